@@ -1,0 +1,70 @@
+// Code generated from sql/sqlstates.csv by internal/gen/sqlstates. DO NOT EDIT.
+
+package pawl
+
+// The codes Pawl's SQL functions and Go packages report. docs/reference/errors.md lists them.
+const (
+	// CodeScopeInvalid: scope is missing or over its limit. Retry: no.
+	CodeScopeInvalid Code = "P4000"
+	// CodeKeyInvalid: key is missing or over its limit. Retry: no.
+	CodeKeyInvalid Code = "P4001"
+	// CodeKeyReused: key was used before with a different payload. Retry: no.
+	CodeKeyReused Code = "P4002"
+	// CodeFingerprintInvalid: fingerprint is missing or malformed. Retry: no.
+	CodeFingerprintInvalid Code = "P4003"
+	// CodeArgumentInvalid: an argument is missing or out of its bounds. Retry: no.
+	CodeArgumentInvalid Code = "P4004"
+	// CodeNotHolderSucceed: could not mark succeeded: not the holder any more. Retry: no.
+	CodeNotHolderSucceed Code = "P4010"
+	// CodeNotHolderFail: could not mark failed: not the holder any more. Retry: no.
+	CodeNotHolderFail Code = "P4011"
+	// CodeFenceLost: fence lost: a newer attempt owns this work. Retry: no.
+	CodeFenceLost Code = "P4020"
+	// CodeInProgress: the same intent is being processed now. Retry: yes.
+	CodeInProgress Code = "P4029"
+	// CodeFailedFinal: the intent failed for good earlier. Retry: no.
+	CodeFailedFinal Code = "P4030"
+	// CodeMessageReused: message id was used before with a different payload. Retry: no.
+	CodeMessageReused Code = "P4050"
+	// CodeSchemaMismatch: the database schema does not fit this build. Retry: no.
+	CodeSchemaMismatch Code = "P4098"
+	// CodeUnknownState: a state this version does not know. Retry: no.
+	CodeUnknownState Code = "P4099"
+	// CodeCommitUnknown: the reply to COMMIT was lost: the transaction may have committed. Retry: depends.
+	CodeCommitUnknown Code = "08007"
+)
+
+// One sentinel a code, for errors.Is.
+var (
+	ErrScopeInvalid       = &Error{Code: CodeScopeInvalid}       // scope is missing or over its limit
+	ErrKeyInvalid         = &Error{Code: CodeKeyInvalid}         // key is missing or over its limit
+	ErrKeyReused          = &Error{Code: CodeKeyReused}          // key was used before with a different payload
+	ErrFingerprintInvalid = &Error{Code: CodeFingerprintInvalid} // fingerprint is missing or malformed
+	ErrArgumentInvalid    = &Error{Code: CodeArgumentInvalid}    // an argument is missing or out of its bounds
+	ErrNotHolderSucceed   = &Error{Code: CodeNotHolderSucceed}   // could not mark succeeded: not the holder any more
+	ErrNotHolderFail      = &Error{Code: CodeNotHolderFail}      // could not mark failed: not the holder any more
+	ErrFenceLost          = &Error{Code: CodeFenceLost}          // fence lost: a newer attempt owns this work
+	ErrInProgress         = &Error{Code: CodeInProgress}         // the same intent is being processed now
+	ErrFailedFinal        = &Error{Code: CodeFailedFinal}        // the intent failed for good earlier
+	ErrMessageReused      = &Error{Code: CodeMessageReused}      // message id was used before with a different payload
+	ErrSchemaMismatch     = &Error{Code: CodeSchemaMismatch}     // the database schema does not fit this build
+	ErrUnknownState       = &Error{Code: CodeUnknownState}       // a state this version does not know
+	ErrCommitUnknown      = &Error{Code: CodeCommitUnknown}      // the reply to COMMIT was lost: the transaction may have committed
+)
+
+var codeTexts = map[Code]codeText{
+	CodeScopeInvalid:       {"scope is missing or over its limit", "pass a scope of 1 to 255 octets"},
+	CodeKeyInvalid:         {"key is missing or over its limit", "pass a key of 1 to 255 octets"},
+	CodeKeyReused:          {"key was used before with a different payload", "use a new key for a new intent or fix the caller that changes its payload between retries"},
+	CodeFingerprintInvalid: {"fingerprint is missing or malformed", "pass the 32 octets of a SHA-256"},
+	CodeArgumentInvalid:    {"an argument is missing or out of its bounds", "see the bound named in the message"},
+	CodeNotHolderSucceed:   {"could not mark succeeded: not the holder any more", "drop this attempt; a newer one owns the intent"},
+	CodeNotHolderFail:      {"could not mark failed: not the holder any more", "drop this attempt; a newer one owns the intent"},
+	CodeFenceLost:          {"fence lost: a newer attempt owns this work", "drop this attempt; its transaction must not commit"},
+	CodeInProgress:         {"the same intent is being processed now", "retry after the time in retry_after"},
+	CodeFailedFinal:        {"the intent failed for good earlier", "read the stored failure; a retry needs a new key"},
+	CodeMessageReused:      {"message id was used before with a different payload", "compare both hashes in DETAIL; fix the sender that reuses ids"},
+	CodeSchemaMismatch:     {"the database schema does not fit this build", "run pawl migrate up with the build you deploy"},
+	CodeUnknownState:       {"a state this version does not know", "upgrade Pawl on this process"},
+	CodeCommitUnknown:      {"the reply to COMMIT was lost: the transaction may have committed", "claim the same key again; the database has the answer"},
+}

@@ -1,0 +1,184 @@
+package pawl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+//go:generate go run ./internal/gen/sqlstates
+
+// A Code is a SQLSTATE: Pawl's own in class P4, PostgreSQL's elsewhere. The same code stands in SQL, Go, logs and
+// the command line.
+type Code string
+
+type codeText struct{ meaning, next string }
+
+// An Error names the operation that failed, a stable code, and the next step for a person.
+type Error struct {
+	Op   string // the operation, as in metrics and crash points: "inbox.claim", "job.finish"
+	Code Code   // empty if the failure has no code of ours or of the database
+	Err  error  // the cause; may be nil
+	Hint string // the next step, if there is a better one than the code's own
+}
+
+// Error reads "op: code meaning: cause (next step)".
+func (e *Error) Error() string {
+	text := codeTexts[e.Code]
+	parts := make([]string, 0, 3)
+	if e.Op != "" {
+		parts = append(parts, e.Op)
+	}
+	if own := strings.TrimSpace(string(e.Code) + " " + text.meaning); own != "" && text.meaning != "" {
+		parts = append(parts, own)
+	}
+	if e.Err != nil {
+		parts = append(parts, e.Err.Error())
+	}
+	message := strings.Join(parts, ": ")
+	next := e.Hint
+	if next == "" {
+		next = text.next
+	}
+	if next != "" {
+		message += " (" + next + ")"
+	}
+	return message
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Is matches the sentinels by code, so that errors.Is(err, ErrFenceLost) asks for behaviour and not for text.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && t.Code != "" && t.Code == e.Code
+}
+
+// Wrap gives err an operation and, where the database sent a SQLSTATE, its code and hint. It returns nil for nil and
+// leaves an error that already is an [Error] alone.
+func Wrap(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var known *Error
+	if errors.As(err, &known) {
+		return err
+	}
+	wrapped := &Error{Op: op, Err: err}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		wrapped.Code = Code(pg.Code)
+		wrapped.Hint = pg.Hint
+		if _, ours := codeTexts[wrapped.Code]; ours {
+			wrapped.Err = &serverError{pg}
+		}
+	}
+	return wrapped
+}
+
+// serverError prints one of our own SQLSTATEs without repeating its severity and code.
+type serverError struct{ pg *pgconn.PgError }
+
+func (e *serverError) Error() string {
+	if e.pg.Detail == "" {
+		return e.pg.Message
+	}
+	return e.pg.Message + ", " + e.pg.Detail
+}
+func (e *serverError) Unwrap() error { return e.pg }
+
+// CodeOf returns the code of err: Pawl's if it has one, else the SQLSTATE the database sent, else "".
+func CodeOf(err error) Code {
+	var e *Error
+	if errors.As(err, &e) && e.Code != "" {
+		return e.Code
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return Code(pg.Code)
+	}
+	return ""
+}
+
+// Retryable reports whether the same call may succeed later although nothing else changes: the intent is in progress
+// (P4029, 55P03), the transaction lost a race (40001, 40P01: restart it whole), or the database is short of
+// connections, restarting or unreachable. A lost reply to COMMIT is not retryable in this sense: see [MayHaveHappened].
+func Retryable(err error) bool {
+	if err == nil || MayHaveHappened(err) {
+		return false
+	}
+	switch code := CodeOf(err); {
+	case code == CodeInProgress, code == "40001", code == "40P01", code == "55P03":
+		return true
+	case code == "53300", code == "57P01", code == "57P02", code == "57P03", strings.HasPrefix(string(code), "08"):
+		return true
+	case code != "":
+		return false
+	}
+	return Unreachable(err)
+}
+
+// MayHaveHappened reports whether the effect of the failed call may be durable all the same: the reply to COMMIT was
+// lost ([CodeCommitUnknown]). Do not run the work again on this news; claim the same key and read the answer.
+func MayHaveHappened(err error) bool { return CodeOf(err) == CodeCommitUnknown }
+
+// Unreachable reports whether err means that the database could not be reached or dropped the connection, rather
+// than that it refused the statement. Attempts are never charged for it.
+func Unreachable(err error) bool {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return false
+	}
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		return true
+	}
+	code := string(CodeOf(err))
+	if code != "" {
+		return strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P0") || code == "53300"
+	}
+	return brokenConn(err)
+}
+
+// brokenConn recognises what a socket that died in the middle looks like through pgx.
+func brokenConn(err error) bool {
+	var timeout interface{ Timeout() bool }
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return false // a deadline of ours, not the network's
+	}
+	text := err.Error()
+	for _, sign := range []string{"conn closed", "unexpected EOF", "broken pipe", "connection reset", "closed network connection"} {
+		if strings.Contains(text, sign) {
+			return true
+		}
+	}
+	return false
+}
+
+// Final wraps a handler's error to say that no retry can help: the delivery or job goes to the dead letters at once,
+// with its payload.
+func Final(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &finalError{err}
+}
+
+// IsFinal reports whether a handler declared err final, or the database refused the data itself: SQLSTATE class 22
+// (bad data) or 23514 (a CHECK). Both will fail the same way next time.
+func IsFinal(err error) bool {
+	var final *finalError
+	if errors.As(err, &final) {
+		return true
+	}
+	code := string(CodeOf(err))
+	return code == "23514" || strings.HasPrefix(code, "22")
+}
+
+type finalError struct{ err error }
+
+func (e *finalError) Error() string { return fmt.Sprintf("final: %v", e.err) }
+func (e *finalError) Unwrap() error { return e.err }

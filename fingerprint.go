@@ -1,0 +1,55 @@
+package pawl
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/pawl-go/pawl/internal/jcs"
+)
+
+// A Fingerprint is the SHA-256 of an intent's payload. It never changes for the life of its key.
+type Fingerprint [sha256.Size]byte
+
+// FingerprintOf hashes the parts, each preceded by its length as eight big-endian octets, so that ("ab", "c") and
+// ("a", "bc") differ. Raw bytes are the default because they cannot lie; when a sender re-serialises its payload on
+// retry, use [FingerprintJSON].
+func FingerprintOf(parts ...[]byte) Fingerprint {
+	h := sha256.New()
+	var size [8]byte
+	for _, p := range parts {
+		binary.BigEndian.PutUint64(size[:], uint64(len(p)))
+		h.Write(size[:])
+		h.Write(p)
+	}
+	return Fingerprint(h.Sum(nil))
+}
+
+// FingerprintJSON hashes the canonical form of one JSON document (RFC 8785): member order, white space and number
+// spelling do not count. It refuses what that form cannot keep apart: repeated members, invalid UTF-8, and integers
+// beyond ±2^53, which two different payloads could share after rounding; send those as strings.
+func FingerprintJSON(doc []byte) (Fingerprint, error) {
+	canonical, err := jcs.Canonical(doc)
+	if err != nil {
+		return Fingerprint{}, &Error{Op: "fingerprint", Code: CodeFingerprintInvalid, Err: err,
+			Hint: "send a JSON document that RFC 8785 can represent, or fingerprint the raw bytes"}
+	}
+	return FingerprintOf(canonical), nil
+}
+
+// IsZero reports whether the fingerprint is missing.
+func (f Fingerprint) IsZero() bool { return f == Fingerprint{} }
+
+// String returns the fingerprint in lower-case hexadecimal.
+func (f Fingerprint) String() string { return hex.EncodeToString(f[:]) }
+
+// ParseFingerprint reads what [Fingerprint.String] wrote.
+func ParseFingerprint(s string) (Fingerprint, error) {
+	raw, err := hex.DecodeString(s)
+	if err != nil || len(raw) != sha256.Size {
+		return Fingerprint{}, &Error{Op: "fingerprint", Code: CodeFingerprintInvalid,
+			Err: fmt.Errorf("%q is not %d hexadecimal digits", s, 2*sha256.Size)}
+	}
+	return Fingerprint(raw), nil
+}

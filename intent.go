@@ -1,0 +1,56 @@
+package pawl
+
+import (
+	"fmt"
+	"unicode/utf8"
+)
+
+// Limits on identity, in octets. The database holds the same bounds as CHECKs, so that no client can pass them:
+// a key must fit a btree entry whatever its alphabet.
+const (
+	MaxScope = 255 // scope, consumer and queue names
+	MaxKey   = 255 // idempotency keys and message ids
+)
+
+// An Intent is one logical thing that must happen once. It is not an attempt: keys name intents, never attempts.
+type Intent struct {
+	// Scope separates key spaces that must not meet: a consumer, a tenant and route, a queue. 1 to 255 octets.
+	Scope string
+	// Key is the caller's name for the intent within Scope, the same at every retry. 1 to 255 octets of UTF-8
+	// without control characters.
+	Key string
+	// Fingerprint identifies the payload. The same key with another fingerprint is refused, never run.
+	Fingerprint Fingerprint
+}
+
+// Validate reports the first rule the intent breaks: [CodeScopeInvalid], [CodeKeyInvalid] or [CodeFingerprintInvalid].
+func (i Intent) Validate() error {
+	if why := nameFault(i.Scope, MaxScope); why != "" {
+		return &Error{Op: "intent", Code: CodeScopeInvalid, Err: fmt.Errorf("scope %s", why)}
+	}
+	if why := nameFault(i.Key, MaxKey); why != "" {
+		return &Error{Op: "intent", Code: CodeKeyInvalid, Err: fmt.Errorf("key %s", why)}
+	}
+	if i.Fingerprint.IsZero() {
+		return &Error{Op: "intent", Code: CodeFingerprintInvalid, Err: fmt.Errorf("fingerprint is missing")}
+	}
+	return nil
+}
+
+// nameFault says what is wrong with a name, or nothing.
+func nameFault(s string, limit int) string {
+	switch {
+	case s == "":
+		return "is empty"
+	case len(s) > limit:
+		return fmt.Sprintf("has %d octets, at most %d are allowed", len(s), limit)
+	case !utf8.ValidString(s):
+		return "is not valid UTF-8"
+	}
+	for _, r := range s {
+		if r < 0x20 || r == 0x7f {
+			return fmt.Sprintf("contains the control character %U", r)
+		}
+	}
+	return ""
+}

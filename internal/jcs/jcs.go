@@ -1,0 +1,206 @@
+// Package jcs writes the canonical form of a JSON document (RFC 8785, JSON Canonicalization Scheme), for
+// fingerprints only.
+package jcs
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// maxDepth bounds nesting, so that a hostile document cannot exhaust the stack.
+const maxDepth = 1000
+
+// maxSafeInteger is the last integer a double tells apart from its neighbours (ECMA-262, Number.MAX_SAFE_INTEGER).
+const maxSafeInteger = 1<<53 - 1
+
+// Canonical returns doc in canonical form. It refuses documents that I-JSON (RFC 7493) refuses and whose canonical
+// form would therefore be ambiguous: repeated members, invalid UTF-8 or lone surrogates, numbers outside the range
+// of a double, and integers that a double would round.
+func Canonical(doc []byte) ([]byte, error) {
+	if !utf8.Valid(doc) {
+		return nil, errors.New("not valid UTF-8")
+	}
+	if err := refuseLoneSurrogates(doc); err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(doc))
+	d.UseNumber()
+	var out bytes.Buffer
+	if err := value(d, &out, 0); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, errors.New("more than one JSON value")
+	}
+	return out.Bytes(), nil
+}
+
+func value(d *json.Decoder, out *bytes.Buffer, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("nested deeper than %d", maxDepth)
+	}
+	token, err := d.Token()
+	if err != nil {
+		return fmt.Errorf("not JSON: %w", err)
+	}
+	switch t := token.(type) {
+	case json.Delim:
+		if t == '{' {
+			return object(d, out, depth)
+		}
+		return array(d, out, depth)
+	case json.Number:
+		return number(string(t), out)
+	case string:
+		quote(t, out)
+	case bool:
+		out.WriteString(strconv.FormatBool(t))
+	case nil:
+		out.WriteString("null")
+	}
+	return nil
+}
+
+func array(d *json.Decoder, out *bytes.Buffer, depth int) error {
+	out.WriteByte('[')
+	for first := true; d.More(); first = false {
+		if !first {
+			out.WriteByte(',')
+		}
+		if err := value(d, out, depth+1); err != nil {
+			return err
+		}
+	}
+	out.WriteByte(']')
+	return closing(d)
+}
+
+func object(d *json.Decoder, out *bytes.Buffer, depth int) error {
+	type member struct {
+		name  string
+		units []uint16 // RFC 8785 sorts by UTF-16 code units
+		value []byte
+	}
+	var members []member
+	for d.More() {
+		token, err := d.Token()
+		if err != nil {
+			return fmt.Errorf("not JSON: %w", err)
+		}
+		name := token.(string)
+		var v bytes.Buffer
+		if err := value(d, &v, depth+1); err != nil {
+			return err
+		}
+		members = append(members, member{name, utf16.Encode([]rune(name)), v.Bytes()})
+	}
+	if err := closing(d); err != nil {
+		return err
+	}
+	slices.SortFunc(members, func(a, b member) int { return slices.Compare(a.units, b.units) })
+	out.WriteByte('{')
+	for i, m := range members {
+		if i > 0 {
+			if m.name == members[i-1].name {
+				return fmt.Errorf("member %q appears twice", m.name)
+			}
+			out.WriteByte(',')
+		}
+		quote(m.name, out)
+		out.WriteByte(':')
+		out.Write(m.value)
+	}
+	out.WriteByte('}')
+	return nil
+}
+
+// closing consumes the delimiter that More saw.
+func closing(d *json.Decoder) error {
+	if _, err := d.Token(); err != nil {
+		return fmt.Errorf("not JSON: %w", err)
+	}
+	return nil
+}
+
+// number writes a double the way ECMAScript does (RFC 8785, 3.2.2.3): shortest digits that round-trip, an exponent
+// from 1e21 up and below 1e-6.
+func number(text string, out *bytes.Buffer) error {
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsInf(f, 0) {
+		return fmt.Errorf("number %s is outside the range of a double", text)
+	}
+	if !strings.ContainsAny(text, ".eE") && math.Abs(f) > maxSafeInteger {
+		return fmt.Errorf("integer %s is beyond ±2^53 and would be rounded", text)
+	}
+	if f == 0 {
+		out.WriteByte('0') // -0 too
+		return nil
+	}
+	if abs := math.Abs(f); abs >= 1e-6 && abs < 1e21 {
+		out.WriteString(strconv.FormatFloat(f, 'f', -1, 64))
+		return nil
+	}
+	digits := strconv.FormatFloat(f, 'e', -1, 64)
+	mantissa, exponent, _ := strings.Cut(digits, "e")
+	sign := exponent[:1]
+	out.WriteString(mantissa + "e" + sign + strings.TrimLeft(exponent[1:], "0"))
+	return nil
+}
+
+// quote writes a string with the few escapes RFC 8785, 3.2.2.2 allows.
+func quote(s string, out *bytes.Buffer) {
+	short := map[rune]string{'"': `\"`, '\\': `\\`, '\b': `\b`, '\f': `\f`, '\n': `\n`, '\r': `\r`, '\t': `\t`}
+	out.WriteByte('"')
+	for _, r := range s {
+		if e, ok := short[r]; ok {
+			out.WriteString(e)
+		} else if r < 0x20 {
+			fmt.Fprintf(out, `\u%04x`, r)
+		} else {
+			out.WriteRune(r)
+		}
+	}
+	out.WriteByte('"')
+}
+
+// refuseLoneSurrogates finds \uD800 to \uDFFF escapes that are not a pair. encoding/json turns them into U+FFFD,
+// which would let two different strings share a fingerprint.
+func refuseLoneSurrogates(doc []byte) error {
+	for i := 0; i+1 < len(doc); i++ {
+		if doc[i] != '\\' {
+			continue
+		}
+		r, ok := escapedUnit(doc[i:])
+		if !ok {
+			i++ // skip the escaped character, which may be a backslash
+			continue
+		}
+		i += 5
+		if !utf16.IsSurrogate(r) {
+			continue
+		}
+		low, ok := escapedUnit(doc[i+1:])
+		if !ok || utf16.DecodeRune(r, low) == utf8.RuneError {
+			return fmt.Errorf("lone surrogate \\u%04x", r)
+		}
+		i += 6
+	}
+	return nil
+}
+
+func escapedUnit(s []byte) (rune, bool) {
+	if len(s) < 6 || s[0] != '\\' || s[1] != 'u' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(s[2:6]), 16, 16)
+	return rune(n), err == nil
+}

@@ -1,0 +1,7 @@
+module github.com/pawl-go/pawl/transport/sqs
+
+go 1.25.0
+
+require github.com/pawl-go/pawl v0.0.0
+
+replace github.com/pawl-go/pawl => ../..
