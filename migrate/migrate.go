@@ -1,0 +1,232 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/sql"
+)
+
+// The migrators' lock, in Pawl's half of the two-key advisory space ('pawl' in ASCII).
+const lockSpace, lockNumber = 1885435756, 2
+
+// lockPoll is how often a migrator looks whether another has finished.
+const lockPoll = 50 * time.Millisecond
+
+// Progress is told each step as one line for a person; nil is silent.
+type Progress func(line string)
+
+func (p Progress) say(format string, args ...any) {
+	if p != nil {
+		p(fmt.Sprintf(format, args...))
+	}
+}
+
+// Up brings the database to the newest version, one transaction a version, and returns the versions it applied. If
+// the tables are current but the functions are not, it replaces the functions. Several may run at once: one works, the
+// others wait and find nothing left to do.
+func Up(ctx context.Context, conn *pgx.Conn, progress Progress) (applied []int, err error) {
+	err = locked(ctx, conn, progress, func() error {
+		applied, err = up(ctx, conn, progress)
+		return err
+	})
+	return applied, pawl.Wrap("migrate.up", err)
+}
+
+func up(ctx context.Context, conn *pgx.Conn, progress Progress) ([]int, error) {
+	installed, err := read(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	var applied []int
+	for _, v := range sql.Versions() {
+		if v.Number <= installed.Version {
+			continue
+		}
+		progress.say("applying %04d_%s", v.Number, v.Name)
+		if err := inTx(ctx, conn, v.Script()); err != nil {
+			return applied, fmt.Errorf("version %d (%s): %w", v.Number, v.Name, err)
+		}
+		applied = append(applied, v.Number)
+	}
+	if installed.Version == sql.Newest() && installed.APIHash != sql.APIHash() {
+		progress.say("replacing the functions of version %04d", installed.Version)
+		return applied, inTx(ctx, conn, sql.API()+fmt.Sprintf(
+			"update pawl.migration as m set api_hash = '%s' where m.version = %d;", sql.APIHash(), installed.Version))
+	}
+	return applied, nil
+}
+
+// Down takes the database back to version to, deleting what the later versions hold; 0 removes everything of Pawl's.
+func Down(ctx context.Context, conn *pgx.Conn, to int, progress Progress) (removed []int, err error) {
+	err = locked(ctx, conn, progress, func() error {
+		removed, err = down(ctx, conn, to, progress)
+		return err
+	})
+	return removed, pawl.Wrap("migrate.down", err)
+}
+
+func down(ctx context.Context, conn *pgx.Conn, to int, progress Progress) ([]int, error) {
+	installed, err := read(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	if to < 0 || to > installed.Version {
+		return nil, &pawl.Error{Op: "migrate.down", Code: pawl.CodeArgumentInvalid,
+			Err: fmt.Errorf("the target must lie between 0 and the installed version %d, it is %d", installed.Version, to)}
+	}
+	if installed.Version > sql.Newest() {
+		return nil, newerSchema(installed)
+	}
+	versions := sql.Versions()
+	var removed []int
+	for i := len(versions) - 1; i >= 0; i-- {
+		v := versions[i]
+		if v.Number > installed.Version || v.Number <= to {
+			continue
+		}
+		progress.say("removing %04d_%s", v.Number, v.Name)
+		if err := inTx(ctx, conn, downScript(v)); err != nil {
+			return removed, fmt.Errorf("version %d (%s): %w", v.Number, v.Name, err)
+		}
+		removed = append(removed, v.Number)
+	}
+	return removed, nil
+}
+
+// downScript takes one version back, its record included; version 1 takes the record's table with it.
+func downScript(v sql.Version) string {
+	if v.Number == 1 {
+		return v.Down
+	}
+	return v.Down + fmt.Sprintf("\ndelete from pawl.migration as m where m.version = %d;\n", v.Number)
+}
+
+// inTx runs a script of several statements in one transaction. It waits at most 5 s for any lock, so that a migration
+// queued behind a long transaction does not stop the workers queued behind it (trap T29).
+func inTx(ctx context.Context, conn *pgx.Conn, script string) error {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "set local lock_timeout = '5s'"); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, script)
+		return err
+	})
+}
+
+// locked runs fn while holding the migrators' lock.
+func locked(ctx context.Context, conn *pgx.Conn, progress Progress, fn func() error) (err error) {
+	for said := false; ; {
+		var got bool
+		if err := conn.QueryRow(ctx, "select pg_try_advisory_lock($1, $2)", lockSpace, lockNumber).Scan(&got); err != nil {
+			return err
+		}
+		if got {
+			break
+		}
+		if !said {
+			progress.say("another migration is running; waiting for it")
+			said = true
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for another migration: %w", ctx.Err())
+		case <-time.After(lockPoll):
+		}
+	}
+	defer func() {
+		unlock := context.WithoutCancel(ctx)
+		if _, e := conn.Exec(unlock, "select pg_advisory_unlock($1, $2)", lockSpace, lockNumber); e != nil && err == nil {
+			err = fmt.Errorf("releasing the migration lock: %w", e)
+		}
+	}()
+	return fn()
+}
+
+// Installed describes the schema a database holds.
+type Installed struct {
+	Version   int       // 0: none
+	MinClient int       // the oldest client version it understands
+	APIHash   string    // of the functions
+	AppliedAt time.Time // of the newest version
+}
+
+// Status returns what the database holds; a database without Pawl has version 0.
+func Status(ctx context.Context, db Querier) (Installed, error) {
+	installed, err := read(ctx, db)
+	return installed, pawl.Wrap("migrate.status", err)
+}
+
+// Querier is what reading needs; *pgx.Conn, *pgxpool.Pool and pgx.Tx have it.
+type Querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func read(ctx context.Context, db Querier) (Installed, error) {
+	var i Installed
+	err := db.QueryRow(ctx, `select m.version, m.min_client, m.api_hash, m.applied_at
+  from pawl.migration as m
+ order by m.version desc
+ limit 1`).Scan(&i.Version, &i.MinClient, &i.APIHash, &i.AppliedAt)
+	var pg *pgconn.PgError
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return Installed{}, nil
+	case errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000"): // no such table, no such schema
+		return Installed{}, nil
+	case errors.As(err, &pg) && pg.Code == "42501":
+		return Installed{}, &pawl.Error{Op: "migrate.status", Code: "42501", Err: err,
+			Hint: "grant pawl_app to this role; sql/roles.sql makes it"}
+	}
+	return i, err
+}
+
+// Check returns nil if this build can work with the database, else a [pawl.ErrSchemaMismatch] that names what is
+// missing and the next step. A newer schema is accepted as long as it still understands this build, so that a rolling
+// deploy may migrate first.
+func Check(ctx context.Context, db Querier) error {
+	installed, err := read(ctx, db)
+	if err != nil {
+		return pawl.Wrap("migrate.check", err)
+	}
+	newest := sql.Newest()
+	switch {
+	case installed.Version == 0:
+		return mismatch("run: pawl migrate up", "Pawl's schema is not installed in this database")
+	case installed.Version < newest:
+		return mismatch("run: pawl migrate up", "the schema is at version %d, this build needs %d; missing: %s",
+			installed.Version, newest, missing(installed.Version))
+	case installed.MinClient > newest:
+		return newerSchema(installed)
+	case installed.Version == newest && installed.APIHash != sql.APIHash():
+		return mismatch("run: pawl migrate up, with the build you deploy",
+			"the functions of schema version %d are not those of this build", installed.Version)
+	}
+	return nil
+}
+
+func missing(installed int) string {
+	list := ""
+	for _, v := range sql.Versions() {
+		if v.Number > installed {
+			list += fmt.Sprintf(" %04d_%s", v.Number, v.Name)
+		}
+	}
+	return list[1:]
+}
+
+func newerSchema(i Installed) error {
+	return mismatch("deploy a newer build of this program",
+		"the schema is at version %d and needs clients of version %d or later; this build is version %d",
+		i.Version, i.MinClient, sql.Newest())
+}
+
+func mismatch(hint, format string, args ...any) error {
+	return &pawl.Error{Op: "migrate.check", Code: pawl.CodeSchemaMismatch, Err: fmt.Errorf(format, args...), Hint: hint}
+}

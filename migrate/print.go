@@ -1,0 +1,85 @@
+package migrate
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/sql"
+)
+
+// A Format is a migration tool's file layout.
+type Format string
+
+// The formats [Files] writes.
+const (
+	Plain         Format = "plain"          // one script for psql
+	Goose         Format = "goose"          // github.com/pressly/goose
+	Tern          Format = "tern"           // github.com/jackc/tern
+	GolangMigrate Format = "golang-migrate" // github.com/golang-migrate/migrate
+)
+
+// Formats lists them, for help texts.
+func Formats() []Format { return []Format{Plain, Goose, Tern, GolangMigrate} }
+
+// A File is one migration file to write.
+type File struct{ Name, Text string }
+
+// Files renders every version above from for another migration tool. The files carry Pawl's own version record, so
+// that [Check] works whoever applied them.
+func Files(format Format, from int) ([]File, error) {
+	var render func(v sql.Version) []File
+	switch format {
+	case Plain:
+		return []File{{"pawl.sql", plain(from)}}, nil
+	case Goose:
+		render = goose
+	case Tern:
+		render = tern
+	case GolangMigrate:
+		render = golangMigrate
+	default:
+		return nil, &pawl.Error{Op: "migrate.print", Code: pawl.CodeArgumentInvalid,
+			Err: fmt.Errorf("unknown format %q", format), Hint: fmt.Sprintf("one of %v", Formats())}
+	}
+	var files []File
+	for _, v := range versionsAfter(from) {
+		files = append(files, render(v)...)
+	}
+	return files, nil
+}
+
+func versionsAfter(from int) []sql.Version {
+	var later []sql.Version
+	for _, v := range sql.Versions() {
+		if v.Number > from {
+			later = append(later, v)
+		}
+	}
+	return later
+}
+
+func plain(from int) string {
+	var s strings.Builder
+	s.WriteString("-- Pawl's schema, generated from sql/. Apply with: psql -v ON_ERROR_STOP=1 -f pawl.sql\n")
+	for _, v := range versionsAfter(from) {
+		fmt.Fprintf(&s, "\nbegin;\nset local lock_timeout = '5s';\n\n%s\ncommit;\n", v.Script())
+	}
+	return s.String()
+}
+
+func goose(v sql.Version) []File {
+	text := "-- +goose Up\n-- +goose StatementBegin\n" + v.Script() + "-- +goose StatementEnd\n\n" +
+		"-- +goose Down\n-- +goose StatementBegin\n" + downScript(v) + "-- +goose StatementEnd\n"
+	return []File{{fmt.Sprintf("%05d_pawl_%s.sql", v.Number, v.Name), text}}
+}
+
+func tern(v sql.Version) []File {
+	text := v.Script() + "\n---- create above / drop below ----\n\n" + downScript(v)
+	return []File{{fmt.Sprintf("%03d_pawl_%s.sql", v.Number, v.Name), text}}
+}
+
+func golangMigrate(v sql.Version) []File {
+	base := fmt.Sprintf("%06d_pawl_%s", v.Number, v.Name)
+	return []File{{base + ".up.sql", v.Script()}, {base + ".down.sql", downScript(v)}}
+}

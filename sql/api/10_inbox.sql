@@ -1,0 +1,136 @@
+-- The inbox: deliveries already seen, per consumer.
+
+-- Claims a delivery as the first statement of the handler's transaction. The row commits with the handler's rows or
+-- not at all.
+--
+-- outcome 'processed': this transaction owns the delivery; do the work and commit.
+-- outcome 'duplicate_ignored': an earlier transaction committed it, or a durable job owns it (job_id); do nothing and
+-- acknowledge. result_ref is what the first one stored.
+-- P4050: the same message id came with another payload. 55P03: another transaction is processing it right now; roll
+-- back and leave the message for later, never acknowledge it.
+--
+-- options: result_ref text, stored with the row.
+create or replace function pawl_v1.inbox_claim(
+  p_consumer   text,
+  p_message_id text,
+  p_hash       bytea,
+  p_options    jsonb default '{}'
+)
+returns table (outcome text, result_ref text, job_id bigint, received_at timestamptz, processed_at timestamptz, detail jsonb)
+language plpgsql
+set lock_timeout = '50ms'
+as $$
+declare
+  v_seen pawl.inbox;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_key('message id', p_message_id);
+  perform pawl_v1._check_hash(p_hash);
+  perform pawl_v1._check_options(p_options, '{result_ref}');
+
+  -- Insert or observe. The second statement has a snapshot of its own and so sees the winner; the loop is for a row
+  -- that was forgotten in between.
+  for v_try in 1..3 loop
+    insert into pawl.inbox as i (consumer, message_id, hash, processed_at, result_ref)
+    values (p_consumer, p_message_id, p_hash, clock_timestamp(), p_options ->> 'result_ref')
+    on conflict do nothing
+    returning i.*
+    into v_seen;
+    if found then
+      return query
+      select 'processed', v_seen.result_ref, v_seen.job_id, v_seen.received_at, v_seen.processed_at, '{}'::jsonb;
+      return;
+    end if;
+
+    select i.*
+      into v_seen
+      from pawl.inbox as i
+     where i.consumer = p_consumer
+       and i.message_id = p_message_id;
+    if found then
+      if v_seen.hash <> p_hash then
+        raise exception 'message % of consumer % came before with a different payload', p_message_id, p_consumer
+          using errcode = 'P4050',
+                detail = json_build_object('stored_hash', encode(v_seen.hash, 'hex'), 'given_hash', encode(p_hash, 'hex')),
+                hint = 'a message id names one payload for ever: fix the sender, or key by content';
+      end if;
+      return query
+      select 'duplicate_ignored', v_seen.result_ref, v_seen.job_id, v_seen.received_at, v_seen.processed_at, '{}'::jsonb;
+      return;
+    end if;
+  end loop;
+  raise exception 'message % of consumer % keeps appearing and disappearing', p_message_id, p_consumer
+    using errcode = '40001', hint = 'restart the transaction';
+end
+$$;
+
+-- Hands a delivery that this transaction claimed over to a durable job, which retries it from the database.
+-- Call it after rolling back to the savepoint set behind inbox_claim, in the same transaction: nobody can win in
+-- between. The delivery may then be acknowledged; its payload is args.
+--
+-- options: attempts (default 1: the try that failed), crashes (default 0; 1 makes the job run alone),
+-- max_attempts, retry_in_ms (default 0), headers object, error object, dead boolean (straight to the dead letters).
+-- outcome 'landed' or 'dead_letter'. P4020: the row was not claimed in this transaction.
+create or replace function pawl_v1.inbox_land(
+  p_consumer   text,
+  p_message_id text,
+  p_queue      text,
+  p_kind       text,
+  p_args       bytea,
+  p_options    jsonb default '{}'
+)
+returns table (outcome text, job_id bigint, available_at timestamptz, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_job pawl.job;
+begin
+  perform pawl_v1._check_options(p_options, '{attempts,crashes,max_attempts,retry_in_ms,headers,error,dead}');
+  v_job := pawl_v1._job_insert(p_queue, p_kind, p_args, '{"attempts": 1}'::jsonb || p_options);
+
+  -- A row that somebody else committed is older than this transaction: it took effect and must not run again.
+  update pawl.inbox as i
+     set job_id = v_job.id,
+         processed_at = null
+   where i.consumer = p_consumer
+     and i.message_id = p_message_id
+     and i.job_id is null
+     and age(i.xmin) <= age(pg_current_xact_id()::xid);
+  if not found then
+    raise exception 'message % of consumer % was not claimed in this transaction', p_message_id, p_consumer
+      using errcode = 'P4020', hint = 'call inbox_claim first; land only when it answered processed';
+  end if;
+
+  update pawl.job as j
+     set status = case when (p_options ->> 'dead')::boolean then 'dead_letter' else j.status end,
+         last_errors = pawl_v1._push_error(j.last_errors, p_options -> 'error', j.attempts)
+   where j.id = v_job.id
+  returning j.*
+       into v_job;
+  return query
+  select case v_job.status when 'dead_letter' then 'dead_letter' else 'landed' end, v_job.id, v_job.available_at, '{}'::jsonb;
+end
+$$;
+
+-- Marks a landed delivery processed, in the transaction that holds its job and applies its effect.
+-- outcome 'processed'. P4020: the job does not own the delivery any more (it was forgotten by an operator), so this
+-- transaction must not commit.
+create or replace function pawl_v1.inbox_settle(p_consumer text, p_message_id text, p_job_id bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+as $$
+begin
+  update pawl.inbox as i
+     set processed_at = clock_timestamp()
+   where i.consumer = p_consumer
+     and i.message_id = p_message_id
+     and i.job_id = p_job_id
+     and i.processed_at is null;
+  if not found then
+    raise exception 'job % does not own message % of consumer %', p_job_id, p_message_id, p_consumer
+      using errcode = 'P4020', hint = 'the delivery was forgotten or settled elsewhere; drop this attempt';
+  end if;
+  return query
+  select 'processed', '{}'::jsonb;
+end
+$$;

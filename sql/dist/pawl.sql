@@ -1,0 +1,847 @@
+-- Pawl's schema, generated from sql/. Apply with: psql -v ON_ERROR_STOP=1 -f pawl.sql
+
+begin;
+set local lock_timeout = '5s';
+
+-- The ledger of deliveries and the work table. Reasons for each choice: docs/decisions/0003-tables.md.
+--
+-- Every name that takes part in identity is text in collation "C" with a bound in octets: a collation that follows
+-- the operating system's library changes under an upgrade, and an index that misses rows is a silent double.
+
+create schema if not exists pawl;
+create schema if not exists pawl_v1;
+
+create table pawl.migration (
+  version    int primary key,
+  name       text not null,
+  min_client int not null,       -- the oldest client version that understands this schema
+  api_hash   text not null,      -- SHA-256 of the functions as installed
+  applied_at timestamptz not null default clock_timestamp()
+);
+
+-- One row per worker process incarnation. It carries the lease of everything that process has claimed, so that
+-- renewing is one narrow update, however many jobs are held.
+create table pawl.worker (
+  id       bigint generated always as identity primary key,
+  name     text collate "C" not null check (octet_length(name) between 1 and 255),
+  seen_at  timestamptz not null default clock_timestamp(),
+  lease    interval not null default '30 seconds' check (lease between interval '1 second' and interval '12 hours'),
+  presence boolean not null default false
+) with (fillfactor = 50);
+
+-- Durable work: landed deliveries, background jobs, later outbox events. Finished rows are deleted.
+create table pawl.job (
+  id               bigint generated always as identity primary key,
+  fence            bigint not null default 0,   -- + 1 at every claim, never back
+  claimed_by       bigint,                      -- worker.id while processing
+  available_at     timestamptz not null default clock_timestamp(),
+  created_at       timestamptz not null default clock_timestamp(),
+  priority         smallint not null default 2 check (priority between 1 and 4),
+  attempts         smallint not null default 0 check (attempts >= 0),
+  crashes          smallint not null default 0 check (crashes >= 0),
+  max_attempts     smallint not null default 25 check (max_attempts between 1 and 1000),
+  status           text collate "C" not null default 'pending' check (status in (
+                     'pending', 'waiting', 'processing', 'unknown', 'dead_letter', 'cancelled', 'succeeded')),
+  queue            text collate "C" not null check (octet_length(queue) between 1 and 255),
+  kind             text collate "C" not null check (octet_length(kind) between 1 and 255),
+  args             bytea not null,              -- exact octets, so that no encoding can change or refuse them
+  headers          jsonb,
+  last_errors      jsonb,                       -- the last 10, oldest first
+  check ((status = 'processing') = (claimed_by is not null))
+) with (
+  fillfactor = 100,
+  autovacuum_vacuum_scale_factor = 0,
+  autovacuum_vacuum_threshold = 20000,
+  autovacuum_vacuum_cost_delay = 0,
+  autovacuum_analyze_scale_factor = 0,
+  autovacuum_analyze_threshold = 50000
+);
+
+-- No predicate here may be implied by the WHERE of finish or renew: the planner would run them through it, over all
+-- its dead entries.
+create index job_claim on pawl.job (queue, priority, available_at, id) where status = 'pending';
+create index job_held  on pawl.job (claimed_by) where claimed_by is not null;
+create index job_dead  on pawl.job (queue, id) where status in ('dead_letter', 'unknown');
+
+-- The memory of enqueue keys. It outlives the job, so that a duplicate enqueued after completion is still one.
+create table pawl.job_key (
+  queue      text collate "C" not null check (octet_length(queue) between 1 and 255),
+  key        text collate "C" not null check (octet_length(key) between 1 and 255),
+  hash       bytea not null check (octet_length(hash) = 32),
+  job_id     bigint not null,
+  created_at timestamptz not null default clock_timestamp(),
+  expires_at timestamptz not null,
+  primary key (queue, key),
+  check (expires_at > created_at)
+);
+
+create index job_key_age on pawl.job_key using brin (created_at) with (autosummarize = on);
+
+-- The row exists if and only if the effect committed (job_id null) or a durable job owns the delivery.
+create table pawl.inbox (
+  consumer     text collate "C" not null check (octet_length(consumer) between 1 and 255),
+  message_id   text collate "C" not null check (octet_length(message_id) between 1 and 255),
+  hash         bytea not null check (octet_length(hash) = 32),
+  received_at  timestamptz not null default clock_timestamp(),
+  processed_at timestamptz,
+  job_id       bigint,
+  result_ref   text,
+  primary key (consumer, message_id),
+  check (processed_at is not null or job_id is not null)
+) with (autovacuum_vacuum_insert_scale_factor = 0.05);
+
+create index inbox_age on pawl.inbox using brin (received_at) with (autosummarize = on);
+
+-- Checks shared by the functions below. They raise; they never repair.
+
+create or replace function pawl_v1._check_scope(p_what text, p_name text)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_name is null or octet_length(p_name) not between 1 and 255 then
+    raise exception '% must have 1 to 255 octets, it has %', p_what, coalesce(octet_length(p_name), 0)
+      using errcode = 'P4000', hint = 'pass the same short name at every call';
+  end if;
+end
+$$;
+
+create or replace function pawl_v1._check_key(p_what text, p_key text)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_key is null or octet_length(p_key) not between 1 and 255 then
+    raise exception '% must have 1 to 255 octets, it has %', p_what, coalesce(octet_length(p_key), 0)
+      using errcode = 'P4001', hint = 'hash a longer key, for instance encode(sha256(...), ''hex'')';
+  end if;
+end
+$$;
+
+create or replace function pawl_v1._check_hash(p_hash bytea)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_hash is null or octet_length(p_hash) <> 32 then
+    raise exception 'the fingerprint must have 32 octets, it has %', coalesce(octet_length(p_hash), 0)
+      using errcode = 'P4003', hint = 'pass sha256(payload)';
+  end if;
+end
+$$;
+
+-- An integer option with bounds. Absent or null means the default.
+create or replace function pawl_v1._int_option(
+  p_options jsonb,
+  p_name    text,
+  p_default bigint,
+  p_min     bigint,
+  p_max     bigint
+)
+returns bigint
+language plpgsql
+immutable
+as $$
+declare
+  v_value bigint;
+begin
+  if jsonb_typeof(p_options -> p_name) is distinct from 'number' then
+    if p_options -> p_name is null or jsonb_typeof(p_options -> p_name) = 'null' then
+      return p_default;
+    end if;
+    raise exception 'option % must be a number, it is %', p_name, p_options -> p_name
+      using errcode = 'P4004';
+  end if;
+  v_value := trunc((p_options ->> p_name)::numeric);
+  if v_value not between p_min and p_max then
+    raise exception 'option % must lie between % and %, it is %', p_name, p_min, p_max, v_value
+      using errcode = 'P4004';
+  end if;
+  return v_value;
+end
+$$;
+
+-- Refuses options the function does not know: a misspelt one must not be ignored in silence.
+create or replace function pawl_v1._check_options(p_options jsonb, p_known text[])
+returns void
+language plpgsql
+immutable
+as $$
+declare
+  v_name text;
+begin
+  if p_options = '{}'::jsonb then
+    return;
+  end if;
+  if p_options is null or jsonb_typeof(p_options) <> 'object' then
+    raise exception 'options must be a JSON object'
+      using errcode = 'P4004';
+  end if;
+  select o.name
+    into v_name
+    from jsonb_object_keys(p_options) as o (name)
+   where o.name <> all (p_known)
+   limit 1;
+  if found then
+    raise exception 'unknown option %', v_name
+      using errcode = 'P4004', hint = 'known here: ' || array_to_string(p_known, ', ');
+  end if;
+end
+$$;
+
+-- The inbox: deliveries already seen, per consumer.
+
+-- Claims a delivery as the first statement of the handler's transaction. The row commits with the handler's rows or
+-- not at all.
+--
+-- outcome 'processed': this transaction owns the delivery; do the work and commit.
+-- outcome 'duplicate_ignored': an earlier transaction committed it, or a durable job owns it (job_id); do nothing and
+-- acknowledge. result_ref is what the first one stored.
+-- P4050: the same message id came with another payload. 55P03: another transaction is processing it right now; roll
+-- back and leave the message for later, never acknowledge it.
+--
+-- options: result_ref text, stored with the row.
+create or replace function pawl_v1.inbox_claim(
+  p_consumer   text,
+  p_message_id text,
+  p_hash       bytea,
+  p_options    jsonb default '{}'
+)
+returns table (outcome text, result_ref text, job_id bigint, received_at timestamptz, processed_at timestamptz, detail jsonb)
+language plpgsql
+set lock_timeout = '50ms'
+as $$
+declare
+  v_seen pawl.inbox;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_key('message id', p_message_id);
+  perform pawl_v1._check_hash(p_hash);
+  perform pawl_v1._check_options(p_options, '{result_ref}');
+
+  -- Insert or observe. The second statement has a snapshot of its own and so sees the winner; the loop is for a row
+  -- that was forgotten in between.
+  for v_try in 1..3 loop
+    insert into pawl.inbox as i (consumer, message_id, hash, processed_at, result_ref)
+    values (p_consumer, p_message_id, p_hash, clock_timestamp(), p_options ->> 'result_ref')
+    on conflict do nothing
+    returning i.*
+    into v_seen;
+    if found then
+      return query
+      select 'processed', v_seen.result_ref, v_seen.job_id, v_seen.received_at, v_seen.processed_at, '{}'::jsonb;
+      return;
+    end if;
+
+    select i.*
+      into v_seen
+      from pawl.inbox as i
+     where i.consumer = p_consumer
+       and i.message_id = p_message_id;
+    if found then
+      if v_seen.hash <> p_hash then
+        raise exception 'message % of consumer % came before with a different payload', p_message_id, p_consumer
+          using errcode = 'P4050',
+                detail = json_build_object('stored_hash', encode(v_seen.hash, 'hex'), 'given_hash', encode(p_hash, 'hex')),
+                hint = 'a message id names one payload for ever: fix the sender, or key by content';
+      end if;
+      return query
+      select 'duplicate_ignored', v_seen.result_ref, v_seen.job_id, v_seen.received_at, v_seen.processed_at, '{}'::jsonb;
+      return;
+    end if;
+  end loop;
+  raise exception 'message % of consumer % keeps appearing and disappearing', p_message_id, p_consumer
+    using errcode = '40001', hint = 'restart the transaction';
+end
+$$;
+
+-- Hands a delivery that this transaction claimed over to a durable job, which retries it from the database.
+-- Call it after rolling back to the savepoint set behind inbox_claim, in the same transaction: nobody can win in
+-- between. The delivery may then be acknowledged; its payload is args.
+--
+-- options: attempts (default 1: the try that failed), crashes (default 0; 1 makes the job run alone),
+-- max_attempts, retry_in_ms (default 0), headers object, error object, dead boolean (straight to the dead letters).
+-- outcome 'landed' or 'dead_letter'. P4020: the row was not claimed in this transaction.
+create or replace function pawl_v1.inbox_land(
+  p_consumer   text,
+  p_message_id text,
+  p_queue      text,
+  p_kind       text,
+  p_args       bytea,
+  p_options    jsonb default '{}'
+)
+returns table (outcome text, job_id bigint, available_at timestamptz, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_job pawl.job;
+begin
+  perform pawl_v1._check_options(p_options, '{attempts,crashes,max_attempts,retry_in_ms,headers,error,dead}');
+  v_job := pawl_v1._job_insert(p_queue, p_kind, p_args, '{"attempts": 1}'::jsonb || p_options);
+
+  -- A row that somebody else committed is older than this transaction: it took effect and must not run again.
+  update pawl.inbox as i
+     set job_id = v_job.id,
+         processed_at = null
+   where i.consumer = p_consumer
+     and i.message_id = p_message_id
+     and i.job_id is null
+     and age(i.xmin) <= age(pg_current_xact_id()::xid);
+  if not found then
+    raise exception 'message % of consumer % was not claimed in this transaction', p_message_id, p_consumer
+      using errcode = 'P4020', hint = 'call inbox_claim first; land only when it answered processed';
+  end if;
+
+  update pawl.job as j
+     set status = case when (p_options ->> 'dead')::boolean then 'dead_letter' else j.status end,
+         last_errors = pawl_v1._push_error(j.last_errors, p_options -> 'error', j.attempts)
+   where j.id = v_job.id
+  returning j.*
+       into v_job;
+  return query
+  select case v_job.status when 'dead_letter' then 'dead_letter' else 'landed' end, v_job.id, v_job.available_at, '{}'::jsonb;
+end
+$$;
+
+-- Marks a landed delivery processed, in the transaction that holds its job and applies its effect.
+-- outcome 'processed'. P4020: the job does not own the delivery any more (it was forgotten by an operator), so this
+-- transaction must not commit.
+create or replace function pawl_v1.inbox_settle(p_consumer text, p_message_id text, p_job_id bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+as $$
+begin
+  update pawl.inbox as i
+     set processed_at = clock_timestamp()
+   where i.consumer = p_consumer
+     and i.message_id = p_message_id
+     and i.job_id = p_job_id
+     and i.processed_at is null;
+  if not found then
+    raise exception 'job % does not own message % of consumer %', p_job_id, p_message_id, p_consumer
+      using errcode = 'P4020', hint = 'the delivery was forgotten or settled elsewhere; drop this attempt';
+  end if;
+  return query
+  select 'processed', '{}'::jsonb;
+end
+$$;
+
+-- Durable work: enqueue, claim, hold, finish, fail, release, sweep.
+--
+--                        claim: fence + 1, attempts + 1
+--   enqueue ──▶ pending ───────────────────────────────▶ processing ──finish──▶ (row deleted)
+--                 ▲                                        │   │
+--                 ├──────── fail, attempts left ───────────┘   │
+--                 ├──────── release: attempts - 1 ─────────────┤
+--                 └──────── sweep: crashes + 1 ────────────────┤
+--                                                              └── fail or sweep, none left ──▶ dead_letter
+
+create or replace function pawl_v1._job_insert(p_queue text, p_kind text, p_args bytea, p_options jsonb, p_id bigint default null)
+returns pawl.job
+language plpgsql
+as $$
+declare
+  v_job pawl.job;
+begin
+  perform pawl_v1._check_scope('queue', p_queue);
+  perform pawl_v1._check_scope('kind', p_kind);
+  if p_args is null or octet_length(p_args) > 4194304 then
+    raise exception 'args must have at most 4194304 octets, they have %', coalesce(octet_length(p_args)::text, 'none')
+      using errcode = 'P4004', hint = 'store a large payload elsewhere and enqueue its reference';
+  end if;
+  insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, max_attempts, available_at)
+  overriding system value
+  values (
+    coalesce(p_id, nextval('pawl.job_id_seq')), p_queue, p_kind, p_args, p_options -> 'headers',
+    pawl_v1._int_option(p_options, 'priority', 2, 1, 4),
+    pawl_v1._int_option(p_options, 'attempts', 0, 0, 1000),
+    pawl_v1._int_option(p_options, 'crashes', 0, 0, 1000),
+    pawl_v1._int_option(p_options, 'max_attempts', 25, 1, 1000),
+    clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond'
+  )
+  returning j.*
+       into v_job;
+  return v_job;
+end
+$$;
+
+-- Appends to the bounded error history: the last 10 errors, each cut to 4,000 characters.
+create or replace function pawl_v1._push_error(p_errors jsonb, p_error jsonb, p_attempt int)
+returns jsonb
+language sql
+stable
+as $$
+  select case when p_error is null then p_errors else (
+    select jsonb_agg(e.entry order by e.n)
+      from (
+        select h.entry, h.n
+          from jsonb_array_elements(
+                 coalesce(p_errors, '[]') || jsonb_build_array(jsonb_build_object(
+                   'at', clock_timestamp(),
+                   'attempt', p_attempt,
+                   'code', p_error ->> 'code',
+                   'error', left(p_error ->> 'error', 4000)))
+               ) with ordinality as h (entry, n)
+         order by h.n desc
+         limit 10
+      ) as e
+  ) end
+$$;
+
+-- Raises P4020 and says in DETAIL what became of the job: absent (finished by a successor, by your own lost COMMIT,
+-- or discarded), cancelled, dead_letter, or superseded.
+create or replace function pawl_v1._raise_fence_lost(p_id bigint, p_fence bigint)
+returns void
+language plpgsql
+as $$
+declare
+  v_status text;
+begin
+  select case when j.status in ('cancelled', 'dead_letter') then j.status else 'superseded' end
+    into v_status
+    from pawl.job as j
+   where j.id = p_id;
+  raise exception 'job % is not held with fence %', p_id, p_fence
+    using errcode = 'P4020',
+          detail = coalesce(v_status, 'absent'),
+          hint = 'a newer attempt owns this job or it has ended; drop this attempt';
+end
+$$;
+
+-- Enqueues one job, in the caller's transaction if there is one.
+--
+-- options: key text (the same key, queue and payload enqueue once), hash text (64 hex digits; default: kind and args),
+-- key_ttl_ms (memory of the key, default 24 h), priority 1..4 (default 2), retry_in_ms (start no sooner), max_attempts
+-- (default 25), headers object.
+-- outcome 'enqueued' or 'duplicate' (job_id is the first one's, which may have finished). P4002: the key came with
+-- another payload.
+create or replace function pawl_v1.job_enqueue(
+  p_queue   text,
+  p_kind    text,
+  p_args    bytea,
+  p_options jsonb default '{}'
+)
+returns table (outcome text, job_id bigint, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_id   bigint := nextval('pawl.job_id_seq');
+  v_key  text := p_options ->> 'key';
+  v_hash bytea;
+  v_seen pawl.job_key;
+begin
+  perform pawl_v1._check_options(p_options, '{key,hash,key_ttl_ms,priority,retry_in_ms,max_attempts,headers}');
+  if v_key is not null then
+    perform pawl_v1._check_scope('queue', p_queue);
+    perform pawl_v1._check_key('key', v_key);
+    v_hash := coalesce(
+      decode(p_options ->> 'hash', 'hex'),
+      sha256(int8send(octet_length(p_kind)) || convert_to(p_kind, 'UTF8') || int8send(octet_length(p_args)) || p_args));
+    perform pawl_v1._check_hash(v_hash);
+    v_seen := pawl_v1._job_key_claim(p_queue, v_key, v_hash, v_id,
+      pawl_v1._int_option(p_options, 'key_ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond');
+    if v_seen.job_id <> v_id then
+      return query
+      select 'duplicate', v_seen.job_id, '{}'::jsonb;
+      return;
+    end if;
+  end if;
+  perform pawl_v1._job_insert(p_queue, p_kind, p_args, p_options, v_id);
+  return query
+  select 'enqueued', v_id, '{}'::jsonb;
+end
+$$;
+
+-- Insert or observe a key; the row returned says who owns it.
+create or replace function pawl_v1._job_key_claim(p_queue text, p_key text, p_hash bytea, p_job_id bigint, p_ttl interval)
+returns pawl.job_key
+language plpgsql
+as $$
+declare
+  v_seen pawl.job_key;
+begin
+  for v_try in 1..3 loop
+    insert into pawl.job_key as k (queue, key, hash, job_id, expires_at)
+    values (p_queue, p_key, p_hash, p_job_id, clock_timestamp() + p_ttl)
+    on conflict do nothing
+    returning k.*
+    into v_seen;
+    if found then
+      return v_seen;
+    end if;
+
+    select k.*
+      into v_seen
+      from pawl.job_key as k
+     where k.queue = p_queue
+       and k.key = p_key;
+    if found then
+      if v_seen.hash <> p_hash then
+        raise exception 'key % of queue % came before with a different payload', p_key, p_queue
+          using errcode = 'P4002',
+                detail = json_build_object('stored_hash', encode(v_seen.hash, 'hex'), 'given_hash', encode(p_hash, 'hex')),
+                hint = 'use a new key for a new intent, or fix the caller that changes its payload between retries';
+      end if;
+      return v_seen;
+    end if;
+  end loop;
+  raise exception 'key % of queue % keeps appearing and disappearing', p_key, p_queue
+    using errcode = '40001', hint = 'restart the transaction';
+end
+$$;
+
+-- Claims up to p_limit due jobs for a registered worker, most urgent first. Each gets fence + 1 and attempts + 1.
+-- A job that was running when a process died is claimed alone, so that a poison job cannot take its neighbours to the
+-- dead letters with it: run it with nothing else in the process.
+-- P4020: the worker's lease is gone; register again.
+create or replace function pawl_v1.job_claim(
+  p_queue   text,
+  p_worker  bigint,
+  p_limit   int default 25,
+  p_options jsonb default '{}'
+)
+returns table (
+  id bigint, fence bigint, kind text, args bytea, headers jsonb, attempts int, max_attempts int, crashes int,
+  priority int, created_at timestamptz, detail jsonb
+)
+language plpgsql
+as $$
+declare
+  v_due    timestamptz := clock_timestamp();
+  v_ids    bigint[] := '{}';
+  v_found  bigint[];
+  v_solo   bigint;
+begin
+  perform pawl_v1._check_options(p_options, '{}');
+  if p_limit not between 1 and 500 then
+    raise exception 'limit must lie between 1 and 500, it is %', p_limit
+      using errcode = 'P4004';
+  end if;
+  -- The sweep takes this row FOR UPDATE before it touches the worker's jobs: no job can be claimed for a worker that
+  -- is being buried.
+  perform
+     from pawl.worker as w
+    where w.id = p_worker
+      and w.seen_at + w.lease > v_due
+      for key share;
+  if not found then
+    raise exception 'worker % has lost its lease', p_worker
+      using errcode = 'P4020', detail = 'worker', hint = 'register again and drop what this worker held';
+  end if;
+
+  for v_priority in 1..4 loop
+    v_found := array(
+      select j.id
+        from pawl.job as j
+       where j.queue = p_queue
+         and j.priority = v_priority
+         and j.status = 'pending'
+         and j.available_at <= v_due
+       order by j.available_at, j.id
+       limit p_limit - cardinality(v_ids)
+         for update skip locked);
+    select s.id
+      into v_solo
+      from unnest(v_found) with ordinality as s (id, n)
+      join pawl.job as j on j.id = s.id
+     where j.crashes > 0
+     order by s.n
+     limit 1;
+    if v_solo is not null and cardinality(v_ids) = 0 and v_solo = v_found[1] then
+      v_ids := array[v_solo];
+      exit;
+    end if;
+    -- Behind healthy work a crashed job waits for its own turn; it stays first in line for the next claim.
+    if v_solo is not null then
+      v_found := v_found[1 : array_position(v_found, v_solo) - 1];
+    end if;
+    v_ids := v_ids || v_found;
+    exit when v_solo is not null or cardinality(v_ids) >= p_limit;
+  end loop;
+
+  return query
+  update pawl.job as j
+     set status = 'processing',
+         fence = j.fence + 1,
+         attempts = j.attempts + 1,
+         claimed_by = p_worker
+   where j.id = any (v_ids)
+     and j.status = 'pending'
+  returning j.id, j.fence, j.kind, j.args, j.headers, j.attempts::int, j.max_attempts::int, j.crashes::int,
+            j.priority::int, j.created_at, '{}'::jsonb;
+end
+$$;
+
+-- Locks a claimed job and proves the fence. Call it first in the transaction that will do the work: a stale attempt
+-- then stops before it writes, and nobody can take the job over while the transaction is open.
+-- outcome 'held'. P4020: see _raise_fence_lost. 55P03: another transaction holds the row; nothing is known yet.
+create or replace function pawl_v1.job_hold(p_id bigint, p_fence bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_job pawl.job;
+begin
+  select j.*
+    into v_job
+    from pawl.job as j
+   where j.id = p_id
+     for update;
+  if v_job.status is distinct from 'processing' or v_job.fence <> p_fence then
+    perform pawl_v1._raise_fence_lost(p_id, p_fence);
+  end if;
+  return query
+  select 'held', '{}'::jsonb;
+end
+$$;
+
+-- Ends a job well: the row is deleted. In the handler's transaction the work and its end commit together.
+-- outcome 'finished'. P4020 aborts the transaction, so a stale holder loses its writes together with its claim.
+create or replace function pawl_v1.job_finish(p_id bigint, p_fence bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+begin
+  delete from pawl.job as j
+   where j.id = p_id
+     and j.status = 'processing'
+     and j.fence = p_fence;
+  if not found then
+    perform pawl_v1._raise_fence_lost(p_id, p_fence);
+  end if;
+  return query
+  select 'finished', '{}'::jsonb;
+end
+$$;
+
+-- Ends an attempt badly. The job waits retry_in_ms and becomes pending again, or goes to the dead letters if its
+-- attempts are spent or final is true; it keeps its payload and its last errors either way.
+--
+-- p_error: {"error": text, "code": SQLSTATE}. options: retry_in_ms (default 1000), final boolean.
+-- outcome 'retry' or 'dead_letter'. P4020: not the holder.
+create or replace function pawl_v1.job_fail(p_id bigint, p_fence bigint, p_error jsonb, p_options jsonb default '{}')
+returns table (outcome text, available_at timestamptz, attempts int, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_job pawl.job;
+begin
+  perform pawl_v1._check_options(p_options, '{retry_in_ms,final}');
+  update pawl.job as j
+     set status = case
+           when coalesce((p_options ->> 'final')::boolean, false) or j.attempts >= j.max_attempts then 'dead_letter'
+           else 'pending'
+         end,
+         claimed_by = null,
+         available_at = clock_timestamp()
+           + pawl_v1._int_option(p_options, 'retry_in_ms', 1000, 0, 31536000000) * interval '1 millisecond',
+         last_errors = pawl_v1._push_error(j.last_errors, p_error, j.attempts)
+   where j.id = p_id
+     and j.status = 'processing'
+     and j.fence = p_fence
+  returning j.*
+       into v_job;
+  if not found then
+    perform pawl_v1._raise_fence_lost(p_id, p_fence);
+  end if;
+  return query
+  select case v_job.status when 'dead_letter' then 'dead_letter' else 'retry' end,
+         v_job.available_at, v_job.attempts::int, '{}'::jsonb;
+end
+$$;
+
+-- Gives a claimed job back at once without charging the attempt: on shutdown, when the database was away, or when the
+-- reply to COMMIT was lost. In the last case it is the question and the answer in one: whatever the old transaction
+-- did, after this call the job is either pending again or was not ours to give back.
+-- outcome 'released'; or 'not_held', nothing changed (finished, taken over, or ended otherwise).
+create or replace function pawl_v1.job_release(p_id bigint, p_fence bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+begin
+  update pawl.job as j
+     set status = 'pending',
+         claimed_by = null,
+         attempts = greatest(j.attempts - 1, 0),
+         available_at = greatest(j.available_at, clock_timestamp())
+   where j.id = p_id
+     and j.status = 'processing'
+     and j.fence = p_fence;
+  return query
+  select case when found then 'released' else 'not_held' end, '{}'::jsonb;
+end
+$$;
+
+-- Workers and the sweep that follows their death.
+
+-- Registers one process incarnation. p_lease: how long it may stay silent before its jobs are taken back; 1 s to 12 h.
+create or replace function pawl_v1.worker_register(p_name text, p_lease interval default '30 seconds')
+returns table (worker_id bigint, detail jsonb)
+language plpgsql
+as $$
+begin
+  perform pawl_v1._check_scope('worker name', p_name);
+  if p_lease is null or p_lease not between interval '1 second' and interval '12 hours' then
+    raise exception 'the lease must lie between 1 second and 12 hours, it is %', p_lease
+      using errcode = 'P4004';
+  end if;
+  return query
+  insert into pawl.worker as w (name, lease)
+  values (p_name, p_lease)
+  returning w.id, '{}'::jsonb;
+end
+$$;
+
+-- Renews the lease of everything the worker holds. outcome 'alive', or 'lost': its jobs were taken back; stop their
+-- handlers and register again.
+create or replace function pawl_v1.worker_heartbeat(p_worker bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+begin
+  update pawl.worker as w
+     set seen_at = clock_timestamp()
+   where w.id = p_worker;
+  return query
+  select case when found then 'alive' else 'lost' end, '{}'::jsonb;
+end
+$$;
+
+-- Ends a worker in good order: what it still holds goes back at once, uncharged. A job whose transaction is still open
+-- stays with the worker row until the sweep.
+create or replace function pawl_v1.worker_leave(p_worker bigint)
+returns table (outcome text, released int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_released int;
+begin
+  with held as (
+    select j.id
+      from pawl.job as j
+     where j.claimed_by = p_worker
+     order by j.id
+       for update skip locked
+  )
+  update pawl.job as j
+     set status = 'pending',
+         claimed_by = null,
+         attempts = greatest(j.attempts - 1, 0),
+         available_at = greatest(j.available_at, clock_timestamp())
+    from held
+   where j.id = held.id
+     and j.status = 'processing'
+     and j.claimed_by = p_worker;
+  get diagnostics v_released = row_count;
+  delete from pawl.worker as w
+   where w.id = p_worker
+     and not exists (select from pawl.job as j where j.claimed_by = p_worker);
+  return query
+  select case when found then 'left' else 'busy' end, v_released, '{}'::jsonb;
+end
+$$;
+
+-- Takes back the jobs of workers whose lease ran out: crashes + 1, and pending again after a jittered pause, or to the
+-- dead letters when attempts or crashes are spent. Only kinds in p_kinds are dead-lettered: a sweeper does not decide
+-- on work it does not know.
+-- The advisory lock saves work, nothing else: two sweeps at once are safe.
+--
+-- options: max_crashes (default 4), limit (jobs a call, default 1000).
+-- outcome 'swept' or 'busy' (another sweep is running).
+create or replace function pawl_v1.job_sweep(p_kinds text[], p_options jsonb default '{}')
+returns table (outcome text, requeued int, dead_lettered int, workers int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_max_crashes int := pawl_v1._int_option(p_options, 'max_crashes', 4, 1, 1000);
+  v_limit       int := pawl_v1._int_option(p_options, 'limit', 1000, 1, 100000);
+  v_gone        bigint[];
+  v_requeued    int;
+  v_dead        int;
+  v_workers     int;
+begin
+  perform pawl_v1._check_options(p_options, '{max_crashes,limit}');
+  if not pg_try_advisory_xact_lock(1885435756, 1) then -- 'pawl' in ASCII, then the lock's number
+    return query
+    select 'busy', 0, 0, 0, '{}'::jsonb;
+    return;
+  end if;
+
+  v_gone := array(
+    select w.id
+      from pawl.worker as w
+     where w.seen_at + w.lease < clock_timestamp()
+     order by w.id
+     limit 100
+       for update skip locked);
+
+  with orphan as (
+    select j.id
+      from pawl.job as j
+     where j.claimed_by = any (v_gone)
+     order by j.id
+     limit v_limit
+       for update skip locked -- a locked row has a live holder
+  ), swept as (
+    update pawl.job as j
+       set status = case
+             when (j.crashes + 1 >= v_max_crashes or j.attempts >= j.max_attempts) and j.kind = any (p_kinds) then 'dead_letter'
+             else 'pending'
+           end,
+           claimed_by = null,
+           crashes = j.crashes + 1,
+           available_at = clock_timestamp() + random() * least(power(2, j.crashes), 64) * interval '100 milliseconds',
+           last_errors = pawl_v1._push_error(j.last_errors,
+             jsonb_build_object('code', 'crash', 'error', 'the worker died or froze past its lease'), j.attempts)
+      from orphan
+     where j.id = orphan.id
+       and j.status = 'processing'
+       and j.claimed_by = any (v_gone)
+    returning j.status
+  )
+  select count(*) filter (where s.status = 'pending'), count(*) filter (where s.status = 'dead_letter')
+    into v_requeued, v_dead
+    from swept as s;
+
+  delete from pawl.worker as w
+   where w.id = any (v_gone)
+     and not exists (select from pawl.job as j where j.claimed_by = w.id);
+  get diagnostics v_workers = row_count;
+  return query
+  select 'swept', v_requeued, v_dead, v_workers, '{}'::jsonb;
+end
+$$;
+
+-- What people look at without our tools.
+
+-- Jobs nobody will try again until an operator decides. args_text shows octets outside ASCII as \ooo.
+create or replace view pawl_v1.dead_letters as
+select j.id,
+       j.queue,
+       j.kind,
+       j.status,
+       j.attempts,
+       j.crashes,
+       j.last_errors -> -1 ->> 'error' as last_error,
+       j.last_errors,
+       j.headers,
+       j.args,
+       encode(j.args, 'escape') as args_text,
+       j.created_at
+  from pawl.job as j
+ where j.status in ('dead_letter', 'unknown');
+
+revoke all on all functions in schema pawl_v1 from public;
+
+insert into pawl.migration (version, name, min_client, api_hash)
+values (1, 'init', 1, '897ce8a8a02f703f7638d0ef1fd563039b0d9440fb6d6e901c8893187045d8a8');
+
+commit;

@@ -1,0 +1,22 @@
+-- Removes everything Pawl created, and its data. Plain drops, no cascade: if something of yours depends on Pawl's
+-- tables or functions, this fails and names it.
+
+drop view if exists pawl_v1.dead_letters;
+
+do $$
+declare
+  v_function record;
+begin
+  for v_function in
+    select p.oid::regprocedure as signature
+      from pg_catalog.pg_proc as p
+     where p.pronamespace = 'pawl_v1'::regnamespace
+  loop
+    execute format('drop function %s', v_function.signature);
+  end loop;
+end
+$$;
+
+drop table pawl.inbox, pawl.job_key, pawl.job, pawl.worker, pawl.migration;
+drop schema pawl_v1;
+drop schema pawl;

@@ -1,0 +1,88 @@
+-- The ledger of deliveries and the work table. Reasons for each choice: docs/decisions/0003-tables.md.
+--
+-- Every name that takes part in identity is text in collation "C" with a bound in octets: a collation that follows
+-- the operating system's library changes under an upgrade, and an index that misses rows is a silent double.
+
+create schema if not exists pawl;
+create schema if not exists pawl_v1;
+
+create table pawl.migration (
+  version    int primary key,
+  name       text not null,
+  min_client int not null,       -- the oldest client version that understands this schema
+  api_hash   text not null,      -- SHA-256 of the functions as installed
+  applied_at timestamptz not null default clock_timestamp()
+);
+
+-- One row per worker process incarnation. It carries the lease of everything that process has claimed, so that
+-- renewing is one narrow update, however many jobs are held.
+create table pawl.worker (
+  id       bigint generated always as identity primary key,
+  name     text collate "C" not null check (octet_length(name) between 1 and 255),
+  seen_at  timestamptz not null default clock_timestamp(),
+  lease    interval not null default '30 seconds' check (lease between interval '1 second' and interval '12 hours'),
+  presence boolean not null default false
+) with (fillfactor = 50);
+
+-- Durable work: landed deliveries, background jobs, later outbox events. Finished rows are deleted.
+create table pawl.job (
+  id               bigint generated always as identity primary key,
+  fence            bigint not null default 0,   -- + 1 at every claim, never back
+  claimed_by       bigint,                      -- worker.id while processing
+  available_at     timestamptz not null default clock_timestamp(),
+  created_at       timestamptz not null default clock_timestamp(),
+  priority         smallint not null default 2 check (priority between 1 and 4),
+  attempts         smallint not null default 0 check (attempts >= 0),
+  crashes          smallint not null default 0 check (crashes >= 0),
+  max_attempts     smallint not null default 25 check (max_attempts between 1 and 1000),
+  status           text collate "C" not null default 'pending' check (status in (
+                     'pending', 'waiting', 'processing', 'unknown', 'dead_letter', 'cancelled', 'succeeded')),
+  queue            text collate "C" not null check (octet_length(queue) between 1 and 255),
+  kind             text collate "C" not null check (octet_length(kind) between 1 and 255),
+  args             bytea not null,              -- exact octets, so that no encoding can change or refuse them
+  headers          jsonb,
+  last_errors      jsonb,                       -- the last 10, oldest first
+  check ((status = 'processing') = (claimed_by is not null))
+) with (
+  fillfactor = 100,
+  autovacuum_vacuum_scale_factor = 0,
+  autovacuum_vacuum_threshold = 20000,
+  autovacuum_vacuum_cost_delay = 0,
+  autovacuum_analyze_scale_factor = 0,
+  autovacuum_analyze_threshold = 50000
+);
+
+-- No predicate here may be implied by the WHERE of finish or renew: the planner would run them through it, over all
+-- its dead entries.
+create index job_claim on pawl.job (queue, priority, available_at, id) where status = 'pending';
+create index job_held  on pawl.job (claimed_by) where claimed_by is not null;
+create index job_dead  on pawl.job (queue, id) where status in ('dead_letter', 'unknown');
+
+-- The memory of enqueue keys. It outlives the job, so that a duplicate enqueued after completion is still one.
+create table pawl.job_key (
+  queue      text collate "C" not null check (octet_length(queue) between 1 and 255),
+  key        text collate "C" not null check (octet_length(key) between 1 and 255),
+  hash       bytea not null check (octet_length(hash) = 32),
+  job_id     bigint not null,
+  created_at timestamptz not null default clock_timestamp(),
+  expires_at timestamptz not null,
+  primary key (queue, key),
+  check (expires_at > created_at)
+);
+
+create index job_key_age on pawl.job_key using brin (created_at) with (autosummarize = on);
+
+-- The row exists if and only if the effect committed (job_id null) or a durable job owns the delivery.
+create table pawl.inbox (
+  consumer     text collate "C" not null check (octet_length(consumer) between 1 and 255),
+  message_id   text collate "C" not null check (octet_length(message_id) between 1 and 255),
+  hash         bytea not null check (octet_length(hash) = 32),
+  received_at  timestamptz not null default clock_timestamp(),
+  processed_at timestamptz,
+  job_id       bigint,
+  result_ref   text,
+  primary key (consumer, message_id),
+  check (processed_at is not null or job_id is not null)
+) with (autovacuum_vacuum_insert_scale_factor = 0.05);
+
+create index inbox_age on pawl.inbox using brin (received_at) with (autosummarize = on);
