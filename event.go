@@ -1,0 +1,151 @@
+package pawl
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// An EventKind names what happened; metrics use the same words.
+type EventKind string
+
+// The events of a delivery or job.
+const (
+	EventFresh             EventKind = "fresh"                 // first effect of an intent committed
+	EventReplay            EventKind = "replay"                // a stored answer was returned
+	EventDuplicateSkipped  EventKind = "duplicate_skipped"     // seen before; acknowledged without work
+	EventConflict          EventKind = "conflict"              // the same intent is being processed now; given back
+	EventMismatch          EventKind = "mismatch"              // known key, different payload; dead-lettered
+	EventStaleTakeover     EventKind = "stale_takeover"        // work of a dead or frozen worker was taken back
+	EventRetryable         EventKind = "retryable"             // an attempt failed and will be tried again
+	EventFinal             EventKind = "final"                 // an attempt failed for good: dead letter
+	EventGuardHandled      EventKind = "guard_already_handled" // the user's own row says it is done
+	EventStaleWriteRefused EventKind = "stale_write_refused"   // a fenced-out attempt was stopped
+	EventWastedWork        EventKind = "wasted_work"           // a handler ran but its transaction was lost
+	EventCommitUnknown     EventKind = "commit_unknown"        // the reply to COMMIT was lost; asking the database
+	EventUnfit             EventKind = "unfit"                 // a message without key or over a limit; dead-lettered
+	EventReceiveFailed     EventKind = "receive_failed"        // the source answered an error; backing off
+	EventAckFailed         EventKind = "ack_failed"            // the effect is durable, the message will come again
+	EventTrouble           EventKind = "trouble"               // housekeeping or the database failed; retried
+)
+
+// An Event is one thing that happened. Fields that do not apply are zero; more may be added.
+type Event struct {
+	Kind      EventKind
+	Op        string // the step, as in errors and crash points
+	Scope     string // consumer or queue
+	Key       string
+	MessageID string
+	JobID     int64
+	Attempt   int
+	Count     int // how many, where one event stands for several; 0 means 1
+	Err       error
+	Took      time.Duration // of the handler
+}
+
+// Hooks receive events. OnEvent runs on the working goroutine: it must be quick and must not panic. The zero Hooks
+// log to [slog.Default].
+type Hooks struct {
+	OnEvent func(context.Context, Event)
+}
+
+// Emit reports e to the hooks.
+func (h Hooks) Emit(ctx context.Context, e Event) {
+	if h.OnEvent == nil {
+		h = LogTo(nil)
+	}
+	h.OnEvent(ctx, e)
+}
+
+// Join returns hooks that call each of hs in turn.
+func Join(hs ...Hooks) Hooks {
+	return Hooks{OnEvent: func(ctx context.Context, e Event) {
+		for _, h := range hs {
+			h.Emit(ctx, e)
+		}
+	}}
+}
+
+// LogTo returns hooks that write one structured line an event to l, or to [slog.Default] if l is nil. What happens all
+// day (fresh, replay, duplicate_skipped, guard_already_handled) is logged at debug, a coming retry at info, what
+// somebody should look at (final, mismatch, unfit, trouble, failures to receive or acknowledge) at warn or error.
+func LogTo(l *slog.Logger) Hooks {
+	return Hooks{OnEvent: func(ctx context.Context, e Event) {
+		to := l
+		if to == nil {
+			to = slog.Default()
+		}
+		level := e.Kind.level()
+		if to.Enabled(ctx, level) {
+			to.LogAttrs(ctx, level, "pawl: "+string(e.Kind), e.attrs()...)
+		}
+	}}
+}
+
+func (k EventKind) level() slog.Level {
+	switch k {
+	case EventFresh, EventReplay, EventDuplicateSkipped, EventGuardHandled:
+		return slog.LevelDebug
+	case EventConflict, EventRetryable, EventStaleTakeover:
+		return slog.LevelInfo
+	case EventMismatch, EventFinal, EventUnfit:
+		return slog.LevelError
+	default:
+		return slog.LevelWarn
+	}
+}
+
+func (e Event) attrs() []slog.Attr {
+	attrs := make([]slog.Attr, 0, 9)
+	text := func(name, value string) {
+		if value != "" {
+			attrs = append(attrs, slog.String(name, value))
+		}
+	}
+	number := func(name string, value int64) {
+		if value != 0 {
+			attrs = append(attrs, slog.Int64(name, value))
+		}
+	}
+	text("op", e.Op)
+	text("scope", e.Scope)
+	text("key", e.Key)
+	text("message_id", e.MessageID)
+	number("job_id", e.JobID)
+	number("attempt", int64(e.Attempt))
+	number("count", int64(e.Count))
+	if e.Took > 0 {
+		attrs = append(attrs, slog.Duration("took", e.Took))
+	}
+	if e.Err != nil {
+		attrs = append(attrs, slog.String("error", e.Err.Error()))
+	}
+	return attrs
+}
+
+// Counters count events by kind. The zero value is ready; all methods may be called at once.
+type Counters struct {
+	counts sync.Map // EventKind to *atomic.Int64
+}
+
+// Hooks returns the hooks that feed the counters.
+func (c *Counters) Hooks() Hooks {
+	return Hooks{OnEvent: func(_ context.Context, e Event) {
+		n, ok := c.counts.Load(e.Kind)
+		if !ok {
+			n, _ = c.counts.LoadOrStore(e.Kind, new(atomic.Int64))
+		}
+		n.(*atomic.Int64).Add(int64(max(e.Count, 1)))
+	}}
+}
+
+// Count returns how many events of one kind were counted.
+func (c *Counters) Count(kind EventKind) int64 {
+	n, ok := c.counts.Load(kind)
+	if !ok {
+		return 0
+	}
+	return n.(*atomic.Int64).Load()
+}

@@ -1,0 +1,63 @@
+package flow
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pawl-go/pawl"
+)
+
+// receiveBatch is how many deliveries are asked for at once: SQS's largest batch. It is also the most that can sit
+// fetched and not started, which is what a crash leaves invisible until its timeout.
+const receiveBatch = 10
+
+// longestBackoff bounds the pause after errors of the source.
+const longestBackoff = 20 * time.Second
+
+// receive fetches batches and hands them to the handling goroutines, one batch ahead at most, until ctx ends. What was
+// fetched and not started by then goes straight back.
+//
+// receive: a crash after it costs a redelivery when the source's invisibility ends.
+func (f *Flow) receive(ctx context.Context, work chan<- pawl.Delivery) {
+	for failures := 0; ctx.Err() == nil; {
+		batch, err := f.cfg.Source.Receive(ctx, receiveBatch)
+		for _, d := range batch {
+			select {
+			case work <- d:
+			case <-ctx.Done():
+				f.giveBack(ctx, d, 0)
+			}
+		}
+		if err == nil || ctx.Err() != nil {
+			failures = 0
+			continue
+		}
+		failures++
+		f.emit(ctx, pawl.Event{Kind: pawl.EventReceiveFailed, Op: "flow.receive", Err: err})
+		pause(ctx, jittered(backoff(failures)))
+	}
+}
+
+// giveBack returns a delivery to the source, unacknowledged. If even that fails it comes back by itself, later.
+func (f *Flow) giveBack(ctx context.Context, d pawl.Delivery, wait time.Duration) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sourcePatience)
+	defer cancel()
+	if err := f.cfg.Source.Release(ctx, wait, d); err != nil {
+		f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventTrouble, Op: "flow.release", Err: err})
+	}
+}
+
+func backoff(failures int) time.Duration {
+	return min(250*time.Millisecond<<min(failures-1, 10), longestBackoff)
+}
+
+// jittered spreads a pause over its upper half, so that many processes do not return together.
+func jittered(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

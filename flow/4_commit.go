@@ -1,0 +1,100 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/receipt"
+	"github.com/pawl-go/pawl/internal/solo"
+	"github.com/pawl-go/pawl/internal/txn"
+)
+
+// askAgain bounds how often a lost reply to COMMIT is asked about before the delivery is left to the source.
+const askAgain = 5
+
+// apply takes a delivery through claim, handle and commit, as often as its transaction loses a race or its COMMIT goes
+// unanswered. In the latter case we do not guess: we claim again, which waits for the old transaction and then shows who
+// won, and handle it only if the claim is fresh.
+func (f *Flow) apply(ctx context.Context, d pawl.Delivery, intent pawl.Intent) (r pawl.Receipt, wait time.Duration) {
+	leave, err := solo.Process.Enter(ctx, false)
+	if err != nil {
+		return pawl.Receipt{}, 0 // stopping
+	}
+	defer leave()
+	for asked := 0; asked <= askAgain; asked++ {
+		err = txn.Restart(ctx, func() (err error) {
+			r, err = f.once(ctx, d, intent)
+			return err
+		})
+		if !pawl.MayHaveHappened(err) && !(asked > 0 && pawl.Retryable(err)) {
+			break
+		}
+		f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventCommitUnknown, Op: "flow.commit", Err: err})
+		pause(ctx, jittered(100*time.Millisecond<<asked))
+	}
+	switch {
+	case err == nil:
+		return r, 0
+	case errors.Is(err, pawl.ErrMessageReused):
+		return f.bury(ctx, d, err)
+	case pawl.CodeOf(err) == "55P03":
+		return f.conflict(ctx, d, err)
+	}
+	f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventTrouble, Op: "flow.apply", Err: err})
+	return pawl.Receipt{}, jittered(2 * time.Second)
+}
+
+// once is one transaction: claim, handle, commit; or, if the handler fails, claim, land, commit.
+func (f *Flow) once(ctx context.Context, d pawl.Delivery, intent pawl.Intent) (pawl.Receipt, error) {
+	tx, claim, err := f.claim(ctx, intent)
+	if err != nil {
+		return pawl.Receipt{}, err
+	}
+	defer txn.Rollback(ctx, tx)
+	if !claim.Fresh {
+		return f.duplicate(ctx, d, claim), nil
+	}
+	took, failure := f.handle(ctx, tx, d)
+	if failure != nil {
+		return f.land(ctx, tx, claim, d, intent, failure)
+	}
+	err = f.commit(ctx, tx)
+	switch {
+	case err == nil:
+		f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventFresh, Op: "flow.commit", Attempt: 1, Took: took})
+		return answered(d), nil
+	case definite(err):
+		return f.landAfresh(ctx, d, intent, err) // a deferred constraint, for instance
+	}
+	return pawl.Receipt{}, err
+}
+
+// commit makes effect and inbox row durable together.
+//
+// commit: a crash before COMMIT arrives costs a redelivery; after it, nothing: the duplicate is absorbed.
+func (f *Flow) commit(ctx context.Context, tx pgx.Tx) error {
+	if err := fault.At("flow.commit.before"); err != nil {
+		return err
+	}
+	if err := txn.Commit(ctx, "flow.commit", tx); err != nil {
+		return err
+	}
+	if err := fault.At("flow.commit.after"); err != nil { // plays a reply that was lost
+		return &pawl.Error{Op: "flow.commit", Code: pawl.CodeCommitUnknown, Err: err}
+	}
+	return nil
+}
+
+// definite reports whether COMMIT was refused for a reason that will not go away by running the transaction again.
+func definite(err error) bool {
+	code := pawl.CodeOf(err)
+	return code != "" && code != "40001" && code != "40P01" && !pawl.MayHaveHappened(err) && !pawl.Unreachable(err)
+}
+
+// answered makes the receipt of a delivery whose outcome the database holds.
+func answered(d pawl.Delivery) pawl.Receipt { return receipt.Committed(d.Handle) }

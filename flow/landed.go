@@ -1,0 +1,56 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/job"
+)
+
+// retryLanded runs the worker of landed deliveries until ctx ends, starting it again if the database was away.
+func (f *Flow) retryLanded(ctx context.Context) {
+	for {
+		err := f.retries.Run(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		f.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "flow.retries", Err: err})
+		pause(ctx, time.Second)
+	}
+}
+
+// retry applies a landed delivery: the same handler, in the transaction that holds the delivery's job. The inbox row
+// is marked first: if the job owns the delivery no more (P4020), the handler is never entered.
+func (f *Flow) retry(ctx context.Context, tx pgx.Tx, j job.Job) error {
+	d := landedDelivery(j)
+	err := inbox.Settle(ctx, tx, f.cfg.Consumer, text(j.Headers, headerInboxKey), j.ID)
+	if errors.Is(err, pawl.ErrFenceLost) {
+		return pawl.Final(err)
+	}
+	if err != nil {
+		return err
+	}
+	return f.cfg.Handler(ctx, tx, d)
+}
+
+func landedDelivery(j job.Job) pawl.Delivery {
+	d := pawl.Delivery{Key: text(j.Headers, headerKey), MessageID: text(j.Headers, headerMessageID), Body: j.Args, Receives: j.Attempt}
+	if attributes, ok := j.Headers[headerAttributes].(map[string]any); ok && len(attributes) > 0 {
+		d.Attributes = make(map[string]string, len(attributes))
+		for name := range attributes {
+			d.Attributes[name] = text(attributes, name)
+		}
+	}
+	d.SentAt, _ = time.Parse(time.RFC3339Nano, text(j.Headers, headerSentAt)) // absent: zero
+	return d
+}
+
+func text(m map[string]any, name string) string {
+	s, _ := m[name].(string)
+	return s
+}

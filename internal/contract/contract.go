@@ -1,0 +1,72 @@
+// Package contract calls the SQL functions of schema pawl_v1: one Go function per SQL function, columns named, errors
+// turned into pawl.Error. It holds no logic; the rows packages give these calls their meaning.
+package contract
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+)
+
+// DB is what a call needs: a pgx.Tx, a *pgx.Conn or a *pgxpool.Pool.
+type DB interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Options is the trailing jsonb of a function. Absent members take the function's own defaults.
+type Options map[string]any
+
+// set adds a member unless its value is zero, so that the function's default holds.
+func set[T comparable](o Options, name string, value T) {
+	var zero T
+	if value != zero {
+		o[name] = value
+	}
+}
+
+func (o Options) text() string {
+	if len(o) == 0 {
+		return "{}"
+	}
+	text, err := json.Marshal(o)
+	if err != nil {
+		panic(err) // members are strings, numbers and maps of strings
+	}
+	return string(text)
+}
+
+// Failure is the p_error of job_fail and the error option of inbox_land.
+type Failure struct {
+	Error string `json:"error"`
+	Code  string `json:"code,omitempty"`
+}
+
+// FailureOf describes err in at most 4,000 characters, without what jsonb cannot hold.
+func FailureOf(err error) Failure {
+	return Failure{Error: printable(err.Error()), Code: string(pawl.CodeOf(err))}
+}
+
+// printable replaces invalid UTF-8 and NUL, which jsonb refuses (22P05), and cuts to the stored length.
+func printable(s string) string {
+	const limit = 4000
+	out := make([]rune, 0, min(len(s), limit))
+	for _, r := range s { // ranging yields U+FFFD for invalid octets
+		if len(out) == limit {
+			break
+		}
+		if r == 0 {
+			r = '\uFFFD'
+		}
+		out = append(out, r)
+	}
+	return string(out)
+}
+
+// one runs a statement that answers exactly one row.
+func one(ctx context.Context, db DB, op, sql string, args []any, into ...any) error {
+	return pawl.Wrap(op, db.QueryRow(ctx, sql, args...).Scan(into...))
+}

@@ -1,0 +1,49 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pawl-go/pawl"
+)
+
+// commitPatience bounds the wait for the reply to COMMIT. A caller's deadline never cuts it short: a cancelled COMMIT
+// is an unknown one.
+const commitPatience = 15 * time.Second
+
+// Commit commits tx and classifies a failure: [pawl.ErrCommitUnknown] if the transaction may be durable all the same,
+// else an error that means it certainly is not.
+func Commit(ctx context.Context, op string, tx pgx.Tx) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitPatience)
+	defer cancel()
+	return classify(op, tx.Commit(ctx))
+}
+
+// classify knows three outcomes. PostgreSQL answers a COMMIT it refuses with severity ERROR, or rolls back a failed
+// transaction and says so; both are a definite no. Everything else is unknown: an I/O error, a timeout, and any FATAL,
+// because 57P01 can arrive after the local commit, in the wait for a synchronous standby. What the driver thinks of
+// retrying (pgconn.SafeToRetry) is not asked: pgx v5.9 to v5.12 answer true for statements the server has executed.
+func classify(op string, err error) error {
+	var pg *pgconn.PgError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, pgx.ErrTxCommitRollback), errors.Is(err, pgx.ErrTxClosed):
+		return &pawl.Error{Op: op, Code: "25P02", Err: err, Hint: "a statement of the handler failed and its error was swallowed; return it"}
+	case errors.As(err, &pg) && pg.Severity == "ERROR":
+		return pawl.Wrap(op, err)
+	}
+	return &pawl.Error{Op: op, Code: pawl.CodeCommitUnknown, Err: err}
+}
+
+// Rollback ends tx, detached from ctx's end but not for long. An error only means that the connection is gone, and the
+// transaction with it.
+func Rollback(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_ = tx.Rollback(ctx)
+}

@@ -1,0 +1,105 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/solo"
+	"github.com/pawl-go/pawl/internal/txn"
+)
+
+// attempt runs one claimed job to an end the database knows of, or leaves it to be settled later.
+func (w *Worker) attempt(s *session, j Job) {
+	leave, err := solo.Process.Enter(s.ctx, j.Crashes > 0)
+	if err != nil {
+		w.settle(s.ctx, j, nil)
+		return
+	}
+	defer leave()
+	err = txn.Restart(s.ctx, func() error { return w.try(s.ctx, j) })
+	switch {
+	case err == nil:
+	case errors.Is(err, pawl.ErrFenceLost):
+		w.emit(s.ctx, pawl.Event{Kind: pawl.EventStaleWriteRefused, Op: "job.finish", JobID: j.ID, Attempt: j.Attempt, Err: err})
+	case pawl.MayHaveHappened(err):
+		w.emit(s.ctx, pawl.Event{Kind: pawl.EventCommitUnknown, Op: "job.commit", JobID: j.ID, Attempt: j.Attempt, Err: err})
+		w.settle(s.ctx, j, nil) // releasing is the question and the answer in one
+	case s.lost(), pawl.Unreachable(err):
+		w.emit(s.ctx, pawl.Event{Kind: pawl.EventWastedWork, Op: "job.handle", JobID: j.ID, Attempt: j.Attempt, Err: err})
+		w.settle(s.ctx, j, nil) // not the job's fault: uncharged
+	default:
+		w.settle(s.ctx, j, err)
+	}
+}
+
+// try is one transaction: hold, handle, finish, commit. A nil error means the database holds the outcome, good or bad.
+func (w *Worker) try(ctx context.Context, j Job) error {
+	tx, err := w.pool.Begin(ctx)
+	if err != nil {
+		return pawl.Wrap("job.begin", err)
+	}
+	defer txn.Rollback(ctx, tx)
+
+	// hold: a crash here costs a retry after the lease.
+	if err := j.Hold(ctx, tx); err != nil {
+		return err
+	}
+	if err := fault.At("job.handle.before"); err != nil {
+		return err
+	}
+
+	// handle: a crash here costs the same; the handler's rows were never visible.
+	start := time.Now()
+	failure := txn.Guard(ctx, tx, w.cfg.Timeout, func(ctx context.Context, tx pgx.Tx) error {
+		return w.cfg.Handler(ctx, tx, j)
+	})
+	took := time.Since(start)
+	if failure != nil {
+		return w.record(ctx, tx, j, failure)
+	}
+
+	// finish and commit: before COMMIT arrives a crash costs a retry, after it nothing.
+	if err := j.Finish(ctx, tx); err != nil {
+		return err
+	}
+	if err := fault.At("job.commit.before"); err != nil {
+		return err
+	}
+	if err := txn.Commit(ctx, "job.commit", tx); err != nil {
+		return err
+	}
+	_ = fault.At("job.commit.after")
+	w.emit(ctx, pawl.Event{Kind: pawl.EventFresh, Op: "job.commit", JobID: j.ID, Attempt: j.Attempt, Took: took})
+	return nil
+}
+
+// record writes the failure in the transaction that held the job, its savepoint rolled back: nobody can win in between.
+// What it cannot record there it returns.
+func (w *Worker) record(ctx context.Context, tx pgx.Tx, j Job, failure error) error {
+	code := pawl.CodeOf(failure)
+	if errors.Is(failure, txn.ErrLost) || code == "40001" || code == "40P01" || ctx.Err() != nil {
+		return failure
+	}
+	failed, err := j.Fail(ctx, tx, failure, w.cfg.Backoff.After(j.Attempt), pawl.IsFinal(failure))
+	if err != nil {
+		return err
+	}
+	if err := txn.Commit(ctx, "job.fail", tx); err != nil {
+		return err
+	}
+	w.emitFailed(ctx, j, failed, failure)
+	return nil
+}
+
+func (w *Worker) emitFailed(ctx context.Context, j Job, failed Failed, cause error) {
+	kind := pawl.EventRetryable
+	if failed.DeadLetter {
+		kind = pawl.EventFinal
+	}
+	w.emit(ctx, pawl.Event{Kind: kind, Op: "job.fail", JobID: j.ID, Attempt: j.Attempt, Err: cause})
+}

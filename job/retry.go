@@ -1,0 +1,32 @@
+package job
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Backoff is exponential with full jitter: before try n+1 a job waits a random time up to Base × 2^(n-1), at most Max.
+// Full jitter spreads a herd best (AWS Architecture Blog, "Exponential Backoff And Jitter").
+type Backoff struct {
+	// Base is the bound after the first failure. Default 1 s. Longer spares a struggling dependency, shorter recovers
+	// sooner.
+	Base time.Duration
+	// Max bounds every wait. Default 10 min.
+	Max time.Duration
+}
+
+// After returns the wait after failed attempt n, n ≥ 1.
+func (b Backoff) After(n int) time.Duration {
+	base, limit := b.Base, b.Max
+	if base <= 0 {
+		base = time.Second
+	}
+	if limit <= 0 {
+		limit = 10 * time.Minute
+	}
+	bound := limit
+	if n < 32 && base<<(n-1) > 0 && base<<(n-1) < limit {
+		bound = base << (n - 1)
+	}
+	return rand.N(bound) + 1
+}
