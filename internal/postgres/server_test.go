@@ -1,0 +1,224 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// start starts a server that the test stops.
+func startServer(t *testing.T, o Options) *Server {
+	t.Helper()
+	s, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// query runs one statement on a connection of its own and returns its only value as text.
+func query(t *testing.T, s *Server, sql string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	rows, err := conn.Query(ctx, sql, pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return strings.Join(values, ",")
+}
+
+// shortDir is a temporary directory with a name short enough for a socket, in a place the server can reach;
+// t.TempDir is neither.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "pawl-t-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func eventually(t *testing.T, what string, limit time.Duration, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+	}
+}
+
+// running reports whether process pid is alive and not a zombie: a first process that does not reap keeps those.
+func running(pid int) bool {
+	if syscall.Kill(pid, 0) == syscall.ESRCH {
+		return false
+	}
+	cmdline, err := os.ReadFile(filepath.Join("/proc", itoa(pid), "cmdline"))
+	return err != nil && !errors.Is(err, os.ErrNotExist) || len(cmdline) > 0
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// A server answers, is private to us, and leaves neither process nor directory.
+func TestStart_AnswersAndStopLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, Options{RAM: true})
+	if got := query(t, s, "select 40 + 2 || ''"); got != "42" {
+		t.Errorf("got %s", got)
+	}
+	if got := query(t, s, "show listen_addresses"); got != "" {
+		t.Errorf("listens on %q", got)
+	}
+	if info, err := os.Stat(s.Dir()); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("directory: %v, %v", info.Mode(), err)
+	}
+	if got := query(t, s, "show server_version"); !strings.HasPrefix(got, s.Version()) {
+		t.Errorf("Version %s, server says %s", s.Version(), got)
+	}
+	dir, pid := s.Dir(), s.PID()
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if exists(dir) || running(pid) {
+		t.Errorf("left behind: directory %v, process %v", exists(dir), running(pid))
+	}
+	<-s.Done()
+}
+
+// Tests may lose the machine, never an acknowledged commit of a killed server.
+func TestStart_KeepsSynchronousCommitOn(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, Options{})
+	for name, want := range map[string]string{"synchronous_commit": "on", "fsync": "off", "full_page_writes": "off"} {
+		if got := query(t, s, "show "+name); got != want {
+			t.Errorf("%s = %s, want %s", name, got, want)
+		}
+	}
+}
+
+// Durable means PostgreSQL's own settings, whatever they are.
+func TestStart_DurableChangesNothing(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, Options{Durable: true})
+	changed := query(t, s, `select name from pg_settings where source = 'command line'
+		and name not in ('listen_addresses', 'port', 'unix_socket_directories', 'unix_socket_permissions', 'logging_collector', 'data_directory')`)
+	if changed != "" {
+		t.Errorf("changed: %s", changed)
+	}
+	if got := query(t, s, "show wal_segment_size"); got != "16MB" {
+		t.Errorf("wal_segment_size = %s", got)
+	}
+}
+
+func TestStart_AppliesSettingsButStaysPrivate(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, Options{Settings: map[string]string{"max_connections": "37"}})
+	if got := query(t, s, "show max_connections"); got != "37" {
+		t.Errorf("max_connections = %s", got)
+	}
+	if _, err := Start(t.Context(), Options{Settings: map[string]string{"listen_addresses": "*"}}); err == nil {
+		t.Error("a caller opened the server to the network")
+	}
+}
+
+// A failed start says what the server said.
+func TestStart_ReturnsTheLogOfAFailedStart(t *testing.T) {
+	t.Parallel()
+	temp := shortDir(t)
+	must(t, os.Chmod(temp, 0o777))
+	_, err := Start(t.Context(), Options{Settings: map[string]string{"no_such_setting": "1"}, tune: tuning{temp: temp}})
+	if err == nil || !strings.Contains(err.Error(), "no_such_setting") {
+		t.Errorf("got %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(temp, "*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// Two programs on an empty cache at once: both work, one cluster is stored.
+func TestStart_TwiceAtOnceWithAnEmptyCache(t *testing.T) {
+	t.Parallel()
+	cache := shortDir(t)
+	must(t, os.Chmod(cache, 0o755))
+	results := make(chan error, 2)
+	for range cap(results) {
+		go func() {
+			s, err := Start(context.Background(), Options{tune: tuning{cache: cache}})
+			if err == nil {
+				err = s.Stop()
+			}
+			results <- err
+		}()
+	}
+	must(t, <-results)
+	must(t, <-results)
+	if stored, _ := filepath.Glob(filepath.Join(cache, "*")); len(stored) != 1 {
+		t.Errorf("stored %v, want one cluster", stored)
+	}
+}
+
+// A cache that lost a file, or holds nonsense of the right size, costs time and not the start.
+func TestStart_SurvivesARottenCache(t *testing.T) {
+	t.Parallel()
+	cache := shortDir(t)
+	must(t, os.Chmod(cache, 0o755))
+	o := Options{tune: tuning{cache: cache}}
+	must(t, startServer(t, o).Stop())
+	control := func() string {
+		found, _ := filepath.Glob(filepath.Join(cache, "cluster-*", "cluster", "global", "pg_control"))
+		if len(found) != 1 {
+			t.Fatalf("found %v", found)
+		}
+		return found[0]
+	}
+	must(t, os.Remove(control()))
+	must(t, startServer(t, o).Stop())
+
+	info, err := os.Stat(control())
+	must(t, err)
+	must(t, os.WriteFile(control(), make([]byte, info.Size()), 0o600))
+	must(t, startServer(t, o).Stop())
+}
+
+// The variables that PostgreSQL's clients obey do not reach the server or its URL.
+func TestURL_IgnoresPGVariables(t *testing.T) {
+	out, err := child(t, "answer", "PGPORT=7777", "PGHOST=/nowhere", "PGDATABASE=nothing", "PGUSER=nobody", "LC_ALL=xx_XX").Output()
+	if err != nil || string(out) != "42\n" {
+		t.Errorf("got %q, %v", out, err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
