@@ -1,0 +1,184 @@
+package migrate_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/pgtest"
+	"github.com/pawl-go/pawl/migrate"
+	"github.com/pawl-go/pawl/sql"
+)
+
+func empty(t *testing.T) string {
+	t.Helper()
+	return pgtest.URL(t, pgtest.Template{Name: "empty"})
+}
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(t.Context()) })
+	return conn
+}
+
+func exec(t *testing.T, conn *pgx.Conn, statement string) {
+	t.Helper()
+	if _, err := conn.Exec(t.Context(), statement); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Many deploys migrate at once: one works, the others wait and find nothing to do; nobody fails (trap T73).
+func TestT73_ConcurrentMigratorsAgree(t *testing.T) {
+	t.Parallel()
+	url := empty(t)
+	var wg sync.WaitGroup
+	applied := make([]int, 8)
+	for i := range applied {
+		conn := connect(t, url)
+		wg.Go(func() {
+			versions, err := migrate.Up(t.Context(), conn, nil)
+			if err != nil {
+				t.Error(err)
+			}
+			applied[i] = len(versions)
+		})
+	}
+	wg.Wait()
+	total := 0
+	for _, n := range applied {
+		total += n
+	}
+	if total != len(sql.Versions()) {
+		t.Errorf("%d versions were applied in all, want %d", total, len(sql.Versions()))
+	}
+	if err := migrate.Check(t.Context(), connect(t, url)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A migration that has to wait for somebody's table lock gives up after 5 s instead of stopping the workers that queue
+// behind it (trap T29).
+func TestT29_MigrationDoesNotWaitForLocks(t *testing.T) {
+	t.Parallel()
+	url := empty(t)
+	conn, blocker := connect(t, url), connect(t, url)
+	if _, err := migrate.Up(t.Context(), conn, nil); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, blocker, "begin; lock table pawl.job in access share mode")
+	start := time.Now()
+	_, err := migrate.Down(t.Context(), conn, 0, nil)
+	if pawl.CodeOf(err) != "55P03" || time.Since(start) > 10*time.Second {
+		t.Errorf("after %v: %v, want 55P03 after 5 s", time.Since(start), err)
+	}
+}
+
+func TestDown_RemovesEverythingAndUpStartsAgain(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, empty(t))
+	var said []string
+	for range 2 {
+		if _, err := migrate.Up(t.Context(), conn, func(line string) { said = append(said, line) }); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := migrate.Down(t.Context(), conn, 0, nil); err != nil {
+			t.Fatal(err)
+		}
+		var left int
+		if err := conn.QueryRow(t.Context(), "select count(*) from pg_namespace as n where n.nspname like 'pawl%'").Scan(&left); err != nil || left != 0 {
+			t.Fatalf("%d schemas left, %v", left, err)
+		}
+	}
+	if len(said) != 2*len(sql.Versions()) {
+		t.Errorf("progress: %q", said)
+	}
+}
+
+// Somebody's view on our table is not dropped behind their back.
+func TestDown_RefusesToDropWhatDependsOnIt(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, empty(t))
+	if _, err := migrate.Up(t.Context(), conn, nil); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, conn, "create view public.mine as select id from pawl.job")
+	_, err := migrate.Down(t.Context(), conn, 0, nil)
+	if pawl.CodeOf(err) != "2BP01" {
+		t.Fatalf("got %v, want dependent objects still exist", err)
+	}
+	if err := migrate.Check(t.Context(), conn); err != nil {
+		t.Errorf("the failed down left the schema broken: %v", err)
+	}
+}
+
+// A worker refuses a schema it does not understand, and says what is missing and what to do.
+func TestCheck_NamesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	newest := sql.Newest()
+	for name, c := range map[string]struct {
+		change string // on a current schema; "" drops it all
+		want   string // in the message; "" accepts
+	}{
+		"missing":           {"", "not installed"},
+		"current":           {"select 1", ""},
+		"newer, understood": {"insert into pawl.migration values (999, 'later', 1, 'x')", ""},
+		"newer, not":        {"insert into pawl.migration values (999, 'later', 998, 'x')", "needs clients of version 998"},
+		"other functions":   {"update pawl.migration set api_hash = 'x'", "not those of this build"},
+		"record lost":       {"delete from pawl.migration", "not installed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn := connect(t, empty(t))
+			if c.change != "" {
+				if _, err := migrate.Up(t.Context(), conn, nil); err != nil {
+					t.Fatal(err)
+				}
+				exec(t, conn, c.change)
+			}
+			err := migrate.Check(t.Context(), conn)
+			switch {
+			case c.want == "" && err != nil:
+				t.Error(err)
+			case c.want != "" && (!errors.Is(err, pawl.ErrSchemaMismatch) || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("got %v, want ErrSchemaMismatch with %q", err, c.want)
+			case strings.Contains(fmt.Sprint(err), "\n"):
+				t.Errorf("more than one line: %v", err)
+			}
+		})
+	}
+}
+
+// Development changes functions without a new version; up notices.
+func TestUp_ReplacesStaleFunctions(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, empty(t))
+	if _, err := migrate.Up(t.Context(), conn, nil); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, conn, "update pawl.migration set api_hash = 'old'; drop function pawl_v1.job_release")
+	if _, err := migrate.Up(t.Context(), conn, nil); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, conn, "select pawl_v1.job_release(1, 1)")
+	if err := migrate.Check(t.Context(), conn); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFiles_RefusesUnknownFormat(t *testing.T) {
+	t.Parallel()
+	if _, err := migrate.Files("liquibase", 0); !errors.Is(err, pawl.ErrArgumentInvalid) {
+		t.Errorf("got %v", err)
+	}
+}

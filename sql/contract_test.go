@@ -1,0 +1,240 @@
+package sql_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pawl-go/pawl/internal/pgtest"
+	"github.com/pawl-go/pawl/migrate"
+	"github.com/pawl-go/pawl/pawltest"
+	"github.com/pawl-go/pawl/sql"
+)
+
+// An index in a collation that follows the operating system's library can miss rows after an upgrade; a dedupe index
+// that misses a row is a silent double.
+func TestTables_IdentityIsInCollationC(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	rows, _ := pool.Query(t.Context(), `select c.relname || '.' || a.attname
+  from pg_attribute as a
+  join pg_class as c on c.oid = a.attrelid
+  join pg_type as t on t.oid = a.atttypid
+  left join pg_collation as l on l.oid = a.attcollation
+ where c.relnamespace = 'pawl'::regnamespace
+   and c.relkind = 'r'
+   and a.attnum > 0
+   and t.typname in ('text', 'varchar', 'bpchar')
+   and l.collname is distinct from 'C'
+ order by 1`)
+	loose, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Free text that no index or comparison uses.
+	if want := []string{"inbox.result_ref", "migration.api_hash", "migration.name"}; !slices.Equal(loose, want) {
+		t.Errorf("columns outside collation C: %v, want only %v", loose, want)
+	}
+}
+
+// Every text column in collation C also bounds its octets, in the database, where no client can pass it by.
+func TestTables_IdentityIsBounded(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	rows, _ := pool.Query(t.Context(), `select c.relname || '.' || a.attname
+  from pg_attribute as a
+  join pg_class as c on c.oid = a.attrelid
+  join pg_collation as l on l.oid = a.attcollation and l.collname = 'C'
+ where c.relnamespace = 'pawl'::regnamespace
+   and c.relkind = 'r'
+   and a.attname <> 'status' -- a closed list
+   and not exists (
+     select from pg_constraint as k
+      where k.conrelid = c.oid
+        and k.contype = 'c'
+        and pg_get_constraintdef(k.oid) like '%octet_length(' || a.attname || ')%')`)
+	unbounded, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(unbounded) > 0 {
+		t.Errorf("no bound on %v", unbounded)
+	}
+}
+
+// CREATE OR REPLACE cannot change a result row (42P13), so every public function has room to grow: its last column is
+// detail jsonb. None is SECURITY DEFINER, and PUBLIC may execute none.
+func TestFunctions_KeepTheirShape(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	rows, _ := pool.Query(t.Context(), `select p.proname, p.prosecdef, coalesce(p.proargnames[cardinality(p.proargnames)], ''),
+       has_function_privilege('pg_monitor', p.oid, 'execute') -- a role without grants: what PUBLIC may
+  from pg_proc as p
+ where p.pronamespace = 'pawl_v1'::regnamespace`)
+	type function struct {
+		Name    string
+		Definer bool
+		Last    string
+		Public  bool
+	}
+	functions, err := pgx.CollectRows(rows, pgx.RowToStructByPos[function])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(functions) < 10 {
+		t.Fatalf("only %d functions", len(functions))
+	}
+	for _, f := range functions {
+		if f.Definer {
+			t.Errorf("%s is SECURITY DEFINER", f.Name)
+		}
+		if f.Public {
+			t.Errorf("PUBLIC may execute %s", f.Name)
+		}
+		if !strings.HasPrefix(f.Name, "_") && f.Last != "detail" {
+			t.Errorf("%s ends in column %q, want detail", f.Name, f.Last)
+		}
+	}
+}
+
+// Each SQLSTATE the functions raise stands in the registry, and the generated files are those of the registry.
+func TestSQLStates_AreRegistered(t *testing.T) {
+	t.Parallel()
+	registry, err := os.ReadFile("sqlstates.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	raised := regexp.MustCompile(`errcode = '(\w+)'`).FindAllStringSubmatch(sql.API(), -1)
+	if len(raised) < 10 {
+		t.Fatalf("found only %d raises", len(raised))
+	}
+	for _, r := range raised {
+		if r[1] != "40001" && !strings.Contains(string(registry), "\n"+r[1]+",") {
+			t.Errorf("SQLSTATE %s is not in sqlstates.csv", r[1])
+		}
+	}
+}
+
+func TestGenerated_IsCurrent(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "sql"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	copyFile(t, "sqlstates.csv", filepath.Join(root, "sql", "sqlstates.csv"))
+	generate := exec.Command("go", "run", "./internal/gen/sqlstates", root)
+	generate.Dir = ".."
+	if out, err := generate.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, name := range []string{"codes_gen.go", "docs/reference/errors.md"} {
+		if read(t, filepath.Join(root, name)) != read(t, filepath.Join("..", name)) {
+			t.Errorf("%s is stale: run go generate in the module's root", name)
+		}
+	}
+	files, err := migrate.Files(migrate.Plain, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files[0].Text != read(t, "dist/pawl.sql") {
+		t.Error("dist/pawl.sql is stale: run go generate in sql/")
+	}
+}
+
+// dist/pawl.sql, applied by itself, makes the same catalogue as the migrations.
+func TestDist_EqualsMigrations(t *testing.T) {
+	t.Parallel()
+	byMigrations := catalogue(t, pawltest.URL(t))
+	empty := pgtest.URL(t, pgtest.Template{Name: "empty"})
+	exec1(t, empty, read(t, "dist/pawl.sql"))
+	byDist := catalogue(t, empty)
+	if len(byMigrations) < 50 {
+		t.Fatalf("the catalogue has only %d entries", len(byMigrations))
+	}
+	if !slices.Equal(byMigrations, byDist) {
+		t.Errorf("dist and migrations differ:\n%s", strings.Join(difference(byMigrations, byDist), "\n"))
+	}
+}
+
+// The roles script can run twice, and gives each role what it needs and no more.
+func TestRoles_PrivilegeMatrix(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, sql.Roles(), sql.Roles())
+	for _, c := range []struct {
+		role, statement string
+		allowed         bool
+	}{
+		{"pawl_app", "select pawl_v1.inbox_claim('c', 'm', sha256('x'))", true},
+		{"pawl_app", "select pawl_v1.job_enqueue('q', 'k', 'a', '{\"key\": \"1\"}')", true},
+		{"pawl_app", "select pawl_v1.worker_register('w')", true},
+		{"pawl_app", "select version from pawl.migration", true},
+		{"pawl_app", "truncate pawl.inbox", false},
+		{"pawl_app", "drop table pawl.inbox", false},
+		{"pawl_app", "delete from pawl.migration", false},
+		{"pawl_operator", "select pawl_v1.job_sweep('{}')", true},
+		{"pawl_reader", "select * from pawl_v1.dead_letters", true},
+		{"pawl_reader", "select * from pawl.job", true},
+		{"pawl_reader", "delete from pawl.job", false},
+		{"pawl_reader", "select pawl_v1.job_enqueue('q', 'k', 'a')", false},
+		{"pg_monitor", "select * from pawl.job", false},
+	} {
+		tx, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = tx.Exec(t.Context(), "set local role "+c.role)
+		if err == nil {
+			_, err = tx.Exec(t.Context(), c.statement)
+		}
+		var pg *pgconn.PgError
+		switch {
+		case c.allowed && err != nil:
+			t.Errorf("%s: %s: %v", c.role, c.statement, err)
+		case !c.allowed && (!asPgError(err, &pg) || pg.Code != "42501"):
+			t.Errorf("%s may %s (%v)", c.role, c.statement, err)
+		}
+		_ = tx.Rollback(context.WithoutCancel(t.Context()))
+	}
+}
+
+// A misspelt or out-of-range option is refused, never ignored.
+func TestFunctions_RefuseBadArguments(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	long := strings.Repeat("k", 256)
+	for statement, code := range map[string]string{
+		"select pawl_v1.inbox_claim('', 'm', sha256('x'))":                                "P4000",
+		"select pawl_v1.inbox_claim(null, 'm', sha256('x'))":                              "P4000",
+		"select pawl_v1.inbox_claim('c', '', sha256('x'))":                                "P4001",
+		"select pawl_v1.inbox_claim('c', '" + long + "', sha256('x'))":                    "P4001",
+		"select pawl_v1.inbox_claim('c', 'm', 'short')":                                   "P4003",
+		"select pawl_v1.inbox_claim('c', 'm', sha256('x'), '{\"resultref\": 1}')":         "P4004",
+		"select pawl_v1.inbox_claim('c', 'm', sha256('x'), '[]')":                         "P4004",
+		"select pawl_v1.job_enqueue('q', 'k', 'a', '{\"priority\": 5}')":                  "P4004",
+		"select pawl_v1.job_enqueue('q', 'k', 'a', '{\"priority\": \"high\"}')":           "P4004",
+		"select pawl_v1.job_enqueue('q', 'k', null)":                                      "P4004",
+		"select pawl_v1.job_enqueue('q', 'k', decode(repeat('00', 4194305), 'hex'))":      "P4004",
+		"select pawl_v1.job_enqueue('q', 'k', 'a', '{\"key\": \"" + long + "\"}')":        "P4001",
+		"select pawl_v1.job_enqueue('q', 'k', 'a', '{\"key\": \"1\", \"hash\": \"00\"}')": "P4003",
+		"select pawl_v1.job_claim('q', 1, 0)":                                             "P4004",
+		"select pawl_v1.job_claim('q', 1, 501)":                                           "P4004",
+		"select pawl_v1.job_claim('q', 1, 1)":                                             "P4020",
+		"select pawl_v1.worker_register('w', '100 ms')":                                   "P4004",
+		"select pawl_v1.job_finish(1, 1)":                                                 "P4020",
+		"select pawl_v1.inbox_settle('c', 'm', 1)":                                        "P4020",
+	} {
+		_, err := pool.Exec(t.Context(), statement)
+		var pg *pgconn.PgError
+		if !asPgError(err, &pg) || pg.Code != code {
+			t.Errorf("%.80s: %v, want %s", statement, err, code)
+		}
+	}
+}
