@@ -125,7 +125,6 @@ func TestDown_RefusesToDropWhatDependsOnIt(t *testing.T) {
 // A worker refuses a schema it does not understand, and says what is missing and what to do.
 func TestCheck_NamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	newest := sql.Newest()
 	for name, c := range map[string]struct {
 		change string // on a current schema; "" drops it all
 		want   string // in the message; "" accepts

@@ -66,6 +66,14 @@ func printable(s string) string {
 	return string(out)
 }
 
+// octets makes an absent payload an empty one: pgx sends a nil slice as NULL.
+func octets(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
 // one runs a statement that answers exactly one row.
 func one(ctx context.Context, db DB, op, sql string, args []any, into ...any) error {
 	return pawl.Wrap(op, db.QueryRow(ctx, sql, args...).Scan(into...))

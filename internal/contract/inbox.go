@@ -62,7 +62,7 @@ func InboxLand(ctx context.Context, db DB, a InboxLandArgs) (InboxLandRow, error
 	var r InboxLandRow
 	err := one(ctx, db, "inbox.land",
 		"select l.outcome, l.job_id, l.available_at from pawl_v1.inbox_land($1, $2, $3, $4, $5, $6::jsonb) as l",
-		[]any{a.Consumer, a.MessageID, a.Queue, a.Kind, a.Args, o.text()},
+		[]any{a.Consumer, a.MessageID, a.Queue, a.Kind, octets(a.Args), o.text()},
 		&r.Outcome, &r.JobID, &r.AvailableAt)
 	return r, err
 }

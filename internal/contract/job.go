@@ -44,7 +44,7 @@ func JobEnqueue(ctx context.Context, db DB, a JobEnqueueArgs) (JobEnqueueRow, er
 	}
 	var r JobEnqueueRow
 	err := one(ctx, db, "job.enqueue", "select e.outcome, e.job_id from pawl_v1.job_enqueue($1, $2, $3, $4::jsonb) as e",
-		[]any{a.Queue, a.Kind, a.Args, o.text()}, &r.Outcome, &r.JobID)
+		[]any{a.Queue, a.Kind, octets(a.Args), o.text()}, &r.Outcome, &r.JobID)
 	return r, err
 }
 

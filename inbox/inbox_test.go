@@ -1,0 +1,221 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+func intent(key, payload string) pawl.Intent {
+	return pawl.Intent{Scope: "billing", Key: key, Fingerprint: pawl.FingerprintOf([]byte(payload))}
+}
+
+func begin(t *testing.T, pool *pgxpool.Pool, level pgx.TxIsoLevel) pgx.Tx {
+	t.Helper()
+	tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	return tx
+}
+
+func take(t *testing.T, tx pgx.Tx, i pawl.Intent) inbox.Claim {
+	t.Helper()
+	c, err := inbox.Take(t.Context(), tx, i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func commit(t *testing.T, tx pgx.Tx) {
+	t.Helper()
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTake_OnceFreshThenDuplicate(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	first := begin(t, pool, pgx.ReadCommitted)
+	if c := take(t, first, intent("m", "a")); !c.Fresh {
+		t.Fatal("the first delivery is not fresh")
+	}
+	commit(t, first)
+	again := take(t, begin(t, pool, pgx.ReadCommitted), intent("m", "a"))
+	if again.Fresh || again.JobID != 0 {
+		t.Errorf("the second delivery: %+v", again)
+	}
+}
+
+// The claim dies with its transaction: nothing is remembered of a delivery whose effect rolled back (trap T5).
+func TestT5_RolledBackClaimIsForgotten(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	tx := begin(t, pool, pgx.ReadCommitted)
+	take(t, tx, intent("m", "a"))
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c := take(t, begin(t, pool, pgx.ReadCommitted), intent("m", "another payload is fine now")); !c.Fresh {
+		t.Error("a rolled back claim left something behind")
+	}
+}
+
+// Two consumers of one message both run (trap T45).
+func TestT45_ConsumersDoNotShareKeys(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	tx := begin(t, pool, pgx.ReadCommitted)
+	take(t, tx, intent("m", "a"))
+	other := intent("m", "a")
+	other.Scope = "mailing"
+	if c := take(t, tx, other); !c.Fresh {
+		t.Error("the second consumer was skipped")
+	}
+}
+
+func TestTake_KnownKeyWithAnotherPayloadIsRefused(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	tx := begin(t, pool, pgx.ReadCommitted)
+	take(t, tx, intent("m", "a"))
+	commit(t, tx)
+	_, err := inbox.Take(t.Context(), begin(t, pool, pgx.ReadCommitted), intent("m", "b"))
+	if !errors.Is(err, pawl.ErrMessageReused) {
+		t.Errorf("got %v, want ErrMessageReused", err)
+	}
+}
+
+// A delivery that is being processed elsewhere is answered within the 50 ms lock limit, not after the other handler
+// (ENGINE 12), and the limit does not leak into the handler's own statements.
+func TestTake_InProgressIsAnsweredAtOnce(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	take(t, begin(t, pool, pgx.ReadCommitted), intent("m", "a")) // stays open
+
+	start := time.Now()
+	_, err := inbox.Take(t.Context(), begin(t, pool, pgx.ReadCommitted), intent("m", "a"))
+	if pawl.CodeOf(err) != "55P03" || !pawl.Retryable(err) {
+		t.Errorf("got %v, want a retryable 55P03", err)
+	}
+	if waited := time.Since(start); waited > 2*time.Second {
+		t.Errorf("waited %v", waited)
+	}
+
+	tx := begin(t, pool, pgx.ReadCommitted)
+	take(t, tx, intent("n", "a"))
+	var limit string
+	if err := tx.QueryRow(t.Context(), "show lock_timeout").Scan(&limit); err != nil || limit != "0" {
+		t.Errorf("the handler's lock_timeout is %s (%v), want the session's own", limit, err)
+	}
+}
+
+// Callers that bring stricter isolation get an answer or 40001, never a second effect (trap T30).
+func TestT30_StricterIsolationNeverDoubles(t *testing.T) {
+	t.Parallel()
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			pool := pawltest.DB(t)
+			late := begin(t, pool, level)
+			if _, err := late.Exec(t.Context(), "select 1"); err != nil { // takes the snapshot
+				t.Fatal(err)
+			}
+			winner := begin(t, pool, level)
+			take(t, winner, intent("m", "a"))
+			commit(t, winner)
+			c, err := inbox.Take(t.Context(), late, intent("m", "a"))
+			if err == nil && c.Fresh {
+				t.Fatal("both own the delivery")
+			}
+			if err != nil && pawl.CodeOf(err) != "40001" {
+				t.Errorf("got %v, want 40001", err)
+			}
+			if level == pgx.ReadCommitted && err != nil {
+				t.Errorf("at READ COMMITTED the winner must be seen (trap T14): %v", err)
+			}
+		})
+	}
+}
+
+// Many workers race for one delivery: one is fresh, and every other is told in progress or duplicate.
+func TestTake_RaceHasOneWinner(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, "create table effect (n int)")
+	var wg sync.WaitGroup
+	for range 24 {
+		wg.Go(func() {
+			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+				c, err := inbox.Take(t.Context(), tx, intent("m", "a"))
+				if err != nil || !c.Fresh {
+					return err
+				}
+				_, err = tx.Exec(t.Context(), "insert into effect values (1)")
+				return err
+			})
+			if err != nil && pawl.CodeOf(err) != "55P03" {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	var effects int
+	if err := pool.QueryRow(t.Context(), "select count(*) from effect").Scan(&effects); err != nil || effects != 1 {
+		t.Errorf("%d effects, want 1 (%v)", effects, err)
+	}
+}
+
+// A landed delivery is owned by its job: a redelivery is a duplicate, and only that job may settle it (F8).
+func TestLand_JobOwnsTheDelivery(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	tx := begin(t, pool, pgx.ReadCommitted)
+	c := take(t, tx, intent("m", "a"))
+	id, err := c.Land(t.Context(), tx, inbox.Landing{Queue: "q", Kind: "k", Body: []byte{0, 0xff, 'x'}, Failure: errors.New("nul \x00 and \xff")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, tx)
+
+	tx = begin(t, pool, pgx.ReadCommitted)
+	if again := take(t, tx, intent("m", "a")); again.Fresh || again.JobID != id {
+		t.Errorf("redelivery of a landed message: %+v", again)
+	}
+	if err := inbox.Settle(t.Context(), tx, "billing", "m", id); err != nil {
+		t.Fatal(err)
+	}
+	err = inbox.Settle(t.Context(), tx, "billing", "m", id)
+	if !errors.Is(err, pawl.ErrFenceLost) {
+		t.Errorf("settled twice: %v", err)
+	}
+}
+
+// What somebody else committed took effect and cannot be landed, that is, run again.
+func TestLand_RefusesWhatAnotherTransactionCommitted(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	tx := begin(t, pool, pgx.ReadCommitted)
+	stale := take(t, tx, intent("m", "a"))
+	commit(t, tx)
+
+	tx = begin(t, pool, pgx.ReadCommitted)
+	_, err := stale.Land(t.Context(), tx, inbox.Landing{Queue: "q", Kind: "k"})
+	if !errors.Is(err, pawl.ErrFenceLost) {
+		t.Errorf("got %v, want ErrFenceLost", err)
+	}
+	if _, err := (inbox.Claim{}).Land(t.Context(), tx, inbox.Landing{Queue: "q", Kind: "k"}); !errors.Is(err, pawl.ErrFenceLost) {
+		t.Errorf("the zero claim landed: %v", err)
+	}
+}
