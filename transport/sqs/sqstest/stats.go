@@ -1,5 +1,7 @@
 package sqstest
 
+import "time"
+
 // Stats count what happened to a queue's messages since it was created, and where they are now.
 type Stats struct {
 	Sent         int64 // messages accepted
@@ -27,6 +29,7 @@ func (s *Server) Stats(queue string) Stats {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.advance(time.Now())
 	stats := q.stats
 	stats.Ready, stats.Delayed, stats.InFlight = q.ready.Len(), q.delayed, q.inFlight
 	return stats
