@@ -1,0 +1,96 @@
+package sqs
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pawl-go/pawl"
+)
+
+// The limits of SQS that callers meet. Sources: ReceiveMessage, ChangeMessageVisibility and SendMessage of the API
+// reference, and "Amazon SQS message quotas" of the developer guide.
+const (
+	MaxBatch      = 10               // deliveries of one Receive, entries of one call
+	MaxVisibility = 12 * time.Hour   // a message may stay invisible this long after a receive, whatever is asked
+	MaxWait       = 20 * time.Second // of one long poll
+	MaxDelay      = 15 * time.Minute // of a sent message
+	MaxSize       = 1 << 20          // octets of a message and of a batch, attributes included
+	MaxAttributes = 10               // attributes of a message
+)
+
+const (
+	defaultVisibility = 30 * time.Second
+	defaultWait       = MaxWait
+	pollSlack         = 10 * time.Second // how much longer than its wait a poll may take before it is given up
+	callTimeout       = 10 * time.Second // of calls made on our own account, and the bound of Release at a drain
+)
+
+// ShortPoll is the [Config.Wait] that asks for an answer at once.
+const ShortPoll time.Duration = -1
+
+// Config shapes a [Source]. The zero value is fit for production.
+type Config struct {
+	// Visibility is how long a message stays invisible after the last sign of life of this process. It is sent with
+	// each receive, so the queue's own default does not matter, and extended at each third of it until Ack or
+	// Release. Too short: a pause of this process (a stop, a network fault) lets others receive what it still
+	// handles. Too long: after a crash its messages are missing for that long. Default 30 s, allowed 1 s to 12 h,
+	// rounded up to whole seconds.
+	Visibility time.Duration
+
+	// Wait is how long one Receive may wait for the first message. Too short: more calls, which are billed, and with
+	// [ShortPoll] answers that miss messages. Too long: a drain has to wait for the running poll, because a poll
+	// that is cut off may strand messages; 20 s is most of the time ECS and Kubernetes give a process to stop, so
+	// lower it if your deadline is near 30 s. The HTTP client must allow a response to take longer than Wait.
+	//
+	// Default 20 s, allowed up to 20 s, rounded up to whole seconds. ShortPoll asks for an answer at once; as the SDK
+	// cannot send a zero, the queue's ReceiveMessageWaitTimeSeconds decides then, and that is 0 unless somebody set
+	// it.
+	Wait time.Duration
+
+	// Key finds the idempotency key of a message. Default KeyAttribute("Idempotency-Key"). A message without a key is
+	// delivered with an empty [pawl.Delivery.Key]; nothing is guessed.
+	Key KeyFrom
+}
+
+// filled returns the config with defaults in place, or an error that names the field out of bounds.
+func (c Config) filled() (Config, error) {
+	if c.Visibility == 0 {
+		c.Visibility = defaultVisibility
+	}
+	if c.Wait == 0 {
+		c.Wait = defaultWait
+	}
+	if c.Key == nil {
+		c.Key = KeyAttribute(DefaultKeyAttribute)
+	}
+	if c.Visibility < time.Second || c.Visibility > MaxVisibility {
+		return c, badArgument("sqs.open", "Visibility is %v, allowed are 1s to 12h", c.Visibility)
+	}
+	if c.Wait != ShortPoll && (c.Wait < 0 || c.Wait > MaxWait) {
+		return c, badArgument("sqs.open", "Wait is %v, allowed are up to 20s and ShortPoll", c.Wait)
+	}
+	if checked, ok := c.Key.(interface{ check() error }); ok {
+		if err := checked.check(); err != nil {
+			return c, badArgument("sqs.open", "Key: %v", err)
+		}
+	}
+	c.Visibility = time.Duration(wholeSeconds(c.Visibility)) * time.Second
+	return c, nil
+}
+
+// longestPoll is how long a receive may take in good health.
+func (c Config) longestPoll() time.Duration {
+	if c.Wait == ShortPoll {
+		return MaxWait // the queue's own wait, whatever it is
+	}
+	return time.Duration(wholeSeconds(c.Wait)) * time.Second
+}
+
+// wholeSeconds rounds up, as SQS knows no fractions; negative is 0.
+func wholeSeconds(d time.Duration) int32 {
+	return int32((max(d, 0) + time.Second - 1) / time.Second)
+}
+
+func badArgument(op, format string, args ...any) error {
+	return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf(format, args...)}
+}

@@ -1,0 +1,24 @@
+// Package sqs is a [pawl.Source] on Amazon SQS standard queues, on aws-sdk-go-v2.
+//
+// A delivery is kept invisible to other receivers from the moment it is received until it is acknowledged or
+// released, however long it waits in this process before anybody looks at it:
+//
+//	Receive ─▶ held ──────── Ack, with a Receipt ──▶ deleted
+//	             │ ▲  └───── Release ──────────────▶ visible again after the delay
+//	             ▼ │
+//	         extended at each third of Visibility, in batches of ten
+//	             │
+//	             └─ handle dead, or twelve hours over ─▶ no longer held: it returns, and is absorbed as a duplicate
+//
+// SQS promises at-least-once and nothing more: a message may come twice while the first is being handled, a delete
+// answered with OK may be lost, a handle may expire. None of that is handled here beyond counting it. The database
+// absorbs duplicates by [pawl.Delivery.Key]; see [Config.Key] for where that key comes from, which is the one choice
+// you have to get right.
+//
+// Leave the visibility timeout of the queue and its maxReceiveCount to SQS: this package sends its own timeout with
+// each receive. Give the redrive policy a maxReceiveCount well above the number of crashes you expect: SQS counts
+// receives, not attempts of a handler, and a restart counts too.
+//
+// The IAM actions used are sqs:GetQueueUrl, sqs:GetQueueAttributes, sqs:ReceiveMessage, sqs:DeleteMessage and
+// sqs:ChangeMessageVisibility; the [Sender] uses sqs:SendMessage and the first two.
+package sqs

@@ -1,0 +1,199 @@
+package sqs_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/receipt"
+	"github.com/pawl-go/pawl/transport/sqs"
+	"github.com/pawl-go/pawl/transport/sqs/sqstest"
+)
+
+// fixture is a source on a queue "q" of a server of its own, through the real SDK.
+type fixture struct {
+	*testing.T
+	server *sqstest.Server
+	client *awssqs.Client
+	url    string
+	source *sqs.Source
+}
+
+// setup needs no socket, so it may run in a synctest bubble. There every test has virtual time.
+func setup(t *testing.T, faults sqstest.Faults, cfg sqs.Config) *fixture {
+	t.Helper()
+	server := sqstest.New(sqstest.Options{Faults: faults})
+	return open(t, server, newClient(server, "http://sqs.test"), cfg)
+}
+
+// overLoopback is setup with real connections and real time.
+func overLoopback(t *testing.T, faults sqstest.Faults, cfg sqs.Config) *fixture {
+	t.Helper()
+	server := sqstest.New(sqstest.Options{Faults: faults})
+	l, err := server.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return open(t, server, newClient(nil, l.URL), cfg)
+}
+
+func open(t *testing.T, server *sqstest.Server, client *awssqs.Client, cfg sqs.Config) *fixture {
+	t.Helper()
+	out, err := client.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String("q")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := sqs.Open(t.Context(), client, "q", cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &fixture{T: t, server: server, client: client, url: *out.QueueUrl, source: source}
+}
+
+func newClient(h aws.HTTPClient, endpoint string) *awssqs.Client {
+	return awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: &endpoint, HTTPClient: h,
+		Credentials: credentials.NewStaticCredentialsProvider("key", "secret", "")})
+}
+
+func (f *fixture) must(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+// send puts one message with the key and the body n into the queue.
+func (f *fixture) send(key string) {
+	f.Helper()
+	_, err := f.client.SendMessage(f.Context(), &awssqs.SendMessageInput{QueueUrl: &f.url, MessageBody: aws.String("body of " + key),
+		MessageAttributes: map[string]types.MessageAttributeValue{
+			"Idempotency-Key": {DataType: aws.String("String"), StringValue: &key}}})
+	f.must(err)
+}
+
+// receive polls once.
+func (f *fixture) receive() []pawl.Delivery {
+	f.Helper()
+	ds, err := f.source.Receive(f.Context(), 10)
+	f.must(err)
+	return ds
+}
+
+func (f *fixture) one() pawl.Delivery {
+	f.Helper()
+	ds := f.receive()
+	if len(ds) != 1 {
+		f.Fatalf("received %d deliveries, want 1", len(ds))
+	}
+	return ds[0]
+}
+
+// visible reports how many messages another receiver gets right now, and gives them back.
+func (f *fixture) visible() int { return f.server.Stats("q").Ready }
+
+func committed(ds ...pawl.Delivery) []pawl.Receipt {
+	rs := make([]pawl.Receipt, len(ds))
+	for i, d := range ds {
+		rs[i] = receipt.Committed(d.Handle)
+	}
+	return rs
+}
+
+// bubble runs a test on virtual time. It fails if a goroutine of the source outlives the test.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+func TestReceive_DeliversEverythingTheFlowNeeds(t *testing.T) {
+	t.Parallel()
+	f := overLoopback(t, sqstest.Faults{}, sqs.Config{})
+	before := time.Now().Add(-time.Second)
+	_, err := f.client.SendMessage(f.Context(), &awssqs.SendMessageInput{QueueUrl: &f.url, MessageBody: aws.String(`{"n":1}`),
+		MessageAttributes: map[string]types.MessageAttributeValue{
+			"Idempotency-Key": {DataType: aws.String("String"), StringValue: aws.String("order-1")},
+			"Amount":          {DataType: aws.String("Number"), StringValue: aws.String("12.50")},
+			"photo":           {DataType: aws.String("Binary.png"), BinaryValue: []byte{0, 1, 2}},
+		}})
+	f.must(err)
+	d := f.one()
+	if d.Key != "order-1" || string(d.Body) != `{"n":1}` || d.Receives != 1 || d.MessageID == "" {
+		t.Errorf("got %+v", d)
+	}
+	if d.SentAt.Before(before) || d.SentAt.After(time.Now().Add(time.Second)) {
+		t.Errorf("sent at %v", d.SentAt)
+	}
+	if d.Attributes["Amount"] != "12.50" || d.Attributes["photo"+sqs.BinarySuffix] != "AAEC" {
+		t.Errorf("attributes %v", d.Attributes)
+	}
+	f.must(f.source.Ack(f.Context(), committed(d)...))
+	if got := f.server.Stats("q"); got.Deleted != 1 || got.InFlight != 0 {
+		t.Errorf("server %+v", got)
+	}
+	if got := f.source.Stats(); got.Polls != 1 || got.Received != 1 || got.Acked != 1 || got.Held != 0 {
+		t.Errorf("source %+v", got)
+	}
+}
+
+// A receipt that no commit made must not delete anything.
+func TestAck_RefusesTheZeroReceipt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := setup(t, sqstest.Faults{}, sqs.Config{})
+		f.send("a")
+		f.send("b")
+		ds := f.receive()
+		err := f.source.Ack(f.Context(), pawl.Receipt{}, committed(ds[0])[0])
+		if pawl.CodeOf(err) != pawl.CodeArgumentInvalid || !strings.Contains(err.Error(), "1 of 2") {
+			t.Fatalf("got %v", err)
+		}
+		if got := f.server.Stats("q"); got.Deleted != 1 || got.InFlight != 1 {
+			t.Fatalf("the valid receipt beside it was not honoured, or too much was: %+v", got)
+		}
+		f.must(f.source.Release(f.Context(), 0, ds[1]))
+	})
+}
+
+// A handler may take far longer than the visibility timeout: nobody else receives its message until the ceiling.
+func TestHeartbeat_HoldsAMessageUpToTwelveHours(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := setup(t, sqstest.Faults{}, sqs.Config{Visibility: time.Minute})
+		f.send("a")
+		start := time.Now()
+		d := f.one()
+		for time.Since(start) < 12*time.Hour-2*time.Minute {
+			time.Sleep(45 * time.Second)
+			if f.visible() != 0 {
+				t.Fatalf("visible again after %v", time.Since(start))
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		if f.visible() != 1 {
+			t.Fatal("still hidden past twelve hours")
+		}
+		if got := f.source.Stats(); got.Held != 0 || got.LostHandles != 1 {
+			t.Fatalf("source %+v", got)
+		}
+		f.must(f.source.Ack(f.Context(), committed(d)...)) // expired: counted, not alarming
+		if got := f.source.Stats(); got.LostHandles != 2 || got.Acked != 0 {
+			t.Fatalf("source %+v", got)
+		}
+	})
+}
+
+func wantCanceled(t *testing.T, err error) {
+	t.Helper()
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v, want context.Canceled", err)
+	}
+}

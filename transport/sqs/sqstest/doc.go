@@ -1,0 +1,31 @@
+// Package sqstest is an Amazon SQS that lives inside your process: for tests and demos, never for production.
+//
+// It speaks the JSON protocol of aws-sdk-go-v2 with nothing but the standard library, and is reached in two ways:
+// as an [http.Handler] on loopback ([Server.Start]), or with no socket at all, as the SDK's HTTP client
+// ([Server.Do]). The second way works inside testing/synctest, where twelve hours of visibility take a millisecond.
+//
+// A message of a standard queue is always in one of four places:
+//
+//	SendMessage ──DelaySeconds──▶ delayed
+//	     │                           │ delay over
+//	     ▼                           ▼
+//	   ready ◀────────────────────────
+//	   │   ▲
+//	   │   │ visibility over, or changed to 0
+//	   ▼   │
+//	in flight ──DeleteMessage──▶ gone
+//
+//	ready, older than the retention period ─────────▶ gone
+//	ready, received maxReceiveCount times already ──▶ ready in the dead-letter queue, same id and body
+//
+// Each move follows the API reference named beside the code. Where AWS documents nothing, behaviour reported against
+// real queues was followed. Nothing here was compared with a real AWS account: passing against this package is no
+// proof of passing against AWS.
+//
+// What the real service does rarely, [Faults] do on demand: second copies, lost deletes, receives whose answer never
+// arrives, errors, polls that take messages for a client that has gone. [Chaos] makes them from a seed; the same
+// seed decides the same way, whatever the goroutines do.
+//
+// Left out, and answered with UnsupportedOperation: FIFO queues, message move tasks, tags and permissions.
+// Stored without effect: encryption settings, Policy and RedriveAllowPolicy. Signatures are not checked.
+package sqstest

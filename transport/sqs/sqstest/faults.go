@@ -1,0 +1,81 @@
+package sqstest
+
+import "time"
+
+// Faults are the hooks that make the service misbehave; a nil hook does nothing. Set them with [Options] or
+// [Server.SetFaults]. Hooks are called from many goroutines, some under a queue's lock: they must be quick and must
+// not call the server. Give them no state of their own if runs shall be repeatable, as [Chaos] does.
+type Faults struct {
+	// Fail answers a call with an error before it changes anything: see [Throttled] and [Internal].
+	Fail func(Call) *Error
+	// FailEntry lets one entry of a batch fail before it changes anything, the others succeed. An [Internal]
+	// failure is reported with SenderFault false.
+	FailEntry func(c Call, entry int) *Error
+	// Latency holds a call back before it is looked at.
+	Latency func(Call) time.Duration
+	// Cut does the call and then drops the connection instead of answering: what a client sees of a network that
+	// fails between the effect and the news of it.
+	Cut func(Call) bool
+	// LoseReceive is Cut for a receive that took messages: they are in flight and nobody holds their handles.
+	LoseReceive func(c Call, messages int) bool
+	// Empty answers a short poll with nothing although messages are ready, as sampling a few servers does
+	// ("Amazon SQS short and long polling").
+	Empty func(Call) bool
+	// Reorder picks which of the n longest-ready messages (at most 128) is handed out next: 0 keeps the order.
+	// pick counts the messages handed out by this queue, from 1.
+	Reorder func(queue string, pick int64, n int) int
+	// Duplicate leaves a second copy ready while the first is in flight; deleting one does not delete the other.
+	// AWS describes it as the copy on a server that could not be reached ("Amazon SQS at-least-once delivery").
+	// Copies are not copied again.
+	Duplicate func(Arrival) bool
+	// LoseDelete answers a delete with OK and keeps the message, which returns when its visibility ends.
+	LoseDelete func(Arrival) bool
+	// AbandonedPolls lets a long poll whose client has gone live on and take messages, which then stay hidden until
+	// their timeout. The real service was reported to (aws-sdk-go-v2 #2068); without it a poll ends with its client.
+	AbandonedPolls bool
+}
+
+// A Call is one request.
+type Call struct {
+	Op    string // "ReceiveMessage"
+	Queue string // the queue's name; empty for calls that name none
+	N     int64  // this is the N-th call of Op on Queue, from 1
+}
+
+// An Arrival is one hand-out of one message.
+type Arrival struct {
+	Queue     string
+	MessageID string
+	Body      string
+	Number    int64 // the n-th message stored by this queue, from 1, copies included
+	Receives  int   // receives so far in this queue, this one included
+}
+
+func (f *Faults) fail(c Call) *Error {
+	if f.Fail == nil {
+		return nil
+	}
+	return f.Fail(c)
+}
+
+func (f *Faults) failEntry(c Call, entry int) *Error {
+	if f.FailEntry == nil {
+		return nil
+	}
+	return f.FailEntry(c, entry)
+}
+
+func (f *Faults) cut(c Call, messages int) bool {
+	if messages > 0 && f.LoseReceive != nil && f.LoseReceive(c, messages) {
+		return true
+	}
+	return f.Cut != nil && f.Cut(c)
+}
+
+func (f *Faults) pick(queue string, pick int64, n int) int {
+	n = min(n, reorderWindow)
+	if f.Reorder == nil || n < 2 {
+		return 0
+	}
+	return min(max(f.Reorder(queue, pick, n), 0), n-1)
+}

@@ -1,0 +1,43 @@
+package sqstest
+
+import (
+	"crypto/md5"
+	"encoding/binary"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strings"
+)
+
+func bodyMD5(body string) string {
+	sum := md5.Sum([]byte(body))
+	return hex.EncodeToString(sum[:])
+}
+
+// attributesMD5 digests attributes as "Calculating the MD5 message digest for message attributes" in the developer
+// guide says: names in order; name, type and value each behind a four-octet length; a transport octet before the
+// value. No attributes have no digest.
+func attributesMD5(attributes map[string]attribute) string {
+	if len(attributes) == 0 {
+		return ""
+	}
+	digest := md5.New()
+	write := func(value string) {
+		var length [4]byte
+		binary.BigEndian.PutUint32(length[:], uint32(len(value)))
+		digest.Write(length[:])
+		digest.Write([]byte(value))
+	}
+	for _, name := range slices.Sorted(maps.Keys(attributes)) {
+		a := attributes[name]
+		write(name)
+		write(a.DataType)
+		if strings.HasPrefix(a.DataType, "Binary") {
+			digest.Write([]byte{2})
+		} else {
+			digest.Write([]byte{1})
+		}
+		write(a.value())
+	}
+	return hex.EncodeToString(digest.Sum(nil))
+}

@@ -1,0 +1,150 @@
+package sqstest
+
+import (
+	"container/list"
+	"encoding/base64"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// place is where a message is; the package's figure shows the moves.
+type place int
+
+const (
+	gone place = iota
+	delayed
+	ready
+	inFlight
+)
+
+// A message is one stored copy. A second copy made by [Faults.Duplicate] has the same id and another number.
+type message struct {
+	number     int64 // of this queue: the n-th message stored, copies included
+	copied     bool  // made by Faults.Duplicate
+	id         string
+	body       string
+	attributes map[string]attribute
+	trace      string // AWSTraceHeader
+	group      string // MessageGroupId: on a standard queue a tenant label, no order
+	source     string // ARN of the queue it was dead-lettered from
+	sent       time.Time
+
+	place    place
+	due      time.Time     // end of the delay or of the visibility timeout
+	timed    int           // index in the queue's timers, -1 outside
+	waiting  *list.Element // position among the ready
+	receives int           // in all queues, as ApproximateReceiveCount tells
+	here     int           // in this queue, as maxReceiveCount counts
+	first    time.Time     // first receive
+	last     time.Time     // last receive: the twelve hours run from here
+	handle   string        // of the last receive
+}
+
+// An attribute is MessageAttributeValue and MessageSystemAttributeValue of the API reference.
+type attribute struct {
+	DataType    string
+	StringValue *string `json:",omitempty"`
+	BinaryValue []byte  `json:",omitempty"`
+}
+
+func (a attribute) value() string {
+	if strings.HasPrefix(a.DataType, "Binary") {
+		return string(a.BinaryValue)
+	}
+	if a.StringValue == nil {
+		return ""
+	}
+	return *a.StringValue
+}
+
+// A handle names one receive of one copy: queue, number, which receive, and when.
+const handlePrefix = "sqstest"
+
+func (m *message) newHandle(queue string, now time.Time) string {
+	return base64.StdEncoding.EncodeToString(
+		fmt.Appendf(nil, "%s %s %d %d %d", handlePrefix, queue, m.number, m.here, now.UnixNano()))
+}
+
+type parsedHandle struct {
+	number   int64
+	received time.Time
+}
+
+func parseHandle(queue, handle string) (parsedHandle, *Error) {
+	if handle == "" {
+		return parsedHandle{}, missing("ReceiptHandle")
+	}
+	text, err := base64.StdEncoding.DecodeString(handle)
+	parts := strings.Split(string(text), " ")
+	if err != nil || len(parts) != 5 || parts[0] != handlePrefix || parts[1] != queue {
+		return parsedHandle{}, garbageHandle(handle)
+	}
+	number, err1 := strconv.ParseInt(parts[2], 10, 64)
+	nanos, err2 := strconv.ParseInt(parts[4], 10, 64)
+	if err1 != nil || err2 != nil {
+		return parsedHandle{}, garbageHandle(handle)
+	}
+	return parsedHandle{number: number, received: time.Unix(0, nanos)}, nil
+}
+
+// size counts the octets that the limit of 1 MiB covers: the body, and name, type and value of each attribute.
+func size(body string, attributes map[string]attribute) int {
+	n := len(body)
+	for name, a := range attributes {
+		n += len(name) + len(a.DataType) + len(a.value())
+	}
+	return n
+}
+
+// allowedText reports whether text holds only the characters of XML 1.0, as SendMessage demands.
+func allowedText(text string) bool {
+	for _, r := range text {
+		switch {
+		case r == '\t', r == '\n', r == '\r':
+		case r >= 0x20 && r <= 0xD7FF, r >= 0xE000 && r <= 0xFFFD, r >= 0x10000 && r <= 0x10FFFF:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+var (
+	attributeName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+	attributeType = regexp.MustCompile(`^(String|Number|Binary)(\..{1,249})?$`)
+)
+
+// checkAttributes applies the rules of MessageAttributeValue and "Amazon SQS message metadata".
+func checkAttributes(attributes map[string]attribute) *Error {
+	if len(attributes) > maxAttributes {
+		return invalidValue("Number of message attributes [%d] exceeds the allowed maximum [%d].",
+			len(attributes), maxAttributes)
+	}
+	for name, a := range attributes {
+		lower := strings.ToLower(name)
+		if len(name) > maxAttributeName || !attributeName.MatchString(name) ||
+			strings.HasPrefix(lower, "aws.") || strings.HasPrefix(lower, "amazon.") {
+			return invalidValue("Message (user) attribute name '%s' is invalid.", name)
+		}
+		if !attributeType.MatchString(a.DataType) {
+			return invalidValue("The type of message (user) attribute '%s' is invalid. You must use only the following "+
+				"supported type prefixes: Binary, Number, String.", name)
+		}
+		if a.value() == "" {
+			return invalidValue("Message (user) attribute '%s' must contain a non-empty value of type '%s'.",
+				name, a.DataType)
+		}
+		if a.StringValue != nil && !allowedText(*a.StringValue) {
+			return invalidValue("Message (user) attribute '%s' contains characters that are not allowed.", name)
+		}
+		if strings.HasPrefix(a.DataType, "Number") {
+			if _, err := strconv.ParseFloat(a.value(), 64); err != nil {
+				return invalidValue("Can't cast the value of message (user) attribute '%s' to a number.", name)
+			}
+		}
+	}
+	return nil
+}

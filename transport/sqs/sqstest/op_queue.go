@@ -1,0 +1,207 @@
+package sqstest
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+type nothing struct{}
+
+type createRequest struct {
+	QueueName  string
+	Attributes map[string]string
+	Tags       map[string]string `json:"tags"`
+}
+
+type queueURLResult struct{ QueueUrl string }
+
+var queueName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+// createQueue is idempotent: the same name with the same attributes answers the same URL, with other values it is
+// refused (CreateQueue).
+func (s *Server) createQueue(r *request) (any, *Error) {
+	in, failed := decode[createRequest](r.body)
+	if failed != nil {
+		return nil, failed
+	}
+	_, fifo := in.Attributes["FifoQueue"]
+	switch {
+	case fifo || strings.HasSuffix(in.QueueName, ".fifo"):
+		return nil, unsupported("FIFO queues are not simulated yet; create a standard queue, without FifoQueue and .fifo.")
+	case len(in.Tags) > 0:
+		return nil, unsupported("tags are not simulated.")
+	case !queueName.MatchString(in.QueueName) || len(in.QueueName) > maxQueueName:
+		return nil, invalidValue("Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length")
+	}
+	set, failed := defaultSettings().with(in.Attributes, s.byARN)
+	if failed != nil {
+		return nil, failed
+	}
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.queues[in.QueueName]; q != nil {
+		if failed := q.sameAs(in.Attributes, now); failed != nil {
+			return nil, failed
+		}
+	} else if at, ok := s.deleted[in.QueueName]; ok && now.Sub(at) < recreateAfter {
+		return nil, failure("QueueDeletedRecently", legacy+"QueueDeletedRecently",
+			"You must wait 60 seconds after deleting a queue before you can create another with the same name.")
+	} else {
+		s.queues[in.QueueName] = newQueue(s, in.QueueName, set, now)
+	}
+	return queueURLResult{s.queueURL(r.base, in.QueueName)}, nil
+}
+
+func (q *queue) sameAs(attributes map[string]string, now time.Time) *Error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	have := q.attributes(now)
+	for name, value := range attributes {
+		if have[name] != value {
+			return failure("QueueNameExists", "QueueAlreadyExists",
+				"A queue already exists with the same name and a different value for attribute %s", name)
+		}
+	}
+	return nil
+}
+
+func (s *Server) getQueueURL(r *request) (any, *Error) {
+	in, failed := decode[struct{ QueueName, QueueOwnerAWSAccountId string }](r.body)
+	if failed != nil {
+		return nil, failed
+	}
+	owner := in.QueueOwnerAWSAccountId
+	if s.named(in.QueueName) == nil || owner != "" && owner != s.account {
+		return nil, noSuchQueue()
+	}
+	return queueURLResult{s.queueURL(r.base, in.QueueName)}, nil
+}
+
+type listRequest struct {
+	QueueNamePrefix, NextToken string
+	MaxResults                 *int
+}
+
+type listResult struct {
+	QueueUrls []string
+	NextToken string `json:",omitempty"`
+}
+
+func (s *Server) listQueues(r *request) (any, *Error) {
+	in, failed := decode[listRequest](r.body)
+	if failed != nil {
+		return nil, failed
+	}
+	page := maxListed
+	if in.MaxResults != nil {
+		page = *in.MaxResults
+	}
+	if page < 1 || page > maxListed {
+		return nil, invalidParameter(page, "MaxResults", "Must be between 1 and 1000, if provided.")
+	}
+	names := s.names(func(q *queue) bool {
+		return strings.HasPrefix(q.name, in.QueueNamePrefix) && q.name > in.NextToken
+	})
+	var next string
+	if len(names) > page {
+		names = names[:page]
+		next = names[page-1]
+	}
+	return listResult{QueueUrls: s.urls(r.base, names), NextToken: next}, nil
+}
+
+func (s *Server) listDeadLetterSources(r *request) (any, *Error) {
+	target, failed := s.find(r.body)
+	if failed != nil {
+		return nil, failed
+	}
+	names := s.names(func(q *queue) bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.set.redrive.DeadLetterTargetArn == target.arn
+	})
+	return struct {
+		QueueUrls []string `json:"queueUrls"`
+	}{s.urls(r.base, names)}, nil
+}
+
+func (s *Server) names(keep func(*queue) bool) []string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(s.queues)) {
+		if keep(s.queues[name]) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (s *Server) urls(base string, names []string) []string {
+	urls := make([]string, 0, len(names))
+	for _, name := range names {
+		urls = append(urls, s.queueURL(base, name))
+	}
+	return urls
+}
+
+// deleteQueue takes the queue and its messages; the name stays taken for a minute (DeleteQueue).
+func (q *queue) deleteQueue(*request, *nothing) (any, *Error) {
+	s := q.server
+	s.mu.Lock()
+	if s.queues[q.name] == q {
+		delete(s.queues, q.name)
+		s.deleted[q.name] = time.Now()
+	}
+	s.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.deleted = true
+	for _, m := range q.all {
+		q.remove(m)
+	}
+	q.wakeAll()
+	return nothing{}, nil
+}
+
+func (q *queue) getAttributes(_ *request, in *struct{ AttributeNames []string }) (any, *Error) {
+	q.mu.Lock()
+	all := q.attributes(time.Now())
+	q.mu.Unlock()
+	wanted := map[string]string{}
+	for _, name := range in.AttributeNames {
+		if name == "All" {
+			wanted = all
+			break
+		}
+		if value, ok := all[name]; ok {
+			wanted[name] = value
+		}
+	}
+	return struct{ Attributes map[string]string }{wanted}, nil
+}
+
+func (q *queue) setAttributes(_ *request, in *struct{ Attributes map[string]string }) (any, *Error) {
+	q.mu.Lock()
+	before := q.set
+	q.mu.Unlock()
+	// The check looks other queues up, so it runs without the lock. Of two writers at once the later wins.
+	after, failed := before.with(in.Attributes, q.server.byARN)
+	if failed != nil {
+		return nil, failed
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.set, q.modified = after, time.Now()
+	return nothing{}, nil
+}
+
+func (q *queue) purgeQueue(*request, *nothing) (any, *Error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return nothing{}, q.purge(time.Now())
+}

@@ -1,0 +1,314 @@
+package sqstest
+
+import (
+	"container/heap"
+	"container/list"
+	"sync"
+	"time"
+)
+
+// A queue is the state machine of the package's figure. Every method below wants q.mu held; the operations that take
+// it are in receive.go and operations.go.
+type queue struct {
+	server  *Server
+	name    string
+	arn     string
+	created time.Time
+
+	mu       sync.Mutex
+	set      settings
+	modified time.Time
+	purged   time.Time
+	deleted  bool // DeleteQueue happened while somebody still held the queue
+
+	all      map[int64]*message // by number
+	ready    list.List          // of *message, longest ready first
+	timers   timers             // delayed and in flight, earliest first
+	delayed  int
+	inFlight int
+	numbers  int64     // messages stored so far
+	picks    int64     // messages handed out so far
+	waiters  list.List // of chan struct{}: long polls, longest waiting first
+	alarm    *time.Timer
+	alarmAt  time.Time // zero when the alarm is not set
+	stats    Stats
+}
+
+func newQueue(s *Server, name string, set settings, now time.Time) *queue {
+	return &queue{server: s, name: name, arn: s.arn(name), created: now, modified: now, set: set,
+		all: map[int64]*message{}}
+}
+
+// insert stores m as a new message of this queue.
+func (q *queue) insert(m *message, delay time.Duration, now time.Time) {
+	q.numbers++
+	m.number, m.timed, m.here, m.handle = q.numbers, -1, 0, ""
+	q.all[m.number] = m
+	if delay <= 0 {
+		q.makeReady(m)
+		return
+	}
+	m.place = delayed
+	q.delayed++
+	q.wait(m, now.Add(delay))
+}
+
+func (q *queue) makeReady(m *message) {
+	m.place = ready
+	m.waiting = q.ready.PushBack(m)
+	q.wake()
+}
+
+// wait puts m among the timers, or moves it there.
+func (q *queue) wait(m *message, due time.Time) {
+	m.due = due
+	if m.timed < 0 {
+		heap.Push(&q.timers, m)
+	} else {
+		heap.Fix(&q.timers, m.timed)
+	}
+	q.setAlarm()
+}
+
+// leave takes m out of the place it is in.
+func (q *queue) leave(m *message) {
+	switch m.place {
+	case ready:
+		q.ready.Remove(m.waiting)
+		m.waiting = nil
+	case delayed:
+		q.delayed--
+		heap.Remove(&q.timers, m.timed)
+	case inFlight:
+		q.inFlight--
+		heap.Remove(&q.timers, m.timed)
+	}
+	m.place = gone
+}
+
+// remove is the end of m in this queue.
+func (q *queue) remove(m *message) {
+	q.leave(m)
+	delete(q.all, m.number)
+}
+
+// advance moves every message whose time has come back to ready.
+func (q *queue) advance(now time.Time) {
+	for len(q.timers) > 0 && !q.timers[0].due.After(now) {
+		m := q.timers[0]
+		q.leave(m)
+		q.makeReady(m)
+	}
+}
+
+// setAlarm makes sure that advance runs when the earliest timer is due, so that long polls wake.
+func (q *queue) setAlarm() {
+	if len(q.timers) == 0 {
+		return
+	}
+	due := q.timers[0].due
+	if !q.alarmAt.IsZero() && !due.Before(q.alarmAt) {
+		return
+	}
+	q.alarmAt = due
+	if q.alarm == nil {
+		q.alarm = time.AfterFunc(time.Until(due), q.onAlarm)
+	} else {
+		q.alarm.Reset(time.Until(due))
+	}
+}
+
+func (q *queue) onAlarm() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.alarmAt = time.Time{}
+	q.advance(time.Now())
+	q.setAlarm()
+}
+
+// wake lets the longest waiting poll look again.
+func (q *queue) wake() {
+	if first := q.waiters.Front(); first != nil {
+		close(q.waiters.Remove(first).(chan struct{}))
+	}
+}
+
+func (q *queue) wakeAll() {
+	for q.waiters.Len() > 0 {
+		q.wake()
+	}
+}
+
+// take hands out up to n ready messages. Those received too often already come back as dead, removed from here.
+func (q *queue) take(n int, visibility time.Duration, hasDLQ bool, now time.Time) (taken, dead []*message) {
+	q.advance(now)
+	faults := q.server.faults.Load()
+	for len(taken) < n && q.ready.Len() > 0 {
+		m := q.nth(faults.pick(q.name, q.picks+1, q.ready.Len()))
+		switch {
+		case now.Sub(m.sent) > q.set.retention:
+			q.stats.TooOld++
+			q.remove(m)
+		case hasDLQ && m.here >= q.set.redrive.MaxReceiveCount:
+			q.stats.DeadLettered++
+			q.remove(m)
+			dead = append(dead, m)
+		default:
+			q.handOut(m, visibility, now)
+			taken = append(taken, m)
+		}
+	}
+	q.duplicate(faults, taken, now)
+	if q.ready.Len() > 0 {
+		q.wake() // one poll was woken for one message; there is more
+	}
+	return taken, dead
+}
+
+func (q *queue) nth(n int) *message {
+	e := q.ready.Front()
+	for ; n > 0; n-- {
+		e = e.Next()
+	}
+	return e.Value.(*message)
+}
+
+func (q *queue) handOut(m *message, visibility time.Duration, now time.Time) {
+	q.leave(m)
+	q.picks++
+	if m.receives > 0 {
+		q.stats.Redelivered++
+	}
+	q.stats.Received++
+	m.receives++
+	m.here++
+	if m.first.IsZero() {
+		m.first = now
+	}
+	m.last = now
+	m.handle = m.newHandle(q.name, now)
+	m.place = inFlight
+	q.inFlight++
+	q.wait(m, now.Add(visibility))
+}
+
+// duplicate asks the fault for each message just handed out and makes the second copies.
+func (q *queue) duplicate(faults *Faults, taken []*message, now time.Time) {
+	if faults.Duplicate == nil {
+		return
+	}
+	for _, m := range taken {
+		if m.copied || !faults.Duplicate(q.arrival(m)) {
+			continue
+		}
+		second := *m
+		second.copied = true
+		here := m.here
+		q.insert(&second, 0, now)
+		second.here = here
+		q.stats.Duplicated++
+	}
+}
+
+func (q *queue) arrival(m *message) Arrival {
+	return Arrival{Queue: q.name, MessageID: m.id, Body: m.body, Number: m.number, Receives: m.here}
+}
+
+// dropOld removes what outlived the retention period and is not in flight.
+func (q *queue) dropOld(now time.Time) {
+	for _, m := range q.all {
+		if m.place != inFlight && now.Sub(m.sent) > q.set.retention {
+			q.stats.TooOld++
+			q.remove(m)
+		}
+	}
+}
+
+// delete follows DeleteMessage for standard queues: any handle of a message deletes it until somebody receives it
+// again; after that an older handle is answered with OK and the message stays. A message that is gone is fine too.
+func (q *queue) delete(handle string, now time.Time) *Error {
+	parsed, failed := parseHandle(q.name, handle)
+	if failed != nil {
+		return failed
+	}
+	q.advance(now)
+	m := q.all[parsed.number]
+	switch {
+	case m == nil:
+		return nil
+	case now.Sub(parsed.received) > maxVisibility:
+		return expiredHandle(handle)
+	case m.handle != handle:
+		return nil
+	}
+	if lose := q.server.faults.Load().LoseDelete; lose != nil && lose(q.arrival(m)) {
+		q.stats.LostDeletes++
+		return nil
+	}
+	q.remove(m)
+	q.stats.Deleted++
+	return nil
+}
+
+// changeVisibility follows ChangeMessageVisibility: the new timeout runs from now, for this receive only, and never
+// past twelve hours from the receive. Asking for more than is left is an error, not a clamp.
+func (q *queue) changeVisibility(handle string, seconds int, now time.Time) *Error {
+	if seconds < 0 || seconds > int(maxVisibility/time.Second) {
+		return invalidParameter(seconds, "VisibilityTimeout",
+			"VisibilityTimeout must be an integer between 0 and 43200.")
+	}
+	parsed, failed := parseHandle(q.name, handle)
+	if failed != nil {
+		return failed
+	}
+	q.advance(now)
+	m := q.all[parsed.number]
+	if m == nil || m.handle != handle || m.place != inFlight {
+		return notInFlight(handle)
+	}
+	due := now.Add(time.Duration(seconds) * time.Second)
+	if due.Sub(m.last) > maxVisibility {
+		return invalidParameter(seconds, "VisibilityTimeout",
+			"Total VisibilityTimeout for the message is beyond the limit [43200 seconds].")
+	}
+	q.wait(m, due)
+	q.advance(now)
+	return nil
+}
+
+// purge removes everything, messages in flight included.
+func (q *queue) purge(now time.Time) *Error {
+	if !q.purged.IsZero() && now.Sub(q.purged) < purgeEvery {
+		return failure("PurgeQueueInProgress", legacy+"PurgeQueueInProgress",
+			"Only one PurgeQueue operation on %s is allowed every %d seconds.", q.name, int(purgeEvery/time.Second))
+	}
+	q.purged = now
+	q.stats.Purged += int64(len(q.all))
+	for _, m := range q.all {
+		q.remove(m)
+	}
+	return nil
+}
+
+// timers is a heap of messages by due time, for container/heap.
+type timers []*message
+
+func (t timers) Len() int           { return len(t) }
+func (t timers) Less(i, j int) bool { return t[i].due.Before(t[j].due) }
+func (t timers) Swap(i, j int) {
+	t[i], t[j] = t[j], t[i]
+	t[i].timed, t[j].timed = i, j
+}
+func (t *timers) Push(x any) {
+	m := x.(*message)
+	m.timed = len(*t)
+	*t = append(*t, m)
+}
+func (t *timers) Pop() any {
+	old := *t
+	m := old[len(old)-1]
+	old[len(old)-1] = nil
+	*t = old[:len(old)-1]
+	m.timed = -1
+	return m
+}

@@ -1,0 +1,223 @@
+package sqstest
+
+import (
+	"container/list"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+type receiveRequest struct {
+	QueueUrl                    string
+	AttributeNames              []string // the older name of MessageSystemAttributeNames
+	MessageSystemAttributeNames []string
+	MessageAttributeNames       []string
+	MaxNumberOfMessages         *int
+	VisibilityTimeout           *int
+	WaitTimeSeconds             *int
+}
+
+type receivedMessage struct {
+	MessageId, ReceiptHandle, MD5OfBody, Body string
+	Attributes                                map[string]string    `json:",omitempty"`
+	MessageAttributes                         map[string]attribute `json:",omitempty"`
+	MD5OfMessageAttributes                    string               `json:",omitempty"`
+}
+
+// poll is a receive with its defaults filled in.
+type poll struct {
+	max        int
+	visibility time.Duration
+	wait       time.Duration
+	sampled    bool // Faults.Empty: this short poll asked servers that hold nothing
+}
+
+func (q *queue) newPoll(r *receiveRequest) (poll, *Error) {
+	q.mu.Lock()
+	p := poll{max: 1, visibility: q.set.visibility, wait: q.set.wait}
+	q.mu.Unlock()
+	if r.MaxNumberOfMessages != nil {
+		p.max = *r.MaxNumberOfMessages
+	}
+	if r.VisibilityTimeout != nil {
+		p.visibility = time.Duration(*r.VisibilityTimeout) * time.Second
+	}
+	if r.WaitTimeSeconds != nil {
+		p.wait = time.Duration(*r.WaitTimeSeconds) * time.Second
+	}
+	switch {
+	case p.max < 1 || p.max > maxBatch:
+		return p, invalidParameter(p.max, "MaxNumberOfMessages", "Must be between 1 and 10, if provided.")
+	case p.visibility < 0 || p.visibility > maxVisibility:
+		return p, invalidParameter(*r.VisibilityTimeout, "VisibilityTimeout", "Must be between 0 and 43200, if provided.")
+	case p.wait < 0 || p.wait > maxWait:
+		return p, invalidParameter(*r.WaitTimeSeconds, "WaitTimeSeconds", "Must be >= 0 and <= 20, if provided.")
+	}
+	return p, nil
+}
+
+// receive takes messages, or waits for the first until the poll's time is over or ctx ends. It renders them before
+// it lets go of the queue, so that the counts and handles are those of this receive.
+func (q *queue) receive(ctx context.Context, p poll, r *receiveRequest) ([]receivedMessage, *Error) {
+	var over <-chan time.Time
+	if p.wait > 0 {
+		timer := time.NewTimer(p.wait)
+		defer timer.Stop()
+		over = timer.C
+	}
+	for {
+		messages, ticket, failed := q.tryTake(p, r)
+		if failed != nil || len(messages) > 0 || p.wait <= 0 {
+			return messages, failed
+		}
+		select {
+		case <-ticket.Value.(chan struct{}):
+			if ctx.Err() != nil {
+				q.passOn()
+				return nil, nil
+			}
+		case <-over:
+			if q.giveUp(ticket) {
+				return nil, nil
+			}
+			p.wait = 0 // woken in the same instant: one last look
+		case <-ctx.Done():
+			if !q.giveUp(ticket) {
+				q.passOn()
+			}
+			return nil, nil
+		}
+	}
+}
+
+// tryTake looks once. With nothing to take, a long poll gets a ticket: its place among the waiting.
+func (q *queue) tryTake(p poll, r *receiveRequest) ([]receivedMessage, *list.Element, *Error) {
+	dlq := q.deadLetterQueue()
+	q.mu.Lock()
+	now := time.Now()
+	if q.deleted {
+		q.mu.Unlock()
+		return nil, nil, noSuchQueue()
+	}
+	q.advance(now)
+	room := q.server.inFlightLimit - q.inFlight
+	if room <= 0 {
+		q.mu.Unlock()
+		return nil, nil, overLimit()
+	}
+	if p.sampled {
+		q.mu.Unlock()
+		return nil, nil, nil
+	}
+	taken, dead := q.take(min(p.max, room), p.visibility, dlq != nil, now)
+	messages := q.render(taken, r)
+	var ticket *list.Element
+	if len(taken) == 0 && p.wait > 0 {
+		ticket = q.waiters.PushBack(make(chan struct{}))
+	}
+	q.mu.Unlock()
+	if dlq != nil {
+		dlq.adopt(dead, q.arn, now)
+	}
+	return messages, ticket, nil
+}
+
+// giveUp reports whether the poll was still waiting; if not, a wake-up was meant for it.
+func (q *queue) giveUp(ticket *list.Element) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	select {
+	case <-ticket.Value.(chan struct{}):
+		return false
+	default:
+		q.waiters.Remove(ticket)
+		return true
+	}
+}
+
+// passOn hands a wake-up that this poll cannot use to the next.
+func (q *queue) passOn() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.wake()
+}
+
+// adopt stores dead letters of another queue. A standard queue keeps id, body, send time and receive count
+// ("Setting up dead-letter queue retention"; keeping the id is assumed by everybody and documented nowhere we found).
+func (q *queue) adopt(dead []*message, source string, now time.Time) {
+	if len(dead) == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, m := range dead {
+		m.source = source
+		q.insert(m, 0, now)
+	}
+}
+
+// deadLetterQueue is nil if there is none, or if it does not exist any more: then messages stay where they are.
+func (q *queue) deadLetterQueue() *queue {
+	q.mu.Lock()
+	target := q.set.redrive.DeadLetterTargetArn
+	q.mu.Unlock()
+	if target == "" {
+		return nil
+	}
+	return q.server.byARN(target)
+}
+
+func (q *queue) render(taken []*message, r *receiveRequest) []receivedMessage {
+	rendered := make([]receivedMessage, 0, len(taken))
+	system := append(slices.Clone(r.AttributeNames), r.MessageSystemAttributeNames...)
+	for _, m := range taken {
+		one := receivedMessage{MessageId: m.id, ReceiptHandle: m.handle, Body: m.body, MD5OfBody: bodyMD5(m.body)}
+		one.Attributes = q.systemAttributes(m, system)
+		one.MessageAttributes = chosen(m.attributes, r.MessageAttributeNames)
+		one.MD5OfMessageAttributes = attributesMD5(one.MessageAttributes)
+		rendered = append(rendered, one)
+	}
+	return rendered
+}
+
+// systemAttributes answers MessageSystemAttributeNames of ReceiveMessage.
+func (q *queue) systemAttributes(m *message, names []string) map[string]string {
+	known := map[string]string{
+		"SenderId":                         q.server.account,
+		"SentTimestamp":                    strconv.FormatInt(m.sent.UnixMilli(), 10),
+		"ApproximateReceiveCount":          strconv.Itoa(m.receives),
+		"ApproximateFirstReceiveTimestamp": strconv.FormatInt(m.first.UnixMilli(), 10),
+		"AWSTraceHeader":                   m.trace,
+		"MessageGroupId":                   m.group,
+		"DeadLetterQueueSourceArn":         m.source,
+	}
+	all := slices.Contains(names, "All")
+	wanted := map[string]string{}
+	for name, value := range known {
+		if value != "" && (all || slices.Contains(names, name)) {
+			wanted[name] = value
+		}
+	}
+	return wanted
+}
+
+// chosen answers MessageAttributeNames of ReceiveMessage: names, All, .* or a prefix such as bar.*
+func chosen(attributes map[string]attribute, names []string) map[string]attribute {
+	picked := map[string]attribute{}
+	for name, a := range attributes {
+		if slices.ContainsFunc(names, func(pattern string) bool { return matches(pattern, name) }) {
+			picked[name] = a
+		}
+	}
+	return picked
+}
+
+func matches(pattern, name string) bool {
+	if pattern == "All" || pattern == ".*" || pattern == name {
+		return true
+	}
+	prefix, isPrefix := strings.CutSuffix(pattern, ".*")
+	return isPrefix && strings.HasPrefix(name, prefix)
+}
