@@ -72,3 +72,20 @@ func emptyDir(dir string) error {
 	}
 	return err
 }
+
+// measure counts the regular files below dir.
+func measure(dir string) (size, error) {
+	var total size
+	err := filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil {
+			total.files++
+			total.bytes += info.Size()
+		}
+		return err
+	})
+	return total, err
+}

@@ -33,7 +33,7 @@
 //	keep.go       a data directory that is kept, and who holds it
 //	cluster.go    initdb, and the cache of initialised clusters; copy.go
 //	watchdog.go   the shell script that outlives us; sweep.go: what it could not clear
-//	fetch.go      the download
+//	fetch.go      the download through npm; unpack.go: its archive
 //
 // # Tried
 //
