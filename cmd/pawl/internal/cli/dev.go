@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-go/pawl/internal/postgres"
+	"github.com/pawl-go/pawl/migrate"
+)
+
+func newDev() *cobra.Command {
+	cmd := group("dev", "Tools for development")
+	cmd.AddCommand(newDevPostgres())
+	return cmd
+}
+
+// A devServer is what `pawl dev postgres --json` prints. Fields are only ever added.
+type devServer struct {
+	URL string `json:"url"`
+	PID int    `json:"pid"` // of the server
+}
+
+type devFlags struct {
+	dir       string
+	noMigrate bool
+	json      *bool
+}
+
+func newDevPostgres() *cobra.Command {
+	var f devFlags
+	cmd := &cobra.Command{
+		Use:   "postgres --dir DIR",
+		Short: "Run a private PostgreSQL until Ctrl-C; its data stays in DIR",
+		Long: `Runs a private PostgreSQL on a Unix socket that only you can open, with the data in DIR and Pawl's schema installed. The
+URL is printed on stdout once the server answers; it differs from start to start. The server stops with this command,
+however that ends; the data stays. Commits are durable: every setting is PostgreSQL's own.`,
+		Example: "  pawl dev postgres --dir ./pgdata\n  pawl dev postgres --dir ./pgdata --json | jq -r .url",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	cmd.Flags().StringVar(&f.dir, "dir", "", "directory of the data; made if missing")
+	cmd.Flags().BoolVar(&f.noMigrate, "no-migrate", false, "do not install Pawl's schema")
+	f.json = addJSONFlag(cmd)
+	return cmd
+}
+
+func (f devFlags) run(cmd *cobra.Command) (err error) {
+	if f.dir == "" {
+		return misused(cmd, "where to keep the data is missing", "pass --dir, as in: pawl dev postgres --dir ./pgdata")
+	}
+	ctx := cmd.Context()
+	server, err := postgres.Start(ctx, postgres.Options{DataDir: f.dir, Durable: true, Log: progress(cmd)})
+	if err != nil {
+		return whyNotStarted(cmd, err)
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	if !f.noMigrate {
+		if err := install(cmd, server); err != nil {
+			return err
+		}
+	}
+	if err := f.announce(cmd, server); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		progress(cmd)("stopping; the data stays in " + server.DataDir())
+		return nil
+	case <-server.Done():
+		return failed(cmd, errors.New("the server ended by itself"), "start it again; the data stays in "+server.DataDir())
+	}
+}
+
+// install migrates the server's one database, through the same door as pawl migrate up.
+func install(cmd *cobra.Command, server *postgres.Server) error {
+	config, err := pgx.ParseConfig(server.URL("postgres"))
+	if err != nil {
+		return failed(cmd, err, "")
+	}
+	return connected(cmd, config, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := migrate.Up(ctx, conn, progress(cmd))
+		return err
+	})
+}
+
+// announce prints the URL for programs on stdout and what to do with it for people on stderr.
+func (f devFlags) announce(cmd *cobra.Command, server *postgres.Server) error {
+	url := server.URL("postgres")
+	say := progress(cmd)
+	say(fmt.Sprintf("PostgreSQL %s is running, data in %s; Ctrl-C stops it", server.Version(), server.DataDir()))
+	say("in another shell: export " + urlVariable + "='" + url + "'")
+	if *f.json {
+		return printJSON(cmd.OutOrStdout(), devServer{URL: url, PID: server.PID()})
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), url)
+	return err
+}
+
+// causeLine finds what PostgreSQL's programs, all in the C locale, say before they give up.
+var causeLine = regexp.MustCompile(`(?:FATAL|error): +(.+?)\s*$`)
+
+// whyNotStarted keeps the first line of a failed start and, of the server's log behind it, the line that says why.
+func whyNotStarted(cmd *cobra.Command, err error) error {
+	if cmd.Context().Err() != nil {
+		return failed(cmd, errors.New("interrupted"), "run it again")
+	}
+	first, log, _ := strings.Cut(err.Error(), "\n")
+	first = strings.TrimPrefix(first, "postgres: ")
+	for line := range strings.Lines(log) {
+		if cause := causeLine.FindStringSubmatch(line); cause != nil {
+			first += ": " + cause[1]
+			break
+		}
+	}
+	next := "check --dir, or choose another directory"
+	if errors.Is(err, postgres.ErrBusy) || errors.Is(err, postgres.ErrNotFound) || strings.HasSuffix(first, ")") {
+		next = "" // the error has its own
+	}
+	return failed(cmd, errors.New(first), next)
+}

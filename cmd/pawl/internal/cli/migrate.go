@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-go/pawl/migrate"
+	"github.com/pawl-go/pawl/sql"
+)
+
+func newMigrate() *cobra.Command {
+	cmd := group("migrate", "Install, check and remove Pawl's schema, or print it for your own migration tool")
+	cmd.AddCommand(newMigrateUp(), newMigrateDown(), newMigrateStatus(), newMigrateCheck(), newMigratePrint())
+	return cmd
+}
+
+func newMigrateUp() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Bring the database to the newest version",
+		Long: `Brings the database to the newest version, one transaction a version. Several may run at once: one works, the others
+wait. It needs a direct connection, not a transaction-mode pooler. With nothing left to do it changes nothing.`,
+		Args: noArgs,
+	}
+	roles := cmd.Flags().Bool("roles", false, "also make and grant the roles pawl_app, pawl_operator and pawl_reader (needs CREATEROLE)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return withDatabase(cmd, func(ctx context.Context, conn *pgx.Conn) error {
+			applied, err := migrate.Up(ctx, conn, progress(cmd))
+			if err != nil {
+				return err
+			}
+			if *roles {
+				progress(cmd)("granting the roles")
+				if _, err := conn.Exec(ctx, sql.Roles()); err != nil {
+					return fmt.Errorf("roles: %w", err)
+				}
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "schema version %d (%d applied now)\n", sql.Newest(), len(applied))
+			return err
+		})
+	}
+	return cmd
+}
+
+func newMigrateCheck() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check",
+		Short: "Exit 0 if this build can work with the database, else 1 with the reason",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withDatabase(cmd, func(ctx context.Context, conn *pgx.Conn) error {
+				if err := migrate.Check(ctx, conn); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "ok: the database fits this build (schema version %d)\n", sql.Newest())
+				return err
+			})
+		},
+	}
+}

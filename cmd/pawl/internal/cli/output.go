@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+)
+
+// addJSONFlag gives a command --json.
+func addJSONFlag(cmd *cobra.Command) *bool {
+	return cmd.Flags().Bool("json", false, "print JSON")
+}
+
+// printJSON prints one object on one line.
+func printJSON(w io.Writer, value any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false) // a URL's & stays readable
+	return encoder.Encode(value)
+}
+
+// printTable prints rows under a heading, in columns.
+func printTable(w io.Writer, heading []string, rows [][]string) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{heading}, rows...) {
+		fmt.Fprintln(table, strings.Join(row, "\t"))
+	}
+	return table.Flush()
+}
+
+// progress prints each step on stderr, so that stdout holds the result alone.
+func progress(cmd *cobra.Command) func(line string) {
+	return func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
+}

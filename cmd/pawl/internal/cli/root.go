@@ -1,0 +1,101 @@
+// Package cli is the command tree of the pawl binary.
+//
+//	root.go      the tree, help and exit codes
+//	fail.go      how an error becomes one line
+//	database.go  which database, connecting to it, and what went wrong there
+//	output.go    tables and JSON
+//	migrate*.go  pawl migrate up, down, status, check, print
+//	dev.go       pawl dev postgres
+//	version.go   pawl version
+package cli
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+const promise = `Pawl: at-least-once in, exactly one effect out, on plain PostgreSQL.
+
+The same intent, with the same payload, in the same scope, takes effect once, and everyone who asks again gets the
+same answer. Work may arrive twice, a process may die anywhere: that costs a retry, never a second effect.`
+
+const examples = `  pawl dev postgres --dir ./pgdata     # a private server, until Ctrl-C; prints its URL
+  export PAWL_DATABASE_URL='postgres://user:password@host:5432/database'
+  pawl migrate up                      # install or bring up to date
+  pawl migrate check                   # in a deploy: does this build fit this database?
+  pawl migrate print --format goose --dir ./migrations`
+
+const usageTemplate = `{{if .Runnable}}Usage: {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND [flags]{{else}}{{.UseLine}}{{end}}
+{{end}}{{if .HasAvailableSubCommands}}
+Commands:{{range .Commands}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
+{{end}}{{if .HasAvailableLocalFlags}}
+Flags:
+{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}
+{{end}}{{if .HasAvailableInheritedFlags}}
+Global flags:
+{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}
+{{end}}{{if .HasExample}}
+Examples:
+{{.Example}}
+{{end}}
+Environment:
+  PAWL_DATABASE_URL   the database, unless --database-url names another
+  PAWL_PG_BIN         where dev postgres finds initdb and postgres; default: a search, then a download
+
+Exit codes: 0 it worked; 1 it did not, or a check failed; 2 wrong usage. A failure is one line on stderr.
+`
+
+// Run runs one command and returns the exit code of the process. ctx ends when the user interrupts.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	return report(stderr, root.ExecuteContext(ctx))
+}
+
+func newRoot() *cobra.Command {
+	root := group("pawl", "At-least-once in, exactly one effect out, on plain PostgreSQL")
+	root.Long, root.Example = promise, examples
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetUsageTemplate(usageTemplate)
+	root.SetFlagErrorFunc(flagError)
+	addDatabaseFlag(root)
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetHelpCommand(newHelp())
+
+	// Each command is added here and nowhere else.
+	root.AddCommand(newMigrate())
+	root.AddCommand(newDev())
+	root.AddCommand(newVersion())
+	return root
+}
+
+// group makes a command that only holds others: alone it prints its help, and it knows which word is not one of them.
+func group(name, short string) *cobra.Command {
+	return &cobra.Command{
+		Use:   name,
+		Short: short,
+		Args:  knownCommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+}
+
+// newHelp is `pawl help COMMAND`. Cobra's own answers an unknown command with success.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:    "help [COMMAND]",
+		Short:  "Print the help of a command",
+		Hidden: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return knownCommand(found, rest)
+			}
+			return found.Help()
+		},
+	}
+}
