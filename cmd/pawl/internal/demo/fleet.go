@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// workerCommand is the hidden command under which the binary runs as a worker.
-const workerCommand = "demo-worker"
+// WorkerCommand is the hidden command under which the binary runs as a worker.
+const WorkerCommand = "demo-worker"
 
 // drainPatience is how long a worker may take to stop.
 const drainPatience = 20 * time.Second
@@ -75,7 +75,7 @@ func (f *fleet) snapshot() []*worker {
 
 func (f *fleet) spawn(number int) error {
 	w := &worker{number: number, ready: make(chan struct{}), gone: make(chan struct{})}
-	w.cmd = exec.Command(f.executable, workerCommand)
+	w.cmd = exec.Command(f.executable, WorkerCommand)
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches the demo, which stops its workers in order
 	w.cmd.Stderr = &w.last
 	var err error
