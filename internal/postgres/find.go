@@ -64,6 +64,9 @@ func find(ctx context.Context, o Options) (install, error) {
 	}
 	if named != "" {
 		found, err := try(ctx, named, o)
+		if errors.Is(err, errIdentity) {
+			return install{}, err
+		}
 		if err != nil {
 			return install{}, fmt.Errorf("%w (%s must name the directory that holds initdb and postgres)", err, by)
 		}
@@ -74,6 +77,9 @@ func find(ctx context.Context, o Options) (install, error) {
 		found, err := try(ctx, bin, o)
 		if err == nil {
 			return found, nil
+		}
+		if errors.Is(err, errIdentity) {
+			return install{}, err
 		}
 		passed = append(passed, err)
 	}

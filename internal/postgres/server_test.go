@@ -64,6 +64,14 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
+// sharedDir is a shortDir that the server's user may write to.
+func sharedDir(t *testing.T) string {
+	t.Helper()
+	dir := shortDir(t)
+	must(t, os.Chmod(dir, 0o777))
+	return dir
+}
+
 func eventually(t *testing.T, what string, limit time.Duration, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -152,8 +160,7 @@ func TestStart_AppliesSettingsButStaysPrivate(t *testing.T) {
 // A failed start says what the server said.
 func TestStart_ReturnsTheLogOfAFailedStart(t *testing.T) {
 	t.Parallel()
-	temp := shortDir(t)
-	must(t, os.Chmod(temp, 0o777))
+	temp := sharedDir(t)
 	_, err := Start(t.Context(), Options{Settings: map[string]string{"no_such_setting": "1"}, tune: tuning{temp: temp}})
 	if err == nil || !strings.Contains(err.Error(), "no_such_setting") {
 		t.Errorf("got %v", err)
