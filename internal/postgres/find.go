@@ -60,7 +60,7 @@ func parseVersion(out string) (version, error) {
 func find(ctx context.Context, o Options) (install, error) {
 	named, by := o.BinDir, "BinDir"
 	if named == "" {
-		named, by = os.Getenv("PAWL_PG_BIN"), "PAWL_PG_BIN"
+		named, by = o.tune.env("PAWL_PG_BIN"), "PAWL_PG_BIN"
 	}
 	if named != "" {
 		found, err := try(ctx, named, o)
@@ -78,7 +78,7 @@ func find(ctx context.Context, o Options) (install, error) {
 		if err == nil {
 			return found, nil
 		}
-		if errors.Is(err, errIdentity) {
+		if errors.Is(err, errIdentity) || ctx.Err() != nil {
 			return install{}, err
 		}
 		passed = append(passed, err)

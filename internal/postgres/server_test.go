@@ -170,6 +170,36 @@ func TestStart_ReturnsTheLogOfAFailedStart(t *testing.T) {
 	}
 }
 
+// A start that its caller gives up leaves nothing behind, wherever it was.
+func TestStart_GivenUpLeavesNothing(t *testing.T) {
+	t.Parallel()
+	temp, cache := sharedDir(t), sharedDir(t)
+	must(t, os.Chmod(cache, 0o755)) // empty, so that initdb runs
+	for _, point := range []string{"", prefix + "*", prefix + "*/new/PG_VERSION", prefix + "*/log"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error, 1)
+		go func() {
+			s, err := Start(ctx, Options{tune: tuning{temp: temp, cache: cache}})
+			if err == nil { // it was faster than we were
+				err = errors.Join(s.Stop(), context.Canceled)
+			}
+			result <- err
+		}()
+		eventually(t, "reached "+point, soon, func() bool {
+			found, _ := filepath.Glob(filepath.Join(temp, point))
+			return len(found) > 0
+		})
+		cancel()
+		if err := <-result; !errors.Is(err, context.Canceled) {
+			t.Errorf("at %q: %v", point, err)
+		}
+		eventually(t, "nothing left after "+point, soon, func() bool {
+			left, _ := os.ReadDir(temp)
+			return len(left) == 0
+		})
+	}
+}
+
 // Two programs on an empty cache at once: both work, one cluster is stored.
 func TestStart_TwiceAtOnceWithAnEmptyCache(t *testing.T) {
 	t.Parallel()
