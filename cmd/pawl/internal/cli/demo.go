@@ -74,7 +74,7 @@ func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) error {
 		return err
 	}
 	if !report.OK() {
-		return failed(cmd, errors.New("the promise was broken: "+report.Violations[0]),
+		return failed(cmd, errors.New("the promise was broken: "+firstViolation(report)),
 			fmt.Sprintf("run it again with --seed %d --keep and look", report.Seed))
 	}
 	return nil
@@ -94,6 +94,7 @@ func printReport(w io.Writer, r demo.Report, asJSON bool) error {
 		{"workers killed", fmt.Sprint(r.Kills), "SIGKILL: " + whereKilled(r.KilledAt)},
 		{"doubled", fmt.Sprint(r.Doubled), verdict(r.Doubled)},
 		{"lost", fmt.Sprint(r.Lost), verdict(r.Lost)},
+		{"never settled", fmt.Sprint(r.Unsettled), verdict(r.Unsettled)},
 		{"altered, torn, unexpected", fmt.Sprint(r.Altered + r.Torn + r.Unexpected), verdict(r.Altered + r.Torn + r.Unexpected)},
 	}
 	if err := printTable(w, []string{"what", "count", "meaning"}, rows); err != nil {
@@ -104,6 +105,13 @@ func printReport(w io.Writer, r demo.Report, asJSON bool) error {
 		fmt.Fprintln(w, "violation:", v)
 	}
 	return err
+}
+
+func firstViolation(r demo.Report) string {
+	if len(r.Violations) > 0 {
+		return r.Violations[0]
+	}
+	return fmt.Sprintf("%d messages or retries were never settled", r.Unsettled)
 }
 
 func verdict(n int) string {

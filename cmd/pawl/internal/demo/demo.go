@@ -58,6 +58,7 @@ type Report struct {
 	Retried            int64   `json:"retried"`             // attempts that failed and were tried again from the database
 	Kills              int     `json:"kills"`
 	KilledAt           []Kill  `json:"killed_at"`
+	Unsettled          int     `json:"unsettled"` // messages and retries still open when nothing moved any more
 	Seconds            float64 `json:"seconds"`    // from the first message sent to the last one settled
 	PerSecond          float64 `json:"per_second"` // effects per second, over Seconds
 	Seed               uint64  `json:"seed"`
@@ -127,6 +128,7 @@ func (r *run) play(ctx context.Context) (Report, error) {
 	began := time.Now()
 	producing := make(chan error, 1)
 	go func() { producing <- r.produce(ctx, random) }()
+	progress := newStall(stallAfter)
 	for produced := false; !produced || !r.quiet(ctx); {
 		select {
 		case err := <-producing:
@@ -140,9 +142,14 @@ func (r *run) play(ctx context.Context) (Report, error) {
 			return Report{}, ctx.Err()
 		case <-time.After(20 * time.Millisecond):
 		}
-		r.killer.step(ctx, int(watch.effects.Load()), r.Messages-r.Poison, r.queueEmpty())
+		effects := int(watch.effects.Load())
+		if effects > r.Messages || progress.none(int64(effects)+r.sqs.Stats(queueName).Deleted) {
+			break // broken beyond doubt, or stuck: judge what is there
+		}
+		r.killer.step(ctx, effects, r.Messages-r.Poison, r.queueEmpty())
 	}
 	seconds := time.Since(began).Seconds()
+	unsettled := r.unsettled(ctx)
 	if err := r.fleet.drain(ctx); err != nil {
 		return Report{}, err
 	}
@@ -156,30 +163,56 @@ func (r *run) play(ctx context.Context) (Report, error) {
 	events := r.fleet.events
 	return Report{Verdict: verdict, Deliveries: r.sqs.Stats(queueName).Received,
 		DuplicatesAbsorbed: events.count("duplicate_skipped"), Retried: events.count("retryable"),
-		Kills: len(r.killer.done), KilledAt: r.killer.done,
+		Unsettled: unsettled, Kills: len(r.killer.done), KilledAt: r.killer.done,
 		Seconds: round(seconds), PerSecond: round(float64(verdict.Effects) / seconds), Seed: r.Seed}, nil
 }
 
 func round(f float64) float64 { return float64(int64(f*100+0.5)) / 100 }
 
-// quiet reports whether nothing is left to happen: no message anywhere, no delivery waiting for a retry.
+// OK reports whether the promise was kept.
+func (r Report) OK() bool { return r.Verdict.OK() && r.Unsettled == 0 }
+
+// quiet reports whether nothing is left to happen: every kill done, no message anywhere, no delivery waiting for a retry.
 func (r *run) quiet(ctx context.Context) bool {
-	if !r.killer.finished() {
-		return false
-	}
-	if !r.queueEmpty() {
-		return false
-	}
-	var waiting int
-	err := r.database.QueryRow(ctx, "select count(*) from pawl.job as j where j.queue = $1 and j.status <> 'dead_letter'",
-		"inbox/"+r.schema).Scan(&waiting)
-	return err == nil && waiting == 0
+	return r.killer.finished() && r.queueEmpty() && r.unsettled(ctx) == 0
 }
 
 // queueEmpty reports that no message is anywhere in the queue. Before the first is sent that is not news.
 func (r *run) queueEmpty() bool {
 	s := r.sqs.Stats(queueName)
 	return s.Sent > 0 && s.Ready+s.Delayed+s.InFlight == 0
+}
+
+// unsettled counts what is still open: messages in the queue and deliveries waiting for a retry.
+func (r *run) unsettled(ctx context.Context) int {
+	s := r.sqs.Stats(queueName)
+	open := s.Ready + s.Delayed + s.InFlight
+	var waiting int
+	err := r.database.QueryRow(ctx, "select count(*) from pawl.job as j where j.queue = $1 and j.status <> 'dead_letter'",
+		"inbox/"+r.schema).Scan(&waiting)
+	if err != nil {
+		return open + 1 // not known to be quiet
+	}
+	return open + waiting
+}
+
+// stallAfter is how long nothing may take effect or be deleted before the run is judged as it stands.
+const stallAfter = 20 * time.Second
+
+// A stall notices that a number has stopped growing.
+type stall struct {
+	limit time.Duration
+	at    int64
+	since time.Time
+}
+
+func newStall(limit time.Duration) *stall { return &stall{limit: limit, since: time.Now()} }
+
+func (s *stall) none(n int64) bool {
+	if n != s.at {
+		s.at, s.since = n, time.Now()
+	}
+	return time.Since(s.since) > s.limit
 }
 
 // openDatabase starts or finds the database and makes the business tables.
