@@ -19,7 +19,7 @@ import (
 // Options of one run.
 type Options struct {
 	Messages      int     // orders, each one intent
-	Duplicates    int     // times each order is sent in all
+	Duplicates    int     // times each order is sent on average
 	Workers       int     // processes
 	Kills         int     // SIGKILLs
 	Poison        int     // orders among Messages that no handler can apply
@@ -143,8 +143,8 @@ func (r *run) play(ctx context.Context) (Report, error) {
 		case <-time.After(20 * time.Millisecond):
 		}
 		effects := int(watch.effects.Load())
-		if effects > r.Messages || progress.none(int64(effects)+r.sqs.Stats(queueName).Deleted) {
-			break // broken beyond doubt, or stuck: judge what is there
+		if progress.none(int64(effects) + r.sqs.Stats(queueName).Deleted) {
+			break // stuck: judge what is there
 		}
 		r.killer.step(ctx, effects, r.Messages-r.Poison, r.queueEmpty())
 	}

@@ -25,8 +25,8 @@ func createQueue(ctx context.Context, endpoint string) error {
 	return err
 }
 
-// produce sends every order Duplicates times, in random order, each time as a message of its own, the way a producer
-// does that retries after a timeout. It sends in portions and lets the killer keep up, so that every kill meets work.
+// produce sends every order 1 to 2×Duplicates−1 times, in random order, each time as a message of its own, the way a
+// producer does that retries after a timeout. Those sent once matter most: nothing repairs their loss. It sends in portions and lets the killer keep up, so that every kill meets work.
 func (r *run) produce(ctx context.Context, random *rand.Rand) error {
 	sender, err := sqs.OpenSender(ctx, client(r.endpoint), queueName, "")
 	if err != nil {
@@ -34,7 +34,7 @@ func (r *run) produce(ctx context.Context, random *rand.Rand) error {
 	}
 	messages := make([]sqs.Message, 0, len(r.sent)*r.Duplicates)
 	for _, o := range r.sent {
-		for range r.Duplicates {
+		for range 1 + random.IntN(2*r.Duplicates-1) {
 			messages = append(messages, sqs.Message{Key: o.Key, Body: bodyOf(o)})
 		}
 	}
