@@ -58,7 +58,7 @@ type Report struct {
 	Retried            int64   `json:"retried"`             // attempts that failed and were tried again from the database
 	Kills              int     `json:"kills"`
 	KilledAt           []Kill  `json:"killed_at"`
-	Unsettled          int     `json:"unsettled"` // messages and retries still open when nothing moved any more
+	Unsettled          int     `json:"unsettled"`  // messages and retries still open when nothing moved any more
 	Seconds            float64 `json:"seconds"`    // from the first message sent to the last one settled
 	PerSecond          float64 `json:"per_second"` // effects per second, over Seconds
 	Seed               uint64  `json:"seed"`
