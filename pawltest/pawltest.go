@@ -43,7 +43,7 @@ func template(schema []string) pgtest.Template {
 	for _, v := range sql.Versions() {
 		fmt.Fprintf(h, "%d\n%s", v.Number, v.Script())
 	}
-	own := strings.Join(schema, "\n")
+	own := strings.Join(schema, ";\n")
 	fmt.Fprintf(h, "own\n%s", own)
 	return pgtest.Template{
 		Name: fmt.Sprintf("pawl_%x", h.Sum(nil)[:8]),

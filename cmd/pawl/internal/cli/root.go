@@ -6,6 +6,7 @@
 //	output.go    tables and JSON
 //	migrate*.go  pawl migrate up, down, status, check, print
 //	dev.go       pawl dev postgres
+//	demo*.go     pawl demo; display.go: its progress
 //	version.go   pawl version
 package cli
 
@@ -21,7 +22,8 @@ const promise = `Pawl: at-least-once in, exactly one effect out, on plain Postgr
 The same intent, with the same payload, in the same scope, takes effect once, and everyone who asks again gets the
 same answer. Work may arrive twice, a process may die anywhere: that costs a retry, never a second effect.`
 
-const examples = `  pawl dev postgres --dir ./pgdata     # a private server, until Ctrl-C; prints its URL
+const examples = `  pawl demo                            # duplicates and SIGKILL against a private server: nothing doubled, nothing lost
+  pawl dev postgres --dir ./pgdata     # a private server, until Ctrl-C; prints its URL
   export PAWL_DATABASE_URL='postgres://user:password@host:5432/database'
   pawl migrate up                      # install or bring up to date
   pawl migrate check                   # in a deploy: does this build fit this database?
@@ -68,6 +70,7 @@ func newRoot() *cobra.Command {
 	root.SetHelpCommand(newHelp())
 
 	// Each command is added here and nowhere else.
+	root.AddCommand(newDemo(), newDemoWorker())
 	root.AddCommand(newMigrate())
 	root.AddCommand(newDev())
 	root.AddCommand(newVersion())

@@ -1,0 +1,20 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-go/pawl/cmd/pawl/internal/demo"
+)
+
+// newDemoWorker is what the demo runs the binary as; people have no use for it.
+func newDemoWorker() *cobra.Command {
+	return &cobra.Command{
+		Use:    demo.WorkerCommand,
+		Short:  "A worker of the demo",
+		Hidden: true,
+		Args:   noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return demo.Work(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+}

@@ -1,0 +1,10 @@
+// Package demo is the promise, shown: real SQS messages, duplicated, reordered and resent; worker processes that are
+// killed; one effect for each order.
+//
+//	producer ──SDK──▶ SQS in this process ──SDK──▶ worker process 1..W ──▶ PostgreSQL
+//	N orders, D×         duplicates, lost            flow, Inline mode         orders, ledger, balances
+//	                     deletes, reordering              ▲
+//	                                                      │ SIGKILL, at random and at named points
+//	                                                   killer
+//	checker: what was sent ◀── compared ──▶ the business rows (shares no code with the flow)
+package demo

@@ -1,0 +1,78 @@
+package demo
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A Display shows a run to a person, or to nobody.
+type Display interface {
+	Note(line string)
+	Progress(Progress)
+}
+
+// Progress is where a run stands.
+type Progress struct {
+	Effects, Orders  int // orders applied, of all that can be
+	Deliveries       int64
+	Duplicates       int64
+	Retried          int64
+	Kills, KillsWant int
+	LastKill         string
+	Elapsed          time.Duration
+}
+
+// A watcher counts effects from outside, through a connection of its own.
+type watcher struct {
+	effects atomic.Int64
+	once    sync.Once
+	cancel  context.CancelFunc
+	done    chan struct{}
+}
+
+func (w *watcher) stop() {
+	w.once.Do(w.cancel)
+	<-w.done
+}
+
+func (r *run) watch(ctx context.Context) *watcher {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watcher{cancel: cancel, done: make(chan struct{})}
+	began := time.Now()
+	go func() {
+		defer close(w.done)
+		conn, err := pgx.ConnectConfig(ctx, r.database.Config())
+		if err != nil {
+			return
+		}
+		defer conn.Close(context.WithoutCancel(ctx))
+		for ctx.Err() == nil {
+			var n int64
+			if err := conn.QueryRow(ctx, r.sql("select count(*) from SCHEMA.orders as o")).Scan(&n); err == nil {
+				w.effects.Store(n)
+			}
+			r.display.Progress(r.progress(int(n), time.Since(began)))
+			select {
+			case <-ctx.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}()
+	return w
+}
+
+func (r *run) progress(effects int, elapsed time.Duration) Progress {
+	p := Progress{Effects: effects, Orders: r.Messages - r.Poison, Deliveries: r.sqs.Stats(queueName).Received,
+		Duplicates: r.fleet.events.count("duplicate_skipped"), Retried: r.fleet.events.count("retryable"),
+		Kills: r.killer.killed(), KillsWant: r.Kills, Elapsed: elapsed}
+	r.killer.mu.Lock()
+	if n := len(r.killer.done); n > 0 {
+		p.LastKill = r.killer.done[n-1].Point
+	}
+	r.killer.mu.Unlock()
+	return p
+}

@@ -1,0 +1,513 @@
+package flow_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/internal/wireproxy"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// effects has no unique constraint on purpose: if Pawl doubles, it shows.
+const effects = "create table effect (key text not null, body text not null)"
+
+// A bed is a flow on a real database and an impatient source.
+type bed struct {
+	*testing.T
+	source   *memorySource
+	pool     *pgxpool.Pool
+	counters *pawl.Counters
+	config   flow.Config
+	runs     int
+}
+
+func setup(t *testing.T, schema ...string) *bed {
+	t.Helper()
+	return setupOn(t, pawltest.URL(t, append([]string{effects}, schema...)...))
+}
+
+func setupOn(t *testing.T, url string) *bed {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = 10
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	b := &bed{T: t, source: &memorySource{}, pool: pool, counters: &pawl.Counters{}}
+	b.config = flow.Config{Consumer: "orders", Source: b.source, Handler: apply, Lease: time.Second,
+		Backoff: job.Backoff{Base: 10 * time.Millisecond, Max: 50 * time.Millisecond},
+		Hooks:   pawl.Join(b.counters.Hooks(), logTo(t))}
+	return b
+}
+
+func logTo(t *testing.T) pawl.Hooks {
+	return pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+		if e.Err != nil {
+			t.Logf("%s %s %s: %v", e.Kind, e.Op, e.Key, e.Err)
+		}
+	}}
+}
+
+func apply(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+	_, err := tx.Exec(ctx, "insert into effect values ($1, $2)", d.Key, string(d.Body))
+	return err
+}
+
+// start runs the flow; the returned function stops it and waits for its drain.
+func (b *bed) start() (stop func()) {
+	b.Helper()
+	f, err := flow.New(b.pool, b.config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f.Run(ctx) }()
+	stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.Errorf("run: %v", err)
+		}
+		done <- nil
+	}
+	b.Cleanup(stop)
+	return stop
+}
+
+func (b *bed) count(query string) (n int) {
+	b.Helper()
+	if err := b.pool.QueryRow(b.Context(), query).Scan(&n); err != nil {
+		b.Fatal(err)
+	}
+	return n
+}
+
+func (b *bed) until(what string, reached func() bool) {
+	b.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !reached(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Fatalf("not reached in 30 s: %s", what)
+		}
+	}
+}
+
+// consume runs until every message is acknowledged and every job has ended or died.
+func (b *bed) consume() {
+	b.Helper()
+	stop := b.start()
+	b.until("all acknowledged", func() bool { return b.source.open() == 0 })
+	b.until("all retries ended", func() bool {
+		return b.count("select count(*) from pawl.job where status not in ('dead_letter')") == 0
+	})
+	stop()
+	if b.source.invalid > 0 {
+		b.Errorf("%d acks without a commit", b.source.invalid)
+	}
+}
+
+func (b *bed) wantEffects(want int) {
+	b.Helper()
+	if got := b.count("select count(*) from effect"); got != want {
+		b.Errorf("%d effects, want %d", got, want)
+	}
+	if doubled := b.count("select count(*) from (select from effect group by key having count(*) > 1) as d"); doubled != 0 {
+		b.Errorf("%d keys took effect twice", doubled)
+	}
+}
+
+func order(n int) pawl.Delivery {
+	return pawl.Delivery{Key: fmt.Sprintf("order-%d", n), Body: fmt.Appendf(nil, "body %d", n)}
+}
+
+func TestFlow_DuplicatesTakeEffectOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for n := range 200 {
+		b.source.send(order(n), order(n), order(n))
+	}
+	b.consume()
+	b.wantEffects(200)
+	if fresh, dup := b.counters.Count(pawl.EventFresh), b.counters.Count(pawl.EventDuplicateSkipped); fresh != 200 || dup != 400 {
+		t.Errorf("counted %d fresh and %d duplicates", fresh, dup)
+	}
+}
+
+// Two flows, as two processes would, race for the same messages.
+func TestFlow_TwoConsumersOneEffect(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	rival := *b
+	rival.source = &memorySource{}
+	rival.config.Source = rival.source
+	for n := range 100 {
+		b.source.send(order(n))
+		rival.source.send(order(n))
+	}
+	b.start()
+	rival.start()
+	b.until("both drained", func() bool { return b.source.open() == 0 && rival.source.open() == 0 })
+	b.wantEffects(100)
+}
+
+// A failed handler leaves nothing behind; the delivery is acknowledged and retried from the database, its first error
+// in the history.
+func TestFlow_FailureLandsAndIsRetried(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var tries atomic.Int32
+	b.config.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		if err := apply(ctx, tx, d); err != nil {
+			return err
+		}
+		if tries.Add(1) < 3 {
+			return errors.New("not now")
+		}
+		if d.Attributes["tenant"] != "acme" || d.Key != "order-1" {
+			return fmt.Errorf("the landed delivery changed: %+v", d)
+		}
+		return nil
+	}
+	d := order(1)
+	d.Attributes = map[string]string{"tenant": "acme"}
+	b.source.send(d, order(1))
+	b.consume()
+	b.wantEffects(1)
+	if n := tries.Load(); n != 3 {
+		t.Errorf("%d tries, want 3", n)
+	}
+	if n := b.count("select count(*) from pawl.inbox where processed_at is null"); n != 0 {
+		t.Errorf("%d inbox rows are not settled", n)
+	}
+}
+
+// The claim outlives the handler's failure, so that nobody can win between rollback and landing (ENGINE 5).
+func TestFlow_NobodyWinsBetweenFailureAndLanding(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	var calls atomic.Int32
+	b.config.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		if calls.Add(1) == 1 {
+			close(entered)
+			<-goOn
+			return pawl.Final(errors.New("refused"))
+		}
+		return apply(ctx, tx, d)
+	}
+	rival := *b
+	rival.source = &memorySource{}
+	rival.config.Source = rival.source
+	b.source.send(order(1))
+	b.start()
+	<-entered
+	rival.source.send(order(1))
+	rival.start()
+	b.until("the rival was told in progress", func() bool { return b.counters.Count(pawl.EventConflict) >= 2 })
+	close(goOn)
+	b.until("both drained", func() bool { return b.source.open() == 0 && rival.source.open() == 0 })
+	b.wantEffects(0)
+	if calls.Load() != 1 {
+		t.Errorf("the handler ran %d times after a final refusal", calls.Load())
+	}
+}
+
+// What cannot be handled is kept whole among the dead letters, once, however often it comes.
+func TestFlow_BadDeliveriesBecomeDeadLetters(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		sent  []pawl.Delivery
+		event pawl.EventKind
+		words string
+		alive int // effects that happen all the same
+	}{
+		"no key":       {[]pawl.Delivery{{Body: []byte("body 1")}}, pawl.EventUnfit, "carries no idempotency key", 0},
+		"reserved key": {[]pawl.Delivery{{Key: "pawl/x", Body: []byte("body 1")}}, pawl.EventUnfit, "reserved", 0},
+		"long key":     {[]pawl.Delivery{{Key: strings.Repeat("k", 256), Body: []byte("body 1")}}, pawl.EventUnfit, "256 octets", 0},
+		"big body":     {[]pawl.Delivery{{Key: "k", Body: []byte(strings.Repeat("x", 101))}}, pawl.EventUnfit, "the limit is 100", 0},
+		"reused key":   {[]pawl.Delivery{{Key: "k", Body: []byte("body 1")}, {Key: "k", Body: []byte("body 2")}, {Key: "k", Body: []byte("body 2")}}, pawl.EventMismatch, "stored_hash", 1},
+		"final error":  {[]pawl.Delivery{{Key: "final", Body: []byte("body 1")}}, pawl.EventFinal, "no such customer", 0},
+		"panic":        {[]pawl.Delivery{{Key: "panic", Body: []byte("body 1")}}, pawl.EventFinal, "panic: index out of range, at github.com/pawl-go/pawl/flow_test", 0},
+		"bad data":     {[]pawl.Delivery{{Key: "bad data", Body: []byte("body 1")}}, pawl.EventFinal, "22P02", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.config.MaxBody, b.config.MaxAttempts, b.config.Concurrency = 100, 2, 1
+			b.config.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+				switch d.Key {
+				case "final":
+					return pawl.Final(errors.New("no such customer"))
+				case "panic":
+					panic("index out of range")
+				case "bad data":
+					_, err := tx.Exec(ctx, "select 'x'::int")
+					return err
+				}
+				return apply(ctx, tx, d)
+			}
+			b.source.send(c.sent...)
+			b.consume()
+			b.wantEffects(c.alive)
+			if b.counters.Count(c.event) == 0 {
+				t.Errorf("no event %s", c.event)
+			}
+			last := c.sent[len(c.sent)-1]
+			var body, why string
+			var letters int
+			err := b.pool.QueryRow(t.Context(), `select count(*) over (), d.args_text, d.last_error || coalesce(d.last_errors -> -1 ->> 'code', '')
+  from pawl_v1.dead_letters as d`).Scan(&letters, &body, &why)
+			if err != nil || letters != 1 || body != string(last.Body) || !strings.Contains(why, c.words) {
+				t.Errorf("%d dead letters, payload %q, reason %q, %v; want one with %q", letters, body, why, err, c.words)
+			}
+		})
+	}
+}
+
+// A handler that ends the transaction it was lent cannot make half an effect pass for a whole one.
+func TestFlow_HandlerMayNotEndTheTransaction(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(context.Context, pgx.Tx) error{
+		"commit":     func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) },
+		"rollback":   func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) },
+		"raw commit": func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "commit"); return err },
+		"swallowed":  func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.config.MaxAttempts = 2
+			b.config.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+				if err := apply(ctx, tx, d); err != nil {
+					return err
+				}
+				return end(ctx, tx)
+			}
+			b.source.send(order(1))
+			b.consume()
+			letters := b.count("select count(*) from pawl_v1.dead_letters")
+			effects := b.count("select count(*) from effect")
+			// A raw COMMIT makes effect and inbox row durable together, which is one effect. All else ends as a dead
+			// letter that says why, without an effect.
+			if name == "raw commit" && (effects != 1 || letters != 0) || name != "raw commit" && (effects != 0 || letters != 1) {
+				t.Errorf("%d effects, %d dead letters", effects, letters)
+			}
+		})
+	}
+}
+
+// A constraint checked at COMMIT fails the delivery like any other error: landed, retried, dead letter.
+func TestFlow_DeferredConstraintLands(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "create table strict (n int unique deferrable initially deferred); insert into strict values (1)")
+	b.config.MaxAttempts = 2
+	b.config.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		_, err := tx.Exec(ctx, "insert into strict values (1)")
+		return err
+	}
+	b.source.send(order(1))
+	b.consume()
+	if n := b.count("select count(*) from pawl_v1.dead_letters where last_errors -> 0 ->> 'code' = '23505'"); n != 1 {
+		t.Errorf("%d dead letters with 23505", n)
+	}
+}
+
+// A handler that overruns its limit is cancelled, its transaction lost with it; the delivery is charged and lands.
+func TestFlow_OverrunLands(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.config.Timeout, b.config.MaxAttempts = 50*time.Millisecond, 2
+	b.config.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		if err := apply(ctx, tx, d); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "select pg_sleep(60)")
+		return err
+	}
+	b.source.send(order(1))
+	b.consume()
+	b.wantEffects(0)
+	if n := b.count("select count(*) from pawl_v1.dead_letters where attempts = 2"); n != 1 {
+		t.Errorf("%d dead letters after 2 attempts", n)
+	}
+}
+
+// Serialization failures and deadlocks restart the whole transaction and charge nobody.
+func TestFlow_LostRacesRestart(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var calls atomic.Int32
+	b.config.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		if calls.Add(1) <= 3 {
+			_, err := tx.Exec(ctx, "do $$ begin raise exception 'lost' using errcode = '40001'; end $$")
+			return err
+		}
+		return apply(ctx, tx, d)
+	}
+	b.source.send(order(1))
+	b.consume()
+	b.wantEffects(1)
+	if n := b.counters.Count(pawl.EventRetryable); n != 0 {
+		t.Errorf("%d attempts were charged", n)
+	}
+}
+
+// The reply to COMMIT is lost, in both worlds, on every path (inline, landing, retry): each order takes effect once and
+// every message is acknowledged.
+func TestFlow_LostCommitReplies(t *testing.T) {
+	t.Parallel()
+	url := pawltest.URL(t, effects)
+	proxy, through := wireproxy.Start(t, url)
+	b := setupOn(t, through)
+	random := rand.New(rand.NewPCG(1, 2)) // guarded by the proxy's lock
+	b.config.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		if d.Receives == 1 && strings.HasSuffix(d.Key, "7") {
+			return errors.New("not the first time")
+		}
+		return apply(ctx, tx, d)
+	}
+	proxy.OnCommit(func() wireproxy.Cut {
+		switch random.IntN(4) {
+		case 0:
+			return wireproxy.BeforeSend
+		case 1:
+			return wireproxy.BeforeReply
+		}
+		return wireproxy.Pass
+	})
+	for n := range 150 {
+		b.source.send(order(n), order(n))
+	}
+	stop := b.start()
+	b.until("all acknowledged", func() bool { return b.source.open() == 0 })
+	proxy.OnCommit(nil)
+	b.until("all retries ended", func() bool { return b.count("select count(*) from pawl.job") == 0 })
+	stop()
+	b.wantEffects(150)
+	if proxy.Cuts() < 50 {
+		t.Errorf("only %d COMMITs were cut", proxy.Cuts())
+	}
+}
+
+// Losing the database costs no attempt: nothing lands, nothing dies, and work goes on when it is back.
+func TestFlow_DatabaseOutageIsNotCharged(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var calls atomic.Int32
+	b.config.MaxAttempts = 1
+	b.config.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		if calls.Add(1) <= 5 {
+			_, err := tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
+			return err
+		}
+		return apply(ctx, tx, d)
+	}
+	b.source.send(order(1), order(2))
+	b.consume()
+	b.wantEffects(2)
+	if n := b.count("select count(*) from pawl_v1.dead_letters"); n != 0 {
+		t.Errorf("%d dead letters", n)
+	}
+}
+
+// A delivery that keeps coming back without leaving a row may be what kills its process: it is landed first and runs
+// alone (ENGINE 11).
+func TestT42_SuspectsAreLandedAndRunAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	suspect := order(1)
+	suspect.Receives = 2 // two processes had it and died
+	b.config.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		var crashes int
+		err := tx.QueryRow(ctx, "select crashes from pawl.job where headers ->> 'pawl-key' = $1", d.Key).Scan(&crashes)
+		if err != nil || crashes != 1 {
+			return fmt.Errorf("not run as a suspect: crashes %d, %w", crashes, err)
+		}
+		return apply(ctx, tx, d)
+	}
+	b.source.send(suspect)
+	b.consume()
+	b.wantEffects(1)
+}
+
+// Stopping finishes what runs, acknowledges it, and gives back the rest at once.
+func TestFlow_StopDrains(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.config.Concurrency = 2
+	entered, goOn := make(chan struct{}, 2), make(chan struct{})
+	b.config.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		entered <- struct{}{}
+		<-goOn
+		return apply(ctx, tx, d)
+	}
+	for n := range 8 {
+		b.source.send(order(n))
+	}
+	stop := b.start()
+	<-entered
+	<-entered
+	stopped := make(chan struct{})
+	go func() {
+		stop()
+		close(stopped)
+	}()
+	b.until("what was not started is visible again", func() bool {
+		return b.source.idle() == 6
+	})
+	close(goOn)
+	<-stopped
+	b.wantEffects(2)
+	if open := b.source.open(); open != 6 {
+		t.Errorf("%d messages open, want 6", open)
+	}
+}
+
+func TestNew_RefusesBadConfiguration(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for name, change := range map[string]func(*flow.Config){
+		"no consumer":    func(c *flow.Config) { c.Consumer = "" },
+		"no source":      func(c *flow.Config) { c.Source = nil },
+		"no handler":     func(c *flow.Config) { c.Handler = nil },
+		"pool too small": func(c *flow.Config) { c.Concurrency = 30 },
+		"body too big":   func(c *flow.Config) { c.MaxBody = 5 << 20 },
+	} {
+		config := b.config
+		change(&config)
+		if _, err := flow.New(b.pool, config); !errors.Is(err, pawl.ErrArgumentInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestRun_RefusesAMissingSchema(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	if _, err := b.pool.Exec(t.Context(), "drop schema pawl cascade"); err != nil {
+		t.Fatal(err)
+	}
+	f, err := flow.New(b.pool, b.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Run(t.Context()); !errors.Is(err, pawl.ErrSchemaMismatch) {
+		t.Errorf("got %v", err)
+	}
+}

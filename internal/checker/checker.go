@@ -1,0 +1,127 @@
+// Package checker judges a run from outside. It compares what was asked for with the rows a business would look at, and
+// imports nothing from Pawl, so that it cannot share a mistake with it. A test holds it to that.
+package checker
+
+import "fmt"
+
+// An Order is one thing that was asked for, and also one row of the table of orders.
+type Order struct {
+	Key      string // names the order
+	Customer string
+	Cents    int64
+}
+
+// A LedgerEntry is one row of the ledger: every order has exactly one, of the same amount.
+type LedgerEntry struct {
+	Key   string
+	Cents int64
+}
+
+// A History is everything the judgement needs.
+type History struct {
+	Sent        []Order          // each intent once, as it was first sent
+	Orders      []Order          // rows
+	Ledger      []LedgerEntry    // rows
+	Balances    map[string]int64 // by customer: kept by adding, so a doubled effect shows even if its row was cleaned up
+	DeadLetters map[string]Order // by key: what the stored payloads say
+}
+
+// A Verdict counts what is right and what is wrong.
+type Verdict struct {
+	Intents     int `json:"intents"`
+	Effects     int `json:"effects"`      // order rows
+	Doubled     int `json:"doubled"`      // intents with more than one order or ledger row
+	Lost        int `json:"lost"`         // intents with neither an effect nor a dead letter
+	DeadLetters int `json:"dead_letters"` // intents kept, with their payload, for a person to decide
+	Altered     int `json:"altered"`      // rows or dead letters that do not say what was sent
+	Unexpected  int `json:"unexpected"`   // rows nobody asked for, dead letters of what took effect, balances that do not add up
+	Torn        int `json:"torn"`         // orders without their ledger entry, or entries without their order
+
+	// Violations describe the first of them, at most 20.
+	Violations []string `json:"violations,omitempty"`
+}
+
+// OK reports whether nothing is wrong.
+func (v Verdict) OK() bool {
+	return v.Doubled+v.Lost+v.Altered+v.Unexpected+v.Torn == 0
+}
+
+// maxViolations bounds the list of descriptions; the counts are complete.
+const maxViolations = 20
+
+// Judge compares the history with the promise: each intent took effect once, whole and unaltered, or is kept.
+func Judge(h History) Verdict {
+	v := Verdict{Intents: len(h.Sent), Effects: len(h.Orders)}
+	orders := group(h.Orders, func(o Order) string { return o.Key })
+	ledger := group(h.Ledger, func(e LedgerEntry) string { return e.Key })
+	sent := map[string]bool{}
+	balances := map[string]int64{}
+	for _, want := range h.Sent {
+		sent[want.Key] = true
+		v.judgeIntent(want, orders[want.Key], ledger[want.Key], h.DeadLetters)
+		if len(orders[want.Key]) > 0 {
+			balances[want.Customer] += want.Cents
+		}
+	}
+	for key := range orders {
+		v.expect(sent[key], &v.Unexpected, "order %s was never asked for", key)
+	}
+	for key := range ledger {
+		v.expect(sent[key], &v.Unexpected, "ledger entry %s was never asked for", key)
+	}
+	for key := range h.DeadLetters {
+		v.expect(sent[key], &v.Unexpected, "dead letter %s was never sent", key)
+	}
+	for customer := range union(balances, h.Balances) {
+		v.expect(h.Balances[customer] == balances[customer], &v.Unexpected,
+			"the balance of %s is %d, its orders add up to %d", customer, h.Balances[customer], balances[customer])
+	}
+	return v
+}
+
+func (v *Verdict) judgeIntent(want Order, orders []Order, ledger []LedgerEntry, dead map[string]Order) {
+	letter, isDead := dead[want.Key]
+	if isDead {
+		v.DeadLetters++
+		v.expect(letter == want, &v.Altered, "dead letter %s says %+v, sent was %+v", want.Key, letter, want)
+		v.expect(len(orders) == 0 && len(ledger) == 0, &v.Unexpected, "%s is a dead letter and took effect", want.Key)
+	}
+	v.expect(isDead || len(orders)+len(ledger) > 0, &v.Lost, "%s left no trace", want.Key)
+	v.expect(len(orders) <= 1 && len(ledger) <= 1, &v.Doubled, "%s has %d orders and %d ledger entries", want.Key, len(orders), len(ledger))
+	v.expect((len(orders) > 0) == (len(ledger) > 0), &v.Torn, "%s has %d orders and %d ledger entries", want.Key, len(orders), len(ledger))
+	for _, got := range orders {
+		v.expect(got == want, &v.Altered, "order %s is %+v, sent was %+v", want.Key, got, want)
+	}
+	for _, got := range ledger {
+		v.expect(got.Cents == want.Cents, &v.Altered, "ledger entry %s is %d cents, sent was %d", want.Key, got.Cents, want.Cents)
+	}
+}
+
+func (v *Verdict) expect(holds bool, counter *int, format string, args ...any) {
+	if holds {
+		return
+	}
+	*counter++
+	if len(v.Violations) < maxViolations {
+		v.Violations = append(v.Violations, fmt.Sprintf(format, args...))
+	}
+}
+
+func group[T any](rows []T, key func(T) string) map[string][]T {
+	groups := make(map[string][]T, len(rows))
+	for _, r := range rows {
+		groups[key(r)] = append(groups[key(r)], r)
+	}
+	return groups
+}
+
+func union(a, b map[string]int64) map[string]bool {
+	all := make(map[string]bool, len(a))
+	for k := range a {
+		all[k] = true
+	}
+	for k := range b {
+		all[k] = true
+	}
+	return all
+}

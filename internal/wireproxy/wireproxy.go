@@ -1,0 +1,165 @@
+// Package wireproxy stands between a client and PostgreSQL and cuts the connection at a chosen moment of COMMIT, which
+// no byte-blind proxy can aim at. For tests only.
+package wireproxy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+)
+
+// A Cut says what the next COMMIT meets.
+type Cut int
+
+// The two worlds a client cannot tell apart.
+const (
+	Pass        Cut = iota // nothing happens
+	BeforeSend             // the server never sees the COMMIT: it rolls back
+	BeforeReply            // the server commits; the reply is lost
+)
+
+// A Proxy forwards one server's traffic.
+type Proxy struct {
+	listener net.Listener
+	network  string
+	upstream string
+
+	mu   sync.Mutex
+	next func() Cut // asked once a COMMIT
+	cuts int
+}
+
+// Start runs a proxy in front of the database that rawURL names and returns it with the URL to use instead.
+func Start(tb testing.TB, rawURL string) (*Proxy, string) {
+	tb.Helper()
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &Proxy{next: func() Cut { return Pass }}
+	p.network, p.upstream = "tcp", u.Host
+	q := u.Query()
+	if dir := q.Get("host"); dir != "" {
+		port := q.Get("port")
+		if port == "" {
+			port = "5432"
+		}
+		p.network, p.upstream = "unix", fmt.Sprintf("%s/.s.PGSQL.%s", dir, port)
+		q.Del("host")
+		q.Del("port")
+	}
+	var listen net.ListenConfig
+	if p.listener, err = listen.Listen(context.Background(), "tcp", "127.0.0.1:0"); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = p.listener.Close() })
+	u.Host, u.RawQuery = p.listener.Addr().String(), q.Encode()
+	go p.accept()
+	return p, u.String()
+}
+
+// OnCommit decides the fate of each COMMIT from now on; nil lets all pass.
+func (p *Proxy) OnCommit(next func() Cut) {
+	if next == nil {
+		next = func() Cut { return Pass }
+	}
+	p.mu.Lock()
+	p.next = next
+	p.mu.Unlock()
+}
+
+// Cuts returns how many COMMITs were cut.
+func (p *Proxy) Cuts() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cuts
+}
+
+func (p *Proxy) fate() Cut {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cut := p.next()
+	if cut != Pass {
+		p.cuts++
+	}
+	return cut
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial(p.network, p.upstream)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		go p.forward(client, server)
+	}
+}
+
+// forward copies client to server and watches for COMMIT; a second goroutine copies back.
+func (p *Proxy) forward(client, server net.Conn) {
+	var mute sync.Once // closed when replies must not reach the client any more
+	muted := make(chan struct{})
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		defer client.Close()
+		buffer := make([]byte, 64<<10)
+		for {
+			n, err := server.Read(buffer)
+			select {
+			case <-muted:
+				return // one read after the COMMIT: the server has answered it
+			default:
+			}
+			if n > 0 {
+				if _, err := client.Write(buffer[:n]); err != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	defer server.Close()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := client.Read(buffer)
+		if n > 0 {
+			cut := Pass
+			if isCommit(buffer[:n]) {
+				cut = p.fate()
+			}
+			switch cut {
+			case BeforeSend:
+				_ = client.Close()
+				return
+			case BeforeReply:
+				mute.Do(func() { close(muted) })
+				_, _ = server.Write(buffer[:n])
+				<-answered
+				return
+			}
+			if _, err := server.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// isCommit recognises the simple query 'commit', the form pgx's Tx.Commit sends.
+func isCommit(b []byte) bool {
+	return len(b) > 5 && b[0] == 'Q' && bytes.EqualFold(b[5:], []byte("commit\x00"))
+}

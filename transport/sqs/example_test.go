@@ -1,0 +1,70 @@
+package sqs_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/sqs"
+	"github.com/pawl-go/pawl/transport/sqs/sqstest"
+)
+
+// A producer that sends the same intent twice, and a consumer that sees one key. Package flow turns the receipts of
+// its commit step into the Ack; without one nothing can be acknowledged, only released.
+func Example() {
+	ctx := context.Background()
+	server := sqstest.New(sqstest.Options{})
+	client := awssqs.New(awssqs.Options{
+		Region:       "us-east-1",
+		BaseEndpoint: aws.String("http://sqs.test"),
+		HTTPClient:   server, // no socket; leave this and BaseEndpoint out for AWS
+		Credentials:  credentials.NewStaticCredentialsProvider("any", "any", ""),
+	})
+	if _, err := client.CreateQueue(ctx, &awssqs.CreateQueueInput{QueueName: aws.String("orders")}); err != nil {
+		log.Fatal(err)
+	}
+
+	sender, err := sqs.OpenSender(ctx, client, "orders", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	order := sqs.Message{Key: "order-17", Body: []byte(`{"amount":1250}`)}
+	if err := sender.Send(ctx, order, order); err != nil {
+		log.Fatal(err)
+	}
+
+	source, err := sqs.Open(ctx, client, "orders", sqs.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	deliveries, err := source.Receive(ctx, 10)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, d := range deliveries {
+		fmt.Println(d.Key, string(d.Body), d.Receives)
+	}
+	fmt.Println(source.Ack(ctx, pawl.Receipt{}) != nil)
+	fmt.Println(source.Release(ctx, 0, deliveries...))
+	// Output:
+	// order-17 {"amount":1250} 1
+	// order-17 {"amount":1250} 1
+	// true
+	// <nil>
+}
+
+// A queue that is not there is said in one line, with the next step.
+func ExampleOpen() {
+	client := awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: aws.String("http://sqs.test"),
+		HTTPClient:  sqstest.New(sqstest.Options{}),
+		Credentials: credentials.NewStaticCredentialsProvider("any", "any", "")})
+	_, err := sqs.Open(context.Background(), client, "orders", sqs.Config{})
+	fmt.Println(err)
+	// Output:
+	// sqs.open: queue "orders" does not exist (create it, or check the region, the account and the endpoint of the client: a queue is seen only where it was created)
+}

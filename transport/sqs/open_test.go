@@ -1,0 +1,146 @@
+package sqs_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/sqs"
+	"github.com/pawl-go/pawl/transport/sqs/sqstest"
+)
+
+// wantAdvice checks that err is one line, of one of ours, and says both what is wrong and what to do.
+func wantAdvice(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	var ours *pawl.Error
+	if !errors.As(err, &ours) || ours.Hint == "" {
+		t.Fatalf("got %v, want a *pawl.Error with a hint", err)
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("more than one line: %s", err)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not say %q", err, part)
+		}
+	}
+}
+
+func TestOpen_ByNameAndByURL(t *testing.T) {
+	t.Parallel()
+	f := setup(t, sqstest.Faults{}, sqs.Config{})
+	for _, queue := range []string{"q", f.url} {
+		source, err := sqs.Open(t.Context(), f.client, queue, sqs.Config{})
+		f.must(err)
+		if source.QueueURL() != f.url {
+			t.Errorf("%s became %s", queue, source.QueueURL())
+		}
+	}
+}
+
+func TestOpen_SaysThatTheQueueIsMissing(t *testing.T) {
+	t.Parallel()
+	f := setup(t, sqstest.Faults{}, sqs.Config{})
+	for _, queue := range []string{"orders", strings.TrimSuffix(f.url, "q") + "orders"} {
+		_, err := sqs.Open(t.Context(), f.client, queue, sqs.Config{})
+		wantAdvice(t, err, "sqs.open", "orders", "does not exist", "region")
+		var missing *types.QueueDoesNotExist
+		if !errors.As(err, &missing) {
+			t.Errorf("the SDK's error is lost: %v", err)
+		}
+	}
+}
+
+func TestOpen_SaysThatNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	client := awssqs.New(newClient(nil, "http://"+closed.Addr().String()).Options(), quick)
+	_, err = sqs.Open(t.Context(), client, "q", sqs.Config{})
+	wantAdvice(t, err, "sqs.open", "unreachable", "endpoint")
+}
+
+// quick does not wait between the SDK's attempts, as there is one.
+func quick(o *awssqs.Options) { o.Retryer = aws.NopRetryer{} }
+
+func TestOpen_SaysThatCredentialsFail(t *testing.T) {
+	t.Parallel()
+	f := setup(t, sqstest.Faults{}, sqs.Config{})
+	none := awssqs.New(f.client.Options(), quick, func(o *awssqs.Options) {
+		o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{}, errors.New("no role, no profile, no environment")
+		})
+	})
+	_, err := sqs.Open(t.Context(), none, "q", sqs.Config{})
+	wantAdvice(t, err, "no AWS credentials", "AWS_ACCESS_KEY_ID")
+
+	f.server.SetFaults(sqstest.Faults{Fail: func(sqstest.Call) *sqstest.Error {
+		return &sqstest.Error{Shape: "InvalidClientTokenId", Message: "The security token included in the request is invalid.", Status: 403}
+	}})
+	_, err = sqs.Open(t.Context(), f.client, "q", sqs.Config{})
+	wantAdvice(t, err, "InvalidClientTokenId", "check the credentials")
+
+	f.server.SetFaults(sqstest.Faults{Fail: func(sqstest.Call) *sqstest.Error {
+		return &sqstest.Error{Shape: "AccessDeniedException", Message: "not authorized to perform: sqs:getqueueurl", Status: 403}
+	}})
+	_, err = sqs.Open(t.Context(), f.client, "q", sqs.Config{})
+	wantAdvice(t, err, "AccessDenied", "IAM actions")
+}
+
+func TestOpen_RefusesFIFO(t *testing.T) {
+	t.Parallel()
+	f := setup(t, sqstest.Faults{}, sqs.Config{})
+	_, err := sqs.Open(t.Context(), f.client, "orders.fifo", sqs.Config{})
+	wantAdvice(t, err, "FIFO", "standard queue")
+}
+
+// A client that hangs up before the poll is answered would strand messages with every poll.
+func TestOpen_RefusesAnImpatientClient(t *testing.T) {
+	t.Parallel()
+	f := setup(t, sqstest.Faults{}, sqs.Config{})
+	for _, h := range []awssqs.HTTPClient{
+		&http.Client{Timeout: 20 * time.Second},
+		awshttp.NewBuildableClient().WithTimeout(15 * time.Second),
+	} {
+		_, err := sqs.Open(t.Context(), newClient(h, "http://sqs.test"), "q", sqs.Config{})
+		wantAdvice(t, err, "gives up after", "Wait")
+	}
+	l, err := f.server.Start()
+	f.must(err)
+	defer l.Close()
+	_, err = sqs.Open(t.Context(), newClient(&http.Client{Timeout: 20 * time.Second}, l.URL), "q", sqs.Config{Wait: 10 * time.Second})
+	f.must(err)
+}
+
+func TestConfig_Bounds(t *testing.T) {
+	t.Parallel()
+	f := setup(t, sqstest.Faults{}, sqs.Config{})
+	for _, cfg := range []sqs.Config{
+		{Visibility: time.Millisecond}, {Visibility: -time.Second}, {Visibility: 12*time.Hour + 1},
+		{Wait: 21 * time.Second}, {Wait: -time.Second},
+		{Key: sqs.KeyAttribute("")}, {Key: sqs.KeyJSON("")}, {Key: sqs.KeyJSON("id")}, {Key: sqs.KeyJSON("/a~2")}, {Key: sqs.KeyJSON("/a~")},
+	} {
+		_, err := sqs.Open(t.Context(), f.client, "q", cfg)
+		if pawl.CodeOf(err) != pawl.CodeArgumentInvalid {
+			t.Errorf("%+v: got %v", cfg, err)
+		}
+	}
+	for _, cfg := range []sqs.Config{{}, {Visibility: 12 * time.Hour, Wait: time.Nanosecond}, {Visibility: time.Second, Wait: sqs.ShortPoll},
+		{Key: sqs.KeyJSON("/a~0~1b/0")}} {
+		_, err := sqs.Open(t.Context(), f.client, "q", cfg)
+		f.must(err)
+	}
+}

@@ -1,0 +1,117 @@
+package sqs_test
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/sqs"
+	"github.com/pawl-go/pawl/transport/sqs/sqstest"
+)
+
+func (f *fixture) sender() *sqs.Sender {
+	f.Helper()
+	sender, err := sqs.OpenSender(f.Context(), f.client, "q", "")
+	f.must(err)
+	return sender
+}
+
+// sendMany sends n messages with keys of their own, again and again until SQS has said that it has them.
+func (f *fixture) sendMany(n int) {
+	f.Helper()
+	ms := make([]sqs.Message, n)
+	for i := range ms {
+		ms[i] = sqs.Message{Key: "key-" + strconv.Itoa(i), Body: []byte("body")}
+	}
+	sender := f.sender()
+	for range 100 {
+		err := sender.Send(f.Context(), ms...)
+		if err == nil {
+			return
+		}
+		var failed *sqs.SendError
+		if !errors.As(err, &failed) {
+			f.Fatal(err)
+		}
+		var rest []sqs.Message
+		for _, i := range failed.Unsent {
+			rest = append(rest, ms[i])
+		}
+		ms = rest
+	}
+	f.Fatal("not sent after 100 tries")
+}
+
+func TestSend_TheReceiverFindsTheKey(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := setup(t, sqstest.Faults{}, sqs.Config{})
+		f.must(f.sender().Send(t.Context(), sqs.Message{Key: "order-1", Body: []byte("b"),
+			Attributes: map[string]string{"type": "order.placed"}, Delay: 2500 * time.Millisecond}))
+		start := time.Now()
+		d := f.one()
+		if d.Key != "order-1" || d.Attributes["type"] != "order.placed" || time.Since(start) != 3*time.Second {
+			t.Fatalf("got %+v after %v", d, time.Since(start))
+		}
+		f.must(f.source.Ack(t.Context(), committed(d)...))
+	})
+}
+
+// Twenty-five messages are three calls; four of 400 KiB are two, as a batch has the limit of one message.
+func TestSend_InBatchesThatFit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := setup(t, sqstest.Faults{}, sqs.Config{})
+		f.sendMany(25)
+		big := sqs.Message{Key: "k", Body: []byte(strings.Repeat("x", 400<<10))}
+		f.must(f.sender().Send(t.Context(), big, big, big, big))
+		if got := f.server.Stats("q"); got.Sent != 29 {
+			t.Fatalf("server %+v", got)
+		}
+		f.must(f.sender().Send(t.Context()))
+	})
+}
+
+func TestSend_NamesWhatIsNotSent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := setup(t, sqstest.Faults{FailEntry: func(c sqstest.Call, entry int) *sqstest.Error {
+			if c.N == 1 && entry == 2 {
+				return sqstest.Internal() // once: sent by the second try
+			}
+			return nil
+		}}, sqs.Config{})
+		good, bad := sqs.Message{Key: "k", Body: []byte("b")}, sqs.Message{Key: "k", Body: []byte("\x01")}
+		err := f.sender().Send(t.Context(), good, bad, good)
+		wantAdvice(t, err, "sqs.send", "1 of 3 messages not sent", "InvalidMessageContents")
+		var failed *sqs.SendError
+		if !errors.As(err, &failed) || !slices.Equal(failed.Unsent, []int{1}) {
+			t.Fatalf("got %+v", failed)
+		}
+		if got := f.server.Stats("q"); got.Sent != 2 {
+			t.Fatalf("server %+v", got)
+		}
+	})
+}
+
+func TestSend_Refusals(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := setup(t, sqstest.Faults{}, sqs.Config{})
+		many := map[string]string{}
+		for i := range 10 {
+			many[strconv.Itoa(i)] = "v"
+		}
+		good := sqs.Message{Key: "k", Body: []byte("b")}
+		for _, bad := range []sqs.Message{{Body: []byte("b")}, {Key: "k", Attributes: many}, {Key: "k", Delay: 16 * time.Minute}} {
+			if err := f.sender().Send(t.Context(), good, bad); pawl.CodeOf(err) != pawl.CodeArgumentInvalid {
+				t.Errorf("got %v", err)
+			}
+		}
+		if got := f.server.Stats("q"); got.Sent != 0 {
+			t.Fatalf("sent beside a refused one: %+v", got)
+		}
+		_, err := sqs.OpenSender(t.Context(), f.client, "none", "")
+		wantAdvice(t, err, "sqs.send", "does not exist")
+	})
+}
