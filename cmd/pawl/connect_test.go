@@ -1,11 +1,11 @@
 package main
 
 import (
+	"io"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/pawl-go/pawl/internal/postgres"
@@ -39,7 +39,7 @@ func closedPort(t *testing.T) string {
 func strict(t *testing.T) string {
 	t.Helper()
 	hba := filepath.Join(shortDir(t), "hba.conf")
-	if err := os.WriteFile(hba, []byte("local all locked scram-sha-256\nlocal all all trust\n"), 0o644); err != nil {
+	if err := os.WriteFile(hba, []byte("local all barred reject\nlocal all locked scram-sha-256\nlocal all all trust\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	server, err := postgres.Start(t.Context(), postgres.Options{RAM: true, Settings: map[string]string{"hba_file": hba}})
@@ -47,7 +47,7 @@ func strict(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Stop() })
-	exec1(t, server.URL("postgres"), "create role locked login password '"+secret+"'; create role meek login")
+	exec1(t, server.URL("postgres"), "create role locked login password '"+secret+"'; create role meek login; create role barred login")
 	return server.URL("postgres")
 }
 
@@ -81,6 +81,7 @@ func TestConnect_Refused(t *testing.T) {
 		`refused user "locked": password authentication failed`, "correct the user and the password")
 	wantFailure(t, pawl(t, user(url.User("nobody_here")), "migrate", "up"), 1,
 		`role "nobody_here" does not exist`, "correct the user and the password")
+	wantFailure(t, pawl(t, user(url.User("barred")), "migrate", "up"), 1, `refused user "barred"`, "server's pg_hba.conf")
 	missing := at(t, base, func(u *url.URL, _ url.Values) { u.Path = "/missing" })
 	wantFailure(t, pawl(t, missing, "migrate", "up"), 1, `there is no database "missing"`, `create database "missing"`)
 
@@ -89,17 +90,24 @@ func TestConnect_Refused(t *testing.T) {
 		"permission denied for database", `grant connect, create on database "postgres" to "meek"`)
 }
 
+// A server without TLS is there; to start it would be the wrong advice.
+func TestConnect_NoTLS(t *testing.T) {
+	t.Parallel()
+	address := listen(t, func(conn net.Conn) {
+		_, _ = io.ReadFull(conn, make([]byte, 8)) // the request for TLS
+		_, _ = conn.Write([]byte("N"))
+		_ = conn.Close()
+	})
+	wantFailure(t, pawl(t, "postgres://u:"+secret+"@"+address+"/d?sslmode=require", "migrate", "up"), 1,
+		"no TLS connection to "+address, "correct sslmode")
+}
+
 // A role that may not create schemas learns what to ask the owner for; one progress line comes before the error.
 func TestUp_PermissionDenied(t *testing.T) {
 	t.Parallel()
 	meek := at(t, strict(t), func(u *url.URL, _ url.Values) { u.User = url.User("meek") })
-	r := pawl(t, meek, "migrate", "up")
-	first, rest, _ := strings.Cut(r.stderr, "\n")
-	if first != "applying 0001_init" {
-		t.Errorf("progress: %q", first)
-	}
-	r.stderr = rest
-	wantFailure(t, r, 1, `user "meek": permission denied for database postgres`, `grant connect, create on database "postgres" to "meek"`)
+	wantFailure(t, afterProgress(t, pawl(t, meek, "migrate", "up")), 1,
+		`user "meek": permission denied for database postgres`, `grant connect, create on database "postgres" to "meek"`)
 }
 
 // garbage listens and answers with something that is not PostgreSQL.

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
+	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -103,9 +106,45 @@ func TestMigrateDown_WithoutYes(t *testing.T) {
 func TestMigrateDown_NamesWhatDependsOnIt(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t, "create view public.mine as select id from pawl.job")
-	r := pawl(t, db, "migrate", "down", "--to", "0", "--yes")
-	_, r.stderr, _ = strings.Cut(r.stderr, "\n") // the progress line
-	wantFailure(t, r, 1, "view mine depends on table pawl.job", "drop what depends on")
+	wantFailure(t, afterProgress(t, pawl(t, db, "migrate", "down", "--to", "0", "--yes")), 1, "view mine depends on table pawl.job", "drop what depends on")
+}
+
+// A standby refuses every write, and a schema whose record is gone refuses to be made again.
+func TestMigrateUp_RefusedByTheDatabase(t *testing.T) {
+	t.Parallel()
+	readOnly := at(t, empty(t), func(_ *url.URL, q url.Values) { q.Set("default_transaction_read_only", "on") })
+	wantFailure(t, afterProgress(t, pawl(t, readOnly, "migrate", "up")), 1, "read-only transaction", "connect to the primary")
+
+	orphaned := pawltest.URL(t, "delete from pawl.migration")
+	wantFailure(t, afterProgress(t, pawl(t, orphaned, "migrate", "up")), 1, "already exists, but pawl.migration has no record", "from a backup")
+}
+
+// Waiting for another migrator is said, and Ctrl-C ends it.
+func TestMigrateUp_Interrupted(t *testing.T) {
+	t.Parallel()
+	db := empty(t)
+	other := connect(t, db)
+	if _, err := other.Exec(t.Context(), "select pg_advisory_lock(1885435756, 2)"); err != nil {
+		t.Fatal(err)
+	}
+	cmd := command(t, db, "migrate", "up")
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(stderr)
+	if first, err := lines.ReadString('\n'); first != "another migration is running; waiting for it\n" {
+		t.Errorf("%q, %v", first, err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	rest, _ := io.ReadAll(lines)
+	_ = cmd.Wait()
+	wantFailure(t, result{cmd.ProcessState.ExitCode(), "", string(rest)}, 1, "interrupted", "run it again")
 }
 
 func TestMigrateUp_Roles(t *testing.T) {

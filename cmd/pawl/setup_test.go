@@ -112,6 +112,17 @@ func wantFailure(t *testing.T, r result, code int, parts ...string) {
 	}
 }
 
+// afterProgress checks and removes the line that tells of the step which then failed.
+func afterProgress(t *testing.T, r result) result {
+	t.Helper()
+	first, rest, _ := strings.Cut(r.stderr, "\n")
+	if !strings.HasSuffix(first, "ing 0001_init") {
+		t.Errorf("progress: %q", first)
+	}
+	r.stderr = rest
+	return r
+}
+
 // secret is the password of every URL in these tests.
 const secret = "s3cr3t"
 
