@@ -14,5 +14,10 @@
 // databases; then all packages share it and its templates. It must be a direct connection, since the template is built
 // under a session lock that a transaction pooler would lose.
 //
+// Templates stay on a shared server, one per schema; an outdated one is removed by
+//
+//	alter database pawl_template_NAME is_template false;
+//	drop database pawl_template_NAME;
+//
 // A missing PostgreSQL fails the test with the line that installs it. Nothing is skipped.
 package pgtest

@@ -161,6 +161,9 @@ func TestTemplate_FailureIsReported(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
+	if admin := connect(t, ServerURL(t)); databaseExists(t, admin, "pawl_template_broken") {
+		t.Error("left its half-made template behind")
+	}
 	if _, err := s.template(t.Context(), Template{Name: "Not A Name"}); err == nil {
 		t.Error("accepted a name that cannot be part of a database name")
 	}

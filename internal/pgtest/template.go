@@ -79,6 +79,7 @@ func (s *host) build(ctx context.Context, admin *pgx.Conn, name string, apply fu
 		return err
 	}
 	if err := s.apply(ctx, name, apply); err != nil {
+		_, _ = admin.Exec(context.WithoutCancel(ctx), "drop database if exists "+id+" with (force)")
 		return err
 	}
 	if err := deserted(ctx, admin, name); err != nil {

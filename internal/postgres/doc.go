@@ -37,6 +37,7 @@
 //
 // # Tried
 //
-// On Linux (glibc) with PostgreSQL 15 and 18, as root and as an ordinary user. The macOS, BSD and Alpine paths are
+// On Linux (glibc, amd64) with PostgreSQL 15 and 18: as root, as root without the right to setuid, as an ordinary user
+// and as a user id without a passwd entry. It needs /bin/sh and, where there is no /proc, ps. The macOS, BSD and Alpine paths are
 // written from documentation and compile; nobody has run them yet.
 package postgres

@@ -15,9 +15,9 @@
 // absorbs duplicates by [pawl.Delivery.Key]; see [Config.Key] for where that key comes from, which is the one choice
 // you have to get right.
 //
-// Leave the visibility timeout of the queue and its maxReceiveCount to SQS: this package sends its own timeout with
-// each receive. Give the redrive policy a maxReceiveCount well above the number of crashes you expect: SQS counts
-// receives, not attempts of a handler, and a restart counts too.
+// The queue's own visibility timeout does not matter: each receive sends [Config.Visibility]. Its maxReceiveCount does:
+// SQS counts receives, not attempts of a handler, and every restart of a consumer counts. Set it well above the number
+// of crashes you expect.
 //
 // The IAM actions used are sqs:GetQueueUrl, sqs:GetQueueAttributes, sqs:ReceiveMessage, sqs:DeleteMessage and
 // sqs:ChangeMessageVisibility; the [Sender] uses sqs:SendMessage and the first two.

@@ -68,6 +68,8 @@ func diagnose(queue string, err error) (short, hint string) {
 			"for a local endpoint any static pair will do"
 	case strings.Contains(text, "Missing Region"):
 		return "no AWS region", "set AWS_REGION or the Region of the client's options"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no answer in time", "check the endpoint of the client and what lies between: a proxy, a firewall, a full host"
 	case errors.As(err, &network), errors.As(err, &name):
 		reason := "connection failed"
 		if at := strings.LastIndex(text, "dial "); at >= 0 {

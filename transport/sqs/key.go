@@ -27,8 +27,9 @@ type KeyFunc func(m types.Message) string
 // KeyOf calls f.
 func (f KeyFunc) KeyOf(m types.Message) string { return f(m) }
 
-// KeyAttribute takes the key from the message attribute of that name, of type String or Number. It survives resends
-// and redrives, as attributes are copied with the message.
+// KeyAttribute takes the key from the message attribute of that name, of type String or Number. A sender gives every
+// resend the same one. That a redrive from a dead-letter queue keeps attributes is assumed: AWS documents the new id
+// and send time, and nothing about attributes being dropped; it was not tried.
 func KeyAttribute(name string) KeyFrom { return attributeKey(name) }
 
 type attributeKey string

@@ -73,6 +73,19 @@ func TestOpen_SaysThatNobodyAnswers(t *testing.T) {
 	wantAdvice(t, err, "sqs.open", "unreachable", "endpoint")
 }
 
+func TestOpen_SaysThatTheEndpointHangs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := setup(t, sqstest.Faults{}, sqs.Config{})
+		f.server.SetFaults(sqstest.Faults{Latency: func(sqstest.Call) time.Duration { return time.Hour }})
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := sqs.Open(ctx, f.client, "q", sqs.Config{})
+		wantAdvice(t, err, "sqs.open", "no answer in time", "endpoint")
+		_, err = f.source.Receive(t.Context(), 1) // has a deadline of its own
+		wantAdvice(t, err, "sqs.receive", "no answer in time")
+	})
+}
+
 // quick does not wait between the SDK's attempts, as there is one.
 func quick(o *awssqs.Options) { o.Retryer = aws.NopRetryer{} }
 

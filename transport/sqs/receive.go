@@ -34,7 +34,7 @@ const BinarySuffix = ";base64"
 //
 // When ctx ends during the poll, the poll is not cut off: SQS would go on handing messages to it, and they would be
 // hidden until their timeout (trap T76). Receive waits for its answer, makes what arrived visible again and returns
-// the context's error. So a drain may take as long as Wait, plus ten seconds if the endpoint hangs.
+// the context's error. So a drain may take as long as Wait; if the endpoint hangs, up to twenty seconds more.
 func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) {
 	if max < 1 {
 		return nil, badArgument("sqs.receive", "max is %d, must be at least 1", max)

@@ -20,6 +20,7 @@ type Message struct {
 	// Body is the payload: text of XML 1.0 characters, 1 octet to 1 MiB with the attributes.
 	Body []byte
 	// Attributes are sent with type String; at most 9, as the key is one of SQS's 10. No value may be empty.
+	// One with the name of the key attribute is replaced by Key.
 	Attributes map[string]string
 	// Delay hides the message at first: 0 to 15 min, rounded up to whole seconds. With 0 the queue's own DelaySeconds
 	// applies, as the SDK cannot send a zero.

@@ -12,6 +12,7 @@ type request struct {
 	op   string
 	body []byte
 	base string // endpoint, for queue URLs
+	url  string // QueueUrl, if the body names one; filled in by Server.call
 	call Call   // for hooks; filled in by Server.call
 }
 
@@ -72,11 +73,12 @@ func (s *Server) call(r request) (any, *Error) {
 	return result, nil
 }
 
-// count numbers the call among those of its operation and queue.
+// count numbers the call among those of its operation and queue, which it finds in the body.
 func (s *Server) count(r *request) Call {
 	var named struct{ QueueUrl string }
 	_ = json.Unmarshal(r.body, &named) // a body that is no JSON is refused by the operation
-	_, name, _ := nameOf(named.QueueUrl)
+	r.url = named.QueueUrl
+	_, name, _ := nameOf(r.url)
 	call := Call{Op: r.op, Queue: name}
 	s.callsMu.Lock()
 	defer s.callsMu.Unlock()
@@ -119,11 +121,11 @@ func (s *Server) lost(name string, messages int) {
 // onQueue makes an operation of one that works on the queue which the request names.
 func onQueue[T any](do func(*queue, *request, *T) (any, *Error)) operation {
 	return func(s *Server, r *request) (any, *Error) {
-		q, failed := s.find(r.body)
+		in, failed := decode[T](r.body)
 		if failed != nil {
 			return nil, failed
 		}
-		in, failed := decode[T](r.body)
+		q, failed := s.find(r.url)
 		if failed != nil {
 			return nil, failed
 		}
@@ -131,17 +133,13 @@ func onQueue[T any](do func(*queue, *request, *T) (any, *Error)) operation {
 	}
 }
 
-func (s *Server) find(body []byte) (*queue, *Error) {
-	in, failed := decode[struct{ QueueUrl string }](body)
-	if failed != nil {
-		return nil, failed
-	}
-	if in.QueueUrl == "" {
+func (s *Server) find(queueURL string) (*queue, *Error) {
+	if queueURL == "" {
 		return nil, missing("QueueUrl")
 	}
-	account, name, ok := nameOf(in.QueueUrl)
+	account, name, ok := nameOf(queueURL)
 	if !ok {
-		return nil, failure("InvalidAddress", "", "The address %s is not valid for this endpoint.", in.QueueUrl)
+		return nil, failure("InvalidAddress", "", "The address %s is not valid for this endpoint.", queueURL)
 	}
 	if q := s.named(name); q != nil && account == s.account {
 		return q, nil

@@ -15,6 +15,7 @@ type Rates struct {
 	Throttle       float64       // of calls: RequestThrottled before anything changed
 	EntryError     float64       // of batch entries: InternalError with SenderFault false
 	Empty          float64       // of short polls: nothing, although messages are ready
+	Fewer          float64       // of receives: 1 to 9 messages at most
 	MaxLatency     time.Duration // each call is held back for 0 to this long
 	Reorder        bool          // hand out messages in random order
 	AbandonedPolls bool          // polls outlive their clients
@@ -51,6 +52,12 @@ func Chaos(seed uint64, r Rates) Faults {
 		},
 		LoseReceive: func(c Call, _ int) bool { return d.hits(r.LoseReceive, "lost", c.Op, c.Queue, c.N, 0) },
 		Empty:       func(c Call) bool { return d.hits(r.Empty, "empty", c.Op, c.Queue, c.N, 0) },
+		Fewer: func(c Call, max int) int {
+			if !d.hits(r.Fewer, "fewer", c.Op, c.Queue, c.N, 0) {
+				return max
+			}
+			return 1 + int(d.roll("how many", c.Op, c.Queue, c.N, 0)*(maxBatch-1))
+		},
 		Reorder: func(queue string, pick int64, n int) int {
 			if !r.Reorder {
 				return 0

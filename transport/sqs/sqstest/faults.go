@@ -21,6 +21,9 @@ type Faults struct {
 	// Empty answers a short poll with nothing although messages are ready, as sampling a few servers does
 	// ("Amazon SQS short and long polling").
 	Empty func(Call) bool
+	// Fewer says how many messages a receive may answer with, at least 1 and at most max, although more are ready:
+	// "fewer messages might be returned" (ReceiveMessage).
+	Fewer func(c Call, max int) int
 	// Reorder picks which of the n longest-ready messages (at most 128) is handed out next: 0 keeps the order.
 	// pick counts the messages handed out by this queue, from 1.
 	Reorder func(queue string, pick int64, n int) int
@@ -70,6 +73,13 @@ func (f *Faults) cut(c Call, messages int) bool {
 		return true
 	}
 	return f.Cut != nil && f.Cut(c)
+}
+
+func (f *Faults) fewer(c Call, most int) int {
+	if f.Fewer == nil {
+		return most
+	}
+	return min(max(f.Fewer(c, most), 1), most)
 }
 
 func (f *Faults) pick(queue string, pick int64, n int) int {

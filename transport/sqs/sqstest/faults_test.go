@@ -139,6 +139,17 @@ func TestFault_Empty(t *testing.T) {
 	})
 }
 
+func TestFault_Fewer(t *testing.T) {
+	virtual(t, faulty(sqstest.Faults{Fewer: func(c sqstest.Call, _ int) int { return int(c.N) * 2 }}), nil, func(f *fixture) {
+		for range 6 {
+			f.send("a")
+		}
+		if got := []int{len(f.receive(0)), len(f.receive(0))}; got[0] != 2 || got[1] != 4 {
+			f.Fatalf("received %v", got)
+		}
+	})
+}
+
 func TestFault_Reorder(t *testing.T) {
 	last := func(_ string, _ int64, n int) int { return n - 1 }
 	virtual(t, faulty(sqstest.Faults{Reorder: last}), nil, func(f *fixture) {
@@ -201,6 +212,23 @@ func TestPoll_EndsWithItsConnection(t *testing.T) {
 	}
 }
 
+// And over a real connection with the fault on: the poll lives on without its connection, and takes the message.
+func TestFault_AbandonedPollOutlivesItsConnection(t *testing.T) {
+	t.Parallel()
+	f := loopback(t, faulty(sqstest.Faults{AbandonedPolls: true}), nil)
+	abandonPoll(f)
+	f.send("a")
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		got := f.server.Stats("q")
+		if got.Received == 1 && got.InFlight == 1 { // by a poll that nobody reads
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("stats %+v", got)
+		}
+	}
+}
+
 // abandonPoll starts a long poll, hangs up after a moment and waits for the client's end of it.
 func abandonPoll(f *fixture) {
 	f.Helper()
@@ -213,7 +241,7 @@ func abandonPoll(f *fixture) {
 }
 
 var everything = sqstest.Rates{Duplicate: .1, LoseDelete: .1, LoseReceive: .05, Error: .05, Throttle: .02, EntryError: .05,
-	Empty: .1, MaxLatency: 20 * time.Millisecond, Reorder: true}
+	Empty: .1, Fewer: .3, MaxLatency: 20 * time.Millisecond, Reorder: true}
 
 // Same seed, same decisions, in whatever order they are asked for; another seed, others.
 func TestChaos_SameSeedSameDecisions(t *testing.T) {
@@ -228,7 +256,7 @@ func TestChaos_SameSeedSameDecisions(t *testing.T) {
 			}
 			c := sqstest.Call{Op: "ReceiveMessage", Queue: "q", N: int64(n)}
 			a := sqstest.Arrival{Queue: "q", Number: int64(n), Receives: 1}
-			all[n] = fmt.Sprint(f.Fail(c), f.FailEntry(c, 3), f.Latency(c), f.LoseReceive(c, 1), f.Empty(c),
+			all[n] = fmt.Sprint(f.Fail(c), f.FailEntry(c, 3), f.Latency(c), f.LoseReceive(c, 1), f.Empty(c), f.Fewer(c, 10),
 				f.Reorder("q", int64(n), 9), f.Duplicate(a), f.LoseDelete(a))
 		}
 		return all

@@ -111,6 +111,7 @@ func (q *queue) receiveMessage(r *request, in *receiveRequest) (any, *Error) {
 	}
 	faults := q.server.faults.Load()
 	p.sampled = p.wait == 0 && faults.Empty != nil && faults.Empty(r.call)
+	p.max = faults.fewer(r.call, p.max)
 	client := r.ctx
 	ctx := client
 	if faults.AbandonedPolls {

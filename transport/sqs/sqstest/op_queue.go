@@ -115,7 +115,7 @@ func (s *Server) listQueues(r *request) (any, *Error) {
 }
 
 func (s *Server) listDeadLetterSources(r *request) (any, *Error) {
-	target, failed := s.find(r.body)
+	target, failed := s.find(r.url)
 	if failed != nil {
 		return nil, failed
 	}

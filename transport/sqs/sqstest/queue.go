@@ -126,7 +126,8 @@ func (q *queue) onAlarm() {
 	q.setAlarm()
 }
 
-// wake lets the longest waiting poll look again.
+// wake lets the longest waiting poll look again. Each message that becomes ready wakes one, and a poll waits only
+// while nothing is ready; so no message lies ready beside a waiting poll.
 func (q *queue) wake() {
 	if first := q.waiters.Front(); first != nil {
 		close(q.waiters.Remove(first).(chan struct{}))
@@ -159,9 +160,6 @@ func (q *queue) take(n int, visibility time.Duration, hasDLQ bool, now time.Time
 		}
 	}
 	q.duplicate(faults, taken, now)
-	if q.ready.Len() > 0 {
-		q.wake() // one poll was woken for one message; there is more
-	}
 	return taken, dead
 }
 

@@ -74,15 +74,13 @@ func (q *queue) receive(ctx context.Context, p poll, r *receiveRequest) ([]recei
 		}
 		select {
 		case <-ticket.Value.(chan struct{}):
-			if ctx.Err() != nil {
-				q.passOn()
-				return nil, nil
-			}
-		case <-over:
-			q.giveUp(ticket)
-			p.wait = 0 // one last look: a message may be due in this very instant
 		case <-ctx.Done():
-			if !q.giveUp(ticket) {
+		case <-over:
+			p.wait = 0 // one last look: a message may be due in this very instant
+		}
+		woken := !q.giveUp(ticket)
+		if ctx.Err() != nil {
+			if woken {
 				q.passOn()
 			}
 			return nil, nil

@@ -1,6 +1,7 @@
 package sqstest_test
 
 import (
+	"context"
 	"crypto/md5"
 	"encoding/binary"
 	"encoding/hex"
@@ -76,6 +77,32 @@ func TestLongPoll_QueueDefault(t *testing.T) {
 		start := time.Now()
 		f.none(0) // the SDK cannot send a zero
 		f.took(start, 5*time.Second)
+	})
+}
+
+// A wake-up meant for a poll whose client leaves in the same instant goes to the next poll: no message lies ready
+// while somebody waits for it.
+func TestLongPoll_WakeUpIsNotLostWithItsPoll(t *testing.T) {
+	virtual(t, sqstest.Options{}, nil, func(f *fixture) {
+		for range 200 {
+			_, err := f.client.SendMessage(f.Context(), &sqs.SendMessageInput{QueueUrl: &f.url, MessageBody: aws.String("a"), DelaySeconds: 1})
+			f.must(err)
+			leaving, cancel := context.WithTimeout(f.Context(), time.Second)
+			go f.client.ReceiveMessage(leaving, poll(f.url, 20*time.Second))
+			synctest.Wait()
+			staying, stop := context.WithTimeout(f.Context(), 10*time.Second)
+			go f.client.ReceiveMessage(staying, poll(f.url, 20*time.Second))
+			time.Sleep(1500 * time.Millisecond)
+			if got := f.server.Stats("q"); got.Ready != 0 {
+				f.Fatalf("ready beside a waiting poll: %+v", got)
+			}
+			stop()
+			cancel()
+			time.Sleep(time.Minute)
+			for _, m := range f.receive(0) {
+				f.must(f.delete(m))
+			}
+		}
 	})
 }
 

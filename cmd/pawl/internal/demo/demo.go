@@ -140,7 +140,7 @@ func (r *run) play(ctx context.Context) (Report, error) {
 			return Report{}, ctx.Err()
 		case <-time.After(20 * time.Millisecond):
 		}
-		r.killer.step(ctx, int(watch.effects.Load()), r.Messages-r.Poison)
+		r.killer.step(ctx, int(watch.effects.Load()), r.Messages-r.Poison, r.queueEmpty())
 	}
 	seconds := time.Since(began).Seconds()
 	if err := r.fleet.drain(ctx); err != nil {
@@ -167,14 +167,19 @@ func (r *run) quiet(ctx context.Context) bool {
 	if !r.killer.finished() {
 		return false
 	}
-	s := r.sqs.Stats(queueName)
-	if s.Ready+s.Delayed+s.InFlight > 0 {
+	if !r.queueEmpty() {
 		return false
 	}
 	var waiting int
 	err := r.database.QueryRow(ctx, "select count(*) from pawl.job as j where j.queue = $1 and j.status <> 'dead_letter'",
 		"inbox/"+r.schema).Scan(&waiting)
 	return err == nil && waiting == 0
+}
+
+// queueEmpty reports that no message is anywhere in the queue. Before the first is sent that is not news.
+func (r *run) queueEmpty() bool {
+	s := r.sqs.Stats(queueName)
+	return s.Sent > 0 && s.Ready+s.Delayed+s.InFlight == 0
 }
 
 // openDatabase starts or finds the database and makes the business tables.

@@ -56,10 +56,11 @@ func (k *killer) killed() int {
 
 func (k *killer) finished() bool { return k.killed() == len(k.plan) }
 
-// step kills the next worker if enough has happened since the last.
-func (k *killer) step(ctx context.Context, effects, of int) {
+// step kills the next worker if enough has happened since the last, or if nothing more will: what a broken promise has
+// lost must not keep the run from ending.
+func (k *killer) step(ctx context.Context, effects, of int, idle bool) {
 	n := k.killed()
-	if n == len(k.plan) || effects*2*(len(k.plan)+1) < of*(2*n+1) {
+	if n == len(k.plan) || !idle && effects*2*(len(k.plan)+1) < of*(2*n+1) {
 		return
 	}
 	w := k.fleet.pick(k.random)
