@@ -112,7 +112,7 @@ func downScript(v sql.Version) string {
 // queued behind a long transaction does not stop the workers queued behind it (trap T29).
 func inTx(ctx context.Context, conn *pgx.Conn, script string) error {
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "set local lock_timeout = '5s'"); err != nil {
+		if _, err := tx.Exec(ctx, lockTimeout); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, script)

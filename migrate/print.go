@@ -25,6 +25,10 @@ func Formats() []Format { return []Format{Plain, Goose, Tern, GolangMigrate} }
 // A File is one migration file to write.
 type File struct{ Name, Text string }
 
+// lockTimeout opens each rendered script, as it opens our own transactions. Every tool runs a file in one transaction:
+// goose and tern open it, golang-migrate sends the file as one multi-statement query.
+const lockTimeout = "set local lock_timeout = '5s';\n\n"
+
 // Files renders every version above from for another migration tool. The files carry Pawl's own version record, so
 // that [Check] works whoever applied them.
 func Files(format Format, from int) ([]File, error) {
@@ -63,23 +67,23 @@ func plain(from int) string {
 	var s strings.Builder
 	s.WriteString("-- Pawl's schema, generated from sql/. Apply with: psql -v ON_ERROR_STOP=1 -f pawl.sql\n")
 	for _, v := range versionsAfter(from) {
-		fmt.Fprintf(&s, "\nbegin;\nset local lock_timeout = '5s';\n\n%s\ncommit;\n", v.Script())
+		fmt.Fprintf(&s, "\nbegin;\n%s%s\ncommit;\n", lockTimeout, v.Script())
 	}
 	return s.String()
 }
 
 func goose(v sql.Version) []File {
-	text := "-- +goose Up\n-- +goose StatementBegin\n" + v.Script() + "-- +goose StatementEnd\n\n" +
-		"-- +goose Down\n-- +goose StatementBegin\n" + downScript(v) + "-- +goose StatementEnd\n"
+	text := "-- +goose Up\n-- +goose StatementBegin\n" + lockTimeout + v.Script() + "-- +goose StatementEnd\n\n" +
+		"-- +goose Down\n-- +goose StatementBegin\n" + lockTimeout + downScript(v) + "-- +goose StatementEnd\n"
 	return []File{{fmt.Sprintf("%05d_pawl_%s.sql", v.Number, v.Name), text}}
 }
 
 func tern(v sql.Version) []File {
-	text := v.Script() + "\n---- create above / drop below ----\n\n" + downScript(v)
+	text := lockTimeout + v.Script() + "\n---- create above / drop below ----\n\n" + lockTimeout + downScript(v)
 	return []File{{fmt.Sprintf("%03d_pawl_%s.sql", v.Number, v.Name), text}}
 }
 
 func golangMigrate(v sql.Version) []File {
 	base := fmt.Sprintf("%06d_pawl_%s", v.Number, v.Name)
-	return []File{{base + ".up.sql", v.Script()}, {base + ".down.sql", downScript(v)}}
+	return []File{{base + ".up.sql", lockTimeout + v.Script()}, {base + ".down.sql", lockTimeout + downScript(v)}}
 }

@@ -3,19 +3,13 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
-
-	"github.com/pawl-go/pawl"
 )
 
 const (
@@ -86,82 +80,4 @@ func whyUnreadable(given string, err error) string {
 		return ""
 	}
 	return ": " + cause.Error()
-}
-
-// explain reduces what pgx and the server say, several lines with every address tried, to one line with the next
-// step. It names host, port, user and database, and never the URL: the password is in there.
-func explain(cmd *cobra.Command, c *pgx.ConnConfig, err error) error {
-	if err == nil {
-		return nil
-	}
-	var usage *usageError
-	if errors.As(err, &usage) {
-		return err
-	}
-	if cmd.Context().Err() != nil {
-		return failed(cmd, errors.New("interrupted"), "run it again; the step in progress was rolled back")
-	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		if why, next := refusal(c, pg); next != "" {
-			return failed(cmd, errors.New(why), next)
-		}
-	}
-	if pg == nil && pawl.Unreachable(err) {
-		return failed(cmd, fmt.Errorf("cannot reach %s: %s", place(c), dialCause(err)),
-			"start that server, correct the database URL, or "+startOne)
-	}
-	return pawl.Wrap(operation(cmd), err)
-}
-
-// refusal explains the SQLSTATEs that a person at a shell meets; next is empty for any other.
-func refusal(c *pgx.ConnConfig, pg *pgconn.PgError) (why, next string) {
-	user, database := pgx.Identifier{c.User}.Sanitize(), pgx.Identifier{c.Database}.Sanitize()
-	switch pg.Code {
-	case "28P01", "28000":
-		return fmt.Sprintf("%s refused user %s: %s", place(c), user, pg.Message),
-			"correct the user and the password in the database URL"
-	case "3D000":
-		return fmt.Sprintf("there is no database %s on %s", database, place(c)),
-			"create it: create database " + database + ", or correct the name in the database URL"
-	case "42501":
-		return fmt.Sprintf("user %s: %s", user, pg.Message),
-			"connect as the owner, or let the owner run: grant connect, create on database " + database + " to " + user
-	case "53300":
-		return fmt.Sprintf("%s has no connection left: %s", place(c), pg.Message), "run it again when others have closed theirs"
-	case "57P03":
-		return fmt.Sprintf("%s is not ready: %s", place(c), pg.Message), "run it again in a moment"
-	case "55P03":
-		return "another transaction holds a lock for longer than 5 s", "end that transaction (see pg_stat_activity), then run it again"
-	case "2BP01":
-		return pg.Message + ": " + pg.Detail, "drop what depends on Pawl's tables first"
-	}
-	return "", ""
-}
-
-func place(c *pgx.ConnConfig) string {
-	if strings.HasPrefix(c.Host, "/") {
-		return fmt.Sprintf("%s/.s.PGSQL.%d", c.Host, c.Port)
-	}
-	return net.JoinHostPort(c.Host, fmt.Sprint(c.Port))
-}
-
-// dialCause says in a few words why nothing answered.
-func dialCause(err error) string {
-	var dns *net.DNSError
-	var timeout net.Error
-	var number syscall.Errno
-	switch {
-	case errors.As(err, &dns):
-		return "this host name is not known"
-	case errors.As(err, &timeout) && timeout.Timeout():
-		return "no answer in time"
-	case errors.As(err, &number):
-		return number.Error()
-	}
-	for cause := errors.Unwrap(err); cause != nil; cause = errors.Unwrap(err) {
-		err = cause
-	}
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return line
 }

@@ -22,10 +22,10 @@ func newMigrateDown() *cobra.Command {
 		Short: "Go back to version N and delete what later versions hold; 0 removes everything of Pawl's",
 		Args:  noArgs,
 	}
-	to := cmd.Flags().Int("to", -1, "the version to go back to; 0 removes everything")
+	to := cmd.Flags().Int("to", 0, "the version to go back to; 0 removes everything")
 	yes := cmd.Flags().Bool("yes", false, "delete; without it the command says what would be lost and exits 2")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if *to < 0 {
+		if !cmd.Flags().Changed("to") || *to < 0 {
 			return misused(cmd, "which version to go back to is missing", "pass --to N; 0 removes everything, pawl migrate status lists the versions")
 		}
 		return withDatabase(cmd, func(ctx context.Context, conn *pgx.Conn) error {
@@ -50,6 +50,10 @@ func confirm(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, to int) er
 	installed, err := migrate.Status(ctx, conn)
 	if err != nil {
 		return err
+	}
+	if installed.Version > sql.Newest() {
+		return failed(cmd, fmt.Errorf("the schema is at version %d, this build knows up to %d", installed.Version, sql.Newest()),
+			"use a newer build, the one that installed it")
 	}
 	var versions []string
 	for _, v := range sql.Versions() {

@@ -28,7 +28,10 @@ func newMigratePrint() *cobra.Command {
 		Use:   "print",
 		Short: "Print the migrations for psql, goose, tern or golang-migrate; needs no database",
 		Long: `Prints the migrations as files of another tool. They carry Pawl's own version record, so that pawl migrate check works
-whoever applied them. Several files go to --dir, or to stdout with a line "-- file: NAME" before each.`,
+whoever applied them. Several files go to --dir, or to stdout with a line "-- file: NAME" before each.
+
+The files are numbered by Pawl's versions, from 1. Beside migrations of your own, keep them in a directory and a
+version table of their own, or renumber them.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			files, err := f.files(cmd)

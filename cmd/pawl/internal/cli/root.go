@@ -2,7 +2,7 @@
 //
 //	root.go      the tree, help and exit codes
 //	fail.go      how an error becomes one line
-//	database.go  which database, connecting to it, and what went wrong there
+//	database.go  which database, and connecting to it; explain.go: what went wrong there
 //	output.go    tables and JSON
 //	migrate*.go  pawl migrate up, down, status, check, print
 //	dev.go       pawl dev postgres

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pawl-go/pawl/migrate"
+	"github.com/pawl-go/pawl/pawltest"
+	"github.com/pawl-go/pawl/sql"
+)
+
+// The life of a schema, as an operator sees it. Progress goes to stderr, results to stdout.
+func TestMigrate_UpStatusCheckDown(t *testing.T) {
+	t.Parallel()
+	db := empty(t)
+	wantFailure(t, pawl(t, db, "migrate", "check"), 1, "schema is not installed", "run: pawl migrate up")
+	if r := mustPawl(t, db, "migrate", "status"); !strings.Contains(r.stdout, "missing") || !strings.Contains(r.stdout, "not ok") {
+		t.Errorf("status of an empty database: %q", r.stdout)
+	}
+	if r := mustPawl(t, db, "migrate", "up"); r.stdout != "schema version 1 (1 applied now)\n" || r.stderr != "applying 0001_init\n" {
+		t.Errorf("up: %+v", r)
+	}
+	if r := mustPawl(t, db, "migrate", "up"); r.stdout != "schema version 1 (0 applied now)\n" || r.stderr != "" {
+		t.Errorf("second up: %+v", r)
+	}
+	if r := mustPawl(t, "", "migrate", "check", "--database-url", db); !strings.HasPrefix(r.stdout, "ok:") {
+		t.Errorf("check: %+v", r)
+	}
+	if r := mustPawl(t, db, "migrate", "status"); !strings.Contains(r.stdout, "0001     init  applied\nok:") {
+		t.Errorf("status: %q", r.stdout)
+	}
+	if r := mustPawl(t, db, "migrate", "down", "--to", "1"); r.stdout != "schema version 1 (0 removed now)\n" {
+		t.Errorf("down to where we are: %+v", r)
+	}
+	if r := mustPawl(t, db, "migrate", "down", "--to", "0", "--yes"); r.stdout != "schema version 0 (1 removed now)\n" {
+		t.Errorf("down: %+v", r)
+	}
+	if n := one[int](t, db, "select count(*) from pg_namespace as n where n.nspname like 'pawl%'"); n != 0 {
+		t.Errorf("%d schemas left", n)
+	}
+}
+
+func TestMigrateStatus_JSON(t *testing.T) {
+	t.Parallel()
+	var s struct {
+		Installed, Newest int
+		AppliedAt         *string `json:"applied_at"`
+		OK                bool
+		Problem           string
+		Versions          []struct {
+			Number  int
+			Applied bool
+		}
+	}
+	read := func(db string) {
+		t.Helper()
+		r := mustPawl(t, db, "migrate", "status", "--json")
+		if err := json.Unmarshal([]byte(r.stdout), &s); err != nil {
+			t.Fatalf("%v: %q", err, r.stdout)
+		}
+	}
+	read(pawltest.URL(t))
+	if s.Installed != sql.Newest() || !s.OK || s.AppliedAt == nil || len(s.Versions) != len(sql.Versions()) || !s.Versions[0].Applied {
+		t.Errorf("%+v", s)
+	}
+	read(empty(t))
+	if s.Installed != 0 || s.OK || s.AppliedAt != nil || !strings.Contains(s.Problem, "not installed") || s.Versions[0].Applied {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A schema newer than the build is told apart from a missing one, by every verb that would touch it.
+func TestMigrate_NewerSchema(t *testing.T) {
+	t.Parallel()
+	db := pawltest.URL(t, "insert into pawl.migration values (999, 'later', 998, 'x')")
+	wantFailure(t, pawl(t, db, "migrate", "check"), 1, "needs clients of version 998", "deploy a newer build")
+	wantFailure(t, pawl(t, db, "migrate", "down", "--to", "0"), 1, "version 999", "a newer build")
+	wantFailure(t, pawl(t, db, "migrate", "down", "--to", "0", "--yes"), 1, "version 999", "a newer build")
+	if r := mustPawl(t, db, "migrate", "status"); !strings.Contains(r.stdout, "0999     (unknown to this build)  applied") {
+		t.Errorf("status: %q", r.stdout)
+	}
+	if n := one[int](t, db, "select count(*) from pawl.inbox"); n != 0 {
+		t.Errorf("inbox: %d", n)
+	}
+}
+
+// Nothing is deleted without --yes; what would be is said.
+func TestMigrateDown_WithoutYes(t *testing.T) {
+	t.Parallel()
+	db := pawltest.URL(t, "select pawl_v1.job_enqueue('q', 'k', 'a', '{}') from generate_series(1, 3)")
+	wantFailure(t, pawl(t, db, "migrate", "down", "--to", "0"), 2,
+		"this would remove 0001_init and its data", "inbox 0, job 3, job_key 0, worker 0 rows", "--yes")
+	if n := one[int](t, db, "select count(*) from pawl.job"); n != 3 {
+		t.Errorf("%d jobs left, want 3", n)
+	}
+	wantFailure(t, pawl(t, db, "migrate", "down", "--to", "7"), 2, "between 0 and the installed version 1")
+}
+
+// The database's own hint would be to drop with CASCADE; ours names what is in the way.
+func TestMigrateDown_NamesWhatDependsOnIt(t *testing.T) {
+	t.Parallel()
+	db := pawltest.URL(t, "create view public.mine as select id from pawl.job")
+	wantFailure(t, afterProgress(t, pawl(t, db, "migrate", "down", "--to", "0", "--yes")), 1, "view mine depends on table pawl.job", "drop what depends on")
+}
+
+// A standby refuses every write, and a schema whose record is gone refuses to be made again.
+func TestMigrateUp_RefusedByTheDatabase(t *testing.T) {
+	t.Parallel()
+	readOnly := at(t, empty(t), func(_ *url.URL, q url.Values) { q.Set("default_transaction_read_only", "on") })
+	wantFailure(t, afterProgress(t, pawl(t, readOnly, "migrate", "up")), 1, "read-only transaction", "connect to the primary")
+
+	orphaned := pawltest.URL(t, "delete from pawl.migration")
+	wantFailure(t, afterProgress(t, pawl(t, orphaned, "migrate", "up")), 1, "already exists, but pawl.migration has no record", "from a backup")
+}
+
+// Waiting for another migrator is said, and Ctrl-C ends it.
+func TestMigrateUp_Interrupted(t *testing.T) {
+	t.Parallel()
+	db := empty(t)
+	other := connect(t, db)
+	if _, err := other.Exec(t.Context(), "select pg_advisory_lock(1885435756, 2)"); err != nil {
+		t.Fatal(err)
+	}
+	cmd := command(t, db, "migrate", "up")
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(stderr)
+	if first, err := lines.ReadString('\n'); first != "another migration is running; waiting for it\n" {
+		t.Errorf("%q, %v", first, err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	rest, _ := io.ReadAll(lines)
+	_ = cmd.Wait()
+	wantFailure(t, result{cmd.ProcessState.ExitCode(), "", string(rest)}, 1, "interrupted", "run it again")
+}
+
+func TestMigrateUp_Roles(t *testing.T) {
+	t.Parallel()
+	db := strict(t) // roles belong to the whole server, so not to the one that tests share
+	mustPawl(t, db, "migrate", "up", "--roles")
+	mustPawl(t, db, "migrate", "up", "--roles")
+	if !one[bool](t, db, "select has_table_privilege('pawl_app', 'pawl.job', 'update')") {
+		t.Error("pawl_app may not work on the jobs")
+	}
+}
+
+// What is printed is what the library renders; several files are told apart on stdout.
+func TestMigratePrint_Stdout(t *testing.T) {
+	t.Parallel()
+	for _, format := range migrate.Formats() {
+		files, err := migrate.Files(format, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want string
+		for _, file := range files {
+			if len(files) > 1 {
+				want += "-- file: " + file.Name + "\n"
+			}
+			want += file.Text
+		}
+		if r := mustPawl(t, "", "migrate", "print", "--format", string(format)); r.stdout != want || r.stderr != "" {
+			t.Errorf("%s: printed %d bytes, want %d", format, len(r.stdout), len(want))
+		}
+	}
+	if r := mustPawl(t, "", "migrate", "print", "--roles"); r.stdout != sql.Roles() {
+		t.Error("print --roles differs from roles.sql")
+	}
+}
+
+// Files are written whole or not at all, and nobody's file is overwritten unasked.
+func TestMigratePrint_Dir(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "db", "migrations")
+	up := filepath.Join(dir, "000001_pawl_init.up.sql")
+	down := filepath.Join(dir, "000001_pawl_init.down.sql")
+	print := []string{"migrate", "print", "--format", "golang-migrate", "--dir", dir}
+	if r := mustPawl(t, "", print...); r.stdout != up+"\n"+down+"\n" {
+		t.Errorf("wrote %q", r.stdout)
+	}
+	if err := os.WriteFile(down, []byte("mine"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(up); err != nil {
+		t.Fatal(err)
+	}
+	wantFailure(t, pawl(t, "", print...), 1, down+" exists", "--force")
+	if _, err := os.Stat(up); err == nil {
+		t.Error("half of the set was written")
+	}
+	mustPawl(t, "", append(print, "--force")...)
+	if text, _ := os.ReadFile(down); string(text) == "mine" {
+		t.Error("--force did not overwrite")
+	}
+	wantFailure(t, pawl(t, "", append(print[:5:5], filepath.Join(up, "sub"))...), 1, "not a directory", "choose another --dir")
+}
+
+// The plain script is a way to install: what it makes passes the check.
+func TestMigratePrint_PlainInstalls(t *testing.T) {
+	t.Parallel()
+	db := empty(t)
+	exec1(t, db, mustPawl(t, "", "migrate", "print").stdout)
+	mustPawl(t, db, "migrate", "check")
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/internal/pgtest"
+)
+
+// binary is the pawl that these tests run as a process of its own.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(build(m)) }
+
+func build(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "pawl-bin-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "pawl")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// A result is what a run of the binary left.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// command prepares a run. Nothing of the tester's own environment names a database.
+func command(t *testing.T, database string, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, binary, args...)
+	for _, variable := range os.Environ() {
+		if !strings.HasPrefix(variable, "PG") && !strings.HasPrefix(variable, "PAWL_DATABASE_URL=") {
+			cmd.Env = append(cmd.Env, variable)
+		}
+	}
+	if database != "" {
+		cmd.Env = append(cmd.Env, "PAWL_DATABASE_URL="+database)
+	}
+	return cmd
+}
+
+// pawl runs the binary with PAWL_DATABASE_URL set to database, or unset.
+func pawl(t *testing.T, database string, args ...string) result {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := command(t, database, args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// mustPawl runs the binary and expects success.
+func mustPawl(t *testing.T, database string, args ...string) result {
+	t.Helper()
+	r := pawl(t, database, args...)
+	if r.code != 0 {
+		t.Fatalf("pawl %v: exit %d\n%s%s", args, r.code, r.stdout, r.stderr)
+	}
+	return r
+}
+
+// wantFailure checks the promise of every failure: the exit code, nothing on stdout, one line on stderr that says what
+// is wrong and what to do next, and no password.
+func wantFailure(t *testing.T, r result, code int, parts ...string) {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("exit %d, want %d", r.code, code)
+	}
+	if r.stdout != "" {
+		t.Errorf("stdout: %q", r.stdout)
+	}
+	if strings.Count(r.stderr, "\n") != 1 || !strings.HasSuffix(r.stderr, "\n") || !strings.HasPrefix(r.stderr, "pawl: ") {
+		t.Errorf("stderr is not one line of ours: %q", r.stderr)
+	}
+	if !strings.HasSuffix(r.stderr, ")\n") {
+		t.Errorf("no next step: %q", r.stderr)
+	}
+	for _, part := range parts {
+		if !strings.Contains(r.stderr, part) {
+			t.Errorf("stderr lacks %q: %q", part, r.stderr)
+		}
+	}
+	for _, never := range []string{"goroutine", "panic", "Usage:", secret} {
+		if strings.Contains(r.stderr, never) {
+			t.Errorf("stderr holds %q: %q", never, r.stderr)
+		}
+	}
+}
+
+// afterProgress checks and removes the line that tells of the step which then failed.
+func afterProgress(t *testing.T, r result) result {
+	t.Helper()
+	first, rest, _ := strings.Cut(r.stderr, "\n")
+	if !strings.HasSuffix(first, "ing 0001_init") {
+		t.Errorf("progress: %q", first)
+	}
+	r.stderr = rest
+	return r
+}
+
+// secret is the password of every URL in these tests.
+const secret = "s3cr3t"
+
+func empty(t *testing.T) string {
+	t.Helper()
+	return pgtest.URL(t, pgtest.Template{Name: "empty"})
+}
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+func exec1(t *testing.T, url, statement string) {
+	t.Helper()
+	conn := connect(t, url)
+	defer conn.Close(t.Context())
+	if _, err := conn.Exec(t.Context(), statement); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func one[T any](t *testing.T, url, query string) T {
+	t.Helper()
+	conn := connect(t, url)
+	defer conn.Close(t.Context())
+	var value T
+	if err := conn.QueryRow(t.Context(), query).Scan(&value); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return value
+}
+
+// shortDir is a directory that a server running as another user can reach, with a name short enough for a socket.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "pawl-t-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// Help teaches: the promise, the commands, the variable, the exit codes.
+func TestHelp_Teaches(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{nil, {"--help"}, {"help"}} {
+		r := mustPawl(t, "", args...)
+		for _, part := range []string{"exactly one effect out", "takes effect once", "migrate", "dev", "version",
+			"PAWL_DATABASE_URL", "pawl migrate up", "Exit codes: 0"} {
+			if !strings.Contains(r.stdout, part) {
+				t.Errorf("pawl %v lacks %q", args, part)
+			}
+		}
+	}
+	for _, args := range [][]string{{"migrate"}, {"migrate", "--help"}, {"help", "migrate"}} {
+		if r := mustPawl(t, "", args...); !strings.Contains(r.stdout, "check") || r.stderr != "" {
+			t.Errorf("pawl %v: %+v", args, r)
+		}
+	}
+}
+
+// Help is pasted into tickets; the password of the environment must not be in it.
+func TestHelp_DoesNotPrintTheURL(t *testing.T) {
+	t.Parallel()
+	r := mustPawl(t, "postgres://u:"+secret+"@h/d", "migrate", "up", "--help")
+	if strings.Contains(r.stdout+r.stderr, secret) {
+		t.Error(r.stdout)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	if r := mustPawl(t, "", "version"); !strings.HasPrefix(r.stdout, "pawl ") || !strings.Contains(r.stdout, "schema 1") {
+		t.Errorf("%q", r.stdout)
+	}
+}
+
+// A wrong command line exits 2, with one line and the next step, and touches no database.
+func TestUsage_WrongCommandLines(t *testing.T) {
+	t.Parallel()
+	const unused = "postgres://u:" + secret + "@127.0.0.1:1/d"
+	for line, want := range map[string][]string{
+		"--bogus":                                   {"unknown flag: --bogus", "pawl --help"},
+		"bogus":                                     {`unknown command "bogus"`, "pawl --help"},
+		"migrat up --roles":                         {`did you mean "migrate"?`, "pawl --help"},
+		"help bogus":                                {`unknown command "bogus"`, "pawl --help"},
+		"migrate bogus":                             {`unknown command "bogus"`, "pawl migrate --help"},
+		"migrate ups":                               {`did you mean "up"?`},
+		"migrate up now":                            {`unexpected argument "now"`, "pawl migrate up --help"},
+		"migrate up --bogus":                        {"unknown flag: --bogus", "pawl migrate up --help"},
+		"migrate up --database-url":                 {"flag needs an argument", "--help"},
+		"migrate down":                              {"--to N"},
+		"migrate down --to -1 --yes":                {"--to N"},
+		"migrate down --to many":                    {"invalid argument", "--help"},
+		"migrate print --format liquibase":          {`unknown format "liquibase"`, "plain, goose, tern, golang-migrate"},
+		"migrate print --from 99":                   {"leaves nothing to print", "pawl migrate status"},
+		"migrate print --from -1":                   {"leaves nothing to print", "pawl migrate status"},
+		"migrate print --roles --format goose":      {"one script", "pawl migrate print --roles"},
+		"migrate print --format goose --force":      {"add --dir"},
+		"dev postgres":                              {"pass --dir"},
+		"dev postgres --dir x --database-url=y --z": {"unknown flag: --z"},
+	} {
+		t.Run(line, func(t *testing.T) {
+			t.Parallel()
+			wantFailure(t, pawl(t, unused, strings.Fields(line)...), 2, want...)
+		})
+	}
+}
+
+// Without a database the line says three ways to name one.
+func TestUsage_NoDatabase(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"up", "status", "check", "down --to 0 --yes"} {
+		wantFailure(t, pawl(t, "", append([]string{"migrate"}, strings.Fields(verb)...)...), 2,
+			"no database", "set PAWL_DATABASE_URL or pass --database-url, or start one with: pawl dev postgres --dir ./pgdata")
+	}
+}
+
+// A URL that cannot be read is never echoed: a password with an unescaped slash is taken for a port by the parser and
+// would be in its message.
+func TestUsage_MalformedURL(t *testing.T) {
+	t.Parallel()
+	for url, why := range map[string]string{
+		"postgres://u:" + secret + "/x@h/d":               "",
+		"postgres://u:" + secret + "@h:port/d":            "",
+		"postgres://u:" + secret + "%zz@h/d":              "",
+		"postgres://u:" + secret + "@h/d?sslmode=maybe":   ": sslmode is invalid",
+		"postgres://u:" + secret + "@h/d?sslrootcert=/no": ": unable to read CA file: open /no",
+		"mysql://u:" + secret + "@h/d":                    "",
+		secret:                                            "",
+	} {
+		wantFailure(t, pawl(t, url, "migrate", "up"), 2, "PAWL_DATABASE_URL cannot be read"+why, "write postgres://user:password@")
+		wantFailure(t, pawl(t, "", "migrate", "up", "--database-url", url), 2, "--database-url cannot be read"+why)
+	}
+}
