@@ -90,13 +90,13 @@ func New(pool *pgxpool.Pool, cfg Config) (*Flow, error) {
 
 func (c *Config) complete(conns int) error {
 	if c.Source == nil || c.Handler == nil {
-		return errors.New("Source and Handler are required")
+		return errors.New("the fields Source and Handler are required")
 	}
 	if n := len(c.Consumer); n < 1 || n > maxConsumer {
-		return fmt.Errorf("Consumer must have 1 to %d octets, it has %d", maxConsumer, n)
+		return fmt.Errorf("the Consumer must have 1 to %d octets, it has %d", maxConsumer, n)
 	}
 	if c.MaxBody < 0 || c.MaxBody > 4<<20 {
-		return fmt.Errorf("MaxBody must lie between 1 and %d octets, it is %d", 4<<20, c.MaxBody)
+		return fmt.Errorf("the limit MaxBody must lie between 1 and %d octets, it is %d", 4<<20, c.MaxBody)
 	}
 	if c.RetryConcurrency == 0 {
 		c.RetryConcurrency = max(1, conns/4)

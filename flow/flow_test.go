@@ -30,7 +30,6 @@ type bed struct {
 	pool     *pgxpool.Pool
 	counters *pawl.Counters
 	config   flow.Config
-	runs     int
 }
 
 func setup(t *testing.T, schema ...string) *bed {

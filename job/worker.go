@@ -70,7 +70,7 @@ type Worker struct {
 // NewWorker checks the configuration and fills in the defaults.
 func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 	if cfg.Queue == "" || cfg.Handler == nil {
-		return nil, &pawl.Error{Op: "job.worker", Code: pawl.CodeArgumentInvalid, Err: errors.New("Queue and Handler are required")}
+		return nil, &pawl.Error{Op: "job.worker", Code: pawl.CodeArgumentInvalid, Err: errors.New("the fields Queue and Handler are required")}
 	}
 	defaulted(&cfg.Concurrency, 4)
 	defaulted(&cfg.Lease, 30*time.Second)
