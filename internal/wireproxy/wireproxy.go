@@ -1,5 +1,5 @@
-// Package wireproxy stands between a client and PostgreSQL and cuts the connection at a chosen moment of COMMIT, which
-// no byte-blind proxy can aim at. For tests only.
+// Package wireproxy stands between a client and PostgreSQL and cuts the connection at a chosen moment of COMMIT or of a
+// named statement, which no byte-blind proxy can aim at. For tests only.
 package wireproxy
 
 import (
@@ -28,9 +28,11 @@ type Proxy struct {
 	network  string
 	upstream string
 
-	mu   sync.Mutex
-	next func() Cut // asked once a COMMIT
-	cuts int
+	mu        sync.Mutex
+	next      func() Cut // asked once a COMMIT
+	statement []byte     // the statement whose replies are lost
+	losses    int        // how often still
+	cuts      int
 }
 
 // Start runs a proxy in front of the database that rawURL names and returns it with the URL to use instead.
@@ -72,17 +74,33 @@ func (p *Proxy) OnCommit(next func() Cut) {
 	p.mu.Unlock()
 }
 
-// Cuts returns how many COMMITs were cut.
+// LoseReply lets the server execute the next n messages that hold a piece of SQL text, and loses what it answers. Use
+// pgx with default_query_exec_mode=exec, which sends the text with each execution.
+func (p *Proxy) LoseReply(statement string, n int) {
+	p.mu.Lock()
+	p.statement, p.losses = []byte(statement), n
+	p.mu.Unlock()
+}
+
+// Cuts returns how many connections were cut.
 func (p *Proxy) Cuts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cuts
 }
 
-func (p *Proxy) fate() Cut {
+// fate decides what a message from the client meets.
+func (p *Proxy) fate(message []byte) Cut {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	cut := p.next()
+	cut := Pass
+	switch {
+	case isCommit(message):
+		cut = p.next()
+	case p.losses > 0 && bytes.Contains(message, p.statement):
+		p.losses--
+		cut = BeforeReply
+	}
 	if cut != Pass {
 		p.cuts++
 	}
@@ -135,11 +153,7 @@ func (p *Proxy) forward(client, server net.Conn) {
 	for {
 		n, err := client.Read(buffer)
 		if n > 0 {
-			cut := Pass
-			if isCommit(buffer[:n]) {
-				cut = p.fate()
-			}
-			switch cut {
+			switch p.fate(buffer[:n]) {
 			case BeforeSend:
 				_ = client.Close()
 				return
