@@ -27,10 +27,11 @@ type Config struct {
 	// Fingerprint identifies a delivery's payload. Default: the raw body, [pawl.FingerprintOf]. Give another if the
 	// sender changes irrelevant parts on retry, for instance one over [pawl.FingerprintJSON].
 	Fingerprint func(pawl.Delivery) (pawl.Fingerprint, error)
-	// Concurrency is how many fresh deliveries are handled at once; each holds one connection of the pool. Default: what
-	// the pool leaves after RetryConcurrency and two connections for housekeeping.
+	// Concurrency is how many fresh deliveries are handled at once; each holds one connection of the pool. By default
+	// half the pool may sit in handlers, this and RetryConcurrency together, so that handlers which take a second
+	// connection cannot starve each other. More is faster if yours never do; two connections must stay for housekeeping.
 	Concurrency int
-	// RetryConcurrency is how many landed deliveries are retried at once. Default a quarter of the pool, at least 1.
+	// RetryConcurrency is how many landed deliveries are retried at once. Default an eighth of the pool, at least 1.
 	RetryConcurrency int
 	// Timeout cancels a handler's context. A transaction open for long holds back vacuum for the whole database.
 	// Default 30 s.
@@ -99,10 +100,10 @@ func (c *Config) complete(conns int) error {
 		return fmt.Errorf("the limit MaxBody must lie between 1 and %d octets, it is %d", 4<<20, c.MaxBody)
 	}
 	if c.RetryConcurrency == 0 {
-		c.RetryConcurrency = max(1, conns/4)
+		c.RetryConcurrency = max(1, conns/8)
 	}
 	if c.Concurrency == 0 {
-		c.Concurrency = max(1, conns-serviceConns-c.RetryConcurrency)
+		c.Concurrency = max(1, conns/2-c.RetryConcurrency)
 	}
 	if need := c.Concurrency + c.RetryConcurrency + serviceConns; need > conns {
 		return fmt.Errorf("the pool has %d connections, but Concurrency %d + RetryConcurrency %d + %d for housekeeping need %d: "+
