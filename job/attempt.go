@@ -17,25 +17,23 @@ import (
 func (w *Worker) attempt(s *session, j Job) {
 	leave, err := solo.Process.Enter(s.ctx, j.Crashes > 0)
 	if err != nil {
-		w.settle(s, j, nil)
+		w.settle(s.ctx, j, nil)
 		return
 	}
 	defer leave()
 	err = txn.Restart(s.ctx, func() error { return w.try(s.ctx, j) })
 	switch {
 	case err == nil:
-		s.drop(j)
 	case errors.Is(err, pawl.ErrFenceLost):
-		s.drop(j)
 		w.emit(s.ctx, pawl.Event{Kind: pawl.EventStaleWriteRefused, Op: "job.finish", JobID: j.ID, Attempt: j.Attempt, Err: err})
 	case pawl.MayHaveHappened(err):
 		w.emit(s.ctx, pawl.Event{Kind: pawl.EventCommitUnknown, Op: "job.commit", JobID: j.ID, Attempt: j.Attempt, Err: err})
-		w.settle(s, j, nil) // releasing is the question and the answer in one
+		w.settle(s.ctx, j, nil) // releasing is the question and the answer in one
 	case s.lost(), pawl.Unreachable(err):
 		w.emit(s.ctx, pawl.Event{Kind: pawl.EventWastedWork, Op: "job.handle", JobID: j.ID, Attempt: j.Attempt, Err: err})
-		w.settle(s, j, nil) // not the job's fault: uncharged
+		w.settle(s.ctx, j, nil) // not the job's fault: uncharged
 	default:
-		w.settle(s, j, err)
+		w.settle(s.ctx, j, err)
 	}
 }
 

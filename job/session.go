@@ -2,9 +2,6 @@ package job
 
 import (
 	"context"
-	"maps"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -18,32 +15,6 @@ type session struct {
 	ctx  context.Context // of the handlers
 	lose context.CancelFunc
 	beat time.Time // last renewal, monotonic; only keepAlive touches it
-
-	mu         sync.Mutex
-	held       map[int64]struct{} // what this session knows it has claimed
-	reconciled time.Time          // when the database was last told; zero after a claim without an answer
-}
-
-// take notes freshly claimed jobs.
-func (s *session) take(jobs []Job) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, j := range jobs {
-		s.held[j.ID] = struct{}{}
-	}
-}
-
-// drop forgets a job whose end the database knows.
-func (s *session) drop(j Job) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.held, j.ID)
-}
-
-func (s *session) holding() []int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.held))
 }
 
 func (s *session) lost() bool { return s.ctx.Err() != nil }
@@ -62,8 +33,7 @@ func (w *Worker) register(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	handlers, lose := context.WithCancel(context.WithoutCancel(ctx))
-	return &session{id: id, ctx: handlers, lose: lose, beat: asked,
-		held: map[int64]struct{}{}, reconciled: asked}, nil
+	return &session{id: id, ctx: handlers, lose: lose, beat: asked}, nil
 }
 
 // registerAgain keeps trying while the database is away.
@@ -94,7 +64,7 @@ func (w *Worker) keepAlive(ctx context.Context, s *session) {
 		switch {
 		case err == nil && alive:
 			s.beat = asked
-			w.settleAgain()
+			w.settleAgain(ctx)
 		case err == nil:
 			w.giveUp(ctx, s, &pawl.Error{Op: "worker.heartbeat", Code: pawl.CodeFenceLost})
 		case ctx.Err() != nil:
@@ -104,24 +74,6 @@ func (w *Worker) keepAlive(ctx context.Context, s *session) {
 			w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.heartbeat", Err: err})
 		}
 	}
-}
-
-// reconcile gives back what the database thinks this session holds and the session knows nothing of: a claim whose reply
-// was lost. It runs between claims, after one that failed and once a lease, since a claim may commit after its client
-// has given up on it.
-func (w *Worker) reconcile(ctx context.Context, s *session) error {
-	if time.Since(s.reconciled) < w.cfg.Lease {
-		return nil
-	}
-	released, err := contract.WorkerReconcile(ctx, w.pool, s.id, s.holding())
-	if err != nil {
-		return err
-	}
-	s.reconciled = time.Now()
-	if released > 0 {
-		w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.reconcile", Count: released})
-	}
-	return nil
 }
 
 func (w *Worker) giveUp(ctx context.Context, s *session, why error) {

@@ -14,27 +14,23 @@ const settleLimit = 5 * time.Second
 // An unsettled attempt ended, but the database could not be told. Its row still counts as processing under our live
 // lease, so nobody else would ever take it back: we must keep asking.
 type unsettled struct {
-	session *session
-	job     Job
-	cause   error // nil: give it back uncharged
+	job   Job
+	cause error // nil: give it back uncharged
 }
 
 // settle ends an attempt whose own transaction is gone, in a transaction of its own, now or at a later heartbeat.
-func (w *Worker) settle(s *session, j Job, cause error) {
-	u := unsettled{s, j, cause}
-	if w.trySettle(u) {
-		s.drop(j)
-		return
+func (w *Worker) settle(ctx context.Context, j Job, cause error) {
+	if u := (unsettled{j, cause}); !w.trySettle(ctx, u) {
+		w.mu.Lock()
+		w.unsettled = append(w.unsettled, u)
+		w.mu.Unlock()
 	}
-	w.mu.Lock()
-	w.unsettled = append(w.unsettled, u)
-	w.mu.Unlock()
 }
 
 // settleAgain tries what could not be settled before. It runs behind a heartbeat that was answered.
-func (w *Worker) settleAgain() {
+func (w *Worker) settleAgain(ctx context.Context) {
 	for _, u := range w.forgetUnsettled() {
-		w.settle(u.session, u.job, u.cause)
+		w.settle(ctx, u.job, u.cause)
 	}
 }
 
@@ -46,8 +42,8 @@ func (w *Worker) forgetUnsettled() []unsettled {
 	return all
 }
 
-func (w *Worker) trySettle(u unsettled) (done bool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(u.session.ctx), settleLimit)
+func (w *Worker) trySettle(ctx context.Context, u unsettled) (done bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
 	defer cancel()
 	var err error
 	if u.cause == nil {

@@ -127,7 +127,7 @@ func (w *Worker) work(ctx context.Context, s *session) {
 		if !ok {
 			return
 		}
-		jobs, err := w.claim(until, s, free)
+		jobs, err := Claim(until, w.pool, w.cfg.Queue, s.id, free)
 		switch {
 		case errors.Is(err, pawl.ErrFenceLost):
 			s.lose()
@@ -146,20 +146,6 @@ func (w *Worker) work(ctx context.Context, s *session) {
 			return
 		}
 	}
-}
-
-// claim takes up to limit jobs for the session, after making sure that the session and the database agree on what it
-// holds.
-func (w *Worker) claim(ctx context.Context, s *session, limit int) ([]Job, error) {
-	if err := w.reconcile(ctx, s); err != nil {
-		return nil, err
-	}
-	jobs, err := Claim(ctx, w.pool, w.cfg.Queue, s.id, limit)
-	if err != nil {
-		s.reconciled = time.Time{} // it may have claimed all the same
-	}
-	s.take(jobs)
-	return jobs, err
 }
 
 // freeSlots waits for at least one free slot and returns how many there are, at most 500.

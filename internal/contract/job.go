@@ -150,9 +150,3 @@ func WorkerLeave(ctx context.Context, db DB, worker int64) (released int, err er
 	err = one(ctx, db, "worker.leave", "select l.released from pawl_v1.worker_leave($1) as l", []any{worker}, &released)
 	return released, err
 }
-
-// WorkerReconcile calls pawl_v1.worker_reconcile and returns how many jobs it gave back.
-func WorkerReconcile(ctx context.Context, db DB, worker int64, held []int64) (released int, err error) {
-	err = one(ctx, db, "worker.reconcile", "select r.released from pawl_v1.worker_reconcile($1, $2) as r", []any{worker, held}, &released)
-	return released, err
-}

@@ -1,5 +1,5 @@
-// Package wireproxy stands between a client and PostgreSQL and cuts the connection at a chosen moment of COMMIT or of a
-// named statement, which no byte-blind proxy can aim at. For tests only.
+// Package wireproxy stands between a client and PostgreSQL and cuts the connection at a chosen moment of COMMIT, which
+// no byte-blind proxy can aim at. For tests only.
 package wireproxy
 
 import (
@@ -28,11 +28,9 @@ type Proxy struct {
 	network  string
 	upstream string
 
-	mu        sync.Mutex
-	next      func() Cut // asked once a COMMIT
-	statement []byte     // the statement whose replies are lost
-	losses    int        // how often still
-	cuts      int
+	mu   sync.Mutex
+	next func() Cut // asked once a COMMIT
+	cuts int
 }
 
 // Start runs a proxy in front of the database that rawURL names and returns it with the URL to use instead.
@@ -74,33 +72,17 @@ func (p *Proxy) OnCommit(next func() Cut) {
 	p.mu.Unlock()
 }
 
-// LoseReply lets the server execute the next n messages that hold a piece of SQL text, and loses what it answers. Use
-// pgx with default_query_exec_mode=exec, which sends the text with each execution.
-func (p *Proxy) LoseReply(statement string, n int) {
-	p.mu.Lock()
-	p.statement, p.losses = []byte(statement), n
-	p.mu.Unlock()
-}
-
-// Cuts returns how many connections were cut.
+// Cuts returns how many COMMITs were cut.
 func (p *Proxy) Cuts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cuts
 }
 
-// fate decides what a message from the client meets.
-func (p *Proxy) fate(message []byte) Cut {
+func (p *Proxy) fate() Cut {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	cut := Pass
-	switch {
-	case isCommit(message):
-		cut = p.next()
-	case p.losses > 0 && bytes.Contains(message, p.statement):
-		p.losses--
-		cut = BeforeReply
-	}
+	cut := p.next()
 	if cut != Pass {
 		p.cuts++
 	}
@@ -153,7 +135,11 @@ func (p *Proxy) forward(client, server net.Conn) {
 	for {
 		n, err := client.Read(buffer)
 		if n > 0 {
-			switch p.fate(buffer[:n]) {
+			cut := Pass
+			if isCommit(buffer[:n]) {
+				cut = p.fate()
+			}
+			switch cut {
 			case BeforeSend:
 				_ = client.Close()
 				return

@@ -34,10 +34,10 @@ begin
 end
 $$;
 
--- Returns the worker's claims to pending without charging the attempt, all but those in p_except. A job whose
--- transaction is open stays.
-create or replace function pawl_v1._release_claims(p_worker bigint, p_except bigint[])
-returns int
+-- Ends a worker in good order: what it still holds goes back at once, uncharged. A job whose transaction is still open
+-- stays with the worker row until the sweep.
+create or replace function pawl_v1.worker_leave(p_worker bigint)
+returns table (outcome text, released int, detail jsonb)
 language plpgsql
 as $$
 declare
@@ -47,7 +47,6 @@ begin
     select j.id
       from pawl.job as j
      where j.claimed_by = p_worker
-       and j.id <> all (coalesce(p_except, '{}'))
      order by j.id
        for update skip locked
   )
@@ -61,40 +60,11 @@ begin
      and j.status = 'processing'
      and j.claimed_by = p_worker;
   get diagnostics v_released = row_count;
-  return v_released;
-end
-$$;
-
--- Ends a worker in good order: what it still holds goes back at once, uncharged. outcome 'left'; or 'busy': a job's
--- transaction is still open, and the worker row stays with it until the sweep.
-create or replace function pawl_v1.worker_leave(p_worker bigint)
-returns table (outcome text, released int, detail jsonb)
-language plpgsql
-as $$
-declare
-  v_released int;
-begin
-  v_released := pawl_v1._release_claims(p_worker, '{}');
   delete from pawl.worker as w
    where w.id = p_worker
      and not exists (select from pawl.job as j where j.claimed_by = p_worker);
   return query
   select case when found then 'left' else 'busy' end, v_released, '{}'::jsonb;
-end
-$$;
-
--- Gives back, uncharged, what the worker has claimed and does not know of: the reply to a claim was lost. Nobody else
--- would, because the worker is alive. Call it between claims, with the ids the worker is working on.
-create or replace function pawl_v1.worker_reconcile(p_worker bigint, p_held bigint[])
-returns table (outcome text, released int, detail jsonb)
-language plpgsql
-as $$
-declare
-  v_released int;
-begin
-  v_released := pawl_v1._release_claims(p_worker, p_held);
-  return query
-  select 'reconciled', v_released, '{}'::jsonb;
 end
 $$;
 
