@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -154,4 +155,15 @@ func (c *crew) wantDeadLetter(attempts int, words string) {
 	if got, why := c.deadLetter(); got != attempts || !strings.Contains(why, words) {
 		c.Errorf("dead letter after %d attempts: %s; want %d attempts and %q", got, why, attempts, words)
 	}
+}
+
+// adminOf connects to another database of the same server.
+func adminOf(t *testing.T) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), pgtest.ServerURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
 }

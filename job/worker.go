@@ -172,7 +172,7 @@ func (w *Worker) work(ctx context.Context, s *session) {
 // it holds, and a new one begins.
 func (w *Worker) claimFailed(ctx context.Context, s *session, err error) bool {
 	if errors.Is(err, pawl.ErrFenceLost) {
-		s.lose()
+		w.giveUp(ctx, s, err)
 		return false
 	}
 	if ctx.Err() == nil {

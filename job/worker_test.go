@@ -41,20 +41,29 @@ func TestWorker_FailuresAreChargedThenDeadLetter(t *testing.T) {
 		attempts int
 		words    string
 	}{
-		"error":      {func(context.Context, pgx.Tx) error { return errors.New("boom") }, 3, "boom"},
-		"panic":      {func(context.Context, pgx.Tx) error { panic("boom") }, 3, "panic: boom, at github.com/pawl-go/pawl/job_test"},
-		"nil error":  {func(context.Context, pgx.Tx) error { var e *nilError; return e }, 3, "nil pointer dereference"},
-		"exit":       {func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil }, 3, "goroutine exited"},
-		"final":      {func(context.Context, pgx.Tx) error { return pawl.Final(errors.New("boom")) }, 1, "final: boom"},
-		"bad data":   {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select 'x'::int"); return err }, 1, "invalid input syntax"},
-		"swallowed":  {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil }, 3, "25P02"},
-		"rows open":  {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Query(ctx, "select 1"); return err }, 3, "conn busy"},
-		"rows, err":  {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Query(ctx, "select 1"); return errors.New("boom") }, 3, "boom"},
-		"overrun":    {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select pg_sleep(60)"); return err }, 3, "overran its limit of 100ms"},
-		"overrun %v": {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select pg_sleep(60)"); return errors.New(err.Error()) }, 3, "overran its limit"},
-		"deferred":   {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "insert into strict values (1)"); return err }, 3, "23505"},
-		"commit":     {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, 3, "must not commit or roll back"},
-		"rollback":   {func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, 3, "must not commit or roll back"},
+		"error":     {func(context.Context, pgx.Tx) error { return errors.New("boom") }, 3, "boom"},
+		"panic":     {func(context.Context, pgx.Tx) error { panic("boom") }, 3, "panic: boom, at github.com/pawl-go/pawl/job_test"},
+		"nil error": {func(context.Context, pgx.Tx) error { var e *nilError; return e }, 3, "nil pointer dereference"},
+		"exit":      {func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil }, 3, "goroutine exited"},
+		"final":     {func(context.Context, pgx.Tx) error { return pawl.Final(errors.New("boom")) }, 1, "final: boom"},
+		"bad data":  {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select 'x'::int"); return err }, 1, "invalid input syntax"},
+		"swallowed": {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil }, 3, "25P02"},
+		"rows open": {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Query(ctx, "select 1"); return err }, 3, "conn busy"},
+		"rows, err": {func(ctx context.Context, tx pgx.Tx) error {
+			_, _ = tx.Query(ctx, "select 1")
+			return errors.New("boom")
+		}, 3, "boom"},
+		"overrun": {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select pg_sleep(60)"); return err }, 3, "overran its limit of 100ms"},
+		"overrun %v": {func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "select pg_sleep(60)")
+			return errors.New(err.Error())
+		}, 3, "overran its limit"},
+		"deferred": {func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "insert into strict values (1)")
+			return err
+		}, 3, "23505"},
+		"commit":   {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, 3, "must not commit or roll back"},
+		"rollback": {func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, 3, "must not commit or roll back"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
