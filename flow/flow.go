@@ -99,10 +99,13 @@ func (c *Config) complete(conns int) error {
 	if c.MaxBody < 0 || c.MaxBody > 4<<20 {
 		return fmt.Errorf("the limit MaxBody must lie between 1 and %d octets, it is %d", 4<<20, c.MaxBody)
 	}
-	if c.RetryConcurrency == 0 {
+	if c.MaxAttempts < 0 || c.MaxAttempts > 1000 {
+		return fmt.Errorf("the limit MaxAttempts must lie between 1 and 1000, it is %d", c.MaxAttempts)
+	}
+	if c.RetryConcurrency <= 0 {
 		c.RetryConcurrency = max(1, conns/8)
 	}
-	if c.Concurrency == 0 {
+	if c.Concurrency <= 0 {
 		c.Concurrency = max(1, conns/2-c.RetryConcurrency)
 	}
 	if need := c.Concurrency + c.RetryConcurrency + serviceConns; need > conns {
@@ -112,16 +115,16 @@ func (c *Config) complete(conns int) error {
 	if c.Fingerprint == nil {
 		c.Fingerprint = func(d pawl.Delivery) (pawl.Fingerprint, error) { return pawl.FingerprintOf(d.Body), nil }
 	}
-	if c.Timeout == 0 {
+	if c.Timeout <= 0 {
 		c.Timeout = 30 * time.Second
 	}
 	if c.MaxBody == 0 {
 		c.MaxBody = 1 << 20
 	}
-	if c.SoloAfter == 0 {
+	if c.SoloAfter <= 0 {
 		c.SoloAfter = 3
 	}
-	if c.Drain == 0 {
+	if c.Drain <= 0 {
 		c.Drain = 25 * time.Second
 	}
 	return nil
