@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 
@@ -51,9 +53,13 @@ func (q *queue) open() int {
 // empty reports that everything sent so far is done. Before the first message that is not news.
 func (q *queue) empty() bool { return q.stats().Sent > 0 && q.open() == 0 }
 
-// client is the real SDK's, pointed at the SQS in the demo's process.
+// client is the real SDK's, pointed at the SQS in the demo's process. Its back-off is short: there is no service to
+// spare, and the usual seconds after each planned error are all one would see of a run.
 func client(endpoint string) *awssqs.Client {
-	return awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: &endpoint, RetryMaxAttempts: 8,
+	return awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: &endpoint,
+		Retryer: retry.NewStandard(func(o *retry.StandardOptions) {
+			o.MaxAttempts, o.MaxBackoff, o.RateLimiter = 8, 100*time.Millisecond, ratelimit.None
+		}),
 		HTTPClient:  &http.Client{Timeout: 30 * time.Second},
 		Credentials: credentials.NewStaticCredentialsProvider("demo", "demo", "")})
 }
