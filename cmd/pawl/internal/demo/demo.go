@@ -90,7 +90,7 @@ func run(ctx context.Context, o Options, display Display) (Report, error) {
 		return Report{}, err
 	}
 	defer database.close(ctx)
-	queue, err := openQueue(ctx, o.Seed)
+	queue, err := openQueue(ctx, o.Seed, weather)
 	if err != nil {
 		return Report{}, err
 	}

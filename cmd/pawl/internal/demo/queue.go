@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -24,10 +25,12 @@ type queue struct {
 	endpoint string
 }
 
-func openQueue(ctx context.Context, seed uint64) (*queue, error) {
-	q := &queue{server: sqstest.New(sqstest.Options{Faults: sqstest.Chaos(seed, sqstest.Rates{
-		Duplicate: 0.03, LoseDelete: 0.02, LoseReceive: 0.002, Error: 0.002, EntryError: 0.002, Reorder: true, AbandonedPolls: true,
-	})})}
+// weather is how badly the queue behaves: as SQS may on a bad day.
+var weather = sqstest.Rates{Duplicate: 0.03, LoseDelete: 0.02, LoseReceive: 0.002, Error: 0.002, EntryError: 0.002,
+	Reorder: true, AbandonedPolls: true}
+
+func openQueue(ctx context.Context, seed uint64, rates sqstest.Rates) (*queue, error) {
+	q := &queue{server: sqstest.New(sqstest.Options{Faults: sqstest.Chaos(seed, rates)})}
 	var err error
 	if q.listener, err = q.server.Start(); err != nil {
 		return nil, err
@@ -79,11 +82,31 @@ func (g *game) produce(ctx context.Context) error {
 			return err
 		}
 		from, to := share(len(messages), n, portions), share(len(messages), n+1, portions)
-		if err := sender.Send(ctx, messages[from:to]...); err != nil {
+		if err := sendAll(ctx, sender, messages[from:to]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// resends bounds how often messages not known to be sent are sent again.
+const resends = 10
+
+// sendAll sends, and sends again what is not known to be sent, as a producer must: an order given up here would be lost
+// before Pawl could see it. What was sent after all becomes one more duplicate.
+func sendAll(ctx context.Context, sender *sqs.Sender, messages []sqs.Message) error {
+	for again := 0; ; again++ {
+		err := sender.Send(ctx, messages...)
+		var failed *sqs.SendError
+		if err == nil || again == resends || ctx.Err() != nil || !errors.As(err, &failed) {
+			return err
+		}
+		unsent := make([]sqs.Message, len(failed.Unsent))
+		for i, n := range failed.Unsent {
+			unsent[i] = messages[n]
+		}
+		messages = unsent
+	}
 }
 
 func (g *game) messages() []sqs.Message {
