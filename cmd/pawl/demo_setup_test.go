@@ -28,6 +28,9 @@ const unusable = "postgres://u:" + secret + "@127.0.0.1:1/d"
 func newDemo(t *testing.T, args ...string) *demoRun {
 	t.Helper()
 	d := &demoRun{T: t, dir: shortDir(t)}
+	if err := os.Chmod(d.dir, 0o777|os.ModeSticky); err != nil { // as /tmp: the server may run as another user
+		t.Fatal(err)
+	}
 	own := filepath.Join(d.dir, "pawl")
 	if err := os.Link(binary, own); err != nil {
 		if err := os.Symlink(binary, own); err != nil {
@@ -105,6 +108,11 @@ next:
 func (d *demoRun) wantNothingLeft() {
 	d.Helper()
 	var left []string
+	defer func() {
+		if len(left) > 0 {
+			d.Logf("left behind: %q", left)
+		}
+	}()
 	eventually(d.T, "nothing of the demo is left", func() bool {
 		left, _ = filepath.Glob(filepath.Join(d.dir, "pawl-*"))
 		left = append(left, d.processes()...)

@@ -82,7 +82,7 @@ func TestFleet_TheDeadAreNotPicked(t *testing.T) {
 // A worker that was restarted a moment ago, and does not catch signals yet, is stopped in good order too.
 func TestFleet_DrainsRightAfterAKill(t *testing.T) {
 	t.Parallel()
-	for range 10 {
+	for range 5 {
 		f := newTestFleet(t, 2)
 		f.kill(f.pickAny(t))
 		if err := f.drain(t.Context()); err != nil {
