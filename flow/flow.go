@@ -50,6 +50,8 @@ type Config struct {
 	Lease time.Duration
 	// Drain is how long a stop lets handlers finish. Default 25 s.
 	Drain time.Duration
+	// Name is shown to operators, as in [job.Config]. Default host name and process id.
+	Name string
 	// Hooks receive what happens.
 	Hooks pawl.Hooks
 }
@@ -83,7 +85,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Flow, error) {
 		acks: make(chan pawl.Receipt, cfg.Concurrency)}
 	retries, err := job.NewWorker(pool, job.Config{
 		Queue: f.queue, Handler: f.retry, Kinds: []string{landedKind}, Concurrency: cfg.RetryConcurrency,
-		Lease: cfg.Lease, Timeout: cfg.Timeout, Backoff: cfg.Backoff, Drain: cfg.Drain, Hooks: cfg.Hooks,
+		Lease: cfg.Lease, Timeout: cfg.Timeout, Backoff: cfg.Backoff, Drain: cfg.Drain, Name: cfg.Name, Hooks: cfg.Hooks,
 	})
 	f.retries = retries
 	return f, err

@@ -3,14 +3,15 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/cmd/pawl/internal/demo"
 )
 
@@ -50,12 +51,14 @@ func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) error {
 		return misused(cmd, err.Error(), "see: pawl demo --help")
 	}
 	config := &pgx.ConnConfig{}
-	if cmd.Flags().Changed(urlFlag) {
+	if flag := cmd.Flags().Lookup(urlFlag); flag.Changed {
+		if o.DatabaseURL = flag.Value.String(); o.DatabaseURL == "" {
+			return misused(cmd, "--"+urlFlag+" is empty", "name a database, or leave the flag out for a private server")
+		}
 		var err error
 		if config, err = databaseConfig(cmd); err != nil {
 			return err
 		}
-		o.DatabaseURL, _ = cmd.Flags().GetString(urlFlag)
 	}
 	for o.Seed == 0 {
 		o.Seed = uint64(rand.Uint32())
@@ -68,7 +71,7 @@ func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) error {
 	report, err := demo.Run(cmd.Context(), o, display)
 	display.end()
 	if err != nil {
-		return explain(cmd, config, err)
+		return explainDemo(cmd, config, o, err)
 	}
 	if err := printReport(cmd.OutOrStdout(), report, asJSON); err != nil {
 		return err
@@ -80,31 +83,24 @@ func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) error {
 	return nil
 }
 
-func printReport(w io.Writer, r demo.Report, asJSON bool) error {
-	if asJSON {
-		return printJSON(w, r)
+// explainDemo finds the next step after a run that could not be finished.
+func explainDemo(cmd *cobra.Command, config *pgx.ConnConfig, o demo.Options, err error) error {
+	again := fmt.Sprintf("run it again with --seed %d", o.Seed)
+	if cmd.Context().Err() != nil {
+		return failed(cmd, errors.New("interrupted"), again)
 	}
-	rows := [][]string{
-		{"orders sent", fmt.Sprint(r.Intents), "intents: each must take effect once"},
-		{"deliveries", fmt.Sprint(r.Deliveries), "messages SQS handed out"},
-		{"effects", fmt.Sprint(r.Effects), "order rows in PostgreSQL"},
-		{"duplicates absorbed", fmt.Sprint(r.DuplicatesAbsorbed), "deliveries recognised as seen"},
-		{"failures retried", fmt.Sprint(r.Retried), "handler errors, landed and tried again"},
-		{"dead letters", fmt.Sprint(r.DeadLetters), "kept with their payload"},
-		{"workers killed", fmt.Sprint(r.Kills), "SIGKILL: " + whereKilled(r.KilledAt)},
-		{"doubled", fmt.Sprint(r.Doubled), verdict(r.Doubled)},
-		{"lost", fmt.Sprint(r.Lost), verdict(r.Lost)},
-		{"never settled", fmt.Sprint(r.Unsettled), verdict(r.Unsettled)},
-		{"altered, torn, unexpected", fmt.Sprint(r.Altered + r.Torn + r.Unexpected), verdict(r.Altered + r.Torn + r.Unexpected)},
+	var start *demo.StartError
+	if errors.As(err, &start) {
+		return whyNotStarted(cmd, start.Err, "name a database with --"+urlFlag)
 	}
-	if err := printTable(w, []string{"what", "count", "meaning"}, rows); err != nil {
-		return err
+	err = explain(cmd, config, err)
+	if strings.HasSuffix(err.Error(), ")") {
+		return err // it has a next step
 	}
-	_, err := fmt.Fprintf(w, "\n%.1f s, %.0f effects/s, seed %d\n", r.Seconds, r.PerSecond, r.Seed)
-	for _, v := range r.Violations {
-		fmt.Fprintln(w, "violation:", v)
+	if ours, ok := err.(*pawl.Error); ok && ours.Op == operation(cmd) {
+		err = ours.Err
 	}
-	return err
+	return failed(cmd, err, again)
 }
 
 func firstViolation(r demo.Report) string {
@@ -112,28 +108,4 @@ func firstViolation(r demo.Report) string {
 		return r.Violations[0]
 	}
 	return fmt.Sprintf("%d messages or retries were never settled", r.Unsettled)
-}
-
-func verdict(n int) string {
-	if n == 0 {
-		return "ok"
-	}
-	return "BROKEN"
-}
-
-// whereKilled sums up the kills by point.
-func whereKilled(kills []demo.Kill) string {
-	counts := map[string]int{}
-	var order []string
-	for _, k := range kills {
-		if counts[k.Point] == 0 {
-			order = append(order, k.Point)
-		}
-		counts[k.Point]++
-	}
-	text := ""
-	for _, point := range order {
-		text += fmt.Sprintf("%s ×%d  ", point, counts[point])
-	}
-	return text
 }

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl/cmd/pawl/internal/demo"
@@ -14,7 +16,11 @@ func newDemoWorker() *cobra.Command {
 		Hidden: true,
 		Args:   noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return demo.Work(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+			err := demo.Work(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+			if errors.Is(err, demo.ErrByHand) {
+				return misused(cmd, err.Error(), "run: pawl demo")
+			}
+			return err
 		},
 	}
 }

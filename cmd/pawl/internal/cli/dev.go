@@ -57,7 +57,7 @@ func (f devFlags) run(cmd *cobra.Command) (err error) {
 	ctx := cmd.Context()
 	server, err := postgres.Start(ctx, postgres.Options{DataDir: f.dir, Durable: true, Log: progress(cmd)})
 	if err != nil {
-		return whyNotStarted(cmd, err)
+		return whyNotStarted(cmd, err, "check --dir, or choose another directory")
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
 	if !f.noMigrate {
@@ -105,8 +105,9 @@ func (f devFlags) announce(cmd *cobra.Command, server *postgres.Server) error {
 // causeLine finds what PostgreSQL's programs, all in the C locale, say before they give up.
 var causeLine = regexp.MustCompile(`(?:FATAL|error): +(.+?)\s*$`)
 
-// whyNotStarted keeps the first line of a failed start and, of the server's log behind it, the line that says why.
-func whyNotStarted(cmd *cobra.Command, err error) error {
+// whyNotStarted keeps the first line of a failed start and, of the server's log behind it, the line that says why. next is for
+// errors that do not say themselves what to do.
+func whyNotStarted(cmd *cobra.Command, err error, next string) error {
 	if cmd.Context().Err() != nil {
 		return failed(cmd, errors.New("interrupted"), "run it again")
 	}
@@ -118,7 +119,6 @@ func whyNotStarted(cmd *cobra.Command, err error) error {
 			break
 		}
 	}
-	next := "check --dir, or choose another directory"
 	if errors.Is(err, postgres.ErrBusy) || errors.Is(err, postgres.ErrNotFound) || strings.HasSuffix(first, ")") {
 		next = "" // the error has its own
 	}

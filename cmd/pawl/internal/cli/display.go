@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -17,21 +18,24 @@ import (
 const plainEvery = 2 * time.Second
 
 // barWidth is the bar's, in characters.
-const barWidth = 28
+const barWidth = 20
+
+// usualWidth is assumed of a terminal that does not tell its own.
+const usualWidth = 80
 
 // A display shows a demo: one line that is redrawn on a terminal, a line now and then elsewhere.
 type display struct {
 	mu       sync.Mutex
 	w        io.Writer
-	terminal bool
+	terminal *os.File // nil: none
 	drawn    bool
 	last     time.Time
 }
 
 func newDisplay(w io.Writer) *display {
 	d := &display{w: w, last: time.Now()}
-	if f, ok := w.(*os.File); ok {
-		d.terminal = term.IsTerminal(int(f.Fd()))
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		d.terminal = f
 	}
 	return d
 }
@@ -48,21 +52,48 @@ func (d *display) Note(line string) {
 func (d *display) Progress(p demo.Progress) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	counters := fmt.Sprintf("%d/%d effects  %d deliveries  %d duplicates  %d retried  %d/%d kills", p.Effects, p.Orders,
-		p.Deliveries, p.Duplicates, p.Retried, p.Kills, p.KillsWant)
-	if p.LastKill != "" {
-		counters += " (" + p.LastKill + ")"
-	}
-	if d.terminal {
+	if d.terminal != nil {
+		width, _, err := term.GetSize(int(d.terminal.Fd())) // each time: windows change
+		if err != nil || width <= 0 {
+			width = usualWidth
+		}
 		d.erase()
-		fmt.Fprintf(d.w, "%s %s", bar(p.Effects, p.Orders), counters)
+		fmt.Fprint(d.w, fit(append([]string{bar(p.Effects, p.Orders)}, counters(p)...), width-1))
 		d.drawn = true
 		return
 	}
 	if time.Since(d.last) >= plainEvery {
 		d.last = time.Now()
-		fmt.Fprintf(d.w, "%5.1fs  %s\n", p.Elapsed.Seconds(), counters)
+		fmt.Fprintf(d.w, "%5.1fs  %s\n", p.Elapsed.Seconds(), strings.Join(counters(p), "  "))
 	}
+}
+
+// counters are the parts of a line, the most telling first.
+func counters(p demo.Progress) []string {
+	parts := []string{
+		fmt.Sprintf("%d/%d effects", p.Effects, p.Orders),
+		fmt.Sprintf("%d duplicates", p.Duplicates),
+		fmt.Sprintf("%d/%d kills", p.Kills, p.KillsWant),
+		fmt.Sprintf("%d deliveries", p.Deliveries),
+		fmt.Sprintf("%d retried", p.Retried),
+	}
+	if p.LastKill != "" {
+		parts = append(parts, "last kill: "+p.LastKill)
+	}
+	return parts
+}
+
+// fit joins as many parts as go into a line of a terminal: one that wraps could not be erased.
+func fit(parts []string, width int) string {
+	line := ""
+	for _, part := range parts {
+		longer := strings.TrimPrefix(line+"  "+part, "  ")
+		if utf8.RuneCountInString(longer) > width {
+			break
+		}
+		line = longer
+	}
+	return line
 }
 
 // end leaves the terminal on a fresh line.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -70,37 +71,47 @@ func (f *fleet) start(ctx context.Context, n int) error {
 func (f *fleet) snapshot() []*worker {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]*worker(nil), f.workers...)
+	return slices.Clone(f.workers)
 }
 
+// spawn starts a worker, unless the fleet is being brought down.
 func (f *fleet) spawn(number int) error {
-	w := &worker{number: number, ready: make(chan struct{}), gone: make(chan struct{})}
-	w.cmd = exec.Command(f.executable, WorkerCommand)
-	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches the demo, which stops its workers in order
-	w.cmd.Stderr = &w.last
-	var err error
-	if w.stdin, err = w.cmd.StdinPipe(); err != nil {
-		return err
-	}
-	stdout, err := w.cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := w.cmd.Start(); err != nil {
-		return err
-	}
-	config, err := json.Marshal(f.config)
-	if err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintf(w.stdin, "%s\n", config); err != nil {
-		return err
-	}
 	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closing {
+		return nil
+	}
+	w := &worker{number: number, ready: make(chan struct{}), gone: make(chan struct{})}
+	stdout, err := w.start(f.executable, f.config)
+	if err != nil {
+		return err
+	}
 	f.workers = append(f.workers, w)
-	f.mu.Unlock()
 	go f.follow(w, stdout)
 	return nil
+}
+
+// start runs the process and hands it its configuration.
+func (w *worker) start(executable string, config workerConfig) (stdout io.Reader, err error) {
+	first, err := json.Marshal(config)
+	if err != nil {
+		return nil, err
+	}
+	w.cmd = exec.Command(executable, WorkerCommand)
+	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches the demo, which stops its workers in order
+	w.cmd.Stderr = &w.last
+	if w.stdin, err = w.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if stdout, err = w.cmd.StdoutPipe(); err != nil {
+		return nil, err
+	}
+	if err := w.cmd.Start(); err != nil {
+		return nil, err
+	}
+	// If it is gone already, follow will say why.
+	_, _ = fmt.Fprintf(w.stdin, "%s\n", first)
+	return stdout, nil
 }
 
 // follow reads what a worker reports, one event a line, until it is gone, and replaces it if it was killed.
@@ -114,17 +125,8 @@ func (f *fleet) follow(w *worker, stdout io.Reader) {
 		f.events.add(lines.Text())
 	}
 	err := w.cmd.Wait()
-	close(w.gone)
-
-	f.mu.Lock()
-	for i := range f.workers {
-		if f.workers[i] == w {
-			f.workers = append(f.workers[:i], f.workers[i+1:]...)
-			break
-		}
-	}
-	closing, doomed := f.closing, w.doomed
-	f.mu.Unlock()
+	closing, doomed := f.remove(w)
+	close(w.gone) // only now, so that nobody who waited for its end finds it in the fleet
 	switch {
 	case closing:
 		return
@@ -135,6 +137,13 @@ func (f *fleet) follow(w *worker, stdout io.Reader) {
 	if err := f.spawn(w.number); err != nil {
 		f.fail(fmt.Errorf("restarting worker %d: %w", w.number, err))
 	}
+}
+
+func (f *fleet) remove(w *worker) (closing, doomed bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.workers = slices.DeleteFunc(f.workers, func(other *worker) bool { return other == w })
+	return f.closing, w.doomed
 }
 
 func wasKilled(err error) bool {
@@ -179,11 +188,14 @@ func (f *fleet) kill(w *worker) {
 	<-w.gone
 }
 
-// killAt lets the worker kill itself when it next comes by a named point, and reports whether it did in time.
-func (f *fleet) killAt(ctx context.Context, w *worker, point string, patience time.Duration) bool {
-	if _, err := fmt.Fprintf(w.stdin, "%s=kill\n", point); err != nil {
-		return false
-	}
+// arm lets the worker kill itself when it next comes by a named point, and reports whether it could be told.
+func (f *fleet) arm(w *worker, point string) bool {
+	_, err := fmt.Fprintf(w.stdin, "%s=kill\n", point)
+	return err == nil
+}
+
+// diesWithin waits for an armed worker's end and reports whether it came in time.
+func (f *fleet) diesWithin(ctx context.Context, w *worker, patience time.Duration) bool {
 	select {
 	case <-w.gone:
 		return true
@@ -198,17 +210,23 @@ func (f *fleet) drain(ctx context.Context) error {
 	f.mu.Lock()
 	f.closing = true
 	f.mu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, drainPatience, fmt.Errorf("a worker did not stop within %v of SIGTERM", drainPatience))
+	defer cancel()
 	workers := f.snapshot()
 	for _, w := range workers {
+		select {
+		case <-w.ready: // one that was just restarted does not catch signals yet
+		case <-w.gone:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 		_ = w.cmd.Process.Signal(syscall.SIGTERM)
 	}
 	for _, w := range workers {
 		select {
 		case <-w.gone:
 		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(drainPatience):
-			return fmt.Errorf("worker %d did not stop within %v of SIGTERM: %s", w.number, drainPatience, w.last.String())
+			return fmt.Errorf("%w: worker %d: %s", context.Cause(ctx), w.number, w.last.String())
 		}
 		if !w.cmd.ProcessState.Success() {
 			return fmt.Errorf("worker %d did not stop cleanly: %v: %s", w.number, w.cmd.ProcessState, w.last.String())

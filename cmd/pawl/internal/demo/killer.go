@@ -10,8 +10,8 @@ import (
 // points are where a worker is made to die, beside random moments: on each side of every arrow of the pipeline.
 var points = []string{"flow.claim.after", "flow.handle.before", "flow.handle.after", "flow.commit.before", "flow.commit.after", "flow.ack.before"}
 
-// randomly stands for a SIGKILL that arrives whenever it arrives.
-const randomly = "random moment"
+// Randomly is the Point of a SIGKILL that arrives whenever it arrives.
+const Randomly = "random moment"
 
 // killPatience is how long an armed worker may take to reach its point before it is killed where it is.
 const killPatience = 2 * time.Second
@@ -20,7 +20,7 @@ const killPatience = 2 * time.Second
 type Kill struct {
 	Point   string  `json:"point"`
 	Worker  int     `json:"worker"`
-	Seconds float64 `json:"seconds"` // after the start
+	Seconds float64 `json:"seconds"` // after the first message was sent
 }
 
 // A killer spreads its kills over the run: the n-th when the n-th share of the orders took effect.
@@ -31,18 +31,20 @@ type killer struct {
 	began  time.Time
 
 	mu    sync.Mutex
+	begun int // kills done or under way
 	done  []Kill
-	moved chan struct{} // closed and replaced at each kill
+	moved chan struct{} // closed and replaced when begun grows
 }
 
 // newKiller plans kills that visit each point and a random moment in turn, in an order the seed decides. It takes a
 // generator of its own, because the producer draws at the same time.
 func newKiller(random *rand.Rand, f *fleet, kills int) *killer {
-	k := &killer{fleet: f, random: rand.New(rand.NewPCG(random.Uint64(), 1)), began: time.Now(), moved: make(chan struct{})}
+	k := &killer{fleet: f, random: rand.New(rand.NewPCG(random.Uint64(), 1)), began: time.Now(),
+		done: []Kill{}, moved: make(chan struct{})}
 	for len(k.plan) < kills {
-		round := append([]string{randomly, randomly}, points...)
-		k.random.Shuffle(len(round), func(i, j int) { round[i], round[j] = round[j], round[i] })
-		k.plan = append(k.plan, round...)
+		turn := append([]string{Randomly, Randomly}, points...)
+		k.random.Shuffle(len(turn), func(i, j int) { turn[i], turn[j] = turn[j], turn[i] })
+		k.plan = append(k.plan, turn...)
 	}
 	k.plan = k.plan[:kills]
 	return k
@@ -56,11 +58,21 @@ func (k *killer) killed() int {
 
 func (k *killer) finished() bool { return k.killed() == len(k.plan) }
 
-// step kills the next worker if enough has happened since the last, or if nothing more will: what a broken promise has
-// lost must not keep the run from ending.
-func (k *killer) step(ctx context.Context, effects, of int, idle bool) {
+// last is the point of the latest kill, "" before the first.
+func (k *killer) last() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.done) == 0 {
+		return ""
+	}
+	return k.done[len(k.done)-1].Point
+}
+
+// step kills the next worker if enough has taken effect since the last, or if the queue is empty: what a broken promise
+// has lost must not keep the run from ending. With everything sent an empty queue leads no worker to any point.
+func (k *killer) step(ctx context.Context, effects, of int, empty, allSent bool) {
 	n := k.killed()
-	if n == len(k.plan) || !idle && effects*2*(len(k.plan)+1) < of*(2*n+1) {
+	if n == len(k.plan) || !empty && effects*2*(len(k.plan)+1) < of*(2*n+1) {
 		return
 	}
 	w := k.fleet.pick(k.random)
@@ -68,8 +80,10 @@ func (k *killer) step(ctx context.Context, effects, of int, idle bool) {
 		return // the last one killed is not up yet
 	}
 	point := k.plan[n]
-	if point == randomly || !k.fleet.killAt(ctx, w, point, killPatience) {
-		point = randomly
+	armed := point != Randomly && !(empty && allSent) && k.fleet.arm(w, point)
+	k.begin()
+	if !armed || !k.fleet.diesWithin(ctx, w, killPatience) {
+		point = Randomly
 		k.fleet.kill(w)
 	}
 	if ctx.Err() != nil {
@@ -77,16 +91,23 @@ func (k *killer) step(ctx context.Context, effects, of int, idle bool) {
 	}
 	k.mu.Lock()
 	k.done = append(k.done, Kill{point, w.number, round(time.Since(k.began).Seconds())})
-	close(k.moved)
-	k.moved = make(chan struct{})
 	k.mu.Unlock()
 }
 
-// caughtUp waits until n kills are done.
-func (k *killer) caughtUp(ctx context.Context, n int) error {
+// begin lets the producer send the next portion, to meet the worker that is about to die.
+func (k *killer) begin() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.begun++
+	close(k.moved)
+	k.moved = make(chan struct{})
+}
+
+// begunAll waits until n kills have begun.
+func (k *killer) begunAll(ctx context.Context, n int) error {
 	for {
 		k.mu.Lock()
-		enough, moved := len(k.done) >= n, k.moved
+		enough, moved := k.begun >= n, k.moved
 		k.mu.Unlock()
 		if enough {
 			return nil

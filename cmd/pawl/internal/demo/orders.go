@@ -3,7 +3,6 @@ package demo
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl/internal/checker"
-	"github.com/pawl-go/pawl/migrate"
 )
 
 // order is the message body.
@@ -57,28 +55,6 @@ create table SCHEMA.orders (id bigint generated always as identity primary key, 
 create table SCHEMA.ledger (id bigint generated always as identity primary key, key text not null, cents bigint not null);
 create table SCHEMA.balance (customer text primary key, cents bigint not null);`
 
-// prepare connects the observer and creates what the run needs. In a private database that includes Pawl's schema; in
-// somebody else's it is only checked, because migrations run only when asked.
-func (r *run) prepare(ctx context.Context, url string) (err error) {
-	if r.database, err = pgx.Connect(ctx, url); err != nil {
-		return err
-	}
-	if r.DatabaseURL == "" {
-		_, err = migrate.Up(ctx, r.database, nil)
-	} else {
-		err = migrate.Check(ctx, r.database)
-	}
-	if err == nil {
-		_, err = r.database.Exec(ctx, r.sql(tables))
-	}
-	if err != nil {
-		return errors.Join(err, r.database.Close(ctx))
-	}
-	return nil
-}
-
-func (r *run) sql(text string) string { return inSchema(text, r.schema) }
-
 func inSchema(text, schema string) string {
 	return strings.ReplaceAll(text, "SCHEMA", pgx.Identifier{schema}.Sanitize())
 }
@@ -98,50 +74,4 @@ func apply(ctx context.Context, tx pgx.Tx, schema string, o order) error {
 		}
 	}
 	return nil
-}
-
-// history reads the rows a business would look at, and the dead letters, with plain SQL.
-func (r *run) history(ctx context.Context) (checker.History, error) {
-	h := checker.History{Sent: r.sent, Balances: map[string]int64{}, DeadLetters: map[string]checker.Order{}}
-	rows, _ := r.database.Query(ctx, r.sql("select o.key, o.customer, o.cents from SCHEMA.orders as o order by o.id"))
-	var err error
-	if h.Orders, err = pgx.CollectRows(rows, pgx.RowToStructByPos[checker.Order]); err != nil {
-		return h, err
-	}
-	rows, _ = r.database.Query(ctx, r.sql("select l.key, l.cents from SCHEMA.ledger as l order by l.id"))
-	if h.Ledger, err = pgx.CollectRows(rows, pgx.RowToStructByPos[checker.LedgerEntry]); err != nil {
-		return h, err
-	}
-	var customer string
-	var cents int64
-	rows, _ = r.database.Query(ctx, r.sql("select b.customer, b.cents from SCHEMA.balance as b"))
-	_, err = pgx.ForEachRow(rows, []any{&customer, &cents}, func() error {
-		h.Balances[customer] = cents
-		return nil
-	})
-	if err != nil {
-		return h, err
-	}
-	var body []byte
-	rows, _ = r.database.Query(ctx, "select d.args from pawl_v1.dead_letters as d where d.queue = $1", "inbox/"+r.schema)
-	_, err = pgx.ForEachRow(rows, []any{&body}, func() error {
-		o, err := orderOf(body)
-		h.DeadLetters[o.ID] = checker.Order{Key: o.ID, Customer: o.Customer, Cents: o.Cents}
-		return err
-	})
-	return h, err
-}
-
-// removeTraces leaves somebody else's database as it was.
-func (r *run) removeTraces(ctx context.Context) {
-	_, err := r.database.Exec(ctx, r.sql("drop schema SCHEMA cascade"))
-	if err == nil {
-		_, err = r.database.Exec(ctx, "delete from pawl.inbox as i where i.consumer = $1", r.schema)
-	}
-	if err == nil {
-		_, err = r.database.Exec(ctx, "delete from pawl.job as j where j.queue = $1", "inbox/"+r.schema)
-	}
-	if err != nil {
-		r.display.Note(fmt.Sprintf("could not remove schema %s and its inbox rows: %v", r.schema, err))
-	}
 }

@@ -39,23 +39,23 @@ func (w *watcher) stop() {
 	<-w.done
 }
 
-func (r *run) watch(ctx context.Context) *watcher {
+func (g *game) watch(ctx context.Context) *watcher {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watcher{cancel: cancel, done: make(chan struct{})}
 	began := time.Now()
 	go func() {
 		defer close(w.done)
-		conn, err := pgx.ConnectConfig(ctx, r.database.Config())
+		conn, err := pgx.ConnectConfig(ctx, g.database.conn.Config())
 		if err != nil {
 			return
 		}
 		defer conn.Close(context.WithoutCancel(ctx))
 		for ctx.Err() == nil {
 			var n int64
-			if err := conn.QueryRow(ctx, r.sql("select count(*) from SCHEMA.orders as o")).Scan(&n); err == nil {
+			if err := conn.QueryRow(ctx, inSchema("select count(*) from SCHEMA.orders as o", g.database.schema)).Scan(&n); err == nil {
 				w.effects.Store(n)
 			}
-			r.display.Progress(r.progress(int(n), time.Since(began)))
+			g.display.Progress(g.progress(int(n), time.Since(began)))
 			select {
 			case <-ctx.Done():
 			case <-time.After(50 * time.Millisecond):
@@ -65,14 +65,10 @@ func (r *run) watch(ctx context.Context) *watcher {
 	return w
 }
 
-func (r *run) progress(effects int, elapsed time.Duration) Progress {
-	p := Progress{Effects: effects, Orders: r.Messages - r.Poison, Deliveries: r.sqs.Stats(queueName).Received,
-		Duplicates: r.fleet.events.count("duplicate_skipped"), Retried: r.fleet.events.count("retryable"),
-		Kills: r.killer.killed(), KillsWant: r.Kills, Elapsed: elapsed}
-	r.killer.mu.Lock()
-	if n := len(r.killer.done); n > 0 {
-		p.LastKill = r.killer.done[n-1].Point
-	}
-	r.killer.mu.Unlock()
+func (g *game) progress(effects int, elapsed time.Duration) Progress {
+	p := Progress{Effects: effects, Orders: g.Messages - g.Poison, Deliveries: g.queue.stats().Received,
+		Duplicates: g.fleet.events.count("duplicate_skipped"), Retried: g.fleet.events.count("retryable"),
+		Kills: g.killer.killed(), KillsWant: g.Kills, Elapsed: elapsed}
+	p.LastKill = g.killer.last()
 	return p
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -23,6 +24,12 @@ import (
 	"github.com/pawl-go/pawl/transport/sqs"
 )
 
+const (
+	visibility   = 3 * time.Second // how long a killed worker's messages stay hidden
+	lease        = 2 * time.Second // how long its landed deliveries do
+	connsAWorker = 10
+)
+
 // workerConfig is the first line a worker reads. It comes through a pipe, not the command line, where every user of the
 // machine could read the database's password.
 type workerConfig struct {
@@ -33,6 +40,9 @@ type workerConfig struct {
 	HandlerErrors float64
 }
 
+// ErrByHand is what a person gets who runs the worker.
+var ErrByHand = errors.New("this command is the demo's own")
+
 // readyLine is the first line a worker writes; after it, one event a line.
 const readyLine = "ready"
 
@@ -40,12 +50,9 @@ const readyLine = "ready"
 // points; the end of in means that the demo is gone, and ends the process on the spot.
 func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
-	if !lines.Scan() {
-		return errors.New("this command is the demo's own; run: pawl demo")
-	}
 	var c workerConfig
-	if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
-		return fmt.Errorf("this command is the demo's own; run: pawl demo (%w)", err)
+	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &c) != nil {
+		return ErrByHand
 	}
 	go func() {
 		for lines.Scan() {
@@ -56,17 +63,26 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 		os.Exit(1)
 	}()
 	f, closePool, err := c.flow(ctx, out)
-	if err != nil {
-		return err
+	if err == nil {
+		defer closePool()
+		fmt.Fprintln(out, readyLine)
+		err = consume(ctx, f)
 	}
-	defer closePool()
-	fmt.Fprintln(out, readyLine)
+	if ctx.Err() != nil {
+		return nil // asked to stop, even if before it had begun
+	}
+	return err
+}
+
+// consume runs the flow, and again if it could not start for want of a connection: the sessions of killed workers linger
+// for a moment.
+func consume(ctx context.Context, f *flow.Flow) error {
 	for {
 		err := f.Run(ctx)
-		if err == nil || !pawl.Retryable(err) {
+		if !pawl.Retryable(err) {
 			return err
 		}
-		select { // the sessions of killed workers linger, and the server may have no connection left for a moment
+		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(200 * time.Millisecond):
@@ -80,6 +96,10 @@ func (c workerConfig) flow(ctx context.Context, out io.Writer) (*flow.Flow, func
 		return nil, nil, err
 	}
 	config.MaxConns = connsAWorker
+	config.ConnConfig.RuntimeParams["application_name"] = c.Schema
+	if config.ConnConfig.ConnectTimeout == 0 {
+		config.ConnConfig.ConnectTimeout = connectLimit
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, nil, err
@@ -90,7 +110,7 @@ func (c workerConfig) flow(ctx context.Context, out io.Writer) (*flow.Flow, func
 		return nil, nil, err
 	}
 	f, err := flow.New(pool, flow.Config{
-		Consumer: c.Schema, Source: source, Handler: c.handler(), Lease: lease, MaxAttempts: 10,
+		Consumer: c.Schema, Name: fmt.Sprintf("%s/%d", c.Schema, os.Getpid()), Source: source, Handler: c.handler(), Lease: lease, MaxAttempts: 10,
 		Backoff: job.Backoff{Base: 50 * time.Millisecond, Max: time.Second},
 		Hooks:   pawl.Join(report(out), pawl.LogTo(slog.New(slog.NewTextHandler(os.Stderr, nil)))),
 	})
@@ -99,13 +119,6 @@ func (c workerConfig) flow(ctx context.Context, out io.Writer) (*flow.Flow, func
 
 // handler applies orders, refuses poison, and fails now and then after it has written.
 func (c workerConfig) handler() pawl.Handler {
-	var mu sync.Mutex
-	random := rand.New(rand.NewPCG(c.Seed, uint64(os.Getpid())))
-	unlucky := func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return random.Float64() < c.HandlerErrors
-	}
 	return func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 		o, err := orderOf(d.Body)
 		if err != nil {
@@ -117,11 +130,19 @@ func (c workerConfig) handler() pawl.Handler {
 		if o.Poison {
 			return pawl.Final(errors.New("this order cannot be applied"))
 		}
-		if unlucky() {
+		if c.unlucky(d) {
 			return errors.New("the handler failed after it had written its rows")
 		}
 		return nil
 	}
+}
+
+// unlucky decides whether a try fails, from the seed, the key and the number of the try alone: the same seed fails the
+// same tries, whichever process makes them.
+func (c workerConfig) unlucky(d pawl.Delivery) bool {
+	key := fnv.New64a()
+	key.Write([]byte(d.Key))
+	return rand.New(rand.NewPCG(c.Seed, key.Sum64()+uint64(d.Receives))).Float64() < c.HandlerErrors
 }
 
 // report writes one line an event, at once: what a process counts in memory dies with it.

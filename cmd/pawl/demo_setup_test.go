@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// A demoRun is a demo whose processes and directories can be told from those of any other: its binary and its TMPDIR
+// are in a directory of its own, which every process of the run names on its command line.
+type demoRun struct {
+	*testing.T
+	dir            string
+	cmd            *exec.Cmd
+	stdout, stderr buffer
+}
+
+// unusable is in the environment of every demo: it must not be asked for a database.
+const unusable = "postgres://u:" + secret + "@127.0.0.1:1/d"
+
+func newDemo(t *testing.T, args ...string) *demoRun {
+	t.Helper()
+	d := &demoRun{T: t, dir: shortDir(t)}
+	if err := os.Chmod(d.dir, 0o777|os.ModeSticky); err != nil { // as /tmp: the server may run as another user
+		t.Fatal(err)
+	}
+	own := filepath.Join(d.dir, "pawl")
+	if err := os.Link(binary, own); err != nil {
+		if err := os.Symlink(binary, own); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.cmd = command(t, unusable, append([]string{"demo"}, args...)...)
+	d.cmd.Path, d.cmd.Args[0] = own, own
+	d.cmd.Env = append(d.cmd.Env, "TMPDIR="+d.dir)
+	d.cmd.Stdout, d.cmd.Stderr = &d.stdout, &d.stderr
+	return d
+}
+
+// underWay is a line of progress that tells of effects.
+var underWay = regexp.MustCompile(`s  [1-9][0-9]*/[0-9]+ effects`)
+
+// startDemo returns while the demo runs, once orders have taken effect.
+func startDemo(t *testing.T, args ...string) *demoRun {
+	t.Helper()
+	d := newDemo(t, args...)
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = d.cmd.Process.Kill()
+		_ = d.cmd.Wait()
+	})
+	eventually(t, "orders take effect", func() bool {
+		return underWay.MatchString(d.stderr.String()) || strings.Contains(d.stderr.String(), "pawl: ")
+	})
+	if len(d.processes("demo-worker")) == 0 {
+		t.Fatalf("no worker process is to be seen: %s", d.stderr.String())
+	}
+	return d
+}
+
+// run waits for the demo's end.
+func (d *demoRun) run() result {
+	d.Helper()
+	_ = d.cmd.Run()
+	return result{d.cmd.ProcessState.ExitCode(), d.stdout.String(), d.stderr.String()}
+}
+
+// end sends sig and waits; of stderr the result holds the last line.
+func (d *demoRun) end(sig os.Signal) result {
+	d.Helper()
+	if err := d.cmd.Process.Signal(sig); err != nil {
+		d.Fatal(err)
+	}
+	_ = d.cmd.Wait()
+	lines := strings.SplitAfter(strings.TrimSpace(d.stderr.String()), "\n")
+	return result{d.cmd.ProcessState.ExitCode(), d.stdout.String(), lines[len(lines)-1] + "\n"}
+}
+
+// processes lists those of this run whose command line holds all the words.
+func (d *demoRun) processes(words ...string) (found []string) {
+	d.Helper()
+	out, err := exec.Command("ps", "-axww", "-o", "pid=,args=").Output()
+	if err != nil {
+		d.Fatal(err)
+	}
+next:
+	for line := range strings.Lines(string(out)) {
+		for _, word := range append(words, d.dir) {
+			if !strings.Contains(line, word) {
+				continue next
+			}
+		}
+		found = append(found, strings.TrimSpace(line))
+	}
+	return found
+}
+
+// wantNothingLeft polls until no process and no directory of this run is left.
+func (d *demoRun) wantNothingLeft() {
+	d.Helper()
+	var left []string
+	defer func() {
+		if len(left) > 0 {
+			d.Logf("left behind: %q", left)
+		}
+	}()
+	eventually(d.T, "nothing of the demo is left", func() bool {
+		left, _ = filepath.Glob(filepath.Join(d.dir, "pawl-*"))
+		left = append(left, d.processes()...)
+		return len(left) == 0
+	})
+}
+
+// A demoReport is the JSON that scripts may rely on.
+type demoReport struct {
+	Intents, Effects, Doubled, Lost, Deliveries, Kills, Altered, Torn, Unexpected, Unsettled *int
+	DuplicatesAbsorbed                                                                       *int `json:"duplicates_absorbed"`
+	DeadLetters                                                                              *int `json:"dead_letters"`
+	Seconds                                                                                  *float64
+	PerSecond                                                                                *float64 `json:"per_second"`
+	Seed                                                                                     *uint64
+	KilledAt                                                                                 []struct{ Point string } `json:"killed_at"`
+	Schema, Directory                                                                        string
+}
+
+// mustReport reads the one JSON object on stdout of a demo that kept the promise.
+func mustReport(t *testing.T, r result) demoReport {
+	t.Helper()
+	if r.code != 0 {
+		t.Fatalf("exit %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+	var report demoReport
+	decoder := json.NewDecoder(strings.NewReader(r.stdout))
+	if err := decoder.Decode(&report); err != nil {
+		t.Fatalf("%v: %q", err, r.stdout)
+	}
+	if decoder.More() || strings.Count(r.stdout, "\n") != 1 {
+		t.Errorf("stdout holds more than one line with one object: %q", r.stdout)
+	}
+	for name, n := range map[string]*int{"intents": report.Intents, "effects": report.Effects, "doubled": report.Doubled,
+		"lost": report.Lost, "deliveries": report.Deliveries, "kills": report.Kills, "altered": report.Altered, "torn": report.Torn,
+		"unexpected": report.Unexpected, "unsettled": report.Unsettled, "duplicates_absorbed": report.DuplicatesAbsorbed,
+		"dead_letters": report.DeadLetters} {
+		if n == nil {
+			t.Fatalf("no field %s: %s", name, r.stdout)
+		}
+	}
+	if report.Seconds == nil || report.PerSecond == nil || report.Seed == nil || report.KilledAt == nil {
+		t.Fatalf("fields are missing: %s", r.stdout)
+	}
+	return report
+}
+
+// wantKept checks the promise: every intent that is no dead letter took effect once.
+func (r demoReport) wantKept(t *testing.T, intents, dead int) {
+	t.Helper()
+	got := fmt.Sprint(*r.Intents, *r.Effects, *r.DeadLetters, *r.Doubled, *r.Lost, *r.Altered, *r.Torn, *r.Unexpected, *r.Unsettled)
+	if want := fmt.Sprint(intents, intents-dead, dead, 0, 0, 0, 0, 0, 0); got != want {
+		t.Errorf("intents, effects, dead letters, doubled, lost, altered, torn, unexpected, unsettled: %s, want %s", got, want)
+	}
+}
+
+// A buffer may be read while a process writes.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

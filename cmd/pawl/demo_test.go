@@ -1,0 +1,112 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// The promise, with real processes and SIGKILL: duplicates are absorbed, nothing is doubled, nothing is lost. The
+// database that the environment names is not touched.
+func TestDemo_KeepsThePromise(t *testing.T) {
+	t.Parallel()
+	d := newDemo(t, "--messages", "400", "--duplicates", "3", "--workers", "3", "--kills", "5", "--seed", "11", "--json")
+	r := mustReport(t, d.run())
+	r.wantKept(t, 400, 0)
+	if *r.Kills != 5 || len(r.KilledAt) != 5 || *r.Deliveries <= 400 || *r.DuplicatesAbsorbed == 0 || *r.Seed != 11 || *r.Seconds <= 0 || *r.PerSecond <= 0 {
+		t.Errorf("%s", d.stdout.String())
+	}
+	named := 0
+	for _, k := range r.KilledAt {
+		if k.Point != "random moment" {
+			named++
+		}
+	}
+	if named == 0 {
+		t.Errorf("no worker died at a named point: %+v", r.KilledAt)
+	}
+	d.wantNothingLeft()
+}
+
+// Orders that no handler can apply are kept, with their payload, and that is not a loss. Without --json a person reads
+// the result.
+func TestDemo_PoisonBecomesDeadLetters(t *testing.T) {
+	t.Parallel()
+	d := newDemo(t, "--messages", "100", "--kills", "1", "--poison", "3", "--seed", "12")
+	r := d.run()
+	if r.code != 0 {
+		t.Fatalf("exit %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+	for _, row := range []string{
+		"orders sent                      100  intents: each must take effect once\n",
+		"effects                           97  order rows in PostgreSQL\n",
+		"dead letters                       3  kept with their payload\n",
+		"workers killed                     1  SIGKILL: ",
+		"doubled                            0  ok\n",
+		"lost                               0  ok\n",
+		", seed 12\n",
+	} {
+		if !strings.Contains(r.stdout, row) {
+			t.Errorf("no %q in\n%s", row, r.stdout)
+		}
+	}
+	for line := range strings.Lines(r.stdout) {
+		if len(line) > 100 || strings.HasSuffix(line, " \n") {
+			t.Errorf("too long, or blanks at its end: %q", line)
+		}
+	}
+}
+
+// More kills than there is work for: nothing is called lost that was never sent (it was, when the first portion was
+// empty), and all the kills happen.
+func TestDemo_FewerOrdersThanKills(t *testing.T) {
+	t.Parallel()
+	r := mustReport(t, newDemo(t, "--messages", "1", "--duplicates", "1", "--workers", "1", "--kills", "3", "--seed", "5", "--json").run())
+	r.wantKept(t, 1, 0)
+	if *r.Kills != 3 {
+		t.Errorf("%d kills", *r.Kills)
+	}
+}
+
+// A demo that is killed takes its workers, its server and its directories with it.
+func TestDemo_KilledLeavesNothing(t *testing.T) {
+	t.Parallel()
+	d := startDemo(t, "--messages", "50000", "--kills", "3")
+	d.end(os.Kill)
+	d.wantNothingLeft()
+}
+
+// An interrupt is one line, with the seed to run the same again, and leaves nothing.
+func TestDemo_InterruptedLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			d := startDemo(t, "--messages", "50000", "--kills", "3", "--seed", "13", "--json")
+			wantFailure(t, d.end(sig), 1, "demo: interrupted", "--seed 13")
+			d.wantNothingLeft()
+		})
+	}
+}
+
+// A run that takes too long says which flag to raise.
+func TestDemo_Timeout(t *testing.T) {
+	t.Parallel()
+	d := newDemo(t, "--messages", "50000", "--kills", "0", "--timeout", "3s", "--json")
+	r := d.run()
+	lines := strings.SplitAfter(strings.TrimSpace(r.stderr), "\n")
+	r.stderr = lines[len(lines)-1] + "\n"
+	wantFailure(t, r, 1, "not finished after 3s", "raise --timeout")
+	d.wantNothingLeft()
+}
+
+// Without PostgreSQL there is one line with the next step.
+func TestDemo_NoPostgreSQL(t *testing.T) {
+	t.Parallel()
+	d := newDemo(t)
+	d.cmd.Env = append(d.cmd.Env, "PAWL_PG_BIN=/nowhere")
+	r := d.run()
+	r.stderr = strings.TrimPrefix(r.stderr, "starting a private PostgreSQL\n")
+	wantFailure(t, r, 1, "demo: ", "PAWL_PG_BIN must name the directory")
+}

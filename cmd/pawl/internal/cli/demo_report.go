@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/pawl-go/pawl/cmd/pawl/internal/demo"
+)
+
+func printReport(w io.Writer, r demo.Report, asJSON bool) error {
+	if asJSON {
+		return printJSON(w, r)
+	}
+	other := r.Altered + r.Torn + r.Unexpected
+	rows := [][]string{
+		{"orders sent", count(r.Intents), "intents: each must take effect once"},
+		{"deliveries", count(r.Deliveries), "messages SQS handed out"},
+		{"effects", count(r.Effects), "order rows in PostgreSQL"},
+		{"duplicates absorbed", count(r.DuplicatesAbsorbed), "deliveries recognised as seen"},
+		{"failures retried", count(r.Retried), "handler errors, landed and tried again"},
+		{"dead letters", count(r.DeadLetters), "kept with their payload"},
+		{"workers killed", count(r.Kills), whereKilled(r.KilledAt)},
+		{"doubled", count(r.Doubled), verdict(r.Doubled)},
+		{"lost", count(r.Lost), verdict(r.Lost)},
+		{"never settled", count(r.Unsettled), verdict(r.Unsettled)},
+		{"altered, torn, unexpected", count(other), verdict(other)},
+	}
+	if err := printTable(w, []string{"what", fmt.Sprintf("%*s", countWidth, "count"), "meaning"}, rows); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%.1f s, %.0f effects/s, seed %d\n", r.Seconds, r.PerSecond, r.Seed)
+	for _, v := range r.Violations {
+		fmt.Fprintln(w, "violation:", v)
+	}
+	if r.Schema != "" {
+		fmt.Fprintf(w, "kept: schema %s, and the inbox rows of consumer %[1]s\n", r.Schema)
+	}
+	if r.Directory != "" {
+		fmt.Fprintf(w, "look: pawl dev postgres --dir %s\n", r.Directory)
+	}
+	return err
+}
+
+// countWidth aligns the numbers of the table on their last digit.
+const countWidth = 9
+
+func count[T int | int64](n T) string { return fmt.Sprintf("%*d", countWidth, n) }
+
+func verdict(n int) string {
+	if n == 0 {
+		return "ok"
+	}
+	return "BROKEN"
+}
+
+// whereKilled sums up the kills; --json lists them.
+func whereKilled(kills []demo.Kill) string {
+	points := map[string]bool{}
+	random := 0
+	for _, k := range kills {
+		if k.Point == demo.Randomly {
+			random++
+			continue
+		}
+		points[k.Point] = true
+	}
+	return fmt.Sprintf("SIGKILL: %d at random, %d at %d named points", random, len(kills)-random, len(points))
+}

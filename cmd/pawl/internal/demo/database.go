@@ -1,0 +1,208 @@
+package demo
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/internal/checker"
+	"github.com/pawl-go/pawl/internal/postgres"
+	"github.com/pawl-go/pawl/migrate"
+)
+
+const (
+	connectLimit = 10 * time.Second // unless the URL has a connect_timeout
+	cleanLimit   = 20 * time.Second // for leaving somebody else's database as it was
+)
+
+// A database is where the run happens: the observer's connection to it, and what must be undone.
+type database struct {
+	url       string
+	schema    string // of the business tables; also the consumer's name, and the first part of the workers'
+	directory string // of a private server's data that is kept
+	conn      *pgx.Conn
+	stop      func() // the private server
+	clean     bool   // remove what we made
+	display   Display
+}
+
+// A StartError is a private server that did not start.
+type StartError struct{ Err error }
+
+func (e *StartError) Error() string { return e.Err.Error() }
+func (e *StartError) Unwrap() error { return e.Err }
+
+// openDatabase starts or finds the database and makes the business tables. Their schema's name is new in every run,
+// also of one seed: two runs in one inbox would take each other's orders for duplicates.
+func openDatabase(ctx context.Context, o Options, display Display) (*database, error) {
+	random := make([]byte, 4)
+	_, _ = rand.Read(random) // never fails
+	d := &database{url: o.DatabaseURL, schema: fmt.Sprintf("pawl_demo_%d_%s", o.Seed, hex.EncodeToString(random)),
+		stop: func() {}, clean: o.DatabaseURL != "" && !o.Keep, display: display}
+	if o.DatabaseURL == "" {
+		if err := d.startServer(ctx, o); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.prepare(ctx, o.DatabaseURL == ""); err != nil {
+		d.stop()
+		return nil, err
+	}
+	return d, nil
+}
+
+// startServer starts a private server with PostgreSQL's own, durable settings.
+func (d *database) startServer(ctx context.Context, o Options) error {
+	options := postgres.Options{Durable: true, Log: d.display.Note,
+		Settings: map[string]string{"max_connections": fmt.Sprint(20 + 3*o.Workers*connsAWorker)}} // killed workers' sessions linger
+	parent := ""
+	if o.Keep {
+		var err error
+		if parent, err = os.MkdirTemp("", "pawl-demo-"); err != nil {
+			return err
+		}
+		options.DataDir = filepath.Join(parent, "postgres")
+	}
+	d.display.Note("starting a private PostgreSQL")
+	server, err := postgres.Start(ctx, options)
+	if err != nil {
+		if parent != "" {
+			_ = os.RemoveAll(parent)
+		}
+		return &StartError{err}
+	}
+	if o.Keep {
+		d.directory = options.DataDir
+		d.display.Note("the data will stay in " + d.directory)
+	}
+	d.url, d.stop = server.URL("postgres"), func() { _ = server.Stop() }
+	return nil
+}
+
+// prepare connects the observer and creates what the run needs. In a private database that includes Pawl's schema; in
+// somebody else's it is only checked, because migrations run only when asked.
+func (d *database) prepare(ctx context.Context, private bool) (err error) {
+	if d.conn, err = d.connect(ctx); err != nil {
+		return err
+	}
+	if private {
+		_, err = migrate.Up(ctx, d.conn, nil)
+	} else {
+		err = migrate.Check(ctx, d.conn)
+	}
+	if err == nil {
+		_, err = d.conn.Exec(ctx, inSchema(tables, d.schema))
+	}
+	if err != nil {
+		return errors.Join(err, d.conn.Close(ctx))
+	}
+	return nil
+}
+
+func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
+	config, err := pgx.ParseConfig(d.url)
+	if err != nil {
+		return nil, err
+	}
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = connectLimit
+	}
+	config.RuntimeParams["application_name"] = "pawl demo"
+	return pgx.ConnectConfig(ctx, config)
+}
+
+// waiting counts the landed deliveries that still wait for a retry.
+func (d *database) waiting(ctx context.Context) (n int, err error) {
+	err = d.conn.QueryRow(ctx, "select count(*) from pawl.job as j where j.queue = $1 and j.status <> 'dead_letter'",
+		"inbox/"+d.schema).Scan(&n)
+	return n, err
+}
+
+// history reads the rows a business would look at, and the dead letters, with plain SQL.
+func (d *database) history(ctx context.Context) (checker.History, error) {
+	h := checker.History{Balances: map[string]int64{}, DeadLetters: map[string]checker.Order{}}
+	query := func(text string, args ...any) pgx.Rows {
+		rows, _ := d.conn.Query(ctx, inSchema(text, d.schema), args...) // the error is also in rows
+		return rows
+	}
+	var err error
+	h.Orders, err = pgx.CollectRows(query("select o.key, o.customer, o.cents from SCHEMA.orders as o order by o.id"),
+		pgx.RowToStructByPos[checker.Order])
+	if err != nil {
+		return h, err
+	}
+	h.Ledger, err = pgx.CollectRows(query("select l.key, l.cents from SCHEMA.ledger as l order by l.id"),
+		pgx.RowToStructByPos[checker.LedgerEntry])
+	if err != nil {
+		return h, err
+	}
+	var customer string
+	var cents int64
+	_, err = pgx.ForEachRow(query("select b.customer, b.cents from SCHEMA.balance as b"), []any{&customer, &cents}, func() error {
+		h.Balances[customer] = cents
+		return nil
+	})
+	if err != nil {
+		return h, err
+	}
+	var body []byte
+	_, err = pgx.ForEachRow(query("select d.args from pawl_v1.dead_letters as d where d.queue = $1", "inbox/"+d.schema), []any{&body}, func() error {
+		o, err := orderOf(body)
+		h.DeadLetters[o.ID] = checker.Order{Key: o.ID, Customer: o.Customer, Cents: o.Cents}
+		return err
+	})
+	return h, err
+}
+
+// close ends the observer and the private server, or leaves somebody else's database as it was.
+func (d *database) close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanLimit)
+	defer cancel()
+	_ = d.conn.Close(ctx)
+	if d.clean {
+		if err := d.removeTraces(ctx); err != nil {
+			d.display.Note(fmt.Sprintf("could not remove schema %s and its inbox rows: %s", d.schema,
+				strings.Join(strings.Fields(err.Error()), " ")))
+		}
+	}
+	d.stop()
+}
+
+// removeTraces works through a new connection: an interrupt may have broken the observer's in the middle of a query. The
+// server may still be finishing the last statement of a worker that is dead, so it waits for them to be gone.
+func (d *database) removeTraces(ctx context.Context) error {
+	conn, err := d.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	for busy := true; busy; time.Sleep(20 * time.Millisecond) {
+		err := conn.QueryRow(ctx, "select exists (select from pg_stat_activity as a where a.application_name = $1)", d.schema).Scan(&busy)
+		if err != nil {
+			return err
+		}
+	}
+	for _, statement := range []string{
+		"drop schema SCHEMA cascade",
+		"delete from pawl.inbox as i where i.consumer = $1",
+		"delete from pawl.job as j where j.queue = 'inbox/' || $1",
+		"delete from pawl.worker as w where starts_with(w.name, $1 || '/')",
+	} {
+		args := []any{d.schema}
+		if !strings.Contains(statement, "$1") {
+			args = nil
+		}
+		if _, err := conn.Exec(ctx, inSchema(statement, d.schema), args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pawl-go/pawl/internal/checker"
+)
+
+// A game is one run under way: what was sent, and everybody who takes part.
+type game struct {
+	Options
+	display  Display
+	database *database
+	queue    *queue
+	fleet    *fleet
+	killer   *killer
+	random   *rand.Rand // the producer's, once the plan is made
+	sent     []checker.Order
+}
+
+// newGame makes what the seed decides.
+func newGame(o Options, display Display, d *database, q *queue, f *fleet) *game {
+	random := rand.New(rand.NewPCG(o.Seed, 0))
+	g := &game{Options: o, display: display, database: d, queue: q, fleet: f, random: random}
+	g.sent = makeOrders(random, o.Messages, o.Poison)
+	g.killer = newKiller(random, f, o.Kills)
+	return g
+}
+
+// play sends, kills, waits for quiet, and judges.
+func (g *game) play(ctx context.Context) (Report, error) {
+	if err := g.fleet.start(ctx, g.Workers); err != nil {
+		return Report{}, err
+	}
+	watch := g.watch(ctx)
+	defer watch.stop()
+	began := time.Now()
+	g.killer.began = began
+	if err := g.run(ctx, watch); err != nil {
+		return Report{}, err
+	}
+	seconds := time.Since(began).Seconds()
+	unsettled := g.unsettled(ctx)
+	if err := g.fleet.drain(ctx); err != nil {
+		return Report{}, err
+	}
+	watch.stop()
+
+	history, err := g.database.history(ctx)
+	if err != nil {
+		return Report{}, fmt.Errorf("reading the result: %w", err)
+	}
+	history.Sent = g.sent
+	verdict := checker.Judge(history)
+	return Report{Verdict: verdict, Deliveries: g.queue.stats().Received,
+		DuplicatesAbsorbed: g.fleet.events.count("duplicate_skipped"), Retried: g.fleet.events.count("retryable"),
+		Unsettled: unsettled, Kills: len(g.killer.done), KilledAt: g.killer.done,
+		Seconds: round(seconds), PerSecond: round(float64(verdict.Effects) / seconds), Seed: g.Seed}, nil
+}
+
+// run lets the producer send and the killer kill until nothing is left to happen. What a broken promise has lost must
+// not keep it from ending: when nothing moves any more, the rows are judged as they are.
+func (g *game) run(ctx context.Context, watch *watcher) error {
+	producing := make(chan error, 1)
+	go func() { producing <- g.produce(ctx) }()
+	progress := stall{since: time.Now()}
+	for produced := false; !produced || !g.quiet(ctx); {
+		select {
+		case err := <-producing:
+			if err != nil {
+				return fmt.Errorf("sending: %w", err)
+			}
+			produced = true
+		case err := <-g.fleet.failed:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+		effects := int(watch.effects.Load())
+		stuck := progress.none(int64(effects+g.killer.killed()) + g.queue.stats().Deleted)
+		switch {
+		case stuck && !produced:
+			return errors.New("nothing moved for " + stallAfter.String() + " and not everything was sent")
+		case stuck:
+			return nil
+		}
+		g.killer.step(ctx, effects, g.Messages-g.Poison, g.queue.empty(), produced)
+	}
+	return nil
+}
+
+// quiet reports whether nothing is left to happen: every kill done, no message anywhere, no delivery waiting for a retry.
+func (g *game) quiet(ctx context.Context) bool {
+	return g.killer.finished() && g.queue.empty() && g.unsettled(ctx) == 0
+}
+
+// unsettled counts what is still open: messages in the queue and deliveries waiting for a retry.
+func (g *game) unsettled(ctx context.Context) int {
+	waiting, err := g.database.waiting(ctx)
+	if err != nil {
+		waiting = 1 // not known to be quiet
+	}
+	return g.queue.open() + waiting
+}
+
+// stallAfter is how long nothing may take effect, be deleted or be killed before the run is judged as it stands.
+const stallAfter = 20 * time.Second
+
+// A stall notices that a number has stopped changing.
+type stall struct {
+	at    int64
+	since time.Time
+}
+
+func (s *stall) none(n int64) bool {
+	if n != s.at {
+		s.at, s.since = n, time.Now()
+	}
+	return time.Since(s.since) > stallAfter
+}
+
+func round(f float64) float64 { return float64(int64(f*100+0.5)) / 100 }

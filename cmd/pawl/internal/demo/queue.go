@@ -1,0 +1,126 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/pawl-go/pawl/transport/sqs"
+	"github.com/pawl-go/pawl/transport/sqs/sqstest"
+)
+
+const queueName = "orders"
+
+// A queue is the SQS in this process, with its faults.
+type queue struct {
+	server   *sqstest.Server
+	listener *sqstest.Listener
+	endpoint string
+}
+
+// weather is how badly the queue behaves: as SQS may on a bad day.
+var weather = sqstest.Rates{Duplicate: 0.03, LoseDelete: 0.02, LoseReceive: 0.002, Error: 0.002, EntryError: 0.002,
+	Reorder: true, AbandonedPolls: true}
+
+func openQueue(ctx context.Context, seed uint64, rates sqstest.Rates) (*queue, error) {
+	q := &queue{server: sqstest.New(sqstest.Options{Faults: sqstest.Chaos(seed, rates)})}
+	var err error
+	if q.listener, err = q.server.Start(); err != nil {
+		return nil, err
+	}
+	q.endpoint = q.listener.URL
+	if _, err = client(q.endpoint).CreateQueue(ctx, &awssqs.CreateQueueInput{QueueName: aws.String(queueName)}); err != nil {
+		q.close()
+		return nil, err
+	}
+	return q, nil
+}
+
+func (q *queue) close() { _ = q.listener.Close() }
+
+func (q *queue) stats() sqstest.Stats { return q.server.Stats(queueName) }
+
+// open counts the messages that are anywhere in the queue.
+func (q *queue) open() int {
+	s := q.stats()
+	return s.Ready + s.Delayed + s.InFlight
+}
+
+// empty reports that everything sent so far is done. Before the first message that is not news.
+func (q *queue) empty() bool { return q.stats().Sent > 0 && q.open() == 0 }
+
+// client is the real SDK's, pointed at the SQS in the demo's process. Its back-off is short: there is no service to
+// spare, and the usual seconds after each planned error are all one would see of a run.
+func client(endpoint string) *awssqs.Client {
+	return awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: &endpoint,
+		Retryer: retry.NewStandard(func(o *retry.StandardOptions) {
+			o.MaxAttempts, o.MaxBackoff, o.RateLimiter = 8, 100*time.Millisecond, ratelimit.None
+		}),
+		HTTPClient:  &http.Client{Timeout: 30 * time.Second},
+		Credentials: credentials.NewStaticCredentialsProvider("demo", "demo", "")})
+}
+
+// produce sends every order 1 to 2×Duplicates−1 times, in random order, each time as a message of its own, the way a
+// producer does that retries after a timeout. Those sent once matter most: nothing repairs their loss. It sends in
+// portions, one after each kill has begun, so that every armed worker meets work.
+func (g *game) produce(ctx context.Context) error {
+	sender, err := sqs.OpenSender(ctx, client(g.queue.endpoint), queueName, "")
+	if err != nil {
+		return err
+	}
+	messages := g.messages()
+	portions := g.Kills + 1
+	for n := range portions {
+		if err := g.killer.begunAll(ctx, n); err != nil {
+			return err
+		}
+		from, to := share(len(messages), n, portions), share(len(messages), n+1, portions)
+		if err := sendAll(ctx, sender, messages[from:to]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resends bounds how often messages not known to be sent are sent again.
+const resends = 10
+
+// sendAll sends, and sends again what is not known to be sent, as a producer must: an order given up here would be lost
+// before Pawl could see it. What was sent after all becomes one more duplicate.
+func sendAll(ctx context.Context, sender *sqs.Sender, messages []sqs.Message) error {
+	for again := 0; ; again++ {
+		err := sender.Send(ctx, messages...)
+		var failed *sqs.SendError
+		if err == nil || again == resends || ctx.Err() != nil || !errors.As(err, &failed) {
+			return err
+		}
+		unsent := make([]sqs.Message, len(failed.Unsent))
+		for i, n := range failed.Unsent {
+			unsent[i] = messages[n]
+		}
+		messages = unsent
+	}
+}
+
+func (g *game) messages() []sqs.Message {
+	messages := make([]sqs.Message, 0, len(g.sent)*g.Duplicates)
+	for _, o := range g.sent {
+		body := bodyOf(o)
+		for range 1 + g.random.IntN(2*g.Duplicates-1) {
+			messages = append(messages, sqs.Message{Key: o.Key, Body: body})
+		}
+	}
+	g.random.Shuffle(len(messages), func(i, j int) { messages[i], messages[j] = messages[j], messages[i] })
+	return messages
+}
+
+// share is where the n-th of all portions begins, rounded up: the first is never empty, because nothing is killed
+// before something was sent.
+func share(messages, n, portions int) int { return (messages*n + portions - 1) / portions }

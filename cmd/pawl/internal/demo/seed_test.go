@@ -1,0 +1,118 @@
+package demo
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/sqs"
+	"github.com/pawl-go/pawl/transport/sqs/sqstest"
+)
+
+func gameOf(seed uint64) *game {
+	return newGame(Options{Messages: 300, Duplicates: 3, Kills: 20, Poison: 5, Seed: seed}, nil, nil, nil, nil)
+}
+
+// A seed decides the orders, what is sent in which order, the plan of kills and which tries fail; timing alone varies.
+func TestSeed_DecidesEverything(t *testing.T) {
+	t.Parallel()
+	a, b, other := gameOf(7), gameOf(7), gameOf(8)
+	if !slices.Equal(a.sent, b.sent) || !slices.Equal(a.killer.plan, b.killer.plan) {
+		t.Error("the same seed made other orders or another plan")
+	}
+	if slices.Equal(a.sent, other.sent) || slices.Equal(a.killer.plan, other.killer.plan) {
+		t.Error("another seed made the same orders or the same plan")
+	}
+	text := func(g *game) (s []string) {
+		for _, m := range g.messages() {
+			s = append(s, fmt.Sprintf("%s %s", m.Key, m.Body))
+		}
+		return s
+	}
+	if first, again, differs := text(a), text(b), text(other); !slices.Equal(first, again) || slices.Equal(first, differs) {
+		t.Error("the messages do not follow from the seed")
+	}
+	poison := 0
+	for _, o := range a.sent {
+		if o.Customer == poisonCustomer {
+			poison++
+		}
+	}
+	if poison != 5 {
+		t.Errorf("%d poison orders, want 5", poison)
+	}
+}
+
+// Whether a try fails depends on seed, key and number of the try, not on the process that makes it, and happens about
+// as often as asked for.
+func TestSeed_DecidesHandlerErrors(t *testing.T) {
+	t.Parallel()
+	c := workerConfig{Seed: 7, HandlerErrors: 0.2}
+	failed := 0
+	for n := range 5000 {
+		d := pawl.Delivery{Key: fmt.Sprintf("order-%06d", n), Receives: 1 + n%3}
+		if c.unlucky(d) != c.unlucky(d) {
+			t.Fatal("the same try was decided twice, differently")
+		}
+		if c.unlucky(d) {
+			failed++
+		}
+	}
+	if failed < 850 || failed > 1150 {
+		t.Errorf("%d of 5000 tries failed, want about 1000", failed)
+	}
+}
+
+// Every order is sent at least once, 3 times on average, and some only once.
+func TestMessages_CoverEveryOrder(t *testing.T) {
+	t.Parallel()
+	g := gameOf(7)
+	sent := map[string]int{}
+	all := g.messages()
+	for _, m := range all {
+		sent[m.Key]++
+	}
+	once := 0
+	for _, n := range sent {
+		if n == 1 {
+			once++
+		}
+	}
+	if len(sent) != 300 || once == 0 || len(all) < 800 || len(all) > 1000 {
+		t.Errorf("%d orders, %d of them once, in %d messages", len(sent), once, len(all))
+	}
+}
+
+// The portions are the whole, and the first is never empty: nothing is killed before something was sent.
+func TestShare_FirstPortionIsNeverEmpty(t *testing.T) {
+	t.Parallel()
+	for messages := 1; messages < 30; messages++ {
+		for portions := 1; portions < 40; portions++ {
+			if share(messages, 0, portions) != 0 || share(messages, 1, portions) == 0 || share(messages, portions, portions) != messages {
+				t.Fatalf("%d messages in %d portions", messages, portions)
+			}
+		}
+	}
+}
+
+// Entries that the queue refuses are sent again until it has them: an order that was not sent would look lost.
+func TestSendAll_SendsAgain(t *testing.T) {
+	t.Parallel()
+	q, err := openQueue(t.Context(), 3, sqstest.Rates{EntryError: 0.2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.close()
+	sender, err := sqs.OpenSender(t.Context(), client(q.endpoint), queueName, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages := gameOf(7).messages()
+	if err := sendAll(t.Context(), sender, messages); err != nil {
+		t.Fatal(err)
+	}
+	if sent := q.stats().Sent; sent < int64(len(messages)) {
+		t.Errorf("%d sent, want %d", sent, len(messages))
+	}
+}
