@@ -242,7 +242,7 @@ func (r *run) server(ctx context.Context) (url string, stop func(), err error) {
 		return r.DatabaseURL, func() {}, nil
 	}
 	options := postgres.Options{Durable: true, Log: r.display.Note,
-		Settings: map[string]string{"max_connections": fmt.Sprint(20 + r.Workers*connsAWorker)}}
+		Settings: map[string]string{"max_connections": fmt.Sprint(20 + 3*r.Workers*connsAWorker)}} // killed workers' sessions linger
 	if r.Keep {
 		if options.DataDir, err = os.MkdirTemp("", "pawl-demo-"); err != nil {
 			return "", nil, err

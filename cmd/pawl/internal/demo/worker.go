@@ -61,7 +61,17 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	defer closePool()
 	fmt.Fprintln(out, readyLine)
-	return f.Run(ctx)
+	for {
+		err := f.Run(ctx)
+		if err == nil || !pawl.Retryable(err) {
+			return err
+		}
+		select { // the sessions of killed workers linger, and the server may have no connection left for a moment
+		case <-ctx.Done():
+			return nil
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
 }
 
 func (c workerConfig) flow(ctx context.Context, out io.Writer) (*flow.Flow, func(), error) {
