@@ -1,3 +1,7 @@
+// Package docs holds the documents to the code.
+//
+//	links_test.go      relative links resolve, headings included
+//	reference_test.go  functions, options, events, fault points, fields and traps are all on their pages
 package docs_test
 
 import (
