@@ -51,6 +51,7 @@ func (a *action) act(point string) error {
 		select {} // the signal is on its way
 	case "stop":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		time.Sleep(100 * time.Millisecond) // it may reach another thread first; nothing may happen here before it lands
 	case "delay":
 		time.Sleep(a.delay)
 	case "fail":

@@ -235,6 +235,7 @@ begin
     exit when v_solo is not null or cardinality(v_ids) >= p_limit;
   end loop;
 
+  -- The rows are locked and were pending when they were. Testing that again would let the planner walk job_claim.
   return query
   update pawl.job as j
      set status = 'processing',
@@ -242,7 +243,6 @@ begin
          attempts = least(j.attempts + 1, 32767), -- a kind nobody dead-letters must not overflow
          claimed_by = p_worker
    where j.id = any (v_ids)
-     and j.status = 'pending'
   returning j.id, j.fence, j.kind, j.args, j.headers, j.attempts::int, j.max_attempts::int, j.crashes::int,
             j.priority::int, j.created_at, '{}'::jsonb;
 end
