@@ -2,7 +2,7 @@
 //
 // A point is inert unless armed: it costs one atomic load. Only the program itself can arm points; nothing reads the
 // environment, so a library user's process cannot be hit by accident. Names follow package, step and side:
-// "flow.commit.before", "job.finish.after".
+// "flow.commit.before", "job.commit.after".
 package fault
 
 import (
