@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -145,12 +146,12 @@ func Unreachable(err error) bool {
 
 // brokenConn recognises what a socket that died in the middle looks like through pgx.
 func brokenConn(err error) bool {
-	var timeout interface{ Timeout() bool }
-	if errors.As(err, &timeout) && timeout.Timeout() {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return false // a deadline of ours, not the network's
 	}
 	text := err.Error()
-	for _, sign := range []string{"conn closed", "unexpected EOF", "broken pipe", "connection reset", "closed network connection"} {
+	for _, sign := range []string{"conn closed", "unexpected EOF", "broken pipe", "connection reset",
+		"closed network connection", "connection timed out", "no route to host", "network is unreachable"} {
 		if strings.Contains(text, sign) {
 			return true
 		}

@@ -31,7 +31,7 @@ func (f *Flow) intent(d pawl.Delivery) (pawl.Intent, error) {
 			Err:  fmt.Errorf("the body has %d octets, the limit is %d", len(d.Body), f.cfg.MaxBody),
 			Hint: "raise MaxBody, or let the producer send a reference"}
 	}
-	print, err := f.cfg.Fingerprint(d)
+	print, err := f.fingerprint(d)
 	if err != nil {
 		return pawl.Intent{}, err
 	}
@@ -39,13 +39,23 @@ func (f *Flow) intent(d pawl.Delivery) (pawl.Intent, error) {
 	return i, i.Validate()
 }
 
+// fingerprint calls the user's function, whose panic must not kill the process: before the claim nothing counts crashes.
+func (f *Flow) fingerprint(d pawl.Delivery) (print pawl.Fingerprint, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = &pawl.Error{Op: "flow.fingerprint", Code: pawl.CodeFingerprintInvalid, Err: fmt.Errorf("panic: %v", cause)}
+		}
+	}()
+	return f.cfg.Fingerprint(d)
+}
+
 // claim opens the transaction and inserts the inbox row as its first statement.
 //
 // claim: a crash after it costs a redelivery; the row was never visible.
 func (f *Flow) claim(ctx context.Context, intent pawl.Intent) (pgx.Tx, inbox.Claim, error) {
-	tx, err := f.pool.Begin(ctx)
+	tx, err := txn.Begin(ctx, f.pool, "flow.begin", f.cfg.Timeout+abandonAfter)
 	if err != nil {
-		return nil, inbox.Claim{}, pawl.Wrap("flow.begin", err)
+		return nil, inbox.Claim{}, err
 	}
 	claim, err := inbox.Take(ctx, tx, intent)
 	if err == nil {

@@ -27,10 +27,11 @@ type Config struct {
 	// Fingerprint identifies a delivery's payload. Default: the raw body, [pawl.FingerprintOf]. Give another if the
 	// sender changes irrelevant parts on retry, for instance one over [pawl.FingerprintJSON].
 	Fingerprint func(pawl.Delivery) (pawl.Fingerprint, error)
-	// Concurrency is how many fresh deliveries are handled at once; each holds one connection of the pool. Default: what
-	// the pool leaves after RetryConcurrency and two connections for housekeeping.
+	// Concurrency is how many fresh deliveries are handled at once; each holds one connection of the pool. By default
+	// half the pool may sit in handlers, this and RetryConcurrency together, so that handlers which take a second
+	// connection cannot starve each other. More is faster if yours never do; two connections must stay for housekeeping.
 	Concurrency int
-	// RetryConcurrency is how many landed deliveries are retried at once. Default a quarter of the pool, at least 1.
+	// RetryConcurrency is how many landed deliveries are retried at once. Default an eighth of the pool, at least 1.
 	RetryConcurrency int
 	// Timeout cancels a handler's context. A transaction open for long holds back vacuum for the whole database.
 	// Default 30 s.
@@ -92,19 +93,22 @@ func New(pool *pgxpool.Pool, cfg Config) (*Flow, error) {
 
 func (c *Config) complete(conns int) error {
 	if c.Source == nil || c.Handler == nil {
-		return errors.New("Source and Handler are required")
+		return errors.New("the fields Source and Handler are required")
 	}
 	if n := len(c.Consumer); n < 1 || n > maxConsumer {
-		return fmt.Errorf("Consumer must have 1 to %d octets, it has %d", maxConsumer, n)
+		return fmt.Errorf("the Consumer must have 1 to %d octets, it has %d", maxConsumer, n)
 	}
 	if c.MaxBody < 0 || c.MaxBody > 4<<20 {
-		return fmt.Errorf("MaxBody must lie between 1 and %d octets, it is %d", 4<<20, c.MaxBody)
+		return fmt.Errorf("the limit MaxBody must lie between 1 and %d octets, it is %d", 4<<20, c.MaxBody)
 	}
-	if c.RetryConcurrency == 0 {
-		c.RetryConcurrency = max(1, conns/4)
+	if c.MaxAttempts < 0 || c.MaxAttempts > 1000 {
+		return fmt.Errorf("the limit MaxAttempts must lie between 1 and 1000, it is %d", c.MaxAttempts)
 	}
-	if c.Concurrency == 0 {
-		c.Concurrency = max(1, conns-serviceConns-c.RetryConcurrency)
+	if c.RetryConcurrency <= 0 {
+		c.RetryConcurrency = max(1, conns/8)
+	}
+	if c.Concurrency <= 0 {
+		c.Concurrency = max(1, conns/2-c.RetryConcurrency)
 	}
 	if need := c.Concurrency + c.RetryConcurrency + serviceConns; need > conns {
 		return fmt.Errorf("the pool has %d connections, but Concurrency %d + RetryConcurrency %d + %d for housekeeping need %d: "+
@@ -113,16 +117,16 @@ func (c *Config) complete(conns int) error {
 	if c.Fingerprint == nil {
 		c.Fingerprint = func(d pawl.Delivery) (pawl.Fingerprint, error) { return pawl.FingerprintOf(d.Body), nil }
 	}
-	if c.Timeout == 0 {
+	if c.Timeout <= 0 {
 		c.Timeout = 30 * time.Second
 	}
 	if c.MaxBody == 0 {
 		c.MaxBody = 1 << 20
 	}
-	if c.SoloAfter == 0 {
+	if c.SoloAfter <= 0 {
 		c.SoloAfter = 3
 	}
-	if c.Drain == 0 {
+	if c.Drain <= 0 {
 		c.Drain = 25 * time.Second
 	}
 	return nil

@@ -30,7 +30,6 @@ type bed struct {
 	pool     *pgxpool.Pool
 	counters *pawl.Counters
 	config   flow.Config
-	runs     int
 }
 
 func setup(t *testing.T, schema ...string) *bed {
@@ -270,11 +269,14 @@ func TestFlow_BadDeliveriesBecomeDeadLetters(t *testing.T) {
 			}
 			last := c.sent[len(c.sent)-1]
 			var body, why string
-			var letters int
-			err := b.pool.QueryRow(t.Context(), `select count(*) over (), d.args_text, d.last_error || coalesce(d.last_errors -> -1 ->> 'code', '')
-  from pawl_v1.dead_letters as d`).Scan(&letters, &body, &why)
+			var letters, attempts int
+			err := b.pool.QueryRow(t.Context(), `select count(*) over (), d.attempts, d.args_text, d.last_error || coalesce(d.last_errors -> -1 ->> 'code', '')
+  from pawl_v1.dead_letters as d`).Scan(&letters, &attempts, &body, &why)
 			if err != nil || letters != 1 || body != string(last.Body) || !strings.Contains(why, c.words) {
 				t.Errorf("%d dead letters, payload %q, reason %q, %v; want one with %q", letters, body, why, err, c.words)
+			}
+			if want := map[string]int{"final error": 1, "bad data": 1, "panic": 2}[name]; attempts != want {
+				t.Errorf("%d attempts, want %d", attempts, want)
 			}
 		})
 	}
@@ -287,7 +289,12 @@ func TestFlow_HandlerMayNotEndTheTransaction(t *testing.T) {
 		"commit":     func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) },
 		"rollback":   func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) },
 		"raw commit": func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "commit"); return err },
-		"swallowed":  func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil },
+		"raw commit, error": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "commit")
+			return errors.Join(err, errors.New("boom"))
+		},
+		"raw rollback": func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "rollback"); return err },
+		"swallowed":    func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -305,7 +312,8 @@ func TestFlow_HandlerMayNotEndTheTransaction(t *testing.T) {
 			effects := b.count("select count(*) from effect")
 			// A raw COMMIT makes effect and inbox row durable together, which is one effect. All else ends as a dead
 			// letter that says why, without an effect.
-			if name == "raw commit" && (effects != 1 || letters != 0) || name != "raw commit" && (effects != 0 || letters != 1) {
+			durable := strings.HasPrefix(name, "raw commit")
+			if durable && (effects != 1 || letters != 0) || !durable && (effects != 0 || letters != 1) {
 				t.Errorf("%d effects, %d dead letters", effects, letters)
 			}
 		})
@@ -403,6 +411,25 @@ func TestFlow_LostCommitReplies(t *testing.T) {
 	if proxy.Cuts() < 50 {
 		t.Errorf("only %d COMMITs were cut", proxy.Cuts())
 	}
+}
+
+// However often nothing is heard of a COMMIT, the message is not acknowledged before the database says what became of it.
+func TestFlow_UnknownIsNeverAcknowledged(t *testing.T) {
+	t.Parallel()
+	proxy, through := wireproxy.Start(t, pawltest.URL(t, effects))
+	b := setupOn(t, through)
+	proxy.OnCommit(func() wireproxy.Cut { return wireproxy.BeforeSend })
+	b.source.send(order(1))
+	stop := b.start()
+	b.until("asked more often than in one go", func() bool { return proxy.Cuts() > 8 || b.source.open() == 0 })
+	if b.source.open() == 0 {
+		t.Fatal("acknowledged although no COMMIT ever reached the server")
+	}
+	proxy.OnCommit(nil)
+	b.until("acknowledged in the end", func() bool { return b.source.open() == 0 })
+	b.until("retried, if it landed", func() bool { return b.count("select count(*) from pawl.job") == 0 })
+	stop()
+	b.wantEffects(1)
 }
 
 // Losing the database costs no attempt: nothing lands, nothing dies, and work goes on when it is back.

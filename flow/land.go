@@ -18,6 +18,9 @@ import (
 func (f *Flow) land(ctx context.Context, tx pgx.Tx, claim inbox.Claim, d pawl.Delivery, intent pawl.Intent, failure error) (pawl.Receipt, error) {
 	code := pawl.CodeOf(failure)
 	switch {
+	case errors.Is(failure, txn.ErrEnded): // the claim may have become durable; claiming again will tell
+		txn.Rollback(ctx, tx)
+		return f.landAfresh(ctx, d, intent, failure)
 	case ctx.Err() != nil, code == "40001", code == "40P01", pawl.MayHaveHappened(failure):
 		return pawl.Receipt{}, failure // stopping; or the whole transaction again; or ask what became of it
 	case errors.Is(failure, txn.ErrLost) && pawl.Unreachable(failure):

@@ -193,6 +193,10 @@ func TestLand_JobOwnsTheDelivery(t *testing.T) {
 	if again := take(t, tx, intent("m", "a")); again.Fresh || again.JobID != id {
 		t.Errorf("redelivery of a landed message: %+v", again)
 	}
+	other := begin(t, pool, pgx.ReadCommitted)
+	if err := inbox.Settle(t.Context(), other, "billing", "m", id+1); !errors.Is(err, pawl.ErrFenceLost) {
+		t.Errorf("settled by another job: %v", err)
+	}
 	if err := inbox.Settle(t.Context(), tx, "billing", "m", id); err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,32 +21,43 @@ func (w *Worker) attempt(s *session, j Job) {
 		w.settle(s.ctx, j, nil)
 		return
 	}
+	leave = sync.OnceFunc(leave)
 	defer leave()
-	err = txn.Restart(s.ctx, func() error { return w.try(s.ctx, j) })
+	err = txn.Restart(s.ctx, func() error { return w.try(s.ctx, j, leave) })
+	event := pawl.Event{Op: "job.finish", JobID: j.ID, Attempt: j.Attempt, Err: err}
 	switch {
 	case err == nil:
+		return
+	case errors.Is(err, txn.ErrEnded) && pawl.MayHaveHappened(err):
+		w.settle(s.ctx, j, pawl.Final(err)) // its rows may be durable while the job is not finished: never again
+		return
 	case errors.Is(err, pawl.ErrFenceLost):
-		w.emit(s.ctx, pawl.Event{Kind: pawl.EventStaleWriteRefused, Op: "job.finish", JobID: j.ID, Attempt: j.Attempt, Err: err})
+		event.Kind = pawl.EventStaleWriteRefused
 	case pawl.MayHaveHappened(err):
-		w.emit(s.ctx, pawl.Event{Kind: pawl.EventCommitUnknown, Op: "job.commit", JobID: j.ID, Attempt: j.Attempt, Err: err})
-		w.settle(s.ctx, j, nil) // releasing is the question and the answer in one
-	case s.lost(), pawl.Unreachable(err):
-		w.emit(s.ctx, pawl.Event{Kind: pawl.EventWastedWork, Op: "job.handle", JobID: j.ID, Attempt: j.Attempt, Err: err})
-		w.settle(s.ctx, j, nil) // not the job's fault: uncharged
+		event.Kind = pawl.EventCommitUnknown
+	case s.lost(), pawl.Unreachable(err), pawl.Retryable(err):
+		event.Kind = pawl.EventWastedWork // not the job's fault: uncharged
 	default:
 		w.settle(s.ctx, j, err)
+		return
 	}
+	w.emit(s.ctx, event)
+	w.settle(s.ctx, j, nil) // releasing is the question and the answer in one
 }
 
 // try is one transaction: hold, handle, finish, commit. A nil error means the database holds the outcome, good or bad.
-func (w *Worker) try(ctx context.Context, j Job) error {
-	tx, err := w.pool.Begin(ctx)
+func (w *Worker) try(ctx context.Context, j Job, leave func()) error {
+	tx, err := txn.Begin(ctx, w.pool, "job.begin", w.cfg.Timeout+w.abandon)
 	if err != nil {
-		return pawl.Wrap("job.begin", err)
+		return err
 	}
 	defer txn.Rollback(ctx, tx)
 
-	// hold: a crash here costs a retry after the lease.
+	// hold: a crash here costs a retry after the lease. A process that freezes before it is refused when it wakes; one
+	// that freezes after it keeps the row until the server ends the silent transaction, and only then is taken over.
+	if err := fault.At("job.hold.before"); err != nil {
+		return err
+	}
 	if err := j.Hold(ctx, tx); err != nil {
 		return err
 	}
@@ -55,9 +67,11 @@ func (w *Worker) try(ctx context.Context, j Job) error {
 
 	// handle: a crash here costs the same; the handler's rows were never visible.
 	start := time.Now()
+	overdue := w.watch(ctx, j, leave)
 	failure := txn.Guard(ctx, tx, w.cfg.Timeout, func(ctx context.Context, tx pgx.Tx) error {
 		return w.cfg.Handler(ctx, tx, j)
 	})
+	overdue.Stop()
 	took := time.Since(start)
 	if failure != nil {
 		return w.record(ctx, tx, j, failure)
@@ -77,6 +91,17 @@ func (w *Worker) try(ctx context.Context, j Job) error {
 	w.emit(ctx, pawl.Event{Kind: pawl.EventFresh, Op: "job.commit", JobID: j.ID, Attempt: j.Attempt, Took: took})
 	return nil
 }
+
+// watch gives up on a handler that ignores the end of its context: its job fails like any other, and suspects need not
+// wait for it. What it does later is refused by the fence. Its slot stays taken, and its goroutine, until it returns.
+func (w *Worker) watch(ctx context.Context, j Job, leave func()) *time.Timer {
+	return time.AfterFunc(w.cfg.Timeout+w.abandon, func() {
+		leave()
+		w.settle(ctx, j, errIgnored)
+	})
+}
+
+var errIgnored = errors.New("the handler ignored the end of its context and was left behind")
 
 // record writes the failure in the transaction that held the job, its savepoint rolled back: nobody can win in between.
 // What it cannot record there it returns.

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -37,7 +38,7 @@ func Claim(ctx context.Context, db DB, queue string, worker int64, limit int) ([
 		jobs[i] = Job{ID: r.ID, Fence: r.Fence, Queue: queue, Kind: r.Kind, Args: r.Args, Headers: r.Headers,
 			Attempt: r.Attempts, MaxAttempts: r.MaxAttempts, Crashes: r.Crashes, CreatedAt: r.CreatedAt}
 	}
-	slices.SortFunc(jobs, func(a, b Job) int { return int(a.ID - b.ID) })
+	slices.SortFunc(jobs, func(a, b Job) int { return cmp.Compare(a.ID, b.ID) })
 	return jobs, nil
 }
 

@@ -11,7 +11,7 @@ type Backoff struct {
 	// Base is the bound after the first failure. Default 1 s. Longer spares a struggling dependency, shorter recovers
 	// sooner.
 	Base time.Duration
-	// Max bounds every wait. Default 10 min.
+	// Max bounds every wait. Default 10 min, at most a year.
 	Max time.Duration
 }
 
@@ -24,6 +24,7 @@ func (b Backoff) After(n int) time.Duration {
 	if limit <= 0 {
 		limit = 10 * time.Minute
 	}
+	limit = min(limit, 365*24*time.Hour-time.Second) // job_fail refuses more
 	bound := limit
 	if n < 32 && base<<(n-1) > 0 && base<<(n-1) < limit {
 		bound = base << (n - 1)

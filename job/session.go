@@ -36,42 +36,50 @@ func (w *Worker) register(ctx context.Context) (*session, error) {
 	return &session{id: id, ctx: handlers, lose: lose, beat: asked}, nil
 }
 
-// registerAgain keeps trying while the database is away.
-func (w *Worker) registerAgain(ctx context.Context) (*session, error) {
-	w.forgetUnsettled() // the old session's claims are the sweep's now
+// registerAgain keeps trying while the database is away. First it gives back what the old session held: an outage is no
+// crash, and the sweep would count it as one.
+func (w *Worker) registerAgain(ctx context.Context, old *session) (*session, error) {
+	w.forgetUnsettled() // leaving settles them
 	for {
-		s, err := w.register(ctx)
+		err := w.leave(ctx, old)
 		if err == nil {
-			return s, nil
+			var s *session
+			if s, err = w.register(ctx); err == nil {
+				return s, nil
+			}
 		}
-		w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.register", Err: err})
+		if ctx.Err() == nil {
+			w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.register", Err: err})
+		}
 		if !pause(ctx, time.Second) {
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// keepAlive renews the lease at a third of its length. It gives the session up when the database says so, or when no
-// renewal was answered for so long that the database may be about to: a beat counts from before it was sent, on the
-// monotonic clock, so a frozen process finds itself late.
+// keepAlive renews the lease at a third of its length, and asks twice as often once there was no answer. It gives the
+// session up when the database says so, or when the next answer might come after the lease has ended: a beat counts from
+// before it was sent, on the monotonic clock, so a frozen process finds itself late.
 func (w *Worker) keepAlive(ctx context.Context, s *session) {
-	every := w.cfg.Lease / 3
-	for pause(ctx, every) && !s.lost() {
+	step := w.cfg.Lease / 6
+	for wait := 2 * step; pause(ctx, wait); {
 		asked := time.Now()
-		beat, cancel := context.WithTimeout(ctx, every)
+		beat, cancel := context.WithTimeout(ctx, step)
 		alive, err := contract.WorkerHeartbeat(beat, w.pool, s.id)
 		cancel()
 		switch {
 		case err == nil && alive:
-			s.beat = asked
-			w.settleAgain(ctx)
+			s.beat, wait = asked, 2*step
 		case err == nil:
 			w.giveUp(ctx, s, &pawl.Error{Op: "worker.heartbeat", Code: pawl.CodeFenceLost})
+			return
 		case ctx.Err() != nil:
-		case time.Since(s.beat) > w.cfg.Lease-every/2:
+		case time.Since(s.beat)+2*step > w.cfg.Lease:
 			w.giveUp(ctx, s, err)
+			return
 		default:
 			w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.heartbeat", Err: err})
+			wait = step
 		}
 	}
 }
@@ -81,13 +89,12 @@ func (w *Worker) giveUp(ctx context.Context, s *session, why error) {
 	s.lose()
 }
 
-// leave ends the session in good order.
-func (w *Worker) leave(s *session) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+// leave ends the session in good order: what it still holds goes back at once, uncharged.
+func (w *Worker) leave(ctx context.Context, s *session) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
 	defer cancel()
-	if _, err := contract.WorkerLeave(ctx, w.pool, s.id); err != nil {
-		w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.leave", Err: err})
-	}
+	_, err := contract.WorkerLeave(ctx, w.pool, s.id)
+	return err
 }
 
 // keepHouse takes back the jobs of dead workers, several times a lease. Every worker does it: there is no leader to

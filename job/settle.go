@@ -18,19 +18,21 @@ type unsettled struct {
 	cause error // nil: give it back uncharged
 }
 
-// settle ends an attempt whose own transaction is gone, in a transaction of its own, now or at a later heartbeat.
+// settle ends an attempt whose own transaction is gone, in a transaction of its own, now or later.
 func (w *Worker) settle(ctx context.Context, j Job, cause error) {
-	if u := (unsettled{j, cause}); !w.trySettle(ctx, u) {
-		w.mu.Lock()
-		w.unsettled = append(w.unsettled, u)
-		w.mu.Unlock()
-	}
+	w.trySettle(context.WithoutCancel(ctx), unsettled{j, cause})
 }
 
-// settleAgain tries what could not be settled before. It runs behind a heartbeat that was answered.
-func (w *Worker) settleAgain(ctx context.Context) {
-	for _, u := range w.forgetUnsettled() {
-		w.settle(ctx, u.job, u.cause)
+// keepSettling tries again what could not be settled, beside the heartbeat and never in its way: a row that somebody
+// has locked makes each try wait.
+func (w *Worker) keepSettling(ctx context.Context) {
+	for pause(ctx, w.cfg.Lease/3) {
+		for _, u := range w.forgetUnsettled() {
+			if ctx.Err() != nil {
+				return // ending the session gives it back
+			}
+			w.trySettle(ctx, u)
+		}
 	}
 }
 
@@ -42,8 +44,8 @@ func (w *Worker) forgetUnsettled() []unsettled {
 	return all
 }
 
-func (w *Worker) trySettle(ctx context.Context, u unsettled) (done bool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
+func (w *Worker) trySettle(ctx context.Context, u unsettled) {
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
 	var err error
 	if u.cause == nil {
@@ -56,8 +58,10 @@ func (w *Worker) trySettle(ctx context.Context, u unsettled) (done bool) {
 		}
 	}
 	if err == nil || errors.Is(err, pawl.ErrFenceLost) {
-		return true
+		return
 	}
 	w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job.settle", JobID: u.job.ID, Attempt: u.job.Attempt, Err: err})
-	return false
+	w.mu.Lock()
+	w.unsettled = append(w.unsettled, u)
+	w.mu.Unlock()
 }

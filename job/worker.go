@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/migrate"
 )
 
@@ -28,7 +29,8 @@ type Config struct {
 	Handler Handler
 	// Kinds this worker knows. It dead-letters crashed jobs of these kinds only, and never decides on others.
 	Kinds []string
-	// Concurrency is how many jobs run at once; each holds one connection of the pool. Default 4.
+	// Concurrency is how many jobs run at once; each holds one connection of the pool, and two more must stay free for
+	// heartbeats and claims, or long handlers would starve the lease they run under. Default 4, or what the pool leaves.
 	Concurrency int
 	// Lease is how long this process may stay silent before others take its jobs over. Too short repeats work after a
 	// pause, too long delays recovery. Default 30 s, 1 s to 12 h. Renewed at a third.
@@ -53,14 +55,18 @@ type Config struct {
 	Hooks pawl.Hooks
 }
 
-// abandonAfter is how long a cancelled handler may take to notice. One that ignores its context is left behind; its
-// transaction cannot commit once the lease is over.
+// abandonAfter is how long a cancelled handler may take to notice. One that ignores its context is left behind, and the
+// server ends its transaction.
 const abandonAfter = 5 * time.Second
+
+// serviceConns is how many connections of the pool stay free of handlers.
+const serviceConns = 2
 
 // A Worker claims jobs of one queue and runs their handlers.
 type Worker struct {
-	pool *pgxpool.Pool
-	cfg  Config
+	pool    *pgxpool.Pool
+	cfg     Config
+	abandon time.Duration
 
 	slots     chan struct{} // one token a running job
 	mu        sync.Mutex
@@ -69,19 +75,33 @@ type Worker struct {
 
 // NewWorker checks the configuration and fills in the defaults.
 func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
-	if cfg.Queue == "" || cfg.Handler == nil {
-		return nil, &pawl.Error{Op: "job.worker", Code: pawl.CodeArgumentInvalid, Err: errors.New("Queue and Handler are required")}
+	if err := cfg.complete(int(pool.Config().MaxConns)); err != nil {
+		return nil, &pawl.Error{Op: "job.worker", Code: pawl.CodeArgumentInvalid, Err: err}
 	}
-	defaulted(&cfg.Concurrency, 4)
-	defaulted(&cfg.Lease, 30*time.Second)
-	defaulted(&cfg.Timeout, 30*time.Second)
-	defaulted(&cfg.Poll, 500*time.Millisecond)
-	defaulted(&cfg.Drain, 25*time.Second)
-	if cfg.Name == "" {
+	return &Worker{pool: pool, cfg: cfg, abandon: abandonAfter, slots: make(chan struct{}, cfg.Concurrency)}, nil
+}
+
+func (c *Config) complete(conns int) error {
+	if c.Queue == "" || c.Handler == nil {
+		return errors.New("the fields Queue and Handler are required")
+	}
+	defaulted(&c.Concurrency, max(1, min(4, conns-serviceConns)))
+	defaulted(&c.Lease, 30*time.Second)
+	defaulted(&c.Timeout, 30*time.Second)
+	defaulted(&c.Poll, 500*time.Millisecond)
+	defaulted(&c.Drain, 25*time.Second)
+	if c.Name == "" {
 		host, _ := os.Hostname()
-		cfg.Name = fmt.Sprintf("%.200s/%d", host, os.Getpid())
+		c.Name = fmt.Sprintf("%.200s/%d", host, os.Getpid())
 	}
-	return &Worker{pool: pool, cfg: cfg, slots: make(chan struct{}, cfg.Concurrency)}, nil
+	if c.Lease < time.Second || c.Lease > 12*time.Hour {
+		return fmt.Errorf("the Lease must lie between 1s and 12h, it is %v", c.Lease)
+	}
+	if need := c.Concurrency + serviceConns; need > conns {
+		return fmt.Errorf("the pool has %d connections, but Concurrency %d + %d for housekeeping need %d: "+
+			"set pool_max_conns=%d in the database URL or lower Concurrency", conns, c.Concurrency, serviceConns, need, need)
+	}
+	return nil
 }
 
 func defaulted[T int | time.Duration](option *T, value T) {
@@ -105,16 +125,18 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.work(ctx, s)
 		w.drain(ctx, s)
 		if ctx.Err() != nil {
-			w.leave(s)
+			if err := w.leave(ctx, s); err != nil {
+				w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.leave", Err: err})
+			}
 			return nil
 		}
-		if s, err = w.registerAgain(ctx); err != nil {
+		if s, err = w.registerAgain(ctx, s); err != nil {
 			return nil // ctx ended while the database was away; nothing is held
 		}
 	}
 }
 
-// work claims and starts jobs until ctx ends or the session loses its lease.
+// work claims and starts jobs until ctx ends, or the session loses its lease, or does not know any more what it holds.
 func (w *Worker) work(ctx context.Context, s *session) {
 	var background sync.WaitGroup
 	defer background.Wait()
@@ -122,18 +144,15 @@ func (w *Worker) work(ctx context.Context, s *session) {
 	defer stop()
 	background.Go(func() { w.keepAlive(until, s) })
 	background.Go(func() { w.keepHouse(until) })
+	background.Go(func() { w.keepSettling(until) })
 	for {
 		free, ok := w.freeSlots(until)
 		if !ok {
 			return
 		}
 		jobs, err := Claim(until, w.pool, w.cfg.Queue, s.id, free)
-		switch {
-		case errors.Is(err, pawl.ErrFenceLost):
-			s.lose()
+		if err != nil && !w.claimFailed(until, s, err) {
 			return
-		case err != nil && until.Err() == nil:
-			w.emit(until, pawl.Event{Kind: pawl.EventTrouble, Op: "job.claim", Err: err})
 		}
 		for _, j := range jobs {
 			w.slots <- struct{}{} // counted free above; only this loop fills
@@ -146,6 +165,20 @@ func (w *Worker) work(ctx context.Context, s *session) {
 			return
 		}
 	}
+}
+
+// claimFailed reports whether the session may go on. If the reply is lost, jobs may be ours without our knowing their
+// names: under a lease that we renew nobody would ever run them. So the session ends in good order, which gives back all
+// it holds, and a new one begins.
+func (w *Worker) claimFailed(ctx context.Context, s *session, err error) bool {
+	if errors.Is(err, pawl.ErrFenceLost) {
+		w.giveUp(ctx, s, err)
+		return false
+	}
+	if ctx.Err() == nil {
+		w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job.claim", Err: err})
+	}
+	return txn.Refused(err)
 }
 
 // freeSlots waits for at least one free slot and returns how many there are, at most 500.
@@ -162,36 +195,36 @@ func (w *Worker) freeSlots(ctx context.Context) (int, bool) {
 	return min(cap(w.slots)-len(w.slots), 500), true
 }
 
-// drain lets the running handlers of a stopping worker finish within Drain, their lease renewed meanwhile; then it ends
-// their contexts and waits a little longer. After a lost lease it only ends the contexts: their work is lost anyway.
+// drain lets the running handlers finish within Drain; then it ends their contexts and, if the worker is stopping, waits
+// a little longer. The lease is renewed to the last, so that nobody counts as crashed what is given back. After a lost
+// lease it only ends the contexts: their work is lost anyway.
 func (w *Worker) drain(ctx context.Context, s *session) {
-	defer s.lose()
-	if ctx.Err() == nil || s.lost() {
-		return
-	}
-	detached := context.WithoutCancel(ctx)
-	keep, stop := context.WithTimeout(detached, w.cfg.Drain)
+	detached, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var background sync.WaitGroup
+	defer background.Wait()
 	defer stop()
-	go w.keepAlive(keep, s)
-	if w.idle(keep) {
-		return
+	if !s.lost() {
+		background.Go(func() { w.keepAlive(detached, s) })
+		w.idle(s.ctx, w.cfg.Drain)
 	}
 	s.lose()
-	last, stop := context.WithTimeout(detached, abandonAfter)
-	defer stop()
-	w.idle(last)
+	if ctx.Err() != nil {
+		w.idle(detached, w.abandon)
+	}
 }
 
-// idle waits until no job runs and reports whether that came before ctx's end. No job can start any more.
-func (w *Worker) idle(ctx context.Context) bool {
+// idle waits until no job runs, at most for limit. No job can start meanwhile.
+func (w *Worker) idle(ctx context.Context, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	for range cap(w.slots) {
 		select {
 		case w.slots <- struct{}{}:
+			defer func() { <-w.slots }()
 		case <-ctx.Done():
-			return false
+			return
 		}
 	}
-	return true
 }
 
 func (w *Worker) emit(ctx context.Context, e pawl.Event) {

@@ -47,7 +47,7 @@ type Failure struct {
 
 // FailureOf describes err in at most 4,000 characters, without what jsonb cannot hold.
 func FailureOf(err error) Failure {
-	return Failure{Error: printable(err.Error()), Code: string(pawl.CodeOf(err))}
+	return Failure{Error: printable(err.Error()), Code: printable(string(pawl.CodeOf(err)))}
 }
 
 // printable replaces invalid UTF-8 and NUL, which jsonb refuses (22P05), and cuts to the stored length.

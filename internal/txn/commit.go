@@ -3,10 +3,13 @@ package txn
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
 )
@@ -24,7 +27,7 @@ func Commit(ctx context.Context, op string, tx pgx.Tx) error {
 }
 
 // classify knows three outcomes. PostgreSQL answers a COMMIT it refuses with severity ERROR, or rolls back a failed
-// transaction and says so; both are a definite no. Everything else is unknown: an I/O error, a timeout, and any FATAL,
+// transaction and says so; both are a definite no. (Severity itself is translated, SeverityUnlocalized is not.) Everything else is unknown: an I/O error, a timeout, and any FATAL,
 // because 57P01 can arrive after the local commit, in the wait for a synchronous standby. What the driver thinks of
 // retrying (pgconn.SafeToRetry) is not asked: pgx v5.9 to v5.12 answer true for statements the server has executed.
 func classify(op string, err error) error {
@@ -34,10 +37,27 @@ func classify(op string, err error) error {
 		return nil
 	case errors.Is(err, pgx.ErrTxCommitRollback), errors.Is(err, pgx.ErrTxClosed):
 		return &pawl.Error{Op: op, Code: "25P02", Err: err, Hint: "a statement of the handler failed and its error was swallowed; return it"}
-	case errors.As(err, &pg) && pg.Severity == "ERROR":
+	case errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR":
 		return pawl.Wrap(op, err)
 	}
 	return &pawl.Error{Op: op, Code: pawl.CodeCommitUnknown, Err: err}
+}
+
+// Refused reports whether a statement sent on its own certainly had no effect: the database answered ERROR, or there was
+// no connection to send it on. Anything else may be a lost reply.
+func Refused(err error) bool {
+	var connect *pgconn.ConnectError
+	var pg *pgconn.PgError
+	return errors.As(err, &connect) || errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR"
+}
+
+// Begin starts a transaction that the server ends by itself once nothing was heard in it for idle. A process that froze,
+// or a handler that ignores its cancelled context, holds its rows (and vacuum, everywhere) until then and no longer.
+// Without it they would be held for as long as the connection lasts.
+func Begin(ctx context.Context, pool *pgxpool.Pool, op string, idle time.Duration) (pgx.Tx, error) {
+	begin := fmt.Sprintf("begin; set local idle_in_transaction_session_timeout = %d", min(idle.Milliseconds(), math.MaxInt32))
+	tx, err := pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
+	return tx, pawl.Wrap(op, err)
 }
 
 // Rollback ends tx, detached from ctx's end but not for long. An error only means that the connection is gone, and the

@@ -17,6 +17,10 @@ import (
 // ErrLost means that the transaction itself is gone, not only the work since the savepoint.
 var ErrLost = errors.New("the transaction was lost")
 
+// ErrEnded means that user code ended the transaction it was lent, by COMMIT or ROLLBACK as text. What it wrote may be
+// durable.
+var ErrEnded = errors.New("the handler ended the transaction it was lent; it must not commit or roll back")
+
 // Guard runs user code behind a savepoint of tx. If fn fails, panics or overruns limit, the work since the savepoint is
 // rolled back, tx stays usable, and Guard returns fn's error; if tx did not survive, the error also is [ErrLost].
 func Guard(ctx context.Context, tx pgx.Tx, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
@@ -26,40 +30,70 @@ func Guard(ctx context.Context, tx pgx.Tx, limit time.Duration, fn func(context.
 	}
 	failure := run(ctx, limit, savepoint, fn)
 	if failure == nil {
-		failure = release(ctx, tx, savepoint)
+		failure = release(ctx, savepoint)
 		if failure == nil {
 			return nil
 		}
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if err := savepoint.Rollback(back); err != nil {
-		return errors.Join(ErrLost, failure)
+	err = savepoint.Rollback(back)
+	switch {
+	case err == nil:
+		return failure
+	case tx.Conn().PgConn().TxStatus() == 'I' && !tx.Conn().IsClosed():
+		// Not in a transaction any more. The claim may have become durable together with the effect: ask again.
+		return &pawl.Error{Op: "handler", Code: pawl.CodeCommitUnknown, Err: errors.Join(ErrLost, ErrEnded, failure)}
+	case errors.As(failure, new(*overrunError)):
+		return errors.Join(ErrLost, failure) // cancelling cost the connection
 	}
-	return failure
+	return errors.Join(ErrLost, failure, err)
 }
 
-func run(ctx context.Context, limit time.Duration, tx pgx.Tx, fn func(context.Context, pgx.Tx) error) (err error) {
+// An overrunError is the failure of a handler that did not end within its limit. It stays one, and is charged, whatever
+// the handler made of its cancelled context.
+type overrunError struct {
+	limit time.Duration
+	err   error
+}
+
+func (e *overrunError) Error() string {
+	return fmt.Sprintf("the handler overran its limit of %v: %v", e.limit, e.err)
+}
+func (e *overrunError) Unwrap() []error { return []error{context.DeadlineExceeded, e.err} }
+
+// run calls fn in a goroutine of its own, so that an exit of it (runtime.Goexit, as by testing.T.FailNow) is a failure
+// like any other and not the silent end of ours.
+func run(ctx context.Context, limit time.Duration, tx pgx.Tx, fn func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = fmt.Errorf("panic: %v, at %s", cause, panicSite())
+	result := make(chan error, 1)
+	go func() {
+		err := errors.New("the handler's goroutine exited")
+		defer func() { result <- err }()
+		defer func() {
+			if cause := recover(); cause != nil {
+				err = fmt.Errorf("panic: %v, at %s", cause, panicSite())
+			}
+		}()
+		failure := fn(ctx, tx)
+		if failure != nil {
+			_ = failure.Error() // an error that panics when asked must do so in here
 		}
+		err = failure
 	}()
-	return fn(ctx, tx)
+	err := <-result
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return &overrunError{limit, err}
+	}
+	return err
 }
 
-// release ends the savepoint, and finds out whether the handler ended the transaction behind our back.
-func release(ctx context.Context, tx, savepoint pgx.Tx) error {
+// release ends the savepoint, and finds out whether the handler ended it or the transaction behind our back.
+func release(ctx context.Context, savepoint pgx.Tx) error {
 	err := savepoint.Commit(ctx)
-	switch {
-	case errors.Is(err, pgx.ErrTxClosed):
-		return errors.Join(ErrLost, errors.New("the handler ended the transaction it was lent; it must not commit or roll back"))
-	case err != nil && tx.Conn().PgConn().TxStatus() == 'I':
-		// It sent COMMIT or ROLLBACK as text. What it wrote may be durable, the claim with it: ask again.
-		return &pawl.Error{Op: "handler", Code: pawl.CodeCommitUnknown,
-			Err: errors.Join(ErrLost, errors.New("the handler ended the transaction it was lent; it must not commit or roll back"))}
+	if errors.Is(err, pgx.ErrTxClosed) {
+		return errors.Join(ErrLost, ErrEnded)
 	}
 	return err
 }

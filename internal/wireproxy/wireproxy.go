@@ -1,5 +1,5 @@
-// Package wireproxy stands between a client and PostgreSQL and cuts the connection at a chosen moment of COMMIT, which
-// no byte-blind proxy can aim at. For tests only.
+// Package wireproxy stands between a client and PostgreSQL and cuts the connection at a chosen moment of COMMIT (or
+// of another statement), which no byte-blind proxy can aim at. For tests only.
 package wireproxy
 
 import (
@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// A Cut says what the next COMMIT meets.
+// A Cut says what the next COMMIT (or other target) meets.
 type Cut int
 
 // The two worlds a client cannot tell apart.
@@ -29,7 +29,8 @@ type Proxy struct {
 	upstream string
 
 	mu   sync.Mutex
-	next func() Cut // asked once a COMMIT
+	aim  func(sent []byte) bool
+	next func() Cut // asked once a hit
 	cuts int
 }
 
@@ -40,7 +41,7 @@ func Start(tb testing.TB, rawURL string) (*Proxy, string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &Proxy{next: func() Cut { return Pass }}
+	p := &Proxy{aim: isCommit, next: func() Cut { return Pass }}
 	p.network, p.upstream = "tcp", u.Host
 	q := u.Query()
 	if dir := q.Get("host"); dir != "" {
@@ -72,16 +73,34 @@ func (p *Proxy) OnCommit(next func() Cut) {
 	p.mu.Unlock()
 }
 
-// Cuts returns how many COMMITs were cut.
+// Aim makes the fate of another statement than COMMIT be decided: of what the client sends in one go, if aim says so.
+func (p *Proxy) Aim(aim func(sent []byte) bool) {
+	p.mu.Lock()
+	p.aim = aim
+	p.mu.Unlock()
+}
+
+// Executes returns an aim at the execution, not the preparation, of extended-protocol statements that contain text. Use
+// it with default_query_exec_mode=cache_describe, where the text travels along every time.
+func Executes(text string) func([]byte) bool {
+	return func(sent []byte) bool {
+		return bytes.Contains(sent, []byte(text)) && bytes.Contains(sent, []byte("E\x00\x00\x00\x09\x00"))
+	}
+}
+
+// Cuts returns how many statements were cut.
 func (p *Proxy) Cuts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cuts
 }
 
-func (p *Proxy) fate() Cut {
+func (p *Proxy) fate(sent []byte) Cut {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !p.aim(sent) {
+		return Pass
+	}
 	cut := p.next()
 	if cut != Pass {
 		p.cuts++
@@ -135,11 +154,7 @@ func (p *Proxy) forward(client, server net.Conn) {
 	for {
 		n, err := client.Read(buffer)
 		if n > 0 {
-			cut := Pass
-			if isCommit(buffer[:n]) {
-				cut = p.fate()
-			}
-			switch cut {
+			switch p.fate(buffer[:n]) {
 			case BeforeSend:
 				_ = client.Close()
 				return

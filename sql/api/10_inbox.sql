@@ -23,10 +23,15 @@ as $$
 declare
   v_seen pawl.inbox;
 begin
-  perform pawl_v1._check_scope('consumer', p_consumer);
-  perform pawl_v1._check_key('message id', p_message_id);
-  perform pawl_v1._check_hash(p_hash);
-  perform pawl_v1._check_options(p_options, '{result_ref}');
+  -- Four calls cost a tenth of a claim (pgbench, 16 clients), so they are made only to say what is wrong.
+  if (octet_length(p_consumer) between 1 and 255 and octet_length(p_message_id) between 1 and 255
+      and octet_length(p_hash) = 32 and p_options = '{}') is not true
+  then
+    perform pawl_v1._check_scope('consumer', p_consumer);
+    perform pawl_v1._check_key('message id', p_message_id);
+    perform pawl_v1._check_hash(p_hash);
+    perform pawl_v1._check_options(p_options, '{result_ref}');
+  end if;
 
   -- Insert or observe. The second statement has a snapshot of its own and so sees the winner; the loop is for a row
   -- that was forgotten in between.

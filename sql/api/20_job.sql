@@ -21,6 +21,10 @@ begin
     raise exception 'args must have at most 4194304 octets, they have %', coalesce(octet_length(p_args)::text, 'none')
       using errcode = 'P4004', hint = 'store a large payload elsewhere and enqueue its reference';
   end if;
+  if jsonb_typeof(p_options -> 'headers') not in ('object', 'null') then
+    raise exception 'headers must be a JSON object, they are %', jsonb_typeof(p_options -> 'headers')
+      using errcode = 'P4004';
+  end if;
   insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, max_attempts, available_at)
   overriding system value
   values (
@@ -231,14 +235,14 @@ begin
     exit when v_solo is not null or cardinality(v_ids) >= p_limit;
   end loop;
 
+  -- The rows are locked and were pending when they were. Testing that again would let the planner walk job_claim.
   return query
   update pawl.job as j
      set status = 'processing',
          fence = j.fence + 1,
-         attempts = j.attempts + 1,
+         attempts = least(j.attempts + 1, 32767), -- a kind nobody dead-letters must not overflow
          claimed_by = p_worker
    where j.id = any (v_ids)
-     and j.status = 'pending'
   returning j.id, j.fence, j.kind, j.args, j.headers, j.attempts::int, j.max_attempts::int, j.crashes::int,
             j.priority::int, j.created_at, '{}'::jsonb;
 end

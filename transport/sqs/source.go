@@ -60,7 +60,7 @@ func resolve(ctx context.Context, op string, client Resolver, queue string) (str
 	if strings.HasSuffix(queue, ".fifo") {
 		return "", &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid,
 			Err:  fmt.Errorf("%q is a FIFO queue, which this version does not support", queue),
-			Hint: "use a standard queue; order per resource can be kept by a sequence gate in the database"}
+			Hint: "use a standard queue"}
 	}
 	if !strings.Contains(queue, "://") {
 		out, err := client.GetQueueUrl(ctx, &awssqs.GetQueueUrlInput{QueueName: &queue})

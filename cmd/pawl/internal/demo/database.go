@@ -63,7 +63,7 @@ func openDatabase(ctx context.Context, o Options, display Display) (*database, e
 // startServer starts a private server with PostgreSQL's own, durable settings.
 func (d *database) startServer(ctx context.Context, o Options) error {
 	options := postgres.Options{Durable: true, Log: d.display.Note,
-		Settings: map[string]string{"max_connections": fmt.Sprint(20 + o.Workers*connsAWorker)}}
+		Settings: map[string]string{"max_connections": fmt.Sprint(20 + 3*o.Workers*connsAWorker)}} // killed workers' sessions linger
 	parent := ""
 	if o.Keep {
 		var err error

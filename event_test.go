@@ -1,0 +1,82 @@
+package pawl_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl"
+)
+
+func TestCounters_CountAtOnce(t *testing.T) {
+	t.Parallel()
+	var counters pawl.Counters
+	hooks := counters.Hooks()
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 100 {
+				hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventFresh})
+				hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventAckFailed, Count: 3}) // one event may stand for several
+			}
+		})
+	}
+	all.Wait()
+	if f, a, n := counters.Count(pawl.EventFresh), counters.Count(pawl.EventAckFailed), counters.Count(pawl.EventFinal); f != 800 || a != 2400 || n != 0 {
+		t.Errorf("counted %d, %d, %d", f, a, n)
+	}
+}
+
+// Join calls each in turn.
+func TestJoin_CallsEach(t *testing.T) {
+	t.Parallel()
+	var order []string
+	note := func(name string) pawl.Hooks {
+		return pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { order = append(order, name+" "+e.Key) }}
+	}
+	pawl.Join(note("a"), pawl.Join(note("b"), note("c"))).Emit(t.Context(), pawl.Event{Key: "k"})
+	if got := strings.Join(order, ", "); got != "a k, b k, c k" {
+		t.Errorf("called %s", got)
+	}
+}
+
+// One line an event: the level says whether somebody must look, and absent fields are not printed.
+func TestLogTo_OneLineAnEvent(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	hooks := pawl.LogTo(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug,
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}})))
+	for want, e := range map[string]pawl.Event{
+		`level=DEBUG msg="pawl: fresh"`:                         {Kind: pawl.EventFresh},
+		`level=DEBUG msg="pawl: duplicate_skipped" key=k`:       {Kind: pawl.EventDuplicateSkipped, Key: "k"},
+		`level=INFO msg="pawl: retryable" attempt=2 error=boom`: {Kind: pawl.EventRetryable, Attempt: 2, Err: errors.New("boom")},
+		`level=WARN msg="pawl: ack_failed" count=3`:             {Kind: pawl.EventAckFailed, Count: 3},
+		`level=WARN msg="pawl: trouble"`:                        {Kind: pawl.EventTrouble},
+		`level=WARN msg="pawl: a kind of tomorrow"`:             {Kind: "a kind of tomorrow"},
+		`level=ERROR msg="pawl: mismatch" op=o scope=s key=k message_id=m job_id=7 took=1s`: {
+			Kind: pawl.EventMismatch, Op: "o", Scope: "s", Key: "k", MessageID: "m", JobID: 7, Took: time.Second},
+	} {
+		out.Reset()
+		hooks.Emit(t.Context(), e)
+		if got := strings.TrimSpace(out.String()); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+
+	out.Reset()
+	quiet := pawl.LogTo(slog.New(slog.NewTextHandler(&out, nil)))
+	quiet.Emit(t.Context(), pawl.Event{Kind: pawl.EventFresh})
+	if out.Len() > 0 {
+		t.Errorf("what happens all day was logged at the default level: %s", out.String())
+	}
+}

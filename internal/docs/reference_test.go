@@ -1,0 +1,219 @@
+package docs_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/pawl-go/pawl/sql"
+)
+
+var (
+	function = regexp.MustCompile(`(?ms)^create or replace function pawl_v1\.([a-z]\w*)\((.*?)\)\nreturns(.*?)^\$\$;`)
+	view     = regexp.MustCompile(`(?m)^create or replace view pawl_v1\.([a-z]\w*)`)
+	argument = regexp.MustCompile(`\bp_\w+`)
+	options  = regexp.MustCompile(`_check_options\(p_options, '\{(.*?)\}'\)`)
+	result   = regexp.MustCompile(`(?s)^ table \((.*?)\)`)
+)
+
+// Every public function and view has a section that names its arguments, its options and its result.
+func TestSQL_EveryFunctionHasASection(t *testing.T) {
+	t.Parallel()
+	const page = "docs/reference/sql.md"
+	functions := function.FindAllStringSubmatch(sql.API(), -1)
+	if len(functions) < 10 {
+		t.Fatalf("found only %d functions", len(functions))
+	}
+	var names []string
+	for _, f := range functions {
+		names = append(names, f[1])
+		section := sectionOf(t, page, f[1])
+		want := argument.FindAllString(f[2], -1)
+		if o := options.FindStringSubmatch(f[3]); o != nil && o[1] != "" {
+			for _, name := range strings.Split(o[1], ",") {
+				want = append(want, "`"+name+"`")
+			}
+		}
+		if r := result.FindStringSubmatch(f[3]); r != nil {
+			want = append(want, "→")
+			for _, column := range strings.Split(r[1], ",") {
+				want = append(want, strings.TrimSpace(column))
+			}
+		}
+		for _, word := range want {
+			if !strings.Contains(section, word) {
+				t.Errorf("%s: the section %s does not mention %s", page, f[1], word)
+			}
+		}
+	}
+	for _, v := range view.FindAllStringSubmatch(sql.API(), -1) {
+		names = append(names, v[1])
+		sectionOf(t, page, v[1])
+	}
+	for _, m := range regexp.MustCompile(`(?m)^### (\w+)$`).FindAllStringSubmatch(read(t, page), -1) {
+		if !slices.Contains(names, m[1]) {
+			t.Errorf("%s: section %s is about nothing in sql/api", page, m[1])
+		}
+	}
+}
+
+// sectionOf returns what stands under a heading, up to the next of any depth.
+func sectionOf(t *testing.T, page, name string) string {
+	t.Helper()
+	text := "\n" + read(t, page)
+	for _, marks := range []string{"\n## ", "\n### "} {
+		if _, after, found := strings.Cut(text, marks+name+"\n"); found {
+			body, _, _ := strings.Cut(after, "\n#")
+			return body
+		}
+	}
+	t.Errorf("%s: no section %s", page, name)
+	return ""
+}
+
+// Every event stands in the table, under its name and its constant.
+func TestEvents_AreListed(t *testing.T) {
+	t.Parallel()
+	page := read(t, "docs/reference/events.md")
+	found := 0
+	for _, spec := range specs(t, "event.go", token.CONST) {
+		c, ok := spec.(*ast.ValueSpec)
+		if !ok || !strings.HasPrefix(c.Names[0].Name, "Event") {
+			continue
+		}
+		kind, err := strconv.Unquote(c.Values[0].(*ast.BasicLit).Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found++
+		if row := fmt.Sprintf("| `%s` | `%s` |", kind, c.Names[0].Name); !strings.Contains(page, row) {
+			t.Errorf("events.md has no row %s", row)
+		}
+	}
+	if rows := strings.Count(page, "| `Event"); found < 10 || rows != found {
+		t.Errorf("%d constants, %d rows", found, rows)
+	}
+}
+
+// Every fault point of the source stands in the table, and no other.
+func TestFaults_AreListed(t *testing.T) {
+	t.Parallel()
+	points := map[string]bool{}
+	at := regexp.MustCompile(`fault\.At\("([^"]+)"\)`)
+	for _, file := range files(t, ".go") {
+		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "internal/fault/") {
+			continue
+		}
+		for _, m := range at.FindAllStringSubmatch(read(t, file), -1) {
+			points[m[1]] = true
+		}
+	}
+	listed := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z.]+\\.(?:before|after))` \\|").FindAllStringSubmatch(read(t, "docs/reference/faults.md"), -1) {
+		listed[m[1]] = true
+	}
+	for point := range points {
+		if !listed[point] {
+			t.Errorf("faults.md has no row for %s", point)
+		}
+	}
+	for point := range listed {
+		if !points[point] {
+			t.Errorf("faults.md lists %s, which is not in the source", point)
+		}
+	}
+	if len(points) < 5 {
+		t.Errorf("found only %d points", len(points))
+	}
+}
+
+// Every field of a configuration stands under its type.
+func TestConfiguration_FieldsAreListed(t *testing.T) {
+	t.Parallel()
+	const page = "docs/reference/configuration.md"
+	for section, where := range map[string][2]string{
+		"flow.Config": {"flow/flow.go", "Config"}, "job.Config": {"job/worker.go", "Config"},
+		"job.Backoff": {"job/retry.go", "Backoff"}, "job.Request": {"job/enqueue.go", "Request"},
+		"sqs.Config": {"transport/sqs/config.go", "Config"}, "sqs.Message": {"transport/sqs/send.go", "Message"},
+	} {
+		text, fields := sectionOf(t, page, section), 0
+		for _, spec := range specs(t, where[0], token.TYPE) {
+			s, ok := spec.(*ast.TypeSpec)
+			if !ok || s.Name.Name != where[1] {
+				continue
+			}
+			for _, field := range s.Type.(*ast.StructType).Fields.List {
+				for _, name := range field.Names {
+					fields++
+					if !strings.Contains(text, "`"+name.Name+"`") {
+						t.Errorf("%s: %s.%s is missing", page, section, name.Name)
+					}
+				}
+			}
+		}
+		if fields == 0 {
+			t.Errorf("%s has no %s", where[0], where[1])
+		}
+	}
+}
+
+func specs(t *testing.T, file string, kind token.Token) (all []ast.Spec) {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, read(t, file), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, decl := range parsed.Decls {
+		if d, ok := decl.(*ast.GenDecl); ok && d.Tok == kind {
+			all = append(all, d.Specs...)
+		}
+	}
+	return all
+}
+
+// Every trap has one row; a test it names exists, and a test named after a trap is named there.
+func TestTraps_AreAnswered(t *testing.T) {
+	t.Parallel()
+	const traps = 76
+	page := read(t, "docs/reference/traps.md")
+	for n := 1; n <= traps; n++ {
+		if rows := strings.Count(page, fmt.Sprintf("\n| T%d | ", n)); rows != 1 {
+			t.Errorf("T%d has %d rows", n, rows)
+		}
+	}
+	exist := map[string]bool{}
+	for _, file := range files(t, "_test.go") {
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(read(t, file), -1) {
+			exist[m[1]] = true
+		}
+	}
+	for _, m := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(page, -1) {
+		if !exist[m[1]] {
+			t.Errorf("traps.md names %s, which does not exist", m[1])
+		}
+	}
+	for name := range exist {
+		if regexp.MustCompile(`^TestT\d+_`).MatchString(name) && !strings.Contains(page, "`"+name+"`") {
+			t.Errorf("traps.md does not name %s", name)
+		}
+	}
+	for _, row := range regexp.MustCompile(`(?m)^\| T\d+ \|.*$`).FindAllString(page, -1) {
+		if !regexp.MustCompile("[Tt]ested by `Test|cannot occur|[Nn]ot built yet|not prevented|Not tested").MatchString(row) {
+			t.Errorf("no answer in %s", row)
+		}
+	}
+}
+
+// The guide shows the program that its test runs.
+func TestStart_ShowsTheExample(t *testing.T) {
+	t.Parallel()
+	if !strings.Contains(read(t, "docs/start.md"), "```go\n"+read(t, "examples/consume/main.go")+"```\n") {
+		t.Error("docs/start.md does not show examples/consume/main.go as it is")
+	}
+}

@@ -1,0 +1,188 @@
+// Package layers holds the plan of the house as a test: which package may import which.
+package layers
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/pawl-go/pawl"
+
+// plan names, for each package, the packages of ours it may import outside tests. The order is the order of the layers:
+// words, contract, rows, motion, doors, tools. A package that is not here has no room yet: find it one.
+var plan = []struct {
+	pkg  string
+	uses []string
+}{
+	// words: no SQL text, no package of ours but their own innards
+	{"internal/jcs", nil},
+	{"internal/receipt", nil},
+	{".", []string{"internal/jcs", "internal/receipt"}},
+	// tools that know nothing
+	{"internal/fault", nil},
+	{"internal/solo", nil},
+	{"internal/checker", nil}, // it judges the others, so it shares nothing with them
+	// the contract
+	{"sql", nil},
+	{"migrate", []string{".", "sql"}},
+	{"internal/contract", []string{"."}},
+	{"internal/txn", []string{"."}},
+	// rows: they never import each other
+	{"inbox", []string{".", "internal/contract"}},
+	{"job", []string{".", "internal/contract", "internal/fault", "internal/solo", "internal/txn", "migrate"}},
+	// motion
+	{"flow", []string{".", "inbox", "job", "internal/fault", "internal/receipt", "internal/solo", "internal/txn", "migrate"}},
+	// doors
+	{"transport/sqs", []string{"."}},
+	{"transport/sqs/sqstest", nil},
+	// for tests, ours and our users'
+	{"internal/postgres", nil},
+	{"internal/pgtest", []string{"internal/postgres"}},
+	{"internal/pgtest/catalogue", nil},
+	{"internal/wireproxy", nil},
+	{"pawltest", []string{"internal/pgtest", "migrate", "sql"}},
+	// generators
+	{"internal/gen/sqlstates", nil},
+	{"internal/gen/dist", []string{"migrate"}},
+	// the binary
+	{"cmd/pawl/internal/demo", []string{".", "flow", "job", "migrate", "internal/checker", "internal/fault", "internal/postgres", "transport/sqs", "transport/sqs/sqstest"}},
+	{"cmd/pawl/internal/cli", []string{".", "sql", "migrate", "internal/postgres", "cmd/pawl/internal/demo"}},
+	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
+}
+
+// Every import of ours is in the plan, and the plan itself only points to rooms above it in the list.
+func TestImports_FollowThePlan(t *testing.T) {
+	t.Parallel()
+	allowed := map[string][]string{}
+	for _, room := range plan {
+		for _, used := range room.uses {
+			if _, above := allowed[used]; !above {
+				t.Errorf("the plan lets %s import %s, which is not a layer below it", room.pkg, used)
+			}
+		}
+		allowed[room.pkg] = room.uses
+	}
+	seen := map[string]bool{}
+	for _, f := range sources(t) {
+		pkg := path.Dir(f.name)
+		uses, planned := allowed[pkg]
+		if !planned {
+			t.Errorf("%s: package %s is not in the plan", f.name, pkg)
+			continue
+		}
+		seen[pkg] = true
+		for _, imported := range f.imports {
+			if used, ours := ourPackage(imported); ours && !slices.Contains(uses, used) {
+				t.Errorf("%s imports %s, which the plan does not allow", f.name, imported)
+			}
+		}
+	}
+	for _, room := range plan {
+		if !seen[room.pkg] {
+			t.Errorf("the plan has a room %s without a source file", room.pkg)
+		}
+	}
+}
+
+// The core module needs pgx and the standard library; every SDK lives in a module of its own.
+func TestCore_RequiresOnlyPgx(t *testing.T) {
+	t.Parallel()
+	satellites := modules(t)
+	for _, f := range sources(t) {
+		if slices.ContainsFunc(satellites, func(m string) bool { return m != "." && strings.HasPrefix(f.name, m+"/") }) {
+			continue
+		}
+		for _, imported := range f.imports {
+			if _, ours := ourPackage(imported); ours || !strings.Contains(strings.Split(imported, "/")[0], ".") {
+				continue
+			}
+			if !strings.HasPrefix(imported, "github.com/jackc/pgx/v5") {
+				t.Errorf("%s imports %s", f.name, imported)
+			}
+		}
+	}
+	mod, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(string(mod), "\n") {
+		required := regexp.MustCompile(`^(?:require|\t)\s*(\S+) v\S+$`).FindStringSubmatch(line)
+		if required != nil && required[1] != "github.com/jackc/pgx/v5" {
+			t.Errorf("go.mod requires %s directly", required[1])
+		}
+	}
+}
+
+type source struct {
+	name    string // relative to the repository, with slashes
+	imports []string
+}
+
+// sources returns every Go file that is neither a test nor part of a module made for tests or examples.
+func sources(t *testing.T) (files []source) {
+	t.Helper()
+	root := os.DirFS("../..")
+	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (name == ".git" || name == "examples" || name == "internal/migratetest" || path.Base(name) == "testdata") {
+			return fs.SkipDir
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../..", name), nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		f := source{name: name}
+		for _, i := range parsed.Imports {
+			imported, err := strconv.Unquote(i.Path.Value)
+			if err != nil {
+				return err
+			}
+			f.imports = append(f.imports, imported)
+		}
+		files = append(files, f)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 50 {
+		t.Fatalf("found only %d source files", len(files))
+	}
+	return files
+}
+
+// modules returns the folders that hold a go.mod, relative to the repository.
+func modules(t *testing.T) (dirs []string) {
+	t.Helper()
+	err := fs.WalkDir(os.DirFS("../.."), ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && path.Base(name) == "go.mod" {
+			dirs = append(dirs, path.Dir(name))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dirs
+}
+
+func ourPackage(imported string) (name string, ours bool) {
+	if imported == module {
+		return ".", true
+	}
+	return strings.CutPrefix(imported, module+"/")
+}

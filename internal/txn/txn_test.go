@@ -1,0 +1,250 @@
+package txn_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/internal/wireproxy"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+const rows = "create table mark (n int not null)"
+
+func insert(ctx context.Context, tx pgx.Tx, n int) error {
+	_, err := tx.Exec(ctx, "insert into mark values ($1)", n)
+	return err
+}
+
+func begin(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
+	t.Helper()
+	tx, err := txn.Begin(t.Context(), pool, "x.begin", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { txn.Rollback(context.Background(), tx) })
+	return tx
+}
+
+func marks(t *testing.T, db interface {
+	QueryRow(context.Context, string, ...any) pgx.Row
+}) (n int) {
+	t.Helper()
+	if err := db.QueryRow(t.Context(), "select count(*) from mark").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// What succeeds stays; what fails in any way leaves nothing, and the transaction goes on with what came before.
+func TestGuard_KeepsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, rows)
+	for name, c := range map[string]struct {
+		fn    func(context.Context, pgx.Tx) error
+		words string // of the error; empty: success
+	}{
+		"success": {func(context.Context, pgx.Tx) error { return nil }, ""},
+		"error":   {func(context.Context, pgx.Tx) error { return errors.New("boom") }, "boom"},
+		"refused": {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select 1/0"); return err }, "22012"},
+		"panic":   {func(context.Context, pgx.Tx) error { panic("boom") }, "panic: boom, at github.com/pawl-go/pawl/internal/txn_test"},
+		"exit":    {func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil }, "goroutine exited"},
+		"overrun": {func(ctx context.Context, _ pgx.Tx) error { <-ctx.Done(); return ctx.Err() }, "overran its limit of 200ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tx := begin(t, pool)
+			if err := insert(t.Context(), tx, 1); err != nil {
+				t.Fatal(err)
+			}
+			err := txn.Guard(t.Context(), tx, 200*time.Millisecond, func(ctx context.Context, tx pgx.Tx) error {
+				if err := insert(ctx, tx, 2); err != nil {
+					return err
+				}
+				return c.fn(ctx, tx)
+			})
+			want := 1
+			if c.words == "" {
+				want = 2
+			}
+			if got := marks(t, tx); got != want {
+				t.Errorf("%d rows, want %d", got, want)
+			}
+			switch {
+			case c.words == "" && err != nil, c.words != "" && (err == nil || !strings.Contains(err.Error(), c.words)):
+				t.Errorf("got %v, want %q", err, c.words)
+			case errors.Is(err, txn.ErrLost):
+				t.Errorf("the transaction passes for lost: %v", err)
+			}
+		})
+	}
+}
+
+// User code that spoils the transaction, or ends it, cannot make it pass for whole.
+func TestGuard_NoticesALostTransaction(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, rows)
+	for name, c := range map[string]struct {
+		fn          func(context.Context, pgx.Tx) error
+		ended, asks bool // ErrEnded; MayHaveHappened
+	}{
+		"swallowed":    {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil }, false, false},
+		"commit":       {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, true, false},
+		"rollback":     {func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, true, false},
+		"raw commit":   {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "commit"); return err }, true, true},
+		"raw rollback": {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "rollback"); return err }, true, true},
+		"raw commit, error": {func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "commit")
+			return errors.Join(err, errors.New("boom"))
+		}, true, true},
+		"rows open": {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Query(ctx, "select 1"); return err }, false, false},
+		"killed": {func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
+			return err
+		}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tx := begin(t, pool)
+			err := txn.Guard(t.Context(), tx, 20*time.Second, c.fn)
+			if !errors.Is(err, txn.ErrLost) || errors.Is(err, txn.ErrEnded) != c.ended || pawl.MayHaveHappened(err) != c.asks {
+				t.Errorf("%v: lost %v, ended %v, may have happened %v", err, errors.Is(err, txn.ErrLost), errors.Is(err, txn.ErrEnded), pawl.MayHaveHappened(err))
+			}
+			if !c.asks && (name == "killed") != pawl.Unreachable(err) {
+				t.Errorf("unreachable is %v for %v", pawl.Unreachable(err), err)
+			}
+		})
+	}
+}
+
+// Only lost races are run again, and not for ever.
+func TestRestart_IsForLostRacesAndBounded(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[string]int{"40001": 8, "40P01": 8, "55P03": 1, "23505": 1, "P4020": 1, "08007": 1} {
+		tries := 0
+		err := txn.Restart(t.Context(), func() error {
+			tries++
+			return pawl.Wrap("x", &pgconn.PgError{Code: code})
+		})
+		if tries != want || pawl.CodeOf(err) != pawl.Code(code) {
+			t.Errorf("%s: %d tries, %v; want %d", code, tries, err, want)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	tries := 0
+	_ = txn.Restart(ended, func() error { tries++; return &pgconn.PgError{Code: "40001"} })
+	if tries > 1 {
+		t.Errorf("%d tries after the context's end", tries)
+	}
+}
+
+// A caller's deadline never cuts a COMMIT short.
+func TestCommit_IgnoresTheCallersEnd(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, rows)
+	tx := begin(t, pool)
+	if err := insert(t.Context(), tx, 1); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := txn.Commit(ended, "x.commit", tx); err != nil {
+		t.Fatal(err)
+	}
+	if marks(t, pool) != 1 {
+		t.Error("not committed")
+	}
+}
+
+// A transaction in which nothing is heard is ended by the server, with the locks it holds.
+func TestBegin_SilenceIsBounded(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, rows)
+	silent, err := txn.Begin(t.Context(), pool, "x.begin", 100*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer txn.Rollback(context.Background(), silent)
+	if _, err := silent.Exec(t.Context(), "lock table mark"); err != nil {
+		t.Fatal(err)
+	}
+	patient, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := pool.Exec(patient, "lock table mark in access share mode"); err != nil && pawl.CodeOf(err) != "25P01" {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(patient, "insert into mark values (1)"); err != nil { // waits for the lock
+		t.Fatal(err)
+	}
+	if err := insert(t.Context(), silent, 2); err == nil {
+		t.Error("the silent transaction still lives")
+	}
+}
+
+// What pgx says about a lost reply is not what happened: the server has committed, the driver calls the statement safe
+// to retry (pgx v5.9 to v5.12). Ours says unknown, in both worlds. Runs with whatever pgx go.mod names.
+func TestDriver_ALostReplyIsUnknown(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		cut  wireproxy.Cut
+		want int
+	}{"committed": {wireproxy.BeforeReply, 1}, "rolled back": {wireproxy.BeforeSend, 0}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := pawltest.URL(t, rows)
+			proxy, through := wireproxy.Start(t, url)
+			pool, direct := poolOf(t, through), poolOf(t, url)
+			tx := begin(t, pool)
+			if err := insert(t.Context(), tx, 1); err != nil {
+				t.Fatal(err)
+			}
+			proxy.OnCommit(func() wireproxy.Cut { return c.cut })
+			err := txn.Commit(t.Context(), "x.commit", tx)
+			if !errors.Is(err, pawl.ErrCommitUnknown) || pawl.Retryable(err) {
+				t.Errorf("got %v", err)
+			}
+			t.Logf("the driver calls it safe to retry: %v", pgconn.SafeToRetry(err))
+			untilMarks(t, direct, c.want)
+
+			// The same for a statement without parameters, on its own.
+			proxy.Aim(func(sent []byte) bool { return strings.Contains(string(sent), "insert into mark values (2)") })
+			_, err = pool.Exec(t.Context(), "insert into mark values (2)")
+			if err == nil || txn.Refused(err) {
+				t.Errorf("an unanswered statement passes for refused: %v", err)
+			}
+			t.Logf("the driver calls it safe to retry: %v", pgconn.SafeToRetry(err))
+			untilMarks(t, direct, 2*c.want)
+		})
+	}
+}
+
+func poolOf(t *testing.T, url string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// untilMarks waits until the old transaction has ended, and looks.
+func untilMarks(t *testing.T, pool *pgxpool.Pool, want int) {
+	t.Helper()
+	tx := begin(t, pool)
+	if _, err := tx.Exec(t.Context(), "lock table mark"); err != nil {
+		t.Fatal(err)
+	}
+	if got := marks(t, tx); got != want {
+		t.Errorf("%d rows are durable, want %d", got, want)
+	}
+	txn.Rollback(t.Context(), tx)
+}

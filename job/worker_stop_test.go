@@ -1,0 +1,218 @@
+package job_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/job"
+)
+
+// Stopping lets the running handlers finish, starts nothing more, and leaves no worker behind.
+func TestWorker_StopFinishesWhatRuns(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.config.Concurrency = 2
+	entered, goOn := make(chan struct{}, 5), make(chan struct{})
+	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+		entered <- struct{}{}
+		<-goOn
+		return apply(ctx, tx, j)
+	}
+	c.enqueueMany(5, job.Request{})
+	stop := c.hire()
+	<-entered
+	<-entered
+	stopped := make(chan struct{})
+	go func() {
+		stop()
+		close(stopped)
+	}()
+	close(goOn)
+	<-stopped
+	c.wantCount("select count(*) from effect", 5-len(c.pendingUncharged()))
+	c.wantCount("select count(*) from pawl.job where status <> 'pending'", 0)
+	c.wantCount("select count(*) from pawl.worker", 0)
+}
+
+// pendingUncharged returns the ids of pending jobs, all of which must be as good as new.
+func (c *crew) pendingUncharged() []int64 {
+	c.Helper()
+	c.wantCount("select count(*) from pawl.job where status = 'pending' and (attempts > 0 or crashes > 0)", 0)
+	rows, err := c.pool.Query(c.Context(), "select id from pawl.job where status = 'pending'")
+	c.must(err)
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	c.must(err)
+	return ids
+}
+
+// What does not finish within Drain is cancelled and given back at once and uncharged, without waiting for handlers
+// that are not there.
+func TestWorker_StopGivesBackTheRest(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.config.Concurrency, c.config.Drain, c.abandon = 4, 50*time.Millisecond, time.Minute
+	entered := make(chan struct{}, 2)
+	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+		if err := apply(ctx, tx, j); err != nil {
+			return err
+		}
+		entered <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	c.enqueueMany(2, job.Request{MaxAttempts: 1})
+	stop := c.hire()
+	<-entered
+	<-entered
+	stop() // fails if it waits for c.abandon
+	c.wantEffects(0)
+	if ids := c.pendingUncharged(); len(ids) != 2 {
+		t.Errorf("%d jobs given back uncharged, want 2", len(ids))
+	}
+	c.wantCount("select count(*) from pawl.worker", 0)
+}
+
+// A handler that ignores its context does not keep Run from returning. What it writes later is lost, and its job goes
+// back uncharged.
+func TestWorker_StopLeavesADeafHandlerBehind(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.config.Drain, c.abandon = 50*time.Millisecond, 50*time.Millisecond
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+		close(entered)
+		<-goOn
+		return apply(context.WithoutCancel(ctx), tx, j)
+	}
+	c.enqueueMany(1, job.Request{MaxAttempts: 1})
+	stop := c.hire()
+	<-entered
+	stop()
+	close(goOn)
+	c.until("the job is not given back", "select count(*) from pawl.job where status = 'pending' and attempts = 0", 1)
+	c.wantEffects(0)
+}
+
+// A handler that ignores the end of its context costs a slot, not its job: another try takes effect while it still
+// hangs, and when it wakes it is refused.
+func TestWorker_DeafHandlerIsReplaced(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.config.Timeout, c.abandon, c.config.Lease = 200*time.Millisecond, 200*time.Millisecond, time.Second
+	var calls atomic.Int32
+	goOn, woke := make(chan struct{}), make(chan error, 1)
+	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+		if calls.Add(1) > 1 {
+			return apply(ctx, tx, j)
+		}
+		if err := apply(ctx, tx, j); err != nil {
+			return err
+		}
+		<-goOn
+		err := apply(context.WithoutCancel(ctx), tx, j)
+		woke <- err
+		return nil
+	}
+	c.enqueueMany(1, job.Request{MaxAttempts: 10})
+	c.hire()
+	c.untilDone()
+	c.wantEffects(1)
+	close(goOn)
+	if err := <-woke; err == nil {
+		t.Error("the handler left behind could still write")
+	}
+	c.wantEffects(1)
+}
+
+// A worker may be stopped and run again.
+func TestWorker_RunsAgain(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	w, err := job.NewWorker(c.pool, c.config)
+	c.must(err)
+	for round := range 3 {
+		c.enqueueMany(5, job.Request{})
+		stop := c.run(w)
+		c.untilDone()
+		stop()
+		c.wantEffects(5 * (round + 1))
+	}
+}
+
+// An attempt that the database could not be told about is settled later by the same worker: its job is never stuck under
+// a live lease. Here somebody else locks the row at the worst moment.
+func TestWorker_SettlesWhenTheDatabaseAllowsIt(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.config.Lease = 3 * time.Second
+	var calls atomic.Int32
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+		if calls.Add(1) > 1 {
+			return apply(ctx, tx, j)
+		}
+		close(entered)
+		<-goOn
+		_, err := tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
+		return err
+	}
+	c.enqueueMany(1, job.Request{MaxAttempts: 1})
+	c.hire()
+	<-entered
+	locker, locked := c.begin(), make(chan error, 1)
+	go func() {
+		_, err := locker.Exec(t.Context(), "select from pawl.job for update")
+		locked <- err
+	}()
+	c.untilBlocked()
+	close(goOn)
+	c.must(<-locked)
+	c.untilTrue("settling failed once", func() bool { return c.saw(pawl.EventTrouble, "job.settle") > 0 })
+	c.wantCount("select count(*) from pawl.job where status = 'processing'", 1)
+	c.must(locker.Rollback(t.Context()))
+	c.untilDone()
+	c.wantEffects(1)
+	if n := c.saw(pawl.EventTrouble, "worker.lease_lost"); n != 0 {
+		t.Errorf("the lease was lost %d times", n)
+	}
+}
+
+// While the database is away nothing is charged and nothing counts as a crash; when it is back, work goes on.
+func TestWorker_OutageIsNotCharged(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.config.Lease = time.Second
+	admin := adminOf(t)
+	var database string
+	c.must(c.pool.QueryRow(t.Context(), "select current_database()").Scan(&database))
+	var once atomic.Bool
+	away := make(chan error, 1)
+	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+		if err := apply(ctx, tx, j); err != nil {
+			return err
+		}
+		if once.CompareAndSwap(false, true) {
+			_, err := admin.Exec(context.Background(), "alter database "+database+" with allow_connections false;"+
+				" select pg_terminate_backend(a.pid) from pg_stat_activity as a where a.datname = '"+database+"'")
+			away <- err
+			return errors.New("something went wrong")
+		}
+		return nil
+	}
+	c.enqueueMany(10, job.Request{MaxAttempts: 1})
+	c.hire()
+	c.must(<-away)
+	c.untilTrue("the worker cannot register", func() bool { return c.saw(pawl.EventTrouble, "worker.register") > 0 })
+	_, err := admin.Exec(t.Context(), "alter database "+database+" with allow_connections true")
+	c.must(err)
+	c.untilTrue("connections again", func() bool { return c.pool.Ping(t.Context()) == nil })
+	c.untilDone()
+	c.wantEffects(10)
+	c.wantCount("select count(*) from pawl.job", 0)
+}

@@ -1,0 +1,273 @@
+package job_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/wireproxy"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// Each job takes effect once, whoever of two workers gets it, and ends with its effect.
+func TestWorker_EachJobTakesEffectOnce(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.enqueueMany(300, job.Request{})
+	c.hire()
+	c.hire()
+	c.untilDone()
+	c.wantEffects(300)
+	c.untilTrue("300 fresh effects counted", func() bool { return c.counters.Count(pawl.EventFresh) == 300 })
+}
+
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text } // panics on a nil pointer
+
+// However a handler fails, nothing of its work stays, the attempt is charged, and the last one makes a dead letter that
+// says why.
+func TestWorker_FailuresAreChargedThenDeadLetter(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]struct {
+		fail     func(context.Context, pgx.Tx) error
+		attempts int
+		words    string
+	}{
+		"error":     {func(context.Context, pgx.Tx) error { return errors.New("boom") }, 3, "boom"},
+		"panic":     {func(context.Context, pgx.Tx) error { panic("boom") }, 3, "panic: boom, at github.com/pawl-go/pawl/job_test"},
+		"nil error": {func(context.Context, pgx.Tx) error { var e *nilError; return e }, 3, "nil pointer dereference"},
+		"exit":      {func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil }, 3, "goroutine exited"},
+		"final":     {func(context.Context, pgx.Tx) error { return pawl.Final(errors.New("boom")) }, 1, "final: boom"},
+		"bad data":  {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select 'x'::int"); return err }, 1, "invalid input syntax"},
+		"swallowed": {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil }, 3, "25P02"},
+		"rows open": {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Query(ctx, "select 1"); return err }, 3, "conn busy"},
+		"rows, err": {func(ctx context.Context, tx pgx.Tx) error {
+			_, _ = tx.Query(ctx, "select 1")
+			return errors.New("boom")
+		}, 3, "boom"},
+		"overrun": {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select pg_sleep(60)"); return err }, 3, "overran its limit of 100ms"},
+		"overrun %v": {func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "select pg_sleep(60)")
+			return errors.New(err.Error())
+		}, 3, "overran its limit"},
+		"deferred": {func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "insert into strict values (1)")
+			return err
+		}, 3, "23505"},
+		"commit":   {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, 3, "must not commit or roll back"},
+		"rollback": {func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, 3, "must not commit or roll back"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := setupCrew(t, "create table strict (n int unique deferrable initially deferred); insert into strict values (1)")
+			c.config.Timeout = 10 * time.Second
+			if f.words == "overran its limit" || f.words == "overran its limit of 100ms" {
+				c.config.Timeout = 100 * time.Millisecond
+			}
+			var calls atomic.Int32
+			c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+				calls.Add(1)
+				if err := apply(ctx, tx, j); err != nil {
+					return err
+				}
+				return f.fail(ctx, tx)
+			}
+			c.enqueueMany(1, job.Request{MaxAttempts: 3})
+			c.hire()
+			c.untilDone()
+			c.wantEffects(0)
+			c.wantDeadLetter(f.attempts, f.words)
+			if int(calls.Load()) != f.attempts {
+				t.Errorf("the handler ran %d times, want %d", calls.Load(), f.attempts)
+			}
+		})
+	}
+}
+
+// A handler that sends COMMIT as text makes its rows durable while the job is not finished. It is never run again: one
+// effect at most, and a dead letter for a person to look at.
+func TestWorker_RawCommitIsNotRunAgain(t *testing.T) {
+	t.Parallel()
+	for name, then := range map[string]error{"then nil": nil, "then an error": errors.New("boom")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := setupCrew(t)
+			c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+				if err := apply(ctx, tx, j); err != nil {
+					return err
+				}
+				if _, err := tx.Exec(ctx, "commit"); err != nil {
+					return err
+				}
+				return then
+			}
+			c.enqueueMany(1, job.Request{})
+			c.hire()
+			c.untilDone()
+			c.wantEffects(1)
+			c.wantDeadLetter(1, "must not commit or roll back")
+		})
+	}
+}
+
+// Lost races restart the whole transaction, uncharged.
+func TestWorker_LostRacesRestart(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	var calls atomic.Int32
+	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+		if err := apply(ctx, tx, j); err != nil {
+			return err
+		}
+		if calls.Add(1) <= 3 {
+			_, err := tx.Exec(ctx, "do $$ begin raise exception 'lost' using errcode = '40001'; end $$")
+			return err
+		}
+		return nil
+	}
+	c.enqueueMany(1, job.Request{MaxAttempts: 1})
+	c.hire()
+	c.untilDone()
+	c.wantEffects(1)
+}
+
+// A backend killed under the handler is not the job's fault: its only attempt is not charged.
+func TestWorker_KilledConnectionIsNotCharged(t *testing.T) {
+	t.Parallel()
+	for name, then := range map[string]func(error) error{
+		"returned":    func(err error) error { return err },
+		"swallowed":   func(error) error { return nil },
+		"not wrapped": func(err error) error { return errors.New(err.Error()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := setupCrew(t)
+			var calls atomic.Int32
+			c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+				if err := apply(ctx, tx, j); err != nil {
+					return err
+				}
+				if calls.Add(1) > 3 {
+					return nil
+				}
+				_, err := tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
+				return then(err)
+			}
+			c.enqueueMany(1, job.Request{MaxAttempts: 1})
+			c.hire()
+			c.untilDone()
+			c.wantEffects(1)
+			c.wantCount("select count(*) from pawl.job", 0)
+		})
+	}
+}
+
+// The reply to COMMIT is lost, the server having committed or not: each job takes effect once, and nothing is charged.
+func TestWorker_LostCommitReply(t *testing.T) {
+	t.Parallel()
+	for name, world := range map[string]wireproxy.Cut{"committed": wireproxy.BeforeReply, "rolled back": wireproxy.BeforeSend} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := pawltest.URL(t, effects)
+			proxy, through := wireproxy.Start(t, url)
+			c := setupCrewOn(t, through)
+			c.enqueueMany(20, job.Request{MaxAttempts: 1})
+			var commits atomic.Int32
+			proxy.OnCommit(func() wireproxy.Cut {
+				if commits.Add(1)%2 == 0 {
+					return world
+				}
+				return wireproxy.Pass
+			})
+			c.hire()
+			c.untilDone()
+			c.wantEffects(20)
+			c.wantCount("select count(*) from pawl.job", 0)
+			if proxy.Cuts() < 10 || c.saw(pawl.EventCommitUnknown, "job.finish") < 10 {
+				t.Errorf("%d replies were cut, %d commits unknown", proxy.Cuts(), c.saw(pawl.EventCommitUnknown, "job.finish"))
+			}
+		})
+	}
+}
+
+// The reply to a claim is lost: the jobs are ours, and we do not know their names. They are not stuck under the lease
+// that we renew.
+func TestWorker_LostClaimReply(t *testing.T) {
+	t.Parallel()
+	url := pawltest.URL(t, effects)
+	proxy, through := wireproxy.Start(t, url)
+	c := setupCrewOn(t, through+"&default_query_exec_mode=cache_describe")
+	var claims atomic.Int32
+	proxy.Aim(wireproxy.Executes("pawl_v1.job_claim"))
+	proxy.OnCommit(func() wireproxy.Cut {
+		if claims.Add(1) == 3 {
+			return wireproxy.BeforeReply
+		}
+		return wireproxy.Pass
+	})
+	c.hire()
+	c.untilTrue("an idle worker", func() bool { return claims.Load() >= 1 })
+	c.enqueueMany(20, job.Request{MaxAttempts: 1})
+	c.untilTrue("a claim cut", func() bool { return proxy.Cuts() == 1 })
+	c.enqueueMany(20, job.Request{MaxAttempts: 1})
+	c.untilDone()
+	c.wantEffects(40)
+	c.wantCount("select count(*) from pawl.job", 0)
+}
+
+// No more handlers run at once than Concurrency allows, and no fewer.
+func TestWorker_ConcurrencyIsTheBound(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.config.Concurrency = 3
+	var running, most atomic.Int32
+	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+		n := running.Add(1)
+		defer running.Add(-1)
+		for seen := most.Load(); n > seen && !most.CompareAndSwap(seen, n); seen = most.Load() {
+		}
+		for most.Load() < 3 { // until the bound is reached once
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(time.Millisecond):
+			}
+		}
+		return apply(ctx, tx, j)
+	}
+	c.enqueueMany(50, job.Request{})
+	c.hire()
+	c.untilDone()
+	c.wantEffects(50)
+	if most.Load() != 3 {
+		t.Errorf("%d handlers ran at once, want 3", most.Load())
+	}
+}
+
+// A configuration that cannot work is refused at once: handlers on every connection of the pool would starve the
+// heartbeat of the lease they run under.
+func TestNewWorker_RefusesBadConfiguration(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	for name, change := range map[string]func(*job.Config){
+		"no queue":       func(o *job.Config) { o.Queue = "" },
+		"no handler":     func(o *job.Config) { o.Handler = nil },
+		"short lease":    func(o *job.Config) { o.Lease = 999 * time.Millisecond },
+		"long lease":     func(o *job.Config) { o.Lease = 13 * time.Hour },
+		"pool too small": func(o *job.Config) { o.Concurrency = 11 },
+	} {
+		config := c.config
+		change(&config)
+		if _, err := job.NewWorker(c.pool, config); !errors.Is(err, pawl.ErrArgumentInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package sql_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// hot are the statements whose plan must not depend on what the statistics say or how much dead weight lies about, and
+// the indexes of pawl.job and pawl.inbox they may go through; the first is required. Ids up to 100 are held by worker 1,
+// fence 1, from 101 on jobs are pending.
+var hot = []struct {
+	call    string
+	indexes []string
+}{
+	{"pawl_v1.job_claim('q', 1, 25)", []string{"job_claim", "job_pkey"}},
+	{"pawl_v1.job_claim('q', 1, 500)", []string{"job_claim", "job_pkey"}},
+	{"pawl_v1.job_hold(7, 1)", []string{"job_pkey"}},
+	{"pawl_v1.job_finish(7, 1)", []string{"job_pkey"}},
+	{"pawl_v1.job_fail(7, 1, '{}')", []string{"job_pkey"}},
+	{"pawl_v1.job_release(7, 1)", []string{"job_pkey"}},
+	{"pawl_v1.inbox_claim('c', 'fresh', sha256(''))", []string{"inbox_pkey"}},
+	{"pawl_v1.inbox_claim('c', '7', sha256(''))", []string{"inbox_pkey"}},
+	{"pawl_v1.inbox_settle('c', 'landed', 7)", []string{"inbox_pkey"}},
+	{"pawl_v1.job_sweep('{k}')", []string{"job_held", "job_pkey"}},
+	{"pawl_v1.worker_leave(1)", []string{"job_held", "job_pkey"}},
+}
+
+// scans counts, since the session began, the scans of each index of the two tables, and of the tables themselves.
+const scans = `
+select c.relname, pg_stat_get_xact_numscans(c.oid)
+  from pg_class as c
+ where c.relnamespace = 'pawl'::regnamespace
+   and (c.relname in ('job', 'inbox') or c.oid in (
+         select i.indexrelid from pg_index as i where i.indrelid in ('pawl.job'::regclass, 'pawl.inbox'::regclass)))`
+
+// Every hot statement goes through the index it was made for: with statistics of an empty table, of a full one, and
+// with as many dead rows as live ones, under a snapshot that keeps them (ENGINE 10). The server's own counters say which
+// index was scanned; no extension and no superuser is needed.
+func TestHotStatementsUseTheirIndex(t *testing.T) {
+	t.Parallel()
+	url := pawltest.URL(t)
+	conn := connect(t, url)
+	exec := func(script string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), script); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("analyze pawl.job, pawl.inbox, pawl.worker")
+	exec(`insert into pawl.worker (name, lease) values ('w', '1 hour')`)
+	exec(`insert into pawl.job (queue, kind, args, priority, status, claimed_by, fence, crashes)
+select 'q', 'k', '', 1 + n % 4, case when n <= 100 then 'processing' else 'pending' end, case when n <= 100 then 1 end, 1, 0
+  from generate_series(1, 200000) as n`)
+	exec(`insert into pawl.inbox (consumer, message_id, hash, processed_at) select 'c', n, sha256(''), now() from generate_series(1, 200000) as n`)
+	exec(`insert into pawl.inbox (consumer, message_id, hash, job_id) values ('c', 'landed', sha256(''), 7)`)
+	checkPlans(t, url, "statistics of an empty table")
+
+	exec("analyze pawl.job, pawl.inbox, pawl.worker")
+	checkPlans(t, url, "statistics of 200,000 rows")
+
+	pin := connect(t, url)
+	tx, err := pin.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), "select from pawl.job limit 1"); err != nil {
+		t.Fatal(err)
+	}
+	exec(`update pawl.job set status = 'processing', claimed_by = 2, fence = fence + 1 where id > 101000`)
+	exec(`delete from pawl.job where id > 101000`)
+	exec(`delete from pawl.inbox where processed_at is not null and message_id <> '7'`)
+	checkPlans(t, url, "dead rows, statistics of before")
+	exec("analyze pawl.job, pawl.inbox, pawl.worker")
+	checkPlans(t, url, "dead rows, statistics of after")
+}
+
+func checkPlans(t *testing.T, url, when string) {
+	t.Helper()
+	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+		conn := connect(t, url)
+		if _, err := conn.Exec(t.Context(), "set plan_cache_mode = "+mode); err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range hot {
+			used, err := indexesOf(t.Context(), conn, h.call)
+			if err != nil {
+				t.Fatalf("%s: %v", h.call, err)
+			}
+			for name := range used {
+				if !slices.Contains(h.indexes, name) {
+					t.Errorf("%s, %s: %s scanned %v, want %v", when, mode, h.call, used, h.indexes)
+				}
+			}
+			// Once, by the statement it was made for; by no other.
+			if used[h.indexes[0]] == 0 || h.indexes[0] == "job_claim" && used["job_claim"] != 1 {
+				t.Errorf("%s, %s: %s scanned %v, want %s", when, mode, h.call, used, h.indexes[0])
+			}
+		}
+	}
+}
+
+// indexesOf runs a call, undoes it, and says how often it scanned what; a table's own name stands for a sequential scan.
+func indexesOf(ctx context.Context, conn *pgx.Conn, call string) (used map[string]int64, err error) {
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = tx.Rollback(ctx) }()
+	// The sweep and the release need a dead worker, the claim a live one.
+	lease := "1 hour"
+	if call == "pawl_v1.job_sweep('{k}')" {
+		lease = "1 second"
+	}
+	if _, err := tx.Exec(ctx, fmt.Sprintf("update pawl.worker set seen_at = now() - interval '1 minute', lease = '%s'", lease)); err != nil {
+		return nil, err
+	}
+	before, err := scanCounts(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := tx.Exec(ctx, "select "+call); err != nil {
+		return nil, err
+	}
+	after, err := scanCounts(ctx, tx)
+	used = map[string]int64{}
+	for name, n := range after {
+		if n > before[name] {
+			used[name] = n - before[name]
+		}
+	}
+	return used, err
+}
+
+func scanCounts(ctx context.Context, tx pgx.Tx) (map[string]int64, error) {
+	rows, err := tx.Query(ctx, scans)
+	if err != nil {
+		return nil, err
+	}
+	counts := map[string]int64{}
+	var name string
+	var n int64
+	_, err = pgx.ForEachRow(rows, []any{&name, &n}, func() error { counts[name] = n; return nil })
+	return counts, err
+}
