@@ -74,13 +74,18 @@ func (d *demoRun) run() result {
 	return result{d.cmd.ProcessState.ExitCode(), d.stdout.String(), d.stderr.String()}
 }
 
-// end sends sig and waits; of stderr the result holds the last line.
+// end sends sig and waits.
 func (d *demoRun) end(sig os.Signal) result {
 	d.Helper()
 	if err := d.cmd.Process.Signal(sig); err != nil {
 		d.Fatal(err)
 	}
 	_ = d.cmd.Wait()
+	return d.result()
+}
+
+// result is what a demo left that has ended; of stderr the last line, without the progress before it.
+func (d *demoRun) result() result {
 	lines := strings.SplitAfter(strings.TrimSpace(d.stderr.String()), "\n")
 	return result{d.cmd.ProcessState.ExitCode(), d.stdout.String(), lines[len(lines)-1] + "\n"}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -94,10 +95,28 @@ func TestDemo_InterruptedLeavesNothing(t *testing.T) {
 func TestDemo_Timeout(t *testing.T) {
 	t.Parallel()
 	d := newDemo(t, "--messages", "50000", "--kills", "0", "--timeout", "3s", "--json")
-	r := d.run()
-	lines := strings.SplitAfter(strings.TrimSpace(r.stderr), "\n")
-	r.stderr = lines[len(lines)-1] + "\n"
-	wantFailure(t, r, 1, "not finished after 3s", "raise --timeout")
+	d.run()
+	wantFailure(t, d.result(), 1, "not finished after 3s", "raise --timeout")
+	d.wantNothingLeft()
+}
+
+// A private server that dies in the middle ends the run at once.
+func TestDemo_ServerEnds(t *testing.T) {
+	t.Parallel()
+	d := startDemo(t, "--messages", "50000", "--kills", "0", "--seed", "16", "--json")
+	servers := 0
+	for _, process := range d.processes("-k ", "pawl-pg-") {
+		pid, rest, _ := strings.Cut(process, " ")
+		if n, err := strconv.Atoi(pid); err == nil && strings.Contains(rest, "listen_addresses=") {
+			servers++
+			_ = syscall.Kill(n, syscall.SIGQUIT)
+		}
+	}
+	if servers != 1 {
+		t.Fatalf("found %d servers", servers)
+	}
+	_ = d.cmd.Wait()
+	wantFailure(t, d.result(), 1, "the private PostgreSQL ended by itself", "--seed 16")
 	d.wantNothingLeft()
 }
 

@@ -18,7 +18,7 @@ import (
 const plainEvery = 2 * time.Second
 
 // barWidth is the bar's, in characters.
-const barWidth = 20
+const barWidth = 16
 
 // usualWidth is assumed of a terminal that does not tell its own.
 const usualWidth = 80

@@ -29,8 +29,9 @@ type database struct {
 	schema    string // of the business tables; also the consumer's name, and the first part of the workers'
 	directory string // of a private server's data that is kept
 	conn      *pgx.Conn
-	stop      func() // the private server
-	clean     bool   // remove what we made
+	stop      func()          // the private server
+	ended     <-chan struct{} // closed when the private server is gone; nil if there is none
+	clean     bool            // remove what we made
 	display   Display
 }
 
@@ -83,7 +84,7 @@ func (d *database) startServer(ctx context.Context, o Options) error {
 		d.directory = options.DataDir
 		d.display.Note("the data will stay in " + d.directory)
 	}
-	d.url, d.stop = server.URL("postgres"), func() { _ = server.Stop() }
+	d.url, d.stop, d.ended = server.URL("postgres"), func() { _ = server.Stop() }, server.Done()
 	return nil
 }
 

@@ -77,19 +77,29 @@ func (g *game) run(ctx context.Context, watch *watcher) error {
 			produced = true
 		case err := <-g.fleet.failed:
 			return err
+		case <-g.database.ended:
+			return errors.New("the private PostgreSQL ended by itself")
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(20 * time.Millisecond):
 		}
 		effects := int(watch.effects.Load())
 		stuck := progress.none(int64(effects+g.killer.killed()) + g.queue.stats().Deleted)
-		switch {
-		case stuck && !produced:
-			return errors.New("nothing moved for " + stallAfter.String() + " and not everything was sent")
-		case stuck:
-			return nil
+		if stuck {
+			return g.whyStuck(ctx, produced)
 		}
 		g.killer.step(ctx, effects, g.Messages-g.Poison, g.queue.empty(), produced)
+	}
+	return nil
+}
+
+// whyStuck returns nil if the rows can be judged as they are.
+func (g *game) whyStuck(ctx context.Context, produced bool) error {
+	if _, err := g.database.waiting(ctx); err != nil {
+		return fmt.Errorf("the database stopped answering: %w", err)
+	}
+	if !produced {
+		return fmt.Errorf("nothing moved for %v, and not everything was sent", stallAfter)
 	}
 	return nil
 }

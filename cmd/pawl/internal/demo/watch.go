@@ -50,8 +50,8 @@ func (g *game) watch(ctx context.Context) *watcher {
 			return
 		}
 		defer conn.Close(context.WithoutCancel(ctx))
+		var n int64
 		for ctx.Err() == nil {
-			var n int64
 			if err := conn.QueryRow(ctx, inSchema("select count(*) from SCHEMA.orders as o", g.database.schema)).Scan(&n); err == nil {
 				w.effects.Store(n)
 			}

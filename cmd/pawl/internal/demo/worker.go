@@ -25,7 +25,9 @@ import (
 )
 
 const (
-	visibility   = 3 * time.Second // how long a killed worker's messages stay hidden
+	// How long a killed worker's messages stay hidden. A run ends about twice that after its last kill.
+	visibility = 2 * time.Second
+
 	lease        = 2 * time.Second // how long its landed deliveries do
 	connsAWorker = 10
 )
