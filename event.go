@@ -19,6 +19,7 @@ const (
 	EventConflict          EventKind = "conflict"              // the same intent is being processed now; given back
 	EventMismatch          EventKind = "mismatch"              // known key, different payload; dead-lettered
 	EventStaleTakeover     EventKind = "stale_takeover"        // work of a dead or frozen worker was taken back
+	EventSuspect           EventKind = "suspect"               // came several times and left no row: landed, to run alone
 	EventRetryable         EventKind = "retryable"             // an attempt failed and will be tried again
 	EventFinal             EventKind = "final"                 // an attempt failed for good: dead letter
 	EventGuardHandled      EventKind = "guard_already_handled" // the user's own row says it is done
@@ -88,7 +89,7 @@ func (k EventKind) level() slog.Level {
 	switch k {
 	case EventFresh, EventReplay, EventDuplicateSkipped, EventGuardHandled:
 		return slog.LevelDebug
-	case EventConflict, EventRetryable, EventStaleTakeover:
+	case EventConflict, EventRetryable, EventStaleTakeover, EventSuspect:
 		return slog.LevelInfo
 	case EventMismatch, EventFinal, EventUnfit:
 		return slog.LevelError

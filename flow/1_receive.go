@@ -12,6 +12,9 @@ import (
 // fetched and not started, which is what a crash leaves invisible until its timeout.
 const receiveBatch = 10
 
+// pingPatience bounds one question whether the database is back.
+const pingPatience = 5 * time.Second
+
 // longestBackoff bounds the pause after errors of the source.
 const longestBackoff = 20 * time.Second
 
@@ -21,6 +24,7 @@ const longestBackoff = 20 * time.Second
 // receive: a crash after it costs a redelivery when the source's invisibility ends.
 func (f *Flow) receive(ctx context.Context, work chan<- pawl.Delivery) {
 	for failures := 0; ctx.Err() == nil; {
+		f.awaitDatabase(ctx)
 		batch, err := f.cfg.Source.Receive(ctx, receiveBatch)
 		for _, d := range batch {
 			select {
@@ -37,6 +41,30 @@ func (f *Flow) receive(ctx context.Context, work chan<- pawl.Delivery) {
 		f.emit(ctx, pawl.Event{Kind: pawl.EventReceiveFailed, Op: "flow.receive", Err: err})
 		pause(ctx, jittered(backoff(failures)))
 	}
+}
+
+// awaitDatabase holds the receiving while the database is away: whatever was received meanwhile would only be given back,
+// and the broker counts receives and takes good messages to its dead letters for them (trap T43).
+func (f *Flow) awaitDatabase(ctx context.Context) {
+	for failures := 1; f.away.Load() && ctx.Err() == nil; failures++ {
+		ping, cancel := context.WithTimeout(ctx, pingPatience)
+		err := f.pool.Ping(ping)
+		cancel()
+		if err == nil {
+			f.away.Store(false)
+			return
+		}
+		pause(ctx, jittered(backoff(failures)))
+	}
+}
+
+// trouble reports a delivery that could not be decided and gives the wait before it should come again.
+func (f *Flow) trouble(ctx context.Context, d pawl.Delivery, op string, err error) (pawl.Receipt, time.Duration) {
+	if pawl.Unreachable(err) {
+		f.away.Store(true)
+	}
+	f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: err})
+	return pawl.Receipt{}, jittered(2 * time.Second)
 }
 
 // giveBack returns a delivery to the source, unacknowledged. If even that fails it comes back by itself, later.

@@ -45,8 +45,7 @@ func (f *Flow) apply(ctx context.Context, d pawl.Delivery, intent pawl.Intent) (
 	case pawl.CodeOf(err) == "55P03":
 		return f.conflict(ctx, d, err)
 	}
-	f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventTrouble, Op: "flow.apply", Err: err})
-	return pawl.Receipt{}, jittered(2 * time.Second)
+	return f.trouble(ctx, d, "flow.apply", err)
 }
 
 // once is one transaction: claim, handle, commit; or, if the handler fails, claim, land, commit.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -65,6 +66,7 @@ type Flow struct {
 
 	acks     chan pawl.Receipt
 	inFlight inFlight
+	away     atomic.Bool // the database could not be reached when last asked
 }
 
 // landedKind is the kind of the job that owns a landed delivery.
@@ -95,8 +97,9 @@ func (c *Config) complete(conns int) error {
 	if c.Source == nil || c.Handler == nil {
 		return errors.New("the fields Source and Handler are required")
 	}
-	if n := len(c.Consumer); n < 1 || n > maxConsumer {
-		return fmt.Errorf("the Consumer must have 1 to %d octets, it has %d", maxConsumer, n)
+	probe := pawl.Intent{Scope: c.Consumer, Key: "any", Fingerprint: pawl.FingerprintOf()}
+	if err := probe.Validate(); err != nil || len(c.Consumer) > maxConsumer {
+		return fmt.Errorf("the Consumer must have 1 to %d octets of UTF-8 without control characters, it is %.300q", maxConsumer, c.Consumer)
 	}
 	if c.MaxBody < 0 || c.MaxBody > 4<<20 {
 		return fmt.Errorf("the limit MaxBody must lie between 1 and %d octets, it is %d", 4<<20, c.MaxBody)

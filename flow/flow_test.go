@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/internal/wireproxy"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
@@ -453,6 +455,46 @@ func TestFlow_DatabaseOutageIsNotCharged(t *testing.T) {
 	}
 }
 
+// While the database is away nothing more is received: the broker would count each receive against good messages.
+func TestT43_OutageStopsTheReceiving(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for n := range 100 {
+		b.source.send(order(n))
+	}
+	admin, err := pgx.Connect(t.Context(), pgtest.ServerURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close(context.Background())
+	database := b.pool.Config().ConnConfig.Database
+	var once sync.Once
+	b.config.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		once.Do(func() {
+			_, err := admin.Exec(ctx, "alter database "+database+" with allow_connections false;"+
+				"select pg_terminate_backend(a.pid) from pg_stat_activity as a where a.datname = '"+database+"'")
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		return apply(ctx, tx, d)
+	}
+	b.start()
+	b.until("it is noticed", func() bool { return b.counters.Count(pawl.EventTrouble) > 3 })
+	before := b.source.receives()
+	deadline := time.Now().Add(2 * time.Second)
+	b.until("two seconds of outage", func() bool { return time.Now().After(deadline) })
+	if more := b.source.receives() - before; more > 2*10 { // what was on its way, and no more
+		t.Errorf("%d messages were received for nothing", more)
+	}
+	if _, err := admin.Exec(t.Context(), "alter database "+database+" with allow_connections true"); err != nil {
+		t.Fatal(err)
+	}
+	b.until("all acknowledged", func() bool { return b.source.open() == 0 })
+	b.until("all retries ended", func() bool { return b.count("select count(*) from pawl.job") == 0 })
+	b.wantEffects(100)
+}
+
 // A delivery that keeps coming back without leaving a row may be what kills its process: it is landed first and runs
 // alone (ENGINE 11).
 func TestT42_SuspectsAreLandedAndRunAlone(t *testing.T) {
@@ -511,6 +553,8 @@ func TestNew_RefusesBadConfiguration(t *testing.T) {
 	b := setup(t)
 	for name, change := range map[string]func(*flow.Config){
 		"no consumer":    func(c *flow.Config) { c.Consumer = "" },
+		"long consumer":  func(c *flow.Config) { c.Consumer = strings.Repeat("c", 201) },
+		"odd consumer":   func(c *flow.Config) { c.Consumer = "orders\n" },
 		"no source":      func(c *flow.Config) { c.Source = nil },
 		"no handler":     func(c *flow.Config) { c.Handler = nil },
 		"pool too small": func(c *flow.Config) { c.Concurrency = 30 },

@@ -69,7 +69,7 @@ func (f *Flow) landIn(ctx context.Context, tx pgx.Tx, claim inbox.Claim, d pawl.
 // landSuspect lands a delivery that came several times and never left a row. Either nobody had time for it, or it kills
 // its process: from the database it runs alone, and its crashes are counted.
 func (f *Flow) landSuspect(ctx context.Context, d pawl.Delivery, intent pawl.Intent) (pawl.Receipt, time.Duration) {
-	return f.landUnhandled(ctx, d, intent, inbox.Landing{Suspect: true, MaxAttempts: f.cfg.MaxAttempts}, pawl.EventStaleTakeover, nil)
+	return f.landUnhandled(ctx, d, intent, inbox.Landing{Suspect: true, MaxAttempts: f.cfg.MaxAttempts}, pawl.EventSuspect, nil)
 }
 
 // bury stores a delivery that no retry can help, with its payload and the reason, among the dead letters. Its inbox key
@@ -124,8 +124,7 @@ func (f *Flow) landUnhandled(ctx context.Context, d pawl.Delivery, intent pawl.I
 	case pawl.CodeOf(err) == "55P03":
 		return f.conflict(ctx, d, err)
 	}
-	f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventTrouble, Op: "flow.land", Err: err})
-	return pawl.Receipt{}, jittered(2 * time.Second)
+	return f.trouble(ctx, d, "flow.land", err)
 }
 
 // Names of the headers a landed delivery keeps beside its body.

@@ -106,3 +106,13 @@ func (s *memorySource) idle() (n int) {
 	}
 	return n
 }
+
+// receives counts all receives of all messages.
+func (s *memorySource) receives() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.messages {
+		n += m.d.Receives
+	}
+	return n
+}

@@ -223,3 +223,45 @@ func TestLand_RefusesWhatAnotherTransactionCommitted(t *testing.T) {
 		t.Errorf("the zero claim landed: %v", err)
 	}
 }
+
+// Not even one that came into being while this transaction was open: having a later number does not make a row ours.
+func TestLand_RefusesWhatWasCommittedMeanwhile(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, "create table other (n int)")
+	tx := begin(t, pool, pgx.ReadCommitted)
+	if _, err := tx.Exec(t.Context(), "insert into other values (1)"); err != nil { // takes the transaction's number
+		t.Fatal(err)
+	}
+	early, err := tx.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := take(t, early, intent("m", "a"))
+	if err := early.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	winner := begin(t, pool, pgx.ReadCommitted)
+	take(t, winner, intent("m", "a"))
+	commit(t, winner)
+	if _, err := lost.Land(t.Context(), tx, inbox.Landing{Queue: "q", Kind: "k"}); !errors.Is(err, pawl.ErrFenceLost) {
+		t.Errorf("got %v, want ErrFenceLost", err)
+	}
+}
+
+// A claim made in a savepoint that was released is this transaction's all the same.
+func TestLand_AcceptsAClaimFromASavepoint(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	tx := begin(t, pool, pgx.ReadCommitted)
+	savepoint, err := tx.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := take(t, savepoint, intent("m", "a"))
+	if err := savepoint.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Land(t.Context(), tx, inbox.Landing{Queue: "q", Kind: "k"}); err != nil {
+		t.Error(err)
+	}
+}

@@ -100,12 +100,14 @@ func down(ctx context.Context, conn *pgx.Conn, to int, progress Progress) ([]int
 	return removed, nil
 }
 
-// downScript takes one version back, its record included; version 1 takes the record's table with it.
+// downScript takes one version back, its record included; version 1 takes the record's table with it. The functions
+// stay those of the later version, which the record below says: the build that belongs there puts its own back by Up.
 func downScript(v sql.Version) string {
 	if v.Number == 1 {
 		return v.Down
 	}
-	return v.Down + fmt.Sprintf("\ndelete from pawl.migration as m where m.version = %d;\n", v.Number)
+	return v.Down + fmt.Sprintf("\ndelete from pawl.migration as m where m.version = %d;\n"+
+		"update pawl.migration as m set api_hash = 'of version %d' where m.version = %d;\n", v.Number, v.Number, v.Number-1)
 }
 
 // inTx runs a script of several statements in one transaction. It waits at most 5 s for any lock, so that a migration

@@ -49,6 +49,7 @@ var plan = []struct {
 	{"internal/pgtest", []string{"internal/postgres"}},
 	{"internal/pgtest/catalogue", nil},
 	{"internal/wireproxy", nil},
+	{"internal/stepper", []string{"."}},
 	{"pawltest", []string{"internal/pgtest", "migrate", "sql"}},
 	// generators
 	{"internal/gen/sqlstates", nil},

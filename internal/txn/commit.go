@@ -27,9 +27,10 @@ func Commit(ctx context.Context, op string, tx pgx.Tx) error {
 }
 
 // classify knows three outcomes. PostgreSQL answers a COMMIT it refuses with severity ERROR, or rolls back a failed
-// transaction and says so; both are a definite no. (Severity itself is translated, SeverityUnlocalized is not.) Everything else is unknown: an I/O error, a timeout, and any FATAL,
-// because 57P01 can arrive after the local commit, in the wait for a synchronous standby. What the driver thinks of
-// retrying (pgconn.SafeToRetry) is not asked: pgx v5.9 to v5.12 answer true for statements the server has executed.
+// transaction and says so; both are a definite no. (Severity itself is translated, SeverityUnlocalized is not.)
+// Everything else is unknown: an I/O error, a timeout, and any FATAL, because 57P01 can arrive after the local commit, in
+// the wait for a synchronous standby. What the driver thinks of retrying (pgconn.SafeToRetry) is not asked: pgx v5.9 to
+// v5.12 answer true for statements the server has executed.
 func classify(op string, err error) error {
 	var pg *pgconn.PgError
 	switch {

@@ -93,14 +93,18 @@ begin
   perform pawl_v1._check_options(p_options, '{attempts,crashes,max_attempts,retry_in_ms,headers,error,dead}');
   v_job := pawl_v1._job_insert(p_queue, p_kind, p_args, '{"attempts": 1}'::jsonb || p_options);
 
-  -- A row that somebody else committed is older than this transaction: it took effect and must not run again.
+  -- A row that somebody else committed took effect and must not run again. This transaction sees a row whose inserter is
+  -- still in progress only if it inserted the row itself, in whichever savepoint. age() counts from its own id.
   update pawl.inbox as i
      set job_id = v_job.id,
          processed_at = null
    where i.consumer = p_consumer
      and i.message_id = p_message_id
      and i.job_id is null
-     and age(i.xmin) <= age(pg_current_xact_id()::xid);
+     and case
+           when age(i.xmin) > 0 then false
+           else pg_xact_status((pg_current_xact_id()::text::bigint - age(i.xmin))::text::xid8) = 'in progress'
+         end;
   if not found then
     raise exception 'message % of consumer % was not claimed in this transaction', p_message_id, p_consumer
       using errcode = 'P4020', hint = 'call inbox_claim first; land only when it answered processed';

@@ -287,14 +287,18 @@ begin
   perform pawl_v1._check_options(p_options, '{attempts,crashes,max_attempts,retry_in_ms,headers,error,dead}');
   v_job := pawl_v1._job_insert(p_queue, p_kind, p_args, '{"attempts": 1}'::jsonb || p_options);
 
-  -- A row that somebody else committed is older than this transaction: it took effect and must not run again.
+  -- A row that somebody else committed took effect and must not run again. This transaction sees a row whose inserter is
+  -- still in progress only if it inserted the row itself, in whichever savepoint. age() counts from its own id.
   update pawl.inbox as i
      set job_id = v_job.id,
          processed_at = null
    where i.consumer = p_consumer
      and i.message_id = p_message_id
      and i.job_id is null
-     and age(i.xmin) <= age(pg_current_xact_id()::xid);
+     and case
+           when age(i.xmin) > 0 then false
+           else pg_xact_status((pg_current_xact_id()::text::bigint - age(i.xmin))::text::xid8) = 'in progress'
+         end;
   if not found then
     raise exception 'message % of consumer % was not claimed in this transaction', p_message_id, p_consumer
       using errcode = 'P4020', hint = 'call inbox_claim first; land only when it answered processed';
@@ -851,6 +855,6 @@ select j.id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '442e320acb140cc7c24fca7a0d58ba4a5ae51ff7a6f8b96f2ba18d6adb21beef');
+values (1, 'init', 1, 'aef70d31c339521099385458c02713fb40d1e49ccadb6fd1b368bfa2e84ab2a8');
 
 commit;
