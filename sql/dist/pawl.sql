@@ -802,7 +802,7 @@ begin
            end,
            claimed_by = null,
            crashes = least(j.crashes + 1, 1000), -- a kind nobody dead-letters must not overflow
-           available_at = clock_timestamp() + random() * least(power(2, j.crashes), 64) * interval '100 milliseconds',
+           available_at = clock_timestamp() + random() * power(2, least(j.crashes, 6)) * interval '100 milliseconds',
            last_errors = pawl_v1._push_error(j.last_errors,
              jsonb_build_object('code', 'crash', 'error', 'the worker died or froze past its lease'), j.attempts)
       from orphan
@@ -846,6 +846,6 @@ select j.id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'e7e7b7b5cfb115d5d20d82db8ed9dd6a8e5dcd9a3012e95c4aedb3f3e1e25b49');
+values (1, 'init', 1, 'f860b82b106f176e957ca6eaf3d8d49742db2c3dbd9d605c6ac8626185709ab6');
 
 commit;
