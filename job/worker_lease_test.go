@@ -66,8 +66,8 @@ func TestWorker_OpenTransactionKeepsItsJob(t *testing.T) {
 
 // A worker that was buried while its handler ran (its connection dead, so that the sweep took the job) ends that
 // handler's context, loses its rows, registers again and goes on working. The job, taken over, takes effect once.
+// Not parallel: the job is a suspect then, and would keep the other tests' handlers out.
 func TestWorker_BuriedAliveStartsOver(t *testing.T) {
-	t.Parallel()
 	c := setupCrew(t)
 	c.config.Lease = time.Second
 	entered, ended := make(chan uint32, 1), make(chan error, 1)
