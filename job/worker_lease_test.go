@@ -181,3 +181,24 @@ func TestWorker_SuspectsRunAlone(t *testing.T) {
 		t.Errorf("%d suspects ran, %d of them not alone", alone.Load(), crowded.Load())
 	}
 }
+
+// A handler that ignores its context does not keep a suspect, and everybody behind it, waiting for ever.
+// Not parallel: the suspect would wait for the other tests' handlers too.
+func TestWorker_SuspectsDoNotWaitForTheDeaf(t *testing.T) {
+	c := setupCrew(t)
+	c.config.Concurrency, c.config.Timeout, c.abandon = 3, 100*time.Millisecond, 100*time.Millisecond
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	defer close(goOn)
+	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+		if j.Attempt == 1 && j.Crashes == 0 {
+			close(entered)
+			<-goOn
+		}
+		return apply(ctx, tx, j)
+	}
+	c.enqueueMany(1, job.Request{})
+	c.hire()
+	<-entered
+	c.exec("insert into pawl.job (queue, kind, args, crashes) values ('q', 'k', '', 1)")
+	c.until("the suspect does not run", "select count(*) from effect where job = 2", 1)
+}
