@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -548,6 +549,37 @@ func TestFlow_StopDrains(t *testing.T) {
 	}
 }
 
+// A fingerprint function that panics makes a dead letter of the delivery, and no victim of the process.
+func TestFlow_FingerprintPanicIsUnfit(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.config.Fingerprint = func(d pawl.Delivery) (pawl.Fingerprint, error) {
+		return pawl.FingerprintOf(d.Body[:7]), nil // panics if the body is shorter
+	}
+	b.source.send(order(10), pawl.Delivery{Key: "short", Body: []byte("x")})
+	b.consume()
+	b.wantEffects(1)
+	if n := b.count("select count(*) from pawl_v1.dead_letters where last_error like '%panic%'"); n != 1 {
+		t.Errorf("%d dead letters that name the panic", n)
+	}
+}
+
+// A handler that ends its goroutine, as testing.T.FailNow does, fails like any other and takes nobody's place.
+func TestFlow_ExitIsAFailure(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.config.Concurrency, b.config.MaxAttempts = 1, 2
+	b.config.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		if d.Key == "order-1" {
+			runtime.Goexit()
+		}
+		return apply(ctx, tx, d)
+	}
+	b.source.send(order(1), order(2), order(3))
+	b.consume()
+	b.wantEffects(2)
+}
+
 func TestNew_RefusesBadConfiguration(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -559,6 +591,8 @@ func TestNew_RefusesBadConfiguration(t *testing.T) {
 		"no handler":     func(c *flow.Config) { c.Handler = nil },
 		"pool too small": func(c *flow.Config) { c.Concurrency = 30 },
 		"body too big":   func(c *flow.Config) { c.MaxBody = 5 << 20 },
+		"attempts":       func(c *flow.Config) { c.MaxAttempts = 1001 },
+		"lease":          func(c *flow.Config) { c.Lease = time.Millisecond },
 	} {
 		config := b.config
 		change(&config)

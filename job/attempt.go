@@ -35,8 +35,8 @@ func (w *Worker) attempt(s *session, j Job) {
 		event.Kind = pawl.EventStaleWriteRefused
 	case pawl.MayHaveHappened(err):
 		event.Kind = pawl.EventCommitUnknown
-	case s.lost(), pawl.Unreachable(err), pawl.Retryable(err):
-		event.Kind = pawl.EventWastedWork // not the job's fault: uncharged
+	case s.lost(), pawl.Unreachable(err), pawl.CodeOf(err) == "55P03":
+		event.Kind = pawl.EventWastedWork // the session, the database or whoever has locked the row: uncharged
 	default:
 		w.settle(s.ctx, j, err)
 		return

@@ -297,3 +297,41 @@ func TestSweep_PoisonTakesNobodyWithIt(t *testing.T) {
 	b.wantCount("select count(*) from pawl_v1.dead_letters where kind = 'poison'", 1)
 	b.wantCount("select count(*) from pawl.job", 1)
 }
+
+// Headers that Go could not read are refused at the door: one such job would spoil every batch it is claimed in.
+func TestEnqueue_RefusesHeadersThatAreNoObject(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for headers, want := range map[string]pawl.Code{`{"a": 1}`: "", `null`: "", `[1]`: "P4004", `"x"`: "P4004", `1`: "P4004"} {
+		_, err := b.pool.Exec(t.Context(), `select pawl_v1.job_enqueue('q', 'k', '', '{"headers": `+headers+`}')`)
+		if pawl.CodeOf(err) != want {
+			t.Errorf("headers %s: %v, want %q", headers, err, want)
+		}
+	}
+	if jobs := b.claimUpTo(10); len(jobs) != 2 {
+		t.Errorf("claimed %d jobs, want 2", len(jobs))
+	}
+}
+
+// A job of a kind that nobody here may dead-letter crashes for ever, and its counters do not overflow.
+func TestSweep_CountersDoNotOverflow(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.enqueue(job.Request{Queue: "q", Kind: "of another version"})
+	b.exec("update pawl.job set attempts = 32767, crashes = 32767")
+	b.claim()
+	b.dieAndSweep()
+	b.wantCount("select count(*) from pawl.job where status = 'pending' and attempts > 0 and crashes > 0", 1)
+}
+
+// The longest wait is one that the database accepts: a job must not be stuck because it may not be told how to go on.
+func TestBackoff_StaysWithinBounds(t *testing.T) {
+	t.Parallel()
+	for _, b := range []job.Backoff{{}, {Base: time.Hour, Max: 100 * 365 * 24 * time.Hour}, {Base: 1 << 62, Max: 1 << 62}} {
+		for n := range 100 {
+			if wait := b.After(n + 1); wait <= 0 || wait > 365*24*time.Hour {
+				t.Errorf("%+v waits %v after try %d", b, wait, n+1)
+			}
+		}
+	}
+}

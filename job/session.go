@@ -40,6 +40,7 @@ func (w *Worker) register(ctx context.Context) (*session, error) {
 // crash, and the sweep would count it as one.
 func (w *Worker) registerAgain(ctx context.Context, old *session) (*session, error) {
 	w.forgetUnsettled() // leaving settles them
+	pause(ctx, w.cfg.Poll)
 	for {
 		err := w.leave(ctx, old)
 		if err == nil {

@@ -66,8 +66,8 @@ func TestWorker_OpenTransactionKeepsItsJob(t *testing.T) {
 
 // A worker that was buried while its handler ran (its connection dead, so that the sweep took the job) ends that
 // handler's context, loses its rows, registers again and goes on working. The job, taken over, takes effect once.
+// Not parallel: the job is a suspect then, and would keep the other tests' handlers out.
 func TestWorker_BuriedAliveStartsOver(t *testing.T) {
-	t.Parallel()
 	c := setupCrew(t)
 	c.config.Lease = time.Second
 	entered, ended := make(chan uint32, 1), make(chan error, 1)
@@ -180,4 +180,25 @@ func TestWorker_SuspectsRunAlone(t *testing.T) {
 	if crowded.Load() > 0 || alone.Load() != 20 {
 		t.Errorf("%d suspects ran, %d of them not alone", alone.Load(), crowded.Load())
 	}
+}
+
+// A handler that ignores its context does not keep a suspect, and everybody behind it, waiting for ever.
+// Not parallel: the suspect would wait for the other tests' handlers too.
+func TestWorker_SuspectsDoNotWaitForTheDeaf(t *testing.T) {
+	c := setupCrew(t)
+	c.config.Concurrency, c.config.Timeout, c.abandon = 3, 100*time.Millisecond, 100*time.Millisecond
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	defer close(goOn)
+	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+		if j.Attempt == 1 && j.Crashes == 0 {
+			close(entered)
+			<-goOn
+		}
+		return apply(ctx, tx, j)
+	}
+	c.enqueueMany(1, job.Request{})
+	c.hire()
+	<-entered
+	c.exec("insert into pawl.job (queue, kind, args, crashes) values ('q', 'k', '', 1)")
+	c.until("the suspect does not run", "select count(*) from effect where job = 2", 1)
 }

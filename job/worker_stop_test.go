@@ -3,6 +3,8 @@ package job_test
 import (
 	"context"
 	"errors"
+	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -128,6 +130,29 @@ func TestWorker_DeafHandlerIsReplaced(t *testing.T) {
 		t.Error("the handler left behind could still write")
 	}
 	c.wantEffects(1)
+}
+
+// Nothing of a worker is left when Run has returned. Not parallel: it looks at the goroutines of the whole process.
+func TestWorker_LeavesNothingRunning(t *testing.T) {
+	c := setupCrew(t)
+	c.config.Concurrency = 4
+	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+		if j.ID%3 == 0 {
+			return errors.New("boom")
+		}
+		return apply(ctx, tx, j)
+	}
+	c.enqueueMany(30, job.Request{MaxAttempts: 2})
+	stop := c.hire()
+	c.untilDone()
+	stop()
+	c.untilTrue("no goroutine of a worker is left", func() bool {
+		stacks := make([]byte, 1<<20)
+		return !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "job.(*Worker)")
+	})
+	if n := c.pool.Stat().AcquiredConns(); n != 0 {
+		t.Errorf("%d connections are not given back", n)
+	}
 }
 
 // A worker may be stopped and run again.

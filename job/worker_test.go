@@ -32,39 +32,42 @@ type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text } // panics on a nil pointer
 
+// failures are the ways in which a handler may fail, with the attempts they cost of three and the words they leave.
+var failures = map[string]struct {
+	fail     func(context.Context, pgx.Tx) error
+	attempts int
+	words    string
+}{
+	"error":     {func(context.Context, pgx.Tx) error { return errors.New("boom") }, 3, "boom"},
+	"panic":     {func(context.Context, pgx.Tx) error { panic("boom") }, 3, "panic: boom, at github.com/pawl-go/pawl/job_test"},
+	"nil error": {func(context.Context, pgx.Tx) error { var e *nilError; return e }, 3, "nil pointer dereference"},
+	"exit":      {func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil }, 3, "goroutine exited"},
+	"final":     {func(context.Context, pgx.Tx) error { return pawl.Final(errors.New("boom")) }, 1, "final: boom"},
+	"bad data":  {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select 'x'::int"); return err }, 1, "invalid input syntax"},
+	"swallowed": {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil }, 3, "25P02"},
+	"rows open": {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Query(ctx, "select 1"); return err }, 3, "conn busy"},
+	"rows, err": {func(ctx context.Context, tx pgx.Tx) error {
+		_, _ = tx.Query(ctx, "select 1")
+		return errors.New("boom")
+	}, 3, "boom"},
+	"overrun": {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select pg_sleep(60)"); return err }, 3, "overran its limit of 100ms"},
+	"overrun %v": {func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "select pg_sleep(60)")
+		return errors.New(err.Error())
+	}, 3, "overran its limit"},
+	"deferred": {func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "insert into strict values (1)")
+		return err
+	}, 3, "23505"},
+	"commit":   {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, 3, "must not commit or roll back"},
+	"rollback": {func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, 3, "must not commit or roll back"},
+}
+
 // However a handler fails, nothing of its work stays, the attempt is charged, and the last one makes a dead letter that
 // says why.
 func TestWorker_FailuresAreChargedThenDeadLetter(t *testing.T) {
 	t.Parallel()
-	for name, f := range map[string]struct {
-		fail     func(context.Context, pgx.Tx) error
-		attempts int
-		words    string
-	}{
-		"error":     {func(context.Context, pgx.Tx) error { return errors.New("boom") }, 3, "boom"},
-		"panic":     {func(context.Context, pgx.Tx) error { panic("boom") }, 3, "panic: boom, at github.com/pawl-go/pawl/job_test"},
-		"nil error": {func(context.Context, pgx.Tx) error { var e *nilError; return e }, 3, "nil pointer dereference"},
-		"exit":      {func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil }, 3, "goroutine exited"},
-		"final":     {func(context.Context, pgx.Tx) error { return pawl.Final(errors.New("boom")) }, 1, "final: boom"},
-		"bad data":  {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select 'x'::int"); return err }, 1, "invalid input syntax"},
-		"swallowed": {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil }, 3, "25P02"},
-		"rows open": {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Query(ctx, "select 1"); return err }, 3, "conn busy"},
-		"rows, err": {func(ctx context.Context, tx pgx.Tx) error {
-			_, _ = tx.Query(ctx, "select 1")
-			return errors.New("boom")
-		}, 3, "boom"},
-		"overrun": {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select pg_sleep(60)"); return err }, 3, "overran its limit of 100ms"},
-		"overrun %v": {func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "select pg_sleep(60)")
-			return errors.New(err.Error())
-		}, 3, "overran its limit"},
-		"deferred": {func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "insert into strict values (1)")
-			return err
-		}, 3, "23505"},
-		"commit":   {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, 3, "must not commit or roll back"},
-		"rollback": {func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, 3, "must not commit or roll back"},
-	} {
+	for name, f := range failures {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := setupCrew(t, "create table strict (n int unique deferrable initially deferred); insert into strict values (1)")
@@ -137,6 +140,25 @@ func TestWorker_LostRacesRestart(t *testing.T) {
 	c.hire()
 	c.untilDone()
 	c.wantEffects(1)
+}
+
+// A race that is lost every time is the job's own doing: after eight tries within one attempt it is charged.
+func TestWorker_RacesLostForEverAreCharged(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	var calls atomic.Int32
+	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+		calls.Add(1)
+		_, err := tx.Exec(ctx, "do $$ begin raise exception 'lost' using errcode = '40001'; end $$")
+		return err
+	}
+	c.enqueueMany(1, job.Request{MaxAttempts: 2})
+	c.hire()
+	c.untilDone()
+	c.wantDeadLetter(2, "lost")
+	if calls.Load() != 16 {
+		t.Errorf("the handler ran %d times, want 16", calls.Load())
+	}
 }
 
 // A backend killed under the handler is not the job's fault: its only attempt is not charged.

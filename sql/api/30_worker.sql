@@ -117,7 +117,7 @@ begin
            end,
            claimed_by = null,
            crashes = least(j.crashes + 1, 1000), -- a kind nobody dead-letters must not overflow
-           available_at = clock_timestamp() + random() * least(power(2, j.crashes), 64) * interval '100 milliseconds',
+           available_at = clock_timestamp() + random() * power(2, least(j.crashes, 6)) * interval '100 milliseconds',
            last_errors = pawl_v1._push_error(j.last_errors,
              jsonb_build_object('code', 'crash', 'error', 'the worker died or froze past its lease'), j.attempts)
       from orphan

@@ -811,7 +811,7 @@ begin
            end,
            claimed_by = null,
            crashes = least(j.crashes + 1, 1000), -- a kind nobody dead-letters must not overflow
-           available_at = clock_timestamp() + random() * least(power(2, j.crashes), 64) * interval '100 milliseconds',
+           available_at = clock_timestamp() + random() * power(2, least(j.crashes, 6)) * interval '100 milliseconds',
            last_errors = pawl_v1._push_error(j.last_errors,
              jsonb_build_object('code', 'crash', 'error', 'the worker died or froze past its lease'), j.attempts)
       from orphan
@@ -855,6 +855,6 @@ select j.id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'aef70d31c339521099385458c02713fb40d1e49ccadb6fd1b368bfa2e84ab2a8');
+values (1, 'init', 1, 'a246dd88b9b13886a96221f2e4a39500f1b66a3bff40245ec112452e9579499a');
 
 commit;
