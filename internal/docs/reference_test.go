@@ -213,6 +213,9 @@ func TestTraps_AreAnswered(t *testing.T) {
 // The guide shows the program that its test runs.
 func TestStart_ShowsTheExample(t *testing.T) {
 	t.Parallel()
+	if _, consumer, _ := strings.Cut(read(t, "examples/consume/main.go"), "\nfunc run("); !strings.Contains(read(t, "README.md"), "```go\nfunc run("+consumer+"```\n") {
+		t.Error("README.md does not show examples/consume/main.go as it is, from func run on")
+	}
 	if !strings.Contains(read(t, "docs/start.md"), "```go\n"+read(t, "examples/consume/main.go")+"```\n") {
 		t.Error("docs/start.md does not show examples/consume/main.go as it is")
 	}
