@@ -58,15 +58,6 @@ func (f *Flow) awaitDatabase(ctx context.Context) {
 	}
 }
 
-// trouble reports a delivery that could not be decided and gives the wait before it should come again.
-func (f *Flow) trouble(ctx context.Context, d pawl.Delivery, op string, err error) (pawl.Receipt, time.Duration) {
-	if pawl.Unreachable(err) {
-		f.away.Store(true)
-	}
-	f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: err})
-	return pawl.Receipt{}, jittered(2 * time.Second)
-}
-
 // giveBack returns a delivery to the source, unacknowledged. If even that fails it comes back by itself, later.
 func (f *Flow) giveBack(ctx context.Context, d pawl.Delivery, wait time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sourcePatience)

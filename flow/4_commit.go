@@ -2,7 +2,6 @@ package flow
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -37,15 +36,10 @@ func (f *Flow) apply(ctx context.Context, d pawl.Delivery, intent pawl.Intent) (
 		f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventCommitUnknown, Op: "flow.commit", Err: err})
 		pause(ctx, jittered(100*time.Millisecond<<asked))
 	}
-	switch {
-	case err == nil:
-		return r, 0
-	case errors.Is(err, pawl.ErrMessageReused):
-		return f.bury(ctx, d, err)
-	case pawl.CodeOf(err) == "55P03":
-		return f.conflict(ctx, d, err)
+	if err != nil {
+		return f.undecided(ctx, d, "flow.apply", err)
 	}
-	return f.trouble(ctx, d, "flow.apply", err)
+	return r, 0
 }
 
 // once is one transaction: claim, handle, commit; or, if the handler fails, claim, land, commit.

@@ -174,6 +174,21 @@ func (f *Flow) deliver(ctx context.Context, d pawl.Delivery) (r pawl.Receipt, wa
 	return f.apply(ctx, d, intent)
 }
 
+// undecided says what becomes of a delivery whose transaction ended with an error: a known key with another payload is
+// kept as a dead letter; whatever else it is, the delivery goes back to the source, unacknowledged, for a moment.
+func (f *Flow) undecided(ctx context.Context, d pawl.Delivery, op string, err error) (pawl.Receipt, time.Duration) {
+	switch {
+	case errors.Is(err, pawl.ErrMessageReused):
+		return f.bury(ctx, d, err)
+	case pawl.CodeOf(err) == "55P03":
+		return f.conflict(ctx, d, err)
+	case pawl.Unreachable(err):
+		f.away.Store(true)
+	}
+	f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: err})
+	return pawl.Receipt{}, jittered(2 * time.Second)
+}
+
 func (f *Flow) emit(ctx context.Context, e pawl.Event) {
 	e.Scope = f.cfg.Consumer
 	f.cfg.Hooks.Emit(context.WithoutCancel(ctx), e)

@@ -116,15 +116,10 @@ func (f *Flow) landUnhandled(ctx context.Context, d pawl.Delivery, intent pawl.I
 		r = answered(d)
 		return nil
 	})
-	switch {
-	case err == nil:
-		return r, 0
-	case errors.Is(err, pawl.ErrMessageReused):
-		return f.bury(ctx, d, err)
-	case pawl.CodeOf(err) == "55P03":
-		return f.conflict(ctx, d, err)
+	if err != nil {
+		return f.undecided(ctx, d, "flow.land", err)
 	}
-	return f.trouble(ctx, d, "flow.land", err)
+	return r, 0
 }
 
 // Names of the headers a landed delivery keeps beside its body.
