@@ -85,8 +85,12 @@ func (s *Source) poll(ctx context.Context, max int) ([]types.Message, error) {
 	return out.Messages, nil
 }
 
-// once switches the SDK's own retries off: they would start new polls after the caller asked to stop.
-func once(o *awssqs.Options) { o.Retryer = aws.NopRetryer{} }
+// once switches the SDK's own retries off: they would start new polls after the caller asked to stop. Nothing of the one
+// answer may be lost: see ownBody.
+func once(o *awssqs.Options) {
+	o.Retryer = aws.NopRetryer{}
+	o.HTTPClient = ownBody{o.HTTPClient}
+}
 
 // giveBack makes messages visible at once that arrived too late to be handled.
 func (s *Source) giveBack(ctx context.Context, messages []types.Message) error {
