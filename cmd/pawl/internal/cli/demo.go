@@ -33,7 +33,7 @@ must hold Pawl's schema (the environment is not asked, so that no demo runs wher
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&o.Messages, "messages", 5000, "orders to send")
-	flags.IntVar(&o.Duplicates, "duplicates", 3, "times each order is sent on average, each time as a new message; some are sent once")
+	flags.IntVar(&o.Duplicates, "duplicates", 3, "times each order is sent on average, each time as a new message; half are sent once")
 	flags.IntVar(&o.Workers, "workers", 3, "worker processes")
 	flags.IntVar(&o.Kills, "kills", 10, "workers to SIGKILL and restart")
 	flags.IntVar(&o.Poison, "poison", 0, "orders among them that no handler can apply: dead letters")

@@ -67,8 +67,8 @@ func client(endpoint string) *awssqs.Client {
 		Credentials: credentials.NewStaticCredentialsProvider("demo", "demo", "")})
 }
 
-// produce sends every order 1 to 2×Duplicates−1 times, in random order, each time as a message of its own, the way a
-// producer does that retries after a timeout. Those sent once matter most: nothing repairs their loss. It sends in
+// produce sends every order once or several times, in random order, each time as a message of its own, the way a producer
+// does that retries after a timeout. Half are sent once and matter most: nothing repairs their loss. It sends in
 // portions, one after each kill has begun, so that every armed worker meets work.
 func (g *game) produce(ctx context.Context) error {
 	sender, err := sqs.OpenSender(ctx, client(g.queue.endpoint), queueName, "")
@@ -113,7 +113,7 @@ func (g *game) messages() []sqs.Message {
 	messages := make([]sqs.Message, 0, len(g.sent)*g.Duplicates)
 	for _, o := range g.sent {
 		body := bodyOf(o)
-		for range 1 + g.random.IntN(2*g.Duplicates-1) {
+		for range g.copies() {
 			messages = append(messages, sqs.Message{Key: o.Key, Body: body})
 		}
 	}
@@ -124,3 +124,11 @@ func (g *game) messages() []sqs.Message {
 // share is where the n-th of all portions begins, rounded up: the first is never empty, because nothing is killed
 // before something was sent.
 func share(messages, n, portions int) int { return (messages*n + portions - 1) / portions }
+
+// copies draws how often one order is sent: once for half of them, Duplicates times on average.
+func (g *game) copies() int {
+	if g.random.IntN(2) == 0 {
+		return 1
+	}
+	return 1 + g.random.IntN(4*g.Duplicates-3)
+}

@@ -112,7 +112,8 @@ func (c workerConfig) flow(ctx context.Context, out io.Writer) (*flow.Flow, func
 		return nil, nil, err
 	}
 	f, err := flow.New(pool, flow.Config{
-		Consumer: c.Schema, Name: fmt.Sprintf("%s/%d", c.Schema, os.Getpid()), Source: source, Handler: c.handler(), Lease: lease, MaxAttempts: 10,
+		Consumer: c.Schema, Name: fmt.Sprintf("%s/%d", c.Schema, os.Getpid()), Source: source, Handler: c.handler(),
+		Concurrency: connsAWorker - 3, RetryConcurrency: 1, Lease: lease, MaxAttempts: 10,
 		Backoff: job.Backoff{Base: 50 * time.Millisecond, Max: time.Second},
 		Hooks:   pawl.Join(report(out), pawl.LogTo(slog.New(slog.NewTextHandler(os.Stderr, nil)))),
 	})
