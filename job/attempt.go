@@ -42,6 +42,9 @@ func (w *Worker) attempt(s *session, j Job) {
 		return
 	}
 	w.emit(s.ctx, event)
+	if event.Kind == pawl.EventWastedWork {
+		pause(s.ctx, w.cfg.Backoff.After(1)) // what took the database away may be this very job: not again at once
+	}
 	w.settle(s.ctx, j, nil) // releasing is the question and the answer in one
 }
 
