@@ -199,7 +199,7 @@ func TestFlow_FailureLandsAndIsRetried(t *testing.T) {
 	}
 }
 
-// The claim outlives the handler's failure, so that nobody can win between rollback and landing (ENGINE 5).
+// The claim outlives the handler's failure, so that nobody can win between rollback and landing (docs/decisions/0004-landing.md).
 func TestFlow_NobodyWinsBetweenFailureAndLanding(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -497,7 +497,7 @@ func TestT43_OutageStopsTheReceiving(t *testing.T) {
 }
 
 // A delivery that keeps coming back without leaving a row may be what kills its process: it is landed first and runs
-// alone (ENGINE 11).
+// alone (docs/decisions/0005-crashes.md).
 func TestT42_SuspectsAreLandedAndRunAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -98,8 +98,8 @@ func TestTake_KnownKeyWithAnotherPayloadIsRefused(t *testing.T) {
 	}
 }
 
-// A delivery that is being processed elsewhere is answered within the 50 ms lock limit, not after the other handler
-// (ENGINE 12), and the limit does not leak into the handler's own statements.
+// A delivery that is being processed elsewhere is answered within the 50 ms lock limit, not after the other handler,
+// and the limit does not leak into the handler's own statements.
 func TestTake_InProgressIsAnsweredAtOnce(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)

@@ -254,7 +254,7 @@ func TestClaim_NeedsALease(t *testing.T) {
 	}
 }
 
-// One poison job in a cohort becomes one dead letter; its neighbours are done (ENGINE 11). A process that runs the
+// One poison job in a cohort becomes one dead letter; its neighbours are done. A process that runs the
 // poison dies with everything it holds.
 func TestSweep_PoisonTakesNobodyWithIt(t *testing.T) {
 	t.Parallel()

@@ -268,7 +268,7 @@ func TestIsolation_InboxInProgress(t *testing.T) {
 }
 
 // Names are compared octet by octet whatever the database's collation: claims, keys and duplicates are the same in one
-// that sorts as people do (ENGINE 15).
+// that sorts as people do.
 func TestCollation_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	url := linguistic(t)

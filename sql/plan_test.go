@@ -40,7 +40,7 @@ select c.relname, pg_stat_get_xact_numscans(c.oid)
          select i.indexrelid from pg_index as i where i.indrelid in ('pawl.job'::regclass, 'pawl.inbox'::regclass)))`
 
 // Every hot statement goes through the index it was made for: with statistics of an empty table, of a full one, and
-// with as many dead rows as live ones, under a snapshot that keeps them (ENGINE 10). The server's own counters say which
+// with as many dead rows as live ones, under a snapshot that keeps them. The server's own counters say which
 // index was scanned; no extension and no superuser is needed.
 func TestHotStatementsUseTheirIndex(t *testing.T) {
 	t.Parallel()
