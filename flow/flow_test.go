@@ -472,9 +472,7 @@ func TestT43_OutageStopsTheReceiving(t *testing.T) {
 	var once sync.Once
 	b.config.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 		once.Do(func() {
-			_, err := admin.Exec(ctx, "alter database "+database+" with allow_connections false;"+
-				"select pg_terminate_backend(a.pid) from pg_stat_activity as a where a.datname = '"+database+"'")
-			if err != nil {
+			if err := pgtest.Shut(context.WithoutCancel(ctx), admin, database); err != nil {
 				t.Error(err)
 			}
 		})
@@ -488,7 +486,7 @@ func TestT43_OutageStopsTheReceiving(t *testing.T) {
 	if more := b.source.receives() - before; more > 2*10 { // what was on its way, and no more
 		t.Errorf("%d messages were received for nothing", more)
 	}
-	if _, err := admin.Exec(t.Context(), "alter database "+database+" with allow_connections true"); err != nil {
+	if err := pgtest.Reopen(t.Context(), admin, database); err != nil {
 		t.Fatal(err)
 	}
 	b.until("all acknowledged", func() bool { return b.source.open() == 0 })

@@ -49,6 +49,7 @@ func TestWorker_OpenTransactionKeepsItsJob(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	entered, goOn := make(chan struct{}), make(chan struct{})
+	c.config.Concurrency = 1 // with a free slot it would claim, and learn of its burial before the next heartbeat
 	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		close(entered)
 		<-goOn

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -223,9 +224,7 @@ func TestWorker_OutageIsNotCharged(t *testing.T) {
 			return err
 		}
 		if once.CompareAndSwap(false, true) {
-			_, err := admin.Exec(context.Background(), "alter database "+database+" with allow_connections false;"+
-				" select pg_terminate_backend(a.pid) from pg_stat_activity as a where a.datname = '"+database+"'")
-			away <- err
+			away <- pgtest.Shut(context.Background(), admin, database)
 			return errors.New("something went wrong")
 		}
 		return nil
@@ -234,8 +233,7 @@ func TestWorker_OutageIsNotCharged(t *testing.T) {
 	c.hire()
 	c.must(<-away)
 	c.untilTrue("the worker cannot register", func() bool { return c.saw(pawl.EventTrouble, "worker.register") > 0 })
-	_, err := admin.Exec(t.Context(), "alter database "+database+" with allow_connections true")
-	c.must(err)
+	c.must(pgtest.Reopen(t.Context(), admin, database))
 	c.untilTrue("connections again", func() bool { return c.pool.Ping(t.Context()) == nil })
 	c.untilDone()
 	c.wantEffects(10)
