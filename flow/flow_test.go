@@ -188,7 +188,7 @@ func TestFlow_FailureLandsAndIsRetried(t *testing.T) {
 	}
 	d := order(1)
 	d.Attributes = map[string]string{"tenant": "acme"}
-	b.source.send(d, order(1))
+	b.source.send(d, d) // whichever is first lands
 	b.consume()
 	b.wantEffects(1)
 	if n := tries.Load(); n != 3 {
