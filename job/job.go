@@ -29,7 +29,7 @@ type Job struct {
 //
 // Errors: [pawl.ErrFenceLost] if the worker has lost its lease.
 func Claim(ctx context.Context, db DB, queue string, worker int64, limit int) ([]Job, error) {
-	rows, err := contract.JobClaim(ctx, db, queue, worker, limit)
+	rows, err := contract.JobClaim(ctx, db, queue, worker, limit, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -68,12 +68,13 @@ type Failed struct {
 //
 // Errors: [pawl.ErrFenceLost].
 func (j Job) Fail(ctx context.Context, db DB, cause error, retryIn time.Duration, final bool) (Failed, error) {
-	row, err := contract.JobFail(ctx, db, j.ID, j.Fence, contract.FailureOf(cause), retryIn, final)
+	row, err := contract.JobFail(ctx, db, j.ID, j.Fence,
+		contract.JobFailArgs{Failure: contract.FailureOf(cause), RetryIn: retryIn, Final: final})
 	return Failed{DeadLetter: row.Outcome == "dead_letter", AvailableAt: row.AvailableAt}, err
 }
 
 // Release gives the job back at once, uncharged, and reports whether it was still held. After a lost reply to COMMIT
 // this is the way to find out: whatever the old transaction did is settled when Release answers without an error.
 func (j Job) Release(ctx context.Context, db DB) (released bool, err error) {
-	return contract.JobRelease(ctx, db, j.ID, j.Fence)
+	return contract.JobRelease(ctx, db, j.ID, j.Fence, 0)
 }

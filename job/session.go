@@ -66,10 +66,10 @@ func (w *Worker) keepAlive(ctx context.Context, s *session) {
 	for wait := 2 * step; pause(ctx, wait); {
 		asked := time.Now()
 		beat, cancel := context.WithTimeout(ctx, step)
-		alive, err := contract.WorkerHeartbeat(beat, w.pool, s.id)
+		row, err := contract.WorkerHeartbeat(beat, w.pool, s.id, false)
 		cancel()
 		switch {
-		case err == nil && alive:
+		case err == nil && row.Alive:
 			s.beat, wait = asked, 2*step
 		case err == nil:
 			w.giveUp(ctx, s, &pawl.Error{Op: "worker.heartbeat", Code: pawl.CodeFenceLost})

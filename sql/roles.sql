@@ -1,8 +1,8 @@
 -- Three roles to grant to your own logins, for instance: grant pawl_app to orders_service;
 --
 -- pawl_app works: it runs the functions and, since they run with the caller's rights, holds the DML they need.
--- For it the functions are a convention, not a wall. pawl_operator does what pawl_app does, and will hold the audited
--- verbs. pawl_reader only looks.
+-- For it the functions are a convention, not a wall. pawl_operator does what pawl_app does, and runs the audited
+-- verbs, whose record it can add to and not change. pawl_reader only looks.
 --
 -- Needs CREATEROLE. Safe to run again. Not part of dist/pawl.sql, because roles belong to the whole server.
 
@@ -22,7 +22,8 @@ $$;
 
 grant usage on schema pawl, pawl_v1 to pawl_app, pawl_operator, pawl_reader;
 
-grant select, insert, update, delete on pawl.inbox, pawl.job, pawl.job_key, pawl.worker to pawl_app, pawl_operator;
+grant select, insert, update, delete on pawl.inbox, pawl.job, pawl.job_key, pawl.worker, pawl.fence to pawl_app, pawl_operator;
+grant select, insert on pawl.audit to pawl_operator;
 grant select on pawl.migration to pawl_app, pawl_operator;
 grant usage on all sequences in schema pawl to pawl_app, pawl_operator;
 grant execute on all functions in schema pawl_v1 to pawl_app, pawl_operator;

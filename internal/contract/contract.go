@@ -17,6 +17,11 @@ type DB interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
+// Batcher sends several statements as one transaction in one round trip; a *pgxpool.Pool does.
+type Batcher interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
 // Options is the trailing jsonb of a function. Absent members take the function's own defaults.
 type Options map[string]any
 
@@ -26,6 +31,15 @@ func set[T comparable](o Options, name string, value T) {
 	if value != zero {
 		o[name] = value
 	}
+}
+
+// given is nil for a zero value, which an array then carries as null.
+func given[T comparable](value T) *T {
+	var zero T
+	if value == zero {
+		return nil
+	}
+	return &value
 }
 
 func (o Options) text() string {
@@ -77,4 +91,14 @@ func octets(b []byte) []byte {
 // one runs a statement that answers exactly one row.
 func one(ctx context.Context, db DB, op, sql string, args []any, into ...any) error {
 	return pawl.Wrap(op, db.QueryRow(ctx, sql, args...).Scan(into...))
+}
+
+// many runs a statement that answers any number of rows.
+func many[T any](ctx context.Context, db DB, op, sql string, args []any, read pgx.RowToFunc[T]) ([]T, error) {
+	rows, err := db.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, pawl.Wrap(op, err)
+	}
+	all, err := pgx.CollectRows(rows, read)
+	return all, pawl.Wrap(op, err)
 }

@@ -48,29 +48,119 @@ func JobEnqueue(ctx context.Context, db DB, a JobEnqueueArgs) (JobEnqueueRow, er
 	return r, err
 }
 
-// JobClaimRow is one job of job_claim's answer.
+// JobEnqueueMany calls pawl_v1.job_enqueue_many. All keys are remembered for keyTTL.
+func JobEnqueueMany(ctx context.Context, db DB, jobs []JobEnqueueArgs, keyTTL time.Duration) ([]JobEnqueueRow, error) {
+	n := len(jobs)
+	var (
+		queues, kinds = make([]string, n), make([]string, n)
+		args, hashes  = make([][]byte, n), make([][]byte, n)
+		keys, headers = make([]*string, n), make([]*string, n)
+		priorities    = make([]*int32, n)
+		retryIn       = make([]*int64, n)
+		maxAttempts   = make([]*int32, n)
+	)
+	for i, j := range jobs {
+		queues[i], kinds[i], args[i] = j.Queue, j.Kind, octets(j.Args)
+		keys[i], priorities[i], maxAttempts[i] = given(j.Key), given(int32(j.Priority)), given(int32(j.MaxAttempts))
+		retryIn[i] = given(j.StartIn.Milliseconds())
+		if !j.Fingerprint.IsZero() {
+			hashes[i] = j.Fingerprint[:]
+		}
+		if j.Headers != nil {
+			headers[i] = given(Options(j.Headers).text())
+		}
+	}
+	o := Options{}
+	set(o, "key_ttl_ms", keyTTL.Milliseconds())
+	return many(ctx, db, "job.enqueue", `select e.outcome, e.job_id
+  from pawl_v1.job_enqueue_many($1, $2, $3, $4, $5, $6, $7, $8, $9::jsonb[], $10::jsonb) as e
+ order by e.n`,
+		[]any{queues, kinds, args, keys, hashes, priorities, retryIn, maxAttempts, headers, o.text()},
+		func(row pgx.CollectableRow) (r JobEnqueueRow, err error) {
+			err = row.Scan(&r.Outcome, &r.JobID)
+			return r, err
+		})
+}
+
+// JobClaimRow is one job of a claim's answer.
 type JobClaimRow struct {
 	ID, Fence                      int64
-	Kind                           string
+	Queue, Kind                    string
 	Args                           []byte
 	Headers                        map[string]any
 	Attempts, MaxAttempts, Crashes int
 	CreatedAt                      time.Time
 }
 
-// JobClaim calls pawl_v1.job_claim. The rows come in no particular order.
-func JobClaim(ctx context.Context, db DB, queue string, worker int64, limit int) ([]JobClaimRow, error) {
-	rows, err := db.Query(ctx, `select c.id, c.fence, c.kind, c.args, c.headers, c.attempts, c.max_attempts, c.crashes, c.created_at
-  from pawl_v1.job_claim($1, $2, $3) as c`, queue, worker, limit)
-	if err != nil {
-		return nil, pawl.Wrap("job.claim", err)
+// JobClaim calls pawl_v1.job_claim for a registered worker; kinds nil means all. The rows come in no particular order.
+func JobClaim(ctx context.Context, db DB, queue string, worker int64, limit int, kinds []string) ([]JobClaimRow, error) {
+	o := Options{}
+	if kinds != nil {
+		o["kinds"] = kinds
 	}
-	claimed, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (JobClaimRow, error) {
-		var j JobClaimRow
-		err := row.Scan(&j.ID, &j.Fence, &j.Kind, &j.Args, &j.Headers, &j.Attempts, &j.MaxAttempts, &j.Crashes, &j.CreatedAt)
-		return j, err
-	})
-	return claimed, pawl.Wrap("job.claim", err)
+	return many(ctx, db, "job.claim", `select c.id, c.fence, c.kind, c.args, c.headers, c.attempts, c.max_attempts, c.crashes, c.created_at
+  from pawl_v1.job_claim($1, $2, $3, $4::jsonb) as c`, []any{queue, worker, limit, o.text()},
+		func(row pgx.CollectableRow) (JobClaimRow, error) {
+			j := JobClaimRow{Queue: queue}
+			err := row.Scan(&j.ID, &j.Fence, &j.Kind, &j.Args, &j.Headers, &j.Attempts, &j.MaxAttempts, &j.Crashes, &j.CreatedAt)
+			return j, err
+		})
+}
+
+// JobClaimIDRow is the answer of job_claim_id.
+type JobClaimIDRow struct {
+	Outcome     string      // "claimed", "not_due", "busy", "waiting", "ended" or "absent"
+	Job         JobClaimRow // if claimed
+	AvailableAt time.Time   // if not_due
+}
+
+// JobClaimID calls pawl_v1.job_claim_id for a registered worker.
+func JobClaimID(ctx context.Context, db DB, id, worker int64, early bool) (JobClaimIDRow, error) {
+	o := Options{}
+	set(o, "early", early)
+	var (
+		r                              JobClaimIDRow
+		fence                          *int64
+		queue, kind                    *string
+		attempts, maxAttempts, crashes *int
+		createdAt, availableAt         *time.Time
+	)
+	err := one(ctx, db, "job.claim_id", `select c.outcome, c.fence, c.queue, c.kind, c.args, c.headers, c.attempts, c.max_attempts,
+       c.crashes, c.created_at, c.available_at
+  from pawl_v1.job_claim_id($1, $2, $3::jsonb) as c`, []any{id, worker, o.text()},
+		&r.Outcome, &fence, &queue, &kind, &r.Job.Args, &r.Job.Headers, &attempts, &maxAttempts, &crashes, &createdAt, &availableAt)
+	if availableAt != nil {
+		r.AvailableAt = *availableAt
+	}
+	if err == nil && r.Outcome == "claimed" {
+		r.Job.ID, r.Job.Fence, r.Job.Queue, r.Job.Kind = id, *fence, *queue, *kind
+		r.Job.Attempts, r.Job.MaxAttempts, r.Job.Crashes, r.Job.CreatedAt = *attempts, *maxAttempts, *crashes, *createdAt
+	}
+	return r, err
+}
+
+// JobEndRow is the answer of job_hold_many and job_finish_many for one job.
+type JobEndRow struct {
+	ID      int64
+	Outcome string // "held" or "finished"; "stale"; "locked"
+}
+
+// JobHoldMany calls pawl_v1.job_hold_many.
+func JobHoldMany(ctx context.Context, db DB, ids, fences []int64) ([]JobEndRow, error) {
+	return many(ctx, db, "job.hold", "select h.id, h.outcome from pawl_v1.job_hold_many($1, $2) as h", []any{ids, fences}, jobEnd)
+}
+
+// JobFinishMany calls pawl_v1.job_finish_many.
+func JobFinishMany(ctx context.Context, db DB, ids, fences []int64, skipStale bool) ([]JobEndRow, error) {
+	o := Options{}
+	set(o, "skip_stale", skipStale)
+	return many(ctx, db, "job.finish", "select f.id, f.outcome from pawl_v1.job_finish_many($1, $2, $3::jsonb) as f",
+		[]any{ids, fences, o.text()}, jobEnd)
+}
+
+func jobEnd(row pgx.CollectableRow) (r JobEndRow, err error) {
+	err = row.Scan(&r.ID, &r.Outcome)
+	return r, err
 }
 
 // JobHold calls pawl_v1.job_hold.
@@ -87,17 +177,25 @@ func JobFinish(ctx context.Context, db DB, id, fence int64) error {
 
 // JobFailRow is the answer of job_fail.
 type JobFailRow struct {
-	Outcome     string // "retry" or "dead_letter"
+	Outcome     string // "retry", "dead_letter" or "cancelled"
 	AvailableAt time.Time
 	Attempts    int
 }
 
+// JobFailArgs are the arguments of job_fail.
+type JobFailArgs struct {
+	Failure       Failure
+	RetryIn       time.Duration
+	Final, Cancel bool
+}
+
 // JobFail calls pawl_v1.job_fail.
-func JobFail(ctx context.Context, db DB, id, fence int64, failure Failure, retryIn time.Duration, final bool) (JobFailRow, error) {
-	o := Options{"retry_in_ms": retryIn.Milliseconds()}
-	set(o, "final", final)
-	what := Options{"error": failure.Error}
-	set(what, "code", failure.Code)
+func JobFail(ctx context.Context, db DB, id, fence int64, a JobFailArgs) (JobFailRow, error) {
+	o := Options{"retry_in_ms": a.RetryIn.Milliseconds()}
+	set(o, "final", a.Final)
+	set(o, "cancel", a.Cancel)
+	what := Options{"error": a.Failure.Error}
+	set(what, "code", a.Failure.Code)
 	var r JobFailRow
 	err := one(ctx, db, "job.fail",
 		"select f.outcome, f.available_at, f.attempts from pawl_v1.job_fail($1, $2, $3::jsonb, $4::jsonb) as f",
@@ -107,46 +205,11 @@ func JobFail(ctx context.Context, db DB, id, fence int64, failure Failure, retry
 }
 
 // JobRelease calls pawl_v1.job_release and reports whether the job was still ours.
-func JobRelease(ctx context.Context, db DB, id, fence int64) (released bool, err error) {
-	var outcome string
-	err = one(ctx, db, "job.release", "select r.outcome from pawl_v1.job_release($1, $2) as r", []any{id, fence}, &outcome)
-	return outcome == "released", err
-}
-
-// JobSweepRow is the answer of job_sweep.
-type JobSweepRow struct {
-	Outcome                         string // "swept" or "busy"
-	Requeued, DeadLettered, Workers int
-}
-
-// JobSweep calls pawl_v1.job_sweep.
-func JobSweep(ctx context.Context, db DB, kinds []string, maxCrashes int) (JobSweepRow, error) {
+func JobRelease(ctx context.Context, db DB, id, fence int64, retryIn time.Duration) (released bool, err error) {
 	o := Options{}
-	set(o, "max_crashes", maxCrashes)
-	var r JobSweepRow
-	err := one(ctx, db, "job.sweep",
-		"select s.outcome, s.requeued, s.dead_lettered, s.workers from pawl_v1.job_sweep($1, $2::jsonb) as s",
-		[]any{kinds, o.text()}, &r.Outcome, &r.Requeued, &r.DeadLettered, &r.Workers)
-	return r, err
-}
-
-// WorkerRegister calls pawl_v1.worker_register.
-func WorkerRegister(ctx context.Context, db DB, name string, lease time.Duration) (int64, error) {
-	var id int64
-	err := one(ctx, db, "worker.register", "select r.worker_id from pawl_v1.worker_register($1, $2::interval) as r",
-		[]any{name, lease}, &id)
-	return id, err
-}
-
-// WorkerHeartbeat calls pawl_v1.worker_heartbeat and reports whether the worker still holds its lease.
-func WorkerHeartbeat(ctx context.Context, db DB, worker int64) (alive bool, err error) {
+	set(o, "retry_in_ms", retryIn.Milliseconds())
 	var outcome string
-	err = one(ctx, db, "worker.heartbeat", "select h.outcome from pawl_v1.worker_heartbeat($1) as h", []any{worker}, &outcome)
-	return outcome == "alive", err
-}
-
-// WorkerLeave calls pawl_v1.worker_leave and returns how many jobs it gave back.
-func WorkerLeave(ctx context.Context, db DB, worker int64) (released int, err error) {
-	err = one(ctx, db, "worker.leave", "select l.released from pawl_v1.worker_leave($1) as l", []any{worker}, &released)
-	return released, err
+	err = one(ctx, db, "job.release", "select r.outcome from pawl_v1.job_release($1, $2, $3::jsonb) as r",
+		[]any{id, fence, o.text()}, &outcome)
+	return outcome == "released", err
 }

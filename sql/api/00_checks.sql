@@ -39,6 +39,64 @@ begin
 end
 $$;
 
+create or replace function pawl_v1._check_args(p_args bytea)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_args is null or octet_length(p_args) > 4194304 then
+    raise exception 'args must have at most 4194304 octets, they have %', coalesce(octet_length(p_args)::text, 'none')
+      using errcode = 'P4004', hint = 'store a large payload elsewhere and enqueue its reference';
+  end if;
+end
+$$;
+
+create or replace function pawl_v1._check_headers(p_headers jsonb)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if jsonb_typeof(p_headers) not in ('object', 'null') then
+    raise exception 'headers must be a JSON object, they are %', jsonb_typeof(p_headers)
+      using errcode = 'P4004';
+  end if;
+end
+$$;
+
+-- Null passes: it means the default.
+create or replace function pawl_v1._check_int(p_what text, p_value bigint, p_min bigint, p_max bigint)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_value not between p_min and p_max then
+    raise exception '% must lie between % and %, it is %', p_what, p_min, p_max, p_value
+      using errcode = 'P4004';
+  end if;
+end
+$$;
+
+-- Arrays that describe one batch must be equally long.
+create or replace function pawl_v1._check_batch(p_what text, p_count int, p_max int, variadic p_lengths int[])
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_count > p_max then
+    raise exception 'a batch has at most % elements, this one has %', p_max, p_count
+      using errcode = 'P4004', hint = 'send several batches';
+  end if;
+  if exists (select from unnest(p_lengths) as l (length) where l.length is distinct from p_count) then
+    raise exception 'the arrays of a batch must be as long as %, which has %', p_what, p_count
+      using errcode = 'P4004', hint = 'pass null for an array of defaults';
+  end if;
+end
+$$;
+
 -- An integer option with bounds. Absent or null means the default.
 create or replace function pawl_v1._int_option(
   p_options jsonb,
@@ -62,11 +120,27 @@ begin
       using errcode = 'P4004';
   end if;
   v_value := trunc((p_options ->> p_name)::numeric);
-  if v_value not between p_min and p_max then
-    raise exception 'option % must lie between % and %, it is %', p_name, p_min, p_max, v_value
-      using errcode = 'P4004';
-  end if;
+  perform pawl_v1._check_int('option ' || p_name, v_value, p_min, p_max);
   return v_value;
+end
+$$;
+
+-- An option that is an array of texts. Absent or null means null.
+create or replace function pawl_v1._text_array_option(p_options jsonb, p_name text)
+returns text[]
+language plpgsql
+immutable
+as $$
+begin
+  case coalesce(jsonb_typeof(p_options -> p_name), 'null')
+    when 'null' then
+      return null;
+    when 'array' then
+      return array(select jsonb_array_elements_text(p_options -> p_name));
+    else
+      raise exception 'option % must be an array of texts, it is %', p_name, p_options -> p_name
+        using errcode = 'P4004';
+  end case;
 end
 $$;
 

@@ -1,4 +1,4 @@
--- Workers and the sweep that follows their death.
+-- Workers: one row per process incarnation, which carries the lease of everything the process has claimed.
 
 -- Registers one process incarnation. p_lease: how long it may stay silent before its jobs are taken back; 1 s to 12 h.
 create or replace function pawl_v1.worker_register(p_name text, p_lease interval default '30 seconds')
@@ -18,19 +18,63 @@ begin
 end
 $$;
 
--- Renews the lease of everything the worker holds. outcome 'alive', or 'lost': its jobs were taken back; stop their
--- handlers and register again.
-create or replace function pawl_v1.worker_heartbeat(p_worker bigint)
+-- Takes the worker's presence lock on this session, which must be a direct connection kept for nothing else: a pooler in
+-- transaction mode would leave the lock with a stranger's connection. The server frees it when the process dies.
+-- Tell the next heartbeat.
+-- outcome 'present', or 'taken': another session has it (a sweep looking, or the old connection, not yet noticed as dead).
+create or replace function pawl_v1.worker_attend(p_worker bigint)
 returns table (outcome text, detail jsonb)
+language plpgsql
+as $$
+begin
+  return query
+  select case when pg_try_advisory_lock(1885435757, pawl_v1._presence(p_worker)) then 'present' else 'taken' end, '{}'::jsonb;
+end
+$$;
+
+-- The number of a worker's presence lock. Two workers may share one in 2^31: then one's presence hides the other's death
+-- until its lease is over, no more.
+create or replace function pawl_v1._presence(p_worker bigint)
+returns int
+language sql
+immutable
+as $$
+  select (p_worker & 2147483647)::int
+$$;
+
+-- Renews the lease of everything the worker holds. Losing this write in a crash of the server costs a takeover that the
+-- fence makes harmless, so synchronous_commit may be off for it.
+--
+-- options: presence boolean (the process holds its presence lock; default: as it was).
+-- outcome 'alive', or 'lost': its jobs were taken back; stop their handlers and register again.
+-- recalled: jobs that an operator cancelled under it since the last beat; end their handlers.
+create or replace function pawl_v1.worker_heartbeat(p_worker bigint, p_options jsonb default '{}')
+returns table (outcome text, recalled bigint[], detail jsonb)
 language plpgsql
 set lock_timeout = '2s'
 as $$
+declare
+  v_recalled bigint[];
 begin
+  perform pawl_v1._check_options(p_options, '{presence}');
+  select w.recalled
+    into v_recalled
+    from pawl.worker as w
+   where w.id = p_worker
+     for no key update;
+  if not found then
+    return query
+    select 'lost', '{}'::bigint[], '{}'::jsonb;
+    return;
+  end if;
   update pawl.worker as w
-     set seen_at = clock_timestamp()
+     set seen_at = clock_timestamp(),
+         presence = coalesce((p_options ->> 'presence')::boolean, w.presence),
+         suspected_at = null,
+         recalled = '{}'
    where w.id = p_worker;
   return query
-  select case when found then 'alive' else 'lost' end, '{}'::jsonb;
+  select 'alive', v_recalled, '{}'::jsonb;
 end
 $$;
 
@@ -47,6 +91,7 @@ begin
     select j.id
       from pawl.job as j
      where j.claimed_by = p_worker
+       and p_worker <> 0 -- the jobs claimed without a worker are not one worker's to leave
      order by j.id
        for update skip locked
   )
@@ -62,79 +107,8 @@ begin
   get diagnostics v_released = row_count;
   delete from pawl.worker as w
    where w.id = p_worker
-     and not exists (select from pawl.job as j where j.claimed_by = p_worker);
+     and not exists (select from pawl.job as j where j.claimed_by = w.id);
   return query
   select case when found then 'left' else 'busy' end, v_released, '{}'::jsonb;
-end
-$$;
-
--- Takes back the jobs of workers whose lease ran out: crashes + 1, and pending again after a jittered pause, or to the
--- dead letters when attempts or crashes are spent. Only kinds in p_kinds are dead-lettered: a sweeper does not decide
--- on work it does not know.
--- The advisory lock saves work, nothing else: two sweeps at once are safe.
---
--- options: max_crashes (default 4), limit (jobs a call, default 1000).
--- outcome 'swept' or 'busy' (another sweep is running).
-create or replace function pawl_v1.job_sweep(p_kinds text[], p_options jsonb default '{}')
-returns table (outcome text, requeued int, dead_lettered int, workers int, detail jsonb)
-language plpgsql
-as $$
-declare
-  v_max_crashes int := pawl_v1._int_option(p_options, 'max_crashes', 4, 1, 1000);
-  v_limit       int := pawl_v1._int_option(p_options, 'limit', 1000, 1, 100000);
-  v_gone        bigint[];
-  v_requeued    int;
-  v_dead        int;
-  v_workers     int;
-begin
-  perform pawl_v1._check_options(p_options, '{max_crashes,limit}');
-  if not pg_try_advisory_xact_lock(1885435756, 1) then -- 'pawl' in ASCII, then the lock's number
-    return query
-    select 'busy', 0, 0, 0, '{}'::jsonb;
-    return;
-  end if;
-
-  v_gone := array(
-    select w.id
-      from pawl.worker as w
-     where w.seen_at + w.lease < clock_timestamp()
-     order by w.id
-     limit 100
-       for update skip locked);
-
-  with orphan as (
-    select j.id
-      from pawl.job as j
-     where j.claimed_by = any (v_gone)
-     order by j.id
-     limit v_limit
-       for update skip locked -- a locked row has a live holder
-  ), swept as (
-    update pawl.job as j
-       set status = case
-             when (j.crashes + 1 >= v_max_crashes or j.attempts >= j.max_attempts) and j.kind = any (p_kinds) then 'dead_letter'
-             else 'pending'
-           end,
-           claimed_by = null,
-           crashes = least(j.crashes + 1, 1000), -- a kind nobody dead-letters must not overflow
-           available_at = clock_timestamp() + random() * power(2, least(j.crashes, 6)) * interval '100 milliseconds',
-           last_errors = pawl_v1._push_error(j.last_errors,
-             jsonb_build_object('code', 'crash', 'error', 'the worker died or froze past its lease'), j.attempts)
-      from orphan
-     where j.id = orphan.id
-       and j.status = 'processing'
-       and j.claimed_by = any (v_gone)
-    returning j.status
-  )
-  select count(*) filter (where s.status = 'pending'), count(*) filter (where s.status = 'dead_letter')
-    into v_requeued, v_dead
-    from swept as s;
-
-  delete from pawl.worker as w
-   where w.id = any (v_gone)
-     and not exists (select from pawl.job as j where j.claimed_by = w.id);
-  get diagnostics v_workers = row_count;
-  return query
-  select 'swept', v_requeued, v_dead, v_workers, '{}'::jsonb;
 end
 $$;

@@ -26,15 +26,18 @@ create table pawl.worker (
   name     text collate "C" not null check (octet_length(name) between 1 and 255),
   seen_at  timestamptz not null default clock_timestamp(),
   lease    interval not null default '30 seconds' check (lease between interval '1 second' and interval '12 hours'),
-  presence boolean not null default false
+  presence boolean not null default false, -- the process holds the advisory lock of its id: a free lock is evidence
+  suspected_at timestamptz,                -- when a sweep first found it silent and its lock free
+  recalled bigint[] not null default '{}'  -- jobs cancelled under it; the next heartbeat takes the list along
 ) with (fillfactor = 50);
 
 -- Durable work: landed deliveries, background jobs, later outbox events. Finished rows are deleted.
 create table pawl.job (
   id               bigint generated always as identity primary key,
   fence            bigint not null default 0,   -- + 1 at every claim, never back
-  claimed_by       bigint,                      -- worker.id while processing
+  claimed_by       bigint,                      -- while processing: worker.id, or 0 for a lease of the row's own
   available_at     timestamptz not null default clock_timestamp(),
+  lease_expires_at timestamptz,                 -- of a row claimed without a worker; not indexed
   created_at       timestamptz not null default clock_timestamp(),
   priority         smallint not null default 2 check (priority between 1 and 4),
   attempts         smallint not null default 0 check (attempts >= 0),
@@ -47,7 +50,8 @@ create table pawl.job (
   args             bytea not null,              -- exact octets, so that no encoding can change or refuse them
   headers          jsonb,
   last_errors      jsonb,                       -- the last 10, oldest first
-  check ((status = 'processing') = (claimed_by is not null))
+  check ((status = 'processing') = (claimed_by is not null)),
+  check (coalesce(claimed_by = 0, false) = (lease_expires_at is not null))
 ) with (
   fillfactor = 100,
   autovacuum_vacuum_scale_factor = 0,
@@ -61,7 +65,7 @@ create table pawl.job (
 -- its dead entries.
 create index job_claim on pawl.job (queue, priority, available_at, id) where status = 'pending';
 create index job_held  on pawl.job (claimed_by) where claimed_by is not null;
-create index job_dead  on pawl.job (queue, id) where status in ('dead_letter', 'unknown');
+create index job_dead  on pawl.job (queue, id) where status in ('dead_letter', 'unknown', 'cancelled');
 
 -- The memory of enqueue keys. It outlives the job, so that a duplicate enqueued after completion is still one.
 create table pawl.job_key (
@@ -91,6 +95,27 @@ create table pawl.inbox (
 ) with (autovacuum_vacuum_insert_scale_factor = 0.05);
 
 create index inbox_age on pawl.inbox using brin (received_at) with (autosummarize = on);
+
+-- The highest fence each resource has seen, for rows that no job row guards.
+create table pawl.fence (
+  resource text collate "C" primary key check (octet_length(resource) between 1 and 255),
+  fence    bigint not null,
+  seen_at  timestamptz not null default clock_timestamp()
+) with (fillfactor = 50);
+
+-- Who changed what by hand, and why. Written in the transaction of the change; nothing deletes from it.
+create table pawl.audit (
+  id     bigint generated always as identity primary key,
+  at     timestamptz not null default clock_timestamp(),
+  actor  text collate "C" not null check (octet_length(actor) between 1 and 255),
+  verb   text collate "C" not null check (octet_length(verb) between 1 and 63),    -- the function: 'job_retry'
+  target text collate "C" not null check (octet_length(target) between 1 and 255), -- 'job 17'
+  reason text collate "C" not null check (octet_length(reason) between 1 and 4000),
+  before jsonb not null,             -- the row without its payload, of which the length and the SHA-256 stay
+  after  jsonb                       -- null: deleted
+);
+
+create index audit_target on pawl.audit (target, id);
 
 -- Checks shared by the functions below. They raise; they never repair.
 
@@ -133,6 +158,64 @@ begin
 end
 $$;
 
+create or replace function pawl_v1._check_args(p_args bytea)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_args is null or octet_length(p_args) > 4194304 then
+    raise exception 'args must have at most 4194304 octets, they have %', coalesce(octet_length(p_args)::text, 'none')
+      using errcode = 'P4004', hint = 'store a large payload elsewhere and enqueue its reference';
+  end if;
+end
+$$;
+
+create or replace function pawl_v1._check_headers(p_headers jsonb)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if jsonb_typeof(p_headers) not in ('object', 'null') then
+    raise exception 'headers must be a JSON object, they are %', jsonb_typeof(p_headers)
+      using errcode = 'P4004';
+  end if;
+end
+$$;
+
+-- Null passes: it means the default.
+create or replace function pawl_v1._check_int(p_what text, p_value bigint, p_min bigint, p_max bigint)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_value not between p_min and p_max then
+    raise exception '% must lie between % and %, it is %', p_what, p_min, p_max, p_value
+      using errcode = 'P4004';
+  end if;
+end
+$$;
+
+-- Arrays that describe one batch must be equally long.
+create or replace function pawl_v1._check_batch(p_what text, p_count int, p_max int, variadic p_lengths int[])
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_count > p_max then
+    raise exception 'a batch has at most % elements, this one has %', p_max, p_count
+      using errcode = 'P4004', hint = 'send several batches';
+  end if;
+  if exists (select from unnest(p_lengths) as l (length) where l.length is distinct from p_count) then
+    raise exception 'the arrays of a batch must be as long as %, which has %', p_what, p_count
+      using errcode = 'P4004', hint = 'pass null for an array of defaults';
+  end if;
+end
+$$;
+
 -- An integer option with bounds. Absent or null means the default.
 create or replace function pawl_v1._int_option(
   p_options jsonb,
@@ -156,11 +239,27 @@ begin
       using errcode = 'P4004';
   end if;
   v_value := trunc((p_options ->> p_name)::numeric);
-  if v_value not between p_min and p_max then
-    raise exception 'option % must lie between % and %, it is %', p_name, p_min, p_max, v_value
-      using errcode = 'P4004';
-  end if;
+  perform pawl_v1._check_int('option ' || p_name, v_value, p_min, p_max);
   return v_value;
+end
+$$;
+
+-- An option that is an array of texts. Absent or null means null.
+create or replace function pawl_v1._text_array_option(p_options jsonb, p_name text)
+returns text[]
+language plpgsql
+immutable
+as $$
+begin
+  case coalesce(jsonb_typeof(p_options -> p_name), 'null')
+    when 'null' then
+      return null;
+    when 'array' then
+      return array(select jsonb_array_elements_text(p_options -> p_name));
+    else
+      raise exception 'option % must be an array of texts, it is %', p_name, p_options -> p_name
+        using errcode = 'P4004';
+  end case;
 end
 $$;
 
@@ -189,6 +288,67 @@ begin
     raise exception 'unknown option %', v_name
       using errcode = 'P4004', hint = 'known here: ' || array_to_string(p_known, ', ');
   end if;
+end
+$$;
+
+-- Guards for work that no row of Pawl's stands for, inside your own transaction.
+
+-- Locks a name until the transaction ends, without waiting: one run at a time of what no row represents, such as the
+-- close of a merchant's day or the import of one file. It does not remember that the work was done: never use it in
+-- place of a constraint or a key. Names are hashed to 64 bits; a collision refuses for nothing, it never lets two in.
+-- outcome 'locked', or 'busy': another transaction has the name now.
+create or replace function pawl_v1.try_lock(p_namespace text, p_key text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+as $$
+begin
+  perform pawl_v1._check_scope('namespace', p_namespace);
+  perform pawl_v1._check_key('key', p_key);
+  return query
+  select case
+           when pg_try_advisory_xact_lock(hashtextextended(octet_length(p_namespace) || ':' || p_namespace || p_key, 1885435756))
+           then 'locked' else 'busy'
+         end, '{}'::jsonb;
+end
+$$;
+
+-- Accepts a write to a resource if no newer attempt wrote to it: call it first in the transaction that writes. The row
+-- stays locked until that ends. A fence is compared with others of one source only, so name the source in the resource:
+-- 'job 17 report', not 'report'.
+-- outcome 'accepted' (the same fence may come again). P4020: a higher one was here.
+create or replace function pawl_v1.fence_accept(p_resource text, p_fence bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_seen bigint;
+begin
+  perform pawl_v1._check_scope('resource', p_resource);
+  if p_fence is null or p_fence < 1 then
+    raise exception 'a fence is 1 or more, this one is %', coalesce(p_fence::text, 'null')
+      using errcode = 'P4004', hint = 'pass the fence that the claim returned';
+  end if;
+  insert into pawl.fence as f (resource, fence)
+  values (p_resource, p_fence)
+  on conflict do nothing;
+  if not found then
+    update pawl.fence as f
+       set fence = p_fence,
+           seen_at = clock_timestamp()
+     where f.resource = p_resource
+       and f.fence <= p_fence;
+    if not found then
+      select f.fence
+        into v_seen
+        from pawl.fence as f
+       where f.resource = p_resource;
+      raise exception 'resource % has seen fence %, this attempt has %', p_resource, v_seen, p_fence
+        using errcode = 'P4020', detail = 'superseded', hint = 'a newer attempt owns this resource; drop this one';
+    end if;
+  end if;
+  return query
+  select 'accepted', '{}'::jsonb;
 end
 $$;
 
@@ -338,15 +498,16 @@ begin
 end
 $$;
 
--- Durable work: enqueue, claim, hold, finish, fail, release, sweep.
+-- Enqueueing: one job or many, with or without a key.
 --
 --                        claim: fence + 1, attempts + 1
 --   enqueue ──▶ pending ───────────────────────────────▶ processing ──finish──▶ (row deleted)
 --                 ▲                                        │   │
 --                 ├──────── fail, attempts left ───────────┘   │
 --                 ├──────── release: attempts - 1 ─────────────┤
---                 └──────── sweep: crashes + 1 ────────────────┤
---                                                              └── fail or sweep, none left ──▶ dead_letter
+--                 ├──────── sweep: crashes + 1 ────────────────┤
+--                 │                                            ├── fail or sweep, none left ──▶ dead_letter
+--                 └──────── job_retry, by an operator ◀────────┴── cancelled by the handler or an operator
 
 create or replace function pawl_v1._job_insert(p_queue text, p_kind text, p_args bytea, p_options jsonb, p_id bigint default null)
 returns pawl.job
@@ -357,14 +518,8 @@ declare
 begin
   perform pawl_v1._check_scope('queue', p_queue);
   perform pawl_v1._check_scope('kind', p_kind);
-  if p_args is null or octet_length(p_args) > 4194304 then
-    raise exception 'args must have at most 4194304 octets, they have %', coalesce(octet_length(p_args)::text, 'none')
-      using errcode = 'P4004', hint = 'store a large payload elsewhere and enqueue its reference';
-  end if;
-  if jsonb_typeof(p_options -> 'headers') not in ('object', 'null') then
-    raise exception 'headers must be a JSON object, they are %', jsonb_typeof(p_options -> 'headers')
-      using errcode = 'P4004';
-  end if;
+  perform pawl_v1._check_args(p_args);
+  perform pawl_v1._check_headers(p_options -> 'headers');
   insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, max_attempts, available_at)
   overriding system value
   values (
@@ -380,6 +535,436 @@ begin
   return v_job;
 end
 $$;
+
+-- The default fingerprint of a job: kind and args, each behind its length.
+create or replace function pawl_v1._job_hash(p_kind text, p_args bytea)
+returns bytea
+language sql
+immutable
+as $$
+  select sha256(int8send(octet_length(p_kind)) || convert_to(p_kind, 'UTF8') || int8send(octet_length(p_args)) || p_args)
+$$;
+
+create or replace function pawl_v1._raise_key_reused(p_queue text, p_key text, p_stored bytea, p_given bytea)
+returns void
+language plpgsql
+as $$
+begin
+  raise exception 'key % of queue % came before with a different payload', p_key, p_queue
+    using errcode = 'P4002',
+          detail = json_build_object('stored_hash', encode(p_stored, 'hex'), 'given_hash', encode(p_given, 'hex')),
+          hint = 'use a new key for a new intent, or fix the caller that changes its payload between retries';
+end
+$$;
+
+-- Enqueues one job, in the caller's transaction if there is one.
+--
+-- options: key text (the same key, queue and payload enqueue once), hash text (64 hex digits; default: kind and args),
+-- key_ttl_ms (memory of the key, default 24 h), priority 1..4 (default 2), retry_in_ms (start no sooner), max_attempts
+-- (default 25), headers object.
+-- outcome 'enqueued' or 'duplicate' (job_id is the first one's, which may have finished). P4002: the key came with
+-- another payload.
+create or replace function pawl_v1.job_enqueue(
+  p_queue   text,
+  p_kind    text,
+  p_args    bytea,
+  p_options jsonb default '{}'
+)
+returns table (outcome text, job_id bigint, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_id   bigint := nextval('pawl.job_id_seq');
+  v_key  text := p_options ->> 'key';
+  v_hash bytea;
+  v_seen pawl.job_key;
+begin
+  perform pawl_v1._check_options(p_options, '{key,hash,key_ttl_ms,priority,retry_in_ms,max_attempts,headers}');
+  if v_key is not null then
+    perform pawl_v1._check_scope('queue', p_queue);
+    perform pawl_v1._check_key('key', v_key);
+    v_hash := coalesce(decode(p_options ->> 'hash', 'hex'), pawl_v1._job_hash(p_kind, p_args));
+    perform pawl_v1._check_hash(v_hash);
+    v_seen := pawl_v1._job_key_claim(p_queue, v_key, v_hash, v_id,
+      pawl_v1._int_option(p_options, 'key_ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond');
+    if v_seen.job_id <> v_id then
+      return query
+      select 'duplicate', v_seen.job_id, '{}'::jsonb;
+      return;
+    end if;
+  end if;
+  perform pawl_v1._job_insert(p_queue, p_kind, p_args, p_options, v_id);
+  return query
+  select 'enqueued', v_id, '{}'::jsonb;
+end
+$$;
+
+-- Insert or observe a key; the row returned says who owns it.
+create or replace function pawl_v1._job_key_claim(p_queue text, p_key text, p_hash bytea, p_job_id bigint, p_ttl interval)
+returns pawl.job_key
+language plpgsql
+as $$
+declare
+  v_seen pawl.job_key;
+begin
+  for v_try in 1..3 loop
+    insert into pawl.job_key as k (queue, key, hash, job_id, expires_at)
+    values (p_queue, p_key, p_hash, p_job_id, clock_timestamp() + p_ttl)
+    on conflict do nothing
+    returning k.*
+    into v_seen;
+    if found then
+      return v_seen;
+    end if;
+
+    select k.*
+      into v_seen
+      from pawl.job_key as k
+     where k.queue = p_queue
+       and k.key = p_key;
+    if found then
+      if v_seen.hash <> p_hash then
+        perform pawl_v1._raise_key_reused(p_queue, p_key, v_seen.hash, p_hash);
+      end if;
+      return v_seen;
+    end if;
+  end loop;
+  raise exception 'key % of queue % keeps appearing and disappearing', p_key, p_queue
+    using errcode = '40001', hint = 'restart the transaction';
+end
+$$;
+
+-- Enqueues up to 10000 jobs in one statement; row i of every array belongs to job i. An absent array or a null element
+-- means the default of job_enqueue. Keys are claimed in their sorted order, so that two batches cannot deadlock; two
+-- batches in one transaction can, and one of them is then told 40P01.
+--
+-- options: key_ttl_ms, for all (default 24 h).
+-- n counts from 1; outcome and job_id as of job_enqueue. A key twice in one batch is a duplicate of its first row.
+-- P4002, and nothing enqueued: some key came with another payload.
+create or replace function pawl_v1.job_enqueue_many(
+  p_queues       text[],
+  p_kinds        text[],
+  p_args         bytea[],
+  p_keys         text[] default null,
+  p_hashes       bytea[] default null,
+  p_priorities   int[] default null,
+  p_retry_in_ms  bigint[] default null,
+  p_max_attempts int[] default null,
+  p_headers      jsonb[] default null,
+  p_options      jsonb default '{}'
+)
+returns table (n int, outcome text, job_id bigint, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_count  int := coalesce(cardinality(p_queues), 0);
+  v_ids    bigint[];
+  v_hashes bytea[];
+  v_owners bigint[];
+begin
+  perform pawl_v1._check_options(p_options, '{key_ttl_ms}');
+  perform pawl_v1._check_batch('queues', v_count, 10000, cardinality(p_kinds), cardinality(p_args),
+    coalesce(cardinality(p_keys), v_count), coalesce(cardinality(p_hashes), v_count),
+    coalesce(cardinality(p_priorities), v_count), coalesce(cardinality(p_retry_in_ms), v_count),
+    coalesce(cardinality(p_max_attempts), v_count), coalesce(cardinality(p_headers), v_count));
+  if v_count = 0 then
+    return;
+  end if;
+  perform pawl_v1._check_scope('queue', r.queue), pawl_v1._check_scope('kind', r.kind), pawl_v1._check_args(r.args),
+          pawl_v1._check_headers(r.headers), pawl_v1._check_int('priority', r.priority, 1, 4),
+          pawl_v1._check_int('retry_in_ms', r.retry_in_ms, 0, 31536000000),
+          pawl_v1._check_int('max_attempts', r.max_attempts, 1, 1000)
+     from unnest(p_queues, p_kinds, p_args, p_priorities, p_retry_in_ms, p_max_attempts, p_headers)
+            as r (queue, kind, args, priority, retry_in_ms, max_attempts, headers)
+    where r.queue is null or octet_length(r.queue) not between 1 and 255
+       or r.kind is null or octet_length(r.kind) not between 1 and 255
+       or r.args is null or octet_length(r.args) > 4194304
+       or r.priority not between 1 and 4
+       or r.retry_in_ms not between 0 and 31536000000
+       or r.max_attempts not between 1 and 1000
+       or jsonb_typeof(r.headers) not in ('object', 'null');
+
+  v_ids := array(select nextval('pawl.job_id_seq') from generate_series(1, v_count));
+  v_owners := v_ids;
+  if array_length(array_remove(p_keys, null), 1) > 0 then
+    perform pawl_v1._check_key('key', r.key), pawl_v1._check_hash(r.hash)
+       from unnest(p_keys, p_hashes) as r (key, hash)
+      where octet_length(r.key) not between 1 and 255
+         or octet_length(r.hash) <> 32;
+    v_hashes := array(
+      select case when r.key is not null then coalesce(r.hash, pawl_v1._job_hash(r.kind, r.args)) end
+        from unnest(p_keys, p_hashes, p_kinds, p_args) with ordinality as r (key, hash, kind, args, n)
+       order by r.n);
+    v_owners := pawl_v1._job_keys_claim(p_queues, p_keys, v_hashes, v_ids,
+      pawl_v1._int_option(p_options, 'key_ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond');
+  end if;
+
+  insert into pawl.job as j (id, queue, kind, args, headers, priority, max_attempts, available_at)
+  overriding system value
+  select r.id, r.queue, r.kind, r.args, r.headers, coalesce(r.priority, 2), coalesce(r.max_attempts, 25),
+         clock_timestamp() + coalesce(r.retry_in_ms, 0) * interval '1 millisecond'
+    from unnest(v_ids, v_owners, p_queues, p_kinds, p_args, p_priorities, p_retry_in_ms, p_max_attempts, p_headers)
+           as r (id, owner, queue, kind, args, priority, retry_in_ms, max_attempts, headers)
+   where r.owner = r.id;
+
+  return query
+  select r.n::int, case when r.owner = r.id then 'enqueued' else 'duplicate' end, r.owner, '{}'::jsonb
+    from unnest(v_ids, v_owners) with ordinality as r (id, owner, n)
+   order by r.n;
+end
+$$;
+
+-- Insert or observe many keys; row i of the answer is the job that owns key i, or p_ids[i] where there is no key.
+create or replace function pawl_v1._job_keys_claim(p_queues text[], p_keys text[], p_hashes bytea[], p_ids bigint[], p_ttl interval)
+returns bigint[]
+language plpgsql
+as $$
+declare
+  v_gone boolean;
+  v_odd  record;
+  v_owners bigint[];
+begin
+  for v_try in 1..3 loop
+    insert into pawl.job_key as k (queue, key, hash, job_id, expires_at)
+    select distinct on (r.queue collate "C", r.key collate "C") r.queue, r.key, r.hash, r.id, clock_timestamp() + p_ttl
+      from unnest(p_queues, p_keys, p_hashes, p_ids) with ordinality as r (queue, key, hash, id, n)
+     where r.key is not null
+     order by r.queue collate "C", r.key collate "C", r.n
+    on conflict do nothing;
+
+    select array_agg(coalesce(k.job_id, r.id) order by r.n), coalesce(bool_or(r.key is not null and k.job_id is null), false)
+      into v_owners, v_gone
+      from unnest(p_queues, p_keys, p_ids) with ordinality as r (queue, key, id, n)
+      left join lateral (
+             select o.job_id
+               from pawl.job_key as o
+              where o.queue = r.queue
+                and o.key = r.key
+              limit 1) as k on true;
+    exit when not v_gone;
+  end loop;
+  if v_gone then
+    raise exception 'some keys keep appearing and disappearing'
+      using errcode = '40001', hint = 'restart the transaction';
+  end if;
+  select r.queue, r.key, r.hash, k.hash as stored
+    into v_odd
+    from unnest(p_queues, p_keys, p_hashes) with ordinality as r (queue, key, hash, n)
+   cross join lateral (
+          select o.hash
+            from pawl.job_key as o
+           where o.queue = r.queue
+             and o.key = r.key
+           limit 1) as k
+   where k.hash <> r.hash
+   order by r.n
+   limit 1;
+  if found then
+    perform pawl_v1._raise_key_reused(v_odd.queue, v_odd.key, v_odd.stored, v_odd.hash);
+  end if;
+  return v_owners;
+end
+$$;
+
+-- Claiming: many due jobs, or one by its id. The holder is a registered worker, whose heartbeat renews the lease of all it
+-- holds, or (p_worker null) whoever knows the fence: then the row has a lease of its own, renewed by job_renew.
+
+-- Claims up to p_limit due jobs, most urgent first. Each gets fence + 1 and attempts + 1.
+-- A job that was running when a process died is claimed alone, so that a poison job cannot take its neighbours to the
+-- dead letters with it: run it with nothing else in the process.
+--
+-- options: kinds array of text (claim no other; default all), lease_ms (of each row if p_worker is null, default 30000).
+-- P4020: the worker's lease is gone; register again.
+create or replace function pawl_v1.job_claim(
+  p_queue   text,
+  p_worker  bigint,
+  p_limit   int default 25,
+  p_options jsonb default '{}'
+)
+returns table (
+  id bigint, fence bigint, kind text, args bytea, headers jsonb, attempts int, max_attempts int, crashes int,
+  priority int, created_at timestamptz, detail jsonb
+)
+language plpgsql
+as $$
+declare
+  v_due    timestamptz := clock_timestamp();
+  v_lease  timestamptz;
+  v_kinds  text[];
+  v_ids    bigint[] := '{}';
+  v_found  bigint[];
+  v_solo   bigint;
+begin
+  perform pawl_v1._check_options(p_options, '{kinds,lease_ms}');
+  if p_limit is null or p_limit not between 1 and 500 then
+    raise exception 'limit must lie between 1 and 500, it is %', coalesce(p_limit::text, 'null')
+      using errcode = 'P4004';
+  end if;
+  v_kinds := pawl_v1._text_array_option(p_options, 'kinds');
+  v_lease := pawl_v1._lease_of_claim(p_worker, p_options, v_due);
+
+  for v_priority in 1..4 loop
+    v_found := array(
+      select j.id
+        from pawl.job as j
+       where j.queue = p_queue
+         and j.priority = v_priority
+         and j.status = 'pending'
+         and j.available_at <= v_due
+         and (v_kinds is null or j.kind = any (v_kinds))
+       order by j.available_at, j.id
+       limit p_limit - cardinality(v_ids)
+         for update skip locked);
+    select s.id
+      into v_solo
+      from unnest(v_found) with ordinality as s (id, n)
+      join pawl.job as j on j.id = s.id
+     where j.crashes > 0
+     order by s.n
+     limit 1;
+    if v_solo is not null and cardinality(v_ids) = 0 and v_solo = v_found[1] then
+      v_ids := array[v_solo];
+      exit;
+    end if;
+    -- Behind healthy work a crashed job waits for its own turn; it stays first in line for the next claim.
+    if v_solo is not null then
+      v_found := v_found[1 : array_position(v_found, v_solo) - 1];
+    end if;
+    v_ids := v_ids || v_found;
+    exit when v_solo is not null or cardinality(v_ids) >= p_limit;
+  end loop;
+
+  -- The rows are locked and were pending when they were. Testing that again would let the planner walk job_claim.
+  return query
+  update pawl.job as j
+     set status = 'processing',
+         fence = j.fence + 1,
+         attempts = least(j.attempts + 1, 32767), -- a kind nobody dead-letters must not overflow
+         claimed_by = coalesce(p_worker, 0),
+         lease_expires_at = v_lease
+   where j.id = any (v_ids)
+  returning j.id, j.fence, j.kind, j.args, j.headers, j.attempts::int, j.max_attempts::int, j.crashes::int,
+            j.priority::int, j.created_at, '{}'::jsonb;
+end
+$$;
+
+-- Claims one job by its id, for a message that says "process job 17". It never waits.
+--
+-- options: early boolean (claim it before it is due), lease_ms as of job_claim.
+-- outcome 'claimed' with the job's columns; else they are null and nothing changed: 'not_due' (available_at says when),
+-- 'busy' (held by an attempt, or its row is locked), 'ended' (detail.status: cancelled, dead_letter, unknown), 'waiting',
+-- 'absent' (finished, discarded, or never there).
+-- P4020: the worker's lease is gone; register again.
+create or replace function pawl_v1.job_claim_id(p_id bigint, p_worker bigint, p_options jsonb default '{}')
+returns table (
+  outcome text, id bigint, fence bigint, queue text, kind text, args bytea, headers jsonb, attempts int,
+  max_attempts int, crashes int, priority int, created_at timestamptz, available_at timestamptz, detail jsonb
+)
+language plpgsql
+as $$
+declare
+  v_due     timestamptz := clock_timestamp();
+  v_lease   timestamptz;
+  v_job     pawl.job;
+  v_outcome text;
+begin
+  perform pawl_v1._check_options(p_options, '{early,lease_ms}');
+  v_lease := pawl_v1._lease_of_claim(p_worker, p_options, v_due);
+
+  select j.*
+    into v_job
+    from pawl.job as j
+   where j.id = p_id
+     for update skip locked;
+  if not found then
+    perform from pawl.job as j where j.id = p_id;
+    v_outcome := case when found then 'busy' else 'absent' end;
+  else
+    v_outcome := case
+      when v_job.status = 'processing' then 'busy'
+      when v_job.status = 'waiting' then 'waiting'
+      when v_job.status <> 'pending' then 'ended'
+      when v_job.available_at > v_due and not coalesce((p_options ->> 'early')::boolean, false) then 'not_due'
+      else 'claimed'
+    end;
+  end if;
+  if v_outcome <> 'claimed' then
+    return query
+    select v_outcome, null::bigint, null::bigint, null::text, null::text, null::bytea, null::jsonb, null::int, null::int,
+           null::int, null::int, null::timestamptz, v_job.available_at,
+           jsonb_strip_nulls(jsonb_build_object('status', v_job.status));
+    return;
+  end if;
+
+  return query
+  update pawl.job as j
+     set status = 'processing',
+         fence = j.fence + 1,
+         attempts = least(j.attempts + 1, 32767),
+         claimed_by = coalesce(p_worker, 0),
+         lease_expires_at = v_lease
+   where j.id = p_id
+  returning 'claimed', j.id, j.fence, j.queue, j.kind, j.args, j.headers, j.attempts::int, j.max_attempts::int,
+            j.crashes::int, j.priority::int, j.created_at, j.available_at, '{}'::jsonb;
+end
+$$;
+
+-- Proves the worker's lease and returns null, or the end of a lease of the row's own if there is no worker. The sweep
+-- takes the worker row FOR UPDATE before it touches the worker's jobs: no job can be claimed for one being buried.
+create or replace function pawl_v1._lease_of_claim(p_worker bigint, p_options jsonb, p_now timestamptz)
+returns timestamptz
+language plpgsql
+as $$
+begin
+  if p_worker is null then
+    return p_now + pawl_v1._int_option(p_options, 'lease_ms', 30000, 1000, 43200000) * interval '1 millisecond';
+  end if;
+  if p_options ? 'lease_ms' then
+    raise exception 'lease_ms is for claims without a worker; worker % has a lease of its own', p_worker
+      using errcode = 'P4004', hint = 'give the lease to worker_register';
+  end if;
+  perform
+     from pawl.worker as w
+    where w.id = p_worker
+      and w.seen_at + w.lease > p_now
+      for key share;
+  if not found then
+    raise exception 'worker % has lost its lease', p_worker
+      using errcode = 'P4020', detail = 'worker', hint = 'register again and drop what this worker held';
+  end if;
+  return null;
+end
+$$;
+
+-- Renews the lease of a job claimed without a worker; call it well before it ends. options: lease_ms (default 30000).
+-- outcome 'renewed'. P4020: not the holder any more, or a worker is: the worker's heartbeat renews then.
+create or replace function pawl_v1.job_renew(p_id bigint, p_fence bigint, p_options jsonb default '{}')
+returns table (outcome text, lease_expires_at timestamptz, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_until timestamptz;
+begin
+  perform pawl_v1._check_options(p_options, '{lease_ms}');
+  update pawl.job as j
+     set lease_expires_at = clock_timestamp()
+           + pawl_v1._int_option(p_options, 'lease_ms', 30000, 1000, 43200000) * interval '1 millisecond'
+   where j.id = p_id
+     and j.status = 'processing'
+     and j.fence = p_fence
+     and j.claimed_by = 0
+  returning j.lease_expires_at
+       into v_until;
+  if not found then
+    perform pawl_v1._raise_fence_lost(p_id, p_fence);
+  end if;
+  return query
+  select 'renewed', v_until, '{}'::jsonb;
+end
+$$;
+
+-- The ends of an attempt: hold, finish, fail, release. All are fenced: who is not the holder any more changes nothing.
 
 -- Appends to the bounded error history: the last 10 errors, each cut to 4,000 characters.
 create or replace function pawl_v1._push_error(p_errors jsonb, p_error jsonb, p_attempt int)
@@ -421,170 +1006,6 @@ begin
     using errcode = 'P4020',
           detail = coalesce(v_status, 'absent'),
           hint = 'a newer attempt owns this job or it has ended; drop this attempt';
-end
-$$;
-
--- Enqueues one job, in the caller's transaction if there is one.
---
--- options: key text (the same key, queue and payload enqueue once), hash text (64 hex digits; default: kind and args),
--- key_ttl_ms (memory of the key, default 24 h), priority 1..4 (default 2), retry_in_ms (start no sooner), max_attempts
--- (default 25), headers object.
--- outcome 'enqueued' or 'duplicate' (job_id is the first one's, which may have finished). P4002: the key came with
--- another payload.
-create or replace function pawl_v1.job_enqueue(
-  p_queue   text,
-  p_kind    text,
-  p_args    bytea,
-  p_options jsonb default '{}'
-)
-returns table (outcome text, job_id bigint, detail jsonb)
-language plpgsql
-as $$
-declare
-  v_id   bigint := nextval('pawl.job_id_seq');
-  v_key  text := p_options ->> 'key';
-  v_hash bytea;
-  v_seen pawl.job_key;
-begin
-  perform pawl_v1._check_options(p_options, '{key,hash,key_ttl_ms,priority,retry_in_ms,max_attempts,headers}');
-  if v_key is not null then
-    perform pawl_v1._check_scope('queue', p_queue);
-    perform pawl_v1._check_key('key', v_key);
-    v_hash := coalesce(
-      decode(p_options ->> 'hash', 'hex'),
-      sha256(int8send(octet_length(p_kind)) || convert_to(p_kind, 'UTF8') || int8send(octet_length(p_args)) || p_args));
-    perform pawl_v1._check_hash(v_hash);
-    v_seen := pawl_v1._job_key_claim(p_queue, v_key, v_hash, v_id,
-      pawl_v1._int_option(p_options, 'key_ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond');
-    if v_seen.job_id <> v_id then
-      return query
-      select 'duplicate', v_seen.job_id, '{}'::jsonb;
-      return;
-    end if;
-  end if;
-  perform pawl_v1._job_insert(p_queue, p_kind, p_args, p_options, v_id);
-  return query
-  select 'enqueued', v_id, '{}'::jsonb;
-end
-$$;
-
--- Insert or observe a key; the row returned says who owns it.
-create or replace function pawl_v1._job_key_claim(p_queue text, p_key text, p_hash bytea, p_job_id bigint, p_ttl interval)
-returns pawl.job_key
-language plpgsql
-as $$
-declare
-  v_seen pawl.job_key;
-begin
-  for v_try in 1..3 loop
-    insert into pawl.job_key as k (queue, key, hash, job_id, expires_at)
-    values (p_queue, p_key, p_hash, p_job_id, clock_timestamp() + p_ttl)
-    on conflict do nothing
-    returning k.*
-    into v_seen;
-    if found then
-      return v_seen;
-    end if;
-
-    select k.*
-      into v_seen
-      from pawl.job_key as k
-     where k.queue = p_queue
-       and k.key = p_key;
-    if found then
-      if v_seen.hash <> p_hash then
-        raise exception 'key % of queue % came before with a different payload', p_key, p_queue
-          using errcode = 'P4002',
-                detail = json_build_object('stored_hash', encode(v_seen.hash, 'hex'), 'given_hash', encode(p_hash, 'hex')),
-                hint = 'use a new key for a new intent, or fix the caller that changes its payload between retries';
-      end if;
-      return v_seen;
-    end if;
-  end loop;
-  raise exception 'key % of queue % keeps appearing and disappearing', p_key, p_queue
-    using errcode = '40001', hint = 'restart the transaction';
-end
-$$;
-
--- Claims up to p_limit due jobs for a registered worker, most urgent first. Each gets fence + 1 and attempts + 1.
--- A job that was running when a process died is claimed alone, so that a poison job cannot take its neighbours to the
--- dead letters with it: run it with nothing else in the process.
--- P4020: the worker's lease is gone; register again.
-create or replace function pawl_v1.job_claim(
-  p_queue   text,
-  p_worker  bigint,
-  p_limit   int default 25,
-  p_options jsonb default '{}'
-)
-returns table (
-  id bigint, fence bigint, kind text, args bytea, headers jsonb, attempts int, max_attempts int, crashes int,
-  priority int, created_at timestamptz, detail jsonb
-)
-language plpgsql
-as $$
-declare
-  v_due    timestamptz := clock_timestamp();
-  v_ids    bigint[] := '{}';
-  v_found  bigint[];
-  v_solo   bigint;
-begin
-  perform pawl_v1._check_options(p_options, '{}');
-  if p_limit not between 1 and 500 then
-    raise exception 'limit must lie between 1 and 500, it is %', p_limit
-      using errcode = 'P4004';
-  end if;
-  -- The sweep takes this row FOR UPDATE before it touches the worker's jobs: no job can be claimed for a worker that
-  -- is being buried.
-  perform
-     from pawl.worker as w
-    where w.id = p_worker
-      and w.seen_at + w.lease > v_due
-      for key share;
-  if not found then
-    raise exception 'worker % has lost its lease', p_worker
-      using errcode = 'P4020', detail = 'worker', hint = 'register again and drop what this worker held';
-  end if;
-
-  for v_priority in 1..4 loop
-    v_found := array(
-      select j.id
-        from pawl.job as j
-       where j.queue = p_queue
-         and j.priority = v_priority
-         and j.status = 'pending'
-         and j.available_at <= v_due
-       order by j.available_at, j.id
-       limit p_limit - cardinality(v_ids)
-         for update skip locked);
-    select s.id
-      into v_solo
-      from unnest(v_found) with ordinality as s (id, n)
-      join pawl.job as j on j.id = s.id
-     where j.crashes > 0
-     order by s.n
-     limit 1;
-    if v_solo is not null and cardinality(v_ids) = 0 and v_solo = v_found[1] then
-      v_ids := array[v_solo];
-      exit;
-    end if;
-    -- Behind healthy work a crashed job waits for its own turn; it stays first in line for the next claim.
-    if v_solo is not null then
-      v_found := v_found[1 : array_position(v_found, v_solo) - 1];
-    end if;
-    v_ids := v_ids || v_found;
-    exit when v_solo is not null or cardinality(v_ids) >= p_limit;
-  end loop;
-
-  -- The rows are locked and were pending when they were. Testing that again would let the planner walk job_claim.
-  return query
-  update pawl.job as j
-     set status = 'processing',
-         fence = j.fence + 1,
-         attempts = least(j.attempts + 1, 32767), -- a kind nobody dead-letters must not overflow
-         claimed_by = p_worker
-   where j.id = any (v_ids)
-  returning j.id, j.fence, j.kind, j.args, j.headers, j.attempts::int, j.max_attempts::int, j.crashes::int,
-            j.priority::int, j.created_at, '{}'::jsonb;
 end
 $$;
 
@@ -632,11 +1053,96 @@ begin
 end
 $$;
 
--- Ends an attempt badly. The job waits retry_in_ms and becomes pending again, or goes to the dead letters if its
--- attempts are spent or final is true; it keeps its payload and its last errors either way.
+-- Locks many claimed jobs, in the order of their ids, and says which are still held. Nothing is raised: do the work of the
+-- held ones only, and finish exactly those. It never waits: 'locked' means that another transaction has the row.
+-- outcome per job: 'held', 'stale' (not this attempt's any more), 'locked'.
+create or replace function pawl_v1.job_hold_many(p_ids bigint[], p_fences bigint[])
+returns table (id bigint, outcome text, detail jsonb)
+language plpgsql
+as $$
+begin
+  perform pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
+  return query
+  with locked as (
+    select j.id, j.status, j.fence
+      from pawl.job as j
+     where j.id = any (p_ids)
+     order by j.id
+       for update skip locked
+  )
+  select g.id, pawl_v1._holding(g.id, l.id is not null, l.status = 'processing' and l.fence = g.fence), '{}'::jsonb
+    from unnest(p_ids, p_fences) as g (id, fence)
+    left join locked as l on l.id = g.id
+   order by g.id;
+end
+$$;
+
+create or replace function pawl_v1._holding(p_id bigint, p_locked boolean, p_ours boolean)
+returns text
+language plpgsql
+as $$
+begin
+  if p_locked then
+    return case when p_ours then 'held' else 'stale' end;
+  end if;
+  perform from pawl.job as j where j.id = p_id;
+  return case when found then 'locked' else 'stale' end;
+end
+$$;
+
+-- Ends many jobs well, in the order of their ids. If one of them is not held any more, P4020 aborts the transaction: call
+-- it in the transaction that did the work.
 --
--- p_error: {"error": text, "code": SQLSTATE}. options: retry_in_ms (default 1000), final boolean.
--- outcome 'retry' or 'dead_letter'. P4020: not the holder.
+-- options: skip_stale boolean: for work that is done and committed elsewhere; nothing is raised, the others are finished.
+-- outcome per job: 'finished', 'stale', 'locked' (another transaction has the row; ask again).
+create or replace function pawl_v1.job_finish_many(p_ids bigint[], p_fences bigint[], p_options jsonb default '{}')
+returns table (id bigint, outcome text, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_strict boolean := not coalesce((p_options ->> 'skip_stale')::boolean, false);
+  v_ended  record;
+begin
+  perform pawl_v1._check_options(p_options, '{skip_stale}');
+  perform pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
+  for v_ended in
+  with locked as (
+    select j.id, j.status, j.fence
+      from pawl.job as j
+     where j.id = any (p_ids)
+     order by j.id
+       for update skip locked
+  ), gone as (
+    delete from pawl.job as j
+     using locked as l
+      join unnest(p_ids, p_fences) as g (id, fence) on g.id = l.id
+     where j.id = l.id
+       and l.status = 'processing'
+       and l.fence = g.fence
+    returning j.id
+  )
+  select g.id,
+         g.fence,
+         case when d.id is not null then 'finished' else pawl_v1._holding(g.id, l.id is not null, false) end as outcome
+    from unnest(p_ids, p_fences) as g (id, fence)
+    left join gone as d on d.id = g.id
+    left join locked as l on l.id = g.id
+   order by g.id
+  loop
+    if v_strict and v_ended.outcome <> 'finished' then
+      perform pawl_v1._raise_fence_lost(v_ended.id, v_ended.fence);
+    end if;
+    return query
+    select v_ended.id, v_ended.outcome, '{}'::jsonb;
+  end loop;
+end
+$$;
+
+-- Ends an attempt badly. The job waits retry_in_ms and becomes pending again, or goes to the dead letters if its
+-- attempts are spent or final is true, or is cancelled if cancel is true; it keeps its payload and its last errors.
+--
+-- p_error: {"error": text, "code": SQLSTATE}. options: retry_in_ms (default 1000), final boolean, cancel boolean.
+-- outcome 'retry', 'dead_letter' or 'cancelled'. P4020: not the holder.
 create or replace function pawl_v1.job_fail(p_id bigint, p_fence bigint, p_error jsonb, p_options jsonb default '{}')
 returns table (outcome text, available_at timestamptz, attempts int, detail jsonb)
 language plpgsql
@@ -645,13 +1151,15 @@ as $$
 declare
   v_job pawl.job;
 begin
-  perform pawl_v1._check_options(p_options, '{retry_in_ms,final}');
+  perform pawl_v1._check_options(p_options, '{retry_in_ms,final,cancel}');
   update pawl.job as j
      set status = case
+           when coalesce((p_options ->> 'cancel')::boolean, false) then 'cancelled'
            when coalesce((p_options ->> 'final')::boolean, false) or j.attempts >= j.max_attempts then 'dead_letter'
            else 'pending'
          end,
          claimed_by = null,
+         lease_expires_at = null,
          available_at = clock_timestamp()
            + pawl_v1._int_option(p_options, 'retry_in_ms', 1000, 0, 31536000000) * interval '1 millisecond',
          last_errors = pawl_v1._push_error(j.last_errors, p_error, j.attempts)
@@ -664,26 +1172,31 @@ begin
     perform pawl_v1._raise_fence_lost(p_id, p_fence);
   end if;
   return query
-  select case v_job.status when 'dead_letter' then 'dead_letter' else 'retry' end,
+  select case v_job.status when 'pending' then 'retry' else v_job.status end,
          v_job.available_at, v_job.attempts::int, '{}'::jsonb;
 end
 $$;
 
--- Gives a claimed job back at once without charging the attempt: on shutdown, when the database was away, or when the
--- reply to COMMIT was lost. In the last case it is the question and the answer in one: whatever the old transaction
--- did, after this call the job is either pending again or was not ours to give back.
+-- Gives a claimed job back without charging the attempt: on shutdown, when the database was away, to be asked again later
+-- (retry_in_ms), or when the reply to COMMIT was lost. In the last case it is the question and the answer in one: whatever
+-- the old transaction did, after this call the job is either pending again or was not ours to give back.
+--
+-- options: retry_in_ms (default 0).
 -- outcome 'released'; or 'not_held', nothing changed (finished, taken over, or ended otherwise).
-create or replace function pawl_v1.job_release(p_id bigint, p_fence bigint)
+create or replace function pawl_v1.job_release(p_id bigint, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
 set lock_timeout = '2s'
 as $$
 begin
+  perform pawl_v1._check_options(p_options, '{retry_in_ms}');
   update pawl.job as j
      set status = 'pending',
          claimed_by = null,
+         lease_expires_at = null,
          attempts = greatest(j.attempts - 1, 0),
-         available_at = greatest(j.available_at, clock_timestamp())
+         available_at = greatest(j.available_at, clock_timestamp()
+           + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond')
    where j.id = p_id
      and j.status = 'processing'
      and j.fence = p_fence;
@@ -692,7 +1205,7 @@ begin
 end
 $$;
 
--- Workers and the sweep that follows their death.
+-- Workers: one row per process incarnation, which carries the lease of everything the process has claimed.
 
 -- Registers one process incarnation. p_lease: how long it may stay silent before its jobs are taken back; 1 s to 12 h.
 create or replace function pawl_v1.worker_register(p_name text, p_lease interval default '30 seconds')
@@ -712,19 +1225,63 @@ begin
 end
 $$;
 
--- Renews the lease of everything the worker holds. outcome 'alive', or 'lost': its jobs were taken back; stop their
--- handlers and register again.
-create or replace function pawl_v1.worker_heartbeat(p_worker bigint)
+-- Takes the worker's presence lock on this session, which must be a direct connection kept for nothing else: a pooler in
+-- transaction mode would leave the lock with a stranger's connection. The server frees it when the process dies.
+-- Tell the next heartbeat.
+-- outcome 'present', or 'taken': another session has it (a sweep looking, or the old connection, not yet noticed as dead).
+create or replace function pawl_v1.worker_attend(p_worker bigint)
 returns table (outcome text, detail jsonb)
+language plpgsql
+as $$
+begin
+  return query
+  select case when pg_try_advisory_lock(1885435757, pawl_v1._presence(p_worker)) then 'present' else 'taken' end, '{}'::jsonb;
+end
+$$;
+
+-- The number of a worker's presence lock. Two workers may share one in 2^31: then one's presence hides the other's death
+-- until its lease is over, no more.
+create or replace function pawl_v1._presence(p_worker bigint)
+returns int
+language sql
+immutable
+as $$
+  select (p_worker & 2147483647)::int
+$$;
+
+-- Renews the lease of everything the worker holds. Losing this write in a crash of the server costs a takeover that the
+-- fence makes harmless, so synchronous_commit may be off for it.
+--
+-- options: presence boolean (the process holds its presence lock; default: as it was).
+-- outcome 'alive', or 'lost': its jobs were taken back; stop their handlers and register again.
+-- recalled: jobs that an operator cancelled under it since the last beat; end their handlers.
+create or replace function pawl_v1.worker_heartbeat(p_worker bigint, p_options jsonb default '{}')
+returns table (outcome text, recalled bigint[], detail jsonb)
 language plpgsql
 set lock_timeout = '2s'
 as $$
+declare
+  v_recalled bigint[];
 begin
+  perform pawl_v1._check_options(p_options, '{presence}');
+  select w.recalled
+    into v_recalled
+    from pawl.worker as w
+   where w.id = p_worker
+     for no key update;
+  if not found then
+    return query
+    select 'lost', '{}'::bigint[], '{}'::jsonb;
+    return;
+  end if;
   update pawl.worker as w
-     set seen_at = clock_timestamp()
+     set seen_at = clock_timestamp(),
+         presence = coalesce((p_options ->> 'presence')::boolean, w.presence),
+         suspected_at = null,
+         recalled = '{}'
    where w.id = p_worker;
   return query
-  select case when found then 'alive' else 'lost' end, '{}'::jsonb;
+  select 'alive', v_recalled, '{}'::jsonb;
 end
 $$;
 
@@ -741,6 +1298,7 @@ begin
     select j.id
       from pawl.job as j
      where j.claimed_by = p_worker
+       and p_worker <> 0 -- the jobs claimed without a worker are not one worker's to leave
      order by j.id
        for update skip locked
   )
@@ -756,15 +1314,22 @@ begin
   get diagnostics v_released = row_count;
   delete from pawl.worker as w
    where w.id = p_worker
-     and not exists (select from pawl.job as j where j.claimed_by = p_worker);
+     and not exists (select from pawl.job as j where j.claimed_by = w.id);
   return query
   select case when found then 'left' else 'busy' end, v_released, '{}'::jsonb;
 end
 $$;
 
--- Takes back the jobs of workers whose lease ran out: crashes + 1, and pending again after a jittered pause, or to the
--- dead letters when attempts or crashes are spent. Only kinds in p_kinds are dead-lettered: a sweeper does not decide
--- on work it does not know.
+-- The sweep that follows the death of a worker.
+
+-- Takes back the jobs of the dead: crashes + 1, and pending again after a jittered pause, or to the dead letters when
+-- attempts or crashes are spent. Dead is
+--   a worker whose lease is over,
+--   a worker that has been silent for 1.5 s and whose presence lock was found free twice, 300 ms apart, by sessions that
+--     are at least 5 s old (after a restart of the server every lock is free and everybody was silent),
+--   a job claimed without a worker whose own lease is over.
+-- On evidence of presence the attempt is given back: the crash alone is counted.
+-- Only kinds in p_kinds are dead-lettered: a sweeper does not decide on work it does not know.
 -- The advisory lock saves work, nothing else: two sweeps at once are safe.
 --
 -- options: max_crashes (default 4), limit (jobs a call, default 1000).
@@ -776,6 +1341,8 @@ as $$
 declare
   v_max_crashes int := pawl_v1._int_option(p_options, 'max_crashes', 4, 1, 1000);
   v_limit       int := pawl_v1._int_option(p_options, 'limit', 1000, 1, 100000);
+  v_expired     bigint[];
+  v_absent      bigint[];
   v_gone        bigint[];
   v_requeued    int;
   v_dead        int;
@@ -788,13 +1355,15 @@ begin
     return;
   end if;
 
-  v_gone := array(
+  v_expired := array(
     select w.id
       from pawl.worker as w
      where w.seen_at + w.lease < clock_timestamp()
      order by w.id
      limit 100
        for update skip locked);
+  v_absent := pawl_v1._absent_workers(v_expired);
+  v_gone := v_expired || v_absent;
 
   with orphan as (
     select j.id
@@ -803,21 +1372,32 @@ begin
      order by j.id
      limit v_limit
        for update skip locked -- a locked row has a live holder
+  ), expired as (
+    select j.id
+      from pawl.job as j
+     where j.claimed_by = 0
+       and j.lease_expires_at < clock_timestamp()
+     order by j.id
+     limit v_limit
+       for update skip locked
   ), swept as (
     update pawl.job as j
        set status = case
-             when (j.crashes + 1 >= v_max_crashes or j.attempts >= j.max_attempts) and j.kind = any (p_kinds) then 'dead_letter'
+             when (j.crashes + 1 >= v_max_crashes or j.attempts >= j.max_attempts and j.claimed_by <> all (v_absent))
+                  and j.kind = any (p_kinds) then 'dead_letter'
              else 'pending'
            end,
+           attempts = case when j.claimed_by = any (v_absent) then greatest(j.attempts - 1, 0) else j.attempts end,
            claimed_by = null,
+           lease_expires_at = null,
            crashes = least(j.crashes + 1, 1000), -- a kind nobody dead-letters must not overflow
            available_at = clock_timestamp() + random() * power(2, least(j.crashes, 6)) * interval '100 milliseconds',
            last_errors = pawl_v1._push_error(j.last_errors,
              jsonb_build_object('code', 'crash', 'error', 'the worker died or froze past its lease'), j.attempts)
-      from orphan
-     where j.id = orphan.id
+      from (select o.id from orphan as o union all select e.id from expired as e) as due
+     where j.id = due.id
        and j.status = 'processing'
-       and j.claimed_by = any (v_gone)
+       and (j.claimed_by = any (v_gone) or j.claimed_by = 0 and j.lease_expires_at < clock_timestamp())
     returning j.status
   )
   select count(*) filter (where s.status = 'pending'), count(*) filter (where s.status = 'dead_letter')
@@ -830,6 +1410,47 @@ begin
   get diagnostics v_workers = row_count;
   return query
   select 'swept', v_requeued, v_dead, v_workers, '{}'::jsonb;
+end
+$$;
+
+-- The workers that are dead by the evidence of their presence locks, each locked FOR UPDATE. What the first look saw is
+-- kept in suspected_at, for whoever looks next; a heartbeat clears it.
+create or replace function pawl_v1._absent_workers(p_known bigint[])
+returns bigint[]
+language plpgsql
+as $$
+declare
+  v_absent bigint[] := '{}';
+  v_worker pawl.worker;
+  v_free   boolean;
+begin
+  perform
+     from pg_catalog.pg_stat_activity as a
+    where a.pid = pg_backend_pid()
+      and a.backend_start < clock_timestamp() - interval '5 seconds';
+  if not found then
+    return v_absent;
+  end if;
+  for v_worker in
+    select w.*
+      from pawl.worker as w
+     where w.presence
+       and w.seen_at < clock_timestamp() - interval '1500 milliseconds'
+       and w.id <> all (p_known)
+     order by w.id
+     limit 100
+       for update skip locked
+  loop
+    v_free := pg_try_advisory_xact_lock(1885435757, pawl_v1._presence(v_worker.id));
+    if v_free and v_worker.suspected_at < clock_timestamp() - interval '300 milliseconds' then
+      v_absent := v_absent || v_worker.id;
+    elsif v_free <> (v_worker.suspected_at is not null) then
+      update pawl.worker as w
+         set suspected_at = case when v_free then clock_timestamp() end
+       where w.id = v_worker.id;
+    end if;
+  end loop;
+  return v_absent;
 end
 $$;
 
@@ -855,6 +1476,6 @@ select j.id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'a246dd88b9b13886a96221f2e4a39500f1b66a3bff40245ec112452e9579499a');
+values (1, 'init', 1, '0b3728efb5bafa9febea4fb3c9a44bbf3217b5038c0e2ad90f70349525eef001');
 
 commit;

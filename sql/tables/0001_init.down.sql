@@ -17,6 +17,6 @@ begin
 end
 $$;
 
-drop table pawl.inbox, pawl.job_key, pawl.job, pawl.worker, pawl.migration;
+drop table pawl.audit, pawl.fence, pawl.inbox, pawl.job_key, pawl.job, pawl.worker, pawl.migration;
 drop schema pawl_v1;
 drop schema pawl;

@@ -21,15 +21,18 @@ create table pawl.worker (
   name     text collate "C" not null check (octet_length(name) between 1 and 255),
   seen_at  timestamptz not null default clock_timestamp(),
   lease    interval not null default '30 seconds' check (lease between interval '1 second' and interval '12 hours'),
-  presence boolean not null default false
+  presence boolean not null default false, -- the process holds the advisory lock of its id: a free lock is evidence
+  suspected_at timestamptz,                -- when a sweep first found it silent and its lock free
+  recalled bigint[] not null default '{}'  -- jobs cancelled under it; the next heartbeat takes the list along
 ) with (fillfactor = 50);
 
 -- Durable work: landed deliveries, background jobs, later outbox events. Finished rows are deleted.
 create table pawl.job (
   id               bigint generated always as identity primary key,
   fence            bigint not null default 0,   -- + 1 at every claim, never back
-  claimed_by       bigint,                      -- worker.id while processing
+  claimed_by       bigint,                      -- while processing: worker.id, or 0 for a lease of the row's own
   available_at     timestamptz not null default clock_timestamp(),
+  lease_expires_at timestamptz,                 -- of a row claimed without a worker; not indexed
   created_at       timestamptz not null default clock_timestamp(),
   priority         smallint not null default 2 check (priority between 1 and 4),
   attempts         smallint not null default 0 check (attempts >= 0),
@@ -42,7 +45,8 @@ create table pawl.job (
   args             bytea not null,              -- exact octets, so that no encoding can change or refuse them
   headers          jsonb,
   last_errors      jsonb,                       -- the last 10, oldest first
-  check ((status = 'processing') = (claimed_by is not null))
+  check ((status = 'processing') = (claimed_by is not null)),
+  check (coalesce(claimed_by = 0, false) = (lease_expires_at is not null))
 ) with (
   fillfactor = 100,
   autovacuum_vacuum_scale_factor = 0,
@@ -56,7 +60,7 @@ create table pawl.job (
 -- its dead entries.
 create index job_claim on pawl.job (queue, priority, available_at, id) where status = 'pending';
 create index job_held  on pawl.job (claimed_by) where claimed_by is not null;
-create index job_dead  on pawl.job (queue, id) where status in ('dead_letter', 'unknown');
+create index job_dead  on pawl.job (queue, id) where status in ('dead_letter', 'unknown', 'cancelled');
 
 -- The memory of enqueue keys. It outlives the job, so that a duplicate enqueued after completion is still one.
 create table pawl.job_key (
@@ -86,3 +90,24 @@ create table pawl.inbox (
 ) with (autovacuum_vacuum_insert_scale_factor = 0.05);
 
 create index inbox_age on pawl.inbox using brin (received_at) with (autosummarize = on);
+
+-- The highest fence each resource has seen, for rows that no job row guards.
+create table pawl.fence (
+  resource text collate "C" primary key check (octet_length(resource) between 1 and 255),
+  fence    bigint not null,
+  seen_at  timestamptz not null default clock_timestamp()
+) with (fillfactor = 50);
+
+-- Who changed what by hand, and why. Written in the transaction of the change; nothing deletes from it.
+create table pawl.audit (
+  id     bigint generated always as identity primary key,
+  at     timestamptz not null default clock_timestamp(),
+  actor  text collate "C" not null check (octet_length(actor) between 1 and 255),
+  verb   text collate "C" not null check (octet_length(verb) between 1 and 63),    -- the function: 'job_retry'
+  target text collate "C" not null check (octet_length(target) between 1 and 255), -- 'job 17'
+  reason text collate "C" not null check (octet_length(reason) between 1 and 4000),
+  before jsonb not null,             -- the row without its payload, of which the length and the SHA-256 stay
+  after  jsonb                       -- null: deleted
+);
+
+create index audit_target on pawl.audit (target, id);

@@ -1,0 +1,74 @@
+package contract
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+)
+
+// JobSweepRow is the answer of job_sweep.
+type JobSweepRow struct {
+	Outcome                         string // "swept" or "busy"
+	Requeued, DeadLettered, Workers int
+}
+
+// JobSweep calls pawl_v1.job_sweep.
+func JobSweep(ctx context.Context, db DB, kinds []string, maxCrashes int) (JobSweepRow, error) {
+	o := Options{}
+	set(o, "max_crashes", maxCrashes)
+	var r JobSweepRow
+	err := one(ctx, db, "job.sweep",
+		"select s.outcome, s.requeued, s.dead_lettered, s.workers from pawl_v1.job_sweep($1, $2::jsonb) as s",
+		[]any{kinds, o.text()}, &r.Outcome, &r.Requeued, &r.DeadLettered, &r.Workers)
+	return r, err
+}
+
+// WorkerRegister calls pawl_v1.worker_register.
+func WorkerRegister(ctx context.Context, db DB, name string, lease time.Duration) (int64, error) {
+	var id int64
+	err := one(ctx, db, "worker.register", "select r.worker_id from pawl_v1.worker_register($1, $2::interval) as r",
+		[]any{name, lease}, &id)
+	return id, err
+}
+
+// WorkerHeartbeatRow is the answer of worker_heartbeat.
+type WorkerHeartbeatRow struct {
+	Alive    bool
+	Recalled []int64 // jobs cancelled under the worker since the last beat
+}
+
+// WorkerHeartbeat calls pawl_v1.worker_heartbeat, in a transaction of its own that does not wait for the disk.
+func WorkerHeartbeat(ctx context.Context, db Batcher, worker int64, presence bool) (WorkerHeartbeatRow, error) {
+	o := Options{"presence": presence}
+	var batch pgx.Batch
+	batch.Queue("select set_config('synchronous_commit', 'off', true)") // of this transaction, which the batch is
+	batch.Queue("select h.outcome, h.recalled from pawl_v1.worker_heartbeat($1, $2::jsonb) as h", worker, o.text())
+	results := db.SendBatch(ctx, &batch)
+	_, err := results.Exec()
+	var r WorkerHeartbeatRow
+	var outcome string
+	if err == nil {
+		err = results.QueryRow().Scan(&outcome, &r.Recalled)
+	}
+	if e := results.Close(); err == nil {
+		err = e
+	}
+	r.Alive = outcome == "alive"
+	return r, pawl.Wrap("worker.heartbeat", err)
+}
+
+// WorkerAttend calls pawl_v1.worker_attend and reports whether the session has the presence lock.
+func WorkerAttend(ctx context.Context, db DB, worker int64) (present bool, err error) {
+	var outcome string
+	err = one(ctx, db, "worker.attend", "select a.outcome from pawl_v1.worker_attend($1) as a", []any{worker}, &outcome)
+	return outcome == "present", err
+}
+
+// WorkerLeave calls pawl_v1.worker_leave and returns how many jobs it gave back.
+func WorkerLeave(ctx context.Context, db DB, worker int64) (released int, err error) {
+	err = one(ctx, db, "worker.leave", "select l.released from pawl_v1.worker_leave($1) as l", []any{worker}, &released)
+	return released, err
+}

@@ -1,0 +1,60 @@
+-- Guards for work that no row of Pawl's stands for, inside your own transaction.
+
+-- Locks a name until the transaction ends, without waiting: one run at a time of what no row represents, such as the
+-- close of a merchant's day or the import of one file. It does not remember that the work was done: never use it in
+-- place of a constraint or a key. Names are hashed to 64 bits; a collision refuses for nothing, it never lets two in.
+-- outcome 'locked', or 'busy': another transaction has the name now.
+create or replace function pawl_v1.try_lock(p_namespace text, p_key text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+as $$
+begin
+  perform pawl_v1._check_scope('namespace', p_namespace);
+  perform pawl_v1._check_key('key', p_key);
+  return query
+  select case
+           when pg_try_advisory_xact_lock(hashtextextended(octet_length(p_namespace) || ':' || p_namespace || p_key, 1885435756))
+           then 'locked' else 'busy'
+         end, '{}'::jsonb;
+end
+$$;
+
+-- Accepts a write to a resource if no newer attempt wrote to it: call it first in the transaction that writes. The row
+-- stays locked until that ends. A fence is compared with others of one source only, so name the source in the resource:
+-- 'job 17 report', not 'report'.
+-- outcome 'accepted' (the same fence may come again). P4020: a higher one was here.
+create or replace function pawl_v1.fence_accept(p_resource text, p_fence bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_seen bigint;
+begin
+  perform pawl_v1._check_scope('resource', p_resource);
+  if p_fence is null or p_fence < 1 then
+    raise exception 'a fence is 1 or more, this one is %', coalesce(p_fence::text, 'null')
+      using errcode = 'P4004', hint = 'pass the fence that the claim returned';
+  end if;
+  insert into pawl.fence as f (resource, fence)
+  values (p_resource, p_fence)
+  on conflict do nothing;
+  if not found then
+    update pawl.fence as f
+       set fence = p_fence,
+           seen_at = clock_timestamp()
+     where f.resource = p_resource
+       and f.fence <= p_fence;
+    if not found then
+      select f.fence
+        into v_seen
+        from pawl.fence as f
+       where f.resource = p_resource;
+      raise exception 'resource % has seen fence %, this attempt has %', p_resource, v_seen, p_fence
+        using errcode = 'P4020', detail = 'superseded', hint = 'a newer attempt owns this resource; drop this one';
+    end if;
+  end if;
+  return query
+  select 'accepted', '{}'::jsonb;
+end
+$$;

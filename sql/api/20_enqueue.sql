@@ -1,0 +1,267 @@
+-- Enqueueing: one job or many, with or without a key.
+--
+--                        claim: fence + 1, attempts + 1
+--   enqueue ──▶ pending ───────────────────────────────▶ processing ──finish──▶ (row deleted)
+--                 ▲                                        │   │
+--                 ├──────── fail, attempts left ───────────┘   │
+--                 ├──────── release: attempts - 1 ─────────────┤
+--                 ├──────── sweep: crashes + 1 ────────────────┤
+--                 │                                            ├── fail or sweep, none left ──▶ dead_letter
+--                 └──────── job_retry, by an operator ◀────────┴── cancelled by the handler or an operator
+
+create or replace function pawl_v1._job_insert(p_queue text, p_kind text, p_args bytea, p_options jsonb, p_id bigint default null)
+returns pawl.job
+language plpgsql
+as $$
+declare
+  v_job pawl.job;
+begin
+  perform pawl_v1._check_scope('queue', p_queue);
+  perform pawl_v1._check_scope('kind', p_kind);
+  perform pawl_v1._check_args(p_args);
+  perform pawl_v1._check_headers(p_options -> 'headers');
+  insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, max_attempts, available_at)
+  overriding system value
+  values (
+    coalesce(p_id, nextval('pawl.job_id_seq')), p_queue, p_kind, p_args, p_options -> 'headers',
+    pawl_v1._int_option(p_options, 'priority', 2, 1, 4),
+    pawl_v1._int_option(p_options, 'attempts', 0, 0, 1000),
+    pawl_v1._int_option(p_options, 'crashes', 0, 0, 1000),
+    pawl_v1._int_option(p_options, 'max_attempts', 25, 1, 1000),
+    clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond'
+  )
+  returning j.*
+       into v_job;
+  return v_job;
+end
+$$;
+
+-- The default fingerprint of a job: kind and args, each behind its length.
+create or replace function pawl_v1._job_hash(p_kind text, p_args bytea)
+returns bytea
+language sql
+immutable
+as $$
+  select sha256(int8send(octet_length(p_kind)) || convert_to(p_kind, 'UTF8') || int8send(octet_length(p_args)) || p_args)
+$$;
+
+create or replace function pawl_v1._raise_key_reused(p_queue text, p_key text, p_stored bytea, p_given bytea)
+returns void
+language plpgsql
+as $$
+begin
+  raise exception 'key % of queue % came before with a different payload', p_key, p_queue
+    using errcode = 'P4002',
+          detail = json_build_object('stored_hash', encode(p_stored, 'hex'), 'given_hash', encode(p_given, 'hex')),
+          hint = 'use a new key for a new intent, or fix the caller that changes its payload between retries';
+end
+$$;
+
+-- Enqueues one job, in the caller's transaction if there is one.
+--
+-- options: key text (the same key, queue and payload enqueue once), hash text (64 hex digits; default: kind and args),
+-- key_ttl_ms (memory of the key, default 24 h), priority 1..4 (default 2), retry_in_ms (start no sooner), max_attempts
+-- (default 25), headers object.
+-- outcome 'enqueued' or 'duplicate' (job_id is the first one's, which may have finished). P4002: the key came with
+-- another payload.
+create or replace function pawl_v1.job_enqueue(
+  p_queue   text,
+  p_kind    text,
+  p_args    bytea,
+  p_options jsonb default '{}'
+)
+returns table (outcome text, job_id bigint, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_id   bigint := nextval('pawl.job_id_seq');
+  v_key  text := p_options ->> 'key';
+  v_hash bytea;
+  v_seen pawl.job_key;
+begin
+  perform pawl_v1._check_options(p_options, '{key,hash,key_ttl_ms,priority,retry_in_ms,max_attempts,headers}');
+  if v_key is not null then
+    perform pawl_v1._check_scope('queue', p_queue);
+    perform pawl_v1._check_key('key', v_key);
+    v_hash := coalesce(decode(p_options ->> 'hash', 'hex'), pawl_v1._job_hash(p_kind, p_args));
+    perform pawl_v1._check_hash(v_hash);
+    v_seen := pawl_v1._job_key_claim(p_queue, v_key, v_hash, v_id,
+      pawl_v1._int_option(p_options, 'key_ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond');
+    if v_seen.job_id <> v_id then
+      return query
+      select 'duplicate', v_seen.job_id, '{}'::jsonb;
+      return;
+    end if;
+  end if;
+  perform pawl_v1._job_insert(p_queue, p_kind, p_args, p_options, v_id);
+  return query
+  select 'enqueued', v_id, '{}'::jsonb;
+end
+$$;
+
+-- Insert or observe a key; the row returned says who owns it.
+create or replace function pawl_v1._job_key_claim(p_queue text, p_key text, p_hash bytea, p_job_id bigint, p_ttl interval)
+returns pawl.job_key
+language plpgsql
+as $$
+declare
+  v_seen pawl.job_key;
+begin
+  for v_try in 1..3 loop
+    insert into pawl.job_key as k (queue, key, hash, job_id, expires_at)
+    values (p_queue, p_key, p_hash, p_job_id, clock_timestamp() + p_ttl)
+    on conflict do nothing
+    returning k.*
+    into v_seen;
+    if found then
+      return v_seen;
+    end if;
+
+    select k.*
+      into v_seen
+      from pawl.job_key as k
+     where k.queue = p_queue
+       and k.key = p_key;
+    if found then
+      if v_seen.hash <> p_hash then
+        perform pawl_v1._raise_key_reused(p_queue, p_key, v_seen.hash, p_hash);
+      end if;
+      return v_seen;
+    end if;
+  end loop;
+  raise exception 'key % of queue % keeps appearing and disappearing', p_key, p_queue
+    using errcode = '40001', hint = 'restart the transaction';
+end
+$$;
+
+-- Enqueues up to 10000 jobs in one statement; row i of every array belongs to job i. An absent array or a null element
+-- means the default of job_enqueue. Keys are claimed in their sorted order, so that two batches cannot deadlock; two
+-- batches in one transaction can, and one of them is then told 40P01.
+--
+-- options: key_ttl_ms, for all (default 24 h).
+-- n counts from 1; outcome and job_id as of job_enqueue. A key twice in one batch is a duplicate of its first row.
+-- P4002, and nothing enqueued: some key came with another payload.
+create or replace function pawl_v1.job_enqueue_many(
+  p_queues       text[],
+  p_kinds        text[],
+  p_args         bytea[],
+  p_keys         text[] default null,
+  p_hashes       bytea[] default null,
+  p_priorities   int[] default null,
+  p_retry_in_ms  bigint[] default null,
+  p_max_attempts int[] default null,
+  p_headers      jsonb[] default null,
+  p_options      jsonb default '{}'
+)
+returns table (n int, outcome text, job_id bigint, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_count  int := coalesce(cardinality(p_queues), 0);
+  v_ids    bigint[];
+  v_hashes bytea[];
+  v_owners bigint[];
+begin
+  perform pawl_v1._check_options(p_options, '{key_ttl_ms}');
+  perform pawl_v1._check_batch('queues', v_count, 10000, cardinality(p_kinds), cardinality(p_args),
+    coalesce(cardinality(p_keys), v_count), coalesce(cardinality(p_hashes), v_count),
+    coalesce(cardinality(p_priorities), v_count), coalesce(cardinality(p_retry_in_ms), v_count),
+    coalesce(cardinality(p_max_attempts), v_count), coalesce(cardinality(p_headers), v_count));
+  if v_count = 0 then
+    return;
+  end if;
+  perform pawl_v1._check_scope('queue', r.queue), pawl_v1._check_scope('kind', r.kind), pawl_v1._check_args(r.args),
+          pawl_v1._check_headers(r.headers), pawl_v1._check_int('priority', r.priority, 1, 4),
+          pawl_v1._check_int('retry_in_ms', r.retry_in_ms, 0, 31536000000),
+          pawl_v1._check_int('max_attempts', r.max_attempts, 1, 1000)
+     from unnest(p_queues, p_kinds, p_args, p_priorities, p_retry_in_ms, p_max_attempts, p_headers)
+            as r (queue, kind, args, priority, retry_in_ms, max_attempts, headers)
+    where r.queue is null or octet_length(r.queue) not between 1 and 255
+       or r.kind is null or octet_length(r.kind) not between 1 and 255
+       or r.args is null or octet_length(r.args) > 4194304
+       or r.priority not between 1 and 4
+       or r.retry_in_ms not between 0 and 31536000000
+       or r.max_attempts not between 1 and 1000
+       or jsonb_typeof(r.headers) not in ('object', 'null');
+
+  v_ids := array(select nextval('pawl.job_id_seq') from generate_series(1, v_count));
+  v_owners := v_ids;
+  if array_length(array_remove(p_keys, null), 1) > 0 then
+    perform pawl_v1._check_key('key', r.key), pawl_v1._check_hash(r.hash)
+       from unnest(p_keys, p_hashes) as r (key, hash)
+      where octet_length(r.key) not between 1 and 255
+         or octet_length(r.hash) <> 32;
+    v_hashes := array(
+      select case when r.key is not null then coalesce(r.hash, pawl_v1._job_hash(r.kind, r.args)) end
+        from unnest(p_keys, p_hashes, p_kinds, p_args) with ordinality as r (key, hash, kind, args, n)
+       order by r.n);
+    v_owners := pawl_v1._job_keys_claim(p_queues, p_keys, v_hashes, v_ids,
+      pawl_v1._int_option(p_options, 'key_ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond');
+  end if;
+
+  insert into pawl.job as j (id, queue, kind, args, headers, priority, max_attempts, available_at)
+  overriding system value
+  select r.id, r.queue, r.kind, r.args, r.headers, coalesce(r.priority, 2), coalesce(r.max_attempts, 25),
+         clock_timestamp() + coalesce(r.retry_in_ms, 0) * interval '1 millisecond'
+    from unnest(v_ids, v_owners, p_queues, p_kinds, p_args, p_priorities, p_retry_in_ms, p_max_attempts, p_headers)
+           as r (id, owner, queue, kind, args, priority, retry_in_ms, max_attempts, headers)
+   where r.owner = r.id;
+
+  return query
+  select r.n::int, case when r.owner = r.id then 'enqueued' else 'duplicate' end, r.owner, '{}'::jsonb
+    from unnest(v_ids, v_owners) with ordinality as r (id, owner, n)
+   order by r.n;
+end
+$$;
+
+-- Insert or observe many keys; row i of the answer is the job that owns key i, or p_ids[i] where there is no key.
+create or replace function pawl_v1._job_keys_claim(p_queues text[], p_keys text[], p_hashes bytea[], p_ids bigint[], p_ttl interval)
+returns bigint[]
+language plpgsql
+as $$
+declare
+  v_gone boolean;
+  v_odd  record;
+  v_owners bigint[];
+begin
+  for v_try in 1..3 loop
+    insert into pawl.job_key as k (queue, key, hash, job_id, expires_at)
+    select distinct on (r.queue collate "C", r.key collate "C") r.queue, r.key, r.hash, r.id, clock_timestamp() + p_ttl
+      from unnest(p_queues, p_keys, p_hashes, p_ids) with ordinality as r (queue, key, hash, id, n)
+     where r.key is not null
+     order by r.queue collate "C", r.key collate "C", r.n
+    on conflict do nothing;
+
+    select array_agg(coalesce(k.job_id, r.id) order by r.n), coalesce(bool_or(r.key is not null and k.job_id is null), false)
+      into v_owners, v_gone
+      from unnest(p_queues, p_keys, p_ids) with ordinality as r (queue, key, id, n)
+      left join lateral (
+             select o.job_id
+               from pawl.job_key as o
+              where o.queue = r.queue
+                and o.key = r.key
+              limit 1) as k on true;
+    exit when not v_gone;
+  end loop;
+  if v_gone then
+    raise exception 'some keys keep appearing and disappearing'
+      using errcode = '40001', hint = 'restart the transaction';
+  end if;
+  select r.queue, r.key, r.hash, k.hash as stored
+    into v_odd
+    from unnest(p_queues, p_keys, p_hashes) with ordinality as r (queue, key, hash, n)
+   cross join lateral (
+          select o.hash
+            from pawl.job_key as o
+           where o.queue = r.queue
+             and o.key = r.key
+           limit 1) as k
+   where k.hash <> r.hash
+   order by r.n
+   limit 1;
+  if found then
+    perform pawl_v1._raise_key_reused(v_odd.queue, v_odd.key, v_odd.stored, v_odd.hash);
+  end if;
+  return v_owners;
+end
+$$;

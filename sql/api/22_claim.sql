@@ -1,0 +1,197 @@
+-- Claiming: many due jobs, or one by its id. The holder is a registered worker, whose heartbeat renews the lease of all it
+-- holds, or (p_worker null) whoever knows the fence: then the row has a lease of its own, renewed by job_renew.
+
+-- Claims up to p_limit due jobs, most urgent first. Each gets fence + 1 and attempts + 1.
+-- A job that was running when a process died is claimed alone, so that a poison job cannot take its neighbours to the
+-- dead letters with it: run it with nothing else in the process.
+--
+-- options: kinds array of text (claim no other; default all), lease_ms (of each row if p_worker is null, default 30000).
+-- P4020: the worker's lease is gone; register again.
+create or replace function pawl_v1.job_claim(
+  p_queue   text,
+  p_worker  bigint,
+  p_limit   int default 25,
+  p_options jsonb default '{}'
+)
+returns table (
+  id bigint, fence bigint, kind text, args bytea, headers jsonb, attempts int, max_attempts int, crashes int,
+  priority int, created_at timestamptz, detail jsonb
+)
+language plpgsql
+as $$
+declare
+  v_due    timestamptz := clock_timestamp();
+  v_lease  timestamptz;
+  v_kinds  text[];
+  v_ids    bigint[] := '{}';
+  v_found  bigint[];
+  v_solo   bigint;
+begin
+  perform pawl_v1._check_options(p_options, '{kinds,lease_ms}');
+  if p_limit is null or p_limit not between 1 and 500 then
+    raise exception 'limit must lie between 1 and 500, it is %', coalesce(p_limit::text, 'null')
+      using errcode = 'P4004';
+  end if;
+  v_kinds := pawl_v1._text_array_option(p_options, 'kinds');
+  v_lease := pawl_v1._lease_of_claim(p_worker, p_options, v_due);
+
+  for v_priority in 1..4 loop
+    v_found := array(
+      select j.id
+        from pawl.job as j
+       where j.queue = p_queue
+         and j.priority = v_priority
+         and j.status = 'pending'
+         and j.available_at <= v_due
+         and (v_kinds is null or j.kind = any (v_kinds))
+       order by j.available_at, j.id
+       limit p_limit - cardinality(v_ids)
+         for update skip locked);
+    select s.id
+      into v_solo
+      from unnest(v_found) with ordinality as s (id, n)
+      join pawl.job as j on j.id = s.id
+     where j.crashes > 0
+     order by s.n
+     limit 1;
+    if v_solo is not null and cardinality(v_ids) = 0 and v_solo = v_found[1] then
+      v_ids := array[v_solo];
+      exit;
+    end if;
+    -- Behind healthy work a crashed job waits for its own turn; it stays first in line for the next claim.
+    if v_solo is not null then
+      v_found := v_found[1 : array_position(v_found, v_solo) - 1];
+    end if;
+    v_ids := v_ids || v_found;
+    exit when v_solo is not null or cardinality(v_ids) >= p_limit;
+  end loop;
+
+  -- The rows are locked and were pending when they were. Testing that again would let the planner walk job_claim.
+  return query
+  update pawl.job as j
+     set status = 'processing',
+         fence = j.fence + 1,
+         attempts = least(j.attempts + 1, 32767), -- a kind nobody dead-letters must not overflow
+         claimed_by = coalesce(p_worker, 0),
+         lease_expires_at = v_lease
+   where j.id = any (v_ids)
+  returning j.id, j.fence, j.kind, j.args, j.headers, j.attempts::int, j.max_attempts::int, j.crashes::int,
+            j.priority::int, j.created_at, '{}'::jsonb;
+end
+$$;
+
+-- Claims one job by its id, for a message that says "process job 17". It never waits.
+--
+-- options: early boolean (claim it before it is due), lease_ms as of job_claim.
+-- outcome 'claimed' with the job's columns; else they are null and nothing changed: 'not_due' (available_at says when),
+-- 'busy' (held by an attempt, or its row is locked), 'ended' (detail.status: cancelled, dead_letter, unknown), 'waiting',
+-- 'absent' (finished, discarded, or never there).
+-- P4020: the worker's lease is gone; register again.
+create or replace function pawl_v1.job_claim_id(p_id bigint, p_worker bigint, p_options jsonb default '{}')
+returns table (
+  outcome text, id bigint, fence bigint, queue text, kind text, args bytea, headers jsonb, attempts int,
+  max_attempts int, crashes int, priority int, created_at timestamptz, available_at timestamptz, detail jsonb
+)
+language plpgsql
+as $$
+declare
+  v_due     timestamptz := clock_timestamp();
+  v_lease   timestamptz;
+  v_job     pawl.job;
+  v_outcome text;
+begin
+  perform pawl_v1._check_options(p_options, '{early,lease_ms}');
+  v_lease := pawl_v1._lease_of_claim(p_worker, p_options, v_due);
+
+  select j.*
+    into v_job
+    from pawl.job as j
+   where j.id = p_id
+     for update skip locked;
+  if not found then
+    perform from pawl.job as j where j.id = p_id;
+    v_outcome := case when found then 'busy' else 'absent' end;
+  else
+    v_outcome := case
+      when v_job.status = 'processing' then 'busy'
+      when v_job.status = 'waiting' then 'waiting'
+      when v_job.status <> 'pending' then 'ended'
+      when v_job.available_at > v_due and not coalesce((p_options ->> 'early')::boolean, false) then 'not_due'
+      else 'claimed'
+    end;
+  end if;
+  if v_outcome <> 'claimed' then
+    return query
+    select v_outcome, null::bigint, null::bigint, null::text, null::text, null::bytea, null::jsonb, null::int, null::int,
+           null::int, null::int, null::timestamptz, v_job.available_at,
+           jsonb_strip_nulls(jsonb_build_object('status', v_job.status));
+    return;
+  end if;
+
+  return query
+  update pawl.job as j
+     set status = 'processing',
+         fence = j.fence + 1,
+         attempts = least(j.attempts + 1, 32767),
+         claimed_by = coalesce(p_worker, 0),
+         lease_expires_at = v_lease
+   where j.id = p_id
+  returning 'claimed', j.id, j.fence, j.queue, j.kind, j.args, j.headers, j.attempts::int, j.max_attempts::int,
+            j.crashes::int, j.priority::int, j.created_at, j.available_at, '{}'::jsonb;
+end
+$$;
+
+-- Proves the worker's lease and returns null, or the end of a lease of the row's own if there is no worker. The sweep
+-- takes the worker row FOR UPDATE before it touches the worker's jobs: no job can be claimed for one being buried.
+create or replace function pawl_v1._lease_of_claim(p_worker bigint, p_options jsonb, p_now timestamptz)
+returns timestamptz
+language plpgsql
+as $$
+begin
+  if p_worker is null then
+    return p_now + pawl_v1._int_option(p_options, 'lease_ms', 30000, 1000, 43200000) * interval '1 millisecond';
+  end if;
+  if p_options ? 'lease_ms' then
+    raise exception 'lease_ms is for claims without a worker; worker % has a lease of its own', p_worker
+      using errcode = 'P4004', hint = 'give the lease to worker_register';
+  end if;
+  perform
+     from pawl.worker as w
+    where w.id = p_worker
+      and w.seen_at + w.lease > p_now
+      for key share;
+  if not found then
+    raise exception 'worker % has lost its lease', p_worker
+      using errcode = 'P4020', detail = 'worker', hint = 'register again and drop what this worker held';
+  end if;
+  return null;
+end
+$$;
+
+-- Renews the lease of a job claimed without a worker; call it well before it ends. options: lease_ms (default 30000).
+-- outcome 'renewed'. P4020: not the holder any more, or a worker is: the worker's heartbeat renews then.
+create or replace function pawl_v1.job_renew(p_id bigint, p_fence bigint, p_options jsonb default '{}')
+returns table (outcome text, lease_expires_at timestamptz, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_until timestamptz;
+begin
+  perform pawl_v1._check_options(p_options, '{lease_ms}');
+  update pawl.job as j
+     set lease_expires_at = clock_timestamp()
+           + pawl_v1._int_option(p_options, 'lease_ms', 30000, 1000, 43200000) * interval '1 millisecond'
+   where j.id = p_id
+     and j.status = 'processing'
+     and j.fence = p_fence
+     and j.claimed_by = 0
+  returning j.lease_expires_at
+       into v_until;
+  if not found then
+    perform pawl_v1._raise_fence_lost(p_id, p_fence);
+  end if;
+  return query
+  select 'renewed', v_until, '{}'::jsonb;
+end
+$$;

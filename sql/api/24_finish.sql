@@ -1,0 +1,240 @@
+-- The ends of an attempt: hold, finish, fail, release. All are fenced: who is not the holder any more changes nothing.
+
+-- Appends to the bounded error history: the last 10 errors, each cut to 4,000 characters.
+create or replace function pawl_v1._push_error(p_errors jsonb, p_error jsonb, p_attempt int)
+returns jsonb
+language sql
+stable
+as $$
+  select case when p_error is null then p_errors else (
+    select jsonb_agg(e.entry order by e.n)
+      from (
+        select h.entry, h.n
+          from jsonb_array_elements(
+                 coalesce(p_errors, '[]') || jsonb_build_array(jsonb_build_object(
+                   'at', clock_timestamp(),
+                   'attempt', p_attempt,
+                   'code', p_error ->> 'code',
+                   'error', left(p_error ->> 'error', 4000)))
+               ) with ordinality as h (entry, n)
+         order by h.n desc
+         limit 10
+      ) as e
+  ) end
+$$;
+
+-- Raises P4020 and says in DETAIL what became of the job: absent (finished by a successor, by your own lost COMMIT,
+-- or discarded), cancelled, dead_letter, or superseded.
+create or replace function pawl_v1._raise_fence_lost(p_id bigint, p_fence bigint)
+returns void
+language plpgsql
+as $$
+declare
+  v_status text;
+begin
+  select case when j.status in ('cancelled', 'dead_letter') then j.status else 'superseded' end
+    into v_status
+    from pawl.job as j
+   where j.id = p_id;
+  raise exception 'job % is not held with fence %', p_id, p_fence
+    using errcode = 'P4020',
+          detail = coalesce(v_status, 'absent'),
+          hint = 'a newer attempt owns this job or it has ended; drop this attempt';
+end
+$$;
+
+-- Locks a claimed job and proves the fence. Call it first in the transaction that will do the work: a stale attempt
+-- then stops before it writes, and nobody can take the job over while the transaction is open.
+-- outcome 'held'. P4020: see _raise_fence_lost. 55P03: another transaction holds the row; nothing is known yet.
+create or replace function pawl_v1.job_hold(p_id bigint, p_fence bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_job pawl.job;
+begin
+  select j.*
+    into v_job
+    from pawl.job as j
+   where j.id = p_id
+     for update;
+  if v_job.status is distinct from 'processing' or v_job.fence <> p_fence then
+    perform pawl_v1._raise_fence_lost(p_id, p_fence);
+  end if;
+  return query
+  select 'held', '{}'::jsonb;
+end
+$$;
+
+-- Ends a job well: the row is deleted. In the handler's transaction the work and its end commit together.
+-- outcome 'finished'. P4020 aborts the transaction, so a stale holder loses its writes together with its claim.
+create or replace function pawl_v1.job_finish(p_id bigint, p_fence bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+begin
+  delete from pawl.job as j
+   where j.id = p_id
+     and j.status = 'processing'
+     and j.fence = p_fence;
+  if not found then
+    perform pawl_v1._raise_fence_lost(p_id, p_fence);
+  end if;
+  return query
+  select 'finished', '{}'::jsonb;
+end
+$$;
+
+-- Locks many claimed jobs, in the order of their ids, and says which are still held. Nothing is raised: do the work of the
+-- held ones only, and finish exactly those. It never waits: 'locked' means that another transaction has the row.
+-- outcome per job: 'held', 'stale' (not this attempt's any more), 'locked'.
+create or replace function pawl_v1.job_hold_many(p_ids bigint[], p_fences bigint[])
+returns table (id bigint, outcome text, detail jsonb)
+language plpgsql
+as $$
+begin
+  perform pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
+  return query
+  with locked as (
+    select j.id, j.status, j.fence
+      from pawl.job as j
+     where j.id = any (p_ids)
+     order by j.id
+       for update skip locked
+  )
+  select g.id, pawl_v1._holding(g.id, l.id is not null, l.status = 'processing' and l.fence = g.fence), '{}'::jsonb
+    from unnest(p_ids, p_fences) as g (id, fence)
+    left join locked as l on l.id = g.id
+   order by g.id;
+end
+$$;
+
+create or replace function pawl_v1._holding(p_id bigint, p_locked boolean, p_ours boolean)
+returns text
+language plpgsql
+as $$
+begin
+  if p_locked then
+    return case when p_ours then 'held' else 'stale' end;
+  end if;
+  perform from pawl.job as j where j.id = p_id;
+  return case when found then 'locked' else 'stale' end;
+end
+$$;
+
+-- Ends many jobs well, in the order of their ids. If one of them is not held any more, P4020 aborts the transaction: call
+-- it in the transaction that did the work.
+--
+-- options: skip_stale boolean: for work that is done and committed elsewhere; nothing is raised, the others are finished.
+-- outcome per job: 'finished', 'stale', 'locked' (another transaction has the row; ask again).
+create or replace function pawl_v1.job_finish_many(p_ids bigint[], p_fences bigint[], p_options jsonb default '{}')
+returns table (id bigint, outcome text, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_strict boolean := not coalesce((p_options ->> 'skip_stale')::boolean, false);
+  v_ended  record;
+begin
+  perform pawl_v1._check_options(p_options, '{skip_stale}');
+  perform pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
+  for v_ended in
+  with locked as (
+    select j.id, j.status, j.fence
+      from pawl.job as j
+     where j.id = any (p_ids)
+     order by j.id
+       for update skip locked
+  ), gone as (
+    delete from pawl.job as j
+     using locked as l
+      join unnest(p_ids, p_fences) as g (id, fence) on g.id = l.id
+     where j.id = l.id
+       and l.status = 'processing'
+       and l.fence = g.fence
+    returning j.id
+  )
+  select g.id,
+         g.fence,
+         case when d.id is not null then 'finished' else pawl_v1._holding(g.id, l.id is not null, false) end as outcome
+    from unnest(p_ids, p_fences) as g (id, fence)
+    left join gone as d on d.id = g.id
+    left join locked as l on l.id = g.id
+   order by g.id
+  loop
+    if v_strict and v_ended.outcome <> 'finished' then
+      perform pawl_v1._raise_fence_lost(v_ended.id, v_ended.fence);
+    end if;
+    return query
+    select v_ended.id, v_ended.outcome, '{}'::jsonb;
+  end loop;
+end
+$$;
+
+-- Ends an attempt badly. The job waits retry_in_ms and becomes pending again, or goes to the dead letters if its
+-- attempts are spent or final is true, or is cancelled if cancel is true; it keeps its payload and its last errors.
+--
+-- p_error: {"error": text, "code": SQLSTATE}. options: retry_in_ms (default 1000), final boolean, cancel boolean.
+-- outcome 'retry', 'dead_letter' or 'cancelled'. P4020: not the holder.
+create or replace function pawl_v1.job_fail(p_id bigint, p_fence bigint, p_error jsonb, p_options jsonb default '{}')
+returns table (outcome text, available_at timestamptz, attempts int, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_job pawl.job;
+begin
+  perform pawl_v1._check_options(p_options, '{retry_in_ms,final,cancel}');
+  update pawl.job as j
+     set status = case
+           when coalesce((p_options ->> 'cancel')::boolean, false) then 'cancelled'
+           when coalesce((p_options ->> 'final')::boolean, false) or j.attempts >= j.max_attempts then 'dead_letter'
+           else 'pending'
+         end,
+         claimed_by = null,
+         lease_expires_at = null,
+         available_at = clock_timestamp()
+           + pawl_v1._int_option(p_options, 'retry_in_ms', 1000, 0, 31536000000) * interval '1 millisecond',
+         last_errors = pawl_v1._push_error(j.last_errors, p_error, j.attempts)
+   where j.id = p_id
+     and j.status = 'processing'
+     and j.fence = p_fence
+  returning j.*
+       into v_job;
+  if not found then
+    perform pawl_v1._raise_fence_lost(p_id, p_fence);
+  end if;
+  return query
+  select case v_job.status when 'pending' then 'retry' else v_job.status end,
+         v_job.available_at, v_job.attempts::int, '{}'::jsonb;
+end
+$$;
+
+-- Gives a claimed job back without charging the attempt: on shutdown, when the database was away, to be asked again later
+-- (retry_in_ms), or when the reply to COMMIT was lost. In the last case it is the question and the answer in one: whatever
+-- the old transaction did, after this call the job is either pending again or was not ours to give back.
+--
+-- options: retry_in_ms (default 0).
+-- outcome 'released'; or 'not_held', nothing changed (finished, taken over, or ended otherwise).
+create or replace function pawl_v1.job_release(p_id bigint, p_fence bigint, p_options jsonb default '{}')
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+begin
+  perform pawl_v1._check_options(p_options, '{retry_in_ms}');
+  update pawl.job as j
+     set status = 'pending',
+         claimed_by = null,
+         lease_expires_at = null,
+         attempts = greatest(j.attempts - 1, 0),
+         available_at = greatest(j.available_at, clock_timestamp()
+           + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond')
+   where j.id = p_id
+     and j.status = 'processing'
+     and j.fence = p_fence;
+  return query
+  select case when found then 'released' else 'not_held' end, '{}'::jsonb;
+end
+$$;

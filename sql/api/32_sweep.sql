@@ -1,0 +1,133 @@
+-- The sweep that follows the death of a worker.
+
+-- Takes back the jobs of the dead: crashes + 1, and pending again after a jittered pause, or to the dead letters when
+-- attempts or crashes are spent. Dead is
+--   a worker whose lease is over,
+--   a worker that has been silent for 1.5 s and whose presence lock was found free twice, 300 ms apart, by sessions that
+--     are at least 5 s old (after a restart of the server every lock is free and everybody was silent),
+--   a job claimed without a worker whose own lease is over.
+-- On evidence of presence the attempt is given back: the crash alone is counted.
+-- Only kinds in p_kinds are dead-lettered: a sweeper does not decide on work it does not know.
+-- The advisory lock saves work, nothing else: two sweeps at once are safe.
+--
+-- options: max_crashes (default 4), limit (jobs a call, default 1000).
+-- outcome 'swept' or 'busy' (another sweep is running).
+create or replace function pawl_v1.job_sweep(p_kinds text[], p_options jsonb default '{}')
+returns table (outcome text, requeued int, dead_lettered int, workers int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_max_crashes int := pawl_v1._int_option(p_options, 'max_crashes', 4, 1, 1000);
+  v_limit       int := pawl_v1._int_option(p_options, 'limit', 1000, 1, 100000);
+  v_expired     bigint[];
+  v_absent      bigint[];
+  v_gone        bigint[];
+  v_requeued    int;
+  v_dead        int;
+  v_workers     int;
+begin
+  perform pawl_v1._check_options(p_options, '{max_crashes,limit}');
+  if not pg_try_advisory_xact_lock(1885435756, 1) then -- 'pawl' in ASCII, then the lock's number
+    return query
+    select 'busy', 0, 0, 0, '{}'::jsonb;
+    return;
+  end if;
+
+  v_expired := array(
+    select w.id
+      from pawl.worker as w
+     where w.seen_at + w.lease < clock_timestamp()
+     order by w.id
+     limit 100
+       for update skip locked);
+  v_absent := pawl_v1._absent_workers(v_expired);
+  v_gone := v_expired || v_absent;
+
+  with orphan as (
+    select j.id
+      from pawl.job as j
+     where j.claimed_by = any (v_gone)
+     order by j.id
+     limit v_limit
+       for update skip locked -- a locked row has a live holder
+  ), expired as (
+    select j.id
+      from pawl.job as j
+     where j.claimed_by = 0
+       and j.lease_expires_at < clock_timestamp()
+     order by j.id
+     limit v_limit
+       for update skip locked
+  ), swept as (
+    update pawl.job as j
+       set status = case
+             when (j.crashes + 1 >= v_max_crashes or j.attempts >= j.max_attempts and j.claimed_by <> all (v_absent))
+                  and j.kind = any (p_kinds) then 'dead_letter'
+             else 'pending'
+           end,
+           attempts = case when j.claimed_by = any (v_absent) then greatest(j.attempts - 1, 0) else j.attempts end,
+           claimed_by = null,
+           lease_expires_at = null,
+           crashes = least(j.crashes + 1, 1000), -- a kind nobody dead-letters must not overflow
+           available_at = clock_timestamp() + random() * power(2, least(j.crashes, 6)) * interval '100 milliseconds',
+           last_errors = pawl_v1._push_error(j.last_errors,
+             jsonb_build_object('code', 'crash', 'error', 'the worker died or froze past its lease'), j.attempts)
+      from (select o.id from orphan as o union all select e.id from expired as e) as due
+     where j.id = due.id
+       and j.status = 'processing'
+       and (j.claimed_by = any (v_gone) or j.claimed_by = 0 and j.lease_expires_at < clock_timestamp())
+    returning j.status
+  )
+  select count(*) filter (where s.status = 'pending'), count(*) filter (where s.status = 'dead_letter')
+    into v_requeued, v_dead
+    from swept as s;
+
+  delete from pawl.worker as w
+   where w.id = any (v_gone)
+     and not exists (select from pawl.job as j where j.claimed_by = w.id);
+  get diagnostics v_workers = row_count;
+  return query
+  select 'swept', v_requeued, v_dead, v_workers, '{}'::jsonb;
+end
+$$;
+
+-- The workers that are dead by the evidence of their presence locks, each locked FOR UPDATE. What the first look saw is
+-- kept in suspected_at, for whoever looks next; a heartbeat clears it.
+create or replace function pawl_v1._absent_workers(p_known bigint[])
+returns bigint[]
+language plpgsql
+as $$
+declare
+  v_absent bigint[] := '{}';
+  v_worker pawl.worker;
+  v_free   boolean;
+begin
+  perform
+     from pg_catalog.pg_stat_activity as a
+    where a.pid = pg_backend_pid()
+      and a.backend_start < clock_timestamp() - interval '5 seconds';
+  if not found then
+    return v_absent;
+  end if;
+  for v_worker in
+    select w.*
+      from pawl.worker as w
+     where w.presence
+       and w.seen_at < clock_timestamp() - interval '1500 milliseconds'
+       and w.id <> all (p_known)
+     order by w.id
+     limit 100
+       for update skip locked
+  loop
+    v_free := pg_try_advisory_xact_lock(1885435757, pawl_v1._presence(v_worker.id));
+    if v_free and v_worker.suspected_at < clock_timestamp() - interval '300 milliseconds' then
+      v_absent := v_absent || v_worker.id;
+    elsif v_free <> (v_worker.suspected_at is not null) then
+      update pawl.worker as w
+         set suspected_at = case when v_free then clock_timestamp() end
+       where w.id = v_worker.id;
+    end if;
+  end loop;
+  return v_absent;
+end
+$$;
