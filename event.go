@@ -22,6 +22,8 @@ const (
 	EventSuspect           EventKind = "suspect"               // came several times and left no row: landed, to run alone
 	EventRetryable         EventKind = "retryable"             // an attempt failed and will be tried again
 	EventFinal             EventKind = "final"                 // an attempt failed for good: dead letter
+	EventSnoozed           EventKind = "snoozed"               // a handler asked to be called again later; uncharged
+	EventCancelled         EventKind = "cancelled"             // ended without success, by its handler or an operator
 	EventGuardHandled      EventKind = "guard_already_handled" // the user's own row says it is done
 	EventStaleWriteRefused EventKind = "stale_write_refused"   // a fenced-out attempt was stopped
 	EventWastedWork        EventKind = "wasted_work"           // a handler ran but its transaction was lost
@@ -89,7 +91,7 @@ func (k EventKind) level() slog.Level {
 	switch k {
 	case EventFresh, EventReplay, EventDuplicateSkipped, EventGuardHandled:
 		return slog.LevelDebug
-	case EventConflict, EventRetryable, EventStaleTakeover, EventSuspect:
+	case EventConflict, EventRetryable, EventSnoozed, EventCancelled, EventStaleTakeover, EventSuspect:
 		return slog.LevelInfo
 	case EventMismatch, EventFinal, EventUnfit:
 		return slog.LevelError

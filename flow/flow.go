@@ -49,6 +49,8 @@ type Config struct {
 	SoloAfter int
 	// Lease of landed deliveries being retried; see [job.Config]. Default 30 s.
 	Lease time.Duration
+	// Presence is the evidence that a process has died before its lease is over; see [job.Presence].
+	Presence job.Presence
 	// Drain is how long a stop lets handlers finish. Default 25 s.
 	Drain time.Duration
 	// Name is shown to operators, as in [job.Config]. Default host name and process id.
@@ -86,8 +88,9 @@ func New(pool *pgxpool.Pool, cfg Config) (*Flow, error) {
 	f := &Flow{pool: pool, cfg: cfg, queue: "inbox/" + cfg.Consumer,
 		acks: make(chan pawl.Receipt, cfg.Concurrency)}
 	retries, err := job.NewWorker(pool, job.Config{
-		Queue: f.queue, Handler: f.retry, Kinds: []string{landedKind}, Concurrency: cfg.RetryConcurrency,
-		Lease: cfg.Lease, Timeout: cfg.Timeout, Backoff: cfg.Backoff, Drain: cfg.Drain, Name: cfg.Name, Hooks: cfg.Hooks,
+		Queues:   []job.Queue{{Name: f.queue, Concurrency: cfg.RetryConcurrency}},
+		Handlers: []job.Handler{job.HandleTx(landedKind, f.retry)},
+		Lease:    cfg.Lease, Presence: cfg.Presence, Timeout: cfg.Timeout, Backoff: cfg.Backoff, Drain: cfg.Drain, Name: cfg.Name, Hooks: cfg.Hooks,
 	})
 	f.retries = retries
 	return f, err

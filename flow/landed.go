@@ -26,7 +26,8 @@ func (f *Flow) retryLanded(ctx context.Context) {
 
 // retry applies a landed delivery: the same handler, in the transaction that holds the delivery's job. The inbox row
 // is marked first: if the job owns the delivery no more (P4020), the handler is never entered.
-func (f *Flow) retry(ctx context.Context, tx pgx.Tx, j job.Job) error {
+func (f *Flow) retry(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error {
+	j := t.Job
 	d := landedDelivery(j)
 	err := inbox.Settle(ctx, tx, f.cfg.Consumer, text(j.Headers, headerInboxKey), j.ID)
 	if errors.Is(err, pawl.ErrFenceLost) {

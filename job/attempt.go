@@ -6,128 +6,102 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/solo"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// attempt runs one claimed job to an end the database knows of, or leaves it to be settled later.
-func (w *Worker) attempt(s *session, j Job) {
-	leave, err := solo.Process.Enter(s.ctx, j.Crashes > 0)
+// attempt runs claimed jobs of one kind to an end the database knows of, or leaves them to be settled later: one job, or a
+// batch.
+func (w *Worker) attempt(s *session, h Handler, jobs []Job) {
+	leave, err := solo.Process.Enter(s.ctx, jobs[0].Crashes > 0)
 	if err != nil {
-		w.settle(s.ctx, j, nil)
+		w.settleAll(s.ctx, jobs, nil)
 		return
 	}
 	leave = sync.OnceFunc(leave)
 	defer leave()
-	err = txn.Restart(s.ctx, func() error { return w.try(s.ctx, j, leave) })
-	event := pawl.Event{Op: "job.finish", JobID: j.ID, Attempt: j.Attempt, Err: err}
-	switch {
-	case err == nil:
+	ctx, forget := s.enter(jobs)
+	defer forget()
+	if h.form == simple {
+		w.attemptSimple(ctx, s, h, jobs[0], leave)
 		return
+	}
+	w.attemptTx(ctx, s, h, jobs, leave)
+}
+
+// attemptTx runs the transaction, again if it lost a race, and settles what it leaves open.
+func (w *Worker) attemptTx(ctx context.Context, s *session, h Handler, jobs []Job, leave func()) {
+	select {
+	case w.conns <- struct{}{}:
+		defer func() { <-w.conns }()
+	case <-ctx.Done():
+		w.settleAll(ctx, jobs, nil)
+		return
+	}
+	err := txn.Restart(ctx, func() error { return w.try(ctx, h, jobs, leave) })
+	if err == nil || recalled(ctx) && len(jobs) == 1 {
+		return
+	}
+	event := w.event(jobs, "job.finish", err)
+	switch {
 	case errors.Is(err, txn.ErrEnded) && pawl.MayHaveHappened(err):
-		w.settle(s.ctx, j, pawl.Final(err)) // its rows may be durable while the job is not finished: never again
+		w.settleAll(s.ctx, jobs, pawl.Final(err)) // its rows may be durable while the job is not finished: never again
 		return
 	case errors.Is(err, pawl.ErrFenceLost):
 		event.Kind = pawl.EventStaleWriteRefused
 	case pawl.MayHaveHappened(err):
 		event.Kind = pawl.EventCommitUnknown
-	case s.lost(), pawl.Unreachable(err), pawl.CodeOf(err) == "55P03":
+	case s.lost(), recalled(ctx), pawl.Unreachable(err), pawl.CodeOf(err) == "55P03":
 		event.Kind = pawl.EventWastedWork // the session, the database or whoever has locked the row: uncharged
 	default:
-		w.settle(s.ctx, j, err)
+		w.settleAll(s.ctx, jobs, err)
 		return
 	}
-	w.emit(s.ctx, event)
-	if event.Kind == pawl.EventWastedWork {
+	w.giveBack(s, jobs, event)
+}
+
+// giveBack reports why an attempt came to nothing and releases its jobs, which is the question and the answer in one.
+func (w *Worker) giveBack(s *session, jobs []Job, why pawl.Event) {
+	w.emit(s.ctx, why)
+	if why.Kind == pawl.EventWastedWork {
 		pause(s.ctx, w.cfg.Backoff.After(1)) // what took the database away may be this very job: not again at once
 	}
-	w.settle(s.ctx, j, nil) // releasing is the question and the answer in one
+	w.settleAll(s.ctx, jobs, nil)
 }
 
-// try is one transaction: hold, handle, finish, commit. A nil error means the database holds the outcome, good or bad.
-func (w *Worker) try(ctx context.Context, j Job, leave func()) error {
-	tx, err := txn.Begin(ctx, w.pool, "job.begin", w.cfg.Timeout+w.abandon)
-	if err != nil {
-		return err
-	}
-	defer txn.Rollback(ctx, tx)
-
-	// hold: a crash here costs a retry after the lease. A process that freezes before it is refused when it wakes; one
-	// that freezes after it keeps the row until the server ends the silent transaction, and only then is taken over.
-	if err := fault.At("job.hold.before"); err != nil {
-		return err
-	}
-	if err := j.Hold(ctx, tx); err != nil {
-		return err
-	}
-	if err := fault.At("job.handle.before"); err != nil {
-		return err
-	}
-
-	// handle: a crash here costs the same; the handler's rows were never visible.
-	start := time.Now()
-	overdue := w.watch(ctx, j, leave)
-	failure := txn.Guard(ctx, tx, w.cfg.Timeout, func(ctx context.Context, tx pgx.Tx) error {
-		return w.cfg.Handler(ctx, tx, j)
-	})
-	overdue.Stop()
-	took := time.Since(start)
-	if failure != nil {
-		return w.record(ctx, tx, j, failure)
-	}
-
-	// finish and commit: before COMMIT arrives a crash costs a retry, after it nothing.
-	if err := j.Finish(ctx, tx); err != nil {
-		return err
-	}
-	if err := fault.At("job.commit.before"); err != nil {
-		return err
-	}
-	if err := txn.Commit(ctx, "job.commit", tx); err != nil {
-		return err
-	}
-	_ = fault.At("job.commit.after")
-	w.emit(ctx, pawl.Event{Kind: pawl.EventFresh, Op: "job.commit", JobID: j.ID, Attempt: j.Attempt, Took: took})
-	return nil
-}
-
-// watch gives up on a handler that ignores the end of its context: its job fails like any other, and suspects need not
+// watch gives up on a handler that ignores the end of its context: its jobs fail like any other, and suspects need not
 // wait for it. What it does later is refused by the fence. Its slot stays taken, and its goroutine, until it returns.
-func (w *Worker) watch(ctx context.Context, j Job, leave func()) *time.Timer {
-	return time.AfterFunc(w.cfg.Timeout+w.abandon, func() {
+func (w *Worker) watch(ctx context.Context, h Handler, jobs []Job, leave func()) *time.Timer {
+	return time.AfterFunc(h.policy.Timeout+w.abandon, func() {
 		leave()
-		w.settle(ctx, j, errIgnored)
+		w.settleAll(ctx, jobs, errIgnored)
 	})
 }
 
 var errIgnored = errors.New("the handler ignored the end of its context and was left behind")
 
-// record writes the failure in the transaction that held the job, its savepoint rolled back: nobody can win in between.
-// What it cannot record there it returns.
-func (w *Worker) record(ctx context.Context, tx pgx.Tx, j Job, failure error) error {
-	code := pawl.CodeOf(failure)
-	if errors.Is(failure, txn.ErrLost) || code == "40001" || code == "40P01" || ctx.Err() != nil {
-		return failure
+// event describes jobs that share a fate.
+func (w *Worker) event(jobs []Job, op string, err error) pawl.Event {
+	e := pawl.Event{Op: op, Scope: jobs[0].Queue, JobID: jobs[0].ID, Attempt: jobs[0].Attempt, Err: err}
+	if len(jobs) > 1 {
+		e.Count = len(jobs)
 	}
-	failed, err := j.Fail(ctx, tx, failure, w.cfg.Backoff.After(j.Attempt), pawl.IsFinal(failure))
-	if err != nil {
-		return err
-	}
-	if err := txn.Commit(ctx, "job.fail", tx); err != nil {
-		return err
-	}
-	w.emitFailed(ctx, j, failed, failure)
-	return nil
+	return e
 }
 
+// emitFailed reports what the database made of a failure.
 func (w *Worker) emitFailed(ctx context.Context, j Job, failed Failed, cause error) {
-	kind := pawl.EventRetryable
-	if failed.DeadLetter {
-		kind = pawl.EventFinal
+	e := w.event([]Job{j}, "job.fail", cause)
+	switch {
+	case failed.Status == "dead_letter":
+		e.Kind = pawl.EventFinal
+	case failed.Status == "cancelled":
+		e.Kind = pawl.EventCancelled
+	case verdictOf(cause).what == snooze:
+		e.Kind = pawl.EventSnoozed
+	default:
+		e.Kind = pawl.EventRetryable
 	}
-	w.emit(ctx, pawl.Event{Kind: kind, Op: "job.fail", JobID: j.ID, Attempt: j.Attempt, Err: cause})
+	w.emit(ctx, e)
 }

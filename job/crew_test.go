@@ -29,8 +29,12 @@ type crew struct {
 	bed
 	url      string
 	config   job.Config
-	abandon  time.Duration
-	counters pawl.Counters
+	handlers []job.Handler // default: handler, in the transactional form
+	handler  func(ctx context.Context, tx pgx.Tx, j job.Job) error
+
+	concurrency int
+	abandon     time.Duration
+	counters    pawl.Counters
 
 	mu     sync.Mutex
 	events []pawl.Event
@@ -43,8 +47,8 @@ func setupCrew(t *testing.T, schema ...string) *crew {
 
 func setupCrewOn(t *testing.T, url string) *crew {
 	t.Helper()
-	c := &crew{bed: bed{T: t, pool: poolOf(t, url)}, url: url, abandon: 5 * time.Second}
-	c.config = job.Config{Queue: "q", Kinds: []string{"k"}, Handler: apply, Poll: 10 * time.Millisecond, Name: "crew",
+	c := &crew{bed: bed{T: t, pool: poolOf(t, url)}, url: url, abandon: 5 * time.Second, handler: apply}
+	c.config = job.Config{Poll: 10 * time.Millisecond, Name: "crew",
 		Backoff: job.Backoff{Base: time.Millisecond, Max: 10 * time.Millisecond},
 		Hooks:   pawl.Join(c.counters.Hooks(), pawl.Hooks{OnEvent: c.record})}
 	return c
@@ -89,10 +93,30 @@ func (c *crew) saw(kind pawl.EventKind, op string) (n int) {
 // hire starts a worker. The returned function stops it and waits for its Run.
 func (c *crew) hire() (stop func()) {
 	c.Helper()
-	w, err := job.NewWorker(c.pool, c.config)
+	return c.run(c.worker(c.pool))
+}
+
+func (c *crew) worker(pool *pgxpool.Pool) *job.Worker {
+	c.Helper()
+	w, err := job.NewWorker(pool, c.complete())
 	c.must(err)
 	w.AbandonAfter(c.abandon)
-	return c.run(w)
+	return w
+}
+
+func (c *crew) complete() job.Config {
+	config := c.config
+	config.Queues = []job.Queue{{Name: "q", Concurrency: c.concurrency}}
+	config.Handlers = c.handlers
+	if config.Handlers == nil {
+		config.Handlers = []job.Handler{inTx("k", c.handler)}
+	}
+	return config
+}
+
+// inTx makes a handler of a function that wants the job and not its decoded payload.
+func inTx(kind string, fn func(ctx context.Context, tx pgx.Tx, j job.Job) error) job.Handler {
+	return job.HandleTx(kind, func(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error { return fn(ctx, tx, t.Job) })
 }
 
 func (c *crew) run(w *job.Worker) (stop func()) {

@@ -2,15 +2,15 @@ package job
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
 )
-
-// DB is where a job is enqueued: your open pgx.Tx, or a pool or connection for a transaction of its own.
-type DB = contract.DB
 
 // A Request is one job to enqueue. The zero value of each option is fit for production.
 type Request struct {
@@ -18,6 +18,8 @@ type Request struct {
 	Queue, Kind string
 	// Args is the payload, exact octets, at most 4 MiB. Small is fast: every status change copies payloads under 2 kB.
 	Args []byte
+	// Value is encoded as JSON into Args, for handlers that take a type; give one of the two.
+	Value any
 	// Key makes the request idempotent: the same key, queue and payload enqueue once. Empty: every request is new.
 	Key string
 	// Fingerprint tells payloads apart under one Key. Default: over Kind and Args.
@@ -31,7 +33,7 @@ type Request struct {
 	StartIn time.Duration
 	// MaxAttempts bounds the tries before the job becomes a dead letter. Default 25, 1 to 1000.
 	MaxAttempts int
-	// Headers travel beside the payload.
+	// Headers travel beside the payload. The trace of the context joins them, see [pawl.WithTrace].
 	Headers map[string]any
 }
 
@@ -42,17 +44,73 @@ type Enqueued struct {
 	Duplicate bool
 }
 
-// Enqueue stores the job. In your transaction it becomes visible if and only if you commit.
+// Enqueue stores the job. In your transaction it becomes visible if and only if you commit; on a pool it is one round
+// trip. If the reply to that one is lost, enqueue again with the same Key.
 //
 // Errors: [pawl.ErrKeyReused] if the key came before with another payload; [pawl.ErrArgumentInvalid] outside a bound.
 func Enqueue(ctx context.Context, db DB, r Request) (Enqueued, error) {
-	row, err := contract.JobEnqueue(ctx, db, contract.JobEnqueueArgs{
-		Queue: r.Queue, Kind: r.Kind, Args: r.Args, Key: r.Key, Fingerprint: r.Fingerprint, KeyTTL: r.KeyTTL,
-		Priority: r.Priority, StartIn: r.StartIn, MaxAttempts: r.MaxAttempts, Headers: r.Headers,
-	})
+	args, err := r.args(ctx)
 	if err != nil {
 		return Enqueued{}, err
 	}
+	row, err := contract.JobEnqueue(ctx, db, args)
+	if err != nil {
+		return Enqueued{}, err
+	}
+	return enqueued(row)
+}
+
+// EnqueueMany stores up to 10,000 jobs in one statement, all of them or none, and answers in their order. A key that
+// stands twice in the batch makes one job. All keys are remembered for the longest KeyTTL among the requests.
+//
+// Errors: as of [Enqueue]. Two batches with common keys in one transaction each can deadlock: PostgreSQL then ends one with
+// 40P01, and its transaction must be run again from the start.
+func EnqueueMany(ctx context.Context, db DB, requests []Request) ([]Enqueued, error) {
+	if len(requests) == 0 {
+		return nil, nil
+	}
+	all := make([]contract.JobEnqueueArgs, len(requests))
+	var keyTTL time.Duration
+	for i, r := range requests {
+		args, err := r.args(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("request %d: %w", i, err)
+		}
+		all[i], keyTTL = args, max(keyTTL, r.KeyTTL)
+	}
+	rows, err := contract.JobEnqueueMany(ctx, db, all, keyTTL)
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]Enqueued, len(rows))
+	for i, row := range rows {
+		if answers[i], err = enqueued(row); err != nil {
+			return nil, err
+		}
+	}
+	return answers, nil
+}
+
+func (r Request) args(ctx context.Context) (contract.JobEnqueueArgs, error) {
+	args := contract.JobEnqueueArgs{
+		Queue: r.Queue, Kind: r.Kind, Args: r.Args, Key: r.Key, Fingerprint: r.Fingerprint, KeyTTL: r.KeyTTL,
+		Priority: r.Priority, StartIn: r.StartIn, MaxAttempts: r.MaxAttempts, Headers: withTrace(ctx, r.Headers),
+	}
+	if r.Value == nil {
+		return args, nil
+	}
+	if r.Args != nil {
+		return args, &pawl.Error{Op: "job.enqueue", Code: pawl.CodeArgumentInvalid,
+			Err: errors.New("the request has both Args and Value"), Hint: "give one of the two"}
+	}
+	var err error
+	if args.Args, err = json.Marshal(r.Value); err != nil {
+		return args, &pawl.Error{Op: "job.enqueue", Code: pawl.CodeArgumentInvalid, Err: err, Hint: "encode the payload yourself, in Args"}
+	}
+	return args, nil
+}
+
+func enqueued(row contract.JobEnqueueRow) (Enqueued, error) {
 	switch row.Outcome {
 	case "enqueued":
 		return Enqueued{ID: row.JobID}, nil
@@ -60,4 +118,32 @@ func Enqueue(ctx context.Context, db DB, r Request) (Enqueued, error) {
 		return Enqueued{ID: row.JobID, Duplicate: true}, nil
 	}
 	return Enqueued{}, &pawl.Error{Op: "job.enqueue", Code: pawl.CodeUnknownState, Err: fmt.Errorf("outcome %q", row.Outcome)}
+}
+
+// The headers of W3C Trace Context.
+const traceParent, traceState = "traceparent", "tracestate"
+
+// withTrace adds the trace of ctx, unless the caller has set one.
+func withTrace(ctx context.Context, headers map[string]any) map[string]any {
+	t := pawl.TraceOf(ctx)
+	if _, given := headers[traceParent]; t.Parent == "" || given {
+		return headers
+	}
+	all := make(map[string]any, len(headers)+2)
+	maps.Copy(all, headers)
+	all[traceParent] = t.Parent
+	if t.State != "" {
+		all[traceState] = t.State
+	}
+	return all
+}
+
+// traceOf returns a handler's context, in the trace of whoever enqueued the job.
+func traceOf(ctx context.Context, j Job) context.Context {
+	parent, _ := j.Headers[traceParent].(string)
+	if parent == "" {
+		return ctx
+	}
+	state, _ := j.Headers[traceState].(string)
+	return pawl.WithTrace(ctx, pawl.Trace{Parent: parent, State: state})
 }

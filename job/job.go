@@ -6,10 +6,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
 )
+
+// DB is where a call is sent: a pool or connection, or your transaction. For database/sql see [pawl.SQL].
+type DB = pawl.DB
+
+// Tx is your transaction: a pgx.Tx, or a *sql.Tx through [pawl.SQLTx].
+type Tx = pawl.Tx
 
 // A Job is one claimed attempt.
 type Job struct {
@@ -22,55 +27,84 @@ type Job struct {
 	MaxAttempts int
 	Crashes     int // how often a process died while it ran this job
 	CreatedAt   time.Time
+
+	ended *ended // by the handler itself, in the simple form; else nil
 }
 
-// Claim takes up to limit due jobs (1 to 500) for a registered worker, oldest id first. A job that was running when a
-// process died comes alone; run it alone. [Worker] does all this; Claim is for building something else.
+// Claim takes up to limit due jobs (1 to 500) for a registered worker, of the given kinds or of all, oldest id first. A
+// job that was running when a process died comes alone; run it alone. [Worker] does all this; Claim is for building
+// something else.
 //
 // Errors: [pawl.ErrFenceLost] if the worker has lost its lease.
-func Claim(ctx context.Context, db DB, queue string, worker int64, limit int) ([]Job, error) {
-	rows, err := contract.JobClaim(ctx, db, queue, worker, limit, nil)
+func Claim(ctx context.Context, db DB, queue string, worker int64, limit int, kinds ...string) ([]Job, error) {
+	rows, err := contract.JobClaim(ctx, db, queue, worker, limit, kinds)
 	if err != nil {
 		return nil, err
 	}
 	jobs := make([]Job, len(rows))
 	for i, r := range rows {
-		jobs[i] = Job{ID: r.ID, Fence: r.Fence, Queue: queue, Kind: r.Kind, Args: r.Args, Headers: r.Headers,
-			Attempt: r.Attempts, MaxAttempts: r.MaxAttempts, Crashes: r.Crashes, CreatedAt: r.CreatedAt}
+		jobs[i] = claimed(r)
 	}
 	slices.SortFunc(jobs, func(a, b Job) int { return cmp.Compare(a.ID, b.ID) })
 	return jobs, nil
+}
+
+func claimed(r contract.JobClaimRow) Job {
+	return Job{ID: r.ID, Fence: r.Fence, Queue: r.Queue, Kind: r.Kind, Args: r.Args, Headers: r.Headers,
+		Attempt: r.Attempts, MaxAttempts: r.MaxAttempts, Crashes: r.Crashes, CreatedAt: r.CreatedAt}
 }
 
 // Hold locks the job's row and proves that this attempt still owns it. Call it first in the transaction that will do
 // the work: a stale attempt stops before it writes, and nobody takes over while the transaction is open.
 //
 // Errors: [pawl.ErrFenceLost]: the transaction is aborted; drop the attempt.
-func (j Job) Hold(ctx context.Context, tx pgx.Tx) error {
+func (j Job) Hold(ctx context.Context, tx Tx) error {
 	return contract.JobHold(ctx, tx, j.ID, j.Fence)
 }
 
 // Finish ends the job in tx, together with what the handler wrote.
 //
 // Errors: [pawl.ErrFenceLost]: a newer attempt owns the job; the transaction is aborted and its rows with it. Called
-// inside a savepoint whose error is swallowed, the rows before the savepoint survive: do not swallow it.
-func (j Job) Finish(ctx context.Context, tx pgx.Tx) error {
-	return contract.JobFinish(ctx, tx, j.ID, j.Fence)
+// inside a savepoint whose error is swallowed, the rows before the savepoint survive: do not swallow it, and call Hold
+// first.
+func (j Job) Finish(ctx context.Context, tx Tx) error {
+	err := contract.JobFinish(ctx, tx, j.ID, j.Fence)
+	if err == nil {
+		j.ended.mark()
+	}
+	return err
 }
 
 // Failed says what became of a failed attempt.
 type Failed struct {
-	DeadLetter  bool      // no try is left
-	AvailableAt time.Time // of the next try
+	Status      string    // "pending": it will be tried again; "dead_letter" or "cancelled": it will not
+	AvailableAt time.Time // of the next try; zero after a Snooze
 }
 
-// Fail ends the attempt badly: another try after retryIn, or the dead letters if none is left or final is true.
+// Fail ends the attempt as cause says: [RetryAfter], [Snooze], [Cancel] and [pawl.Final] do what they say, and any other
+// error means another try after backoff, or the dead letters if none is left.
 //
 // Errors: [pawl.ErrFenceLost].
-func (j Job) Fail(ctx context.Context, db DB, cause error, retryIn time.Duration, final bool) (Failed, error) {
-	row, err := contract.JobFail(ctx, db, j.ID, j.Fence,
-		contract.JobFailArgs{Failure: contract.FailureOf(cause), RetryIn: retryIn, Final: final})
-	return Failed{DeadLetter: row.Outcome == "dead_letter", AvailableAt: row.AvailableAt}, err
+func (j Job) Fail(ctx context.Context, db DB, cause error, backoff Backoff) (Failed, error) {
+	v := verdictOf(cause)
+	if v.what == snooze {
+		released, err := contract.JobRelease(ctx, db, j.ID, j.Fence, within(v.in))
+		if err == nil && !released {
+			err = &pawl.Error{Op: "job.fail", Code: pawl.CodeFenceLost}
+		}
+		return Failed{Status: "pending"}, err
+	}
+	args := contract.JobFailArgs{Failure: contract.FailureOf(cause), Final: pawl.IsFinal(cause), Cancel: v.what == cancelled,
+		RetryIn: backoff.After(j.Attempt)}
+	if v.what == retryAfter {
+		args.RetryIn = within(v.in)
+	}
+	row, err := contract.JobFail(ctx, db, j.ID, j.Fence, args)
+	status := row.Outcome
+	if status == "retry" {
+		status = "pending"
+	}
+	return Failed{Status: status, AvailableAt: row.AvailableAt}, err
 }
 
 // Release gives the job back at once, uncharged, and reports whether it was still held. After a lost reply to COMMIT

@@ -130,7 +130,7 @@ func TestT57_T58_LateHolderIsRefused(t *testing.T) {
 		"hold":   func(tx pgx.Tx) error { return late.Hold(t.Context(), tx) },
 		"finish": func(tx pgx.Tx) error { return late.Finish(t.Context(), tx) },
 		"fail": func(tx pgx.Tx) error {
-			_, err := late.Fail(t.Context(), tx, errors.New("x"), 0, false)
+			_, err := late.Fail(t.Context(), tx, errors.New("x"), job.Backoff{})
 			return err
 		},
 	} {
@@ -162,7 +162,7 @@ func TestFinish_RefusalTellsWhy(t *testing.T) {
 
 	b.enqueue(job.Request{Queue: "q", Kind: "k", MaxAttempts: 1})
 	j = b.claim()
-	if failed, err := j.Fail(t.Context(), b.pool, errors.New("x"), 0, false); err != nil || !failed.DeadLetter {
+	if failed, err := j.Fail(t.Context(), b.pool, errors.New("x"), job.Backoff{}); err != nil || failed.Status != "dead_letter" {
 		t.Fatal(failed, err)
 	}
 	b.wantDetail(j.Finish(t.Context(), b.begin()), "dead_letter")
@@ -175,8 +175,8 @@ func TestFail_DeadLetterKeepsPayloadAndErrors(t *testing.T) {
 	b.enqueue(job.Request{Queue: "q", Kind: "k", Args: []byte("payload"), MaxAttempts: 12})
 	for n := range 12 {
 		b.exec("update pawl.job set available_at = now()")
-		failed, err := b.claim().Fail(t.Context(), b.pool, errors.New("boom"), time.Hour, false)
-		if err != nil || failed.DeadLetter != (n == 11) {
+		failed, err := b.claim().Fail(t.Context(), b.pool, job.RetryAfter(time.Hour, errors.New("boom")), job.Backoff{})
+		if err != nil || failed.Status == "dead_letter" != (n == 11) {
 			t.Fatalf("failure %d: %+v, %v", n+1, failed, err)
 		}
 	}
@@ -203,7 +203,7 @@ func TestT60_SweepTouchesOnlyTheDeadWorkersJobs(t *testing.T) {
 	b.wantCount("select count(*) from pawl.job", 1)
 	b.wantCount("select crashes from pawl.job", 1)
 	b.wantCount("select count(*) from pawl.worker", 1) // the successor
-	if _, err := orphan.Fail(t.Context(), b.pool, errors.New("x"), 0, false); !errors.Is(err, pawl.ErrFenceLost) {
+	if _, err := orphan.Fail(t.Context(), b.pool, errors.New("x"), job.Backoff{}); !errors.Is(err, pawl.ErrFenceLost) {
 		t.Errorf("the dead worker could still fail its job: %v", err)
 	}
 }

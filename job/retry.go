@@ -24,10 +24,13 @@ func (b Backoff) After(n int) time.Duration {
 	if limit <= 0 {
 		limit = 10 * time.Minute
 	}
-	limit = min(limit, 365*24*time.Hour-time.Second) // job_fail refuses more
+	limit = within(limit)
 	bound := limit
 	if n < 32 && base<<(n-1) > 0 && base<<(n-1) < limit {
 		bound = base << (n - 1)
 	}
 	return rand.N(bound) + 1
 }
+
+// within keeps a wait inside what the database accepts: 0 to a year.
+func within(d time.Duration) time.Duration { return max(0, min(d, 365*24*time.Hour-time.Second)) }

@@ -2,6 +2,10 @@ package job
 
 import (
 	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -11,20 +15,54 @@ import (
 // A session is one incarnation of the worker in the database: a worker row, and the lease of everything claimed under
 // it. When the lease is lost the handlers' context ends and a new session begins.
 type session struct {
-	id   int64
-	ctx  context.Context // of the handlers
-	lose context.CancelFunc
-	beat time.Time // last renewal, monotonic; only keepAlive touches it
+	id       int64
+	ctx      context.Context // of the handlers
+	lose     context.CancelFunc
+	doubtful context.Context // ended by doubt
+	doubt    context.CancelFunc
+	beat     time.Time   // last renewal, monotonic; only keepAlive touches it
+	present  atomic.Bool // the presence lock is held
+	depart   func()      // ends the presence
+
+	mu      sync.Mutex
+	running map[int64]context.CancelCauseFunc // by job id
 }
 
 func (s *session) lost() bool { return s.ctx.Err() != nil }
 
-// until returns a context that ends with ctx or with the session.
-func (s *session) until(ctx context.Context) (context.Context, context.CancelFunc) {
-	both, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(s.ctx, cancel)
-	return both, func() { stop(); cancel() }
+// errRecalled is why the context of a job ended that an operator has cancelled.
+var errRecalled = errors.New("an operator has cancelled the job")
+
+// enter returns the context for some jobs' attempt, which a recall of any of them ends.
+func (s *session) enter(jobs []Job) (ctx context.Context, leave func()) {
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range jobs {
+		s.running[j.ID] = cancel
+	}
+	return ctx, func() {
+		cancel(nil)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, j := range jobs {
+			delete(s.running, j.ID)
+		}
+	}
 }
+
+// recall ends the contexts of cancelled jobs.
+func (s *session) recall(ids []int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		if cancel := s.running[id]; cancel != nil {
+			cancel(errRecalled)
+		}
+	}
+}
+
+func recalled(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errRecalled) }
 
 func (w *Worker) register(ctx context.Context) (*session, error) {
 	asked := time.Now()
@@ -32,8 +70,11 @@ func (w *Worker) register(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	handlers, lose := context.WithCancel(context.WithoutCancel(ctx))
-	return &session{id: id, ctx: handlers, lose: lose, beat: asked}, nil
+	s := &session{id: id, beat: asked, running: map[int64]context.CancelCauseFunc{}}
+	s.ctx, s.lose = context.WithCancel(context.WithoutCancel(ctx))
+	s.doubtful, s.doubt = context.WithCancel(context.Background())
+	s.depart = w.attend(ctx, s)
+	return s, nil
 }
 
 // registerAgain keeps trying while the database is away. First it gives back what the old session held: an outage is no
@@ -58,19 +99,24 @@ func (w *Worker) registerAgain(ctx context.Context, old *session) (*session, err
 	}
 }
 
-// keepAlive renews the lease at a third of its length, and asks twice as often once there was no answer. It gives the
-// session up when the database says so, or when the next answer might come after the lease has ended: a beat counts from
-// before it was sent, on the monotonic clock, so a frozen process finds itself late.
+// beatEvery is how often a lease is renewed at least, however long it is: silence for 1.5 s, together with a free presence
+// lock, means death.
+const beatEvery = 500 * time.Millisecond
+
+// keepAlive renews the lease, and learns of cancelled jobs. It gives the session up when the database says so, or when the
+// next answer might come after the lease has ended: a beat counts from before it was sent, on the monotonic clock, so a
+// frozen process finds itself late.
 func (w *Worker) keepAlive(ctx context.Context, s *session) {
 	step := w.cfg.Lease / 6
-	for wait := 2 * step; pause(ctx, wait); {
+	for pause(ctx, min(beatEvery, step)) {
 		asked := time.Now()
 		beat, cancel := context.WithTimeout(ctx, step)
-		row, err := contract.WorkerHeartbeat(beat, w.pool, s.id, false)
+		row, err := contract.WorkerHeartbeat(beat, w.pool, s.id, s.present.Load())
 		cancel()
 		switch {
 		case err == nil && row.Alive:
-			s.beat, wait = asked, 2*step
+			s.beat = asked
+			w.recall(ctx, s, row.Recalled)
 		case err == nil:
 			w.giveUp(ctx, s, &pawl.Error{Op: "worker.heartbeat", Code: pawl.CodeFenceLost})
 			return
@@ -80,9 +126,15 @@ func (w *Worker) keepAlive(ctx context.Context, s *session) {
 			return
 		default:
 			w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.heartbeat", Err: err})
-			wait = step
 		}
 	}
+}
+
+func (w *Worker) recall(ctx context.Context, s *session, ids []int64) {
+	for _, id := range ids {
+		w.emit(ctx, pawl.Event{Kind: pawl.EventCancelled, Op: "job.recall", JobID: id})
+	}
+	s.recall(ids)
 }
 
 func (w *Worker) giveUp(ctx context.Context, s *session, why error) {
@@ -95,15 +147,18 @@ func (w *Worker) leave(ctx context.Context, s *session) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
 	defer cancel()
 	_, err := contract.WorkerLeave(ctx, w.pool, s.id)
+	if err == nil {
+		s.depart()
+	}
 	return err
 }
 
 // keepHouse takes back the jobs of dead workers, several times a lease. Every worker does it: there is no leader to
 // lose.
 func (w *Worker) keepHouse(ctx context.Context) {
-	every := min(max(w.cfg.Lease/6, 100*time.Millisecond), 5*time.Second)
-	for pause(ctx, every) {
-		swept, err := contract.JobSweep(ctx, w.pool, w.cfg.Kinds, w.cfg.MaxCrashes)
+	every := min(max(w.cfg.Lease/6, 100*time.Millisecond), 500*time.Millisecond)
+	for pause(ctx, every*3/4+rand.N(every/2)) { // apart from the other workers
+		swept, err := contract.JobSweep(ctx, w.pool, w.kinds, w.cfg.MaxCrashes)
 		if err != nil {
 			if ctx.Err() == nil {
 				w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job.sweep", Err: err})
@@ -112,9 +167,13 @@ func (w *Worker) keepHouse(ctx context.Context) {
 		}
 		if swept.Requeued > 0 {
 			w.emit(ctx, pawl.Event{Kind: pawl.EventStaleTakeover, Op: "job.sweep", Count: swept.Requeued})
+			time.AfterFunc(requeuePause, w.Kick)
 		}
 		if swept.DeadLettered > 0 {
 			w.emit(ctx, pawl.Event{Kind: pawl.EventFinal, Op: "job.sweep", Count: swept.DeadLettered})
 		}
 	}
 }
+
+// requeuePause is the most that the sweep makes a job wait after its first crash.
+const requeuePause = 100 * time.Millisecond

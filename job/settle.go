@@ -23,6 +23,12 @@ func (w *Worker) settle(ctx context.Context, j Job, cause error) {
 	w.trySettle(context.WithoutCancel(ctx), unsettled{j, cause})
 }
 
+func (w *Worker) settleAll(ctx context.Context, jobs []Job, cause error) {
+	for _, j := range jobs {
+		w.settle(ctx, j, cause)
+	}
+}
+
 // keepSettling tries again what could not be settled, beside the heartbeat and never in its way: a row that somebody
 // has locked makes each try wait.
 func (w *Worker) keepSettling(ctx context.Context) {
@@ -52,7 +58,7 @@ func (w *Worker) trySettle(ctx context.Context, u unsettled) {
 		_, err = u.job.Release(ctx, w.pool)
 	} else {
 		var failed Failed
-		failed, err = u.job.Fail(ctx, w.pool, u.cause, w.cfg.Backoff.After(u.job.Attempt), pawl.IsFinal(u.cause))
+		failed, err = u.job.Fail(ctx, w.pool, u.cause, w.handlers[u.job.Kind].policy.Backoff)
 		if err == nil {
 			w.emitFailed(ctx, u.job, failed, u.cause)
 		}
@@ -60,7 +66,7 @@ func (w *Worker) trySettle(ctx context.Context, u unsettled) {
 	if err == nil || errors.Is(err, pawl.ErrFenceLost) {
 		return
 	}
-	w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job.settle", JobID: u.job.ID, Attempt: u.job.Attempt, Err: err})
+	w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job.settle", Scope: u.job.Queue, JobID: u.job.ID, Attempt: u.job.Attempt, Err: err})
 	w.mu.Lock()
 	w.unsettled = append(w.unsettled, u)
 	w.mu.Unlock()

@@ -2,112 +2,55 @@ package job
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/migrate"
 )
-
-// A Handler applies one job. What it writes through tx commits together with the end of the job, or not at all. It must
-// not commit or roll back tx, and nothing may leave the process while it runs. An error or a panic means another try;
-// wrap it in [pawl.Final] if none can help.
-type Handler func(ctx context.Context, tx pgx.Tx, j Job) error
-
-// Config configures a [Worker]. Only Queue and Handler are required.
-type Config struct {
-	// Queue to work on.
-	Queue string
-	// Handler for its jobs.
-	Handler Handler
-	// Kinds this worker knows. It dead-letters crashed jobs of these kinds only, and never decides on others.
-	Kinds []string
-	// Concurrency is how many jobs run at once; each holds one connection of the pool, and two more must stay free for
-	// heartbeats and claims, or long handlers would starve the lease they run under. Default 4, or what the pool leaves.
-	Concurrency int
-	// Lease is how long this process may stay silent before others take its jobs over. Too short repeats work after a
-	// pause, too long delays recovery. Default 30 s, 1 s to 12 h. Renewed at a third.
-	Lease time.Duration
-	// Timeout cancels a handler's context. A transaction open for long holds back vacuum for the whole database.
-	// Default 30 s.
-	Timeout time.Duration
-	// Poll is the pause after an empty claim. Shorter starts work sooner and asks the idle database more often.
-	// Default 500 ms.
-	Poll time.Duration
-	// Backoff between the tries of one job.
-	Backoff Backoff
-	// MaxCrashes is how many process deaths a job may be present at before it becomes a dead letter. After the first it
-	// runs alone, so the later ones are its own. Default 4.
-	MaxCrashes int
-	// Drain is how long a stopping worker lets its handlers finish before their contexts are cancelled. Default 25 s,
-	// inside the 30 s Kubernetes and ECS give.
-	Drain time.Duration
-	// Name is shown to operators. Default host name and process id.
-	Name string
-	// Hooks receive what happens.
-	Hooks pawl.Hooks
-}
 
 // abandonAfter is how long a cancelled handler may take to notice. One that ignores its context is left behind, and the
 // server ends its transaction.
 const abandonAfter = 5 * time.Second
 
-// serviceConns is how many connections of the pool stay free of handlers.
-const serviceConns = 2
-
-// A Worker claims jobs of one queue and runs their handlers.
+// A Worker claims the jobs of some queues and runs their handlers.
 type Worker struct {
-	pool    *pgxpool.Pool
-	cfg     Config
-	abandon time.Duration
+	pool     *pgxpool.Pool
+	cfg      Config
+	handlers map[string]Handler // by kind
+	kinds    []string
+	lines    []*line
+	conns    chan struct{} // one token a handler that has a transaction
+	finisher *finisher
+	session  atomic.Pointer[session] // the current one, while Run works
+	abandon  time.Duration
 
-	slots     chan struct{} // one token a running job
 	mu        sync.Mutex
 	unsettled []unsettled
 }
 
-// NewWorker checks the configuration and fills in the defaults.
+// NewWorker checks the configuration against the pool and fills in the defaults.
 func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
-	if err := cfg.complete(int(pool.Config().MaxConns)); err != nil {
+	conns := int(pool.Config().MaxConns)
+	if err := cfg.complete(conns); err != nil {
 		return nil, &pawl.Error{Op: "job.worker", Code: pawl.CodeArgumentInvalid, Err: err}
 	}
-	return &Worker{pool: pool, cfg: cfg, abandon: abandonAfter, slots: make(chan struct{}, cfg.Concurrency)}, nil
-}
-
-func (c *Config) complete(conns int) error {
-	if c.Queue == "" || c.Handler == nil {
-		return errors.New("the fields Queue and Handler are required")
+	w := &Worker{pool: pool, cfg: cfg, handlers: map[string]Handler{}, abandon: abandonAfter,
+		conns: make(chan struct{}, max(1, conns-serviceConns)), finisher: newFinisher(pool)}
+	for _, h := range cfg.Handlers {
+		w.handlers[h.kind] = h
+		w.kinds = append(w.kinds, h.kind)
 	}
-	defaulted(&c.Concurrency, max(1, min(4, conns-serviceConns)))
-	defaulted(&c.Lease, 30*time.Second)
-	defaulted(&c.Timeout, 30*time.Second)
-	defaulted(&c.Poll, 500*time.Millisecond)
-	defaulted(&c.Drain, 25*time.Second)
-	if c.Name == "" {
-		host, _ := os.Hostname()
-		c.Name = fmt.Sprintf("%.200s/%d", host, os.Getpid())
+	for _, q := range cfg.Queues {
+		w.lines = append(w.lines, newLine(w, q))
 	}
-	if c.Lease < time.Second || c.Lease > 12*time.Hour {
-		return fmt.Errorf("the Lease must lie between 1s and 12h, it is %v", c.Lease)
-	}
-	if need := c.Concurrency + serviceConns; need > conns {
-		return fmt.Errorf("the pool has %d connections, but Concurrency %d + %d for housekeeping need %d: "+
-			"set pool_max_conns=%d in the database URL or lower Concurrency", conns, c.Concurrency, serviceConns, need, need)
-	}
-	return nil
-}
-
-func defaulted[T int | time.Duration](option *T, value T) {
-	if *option <= 0 {
-		*option = value
-	}
+	return w, nil
 }
 
 // Run works until ctx ends, then stops claiming, lets the running handlers finish within Drain, gives everything else
@@ -121,6 +64,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer func() { s.depart() }()
 	for {
 		w.work(ctx, s)
 		w.drain(ctx, s)
@@ -130,69 +74,31 @@ func (w *Worker) Run(ctx context.Context) error {
 			}
 			return nil
 		}
-		if s, err = w.registerAgain(ctx, s); err != nil {
+		again, err := w.registerAgain(ctx, s)
+		if err != nil {
 			return nil // ctx ended while the database was away; nothing is held
 		}
+		s = again
 	}
 }
 
 // work claims and starts jobs until ctx ends, or the session loses its lease, or does not know any more what it holds.
 func (w *Worker) work(ctx context.Context, s *session) {
-	var background sync.WaitGroup
-	defer background.Wait()
-	until, stop := s.until(ctx)
+	until, stop := context.WithCancel(ctx)
 	defer stop()
-	background.Go(func() { w.keepAlive(until, s) })
-	background.Go(func() { w.keepHouse(until) })
-	background.Go(func() { w.keepSettling(until) })
-	for {
-		free, ok := w.freeSlots(until)
-		if !ok {
-			return
-		}
-		jobs, err := Claim(until, w.pool, w.cfg.Queue, s.id, free)
-		if err != nil && !w.claimFailed(until, s, err) {
-			return
-		}
-		for _, j := range jobs {
-			w.slots <- struct{}{} // counted free above; only this loop fills
-			go func() {
-				defer func() { <-w.slots }()
-				w.attempt(s, j)
-			}()
-		}
-		if len(jobs) == 0 && !pause(until, w.cfg.Poll) {
-			return
-		}
-	}
-}
+	defer context.AfterFunc(s.ctx, stop)()
+	defer context.AfterFunc(s.doubtful, stop)()
+	w.session.Store(s)
+	defer w.session.Store(nil)
 
-// claimFailed reports whether the session may go on. If the reply is lost, jobs may be ours without our knowing their
-// names: under a lease that we renew nobody would ever run them. So the session ends in good order, which gives back all
-// it holds, and a new one begins.
-func (w *Worker) claimFailed(ctx context.Context, s *session, err error) bool {
-	if errors.Is(err, pawl.ErrFenceLost) {
-		w.giveUp(ctx, s, err)
-		return false
+	var all sync.WaitGroup
+	all.Go(func() { w.keepAlive(until, s) })
+	all.Go(func() { w.keepHouse(until) })
+	all.Go(func() { w.keepSettling(until) })
+	for _, l := range w.lines {
+		all.Go(func() { l.work(until, s) })
 	}
-	if ctx.Err() == nil {
-		w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job.claim", Err: err})
-	}
-	return txn.Refused(err)
-}
-
-// freeSlots waits for at least one free slot and returns how many there are, at most 500.
-func (w *Worker) freeSlots(ctx context.Context) (int, bool) {
-	select {
-	case w.slots <- struct{}{}:
-		<-w.slots
-	case <-ctx.Done():
-		return 0, false
-	}
-	if ctx.Err() != nil {
-		return 0, false
-	}
-	return min(cap(w.slots)-len(w.slots), 500), true
+	all.Wait()
 }
 
 // drain lets the running handlers finish within Drain; then it ends their contexts and, if the worker is stopping, waits
@@ -217,18 +123,99 @@ func (w *Worker) drain(ctx context.Context, s *session) {
 func (w *Worker) idle(ctx context.Context, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	for range cap(w.slots) {
+	for _, l := range w.lines {
+		defer l.give(l.takeAll(ctx))
+	}
+}
+
+// Kick makes the worker look for jobs now instead of after its next poll. Call it after your transaction with enqueued
+// jobs has committed. It never blocks.
+func (w *Worker) Kick() {
+	for _, l := range w.lines {
 		select {
-		case w.slots <- struct{}{}:
-			defer func() { <-w.slots }()
-		case <-ctx.Done():
-			return
+		case l.kick <- struct{}{}:
+		default:
 		}
 	}
 }
 
+// Processed says what became of the request to process one job.
+type Processed string
+
+// What [Worker.Process] found.
+const (
+	Done    Processed = "claimed" // it was claimed and its attempt has ended, well or badly: the database has the outcome
+	NotDue  Processed = "not_due" // it waits for its time, for instance between two tries
+	Busy    Processed = "busy"    // another attempt has it
+	Waiting Processed = "waiting" // it stands behind another one
+	Ended   Processed = "ended"   // cancelled, or in the dead letters
+	Absent  Processed = "absent"  // finished, discarded, or never there
+)
+
+// Process claims one job by its id, runs its handler and returns when the attempt has ended: for a message that says
+// "process job 17". Whatever it answers, the database knows the job's state and the message may go. Its queue and kind must
+// be among those of this worker, and Run must be running.
+//
+// Errors: [pawl.Retryable] ones if the worker is not running now; [pawl.ErrArgumentInvalid] for a queue or kind that is
+// not its own, with the job given back; those of the database.
+func (w *Worker) Process(ctx context.Context, id int64) (Processed, error) {
+	s := w.session.Load()
+	if s == nil || s.lost() {
+		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: fmt.Errorf("the worker %q is not running", w.cfg.Name),
+			Hint: "start Run, or try again in a second"}
+	}
+	row, err := contract.JobClaimID(ctx, w.pool, id, s.id, false)
+	if err != nil {
+		w.claimFailed(ctx, s, err)
+		return "", err
+	}
+	if row.Outcome != "claimed" {
+		return Processed(row.Outcome), nil
+	}
+	j := claimed(row.Job)
+	h, known := w.handlers[j.Kind]
+	for _, l := range w.lines {
+		if !known || l.queue.Name != j.Queue {
+			continue
+		}
+		taken := l.take(s.ctx, 1)
+		if taken == 0 {
+			break
+		}
+		defer l.give(taken)
+		w.attempt(s, h, []Job{j})
+		return Done, nil
+	}
+	w.settle(ctx, j, nil)
+	if s.lost() {
+		return NotDue, nil
+	}
+	return "", &pawl.Error{Op: "job.process", Code: pawl.CodeArgumentInvalid,
+		Err: fmt.Errorf("job %d is of kind %q in queue %q, which this worker does not serve", id, j.Kind, j.Queue)}
+}
+
+// claimFailed reports whether the session may go on. If the reply is lost, jobs may be ours without our knowing their
+// names: under a lease that we renew nobody would ever run them. So the session ends in good order, which gives back all
+// it holds, and a new one begins.
+func (w *Worker) claimFailed(ctx context.Context, s *session, err error) bool {
+	switch {
+	case pawl.CodeOf(err) == pawl.CodeFenceLost:
+		w.giveUp(ctx, s, err)
+		return false
+	case ctx.Err() == nil:
+		w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job.claim", Err: err})
+	}
+	if !txn.Refused(err) {
+		s.doubt()
+		return false
+	}
+	return true
+}
+
 func (w *Worker) emit(ctx context.Context, e pawl.Event) {
-	e.Scope = w.cfg.Queue
+	if e.Scope == "" {
+		e.Scope = w.cfg.Queues[0].Name
+	}
 	w.cfg.Hooks.Emit(context.WithoutCancel(ctx), e)
 }
 

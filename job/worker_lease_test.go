@@ -23,7 +23,7 @@ func TestWorker_HeartbeatCarriesALongJob(t *testing.T) {
 	c := setupCrew(t)
 	c.config.Lease = time.Second
 	var calls atomic.Int32
-	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		calls.Add(1)
 		for age := time.Duration(0); age < 2500*time.Millisecond; {
 			if err := tx.QueryRow(ctx, "select clock_timestamp() - now()").Scan(&age); err != nil {
@@ -49,8 +49,8 @@ func TestWorker_OpenTransactionKeepsItsJob(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	entered, goOn := make(chan struct{}), make(chan struct{})
-	c.config.Concurrency = 1 // with a free slot it would claim, and learn of its burial before the next heartbeat
-	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+	c.concurrency = 1 // with a free slot it would claim, and learn of its burial before the next heartbeat
+	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		close(entered)
 		<-goOn
 		return apply(ctx, tx, j)
@@ -74,7 +74,7 @@ func TestWorker_BuriedAliveStartsOver(t *testing.T) {
 	entered, ended := make(chan uint32, 1), make(chan error, 1)
 	var calls atomic.Int32
 	var takenOver atomic.Bool
-	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		if calls.Add(1) > 1 {
 			takenOver.Store(takenOver.Load() || j.Crashes == 1)
 			return apply(ctx, tx, j)
@@ -123,8 +123,8 @@ func TestWorker_BuriedAliveStartsOver(t *testing.T) {
 // Not parallel: swept jobs run alone in the process, and would keep the other tests' handlers out.
 func TestWorker_SweepsAtOnceAreSafe(t *testing.T) {
 	c := setupCrew(t)
-	c.config.Lease, c.config.Kinds = time.Second, nil // of unknown kind: crashes never make a dead letter
-	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+	c.config.Lease, c.config.MaxCrashes = time.Second, 1000
+	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		if err := apply(ctx, tx, j); err != nil {
 			return err
 		}
@@ -153,9 +153,9 @@ func TestWorker_SweepsAtOnceAreSafe(t *testing.T) {
 // Not parallel: it would keep the other tests' handlers out, and they it.
 func TestWorker_SuspectsRunAlone(t *testing.T) {
 	c := setupCrew(t)
-	c.config.Concurrency = 4
+	c.concurrency = 4
 	var running, crowded, alone atomic.Int32
-	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		beside := running.Add(1) - 1
 		defer running.Add(-1)
 		if err := apply(ctx, tx, j); err != nil {
@@ -187,10 +187,10 @@ func TestWorker_SuspectsRunAlone(t *testing.T) {
 // Not parallel: the suspect would wait for the other tests' handlers too.
 func TestWorker_SuspectsDoNotWaitForTheDeaf(t *testing.T) {
 	c := setupCrew(t)
-	c.config.Concurrency, c.config.Timeout, c.abandon = 3, 100*time.Millisecond, 100*time.Millisecond
+	c.concurrency, c.config.Timeout, c.abandon = 3, 100*time.Millisecond, 100*time.Millisecond
 	entered, goOn := make(chan struct{}), make(chan struct{})
 	defer close(goOn)
-	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		if j.Attempt == 1 && j.Crashes == 0 {
 			close(entered)
 			<-goOn

@@ -20,9 +20,9 @@ import (
 func TestWorker_StopFinishesWhatRuns(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
-	c.config.Concurrency = 2
+	c.concurrency = 2
 	entered, goOn := make(chan struct{}, 5), make(chan struct{})
-	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		entered <- struct{}{}
 		<-goOn
 		return apply(ctx, tx, j)
@@ -59,9 +59,9 @@ func (c *crew) pendingUncharged() []int64 {
 func TestWorker_StopGivesBackTheRest(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
-	c.config.Concurrency, c.config.Drain, c.abandon = 4, 50*time.Millisecond, time.Minute
+	c.concurrency, c.config.Drain, c.abandon = 4, 50*time.Millisecond, time.Minute
 	entered := make(chan struct{}, 2)
-	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		if err := apply(ctx, tx, j); err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func TestWorker_StopLeavesADeafHandlerBehind(t *testing.T) {
 	c := setupCrew(t)
 	c.config.Drain, c.abandon = 50*time.Millisecond, 50*time.Millisecond
 	entered, goOn := make(chan struct{}), make(chan struct{})
-	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		close(entered)
 		<-goOn
 		return apply(context.WithoutCancel(ctx), tx, j)
@@ -110,7 +110,7 @@ func TestWorker_DeafHandlerIsReplaced(t *testing.T) {
 	c.config.Timeout, c.abandon, c.config.Lease = 200*time.Millisecond, 200*time.Millisecond, time.Second
 	var calls atomic.Int32
 	goOn, woke := make(chan struct{}), make(chan error, 1)
-	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		if calls.Add(1) > 1 {
 			return apply(ctx, tx, j)
 		}
@@ -136,8 +136,8 @@ func TestWorker_DeafHandlerIsReplaced(t *testing.T) {
 // Nothing of a worker is left when Run has returned. Not parallel: it looks at the goroutines of the whole process.
 func TestWorker_LeavesNothingRunning(t *testing.T) {
 	c := setupCrew(t)
-	c.config.Concurrency = 4
-	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+	c.concurrency = 4
+	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		if j.ID%3 == 0 {
 			return errors.New("boom")
 		}
@@ -160,8 +160,7 @@ func TestWorker_LeavesNothingRunning(t *testing.T) {
 func TestWorker_RunsAgain(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
-	w, err := job.NewWorker(c.pool, c.config)
-	c.must(err)
+	w := c.worker(c.pool)
 	for round := range 3 {
 		c.enqueueMany(5, job.Request{})
 		stop := c.run(w)
@@ -179,7 +178,7 @@ func TestWorker_SettlesWhenTheDatabaseAllowsIt(t *testing.T) {
 	c.config.Lease = 3 * time.Second
 	var calls atomic.Int32
 	entered, goOn := make(chan struct{}), make(chan struct{})
-	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		if calls.Add(1) > 1 {
 			return apply(ctx, tx, j)
 		}
@@ -219,7 +218,7 @@ func TestWorker_OutageIsNotCharged(t *testing.T) {
 	c.must(c.pool.QueryRow(t.Context(), "select current_database()").Scan(&database))
 	var once atomic.Bool
 	away := make(chan error, 1)
-	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		if err := apply(ctx, tx, j); err != nil {
 			return err
 		}

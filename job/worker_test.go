@@ -76,7 +76,7 @@ func TestWorker_FailuresAreChargedThenDeadLetter(t *testing.T) {
 				c.config.Timeout = 100 * time.Millisecond
 			}
 			var calls atomic.Int32
-			c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+			c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 				calls.Add(1)
 				if err := apply(ctx, tx, j); err != nil {
 					return err
@@ -103,7 +103,7 @@ func TestWorker_RawCommitIsNotRunAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := setupCrew(t)
-			c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+			c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 				if err := apply(ctx, tx, j); err != nil {
 					return err
 				}
@@ -126,7 +126,7 @@ func TestWorker_LostRacesRestart(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	var calls atomic.Int32
-	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		if err := apply(ctx, tx, j); err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func TestWorker_RacesLostForEverAreCharged(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	var calls atomic.Int32
-	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		calls.Add(1)
 		_, err := tx.Exec(ctx, "do $$ begin raise exception 'lost' using errcode = '40001'; end $$")
 		return err
@@ -173,7 +173,7 @@ func TestWorker_KilledConnectionIsNotCharged(t *testing.T) {
 			t.Parallel()
 			c := setupCrew(t)
 			var calls atomic.Int32
-			c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+			c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 				if err := apply(ctx, tx, j); err != nil {
 					return err
 				}
@@ -249,9 +249,9 @@ func TestWorker_LostClaimReply(t *testing.T) {
 func TestWorker_ConcurrencyIsTheBound(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
-	c.config.Concurrency = 3
+	c.concurrency = 3
 	var running, most atomic.Int32
-	c.config.Handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		n := running.Add(1)
 		defer running.Add(-1)
 		for seen := most.Load(); n > seen && !most.CompareAndSwap(seen, n); seen = most.Load() {
@@ -280,13 +280,19 @@ func TestNewWorker_RefusesBadConfiguration(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	for name, change := range map[string]func(*job.Config){
-		"no queue":       func(o *job.Config) { o.Queue = "" },
-		"no handler":     func(o *job.Config) { o.Handler = nil },
+		"no queue":       func(o *job.Config) { o.Queues = nil },
+		"nameless queue": func(o *job.Config) { o.Queues = []job.Queue{{}} },
+		"queue twice":    func(o *job.Config) { o.Queues = append(o.Queues, o.Queues...) },
+		"no handler":     func(o *job.Config) { o.Handlers = nil },
+		"empty handler":  func(o *job.Config) { o.Handlers = []job.Handler{{}} },
+		"kind twice":     func(o *job.Config) { o.Handlers = append(o.Handlers, o.Handlers...) },
+		"nameless kind":  func(o *job.Config) { o.Handlers = []job.Handler{inTx("", apply)} },
+		"batch too big":  func(o *job.Config) { o.Handlers[0] = o.Handlers[0].With(job.Policy{BatchSize: 501}) },
 		"short lease":    func(o *job.Config) { o.Lease = 999 * time.Millisecond },
 		"long lease":     func(o *job.Config) { o.Lease = 13 * time.Hour },
-		"pool too small": func(o *job.Config) { o.Concurrency = 11 },
+		"pool too small": func(o *job.Config) { o.Queues[0].Concurrency = 11 },
 	} {
-		config := c.config
+		config := c.complete()
 		change(&config)
 		if _, err := job.NewWorker(c.pool, config); !errors.Is(err, pawl.ErrArgumentInvalid) {
 			t.Errorf("%s: %v", name, err)

@@ -39,7 +39,7 @@ func TestWorkerProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := job.NewWorker(pool, job.Config{Queue: "q", Kinds: []string{"k"}, Handler: apply, Concurrency: 1,
+	w, err := job.NewWorker(pool, job.Config{Queues: []job.Queue{{Name: "q", Concurrency: 1}}, Handlers: []job.Handler{inTx("k", apply)},
 		Lease: time.Second, Timeout: time.Second, Poll: 20 * time.Millisecond, Name: "child",
 		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 			fmt.Printf("event %s %s %v\n", e.Kind, e.Op, e.Err)

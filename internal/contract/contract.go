@@ -11,11 +11,8 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// DB is what a call needs: a pgx.Tx, a *pgx.Conn or a *pgxpool.Pool.
-type DB interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
+// DB is where a call is sent.
+type DB = pawl.DB
 
 // Batcher sends several statements as one transaction in one round trip; a *pgxpool.Pool does.
 type Batcher interface {

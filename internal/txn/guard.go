@@ -28,7 +28,7 @@ func Guard(ctx context.Context, tx pgx.Tx, limit time.Duration, fn func(context.
 	if err != nil {
 		return errors.Join(ErrLost, err)
 	}
-	failure := run(ctx, limit, savepoint, fn)
+	failure := Run(ctx, limit, func(ctx context.Context) error { return fn(ctx, savepoint) })
 	if failure == nil {
 		failure = release(ctx, savepoint)
 		if failure == nil {
@@ -62,9 +62,9 @@ func (e *overrunError) Error() string {
 }
 func (e *overrunError) Unwrap() []error { return []error{context.DeadlineExceeded, e.err} }
 
-// run calls fn in a goroutine of its own, so that an exit of it (runtime.Goexit, as by testing.T.FailNow) is a failure
-// like any other and not the silent end of ours.
-func run(ctx context.Context, limit time.Duration, tx pgx.Tx, fn func(context.Context, pgx.Tx) error) error {
+// Run calls user code, whose panic or overrun is a failure like any other. It does so in a goroutine of its own, so that
+// an exit of it (runtime.Goexit, as by testing.T.FailNow) is one too and not the silent end of ours.
+func Run(ctx context.Context, limit time.Duration, fn func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	result := make(chan error, 1)
@@ -76,7 +76,7 @@ func run(ctx context.Context, limit time.Duration, tx pgx.Tx, fn func(context.Co
 				err = fmt.Errorf("panic: %v, at %s", cause, panicSite())
 			}
 		}()
-		failure := fn(ctx, tx)
+		failure := fn(ctx)
 		if failure != nil {
 			_ = failure.Error() // an error that panics when asked must do so in here
 		}

@@ -1,0 +1,77 @@
+package pawl
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// DB is where one call is sent: a *pgxpool.Pool or *pgx.Conn, which makes it a transaction of its own, or your open
+// transaction. For database/sql see [SQL] and [SQLTx].
+type DB interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Tx is an open transaction: a pgx.Tx, or a *sql.Tx through [SQLTx]. What must share a transaction with your rows asks for
+// it, so that a pool does not compile.
+type Tx interface {
+	DB
+	Commit(ctx context.Context) error
+	Rollback(ctx context.Context) error
+}
+
+// A Queryer is a *sql.DB, *sql.Conn or *sql.Tx, or what an ORM puts in its place.
+type Queryer interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// SQL lets a database/sql handle be used as a [DB]. The driver must be pgx's (github.com/jackc/pgx/v5/stdlib): others do
+// not encode arrays.
+//
+// database/sql sends a statement again by itself when the driver says that it never reached the server, and pgx v5.9 to
+// v5.12 can be wrong about that. On a *sql.DB give every request a key; in a transaction nothing is sent twice.
+func SQL(q Queryer) DB { return sqlDB{q} }
+
+// SQLTx lets a database/sql transaction, also that of sqlc, GORM, ent, bun or sqlx, be used as a [Tx].
+func SQLTx(tx *sql.Tx) Tx { return sqlTx{sqlDB{tx}, tx} }
+
+type sqlDB struct{ q Queryer }
+
+func (d sqlDB) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
+	return d.q.QueryRowContext(ctx, query, args...)
+}
+
+func (d sqlDB) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
+	rows, err := d.q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	return &sqlRows{rows}, nil
+}
+
+type sqlTx struct {
+	sqlDB
+	tx *sql.Tx
+}
+
+func (t sqlTx) Commit(context.Context) error   { return t.tx.Commit() }
+func (t sqlTx) Rollback(context.Context) error { return t.tx.Rollback() }
+
+// sqlRows is as much of pgx.Rows as database/sql can answer: going through the rows and scanning them.
+type sqlRows struct{ *sql.Rows }
+
+var errNotSQL = errors.New("database/sql cannot answer this")
+
+func (r *sqlRows) Close()                                       { _ = r.Rows.Close() }
+func (r *sqlRows) CommandTag() pgconn.CommandTag                { return pgconn.CommandTag{} }
+func (r *sqlRows) FieldDescriptions() []pgconn.FieldDescription { return nil }
+func (r *sqlRows) Values() ([]any, error)                       { return nil, errNotSQL }
+func (r *sqlRows) RawValues() [][]byte                          { return nil }
+func (r *sqlRows) Conn() *pgx.Conn                              { return nil }
+func (r *sqlRows) TypeMap() *pgtype.Map                         { return nil }

@@ -1,0 +1,187 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/pawl-go/pawl"
+)
+
+// Config configures a [Worker]. Only Queues and Handlers are required; the zero value of the rest is fit for production.
+type Config struct {
+	// Queues to work on.
+	Queues []Queue
+	// Handlers of the kinds this worker knows. Jobs of other kinds are left where they are: it never claims them and never
+	// decides what becomes of them.
+	Handlers []Handler
+	// Middleware around every call of a handler, the first outermost.
+	Middleware []Middleware
+	// Lease is how long this process may stay silent before others take its jobs over. Too short repeats work after a
+	// pause; too long delays recovery from a frozen process or a lost network (a killed process is noticed sooner, see
+	// Presence). Default 30 s, 1 s to 12 h.
+	Lease time.Duration
+	// Presence is the evidence that a process has died, before its lease is over.
+	Presence Presence
+	// Timeout cancels a handler's context. A transaction open for long holds back vacuum for the whole database.
+	// Default 30 s.
+	Timeout time.Duration
+	// Poll is the pause after an empty claim. Shorter starts work sooner and asks the idle database more often.
+	// Default 500 ms.
+	Poll time.Duration
+	// Backoff between the tries of one job.
+	Backoff Backoff
+	// MaxCrashes is how many process deaths a job may be present at before it becomes a dead letter. After the first it
+	// runs alone, so the later ones are its own. Default 4.
+	MaxCrashes int
+	// Drain is how long a stopping worker lets its handlers finish before their contexts are cancelled. Default 25 s,
+	// inside the 30 s Kubernetes and ECS give.
+	Drain time.Duration
+	// Name is shown to operators. Default host name and process id.
+	Name string
+	// Hooks receive what happens.
+	Hooks pawl.Hooks
+}
+
+// A Queue is one queue to work on.
+type Queue struct {
+	Name string // 1 to 255 octets
+	// Concurrency is how many of its jobs are in hand at once, claimed by this worker and not yet ended. A job of HandleTx
+	// takes one connection of the pool while it runs, a batch takes one, a simple job none; two connections must stay free
+	// for heartbeats and claims, or long handlers would starve the lease they run under. Default 4 if there is a HandleTx,
+	// or what the pool leaves; else two batches if there is a HandleBatch; else 32.
+	Concurrency int
+}
+
+// Presence configures the one connection a worker keeps beside the pool. It holds a session lock that the server frees
+// when the process dies, so that its jobs go on within about two seconds instead of a lease.
+type Presence struct {
+	// Off works by the lease alone, with no connection beside the pool.
+	Off bool
+	// URL of a direct connection, if the pool's goes through a pooler in transaction mode: there a session lock says
+	// nothing, and the lease alone decides. Default the settings of the pool.
+	URL string
+}
+
+// serviceConns is how many connections of the pool stay free of handlers.
+const serviceConns = 2
+
+const (
+	maxBatch       = 500 // job_hold_many and job_finish_many take no more
+	defaultBatch   = 100
+	defaultSimples = 32
+)
+
+func (c *Config) complete(conns int) error {
+	defaulted(&c.Lease, 30*time.Second)
+	defaulted(&c.Timeout, 30*time.Second)
+	defaulted(&c.Poll, 500*time.Millisecond)
+	defaulted(&c.Drain, 25*time.Second)
+	if c.Name == "" {
+		host, _ := os.Hostname()
+		c.Name = fmt.Sprintf("%.200s/%d", host, os.Getpid())
+	}
+	if c.Lease < time.Second || c.Lease > 12*time.Hour {
+		return fmt.Errorf("the Lease must lie between 1s and 12h, it is %v", c.Lease)
+	}
+	if err := c.completeHandlers(); err != nil {
+		return err
+	}
+	return c.completeQueues(conns)
+}
+
+func (c *Config) completeHandlers() error {
+	if len(c.Handlers) == 0 {
+		return errors.New("the field Handlers is required: make them with Handle, HandleTx or HandleBatch")
+	}
+	handlers, seen := make([]Handler, len(c.Handlers)), map[string]bool{}
+	for i, h := range c.Handlers {
+		switch {
+		case h.form == 0:
+			return fmt.Errorf("handler %d is empty: make it with Handle, HandleTx or HandleBatch", i)
+		case len(h.kind) < 1 || len(h.kind) > 255:
+			return fmt.Errorf("a kind must have 1 to 255 octets, it is %.300q", h.kind)
+		case seen[h.kind]:
+			return fmt.Errorf("two handlers for kind %q", h.kind)
+		case h.policy.BatchSize < 0 || h.policy.BatchSize > maxBatch:
+			return fmt.Errorf("the BatchSize of kind %q must lie between 1 and %d, it is %d", h.kind, maxBatch, h.policy.BatchSize)
+		}
+		seen[h.kind] = true
+		defaulted(&h.policy.Timeout, c.Timeout)
+		defaulted(&h.policy.BatchSize, defaultBatch)
+		if h.policy.Backoff == (Backoff{}) {
+			h.policy.Backoff = c.Backoff
+		}
+		handlers[i] = h.wrapped(c.Middleware)
+	}
+	c.Handlers = handlers
+	return nil
+}
+
+func (c *Config) completeQueues(conns int) error {
+	if len(c.Queues) == 0 {
+		return errors.New("the field Queues is required")
+	}
+	queues, seen, sum := make([]Queue, len(c.Queues)), map[string]bool{}, 0
+	for i, q := range c.Queues {
+		if len(q.Name) < 1 || len(q.Name) > 255 {
+			return fmt.Errorf("a queue must have a name of 1 to 255 octets, it is %.300q", q.Name)
+		}
+		if seen[q.Name] {
+			return fmt.Errorf("queue %q is named twice", q.Name)
+		}
+		seen[q.Name] = true
+		defaulted(&q.Concurrency, c.concurrency(conns))
+		sum += q.Concurrency
+		queues[i] = q
+	}
+	c.Queues = queues
+	need := serviceConns
+	switch {
+	case c.has(transactional):
+		need += sum
+	case c.has(batch):
+		need++
+	}
+	if need > conns {
+		return fmt.Errorf("the pool has %d connections, but the handlers need %d and housekeeping %d: "+
+			"set pool_max_conns=%d in the database URL or lower Concurrency", conns, need-serviceConns, serviceConns, need)
+	}
+	return nil
+}
+
+// concurrency is the default of one queue.
+func (c *Config) concurrency(conns int) int {
+	switch {
+	case c.has(transactional):
+		return max(1, min(4, (conns-serviceConns)/len(c.Queues)))
+	case c.has(batch):
+		return 2 * c.largestBatch()
+	}
+	return defaultSimples
+}
+
+func (c *Config) has(f form) bool {
+	for _, h := range c.Handlers {
+		if h.form == f {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Config) largestBatch() (most int) {
+	for _, h := range c.Handlers {
+		if h.form == batch {
+			most = max(most, h.policy.BatchSize)
+		}
+	}
+	return most
+}
+
+func defaulted[T int | time.Duration](option *T, value T) {
+	if *option <= 0 {
+		*option = value
+	}
+}

@@ -1,0 +1,138 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+)
+
+// A Task is one attempt with its payload decoded.
+type Task[T any] struct {
+	Job
+	Value T // from Args, which are JSON; a T of []byte gets them as they are
+}
+
+// A Handler runs the jobs of one kind. Make it with [Handle], [HandleTx] or [HandleBatch].
+type Handler struct {
+	kind   string
+	form   form
+	policy Policy
+	call   func(ctx context.Context, tx pgx.Tx, jobs []Job) error // tx is nil in the simple form
+}
+
+type form int
+
+const (
+	simple        form = iota + 1 // finished after the handler returned
+	transactional                 // one job, finished in the handler's transaction
+	batch                         // many jobs, finished in one transaction
+)
+
+// Policy is how one kind differs from the worker's settings. Its zero value differs in nothing.
+type Policy struct {
+	// Timeout cancels the handler's context. Default that of the worker.
+	Timeout time.Duration
+	// Backoff between the tries of one job. Default that of the worker.
+	Backoff Backoff
+	// BatchSize is the most jobs [HandleBatch] is handed at once. More is faster until the transaction is long; one failing
+	// job makes the batch run again in halves. Default 100, at most 500.
+	BatchSize int
+}
+
+// With returns the handler under a policy of its own.
+func (h Handler) With(p Policy) Handler {
+	h.policy = p
+	return h
+}
+
+// Handle registers the simple form: fn runs without a transaction, and the job is finished after it returned nil. A crash
+// in between runs the job again, so what fn does must bear repeating; for rows of yours in the same database use
+// [HandleTx]. Long work and calls to others belong here.
+//
+// fn may end the job in a transaction of its own: [Job.Hold] first, [Job.Finish] before COMMIT. Then return nil if and only
+// if that transaction committed.
+//
+// An error or a panic means another try; see [RetryAfter], [Snooze], [Cancel] and [pawl.Final] for other ends.
+func Handle[T any](kind string, fn func(ctx context.Context, t Task[T]) error) Handler {
+	return Handler{kind: kind, form: simple, call: func(ctx context.Context, _ pgx.Tx, jobs []Job) error {
+		tasks, err := decode[T](jobs)
+		if err != nil {
+			return err
+		}
+		return fn(ctx, tasks[0])
+	}}
+}
+
+// HandleTx registers the transactional form: the job is held before fn and finished after it, in the transaction fn is
+// handed. What fn writes through tx and the end of the job commit together or not at all. fn must not commit or roll back
+// tx, and nothing may leave the process while it runs.
+//
+// An error or a panic rolls fn's rows back and means another try; see [RetryAfter], [Snooze], [Cancel] and [pawl.Final].
+func HandleTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, t Task[T]) error) Handler {
+	return Handler{kind: kind, form: transactional, call: func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
+		tasks, err := decode[T](jobs)
+		if err != nil {
+			return err
+		}
+		return fn(ctx, tx, tasks[0])
+	}}
+}
+
+// HandleBatch registers the batch form: as [HandleTx], for many jobs in one transaction, sorted by id. If fn fails, its
+// rows are rolled back and it is called again with each half, down to the jobs that fail by themselves: only they are
+// charged. So it may see one job several times, never twice in one committed transaction.
+func HandleBatch[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, ts []Task[T]) error) Handler {
+	return Handler{kind: kind, form: batch, call: func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
+		tasks, err := decode[T](jobs)
+		if err != nil {
+			return err
+		}
+		return fn(ctx, tx, tasks)
+	}}
+}
+
+// decode fails for good: the same octets will not become JSON by waiting.
+func decode[T any](jobs []Job) ([]Task[T], error) {
+	tasks := make([]Task[T], len(jobs))
+	for i, j := range jobs {
+		tasks[i].Job = j
+		if raw, ok := any(&tasks[i].Value).(*[]byte); ok {
+			*raw = j.Args
+			continue
+		}
+		if err := json.Unmarshal(j.Args, &tasks[i].Value); err != nil {
+			return nil, pawl.Final(fmt.Errorf("the args of job %d do not fit %T: %w", j.ID, tasks[i].Value, err))
+		}
+	}
+	return tasks, nil
+}
+
+// A Call is one call of a handler, as middleware sees it.
+type Call struct {
+	Kind string
+	Jobs []Job  // one, except in the batch form
+	Tx   pgx.Tx // nil in the simple form
+}
+
+// Middleware runs around every call of a handler. It calls next, once, and returns its error or another. It is inside the
+// handler's time limit, and what it writes through Call.Tx shares the handler's fate.
+type Middleware func(ctx context.Context, c Call, next func(context.Context) error) error
+
+// wrapped returns the call of h inside the middleware, the first outermost.
+func (h Handler) wrapped(all []Middleware) Handler {
+	inner := h.call
+	h.call = func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
+		next := func(ctx context.Context) error { return inner(ctx, tx, jobs) }
+		for i := len(all) - 1; i >= 0; i-- {
+			around, further := all[i], next
+			next = func(ctx context.Context) error { return around(ctx, Call{h.kind, jobs, tx}, further) }
+		}
+		return next(ctx)
+	}
+	return h
+}

@@ -1,0 +1,104 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+)
+
+const (
+	presenceProbe = 5 * time.Second  // how often the connection is asked whether it is still there
+	presenceAgain = 30 * time.Second // the longest pause between two tries to connect
+)
+
+// attend holds the session's presence lock on a connection of its own until the returned function is called. Without the
+// lock the lease alone decides, which costs time after a crash and nothing else; so no error here ends anything.
+func (w *Worker) attend(ctx context.Context, s *session) (depart func()) {
+	if w.cfg.Presence.Off {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var done sync.WaitGroup
+	done.Go(func() {
+		for wait := time.Second; ; wait = min(2*wait, presenceAgain) {
+			held, err := w.bePresent(ctx, s)
+			s.present.Store(false)
+			if ctx.Err() != nil {
+				return
+			}
+			if held {
+				wait = time.Second
+			}
+			w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.presence", Err: err})
+			if !pause(ctx, wait) {
+				return
+			}
+		}
+	})
+	return func() { cancel(); done.Wait() }
+}
+
+// bePresent connects, takes the lock and keeps it for as long as the connection lives.
+func (w *Worker) bePresent(ctx context.Context, s *session) (held bool, err error) {
+	conn, err := w.connectDirect(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(closing)
+	}()
+	for present := false; !present; {
+		present, err = contract.WorkerAttend(ctx, conn, s.id)
+		if err != nil {
+			return false, err
+		}
+		if !present && !pause(ctx, time.Second) { // a sweep is looking, or the server has not noticed the old connection's end
+			return false, ctx.Err()
+		}
+	}
+	s.present.Store(true)
+	for {
+		// Reading notices at once that the server closed the connection; asking notices one that died in silence.
+		probe, cancel := context.WithTimeout(ctx, presenceProbe)
+		_, err := conn.WaitForNotification(probe)
+		cancel()
+		if ctx.Err() != nil || conn.IsClosed() {
+			return true, err
+		}
+		probe, cancel = context.WithTimeout(ctx, presenceProbe)
+		err = conn.Ping(probe)
+		cancel()
+		if err != nil {
+			return true, err
+		}
+	}
+}
+
+// connectDirect connects as the pool does, or to Presence.URL.
+func (w *Worker) connectDirect(ctx context.Context) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	if w.cfg.Presence.URL != "" {
+		conn, err := pgx.Connect(ctx, w.cfg.Presence.URL)
+		if err != nil {
+			return nil, errors.Join(errors.New("the Presence.URL cannot be reached"), err)
+		}
+		return conn, nil
+	}
+	pool := w.pool.Config()
+	config := pool.ConnConfig.Copy()
+	if pool.BeforeConnect != nil {
+		if err := pool.BeforeConnect(ctx, config); err != nil {
+			return nil, err
+		}
+	}
+	return pgx.ConnectConfig(ctx, config)
+}

@@ -1,0 +1,179 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/txn"
+)
+
+// A failure is a job that failed by itself, and why.
+type failure struct {
+	job   Job
+	cause error
+}
+
+// try is one transaction: hold, handle, finish, commit. A nil error means the database holds the outcome, good or bad.
+func (w *Worker) try(ctx context.Context, h Handler, jobs []Job, leave func()) error {
+	tx, err := txn.Begin(ctx, w.pool, "job.begin", h.policy.Timeout+w.abandon)
+	if err != nil {
+		return err
+	}
+	defer txn.Rollback(ctx, tx)
+
+	// hold: a crash here costs a retry once the process is known to be dead. A process that freezes before it is refused
+	// when it wakes; one that freezes after it keeps the rows until the server ends the silent transaction, and only then
+	// is taken over.
+	if err := fault.At("job.hold.before"); err != nil {
+		return err
+	}
+	held, err := w.hold(ctx, tx, jobs)
+	if err != nil || len(held) == 0 {
+		return err
+	}
+	if err := fault.At("job.handle.before"); err != nil {
+		return err
+	}
+
+	// handle: a crash here costs the same; the handler's rows were never visible.
+	start := time.Now()
+	failures, err := w.handle(ctx, tx, h, held, leave)
+	if err != nil {
+		return err
+	}
+	took := time.Since(start)
+
+	// record and finish: those that failed, in the transaction that held them, so that nobody can win in between.
+	failed, err := w.record(ctx, tx, h, failures)
+	if err != nil {
+		return err
+	}
+	done := without(held, failures)
+	if len(done) == 0 {
+		err = txn.Commit(ctx, "job.fail", tx)
+	} else {
+		err = w.finishTx(ctx, tx, done)
+	}
+	if err != nil {
+		return err
+	}
+	for i, f := range failures {
+		w.emitFailed(ctx, f.job, failed[i], f.cause)
+	}
+	if len(done) > 0 {
+		e := w.event(done, "job.commit", nil)
+		e.Kind, e.Took = pawl.EventFresh, took
+		w.emit(ctx, e)
+	}
+	return nil
+}
+
+// hold locks the jobs' rows, in the order of their ids, and returns those this attempt still owns.
+func (w *Worker) hold(ctx context.Context, tx pgx.Tx, jobs []Job) (held []Job, err error) {
+	if len(jobs) == 1 {
+		return jobs, jobs[0].Hold(ctx, tx)
+	}
+	ids, fences := identities(jobs)
+	rows, err := contract.JobHoldMany(ctx, tx, ids, fences)
+	if err != nil {
+		return nil, err
+	}
+	outcome := make(map[int64]string, len(rows))
+	for _, r := range rows {
+		outcome[r.ID] = r.Outcome
+	}
+	for _, j := range jobs {
+		switch outcome[j.ID] {
+		case "held":
+			held = append(held, j)
+		case "stale":
+			e := w.event([]Job{j}, "job.hold", &pawl.Error{Op: "job.hold", Code: pawl.CodeFenceLost})
+			e.Kind = pawl.EventStaleWriteRefused
+			w.emit(ctx, e)
+		default: // somebody is looking at it; nothing has been done yet
+			w.settle(ctx, j, nil)
+		}
+	}
+	return held, nil
+}
+
+// handle calls the handler for some jobs behind a savepoint; if it fails, for each half of them. It returns the jobs that
+// fail by themselves, or an error if the transaction cannot record that.
+func (w *Worker) handle(ctx context.Context, tx pgx.Tx, h Handler, jobs []Job, leave func()) ([]failure, error) {
+	overdue := w.watch(ctx, h, jobs, leave)
+	err := txn.Guard(traceOf(ctx, jobs[0]), tx, h.policy.Timeout, func(ctx context.Context, tx pgx.Tx) error {
+		return h.call(ctx, tx, jobs)
+	})
+	overdue.Stop()
+	if err == nil {
+		return nil, nil
+	}
+	if code := pawl.CodeOf(err); errors.Is(err, txn.ErrLost) || code == "40001" || code == "40P01" || ctx.Err() != nil {
+		return nil, err
+	}
+	if len(jobs) == 1 {
+		return []failure{{jobs[0], err}}, nil
+	}
+	first, err := w.handle(ctx, tx, h, jobs[:len(jobs)/2], leave)
+	if err != nil {
+		return nil, err
+	}
+	second, err := w.handle(ctx, tx, h, jobs[len(jobs)/2:], leave)
+	return append(first, second...), err
+}
+
+func (w *Worker) record(ctx context.Context, tx pgx.Tx, h Handler, failures []failure) ([]Failed, error) {
+	failed := make([]Failed, len(failures))
+	for i, f := range failures {
+		var err error
+		if failed[i], err = f.job.Fail(ctx, tx, f.cause, h.policy.Backoff); err != nil {
+			return nil, err
+		}
+	}
+	return failed, nil
+}
+
+// finishTx ends the jobs and commits: before COMMIT arrives a crash costs a retry, after it nothing.
+func (w *Worker) finishTx(ctx context.Context, tx pgx.Tx, jobs []Job) (err error) {
+	if len(jobs) == 1 {
+		err = jobs[0].Finish(ctx, tx)
+	} else {
+		ids, fences := identities(jobs)
+		_, err = contract.JobFinishMany(ctx, tx, ids, fences, false)
+	}
+	if err != nil {
+		return err
+	}
+	if err := fault.At("job.commit.before"); err != nil {
+		return err
+	}
+	if err := txn.Commit(ctx, "job.commit", tx); err != nil {
+		return err
+	}
+	_ = fault.At("job.commit.after")
+	return nil
+}
+
+func identities(jobs []Job) (ids, fences []int64) {
+	for _, j := range jobs {
+		ids, fences = append(ids, j.ID), append(fences, j.Fence)
+	}
+	return ids, fences
+}
+
+// without returns the jobs that did not fail.
+func without(jobs []Job, failures []failure) []Job {
+	if len(failures) == 0 {
+		return jobs
+	}
+	return slices.DeleteFunc(slices.Clone(jobs), func(j Job) bool {
+		return slices.ContainsFunc(failures, func(f failure) bool { return f.job.ID == j.ID })
+	})
+}

@@ -1,0 +1,27 @@
+package pawl
+
+import (
+	"context"
+	"regexp"
+)
+
+// A Trace is the position of a request in a distributed trace, as the W3C Trace Context headers spell it
+// (https://www.w3.org/TR/trace-context/). It travels with a job in its headers traceparent and tracestate.
+type Trace struct{ Parent, State string }
+
+type traceKey struct{}
+
+// WithTrace returns a context whose enqueued jobs carry t.
+func WithTrace(ctx context.Context, t Trace) context.Context { return context.WithValue(ctx, traceKey{}, t) }
+
+// TraceOf returns the trace of ctx: in a handler, that of whoever enqueued the job. Without a well-formed parent it is
+// the zero Trace: the recommendation lets a receiver ignore what it cannot parse.
+func TraceOf(ctx context.Context) Trace {
+	t, _ := ctx.Value(traceKey{}).(Trace)
+	if !traceParent.MatchString(t.Parent) {
+		return Trace{}
+	}
+	return t
+}
+
+var traceParent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
