@@ -1,0 +1,229 @@
+package job_test
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/job"
+)
+
+// childEnv holds an order, as JSON, for a worker process.
+const childEnv = "PAWL_TEST_WORKER"
+
+// An order says how a worker process works.
+type order struct {
+	URL         string
+	Form        string // "transactional" (default), "batch", "simple", "own" (simple, with a transaction of its own), "own sql"
+	Faults      string
+	Lease       time.Duration // default 1 s
+	Timeout     time.Duration // default 1 s
+	LeaseOnly   bool
+	Concurrency int           // default 1
+	Take        time.Duration // how long the handler takes
+	Quiet       bool          // prints no event
+	Freeze      bool          // the handler stops its process once, when its rows are written
+}
+
+// poison is the payload that kills the process which handles it.
+const poison = "poison"
+
+// TestWorkerProcess is no test: it is the worker process that other tests start. It prints its events.
+func TestWorkerProcess(t *testing.T) {
+	var o order
+	if text := os.Getenv(childEnv); text == "" {
+		return // other tests are what starts it
+	} else if err := json.Unmarshal([]byte(text), &o); err != nil {
+		t.Fatal(err)
+	}
+	if o.Faults != "" {
+		if err := fault.Arm(o.Faults); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool := poolOf(t, o.URL)
+	config := job.Config{Queues: []job.Queue{{Name: "q", Concurrency: o.Concurrency}}, Handlers: []job.Handler{o.handler(pool)},
+		Lease: o.Lease, Presence: job.Presence{Off: o.LeaseOnly}, Timeout: o.Timeout, Poll: 20 * time.Millisecond, Name: "child",
+		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+			if !o.Quiet {
+				fmt.Printf("event %s %s %v\n", e.Kind, e.Op, e.Err)
+			}
+		}}}
+	w, err := job.NewWorker(pool, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.AbandonAfter(500 * time.Millisecond)
+	if err := w.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (o order) handler(pool *pgxpool.Pool) job.Handler {
+	var frozen atomic.Bool
+	work := func(ctx context.Context, db pawl.DB, j job.Job) error {
+		if string(j.Args) == poison {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+		time.Sleep(o.Take)
+		rows, err := db.Query(ctx, "insert into effect values ($1)", j.ID)
+		if err == nil {
+			rows.Close()
+			err = rows.Err()
+		}
+		if o.Freeze && !frozen.Swap(true) {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		}
+		return err
+	}
+	type task = job.Task[[]byte]
+	switch o.Form {
+	case "batch":
+		return job.HandleBatch("k", func(ctx context.Context, tx pgx.Tx, ts []task) error {
+			for _, t := range ts {
+				if err := work(ctx, tx, t.Job); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	case "simple":
+		return job.Handle("k", func(ctx context.Context, t task) error { return work(ctx, pool, t.Job) })
+	case "own", "own sql": // without Hold, and without regard for its context: the worst that a user may write
+		return job.Handle("k", func(ctx context.Context, t task) (err error) {
+			ctx = context.WithoutCancel(ctx)
+			var tx pawl.Tx
+			if o.Form == "own" {
+				tx, err = pool.Begin(ctx)
+			} else {
+				var standard *sql.Tx
+				standard, err = stdlib.OpenDBFromPool(pool).BeginTx(ctx, nil)
+				tx = pawl.SQLTx(standard)
+			}
+			if err != nil {
+				return err
+			}
+			defer func() { _ = tx.Rollback(ctx) }()
+			if err := work(ctx, tx, t.Job); err != nil {
+				return err
+			}
+			if err := t.Finish(ctx, tx); err != nil {
+				return err
+			}
+			return tx.Commit(ctx)
+		})
+	}
+	return job.HandleTx("k", func(ctx context.Context, tx pgx.Tx, t task) error { return work(ctx, tx, t.Job) })
+}
+
+// A child is a worker in a process of its own.
+type child struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	events chan string
+	dead   atomic.Bool
+}
+
+func (c *crew) process(o order) *child {
+	c.Helper()
+	o.URL = c.url
+	for _, d := range []*time.Duration{&o.Lease, &o.Timeout} {
+		if *d == 0 {
+			*d = time.Second
+		}
+	}
+	o.Concurrency = max(1, o.Concurrency)
+	text, err := json.Marshal(o)
+	c.must(err)
+	p := &child{t: c.T, cmd: exec.Command(os.Args[0], "-test.run=^TestWorkerProcess$"), events: make(chan string, 1000)}
+	p.cmd.Env = append(os.Environ(), childEnv+"="+string(text))
+	out, err := p.cmd.StdoutPipe()
+	c.must(err)
+	c.must(p.cmd.Start())
+	go p.read(out)
+	c.Cleanup(p.kill)
+	return p
+}
+
+// kill ends the process, also a stopped one, and waits for its end.
+func (p *child) kill() {
+	_ = p.cmd.Process.Kill()
+	p.wait()
+}
+
+func (p *child) wait() {
+	if !p.dead.Swap(true) {
+		_ = p.cmd.Wait()
+	}
+}
+
+func (p *child) read(out io.Reader) {
+	defer close(p.events)
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		p.events <- lines.Text()
+	}
+}
+
+// untilStopped waits until the process has stopped itself.
+func (p *child) untilStopped() {
+	p.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if pid > 0 && status.Stopped() {
+			return
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatal("the process did not stop itself within 20 s")
+		}
+	}
+}
+
+func (p *child) wake() {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// until waits for one of some events of the process and returns its line.
+func (p *child) until(events ...string) string {
+	p.t.Helper()
+	limit := time.After(20 * time.Second)
+	for {
+		select {
+		case line, open := <-p.events:
+			if !open {
+				p.t.Fatalf("the process ended before %q", events)
+			}
+			p.t.Log(line)
+			for _, event := range events {
+				if strings.HasPrefix(line, "event "+event) {
+					return line
+				}
+			}
+		case <-limit:
+			p.t.Fatalf("no event %q within 20 s", events)
+			return ""
+		}
+	}
+}
