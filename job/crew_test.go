@@ -191,3 +191,12 @@ func adminOf(t *testing.T) *pgx.Conn {
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }
+
+func (c *crew) wantText(query, want string) {
+	c.Helper()
+	var got string
+	c.must(c.pool.QueryRow(c.Context(), query).Scan(&got))
+	if got != want {
+		c.Errorf("%s: %s, want %s", query, got, want)
+	}
+}

@@ -1,0 +1,343 @@
+package job_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/job"
+)
+
+// A mail is a payload of these tests.
+type mail struct {
+	To string `json:"to"`
+}
+
+// handlerOf makes one handler in each form of a function that says how a job ends; its effect is applied before.
+func (c *crew) handlerOf(form string, verdict func(job.Job) error) job.Handler {
+	type task = job.Task[[]byte]
+	switch form {
+	case "simple":
+		return job.Handle("k", func(ctx context.Context, t task) error {
+			if err := verdict(t.Job); err != nil {
+				return err
+			}
+			return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return apply(ctx, tx, t.Job) })
+		})
+	case "batch":
+		return job.HandleBatch("k", func(ctx context.Context, tx pgx.Tx, ts []task) error {
+			for _, t := range ts {
+				if err := errors.Join(apply(ctx, tx, t.Job), verdict(t.Job)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return job.HandleTx("k", func(ctx context.Context, tx pgx.Tx, t task) error {
+		return errors.Join(apply(ctx, tx, t.Job), verdict(t.Job))
+	})
+}
+
+var forms = []string{"simple", "transactional", "batch"}
+
+// What a handler's error says about the job is done, in every form, and leaves no effect.
+func TestVerdicts(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("boom")
+	for _, form := range forms {
+		for name, v := range map[string]struct {
+			err  error
+			want string // status, attempts, number of errors, minutes until the next try
+			kind pawl.EventKind
+		}{
+			"retry after": {job.RetryAfter(time.Hour, boom), "pending 1 1 60", pawl.EventRetryable},
+			"snooze":      {job.Snooze(time.Hour), "pending 0 0 60", pawl.EventSnoozed},
+			"cancel":      {job.Cancel(boom), "cancelled 1 1 0", pawl.EventCancelled},
+			"final":       {pawl.Final(boom), "dead_letter 1 1 0", pawl.EventFinal},
+			"final wins":  {pawl.Final(job.Snooze(time.Hour)), "dead_letter 1 1 0", pawl.EventFinal},
+			"wrapped":     {errors.Join(errors.New("while mailing"), job.RetryAfter(time.Hour, boom)), "pending 1 1 60", pawl.EventRetryable},
+			"check":       {&pawl.Error{Code: "23514", Err: boom}, "dead_letter 1 1 0", pawl.EventFinal},
+		} {
+			t.Run(form+" "+name, func(t *testing.T) {
+				t.Parallel()
+				c := setupCrew(t)
+				c.handlers = []job.Handler{c.handlerOf(form, func(job.Job) error { return v.err })}
+				c.enqueueMany(1, job.Request{})
+				c.hire()
+				c.untilTrue(string(v.kind), func() bool { return c.counters.Count(v.kind) == 1 })
+				c.wantText(`select concat_ws(' ', j.status, j.attempts, coalesce(jsonb_array_length(j.last_errors), 0),
+       case when j.status = 'pending' then round(extract(epoch from j.available_at - now()) / 60) else 0 end)
+  from pawl.job as j`, v.want)
+				c.wantEffects(0)
+			})
+		}
+	}
+}
+
+// A typed handler gets its payload decoded, and the trace of whoever enqueued it. What does not decode goes to the dead
+// letters at once; it will not become JSON by waiting.
+func TestHandle_DecodesThePayload(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	var to, parent atomic.Value
+	c.handlers = []job.Handler{job.Handle("k", func(ctx context.Context, t job.Task[mail]) error {
+		to.Store(t.Value.To)
+		parent.Store(pawl.TraceOf(ctx).Parent)
+		return nil
+	})}
+	const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	traced := pawl.WithTrace(t.Context(), pawl.Trace{Parent: trace, State: "vendor=1"})
+	_, err := job.Enqueue(traced, c.pool, job.Request{Queue: "q", Kind: "k", Value: mail{To: "ada@example.org"}})
+	c.must(err)
+	c.hire()
+	c.untilDone()
+	if to.Load() != "ada@example.org" || parent.Load() != trace {
+		t.Errorf("handled %v in trace %v", to.Load(), parent.Load())
+	}
+	c.enqueueMany(1, job.Request{Args: []byte("{")})
+	c.untilTrue("a dead letter", func() bool { return c.counters.Count(pawl.EventFinal) == 1 })
+	c.wantDeadLetter(1, "do not fit job_test.mail")
+}
+
+// A batch is handed its jobs sorted, in batches no larger than asked for, and they commit together.
+func TestHandleBatch_CommitsTogether(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t, "alter table effect add column xid xid8 default pg_current_xact_id()")
+	var calls, most atomic.Int32
+	c.handlers = []job.Handler{job.HandleBatch("k", func(ctx context.Context, tx pgx.Tx, ts []job.Task[[]byte]) error {
+		calls.Add(1)
+		most.Store(max(most.Load(), int32(len(ts))))
+		if !slices.IsSortedFunc(ts, func(a, b job.Task[[]byte]) int { return int(a.ID - b.ID) }) {
+			t.Error("a batch is not sorted")
+		}
+		for _, task := range ts {
+			if _, err := tx.Exec(ctx, "insert into effect values ($1)", task.ID); err != nil {
+				return err
+			}
+		}
+		return nil
+	}).With(job.Policy{BatchSize: 50})}
+	c.enqueueMany(500, job.Request{})
+	c.hire()
+	c.untilDone()
+	c.wantEffects(500)
+	if most.Load() != 50 || calls.Load() != 10 {
+		t.Errorf("%d calls, the largest with %d jobs", calls.Load(), most.Load())
+	}
+	c.wantCount("select count(distinct xid) from effect", 10)
+}
+
+// Jobs that fail by themselves cost their batch nothing: it runs again in halves, only they are charged, and the others
+// take effect once.
+func TestHandleBatch_ChargesOnlyWhatFails(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.handlers = []job.Handler{c.handlerOf("batch", func(j job.Job) error {
+		if string(j.Args) == poison {
+			return errors.New("cannot be done")
+		}
+		return nil
+	})}
+	c.enqueueMany(60, job.Request{MaxAttempts: 1})
+	c.enqueueMany(2, job.Request{MaxAttempts: 1, Args: []byte(poison)})
+	c.enqueueMany(38, job.Request{MaxAttempts: 1})
+	c.hire()
+	c.untilDone()
+	c.wantEffects(98)
+	c.wantCount("select count(*) from pawl.job where status = 'dead_letter' and args = 'poison' and attempts = 1", 2)
+}
+
+// A job whose row somebody has locked is left out of its batch and given back uncharged; the others go on.
+func TestHandleBatch_LeavesOutWhatIsLocked(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.enqueueMany(10, job.Request{MaxAttempts: 1})
+	p := c.process(order{Form: "batch", Concurrency: 10, Lease: 6 * time.Second, Faults: "job.hold.before=stop"})
+	p.untilStopped() // between claim and hold
+	tx := c.begin()
+	_, err := tx.Exec(t.Context(), "select from pawl.job where id = 5 for update")
+	c.must(err)
+	p.wake()
+	c.until("the others are not done", "select count(*) from effect", 9)
+	c.must(tx.Rollback(t.Context()))
+	c.untilDone()
+	c.wantEffects(10)
+}
+
+// A simple handler may end its job in a transaction of its own, through pgx or database/sql. Its effect and the end are
+// one; if it returns nil although that transaction did not commit, the job runs again.
+func TestHandle_OwnTransaction(t *testing.T) {
+	t.Parallel()
+	for _, driver := range []string{"pgx", "database/sql"} {
+		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
+			c := setupCrew(t)
+			standard := stdlib.OpenDBFromPool(c.pool)
+			var calls atomic.Int32
+			c.handlers = []job.Handler{job.Handle("k", func(ctx context.Context, t job.Task[[]byte]) (err error) {
+				var tx pawl.Tx
+				if driver == "pgx" {
+					tx, err = c.pool.Begin(ctx)
+				} else {
+					s, e := standard.BeginTx(ctx, nil)
+					tx, err = pawl.SQLTx(s), e
+				}
+				if err != nil {
+					return err
+				}
+				defer func() { _ = tx.Rollback(ctx) }()
+				var one int
+				if err := errors.Join(t.Hold(ctx, tx),
+					tx.QueryRow(ctx, "insert into effect values ($1) returning 1", t.ID).Scan(&one), t.Finish(ctx, tx)); err != nil {
+					return err
+				}
+				if calls.Add(1) == 1 {
+					return nil // a mistake: nothing is committed
+				}
+				return tx.Commit(ctx)
+			})}
+			c.enqueueMany(3, job.Request{})
+			c.hire()
+			c.untilDone()
+			c.wantEffects(3)
+			if calls.Load() != 4 || c.saw(pawl.EventFresh, "job.finish") != 3 || c.saw(pawl.EventWastedWork, "job.finish") != 1 {
+				t.Errorf("%d calls, %d fresh", calls.Load(), c.counters.Count(pawl.EventFresh))
+			}
+		})
+	}
+}
+
+// Many simple jobs need no connection each, and are finished in batches.
+func TestHandle_FinishesInBatches(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	var calls atomic.Int32
+	c.handlers = []job.Handler{job.Handle("k", func(context.Context, job.Task[[]byte]) error { calls.Add(1); return nil })}
+	c.concurrency = 400
+	many := make([]job.Request, 2000)
+	for i := range many {
+		many[i] = job.Request{Queue: "q", Kind: "k"}
+	}
+	_, err := job.EnqueueMany(t.Context(), c.pool, many)
+	c.must(err)
+	c.hire()
+	c.untilDone()
+	if calls.Load() != 2000 {
+		t.Errorf("%d calls", calls.Load())
+	}
+	c.wantCount("select count(*) from pawl.job", 0)
+}
+
+// Middleware runs around every call, the first outermost, in the handler's transaction and under its fate.
+func TestMiddleware(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t, "create table trail (who text not null)")
+	note := func(who string) job.Middleware {
+		return func(ctx context.Context, call job.Call, next func(context.Context) error) error {
+			if _, err := call.Tx.Exec(ctx, "insert into trail values ($1)", call.Kind+who); err != nil {
+				return err
+			}
+			return next(ctx)
+		}
+	}
+	var calls atomic.Int32
+	c.config.Middleware = []job.Middleware{note("1"), note("2")}
+	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+		if calls.Add(1) == 1 {
+			return errors.New("not yet")
+		}
+		return apply(ctx, tx, j)
+	}
+	c.enqueueMany(1, job.Request{})
+	c.hire()
+	c.untilDone()
+	c.wantEffects(1)
+	c.wantText("select string_agg(who, ',') from trail", "k1,k2")
+}
+
+// One worker serves several queues, each with its own bound, and leaves kinds it does not know where they are.
+func TestWorker_QueuesAndKinds(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	config := c.complete()
+	config.Queues = []job.Queue{{Name: "q", Concurrency: 1}, {Name: "other", Concurrency: 2}}
+	w, err := job.NewWorker(c.pool, config)
+	c.must(err)
+	c.enqueue(job.Request{Queue: "q", Kind: "unknown"})
+	c.enqueueMany(5, job.Request{})
+	for range 5 {
+		c.enqueue(job.Request{Queue: "other", Kind: "k"})
+	}
+	c.run(w)
+	c.until("known kinds are left", "select count(*) from pawl.job", 1)
+	c.wantEffects(10)
+	c.wantText("select kind || ' ' || status || ' ' || fence from pawl.job", "unknown pending 0")
+}
+
+// A job is processed by its id when a message names it, once, and the answer says when it was not.
+func TestWorker_Process(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.config.Poll = time.Hour // it finds nothing by itself
+	w := c.worker(c.pool)
+	if _, err := w.Process(t.Context(), 1); !pawl.Retryable(err) {
+		t.Errorf("not running: %v", err)
+	}
+	c.run(w)
+	c.until("no worker", "select count(*) from pawl.worker", 1)
+	process := func(id int64) (got job.Processed) {
+		t.Helper()
+		c.untilTrue("the worker runs", func() bool {
+			var err error
+			got, err = w.Process(t.Context(), id)
+			if err != nil && !pawl.Retryable(err) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+		return got
+	}
+	if got := process(12345); got != job.Absent {
+		t.Errorf("a job that never was: %s", got)
+	}
+	c.until("rest", "select count(*) from pawl.job", 0)
+	due := c.enqueue(job.Request{Queue: "q", Kind: "k"}).ID
+	if got := process(due); got != job.Done {
+		t.Errorf("a due job: %s", got)
+	}
+	c.wantEffects(1)
+	later := c.enqueue(job.Request{Queue: "q", Kind: "k", StartIn: time.Hour}).ID
+	if got := process(later); got != job.NotDue {
+		t.Errorf("a later job: %s", got)
+	}
+	foreign := c.enqueue(job.Request{Queue: "elsewhere", Kind: "k"}).ID
+	if _, err := w.Process(t.Context(), foreign); !errors.Is(err, pawl.ErrArgumentInvalid) {
+		t.Errorf("another queue's job: %v", err)
+	}
+	c.wantCount("select count(*) from pawl.job where queue = 'elsewhere' and status = 'pending' and attempts = 0", 1)
+	c.wantEffects(1)
+}
+
+// An outage of what the handler talks to is charged; a broken connection is not taken for one of the database's.
+func TestHandle_ForeignOutageIsCharged(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.handlers = []job.Handler{job.Handle("k", func(context.Context, job.Task[[]byte]) error {
+		return errors.New("Post https://api.example.org: connection reset by peer")
+	})}
+	c.enqueueMany(1, job.Request{MaxAttempts: 2})
+	c.hire()
+	c.untilDone()
+	if attempts, why := c.deadLetter(); attempts != 2 || !strings.Contains(why, "connection reset") {
+		t.Errorf("%d attempts: %s", attempts, why)
+	}
+}
