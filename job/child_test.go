@@ -38,6 +38,7 @@ type order struct {
 	Concurrency int           // default 1
 	Take        time.Duration // how long the handler takes
 	Quiet       bool          // prints no event
+	Hang        bool          // the first attempt of a job does not return
 	Freeze      bool          // the handler stops its process once, when its rows are written
 }
 
@@ -82,6 +83,14 @@ func (o order) handler(pool *pgxpool.Pool) job.Handler {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
 		time.Sleep(o.Take)
+		if o.Hang {
+			if _, err := pool.Exec(ctx, "insert into run (job, pid) values ($1, $2)", j.ID, os.Getpid()); err != nil {
+				return err
+			}
+			if j.Crashes == 0 {
+				<-ctx.Done()
+			}
+		}
 		rows, err := db.Query(ctx, "insert into effect values ($1)", j.ID)
 		if err == nil {
 			rows.Close()
@@ -161,6 +170,26 @@ func (c *crew) process(o order) *child {
 	return p
 }
 
+func (p *child) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// ended reports whether the process is dead, waited for or not.
+func (p *child) ended() bool {
+	if p.dead.Load() {
+		return true
+	}
+	var status syscall.WaitStatus
+	pid, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WNOHANG, nil)
+	if pid > 0 || err != nil {
+		p.dead.Store(true)
+	}
+	return p.dead.Load()
+}
+
 // kill ends the process, also a stopped one, and waits for its end.
 func (p *child) kill() {
 	_ = p.cmd.Process.Kill()
@@ -198,12 +227,7 @@ func (p *child) untilStopped() {
 	}
 }
 
-func (p *child) wake() {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		p.t.Fatal(err)
-	}
-}
+func (p *child) wake() { p.t.Helper(); p.signal(syscall.SIGCONT) }
 
 // until waits for one of some events of the process and returns its line.
 func (p *child) until(events ...string) string {

@@ -12,10 +12,8 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-const (
-	presenceProbe = 5 * time.Second  // how often the connection is asked whether it is still there
-	presenceAgain = 30 * time.Second // the longest pause between two tries to connect
-)
+// presenceAgain is the longest pause between two tries to connect.
+const presenceAgain = 30 * time.Second
 
 // attend holds the session's presence lock on a connection of its own until the returned function is called. Without the
 // lock the lease alone decides, which costs time after a crash and nothing else; so no error here ends anything.
@@ -44,7 +42,8 @@ func (w *Worker) attend(ctx context.Context, s *session) (depart func()) {
 	return func() { cancel(); done.Wait() }
 }
 
-// bePresent connects, takes the lock and keeps it for as long as the connection lives.
+// bePresent connects, takes the lock and keeps it for as long as the connection lives. The sweep runs on it too: only a
+// session that is some seconds old may judge by presence, and those of a pool come and go.
 func (w *Worker) bePresent(ctx context.Context, s *session) (held bool, err error) {
 	conn, err := w.connectDirect(ctx)
 	if err != nil {
@@ -66,17 +65,14 @@ func (w *Worker) bePresent(ctx context.Context, s *session) (held bool, err erro
 	}
 	s.present.Store(true)
 	for {
-		// Reading notices at once that the server closed the connection; asking notices one that died in silence.
-		probe, cancel := context.WithTimeout(ctx, presenceProbe)
-		_, err := conn.WaitForNotification(probe)
+		// Reading notices at once that the server closed the connection; sweeping notices one that died in silence.
+		wait, cancel := context.WithTimeout(ctx, w.sweepPause())
+		_, err := conn.WaitForNotification(wait)
 		cancel()
 		if ctx.Err() != nil || conn.IsClosed() {
 			return true, err
 		}
-		probe, cancel = context.WithTimeout(ctx, presenceProbe)
-		err = conn.Ping(probe)
-		cancel()
-		if err != nil {
+		if err := w.sweep(ctx, conn); conn.IsClosed() {
 			return true, err
 		}
 	}

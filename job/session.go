@@ -3,7 +3,6 @@ package job
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -152,28 +151,3 @@ func (w *Worker) leave(ctx context.Context, s *session) error {
 	}
 	return err
 }
-
-// keepHouse takes back the jobs of dead workers, several times a lease. Every worker does it: there is no leader to
-// lose.
-func (w *Worker) keepHouse(ctx context.Context) {
-	every := min(max(w.cfg.Lease/6, 100*time.Millisecond), 500*time.Millisecond)
-	for pause(ctx, every*3/4+rand.N(every/2)) { // apart from the other workers
-		swept, err := contract.JobSweep(ctx, w.pool, w.kinds, w.cfg.MaxCrashes)
-		if err != nil {
-			if ctx.Err() == nil {
-				w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job.sweep", Err: err})
-			}
-			continue
-		}
-		if swept.Requeued > 0 {
-			w.emit(ctx, pawl.Event{Kind: pawl.EventStaleTakeover, Op: "job.sweep", Count: swept.Requeued})
-			time.AfterFunc(requeuePause, w.Kick)
-		}
-		if swept.DeadLettered > 0 {
-			w.emit(ctx, pawl.Event{Kind: pawl.EventFinal, Op: "job.sweep", Count: swept.DeadLettered})
-		}
-	}
-}
-
-// requeuePause is the most that the sweep makes a job wait after its first crash.
-const requeuePause = 100 * time.Millisecond

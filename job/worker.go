@@ -93,7 +93,7 @@ func (w *Worker) work(ctx context.Context, s *session) {
 
 	var all sync.WaitGroup
 	all.Go(func() { w.keepAlive(until, s) })
-	all.Go(func() { w.keepHouse(until) })
+	all.Go(func() { w.keepHouse(until, s) })
 	all.Go(func() { w.keepSettling(until) })
 	for _, l := range w.lines {
 		all.Go(func() { l.work(until, s) })

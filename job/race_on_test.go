@@ -1,0 +1,6 @@
+//go:build race
+
+package job_test
+
+// raceFactor is how much more memory the race detector takes (its documentation says 5 to 10 times).
+const raceFactor = 10

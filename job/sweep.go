@@ -1,0 +1,49 @@
+package job
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+)
+
+// requeuePause is the most that the sweep makes a job wait after its first crash.
+const requeuePause = 100 * time.Millisecond
+
+// keepHouse takes back the jobs of dead workers, several times a lease. Every worker does it: there is no leader to lose.
+// While the session is present, the presence connection does it in its place.
+func (w *Worker) keepHouse(ctx context.Context, s *session) {
+	for pause(ctx, w.sweepPause()) {
+		if !s.present.Load() {
+			_ = w.sweep(ctx, w.pool)
+		}
+	}
+}
+
+// sweepPause keeps the sweeps of many workers apart.
+func (w *Worker) sweepPause() time.Duration {
+	every := min(max(w.cfg.Lease/6, 100*time.Millisecond), 500*time.Millisecond)
+	return every*3/4 + rand.N(every/2)
+}
+
+func (w *Worker) sweep(ctx context.Context, db DB) error {
+	limited, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	swept, err := contract.JobSweep(limited, db, w.kinds, w.cfg.MaxCrashes)
+	if err != nil {
+		if ctx.Err() == nil {
+			w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job.sweep", Err: err})
+		}
+		return err
+	}
+	if swept.Requeued > 0 {
+		w.emit(ctx, pawl.Event{Kind: pawl.EventStaleTakeover, Op: "job.sweep", Count: swept.Requeued})
+		time.AfterFunc(requeuePause, w.Kick)
+	}
+	if swept.DeadLettered > 0 {
+		w.emit(ctx, pawl.Event{Kind: pawl.EventFinal, Op: "job.sweep", Count: swept.DeadLettered})
+	}
+	return nil
+}
