@@ -1,0 +1,144 @@
+package job_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/job"
+)
+
+// A batch answers in the order of its requests: what is new, what came before, singly or in a batch, and what stands twice
+// in itself. Options are kept per request.
+func TestEnqueueMany(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first := b.enqueue(job.Request{Queue: "q", Kind: "k", Key: "a", Value: mail{"ada"}})
+	got, err := job.EnqueueMany(t.Context(), b.pool, []job.Request{
+		{Queue: "q", Kind: "k", Key: "a", Value: mail{"ada"}},
+		{Queue: "q", Kind: "k", Key: "b", Args: []byte("1"), Priority: 1, StartIn: time.Hour, MaxAttempts: 3, Headers: map[string]any{"x": "y"}},
+		{Queue: "q", Kind: "k", Key: "b", Args: []byte("1")},
+		{Queue: "other", Kind: "k", Key: "a"},
+		{Queue: "q", Kind: "k"},
+	})
+	b.must(err)
+	if !got[0].Duplicate || got[0].ID != first.ID || got[1].Duplicate || !got[2].Duplicate || got[2].ID != got[1].ID ||
+		got[3].Duplicate || got[4].Duplicate {
+		t.Errorf("%+v after %+v", got, first)
+	}
+	b.wantCount("select count(*) from pawl.job", 4)
+	b.wantCount(fmt.Sprintf("select count(*) from pawl.job where id = %d and priority = 1 and max_attempts = 3 and headers ->> 'x' = 'y' and available_at > now() + interval '59 minutes'", got[1].ID), 1)
+	if again := b.enqueue(job.Request{Queue: "q", Kind: "k", Key: "b", Args: []byte("1")}); again.ID != got[1].ID {
+		t.Errorf("a key of a batch enqueued singly: %+v", again)
+	}
+}
+
+// One bad request refuses the batch, and says why.
+func TestEnqueueMany_AllOrNone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.enqueue(job.Request{Queue: "q", Kind: "k", Key: "a", Args: []byte("1")})
+	for name, c := range map[string]struct {
+		bad  job.Request
+		want error
+	}{
+		"payload changed": {job.Request{Queue: "q", Kind: "k", Key: "a", Args: []byte("2")}, pawl.ErrKeyReused},
+		"no queue":        {job.Request{Kind: "k"}, pawl.ErrScopeInvalid},
+		"priority":        {job.Request{Queue: "q", Kind: "k", Priority: 5}, pawl.ErrArgumentInvalid},
+		"both payloads":   {job.Request{Queue: "q", Kind: "k", Args: []byte("1"), Value: 1}, pawl.ErrArgumentInvalid},
+		"not JSON":        {job.Request{Queue: "q", Kind: "k", Value: func() {}}, pawl.ErrArgumentInvalid},
+	} {
+		_, err := job.EnqueueMany(t.Context(), b.pool, []job.Request{{Queue: "q", Kind: "k"}, c.bad})
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	if _, err := job.EnqueueMany(t.Context(), b.pool, make([]job.Request, 10001)); !errors.Is(err, pawl.ErrArgumentInvalid) {
+		t.Errorf("10,001 requests: %v", err)
+	}
+	if none, err := job.EnqueueMany(t.Context(), b.pool, nil); none != nil || err != nil {
+		t.Errorf("no request: %v, %v", none, err)
+	}
+	b.wantCount("select count(*) from pawl.job", 1)
+}
+
+// In a database/sql transaction a job exists if and only if it commits, at every isolation level; an older snapshot that
+// loses a race for a key is told to start over.
+func TestEnqueue_DatabaseSQL(t *testing.T) {
+	t.Parallel()
+	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+		t.Run(level.String(), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			db := stdlib.OpenDBFromPool(b.pool)
+			in := func(commit bool, key string) error {
+				t.Helper()
+				tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
+				b.must(err)
+				defer func() { _ = tx.Rollback() }()
+				var n int
+				b.must(tx.QueryRowContext(t.Context(), "select count(*) from pawl.job").Scan(&n)) // the snapshot
+				if key == "race" {
+					b.enqueue(job.Request{Queue: "q", Kind: "k", Key: key})
+				}
+				_, err = job.EnqueueMany(t.Context(), pawl.SQLTx(tx), []job.Request{{Queue: "q", Kind: "k", Key: key}, {Queue: "q", Kind: "k", Value: 1}})
+				if err == nil {
+					_, err = job.Enqueue(t.Context(), pawl.SQLTx(tx), job.Request{Queue: "q", Kind: "k"})
+				}
+				if err != nil || !commit {
+					return err
+				}
+				return tx.Commit()
+			}
+			b.must(in(false, "a"))
+			b.wantCount("select count(*) from pawl.job", 0)
+			b.must(in(true, "a"))
+			b.wantCount("select count(*) from pawl.job", 3)
+			err := in(true, "race")
+			if level == sql.LevelReadCommitted {
+				b.must(err)
+			} else if pawl.CodeOf(err) != "40001" || !pawl.Retryable(err) {
+				t.Errorf("a race lost under an old snapshot: %v", err)
+			}
+			alone, err := job.Enqueue(context.Background(), pawl.SQL(db), job.Request{Queue: "q", Kind: "k", Key: "alone"})
+			if err != nil || alone.Duplicate {
+				t.Errorf("alone: %+v, %v", alone, err)
+			}
+		})
+	}
+}
+
+// A job claimed by pgx is held and finished in a database/sql transaction; a stale one aborts it.
+func TestFinish_DatabaseSQL(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	db := stdlib.OpenDBFromPool(b.pool)
+	b.enqueue(job.Request{Queue: "q", Kind: "k"})
+	late := b.claim()
+	b.dieAndSweep()
+	b.exec("update pawl.job set available_at = now()")
+	current := b.claim()
+	end := func(j job.Job) error {
+		tx, err := db.BeginTx(t.Context(), nil)
+		b.must(err)
+		defer func() { _ = tx.Rollback() }()
+		if err := errors.Join(j.Hold(t.Context(), pawl.SQLTx(tx)), j.Finish(t.Context(), pawl.SQLTx(tx))); err != nil {
+			if _, e := tx.ExecContext(t.Context(), "select 1 where $1", true); e == nil {
+				t.Error("the transaction goes on after P4020")
+			}
+			return err
+		}
+		return tx.Commit()
+	}
+	if err := end(late); !errors.Is(err, pawl.ErrFenceLost) {
+		t.Errorf("late: %v", err)
+	}
+	b.must(end(current))
+	b.wantCount("select count(*) from pawl.job", 0)
+}
