@@ -3,15 +3,19 @@
 //
 //	                     claim: fence + 1, attempts + 1
 //	Enqueue ──▶ pending ───────────────────────────────▶ processing ── finish ──▶ gone: effect committed
-//	              ▲                                        │   │
-//	              ├── fail, attempts left: back-off ───────┘   │
-//	              ├── release: shutdown, outage; uncharged ────┤
-//	              └── sweep: the worker died; crashes + 1 ─────┤
-//	                                                           └── none left, or final ──▶ dead_letter
+//	              ▲                                        │   │   │
+//	              ├── fail, attempts left: back-off ───────┘   │   ├── Cancel, or an operator's cancel ──▶ cancelled
+//	              ├── Snooze, shutdown, outage: uncharged ─────┤   │
+//	              └── sweep: the worker died; crashes + 1 ─────┘   └── none left, or Final ──────────────▶ dead_letter
 //
-// The lease belongs to the worker process: one narrow row, renewed by heartbeat. The fence belongs to the job and grows
-// at every claim; every accepted write carries the newest one, so a worker that slept past its lease cannot commit.
+// Enqueue with [Enqueue] or [EnqueueMany], in your transaction or alone. Work with a [Worker], which runs handlers of
+// three forms:
 //
-// A [Worker] runs the transactional form: hold the job (fence and row lock) first, your handler behind a savepoint, then
-// finish, all in one transaction. What the handler wrote and the end of the job commit together or not at all.
+//	Handle       fn runs, then the job is finished    calls to others, long work; a crash in between runs fn again
+//	HandleTx     hold, fn, finish: one transaction    rows of yours in this database: once, with the end of the job
+//	HandleBatch  the same for many jobs at once       many small effects a second
+//
+// The lease belongs to the worker process: one narrow row, renewed by heartbeat, and a session lock whose end tells that
+// the process has died. The fence belongs to the job and grows at every claim; every accepted write carries the newest
+// one, so a worker that slept past its lease cannot commit.
 package job

@@ -138,7 +138,8 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 	t.Parallel()
 	const page = "docs/reference/configuration.md"
 	for section, where := range map[string][2]string{
-		"flow.Config": {"flow/flow.go", "Config"}, "job.Config": {"job/worker.go", "Config"},
+		"flow.Config": {"flow/flow.go", "Config"}, "job.Config": {"job/config.go", "Config"},
+		"job.Queue": {"job/config.go", "Queue"}, "job.Presence": {"job/config.go", "Presence"}, "job.Policy": {"job/handler.go", "Policy"},
 		"job.Backoff": {"job/retry.go", "Backoff"}, "job.Request": {"job/enqueue.go", "Request"},
 		"sqs.Config": {"transport/sqs/config.go", "Config"}, "sqs.Message": {"transport/sqs/send.go", "Message"},
 	} {
