@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/ops"
 )
@@ -193,4 +194,25 @@ func TestVerbs_TwoOperatorsAtOnce(t *testing.T) {
 			b.wantCount("select count(*) from pawl.audit", 1)
 		})
 	}
+}
+
+// A dead letter tried again is the delivery it was: the memory that makes redeliveries duplicates does not swallow it, and it
+// is not applied twice (trap T38).
+func TestT38_RetryIsNotADuplicate(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const take = "select c.outcome from pawl_v1.inbox_claim('orders', 'order-1', sha256('x')) as c"
+	b.exec("select pawl_v1.inbox_claim('orders', 'order-1', sha256('x')), pawl_v1.inbox_land('orders', 'order-1', 'q', 'k', 'x', '{\"dead\": true}')")
+	id := one[int64](b, "select j.id from pawl.job as j")
+	b.do(ops.Retry, id, ops.Retried)
+	if got := one[string](b, take); got != "duplicate_ignored" {
+		t.Errorf("a redelivery is %s", got)
+	}
+	j, tx := b.claim(), b.begin()
+	b.must(j.Hold(t.Context(), tx))
+	b.must(inbox.Settle(t.Context(), tx, "orders", "order-1", id))
+	b.must(j.Finish(t.Context(), tx))
+	b.must(tx.Commit(t.Context()))
+	b.do(ops.Retry, id, ops.Absent)
+	b.wantCount("select count(*) from pawl.inbox where processed_at is not null", 1)
 }

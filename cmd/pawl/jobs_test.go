@@ -192,12 +192,12 @@ func TestJobsShow_Text(t *testing.T) {
     TIME attempt 3: P0001: stock is away
   payload    12 octets, SHA-256 ` + fmt.Sprintf("%x", sha256.Sum256([]byte(`{"cents": 4}`))) + `
     {"cents": 4}
-  audit      0 changes by hand
+  audit      changes by hand: 0
 `
 	if got := regexp.MustCompile(`\b\d+s\b`).ReplaceAllString(show("4"), "SOON"); got != golden {
 		t.Error(got)
 	}
-	if got := show("3"); !strings.HasSuffix(got, "  audit      1 changes by hand\n    TIME job_cancel by ann, pending → cancelled: called off\n") {
+	if got := show("3"); !strings.HasSuffix(got, "  audit      changes by hand: 1\n    TIME job_cancel by ann, pending → cancelled: called off\n") {
 		t.Error(got)
 	}
 	exec1(t, db, "update pawl.worker set seen_at = seen_at - interval '5 minutes'")

@@ -123,7 +123,7 @@ func detailText(d ops.Detail) string {
 	lines(each(d.Errors, errorText))
 	field("payload", "%d octets, SHA-256 %x", len(d.Args), sha256.Sum256(d.Args))
 	lines(payloadLines(d.Args))
-	field("audit", "%d changes by hand", len(d.Changes))
+	field("audit", "changes by hand: %d", len(d.Changes))
 	lines(each(d.Changes, changeText))
 	return out.String()
 }
