@@ -28,5 +28,12 @@ grant select on pawl.migration to pawl_app, pawl_operator;
 grant usage on all sequences in schema pawl to pawl_app, pawl_operator;
 grant execute on all functions in schema pawl_v1 to pawl_app, pawl_operator;
 
+-- The audited verbs are the operator's alone.
+revoke execute on function
+  pawl_v1.job_retry(bigint, text, text, jsonb),
+  pawl_v1.job_cancel(bigint, text, text, jsonb),
+  pawl_v1.job_discard(bigint, text, text, jsonb)
+from pawl_app;
+
 grant select on all tables in schema pawl_v1 to pawl_app, pawl_operator, pawl_reader;
 grant select on all tables in schema pawl to pawl_reader;

@@ -41,6 +41,7 @@ var plan = []struct {
 	{"job", []string{".", "internal/contract", "internal/fault", "internal/solo", "internal/txn", "migrate"}},
 	// motion
 	{"flow", []string{".", "inbox", "job", "internal/fault", "internal/receipt", "internal/solo", "internal/txn", "migrate"}},
+	{"ops", []string{".", "internal/contract"}},
 	// doors
 	{"transport/sqs", []string{"."}},
 	{"transport/sqs/sqstest", nil},
@@ -56,7 +57,7 @@ var plan = []struct {
 	{"internal/gen/dist", []string{"migrate"}},
 	// the binary
 	{"cmd/pawl/internal/demo", []string{".", "flow", "job", "migrate", "internal/checker", "internal/fault", "internal/postgres", "transport/sqs", "transport/sqs/sqstest"}},
-	{"cmd/pawl/internal/cli", []string{".", "sql", "migrate", "internal/postgres", "cmd/pawl/internal/demo"}},
+	{"cmd/pawl/internal/cli", []string{".", "sql", "migrate", "ops", "internal/postgres", "cmd/pawl/internal/demo"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 }
 

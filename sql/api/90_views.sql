@@ -17,4 +17,39 @@ select j.id,
   from pawl.job as j
  where j.status in ('dead_letter', 'unknown');
 
+-- Every job that has not finished, payload left out.
+create or replace view pawl_v1.jobs as
+select j.id,
+       j.queue,
+       j.kind,
+       j.status,
+       j.priority,
+       j.attempts,
+       j.max_attempts,
+       j.crashes,
+       j.fence,
+       j.available_at,
+       j.created_at,
+       w.name as worker,
+       j.last_errors -> -1 ->> 'error' as last_error,
+       octet_length(j.args) as args_octets
+  from pawl.job as j
+  left join pawl.worker as w on w.id = j.claimed_by;
+
+-- Jobs that keep failing and are still being tried: the dead letters of tomorrow. Reads the whole table.
+create or replace view pawl_v1.hot_retries as
+select j.id,
+       j.queue,
+       j.kind,
+       j.status,
+       j.attempts,
+       j.max_attempts,
+       j.crashes,
+       j.last_errors -> -1 ->> 'error' as last_error,
+       j.available_at,
+       j.created_at
+  from pawl.job as j
+ where j.attempts >= 5
+   and j.status in ('pending', 'waiting', 'processing');
+
 revoke all on all functions in schema pawl_v1 from public;

@@ -1454,6 +1454,248 @@ begin
 end
 $$;
 
+-- The operator's verbs: the only way to change a job by hand that leaves a record.
+--
+-- Each locks the row, decides by its status, changes it in one statement and writes pawl.audit in the same transaction: a
+-- change without its record, or a record without its change, cannot be committed. fence + 1 makes the operator a generation
+-- of its own, so an attempt that still believes to hold the job is told P4020 at its next word.
+
+-- Checks what every verb is told, and returns the row locked; null if there is none.
+create or replace function pawl_v1._operate(p_id bigint, p_actor text, p_reason text, p_options jsonb)
+returns pawl.job
+language plpgsql
+as $$
+declare
+  v_job pawl.job;
+  v_pid int;
+begin
+  perform pawl_v1._check_from(p_options);
+  if p_actor is null or octet_length(p_actor) not between 1 and 255 then
+    raise exception 'actor must have 1 to 255 octets, it has %', coalesce(octet_length(p_actor), 0)
+      using errcode = 'P4004', hint = 'pass who is doing this, a person or a program';
+  end if;
+  if p_reason is null or octet_length(p_reason) not between 1 and 4000 then
+    raise exception 'reason must have 1 to 4000 octets, it has %', coalesce(octet_length(p_reason), 0)
+      using errcode = 'P4004', hint = 'pass why, in a sentence that somebody else understands next year';
+  end if;
+  begin
+    select j.*
+      into v_job
+      from pawl.job as j
+     where j.id = p_id
+       for update;
+  exception
+    when lock_not_available then
+      select l.pid
+        into v_pid
+        from pawl.job as j
+        join pg_catalog.pg_locks as l on l.transactionid = j.xmax
+       where j.id = p_id
+         and l.granted;
+      raise exception 'job % is locked by an open transaction, most likely that of its attempt', p_id
+        using errcode = '55P03',
+              hint = 'ask again when that has ended, or end it: select pg_terminate_backend('
+                || coalesce(v_pid::text, 'its pid, see pg_stat_activity') || ')';
+  end;
+  return v_job;
+end
+$$;
+
+-- The answer of a verb that changes nothing; no row if it may go ahead. detail.hint is the next step.
+create or replace function pawl_v1._refusal(p_job pawl.job, p_takes text[], p_options jsonb)
+returns table (outcome text, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_from text[] := pawl_v1._text_array_option(p_options, 'from');
+  v_hint text;
+begin
+  if p_job.id is null then
+    return query
+    select 'absent', jsonb_build_object('hint', 'it finished, was discarded, or was never there');
+    return;
+  end if;
+  if p_job.status <> all (p_takes) then
+    v_hint := case p_job.status
+      when 'processing' then 'an attempt is running: let it end, or cancel the job first'
+      when 'unknown' then 'nobody knows whether it took effect: it needs a verdict, which this version cannot take'
+      when 'waiting' then 'nothing failed: it waits for its turn'
+      when 'succeeded' then 'it has ended well'
+      else 'it has ended: retry or discard it'
+    end;
+  elsif p_job.status <> all (v_from) then
+    v_hint := 'asked for jobs that are ' || array_to_string(v_from, ' or ') || ' only';
+  else
+    return;
+  end if;
+  return query
+  select 'refused', jsonb_build_object('status', p_job.status, 'hint', v_hint);
+end
+$$;
+
+-- A misspelt status in the option from would refuse every job.
+create or replace function pawl_v1._check_from(p_options jsonb)
+returns void
+language plpgsql
+as $$
+declare
+  v_unknown text;
+begin
+  select f.status
+    into v_unknown
+    from unnest(pawl_v1._text_array_option(p_options, 'from')) as f (status)
+   where f.status is null
+      or f.status not in ('pending', 'waiting', 'processing', 'unknown', 'dead_letter', 'cancelled', 'succeeded')
+   limit 1;
+  if found then
+    raise exception 'option from names no status: %', coalesce(v_unknown, 'null')
+      using errcode = 'P4004',
+            hint = 'known here: pending, waiting, processing, unknown, dead_letter, cancelled, succeeded';
+  end if;
+end
+$$;
+
+-- A job as the audit keeps it: not the payload, but what proves which payload it was.
+create or replace function pawl_v1._job_record(p_job pawl.job)
+returns jsonb
+language plpgsql
+stable
+as $$
+declare
+  v_args bytea := p_job.args;
+begin
+  if p_job.id is null then
+    return null;
+  end if;
+  p_job.args := null;
+  return to_jsonb(p_job) - 'args'
+    || jsonb_build_object('args_octets', octet_length(v_args), 'args_sha256', encode(sha256(v_args), 'hex'));
+end
+$$;
+
+-- p_after null: deleted.
+create or replace function pawl_v1._job_audit(p_verb text, p_actor text, p_reason text, p_before pawl.job, p_after pawl.job)
+returns void
+language sql
+as $$
+  insert into pawl.audit (actor, verb, target, reason, before, after)
+  values (p_actor, p_verb, 'job ' || (p_before).id, p_reason, pawl_v1._job_record(p_before), pawl_v1._job_record(p_after))
+$$;
+
+-- Makes a job due now, with all its attempts before it: a dead letter or a cancelled job, or a pending one that waits for its
+-- next try. The errors so far stay in its history. Its inbox row and its key are untouched, so it is the same intent.
+--
+-- options: from (array of statuses: refuse a job in any other).
+-- outcome 'retried' (detail.status: what it was), 'refused' (detail.status, detail.hint), 'absent'.
+-- P4004: actor or reason. 55P03: an open transaction holds the row for more than 2 s; nothing changed.
+create or replace function pawl_v1.job_retry(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.job;
+  v_after  pawl.job;
+begin
+  perform pawl_v1._check_options(p_options, '{from}');
+  v_before := pawl_v1._operate(p_id, p_actor, p_reason, p_options);
+  return query
+  select r.outcome, r.detail
+    from pawl_v1._refusal(v_before, '{dead_letter,cancelled,pending}', p_options) as r;
+  if found then
+    return;
+  end if;
+  update pawl.job as j
+     set status = 'pending',
+         fence = j.fence + 1,
+         attempts = 0,
+         crashes = 0,
+         available_at = clock_timestamp()
+   where j.id = p_id -- locked since its status was read
+  returning j.*
+       into v_after;
+  -- A recall not yet delivered would end the new attempt, if the same worker makes it.
+  update pawl.worker as w
+     set recalled = array_remove(w.recalled, p_id)
+   where v_before.status = 'cancelled'
+     and w.recalled @> array[p_id];
+  perform pawl_v1._job_audit('job_retry', p_actor, p_reason, v_before, v_after);
+  return query
+  select 'retried', jsonb_build_object('status', v_before.status);
+end
+$$;
+
+-- Ends a job that has not ended, and keeps it: it can be retried or discarded. A running attempt is fenced out, and its
+-- worker learns of it with the next heartbeat, so that the handler can be ended too.
+--
+-- options: from, as of job_retry.
+-- outcome 'cancelled' (detail.status: what it was), 'refused', 'absent'. Errors as of job_retry: an attempt with an open
+-- transaction is about to commit or to roll back, and is not cancelled from outside.
+create or replace function pawl_v1.job_cancel(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.job;
+  v_after  pawl.job;
+begin
+  perform pawl_v1._check_options(p_options, '{from}');
+  v_before := pawl_v1._operate(p_id, p_actor, p_reason, p_options);
+  return query
+  select r.outcome, r.detail
+    from pawl_v1._refusal(v_before, '{pending,waiting,processing}', p_options) as r;
+  if found then
+    return;
+  end if;
+  update pawl.job as j
+     set status = 'cancelled',
+         fence = j.fence + 1,
+         claimed_by = null,
+         lease_expires_at = null
+   where j.id = p_id
+  returning j.*
+       into v_after;
+  -- Job before worker, as worker_leave locks them. 1000 recalls not fetched: a worker that is frozen or gone.
+  update pawl.worker as w
+     set recalled = (array_remove(w.recalled, p_id) || p_id)[greatest(cardinality(w.recalled) - 998, 1) : ]
+   where w.id = v_before.claimed_by
+     and v_before.claimed_by <> 0;
+  perform pawl_v1._job_audit('job_cancel', p_actor, p_reason, v_before, v_after);
+  return query
+  select 'cancelled', jsonb_build_object('status', v_before.status);
+end
+$$;
+
+-- Deletes a job that nobody works on, payload and errors with it; the audit keeps the rest. Its inbox row and its key stay: a
+-- redelivery, or the same key, is still a duplicate.
+--
+-- options: from, as of job_retry.
+-- outcome 'discarded' (detail.status: what it was), 'refused', 'absent'. Errors as of job_retry.
+create or replace function pawl_v1.job_discard(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.job;
+begin
+  perform pawl_v1._check_options(p_options, '{from}');
+  v_before := pawl_v1._operate(p_id, p_actor, p_reason, p_options);
+  return query
+  select r.outcome, r.detail
+    from pawl_v1._refusal(v_before, '{dead_letter,cancelled,pending,waiting}', p_options) as r;
+  if found then
+    return;
+  end if;
+  delete from pawl.job as j
+   where j.id = p_id;
+  perform pawl_v1._job_audit('job_discard', p_actor, p_reason, v_before, null);
+  return query
+  select 'discarded', jsonb_build_object('status', v_before.status);
+end
+$$;
+
 -- What people look at without our tools.
 
 -- Jobs nobody will try again until an operator decides. args_text shows octets outside ASCII as \ooo.
@@ -1473,9 +1715,44 @@ select j.id,
   from pawl.job as j
  where j.status in ('dead_letter', 'unknown');
 
+-- Every job that has not finished, payload left out.
+create or replace view pawl_v1.jobs as
+select j.id,
+       j.queue,
+       j.kind,
+       j.status,
+       j.priority,
+       j.attempts,
+       j.max_attempts,
+       j.crashes,
+       j.fence,
+       j.available_at,
+       j.created_at,
+       w.name as worker,
+       j.last_errors -> -1 ->> 'error' as last_error,
+       octet_length(j.args) as args_octets
+  from pawl.job as j
+  left join pawl.worker as w on w.id = j.claimed_by;
+
+-- Jobs that keep failing and are still being tried: the dead letters of tomorrow. Reads the whole table.
+create or replace view pawl_v1.hot_retries as
+select j.id,
+       j.queue,
+       j.kind,
+       j.status,
+       j.attempts,
+       j.max_attempts,
+       j.crashes,
+       j.last_errors -> -1 ->> 'error' as last_error,
+       j.available_at,
+       j.created_at
+  from pawl.job as j
+ where j.attempts >= 5
+   and j.status in ('pending', 'waiting', 'processing');
+
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '0b3728efb5bafa9febea4fb3c9a44bbf3217b5038c0e2ad90f70349525eef001');
+values (1, 'init', 1, 'bd16f56270c2532c377db3a9dec2aeeb6e7928e466af2557d86e1ba40f5059a7');
 
 commit;

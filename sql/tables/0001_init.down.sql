@@ -1,7 +1,7 @@
 -- Removes everything Pawl created, and its data. Plain drops, no cascade: if something of yours depends on Pawl's
 -- tables or functions, this fails and names it.
 
-drop view if exists pawl_v1.dead_letters;
+drop view if exists pawl_v1.dead_letters, pawl_v1.hot_retries, pawl_v1.jobs;
 
 do $$
 declare

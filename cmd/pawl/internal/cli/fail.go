@@ -48,7 +48,7 @@ func report(w io.Writer, err error) int {
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintf(w, "pawl: %s\n", oneLine(err.Error()))
+	fmt.Fprintf(w, "pawl: %s\n", visible(oneLine(err.Error())))
 	var usage *usageError
 	if errors.As(err, &usage) || errors.Is(err, pawl.ErrArgumentInvalid) {
 		return exitUsage

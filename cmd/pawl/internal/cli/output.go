@@ -17,9 +17,14 @@ func addJSONFlag(cmd *cobra.Command) *bool {
 
 // printJSON prints one object on one line.
 func printJSON(w io.Writer, value any) error {
-	encoder := json.NewEncoder(w)
+	var text strings.Builder
+	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false) // a URL's & stays readable
-	return encoder.Encode(value)
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, visibleJSON(text.String()))
+	return err
 }
 
 // printTable prints rows under a heading, in columns.

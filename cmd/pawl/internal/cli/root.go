@@ -5,6 +5,7 @@
 //	database.go  which database, and connecting to it; explain.go: what went wrong there
 //	output.go    tables and JSON
 //	migrate*.go  pawl migrate up, down, status, check, print
+//	jobs*.go     pawl jobs and pawl dlq list, show, retry, cancel, discard; visible.go: text from the database on a terminal
 //	dev.go       pawl dev postgres
 //	demo*.go     pawl demo; display.go: its progress
 //	version.go   pawl version
@@ -27,7 +28,9 @@ const examples = `  pawl demo                            # duplicates and SIGKIL
   export PAWL_DATABASE_URL='postgres://user:password@host:5432/database'
   pawl migrate up                      # install or bring up to date
   pawl migrate check                   # in a deploy: does this build fit this database?
-  pawl migrate print --format goose --dir ./migrations`
+  pawl migrate print --format goose --dir ./migrations
+  pawl dlq list                        # what nobody tries again until you decide
+  pawl dlq retry 17 --reason 'the stock service is back'`
 
 const usageTemplate = `{{if .Runnable}}Usage: {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND [flags]{{else}}{{.UseLine}}{{end}}
 {{end}}{{if .HasAvailableSubCommands}}
@@ -72,6 +75,7 @@ func newRoot() *cobra.Command {
 	// Each command is added here and nowhere else.
 	root.AddCommand(newDemo(), newDemoWorker())
 	root.AddCommand(newMigrate())
+	root.AddCommand(newJobs(), newDLQ())
 	root.AddCommand(newDev())
 	root.AddCommand(newVersion())
 	return root

@@ -1,0 +1,35 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+)
+
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// agreed puts a question to a person. Anything but yes is no, and so is an interruption.
+func agreed(ctx context.Context, in io.Reader, out io.Writer, question string) bool {
+	fmt.Fprint(out, visible(question))
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(in).ReadString('\n')
+		answer <- line
+	}()
+	select {
+	case line := <-answer:
+		line = strings.ToLower(strings.TrimSpace(line))
+		return line == "y" || line == "yes"
+	case <-ctx.Done():
+		fmt.Fprintln(out)
+		return false
+	}
+}

@@ -1,0 +1,185 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/ops"
+)
+
+// A change is a verb that writes.
+type change struct {
+	name, short, long string
+	do                func(ctx context.Context, db ops.DB, id int64, by ops.By) (ops.Result, error)
+	example           string
+	warning           string // what cannot be taken back; empty: nothing, and nobody is asked
+}
+
+var (
+	retryVerb = change{name: "retry", do: ops.Retry,
+		short: "Make jobs due now, with all their attempts before them",
+		long: `Makes dead letters, cancelled jobs, or pending jobs that wait for their next try due now. Attempts and crashes start
+from zero, the errors so far stay. It is the same job and the same intent: what committed before is not done again.`,
+		example: "17 18 --reason 'the stock service is back'"}
+	cancelVerb = change{name: "cancel", do: ops.Cancel,
+		short: "End jobs that have not ended, and keep them to be retried or discarded",
+		long: `Ends jobs that have not ended and keeps them. A running attempt cannot commit any more; its worker learns of it with its
+next heartbeat. An attempt whose transaction is open at this moment is left alone: the command says which session
+that is.`,
+		example: "17 --reason 'the customer called it off' --yes",
+		warning: "running attempts lose their work"}
+	discardVerb = change{name: "discard", do: ops.Discard,
+		short: "Delete jobs that nobody works on",
+		long: `Deletes jobs with their payload and errors. The audit keeps the rest, with length and SHA-256 of the payload. The memory
+of their keys stays: a redelivery is still a duplicate.`,
+		example: "17 --reason 'a test message of last week' --yes",
+		warning: "their payloads are lost"}
+)
+
+type changeFlags struct {
+	verb      change
+	by        ops.By
+	yes, json *bool
+}
+
+func (d door) newChange(verb change) *cobra.Command {
+	f := changeFlags{verb: verb, by: ops.By{From: d.only}}
+	cmd := &cobra.Command{Use: verb.name + " ID... --reason TEXT", Short: verb.short}
+	cmd.Long = verb.long + `
+
+Each job is a transaction of its own. Who and why go to pawl.audit with the job before and after. Exit 1 if any of the
+jobs could not be changed; the others are.`
+	cmd.Example = fmt.Sprintf("  pawl %s %s %s", d.name, verb.name, verb.example)
+	cmd.Flags().StringVar(&f.by.Reason, "reason", "", "why, for whoever reads the audit later; required")
+	cmd.Flags().StringVar(&f.by.Actor, "actor", "", "who (default: $USER)")
+	if verb.warning != "" {
+		f.yes = cmd.Flags().Bool("yes", false, "do not ask; required where nobody can be asked")
+	}
+	f.json = addJSONFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) }
+	return cmd
+}
+
+func (f changeFlags) run(cmd *cobra.Command, args []string) error {
+	ids, err := jobIDs(cmd, args)
+	if err != nil {
+		return err
+	}
+	if strings.TrimSpace(f.by.Reason) == "" {
+		return misused(cmd, "why is missing", "pass --reason, as in: --reason 'the stock service is back'")
+	}
+	if f.by.Actor == "" {
+		f.by.Actor = whoami()
+	}
+	if f.by.Actor == "" {
+		return misused(cmd, "who is missing: $USER is not set", "pass --actor")
+	}
+	ask := f.yes != nil && !*f.yes
+	if ask && !(isTerminal(cmd.InOrStdin()) && isTerminal(cmd.ErrOrStderr())) {
+		return misused(cmd, fmt.Sprintf("this would %s %s: %s", f.verb.name, named(ids), f.verb.warning), "add --yes")
+	}
+	return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
+		if ask && !agreed(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), f.question(conn, ids)) {
+			return failed(cmd, errors.New("not agreed to; nothing changed"), "answer y, or add --yes")
+		}
+		return f.change(ctx, cmd, conn, ids)
+	})
+}
+
+func (f changeFlags) question(conn *pgx.Conn, ids []int64) string {
+	c := conn.Config()
+	return fmt.Sprintf("%s %s of database %s on %s? (%s) [y/N] ", f.verb.name, named(ids), pgx.Identifier{c.Database}.Sanitize(), place(c), f.verb.warning)
+}
+
+// change goes through the jobs and tells what became of each, also if it has to stop on the way.
+func (f changeFlags) change(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ids []int64) error {
+	var misses []miss
+	results := []resultJSON{}
+	stopped := func() error {
+		for _, id := range ids {
+			r, err := f.one(ctx, conn, id)
+			if err != nil {
+				return err
+			}
+			results = append(results, r)
+			if r.Hint != nil {
+				misses = append(misses, missOf(r))
+			}
+		}
+		return nil
+	}()
+	if err := f.print(cmd.OutOrStdout(), results); err != nil {
+		return err
+	}
+	if stopped != nil {
+		return stopped
+	}
+	return missed(cmd, len(ids), misses)
+}
+
+// one changes a job. A locked row concerns this job only, so it is an answer here.
+func (f changeFlags) one(ctx context.Context, conn *pgx.Conn, id int64) (resultJSON, error) {
+	r, err := f.verb.do(ctx, conn, id, f.by)
+	var pg *pgconn.PgError
+	if pawl.CodeOf(err) == "55P03" && errors.As(err, &pg) {
+		return resultJSON{ID: id, Outcome: "locked", Hint: &pg.Hint}, nil
+	}
+	return resultJSON{id, string(r.Outcome), given(string(r.Was)), given(r.Hint)}, err
+}
+
+func missOf(r resultJSON) miss {
+	switch {
+	case r.Outcome == "locked":
+		return miss{fmt.Sprintf("job %d is locked by an open transaction", r.ID), *r.Hint}
+	case r.Was == nil:
+		return miss{fmt.Sprintf("there is no job %d", r.ID), *r.Hint}
+	}
+	return miss{fmt.Sprintf("job %d is %s", r.ID, *r.Was), *r.Hint}
+}
+
+func (f changeFlags) print(w io.Writer, results []resultJSON) error {
+	if *f.json {
+		return printJSON(w, resultsJSON{results})
+	}
+	for _, r := range results {
+		if r.Hint == nil {
+			if _, err := fmt.Fprintf(w, "job %d %s (was %s)\n", r.ID, r.Outcome, *r.Was); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// named counts the jobs and names the first few.
+func named(ids []int64) string {
+	const most = 10
+	if len(ids) == 1 {
+		return fmt.Sprintf("job %d", ids[0])
+	}
+	text := strings.Trim(fmt.Sprint(ids[:min(len(ids), most)]), "[]")
+	if len(ids) > most {
+		text += " …"
+	}
+	return fmt.Sprintf("%d jobs (%s)", len(ids), text)
+}
+
+func whoami() string {
+	if name := os.Getenv("USER"); name != "" {
+		return name
+	}
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return ""
+}

@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-go/pawl/ops"
+)
+
+// Characters of a column; --json and show have all.
+const (
+	nameWidth  = 32
+	errorWidth = 60
+)
+
+type listFlags struct {
+	filter ops.Filter
+	status []string
+	json   *bool
+}
+
+func (d door) newList() *cobra.Command {
+	f := listFlags{filter: ops.Filter{Statuses: d.only}}
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List jobs by id, oldest first",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	cmd.Example = fmt.Sprintf("  pawl %[1]s list --queue orders --kind charge\n  pawl %[1]s list --after 1200 --limit 200\n"+
+		"  pawl %[1]s list --json | jq -r '.jobs[].id'", d.name)
+	flags := cmd.Flags()
+	flags.StringVar(&f.filter.Queue, "queue", "", "only of this queue")
+	flags.StringVar(&f.filter.Kind, "kind", "", "only of this kind")
+	if d.only == nil {
+		flags.StringSliceVar(&f.status, "status", nil,
+			"only in this status; several with commas: pending, waiting, processing, unknown, dead_letter, cancelled")
+	}
+	flags.IntVar(&f.filter.Limit, "limit", 50, "jobs at most, 1 to 1000")
+	flags.Int64Var(&f.filter.After, "after", 0, "only ids above this one: the last id of the page before")
+	f.json = addJSONFlag(cmd)
+	return cmd
+}
+
+func (f listFlags) run(cmd *cobra.Command) error {
+	for _, s := range f.status {
+		f.filter.Statuses = append(f.filter.Statuses, ops.Status(s))
+	}
+	if f.filter.Limit < 1 {
+		return misused(cmd, "--limit must lie between 1 and 1000", "see: "+cmd.CommandPath()+" --help")
+	}
+	return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
+		jobs, err := ops.List(ctx, conn, f.filter)
+		if err != nil {
+			return err
+		}
+		var next *int64
+		if len(jobs) == f.filter.Limit {
+			next = &jobs[len(jobs)-1].ID
+		}
+		if *f.json {
+			return printJSON(cmd.OutOrStdout(), pageJSON{each(jobs, jobToJSON), next})
+		}
+		return printJobs(cmd, jobs, next)
+	})
+}
+
+func printJobs(cmd *cobra.Command, jobs []ops.Job, next *int64) error {
+	if len(jobs) == 0 {
+		progress(cmd)("no jobs")
+		return nil
+	}
+	rows := make([][]string, len(jobs))
+	for i, j := range jobs {
+		rows[i] = []string{strconv.FormatInt(j.ID, 10), cell(j.Queue, nameWidth), cell(j.Kind, nameWidth), string(j.Status),
+			fmt.Sprintf("%d/%d", j.Attempts, j.MaxAttempts), strconv.Itoa(j.Crashes), span(j.ReadAt.Sub(j.CreatedAt)), due(j),
+			cell(j.Worker, nameWidth), cell(j.LastError, errorWidth)}
+	}
+	heading := []string{"ID", "QUEUE", "KIND", "STATUS", "ATTEMPTS", "CRASHES", "AGE", "DUE", "WORKER", "LAST ERROR"}
+	if err := printTable(cmd.OutOrStdout(), heading, rows); err != nil {
+		return err
+	}
+	if next != nil {
+		progress(cmd)(fmt.Sprintf("there may be more: add --after %d", *next))
+	}
+	return nil
+}
+
+func cell(text string, width int) string {
+	if text == "" {
+		return "-"
+	}
+	return shorten(visible(text), width)
+}
+
+// due is when a pending job is tried; the others wait for something else than time.
+func due(j ops.Job) string {
+	switch {
+	case j.Status != ops.StatusPending:
+		return "-"
+	case j.AvailableAt.After(j.ReadAt):
+		return "in " + span(j.AvailableAt.Sub(j.ReadAt))
+	}
+	return "now"
+}

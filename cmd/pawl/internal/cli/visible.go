@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// visible makes text from the database harmless to print: a kind, an actor or an error may hold what would move the cursor,
+// colour the screen, reverse the line or begin a new one. Such characters are shown as Go writes them: \x1b, \u202e, \n.
+func visible(text string) string {
+	var out strings.Builder
+	for len(text) > 0 {
+		r, size := utf8.DecodeRuneInString(text)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&out, `\x%02x`, text[0])
+		case unicode.IsPrint(r):
+			out.WriteRune(r)
+		default:
+			quoted := fmt.Sprintf("%+q", r)
+			out.WriteString(quoted[1 : len(quoted)-1])
+		}
+		text = text[size:]
+	}
+	return out.String()
+}
+
+// visibleJSON writes what encoding/json leaves as it is, DEL, C1 controls and the marks that reverse a line, as \uXXXX. They
+// stand inside strings only, so the value is the same.
+func visibleJSON(text string) string {
+	var out strings.Builder
+	for _, r := range text {
+		switch {
+		case r == '\n' || unicode.IsPrint(r):
+			out.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&out, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&out, `\u%04x`, r)
+		}
+	}
+	return out.String()
+}
+
+// shorten cuts text to so many characters, visibly.
+func shorten(text string, limit int) string {
+	if utf8.RuneCountInString(text) <= limit {
+		return text
+	}
+	return string([]rune(text)[:limit-1]) + "…"
+}
+
+const (
+	payloadText  = 4096 // octets of a payload shown as text
+	payloadOctet = 128  // octets shown in hex
+)
+
+// payloadLines shows a payload: as text if it is some, else its first octets.
+func payloadLines(args []byte) (lines []string) {
+	if !isText(args) {
+		first := args[:min(len(args), payloadOctet)]
+		lines = strings.Split(strings.TrimSuffix(hex.Dump(first), "\n"), "\n")
+		return cut(lines, len(args)-len(first))
+	}
+	first := args[:min(len(args), payloadText)]
+	for len(first) > 0 && len(first) < len(args) && !utf8.Valid(first) {
+		first = first[:len(first)-1] // not in the middle of a character
+	}
+	for line := range strings.Lines(string(first)) {
+		line = strings.ReplaceAll(strings.TrimSuffix(line, "\n"), "\t", "    ")
+		lines = append(lines, visible(line))
+	}
+	return cut(lines, len(args)-len(first))
+}
+
+func cut(lines []string, rest int) []string {
+	if rest > 0 {
+		lines = append(lines, fmt.Sprintf("… %d more octets; --json prints all", rest))
+	}
+	return lines
+}
+
+func isText(args []byte) bool {
+	return utf8.Valid(args) && bytes.IndexFunc(args, func(r rune) bool {
+		return !unicode.IsPrint(r) && !strings.ContainsRune("\n\r\t", r)
+	}) < 0
+}

@@ -1,0 +1,163 @@
+package contract
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// OperateArgs are the arguments of job_retry, job_cancel and job_discard.
+type OperateArgs struct {
+	Actor, Reason string
+	From          []string // nil: any status that the verb takes
+}
+
+// OperateRow is their answer.
+type OperateRow struct {
+	Outcome string // "retried", "cancelled", "discarded"; "refused"; "absent"
+	Status  string // what the job was; empty if absent
+	Hint    string // if nothing changed
+}
+
+// JobRetry calls pawl_v1.job_retry.
+func JobRetry(ctx context.Context, db DB, id int64, a OperateArgs) (OperateRow, error) {
+	return operate(ctx, db, "job.retry", "pawl_v1.job_retry", id, a)
+}
+
+// JobCancel calls pawl_v1.job_cancel.
+func JobCancel(ctx context.Context, db DB, id int64, a OperateArgs) (OperateRow, error) {
+	return operate(ctx, db, "job.cancel", "pawl_v1.job_cancel", id, a)
+}
+
+// JobDiscard calls pawl_v1.job_discard.
+func JobDiscard(ctx context.Context, db DB, id int64, a OperateArgs) (OperateRow, error) {
+	return operate(ctx, db, "job.discard", "pawl_v1.job_discard", id, a)
+}
+
+func operate(ctx context.Context, db DB, op, function string, id int64, a OperateArgs) (r OperateRow, err error) {
+	o := Options{}
+	if a.From != nil {
+		o["from"] = a.From
+	}
+	err = one(ctx, db, op,
+		"select o.outcome, coalesce(o.detail ->> 'status', ''), coalesce(o.detail ->> 'hint', '') from "+
+			function+"($1, $2, $3, $4::jsonb) as o",
+		[]any{id, a.Actor, a.Reason, o.text()}, &r.Outcome, &r.Status, &r.Hint)
+	return r, err
+}
+
+// JobRow is one row of pawl_v1.jobs.
+type JobRow struct {
+	ID                                       int64
+	Queue, Kind, Status                      string
+	Priority, Attempts, MaxAttempts, Crashes int
+	Fence                                    int64
+	AvailableAt, CreatedAt                   time.Time
+	Worker, LastError                        *string
+	ArgsOctets                               int
+	ReadAt                                   time.Time // the database's clock
+}
+
+const jobColumns = `j.id, j.queue, j.kind, j.status, j.priority, j.attempts, j.max_attempts, j.crashes, j.fence,
+       j.available_at, j.created_at, j.worker, j.last_error, j.args_octets, clock_timestamp()`
+
+func (r *JobRow) columns() []any {
+	return []any{&r.ID, &r.Queue, &r.Kind, &r.Status, &r.Priority, &r.Attempts, &r.MaxAttempts, &r.Crashes, &r.Fence,
+		&r.AvailableAt, &r.CreatedAt, &r.Worker, &r.LastError, &r.ArgsOctets, &r.ReadAt}
+}
+
+// JobListArgs select rows of pawl_v1.jobs; a zero field selects all.
+type JobListArgs struct {
+	Queue, Kind string
+	Statuses    []string
+	After       int64
+	Limit       int
+}
+
+// JobList reads pawl_v1.jobs in the order of the ids. Only the conditions that are asked for stand in the statement, so that
+// the planner sees through it to job_dead.
+func JobList(ctx context.Context, db DB, a JobListArgs) ([]JobRow, error) {
+	where, args := []string{"j.id > $1"}, []any{a.After}
+	only := func(condition string, value any) {
+		args = append(args, value)
+		where = append(where, fmt.Sprintf(condition, len(args)))
+	}
+	if a.Queue != "" {
+		only("j.queue = $%d", a.Queue)
+	}
+	if a.Kind != "" {
+		only("j.kind = $%d", a.Kind)
+	}
+	if len(a.Statuses) > 0 {
+		only("j.status = any ($%d)", a.Statuses)
+	}
+	args = append(args, a.Limit)
+	query := fmt.Sprintf("select %s\n  from pawl_v1.jobs as j\n where %s\n order by j.id\n limit $%d",
+		jobColumns, strings.Join(where, "\n   and "), len(args))
+	return many(ctx, db, "job.list", query, args, func(row pgx.CollectableRow) (r JobRow, err error) {
+		err = row.Scan(r.columns()...)
+		return r, err
+	})
+}
+
+// JobShowRow is all there is to know of a job.
+type JobShowRow struct {
+	JobRow
+	Args           []byte
+	Headers        map[string]any
+	LastErrors     []JobErrorRow
+	WorkerID       *int64 // null: nobody, or a lease of the row's own
+	SeenAt         *time.Time
+	Presence       *bool
+	LeaseExpiresAt *time.Time // of the worker, or of the row
+}
+
+// JobErrorRow is one entry of pawl.job.last_errors.
+type JobErrorRow struct {
+	At      time.Time `json:"at"`
+	Attempt int       `json:"attempt"`
+	Code    string    `json:"code"`
+	Error   string    `json:"error"`
+}
+
+// JobShow reads one job with its holder. It returns no row if there is no such job.
+func JobShow(ctx context.Context, db DB, id int64) ([]JobShowRow, error) {
+	return many(ctx, db, "job.show", `select `+jobColumns+`, s.args, s.headers, s.last_errors,
+       w.id, w.seen_at, w.presence, coalesce(w.seen_at + w.lease, s.lease_expires_at)
+  from pawl_v1.jobs as j
+  join pawl.job as s on s.id = j.id
+  left join pawl.worker as w on w.id = s.claimed_by
+ where j.id = $1`, []any{id}, func(row pgx.CollectableRow) (r JobShowRow, err error) {
+		err = row.Scan(append(r.columns(), &r.Args, &r.Headers, &r.LastErrors,
+			&r.WorkerID, &r.SeenAt, &r.Presence, &r.LeaseExpiresAt)...)
+		return r, err
+	})
+}
+
+// AuditRow is one row of pawl.audit.
+type AuditRow struct {
+	ID                  int64
+	At                  time.Time
+	Actor, Verb, Reason string
+	Before, After       json.RawMessage // After null: deleted
+}
+
+// AuditOf reads the newest records of a target, oldest first.
+func AuditOf(ctx context.Context, db DB, target string, limit int) ([]AuditRow, error) {
+	return many(ctx, db, "audit.list", `select n.id, n.at, n.actor, n.verb, n.reason, n.before, n.after
+  from (
+    select a.id, a.at, a.actor, a.verb, a.reason, a.before, a.after
+      from pawl.audit as a
+     where a.target = $1
+     order by a.id desc
+     limit $2
+  ) as n
+ order by n.id`, []any{target, limit}, func(row pgx.CollectableRow) (r AuditRow, err error) {
+		err = row.Scan(&r.ID, &r.At, &r.Actor, &r.Verb, &r.Reason, &r.Before, &r.After)
+		return r, err
+	})
+}

@@ -1,0 +1,21 @@
+// Package ops holds the operator's verbs. It is the only code that changes jobs by hand: the command line calls it, and so
+// may your own tools.
+//
+//	            Retry                    Cancel                   Discard
+//	pending     pending, due now         cancelled                deleted
+//	waiting     refused                  cancelled                deleted
+//	processing  refused: cancel first    cancelled, fenced out    refused: cancel first
+//	unknown     refused: needs a verdict refused                  refused: needs a verdict
+//	dead_letter pending, due now         refused: has ended       deleted
+//	cancelled   pending, due now         refused: has ended       deleted
+//
+// Each verb takes one job, in your transaction or in one of its own, and writes one row of pawl.audit beside the change:
+// who, what, why, the job before and after. They commit together or not at all.
+//
+// Each change raises the job's fence. An attempt that is still running is refused with [pawl.ErrFenceLost] at its next
+// word, so its rows roll back. After Cancel its worker is told at the next heartbeat, too. The one attempt that cannot be
+// fenced out is the one whose transaction has the row locked: the verb then waits 2 s, changes nothing and returns
+// SQLSTATE 55P03, for which [pawl.Retryable] is true.
+//
+// The verbs need the rights of pawl_operator; List needs those of pawl_reader, and so does Show.
+package ops

@@ -1,0 +1,105 @@
+package ops
+
+import (
+	"time"
+
+	"github.com/pawl-go/pawl/internal/contract"
+)
+
+// A Status is where a job stands.
+type Status string
+
+// The statuses. A job that finished has none: its row is gone.
+const (
+	StatusPending    Status = "pending"     // due, or waiting for its time
+	StatusWaiting    Status = "waiting"     // for its turn behind others
+	StatusProcessing Status = "processing"  // an attempt is running
+	StatusUnknown    Status = "unknown"     // whether it took effect is not known
+	StatusDeadLetter Status = "dead_letter" // nobody tries it again until an operator decides
+	StatusCancelled  Status = "cancelled"   // ended by its handler or an operator
+	StatusSucceeded  Status = "succeeded"   // nothing leaves a job in it yet
+)
+
+// Statuses returns all of them.
+func Statuses() []Status {
+	return []Status{StatusPending, StatusWaiting, StatusProcessing, StatusUnknown, StatusDeadLetter, StatusCancelled, StatusSucceeded}
+}
+
+// texts makes an empty list nil: no condition.
+func texts(statuses []Status) []string {
+	if len(statuses) == 0 {
+		return nil
+	}
+	all := make([]string, len(statuses))
+	for i, s := range statuses {
+		all[i] = string(s)
+	}
+	return all
+}
+
+// A Job is one job at a glance.
+type Job struct {
+	ID          int64
+	Queue, Kind string
+	Status      Status
+	Priority    int // 1 first
+	Attempts    int // used, the running one included
+	MaxAttempts int
+	Crashes     int // deaths of a process it was present at
+	Fence       int64
+	AvailableAt time.Time // not before
+	CreatedAt   time.Time
+	Worker      string // whose attempt is running; empty: nobody's, or one without a worker
+	LastError   string
+	ArgsOctets  int
+	ReadAt      time.Time // the database's clock at the reading: ages count from here
+}
+
+func jobOf(r contract.JobRow) Job {
+	j := Job{ID: r.ID, Queue: r.Queue, Kind: r.Kind, Status: Status(r.Status), Priority: r.Priority, Attempts: r.Attempts,
+		MaxAttempts: r.MaxAttempts, Crashes: r.Crashes, Fence: r.Fence, AvailableAt: r.AvailableAt, CreatedAt: r.CreatedAt,
+		ArgsOctets: r.ArgsOctets, ReadAt: r.ReadAt}
+	if r.Worker != nil {
+		j.Worker = *r.Worker
+	}
+	if r.LastError != nil {
+		j.LastError = *r.LastError
+	}
+	return j
+}
+
+// A Detail is all there is to know of one job.
+type Detail struct {
+	Job
+	Headers map[string]any
+	Args    []byte   // the payload
+	Errors  []Error  // the last 10, oldest first
+	Holder  *Holder  // nil: no attempt is running
+	Changes []Change // the newest 100 records of the audit, oldest first
+}
+
+// An Error is how one attempt ended.
+type Error struct {
+	At      time.Time
+	Attempt int
+	Code    string // a SQLSTATE, "crash", or empty
+	Error   string
+}
+
+// A Holder is who runs the attempt.
+type Holder struct {
+	WorkerID       int64 // 0: claimed without a worker
+	Name           string
+	SeenAt         time.Time // the last heartbeat; zero without a worker
+	LeaseExpiresAt time.Time
+	Present        bool // the worker holds a presence lock, so that its death is noticed before the lease is over
+}
+
+// A Change is one record of the audit.
+type Change struct {
+	ID            int64
+	At            time.Time
+	Actor, Reason string
+	Verb          string // the SQL function: "job_retry"
+	Before, After []byte // JSON: the row without its payload, of which length and SHA-256 stay. After null: deleted
+}

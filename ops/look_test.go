@@ -1,0 +1,132 @@
+package ops_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/ops"
+)
+
+func (b *bed) list(f ops.Filter) (ids []int64) {
+	b.Helper()
+	jobs, err := ops.List(b.Context(), b.pool, f)
+	b.must(err)
+	for _, j := range jobs {
+		ids = append(ids, j.ID)
+	}
+	return ids
+}
+
+// Each filter selects, all together; pages follow the ids without a gap or an overlap.
+func TestList_FiltersAndPages(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(`insert into pawl.job (queue, kind, args, status)
+select 'q' || g % 2, 'k' || g % 3, 'x', (array['pending', 'dead_letter', 'cancelled', 'unknown'])[1 + g % 4]
+  from generate_series(0, 119) as g`)
+	for name, c := range map[string]struct {
+		filter ops.Filter
+		want   int
+	}{
+		"default": {ops.Filter{}, 50},
+		"all":     {ops.Filter{Limit: 1000}, 120},
+		"queue":   {ops.Filter{Queue: "q1", Limit: 1000}, 60},
+		"kind":    {ops.Filter{Kind: "k2", Limit: 1000}, 40},
+		"both":    {ops.Filter{Queue: "q1", Kind: "k2", Limit: 1000}, 20},
+		"dead":    {ops.Filter{Statuses: []ops.Status{ops.StatusDeadLetter, ops.StatusUnknown}, Limit: 1000}, 60},
+		"none":    {ops.Filter{Queue: "q", Limit: 1000}, 0},
+		"quoted":  {ops.Filter{Queue: "' or true --", Limit: 1000}, 0},
+	} {
+		if got := b.list(c.filter); len(got) != c.want {
+			t.Errorf("%s: %d jobs, want %d", name, len(got), c.want)
+		}
+	}
+	var walked []int64
+	for f := (ops.Filter{Queue: "q0", Limit: 7}); ; f.After = walked[len(walked)-1] {
+		page := b.list(f)
+		walked = append(walked, page...)
+		if len(page) < f.Limit {
+			break
+		}
+	}
+	if whole := b.list(ops.Filter{Queue: "q0", Limit: 1000}); len(walked) != len(whole) || walked[30] != whole[30] {
+		t.Errorf("walked %v, want %v", walked, whole)
+	}
+}
+
+func TestList_RefusesBadFilters(t *testing.T) {
+	t.Parallel()
+	for _, f := range []ops.Filter{{Limit: -1}, {Limit: 1001}, {Statuses: []ops.Status{"dead"}}} {
+		if _, err := ops.List(t.Context(), nil, f); !errors.Is(err, pawl.ErrArgumentInvalid) {
+			t.Errorf("%+v: %v", f, err)
+		}
+	}
+}
+
+// Show tells who holds the job, what went wrong before, and what operators did.
+func TestShow_TellsAll(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := job.Enqueue(t.Context(), b.pool, job.Request{Queue: "q", Kind: "k", Args: []byte{0, 255}, Headers: map[string]any{"a": "b"}})
+	b.must(err)
+	j := b.claim()
+	_, err = j.Fail(t.Context(), b.pool, errors.New("boom"), 0, true)
+	b.must(err)
+	b.do(ops.Retry, j.ID, ops.Retried)
+	b.claim()
+	d, found, err := ops.Show(t.Context(), b.pool, j.ID)
+	b.must(err)
+	if !found || string(d.Args) != "\x00\xff" || d.ArgsOctets != 2 || d.Headers["a"] != "b" || d.Attempts != 1 {
+		t.Errorf("%+v", d)
+	}
+	if len(d.Errors) != 1 || d.Errors[0].Error != "boom" || d.Errors[0].Attempt != 1 || d.Errors[0].At.IsZero() {
+		t.Errorf("errors: %+v", d.Errors)
+	}
+	h := d.Holder
+	if h == nil || h.WorkerID != b.worker || h.Name != "test" || h.Present || !h.LeaseExpiresAt.After(h.SeenAt) || d.Worker != "test" {
+		t.Errorf("holder: %+v", h)
+	}
+	if len(d.Changes) != 1 || d.Changes[0].Verb != "job_retry" || d.Changes[0].Actor != "ann" || d.Changes[0].After == nil {
+		t.Errorf("changes: %+v", d.Changes)
+	}
+}
+
+// A claim without a worker has a lease and no name.
+func TestShow_RowLease(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.enqueue()
+	b.exec("select pawl_v1.job_claim_id($1, null)", id)
+	d, _, err := ops.Show(t.Context(), b.pool, id)
+	b.must(err)
+	if h := d.Holder; h == nil || h.WorkerID != 0 || h.Name != "" || !h.LeaseExpiresAt.After(d.ReadAt) {
+		t.Errorf("holder: %+v", h)
+	}
+}
+
+// What was discarded is gone; who did it is not.
+func TestShow_AbsentKeepsItsAudit(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.in(ops.StatusDeadLetter)
+	b.do(ops.Discard, id, ops.Discarded)
+	d, found, err := ops.Show(t.Context(), b.pool, id)
+	if err != nil || found || len(d.Changes) != 1 || d.Changes[0].After != nil {
+		t.Errorf("%+v, %v, %v", d, found, err)
+	}
+}
+
+// hot_retries shows who is about to fail, and nobody whose fate is decided.
+func TestHotRetries(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, status := range ops.Statuses() {
+		b.in(status)
+	}
+	b.wantCount("select count(*) from pawl_v1.hot_retries", 0)
+	b.exec("update pawl.job set attempts = 5")
+	b.wantCount("select count(*) from pawl_v1.hot_retries where status in ('pending', 'waiting', 'processing') and last_error = 'boom'", 3)
+	b.wantCount("select count(*) from pawl_v1.hot_retries", 3)
+}

@@ -1,0 +1,218 @@
+package ops_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/ops"
+)
+
+// refused wants every word of an attempt refused, and the rows written beside it gone.
+func (b *bed) refused(j job.Job, detail string) {
+	b.Helper()
+	for _, write := range []func(pgx.Tx) error{
+		func(tx pgx.Tx) error { return j.Hold(b.Context(), tx) },
+		func(tx pgx.Tx) error { return j.Finish(b.Context(), tx) },
+		func(tx pgx.Tx) error {
+			_, err := j.Fail(b.Context(), tx, errors.New("x"), 0, false)
+			return err
+		},
+	} {
+		tx := b.begin()
+		_, err := tx.Exec(b.Context(), "create table late (n int)")
+		b.must(err)
+		b.wantFenced(write(tx), detail)
+		if err := tx.Commit(b.Context()); !errors.Is(err, pgx.ErrTxCommitRollback) {
+			b.Errorf("the late rows committed: %v", err)
+		}
+	}
+	if released, err := j.Release(b.Context(), b.pool); released || err != nil {
+		b.Errorf("released: %v, %v", released, err)
+	}
+}
+
+// A running attempt cannot commit once an operator has decided, whatever the operator did.
+func TestVerbs_FenceOutTheLiveHolder(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.enqueue()
+	j := b.claim()
+	b.do(ops.Cancel, j.ID, ops.Cancelled)
+	b.refused(j, "cancelled")
+	b.do(ops.Retry, j.ID, ops.Retried)
+	b.refused(j, "superseded")
+	successor := b.claim()
+	if successor.Fence != j.Fence+3 { // two decisions and a claim
+		t.Errorf("fence %d after %d", successor.Fence, j.Fence)
+	}
+	b.refused(j, "superseded")
+	b.do(ops.Cancel, j.ID, ops.Cancelled)
+	b.do(ops.Discard, j.ID, ops.Discarded)
+	b.refused(successor, "absent")
+}
+
+// A worker presumed dead by the sweep wakes up after the operator has retried its job.
+func TestRetry_AfterSweepFencesOutTheSleeper(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.enqueue()
+	j := b.claim()
+	b.exec("update pawl.worker set seen_at = now() - lease * 2")
+	b.exec("select pawl_v1.job_sweep('{k}', '{\"max_crashes\": 1}')")
+	if r := b.do(ops.Retry, j.ID, ops.Retried); r.Was != ops.StatusDeadLetter {
+		t.Errorf("was %s", r.Was)
+	}
+	b.refused(j, "superseded")
+}
+
+// The worker of a cancelled attempt is told once, with its next heartbeat.
+func TestCancel_RecallsOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first, second := b.enqueue(), b.enqueue()
+	b.claim()
+	b.claim()
+	b.do(ops.Cancel, first, ops.Cancelled)
+	b.do(ops.Cancel, second, ops.Cancelled)
+	if told := b.heartbeat(); len(told) != 2 || told[0] != first || told[1] != second {
+		t.Errorf("recalled %v, want %d and %d", told, first, second)
+	}
+	if told := b.heartbeat(); len(told) != 0 {
+		t.Errorf("recalled again: %v", told)
+	}
+}
+
+// A recall must not end the next attempt, which an operator asked for before the worker heard of the first.
+func TestRetry_TakesARecallBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.enqueue()
+	b.claim()
+	b.do(ops.Cancel, id, ops.Cancelled)
+	b.do(ops.Retry, id, ops.Retried)
+	b.claim()
+	if told := b.heartbeat(); len(told) != 0 {
+		t.Errorf("recalled %v", told)
+	}
+}
+
+// A worker that never fetches its recalls does not grow without bound; the newest are kept.
+func TestCancel_RecallsAreBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec("update pawl.worker set recalled = array(select g from generate_series(-1000, -1) as g)")
+	id := b.enqueue()
+	b.claim()
+	b.do(ops.Cancel, id, ops.Cancelled)
+	if told := b.heartbeat(); len(told) != 1000 || told[0] != -999 || told[999] != id {
+		t.Errorf("%d recalls, %d to %d", len(told), told[0], told[len(told)-1])
+	}
+}
+
+// An attempt without a worker has nobody to be told; its lease ends with it.
+func TestCancel_OfARowLease(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.enqueue()
+	b.exec("select pawl_v1.job_claim_id($1, null)", id)
+	b.do(ops.Cancel, id, ops.Cancelled)
+	b.wantCount("select count(*) from pawl.job where status = 'cancelled' and claimed_by is null and lease_expires_at is null", 1)
+	if told := b.heartbeat(); len(told) != 0 {
+		t.Errorf("recalled %v", told)
+	}
+}
+
+// An attempt whose transaction is open is about to commit: the verb does not wait for it for ever, changes nothing and says
+// which session to end.
+func TestVerbs_LockedByAnOpenTransaction(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.enqueue()
+	j := b.claim()
+	tx := b.begin()
+	b.must(j.Hold(t.Context(), tx))
+	var pid string
+	b.must(tx.QueryRow(t.Context(), "select pg_backend_pid()::text").Scan(&pid))
+	for name, v := range map[string]verb{"retry": ops.Retry, "cancel": ops.Cancel, "discard": ops.Discard} {
+		_, err := v(t.Context(), b.pool, j.ID, by)
+		if pawl.CodeOf(err) != "55P03" || !pawl.Retryable(err) || !strings.Contains(err.Error(), "pg_terminate_backend("+pid+")") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	b.wantCount("select count(*) from pawl.audit", 0)
+	b.must(j.Finish(t.Context(), tx))
+	b.must(tx.Commit(t.Context()))
+	b.do(ops.Cancel, j.ID, ops.Absent)
+}
+
+// Two operators at the same dead letter: one acts, the other is told what the first did. Each change has its record.
+func TestVerbs_TwoOperatorsAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		verb       verb
+		won, other ops.Outcome
+	}{
+		"retry":   {ops.Retry, ops.Retried, ops.Refused},
+		"discard": {ops.Discard, ops.Discarded, ops.Absent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			id := b.in(ops.StatusDeadLetter)
+			dead := by
+			dead.From = []ops.Status{ops.StatusDeadLetter}
+			gate := b.begin() // both wait behind it
+			_, err := gate.Exec(t.Context(), "select from pawl.job for update")
+			b.must(err)
+			var results [2]ops.Result
+			var both sync.WaitGroup
+			for i := range results {
+				both.Go(func() {
+					var err error
+					if results[i], err = c.verb(ctx, b.pool, id, dead); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			b.untilBlocked(2)
+			b.must(gate.Rollback(t.Context()))
+			both.Wait()
+			outcomes := map[ops.Outcome]int{}
+			for _, r := range results {
+				outcomes[r.Outcome]++
+			}
+			if outcomes[c.won] != 1 || outcomes[c.other] != 1 {
+				t.Errorf("%+v", results)
+			}
+			b.wantCount("select count(*) from pawl.audit", 1)
+		})
+	}
+}
+
+// A dead letter tried again is the delivery it was: the memory that makes redeliveries duplicates does not swallow it, and it
+// is not applied twice (trap T38).
+func TestT38_RetryIsNotADuplicate(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const take = "select c.outcome from pawl_v1.inbox_claim('orders', 'order-1', sha256('x')) as c"
+	b.exec("select pawl_v1.inbox_claim('orders', 'order-1', sha256('x')), pawl_v1.inbox_land('orders', 'order-1', 'q', 'k', 'x', '{\"dead\": true}')")
+	id := one[int64](b, "select j.id from pawl.job as j")
+	b.do(ops.Retry, id, ops.Retried)
+	if got := one[string](b, take); got != "duplicate_ignored" {
+		t.Errorf("a redelivery is %s", got)
+	}
+	j, tx := b.claim(), b.begin()
+	b.must(j.Hold(t.Context(), tx))
+	b.must(inbox.Settle(t.Context(), tx, "orders", "order-1", id))
+	b.must(j.Finish(t.Context(), tx))
+	b.must(tx.Commit(t.Context()))
+	b.do(ops.Retry, id, ops.Absent)
+	b.wantCount("select count(*) from pawl.inbox where processed_at is not null", 1)
+}

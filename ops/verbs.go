@@ -1,0 +1,88 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+)
+
+// DB is where a verb runs: your open pgx.Tx, or a pool or connection for a transaction of its own.
+type DB = contract.DB
+
+// By says who changes a job and why. Both go into the audit.
+type By struct {
+	// Actor is a person or a program, 1 to 255 octets. It is a claim: what a login may do is the roles' business.
+	Actor string
+	// Reason is for whoever reads the audit later, 1 to 4000 octets.
+	Reason string
+	// From narrows what the verb takes: a job in any other status is refused. It closes the gap between looking and doing,
+	// in which somebody else may have retried the job. Default: all that the verb takes.
+	From []Status
+}
+
+// An Outcome is what a verb did.
+type Outcome string
+
+// The outcomes.
+const (
+	Retried   Outcome = "retried"
+	Cancelled Outcome = "cancelled"
+	Discarded Outcome = "discarded"
+	Refused   Outcome = "refused" // the job's status does not allow it; nothing changed
+	Absent    Outcome = "absent"  // no such job: finished, discarded, or never there
+)
+
+// A Result is the answer of a verb. Refusals are answers, not errors: with two operators at work they are to be expected.
+type Result struct {
+	Outcome Outcome
+	Was     Status // the job's status when the verb looked; empty if absent
+	Hint    string // the next step, if nothing changed
+}
+
+// Changed reports whether the verb did what it says.
+func (r Result) Changed() bool {
+	return r.Outcome == Retried || r.Outcome == Cancelled || r.Outcome == Discarded
+}
+
+// Retry makes a job due now with all its attempts before it: a dead letter, a cancelled job, or a pending one that waits for
+// its next try. It is the same job and the same intent; its errors stay in its history.
+//
+// Errors: [pawl.ErrArgumentInvalid]; 55P03, and [pawl.Retryable], if an open transaction has the job's row locked.
+func Retry(ctx context.Context, db DB, id int64, by By) (Result, error) {
+	return result("job.retry")(contract.JobRetry(ctx, db, id, by.args()))
+}
+
+// Cancel ends a job that has not ended and keeps it, to be retried or discarded. A running attempt is fenced out: it cannot
+// commit any more, and its worker is told at the next heartbeat. Effects outside the database cannot be called back.
+//
+// Errors: as of [Retry].
+func Cancel(ctx context.Context, db DB, id int64, by By) (Result, error) {
+	return result("job.cancel")(contract.JobCancel(ctx, db, id, by.args()))
+}
+
+// Discard deletes a job that nobody works on, its payload and its errors with it. The memory of its key stays: what comes
+// again under it is a duplicate.
+//
+// Errors: as of [Retry].
+func Discard(ctx context.Context, db DB, id int64, by By) (Result, error) {
+	return result("job.discard")(contract.JobDiscard(ctx, db, id, by.args()))
+}
+
+func (b By) args() contract.OperateArgs {
+	return contract.OperateArgs{Actor: b.Actor, Reason: b.Reason, From: texts(b.From)}
+}
+
+func result(op string) func(contract.OperateRow, error) (Result, error) {
+	return func(row contract.OperateRow, err error) (Result, error) {
+		if err != nil {
+			return Result{}, err
+		}
+		r := Result{Outcome: Outcome(row.Outcome), Was: Status(row.Status), Hint: row.Hint}
+		if !r.Changed() && r.Outcome != Refused && r.Outcome != Absent {
+			return Result{}, &pawl.Error{Op: op, Code: pawl.CodeUnknownState, Err: fmt.Errorf("outcome %q", row.Outcome)}
+		}
+		return r, nil
+	}
+}
