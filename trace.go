@@ -12,7 +12,9 @@ type Trace struct{ Parent, State string }
 type traceKey struct{}
 
 // WithTrace returns a context whose enqueued jobs carry t.
-func WithTrace(ctx context.Context, t Trace) context.Context { return context.WithValue(ctx, traceKey{}, t) }
+func WithTrace(ctx context.Context, t Trace) context.Context {
+	return context.WithValue(ctx, traceKey{}, t)
+}
 
 // TraceOf returns the trace of ctx: in a handler, that of whoever enqueued the job. Without a well-formed parent it is
 // the zero Trace: the recommendation lets a receiver ignore what it cannot parse.

@@ -40,7 +40,7 @@ func (w *Worker) attemptTx(ctx context.Context, s *session, h Handler, jobs []Jo
 		return
 	}
 	err := txn.Restart(ctx, func() error { return w.try(ctx, h, jobs, leave) })
-	if err == nil || recalled(ctx) && len(jobs) == 1 {
+	if err == nil {
 		return
 	}
 	event := w.event(jobs, "job.finish", err)
@@ -48,11 +48,14 @@ func (w *Worker) attemptTx(ctx context.Context, s *session, h Handler, jobs []Jo
 	case errors.Is(err, txn.ErrEnded) && pawl.MayHaveHappened(err):
 		w.settleAll(s.ctx, jobs, pawl.Final(err)) // its rows may be durable while the job is not finished: never again
 		return
+	case recalled(ctx):
+		w.settleAll(s.ctx, jobs, nil) // who recalled it ends it, or else it goes on
+		return
 	case errors.Is(err, pawl.ErrFenceLost):
 		event.Kind = pawl.EventStaleWriteRefused
 	case pawl.MayHaveHappened(err):
 		event.Kind = pawl.EventCommitUnknown
-	case s.lost(), recalled(ctx), pawl.Unreachable(err), pawl.CodeOf(err) == "55P03":
+	case s.lost(), pawl.Unreachable(err), pawl.CodeOf(err) == "55P03":
 		event.Kind = pawl.EventWastedWork // the session, the database or whoever has locked the row: uncharged
 	default:
 		w.settleAll(s.ctx, jobs, err)

@@ -29,8 +29,8 @@ type session struct {
 
 func (s *session) lost() bool { return s.ctx.Err() != nil }
 
-// errRecalled is why the context of a job ended that an operator has cancelled.
-var errRecalled = errors.New("an operator has cancelled the job")
+// errRecalled is why the context of a job ended that an operator cancels.
+var errRecalled = errors.New("an operator has recalled the job")
 
 // enter returns the context for some jobs' attempt, which a recall of any of them ends.
 func (s *session) enter(jobs []Job) (ctx context.Context, leave func()) {

@@ -30,7 +30,8 @@ func (w *Worker) attemptSimple(ctx context.Context, s *session, h Handler, j Job
 	event := w.event([]Job{j}, "job.finish", err)
 	switch {
 	case recalled(ctx):
-		return // the operator's cancel ended it; its fence is gone
+		w.settle(s.ctx, j, nil) // who recalled it ends it, or else it goes on
+		return
 	case err == nil && j.ended.byItself():
 		w.confirm(s, j, took)
 		return

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/postgres"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/migrate"
@@ -57,7 +58,7 @@ func Example() {
 		fmt.Println(c.Actor, c.Verb, c.Reason)
 	}
 	// Output:
-	// job 1 of orders: no such item in stock
+	// job 1 of orders: final: no such item in stock
 	// retried dead_letter true
 	// refused pending false
 	// ann job_retry the stock service is back
@@ -79,6 +80,6 @@ func bury(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	_, err = jobs[0].Fail(ctx, conn, errors.New("no such item in stock"), 0, true)
+	_, err = jobs[0].Fail(ctx, conn, pawl.Final(errors.New("no such item in stock")), job.Backoff{})
 	return err
 }

@@ -72,7 +72,7 @@ func TestShow_TellsAll(t *testing.T) {
 	_, err := job.Enqueue(t.Context(), b.pool, job.Request{Queue: "q", Kind: "k", Args: []byte{0, 255}, Headers: map[string]any{"a": "b"}})
 	b.must(err)
 	j := b.claim()
-	_, err = j.Fail(t.Context(), b.pool, errors.New("boom"), 0, true)
+	_, err = j.Fail(t.Context(), b.pool, pawl.Final(errors.New("boom")), job.Backoff{})
 	b.must(err)
 	b.do(ops.Retry, j.ID, ops.Retried)
 	b.claim()
@@ -81,7 +81,7 @@ func TestShow_TellsAll(t *testing.T) {
 	if !found || string(d.Args) != "\x00\xff" || d.ArgsOctets != 2 || d.Headers["a"] != "b" || d.Attempts != 1 {
 		t.Errorf("%+v", d)
 	}
-	if len(d.Errors) != 1 || d.Errors[0].Error != "boom" || d.Errors[0].Attempt != 1 || d.Errors[0].At.IsZero() {
+	if len(d.Errors) != 1 || d.Errors[0].Error != "final: boom" || d.Errors[0].Attempt != 1 || d.Errors[0].At.IsZero() {
 		t.Errorf("errors: %+v", d.Errors)
 	}
 	h := d.Holder

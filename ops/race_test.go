@@ -21,7 +21,7 @@ func (b *bed) refused(j job.Job, detail string) {
 		func(tx pgx.Tx) error { return j.Hold(b.Context(), tx) },
 		func(tx pgx.Tx) error { return j.Finish(b.Context(), tx) },
 		func(tx pgx.Tx) error {
-			_, err := j.Fail(b.Context(), tx, errors.New("x"), 0, false)
+			_, err := j.Fail(b.Context(), tx, errors.New("x"), job.Backoff{})
 			return err
 		},
 	} {

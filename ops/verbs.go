@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/pawl-go/pawl"
@@ -57,9 +58,20 @@ func Retry(ctx context.Context, db DB, id int64, by By) (Result, error) {
 // Cancel ends a job that has not ended and keeps it, to be retried or discarded. A running attempt is fenced out: it cannot
 // commit any more, and its worker is told at the next heartbeat. Effects outside the database cannot be called back.
 //
+// An attempt with an open transaction has the job's row locked. On a pool or connection its worker is asked to end it, which
+// takes as long as the handler needs to notice the end of its context; in a transaction of yours nobody could hear that
+// before you commit.
+//
 // Errors: as of [Retry].
 func Cancel(ctx context.Context, db DB, id int64, by By) (Result, error) {
-	return result("job.cancel")(contract.JobCancel(ctx, db, id, by.args()))
+	row, err := contract.JobCancel(ctx, db, id, by.args())
+	if _, inTx := db.(pawl.Tx); !inTx && pawl.CodeOf(err) == "55P03" {
+		if recalled, e := contract.JobRecall(ctx, db, id); e != nil || !recalled {
+			return Result{}, errors.Join(err, e)
+		}
+		row, err = contract.JobCancel(ctx, db, id, by.args())
+	}
+	return result("job.cancel")(row, err)
 }
 
 // Discard deletes a job that nobody works on, its payload and its errors with it. The memory of its key stays: what comes

@@ -32,7 +32,8 @@ grant execute on all functions in schema pawl_v1 to pawl_app, pawl_operator;
 revoke execute on function
   pawl_v1.job_retry(bigint, text, text, jsonb),
   pawl_v1.job_cancel(bigint, text, text, jsonb),
-  pawl_v1.job_discard(bigint, text, text, jsonb)
+  pawl_v1.job_discard(bigint, text, text, jsonb),
+  pawl_v1.job_recall(bigint)
 from pawl_app;
 
 grant select on all tables in schema pawl_v1 to pawl_app, pawl_operator, pawl_reader;

@@ -176,4 +176,3 @@ func TestJobsShow_Text(t *testing.T) {
 		t.Error(got)
 	}
 }
-

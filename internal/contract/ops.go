@@ -33,6 +33,13 @@ func JobCancel(ctx context.Context, db DB, id int64, a OperateArgs) (OperateRow,
 	return operate(ctx, db, "job.cancel", "pawl_v1.job_cancel", id, a)
 }
 
+// JobRecall calls pawl_v1.job_recall and reports whether a worker was told.
+func JobRecall(ctx context.Context, db DB, id int64) (recalled bool, err error) {
+	var outcome string
+	err = one(ctx, db, "job.recall", "select r.outcome from pawl_v1.job_recall($1) as r", []any{id}, &outcome)
+	return outcome == "recalled", err
+}
+
 // JobDiscard calls pawl_v1.job_discard.
 func JobDiscard(ctx context.Context, db DB, id int64, a OperateArgs) (OperateRow, error) {
 	return operate(ctx, db, "job.discard", "pawl_v1.job_discard", id, a)

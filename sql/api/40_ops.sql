@@ -173,8 +173,8 @@ $$;
 -- worker learns of it with the next heartbeat, so that the handler can be ended too.
 --
 -- options: from, as of job_retry.
--- outcome 'cancelled' (detail.status: what it was), 'refused', 'absent'. Errors as of job_retry: an attempt with an open
--- transaction is about to commit or to roll back, and is not cancelled from outside.
+-- outcome 'cancelled' (detail.status: what it was), 'refused', 'absent'. Errors as of job_retry; an
+-- attempt with an open transaction holds the row until it commits or rolls back: see job_recall.
 create or replace function pawl_v1.job_cancel(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -200,15 +200,45 @@ begin
    where j.id = p_id
   returning j.*
        into v_after;
-  -- Job before worker, as worker_leave locks them. 1000 recalls not fetched: a worker that is frozen or gone.
+  -- Job before worker, as worker_leave locks them.
   update pawl.worker as w
-     set recalled = (array_remove(w.recalled, p_id) || p_id)[greatest(cardinality(w.recalled) - 998, 1) : ]
+     set recalled = pawl_v1._recall(w.recalled, p_id)
    where w.id = v_before.claimed_by
      and v_before.claimed_by <> 0;
   perform pawl_v1._job_audit('job_cancel', p_actor, p_reason, v_before, v_after);
   return query
   select 'cancelled', jsonb_build_object('status', v_before.status);
 end
+$$;
+
+-- Asks the worker that runs a job to end its handler, at its next heartbeat; the attempt then rolls back and gives the job
+-- back, uncharged. It is how a cancel gets at a job whose attempt has locked the row: recall in a transaction of its own,
+-- then cancel, which waits for the lock and has it before the attempt can give the job back.
+-- outcome 'recalled', or 'not_held': no worker runs it. It changes nothing that lasts, so it leaves no record.
+create or replace function pawl_v1.job_recall(p_id bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+begin
+  update pawl.worker as w
+     set recalled = pawl_v1._recall(w.recalled, p_id)
+    from pawl.job as j
+   where j.id = p_id
+     and j.status = 'processing'
+     and j.claimed_by = w.id;
+  return query
+  select case when found then 'recalled' else 'not_held' end, '{}'::jsonb;
+end
+$$;
+
+-- Adds a recall. 1000 not fetched belong to a worker that is frozen or gone.
+create or replace function pawl_v1._recall(p_recalled bigint[], p_id bigint)
+returns bigint[]
+language sql
+immutable
+as $$
+  select (array_remove(p_recalled, p_id) || p_id)[greatest(cardinality(array_remove(p_recalled, p_id)) - 998, 1) : ]
 $$;
 
 -- Deletes a job that nobody works on, payload and errors with it; the audit keeps the rest. Its inbox row and its key stay: a

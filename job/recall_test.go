@@ -1,0 +1,61 @@
+package job_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/ops"
+)
+
+// An operator's cancel reaches a handler that is running, in every form, also where the attempt has locked the job's row:
+// its context ends, its rows are gone, and the job stays cancelled.
+func TestCancel_EndsTheRunningHandler(t *testing.T) {
+	t.Parallel()
+	for _, form := range forms {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			c := setupCrew(t)
+			c.config.Drain = 50 * time.Millisecond
+			entered := make(chan context.Context, 10)
+			hang := func(ctx context.Context) error {
+				entered <- ctx
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			switch form {
+			case "simple":
+				c.handlers = []job.Handler{job.Handle("k", func(ctx context.Context, _ job.Task[[]byte]) error { return hang(ctx) })}
+			case "transactional":
+				c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+					return errors.Join(apply(ctx, tx, j), hang(ctx))
+				}
+			case "batch":
+				c.handlers = []job.Handler{job.HandleBatch("k", func(ctx context.Context, tx pgx.Tx, ts []job.Task[[]byte]) error {
+					return errors.Join(apply(ctx, tx, ts[0].Job), hang(ctx))
+				})}
+			}
+			c.enqueueMany(1, job.Request{})
+			c.hire()
+			ctx := <-entered
+			r, err := ops.Cancel(t.Context(), c.pool, 1, ops.By{Actor: "test", Reason: "it hangs"})
+			if err != nil || r.Outcome != ops.Cancelled {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			<-ctx.Done()
+			c.untilTrue("the slot is free", func() bool { return c.pool.Stat().AcquiredConns() == 0 })
+			c.wantCount("select count(*) from pawl.job where status = 'cancelled' and claimed_by is null", 1)
+			c.wantEffects(0)
+			if c.saw(pawl.EventCancelled, "job.recall") != 1 {
+				t.Error("no event of the recall")
+			}
+			c.enqueueMany(1, job.Request{}) // the worker goes on
+			<-entered
+		})
+	}
+}
