@@ -1,0 +1,179 @@
+package job_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/pgtest"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+type receipt struct {
+	Order string `json:"order"`
+	Cents int    `json:"cents"`
+}
+
+// A job is enqueued in the transaction that makes it necessary, and booked in the transaction that ends it. Enqueued again
+// under the same key it is the same job.
+func Example() {
+	ctx, pool, end := example("create table booking (order_id text, cents int)")
+	defer end()
+	enqueue := func(tx pgx.Tx) error {
+		_, err := job.Enqueue(ctx, tx, job.Request{Queue: "ledger", Kind: "book", Key: "order-17", Value: receipt{"order-17", 1250}})
+		return err
+	}
+	fmt.Println(pgx.BeginFunc(ctx, pool, enqueue))
+	fmt.Println(pgx.BeginFunc(ctx, pool, enqueue)) // a retry of a caller who never heard the answer
+
+	done := make(chan struct{})
+	worker, err := job.NewWorker(pool, job.Config{
+		Queues: []job.Queue{{Name: "ledger"}},
+		Handlers: []job.Handler{job.HandleTx("book", func(ctx context.Context, tx pgx.Tx, t job.Task[receipt]) error {
+			_, err := tx.Exec(ctx, "insert into booking values ($1, $2)", t.Value.Order, t.Value.Cents)
+			return err
+		})},
+		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+			fmt.Println(e.Kind)
+			close(done)
+		}},
+	})
+	fmt.Println(err)
+	stop := start(ctx, worker)
+	<-done
+	stop()
+	show(ctx, pool, "select count(*) || ' booking of ' || sum(cents) from booking")
+	// Output:
+	// <nil>
+	// <nil>
+	// <nil>
+	// fresh
+	// 1 booking of 1250
+}
+
+// One of three documents cannot be indexed. The batch runs again in halves, and only that one is charged.
+func ExampleHandleBatch() {
+	ctx, pool, end := example("create table word (text text)")
+	defer end()
+	for _, text := range []string{"once", "", "twice"} {
+		if _, err := job.Enqueue(ctx, pool, job.Request{Queue: "search", Kind: "index", Value: text}); err != nil {
+			fmt.Println(err)
+		}
+	}
+	index := func(ctx context.Context, tx pgx.Tx, ts []job.Task[string]) error {
+		for _, t := range ts {
+			if t.Value == "" {
+				return pawl.Final(errors.New("an empty document"))
+			}
+			if _, err := tx.Exec(ctx, "insert into word values ($1)", t.Value); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	done := make(chan struct{})
+	worker, err := job.NewWorker(pool, job.Config{
+		Queues:   []job.Queue{{Name: "search"}},
+		Handlers: []job.Handler{job.HandleBatch("index", index)},
+		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+			fmt.Println(e.Kind, max(e.Count, 1), e.Err)
+			if e.Kind == pawl.EventFresh {
+				close(done)
+			}
+		}},
+	})
+	fmt.Println(err)
+	stop := start(ctx, worker)
+	<-done
+	stop()
+	show(ctx, pool, "select string_agg(text, ', ' order by text) from word")
+	// Output:
+	// <nil>
+	// final 1 final: an empty document
+	// fresh 2 <nil>
+	// once, twice
+}
+
+// With database/sql the transaction is handed over in a wrapper; rolled back, nothing was enqueued.
+func ExampleEnqueue_databaseSQL() {
+	ctx, pool, end := example("")
+	defer end()
+	db := stdlib.OpenDBFromPool(pool)
+	tx, err := db.BeginTx(ctx, nil)
+	fmt.Println(err)
+	e, err := job.Enqueue(ctx, pawl.SQLTx(tx), job.Request{Queue: "mail", Kind: "receipt", StartIn: time.Minute})
+	fmt.Println(e.Duplicate, err)
+	fmt.Println(tx.Rollback())
+	show(ctx, pool, "select count(*) || ' jobs' from pawl.job")
+	// Output:
+	// <nil>
+	// false <nil>
+	// <nil>
+	// 0 jobs
+}
+
+// A receipt that is only too early is asked for again, uncharged; a charge that was refused for now waits as long as the
+// other side says.
+func ExampleSnooze() {
+	ctx, pool, end := example("")
+	defer end()
+	for _, kind := range []string{"report", "charge"} {
+		if _, err := job.Enqueue(ctx, pool, job.Request{Queue: "q", Kind: kind}); err != nil {
+			fmt.Println(err)
+		}
+	}
+	seen := make(chan pawl.EventKind, 2)
+	worker, err := job.NewWorker(pool, job.Config{
+		Queues: []job.Queue{{Name: "q", Concurrency: 1}},
+		Handlers: []job.Handler{
+			job.Handle("report", func(context.Context, job.Task[[]byte]) error { return job.Snooze(time.Hour) }),
+			job.Handle("charge", func(context.Context, job.Task[[]byte]) error {
+				return job.RetryAfter(time.Minute, errors.New("429 Too Many Requests"))
+			}),
+		},
+		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { seen <- e.Kind }},
+	})
+	fmt.Println(err)
+	stop := start(ctx, worker)
+	fmt.Println(<-seen, <-seen)
+	stop()
+	show(ctx, pool, "select string_agg(kind || ': ' || attempts, ', ' order by id) from pawl.job")
+	// Output:
+	// <nil>
+	// snoozed retryable
+	// report: 0, charge: 1
+}
+
+func example(schema string) (ctx context.Context, pool *pgxpool.Pool, end func()) {
+	e := &pgtest.Example{}
+	return e.Context(), pawltest.DB(e, schema), e.End
+}
+
+// start runs a worker until the returned function is called.
+func start(ctx context.Context, w *job.Worker) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error)
+	go func() { done <- w.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			fmt.Println(err)
+		}
+	}
+}
+
+func show(ctx context.Context, pool *pgxpool.Pool, query string) {
+	var text string
+	if err := pool.QueryRow(ctx, query).Scan(&text); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(text)
+}
