@@ -106,7 +106,7 @@ func TestFunctions_KeepTheirShape(t *testing.T) {
 	}
 }
 
-// Each SQLSTATE the functions raise stands in the registry, and the generated files are those of the registry.
+// Each SQLSTATE of ours that the functions raise stands in the registry, and the generated files are those of the registry.
 func TestSQLStates_AreRegistered(t *testing.T) {
 	t.Parallel()
 	registry, err := os.ReadFile("sqlstates.csv")
@@ -118,7 +118,7 @@ func TestSQLStates_AreRegistered(t *testing.T) {
 		t.Fatalf("found only %d raises", len(raised))
 	}
 	for _, r := range raised {
-		if r[1] != "40001" && !strings.Contains(string(registry), "\n"+r[1]+",") {
+		if r[1] != "40001" && r[1] != "55P03" && !strings.Contains(string(registry), "\n"+r[1]+",") {
 			t.Errorf("SQLSTATE %s is not in sqlstates.csv", r[1])
 		}
 	}

@@ -923,7 +923,7 @@ begin
   if p_worker is null then
     return p_now + pawl_v1._int_option(p_options, 'lease_ms', 30000, 1000, 43200000) * interval '1 millisecond';
   end if;
-  if p_options ? 'lease_ms' then
+  if p_options ->> 'lease_ms' is not null then
     raise exception 'lease_ms is for claims without a worker; worker % has a lease of its own', p_worker
       using errcode = 'P4004', hint = 'give the lease to worker_register';
   end if;
@@ -1029,7 +1029,7 @@ begin
     from pawl.job as j
    where j.id = p_id
      for update;
-  if v_job.status is distinct from 'processing' or v_job.fence <> p_fence then
+  if v_job.status is distinct from 'processing' or v_job.fence is distinct from p_fence then
     perform pawl_v1._raise_fence_lost(p_id, p_fence);
   end if;
   return query
@@ -1095,7 +1095,7 @@ end
 $$;
 
 -- Ends many jobs well, in the order of their ids. If one of them is not held any more, P4020 aborts the transaction: call
--- it in the transaction that did the work.
+-- it in the transaction that did the work. 55P03: another transaction has the row of one of them; nothing is known yet.
 --
 -- options: skip_stale boolean: for work that is done and committed elsewhere; nothing is raised, the others are finished.
 -- outcome per job: 'finished', 'stale', 'locked' (another transaction has the row; ask again).
@@ -1123,17 +1123,20 @@ begin
      where j.id = l.id
        and l.status = 'processing'
        and l.fence = g.fence
-    returning j.id
+    returning j.id, j.fence
   )
   select g.id,
          g.fence,
          case when d.id is not null then 'finished' else pawl_v1._holding(g.id, l.id is not null, false) end as outcome
     from unnest(p_ids, p_fences) as g (id, fence)
-    left join gone as d on d.id = g.id
+    left join gone as d on d.id = g.id and d.fence = g.fence
     left join locked as l on l.id = g.id
    order by g.id
   loop
-    if v_strict and v_ended.outcome <> 'finished' then
+    if v_strict and v_ended.outcome = 'locked' then
+      raise exception 'job % is locked by another transaction', v_ended.id
+        using errcode = '55P03', hint = 'nothing is known yet; restart the transaction';
+    elsif v_strict and v_ended.outcome <> 'finished' then
       perform pawl_v1._raise_fence_lost(v_ended.id, v_ended.fence);
     end if;
     return query
@@ -1480,6 +1483,6 @@ select j.id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '154c350954211b5387aa94943a86b16926ed24b1cc648b51973b79a4abc4cce8');
+values (1, 'init', 1, '80959a8b936ae3a7fae99ef36a0d530d8ae3b442aadcd2f139328183a0a5dec0');
 
 commit;
