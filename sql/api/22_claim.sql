@@ -185,7 +185,7 @@ begin
    where j.id = p_id
      and j.status = 'processing'
      and j.fence = p_fence
-     and j.claimed_by = 0
+     and j.lease_expires_at is not null -- a test of claimed_by would let the planner walk job_held
   returning j.lease_expires_at
        into v_until;
   if not found then

@@ -957,7 +957,7 @@ begin
    where j.id = p_id
      and j.status = 'processing'
      and j.fence = p_fence
-     and j.claimed_by = 0
+     and j.lease_expires_at is not null -- a test of claimed_by would let the planner walk job_held
   returning j.lease_expires_at
        into v_until;
   if not found then
@@ -1491,6 +1491,6 @@ select j.id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '26a4558c5e1c7d7f6b71e4d39a1b13df99eaab825826e570b5441733f18598bf');
+values (1, 'init', 1, '147a7a23cdd42520d88f13bf116ddd736c3d28a804276cda79b442f10d215ca8');
 
 commit;
