@@ -98,6 +98,7 @@ func (o order) handler(pool *pgxpool.Pool) job.Handler {
 		}
 		if o.Freeze && !frozen.Swap(true) {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+			time.Sleep(100 * time.Millisecond) // it may reach another thread first
 		}
 		return err
 	}

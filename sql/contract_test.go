@@ -106,7 +106,7 @@ func TestFunctions_KeepTheirShape(t *testing.T) {
 	}
 }
 
-// Each SQLSTATE the functions raise stands in the registry, and the generated files are those of the registry.
+// Each SQLSTATE of ours that the functions raise stands in the registry, and the generated files are those of the registry.
 func TestSQLStates_AreRegistered(t *testing.T) {
 	t.Parallel()
 	registry, err := os.ReadFile("sqlstates.csv")

@@ -302,3 +302,40 @@ func TestCollation_ChangesNothing(t *testing.T) {
 	}
 	same(ask("select i.message_id from pawl.inbox as i order by i.message_id"), "A", "a", "a-b", "ab", "a\u0301", "á")
 }
+
+// A refusal swallowed in a savepoint leaves what was written before it: the reason why the fence is proved first. With
+// job_hold as the first statement there is nothing to leave.
+func TestSavepoint_KeepsWhatAStaleAttemptWrote(t *testing.T) {
+	t.Parallel()
+	duels(t, "create table effects (id int); "+retaken, func(d *duel) {
+		for _, script := range []string{"insert into effects values (1); savepoint s; select pawl_v1.job_finish(1, 1)",
+			"select pawl_v1.job_hold(1, 1)"} {
+			d.a.Do("rollback")
+			d.a.Do("begin isolation level " + d.level)
+			var got string
+			for _, step := range strings.Split(script, "; ") {
+				got = d.a.Do(step)
+			}
+			d.exactly(got, "P4020")
+			d.a.Do("rollback to savepoint s")
+			d.a.Do("commit")
+			d.exactly(stepper.Open(d.T, d.url, "after").Do("select count(*) from effects"), "1")
+		}
+	})
+}
+
+// A snapshot older than one's own claim does not see it: claim, then begin.
+func TestIsolation_SnapshotOlderThanTheClaim(t *testing.T) {
+	t.Parallel()
+	duels(t, "", func(d *duel) {
+		exec1(d.T, d.url, "select pawl_v1.job_claim('q', 1)")
+		hold, finish := "held", "finished"
+		if d.level != "read committed" {
+			hold, finish = lost, "P4020"
+		}
+		d.exactly(d.a.Do("select h.outcome from pawl_v1.job_hold(1, 1) as h"), hold)
+		d.a.Do("rollback")
+		d.exactly(d.b.Do(finish1), finish)
+		d.job("processing 1 1 0")
+	})
+}

@@ -38,6 +38,7 @@ var plan = []struct {
 	{"internal/txn", []string{"."}},
 	// rows: they never import each other
 	{"inbox", []string{".", "internal/contract"}},
+	{"guard", []string{".", "internal/contract"}},
 	{"job", []string{".", "internal/contract", "internal/fault", "internal/solo", "internal/txn", "migrate"}},
 	// motion
 	{"flow", []string{".", "inbox", "job", "internal/fault", "internal/receipt", "internal/solo", "internal/txn", "migrate"}},

@@ -83,6 +83,10 @@ begin
   if v_key is not null then
     perform pawl_v1._check_scope('queue', p_queue);
     perform pawl_v1._check_key('key', v_key);
+    if p_options ->> 'hash' !~ '^([0-9A-Fa-f]{2})*$' then
+      raise exception 'option hash must be 64 hexadecimal digits'
+        using errcode = 'P4003', hint = 'pass encode(sha256(payload), ''hex'')';
+    end if;
     v_hash := coalesce(decode(p_options ->> 'hash', 'hex'), pawl_v1._job_hash(p_kind, p_args));
     perform pawl_v1._check_hash(v_hash);
     v_seen := pawl_v1._job_key_claim(p_queue, v_key, v_hash, v_id,
@@ -163,7 +167,7 @@ declare
   v_owners bigint[];
 begin
   perform pawl_v1._check_options(p_options, '{key_ttl_ms}');
-  perform pawl_v1._check_batch('queues', v_count, 10000, cardinality(p_kinds), cardinality(p_args),
+  perform pawl_v1._check_batch('queues', v_count, 10000, coalesce(cardinality(p_kinds), 0), coalesce(cardinality(p_args), 0),
     coalesce(cardinality(p_keys), v_count), coalesce(cardinality(p_hashes), v_count),
     coalesce(cardinality(p_priorities), v_count), coalesce(cardinality(p_retry_in_ms), v_count),
     coalesce(cardinality(p_max_attempts), v_count), coalesce(cardinality(p_headers), v_count));

@@ -151,7 +151,7 @@ begin
   if p_worker is null then
     return p_now + pawl_v1._int_option(p_options, 'lease_ms', 30000, 1000, 43200000) * interval '1 millisecond';
   end if;
-  if p_options ? 'lease_ms' then
+  if p_options ->> 'lease_ms' is not null then
     raise exception 'lease_ms is for claims without a worker; worker % has a lease of its own', p_worker
       using errcode = 'P4004', hint = 'give the lease to worker_register';
   end if;
@@ -185,7 +185,7 @@ begin
    where j.id = p_id
      and j.status = 'processing'
      and j.fence = p_fence
-     and j.claimed_by = 0
+     and j.lease_expires_at is not null -- a test of claimed_by would let the planner walk job_held
   returning j.lease_expires_at
        into v_until;
   if not found then

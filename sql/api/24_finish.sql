@@ -59,7 +59,7 @@ begin
     from pawl.job as j
    where j.id = p_id
      for update;
-  if v_job.status is distinct from 'processing' or v_job.fence <> p_fence then
+  if v_job.status is distinct from 'processing' or v_job.fence is distinct from p_fence then
     perform pawl_v1._raise_fence_lost(p_id, p_fence);
   end if;
   return query
@@ -125,7 +125,7 @@ end
 $$;
 
 -- Ends many jobs well, in the order of their ids. If one of them is not held any more, P4020 aborts the transaction: call
--- it in the transaction that did the work.
+-- it in the transaction that did the work. 55P03: another transaction has the row of one of them; nothing is known yet.
 --
 -- options: skip_stale boolean: for work that is done and committed elsewhere; nothing is raised, the others are finished.
 -- outcome per job: 'finished', 'stale', 'locked' (another transaction has the row; ask again).
@@ -153,17 +153,20 @@ begin
      where j.id = l.id
        and l.status = 'processing'
        and l.fence = g.fence
-    returning j.id
+    returning j.id, j.fence
   )
   select g.id,
          g.fence,
          case when d.id is not null then 'finished' else pawl_v1._holding(g.id, l.id is not null, false) end as outcome
     from unnest(p_ids, p_fences) as g (id, fence)
-    left join gone as d on d.id = g.id
+    left join gone as d on d.id = g.id and d.fence = g.fence
     left join locked as l on l.id = g.id
    order by g.id
   loop
-    if v_strict and v_ended.outcome <> 'finished' then
+    if v_strict and v_ended.outcome = 'locked' then
+      raise exception 'job % is locked by another transaction', v_ended.id
+        using errcode = '55P03', hint = 'nothing is known yet; restart the transaction';
+    elsif v_strict and v_ended.outcome <> 'finished' then
       perform pawl_v1._raise_fence_lost(v_ended.id, v_ended.fence);
     end if;
     return query

@@ -119,7 +119,15 @@ begin
      limit 100
        for update skip locked
   loop
-    v_free := pg_try_advisory_xact_lock(1885435757, pawl_v1._presence(v_worker.id));
+    -- A session gets a lock that it has a second time, so its own is no evidence.
+    perform
+       from pg_catalog.pg_locks as l
+      where l.locktype = 'advisory'
+        and l.pid = pg_backend_pid()
+        and l.classid = 1885435757
+        and l.objid = pawl_v1._presence(v_worker.id)::oid
+        and l.objsubid = 2; -- a key of two ints
+    v_free := not found and pg_try_advisory_xact_lock(1885435757, pawl_v1._presence(v_worker.id));
     if v_free and v_worker.suspected_at < clock_timestamp() - interval '300 milliseconds' then
       v_absent := v_absent || v_worker.id;
     elsif v_free <> (v_worker.suspected_at is not null) then

@@ -583,6 +583,10 @@ begin
   if v_key is not null then
     perform pawl_v1._check_scope('queue', p_queue);
     perform pawl_v1._check_key('key', v_key);
+    if p_options ->> 'hash' !~ '^([0-9A-Fa-f]{2})*$' then
+      raise exception 'option hash must be 64 hexadecimal digits'
+        using errcode = 'P4003', hint = 'pass encode(sha256(payload), ''hex'')';
+    end if;
     v_hash := coalesce(decode(p_options ->> 'hash', 'hex'), pawl_v1._job_hash(p_kind, p_args));
     perform pawl_v1._check_hash(v_hash);
     v_seen := pawl_v1._job_key_claim(p_queue, v_key, v_hash, v_id,
@@ -663,7 +667,7 @@ declare
   v_owners bigint[];
 begin
   perform pawl_v1._check_options(p_options, '{key_ttl_ms}');
-  perform pawl_v1._check_batch('queues', v_count, 10000, cardinality(p_kinds), cardinality(p_args),
+  perform pawl_v1._check_batch('queues', v_count, 10000, coalesce(cardinality(p_kinds), 0), coalesce(cardinality(p_args), 0),
     coalesce(cardinality(p_keys), v_count), coalesce(cardinality(p_hashes), v_count),
     coalesce(cardinality(p_priorities), v_count), coalesce(cardinality(p_retry_in_ms), v_count),
     coalesce(cardinality(p_max_attempts), v_count), coalesce(cardinality(p_headers), v_count));
@@ -919,7 +923,7 @@ begin
   if p_worker is null then
     return p_now + pawl_v1._int_option(p_options, 'lease_ms', 30000, 1000, 43200000) * interval '1 millisecond';
   end if;
-  if p_options ? 'lease_ms' then
+  if p_options ->> 'lease_ms' is not null then
     raise exception 'lease_ms is for claims without a worker; worker % has a lease of its own', p_worker
       using errcode = 'P4004', hint = 'give the lease to worker_register';
   end if;
@@ -953,7 +957,7 @@ begin
    where j.id = p_id
      and j.status = 'processing'
      and j.fence = p_fence
-     and j.claimed_by = 0
+     and j.lease_expires_at is not null -- a test of claimed_by would let the planner walk job_held
   returning j.lease_expires_at
        into v_until;
   if not found then
@@ -1025,7 +1029,7 @@ begin
     from pawl.job as j
    where j.id = p_id
      for update;
-  if v_job.status is distinct from 'processing' or v_job.fence <> p_fence then
+  if v_job.status is distinct from 'processing' or v_job.fence is distinct from p_fence then
     perform pawl_v1._raise_fence_lost(p_id, p_fence);
   end if;
   return query
@@ -1091,7 +1095,7 @@ end
 $$;
 
 -- Ends many jobs well, in the order of their ids. If one of them is not held any more, P4020 aborts the transaction: call
--- it in the transaction that did the work.
+-- it in the transaction that did the work. 55P03: another transaction has the row of one of them; nothing is known yet.
 --
 -- options: skip_stale boolean: for work that is done and committed elsewhere; nothing is raised, the others are finished.
 -- outcome per job: 'finished', 'stale', 'locked' (another transaction has the row; ask again).
@@ -1119,17 +1123,20 @@ begin
      where j.id = l.id
        and l.status = 'processing'
        and l.fence = g.fence
-    returning j.id
+    returning j.id, j.fence
   )
   select g.id,
          g.fence,
          case when d.id is not null then 'finished' else pawl_v1._holding(g.id, l.id is not null, false) end as outcome
     from unnest(p_ids, p_fences) as g (id, fence)
-    left join gone as d on d.id = g.id
+    left join gone as d on d.id = g.id and d.fence = g.fence
     left join locked as l on l.id = g.id
    order by g.id
   loop
-    if v_strict and v_ended.outcome <> 'finished' then
+    if v_strict and v_ended.outcome = 'locked' then
+      raise exception 'job % is locked by another transaction', v_ended.id
+        using errcode = '55P03', hint = 'nothing is known yet; restart the transaction';
+    elsif v_strict and v_ended.outcome <> 'finished' then
       perform pawl_v1._raise_fence_lost(v_ended.id, v_ended.fence);
     end if;
     return query
@@ -1441,7 +1448,15 @@ begin
      limit 100
        for update skip locked
   loop
-    v_free := pg_try_advisory_xact_lock(1885435757, pawl_v1._presence(v_worker.id));
+    -- A session gets a lock that it has a second time, so its own is no evidence.
+    perform
+       from pg_catalog.pg_locks as l
+      where l.locktype = 'advisory'
+        and l.pid = pg_backend_pid()
+        and l.classid = 1885435757
+        and l.objid = pawl_v1._presence(v_worker.id)::oid
+        and l.objsubid = 2; -- a key of two ints
+    v_free := not found and pg_try_advisory_xact_lock(1885435757, pawl_v1._presence(v_worker.id));
     if v_free and v_worker.suspected_at < clock_timestamp() - interval '300 milliseconds' then
       v_absent := v_absent || v_worker.id;
     elsif v_free <> (v_worker.suspected_at is not null) then
@@ -1783,6 +1798,6 @@ select j.id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '156debdaf5681d284f5c07a96c28704d4a67af4dc2001091c2e668894454fbc2');
+values (1, 'init', 1, '0041545fe57c6f042033f6f740133981091b68c6bc6c9c2a3b013e1a46a6dd15');
 
 commit;
