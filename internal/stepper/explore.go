@@ -175,7 +175,7 @@ func (s *stage) settle(ctx context.Context) error {
 			return errors.New("neither done nor blocked")
 		}
 	}
-	return nil
+	return s.broken
 }
 
 // blocked reports whether every statement that has no answer waits for a lock.

@@ -2,6 +2,7 @@ package stepper
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ type stage struct {
 	players  []*player
 	answers  chan reply
 	run      Run
+	broken   error
 }
 
 // A player is one session of the stage.
@@ -31,6 +33,7 @@ type player struct {
 type reply struct {
 	by     *player
 	answer string
+	err    error // anything but an answer of the server
 }
 
 func raise(ctx context.Context, url string, scene Scene) (*stage, error) {
@@ -105,10 +108,13 @@ func (s *stage) waiting() (n int) {
 
 func (s *stage) send(ctx context.Context, p *player, statement string) {
 	p.busy, p.asked = true, statement
-	go func() { s.answers <- reply{p, answerTo(ctx, p.conn, statement)} }()
+	go func() {
+		answer, err := answerTo(ctx, p.conn, statement)
+		s.answers <- reply{p, answer, err}
+	}()
 }
 
-// receive takes down one answer, if it comes in time.
+// receive takes down one answer, if it comes in time. A connection that broke is kept in s.broken.
 func (s *stage) receive(within time.Duration) bool {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
@@ -116,6 +122,7 @@ func (s *stage) receive(within time.Duration) bool {
 	case r := <-s.answers:
 		s.run = append(s.run, Line{r.by.part.Name, r.by.asked, r.answer})
 		r.by.busy = false
+		s.broken = errors.Join(s.broken, r.err)
 		return true
 	case <-timer.C:
 		return false
@@ -123,10 +130,14 @@ func (s *stage) receive(within time.Duration) bool {
 }
 
 // answerTo is the columns joined by blanks and the rows by commas, in PostgreSQL's own text; or the SQLSTATE.
-func answerTo(ctx context.Context, conn *pgconn.PgConn, statement string) string {
+func answerTo(ctx context.Context, conn *pgconn.PgConn, statement string) (string, error) {
 	results, err := conn.Exec(ctx, statement).ReadAll()
+	var refusal *pgconn.PgError
+	if errors.As(err, &refusal) {
+		return refusal.Code, nil
+	}
 	if err != nil {
-		return answerOf(err)
+		return "", err
 	}
 	var lines []string
 	for _, result := range results {
@@ -141,5 +152,5 @@ func answerTo(ctx context.Context, conn *pgconn.PgConn, statement string) string
 			lines = append(lines, strings.Join(line, " "))
 		}
 	}
-	return strings.Join(lines, ", ")
+	return strings.Join(lines, ", "), nil
 }
