@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// The bounds of the walk. Two of each is where every published bug of this family shows; a third multiplies the states
-// and has found nothing.
+// The bounds of the walk. With three attempts it has 18,127 states instead of 3,798, and is as clean.
 const (
 	maxDeliveries = 2
 	maxAttempts   = 2
@@ -52,7 +51,7 @@ type worker struct {
 
 // rows is what the database holds. Ids and times that cannot matter are left out, so that equal states are equal.
 type rows struct {
-	jobs            string // "id status fence attempts over", over: its lease is
+	jobs            string // of each its id, status, fence, attempts, and while it is held whether its lease is live or over
 	keys            int
 	effects, events int
 	marked          bool
@@ -60,7 +59,8 @@ type rows struct {
 
 const rowsQuery = `
 select coalesce(string_agg(concat_ws(' ', j.id, j.status, j.fence, j.attempts,
-         exists (select from pawl.worker as w where w.id = j.claimed_by and w.seen_at + w.lease < clock_timestamp())), ', ' order by j.id), ''),
+         (select case when w.seen_at + w.lease < clock_timestamp() then 'over' else 'live' end
+            from pawl.worker as w where w.id = j.claimed_by)), ', ' order by j.id), ''),
        (select count(*) from pawl.job_key), (select count(*) from play.effect), (select count(*) from play.event),
        exists (select from play.mark)
   from pawl.job as j`
@@ -95,7 +95,7 @@ func (p protocol) moves(w world, now rows) (all []move) {
 	if strings.Contains(now.jobs, "processing") {
 		all = append(all, move{name: "sweep", statements: "select s.outcome from pawl_v1.job_sweep('{k}') as s", then: nothing})
 	}
-	if strings.Contains(now.jobs, " f") {
+	if strings.Contains(now.jobs, "live") {
 		const expire = "update pawl.worker as w set seen_at = now() - interval '1 day' where w.id in (select j.claimed_by from pawl.job as j)"
 		all = append(all, move{name: "the lease expires", statements: expire, then: nothing})
 	}
@@ -130,7 +130,7 @@ select e.outcome from pawl_v1.job_enqueue('q', 'k', '', '{"key": "x", "max_attem
 	case !firstDone:
 		return []move{first}
 	case !secondDone && w.faults < maxFaults:
-		return []move{second, die}
+		return []move{die, second}
 	case !secondDone:
 		return []move{second}
 	case w.deliveries+1 < maxDeliveries:
@@ -147,30 +147,30 @@ func next(w *world) string {
 	return ""
 }
 
-// The judge, after each move. Names of properties: docs/reference/mutants.md.
-func judgeWorld(w *world, after rows) string {
-	if w.ended == "" && strings.Contains(after.jobs, "dead_letter") {
+// judge names the properties that do not hold here.
+func (w *world) judge(now rows) (broken []string) {
+	if w.ended == "" && strings.Contains(now.jobs, "dead_letter") {
 		w.ended = "dead_letter"
 	}
 	finished := w.ended == "finished"
-	switch {
-	case after.effects > 1:
-		return "p_once"
-	case after.effects != after.events:
-		return "p_outbox"
-	case w.applied > 1:
-		return "p_ext"
-	case w.calls > maxAttempts:
-		return "p_calls"
-	case finished && (after.effects == 0 || w.applied == 0):
-		return "p_done"
-	case finished && after.jobs != "" && !strings.Contains(after.jobs, "succeeded"),
-		w.ended == "dead_letter" && !strings.Contains(after.jobs, "dead_letter"):
-		return "p_term"
-	case w.dead && w.acked && after.keys == 0:
-		return "p_loss"
+	for _, property := range []struct {
+		name string
+		lost bool
+	}{
+		{"p_once", now.effects > 1},
+		{"p_outbox", now.effects != now.events},
+		{"p_ext", w.applied > 1},
+		{"p_calls", w.calls > maxAttempts},
+		{"p_done", finished && (now.effects == 0 || w.applied == 0)},
+		{"p_term", finished && now.jobs != "" && !strings.Contains(now.jobs, "succeeded") ||
+			w.ended == "dead_letter" && !strings.Contains(now.jobs, "dead_letter")},
+		{"p_loss", w.dead && w.acked && now.keys == 0},
+	} {
+		if property.lost {
+			broken = append(broken, property.name)
+		}
 	}
-	return ""
+	return broken
 }
 
 // accepted judges a fenced write that the database let through.
@@ -187,9 +187,10 @@ func accepted(w *world, by worker, status string) string {
 }
 
 // explore visits every state that the moves lead to, once, on a database that holds protocolTables. The whole walk is
-// one transaction: a step back is a rollback to the savepoint before it. ignored properties are not looked at.
-func (p protocol) explore(ctx context.Context, url string, ignored ...string) (states int, err error) {
-	w, err := newWalk(ctx, url, p, ignored)
+// one transaction: a step back is a rollback to the savepoint before it. It stops at the first broken property that
+// matters.
+func (p protocol) explore(ctx context.Context, url string, matters func(property string) bool) (states int, err error) {
+	w, err := newWalk(ctx, url, p, matters)
 	if err != nil {
 		return 0, err
 	}

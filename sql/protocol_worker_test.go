@@ -38,7 +38,7 @@ func (p protocol) worker(i int, me worker, now rows) []move {
 	}
 	switch me.step {
 	case "":
-		return []move{{name: name("claim"), statements: claimAnew, then: func(w *world, answer string) string { return w.claim(i, answer, now) }}}
+		return []move{{name: name("claim"), statements: claimAnew, then: func(w *world, answer string) string { return p.claim(w, i, answer, now) }}}
 	case toCall:
 		return []move{{name: name("call"), then: func(w *world, _ string) string { p.call(w, i, now); return "" }}}
 	case toMark:
@@ -63,6 +63,13 @@ func (p protocol) worker(i int, me worker, now rows) []move {
 const claimAnew = `select c.id || ' ' || c.fence
   from pawl_v1.job_claim('q', (select r.worker_id from pawl_v1.worker_register('w', '12 hours') as r), 1) as c`
 
+func (p protocol) afterClaim() string {
+	if p.markThenCall {
+		return toMark
+	}
+	return toCall
+}
+
 func (p protocol) afterMark() string {
 	if p.markThenCall {
 		return toCall
@@ -77,8 +84,8 @@ func (w *world) move(i int, step string) {
 }
 
 // claim begins an attempt, unless nothing was due. A claim over a live lease is theft, a fence issued twice no fence.
-func (w *world) claim(i int, answer string, before rows) string {
-	me := worker{step: toCall}
+func (p protocol) claim(w *world, i int, answer string, before rows) string {
+	me := worker{step: p.afterClaim()}
 	if n, _ := fmt.Sscan(answer, &me.job, &me.fence); n != 2 {
 		return ""
 	}
@@ -86,7 +93,7 @@ func (w *world) claim(i int, answer string, before rows) string {
 	stale := me.fence <= w.newest[me.job]
 	w.newest[me.job] = max(w.newest[me.job], me.fence)
 	switch {
-	case statusOf(before, me.job) == "processing" && strings.Contains(before.jobs, " f"):
+	case strings.Contains(before.jobs, "live"):
 		return "p_excl"
 	case stale:
 		return "p_fence"

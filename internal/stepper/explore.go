@@ -1,6 +1,7 @@
 package stepper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,6 +62,9 @@ func (r Run) String() string {
 // Explore runs every interleaving of the scene's parts that the server's locks allow: wherever a session may go on, the
 // turn is given to each in some run; one that waits for another gets no turn until it is free. It returns how many
 // interleavings there were, and stops at the first that fails its check, with the run in the error.
+//
+// Where the server itself chooses, between two that wait for one transaction, what follows the choice that it made first
+// is explored whole, of the other as much as comes up.
 func Explore(ctx context.Context, url string, scene Scene) (int, error) {
 	s, err := raise(ctx, url, scene)
 	if err != nil {
@@ -70,6 +74,9 @@ func Explore(ctx context.Context, url string, scene Scene) (int, error) {
 	var path []fork
 	for n := 1; ; n++ {
 		path, err = s.play(ctx, path)
+		for try := 1; err == errOther && try < tries; try++ {
+			path, err = s.play(ctx, path)
+		}
 		if err != nil {
 			return n, fmt.Errorf("interleaving %d: %w\n%s", n, err, s.run)
 		}
@@ -79,6 +86,11 @@ func Explore(ctx context.Context, url string, scene Scene) (int, error) {
 		}
 	}
 }
+
+// errOther says that the server chose otherwise than in the run before; tries bounds how often it is asked again.
+var errOther = errors.New("the run cannot be repeated: another session was blocked the last time")
+
+const tries = 100
 
 // A fork is a moment of a run: who could go on, and who did.
 type fork struct {
@@ -98,34 +110,51 @@ func after(path []fork) []fork {
 	return nil
 }
 
-// play takes the turns of path, then always the first that is possible, and returns the path it took.
+// play takes the turns of path, then always the first that is possible, and returns the path it took. If the server
+// does not follow the path the run is played to its end and judged all the same, and answered with errOther.
 func (s *stage) play(ctx context.Context, path []fork) ([]fork, error) {
 	if err := s.reset(ctx); err != nil {
 		return nil, err
 	}
-	for turn := 0; ; {
-		ready := s.ready()
-		if len(ready) == 0 {
-			if s.waiting() == 0 {
-				break
-			}
-			if err := s.await(ctx); err != nil { // all wait for each other: the server will end one
-				return nil, err
-			}
-			continue
-		}
-		if turn == len(path) {
-			path = append(path, fork{ready: ready})
-		}
-		if !slices.Equal(path[turn].ready, ready) {
-			return nil, errors.New("the run cannot be repeated: another session was blocked the last time")
-		}
-		if err := s.take(ctx, ready[path[turn].taken]); err != nil {
+	var other error
+	for turn := 0; ; turn++ {
+		ready, err := s.turns(ctx)
+		if err != nil {
 			return nil, err
 		}
-		turn++
+		if len(ready) == 0 {
+			return path, cmp.Or(s.scene.Check(ctx, s.observer, s.run), other)
+		}
+		who := ready[0]
+		switch {
+		case other != nil:
+		case turn == len(path):
+			path = append(path, fork{ready: ready})
+		case slices.Equal(path[turn].ready, ready):
+			who = ready[path[turn].taken]
+		default:
+			other = errOther
+		}
+		if err := s.take(ctx, who); err != nil {
+			return nil, err
+		}
 	}
-	return path, s.scene.Check(ctx, s.observer, s.run)
+}
+
+// turns returns who may go on, nobody when all have ended. If all wait for each other the server will end one.
+func (s *stage) turns(ctx context.Context) (ready []int, err error) {
+	for {
+		ready = s.ready()
+		if len(ready) > 0 || s.waiting() == 0 {
+			return ready, nil
+		}
+		if !s.receive(limit) {
+			return nil, errors.New("left blocked")
+		}
+		if err := s.settle(ctx); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // limits of one wait: for a quick answer before the server is asked who is blocked, and between two questions.
@@ -148,14 +177,6 @@ func (s *stage) take(ctx context.Context, turn int) error {
 		s.run = append(s.run, Line{p.part.Name, statement, Blocked})
 	}
 	return nil
-}
-
-// await waits for one answer and for what it sets free.
-func (s *stage) await(ctx context.Context) error {
-	if !s.receive(limit) {
-		return errors.New("left blocked")
-	}
-	return s.settle(ctx)
 }
 
 // settle returns when no statement is running: each has its answer, or the server said twice that it is blocked. Twice,

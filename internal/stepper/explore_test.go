@@ -125,3 +125,17 @@ func TestExplore_FindsADeadlock(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Of two that wait for one transaction the server chooses who goes on, and may choose otherwise when the run is repeated.
+// Then the run is tried again.
+func TestExplore_RepeatsUntilTheServerChoosesTheSame(t *testing.T) {
+	t.Parallel()
+	insert := func(end string) []Step { return statements("begin", "insert into counter values (3, 0)", end) }
+	n, err := explore(t, Scene{
+		Given: "delete from counter where id = 3",
+		Parts: []Part{{Name: "a", Steps: insert("rollback")}, {Name: "b", Steps: insert("rollback")}, {Name: "c", Steps: insert("rollback")}},
+		Check: func(context.Context, *pgx.Conn, Run) error { return nil }})
+	if err != nil || n < 100 {
+		t.Errorf("%d interleavings: %v", n, err)
+	}
+}
