@@ -1,6 +1,7 @@
 package sql_test
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -18,45 +19,78 @@ const (
 
 const effectAndEvent = "insert into play.effect values ('x'); insert into play.event values ('x');"
 
-// worker lists what an attempt may do next.
-func (p protocol) worker(i int, me worker, now rows) []move {
-	name := func(what string) string { return fmt.Sprintf("worker %d: %s", i, what) }
-	end := fmt.Sprintf("select f.outcome from pawl_v1.job_finish(%d, %d) as f", me.job, me.fence)
-	drop := func(w *world) { w.workers[i] = worker{} }
-	status := statusOf(now, me.job)
+// An attempt is worker i of a protocol, in a place.
+type attempt struct {
+	protocol
+	i     int
+	me    worker
+	now   rows
+	spent bool // no fault is left to happen
+}
 
-	// goOn is a fenced write: if it is accepted the attempt goes on to step.
-	goOn := func(step, ended string) func(*world, string) string {
-		return func(w *world, _ string) string {
-			broken := accepted(w, me, status)
-			if ended != "" {
-				w.ended = ended
-			}
-			w.move(i, step)
-			return broken
-		}
-	}
-	switch me.step {
+// moves lists what the attempt may do next.
+func (a attempt) moves() []move {
+	switch a.me.step {
 	case "":
-		return []move{{name: name("claim"), statements: claimAnew, then: func(w *world, answer string) string { return p.claim(w, i, answer, now) }}}
+		return a.does("claim", claimAnew, func(w *world, answer string) string { return a.claim(w, answer) })
 	case toCall:
-		return []move{{name: name("call"), then: func(w *world, _ string) string { p.call(w, i, now); return "" }}}
+		return a.does("call", "", func(w *world, _ string) string { return a.call(w) })
 	case toMark:
-		mark := fmt.Sprintf("select h.outcome from pawl_v1.job_hold(%d, %d) as h; insert into play.mark select 'x' where not exists (select from play.mark)", me.job, me.fence)
-		return []move{{name: name("mark"), statements: mark, refused: drop, then: func(w *world, answer string) string {
-			w.workers[i].had = now.marked
-			return goOn(p.afterMark(), "")(w, answer)
-		}}}
+		return a.writes("mark", a.hold()+"insert into play.mark select 'x' where not exists (select from play.mark)", func(w *world, _ string) string {
+			w.workers[a.i].had = a.now.marked
+			return a.goOn(w, a.afterMark())
+		})
 	case toEnd:
-		return []move{{name: name("event and end"), statements: "insert into play.event values ('x');" + end, refused: drop, then: goOn("", "finished")}}
+		return a.writes("event and end", "insert into play.event values ('x');"+a.end(), a.ends(""))
 	case toEffect:
-		return []move{{name: name("effect and event"), statements: effectAndEvent, then: func(w *world, _ string) string { w.move(i, ""); return "" }}}
+		return a.does("effect and event", effectAndEvent, a.becomes(""))
 	case toResolve:
-		return []move{p.resolve(name, end, me, drop, goOn("", "finished"))}
-	case toFinish:
-		return p.finish(name, end, i, drop, goOn)
+		return a.resolve()
 	}
-	panic("no step " + me.step)
+	return a.finish()
+}
+
+// does is a move that is never refused.
+func (a attempt) does(what, statements string, then func(*world, string) string) []move {
+	return []move{{name: fmt.Sprintf("worker %d: %s", a.i, what), statements: statements, then: then}}
+}
+
+// writes is a move under the fence: an attempt that is refused is dropped.
+func (a attempt) writes(what, statements string, then func(*world, string) string) []move {
+	all := a.does(what, statements, then)
+	all[0].refused = func(w *world) { w.workers[a.i] = worker{} }
+	return all
+}
+
+func (a attempt) hold() string {
+	return fmt.Sprintf("select h.outcome from pawl_v1.job_hold(%d, %d) as h;", a.me.job, a.me.fence)
+}
+
+func (a attempt) end() string {
+	return fmt.Sprintf("select f.outcome from pawl_v1.job_finish(%d, %d) as f", a.me.job, a.me.fence)
+}
+
+// goOn follows a write that was accepted.
+func (a attempt) goOn(w *world, step string) string {
+	broken := accepted(w, a.me, statusOf(a.now, a.me.job))
+	w.move(a.i, step)
+	return broken
+}
+
+// ends follows a finish that was accepted.
+func (a attempt) ends(step string) func(*world, string) string {
+	return func(w *world, _ string) string {
+		w.ended = cmp.Or(w.ended, "finished")
+		return a.goOn(w, step)
+	}
+}
+
+// becomes follows a move that proves nothing.
+func (a attempt) becomes(step string) func(*world, string) string {
+	return func(w *world, _ string) string {
+		w.move(a.i, step)
+		return ""
+	}
 }
 
 // claimAnew is a claim by a new incarnation of a process; its lease does not end by itself during a test.
@@ -84,16 +118,16 @@ func (w *world) move(i int, step string) {
 }
 
 // claim begins an attempt, unless nothing was due. A claim over a live lease is theft, a fence issued twice no fence.
-func (p protocol) claim(w *world, i int, answer string, before rows) string {
-	me := worker{step: p.afterClaim()}
+func (a attempt) claim(w *world, answer string) string {
+	me := worker{step: a.afterClaim()}
 	if n, _ := fmt.Sscan(answer, &me.job, &me.fence); n != 2 {
 		return ""
 	}
-	w.workers[i] = me
+	w.workers[a.i] = me
 	stale := me.fence <= w.newest[me.job]
 	w.newest[me.job] = max(w.newest[me.job], me.fence)
 	switch {
-	case strings.Contains(before.jobs, "live"):
+	case strings.Contains(a.now.jobs, "live"):
 		return "p_excl"
 	case stale:
 		return "p_fence"
@@ -102,14 +136,13 @@ func (p protocol) claim(w *world, i int, answer string, before rows) string {
 }
 
 // call asks the provider, which applies each key once. A call that is marked is not made again.
-func (p protocol) call(w *world, i int, now rows) {
-	me := w.workers[i]
-	skip, key := now.marked, uint(0)
-	if p.markThenCall {
-		skip = me.had
+func (a attempt) call(w *world) string {
+	skip, key, step := a.now.marked, 0, toMark
+	if a.markThenCall {
+		skip, step = a.me.had, toFinish
 	}
-	if p.newKeyPerAttempt {
-		key = uint(me.fence)
+	if a.newKeyPerAttempt {
+		key = a.me.fence
 	}
 	if !skip {
 		w.calls++
@@ -118,40 +151,38 @@ func (p protocol) call(w *world, i int, now rows) {
 			w.applied++
 		}
 	}
-	w.workers[i].step = toMark
-	if p.markThenCall {
-		w.workers[i].step = toFinish
-	}
+	w.move(a.i, step)
+	return ""
 }
 
 // finish is the handler's transaction. Its COMMIT may go unanswered, whether it arrived or not.
-func (p protocol) finish(name func(string) string, end string, i int, drop func(*world), goOn func(step, ended string) func(*world, string) string) []move {
+func (a attempt) finish() []move {
 	switch {
-	case p.effectThenEnd:
-		return []move{{name: name("effect"), statements: "insert into play.effect values ('x')", then: func(w *world, _ string) string { w.move(i, toEnd); return "" }}}
-	case p.endThenEffect:
-		return []move{{name: name("end"), statements: end, refused: drop, then: goOn(toEffect, "finished")}}
+	case a.effectThenEnd:
+		return a.does("effect", "insert into play.effect values ('x')", a.becomes(toEnd))
+	case a.endThenEffect:
+		return a.writes("end", a.end(), a.ends(toEffect))
 	}
-	told := move{name: name("finish"), statements: effectAndEvent + end, refused: drop, then: goOn("", "finished")}
-	silent := move{name: name("finish, unanswered"), statements: told.statements, refused: drop, then: func(w *world, answer string) string {
-		w.faults++
-		return goOn(toResolve, "finished")(w, answer)
-	}}
-	never := move{name: name("finish, never arrived"), then: func(w *world, _ string) string {
-		w.faults++
-		w.move(i, toResolve)
-		return ""
-	}}
-	return []move{told, silent, never}
+	all := a.writes("finish", effectAndEvent+a.end(), a.ends(""))
+	if a.spent {
+		return all
+	}
+	silent := func(then func(*world, string) string) func(*world, string) string {
+		return func(w *world, answer string) string {
+			w.faults++
+			return then(w, answer)
+		}
+	}
+	all = append(all, a.writes("finish, unanswered", effectAndEvent+a.end(), silent(a.ends(toResolve)))...)
+	return append(all, a.does("finish, never arrived", "", silent(a.becomes(toResolve)))...)
 }
 
 // resolve asks again, with the same fence: whoever was refused has no part in the job any more.
-func (p protocol) resolve(name func(string) string, end string, me worker, drop func(*world), ended func(*world, string) string) move {
-	if p.silenceIsFailure {
-		again := effectAndEvent + fmt.Sprintf("delete from pawl.job as j where j.id = %d", me.job)
-		return move{name: name("again, unasked"), statements: again, then: func(w *world, _ string) string { drop(w); return "" }}
+func (a attempt) resolve() []move {
+	if a.silenceIsFailure {
+		return a.does("again, unasked", effectAndEvent+fmt.Sprintf("delete from pawl.job as j where j.id = %d", a.me.job), a.becomes(""))
 	}
-	return move{name: name("finish again"), statements: effectAndEvent + end, refused: drop, then: ended}
+	return a.writes("finish again", effectAndEvent+a.end(), a.ends(""))
 }
 
 func statusOf(now rows, job int) string {
