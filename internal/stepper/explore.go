@@ -1,0 +1,212 @@
+package stepper
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A Step makes a session's next statement when its turn comes, from what was answered so far.
+type Step func(so Run) string
+
+// SQL is the step that is one statement, whatever happened before. It may be several, separated by semicolons: they are
+// sent as one message, and its answer is that of the last one that returns rows.
+func SQL(statement string) Step { return func(Run) string { return statement } }
+
+// A Part is what one session does.
+type Part struct {
+	Name  string
+	First string // taken before the interleaving begins, "" for nothing
+	Steps []Step
+}
+
+// A Scene is several sessions on the same rows.
+type Scene struct {
+	Given string // makes the rows; runs ahead of every interleaving and starts from whatever the one before left
+	Parts []Part
+	// Check judges one interleaving after its sessions have ended, from the rows and from what was answered.
+	Check func(ctx context.Context, conn *pgx.Conn, run Run) error
+}
+
+// A Line is one step taken. A step that was blocked has two: [Blocked] when it was taken, its answer when it got one.
+type Line struct{ Part, Statement, Answer string }
+
+// A Run is one interleaving, in the order in which the answers came.
+type Run []Line
+
+// Answer returns the last answer that a part got, "" before its first.
+func (r Run) Answer(part string) string {
+	for _, line := range slices.Backward(r) {
+		if line.Part == part {
+			return line.Answer
+		}
+	}
+	return ""
+}
+
+// String shows the run for people, a line per step.
+func (r Run) String() string {
+	var text strings.Builder
+	for _, line := range r {
+		fmt.Fprintf(&text, "%s: %s: %s\n", line.Part, line.Statement, line.Answer)
+	}
+	return text.String()
+}
+
+// Explore runs every interleaving of the scene's parts that the server's locks allow: wherever a session may go on, the
+// turn is given to each in some run; one that waits for another gets no turn until it is free. It returns how many
+// interleavings there were, and stops at the first that fails its check, with the run in the error.
+//
+// Where the server itself chooses, between two that wait for one transaction, what follows the choice that it made first
+// is explored whole, of the other as much as comes up.
+func Explore(ctx context.Context, url string, scene Scene) (int, error) {
+	s, err := raise(ctx, url, scene)
+	if err != nil {
+		return 0, err
+	}
+	defer s.close()
+	var path []fork
+	for n := 1; ; n++ {
+		path, err = s.play(ctx, path)
+		for try := 1; err == errOther && try < tries; try++ {
+			path, err = s.play(ctx, path)
+		}
+		if err != nil {
+			return n, fmt.Errorf("interleaving %d: %w\n%s", n, err, s.run)
+		}
+		path = after(path)
+		if len(path) == 0 {
+			return n, nil
+		}
+	}
+}
+
+// errOther says that the server chose otherwise than in the run before; tries bounds how often it is asked again.
+var errOther = errors.New("the run cannot be repeated: another session was blocked the last time")
+
+const tries = 100
+
+// A fork is a moment of a run: who could go on, and who did.
+type fork struct {
+	ready []int
+	taken int
+}
+
+// after returns the beginning of the next run in depth-first order, or nothing after the last.
+func after(path []fork) []fork {
+	for len(path) > 0 {
+		last := &path[len(path)-1]
+		if last.taken++; last.taken < len(last.ready) {
+			return path
+		}
+		path = path[:len(path)-1]
+	}
+	return nil
+}
+
+// play takes the turns of path, then always the first that is possible, and returns the path it took. If the server
+// does not follow the path the run is played to its end and judged all the same, and answered with errOther.
+func (s *stage) play(ctx context.Context, path []fork) ([]fork, error) {
+	if err := s.reset(ctx); err != nil {
+		return nil, err
+	}
+	var other error
+	for turn := 0; ; turn++ {
+		ready, err := s.turns(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if len(ready) == 0 {
+			return path, cmp.Or(s.scene.Check(ctx, s.observer, s.run), other)
+		}
+		who := ready[0]
+		switch {
+		case other != nil:
+		case turn == len(path):
+			path = append(path, fork{ready: ready})
+		case slices.Equal(path[turn].ready, ready):
+			who = ready[path[turn].taken]
+		default:
+			other = errOther
+		}
+		if err := s.take(ctx, who); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// turns returns who may go on, nobody when all have ended. If all wait for each other the server will end one.
+func (s *stage) turns(ctx context.Context) (ready []int, err error) {
+	for {
+		ready = s.ready()
+		if len(ready) > 0 || s.waiting() == 0 {
+			return ready, nil
+		}
+		if !s.receive(limit) {
+			return nil, errors.New("left blocked")
+		}
+		if err := s.settle(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// limits of one wait: for a quick answer before the server is asked who is blocked, and between two questions.
+const (
+	quick  = time.Millisecond
+	glance = 300 * time.Microsecond
+)
+
+// take gives the turn to a player and waits until everybody has an answer or is blocked.
+func (s *stage) take(ctx context.Context, turn int) error {
+	p := s.players[turn]
+	statement := p.part.Steps[p.next](s.run)
+	p.next++
+	s.send(ctx, p, statement)
+	s.receive(quick)
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
+	if p.busy {
+		s.run = append(s.run, Line{p.part.Name, statement, Blocked})
+	}
+	return nil
+}
+
+// settle returns when no statement is running: each has its answer, or the server said twice that it is blocked. Twice,
+// because the pids of one question are not looked at in one instant.
+func (s *stage) settle(ctx context.Context) error {
+	deadline := time.Now().Add(limit)
+	for calm := 0; calm < 2 && s.waiting() > 0; {
+		blocked, err := s.blocked(ctx)
+		if err != nil {
+			return err
+		}
+		calm++
+		if s.receive(glance) || !blocked {
+			calm = 0
+		}
+		if time.Now().After(deadline) {
+			return errors.New("neither done nor blocked")
+		}
+	}
+	return s.broken
+}
+
+// blocked reports whether every statement that has no answer waits for a lock.
+func (s *stage) blocked(ctx context.Context) (all bool, err error) {
+	var pids []int32
+	for _, p := range s.players {
+		if p.busy {
+			pids = append(pids, int32(p.conn.PID()))
+		}
+	}
+	const question = "select bool_and(cardinality(pg_blocking_pids(p.pid)) > 0) from unnest($1::int[]) as p (pid)"
+	return all, s.observer.QueryRow(ctx, question, pids).Scan(&all)
+}
