@@ -43,7 +43,7 @@ const (
 	finishTwo   = "select play.finish(1, 2)"
 	cancelOne   = `select play.fail(1, 1, '{"cancel": true}')`
 	failOne     = `select play.fail(1, 1, '{"retry_in_ms": 0}')`
-	sweepAll    = "select play.sweep()"
+	sweepEverybody    = "select play.sweep()"
 	heartbeat   = "select h.outcome from pawl_v1.worker_heartbeat(1) as h"
 	finishPair  = "select play.finish_many('{1,2}', '{1,1}')"
 	finishBack  = "select play.finish_many('{2,1}', '{1,1}')"
@@ -61,7 +61,7 @@ var scenes = []scene{
 	{name: "claim by id, claim", given: pending, sides: [][]string{{"select play.claim_id(1, 1)"}, {claimTwo}}},
 	{name: "claim by id, claim by id", given: pending, sides: [][]string{{"select play.claim_id(1, 1)"}, {"select play.claim_id(1, 2)"}}},
 	{name: "claim by id, release", given: heldByOne, sides: [][]string{{"select play.claim_id(1, 2)"}, {"select play.release(1, 1)"}}},
-	{name: "claim, bury", given: pending + oneIsDead, sides: [][]string{{claimOne}, {sweepAll}, {heartbeat}}},
+	{name: "claim, bury", given: pending + oneIsDead, sides: [][]string{{claimOne}, {sweepEverybody}, {heartbeat}}},
 	{name: "finish, finish", given: heldByOne, sides: [][]string{{finishOne}, {finishOne}}},
 	{name: "finish, finish aborted", given: heldByOne, sides: [][]string{{finishOne}, {finishOne, rollback}}},
 	{name: "finish, zombie's finish", given: heldByTwo, sides: [][]string{{finishTwo}, {finishOne}}},
@@ -74,24 +74,24 @@ var scenes = []scene{
 	{name: "fail, claim", given: heldByOne, sides: [][]string{{failOne}, {claimTwo, finishTwo}}},
 	{name: "fail, release", given: heldByOne, sides: [][]string{{failOne}, {"select play.release(1, 1)"}}},
 
-	{name: "sweep, finish", given: overdue, sides: [][]string{{sweepAll}, {finishOne}}},
-	{name: "sweep, cancel", given: overdue, sides: [][]string{{sweepAll}, {cancelOne}}},
-	{name: "sweep, fail and claim", given: overdue, sides: [][]string{{sweepAll}, {failOne, claimTwo}}},
-	{name: "sweep aborted, finish", given: overdue, sides: [][]string{{sweepAll, rollback}, {finishOne}}},
-	{name: "sweep, heartbeat", given: overdue, sides: [][]string{{sweepAll}, {heartbeat, finishOne}}},
-	{name: "sweep, sweep", given: overdue, sides: [][]string{{sweepAll}, {sweepAll}}},
-	{name: "sweep, sweep, finish", given: overdue, sides: [][]string{{sweepAll}, {sweepAll}, {finishOne}}},
-	{name: "sweep, finish, claim", given: overdue, sides: [][]string{{sweepAll}, {finishOne}, {claimTwo}}},
-	{name: "sweep, claim, zombie's finish", given: overdue, sides: [][]string{{"select play.hold(1, 1)", "select play.effect(1)", "select play.end(1, 1)"}, {sweepAll, claimTwo, finishTwo}}, apart: true},
-	{name: "sweep, renew", given: rowOverdue, sides: [][]string{{sweepAll}, {"select play.renew(1, 1)", finishOne}}},
-	{name: "sweep, claim, renew", given: rowOverdue, sides: [][]string{{"select play.renew(1, 1)"}, {sweepAll, "select play.claim(null)"}}, apart: true},
+	{name: "sweep, finish", given: overdue, sides: [][]string{{sweepEverybody}, {finishOne}}},
+	{name: "sweep, cancel", given: overdue, sides: [][]string{{sweepEverybody}, {cancelOne}}},
+	{name: "sweep, fail and claim", given: overdue, sides: [][]string{{sweepEverybody}, {failOne, claimTwo}}},
+	{name: "sweep aborted, finish", given: overdue, sides: [][]string{{sweepEverybody, rollback}, {finishOne}}},
+	{name: "sweep, heartbeat", given: overdue, sides: [][]string{{sweepEverybody}, {heartbeat, finishOne}}},
+	{name: "sweep, sweep", given: overdue, sides: [][]string{{sweepEverybody}, {sweepEverybody}}},
+	{name: "sweep, sweep, finish", given: overdue, sides: [][]string{{sweepEverybody}, {sweepEverybody}, {finishOne}}},
+	{name: "sweep, finish, claim", given: overdue, sides: [][]string{{sweepEverybody}, {finishOne}, {claimTwo}}},
+	{name: "sweep, claim, zombie's finish", given: overdue, sides: [][]string{{"select play.hold(1, 1)", "select play.effect(1)", "select play.end(1, 1)"}, {sweepEverybody, claimTwo, finishTwo}}, apart: true},
+	{name: "sweep, renew", given: rowOverdue, sides: [][]string{{sweepEverybody}, {"select play.renew(1, 1)", finishOne}}},
+	{name: "sweep, claim, renew", given: rowOverdue, sides: [][]string{{"select play.renew(1, 1)"}, {sweepEverybody, "select play.claim(null)"}}, apart: true},
 	{name: "leave, finish", given: heldByOne, sides: [][]string{{"select play.leave(1)"}, {finishOne}}},
 	{name: "leave, claim", given: heldByOne, sides: [][]string{{"select play.leave(1)"}, {claimOne}, {claimTwo}}},
-	{name: "leave, sweep", given: overdue, sides: [][]string{{"select play.leave(1)"}, {sweepAll}}},
+	{name: "leave, sweep", given: overdue, sides: [][]string{{"select play.leave(1)"}, {sweepEverybody}}},
 
 	{name: "finish many, finish many in reverse", given: heldPair, sides: [][]string{{finishPair}, {finishBack}}},
-	{name: "finish many, sweep", given: pairIsDue, sides: [][]string{{finishBack}, {sweepAll}}},
-	{name: "finish those still held, sweep", given: pairIsDue, sides: [][]string{{finishThose}, {sweepAll}, {finishOne}}},
+	{name: "finish many, sweep", given: pairIsDue, sides: [][]string{{finishBack}, {sweepEverybody}}},
+	{name: "finish those still held, sweep", given: pairIsDue, sides: [][]string{{finishThose}, {sweepEverybody}, {finishOne}}},
 	{name: "hold many, fail", given: heldPair, sides: [][]string{{"select play.hold_many('{2,1}', '{1,1}')", finishThose}, {failOne}}},
 	{name: "hold many, hold and finish", given: heldPair, sides: [][]string{{"select play.hold_many('{2,1}', '{1,1}')", finishPair}, {"select play.hold(1, 1)", finishOne}}},
 
