@@ -26,7 +26,7 @@ var modelled = []mutant{
 	{name: "NOSKIP", property: "p_excl", edits: []edit{{"job_claim", "and j.status = 'pending'", "and j.status in ('pending', 'processing')"}}},
 	{name: "NOBUMP", property: "p_fence", edits: []edit{{"job_claim", "fence = j.fence + 1", "fence = greatest(j.fence, 1)"}}},
 	{name: "NOKEY", property: "p_ext", protocol: protocol{newKeyPerAttempt: true}},
-	{name: "MARKNOFENCE", property: "p_fence", edits: []edit{{"job_hold", " or v_job.fence <> p_fence", ""}}},
+	{name: "MARKNOFENCE", property: "p_fence", edits: []edit{{"job_hold", " or v_job.fence is distinct from p_fence", ""}}},
 	{name: "SPLIT", property: "p_once", protocol: protocol{effectThenEnd: true}},
 	{name: "DONEFIRST", property: "p_done", protocol: protocol{endThenEffect: true}},
 	{name: "NOFENCE", property: "p_fence", edits: []edit{withoutFence}},
@@ -59,7 +59,8 @@ var ours = []mutant{
 	{name: "release without fence", property: "p_fence", scene: "finish, zombie's release", edits: []edit{{"job_release", "\n     and j.fence = p_fence;", ";"}}},
 	{name: "renew without fence", property: "p_fence", scene: "sweep, claim, renew", edits: []edit{{"job_renew", "\n     and j.fence = p_fence\n", "\n"}}},
 	{name: "accept any fence", property: "p_fence", scene: "accept, lower", edits: []edit{{"fence_accept", "\n       and f.fence <= p_fence;", ";"}}},
-	{name: "finish many without fence", property: "p_fence", scene: "finish, zombie's finish many", edits: []edit{{"job_finish_many", "\n       and l.fence = g.fence\n", "\n"}}},
+	{name: "finish many without fence", property: "p_fence", scene: "finish, zombie's finish many", edits: []edit{
+		{"job_finish_many", "\n       and l.fence = g.fence\n", "\n"}, {"job_finish_many", " and d.fence = g.fence", ""}}},
 	{name: "finish many without state", property: "p_held", scene: "finish those still held, sweep", edits: []edit{{"job_finish_many", "\n       and l.status = 'processing'", ""}}},
 	{name: "a duplicate delivery is processed", property: "p_once", scene: "deliver, same", edits: []edit{{"inbox_claim", "select 'duplicate_ignored'", "select 'processed'"}}},
 	{name: "keys in the order given", property: "p_answer", scene: "enqueue many, reversed, behind another", edits: []edit{
