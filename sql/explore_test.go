@@ -40,6 +40,12 @@ const (
 	rowLease   = pending + "select play.claim(null);"
 	rowOverdue = rowLease + "update pawl.job set lease_expires_at = now() - interval '1 hour';"
 
+	cancelled = heldByOne + operatorCancels + ";"
+
+	operatorCancels  = "select play.operate('cancel')"
+	operatorRetries  = "select play.operate('retry')"
+	operatorDiscards = "select play.operate('discard')"
+
 	claimOne       = "select play.claim(1)"
 	claimTwo       = "select play.claim(2)"
 	finishOne      = "select play.finish(1, 1)"
@@ -54,7 +60,7 @@ const (
 	rollback       = "rollback"
 )
 
-// The pairs that a queue must get right. An operator's verbs belong here too: one line each, beside cancelOne.
+// The pairs that a queue must get right.
 var scenes = []scene{
 	{name: "claim, claim", given: pending, sides: [][]string{{claimOne}, {claimTwo}}},
 	{name: "claim, claim aborted", given: pending, sides: [][]string{{claimOne}, {claimTwo, rollback}}},
@@ -100,6 +106,22 @@ var scenes = []scene{
 
 	{name: "enqueue, same", sides: [][]string{{"select play.enqueue('x', 'one')"}, {"select play.enqueue('x', 'one')"}}},
 	{name: "enqueue, same aborted", sides: [][]string{{"select play.enqueue('x', 'one')", rollback}, {"select play.enqueue('x', 'one')"}}},
+	{name: "operator cancels, finish", given: heldByOne, sides: [][]string{{operatorCancels}, {finishOne}}},
+	{name: "operator cancels, finish aborted", given: heldByOne, sides: [][]string{{operatorCancels}, {finishOne, rollback}}},
+	{name: "operator cancels, hold and finish", given: heldByOne, sides: [][]string{{operatorCancels}, {"select play.hold(1, 1)", finishOne}}},
+	{name: "operator cancels, sweep", given: overdue, sides: [][]string{{operatorCancels}, {sweepEverybody}}},
+	{name: "operator cancels, leave", given: heldByOne, sides: [][]string{{operatorCancels}, {"select play.leave(1)"}}},
+	{name: "operator cancels, heartbeat, leave", given: heldByOne, sides: [][]string{{operatorCancels}, {heartbeat, "select play.leave(1)"}}},
+	{name: "operator cancels, claim", given: pending, sides: [][]string{{operatorCancels}, {claimOne}}},
+	{name: "operator cancels twice", given: heldByOne, sides: [][]string{{operatorCancels}, {operatorCancels}}},
+	{name: "operator cancels, recall, release", given: heldByOne, sides: [][]string{{operatorCancels}, {"select pawl_v1.job_recall(1)"}, {"select play.release(1, 1)"}}},
+	{name: "operator retries, claim", given: pending, sides: [][]string{{operatorRetries}, {claimOne}}},
+	{name: "operator retries, zombie finishes", given: overdue + "select play.sweep();", sides: [][]string{{operatorRetries}, {finishOne}}},
+	{name: "operator retries the cancelled twice", given: cancelled, sides: [][]string{{operatorRetries}, {operatorRetries}}},
+	{name: "operator retries, heartbeat, claim", given: cancelled, sides: [][]string{{operatorRetries}, {heartbeat, claimOne}}},
+	{name: "operator retries, discards", given: cancelled, sides: [][]string{{operatorRetries}, {operatorDiscards}}},
+	{name: "operator discards, claim", given: pending, sides: [][]string{{operatorDiscards}, {claimOne}}},
+	{name: "operator discards, zombie finishes", given: overdue + "select play.sweep();", sides: [][]string{{operatorDiscards}, {finishOne}}},
 	{name: "enqueue, other payload", refusal: []string{"P4002"}, sides: [][]string{{"select play.enqueue('x', 'one')"}, {"select play.enqueue('x', 'two')"}}},
 	{name: "enqueue, other payload aborted", refusal: []string{"P4002"}, sides: [][]string{{"select play.enqueue('x', 'one')", rollback}, {"select play.enqueue('x', 'two')"}}},
 	{name: "enqueue, same, same", sides: [][]string{{"select play.enqueue('x', 'one')"}, {"select play.enqueue('x', 'one')", rollback}, {"select play.enqueue('x', 'one')"}}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -104,6 +105,20 @@ begin
   return v_said;
 end $$;
 
+-- An operator's verb on job 1. What is discarded leaves no fence to read: it had the one after the newest.
+create function play.operate(p_verb text) returns text language plpgsql as $$
+declare
+  v_said text;
+begin
+  execute format('select o.outcome from pawl_v1.%I(1, ''ann'', ''a reason'') as o', 'job_' || p_verb) into v_said;
+  if v_said in ('retried', 'cancelled', 'discarded') then
+    insert into play.ledger (job, fence, verb)
+    select 1, coalesce((select j.fence from pawl.job as j where j.id = 1),
+                       (select coalesce(max(l.fence), 0) + 1 from play.ledger as l where l.job = 1)), 'operator ' || v_said;
+  end if;
+  return v_said;
+end $$;
+
 -- A delivery whose handler works in the transaction of the claim.
 create function play.deliver(p_payload text) returns text language sql as $$
   with c as (select * from pawl_v1.inbox_claim('c', 'm', sha256(p_payload::bytea))),
@@ -184,7 +199,7 @@ select 'p_loss', 'job ' || j.id || ' has no key'
 
 create function play.reset() returns void language sql as $$
   delete from play.ledger; delete from play.effect; delete from pawl.inbox; delete from pawl.job_key; delete from pawl.fence;
-  delete from pawl.job; delete from pawl.worker;
+  delete from pawl.job; delete from pawl.worker; delete from pawl.audit;
   select setval('pawl.job_id_seq', 1, false), setval('pawl.worker_id_seq', 1, false) $$;
 `
 
@@ -269,6 +284,15 @@ func (l *life) next(n note) (property string) {
 		}
 		l.newest = n.fence
 		return ""
+	case strings.HasPrefix(n.verb, "operator "): // a generation of its own, also after the end
+		if n.fence <= l.newest {
+			return "p_fence"
+		}
+		if l.ended == "finish" || l.ended == "discarded" {
+			return "p_term"
+		}
+		*l = life{newest: n.fence, ended: strings.TrimPrefix(strings.TrimPrefix(n.verb, "operator "), "retried")}
+		return ""
 	case l.ended != "":
 		return "p_term"
 	case n.verb == "claim":
@@ -302,7 +326,7 @@ func (told lives) match(rows []note) error {
 		row, found := there[job]
 		want := "pending"
 		switch {
-		case job == 0 || l.ended == "finish":
+		case job == 0 || l.ended == "finish" || l.ended == "discarded":
 			want = ""
 		case l.ended != "":
 			want = l.ended
