@@ -30,6 +30,7 @@ const childEnv = "PAWL_TEST_WORKER"
 // An order says how a worker process works.
 type order struct {
 	URL         string
+	Session     string // application_name of its sessions
 	Form        string // "transactional" (default), "batch", "simple", "own" (simple, with a transaction of its own), "own sql"
 	Faults      string
 	Lease       time.Duration // default 1 s
@@ -58,6 +59,7 @@ func TestWorkerProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	t.Setenv("PGAPPNAME", o.Session)
 	pool := poolOf(t, o.URL)
 	config := job.Config{Queues: []job.Queue{{Name: "q", Concurrency: o.Concurrency}}, Handlers: []job.Handler{o.handler(pool)},
 		Lease: o.Lease, Presence: job.Presence{Off: o.LeaseOnly}, Timeout: o.Timeout, Poll: 20 * time.Millisecond, Name: "child",

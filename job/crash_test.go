@@ -57,7 +57,9 @@ const runs = "create table run (job bigint not null, pid int not null, at timest
 // measureCrashes kills processes in the middle of their jobs, ten at a time, and returns how long each job waited for its
 // next run, in a process that lives through it all.
 func measureCrashes(c *crew, o order, kills int) (took []time.Duration) {
-	survivor := c.process(o)
+	named := o
+	named.Session = "survivor"
+	survivor := c.process(named)
 	c.until("no session of the survivor is old enough to judge", `select least(count(*), 1) from pg_stat_activity
  where datname = current_database() and query like '%job_sweep%' and pid <> pg_backend_pid()
    and backend_start < clock_timestamp() - interval '6 seconds'`, 1)
@@ -69,7 +71,9 @@ func measureCrashes(c *crew, o order, kills int) (took []time.Duration) {
 		}
 		c.until("not all present", "select count(*) from pawl.worker as w where w.presence = "+strconv.FormatBool(!o.LeaseOnly), n+1)
 		c.exec("truncate run")
-		survivor.signal(syscall.SIGSTOP) // it must not take one of these jobs itself
+		survivor.signal(syscall.SIGSTOP) // it must not take one of these jobs itself, nor a claim that is on its way
+		survivor.untilStopped()
+		c.until("a claim of the survivor is on its way", "select count(*) from pg_stat_activity where application_name = 'survivor' and state = 'active'", 0)
 		c.enqueueMany(n, job.Request{})
 		c.until("not all run", "select count(*) from run", n)
 		survivor.signal(syscall.SIGCONT)

@@ -9,22 +9,19 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/postgres"
+	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/job"
-	"github.com/pawl-go/pawl/migrate"
 	"github.com/pawl-go/pawl/ops"
+	"github.com/pawl-go/pawl/pawltest"
 )
 
 // Look at the dead letters, decide, act. From says what the decision was about: if somebody else has acted in between, the
 // job is left alone, and the result says so.
 func Example() {
 	ctx := context.Background()
-	server, err := postgres.Start(ctx, postgres.Options{RAM: true}) // yours: the database of the workers
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer server.Stop()
-	conn, err := pgx.Connect(ctx, server.URL("postgres"))
+	e := &pgtest.Example{}
+	defer e.End()
+	conn, err := pgx.Connect(ctx, pawltest.URL(e)) // yours: the database of the workers
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -66,9 +63,6 @@ func Example() {
 
 // bury makes one dead letter.
 func bury(ctx context.Context, conn *pgx.Conn) error {
-	if _, err := migrate.Up(ctx, conn, nil); err != nil {
-		return err
-	}
 	if _, err := job.Enqueue(ctx, conn, job.Request{Queue: "orders", Kind: "charge"}); err != nil {
 		return err
 	}

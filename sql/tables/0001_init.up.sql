@@ -29,7 +29,7 @@ create table pawl.worker (
 -- Durable work: landed deliveries, background jobs, later outbox events. Finished rows are deleted.
 create table pawl.job (
   id               bigint generated always as identity primary key,
-  fence            bigint not null default 0,   -- + 1 at every claim, never back
+  fence            bigint not null default 0,   -- + 1 at every claim and at every change by hand, never back
   claimed_by       bigint,                      -- while processing: worker.id, or 0 for a lease of the row's own
   available_at     timestamptz not null default clock_timestamp(),
   lease_expires_at timestamptz,                 -- of a row claimed without a worker; not indexed
