@@ -37,16 +37,17 @@ type Job struct {
 //
 // Errors: [pawl.ErrFenceLost] if the worker has lost its lease.
 func Claim(ctx context.Context, db DB, queue string, worker int64, limit int, kinds ...string) ([]Job, error) {
-	rows, err := contract.JobClaim(ctx, db, queue, worker, limit, kinds)
-	if err != nil {
-		return nil, err
-	}
+	rows, err := contract.JobClaim(ctx, db, queue, worker, limit, kinds, contract.Marks{})
+	return byID(rows), err
+}
+
+func byID(rows []contract.JobClaimRow) []Job {
 	jobs := make([]Job, len(rows))
 	for i, r := range rows {
 		jobs[i] = claimed(r)
 	}
 	slices.SortFunc(jobs, func(a, b Job) int { return cmp.Compare(a.ID, b.ID) })
-	return jobs, nil
+	return jobs
 }
 
 func claimed(r contract.JobClaimRow) Job {

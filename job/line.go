@@ -3,36 +3,39 @@ package job
 import (
 	"context"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/contract"
 )
 
 // A line works on one queue: as many jobs in hand as it has slots.
 type line struct {
 	w     *Worker
 	queue Queue
-	slots chan struct{} // one token a job in hand
+	slots *slots // one a job in hand
 	kick  chan struct{}
+	mark  watermark
 }
 
 func newLine(w *Worker, q Queue) *line {
-	return &line{w: w, queue: q, slots: make(chan struct{}, q.Concurrency), kick: make(chan struct{}, 1)}
+	return &line{w: w, queue: q, slots: newSlots(q.Concurrency), kick: make(chan struct{}, 1)}
 }
 
 // work claims as many jobs as there are free slots and starts them, until ctx ends. Only it fills slots, but for the
 // odd job that is claimed by its id.
 func (l *line) work(ctx context.Context, s *session) {
 	for {
-		free := l.take(ctx, maxBatch)
+		free := l.slots.take(ctx, maxBatch)
 		if free == 0 {
 			return
 		}
-		jobs, err := Claim(ctx, l.w.pool, l.queue.Name, s.id, free, l.w.kinds...)
-		l.give(free - len(jobs))
+		jobs, err := l.claim(ctx, s, free)
+		l.slots.give(free - len(jobs))
 		if err != nil && !l.w.claimFailed(ctx, s, err) {
 			return
 		}
 		for _, group := range l.groups(jobs) {
 			go func() {
-				defer l.give(len(group))
+				defer l.slots.give(len(group))
 				l.w.attempt(s, l.w.handlers[group[0].Kind], group)
 			}()
 		}
@@ -40,6 +43,18 @@ func (l *line) work(ctx context.Context, s *session) {
 			return
 		}
 	}
+}
+
+// claim takes up to limit due jobs.
+func (l *line) claim(ctx context.Context, s *session, limit int) ([]Job, error) {
+	asked := time.Now()
+	since, full := l.mark.next(asked)
+	rows, err := contract.JobClaim(ctx, l.w.pool, l.queue.Name, s.id, limit, l.w.kinds, since)
+	if err != nil {
+		return nil, err
+	}
+	l.mark.learn(rows, asked, time.Since(asked), full)
+	return byID(rows), nil
 }
 
 // groups divides claimed jobs into what one attempt takes: a batch of one kind, or a job.
@@ -71,43 +86,4 @@ func (l *line) rest(ctx context.Context) bool {
 	case <-time.After(l.w.cfg.Poll):
 	}
 	return ctx.Err() == nil
-}
-
-// take waits for one slot, takes up to limit, and returns how many it took: none if ctx has ended.
-func (l *line) take(ctx context.Context, limit int) (taken int) {
-	select {
-	case l.slots <- struct{}{}:
-	case <-ctx.Done():
-		return 0
-	}
-	if ctx.Err() != nil {
-		l.give(1)
-		return 0
-	}
-	for taken = 1; taken < limit; taken++ {
-		select {
-		case l.slots <- struct{}{}:
-		default:
-			return taken
-		}
-	}
-	return taken
-}
-
-// takeAll takes slot after slot until it has them all or ctx ends.
-func (l *line) takeAll(ctx context.Context) (taken int) {
-	for ; taken < cap(l.slots); taken++ {
-		select {
-		case l.slots <- struct{}{}:
-		case <-ctx.Done():
-			return taken
-		}
-	}
-	return taken
-}
-
-func (l *line) give(n int) {
-	for range n {
-		<-l.slots
-	}
 }

@@ -65,17 +65,28 @@ func (w *Worker) bePresent(ctx context.Context, s *session) (held bool, err erro
 	}
 	s.present.Store(true)
 	for {
-		// Reading notices at once that the server closed the connection; sweeping notices one that died in silence.
+		// Reading notices at once that the server closed the connection; asking notices one that died in silence.
 		wait, cancel := context.WithTimeout(ctx, w.sweepPause())
 		_, err := conn.WaitForNotification(wait)
 		cancel()
 		if ctx.Err() != nil || conn.IsClosed() {
 			return true, err
 		}
-		if err := w.sweep(ctx, conn); conn.IsClosed() {
+		if w.mayJudge(s) {
+			err = w.sweep(ctx, conn)
+		} else {
+			err = ping(ctx, conn)
+		}
+		if conn.IsClosed() {
 			return true, err
 		}
 	}
+}
+
+func ping(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	return conn.Ping(ctx)
 }
 
 // connectDirect connects as the pool does, or to Presence.URL.

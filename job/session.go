@@ -19,6 +19,7 @@ type session struct {
 	lose     context.CancelFunc
 	doubtful context.Context // ended by doubt
 	doubt    context.CancelFunc
+	began    time.Time
 	beat     time.Time   // last renewal, monotonic; only keepAlive touches it
 	present  atomic.Bool // the presence lock is held
 	depart   func()      // ends the presence
@@ -69,7 +70,7 @@ func (w *Worker) register(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{id: id, beat: asked, running: map[int64]context.CancelCauseFunc{}}
+	s := &session{id: id, began: asked, beat: asked, running: map[int64]context.CancelCauseFunc{}}
 	s.ctx, s.lose = context.WithCancel(context.WithoutCancel(ctx))
 	s.doubtful, s.doubt = context.WithCancel(context.Background())
 	s.depart = w.attend(ctx, s)

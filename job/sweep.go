@@ -16,10 +16,20 @@ const requeuePause = 100 * time.Millisecond
 // While the session is present, the presence connection does it in its place.
 func (w *Worker) keepHouse(ctx context.Context, s *session) {
 	for pause(ctx, w.sweepPause()) {
-		if !s.present.Load() {
+		if !s.present.Load() && w.mayJudge(s) {
 			_ = w.sweep(ctx, w.pool)
 		}
 	}
+}
+
+// grace is how long a new session leaves the jobs of others alone: after an outage everybody was silent, and who has not
+// come back yet will give back what it held, uncharged.
+const grace = 5 * time.Second
+
+// mayJudge reports whether the session may sweep: it is at work, and not too young. After an outage a lost session's
+// own jobs are given back, not swept.
+func (w *Worker) mayJudge(s *session) bool {
+	return w.session.Load() == s && !s.lost() && time.Since(s.began) >= min(grace, w.cfg.Lease)
 }
 
 // sweepPause keeps the sweeps of many workers apart.

@@ -124,7 +124,7 @@ func (w *Worker) idle(ctx context.Context, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for _, l := range w.lines {
-		defer l.give(l.takeAll(ctx))
+		defer l.slots.give(l.slots.takeAll(ctx))
 	}
 }
 
@@ -178,11 +178,11 @@ func (w *Worker) Process(ctx context.Context, id int64) (Processed, error) {
 		if !known || l.queue.Name != j.Queue {
 			continue
 		}
-		taken := l.take(s.ctx, 1)
+		taken := l.slots.take(s.ctx, 1)
 		if taken == 0 {
 			break
 		}
-		defer l.give(taken)
+		defer l.slots.give(taken)
 		w.attempt(s, h, []Job{j})
 		return Done, nil
 	}

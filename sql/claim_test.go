@@ -178,3 +178,15 @@ func TestT6_OpenTransactionOutlastsItsRowLease(t *testing.T) {
 		})
 	}
 }
+
+// A claim that begins at a mark leaves what is due before it, by priority; without one it takes all.
+func TestClaim_Since(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "select pawl_v1.worker_register('w'); "+
+		"insert into pawl.job (queue, kind, args, priority, available_at) "+
+		"select 'q', 'k', '', 1 + n % 2, now() - n * interval '1 minute' from generate_series(1, 6) as n")
+	b.is(`select count(*) from pawl_v1.job_claim('q', 1, 10, jsonb_build_object('since', jsonb_build_array(null, now() - interval '4 minutes')))`, "5")
+	b.is("select string_agg((extract(epoch from now() - j.available_at) / 60)::int::text, ' ' order by j.id) from pawl.job as j where j.status = 'pending'", "5")
+	b.is(`select pawl_v1.job_claim('q', 1, 10, '{"since": ["soon"]}')`, "22007")
+	b.is("select count(*) from pawl_v1.job_claim('q', 1, 10)", "1")
+}

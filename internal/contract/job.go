@@ -89,20 +89,38 @@ type JobClaimRow struct {
 	Args                           []byte
 	Headers                        map[string]any
 	Attempts, MaxAttempts, Crashes int
-	CreatedAt                      time.Time
+	Priority                       int
+	CreatedAt, AvailableAt         time.Time
+}
+
+// Marks are where a claim begins to look, by priority; the zero time is the beginning.
+type Marks [4]time.Time
+
+func (m Marks) texts() (texts [4]*string) {
+	for i, at := range m {
+		if !at.IsZero() {
+			texts[i] = given(at.Format(time.RFC3339Nano))
+		}
+	}
+	return texts
 }
 
 // JobClaim calls pawl_v1.job_claim for a registered worker; kinds nil means all. The rows come in no particular order.
-func JobClaim(ctx context.Context, db DB, queue string, worker int64, limit int, kinds []string) ([]JobClaimRow, error) {
+func JobClaim(ctx context.Context, db DB, queue string, worker int64, limit int, kinds []string, since Marks) ([]JobClaimRow, error) {
 	o := Options{}
 	if kinds != nil {
 		o["kinds"] = kinds
 	}
-	return many(ctx, db, "job.claim", `select c.id, c.fence, c.kind, c.args, c.headers, c.attempts, c.max_attempts, c.crashes, c.created_at
+	if since != (Marks{}) {
+		o["since"] = since.texts()
+	}
+	return many(ctx, db, "job.claim", `select c.id, c.fence, c.kind, c.args, c.headers, c.attempts, c.max_attempts, c.crashes,
+       c.priority, c.created_at, c.available_at
   from pawl_v1.job_claim($1, $2, $3, $4::jsonb) as c`, []any{queue, worker, limit, o.text()},
 		func(row pgx.CollectableRow) (JobClaimRow, error) {
 			j := JobClaimRow{Queue: queue}
-			err := row.Scan(&j.ID, &j.Fence, &j.Kind, &j.Args, &j.Headers, &j.Attempts, &j.MaxAttempts, &j.Crashes, &j.CreatedAt)
+			err := row.Scan(&j.ID, &j.Fence, &j.Kind, &j.Args, &j.Headers, &j.Attempts, &j.MaxAttempts, &j.Crashes,
+				&j.Priority, &j.CreatedAt, &j.AvailableAt)
 			return j, err
 		})
 }

@@ -5,7 +5,10 @@
 -- A job that was running when a process died is claimed alone, so that a poison job cannot take its neighbours to the
 -- dead letters with it: run it with nothing else in the process.
 --
--- options: kinds array of text (claim no other; default all), lease_ms (of each row if p_worker is null, default 30000).
+-- options: kinds array of text (claim no other; default all), lease_ms (of each row if p_worker is null, default 30000),
+-- since array of four times, one a priority, null for none: look at no job due before. Where an old snapshot keeps the dead
+-- entries of the index alive, a claim that starts behind them stays fast. What a caller passes by so it must look for itself,
+-- with a claim without since, often enough: jobs enqueued in transactions that stayed open, rows that were locked.
 -- P4020: the worker's lease is gone; register again.
 create or replace function pawl_v1.job_claim(
   p_queue   text,
@@ -15,7 +18,7 @@ create or replace function pawl_v1.job_claim(
 )
 returns table (
   id bigint, fence bigint, kind text, args bytea, headers jsonb, attempts int, max_attempts int, crashes int,
-  priority int, created_at timestamptz, detail jsonb
+  priority int, created_at timestamptz, available_at timestamptz, detail jsonb
 )
 language plpgsql
 as $$
@@ -23,26 +26,30 @@ declare
   v_due    timestamptz := clock_timestamp();
   v_lease  timestamptz;
   v_kinds  text[];
+  v_since  timestamptz[];
+  v_mark   timestamptz;
   v_ids    bigint[] := '{}';
   v_found  bigint[];
   v_solo   bigint;
 begin
-  perform pawl_v1._check_options(p_options, '{kinds,lease_ms}');
+  perform pawl_v1._check_options(p_options, '{kinds,lease_ms,since}');
   if p_limit is null or p_limit not between 1 and 500 then
     raise exception 'limit must lie between 1 and 500, it is %', coalesce(p_limit::text, 'null')
       using errcode = 'P4004';
   end if;
   v_kinds := pawl_v1._text_array_option(p_options, 'kinds');
+  v_since := pawl_v1._text_array_option(p_options, 'since')::timestamptz[];
   v_lease := pawl_v1._lease_of_claim(p_worker, p_options, v_due);
 
   for v_priority in 1..4 loop
+    v_mark := coalesce(v_since[v_priority], '-infinity');
     v_found := array(
       select j.id
         from pawl.job as j
        where j.queue = p_queue
          and j.priority = v_priority
          and j.status = 'pending'
-         and j.available_at <= v_due
+         and j.available_at between v_mark and v_due
          and (v_kinds is null or j.kind = any (v_kinds))
        order by j.available_at, j.id
        limit p_limit - cardinality(v_ids)
@@ -76,7 +83,7 @@ begin
          lease_expires_at = v_lease
    where j.id = any (v_ids)
   returning j.id, j.fence, j.kind, j.args, j.headers, j.attempts::int, j.max_attempts::int, j.crashes::int,
-            j.priority::int, j.created_at, '{}'::jsonb;
+            j.priority::int, j.created_at, j.available_at, '{}'::jsonb;
 end
 $$;
 
