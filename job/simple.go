@@ -6,10 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/txn"
 )
@@ -129,66 +126,4 @@ func (e *ended) byItself() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.done
-}
-
-// A finisher ends simple jobs in batches: those that come while one batch is on its way form the next.
-type finisher struct {
-	pool    *pgxpool.Pool
-	mu      sync.Mutex
-	waiting []*ending
-	busy    bool
-}
-
-type ending struct {
-	job     Job
-	outcome string // "finished", "stale" or "locked"; "" with err
-	err     error
-	done    chan struct{}
-}
-
-func newFinisher(pool *pgxpool.Pool) *finisher { return &finisher{pool: pool} }
-
-func (f *finisher) finish(j Job) (outcome string, err error) {
-	e := &ending{job: j, done: make(chan struct{})}
-	f.mu.Lock()
-	f.waiting = append(f.waiting, e)
-	if !f.busy {
-		f.busy = true
-		go f.flushAll()
-	}
-	f.mu.Unlock()
-	<-e.done
-	return e.outcome, e.err
-}
-
-func (f *finisher) flushAll() {
-	for {
-		f.mu.Lock()
-		n := min(len(f.waiting), maxBatch)
-		now := f.waiting[:n:n]
-		f.waiting = f.waiting[n:]
-		f.busy = n > 0
-		f.mu.Unlock()
-		if n == 0 {
-			return
-		}
-		f.flush(now)
-	}
-}
-
-func (f *finisher) flush(all []*ending) {
-	ctx, cancel := context.WithTimeout(context.Background(), settleLimit)
-	defer cancel()
-	ids, fences, byID := make([]int64, len(all)), make([]int64, len(all)), make(map[int64]*ending, len(all))
-	for i, e := range all {
-		ids[i], fences[i], byID[e.job.ID] = e.job.ID, e.job.Fence, e
-	}
-	rows, err := contract.JobFinishMany(ctx, f.pool, ids, fences, true)
-	for _, r := range rows {
-		byID[r.ID].outcome = r.Outcome
-	}
-	for _, e := range all {
-		e.err = err
-		close(e.done)
-	}
 }
