@@ -20,11 +20,11 @@ const askAgain = 5
 // unanswered. In the latter case we do not guess: we claim again, which waits for the old transaction and then shows who
 // won, and handle it only if the claim is fresh.
 func (f *Flow) apply(ctx context.Context, d pawl.Delivery, intent pawl.Intent) (r pawl.Receipt, wait time.Duration) {
-	leave, err := solo.Process.Enter(ctx, false)
+	err := solo.Process.Enter(ctx, 1)
 	if err != nil {
 		return pawl.Receipt{}, 0 // stopping
 	}
-	defer leave()
+	defer solo.Process.Leave(1)
 	for asked := 0; asked <= askAgain; asked++ {
 		err = txn.Restart(ctx, func() (err error) {
 			r, err = f.once(ctx, d, intent)

@@ -12,14 +12,17 @@ import (
 )
 
 // attempt runs claimed jobs of one kind to an end the database knows of, or leaves them to be settled later: one job, or a
-// batch.
+// batch. They are inside the process's gate, as ordinary entrants, since before they were claimed.
 func (w *Worker) attempt(s *session, h Handler, jobs []Job) {
-	leave, err := solo.Process.Enter(s.ctx, jobs[0].Crashes > 0)
-	if err != nil {
-		w.settleAll(s.ctx, jobs, nil)
-		return
+	leave := sync.OnceFunc(func() { solo.Process.Leave(len(jobs)) })
+	if jobs[0].Crashes > 0 {
+		out, alone, err := solo.Process.Alone(s.ctx)
+		if err != nil || !alone {
+			w.settleAll(s.ctx, jobs, nil) // with another suspect here, somebody else may have it
+			return
+		}
+		leave = out
 	}
-	leave = sync.OnceFunc(leave)
 	defer leave()
 	ctx, forget := s.enter(jobs)
 	defer forget()

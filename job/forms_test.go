@@ -209,8 +209,9 @@ func TestHandle_OwnTransaction(t *testing.T) {
 			c.hire()
 			c.untilDone()
 			c.wantEffects(3)
-			if calls.Load() != 4 || c.saw(pawl.EventFresh, "job.finish") != 3 || c.saw(pawl.EventWastedWork, "job.finish") != 1 {
-				t.Errorf("%d calls, %d fresh", calls.Load(), c.counters.Count(pawl.EventFresh))
+			c.untilTrue("three reported fresh", func() bool { return c.saw(pawl.EventFresh, "job.finish") == 3 })
+			if calls.Load() != 4 || c.saw(pawl.EventWastedWork, "job.finish") != 1 {
+				t.Errorf("%d calls, %d wasted", calls.Load(), c.counters.Count(pawl.EventWastedWork))
 			}
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/solo"
 )
 
 // A line works on one queue: as many jobs in hand as it has slots.
@@ -28,7 +29,12 @@ func (l *line) work(ctx context.Context, s *session) {
 		if free == 0 {
 			return
 		}
+		if solo.Process.Enter(ctx, free) != nil { // what is claimed is inside: see package solo
+			l.slots.give(free)
+			return
+		}
 		jobs, err := l.claim(ctx, s, free)
+		solo.Process.Leave(free - len(jobs))
 		l.slots.give(free - len(jobs))
 		if err != nil && !l.w.claimFailed(ctx, s, err) {
 			return

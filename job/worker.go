@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/solo"
 	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/migrate"
 )
@@ -164,15 +165,21 @@ func (w *Worker) Process(ctx context.Context, id int64) (Processed, error) {
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: fmt.Errorf("the worker %q is not running", w.cfg.Name),
 			Hint: "start Run, or try again in a second"}
 	}
+	if err := solo.Process.Enter(ctx, 1); err != nil {
+		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: err, Hint: "a job that may have killed its process runs alone; try again"}
+	}
 	row, err := contract.JobClaimID(ctx, w.pool, id, s.id, false)
-	if err != nil {
-		w.claimFailed(ctx, s, err)
-		return "", err
+	if err != nil || row.Outcome != "claimed" {
+		solo.Process.Leave(1)
+		if err != nil {
+			w.claimFailed(ctx, s, err)
+		}
+		return Processed(row.Outcome), err
 	}
-	if row.Outcome != "claimed" {
-		return Processed(row.Outcome), nil
-	}
-	j := claimed(row.Job)
+	return w.processClaimed(ctx, s, claimed(row.Job))
+}
+
+func (w *Worker) processClaimed(ctx context.Context, s *session, j Job) (Processed, error) {
 	h, known := w.handlers[j.Kind]
 	for _, l := range w.lines {
 		if !known || l.queue.Name != j.Queue {
@@ -186,12 +193,13 @@ func (w *Worker) Process(ctx context.Context, id int64) (Processed, error) {
 		w.attempt(s, h, []Job{j})
 		return Done, nil
 	}
+	solo.Process.Leave(1)
 	w.settle(ctx, j, nil)
 	if s.lost() {
 		return NotDue, nil
 	}
 	return "", &pawl.Error{Op: "job.process", Code: pawl.CodeArgumentInvalid,
-		Err: fmt.Errorf("job %d is of kind %q in queue %q, which this worker does not serve", id, j.Kind, j.Queue)}
+		Err: fmt.Errorf("job %d is of kind %q in queue %q, which this worker does not serve", j.ID, j.Kind, j.Queue)}
 }
 
 // claimFailed reports whether the session may go on. If the reply is lost, jobs may be ours without our knowing their

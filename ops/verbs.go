@@ -59,20 +59,26 @@ func Retry(ctx context.Context, db DB, id int64, by By) (Result, error) {
 // commit any more, and its worker is told at the next heartbeat. Effects outside the database cannot be called back.
 //
 // An attempt with an open transaction has the job's row locked. On a pool or connection its worker is asked to end it, which
-// takes as long as the handler needs to notice the end of its context; in a transaction of yours nobody could hear that
+// takes as long as the handler needs to notice the end of its context, and is given up after 8 s; in a transaction of yours nobody could hear that
 // before you commit.
 //
 // Errors: as of [Retry].
 func Cancel(ctx context.Context, db DB, id int64, by By) (Result, error) {
 	row, err := contract.JobCancel(ctx, db, id, by.args())
-	if _, inTx := db.(pawl.Tx); !inTx && pawl.CodeOf(err) == "55P03" {
-		if recalled, e := contract.JobRecall(ctx, db, id); e != nil || !recalled {
+	_, inTx := db.(pawl.Tx)
+	for asked, held := 0, true; held && asked < recalls && !inTx && pawl.CodeOf(err) == "55P03"; asked++ {
+		var e error
+		if held, e = contract.JobRecall(ctx, db, id); e != nil {
 			return Result{}, errors.Join(err, e)
 		}
-		row, err = contract.JobCancel(ctx, db, id, by.args())
+		row, err = contract.JobCancel(ctx, db, id, by.args()) // also if no worker has it now: it may have ended since
 	}
 	return result("job.cancel")(row, err)
 }
+
+// recalls bounds how often a worker is asked to end a handler before its job is cancelled or said to be locked: each time
+// waits 2 s for the lock.
+const recalls = 4
 
 // Discard deletes a job that nobody works on, its payload and its errors with it. The memory of its key stays: what comes
 // again under it is a duplicate.

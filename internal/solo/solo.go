@@ -1,8 +1,9 @@
-// Package solo lets many handlers run at once in a process, or one suspect alone.
+// Package solo lets many pieces of work be in hand at once in a process, or one suspect alone.
 //
-// Work that was running when a process died may have killed it. It runs with nothing beside it, so that, if it kills
-// again, nobody else's work is blamed (docs/decisions/0005-crashes.md). A crash takes the process, so the gate is the
-// process's: there is one.
+// Work that was in hand when a process died may have killed it. It runs with nothing beside it, so that, if it kills
+// again, nobody else's work is blamed (docs/decisions/0005-crashes.md): not what runs, and not what is claimed and waits,
+// for whoever sweeps after the death cannot tell them apart. A crash takes the process, so the gate is the process's: there
+// is one.
 package solo
 
 import (
@@ -13,62 +14,81 @@ import (
 // Process is the gate of this process.
 var Process = New()
 
-// A Gate admits any number of ordinary entrants, or exactly one alone.
+// A Gate has any number of ordinary entrants inside, or exactly one suspect.
 type Gate struct {
 	mu      sync.Mutex
-	running int           // inside
-	alone   bool          // the one inside runs alone
-	waiting int           // suspects at the door; ordinary entrants queue behind them
+	inside  int           // ordinary entrants
+	suspect bool          // one is at the door or inside: ordinary entrants queue behind it
 	changed chan struct{} // closed and replaced whenever the above changes
 }
 
 // New returns an open gate.
 func New() *Gate { return &Gate{changed: make(chan struct{})} }
 
-// Enter waits for admission and returns the function that leaves. It fails only with ctx's error.
-func (g *Gate) Enter(ctx context.Context, alone bool) (leave func(), err error) {
+// Enter admits n ordinary entrants at once, when there is no suspect. Enter before you claim, for as many as you may get.
+// It fails only with ctx's error.
+func (g *Gate) Enter(ctx context.Context, n int) error {
 	g.mu.Lock()
-	if alone {
-		g.waiting++
+	defer g.mu.Unlock()
+	if err := g.until(ctx, func() bool { return !g.suspect }); err != nil {
+		return err
 	}
-	for !g.admits(alone) {
+	g.inside += n
+	return nil
+}
+
+// Leave ends the stay of n ordinary entrants.
+func (g *Gate) Leave(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inside -= n
+	g.notify()
+}
+
+// Alone turns one ordinary entrant into a suspect: it closes the door, leaves, waits until nobody is inside and returns the
+// function that opens the door again. It is refused, not alone and without an error, if there is another suspect: two at
+// the door would be in each other's company. Whatever the answer, its stay as an ordinary entrant has ended.
+func (g *Gate) Alone(ctx context.Context) (leave func(), alone bool, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inside--
+	defer g.notify()
+	if g.suspect {
+		return nil, false, nil
+	}
+	g.suspect = true
+	g.notify()
+	if err := g.until(ctx, func() bool { return g.inside == 0 }); err != nil {
+		g.suspect = false
+		return nil, false, err
+	}
+	return sync.OnceFunc(g.reopen), true, nil
+}
+
+func (g *Gate) reopen() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.suspect = false
+	g.notify()
+}
+
+// until waits, without the lock, until a condition holds under it.
+func (g *Gate) until(ctx context.Context, holds func() bool) error {
+	for !holds() {
 		changed := g.changed
 		g.mu.Unlock()
+		var err error
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			g.mu.Lock()
-			if alone {
-				g.waiting--
-				g.notify()
-			}
-			g.mu.Unlock()
-			return nil, ctx.Err()
+			err = ctx.Err()
 		}
 		g.mu.Lock()
+		if err != nil {
+			return err
+		}
 	}
-	g.running++
-	if alone {
-		g.waiting--
-		g.alone = true
-	}
-	g.mu.Unlock()
-	return g.leave, nil
-}
-
-func (g *Gate) admits(alone bool) bool {
-	if alone {
-		return g.running == 0
-	}
-	return !g.alone && g.waiting == 0
-}
-
-func (g *Gate) leave() {
-	g.mu.Lock()
-	g.running--
-	g.alone = false
-	g.notify()
-	g.mu.Unlock()
+	return nil
 }
 
 func (g *Gate) notify() {
