@@ -1,0 +1,25 @@
+package pawl_test
+
+import (
+	"testing"
+
+	"github.com/pawl-go/pawl"
+)
+
+// A trace is carried as it was given; one that no W3C receiver would accept is as good as none.
+func TestTraceOf(t *testing.T) {
+	t.Parallel()
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	if got := pawl.TraceOf(t.Context()); got != (pawl.Trace{}) {
+		t.Errorf("no trace: %v", got)
+	}
+	want := pawl.Trace{Parent: parent, State: "vendor=1"}
+	if got := pawl.TraceOf(pawl.WithTrace(t.Context(), want)); got != want {
+		t.Errorf("%v", got)
+	}
+	for _, bad := range []string{"", "00", parent + "\n", "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01", parent + "-extra"} {
+		if got := pawl.TraceOf(pawl.WithTrace(t.Context(), pawl.Trace{Parent: bad})); got != (pawl.Trace{}) {
+			t.Errorf("%q: %v", bad, got)
+		}
+	}
+}
