@@ -9,12 +9,10 @@
 --                 │                                            ├── fail or sweep, none left ──▶ dead_letter
 --                 └──────── job_retry, by an operator ◀────────┴── cancelled by the handler or an operator
 
-create or replace function pawl_v1._job_insert(p_queue text, p_kind text, p_args bytea, p_options jsonb, p_id bigint default null)
-returns pawl.job
+create or replace function pawl_v1._job_insert(p_id bigint, p_queue text, p_kind text, p_args bytea, p_options jsonb)
+returns void
 language plpgsql
 as $$
-declare
-  v_job pawl.job;
 begin
   perform pawl_v1._check_scope('queue', p_queue);
   perform pawl_v1._check_scope('kind', p_kind);
@@ -23,16 +21,13 @@ begin
   insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, max_attempts, available_at)
   overriding system value
   values (
-    coalesce(p_id, nextval('pawl.job_id_seq')), p_queue, p_kind, p_args, p_options -> 'headers',
+    p_id, p_queue, p_kind, p_args, p_options -> 'headers',
     pawl_v1._int_option(p_options, 'priority', 2, 1, 4),
     pawl_v1._int_option(p_options, 'attempts', 0, 0, 1000),
     pawl_v1._int_option(p_options, 'crashes', 0, 0, 1000),
     pawl_v1._int_option(p_options, 'max_attempts', 25, 1, 1000),
     clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond'
-  )
-  returning j.*
-       into v_job;
-  return v_job;
+  );
 end
 $$;
 
@@ -74,10 +69,10 @@ returns table (outcome text, job_id bigint, detail jsonb)
 language plpgsql
 as $$
 declare
-  v_id   bigint := nextval('pawl.job_id_seq');
-  v_key  text := p_options ->> 'key';
-  v_hash bytea;
-  v_seen pawl.job_key;
+  v_id    bigint := nextval('pawl.job_id_seq');
+  v_key   text := p_options ->> 'key';
+  v_hash  bytea;
+  v_owner bigint;
 begin
   perform pawl_v1._check_options(p_options, '{key,hash,key_ttl_ms,priority,retry_in_ms,max_attempts,headers}');
   if v_key is not null then
@@ -89,48 +84,47 @@ begin
     end if;
     v_hash := coalesce(decode(p_options ->> 'hash', 'hex'), pawl_v1._job_hash(p_kind, p_args));
     perform pawl_v1._check_hash(v_hash);
-    v_seen := pawl_v1._job_key_claim(p_queue, v_key, v_hash, v_id,
+    v_owner := pawl_v1._job_key_claim(p_queue, v_key, v_hash, v_id,
       pawl_v1._int_option(p_options, 'key_ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond');
-    if v_seen.job_id <> v_id then
+    if v_owner <> v_id then
       return query
-      select 'duplicate', v_seen.job_id, '{}'::jsonb;
+      select 'duplicate', v_owner, '{}'::jsonb;
       return;
     end if;
   end if;
-  perform pawl_v1._job_insert(p_queue, p_kind, p_args, p_options, v_id);
+  perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, p_options);
   return query
   select 'enqueued', v_id, '{}'::jsonb;
 end
 $$;
 
--- Insert or observe a key; the row returned says who owns it.
+-- Insert or observe a key; returns the job that owns it.
 create or replace function pawl_v1._job_key_claim(p_queue text, p_key text, p_hash bytea, p_job_id bigint, p_ttl interval)
-returns pawl.job_key
+returns bigint
 language plpgsql
 as $$
 declare
-  v_seen pawl.job_key;
+  v_owner  bigint;
+  v_stored bytea;
 begin
   for v_try in 1..3 loop
     insert into pawl.job_key as k (queue, key, hash, job_id, expires_at)
     values (p_queue, p_key, p_hash, p_job_id, clock_timestamp() + p_ttl)
-    on conflict do nothing
-    returning k.*
-    into v_seen;
+    on conflict do nothing;
     if found then
-      return v_seen;
+      return p_job_id;
     end if;
 
-    select k.*
-      into v_seen
+    select k.job_id, k.hash
+      into v_owner, v_stored
       from pawl.job_key as k
      where k.queue = p_queue
        and k.key = p_key;
     if found then
-      if v_seen.hash <> p_hash then
-        perform pawl_v1._raise_key_reused(p_queue, p_key, v_seen.hash, p_hash);
+      if v_stored <> p_hash then
+        perform pawl_v1._raise_key_reused(p_queue, p_key, v_stored, p_hash);
       end if;
-      return v_seen;
+      return v_owner;
     end if;
   end loop;
   raise exception 'key % of queue % keeps appearing and disappearing', p_key, p_queue

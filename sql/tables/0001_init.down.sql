@@ -18,5 +18,6 @@ end
 $$;
 
 drop table pawl.audit, pawl.fence, pawl.inbox, pawl.job_key, pawl.job, pawl.worker, pawl.migration;
+drop domain pawl.name, pawl.hash, pawl.count, pawl.max_attempts, pawl.priority, pawl.job_status;
 drop schema pawl_v1;
 drop schema pawl;
