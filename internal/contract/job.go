@@ -163,34 +163,58 @@ type JobEndRow struct {
 	Outcome string // "held" or "finished"; "stale"; "locked"
 }
 
-// JobHoldMany calls pawl_v1.job_hold_many.
-func JobHoldMany(ctx context.Context, db DB, ids, fences []int64) ([]JobEndRow, error) {
-	return many(ctx, db, "job.hold", "select h.id, h.outcome from pawl_v1.job_hold_many($1, $2) as h", []any{ids, fences}, jobEnd)
+// Calls that are sent on their own, and as steps of a transaction.
+const (
+	holdSQL       = "select h.outcome from pawl_v1.job_hold($1, $2) as h"
+	holdManySQL   = "select h.id, h.outcome from pawl_v1.job_hold_many($1, $2) as h"
+	finishSQL     = "select f.outcome from pawl_v1.job_finish($1, $2) as f"
+	finishManySQL = "select f.id, f.outcome from pawl_v1.job_finish_many($1, $2, $3::jsonb) as f"
+)
+
+// JobHold calls pawl_v1.job_hold.
+func JobHold(ctx context.Context, db DB, id, fence int64) error {
+	return one(ctx, db, "job.hold", holdSQL, []any{id, fence}, new(string))
+}
+
+// JobHoldStep is JobHold as a step.
+func JobHoldStep(id, fence int64) Step {
+	return step("job.hold", holdSQL, []any{id, fence}, new(string))
+}
+
+// JobHoldManyStep calls pawl_v1.job_hold_many.
+func JobHoldManyStep(ids, fences []int64, into func([]JobEndRow)) Step {
+	return steps("job.hold", holdManySQL, []any{ids, fences}, jobEnd, into)
+}
+
+// JobFinish calls pawl_v1.job_finish.
+func JobFinish(ctx context.Context, db DB, id, fence int64) error {
+	return one(ctx, db, "job.finish", finishSQL, []any{id, fence}, new(string))
+}
+
+// JobFinishStep is JobFinish as a step.
+func JobFinishStep(id, fence int64) Step {
+	return step("job.finish", finishSQL, []any{id, fence}, new(string))
 }
 
 // JobFinishMany calls pawl_v1.job_finish_many.
 func JobFinishMany(ctx context.Context, db DB, ids, fences []int64, skipStale bool) ([]JobEndRow, error) {
+	return many(ctx, db, "job.finish", finishManySQL, finishManyArgs(ids, fences, skipStale), jobEnd)
+}
+
+// JobFinishManyStep is JobFinishMany as a step.
+func JobFinishManyStep(ids, fences []int64, skipStale bool) Step {
+	return steps("job.finish", finishManySQL, finishManyArgs(ids, fences, skipStale), jobEnd, nil)
+}
+
+func finishManyArgs(ids, fences []int64, skipStale bool) []any {
 	o := Options{}
 	set(o, "skip_stale", skipStale)
-	return many(ctx, db, "job.finish", "select f.id, f.outcome from pawl_v1.job_finish_many($1, $2, $3::jsonb) as f",
-		[]any{ids, fences, o.text()}, jobEnd)
+	return []any{ids, fences, o.text()}
 }
 
 func jobEnd(row pgx.CollectableRow) (r JobEndRow, err error) {
 	err = row.Scan(&r.ID, &r.Outcome)
 	return r, err
-}
-
-// JobHold calls pawl_v1.job_hold.
-func JobHold(ctx context.Context, db DB, id, fence int64) error {
-	var outcome string
-	return one(ctx, db, "job.hold", "select h.outcome from pawl_v1.job_hold($1, $2) as h", []any{id, fence}, &outcome)
-}
-
-// JobFinish calls pawl_v1.job_finish.
-func JobFinish(ctx context.Context, db DB, id, fence int64) error {
-	var outcome string
-	return one(ctx, db, "job.finish", "select f.outcome from pawl_v1.job_finish($1, $2) as f", []any{id, fence}, &outcome)
 }
 
 // JobFailRow is the answer of job_fail.
