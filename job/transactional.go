@@ -147,13 +147,10 @@ func (w *Worker) finishTx(ctx context.Context, tx *txn.Opened, jobs []Job) error
 		ids, fences := identities(jobs)
 		last = contract.JobFinishManyStep(ids, fences, false)
 	}
-	if err := tx.Last(ctx, "job.finish", last); err != nil {
-		return err
-	}
 	if err := fault.At("job.commit.before"); err != nil {
 		return err
 	}
-	if err := txn.Commit(ctx, op, tx); err != nil {
+	if err := tx.CommitWith(ctx, op, last); err != nil {
 		return err
 	}
 	_ = fault.At("job.commit.after")

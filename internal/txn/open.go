@@ -3,45 +3,44 @@ package txn
 import (
 	"context"
 	"errors"
-	"math"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
 )
 
-// An Opened is a transaction that has claimed and stands behind a savepoint. It needs four round trips and those of the
-// user's statements: BEGIN with the claim and the savepoint; the savepoint's end with what records success; COMMIT; and,
-// if the user's code failed, the way back to the savepoint.
+// An Opened is a transaction that has claimed and stands behind a savepoint. It costs two round trips beside those of the
+// user's statements: BEGIN with the claim and the savepoint; then the savepoint's end, what records success, and COMMIT.
 type Opened struct {
 	pgx.Tx
+	conn   *pgxpool.Conn
 	passed bool // user code has succeeded behind the savepoint, which is still to be released
+	ended  bool
 }
 
 // Open begins a transaction, sends what claim queues, and sets a savepoint: one message, one round trip. Nothing of the
 // user's travels with it: a claim that answers by a row stops nothing that was sent behind it. The server ends the
 // transaction by itself once nothing was heard in it for idle; see [Begin].
 func Open(ctx context.Context, pool *pgxpool.Pool, op string, level pgx.TxIsoLevel, idle time.Duration, claim func(*pgx.Batch)) (*Opened, error) {
-	batch := &pgx.Batch{}
-	batch.BeginTx(pgx.TxOptions{IsoLevel: level})
-	batch.Queue("select set_config('idle_in_transaction_session_timeout', $1, true)", milliseconds(idle))
-	claim(batch)
-	batch.Queue(setSavepoint)
-	results := pool.SendBatch(ctx, batch)
-	if err := results.Close(); err != nil {
-		if tx := results.Tx(); tx != nil {
-			Rollback(ctx, tx)
-		}
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
 		return nil, pawl.Wrap(op, err)
 	}
-	return &Opened{Tx: results.Tx()}, nil
-}
-
-func milliseconds(d time.Duration) string {
-	return strconv.FormatInt(min(d.Milliseconds(), math.MaxInt32), 10)
+	batch := &pgx.Batch{}
+	batch.BeginTx(pgx.TxOptions{IsoLevel: level})
+	batch.Queue(endWhenSilent(idle))
+	claim(batch)
+	batch.Queue(setSavepoint)
+	results := conn.SendBatch(ctx, batch)
+	o := &Opened{Tx: results.Tx(), conn: conn}
+	if err := results.Close(); err != nil {
+		Rollback(ctx, o)
+		return nil, pawl.Wrap(op, err)
+	}
+	return o, nil
 }
 
 // Guard runs user code behind the savepoint; see the function [Guard]. It may be called again: what succeeded before is kept.
@@ -58,9 +57,47 @@ func (o *Opened) Guard(ctx context.Context, limit time.Duration, fn func(context
 	})
 }
 
-// Last sends what last queues, to be followed by [Commit].
-func (o *Opened) Last(ctx context.Context, op string, last func(*pgx.Batch)) error {
-	return pawl.Wrap(op, o.send(ctx, last))
+// CommitWith sends what last queues and COMMIT behind it, in one message: the server stops at the first that fails. Nothing
+// is sent if ctx has ended; after that its end cuts nothing short. Errors are those of the function [Commit].
+func (o *Opened) CommitWith(ctx context.Context, op string, last func(*pgx.Batch)) error {
+	if err := ctx.Err(); err != nil {
+		return pawl.Wrap(op, err)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitPatience)
+	defer cancel()
+	err := o.send(ctx, func(b *pgx.Batch) {
+		last(b)
+		b.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
+			if tag.String() == "ROLLBACK" {
+				return pgx.ErrTxCommitRollback
+			}
+			return nil
+		})
+	})
+	if err == nil {
+		o.release()
+	}
+	return classify(op, err)
+}
+
+// Commit is CommitWith nothing more.
+func (o *Opened) Commit(ctx context.Context) error {
+	return o.CommitWith(ctx, "commit", func(*pgx.Batch) {})
+}
+
+// Rollback ends the transaction if it has not ended.
+func (o *Opened) Rollback(ctx context.Context) error {
+	if o.ended {
+		return pgx.ErrTxClosed
+	}
+	defer o.release()
+	return o.Tx.Rollback(ctx)
+}
+
+// release gives the connection back; one that is still in a transaction the pool closes.
+func (o *Opened) release() {
+	o.ended = true
+	o.conn.Release()
 }
 
 // send sends what queue queues, behind the release of a savepoint that user code has passed.
@@ -70,9 +107,6 @@ func (o *Opened) send(ctx context.Context, queue func(*pgx.Batch)) error {
 		batch.Queue(releaseSavepoint)
 	}
 	queue(batch)
-	if batch.Len() == 0 {
-		return nil
-	}
 	o.passed = false
 	err := o.SendBatch(ctx, batch).Close()
 	if pawl.CodeOf(err) == noSavepoint {

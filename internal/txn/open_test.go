@@ -27,13 +27,13 @@ func open(t *testing.T, pool *pgxpool.Pool) *txn.Opened {
 	return tx
 }
 
-// guard runs fn and returns what came of it, the release of the savepoint included.
+// guard runs fn, inserts 3 and commits.
 func guard(t *testing.T, tx *txn.Opened, fn func(context.Context, pgx.Tx) error) error {
 	t.Helper()
 	if err := tx.Guard(t.Context(), 20*time.Second, fn); err != nil {
 		return err
 	}
-	return tx.Last(t.Context(), "x.last", queued("insert into mark values (3)"))
+	return tx.CommitWith(t.Context(), "x.commit", queued("insert into mark values (3)"))
 }
 
 // The claim, the user's rows and what records success commit together.
@@ -41,14 +41,54 @@ func TestOpened_CommitsTogether(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
 	tx := open(t, pool)
-	if err := guard(t, tx, func(ctx context.Context, tx pgx.Tx) error { return insert(ctx, tx, 2) }); err != nil {
+	err := guard(t, tx, func(ctx context.Context, tx pgx.Tx) error {
+		if got := marks(t, pool); got != 0 {
+			t.Errorf("%d rows are visible before COMMIT", got)
+		}
+		return insert(ctx, tx, 2)
+	})
+	if err != nil || marks(t, pool) != 3 {
+		t.Errorf("%v; %d rows, want 3", err, marks(t, pool))
+	}
+	if err := tx.Rollback(t.Context()); !errors.Is(err, pgx.ErrTxClosed) {
+		t.Errorf("a rollback after the commit: %v", err)
+	}
+}
+
+// What records success can still refuse; then nothing commits, and that is certain.
+func TestOpened_TheLastWordCanRefuse(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, rows, "create table late (n int unique deferrable initially deferred)")
+	for name, last := range map[string]string{
+		"statement": "select 1/0",
+		"commit":    "insert into late values (1), (1)",
+	} {
+		tx := open(t, pool)
+		if err := tx.Guard(t.Context(), time.Minute, func(ctx context.Context, tx pgx.Tx) error { return insert(ctx, tx, 2) }); err != nil {
+			t.Fatal(err)
+		}
+		err := tx.CommitWith(t.Context(), "x.commit", queued(last))
+		if code := pawl.CodeOf(err); code != "22012" && code != "23505" || pawl.MayHaveHappened(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+		txn.Rollback(t.Context(), tx)
+		if n := marks(t, pool); n != 0 {
+			t.Errorf("%s: %d rows", name, n)
+		}
+	}
+}
+
+// A reply that is lost is unknown, wherever in the last message it was.
+func TestOpened_ALostReplyIsUnknown(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, rows)
+	tx := open(t, pool)
+	if err := tx.Guard(t.Context(), time.Minute, func(context.Context, pgx.Tx) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if got := marks(t, pool); got != 0 {
-		t.Errorf("%d rows are visible before COMMIT", got)
-	}
-	if err := txn.Commit(t.Context(), "x.commit", tx); err != nil || marks(t, pool) != 3 {
-		t.Errorf("%v; %d rows, want 3", err, marks(t, pool))
+	err := tx.CommitWith(t.Context(), "x.commit", queued("select pg_terminate_backend(pg_backend_pid())"))
+	if !pawl.MayHaveHappened(err) {
+		t.Errorf("%v, want %v", err, pawl.ErrCommitUnknown)
 	}
 }
 
@@ -81,10 +121,7 @@ func TestOpened_GuardsOneAfterAnother(t *testing.T) {
 			t.Fatalf("%d: %v, want %v", n, err, failure)
 		}
 	}
-	if err := tx.Last(t.Context(), "x.last", func(*pgx.Batch) {}); err != nil {
-		t.Fatal(err)
-	}
-	if err := txn.Commit(t.Context(), "x.commit", tx); err != nil || marks(t, pool) != 3 {
+	if err := tx.Commit(t.Context()); err != nil || marks(t, pool) != 3 {
 		t.Errorf("%v; %d rows, want the claim and the two that succeeded", err, marks(t, pool))
 	}
 }
@@ -149,7 +186,7 @@ func TestOpened_RefusesLateUse(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, err, pgx.ErrTxClosed)
 		}
 	}
-	if err := tx.Last(t.Context(), "x.last", func(*pgx.Batch) {}); err != nil {
-		t.Error(err)
+	if err := tx.Commit(t.Context()); err != nil || marks(t, pool) != 1 {
+		t.Errorf("%v; %d rows, want the claim", err, marks(t, pool))
 	}
 }
