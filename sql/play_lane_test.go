@@ -28,22 +28,6 @@ begin
   return 'enqueued';
 end $$;
 
--- An operator's verb on a job; its fence is the one that the audit implies.
-create function play.operate(p_verb text, p_id bigint) returns text language plpgsql as $$
-declare
-  v_outcome text;
-  v_detail  jsonb;
-begin
-  execute format('select o.outcome, o.detail from pawl_v1.%I($1, ''somebody'', ''a reason'') as o', p_verb) into v_outcome, v_detail using p_id;
-  perform play.tell(v_detail);
-  if v_outcome in ('retried', 'cancelled', 'discarded') then
-    insert into play.ledger (job, fence, verb)
-    select p_id, (a.before ->> 'fence')::bigint + 1, 'op ' || v_outcome
-      from pawl.audit as a where a.target = 'job ' || p_id and a.verb = p_verb order by a.id desc limit 1;
-  end if;
-  return v_outcome;
-end $$;
-
 create function play.unblock() returns text language plpgsql as $$
 declare
   v_outcome text;
@@ -51,7 +35,7 @@ declare
 begin
   select u.outcome, u.detail into v_outcome, v_detail from pawl_v1.lane_unblock('q', 'l', 'somebody', 'a reason') as u;
   if v_outcome = 'unblocked' then
-    insert into play.ledger (job, fence, verb) values ((v_detail ->> 'job')::bigint, 0, 'op unblocked');
+    insert into play.ledger (job, fence, verb) values ((v_detail ->> 'job')::bigint, 0, 'operator unblocked');
   end if;
   return v_outcome;
 end $$;
@@ -90,7 +74,7 @@ begin
    where not exists (
      select from play.ledger as l
       where l.job = a.job and l.n < first.n
-        and (l.verb in ('finish', 'cancelled', 'op cancelled', 'op discarded', 'op unblocked')
+        and (l.verb in ('finish', 'cancelled', 'operator cancelled', 'operator discarded', 'operator unblocked')
           or l.verb = 'dead_letter' and exists (select from pawl.lane as n where n.id = a.lane and n.policy <> 'block')));
 end $$;
 
@@ -131,7 +115,7 @@ const (
 	unblock     = "select play.unblock()"
 )
 
-func verbOn(verb, id string) string { return "select play.operate('job_" + verb + "', " + id + ")" }
+func verbOn(verb, id string) string { return "select play.operate('" + verb + "', " + id + ")" }
 
 // laneScenes are the pairs that lanes must get right.
 var laneScenes = []scene{

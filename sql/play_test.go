@@ -107,18 +107,22 @@ begin
   return v_said;
 end $$;
 
--- An operator's verb on job 1. What is discarded leaves no fence to read: it had the one after the newest.
-create function play.operate(p_verb text) returns text language plpgsql as $$
+-- An operator's verb on a job; its fence is the one after that in the record of the verb.
+create function play.operate(p_verb text, p_id bigint default 1) returns text language plpgsql as $$
 declare
-  v_said text;
+  v_outcome text;
+  v_detail  jsonb;
 begin
-  execute format('select o.outcome from pawl_v1.%I(1, ''ann'', ''a reason'') as o', 'job_' || p_verb) into v_said;
-  if v_said in ('retried', 'cancelled', 'discarded') then
+  execute format('select o.outcome, o.detail from pawl_v1.%I($1, ''ann'', ''a reason'') as o', 'job_' || p_verb)
+     into v_outcome, v_detail
+    using p_id;
+  perform play.tell(v_detail);
+  if v_outcome in ('retried', 'cancelled', 'discarded') then
     insert into play.ledger (job, fence, verb)
-    select 1, coalesce((select j.fence from pawl.job as j where j.id = 1),
-                       (select coalesce(max(l.fence), 0) + 1 from play.ledger as l where l.job = 1)), 'operator ' || v_said;
+    select p_id, (a.before ->> 'fence')::bigint + 1, 'operator ' || v_outcome
+      from pawl.audit as a where a.target = 'job ' || p_id order by a.id desc limit 1;
   end if;
-  return v_said;
+  return v_outcome;
 end $$;
 
 -- A delivery whose handler works in the transaction of the claim.
@@ -290,6 +294,8 @@ func (l *life) next(n note) (property string) {
 		}
 		l.newest = n.fence
 		return ""
+	case n.verb == "operator unblocked": // its turn is over; nothing else changes
+		return ""
 	case strings.HasPrefix(n.verb, "operator "): // a generation of its own, also after the end
 		if n.fence <= l.newest {
 			return "p_fence"
@@ -319,21 +325,6 @@ func (l *life) next(n note) (property string) {
 	if slices.Contains([]string{"finish", "cancelled", "dead_letter"}, n.verb) {
 		l.ended = n.verb
 	}
-	return ""
-}
-
-// operated is next for the verbs of an operator, which raise the fence.
-func (l *life) operated(n note) (property string) {
-	switch {
-	case l.ended == "finish":
-		return "p_term"
-	case n.verb == "op unblocked":
-		return ""
-	case n.fence <= l.newest:
-		return "p_fence"
-	}
-	l.newest, l.held = n.fence, false
-	l.ended = map[string]string{"op cancelled": "cancelled", "op discarded": "finish", "op retried": ""}[n.verb]
 	return ""
 }
 
