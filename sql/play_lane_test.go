@@ -34,6 +34,7 @@ declare
   v_detail  jsonb;
 begin
   select u.outcome, u.detail into v_outcome, v_detail from pawl_v1.lane_unblock('q', 'l', 'somebody', 'a reason') as u;
+  perform play.tell(v_detail);
   if v_outcome = 'unblocked' then
     insert into play.ledger (job, fence, verb) values ((v_detail ->> 'job')::bigint, 0, 'operator unblocked');
   end if;
@@ -149,6 +150,14 @@ var laneScenes = []scene{
 	{name: "lane: cancel by the handler, enqueue", given: laneHeld, sides: [][]string{{cancelOne}, {enqueueLane}}},
 	{name: "lane: discard of the head, enqueue", given: laneOfTwo, sides: [][]string{{verbOn("discard", "1")}, {enqueueLane}}},
 	{name: "lane: discard of the next, finish", given: laneHeld, sides: [][]string{{verbOn("discard", "2")}, {finishOne}}},
+	{name: "lane: cancel of a pending head, enqueue", given: laneOfTwo, sides: [][]string{{verbOn("cancel", "1")}, {enqueueLane}}},
+	{name: "lane: discard of a blocking one, enqueue", given: laneDead, sides: [][]string{{verbOn("discard", "1")}, {enqueueLane}}},
+	{name: "lane: retry of a cancelled one, finish", given: laneHeld + enqueueLane + ";" + verbOn("cancel", "2") + ";", sides: [][]string{{verbOn("retry", "2")}, {finishOne}}},
+	{name: "lane: claim by id of the next, finish", given: laneHeld + enqueueLane + ";", sides: [][]string{{"select play.claim_id(2, 2)"}, {finishOne}}},
+	{name: "lane: fail, enqueue", given: laneHeld, sides: [][]string{{failOne}, {enqueueLane}}},
+	{name: "lane: release, enqueue", given: laneHeld, sides: [][]string{{"select play.release(1, 1)"}, {enqueueLane}}},
+	{name: "lane: unblock, cancel of the next", given: laneDead, sides: [][]string{{unblock}, {verbOn("cancel", "2")}}},
+	{name: "lane: policy, unblock", given: laneDead, sides: [][]string{{"select p.outcome from pawl_v1.lane_policy('q', 'l', 'skip', 'somebody', 'a reason') as p"}, {unblock}}},
 	{name: "lane: dead letter, enqueue", given: laneHeld, sides: [][]string{{finalOne}, {enqueueLane}}},
 	{name: "lane: parked, enqueue", given: laneParks, sides: [][]string{{finalOne}, {enqueueLane}}},
 	{name: "lane: retry of parked, finish", given: oneParked, sides: [][]string{{verbOn("retry", "1")}, {"select play.finish(2, 1)"}}},

@@ -263,25 +263,36 @@ begin
 end
 $$;
 
--- Deletes up to p_limit lanes that hold no job at all. Their order is not lost, since positions belong to all lanes; their
--- policy is, unless it was set by lane_policy: such lanes stay.
--- outcome 'purged'. purged: how many.
-create or replace function pawl_v1.lane_purge(p_limit int default 1000)
+-- Deletes lanes that hold no job at all. Their order is not lost, since positions belong to all lanes; their policy is, unless
+-- it was set by lane_policy: such lanes stay. It looks at up to p_limit lanes, and never waits.
+--
+-- options: after (a lane's id: look at those above it only).
+-- outcome 'purged'. purged: how many. detail.next: pass it as after to look at the rest; absent after the last.
+create or replace function pawl_v1.lane_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 as $$
 declare
+  v_after  bigint := pawl_v1._int_option(p_options, 'after', 0, 0, 9223372036854775807);
+  v_looked bigint[];
   v_idle   bigint[];
   v_purged int;
 begin
+  perform pawl_v1._check_options(p_options, '{after}');
   perform pawl_v1._check_int('limit', p_limit, 1, 100000);
+  v_looked := array(
+    select l.id
+      from pawl.lane as l
+     where l.id > v_after
+     order by l.id
+     limit coalesce(p_limit, 10000));
   v_idle := array(
     select l.id
       from pawl.lane as l
-     where not l.kept
+     where l.id = any (v_looked)
+       and not l.kept
        and not pawl_v1._lane_is_used(l.id)
      order by l.id
-     limit coalesce(p_limit, 1000)
        for update skip locked);
   -- Locked, they are looked at again: a job may have come in between.
   delete from pawl.lane as l
@@ -289,7 +300,11 @@ begin
      and not pawl_v1._lane_is_used(l.id);
   get diagnostics v_purged = row_count;
   return query
-  select 'purged', v_purged, '{}'::jsonb;
+  select 'purged', v_purged,
+         case when cardinality(v_looked) = coalesce(p_limit, 10000)
+           then jsonb_build_object('next', v_looked[cardinality(v_looked)])
+           else '{}'
+         end;
 end
 $$;
 

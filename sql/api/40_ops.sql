@@ -331,7 +331,7 @@ $$;
 -- job_retry) or discarded.
 --
 -- options: job (its id: refuse if another one blocks the lane by now).
--- outcome 'unblocked' (detail.job, and detail of _lanes_free), 'refused' (detail.job, detail.status, detail.hint), 'idle'
+-- outcome 'unblocked' (detail.job, and detail as of _lanes_free), 'refused' (detail.job, detail.status, detail.hint), 'idle'
 -- (nobody has the turn), 'absent' (no such lane). P4004, 55P03: as of job_retry.
 create or replace function pawl_v1.lane_unblock(
   p_queue   text,
@@ -394,7 +394,9 @@ begin
     into v_advanced
     from pawl_v1._lanes_advance(array[v_lane]) as a;
   return query
-  select 'unblocked', jsonb_build_object('job', v_before.id, 'promoted', v_advanced.promoted);
+  select 'unblocked', jsonb_build_object('job', v_before.id)
+    || case when v_advanced.promoted > 0 then jsonb_build_object('promoted', v_advanced.promoted) else '{}' end
+    || case when cardinality(v_advanced.stuck) > 0 then jsonb_build_object('skipped', to_jsonb(v_advanced.stuck)) else '{}' end;
 end
 $$;
 

@@ -4,7 +4,7 @@
    commit on, so "delete the head" and "see it gone" are different moments: that gap is what this model is for.
 
    lock   the row of pawl.lane is locked by somebody's `update ... set ver = ver + 1`
-   ver    counts the committed ones: a REPEATABLE READ transaction whose snapshot has another ver is told 40001
+   moved  one of those has committed since the snapshot of the REPEATABLE READ transaction, which is then told 40001
    row[]  a row of pawl.job is locked by a promotion that has not committed
    Positions are the indexes of st[]. NONE is a job that is not there: not yet enqueued, or rolled back.
 
@@ -35,7 +35,7 @@ bool row[END];
 bool freed[END];      /* it has once let go of its turn: finished, parked, cancelled, discarded */
 bool ran[END];        /* it has been claimed */
 bool lock = 0;
-byte ver = 0;
+bool moved = 0;
 byte next_position = FIRST;
 byte crashes = 0, poisoned = 0;
 byte writers = 2;     /* that have not ended */
@@ -54,7 +54,7 @@ bool inverted = 0, twice = 0;
 #ifdef M_LOCKONLY
 #define bump
 #else
-#define bump ver++
+#define bump moved = 1
 #endif
 
 inline committed() { if :: heads > 1 -> twice = 1 :: else fi }
@@ -140,13 +140,13 @@ proctype Writer(byte n) {
 
 /* The same from a transaction with an old snapshot: REPEATABLE READ. */
 proctype OldWriter() {
-  byte me, seen; bool first;
+  byte me; bool first;
 again:
-  atomic { seen = ver; first = (heads == 0 && !anybody_waits) };
+  atomic { moved = 0; first = (heads == 0 && !anybody_waits) };
   atomic {
     !lock ->
-    if :: ver != seen -> seen = 0; first = 0; goto again /* 40001 */
-       :: else -> lock = 1; me = next_position; next_position++; seen = 0
+    if :: moved -> first = 0; goto again /* 40001 */
+       :: else -> lock = 1; me = next_position; next_position++
     fi
   };
   atomic {
