@@ -51,7 +51,7 @@ func (w *Worker) try(ctx context.Context, h Handler, jobs []Job, leave func()) e
 	took := time.Since(start)
 
 	// record and finish: those that failed, in the transaction that held them, so that nobody can win in between.
-	failed, err := w.record(ctx, tx, h, failures)
+	failed, lanes, err := w.record(ctx, tx, h, failures)
 	if err != nil {
 		return err
 	}
@@ -59,10 +59,14 @@ func (w *Worker) try(ctx context.Context, h Handler, jobs []Job, leave func()) e
 	if len(done) == 0 {
 		err = txn.Commit(ctx, "job.fail", tx)
 	} else {
-		err = w.finishTx(ctx, tx, done)
+		lanes, err = w.finishTx(ctx, tx, done, lanes)
 	}
 	if err != nil {
 		return err
+	}
+	// promote: after the commit, for those behind in lanes. A crash before it costs them a second, until a lane sweep.
+	for _, l := range lanes {
+		w.promoter.after(jobs[0].Queue, l)
 	}
 	for i, f := range failures {
 		w.emitFailed(ctx, f.job, failed[i], f.cause)
@@ -129,36 +133,44 @@ func (w *Worker) handle(ctx context.Context, tx pgx.Tx, h Handler, jobs []Job, l
 	return append(first, second...), err
 }
 
-func (w *Worker) record(ctx context.Context, tx pgx.Tx, h Handler, failures []failure) ([]Failed, error) {
-	failed := make([]Failed, len(failures))
+func (w *Worker) record(ctx context.Context, tx pgx.Tx, h Handler, failures []failure) ([]Failed, []contract.Lanes, error) {
+	failed, lanes := make([]Failed, len(failures)), make([]contract.Lanes, len(failures))
 	for i, f := range failures {
 		var err error
-		if failed[i], err = f.job.Fail(ctx, tx, f.cause, h.policy.Backoff); err != nil {
-			return nil, err
+		if failed[i], lanes[i], err = f.job.fail(ctx, tx, f.cause, h.policy.Backoff); err != nil {
+			return nil, nil, err
 		}
 	}
-	return failed, nil
+	return failed, lanes, nil
 }
 
-// finishTx ends the jobs and commits: before COMMIT arrives a crash costs a retry, after it nothing.
-func (w *Worker) finishTx(ctx context.Context, tx pgx.Tx, jobs []Job) (err error) {
-	if len(jobs) == 1 {
-		err = jobs[0].Finish(ctx, tx)
-	} else {
-		ids, fences := identities(jobs)
-		_, err = contract.JobFinishMany(ctx, tx, ids, fences, false)
-	}
+// finishTx ends the jobs and commits: before COMMIT arrives a crash costs a retry, after it nothing. It adds to lanes what
+// follows in theirs.
+func (w *Worker) finishTx(ctx context.Context, tx pgx.Tx, jobs []Job, lanes []contract.Lanes) ([]contract.Lanes, error) {
+	freed, err := finishAll(ctx, tx, jobs)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := fault.At("job.commit.before"); err != nil {
-		return err
+		return nil, err
 	}
 	if err := txn.Commit(ctx, "job.commit", tx); err != nil {
-		return err
+		return nil, err
 	}
 	_ = fault.At("job.commit.after")
-	return nil
+	return append(lanes, freed), nil
+}
+
+func finishAll(ctx context.Context, tx pgx.Tx, jobs []Job) (lanes contract.Lanes, err error) {
+	if len(jobs) == 1 {
+		return contract.JobFinish(ctx, tx, jobs[0].ID, jobs[0].Fence)
+	}
+	ids, fences := identities(jobs)
+	rows, err := contract.JobFinishMany(ctx, tx, ids, fences, false)
+	if err != nil {
+		return contract.Lanes{}, err
+	}
+	return rows[0].Lanes, nil
 }
 
 func identities(jobs []Job) (ids, fences []int64) {
