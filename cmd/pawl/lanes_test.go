@@ -78,6 +78,9 @@ func TestLanes_JSON(t *testing.T) {
 	if r := mustPawl(t, db, "lanes", "list", "--json", "--queue", "none"); r.stdout != `{"lanes":[],"next_after":null}`+"\n" || r.stderr != "" {
 		t.Errorf("none: %+v", r)
 	}
+	if r := mustPawl(t, db, "jobs", "list", "--json"); strings.Count(r.stdout, `"lane":"account-17"`) != 3 {
+		t.Errorf("%+v", r)
+	}
 	const unblocked = `{"outcome":"unblocked","job":1,"was":null,"policy":null,"hint":null}` + "\n"
 	if r := mustPawl(t, db, "lanes", "unblock", "orders", "account-17", "--reason", "r", "--yes", "--json"); r.stdout != unblocked {
 		t.Errorf("%+v", r)
