@@ -37,7 +37,7 @@ var modelled = []mutant{
 	// A blind sweep does harm only between two open transactions: it waits for the holder's and then overwrites it.
 	{name: "REAPBLIND", property: "p_term", scene: "sweep, cancel", edits: []edit{blindLook, blindWrite}},
 	{name: "ACKFIRST", property: "p_loss", protocol: protocol{ackThenRecord: true}},
-	{name: "NODEDUP", property: "p_once", edits: []edit{{"job_enqueue", "if v_seen.job_id <> v_id then", "if false then"}}},
+	{name: "NODEDUP", property: "p_once", edits: []edit{{"job_enqueue", "if v_owner <> v_id then", "if false then"}}},
 	{name: "MARKFIRST", property: "p_done", protocol: protocol{markThenCall: true}},
 	{name: "ASSUMEFAIL", property: "p_once", protocol: protocol{silenceIsFailure: true}},
 }
@@ -63,8 +63,8 @@ var ours = []mutant{
 	{name: "renew without fence", property: "p_fence", scene: "sweep, claim, renew", edits: []edit{{"job_renew", "\n     and j.fence = p_fence\n", "\n"}}},
 	{name: "accept any fence", property: "p_fence", scene: "accept, lower", edits: []edit{{"fence_accept", "\n       and f.fence <= p_fence;", ";"}}},
 	{name: "finish many without fence", property: "p_fence", scene: "finish, zombie's finish many", edits: []edit{
-		{"job_finish_many", "\n       and l.fence = g.fence\n", "\n"}, {"job_finish_many", " and d.fence = g.fence", ""}}},
-	{name: "finish many without state", property: "p_held", scene: "finish those still held, sweep", edits: []edit{{"job_finish_many", "\n       and l.status = 'processing'", ""}}},
+		{"job_finish_many", "\n                and l.fence = g.fence))", "))"}, {"job_finish_many", " and d.fence = g.fence", ""}}},
+	{name: "finish many without state", property: "p_held", scene: "finish those still held, sweep", edits: []edit{{"job_finish_many", "l.status = 'processing'\n                and ", ""}}},
 	{name: "a duplicate delivery is processed", property: "p_once", scene: "deliver, same", edits: []edit{{"inbox_claim", "select 'duplicate_ignored'", "select 'processed'"}}},
 	{name: "keys in the order given", property: "p_answer", scene: "enqueue many, reversed, behind another", edits: []edit{
 		{"_job_keys_claim", "select distinct on (r.queue collate \"C\", r.key collate \"C\") r.queue", "select r.queue"},

@@ -79,8 +79,11 @@ func TestHotStatementsUseTheirIndex(t *testing.T) {
 	const analyze = "analyze pawl.job, pawl.job_key, pawl.inbox, pawl.worker"
 	exec("set synchronous_commit = off")
 	exec(analyze)
-	exec(million)
+	exec(fixed + rowsFrom(1, 20_000))
 	checkPlans(t, url, "statistics of an empty table")
+	exec(analyze)
+	checkPlans(t, url, "statistics of twenty thousand rows") // few enough for a join to read them all
+	exec(rowsFrom(20_001, 1_000_000))
 	exec(analyze)
 	checkPlans(t, url, "statistics of a million rows")
 
@@ -99,33 +102,37 @@ func TestHotStatementsUseTheirIndex(t *testing.T) {
 	checkPlans(t, url, "dead rows, statistics of after")
 }
 
-// million fills each table with a million rows, dead makes most of them dead: jobs twice, so that every
-// index holds them. Some thousands stay: for the two or three rows that ANALYZE finds among a million dead ones the planner
-// expects to read the whole index, and prefers the table.
-const (
-	million = `
+const fixed = `
 insert into pawl.worker (name, lease) values ('w', '1 hour');
-insert into pawl.job (queue, kind, args, priority, status, claimed_by, lease_expires_at, fence)
-select 'q', 'k', '', 1 + n % 4, case when n <= 100 then 'processing' else 'pending' end,
-       case when n <= 50 then 1 when n <= 100 then 0 end, case when n between 51 and 100 then now() - interval '1 minute' end, 1
-  from generate_series(1, 1000000) as n;
+insert into pawl.inbox (consumer, message_id, hash, job_id) values ('c', 'landed', sha256(''), 7);
 insert into pawl.lane (queue, name) select 'q', n from generate_series(1, 1000) as n;
 insert into pawl.job (id, queue, kind, args, status, claimed_by, lease_expires_at, fence, lane_id, position, lane_head)
 overriding system value
 select -n, 'q', 'k', '', case when n <= 1000 then 'processing' else 'waiting' end, case when n <= 1000 then 0 end,
        case when n <= 1000 then now() + interval '1 hour' end, 1, 1 + (n - 1) % 1000, n, n <= 1000
-  from generate_series(1, 101000) as n;
+  from generate_series(1, 101000) as n;`
+
+// rowsFrom fills each table with the rows of a range.
+func rowsFrom(from, to int) string {
+	return fmt.Sprintf(`
+insert into pawl.job (queue, kind, args, priority, status, claimed_by, lease_expires_at, fence)
+select 'q', 'k', '', 1 + n %% 4, case when n <= 100 then 'processing' else 'pending' end,
+       case when n <= 50 then 1 when n <= 100 then 0 end, case when n between 51 and 100 then now() - interval '1 minute' end, 1
+  from generate_series(%[1]d, %[2]d) as n;
 insert into pawl.job_key (queue, key, hash, job_id, expires_at)
-select 'q', n, h.hash, n, now() + interval '1 day' from generate_series(1, 1000000) as n, pawl_v1._job_hash('k', '') as h (hash);
-insert into pawl.inbox (consumer, message_id, hash, processed_at) select 'c', n, sha256(''), now() from generate_series(1, 1000000) as n;
-insert into pawl.inbox (consumer, message_id, hash, job_id) values ('c', 'landed', sha256(''), 7)`
-	dead = `
+select 'q', n, h.hash, n, now() + interval '1 day' from generate_series(%[1]d, %[2]d) as n, pawl_v1._job_hash('k', '') as h (hash);
+insert into pawl.inbox (consumer, message_id, hash, processed_at) select 'c', n, sha256(''), now() from generate_series(%[1]d, %[2]d) as n`,
+		from, to)
+}
+
+// dead makes most of a million rows dead: jobs twice, so that every index holds them. Some thousands stay: for the two or
+// three rows that ANALYZE finds among a million dead ones the planner expects to read the whole index, and prefers the table.
+const dead = `
 update pawl.job set status = 'processing', claimed_by = 2, fence = fence + 1 where id > 4000;
 delete from pawl.job where id > 4000;
 delete from pawl.job where id < -3000;
 delete from pawl.job_key where job_id > 1000;
 delete from pawl.inbox where processed_at is not null and message_id::int > 1000`
-)
 
 func checkPlans(t *testing.T, url, when string) {
 	t.Helper()

@@ -104,6 +104,29 @@ func one(ctx context.Context, db DB, op, sql string, args []any, into ...any) er
 	return pawl.Wrap(op, db.QueryRow(ctx, sql, args...).Scan(into...))
 }
 
+// A Step queues one call, to be sent together with others.
+type Step func(*pgx.Batch)
+
+// step queues a statement that answers one row, which is read into into. Its error is that of the batch.
+func step(op, sql string, args []any, into ...any) Step {
+	return func(b *pgx.Batch) {
+		b.Queue(sql, args...).QueryRow(func(row pgx.Row) error { return pawl.Wrap(op, row.Scan(into...)) })
+	}
+}
+
+// steps queues a statement that answers any number of rows, which into receives.
+func steps[T any](op, sql string, args []any, read pgx.RowToFunc[T], into func([]T)) Step {
+	return func(b *pgx.Batch) {
+		b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
+			all, err := pgx.CollectRows(rows, read)
+			if err == nil && into != nil {
+				into(all)
+			}
+			return pawl.Wrap(op, err)
+		})
+	}
+}
+
 // many runs a statement that answers any number of rows.
 func many[T any](ctx context.Context, db DB, op, sql string, args []any, read pgx.RowToFunc[T]) ([]T, error) {
 	rows, err := db.Query(ctx, sql, args...)

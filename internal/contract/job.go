@@ -186,35 +186,59 @@ type JobEndRow struct {
 	Lanes   Lanes  // of all jobs that were finished, in the first row
 }
 
-// JobHoldMany calls pawl_v1.job_hold_many.
-func JobHoldMany(ctx context.Context, db DB, ids, fences []int64) ([]JobEndRow, error) {
-	return many(ctx, db, "job.hold", "select h.id, h.outcome, h.detail from pawl_v1.job_hold_many($1, $2) as h", []any{ids, fences}, jobEnd)
+// Calls that are sent on their own, and as steps of a transaction.
+const (
+	holdSQL       = "select h.outcome from pawl_v1.job_hold($1, $2) as h"
+	holdManySQL   = "select h.id, h.outcome, h.detail from pawl_v1.job_hold_many($1, $2) as h"
+	finishSQL     = "select f.outcome, f.detail from pawl_v1.job_finish($1, $2) as f"
+	finishManySQL = "select f.id, f.outcome, f.detail from pawl_v1.job_finish_many($1, $2, $3::jsonb) as f"
+)
+
+// JobHold calls pawl_v1.job_hold.
+func JobHold(ctx context.Context, db DB, id, fence int64) error {
+	return one(ctx, db, "job.hold", holdSQL, []any{id, fence}, new(string))
+}
+
+// JobHoldStep is JobHold as a step.
+func JobHoldStep(id, fence int64) Step {
+	return step("job.hold", holdSQL, []any{id, fence}, new(string))
+}
+
+// JobHoldManyStep calls pawl_v1.job_hold_many.
+func JobHoldManyStep(ids, fences []int64, into func([]JobEndRow)) Step {
+	return steps("job.hold", holdManySQL, []any{ids, fences}, jobEnd, into)
+}
+
+// JobFinish calls pawl_v1.job_finish.
+func JobFinish(ctx context.Context, db DB, id, fence int64) (lanes Lanes, err error) {
+	err = one(ctx, db, "job.finish", finishSQL, []any{id, fence}, new(string), &lanes)
+	return lanes, err
+}
+
+// JobFinishStep is JobFinish as a step.
+func JobFinishStep(id, fence int64, into *Lanes) Step {
+	return step("job.finish", finishSQL, []any{id, fence}, new(string), into)
 }
 
 // JobFinishMany calls pawl_v1.job_finish_many.
 func JobFinishMany(ctx context.Context, db DB, ids, fences []int64, skipStale bool) ([]JobEndRow, error) {
+	return many(ctx, db, "job.finish", finishManySQL, finishManyArgs(ids, fences, skipStale), jobEnd)
+}
+
+// JobFinishManyStep is JobFinishMany as a step.
+func JobFinishManyStep(ids, fences []int64, skipStale bool, into func([]JobEndRow)) Step {
+	return steps("job.finish", finishManySQL, finishManyArgs(ids, fences, skipStale), jobEnd, into)
+}
+
+func finishManyArgs(ids, fences []int64, skipStale bool) []any {
 	o := Options{}
 	set(o, "skip_stale", skipStale)
-	return many(ctx, db, "job.finish", "select f.id, f.outcome, f.detail from pawl_v1.job_finish_many($1, $2, $3::jsonb) as f",
-		[]any{ids, fences, o.text()}, jobEnd)
+	return []any{ids, fences, o.text()}
 }
 
 func jobEnd(row pgx.CollectableRow) (r JobEndRow, err error) {
 	err = row.Scan(&r.ID, &r.Outcome, &r.Lanes)
 	return r, err
-}
-
-// JobHold calls pawl_v1.job_hold.
-func JobHold(ctx context.Context, db DB, id, fence int64) error {
-	var outcome string
-	return one(ctx, db, "job.hold", "select h.outcome from pawl_v1.job_hold($1, $2) as h", []any{id, fence}, &outcome)
-}
-
-// JobFinish calls pawl_v1.job_finish.
-func JobFinish(ctx context.Context, db DB, id, fence int64) (lanes Lanes, err error) {
-	var outcome string
-	err = one(ctx, db, "job.finish", "select f.outcome, f.detail from pawl_v1.job_finish($1, $2) as f", []any{id, fence}, &outcome, &lanes)
-	return lanes, err
 }
 
 // JobFailRow is the answer of job_fail.

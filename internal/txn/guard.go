@@ -28,26 +28,36 @@ func Guard(ctx context.Context, tx pgx.Tx, limit time.Duration, fn func(context.
 	if err != nil {
 		return errors.Join(ErrLost, err)
 	}
+	return behind(ctx, tx, savepoint, limit, fn, func() error { return release(ctx, savepoint) })
+}
+
+// behind runs fn behind a savepoint that is set, and passes it if fn succeeded.
+func behind(ctx context.Context, tx, savepoint pgx.Tx, limit time.Duration, fn func(context.Context, pgx.Tx) error, pass func() error) error {
 	failure := Run(ctx, limit, func(ctx context.Context) error { return fn(ctx, savepoint) })
 	if failure == nil {
-		failure = release(ctx, savepoint)
+		failure = pass()
 		if failure == nil {
 			return nil
 		}
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	err = savepoint.Rollback(back)
+	err := savepoint.Rollback(back)
 	switch {
 	case err == nil:
 		return failure
 	case tx.Conn().PgConn().TxStatus() == 'I' && !tx.Conn().IsClosed():
-		// Not in a transaction any more. The claim may have become durable together with the effect: ask again.
-		return &pawl.Error{Op: "handler", Code: pawl.CodeCommitUnknown, Err: errors.Join(ErrLost, ErrEnded, failure)}
+		return endedByText(failure)
 	case errors.As(failure, new(*overrunError)):
 		return errors.Join(ErrLost, failure) // cancelling cost the connection
 	}
 	return errors.Join(ErrLost, failure, err)
+}
+
+// endedByText is the failure of a transaction that user code has ended behind our back. The claim may have become durable
+// together with the effect: ask again.
+func endedByText(cause error) error {
+	return &pawl.Error{Op: "handler", Code: pawl.CodeCommitUnknown, Err: errors.Join(ErrLost, ErrEnded, cause)}
 }
 
 // An overrunError is the failure of a handler that did not end within its limit. It stays one, and is charged, whatever
@@ -69,11 +79,11 @@ func Run(ctx context.Context, limit time.Duration, fn func(context.Context) erro
 	defer cancel()
 	result := make(chan error, 1)
 	go func() {
-		err := errors.New("the handler's goroutine exited")
+		err := error(abrupt("the handler's goroutine exited"))
 		defer func() { result <- err }()
 		defer func() {
 			if cause := recover(); cause != nil {
-				err = fmt.Errorf("panic: %v, at %s", cause, panicSite())
+				err = abrupt(fmt.Sprintf("panic: %v, at %s", cause, panicSite()))
 			}
 		}()
 		failure := fn(ctx)
@@ -87,6 +97,16 @@ func Run(ctx context.Context, limit time.Duration, fn func(context.Context) erro
 		return &overrunError{limit, err}
 	}
 	return err
+}
+
+// abrupt is the failure of a handler that did not return.
+type abrupt string
+
+func (a abrupt) Error() string { return string(a) }
+
+// Abrupt reports whether err is the panic, exit or overrun of a handler, which says nothing of how far it came.
+func Abrupt(err error) bool {
+	return errors.As(err, new(abrupt)) || errors.As(err, new(*overrunError))
 }
 
 // release ends the savepoint, and finds out whether the handler ended it or the transaction behind our back.

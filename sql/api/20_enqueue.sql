@@ -11,13 +11,12 @@
 --
 -- In a lane a job is waiting before it is pending, unless nothing is ahead of it: see 26_lane.sql.
 
-create or replace function pawl_v1._job_insert(p_queue text, p_kind text, p_args bytea, p_options jsonb, p_id bigint default null,
+create or replace function pawl_v1._job_insert(p_id bigint, p_queue text, p_kind text, p_args bytea, p_options jsonb,
   p_lane bigint default null)
-returns pawl.job
+returns void
 language plpgsql
 as $$
 declare
-  v_job      pawl.job;
   v_position bigint;
   v_head     boolean := false;
 begin
@@ -33,17 +32,14 @@ begin
                              position, lane_head, status)
   overriding system value
   values (
-    coalesce(p_id, nextval('pawl.job_id_seq')), p_queue, p_kind, p_args, p_options -> 'headers',
+    p_id, p_queue, p_kind, p_args, p_options -> 'headers',
     pawl_v1._int_option(p_options, 'priority', 2, 1, 4),
     pawl_v1._int_option(p_options, 'attempts', 0, 0, 1000),
     pawl_v1._int_option(p_options, 'crashes', 0, 0, 1000),
     pawl_v1._int_option(p_options, 'max_attempts', 25, 1, 1000),
     clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond',
     p_lane, v_position, v_head, case when p_lane is null or v_head then 'pending' else 'waiting' end
-  )
-  returning j.*
-       into v_job;
-  return v_job;
+  );
 end
 $$;
 
@@ -86,11 +82,11 @@ returns table (outcome text, job_id bigint, detail jsonb)
 language plpgsql
 as $$
 declare
-  v_id   bigint := nextval('pawl.job_id_seq');
-  v_key  text := p_options ->> 'key';
-  v_lane bigint;
-  v_hash bytea;
-  v_seen pawl.job_key;
+  v_id    bigint := nextval('pawl.job_id_seq');
+  v_key   text := p_options ->> 'key';
+  v_lane  bigint;
+  v_hash  bytea;
+  v_owner bigint;
 begin
   perform pawl_v1._check_options(p_options, '{key,hash,key_ttl_ms,priority,retry_in_ms,max_attempts,headers,lane,lane_policy}');
   if v_key is not null then
@@ -102,11 +98,11 @@ begin
     end if;
     v_hash := coalesce(decode(p_options ->> 'hash', 'hex'), pawl_v1._job_hash(p_kind, p_args));
     perform pawl_v1._check_hash(v_hash);
-    v_seen := pawl_v1._job_key_claim(p_queue, v_key, v_hash, v_id,
+    v_owner := pawl_v1._job_key_claim(p_queue, v_key, v_hash, v_id,
       pawl_v1._int_option(p_options, 'key_ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond');
-    if v_seen.job_id <> v_id then
+    if v_owner <> v_id then
       return query
-      select 'duplicate', v_seen.job_id, '{}'::jsonb;
+      select 'duplicate', v_owner, '{}'::jsonb;
       return;
     end if;
   end if;
@@ -114,40 +110,39 @@ begin
   if p_options ? 'lane' then
     v_lane := (pawl_v1._lanes_enter(array[p_queue], array[p_options ->> 'lane'], p_options))[1];
   end if;
-  perform pawl_v1._job_insert(p_queue, p_kind, p_args, p_options, v_id, v_lane);
+  perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, p_options, v_lane);
   return query
   select 'enqueued', v_id, '{}'::jsonb;
 end
 $$;
 
--- Insert or observe a key; the row returned says who owns it.
+-- Insert or observe a key; returns the job that owns it.
 create or replace function pawl_v1._job_key_claim(p_queue text, p_key text, p_hash bytea, p_job_id bigint, p_ttl interval)
-returns pawl.job_key
+returns bigint
 language plpgsql
 as $$
 declare
-  v_seen pawl.job_key;
+  v_owner  bigint;
+  v_stored bytea;
 begin
   for v_try in 1..3 loop
     insert into pawl.job_key as k (queue, key, hash, job_id, expires_at)
     values (p_queue, p_key, p_hash, p_job_id, clock_timestamp() + p_ttl)
-    on conflict do nothing
-    returning k.*
-    into v_seen;
+    on conflict do nothing;
     if found then
-      return v_seen;
+      return p_job_id;
     end if;
 
-    select k.*
-      into v_seen
+    select k.job_id, k.hash
+      into v_owner, v_stored
       from pawl.job_key as k
      where k.queue = p_queue
        and k.key = p_key;
     if found then
-      if v_seen.hash <> p_hash then
-        perform pawl_v1._raise_key_reused(p_queue, p_key, v_seen.hash, p_hash);
+      if v_stored <> p_hash then
+        perform pawl_v1._raise_key_reused(p_queue, p_key, v_stored, p_hash);
       end if;
-      return v_seen;
+      return v_owner;
     end if;
   end loop;
   raise exception 'key % of queue % keeps appearing and disappearing', p_key, p_queue

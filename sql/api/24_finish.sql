@@ -105,7 +105,7 @@ begin
   with locked as (
     select j.id, j.status, j.fence
       from pawl.job as j
-     where j.id = any (p_ids)
+     where j.id = any (array(select unnest(p_ids))) -- see job_claim
      order by j.id
        for update skip locked
   )
@@ -141,53 +141,65 @@ language plpgsql
 as $$
 declare
   v_strict boolean := not coalesce((p_options ->> 'skip_stale')::boolean, false);
-  v_ended  record;
-  v_lanes  bigint[] := '{}';
-  v_ids    bigint[] := '{}';
+  v_locked bigint[];
+  v_gone   bigint[];
+  v_fences bigint[]; -- of v_gone
+  v_lanes  bigint[];
+  v_lost   record;
   v_said   text[] := '{}';
+  v_ids    bigint[] := '{}';
 begin
   perform pawl_v1._check_options(p_options, '{skip_stale}');
   perform pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
-  for v_ended in
   with locked as (
     select j.id, j.status, j.fence
       from pawl.job as j
-     where j.id = any (p_ids)
+     where j.id = any (array(select unnest(p_ids))) -- see job_claim
      order by j.id
        for update skip locked
   ), gone as (
     delete from pawl.job as j
-     using locked as l
-      join unnest(p_ids, p_fences) as g (id, fence) on g.id = l.id
-     where j.id = l.id
-       and l.status = 'processing'
-       and l.fence = g.fence
+     where j.id = any (array( -- not a join: the planner may prefer to read the whole table for it
+             select l.id
+               from locked as l
+               join unnest(p_ids, p_fences) as g (id, fence) on g.id = l.id
+              where l.status = 'processing'
+                and l.fence = g.fence))
     returning j.id, j.fence, j.lane_id
   )
-  select g.id,
-         g.fence,
-         d.lane_id,
-         case when d.id is not null then 'finished' else pawl_v1._holding(g.id, l.id is not null, false) end as outcome
-    from unnest(p_ids, p_fences) as g (id, fence)
-    left join gone as d on d.id = g.id and d.fence = g.fence
-    left join locked as l on l.id = g.id
-   order by g.id
+  select array(select l.id from locked as l),
+         array_agg(d.id order by d.id),
+         array_agg(d.fence order by d.id),
+         array_agg(d.lane_id) filter (where d.lane_id is not null)
+    into v_locked, v_gone, v_fences, v_lanes
+    from gone as d;
+
+  if cardinality(v_gone) = cardinality(p_ids) then -- as a rule
+    return query
+    select d.id, 'finished', case when d.n = 1 and v_lanes is not null then pawl_v1._lanes_free(v_lanes) else '{}' end
+      from unnest(v_gone) with ordinality as d (id, n);
+    return;
+  end if;
+  for v_lost in
+    select g.id,
+           g.fence,
+           case when d.id is not null then 'finished' else pawl_v1._holding(g.id, g.id = any (v_locked), false) end as outcome
+      from unnest(p_ids, p_fences) as g (id, fence)
+      left join unnest(v_gone, v_fences) as d (id, fence) on d.id = g.id and d.fence = g.fence
+     order by g.id
   loop
-    if v_strict and v_ended.outcome = 'locked' then
-      raise exception 'job % is locked by another transaction', v_ended.id
+    if v_strict and v_lost.outcome = 'locked' then
+      raise exception 'job % is locked by another transaction', v_lost.id
         using errcode = '55P03', hint = 'nothing is known yet; restart the transaction';
-    elsif v_strict and v_ended.outcome <> 'finished' then
-      perform pawl_v1._raise_fence_lost(v_ended.id, v_ended.fence);
+    elsif v_strict and v_lost.outcome <> 'finished' then
+      perform pawl_v1._raise_fence_lost(v_lost.id, v_lost.fence);
     end if;
-    v_ids := v_ids || v_ended.id;
-    v_said := v_said || v_ended.outcome;
-    if v_ended.lane_id is not null then
-      v_lanes := v_lanes || v_ended.lane_id;
-    end if;
+    v_ids := v_ids || v_lost.id;
+    v_said := v_said || v_lost.outcome;
   end loop;
   return query
   select e.id, e.outcome,
-         case when e.n = 1 and cardinality(v_lanes) > 0 then pawl_v1._lanes_free(v_lanes) else '{}' end
+         case when e.n = 1 and v_lanes is not null then pawl_v1._lanes_free(v_lanes) else '{}' end
     from unnest(v_ids, v_said) with ordinality as e (id, outcome, n)
    order by e.n;
 end

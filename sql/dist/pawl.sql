@@ -11,6 +11,16 @@ set local lock_timeout = '5s';
 create schema if not exists pawl;
 create schema if not exists pawl_v1;
 
+-- What a single column may hold is said by domains. A statement reads the CHECK constraints of a table from the catalogue and
+-- parses them each time it runs; the checks of a domain are kept in memory, and run for columns that are written only.
+create domain pawl.name as text collate "C" check (octet_length(value) between 1 and 255);
+create domain pawl.hash as bytea check (octet_length(value) = 32); -- SHA-256
+create domain pawl.count as smallint check (value >= 0);
+create domain pawl.max_attempts as smallint check (value between 1 and 1000);
+create domain pawl.priority as smallint check (value between 1 and 4);
+create domain pawl.job_status as text collate "C" check (value in (
+  'pending', 'waiting', 'processing', 'unknown', 'dead_letter', 'cancelled', 'succeeded'));
+
 create table pawl.migration (
   version    int primary key,
   name       text not null,
@@ -23,7 +33,7 @@ create table pawl.migration (
 -- renewing is one narrow update, however many jobs are held.
 create table pawl.worker (
   id       bigint generated always as identity primary key,
-  name     text collate "C" not null check (octet_length(name) between 1 and 255),
+  name     pawl.name not null,
   seen_at  timestamptz not null default clock_timestamp(),
   lease    interval not null default '30 seconds' check (lease between interval '1 second' and interval '12 hours'),
   presence boolean not null default false, -- the process holds the advisory lock of its id: a free lock is evidence
@@ -40,8 +50,8 @@ create table pawl.lane (
   id     bigint generated always as identity primary key,
   ver    bigint not null default 0,
   kept   boolean not null default false,    -- its policy was set by hand: not to be purged
-  queue  text collate "C" not null check (octet_length(queue) between 1 and 255),
-  name   text collate "C" not null check (octet_length(name) between 1 and 255),
+  queue  pawl.name not null,
+  name   pawl.name not null,
   policy text collate "C" not null default 'block' check (octet_length(policy) < 64 and policy in ('block', 'park', 'skip')),
   unique (queue, name)
 ) with (fillfactor = 50);
@@ -56,15 +66,14 @@ create table pawl.job (
   available_at     timestamptz not null default clock_timestamp(),
   lease_expires_at timestamptz,                 -- of a row claimed without a worker; not indexed
   created_at       timestamptz not null default clock_timestamp(),
-  priority         smallint not null default 2 check (priority between 1 and 4),
-  attempts         smallint not null default 0 check (attempts >= 0),
-  crashes          smallint not null default 0 check (crashes >= 0),
-  max_attempts     smallint not null default 25 check (max_attempts between 1 and 1000),
+  priority         pawl.priority not null default 2,
+  attempts         pawl.count not null default 0,
+  crashes          pawl.count not null default 0,
+  max_attempts     pawl.max_attempts not null default 25,
   lane_head        boolean not null default false, -- its turn: nothing else of its lane may run
-  status           text collate "C" not null default 'pending' check (status in (
-                     'pending', 'waiting', 'processing', 'unknown', 'dead_letter', 'cancelled', 'succeeded')),
-  queue            text collate "C" not null check (octet_length(queue) between 1 and 255),
-  kind             text collate "C" not null check (octet_length(kind) between 1 and 255),
+  status           pawl.job_status not null default 'pending',
+  queue            pawl.name not null,
+  kind             pawl.name not null,
   args             bytea not null,              -- exact octets, so that no encoding can change or refuse them
   headers          jsonb,
   last_errors      jsonb,                       -- the last 10, oldest first
@@ -97,9 +106,9 @@ create index job_dead  on pawl.job (queue, id) where status in ('dead_letter', '
 
 -- The memory of enqueue keys. It outlives the job, so that a duplicate enqueued after completion is still one.
 create table pawl.job_key (
-  queue      text collate "C" not null check (octet_length(queue) between 1 and 255),
-  key        text collate "C" not null check (octet_length(key) between 1 and 255),
-  hash       bytea not null check (octet_length(hash) = 32),
+  queue      pawl.name not null,
+  key        pawl.name not null,
+  hash       pawl.hash not null,
   job_id     bigint not null,
   created_at timestamptz not null default clock_timestamp(),
   expires_at timestamptz not null,
@@ -111,9 +120,9 @@ create index job_key_age on pawl.job_key using brin (created_at) with (autosumma
 
 -- The row exists if and only if the effect committed (job_id null) or a durable job owns the delivery.
 create table pawl.inbox (
-  consumer     text collate "C" not null check (octet_length(consumer) between 1 and 255),
-  message_id   text collate "C" not null check (octet_length(message_id) between 1 and 255),
-  hash         bytea not null check (octet_length(hash) = 32),
+  consumer     pawl.name not null,
+  message_id   pawl.name not null,
+  hash         pawl.hash not null,
   received_at  timestamptz not null default clock_timestamp(),
   processed_at timestamptz,
   job_id       bigint,
@@ -126,7 +135,7 @@ create index inbox_age on pawl.inbox using brin (received_at) with (autosummariz
 
 -- The highest fence each resource has seen, for rows that no job row guards.
 create table pawl.fence (
-  resource text collate "C" primary key check (octet_length(resource) between 1 and 255),
+  resource pawl.name primary key,
   fence    bigint not null,
   seen_at  timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
@@ -135,9 +144,9 @@ create table pawl.fence (
 create table pawl.audit (
   id     bigint generated always as identity primary key,
   at     timestamptz not null default clock_timestamp(),
-  actor  text collate "C" not null check (octet_length(actor) between 1 and 255),
+  actor  pawl.name not null,
   verb   text collate "C" not null check (octet_length(verb) between 1 and 63),    -- the function: 'job_retry'
-  target text collate "C" not null check (octet_length(target) between 1 and 255), -- 'job 17'
+  target pawl.name not null,         -- 'job 17'
   reason text collate "C" not null check (octet_length(reason) between 1 and 4000),
   before jsonb not null,             -- the row without its payload, of which the length and the SHA-256 stay
   after  jsonb                       -- null: deleted
@@ -470,15 +479,16 @@ returns table (outcome text, job_id bigint, available_at timestamptz, detail jso
 language plpgsql
 as $$
 declare
+  v_id  bigint := nextval('pawl.job_id_seq');
   v_job pawl.job;
 begin
   perform pawl_v1._check_options(p_options, '{attempts,crashes,max_attempts,retry_in_ms,headers,error,dead}');
-  v_job := pawl_v1._job_insert(p_queue, p_kind, p_args, '{"attempts": 1}'::jsonb || p_options);
+  perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, '{"attempts": 1}'::jsonb || p_options);
 
   -- A row that somebody else committed took effect and must not run again. This transaction sees a row whose inserter is
   -- still in progress only if it inserted the row itself, in whichever savepoint. age() counts from its own id.
   update pawl.inbox as i
-     set job_id = v_job.id,
+     set job_id = v_id,
          processed_at = null
    where i.consumer = p_consumer
      and i.message_id = p_message_id
@@ -495,11 +505,11 @@ begin
   update pawl.job as j
      set status = case when (p_options ->> 'dead')::boolean then 'dead_letter' else j.status end,
          last_errors = pawl_v1._push_error(j.last_errors, p_options -> 'error', j.attempts)
-   where j.id = v_job.id
+   where j.id = v_id
   returning j.*
        into v_job;
   return query
-  select case v_job.status when 'dead_letter' then 'dead_letter' else 'landed' end, v_job.id, v_job.available_at, '{}'::jsonb;
+  select case v_job.status when 'dead_letter' then 'dead_letter' else 'landed' end, v_id, v_job.available_at, '{}'::jsonb;
 end
 $$;
 
@@ -539,13 +549,12 @@ $$;
 --
 -- In a lane a job is waiting before it is pending, unless nothing is ahead of it: see 26_lane.sql.
 
-create or replace function pawl_v1._job_insert(p_queue text, p_kind text, p_args bytea, p_options jsonb, p_id bigint default null,
+create or replace function pawl_v1._job_insert(p_id bigint, p_queue text, p_kind text, p_args bytea, p_options jsonb,
   p_lane bigint default null)
-returns pawl.job
+returns void
 language plpgsql
 as $$
 declare
-  v_job      pawl.job;
   v_position bigint;
   v_head     boolean := false;
 begin
@@ -561,17 +570,14 @@ begin
                              position, lane_head, status)
   overriding system value
   values (
-    coalesce(p_id, nextval('pawl.job_id_seq')), p_queue, p_kind, p_args, p_options -> 'headers',
+    p_id, p_queue, p_kind, p_args, p_options -> 'headers',
     pawl_v1._int_option(p_options, 'priority', 2, 1, 4),
     pawl_v1._int_option(p_options, 'attempts', 0, 0, 1000),
     pawl_v1._int_option(p_options, 'crashes', 0, 0, 1000),
     pawl_v1._int_option(p_options, 'max_attempts', 25, 1, 1000),
     clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond',
     p_lane, v_position, v_head, case when p_lane is null or v_head then 'pending' else 'waiting' end
-  )
-  returning j.*
-       into v_job;
-  return v_job;
+  );
 end
 $$;
 
@@ -614,11 +620,11 @@ returns table (outcome text, job_id bigint, detail jsonb)
 language plpgsql
 as $$
 declare
-  v_id   bigint := nextval('pawl.job_id_seq');
-  v_key  text := p_options ->> 'key';
-  v_lane bigint;
-  v_hash bytea;
-  v_seen pawl.job_key;
+  v_id    bigint := nextval('pawl.job_id_seq');
+  v_key   text := p_options ->> 'key';
+  v_lane  bigint;
+  v_hash  bytea;
+  v_owner bigint;
 begin
   perform pawl_v1._check_options(p_options, '{key,hash,key_ttl_ms,priority,retry_in_ms,max_attempts,headers,lane,lane_policy}');
   if v_key is not null then
@@ -630,11 +636,11 @@ begin
     end if;
     v_hash := coalesce(decode(p_options ->> 'hash', 'hex'), pawl_v1._job_hash(p_kind, p_args));
     perform pawl_v1._check_hash(v_hash);
-    v_seen := pawl_v1._job_key_claim(p_queue, v_key, v_hash, v_id,
+    v_owner := pawl_v1._job_key_claim(p_queue, v_key, v_hash, v_id,
       pawl_v1._int_option(p_options, 'key_ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond');
-    if v_seen.job_id <> v_id then
+    if v_owner <> v_id then
       return query
-      select 'duplicate', v_seen.job_id, '{}'::jsonb;
+      select 'duplicate', v_owner, '{}'::jsonb;
       return;
     end if;
   end if;
@@ -642,40 +648,39 @@ begin
   if p_options ? 'lane' then
     v_lane := (pawl_v1._lanes_enter(array[p_queue], array[p_options ->> 'lane'], p_options))[1];
   end if;
-  perform pawl_v1._job_insert(p_queue, p_kind, p_args, p_options, v_id, v_lane);
+  perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, p_options, v_lane);
   return query
   select 'enqueued', v_id, '{}'::jsonb;
 end
 $$;
 
--- Insert or observe a key; the row returned says who owns it.
+-- Insert or observe a key; returns the job that owns it.
 create or replace function pawl_v1._job_key_claim(p_queue text, p_key text, p_hash bytea, p_job_id bigint, p_ttl interval)
-returns pawl.job_key
+returns bigint
 language plpgsql
 as $$
 declare
-  v_seen pawl.job_key;
+  v_owner  bigint;
+  v_stored bytea;
 begin
   for v_try in 1..3 loop
     insert into pawl.job_key as k (queue, key, hash, job_id, expires_at)
     values (p_queue, p_key, p_hash, p_job_id, clock_timestamp() + p_ttl)
-    on conflict do nothing
-    returning k.*
-    into v_seen;
+    on conflict do nothing;
     if found then
-      return v_seen;
+      return p_job_id;
     end if;
 
-    select k.*
-      into v_seen
+    select k.job_id, k.hash
+      into v_owner, v_stored
       from pawl.job_key as k
      where k.queue = p_queue
        and k.key = p_key;
     if found then
-      if v_seen.hash <> p_hash then
-        perform pawl_v1._raise_key_reused(p_queue, p_key, v_seen.hash, p_hash);
+      if v_stored <> p_hash then
+        perform pawl_v1._raise_key_reused(p_queue, p_key, v_stored, p_hash);
       end if;
-      return v_seen;
+      return v_owner;
     end if;
   end loop;
   raise exception 'key % of queue % keeps appearing and disappearing', p_key, p_queue
@@ -878,7 +883,7 @@ declare
   v_mark   timestamptz;
   v_ids    bigint[] := '{}';
   v_found  bigint[];
-  v_solo   bigint;
+  v_solo   int; -- the place in v_found of the first that has crashed
 begin
   perform pawl_v1._check_options(p_options, '{kinds,lease_ms,since}');
   if p_limit is null or p_limit not between 1 and 500 then
@@ -891,37 +896,34 @@ begin
 
   for v_priority in 1..4 loop
     v_mark := coalesce(v_since[v_priority], '-infinity');
-    v_found := array(
-      select j.id
-        from pawl.job as j
-       where j.queue = p_queue
-         and j.priority = v_priority
-         and j.status = 'pending'
-         and j.available_at between v_mark and v_due
-         and (v_kinds is null or j.kind = any (v_kinds))
-       order by j.available_at, j.id
-       limit p_limit - cardinality(v_ids)
-         for update skip locked);
-    select s.id
-      into v_solo
-      from unnest(v_found) with ordinality as s (id, n)
-      join pawl.job as j on j.id = s.id
-     where j.crashes > 0
-     order by s.n
-     limit 1;
-    if v_solo is not null and cardinality(v_ids) = 0 and v_solo = v_found[1] then
-      v_ids := array[v_solo];
+    select array_agg(c.id), array_position(array_agg(c.crashes > 0), true)
+      into v_found, v_solo
+      from (
+        select j.id, j.crashes
+          from pawl.job as j
+         where j.queue = p_queue
+           and j.priority = v_priority
+           and j.status = 'pending'
+           and j.available_at between v_mark and v_due
+           and (v_kinds is null or j.kind = any (v_kinds))
+         order by j.available_at, j.id
+         limit p_limit - cardinality(v_ids)
+           for update skip locked
+      ) as c;
+    if v_solo = 1 and cardinality(v_ids) = 0 then
+      v_ids := v_found[1:1];
       exit;
     end if;
     -- Behind healthy work a crashed job waits for its own turn; it stays first in line for the next claim.
     if v_solo is not null then
-      v_found := v_found[1 : array_position(v_found, v_solo) - 1];
+      v_found := v_found[1 : v_solo - 1];
     end if;
     v_ids := v_ids || v_found;
     exit when v_solo is not null or cardinality(v_ids) >= p_limit;
   end loop;
 
-  -- The rows are locked and were pending when they were. Testing that again would let the planner walk job_claim.
+  -- The rows are locked and were pending when they were. Testing that again would let the planner walk job_claim. An array that
+  -- it can see might be long enough to make it read the whole table; of one that it cannot, it expects ten elements.
   return query
   update pawl.job as j
      set status = 'processing',
@@ -929,8 +931,8 @@ begin
          attempts = least(j.attempts + 1, 32767), -- a kind nobody dead-letters must not overflow
          claimed_by = coalesce(p_worker, 0),
          lease_expires_at = v_lease
-   where j.id = any (v_ids)
-  returning j.id, j.fence, j.kind, j.args, j.headers, j.attempts::int, j.max_attempts::int, j.crashes::int,
+   where j.id = any (array(select unnest(v_ids)))
+  returning j.id, j.fence, j.kind::text, j.args, j.headers, j.attempts::int, j.max_attempts::int, j.crashes::int,
             j.priority::int, j.created_at, j.available_at,
             case when j.lane_id is null then '{}' else pawl_v1._lane_of(j.lane_id, j.position) end;
 end
@@ -992,7 +994,7 @@ begin
          claimed_by = coalesce(p_worker, 0),
          lease_expires_at = v_lease
    where j.id = p_id
-  returning 'claimed', j.id, j.fence, j.queue, j.kind, j.args, j.headers, j.attempts::int, j.max_attempts::int,
+  returning 'claimed', j.id, j.fence, j.queue::text, j.kind::text, j.args, j.headers, j.attempts::int, j.max_attempts::int,
             j.crashes::int, j.priority::int, j.created_at, j.available_at,
             case when j.lane_id is null then '{}' else pawl_v1._lane_of(j.lane_id, j.position) end;
 end
@@ -1160,7 +1162,7 @@ begin
   with locked as (
     select j.id, j.status, j.fence
       from pawl.job as j
-     where j.id = any (p_ids)
+     where j.id = any (array(select unnest(p_ids))) -- see job_claim
      order by j.id
        for update skip locked
   )
@@ -1196,53 +1198,65 @@ language plpgsql
 as $$
 declare
   v_strict boolean := not coalesce((p_options ->> 'skip_stale')::boolean, false);
-  v_ended  record;
-  v_lanes  bigint[] := '{}';
-  v_ids    bigint[] := '{}';
+  v_locked bigint[];
+  v_gone   bigint[];
+  v_fences bigint[]; -- of v_gone
+  v_lanes  bigint[];
+  v_lost   record;
   v_said   text[] := '{}';
+  v_ids    bigint[] := '{}';
 begin
   perform pawl_v1._check_options(p_options, '{skip_stale}');
   perform pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
-  for v_ended in
   with locked as (
     select j.id, j.status, j.fence
       from pawl.job as j
-     where j.id = any (p_ids)
+     where j.id = any (array(select unnest(p_ids))) -- see job_claim
      order by j.id
        for update skip locked
   ), gone as (
     delete from pawl.job as j
-     using locked as l
-      join unnest(p_ids, p_fences) as g (id, fence) on g.id = l.id
-     where j.id = l.id
-       and l.status = 'processing'
-       and l.fence = g.fence
+     where j.id = any (array( -- not a join: the planner may prefer to read the whole table for it
+             select l.id
+               from locked as l
+               join unnest(p_ids, p_fences) as g (id, fence) on g.id = l.id
+              where l.status = 'processing'
+                and l.fence = g.fence))
     returning j.id, j.fence, j.lane_id
   )
-  select g.id,
-         g.fence,
-         d.lane_id,
-         case when d.id is not null then 'finished' else pawl_v1._holding(g.id, l.id is not null, false) end as outcome
-    from unnest(p_ids, p_fences) as g (id, fence)
-    left join gone as d on d.id = g.id and d.fence = g.fence
-    left join locked as l on l.id = g.id
-   order by g.id
+  select array(select l.id from locked as l),
+         array_agg(d.id order by d.id),
+         array_agg(d.fence order by d.id),
+         array_agg(d.lane_id) filter (where d.lane_id is not null)
+    into v_locked, v_gone, v_fences, v_lanes
+    from gone as d;
+
+  if cardinality(v_gone) = cardinality(p_ids) then -- as a rule
+    return query
+    select d.id, 'finished', case when d.n = 1 and v_lanes is not null then pawl_v1._lanes_free(v_lanes) else '{}' end
+      from unnest(v_gone) with ordinality as d (id, n);
+    return;
+  end if;
+  for v_lost in
+    select g.id,
+           g.fence,
+           case when d.id is not null then 'finished' else pawl_v1._holding(g.id, g.id = any (v_locked), false) end as outcome
+      from unnest(p_ids, p_fences) as g (id, fence)
+      left join unnest(v_gone, v_fences) as d (id, fence) on d.id = g.id and d.fence = g.fence
+     order by g.id
   loop
-    if v_strict and v_ended.outcome = 'locked' then
-      raise exception 'job % is locked by another transaction', v_ended.id
+    if v_strict and v_lost.outcome = 'locked' then
+      raise exception 'job % is locked by another transaction', v_lost.id
         using errcode = '55P03', hint = 'nothing is known yet; restart the transaction';
-    elsif v_strict and v_ended.outcome <> 'finished' then
-      perform pawl_v1._raise_fence_lost(v_ended.id, v_ended.fence);
+    elsif v_strict and v_lost.outcome <> 'finished' then
+      perform pawl_v1._raise_fence_lost(v_lost.id, v_lost.fence);
     end if;
-    v_ids := v_ids || v_ended.id;
-    v_said := v_said || v_ended.outcome;
-    if v_ended.lane_id is not null then
-      v_lanes := v_lanes || v_ended.lane_id;
-    end if;
+    v_ids := v_ids || v_lost.id;
+    v_said := v_said || v_lost.outcome;
   end loop;
   return query
   select e.id, e.outcome,
-         case when e.n = 1 and cardinality(v_lanes) > 0 then pawl_v1._lanes_free(v_lanes) else '{}' end
+         case when e.n = 1 and v_lanes is not null then pawl_v1._lanes_free(v_lanes) else '{}' end
     from unnest(v_ids, v_said) with ordinality as e (id, outcome, n)
    order by e.n;
 end
@@ -2422,6 +2436,6 @@ select j.id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '5ca9266492fd7d52ab2710f8d7a087712f272040cf93c84848dbef8674bebdd2');
+values (1, 'init', 1, '0c63e0078361bbf99c92db78762a7af9a502b72181db6acb7202fa22dc3c9c5f');
 
 commit;

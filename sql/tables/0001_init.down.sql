@@ -19,5 +19,6 @@ $$;
 
 drop table pawl.audit, pawl.fence, pawl.inbox, pawl.job_key, pawl.job, pawl.lane, pawl.worker, pawl.migration;
 drop sequence pawl.position_seq;
+drop domain pawl.name, pawl.hash, pawl.count, pawl.max_attempts, pawl.priority, pawl.job_status;
 drop schema pawl_v1;
 drop schema pawl;

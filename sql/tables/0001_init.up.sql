@@ -6,6 +6,16 @@
 create schema if not exists pawl;
 create schema if not exists pawl_v1;
 
+-- What a single column may hold is said by domains. A statement reads the CHECK constraints of a table from the catalogue and
+-- parses them each time it runs; the checks of a domain are kept in memory, and run for columns that are written only.
+create domain pawl.name as text collate "C" check (octet_length(value) between 1 and 255);
+create domain pawl.hash as bytea check (octet_length(value) = 32); -- SHA-256
+create domain pawl.count as smallint check (value >= 0);
+create domain pawl.max_attempts as smallint check (value between 1 and 1000);
+create domain pawl.priority as smallint check (value between 1 and 4);
+create domain pawl.job_status as text collate "C" check (value in (
+  'pending', 'waiting', 'processing', 'unknown', 'dead_letter', 'cancelled', 'succeeded'));
+
 create table pawl.migration (
   version    int primary key,
   name       text not null,
@@ -18,7 +28,7 @@ create table pawl.migration (
 -- renewing is one narrow update, however many jobs are held.
 create table pawl.worker (
   id       bigint generated always as identity primary key,
-  name     text collate "C" not null check (octet_length(name) between 1 and 255),
+  name     pawl.name not null,
   seen_at  timestamptz not null default clock_timestamp(),
   lease    interval not null default '30 seconds' check (lease between interval '1 second' and interval '12 hours'),
   presence boolean not null default false, -- the process holds the advisory lock of its id: a free lock is evidence
@@ -35,8 +45,8 @@ create table pawl.lane (
   id     bigint generated always as identity primary key,
   ver    bigint not null default 0,
   kept   boolean not null default false,    -- its policy was set by hand: not to be purged
-  queue  text collate "C" not null check (octet_length(queue) between 1 and 255),
-  name   text collate "C" not null check (octet_length(name) between 1 and 255),
+  queue  pawl.name not null,
+  name   pawl.name not null,
   policy text collate "C" not null default 'block' check (octet_length(policy) < 64 and policy in ('block', 'park', 'skip')),
   unique (queue, name)
 ) with (fillfactor = 50);
@@ -51,15 +61,14 @@ create table pawl.job (
   available_at     timestamptz not null default clock_timestamp(),
   lease_expires_at timestamptz,                 -- of a row claimed without a worker; not indexed
   created_at       timestamptz not null default clock_timestamp(),
-  priority         smallint not null default 2 check (priority between 1 and 4),
-  attempts         smallint not null default 0 check (attempts >= 0),
-  crashes          smallint not null default 0 check (crashes >= 0),
-  max_attempts     smallint not null default 25 check (max_attempts between 1 and 1000),
+  priority         pawl.priority not null default 2,
+  attempts         pawl.count not null default 0,
+  crashes          pawl.count not null default 0,
+  max_attempts     pawl.max_attempts not null default 25,
   lane_head        boolean not null default false, -- its turn: nothing else of its lane may run
-  status           text collate "C" not null default 'pending' check (status in (
-                     'pending', 'waiting', 'processing', 'unknown', 'dead_letter', 'cancelled', 'succeeded')),
-  queue            text collate "C" not null check (octet_length(queue) between 1 and 255),
-  kind             text collate "C" not null check (octet_length(kind) between 1 and 255),
+  status           pawl.job_status not null default 'pending',
+  queue            pawl.name not null,
+  kind             pawl.name not null,
   args             bytea not null,              -- exact octets, so that no encoding can change or refuse them
   headers          jsonb,
   last_errors      jsonb,                       -- the last 10, oldest first
@@ -92,9 +101,9 @@ create index job_dead  on pawl.job (queue, id) where status in ('dead_letter', '
 
 -- The memory of enqueue keys. It outlives the job, so that a duplicate enqueued after completion is still one.
 create table pawl.job_key (
-  queue      text collate "C" not null check (octet_length(queue) between 1 and 255),
-  key        text collate "C" not null check (octet_length(key) between 1 and 255),
-  hash       bytea not null check (octet_length(hash) = 32),
+  queue      pawl.name not null,
+  key        pawl.name not null,
+  hash       pawl.hash not null,
   job_id     bigint not null,
   created_at timestamptz not null default clock_timestamp(),
   expires_at timestamptz not null,
@@ -106,9 +115,9 @@ create index job_key_age on pawl.job_key using brin (created_at) with (autosumma
 
 -- The row exists if and only if the effect committed (job_id null) or a durable job owns the delivery.
 create table pawl.inbox (
-  consumer     text collate "C" not null check (octet_length(consumer) between 1 and 255),
-  message_id   text collate "C" not null check (octet_length(message_id) between 1 and 255),
-  hash         bytea not null check (octet_length(hash) = 32),
+  consumer     pawl.name not null,
+  message_id   pawl.name not null,
+  hash         pawl.hash not null,
   received_at  timestamptz not null default clock_timestamp(),
   processed_at timestamptz,
   job_id       bigint,
@@ -121,7 +130,7 @@ create index inbox_age on pawl.inbox using brin (received_at) with (autosummariz
 
 -- The highest fence each resource has seen, for rows that no job row guards.
 create table pawl.fence (
-  resource text collate "C" primary key check (octet_length(resource) between 1 and 255),
+  resource pawl.name primary key,
   fence    bigint not null,
   seen_at  timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
@@ -130,9 +139,9 @@ create table pawl.fence (
 create table pawl.audit (
   id     bigint generated always as identity primary key,
   at     timestamptz not null default clock_timestamp(),
-  actor  text collate "C" not null check (octet_length(actor) between 1 and 255),
+  actor  pawl.name not null,
   verb   text collate "C" not null check (octet_length(verb) between 1 and 63),    -- the function: 'job_retry'
-  target text collate "C" not null check (octet_length(target) between 1 and 255), -- 'job 17'
+  target pawl.name not null,         -- 'job 17'
   reason text collate "C" not null check (octet_length(reason) between 1 and 4000),
   before jsonb not null,             -- the row without its payload, of which the length and the SHA-256 stay
   after  jsonb                       -- null: deleted
