@@ -49,13 +49,18 @@ func (w *Worker) try(ctx context.Context, h Handler, jobs []Job, leave func()) e
 	took := time.Since(start)
 
 	// record and finish: those that failed, in the transaction that held them, so that nobody can win in between.
-	failed, err := w.record(ctx, tx, h, failures)
+	failed, lanes, err := w.record(ctx, tx, h, failures)
 	if err != nil {
 		return err
 	}
 	done := without(held, failures)
-	if err := w.finishTx(ctx, tx, done); err != nil {
+	var freed contract.Lanes
+	if freed, err = w.finishTx(ctx, tx, done); err != nil {
 		return err
+	}
+	// promote: after the commit, for those behind in lanes. A crash before it costs them a second, until a lane sweep.
+	for _, l := range append(lanes, freed) {
+		w.promoter.after(jobs[0].Queue, l)
 	}
 	for i, f := range failures {
 		w.emitFailed(ctx, f.job, failed[i], f.cause)
@@ -124,37 +129,38 @@ func (w *Worker) handle(ctx context.Context, tx *txn.Opened, h Handler, jobs []J
 	return append(first, second...), err
 }
 
-func (w *Worker) record(ctx context.Context, tx pgx.Tx, h Handler, failures []failure) ([]Failed, error) {
-	failed := make([]Failed, len(failures))
+func (w *Worker) record(ctx context.Context, tx pgx.Tx, h Handler, failures []failure) ([]Failed, []contract.Lanes, error) {
+	failed, lanes := make([]Failed, len(failures)), make([]contract.Lanes, len(failures))
 	for i, f := range failures {
 		var err error
-		if failed[i], err = f.job.Fail(ctx, tx, f.cause, h.policy.Backoff); err != nil {
-			return nil, err
+		if failed[i], lanes[i], err = f.job.fail(ctx, tx, f.cause, h.policy.Backoff); err != nil {
+			return nil, nil, err
 		}
 	}
-	return failed, nil
+	return failed, lanes, nil
 }
 
-// finishTx ends the jobs, if any are left, and commits: before COMMIT arrives a crash costs a retry, after it nothing.
-func (w *Worker) finishTx(ctx context.Context, tx *txn.Opened, jobs []Job) error {
+// finishTx ends the jobs, if any are left, and commits: before COMMIT arrives a crash costs a retry, after it nothing. It
+// returns what follows in their lanes.
+func (w *Worker) finishTx(ctx context.Context, tx *txn.Opened, jobs []Job) (freed contract.Lanes, err error) {
 	op, last := "job.commit", func(*pgx.Batch) {}
 	switch len(jobs) {
 	case 0:
 		op = "job.fail"
 	case 1:
-		last = contract.JobFinishStep(jobs[0].ID, jobs[0].Fence)
+		last = contract.JobFinishStep(jobs[0].ID, jobs[0].Fence, &freed)
 	default:
 		ids, fences := identities(jobs)
-		last = contract.JobFinishManyStep(ids, fences, false)
+		last = contract.JobFinishManyStep(ids, fences, false, func(all []contract.JobEndRow) { freed = all[0].Lanes })
 	}
 	if err := fault.At("job.commit.before"); err != nil {
-		return err
+		return freed, err
 	}
 	if err := tx.CommitWith(ctx, op, last); err != nil {
-		return err
+		return freed, err
 	}
 	_ = fault.At("job.commit.after")
-	return nil
+	return freed, nil
 }
 
 func identities(jobs []Job) (ids, fences []int64) {

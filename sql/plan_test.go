@@ -13,7 +13,8 @@ import (
 
 // hot are the statements whose plan must not depend on what the statistics say or how much dead weight lies about, and
 // the indexes of pawl.job, pawl.job_key and pawl.inbox they may go through; the first is required. Ids up to 50 are held
-// by worker 1, up to 100 under leases of their own, all with fence 1; from 101 on jobs are pending.
+// by worker 1, up to 100 under leases of their own, all with fence 1; from 101 on jobs are pending. -1 to -1000 are the heads
+// of the lanes "1" to "1000", held as well, and behind each a hundred wait.
 var hot = []struct {
 	call    string
 	indexes []string
@@ -40,6 +41,16 @@ var hot = []struct {
 	{"pawl_v1.job_enqueue_many('{q,q}', '{k,k}', array[''::bytea, ''], '{fresh,7}')", []string{"job_key_pkey"}},
 	{"pawl_v1.job_enqueue_many(array_fill('q'::text, '{900}'), array_fill('k'::text, '{900}'), array_fill(''::bytea, '{900}'), " +
 		"array(select n::text from generate_series(1, 900) as n))", []string{"job_key_pkey"}},
+	{"pawl_v1.job_finish(-7, 1)", []string{"job_pkey", "job_wait", "job_head"}},
+	{"pawl_v1.job_finish_many(array(select generate_series(-40, -1)), array_fill(1::bigint, '{40}'))", []string{"job_pkey", "job_wait", "job_head"}},
+	{"pawl_v1.job_fail(-7, 1, '{}', '{\"final\": true}')", []string{"job_pkey"}},
+	{"pawl_v1.job_enqueue('q', 'k', '', '{\"lane\": \"7\"}')", []string{"job_head"}},
+	{"pawl_v1.job_enqueue('q', 'k', '', '{\"lane\": \"fresh\"}')", []string{"job_wait", "job_head"}},
+	{"pawl_v1.job_enqueue_many('{q,q}', '{k,k}', array[''::bytea, ''], p_options => '{\"lanes\": [\"7\", \"fresh\"]}')", []string{"job_wait", "job_head"}},
+	{"pawl_v1.lane_promote(7)", []string{"job_head"}},
+	{"pawl_v1.lane_sweep()", []string{"job_wait", "job_head"}},
+	{"pawl_v1.lane_purge()", []string{"job_head"}},
+	{"pawl_v1.lane_unblock('q', '7', 'somebody', 'a reason')", []string{"job_head"}},
 	{"pawl_v1.job_sweep('{k}')", []string{"job_held", "job_pkey"}},
 	{"pawl_v1.worker_leave(1)", []string{"job_held", "job_pkey"}},
 }
@@ -93,7 +104,13 @@ func TestHotStatementsUseTheirIndex(t *testing.T) {
 
 const fixed = `
 insert into pawl.worker (name, lease) values ('w', '1 hour');
-insert into pawl.inbox (consumer, message_id, hash, job_id) values ('c', 'landed', sha256(''), 7);`
+insert into pawl.inbox (consumer, message_id, hash, job_id) values ('c', 'landed', sha256(''), 7);
+insert into pawl.lane (queue, name) select 'q', n from generate_series(1, 1000) as n;
+insert into pawl.job (id, queue, kind, args, status, claimed_by, lease_expires_at, fence, lane_id, position, lane_head)
+overriding system value
+select -n, 'q', 'k', '', case when n <= 1000 then 'processing' else 'waiting' end, case when n <= 1000 then 0 end,
+       case when n <= 1000 then now() + interval '1 hour' end, 1, 1 + (n - 1) % 1000, n, n <= 1000
+  from generate_series(1, 101000) as n;`
 
 // rowsFrom fills each table with the rows of a range.
 func rowsFrom(from, to int) string {
@@ -113,6 +130,7 @@ insert into pawl.inbox (consumer, message_id, hash, processed_at) select 'c', n,
 const dead = `
 update pawl.job set status = 'processing', claimed_by = 2, fence = fence + 1 where id > 4000;
 delete from pawl.job where id > 4000;
+delete from pawl.job where id < -3000;
 delete from pawl.job_key where job_id > 1000;
 delete from pawl.inbox where processed_at is not null and message_id::int > 1000`
 

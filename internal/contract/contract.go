@@ -5,6 +5,7 @@ package contract
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -83,6 +84,19 @@ func octets(b []byte) []byte {
 		return []byte{}
 	}
 	return b
+}
+
+// scanDetail reads a detail the way database/sql needs it; pgx uses it too.
+func scanDetail(detail, into any) error {
+	switch text := detail.(type) {
+	case nil:
+		return nil
+	case []byte:
+		return json.Unmarshal(text, into)
+	case string:
+		return json.Unmarshal([]byte(text), into)
+	}
+	return fmt.Errorf("a detail is %T", detail)
 }
 
 // one runs a statement that answers exactly one row.

@@ -9,6 +9,7 @@
 -- since array of four times, one a priority, null for none: look at no job due before. Where an old snapshot keeps the dead
 -- entries of the index alive, a claim that starts behind them stays fast. What a caller passes by so it must look for itself,
 -- with a claim without since, often enough: jobs enqueued in transactions that stayed open, rows that were locked.
+-- detail: of a job in a lane, lane and position.
 -- P4020: the worker's lease is gone; register again.
 create or replace function pawl_v1.job_claim(
   p_queue   text,
@@ -80,7 +81,8 @@ begin
          lease_expires_at = v_lease
    where j.id = any (array(select unnest(v_ids)))
   returning j.id, j.fence, j.kind::text, j.args, j.headers, j.attempts::int, j.max_attempts::int, j.crashes::int,
-            j.priority::int, j.created_at, j.available_at, '{}'::jsonb;
+            j.priority::int, j.created_at, j.available_at,
+            case when j.lane_id is null then '{}' else pawl_v1._lane_of(j.lane_id, j.position) end;
 end
 $$;
 
@@ -88,8 +90,8 @@ $$;
 --
 -- options: early boolean (claim it before it is due), lease_ms as of job_claim.
 -- outcome 'claimed' with the job's columns; else they are null and nothing changed: 'not_due' (available_at says when),
--- 'busy' (held by an attempt, or its row is locked), 'ended' (detail.status: cancelled, dead_letter, unknown), 'waiting',
--- 'absent' (finished, discarded, or never there).
+-- 'busy' (held by an attempt, or its row is locked), 'ended' (detail.status: cancelled, dead_letter, unknown), 'waiting'
+-- (others of its lane are ahead), 'absent' (finished, discarded, or never there).
 -- P4020: the worker's lease is gone; register again.
 create or replace function pawl_v1.job_claim_id(p_id bigint, p_worker bigint, p_options jsonb default '{}')
 returns table (
@@ -141,7 +143,8 @@ begin
          lease_expires_at = v_lease
    where j.id = p_id
   returning 'claimed', j.id, j.fence, j.queue::text, j.kind::text, j.args, j.headers, j.attempts::int, j.max_attempts::int,
-            j.crashes::int, j.priority::int, j.created_at, j.available_at, '{}'::jsonb;
+            j.crashes::int, j.priority::int, j.created_at, j.available_at,
+            case when j.lane_id is null then '{}' else pawl_v1._lane_of(j.lane_id, j.position) end;
 end
 $$;
 

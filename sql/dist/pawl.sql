@@ -41,11 +41,28 @@ create table pawl.worker (
   recalled bigint[] not null default '{}'  -- jobs cancelled under it; the next heartbeat takes the list along
 ) with (fillfactor = 50);
 
+-- One for all lanes, so that a lane's row can be purged without losing its order.
+create sequence pawl.position_seq;
+
+-- Lanes: jobs of one lane run one at a time, in the order of their positions. Whoever changes what is first in a lane
+-- updates its row before looking: a lock alone would let a REPEATABLE READ transaction act on an old snapshot.
+create table pawl.lane (
+  id     bigint generated always as identity primary key,
+  ver    bigint not null default 0,
+  kept   boolean not null default false,    -- its policy was set by hand: not to be purged
+  queue  pawl.name not null,
+  name   pawl.name not null,
+  policy text collate "C" not null default 'block' check (octet_length(policy) < 64 and policy in ('block', 'park', 'skip')),
+  unique (queue, name)
+) with (fillfactor = 50);
+
 -- Durable work: landed deliveries, background jobs, later outbox events. Finished rows are deleted.
 create table pawl.job (
   id               bigint generated always as identity primary key,
   fence            bigint not null default 0,   -- + 1 at every claim and at every change by hand, never back
   claimed_by       bigint,                      -- while processing: worker.id, or 0 for a lease of the row's own
+  lane_id          bigint,
+  position         bigint,                      -- in its lane
   available_at     timestamptz not null default clock_timestamp(),
   lease_expires_at timestamptz,                 -- of a row claimed without a worker; not indexed
   created_at       timestamptz not null default clock_timestamp(),
@@ -53,6 +70,7 @@ create table pawl.job (
   attempts         pawl.count not null default 0,
   crashes          pawl.count not null default 0,
   max_attempts     pawl.max_attempts not null default 25,
+  lane_head        boolean not null default false, -- its turn: nothing else of its lane may run
   status           pawl.job_status not null default 'pending',
   queue            pawl.name not null,
   kind             pawl.name not null,
@@ -60,7 +78,14 @@ create table pawl.job (
   headers          jsonb,
   last_errors      jsonb,                       -- the last 10, oldest first
   check ((status = 'processing') = (claimed_by is not null)),
-  check (coalesce(claimed_by = 0, false) = (lease_expires_at is not null))
+  check (coalesce(claimed_by = 0, false) = (lease_expires_at is not null)),
+  check ((lane_id is null) = (position is null)),
+  check (case
+           when lane_id is null then not lane_head and status <> 'waiting'
+           when status in ('pending', 'processing', 'unknown') then lane_head
+           when status = 'dead_letter' then true -- with its turn it blocks the lane; without, it is parked
+           else not lane_head
+         end)
 ) with (
   fillfactor = 100,
   autovacuum_vacuum_scale_factor = 0,
@@ -74,6 +99,9 @@ create table pawl.job (
 -- its dead entries.
 create index job_claim on pawl.job (queue, priority, available_at, id) where status = 'pending';
 create index job_held  on pawl.job (claimed_by) where claimed_by is not null;
+create index job_wait  on pawl.job (lane_id, position) where status = 'waiting';
+create unique index job_head on pawl.job (lane_id) where lane_head;
+create index job_aside on pawl.job (lane_id) where lane_id is not null and status in ('dead_letter', 'cancelled') and not lane_head;
 create index job_dead  on pawl.job (queue, id) where status in ('dead_letter', 'unknown', 'cancelled');
 
 -- The memory of enqueue keys. It outlives the job, so that a duplicate enqueued after completion is still one.
@@ -518,17 +546,28 @@ $$;
 --                 ├──────── sweep: crashes + 1 ────────────────┤
 --                 │                                            ├── fail or sweep, none left ──▶ dead_letter
 --                 └──────── job_retry, by an operator ◀────────┴── cancelled by the handler or an operator
+--
+-- In a lane a job is waiting before it is pending, unless nothing is ahead of it: see 26_lane.sql.
 
-create or replace function pawl_v1._job_insert(p_id bigint, p_queue text, p_kind text, p_args bytea, p_options jsonb)
+create or replace function pawl_v1._job_insert(p_id bigint, p_queue text, p_kind text, p_args bytea, p_options jsonb,
+  p_lane bigint default null)
 returns void
 language plpgsql
 as $$
+declare
+  v_position bigint;
+  v_head     boolean := false;
 begin
+  if p_lane is not null then
+    v_position := nextval('pawl.position_seq');
+    v_head := not pawl_v1._lane_is_open(p_lane);
+  end if;
   perform pawl_v1._check_scope('queue', p_queue);
   perform pawl_v1._check_scope('kind', p_kind);
   perform pawl_v1._check_args(p_args);
   perform pawl_v1._check_headers(p_options -> 'headers');
-  insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, max_attempts, available_at)
+  insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, max_attempts, available_at, lane_id,
+                             position, lane_head, status)
   overriding system value
   values (
     p_id, p_queue, p_kind, p_args, p_options -> 'headers',
@@ -536,7 +575,8 @@ begin
     pawl_v1._int_option(p_options, 'attempts', 0, 0, 1000),
     pawl_v1._int_option(p_options, 'crashes', 0, 0, 1000),
     pawl_v1._int_option(p_options, 'max_attempts', 25, 1, 1000),
-    clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond'
+    clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond',
+    p_lane, v_position, v_head, case when p_lane is null or v_head then 'pending' else 'waiting' end
   );
 end
 $$;
@@ -566,7 +606,8 @@ $$;
 --
 -- options: key text (the same key, queue and payload enqueue once), hash text (64 hex digits; default: kind and args),
 -- key_ttl_ms (memory of the key, default 24 h), priority 1..4 (default 2), retry_in_ms (start no sooner), max_attempts
--- (default 25), headers object.
+-- (default 25), headers object, lane text (1 to 255 octets: jobs of one lane of a queue run in order, one at a time),
+-- lane_policy (of a lane that is new: block, park or skip; default block).
 -- outcome 'enqueued' or 'duplicate' (job_id is the first one's, which may have finished). P4002: the key came with
 -- another payload.
 create or replace function pawl_v1.job_enqueue(
@@ -581,10 +622,11 @@ as $$
 declare
   v_id    bigint := nextval('pawl.job_id_seq');
   v_key   text := p_options ->> 'key';
+  v_lane  bigint;
   v_hash  bytea;
   v_owner bigint;
 begin
-  perform pawl_v1._check_options(p_options, '{key,hash,key_ttl_ms,priority,retry_in_ms,max_attempts,headers}');
+  perform pawl_v1._check_options(p_options, '{key,hash,key_ttl_ms,priority,retry_in_ms,max_attempts,headers,lane,lane_policy}');
   if v_key is not null then
     perform pawl_v1._check_scope('queue', p_queue);
     perform pawl_v1._check_key('key', v_key);
@@ -602,7 +644,11 @@ begin
       return;
     end if;
   end if;
-  perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, p_options);
+  -- The lane's row is locked until this transaction ends: whoever enqueues into it next has a later position.
+  if p_options ? 'lane' then
+    v_lane := (pawl_v1._lanes_enter(array[p_queue], array[p_options ->> 'lane'], p_options))[1];
+  end if;
+  perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, p_options, v_lane);
   return query
   select 'enqueued', v_id, '{}'::jsonb;
 end
@@ -644,9 +690,9 @@ $$;
 
 -- Enqueues up to 10000 jobs in one statement; row i of every array belongs to job i. An absent array or a null element
 -- means the default of job_enqueue. Keys are claimed in their sorted order, so that two batches cannot deadlock; two
--- batches in one transaction can, and one of them is then told 40P01.
+-- batches in one transaction can, and one of them is then told 40P01. The same holds for lanes.
 --
--- options: key_ttl_ms, for all (default 24 h).
+-- options: for all, key_ttl_ms (default 24 h), lane_policy; lanes (array of texts and nulls, one a job).
 -- n counts from 1; outcome and job_id as of job_enqueue. A key twice in one batch is a duplicate of its first row.
 -- P4002, and nothing enqueued: some key came with another payload.
 create or replace function pawl_v1.job_enqueue_many(
@@ -669,8 +715,10 @@ declare
   v_ids    bigint[];
   v_hashes bytea[];
   v_owners bigint[];
+  v_names  text[];
+  v_lanes  bigint[];
 begin
-  perform pawl_v1._check_options(p_options, '{key_ttl_ms}');
+  perform pawl_v1._check_options(p_options, '{key_ttl_ms,lanes,lane_policy}');
   perform pawl_v1._check_batch('queues', v_count, 10000, coalesce(cardinality(p_kinds), 0), coalesce(cardinality(p_args), 0),
     coalesce(cardinality(p_keys), v_count), coalesce(cardinality(p_hashes), v_count),
     coalesce(cardinality(p_priorities), v_count), coalesce(cardinality(p_retry_in_ms), v_count),
@@ -707,13 +755,41 @@ begin
       pawl_v1._int_option(p_options, 'key_ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond');
   end if;
 
-  insert into pawl.job as j (id, queue, kind, args, headers, priority, max_attempts, available_at)
-  overriding system value
-  select r.id, r.queue, r.kind, r.args, r.headers, coalesce(r.priority, 2), coalesce(r.max_attempts, 25),
-         clock_timestamp() + coalesce(r.retry_in_ms, 0) * interval '1 millisecond'
-    from unnest(v_ids, v_owners, p_queues, p_kinds, p_args, p_priorities, p_retry_in_ms, p_max_attempts, p_headers)
-           as r (id, owner, queue, kind, args, priority, retry_in_ms, max_attempts, headers)
-   where r.owner = r.id;
+  v_names := pawl_v1._text_array_option(p_options, 'lanes');
+  if array_length(array_remove(v_names, null), 1) > 0 then
+    perform pawl_v1._check_batch('queues', v_count, 10000, cardinality(v_names));
+    -- A duplicate enters no lane.
+    v_names := array(select case when r.owner = r.id then r.name end
+                       from unnest(v_ids, v_owners, v_names) with ordinality as r (id, owner, name, n) order by r.n);
+    v_lanes := pawl_v1._lanes_enter(p_queues, v_names, p_options);
+    insert into pawl.job as j (id, queue, kind, args, headers, priority, max_attempts, available_at, lane_id, position, lane_head, status)
+    overriding system value
+    select o.id, o.queue, o.kind, o.args, o.headers, o.priority, o.max_attempts, o.available_at, o.lane_id,
+           case when o.lane_id is not null then nextval('pawl.position_seq') end,
+           o.head,
+           case when o.lane_id is null or o.head then 'pending' else 'waiting' end
+      from (
+        select r.id, r.queue, r.kind, r.args, r.headers, coalesce(r.priority, 2) as priority,
+               coalesce(r.max_attempts, 25) as max_attempts,
+               clock_timestamp() + coalesce(r.retry_in_ms, 0) * interval '1 millisecond' as available_at,
+               r.lane_id,
+               r.lane_id is not null
+                 and row_number() over (partition by r.lane_id order by r.n) = 1
+                 and not pawl_v1._lane_is_open(r.lane_id) as head
+          from unnest(v_ids, v_owners, p_queues, p_kinds, p_args, p_priorities, p_retry_in_ms, p_max_attempts, p_headers, v_lanes)
+                 with ordinality as r (id, owner, queue, kind, args, priority, retry_in_ms, max_attempts, headers, lane_id, n)
+         where r.owner = r.id
+         order by r.n
+      ) as o;
+  else
+    insert into pawl.job as j (id, queue, kind, args, headers, priority, max_attempts, available_at)
+    overriding system value
+    select r.id, r.queue, r.kind, r.args, r.headers, coalesce(r.priority, 2), coalesce(r.max_attempts, 25),
+           clock_timestamp() + coalesce(r.retry_in_ms, 0) * interval '1 millisecond'
+      from unnest(v_ids, v_owners, p_queues, p_kinds, p_args, p_priorities, p_retry_in_ms, p_max_attempts, p_headers)
+             as r (id, owner, queue, kind, args, priority, retry_in_ms, max_attempts, headers)
+     where r.owner = r.id;
+  end if;
 
   return query
   select r.n::int, case when r.owner = r.id then 'enqueued' else 'duplicate' end, r.owner, '{}'::jsonb
@@ -785,6 +861,7 @@ $$;
 -- since array of four times, one a priority, null for none: look at no job due before. Where an old snapshot keeps the dead
 -- entries of the index alive, a claim that starts behind them stays fast. What a caller passes by so it must look for itself,
 -- with a claim without since, often enough: jobs enqueued in transactions that stayed open, rows that were locked.
+-- detail: of a job in a lane, lane and position.
 -- P4020: the worker's lease is gone; register again.
 create or replace function pawl_v1.job_claim(
   p_queue   text,
@@ -856,7 +933,8 @@ begin
          lease_expires_at = v_lease
    where j.id = any (array(select unnest(v_ids)))
   returning j.id, j.fence, j.kind::text, j.args, j.headers, j.attempts::int, j.max_attempts::int, j.crashes::int,
-            j.priority::int, j.created_at, j.available_at, '{}'::jsonb;
+            j.priority::int, j.created_at, j.available_at,
+            case when j.lane_id is null then '{}' else pawl_v1._lane_of(j.lane_id, j.position) end;
 end
 $$;
 
@@ -864,8 +942,8 @@ $$;
 --
 -- options: early boolean (claim it before it is due), lease_ms as of job_claim.
 -- outcome 'claimed' with the job's columns; else they are null and nothing changed: 'not_due' (available_at says when),
--- 'busy' (held by an attempt, or its row is locked), 'ended' (detail.status: cancelled, dead_letter, unknown), 'waiting',
--- 'absent' (finished, discarded, or never there).
+-- 'busy' (held by an attempt, or its row is locked), 'ended' (detail.status: cancelled, dead_letter, unknown), 'waiting'
+-- (others of its lane are ahead), 'absent' (finished, discarded, or never there).
 -- P4020: the worker's lease is gone; register again.
 create or replace function pawl_v1.job_claim_id(p_id bigint, p_worker bigint, p_options jsonb default '{}')
 returns table (
@@ -917,7 +995,8 @@ begin
          lease_expires_at = v_lease
    where j.id = p_id
   returning 'claimed', j.id, j.fence, j.queue::text, j.kind::text, j.args, j.headers, j.attempts::int, j.max_attempts::int,
-            j.crashes::int, j.priority::int, j.created_at, j.available_at, '{}'::jsonb;
+            j.crashes::int, j.priority::int, j.created_at, j.available_at,
+            case when j.lane_id is null then '{}' else pawl_v1._lane_of(j.lane_id, j.position) end;
 end
 $$;
 
@@ -1046,22 +1125,27 @@ end
 $$;
 
 -- Ends a job well: the row is deleted. In the handler's transaction the work and its end commit together.
--- outcome 'finished'. P4020 aborts the transaction, so a stale holder loses its writes together with its claim.
+-- outcome 'finished'; if it was in a lane, detail is that of _lanes_free. P4020 aborts the transaction, so a stale holder
+-- loses its writes together with its claim.
 create or replace function pawl_v1.job_finish(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
 set lock_timeout = '2s'
 as $$
+declare
+  v_lane bigint;
 begin
   delete from pawl.job as j
    where j.id = p_id
      and j.status = 'processing'
-     and j.fence = p_fence;
+     and j.fence = p_fence
+  returning j.lane_id
+       into v_lane;
   if not found then
     perform pawl_v1._raise_fence_lost(p_id, p_fence);
   end if;
   return query
-  select 'finished', '{}'::jsonb;
+  select 'finished', case when v_lane is null then '{}' else pawl_v1._lanes_free(array[v_lane]) end;
 end
 $$;
 
@@ -1106,7 +1190,8 @@ $$;
 -- it in the transaction that did the work. 55P03: another transaction has the row of one of them; nothing is known yet.
 --
 -- options: skip_stale boolean: for work that is done and committed elsewhere; nothing is raised, the others are finished.
--- outcome per job: 'finished', 'stale', 'locked' (another transaction has the row; ask again).
+-- outcome per job: 'finished', 'stale', 'locked' (another transaction has the row; ask again). If some were in lanes, the
+-- detail of the first row is that of _lanes_free for all of them.
 create or replace function pawl_v1.job_finish_many(p_ids bigint[], p_fences bigint[], p_options jsonb default '{}')
 returns table (id bigint, outcome text, detail jsonb)
 language plpgsql
@@ -1116,7 +1201,10 @@ declare
   v_locked bigint[];
   v_gone   bigint[];
   v_fences bigint[]; -- of v_gone
+  v_lanes  bigint[];
   v_lost   record;
+  v_said   text[] := '{}';
+  v_ids    bigint[] := '{}';
 begin
   perform pawl_v1._check_options(p_options, '{skip_stale}');
   perform pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
@@ -1134,18 +1222,19 @@ begin
                join unnest(p_ids, p_fences) as g (id, fence) on g.id = l.id
               where l.status = 'processing'
                 and l.fence = g.fence))
-    returning j.id, j.fence
+    returning j.id, j.fence, j.lane_id
   )
   select array(select l.id from locked as l),
          array_agg(d.id order by d.id),
-         array_agg(d.fence order by d.id)
-    into v_locked, v_gone, v_fences
+         array_agg(d.fence order by d.id),
+         array_agg(d.lane_id) filter (where d.lane_id is not null)
+    into v_locked, v_gone, v_fences, v_lanes
     from gone as d;
 
   if cardinality(v_gone) = cardinality(p_ids) then -- as a rule
     return query
-    select d.id, 'finished', '{}'::jsonb
-      from unnest(v_gone) as d (id);
+    select d.id, 'finished', case when d.n = 1 and v_lanes is not null then pawl_v1._lanes_free(v_lanes) else '{}' end
+      from unnest(v_gone) with ordinality as d (id, n);
     return;
   end if;
   for v_lost in
@@ -1162,9 +1251,14 @@ begin
     elsif v_strict and v_lost.outcome <> 'finished' then
       perform pawl_v1._raise_fence_lost(v_lost.id, v_lost.fence);
     end if;
-    return query
-    select v_lost.id, v_lost.outcome, '{}'::jsonb;
+    v_ids := v_ids || v_lost.id;
+    v_said := v_said || v_lost.outcome;
   end loop;
+  return query
+  select e.id, e.outcome,
+         case when e.n = 1 and v_lanes is not null then pawl_v1._lanes_free(v_lanes) else '{}' end
+    from unnest(v_ids, v_said) with ordinality as e (id, outcome, n)
+   order by e.n;
 end
 $$;
 
@@ -1172,7 +1266,8 @@ $$;
 -- attempts are spent or final is true, or is cancelled if cancel is true; it keeps its payload and its last errors.
 --
 -- p_error: {"error": text, "code": SQLSTATE}. options: retry_in_ms (default 1000), final boolean, cancel boolean.
--- outcome 'retry', 'dead_letter' or 'cancelled'. P4020: not the holder.
+-- outcome 'retry', 'dead_letter' or 'cancelled'. A job in a lane keeps its turn while it is tried again; when it has ended,
+-- detail is that of _lanes_leave. P4020: not the holder.
 create or replace function pawl_v1.job_fail(p_id bigint, p_fence bigint, p_error jsonb, p_options jsonb default '{}')
 returns table (outcome text, available_at timestamptz, attempts int, detail jsonb)
 language plpgsql
@@ -1188,6 +1283,7 @@ begin
            when coalesce((p_options ->> 'final')::boolean, false) or j.attempts >= j.max_attempts then 'dead_letter'
            else 'pending'
          end,
+         lane_head = j.lane_head and not coalesce((p_options ->> 'cancel')::boolean, false),
          claimed_by = null,
          lease_expires_at = null,
          available_at = clock_timestamp()
@@ -1203,7 +1299,8 @@ begin
   end if;
   return query
   select case v_job.status when 'pending' then 'retry' else v_job.status end,
-         v_job.available_at, v_job.attempts::int, '{}'::jsonb;
+         v_job.available_at, v_job.attempts::int,
+         case when v_job.lane_id is null or v_job.status = 'pending' then '{}' else pawl_v1._lanes_leave(array[p_id]) end;
 end
 $$;
 
@@ -1232,6 +1329,331 @@ begin
      and j.fence = p_fence;
   return query
   select case when found then 'released' else 'not_held' end, '{}'::jsonb;
+end
+$$;
+
+-- Lanes: jobs of one lane of a queue run one at a time, in the order in which they were enqueued.
+--
+--   enqueue ──▶ waiting ── promoted ──▶ pending ⇄ processing ──▶ finished: the next is promoted
+--      │                                   ▲          └──▶ dead_letter: policy block: it keeps its turn, the lane stands
+--      └── nothing ahead of it ────────────┘                            policy park, skip: parked, the next is promoted
+--
+-- Three rules, checked by docs/internals/model:
+--   1. The row that had the turn goes first (deleted, or lane_head = false); only then the lane's row is asked for, and without
+--      waiting: a transaction that has enqueued into the lane and stays open must not hold up who finishes a job.
+--   2. Whoever puts a job into a lane, or promotes one, has updated the lane's row before it looks. Never a lock alone: with
+--      an old snapshot (REPEATABLE READ) it must be told 40001, or it waits behind a job that is gone.
+--   3. A lane that had to be skipped is named in the answer. Whoever got it calls lane_promote after the commit; if they die
+--      first, lane_sweep finds the lane.
+
+-- Whether anything of a lane is ahead of a newcomer. The caller has updated the lane's row, in an earlier statement.
+create or replace function pawl_v1._lane_is_open(p_lane bigint)
+returns boolean
+language plpgsql
+as $$
+begin
+  return exists (select from pawl.job as j where j.lane_id = p_lane and j.lane_head)
+      or exists (select from pawl.job as j where j.lane_id = p_lane and j.status = 'waiting');
+end
+$$;
+
+-- What a claim says of a job's lane.
+create or replace function pawl_v1._lane_of(p_lane bigint, p_position bigint)
+returns jsonb
+language sql
+stable
+as $$
+  select jsonb_build_object('lane', l.name, 'position', p_position) from pawl.lane as l where l.id = p_lane
+$$;
+
+-- Locks the lanes of a call, in the order of their names, updates their rows and returns their ids; null where there is no
+-- name. Waits for whoever has one of them open.
+create or replace function pawl_v1._lanes_enter(p_queues text[], p_names text[], p_options jsonb)
+returns bigint[]
+language plpgsql
+as $$
+declare
+  v_policy text := coalesce(p_options ->> 'lane_policy', 'block');
+  v_ids    bigint[];
+  v_lost   boolean;
+begin
+  perform pawl_v1._check_lane_policy(v_policy);
+  perform pawl_v1._check_scope('queue', r.queue), pawl_v1._check_scope('lane', r.name)
+     from unnest(p_queues, p_names) as r (queue, name)
+    where r.name is not null;
+  for v_try in 1..3 loop
+    insert into pawl.lane as l (queue, name, policy)
+    select distinct r.queue collate "C", r.name collate "C", v_policy
+      from unnest(p_queues, p_names) as r (queue, name)
+     where r.name is not null
+       and not exists (select from pawl.lane as l where l.queue = r.queue and l.name = r.name)
+     order by 1, 2
+    on conflict do nothing;
+
+    perform
+       from pawl.lane as l
+      where (l.queue, l.name) in (select r.queue, r.name from unnest(p_queues, p_names) as r (queue, name) where r.name is not null)
+      order by l.queue, l.name
+        for no key update;
+    update pawl.lane as l
+       set ver = l.ver + 1
+     where (l.queue, l.name) in (select r.queue, r.name from unnest(p_queues, p_names) as r (queue, name) where r.name is not null);
+
+    select array_agg(l.id order by r.n), coalesce(bool_or(r.name is not null and l.id is null), false)
+      into v_ids, v_lost
+      from unnest(p_queues, p_names) with ordinality as r (queue, name, n)
+      left join pawl.lane as l on l.queue = r.queue and l.name = r.name;
+    if not v_lost then
+      return v_ids;
+    end if;
+  end loop;
+  raise exception 'some lanes keep appearing and disappearing'
+    using errcode = '40001', hint = 'restart the transaction';
+end
+$$;
+
+create or replace function pawl_v1._check_lane_policy(p_policy text)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_policy is null or p_policy not in ('block', 'park', 'skip') then
+    raise exception 'a lane''s policy is block, park or skip, not %', coalesce(p_policy, 'null')
+      using errcode = 'P4004';
+  end if;
+end
+$$;
+
+-- Promotes what waits first in each of some lanes that have no head. The caller has updated the lanes' rows, in an earlier
+-- statement. A job whose row is locked, by an operator or a claim by id, is not waited for; nobody is promoted in its place.
+-- stuck: lanes in which somebody waits and nobody was promoted.
+create or replace function pawl_v1._lanes_advance(p_lanes bigint[], out promoted int, out stuck bigint[])
+language plpgsql
+as $$
+declare
+  v_lane   bigint;
+  v_next   bigint;
+  v_status text;
+begin
+  promoted := 0;
+  stuck := '{}';
+  foreach v_lane in array p_lanes loop
+    select j.id
+      into v_next
+      from pawl.job as j
+     where j.lane_id = v_lane
+       and j.status = 'waiting'
+       and not exists (select from pawl.job as h where h.lane_id = v_lane and h.lane_head)
+     order by j.position
+     limit 1;
+    continue when not found;
+    select j.status
+      into v_status
+      from pawl.job as j
+     where j.id = v_next
+       for update skip locked;
+    if v_status is distinct from 'waiting' then
+      stuck := stuck || v_lane;
+      continue;
+    end if;
+    update pawl.job as j
+       set status = 'pending',
+           lane_head = true,
+           available_at = greatest(j.available_at, clock_timestamp())
+     where j.id = v_next;
+    promoted := promoted + 1;
+  end loop;
+end
+$$;
+
+-- After the turn of these lanes' heads has ended, in this transaction: promotes their successors. It never waits.
+-- detail: promoted (how many may be claimed now), skipped (the ids of lanes that others have locked; call lane_promote for
+-- each after your commit).
+create or replace function pawl_v1._lanes_free(p_lanes bigint[])
+returns jsonb
+language plpgsql
+as $$
+declare
+  v_locked   bigint[];
+  v_advanced record;
+  v_skipped  bigint[];
+begin
+  v_locked := array(
+    select l.id
+      from pawl.lane as l
+     where l.id = any (p_lanes)
+     order by l.id
+       for no key update skip locked);
+  update pawl.lane as l
+     set ver = l.ver + 1
+   where l.id = any (v_locked);
+  select a.promoted, a.stuck
+    into v_advanced
+    from pawl_v1._lanes_advance(v_locked) as a;
+  v_skipped := array(
+    select distinct s.id
+      from unnest(p_lanes) as s (id)
+     where s.id <> all (v_locked)
+        or s.id = any (v_advanced.stuck)
+     order by s.id);
+  return case when v_advanced.promoted > 0 then jsonb_build_object('promoted', v_advanced.promoted) else '{}' end
+      || case when cardinality(v_skipped) > 0 then jsonb_build_object('skipped', to_jsonb(v_skipped)) else '{}' end;
+end
+$$;
+
+-- After these jobs have become dead letters or were cancelled, in this transaction: dead letters give up their turn unless
+-- their lane's policy is block, and the lanes go on. detail as of _lanes_free.
+create or replace function pawl_v1._lanes_leave(p_ids bigint[])
+returns jsonb
+language plpgsql
+as $$
+declare
+  v_lanes bigint[];
+begin
+  with ended as (
+    update pawl.job as j
+       set lane_head = j.lane_head and l.policy = 'block'
+      from pawl.lane as l
+     where j.id = any (p_ids)
+       and l.id = j.lane_id
+    returning j.lane_id, j.lane_head
+  )
+  select coalesce(array_agg(e.lane_id) filter (where not e.lane_head), '{}')
+    into v_lanes
+    from ended as e;
+  return pawl_v1._lanes_free(v_lanes);
+end
+$$;
+
+-- Promotes what waits first in a lane, if nothing has its turn: call it, in a transaction of its own, for a lane that
+-- another call's detail named as skipped. Safe at any time.
+-- outcome 'promoted', 'idle' (somebody has the turn, or nobody waits), 'absent' (no such lane).
+-- 55P03: the lane is locked for longer than 250 ms; lane_sweep will find it.
+create or replace function pawl_v1.lane_promote(p_lane bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '250ms'
+as $$
+declare
+  v_advanced record;
+begin
+  update pawl.lane as l
+     set ver = l.ver + 1
+   where l.id = p_lane;
+  if not found then
+    return query
+    select 'absent', '{}'::jsonb;
+    return;
+  end if;
+  select a.promoted, a.stuck
+    into v_advanced
+    from pawl_v1._lanes_advance(array[p_lane]) as a;
+  if cardinality(v_advanced.stuck) > 0 then
+    raise exception 'the first job of lane % is locked', p_lane
+      using errcode = '55P03', hint = 'lane_sweep promotes it when it is free';
+  end if;
+  return query
+  select case when v_advanced.promoted > 0 then 'promoted' else 'idle' end, '{}'::jsonb;
+end
+$$;
+
+-- Promotes in every lane in which somebody waits and nobody has the turn: the backstop for those who died before they could
+-- call lane_promote. Call it about once a second. It looks at up to p_limit lanes in which somebody waits, and never waits.
+--
+-- options: after (a lane's id: look at those above it only).
+-- outcome 'swept'. promoted: how many may be claimed now. detail.next: pass it as after to look at the rest; absent after the last.
+create or replace function pawl_v1.lane_sweep(p_limit int default 10000, p_options jsonb default '{}')
+returns table (outcome text, promoted int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_lane   bigint := pawl_v1._int_option(p_options, 'after', 0, 0, 9223372036854775807);
+  v_frozen bigint[] := '{}';
+  v_freed  jsonb := '{}';
+begin
+  perform pawl_v1._check_options(p_options, '{after}');
+  perform pawl_v1._check_int('limit', p_limit, 1, 100000);
+  for v_looked in 1..coalesce(p_limit, 10000) loop
+    -- One entry of job_wait a lane, however many wait in it.
+    select j.lane_id
+      into v_lane
+      from pawl.job as j
+     where j.lane_id > v_lane
+       and j.status = 'waiting'
+     order by j.lane_id
+     limit 1;
+    exit when not found;
+    perform from pawl.job as j where j.lane_id = v_lane and j.lane_head;
+    if not found then
+      v_frozen := v_frozen || v_lane;
+    end if;
+  end loop;
+  if cardinality(v_frozen) > 0 then
+    v_freed := pawl_v1._lanes_free(v_frozen);
+  end if;
+  return query
+  select 'swept', coalesce((v_freed ->> 'promoted')::int, 0), jsonb_strip_nulls(jsonb_build_object('next', v_lane));
+end
+$$;
+
+-- Deletes lanes that hold no job at all. Their order is not lost, since positions belong to all lanes; their policy is, unless
+-- it was set by lane_policy: such lanes stay. It looks at up to p_limit lanes, and never waits.
+--
+-- options: after (a lane's id: look at those above it only).
+-- outcome 'purged'. purged: how many. detail.next: pass it as after to look at the rest; absent after the last.
+create or replace function pawl_v1.lane_purge(p_limit int default 10000, p_options jsonb default '{}')
+returns table (outcome text, purged int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_after  bigint := pawl_v1._int_option(p_options, 'after', 0, 0, 9223372036854775807);
+  v_looked bigint[];
+  v_idle   bigint[];
+  v_purged int;
+begin
+  perform pawl_v1._check_options(p_options, '{after}');
+  perform pawl_v1._check_int('limit', p_limit, 1, 100000);
+  v_looked := array(
+    select l.id
+      from pawl.lane as l
+     where l.id > v_after
+     order by l.id
+     limit coalesce(p_limit, 10000));
+  v_idle := array(
+    select l.id
+      from pawl.lane as l
+     where l.id = any (v_looked)
+       and not l.kept
+       and not pawl_v1._lane_is_used(l.id)
+     order by l.id
+       for update skip locked);
+  -- Locked, they are looked at again: a job may have come in between.
+  delete from pawl.lane as l
+   where l.id = any (v_idle)
+     and not pawl_v1._lane_is_used(l.id);
+  get diagnostics v_purged = row_count;
+  return query
+  select 'purged', v_purged,
+         case when cardinality(v_looked) = coalesce(p_limit, 10000)
+           then jsonb_build_object('next', v_looked[cardinality(v_looked)])
+           else '{}'
+         end;
+end
+$$;
+
+create or replace function pawl_v1._lane_is_used(p_lane bigint)
+returns boolean
+language plpgsql
+as $$
+begin
+  return pawl_v1._lane_is_open(p_lane)
+      or exists (
+           select from pawl.job as j
+            where j.lane_id = p_lane
+              and j.lane_id is not null
+              and j.status in ('dead_letter', 'cancelled')
+              and not j.lane_head);
 end
 $$;
 
@@ -1363,7 +1785,7 @@ $$;
 -- The advisory lock saves work, nothing else: two sweeps at once are safe.
 --
 -- options: max_crashes (default 4), limit (jobs a call, default 1000).
--- outcome 'swept' or 'busy' (another sweep is running).
+-- outcome 'swept' or 'busy' (another sweep is running). If dead letters were in lanes, detail is that of _lanes_leave.
 create or replace function pawl_v1.job_sweep(p_kinds text[], p_options jsonb default '{}')
 returns table (outcome text, requeued int, dead_lettered int, workers int, detail jsonb)
 language plpgsql
@@ -1377,6 +1799,7 @@ declare
   v_requeued    int;
   v_dead        int;
   v_workers     int;
+  v_ended       bigint[];
 begin
   perform pawl_v1._check_options(p_options, '{max_crashes,limit}');
   if not pg_try_advisory_xact_lock(1885435756, 1) then -- 'pawl' in ASCII, then the lock's number
@@ -1428,10 +1851,11 @@ begin
      where j.id = due.id
        and j.status = 'processing'
        and (j.claimed_by = any (v_gone) or j.claimed_by = 0 and j.lease_expires_at < clock_timestamp())
-    returning j.status
+    returning j.id, j.status, j.lane_id
   )
-  select count(*) filter (where s.status = 'pending'), count(*) filter (where s.status = 'dead_letter')
-    into v_requeued, v_dead
+  select count(*) filter (where s.status = 'pending'), count(*) filter (where s.status = 'dead_letter'),
+         array_agg(s.id) filter (where s.status = 'dead_letter' and s.lane_id is not null)
+    into v_requeued, v_dead, v_ended
     from swept as s;
 
   delete from pawl.worker as w
@@ -1439,7 +1863,8 @@ begin
      and not exists (select from pawl.job as j where j.claimed_by = w.id);
   get diagnostics v_workers = row_count;
   return query
-  select 'swept', v_requeued, v_dead, v_workers, '{}'::jsonb;
+  select 'swept', v_requeued, v_dead, v_workers,
+         case when v_ended is null then '{}' else pawl_v1._lanes_leave(v_ended) end;
 end
 $$;
 
@@ -1498,6 +1923,23 @@ $$;
 -- change without its record, or a record without its change, cannot be committed. fence + 1 makes the operator a generation
 -- of its own, so an attempt that still believes to hold the job is told P4020 at its next word.
 
+create or replace function pawl_v1._check_by(p_actor text, p_reason text)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_actor is null or octet_length(p_actor) not between 1 and 255 then
+    raise exception 'actor must have 1 to 255 octets, it has %', coalesce(octet_length(p_actor), 0)
+      using errcode = 'P4004', hint = 'pass who is doing this, a person or a program';
+  end if;
+  if p_reason is null or octet_length(p_reason) not between 1 and 4000 then
+    raise exception 'reason must have 1 to 4000 octets, it has %', coalesce(octet_length(p_reason), 0)
+      using errcode = 'P4004', hint = 'pass why, in a sentence that somebody else understands next year';
+  end if;
+end
+$$;
+
 -- Checks what every verb is told, and returns the row locked; null if there is none.
 create or replace function pawl_v1._operate(p_id bigint, p_actor text, p_reason text, p_options jsonb)
 returns pawl.job
@@ -1508,14 +1950,7 @@ declare
   v_pid int;
 begin
   perform pawl_v1._check_from(p_options);
-  if p_actor is null or octet_length(p_actor) not between 1 and 255 then
-    raise exception 'actor must have 1 to 255 octets, it has %', coalesce(octet_length(p_actor), 0)
-      using errcode = 'P4004', hint = 'pass who is doing this, a person or a program';
-  end if;
-  if p_reason is null or octet_length(p_reason) not between 1 and 4000 then
-    raise exception 'reason must have 1 to 4000 octets, it has %', coalesce(octet_length(p_reason), 0)
-      using errcode = 'P4004', hint = 'pass why, in a sentence that somebody else understands next year';
-  end if;
+  perform pawl_v1._check_by(p_actor, p_reason);
   begin
     select j.*
       into v_job
@@ -1557,7 +1992,7 @@ begin
     v_hint := case p_job.status
       when 'processing' then 'an attempt is running: let it end, or cancel the job first'
       when 'unknown' then 'nobody knows whether it took effect: it needs a verdict, which this version cannot take'
-      when 'waiting' then 'nothing failed: it waits for its turn'
+      when 'waiting' then 'nothing failed: it waits for its turn in its lane'
       when 'succeeded' then 'it has ended well'
       else 'it has ended: retry or discard it'
     end;
@@ -1625,6 +2060,9 @@ $$;
 --
 -- options: from (array of statuses: refuse a job in any other).
 -- outcome 'retried' (detail.status: what it was), 'refused' (detail.status, detail.hint), 'absent'.
+-- In a lane: a dead letter that blocks it has kept its turn. One that gave it up, or was cancelled, comes back at its old
+-- position, so it is next (detail.lane 'pending' or 'waiting'); under the policy skip it has left the lane (detail.lane
+-- 'left').
 -- P4004: actor or reason. 55P03: an open transaction holds the row for more than 2 s; nothing changed.
 create or replace function pawl_v1.job_retry(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
@@ -1634,6 +2072,7 @@ as $$
 declare
   v_before pawl.job;
   v_after  pawl.job;
+  v_lane   jsonb := '{}';
 begin
   perform pawl_v1._check_options(p_options, '{from}');
   v_before := pawl_v1._operate(p_id, p_actor, p_reason, p_options);
@@ -1643,8 +2082,11 @@ begin
   if found then
     return;
   end if;
+  if v_before.lane_id is not null and not v_before.lane_head then
+    v_lane := pawl_v1._lane_again(v_before);
+  end if;
   update pawl.job as j
-     set status = 'pending',
+     set status = case when j.status = 'waiting' then 'waiting' else 'pending' end,
          fence = j.fence + 1,
          attempts = 0,
          crashes = 0,
@@ -1659,7 +2101,42 @@ begin
      and w.recalled @> array[p_id];
   perform pawl_v1._job_audit('job_retry', p_actor, p_reason, v_before, v_after);
   return query
-  select 'retried', jsonb_build_object('status', v_before.status);
+  select 'retried', jsonb_build_object('status', v_before.status) || v_lane;
+end
+$$;
+
+-- Brings a job that gave up its turn back into its lane, at its old position, or out of it under the policy skip. Its row is
+-- locked by this transaction; whoever holds a lane's row waits for no job but one that has its turn.
+create or replace function pawl_v1._lane_again(p_job pawl.job)
+returns jsonb
+language plpgsql
+as $$
+declare
+  v_policy text;
+  v_status text;
+begin
+  update pawl.lane as l
+     set ver = l.ver + 1
+   where l.id = p_job.lane_id
+  returning l.policy
+       into v_policy;
+  if v_policy = 'skip' then
+    update pawl.job as j
+       set status = 'pending',
+           lane_id = null,
+           position = null
+     where j.id = p_job.id;
+    return '{"lane": "left"}';
+  end if;
+  update pawl.job as j
+     set status = 'waiting'
+   where j.id = p_job.id;
+  perform pawl_v1._lanes_advance(array[p_job.lane_id]);
+  select j.status
+    into v_status
+    from pawl.job as j
+   where j.id = p_job.id;
+  return jsonb_build_object('lane', v_status);
 end
 $$;
 
@@ -1667,7 +2144,8 @@ $$;
 -- worker learns of it with the next heartbeat, so that the handler can be ended too.
 --
 -- options: from, as of job_retry.
--- outcome 'cancelled' (detail.status: what it was), 'refused', 'absent'. Errors as of job_retry; an
+-- outcome 'cancelled' (detail.status: what it was), 'refused', 'absent'. The next job of its lane may start at once, while
+-- the handler of a running one is still being told; detail as of _lanes_free. Errors as of job_retry; an
 -- attempt with an open transaction holds the row until it commits or rolls back: see job_recall.
 create or replace function pawl_v1.job_cancel(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
@@ -1688,6 +2166,7 @@ begin
   end if;
   update pawl.job as j
      set status = 'cancelled',
+         lane_head = false,
          fence = j.fence + 1,
          claimed_by = null,
          lease_expires_at = null
@@ -1701,7 +2180,8 @@ begin
      and v_before.claimed_by <> 0;
   perform pawl_v1._job_audit('job_cancel', p_actor, p_reason, v_before, v_after);
   return query
-  select 'cancelled', jsonb_build_object('status', v_before.status);
+  select 'cancelled', jsonb_build_object('status', v_before.status)
+    || case when v_before.lane_head then pawl_v1._lanes_free(array[v_before.lane_id]) else '{}' end;
 end
 $$;
 
@@ -1739,7 +2219,8 @@ $$;
 -- redelivery, or the same key, is still a duplicate.
 --
 -- options: from, as of job_retry.
--- outcome 'discarded' (detail.status: what it was), 'refused', 'absent'. Errors as of job_retry.
+-- outcome 'discarded' (detail.status: what it was), 'refused', 'absent'. If it had the turn of its lane, detail as of
+-- _lanes_free. Errors as of job_retry.
 create or replace function pawl_v1.job_discard(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -1760,7 +2241,120 @@ begin
    where j.id = p_id;
   perform pawl_v1._job_audit('job_discard', p_actor, p_reason, v_before, null);
   return query
-  select 'discarded', jsonb_build_object('status', v_before.status);
+  select 'discarded', jsonb_build_object('status', v_before.status)
+    || case when v_before.lane_head then pawl_v1._lanes_free(array[v_before.lane_id]) else '{}' end;
+end
+$$;
+
+-- Ends the turn of a dead letter that blocks its lane, and lets the lane go on. The dead letter stays, to be retried (see
+-- job_retry) or discarded.
+--
+-- options: job (its id: refuse if another one blocks the lane by now).
+-- outcome 'unblocked' (detail.job, and detail as of _lanes_free), 'refused' (detail.job, detail.status, detail.hint), 'idle'
+-- (nobody has the turn), 'absent' (no such lane). P4004, 55P03: as of job_retry.
+create or replace function pawl_v1.lane_unblock(
+  p_queue   text,
+  p_lane    text,
+  p_actor   text,
+  p_reason  text,
+  p_options jsonb default '{}'
+)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_lane     bigint;
+  v_before   pawl.job;
+  v_after    pawl.job;
+  v_advanced record;
+  v_only     bigint := pawl_v1._int_option(p_options, 'job', null, 1, 9223372036854775807);
+begin
+  perform pawl_v1._check_options(p_options, '{job}');
+  perform pawl_v1._check_by(p_actor, p_reason);
+  update pawl.lane as l
+     set ver = l.ver + 1
+   where l.queue = p_queue
+     and l.name = p_lane
+  returning l.id
+       into v_lane;
+  if not found then
+    return query
+    select 'absent', jsonb_build_object('hint', 'no job of this queue has been enqueued into it, or it was purged');
+    return;
+  end if;
+  select j.*
+    into v_before
+    from pawl.job as j
+   where j.lane_id = v_lane
+     and j.lane_head
+     for update;
+  if not found then
+    perform pawl_v1._lanes_advance(array[v_lane]);
+    return query
+    select 'idle', '{}'::jsonb;
+    return;
+  end if;
+  if v_before.status <> 'dead_letter' or v_before.id <> v_only then
+    return query
+    select 'refused', jsonb_build_object('job', v_before.id, 'status', v_before.status, 'hint', case
+      when v_before.status = 'unknown' then 'nobody knows whether it took effect: it needs a verdict, which this version cannot take'
+      when v_before.status <> 'dead_letter' then 'it is not dead: let it end, or cancel it'
+      else 'another job blocks the lane by now' end);
+    return;
+  end if;
+  update pawl.job as j
+     set lane_head = false
+   where j.id = v_before.id
+  returning j.*
+       into v_after;
+  perform pawl_v1._job_audit('lane_unblock', p_actor, p_reason, v_before, v_after);
+  select a.promoted, a.stuck
+    into v_advanced
+    from pawl_v1._lanes_advance(array[v_lane]) as a;
+  return query
+  select 'unblocked', jsonb_build_object('job', v_before.id)
+    || case when v_advanced.promoted > 0 then jsonb_build_object('promoted', v_advanced.promoted) else '{}' end
+    || case when cardinality(v_advanced.stuck) > 0 then jsonb_build_object('skipped', to_jsonb(v_advanced.stuck)) else '{}' end;
+end
+$$;
+
+-- Sets what a lane does when its head becomes a dead letter: 'block', 'park' or 'skip'. A dead letter that blocks it already
+-- stays where it is: see lane_unblock. The lane is not purged any more.
+-- outcome 'changed' (detail.policy: what it was), 'absent' (no such lane). P4004, 55P03: as of job_retry.
+create or replace function pawl_v1.lane_policy(p_queue text, p_lane text, p_policy text, p_actor text, p_reason text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.lane;
+  v_after  pawl.lane;
+begin
+  perform pawl_v1._check_lane_policy(p_policy);
+  perform pawl_v1._check_by(p_actor, p_reason);
+  select l.*
+    into v_before
+    from pawl.lane as l
+   where l.queue = p_queue
+     and l.name = p_lane
+     for no key update;
+  if not found then
+    return query
+    select 'absent', jsonb_build_object('hint', 'no job of this queue has been enqueued into it, or it was purged');
+    return;
+  end if;
+  update pawl.lane as l
+     set ver = l.ver + 1,
+         kept = true,
+         policy = p_policy
+   where l.id = v_before.id
+  returning l.*
+       into v_after;
+  insert into pawl.audit (actor, verb, target, reason, before, after)
+  values (p_actor, 'lane_policy', 'lane ' || v_before.id, p_reason, to_jsonb(v_before), to_jsonb(v_after));
+  return query
+  select 'changed', jsonb_build_object('policy', v_before.policy);
 end
 $$;
 
@@ -1798,9 +2392,30 @@ select j.id,
        j.created_at,
        w.name as worker,
        j.last_errors -> -1 ->> 'error' as last_error,
-       octet_length(j.args) as args_octets
+       octet_length(j.args) as args_octets,
+       l.name as lane
   from pawl.job as j
-  left join pawl.worker as w on w.id = j.claimed_by;
+  left join pawl.worker as w on w.id = j.claimed_by
+  left join pawl.lane as l on l.id = j.lane_id;
+
+-- Lanes, what has the turn in each, and how many wait for it. Counts the waiting of every lane it shows.
+create or replace view pawl_v1.lanes as
+select l.id,
+       l.queue,
+       l.name,
+       l.policy,
+       h.id as head,
+       h.status as head_status,
+       w.waiting,
+       w.oldest
+  from pawl.lane as l
+  left join pawl.job as h on h.lane_id = l.id and h.lane_head
+ cross join lateral (
+        select count(*) as waiting,
+               min(j.created_at) as oldest
+          from pawl.job as j
+         where j.lane_id = l.id
+           and j.status = 'waiting') as w;
 
 -- Jobs that keep failing and are still being tried: the dead letters of tomorrow. Reads the whole table.
 create or replace view pawl_v1.hot_retries as
@@ -1821,6 +2436,6 @@ select j.id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '61c51c38facb8093ef3dfc3a4a1dd6526e39e8ce6543f5f50f568a59f8bfbbe6');
+values (1, 'init', 1, '0c63e0078361bbf99c92db78762a7af9a502b72181db6acb7202fa22dc3c9c5f');
 
 commit;

@@ -1,7 +1,7 @@
 -- Removes everything Pawl created, and its data. Plain drops, no cascade: if something of yours depends on Pawl's
 -- tables or functions, this fails and names it.
 
-drop view if exists pawl_v1.dead_letters, pawl_v1.hot_retries, pawl_v1.jobs;
+drop view if exists pawl_v1.dead_letters, pawl_v1.hot_retries, pawl_v1.jobs, pawl_v1.lanes;
 
 do $$
 declare
@@ -17,7 +17,8 @@ begin
 end
 $$;
 
-drop table pawl.audit, pawl.fence, pawl.inbox, pawl.job_key, pawl.job, pawl.worker, pawl.migration;
+drop table pawl.audit, pawl.fence, pawl.inbox, pawl.job_key, pawl.job, pawl.lane, pawl.worker, pawl.migration;
+drop sequence pawl.position_seq;
 drop domain pawl.name, pawl.hash, pawl.count, pawl.max_attempts, pawl.priority, pawl.job_status;
 drop schema pawl_v1;
 drop schema pawl;

@@ -36,11 +36,28 @@ create table pawl.worker (
   recalled bigint[] not null default '{}'  -- jobs cancelled under it; the next heartbeat takes the list along
 ) with (fillfactor = 50);
 
+-- One for all lanes, so that a lane's row can be purged without losing its order.
+create sequence pawl.position_seq;
+
+-- Lanes: jobs of one lane run one at a time, in the order of their positions. Whoever changes what is first in a lane
+-- updates its row before looking: a lock alone would let a REPEATABLE READ transaction act on an old snapshot.
+create table pawl.lane (
+  id     bigint generated always as identity primary key,
+  ver    bigint not null default 0,
+  kept   boolean not null default false,    -- its policy was set by hand: not to be purged
+  queue  pawl.name not null,
+  name   pawl.name not null,
+  policy text collate "C" not null default 'block' check (octet_length(policy) < 64 and policy in ('block', 'park', 'skip')),
+  unique (queue, name)
+) with (fillfactor = 50);
+
 -- Durable work: landed deliveries, background jobs, later outbox events. Finished rows are deleted.
 create table pawl.job (
   id               bigint generated always as identity primary key,
   fence            bigint not null default 0,   -- + 1 at every claim and at every change by hand, never back
   claimed_by       bigint,                      -- while processing: worker.id, or 0 for a lease of the row's own
+  lane_id          bigint,
+  position         bigint,                      -- in its lane
   available_at     timestamptz not null default clock_timestamp(),
   lease_expires_at timestamptz,                 -- of a row claimed without a worker; not indexed
   created_at       timestamptz not null default clock_timestamp(),
@@ -48,6 +65,7 @@ create table pawl.job (
   attempts         pawl.count not null default 0,
   crashes          pawl.count not null default 0,
   max_attempts     pawl.max_attempts not null default 25,
+  lane_head        boolean not null default false, -- its turn: nothing else of its lane may run
   status           pawl.job_status not null default 'pending',
   queue            pawl.name not null,
   kind             pawl.name not null,
@@ -55,7 +73,14 @@ create table pawl.job (
   headers          jsonb,
   last_errors      jsonb,                       -- the last 10, oldest first
   check ((status = 'processing') = (claimed_by is not null)),
-  check (coalesce(claimed_by = 0, false) = (lease_expires_at is not null))
+  check (coalesce(claimed_by = 0, false) = (lease_expires_at is not null)),
+  check ((lane_id is null) = (position is null)),
+  check (case
+           when lane_id is null then not lane_head and status <> 'waiting'
+           when status in ('pending', 'processing', 'unknown') then lane_head
+           when status = 'dead_letter' then true -- with its turn it blocks the lane; without, it is parked
+           else not lane_head
+         end)
 ) with (
   fillfactor = 100,
   autovacuum_vacuum_scale_factor = 0,
@@ -69,6 +94,9 @@ create table pawl.job (
 -- its dead entries.
 create index job_claim on pawl.job (queue, priority, available_at, id) where status = 'pending';
 create index job_held  on pawl.job (claimed_by) where claimed_by is not null;
+create index job_wait  on pawl.job (lane_id, position) where status = 'waiting';
+create unique index job_head on pawl.job (lane_id) where lane_head;
+create index job_aside on pawl.job (lane_id) where lane_id is not null and status in ('dead_letter', 'cancelled') and not lane_head;
 create index job_dead  on pawl.job (queue, id) where status in ('dead_letter', 'unknown', 'cancelled');
 
 -- The memory of enqueue keys. It outlives the job, so that a duplicate enqueued after completion is still one.
