@@ -28,7 +28,7 @@ var modelled = []mutant{
 	{name: "NOSKIP", property: "p_excl", edits: []edit{{"job_claim", "and j.status = 'pending'", "and j.status in ('pending', 'processing')"}}},
 	{name: "NOBUMP", property: "p_fence", edits: []edit{{"job_claim", "fence = j.fence + 1", "fence = greatest(j.fence, 1)"}}},
 	{name: "NOKEY", property: "p_ext", protocol: protocol{newKeyPerAttempt: true}},
-	{name: "MARKNOFENCE", property: "p_fence", edits: []edit{{"job_hold", " or v_job.fence is distinct from p_fence", ""}}},
+	{name: "MARKNOFENCE", property: "p_fence", edits: []edit{{"job_hold", " or v_fence is distinct from p_fence", ""}}},
 	{name: "SPLIT", property: "p_once", protocol: protocol{effectThenEnd: true}},
 	{name: "DONEFIRST", property: "p_done", protocol: protocol{endThenEffect: true}},
 	{name: "NOFENCE", property: "p_fence", edits: []edit{withoutFence}},
@@ -42,11 +42,11 @@ var modelled = []mutant{
 	{name: "ASSUMEFAIL", property: "p_once", protocol: protocol{silenceIsFailure: true}},
 }
 
-const stateGuard = "\n     and j.status = 'processing'"
+const stateGuard = "\n                and l.status = 'processing'"
 
 var (
 	lockOnly     = edit{"_lanes_enter", "    update pawl.lane as l\n       set ver = l.ver + 1\n     where", "    perform from pawl.lane as l\n     where"}
-	withoutFence = edit{"job_finish", "\n     and j.fence = p_fence\n", "\n"}
+	withoutFence = edit{"job_finish", "\n                and l.fence = p_fence\n", "\n"}
 	rowIsKept    = edit{"job_finish", "delete from pawl.job as j\n",
 		"update pawl.job as j\n     set status = 'succeeded', claimed_by = null, lease_expires_at = null\n"}
 	blindLook = edit{"job_sweep", "     where j.claimed_by = any (v_gone)\n     order by j.id\n     limit v_limit\n       for update skip locked -- a locked row has a live holder\n",

@@ -50,6 +50,14 @@ create function play.judge_lanes() returns table (property text, what text) lang
 declare
   v_job record;
 begin
+  -- What no CHECK says, since each would be parsed by every insert.
+  return query select 'p_head', 'job ' || j.id || ' is ' || j.status || ' with lane_head ' || j.lane_head from pawl.job as j
+    where not case
+           when j.lane_id is null then not j.lane_head and j.status <> 'waiting'
+           when j.status in ('pending', 'processing', 'unknown') then j.lane_head
+           when j.status = 'dead_letter' then true
+           else not j.lane_head
+         end;
   if not exists (select from pawl.lane) then
     return;
   end if;

@@ -97,14 +97,7 @@ begin
 end
 $$;
 
--- An integer option with bounds. Absent or null means the default.
-create or replace function pawl_v1._int_option(
-  p_options jsonb,
-  p_name    text,
-  p_default bigint,
-  p_min     bigint,
-  p_max     bigint
-)
+create or replace function pawl_v1._int_given(p_options jsonb, p_name text, p_min bigint, p_max bigint)
 returns bigint
 language plpgsql
 immutable
@@ -112,9 +105,9 @@ as $$
 declare
   v_value bigint;
 begin
-  if jsonb_typeof(p_options -> p_name) is distinct from 'number' then
-    if p_options -> p_name is null or jsonb_typeof(p_options -> p_name) = 'null' then
-      return p_default;
+  if jsonb_typeof(p_options -> p_name) <> 'number' then
+    if jsonb_typeof(p_options -> p_name) = 'null' then
+      return null;
     end if;
     raise exception 'option % must be a number, it is %', p_name, p_options -> p_name
       using errcode = 'P4004';
@@ -123,6 +116,22 @@ begin
   perform pawl_v1._check_int('option ' || p_name, v_value, p_min, p_max);
   return v_value;
 end
+$$;
+
+-- An integer option with bounds. Absent or null means the default. In SQL, so that the planner puts its body in place of
+-- the call: most options are absent most of the time.
+create or replace function pawl_v1._int_option(
+  p_options jsonb,
+  p_name    text,
+  p_default bigint,
+  p_min     bigint,
+  p_max     bigint
+)
+returns bigint
+language sql
+immutable
+as $$
+  select case when p_options ? p_name then coalesce(pawl_v1._int_given(p_options, p_name, p_min, p_max), p_default) else p_default end
 $$;
 
 -- An option that is an array of texts. Absent or null means null.

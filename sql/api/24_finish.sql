@@ -43,23 +43,45 @@ begin
 end
 $$;
 
+-- Locks a job that another transaction has locked, for 2 s at most: then 55P03. A function of its own, because to set a
+-- timeout costs more than most calls, which need not wait.
+create or replace function pawl_v1._job_wait(p_id bigint)
+returns void
+language plpgsql
+set lock_timeout = '2s'
+as $$
+begin
+  perform
+     from pawl.job as j
+    where j.id = p_id
+      for update;
+end
+$$;
+
 -- Locks a claimed job and proves the fence. Call it first in the transaction that will do the work: a stale attempt
 -- then stops before it writes, and nobody can take the job over while the transaction is open.
 -- outcome 'held'. P4020: see _raise_fence_lost. 55P03: another transaction holds the row; nothing is known yet.
 create or replace function pawl_v1.job_hold(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
-set lock_timeout = '2s'
 as $$
 declare
-  v_job pawl.job;
+  v_status text;
+  v_fence  bigint;
 begin
-  select j.*
-    into v_job
+  select j.status, j.fence
+    into v_status, v_fence
     from pawl.job as j
    where j.id = p_id
-     for update;
-  if v_job.status is distinct from 'processing' or v_job.fence is distinct from p_fence then
+     for update skip locked;
+  if not found then
+    perform pawl_v1._job_wait(p_id);
+    select j.status, j.fence
+      into v_status, v_fence
+      from pawl.job as j
+     where j.id = p_id;
+  end if;
+  if v_status is distinct from 'processing' or v_fence is distinct from p_fence then
     perform pawl_v1._raise_fence_lost(p_id, p_fence);
   end if;
   return query
@@ -73,22 +95,34 @@ $$;
 create or replace function pawl_v1.job_finish(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
-set lock_timeout = '2s'
 as $$
 declare
   v_lane bigint;
 begin
-  delete from pawl.job as j
-   where j.id = p_id
-     and j.status = 'processing'
-     and j.fence = p_fence
-  returning j.lane_id
-       into v_lane;
-  if not found then
-    perform pawl_v1._raise_fence_lost(p_id, p_fence);
-  end if;
-  return query
-  select 'finished', case when v_lane is null then '{}' else pawl_v1._lanes_free(array[v_lane]) end;
+  for v_try in 1..2 loop
+    delete from pawl.job as j
+     where j.id = (
+             select l.id
+               from pawl.job as l
+              where l.id = p_id
+                and l.status = 'processing'
+                and l.fence = p_fence
+                for update skip locked)
+    returning j.lane_id
+         into v_lane;
+    if found then
+      return query
+      select 'finished', case when v_lane is null then '{}' else pawl_v1._lanes_free(array[v_lane]) end;
+      return;
+    end if;
+    perform
+       from pawl.job as j
+      where j.id = p_id
+        and j.fence = p_fence;
+    exit when not found;
+    perform pawl_v1._job_wait(p_id);
+  end loop;
+  perform pawl_v1._raise_fence_lost(p_id, p_fence);
 end
 $$;
 

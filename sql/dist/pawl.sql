@@ -70,7 +70,8 @@ create table pawl.job (
   attempts         pawl.count not null default 0,
   crashes          pawl.count not null default 0,
   max_attempts     pawl.max_attempts not null default 25,
-  lane_head        boolean not null default false, -- its turn: nothing else of its lane may run
+  lane_head        boolean not null default false, -- its turn: nothing else of its lane may run. In a lane so are pending,
+                                                -- processing and unknown; a dead letter that has it blocks the lane
   status           pawl.job_status not null default 'pending',
   queue            pawl.name not null,
   kind             pawl.name not null,
@@ -79,13 +80,7 @@ create table pawl.job (
   last_errors      jsonb,                       -- the last 10, oldest first
   check ((status = 'processing') = (claimed_by is not null)),
   check (coalesce(claimed_by = 0, false) = (lease_expires_at is not null)),
-  check ((lane_id is null) = (position is null)),
-  check (case
-           when lane_id is null then not lane_head and status <> 'waiting'
-           when status in ('pending', 'processing', 'unknown') then lane_head
-           when status = 'dead_letter' then true -- with its turn it blocks the lane; without, it is parked
-           else not lane_head
-         end)
+  check ((lane_id is null) = (position is null))
 ) with (
   fillfactor = 100,
   autovacuum_vacuum_scale_factor = 0,
@@ -253,14 +248,7 @@ begin
 end
 $$;
 
--- An integer option with bounds. Absent or null means the default.
-create or replace function pawl_v1._int_option(
-  p_options jsonb,
-  p_name    text,
-  p_default bigint,
-  p_min     bigint,
-  p_max     bigint
-)
+create or replace function pawl_v1._int_given(p_options jsonb, p_name text, p_min bigint, p_max bigint)
 returns bigint
 language plpgsql
 immutable
@@ -268,9 +256,9 @@ as $$
 declare
   v_value bigint;
 begin
-  if jsonb_typeof(p_options -> p_name) is distinct from 'number' then
-    if p_options -> p_name is null or jsonb_typeof(p_options -> p_name) = 'null' then
-      return p_default;
+  if jsonb_typeof(p_options -> p_name) <> 'number' then
+    if jsonb_typeof(p_options -> p_name) = 'null' then
+      return null;
     end if;
     raise exception 'option % must be a number, it is %', p_name, p_options -> p_name
       using errcode = 'P4004';
@@ -279,6 +267,22 @@ begin
   perform pawl_v1._check_int('option ' || p_name, v_value, p_min, p_max);
   return v_value;
 end
+$$;
+
+-- An integer option with bounds. Absent or null means the default. In SQL, so that the planner puts its body in place of
+-- the call: most options are absent most of the time.
+create or replace function pawl_v1._int_option(
+  p_options jsonb,
+  p_name    text,
+  p_default bigint,
+  p_min     bigint,
+  p_max     bigint
+)
+returns bigint
+language sql
+immutable
+as $$
+  select case when p_options ? p_name then coalesce(pawl_v1._int_given(p_options, p_name, p_min, p_max), p_default) else p_default end
 $$;
 
 -- An option that is an array of texts. Absent or null means null.
@@ -1100,23 +1104,45 @@ begin
 end
 $$;
 
+-- Locks a job that another transaction has locked, for 2 s at most: then 55P03. A function of its own, because to set a
+-- timeout costs more than most calls, which need not wait.
+create or replace function pawl_v1._job_wait(p_id bigint)
+returns void
+language plpgsql
+set lock_timeout = '2s'
+as $$
+begin
+  perform
+     from pawl.job as j
+    where j.id = p_id
+      for update;
+end
+$$;
+
 -- Locks a claimed job and proves the fence. Call it first in the transaction that will do the work: a stale attempt
 -- then stops before it writes, and nobody can take the job over while the transaction is open.
 -- outcome 'held'. P4020: see _raise_fence_lost. 55P03: another transaction holds the row; nothing is known yet.
 create or replace function pawl_v1.job_hold(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
-set lock_timeout = '2s'
 as $$
 declare
-  v_job pawl.job;
+  v_status text;
+  v_fence  bigint;
 begin
-  select j.*
-    into v_job
+  select j.status, j.fence
+    into v_status, v_fence
     from pawl.job as j
    where j.id = p_id
-     for update;
-  if v_job.status is distinct from 'processing' or v_job.fence is distinct from p_fence then
+     for update skip locked;
+  if not found then
+    perform pawl_v1._job_wait(p_id);
+    select j.status, j.fence
+      into v_status, v_fence
+      from pawl.job as j
+     where j.id = p_id;
+  end if;
+  if v_status is distinct from 'processing' or v_fence is distinct from p_fence then
     perform pawl_v1._raise_fence_lost(p_id, p_fence);
   end if;
   return query
@@ -1130,22 +1156,34 @@ $$;
 create or replace function pawl_v1.job_finish(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
-set lock_timeout = '2s'
 as $$
 declare
   v_lane bigint;
 begin
-  delete from pawl.job as j
-   where j.id = p_id
-     and j.status = 'processing'
-     and j.fence = p_fence
-  returning j.lane_id
-       into v_lane;
-  if not found then
-    perform pawl_v1._raise_fence_lost(p_id, p_fence);
-  end if;
-  return query
-  select 'finished', case when v_lane is null then '{}' else pawl_v1._lanes_free(array[v_lane]) end;
+  for v_try in 1..2 loop
+    delete from pawl.job as j
+     where j.id = (
+             select l.id
+               from pawl.job as l
+              where l.id = p_id
+                and l.status = 'processing'
+                and l.fence = p_fence
+                for update skip locked)
+    returning j.lane_id
+         into v_lane;
+    if found then
+      return query
+      select 'finished', case when v_lane is null then '{}' else pawl_v1._lanes_free(array[v_lane]) end;
+      return;
+    end if;
+    perform
+       from pawl.job as j
+      where j.id = p_id
+        and j.fence = p_fence;
+    exit when not found;
+    perform pawl_v1._job_wait(p_id);
+  end loop;
+  perform pawl_v1._raise_fence_lost(p_id, p_fence);
 end
 $$;
 
@@ -2436,6 +2474,6 @@ select j.id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '0c63e0078361bbf99c92db78762a7af9a502b72181db6acb7202fa22dc3c9c5f');
+values (1, 'init', 1, 'd1f6874586f6217573e0de219441d3bfc8dc6e1f91b58ec8e4ddd64820168d61');
 
 commit;

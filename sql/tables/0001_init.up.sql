@@ -65,7 +65,8 @@ create table pawl.job (
   attempts         pawl.count not null default 0,
   crashes          pawl.count not null default 0,
   max_attempts     pawl.max_attempts not null default 25,
-  lane_head        boolean not null default false, -- its turn: nothing else of its lane may run
+  lane_head        boolean not null default false, -- its turn: nothing else of its lane may run. In a lane so are pending,
+                                                -- processing and unknown; a dead letter that has it blocks the lane
   status           pawl.job_status not null default 'pending',
   queue            pawl.name not null,
   kind             pawl.name not null,
@@ -74,13 +75,7 @@ create table pawl.job (
   last_errors      jsonb,                       -- the last 10, oldest first
   check ((status = 'processing') = (claimed_by is not null)),
   check (coalesce(claimed_by = 0, false) = (lease_expires_at is not null)),
-  check ((lane_id is null) = (position is null)),
-  check (case
-           when lane_id is null then not lane_head and status <> 'waiting'
-           when status in ('pending', 'processing', 'unknown') then lane_head
-           when status = 'dead_letter' then true -- with its turn it blocks the lane; without, it is parked
-           else not lane_head
-         end)
+  check ((lane_id is null) = (position is null))
 ) with (
   fillfactor = 100,
   autovacuum_vacuum_scale_factor = 0,
