@@ -41,15 +41,16 @@ type scale struct {
 	kills    int
 	waiting  int           // jobs, when memory is measured
 	straggle time.Duration // transactions stay open
+	blocked  int           // jobs
 }
 
 var scales = map[string]scale{
 	"full": {"full", 5, 3, 15 * time.Second, 5 * time.Second, 100, 700 * time.Millisecond, 3 * time.Second, 10 * time.Second, time.Minute, 5 * time.Minute,
-		6 * time.Second, 30, 1_000_000, 30 * time.Second},
+		6 * time.Second, 30, 1_000_000, 30 * time.Second, 100_000},
 	"quick": {"quick", 2, 1, 2 * time.Second, 700 * time.Millisecond, 8, 700 * time.Millisecond, time.Second, 2 * time.Second, 15 * time.Second, 0,
-		6 * time.Second, 5, 200_000, 6 * time.Second},
+		6 * time.Second, 5, 200_000, 6 * time.Second, 100_000},
 	"tiny": {"tiny", 1, 0.005, 5 * time.Second, 100 * time.Millisecond, 2, 0, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond,
-		6 * time.Second, 1, 20_000, 500 * time.Millisecond},
+		6 * time.Second, 1, 20_000, 500 * time.Millisecond, 1000},
 }
 
 const perSec, ms = "jobs/s", "ms"
@@ -116,6 +117,9 @@ func plans() []plan {
 		{Row: Row{ID: "held-half", Title: "An idle snapshot held for 5 minutes, half load: rate at the end", Unit: perSec,
 			Bars: []Bar{{Who: "Pawl", Factor: 0.95, Meaning: "≥ 95 % of what is offered"}}}, rounds: 1, slow: true,
 			entries: contenders("set up for speed", heldHalf)},
+		{Row: Row{ID: "blocked", Title: "Jobs that do nothing, beside 100,000 blocked in lanes", Unit: perSec,
+			Bars: []Bar{{Who: "Pawl", Factor: 0.8, Meaning: "≥ 80 % of its clean rate"}}},
+			entries: []entry{{who("Pawl", "1,000 lanes behind a dead letter each"), pawlSystem, blocked(20_000)}}},
 		{Row: Row{ID: "straggler", Title: "A job whose transaction stayed open: COMMIT to handler", Unit: ms, Less: true,
 			Bars: []Bar{{Who: "Pawl", Factor: 1000, P99: true, Meaning: "p99 ≤ 1 s"}}}, rounds: 1, abreast: true,
 			entries: contenders("set up for speed", straggle)},

@@ -18,15 +18,18 @@ const presenceAgain = 30 * time.Second
 // attend holds the session's presence lock on a connection of its own until the returned function is called. Without the
 // lock the lease alone decides, which costs time after a crash and nothing else; so no error here ends anything.
 func (w *Worker) attend(ctx context.Context, s *session) (depart func()) {
+	settle := sync.OnceFunc(func() { close(s.settled) })
 	if w.cfg.Presence.Off {
+		settle()
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var done sync.WaitGroup
 	done.Go(func() {
 		for wait := time.Second; ; wait = min(2*wait, presenceAgain) {
-			held, err := w.bePresent(ctx, s)
+			held, err := w.bePresent(ctx, s, settle)
 			s.present.Store(false)
+			settle()
 			if ctx.Err() != nil {
 				return
 			}
@@ -44,7 +47,7 @@ func (w *Worker) attend(ctx context.Context, s *session) (depart func()) {
 
 // bePresent connects, takes the lock and keeps it for as long as the connection lives. The sweep runs on it too: only a
 // session that is some seconds old may judge by presence, and those of a pool come and go.
-func (w *Worker) bePresent(ctx context.Context, s *session) (held bool, err error) {
+func (w *Worker) bePresent(ctx context.Context, s *session, settle func()) (held bool, err error) {
 	conn, err := w.connectDirect(ctx)
 	if err != nil {
 		return false, err
@@ -54,16 +57,21 @@ func (w *Worker) bePresent(ctx context.Context, s *session) (held bool, err erro
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
-	for present := false; !present; {
-		present, err = contract.WorkerAttend(ctx, conn, s.id)
+	for {
+		present, err := contract.WorkerAttend(ctx, conn, s.id)
 		if err != nil {
 			return false, err
 		}
-		if !present && !pause(ctx, time.Second) { // a sweep is looking, or the server has not noticed the old connection's end
+		if present {
+			break
+		}
+		settle()
+		if !pause(ctx, time.Second) { // a sweep is looking, or the server has not noticed the old connection's end
 			return false, ctx.Err()
 		}
 	}
 	s.present.Store(true)
+	settle()
 	for {
 		// Reading notices at once that the server closed the connection; asking notices one that died in silence.
 		wait, cancel := context.WithTimeout(ctx, w.sweepPause())
@@ -80,6 +88,16 @@ func (w *Worker) bePresent(ctx context.Context, s *session) (held bool, err erro
 		if conn.IsClosed() {
 			return true, err
 		}
+	}
+}
+
+// settled waits, for a second at most, until it is known whether the session is present: what a process claims that dies at
+// once would else wait for the lease.
+func (w *Worker) settled(ctx context.Context, s *session) {
+	select {
+	case <-s.settled:
+	case <-time.After(time.Second):
+	case <-ctx.Done():
 	}
 }
 

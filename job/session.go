@@ -20,9 +20,10 @@ type session struct {
 	doubtful context.Context // ended by doubt
 	doubt    context.CancelFunc
 	began    time.Time
-	beat     time.Time   // last renewal, monotonic; only keepAlive touches it
-	present  atomic.Bool // the presence lock is held
-	depart   func()      // ends the presence
+	beat     time.Time     // last renewal, monotonic; only keepAlive touches it
+	present  atomic.Bool   // the presence lock is held
+	settled  chan struct{} // closed when it is, or cannot be had
+	depart   func()        // ends the presence
 
 	mu      sync.Mutex
 	running map[int64]context.CancelCauseFunc // by job id
@@ -70,7 +71,7 @@ func (w *Worker) register(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{id: id, began: asked, beat: asked, running: map[int64]context.CancelCauseFunc{}}
+	s := &session{id: id, began: asked, beat: asked, settled: make(chan struct{}), running: map[int64]context.CancelCauseFunc{}}
 	s.ctx, s.lose = context.WithCancel(context.WithoutCancel(ctx))
 	s.doubtful, s.doubt = context.WithCancel(context.Background())
 	s.depart = w.attend(ctx, s)

@@ -100,6 +100,7 @@ func (w *Worker) work(ctx context.Context, s *session) {
 	all.Go(func() { w.keepAlive(until, s) })
 	all.Go(func() { w.keepHouse(until, s) })
 	all.Go(func() { w.keepSettling(until) })
+	w.settled(until, s)
 	for _, l := range w.lines {
 		all.Go(func() { l.work(until, s) })
 	}

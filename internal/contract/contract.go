@@ -94,6 +94,9 @@ func scanDetail(detail, into any) error {
 	case []byte:
 		return json.Unmarshal(text, into)
 	case string:
+		if text == "{}" { // as a rule
+			return nil
+		}
 		return json.Unmarshal([]byte(text), into)
 	}
 	return fmt.Errorf("a detail is %T", detail)

@@ -20,15 +20,23 @@ $$;
 
 -- Takes the worker's presence lock on this session, which must be a direct connection kept for nothing else: a pooler in
 -- transaction mode would leave the lock with a stranger's connection. The server frees it when the process dies.
--- Tell the next heartbeat.
+-- From now on a free lock is evidence. Should the session end, tell the next heartbeat.
 -- outcome 'present', or 'taken': another session has it (a sweep looking, or the old connection, not yet noticed as dead).
 create or replace function pawl_v1.worker_attend(p_worker bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
 as $$
 begin
+  if not pg_try_advisory_lock(1885435757, pawl_v1._presence(p_worker)) then
+    return query
+    select 'taken', '{}'::jsonb;
+    return;
+  end if;
+  update pawl.worker as w
+     set presence = true
+   where w.id = p_worker;
   return query
-  select case when pg_try_advisory_lock(1885435757, pawl_v1._presence(p_worker)) then 'present' else 'taken' end, '{}'::jsonb;
+  select 'present', '{}'::jsonb;
 end
 $$;
 

@@ -1717,15 +1717,23 @@ $$;
 
 -- Takes the worker's presence lock on this session, which must be a direct connection kept for nothing else: a pooler in
 -- transaction mode would leave the lock with a stranger's connection. The server frees it when the process dies.
--- Tell the next heartbeat.
+-- From now on a free lock is evidence. Should the session end, tell the next heartbeat.
 -- outcome 'present', or 'taken': another session has it (a sweep looking, or the old connection, not yet noticed as dead).
 create or replace function pawl_v1.worker_attend(p_worker bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
 as $$
 begin
+  if not pg_try_advisory_lock(1885435757, pawl_v1._presence(p_worker)) then
+    return query
+    select 'taken', '{}'::jsonb;
+    return;
+  end if;
+  update pawl.worker as w
+     set presence = true
+   where w.id = p_worker;
   return query
-  select case when pg_try_advisory_lock(1885435757, pawl_v1._presence(p_worker)) then 'present' else 'taken' end, '{}'::jsonb;
+  select 'present', '{}'::jsonb;
 end
 $$;
 
@@ -2474,6 +2482,6 @@ select j.id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'd1f6874586f6217573e0de219441d3bfc8dc6e1f91b58ec8e4ddd64820168d61');
+values (1, 'init', 1, '7dea710bac31fd5555c028d2dfba2a747e2e2c7f32f23eb234873f4f02e38f7a');
 
 commit;
