@@ -21,7 +21,7 @@ const (
 	// briefPoll is the pause after the first empty claim since the queue had jobs. It doubles up to Poll: a queue that is
 	// busy but not full must not wait for a whole Poll whenever it is found empty.
 	briefPoll = 10 * time.Millisecond
-	// gatherFor bounds the wait, before a claim, until a quarter of the slots is free: a claim costs about the same for one
+	// gatherFor bounds the wait, before a claim, until half of the slots are free: a claim costs about the same for one
 	// job as for many, and handlers that take their time leave one slot at a time.
 	gatherFor = 5 * time.Millisecond
 )
@@ -35,7 +35,7 @@ func newLine(w *Worker, q Queue) *line {
 func (l *line) work(ctx context.Context, s *session) {
 	pause := briefPoll
 	for {
-		l.slots.gather(ctx, l.queue.Concurrency/4, gatherFor)
+		l.slots.gather(ctx, l.queue.Concurrency/2, gatherFor)
 		free := l.slots.take(ctx, maxBatch)
 		if free == 0 {
 			return
