@@ -45,12 +45,18 @@ type scale struct {
 }
 
 var scales = map[string]scale{
-	"full": {"full", 5, 3, 15 * time.Second, 5 * time.Second, 100, 700 * time.Millisecond, 3 * time.Second, 10 * time.Second, time.Minute, 5 * time.Minute,
-		6 * time.Second, 30, 1_000_000, 30 * time.Second, 100_000},
-	"quick": {"quick", 2, 1, 2 * time.Second, 700 * time.Millisecond, 8, 700 * time.Millisecond, time.Second, 2 * time.Second, 15 * time.Second, 0,
-		6 * time.Second, 5, 200_000, 6 * time.Second, 100_000},
-	"tiny": {"tiny", 1, 0.005, 5 * time.Second, 100 * time.Millisecond, 2, 0, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond,
-		6 * time.Second, 1, 20_000, 500 * time.Millisecond, 1000},
+	"full": {name: "full", rounds: 5, work: 3, drain: 15 * time.Second, enqueue: 5 * time.Second,
+		pickups: 100, idle: 700 * time.Millisecond, warm: 3 * time.Second, clean: 10 * time.Second,
+		held: time.Minute, half: 5 * time.Minute, settled: 6 * time.Second, kills: 30,
+		waiting: 1_000_000, straggle: 30 * time.Second, blocked: 100_000},
+	"quick": {name: "quick", rounds: 2, work: 1, drain: 2 * time.Second, enqueue: 700 * time.Millisecond,
+		pickups: 8, idle: 700 * time.Millisecond, warm: time.Second, clean: 2 * time.Second,
+		held: 10 * time.Second, settled: 6 * time.Second, kills: 5,
+		waiting: 200_000, straggle: 3 * time.Second, blocked: 100_000},
+	"tiny": {name: "tiny", rounds: 1, work: 0.005, drain: 5 * time.Second, enqueue: 100 * time.Millisecond,
+		pickups: 2, warm: 100 * time.Millisecond, clean: 200 * time.Millisecond,
+		held: 500 * time.Millisecond, half: 500 * time.Millisecond, settled: 6 * time.Second, kills: 1,
+		waiting: 20_000, straggle: 500 * time.Millisecond, blocked: 1000},
 }
 
 const perSec, ms = "jobs/s", "ms"

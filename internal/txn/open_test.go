@@ -92,6 +92,45 @@ func TestOpened_ALostReplyIsUnknown(t *testing.T) {
 	}
 }
 
+// It is the same where statements cannot be prepared, as behind some poolers.
+func TestOpened_WithoutPreparedStatements(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec,
+		pgx.QueryExecModeSimpleProtocol} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			config := pawltest.DB(t, rows).Config()
+			config.ConnConfig.DefaultQueryExecMode = mode
+			pool, err := pgxpool.NewWithConfig(t.Context(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(pool.Close)
+			commit := func(last string) error {
+				tx := open(t, pool)
+				defer txn.Rollback(t.Context(), tx)
+				err := tx.Guard(t.Context(), time.Minute, func(ctx context.Context, tx pgx.Tx) error { return insert(ctx, tx, 2) })
+				if err != nil {
+					t.Fatal(err)
+				}
+				return tx.CommitWith(t.Context(), "x.commit", queued(last))
+			}
+			if err := commit("select 1/0"); pawl.CodeOf(err) != "22012" || pawl.MayHaveHappened(err) {
+				t.Errorf("refused: %v", err)
+			}
+			if err := commit("select pg_terminate_backend(pg_backend_pid())"); !pawl.MayHaveHappened(err) {
+				t.Errorf("lost: %v", err)
+			}
+			if n := marks(t, pool); n != 0 {
+				t.Errorf("%d rows of what did not commit", n)
+			}
+			if err := commit("insert into mark values (3)"); err != nil || marks(t, pool) != 3 {
+				t.Errorf("%v; %d rows, want 3", err, marks(t, pool))
+			}
+		})
+	}
+}
+
 // A claim that is refused leaves no transaction and no connection behind.
 func TestOpened_RefusedClaim(t *testing.T) {
 	t.Parallel()
