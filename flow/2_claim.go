@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/fault"
@@ -49,15 +47,19 @@ func (f *Flow) fingerprint(d pawl.Delivery) (print pawl.Fingerprint, err error) 
 	return f.cfg.Fingerprint(d)
 }
 
-// claim opens the transaction and inserts the inbox row as its first statement.
+// claim opens the transaction and inserts the inbox row as its first statement, in one message.
 //
 // claim: a crash after it costs a redelivery; the row was never visible.
-func (f *Flow) claim(ctx context.Context, intent pawl.Intent) (pgx.Tx, inbox.Claim, error) {
-	tx, err := txn.Begin(ctx, f.pool, "flow.begin", f.cfg.Timeout+abandonAfter)
+func (f *Flow) claim(ctx context.Context, intent pawl.Intent) (*txn.Opened, inbox.Claim, error) {
+	pending, err := inbox.Prepare(intent)
 	if err != nil {
 		return nil, inbox.Claim{}, err
 	}
-	claim, err := inbox.Take(ctx, tx, intent)
+	tx, err := txn.Open(ctx, f.pool, "flow.begin", "", f.cfg.Timeout+abandonAfter, pending.Queue)
+	if err != nil {
+		return nil, inbox.Claim{}, err
+	}
+	claim, err := pending.Claim()
 	if err == nil {
 		err = fault.At("flow.claim.after")
 	}

@@ -14,9 +14,9 @@ import (
 // handle runs the user's code behind a savepoint. An error leaves the claim standing and nothing of the handler's.
 //
 // handle: a crash in it costs a redelivery; the handler's rows were never visible.
-func (f *Flow) handle(ctx context.Context, tx pgx.Tx, d pawl.Delivery) (took time.Duration, err error) {
+func (f *Flow) handle(ctx context.Context, tx *txn.Opened, d pawl.Delivery) (took time.Duration, err error) {
 	start := time.Now()
-	err = txn.Guard(ctx, tx, f.cfg.Timeout, func(ctx context.Context, tx pgx.Tx) error {
+	err = tx.Guard(ctx, f.cfg.Timeout, func(ctx context.Context, tx pgx.Tx) error {
 		if err := fault.At("flow.handle.before"); err != nil {
 			return err
 		}

@@ -70,11 +70,11 @@ func (f *Flow) once(ctx context.Context, d pawl.Delivery, intent pawl.Intent) (p
 // commit makes effect and inbox row durable together.
 //
 // commit: a crash before COMMIT arrives costs a redelivery; after it, nothing: the duplicate is absorbed.
-func (f *Flow) commit(ctx context.Context, tx pgx.Tx) error {
+func (f *Flow) commit(ctx context.Context, tx *txn.Opened) error {
 	if err := fault.At("flow.commit.before"); err != nil {
 		return err
 	}
-	if err := txn.Commit(ctx, "flow.commit", tx); err != nil {
+	if err := tx.CommitWith(ctx, "flow.commit", func(*pgx.Batch) {}); err != nil {
 		return err
 	}
 	if err := fault.At("flow.commit.after"); err != nil { // plays a reply that was lost

@@ -38,6 +38,29 @@ func Take(ctx context.Context, tx pgx.Tx, intent pawl.Intent) (Claim, error) {
 	if err != nil {
 		return Claim{}, err
 	}
+	return claimOf(intent, row)
+}
+
+// A Pending is a [Take] that is sent as part of a batch, behind BEGIN: one round trip less.
+type Pending struct {
+	intent pawl.Intent
+	row    contract.InboxClaimRow
+}
+
+// Prepare makes the Pending of an intent, for one batch.
+func Prepare(intent pawl.Intent) (*Pending, error) {
+	return &Pending{intent: intent}, intent.Validate()
+}
+
+// Queue adds the claim to a batch. Queue nothing behind it that must not happen for a duplicate.
+func (p *Pending) Queue(b *pgx.Batch) {
+	contract.InboxClaimStep(p.intent.Scope, p.intent.Key, p.intent.Fingerprint, &p.row)(b)
+}
+
+// Claim is the answer, once the batch has been closed without an error. Errors of the batch: see [Take].
+func (p *Pending) Claim() (Claim, error) { return claimOf(p.intent, p.row) }
+
+func claimOf(intent pawl.Intent, row contract.InboxClaimRow) (Claim, error) {
 	claim := Claim{ReceivedAt: row.ReceivedAt, intent: intent}
 	if row.JobID != nil {
 		claim.JobID = *row.JobID

@@ -59,6 +59,44 @@ func TestTake_OnceFreshThenDuplicate(t *testing.T) {
 	}
 }
 
+// A claim that travels in one message with BEGIN is answered as any other.
+func TestPrepare_AnswersAsTakeDoes(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	ask := func(i pawl.Intent) (inbox.Claim, error) {
+		pending, err := inbox.Prepare(i)
+		if err != nil {
+			return inbox.Claim{}, err
+		}
+		b := &pgx.Batch{}
+		b.BeginTx(pgx.TxOptions{})
+		pending.Queue(b)
+		results := pool.SendBatch(t.Context(), b)
+		err = results.Close()
+		if err == nil {
+			err = results.Tx().Commit(t.Context())
+		} else {
+			_ = results.Tx().Rollback(t.Context())
+		}
+		if err != nil {
+			return inbox.Claim{}, err
+		}
+		return pending.Claim()
+	}
+	if c, err := ask(intent("m", "a")); err != nil || !c.Fresh {
+		t.Errorf("first: %+v, %v", c, err)
+	}
+	if c, err := ask(intent("m", "a")); err != nil || c.Fresh || c.ReceivedAt.IsZero() {
+		t.Errorf("second: %+v, %v", c, err)
+	}
+	if _, err := ask(intent("m", "b")); !errors.Is(err, pawl.ErrMessageReused) {
+		t.Errorf("another payload: %v", err)
+	}
+	if _, err := ask(intent("", "a")); !errors.Is(err, pawl.ErrKeyInvalid) {
+		t.Errorf("no key: %v", err)
+	}
+}
+
 // The claim dies with its transaction: nothing is remembered of a delivery whose effect rolled back (trap T5).
 func TestT5_RolledBackClaimIsForgotten(t *testing.T) {
 	t.Parallel()

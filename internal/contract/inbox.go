@@ -16,14 +16,21 @@ type InboxClaimRow struct {
 	ProcessedAt *time.Time
 }
 
+const inboxClaimSQL = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at from pawl_v1.inbox_claim($1, $2, $3) as c"
+
+func (r *InboxClaimRow) columns() []any {
+	return []any{&r.Outcome, &r.ResultRef, &r.JobID, &r.ReceivedAt, &r.ProcessedAt}
+}
+
 // InboxClaim calls pawl_v1.inbox_claim.
-func InboxClaim(ctx context.Context, db DB, consumer, messageID string, hash pawl.Fingerprint) (InboxClaimRow, error) {
-	var r InboxClaimRow
-	err := one(ctx, db, "inbox.claim",
-		"select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at from pawl_v1.inbox_claim($1, $2, $3) as c",
-		[]any{consumer, messageID, hash[:]},
-		&r.Outcome, &r.ResultRef, &r.JobID, &r.ReceivedAt, &r.ProcessedAt)
+func InboxClaim(ctx context.Context, db DB, consumer, messageID string, hash pawl.Fingerprint) (r InboxClaimRow, err error) {
+	err = one(ctx, db, "inbox.claim", inboxClaimSQL, []any{consumer, messageID, hash[:]}, r.columns()...)
 	return r, err
+}
+
+// InboxClaimStep is InboxClaim as a step.
+func InboxClaimStep(consumer, messageID string, hash pawl.Fingerprint, r *InboxClaimRow) Step {
+	return step("inbox.claim", inboxClaimSQL, []any{consumer, messageID, hash[:]}, r.columns()...)
 }
 
 // InboxLandArgs are the arguments of inbox_land.
