@@ -89,21 +89,21 @@ func TestT67_BlockedLanesCostAClaimNothing(t *testing.T) {
 	const due = "truncate pawl.job; insert into pawl.job (queue, kind, args) select 'q', 'k', '' from generate_series(1, 20000);"
 	// As many rows elsewhere, since the primary key must be as deep.
 	exec1(t, url, due+"insert into pawl.job (queue, kind, args) select 'other', 'k', '' from generate_series(1, 101000)")
-	without := pagesOfAClaim(t, conn)
+	without := pagesOf(t, conn, "pawl_v1.job_claim('q', null, 100)")
 	exec1(t, url, due+`
 insert into pawl.lane (queue, name) select 'q', n from generate_series(1, 1000) as n;
 insert into pawl.job (queue, kind, args, status, lane_id, position, lane_head, available_at)
 select 'q', 'k', '', case when n <= 1000 then 'dead_letter' else 'waiting' end, 1 + (n - 1) % 1000, n, n <= 1000, '2000-01-01'
   from generate_series(1, 101000) as n`)
-	with := pagesOfAClaim(t, conn)
+	with := pagesOf(t, conn, "pawl_v1.job_claim('q', null, 100)")
 	t.Logf("pages of a claim of 100 jobs: %d without, %d with 100,000 blocked", without, with)
 	if with > without*11/10 {
 		t.Errorf("a claim reads %d pages while 100,000 jobs are blocked, and %d without them", with, without)
 	}
 }
 
-// pagesOfAClaim counts the pages that a claim of 100 jobs touches, and undoes it.
-func pagesOfAClaim(t *testing.T, conn *pgx.Conn) (pages int) {
+// pagesOf counts the pages that a call touches, and undoes it.
+func pagesOf(t *testing.T, conn *pgx.Conn, call string) (pages int) {
 	t.Helper()
 	if _, err := conn.Exec(t.Context(), "vacuum analyze pawl.job"); err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func pagesOfAClaim(t *testing.T, conn *pgx.Conn) (pages int) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	const explain = "explain (analyze, buffers, format json) select from pawl_v1.job_claim('q', null, 100)"
+	explain := "explain (analyze, buffers, format json) select from " + call
 	for range 2 { // the first fills the caches of the session
 		var text string
 		if err := tx.QueryRow(t.Context(), explain).Scan(&text); err != nil {
