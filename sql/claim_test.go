@@ -184,7 +184,6 @@ func TestT6_OpenTransactionOutlastsItsRowLease(t *testing.T) {
 	}
 }
 
-// A claim that begins at a mark leaves what is due before it, by priority; without one it takes all.
 // While an old snapshot keeps every dead entry of the index, a claim that begins at its mark does not walk over them.
 func TestT23_AClaimPassesDeadEntriesBy(t *testing.T) {
 	t.Parallel()
@@ -211,6 +210,7 @@ insert into pawl.job (queue, kind, args) select 'q', 'k', '' from generate_serie
 	}
 }
 
+// A claim that begins at a mark leaves what is due before it, by priority; without one it takes all.
 func TestClaim_Since(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.worker_register('w'); "+

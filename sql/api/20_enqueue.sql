@@ -24,10 +24,14 @@ begin
     v_position := nextval('pawl.position_seq');
     v_head := not pawl_v1._lane_is_open(p_lane);
   end if;
-  perform pawl_v1._check_scope('queue', p_queue);
-  perform pawl_v1._check_scope('kind', p_kind);
-  perform pawl_v1._check_args(p_args);
-  perform pawl_v1._check_headers(p_options -> 'headers');
+  -- One look, and a call for each only to say what is wrong.
+  if (octet_length(p_queue) between 1 and 255 and octet_length(p_kind) between 1 and 255 and octet_length(p_args) <= 4194304
+      and not p_options ? 'headers') is not true then
+    perform pawl_v1._check_scope('queue', p_queue);
+    perform pawl_v1._check_scope('kind', p_kind);
+    perform pawl_v1._check_args(p_args);
+    perform pawl_v1._check_headers(p_options -> 'headers');
+  end if;
   insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, max_attempts, available_at, lane_id,
                              position, lane_head, status)
   overriding system value

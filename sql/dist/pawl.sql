@@ -566,10 +566,14 @@ begin
     v_position := nextval('pawl.position_seq');
     v_head := not pawl_v1._lane_is_open(p_lane);
   end if;
-  perform pawl_v1._check_scope('queue', p_queue);
-  perform pawl_v1._check_scope('kind', p_kind);
-  perform pawl_v1._check_args(p_args);
-  perform pawl_v1._check_headers(p_options -> 'headers');
+  -- One look, and a call for each only to say what is wrong.
+  if (octet_length(p_queue) between 1 and 255 and octet_length(p_kind) between 1 and 255 and octet_length(p_args) <= 4194304
+      and not p_options ? 'headers') is not true then
+    perform pawl_v1._check_scope('queue', p_queue);
+    perform pawl_v1._check_scope('kind', p_kind);
+    perform pawl_v1._check_args(p_args);
+    perform pawl_v1._check_headers(p_options -> 'headers');
+  end if;
   insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, max_attempts, available_at, lane_id,
                              position, lane_head, status)
   overriding system value
@@ -2482,6 +2486,6 @@ select j.id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '7dea710bac31fd5555c028d2dfba2a747e2e2c7f32f23eb234873f4f02e38f7a');
+values (1, 'init', 1, '997efb2b1922f1984b46e0f0ce0ba018bf8e901478877cfb18228a2c9fa467fb');
 
 commit;
