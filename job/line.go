@@ -70,12 +70,12 @@ func (l *line) work(ctx context.Context, s *session) {
 // claim takes up to limit due jobs.
 func (l *line) claim(ctx context.Context, s *session, limit int) ([]Job, error) {
 	asked := time.Now()
-	since, full := l.mark.next(asked)
+	since, which := l.mark.next(asked)
 	rows, err := contract.JobClaim(ctx, l.w.pool, l.queue.Name, s.id, limit, l.w.kinds, since)
 	if err != nil {
 		return nil, err
 	}
-	l.mark.learn(rows, asked, time.Since(asked), full)
+	l.mark.learn(rows, asked, time.Since(asked), which)
 	return byID(rows), nil
 }
 

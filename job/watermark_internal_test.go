@@ -7,34 +7,40 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// A claim begins a second behind the last one, by priority; now and then, and whenever it is cheap, at the beginning.
+// A claim begins shortly behind the last one, by priority; now and then, and whenever it is cheap, further back.
 func TestWatermark(t *testing.T) {
 	t.Parallel()
+	const all, second, near = 0, 1, 2
 	var m watermark
 	start, due := time.Now(), time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	claimed := func(priority int, at time.Time) []contract.JobClaimRow {
-		return []contract.JobClaimRow{{Priority: priority, AvailableAt: at}}
+	learn := func(after, took time.Duration, which, priority int, at time.Time) {
+		m.learn([]contract.JobClaimRow{{Priority: priority, AvailableAt: at}}, start.Add(after), took, which)
 	}
-	want := func(after time.Duration, marks contract.Marks, full bool) {
+	want := func(after time.Duration, which int, marks contract.Marks) {
 		t.Helper()
-		got, gotFull := m.next(start.Add(after))
-		if got != marks || gotFull != full {
-			t.Errorf("after %v: %v, full %v; want %v, full %v", after, got, gotFull, marks, full)
+		got, gotWhich := m.next(start.Add(after))
+		if got != marks || gotWhich != which {
+			t.Errorf("after %v: %v, pass %d; want %v, pass %d", after, got, gotWhich, marks, which)
 		}
 	}
+	const ms = time.Millisecond
 	none := contract.Marks{}
-	want(0, none, true)
-	m.learn(claimed(2, due), start, 10*time.Millisecond, true)
-	behind := contract.Marks{1: due.Add(-time.Second)}
-	want(time.Millisecond, behind, false)
-	m.learn(claimed(1, due.Add(time.Minute)), start, time.Millisecond, false)
-	m.learn(claimed(2, due.Add(-time.Minute)), start, time.Millisecond, false) // a mark never goes back
-	both := contract.Marks{0: due.Add(59 * time.Second), 1: due.Add(-time.Second)}
-	want(249*time.Millisecond, both, false)
-	want(250*time.Millisecond, none, true)
-	m.learn(nil, start, 100*time.Millisecond, true) // an expensive pass is made less often
-	want(1999*time.Millisecond, both, false)
-	want(2*time.Second, none, true)
-	m.learn(nil, start, 900*time.Microsecond, true) // a cheap one always
-	want(time.Nanosecond, none, true)
+	want(0, all, none)
+	learn(0, 10*ms, all, 2, due)
+	want(1*ms, second, contract.Marks{1: due.Add(-time.Second)}) // it is not known to be dear
+	learn(1*ms, 2*ms, second, 2, due.Add(time.Minute))
+	want(50*ms, near, contract.Marks{1: due.Add(time.Minute - 50*ms)})
+	learn(50*ms, ms, near, 1, due)
+	learn(50*ms, ms, near, 2, due.Add(-time.Minute)) // a mark never goes back
+	want(50*ms, near, contract.Marks{0: due.Add(-50 * ms), 1: due.Add(time.Minute - 50*ms)})
+	want(51*ms, second, contract.Marks{0: due.Add(-time.Second), 1: due.Add(time.Minute - time.Second)})
+	want(249*ms, second, contract.Marks{0: due.Add(-time.Second), 1: due.Add(time.Minute - time.Second)})
+	want(250*ms, all, none)
+	learn(250*ms, 100*ms, all, 2, due) // a dear pass is made less often
+	learn(350*ms, 30*ms, second, 2, due)
+	want(949*ms, near, contract.Marks{0: due.Add(-50 * ms), 1: due.Add(time.Minute - 50*ms)})
+	want(950*ms, second, contract.Marks{0: due.Add(-time.Second), 1: due.Add(time.Minute - time.Second)})
+	want(2250*ms, all, none)
+	learn(2250*ms, 900*time.Microsecond, all, 2, due) // a cheap one always
+	want(2251*ms, all, none)
 }
