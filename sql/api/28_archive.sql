@@ -54,6 +54,37 @@ begin
 end
 $$;
 
+-- Of some locked jobs, archives those that are still held, and adds them to what job_finish_many has ended already.
+create or replace function pawl_v1._archive_held(
+  p_kept   bigint[],
+  p_ids    bigint[],
+  p_fences bigint[],
+  inout gone   bigint[],
+  inout fences bigint[],
+  inout lanes  bigint[]
+)
+language plpgsql
+as $$
+declare
+  v_held bigint[];
+begin
+  select array_agg(j.id), gone || array_agg(j.id), fences || array_agg(j.fence), lanes || array_agg(j.lane_id) filter (where j.lane_id is not null)
+    into v_held, gone, fences, lanes
+    from pawl.job as j
+    join unnest(p_ids, p_fences) as g (id, fence) on g.id = j.id
+   where j.id = any (array(select unnest(p_kept)))
+     and j.status = 'processing'
+     and j.fence = g.fence;
+  if v_held is null then
+    return;
+  end if;
+  perform pawl_v1._archive(v_held);
+  select array_agg(d.id order by d.id), array_agg(d.fence order by d.id)
+    into gone, fences
+    from unnest(gone, fences) as d (id, fence);
+end
+$$;
+
 -- Whether a table of the archive has rows, and none from p_edge on. It hops from queue to queue along an index, so it reads no
 -- table however large.
 create or replace function pawl_v1._archive_is_old(p_slot int, p_edge timestamptz)

@@ -1291,7 +1291,7 @@ declare
   v_gone   bigint[];
   v_fences bigint[]; -- of v_gone
   v_lanes  bigint[];
-  v_kept   bigint[]; -- of v_gone, those whose queue has an archive
+  v_kept   bigint[]; -- of v_locked, those whose queue has an archive
   v_lost   record;
   v_said   text[] := '{}';
   v_ids    bigint[] := '{}';
@@ -1299,43 +1299,35 @@ begin
   perform pawl_v1._check_options(p_options, '{skip_stale}');
   perform pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
   with locked as (
-    select j.id, j.status, j.fence, j.lane_id, j.queue = any (array(select q.name from pawl.queue as q where q.archive)) as kept
+    select j.id, j.status, j.fence, j.queue = any (array(select q.name from pawl.queue as q where q.archive)) as kept
       from pawl.job as j
      where j.id = any (array(select unnest(p_ids))) -- see job_claim
      order by j.id
        for update skip locked
-  ), ours as (
-    select l.id, l.fence, l.lane_id, l.kept
-      from locked as l
-      join unnest(p_ids, p_fences) as g (id, fence) on g.id = l.id
-     where l.status = 'processing'
-       and l.fence = g.fence
   ), gone as (
     delete from pawl.job as j
      where j.id = any (array( -- not a join: the planner may prefer to read the whole table for it
-             select o.id
-               from ours as o
-              where not o.kept))
+             select l.id
+               from locked as l
+               join unnest(p_ids, p_fences) as g (id, fence) on g.id = l.id
+              where l.status = 'processing'
+                and not l.kept
+                and l.fence = g.fence))
     returning j.id, j.fence, j.lane_id
   )
   select array(select l.id from locked as l),
+         array(select l.id from locked as l where l.kept),
          array_agg(d.id order by d.id),
          array_agg(d.fence order by d.id),
-         array_agg(d.lane_id) filter (where d.lane_id is not null),
-         array_agg(d.id) filter (where d.kept)
-    into v_locked, v_gone, v_fences, v_lanes, v_kept
-    from (
-      select g.id, g.fence, g.lane_id, false as kept
-        from gone as g
-       union all
-      select o.id, o.fence, o.lane_id, true
-        from ours as o
-       where o.kept
-    ) as d;
-  if v_kept is not null then
-    perform pawl_v1._archive(v_kept);
-  end if;
+         array_agg(d.lane_id) filter (where d.lane_id is not null)
+    into v_locked, v_kept, v_gone, v_fences, v_lanes
+    from gone as d;
 
+  if cardinality(v_kept) > 0 then
+    select k.gone, k.fences, k.lanes
+      into v_gone, v_fences, v_lanes
+      from pawl_v1._archive_held(v_kept, p_ids, p_fences, v_gone, v_fences, v_lanes) as k;
+  end if;
   if cardinality(v_gone) = cardinality(p_ids) then -- as a rule
     return query
     select d.id, 'finished', case when d.n = 1 and v_lanes is not null then pawl_v1._lanes_free(v_lanes) else '{}' end
@@ -1815,6 +1807,37 @@ begin
     when 7 then
       insert into pawl.archive_7 select t.* from pawl_v1._job_take(p_ids, v_at) as t;
   end case;
+end
+$$;
+
+-- Of some locked jobs, archives those that are still held, and adds them to what job_finish_many has ended already.
+create or replace function pawl_v1._archive_held(
+  p_kept   bigint[],
+  p_ids    bigint[],
+  p_fences bigint[],
+  inout gone   bigint[],
+  inout fences bigint[],
+  inout lanes  bigint[]
+)
+language plpgsql
+as $$
+declare
+  v_held bigint[];
+begin
+  select array_agg(j.id), gone || array_agg(j.id), fences || array_agg(j.fence), lanes || array_agg(j.lane_id) filter (where j.lane_id is not null)
+    into v_held, gone, fences, lanes
+    from pawl.job as j
+    join unnest(p_ids, p_fences) as g (id, fence) on g.id = j.id
+   where j.id = any (array(select unnest(p_kept)))
+     and j.status = 'processing'
+     and j.fence = g.fence;
+  if v_held is null then
+    return;
+  end if;
+  perform pawl_v1._archive(v_held);
+  select array_agg(d.id order by d.id), array_agg(d.fence order by d.id)
+    into gone, fences
+    from unnest(gone, fences) as d (id, fence);
 end
 $$;
 
@@ -2773,6 +2796,6 @@ select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.cras
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '3e8a986c42f231b0e3e547119655428a248c6c7ffb6cae043e5093c04d53791d');
+values (1, 'init', 1, '97be10b9630975392d2af608ad58805a3dbdd7c010d86797bf5ec176f237cb26');
 
 commit;
