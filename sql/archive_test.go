@@ -16,7 +16,7 @@ select pawl_v1.job_enqueue(case when n <= 4 then 'q' else 'z' end, 'k', 'payload
 select pawl_v1.job_claim('q', null), pawl_v1.job_claim('z', null)`
 
 const (
-	archived = "select a.id from pawl_v1.archive as a order by a.id"
+	archived  = "select a.id from pawl_v1.archive as a order by a.id"
 	sweepRing = "select s.outcome, s.emptied, s.detail from pawl_v1.archive_sweep() as s"
 )
 

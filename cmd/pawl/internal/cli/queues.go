@@ -92,6 +92,9 @@ it is seven days old. Payloads are kept too: think of who may read them. Who and
 		if len(args) != 1 {
 			return misused(cmd, fmt.Sprintf("it takes 1 argument, not %d", len(args)), "as in: "+cmd.UseLine())
 		}
+		if n := len(args[0]); n < 1 || n > 255 {
+			return misused(cmd, fmt.Sprintf("the name of a queue has 1 to 255 octets, this one has %d", n), "see: pawl jobs list")
+		}
 		if !cmd.Flags().Changed("archive") {
 			return misused(cmd, "what to set is missing", "pass --archive=true or --archive=false")
 		}
