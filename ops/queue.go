@@ -46,8 +46,8 @@ func Queues(ctx context.Context, db DB, f QueueFilter) ([]Queue, error) {
 
 // QueueOptions are what can be set for a queue. A nil field stays as it is.
 type QueueOptions struct {
-	// Archive keeps finished jobs, payload and all, for seven days. Default off: a finished job is deleted. It costs about as
-	// much again as the finish itself; see docs/decisions/0019-archive.md.
+	// Archive keeps finished jobs, payload and all, for seven days. Default off: a finished job is deleted. A finish then costs
+	// two to three times as much; see docs/decisions/0019-archive.md.
 	Archive *bool
 }
 
