@@ -34,7 +34,7 @@ select 1, 1, null, now(), now() - interval ''7 days'', 2, 1, 0, ''q'', ''k'', nu
 		}
 		return n
 	}
-	w := &Worker{pool: pool, cfg: Config{Queues: []Queue{{Name: "q"}}, Hooks: pawl.Hooks{func(_ context.Context, e pawl.Event) { t.Errorf("%+v", e) }}}}
+	w := &Worker{pool: pool, cfg: Config{Queues: []Queue{{Name: "q"}}, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { t.Errorf("%+v", e) }}}}
 	k := w.newArchiveKeeper()
 	k.keep(t.Context())
 	if left() != 1 || time.Until(k.due) > archiveSweepEvery {
@@ -68,7 +68,7 @@ func TestArchiveKeeper_Trouble(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, "drop function pawl_v1.archive_sweep()")
 	var told []string
-	w := &Worker{pool: pool, cfg: Config{Queues: []Queue{{Name: "q"}}, Hooks: pawl.Hooks{func(_ context.Context, e pawl.Event) {
+	w := &Worker{pool: pool, cfg: Config{Queues: []Queue{{Name: "q"}}, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 		told = append(told, string(e.Kind)+" "+e.Op+" "+string(pawl.CodeOf(e.Err)))
 	}}}}
 	k := w.newArchiveKeeper()

@@ -267,6 +267,8 @@ func TestQueueSet(t *testing.T) {
 	b := setup(t, "")
 	const set = "select s.outcome, s.detail from pawl_v1.queue_set('%s', '%s', 'ann', 'why') as s"
 	for _, c := range []struct{ queue, options, want string }{
+		{"nobody''s", `{"archive": false}`, "unchanged map[archive:false]"},
+		{"nobody''s", `{}`, "unchanged map[archive:false]"},
 		{"q", `{"archive": true}`, "changed map[archive:false]"},
 		{"q", `{"archive": true}`, "unchanged map[archive:true]"},
 		{"q", `{"archive": null}`, "unchanged map[archive:true]"},
@@ -286,7 +288,7 @@ func TestQueueSet(t *testing.T) {
 	b.is("select a.verb, a.target, a.actor, a.reason, a.before ->> 'archive', a.after ->> 'archive' from pawl.audit as a order by a.id",
 		"queue_set queue 1 ann why false true, queue_set queue 1 ann why true false, queue_set queue "+
 			b.main.Do("select max(q.id) from pawl.queue as q")+" ann why false true")
-	b.is("select q.name, q.archive from pawl_v1.queues as q where q.name = 'q'", "q false")
+	b.is("select q.name, q.archive from pawl_v1.queues as q where q.name in ('q', 'nobody''s')", "q false")
 }
 
 // A worker's login can do all of it, and no more: neither set a queue nor empty another table.

@@ -452,6 +452,7 @@ as $$
 declare
   v_before pawl.queue;
   v_after  pawl.queue;
+  v_was    boolean;
 begin
   perform pawl_v1._check_options(p_options, '{archive}');
   perform pawl_v1._check_scope('queue', p_queue);
@@ -461,16 +462,18 @@ begin
       using errcode = 'P4004';
   end if;
   insert into pawl.queue as q (name)
-  values (p_queue)
+  select p_queue
+   where (p_options ->> 'archive')::boolean -- else the defaults hold, and need no row
   on conflict do nothing;
   select q.*
     into v_before
     from pawl.queue as q
    where q.name = p_queue
      for update;
-  if v_before.archive = coalesce((p_options ->> 'archive')::boolean, v_before.archive) then
+  v_was := coalesce(v_before.archive, false);
+  if v_was = coalesce((p_options ->> 'archive')::boolean, v_was) then
     return query
-    select 'unchanged', jsonb_build_object('archive', v_before.archive);
+    select 'unchanged', jsonb_build_object('archive', v_was);
     return;
   end if;
   update pawl.queue as q
@@ -481,6 +484,6 @@ begin
   insert into pawl.audit (actor, verb, target, reason, before, after)
   values (p_actor, 'queue_set', 'queue ' || v_before.id, p_reason, to_jsonb(v_before), to_jsonb(v_after));
   return query
-  select 'changed', jsonb_build_object('archive', v_before.archive);
+  select 'changed', jsonb_build_object('archive', v_was);
 end
 $$;
