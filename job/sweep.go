@@ -13,14 +13,15 @@ import (
 const requeuePause = 100 * time.Millisecond
 
 // keepHouse takes back the jobs of dead workers, several times a lease. Every worker does it: there is no leader to lose.
-// While the session is present, the presence connection does it in its place. It looks after the lanes as well.
+// While the session is present, the presence connection does it in its place. It looks after the lanes and the archive as well.
 func (w *Worker) keepHouse(ctx context.Context, s *session) {
-	lanes := w.newLaneKeeper()
+	lanes, archive := w.newLaneKeeper(), w.newArchiveKeeper()
 	for pause(ctx, w.sweepPause()) {
 		if !s.present.Load() && w.mayJudge(s) {
 			_ = w.sweep(ctx, w.pool)
 		}
 		lanes.keep(ctx)
+		archive.keep(ctx)
 	}
 }
 

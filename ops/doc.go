@@ -20,5 +20,7 @@
 // A lane whose head is a dead letter stands, under the policy block: [Lanes] finds it, Retry of the head keeps its order,
 // [UnblockLane] lets it go on without. [SetLanePolicy] says what happens next time.
 //
-// The verbs need the rights of pawl_operator; List and Lanes need those of pawl_reader, and so does Show.
+// A job that finished is gone, unless its queue keeps such for seven days: [SetQueue] says so, [Archived] finds it.
+//
+// The verbs need the rights of pawl_operator; all that only looks needs those of pawl_reader.
 package ops

@@ -113,7 +113,7 @@ func (b By) withoutFrom(op string) error {
 	if b.From == nil {
 		return nil
 	}
-	return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the field From is %q, but this is about a lane", b.From),
+	return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the field From is %q, but this is not about jobs", b.From),
 		Hint: "leave From empty"}
 }
 

@@ -31,6 +31,9 @@ var hot = []struct {
 	{"pawl_v1.job_finish(7, 1)", []string{"job_pkey"}},
 	{"pawl_v1.job_finish_many(array(select generate_series(1, 40)), array_fill(1::bigint, '{40}'))", []string{"job_pkey"}},
 	{"pawl_v1.job_finish_many(array(select generate_series(1, 400)), array_fill(1::bigint, '{400}'), '{\"skip_stale\": true}')", []string{"job_pkey"}},
+	{keepQ + "pawl_v1.job_finish(7, 1)", []string{"job_pkey"}},
+	{keepQ + "pawl_v1.job_finish_many(array(select generate_series(1, 40)), array_fill(1::bigint, '{40}'))", []string{"job_pkey"}},
+	{keepQ + "pawl_v1.job_finish_many(array(select generate_series(-40, -1)), array_fill(1::bigint, '{40}'))", []string{"job_pkey", "job_wait", "job_head"}},
 	{"pawl_v1.job_fail(7, 1, '{}')", []string{"job_pkey"}},
 	{"pawl_v1.job_release(7, 1)", []string{"job_pkey"}},
 	{"pawl_v1.inbox_claim('c', 'fresh', sha256(''))", []string{"inbox_pkey"}},
@@ -54,6 +57,9 @@ var hot = []struct {
 	{"pawl_v1.job_sweep('{k}')", []string{"job_held", "job_pkey"}},
 	{"pawl_v1.worker_leave(1)", []string{"job_held", "job_pkey"}},
 }
+
+// keepQ gives the queue of all these jobs an archive, in the statement of the call.
+const keepQ = `pawl_v1.queue_set('q', '{"archive": true}', 'somebody', 'a reason'), `
 
 // scans counts, since the session began, the scans of each index of the three tables, and of the tables themselves.
 const scans = `

@@ -23,6 +23,10 @@ $$;
 grant usage on schema pawl, pawl_v1 to pawl_app, pawl_operator, pawl_reader;
 
 grant select, insert, update, delete on pawl.inbox, pawl.job, pawl.job_key, pawl.lane, pawl.worker, pawl.fence to pawl_app, pawl_operator;
+grant select, insert, truncate on pawl.archive_0, pawl.archive_1, pawl.archive_2, pawl.archive_3,
+  pawl.archive_4, pawl.archive_5, pawl.archive_6, pawl.archive_7 to pawl_app, pawl_operator;
+grant select on pawl.queue to pawl_app;
+grant select, insert, update on pawl.queue to pawl_operator;
 grant select, insert on pawl.audit to pawl_operator;
 grant select on pawl.migration to pawl_app, pawl_operator;
 grant usage on all sequences in schema pawl to pawl_app, pawl_operator;
@@ -35,7 +39,8 @@ revoke execute on function
   pawl_v1.job_discard(bigint, text, text, jsonb),
   pawl_v1.job_recall(bigint),
   pawl_v1.lane_unblock(text, text, text, text, jsonb),
-  pawl_v1.lane_policy(text, text, text, text, text)
+  pawl_v1.lane_policy(text, text, text, text, text),
+  pawl_v1.queue_set(text, jsonb, text, text)
 from pawl_app;
 
 grant select on all tables in schema pawl_v1 to pawl_app, pawl_operator, pawl_reader;

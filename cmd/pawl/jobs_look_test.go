@@ -121,13 +121,14 @@ func TestJobs_JSON(t *testing.T) {
 	}
 	r = pawl(t, db, "jobs", "show", "1", "4", "9", "--json")
 	s := decode[struct {
-		Jobs   []detail
-		Absent []struct {
+		Jobs     []detail
+		Archived []any
+		Absent   []struct {
 			ID    int64
 			Audit []any
 		}
 	}](t, r.stdout)
-	if r.code != 1 || len(s.Jobs) != 2 || len(s.Absent) != 1 || s.Absent[0].ID != 9 || s.Absent[0].Audit == nil {
+	if r.code != 1 || len(s.Jobs) != 2 || s.Archived == nil || len(s.Absent) != 1 || s.Absent[0].ID != 9 || s.Absent[0].Audit == nil {
 		t.Fatalf("%d: %+v", r.code, s)
 	}
 	first, held := s.Jobs[0], s.Jobs[1]

@@ -89,7 +89,8 @@ begin
 end
 $$;
 
--- Ends a job well: the row is deleted. In the handler's transaction the work and its end commit together.
+-- Ends a job well: the row is deleted, or goes to the archive if its queue has one. In the handler's transaction the work and
+-- its end commit together.
 -- outcome 'finished'; if it was in a lane, detail is that of _lanes_free. P4020 aborts the transaction, so a stale holder
 -- loses its writes together with its claim.
 create or replace function pawl_v1.job_finish(p_id bigint, p_fence bigint)
@@ -108,8 +109,22 @@ begin
                 and l.status = 'processing'
                 and l.fence = p_fence
                 for update skip locked)
+       and j.queue <> all (array(select q.name from pawl.queue as q where q.archive))
     returning j.lane_id
          into v_lane;
+    if not found then
+      select j.lane_id
+        into v_lane
+        from pawl.job as j
+       where j.id = p_id
+         and j.status = 'processing'
+         and j.fence = p_fence
+         and j.queue = any (array(select q.name from pawl.queue as q where q.archive))
+         for update skip locked;
+      if found then
+        perform pawl_v1._archive(array[p_id]);
+      end if;
+    end if;
     if found then
       return query
       select 'finished', case when v_lane is null then '{}' else pawl_v1._lanes_free(array[v_lane]) end;
@@ -179,6 +194,7 @@ declare
   v_gone   bigint[];
   v_fences bigint[]; -- of v_gone
   v_lanes  bigint[];
+  v_kept   bigint[]; -- of v_locked, those whose queue has an archive
   v_lost   record;
   v_said   text[] := '{}';
   v_ids    bigint[] := '{}';
@@ -186,7 +202,7 @@ begin
   perform pawl_v1._check_options(p_options, '{skip_stale}');
   perform pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
   with locked as (
-    select j.id, j.status, j.fence
+    select j.id, j.status, j.fence, j.queue = any (array(select q.name from pawl.queue as q where q.archive)) as kept
       from pawl.job as j
      where j.id = any (array(select unnest(p_ids))) -- see job_claim
      order by j.id
@@ -198,16 +214,23 @@ begin
                from locked as l
                join unnest(p_ids, p_fences) as g (id, fence) on g.id = l.id
               where l.status = 'processing'
+                and not l.kept
                 and l.fence = g.fence))
     returning j.id, j.fence, j.lane_id
   )
   select array(select l.id from locked as l),
+         array(select l.id from locked as l where l.kept),
          array_agg(d.id order by d.id),
          array_agg(d.fence order by d.id),
          array_agg(d.lane_id) filter (where d.lane_id is not null)
-    into v_locked, v_gone, v_fences, v_lanes
+    into v_locked, v_kept, v_gone, v_fences, v_lanes
     from gone as d;
 
+  if cardinality(v_kept) > 0 then
+    select k.gone, k.fences, k.lanes
+      into v_gone, v_fences, v_lanes
+      from pawl_v1._archive_held(v_kept, p_ids, p_fences, v_gone, v_fences, v_lanes) as k;
+  end if;
   if cardinality(v_gone) = cardinality(p_ids) then -- as a rule
     return query
     select d.id, 'finished', case when d.n = 1 and v_lanes is not null then pawl_v1._lanes_free(v_lanes) else '{}' end

@@ -438,3 +438,52 @@ begin
   select 'changed', jsonb_build_object('policy', v_before.policy);
 end
 $$;
+
+-- Sets what holds for all jobs of a queue. It holds for finishes that begin after the commit.
+--
+-- options: archive boolean: finished jobs go to the archive, payload and all, for seven days. One that is absent stays as it is.
+-- outcome 'changed' (detail: what the options were), 'unchanged' (nothing is written, and no record). P4000: the queue's name.
+-- P4004, 55P03: as of job_retry.
+create or replace function pawl_v1.queue_set(p_queue text, p_options jsonb, p_actor text, p_reason text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.queue;
+  v_after  pawl.queue;
+  v_was    boolean;
+begin
+  perform pawl_v1._check_options(p_options, '{archive}');
+  perform pawl_v1._check_scope('queue', p_queue);
+  perform pawl_v1._check_by(p_actor, p_reason);
+  if coalesce(jsonb_typeof(p_options -> 'archive'), 'null') not in ('boolean', 'null') then
+    raise exception 'option archive must be true or false, it is %', p_options -> 'archive'
+      using errcode = 'P4004';
+  end if;
+  insert into pawl.queue as q (name)
+  select p_queue
+   where (p_options ->> 'archive')::boolean -- else the defaults hold, and need no row
+  on conflict do nothing;
+  select q.*
+    into v_before
+    from pawl.queue as q
+   where q.name = p_queue
+     for update;
+  v_was := coalesce(v_before.archive, false);
+  if v_was = coalesce((p_options ->> 'archive')::boolean, v_was) then
+    return query
+    select 'unchanged', jsonb_build_object('archive', v_was);
+    return;
+  end if;
+  update pawl.queue as q
+     set archive = (p_options ->> 'archive')::boolean
+   where q.name = p_queue
+  returning q.*
+       into v_after;
+  insert into pawl.audit (actor, verb, target, reason, before, after)
+  values (p_actor, 'queue_set', 'queue ' || v_before.id, p_reason, to_jsonb(v_before), to_jsonb(v_after));
+  return query
+  select 'changed', jsonb_build_object('archive', v_was);
+end
+$$;

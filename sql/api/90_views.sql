@@ -73,4 +73,57 @@ select j.id,
  where j.attempts >= 5
    and j.status in ('pending', 'waiting', 'processing');
 
+-- What was set for queues. A queue that is not in it has the defaults.
+create or replace view pawl_v1.queues as
+select q.id,
+       q.name,
+       q.archive
+  from pawl.queue as q;
+
+-- Jobs that finished in the last seven days, of queues with an archive. To find a job by its id, or those of a queue by
+-- finished_at, there is an index; in no particular order.
+create or replace view pawl_v1.archive as
+select a.id,
+       a.queue,
+       a.kind,
+       a.lane,
+       a.position,
+       a.priority,
+       a.attempts,
+       a.crashes,
+       a.fence,
+       a.created_at,
+       a.finished_at,
+       a.headers,
+       a.args
+  from pawl.archive_0 as a
+ union all
+select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.crashes, a.fence,
+       a.created_at, a.finished_at, a.headers, a.args
+  from pawl.archive_1 as a
+ union all
+select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.crashes, a.fence,
+       a.created_at, a.finished_at, a.headers, a.args
+  from pawl.archive_2 as a
+ union all
+select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.crashes, a.fence,
+       a.created_at, a.finished_at, a.headers, a.args
+  from pawl.archive_3 as a
+ union all
+select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.crashes, a.fence,
+       a.created_at, a.finished_at, a.headers, a.args
+  from pawl.archive_4 as a
+ union all
+select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.crashes, a.fence,
+       a.created_at, a.finished_at, a.headers, a.args
+  from pawl.archive_5 as a
+ union all
+select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.crashes, a.fence,
+       a.created_at, a.finished_at, a.headers, a.args
+  from pawl.archive_6 as a
+ union all
+select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.crashes, a.fence,
+       a.created_at, a.finished_at, a.headers, a.args
+  from pawl.archive_7 as a;
+
 revoke all on all functions in schema pawl_v1 from public;

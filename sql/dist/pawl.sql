@@ -56,7 +56,7 @@ create table pawl.lane (
   unique (queue, name)
 ) with (fillfactor = 50);
 
--- Durable work: landed deliveries, background jobs, later outbox events. Finished rows are deleted.
+-- Durable work: landed deliveries, background jobs, later outbox events. Finished rows are deleted, or go to the archive.
 create table pawl.job (
   id               bigint generated always as identity primary key,
   fence            bigint not null default 0,   -- + 1 at every claim and at every change by hand, never back
@@ -98,6 +98,42 @@ create index job_wait  on pawl.job (lane_id, position) where status = 'waiting';
 create unique index job_head on pawl.job (lane_id) where lane_head;
 create index job_aside on pawl.job (lane_id) where lane_id is not null and status in ('dead_letter', 'cancelled') and not lane_head;
 create index job_dead  on pawl.job (queue, id) where status in ('dead_letter', 'unknown', 'cancelled');
+
+-- What was set for a queue by hand; no row means the defaults.
+create table pawl.queue (
+  id      bigint generated always as identity, -- its name in the audit
+  name    pawl.name primary key,
+  archive boolean not null default false       -- finished jobs are kept, for seven days
+);
+
+-- The archive is a ring: a job that finishes on day n since 1970, in UTC, goes to table n modulo 8, which archive_sweep empties
+-- before its day comes again. Nothing in it is unique: what keeps a copy must never refuse a finish.
+create table pawl.archive_0 (
+  id          bigint not null,
+  fence       bigint not null, -- of the attempt that finished
+  position    bigint,
+  created_at  timestamptz not null,
+  finished_at timestamptz not null,
+  priority    pawl.priority not null,
+  attempts    pawl.count not null,
+  crashes     pawl.count not null,
+  queue       pawl.name not null,
+  kind        pawl.name not null,
+  lane        pawl.name,
+  args        bytea not null,
+  headers     jsonb
+);
+
+create index on pawl.archive_0 (id);
+create index on pawl.archive_0 (queue, finished_at);
+
+create table pawl.archive_1 (like pawl.archive_0 including indexes);
+create table pawl.archive_2 (like pawl.archive_0 including indexes);
+create table pawl.archive_3 (like pawl.archive_0 including indexes);
+create table pawl.archive_4 (like pawl.archive_0 including indexes);
+create table pawl.archive_5 (like pawl.archive_0 including indexes);
+create table pawl.archive_6 (like pawl.archive_0 including indexes);
+create table pawl.archive_7 (like pawl.archive_0 including indexes);
 
 -- The memory of enqueue keys. It outlives the job, so that a duplicate enqueued after completion is still one.
 create table pawl.job_key (
@@ -1154,7 +1190,8 @@ begin
 end
 $$;
 
--- Ends a job well: the row is deleted. In the handler's transaction the work and its end commit together.
+-- Ends a job well: the row is deleted, or goes to the archive if its queue has one. In the handler's transaction the work and
+-- its end commit together.
 -- outcome 'finished'; if it was in a lane, detail is that of _lanes_free. P4020 aborts the transaction, so a stale holder
 -- loses its writes together with its claim.
 create or replace function pawl_v1.job_finish(p_id bigint, p_fence bigint)
@@ -1173,8 +1210,22 @@ begin
                 and l.status = 'processing'
                 and l.fence = p_fence
                 for update skip locked)
+       and j.queue <> all (array(select q.name from pawl.queue as q where q.archive))
     returning j.lane_id
          into v_lane;
+    if not found then
+      select j.lane_id
+        into v_lane
+        from pawl.job as j
+       where j.id = p_id
+         and j.status = 'processing'
+         and j.fence = p_fence
+         and j.queue = any (array(select q.name from pawl.queue as q where q.archive))
+         for update skip locked;
+      if found then
+        perform pawl_v1._archive(array[p_id]);
+      end if;
+    end if;
     if found then
       return query
       select 'finished', case when v_lane is null then '{}' else pawl_v1._lanes_free(array[v_lane]) end;
@@ -1244,6 +1295,7 @@ declare
   v_gone   bigint[];
   v_fences bigint[]; -- of v_gone
   v_lanes  bigint[];
+  v_kept   bigint[]; -- of v_locked, those whose queue has an archive
   v_lost   record;
   v_said   text[] := '{}';
   v_ids    bigint[] := '{}';
@@ -1251,7 +1303,7 @@ begin
   perform pawl_v1._check_options(p_options, '{skip_stale}');
   perform pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
   with locked as (
-    select j.id, j.status, j.fence
+    select j.id, j.status, j.fence, j.queue = any (array(select q.name from pawl.queue as q where q.archive)) as kept
       from pawl.job as j
      where j.id = any (array(select unnest(p_ids))) -- see job_claim
      order by j.id
@@ -1263,16 +1315,23 @@ begin
                from locked as l
                join unnest(p_ids, p_fences) as g (id, fence) on g.id = l.id
               where l.status = 'processing'
+                and not l.kept
                 and l.fence = g.fence))
     returning j.id, j.fence, j.lane_id
   )
   select array(select l.id from locked as l),
+         array(select l.id from locked as l where l.kept),
          array_agg(d.id order by d.id),
          array_agg(d.fence order by d.id),
          array_agg(d.lane_id) filter (where d.lane_id is not null)
-    into v_locked, v_gone, v_fences, v_lanes
+    into v_locked, v_kept, v_gone, v_fences, v_lanes
     from gone as d;
 
+  if cardinality(v_kept) > 0 then
+    select k.gone, k.fences, k.lanes
+      into v_gone, v_fences, v_lanes
+      from pawl_v1._archive_held(v_kept, p_ids, p_fences, v_gone, v_fences, v_lanes) as k;
+  end if;
   if cardinality(v_gone) = cardinality(p_ids) then -- as a rule
     return query
     select d.id, 'finished', case when d.n = 1 and v_lanes is not null then pawl_v1._lanes_free(v_lanes) else '{}' end
@@ -1696,6 +1755,162 @@ begin
               and j.lane_id is not null
               and j.status in ('dead_letter', 'cancelled')
               and not j.lane_head);
+end
+$$;
+
+-- The archive: what finished in the last seven days, for the queues that ask for it (queue_set). Eight plain tables, used in turn
+-- by the day and emptied by TRUNCATE: no DDL, no partitions, nothing a finish could fail or wait for.
+
+-- The number of a day, in UTC, since 1970.
+create or replace function pawl_v1._day(p_at timestamptz)
+returns bigint
+language sql
+immutable
+as $$
+  select floor(extract(epoch from p_at) / 86400)::bigint
+$$;
+
+-- Deletes jobs and returns them as the archive keeps them.
+create or replace function pawl_v1._job_take(p_ids bigint[], p_at timestamptz)
+returns setof pawl.archive_0
+language plpgsql
+as $$
+begin
+  return query
+  delete from pawl.job as j
+   where j.id = any (array(select unnest(p_ids)))
+  returning j.id, j.fence, j.position, j.created_at, p_at, j.priority, j.attempts, j.crashes, j.queue, j.kind,
+            (select l.name from pawl.lane as l where l.id = j.lane_id), j.args, j.headers;
+end
+$$;
+
+-- Moves jobs that have finished into the table of the day. The caller has locked them and proved their fences. Each table has
+-- a statement of its own, so that a finish locks the table of the day and no other.
+create or replace function pawl_v1._archive(p_ids bigint[])
+returns void
+language plpgsql
+as $$
+declare
+  v_at timestamptz := clock_timestamp();
+begin
+  case pawl_v1._day(v_at) % 8
+    when 0 then
+      insert into pawl.archive_0 select t.* from pawl_v1._job_take(p_ids, v_at) as t;
+    when 1 then
+      insert into pawl.archive_1 select t.* from pawl_v1._job_take(p_ids, v_at) as t;
+    when 2 then
+      insert into pawl.archive_2 select t.* from pawl_v1._job_take(p_ids, v_at) as t;
+    when 3 then
+      insert into pawl.archive_3 select t.* from pawl_v1._job_take(p_ids, v_at) as t;
+    when 4 then
+      insert into pawl.archive_4 select t.* from pawl_v1._job_take(p_ids, v_at) as t;
+    when 5 then
+      insert into pawl.archive_5 select t.* from pawl_v1._job_take(p_ids, v_at) as t;
+    when 6 then
+      insert into pawl.archive_6 select t.* from pawl_v1._job_take(p_ids, v_at) as t;
+    when 7 then
+      insert into pawl.archive_7 select t.* from pawl_v1._job_take(p_ids, v_at) as t;
+  end case;
+end
+$$;
+
+-- Of some locked jobs, archives those that are still held, and adds them to what job_finish_many has ended already.
+create or replace function pawl_v1._archive_held(
+  p_kept   bigint[],
+  p_ids    bigint[],
+  p_fences bigint[],
+  inout gone   bigint[],
+  inout fences bigint[],
+  inout lanes  bigint[]
+)
+language plpgsql
+as $$
+declare
+  v_held bigint[];
+begin
+  select array_agg(j.id), gone || array_agg(j.id), fences || array_agg(j.fence), lanes || array_agg(j.lane_id) filter (where j.lane_id is not null)
+    into v_held, gone, fences, lanes
+    from pawl.job as j
+    join unnest(p_ids, p_fences) as g (id, fence) on g.id = j.id
+   where j.id = any (array(select unnest(p_kept)))
+     and j.status = 'processing'
+     and j.fence = g.fence;
+  if v_held is null then
+    return;
+  end if;
+  perform pawl_v1._archive(v_held);
+  select array_agg(d.id order by d.id), array_agg(d.fence order by d.id)
+    into gone, fences
+    from unnest(gone, fences) as d (id, fence);
+end
+$$;
+
+-- Whether a table of the archive has rows, and none from p_edge on. It hops from queue to queue along an index, so it reads no
+-- table however large.
+create or replace function pawl_v1._archive_is_old(p_slot int, p_edge timestamptz)
+returns boolean
+language plpgsql
+as $$
+declare
+  v_old boolean;
+begin
+  execute format($query$
+    with recursive queues as (
+      select (select min(a.queue) from pawl.archive_%1$s as a) as queue
+       union all
+      select (select min(a.queue) from pawl.archive_%1$s as a where a.queue > q.queue)
+        from queues as q
+       where q.queue is not null
+    )
+    select bool_and(not exists (select from pawl.archive_%1$s as a where a.queue = q.queue and a.finished_at >= $1))
+      from queues as q
+     where q.queue is not null $query$, p_slot)
+    into v_old
+   using p_edge;
+  return coalesce(v_old, false);
+end
+$$;
+
+-- Empties the tables of the archive whose rows are all older than the ring: today and the six days before it stay, by UTC. Call
+-- it about once a minute, in a transaction of its own. It waits for a lock for 50 ms at most, and so does who comes behind it.
+-- The rows decide, not the calendar: a clock that was set back, or a day without a sweep, costs no row that is young.
+--
+-- outcome 'swept'; 'busy': some table could not be locked, ask again. emptied: how many tables. detail.busy: their numbers.
+-- P4004: the transaction is at REPEATABLE READ or above, where rows that are too new to be seen would go.
+create or replace function pawl_v1.archive_sweep()
+returns table (outcome text, emptied int, detail jsonb)
+language plpgsql
+set lock_timeout = '50ms'
+as $$
+declare
+  v_today   bigint := pawl_v1._day(clock_timestamp());
+  v_edge    timestamptz := to_timestamp((v_today - 6) * 86400);
+  v_emptied int := 0;
+  v_busy    int[] := '{}';
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'archive_sweep runs at READ COMMITTED, not at %', upper(current_setting('transaction_isolation'))
+      using errcode = 'P4004', hint = 'begin isolation level read committed';
+  end if;
+  for v_slot in 0..7 loop
+    continue when v_slot = v_today % 8; -- finishes write to it: who locked it would stop them until this transaction ends
+    begin
+      if pawl_v1._archive_is_old(v_slot, v_edge) then
+        execute format('lock table pawl.archive_%s in access exclusive mode', v_slot);
+        -- Locked, it is looked at again: a finish may have come in between.
+        if pawl_v1._archive_is_old(v_slot, v_edge) then
+          execute format('truncate pawl.archive_%s', v_slot);
+          v_emptied := v_emptied + 1;
+        end if;
+      end if;
+    exception
+      when lock_not_available then
+        v_busy := v_busy || v_slot;
+    end;
+  end loop;
+  return query
+  select case when cardinality(v_busy) > 0 then 'busy' else 'swept' end, v_emptied,
+         case when cardinality(v_busy) > 0 then jsonb_build_object('busy', to_jsonb(v_busy)) else '{}' end;
 end
 $$;
 
@@ -2408,6 +2623,55 @@ begin
 end
 $$;
 
+-- Sets what holds for all jobs of a queue. It holds for finishes that begin after the commit.
+--
+-- options: archive boolean: finished jobs go to the archive, payload and all, for seven days. One that is absent stays as it is.
+-- outcome 'changed' (detail: what the options were), 'unchanged' (nothing is written, and no record). P4000: the queue's name.
+-- P4004, 55P03: as of job_retry.
+create or replace function pawl_v1.queue_set(p_queue text, p_options jsonb, p_actor text, p_reason text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.queue;
+  v_after  pawl.queue;
+  v_was    boolean;
+begin
+  perform pawl_v1._check_options(p_options, '{archive}');
+  perform pawl_v1._check_scope('queue', p_queue);
+  perform pawl_v1._check_by(p_actor, p_reason);
+  if coalesce(jsonb_typeof(p_options -> 'archive'), 'null') not in ('boolean', 'null') then
+    raise exception 'option archive must be true or false, it is %', p_options -> 'archive'
+      using errcode = 'P4004';
+  end if;
+  insert into pawl.queue as q (name)
+  select p_queue
+   where (p_options ->> 'archive')::boolean -- else the defaults hold, and need no row
+  on conflict do nothing;
+  select q.*
+    into v_before
+    from pawl.queue as q
+   where q.name = p_queue
+     for update;
+  v_was := coalesce(v_before.archive, false);
+  if v_was = coalesce((p_options ->> 'archive')::boolean, v_was) then
+    return query
+    select 'unchanged', jsonb_build_object('archive', v_was);
+    return;
+  end if;
+  update pawl.queue as q
+     set archive = (p_options ->> 'archive')::boolean
+   where q.name = p_queue
+  returning q.*
+       into v_after;
+  insert into pawl.audit (actor, verb, target, reason, before, after)
+  values (p_actor, 'queue_set', 'queue ' || v_before.id, p_reason, to_jsonb(v_before), to_jsonb(v_after));
+  return query
+  select 'changed', jsonb_build_object('archive', v_was);
+end
+$$;
+
 -- What people look at without our tools.
 
 -- Jobs nobody will try again until an operator decides. args_text shows octets outside ASCII as \ooo.
@@ -2483,9 +2747,62 @@ select j.id,
  where j.attempts >= 5
    and j.status in ('pending', 'waiting', 'processing');
 
+-- What was set for queues. A queue that is not in it has the defaults.
+create or replace view pawl_v1.queues as
+select q.id,
+       q.name,
+       q.archive
+  from pawl.queue as q;
+
+-- Jobs that finished in the last seven days, of queues with an archive. To find a job by its id, or those of a queue by
+-- finished_at, there is an index; in no particular order.
+create or replace view pawl_v1.archive as
+select a.id,
+       a.queue,
+       a.kind,
+       a.lane,
+       a.position,
+       a.priority,
+       a.attempts,
+       a.crashes,
+       a.fence,
+       a.created_at,
+       a.finished_at,
+       a.headers,
+       a.args
+  from pawl.archive_0 as a
+ union all
+select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.crashes, a.fence,
+       a.created_at, a.finished_at, a.headers, a.args
+  from pawl.archive_1 as a
+ union all
+select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.crashes, a.fence,
+       a.created_at, a.finished_at, a.headers, a.args
+  from pawl.archive_2 as a
+ union all
+select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.crashes, a.fence,
+       a.created_at, a.finished_at, a.headers, a.args
+  from pawl.archive_3 as a
+ union all
+select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.crashes, a.fence,
+       a.created_at, a.finished_at, a.headers, a.args
+  from pawl.archive_4 as a
+ union all
+select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.crashes, a.fence,
+       a.created_at, a.finished_at, a.headers, a.args
+  from pawl.archive_5 as a
+ union all
+select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.crashes, a.fence,
+       a.created_at, a.finished_at, a.headers, a.args
+  from pawl.archive_6 as a
+ union all
+select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.crashes, a.fence,
+       a.created_at, a.finished_at, a.headers, a.args
+  from pawl.archive_7 as a;
+
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '997efb2b1922f1984b46e0f0ce0ba018bf8e901478877cfb18228a2c9fa467fb');
+values (1, 'init', 1, '28eee6af94cc46c987901bdda0389e6b6915a116a663faf6ce456c09ea2eb0f5');
 
 commit;

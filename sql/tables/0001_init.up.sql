@@ -51,7 +51,7 @@ create table pawl.lane (
   unique (queue, name)
 ) with (fillfactor = 50);
 
--- Durable work: landed deliveries, background jobs, later outbox events. Finished rows are deleted.
+-- Durable work: landed deliveries, background jobs, later outbox events. Finished rows are deleted, or go to the archive.
 create table pawl.job (
   id               bigint generated always as identity primary key,
   fence            bigint not null default 0,   -- + 1 at every claim and at every change by hand, never back
@@ -93,6 +93,42 @@ create index job_wait  on pawl.job (lane_id, position) where status = 'waiting';
 create unique index job_head on pawl.job (lane_id) where lane_head;
 create index job_aside on pawl.job (lane_id) where lane_id is not null and status in ('dead_letter', 'cancelled') and not lane_head;
 create index job_dead  on pawl.job (queue, id) where status in ('dead_letter', 'unknown', 'cancelled');
+
+-- What was set for a queue by hand; no row means the defaults.
+create table pawl.queue (
+  id      bigint generated always as identity, -- its name in the audit
+  name    pawl.name primary key,
+  archive boolean not null default false       -- finished jobs are kept, for seven days
+);
+
+-- The archive is a ring: a job that finishes on day n since 1970, in UTC, goes to table n modulo 8, which archive_sweep empties
+-- before its day comes again. Nothing in it is unique: what keeps a copy must never refuse a finish.
+create table pawl.archive_0 (
+  id          bigint not null,
+  fence       bigint not null, -- of the attempt that finished
+  position    bigint,
+  created_at  timestamptz not null,
+  finished_at timestamptz not null,
+  priority    pawl.priority not null,
+  attempts    pawl.count not null,
+  crashes     pawl.count not null,
+  queue       pawl.name not null,
+  kind        pawl.name not null,
+  lane        pawl.name,
+  args        bytea not null,
+  headers     jsonb
+);
+
+create index on pawl.archive_0 (id);
+create index on pawl.archive_0 (queue, finished_at);
+
+create table pawl.archive_1 (like pawl.archive_0 including indexes);
+create table pawl.archive_2 (like pawl.archive_0 including indexes);
+create table pawl.archive_3 (like pawl.archive_0 including indexes);
+create table pawl.archive_4 (like pawl.archive_0 including indexes);
+create table pawl.archive_5 (like pawl.archive_0 including indexes);
+create table pawl.archive_6 (like pawl.archive_0 including indexes);
+create table pawl.archive_7 (like pawl.archive_0 including indexes);
 
 -- The memory of enqueue keys. It outlives the job, so that a duplicate enqueued after completion is still one.
 create table pawl.job_key (

@@ -1,11 +1,8 @@
 package cli
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"time"
-	"unicode/utf8"
 
 	"github.com/pawl-go/pawl/ops"
 )
@@ -36,8 +33,9 @@ type jobJSON struct {
 }
 
 type shownJSON struct {
-	Jobs   []detailJSON `json:"jobs"`
-	Absent []absentJSON `json:"absent"`
+	Jobs     []detailJSON   `json:"jobs"`
+	Archived []archivedJSON `json:"archived"` // finished
+	Absent   []absentJSON   `json:"absent"`
 }
 
 type absentJSON struct {
@@ -104,15 +102,10 @@ func jobToJSON(j ops.Job) jobJSON {
 }
 
 func detailToJSON(d ops.Detail) detailJSON {
-	sum := sha256.Sum256(d.Args)
 	out := detailJSON{jobJSON: jobToJSON(d.Job), Headers: d.Headers, Errors: each(d.Errors, errorToJSON),
-		Args:  argsJSON{Octets: len(d.Args), SHA256: hex.EncodeToString(sum[:]), Base64: d.Args},
-		Audit: each(d.Changes, changeToJSON)}
+		Args: payloadToJSON(d.Args), Audit: each(d.Changes, changeToJSON)}
 	if out.Headers == nil {
 		out.Headers = map[string]any{}
-	}
-	if text := string(d.Args); utf8.ValidString(text) {
-		out.Args.Text = &text
 	}
 	if h := d.Holder; h != nil {
 		out.Holder = &holderJSON{WorkerID: given(h.WorkerID), Name: given(h.Name), SeenAt: given(h.SeenAt.UTC()),

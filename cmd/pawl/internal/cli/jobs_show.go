@@ -19,7 +19,7 @@ import (
 func (d door) newShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID...",
-		Short: "Show a job whole: payload, errors, who holds it, what operators did",
+		Short: "Show a job whole: payload, errors, who holds it, what operators did; or as the archive kept it",
 		Example: fmt.Sprintf("  pawl %[1]s show 17\n  pawl %[1]s show 17 --json | jq -r '.jobs[0].args.base64' | base64 -d > payload",
 			d.name),
 	}
@@ -45,9 +45,10 @@ func (d door) newShow() *cobra.Command {
 
 // shown is what there is of the jobs asked for.
 type shown struct {
-	jobs   []ops.Detail
-	absent []absentJSON
-	misses []miss
+	jobs     []ops.Detail
+	archived []ops.ArchivedJob
+	absent   []absentJSON
+	misses   []miss
 }
 
 func (d door) look(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ids []int64) (shown, error) {
@@ -58,8 +59,9 @@ func (d door) look(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ids 
 		case err != nil:
 			return s, err
 		case !found:
-			s.absent = append(s.absent, absentJSON{id, each(detail.Changes, changeToJSON)})
-			s.misses = append(s.misses, miss{fmt.Sprintf("there is no job %d", id), whereabouts(cmd, detail.Changes)})
+			if err := d.lookBack(ctx, cmd, conn, id, detail.Changes, &s); err != nil {
+				return s, err
+			}
 		case d.only != nil && !slices.Contains(d.only, detail.Status):
 			s.misses = append(s.misses, miss{fmt.Sprintf("job %d is %s, not a dead letter", id, detail.Status),
 				fmt.Sprintf("see: pawl jobs show %d", id)})
@@ -68,6 +70,23 @@ func (d door) look(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ids 
 		}
 	}
 	return s, nil
+}
+
+// lookBack looks for a job that is gone in the archive of those that finished.
+func (d door) lookBack(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, id int64, changes []ops.Change, s *shown) error {
+	job, found, err := ops.Archived(ctx, conn, id)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		s.absent = append(s.absent, absentJSON{id, each(changes, changeToJSON)})
+		s.misses = append(s.misses, miss{fmt.Sprintf("there is no job %d", id), whereabouts(cmd, changes)})
+	case d.only != nil:
+		s.misses = append(s.misses, miss{fmt.Sprintf("job %d has finished", id), fmt.Sprintf("see: pawl jobs show %d", id)})
+	default:
+		s.archived = append(s.archived, job)
+	}
+	return nil
 }
 
 // whereabouts says what became of a job that is gone, as far as anybody knows.
@@ -81,17 +100,10 @@ func whereabouts(cmd *cobra.Command, changes []ops.Change) string {
 
 func (s shown) print(w io.Writer, asJSON bool) error {
 	if asJSON {
-		return printJSON(w, shownJSON{each(s.jobs, detailToJSON), s.absent})
+		return printJSON(w, shownJSON{each(s.jobs, detailToJSON), each(s.archived, archivedToJSON), s.absent})
 	}
-	for i, d := range s.jobs {
-		if i > 0 {
-			fmt.Fprintln(w)
-		}
-		if _, err := io.WriteString(w, detailText(d)); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := io.WriteString(w, strings.Join(append(each(s.jobs, detailText), each(s.archived, archivedText)...), "\n"))
+	return err
 }
 
 func detailText(d ops.Detail) string {

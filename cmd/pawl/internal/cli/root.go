@@ -76,7 +76,7 @@ func newRoot() *cobra.Command {
 	// Each command is added here and nowhere else.
 	root.AddCommand(newDemo(), newDemoWorker())
 	root.AddCommand(newMigrate())
-	root.AddCommand(newJobs(), newDLQ(), newLanes())
+	root.AddCommand(newJobs(), newDLQ(), newLanes(), newQueues())
 	root.AddCommand(newDev())
 	root.AddCommand(newVersion())
 	return root

@@ -1,0 +1,42 @@
+package job
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+)
+
+const archiveSweepEvery = time.Minute
+
+// An archiveKeeper empties the tables of the archive whose rows are older than a week. Every worker has one; a table that
+// somebody has locked is left for the next time.
+type archiveKeeper struct {
+	w     *Worker
+	every time.Duration
+	due   time.Time
+}
+
+func (w *Worker) newArchiveKeeper() *archiveKeeper {
+	return &archiveKeeper{w: w, every: archiveSweepEvery, due: time.Now().Add(archiveSweepEvery)}
+}
+
+func (k *archiveKeeper) keep(ctx context.Context) {
+	if time.Now().Before(k.due) {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	// The level is named, since a database may have another one as its default, at which the sweep refuses to run.
+	err := pgx.BeginTxFunc(limited, k.w.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		_, err := contract.ArchiveSweep(limited, tx)
+		return err
+	})
+	k.due = time.Now().Add(k.every)
+	if err != nil && ctx.Err() == nil {
+		k.w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "archive.sweep", Err: pawl.Wrap("archive.sweep", err)})
+	}
+}

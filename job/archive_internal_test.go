@@ -1,0 +1,80 @@
+package job
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// A worker empties the table whose rows are a week old, about once a minute, also where the database's default is a level at
+// which the sweep refuses to run; a table that is locked is no trouble, and done the next time.
+func TestArchiveKeeper(t *testing.T) {
+	t.Parallel()
+	url := pawltest.URL(t, `do $$ begin execute format('insert into pawl.archive_%s
+select 1, 1, null, now(), now() - interval ''7 days'', 2, 1, 0, ''q'', ''k'', null, '''', null', (pawl_v1._day(now()) - 7) % 8); end $$`)
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = "repeatable read"
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	left := func() (n int) {
+		t.Helper()
+		if err := pool.QueryRow(t.Context(), "select count(*) from pawl_v1.archive").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	w := &Worker{pool: pool, cfg: Config{Queues: []Queue{{Name: "q"}}, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { t.Errorf("%+v", e) }}}}
+	k := w.newArchiveKeeper()
+	k.keep(t.Context())
+	if left() != 1 || time.Until(k.due) > archiveSweepEvery {
+		t.Fatalf("swept before it was due, or due in %v", time.Until(k.due))
+	}
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), "select from pawl_v1.archive"); err != nil {
+		t.Fatal(err)
+	}
+	k.due = time.Time{}
+	k.keep(t.Context())
+	if left() != 1 || time.Until(k.due) < archiveSweepEvery/2 {
+		t.Fatalf("swept under somebody's lock, or due in %v", time.Until(k.due))
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	k.due = time.Time{}
+	k.keep(t.Context())
+	if left() != 0 {
+		t.Error("not swept")
+	}
+}
+
+// A sweep that fails is told to the hooks and tried again.
+func TestArchiveKeeper_Trouble(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, "drop function pawl_v1.archive_sweep()")
+	var told []string
+	w := &Worker{pool: pool, cfg: Config{Queues: []Queue{{Name: "q"}}, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+		told = append(told, string(e.Kind)+" "+e.Op+" "+string(pawl.CodeOf(e.Err)))
+	}}}}
+	k := w.newArchiveKeeper()
+	k.due = time.Time{}
+	k.keep(t.Context())
+	if len(told) != 1 || told[0] != "trouble archive.sweep 42883" {
+		t.Errorf("%q", told)
+	}
+}
