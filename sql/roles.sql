@@ -23,6 +23,7 @@ $$;
 grant usage on schema pawl, pawl_v1 to pawl_app, pawl_operator, pawl_reader;
 
 grant select, insert, update, delete on pawl.inbox, pawl.job, pawl.job_key, pawl.worker, pawl.fence to pawl_app, pawl_operator;
+grant select, insert, update, delete on pawl.command, pawl.replay to pawl_app, pawl_operator;
 grant select, insert on pawl.audit to pawl_operator;
 grant select on pawl.migration to pawl_app, pawl_operator;
 grant usage on all sequences in schema pawl to pawl_app, pawl_operator;
@@ -33,7 +34,8 @@ revoke execute on function
   pawl_v1.job_retry(bigint, text, text, jsonb),
   pawl_v1.job_cancel(bigint, text, text, jsonb),
   pawl_v1.job_discard(bigint, text, text, jsonb),
-  pawl_v1.job_recall(bigint)
+  pawl_v1.job_recall(bigint),
+  pawl_v1.command_settle(text, text, text, text, text, jsonb)
 from pawl_app;
 
 grant select on all tables in schema pawl_v1 to pawl_app, pawl_operator, pawl_reader;

@@ -2,6 +2,7 @@
 -- tables or functions, this fails and names it.
 
 drop view if exists pawl_v1.dead_letters, pawl_v1.hot_retries, pawl_v1.jobs;
+drop view if exists pawl_v1.stale_commands, pawl_v1.suppression_by_scope;
 
 do $$
 declare
@@ -17,6 +18,7 @@ begin
 end
 $$;
 
-drop table pawl.audit, pawl.fence, pawl.inbox, pawl.job_key, pawl.job, pawl.worker, pawl.migration;
+drop table pawl.audit, pawl.command, pawl.replay, pawl.fence, pawl.inbox, pawl.job_key, pawl.job, pawl.worker, pawl.migration;
+drop sequence pawl.fence_seq;
 drop schema pawl_v1;
 drop schema pawl;

@@ -91,6 +91,49 @@ create table pawl.inbox (
 
 create index inbox_age on pawl.inbox using brin (received_at) with (autosummarize = on);
 
+-- Fences of commands, one sequence for all keys: a key that was purged and came again must not meet the fence of its former
+-- life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
+create sequence pawl.fence_seq cache 1;
+
+-- What callers asked to happen once, and the answer that everyone who asks again gets. In the one-transaction form nobody
+-- sees the row before its end, and lease_expires_at stays null, so that the end is a HOT update.
+create table pawl.command (
+  scope            text collate "C" not null check (octet_length(scope) between 1 and 255),
+  key              text collate "C" not null check (octet_length(key) between 1 and 255),
+  hash             bytea not null check (octet_length(hash) = 32), -- never changes
+  fence            bigint not null default nextval('pawl.fence_seq'),
+  attempts         int not null default 1 check (attempts >= 1),
+  claimed_by       text collate "C" check (octet_length(claimed_by) between 1 and 255), -- for people
+  lease_expires_at timestamptz,
+  created_at       timestamptz not null default clock_timestamp(),
+  updated_at       timestamptz not null default clock_timestamp(),
+  expires_at       timestamptz not null,       -- end of the memory; counted again from the end of the command
+  status           text collate "C" not null default 'processing' check (status in (
+                     'processing', 'succeeded', 'failed_retryable', 'failed_final', 'unknown')),
+  response_status  smallint check (response_status between 100 and 999),
+  response_headers jsonb,
+  response_body    bytea check (octet_length(response_body) <= 4194304),
+  result           bytea check (octet_length(result) <= 4194304),
+  result_ref_type  text collate "C" check (octet_length(result_ref_type) between 1 and 255),
+  result_ref_id    text collate "C" check (octet_length(result_ref_id) between 1 and 255),
+  failure_code     text collate "C" check (octet_length(failure_code) between 1 and 255),
+  failure_message  text collate "C" check (octet_length(failure_message) <= 16000),
+  primary key (scope, key),
+  check (expires_at > created_at),
+  check (lease_expires_at is null or status in ('processing', 'unknown'))
+) with (fillfactor = 80);
+
+-- No statement that names a command may say anything of its lease in WHERE: it could be run through this index.
+create index command_stale on pawl.command (lease_expires_at) where lease_expires_at is not null;
+create index command_age on pawl.command using brin (created_at) with (autosummarize = on);
+
+-- Answers given again, counted by whoever gives them: a replay itself writes nothing.
+create table pawl.replay (
+  scope      text collate "C" primary key check (octet_length(scope) between 1 and 255),
+  replays    bigint not null check (replays >= 0),
+  updated_at timestamptz not null default clock_timestamp()
+) with (fillfactor = 50);
+
 -- The highest fence each resource has seen, for rows that no job row guards.
 create table pawl.fence (
   resource text collate "C" primary key check (octet_length(resource) between 1 and 255),
