@@ -39,6 +39,7 @@ var plan = []struct {
 	// rows: they never import each other
 	{"inbox", []string{".", "internal/contract"}},
 	{"guard", []string{".", "internal/contract"}},
+	{"command", []string{".", "internal/contract", "internal/fault", "internal/txn"}},
 	{"job", []string{".", "internal/contract", "internal/fault", "internal/solo", "internal/txn", "migrate"}},
 	// motion
 	{"flow", []string{".", "inbox", "job", "internal/fault", "internal/receipt", "internal/solo", "internal/txn", "migrate"}},

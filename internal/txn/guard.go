@@ -28,6 +28,11 @@ func Guard(ctx context.Context, tx pgx.Tx, limit time.Duration, fn func(context.
 	if err != nil {
 		return errors.Join(ErrLost, err)
 	}
+	return behind(ctx, tx, savepoint, limit, fn)
+}
+
+// behind is Guard with a savepoint that is set already.
+func behind(ctx context.Context, tx, savepoint pgx.Tx, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
 	failure := Run(ctx, limit, func(ctx context.Context) error { return fn(ctx, savepoint) })
 	if failure == nil {
 		failure = release(ctx, savepoint)
@@ -37,7 +42,7 @@ func Guard(ctx context.Context, tx pgx.Tx, limit time.Duration, fn func(context.
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	err = savepoint.Rollback(back)
+	err := savepoint.Rollback(back)
 	switch {
 	case err == nil:
 		return failure
@@ -69,11 +74,11 @@ func Run(ctx context.Context, limit time.Duration, fn func(context.Context) erro
 	defer cancel()
 	result := make(chan error, 1)
 	go func() {
-		err := errors.New("the handler's goroutine exited")
+		err := error(abrupt("the handler's goroutine exited"))
 		defer func() { result <- err }()
 		defer func() {
 			if cause := recover(); cause != nil {
-				err = fmt.Errorf("panic: %v, at %s", cause, panicSite())
+				err = abrupt(fmt.Sprintf("panic: %v, at %s", cause, panicSite()))
 			}
 		}()
 		failure := fn(ctx)
@@ -87,6 +92,16 @@ func Run(ctx context.Context, limit time.Duration, fn func(context.Context) erro
 		return &overrunError{limit, err}
 	}
 	return err
+}
+
+// abrupt is the failure of a handler that did not return.
+type abrupt string
+
+func (a abrupt) Error() string { return string(a) }
+
+// Abrupt reports whether err is the panic, exit or overrun of a handler, which says nothing of how far it came.
+func Abrupt(err error) bool {
+	return errors.As(err, new(abrupt)) || errors.As(err, new(*overrunError))
 }
 
 // release ends the savepoint, and finds out whether the handler ended it or the transaction behind our back.

@@ -1811,7 +1811,7 @@ $$;
 -- says repeatable): you hold it. Do the work, then command_succeed or command_fail with this fence.
 -- outcome 'replay_success', 'final_failure': the stored answer; do nothing.
 -- outcome 'processing_active': somebody else holds it, nothing changed; ask again after retry_after_ms. Also when another
--- transaction is claiming or ending it right now, in which case the other columns may be null.
+-- transaction is claiming or ending it right now, in which case the other columns may be null. detail.claimed_by: who.
 -- outcome 'unknown': the attempt before may have taken effect and did not say. Nobody holds it; see command_settle.
 -- P4002: the key came before with another payload. 40001: restart the transaction.
 --
@@ -1914,7 +1914,12 @@ begin
          case v_outcome when 'processing_active' then 1000 end,
          v_seen.response_status::int, v_seen.response_headers, v_seen.response_body, v_seen.result,
          v_seen.result_ref_type, v_seen.result_ref_id, v_seen.failure_code, v_seen.failure_message,
-         v_seen.created_at, v_seen.expires_at, '{}'::jsonb;
+         v_seen.created_at, v_seen.expires_at,
+         case
+           when v_outcome = 'processing_active' and v_seen.claimed_by is not null
+           then jsonb_build_object('claimed_by', v_seen.claimed_by)
+           else '{}'
+         end;
 end
 $$;
 
@@ -2558,6 +2563,6 @@ select j.id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '1f09102e64455e8e6975bf03429da45de20a67bdbd934228350bc80b5aaa8180');
+values (1, 'init', 1, '88e3b93bcf1f9158e4befcbc990a06f06e39f98ca0726d499f2ea48ffa612de7');
 
 commit;

@@ -1,0 +1,90 @@
+package command
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/txn"
+)
+
+// A door is a way into the database; X is the transaction that it hands to handlers.
+type door[X any] interface {
+	// db is for single statements, each a transaction of its own.
+	db() pawl.DB
+	// open begins a transaction and claims in it.
+	open(ctx context.Context, args contract.CommandClaimArgs, level pgx.TxIsoLevel, idle time.Duration) (opened[X], contract.CommandClaimRow, error)
+}
+
+// An opened transaction has claimed.
+type opened[X any] interface {
+	db() pawl.DB
+	guard(ctx context.Context, limit time.Duration, fn func(context.Context, X) error) error
+	commit(ctx context.Context, op string) error
+	rollback(ctx context.Context)
+}
+
+type pgxDoor struct{ pool *pgxpool.Pool }
+
+func (d pgxDoor) db() pawl.DB { return d.pool }
+
+func (d pgxDoor) open(ctx context.Context, args contract.CommandClaimArgs, level pgx.TxIsoLevel, idle time.Duration) (opened[pgx.Tx], contract.CommandClaimRow, error) {
+	var row contract.CommandClaimRow
+	tx, err := txn.Open(ctx, d.pool, "command.claim", level, idle, contract.CommandClaimSQL, args.Args(),
+		func(r pgx.Row) error { return row.Scan(r) })
+	if err != nil {
+		return nil, row, err
+	}
+	return pgxTx{tx}, row, nil
+}
+
+type pgxTx struct{ tx *txn.Opened }
+
+func (t pgxTx) db() pawl.DB                                 { return t.tx }
+func (t pgxTx) commit(ctx context.Context, op string) error { return txn.Commit(ctx, op, t.tx) }
+func (t pgxTx) rollback(ctx context.Context)                { txn.Rollback(ctx, t.tx) }
+func (t pgxTx) guard(ctx context.Context, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
+	return t.tx.Guard(ctx, limit, fn)
+}
+
+type sqlDoor struct{ handle *sql.DB }
+
+func (d sqlDoor) db() pawl.DB { return pawl.SQL(d.handle) }
+
+// open begins detached from the context's end: database/sql would roll back behind our back. What is sent in it is not.
+func (d sqlDoor) open(ctx context.Context, args contract.CommandClaimArgs, level pgx.TxIsoLevel, idle time.Duration) (opened[*sql.Tx], contract.CommandClaimRow, error) {
+	var row contract.CommandClaimRow
+	tx, err := d.handle.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: standardLevels[level]})
+	if err != nil {
+		return nil, row, pawl.Wrap("command.begin", err)
+	}
+	t := sqlTx{tx}
+	err = txn.EndWhenSilent(ctx, tx, idle)
+	if err == nil {
+		row, err = contract.CommandClaim(ctx, t.db(), args)
+	}
+	if err != nil {
+		t.rollback(ctx)
+		return nil, row, pawl.Wrap("command.claim", err)
+	}
+	return t, row, nil
+}
+
+var standardLevels = map[pgx.TxIsoLevel]sql.IsolationLevel{
+	pgx.ReadUncommitted: sql.LevelReadUncommitted, pgx.ReadCommitted: sql.LevelReadCommitted,
+	pgx.RepeatableRead: sql.LevelRepeatableRead, pgx.Serializable: sql.LevelSerializable,
+}
+
+type sqlTx struct{ tx *sql.Tx }
+
+func (t sqlTx) db() pawl.DB                               { return pawl.SQLTx(t.tx) }
+func (t sqlTx) commit(_ context.Context, op string) error { return txn.CommitSQL(op, t.tx) }
+func (t sqlTx) rollback(context.Context)                  { _ = t.tx.Rollback() }
+func (t sqlTx) guard(ctx context.Context, limit time.Duration, fn func(context.Context, *sql.Tx) error) error {
+	return txn.GuardSQL(ctx, t.tx, limit, fn)
+}
