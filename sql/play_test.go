@@ -201,7 +201,7 @@ create function play.reset() returns void language sql as $$
   delete from play.ledger; delete from play.effect; delete from pawl.inbox; delete from pawl.job_key; delete from pawl.fence;
   delete from pawl.job; delete from pawl.worker; delete from pawl.audit;
   select setval('pawl.job_id_seq', 1, false), setval('pawl.worker_id_seq', 1, false) $$;
-`
+` + commandPlay
 
 // A violation is a broken property, by the name it has in docs/reference/mutants.md.
 type violation struct{ property, what string }
@@ -235,7 +235,10 @@ func judge(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	return told.match(rows)
+	if err := told.match(rows); err != nil {
+		return err
+	}
+	return judgeCommands(ctx, conn)
 }
 
 func collect[T any](ctx context.Context, conn *pgx.Conn, query string, one pgx.RowToFunc[T]) ([]T, error) {
