@@ -12,7 +12,9 @@ import (
 	"github.com/pawl-go/pawl/command"
 )
 
-func commitOrder(ctx context.Context, a *command.Attempt[order]) error { return a.Commit(ctx, place("leased")) }
+func commitOrder(ctx context.Context, a *command.Attempt[order]) error {
+	return a.Commit(ctx, place("leased"))
+}
 
 func (b *bed) leased(key, payload string, o command.LeaseOptions, fn func(context.Context, *command.Attempt[order]) error) (command.Result[order], error) {
 	b.Helper()

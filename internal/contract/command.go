@@ -159,8 +159,8 @@ func CommandReplayed(ctx context.Context, db DB, scopes []string, counts []int64
 type CommandSettleArgs struct {
 	Scope, Key             string
 	Landed                 bool
-	Actor, Reason          string
 	Result, RefType, RefID string
+	Actor, Reason          string
 }
 
 // CommandSettle calls pawl_v1.command_settle and returns its outcome.
