@@ -140,6 +140,7 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 	for section, where := range map[string][2]string{
 		"flow.Config": {"flow/flow.go", "Config"}, "job.Config": {"job/config.go", "Config"},
 		"job.Queue": {"job/config.go", "Queue"}, "job.Presence": {"job/config.go", "Presence"}, "job.Policy": {"job/handler.go", "Policy"},
+		"command.Options": {"command/once.go", "Options"}, "command.LeaseOptions": {"command/lease.go", "LeaseOptions"},
 		"job.Backoff": {"job/retry.go", "Backoff"}, "job.Request": {"job/enqueue.go", "Request"},
 		"sqs.Config": {"transport/sqs/config.go", "Config"}, "sqs.Message": {"transport/sqs/send.go", "Message"},
 	} {
