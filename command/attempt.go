@@ -106,7 +106,10 @@ func (a *Attempt[T]) commitOnce(ctx context.Context, fn func(context.Context, pg
 	if err != nil {
 		return r, err
 	}
-	if r, err = a.succeed(ctx, tx, value); err != nil {
+	if r, err = a.result(value); err != nil {
+		return r, err
+	}
+	if err := a.succeed(ctx, tx, r); err != nil {
 		return r, err
 	}
 	return r, commit(ctx, func(ctx context.Context, op string) error { return txn.Commit(ctx, op, tx) })
@@ -118,13 +121,18 @@ func (a *Attempt[T]) Succeed(ctx context.Context, value T) error {
 		if err := fault.At("command.succeed.before"); err != nil {
 			return Result[T]{}, err
 		}
+		r, err := a.result(value)
+		if err != nil {
+			return r, err
+		}
 		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), markFor)
 		defer cancel()
-		r, err := a.succeed(detached, a.pool, value)
+		err = a.succeed(detached, a.pool, r)
+		if err != nil && !txn.Refused(err) {
+			err = &pawl.Error{Op: "command.succeed", Code: pawl.CodeCommitUnknown, Err: err}
+		}
 		if err == nil {
 			_ = fault.At("command.succeed.after")
-		} else if !txn.Refused(err) && pawl.CodeOf(err) == "" {
-			err = &pawl.Error{Op: "command.succeed", Code: pawl.CodeCommitUnknown, Err: err}
 		}
 		return r, err
 	})
@@ -145,22 +153,33 @@ func (a *Attempt[T]) Finish(ctx context.Context, tx pawl.Tx, value T) error {
 	if err := a.lost(); err != nil {
 		return err
 	}
-	r, err := a.succeed(ctx, tx, value)
-	if err == nil {
-		a.mu.Lock()
-		a.finished = &r
-		a.mu.Unlock()
+	r, err := a.result(value)
+	if err != nil {
+		return err
 	}
-	return err
+	if err := a.succeed(ctx, tx, r); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.finished = &r
+	a.mu.Unlock()
+	return nil
 }
 
-func (a *Attempt[T]) succeed(ctx context.Context, db pawl.DB, value T) (r Result[T], err error) {
+func (a *Attempt[T]) result(value T) (Result[T], error) {
 	answer, stored, err := encode(value)
-	if err != nil {
-		return r, err
-	}
-	err = a.note(contract.CommandSucceed(ctx, db, succeedArgs(a.call.intent, a.Fence(), answer)))
 	return Result[T]{Value: stored, Answer: answer, Attempt: a.Number(), Fence: a.Fence()}, err
+}
+
+func (a *Attempt[T]) succeed(ctx context.Context, db pawl.DB, r Result[T]) error {
+	return a.note(contract.CommandSucceed(ctx, db, succeedArgs(a.call.intent, a.Fence(), r.Answer)))
+}
+
+// stored notes that the command has ended. The caller holds mu.
+func (a *Attempt[T]) stored(r Result[T]) {
+	a.end = &r
+	a.stop()
+	a.call.emit(a.ctx, pawl.Event{Kind: pawl.EventFresh, Op: "command.commit"})
 }
 
 // ending runs what ends the command, once, and finds out what became of a COMMIT without an answer.
@@ -176,9 +195,7 @@ func (a *Attempt[T]) ending(ctx context.Context, end func() (Result[T], error)) 
 		}
 		r, err := end()
 		if err == nil {
-			a.end = &r
-			a.stop()
-			a.call.emit(ctx, pawl.Event{Kind: pawl.EventFresh, Op: "command.commit"})
+			a.stored(r)
 			return nil
 		}
 		if !pawl.MayHaveHappened(err) || errors.Is(err, txn.ErrEnded) || round > rounds {
@@ -189,8 +206,7 @@ func (a *Attempt[T]) ending(ctx context.Context, end func() (Result[T], error)) 
 		case unsure != nil:
 			return &pawl.Error{Op: "command.commit", Code: pawl.CodeCommitUnknown, Err: errors.Join(err, unsure)}
 		case landed:
-			a.end = &r
-			a.stop()
+			a.stored(r)
 			return nil
 		}
 	}
@@ -309,7 +325,7 @@ func (a *Attempt[T]) run(fn func(context.Context, *Attempt[T]) error) (Result[T]
 		}
 		return fault.At("command.work.after")
 	})
-	if r := a.result(); r != nil {
+	if r := a.ended(); r != nil {
 		if failure != nil {
 			a.call.emit(a.ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "command.work", Err: failure})
 		}
@@ -318,7 +334,7 @@ func (a *Attempt[T]) run(fn func(context.Context, *Attempt[T]) error) (Result[T]
 	if failure == nil {
 		failure = a.conclude()
 	}
-	if r := a.result(); r != nil {
+	if r := a.ended(); r != nil {
 		return *r, nil
 	}
 	return Result[T]{}, a.Fail(a.ctx, a.read(failure))
@@ -338,22 +354,24 @@ func (a *Attempt[T]) conclude() error {
 	}
 	if landed {
 		a.mu.Lock()
-		a.end = finished
+		a.stored(*finished)
 		a.mu.Unlock()
 		return nil
 	}
 	return err
 }
 
-func (a *Attempt[T]) result() *Result[T] {
+func (a *Attempt[T]) ended() *Result[T] {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.end
 }
 
-// read says of an attempt that was cut off that nobody knows what it did, unless doing it again does no harm.
+// read says of an attempt that was cut off, or could not store what it had done, that nobody knows what that was, unless doing
+// it again does no harm.
 func (a *Attempt[T]) read(failure error) error {
-	cut := txn.Abrupt(failure) || errors.Is(failure, context.Canceled) || errors.Is(failure, context.DeadlineExceeded) || pawl.MayHaveHappened(failure)
+	cut := txn.Abrupt(failure) || errors.Is(failure, context.Canceled) || errors.Is(failure, context.DeadlineExceeded) ||
+		pawl.MayHaveHappened(failure) || pawl.Retryable(failure)
 	if cut && !a.opts.Repeatable {
 		return Unknown(failure)
 	}

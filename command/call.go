@@ -237,9 +237,6 @@ func (c *call[X]) unfinished(ctx context.Context, err error) error {
 	switch {
 	case lostRace(err):
 		return err
-	case errors.Is(err, txn.ErrLost) && pawl.Unreachable(err) && ctx.Err() == nil:
-		c.emit(ctx, pawl.Event{Kind: pawl.EventWastedWork, Op: "command.handle", Err: err})
-		return err // the database went away: not the command's fault, uncharged
 	case pawl.MayHaveHappened(err) && !errors.Is(err, txn.ErrLost):
 		if c.asked == nil {
 			c.asked = map[int64]bool{}
@@ -247,6 +244,9 @@ func (c *call[X]) unfinished(ctx context.Context, err error) error {
 		c.asked[c.row.Fence] = true
 		c.emit(ctx, pawl.Event{Kind: pawl.EventCommitUnknown, Op: "command.commit", Err: err})
 		return &again{err}
+	case pawl.Unreachable(err) && ctx.Err() == nil:
+		c.emit(ctx, pawl.Event{Kind: pawl.EventWastedWork, Op: "command.handle", Err: err})
+		return err // the database went away: not the command's fault, uncharged
 	}
 	return c.mark(ctx, err) // a deferred constraint, for instance
 }

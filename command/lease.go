@@ -55,8 +55,8 @@ func (o *LeaseOptions) complete() error {
 //
 // fn ends with Commit, or with [Attempt.Succeed] if there are no rows to write. Returning nil without either stores the zero T.
 // An error is recorded: a plain one as failed_retryable, one wrapped in [pawl.Final] as failed_final, one wrapped in [Unknown]
-// as unknown. A panic and a Timeout say nothing of what happened outside, so they make the command unknown, or, if it is
-// Repeatable, failed_retryable.
+// as unknown. A panic, a Timeout, a caller who left, and an error that is [pawl.Retryable], as when the database was away at
+// Commit, say nothing of what happened outside: they make the command unknown, or, if it is Repeatable, failed_retryable.
 //
 // Errors: see the package.
 func Leased[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, options LeaseOptions, fn func(context.Context, *Attempt[T]) error) (Result[T], error) {

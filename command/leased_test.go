@@ -3,10 +3,12 @@ package command_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
@@ -184,6 +186,12 @@ func TestLeased_Failures(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		}, want: pawl.ErrOutcomeUnknown, status: "unknown 1"},
+		"the database is away at its end": {fn: func(context.Context, *command.Attempt[order]) error {
+			return pawl.Wrap("commit", &pgconn.PgError{Code: "57P01"})
+		}, want: pawl.ErrOutcomeUnknown, status: "unknown 1"},
+		"what cannot be stored": {fn: func(ctx context.Context, a *command.Attempt[order]) error {
+			return a.Succeed(ctx, order{Body: strings.Repeat("x", 5<<20)})
+		}, status: "failed_retryable 1"},
 		"nothing said": {fn: func(context.Context, *command.Attempt[order]) error { return nil }, status: "succeeded 1"},
 		"error after its end": {fn: func(ctx context.Context, a *command.Attempt[order]) error {
 			return errors.Join(a.Succeed(ctx, order{}), boom)
