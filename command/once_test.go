@@ -285,3 +285,59 @@ func TestOnce_StoresExactOctets(t *testing.T) {
 		}
 	}
 }
+
+// Whoever waits for the key while the handler fails reads the failure: it is recorded in the transaction that claimed, so nobody
+// can win between the rollback and the record.
+func TestOnce_NobodyWinsBetweenFailureAndRecord(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	next := make(chan string)
+	_, err := b.once("k", "p", func(ctx context.Context, tx pgx.Tx) (order, error) {
+		i := intent("k", "p")
+		go func() {
+			var outcome string
+			err := b.pool.QueryRow(context.Background(), `select c.outcome from pawl_v1.command_claim($1, $2, $3, '{"wait_ms": 20000}') as c`,
+				i.Scope, i.Key, i.Fingerprint[:]).Scan(&outcome)
+			next <- fmt.Sprint(outcome, err)
+		}()
+		b.until("select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'", 1)
+		return fails(pawl.Final(errors.New("no stock")))(ctx, tx)
+	})
+	b.wantError(err, pawl.ErrFailedFinal)
+	if got := <-next; got != "final_failure<nil>" {
+		t.Errorf("who waited was told %s", got)
+	}
+}
+
+// A final failure that could not be recorded in time, because somebody else had the key by then, is not the answer: theirs is.
+func TestOnce_TheRowHasTheLastWord(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "create table parent (id int primary key); create table child (id int references parent deferrable initially deferred)")
+	i := intent("k", "p")
+	next := make(chan error)
+	runs := 0
+	r, err := b.once("k", "p", func(ctx context.Context, tx pgx.Tx) (order, error) {
+		runs++
+		if _, err := tx.Exec(ctx, "insert into child values (1)"); err != nil { // refused at COMMIT
+			return order{}, err
+		}
+		go func() { // who waits, wins, and succeeds before the failure is told: both happen in one statement
+			_, err := b.pool.Exec(context.Background(), `with c as materialized (
+  select c.fence from pawl_v1.command_claim($1, $2, $3, '{"wait_ms": 20000, "lease_ms": null}') as c)
+select pawl_v1.command_succeed($1, $2, c.fence, '{"id": 7, "body": "theirs"}') from c`, i.Scope, i.Key, i.Fingerprint[:])
+			next <- err
+		}()
+		b.until("select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'", 1)
+		return order{Body: "ours"}, nil
+	})
+	b.must(<-next)
+	switch {
+	case err == nil && r.Replayed && r.Value.Body == "theirs":
+		b.wantStatus("succeeded 1")
+	default: // the failure was told first: they took the key over after it
+		b.wantStatus("succeeded 2")
+	}
+	if runs != 1 {
+		t.Errorf("%d runs", runs)
+	}
+}
