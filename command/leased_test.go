@@ -255,3 +255,17 @@ func own(ctx context.Context, a *command.Attempt[order], commit bool) error {
 	}
 	return tx.Commit(ctx)
 }
+
+// A stale attempt stops before its function is entered: the fence is proved first.
+func TestAttempt_StaleCommitIsNotEntered(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	zombie := b.begin("k", command.LeaseOptions{Repeatable: true})
+	b.exec(expire)
+	b.begin("k", command.LeaseOptions{Repeatable: true})
+	err := zombie.Commit(t.Context(), func(context.Context, pgx.Tx) (order, error) {
+		t.Error("entered")
+		return order{}, nil
+	})
+	b.wantError(err, pawl.ErrFenceLost)
+}
