@@ -107,11 +107,11 @@ func (c *call[X]) try(ctx context.Context, work func(context.Context, X) (Answer
 	}
 	took := time.Since(start)
 
-	if err := contract.CommandSucceed(ctx, tx.db(), succeedArgs(c.intent, row.Fence, answer)); err != nil {
-		tx.rollback(ctx)
-		return d, c.unfinished(ctx, err)
+	end := func(ctx context.Context, op string) error {
+		return tx.succeed(ctx, op, succeedArgs(c.intent, row.Fence, answer))
 	}
-	if err := commit(ctx, tx.commit); err != nil {
+	if err := commit(ctx, end); err != nil {
+		tx.rollback(ctx)
 		return d, c.unfinished(ctx, err)
 	}
 	c.emit(ctx, pawl.Event{Kind: pawl.EventFresh, Op: "command.commit", Took: took})

@@ -25,6 +25,8 @@ type door[X any] interface {
 type opened[X any] interface {
 	db() pawl.DB
 	guard(ctx context.Context, limit time.Duration, fn func(context.Context, X) error) error
+	// succeed ends the command and commits.
+	succeed(ctx context.Context, op string, args contract.CommandSucceedArgs) error
 	commit(ctx context.Context, op string) error
 	rollback(ctx context.Context)
 }
@@ -35,8 +37,7 @@ func (d pgxDoor) db() pawl.DB { return d.pool }
 
 func (d pgxDoor) open(ctx context.Context, args contract.CommandClaimArgs, level pgx.TxIsoLevel, idle time.Duration) (opened[pgx.Tx], contract.CommandClaimRow, error) {
 	var row contract.CommandClaimRow
-	tx, err := txn.Open(ctx, d.pool, "command.claim", level, idle, contract.CommandClaimSQL, args.Args(),
-		func(r pgx.Row) error { return row.Scan(r) })
+	tx, err := txn.Open(ctx, d.pool, "command.claim", level, idle, contract.CommandClaimStep(args, &row))
 	if err != nil {
 		return nil, row, err
 	}
@@ -47,7 +48,10 @@ type pgxTx struct{ tx *txn.Opened }
 
 func (t pgxTx) db() pawl.DB                                 { return t.tx }
 func (t pgxTx) commit(ctx context.Context, op string) error { return txn.Commit(ctx, op, t.tx) }
-func (t pgxTx) rollback(ctx context.Context)                { txn.Rollback(ctx, t.tx) }
+func (t pgxTx) succeed(ctx context.Context, op string, args contract.CommandSucceedArgs) error {
+	return t.tx.CommitWith(ctx, op, contract.CommandSucceedStep(args))
+}
+func (t pgxTx) rollback(ctx context.Context) { txn.Rollback(ctx, t.tx) }
 func (t pgxTx) guard(ctx context.Context, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
 	return t.tx.Guard(ctx, limit, fn)
 }
@@ -84,7 +88,13 @@ type sqlTx struct{ tx *sql.Tx }
 
 func (t sqlTx) db() pawl.DB                               { return pawl.SQLTx(t.tx) }
 func (t sqlTx) commit(_ context.Context, op string) error { return txn.CommitSQL(op, t.tx) }
-func (t sqlTx) rollback(context.Context)                  { _ = t.tx.Rollback() }
+func (t sqlTx) succeed(ctx context.Context, op string, args contract.CommandSucceedArgs) error {
+	if err := contract.CommandSucceed(ctx, t.db(), args); err != nil {
+		return err
+	}
+	return t.commit(ctx, op)
+}
+func (t sqlTx) rollback(context.Context) { _ = t.tx.Rollback() }
 func (t sqlTx) guard(ctx context.Context, limit time.Duration, fn func(context.Context, *sql.Tx) error) error {
 	return txn.GuardSQL(ctx, t.tx, limit, fn)
 }

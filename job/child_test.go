@@ -32,6 +32,8 @@ type order struct {
 	URL         string
 	Session     string // application_name of its sessions
 	Form        string // "transactional" (default), "batch", "simple", "own" (simple, with a transaction of its own), "own sql"
+	Lanes       bool   // the handler notes where it is in its lane
+	MaxCrashes  int
 	Faults      string
 	Lease       time.Duration // default 1 s
 	Timeout     time.Duration // default 1 s
@@ -62,7 +64,7 @@ func TestWorkerProcess(t *testing.T) {
 	t.Setenv("PGAPPNAME", o.Session)
 	pool := poolOf(t, o.URL)
 	config := job.Config{Queues: []job.Queue{{Name: "q", Concurrency: o.Concurrency}}, Handlers: []job.Handler{o.handler(pool)},
-		Lease: o.Lease, Presence: job.Presence{Off: o.LeaseOnly}, Timeout: o.Timeout, Poll: 20 * time.Millisecond, Name: "child",
+		Lease: o.Lease, Presence: job.Presence{Off: o.LeaseOnly}, Timeout: o.Timeout, Poll: 20 * time.Millisecond, MaxCrashes: o.MaxCrashes, Name: "child",
 		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 			if !o.Quiet {
 				fmt.Printf("event %s %s %v\n", e.Kind, e.Op, e.Err)
@@ -93,7 +95,11 @@ func (o order) handler(pool *pgxpool.Pool) job.Handler {
 				<-ctx.Done()
 			}
 		}
-		rows, err := db.Query(ctx, "insert into effect values ($1)", j.ID)
+		insert, args := "insert into effect values ($1)", []any{j.ID}
+		if o.Lanes {
+			insert, args = "insert into ran (lane, seq, position) values ($1, $2::int, $3)", []any{j.Lane, string(j.Args), j.Position}
+		}
+		rows, err := db.Query(ctx, insert, args...)
 		if err == nil {
 			rows.Close()
 			err = rows.Err()

@@ -27,8 +27,8 @@ type Config struct {
 	// Timeout cancels a handler's context. A transaction open for long holds back vacuum for the whole database.
 	// Default 30 s.
 	Timeout time.Duration
-	// Poll is the pause after an empty claim. Shorter starts work sooner and asks the idle database more often.
-	// Default 500 ms.
+	// Poll is the pause between claims of an idle queue. Shorter starts work sooner and asks the idle database more often.
+	// After the last job the pauses grow from 10 ms up to it, so a busy queue is asked more often. Default 500 ms.
 	Poll time.Duration
 	// Backoff between the tries of one job.
 	Backoff Backoff

@@ -35,7 +35,24 @@ type Request struct {
 	MaxAttempts int
 	// Headers travel beside the payload. The trace of the context joins them, see [pawl.WithTrace].
 	Headers map[string]any
+	// Lane names what must happen in order: jobs of one lane of a queue run one at a time, in the order in which they were
+	// enqueued. Usually an id of yours, such as that of an account. Until your transaction ends, others that enqueue into
+	// the lane wait, and the lane may stand still: keep it short. Default none; up to 255 octets.
+	Lane string
+	// LanePolicy is what the lane does when the job that has the turn becomes a dead letter, if this request is the lane's
+	// first; see [LaneBlock]. A lane that exists keeps its policy. Default LaneBlock.
+	LanePolicy LanePolicy
 }
+
+// A LanePolicy is what a lane does when the job that has the turn becomes a dead letter.
+type LanePolicy string
+
+// The policies of a lane.
+const (
+	LaneBlock LanePolicy = "block" // the lane stands until somebody retries or discards the job, or unblocks the lane
+	LanePark  LanePolicy = "park"  // the lane goes on; a retry brings the job back at its old position
+	LaneSkip  LanePolicy = "skip"  // the lane goes on; a retry runs the job outside of it
+)
 
 // Enqueued is what became of a request.
 type Enqueued struct {
@@ -61,10 +78,11 @@ func Enqueue(ctx context.Context, db DB, r Request) (Enqueued, error) {
 }
 
 // EnqueueMany stores up to 10,000 jobs in one statement, all of them or none, and answers in their order. A key that
-// stands twice in the batch makes one job. All keys are remembered for the longest KeyTTL among the requests.
+// stands twice in the batch makes one job. All keys are remembered for the longest KeyTTL among the requests. Requests with a
+// Lane must agree in their LanePolicy.
 //
-// Errors: as of [Enqueue]. Two batches with common keys in one transaction each can deadlock: PostgreSQL then ends one with
-// 40P01, and its transaction must be run again from the start.
+// Errors: as of [Enqueue]. Two transactions that each make several calls, with keys or lanes in common, can deadlock:
+// PostgreSQL then ends one with 40P01, and it must be run again from the start.
 func EnqueueMany(ctx context.Context, db DB, requests []Request) ([]Enqueued, error) {
 	if len(requests) == 0 {
 		return nil, nil
@@ -78,7 +96,11 @@ func EnqueueMany(ctx context.Context, db DB, requests []Request) ([]Enqueued, er
 		}
 		all[i], keyTTL = args, max(keyTTL, r.KeyTTL)
 	}
-	rows, err := contract.JobEnqueueMany(ctx, db, all, keyTTL)
+	policy, err := commonPolicy(requests)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := contract.JobEnqueueMany(ctx, db, all, keyTTL, string(policy))
 	if err != nil {
 		return nil, err
 	}
@@ -91,10 +113,31 @@ func EnqueueMany(ctx context.Context, db DB, requests []Request) ([]Enqueued, er
 	return answers, nil
 }
 
+// commonPolicy returns the one policy of all requests that have a lane.
+func commonPolicy(requests []Request) (policy LanePolicy, err error) {
+	first := true
+	for i, r := range requests {
+		switch {
+		case r.Lane == "":
+		case first:
+			policy, first = r.LanePolicy, false
+		case r.LanePolicy != policy:
+			return "", fmt.Errorf("request %d: %w", i, &pawl.Error{Op: "job.enqueue", Code: pawl.CodeArgumentInvalid,
+				Err: fmt.Errorf("the LanePolicy is %q, that of the lanes before it %q", r.LanePolicy, policy), Hint: "send one batch a policy"})
+		}
+	}
+	return policy, nil
+}
+
 func (r Request) args(ctx context.Context) (contract.JobEnqueueArgs, error) {
 	args := contract.JobEnqueueArgs{
 		Queue: r.Queue, Kind: r.Kind, Args: r.Args, Key: r.Key, Fingerprint: r.Fingerprint, KeyTTL: r.KeyTTL,
 		Priority: r.Priority, StartIn: r.StartIn, MaxAttempts: r.MaxAttempts, Headers: withTrace(ctx, r.Headers),
+		Lane: r.Lane, LanePolicy: string(r.LanePolicy),
+	}
+	if r.LanePolicy != "" && r.Lane == "" {
+		return args, &pawl.Error{Op: "job.enqueue", Code: pawl.CodeArgumentInvalid,
+			Err: errors.New("the request has a LanePolicy and no Lane"), Hint: "name the Lane"}
 	}
 	if r.Value == nil {
 		return args, nil

@@ -151,6 +151,47 @@ func ExampleSnooze() {
 	// report: 0, charge: 1
 }
 
+// Bookings of one account run one at a time, in the order in which they were enqueued, however many jobs the worker has in
+// hand; a failure keeps its turn.
+func Example_lane() {
+	ctx, pool, end := example("")
+	defer end()
+	for _, r := range []job.Request{
+		{Lane: "account-17", Value: "deposit"}, {Lane: "account-17", Value: "withdraw"}, {Lane: "account-17", Value: "close"},
+	} {
+		r.Queue, r.Kind = "ledger", "book"
+		if _, err := job.Enqueue(ctx, pool, r); err != nil {
+			fmt.Println(err)
+		}
+	}
+	done := make(chan struct{})
+	worker, err := job.NewWorker(pool, job.Config{
+		Queues: []job.Queue{{Name: "ledger", Concurrency: 8}},
+		Handlers: []job.Handler{job.Handle("book", func(_ context.Context, t job.Task[string]) error {
+			fmt.Println(t.Lane, t.Value, t.Attempt)
+			switch {
+			case t.Value == "withdraw" && t.Attempt == 1:
+				return job.RetryAfter(time.Millisecond, errors.New("the bank is away"))
+			case t.Value == "close":
+				close(done)
+			}
+			return nil
+		})},
+		Poll:  10 * time.Millisecond,
+		Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}},
+	})
+	fmt.Println(err)
+	stop := start(ctx, worker)
+	<-done
+	stop()
+	// Output:
+	// <nil>
+	// account-17 deposit 1
+	// account-17 withdraw 1
+	// account-17 withdraw 2
+	// account-17 close 1
+}
+
 func example(schema string) (ctx context.Context, pool *pgxpool.Pool, end func()) {
 	e := &pgtest.Example{}
 	return e.Context(), pawltest.DB(e, schema), e.End

@@ -11,10 +11,11 @@ import (
 
 // A finisher ends simple jobs in batches: those that come while one batch is on its way form the next.
 type finisher struct {
-	pool    *pgxpool.Pool
-	mu      sync.Mutex
-	waiting []*ending
-	busy    bool
+	pool     *pgxpool.Pool
+	promoter *promoter
+	mu       sync.Mutex
+	waiting  []*ending
+	busy     bool
 }
 
 type ending struct {
@@ -24,7 +25,9 @@ type ending struct {
 	done    chan struct{}
 }
 
-func newFinisher(pool *pgxpool.Pool) *finisher { return &finisher{pool: pool} }
+func newFinisher(pool *pgxpool.Pool, p *promoter) *finisher {
+	return &finisher{pool: pool, promoter: p}
+}
 
 func (f *finisher) finish(j Job) (outcome string, err error) {
 	e := &ending{job: j, done: make(chan struct{})}
@@ -64,6 +67,7 @@ func (f *finisher) flush(all []*ending) {
 	rows, err := contract.JobFinishMany(ctx, f.pool, ids, fences, true)
 	for _, r := range rows {
 		byID[r.ID].outcome = r.Outcome
+		f.promoter.after("", r.Lanes)
 	}
 	for _, e := range all {
 		e.err = err

@@ -27,6 +27,8 @@ type Job struct {
 	MaxAttempts int
 	Crashes     int // how often a process died while it ran this job
 	CreatedAt   time.Time
+	Lane        string // in which it has its turn; empty: none
+	Position    int64  // in its lane: grows with every job of the lane, with gaps
 
 	ended *ended // by the handler itself, in the simple form; else nil
 }
@@ -52,7 +54,8 @@ func byID(rows []contract.JobClaimRow) []Job {
 
 func claimed(r contract.JobClaimRow) Job {
 	return Job{ID: r.ID, Fence: r.Fence, Queue: r.Queue, Kind: r.Kind, Args: r.Args, Headers: r.Headers,
-		Attempt: r.Attempts, MaxAttempts: r.MaxAttempts, Crashes: r.Crashes, CreatedAt: r.CreatedAt}
+		Attempt: r.Attempts, MaxAttempts: r.MaxAttempts, Crashes: r.Crashes, CreatedAt: r.CreatedAt,
+		Lane: r.Place.Lane, Position: r.Place.Position}
 }
 
 // Hold locks the job's row and proves that this attempt still owns it. Call it first in the transaction that will do
@@ -68,10 +71,14 @@ func (j Job) Hold(ctx context.Context, tx Tx) error {
 // Errors: [pawl.ErrFenceLost]: a newer attempt owns the job; the transaction is aborted and its rows with it. Called
 // inside a savepoint whose error is swallowed, the rows before the savepoint survive: do not swallow it, and call Hold
 // first.
+//
+// If the job was in a lane, the next one may start as soon as tx has committed. If another transaction has just enqueued
+// into the lane and is still open, nobody is promoted now; inside of [Handle] the worker sees to it when fn has returned,
+// elsewhere the lane sweep of the workers does, within about a second of that transaction's end.
 func (j Job) Finish(ctx context.Context, tx Tx) error {
-	err := contract.JobFinish(ctx, tx, j.ID, j.Fence)
+	lanes, err := contract.JobFinish(ctx, tx, j.ID, j.Fence)
 	if err == nil {
-		j.ended.mark()
+		j.ended.mark(lanes)
 	}
 	return err
 }
@@ -85,15 +92,22 @@ type Failed struct {
 // Fail ends the attempt as cause says: [RetryAfter], [Snooze], [Cancel] and [pawl.Final] do what they say, and any other
 // error means another try after backoff, or the dead letters if none is left.
 //
+// In a lane a job that is tried again keeps its turn. See [Job.Finish] for what follows one that has ended.
+//
 // Errors: [pawl.ErrFenceLost].
 func (j Job) Fail(ctx context.Context, db DB, cause error, backoff Backoff) (Failed, error) {
+	failed, _, err := j.fail(ctx, db, cause, backoff)
+	return failed, err
+}
+
+func (j Job) fail(ctx context.Context, db DB, cause error, backoff Backoff) (Failed, contract.Lanes, error) {
 	v := verdictOf(cause)
 	if v.what == snooze {
 		released, err := contract.JobRelease(ctx, db, j.ID, j.Fence, within(v.in))
 		if err == nil && !released {
 			err = &pawl.Error{Op: "job.fail", Code: pawl.CodeFenceLost}
 		}
-		return Failed{Status: "pending"}, err
+		return Failed{Status: "pending"}, contract.Lanes{}, err
 	}
 	args := contract.JobFailArgs{Failure: contract.FailureOf(cause), Final: pawl.IsFinal(cause), Cancel: v.what == cancelled,
 		RetryIn: backoff.After(j.Attempt)}
@@ -105,7 +119,7 @@ func (j Job) Fail(ctx context.Context, db DB, cause error, backoff Backoff) (Fai
 	if status == "retry" {
 		status = "pending"
 	}
-	return Failed{Status: status, AvailableAt: row.AvailableAt}, err
+	return Failed{Status: status, AvailableAt: row.AvailableAt}, row.Lanes, err
 }
 
 // Release gives the job back at once, uncharged, and reports whether it was still held. After a lost reply to COMMIT

@@ -17,6 +17,15 @@ type line struct {
 	mark  watermark
 }
 
+const (
+	// briefPoll is the pause after the first empty claim since the queue had jobs. It doubles up to Poll: a queue that is
+	// busy but not full must not wait for a whole Poll whenever it is found empty.
+	briefPoll = 10 * time.Millisecond
+	// gatherFor bounds the wait, before a claim, until a quarter of the slots is free: a claim costs about the same for one
+	// job as for many, and handlers that take their time leave one slot at a time.
+	gatherFor = 5 * time.Millisecond
+)
+
 func newLine(w *Worker, q Queue) *line {
 	return &line{w: w, queue: q, slots: newSlots(q.Concurrency), kick: make(chan struct{}, 1)}
 }
@@ -24,7 +33,9 @@ func newLine(w *Worker, q Queue) *line {
 // work claims as many jobs as there are free slots and starts them, until ctx ends. Only it fills slots, but for the
 // odd job that is claimed by its id.
 func (l *line) work(ctx context.Context, s *session) {
+	pause := briefPoll
 	for {
+		l.slots.gather(ctx, l.queue.Concurrency/4, gatherFor)
 		free := l.slots.take(ctx, maxBatch)
 		if free == 0 {
 			return
@@ -45,9 +56,14 @@ func (l *line) work(ctx context.Context, s *session) {
 				l.w.attempt(s, l.w.handlers[group[0].Kind], group)
 			}()
 		}
-		if len(jobs) == 0 && !l.rest(ctx) {
+		if len(jobs) > 0 {
+			pause = briefPoll
+			continue
+		}
+		if !l.rest(ctx, min(pause, l.w.cfg.Poll)) {
 			return
 		}
+		pause = min(2*pause, l.w.cfg.Poll)
 	}
 }
 
@@ -83,13 +99,13 @@ func (l *line) groups(jobs []Job) (groups [][]Job) {
 	return groups
 }
 
-// rest waits for the next poll or a kick and reports whether ctx is still open.
-func (l *line) rest(ctx context.Context) bool {
+// rest waits for d or a kick and reports whether ctx is still open.
+func (l *line) rest(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
 	case <-l.kick:
-	case <-time.After(l.w.cfg.Poll):
+	case <-time.After(d):
 	}
 	return ctx.Err() == nil
 }

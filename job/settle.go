@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
 )
 
 // settleLimit bounds one try to tell the database how an attempt ended.
@@ -58,9 +59,11 @@ func (w *Worker) trySettle(ctx context.Context, u unsettled) {
 		_, err = u.job.Release(ctx, w.pool)
 	} else {
 		var failed Failed
-		failed, err = u.job.Fail(ctx, w.pool, u.cause, w.handlers[u.job.Kind].policy.Backoff)
+		var lanes contract.Lanes
+		failed, lanes, err = u.job.fail(ctx, w.pool, u.cause, w.handlers[u.job.Kind].policy.Backoff)
 		if err == nil {
 			w.emitFailed(ctx, u.job, failed, u.cause)
+			w.promoter.after(u.job.Queue, lanes)
 		}
 	}
 	if err == nil || errors.Is(err, pawl.ErrFenceLost) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/txn"
 )
@@ -101,6 +102,7 @@ func (w *Worker) confirm(s *session, j Job, took time.Duration) {
 		event.Kind, event.Err = pawl.EventWastedWork, errNotCommitted
 	default:
 		event.Kind, event.Took = pawl.EventFresh, took
+		w.promoter.after(j.Queue, j.ended.lanes)
 	}
 	w.emit(s.ctx, event)
 }
@@ -109,16 +111,17 @@ var errNotCommitted = errors.New("the handler called Finish and returned nil, bu
 
 // ended remembers that a handler called Finish in a transaction of its own.
 type ended struct {
-	mu   sync.Mutex
-	done bool
+	mu    sync.Mutex
+	done  bool
+	lanes contract.Lanes // read when the handler has returned
 }
 
-func (e *ended) mark() {
+func (e *ended) mark(lanes contract.Lanes) {
 	if e == nil {
 		return
 	}
 	e.mu.Lock()
-	e.done = true
+	e.done, e.lanes = true, lanes
 	e.mu.Unlock()
 }
 

@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // slots count what may still be started. What is given back together can be taken together: given back one by one, a batch
@@ -32,6 +33,29 @@ func (s *slots) take(ctx context.Context, limit int) (taken int) {
 		}
 	}
 	return 0
+}
+
+// gather waits until so many slots are free, but not for long.
+func (s *slots) gather(ctx context.Context, enough int, patience time.Duration) {
+	var late <-chan time.Time
+	for {
+		s.mu.Lock()
+		free, given := s.free, s.given
+		s.mu.Unlock()
+		if free >= min(enough, s.size) {
+			return
+		}
+		if late == nil {
+			late = time.After(patience)
+		}
+		select {
+		case <-given:
+		case <-late:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // takeAll takes slot after slot until it has them all or ctx ends.

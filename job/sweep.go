@@ -13,12 +13,14 @@ import (
 const requeuePause = 100 * time.Millisecond
 
 // keepHouse takes back the jobs of dead workers, several times a lease. Every worker does it: there is no leader to lose.
-// While the session is present, the presence connection does it in its place.
+// While the session is present, the presence connection does it in its place. It looks after the lanes as well.
 func (w *Worker) keepHouse(ctx context.Context, s *session) {
+	lanes := w.newLaneKeeper()
 	for pause(ctx, w.sweepPause()) {
 		if !s.present.Load() && w.mayJudge(s) {
 			_ = w.sweep(ctx, w.pool)
 		}
+		lanes.keep(ctx)
 	}
 }
 
@@ -55,5 +57,6 @@ func (w *Worker) sweep(ctx context.Context, db DB) error {
 	if swept.DeadLettered > 0 {
 		w.emit(ctx, pawl.Event{Kind: pawl.EventFinal, Op: "job.sweep", Count: swept.DeadLettered})
 	}
+	w.promoter.after("", swept.Lanes)
 	return nil
 }

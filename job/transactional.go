@@ -22,21 +22,19 @@ type failure struct {
 
 // try is one transaction: hold, handle, finish, commit. A nil error means the database holds the outcome, good or bad.
 func (w *Worker) try(ctx context.Context, h Handler, jobs []Job, leave func()) error {
-	tx, err := txn.Begin(ctx, w.pool, "job.begin", h.policy.Timeout+w.abandon)
-	if err != nil {
-		return err
-	}
-	defer txn.Rollback(ctx, tx)
-
 	// hold: a crash here costs a retry once the process is known to be dead. A process that freezes before it is refused
 	// when it wakes; one that freezes after it keeps the rows until the server ends the silent transaction, and only then
 	// is taken over.
 	if err := fault.At("job.hold.before"); err != nil {
 		return err
 	}
-	held, err := w.hold(ctx, tx, jobs)
-	if err != nil || len(held) == 0 {
+	tx, held, err := w.hold(ctx, h, jobs)
+	if err != nil {
 		return err
+	}
+	defer txn.Rollback(ctx, tx)
+	if len(held) == 0 {
+		return nil
 	}
 	if err := fault.At("job.handle.before"); err != nil {
 		return err
@@ -51,18 +49,18 @@ func (w *Worker) try(ctx context.Context, h Handler, jobs []Job, leave func()) e
 	took := time.Since(start)
 
 	// record and finish: those that failed, in the transaction that held them, so that nobody can win in between.
-	failed, err := w.record(ctx, tx, h, failures)
+	failed, lanes, err := w.record(ctx, tx, h, failures)
 	if err != nil {
 		return err
 	}
 	done := without(held, failures)
-	if len(done) == 0 {
-		err = txn.Commit(ctx, "job.fail", tx)
-	} else {
-		err = w.finishTx(ctx, tx, done)
-	}
-	if err != nil {
+	var freed contract.Lanes
+	if freed, err = w.finishTx(ctx, tx, done); err != nil {
 		return err
+	}
+	// promote: after the commit, for those behind in lanes. A crash before it costs them a second, until a lane sweep.
+	for _, l := range append(lanes, freed) {
+		w.promoter.after(jobs[0].Queue, l)
 	}
 	for i, f := range failures {
 		w.emitFailed(ctx, f.job, failed[i], f.cause)
@@ -75,15 +73,17 @@ func (w *Worker) try(ctx context.Context, h Handler, jobs []Job, leave func()) e
 	return nil
 }
 
-// hold locks the jobs' rows, in the order of their ids, and returns those this attempt still owns.
-func (w *Worker) hold(ctx context.Context, tx pgx.Tx, jobs []Job) (held []Job, err error) {
-	if len(jobs) == 1 {
-		return jobs, jobs[0].Hold(ctx, tx)
+// hold opens the transaction, locks the jobs' rows, in the order of their ids, and returns those this attempt still owns.
+func (w *Worker) hold(ctx context.Context, h Handler, jobs []Job) (tx *txn.Opened, held []Job, err error) {
+	var rows []contract.JobEndRow
+	step := contract.JobHoldStep(jobs[0].ID, jobs[0].Fence)
+	if len(jobs) > 1 {
+		ids, fences := identities(jobs)
+		step = contract.JobHoldManyStep(ids, fences, func(all []contract.JobEndRow) { rows = all })
 	}
-	ids, fences := identities(jobs)
-	rows, err := contract.JobHoldMany(ctx, tx, ids, fences)
-	if err != nil {
-		return nil, err
+	tx, err = txn.Open(ctx, w.pool, "job.begin", "", h.policy.Timeout+w.abandon, step)
+	if err != nil || len(jobs) == 1 {
+		return tx, jobs, err
 	}
 	outcome := make(map[int64]string, len(rows))
 	for _, r := range rows {
@@ -101,14 +101,14 @@ func (w *Worker) hold(ctx context.Context, tx pgx.Tx, jobs []Job) (held []Job, e
 			w.settle(ctx, j, nil)
 		}
 	}
-	return held, nil
+	return tx, held, nil
 }
 
 // handle calls the handler for some jobs behind a savepoint; if it fails, for each half of them. It returns the jobs that
 // fail by themselves, or an error if the transaction cannot record that.
-func (w *Worker) handle(ctx context.Context, tx pgx.Tx, h Handler, jobs []Job, leave func()) ([]failure, error) {
+func (w *Worker) handle(ctx context.Context, tx *txn.Opened, h Handler, jobs []Job, leave func()) ([]failure, error) {
 	overdue := w.watch(ctx, h, jobs, leave)
-	err := txn.Guard(traceOf(ctx, jobs[0]), tx, h.policy.Timeout, func(ctx context.Context, tx pgx.Tx) error {
+	err := tx.Guard(traceOf(ctx, jobs[0]), h.policy.Timeout, func(ctx context.Context, tx pgx.Tx) error {
 		return h.call(ctx, tx, jobs)
 	})
 	overdue.Stop()
@@ -129,36 +129,38 @@ func (w *Worker) handle(ctx context.Context, tx pgx.Tx, h Handler, jobs []Job, l
 	return append(first, second...), err
 }
 
-func (w *Worker) record(ctx context.Context, tx pgx.Tx, h Handler, failures []failure) ([]Failed, error) {
-	failed := make([]Failed, len(failures))
+func (w *Worker) record(ctx context.Context, tx pgx.Tx, h Handler, failures []failure) ([]Failed, []contract.Lanes, error) {
+	failed, lanes := make([]Failed, len(failures)), make([]contract.Lanes, len(failures))
 	for i, f := range failures {
 		var err error
-		if failed[i], err = f.job.Fail(ctx, tx, f.cause, h.policy.Backoff); err != nil {
-			return nil, err
+		if failed[i], lanes[i], err = f.job.fail(ctx, tx, f.cause, h.policy.Backoff); err != nil {
+			return nil, nil, err
 		}
 	}
-	return failed, nil
+	return failed, lanes, nil
 }
 
-// finishTx ends the jobs and commits: before COMMIT arrives a crash costs a retry, after it nothing.
-func (w *Worker) finishTx(ctx context.Context, tx pgx.Tx, jobs []Job) (err error) {
-	if len(jobs) == 1 {
-		err = jobs[0].Finish(ctx, tx)
-	} else {
+// finishTx ends the jobs, if any are left, and commits: before COMMIT arrives a crash costs a retry, after it nothing. It
+// returns what follows in their lanes.
+func (w *Worker) finishTx(ctx context.Context, tx *txn.Opened, jobs []Job) (freed contract.Lanes, err error) {
+	op, last := "job.commit", func(*pgx.Batch) {}
+	switch len(jobs) {
+	case 0:
+		op = "job.fail"
+	case 1:
+		last = contract.JobFinishStep(jobs[0].ID, jobs[0].Fence, &freed)
+	default:
 		ids, fences := identities(jobs)
-		_, err = contract.JobFinishMany(ctx, tx, ids, fences, false)
-	}
-	if err != nil {
-		return err
+		last = contract.JobFinishManyStep(ids, fences, false, func(all []contract.JobEndRow) { freed = all[0].Lanes })
 	}
 	if err := fault.At("job.commit.before"); err != nil {
-		return err
+		return freed, err
 	}
-	if err := txn.Commit(ctx, "job.commit", tx); err != nil {
-		return err
+	if err := tx.CommitWith(ctx, op, last); err != nil {
+		return freed, err
 	}
 	_ = fault.At("job.commit.after")
-	return nil
+	return freed, nil
 }
 
 func identities(jobs []Job) (ids, fences []int64) {

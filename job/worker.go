@@ -29,6 +29,7 @@ type Worker struct {
 	lines    []*line
 	conns    chan struct{} // one token a handler that has a transaction
 	finisher *finisher
+	promoter *promoter
 	session  atomic.Pointer[session] // the current one, while Run works
 	abandon  time.Duration
 
@@ -43,7 +44,9 @@ func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 		return nil, &pawl.Error{Op: "job.worker", Code: pawl.CodeArgumentInvalid, Err: err}
 	}
 	w := &Worker{pool: pool, cfg: cfg, handlers: map[string]Handler{}, abandon: abandonAfter,
-		conns: make(chan struct{}, max(1, conns-serviceConns)), finisher: newFinisher(pool)}
+		conns: make(chan struct{}, max(1, conns-serviceConns))}
+	w.promoter = newPromoter(pool, w.kickQueue)
+	w.finisher = newFinisher(pool, w.promoter)
 	for _, h := range cfg.Handlers {
 		w.handlers[h.kind] = h
 		w.kinds = append(w.kinds, h.kind)
@@ -65,6 +68,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer w.promoter.wait()
 	defer func() { s.depart() }()
 	for {
 		w.work(ctx, s)
@@ -131,8 +135,14 @@ func (w *Worker) idle(ctx context.Context, limit time.Duration) {
 
 // Kick makes the worker look for jobs now instead of after its next poll. Call it after your transaction with enqueued
 // jobs has committed. It never blocks.
-func (w *Worker) Kick() {
+func (w *Worker) Kick() { w.kickQueue("") }
+
+// kickQueue kicks one queue, or all if the name is empty.
+func (w *Worker) kickQueue(name string) {
 	for _, l := range w.lines {
+		if name != "" && name != l.queue.Name {
+			continue
+		}
 		select {
 		case l.kick <- struct{}{}:
 		default:

@@ -17,5 +17,8 @@
 // fenced out is the one whose transaction has the row locked: the verb then waits 2 s, changes nothing and returns
 // SQLSTATE 55P03, for which [pawl.Retryable] is true.
 //
-// The verbs need the rights of pawl_operator; List needs those of pawl_reader, and so does Show.
+// A lane whose head is a dead letter stands, under the policy block: [Lanes] finds it, Retry of the head keeps its order,
+// [UnblockLane] lets it go on without. [SetLanePolicy] says what happens next time.
+//
+// The verbs need the rights of pawl_operator; List and Lanes need those of pawl_reader, and so does Show.
 package ops

@@ -52,6 +52,7 @@ type Job struct {
 	Worker      string // whose attempt is running; empty: nobody's, or one without a worker
 	LastError   string
 	ArgsOctets  int
+	Lane        string    // in which it runs one at a time with others; empty: none
 	ReadAt      time.Time // the database's clock at the reading: ages count from here
 }
 
@@ -64,6 +65,9 @@ func jobOf(r contract.JobRow) Job {
 	}
 	if r.LastError != nil {
 		j.LastError = *r.LastError
+	}
+	if r.Lane != nil {
+		j.Lane = *r.Lane
 	}
 	return j
 }

@@ -77,8 +77,9 @@ func (b *bed) in(status ops.Status) int64 {
 	b.Helper()
 	id := b.enqueue()
 	b.exec(`update pawl.job as j
-   set status = $2, attempts = 3, crashes = 2, fence = 5, available_at = clock_timestamp() + interval '1 hour',
-       claimed_by = case when $2 = 'processing' then $3::bigint end,
+   set status = $2::text, attempts = 3, crashes = 2, fence = 5, available_at = clock_timestamp() + interval '1 hour',
+       claimed_by = case when $2::text = 'processing' then $3::bigint end,
+       lane_id = case when $2::text = 'waiting' then 1 end, position = case when $2::text = 'waiting' then j.id end,
        last_errors = '[{"at": "2026-01-01T00:00:00Z", "attempt": 3, "code": null, "error": "boom"}]'
  where j.id = $1`, id, string(status), b.worker)
 	return id

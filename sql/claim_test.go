@@ -102,8 +102,9 @@ func TestLeave_NobodysJobsStay(t *testing.T) {
 // Every answer of a claim by id, and that all but one change nothing.
 func TestClaimID_Outcomes(t *testing.T) {
 	t.Parallel()
-	b := setup(t, `select pawl_v1.worker_register('w'); insert into pawl.job (queue, kind, args, headers, status, claimed_by, available_at)
-select 'q', 'k', 'a', '{"h": 1}', s.status, case when s.status = 'processing' then 1 end, clock_timestamp() + s.later * interval '1 hour'
+	b := setup(t, `select pawl_v1.worker_register('w'); insert into pawl.job (queue, kind, args, headers, status, claimed_by, available_at, lane_id, position)
+select 'q', 'k', 'a', '{"h": 1}', s.status, case when s.status = 'processing' then 1 end, clock_timestamp() + s.later * interval '1 hour',
+       case s.status when 'waiting' then 1 end, case s.status when 'waiting' then 1 end
   from (values (1, 'pending', 0), (2, 'pending', 1), (3, 'processing', 0), (4, 'dead_letter', 0), (5, 'cancelled', 0), (6, 'unknown', 0),
                (7, 'waiting', 0), (8, 'pending', 0)) as s (n, status, later) order by s.n`)
 	const claim = "select c.outcome, c.id, c.fence, c.queue, c.kind, convert_from(c.args, 'UTF8'), c.headers ->> 'h', c.attempts, c.detail ->> 'status' from pawl_v1.job_claim_id("

@@ -13,10 +13,10 @@ import (
 // attempts have names. Everything is about one key, k.
 const commandPlay = `
 create table play.attempt (name text primary key, fence bigint not null);
-create table play.told (n bigint generated always as identity primary key, fence bigint not null, verb text not null);
+create table play.command_told (n bigint generated always as identity primary key, fence bigint not null, verb text not null);
 
 create function play.note(p_fence bigint, p_verb text) returns void language sql as $$
-  insert into play.told (fence, verb) values (p_fence, p_verb) $$;
+  insert into play.command_told (fence, verb) values (p_fence, p_verb) $$;
 
 create function play.fence(p_name text) returns bigint language sql as $$
   select a.fence from play.attempt as a where a.name = p_name $$;
@@ -125,7 +125,7 @@ create function play.age() returns void language sql as $$
   update pawl.command set created_at = now() - interval '2 days', expires_at = now() - interval '1 day' $$;
 
 create function play.reset_commands() returns void language sql as $$
-  delete from play.told; delete from play.attempt; delete from pawl.command; delete from pawl.replay $$;
+  delete from play.command_told; delete from play.attempt; delete from pawl.command; delete from pawl.replay $$;
 `
 
 // commandScenes are pairs that the ledger of commands must get right.
@@ -210,7 +210,7 @@ var commandMutants = []mutant{
 
 // judgeCommands reads the ledger of the key and its row, and names what is broken.
 func judgeCommands(ctx context.Context, conn *pgx.Conn) error {
-	notes, err := collect(ctx, conn, "select t.fence, t.verb from play.told as t order by t.n", func(row pgx.CollectableRow) (n note, err error) {
+	notes, err := collect(ctx, conn, "select t.fence, t.verb from play.command_told as t order by t.n", func(row pgx.CollectableRow) (n note, err error) {
 		return n, row.Scan(&n.fence, &n.verb)
 	})
 	if err != nil {

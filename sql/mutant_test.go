@@ -1,6 +1,7 @@
 package sql_test
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ type mutant struct {
 	name     string
 	edits    []edit
 	protocol protocol
+	level    string // of isolation, for the scene; default READ COMMITTED
 	scene    string // the scene that shows it; "" for the walk through the protocol
 	property string // what must be found broken
 }
@@ -35,7 +37,7 @@ var modelled = []mutant{
 	// A blind sweep does harm only between two open transactions: it waits for the holder's and then overwrites it.
 	{name: "REAPBLIND", property: "p_term", scene: "sweep, cancel", edits: []edit{blindLook, blindWrite}},
 	{name: "ACKFIRST", property: "p_loss", protocol: protocol{ackThenRecord: true}},
-	{name: "NODEDUP", property: "p_once", edits: []edit{{"job_enqueue", "if v_seen.job_id <> v_id then", "if false then"}}},
+	{name: "NODEDUP", property: "p_once", edits: []edit{{"job_enqueue", "if v_owner <> v_id then", "if false then"}}},
 	{name: "MARKFIRST", property: "p_done", protocol: protocol{markThenCall: true}},
 	{name: "ASSUMEFAIL", property: "p_once", protocol: protocol{silenceIsFailure: true}},
 }
@@ -43,7 +45,8 @@ var modelled = []mutant{
 const stateGuard = "\n     and j.status = 'processing'"
 
 var (
-	withoutFence = edit{"job_finish", "\n     and j.fence = p_fence;", ";"}
+	lockOnly     = edit{"_lanes_enter", "    update pawl.lane as l\n       set ver = l.ver + 1\n     where", "    perform from pawl.lane as l\n     where"}
+	withoutFence = edit{"job_finish", "\n     and j.fence = p_fence\n", "\n"}
 	rowIsKept    = edit{"job_finish", "delete from pawl.job as j\n",
 		"update pawl.job as j\n     set status = 'succeeded', claimed_by = null, lease_expires_at = null\n"}
 	blindLook = edit{"job_sweep", "     where j.claimed_by = any (v_gone)\n     order by j.id\n     limit v_limit\n       for update skip locked -- a locked row has a live holder\n",
@@ -60,12 +63,28 @@ var ours = []mutant{
 	{name: "renew without fence", property: "p_fence", scene: "sweep, claim, renew", edits: []edit{{"job_renew", "\n     and j.fence = p_fence\n", "\n"}}},
 	{name: "accept any fence", property: "p_fence", scene: "accept, lower", edits: []edit{{"fence_accept", "\n       and f.fence <= p_fence;", ";"}}},
 	{name: "finish many without fence", property: "p_fence", scene: "finish, zombie's finish many", edits: []edit{
-		{"job_finish_many", "\n       and l.fence = g.fence\n", "\n"}, {"job_finish_many", " and d.fence = g.fence", ""}}},
-	{name: "finish many without state", property: "p_held", scene: "finish those still held, sweep", edits: []edit{{"job_finish_many", "\n       and l.status = 'processing'", ""}}},
+		{"job_finish_many", "\n                and l.fence = g.fence))", "))"}, {"job_finish_many", " and d.fence = g.fence", ""}}},
+	{name: "finish many without state", property: "p_held", scene: "finish those still held, sweep", edits: []edit{{"job_finish_many", "l.status = 'processing'\n                and ", ""}}},
 	{name: "a duplicate delivery is processed", property: "p_once", scene: "deliver, same", edits: []edit{{"inbox_claim", "select 'duplicate_ignored'", "select 'processed'"}}},
 	{name: "keys in the order given", property: "p_answer", scene: "enqueue many, reversed, behind another", edits: []edit{
 		{"_job_keys_claim", "select distinct on (r.queue collate \"C\", r.key collate \"C\") r.queue", "select r.queue"},
 		{"_job_keys_claim", "     order by r.queue collate \"C\", r.key collate \"C\", r.n\n    on conflict", "     order by r.n\n    on conflict"}}},
+
+	{name: "enqueue locks its lane without updating it", property: "p_told", scene: "lane: enqueue, finish of the only one", level: levels[1], edits: []edit{lockOnly}},
+	{name: "enqueue does not lock its lane", property: "p_told", scene: "lane: enqueue, finish of the only one", edits: []edit{lockOnly, {"_lanes_enter", "        for no key update;", ";"}}},
+	{name: "enqueue takes positions before its lanes", property: "p_order", scene: "lane: enqueue, enqueue many behind it, enqueue", edits: []edit{
+		{"job_enqueue_many", "    v_lanes := pawl_v1._lanes_enter(", "    perform setval('pawl.position_seq', nextval('pawl.position_seq') + v_count);\n    v_lanes := pawl_v1._lanes_enter("},
+		{"job_enqueue_many", "then nextval('pawl.position_seq') end", "then currval('pawl.position_seq') - v_count + row_number() over (order by o.id) end"}}},
+	{name: "enqueue looks for a head only", property: "p_order", scene: "lane: enqueue, finish and enqueue", edits: []edit{{"_lane_is_open", "j.status = 'waiting'", "false"}}},
+	{name: "lanes in the order given", property: "p_answer", scene: "lane: enqueue many, reversed, behind another", edits: []edit{{"_lanes_enter", "      order by l.queue, l.name\n        for", "      order by array_position(p_names, l.name)\n        for"}}},
+	{name: "promote without looking again", property: "p_answer", scene: "lane: promote, promote, claim", edits: []edit{{"_lanes_advance", "\n       and not exists (select from pawl.job as h where h.lane_id = v_lane and h.lane_head)", ""}, {"_lanes_advance", "if v_status is distinct from 'waiting' then", "if v_status is null then"}}},
+	{name: "promote who is not locked", property: "p_order", scene: "lane: cancel of the next aborted, finish", edits: []edit{{"_lanes_advance", "\n     order by j.position\n     limit 1;", "\n     order by j.position\n     limit 1 for update skip locked;"}}},
+	{name: "finish promotes nobody", property: "p_told", scene: "lane: enqueue, finish", edits: []edit{{"job_finish", "pawl_v1._lanes_free(array[v_lane])", "'{}'::jsonb"}}},
+	{name: "finish does not say which lane it skipped", property: "p_told", scene: "lane: enqueue, finish", edits: []edit{{"_lanes_free", "jsonb_build_object('skipped', to_jsonb(v_skipped))", "'{}'::jsonb"}}},
+	{name: "a retry becomes head", property: "p_answer", scene: "lane: retry of parked, finish", edits: []edit{{"_lane_again", "set status = 'waiting'", "set status = 'pending', lane_head = true"}}},
+	{name: "cancel promotes nobody", property: "p_told", scene: "lane: cancel, enqueue", edits: []edit{{"job_cancel", "pawl_v1._lanes_free(array[v_before.lane_id])", "'{}'::jsonb"}}},
+	{name: "a dead letter gives up its turn whatever the policy", property: "p_order", scene: "lane: dead letter, enqueue", edits: []edit{{"_lanes_leave", "j.lane_head and l.policy = 'block'", "false"}}},
+	{name: "the lane sweep promotes nobody", property: "p_frozen", scene: "lane: enqueue, finish", edits: []edit{{"lane_sweep", "v_frozen := v_frozen || v_lane;", "null;"}}},
 }
 
 func allMutants() []mutant { return slices.Concat(modelled, ours, commandMutants) }
@@ -139,6 +158,7 @@ func TestMutants_Equivalent(t *testing.T) {
 		"sweep looks without locking":  {blindLook, "sweep"},                                                                               // its write tests again
 		"sweep writes without testing": {blindWrite, "sweep"},                                                                              // its look has locked the rows
 		"hold many in any order":       {edit{"job_hold_many", "     order by j.id\n       for update", "       for update"}, "hold many"}, // it never waits
+		"purge without looking again":  {edit{"lane_purge", "\n     and not pawl_v1._lane_is_used(l.id);", ";"}, "lane: purge"},            // the time between its snapshot and its lock is inside one statement
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -173,7 +193,7 @@ func (m mutant) hunt(t *testing.T) error {
 	if m.scene == "" {
 		n, err = m.protocol.explore(t.Context(), url, func(property string) bool { return property == m.property })
 	} else {
-		n, err = sceneNamed(t, m.scene).explore(t.Context(), url, levels[0])
+		n, err = sceneNamed(t, m.scene).explore(t.Context(), url, cmp.Or(m.level, levels[0]))
 	}
 	t.Logf("after %d: %v", n, err)
 	return err

@@ -12,9 +12,10 @@ import (
 )
 
 // hot are the statements whose plan must not depend on what the statistics say or how much dead weight lies about, and
-// the indexes of pawl.job, pawl.job_key, pawl.inbox and pawl.command they may go through; the first is required. Ids up to 50 are held
-// by worker 1, up to 100 under leases of their own, all with fence 1; from 101 on jobs are pending. Commands up to 50 are held
-// under a lease that is over, with fences like their keys, as are the last 100,000; the others have succeeded.
+// the indexes of pawl.job, pawl.job_key, pawl.inbox and pawl.command they may go through; the first is required. Ids up to 50
+// are held by worker 1, up to 100 under leases of their own, all with fence 1; from 101 on jobs are pending. -1 to -1000 are the
+// heads of the lanes "1" to "1000", held as well, and behind each a hundred wait. Commands up to 50 are held under a lease that
+// is over, with fences like their keys, as are the last 100,000; the others have succeeded.
 var hot = []struct {
 	call    string
 	indexes []string
@@ -41,6 +42,16 @@ var hot = []struct {
 	{"pawl_v1.job_enqueue_many('{q,q}', '{k,k}', array[''::bytea, ''], '{fresh,7}')", []string{"job_key_pkey"}},
 	{"pawl_v1.job_enqueue_many(array_fill('q'::text, '{900}'), array_fill('k'::text, '{900}'), array_fill(''::bytea, '{900}'), " +
 		"array(select n::text from generate_series(1, 900) as n))", []string{"job_key_pkey"}},
+	{"pawl_v1.job_finish(-7, 1)", []string{"job_pkey", "job_wait", "job_head"}},
+	{"pawl_v1.job_finish_many(array(select generate_series(-40, -1)), array_fill(1::bigint, '{40}'))", []string{"job_pkey", "job_wait", "job_head"}},
+	{"pawl_v1.job_fail(-7, 1, '{}', '{\"final\": true}')", []string{"job_pkey"}},
+	{"pawl_v1.job_enqueue('q', 'k', '', '{\"lane\": \"7\"}')", []string{"job_head"}},
+	{"pawl_v1.job_enqueue('q', 'k', '', '{\"lane\": \"fresh\"}')", []string{"job_wait", "job_head"}},
+	{"pawl_v1.job_enqueue_many('{q,q}', '{k,k}', array[''::bytea, ''], p_options => '{\"lanes\": [\"7\", \"fresh\"]}')", []string{"job_wait", "job_head"}},
+	{"pawl_v1.lane_promote(7)", []string{"job_head"}},
+	{"pawl_v1.lane_sweep()", []string{"job_wait", "job_head"}},
+	{"pawl_v1.lane_purge()", []string{"job_head"}},
+	{"pawl_v1.lane_unblock('q', '7', 'somebody', 'a reason')", []string{"job_head"}},
 	{"pawl_v1.job_sweep('{k}')", []string{"job_held", "job_pkey"}},
 	{"pawl_v1.command_claim('s', 'fresh', sha256(''), '{\"lease_ms\": null}')", []string{"command_pkey"}},
 	{"pawl_v1.command_claim('s', 'fresh', sha256(''))", []string{"command_pkey"}},
@@ -77,8 +88,11 @@ func TestHotStatementsUseTheirIndex(t *testing.T) {
 	const analyze = "analyze pawl.job, pawl.job_key, pawl.inbox, pawl.command, pawl.worker"
 	exec("set synchronous_commit = off")
 	exec(analyze)
-	exec(million)
+	exec(fixed + rowsFrom(1, 20_000))
 	checkPlans(t, url, "statistics of an empty table")
+	exec(analyze)
+	checkPlans(t, url, "statistics of twenty thousand rows") // few enough for a join to read them all
+	exec(rowsFrom(20_001, 1_000_000))
 	exec(analyze)
 	checkPlans(t, url, "statistics of a million rows")
 
@@ -97,32 +111,43 @@ func TestHotStatementsUseTheirIndex(t *testing.T) {
 	checkPlans(t, url, "dead rows, statistics of after")
 }
 
-// million fills each table with a million rows, dead makes most of them dead: jobs twice, so that every
-// index holds them. Some thousands stay: for the two or three rows that ANALYZE finds among a million dead ones the planner
-// expects to read the whole index, and prefers the table.
-const (
-	million = `
+const fixed = `
 insert into pawl.worker (name, lease) values ('w', '1 hour');
-insert into pawl.job (queue, kind, args, priority, status, claimed_by, lease_expires_at, fence)
-select 'q', 'k', '', 1 + n % 4, case when n <= 100 then 'processing' else 'pending' end,
-       case when n <= 50 then 1 when n <= 100 then 0 end, case when n between 51 and 100 then now() - interval '1 minute' end, 1
-  from generate_series(1, 1000000) as n;
-insert into pawl.job_key (queue, key, hash, job_id, expires_at)
-select 'q', n, h.hash, n, now() + interval '1 day' from generate_series(1, 1000000) as n, pawl_v1._job_hash('k', '') as h (hash);
-insert into pawl.inbox (consumer, message_id, hash, processed_at) select 'c', n, sha256(''), now() from generate_series(1, 1000000) as n;
 insert into pawl.inbox (consumer, message_id, hash, job_id) values ('c', 'landed', sha256(''), 7);
+insert into pawl.lane (queue, name) select 'q', n from generate_series(1, 1000) as n;
+select setval('pawl.fence_seq', 1000000);
+insert into pawl.job (id, queue, kind, args, status, claimed_by, lease_expires_at, fence, lane_id, position, lane_head)
+overriding system value
+select -n, 'q', 'k', '', case when n <= 1000 then 'processing' else 'waiting' end, case when n <= 1000 then 0 end,
+       case when n <= 1000 then now() + interval '1 hour' end, 1, 1 + (n - 1) % 1000, n, n <= 1000
+  from generate_series(1, 101000) as n;`
+
+// rowsFrom fills each table with the rows of a range.
+func rowsFrom(from, to int) string {
+	return fmt.Sprintf(`
+insert into pawl.job (queue, kind, args, priority, status, claimed_by, lease_expires_at, fence)
+select 'q', 'k', '', 1 + n %% 4, case when n <= 100 then 'processing' else 'pending' end,
+       case when n <= 50 then 1 when n <= 100 then 0 end, case when n between 51 and 100 then now() - interval '1 minute' end, 1
+  from generate_series(%[1]d, %[2]d) as n;
+insert into pawl.job_key (queue, key, hash, job_id, expires_at)
+select 'q', n, h.hash, n, now() + interval '1 day' from generate_series(%[1]d, %[2]d) as n, pawl_v1._job_hash('k', '') as h (hash);
+insert into pawl.inbox (consumer, message_id, hash, processed_at) select 'c', n, sha256(''), now() from generate_series(%[1]d, %[2]d) as n;
 insert into pawl.command (scope, key, hash, fence, status, lease_expires_at, expires_at)
 select 's', n, sha256(''), n, h.status, case h.status when 'processing' then now() - interval '1 minute' end, now() + interval '1 day'
-  from generate_series(1, 1000000) as n, lateral (select case when n <= 50 or n > 900000 then 'processing' else 'succeeded' end) as h (status);
-select setval('pawl.fence_seq', 1000000)`
-	dead = `
+  from generate_series(%[1]d, %[2]d) as n, lateral (select case when n <= 50 or n > 900000 then 'processing' else 'succeeded' end) as h (status)`,
+		from, to)
+}
+
+// dead makes most of a million rows dead: jobs twice, so that every index holds them. Some thousands stay: for the two or
+// three rows that ANALYZE finds among a million dead ones the planner expects to read the whole index, and prefers the table.
+const dead = `
 update pawl.job set status = 'processing', claimed_by = 2, fence = fence + 1 where id > 4000;
 delete from pawl.job where id > 4000;
+delete from pawl.job where id < -3000;
 delete from pawl.job_key where job_id > 1000;
 delete from pawl.inbox where processed_at is not null and message_id::int > 1000;
 update pawl.command set status = 'succeeded', lease_expires_at = null where key::int > 900000;
 delete from pawl.command where key::int > 4000`
-)
 
 func checkPlans(t *testing.T, url, when string) {
 	t.Helper()

@@ -17,6 +17,7 @@ const play = `
 create schema play;
 create table play.ledger (n bigint generated always as identity primary key, job bigint not null, fence bigint not null, verb text not null);
 create table play.effect (what text not null);
+` + playLanes + `
 
 create function play.claim(p_worker bigint, p_limit int default 1, p_options jsonb default '{}') returns text language sql as $$
   with c as (select c.id, c.fence from pawl_v1.job_claim('q', p_worker, p_limit, p_options) as c),
@@ -45,7 +46,7 @@ create function play.effect(p_id bigint) returns void language sql as $$
 create function play.end(p_id bigint, p_fence bigint) returns text language sql as $$
   with c as (select * from pawl_v1.job_finish(p_id, p_fence)),
        l as (insert into play.ledger (job, fence, verb) select p_id, p_fence, 'finish' from c)
-  select c.outcome from c $$;
+  select c.outcome || coalesce(play.tell(c.detail)::text, '') from c $$;
 
 -- The effect, then the end, in one transaction: as a handler does.
 create function play.finish(p_id bigint, p_fence bigint) returns text language sql as $$
@@ -53,16 +54,16 @@ create function play.finish(p_id bigint, p_fence bigint) returns text language s
   select play.end(p_id, p_fence) $$;
 
 create function play.finish_many(p_ids bigint[], p_fences bigint[], p_options jsonb default '{}') returns text language sql as $$
-  with c as (select c.id, c.outcome, g.fence from pawl_v1.job_finish_many(p_ids, p_fences, p_options) as c
+  with c as (select c.id, c.outcome, g.fence, c.detail from pawl_v1.job_finish_many(p_ids, p_fences, p_options) as c
                join unnest(p_ids, p_fences) as g (id, fence) on g.id = c.id),
        l as (insert into play.ledger (job, fence, verb) select c.id, c.fence, 'finish' from c where c.outcome = 'finished'),
        e as (insert into play.effect (what) select 'job ' || c.id from c where c.outcome = 'finished')
-  select string_agg(c.id || ':' || c.outcome, ' ' order by c.id) from c $$;
+  select string_agg(c.id || ':' || c.outcome || coalesce(play.tell(c.detail)::text, ''), ' ' order by c.id) from c $$;
 
 create function play.fail(p_id bigint, p_fence bigint, p_options jsonb) returns text language sql as $$
   with c as (select * from pawl_v1.job_fail(p_id, p_fence, '{}', p_options)),
        l as (insert into play.ledger (job, fence, verb) select p_id, p_fence, c.outcome from c)
-  select c.outcome from c $$;
+  select c.outcome || coalesce(play.tell(c.detail)::text, '') from c $$;
 
 create function play.release(p_id bigint, p_fence bigint) returns text language sql as $$
   with c as (select * from pawl_v1.job_release(p_id, p_fence)),
@@ -85,13 +86,14 @@ create function play.note_taken() returns void language sql as $$
   select j.id, j.fence, case j.status when 'pending' then 'taken' else j.status end
     from pawl.job as j
    where j.xmin::text = pg_current_xact_id()::text
+     and j.fence > 0 -- else it was promoted in its lane
      and j.status <> 'processing' $$;
 
 create function play.sweep() returns text language plpgsql as $$
 declare
   v_said text;
 begin
-  select s.outcome || ' ' || s.requeued || ' ' || s.dead_lettered into v_said from pawl_v1.job_sweep('{k}') as s;
+  select s.outcome || ' ' || s.requeued || ' ' || s.dead_lettered || coalesce(play.tell(s.detail)::text, '') into v_said from pawl_v1.job_sweep('{k}') as s;
   perform play.note_taken();
   return v_said;
 end $$;
@@ -105,18 +107,22 @@ begin
   return v_said;
 end $$;
 
--- An operator's verb on job 1. What is discarded leaves no fence to read: it had the one after the newest.
-create function play.operate(p_verb text) returns text language plpgsql as $$
+-- An operator's verb on a job; its fence is the one after that in the record of the verb.
+create function play.operate(p_verb text, p_id bigint default 1) returns text language plpgsql as $$
 declare
-  v_said text;
+  v_outcome text;
+  v_detail  jsonb;
 begin
-  execute format('select o.outcome from pawl_v1.%I(1, ''ann'', ''a reason'') as o', 'job_' || p_verb) into v_said;
-  if v_said in ('retried', 'cancelled', 'discarded') then
+  execute format('select o.outcome, o.detail from pawl_v1.%I($1, ''ann'', ''a reason'') as o', 'job_' || p_verb)
+     into v_outcome, v_detail
+    using p_id;
+  perform play.tell(v_detail);
+  if v_outcome in ('retried', 'cancelled', 'discarded') then
     insert into play.ledger (job, fence, verb)
-    select 1, coalesce((select j.fence from pawl.job as j where j.id = 1),
-                       (select coalesce(max(l.fence), 0) + 1 from play.ledger as l where l.job = 1)), 'operator ' || v_said;
+    select p_id, (a.before ->> 'fence')::bigint + 1, 'operator ' || v_outcome
+      from pawl.audit as a where a.target = 'job ' || p_id order by a.id desc limit 1;
   end if;
-  return v_said;
+  return v_outcome;
 end $$;
 
 -- A delivery whose handler works in the transaction of the claim.
@@ -200,7 +206,8 @@ select 'p_loss', 'job ' || j.id || ' has no key'
 create function play.reset() returns void language sql as $$
   delete from play.ledger; delete from play.effect; delete from pawl.inbox; delete from pawl.job_key; delete from pawl.fence;
   delete from pawl.job; delete from pawl.worker; delete from pawl.audit;
-  select setval('pawl.job_id_seq', 1, false), setval('pawl.worker_id_seq', 1, false) $$;
+  select setval('pawl.job_id_seq', 1, false), setval('pawl.worker_id_seq', 1, false);
+  select play.reset_lanes() $$;
 ` + commandPlay
 
 // A violation is a broken property, by the name it has in docs/reference/mutants.md.
@@ -238,7 +245,10 @@ func judge(ctx context.Context, conn *pgx.Conn) error {
 	if err := told.match(rows); err != nil {
 		return err
 	}
-	return judgeCommands(ctx, conn)
+	if err := judgeCommands(ctx, conn); err != nil {
+		return err
+	}
+	return judgeLanes(ctx, conn)
 }
 
 func collect[T any](ctx context.Context, conn *pgx.Conn, query string, one pgx.RowToFunc[T]) ([]T, error) {
@@ -287,6 +297,8 @@ func (l *life) next(n note) (property string) {
 		}
 		l.newest = n.fence
 		return ""
+	case n.verb == "operator unblocked": // its turn is over; nothing else changes
+		return ""
 	case strings.HasPrefix(n.verb, "operator "): // a generation of its own, also after the end
 		if n.fence <= l.newest {
 			return "p_fence"
@@ -323,6 +335,9 @@ func (l *life) next(n note) (property string) {
 func (told lives) match(rows []note) error {
 	there := map[int64]note{}
 	for _, row := range rows {
+		if row.verb == "waiting" { // in its lane: as good as pending
+			row.verb = "pending"
+		}
 		there[row.job] = row
 	}
 	for job, l := range told {

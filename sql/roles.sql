@@ -22,7 +22,7 @@ $$;
 
 grant usage on schema pawl, pawl_v1 to pawl_app, pawl_operator, pawl_reader;
 
-grant select, insert, update, delete on pawl.inbox, pawl.job, pawl.job_key, pawl.worker, pawl.fence to pawl_app, pawl_operator;
+grant select, insert, update, delete on pawl.inbox, pawl.job, pawl.job_key, pawl.lane, pawl.worker, pawl.fence to pawl_app, pawl_operator;
 grant select, insert, update, delete on pawl.command, pawl.replay to pawl_app, pawl_operator;
 grant select, insert on pawl.audit to pawl_operator;
 grant select on pawl.migration to pawl_app, pawl_operator;
@@ -35,6 +35,8 @@ revoke execute on function
   pawl_v1.job_cancel(bigint, text, text, jsonb),
   pawl_v1.job_discard(bigint, text, text, jsonb),
   pawl_v1.job_recall(bigint),
+  pawl_v1.lane_unblock(text, text, text, text, jsonb),
+  pawl_v1.lane_policy(text, text, text, text, text),
   pawl_v1.command_settle(text, text, text, text, text, jsonb)
 from pawl_app;
 

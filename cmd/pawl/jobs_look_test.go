@@ -68,6 +68,7 @@ func TestJobs_JSON(t *testing.T) {
 		Worker                      *string
 		LastError                   *string `json:"last_error"`
 		ArgsOctets                  int     `json:"args_octets"`
+		Lane                        *string
 	}
 	type page struct {
 		Jobs      []row
@@ -166,6 +167,9 @@ func TestJobsShow_Text(t *testing.T) {
   audit      changes by hand: 0
 `
 	if got := regexp.MustCompile(`\b\d+s\b`).ReplaceAllString(show("4"), "SOON"); got != golden {
+		t.Error(got)
+	}
+	if got := show("6"); !strings.Contains(got, "\n  lane       account-17\n  status     waiting\n") {
 		t.Error(got)
 	}
 	if got := show("3"); !strings.HasSuffix(got, "  audit      changes by hand: 1\n    TIME job_cancel by ann, pending → cancelled: called off\n") {

@@ -13,8 +13,9 @@ import (
 // letters makes dead letter 1, unknown 2, pending 3 in back-off, processing 4 of worker "w1", cancelled 5, waiting 6.
 const letters = `
 select pawl_v1.worker_register('w1', '1 minute');
-insert into pawl.job (queue, kind, args, status, attempts, max_attempts, fence, created_at, available_at, claimed_by, last_errors)
-select 'orders', 'charge', convert_to('{"cents": ' || g || '}', 'UTF8'),
+insert into pawl.lane (queue, name) values ('orders', 'account-17');
+insert into pawl.job (queue, kind, args, lane_id, position, status, attempts, max_attempts, fence, created_at, available_at, claimed_by, last_errors)
+select 'orders', 'charge', convert_to('{"cents": ' || g || '}', 'UTF8'), case when g = 6 then 1 end, case when g = 6 then 6 end,
        (array['dead_letter', 'unknown', 'pending', 'processing', 'cancelled', 'waiting'])[g], 3, 3, 3,
        clock_timestamp() - interval '3 hours 5 minutes', clock_timestamp() + interval '9 minutes 50 seconds',
        case when g = 4 then 1 end, '[{"at": "2026-03-01T10:00:00Z", "attempt": 3, "code": "P0001", "error": "stock is away"}]'

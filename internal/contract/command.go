@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pawl-go/pawl"
 )
 
@@ -39,16 +41,17 @@ func (r CommandClaimRow) Held() bool {
 	return r.Outcome == "new_claim" || r.Outcome == "processing_stale" || r.Outcome == "retryable_failure"
 }
 
-// CommandClaimSQL is the statement of [CommandClaim], for those who send it together with others.
-const CommandClaimSQL = `select c.outcome, coalesce(c.fence, 0), coalesce(c.attempts, 0), coalesce(c.retry_after_ms, 0),
+// Calls that are sent on their own, and as steps of a transaction.
+const commandSucceedSQL = "select s.outcome from pawl_v1.command_succeed($1, $2, $3, $4, $5, $6::jsonb) as s"
+
+const commandClaimSQL = `select c.outcome, coalesce(c.fence, 0), coalesce(c.attempts, 0), coalesce(c.retry_after_ms, 0),
        coalesce(c.response_status, 0), c.response_headers, c.response_body, c.result, coalesce(c.result_ref_type, ''),
        coalesce(c.result_ref_id, ''), coalesce(c.failure_code, ''), coalesce(c.failure_message, ''),
        coalesce(c.detail ->> 'claimed_by', ''),
        coalesce(c.created_at, clock_timestamp())
   from pawl_v1.command_claim($1, $2, $3, $4::jsonb) as c`
 
-// Args returns what [CommandClaimSQL] takes.
-func (a CommandClaimArgs) Args() []any {
+func (a CommandClaimArgs) args() []any {
 	o := Options{"lease_ms": nil}
 	if a.Lease > 0 {
 		o["lease_ms"] = a.Lease.Milliseconds()
@@ -59,8 +62,7 @@ func (a CommandClaimArgs) Args() []any {
 	return []any{a.Intent.Scope, a.Intent.Key, a.Intent.Fingerprint[:], o.text()}
 }
 
-// Scan reads the answer of [CommandClaimSQL].
-func (r *CommandClaimRow) Scan(row interface{ Scan(...any) error }) error {
+func (r *CommandClaimRow) scan(row interface{ Scan(...any) error }) error {
 	var retryAfterMS int64
 	var headers []byte
 	err := row.Scan(&r.Outcome, &r.Fence, &r.Attempts, &retryAfterMS, &r.ResponseStatus, &headers, &r.ResponseBody,
@@ -74,8 +76,15 @@ func (r *CommandClaimRow) Scan(row interface{ Scan(...any) error }) error {
 
 // CommandClaim calls pawl_v1.command_claim, without waiting for anybody.
 func CommandClaim(ctx context.Context, db DB, a CommandClaimArgs) (r CommandClaimRow, err error) {
-	err = r.Scan(db.QueryRow(ctx, CommandClaimSQL, a.Args()...))
+	err = r.scan(db.QueryRow(ctx, commandClaimSQL, a.args()...))
 	return r, err
+}
+
+// CommandClaimStep is CommandClaim as a step.
+func CommandClaimStep(a CommandClaimArgs, into *CommandClaimRow) Step {
+	return func(b *pgx.Batch) {
+		b.Queue(commandClaimSQL, a.args()...).QueryRow(func(row pgx.Row) error { return into.scan(row) })
+	}
 }
 
 // CommandHold calls pawl_v1.command_hold.
@@ -105,6 +114,15 @@ type CommandSucceedArgs struct {
 
 // CommandSucceed calls pawl_v1.command_succeed.
 func CommandSucceed(ctx context.Context, db DB, a CommandSucceedArgs) error {
+	return one(ctx, db, "command.succeed", commandSucceedSQL, a.args(), new(string))
+}
+
+// CommandSucceedStep is CommandSucceed as a step.
+func CommandSucceedStep(a CommandSucceedArgs) Step {
+	return step("command.succeed", commandSucceedSQL, a.args(), new(string))
+}
+
+func (a CommandSucceedArgs) args() []any {
 	o := Options{}
 	set(o, "response_status", a.ResponseStatus)
 	set(o, "result_ref_type", a.RefType)
@@ -112,9 +130,7 @@ func CommandSucceed(ctx context.Context, db DB, a CommandSucceedArgs) error {
 	if a.ResponseHeaders != nil {
 		o["response_headers"] = a.ResponseHeaders
 	}
-	var outcome string
-	return one(ctx, db, "command.succeed", "select s.outcome from pawl_v1.command_succeed($1, $2, $3, $4, $5, $6::jsonb) as s",
-		[]any{a.Scope, a.Key, a.Fence, a.Result, a.ResponseBody, o.text()}, &outcome)
+	return []any{a.Scope, a.Key, a.Fence, a.Result, a.ResponseBody, o.text()}
 }
 
 // CommandFailArgs are the arguments of command_fail.

@@ -5,6 +5,7 @@ package contract
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -85,9 +86,45 @@ func octets(b []byte) []byte {
 	return b
 }
 
+// scanDetail reads a detail the way database/sql needs it; pgx uses it too.
+func scanDetail(detail, into any) error {
+	switch text := detail.(type) {
+	case nil:
+		return nil
+	case []byte:
+		return json.Unmarshal(text, into)
+	case string:
+		return json.Unmarshal([]byte(text), into)
+	}
+	return fmt.Errorf("a detail is %T", detail)
+}
+
 // one runs a statement that answers exactly one row.
 func one(ctx context.Context, db DB, op, sql string, args []any, into ...any) error {
 	return pawl.Wrap(op, db.QueryRow(ctx, sql, args...).Scan(into...))
+}
+
+// A Step queues one call, to be sent together with others.
+type Step func(*pgx.Batch)
+
+// step queues a statement that answers one row, which is read into into. Its error is that of the batch.
+func step(op, sql string, args []any, into ...any) Step {
+	return func(b *pgx.Batch) {
+		b.Queue(sql, args...).QueryRow(func(row pgx.Row) error { return pawl.Wrap(op, row.Scan(into...)) })
+	}
+}
+
+// steps queues a statement that answers any number of rows, which into receives.
+func steps[T any](op, sql string, args []any, read pgx.RowToFunc[T], into func([]T)) Step {
+	return func(b *pgx.Batch) {
+		b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
+			all, err := pgx.CollectRows(rows, read)
+			if err == nil && into != nil {
+				into(all)
+			}
+			return pawl.Wrap(op, err)
+		})
+	}
 }
 
 // many runs a statement that answers any number of rows.

@@ -20,6 +20,8 @@ type JobEnqueueArgs struct {
 	StartIn     time.Duration
 	MaxAttempts int
 	Headers     map[string]any
+	Lane        string
+	LanePolicy  string // of a lane that is new
 }
 
 // JobEnqueueRow is the answer of job_enqueue.
@@ -39,6 +41,8 @@ func JobEnqueue(ctx context.Context, db DB, a JobEnqueueArgs) (JobEnqueueRow, er
 	set(o, "priority", a.Priority)
 	set(o, "retry_in_ms", a.StartIn.Milliseconds())
 	set(o, "max_attempts", a.MaxAttempts)
+	set(o, "lane", a.Lane)
+	set(o, "lane_policy", a.LanePolicy)
 	if a.Headers != nil {
 		o["headers"] = a.Headers
 	}
@@ -48,8 +52,8 @@ func JobEnqueue(ctx context.Context, db DB, a JobEnqueueArgs) (JobEnqueueRow, er
 	return r, err
 }
 
-// JobEnqueueMany calls pawl_v1.job_enqueue_many. All keys are remembered for keyTTL.
-func JobEnqueueMany(ctx context.Context, db DB, jobs []JobEnqueueArgs, keyTTL time.Duration) ([]JobEnqueueRow, error) {
+// JobEnqueueMany calls pawl_v1.job_enqueue_many. All keys are remembered for keyTTL, all new lanes have one policy.
+func JobEnqueueMany(ctx context.Context, db DB, jobs []JobEnqueueArgs, keyTTL time.Duration, lanePolicy string) ([]JobEnqueueRow, error) {
 	n := len(jobs)
 	var (
 		queues, kinds = make([]string, n), make([]string, n)
@@ -58,11 +62,14 @@ func JobEnqueueMany(ctx context.Context, db DB, jobs []JobEnqueueArgs, keyTTL ti
 		priorities    = make([]*int32, n)
 		retryIn       = make([]*int64, n)
 		maxAttempts   = make([]*int32, n)
+		lanes         = make([]*string, n)
+		ordered       = false
 	)
 	for i, j := range jobs {
 		queues[i], kinds[i], args[i] = j.Queue, j.Kind, octets(j.Args)
 		keys[i], priorities[i], maxAttempts[i] = given(j.Key), given(int32(j.Priority)), given(int32(j.MaxAttempts))
-		retryIn[i] = given(j.StartIn.Milliseconds())
+		retryIn[i], lanes[i] = given(j.StartIn.Milliseconds()), given(j.Lane)
+		ordered = ordered || j.Lane != ""
 		if !j.Fingerprint.IsZero() {
 			hashes[i] = j.Fingerprint[:]
 		}
@@ -72,6 +79,10 @@ func JobEnqueueMany(ctx context.Context, db DB, jobs []JobEnqueueArgs, keyTTL ti
 	}
 	o := Options{}
 	set(o, "key_ttl_ms", keyTTL.Milliseconds())
+	set(o, "lane_policy", lanePolicy)
+	if ordered {
+		o["lanes"] = lanes
+	}
 	return many(ctx, db, "job.enqueue", `select e.outcome, e.job_id
   from pawl_v1.job_enqueue_many($1, $2, $3, $4, $5, $6, $7, $8, $9::jsonb[], $10::jsonb) as e
  order by e.n`,
@@ -91,7 +102,17 @@ type JobClaimRow struct {
 	Attempts, MaxAttempts, Crashes int
 	Priority                       int
 	CreatedAt, AvailableAt         time.Time
+	Place                          Place
 }
+
+// Place is where a job stands in its lane, from the detail of a claim; zero outside of lanes.
+type Place struct {
+	Lane     string `json:"lane"`
+	Position int64  `json:"position"`
+}
+
+// Scan implements sql.Scanner.
+func (p *Place) Scan(detail any) error { return scanDetail(detail, p) }
 
 // Marks are where a claim begins to look, by priority; the zero time is the beginning.
 type Marks [4]time.Time
@@ -115,12 +136,12 @@ func JobClaim(ctx context.Context, db DB, queue string, worker int64, limit int,
 		o["since"] = since.texts()
 	}
 	return many(ctx, db, "job.claim", `select c.id, c.fence, c.kind, c.args, c.headers, c.attempts, c.max_attempts, c.crashes,
-       c.priority, c.created_at, c.available_at
+       c.priority, c.created_at, c.available_at, c.detail
   from pawl_v1.job_claim($1, $2, $3, $4::jsonb) as c`, []any{queue, worker, limit, o.text()},
 		func(row pgx.CollectableRow) (JobClaimRow, error) {
 			j := JobClaimRow{Queue: queue}
 			err := row.Scan(&j.ID, &j.Fence, &j.Kind, &j.Args, &j.Headers, &j.Attempts, &j.MaxAttempts, &j.Crashes,
-				&j.Priority, &j.CreatedAt, &j.AvailableAt)
+				&j.Priority, &j.CreatedAt, &j.AvailableAt, &j.Place)
 			return j, err
 		})
 }
@@ -144,9 +165,10 @@ func JobClaimID(ctx context.Context, db DB, id, worker int64, early bool) (JobCl
 		createdAt, availableAt         *time.Time
 	)
 	err := one(ctx, db, "job.claim_id", `select c.outcome, c.fence, c.queue, c.kind, c.args, c.headers, c.attempts, c.max_attempts,
-       c.crashes, c.created_at, c.available_at
+       c.crashes, c.created_at, c.available_at, c.detail
   from pawl_v1.job_claim_id($1, $2, $3::jsonb) as c`, []any{id, worker, o.text()},
-		&r.Outcome, &fence, &queue, &kind, &r.Job.Args, &r.Job.Headers, &attempts, &maxAttempts, &crashes, &createdAt, &availableAt)
+		&r.Outcome, &fence, &queue, &kind, &r.Job.Args, &r.Job.Headers, &attempts, &maxAttempts, &crashes, &createdAt, &availableAt,
+		&r.Job.Place)
 	if availableAt != nil {
 		r.AvailableAt = *availableAt
 	}
@@ -161,36 +183,62 @@ func JobClaimID(ctx context.Context, db DB, id, worker int64, early bool) (JobCl
 type JobEndRow struct {
 	ID      int64
 	Outcome string // "held" or "finished"; "stale"; "locked"
+	Lanes   Lanes  // of all jobs that were finished, in the first row
 }
 
-// JobHoldMany calls pawl_v1.job_hold_many.
-func JobHoldMany(ctx context.Context, db DB, ids, fences []int64) ([]JobEndRow, error) {
-	return many(ctx, db, "job.hold", "select h.id, h.outcome from pawl_v1.job_hold_many($1, $2) as h", []any{ids, fences}, jobEnd)
+// Calls that are sent on their own, and as steps of a transaction.
+const (
+	holdSQL       = "select h.outcome from pawl_v1.job_hold($1, $2) as h"
+	holdManySQL   = "select h.id, h.outcome, h.detail from pawl_v1.job_hold_many($1, $2) as h"
+	finishSQL     = "select f.outcome, f.detail from pawl_v1.job_finish($1, $2) as f"
+	finishManySQL = "select f.id, f.outcome, f.detail from pawl_v1.job_finish_many($1, $2, $3::jsonb) as f"
+)
+
+// JobHold calls pawl_v1.job_hold.
+func JobHold(ctx context.Context, db DB, id, fence int64) error {
+	return one(ctx, db, "job.hold", holdSQL, []any{id, fence}, new(string))
+}
+
+// JobHoldStep is JobHold as a step.
+func JobHoldStep(id, fence int64) Step {
+	return step("job.hold", holdSQL, []any{id, fence}, new(string))
+}
+
+// JobHoldManyStep calls pawl_v1.job_hold_many.
+func JobHoldManyStep(ids, fences []int64, into func([]JobEndRow)) Step {
+	return steps("job.hold", holdManySQL, []any{ids, fences}, jobEnd, into)
+}
+
+// JobFinish calls pawl_v1.job_finish.
+func JobFinish(ctx context.Context, db DB, id, fence int64) (lanes Lanes, err error) {
+	err = one(ctx, db, "job.finish", finishSQL, []any{id, fence}, new(string), &lanes)
+	return lanes, err
+}
+
+// JobFinishStep is JobFinish as a step.
+func JobFinishStep(id, fence int64, into *Lanes) Step {
+	return step("job.finish", finishSQL, []any{id, fence}, new(string), into)
 }
 
 // JobFinishMany calls pawl_v1.job_finish_many.
 func JobFinishMany(ctx context.Context, db DB, ids, fences []int64, skipStale bool) ([]JobEndRow, error) {
+	return many(ctx, db, "job.finish", finishManySQL, finishManyArgs(ids, fences, skipStale), jobEnd)
+}
+
+// JobFinishManyStep is JobFinishMany as a step.
+func JobFinishManyStep(ids, fences []int64, skipStale bool, into func([]JobEndRow)) Step {
+	return steps("job.finish", finishManySQL, finishManyArgs(ids, fences, skipStale), jobEnd, into)
+}
+
+func finishManyArgs(ids, fences []int64, skipStale bool) []any {
 	o := Options{}
 	set(o, "skip_stale", skipStale)
-	return many(ctx, db, "job.finish", "select f.id, f.outcome from pawl_v1.job_finish_many($1, $2, $3::jsonb) as f",
-		[]any{ids, fences, o.text()}, jobEnd)
+	return []any{ids, fences, o.text()}
 }
 
 func jobEnd(row pgx.CollectableRow) (r JobEndRow, err error) {
-	err = row.Scan(&r.ID, &r.Outcome)
+	err = row.Scan(&r.ID, &r.Outcome, &r.Lanes)
 	return r, err
-}
-
-// JobHold calls pawl_v1.job_hold.
-func JobHold(ctx context.Context, db DB, id, fence int64) error {
-	var outcome string
-	return one(ctx, db, "job.hold", "select h.outcome from pawl_v1.job_hold($1, $2) as h", []any{id, fence}, &outcome)
-}
-
-// JobFinish calls pawl_v1.job_finish.
-func JobFinish(ctx context.Context, db DB, id, fence int64) error {
-	var outcome string
-	return one(ctx, db, "job.finish", "select f.outcome from pawl_v1.job_finish($1, $2) as f", []any{id, fence}, &outcome)
 }
 
 // JobFailRow is the answer of job_fail.
@@ -198,6 +246,7 @@ type JobFailRow struct {
 	Outcome     string // "retry", "dead_letter" or "cancelled"
 	AvailableAt time.Time
 	Attempts    int
+	Lanes       Lanes
 }
 
 // JobFailArgs are the arguments of job_fail.
@@ -216,9 +265,9 @@ func JobFail(ctx context.Context, db DB, id, fence int64, a JobFailArgs) (JobFai
 	set(what, "code", a.Failure.Code)
 	var r JobFailRow
 	err := one(ctx, db, "job.fail",
-		"select f.outcome, f.available_at, f.attempts from pawl_v1.job_fail($1, $2, $3::jsonb, $4::jsonb) as f",
+		"select f.outcome, f.available_at, f.attempts, f.detail from pawl_v1.job_fail($1, $2, $3::jsonb, $4::jsonb) as f",
 		[]any{id, fence, what.text(), o.text()},
-		&r.Outcome, &r.AvailableAt, &r.Attempts)
+		&r.Outcome, &r.AvailableAt, &r.Attempts, &r.Lanes)
 	return r, err
 }
 

@@ -66,15 +66,16 @@ type JobRow struct {
 	AvailableAt, CreatedAt                   time.Time
 	Worker, LastError                        *string
 	ArgsOctets                               int
+	Lane                                     *string
 	ReadAt                                   time.Time // the database's clock
 }
 
 const jobColumns = `j.id, j.queue, j.kind, j.status, j.priority, j.attempts, j.max_attempts, j.crashes, j.fence,
-       j.available_at, j.created_at, j.worker, j.last_error, j.args_octets, clock_timestamp()`
+       j.available_at, j.created_at, j.worker, j.last_error, j.args_octets, j.lane, clock_timestamp()`
 
 func (r *JobRow) columns() []any {
 	return []any{&r.ID, &r.Queue, &r.Kind, &r.Status, &r.Priority, &r.Attempts, &r.MaxAttempts, &r.Crashes, &r.Fence,
-		&r.AvailableAt, &r.CreatedAt, &r.Worker, &r.LastError, &r.ArgsOctets, &r.ReadAt}
+		&r.AvailableAt, &r.CreatedAt, &r.Worker, &r.LastError, &r.ArgsOctets, &r.Lane, &r.ReadAt}
 }
 
 // JobListArgs select rows of pawl_v1.jobs; a zero field selects all.

@@ -13,6 +13,7 @@ import (
 type JobSweepRow struct {
 	Outcome                         string // "swept" or "busy"
 	Requeued, DeadLettered, Workers int
+	Lanes                           Lanes
 }
 
 // JobSweep calls pawl_v1.job_sweep.
@@ -21,8 +22,8 @@ func JobSweep(ctx context.Context, db DB, kinds []string, maxCrashes int) (JobSw
 	set(o, "max_crashes", maxCrashes)
 	var r JobSweepRow
 	err := one(ctx, db, "job.sweep",
-		"select s.outcome, s.requeued, s.dead_lettered, s.workers from pawl_v1.job_sweep($1, $2::jsonb) as s",
-		[]any{kinds, o.text()}, &r.Outcome, &r.Requeued, &r.DeadLettered, &r.Workers)
+		"select s.outcome, s.requeued, s.dead_lettered, s.workers, s.detail from pawl_v1.job_sweep($1, $2::jsonb) as s",
+		[]any{kinds, o.text()}, &r.Outcome, &r.Requeued, &r.DeadLettered, &r.Workers, &r.Lanes)
 	return r, err
 }
 

@@ -162,6 +162,9 @@ func (s *Server) Dir() string { return s.dir }
 // DataDir is the directory of the cluster: Options.DataDir if that was set, else one inside Dir.
 func (s *Server) DataDir() string { return s.data }
 
+// BinDir is where the server's programs are; pgbench may be among them.
+func (s *Server) BinDir() string { return s.bin }
+
 // Version is the server's own, as in "15.18".
 func (s *Server) Version() string { return s.version.text }
 

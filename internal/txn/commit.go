@@ -57,9 +57,13 @@ func Refused(err error) bool {
 // or a handler that ignores its cancelled context, holds its rows (and vacuum, everywhere) until then and no longer.
 // Without it they would be held for as long as the connection lasts.
 func Begin(ctx context.Context, pool *pgxpool.Pool, op string, idle time.Duration) (pgx.Tx, error) {
-	begin := fmt.Sprintf("begin; set local idle_in_transaction_session_timeout = %d", min(idle.Milliseconds(), math.MaxInt32))
-	tx, err := pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
+	tx, err := pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "begin; " + endWhenSilent(idle)})
 	return tx, pawl.Wrap(op, err)
+}
+
+// endWhenSilent is text and not a call of set_config, which costs a query; limits are few, so its plans are.
+func endWhenSilent(idle time.Duration) string {
+	return fmt.Sprintf("set local idle_in_transaction_session_timeout = %d", min(idle.Milliseconds(), math.MaxInt32))
 }
 
 // Rollback ends tx, detached from ctx's end but not for long. An error only means that the connection is gone, and the

@@ -28,14 +28,14 @@ func Guard(ctx context.Context, tx pgx.Tx, limit time.Duration, fn func(context.
 	if err != nil {
 		return errors.Join(ErrLost, err)
 	}
-	return behind(ctx, tx, savepoint, limit, fn)
+	return behind(ctx, tx, savepoint, limit, fn, func() error { return release(ctx, savepoint) })
 }
 
-// behind is Guard with a savepoint that is set already.
-func behind(ctx context.Context, tx, savepoint pgx.Tx, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
+// behind runs fn behind a savepoint that is set, and passes it if fn succeeded.
+func behind(ctx context.Context, tx, savepoint pgx.Tx, limit time.Duration, fn func(context.Context, pgx.Tx) error, pass func() error) error {
 	failure := Run(ctx, limit, func(ctx context.Context) error { return fn(ctx, savepoint) })
 	if failure == nil {
-		failure = release(ctx, savepoint)
+		failure = pass()
 		if failure == nil {
 			return nil
 		}
@@ -47,12 +47,17 @@ func behind(ctx context.Context, tx, savepoint pgx.Tx, limit time.Duration, fn f
 	case err == nil:
 		return failure
 	case tx.Conn().PgConn().TxStatus() == 'I' && !tx.Conn().IsClosed():
-		// Not in a transaction any more. The claim may have become durable together with the effect: ask again.
-		return &pawl.Error{Op: "handler", Code: pawl.CodeCommitUnknown, Err: errors.Join(ErrLost, ErrEnded, failure)}
+		return endedByText(failure)
 	case errors.As(failure, new(*overrunError)):
 		return errors.Join(ErrLost, failure) // cancelling cost the connection
 	}
 	return errors.Join(ErrLost, failure, err)
+}
+
+// endedByText is the failure of a transaction that user code has ended behind our back. The claim may have become durable
+// together with the effect: ask again.
+func endedByText(cause error) error {
+	return &pawl.Error{Op: "handler", Code: pawl.CodeCommitUnknown, Err: errors.Join(ErrLost, ErrEnded, cause)}
 }
 
 // An overrunError is the failure of a handler that did not end within its limit. It stays one, and is charged, whatever

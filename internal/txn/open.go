@@ -2,67 +2,117 @@ package txn
 
 import (
 	"context"
-	"math"
-	"strconv"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
 )
 
-// An Opened is a transaction that has claimed and stands behind a savepoint.
+// An Opened is a transaction that has claimed and stands behind a savepoint. It costs two round trips beside those of the
+// user's statements: BEGIN with the claim and the savepoint; then the savepoint's end, what records success, and COMMIT.
 type Opened struct {
 	pgx.Tx
+	conn   *pgxpool.Conn
+	passed bool // user code has succeeded behind the savepoint, which is still to be released
+	ended  bool
 }
 
-// Open begins a transaction, sends the claim, a statement that answers one row, and sets a savepoint: one message, one
-// round trip. Nothing of the user's travels with it: a claim that answers by a row stops nothing that was sent behind it.
-// The server ends the transaction by itself once nothing was heard in it for idle; see [Begin].
-func Open(ctx context.Context, pool *pgxpool.Pool, op string, level pgx.TxIsoLevel, idle time.Duration,
-	claim string, args []any, scan func(pgx.Row) error) (*Opened, error) {
-	batch := &pgx.Batch{}
-	batch.BeginTx(pgx.TxOptions{IsoLevel: level})
-	batch.Queue("select set_config('idle_in_transaction_session_timeout', $1, true)", milliseconds(idle))
-	batch.Queue(claim, args...).QueryRow(scan)
-	batch.Queue("savepoint " + savepointName)
-	results := pool.SendBatch(ctx, batch)
-	if err := results.Close(); err != nil {
-		if tx := results.Tx(); tx != nil {
-			Rollback(ctx, tx)
-		}
+// Open begins a transaction, sends what claim queues, and sets a savepoint: one message, one round trip. Nothing of the
+// user's travels with it: a claim that answers by a row stops nothing that was sent behind it. The server ends the
+// transaction by itself once nothing was heard in it for idle; see [Begin].
+func Open(ctx context.Context, pool *pgxpool.Pool, op string, level pgx.TxIsoLevel, idle time.Duration, claim func(*pgx.Batch)) (*Opened, error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
 		return nil, pawl.Wrap(op, err)
 	}
-	return &Opened{results.Tx()}, nil
+	batch := &pgx.Batch{}
+	batch.BeginTx(pgx.TxOptions{IsoLevel: level})
+	batch.Queue(endWhenSilent(idle))
+	claim(batch)
+	batch.Queue(setSavepoint)
+	results := conn.SendBatch(ctx, batch)
+	o := &Opened{Tx: results.Tx(), conn: conn}
+	if err := results.Close(); err != nil {
+		Rollback(ctx, o)
+		return nil, pawl.Wrap(op, err)
+	}
+	return o, nil
 }
 
-func milliseconds(d time.Duration) string {
-	return strconv.FormatInt(min(d.Milliseconds(), math.MaxInt32), 10)
-}
-
-// Guard runs user code behind the savepoint; see the function [Guard].
+// Guard runs user code behind the savepoint; see the function [Guard]. It may be called again: what succeeded before is kept.
 func (o *Opened) Guard(ctx context.Context, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
-	return behind(ctx, o.Tx, &savepoint{Tx: o.Tx}, limit, fn)
+	if o.passed {
+		if err := o.send(ctx, func(b *pgx.Batch) { b.Queue(setSavepoint) }); err != nil {
+			return errors.Join(ErrLost, err)
+		}
+	}
+	s := &savepoint{Tx: o.Tx}
+	return behind(ctx, o.Tx, s, limit, fn, func() (err error) {
+		o.passed, err = s.pass(ctx)
+		return err
+	})
 }
 
-const savepointName = "pawl"
-
-// A savepoint is a transaction within one, as pgx makes them, whose SAVEPOINT was sent by somebody else.
-type savepoint struct {
-	pgx.Tx
-	closed bool
+// CommitWith sends what last queues and COMMIT behind it, in one message: the server stops at the first that fails. Nothing
+// is sent if ctx has ended; after that its end cuts nothing short. Errors are those of the function [Commit].
+func (o *Opened) CommitWith(ctx context.Context, op string, last func(*pgx.Batch)) error {
+	if err := ctx.Err(); err != nil {
+		return pawl.Wrap(op, err)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitPatience)
+	defer cancel()
+	err := o.send(ctx, func(b *pgx.Batch) {
+		last(b)
+		b.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
+			if tag.String() == "ROLLBACK" {
+				return pgx.ErrTxCommitRollback
+			}
+			return nil
+		})
+	})
+	if err == nil {
+		o.release()
+	}
+	return classify(op, err)
 }
 
-func (s *savepoint) Commit(ctx context.Context) error { return s.end(ctx, "release savepoint ") }
+// Commit is CommitWith nothing more.
+func (o *Opened) Commit(ctx context.Context) error {
+	return o.CommitWith(ctx, "commit", func(*pgx.Batch) {})
+}
 
-func (s *savepoint) Rollback(ctx context.Context) error { return s.end(ctx, "rollback to savepoint ") }
-
-func (s *savepoint) end(ctx context.Context, how string) error {
-	if s.closed {
+// Rollback ends the transaction if it has not ended.
+func (o *Opened) Rollback(ctx context.Context) error {
+	if o.ended {
 		return pgx.ErrTxClosed
 	}
-	_, err := s.Exec(ctx, how+savepointName)
-	s.closed = err == nil || s.Conn().IsClosed()
+	defer o.release()
+	return o.Tx.Rollback(ctx)
+}
+
+// release gives the connection back; one that is still in a transaction the pool closes.
+func (o *Opened) release() {
+	o.ended = true
+	o.conn.Release()
+}
+
+// send sends what queue queues, behind the release of a savepoint that user code has passed.
+func (o *Opened) send(ctx context.Context, queue func(*pgx.Batch)) error {
+	batch := &pgx.Batch{}
+	if o.passed {
+		batch.Queue(releaseSavepoint)
+	}
+	queue(batch)
+	o.passed = false
+	err := o.SendBatch(ctx, batch).Close()
+	if pawl.CodeOf(err) == noSavepoint {
+		return endedByText(err)
+	}
 	return err
 }
+
+const noSavepoint = "3B001" // it was there: the transaction is another one

@@ -14,23 +14,23 @@ func CommitSQL(op string, tx *sql.Tx) error { return classify(op, tx.Commit()) }
 
 // GuardSQL is [Guard] for database/sql.
 func GuardSQL(ctx context.Context, tx *sql.Tx, limit time.Duration, fn func(context.Context, *sql.Tx) error) error {
-	if err := control(ctx, tx, "savepoint "+savepointName); err != nil {
+	if err := control(ctx, tx, setSavepoint); err != nil {
 		return errors.Join(ErrLost, err)
 	}
 	failure := Run(ctx, limit, func(ctx context.Context) error { return fn(ctx, tx) })
 	if failure == nil {
-		if failure = control(ctx, tx, "release savepoint "+savepointName); failure == nil {
+		if failure = control(ctx, tx, releaseSavepoint); failure == nil {
 			return nil
 		}
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	err := control(back, tx, "rollback to savepoint "+savepointName)
+	err := control(back, tx, returnSavepoint)
 	switch {
 	case err == nil:
 		return failure
 	case errors.Is(err, sql.ErrTxDone), pawl.CodeOf(err) == noTransaction:
-		return &pawl.Error{Op: "handler", Code: pawl.CodeCommitUnknown, Err: errors.Join(ErrLost, ErrEnded, failure)}
+		return endedByText(failure)
 	}
 	return errors.Join(ErrLost, failure, err)
 }
@@ -53,6 +53,5 @@ func control(ctx context.Context, tx *sql.Tx, statement string) error {
 
 // EndWhenSilent makes the server end the transaction once nothing was heard in it for idle; see [Begin].
 func EndWhenSilent(ctx context.Context, tx *sql.Tx, idle time.Duration) error {
-	var was string
-	return tx.QueryRowContext(ctx, "select set_config('idle_in_transaction_session_timeout', $1, true)", milliseconds(idle)).Scan(&was)
+	return control(ctx, tx, endWhenSilent(idle))
 }

@@ -5,6 +5,7 @@ package wireproxy
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net"
 	"net/url"
@@ -174,7 +175,16 @@ func (p *Proxy) forward(client, server net.Conn) {
 	}
 }
 
-// isCommit recognises the simple query 'commit', the form pgx's Tx.Commit sends.
+// isCommit recognises the simple query 'commit', the form pgx's Tx.Commit sends, and the statement among others in a
+// pipeline.
 func isCommit(b []byte) bool {
-	return len(b) > 5 && b[0] == 'Q' && bytes.EqualFold(b[5:], []byte("commit\x00"))
+	return len(b) > 5 && b[0] == 'Q' && bytes.EqualFold(b[5:], []byte("commit\x00")) || binds(b, "commit")
+}
+
+// binds reports whether b holds a Bind message ('B', four octets of length, no portal) for the statement that pgx has
+// prepared under a name made from its text.
+func binds(b []byte, text string) bool {
+	digest := sha256.Sum256([]byte(text))
+	at := bytes.Index(b, fmt.Appendf(nil, "\x00stmtcache_%x\x00", digest[:24]))
+	return at >= 5 && b[at-5] == 'B'
 }

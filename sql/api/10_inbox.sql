@@ -88,15 +88,16 @@ returns table (outcome text, job_id bigint, available_at timestamptz, detail jso
 language plpgsql
 as $$
 declare
+  v_id  bigint := nextval('pawl.job_id_seq');
   v_job pawl.job;
 begin
   perform pawl_v1._check_options(p_options, '{attempts,crashes,max_attempts,retry_in_ms,headers,error,dead}');
-  v_job := pawl_v1._job_insert(p_queue, p_kind, p_args, '{"attempts": 1}'::jsonb || p_options);
+  perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, '{"attempts": 1}'::jsonb || p_options);
 
   -- A row that somebody else committed took effect and must not run again. This transaction sees a row whose inserter is
   -- still in progress only if it inserted the row itself, in whichever savepoint. age() counts from its own id.
   update pawl.inbox as i
-     set job_id = v_job.id,
+     set job_id = v_id,
          processed_at = null
    where i.consumer = p_consumer
      and i.message_id = p_message_id
@@ -113,11 +114,11 @@ begin
   update pawl.job as j
      set status = case when (p_options ->> 'dead')::boolean then 'dead_letter' else j.status end,
          last_errors = pawl_v1._push_error(j.last_errors, p_options -> 'error', j.attempts)
-   where j.id = v_job.id
+   where j.id = v_id
   returning j.*
        into v_job;
   return query
-  select case v_job.status when 'dead_letter' then 'dead_letter' else 'landed' end, v_job.id, v_job.available_at, '{}'::jsonb;
+  select case v_job.status when 'dead_letter' then 'dead_letter' else 'landed' end, v_id, v_job.available_at, '{}'::jsonb;
 end
 $$;
 

@@ -8,31 +8,38 @@
 --                 ├──────── sweep: crashes + 1 ────────────────┤
 --                 │                                            ├── fail or sweep, none left ──▶ dead_letter
 --                 └──────── job_retry, by an operator ◀────────┴── cancelled by the handler or an operator
+--
+-- In a lane a job is waiting before it is pending, unless nothing is ahead of it: see 26_lane.sql.
 
-create or replace function pawl_v1._job_insert(p_queue text, p_kind text, p_args bytea, p_options jsonb, p_id bigint default null)
-returns pawl.job
+create or replace function pawl_v1._job_insert(p_id bigint, p_queue text, p_kind text, p_args bytea, p_options jsonb,
+  p_lane bigint default null)
+returns void
 language plpgsql
 as $$
 declare
-  v_job pawl.job;
+  v_position bigint;
+  v_head     boolean := false;
 begin
+  if p_lane is not null then
+    v_position := nextval('pawl.position_seq');
+    v_head := not pawl_v1._lane_is_open(p_lane);
+  end if;
   perform pawl_v1._check_scope('queue', p_queue);
   perform pawl_v1._check_scope('kind', p_kind);
   perform pawl_v1._check_args(p_args);
   perform pawl_v1._check_headers(p_options -> 'headers');
-  insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, max_attempts, available_at)
+  insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, max_attempts, available_at, lane_id,
+                             position, lane_head, status)
   overriding system value
   values (
-    coalesce(p_id, nextval('pawl.job_id_seq')), p_queue, p_kind, p_args, p_options -> 'headers',
+    p_id, p_queue, p_kind, p_args, p_options -> 'headers',
     pawl_v1._int_option(p_options, 'priority', 2, 1, 4),
     pawl_v1._int_option(p_options, 'attempts', 0, 0, 1000),
     pawl_v1._int_option(p_options, 'crashes', 0, 0, 1000),
     pawl_v1._int_option(p_options, 'max_attempts', 25, 1, 1000),
-    clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond'
-  )
-  returning j.*
-       into v_job;
-  return v_job;
+    clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond',
+    p_lane, v_position, v_head, case when p_lane is null or v_head then 'pending' else 'waiting' end
+  );
 end
 $$;
 
@@ -61,7 +68,8 @@ $$;
 --
 -- options: key text (the same key, queue and payload enqueue once), hash text (64 hex digits; default: kind and args),
 -- key_ttl_ms (memory of the key, default 24 h), priority 1..4 (default 2), retry_in_ms (start no sooner), max_attempts
--- (default 25), headers object.
+-- (default 25), headers object, lane text (1 to 255 octets: jobs of one lane of a queue run in order, one at a time),
+-- lane_policy (of a lane that is new: block, park or skip; default block).
 -- outcome 'enqueued' or 'duplicate' (job_id is the first one's, which may have finished). P4002: the key came with
 -- another payload.
 create or replace function pawl_v1.job_enqueue(
@@ -74,12 +82,13 @@ returns table (outcome text, job_id bigint, detail jsonb)
 language plpgsql
 as $$
 declare
-  v_id   bigint := nextval('pawl.job_id_seq');
-  v_key  text := p_options ->> 'key';
-  v_hash bytea;
-  v_seen pawl.job_key;
+  v_id    bigint := nextval('pawl.job_id_seq');
+  v_key   text := p_options ->> 'key';
+  v_lane  bigint;
+  v_hash  bytea;
+  v_owner bigint;
 begin
-  perform pawl_v1._check_options(p_options, '{key,hash,key_ttl_ms,priority,retry_in_ms,max_attempts,headers}');
+  perform pawl_v1._check_options(p_options, '{key,hash,key_ttl_ms,priority,retry_in_ms,max_attempts,headers,lane,lane_policy}');
   if v_key is not null then
     perform pawl_v1._check_scope('queue', p_queue);
     perform pawl_v1._check_key('key', v_key);
@@ -89,48 +98,51 @@ begin
     end if;
     v_hash := coalesce(decode(p_options ->> 'hash', 'hex'), pawl_v1._job_hash(p_kind, p_args));
     perform pawl_v1._check_hash(v_hash);
-    v_seen := pawl_v1._job_key_claim(p_queue, v_key, v_hash, v_id,
+    v_owner := pawl_v1._job_key_claim(p_queue, v_key, v_hash, v_id,
       pawl_v1._int_option(p_options, 'key_ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond');
-    if v_seen.job_id <> v_id then
+    if v_owner <> v_id then
       return query
-      select 'duplicate', v_seen.job_id, '{}'::jsonb;
+      select 'duplicate', v_owner, '{}'::jsonb;
       return;
     end if;
   end if;
-  perform pawl_v1._job_insert(p_queue, p_kind, p_args, p_options, v_id);
+  -- The lane's row is locked until this transaction ends: whoever enqueues into it next has a later position.
+  if p_options ? 'lane' then
+    v_lane := (pawl_v1._lanes_enter(array[p_queue], array[p_options ->> 'lane'], p_options))[1];
+  end if;
+  perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, p_options, v_lane);
   return query
   select 'enqueued', v_id, '{}'::jsonb;
 end
 $$;
 
--- Insert or observe a key; the row returned says who owns it.
+-- Insert or observe a key; returns the job that owns it.
 create or replace function pawl_v1._job_key_claim(p_queue text, p_key text, p_hash bytea, p_job_id bigint, p_ttl interval)
-returns pawl.job_key
+returns bigint
 language plpgsql
 as $$
 declare
-  v_seen pawl.job_key;
+  v_owner  bigint;
+  v_stored bytea;
 begin
   for v_try in 1..3 loop
     insert into pawl.job_key as k (queue, key, hash, job_id, expires_at)
     values (p_queue, p_key, p_hash, p_job_id, clock_timestamp() + p_ttl)
-    on conflict do nothing
-    returning k.*
-    into v_seen;
+    on conflict do nothing;
     if found then
-      return v_seen;
+      return p_job_id;
     end if;
 
-    select k.*
-      into v_seen
+    select k.job_id, k.hash
+      into v_owner, v_stored
       from pawl.job_key as k
      where k.queue = p_queue
        and k.key = p_key;
     if found then
-      if v_seen.hash <> p_hash then
-        perform pawl_v1._raise_key_reused(p_queue, p_key, v_seen.hash, p_hash);
+      if v_stored <> p_hash then
+        perform pawl_v1._raise_key_reused(p_queue, p_key, v_stored, p_hash);
       end if;
-      return v_seen;
+      return v_owner;
     end if;
   end loop;
   raise exception 'key % of queue % keeps appearing and disappearing', p_key, p_queue
@@ -140,9 +152,9 @@ $$;
 
 -- Enqueues up to 10000 jobs in one statement; row i of every array belongs to job i. An absent array or a null element
 -- means the default of job_enqueue. Keys are claimed in their sorted order, so that two batches cannot deadlock; two
--- batches in one transaction can, and one of them is then told 40P01.
+-- batches in one transaction can, and one of them is then told 40P01. The same holds for lanes.
 --
--- options: key_ttl_ms, for all (default 24 h).
+-- options: for all, key_ttl_ms (default 24 h), lane_policy; lanes (array of texts and nulls, one a job).
 -- n counts from 1; outcome and job_id as of job_enqueue. A key twice in one batch is a duplicate of its first row.
 -- P4002, and nothing enqueued: some key came with another payload.
 create or replace function pawl_v1.job_enqueue_many(
@@ -165,8 +177,10 @@ declare
   v_ids    bigint[];
   v_hashes bytea[];
   v_owners bigint[];
+  v_names  text[];
+  v_lanes  bigint[];
 begin
-  perform pawl_v1._check_options(p_options, '{key_ttl_ms}');
+  perform pawl_v1._check_options(p_options, '{key_ttl_ms,lanes,lane_policy}');
   perform pawl_v1._check_batch('queues', v_count, 10000, coalesce(cardinality(p_kinds), 0), coalesce(cardinality(p_args), 0),
     coalesce(cardinality(p_keys), v_count), coalesce(cardinality(p_hashes), v_count),
     coalesce(cardinality(p_priorities), v_count), coalesce(cardinality(p_retry_in_ms), v_count),
@@ -203,13 +217,41 @@ begin
       pawl_v1._int_option(p_options, 'key_ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond');
   end if;
 
-  insert into pawl.job as j (id, queue, kind, args, headers, priority, max_attempts, available_at)
-  overriding system value
-  select r.id, r.queue, r.kind, r.args, r.headers, coalesce(r.priority, 2), coalesce(r.max_attempts, 25),
-         clock_timestamp() + coalesce(r.retry_in_ms, 0) * interval '1 millisecond'
-    from unnest(v_ids, v_owners, p_queues, p_kinds, p_args, p_priorities, p_retry_in_ms, p_max_attempts, p_headers)
-           as r (id, owner, queue, kind, args, priority, retry_in_ms, max_attempts, headers)
-   where r.owner = r.id;
+  v_names := pawl_v1._text_array_option(p_options, 'lanes');
+  if array_length(array_remove(v_names, null), 1) > 0 then
+    perform pawl_v1._check_batch('queues', v_count, 10000, cardinality(v_names));
+    -- A duplicate enters no lane.
+    v_names := array(select case when r.owner = r.id then r.name end
+                       from unnest(v_ids, v_owners, v_names) with ordinality as r (id, owner, name, n) order by r.n);
+    v_lanes := pawl_v1._lanes_enter(p_queues, v_names, p_options);
+    insert into pawl.job as j (id, queue, kind, args, headers, priority, max_attempts, available_at, lane_id, position, lane_head, status)
+    overriding system value
+    select o.id, o.queue, o.kind, o.args, o.headers, o.priority, o.max_attempts, o.available_at, o.lane_id,
+           case when o.lane_id is not null then nextval('pawl.position_seq') end,
+           o.head,
+           case when o.lane_id is null or o.head then 'pending' else 'waiting' end
+      from (
+        select r.id, r.queue, r.kind, r.args, r.headers, coalesce(r.priority, 2) as priority,
+               coalesce(r.max_attempts, 25) as max_attempts,
+               clock_timestamp() + coalesce(r.retry_in_ms, 0) * interval '1 millisecond' as available_at,
+               r.lane_id,
+               r.lane_id is not null
+                 and row_number() over (partition by r.lane_id order by r.n) = 1
+                 and not pawl_v1._lane_is_open(r.lane_id) as head
+          from unnest(v_ids, v_owners, p_queues, p_kinds, p_args, p_priorities, p_retry_in_ms, p_max_attempts, p_headers, v_lanes)
+                 with ordinality as r (id, owner, queue, kind, args, priority, retry_in_ms, max_attempts, headers, lane_id, n)
+         where r.owner = r.id
+         order by r.n
+      ) as o;
+  else
+    insert into pawl.job as j (id, queue, kind, args, headers, priority, max_attempts, available_at)
+    overriding system value
+    select r.id, r.queue, r.kind, r.args, r.headers, coalesce(r.priority, 2), coalesce(r.max_attempts, 25),
+           clock_timestamp() + coalesce(r.retry_in_ms, 0) * interval '1 millisecond'
+      from unnest(v_ids, v_owners, p_queues, p_kinds, p_args, p_priorities, p_retry_in_ms, p_max_attempts, p_headers)
+             as r (id, owner, queue, kind, args, priority, retry_in_ms, max_attempts, headers)
+     where r.owner = r.id;
+  end if;
 
   return query
   select r.n::int, case when r.owner = r.id then 'enqueued' else 'duplicate' end, r.owner, '{}'::jsonb

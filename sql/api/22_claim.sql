@@ -9,6 +9,7 @@
 -- since array of four times, one a priority, null for none: look at no job due before. Where an old snapshot keeps the dead
 -- entries of the index alive, a claim that starts behind them stays fast. What a caller passes by so it must look for itself,
 -- with a claim without since, often enough: jobs enqueued in transactions that stayed open, rows that were locked.
+-- detail: of a job in a lane, lane and position.
 -- P4020: the worker's lease is gone; register again.
 create or replace function pawl_v1.job_claim(
   p_queue   text,
@@ -30,7 +31,7 @@ declare
   v_mark   timestamptz;
   v_ids    bigint[] := '{}';
   v_found  bigint[];
-  v_solo   bigint;
+  v_solo   int; -- the place in v_found of the first that has crashed
 begin
   perform pawl_v1._check_options(p_options, '{kinds,lease_ms,since}');
   if p_limit is null or p_limit not between 1 and 500 then
@@ -43,37 +44,34 @@ begin
 
   for v_priority in 1..4 loop
     v_mark := coalesce(v_since[v_priority], '-infinity');
-    v_found := array(
-      select j.id
-        from pawl.job as j
-       where j.queue = p_queue
-         and j.priority = v_priority
-         and j.status = 'pending'
-         and j.available_at between v_mark and v_due
-         and (v_kinds is null or j.kind = any (v_kinds))
-       order by j.available_at, j.id
-       limit p_limit - cardinality(v_ids)
-         for update skip locked);
-    select s.id
-      into v_solo
-      from unnest(v_found) with ordinality as s (id, n)
-      join pawl.job as j on j.id = s.id
-     where j.crashes > 0
-     order by s.n
-     limit 1;
-    if v_solo is not null and cardinality(v_ids) = 0 and v_solo = v_found[1] then
-      v_ids := array[v_solo];
+    select array_agg(c.id), array_position(array_agg(c.crashes > 0), true)
+      into v_found, v_solo
+      from (
+        select j.id, j.crashes
+          from pawl.job as j
+         where j.queue = p_queue
+           and j.priority = v_priority
+           and j.status = 'pending'
+           and j.available_at between v_mark and v_due
+           and (v_kinds is null or j.kind = any (v_kinds))
+         order by j.available_at, j.id
+         limit p_limit - cardinality(v_ids)
+           for update skip locked
+      ) as c;
+    if v_solo = 1 and cardinality(v_ids) = 0 then
+      v_ids := v_found[1:1];
       exit;
     end if;
     -- Behind healthy work a crashed job waits for its own turn; it stays first in line for the next claim.
     if v_solo is not null then
-      v_found := v_found[1 : array_position(v_found, v_solo) - 1];
+      v_found := v_found[1 : v_solo - 1];
     end if;
     v_ids := v_ids || v_found;
     exit when v_solo is not null or cardinality(v_ids) >= p_limit;
   end loop;
 
-  -- The rows are locked and were pending when they were. Testing that again would let the planner walk job_claim.
+  -- The rows are locked and were pending when they were. Testing that again would let the planner walk job_claim. An array that
+  -- it can see might be long enough to make it read the whole table; of one that it cannot, it expects ten elements.
   return query
   update pawl.job as j
      set status = 'processing',
@@ -81,9 +79,10 @@ begin
          attempts = least(j.attempts + 1, 32767), -- a kind nobody dead-letters must not overflow
          claimed_by = coalesce(p_worker, 0),
          lease_expires_at = v_lease
-   where j.id = any (v_ids)
-  returning j.id, j.fence, j.kind, j.args, j.headers, j.attempts::int, j.max_attempts::int, j.crashes::int,
-            j.priority::int, j.created_at, j.available_at, '{}'::jsonb;
+   where j.id = any (array(select unnest(v_ids)))
+  returning j.id, j.fence, j.kind::text, j.args, j.headers, j.attempts::int, j.max_attempts::int, j.crashes::int,
+            j.priority::int, j.created_at, j.available_at,
+            case when j.lane_id is null then '{}' else pawl_v1._lane_of(j.lane_id, j.position) end;
 end
 $$;
 
@@ -91,8 +90,8 @@ $$;
 --
 -- options: early boolean (claim it before it is due), lease_ms as of job_claim.
 -- outcome 'claimed' with the job's columns; else they are null and nothing changed: 'not_due' (available_at says when),
--- 'busy' (held by an attempt, or its row is locked), 'ended' (detail.status: cancelled, dead_letter, unknown), 'waiting',
--- 'absent' (finished, discarded, or never there).
+-- 'busy' (held by an attempt, or its row is locked), 'ended' (detail.status: cancelled, dead_letter, unknown), 'waiting'
+-- (others of its lane are ahead), 'absent' (finished, discarded, or never there).
 -- P4020: the worker's lease is gone; register again.
 create or replace function pawl_v1.job_claim_id(p_id bigint, p_worker bigint, p_options jsonb default '{}')
 returns table (
@@ -143,8 +142,9 @@ begin
          claimed_by = coalesce(p_worker, 0),
          lease_expires_at = v_lease
    where j.id = p_id
-  returning 'claimed', j.id, j.fence, j.queue, j.kind, j.args, j.headers, j.attempts::int, j.max_attempts::int,
-            j.crashes::int, j.priority::int, j.created_at, j.available_at, '{}'::jsonb;
+  returning 'claimed', j.id, j.fence, j.queue::text, j.kind::text, j.args, j.headers, j.attempts::int, j.max_attempts::int,
+            j.crashes::int, j.priority::int, j.created_at, j.available_at,
+            case when j.lane_id is null then '{}' else pawl_v1._lane_of(j.lane_id, j.position) end;
 end
 $$;
 

@@ -68,22 +68,27 @@ end
 $$;
 
 -- Ends a job well: the row is deleted. In the handler's transaction the work and its end commit together.
--- outcome 'finished'. P4020 aborts the transaction, so a stale holder loses its writes together with its claim.
+-- outcome 'finished'; if it was in a lane, detail is that of _lanes_free. P4020 aborts the transaction, so a stale holder
+-- loses its writes together with its claim.
 create or replace function pawl_v1.job_finish(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
 set lock_timeout = '2s'
 as $$
+declare
+  v_lane bigint;
 begin
   delete from pawl.job as j
    where j.id = p_id
      and j.status = 'processing'
-     and j.fence = p_fence;
+     and j.fence = p_fence
+  returning j.lane_id
+       into v_lane;
   if not found then
     perform pawl_v1._raise_fence_lost(p_id, p_fence);
   end if;
   return query
-  select 'finished', '{}'::jsonb;
+  select 'finished', case when v_lane is null then '{}' else pawl_v1._lanes_free(array[v_lane]) end;
 end
 $$;
 
@@ -100,7 +105,7 @@ begin
   with locked as (
     select j.id, j.status, j.fence
       from pawl.job as j
-     where j.id = any (p_ids)
+     where j.id = any (array(select unnest(p_ids))) -- see job_claim
      order by j.id
        for update skip locked
   )
@@ -128,50 +133,75 @@ $$;
 -- it in the transaction that did the work. 55P03: another transaction has the row of one of them; nothing is known yet.
 --
 -- options: skip_stale boolean: for work that is done and committed elsewhere; nothing is raised, the others are finished.
--- outcome per job: 'finished', 'stale', 'locked' (another transaction has the row; ask again).
+-- outcome per job: 'finished', 'stale', 'locked' (another transaction has the row; ask again). If some were in lanes, the
+-- detail of the first row is that of _lanes_free for all of them.
 create or replace function pawl_v1.job_finish_many(p_ids bigint[], p_fences bigint[], p_options jsonb default '{}')
 returns table (id bigint, outcome text, detail jsonb)
 language plpgsql
 as $$
 declare
   v_strict boolean := not coalesce((p_options ->> 'skip_stale')::boolean, false);
-  v_ended  record;
+  v_locked bigint[];
+  v_gone   bigint[];
+  v_fences bigint[]; -- of v_gone
+  v_lanes  bigint[];
+  v_lost   record;
+  v_said   text[] := '{}';
+  v_ids    bigint[] := '{}';
 begin
   perform pawl_v1._check_options(p_options, '{skip_stale}');
   perform pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
-  for v_ended in
   with locked as (
     select j.id, j.status, j.fence
       from pawl.job as j
-     where j.id = any (p_ids)
+     where j.id = any (array(select unnest(p_ids))) -- see job_claim
      order by j.id
        for update skip locked
   ), gone as (
     delete from pawl.job as j
-     using locked as l
-      join unnest(p_ids, p_fences) as g (id, fence) on g.id = l.id
-     where j.id = l.id
-       and l.status = 'processing'
-       and l.fence = g.fence
-    returning j.id, j.fence
+     where j.id = any (array( -- not a join: the planner may prefer to read the whole table for it
+             select l.id
+               from locked as l
+               join unnest(p_ids, p_fences) as g (id, fence) on g.id = l.id
+              where l.status = 'processing'
+                and l.fence = g.fence))
+    returning j.id, j.fence, j.lane_id
   )
-  select g.id,
-         g.fence,
-         case when d.id is not null then 'finished' else pawl_v1._holding(g.id, l.id is not null, false) end as outcome
-    from unnest(p_ids, p_fences) as g (id, fence)
-    left join gone as d on d.id = g.id and d.fence = g.fence
-    left join locked as l on l.id = g.id
-   order by g.id
-  loop
-    if v_strict and v_ended.outcome = 'locked' then
-      raise exception 'job % is locked by another transaction', v_ended.id
-        using errcode = '55P03', hint = 'nothing is known yet; restart the transaction';
-    elsif v_strict and v_ended.outcome <> 'finished' then
-      perform pawl_v1._raise_fence_lost(v_ended.id, v_ended.fence);
-    end if;
+  select array(select l.id from locked as l),
+         array_agg(d.id order by d.id),
+         array_agg(d.fence order by d.id),
+         array_agg(d.lane_id) filter (where d.lane_id is not null)
+    into v_locked, v_gone, v_fences, v_lanes
+    from gone as d;
+
+  if cardinality(v_gone) = cardinality(p_ids) then -- as a rule
     return query
-    select v_ended.id, v_ended.outcome, '{}'::jsonb;
+    select d.id, 'finished', case when d.n = 1 and v_lanes is not null then pawl_v1._lanes_free(v_lanes) else '{}' end
+      from unnest(v_gone) with ordinality as d (id, n);
+    return;
+  end if;
+  for v_lost in
+    select g.id,
+           g.fence,
+           case when d.id is not null then 'finished' else pawl_v1._holding(g.id, g.id = any (v_locked), false) end as outcome
+      from unnest(p_ids, p_fences) as g (id, fence)
+      left join unnest(v_gone, v_fences) as d (id, fence) on d.id = g.id and d.fence = g.fence
+     order by g.id
+  loop
+    if v_strict and v_lost.outcome = 'locked' then
+      raise exception 'job % is locked by another transaction', v_lost.id
+        using errcode = '55P03', hint = 'nothing is known yet; restart the transaction';
+    elsif v_strict and v_lost.outcome <> 'finished' then
+      perform pawl_v1._raise_fence_lost(v_lost.id, v_lost.fence);
+    end if;
+    v_ids := v_ids || v_lost.id;
+    v_said := v_said || v_lost.outcome;
   end loop;
+  return query
+  select e.id, e.outcome,
+         case when e.n = 1 and v_lanes is not null then pawl_v1._lanes_free(v_lanes) else '{}' end
+    from unnest(v_ids, v_said) with ordinality as e (id, outcome, n)
+   order by e.n;
 end
 $$;
 
@@ -179,7 +209,8 @@ $$;
 -- attempts are spent or final is true, or is cancelled if cancel is true; it keeps its payload and its last errors.
 --
 -- p_error: {"error": text, "code": SQLSTATE}. options: retry_in_ms (default 1000), final boolean, cancel boolean.
--- outcome 'retry', 'dead_letter' or 'cancelled'. P4020: not the holder.
+-- outcome 'retry', 'dead_letter' or 'cancelled'. A job in a lane keeps its turn while it is tried again; when it has ended,
+-- detail is that of _lanes_leave. P4020: not the holder.
 create or replace function pawl_v1.job_fail(p_id bigint, p_fence bigint, p_error jsonb, p_options jsonb default '{}')
 returns table (outcome text, available_at timestamptz, attempts int, detail jsonb)
 language plpgsql
@@ -195,6 +226,7 @@ begin
            when coalesce((p_options ->> 'final')::boolean, false) or j.attempts >= j.max_attempts then 'dead_letter'
            else 'pending'
          end,
+         lane_head = j.lane_head and not coalesce((p_options ->> 'cancel')::boolean, false),
          claimed_by = null,
          lease_expires_at = null,
          available_at = clock_timestamp()
@@ -210,7 +242,8 @@ begin
   end if;
   return query
   select case v_job.status when 'pending' then 'retry' else v_job.status end,
-         v_job.available_at, v_job.attempts::int, '{}'::jsonb;
+         v_job.available_at, v_job.attempts::int,
+         case when v_job.lane_id is null or v_job.status = 'pending' then '{}' else pawl_v1._lanes_leave(array[p_id]) end;
 end
 $$;
 

@@ -11,7 +11,7 @@
 -- The advisory lock saves work, nothing else: two sweeps at once are safe.
 --
 -- options: max_crashes (default 4), limit (jobs a call, default 1000).
--- outcome 'swept' or 'busy' (another sweep is running).
+-- outcome 'swept' or 'busy' (another sweep is running). If dead letters were in lanes, detail is that of _lanes_leave.
 create or replace function pawl_v1.job_sweep(p_kinds text[], p_options jsonb default '{}')
 returns table (outcome text, requeued int, dead_lettered int, workers int, detail jsonb)
 language plpgsql
@@ -25,6 +25,7 @@ declare
   v_requeued    int;
   v_dead        int;
   v_workers     int;
+  v_ended       bigint[];
 begin
   perform pawl_v1._check_options(p_options, '{max_crashes,limit}');
   if not pg_try_advisory_xact_lock(1885435756, 1) then -- 'pawl' in ASCII, then the lock's number
@@ -76,10 +77,11 @@ begin
      where j.id = due.id
        and j.status = 'processing'
        and (j.claimed_by = any (v_gone) or j.claimed_by = 0 and j.lease_expires_at < clock_timestamp())
-    returning j.status
+    returning j.id, j.status, j.lane_id
   )
-  select count(*) filter (where s.status = 'pending'), count(*) filter (where s.status = 'dead_letter')
-    into v_requeued, v_dead
+  select count(*) filter (where s.status = 'pending'), count(*) filter (where s.status = 'dead_letter'),
+         array_agg(s.id) filter (where s.status = 'dead_letter' and s.lane_id is not null)
+    into v_requeued, v_dead, v_ended
     from swept as s;
 
   delete from pawl.worker as w
@@ -87,7 +89,8 @@ begin
      and not exists (select from pawl.job as j where j.claimed_by = w.id);
   get diagnostics v_workers = row_count;
   return query
-  select 'swept', v_requeued, v_dead, v_workers, '{}'::jsonb;
+  select 'swept', v_requeued, v_dead, v_workers,
+         case when v_ended is null then '{}' else pawl_v1._lanes_leave(v_ended) end;
 end
 $$;
 

@@ -4,6 +4,23 @@
 -- change without its record, or a record without its change, cannot be committed. fence + 1 makes the operator a generation
 -- of its own, so an attempt that still believes to hold the job is told P4020 at its next word.
 
+create or replace function pawl_v1._check_by(p_actor text, p_reason text)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_actor is null or octet_length(p_actor) not between 1 and 255 then
+    raise exception 'actor must have 1 to 255 octets, it has %', coalesce(octet_length(p_actor), 0)
+      using errcode = 'P4004', hint = 'pass who is doing this, a person or a program';
+  end if;
+  if p_reason is null or octet_length(p_reason) not between 1 and 4000 then
+    raise exception 'reason must have 1 to 4000 octets, it has %', coalesce(octet_length(p_reason), 0)
+      using errcode = 'P4004', hint = 'pass why, in a sentence that somebody else understands next year';
+  end if;
+end
+$$;
+
 -- Checks what every verb is told, and returns the row locked; null if there is none.
 create or replace function pawl_v1._operate(p_id bigint, p_actor text, p_reason text, p_options jsonb)
 returns pawl.job
@@ -14,14 +31,7 @@ declare
   v_pid int;
 begin
   perform pawl_v1._check_from(p_options);
-  if p_actor is null or octet_length(p_actor) not between 1 and 255 then
-    raise exception 'actor must have 1 to 255 octets, it has %', coalesce(octet_length(p_actor), 0)
-      using errcode = 'P4004', hint = 'pass who is doing this, a person or a program';
-  end if;
-  if p_reason is null or octet_length(p_reason) not between 1 and 4000 then
-    raise exception 'reason must have 1 to 4000 octets, it has %', coalesce(octet_length(p_reason), 0)
-      using errcode = 'P4004', hint = 'pass why, in a sentence that somebody else understands next year';
-  end if;
+  perform pawl_v1._check_by(p_actor, p_reason);
   begin
     select j.*
       into v_job
@@ -63,7 +73,7 @@ begin
     v_hint := case p_job.status
       when 'processing' then 'an attempt is running: let it end, or cancel the job first'
       when 'unknown' then 'nobody knows whether it took effect: it needs a verdict, which this version cannot take'
-      when 'waiting' then 'nothing failed: it waits for its turn'
+      when 'waiting' then 'nothing failed: it waits for its turn in its lane'
       when 'succeeded' then 'it has ended well'
       else 'it has ended: retry or discard it'
     end;
@@ -131,6 +141,9 @@ $$;
 --
 -- options: from (array of statuses: refuse a job in any other).
 -- outcome 'retried' (detail.status: what it was), 'refused' (detail.status, detail.hint), 'absent'.
+-- In a lane: a dead letter that blocks it has kept its turn. One that gave it up, or was cancelled, comes back at its old
+-- position, so it is next (detail.lane 'pending' or 'waiting'); under the policy skip it has left the lane (detail.lane
+-- 'left').
 -- P4004: actor or reason. 55P03: an open transaction holds the row for more than 2 s; nothing changed.
 create or replace function pawl_v1.job_retry(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
@@ -140,6 +153,7 @@ as $$
 declare
   v_before pawl.job;
   v_after  pawl.job;
+  v_lane   jsonb := '{}';
 begin
   perform pawl_v1._check_options(p_options, '{from}');
   v_before := pawl_v1._operate(p_id, p_actor, p_reason, p_options);
@@ -149,8 +163,11 @@ begin
   if found then
     return;
   end if;
+  if v_before.lane_id is not null and not v_before.lane_head then
+    v_lane := pawl_v1._lane_again(v_before);
+  end if;
   update pawl.job as j
-     set status = 'pending',
+     set status = case when j.status = 'waiting' then 'waiting' else 'pending' end,
          fence = j.fence + 1,
          attempts = 0,
          crashes = 0,
@@ -165,7 +182,42 @@ begin
      and w.recalled @> array[p_id];
   perform pawl_v1._job_audit('job_retry', p_actor, p_reason, v_before, v_after);
   return query
-  select 'retried', jsonb_build_object('status', v_before.status);
+  select 'retried', jsonb_build_object('status', v_before.status) || v_lane;
+end
+$$;
+
+-- Brings a job that gave up its turn back into its lane, at its old position, or out of it under the policy skip. Its row is
+-- locked by this transaction; whoever holds a lane's row waits for no job but one that has its turn.
+create or replace function pawl_v1._lane_again(p_job pawl.job)
+returns jsonb
+language plpgsql
+as $$
+declare
+  v_policy text;
+  v_status text;
+begin
+  update pawl.lane as l
+     set ver = l.ver + 1
+   where l.id = p_job.lane_id
+  returning l.policy
+       into v_policy;
+  if v_policy = 'skip' then
+    update pawl.job as j
+       set status = 'pending',
+           lane_id = null,
+           position = null
+     where j.id = p_job.id;
+    return '{"lane": "left"}';
+  end if;
+  update pawl.job as j
+     set status = 'waiting'
+   where j.id = p_job.id;
+  perform pawl_v1._lanes_advance(array[p_job.lane_id]);
+  select j.status
+    into v_status
+    from pawl.job as j
+   where j.id = p_job.id;
+  return jsonb_build_object('lane', v_status);
 end
 $$;
 
@@ -173,7 +225,8 @@ $$;
 -- worker learns of it with the next heartbeat, so that the handler can be ended too.
 --
 -- options: from, as of job_retry.
--- outcome 'cancelled' (detail.status: what it was), 'refused', 'absent'. Errors as of job_retry; an
+-- outcome 'cancelled' (detail.status: what it was), 'refused', 'absent'. The next job of its lane may start at once, while
+-- the handler of a running one is still being told; detail as of _lanes_free. Errors as of job_retry; an
 -- attempt with an open transaction holds the row until it commits or rolls back: see job_recall.
 create or replace function pawl_v1.job_cancel(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
@@ -194,6 +247,7 @@ begin
   end if;
   update pawl.job as j
      set status = 'cancelled',
+         lane_head = false,
          fence = j.fence + 1,
          claimed_by = null,
          lease_expires_at = null
@@ -207,7 +261,8 @@ begin
      and v_before.claimed_by <> 0;
   perform pawl_v1._job_audit('job_cancel', p_actor, p_reason, v_before, v_after);
   return query
-  select 'cancelled', jsonb_build_object('status', v_before.status);
+  select 'cancelled', jsonb_build_object('status', v_before.status)
+    || case when v_before.lane_head then pawl_v1._lanes_free(array[v_before.lane_id]) else '{}' end;
 end
 $$;
 
@@ -245,7 +300,8 @@ $$;
 -- redelivery, or the same key, is still a duplicate.
 --
 -- options: from, as of job_retry.
--- outcome 'discarded' (detail.status: what it was), 'refused', 'absent'. Errors as of job_retry.
+-- outcome 'discarded' (detail.status: what it was), 'refused', 'absent'. If it had the turn of its lane, detail as of
+-- _lanes_free. Errors as of job_retry.
 create or replace function pawl_v1.job_discard(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -266,6 +322,119 @@ begin
    where j.id = p_id;
   perform pawl_v1._job_audit('job_discard', p_actor, p_reason, v_before, null);
   return query
-  select 'discarded', jsonb_build_object('status', v_before.status);
+  select 'discarded', jsonb_build_object('status', v_before.status)
+    || case when v_before.lane_head then pawl_v1._lanes_free(array[v_before.lane_id]) else '{}' end;
+end
+$$;
+
+-- Ends the turn of a dead letter that blocks its lane, and lets the lane go on. The dead letter stays, to be retried (see
+-- job_retry) or discarded.
+--
+-- options: job (its id: refuse if another one blocks the lane by now).
+-- outcome 'unblocked' (detail.job, and detail as of _lanes_free), 'refused' (detail.job, detail.status, detail.hint), 'idle'
+-- (nobody has the turn), 'absent' (no such lane). P4004, 55P03: as of job_retry.
+create or replace function pawl_v1.lane_unblock(
+  p_queue   text,
+  p_lane    text,
+  p_actor   text,
+  p_reason  text,
+  p_options jsonb default '{}'
+)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_lane     bigint;
+  v_before   pawl.job;
+  v_after    pawl.job;
+  v_advanced record;
+  v_only     bigint := pawl_v1._int_option(p_options, 'job', null, 1, 9223372036854775807);
+begin
+  perform pawl_v1._check_options(p_options, '{job}');
+  perform pawl_v1._check_by(p_actor, p_reason);
+  update pawl.lane as l
+     set ver = l.ver + 1
+   where l.queue = p_queue
+     and l.name = p_lane
+  returning l.id
+       into v_lane;
+  if not found then
+    return query
+    select 'absent', jsonb_build_object('hint', 'no job of this queue has been enqueued into it, or it was purged');
+    return;
+  end if;
+  select j.*
+    into v_before
+    from pawl.job as j
+   where j.lane_id = v_lane
+     and j.lane_head
+     for update;
+  if not found then
+    perform pawl_v1._lanes_advance(array[v_lane]);
+    return query
+    select 'idle', '{}'::jsonb;
+    return;
+  end if;
+  if v_before.status <> 'dead_letter' or v_before.id <> v_only then
+    return query
+    select 'refused', jsonb_build_object('job', v_before.id, 'status', v_before.status, 'hint', case
+      when v_before.status = 'unknown' then 'nobody knows whether it took effect: it needs a verdict, which this version cannot take'
+      when v_before.status <> 'dead_letter' then 'it is not dead: let it end, or cancel it'
+      else 'another job blocks the lane by now' end);
+    return;
+  end if;
+  update pawl.job as j
+     set lane_head = false
+   where j.id = v_before.id
+  returning j.*
+       into v_after;
+  perform pawl_v1._job_audit('lane_unblock', p_actor, p_reason, v_before, v_after);
+  select a.promoted, a.stuck
+    into v_advanced
+    from pawl_v1._lanes_advance(array[v_lane]) as a;
+  return query
+  select 'unblocked', jsonb_build_object('job', v_before.id)
+    || case when v_advanced.promoted > 0 then jsonb_build_object('promoted', v_advanced.promoted) else '{}' end
+    || case when cardinality(v_advanced.stuck) > 0 then jsonb_build_object('skipped', to_jsonb(v_advanced.stuck)) else '{}' end;
+end
+$$;
+
+-- Sets what a lane does when its head becomes a dead letter: 'block', 'park' or 'skip'. A dead letter that blocks it already
+-- stays where it is: see lane_unblock. The lane is not purged any more.
+-- outcome 'changed' (detail.policy: what it was), 'absent' (no such lane). P4004, 55P03: as of job_retry.
+create or replace function pawl_v1.lane_policy(p_queue text, p_lane text, p_policy text, p_actor text, p_reason text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.lane;
+  v_after  pawl.lane;
+begin
+  perform pawl_v1._check_lane_policy(p_policy);
+  perform pawl_v1._check_by(p_actor, p_reason);
+  select l.*
+    into v_before
+    from pawl.lane as l
+   where l.queue = p_queue
+     and l.name = p_lane
+     for no key update;
+  if not found then
+    return query
+    select 'absent', jsonb_build_object('hint', 'no job of this queue has been enqueued into it, or it was purged');
+    return;
+  end if;
+  update pawl.lane as l
+     set ver = l.ver + 1,
+         kept = true,
+         policy = p_policy
+   where l.id = v_before.id
+  returning l.*
+       into v_after;
+  insert into pawl.audit (actor, verb, target, reason, before, after)
+  values (p_actor, 'lane_policy', 'lane ' || v_before.id, p_reason, to_jsonb(v_before), to_jsonb(v_after));
+  return query
+  select 'changed', jsonb_build_object('policy', v_before.policy);
 end
 $$;

@@ -117,10 +117,10 @@ begin
     perform pawl_v1._command_raise(v_outcome, v_seen);
   end if;
   return query
-  select v_outcome, v_seen.fence, v_seen.attempts, v_seen.lease_expires_at,
+  select v_outcome, v_seen.fence, v_seen.attempts::int, v_seen.lease_expires_at,
          case v_outcome when 'processing_active' then 1000 end,
-         v_seen.response_status::int, v_seen.response_headers, v_seen.response_body, v_seen.result,
-         v_seen.result_ref_type, v_seen.result_ref_id, v_seen.failure_code, v_seen.failure_message,
+         v_seen.response_status::int, v_seen.response_headers, v_seen.response_body::bytea, v_seen.result::bytea,
+         v_seen.result_ref_type::text, v_seen.result_ref_id::text, v_seen.failure_code::text, v_seen.failure_message::text,
          v_seen.created_at, v_seen.expires_at,
          case
            when v_outcome = 'processing_active' and v_seen.claimed_by is not null
@@ -507,7 +507,7 @@ begin
       using errcode = '40001', hint = 'restart the transaction';
   end if;
   return query
-  select v_seen.status, v_seen.attempts, '{}'::jsonb;
+  select v_seen.status::text, v_seen.attempts::int, '{}'::jsonb;
 end
 $$;
 

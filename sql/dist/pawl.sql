@@ -11,6 +11,22 @@ set local lock_timeout = '5s';
 create schema if not exists pawl;
 create schema if not exists pawl_v1;
 
+-- What a single column may hold is said by domains. A statement reads the CHECK constraints of a table from the catalogue and
+-- parses them each time it runs; the checks of a domain are kept in memory, and run for columns that are written only.
+create domain pawl.name as text collate "C" check (octet_length(value) between 1 and 255);
+create domain pawl.hash as bytea check (octet_length(value) = 32); -- SHA-256
+create domain pawl.count as smallint check (value >= 0);
+create domain pawl.max_attempts as smallint check (value between 1 and 1000);
+create domain pawl.priority as smallint check (value between 1 and 4);
+create domain pawl.job_status as text collate "C" check (value in (
+  'pending', 'waiting', 'processing', 'unknown', 'dead_letter', 'cancelled', 'succeeded'));
+create domain pawl.command_status as text collate "C" check (value in (
+  'processing', 'succeeded', 'failed_retryable', 'failed_final', 'unknown'));
+create domain pawl.ordinal as int check (value >= 1);
+create domain pawl.http_status as smallint check (value between 100 and 999);
+create domain pawl.octets as bytea check (octet_length(value) <= 4194304); -- what is stored of an answer
+create domain pawl.message as text collate "C" check (octet_length(value) <= 16000);
+
 create table pawl.migration (
   version    int primary key,
   name       text not null,
@@ -23,7 +39,7 @@ create table pawl.migration (
 -- renewing is one narrow update, however many jobs are held.
 create table pawl.worker (
   id       bigint generated always as identity primary key,
-  name     text collate "C" not null check (octet_length(name) between 1 and 255),
+  name     pawl.name not null,
   seen_at  timestamptz not null default clock_timestamp(),
   lease    interval not null default '30 seconds' check (lease between interval '1 second' and interval '12 hours'),
   presence boolean not null default false, -- the process holds the advisory lock of its id: a free lock is evidence
@@ -31,27 +47,51 @@ create table pawl.worker (
   recalled bigint[] not null default '{}'  -- jobs cancelled under it; the next heartbeat takes the list along
 ) with (fillfactor = 50);
 
+-- One for all lanes, so that a lane's row can be purged without losing its order.
+create sequence pawl.position_seq;
+
+-- Lanes: jobs of one lane run one at a time, in the order of their positions. Whoever changes what is first in a lane
+-- updates its row before looking: a lock alone would let a REPEATABLE READ transaction act on an old snapshot.
+create table pawl.lane (
+  id     bigint generated always as identity primary key,
+  ver    bigint not null default 0,
+  kept   boolean not null default false,    -- its policy was set by hand: not to be purged
+  queue  pawl.name not null,
+  name   pawl.name not null,
+  policy text collate "C" not null default 'block' check (octet_length(policy) < 64 and policy in ('block', 'park', 'skip')),
+  unique (queue, name)
+) with (fillfactor = 50);
+
 -- Durable work: landed deliveries, background jobs, later outbox events. Finished rows are deleted.
 create table pawl.job (
   id               bigint generated always as identity primary key,
   fence            bigint not null default 0,   -- + 1 at every claim and at every change by hand, never back
   claimed_by       bigint,                      -- while processing: worker.id, or 0 for a lease of the row's own
+  lane_id          bigint,
+  position         bigint,                      -- in its lane
   available_at     timestamptz not null default clock_timestamp(),
   lease_expires_at timestamptz,                 -- of a row claimed without a worker; not indexed
   created_at       timestamptz not null default clock_timestamp(),
-  priority         smallint not null default 2 check (priority between 1 and 4),
-  attempts         smallint not null default 0 check (attempts >= 0),
-  crashes          smallint not null default 0 check (crashes >= 0),
-  max_attempts     smallint not null default 25 check (max_attempts between 1 and 1000),
-  status           text collate "C" not null default 'pending' check (status in (
-                     'pending', 'waiting', 'processing', 'unknown', 'dead_letter', 'cancelled', 'succeeded')),
-  queue            text collate "C" not null check (octet_length(queue) between 1 and 255),
-  kind             text collate "C" not null check (octet_length(kind) between 1 and 255),
+  priority         pawl.priority not null default 2,
+  attempts         pawl.count not null default 0,
+  crashes          pawl.count not null default 0,
+  max_attempts     pawl.max_attempts not null default 25,
+  lane_head        boolean not null default false, -- its turn: nothing else of its lane may run
+  status           pawl.job_status not null default 'pending',
+  queue            pawl.name not null,
+  kind             pawl.name not null,
   args             bytea not null,              -- exact octets, so that no encoding can change or refuse them
   headers          jsonb,
   last_errors      jsonb,                       -- the last 10, oldest first
   check ((status = 'processing') = (claimed_by is not null)),
-  check (coalesce(claimed_by = 0, false) = (lease_expires_at is not null))
+  check (coalesce(claimed_by = 0, false) = (lease_expires_at is not null)),
+  check ((lane_id is null) = (position is null)),
+  check (case
+           when lane_id is null then not lane_head and status <> 'waiting'
+           when status in ('pending', 'processing', 'unknown') then lane_head
+           when status = 'dead_letter' then true -- with its turn it blocks the lane; without, it is parked
+           else not lane_head
+         end)
 ) with (
   fillfactor = 100,
   autovacuum_vacuum_scale_factor = 0,
@@ -65,13 +105,16 @@ create table pawl.job (
 -- its dead entries.
 create index job_claim on pawl.job (queue, priority, available_at, id) where status = 'pending';
 create index job_held  on pawl.job (claimed_by) where claimed_by is not null;
+create index job_wait  on pawl.job (lane_id, position) where status = 'waiting';
+create unique index job_head on pawl.job (lane_id) where lane_head;
+create index job_aside on pawl.job (lane_id) where lane_id is not null and status in ('dead_letter', 'cancelled') and not lane_head;
 create index job_dead  on pawl.job (queue, id) where status in ('dead_letter', 'unknown', 'cancelled');
 
 -- The memory of enqueue keys. It outlives the job, so that a duplicate enqueued after completion is still one.
 create table pawl.job_key (
-  queue      text collate "C" not null check (octet_length(queue) between 1 and 255),
-  key        text collate "C" not null check (octet_length(key) between 1 and 255),
-  hash       bytea not null check (octet_length(hash) = 32),
+  queue      pawl.name not null,
+  key        pawl.name not null,
+  hash       pawl.hash not null,
   job_id     bigint not null,
   created_at timestamptz not null default clock_timestamp(),
   expires_at timestamptz not null,
@@ -83,9 +126,9 @@ create index job_key_age on pawl.job_key using brin (created_at) with (autosumma
 
 -- The row exists if and only if the effect committed (job_id null) or a durable job owns the delivery.
 create table pawl.inbox (
-  consumer     text collate "C" not null check (octet_length(consumer) between 1 and 255),
-  message_id   text collate "C" not null check (octet_length(message_id) between 1 and 255),
-  hash         bytea not null check (octet_length(hash) = 32),
+  consumer     pawl.name not null,
+  message_id   pawl.name not null,
+  hash         pawl.hash not null,
   received_at  timestamptz not null default clock_timestamp(),
   processed_at timestamptz,
   job_id       bigint,
@@ -103,26 +146,25 @@ create sequence pawl.fence_seq cache 1;
 -- What callers asked to happen once, and the answer that everyone who asks again gets. In the one-transaction form nobody
 -- sees the row before its end, and lease_expires_at stays null, so that the end is a HOT update.
 create table pawl.command (
-  scope            text collate "C" not null check (octet_length(scope) between 1 and 255),
-  key              text collate "C" not null check (octet_length(key) between 1 and 255),
-  hash             bytea not null check (octet_length(hash) = 32), -- never changes
+  scope            pawl.name not null,
+  key              pawl.name not null,
+  hash             pawl.hash not null,         -- never changes
   fence            bigint not null default nextval('pawl.fence_seq'),
-  attempts         int not null default 1 check (attempts >= 1),
-  claimed_by       text collate "C" check (octet_length(claimed_by) between 1 and 255), -- for people
+  attempts         pawl.ordinal not null default 1,
+  claimed_by       pawl.name,                  -- for people
   lease_expires_at timestamptz,
   created_at       timestamptz not null default clock_timestamp(),
   updated_at       timestamptz not null default clock_timestamp(),
   expires_at       timestamptz not null,       -- end of the memory; counted again from the end of the command
-  status           text collate "C" not null default 'processing' check (status in (
-                     'processing', 'succeeded', 'failed_retryable', 'failed_final', 'unknown')),
-  response_status  smallint check (response_status between 100 and 999),
+  status           pawl.command_status not null default 'processing',
+  response_status  pawl.http_status,
   response_headers jsonb,
-  response_body    bytea check (octet_length(response_body) <= 4194304),
-  result           bytea check (octet_length(result) <= 4194304),
-  result_ref_type  text collate "C" check (octet_length(result_ref_type) between 1 and 255),
-  result_ref_id    text collate "C" check (octet_length(result_ref_id) between 1 and 255),
-  failure_code     text collate "C" check (octet_length(failure_code) between 1 and 255),
-  failure_message  text collate "C" check (octet_length(failure_message) <= 16000),
+  response_body    pawl.octets,
+  result           pawl.octets,
+  result_ref_type  pawl.name,
+  result_ref_id    pawl.name,
+  failure_code     pawl.name,
+  failure_message  pawl.message,
   primary key (scope, key),
   check (expires_at > created_at),
   check (lease_expires_at is null or status in ('processing', 'unknown'))
@@ -134,14 +176,14 @@ create index command_age on pawl.command using brin (created_at) with (autosumma
 
 -- Answers given again, counted by whoever gives them: a replay itself writes nothing.
 create table pawl.replay (
-  scope      text collate "C" primary key check (octet_length(scope) between 1 and 255),
+  scope      pawl.name primary key,
   replays    bigint not null check (replays >= 0),
   updated_at timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
 
 -- The highest fence each resource has seen, for rows that no job row guards.
 create table pawl.fence (
-  resource text collate "C" primary key check (octet_length(resource) between 1 and 255),
+  resource pawl.name primary key,
   fence    bigint not null,
   seen_at  timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
@@ -150,9 +192,9 @@ create table pawl.fence (
 create table pawl.audit (
   id     bigint generated always as identity primary key,
   at     timestamptz not null default clock_timestamp(),
-  actor  text collate "C" not null check (octet_length(actor) between 1 and 255),
+  actor  pawl.name not null,
   verb   text collate "C" not null check (octet_length(verb) between 1 and 63),    -- the function: 'job_retry'
-  target text collate "C" not null check (octet_length(target) between 1 and 255), -- 'job 17'
+  target pawl.name not null,         -- 'job 17'
   reason text collate "C" not null check (octet_length(reason) between 1 and 4000),
   before jsonb not null,             -- the row without its payload, of which the length and the SHA-256 stay
   after  jsonb                       -- null: deleted
@@ -485,15 +527,16 @@ returns table (outcome text, job_id bigint, available_at timestamptz, detail jso
 language plpgsql
 as $$
 declare
+  v_id  bigint := nextval('pawl.job_id_seq');
   v_job pawl.job;
 begin
   perform pawl_v1._check_options(p_options, '{attempts,crashes,max_attempts,retry_in_ms,headers,error,dead}');
-  v_job := pawl_v1._job_insert(p_queue, p_kind, p_args, '{"attempts": 1}'::jsonb || p_options);
+  perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, '{"attempts": 1}'::jsonb || p_options);
 
   -- A row that somebody else committed took effect and must not run again. This transaction sees a row whose inserter is
   -- still in progress only if it inserted the row itself, in whichever savepoint. age() counts from its own id.
   update pawl.inbox as i
-     set job_id = v_job.id,
+     set job_id = v_id,
          processed_at = null
    where i.consumer = p_consumer
      and i.message_id = p_message_id
@@ -510,11 +553,11 @@ begin
   update pawl.job as j
      set status = case when (p_options ->> 'dead')::boolean then 'dead_letter' else j.status end,
          last_errors = pawl_v1._push_error(j.last_errors, p_options -> 'error', j.attempts)
-   where j.id = v_job.id
+   where j.id = v_id
   returning j.*
        into v_job;
   return query
-  select case v_job.status when 'dead_letter' then 'dead_letter' else 'landed' end, v_job.id, v_job.available_at, '{}'::jsonb;
+  select case v_job.status when 'dead_letter' then 'dead_letter' else 'landed' end, v_id, v_job.available_at, '{}'::jsonb;
 end
 $$;
 
@@ -551,31 +594,38 @@ $$;
 --                 ├──────── sweep: crashes + 1 ────────────────┤
 --                 │                                            ├── fail or sweep, none left ──▶ dead_letter
 --                 └──────── job_retry, by an operator ◀────────┴── cancelled by the handler or an operator
+--
+-- In a lane a job is waiting before it is pending, unless nothing is ahead of it: see 26_lane.sql.
 
-create or replace function pawl_v1._job_insert(p_queue text, p_kind text, p_args bytea, p_options jsonb, p_id bigint default null)
-returns pawl.job
+create or replace function pawl_v1._job_insert(p_id bigint, p_queue text, p_kind text, p_args bytea, p_options jsonb,
+  p_lane bigint default null)
+returns void
 language plpgsql
 as $$
 declare
-  v_job pawl.job;
+  v_position bigint;
+  v_head     boolean := false;
 begin
+  if p_lane is not null then
+    v_position := nextval('pawl.position_seq');
+    v_head := not pawl_v1._lane_is_open(p_lane);
+  end if;
   perform pawl_v1._check_scope('queue', p_queue);
   perform pawl_v1._check_scope('kind', p_kind);
   perform pawl_v1._check_args(p_args);
   perform pawl_v1._check_headers(p_options -> 'headers');
-  insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, max_attempts, available_at)
+  insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, max_attempts, available_at, lane_id,
+                             position, lane_head, status)
   overriding system value
   values (
-    coalesce(p_id, nextval('pawl.job_id_seq')), p_queue, p_kind, p_args, p_options -> 'headers',
+    p_id, p_queue, p_kind, p_args, p_options -> 'headers',
     pawl_v1._int_option(p_options, 'priority', 2, 1, 4),
     pawl_v1._int_option(p_options, 'attempts', 0, 0, 1000),
     pawl_v1._int_option(p_options, 'crashes', 0, 0, 1000),
     pawl_v1._int_option(p_options, 'max_attempts', 25, 1, 1000),
-    clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond'
-  )
-  returning j.*
-       into v_job;
-  return v_job;
+    clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond',
+    p_lane, v_position, v_head, case when p_lane is null or v_head then 'pending' else 'waiting' end
+  );
 end
 $$;
 
@@ -604,7 +654,8 @@ $$;
 --
 -- options: key text (the same key, queue and payload enqueue once), hash text (64 hex digits; default: kind and args),
 -- key_ttl_ms (memory of the key, default 24 h), priority 1..4 (default 2), retry_in_ms (start no sooner), max_attempts
--- (default 25), headers object.
+-- (default 25), headers object, lane text (1 to 255 octets: jobs of one lane of a queue run in order, one at a time),
+-- lane_policy (of a lane that is new: block, park or skip; default block).
 -- outcome 'enqueued' or 'duplicate' (job_id is the first one's, which may have finished). P4002: the key came with
 -- another payload.
 create or replace function pawl_v1.job_enqueue(
@@ -617,12 +668,13 @@ returns table (outcome text, job_id bigint, detail jsonb)
 language plpgsql
 as $$
 declare
-  v_id   bigint := nextval('pawl.job_id_seq');
-  v_key  text := p_options ->> 'key';
-  v_hash bytea;
-  v_seen pawl.job_key;
+  v_id    bigint := nextval('pawl.job_id_seq');
+  v_key   text := p_options ->> 'key';
+  v_lane  bigint;
+  v_hash  bytea;
+  v_owner bigint;
 begin
-  perform pawl_v1._check_options(p_options, '{key,hash,key_ttl_ms,priority,retry_in_ms,max_attempts,headers}');
+  perform pawl_v1._check_options(p_options, '{key,hash,key_ttl_ms,priority,retry_in_ms,max_attempts,headers,lane,lane_policy}');
   if v_key is not null then
     perform pawl_v1._check_scope('queue', p_queue);
     perform pawl_v1._check_key('key', v_key);
@@ -632,48 +684,51 @@ begin
     end if;
     v_hash := coalesce(decode(p_options ->> 'hash', 'hex'), pawl_v1._job_hash(p_kind, p_args));
     perform pawl_v1._check_hash(v_hash);
-    v_seen := pawl_v1._job_key_claim(p_queue, v_key, v_hash, v_id,
+    v_owner := pawl_v1._job_key_claim(p_queue, v_key, v_hash, v_id,
       pawl_v1._int_option(p_options, 'key_ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond');
-    if v_seen.job_id <> v_id then
+    if v_owner <> v_id then
       return query
-      select 'duplicate', v_seen.job_id, '{}'::jsonb;
+      select 'duplicate', v_owner, '{}'::jsonb;
       return;
     end if;
   end if;
-  perform pawl_v1._job_insert(p_queue, p_kind, p_args, p_options, v_id);
+  -- The lane's row is locked until this transaction ends: whoever enqueues into it next has a later position.
+  if p_options ? 'lane' then
+    v_lane := (pawl_v1._lanes_enter(array[p_queue], array[p_options ->> 'lane'], p_options))[1];
+  end if;
+  perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, p_options, v_lane);
   return query
   select 'enqueued', v_id, '{}'::jsonb;
 end
 $$;
 
--- Insert or observe a key; the row returned says who owns it.
+-- Insert or observe a key; returns the job that owns it.
 create or replace function pawl_v1._job_key_claim(p_queue text, p_key text, p_hash bytea, p_job_id bigint, p_ttl interval)
-returns pawl.job_key
+returns bigint
 language plpgsql
 as $$
 declare
-  v_seen pawl.job_key;
+  v_owner  bigint;
+  v_stored bytea;
 begin
   for v_try in 1..3 loop
     insert into pawl.job_key as k (queue, key, hash, job_id, expires_at)
     values (p_queue, p_key, p_hash, p_job_id, clock_timestamp() + p_ttl)
-    on conflict do nothing
-    returning k.*
-    into v_seen;
+    on conflict do nothing;
     if found then
-      return v_seen;
+      return p_job_id;
     end if;
 
-    select k.*
-      into v_seen
+    select k.job_id, k.hash
+      into v_owner, v_stored
       from pawl.job_key as k
      where k.queue = p_queue
        and k.key = p_key;
     if found then
-      if v_seen.hash <> p_hash then
-        perform pawl_v1._raise_key_reused(p_queue, p_key, v_seen.hash, p_hash);
+      if v_stored <> p_hash then
+        perform pawl_v1._raise_key_reused(p_queue, p_key, v_stored, p_hash);
       end if;
-      return v_seen;
+      return v_owner;
     end if;
   end loop;
   raise exception 'key % of queue % keeps appearing and disappearing', p_key, p_queue
@@ -683,9 +738,9 @@ $$;
 
 -- Enqueues up to 10000 jobs in one statement; row i of every array belongs to job i. An absent array or a null element
 -- means the default of job_enqueue. Keys are claimed in their sorted order, so that two batches cannot deadlock; two
--- batches in one transaction can, and one of them is then told 40P01.
+-- batches in one transaction can, and one of them is then told 40P01. The same holds for lanes.
 --
--- options: key_ttl_ms, for all (default 24 h).
+-- options: for all, key_ttl_ms (default 24 h), lane_policy; lanes (array of texts and nulls, one a job).
 -- n counts from 1; outcome and job_id as of job_enqueue. A key twice in one batch is a duplicate of its first row.
 -- P4002, and nothing enqueued: some key came with another payload.
 create or replace function pawl_v1.job_enqueue_many(
@@ -708,8 +763,10 @@ declare
   v_ids    bigint[];
   v_hashes bytea[];
   v_owners bigint[];
+  v_names  text[];
+  v_lanes  bigint[];
 begin
-  perform pawl_v1._check_options(p_options, '{key_ttl_ms}');
+  perform pawl_v1._check_options(p_options, '{key_ttl_ms,lanes,lane_policy}');
   perform pawl_v1._check_batch('queues', v_count, 10000, coalesce(cardinality(p_kinds), 0), coalesce(cardinality(p_args), 0),
     coalesce(cardinality(p_keys), v_count), coalesce(cardinality(p_hashes), v_count),
     coalesce(cardinality(p_priorities), v_count), coalesce(cardinality(p_retry_in_ms), v_count),
@@ -746,13 +803,41 @@ begin
       pawl_v1._int_option(p_options, 'key_ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond');
   end if;
 
-  insert into pawl.job as j (id, queue, kind, args, headers, priority, max_attempts, available_at)
-  overriding system value
-  select r.id, r.queue, r.kind, r.args, r.headers, coalesce(r.priority, 2), coalesce(r.max_attempts, 25),
-         clock_timestamp() + coalesce(r.retry_in_ms, 0) * interval '1 millisecond'
-    from unnest(v_ids, v_owners, p_queues, p_kinds, p_args, p_priorities, p_retry_in_ms, p_max_attempts, p_headers)
-           as r (id, owner, queue, kind, args, priority, retry_in_ms, max_attempts, headers)
-   where r.owner = r.id;
+  v_names := pawl_v1._text_array_option(p_options, 'lanes');
+  if array_length(array_remove(v_names, null), 1) > 0 then
+    perform pawl_v1._check_batch('queues', v_count, 10000, cardinality(v_names));
+    -- A duplicate enters no lane.
+    v_names := array(select case when r.owner = r.id then r.name end
+                       from unnest(v_ids, v_owners, v_names) with ordinality as r (id, owner, name, n) order by r.n);
+    v_lanes := pawl_v1._lanes_enter(p_queues, v_names, p_options);
+    insert into pawl.job as j (id, queue, kind, args, headers, priority, max_attempts, available_at, lane_id, position, lane_head, status)
+    overriding system value
+    select o.id, o.queue, o.kind, o.args, o.headers, o.priority, o.max_attempts, o.available_at, o.lane_id,
+           case when o.lane_id is not null then nextval('pawl.position_seq') end,
+           o.head,
+           case when o.lane_id is null or o.head then 'pending' else 'waiting' end
+      from (
+        select r.id, r.queue, r.kind, r.args, r.headers, coalesce(r.priority, 2) as priority,
+               coalesce(r.max_attempts, 25) as max_attempts,
+               clock_timestamp() + coalesce(r.retry_in_ms, 0) * interval '1 millisecond' as available_at,
+               r.lane_id,
+               r.lane_id is not null
+                 and row_number() over (partition by r.lane_id order by r.n) = 1
+                 and not pawl_v1._lane_is_open(r.lane_id) as head
+          from unnest(v_ids, v_owners, p_queues, p_kinds, p_args, p_priorities, p_retry_in_ms, p_max_attempts, p_headers, v_lanes)
+                 with ordinality as r (id, owner, queue, kind, args, priority, retry_in_ms, max_attempts, headers, lane_id, n)
+         where r.owner = r.id
+         order by r.n
+      ) as o;
+  else
+    insert into pawl.job as j (id, queue, kind, args, headers, priority, max_attempts, available_at)
+    overriding system value
+    select r.id, r.queue, r.kind, r.args, r.headers, coalesce(r.priority, 2), coalesce(r.max_attempts, 25),
+           clock_timestamp() + coalesce(r.retry_in_ms, 0) * interval '1 millisecond'
+      from unnest(v_ids, v_owners, p_queues, p_kinds, p_args, p_priorities, p_retry_in_ms, p_max_attempts, p_headers)
+             as r (id, owner, queue, kind, args, priority, retry_in_ms, max_attempts, headers)
+     where r.owner = r.id;
+  end if;
 
   return query
   select r.n::int, case when r.owner = r.id then 'enqueued' else 'duplicate' end, r.owner, '{}'::jsonb
@@ -824,6 +909,7 @@ $$;
 -- since array of four times, one a priority, null for none: look at no job due before. Where an old snapshot keeps the dead
 -- entries of the index alive, a claim that starts behind them stays fast. What a caller passes by so it must look for itself,
 -- with a claim without since, often enough: jobs enqueued in transactions that stayed open, rows that were locked.
+-- detail: of a job in a lane, lane and position.
 -- P4020: the worker's lease is gone; register again.
 create or replace function pawl_v1.job_claim(
   p_queue   text,
@@ -845,7 +931,7 @@ declare
   v_mark   timestamptz;
   v_ids    bigint[] := '{}';
   v_found  bigint[];
-  v_solo   bigint;
+  v_solo   int; -- the place in v_found of the first that has crashed
 begin
   perform pawl_v1._check_options(p_options, '{kinds,lease_ms,since}');
   if p_limit is null or p_limit not between 1 and 500 then
@@ -858,37 +944,34 @@ begin
 
   for v_priority in 1..4 loop
     v_mark := coalesce(v_since[v_priority], '-infinity');
-    v_found := array(
-      select j.id
-        from pawl.job as j
-       where j.queue = p_queue
-         and j.priority = v_priority
-         and j.status = 'pending'
-         and j.available_at between v_mark and v_due
-         and (v_kinds is null or j.kind = any (v_kinds))
-       order by j.available_at, j.id
-       limit p_limit - cardinality(v_ids)
-         for update skip locked);
-    select s.id
-      into v_solo
-      from unnest(v_found) with ordinality as s (id, n)
-      join pawl.job as j on j.id = s.id
-     where j.crashes > 0
-     order by s.n
-     limit 1;
-    if v_solo is not null and cardinality(v_ids) = 0 and v_solo = v_found[1] then
-      v_ids := array[v_solo];
+    select array_agg(c.id), array_position(array_agg(c.crashes > 0), true)
+      into v_found, v_solo
+      from (
+        select j.id, j.crashes
+          from pawl.job as j
+         where j.queue = p_queue
+           and j.priority = v_priority
+           and j.status = 'pending'
+           and j.available_at between v_mark and v_due
+           and (v_kinds is null or j.kind = any (v_kinds))
+         order by j.available_at, j.id
+         limit p_limit - cardinality(v_ids)
+           for update skip locked
+      ) as c;
+    if v_solo = 1 and cardinality(v_ids) = 0 then
+      v_ids := v_found[1:1];
       exit;
     end if;
     -- Behind healthy work a crashed job waits for its own turn; it stays first in line for the next claim.
     if v_solo is not null then
-      v_found := v_found[1 : array_position(v_found, v_solo) - 1];
+      v_found := v_found[1 : v_solo - 1];
     end if;
     v_ids := v_ids || v_found;
     exit when v_solo is not null or cardinality(v_ids) >= p_limit;
   end loop;
 
-  -- The rows are locked and were pending when they were. Testing that again would let the planner walk job_claim.
+  -- The rows are locked and were pending when they were. Testing that again would let the planner walk job_claim. An array that
+  -- it can see might be long enough to make it read the whole table; of one that it cannot, it expects ten elements.
   return query
   update pawl.job as j
      set status = 'processing',
@@ -896,9 +979,10 @@ begin
          attempts = least(j.attempts + 1, 32767), -- a kind nobody dead-letters must not overflow
          claimed_by = coalesce(p_worker, 0),
          lease_expires_at = v_lease
-   where j.id = any (v_ids)
-  returning j.id, j.fence, j.kind, j.args, j.headers, j.attempts::int, j.max_attempts::int, j.crashes::int,
-            j.priority::int, j.created_at, j.available_at, '{}'::jsonb;
+   where j.id = any (array(select unnest(v_ids)))
+  returning j.id, j.fence, j.kind::text, j.args, j.headers, j.attempts::int, j.max_attempts::int, j.crashes::int,
+            j.priority::int, j.created_at, j.available_at,
+            case when j.lane_id is null then '{}' else pawl_v1._lane_of(j.lane_id, j.position) end;
 end
 $$;
 
@@ -906,8 +990,8 @@ $$;
 --
 -- options: early boolean (claim it before it is due), lease_ms as of job_claim.
 -- outcome 'claimed' with the job's columns; else they are null and nothing changed: 'not_due' (available_at says when),
--- 'busy' (held by an attempt, or its row is locked), 'ended' (detail.status: cancelled, dead_letter, unknown), 'waiting',
--- 'absent' (finished, discarded, or never there).
+-- 'busy' (held by an attempt, or its row is locked), 'ended' (detail.status: cancelled, dead_letter, unknown), 'waiting'
+-- (others of its lane are ahead), 'absent' (finished, discarded, or never there).
 -- P4020: the worker's lease is gone; register again.
 create or replace function pawl_v1.job_claim_id(p_id bigint, p_worker bigint, p_options jsonb default '{}')
 returns table (
@@ -958,8 +1042,9 @@ begin
          claimed_by = coalesce(p_worker, 0),
          lease_expires_at = v_lease
    where j.id = p_id
-  returning 'claimed', j.id, j.fence, j.queue, j.kind, j.args, j.headers, j.attempts::int, j.max_attempts::int,
-            j.crashes::int, j.priority::int, j.created_at, j.available_at, '{}'::jsonb;
+  returning 'claimed', j.id, j.fence, j.queue::text, j.kind::text, j.args, j.headers, j.attempts::int, j.max_attempts::int,
+            j.crashes::int, j.priority::int, j.created_at, j.available_at,
+            case when j.lane_id is null then '{}' else pawl_v1._lane_of(j.lane_id, j.position) end;
 end
 $$;
 
@@ -1088,22 +1173,27 @@ end
 $$;
 
 -- Ends a job well: the row is deleted. In the handler's transaction the work and its end commit together.
--- outcome 'finished'. P4020 aborts the transaction, so a stale holder loses its writes together with its claim.
+-- outcome 'finished'; if it was in a lane, detail is that of _lanes_free. P4020 aborts the transaction, so a stale holder
+-- loses its writes together with its claim.
 create or replace function pawl_v1.job_finish(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
 set lock_timeout = '2s'
 as $$
+declare
+  v_lane bigint;
 begin
   delete from pawl.job as j
    where j.id = p_id
      and j.status = 'processing'
-     and j.fence = p_fence;
+     and j.fence = p_fence
+  returning j.lane_id
+       into v_lane;
   if not found then
     perform pawl_v1._raise_fence_lost(p_id, p_fence);
   end if;
   return query
-  select 'finished', '{}'::jsonb;
+  select 'finished', case when v_lane is null then '{}' else pawl_v1._lanes_free(array[v_lane]) end;
 end
 $$;
 
@@ -1120,7 +1210,7 @@ begin
   with locked as (
     select j.id, j.status, j.fence
       from pawl.job as j
-     where j.id = any (p_ids)
+     where j.id = any (array(select unnest(p_ids))) -- see job_claim
      order by j.id
        for update skip locked
   )
@@ -1148,50 +1238,75 @@ $$;
 -- it in the transaction that did the work. 55P03: another transaction has the row of one of them; nothing is known yet.
 --
 -- options: skip_stale boolean: for work that is done and committed elsewhere; nothing is raised, the others are finished.
--- outcome per job: 'finished', 'stale', 'locked' (another transaction has the row; ask again).
+-- outcome per job: 'finished', 'stale', 'locked' (another transaction has the row; ask again). If some were in lanes, the
+-- detail of the first row is that of _lanes_free for all of them.
 create or replace function pawl_v1.job_finish_many(p_ids bigint[], p_fences bigint[], p_options jsonb default '{}')
 returns table (id bigint, outcome text, detail jsonb)
 language plpgsql
 as $$
 declare
   v_strict boolean := not coalesce((p_options ->> 'skip_stale')::boolean, false);
-  v_ended  record;
+  v_locked bigint[];
+  v_gone   bigint[];
+  v_fences bigint[]; -- of v_gone
+  v_lanes  bigint[];
+  v_lost   record;
+  v_said   text[] := '{}';
+  v_ids    bigint[] := '{}';
 begin
   perform pawl_v1._check_options(p_options, '{skip_stale}');
   perform pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
-  for v_ended in
   with locked as (
     select j.id, j.status, j.fence
       from pawl.job as j
-     where j.id = any (p_ids)
+     where j.id = any (array(select unnest(p_ids))) -- see job_claim
      order by j.id
        for update skip locked
   ), gone as (
     delete from pawl.job as j
-     using locked as l
-      join unnest(p_ids, p_fences) as g (id, fence) on g.id = l.id
-     where j.id = l.id
-       and l.status = 'processing'
-       and l.fence = g.fence
-    returning j.id, j.fence
+     where j.id = any (array( -- not a join: the planner may prefer to read the whole table for it
+             select l.id
+               from locked as l
+               join unnest(p_ids, p_fences) as g (id, fence) on g.id = l.id
+              where l.status = 'processing'
+                and l.fence = g.fence))
+    returning j.id, j.fence, j.lane_id
   )
-  select g.id,
-         g.fence,
-         case when d.id is not null then 'finished' else pawl_v1._holding(g.id, l.id is not null, false) end as outcome
-    from unnest(p_ids, p_fences) as g (id, fence)
-    left join gone as d on d.id = g.id and d.fence = g.fence
-    left join locked as l on l.id = g.id
-   order by g.id
-  loop
-    if v_strict and v_ended.outcome = 'locked' then
-      raise exception 'job % is locked by another transaction', v_ended.id
-        using errcode = '55P03', hint = 'nothing is known yet; restart the transaction';
-    elsif v_strict and v_ended.outcome <> 'finished' then
-      perform pawl_v1._raise_fence_lost(v_ended.id, v_ended.fence);
-    end if;
+  select array(select l.id from locked as l),
+         array_agg(d.id order by d.id),
+         array_agg(d.fence order by d.id),
+         array_agg(d.lane_id) filter (where d.lane_id is not null)
+    into v_locked, v_gone, v_fences, v_lanes
+    from gone as d;
+
+  if cardinality(v_gone) = cardinality(p_ids) then -- as a rule
     return query
-    select v_ended.id, v_ended.outcome, '{}'::jsonb;
+    select d.id, 'finished', case when d.n = 1 and v_lanes is not null then pawl_v1._lanes_free(v_lanes) else '{}' end
+      from unnest(v_gone) with ordinality as d (id, n);
+    return;
+  end if;
+  for v_lost in
+    select g.id,
+           g.fence,
+           case when d.id is not null then 'finished' else pawl_v1._holding(g.id, g.id = any (v_locked), false) end as outcome
+      from unnest(p_ids, p_fences) as g (id, fence)
+      left join unnest(v_gone, v_fences) as d (id, fence) on d.id = g.id and d.fence = g.fence
+     order by g.id
+  loop
+    if v_strict and v_lost.outcome = 'locked' then
+      raise exception 'job % is locked by another transaction', v_lost.id
+        using errcode = '55P03', hint = 'nothing is known yet; restart the transaction';
+    elsif v_strict and v_lost.outcome <> 'finished' then
+      perform pawl_v1._raise_fence_lost(v_lost.id, v_lost.fence);
+    end if;
+    v_ids := v_ids || v_lost.id;
+    v_said := v_said || v_lost.outcome;
   end loop;
+  return query
+  select e.id, e.outcome,
+         case when e.n = 1 and v_lanes is not null then pawl_v1._lanes_free(v_lanes) else '{}' end
+    from unnest(v_ids, v_said) with ordinality as e (id, outcome, n)
+   order by e.n;
 end
 $$;
 
@@ -1199,7 +1314,8 @@ $$;
 -- attempts are spent or final is true, or is cancelled if cancel is true; it keeps its payload and its last errors.
 --
 -- p_error: {"error": text, "code": SQLSTATE}. options: retry_in_ms (default 1000), final boolean, cancel boolean.
--- outcome 'retry', 'dead_letter' or 'cancelled'. P4020: not the holder.
+-- outcome 'retry', 'dead_letter' or 'cancelled'. A job in a lane keeps its turn while it is tried again; when it has ended,
+-- detail is that of _lanes_leave. P4020: not the holder.
 create or replace function pawl_v1.job_fail(p_id bigint, p_fence bigint, p_error jsonb, p_options jsonb default '{}')
 returns table (outcome text, available_at timestamptz, attempts int, detail jsonb)
 language plpgsql
@@ -1215,6 +1331,7 @@ begin
            when coalesce((p_options ->> 'final')::boolean, false) or j.attempts >= j.max_attempts then 'dead_letter'
            else 'pending'
          end,
+         lane_head = j.lane_head and not coalesce((p_options ->> 'cancel')::boolean, false),
          claimed_by = null,
          lease_expires_at = null,
          available_at = clock_timestamp()
@@ -1230,7 +1347,8 @@ begin
   end if;
   return query
   select case v_job.status when 'pending' then 'retry' else v_job.status end,
-         v_job.available_at, v_job.attempts::int, '{}'::jsonb;
+         v_job.available_at, v_job.attempts::int,
+         case when v_job.lane_id is null or v_job.status = 'pending' then '{}' else pawl_v1._lanes_leave(array[p_id]) end;
 end
 $$;
 
@@ -1259,6 +1377,331 @@ begin
      and j.fence = p_fence;
   return query
   select case when found then 'released' else 'not_held' end, '{}'::jsonb;
+end
+$$;
+
+-- Lanes: jobs of one lane of a queue run one at a time, in the order in which they were enqueued.
+--
+--   enqueue ──▶ waiting ── promoted ──▶ pending ⇄ processing ──▶ finished: the next is promoted
+--      │                                   ▲          └──▶ dead_letter: policy block: it keeps its turn, the lane stands
+--      └── nothing ahead of it ────────────┘                            policy park, skip: parked, the next is promoted
+--
+-- Three rules, checked by docs/internals/model:
+--   1. The row that had the turn goes first (deleted, or lane_head = false); only then the lane's row is asked for, and without
+--      waiting: a transaction that has enqueued into the lane and stays open must not hold up who finishes a job.
+--   2. Whoever puts a job into a lane, or promotes one, has updated the lane's row before it looks. Never a lock alone: with
+--      an old snapshot (REPEATABLE READ) it must be told 40001, or it waits behind a job that is gone.
+--   3. A lane that had to be skipped is named in the answer. Whoever got it calls lane_promote after the commit; if they die
+--      first, lane_sweep finds the lane.
+
+-- Whether anything of a lane is ahead of a newcomer. The caller has updated the lane's row, in an earlier statement.
+create or replace function pawl_v1._lane_is_open(p_lane bigint)
+returns boolean
+language plpgsql
+as $$
+begin
+  return exists (select from pawl.job as j where j.lane_id = p_lane and j.lane_head)
+      or exists (select from pawl.job as j where j.lane_id = p_lane and j.status = 'waiting');
+end
+$$;
+
+-- What a claim says of a job's lane.
+create or replace function pawl_v1._lane_of(p_lane bigint, p_position bigint)
+returns jsonb
+language sql
+stable
+as $$
+  select jsonb_build_object('lane', l.name, 'position', p_position) from pawl.lane as l where l.id = p_lane
+$$;
+
+-- Locks the lanes of a call, in the order of their names, updates their rows and returns their ids; null where there is no
+-- name. Waits for whoever has one of them open.
+create or replace function pawl_v1._lanes_enter(p_queues text[], p_names text[], p_options jsonb)
+returns bigint[]
+language plpgsql
+as $$
+declare
+  v_policy text := coalesce(p_options ->> 'lane_policy', 'block');
+  v_ids    bigint[];
+  v_lost   boolean;
+begin
+  perform pawl_v1._check_lane_policy(v_policy);
+  perform pawl_v1._check_scope('queue', r.queue), pawl_v1._check_scope('lane', r.name)
+     from unnest(p_queues, p_names) as r (queue, name)
+    where r.name is not null;
+  for v_try in 1..3 loop
+    insert into pawl.lane as l (queue, name, policy)
+    select distinct r.queue collate "C", r.name collate "C", v_policy
+      from unnest(p_queues, p_names) as r (queue, name)
+     where r.name is not null
+       and not exists (select from pawl.lane as l where l.queue = r.queue and l.name = r.name)
+     order by 1, 2
+    on conflict do nothing;
+
+    perform
+       from pawl.lane as l
+      where (l.queue, l.name) in (select r.queue, r.name from unnest(p_queues, p_names) as r (queue, name) where r.name is not null)
+      order by l.queue, l.name
+        for no key update;
+    update pawl.lane as l
+       set ver = l.ver + 1
+     where (l.queue, l.name) in (select r.queue, r.name from unnest(p_queues, p_names) as r (queue, name) where r.name is not null);
+
+    select array_agg(l.id order by r.n), coalesce(bool_or(r.name is not null and l.id is null), false)
+      into v_ids, v_lost
+      from unnest(p_queues, p_names) with ordinality as r (queue, name, n)
+      left join pawl.lane as l on l.queue = r.queue and l.name = r.name;
+    if not v_lost then
+      return v_ids;
+    end if;
+  end loop;
+  raise exception 'some lanes keep appearing and disappearing'
+    using errcode = '40001', hint = 'restart the transaction';
+end
+$$;
+
+create or replace function pawl_v1._check_lane_policy(p_policy text)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_policy is null or p_policy not in ('block', 'park', 'skip') then
+    raise exception 'a lane''s policy is block, park or skip, not %', coalesce(p_policy, 'null')
+      using errcode = 'P4004';
+  end if;
+end
+$$;
+
+-- Promotes what waits first in each of some lanes that have no head. The caller has updated the lanes' rows, in an earlier
+-- statement. A job whose row is locked, by an operator or a claim by id, is not waited for; nobody is promoted in its place.
+-- stuck: lanes in which somebody waits and nobody was promoted.
+create or replace function pawl_v1._lanes_advance(p_lanes bigint[], out promoted int, out stuck bigint[])
+language plpgsql
+as $$
+declare
+  v_lane   bigint;
+  v_next   bigint;
+  v_status text;
+begin
+  promoted := 0;
+  stuck := '{}';
+  foreach v_lane in array p_lanes loop
+    select j.id
+      into v_next
+      from pawl.job as j
+     where j.lane_id = v_lane
+       and j.status = 'waiting'
+       and not exists (select from pawl.job as h where h.lane_id = v_lane and h.lane_head)
+     order by j.position
+     limit 1;
+    continue when not found;
+    select j.status
+      into v_status
+      from pawl.job as j
+     where j.id = v_next
+       for update skip locked;
+    if v_status is distinct from 'waiting' then
+      stuck := stuck || v_lane;
+      continue;
+    end if;
+    update pawl.job as j
+       set status = 'pending',
+           lane_head = true,
+           available_at = greatest(j.available_at, clock_timestamp())
+     where j.id = v_next;
+    promoted := promoted + 1;
+  end loop;
+end
+$$;
+
+-- After the turn of these lanes' heads has ended, in this transaction: promotes their successors. It never waits.
+-- detail: promoted (how many may be claimed now), skipped (the ids of lanes that others have locked; call lane_promote for
+-- each after your commit).
+create or replace function pawl_v1._lanes_free(p_lanes bigint[])
+returns jsonb
+language plpgsql
+as $$
+declare
+  v_locked   bigint[];
+  v_advanced record;
+  v_skipped  bigint[];
+begin
+  v_locked := array(
+    select l.id
+      from pawl.lane as l
+     where l.id = any (p_lanes)
+     order by l.id
+       for no key update skip locked);
+  update pawl.lane as l
+     set ver = l.ver + 1
+   where l.id = any (v_locked);
+  select a.promoted, a.stuck
+    into v_advanced
+    from pawl_v1._lanes_advance(v_locked) as a;
+  v_skipped := array(
+    select distinct s.id
+      from unnest(p_lanes) as s (id)
+     where s.id <> all (v_locked)
+        or s.id = any (v_advanced.stuck)
+     order by s.id);
+  return case when v_advanced.promoted > 0 then jsonb_build_object('promoted', v_advanced.promoted) else '{}' end
+      || case when cardinality(v_skipped) > 0 then jsonb_build_object('skipped', to_jsonb(v_skipped)) else '{}' end;
+end
+$$;
+
+-- After these jobs have become dead letters or were cancelled, in this transaction: dead letters give up their turn unless
+-- their lane's policy is block, and the lanes go on. detail as of _lanes_free.
+create or replace function pawl_v1._lanes_leave(p_ids bigint[])
+returns jsonb
+language plpgsql
+as $$
+declare
+  v_lanes bigint[];
+begin
+  with ended as (
+    update pawl.job as j
+       set lane_head = j.lane_head and l.policy = 'block'
+      from pawl.lane as l
+     where j.id = any (p_ids)
+       and l.id = j.lane_id
+    returning j.lane_id, j.lane_head
+  )
+  select coalesce(array_agg(e.lane_id) filter (where not e.lane_head), '{}')
+    into v_lanes
+    from ended as e;
+  return pawl_v1._lanes_free(v_lanes);
+end
+$$;
+
+-- Promotes what waits first in a lane, if nothing has its turn: call it, in a transaction of its own, for a lane that
+-- another call's detail named as skipped. Safe at any time.
+-- outcome 'promoted', 'idle' (somebody has the turn, or nobody waits), 'absent' (no such lane).
+-- 55P03: the lane is locked for longer than 250 ms; lane_sweep will find it.
+create or replace function pawl_v1.lane_promote(p_lane bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '250ms'
+as $$
+declare
+  v_advanced record;
+begin
+  update pawl.lane as l
+     set ver = l.ver + 1
+   where l.id = p_lane;
+  if not found then
+    return query
+    select 'absent', '{}'::jsonb;
+    return;
+  end if;
+  select a.promoted, a.stuck
+    into v_advanced
+    from pawl_v1._lanes_advance(array[p_lane]) as a;
+  if cardinality(v_advanced.stuck) > 0 then
+    raise exception 'the first job of lane % is locked', p_lane
+      using errcode = '55P03', hint = 'lane_sweep promotes it when it is free';
+  end if;
+  return query
+  select case when v_advanced.promoted > 0 then 'promoted' else 'idle' end, '{}'::jsonb;
+end
+$$;
+
+-- Promotes in every lane in which somebody waits and nobody has the turn: the backstop for those who died before they could
+-- call lane_promote. Call it about once a second. It looks at up to p_limit lanes in which somebody waits, and never waits.
+--
+-- options: after (a lane's id: look at those above it only).
+-- outcome 'swept'. promoted: how many may be claimed now. detail.next: pass it as after to look at the rest; absent after the last.
+create or replace function pawl_v1.lane_sweep(p_limit int default 10000, p_options jsonb default '{}')
+returns table (outcome text, promoted int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_lane   bigint := pawl_v1._int_option(p_options, 'after', 0, 0, 9223372036854775807);
+  v_frozen bigint[] := '{}';
+  v_freed  jsonb := '{}';
+begin
+  perform pawl_v1._check_options(p_options, '{after}');
+  perform pawl_v1._check_int('limit', p_limit, 1, 100000);
+  for v_looked in 1..coalesce(p_limit, 10000) loop
+    -- One entry of job_wait a lane, however many wait in it.
+    select j.lane_id
+      into v_lane
+      from pawl.job as j
+     where j.lane_id > v_lane
+       and j.status = 'waiting'
+     order by j.lane_id
+     limit 1;
+    exit when not found;
+    perform from pawl.job as j where j.lane_id = v_lane and j.lane_head;
+    if not found then
+      v_frozen := v_frozen || v_lane;
+    end if;
+  end loop;
+  if cardinality(v_frozen) > 0 then
+    v_freed := pawl_v1._lanes_free(v_frozen);
+  end if;
+  return query
+  select 'swept', coalesce((v_freed ->> 'promoted')::int, 0), jsonb_strip_nulls(jsonb_build_object('next', v_lane));
+end
+$$;
+
+-- Deletes lanes that hold no job at all. Their order is not lost, since positions belong to all lanes; their policy is, unless
+-- it was set by lane_policy: such lanes stay. It looks at up to p_limit lanes, and never waits.
+--
+-- options: after (a lane's id: look at those above it only).
+-- outcome 'purged'. purged: how many. detail.next: pass it as after to look at the rest; absent after the last.
+create or replace function pawl_v1.lane_purge(p_limit int default 10000, p_options jsonb default '{}')
+returns table (outcome text, purged int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_after  bigint := pawl_v1._int_option(p_options, 'after', 0, 0, 9223372036854775807);
+  v_looked bigint[];
+  v_idle   bigint[];
+  v_purged int;
+begin
+  perform pawl_v1._check_options(p_options, '{after}');
+  perform pawl_v1._check_int('limit', p_limit, 1, 100000);
+  v_looked := array(
+    select l.id
+      from pawl.lane as l
+     where l.id > v_after
+     order by l.id
+     limit coalesce(p_limit, 10000));
+  v_idle := array(
+    select l.id
+      from pawl.lane as l
+     where l.id = any (v_looked)
+       and not l.kept
+       and not pawl_v1._lane_is_used(l.id)
+     order by l.id
+       for update skip locked);
+  -- Locked, they are looked at again: a job may have come in between.
+  delete from pawl.lane as l
+   where l.id = any (v_idle)
+     and not pawl_v1._lane_is_used(l.id);
+  get diagnostics v_purged = row_count;
+  return query
+  select 'purged', v_purged,
+         case when cardinality(v_looked) = coalesce(p_limit, 10000)
+           then jsonb_build_object('next', v_looked[cardinality(v_looked)])
+           else '{}'
+         end;
+end
+$$;
+
+create or replace function pawl_v1._lane_is_used(p_lane bigint)
+returns boolean
+language plpgsql
+as $$
+begin
+  return pawl_v1._lane_is_open(p_lane)
+      or exists (
+           select from pawl.job as j
+            where j.lane_id = p_lane
+              and j.lane_id is not null
+              and j.status in ('dead_letter', 'cancelled')
+              and not j.lane_head);
 end
 $$;
 
@@ -1390,7 +1833,7 @@ $$;
 -- The advisory lock saves work, nothing else: two sweeps at once are safe.
 --
 -- options: max_crashes (default 4), limit (jobs a call, default 1000).
--- outcome 'swept' or 'busy' (another sweep is running).
+-- outcome 'swept' or 'busy' (another sweep is running). If dead letters were in lanes, detail is that of _lanes_leave.
 create or replace function pawl_v1.job_sweep(p_kinds text[], p_options jsonb default '{}')
 returns table (outcome text, requeued int, dead_lettered int, workers int, detail jsonb)
 language plpgsql
@@ -1404,6 +1847,7 @@ declare
   v_requeued    int;
   v_dead        int;
   v_workers     int;
+  v_ended       bigint[];
 begin
   perform pawl_v1._check_options(p_options, '{max_crashes,limit}');
   if not pg_try_advisory_xact_lock(1885435756, 1) then -- 'pawl' in ASCII, then the lock's number
@@ -1455,10 +1899,11 @@ begin
      where j.id = due.id
        and j.status = 'processing'
        and (j.claimed_by = any (v_gone) or j.claimed_by = 0 and j.lease_expires_at < clock_timestamp())
-    returning j.status
+    returning j.id, j.status, j.lane_id
   )
-  select count(*) filter (where s.status = 'pending'), count(*) filter (where s.status = 'dead_letter')
-    into v_requeued, v_dead
+  select count(*) filter (where s.status = 'pending'), count(*) filter (where s.status = 'dead_letter'),
+         array_agg(s.id) filter (where s.status = 'dead_letter' and s.lane_id is not null)
+    into v_requeued, v_dead, v_ended
     from swept as s;
 
   delete from pawl.worker as w
@@ -1466,7 +1911,8 @@ begin
      and not exists (select from pawl.job as j where j.claimed_by = w.id);
   get diagnostics v_workers = row_count;
   return query
-  select 'swept', v_requeued, v_dead, v_workers, '{}'::jsonb;
+  select 'swept', v_requeued, v_dead, v_workers,
+         case when v_ended is null then '{}' else pawl_v1._lanes_leave(v_ended) end;
 end
 $$;
 
@@ -1525,6 +1971,23 @@ $$;
 -- change without its record, or a record without its change, cannot be committed. fence + 1 makes the operator a generation
 -- of its own, so an attempt that still believes to hold the job is told P4020 at its next word.
 
+create or replace function pawl_v1._check_by(p_actor text, p_reason text)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_actor is null or octet_length(p_actor) not between 1 and 255 then
+    raise exception 'actor must have 1 to 255 octets, it has %', coalesce(octet_length(p_actor), 0)
+      using errcode = 'P4004', hint = 'pass who is doing this, a person or a program';
+  end if;
+  if p_reason is null or octet_length(p_reason) not between 1 and 4000 then
+    raise exception 'reason must have 1 to 4000 octets, it has %', coalesce(octet_length(p_reason), 0)
+      using errcode = 'P4004', hint = 'pass why, in a sentence that somebody else understands next year';
+  end if;
+end
+$$;
+
 -- Checks what every verb is told, and returns the row locked; null if there is none.
 create or replace function pawl_v1._operate(p_id bigint, p_actor text, p_reason text, p_options jsonb)
 returns pawl.job
@@ -1535,14 +1998,7 @@ declare
   v_pid int;
 begin
   perform pawl_v1._check_from(p_options);
-  if p_actor is null or octet_length(p_actor) not between 1 and 255 then
-    raise exception 'actor must have 1 to 255 octets, it has %', coalesce(octet_length(p_actor), 0)
-      using errcode = 'P4004', hint = 'pass who is doing this, a person or a program';
-  end if;
-  if p_reason is null or octet_length(p_reason) not between 1 and 4000 then
-    raise exception 'reason must have 1 to 4000 octets, it has %', coalesce(octet_length(p_reason), 0)
-      using errcode = 'P4004', hint = 'pass why, in a sentence that somebody else understands next year';
-  end if;
+  perform pawl_v1._check_by(p_actor, p_reason);
   begin
     select j.*
       into v_job
@@ -1584,7 +2040,7 @@ begin
     v_hint := case p_job.status
       when 'processing' then 'an attempt is running: let it end, or cancel the job first'
       when 'unknown' then 'nobody knows whether it took effect: it needs a verdict, which this version cannot take'
-      when 'waiting' then 'nothing failed: it waits for its turn'
+      when 'waiting' then 'nothing failed: it waits for its turn in its lane'
       when 'succeeded' then 'it has ended well'
       else 'it has ended: retry or discard it'
     end;
@@ -1652,6 +2108,9 @@ $$;
 --
 -- options: from (array of statuses: refuse a job in any other).
 -- outcome 'retried' (detail.status: what it was), 'refused' (detail.status, detail.hint), 'absent'.
+-- In a lane: a dead letter that blocks it has kept its turn. One that gave it up, or was cancelled, comes back at its old
+-- position, so it is next (detail.lane 'pending' or 'waiting'); under the policy skip it has left the lane (detail.lane
+-- 'left').
 -- P4004: actor or reason. 55P03: an open transaction holds the row for more than 2 s; nothing changed.
 create or replace function pawl_v1.job_retry(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
@@ -1661,6 +2120,7 @@ as $$
 declare
   v_before pawl.job;
   v_after  pawl.job;
+  v_lane   jsonb := '{}';
 begin
   perform pawl_v1._check_options(p_options, '{from}');
   v_before := pawl_v1._operate(p_id, p_actor, p_reason, p_options);
@@ -1670,8 +2130,11 @@ begin
   if found then
     return;
   end if;
+  if v_before.lane_id is not null and not v_before.lane_head then
+    v_lane := pawl_v1._lane_again(v_before);
+  end if;
   update pawl.job as j
-     set status = 'pending',
+     set status = case when j.status = 'waiting' then 'waiting' else 'pending' end,
          fence = j.fence + 1,
          attempts = 0,
          crashes = 0,
@@ -1686,7 +2149,42 @@ begin
      and w.recalled @> array[p_id];
   perform pawl_v1._job_audit('job_retry', p_actor, p_reason, v_before, v_after);
   return query
-  select 'retried', jsonb_build_object('status', v_before.status);
+  select 'retried', jsonb_build_object('status', v_before.status) || v_lane;
+end
+$$;
+
+-- Brings a job that gave up its turn back into its lane, at its old position, or out of it under the policy skip. Its row is
+-- locked by this transaction; whoever holds a lane's row waits for no job but one that has its turn.
+create or replace function pawl_v1._lane_again(p_job pawl.job)
+returns jsonb
+language plpgsql
+as $$
+declare
+  v_policy text;
+  v_status text;
+begin
+  update pawl.lane as l
+     set ver = l.ver + 1
+   where l.id = p_job.lane_id
+  returning l.policy
+       into v_policy;
+  if v_policy = 'skip' then
+    update pawl.job as j
+       set status = 'pending',
+           lane_id = null,
+           position = null
+     where j.id = p_job.id;
+    return '{"lane": "left"}';
+  end if;
+  update pawl.job as j
+     set status = 'waiting'
+   where j.id = p_job.id;
+  perform pawl_v1._lanes_advance(array[p_job.lane_id]);
+  select j.status
+    into v_status
+    from pawl.job as j
+   where j.id = p_job.id;
+  return jsonb_build_object('lane', v_status);
 end
 $$;
 
@@ -1694,7 +2192,8 @@ $$;
 -- worker learns of it with the next heartbeat, so that the handler can be ended too.
 --
 -- options: from, as of job_retry.
--- outcome 'cancelled' (detail.status: what it was), 'refused', 'absent'. Errors as of job_retry; an
+-- outcome 'cancelled' (detail.status: what it was), 'refused', 'absent'. The next job of its lane may start at once, while
+-- the handler of a running one is still being told; detail as of _lanes_free. Errors as of job_retry; an
 -- attempt with an open transaction holds the row until it commits or rolls back: see job_recall.
 create or replace function pawl_v1.job_cancel(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
@@ -1715,6 +2214,7 @@ begin
   end if;
   update pawl.job as j
      set status = 'cancelled',
+         lane_head = false,
          fence = j.fence + 1,
          claimed_by = null,
          lease_expires_at = null
@@ -1728,7 +2228,8 @@ begin
      and v_before.claimed_by <> 0;
   perform pawl_v1._job_audit('job_cancel', p_actor, p_reason, v_before, v_after);
   return query
-  select 'cancelled', jsonb_build_object('status', v_before.status);
+  select 'cancelled', jsonb_build_object('status', v_before.status)
+    || case when v_before.lane_head then pawl_v1._lanes_free(array[v_before.lane_id]) else '{}' end;
 end
 $$;
 
@@ -1766,7 +2267,8 @@ $$;
 -- redelivery, or the same key, is still a duplicate.
 --
 -- options: from, as of job_retry.
--- outcome 'discarded' (detail.status: what it was), 'refused', 'absent'. Errors as of job_retry.
+-- outcome 'discarded' (detail.status: what it was), 'refused', 'absent'. If it had the turn of its lane, detail as of
+-- _lanes_free. Errors as of job_retry.
 create or replace function pawl_v1.job_discard(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -1787,7 +2289,120 @@ begin
    where j.id = p_id;
   perform pawl_v1._job_audit('job_discard', p_actor, p_reason, v_before, null);
   return query
-  select 'discarded', jsonb_build_object('status', v_before.status);
+  select 'discarded', jsonb_build_object('status', v_before.status)
+    || case when v_before.lane_head then pawl_v1._lanes_free(array[v_before.lane_id]) else '{}' end;
+end
+$$;
+
+-- Ends the turn of a dead letter that blocks its lane, and lets the lane go on. The dead letter stays, to be retried (see
+-- job_retry) or discarded.
+--
+-- options: job (its id: refuse if another one blocks the lane by now).
+-- outcome 'unblocked' (detail.job, and detail as of _lanes_free), 'refused' (detail.job, detail.status, detail.hint), 'idle'
+-- (nobody has the turn), 'absent' (no such lane). P4004, 55P03: as of job_retry.
+create or replace function pawl_v1.lane_unblock(
+  p_queue   text,
+  p_lane    text,
+  p_actor   text,
+  p_reason  text,
+  p_options jsonb default '{}'
+)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_lane     bigint;
+  v_before   pawl.job;
+  v_after    pawl.job;
+  v_advanced record;
+  v_only     bigint := pawl_v1._int_option(p_options, 'job', null, 1, 9223372036854775807);
+begin
+  perform pawl_v1._check_options(p_options, '{job}');
+  perform pawl_v1._check_by(p_actor, p_reason);
+  update pawl.lane as l
+     set ver = l.ver + 1
+   where l.queue = p_queue
+     and l.name = p_lane
+  returning l.id
+       into v_lane;
+  if not found then
+    return query
+    select 'absent', jsonb_build_object('hint', 'no job of this queue has been enqueued into it, or it was purged');
+    return;
+  end if;
+  select j.*
+    into v_before
+    from pawl.job as j
+   where j.lane_id = v_lane
+     and j.lane_head
+     for update;
+  if not found then
+    perform pawl_v1._lanes_advance(array[v_lane]);
+    return query
+    select 'idle', '{}'::jsonb;
+    return;
+  end if;
+  if v_before.status <> 'dead_letter' or v_before.id <> v_only then
+    return query
+    select 'refused', jsonb_build_object('job', v_before.id, 'status', v_before.status, 'hint', case
+      when v_before.status = 'unknown' then 'nobody knows whether it took effect: it needs a verdict, which this version cannot take'
+      when v_before.status <> 'dead_letter' then 'it is not dead: let it end, or cancel it'
+      else 'another job blocks the lane by now' end);
+    return;
+  end if;
+  update pawl.job as j
+     set lane_head = false
+   where j.id = v_before.id
+  returning j.*
+       into v_after;
+  perform pawl_v1._job_audit('lane_unblock', p_actor, p_reason, v_before, v_after);
+  select a.promoted, a.stuck
+    into v_advanced
+    from pawl_v1._lanes_advance(array[v_lane]) as a;
+  return query
+  select 'unblocked', jsonb_build_object('job', v_before.id)
+    || case when v_advanced.promoted > 0 then jsonb_build_object('promoted', v_advanced.promoted) else '{}' end
+    || case when cardinality(v_advanced.stuck) > 0 then jsonb_build_object('skipped', to_jsonb(v_advanced.stuck)) else '{}' end;
+end
+$$;
+
+-- Sets what a lane does when its head becomes a dead letter: 'block', 'park' or 'skip'. A dead letter that blocks it already
+-- stays where it is: see lane_unblock. The lane is not purged any more.
+-- outcome 'changed' (detail.policy: what it was), 'absent' (no such lane). P4004, 55P03: as of job_retry.
+create or replace function pawl_v1.lane_policy(p_queue text, p_lane text, p_policy text, p_actor text, p_reason text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.lane;
+  v_after  pawl.lane;
+begin
+  perform pawl_v1._check_lane_policy(p_policy);
+  perform pawl_v1._check_by(p_actor, p_reason);
+  select l.*
+    into v_before
+    from pawl.lane as l
+   where l.queue = p_queue
+     and l.name = p_lane
+     for no key update;
+  if not found then
+    return query
+    select 'absent', jsonb_build_object('hint', 'no job of this queue has been enqueued into it, or it was purged');
+    return;
+  end if;
+  update pawl.lane as l
+     set ver = l.ver + 1,
+         kept = true,
+         policy = p_policy
+   where l.id = v_before.id
+  returning l.*
+       into v_after;
+  insert into pawl.audit (actor, verb, target, reason, before, after)
+  values (p_actor, 'lane_policy', 'lane ' || v_before.id, p_reason, to_jsonb(v_before), to_jsonb(v_after));
+  return query
+  select 'changed', jsonb_build_object('policy', v_before.policy);
 end
 $$;
 
@@ -1910,10 +2525,10 @@ begin
     perform pawl_v1._command_raise(v_outcome, v_seen);
   end if;
   return query
-  select v_outcome, v_seen.fence, v_seen.attempts, v_seen.lease_expires_at,
+  select v_outcome, v_seen.fence, v_seen.attempts::int, v_seen.lease_expires_at,
          case v_outcome when 'processing_active' then 1000 end,
-         v_seen.response_status::int, v_seen.response_headers, v_seen.response_body, v_seen.result,
-         v_seen.result_ref_type, v_seen.result_ref_id, v_seen.failure_code, v_seen.failure_message,
+         v_seen.response_status::int, v_seen.response_headers, v_seen.response_body::bytea, v_seen.result::bytea,
+         v_seen.result_ref_type::text, v_seen.result_ref_id::text, v_seen.failure_code::text, v_seen.failure_message::text,
          v_seen.created_at, v_seen.expires_at,
          case
            when v_outcome = 'processing_active' and v_seen.claimed_by is not null
@@ -2300,7 +2915,7 @@ begin
       using errcode = '40001', hint = 'restart the transaction';
   end if;
   return query
-  select v_seen.status, v_seen.attempts, '{}'::jsonb;
+  select v_seen.status::text, v_seen.attempts::int, '{}'::jsonb;
 end
 $$;
 
@@ -2540,9 +3155,30 @@ select j.id,
        j.created_at,
        w.name as worker,
        j.last_errors -> -1 ->> 'error' as last_error,
-       octet_length(j.args) as args_octets
+       octet_length(j.args) as args_octets,
+       l.name as lane
   from pawl.job as j
-  left join pawl.worker as w on w.id = j.claimed_by;
+  left join pawl.worker as w on w.id = j.claimed_by
+  left join pawl.lane as l on l.id = j.lane_id;
+
+-- Lanes, what has the turn in each, and how many wait for it. Counts the waiting of every lane it shows.
+create or replace view pawl_v1.lanes as
+select l.id,
+       l.queue,
+       l.name,
+       l.policy,
+       h.id as head,
+       h.status as head_status,
+       w.waiting,
+       w.oldest
+  from pawl.lane as l
+  left join pawl.job as h on h.lane_id = l.id and h.lane_head
+ cross join lateral (
+        select count(*) as waiting,
+               min(j.created_at) as oldest
+          from pawl.job as j
+         where j.lane_id = l.id
+           and j.status = 'waiting') as w;
 
 -- Jobs that keep failing and are still being tried: the dead letters of tomorrow. Reads the whole table.
 create or replace view pawl_v1.hot_retries as
@@ -2563,6 +3199,6 @@ select j.id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '88e3b93bcf1f9158e4befcbc990a06f06e39f98ca0726d499f2ea48ffa612de7');
+values (1, 'init', 1, '5ad57bf90cb619f458296f799d7635c583203037ea8ed391fffea1124b92cd20');
 
 commit;

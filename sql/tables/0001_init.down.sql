@@ -1,7 +1,7 @@
 -- Removes everything Pawl created, and its data. Plain drops, no cascade: if something of yours depends on Pawl's
 -- tables or functions, this fails and names it.
 
-drop view if exists pawl_v1.dead_letters, pawl_v1.hot_retries, pawl_v1.jobs;
+drop view if exists pawl_v1.dead_letters, pawl_v1.hot_retries, pawl_v1.jobs, pawl_v1.lanes;
 drop view if exists pawl_v1.stale_commands, pawl_v1.suppression_by_scope;
 
 do $$
@@ -18,7 +18,9 @@ begin
 end
 $$;
 
-drop table pawl.audit, pawl.command, pawl.replay, pawl.fence, pawl.inbox, pawl.job_key, pawl.job, pawl.worker, pawl.migration;
-drop sequence pawl.fence_seq;
+drop table pawl.audit, pawl.command, pawl.replay, pawl.fence, pawl.inbox, pawl.job_key, pawl.job, pawl.lane, pawl.worker, pawl.migration;
+drop sequence pawl.position_seq, pawl.fence_seq;
+drop domain pawl.name, pawl.hash, pawl.count, pawl.max_attempts, pawl.priority, pawl.job_status,
+  pawl.command_status, pawl.ordinal, pawl.http_status, pawl.octets, pawl.message;
 drop schema pawl_v1;
 drop schema pawl;

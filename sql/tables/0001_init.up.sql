@@ -6,6 +6,22 @@
 create schema if not exists pawl;
 create schema if not exists pawl_v1;
 
+-- What a single column may hold is said by domains. A statement reads the CHECK constraints of a table from the catalogue and
+-- parses them each time it runs; the checks of a domain are kept in memory, and run for columns that are written only.
+create domain pawl.name as text collate "C" check (octet_length(value) between 1 and 255);
+create domain pawl.hash as bytea check (octet_length(value) = 32); -- SHA-256
+create domain pawl.count as smallint check (value >= 0);
+create domain pawl.max_attempts as smallint check (value between 1 and 1000);
+create domain pawl.priority as smallint check (value between 1 and 4);
+create domain pawl.job_status as text collate "C" check (value in (
+  'pending', 'waiting', 'processing', 'unknown', 'dead_letter', 'cancelled', 'succeeded'));
+create domain pawl.command_status as text collate "C" check (value in (
+  'processing', 'succeeded', 'failed_retryable', 'failed_final', 'unknown'));
+create domain pawl.ordinal as int check (value >= 1);
+create domain pawl.http_status as smallint check (value between 100 and 999);
+create domain pawl.octets as bytea check (octet_length(value) <= 4194304); -- what is stored of an answer
+create domain pawl.message as text collate "C" check (octet_length(value) <= 16000);
+
 create table pawl.migration (
   version    int primary key,
   name       text not null,
@@ -18,7 +34,7 @@ create table pawl.migration (
 -- renewing is one narrow update, however many jobs are held.
 create table pawl.worker (
   id       bigint generated always as identity primary key,
-  name     text collate "C" not null check (octet_length(name) between 1 and 255),
+  name     pawl.name not null,
   seen_at  timestamptz not null default clock_timestamp(),
   lease    interval not null default '30 seconds' check (lease between interval '1 second' and interval '12 hours'),
   presence boolean not null default false, -- the process holds the advisory lock of its id: a free lock is evidence
@@ -26,27 +42,51 @@ create table pawl.worker (
   recalled bigint[] not null default '{}'  -- jobs cancelled under it; the next heartbeat takes the list along
 ) with (fillfactor = 50);
 
+-- One for all lanes, so that a lane's row can be purged without losing its order.
+create sequence pawl.position_seq;
+
+-- Lanes: jobs of one lane run one at a time, in the order of their positions. Whoever changes what is first in a lane
+-- updates its row before looking: a lock alone would let a REPEATABLE READ transaction act on an old snapshot.
+create table pawl.lane (
+  id     bigint generated always as identity primary key,
+  ver    bigint not null default 0,
+  kept   boolean not null default false,    -- its policy was set by hand: not to be purged
+  queue  pawl.name not null,
+  name   pawl.name not null,
+  policy text collate "C" not null default 'block' check (octet_length(policy) < 64 and policy in ('block', 'park', 'skip')),
+  unique (queue, name)
+) with (fillfactor = 50);
+
 -- Durable work: landed deliveries, background jobs, later outbox events. Finished rows are deleted.
 create table pawl.job (
   id               bigint generated always as identity primary key,
   fence            bigint not null default 0,   -- + 1 at every claim and at every change by hand, never back
   claimed_by       bigint,                      -- while processing: worker.id, or 0 for a lease of the row's own
+  lane_id          bigint,
+  position         bigint,                      -- in its lane
   available_at     timestamptz not null default clock_timestamp(),
   lease_expires_at timestamptz,                 -- of a row claimed without a worker; not indexed
   created_at       timestamptz not null default clock_timestamp(),
-  priority         smallint not null default 2 check (priority between 1 and 4),
-  attempts         smallint not null default 0 check (attempts >= 0),
-  crashes          smallint not null default 0 check (crashes >= 0),
-  max_attempts     smallint not null default 25 check (max_attempts between 1 and 1000),
-  status           text collate "C" not null default 'pending' check (status in (
-                     'pending', 'waiting', 'processing', 'unknown', 'dead_letter', 'cancelled', 'succeeded')),
-  queue            text collate "C" not null check (octet_length(queue) between 1 and 255),
-  kind             text collate "C" not null check (octet_length(kind) between 1 and 255),
+  priority         pawl.priority not null default 2,
+  attempts         pawl.count not null default 0,
+  crashes          pawl.count not null default 0,
+  max_attempts     pawl.max_attempts not null default 25,
+  lane_head        boolean not null default false, -- its turn: nothing else of its lane may run
+  status           pawl.job_status not null default 'pending',
+  queue            pawl.name not null,
+  kind             pawl.name not null,
   args             bytea not null,              -- exact octets, so that no encoding can change or refuse them
   headers          jsonb,
   last_errors      jsonb,                       -- the last 10, oldest first
   check ((status = 'processing') = (claimed_by is not null)),
-  check (coalesce(claimed_by = 0, false) = (lease_expires_at is not null))
+  check (coalesce(claimed_by = 0, false) = (lease_expires_at is not null)),
+  check ((lane_id is null) = (position is null)),
+  check (case
+           when lane_id is null then not lane_head and status <> 'waiting'
+           when status in ('pending', 'processing', 'unknown') then lane_head
+           when status = 'dead_letter' then true -- with its turn it blocks the lane; without, it is parked
+           else not lane_head
+         end)
 ) with (
   fillfactor = 100,
   autovacuum_vacuum_scale_factor = 0,
@@ -60,13 +100,16 @@ create table pawl.job (
 -- its dead entries.
 create index job_claim on pawl.job (queue, priority, available_at, id) where status = 'pending';
 create index job_held  on pawl.job (claimed_by) where claimed_by is not null;
+create index job_wait  on pawl.job (lane_id, position) where status = 'waiting';
+create unique index job_head on pawl.job (lane_id) where lane_head;
+create index job_aside on pawl.job (lane_id) where lane_id is not null and status in ('dead_letter', 'cancelled') and not lane_head;
 create index job_dead  on pawl.job (queue, id) where status in ('dead_letter', 'unknown', 'cancelled');
 
 -- The memory of enqueue keys. It outlives the job, so that a duplicate enqueued after completion is still one.
 create table pawl.job_key (
-  queue      text collate "C" not null check (octet_length(queue) between 1 and 255),
-  key        text collate "C" not null check (octet_length(key) between 1 and 255),
-  hash       bytea not null check (octet_length(hash) = 32),
+  queue      pawl.name not null,
+  key        pawl.name not null,
+  hash       pawl.hash not null,
   job_id     bigint not null,
   created_at timestamptz not null default clock_timestamp(),
   expires_at timestamptz not null,
@@ -78,9 +121,9 @@ create index job_key_age on pawl.job_key using brin (created_at) with (autosumma
 
 -- The row exists if and only if the effect committed (job_id null) or a durable job owns the delivery.
 create table pawl.inbox (
-  consumer     text collate "C" not null check (octet_length(consumer) between 1 and 255),
-  message_id   text collate "C" not null check (octet_length(message_id) between 1 and 255),
-  hash         bytea not null check (octet_length(hash) = 32),
+  consumer     pawl.name not null,
+  message_id   pawl.name not null,
+  hash         pawl.hash not null,
   received_at  timestamptz not null default clock_timestamp(),
   processed_at timestamptz,
   job_id       bigint,
@@ -98,26 +141,25 @@ create sequence pawl.fence_seq cache 1;
 -- What callers asked to happen once, and the answer that everyone who asks again gets. In the one-transaction form nobody
 -- sees the row before its end, and lease_expires_at stays null, so that the end is a HOT update.
 create table pawl.command (
-  scope            text collate "C" not null check (octet_length(scope) between 1 and 255),
-  key              text collate "C" not null check (octet_length(key) between 1 and 255),
-  hash             bytea not null check (octet_length(hash) = 32), -- never changes
+  scope            pawl.name not null,
+  key              pawl.name not null,
+  hash             pawl.hash not null,         -- never changes
   fence            bigint not null default nextval('pawl.fence_seq'),
-  attempts         int not null default 1 check (attempts >= 1),
-  claimed_by       text collate "C" check (octet_length(claimed_by) between 1 and 255), -- for people
+  attempts         pawl.ordinal not null default 1,
+  claimed_by       pawl.name,                  -- for people
   lease_expires_at timestamptz,
   created_at       timestamptz not null default clock_timestamp(),
   updated_at       timestamptz not null default clock_timestamp(),
   expires_at       timestamptz not null,       -- end of the memory; counted again from the end of the command
-  status           text collate "C" not null default 'processing' check (status in (
-                     'processing', 'succeeded', 'failed_retryable', 'failed_final', 'unknown')),
-  response_status  smallint check (response_status between 100 and 999),
+  status           pawl.command_status not null default 'processing',
+  response_status  pawl.http_status,
   response_headers jsonb,
-  response_body    bytea check (octet_length(response_body) <= 4194304),
-  result           bytea check (octet_length(result) <= 4194304),
-  result_ref_type  text collate "C" check (octet_length(result_ref_type) between 1 and 255),
-  result_ref_id    text collate "C" check (octet_length(result_ref_id) between 1 and 255),
-  failure_code     text collate "C" check (octet_length(failure_code) between 1 and 255),
-  failure_message  text collate "C" check (octet_length(failure_message) <= 16000),
+  response_body    pawl.octets,
+  result           pawl.octets,
+  result_ref_type  pawl.name,
+  result_ref_id    pawl.name,
+  failure_code     pawl.name,
+  failure_message  pawl.message,
   primary key (scope, key),
   check (expires_at > created_at),
   check (lease_expires_at is null or status in ('processing', 'unknown'))
@@ -129,14 +171,14 @@ create index command_age on pawl.command using brin (created_at) with (autosumma
 
 -- Answers given again, counted by whoever gives them: a replay itself writes nothing.
 create table pawl.replay (
-  scope      text collate "C" primary key check (octet_length(scope) between 1 and 255),
+  scope      pawl.name primary key,
   replays    bigint not null check (replays >= 0),
   updated_at timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
 
 -- The highest fence each resource has seen, for rows that no job row guards.
 create table pawl.fence (
-  resource text collate "C" primary key check (octet_length(resource) between 1 and 255),
+  resource pawl.name primary key,
   fence    bigint not null,
   seen_at  timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
@@ -145,9 +187,9 @@ create table pawl.fence (
 create table pawl.audit (
   id     bigint generated always as identity primary key,
   at     timestamptz not null default clock_timestamp(),
-  actor  text collate "C" not null check (octet_length(actor) between 1 and 255),
+  actor  pawl.name not null,
   verb   text collate "C" not null check (octet_length(verb) between 1 and 63),    -- the function: 'job_retry'
-  target text collate "C" not null check (octet_length(target) between 1 and 255), -- 'job 17'
+  target pawl.name not null,         -- 'job 17'
   reason text collate "C" not null check (octet_length(reason) between 1 and 4000),
   before jsonb not null,             -- the row without its payload, of which the length and the SHA-256 stay
   after  jsonb                       -- null: deleted

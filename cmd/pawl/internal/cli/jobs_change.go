@@ -60,8 +60,7 @@ func (d door) newChange(verb change) *cobra.Command {
 Each job is a transaction of its own. Who and why go to pawl.audit with the job before and after. Exit 1 if any of the
 jobs could not be changed; the others are.`
 	cmd.Example = fmt.Sprintf("  pawl %s %s %s", d.name, verb.name, verb.example)
-	cmd.Flags().StringVar(&f.by.Reason, "reason", "", "why, for whoever reads the audit later; required")
-	cmd.Flags().StringVar(&f.by.Actor, "actor", "", "who (default: $USER)")
+	addByFlags(cmd, &f.by)
 	if verb.warning != "" {
 		f.yes = cmd.Flags().Bool("yes", false, "do not ask; required where nobody can be asked")
 	}
@@ -75,30 +74,25 @@ func (f changeFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if strings.TrimSpace(f.by.Reason) == "" {
-		return misused(cmd, "why is missing", "pass --reason, as in: --reason 'the stock service is back'")
-	}
-	if f.by.Actor == "" {
-		f.by.Actor = whoami()
-	}
-	if f.by.Actor == "" {
-		return misused(cmd, "who is missing: $USER is not set", "pass --actor")
+	if err := checkBy(cmd, &f.by); err != nil {
+		return err
 	}
 	ask := f.yes != nil && !*f.yes
-	if ask && !(isTerminal(cmd.InOrStdin()) && isTerminal(cmd.ErrOrStderr())) {
+	if ask && !mayAsk(cmd) {
 		return misused(cmd, fmt.Sprintf("this would %s %s: %s", f.verb.name, named(ids), f.verb.warning), "add --yes")
 	}
 	return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-		if ask && !agreed(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), f.question(conn, ids)) {
+		if ask && !agreed(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), question(conn, f.verb.name+" "+named(ids), f.verb.warning)) {
 			return failed(cmd, errors.New("not agreed to; nothing changed"), "answer y, or add --yes")
 		}
 		return f.change(ctx, cmd, conn, ids)
 	})
 }
 
-func (f changeFlags) question(conn *pgx.Conn, ids []int64) string {
+// question asks whether to do something of which the warning says what cannot be taken back.
+func question(conn *pgx.Conn, what, warning string) string {
 	c := conn.Config()
-	return fmt.Sprintf("%s %s of database %s on %s? (%s) [y/N] ", f.verb.name, named(ids), pgx.Identifier{c.Database}.Sanitize(), place(c), f.verb.warning)
+	return fmt.Sprintf("%s of database %s on %s? (%s) [y/N] ", what, pgx.Identifier{c.Database}.Sanitize(), place(c), warning)
 }
 
 // change goes through the jobs and tells what became of each, also if it has to stop on the way.
@@ -172,6 +166,30 @@ func named(ids []int64) string {
 		text += " …"
 	}
 	return fmt.Sprintf("%d jobs (%s)", len(ids), text)
+}
+
+// addByFlags gives a command the flags that say who and why.
+func addByFlags(cmd *cobra.Command, by *ops.By) {
+	cmd.Flags().StringVar(&by.Reason, "reason", "", "why, for whoever reads the audit later; required")
+	cmd.Flags().StringVar(&by.Actor, "actor", "", "who (default: $USER)")
+}
+
+// checkBy requires a reason, and somebody.
+func checkBy(cmd *cobra.Command, by *ops.By) error {
+	if strings.TrimSpace(by.Reason) == "" {
+		return misused(cmd, "why is missing", "pass --reason, as in: --reason 'the stock service is back'")
+	}
+	if by.Actor == "" {
+		by.Actor = whoami()
+	}
+	if by.Actor == "" {
+		return misused(cmd, "who is missing: $USER is not set", "pass --actor")
+	}
+	return nil
+}
+
+func mayAsk(cmd *cobra.Command) bool {
+	return isTerminal(cmd.InOrStdin()) && isTerminal(cmd.ErrOrStderr())
 }
 
 func whoami() string {

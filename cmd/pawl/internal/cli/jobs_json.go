@@ -32,6 +32,7 @@ type jobJSON struct {
 	Worker      *string   `json:"worker"`
 	LastError   *string   `json:"last_error"`
 	ArgsOctets  int       `json:"args_octets"`
+	Lane        *string   `json:"lane"` // null: in none
 }
 
 type shownJSON struct {
@@ -99,7 +100,7 @@ type resultJSON struct {
 func jobToJSON(j ops.Job) jobJSON {
 	return jobJSON{ID: j.ID, Queue: j.Queue, Kind: j.Kind, Status: string(j.Status), Priority: j.Priority, Attempts: j.Attempts,
 		MaxAttempts: j.MaxAttempts, Crashes: j.Crashes, Fence: j.Fence, AvailableAt: j.AvailableAt.UTC(),
-		CreatedAt: j.CreatedAt.UTC(), Worker: given(j.Worker), LastError: given(j.LastError), ArgsOctets: j.ArgsOctets}
+		CreatedAt: j.CreatedAt.UTC(), Worker: given(j.Worker), LastError: given(j.LastError), ArgsOctets: j.ArgsOctets, Lane: given(j.Lane)}
 }
 
 func detailToJSON(d ops.Detail) detailJSON {

@@ -107,6 +107,9 @@ func detailText(d ops.Detail) string {
 	fmt.Fprintf(&out, "job %d\n", d.ID)
 	field("queue", "%s", visible(d.Queue))
 	field("kind", "%s", visible(d.Kind))
+	if d.Lane != "" {
+		field("lane", "%s", visible(d.Lane))
+	}
 	field("status", "%s", d.Status)
 	field("attempts", "%d of %d, %d crashes", d.Attempts, d.MaxAttempts, d.Crashes)
 	field("priority", "%d", d.Priority)

@@ -6,6 +6,7 @@
 //	output.go    tables and JSON
 //	migrate*.go  pawl migrate up, down, status, check, print
 //	jobs*.go     pawl jobs and pawl dlq list, show, retry, cancel, discard; visible.go: text from the database on a terminal
+//	lanes.go     pawl lanes list, unblock, policy
 //	dev.go       pawl dev postgres
 //	demo*.go     pawl demo; display.go: its progress
 //	version.go   pawl version
@@ -75,7 +76,7 @@ func newRoot() *cobra.Command {
 	// Each command is added here and nowhere else.
 	root.AddCommand(newDemo(), newDemoWorker())
 	root.AddCommand(newMigrate())
-	root.AddCommand(newJobs(), newDLQ())
+	root.AddCommand(newJobs(), newDLQ(), newLanes())
 	root.AddCommand(newDev())
 	root.AddCommand(newVersion())
 	return root

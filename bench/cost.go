@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// A meter reads, around a measurement, what it costs.
+type meter struct {
+	host           *host
+	lsn            string
+	client, server float64
+}
+
+func (h *host) meter(ctx context.Context) (m meter, err error) {
+	m = meter{host: h, client: ownCPU(), server: serverCPU(h.server.PID())}
+	err = h.admin.QueryRow(ctx, "select pg_current_wal_insert_lsn()::text").Scan(&m.lsn)
+	return m, err
+}
+
+// charge puts the cost since the meter was read onto a round of count jobs.
+func (m meter) charge(ctx context.Context, r *Round, count int) error {
+	client, server := ownCPU()-m.client, serverCPU(m.host.server.PID())-m.server
+	var bytes float64
+	err := m.host.admin.QueryRow(ctx, "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), $1::text::pg_lsn)::float8", m.lsn).Scan(&bytes)
+	if err != nil || count == 0 {
+		return err
+	}
+	thousands := float64(count) / 1000
+	r.Count = count
+	r.WAL, r.ClientCPU, r.ServerCPU = bytes/thousands, client/thousands, server/thousands
+	return nil
+}
+
+// ownCPU is the processor time, in seconds, of this process and of the children it has waited for (pgbench).
+func ownCPU() (seconds float64) {
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var u syscall.Rusage
+		if syscall.Getrusage(who, &u) == nil {
+			for _, t := range []syscall.Timeval{u.Utime, u.Stime} {
+				seconds += float64(t.Sec) + float64(t.Usec)/1e6
+			}
+		}
+	}
+	return seconds
+}
+
+const ticksPerSecond = 100 // USER_HZ, the same on every Linux that Go runs on
+
+// serverCPU is the processor time of a server: its own, that of its children, and that of those it has waited for.
+// Zero where there is no /proc.
+func serverCPU(postmaster int) (seconds float64) {
+	all, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range all {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has just ended
+		}
+		pid, parent, own, waited := processTimes(string(text))
+		switch postmaster {
+		case pid:
+			seconds += own + waited
+		case parent:
+			seconds += own
+		}
+	}
+	return seconds
+}
+
+// processTimes reads a line of /proc/PID/stat: fields 1, 4, 14 + 15 and 16 + 17, counted after the command's name, which may
+// hold spaces.
+func processTimes(stat string) (pid, parent int, own, waited float64) {
+	_, _ = fmt.Sscan(stat, &pid)
+	end := strings.LastIndexByte(stat, ')')
+	fields := strings.Fields(stat[end+1:])
+	if len(fields) < 15 {
+		return pid, 0, 0, 0
+	}
+	parent, _ = strconv.Atoi(fields[1])
+	ticks := func(at int) float64 { n, _ := strconv.ParseFloat(fields[at], 64); return n / ticksPerSecond }
+	return pid, parent, ticks(11) + ticks(12), ticks(13) + ticks(14)
+}

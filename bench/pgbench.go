@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The scripts of the floors. Those of Pawl call its functions as the client does, in the same transactions.
+const (
+	insertOne  = "insert into pawl.job (queue, kind, args) values ('bench', 'bench', '{\"at\":0}');\n"
+	insertMany = "insert into pawl.job (queue, kind, args) select 'bench', 'bench', '{\"at\":0}' from generate_series(1, 1000);\n"
+	// claim fills :ids and :fences for what follows it.
+	claim = "select coalesce(array_agg(c.id), '{}') as ids, coalesce(array_agg(c.fence), '{}') as fences" +
+		" from pawl_v1.job_claim('bench', 1, 100) as c \\gset\n"
+	finish   = "select count(*) from pawl_v1.job_finish_many(:ids, :fences, '{\"skip_stale\": true}');\n"
+	noopSQL  = claim + finish
+	batchSQL = claim + "begin;\nselect count(*) from pawl_v1.job_hold_many(:ids, :fences);\n" +
+		"insert into effect (job, by) select j.id, 'bench' from unnest(:ids::bigint[]) as j (id);\n" + finish + "commit;\n"
+	// loopSQL is the loop written by hand, for one job.
+	loopSQL = "begin;\nselect t.id from todo as t order by t.id limit 1 for update skip locked \\gset\n" +
+		"insert into effect (job, by) values (:id, 'bench');\ndelete from todo where id = :id;\ncommit;\n"
+)
+
+// register makes the worker row that the scripts claim under.
+const register = "select count(*) from pawl_v1.worker_register('pgbench', '12 hours')"
+
+// floorFor runs a script for as long as enqueueing is measured; each transaction counts for each jobs.
+func floorFor(script string, clients, each int) measure {
+	return func(ctx context.Context, b *bed, s scale) (Round, error) {
+		seconds := max(1, int(s.enqueue/time.Second))
+		return b.pgbench(ctx, script, clients, each, "-T", strconv.Itoa(seconds))
+	}
+}
+
+// floorDrain works n jobs off by a script whose transactions each take up to each of them.
+func floorDrain(script string, clients, each, n int) measure {
+	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
+		turns := max(1, int(float64(n)*s.work)/each/clients)
+		if err := b.fill(ctx, turns*each*clients+clients*each); err != nil { // some to spare: SKIP LOCKED never comes up short
+			return r, err
+		}
+		if _, ours := b.contender.(*pawlQueue); ours {
+			if _, err := b.pool.Exec(ctx, register); err != nil {
+				return r, err
+			}
+		}
+		return b.pgbench(ctx, script, clients, each, "-t", strconv.Itoa(turns))
+	}
+}
+
+var (
+	perSecond = regexp.MustCompile(`tps = ([\d.]+) \(without initial connection time\)`)
+	processed = regexp.MustCompile(`actually processed: (\d+)`)
+)
+
+func (b *bed) pgbench(ctx context.Context, script string, clients, each int, length ...string) (r Round, err error) {
+	file, err := os.CreateTemp("", "pawl-bench-*.sql")
+	if err != nil {
+		return r, err
+	}
+	defer os.Remove(file.Name())
+	if _, err := file.WriteString(script); err != nil {
+		return r, err
+	}
+	_ = file.Close()
+	if err := b.ready(ctx); err != nil {
+		return r, err
+	}
+	m, err := b.host.meter(ctx)
+	if err != nil {
+		return r, err
+	}
+	args := append(length, "-n", "-M", "prepared", "-c", strconv.Itoa(clients), "-j", strconv.Itoa(min(2, clients)), "-f", file.Name(), b.url)
+	out, err := exec.CommandContext(ctx, filepath.Join(b.host.server.BinDir(), "pgbench"), args...).CombinedOutput()
+	rate, count := perSecond.FindSubmatch(out), processed.FindSubmatch(out)
+	if err != nil || rate == nil || count == nil {
+		return r, fmt.Errorf("pgbench: %v: %.500s", err, strings.TrimSpace(string(out)))
+	}
+	tps, err := strconv.ParseFloat(string(rate[1]), 64)
+	if err != nil {
+		return r, err
+	}
+	transactions, err := strconv.Atoi(string(count[1]))
+	if err != nil {
+		return r, err
+	}
+	r.Value = tps * float64(each)
+	return r, m.charge(ctx, &r, transactions*each)
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+)
+
+// A Report is all that a run leaves.
+type Report struct {
+	Settings Settings `json:"settings"`
+	Rows     []Row    `json:"rows"`
+}
+
+// Settings are what the figures depend on.
+type Settings struct {
+	At                string `json:"at"`
+	Commit            string `json:"commit"`
+	Dirty             bool   `json:"dirty"` // the tree had changes of its own
+	Mode              string `json:"mode"`  // "full", "quick" or "tiny"
+	Rounds            int    `json:"rounds"`
+	Cores             int    `json:"cores"`
+	OS                string `json:"os"`
+	Go                string `json:"go"`
+	Pgx               string `json:"pgx"`
+	River             string `json:"river"`
+	PostgreSQL        string `json:"postgresql"`
+	FileSystem        string `json:"file_system"`
+	Fsync             string `json:"fsync"`
+	SynchronousCommit string `json:"synchronous_commit"`
+	FullPageWrites    string `json:"full_page_writes"`
+	SharedBuffers     string `json:"shared_buffers"`
+	MaxWALSize        string `json:"max_wal_size"`
+	PoolConns         int    `json:"pool_conns"`
+	LoadAverage       string `json:"load_average"` // when the run began: what others did with the machine
+	Seconds           int    `json:"seconds"`      // the whole run
+}
+
+// A Row is one thing measured on several contenders.
+type Row struct {
+	ID    string `json:"id"`
+	Title string `json:"title"`
+	Unit  string `json:"unit"`
+	Less  bool   `json:"less_is_better,omitempty"`
+	Bars  []Bar  `json:"bars,omitempty"`
+	Lines []Line `json:"lines"`
+}
+
+// A Line is one contender in a row.
+type Line struct {
+	Who    string  `json:"who"`
+	How    string  `json:"how"`
+	Base   bool    `json:"base,omitempty"`  // River's line, which the ratios of the row are to
+	Floor  bool    `json:"floor,omitempty"` // the floor of the row
+	Rounds []Round `json:"rounds"`
+}
+
+// A Round is one measurement. Fields that a row has no use for are zero.
+type Round struct {
+	Value     float64 `json:"value"`                 // in the unit of the row
+	P99       float64 `json:"p99,omitempty"`         // in the unit of the row, whose Value is then the median
+	Clean     float64 `json:"clean,omitempty"`       // the rate without what Value suffered from
+	Count     int     `json:"count,omitempty"`       // jobs measured
+	WAL       float64 `json:"wal_bytes_per_1000"`    // server, whole cluster
+	ClientCPU float64 `json:"client_cpu_s_per_1000"` // this process and its children
+	ServerCPU float64 `json:"server_cpu_s_per_1000"` // every process of the server
+	Said      string  `json:"said,omitempty"`        // what happened, in words
+	Failed    string  `json:"failed,omitempty"`      // why there is no figure
+}
+
+// A Bar is what one line of a row must reach.
+type Bar struct {
+	Who     string  `json:"who"`               // the line that must reach it
+	Of      string  `json:"of,omitempty"`      // the line it is a multiple of; empty: of its own clean rate, or absolute
+	Factor  float64 `json:"factor"`            // at least this; at most, where less is better
+	P99     bool    `json:"p99,omitempty"`     // it is the P99 that must reach it, not the median
+	Meaning string  `json:"meaning,omitempty"` // in words, where it is no multiple of a line
+}
+
+func (l Line) values(of func(Round) float64) (values []float64) {
+	for _, r := range l.Rounds {
+		if r.Failed == "" {
+			values = append(values, of(r))
+		}
+	}
+	return values
+}
+
+func (l Line) median() float64 { return median(l.values(func(r Round) float64 { return r.Value })) }
+
+func (r Row) line(who string) (Line, bool) {
+	for _, l := range r.Lines {
+		if l.Who == who {
+			return l, true
+		}
+	}
+	return Line{}, false
+}
+
+func (r Row) marked(mark func(Line) bool) (Line, bool) {
+	for _, l := range r.Lines {
+		if mark(l) {
+			return l, true
+		}
+	}
+	return Line{}, false
+}
+
+// reached says how far the line got, as a multiple of what the bar is measured by.
+func (r Row) reached(b Bar) (got float64, ok bool) {
+	line, ok := r.line(b.Who)
+	if !ok || len(line.values(func(r Round) float64 { return r.Value })) == 0 {
+		return 0, false
+	}
+	switch of, found := r.line(b.Of); {
+	case found:
+		return line.median() / of.median(), of.median() > 0
+	case b.Of != "":
+		return 0, false
+	case b.P99:
+		return median(line.values(func(r Round) float64 { return r.P99 })), true
+	case line.Rounds[0].Clean > 0:
+		return median(line.values(func(r Round) float64 { return r.Value / r.Clean })), true
+	}
+	return line.median(), true
+}
+
+func (r Row) met(b Bar, got float64) bool {
+	if r.Less {
+		return got <= b.Factor
+	}
+	return got >= b.Factor
+}
+
+func (b Bar) String() string {
+	if b.Meaning != "" {
+		return b.Meaning
+	}
+	return fmt.Sprintf("≥ %g× %s", b.Factor, b.Of)
+}
+
+func (r Report) save(file string) error {
+	text, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
+}
+
+func load(file string) (r Report, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal(text, &r)
+}
+
+func now() string { return time.Now().UTC().Format(time.RFC3339) }

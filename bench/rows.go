@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// A measure takes one round on a fresh bed.
+type measure func(ctx context.Context, b *bed, s scale) (Round, error)
+
+// A plan is a row before it has figures.
+type plan struct {
+	Row
+	entries []entry
+	rounds  int  // fewer than the run's, if not zero
+	slow    bool // not with -quick
+	abreast bool // the entries run at the same time: they leave the machine idle
+}
+
+// An entry is one line of it.
+type entry struct {
+	Line
+	on      system
+	measure measure
+}
+
+// A scale is how long a run takes.
+type scale struct {
+	name     string
+	rounds   int
+	work     float64       // times the jobs of a drain
+	drain    time.Duration // after which a drain is cut short
+	enqueue  time.Duration // of each enqueueing
+	pickups  int           // jobs timed
+	idle     time.Duration // before each, at least
+	warm     time.Duration // before a rate is taken
+	clean    time.Duration // over which a rate is taken
+	held     time.Duration // with a held snapshot, saturated
+	half     time.Duration // with a held snapshot, at half load
+	settled  time.Duration // a successor is up before the first kill
+	kills    int
+	waiting  int           // jobs, when memory is measured
+	straggle time.Duration // transactions stay open
+}
+
+var scales = map[string]scale{
+	"full": {"full", 5, 3, 15 * time.Second, 5 * time.Second, 100, 700 * time.Millisecond, 3 * time.Second, 10 * time.Second, time.Minute, 5 * time.Minute,
+		6 * time.Second, 30, 1_000_000, 30 * time.Second},
+	"quick": {"quick", 2, 1, 2 * time.Second, 700 * time.Millisecond, 8, 700 * time.Millisecond, time.Second, 2 * time.Second, 15 * time.Second, 0,
+		6 * time.Second, 5, 200_000, 6 * time.Second},
+	"tiny": {"tiny", 1, 0.005, 5 * time.Second, 100 * time.Millisecond, 2, 0, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond,
+		6 * time.Second, 1, 20_000, 500 * time.Millisecond},
+}
+
+const perSec, ms = "jobs/s", "ms"
+
+func who(name, how string) Line { return Line{Who: name, How: how} }
+
+func base(how string) Line { return Line{Who: "River", How: how, Base: true} }
+
+func floor(how string) Line { return Line{Who: "pgbench", How: how, Floor: true} }
+
+func times(who string, factor float64) Bar { return Bar{Who: who, Of: "River", Factor: factor} }
+
+// plans are all rows, in the order in which they run.
+func plans() []plan {
+	return []plan{
+		{Row: Row{ID: "enqueue-1", Title: "Enqueue, one job a call, 1 caller", Unit: perSec, Bars: []Bar{times("Pawl", 2)}},
+			entries: singles(1)},
+		{Row: Row{ID: "enqueue-16", Title: "Enqueue, one job a call, 16 callers", Unit: perSec, Bars: []Bar{times("Pawl", 2)}},
+			entries: singles(16)},
+		{Row: Row{ID: "enqueue-many", Title: "Enqueue, 1,000 jobs a call", Unit: perSec, Bars: []Bar{times("Pawl", 1)}},
+			entries: []entry{
+				{who("Pawl", "EnqueueMany"), pawlSystem, enqueueBatched},
+				{base("InsertManyFast (COPY)"), riverSystem, enqueueBatched},
+				{who("River, rows", "InsertMany"), riverSystem, enqueueInserted},
+				{who("loop", "insert … unnest"), loopSystem, enqueueBatched},
+				{floor("insert … generate_series"), pawlSystem, floorFor(insertMany, 1, manySize)},
+			}},
+		{Row: Row{ID: "noop", Title: "Jobs that do nothing: claim to finish, one process", Unit: perSec,
+			Bars: []Bar{times("Pawl", 2), times("Pawl, batch", 2)}},
+			entries: []entry{
+				{who("Pawl", "Handle"), pawlSystem, drain(noop, 40_000)},
+				{base("2,000 workers, fetch every 2 ms"), riverSystem, drain(noop, 30_000)},
+				{who("Pawl, batch", "HandleBatch of 100"), pawlSystem, drain(noopBatch, 50_000)},
+				{who("loop", "100 a transaction, 4 loops"), loopSystem, drain(noop, 80_000)},
+				{floor("job_claim 100, job_finish_many; 4 clients"), pawlSystem, floorDrain(noopSQL, 4, batchSize, 50_000)},
+			}},
+		{Row: Row{ID: "effect", Title: "Jobs that write one row exactly once, each in a transaction, 32 in flight", Unit: perSec,
+			Bars: []Bar{times("Pawl", 3)}},
+			entries: []entry{
+				{who("Pawl", "HandleTx"), pawlSystem, drain(effect, 12_000)},
+				{base("JobCompleteTx"), riverSystem, drain(effect, 6_000)},
+				{who("loop", "1 a transaction, 32 loops"), loopSystem, drain(effect, 15_000)},
+				{floor("the loop's SQL, 32 clients"), loopSystem, floorDrain(loopSQL, inFlight, 1, 15_000)},
+			}},
+		{Row: Row{ID: "effect-batch", Title: "The same, 100 in a transaction", Unit: perSec, Bars: []Bar{times("Pawl, batch", 15)}},
+			entries: []entry{
+				{who("Pawl, batch", "HandleBatch of 100"), pawlSystem, drain(effectBatch, 50_000)},
+				{base("JobCompleteTx, per item: it has no batches"), riverSystem, drain(effect, 6_000)},
+				{who("loop", "100 a transaction, 4 loops"), loopSystem, drain(effectBatch, 80_000)},
+				{floor("Pawl's SQL, 4 clients"), pawlSystem, floorDrain(batchSQL, 4, batchSize, 40_000)},
+			}},
+		{Row: Row{ID: "pickup", Title: "Enqueue to handler, idle, default settings", Unit: ms, Less: true}, rounds: 1, abreast: true,
+			entries: []entry{
+				{who("Pawl", "poll every 500 ms"), pawlSystem, pickupIdle(nil)},
+				{base("LISTEN/NOTIFY"), riverSystem, pickupIdle(nil)},
+				{who("Pawl, Kick", "in the process that enqueues"), pawlSystem, pickupIdle(kickPawl)},
+				{who("loop", "poll every 500 ms"), loopSystem, pickupIdle(nil)},
+			}},
+		{Row: Row{ID: "pickup-half", Title: "Enqueue to handler at half load", Unit: ms, Less: true}, rounds: 1,
+			entries: contenders("set up for speed", pickupHalf)},
+		{Row: Row{ID: "held", Title: "An idle snapshot held, saturated: rate at the end", Unit: perSec,
+			Bars: []Bar{{Who: "Pawl", Factor: 0.8, Meaning: "≥ 80 % of its clean rate"}}}, rounds: 1,
+			entries: contenders("set up for speed", heldSaturated)},
+		{Row: Row{ID: "held-half", Title: "An idle snapshot held for 5 minutes, half load: rate at the end", Unit: perSec,
+			Bars: []Bar{{Who: "Pawl", Factor: 0.95, Meaning: "≥ 95 % of what is offered"}}}, rounds: 1, slow: true,
+			entries: contenders("set up for speed", heldHalf)},
+		{Row: Row{ID: "straggler", Title: "A job whose transaction stayed open: COMMIT to handler", Unit: ms, Less: true,
+			Bars: []Bar{{Who: "Pawl", Factor: 1000, P99: true, Meaning: "p99 ≤ 1 s"}}}, rounds: 1, abreast: true,
+			entries: contenders("set up for speed", straggle)},
+		{Row: Row{ID: "crash", Title: "SIGKILL of a worker to its job's next run (River's default: an hour)", Unit: ms, Less: true,
+			Bars: []Bar{{Who: "Pawl", Factor: 3000, P99: true, Meaning: "p99 ≤ 3 s"}, {Who: "Pawl, lease", Factor: 4000, P99: true, Meaning: "p99 ≤ 4 s"}}},
+			rounds: 1, abreast: true,
+			entries: []entry{
+				{who("Pawl", "default settings: presence, lease 30 s"), pawlSystem, crash("pawl/crash", task{})},
+				{who("Pawl, lease", "no presence, lease 3 s"), pawlSystem, crash("pawl/crash by lease", task{lease: crashLease})},
+				{who("loop", "row lock, no lease; poll every 500 ms"), loopSystem, crash("loop/lock", task{})},
+			}},
+		{Row: Row{ID: "memory", Title: "Largest resident set of a worker process", Unit: "MiB", Less: true,
+			Bars: []Bar{{Who: "Pawl", Factor: 64, Meaning: "≤ 64 MiB"}}}, rounds: 1,
+			entries: []entry{
+				{who("Pawl", "1,000 in hand"), pawlSystem, memory("pawl/memory")},
+				{base("2,000 workers"), riverSystem, memory("river/memory")},
+			}},
+		zombies(),
+	}
+}
+
+func singles(callers int) []entry {
+	return []entry{
+		{who("Pawl", "Enqueue"), pawlSystem, enqueueSingle(callers)},
+		{base("Insert"), riverSystem, enqueueSingle(callers)},
+		{who("loop", "insert"), loopSystem, enqueueSingle(callers)},
+		{floor("insert into pawl.job"), pawlSystem, floorFor(insertOne, callers, 1)},
+	}
+}
+
+func contenders(how string, m measure) []entry {
+	return []entry{{who("Pawl", how), pawlSystem, m}, {base(how), riverSystem, m}, {who("loop", how), loopSystem, m}}
+}
+
+func zombies() plan {
+	one := func(who string) Bar { return Bar{Who: who, Factor: 1, Meaning: "1 effect"} }
+	return plan{
+		Row: Row{ID: "zombie", Title: "A worker frozen past its lease wakes and commits: rows of one job", Unit: "rows", Less: true,
+			Bars: []Bar{one("Pawl"), one("Pawl, own tx"), one("Pawl, no Hold")}},
+		rounds: 1, abreast: true,
+		entries: []entry{
+			{who("Pawl", "HandleTx"), pawlSystem, zombie("pawl/tx")},
+			{who("Pawl, own tx", "Hold first, then the row, then Finish"), pawlSystem, zombie("pawl/hold")},
+			{who("Pawl, no Hold", "the row, then Finish"), pawlSystem, zombie("pawl/finish")},
+			{who("River", "JobCompleteTx as in its example"), riverSystem, zombie("river/example")},
+			{who("River, detached", "JobCompleteTx, deadline not passed on"), riverSystem, zombie("river/detached")},
+			{who("loop", "row lock, no lease"), loopSystem, zombie("loop/lock")},
+			{who("loop, lease", "lease in a column, delete by id"), loopSystem, zombie("loop/lease")},
+		},
+	}
+}

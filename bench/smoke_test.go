@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	if variant := os.Getenv(frozenVariant); variant != "" {
+		fmt.Fprintln(os.Stderr, runFrozen(variant, os.Getenv(frozenURL)))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// Every row runs on every contender, with a few jobs: the benchmark cannot rot unnoticed. No figure is looked at, except
+// those that are no figures: how many rows a zombie leaves behind.
+func TestRun_EveryRow(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	r, err := run(ctx, scales["tiny"], []string{""}, "", func(line string) { t.Log(line) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Rows) != len(plans()) {
+		t.Errorf("%d rows of %d", len(r.Rows), len(plans()))
+	}
+	for _, row := range r.Rows {
+		for _, l := range row.Lines {
+			for _, round := range l.Rounds {
+				if round.Failed != "" || round.Value <= 0 {
+					t.Errorf("%s, %s: %+v", row.ID, l.Who, round)
+				}
+			}
+		}
+		for _, b := range row.Bars {
+			if got, ok := row.reached(b); row.ID == "zombie" && (!ok || !row.met(b, got)) {
+				t.Errorf("%s: a frozen worker left %v rows of one job", b.Who, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package contract
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Lanes is what the detail of a call says of the lanes in which it ended somebody's turn.
+type Lanes struct {
+	Promoted int     `json:"promoted"` // jobs that may be claimed once the transaction has committed
+	Skipped  []int64 `json:"skipped"`  // lanes that others have locked: call LanePromote for each after the commit
+}
+
+// Scan implements sql.Scanner.
+func (l *Lanes) Scan(detail any) error { return scanDetail(detail, l) }
+
+// LanePromote calls pawl_v1.lane_promote and reports whether a job may be claimed now.
+func LanePromote(ctx context.Context, db DB, lane int64) (promoted bool, err error) {
+	var outcome string
+	err = one(ctx, db, "lane.promote", "select p.outcome from pawl_v1.lane_promote($1) as p", []any{lane}, &outcome)
+	return outcome == "promoted", err
+}
+
+// LaneSweepRow is the answer of lane_sweep and lane_purge.
+type LaneSweepRow struct {
+	Count int    // promoted, or purged
+	Next  *int64 // pass it as after to look at the rest; null after the last
+}
+
+// LaneSweep calls pawl_v1.lane_sweep.
+func LaneSweep(ctx context.Context, db DB, after int64, limit int) (r LaneSweepRow, err error) {
+	o := Options{}
+	set(o, "after", after)
+	err = one(ctx, db, "lane.sweep", "select s.promoted, (s.detail ->> 'next')::bigint from pawl_v1.lane_sweep($1, $2::jsonb) as s",
+		[]any{limit, o.text()}, &r.Count, &r.Next)
+	return r, err
+}
+
+// LanePurge calls pawl_v1.lane_purge.
+func LanePurge(ctx context.Context, db DB, after int64, limit int) (r LaneSweepRow, err error) {
+	o := Options{}
+	set(o, "after", after)
+	err = one(ctx, db, "lane.purge", "select p.purged, (p.detail ->> 'next')::bigint from pawl_v1.lane_purge($1, $2::jsonb) as p",
+		[]any{limit, o.text()}, &r.Count, &r.Next)
+	return r, err
+}
+
+// LaneOperateRow is the answer of lane_unblock and lane_policy.
+type LaneOperateRow struct {
+	Outcome string // "unblocked", "changed"; "refused", "idle"; "absent"
+	Job     *int64 // that had the turn
+	Status  string // of that job, if refused
+	Policy  string // what it was, if changed
+	Hint    string // if nothing changed
+	Lanes   Lanes
+}
+
+const laneOperateColumns = `select o.outcome, (o.detail ->> 'job')::bigint, coalesce(o.detail ->> 'status', ''),
+       coalesce(o.detail ->> 'policy', ''), coalesce(o.detail ->> 'hint', ''), o.detail
+  from `
+
+func (r *LaneOperateRow) columns() []any {
+	return []any{&r.Outcome, &r.Job, &r.Status, &r.Policy, &r.Hint, &r.Lanes}
+}
+
+// LaneUnblock calls pawl_v1.lane_unblock; job 0 means whichever blocks the lane.
+func LaneUnblock(ctx context.Context, db DB, queue, lane, actor, reason string, job int64) (r LaneOperateRow, err error) {
+	o := Options{}
+	set(o, "job", job)
+	err = one(ctx, db, "lane.unblock", laneOperateColumns+"pawl_v1.lane_unblock($1, $2, $3, $4, $5::jsonb) as o",
+		[]any{queue, lane, actor, reason, o.text()}, r.columns()...)
+	return r, err
+}
+
+// LanePolicy calls pawl_v1.lane_policy.
+func LanePolicy(ctx context.Context, db DB, queue, lane, policy, actor, reason string) (r LaneOperateRow, err error) {
+	err = one(ctx, db, "lane.policy", laneOperateColumns+"pawl_v1.lane_policy($1, $2, $3, $4, $5) as o",
+		[]any{queue, lane, policy, actor, reason}, r.columns()...)
+	return r, err
+}
+
+// LaneRow is one row of pawl_v1.lanes.
+type LaneRow struct {
+	ID                  int64
+	Queue, Name, Policy string
+	Head                *int64 // the job that has the turn; null: nobody
+	HeadStatus          *string
+	Waiting             int
+	Oldest              *time.Time // of those who wait
+	ReadAt              time.Time  // the database's clock
+}
+
+// LaneListArgs select rows of pawl_v1.lanes; a zero field selects all.
+type LaneListArgs struct {
+	Queue   string
+	Blocked bool // only those whose head is a dead letter or unknown
+	After   int64
+	Limit   int
+}
+
+// LaneList reads pawl_v1.lanes in the order of the ids.
+func LaneList(ctx context.Context, db DB, a LaneListArgs) ([]LaneRow, error) {
+	where, args := "l.id > $1", []any{a.After, a.Limit}
+	if a.Queue != "" {
+		where += "\n   and l.queue = $3"
+		args = append(args, a.Queue)
+	}
+	if a.Blocked {
+		where += "\n   and l.head_status in ('dead_letter', 'unknown')"
+	}
+	return many(ctx, db, "lane.list", `select l.id, l.queue, l.name, l.policy, l.head, l.head_status, l.waiting, l.oldest, clock_timestamp()
+  from pawl_v1.lanes as l
+ where `+where+"\n order by l.id\n limit $2", args, func(row pgx.CollectableRow) (r LaneRow, err error) {
+		err = row.Scan(&r.ID, &r.Queue, &r.Name, &r.Policy, &r.Head, &r.HeadStatus, &r.Waiting, &r.Oldest, &r.ReadAt)
+		return r, err
+	})
+}

@@ -1,0 +1,192 @@
+package txn_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+func queued(query string) func(*pgx.Batch) { return func(b *pgx.Batch) { b.Queue(query) } }
+
+// open begins a transaction that claims by inserting 1.
+func open(t *testing.T, pool *pgxpool.Pool) *txn.Opened {
+	t.Helper()
+	tx, err := txn.Open(t.Context(), pool, "x.begin", "", time.Minute, queued("insert into mark values (1)"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { txn.Rollback(context.Background(), tx) })
+	return tx
+}
+
+// guard runs fn, inserts 3 and commits.
+func guard(t *testing.T, tx *txn.Opened, fn func(context.Context, pgx.Tx) error) error {
+	t.Helper()
+	if err := tx.Guard(t.Context(), 20*time.Second, fn); err != nil {
+		return err
+	}
+	return tx.CommitWith(t.Context(), "x.commit", queued("insert into mark values (3)"))
+}
+
+// The claim, the user's rows and what records success commit together.
+func TestOpened_CommitsTogether(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, rows)
+	tx := open(t, pool)
+	err := guard(t, tx, func(ctx context.Context, tx pgx.Tx) error {
+		if got := marks(t, pool); got != 0 {
+			t.Errorf("%d rows are visible before COMMIT", got)
+		}
+		return insert(ctx, tx, 2)
+	})
+	if err != nil || marks(t, pool) != 3 {
+		t.Errorf("%v; %d rows, want 3", err, marks(t, pool))
+	}
+	if err := tx.Rollback(t.Context()); !errors.Is(err, pgx.ErrTxClosed) {
+		t.Errorf("a rollback after the commit: %v", err)
+	}
+}
+
+// What records success can still refuse; then nothing commits, and that is certain.
+func TestOpened_TheLastWordCanRefuse(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, rows, "create table late (n int unique deferrable initially deferred)")
+	for name, last := range map[string]string{
+		"statement": "select 1/0",
+		"commit":    "insert into late values (1), (1)",
+	} {
+		tx := open(t, pool)
+		if err := tx.Guard(t.Context(), time.Minute, func(ctx context.Context, tx pgx.Tx) error { return insert(ctx, tx, 2) }); err != nil {
+			t.Fatal(err)
+		}
+		err := tx.CommitWith(t.Context(), "x.commit", queued(last))
+		if code := pawl.CodeOf(err); code != "22012" && code != "23505" || pawl.MayHaveHappened(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+		txn.Rollback(t.Context(), tx)
+		if n := marks(t, pool); n != 0 {
+			t.Errorf("%s: %d rows", name, n)
+		}
+	}
+}
+
+// A reply that is lost is unknown, wherever in the last message it was.
+func TestOpened_ALostReplyIsUnknown(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, rows)
+	tx := open(t, pool)
+	if err := tx.Guard(t.Context(), time.Minute, func(context.Context, pgx.Tx) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	err := tx.CommitWith(t.Context(), "x.commit", queued("select pg_terminate_backend(pg_backend_pid())"))
+	if !pawl.MayHaveHappened(err) {
+		t.Errorf("%v, want %v", err, pawl.ErrCommitUnknown)
+	}
+}
+
+// A claim that is refused leaves no transaction and no connection behind.
+func TestOpened_RefusedClaim(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, rows)
+	for range 2 * pool.Config().MaxConns {
+		tx, err := txn.Open(t.Context(), pool, "x.begin", "", time.Minute, queued("select 1/0"))
+		if tx != nil || pawl.CodeOf(err) != "22012" {
+			t.Fatalf("%v, %v", tx, err)
+		}
+	}
+	if n := pool.Stat().AcquiredConns(); n != 0 {
+		t.Errorf("%d connections are still taken", n)
+	}
+}
+
+// What fails leaves nothing of its own; what succeeded before it stays.
+func TestOpened_GuardsOneAfterAnother(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, rows)
+	tx := open(t, pool)
+	boom := errors.New("boom")
+	for n, failure := range []error{boom, nil, boom, nil, boom} {
+		err := tx.Guard(t.Context(), time.Minute, func(ctx context.Context, tx pgx.Tx) error {
+			return errors.Join(insert(ctx, tx, 10+n), failure)
+		})
+		if !errors.Is(err, failure) || errors.Is(err, txn.ErrLost) {
+			t.Fatalf("%d: %v, want %v", n, err, failure)
+		}
+	}
+	if err := tx.Commit(t.Context()); err != nil || marks(t, pool) != 3 {
+		t.Errorf("%v; %d rows, want the claim and the two that succeeded", err, marks(t, pool))
+	}
+}
+
+// User code that spoils the transaction, or ends it, cannot make it pass for whole.
+func TestOpened_NoticesWhatUserCodeDid(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, rows)
+	sent := func(query string) func(context.Context, pgx.Tx) error {
+		return func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Conn().Exec(ctx, query); return err }
+	}
+	for name, c := range map[string]struct {
+		fn                func(context.Context, pgx.Tx) error
+		lost, ended, asks bool // ErrLost; ErrEnded; MayHaveHappened
+	}{
+		"swallowed":      {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil }, false, false, false},
+		"commit":         {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, true, true, false},
+		"rollback":       {func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, true, true, false},
+		"raw commit":     {sent("commit"), true, true, true},
+		"raw rollback":   {sent("rollback"), true, true, true},
+		"raw, and begin": {sent("commit; begin"), true, true, true},
+		"raw release":    {sent("release savepoint pawl"), true, true, true},
+		"rows open":      {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Query(ctx, "select 1"); return err }, true, false, false},
+		"killed": {func(ctx context.Context, tx pgx.Tx) error {
+			_, _ = tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
+			return nil
+		}, true, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tx := open(t, pool)
+			err := guard(t, tx, c.fn)
+			if err == nil || errors.Is(err, txn.ErrLost) != c.lost || errors.Is(err, txn.ErrEnded) != c.ended || pawl.MayHaveHappened(err) != c.asks {
+				t.Errorf("%v: lost %v, ended %v, may have happened %v", err,
+					errors.Is(err, txn.ErrLost), errors.Is(err, txn.ErrEnded), pawl.MayHaveHappened(err))
+			}
+		})
+	}
+}
+
+// A goroutine that user code left behind does not reach the transaction any more.
+func TestOpened_RefusesLateUse(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, rows)
+	tx := open(t, pool)
+	var kept pgx.Tx
+	if err := tx.Guard(t.Context(), time.Minute, func(_ context.Context, tx pgx.Tx) error { kept = tx; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	_, exec := kept.Exec(t.Context(), "insert into mark values (9)")
+	_, query := kept.Query(t.Context(), "select 1")
+	_, begin := kept.Begin(t.Context())
+	_, prepare := kept.Prepare(t.Context(), "late", "select 1")
+	_, copied := kept.CopyFrom(t.Context(), pgx.Identifier{"mark"}, []string{"n"}, pgx.CopyFromRows([][]any{{9}}))
+	b := &pgx.Batch{}
+	b.Queue("insert into mark values (9)")
+	for what, err := range map[string]error{
+		"exec": exec, "query": query, "begin": begin, "prepare": prepare, "copy": copied,
+		"row": kept.QueryRow(t.Context(), "select 1").Scan(new(int)), "batch": kept.SendBatch(t.Context(), b).Close(),
+		"commit": kept.Commit(t.Context()), "rollback": kept.Rollback(t.Context()),
+	} {
+		if !errors.Is(err, pgx.ErrTxClosed) {
+			t.Errorf("%s: %v, want %v", what, err, pgx.ErrTxClosed)
+		}
+	}
+	if err := tx.Commit(t.Context()); err != nil || marks(t, pool) != 1 {
+		t.Errorf("%v; %d rows, want the claim", err, marks(t, pool))
+	}
+}

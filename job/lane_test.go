@@ -1,0 +1,204 @@
+package job_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/job"
+)
+
+func (b *bed) inLane(lane string, policy job.LanePolicy, payloads ...string) {
+	b.Helper()
+	for _, p := range payloads {
+		b.enqueue(job.Request{Queue: "q", Kind: "k", Lane: lane, LanePolicy: policy, Args: []byte(p)})
+	}
+}
+
+// lockLane keeps a lane locked as a writer does that has enqueued into it, until the returned function is called.
+func (b *bed) lockLane(lane string) (release func()) {
+	b.Helper()
+	tx := b.begin()
+	b.enqueueIn(tx, job.Request{Queue: "q", Kind: "k", Lane: lane})
+	return func() { b.Helper(); b.must(tx.Rollback(b.Context())) }
+}
+
+const (
+	runsOfLane   = "select count(*) from ran"
+	outOfOrder   = "select count(*) from (select seq, row_number() over (order by n) - 1 as nth from ran) as o where o.seq <> o.nth"
+	promoteWaits = `select count(*) from pg_stat_activity
+ where datname = current_database() and wait_event_type = 'Lock' and query like '%lane_promote%'`
+)
+
+// In every form a worker that polls once an hour works a lane off without a pause: each end kicks the claim of the next.
+func TestLane_EachEndStartsTheNext(t *testing.T) {
+	t.Parallel()
+	for _, form := range []string{"transactional", "batch", "simple", "own", "own sql"} {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			c := setupCrew(t, ran)
+			c.config.Poll = time.Hour
+			c.handlers = []job.Handler{order{Form: form, Lanes: true}.handler(c.pool)}
+			for i := range 30 {
+				c.inLane("l", "", strconv.Itoa(i))
+			}
+			c.hire()
+			c.untilDone()
+			c.wantCount(runsOfLane, 30)
+			c.wantCount(outOfOrder, 0)
+		})
+	}
+}
+
+// A job that ends while another transaction has its lane locked cannot give the turn on. Its worker does, as soon as the
+// lane is free: in every form, and however the job ended.
+func TestLane_WorkerPromotesWhatItHadToSkip(t *testing.T) {
+	t.Parallel()
+	final := pawl.Final(errors.New("boom"))
+	for name, form := range map[string]struct {
+		form string
+		err  error
+	}{
+		"transactional": {"transactional", nil}, "batch": {"batch", nil}, "simple": {"simple", nil}, "own": {"own", nil},
+		"transactional, final": {"transactional", final}, "batch, cancelled": {"batch", job.Cancel(nil)}, "simple, final": {"simple", final},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := setupCrew(t, ran)
+			c.config.Poll = time.Hour
+			began, goOn := make(chan struct{}, 1), make(chan struct{})
+			c.handlers = []job.Handler{order{Form: form.form, Lanes: true}.handler(c.pool)}
+			c.config.Middleware = []job.Middleware{func(ctx context.Context, call job.Call, next func(context.Context) error) error {
+				if string(call.Jobs[0].Args) != "0" {
+					return next(ctx)
+				}
+				began <- struct{}{}
+				<-goOn
+				if form.err != nil {
+					return form.err
+				}
+				return next(ctx)
+			}}
+			c.inLane("l", job.LanePark, "0", "1")
+			c.hire()
+			<-began
+			release := c.lockLane("l")
+			close(goOn)
+			c.until("nobody promotes", promoteWaits, 1)
+			c.wantCount("select count(*) from ran where seq = 1", 0)
+			release()
+			c.until("the next does not run", "select count(*) from ran where seq = 1", 1)
+		})
+	}
+}
+
+// Whoever finishes a job in a transaction of their own, without a worker, may die before they promote. The workers' lane
+// sweep finds the lane.
+func TestLane_SweepFindsWhatNobodyPromoted(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t, ran)
+	c.register()
+	c.inLane("l", "", "0", "1", "2")
+	j := c.claim()
+	release := c.lockLane("l")
+	c.mustFinish(j)
+	release()
+	c.wantCount("select count(*) from pawl.job where lane_head", 0)
+	c.config.Poll = time.Hour
+	c.handlers = []job.Handler{order{Lanes: true}.handler(c.pool)}
+	c.hire()
+	c.untilDone()
+	c.wantCount("select count(*) from ran where seq in (1, 2)", 2)
+}
+
+// What a lane does when its head becomes a dead letter. A job that is tried again keeps its turn (trap T41: the lane ends
+// neither in an endless retry nor in silence).
+func TestT41_PoisonHead(t *testing.T) {
+	t.Parallel()
+	for policy, after := range map[job.LanePolicy][]string{
+		"":            {"dead_letter", "waiting", "waiting"},
+		job.LaneBlock: {"dead_letter", "waiting", "waiting"},
+		job.LanePark:  {"dead_letter"},
+		job.LaneSkip:  {"dead_letter"},
+	} {
+		t.Run(string(policy), func(t *testing.T) {
+			t.Parallel()
+			c := setupCrew(t)
+			c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+				if string(j.Args) == poison {
+					return errors.New("boom")
+				}
+				return apply(ctx, tx, j)
+			}
+			for _, payload := range []string{poison, "", ""} {
+				c.enqueue(job.Request{Queue: "q", Kind: "k", Lane: "l", LanePolicy: policy, Args: []byte(payload), MaxAttempts: 3})
+			}
+			c.hire()
+			c.until("no dead letter", "select count(*) from pawl.job where status = 'dead_letter'", 1)
+			c.until("others are not as they should be", "select count(*) from pawl.job", len(after))
+			c.wantText("select string_agg(j.status, ' ' order by j.position) from pawl.job as j", strings.Join(after, " "))
+			c.wantDeadLetter(3, "boom")
+			c.wantCount("select count(*) from pawl_v1.lanes where head_status = 'dead_letter' and waiting = 2", len(after)/3)
+		})
+	}
+}
+
+// A request names its lane, alone and in a batch, and the attempt knows it.
+func TestEnqueue_Lane(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.inLane("account 17", job.LanePark, "0")
+	_, err := job.EnqueueMany(t.Context(), b.pool, []job.Request{
+		{Queue: "q", Kind: "k", Lane: "account 17", Args: []byte("1")},
+		{Queue: "q", Kind: "k", Args: []byte("none")},
+		{Queue: "q", Kind: "k", Lane: "account 18", Args: []byte("0")},
+		{Queue: "q", Kind: "k", Lane: "account 18", Args: []byte("1")},
+		{Queue: "other", Kind: "k", Lane: "account 18", Args: []byte("0")},
+	})
+	b.must(err)
+	jobs := b.claimUpTo(10)
+	if len(jobs) != 3 || jobs[0].Lane != "account 17" || jobs[1].Lane != "" || jobs[1].Position != 0 || jobs[2].Lane != "account 18" ||
+		jobs[0].Position == 0 || jobs[2].Position <= jobs[0].Position || string(jobs[2].Args) != "0" {
+		t.Fatalf("claimed %+v", jobs)
+	}
+	b.mustFinish(jobs[0])
+	if next := b.claimUpTo(10); len(next) != 1 || next[0].Lane != "account 17" || string(next[0].Args) != "1" || next[0].Position <= jobs[0].Position {
+		t.Errorf("claimed %+v", next)
+	}
+	b.wantCount("select count(*) from pawl.lane where name = 'account 17' and policy = 'park'", 1)
+	b.wantCount("select count(*) from pawl.lane where name = 'account 18' and policy = 'block'", 2)
+}
+
+func TestEnqueue_LaneRefusals(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	long := strings.Repeat("x", 256)
+	for name, c := range map[string]struct {
+		request job.Request
+		want    error
+	}{
+		"policy without a lane": {job.Request{Queue: "q", Kind: "k", LanePolicy: job.LanePark}, pawl.ErrArgumentInvalid},
+		"unknown policy":        {job.Request{Queue: "q", Kind: "k", Lane: "l", LanePolicy: "drop"}, pawl.ErrArgumentInvalid},
+		"long name":             {job.Request{Queue: "q", Kind: "k", Lane: long}, pawl.ErrScopeInvalid},
+	} {
+		if _, err := job.Enqueue(t.Context(), b.pool, c.request); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		if _, err := job.EnqueueMany(t.Context(), b.pool, []job.Request{c.request}); !errors.Is(err, c.want) {
+			t.Errorf("%s, many: %v, want %v", name, err, c.want)
+		}
+	}
+	_, err := job.EnqueueMany(t.Context(), b.pool, []job.Request{
+		{Queue: "q", Kind: "k", Lane: "a", LanePolicy: job.LanePark}, {Queue: "q", Kind: "k"}, {Queue: "q", Kind: "k", Lane: "b"}})
+	if !errors.Is(err, pawl.ErrArgumentInvalid) {
+		t.Errorf("two policies: %v", err)
+	}
+	b.wantCount("select count(*) from pawl.job", 0)
+	b.wantCount("select count(*) from pawl.lane", 0)
+}
