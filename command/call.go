@@ -102,6 +102,9 @@ func (c *call[X]) try(ctx context.Context, work func(context.Context, X) (Answer
 	}
 	start := time.Now()
 	answer, failure := c.handle(ctx, tx, work)
+	if declined := declinedIn(failure); declined != nil {
+		answer, failure = declined.answer, nil // its rows are gone, the transaction is whole
+	}
 	if failure != nil {
 		return d, c.failed(ctx, tx, failure)
 	}

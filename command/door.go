@@ -63,11 +63,16 @@ func (d sqlDoor) db() pawl.DB { return pawl.SQL(d.handle) }
 // open begins detached from the context's end: database/sql would roll back behind our back. What is sent in it is not.
 func (d sqlDoor) open(ctx context.Context, args contract.CommandClaimArgs, level pgx.TxIsoLevel, idle time.Duration) (opened[*sql.Tx], contract.CommandClaimRow, error) {
 	var row contract.CommandClaimRow
-	tx, err := d.handle.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: standardLevels[level]})
+	conn, err := d.handle.Conn(ctx) // waits for no longer than the caller does
 	if err != nil {
 		return nil, row, pawl.Wrap("command.begin", err)
 	}
-	t := sqlTx{tx}
+	tx, err := conn.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: standardLevels[level]})
+	if err != nil {
+		_ = conn.Close()
+		return nil, row, pawl.Wrap("command.begin", err)
+	}
+	t := sqlTx{tx, conn}
 	err = txn.EndWhenSilent(ctx, tx, idle)
 	if err == nil {
 		row, err = contract.CommandClaim(ctx, t.db(), args)
@@ -84,17 +89,30 @@ var standardLevels = map[pgx.TxIsoLevel]sql.IsolationLevel{
 	pgx.RepeatableRead: sql.LevelRepeatableRead, pgx.Serializable: sql.LevelSerializable,
 }
 
-type sqlTx struct{ tx *sql.Tx }
+type sqlTx struct {
+	tx   *sql.Tx
+	conn *sql.Conn // the transaction's; it goes back to the pool with its end
+}
 
-func (t sqlTx) db() pawl.DB                               { return pawl.SQLTx(t.tx) }
-func (t sqlTx) commit(_ context.Context, op string) error { return txn.CommitSQL(op, t.tx) }
+func (t sqlTx) db() pawl.DB { return pawl.SQLTx(t.tx) }
+
 func (t sqlTx) succeed(ctx context.Context, op string, args contract.CommandSucceedArgs) error {
 	if err := contract.CommandSucceed(ctx, t.db(), args); err != nil {
 		return err
 	}
 	return t.commit(ctx, op)
 }
-func (t sqlTx) rollback(context.Context) { _ = t.tx.Rollback() }
+
+func (t sqlTx) commit(_ context.Context, op string) error {
+	defer t.conn.Close()
+	return txn.CommitSQL(op, t.tx)
+}
+
+func (t sqlTx) rollback(context.Context) {
+	_ = t.tx.Rollback()
+	_ = t.conn.Close()
+}
+
 func (t sqlTx) guard(ctx context.Context, limit time.Duration, fn func(context.Context, *sql.Tx) error) error {
 	return txn.GuardSQL(ctx, t.tx, limit, fn)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/txn"
 )
 
 // A Failure is a command's stored failure. It is in the chain of every [pawl.ErrFailedFinal] of this package.
@@ -45,6 +46,24 @@ type unknownError struct{ err error }
 
 func (e *unknownError) Error() string { return fmt.Sprintf("it may have happened: %v", e.err) }
 func (e *unknownError) Unwrap() error { return e.err }
+
+// Decline is an error for handlers: what they wrote is rolled back, and the command ends with this answer all the same. It is for
+// a refusal that is final and has a body of its own, where [pawl.Final] would leave only an error. In the leased form, which has
+// nothing to roll back, use [Attempt.Succeed].
+func Decline(answer Answer) error { return &declined{answer} }
+
+type declined struct{ answer Answer }
+
+func (d *declined) Error() string { return "declined, with an answer" }
+
+// declinedIn returns the answer in err's chain, unless more went wrong than that.
+func declinedIn(err error) *declined {
+	var d *declined
+	if !errors.As(err, &d) || errors.Is(err, txn.ErrLost) || txn.Abrupt(err) {
+		return nil
+	}
+	return d
+}
 
 // RetryAfter returns when to ask again for what is in progress; ok is false for other errors.
 func RetryAfter(err error) (after time.Duration, ok bool) {

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -78,6 +79,11 @@ func once[T, X any](ctx context.Context, d door[X], intent pawl.Intent, fn func(
 	c := &call[X]{door: d, db: d.db(), intent: intent, opts: o}
 	done, err := c.run(ctx, func(ctx context.Context, tx X) (Answer, error) {
 		value, err := fn(ctx, tx)
+		if declined := declinedIn(err); declined != nil {
+			var unreadable error
+			r.Value, unreadable = decode[T](declined.answer)
+			return Answer{}, errors.Join(unreadable, err)
+		}
 		if err != nil {
 			return Answer{}, err
 		}
