@@ -40,6 +40,7 @@ var plan = []struct {
 	{"inbox", []string{".", "internal/contract"}},
 	{"guard", []string{".", "internal/contract"}},
 	{"command", []string{".", "internal/contract", "internal/fault", "internal/txn"}},
+	{"command/httpkey", []string{".", "command", "internal/fault"}},
 	{"job", []string{".", "internal/contract", "internal/fault", "internal/solo", "internal/txn", "migrate"}},
 	// motion
 	{"flow", []string{".", "inbox", "job", "internal/fault", "internal/receipt", "internal/solo", "internal/txn", "migrate"}},
