@@ -136,7 +136,11 @@ func (s *site) try(ctx context.Context, key, body string, headers ...string) (g 
 }
 
 func (s *site) do(r *http.Request) (g got, err error) {
-	response, err := s.Client().Do(r)
+	client := s.Client()
+	if client == nil { // of a server in another process
+		client = http.DefaultClient
+	}
+	response, err := client.Do(r)
 	if err != nil {
 		return g, err
 	}
