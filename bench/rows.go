@@ -41,18 +41,19 @@ type scale struct {
 	kills    int
 	waiting  int           // jobs, when memory is measured
 	straggle time.Duration // transactions stay open
+	command  time.Duration // of each row of commands
 }
 
 var scales = map[string]scale{
 	"full": {"full", 5, 3, 15 * time.Second, 5 * time.Second, 100, 700 * time.Millisecond, 3 * time.Second, 10 * time.Second, time.Minute, 5 * time.Minute,
-		6 * time.Second, 30, 1_000_000, 30 * time.Second},
+		6 * time.Second, 30, 1_000_000, 30 * time.Second, 5 * time.Second},
 	"quick": {"quick", 2, 1, 2 * time.Second, 700 * time.Millisecond, 8, 700 * time.Millisecond, time.Second, 2 * time.Second, 15 * time.Second, 0,
-		6 * time.Second, 5, 200_000, 6 * time.Second},
+		6 * time.Second, 5, 200_000, 6 * time.Second, 300 * time.Millisecond},
 	"tiny": {"tiny", 1, 0.005, 5 * time.Second, 100 * time.Millisecond, 2, 0, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond,
-		6 * time.Second, 1, 20_000, 500 * time.Millisecond},
+		6 * time.Second, 1, 20_000, 500 * time.Millisecond, 100 * time.Millisecond},
 }
 
-const perSec, ms = "jobs/s", "ms"
+const perSec, commandsPerSec, ms = "jobs/s", "commands/s", "ms"
 
 func who(name, how string) Line { return Line{Who: name, How: how} }
 
@@ -64,7 +65,7 @@ func times(who string, factor float64) Bar { return Bar{Who: who, Of: "River", F
 
 // plans are all rows, in the order in which they run.
 func plans() []plan {
-	return []plan{
+	return append([]plan{
 		{Row: Row{ID: "enqueue-1", Title: "Enqueue, one job a call, 1 caller", Unit: perSec, Bars: []Bar{times("Pawl", 2)}},
 			entries: singles(1)},
 		{Row: Row{ID: "enqueue-16", Title: "Enqueue, one job a call, 16 callers", Unit: perSec, Bars: []Bar{times("Pawl", 2)}},
@@ -134,7 +135,7 @@ func plans() []plan {
 				{base("2,000 workers"), riverSystem, memory("river/memory")},
 			}},
 		zombies(),
-	}
+	}, commandPlans()...)
 }
 
 func singles(callers int) []entry {

@@ -3,6 +3,7 @@ package httpkey
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -64,6 +65,9 @@ type LeasedHandler func(w http.ResponseWriter, r *http.Request, a *Attempt) erro
 // policy cannot be; KeepRefused means nothing here.
 func Leased(pool *pgxpool.Pool, tenant Tenant, lease Lease, handler LeasedHandler, policy ...Policy) http.Handler {
 	p := one(policy)
+	if lease.For != 0 && (lease.For < time.Second || lease.For > 12*time.Hour) {
+		panic(fmt.Sprintf("httpkey: a Lease lasts from 1s to 12h, not %v", lease.For))
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x, ok := enter(p, tenant, w, r)
 		if !ok {
