@@ -156,7 +156,7 @@ func bare(ctx context.Context, b *bed, _, _ string) ([]byte, error) {
 func commandPlans() []plan {
 	const table = "a table of keys, insert … on conflict do nothing"
 	row := func(id, title string, entries ...entry) plan {
-		return plan{Row: Row{ID: id, Title: title + ", 16 callers", Unit: commandsPerSec}, entries: entries}
+		return plan{Row: Row{ID: id, Title: title + ", 16 callers", Unit: commandsPerSec}, rounds: 1, entries: entries}
 	}
 	hand := Line{Who: "by hand", How: table, Floor: true}
 	return []plan{
