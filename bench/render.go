@@ -13,7 +13,7 @@ is in [bench](../bench), whose figures you can have on your machine: ` + "`go ru
 Each contender gets a fresh database on one durable private server, in turn, in one run. Rates are the median of the rounds;
 beside them stand the extremes. River runs with the settings of its own benchmark (2,000 workers, fetch every 2 ms). "loop" is
 what one writes by hand with FOR UPDATE SKIP LOCKED: no retries, no dead letters, no lease unless said. "pgbench" is the floor:
-the SQL alone, driven by a C client; of commands, the table of keys that one writes by hand. "CPU × River" compares processor time for a job, client and server together; it moves
+the SQL alone, driven by a C client. "CPU × River" compares processor time for a job, client and server together; it moves
 less than the rates when others use the machine.
 
 `
