@@ -2466,22 +2466,24 @@ begin
     -- Claims of one key go one at a time: those that ask only learn that it is taken, instead of waiting in the INSERT; and
     -- fences are drawn in the order in which the key is held.
     if not v_locked then
-      v_wait := pawl_v1._int_option(p_options, 'wait_ms', 0, 0, 600000);
       v_locked := pg_try_advisory_xact_lock(pawl_v1._command_lock(p_scope, p_key));
-      if not v_locked and v_wait > 0 then
-        v_locked := pawl_v1._command_wait(p_scope, p_key, v_wait);
-        continue when v_locked; -- what was waited for may have ended it
-      end if;
       if not v_locked then
+        v_wait := pawl_v1._int_option(p_options, 'wait_ms', 0, 0, 600000);
+        if v_wait > 0 then
+          v_locked := pawl_v1._command_wait(p_scope, p_key, v_wait);
+          continue when v_locked; -- what was waited for may have ended it
+        end if;
         v_outcome := 'processing_active';
         exit;
       end if;
     end if;
 
     if v_seen.key is null then
+      -- The usual options are read here: a PL/pgSQL function is set up anew in each transaction that calls it.
       insert into pawl.command as c (scope, key, hash, claimed_by, lease_expires_at, expires_at)
-      values (p_scope, p_key, p_hash, p_options ->> 'claimed_by', pawl_v1._command_lease(p_options),
-              pawl_v1._command_memory(p_options))
+      values (p_scope, p_key, p_hash, p_options ->> 'claimed_by',
+              case when p_options -> 'lease_ms' = 'null' then null else pawl_v1._command_lease(p_options) end,
+              case when p_options ? 'ttl_ms' then pawl_v1._command_memory(p_options) else clock_timestamp() + interval '1 day' end)
       on conflict do nothing
       returning c.*
            into v_seen;
@@ -2609,7 +2611,7 @@ returns bigint
 language sql
 immutable
 as $$
-  select hashtextextended(octet_length(p_scope) || ':' || p_scope || p_key, 1885435758)
+  select hashtextextended(octet_length(p_scope)::text || ':' || p_scope || p_key, 1885435758) -- int || text is stable: never inlined
 $$;
 
 -- Waits for the lock of a key and reports whether it came.
@@ -2809,17 +2811,23 @@ language plpgsql
 set lock_timeout = '2s'
 as $$
 begin
-  perform pawl_v1._check_options(p_options, '{response_status,response_headers,result_ref_type,result_ref_id}');
-  perform pawl_v1._check_headers(p_options -> 'response_headers');
-  perform pawl_v1._check_int('the length of the result', octet_length(p_result), 0, 4194304);
-  perform pawl_v1._check_int('the length of the response', octet_length(p_response_body), 0, 4194304);
+  if p_options <> '{}' then
+    perform pawl_v1._check_options(p_options, '{response_status,response_headers,result_ref_type,result_ref_id}');
+    perform pawl_v1._check_headers(p_options -> 'response_headers');
+  end if;
+  if greatest(octet_length(p_result), octet_length(p_response_body)) > 4194304 then
+    perform pawl_v1._check_int('the length of the result', octet_length(p_result), 0, 4194304);
+    perform pawl_v1._check_int('the length of the response', octet_length(p_response_body), 0, 4194304);
+  end if;
   update pawl.command as c
      set status = 'succeeded',
          lease_expires_at = null,
          updated_at = clock_timestamp(),
          expires_at = clock_timestamp() + (c.expires_at - c.created_at),
          result = p_result,
-         response_status = pawl_v1._int_option(p_options, 'response_status', null, 100, 999),
+         response_status = case
+           when p_options ? 'response_status' then pawl_v1._int_option(p_options, 'response_status', null, 100, 999)
+         end,
          response_headers = nullif(p_options -> 'response_headers', 'null'),
          response_body = p_response_body,
          result_ref_type = p_options ->> 'result_ref_type',
@@ -3199,6 +3207,6 @@ select j.id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '5ad57bf90cb619f458296f799d7635c583203037ea8ed391fffea1124b92cd20');
+values (1, 'init', 1, 'fb17924a9c8a8e90620dfcb6f8d14f6a11ccfc552d1edebc3c27f062226fb7a4');
 
 commit;
