@@ -24,6 +24,8 @@ const (
 	CodeInProgress Code = "P4029"
 	// CodeFailedFinal: the intent failed for good earlier. Retry: no.
 	CodeFailedFinal Code = "P4030"
+	// CodeOutcomeUnknown: nobody knows whether the intent took effect. Retry: no.
+	CodeOutcomeUnknown Code = "P4031"
 	// CodeMessageReused: message id was used before with a different payload. Retry: no.
 	CodeMessageReused Code = "P4050"
 	// CodeSchemaMismatch: the database schema does not fit this build. Retry: no.
@@ -46,6 +48,7 @@ var (
 	ErrFenceLost          = &Error{Code: CodeFenceLost}          // fence lost: a newer attempt owns this work
 	ErrInProgress         = &Error{Code: CodeInProgress}         // the same intent is being processed now
 	ErrFailedFinal        = &Error{Code: CodeFailedFinal}        // the intent failed for good earlier
+	ErrOutcomeUnknown     = &Error{Code: CodeOutcomeUnknown}     // nobody knows whether the intent took effect
 	ErrMessageReused      = &Error{Code: CodeMessageReused}      // message id was used before with a different payload
 	ErrSchemaMismatch     = &Error{Code: CodeSchemaMismatch}     // the database schema does not fit this build
 	ErrUnknownState       = &Error{Code: CodeUnknownState}       // a state this version does not know
@@ -63,6 +66,7 @@ var codeTexts = map[Code]codeText{
 	CodeFenceLost:          {"fence lost: a newer attempt owns this work", "drop this attempt; its transaction must not commit"},
 	CodeInProgress:         {"the same intent is being processed now", "retry after the time in retry_after"},
 	CodeFailedFinal:        {"the intent failed for good earlier", "read the stored failure; a retry needs a new key"},
+	CodeOutcomeUnknown:     {"nobody knows whether the intent took effect", "find out and settle it with command_settle; see pawl_v1.stale_commands"},
 	CodeMessageReused:      {"message id was used before with a different payload", "compare both hashes in DETAIL; fix the sender that reuses ids"},
 	CodeSchemaMismatch:     {"the database schema does not fit this build", "run pawl migrate up with the build you deploy"},
 	CodeUnknownState:       {"a state this version does not know", "upgrade Pawl on this process"},

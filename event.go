@@ -28,6 +28,7 @@ const (
 	EventStaleWriteRefused EventKind = "stale_write_refused"   // a fenced-out attempt was stopped
 	EventWastedWork        EventKind = "wasted_work"           // a handler ran but its transaction was lost
 	EventCommitUnknown     EventKind = "commit_unknown"        // the reply to COMMIT was lost; asking the database
+	EventUnknown           EventKind = "unknown"               // a command may have taken effect; not run again until settled
 	EventUnfit             EventKind = "unfit"                 // a message without key or over a limit; dead-lettered
 	EventReceiveFailed     EventKind = "receive_failed"        // the source answered an error; backing off
 	EventAckFailed         EventKind = "ack_failed"            // the effect is durable, the message will come again
@@ -93,7 +94,7 @@ func (k EventKind) level() slog.Level {
 		return slog.LevelDebug
 	case EventConflict, EventRetryable, EventSnoozed, EventCancelled, EventStaleTakeover, EventSuspect:
 		return slog.LevelInfo
-	case EventMismatch, EventFinal, EventUnfit:
+	case EventMismatch, EventFinal, EventUnfit, EventUnknown:
 		return slog.LevelError
 	default:
 		return slog.LevelWarn

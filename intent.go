@@ -1,7 +1,10 @@
 package pawl
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -21,6 +24,22 @@ type Intent struct {
 	Key string
 	// Fingerprint identifies the payload. The same key with another fingerprint is refused, never run.
 	Fingerprint Fingerprint
+}
+
+// Key makes a key of several parts, each preceded by its length, so that ("ab", "c") and ("a", "bc") differ: "2:ab1:c". Where
+// that is longer than [MaxKey] it is hashed, and "sha256:" stands before the digits. See docs/guides/keys.md for what makes a
+// good part.
+func Key(parts ...string) string {
+	var key strings.Builder
+	for _, p := range parts {
+		key.WriteString(strconv.Itoa(len(p)))
+		key.WriteByte(':')
+		key.WriteString(p)
+	}
+	if key.Len() > MaxKey {
+		return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(key.String())))
+	}
+	return key.String()
 }
 
 // Validate reports the first rule the intent breaks: [CodeScopeInvalid], [CodeKeyInvalid] or [CodeFingerprintInvalid].

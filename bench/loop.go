@@ -25,7 +25,7 @@ create table todo (
 )`
 
 func installLoop(ctx context.Context, pool *pgxpool.Pool) error {
-	_, err := pool.Exec(ctx, createLoop)
+	_, err := pool.Exec(ctx, createLoop+createKeys)
 	return err
 }
 

@@ -42,24 +42,25 @@ type scale struct {
 	waiting  int           // jobs, when memory is measured
 	straggle time.Duration // transactions stay open
 	blocked  int           // jobs
+	command  time.Duration // of each row of commands
 }
 
 var scales = map[string]scale{
 	"full": {name: "full", rounds: 5, work: 3, drain: 15 * time.Second, enqueue: 5 * time.Second,
 		pickups: 100, idle: 700 * time.Millisecond, warm: 3 * time.Second, clean: 10 * time.Second,
 		held: time.Minute, half: 5 * time.Minute, settled: 6 * time.Second, kills: 30,
-		waiting: 1_000_000, straggle: 30 * time.Second, blocked: 100_000},
+		waiting: 1_000_000, straggle: 30 * time.Second, blocked: 100_000, command: 5 * time.Second},
 	"quick": {name: "quick", rounds: 2, work: 1, drain: 2 * time.Second, enqueue: 700 * time.Millisecond,
 		pickups: 8, idle: 700 * time.Millisecond, warm: time.Second, clean: 2 * time.Second,
 		held: 10 * time.Second, settled: 6 * time.Second, kills: 5,
-		waiting: 200_000, straggle: 3 * time.Second, blocked: 100_000},
+		waiting: 200_000, straggle: 3 * time.Second, blocked: 100_000, command: 300 * time.Millisecond},
 	"tiny": {name: "tiny", rounds: 1, work: 0.005, drain: 5 * time.Second, enqueue: 100 * time.Millisecond,
 		pickups: 2, warm: 100 * time.Millisecond, clean: 200 * time.Millisecond,
 		held: 500 * time.Millisecond, half: 500 * time.Millisecond, settled: 6 * time.Second, kills: 1,
-		waiting: 20_000, straggle: 500 * time.Millisecond, blocked: 1000},
+		waiting: 20_000, straggle: 500 * time.Millisecond, blocked: 1000, command: 100 * time.Millisecond},
 }
 
-const perSec, ms = "jobs/s", "ms"
+const perSec, commandsPerSec, ms = "jobs/s", "commands/s", "ms"
 
 func who(name, how string) Line { return Line{Who: name, How: how} }
 
@@ -71,7 +72,7 @@ func times(who string, factor float64) Bar { return Bar{Who: who, Of: "River", F
 
 // plans are all rows, in the order in which they run.
 func plans() []plan {
-	return []plan{
+	return append([]plan{
 		{Row: Row{ID: "enqueue-1", Title: "Enqueue, one job a call, 1 caller", Unit: perSec, Bars: []Bar{times("Pawl", 2)}},
 			entries: singles(1)},
 		{Row: Row{ID: "enqueue-16", Title: "Enqueue, one job a call, 16 callers", Unit: perSec, Bars: []Bar{times("Pawl", 2)}},
@@ -144,7 +145,7 @@ func plans() []plan {
 				{base("2,000 workers"), riverSystem, memory("river/memory")},
 			}},
 		zombies(),
-	}
+	}, commandPlans()...)
 }
 
 func singles(callers int) []entry {

@@ -141,13 +141,15 @@ var scenes = []scene{
 	{name: "accept, lower, higher", given: "select pawl_v1.fence_accept('resource', 1);", sides: [][]string{{"select play.accept(2)"}, {"select play.accept(1)"}, {"select play.accept(3)"}}},
 }
 
+func allScenes() []scene { return append(slices.Clone(scenes), commandScenes...) }
+
 var levels = []string{"read committed", "repeatable read", "serializable"}
 
 // In no interleaving of any scene, at any level, is an effect doubled or lost, a stale attempt obeyed, an end undone, a
 // key or a delivery counted twice, or anybody left waiting.
 func TestExplore_NoInterleavingBreaksAnInvariant(t *testing.T) {
 	t.Parallel()
-	for _, s := range scenes {
+	for _, s := range allScenes() {
 		for _, level := range levels {
 			t.Run(s.name+"/"+level, func(t *testing.T) {
 				t.Parallel()
@@ -165,7 +167,7 @@ func TestExplore_NoInterleavingBreaksAnInvariant(t *testing.T) {
 func (s scene) explore(ctx context.Context, url, level string) (int, error) {
 	wentWell := false // for the first side, in some interleaving: else the scene shows nothing
 	acted := stepper.Scene{
-		Given: "select play.reset();" + s.given,
+		Given: "select play.reset(), play.reset_commands();" + s.given,
 		Check: func(ctx context.Context, conn *pgx.Conn, run stepper.Run) error {
 			wentWell = wentWell || !slices.ContainsFunc(run, func(line stepper.Line) bool { return line.Part == "a" && isState(line.Answer) })
 			if err := s.refused(run, level); err != nil {

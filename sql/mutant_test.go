@@ -87,10 +87,12 @@ var ours = []mutant{
 	{name: "the lane sweep promotes nobody", property: "p_frozen", scene: "lane: enqueue, finish", edits: []edit{{"lane_sweep", "v_frozen := v_frozen || v_lane;", "null;"}}},
 }
 
+func allMutants() []mutant { return slices.Concat(modelled, ours, commandMutants) }
+
 // Every mutant is caught, and by the property that it breaks.
 func TestMutants_AreCaught(t *testing.T) {
 	t.Parallel()
-	for _, m := range append(modelled, ours...) {
+	for _, m := range allMutants() {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			if got := brokenProperty(m.hunt(t)); got != m.property {
@@ -104,7 +106,7 @@ func TestMutants_AreCaught(t *testing.T) {
 func TestMutants_AreOnTheirPage(t *testing.T) {
 	t.Parallel()
 	page := read(t, "../docs/reference/mutants.md")
-	for _, m := range append(modelled, ours...) {
+	for _, m := range allMutants() {
 		line := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(m.name) + ` \|.*$`).FindString(page)
 		where := "the walk"
 		if m.scene != "" {
@@ -212,7 +214,7 @@ func (m mutant) database(t *testing.T) string {
 
 func sceneNamed(t *testing.T, name string) scene {
 	t.Helper()
-	for _, s := range scenes {
+	for _, s := range allScenes() {
 		if s.name == name {
 			return s
 		}

@@ -12,9 +12,10 @@ import (
 )
 
 // hot are the statements whose plan must not depend on what the statistics say or how much dead weight lies about, and
-// the indexes of pawl.job, pawl.job_key and pawl.inbox they may go through; the first is required. Ids up to 50 are held
-// by worker 1, up to 100 under leases of their own, all with fence 1; from 101 on jobs are pending. -1 to -1000 are the heads
-// of the lanes "1" to "1000", held as well, and behind each a hundred wait.
+// the indexes of pawl.job, pawl.job_key, pawl.inbox and pawl.command they may go through; the first is required. Ids up to 50
+// are held by worker 1, up to 100 under leases of their own, all with fence 1; from 101 on jobs are pending. -1 to -1000 are the
+// heads of the lanes "1" to "1000", held as well, and behind each a hundred wait. Commands up to 50 are held under a lease that
+// is over, with fences like their keys, as are the last 100,000; the others have succeeded.
 var hot = []struct {
 	call    string
 	indexes []string
@@ -55,19 +56,27 @@ var hot = []struct {
 	{"pawl_v1.lane_purge()", []string{"job_head"}},
 	{"pawl_v1.lane_unblock('q', '7', 'somebody', 'a reason')", []string{"job_head"}},
 	{"pawl_v1.job_sweep('{k}')", []string{"job_held", "job_pkey"}},
+	{"pawl_v1.command_claim('s', 'fresh', sha256(''), '{\"lease_ms\": null}')", []string{"command_pkey"}},
+	{"pawl_v1.command_claim('s', 'fresh', sha256(''))", []string{"command_pkey"}},
+	{"pawl_v1.command_claim('s', '77', sha256(''))", []string{"command_pkey"}},                          // replay
+	{"pawl_v1.command_claim('s', '7', sha256(''), '{\"repeatable\": true}')", []string{"command_pkey"}}, // takeover
+	{"pawl_v1.command_renew('s', '7', 7)", []string{"command_pkey"}},
+	{"pawl_v1.command_hold('s', '7', 7)", []string{"command_pkey"}},
+	{"pawl_v1.command_succeed('s', '7', 7)", []string{"command_pkey"}},
+	{"pawl_v1.command_fail('s', '7', 7, sha256(''), '{}')", []string{"command_pkey"}},
 	{"pawl_v1.worker_leave(1)", []string{"job_held", "job_pkey"}},
 }
 
 // keepQ gives the queue of all these jobs an archive, in the statement of the call.
 const keepQ = `pawl_v1.queue_set('q', '{"archive": true}', 'somebody', 'a reason'), `
 
-// scans counts, since the session began, the scans of each index of the three tables, and of the tables themselves.
+// scans counts, since the session began, the scans of each index of the four tables, and of the tables themselves.
 const scans = `
 select c.relname, pg_stat_get_xact_numscans(c.oid)
   from pg_class as c
  where c.relnamespace = 'pawl'::regnamespace
-   and (c.relname in ('job', 'job_key', 'inbox') or c.oid in (
-         select i.indexrelid from pg_index as i where i.indrelid in ('pawl.job'::regclass, 'pawl.job_key'::regclass, 'pawl.inbox'::regclass)))`
+   and (c.relname in ('job', 'job_key', 'inbox', 'command') or c.oid in (
+         select i.indexrelid from pg_index as i where i.indrelid in ('pawl.job'::regclass, 'pawl.job_key'::regclass, 'pawl.inbox'::regclass, 'pawl.command'::regclass)))`
 
 // Every hot statement goes through the index it was made for: with statistics of an empty table, of a full one, and
 // with a million dead rows, under a snapshot that keeps them. The server's own counters say which
@@ -82,7 +91,7 @@ func TestHotStatementsUseTheirIndex(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const analyze = "analyze pawl.job, pawl.job_key, pawl.inbox, pawl.worker"
+	const analyze = "analyze pawl.job, pawl.job_key, pawl.inbox, pawl.command, pawl.worker"
 	exec("set synchronous_commit = off")
 	exec(analyze)
 	exec(fixed + rowsFrom(1, 20_000))
@@ -112,6 +121,7 @@ const fixed = `
 insert into pawl.worker (name, lease) values ('w', '1 hour');
 insert into pawl.inbox (consumer, message_id, hash, job_id) values ('c', 'landed', sha256(''), 7);
 insert into pawl.lane (queue, name) select 'q', n from generate_series(1, 1000) as n;
+select setval('pawl.fence_seq', 1000000);
 insert into pawl.job (id, queue, kind, args, status, claimed_by, lease_expires_at, fence, lane_id, position, lane_head)
 overriding system value
 select -n, 'q', 'k', '', case when n <= 1000 then 'processing' else 'waiting' end, case when n <= 1000 then 0 end,
@@ -127,7 +137,10 @@ select 'q', 'k', '', 1 + n %% 4, case when n <= 100 then 'processing' else 'pend
   from generate_series(%[1]d, %[2]d) as n;
 insert into pawl.job_key (queue, key, hash, job_id, expires_at)
 select 'q', n, h.hash, n, now() + interval '1 day' from generate_series(%[1]d, %[2]d) as n, pawl_v1._job_hash('k', '') as h (hash);
-insert into pawl.inbox (consumer, message_id, hash, processed_at) select 'c', n, sha256(''), now() from generate_series(%[1]d, %[2]d) as n`,
+insert into pawl.inbox (consumer, message_id, hash, processed_at) select 'c', n, sha256(''), now() from generate_series(%[1]d, %[2]d) as n;
+insert into pawl.command (scope, key, hash, fence, status, lease_expires_at, expires_at)
+select 's', n, sha256(''), n, h.status, case h.status when 'processing' then now() - interval '1 minute' end, now() + interval '1 day'
+  from generate_series(%[1]d, %[2]d) as n, lateral (select case when n <= 50 or n > 900000 then 'processing' else 'succeeded' end) as h (status)`,
 		from, to)
 }
 
@@ -138,7 +151,9 @@ update pawl.job set status = 'processing', claimed_by = 2, fence = fence + 1 whe
 delete from pawl.job where id > 4000;
 delete from pawl.job where id < -3000;
 delete from pawl.job_key where job_id > 1000;
-delete from pawl.inbox where processed_at is not null and message_id::int > 1000`
+delete from pawl.inbox where processed_at is not null and message_id::int > 1000;
+update pawl.command set status = 'succeeded', lease_expires_at = null where key::int > 900000;
+delete from pawl.command where key::int > 4000`
 
 func checkPlans(t *testing.T, url, when string) {
 	t.Helper()

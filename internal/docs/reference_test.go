@@ -140,7 +140,10 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 	for section, where := range map[string][2]string{
 		"flow.Config": {"flow/flow.go", "Config"}, "job.Config": {"job/config.go", "Config"},
 		"job.Queue": {"job/config.go", "Queue"}, "job.Presence": {"job/config.go", "Presence"}, "job.Policy": {"job/handler.go", "Policy"},
-		"job.Backoff": {"job/retry.go", "Backoff"}, "job.Request": {"job/enqueue.go", "Request"},
+		"command.Options": {"command/once.go", "Options"}, "command.LeaseOptions": {"command/lease.go", "LeaseOptions"},
+		"httpkey.Policy": {"command/httpkey/policy.go", "Policy"}, "httpkey.Lease": {"command/httpkey/leased.go", "Lease"},
+		"httpkey.RetryingClient": {"command/httpkey/client.go", "RetryingClient"},
+		"job.Backoff":            {"job/retry.go", "Backoff"}, "job.Request": {"job/enqueue.go", "Request"},
 		"sqs.Config": {"transport/sqs/config.go", "Config"}, "sqs.Message": {"transport/sqs/send.go", "Message"},
 	} {
 		text, fields := sectionOf(t, page, section), 0

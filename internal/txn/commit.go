@@ -2,6 +2,7 @@ package txn
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math"
@@ -36,7 +37,7 @@ func classify(op string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, pgx.ErrTxCommitRollback), errors.Is(err, pgx.ErrTxClosed):
+	case errors.Is(err, pgx.ErrTxCommitRollback), errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone):
 		return &pawl.Error{Op: op, Code: "25P02", Err: err, Hint: "a statement of the handler failed and its error was swallowed; return it"}
 	case errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR":
 		return pawl.Wrap(op, err)

@@ -15,6 +15,12 @@ create domain pawl.max_attempts as smallint check (value between 1 and 1000);
 create domain pawl.priority as smallint check (value between 1 and 4);
 create domain pawl.job_status as text collate "C" check (value in (
   'pending', 'waiting', 'processing', 'unknown', 'dead_letter', 'cancelled', 'succeeded'));
+create domain pawl.command_status as text collate "C" check (value in (
+  'processing', 'succeeded', 'failed_retryable', 'failed_final', 'unknown'));
+create domain pawl.ordinal as int check (value >= 1);
+create domain pawl.http_status as smallint check (value between 100 and 999);
+create domain pawl.octets as bytea check (octet_length(value) <= 4194304); -- what is stored of an answer
+create domain pawl.message as text collate "C" check (octet_length(value) <= 16000);
 
 create table pawl.migration (
   version    int primary key,
@@ -158,6 +164,48 @@ create table pawl.inbox (
 ) with (autovacuum_vacuum_insert_scale_factor = 0.05);
 
 create index inbox_age on pawl.inbox using brin (received_at) with (autosummarize = on);
+
+-- Fences of commands, one sequence for all keys: a key that was purged and came again must not meet the fence of its former
+-- life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
+create sequence pawl.fence_seq cache 1;
+
+-- What callers asked to happen once, and the answer that everyone who asks again gets. In the one-transaction form nobody
+-- sees the row before its end, and lease_expires_at stays null, so that the end is a HOT update.
+create table pawl.command (
+  scope            pawl.name not null,
+  key              pawl.name not null,
+  hash             pawl.hash not null,         -- never changes
+  fence            bigint not null default nextval('pawl.fence_seq'),
+  attempts         pawl.ordinal not null default 1,
+  claimed_by       pawl.name,                  -- for people
+  lease_expires_at timestamptz,
+  created_at       timestamptz not null default clock_timestamp(),
+  updated_at       timestamptz not null default clock_timestamp(),
+  expires_at       timestamptz not null,       -- end of the memory; counted again from the end of the command
+  status           pawl.command_status not null default 'processing',
+  response_status  pawl.http_status,
+  response_headers jsonb,
+  response_body    pawl.octets,
+  result           pawl.octets,
+  result_ref_type  pawl.name,
+  result_ref_id    pawl.name,
+  failure_code     pawl.name,
+  failure_message  pawl.message,
+  primary key (scope, key),
+  check (expires_at > created_at),
+  check (lease_expires_at is null or status in ('processing', 'unknown'))
+) with (fillfactor = 80);
+
+-- No statement that names a command may say anything of its lease in WHERE: it could be run through this index.
+create index command_stale on pawl.command (lease_expires_at) where lease_expires_at is not null;
+create index command_age on pawl.command using brin (created_at) with (autosummarize = on);
+
+-- Answers given again, counted by whoever gives them: a replay itself writes nothing.
+create table pawl.replay (
+  scope      pawl.name primary key,
+  replays    bigint not null check (replays >= 0),
+  updated_at timestamptz not null default clock_timestamp()
+) with (fillfactor = 50);
 
 -- The highest fence each resource has seen, for rows that no job row guards.
 create table pawl.fence (

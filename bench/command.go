@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/command"
+)
+
+const (
+	commandCallers = 16
+	known          = 640 // commands that have ended before anything is measured
+)
+
+// A door answers one command: it writes one row and the answer, or finds the answer of an earlier call.
+type door func(ctx context.Context, b *bed, key, payload string) ([]byte, error)
+
+var (
+	errReused = errors.New("the key came with another payload")
+	errBusy   = errors.New("in progress")
+)
+
+// made is the answer of every command.
+var made = bytes.Repeat([]byte("x"), 200)
+
+// commands measures calls of a door by 16 callers. prepare comes before, expect says what each call must end with.
+func commands(d door, prepare func(context.Context, *bed) error, key func() string, payload string, expect error) measure {
+	return func(ctx context.Context, b *bed, s scale) (Round, error) {
+		s.enqueue = s.command
+		if err := errors.Join(warm(ctx, b, d), prepare(ctx, b)); err != nil {
+			return Round{}, err
+		}
+		return enqueueLoop(commandCallers, 1, func(ctx context.Context, b *bed) error {
+			answer, err := d(ctx, b, key(), payload)
+			if !errors.Is(err, expect) || err == nil && !bytes.Equal(answer, made) {
+				return fmt.Errorf("answer of %d octets, %w; want %w", len(answer), err, expect)
+			}
+			return nil
+		})(ctx, b, s)
+	}
+}
+
+func freshKey() func() string {
+	var n atomic.Int64
+	return func() string { return strconv.FormatInt(known+n.Add(1), 10) }
+}
+
+func knownKey() string { return strconv.Itoa(rand.IntN(known)) }
+func heldKey() string  { return "held" }
+
+func nothing(context.Context, *bed) error { return nil }
+
+// warm makes the commands that are known, by as many callers as are measured: whatever a connection does for the first time it
+// has done then.
+func warm(ctx context.Context, b *bed, d door) error {
+	var all sync.WaitGroup
+	errs := make([]error, commandCallers)
+	for c := range commandCallers {
+		all.Go(func() {
+			for n := c; n < known && errs[c] == nil; n += commandCallers {
+				_, errs[c] = d(ctx, b, strconv.Itoa(n), "p")
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+var quiet = (&pawl.Counters{}).Hooks()
+
+func once(ctx context.Context, b *bed, key, payload string) ([]byte, error) {
+	intent := pawl.Intent{Scope: "bench", Key: key, Fingerprint: pawl.FingerprintOf([]byte(payload))}
+	r, err := command.Once(ctx, b.pool, intent, func(ctx context.Context, tx pgx.Tx) ([]byte, error) {
+		_, err := tx.Exec(ctx, insertEffect, 1)
+		return made, err
+	}, command.Options{Wait: -1, Hooks: quiet})
+	return r.Value, err
+}
+
+// hold claims the held key under a lease.
+func hold(ctx context.Context, b *bed) error {
+	intent := pawl.Intent{Scope: "bench", Key: heldKey(), Fingerprint: pawl.FingerprintOf([]byte("p"))}
+	a, _, err := command.Begin[[]byte](ctx, b.pool, intent, command.LeaseOptions{Hooks: quiet})
+	if err == nil {
+		a.Close() // its lease outlasts the measurement
+	}
+	return err
+}
+
+// createKeys is the table that one writes by hand.
+const createKeys = `;
+create table idempotency_key (
+  scope text not null, key text not null, hash bytea not null, answer bytea, created_at timestamptz not null default now(),
+  primary key (scope, key)
+)`
+
+// byHand is what one writes around it: no fences, no leases, no failures, no way to learn of a lost COMMIT.
+func byHand(ctx context.Context, b *bed, key, payload string) (answer []byte, err error) {
+	hash := sha256.Sum256([]byte(payload))
+	err = pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, "insert into idempotency_key (scope, key, hash) values ('bench', $1, $2) on conflict do nothing", key, hash[:])
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			answer, err = lookUp(ctx, tx, key, hash[:])
+			return err
+		}
+		if _, err := tx.Exec(ctx, insertEffect, 1); err != nil {
+			return err
+		}
+		answer = made
+		_, err = tx.Exec(ctx, "update idempotency_key set answer = $2 where scope = 'bench' and key = $1", key, answer)
+		return err
+	})
+	return answer, err
+}
+
+func lookUp(ctx context.Context, tx pgx.Tx, key string, hash []byte) (answer []byte, err error) {
+	var seen []byte
+	err = tx.QueryRow(ctx, "select k.hash, k.answer from idempotency_key as k where k.scope = 'bench' and k.key = $1", key).Scan(&seen, &answer)
+	switch {
+	case err == nil && !bytes.Equal(seen, hash):
+		err = errReused
+	case err == nil && answer == nil:
+		err = errBusy
+	}
+	return answer, err
+}
+
+func holdByHand(ctx context.Context, b *bed) error {
+	hash := sha256.Sum256([]byte("p"))
+	_, err := b.pool.Exec(ctx, "insert into idempotency_key (scope, key, hash) values ('bench', $1, $2)", heldKey(), hash[:])
+	return err
+}
+
+// bare writes the row and knows nothing of keys.
+func bare(ctx context.Context, b *bed, _, _ string) ([]byte, error) {
+	return made, pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, insertEffect, 1)
+		return err
+	})
+}
+
+// commandPlans are the rows of commands. Beside Pawl stands a table by hand, which is their floor.
+func commandPlans() []plan {
+	const table = "a table of keys, insert … on conflict do nothing"
+	row := func(id, title string, entries ...entry) plan {
+		return plan{Row: Row{ID: id, Title: title + ", 16 callers", Unit: commandsPerSec}, rounds: 1, entries: entries}
+	}
+	hand := Line{Who: "by hand", How: table, Floor: true}
+	return []plan{
+		row("command-fresh", "Commands that write one row, each key new",
+			entry{who("Pawl", "Once"), pawlSystem, commands(once, nothing, freshKey(), "p", nil)},
+			entry{hand, loopSystem, commands(byHand, nothing, freshKey(), "p", nil)},
+			entry{who("no key", "the row alone, in a transaction"), loopSystem, commands(bare, nothing, freshKey(), "p", nil)}),
+		row("command-replay", "Commands that were answered before",
+			entry{who("Pawl", "Once"), pawlSystem, commands(once, nothing, knownKey, "p", nil)},
+			entry{hand, loopSystem, commands(byHand, nothing, knownKey, "p", nil)}),
+		row("command-conflict", "Commands that somebody else is at, not waited for",
+			entry{who("Pawl", "Once, against a lease"), pawlSystem, commands(once, hold, heldKey, "p", pawl.ErrInProgress)},
+			entry{hand, loopSystem, commands(byHand, holdByHand, heldKey, "p", errBusy)}),
+		row("command-mismatch", "Commands whose key came with another payload",
+			entry{who("Pawl", "Once"), pawlSystem, commands(once, nothing, knownKey, "q", pawl.ErrKeyReused)},
+			entry{hand, loopSystem, commands(byHand, nothing, knownKey, "q", errReused)}),
+	}
+}

@@ -1,0 +1,93 @@
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+)
+
+// An Answer is what the ledger keeps of a success. Handlers that return one, Once[Answer], decide about each part; a []byte or
+// json.RawMessage is stored as it is, and any other type becomes Result as JSON.
+type Answer struct {
+	// Result is the value, exact octets, at most 4 MiB.
+	Result []byte
+	// RefType and RefID name what was made, for queries: "order", "17". At most 255 octets each.
+	RefType, RefID string
+	// Response is the HTTP response, if there was one.
+	Response *Response
+}
+
+// A Response is a stored HTTP response.
+type Response struct {
+	Status  int                 // 100 to 999
+	Headers map[string][]string // only those that may be given again; at most what fits a row
+	Body    []byte              // exact octets, at most 4 MiB
+}
+
+// A Referrer is a value that names what was made: its RefType and RefID are stored with the answer.
+type Referrer interface {
+	ResultRef() (refType, refID string)
+}
+
+// encode makes the answer of a value, and the value that everybody gets from it, the first caller too.
+func encode[T any](value T) (Answer, T, error) {
+	var a Answer
+	switch v := any(value).(type) {
+	case Answer:
+		a = v
+	case []byte:
+		a.Result = v
+	case json.RawMessage:
+		a.Result = v
+	default:
+		text, err := json.Marshal(value)
+		if err != nil {
+			return a, value, fmt.Errorf("the result cannot be stored: %w", err)
+		}
+		a.Result = text
+	}
+	if r, ok := any(value).(Referrer); ok {
+		a.RefType, a.RefID = r.ResultRef()
+	}
+	stored, err := decode[T](a)
+	return a, stored, err
+}
+
+func decode[T any](a Answer) (value T, err error) {
+	switch v := any(&value).(type) {
+	case *Answer:
+		*v = a
+	case *[]byte:
+		*v = bytes.Clone(a.Result)
+	case *json.RawMessage:
+		*v = bytes.Clone(a.Result)
+	default:
+		if a.Result == nil {
+			return value, nil // settled by hand
+		}
+		if err := json.Unmarshal(a.Result, &value); err != nil {
+			return value, &pawl.Error{Op: "command.decode", Err: fmt.Errorf("the stored result is no %T: %w", value, err),
+				Hint: "the type has changed since it was stored; read it as command.Answer"}
+		}
+	}
+	return value, nil
+}
+
+func answerOf(r contract.CommandClaimRow) Answer {
+	a := Answer{Result: r.Result, RefType: r.RefType, RefID: r.RefID}
+	if r.ResponseStatus != 0 {
+		a.Response = &Response{Status: r.ResponseStatus, Headers: r.ResponseHeaders, Body: r.ResponseBody}
+	}
+	return a
+}
+
+func succeedArgs(i pawl.Intent, fence int64, a Answer) contract.CommandSucceedArgs {
+	args := contract.CommandSucceedArgs{Scope: i.Scope, Key: i.Key, Fence: fence, Result: a.Result, RefType: a.RefType, RefID: a.RefID}
+	if r := a.Response; r != nil {
+		args.ResponseStatus, args.ResponseHeaders, args.ResponseBody = r.Status, r.Headers, r.Body
+	}
+	return args
+}

@@ -1,0 +1,292 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/txn"
+)
+
+// A call is one caller's wish, through all the transactions that it takes.
+type call[X any] struct {
+	door   door[X]
+	db     pawl.DB // for statements of their own
+	intent pawl.Intent
+	opts   Options
+	row    contract.CommandClaimRow // of the newest claim that was ours
+	asked  map[int64]bool           // fences of attempts whose COMMIT was not answered
+
+	claimedAt time.Time // of a lease: before it was asked for
+}
+
+// done is the answer of a command, ours or another call's.
+type done struct {
+	answer  Answer
+	ours    bool
+	attempt int
+	fence   int64
+}
+
+// What a transaction may end with, beside an answer and an error: neither is for the caller.
+type (
+	busy  struct{ after time.Duration } // somebody else is at it
+	again struct{ err error }           // the database must be asked what became of it
+)
+
+func (b *busy) Error() string  { return "busy" }
+func (a *again) Error() string { return a.err.Error() }
+
+const (
+	// rounds bounds how often one call asks what became of a transaction.
+	rounds = 8
+	// askFor bounds how long it waits for the end of a transaction of its own that it lost sight of.
+	askFor = 20 * time.Second
+	// abandonAfter is how long after the handler's timeout the server ends its silent transaction.
+	abandonAfter = 10 * time.Second
+)
+
+// run takes the command through claim, handle and commit, as often as its transaction loses a race, its COMMIT goes
+// unanswered, or somebody else is at it. It never guesses: each time it claims again, and the row has the answer.
+func (c *call[X]) run(ctx context.Context, work func(context.Context, X) (Answer, error)) (done, error) {
+	p := patience{until: time.Now().Add(c.opts.Wait)}
+	for round := 0; ; {
+		var d done
+		err := txn.Restart(ctx, func() (err error) {
+			d, err = c.try(ctx, work)
+			return err
+		})
+		if c.spent(err) {
+			err = c.mark(ctx, err)
+		}
+		switch e := err.(type) {
+		case *busy:
+			if !p.wait(ctx, c.intent) {
+				return done{}, c.impatient(ctx, e)
+			}
+		case *again:
+			if round++; round > rounds || !pause(ctx, rand.N(20*time.Millisecond<<round)) {
+				return done{}, c.undecided(e.err)
+			}
+			if c.asked != nil {
+				p.until = later(p.until, time.Now().Add(askFor))
+			}
+		default:
+			return d, err
+		}
+	}
+}
+
+// try is one transaction: claim, handle, succeed, commit; or claim, fail, commit; or a claim that shows another's answer.
+func (c *call[X]) try(ctx context.Context, work func(context.Context, X) (Answer, error)) (d done, err error) {
+	tx, row, err := c.door.open(ctx, contract.CommandClaimArgs{Intent: c.intent, TTL: c.opts.Retention},
+		c.opts.Isolation, c.opts.Timeout+abandonAfter)
+	if err != nil {
+		return d, c.refused(ctx, err)
+	}
+	if !row.Held() {
+		return c.answered(ctx, tx, row)
+	}
+	defer tx.rollback(ctx)
+	defer inFlight.enter(c.intent)()
+	c.row = row
+
+	// claim: a crash here costs nothing; the claim was never visible.
+	if err := fault.At("command.claim.after"); err != nil {
+		return d, c.failed(ctx, tx, err)
+	}
+	start := time.Now()
+	answer, failure := c.handle(ctx, tx, work)
+	if declined := declinedIn(failure); declined != nil {
+		answer, failure = declined.answer, nil // its rows are gone, the transaction is whole
+	}
+	if failure != nil {
+		return d, c.failed(ctx, tx, failure)
+	}
+	took := time.Since(start)
+
+	end := func(ctx context.Context, op string) error {
+		return tx.succeed(ctx, op, succeedArgs(c.intent, row.Fence, answer))
+	}
+	if err := commit(ctx, end); err != nil {
+		tx.rollback(ctx)
+		return d, c.unfinished(ctx, err)
+	}
+	c.emit(ctx, pawl.Event{Kind: pawl.EventFresh, Op: "command.commit", Took: took})
+	return done{answer: answer, ours: true, attempt: row.Attempts, fence: row.Fence}, nil
+}
+
+// handle runs the handler behind the savepoint.
+//
+// handle: a crash in it costs nothing; its rows were never visible.
+func (c *call[X]) handle(ctx context.Context, tx opened[X], work func(context.Context, X) (Answer, error)) (answer Answer, err error) {
+	ctx = withInfo(ctx, Info{c.intent, c.row.Attempts, c.row.Fence})
+	err = tx.guard(ctx, c.opts.Timeout, func(ctx context.Context, tx X) error {
+		if err := fault.At("command.handle.before"); err != nil {
+			return err
+		}
+		if answer, err = work(ctx, tx); err != nil {
+			return err
+		}
+		return fault.At("command.handle.after")
+	})
+	return answer, err
+}
+
+// commit makes effect and answer durable together.
+//
+// commit: a crash before COMMIT arrives costs the attempt, which leaves nothing; after it, nothing: who asks again is given
+// the answer.
+func commit(ctx context.Context, send func(context.Context, string) error) error {
+	if err := fault.At("command.commit.before"); err != nil {
+		return &pawl.Error{Op: "command.commit", Code: pawl.CodeCommitUnknown, Err: err}
+	}
+	if err := send(ctx, "command.commit"); err != nil {
+		return err
+	}
+	if err := fault.At("command.commit.after"); err != nil { // plays a reply that was lost
+		return &pawl.Error{Op: "command.commit", Code: pawl.CodeCommitUnknown, Err: err}
+	}
+	return nil
+}
+
+// answered gives the answer that a claim found. The caller does not wait for the end of the transaction, which holds nothing.
+func (c *call[X]) answered(ctx context.Context, tx opened[X], row contract.CommandClaimRow) (done, error) {
+	switch row.Outcome {
+	case "processing_active":
+		tx.rollback(ctx)
+		return done{}, &busy{row.RetryAfter}
+	case "unknown": // this claim may have made it so; if that is not stored, the next one will
+		if err := tx.commit(ctx, "command.claim"); err != nil {
+			c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "command.claim", Err: err})
+		}
+		tx.rollback(ctx)
+	default:
+		go tx.rollback(ctx)
+	}
+	return c.standing(ctx, row)
+}
+
+// standing reads the answer of a command that nobody is working on.
+func (c *call[X]) standing(ctx context.Context, row contract.CommandClaimRow) (d done, err error) {
+	e := pawl.Event{Kind: pawl.EventReplay, Op: "command.claim", Attempt: row.Attempts}
+	switch row.Outcome {
+	case "replay_success":
+		d = done{answerOf(row), c.asked[row.Fence], row.Attempts, row.Fence}
+		if d.ours {
+			e.Kind = pawl.EventFresh
+		}
+	case "final_failure":
+		err = replayed("command.claim", row)
+	case "unknown":
+		err = replayed("command.claim", row)
+		e.Kind, e.Err = pawl.EventUnknown, err
+	default:
+		return d, &pawl.Error{Op: "command.claim", Code: pawl.CodeUnknownState, Err: fmt.Errorf("outcome %q", row.Outcome)}
+	}
+	c.emit(ctx, e)
+	return d, err
+}
+
+// refused reads why there is no claim.
+func (c *call[X]) refused(ctx context.Context, err error) error {
+	switch {
+	case pawl.CodeOf(err) == "55P03":
+		return &busy{}
+	case c.asked != nil && pawl.Retryable(err) && !lostRace(err):
+		return &again{err}
+	case errors.Is(err, pawl.ErrKeyReused):
+		c.emit(ctx, pawl.Event{Kind: pawl.EventMismatch, Op: "command.claim", Err: err})
+	}
+	return err
+}
+
+// failed records a failure in the transaction that claimed, its savepoint rolled back: nobody can win in between. Only where
+// that transaction is gone does another one.
+func (c *call[X]) failed(ctx context.Context, tx opened[X], cause error) error {
+	switch {
+	case errors.Is(cause, txn.ErrEnded): // what it wrote may be durable, and the claim with it
+		tx.rollback(ctx)
+		return c.mark(ctx, Unknown(cause))
+	case lostRace(cause):
+		return cause
+	case errors.Is(cause, txn.ErrLost):
+		tx.rollback(ctx)
+		return c.unfinished(ctx, cause)
+	}
+	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), markFor)
+	defer cancel()
+	status, attempt, err := contract.CommandFail(detached, tx.db(), c.failArgs(cause))
+	if err == nil {
+		err = tx.commit(detached, "command.fail")
+	}
+	switch {
+	case lostRace(err):
+		return err
+	case err != nil:
+		tx.rollback(ctx)
+		return c.mark(ctx, cause)
+	}
+	return c.told(ctx, status, attempt, cause)
+}
+
+// unfinished reads why a transaction that was ours did not commit.
+func (c *call[X]) unfinished(ctx context.Context, err error) error {
+	switch {
+	case lostRace(err):
+		return err
+	case pawl.MayHaveHappened(err) && !errors.Is(err, txn.ErrLost):
+		if c.asked == nil {
+			c.asked = map[int64]bool{}
+		}
+		c.asked[c.row.Fence] = true
+		c.emit(ctx, pawl.Event{Kind: pawl.EventCommitUnknown, Op: "command.commit", Err: err})
+		return &again{err}
+	case pawl.Unreachable(err) && ctx.Err() == nil:
+		c.emit(ctx, pawl.Event{Kind: pawl.EventWastedWork, Op: "command.handle", Err: err})
+		return err // the database went away: not the command's fault, uncharged
+	}
+	return c.mark(ctx, err) // a deferred constraint, for instance
+}
+
+func lostRace(err error) bool {
+	code := pawl.CodeOf(err)
+	return code == "40001" || code == "40P01"
+}
+
+// spent reports whether the restarts were used up on an attempt that began.
+func (c *call[X]) spent(err error) bool { return c.row.Fence != 0 && lostRace(err) }
+
+// impatient is what a caller is told whose patience has ended while somebody else was at it.
+func (c *call[X]) impatient(ctx context.Context, b *busy) error {
+	if c.asked != nil {
+		return c.undecided(errors.New("the old transaction has not ended"))
+	}
+	if err := ctx.Err(); err != nil {
+		return pawl.Wrap("command.wait", context.Cause(ctx))
+	}
+	err := errInProgress("command.claim", b.after)
+	c.emit(ctx, pawl.Event{Kind: pawl.EventConflict, Op: "command.claim", Err: err})
+	return err
+}
+
+// undecided is what a caller is told when the database could not be asked.
+func (c *call[X]) undecided(err error) error {
+	if c.asked == nil {
+		return err
+	}
+	return &pawl.Error{Op: "command.commit", Code: pawl.CodeCommitUnknown, Err: err}
+}
+
+func (c *call[X]) emit(ctx context.Context, e pawl.Event) {
+	e.Scope, e.Key = c.intent.Scope, c.intent.Key
+	if e.Attempt == 0 {
+		e.Attempt = c.row.Attempts
+	}
+	c.opts.Hooks.Emit(context.WithoutCancel(ctx), e)
+}

@@ -1,0 +1,156 @@
+package command_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/command"
+)
+
+// A process killed at any point of the one-transaction form: the retry gives one effect.
+func TestOnce_KilledAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	for point, replayed := range map[string]bool{
+		"command.claim.after": false, "command.handle.before": false, "command.handle.after": false,
+		"command.commit.before": false, "command.commit.after": true,
+	} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			e := errand{Form: "once", Faults: point + "=kill"}
+			b.wantKilled(b.process(e))
+			r, err := e.run(t.Context(), b.pool)
+			b.must(err)
+			if r.Replayed != replayed || r.Attempt != 1 {
+				t.Errorf("%+v", r)
+			}
+			b.wantOrders(1)
+			b.wantStatus("succeeded 1")
+		})
+	}
+}
+
+// The same in the leased form. What a retry finds when the lease is over depends on whether the command may run again; a
+// second run where it may not never happens, above all not between the handler's own commit and the end.
+func TestLeased_KilledAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	const unknown, replay, again = "unknown", "replay", "again"
+	for _, c := range []struct {
+		form, point string
+		repeatable  bool
+		then        string
+		orders      int
+	}{
+		{"commit", "command.begin.after", false, unknown, 0},
+		{"commit", "command.work.before", false, unknown, 0},
+		{"commit", "command.hold.before", false, unknown, 0},
+		{"commit", "command.commit.before", false, unknown, 0},
+		{"commit", "command.commit.after", false, replay, 1},
+		{"commit", "command.work.after", false, replay, 1},
+		{"commit", "command.begin.after", true, again, 1},
+		{"commit", "command.work.before", true, again, 1},
+		{"commit", "command.hold.before", true, again, 1},
+		{"commit", "command.commit.before", true, again, 1},
+		{"commit", "command.commit.after", true, replay, 1},
+		{"commit", "command.work.after", true, replay, 1},
+		{"outside", "command.work.before", false, unknown, 0},
+		{"outside", "command.work.after", false, unknown, 1},
+		{"outside", "command.succeed.before", false, unknown, 1},
+		{"outside", "command.succeed.after", false, replay, 1},
+	} {
+		name := c.form + " " + c.point
+		if c.repeatable {
+			name += ", repeatable"
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			e := errand{Form: c.form, Lease: command.LeaseOptions{Repeatable: c.repeatable}, Faults: c.point + "=kill"}
+			b.wantKilled(b.process(e))
+			b.until("select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and state <> 'idle'", 0)
+			e.Lease.Wait = -1
+			if c.then != replay {
+				_, err := e.run(t.Context(), b.pool)
+				b.wantError(err, pawl.ErrInProgress) // until the lease is over
+			}
+			b.exec(expire)
+			r, err := e.run(t.Context(), b.pool)
+			switch {
+			case c.then == unknown && !errors.Is(err, pawl.ErrOutcomeUnknown),
+				c.then == replay && (err != nil || !r.Replayed),
+				c.then == again && (err != nil || r.Replayed || r.Attempt != 2):
+				t.Errorf("%+v, %v", r, err)
+			}
+			b.wantOrders(c.orders)
+		})
+	}
+}
+
+func (b *bed) wantKilled(p *child) {
+	b.Helper()
+	if line := p.end(); line != "" {
+		b.Fatalf("the process lived on: %s", line)
+	}
+}
+
+// A process that froze past its lease, while somebody else did the work, is refused when it wakes, and leaves no rows.
+func TestZombie_IsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	e := errand{Form: "commit", Lease: command.LeaseOptions{Repeatable: true}}
+	frozen := e
+	frozen.Faults = "command.hold.before=stop"
+	zombie := b.process(frozen)
+	zombie.untilStopped()
+	b.exec(expire)
+	r, err := e.run(t.Context(), b.pool)
+	b.must(err)
+	if r.Attempt != 2 {
+		t.Errorf("%+v", r)
+	}
+	zombie.wake()
+	if line := zombie.end(); !strings.Contains(line, "P4020") {
+		t.Errorf("the zombie %s", line)
+	}
+	b.wantOrders(1)
+	b.wantStatus("succeeded 2")
+}
+
+// One that froze with its transaction open has the row, whatever its lease says: nobody takes it over, and when it wakes it
+// ends the command.
+func TestZombie_OpenTransactionKeepsItsCommand(t *testing.T) {
+	t.Parallel()
+	for _, form := range []string{"once", "commit"} {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			e := errand{Form: form, Lease: command.LeaseOptions{Lease: time.Second, Repeatable: true, Wait: -1}}
+			frozen := e
+			frozen.Faults = "command.commit.before=stop"
+			zombie := b.process(frozen)
+			zombie.untilStopped()
+			fast := b.options()
+			fast.Wait = -1
+			_, err := command.Once(t.Context(), b.pool, intent("k", "p"), place("never"), fast)
+			b.wantError(err, pawl.ErrInProgress)
+			if form == "commit" {
+				b.until("select count(*) from pawl.command where lease_expires_at < clock_timestamp()", 1)
+				_, err = e.run(t.Context(), b.pool)
+				b.wantError(err, pawl.ErrInProgress)
+			}
+			zombie.wake()
+			if line := zombie.end(); line != "ended replayed=false error=<nil>" {
+				t.Errorf("the process %s", line)
+			}
+			r, err := e.run(t.Context(), b.pool)
+			b.must(err)
+			if !r.Replayed {
+				t.Errorf("%+v", r)
+			}
+			b.wantOrders(1)
+		})
+	}
+}

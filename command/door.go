@@ -1,0 +1,118 @@
+package command
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/txn"
+)
+
+// A door is a way into the database; X is the transaction that it hands to handlers.
+type door[X any] interface {
+	// db is for single statements, each a transaction of its own.
+	db() pawl.DB
+	// open begins a transaction and claims in it.
+	open(ctx context.Context, args contract.CommandClaimArgs, level pgx.TxIsoLevel, idle time.Duration) (opened[X], contract.CommandClaimRow, error)
+}
+
+// An opened transaction has claimed.
+type opened[X any] interface {
+	db() pawl.DB
+	guard(ctx context.Context, limit time.Duration, fn func(context.Context, X) error) error
+	// succeed ends the command and commits.
+	succeed(ctx context.Context, op string, args contract.CommandSucceedArgs) error
+	commit(ctx context.Context, op string) error
+	rollback(ctx context.Context)
+}
+
+type pgxDoor struct{ pool *pgxpool.Pool }
+
+func (d pgxDoor) db() pawl.DB { return d.pool }
+
+func (d pgxDoor) open(ctx context.Context, args contract.CommandClaimArgs, level pgx.TxIsoLevel, idle time.Duration) (opened[pgx.Tx], contract.CommandClaimRow, error) {
+	var row contract.CommandClaimRow
+	tx, err := txn.Open(ctx, d.pool, "command.claim", level, idle, contract.CommandClaimStep(args, &row))
+	if err != nil {
+		return nil, row, err
+	}
+	return pgxTx{tx}, row, nil
+}
+
+type pgxTx struct{ tx *txn.Opened }
+
+func (t pgxTx) db() pawl.DB                                 { return t.tx }
+func (t pgxTx) commit(ctx context.Context, op string) error { return txn.Commit(ctx, op, t.tx) }
+func (t pgxTx) succeed(ctx context.Context, op string, args contract.CommandSucceedArgs) error {
+	return t.tx.CommitWith(ctx, op, contract.CommandSucceedStep(args))
+}
+func (t pgxTx) rollback(ctx context.Context) { txn.Rollback(ctx, t.tx) }
+func (t pgxTx) guard(ctx context.Context, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
+	return t.tx.Guard(ctx, limit, fn)
+}
+
+type sqlDoor struct{ handle *sql.DB }
+
+func (d sqlDoor) db() pawl.DB { return pawl.SQL(d.handle) }
+
+// open begins detached from the context's end: database/sql would roll back behind our back. What is sent in it is not.
+func (d sqlDoor) open(ctx context.Context, args contract.CommandClaimArgs, level pgx.TxIsoLevel, idle time.Duration) (opened[*sql.Tx], contract.CommandClaimRow, error) {
+	var row contract.CommandClaimRow
+	conn, err := d.handle.Conn(ctx) // waits for no longer than the caller does
+	if err != nil {
+		return nil, row, pawl.Wrap("command.begin", err)
+	}
+	tx, err := conn.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: standardLevels[level]})
+	if err != nil {
+		_ = conn.Close()
+		return nil, row, pawl.Wrap("command.begin", err)
+	}
+	t := sqlTx{tx, conn}
+	err = txn.EndWhenSilent(ctx, tx, idle)
+	if err == nil {
+		row, err = contract.CommandClaim(ctx, t.db(), args)
+	}
+	if err != nil {
+		t.rollback(ctx)
+		return nil, row, pawl.Wrap("command.claim", err)
+	}
+	return t, row, nil
+}
+
+var standardLevels = map[pgx.TxIsoLevel]sql.IsolationLevel{
+	pgx.ReadUncommitted: sql.LevelReadUncommitted, pgx.ReadCommitted: sql.LevelReadCommitted,
+	pgx.RepeatableRead: sql.LevelRepeatableRead, pgx.Serializable: sql.LevelSerializable,
+}
+
+type sqlTx struct {
+	tx   *sql.Tx
+	conn *sql.Conn // the transaction's; it goes back to the pool with its end
+}
+
+func (t sqlTx) db() pawl.DB { return pawl.SQLTx(t.tx) }
+
+func (t sqlTx) succeed(ctx context.Context, op string, args contract.CommandSucceedArgs) error {
+	if err := contract.CommandSucceed(ctx, t.db(), args); err != nil {
+		return err
+	}
+	return t.commit(ctx, op)
+}
+
+func (t sqlTx) commit(_ context.Context, op string) error {
+	defer t.conn.Close()
+	return txn.CommitSQL(op, t.tx)
+}
+
+func (t sqlTx) rollback(context.Context) {
+	_ = t.tx.Rollback()
+	_ = t.conn.Close()
+}
+
+func (t sqlTx) guard(ctx context.Context, limit time.Duration, fn func(context.Context, *sql.Tx) error) error {
+	return txn.GuardSQL(ctx, t.tx, limit, fn)
+}

@@ -1,0 +1,110 @@
+package httpkey
+
+import (
+	"context"
+	"crypto/rand"
+	"io"
+	rnd "math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// A RetryingClient is an [http.RoundTripper] that sends a request under one key until it has an answer:
+//
+//	client := &http.Client{Transport: &httpkey.RetryingClient{}}
+//
+// It sets the header Idempotency-Key where it is missing, and sends again after a broken connection, 408, 425, 429, 500, 502, 503,
+// 504, and 409 with Retry-After. A request whose body cannot be sent twice (no GetBody) is sent once. Requests of safe methods get
+// no key. The zero value is fit for production; it is safe for several goroutines.
+type RetryingClient struct {
+	// Base sends. Default [http.DefaultTransport].
+	Base http.RoundTripper
+	// Tries is how often a request is sent at most. Default 5.
+	Tries int
+	// Within is how long after the first try the last may begin. A Retry-After that points beyond it ends the tries. Default 30 s.
+	Within time.Duration
+}
+
+// longestPause between two tries that the server did not ask for.
+const longestPause = 5 * time.Second
+
+// RoundTrip returns the first response that is an answer, else the last response or error.
+func (c *RetryingClient) RoundTrip(r *http.Request) (*http.Response, error) {
+	base, tries := orDefault[http.RoundTripper](c.Base, http.DefaultTransport), orDefault(c.Tries, 5)
+	until := time.Now().Add(orDefault(c.Within, 30*time.Second))
+	keyed := r.Clone(r.Context()) // a RoundTripper must not change what it is given
+	if !safe(r.Method) && keyed.Header.Get(KeyHeader) == "" {
+		keyed.Header.Set(KeyHeader, `"`+rand.Text()+`"`)
+	}
+	if r.Body != nil && r.Body != http.NoBody && r.GetBody == nil {
+		return base.RoundTrip(keyed)
+	}
+	for try := 1; ; try++ {
+		response, err := base.RoundTrip(keyed)
+		pause, again := retry(response, err, try)
+		if !again || try >= tries || time.Now().Add(pause).After(until) || r.Context().Err() != nil {
+			return response, err
+		}
+		discard(response)
+		if !sleep(r.Context(), pause) {
+			return nil, context.Cause(r.Context())
+		}
+		keyed = keyed.Clone(r.Context())
+		if r.GetBody != nil {
+			if keyed.Body, err = r.GetBody(); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+func safe(method string) bool {
+	return method == "" || method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions || method == http.MethodTrace
+}
+
+// retry reports whether to send again, and when.
+func retry(response *http.Response, err error, try int) (pause time.Duration, again bool) {
+	backoff := min(100*time.Millisecond<<min(try, 10), longestPause)
+	backoff = backoff/2 + rnd.N(backoff/2)
+	if err != nil {
+		return backoff, true
+	}
+	after, asked := retryAfter(response.Header.Get("Retry-After"))
+	switch response.StatusCode {
+	case http.StatusConflict:
+		return after + rnd.N(backoff), asked
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests, http.StatusInternalServerError,
+		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return max(after, backoff), true
+	}
+	return 0, false
+}
+
+// retryAfter reads seconds or a date (RFC 9110, 10.2.3).
+func retryAfter(text string) (after time.Duration, ok bool) {
+	if seconds, err := strconv.Atoi(text); err == nil && seconds >= 0 {
+		return time.Duration(min(seconds, 1<<30)) * time.Second, true
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(time.Until(at), 0), true
+	}
+	return 0, false
+}
+
+// discard reads what is left, up to a bound, so that the connection can be used again.
+func discard(r *http.Response) {
+	if r != nil {
+		_, _ = io.CopyN(io.Discard, r.Body, 64<<10)
+		_ = r.Body.Close()
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

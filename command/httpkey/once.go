@@ -1,0 +1,101 @@
+package httpkey
+
+import (
+	"context"
+	"database/sql"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/command"
+)
+
+// A Handler answers a request in a transaction that it is handed, pgx.Tx or *sql.Tx. The rules are those of [command.Once]: write
+// through tx, neither commit nor roll back, send nothing out of the process; it may run more than once and takes effect once.
+//
+// What it writes to w is kept back until COMMIT. A final status ends the command: from 200 to 399 together with its rows, 4xx
+// without them. Another status is passed on; the rows are rolled back and the same key may be tried again. Writing nothing is
+// 200, a second status is ignored. Flush and Hijack are refused.
+//
+// An error drops what was written: one wrapped in [pawl.Final], or data that the database refuses, is answered 422 from now on,
+// any other, and a panic, 500 this once. [http.ErrAbortHandler] aborts the response, as it does elsewhere.
+//
+// r is a copy with a body of its own. Its context does not end when the caller leaves, but with Policy.Timeout.
+type Handler[X any] func(w http.ResponseWriter, r *http.Request, tx X) error
+
+// Once returns a handler that answers each key once: claim, the rows of handler and the answer commit in one transaction, and
+// only then is the answer sent. It panics, as [http.ServeMux.Handle] does, if the policy cannot be; at most one may be given.
+func Once(pool *pgxpool.Pool, tenant Tenant, handler Handler[pgx.Tx], policy ...Policy) http.Handler {
+	return once(tenant, handler, policy, func(ctx context.Context, i pawl.Intent, fn func(context.Context, pgx.Tx) (command.Answer, error), o command.Options) (command.Result[command.Answer], error) {
+		return command.Once(ctx, pool, i, fn, o)
+	})
+}
+
+// OnceSQL is [Once] for database/sql, and so for sqlc, GORM, ent, bun and sqlx. The driver must be pgx's
+// (github.com/jackc/pgx/v5/stdlib).
+func OnceSQL(db *sql.DB, tenant Tenant, handler Handler[*sql.Tx], policy ...Policy) http.Handler {
+	return once(tenant, handler, policy, func(ctx context.Context, i pawl.Intent, fn func(context.Context, *sql.Tx) (command.Answer, error), o command.Options) (command.Result[command.Answer], error) {
+		return command.OnceSQL(ctx, db, i, fn, o)
+	})
+}
+
+type runner[X any] func(context.Context, pawl.Intent, func(context.Context, X) (command.Answer, error), command.Options) (command.Result[command.Answer], error)
+
+func once[X any](tenant Tenant, handler Handler[X], policies []Policy, run runner[X]) http.Handler {
+	p := one(policies)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x, ok := enter(p, tenant, w, r)
+		if !ok {
+			return
+		}
+		leash, aborted := x.leash(), false
+		defer leash.end()
+		result, err := run(leash, x.intent, func(ctx context.Context, tx X) (command.Answer, error) {
+			if err := leash.enter(); err != nil {
+				return command.Answer{}, err
+			}
+			x.last = newRecording(&x.policy, info(ctx))
+			defer x.last.end()
+			defer noteAbort(&aborted)
+			answer, err := x.last.answer(handler(x.last, x.request(ctx), tx))
+			if err == nil && answer.Response.Status >= 400 && !p.KeepRefused {
+				return answer, command.Decline(answer)
+			}
+			return answer, err
+		}, x.options())
+		if aborted && err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		x.reply(result, err)
+	})
+}
+
+// options are those of the policy. What came without a key is not asked for again.
+func (x *exchange) options() command.Options {
+	o := x.policy.options()
+	if !x.keyed {
+		o.Retention = time.Minute
+	}
+	return o
+}
+
+// noteAbort notes a panic that wants the response aborted, and lets it pass.
+func noteAbort(aborted *bool) {
+	if cause := recover(); cause != nil {
+		*aborted = cause == http.ErrAbortHandler //nolint:errorlint // it is compared so by net/http
+		panic(cause)
+	}
+}
+
+func one(policies []Policy) Policy {
+	switch len(policies) {
+	case 0:
+		return Policy{}.complete()
+	case 1:
+		return policies[0].complete()
+	}
+	panic("httpkey: at most one Policy may be given")
+}

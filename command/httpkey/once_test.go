@@ -1,0 +1,285 @@
+package httpkey_test
+
+import (
+	"database/sql"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/command/httpkey"
+)
+
+// A thousand requests at once with one key make one order, and get one answer: status, stored headers, octets. Whoever changes
+// the body is told so.
+func TestOnce_AThousandAtOnce(t *testing.T) {
+	t.Parallel()
+	const requests = 1000
+	b := setup(t)
+	s := b.once(place, httpkey.Policy{Wait: 2 * minute, Patience: minute})
+	first := atOnce(s, requests, "k", "two shoes")
+	b.wantOrders(1)
+	b.wantLedger("succeeded 1")
+	b.wantProblem(s.post("k", "three shoes"), 422, "key-reused", true)
+	if again := s.post("k", "two shoes"); again.stored() != first.stored() || !again.replayed() {
+		t.Errorf("%v, want %v", again, first)
+	}
+	b.wantOrders(1)
+}
+
+// atOnce sends the same request many times and wants the same answer for all, made for one of them.
+func atOnce(s *site, requests int, key, body string) got {
+	s.Helper()
+	answers := make([]got, requests)
+	var all sync.WaitGroup
+	start := make(chan struct{})
+	for n := range requests {
+		all.Go(func() {
+			<-start
+			var err error
+			if answers[n], err = s.try(s.Context(), key, body); err != nil {
+				s.Error(err)
+			}
+		})
+	}
+	close(start)
+	all.Wait()
+	made := 0
+	for _, g := range answers {
+		if !g.replayed() {
+			made++
+		}
+		if g.status != http.StatusCreated || g.stored() != answers[0].stored() {
+			s.Fatalf("%v\n%v", g, answers[0])
+		}
+	}
+	if made != 1 {
+		s.Errorf("%d answers were made, want 1", made)
+	}
+	s.Logf("%d answers, all %s", requests, answers[0].stored())
+	return answers[0]
+}
+
+// While the first request is worked on, in the transaction that nobody can see into, others are told to ask again.
+func TestOnce_InProgress(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	s := b.once(func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
+		close(entered)
+		<-leave
+		return place(w, r, tx)
+	}, httpkey.Policy{})
+	first := make(chan got)
+	go func() { first <- s.post("k", "a") }()
+	<-entered
+	b.wantProblem(s.post("k", "a"), 409, "in-progress", false)
+	b.wantProblem(s.post("k", "b"), 409, "in-progress", false) // which it is, nobody knows yet
+	close(leave)
+	b.wantStatus(<-first, 201)
+	b.wantProblem(s.post("k", "b"), 422, "key-reused", true)
+	b.wantOrders(1)
+}
+
+// What a status means for the rows, the answer, and whoever asks again.
+func TestOnce_Statuses(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]struct {
+		orders   int
+		replayed bool
+		ledger   string
+	}{
+		200: {1, true, "succeeded 1"}, 204: {1, true, "succeeded 1"}, 302: {1, true, "succeeded 1"}, 304: {1, true, "succeeded 1"},
+		400: {0, true, "succeeded 1"}, 404: {0, true, "succeeded 1"}, 422: {0, true, "succeeded 1"},
+		408: {0, false, "failed_retryable 2"}, 425: {0, false, "failed_retryable 2"}, 429: {0, false, "failed_retryable 2"},
+		500: {0, false, "failed_retryable 2"}, 503: {0, false, "failed_retryable 2"},
+	} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			s := b.once(func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
+				if _, err := insert(r, tx); err != nil {
+					return err
+				}
+				w.Header().Set("X-Reason", "ours")
+				w.WriteHeader(status)
+				_, err := w.Write([]byte("the handler's own words"))
+				if bodiless := status == 204 || status == 304; bodiless != (err != nil) {
+					t.Errorf("Write: %v", err)
+				}
+				return nil
+			}, httpkey.Policy{Headers: []string{"X-Reason"}})
+			s.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+			for n := range 2 {
+				g := s.post("k", "a")
+				b.wantStatus(g, status)
+				if g.header.Get("X-Reason") != "ours" || g.replayed() != (want.replayed && n == 1) {
+					t.Errorf("%v", g)
+				}
+			}
+			b.wantOrders(want.orders)
+			b.wantLedger(want.ledger)
+		})
+	}
+}
+
+// A refusal that wants its rows kept says so in the policy; one after a statement failed is answered all the same.
+func TestOnce_Refusals(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	refuse := func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
+		_, err := insert(r, tx)
+		http.Error(w, "not in stock", http.StatusConflict)
+		return err
+	}
+	b.wantStatus(b.once(refuse, httpkey.Policy{KeepRefused: true}).post("kept", "a"), 409)
+	b.wantOrders(1)
+	s := b.once(func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
+		if _, err := tx.Exec(r.Context(), "select 1/0"); err == nil {
+			t.Error("no error")
+		}
+		http.Error(w, "not in stock", http.StatusConflict)
+		return nil
+	}, httpkey.Policy{})
+	for range 2 {
+		if g := s.post("failed-statement", "a"); g.status != 409 || g.body != "not in stock\n" {
+			t.Errorf("%v", g)
+		}
+	}
+	b.wantOrders(1)
+}
+
+// Errors drop what was written: a final one is the answer from now on, without its text, a plain one is not.
+func TestOnce_Errors(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	runs := 0
+	fails := func(err error) httpkey.Handler[pgx.Tx] {
+		return func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
+			runs++
+			if _, err := insert(r, tx); err != nil {
+				return err
+			}
+			w.WriteHeader(http.StatusCreated)
+			return err
+		}
+	}
+	final := b.once(fails(pawl.Final(errPlain)), httpkey.Policy{})
+	for range 2 {
+		g := final.post("final", "a")
+		b.wantProblem(g, 422, "failed", true)
+		if strings.Contains(g.body, errPlain.Error()) {
+			t.Errorf("it tells of our insides: %v", g)
+		}
+	}
+	if runs != 1 {
+		t.Errorf("%d runs", runs)
+	}
+	b.wantProblem(b.once(fails(errPlain), httpkey.Policy{}).post("plain", "a"), 500, "not-done", false)
+	b.wantStatus(b.once(place, httpkey.Policy{}).post("plain", "a"), 201)
+	b.wantOrders(1)
+}
+
+// The same door for database/sql.
+func TestOnceSQL(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	db := stdlib.OpenDBFromPool(b.pool)
+	t.Cleanup(func() { _ = db.Close() })
+	s := b.serve(httpkey.OnceSQL(db, tenant, func(w http.ResponseWriter, r *http.Request, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(r.Context(), "insert into orders (body) values ('sql')"); err != nil {
+			return err
+		}
+		if r.Header.Get("X-Refuse") != "" {
+			http.Error(w, "no", http.StatusPaymentRequired)
+			return nil
+		}
+		created(w, 1)
+		return nil
+	}, httpkey.Policy{Wait: minute, Hooks: b.hooks()}))
+	atOnce(s, 50, "k", "a")
+	for n := range 2 {
+		if g := s.post("refused", "a", "X-Refuse", "yes"); g.status != 402 || g.replayed() != (n == 1) {
+			t.Errorf("%v", g)
+		}
+	}
+	b.wantOrders(1)
+	b.wantLedger("succeeded 1, succeeded 1")
+}
+
+// A request without a key is refused, or, where that is allowed, is an intent of its own.
+func TestOnce_WithoutKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.wantProblem(b.once(place, httpkey.Policy{}).post("", "a"), 400, "key-missing", true)
+	b.wantOrders(0)
+	s := b.once(place, httpkey.Policy{Optional: true})
+	for range 2 {
+		b.wantStatus(s.post("", "a"), 201)
+	}
+	b.wantOrders(2)
+	b.want("select count(*) from pawl.command where expires_at < now() + interval '2 minutes'", 2)
+}
+
+// Keys of different tenants, and of routes with different names, never meet, whatever characters the names have.
+func TestOnce_Scopes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	shoes, hats := b.once(place, httpkey.Policy{Name: "shoes"}), b.once(place, httpkey.Policy{Name: "hats"})
+	names := []string{"acme", "umbrella", strings.Repeat("long", 200), "tab\tbed", "\xff", "2:ab1:c"}
+	for _, s := range []*site{shoes, hats} {
+		for _, name := range names {
+			if g := s.post("k", "a", "X-Tenant", name); g.status != 201 || g.replayed() {
+				t.Errorf("%q: %v", name, g)
+			}
+		}
+	}
+	b.wantOrders(2 * len(names))
+	anonymous := func(*http.Request) (string, error) { return "", nil }
+	b.wantProblem(b.serve(httpkey.Once(b.pool, anonymous, place)).post("k", "a"), 403, "forbidden", false)
+}
+
+// Whatever isolation and races do to the transaction, each run has the whole body and a clean response.
+func TestOnce_RunsAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	runs := 0
+	s := b.once(func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
+		w.Header().Add("Location", "/once")
+		if err := place(w, r, tx); err != nil {
+			return err
+		}
+		if runs++; runs < 3 {
+			_, err := tx.Exec(r.Context(), "do $$ begin raise exception 'lost' using errcode = '40001'; end $$")
+			return err
+		}
+		return nil
+	}, httpkey.Policy{})
+	if g := s.post("k", "a"); g.status != 201 || strings.Count(g.body, "id") != 1 || len(g.header["Location"]) != 1 || runs != 3 {
+		t.Errorf("%v after %d runs", g, runs)
+	}
+	b.want("select count(*) from orders where body = 'a'", 1)
+}
+
+// A policy that cannot be is found when the server starts.
+func TestPolicy_Impossible(t *testing.T) {
+	t.Parallel()
+	for name, p := range map[string]httpkey.Policy{
+		"response": {MaxResponse: 5 << 20}, "negative": {Wait: -1}, "cookie": {Headers: []string{"set-cookie"}},
+		"credentials": {Headers: []string{"Authorization"}}, "hop": {Headers: []string{"proxy-authenticate"}},
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: accepted", name)
+				}
+			}()
+			httpkey.Once(nil, tenant, place, p)
+		}()
+	}
+}

@@ -1,0 +1,107 @@
+package httpkey
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/command"
+)
+
+// A Problem is the body of every response that is not the handler's own (RFC 9457, application/problem+json).
+type Problem struct {
+	Type   string `json:"type"` // a section of docs/guides/http.md
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
+	// RetryAfter is when to send the same request again, in seconds, as in the header Retry-After; 0: do not.
+	RetryAfter int `json:"retry_after,omitempty"`
+	// NewKeySafe: nothing has happened and nothing will, so that the wish may be sent again with another key. Where it is
+	// false a new key may make a second effect.
+	NewKeySafe bool `json:"new_key_safe"`
+
+	headers http.Header
+}
+
+const guide = "https://github.com/pawl-go/pawl/blob/main/docs/guides/http.md#"
+
+// A kind is the constant part of a problem, by the heading in the guide.
+type kind struct {
+	name, title string
+	status      int
+	retryAfter  int
+	newKeySafe  bool
+}
+
+var (
+	keyMissing   = kind{"key-missing", "The header Idempotency-Key is required", 400, 0, true}
+	keyMalformed = kind{"key-malformed", "The header Idempotency-Key cannot be read", 400, 0, true}
+	unreadable   = kind{"request-unreadable", "The request cannot be read", 400, 0, true}
+	tooLarge     = kind{"request-too-large", "The request body is too large", 413, 0, true}
+	forbidden    = kind{"forbidden", "This caller may not have the answer", 403, 0, false}
+	keyReused    = kind{"key-reused", "The key came before with another request", 422, 0, true}
+	inProgress   = kind{"in-progress", "A request with this key is being worked on", 409, 1, false}
+	unsure       = kind{"outcome-unknown", "An earlier request with this key may have taken effect; it has to be looked into", 409, 0, false}
+	failedFinal  = kind{"failed", "The request failed for good and had no effect", 422, 0, true}
+	failed       = kind{"not-done", "The request failed and may be sent again with the same key", 500, 1, false}
+	unavailable  = kind{"unavailable", "Send the request again with the same key", 503, 1, false}
+	notKept      = kind{"answer-not-kept", "The request was carried out; its answer was not kept", 200, 0, false}
+)
+
+func problem(k kind) *Problem {
+	return &Problem{Type: guide + k.name, Title: k.title, Status: k.status, RetryAfter: k.retryAfter, NewKeySafe: k.newKeySafe}
+}
+
+// because adds what the caller can mend.
+func (p *Problem) because(err error) *Problem {
+	p.Detail = err.Error()
+	return p
+}
+
+// omitted is the answer whose body was not kept: its status and place, and a note.
+func omitted(r *command.Response) *Problem {
+	p := problem(notKept)
+	p.Status, p.headers = r.Status, r.Headers
+	return p
+}
+
+// problemOf says of an error of package command what the caller should do. Its text stays here: it may tell of the database.
+func problemOf(err error) *Problem {
+	switch {
+	case errors.Is(err, pawl.ErrKeyReused):
+		return problem(keyReused)
+	case errors.Is(err, pawl.ErrInProgress), errors.Is(err, pawl.ErrFenceLost), errors.Is(err, pawl.ErrNotHolderSucceed),
+		errors.Is(err, pawl.ErrNotHolderFail):
+		p := problem(inProgress)
+		if after, ok := command.RetryAfter(err); ok {
+			p.RetryAfter = int(math.Ceil(max(after, time.Second).Seconds()))
+		}
+		return p
+	case errors.Is(err, pawl.ErrOutcomeUnknown):
+		return problem(unsure)
+	case errors.Is(err, pawl.ErrFailedFinal):
+		return problem(failedFinal)
+	case pawl.MayHaveHappened(err), pawl.Retryable(err), pawl.Unreachable(err), errors.Is(err, errImpatient),
+		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return problem(unavailable)
+	}
+	return problem(failed)
+}
+
+func (p *Problem) write(w http.ResponseWriter) {
+	body, _ := json.Marshal(p) // strings and numbers always can
+	headers := p.headers.Clone()
+	if headers == nil {
+		headers = http.Header{}
+	}
+	headers.Set("Content-Type", "application/problem+json")
+	if p.RetryAfter > 0 {
+		headers.Set("Retry-After", strconv.Itoa(p.RetryAfter))
+	}
+	send(w, p.Status, headers, body)
+}

@@ -1,0 +1,67 @@
+package httpkey
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/command"
+	"github.com/pawl-go/pawl/internal/fault"
+)
+
+// reply sends what the command ended with.
+//
+// send: a crash before it costs the caller one retry, which is answered from the row.
+func (x *exchange) reply(result command.Result[command.Answer], err error) {
+	if fault.At("httpkey.send.before") != nil {
+		panic(http.ErrAbortHandler)
+	}
+	switch {
+	case err == nil && result.Replayed:
+		x.replay(result.Answer)
+	case err == nil && x.last != nil && x.last.fence == result.Fence:
+		x.last.send(x.w)
+	case err == nil: // of another attempt of this call, whose COMMIT was not answered
+		give(x.w, result.Answer)
+	case x.last != nil && errors.As(err, new(*passed)) && !settled(err):
+		x.last.send(x.w)
+	default:
+		problemOf(err).write(x.w)
+	}
+}
+
+// settled errors say more of the command than that its handler failed.
+func settled(err error) bool {
+	return errors.Is(err, pawl.ErrOutcomeUnknown) || errors.Is(err, pawl.ErrFailedFinal) || pawl.MayHaveHappened(err) ||
+		errors.Is(err, pawl.ErrFenceLost)
+}
+
+func (x *exchange) replay(answer command.Answer) {
+	if x.policy.Authorize != nil {
+		if err := x.policy.Authorize(x.request(x.r.Context())); err != nil {
+			problem(forbidden).write(x.w)
+			return
+		}
+	}
+	x.w.Header().Set("Idempotent-Replayed", "true")
+	give(x.w, answer)
+}
+
+// give sends a stored answer.
+func give(w http.ResponseWriter, answer command.Answer) {
+	switch r := answer.Response; {
+	case r == nil: // settled by hand
+		omitted(&command.Response{Status: http.StatusOK}).write(w)
+	case answer.Result != nil:
+		omitted(r).write(w)
+	default:
+		send(w, r.Status, r.Headers, r.Body)
+	}
+}
+
+// info is the fence of the attempt that ctx belongs to.
+func info(ctx context.Context) int64 {
+	i, _ := command.InfoFrom(ctx)
+	return i.Fence
+}

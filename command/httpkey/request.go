@@ -1,0 +1,130 @@
+package httpkey
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/pawl-go/pawl"
+)
+
+// An exchange is one request and its response.
+type exchange struct {
+	policy Policy
+	w      http.ResponseWriter
+	r      *http.Request
+	body   []byte
+	intent pawl.Intent
+	keyed  bool // the caller sent the key
+	last   *recording
+}
+
+// enter reads the request up to its intent; what is wrong with it is answered, and ok is false.
+func enter(p Policy, tenant Tenant, w http.ResponseWriter, r *http.Request) (x *exchange, ok bool) {
+	x = &exchange{policy: p, w: w, r: r}
+	if wrong := x.read(tenant); wrong != nil {
+		wrong.write(w)
+		return nil, false
+	}
+	return x, true
+}
+
+func (x *exchange) read(tenant Tenant) (wrong *Problem) {
+	key, err := keyOf(x.r)
+	if err != nil {
+		return problem(keyMalformed).because(err)
+	}
+	if x.keyed = key != ""; !x.keyed && !x.policy.Optional {
+		return problem(keyMissing)
+	}
+	if !x.keyed {
+		key = rand.Text()
+	}
+	name, err := tenant(x.r)
+	if err != nil || name == "" {
+		return problem(forbidden)
+	}
+	if wrong := x.readBody(); wrong != nil {
+		return wrong
+	}
+	print, err := x.policy.Fingerprint(x.request(x.r.Context()), x.body)
+	if err != nil {
+		return problem(unreadable).because(err)
+	}
+	x.intent = pawl.Intent{Scope: scope(x.policy.Name, name), Key: key, Fingerprint: print}
+	if err := x.intent.Validate(); err != nil {
+		return problem(unreadable)
+	}
+	return nil
+}
+
+// scope of a tenant, whatever characters its name has.
+func scope(route, tenant string) string {
+	if s := pawl.Key(route, tenant); (pawl.Intent{Scope: s, Key: "k", Fingerprint: pawl.FingerprintOf()}).Validate() == nil {
+		return s
+	}
+	return pawl.Key(route, fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(tenant))))
+}
+
+func (x *exchange) readBody() (wrong *Problem) {
+	if x.r.Body == nil {
+		return nil
+	}
+	var err error
+	x.body, err = io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, x.policy.MaxBody))
+	switch {
+	case errors.As(err, new(*http.MaxBytesError)):
+		return problem(tooLarge).because(fmt.Errorf("at most %d octets are allowed", x.policy.MaxBody))
+	case err != nil:
+		return problem(unreadable)
+	}
+	return nil
+}
+
+// request is the caller's, with a body of its own for each run.
+func (x *exchange) request(ctx context.Context) *http.Request {
+	r := x.r.Clone(ctx)
+	r.Body = io.NopCloser(bytes.NewReader(x.body))
+	r.ContentLength = int64(len(x.body))
+	r.TransferEncoding = nil
+	return r
+}
+
+// A leash ties a request to its caller, and to our patience, until the handler is entered. From then on the work goes on
+// without them: whoever asks again gets its answer.
+type leash struct {
+	context.Context
+	cancel context.CancelCauseFunc
+	slip   func()
+}
+
+var errImpatient = errors.New("the handler could not be entered in time")
+
+func (x *exchange) leash() *leash {
+	l := &leash{}
+	l.Context, l.cancel = context.WithCancelCause(context.WithoutCancel(x.r.Context()))
+	caller := context.AfterFunc(x.r.Context(), func() { l.cancel(context.Cause(x.r.Context())) })
+	clock := time.AfterFunc(x.policy.Wait+x.policy.Patience, func() { l.cancel(errImpatient) })
+	l.slip = func() {
+		caller()
+		clock.Stop()
+	}
+	return l
+}
+
+// enter slips the leash, if nothing has pulled it.
+func (l *leash) enter() error {
+	l.slip()
+	return context.Cause(l)
+}
+
+func (l *leash) end() {
+	l.slip()
+	l.cancel(nil)
+}

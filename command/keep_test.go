@@ -1,0 +1,91 @@
+package command_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/command"
+	"github.com/pawl-go/pawl/internal/wireproxy"
+)
+
+// A verdict ends what nobody knew.
+func TestSettle(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for key, landed := range map[string]bool{"landed": true, "not landed": false} {
+		b.begin(key, command.LeaseOptions{}).Close()
+		b.exec(expire)
+		_, err := b.leased(key, "p", command.LeaseOptions{}, commitOrder)
+		b.wantError(err, pawl.ErrOutcomeUnknown)
+		s := command.Settlement{Scope: "orders", Key: key, Landed: landed, Actor: "ann", Reason: "asked", Result: `{"id": 7}`}
+		b.must(command.Settle(t.Context(), b.pool, s))
+		if err := command.Settle(t.Context(), b.pool, s); pawl.CodeOf(err) != pawl.CodeArgumentInvalid {
+			t.Errorf("settled twice: %v", err)
+		}
+		r, err := b.once(key, "p", place("again"))
+		b.must(err)
+		if r.Replayed != landed || landed && r.Value.ID != 7 {
+			t.Errorf("%s: %+v", key, r)
+		}
+	}
+	b.wantOrders(1)
+	b.want("select count(*) from pawl.audit", 2)
+}
+
+func TestPurge(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := b.once("k", "p", place("one"))
+	b.must(err)
+	b.exec("update pawl.command set created_at = now() - interval '2 days', expires_at = now() - interval '1 day'")
+	for _, want := range []int{1, 0} {
+		n, err := command.Purge(t.Context(), b.pool, 100, 0)
+		b.must(err)
+		if n != want {
+			t.Errorf("purged %d, want %d", n, want)
+		}
+	}
+}
+
+// Replays are counted by who gives them, and told in one go.
+func TestReplayCounter(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var replays command.ReplayCounter
+	o := command.Options{Hooks: replays.Hooks()}
+	for range 4 {
+		_, err := command.Once(t.Context(), b.pool, intent("k", "p"), place("one"), o)
+		b.must(err)
+	}
+	for range 2 {
+		b.must(replays.Flush(t.Context(), b.pool))
+		b.want("select s.replays from pawl_v1.suppression_by_scope as s where s.scope = 'orders'", 3)
+	}
+}
+
+// The caller of a replay waits for one message to the database and its answer.
+func TestOnce_AReplayIsOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	direct := setup(t)
+	proxy, through := wireproxy.Start(t, direct.url)
+	b := setupOn(t, through)
+	for range 3 { // statements are prepared once a connection
+		_, err := b.once("k", "p", place("one"))
+		b.must(err)
+		b.until("select count(*) from pg_stat_activity where datname = current_database() and state = 'idle in transaction'", 0)
+	}
+	var sent atomic.Int64
+	proxy.Aim(func(message []byte) bool {
+		if !strings.Contains(string(message), "rollback") { // which the caller does not wait for
+			sent.Add(1)
+		}
+		return false
+	})
+	r, err := b.once("k", "p", place("never"))
+	b.must(err)
+	if !r.Replayed || sent.Load() != 1 {
+		t.Errorf("%d messages, %+v", sent.Load(), r)
+	}
+}

@@ -1,0 +1,271 @@
+package command_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/command"
+)
+
+func commitOrder(ctx context.Context, a *command.Attempt[order]) error {
+	return a.Commit(ctx, place("leased"))
+}
+
+func (b *bed) leased(key, payload string, o command.LeaseOptions, fn func(context.Context, *command.Attempt[order]) error) (command.Result[order], error) {
+	b.Helper()
+	o.Hooks = b.hooks()
+	return command.Leased(b.Context(), b.pool, intent(key, payload), o, fn)
+}
+
+// begin claims under a lease that nothing renews any more, as a process that froze would leave it.
+func (b *bed) begin(key string, o command.LeaseOptions) *command.Attempt[order] {
+	b.Helper()
+	o.Hooks, o.Wait = b.hooks(), -1
+	a, _, err := command.Begin[order](b.Context(), b.pool, intent(key, "p"), o)
+	b.must(err)
+	if a == nil {
+		b.Fatal("no attempt")
+	}
+	b.Cleanup(a.Close)
+	return a
+}
+
+// The leased form answers again like the other one, in both directions.
+func TestLeased_AnswersAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first, err := b.leased("k", "p", command.LeaseOptions{}, commitOrder)
+	b.must(err)
+	second, err := b.leased("k", "p", command.LeaseOptions{}, func(context.Context, *command.Attempt[order]) error {
+		t.Error("entered")
+		return nil
+	})
+	b.must(err)
+	third, err := b.once("k", "p", place("never"))
+	b.must(err)
+	if first.Replayed || !second.Replayed || !third.Replayed || first.Value != second.Value || first.Value != third.Value {
+		t.Errorf("%+v, %+v, %+v", first, second, third)
+	}
+	b.wantOrders(1)
+}
+
+// While the first is in progress a changed payload is refused, and the same one is told so, or waits (trap T7: also when the
+// lease is over).
+func TestT7_MismatchBeforeInProgress(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a := b.begin("k", command.LeaseOptions{})
+	fast := command.LeaseOptions{Wait: -1}
+	for range 2 {
+		_, err := b.leased("k", "another", fast, commitOrder)
+		b.wantError(err, pawl.ErrKeyReused)
+		_, err = b.once("k", "another", place("never"))
+		b.wantError(err, pawl.ErrKeyReused)
+		b.exec(expire)
+	}
+	b.must(a.Commit(t.Context(), place("one")))
+	_, err := b.leased("k", "another", fast, commitOrder)
+	b.wantError(err, pawl.ErrKeyReused)
+	b.wantOrders(1)
+}
+
+func TestLeased_InProgress(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a := b.begin("k", command.LeaseOptions{})
+	_, err := b.leased("k", "p", command.LeaseOptions{Wait: -1}, commitOrder)
+	b.wantError(err, pawl.ErrInProgress)
+	answered := make(chan error, 1)
+	go func() {
+		r, err := b.leased("k", "p", command.LeaseOptions{}, commitOrder)
+		if err == nil && !r.Replayed {
+			err = errors.New("it ran")
+		}
+		answered <- err
+	}()
+	b.must(a.Commit(t.Context(), place("one")))
+	b.must(<-answered)
+	b.wantOrders(1)
+}
+
+// An attempt that fell silent is not run again, unless the command says that this is safe; its own late word settles it.
+func TestLeased_SilenceIsUnknown(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a := b.begin("k", command.LeaseOptions{})
+	b.exec(expire)
+	for range 2 {
+		_, err := b.leased("k", "p", command.LeaseOptions{}, commitOrder)
+		b.wantError(err, pawl.ErrOutcomeUnknown)
+		_, err = b.once("k", "p", place("never"))
+		b.wantError(err, pawl.ErrOutcomeUnknown)
+	}
+	b.wantStatus("unknown 1")
+	b.want("select count(*) from pawl_v1.stale_commands", 1)
+	b.must(a.Commit(t.Context(), place("one")))
+	r, err := b.leased("k", "p", command.LeaseOptions{}, commitOrder)
+	b.must(err)
+	if !r.Replayed || r.Value.Body != "one" {
+		t.Errorf("%+v", r)
+	}
+	b.wantOrders(1)
+}
+
+// A repeatable command is taken over; the attempt that fell silent is refused, for good, also after a savepoint has swallowed
+// the refusal, and its rows go with it (traps T3, T4).
+func TestT3_TheZombieIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	o := command.LeaseOptions{Repeatable: true}
+	zombie := b.begin("k", o)
+	b.exec(expire)
+	heir := b.begin("k", o)
+	if heir.Fence() <= zombie.Fence() || heir.Number() != 2 {
+		t.Errorf("fence %d after %d, attempt %d", heir.Fence(), zombie.Fence(), heir.Number())
+	}
+	tx, err := b.pool.Begin(t.Context())
+	b.must(err)
+	_, err = tx.Exec(t.Context(), "insert into orders (body) values ('zombie')")
+	b.must(err)
+	nested, err := tx.Begin(t.Context())
+	b.must(err)
+	b.wantError(zombie.Finish(t.Context(), nested, order{}), pawl.ErrFenceLost)
+	b.must(nested.Rollback(t.Context())) // as an ORM may
+	b.wantError(zombie.Finish(t.Context(), tx, order{}), pawl.ErrFenceLost)
+	b.must(tx.Rollback(t.Context()))
+	b.wantError(zombie.Commit(t.Context(), place("zombie")), pawl.ErrFenceLost)
+	b.wantError(zombie.Succeed(t.Context(), order{}), pawl.ErrFenceLost)
+	b.wantError(zombie.Fail(t.Context(), errors.New("boom")), pawl.ErrFenceLost)
+	if zombie.Context().Err() == nil || b.counters.Count(pawl.EventStaleWriteRefused) != 1 {
+		t.Error("the zombie lives on")
+	}
+	b.must(heir.Commit(t.Context(), place("heir")))
+	b.wantOrders(1)
+	b.wantStatus("succeeded 2")
+}
+
+// The heartbeat carries an attempt past its lease (trap T6), and ends its context when somebody else has the command.
+func TestT6_HeartbeatAndItsLoss(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a := b.begin("k", command.LeaseOptions{Lease: time.Second, Repeatable: true})
+	b.until("select count(*) from pawl.command where lease_expires_at > created_at + interval '3 seconds'", 1)
+	if a.Context().Err() != nil {
+		t.Error("lost while it was renewed")
+	}
+	b.exec("update pawl.command set fence = nextval('pawl.fence_seq')") // somebody else
+	<-a.Context().Done()
+	b.wantError(context.Cause(a.Context()), pawl.ErrFenceLost)
+	b.wantError(a.Commit(t.Context(), place("zombie")), pawl.ErrFenceLost)
+	b.wantOrders(0)
+}
+
+// What a handler's end says of the command.
+func TestLeased_Failures(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("boom")
+	for name, c := range map[string]struct {
+		o      command.LeaseOptions
+		fn     func(context.Context, *command.Attempt[order]) error
+		want   error
+		status string
+	}{
+		"plain":             {fn: func(context.Context, *command.Attempt[order]) error { return boom }, want: boom, status: "failed_retryable 1"},
+		"final":             {fn: func(context.Context, *command.Attempt[order]) error { return pawl.Final(boom) }, want: pawl.ErrFailedFinal, status: "failed_final 1"},
+		"unknown":           {fn: func(context.Context, *command.Attempt[order]) error { return command.Unknown(boom) }, want: pawl.ErrOutcomeUnknown, status: "unknown 1"},
+		"panic":             {fn: func(context.Context, *command.Attempt[order]) error { panic("bang") }, want: pawl.ErrOutcomeUnknown, status: "unknown 1"},
+		"panic, repeatable": {o: command.LeaseOptions{Repeatable: true}, fn: func(context.Context, *command.Attempt[order]) error { panic("bang") }, status: "failed_retryable 1"},
+		"overrun": {o: command.LeaseOptions{Timeout: 20 * time.Millisecond}, fn: func(ctx context.Context, _ *command.Attempt[order]) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}, want: pawl.ErrOutcomeUnknown, status: "unknown 1"},
+		"the database is away at its end": {fn: func(context.Context, *command.Attempt[order]) error {
+			return pawl.Wrap("commit", &pgconn.PgError{Code: "57P01"})
+		}, want: pawl.ErrOutcomeUnknown, status: "unknown 1"},
+		"what cannot be stored": {fn: func(ctx context.Context, a *command.Attempt[order]) error {
+			return a.Succeed(ctx, order{Body: strings.Repeat("x", 5<<20)})
+		}, status: "failed_retryable 1"},
+		"nothing said": {fn: func(context.Context, *command.Attempt[order]) error { return nil }, status: "succeeded 1"},
+		"error after its end": {fn: func(ctx context.Context, a *command.Attempt[order]) error {
+			return errors.Join(a.Succeed(ctx, order{}), boom)
+		}, status: "succeeded 1"},
+		"a commit that fails": {fn: func(ctx context.Context, a *command.Attempt[order]) error {
+			return a.Commit(ctx, fails(boom))
+		}, want: boom, status: "failed_retryable 1"},
+		"a commit that fails, and another": {fn: func(ctx context.Context, a *command.Attempt[order]) error {
+			_ = a.Commit(ctx, fails(boom))
+			return a.Commit(ctx, fails(nil))
+		}, status: "succeeded 1"},
+		"two ends": {fn: func(ctx context.Context, a *command.Attempt[order]) error {
+			if err := a.Succeed(ctx, order{}); err != nil {
+				return err
+			}
+			if err := a.Commit(ctx, place("second")); !errors.Is(err, pawl.ErrNotHolderSucceed) {
+				return errors.New("a second end was accepted")
+			}
+			return nil
+		}, status: "succeeded 1"},
+		"finished in a transaction of its own": {fn: func(ctx context.Context, a *command.Attempt[order]) error {
+			return own(ctx, a, true)
+		}, status: "succeeded 1"},
+		"finished, and rolled back": {fn: func(ctx context.Context, a *command.Attempt[order]) error {
+			return own(ctx, a, false)
+		}, status: "failed_retryable 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			ctx := context.WithValue(t.Context(), poolKey{}, b.pool)
+			c.o.Hooks = b.hooks()
+			_, err := command.Leased(ctx, b.pool, intent("k", "p"), c.o, c.fn)
+			if c.want != nil {
+				b.wantError(err, c.want)
+			}
+			if c.status == "succeeded 1" && err != nil || c.status != "succeeded 1" && err == nil {
+				t.Errorf("got %v", err)
+			}
+			b.wantStatus(c.status)
+		})
+	}
+}
+
+type poolKey struct{}
+
+// own ends the command in a transaction that the handler began.
+func own(ctx context.Context, a *command.Attempt[order], commit bool) error {
+	tx, err := ctx.Value(poolKey{}).(interface {
+		Begin(context.Context) (pgx.Tx, error)
+	}).Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	if err := a.Hold(ctx, tx); err != nil {
+		return err
+	}
+	if err := a.Finish(ctx, tx, order{Body: "own"}); err != nil || !commit {
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+// A stale attempt stops before its function is entered: the fence is proved first.
+func TestAttempt_StaleCommitIsNotEntered(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	zombie := b.begin("k", command.LeaseOptions{Repeatable: true})
+	b.exec(expire)
+	b.begin("k", command.LeaseOptions{Repeatable: true})
+	err := zombie.Commit(t.Context(), func(context.Context, pgx.Tx) (order, error) {
+		t.Error("entered")
+		return order{}, nil
+	})
+	b.wantError(err, pawl.ErrFenceLost)
+}

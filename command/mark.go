@@ -1,0 +1,62 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+)
+
+const (
+	// markFor bounds the recording of a failure, which goes on when the caller has left.
+	markFor = 10 * time.Second
+	// markTries bounds how often it is sent. Telling it twice is no error.
+	markTries = 5
+)
+
+// mark records a failure in a transaction of its own, when the one that claimed is gone. Somebody may have claimed in between;
+// then the row has their answer, or soon will.
+func (c *call[X]) mark(ctx context.Context, cause error) error {
+	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), markFor)
+	defer cancel()
+	var err error
+	for range markTries {
+		var status string
+		var attempt int
+		status, attempt, err = contract.CommandFail(detached, c.db, c.failArgs(cause))
+		switch {
+		case err == nil:
+			return c.told(ctx, status, attempt, cause)
+		case errors.Is(err, pawl.ErrNotHolderFail):
+			c.emit(ctx, pawl.Event{Kind: pawl.EventStaleWriteRefused, Op: "command.fail", Err: err})
+			return &again{err}
+		case !pawl.Retryable(err):
+			return pawl.Wrap("command.fail", errors.Join(cause, err))
+		}
+		pause(detached, rand.N(200*time.Millisecond))
+	}
+	// Not recorded. Nothing of the attempt is durable, so the next claim is a new one.
+	return pawl.Wrap("command.fail", errors.Join(cause, err))
+}
+
+func (c *call[X]) failArgs(cause error) contract.CommandFailArgs {
+	final, unknown := verdictOf(cause)
+	return contract.CommandFailArgs{Intent: c.intent, Fence: c.row.Fence, Failure: contract.FailureOf(cause),
+		Final: final, Unknown: unknown, TTL: c.opts.Retention}
+}
+
+// told reports what the row holds after a failure, and makes the caller's error of it.
+func (c *call[X]) told(ctx context.Context, status string, attempt int, cause error) error {
+	kind := pawl.EventRetryable
+	switch status {
+	case "failed_final":
+		kind = pawl.EventFinal
+	case "unknown":
+		kind = pawl.EventUnknown
+	}
+	c.emit(ctx, pawl.Event{Kind: kind, Op: "command.fail", Attempt: attempt, Err: cause})
+	return failed("command.handle", status, attempt, cause)
+}

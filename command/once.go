@@ -1,0 +1,144 @@
+package command
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+)
+
+// Options of a command. The zero value is fit for production.
+type Options struct {
+	// Wait is how long a call waits for another one with the same key that is being worked on, to give the same answer; then
+	// it fails with [pawl.ErrInProgress]. A waiting call holds no connection. Longer keeps callers hanging, shorter makes
+	// them ask again. Default 10 s; negative: not at all.
+	Wait time.Duration
+	// Timeout ends the handler's context; it counts as a failure. A transaction open for long holds back vacuum for the
+	// whole database. Default 30 s.
+	Timeout time.Duration
+	// Retention is how long a finished command is remembered, counted from its end. It must outlast every retry of every
+	// caller: a key that comes back later is new. Default 24 h, 1 s to 10 years.
+	Retention time.Duration
+	// Isolation of the transaction. Default that of the database. Whatever it is, a transaction that loses a race (40001,
+	// 40P01) runs again from its start, handler included, at most 8 times.
+	Isolation pgx.TxIsoLevel
+	// Hooks receive what happens.
+	Hooks pawl.Hooks
+}
+
+// A Result is the answer of a command.
+type Result[T any] struct {
+	// Value is what the handler returned, read back from what is stored: the first caller gets what all others get.
+	Value T
+	// Answer is what is stored, octet by octet.
+	Answer Answer
+	// Replayed: an earlier call did it; this one did nothing.
+	Replayed bool
+	// Attempt that succeeded, from 1.
+	Attempt int
+	// Fence of that attempt.
+	Fence int64
+}
+
+// Once runs fn in a transaction, if nobody has done so for this intent, and stores what it returns. The claim, what fn writes
+// through tx, and the answer commit together or not at all. Asked again, it returns the stored answer.
+//
+// fn may run more than once and takes effect once. It must not commit or roll back tx, and nothing may leave the process while
+// it runs. An error rolls back what it wrote and is recorded in the same transaction: a plain one as failed_retryable, to be
+// run again when somebody asks again; one wrapped in [pawl.Final], or data the database refuses, as failed_final, which is the
+// answer from now on. A panic and a Timeout count as plain errors. Use one connection: fn gets its transaction, and a second
+// connection of the same pool may have to wait for it.
+//
+// If COMMIT is not answered, Once does not guess: it claims the key again, which shows who won.
+//
+// At most one Options may be given. Errors: see the package.
+func Once[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, fn func(context.Context, pgx.Tx) (T, error), options ...Options) (Result[T], error) {
+	return once(ctx, pgxDoor{pool}, intent, fn, options)
+}
+
+// OnceSQL is [Once] for database/sql, and so for sqlc, GORM, ent, bun and sqlx. The driver must be pgx's
+// (github.com/jackc/pgx/v5/stdlib).
+func OnceSQL[T any](ctx context.Context, db *sql.DB, intent pawl.Intent, fn func(context.Context, *sql.Tx) (T, error), options ...Options) (Result[T], error) {
+	return once(ctx, sqlDoor{db}, intent, fn, options)
+}
+
+func once[T, X any](ctx context.Context, d door[X], intent pawl.Intent, fn func(context.Context, X) (T, error), options []Options) (r Result[T], err error) {
+	o, err := complete(options)
+	if err != nil {
+		return r, err
+	}
+	if err := intent.Validate(); err != nil {
+		return r, err
+	}
+	c := &call[X]{door: d, db: d.db(), intent: intent, opts: o}
+	done, err := c.run(ctx, func(ctx context.Context, tx X) (Answer, error) {
+		value, err := fn(ctx, tx)
+		if declined := declinedIn(err); declined != nil {
+			var unreadable error
+			r.Value, unreadable = decode[T](declined.answer)
+			return Answer{}, errors.Join(unreadable, err)
+		}
+		if err != nil {
+			return Answer{}, err
+		}
+		var answer Answer
+		answer, r.Value, err = encode(value)
+		return answer, err
+	})
+	if err != nil {
+		return Result[T]{}, err
+	}
+	return resultOf(r.Value, done)
+}
+
+// resultOf completes the result of a call; value is the one that this call made.
+func resultOf[T any](value T, d done) (r Result[T], err error) {
+	if !d.ours {
+		if value, err = decode[T](d.answer); err != nil {
+			return r, err
+		}
+	}
+	return Result[T]{Value: value, Answer: d.answer, Replayed: !d.ours, Attempt: d.attempt, Fence: d.fence}, nil
+}
+
+func complete(options []Options) (o Options, err error) {
+	switch len(options) {
+	case 0:
+	case 1:
+		o = options[0]
+	default:
+		return o, &pawl.Error{Op: "command.once", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("%d Options were given, at most one may be", len(options))}
+	}
+	if o.Wait == 0 {
+		o.Wait = 10 * time.Second
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 30 * time.Second
+	}
+	return o, nil
+}
+
+// An Info tells a handler which attempt it is.
+type Info struct {
+	Intent  pawl.Intent
+	Attempt int   // from 1, counted when it starts
+	Fence   int64 // grows at every claim; pass it to whatever must refuse a stale attempt
+}
+
+type infoKey struct{}
+
+// InfoFrom returns the attempt that a handler's context belongs to.
+func InfoFrom(ctx context.Context) (Info, bool) {
+	i, ok := ctx.Value(infoKey{}).(Info)
+	return i, ok
+}
+
+func withInfo(ctx context.Context, i Info) context.Context {
+	return context.WithValue(ctx, infoKey{}, i)
+}

@@ -1,0 +1,343 @@
+package command_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/command"
+)
+
+// Asked again, the same intent gives the same answer, octet by octet, and does nothing.
+func TestOnce_AnswersAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first, err := b.once("k", "p", place("one"))
+	b.must(err)
+	second, err := b.once("k", "p", fails(errors.New("never entered")))
+	b.must(err)
+	if first.Replayed || !second.Replayed || first.Value != second.Value || !bytes.Equal(first.Answer.Result, second.Answer.Result) ||
+		first.Fence != second.Fence || second.Attempt != 1 {
+		t.Errorf("%+v and then %+v", first, second)
+	}
+	if string(first.Answer.Result) != `{"id":1,"body":"one"}` || second.Answer.RefType != "order" || second.Answer.RefID != "one" {
+		t.Errorf("stored %s, %s %s", first.Answer.Result, second.Answer.RefType, second.Answer.RefID)
+	}
+	b.wantOrders(1)
+	b.wantStatus("succeeded 1")
+	if b.counters.Count(pawl.EventFresh) != 1 || b.counters.Count(pawl.EventReplay) != 1 {
+		t.Error("not counted")
+	}
+}
+
+// One key, asked for a thousand times at once: one effect, a thousand identical answers. A changed payload is refused.
+func TestOnce_ThousandAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			o := b.options()
+			o.Isolation, o.Wait = level, time.Minute
+			const callers = 1000
+			answers := make([]command.Result[order], callers)
+			var all sync.WaitGroup
+			start := make(chan struct{})
+			for i := range callers {
+				all.Go(func() {
+					<-start
+					var err error
+					if answers[i], err = command.Once(t.Context(), b.pool, intent("k", "p"), place("one"), o); err != nil {
+						t.Errorf("caller %d: %v", i, err)
+					}
+				})
+			}
+			close(start)
+			all.Wait()
+			fresh := 0
+			for _, a := range answers {
+				if !bytes.Equal(a.Answer.Result, answers[0].Answer.Result) || a.Value != answers[0].Value {
+					t.Fatalf("answered %s and %s", a.Answer.Result, answers[0].Answer.Result)
+				}
+				if !a.Replayed {
+					fresh++
+				}
+			}
+			b.wantOrders(1)
+			if fresh != 1 {
+				t.Errorf("%d callers believe to be the first", fresh)
+			}
+			_, err := command.Once(t.Context(), b.pool, intent("k", "another"), place("two"), o)
+			b.wantError(err, pawl.ErrKeyReused)
+			b.wantOrders(1)
+		})
+	}
+}
+
+// The same through database/sql.
+func TestOnceSQL_IsTheSame(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	db := stdlib.OpenDBFromPool(b.pool)
+	insert := func(ctx context.Context, tx *sql.Tx) (o order, err error) {
+		o.Body = "one"
+		return o, tx.QueryRowContext(ctx, "insert into orders (body) values ('one') returning id").Scan(&o.ID)
+	}
+	fail := func(cause error) func(context.Context, *sql.Tx) (order, error) {
+		return func(ctx context.Context, tx *sql.Tx) (order, error) {
+			_, err := insert(ctx, tx)
+			return order{}, errors.Join(err, cause)
+		}
+	}
+	ask := func(key string, fn func(context.Context, *sql.Tx) (order, error)) (command.Result[order], error) {
+		return command.OnceSQL(t.Context(), db, intent(key, "p"), fn, b.options())
+	}
+	_, err := ask("1", fail(errors.New("boom")))
+	if err == nil {
+		t.Error("no error")
+	}
+	b.wantOrders(0)
+	first, err := ask("1", insert)
+	b.must(err)
+	again, err := command.Once(t.Context(), b.pool, intent("1", "p"), place("never"), b.options()) // one ledger
+	b.must(err)
+	if first.Attempt != 2 || !again.Replayed || again.Value != first.Value {
+		t.Errorf("%+v and then %+v", first, again)
+	}
+	_, err = ask("2", fail(pawl.Final(errors.New("no stock"))))
+	b.wantError(err, pawl.ErrFailedFinal)
+	_, err = ask("3", func(_ context.Context, tx *sql.Tx) (order, error) { return order{}, tx.Commit() })
+	b.wantError(err, pawl.ErrOutcomeUnknown)
+	_, err = ask("4", func(ctx context.Context, tx *sql.Tx) (order, error) {
+		_, _ = tx.ExecContext(ctx, "select 1/0")
+		return order{}, nil
+	})
+	if err == nil {
+		t.Error("a swallowed error passes for success")
+	}
+	b.wantOrders(1)
+	b.wantStatus("succeeded 2, failed_final 1, unknown 1, failed_retryable 1")
+}
+
+// A failure leaves nothing but its record; a retryable one may be tried again, a final one is the answer.
+func TestOnce_Failures(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	boom := errors.New("boom")
+	_, err := b.once("k", "p", fails(boom))
+	b.wantError(err, boom)
+	b.wantStatus("failed_retryable 1")
+	_, err = b.once("k", "p", func(context.Context, pgx.Tx) (order, error) { panic("bang") })
+	if err == nil {
+		t.Error("a panic is no error")
+	}
+	b.wantStatus("failed_retryable 2")
+	_, err = b.once("k", "p", fails(pawl.Final(boom)))
+	b.wantError(err, pawl.ErrFailedFinal)
+	b.wantError(err, boom)
+	b.wantStatus("failed_final 3")
+	for range 2 {
+		_, err = b.once("k", "p", place("never"))
+		b.wantError(err, pawl.ErrFailedFinal)
+		if f := command.FailureOf(err); f == nil || f.Message != "final: boom" || !f.Replayed || f.Attempt != 3 {
+			t.Errorf("the stored failure is %+v", f)
+		}
+	}
+	_, err = b.once("checked", "p", func(ctx context.Context, tx pgx.Tx) (order, error) {
+		_, err := tx.Exec(ctx, "select 'x'::int")
+		return order{}, err
+	})
+	b.wantError(err, pawl.ErrFailedFinal) // bad data fails the same way next time
+	b.wantOrders(0)
+}
+
+// What COMMIT refuses is recorded by a transaction of its own.
+func TestT17_CommitFailuresAreRecorded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "create table parent (id int primary key); create table child (id int references parent deferrable initially deferred)")
+	orphan := func(ctx context.Context, tx pgx.Tx) (order, error) {
+		_, err := tx.Exec(ctx, "insert into child values (1)")
+		return order{}, err
+	}
+	for n := 1; n <= 2; n++ { // the second has a row to update, the first has none
+		_, err := b.once("k", "p", orphan)
+		if pawl.CodeOf(err) != "23503" {
+			t.Errorf("got %v", err)
+		}
+		b.wantStatus(fmt.Sprintf("failed_retryable %d", n))
+	}
+	b.exec("insert into parent values (1)")
+	r, err := b.once("k", "p", orphan)
+	b.must(err)
+	if r.Attempt != 3 {
+		t.Errorf("attempt %d", r.Attempt)
+	}
+}
+
+// A duplicate of what is in progress waits and gets the answer, or is told at once, as asked. Neither holds a connection.
+func TestOnce_WaitsOrFailsFast(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		_, err := b.once("k", "p", func(ctx context.Context, tx pgx.Tx) (order, error) {
+			close(entered)
+			<-goOn
+			return place("one")(ctx, tx)
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	<-entered
+	o := b.options()
+	o.Wait = -1
+	_, err := command.Once(t.Context(), b.pool, intent("k", "p"), place("two"), o)
+	b.wantError(err, pawl.ErrInProgress)
+	if after, ok := command.RetryAfter(err); !ok || after != time.Second || !pawl.Retryable(err) {
+		t.Errorf("retry after %v, %v", after, ok)
+	}
+	var replays sync.WaitGroup
+	for range 20 { // twice the pool
+		replays.Go(func() {
+			r, err := b.once("k", "p", place("two"))
+			if err != nil || !r.Replayed {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+	b.until("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'", 0)
+	close(goOn)
+	all.Wait()
+	replays.Wait()
+	b.wantOrders(1)
+}
+
+// A transaction that loses a race runs again from its start, at any level.
+func TestT30_LostRacesRestart(t *testing.T) {
+	t.Parallel()
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, "create table stock (n int not null); insert into stock values (100)")
+			o := b.options()
+			o.Isolation = level
+			var all sync.WaitGroup
+			for n := range 20 {
+				all.Go(func() {
+					_, err := command.Once(t.Context(), b.pool, intent(fmt.Sprint(n), "p"), func(ctx context.Context, tx pgx.Tx) (order, error) {
+						var left int
+						if err := tx.QueryRow(ctx, "select n from stock").Scan(&left); err != nil {
+							return order{}, err
+						}
+						if _, err := tx.Exec(ctx, "update stock set n = n - 1"); err != nil {
+							return order{}, err
+						}
+						return place("one")(ctx, tx)
+					}, o)
+					if err != nil && pawl.CodeOf(err) != "40001" {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			var sold, placed, recorded int
+			b.must(b.pool.QueryRow(t.Context(), "select 100 - n, (select count(*) from orders), (select count(*) from pawl.command where status = 'succeeded') from stock").
+				Scan(&sold, &placed, &recorded))
+			b.want("select count(*) from pawl.command where status not in ('succeeded', 'failed_retryable')", 0)
+			b.want("select count(*) from pawl.command", 20)
+			if sold != placed || sold != recorded || sold == 0 {
+				t.Errorf("sold %d, placed %d, recorded %d", sold, placed, recorded)
+			}
+		})
+	}
+}
+
+// Raw octets and whole answers are stored as they are.
+func TestOnce_StoresExactOctets(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	raw := []byte("\x00\xff not JSON")
+	for range 2 {
+		r, err := command.Once(t.Context(), b.pool, intent("raw", "p"), func(context.Context, pgx.Tx) ([]byte, error) { return raw, nil })
+		b.must(err)
+		if !bytes.Equal(r.Value, raw) {
+			t.Errorf("got %q", r.Value)
+		}
+	}
+	answer := command.Answer{Result: raw, RefType: "t", RefID: "i",
+		Response: &command.Response{Status: 201, Headers: map[string][]string{"Location": {"/orders/1"}}, Body: raw}}
+	for range 2 {
+		r, err := command.Once(t.Context(), b.pool, intent("whole", "p"), func(context.Context, pgx.Tx) (command.Answer, error) { return answer, nil })
+		b.must(err)
+		if fmt.Sprintf("%q %v", r.Value.Result, *r.Value.Response) != fmt.Sprintf("%q %v", raw, *answer.Response) || r.Value.RefID != "i" {
+			t.Errorf("got %+v", r.Value)
+		}
+	}
+}
+
+// Whoever waits for the key while the handler fails reads the failure: it is recorded in the transaction that claimed, so nobody
+// can win between the rollback and the record.
+func TestOnce_NobodyWinsBetweenFailureAndRecord(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	next := make(chan string)
+	_, err := b.once("k", "p", func(ctx context.Context, tx pgx.Tx) (order, error) {
+		i := intent("k", "p")
+		go func() {
+			var outcome string
+			err := b.pool.QueryRow(context.Background(), `select c.outcome from pawl_v1.command_claim($1, $2, $3, '{"wait_ms": 20000}') as c`,
+				i.Scope, i.Key, i.Fingerprint[:]).Scan(&outcome)
+			next <- fmt.Sprint(outcome, err)
+		}()
+		b.until("select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'", 1)
+		return fails(pawl.Final(errors.New("no stock")))(ctx, tx)
+	})
+	b.wantError(err, pawl.ErrFailedFinal)
+	if got := <-next; got != "final_failure<nil>" {
+		t.Errorf("who waited was told %s", got)
+	}
+}
+
+// A final failure that could not be recorded in time, because somebody else had the key by then, is not the answer: theirs is.
+func TestOnce_TheRowHasTheLastWord(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "create table parent (id int primary key); create table child (id int references parent deferrable initially deferred)")
+	i := intent("k", "p")
+	next := make(chan error)
+	runs := 0
+	r, err := b.once("k", "p", func(ctx context.Context, tx pgx.Tx) (order, error) {
+		runs++
+		if _, err := tx.Exec(ctx, "insert into child values (1)"); err != nil { // refused at COMMIT
+			return order{}, err
+		}
+		go func() { // who waits, wins, and succeeds before the failure is told: both happen in one statement
+			_, err := b.pool.Exec(context.Background(), `with c as materialized (
+  select c.fence from pawl_v1.command_claim($1, $2, $3, '{"wait_ms": 20000, "lease_ms": null}') as c)
+select pawl_v1.command_succeed($1, $2, c.fence, '{"id": 7, "body": "theirs"}') from c`, i.Scope, i.Key, i.Fingerprint[:])
+			next <- err
+		}()
+		b.until("select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'", 1)
+		return order{Body: "ours"}, nil
+	})
+	b.must(<-next)
+	switch {
+	case err == nil && r.Replayed && r.Value.Body == "theirs":
+		b.wantStatus("succeeded 1")
+	default: // the failure was told first: they took the key over after it
+		b.wantStatus("succeeded 2")
+	}
+	if runs != 1 {
+		t.Errorf("%d runs", runs)
+	}
+}

@@ -1,0 +1,57 @@
+package txn
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/pawl-go/pawl"
+)
+
+// CommitSQL is [Commit] for database/sql on pgx's driver. It has no deadline: a *sql.Tx cannot be given one.
+func CommitSQL(op string, tx *sql.Tx) error { return classify(op, tx.Commit()) }
+
+// GuardSQL is [Guard] for database/sql.
+func GuardSQL(ctx context.Context, tx *sql.Tx, limit time.Duration, fn func(context.Context, *sql.Tx) error) error {
+	if err := control(ctx, tx, setSavepoint); err != nil {
+		return errors.Join(ErrLost, err)
+	}
+	failure := Run(ctx, limit, func(ctx context.Context) error { return fn(ctx, tx) })
+	if failure == nil {
+		if failure = control(ctx, tx, releaseSavepoint); failure == nil {
+			return nil
+		}
+	}
+	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err := control(back, tx, returnSavepoint)
+	switch {
+	case err == nil:
+		return failure
+	case errors.Is(err, sql.ErrTxDone), pawl.CodeOf(err) == noTransaction:
+		return endedByText(failure)
+	}
+	return errors.Join(ErrLost, failure, err)
+}
+
+// noTransaction is what a savepoint is answered when the transaction was ended by text.
+const noTransaction = "25P01"
+
+// control sends one statement about the transaction. Not by Exec: without arguments database/sql would let the driver use
+// the simple protocol, in which a text may be several statements.
+func control(ctx context.Context, tx *sql.Tx, statement string) error {
+	rows, err := tx.QueryContext(ctx, statement)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+	}
+	return rows.Err()
+}
+
+// EndWhenSilent makes the server end the transaction once nothing was heard in it for idle; see [Begin].
+func EndWhenSilent(ctx context.Context, tx *sql.Tx, idle time.Duration) error {
+	return control(ctx, tx, endWhenSilent(idle))
+}
