@@ -60,14 +60,14 @@ func heldKey() string  { return "held" }
 
 func nothing(context.Context, *bed) error { return nil }
 
-// warm makes the commands that are known, by as many callers as are measured: whatever a connection does for the first time it
-// has done then.
+// warm makes the commands that are known, through every connection: whatever one does for the first time, or plans for the sixth,
+// it has done then.
 func warm(ctx context.Context, b *bed, d door) error {
 	var all sync.WaitGroup
-	errs := make([]error, commandCallers)
-	for c := range commandCallers {
+	errs := make([]error, poolConns)
+	for c := range poolConns {
 		all.Go(func() {
-			for n := c; n < known && errs[c] == nil; n += commandCallers {
+			for n := c; n < known && errs[c] == nil; n += poolConns {
 				_, errs[c] = d(ctx, b, strconv.Itoa(n), "p")
 			}
 		})
