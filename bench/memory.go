@@ -20,6 +20,11 @@ func memory(variant string) measure {
 			return r, err
 		}
 		defer worker.bury()
+		for left, start := s.waiting, time.Now(); left == s.waiting && time.Since(start) < 30*time.Second; {
+			if left, err = b.waiting(ctx); err != nil {
+				return r, err
+			}
+		}
 		time.Sleep(s.clean)
 		r.Value, err = peak(worker.cmd.Process.Pid)
 		left, counted := b.waiting(ctx)

@@ -55,9 +55,9 @@ var scales = map[string]scale{
 		held: 10 * time.Second, settled: 6 * time.Second, kills: 5,
 		waiting: 200_000, straggle: 3 * time.Second, blocked: 100_000, command: 300 * time.Millisecond},
 	"tiny": {name: "tiny", rounds: 1, work: 0.005, drain: 5 * time.Second, enqueue: 100 * time.Millisecond,
-		pickups: 2, warm: 100 * time.Millisecond, clean: 200 * time.Millisecond,
-		held: 500 * time.Millisecond, half: 500 * time.Millisecond, settled: 6 * time.Second, kills: 1,
-		waiting: 20_000, straggle: 500 * time.Millisecond, blocked: 1000, command: 100 * time.Millisecond},
+		pickups: 2, warm: 300 * time.Millisecond, clean: 500 * time.Millisecond,
+		held: time.Second, half: time.Second, settled: 6 * time.Second, kills: 1,
+		waiting: 100_000, straggle: 500 * time.Millisecond, blocked: 1000, command: 100 * time.Millisecond},
 }
 
 const perSec, commandsPerSec, ms = "jobs/s", "commands/s", "ms"

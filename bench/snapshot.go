@@ -12,7 +12,8 @@ import (
 // backlog is how many jobs wait at most while a feeder keeps workers busy.
 const backlog = 20_000
 
-// feed keeps jobs waiting until stop is called, which returns the error that ended it, if one did.
+// feed keeps jobs waiting until stop is called, which returns the error that ended it, if one did. It returns when the first job
+// has ended: some workers take their time to start.
 func (b *bed) feed(ctx context.Context, ended *atomic.Int64) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	done, before := make(chan error, 1), ended.Load()
@@ -30,6 +31,9 @@ func (b *bed) feed(ctx context.Context, ended *atomic.Int64) (stop func() error)
 		}
 		done <- nil
 	}()
+	for start := time.Now(); ended.Load() == before && time.Since(start) < 30*time.Second && ctx.Err() == nil; {
+		time.Sleep(time.Millisecond)
+	}
 	return func() error { cancel(); return <-done }
 }
 

@@ -51,12 +51,13 @@ func TestQueues_Table(t *testing.T) {
 func TestQueues_JSON(t *testing.T) {
 	t.Parallel()
 	db := withArchive(t)
-	for line, want := range map[string]string{
-		"queues list --json":                       `{"queues":[{"id":2,"name":"mail","archive":false},{"id":1,"name":"orders","archive":true}],"next_after":null}`,
-		"queues list --json --limit 1":             `{"queues":[{"id":2,"name":"mail","archive":false}],"next_after":"mail"}`,
-		"queues list --json --after z":             `{"queues":[],"next_after":null}`,
-		"queues set o --archive --json --reason r": `{"outcome":"changed","was_archive":false}`,
+	for _, c := range [][2]string{
+		{"queues list --json", `{"queues":[{"id":2,"name":"mail","archive":false},{"id":1,"name":"orders","archive":true}],"next_after":null}`},
+		{"queues list --json --limit 1", `{"queues":[{"id":2,"name":"mail","archive":false}],"next_after":"mail"}`},
+		{"queues list --json --after z", `{"queues":[],"next_after":null}`},
+		{"queues set o --archive --json --reason r", `{"outcome":"changed","was_archive":false}`},
 	} {
+		line, want := c[0], c[1]
 		if r := mustPawl(t, db, strings.Fields(line)...); r.stdout != want+"\n" || r.stderr != "" {
 			t.Errorf("pawl %s: %+v, want %s", line, r, want)
 		}
