@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 }
 
 // Every row runs on every contender, with a few jobs: the benchmark cannot rot unnoticed. No figure is looked at, except
-// those that are no figures: how many rows a zombie leaves behind.
+// those that are no figures: how many rows a zombie leaves behind. A held snapshot may stop a contender for so short a time.
 func TestRun_EveryRow(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -31,7 +31,7 @@ func TestRun_EveryRow(t *testing.T) {
 	for _, row := range r.Rows {
 		for _, l := range row.Lines {
 			for _, round := range l.Rounds {
-				if round.Failed != "" || round.Value <= 0 {
+				if held := round.Clean > 0; round.Failed != "" || round.Value <= 0 && !held {
 					t.Errorf("%s, %s: %+v", row.ID, l.Who, round)
 				}
 			}

@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/pawl-go/pawl/internal/contract"
@@ -24,6 +25,8 @@ const (
 	// gatherFor bounds the wait, before a claim, until half of the slots are free: a claim costs about the same for one
 	// job as for many, and handlers that take their time leave one slot at a time.
 	gatherFor = 5 * time.Millisecond
+	// slowShare of the slots, and no line with fewer, are left to a slow pass.
+	slowShare = 8
 )
 
 func newLine(w *Worker, q Queue) *line {
@@ -33,6 +36,8 @@ func newLine(w *Worker, q Queue) *line {
 // work claims as many jobs as there are free slots and starts them, until ctx ends. Only it fills slots, but for the
 // odd job that is claimed by its id.
 func (l *line) work(ctx context.Context, s *session) {
+	var beside sync.WaitGroup
+	defer beside.Wait()
 	pause := briefPoll
 	for {
 		l.slots.gather(ctx, l.queue.Concurrency/2, gatherFor)
@@ -40,23 +45,19 @@ func (l *line) work(ctx context.Context, s *session) {
 		if free == 0 {
 			return
 		}
-		if solo.Process.Enter(ctx, free) != nil { // what is claimed is inside: see package solo
-			l.slots.give(free)
+		p := l.mark.begin(time.Now())
+		if some := min(free, l.queue.Concurrency/slowShare); p.slow && some > 0 {
+			beside.Go(func() { l.start(ctx, s, some, p) })
+			if free -= some; free == 0 {
+				continue
+			}
+			p = l.mark.begin(time.Now())
+		}
+		started, open := l.start(ctx, s, free, p)
+		if !open {
 			return
 		}
-		jobs, err := l.claim(ctx, s, free)
-		solo.Process.Leave(free - len(jobs))
-		l.slots.give(free - len(jobs))
-		if err != nil && !l.w.claimFailed(ctx, s, err) {
-			return
-		}
-		for _, group := range l.groups(jobs) {
-			go func() {
-				defer l.slots.give(len(group))
-				l.w.attempt(s, l.w.handlers[group[0].Kind], group)
-			}()
-		}
-		if len(jobs) > 0 {
+		if started > 0 {
 			pause = briefPoll
 			continue
 		}
@@ -67,16 +68,29 @@ func (l *line) work(ctx context.Context, s *session) {
 	}
 }
 
-// claim takes up to limit due jobs.
-func (l *line) claim(ctx context.Context, s *session, limit int) ([]Job, error) {
-	asked := time.Now()
-	since, which := l.mark.next(asked)
-	rows, err := contract.JobClaim(ctx, l.w.pool, l.queue.Name, s.id, limit, l.w.kinds, since)
-	if err != nil {
+// start claims and starts up to free jobs, for which slots were taken, and reports whether the line may go on.
+func (l *line) start(ctx context.Context, s *session, free int, p pass) (started int, open bool) {
+	jobs, err := l.claim(ctx, s, free, p)
+	l.slots.give(free - len(jobs))
+	for _, group := range l.groups(jobs) {
+		go func() {
+			defer l.slots.give(len(group))
+			l.w.attempt(s, l.w.handlers[group[0].Kind], group)
+		}()
+	}
+	return len(jobs), err == nil || l.w.claimFailed(ctx, s, err)
+}
+
+// claim takes up to limit due jobs. What is claimed is inside the process's gate: see package solo.
+func (l *line) claim(ctx context.Context, s *session, limit int, p pass) (jobs []Job, err error) {
+	var rows []contract.JobClaimRow
+	defer func() { l.mark.end(p, rows, time.Now()) }()
+	if err := solo.Process.Enter(ctx, limit); err != nil {
 		return nil, err
 	}
-	l.mark.learn(rows, asked, time.Since(asked), which)
-	return byID(rows), nil
+	rows, err = contract.JobClaim(ctx, l.w.pool, l.queue.Name, s.id, limit, l.w.kinds, p.since)
+	solo.Process.Leave(limit - len(rows))
+	return byID(rows), err
 }
 
 // groups divides claimed jobs into what one attempt takes: a batch of one kind, or a job.

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"sync"
 	"time"
 
 	"github.com/pawl-go/pawl/internal/contract"
@@ -13,52 +14,69 @@ import (
 // A job can become claimable behind the mark: it was enqueued in a transaction that stayed open, or its row was locked when
 // its turn came. So every so often a pass begins further back.
 type watermark struct {
+	mu     sync.Mutex
 	newest contract.Marks // the available_at of the last job claimed
-	passes [len(passes)]pass
+	passes [len(distances)]passTimes
 }
 
-// A pass is a claim that begins at one of the distances.
-type pass struct {
-	last time.Time
-	took time.Duration
+type passTimes struct {
+	began time.Time // the last one
+	took  time.Duration
+	going bool
 }
 
-// passes, from the widest: how far behind the newest job they begin, and the shortest pause between two of them.
-var passes = [...]struct{ behind, every time.Duration }{
+// distances, from the widest: how far behind the newest job a pass begins, and the shortest pause between two of them.
+var distances = [...]struct{ behind, every time.Duration }{
 	{0, 250 * time.Millisecond}, // the beginning
 	{time.Second, 50 * time.Millisecond},
 	{50 * time.Millisecond, 0}, // at 20,000 jobs a second even this is a walk over 1,000 dead entries
 }
 
 const (
-	cheapPass  = time.Millisecond // a pass this quick may always be made
-	passFactor = 20               // a wide pass takes at most one part in so many of the time
+	cheapPass  = time.Millisecond      // a pass this quick may always be made
+	slowPass   = 20 * time.Millisecond // a pass this slow is made beside the line, which goes on meanwhile
+	passFactor = 20                    // a wide pass takes at most one part in so many of the time
 )
 
-// next returns where the next claim begins, and which pass that is.
-func (m *watermark) next(now time.Time) (since contract.Marks, which int) {
-	for which < len(passes)-1 {
-		p := m.passes[which]
-		if p.took < cheapPass || now.Sub(p.last) >= max(passes[which].every, passFactor*p.took) {
-			break
-		}
-		which++
+// A pass is a claim that begins at one of the distances.
+type pass struct {
+	distance int
+	since    contract.Marks
+	slow     bool // when it was last made
+	began    time.Time
+}
+
+// begin returns the pass that is due. Each is ended by end.
+func (m *watermark) begin(now time.Time) pass {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := pass{began: now}
+	for p.distance < len(distances)-1 && !m.passes[p.distance].due(now, distances[p.distance].every) {
+		p.distance++
 	}
-	if behind := passes[which].behind; behind > 0 {
+	times := &m.passes[p.distance]
+	times.going, p.slow = true, times.took >= slowPass
+	if behind := distances[p.distance].behind; behind > 0 {
 		for i, at := range m.newest {
 			if !at.IsZero() {
-				since[i] = at.Add(-behind)
+				p.since[i] = at.Add(-behind)
 			}
 		}
 	}
-	return since, which
+	return p
 }
 
-// learn moves the marks to what was claimed.
-func (m *watermark) learn(rows []contract.JobClaimRow, asked time.Time, took time.Duration, which int) {
-	m.passes[which].took = took
-	for i := which; i < len(passes); i++ { // a wide pass is also a near one
-		m.passes[i].last = asked
+func (t *passTimes) due(now time.Time, every time.Duration) bool {
+	return !t.going && (t.took < cheapPass || now.Sub(t.began) >= max(every, passFactor*t.took))
+}
+
+// end moves the marks to what a pass claimed.
+func (m *watermark) end(p pass, rows []contract.JobClaimRow, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.passes[p.distance].took, m.passes[p.distance].going = now.Sub(p.began), false
+	for i := p.distance; i < len(m.passes); i++ { // a wide pass is also a near one
+		m.passes[i].began = p.began
 	}
 	for _, r := range rows {
 		if r.AvailableAt.After(m.newest[r.Priority-1]) {

@@ -13,14 +13,16 @@ func TestWatermark(t *testing.T) {
 	const all, second, near = 0, 1, 2
 	var m watermark
 	start, due := time.Now(), time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	learn := func(after, took time.Duration, which, priority int, at time.Time) {
-		m.learn([]contract.JobClaimRow{{Priority: priority, AvailableAt: at}}, start.Add(after), took, which)
+	learn := func(after, took time.Duration, distance, priority int, at time.Time) {
+		began := start.Add(after)
+		m.end(pass{distance: distance, began: began}, []contract.JobClaimRow{{Priority: priority, AvailableAt: at}}, began.Add(took))
 	}
-	want := func(after time.Duration, which int, marks contract.Marks) {
+	want := func(after time.Duration, distance int, marks contract.Marks) {
 		t.Helper()
-		got, gotWhich := m.next(start.Add(after))
-		if got != marks || gotWhich != which {
-			t.Errorf("after %v: %v, pass %d; want %v, pass %d", after, got, gotWhich, marks, which)
+		got := m.begin(start.Add(after))
+		m.passes[got.distance].going = false
+		if got.since != marks || got.distance != distance {
+			t.Errorf("after %v: %v, distance %d; want %v, distance %d", after, got.since, got.distance, marks, distance)
 		}
 	}
 	const ms = time.Millisecond
@@ -43,4 +45,9 @@ func TestWatermark(t *testing.T) {
 	want(2250*ms, all, none)
 	learn(2250*ms, 900*time.Microsecond, all, 2, due) // a cheap one always
 	want(2251*ms, all, none)
+	learn(2251*ms, 30*ms, all, 2, due)
+	if got := m.begin(start.Add(3000 * ms)); got.distance != all || !got.slow {
+		t.Errorf("%+v, want a slow pass from the beginning", got)
+	}
+	want(9999*ms, second, contract.Marks{0: due.Add(-time.Second), 1: due.Add(time.Minute - time.Second)}) // one is being made
 }
