@@ -41,9 +41,14 @@ declare
   v_wait    int;
   v_locked  boolean := false;
 begin
-  perform pawl_v1._command_check(p_scope, p_key);
-  perform pawl_v1._check_hash(p_hash);
-  perform pawl_v1._check_options(p_options, '{lease_ms,wait_ms,ttl_ms,repeatable,claimed_by,raise}');
+  -- Helpers cost as much as the claim itself, so they are called only to say what is wrong.
+  if (octet_length(p_scope) between 1 and 255 and octet_length(p_key) between 1 and 255 and octet_length(p_hash) = 32
+      and p_options - '{lease_ms,wait_ms,ttl_ms,repeatable,claimed_by,raise}'::text[] = '{}') is not true
+  then
+    perform pawl_v1._command_check(p_scope, p_key);
+    perform pawl_v1._check_hash(p_hash);
+    perform pawl_v1._check_options(p_options, '{lease_ms,wait_ms,ttl_ms,repeatable,claimed_by,raise}');
+  end if;
 
   for v_try in 1..4 loop
     -- Most answers come from here: no lock, no write.
@@ -52,8 +57,10 @@ begin
       from pawl.command as c
      where c.scope = p_scope
        and c.key = p_key;
-    v_outcome := pawl_v1._command_standing(v_seen, p_hash);
-    exit when v_outcome is not null;
+    if found then
+      v_outcome := pawl_v1._command_standing(v_seen, p_hash);
+      exit when v_outcome is not null;
+    end if;
 
     -- Claims of one key go one at a time: those that ask only learn that it is taken, instead of waiting in the INSERT; and
     -- fences are drawn in the order in which the key is held.
