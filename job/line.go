@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/solo"
 )
@@ -47,7 +48,8 @@ func (l *line) work(ctx context.Context, s *session) {
 		}
 		p := l.mark.begin(time.Now())
 		if some := min(free, l.queue.Concurrency/slowShare); p.slow && some > 0 {
-			beside.Go(func() { l.start(ctx, s, some, p) })
+			slow := p
+			beside.Go(func() { l.start(ctx, s, some, slow) })
 			if free -= some; free == 0 {
 				continue
 			}
@@ -88,8 +90,14 @@ func (l *line) claim(ctx context.Context, s *session, limit int, p pass) (jobs [
 	if err := solo.Process.Enter(ctx, limit); err != nil {
 		return nil, err
 	}
-	rows, err = contract.JobClaim(ctx, l.w.pool, l.queue.Name, s.id, limit, l.w.kinds, p.since)
-	solo.Process.Leave(limit - len(rows))
+	defer func() { solo.Process.Leave(limit - len(rows)) }()
+	conn, err := l.w.pool.Acquire(ctx)
+	if err != nil {
+		return nil, pawl.Wrap("job.claim", err)
+	}
+	defer conn.Release()
+	p.began = time.Now()
+	rows, err = contract.JobClaim(ctx, conn, l.queue.Name, s.id, limit, l.w.kinds, p.since)
 	return byID(rows), err
 }
 

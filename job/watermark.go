@@ -20,9 +20,9 @@ type watermark struct {
 }
 
 type passTimes struct {
-	began time.Time // the last one
-	took  time.Duration
-	going bool
+	began        time.Time // the last one
+	took, before time.Duration
+	going        bool
 }
 
 // distances, from the widest: how far behind the newest job a pass begins, and the shortest pause between two of them.
@@ -42,8 +42,8 @@ const (
 type pass struct {
 	distance int
 	since    contract.Marks
-	slow     bool // when it was last made
-	began    time.Time
+	slow     bool      // when it was last made
+	began    time.Time // moved by whoever must wait before it can be made
 }
 
 // begin returns the pass that is due. Each is ended by end.
@@ -67,14 +67,16 @@ func (m *watermark) begin(now time.Time) pass {
 }
 
 func (t *passTimes) due(now time.Time, every time.Duration) bool {
-	return !t.going && (t.took < cheapPass || now.Sub(t.began) >= max(every, passFactor*t.took))
+	took := min(t.took, t.before) // a machine that was busy once must not hide a straggler for 20 times as long
+	return !t.going && (took < cheapPass || now.Sub(t.began) >= max(every, passFactor*took))
 }
 
 // end moves the marks to what a pass claimed.
 func (m *watermark) end(p pass, rows []contract.JobClaimRow, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.passes[p.distance].took, m.passes[p.distance].going = now.Sub(p.began), false
+	times := &m.passes[p.distance]
+	times.took, times.before, times.going = now.Sub(p.began), times.took, false
 	for i := p.distance; i < len(m.passes); i++ { // a wide pass is also a near one
 		m.passes[i].began = p.began
 	}
