@@ -26,6 +26,12 @@ const (
 	CodeFailedFinal Code = "P4030"
 	// CodeOutcomeUnknown: nobody knows whether the intent took effect. Retry: no.
 	CodeOutcomeUnknown Code = "P4031"
+	// CodeAlreadyHandled: the row says that it was handled before. Retry: no.
+	CodeAlreadyHandled Code = "P4040"
+	// CodeNotFound: there is no such row. Retry: no.
+	CodeNotFound Code = "P4041"
+	// CodeFailureRecorded: the attempt failed and the row holds the error. Retry: no.
+	CodeFailureRecorded Code = "P4042"
 	// CodeMessageReused: message id was used before with a different payload. Retry: no.
 	CodeMessageReused Code = "P4050"
 	// CodeSchemaMismatch: the database schema does not fit this build. Retry: no.
@@ -49,6 +55,9 @@ var (
 	ErrInProgress         = &Error{Code: CodeInProgress}         // the same intent is being processed now
 	ErrFailedFinal        = &Error{Code: CodeFailedFinal}        // the intent failed for good earlier
 	ErrOutcomeUnknown     = &Error{Code: CodeOutcomeUnknown}     // nobody knows whether the intent took effect
+	ErrAlreadyHandled     = &Error{Code: CodeAlreadyHandled}     // the row says that it was handled before
+	ErrNotFound           = &Error{Code: CodeNotFound}           // there is no such row
+	ErrFailureRecorded    = &Error{Code: CodeFailureRecorded}    // the attempt failed and the row holds the error
 	ErrMessageReused      = &Error{Code: CodeMessageReused}      // message id was used before with a different payload
 	ErrSchemaMismatch     = &Error{Code: CodeSchemaMismatch}     // the database schema does not fit this build
 	ErrUnknownState       = &Error{Code: CodeUnknownState}       // a state this version does not know
@@ -67,6 +76,9 @@ var codeTexts = map[Code]codeText{
 	CodeInProgress:         {"the same intent is being processed now", "retry after the time in retry_after"},
 	CodeFailedFinal:        {"the intent failed for good earlier", "read the stored failure; a retry needs a new key"},
 	CodeOutcomeUnknown:     {"nobody knows whether the intent took effect", "find out and settle it with command_settle; see pawl_v1.stale_commands"},
+	CodeAlreadyHandled:     {"the row says that it was handled before", "acknowledge the message"},
+	CodeNotFound:           {"there is no such row", "look for the transaction that should have written it; the message stays"},
+	CodeFailureRecorded:    {"the attempt failed and the row holds the error", "acknowledge the message; the sweeper drives the row again"},
 	CodeMessageReused:      {"message id was used before with a different payload", "compare both hashes in DETAIL; fix the sender that reuses ids"},
 	CodeSchemaMismatch:     {"the database schema does not fit this build", "run pawl migrate up with the build you deploy"},
 	CodeUnknownState:       {"a state this version does not know", "upgrade Pawl on this process"},

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
@@ -23,19 +24,42 @@ type Config struct {
 	Consumer string
 	// Source of deliveries.
 	Source pawl.Source
-	// Handler applies one delivery in the transaction it is handed.
+	// Handler applies one delivery in the transaction it is handed. Give exactly one of Handler, BatchHandler, LongHandler and
+	// Trigger.
 	Handler pawl.Handler
+	// BatchHandler applies many deliveries in one transaction. Deliveries with an ordering key come to it one at a time.
+	BatchHandler pawl.BatchHandler
+	// LongHandler works without a transaction, under a lease; the Mode is Land then.
+	LongHandler LongHandler
+	// Trigger is for messages that only name a row that exists; see [Trigger]. Nothing is claimed in the inbox then.
+	Trigger Trigger
+	// Mode says when a delivery is worked on. Default Inline.
+	Mode Mode
+	// BatchSize is the most deliveries BatchHandler is handed at once. Default 100, at most 1000.
+	BatchSize int
+	// Key names the intent of a delivery. Default its Key; [BodyKey] for producers that send none.
+	Key func(pawl.Delivery) string
+	// Exclusive names what handlers must not work on at once, whichever their consumer: a second one is given back, or tried again
+	// a second later if it has landed. "" excludes nobody. It takes an advisory lock, "flow" and the name, in the handler's
+	// transaction, as SQL's try_lock does. Not for batches and long handlers.
+	Exclusive func(pawl.Delivery) string
+	// LanePolicy is what a dead letter does to the deliveries with its ordering key. Default [job.LaneBlock]: they wait for an
+	// operator.
+	LanePolicy job.LanePolicy
 	// Fingerprint identifies a delivery's payload. Default: the raw body, [pawl.FingerprintOf]. Give another if the
 	// sender changes irrelevant parts on retry, for instance one over [pawl.FingerprintJSON].
 	Fingerprint func(pawl.Delivery) (pawl.Fingerprint, error)
 	// Concurrency is how many fresh deliveries are handled at once; each holds one connection of the pool. By default
 	// half the pool may sit in handlers, this and RetryConcurrency together, so that handlers which take a second
 	// connection cannot starve each other. More is faster if yours never do; two connections must stay for housekeeping.
+	// Of BatchHandler it is how many batches. In mode Land it is how many deliveries are worked on at once; a LongHandler holds
+	// no connection, and the default is 32.
 	Concurrency int
-	// RetryConcurrency is how many landed deliveries are retried at once. Default an eighth of the pool, at least 1.
+	// RetryConcurrency is how many landed deliveries are retried at once; in mode Land, how many are being stored at once.
+	// Default an eighth of the pool, at least 1.
 	RetryConcurrency int
 	// Timeout cancels a handler's context. A transaction open for long holds back vacuum for the whole database.
-	// Default 30 s.
+	// Default 30 s; 15 min for a LongHandler, which holds none.
 	Timeout time.Duration
 	// MaxBody is the largest payload handled, in octets; a larger one goes to the dead letters whole. Default 1 MiB, at
 	// most 4 MiB.
@@ -59,6 +83,26 @@ type Config struct {
 	Hooks pawl.Hooks
 }
 
+// A Mode says when a delivery is worked on.
+type Mode int
+
+const (
+	// Inline works in the transaction of the claim, and acknowledges after its COMMIT.
+	Inline Mode = iota
+	// Land stores the delivery as a job and acknowledges; it is worked on from the database, under a lease. For handlers that take
+	// long, and for sources whose redeliveries are dear.
+	Land
+)
+
+// BodyKey is the key that the producer sent, or else the SHA-256 of the body: for [Config.Key] where producers send no key. Two
+// messages that mean two things and read the same are one then.
+func BodyKey(d pawl.Delivery) string {
+	if d.Key != "" {
+		return d.Key
+	}
+	return "sha256:" + pawl.FingerprintOf(d.Body).String()
+}
+
 // A Flow consumes one source.
 type Flow struct {
 	pool    *pgxpool.Pool
@@ -68,6 +112,7 @@ type Flow struct {
 
 	acks     chan pawl.Receipt
 	inFlight inFlight
+	groups   groups
 	away     atomic.Bool // the database could not be reached when last asked
 }
 
@@ -87,9 +132,16 @@ func New(pool *pgxpool.Pool, cfg Config) (*Flow, error) {
 	}
 	f := &Flow{pool: pool, cfg: cfg, queue: "inbox/" + cfg.Consumer,
 		acks: make(chan pawl.Receipt, cfg.Concurrency)}
+	landed, working := job.HandleTx(landedKind, f.retry), cfg.RetryConcurrency
+	if cfg.LongHandler != nil {
+		landed = job.Handle(landedKind, f.work)
+	}
+	if cfg.Mode == Land {
+		working = cfg.Concurrency
+	}
 	retries, err := job.NewWorker(pool, job.Config{
-		Queues:   []job.Queue{{Name: f.queue, Concurrency: cfg.RetryConcurrency}},
-		Handlers: []job.Handler{job.HandleTx(landedKind, f.retry)},
+		Queues:   []job.Queue{{Name: f.queue, Concurrency: working}},
+		Handlers: []job.Handler{landed},
 		Lease:    cfg.Lease, Presence: cfg.Presence, Timeout: cfg.Timeout, Backoff: cfg.Backoff, Drain: cfg.Drain, Name: cfg.Name, Hooks: cfg.Hooks,
 	})
 	f.retries = retries
@@ -97,8 +149,8 @@ func New(pool *pgxpool.Pool, cfg Config) (*Flow, error) {
 }
 
 func (c *Config) complete(conns int) error {
-	if c.Source == nil || c.Handler == nil {
-		return errors.New("the fields Source and Handler are required")
+	if err := c.completeHandler(); err != nil {
+		return err
 	}
 	probe := pawl.Intent{Scope: c.Consumer, Key: "any", Fingerprint: pawl.FingerprintOf()}
 	if err := probe.Validate(); err != nil || len(c.Consumer) > maxConsumer {
@@ -110,21 +162,17 @@ func (c *Config) complete(conns int) error {
 	if c.MaxAttempts < 0 || c.MaxAttempts > 1000 {
 		return fmt.Errorf("the limit MaxAttempts must lie between 1 and 1000, it is %d", c.MaxAttempts)
 	}
-	if c.RetryConcurrency <= 0 {
-		c.RetryConcurrency = max(1, conns/8)
+	if c.BatchSize < 0 || c.BatchSize > maxBatch {
+		return fmt.Errorf("the BatchSize must lie between 1 and %d, it is %d", maxBatch, c.BatchSize)
 	}
-	if c.Concurrency <= 0 {
-		c.Concurrency = max(1, conns/2-c.RetryConcurrency)
+	if err := c.completeConcurrency(conns); err != nil {
+		return err
 	}
-	if need := c.Concurrency + c.RetryConcurrency + serviceConns; need > conns {
-		return fmt.Errorf("the pool has %d connections, but Concurrency %d + RetryConcurrency %d + %d for housekeeping need %d: "+
-			"set pool_max_conns=%d in the database URL or lower Concurrency", conns, c.Concurrency, c.RetryConcurrency, serviceConns, need, need)
+	if c.Key == nil {
+		c.Key = func(d pawl.Delivery) string { return d.Key }
 	}
 	if c.Fingerprint == nil {
 		c.Fingerprint = func(d pawl.Delivery) (pawl.Fingerprint, error) { return pawl.FingerprintOf(d.Body), nil }
-	}
-	if c.Timeout <= 0 {
-		c.Timeout = 30 * time.Second
 	}
 	if c.MaxBody == 0 {
 		c.MaxBody = 1 << 20
@@ -136,6 +184,72 @@ func (c *Config) complete(conns int) error {
 		c.Drain = 25 * time.Second
 	}
 	return nil
+}
+
+// completeHandler checks that there is one handler, and makes the others' calls those of Handler.
+func (c *Config) completeHandler() error {
+	given := 0
+	for _, is := range []bool{c.Handler != nil, c.BatchHandler != nil, c.LongHandler != nil, c.Trigger != nil} {
+		if is {
+			given++
+		}
+	}
+	switch {
+	case c.Source == nil || given != 1:
+		return errors.New("the field Source and exactly one of Handler, BatchHandler, LongHandler and Trigger are required")
+	case c.Mode != Inline && c.Mode != Land:
+		return fmt.Errorf("the Mode is Inline or Land, not %d", c.Mode)
+	case c.Mode == Land && (c.BatchHandler != nil || c.Trigger != nil):
+		return errors.New("the Mode Land goes with Handler or LongHandler")
+	case c.Exclusive != nil && c.Handler == nil:
+		return errors.New("the field Exclusive goes with Handler")
+	}
+	if c.Timeout <= 0 {
+		c.Timeout = 30 * time.Second
+		if c.LongHandler != nil {
+			c.Timeout = 15 * time.Minute
+		}
+	}
+	if c.LongHandler != nil {
+		c.Mode = Land
+	}
+	if c.BatchHandler != nil {
+		if c.BatchSize == 0 {
+			c.BatchSize = 100
+		}
+		batch := c.BatchHandler
+		c.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error { return batch(ctx, tx, []pawl.Delivery{d}) }
+	}
+	return nil
+}
+
+func (c *Config) completeConcurrency(conns int) error {
+	if c.RetryConcurrency <= 0 {
+		c.RetryConcurrency = max(1, conns/8)
+	}
+	if c.Concurrency <= 0 {
+		c.Concurrency = max(1, conns/2-c.RetryConcurrency)
+		if c.LongHandler != nil {
+			c.Concurrency = 32
+		}
+	}
+	need := c.Concurrency + c.RetryConcurrency + serviceConns
+	if c.LongHandler != nil {
+		need = c.RetryConcurrency + serviceConns
+	}
+	if need > conns {
+		return fmt.Errorf("the pool has %d connections, but Concurrency %d + RetryConcurrency %d + %d for housekeeping need %d: "+
+			"set pool_max_conns=%d in the database URL or lower Concurrency", conns, c.Concurrency, c.RetryConcurrency, serviceConns, need, need)
+	}
+	return nil
+}
+
+// atOnce is how many deliveries, or batches, are taken from the source at once.
+func (f *Flow) atOnce() int {
+	if f.cfg.Mode == Land {
+		return f.cfg.RetryConcurrency
+	}
+	return f.cfg.Concurrency
 }
 
 // Run consumes until ctx ends, then drains and returns nil. It returns an error only if it cannot start: the database
@@ -163,18 +277,24 @@ func (f *Flow) Run(ctx context.Context) error {
 // deliver takes one delivery through claim, handle and commit. The receipt is valid if the database holds its outcome;
 // otherwise the delivery must be given back after the wait.
 func (f *Flow) deliver(ctx context.Context, d pawl.Delivery) (r pawl.Receipt, wait time.Duration) {
-	intent, unfit := f.intent(d)
+	if f.cfg.Trigger != nil {
+		return f.trigger(ctx, d)
+	}
+	it, unfit := f.identify(d)
 	if unfit != nil {
-		return f.bury(ctx, d, unfit)
+		return f.bury(ctx, it.Delivery, unfit)
 	}
-	if !f.inFlight.enter(intent.Key) {
-		return f.conflict(ctx, d, nil)
+	if !f.inFlight.enter(it.intent.Key) {
+		return f.conflict(ctx, it.Delivery, nil)
 	}
-	defer f.inFlight.leave(intent.Key)
-	if d.Receives >= f.cfg.SoloAfter {
-		return f.landSuspect(ctx, d, intent)
+	defer f.inFlight.leave(it.intent.Key)
+	switch {
+	case d.Receives >= f.cfg.SoloAfter:
+		return f.landSuspect(ctx, it)
+	case f.cfg.Mode == Land:
+		return f.landUnhandled(ctx, it, f.untried(), pawl.EventLanded, nil)
 	}
-	return f.apply(ctx, d, intent)
+	return f.apply(ctx, it)
 }
 
 // undecided says what becomes of a delivery whose transaction ended with an error: a known key with another payload is
@@ -183,7 +303,7 @@ func (f *Flow) undecided(ctx context.Context, d pawl.Delivery, op string, err er
 	switch {
 	case errors.Is(err, pawl.ErrMessageReused):
 		return f.bury(ctx, d, err)
-	case pawl.CodeOf(err) == "55P03":
+	case pawl.CodeOf(err) == lockNotHad:
 		return f.conflict(ctx, d, err)
 	case pawl.Unreachable(err):
 		f.away.Store(true)

@@ -38,12 +38,12 @@ var plan = []struct {
 	{"internal/txn", []string{"."}},
 	// rows: they never import each other
 	{"inbox", []string{".", "internal/contract"}},
-	{"guard", []string{".", "internal/contract"}},
+	{"guard", []string{".", "internal/contract", "internal/fault", "internal/txn"}},
 	{"command", []string{".", "internal/contract", "internal/fault", "internal/txn"}},
 	{"command/httpkey", []string{".", "command", "internal/fault"}},
 	{"job", []string{".", "internal/contract", "internal/fault", "internal/solo", "internal/txn", "migrate"}},
 	// motion
-	{"flow", []string{".", "inbox", "job", "internal/fault", "internal/receipt", "internal/solo", "internal/txn", "migrate"}},
+	{"flow", []string{".", "guard", "inbox", "job", "internal/fault", "internal/receipt", "internal/solo", "internal/txn", "migrate"}},
 	{"ops", []string{".", "internal/contract"}},
 	// doors
 	{"transport/sqs", []string{"."}},
