@@ -61,6 +61,7 @@ var classes = []Class{
 	{"P4040", RetryNo, "nobody", redoNothing, "the row says that it was handled: acknowledge"},
 	{"P4041", RetryNo, "caller", redoNothing, "the row is not there: the message stays"},
 	{"P4042", RetryNo, "pawl", redoNothing, "the row holds the error, and is driven again: acknowledge"},
+	{"P4051", RetryNo, "operator", redoNothing, "older than what is remembered: nobody knows whether it took effect"},
 	{"P40", RetryNo, "caller", redoNothing, "the request itself: scope, key, payload, argument; failed for good"},
 }
 

@@ -34,6 +34,8 @@ const (
 	CodeFailureRecorded Code = "P4042"
 	// CodeMessageReused: message id was used before with a different payload. Retry: no.
 	CodeMessageReused Code = "P4050"
+	// CodeDeliveryStale: the delivery is older than what is remembered. Retry: no.
+	CodeDeliveryStale Code = "P4051"
 	// CodeSchemaMismatch: the database schema does not fit this build. Retry: no.
 	CodeSchemaMismatch Code = "P4098"
 	// CodeUnknownState: a state this version does not know. Retry: no.
@@ -59,6 +61,7 @@ var (
 	ErrNotFound           = &Error{Code: CodeNotFound}           // there is no such row
 	ErrFailureRecorded    = &Error{Code: CodeFailureRecorded}    // the attempt failed and the row holds the error
 	ErrMessageReused      = &Error{Code: CodeMessageReused}      // message id was used before with a different payload
+	ErrDeliveryStale      = &Error{Code: CodeDeliveryStale}      // the delivery is older than what is remembered
 	ErrSchemaMismatch     = &Error{Code: CodeSchemaMismatch}     // the database schema does not fit this build
 	ErrUnknownState       = &Error{Code: CodeUnknownState}       // a state this version does not know
 	ErrCommitUnknown      = &Error{Code: CodeCommitUnknown}      // the reply to COMMIT was lost: the transaction may have committed
@@ -80,6 +83,7 @@ var codeTexts = map[Code]codeText{
 	CodeNotFound:           {"there is no such row", "look for the transaction that should have written it; the message stays"},
 	CodeFailureRecorded:    {"the attempt failed and the row holds the error", "acknowledge the message; the sweeper drives the row again"},
 	CodeMessageReused:      {"message id was used before with a different payload", "compare both hashes in DETAIL; fix the sender that reuses ids"},
+	CodeDeliveryStale:      {"the delivery is older than what is remembered", "find out whether it took effect; then retry or discard the dead letter"},
 	CodeSchemaMismatch:     {"the database schema does not fit this build", "run pawl migrate up with the build you deploy"},
 	CodeUnknownState:       {"a state this version does not know", "upgrade Pawl on this process"},
 	CodeCommitUnknown:      {"the reply to COMMIT was lost: the transaction may have committed", "claim the same key again; the database has the answer"},

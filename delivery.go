@@ -12,7 +12,7 @@ import (
 // A Delivery is one arrival of a message. The same intent may arrive many times, under many message ids.
 type Delivery struct {
 	// Key names the intent, chosen by the sender. Empty means the message carries none: it is dead-lettered with
-	// its payload, never guessed at.
+	// its payload, never guessed at, unless the consumer's configuration has another key for it.
 	Key string
 	// MessageID is the transport's own id, for people and logs. A resend or a redrive has another one.
 	MessageID string

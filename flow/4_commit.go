@@ -59,6 +59,8 @@ func (f *Flow) once(ctx context.Context, it item) (pawl.Receipt, error) {
 	switch {
 	case !claim.Fresh:
 		return f.duplicate(ctx, it.Delivery, claim), nil
+	case f.stale(claim, it.Delivery) != nil:
+		return f.landStale(ctx, tx, claim, it)
 	case claim.Behind:
 		return f.landIn(ctx, tx, claim, it, f.untried(), pawl.EventLanded, nil)
 	}

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -140,7 +141,13 @@ func (f *Flow) applyBatch(ctx context.Context, items []item) (outcomes []outcome
 type share struct {
 	item
 	claim   inbox.Claim
+	stale   error // too old to be handled
 	failure error
+}
+
+// handled are the shares that the handler gets to see.
+func handled(shares []*share) []*share {
+	return slices.DeleteFunc(slices.Clone(shares), func(s *share) bool { return s.stale != nil })
 }
 
 // onceBatch is one transaction: claim all, handle those that are fresh, land those that fail by themselves, commit. It asks for
@@ -154,11 +161,11 @@ func (f *Flow) onceBatch(ctx context.Context, items []item) (outcomes []outcome,
 	var fresh []*share
 	for n, it := range items {
 		if refused[n] == nil && claims[n].Fresh {
-			fresh = append(fresh, &share{item: it, claim: claims[n]})
+			fresh = append(fresh, &share{item: it, claim: claims[n], stale: f.stale(claims[n], it.Delivery)})
 		}
 	}
 	start := time.Now()
-	if err := f.handleBatch(ctx, tx, fresh); err != nil {
+	if err := f.handleBatch(ctx, tx, handled(fresh)); err != nil {
 		return nil, chargeable(ctx, err), chargedElsewhere(ctx, err)
 	}
 	took := time.Since(start)
@@ -246,16 +253,21 @@ func (f *Flow) handleBatch(ctx context.Context, tx *txn.Opened, shares []*share)
 func (f *Flow) landFailed(ctx context.Context, tx pgx.Tx, shares []*share, took time.Duration) ([]pawl.Event, error) {
 	events := make([]pawl.Event, len(shares))
 	for n, s := range shares {
-		if s.failure == nil {
+		l, kind, why := f.staleLanding(s.stale), pawl.EventStale, s.stale
+		switch {
+		case s.stale != nil:
+		case s.failure == nil:
 			events[n] = pawl.Event{Kind: pawl.EventFresh, Op: "flow.commit", Attempt: 1, Took: took}
 			continue
+		default:
+			why = s.failure
+			l, kind = f.failed(why)
 		}
-		l, kind := f.failed(s.failure)
 		jobID, err := f.landRow(ctx, tx, s.claim, s.item, l)
 		if err != nil {
 			return nil, err
 		}
-		events[n] = pawl.Event{Kind: kind, Op: "flow.land", JobID: jobID, Attempt: 1, Err: s.failure}
+		events[n] = pawl.Event{Kind: kind, Op: "flow.land", JobID: jobID, Attempt: l.Attempts, Err: why}
 	}
 	return events, nil
 }

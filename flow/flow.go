@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/migrate"
 )
@@ -46,6 +47,9 @@ type Config struct {
 	// LanePolicy is what a dead letter does to the deliveries with its ordering key. Default [job.LaneBlock]: they wait for an
 	// operator.
 	LanePolicy job.LanePolicy
+	// Retention says how long a delivery is remembered. Default what the source declares ([pawl.RedeliveryHorizon]), else 28 days:
+	// the longest an SQS queue and then its dead letter queue keep a message. New refuses less than what the source declares.
+	Retention inbox.Retention
 	// Fingerprint identifies a delivery's payload. Default: the raw body, [pawl.FingerprintOf]. Give another if the
 	// sender changes irrelevant parts on retry, for instance one over [pawl.FingerprintJSON].
 	Fingerprint func(pawl.Delivery) (pawl.Fingerprint, error)
@@ -168,6 +172,9 @@ func (c *Config) complete(conns int) error {
 	if err := c.completeConcurrency(conns); err != nil {
 		return err
 	}
+	if err := c.completeRetention(); err != nil {
+		return err
+	}
 	if c.Key == nil {
 		c.Key = func(d pawl.Delivery) string { return d.Key }
 	}
@@ -262,6 +269,9 @@ func (f *Flow) Run(ctx context.Context) error {
 	stopped := make(chan struct{})
 	var retries, handling, acking sync.WaitGroup
 	retries.Go(func() { f.retryLanded(ctx) })
+	if f.cfg.Trigger == nil {
+		retries.Go(func() { f.keepInbox(ctx) })
+	}
 	acking.Go(func() { f.ackAll(context.WithoutCancel(ctx), stopped) })
 	handling.Go(func() { f.handleAll(ctx, work, stopped) })
 

@@ -135,6 +135,10 @@ func (f *Flow) landUnhandled(ctx context.Context, it item, l inbox.Landing, kind
 			r = f.duplicate(ctx, it.Delivery, claim)
 			return nil
 		}
+		if !l.Dead && f.stale(claim, it.Delivery) != nil {
+			r, err = f.landStale(ctx, tx, claim, it)
+			return err
+		}
 		r, err = f.landIn(ctx, tx, claim, it, l, kind, why)
 		return err
 	})

@@ -151,6 +151,7 @@ type Landing struct {
 	RetryIn     time.Duration  // not before; millisecond steps
 	Failure     error          // why; kept in the job's error history
 	Dead        bool           // no retry: straight to the dead letters
+	Outside     bool           // of the claim's lane: it had no turn, and stops nobody
 }
 
 // Land gives the delivery to a durable job, in the transaction that claimed it, and returns the job's id. Afterwards
@@ -166,7 +167,9 @@ func (c Claim) Land(ctx context.Context, tx pgx.Tx, l Landing) (jobID int64, err
 		Consumer: c.intent.Scope, MessageID: c.intent.Key,
 		Queue: l.Queue, Kind: l.Kind, Args: l.Body, Headers: l.Headers,
 		Attempts: l.Attempts, MaxAttempts: l.MaxAttempts, RetryIn: l.RetryIn, Dead: l.Dead,
-		Lane: c.lane.Name, LanePolicy: c.lane.Policy,
+	}
+	if !l.Outside {
+		args.Lane, args.LanePolicy = c.lane.Name, c.lane.Policy
 	}
 	if l.Suspect {
 		args.Crashes = 1

@@ -94,7 +94,9 @@ func TestWorker(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	ctx, stop := context.WithCancel(t.Context())
-	go func() { ended <- consume(ctx, pool, client, "orders", guard.Redrive{Every: 50 * time.Millisecond, Wait: time.Millisecond}) }()
+	go func() {
+		ended <- consume(ctx, pool, client, "orders", guard.Redrive{Every: 50 * time.Millisecond, Wait: time.Millisecond})
+	}()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		var completed, shipped int
 		err := pool.QueryRow(t.Context(), `select count(*) filter (where o.status = 'completed'), (select count(*) from shipment)

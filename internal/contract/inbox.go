@@ -125,3 +125,10 @@ func InboxSettle(ctx context.Context, db DB, consumer, messageID string, jobID i
 	return one(ctx, db, "inbox.settle", "select s.outcome from pawl_v1.inbox_settle($1, $2, $3) as s",
 		[]any{consumer, messageID, jobID}, &outcome)
 }
+
+// InboxPurge calls pawl_v1.inbox_purge and returns how many were forgotten.
+func InboxPurge(ctx context.Context, db DB, consumer string, olderThan time.Duration, limit int) (purged int, err error) {
+	err = one(ctx, db, "inbox.purge", "select p.purged from pawl_v1.inbox_purge($1, $2, $3) as p",
+		[]any{consumer, olderThan.Milliseconds(), limit}, &purged)
+	return purged, err
+}

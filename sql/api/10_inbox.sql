@@ -253,3 +253,48 @@ begin
   select 'processed', '{}'::jsonb;
 end
 $$;
+
+-- Forgets deliveries of a consumer that came first longer ago than p_older_than_ms, at most p_limit of them (1 to 10000): call it
+-- until it answers less. What a job still owns stays, dead letters included. It waits for nobody, and nobody waits for it longer
+-- than one batch takes: keep that below the 50 ms of inbox_claim.
+--
+-- p_older_than_ms: longer than the longest time after which a delivery may come again, or it runs again as new.
+-- outcome 'purged'.
+create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000)
+returns table (outcome text, purged int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_before timestamptz;
+  v_purged int;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  if p_older_than_ms is null or p_limit is null then
+    raise exception 'older_than_ms and limit are required'
+      using errcode = 'P4004';
+  end if;
+  perform pawl_v1._check_int('older_than_ms', p_older_than_ms, 0, 315360000000);
+  perform pawl_v1._check_int('limit', p_limit, 1, 10000);
+  v_before := clock_timestamp() - p_older_than_ms * interval '1 millisecond';
+  -- The consumer is not compared as it is, or the primary key would lead through everything that is remembered of it; the index of
+  -- ages leads to what is old.
+  with due as (
+    select i.consumer, i.message_id
+      from pawl.inbox as i
+     where i.received_at < v_before
+       and i.consumer || '' = p_consumer
+       and not exists (select from pawl.job as j where j.id = i.job_id)
+     limit p_limit
+       for update skip locked
+  )
+  delete from pawl.inbox as i
+   using due as d
+   where i.consumer = d.consumer
+     and i.message_id = d.message_id
+     and i.received_at < v_before
+     and not exists (select from pawl.job as j where j.id = i.job_id);
+  get diagnostics v_purged = row_count;
+  return query
+  select 'purged', v_purged, '{}'::jsonb;
+end
+$$;
