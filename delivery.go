@@ -30,6 +30,8 @@ type Delivery struct {
 	// ProducedAt is when the producer made the message, by its clock; zero if it does not say. A redrive changes SentAt at some
 	// brokers, never this.
 	ProducedAt time.Time
+	// VerifiedBy names what proved who sent the message, such as a signature's key id; empty if nothing did. At most 255 octets.
+	VerifiedBy string
 	// Handle belongs to the transport: what it needs to acknowledge or release this arrival.
 	Handle any
 }

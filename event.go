@@ -21,6 +21,9 @@ const (
 	EventStaleTakeover     EventKind = "stale_takeover"        // work of a dead or frozen worker was taken back
 	EventLanded            EventKind = "landed"                // stored as a job, to be worked on from the database
 	EventStale             EventKind = "stale"                 // older than what is remembered; dead-lettered, never run as new
+	EventSuperseded        EventKind = "superseded"            // a newer number took effect before; dropped
+	EventHeld              EventKind = "held"                  // came before those that must take effect first
+	EventGap               EventKind = "gap"                   // what should come first is missing for long
 	EventSuspect           EventKind = "suspect"               // came several times and left no row: landed, to run alone
 	EventRetryable         EventKind = "retryable"             // an attempt failed and will be tried again
 	EventFinal             EventKind = "final"                 // an attempt failed for good: dead letter
@@ -92,9 +95,9 @@ func LogTo(l *slog.Logger) Hooks {
 
 func (k EventKind) level() slog.Level {
 	switch k {
-	case EventFresh, EventReplay, EventDuplicateSkipped, EventGuardHandled, EventLanded:
+	case EventFresh, EventReplay, EventDuplicateSkipped, EventGuardHandled, EventLanded, EventSuperseded:
 		return slog.LevelDebug
-	case EventConflict, EventRetryable, EventSnoozed, EventCancelled, EventStaleTakeover, EventSuspect:
+	case EventConflict, EventHeld, EventRetryable, EventSnoozed, EventCancelled, EventStaleTakeover, EventSuspect:
 		return slog.LevelInfo
 	case EventMismatch, EventFinal, EventUnfit, EventUnknown, EventStale:
 		return slog.LevelError

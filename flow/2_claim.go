@@ -21,7 +21,8 @@ type item struct {
 	pawl.Delivery
 	intent   pawl.Intent
 	lane     inbox.Lane
-	resource string // that no other handler may work on meanwhile; "" for none
+	turn     *inbox.Turn // at its gate; nil for none
+	resource string      // that no other handler may work on meanwhile; "" for none
 }
 
 // identify names what a delivery asks for, or says why it cannot be handled at all. It calls the user's functions, whose panic
@@ -39,6 +40,9 @@ func (f *Flow) identify(d pawl.Delivery) (it item, err error) {
 	}
 	if f.cfg.Exclusive != nil {
 		it.resource = f.cfg.Exclusive(it.Delivery)
+	}
+	if it.turn, err = f.cfg.turn(it.Delivery); err != nil {
+		return it, err
 	}
 	if d.OrderingKey != "" {
 		it.lane, err = f.laneOf(d.OrderingKey)

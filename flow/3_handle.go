@@ -9,17 +9,22 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/guard"
+	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// handle runs the user's code behind a savepoint. An error leaves the claim standing and nothing of the handler's.
+// handle runs the user's code behind a savepoint. An error leaves the claim standing and nothing of the handler's;
+// so does a gate that does not let it pass.
 //
 // handle: a crash in it costs a redelivery; the handler's rows were never visible.
-func (f *Flow) handle(ctx context.Context, tx *txn.Opened, d pawl.Delivery) (took time.Duration, err error) {
+func (f *Flow) handle(ctx context.Context, tx *txn.Opened, it item) (v inbox.Verdict, took time.Duration, err error) {
 	start := time.Now()
-	err = f.guarded(ctx, tx, func(ctx context.Context, tx pgx.Tx) error { return f.cfg.Handler(ctx, tx, d) })
-	return time.Since(start), err
+	err = f.guarded(ctx, tx, func(ctx context.Context, tx pgx.Tx) (err error) {
+		v, _, err = gated(ctx, tx, it.turn, func() error { return f.cfg.Handler(ctx, tx, it.Delivery) })
+		return err
+	})
+	return v, time.Since(start), err
 }
 
 func (f *Flow) guarded(ctx context.Context, tx *txn.Opened, fn func(context.Context, pgx.Tx) error) error {

@@ -2,11 +2,13 @@ package flow
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/receipt"
 	"github.com/pawl-go/pawl/internal/solo"
@@ -67,11 +69,16 @@ func (f *Flow) once(ctx context.Context, it item) (pawl.Receipt, error) {
 	if err := exclude(ctx, tx, it.resource); err != nil {
 		return pawl.Receipt{}, err
 	}
-	took, failure := f.handle(ctx, tx, it.Delivery)
-	if failure != nil {
+	verdict, took, failure := f.handle(ctx, tx, it)
+	switch {
+	case errors.As(failure, new(gateError)):
+		return pawl.Receipt{}, failure
+	case failure != nil:
 		return f.land(ctx, tx, claim, it, failure)
+	case verdict != inbox.Passed:
+		return f.notPassed(ctx, tx, claim, it, verdict)
 	}
-	err = f.commit(ctx, tx)
+	err = f.commit(ctx, tx, it)
 	switch {
 	case err == nil:
 		f.emitOf(ctx, it.Delivery, pawl.Event{Kind: pawl.EventFresh, Op: "flow.commit", Attempt: 1, Took: took})
@@ -82,14 +89,21 @@ func (f *Flow) once(ctx context.Context, it item) (pawl.Receipt, error) {
 	return pawl.Receipt{}, err
 }
 
-// commit makes effect and inbox row durable together.
+// commit makes effect and inbox row durable together, and the deliveries themselves if all are kept.
 //
 // commit: a crash before COMMIT arrives costs a redelivery; after it, nothing: the duplicate is absorbed.
-func (f *Flow) commit(ctx context.Context, tx *txn.Opened) error {
+func (f *Flow) commit(ctx context.Context, tx *txn.Opened, items ...item) error {
 	if err := fault.At("flow.commit.before"); err != nil {
 		return err
 	}
-	if err := tx.CommitWith(ctx, "flow.commit", func(*pgx.Batch) {}); err != nil {
+	if err := tx.CommitWith(ctx, "flow.commit", func(b *pgx.Batch) {
+		if f.cfg.Keep != KeepAll {
+			return
+		}
+		for _, it := range items {
+			f.queueKeep(b, it)
+		}
+	}); err != nil {
 		return err
 	}
 	if err := fault.At("flow.commit.after"); err != nil { // plays a reply that was lost

@@ -145,6 +145,16 @@ type share struct {
 	failure error
 }
 
+// succeeded are the deliveries that take effect with this transaction.
+func succeeded(shares []*share) (items []item) {
+	for _, s := range shares {
+		if s.stale == nil && s.failure == nil {
+			items = append(items, s.item)
+		}
+	}
+	return items
+}
+
 // handled are the shares that the handler gets to see.
 func handled(shares []*share) []*share {
 	return slices.DeleteFunc(slices.Clone(shares), func(s *share) bool { return s.stale != nil })
@@ -173,7 +183,7 @@ func (f *Flow) onceBatch(ctx context.Context, items []item) (outcomes []outcome,
 	if err != nil {
 		return nil, false, err
 	}
-	if err := f.commit(ctx, tx); err != nil {
+	if err := f.commit(ctx, tx, succeeded(fresh)...); err != nil {
 		if definite(err) {
 			return nil, true, nil
 		}

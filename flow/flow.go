@@ -44,6 +44,14 @@ type Config struct {
 	// a second later if it has landed. "" excludes nobody. It takes an advisory lock, "flow" and the name, in the handler's
 	// transaction, as SQL's try_lock does. Not for batches and long handlers.
 	Exclusive func(pawl.Delivery) string
+	// Gate lets deliveries take effect in the order of numbers that their senders gave them. Default none.
+	Gate *Gate
+	// Keep says which deliveries are kept as they came, in table pawl.delivery. Default those that fail.
+	Keep Keep
+	// KeepFor is how long. Default 14 days.
+	KeepFor time.Duration
+	// KeepAttributes names the attributes that are kept with them. Default none.
+	KeepAttributes []string
 	// LanePolicy is what a dead letter does to the deliveries with its ordering key. Default [job.LaneBlock]: they wait for an
 	// operator.
 	LanePolicy job.LanePolicy
@@ -96,6 +104,15 @@ const (
 	// Land stores the delivery as a job and acknowledges; it is worked on from the database, under a lease. For handlers that take
 	// long, and for sources whose redeliveries are dear.
 	Land
+)
+
+// Keep says which deliveries are kept as they came: as evidence, and for whoever must find out later what was sent.
+type Keep int
+
+const (
+	KeepFailed Keep = iota // those whose handler failed, and those that became dead letters
+	KeepAll
+	KeepOff
 )
 
 // BodyKey is the key that the producer sent, or else the SHA-256 of the body: for [Config.Key] where producers send no key. Two
@@ -174,6 +191,12 @@ func (c *Config) complete(conns int) error {
 	}
 	if err := c.completeRetention(); err != nil {
 		return err
+	}
+	if err := c.completeGate(); err != nil {
+		return err
+	}
+	if c.KeepFor <= 0 {
+		c.KeepFor = 14 * 24 * time.Hour
 	}
 	if c.Key == nil {
 		c.Key = func(d pawl.Delivery) string { return d.Key }

@@ -73,28 +73,31 @@ func (f *Flow) keepInbox(ctx context.Context) {
 	window := f.cfg.Retention.Window()
 	if window == 0 {
 		f.warnOfGrowth(ctx)
-		return
 	}
-	for {
-		f.purge(ctx, window+max(window/10, time.Hour))
-		pause(ctx, jittered(purgeEvery))
-		if ctx.Err() != nil {
-			return
+	for ctx.Err() == nil {
+		if window > 0 {
+			f.purge(ctx, "inbox.purge", inbox.Purge, window+max(window/10, time.Hour))
 		}
+		if f.cfg.Keep != KeepOff {
+			f.purge(ctx, "delivery.purge", inbox.PurgeKept, f.cfg.KeepFor)
+		}
+		pause(ctx, jittered(purgeEvery))
 	}
 }
 
+type purge = func(ctx context.Context, db pawl.DB, consumer string, olderThan time.Duration, limit int) (int, error)
+
 // purge forgets in batches, and rests after each for four times as long as it took.
-func (f *Flow) purge(ctx context.Context, olderThan time.Duration) {
+func (f *Flow) purge(ctx context.Context, op string, some purge, olderThan time.Duration) {
 	for purged := purgeBatch; purged == purgeBatch && ctx.Err() == nil; {
 		start := time.Now()
 		limited, cancel := context.WithTimeout(ctx, purgePatience)
 		var err error
-		purged, err = inbox.Purge(limited, f.pool, f.cfg.Consumer, olderThan, purgeBatch)
+		purged, err = some(limited, f.pool, f.cfg.Consumer, olderThan, purgeBatch)
 		cancel()
 		if err != nil {
 			if ctx.Err() == nil {
-				f.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "inbox.purge", Err: err})
+				f.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: err})
 			}
 			return
 		}
@@ -107,4 +110,15 @@ func (f *Flow) warnOfGrowth(ctx context.Context) {
 		f.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "inbox.purge",
 			Err: fmt.Errorf("about %d deliveries are remembered, and Retention.Forever forgets none", rows)})
 	}
+}
+
+// queueKeep adds to a batch that a delivery is kept as it came, with the attributes that may be.
+func (f *Flow) queueKeep(b *pgx.Batch, it item) {
+	headers := map[string]any{}
+	for _, name := range f.cfg.KeepAttributes {
+		if value, there := it.Attributes[name]; there {
+			headers[storable(name)] = storable(value)
+		}
+	}
+	inbox.QueueKeep(b, it.intent, inbox.Record{Body: it.Body, Headers: headers, VerifiedBy: it.VerifiedBy})
 }

@@ -92,6 +92,13 @@ func (f *Flow) landIn(ctx context.Context, tx pgx.Tx, claim inbox.Claim, it item
 
 func (f *Flow) landRow(ctx context.Context, tx pgx.Tx, claim inbox.Claim, it item, l inbox.Landing) (jobID int64, err error) {
 	l.Queue, l.Kind, l.Body, l.Headers = f.queue, landedKind, it.Body, headersOf(it)
+	if f.cfg.Keep == KeepAll || f.cfg.Keep == KeepFailed && l.Failure != nil {
+		batch := &pgx.Batch{}
+		f.queueKeep(batch, it)
+		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+			return 0, pawl.Wrap("flow.keep", err)
+		}
+	}
 	return claim.Land(ctx, tx, l)
 }
 

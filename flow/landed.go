@@ -38,6 +38,9 @@ func (f *Flow) retry(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error {
 			return err
 		}
 	}
+	if f.cfg.Gate != nil {
+		return f.retryGated(ctx, tx, t.Job, d)
+	}
 	return f.cfg.Handler(ctx, tx, d)
 }
 

@@ -170,6 +170,38 @@ create table pawl.inbox (
 
 create index inbox_age on pawl.inbox using brin (received_at) with (autosummarize = on);
 
+-- Deliveries as they came. Which are kept, and for how long, is each consumer's choice.
+create table pawl.delivery (
+  consumer    pawl.name not null,
+  message_id  pawl.name not null,  -- as in the inbox
+  received_at timestamptz not null default clock_timestamp(),
+  headers     jsonb,
+  body        pawl.octets not null,
+  verified_by pawl.name,           -- what proved who sent it
+  primary key (consumer, message_id)
+);
+
+create index delivery_age on pawl.delivery using brin (received_at) with (autosummarize = on);
+
+-- Sequence gates: the last number that took effect. Never purged by age.
+create table pawl.gate (
+  consumer pawl.name not null,
+  resource pawl.name not null,
+  ver      bigint not null default 0, -- updated by whoever looks
+  last     bigint,                    -- null: nothing yet, and of a strict gate: nobody has said where to begin
+  primary key (consumer, resource)
+) with (fillfactor = 50);
+
+-- Deliveries that came before those that must take effect first. Each is a job, not due before its time is over.
+create table pawl.gate_held (
+  consumer pawl.name not null,
+  resource pawl.name not null,
+  seq      bigint not null,
+  job_id   bigint not null,
+  held_at  timestamptz not null default clock_timestamp(),
+  primary key (consumer, resource, seq, job_id)
+);
+
 -- Fences of commands, one sequence for all keys: a key that was purged and came again must not meet the fence of its former
 -- life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
 create sequence pawl.fence_seq cache 1;
@@ -772,6 +804,354 @@ begin
      and i.message_id = d.message_id
      and i.received_at < v_before
      and not exists (select from pawl.job as j where j.id = i.job_id);
+  get diagnostics v_purged = row_count;
+  return query
+  select 'purged', v_purged, '{}'::jsonb;
+end
+$$;
+
+-- Sequence gates: per consumer and resource, the last number that took effect.
+--
+--            latest                                      strict
+--   n > last   passed, last = n               n = last + 1   passed, last = n; who is held next is promoted
+--   n <= last  stale: drop it                 n <= last      stale: drop it
+--                                             n > last + 1   early: gate_hold, until the gap is closed, or somebody decides
+--
+-- Whoever passes and whoever holds has updated the gate's row first, and keeps it until its transaction ends: so either the one
+-- who passes sees whom to promote, or the one who would hold sees that it may pass. Gates are never purged by age: a forgotten
+-- one would let an old number pass.
+
+-- Updates the row of a gate, which is made if there is none, and locks it until this transaction ends.
+create or replace function pawl_v1._gate_enter(p_consumer text, p_resource text, p_last bigint default null)
+returns pawl.gate
+language plpgsql
+as $$
+declare
+  v_gate pawl.gate;
+begin
+  for v_try in 1..3 loop
+    update pawl.gate as g
+       set ver = g.ver + 1,
+           last = coalesce(g.last, p_last)
+     where g.consumer = p_consumer
+       and g.resource = p_resource
+    returning g.*
+         into v_gate;
+    if found then
+      return v_gate;
+    end if;
+    insert into pawl.gate as g (consumer, resource, last)
+    values (p_consumer, p_resource, p_last)
+    on conflict do nothing;
+  end loop;
+  raise exception 'gate % of consumer % keeps appearing and disappearing', p_resource, p_consumer
+    using errcode = '40001', hint = 'restart the transaction';
+end
+$$;
+
+-- Makes due whoever is held up to p_seq. The caller has updated the gate's row. A job whose row is locked, by its own attempt or an
+-- operator, is not waited for: its attempt waits for the gate, and finds it open.
+create or replace function pawl_v1._gate_promote(p_consumer text, p_resource text, p_seq bigint)
+returns int
+language plpgsql
+as $$
+declare
+  v_free     bigint[];
+  v_promoted int;
+begin
+  v_free := array(
+    select j.id
+      from pawl.job as j
+     where j.id in (select h.job_id
+                      from pawl.gate_held as h
+                     where h.consumer = p_consumer
+                       and h.resource = p_resource
+                       and h.seq <= p_seq)
+     order by j.id
+       for update skip locked);
+  update pawl.job as j
+     set available_at = clock_timestamp()
+   where j.id = any (v_free)
+     and j.status = 'pending';
+  get diagnostics v_promoted = row_count;
+  -- Those whose job is gone, discarded by an operator, go as well.
+  delete from pawl.gate_held as h
+   where h.consumer = p_consumer
+     and h.resource = p_resource
+     and h.seq <= p_seq
+     and (h.job_id = any (v_free) or not exists (select from pawl.job as j where j.id = h.job_id));
+  return v_promoted;
+end
+$$;
+
+-- Asks whether a delivery with this number may take effect now: first statement of its handler, behind the savepoint, so that a
+-- failure closes the gate again.
+--
+-- options: mode, 'latest' or 'strict' (required); first bigint: of a strict gate, the number that comes first; without it all are
+-- early until gate_reset says where to begin; hold_limit (default 1000, up to 1000000): how many a strict gate holds.
+-- outcome 'passed', 'stale', 'early' (call inbox_land and gate_hold), 'full' (early, and as many are held as may be: make
+-- a dead letter of it). last: the number that took effect last, before this one; null if none. detail.next_held: the lowest number
+-- that is held. 55P03: another transaction has the gate for longer than 2 s.
+create or replace function pawl_v1.gate_pass(p_consumer text, p_resource text, p_seq bigint, p_options jsonb)
+returns table (outcome text, last bigint, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_mode  text := p_options ->> 'mode';
+  v_gate  pawl.gate;
+  v_count bigint;
+  v_next  bigint;
+begin
+  perform pawl_v1._check_options(p_options, '{mode,first,hold_limit}');
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_scope('resource', p_resource);
+  if p_seq is null or v_mode is null or v_mode not in ('latest', 'strict') then
+    raise exception 'a gate needs a number and a mode, latest or strict'
+      using errcode = 'P4004';
+  end if;
+  v_gate := pawl_v1._gate_enter(p_consumer, p_resource, case when v_mode = 'strict' then (p_options ->> 'first')::bigint - 1 end);
+
+  if p_seq <= v_gate.last then
+    return query
+    select 'stale', v_gate.last, '{}'::jsonb;
+    return;
+  end if;
+  if v_mode = 'latest' or p_seq = v_gate.last + 1 then
+    update pawl.gate as g
+       set last = p_seq
+     where g.consumer = p_consumer
+       and g.resource = p_resource;
+    if v_mode = 'strict' then
+      perform pawl_v1._gate_promote(p_consumer, p_resource, p_seq + 1);
+    end if;
+    return query
+    select 'passed', v_gate.last, '{}'::jsonb;
+    return;
+  end if;
+  select count(*), min(h.seq)
+    into v_count, v_next
+    from pawl.gate_held as h
+   where h.consumer = p_consumer
+     and h.resource = p_resource;
+  return query
+  select case when v_count < pawl_v1._int_option(p_options, 'hold_limit', 1000, 1, 1000000) then 'early' else 'full' end,
+         v_gate.last, jsonb_strip_nulls(jsonb_build_object('next_held', v_next));
+end
+$$;
+
+-- Notes that this job holds a delivery that gate_pass, in this transaction, found early. Whoever passes with the number before
+-- makes the job due.
+-- outcome 'held'.
+create or replace function pawl_v1.gate_hold(p_consumer text, p_resource text, p_seq bigint, p_job_id bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+begin
+  perform pawl_v1._gate_enter(p_consumer, p_resource);
+  insert into pawl.gate_held as h (consumer, resource, seq, job_id)
+  values (p_consumer, p_resource, p_seq, p_job_id);
+  return query
+  select 'held', '{}'::jsonb;
+end
+$$;
+
+-- Holds a delivery that a job, in its own transaction, found early: a copy of the job takes it over, and this one is to be finished in
+-- the same transaction, which keeps the gate until then. A job that was merely given back could be overlooked by whoever passes
+-- meanwhile. The attempt is not charged. The copy is in no lane: there it would stop those whom it waits for.
+--
+-- options: retry_in_ms (default 0): not due before, unless it is promoted.
+-- outcome 'held'. job_id: the copy. P4020: the job does not own the delivery.
+create or replace function pawl_v1.gate_hold_again(
+  p_consumer   text,
+  p_resource   text,
+  p_seq        bigint,
+  p_message_id text,
+  p_job_id     bigint,
+  p_options    jsonb default '{}'
+)
+returns table (outcome text, job_id bigint, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_id bigint := nextval('pawl.job_id_seq');
+begin
+  perform pawl_v1._check_options(p_options, '{retry_in_ms}');
+  perform pawl_v1._gate_enter(p_consumer, p_resource);
+  update pawl.inbox as i
+     set job_id = v_id,
+         processed_at = null
+   where i.consumer = p_consumer
+     and i.message_id = p_message_id
+     and i.job_id = p_job_id;
+  if not found then
+    raise exception 'job % does not own message % of consumer %', p_job_id, p_message_id, p_consumer
+      using errcode = 'P4020', hint = 'the delivery was forgotten or settled elsewhere; drop this attempt';
+  end if;
+  insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, max_attempts, created_at, last_errors, available_at)
+  overriding system value
+  select v_id, o.queue, o.kind, o.args, o.headers, o.priority, greatest(o.attempts - 1, 0), o.crashes, o.max_attempts, o.created_at, o.last_errors,
+         clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond'
+    from pawl.job as o
+   where o.id = p_job_id;
+  delete from pawl.gate_held as h
+   where h.consumer = p_consumer
+     and h.resource = p_resource
+     and h.seq = p_seq
+     and h.job_id = p_job_id;
+  insert into pawl.gate_held as h (consumer, resource, seq, job_id)
+  values (p_consumer, p_resource, p_seq, v_id);
+  return query
+  select 'held', v_id, '{}'::jsonb;
+end
+$$;
+
+create or replace function pawl_v1._gate_audit(p_verb text, p_before pawl.gate, p_last bigint, p_actor text, p_reason text)
+returns void
+language plpgsql
+as $$
+begin
+  insert into pawl.audit as a (actor, verb, target, reason, before, after)
+  values (p_actor, p_verb, left('gate ' || p_before.consumer || ' ' || p_before.resource, 255), p_reason,
+          jsonb_build_object('last', p_before.last), jsonb_build_object('last', p_last));
+end
+$$;
+
+-- Says where a gate stands: the next number is p_last + 1. For a strict gate without a beginning, for one whose gap will not be
+-- closed, or after a sender has begun its numbers anew. It leaves a record in pawl.audit.
+-- outcome 'reset'. detail: before, promoted (how many that were held are due now).
+create or replace function pawl_v1.gate_reset(p_consumer text, p_resource text, p_last bigint, p_actor text, p_reason text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.gate;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_scope('resource', p_resource);
+  perform pawl_v1._check_by(p_actor, p_reason);
+  if p_last is null then
+    raise exception 'last is required'
+      using errcode = 'P4004', hint = 'pass the number that took effect last';
+  end if;
+  v_before := pawl_v1._gate_enter(p_consumer, p_resource);
+  update pawl.gate as g
+     set last = p_last
+   where g.consumer = p_consumer
+     and g.resource = p_resource;
+  perform pawl_v1._gate_audit('gate_reset', v_before, p_last, p_actor, p_reason);
+  return query
+  select 'reset', jsonb_build_object('before', v_before.last, 'promoted', pawl_v1._gate_promote(p_consumer, p_resource, p_last + 1));
+end
+$$;
+
+-- Gives up the numbers that are missing before the lowest that is held, which is due then. It leaves a record in pawl.audit. What was
+-- given up and comes after all is stale.
+-- outcome 'released' (detail: before, last), or 'idle': nothing is held.
+create or replace function pawl_v1.gate_release(p_consumer text, p_resource text, p_actor text, p_reason text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.gate;
+  v_next   bigint;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_scope('resource', p_resource);
+  perform pawl_v1._check_by(p_actor, p_reason);
+  v_before := pawl_v1._gate_enter(p_consumer, p_resource);
+  select min(h.seq)
+    into v_next
+    from pawl.gate_held as h
+   where h.consumer = p_consumer
+     and h.resource = p_resource;
+  if v_next is null then
+    return query
+    select 'idle', '{}'::jsonb;
+    return;
+  end if;
+  update pawl.gate as g
+     set last = greatest(g.last, v_next - 1)
+   where g.consumer = p_consumer
+     and g.resource = p_resource;
+  perform pawl_v1._gate_promote(p_consumer, p_resource, v_next);
+  perform pawl_v1._gate_audit('gate_release', v_before, greatest(v_before.last, v_next - 1), p_actor, p_reason);
+  return query
+  select 'released', jsonb_build_object('before', v_before.last, 'last', greatest(v_before.last, v_next - 1));
+end
+$$;
+
+-- Strict gates at which deliveries are held, and since when the first of them is: a gap that may need somebody.
+create or replace view pawl_v1.gates_held as
+select h.consumer,
+       h.resource,
+       g.last,
+       min(h.seq) as next_held,
+       count(*) as held,
+       min(h.held_at) as since
+  from pawl.gate_held as h
+  join pawl.gate as g on g.consumer = h.consumer and g.resource = h.resource
+ group by h.consumer, h.resource, g.last;
+
+-- Deliveries as they came: for replays, as evidence of mismatches, and for whoever reconciles.
+
+-- Keeps a delivery as it came, in the transaction that claims it in the inbox, under the same key.
+--
+-- options: headers object (those that may be kept), verified_by text (1 to 255 octets: what proved who sent it).
+-- outcome 'kept', or 'present': it was kept before. P4004: the body has more than 4 MiB.
+create or replace function pawl_v1.delivery_keep(p_consumer text, p_message_id text, p_body bytea, p_options jsonb default '{}')
+returns table (outcome text, detail jsonb)
+language plpgsql
+as $$
+begin
+  perform pawl_v1._check_options(p_options, '{headers,verified_by}');
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_key('message id', p_message_id);
+  perform pawl_v1._check_args(p_body);
+  perform pawl_v1._check_headers(p_options -> 'headers');
+  insert into pawl.delivery as d (consumer, message_id, headers, body, verified_by)
+  values (p_consumer, p_message_id, p_options -> 'headers', p_body, p_options ->> 'verified_by')
+  on conflict do nothing;
+  return query
+  select case when found then 'kept' else 'present' end, '{}'::jsonb;
+end
+$$;
+
+-- Deletes what was kept of a consumer's deliveries longer ago than p_older_than_ms, at most p_limit of them (1 to 10000).
+-- outcome 'purged'.
+create or replace function pawl_v1.delivery_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000)
+returns table (outcome text, purged int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_before timestamptz;
+  v_purged int;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  if p_older_than_ms is null or p_limit is null then
+    raise exception 'older_than_ms and limit are required'
+      using errcode = 'P4004';
+  end if;
+  perform pawl_v1._check_int('older_than_ms', p_older_than_ms, 0, 315360000000);
+  perform pawl_v1._check_int('limit', p_limit, 1, 10000);
+  v_before := clock_timestamp() - p_older_than_ms * interval '1 millisecond';
+  with due as (
+    select d.consumer, d.message_id
+      from pawl.delivery as d
+     where d.received_at < v_before
+       and d.consumer || '' = p_consumer -- through the index of ages, as in inbox_purge
+     limit p_limit
+       for update skip locked
+  )
+  delete from pawl.delivery as d
+   using due as o
+   where d.consumer = o.consumer
+     and d.message_id = o.message_id
+     and d.received_at < v_before;
   get diagnostics v_purged = row_count;
   return query
   select 'purged', v_purged, '{}'::jsonb;
@@ -3728,6 +4108,6 @@ select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.cras
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '34673f1f826be456592168468125913834ec1fbc9144f9c6459edfc47d86bda6');
+values (1, 'init', 1, '1588a57162d555f0988f79fcba207f9f9d4ef81bcf7acc96d167ea7e6758122d');
 
 commit;
