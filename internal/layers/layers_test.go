@@ -63,7 +63,7 @@ var plan = []struct {
 	{"cmd/pawl/internal/cli", []string{".", "sql", "migrate", "ops", "internal/postgres", "cmd/pawl/internal/demo"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	// the benchmark
-	{"bench", []string{".", "command", "job", "migrate", "internal/postgres"}},
+	{"bench", []string{".", "command", "flow", "job", "migrate", "internal/postgres"}},
 }
 
 // Every import of ours is in the plan, and the plan itself only points to rooms above it in the list.
