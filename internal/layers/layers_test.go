@@ -54,7 +54,7 @@ var plan = []struct {
 	{"internal/pgtest/catalogue", nil},
 	{"internal/wireproxy", nil},
 	{"internal/stepper", []string{"."}},
-	{"pawltest", []string{"internal/pgtest", "migrate", "sql"}},
+	{"pawltest", []string{".", "inbox", "internal/pgtest", "migrate", "sql"}},
 	// generators
 	{"internal/gen/sqlstates", nil},
 	{"internal/gen/dist", []string{"migrate"}},
