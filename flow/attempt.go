@@ -73,7 +73,7 @@ func (a *Attempt) commit(ctx context.Context, fn func(ctx context.Context, tx pg
 	if err := a.job.Finish(ctx, tx); err != nil {
 		return err
 	}
-	if err := fault.At("flow.settle.before"); err != nil {
+	if err := fault.At("long.commit.before"); err != nil {
 		return err
 	}
 	return txn.Commit(ctx, "flow.commit", tx)

@@ -10,6 +10,7 @@
 // work ([Rows.Once]), or claim, work, commit ([Rows.Claim]), and a [Sweeper] for rows whose message is gone. See
 // docs/guides/choose.md.
 //
-// [TryLock] and [AcceptFence] are for what no status stands for. Both end with the transaction that asked. Neither waits longer than 2 s, and neither stands in for a constraint:
-// [TryLock] does not remember that work was done, [AcceptFence] does not tell two runs of one attempt apart.
+// [TryLock] and [AcceptFence] are for what no status stands for. Both end with the transaction that asked. Neither waits longer than
+// 2 s, and neither stands in for a constraint: [TryLock] does not remember that work was done, [AcceptFence] does not tell two runs of
+// one attempt apart.
 package guard
