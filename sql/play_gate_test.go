@@ -1,6 +1,6 @@
 package sql_test
 
-// playGates is play's part for deliveries that have an order: by their lane, or by their number at a gate.
+// playGates is play's part for deliveries that come together, or have an order: by their lane, or by their number at a gate.
 const playGates = `
 create table play.passed (n bigint generated always as identity primary key, seq bigint not null, how text not null);
 
@@ -76,6 +76,13 @@ select 'p_stuck', 'number ' || (j.headers ->> 'seq') || ' could pass after ' || 
   join pawl.gate as g on g.resource = 'r' and (j.headers ->> 'seq')::bigint <= g.last + 1
  where j.status = 'pending' and j.available_at > clock_timestamp();
 
+-- Deliveries that are claimed together.
+create function play.deliver_many(p_keys text[]) returns text language sql as $$
+  with c as (select c.outcome, p_keys[c.n] as key
+               from pawl_v1.inbox_claim_many('many', p_keys, array_fill(sha256(''), array[cardinality(p_keys)])) as c),
+       e as (insert into play.effect (what) select 'many ' || c.key from c where c.outcome = 'processed')
+  select string_agg(c.key || ':' || c.outcome, ' ' order by c.key) from c $$;
+
 -- A delivery of lane l that is handled at once if nothing is ahead of it. What is handled so has a place in the lane like a job.
 create function play.deliver_in_lane(p_key text, p_fails boolean default false) returns text language plpgsql as $$
 declare
@@ -111,7 +118,7 @@ const (
 	failX    = "select play.deliver_in_lane('x', true)"
 )
 
-// orderScenes are the pairs that gates, and deliveries with a lane, must get right.
+// orderScenes are what gates, and deliveries that come together or with a lane, must get right.
 var orderScenes = []scene{
 	{name: "gate: pass, hold", given: atZero, sides: [][]string{{gated("1")}, {gated("2")}}},
 	{name: "gate: pass aborted, hold", given: atZero, sides: [][]string{{gated("1"), rollback}, {gated("2")}}},
@@ -127,6 +134,10 @@ var orderScenes = []scene{
 	{name: "gate: wake, release", given: twoWakes, sides: [][]string{{"select play.wake(1, 2)"}, {release}}},
 	{name: "gate: newer, older", sides: [][]string{{newest("5")}, {newest("4")}}},
 	{name: "gate: newer aborted, older", sides: [][]string{{newest("5"), rollback}, {newest("4")}}},
+
+	{name: "deliver many, reversed", sides: [][]string{{"select play.deliver_many('{a,b}')"}, {"select play.deliver_many('{b,a}')"}}},
+	{name: "deliver many, reversed aborted", sides: [][]string{{"select play.deliver_many('{a,b}')"}, {"select play.deliver_many('{c,b,a}')", rollback}}},
+	{name: "deliver many, reversed, behind another", sides: [][]string{{"select play.deliver_many('{m}')", rollback}, {"select play.deliver_many('{a,m,z}')"}, {"select play.deliver_many('{z,m,a}')"}}},
 
 	{name: "lane: deliver, deliver", given: workers, sides: [][]string{{deliverX}, {deliverY}}},
 	{name: "lane: failing delivery, deliver", given: workers, sides: [][]string{{failX}, {deliverY}}},
@@ -156,6 +167,11 @@ var orderMutants = []mutant{
 	{name: "an old number passes", property: "p_order", scene: "gate: newer, older", edits: []edit{{"gate_pass", "if p_seq <= v_gate.last then", "if false then"}}},
 	{name: "an early one is not held", property: "p_stuck", scene: "gate: pass, hold", edits: []edit{
 		{"gate_hold", "  insert into pawl.gate_held as h (consumer, resource, seq, job_id)\n  values (p_consumer, p_resource, p_seq, p_job_id);\n", ""}}},
+	{name: "deliveries in the order given", property: "p_answer", scene: "deliver many, reversed, behind another", edits: []edit{
+		{"inbox_claim_many", "select distinct on (r.message_id collate \"C\") p_consumer", "select p_consumer"},
+		{"inbox_claim_many", "       order by r.message_id collate \"C\", r.n\n      on conflict", "       order by r.n\n      on conflict"}}},
+	{name: "a duplicate among many is processed", property: "p_once", scene: "deliver many, reversed", edits: []edit{
+		{"inbox_claim_many", "f.message_id is not null and r.turn = 1", "true"}}},
 	{name: "a delivery does not look at its lane", property: "p_order", scene: "lane: deliver, finish", edits: []edit{
 		{"inbox_claim", "v_lane is not null and pawl_v1._lane_is_open(v_lane)", "false"}}},
 	{name: "a failing delivery leaves its lane", property: "p_order", scene: "lane: failing delivery, deliver", edits: []edit{
