@@ -3,6 +3,7 @@ package flow
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -42,7 +43,10 @@ func (a *Attempt) Fence() int64 { return a.job.Fence }
 // Job is the id of the job that owns the delivery, for logs and operators.
 func (a *Attempt) Job() int64 { return a.job.ID }
 
-// Commit runs fn in a transaction that first proves that this attempt still owns the delivery and last settles it: what fn
+// commitTimeout bounds the transaction of an attempt: it holds back vacuum, as every open one does, however long the work before it.
+const commitTimeout = 30 * time.Second
+
+// Commit runs fn, for 30 s at most, in a transaction that first proves that this attempt still owns the delivery and last settles it: what fn
 // writes and the end of the delivery commit together or not at all. Call it once, last, and return its error.
 //
 // Errors: [pawl.ErrFenceLost]: a newer attempt owns the delivery, nothing was written; fn's own.
@@ -56,7 +60,7 @@ func (a *Attempt) Commit(ctx context.Context, fn func(ctx context.Context, tx pg
 }
 
 func (a *Attempt) commit(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
-	tx, err := txn.Begin(ctx, a.flow.pool, "flow.begin", a.flow.cfg.Timeout+abandonAfter)
+	tx, err := txn.Begin(ctx, a.flow.pool, "flow.begin", commitTimeout+abandonAfter)
 	if err != nil {
 		return err
 	}
@@ -67,7 +71,7 @@ func (a *Attempt) commit(ctx context.Context, fn func(ctx context.Context, tx pg
 	if err := a.flow.settle(ctx, tx, a.job); err != nil {
 		return err
 	}
-	if err := txn.Guard(ctx, tx, a.flow.cfg.Timeout, fn); err != nil {
+	if err := txn.Guard(ctx, tx, commitTimeout, fn); err != nil {
 		return err
 	}
 	if err := a.job.Finish(ctx, tx); err != nil {

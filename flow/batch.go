@@ -95,9 +95,11 @@ func (f *Flow) deliverBatch(ctx context.Context, ds []pawl.Delivery) []outcome {
 	for n, o := range f.applyBatch(ctx, items) {
 		f.inFlight.leave(items[n].intent.Key)
 		for _, i := range places[n] {
-			if outcomes[i] = o; o.receipt.Valid() {
-				outcomes[i].receipt = answered(ds[i])
+			outcomes[i] = o
+			if !o.receipt.Valid() {
+				continue
 			}
+			outcomes[i].receipt = answered(ds[i])
 			if i != places[n][0] {
 				f.emitOf(ctx, ds[i], pawl.Event{Kind: pawl.EventDuplicateSkipped, Op: "flow.claim"})
 			}

@@ -239,16 +239,18 @@ func TestKeep(t *testing.T) {
 					d.VerifiedBy = "key 7"
 					b.source.send(d, d)
 				}
-				b.consume()
+				stop := b.start()
+				b.until("all acknowledged", func() bool { return b.source.open() == 0 })
+				b.until("all retries ended", func() bool { return b.count("select count(*) from pawl.job where status <> 'dead_letter'") == 0 })
+				if keep != flow.KeepOff {
+					b.until("the old one is deleted", func() bool { return b.count("select count(*) from pawl.delivery where message_id = 'old'") == 0 })
+				}
+				stop()
 				var got string
 				err := b.pool.QueryRow(t.Context(), `select coalesce(string_agg(d.message_id, ' ' order by d.message_id), '') from pawl.delivery as d
  where d.message_id <> 'old' and d.headers = '{"trace": "t\uFFFD"}' and d.verified_by = 'key 7' and convert_from(d.body, 'UTF8') like 'body %'`).Scan(&got)
 				if err != nil || got != want {
 					t.Errorf("kept %q, %v; want %q", got, err, want)
-				}
-				if keep != flow.KeepOff {
-					b.start()
-					b.until("the old one is deleted", func() bool { return b.count("select count(*) from pawl.delivery where message_id = 'old'") == 0 })
 				}
 			})
 		}

@@ -138,7 +138,7 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 	t.Parallel()
 	const page = "docs/reference/configuration.md"
 	for section, where := range map[string][2]string{
-		"flow.Config": {"flow/flow.go", "Config"}, "job.Config": {"job/config.go", "Config"},
+		"flow.Config": {"flow/config.go", "Config"}, "job.Config": {"job/config.go", "Config"},
 		"flow.Gate":       {"flow/gate.go", "Gate"},
 		"inbox.Retention": {"inbox/retention.go", "Retention"},
 		"job.Queue":       {"job/config.go", "Queue"}, "job.Presence": {"job/config.go", "Presence"}, "job.Policy": {"job/handler.go", "Policy"},
