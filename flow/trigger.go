@@ -34,10 +34,11 @@ func (f *Flow) trigger(ctx context.Context, d pawl.Delivery) (pawl.Receipt, time
 		event.Kind = pawl.EventFresh
 	case errors.Is(err, pawl.ErrAlreadyHandled):
 		event.Kind = pawl.EventGuardHandled
-	case errors.Is(err, pawl.ErrFailureRecorded) && pawl.IsFinal(err):
-		event.Kind = pawl.EventFinal
 	case errors.Is(err, pawl.ErrFailureRecorded):
 		event.Kind = pawl.EventRetryable
+		if pawl.IsFinal(errors.Unwrap(err)) { // what the row holds
+			event.Kind = pawl.EventFinal
+		}
 	case errors.Is(err, pawl.ErrInProgress):
 		return f.conflict(ctx, d, err)
 	default:

@@ -36,6 +36,10 @@ func TestTrigger_TheRowRemembers(t *testing.T) {
 			if message.ID == 7 {
 				return nil, errors.New("cannot be done")
 			}
+			if message.ID == 8 {
+				_, err := tx.Exec(ctx, "select 'x'::int")
+				return nil, err
+			}
 			return nil, apply(ctx, tx, d)
 		})
 		if errors.Is(err, pawl.ErrNotFound) {
@@ -52,14 +56,15 @@ func TestTrigger_TheRowRemembers(t *testing.T) {
 	b.start()
 	b.until("all but one acknowledged", func() bool { return b.source.open() == 1 })
 	b.until("the other one came again", func() bool { return absent.Load() > 1 })
-	b.wantEffects(29)
+	b.wantEffects(28)
 	if n := b.count("select count(*) from thing where status = 'error' and last_error like 'cannot be done%' and attempt_count = 1"); n != 1 {
 		t.Errorf("%d rows hold the error", n)
 	}
 	if n := b.count("select count(*) from pawl.inbox") + b.count("select count(*) from pawl.job"); n != 0 {
 		t.Errorf("%d rows of Pawl's", n)
 	}
-	if handled, failed := b.counters.Count(pawl.EventGuardHandled), b.counters.Count(pawl.EventRetryable); handled != 30 || failed != 1 {
-		t.Errorf("%d already handled, %d failed", handled, failed)
+	handled, failed, final := b.counters.Count(pawl.EventGuardHandled), b.counters.Count(pawl.EventRetryable), b.counters.Count(pawl.EventFinal)
+	if handled != 30 || failed != 1 || final != 1 {
+		t.Errorf("%d already handled, %d failed, %d for good", handled, failed, final)
 	}
 }
