@@ -2,6 +2,8 @@ package pawl_test
 
 import (
 	"errors"
+	"flag"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -60,5 +62,36 @@ func TestT35_KeyPartsDoNotRunTogether(t *testing.T) {
 	}
 	if key := pawl.Key("order", "17"); key != "5:order2:17" {
 		t.Errorf("got %q", key)
+	}
+}
+
+var write = flag.Bool("write", false, "write the table of docs/guides/choose.md")
+
+// The page shows the table that Classify reads. To write it: go test . -run PageShowsTheTable -write
+func TestClassify_PageShowsTheTable(t *testing.T) {
+	t.Parallel()
+	const path, begin, end = "docs/guides/choose.md", "<!-- classes -->\n", "<!-- end -->"
+	var want strings.Builder
+	want.WriteString("| SQLSTATE | meaning | again? | who | what |\n|---|---|---|---|---|\n")
+	for _, c := range pawl.Classes() {
+		fmt.Fprintf(&want, "| %s%s | %s | %s | %s | %s |\n", c.Code, strings.Repeat("x", 5-len(c.Code)), c.Why, c.Retry, c.By, c.Redo)
+	}
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, _ := strings.Cut(string(page), begin)
+	got, after, found := strings.Cut(rest, end)
+	if !found {
+		t.Fatalf("%s has no place for the table", path)
+	}
+	if *write {
+		if err := os.WriteFile(path, []byte(before+begin+want.String()+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if got != want.String() {
+		t.Errorf("%s shows another table; run: go test . -run PageShowsTheTable -write", path)
 	}
 }

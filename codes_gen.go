@@ -26,8 +26,16 @@ const (
 	CodeFailedFinal Code = "P4030"
 	// CodeOutcomeUnknown: nobody knows whether the intent took effect. Retry: no.
 	CodeOutcomeUnknown Code = "P4031"
+	// CodeAlreadyHandled: the row says that it was handled before. Retry: no.
+	CodeAlreadyHandled Code = "P4040"
+	// CodeNotFound: there is no such row. Retry: no.
+	CodeNotFound Code = "P4041"
+	// CodeFailureRecorded: the attempt failed and the row holds the error. Retry: no.
+	CodeFailureRecorded Code = "P4042"
 	// CodeMessageReused: message id was used before with a different payload. Retry: no.
 	CodeMessageReused Code = "P4050"
+	// CodeDeliveryStale: the delivery is older than what is remembered. Retry: no.
+	CodeDeliveryStale Code = "P4051"
 	// CodeSchemaMismatch: the database schema does not fit this build. Retry: no.
 	CodeSchemaMismatch Code = "P4098"
 	// CodeUnknownState: a state this version does not know. Retry: no.
@@ -49,7 +57,11 @@ var (
 	ErrInProgress         = &Error{Code: CodeInProgress}         // the same intent is being processed now
 	ErrFailedFinal        = &Error{Code: CodeFailedFinal}        // the intent failed for good earlier
 	ErrOutcomeUnknown     = &Error{Code: CodeOutcomeUnknown}     // nobody knows whether the intent took effect
+	ErrAlreadyHandled     = &Error{Code: CodeAlreadyHandled}     // the row says that it was handled before
+	ErrNotFound           = &Error{Code: CodeNotFound}           // there is no such row
+	ErrFailureRecorded    = &Error{Code: CodeFailureRecorded}    // the attempt failed and the row holds the error
 	ErrMessageReused      = &Error{Code: CodeMessageReused}      // message id was used before with a different payload
+	ErrDeliveryStale      = &Error{Code: CodeDeliveryStale}      // the delivery is older than what is remembered
 	ErrSchemaMismatch     = &Error{Code: CodeSchemaMismatch}     // the database schema does not fit this build
 	ErrUnknownState       = &Error{Code: CodeUnknownState}       // a state this version does not know
 	ErrCommitUnknown      = &Error{Code: CodeCommitUnknown}      // the reply to COMMIT was lost: the transaction may have committed
@@ -67,7 +79,11 @@ var codeTexts = map[Code]codeText{
 	CodeInProgress:         {"the same intent is being processed now", "retry after the time in retry_after"},
 	CodeFailedFinal:        {"the intent failed for good earlier", "read the stored failure; a retry needs a new key"},
 	CodeOutcomeUnknown:     {"nobody knows whether the intent took effect", "find out and settle it with command_settle; see pawl_v1.stale_commands"},
+	CodeAlreadyHandled:     {"the row says that it was handled before", "acknowledge the message"},
+	CodeNotFound:           {"there is no such row", "look for the transaction that should have written it; the message stays"},
+	CodeFailureRecorded:    {"the attempt failed and the row holds the error", "acknowledge the message; the sweeper drives the row again"},
 	CodeMessageReused:      {"message id was used before with a different payload", "compare both hashes in DETAIL; fix the sender that reuses ids"},
+	CodeDeliveryStale:      {"the delivery is older than what is remembered", "find out whether it took effect; then retry or discard the dead letter"},
 	CodeSchemaMismatch:     {"the database schema does not fit this build", "run pawl migrate up with the build you deploy"},
 	CodeUnknownState:       {"a state this version does not know", "upgrade Pawl on this process"},
 	CodeCommitUnknown:      {"the reply to COMMIT was lost: the transaction may have committed", "claim the same key again; the database has the answer"},

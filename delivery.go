@@ -12,10 +12,13 @@ import (
 // A Delivery is one arrival of a message. The same intent may arrive many times, under many message ids.
 type Delivery struct {
 	// Key names the intent, chosen by the sender. Empty means the message carries none: it is dead-lettered with
-	// its payload, never guessed at.
+	// its payload, never guessed at, unless the consumer's configuration has another key for it.
 	Key string
 	// MessageID is the transport's own id, for people and logs. A resend or a redrive has another one.
 	MessageID string
+	// OrderingKey names what the order of deliveries is about, such as an account; SQS calls it message group id. Deliveries with
+	// the same one take effect one at a time, in the order received, also when one of them fails. Empty: in no order.
+	OrderingKey string
 	// Body is the payload, the exact octets received.
 	Body []byte
 	// Attributes are the message's own headers.
@@ -24,6 +27,11 @@ type Delivery struct {
 	Receives int
 	// SentAt is when the transport accepted the message, by its clock; zero if it does not say.
 	SentAt time.Time
+	// ProducedAt is when the producer made the message, by its clock; zero if it does not say. A redrive changes SentAt at some
+	// brokers, never this.
+	ProducedAt time.Time
+	// VerifiedBy names what proved who sent the message, such as a signature's key id; empty if nothing did. At most 255 octets.
+	VerifiedBy string
 	// Handle belongs to the transport: what it needs to acknowledge or release this arrival.
 	Handle any
 }
@@ -46,6 +54,12 @@ type Source interface {
 	Release(ctx context.Context, delay time.Duration, ds ...Delivery) error
 }
 
+// A RedeliveryHorizon is what a [Source] may say of itself: how long after its first arrival a message may come again, dead letter
+// queues and redrives included. A consumer refuses to forget sooner.
+type RedeliveryHorizon interface {
+	RedeliveryHorizon() time.Duration
+}
+
 // A Handler applies one delivery. Everything it writes through tx commits together with the record that the
 // delivery was seen, or not at all. It must not commit or roll back tx itself, and nothing may leave the process
 // while it runs: a call to somebody else's API cannot be rolled back (rule 6 in docs/concepts/flow.md).
@@ -53,3 +67,8 @@ type Source interface {
 // An error means "not now": the delivery is stored as a job in the same transaction, acknowledged to its broker and
 // retried from the database. Wrap it in [Final] if no retry can help. A panic counts as an error.
 type Handler func(ctx context.Context, tx pgx.Tx, d Delivery) error
+
+// A BatchHandler applies many deliveries in one transaction, all of them or none; what holds for a [Handler] holds for it. If it
+// fails it is called again with each half of them, down to those that fail by themselves: only they are landed. So it may see a
+// delivery several times, never twice in one committed transaction.
+type BatchHandler func(ctx context.Context, tx pgx.Tx, ds []Delivery) error

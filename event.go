@@ -19,6 +19,11 @@ const (
 	EventConflict          EventKind = "conflict"              // the same intent is being processed now; given back
 	EventMismatch          EventKind = "mismatch"              // known key, different payload; dead-lettered
 	EventStaleTakeover     EventKind = "stale_takeover"        // work of a dead or frozen worker was taken back
+	EventLanded            EventKind = "landed"                // stored as a job, to be worked on from the database
+	EventStale             EventKind = "stale"                 // older than what is remembered; dead-lettered, never run as new
+	EventSuperseded        EventKind = "superseded"            // a newer number took effect before; dropped
+	EventHeld              EventKind = "held"                  // came before those that must take effect first
+	EventGap               EventKind = "gap"                   // what should come first is missing for long
 	EventSuspect           EventKind = "suspect"               // came several times and left no row: landed, to run alone
 	EventRetryable         EventKind = "retryable"             // an attempt failed and will be tried again
 	EventFinal             EventKind = "final"                 // an attempt failed for good: dead letter
@@ -73,7 +78,7 @@ func Join(hs ...Hooks) Hooks {
 }
 
 // LogTo returns hooks that write one structured line an event to l, or to [slog.Default] if l is nil. What happens all
-// day (fresh, replay, duplicate_skipped, guard_already_handled) is logged at debug, a coming retry at info, what
+// day (fresh, replay, duplicate_skipped, guard_already_handled, landed) is logged at debug, a coming retry at info, what
 // somebody should look at (final, mismatch, unfit, trouble, failures to receive or acknowledge) at warn or error.
 func LogTo(l *slog.Logger) Hooks {
 	return Hooks{OnEvent: func(ctx context.Context, e Event) {
@@ -90,11 +95,11 @@ func LogTo(l *slog.Logger) Hooks {
 
 func (k EventKind) level() slog.Level {
 	switch k {
-	case EventFresh, EventReplay, EventDuplicateSkipped, EventGuardHandled:
+	case EventFresh, EventReplay, EventDuplicateSkipped, EventGuardHandled, EventLanded, EventSuperseded:
 		return slog.LevelDebug
-	case EventConflict, EventRetryable, EventSnoozed, EventCancelled, EventStaleTakeover, EventSuspect:
+	case EventConflict, EventHeld, EventRetryable, EventSnoozed, EventCancelled, EventStaleTakeover, EventSuspect:
 		return slog.LevelInfo
-	case EventMismatch, EventFinal, EventUnfit, EventUnknown:
+	case EventMismatch, EventFinal, EventUnfit, EventUnknown, EventStale:
 		return slog.LevelError
 	default:
 		return slog.LevelWarn

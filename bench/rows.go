@@ -60,7 +60,7 @@ var scales = map[string]scale{
 		waiting: 100_000, straggle: 500 * time.Millisecond, blocked: 1000, command: 100 * time.Millisecond},
 }
 
-const perSec, commandsPerSec, ms = "jobs/s", "commands/s", "ms"
+const perSec, commandsPerSec, messagesPerSec, ms = "jobs/s", "commands/s", "messages/s", "ms"
 
 func who(name, how string) Line { return Line{Who: name, How: how} }
 
@@ -145,7 +145,7 @@ func plans() []plan {
 				{base("2,000 workers"), riverSystem, memory("river/memory")},
 			}},
 		zombies(),
-	}, commandPlans()...)
+	}, append(inboxPlans(), commandPlans()...)...)
 }
 
 func singles(callers int) []entry {

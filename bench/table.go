@@ -42,7 +42,7 @@ func heads(row Row) []string {
 	switch {
 	case row.hasP99():
 		return append(h, "p99", "× River")
-	case row.Unit != perSec && row.Unit != commandsPerSec:
+	case !row.isRate():
 		return h
 	case row.hasClean():
 		return append(h, "clean", "of clean", "× River")
@@ -58,7 +58,7 @@ func cells(row Row, l Line) []string {
 	switch {
 	case row.hasP99():
 		return append(c, number(part(func(r Round) float64 { return r.P99 })), river)
-	case row.Unit != perSec && row.Unit != commandsPerSec:
+	case !row.isRate():
 		return c
 	case row.hasClean():
 		clean := part(func(r Round) float64 { return r.Clean })
@@ -166,4 +166,8 @@ func number(v float64) string {
 		digits = digits[:at] + "," + digits[at:]
 	}
 	return digits
+}
+
+func (row Row) isRate() bool {
+	return row.Unit == perSec || row.Unit == commandsPerSec || row.Unit == messagesPerSec
 }

@@ -25,12 +25,13 @@ const longestBackoff = 20 * time.Second
 func (f *Flow) receive(ctx context.Context, work chan<- pawl.Delivery) {
 	for failures := 0; ctx.Err() == nil; {
 		f.awaitDatabase(ctx)
-		batch, err := f.cfg.Source.Receive(ctx, receiveBatch)
-		for _, d := range batch {
+		f.groups.awaitRoom(ctx)
+		batch, err := f.cfg.Source.Receive(ctx, max(receiveBatch, f.cfg.BatchSize))
+		for _, d := range f.groups.join(batch) {
 			select {
 			case work <- d:
 			case <-ctx.Done():
-				f.giveBack(ctx, d, 0)
+				f.giveBackAll(ctx, d, 0)
 			}
 		}
 		if err == nil || ctx.Err() != nil {
@@ -55,6 +56,14 @@ func (f *Flow) awaitDatabase(ctx context.Context) {
 			return
 		}
 		pause(ctx, jittered(backoff(failures)))
+	}
+}
+
+// giveBackAll returns a delivery to the source, and with it those behind it.
+func (f *Flow) giveBackAll(ctx context.Context, d pawl.Delivery, wait time.Duration) {
+	f.giveBack(ctx, d, wait)
+	for _, d := range f.groups.disband(d) {
+		f.giveBack(ctx, d, wait)
 	}
 }
 

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/inbox"
@@ -13,7 +16,51 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// intent names what a delivery asks for, or says why it cannot be handled at all.
+// An item is a delivery whose intent is known.
+type item struct {
+	pawl.Delivery
+	intent   pawl.Intent
+	lane     inbox.Lane
+	turn     *inbox.Turn // at its gate; nil for none
+	resource string      // that no other handler may work on meanwhile; "" for none
+}
+
+// identify names what a delivery asks for, or says why it cannot be handled at all. It calls the user's functions, whose panic
+// must not kill the process: before the claim nothing counts crashes.
+func (f *Flow) identify(d pawl.Delivery) (it item, err error) {
+	it.Delivery = d
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = &pawl.Error{Op: "flow.claim", Code: pawl.CodeFingerprintInvalid, Err: fmt.Errorf("panic: %v", cause)}
+		}
+	}()
+	it.Key = f.cfg.Key(d)
+	if it.intent, err = f.intent(it.Delivery); err != nil {
+		return it, err
+	}
+	if f.cfg.Exclusive != nil {
+		it.resource = f.cfg.Exclusive(it.Delivery)
+	}
+	if it.turn, err = f.cfg.turn(it.Delivery); err != nil {
+		return it, err
+	}
+	if d.OrderingKey != "" {
+		it.lane, err = f.laneOf(d.OrderingKey)
+	}
+	return it, err
+}
+
+// laneOf is the lane of an ordering key: the key itself, or its hash if it is too long for a name.
+func (f *Flow) laneOf(orderingKey string) (inbox.Lane, error) {
+	if strings.ContainsRune(orderingKey, 0) || !utf8.ValidString(orderingKey) {
+		return inbox.Lane{}, &pawl.Error{Op: "flow.claim", Code: pawl.CodeKeyInvalid, Err: fmt.Errorf("the ordering key %q is not text", orderingKey)}
+	}
+	if len(orderingKey) > pawl.MaxScope {
+		orderingKey = pawl.Key(orderingKey)
+	}
+	return inbox.Lane{Queue: f.queue, Name: orderingKey, Policy: string(f.cfg.LanePolicy)}, nil
+}
+
 func (f *Flow) intent(d pawl.Delivery) (pawl.Intent, error) {
 	if d.Key == "" {
 		return pawl.Intent{}, &pawl.Error{Op: "flow.claim", Code: pawl.CodeKeyInvalid,
@@ -29,7 +76,7 @@ func (f *Flow) intent(d pawl.Delivery) (pawl.Intent, error) {
 			Err:  fmt.Errorf("the body has %d octets, the limit is %d", len(d.Body), f.cfg.MaxBody),
 			Hint: "raise MaxBody, or let the producer send a reference"}
 	}
-	print, err := f.fingerprint(d)
+	print, err := f.cfg.Fingerprint(d)
 	if err != nil {
 		return pawl.Intent{}, err
 	}
@@ -37,37 +84,38 @@ func (f *Flow) intent(d pawl.Delivery) (pawl.Intent, error) {
 	return i, i.Validate()
 }
 
-// fingerprint calls the user's function, whose panic must not kill the process: before the claim nothing counts crashes.
-func (f *Flow) fingerprint(d pawl.Delivery) (print pawl.Fingerprint, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = &pawl.Error{Op: "flow.fingerprint", Code: pawl.CodeFingerprintInvalid, Err: fmt.Errorf("panic: %v", cause)}
-		}
-	}()
-	return f.cfg.Fingerprint(d)
-}
-
-// claim opens the transaction and inserts the inbox row as its first statement, in one message.
+// claim opens the transaction and inserts the inbox row as its first statement, in one message. With an ordering key the lane
+// is locked before: whoever had a delivery of it in hand is done then, or has landed it.
 //
 // claim: a crash after it costs a redelivery; the row was never visible.
-func (f *Flow) claim(ctx context.Context, intent pawl.Intent) (*txn.Opened, inbox.Claim, error) {
-	pending, err := inbox.Prepare(intent)
+func (f *Flow) claim(ctx context.Context, it item) (*txn.Opened, inbox.Claim, error) {
+	pending, err := inbox.Prepare(it.intent, it.lane)
 	if err != nil {
 		return nil, inbox.Claim{}, err
 	}
-	tx, err := txn.Open(ctx, f.pool, "flow.begin", "", f.cfg.Timeout+abandonAfter, pending.Queue)
+	tx, err := f.open(ctx, pending.Queue)
 	if err != nil {
 		return nil, inbox.Claim{}, err
 	}
 	claim, err := pending.Claim()
-	if err == nil {
-		err = fault.At("flow.claim.after")
-	}
 	if err != nil {
 		txn.Rollback(ctx, tx)
 		return nil, inbox.Claim{}, err
 	}
 	return tx, claim, nil
+}
+
+// open begins the transaction that every effect shares with its claim.
+func (f *Flow) open(ctx context.Context, claim func(*pgx.Batch)) (*txn.Opened, error) {
+	tx, err := txn.Open(ctx, f.pool, "flow.begin", "", f.cfg.Timeout+abandonAfter, claim)
+	if err != nil {
+		return nil, err
+	}
+	if err := fault.At("flow.claim.after"); err != nil {
+		txn.Rollback(ctx, tx)
+		return nil, err
+	}
+	return tx, nil
 }
 
 // duplicate answers a delivery that the database has seen.

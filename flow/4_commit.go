@@ -2,11 +2,13 @@ package flow
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/receipt"
 	"github.com/pawl-go/pawl/internal/solo"
@@ -17,64 +19,91 @@ import (
 const askAgain = 5
 
 // apply takes a delivery through claim, handle and commit, as often as its transaction loses a race or its COMMIT goes
-// unanswered. In the latter case we do not guess: we claim again, which waits for the old transaction and then shows who
-// won, and handle it only if the claim is fresh.
-func (f *Flow) apply(ctx context.Context, d pawl.Delivery, intent pawl.Intent) (r pawl.Receipt, wait time.Duration) {
+// unanswered.
+func (f *Flow) apply(ctx context.Context, it item) (r pawl.Receipt, wait time.Duration) {
 	err := solo.Process.Enter(ctx, 1)
 	if err != nil {
 		return pawl.Receipt{}, 0 // stopping
 	}
 	defer solo.Process.Leave(1)
+	err = f.untilKnown(ctx, it.Delivery, func() (err error) {
+		r, err = f.once(ctx, it)
+		return err
+	})
+	if err != nil {
+		return f.undecided(ctx, it.Delivery, "flow.apply", err)
+	}
+	return r, 0
+}
+
+// untilKnown runs a whole transaction again after a lost race, and after a COMMIT without an answer. In the latter case we do
+// not guess: we claim again, which waits for the old transaction and then shows who won, and handle it only if the claim is
+// fresh.
+func (f *Flow) untilKnown(ctx context.Context, d pawl.Delivery, once func() error) (err error) {
 	for asked := 0; asked <= askAgain; asked++ {
-		err = txn.Restart(ctx, func() (err error) {
-			r, err = f.once(ctx, d, intent)
-			return err
-		})
+		err = txn.Restart(ctx, once)
 		if !pawl.MayHaveHappened(err) && !(asked > 0 && pawl.Retryable(err)) {
 			break
 		}
 		f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventCommitUnknown, Op: "flow.commit", Err: err})
 		pause(ctx, jittered(100*time.Millisecond<<asked))
 	}
-	if err != nil {
-		return f.undecided(ctx, d, "flow.apply", err)
-	}
-	return r, 0
+	return err
 }
 
 // once is one transaction: claim, handle, commit; or, if the handler fails, claim, land, commit.
-func (f *Flow) once(ctx context.Context, d pawl.Delivery, intent pawl.Intent) (pawl.Receipt, error) {
-	tx, claim, err := f.claim(ctx, intent)
+func (f *Flow) once(ctx context.Context, it item) (pawl.Receipt, error) {
+	tx, claim, err := f.claim(ctx, it)
 	if err != nil {
 		return pawl.Receipt{}, err
 	}
 	defer txn.Rollback(ctx, tx)
-	if !claim.Fresh {
-		return f.duplicate(ctx, d, claim), nil
+	switch {
+	case !claim.Fresh:
+		return f.duplicate(ctx, it.Delivery, claim), nil
+	case f.stale(claim, it.Delivery) != nil:
+		return f.landStale(ctx, tx, claim, it)
+	case claim.Behind:
+		return f.landIn(ctx, tx, claim, it, f.untried(), pawl.EventLanded, nil)
 	}
-	took, failure := f.handle(ctx, tx, d)
-	if failure != nil {
-		return f.land(ctx, tx, claim, d, intent, failure)
+	if err := exclude(ctx, tx, it.resource); err != nil {
+		return pawl.Receipt{}, err
 	}
-	err = f.commit(ctx, tx)
+	verdict, took, failure := f.handle(ctx, tx, it)
+	switch {
+	case errors.As(failure, new(gateError)):
+		return pawl.Receipt{}, failure
+	case failure != nil:
+		return f.land(ctx, tx, claim, it, failure)
+	case verdict != inbox.Passed:
+		return f.notPassed(ctx, tx, claim, it, verdict)
+	}
+	err = f.commit(ctx, tx, it)
 	switch {
 	case err == nil:
-		f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventFresh, Op: "flow.commit", Attempt: 1, Took: took})
-		return answered(d), nil
+		f.emitOf(ctx, it.Delivery, pawl.Event{Kind: pawl.EventFresh, Op: "flow.commit", Attempt: 1, Took: took})
+		return answered(it.Delivery), nil
 	case definite(err):
-		return f.landAfresh(ctx, d, intent, err) // a deferred constraint, for instance
+		return f.landAfresh(ctx, it, err) // a deferred constraint, for instance
 	}
 	return pawl.Receipt{}, err
 }
 
-// commit makes effect and inbox row durable together.
+// commit makes effect and inbox row durable together, and the deliveries themselves if all are kept.
 //
 // commit: a crash before COMMIT arrives costs a redelivery; after it, nothing: the duplicate is absorbed.
-func (f *Flow) commit(ctx context.Context, tx *txn.Opened) error {
+func (f *Flow) commit(ctx context.Context, tx *txn.Opened, items ...item) error {
 	if err := fault.At("flow.commit.before"); err != nil {
 		return err
 	}
-	if err := tx.CommitWith(ctx, "flow.commit", func(*pgx.Batch) {}); err != nil {
+	if err := tx.CommitWith(ctx, "flow.commit", func(b *pgx.Batch) {
+		if f.cfg.Keep != KeepAll {
+			return
+		}
+		for _, it := range items {
+			f.queueKeep(b, it)
+		}
+	}); err != nil {
 		return err
 	}
 	if err := fault.At("flow.commit.after"); err != nil { // plays a reply that was lost

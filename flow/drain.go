@@ -17,10 +17,14 @@ func (f *Flow) handleAll(ctx context.Context, work <-chan pawl.Delivery, stopped
 	handling, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var handlers sync.WaitGroup
-	for range f.cfg.Concurrency {
+	for range f.atOnce() {
 		handlers.Go(func() {
 			for d := range work {
-				f.finish(handling, d, stopped)
+				if f.cfg.BatchHandler != nil {
+					f.finishBatch(ctx, handling, f.batchFrom(d, work), stopped)
+					continue
+				}
+				f.finishGroup(ctx, handling, d, stopped)
 			}
 		})
 	}
@@ -41,13 +45,24 @@ func (f *Flow) handleAll(ctx context.Context, work <-chan pawl.Delivery, stopped
 	within(done, abandonAfter)
 }
 
-// finish brings one delivery to an acknowledgement or back to the source.
-func (f *Flow) finish(ctx context.Context, d pawl.Delivery, stopped <-chan struct{}) {
-	r, wait := f.deliver(ctx, d)
-	if !r.Valid() {
-		f.giveBack(ctx, d, wait)
-		return
+// finishGroup brings a delivery to its end, then those that stand behind it, until one goes back or stopping ends.
+func (f *Flow) finishGroup(stopping, ctx context.Context, d pawl.Delivery, stopped <-chan struct{}) {
+	for found := true; found; {
+		r, wait := f.deliver(ctx, d)
+		if !r.Valid() {
+			f.giveBackAll(ctx, d, wait)
+			return
+		}
+		f.acknowledge(r, stopped)
+		if d, found = f.groups.next(d); found && stopping.Err() != nil {
+			f.giveBackAll(ctx, d, 0)
+			return
+		}
 	}
+}
+
+// acknowledge hands a receipt on.
+func (f *Flow) acknowledge(r pawl.Receipt, stopped <-chan struct{}) {
 	select {
 	case f.acks <- r:
 	case <-stopped: // Run has returned; the message comes again and is absorbed

@@ -15,61 +15,99 @@ import (
 
 // land gives a delivery whose handler failed to a durable job, in the transaction that claimed it, its savepoint rolled
 // back: nobody can win in between. The delivery may then be acknowledged; the row is its retry ledger.
-func (f *Flow) land(ctx context.Context, tx pgx.Tx, claim inbox.Claim, d pawl.Delivery, intent pawl.Intent, failure error) (pawl.Receipt, error) {
+func (f *Flow) land(ctx context.Context, tx *txn.Opened, claim inbox.Claim, it item, failure error) (pawl.Receipt, error) {
+	switch {
+	case !lostForGood(ctx, failure):
+	case chargeable(ctx, failure):
+		txn.Rollback(ctx, tx)
+		return f.landAfresh(ctx, it, failure)
+	default:
+		return pawl.Receipt{}, failure
+	}
+	l, kind := f.failed(failure)
+	return f.landIn(ctx, tx, claim, it, l, kind, failure)
+}
+
+// lostForGood reports whether a failed handler's transaction can record nothing any more.
+func lostForGood(ctx context.Context, failure error) bool {
+	code := pawl.CodeOf(failure)
+	return errors.Is(failure, txn.ErrEnded) || errors.Is(failure, txn.ErrLost) ||
+		ctx.Err() != nil || code == "40001" || code == "40P01" || pawl.MayHaveHappened(failure)
+}
+
+// chargeable reports whether such a failure is the delivery's own: its handler ended the transaction (the claim may have become
+// durable; claiming again will tell) or overran its limit. What is not is a stop; a lost race: the whole transaction again; a
+// COMMIT without an answer: ask; and a database that went away.
+func chargeable(ctx context.Context, failure error) bool {
 	code := pawl.CodeOf(failure)
 	switch {
-	case errors.Is(failure, txn.ErrEnded): // the claim may have become durable; claiming again will tell
-		txn.Rollback(ctx, tx)
-		return f.landAfresh(ctx, d, intent, failure)
+	case errors.Is(failure, txn.ErrEnded):
+		return true
 	case ctx.Err() != nil, code == "40001", code == "40P01", pawl.MayHaveHappened(failure):
-		return pawl.Receipt{}, failure // stopping; or the whole transaction again; or ask what became of it
-	case errors.Is(failure, txn.ErrLost) && pawl.Unreachable(failure):
-		return pawl.Receipt{}, failure // the database went away: not the delivery's fault, uncharged
-	case errors.Is(failure, txn.ErrLost):
-		txn.Rollback(ctx, tx)
-		return f.landAfresh(ctx, d, intent, failure)
+		return false
 	}
-	return f.landIn(ctx, tx, claim, d, intent, failure)
+	return errors.Is(failure, txn.ErrLost) && !pawl.Unreachable(failure)
 }
 
 // landAfresh lands in a transaction of its own, when the handler's is gone. Somebody may have won in between; then the
 // database holds their outcome, and that is the answer.
-func (f *Flow) landAfresh(ctx context.Context, d pawl.Delivery, intent pawl.Intent, failure error) (pawl.Receipt, error) {
-	tx, claim, err := f.claim(ctx, intent)
+func (f *Flow) landAfresh(ctx context.Context, it item, failure error) (pawl.Receipt, error) {
+	tx, claim, err := f.claim(ctx, it)
 	if err != nil {
 		return pawl.Receipt{}, err
 	}
 	defer txn.Rollback(ctx, tx)
 	if !claim.Fresh {
-		return f.duplicate(ctx, d, claim), nil
+		return f.duplicate(ctx, it.Delivery, claim), nil
 	}
-	return f.landIn(ctx, tx, claim, d, intent, failure)
+	l, kind := f.failed(failure)
+	return f.landIn(ctx, tx, claim, it, l, kind, failure)
 }
 
-func (f *Flow) landIn(ctx context.Context, tx pgx.Tx, claim inbox.Claim, d pawl.Delivery, intent pawl.Intent, failure error) (pawl.Receipt, error) {
-	dead := pawl.IsFinal(failure) || f.cfg.MaxAttempts == 1
-	jobID, err := claim.Land(ctx, tx, inbox.Landing{
-		Queue: f.queue, Kind: landedKind, Body: d.Body, Headers: headersOf(d, intent.Key),
-		Attempts: 1, MaxAttempts: f.cfg.MaxAttempts, RetryIn: f.cfg.Backoff.After(1), Failure: failure, Dead: dead,
-	})
+// failed is how a delivery lands whose handler failed.
+func (f *Flow) failed(failure error) (inbox.Landing, pawl.EventKind) {
+	l := inbox.Landing{Attempts: 1, MaxAttempts: f.cfg.MaxAttempts, RetryIn: f.cfg.Backoff.After(1), Failure: failure,
+		Dead: pawl.IsFinal(failure) || f.cfg.MaxAttempts == 1}
+	if l.Dead {
+		return l, pawl.EventFinal
+	}
+	return l, pawl.EventRetryable
+}
+
+// untried is how a delivery lands that no handler has met.
+func (f *Flow) untried() inbox.Landing { return inbox.Landing{MaxAttempts: f.cfg.MaxAttempts} }
+
+// landIn lands in the transaction that claimed, and commits it.
+func (f *Flow) landIn(ctx context.Context, tx pgx.Tx, claim inbox.Claim, it item, l inbox.Landing, kind pawl.EventKind, why error) (pawl.Receipt, error) {
+	jobID, err := f.landRow(ctx, tx, claim, it, l)
 	if err != nil {
 		return pawl.Receipt{}, err
 	}
 	if err := txn.Commit(ctx, "flow.land", tx); err != nil {
 		return pawl.Receipt{}, err
 	}
-	kind := pawl.EventRetryable
-	if dead {
-		kind = pawl.EventFinal
+	f.emitOf(ctx, it.Delivery, pawl.Event{Kind: kind, Op: "flow.land", JobID: jobID, Attempt: l.Attempts, Err: why})
+	return answered(it.Delivery), nil
+}
+
+func (f *Flow) landRow(ctx context.Context, tx pgx.Tx, claim inbox.Claim, it item, l inbox.Landing) (jobID int64, err error) {
+	l.Queue, l.Kind, l.Body, l.Headers = f.queue, landedKind, it.Body, headersOf(it)
+	if f.cfg.Keep == KeepAll || f.cfg.Keep == KeepFailed && l.Failure != nil {
+		batch := &pgx.Batch{}
+		f.queueKeep(batch, it)
+		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+			return 0, pawl.Wrap("flow.keep", err)
+		}
 	}
-	f.emitOf(ctx, d, pawl.Event{Kind: kind, Op: "flow.land", JobID: jobID, Attempt: 1, Err: failure})
-	return answered(d), nil
+	return claim.Land(ctx, tx, l)
 }
 
 // landSuspect lands a delivery that came several times and never left a row. Either nobody had time for it, or it kills
 // its process: from the database it runs alone, and its crashes are counted.
-func (f *Flow) landSuspect(ctx context.Context, d pawl.Delivery, intent pawl.Intent) (pawl.Receipt, time.Duration) {
-	return f.landUnhandled(ctx, d, intent, inbox.Landing{Suspect: true, MaxAttempts: f.cfg.MaxAttempts}, pawl.EventSuspect, nil)
+func (f *Flow) landSuspect(ctx context.Context, it item) (pawl.Receipt, time.Duration) {
+	l := f.untried()
+	l.Suspect = true
+	return f.landUnhandled(ctx, it, l, pawl.EventSuspect, nil)
 }
 
 // bury stores a delivery that no retry can help, with its payload and the reason, among the dead letters. Its inbox key
@@ -85,60 +123,62 @@ func (f *Flow) bury(ctx context.Context, d pawl.Delivery, why error) (pawl.Recei
 		what = pawl.FingerprintOf([]byte(d.MessageID), print[:])
 	}
 	intent := pawl.Intent{Scope: f.cfg.Consumer, Key: reservedPrefix + string(kind) + "/" + what.String(), Fingerprint: print}
-	return f.landUnhandled(ctx, d, intent, inbox.Landing{Dead: true, Failure: why}, kind, why)
+	return f.landUnhandled(ctx, item{Delivery: d, intent: intent}, inbox.Landing{Dead: true, Failure: why}, kind, why)
 }
 
 // reservedPrefix begins inbox keys of our own; a sender's key must not.
 const reservedPrefix = "pawl/"
 
 // landUnhandled lands a delivery whose handler was never entered.
-func (f *Flow) landUnhandled(ctx context.Context, d pawl.Delivery, intent pawl.Intent, l inbox.Landing, kind pawl.EventKind, why error) (pawl.Receipt, time.Duration) {
-	l.Queue, l.Kind, l.Body, l.Headers = f.queue, landedKind, d.Body, headersOf(d, intent.Key)
+func (f *Flow) landUnhandled(ctx context.Context, it item, l inbox.Landing, kind pawl.EventKind, why error) (pawl.Receipt, time.Duration) {
 	var r pawl.Receipt
 	err := txn.Restart(ctx, func() error {
-		tx, claim, err := f.claim(ctx, intent)
+		tx, claim, err := f.claim(ctx, it)
 		if err != nil {
 			return err
 		}
 		defer txn.Rollback(ctx, tx)
 		if !claim.Fresh {
-			r = f.duplicate(ctx, d, claim)
+			r = f.duplicate(ctx, it.Delivery, claim)
 			return nil
 		}
-		jobID, err := claim.Land(ctx, tx, l)
-		if err != nil {
+		if !l.Dead && f.stale(claim, it.Delivery) != nil {
+			r, err = f.landStale(ctx, tx, claim, it)
 			return err
 		}
-		if err := txn.Commit(ctx, "flow.land", tx); err != nil {
-			return err
-		}
-		f.emitOf(ctx, d, pawl.Event{Kind: kind, Op: "flow.land", JobID: jobID, Err: why})
-		r = answered(d)
-		return nil
+		r, err = f.landIn(ctx, tx, claim, it, l, kind, why)
+		return err
 	})
 	if err != nil {
-		return f.undecided(ctx, d, "flow.land", err)
+		return f.undecided(ctx, it.Delivery, "flow.land", err)
 	}
 	return r, 0
 }
 
 // Names of the headers a landed delivery keeps beside its body.
 const (
-	headerKey        = "pawl-key"
-	headerMessageID  = "pawl-message-id"
-	headerSentAt     = "pawl-sent-at"
-	headerInboxKey   = "pawl-inbox-key"
-	headerAttributes = "attributes"
+	headerKey         = "pawl-key"
+	headerMessageID   = "pawl-message-id"
+	headerSentAt      = "pawl-sent-at"
+	headerProducedAt  = "pawl-produced-at"
+	headerOrderingKey = "pawl-ordering-key"
+	headerInboxKey    = "pawl-inbox-key"
+	headerAttributes  = "attributes"
 )
 
-func headersOf(d pawl.Delivery, inboxKey string) map[string]any {
-	attributes := make(map[string]any, len(d.Attributes))
-	for name, value := range d.Attributes {
+func headersOf(it item) map[string]any {
+	attributes := make(map[string]any, len(it.Attributes))
+	for name, value := range it.Attributes {
 		attributes[storable(name)] = storable(value)
 	}
-	h := map[string]any{headerInboxKey: inboxKey, headerKey: storable(d.Key), headerMessageID: storable(d.MessageID), headerAttributes: attributes}
-	if !d.SentAt.IsZero() {
-		h[headerSentAt] = d.SentAt.UTC().Format(time.RFC3339Nano)
+	h := map[string]any{headerInboxKey: it.intent.Key, headerKey: storable(it.Key), headerMessageID: storable(it.MessageID), headerAttributes: attributes}
+	if it.OrderingKey != "" {
+		h[headerOrderingKey] = storable(it.OrderingKey)
+	}
+	for name, at := range map[string]time.Time{headerSentAt: it.SentAt, headerProducedAt: it.ProducedAt} {
+		if !at.IsZero() {
+			h[name] = at.UTC().Format(time.RFC3339Nano)
+		}
 	}
 	return h
 }

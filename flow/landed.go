@@ -2,13 +2,11 @@ package flow
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -27,14 +25,21 @@ func (f *Flow) retryLanded(ctx context.Context) {
 // retry applies a landed delivery: the same handler, in the transaction that holds the delivery's job. The inbox row
 // is marked first: if the job owns the delivery no more (P4020), the handler is never entered.
 func (f *Flow) retry(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error {
-	j := t.Job
-	d := landedDelivery(j)
-	err := inbox.Settle(ctx, tx, f.cfg.Consumer, text(j.Headers, headerInboxKey), j.ID)
-	if errors.Is(err, pawl.ErrFenceLost) {
-		return pawl.Final(err)
-	}
-	if err != nil {
+	d := landedDelivery(t.Job)
+	if err := f.settle(ctx, tx, t.Job); err != nil {
 		return err
+	}
+	if f.cfg.Exclusive != nil {
+		err := exclude(ctx, tx, f.cfg.Exclusive(d))
+		if pawl.CodeOf(err) == lockNotHad {
+			return job.Snooze(jittered(time.Second))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if f.cfg.Gate != nil {
+		return f.retryGated(ctx, tx, t.Job, d)
 	}
 	return f.cfg.Handler(ctx, tx, d)
 }
@@ -47,7 +52,9 @@ func landedDelivery(j job.Job) pawl.Delivery {
 			d.Attributes[name] = text(attributes, name)
 		}
 	}
+	d.OrderingKey = text(j.Headers, headerOrderingKey)
 	d.SentAt, _ = time.Parse(time.RFC3339Nano, text(j.Headers, headerSentAt)) // absent: zero
+	d.ProducedAt, _ = time.Parse(time.RFC3339Nano, text(j.Headers, headerProducedAt))
 	return d
 }
 

@@ -54,8 +54,13 @@ func (s *memorySource) visible(limit int) (batch []pawl.Delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
+	held := map[string]bool{} // ordering keys of which a message is in flight, as an SQS FIFO queue has them
 	for _, m := range s.messages {
-		if len(batch) < limit && !m.acked && !m.visibleAt.After(now) {
+		key := m.d.OrderingKey
+		if key != "" && !m.acked && m.visibleAt.After(now) {
+			held[key] = true
+		}
+		if len(batch) < limit && !m.acked && !m.visibleAt.After(now) && !held[key] {
 			m.visibleAt = now.Add(invisibility)
 			m.d.Receives++
 			batch = append(batch, m.d)

@@ -16,12 +16,23 @@ type Claim struct {
 	// Fresh: nobody has seen it. This transaction owns it; do the work and commit, or [Claim.Land] it.
 	// Otherwise it took effect before, or a durable job owns it: do nothing and acknowledge.
 	Fresh bool
+	// Behind: it is fresh, and something of its lane is still open, so it must not be worked on now: [Claim.Land] it.
+	Behind bool
 	// JobID is the job that owns the delivery; 0 if it was processed in the transaction that claimed it.
 	JobID int64
 	// ReceivedAt is when it was first claimed, by the database's clock.
 	ReceivedAt time.Time
 
 	intent pawl.Intent
+	lane   Lane
+}
+
+// A Lane orders deliveries: those of one lane are worked on one at a time, and in the order in which they were claimed even when
+// some of them land. The zero Lane orders nothing.
+type Lane struct {
+	Queue  string // of the jobs that landed deliveries become, 1 to 255 octets
+	Name   string // 1 to 255 octets: what the order is about, for instance the account
+	Policy string // of a lane that is new, what a dead letter does to those behind it: "block" (default), "park" or "skip"
 }
 
 // Take claims the delivery named by intent, whose Scope is the consumer. Call it as the first statement of the handler's
@@ -31,43 +42,97 @@ type Claim struct {
 // [pawl.Retryable], if another transaction is processing it right now: after at most 50 ms the caller is told instead
 // of waiting with a connection in its hand; roll back and do not acknowledge.
 func Take(ctx context.Context, tx pgx.Tx, intent pawl.Intent) (Claim, error) {
+	return TakeInLane(ctx, tx, intent, Lane{})
+}
+
+// TakeInLane is [Take] for a delivery that has an order. It locks the lane until the transaction ends: the next delivery of the
+// lane is told 55P03 until then.
+func TakeInLane(ctx context.Context, tx pgx.Tx, intent pawl.Intent, lane Lane) (Claim, error) {
 	if err := intent.Validate(); err != nil {
 		return Claim{}, err
 	}
-	row, err := contract.InboxClaim(ctx, tx, intent.Scope, intent.Key, intent.Fingerprint)
+	row, err := contract.InboxClaim(ctx, tx, intent.Scope, intent.Key, intent.Fingerprint, contract.InboxLane(lane))
 	if err != nil {
 		return Claim{}, err
 	}
-	return claimOf(intent, row)
+	return claimOf(intent, lane, row)
 }
 
-// A Pending is a [Take] that is sent as part of a batch, behind BEGIN: one round trip less.
+// A Pending is a [TakeInLane] that is sent as part of a batch, behind BEGIN: one round trip less.
 type Pending struct {
 	intent pawl.Intent
+	lane   Lane
 	row    contract.InboxClaimRow
 }
 
 // Prepare makes the Pending of an intent, for one batch.
-func Prepare(intent pawl.Intent) (*Pending, error) {
-	return &Pending{intent: intent}, intent.Validate()
+func Prepare(intent pawl.Intent, lane Lane) (*Pending, error) {
+	return &Pending{intent: intent, lane: lane}, intent.Validate()
 }
 
 // Queue adds the claim to a batch. Queue nothing behind it that must not happen for a duplicate.
 func (p *Pending) Queue(b *pgx.Batch) {
-	contract.InboxClaimStep(p.intent.Scope, p.intent.Key, p.intent.Fingerprint, &p.row)(b)
+	contract.InboxClaimStep(p.intent.Scope, p.intent.Key, p.intent.Fingerprint, contract.InboxLane(p.lane), &p.row)(b)
 }
 
 // Claim is the answer, once the batch has been closed without an error. Errors of the batch: see [Take].
-func (p *Pending) Claim() (Claim, error) { return claimOf(p.intent, p.row) }
+func (p *Pending) Claim() (Claim, error) { return claimOf(p.intent, p.lane, p.row) }
 
-func claimOf(intent pawl.Intent, row contract.InboxClaimRow) (Claim, error) {
-	claim := Claim{ReceivedAt: row.ReceivedAt, intent: intent}
+// A PendingMany claims many deliveries of one consumer in one statement. One of them cannot spoil the others: what would be an
+// error of [Take] is an answer of its own.
+type PendingMany struct {
+	consumer string
+	intents  []pawl.Intent
+	rows     []contract.InboxClaimRow
+}
+
+// PrepareMany makes the PendingMany of 1 to 1000 valid intents, which share their Scope.
+func PrepareMany(intents []pawl.Intent) (*PendingMany, error) {
+	for _, i := range intents {
+		if err := i.Validate(); err != nil {
+			return nil, err
+		}
+	}
+	return &PendingMany{consumer: intents[0].Scope, intents: intents}, nil
+}
+
+// Queue adds the claims to a batch, as one statement.
+func (p *PendingMany) Queue(b *pgx.Batch) {
+	ids, hashes := make([]string, len(p.intents)), make([][]byte, len(p.intents))
+	for n, i := range p.intents {
+		ids[n], hashes[n] = i.Key, i.Fingerprint[:]
+	}
+	contract.InboxClaimManyStep(p.consumer, ids, hashes, func(rows []contract.InboxClaimRow) { p.rows = rows })(b)
+}
+
+// Claims returns the answer to each intent, once the batch has been closed without an error: a claim, or an error as of [Take],
+// [pawl.ErrMessageReused] or 55P03.
+func (p *PendingMany) Claims() (claims []Claim, refused []error) {
+	claims, refused = make([]Claim, len(p.intents)), make([]error, len(p.intents))
+	for n, row := range p.rows {
+		switch row.Outcome {
+		case "mismatch":
+			refused[n] = &pawl.Error{Op: "inbox.claim", Code: pawl.CodeMessageReused,
+				Err: fmt.Errorf("stored_hash %s, given_hash %s", row.Hashes.Stored, row.Hashes.Given)}
+		case "in_progress":
+			refused[n] = &pawl.Error{Op: "inbox.claim", Code: "55P03", Err: fmt.Errorf("message %s is being processed", p.intents[n].Key)}
+		default:
+			claims[n], refused[n] = claimOf(p.intents[n], Lane{}, row)
+		}
+	}
+	return claims, refused
+}
+
+func claimOf(intent pawl.Intent, lane Lane, row contract.InboxClaimRow) (Claim, error) {
+	claim := Claim{ReceivedAt: row.ReceivedAt, intent: intent, lane: lane}
 	if row.JobID != nil {
 		claim.JobID = *row.JobID
 	}
 	switch row.Outcome {
 	case "processed":
 		claim.Fresh = true
+	case "behind":
+		claim.Fresh, claim.Behind = true, true
 	case "duplicate_ignored":
 	default:
 		return Claim{}, &pawl.Error{Op: "inbox.claim", Code: pawl.CodeUnknownState, Err: fmt.Errorf("outcome %q", row.Outcome)}
@@ -86,10 +151,12 @@ type Landing struct {
 	RetryIn     time.Duration  // not before; millisecond steps
 	Failure     error          // why; kept in the job's error history
 	Dead        bool           // no retry: straight to the dead letters
+	Outside     bool           // of the claim's lane: it had no turn, and stops nobody
 }
 
 // Land gives the delivery to a durable job, in the transaction that claimed it, and returns the job's id. Afterwards
-// the delivery may be acknowledged once this transaction has committed.
+// the delivery may be acknowledged once this transaction has committed. The job takes its place in the lane of the claim, whose
+// Queue must be that of the Landing.
 //
 // Errors: [pawl.ErrFenceLost] if the claim was not made in this transaction.
 func (c Claim) Land(ctx context.Context, tx pgx.Tx, l Landing) (jobID int64, err error) {
@@ -100,6 +167,9 @@ func (c Claim) Land(ctx context.Context, tx pgx.Tx, l Landing) (jobID int64, err
 		Consumer: c.intent.Scope, MessageID: c.intent.Key,
 		Queue: l.Queue, Kind: l.Kind, Args: l.Body, Headers: l.Headers,
 		Attempts: l.Attempts, MaxAttempts: l.MaxAttempts, RetryIn: l.RetryIn, Dead: l.Dead,
+	}
+	if !l.Outside {
+		args.Lane, args.LanePolicy = c.lane.Name, c.lane.Policy
 	}
 	if l.Suspect {
 		args.Crashes = 1

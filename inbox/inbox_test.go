@@ -64,7 +64,7 @@ func TestPrepare_AnswersAsTakeDoes(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
 	ask := func(i pawl.Intent) (inbox.Claim, error) {
-		pending, err := inbox.Prepare(i)
+		pending, err := inbox.Prepare(i, inbox.Lane{})
 		if err != nil {
 			return inbox.Claim{}, err
 		}

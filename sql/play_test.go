@@ -17,7 +17,7 @@ const play = `
 create schema play;
 create table play.ledger (n bigint generated always as identity primary key, job bigint not null, fence bigint not null, verb text not null);
 create table play.effect (what text not null);
-` + playLanes + `
+` + playLanes + playGates + `
 
 create function play.claim(p_worker bigint, p_limit int default 1, p_options jsonb default '{}') returns text language sql as $$
   with c as (select c.id, c.fence from pawl_v1.job_claim('q', p_worker, p_limit, p_options) as c),
@@ -192,7 +192,7 @@ select 'p_done', coalesce(e.what, l.what) || ': effect without its end, or end w
 union all
 select 'p_done', 'message m: ' || e.n || ' effects, ' || i.n || ' rows, ' || i.landed || ' landed, ' || j.n || ' jobs'
   from (select count(*) as n from play.effect as e where e.what = 'message m') as e,
-       (select count(*) as n, count(i.job_id) as landed from pawl.inbox as i) as i,
+       (select count(*) as n, count(i.job_id) as landed from pawl.inbox as i where i.consumer = 'c') as i,
        (select count(*) as n from pawl.job as j where j.kind = 'landed') as j
  where e.n <> i.n - i.landed or j.n <> i.landed
 union all
@@ -207,7 +207,7 @@ create function play.reset() returns void language sql as $$
   delete from play.ledger; delete from play.effect; delete from pawl.inbox; delete from pawl.job_key; delete from pawl.fence;
   delete from pawl.job; delete from pawl.worker; delete from pawl.audit;
   select setval('pawl.job_id_seq', 1, false), setval('pawl.worker_id_seq', 1, false);
-  select play.reset_lanes() $$;
+  select play.reset_lanes(); select play.reset_gates() $$;
 ` + commandPlay
 
 // A violation is a broken property, by the name it has in docs/reference/mutants.md.
@@ -217,7 +217,7 @@ func (v violation) Error() string { return v.property + ": " + v.what }
 
 // judge reads the ledger and the rows, and names what is broken.
 func judge(ctx context.Context, conn *pgx.Conn) error {
-	odd, err := collect(ctx, conn, "select o.property, o.what from play.odd as o", func(row pgx.CollectableRow) (v violation, err error) {
+	odd, err := collect(ctx, conn, "select o.property, o.what from play.odd as o union all select o.property, o.what from play.odd_gates as o", func(row pgx.CollectableRow) (v violation, err error) {
 		return v, row.Scan(&v.property, &v.what)
 	})
 	if err != nil {

@@ -4,33 +4,75 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pawl-go/pawl"
 )
 
 // InboxClaimRow is the answer of inbox_claim.
 type InboxClaimRow struct {
-	Outcome     string // "processed": ours now; "duplicate_ignored"
+	Outcome     string // "processed": ours now; "behind": ours, to be landed; "duplicate_ignored"; of many also "mismatch", "in_progress"
 	ResultRef   *string
 	JobID       *int64
 	ReceivedAt  time.Time
 	ProcessedAt *time.Time
+	Hashes      InboxHashes // of a mismatch
 }
 
-const inboxClaimSQL = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at from pawl_v1.inbox_claim($1, $2, $3) as c"
+// InboxHashes are the two fingerprints of a message id that came with two payloads, in hexadecimal.
+type InboxHashes struct {
+	Stored string `json:"stored_hash"`
+	Given  string `json:"given_hash"`
+}
+
+// Scan implements sql.Scanner.
+func (h *InboxHashes) Scan(detail any) error { return scanDetail(detail, h) }
+
+const (
+	inboxClaimSQL     = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at from pawl_v1.inbox_claim($1, $2, $3) as c"
+	inboxClaimLaneSQL = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at from pawl_v1.inbox_claim($1, $2, $3, $4::jsonb) as c"
+)
 
 func (r *InboxClaimRow) columns() []any {
 	return []any{&r.Outcome, &r.ResultRef, &r.JobID, &r.ReceivedAt, &r.ProcessedAt}
 }
 
+// InboxLane is the lane of a delivery; with an empty name it has none.
+type InboxLane struct{ Queue, Name, Policy string }
+
+func inboxClaim(consumer, messageID string, hash pawl.Fingerprint, lane InboxLane) (sql string, args []any) {
+	if lane.Name == "" {
+		return inboxClaimSQL, []any{consumer, messageID, hash[:]}
+	}
+	o := Options{"lane": lane.Name, "queue": lane.Queue}
+	set(o, "lane_policy", lane.Policy)
+	return inboxClaimLaneSQL, []any{consumer, messageID, hash[:], o.text()}
+}
+
 // InboxClaim calls pawl_v1.inbox_claim.
-func InboxClaim(ctx context.Context, db DB, consumer, messageID string, hash pawl.Fingerprint) (r InboxClaimRow, err error) {
-	err = one(ctx, db, "inbox.claim", inboxClaimSQL, []any{consumer, messageID, hash[:]}, r.columns()...)
+func InboxClaim(ctx context.Context, db DB, consumer, messageID string, hash pawl.Fingerprint, lane InboxLane) (r InboxClaimRow, err error) {
+	sql, args := inboxClaim(consumer, messageID, hash, lane)
+	err = one(ctx, db, "inbox.claim", sql, args, r.columns()...)
 	return r, err
 }
 
 // InboxClaimStep is InboxClaim as a step.
-func InboxClaimStep(consumer, messageID string, hash pawl.Fingerprint, r *InboxClaimRow) Step {
-	return step("inbox.claim", inboxClaimSQL, []any{consumer, messageID, hash[:]}, r.columns()...)
+func InboxClaimStep(consumer, messageID string, hash pawl.Fingerprint, lane InboxLane, r *InboxClaimRow) Step {
+	sql, args := inboxClaim(consumer, messageID, hash, lane)
+	return step("inbox.claim", sql, args, r.columns()...)
+}
+
+// InboxClaimManyStep calls pawl_v1.inbox_claim_many; row i of the answer belongs to message i.
+func InboxClaimManyStep(consumer string, messageIDs []string, hashes [][]byte, into func([]InboxClaimRow)) Step {
+	const query = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at, c.detail from pawl_v1.inbox_claim_many($1, $2, $3) as c order by c.n"
+	return steps("inbox.claim", query, []any{consumer, messageIDs, hashes}, func(row pgx.CollectableRow) (r InboxClaimRow, err error) {
+		var received *time.Time
+		err = row.Scan(&r.Outcome, &r.ResultRef, &r.JobID, &received, &r.ProcessedAt, &r.Hashes)
+		if received != nil {
+			r.ReceivedAt = *received
+		}
+		return r, err
+	}, into)
 }
 
 // InboxLandArgs are the arguments of inbox_land.
@@ -44,6 +86,7 @@ type InboxLandArgs struct {
 	RetryIn             time.Duration
 	Failure             *Failure
 	Dead                bool
+	Lane, LanePolicy    string
 }
 
 // InboxLandRow is the answer of inbox_land.
@@ -60,6 +103,8 @@ func InboxLand(ctx context.Context, db DB, a InboxLandArgs) (InboxLandRow, error
 	set(o, "max_attempts", a.MaxAttempts)
 	set(o, "retry_in_ms", a.RetryIn.Milliseconds())
 	set(o, "dead", a.Dead)
+	set(o, "lane", a.Lane)
+	set(o, "lane_policy", a.LanePolicy)
 	if a.Failure != nil {
 		o["error"] = a.Failure
 	}
@@ -79,4 +124,11 @@ func InboxSettle(ctx context.Context, db DB, consumer, messageID string, jobID i
 	var outcome string
 	return one(ctx, db, "inbox.settle", "select s.outcome from pawl_v1.inbox_settle($1, $2, $3) as s",
 		[]any{consumer, messageID, jobID}, &outcome)
+}
+
+// InboxPurge calls pawl_v1.inbox_purge and returns how many were forgotten.
+func InboxPurge(ctx context.Context, db DB, consumer string, olderThan time.Duration, limit int) (purged int, err error) {
+	err = one(ctx, db, "inbox.purge", "select p.purged from pawl_v1.inbox_purge($1, $2, $3) as p",
+		[]any{consumer, olderThan.Milliseconds(), limit}, &purged)
+	return purged, err
 }

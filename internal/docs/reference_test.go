@@ -138,8 +138,10 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 	t.Parallel()
 	const page = "docs/reference/configuration.md"
 	for section, where := range map[string][2]string{
-		"flow.Config": {"flow/flow.go", "Config"}, "job.Config": {"job/config.go", "Config"},
-		"job.Queue": {"job/config.go", "Queue"}, "job.Presence": {"job/config.go", "Presence"}, "job.Policy": {"job/handler.go", "Policy"},
+		"flow.Config": {"flow/config.go", "Config"}, "job.Config": {"job/config.go", "Config"},
+		"flow.Gate":       {"flow/gate.go", "Gate"},
+		"inbox.Retention": {"inbox/retention.go", "Retention"},
+		"job.Queue":       {"job/config.go", "Queue"}, "job.Presence": {"job/config.go", "Presence"}, "job.Policy": {"job/handler.go", "Policy"},
 		"command.Options": {"command/once.go", "Options"}, "command.LeaseOptions": {"command/lease.go", "LeaseOptions"},
 		"httpkey.Policy": {"command/httpkey/policy.go", "Policy"}, "httpkey.Lease": {"command/httpkey/leased.go", "Lease"},
 		"httpkey.RetryingClient": {"command/httpkey/client.go", "RetryingClient"},

@@ -38,12 +38,12 @@ var plan = []struct {
 	{"internal/txn", []string{"."}},
 	// rows: they never import each other
 	{"inbox", []string{".", "internal/contract"}},
-	{"guard", []string{".", "internal/contract"}},
+	{"guard", []string{".", "internal/contract", "internal/fault", "internal/txn"}},
 	{"command", []string{".", "internal/contract", "internal/fault", "internal/txn"}},
 	{"command/httpkey", []string{".", "command", "internal/fault"}},
 	{"job", []string{".", "internal/contract", "internal/fault", "internal/solo", "internal/txn", "migrate"}},
 	// motion
-	{"flow", []string{".", "inbox", "job", "internal/fault", "internal/receipt", "internal/solo", "internal/txn", "migrate"}},
+	{"flow", []string{".", "guard", "inbox", "job", "internal/fault", "internal/receipt", "internal/solo", "internal/txn", "migrate"}},
 	{"ops", []string{".", "internal/contract"}},
 	// doors
 	{"transport/sqs", []string{"."}},
@@ -54,7 +54,7 @@ var plan = []struct {
 	{"internal/pgtest/catalogue", nil},
 	{"internal/wireproxy", nil},
 	{"internal/stepper", []string{"."}},
-	{"pawltest", []string{"internal/pgtest", "migrate", "sql"}},
+	{"pawltest", []string{".", "inbox", "internal/pgtest", "migrate", "sql"}},
 	// generators
 	{"internal/gen/sqlstates", nil},
 	{"internal/gen/dist", []string{"migrate"}},
@@ -63,7 +63,7 @@ var plan = []struct {
 	{"cmd/pawl/internal/cli", []string{".", "sql", "migrate", "ops", "internal/postgres", "cmd/pawl/internal/demo"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	// the benchmark
-	{"bench", []string{".", "command", "job", "migrate", "internal/postgres"}},
+	{"bench", []string{".", "command", "flow", "job", "migrate", "internal/postgres"}},
 }
 
 // Every import of ours is in the plan, and the plan itself only points to rooms above it in the list.

@@ -9,7 +9,11 @@
 -- P4050: the same message id came with another payload. 55P03: another transaction is processing it right now; roll
 -- back and leave the message for later, never acknowledge it.
 --
--- options: result_ref text, stored with the row.
+-- outcome 'behind', with option lane only: as 'processed', but something of the lane is still open; call inbox_land.
+--
+-- options: result_ref text, stored with the row; lane text with queue text: the lane in which inbox_land would put the
+-- delivery, locked until this transaction ends, so that deliveries of one lane come one at a time; lane_policy (of a lane that
+-- is new: block, park or skip; default block).
 create or replace function pawl_v1.inbox_claim(
   p_consumer   text,
   p_message_id text,
@@ -22,6 +26,7 @@ set lock_timeout = '50ms'
 as $$
 declare
   v_seen pawl.inbox;
+  v_lane bigint;
 begin
   -- Four calls cost a tenth of a claim (pgbench, 16 clients), so they are made only to say what is wrong.
   if (octet_length(p_consumer) between 1 and 255 and octet_length(p_message_id) between 1 and 255
@@ -30,7 +35,11 @@ begin
     perform pawl_v1._check_scope('consumer', p_consumer);
     perform pawl_v1._check_key('message id', p_message_id);
     perform pawl_v1._check_hash(p_hash);
-    perform pawl_v1._check_options(p_options, '{result_ref}');
+    perform pawl_v1._check_options(p_options, '{result_ref,lane,queue,lane_policy}');
+    -- Before the delivery, so that whoever owns one of a lane already is either done with it or has landed it.
+    if p_options ? 'lane' then
+      v_lane := (pawl_v1._lanes_enter(array[p_options ->> 'queue'], array[p_options ->> 'lane'], p_options))[1];
+    end if;
   end if;
 
   -- Insert or observe. The second statement has a snapshot of its own and so sees the winner; the loop is for a row
@@ -43,7 +52,8 @@ begin
     into v_seen;
     if found then
       return query
-      select 'processed', v_seen.result_ref, v_seen.job_id, v_seen.received_at, v_seen.processed_at, '{}'::jsonb;
+      select case when v_lane is not null and pawl_v1._lane_is_open(v_lane) then 'behind' else 'processed' end,
+             v_seen.result_ref, v_seen.job_id, v_seen.received_at, v_seen.processed_at, '{}'::jsonb;
       return;
     end if;
 
@@ -69,12 +79,104 @@ begin
 end
 $$;
 
+-- Claims up to 1000 deliveries of one consumer in one statement; hashes[i] belongs to message_ids[i]. Keys are claimed in
+-- their sorted order, so that two batches cannot deadlock. One delivery cannot spoil the others: what inbox_claim raises, this
+-- answers by a row.
+--
+-- n counts from 1. outcome 'processed' and 'duplicate_ignored' as of inbox_claim; a message id twice in one batch is a
+-- duplicate of its first row. 'mismatch': P4050 there (detail: stored_hash, given_hash). 'in_progress': 55P03 there; leave it
+-- for later, never acknowledge it.
+create or replace function pawl_v1.inbox_claim_many(
+  p_consumer    text,
+  p_message_ids text[],
+  p_hashes      bytea[],
+  p_options     jsonb default '{}'
+)
+returns table (n int, outcome text, result_ref text, job_id bigint, received_at timestamptz, processed_at timestamptz, detail jsonb)
+language plpgsql
+set lock_timeout = '50ms'
+as $$
+declare
+  v_count int := coalesce(cardinality(p_message_ids), 0);
+  v_fresh text[] := '{}';
+  v_row   record;
+begin
+  perform pawl_v1._check_options(p_options, '{}');
+  perform pawl_v1._check_batch('message_ids', v_count, 1000, coalesce(cardinality(p_hashes), 0));
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_key('message id', r.message_id), pawl_v1._check_hash(r.hash)
+     from unnest(p_message_ids, p_hashes) as r (message_id, hash)
+    where r.message_id is null or octet_length(r.message_id) not between 1 and 255
+       or r.hash is null or octet_length(r.hash) <> 32;
+
+  begin
+    with put as (
+      insert into pawl.inbox as i (consumer, message_id, hash, processed_at)
+      select distinct on (r.message_id collate "C") p_consumer, r.message_id, r.hash, clock_timestamp()
+        from unnest(p_message_ids, p_hashes) with ordinality as r (message_id, hash, n)
+       order by r.message_id collate "C", r.n
+      on conflict do nothing
+      returning i.message_id
+    )
+    select coalesce(array_agg(p.message_id), '{}')
+      into v_fresh
+      from put as p;
+  exception
+    when lock_not_available then
+      -- Another transaction has one of them. Each is asked for by itself, so that only that one is left out.
+      perform set_config('lock_timeout', '5ms', true);
+      for v_row in
+        select distinct on (r.message_id collate "C") r.message_id, r.hash
+          from unnest(p_message_ids, p_hashes) with ordinality as r (message_id, hash, n)
+         order by r.message_id collate "C", r.n
+      loop
+        begin
+          insert into pawl.inbox as i (consumer, message_id, hash, processed_at)
+          values (p_consumer, v_row.message_id, v_row.hash, clock_timestamp())
+          on conflict do nothing;
+          if found then
+            v_fresh := v_fresh || v_row.message_id;
+          end if;
+        exception
+          when lock_not_available then null;
+        end;
+      end loop;
+  end;
+
+  -- A statement of its own, which sees the winners. Who is not seen is somebody's who has not ended, or was forgotten just now.
+  return query
+  select r.n::int,
+         case
+           when s.message_id is null then 'in_progress'
+           when s.hash <> r.hash then 'mismatch'
+           when f.message_id is not null and r.turn = 1 then 'processed'
+           else 'duplicate_ignored'
+         end,
+         s.result_ref, s.job_id, s.received_at, s.processed_at,
+         case
+           when s.hash <> r.hash then jsonb_build_object('stored_hash', encode(s.hash, 'hex'), 'given_hash', encode(r.hash, 'hex'))
+           else '{}'
+         end
+    from (select u.message_id, u.hash, u.n, row_number() over (partition by u.message_id order by u.n) as turn
+            from unnest(p_message_ids, p_hashes) with ordinality as u (message_id, hash, n)) as r
+    left join unnest(v_fresh) as f (message_id) on f.message_id = r.message_id
+    left join lateral (
+           select i.*
+             from pawl.inbox as i
+            where i.consumer = p_consumer
+              and i.message_id = r.message_id
+            limit 1) as s on true
+   order by r.n;
+end
+$$;
+
 -- Hands a delivery that this transaction claimed over to a durable job, which retries it from the database.
 -- Call it after rolling back to the savepoint set behind inbox_claim, in the same transaction: nobody can win in
 -- between. The delivery may then be acknowledged; its payload is args.
 --
 -- options: attempts (default 1: the try that failed), crashes (default 0; 1 makes the job run alone),
--- max_attempts, retry_in_ms (default 0), headers object, error object, dead boolean (straight to the dead letters).
+-- max_attempts, retry_in_ms (default 0), headers object, error object, dead boolean (straight to the dead letters), lane text
+-- (behind what is open in it; as of inbox_claim), lane_policy.
 -- outcome 'landed' or 'dead_letter'. P4020: the row was not claimed in this transaction.
 create or replace function pawl_v1.inbox_land(
   p_consumer   text,
@@ -88,11 +190,15 @@ returns table (outcome text, job_id bigint, available_at timestamptz, detail jso
 language plpgsql
 as $$
 declare
-  v_id  bigint := nextval('pawl.job_id_seq');
-  v_job pawl.job;
+  v_id   bigint := nextval('pawl.job_id_seq');
+  v_lane bigint;
+  v_job  pawl.job;
 begin
-  perform pawl_v1._check_options(p_options, '{attempts,crashes,max_attempts,retry_in_ms,headers,error,dead}');
-  perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, '{"attempts": 1}'::jsonb || p_options);
+  perform pawl_v1._check_options(p_options, '{attempts,crashes,max_attempts,retry_in_ms,headers,error,dead,lane,lane_policy}');
+  if p_options ? 'lane' then
+    v_lane := (pawl_v1._lanes_enter(array[p_queue], array[p_options ->> 'lane'], p_options))[1];
+  end if;
+  perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, '{"attempts": 1}'::jsonb || p_options, v_lane);
 
   -- A row that somebody else committed took effect and must not run again. This transaction sees a row whose inserter is
   -- still in progress only if it inserted the row itself, in whichever savepoint. age() counts from its own id.
@@ -117,6 +223,9 @@ begin
    where j.id = v_id
   returning j.*
        into v_job;
+  if v_lane is not null and v_job.status = 'dead_letter' then
+    perform pawl_v1._lanes_leave(array[v_id]);
+  end if;
   return query
   select case v_job.status when 'dead_letter' then 'dead_letter' else 'landed' end, v_id, v_job.available_at, '{}'::jsonb;
 end
@@ -142,5 +251,50 @@ begin
   end if;
   return query
   select 'processed', '{}'::jsonb;
+end
+$$;
+
+-- Forgets deliveries of a consumer that came first longer ago than p_older_than_ms, at most p_limit of them (1 to 10000): call it
+-- until it answers less. What a job still owns stays, dead letters included. It waits for nobody, and nobody waits for it longer
+-- than one batch takes: keep that below the 50 ms of inbox_claim.
+--
+-- p_older_than_ms: longer than the longest time after which a delivery may come again, or it runs again as new.
+-- outcome 'purged'.
+create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000)
+returns table (outcome text, purged int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_before timestamptz;
+  v_purged int;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  if p_older_than_ms is null or p_limit is null then
+    raise exception 'older_than_ms and limit are required'
+      using errcode = 'P4004';
+  end if;
+  perform pawl_v1._check_int('older_than_ms', p_older_than_ms, 0, 315360000000);
+  perform pawl_v1._check_int('limit', p_limit, 1, 10000);
+  v_before := clock_timestamp() - p_older_than_ms * interval '1 millisecond';
+  -- The consumer is not compared as it is, or the primary key would lead through everything that is remembered of it; the index of
+  -- ages leads to what is old.
+  with due as (
+    select i.consumer, i.message_id
+      from pawl.inbox as i
+     where i.received_at < v_before
+       and i.consumer || '' = p_consumer
+       and not exists (select from pawl.job as j where j.id = i.job_id)
+     limit p_limit
+       for update skip locked
+  )
+  delete from pawl.inbox as i
+   using due as d
+   where i.consumer = d.consumer
+     and i.message_id = d.message_id
+     and i.received_at < v_before
+     and not exists (select from pawl.job as j where j.id = i.job_id);
+  get diagnostics v_purged = row_count;
+  return query
+  select 'purged', v_purged, '{}'::jsonb;
 end
 $$;

@@ -170,6 +170,38 @@ create table pawl.inbox (
 
 create index inbox_age on pawl.inbox using brin (received_at) with (autosummarize = on);
 
+-- Deliveries as they came. Which are kept, and for how long, is each consumer's choice.
+create table pawl.delivery (
+  consumer    pawl.name not null,
+  message_id  pawl.name not null,  -- as in the inbox
+  received_at timestamptz not null default clock_timestamp(),
+  headers     jsonb,
+  body        pawl.octets not null,
+  verified_by pawl.name,           -- what proved who sent it
+  primary key (consumer, message_id)
+);
+
+create index delivery_age on pawl.delivery using brin (received_at) with (autosummarize = on);
+
+-- Sequence gates: the last number that took effect. Never purged by age.
+create table pawl.gate (
+  consumer pawl.name not null,
+  resource pawl.name not null,
+  ver      bigint not null default 0, -- updated by whoever looks
+  last     bigint,                    -- null: nothing yet, and of a strict gate: nobody has said where to begin
+  primary key (consumer, resource)
+) with (fillfactor = 50);
+
+-- Deliveries that came before those that must take effect first. Each is a job, not due before its time is over.
+create table pawl.gate_held (
+  consumer pawl.name not null,
+  resource pawl.name not null,
+  seq      bigint not null,
+  job_id   bigint not null,
+  held_at  timestamptz not null default clock_timestamp(),
+  primary key (consumer, resource, seq, job_id)
+);
+
 -- Fences of commands, one sequence for all keys: a key that was purged and came again must not meet the fence of its former
 -- life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
 create sequence pawl.fence_seq cache 1;
@@ -488,7 +520,11 @@ $$;
 -- P4050: the same message id came with another payload. 55P03: another transaction is processing it right now; roll
 -- back and leave the message for later, never acknowledge it.
 --
--- options: result_ref text, stored with the row.
+-- outcome 'behind', with option lane only: as 'processed', but something of the lane is still open; call inbox_land.
+--
+-- options: result_ref text, stored with the row; lane text with queue text: the lane in which inbox_land would put the
+-- delivery, locked until this transaction ends, so that deliveries of one lane come one at a time; lane_policy (of a lane that
+-- is new: block, park or skip; default block).
 create or replace function pawl_v1.inbox_claim(
   p_consumer   text,
   p_message_id text,
@@ -501,6 +537,7 @@ set lock_timeout = '50ms'
 as $$
 declare
   v_seen pawl.inbox;
+  v_lane bigint;
 begin
   -- Four calls cost a tenth of a claim (pgbench, 16 clients), so they are made only to say what is wrong.
   if (octet_length(p_consumer) between 1 and 255 and octet_length(p_message_id) between 1 and 255
@@ -509,7 +546,11 @@ begin
     perform pawl_v1._check_scope('consumer', p_consumer);
     perform pawl_v1._check_key('message id', p_message_id);
     perform pawl_v1._check_hash(p_hash);
-    perform pawl_v1._check_options(p_options, '{result_ref}');
+    perform pawl_v1._check_options(p_options, '{result_ref,lane,queue,lane_policy}');
+    -- Before the delivery, so that whoever owns one of a lane already is either done with it or has landed it.
+    if p_options ? 'lane' then
+      v_lane := (pawl_v1._lanes_enter(array[p_options ->> 'queue'], array[p_options ->> 'lane'], p_options))[1];
+    end if;
   end if;
 
   -- Insert or observe. The second statement has a snapshot of its own and so sees the winner; the loop is for a row
@@ -522,7 +563,8 @@ begin
     into v_seen;
     if found then
       return query
-      select 'processed', v_seen.result_ref, v_seen.job_id, v_seen.received_at, v_seen.processed_at, '{}'::jsonb;
+      select case when v_lane is not null and pawl_v1._lane_is_open(v_lane) then 'behind' else 'processed' end,
+             v_seen.result_ref, v_seen.job_id, v_seen.received_at, v_seen.processed_at, '{}'::jsonb;
       return;
     end if;
 
@@ -548,12 +590,104 @@ begin
 end
 $$;
 
+-- Claims up to 1000 deliveries of one consumer in one statement; hashes[i] belongs to message_ids[i]. Keys are claimed in
+-- their sorted order, so that two batches cannot deadlock. One delivery cannot spoil the others: what inbox_claim raises, this
+-- answers by a row.
+--
+-- n counts from 1. outcome 'processed' and 'duplicate_ignored' as of inbox_claim; a message id twice in one batch is a
+-- duplicate of its first row. 'mismatch': P4050 there (detail: stored_hash, given_hash). 'in_progress': 55P03 there; leave it
+-- for later, never acknowledge it.
+create or replace function pawl_v1.inbox_claim_many(
+  p_consumer    text,
+  p_message_ids text[],
+  p_hashes      bytea[],
+  p_options     jsonb default '{}'
+)
+returns table (n int, outcome text, result_ref text, job_id bigint, received_at timestamptz, processed_at timestamptz, detail jsonb)
+language plpgsql
+set lock_timeout = '50ms'
+as $$
+declare
+  v_count int := coalesce(cardinality(p_message_ids), 0);
+  v_fresh text[] := '{}';
+  v_row   record;
+begin
+  perform pawl_v1._check_options(p_options, '{}');
+  perform pawl_v1._check_batch('message_ids', v_count, 1000, coalesce(cardinality(p_hashes), 0));
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_key('message id', r.message_id), pawl_v1._check_hash(r.hash)
+     from unnest(p_message_ids, p_hashes) as r (message_id, hash)
+    where r.message_id is null or octet_length(r.message_id) not between 1 and 255
+       or r.hash is null or octet_length(r.hash) <> 32;
+
+  begin
+    with put as (
+      insert into pawl.inbox as i (consumer, message_id, hash, processed_at)
+      select distinct on (r.message_id collate "C") p_consumer, r.message_id, r.hash, clock_timestamp()
+        from unnest(p_message_ids, p_hashes) with ordinality as r (message_id, hash, n)
+       order by r.message_id collate "C", r.n
+      on conflict do nothing
+      returning i.message_id
+    )
+    select coalesce(array_agg(p.message_id), '{}')
+      into v_fresh
+      from put as p;
+  exception
+    when lock_not_available then
+      -- Another transaction has one of them. Each is asked for by itself, so that only that one is left out.
+      perform set_config('lock_timeout', '5ms', true);
+      for v_row in
+        select distinct on (r.message_id collate "C") r.message_id, r.hash
+          from unnest(p_message_ids, p_hashes) with ordinality as r (message_id, hash, n)
+         order by r.message_id collate "C", r.n
+      loop
+        begin
+          insert into pawl.inbox as i (consumer, message_id, hash, processed_at)
+          values (p_consumer, v_row.message_id, v_row.hash, clock_timestamp())
+          on conflict do nothing;
+          if found then
+            v_fresh := v_fresh || v_row.message_id;
+          end if;
+        exception
+          when lock_not_available then null;
+        end;
+      end loop;
+  end;
+
+  -- A statement of its own, which sees the winners. Who is not seen is somebody's who has not ended, or was forgotten just now.
+  return query
+  select r.n::int,
+         case
+           when s.message_id is null then 'in_progress'
+           when s.hash <> r.hash then 'mismatch'
+           when f.message_id is not null and r.turn = 1 then 'processed'
+           else 'duplicate_ignored'
+         end,
+         s.result_ref, s.job_id, s.received_at, s.processed_at,
+         case
+           when s.hash <> r.hash then jsonb_build_object('stored_hash', encode(s.hash, 'hex'), 'given_hash', encode(r.hash, 'hex'))
+           else '{}'
+         end
+    from (select u.message_id, u.hash, u.n, row_number() over (partition by u.message_id order by u.n) as turn
+            from unnest(p_message_ids, p_hashes) with ordinality as u (message_id, hash, n)) as r
+    left join unnest(v_fresh) as f (message_id) on f.message_id = r.message_id
+    left join lateral (
+           select i.*
+             from pawl.inbox as i
+            where i.consumer = p_consumer
+              and i.message_id = r.message_id
+            limit 1) as s on true
+   order by r.n;
+end
+$$;
+
 -- Hands a delivery that this transaction claimed over to a durable job, which retries it from the database.
 -- Call it after rolling back to the savepoint set behind inbox_claim, in the same transaction: nobody can win in
 -- between. The delivery may then be acknowledged; its payload is args.
 --
 -- options: attempts (default 1: the try that failed), crashes (default 0; 1 makes the job run alone),
--- max_attempts, retry_in_ms (default 0), headers object, error object, dead boolean (straight to the dead letters).
+-- max_attempts, retry_in_ms (default 0), headers object, error object, dead boolean (straight to the dead letters), lane text
+-- (behind what is open in it; as of inbox_claim), lane_policy.
 -- outcome 'landed' or 'dead_letter'. P4020: the row was not claimed in this transaction.
 create or replace function pawl_v1.inbox_land(
   p_consumer   text,
@@ -567,11 +701,15 @@ returns table (outcome text, job_id bigint, available_at timestamptz, detail jso
 language plpgsql
 as $$
 declare
-  v_id  bigint := nextval('pawl.job_id_seq');
-  v_job pawl.job;
+  v_id   bigint := nextval('pawl.job_id_seq');
+  v_lane bigint;
+  v_job  pawl.job;
 begin
-  perform pawl_v1._check_options(p_options, '{attempts,crashes,max_attempts,retry_in_ms,headers,error,dead}');
-  perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, '{"attempts": 1}'::jsonb || p_options);
+  perform pawl_v1._check_options(p_options, '{attempts,crashes,max_attempts,retry_in_ms,headers,error,dead,lane,lane_policy}');
+  if p_options ? 'lane' then
+    v_lane := (pawl_v1._lanes_enter(array[p_queue], array[p_options ->> 'lane'], p_options))[1];
+  end if;
+  perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, '{"attempts": 1}'::jsonb || p_options, v_lane);
 
   -- A row that somebody else committed took effect and must not run again. This transaction sees a row whose inserter is
   -- still in progress only if it inserted the row itself, in whichever savepoint. age() counts from its own id.
@@ -596,6 +734,9 @@ begin
    where j.id = v_id
   returning j.*
        into v_job;
+  if v_lane is not null and v_job.status = 'dead_letter' then
+    perform pawl_v1._lanes_leave(array[v_id]);
+  end if;
   return query
   select case v_job.status when 'dead_letter' then 'dead_letter' else 'landed' end, v_id, v_job.available_at, '{}'::jsonb;
 end
@@ -621,6 +762,399 @@ begin
   end if;
   return query
   select 'processed', '{}'::jsonb;
+end
+$$;
+
+-- Forgets deliveries of a consumer that came first longer ago than p_older_than_ms, at most p_limit of them (1 to 10000): call it
+-- until it answers less. What a job still owns stays, dead letters included. It waits for nobody, and nobody waits for it longer
+-- than one batch takes: keep that below the 50 ms of inbox_claim.
+--
+-- p_older_than_ms: longer than the longest time after which a delivery may come again, or it runs again as new.
+-- outcome 'purged'.
+create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000)
+returns table (outcome text, purged int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_before timestamptz;
+  v_purged int;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  if p_older_than_ms is null or p_limit is null then
+    raise exception 'older_than_ms and limit are required'
+      using errcode = 'P4004';
+  end if;
+  perform pawl_v1._check_int('older_than_ms', p_older_than_ms, 0, 315360000000);
+  perform pawl_v1._check_int('limit', p_limit, 1, 10000);
+  v_before := clock_timestamp() - p_older_than_ms * interval '1 millisecond';
+  -- The consumer is not compared as it is, or the primary key would lead through everything that is remembered of it; the index of
+  -- ages leads to what is old.
+  with due as (
+    select i.consumer, i.message_id
+      from pawl.inbox as i
+     where i.received_at < v_before
+       and i.consumer || '' = p_consumer
+       and not exists (select from pawl.job as j where j.id = i.job_id)
+     limit p_limit
+       for update skip locked
+  )
+  delete from pawl.inbox as i
+   using due as d
+   where i.consumer = d.consumer
+     and i.message_id = d.message_id
+     and i.received_at < v_before
+     and not exists (select from pawl.job as j where j.id = i.job_id);
+  get diagnostics v_purged = row_count;
+  return query
+  select 'purged', v_purged, '{}'::jsonb;
+end
+$$;
+
+-- Sequence gates: per consumer and resource, the last number that took effect.
+--
+--            latest                                      strict
+--   n > last   passed, last = n               n = last + 1   passed, last = n; who is held next is promoted
+--   n <= last  stale: drop it                 n <= last      stale: drop it
+--                                             n > last + 1   early: gate_hold, until the gap is closed, or somebody decides
+--
+-- Whoever passes and whoever holds has updated the gate's row first, and keeps it until its transaction ends: so either the one
+-- who passes sees whom to promote, or the one who would hold sees that it may pass. Gates are never purged by age: a forgotten
+-- one would let an old number pass.
+
+-- Updates the row of a gate, which is made if there is none, and locks it until this transaction ends.
+create or replace function pawl_v1._gate_enter(p_consumer text, p_resource text, p_last bigint default null)
+returns pawl.gate
+language plpgsql
+as $$
+declare
+  v_gate pawl.gate;
+begin
+  for v_try in 1..3 loop
+    update pawl.gate as g
+       set ver = g.ver + 1,
+           last = coalesce(g.last, p_last)
+     where g.consumer = p_consumer
+       and g.resource = p_resource
+    returning g.*
+         into v_gate;
+    if found then
+      return v_gate;
+    end if;
+    insert into pawl.gate as g (consumer, resource, last)
+    values (p_consumer, p_resource, p_last)
+    on conflict do nothing;
+  end loop;
+  raise exception 'gate % of consumer % keeps appearing and disappearing', p_resource, p_consumer
+    using errcode = '40001', hint = 'restart the transaction';
+end
+$$;
+
+-- Makes due whoever is held up to p_seq. The caller has updated the gate's row. A job whose row is locked, by its own attempt or an
+-- operator, is not waited for: its attempt waits for the gate, and finds it open.
+create or replace function pawl_v1._gate_promote(p_consumer text, p_resource text, p_seq bigint)
+returns int
+language plpgsql
+as $$
+declare
+  v_free     bigint[];
+  v_promoted int;
+begin
+  v_free := array(
+    select j.id
+      from pawl.job as j
+     where j.id in (select h.job_id
+                      from pawl.gate_held as h
+                     where h.consumer = p_consumer
+                       and h.resource = p_resource
+                       and h.seq <= p_seq)
+     order by j.id
+       for update skip locked);
+  update pawl.job as j
+     set available_at = clock_timestamp()
+   where j.id = any (v_free)
+     and j.status = 'pending';
+  get diagnostics v_promoted = row_count;
+  -- Those whose job is gone, discarded by an operator, go as well.
+  delete from pawl.gate_held as h
+   where h.consumer = p_consumer
+     and h.resource = p_resource
+     and h.seq <= p_seq
+     and (h.job_id = any (v_free) or not exists (select from pawl.job as j where j.id = h.job_id));
+  return v_promoted;
+end
+$$;
+
+-- Asks whether a delivery with this number may take effect now: first statement of its handler, behind the savepoint, so that a
+-- failure closes the gate again.
+--
+-- options: mode, 'latest' or 'strict' (required); first bigint: of a strict gate, the number that comes first; without it all are
+-- early until gate_reset says where to begin; hold_limit (default 1000, up to 1000000): how many a strict gate holds.
+-- outcome 'passed', 'stale', 'early' (call inbox_land and gate_hold), 'full' (early, and as many are held as may be: make
+-- a dead letter of it). last: the number that took effect last, before this one; null if none. detail.next_held: the lowest number
+-- that is held. 55P03: another transaction has the gate for longer than 2 s.
+create or replace function pawl_v1.gate_pass(p_consumer text, p_resource text, p_seq bigint, p_options jsonb)
+returns table (outcome text, last bigint, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_mode  text := p_options ->> 'mode';
+  v_gate  pawl.gate;
+  v_count bigint;
+  v_next  bigint;
+begin
+  perform pawl_v1._check_options(p_options, '{mode,first,hold_limit}');
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_scope('resource', p_resource);
+  if p_seq is null or v_mode is null or v_mode not in ('latest', 'strict') then
+    raise exception 'a gate needs a number and a mode, latest or strict'
+      using errcode = 'P4004';
+  end if;
+  v_gate := pawl_v1._gate_enter(p_consumer, p_resource, case when v_mode = 'strict' then (p_options ->> 'first')::bigint - 1 end);
+
+  if p_seq <= v_gate.last then
+    return query
+    select 'stale', v_gate.last, '{}'::jsonb;
+    return;
+  end if;
+  if v_mode = 'latest' or p_seq = v_gate.last + 1 then
+    update pawl.gate as g
+       set last = p_seq
+     where g.consumer = p_consumer
+       and g.resource = p_resource;
+    if v_mode = 'strict' then
+      perform pawl_v1._gate_promote(p_consumer, p_resource, p_seq + 1);
+    end if;
+    return query
+    select 'passed', v_gate.last, '{}'::jsonb;
+    return;
+  end if;
+  select count(*), min(h.seq)
+    into v_count, v_next
+    from pawl.gate_held as h
+   where h.consumer = p_consumer
+     and h.resource = p_resource;
+  return query
+  select case when v_count < pawl_v1._int_option(p_options, 'hold_limit', 1000, 1, 1000000) then 'early' else 'full' end,
+         v_gate.last, jsonb_strip_nulls(jsonb_build_object('next_held', v_next));
+end
+$$;
+
+-- Notes that this job holds a delivery that gate_pass, in this transaction, found early. Whoever passes with the number before
+-- makes the job due.
+-- outcome 'held'.
+create or replace function pawl_v1.gate_hold(p_consumer text, p_resource text, p_seq bigint, p_job_id bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+begin
+  perform pawl_v1._gate_enter(p_consumer, p_resource);
+  insert into pawl.gate_held as h (consumer, resource, seq, job_id)
+  values (p_consumer, p_resource, p_seq, p_job_id);
+  return query
+  select 'held', '{}'::jsonb;
+end
+$$;
+
+-- Holds a delivery that a job, in its own transaction, found early: a copy of the job takes it over, and this one is to be finished in
+-- the same transaction, which keeps the gate until then. A job that was merely given back could be overlooked by whoever passes
+-- meanwhile. The attempt is not charged. The copy is in no lane: there it would stop those whom it waits for.
+--
+-- options: retry_in_ms (default 0): not due before, unless it is promoted.
+-- outcome 'held'. job_id: the copy. P4020: the job does not own the delivery.
+create or replace function pawl_v1.gate_hold_again(
+  p_consumer   text,
+  p_resource   text,
+  p_seq        bigint,
+  p_message_id text,
+  p_job_id     bigint,
+  p_options    jsonb default '{}'
+)
+returns table (outcome text, job_id bigint, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_id bigint := nextval('pawl.job_id_seq');
+begin
+  perform pawl_v1._check_options(p_options, '{retry_in_ms}');
+  perform pawl_v1._gate_enter(p_consumer, p_resource);
+  update pawl.inbox as i
+     set job_id = v_id,
+         processed_at = null
+   where i.consumer = p_consumer
+     and i.message_id = p_message_id
+     and i.job_id = p_job_id;
+  if not found then
+    raise exception 'job % does not own message % of consumer %', p_job_id, p_message_id, p_consumer
+      using errcode = 'P4020', hint = 'the delivery was forgotten or settled elsewhere; drop this attempt';
+  end if;
+  insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, max_attempts, created_at, last_errors, available_at)
+  overriding system value
+  select v_id, o.queue, o.kind, o.args, o.headers, o.priority, greatest(o.attempts - 1, 0), o.crashes, o.max_attempts, o.created_at, o.last_errors,
+         clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond'
+    from pawl.job as o
+   where o.id = p_job_id;
+  delete from pawl.gate_held as h
+   where h.consumer = p_consumer
+     and h.resource = p_resource
+     and h.seq = p_seq
+     and h.job_id = p_job_id;
+  insert into pawl.gate_held as h (consumer, resource, seq, job_id)
+  values (p_consumer, p_resource, p_seq, v_id);
+  return query
+  select 'held', v_id, '{}'::jsonb;
+end
+$$;
+
+create or replace function pawl_v1._gate_audit(p_verb text, p_before pawl.gate, p_last bigint, p_actor text, p_reason text)
+returns void
+language plpgsql
+as $$
+begin
+  insert into pawl.audit as a (actor, verb, target, reason, before, after)
+  values (p_actor, p_verb, left('gate ' || p_before.consumer || ' ' || p_before.resource, 255), p_reason,
+          jsonb_build_object('last', p_before.last), jsonb_build_object('last', p_last));
+end
+$$;
+
+-- Says where a gate stands: the next number is p_last + 1. For a strict gate without a beginning, for one whose gap will not be
+-- closed, or after a sender has begun its numbers anew. It leaves a record in pawl.audit.
+-- outcome 'reset'. detail: before, promoted (how many that were held are due now).
+create or replace function pawl_v1.gate_reset(p_consumer text, p_resource text, p_last bigint, p_actor text, p_reason text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.gate;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_scope('resource', p_resource);
+  perform pawl_v1._check_by(p_actor, p_reason);
+  if p_last is null then
+    raise exception 'last is required'
+      using errcode = 'P4004', hint = 'pass the number that took effect last';
+  end if;
+  v_before := pawl_v1._gate_enter(p_consumer, p_resource);
+  update pawl.gate as g
+     set last = p_last
+   where g.consumer = p_consumer
+     and g.resource = p_resource;
+  perform pawl_v1._gate_audit('gate_reset', v_before, p_last, p_actor, p_reason);
+  return query
+  select 'reset', jsonb_build_object('before', v_before.last, 'promoted', pawl_v1._gate_promote(p_consumer, p_resource, p_last + 1));
+end
+$$;
+
+-- Gives up the numbers that are missing before the lowest that is held, which is due then. It leaves a record in pawl.audit. What was
+-- given up and comes after all is stale.
+-- outcome 'released' (detail: before, last), or 'idle': nothing is held.
+create or replace function pawl_v1.gate_release(p_consumer text, p_resource text, p_actor text, p_reason text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.gate;
+  v_next   bigint;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_scope('resource', p_resource);
+  perform pawl_v1._check_by(p_actor, p_reason);
+  v_before := pawl_v1._gate_enter(p_consumer, p_resource);
+  select min(h.seq)
+    into v_next
+    from pawl.gate_held as h
+   where h.consumer = p_consumer
+     and h.resource = p_resource;
+  if v_next is null then
+    return query
+    select 'idle', '{}'::jsonb;
+    return;
+  end if;
+  update pawl.gate as g
+     set last = greatest(g.last, v_next - 1)
+   where g.consumer = p_consumer
+     and g.resource = p_resource;
+  perform pawl_v1._gate_promote(p_consumer, p_resource, v_next);
+  perform pawl_v1._gate_audit('gate_release', v_before, greatest(v_before.last, v_next - 1), p_actor, p_reason);
+  return query
+  select 'released', jsonb_build_object('before', v_before.last, 'last', greatest(v_before.last, v_next - 1));
+end
+$$;
+
+-- Strict gates at which deliveries are held, and since when the first of them is: a gap that may need somebody.
+create or replace view pawl_v1.gates_held as
+select h.consumer,
+       h.resource,
+       g.last,
+       min(h.seq) as next_held,
+       count(*) as held,
+       min(h.held_at) as since
+  from pawl.gate_held as h
+  join pawl.gate as g on g.consumer = h.consumer and g.resource = h.resource
+ group by h.consumer, h.resource, g.last;
+
+-- Deliveries as they came: for replays, as evidence of mismatches, and for whoever reconciles.
+
+-- Keeps a delivery as it came, in the transaction that claims it in the inbox, under the same key.
+--
+-- options: headers object (those that may be kept), verified_by text (1 to 255 octets: what proved who sent it).
+-- outcome 'kept', or 'present': it was kept before. P4004: the body has more than 4 MiB.
+create or replace function pawl_v1.delivery_keep(p_consumer text, p_message_id text, p_body bytea, p_options jsonb default '{}')
+returns table (outcome text, detail jsonb)
+language plpgsql
+as $$
+begin
+  perform pawl_v1._check_options(p_options, '{headers,verified_by}');
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_key('message id', p_message_id);
+  perform pawl_v1._check_args(p_body);
+  perform pawl_v1._check_headers(p_options -> 'headers');
+  insert into pawl.delivery as d (consumer, message_id, headers, body, verified_by)
+  values (p_consumer, p_message_id, p_options -> 'headers', p_body, p_options ->> 'verified_by')
+  on conflict do nothing;
+  return query
+  select case when found then 'kept' else 'present' end, '{}'::jsonb;
+end
+$$;
+
+-- Deletes what was kept of a consumer's deliveries longer ago than p_older_than_ms, at most p_limit of them (1 to 10000).
+-- outcome 'purged'.
+create or replace function pawl_v1.delivery_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000)
+returns table (outcome text, purged int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_before timestamptz;
+  v_purged int;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  if p_older_than_ms is null or p_limit is null then
+    raise exception 'older_than_ms and limit are required'
+      using errcode = 'P4004';
+  end if;
+  perform pawl_v1._check_int('older_than_ms', p_older_than_ms, 0, 315360000000);
+  perform pawl_v1._check_int('limit', p_limit, 1, 10000);
+  v_before := clock_timestamp() - p_older_than_ms * interval '1 millisecond';
+  with due as (
+    select d.consumer, d.message_id
+      from pawl.delivery as d
+     where d.received_at < v_before
+       and d.consumer || '' = p_consumer -- through the index of ages, as in inbox_purge
+     limit p_limit
+       for update skip locked
+  )
+  delete from pawl.delivery as d
+   using due as o
+   where d.consumer = o.consumer
+     and d.message_id = o.message_id
+     and d.received_at < v_before;
+  get diagnostics v_purged = row_count;
+  return query
+  select 'purged', v_purged, '{}'::jsonb;
 end
 $$;
 
@@ -3581,6 +4115,6 @@ select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.cras
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'b657bdd1afdb3f5aec80eebb77307ed408b97dc8312454f8ba9ed1a2651627df');
+values (1, 'init', 1, '83f95f167fad6a150ed40d724f14baacca3beb8fe681197867110db31c31a3a7');
 
 commit;

@@ -1,7 +1,7 @@
 -- Removes everything Pawl created, and its data. Plain drops, no cascade: if something of yours depends on Pawl's
 -- tables or functions, this fails and names it.
 
-drop view if exists pawl_v1.archive, pawl_v1.dead_letters, pawl_v1.hot_retries, pawl_v1.jobs, pawl_v1.lanes, pawl_v1.queues;
+drop view if exists pawl_v1.archive, pawl_v1.dead_letters, pawl_v1.gates_held, pawl_v1.hot_retries, pawl_v1.jobs, pawl_v1.lanes, pawl_v1.queues;
 drop view if exists pawl_v1.stale_commands, pawl_v1.suppression_by_scope;
 
 do $$
@@ -20,6 +20,7 @@ $$;
 
 drop table pawl.archive_0, pawl.archive_1, pawl.archive_2, pawl.archive_3,
   pawl.archive_4, pawl.archive_5, pawl.archive_6, pawl.archive_7;
+drop table pawl.delivery, pawl.gate, pawl.gate_held;
 drop table pawl.audit, pawl.command, pawl.replay, pawl.fence, pawl.inbox, pawl.job_key, pawl.job, pawl.lane, pawl.queue, pawl.worker,
   pawl.migration;
 drop sequence pawl.position_seq, pawl.fence_seq;

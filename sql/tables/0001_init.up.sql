@@ -165,6 +165,38 @@ create table pawl.inbox (
 
 create index inbox_age on pawl.inbox using brin (received_at) with (autosummarize = on);
 
+-- Deliveries as they came. Which are kept, and for how long, is each consumer's choice.
+create table pawl.delivery (
+  consumer    pawl.name not null,
+  message_id  pawl.name not null,  -- as in the inbox
+  received_at timestamptz not null default clock_timestamp(),
+  headers     jsonb,
+  body        pawl.octets not null,
+  verified_by pawl.name,           -- what proved who sent it
+  primary key (consumer, message_id)
+);
+
+create index delivery_age on pawl.delivery using brin (received_at) with (autosummarize = on);
+
+-- Sequence gates: the last number that took effect. Never purged by age.
+create table pawl.gate (
+  consumer pawl.name not null,
+  resource pawl.name not null,
+  ver      bigint not null default 0, -- updated by whoever looks
+  last     bigint,                    -- null: nothing yet, and of a strict gate: nobody has said where to begin
+  primary key (consumer, resource)
+) with (fillfactor = 50);
+
+-- Deliveries that came before those that must take effect first. Each is a job, not due before its time is over.
+create table pawl.gate_held (
+  consumer pawl.name not null,
+  resource pawl.name not null,
+  seq      bigint not null,
+  job_id   bigint not null,
+  held_at  timestamptz not null default clock_timestamp(),
+  primary key (consumer, resource, seq, job_id)
+);
+
 -- Fences of commands, one sequence for all keys: a key that was purged and came again must not meet the fence of its former
 -- life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
 create sequence pawl.fence_seq cache 1;

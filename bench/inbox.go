@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/job"
+)
+
+// An endless source has always another message. It costs as good as nothing, and forgets what is acknowledged.
+type endless struct{ acked atomic.Int64 }
+
+func (s *endless) Receive(_ context.Context, limit int) ([]pawl.Delivery, error) {
+	batch := make([]pawl.Delivery, limit)
+	for i := range batch {
+		key := strconv.FormatUint(rand.Uint64(), 10)
+		batch[i] = pawl.Delivery{Key: key, MessageID: key, Body: made}
+	}
+	return batch, nil
+}
+
+func (s *endless) Ack(_ context.Context, rs ...pawl.Receipt) error {
+	s.acked.Add(int64(len(rs)))
+	return nil
+}
+
+func (s *endless) Release(context.Context, time.Duration, ...pawl.Delivery) error { return nil }
+
+// inboxOf measures a flow that applies messages, each new, for as long as enqueueing is measured.
+func inboxOf(config flow.Config) measure {
+	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
+		source := &endless{}
+		config.Consumer, config.Source, config.Hooks = "bench", source, quiet
+		config.RetryConcurrency, config.Presence = 1, job.Presence{Off: true}
+		f, err := flow.New(b.pool, config)
+		if err != nil {
+			return r, err
+		}
+		if err := b.ready(ctx); err != nil {
+			return r, err
+		}
+		ended := make(chan error, 1)
+		running, stop := context.WithCancel(ctx)
+		defer stop()
+		go func() { ended <- f.Run(running) }()
+		for source.acked.Load() < 500 { // statements are prepared, and planned for the sixth time
+			select {
+			case err := <-ended:
+				return r, fmt.Errorf("the flow has ended: %w", err)
+			case <-time.After(time.Millisecond):
+			}
+		}
+		m, err := b.host.meter(ctx)
+		if err != nil {
+			return r, err
+		}
+		before, start := source.acked.Load(), time.Now()
+		time.Sleep(s.enqueue)
+		n, took := source.acked.Load()-before, time.Since(start)
+		r.Value = float64(n) / took.Seconds()
+		if err := m.charge(ctx, &r, int(n)); err != nil {
+			return r, err
+		}
+		stop()
+		if err := <-ended; err != nil {
+			return r, err
+		}
+		return r, b.wantSeen(ctx, source.acked.Load())
+	}
+}
+
+// wantSeen checks in the database what was acknowledged: each once, with its effect.
+func (b *bed) wantSeen(ctx context.Context, acked int64) error {
+	var seen, effects int64
+	err := b.pool.QueryRow(ctx, "select (select count(*) from pawl.inbox where processed_at is not null), (select count(*) from effect)").Scan(&seen, &effects)
+	if err == nil && (seen != effects || seen < acked) {
+		err = fmt.Errorf("%d acknowledged, %d seen, %d effects", acked, seen, effects)
+	}
+	return err
+}
+
+func applyOne(ctx context.Context, tx pgx.Tx, _ pawl.Delivery) error {
+	_, err := tx.Exec(ctx, insertEffect, 1)
+	return err
+}
+
+func applyMany(ctx context.Context, tx pgx.Tx, ds []pawl.Delivery) error {
+	_, err := tx.Exec(ctx, insertEffects, make([]int64, len(ds)))
+	return err
+}
+
+// The flow's SQL, for one message and for a hundred.
+const (
+	inboxSQL = `\set key random(1, 9000000000000000000)
+begin;
+set local idle_in_transaction_session_timeout = 35000;
+select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at from pawl_v1.inbox_claim('bench', :key::text, sha256(:key::text::bytea)) as c;
+savepoint pawl;
+insert into effect (job, by) values (1, 'bench');
+release savepoint pawl;
+commit;
+`
+	inboxBatchSQL = `\set key random(1, 9000000000000000)
+begin;
+set local idle_in_transaction_session_timeout = 35000;
+select count(*) from pawl_v1.inbox_claim_many('bench', array(select (:key::bigint * 1000 + g)::text from generate_series(1, 100) as g), array_fill(sha256('p'), '{100}')) as c;
+savepoint pawl;
+insert into effect (job, by) select g, 'bench' from generate_series(1, 100) as g;
+release savepoint pawl;
+commit;
+`
+)
+
+// inboxPlans are the rows of the inbox.
+func inboxPlans() []plan {
+	one := flow.Config{Concurrency: inFlight, Handler: applyOne}
+	batch := flow.Config{Concurrency: 4, BatchHandler: applyMany, BatchSize: batchSize}
+	return []plan{
+		{Row: Row{ID: "inbox", Title: "Messages that write one row, one transaction each, 32 in flight", Unit: messagesPerSec,
+			Bars: []Bar{{Who: "Pawl", Of: "pgbench", Factor: 0.8}}},
+			entries: []entry{
+				{who("Pawl", "flow, Handler"), pawlSystem, inboxOf(one)},
+				{floor("the same SQL, 32 clients"), pawlSystem, floorFor(inboxSQL, inFlight, 1)},
+			}},
+		{Row: Row{ID: "inbox-batch", Title: "The same, up to 100 in a transaction", Unit: messagesPerSec,
+			Bars: []Bar{{Who: "Pawl, batch", Of: "Pawl", Factor: 5}}},
+			entries: []entry{
+				{who("Pawl, batch", "flow, BatchHandler, 4 batches of up to 100"), pawlSystem, inboxOf(batch)},
+				{who("Pawl", "flow, Handler, 32 in flight"), pawlSystem, inboxOf(one)},
+				{floor("the SQL of a batch of 100, 4 clients"), pawlSystem, floorFor(inboxBatchSQL, 4, batchSize)},
+			}},
+	}
+}

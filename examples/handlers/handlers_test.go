@@ -1,0 +1,171 @@
+package handlers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/examples/handlers"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// prove proves a handler, and that its tables end up as a query says.
+func prove(t *testing.T, handler pawl.Handler, body, query, want string, rows ...string) {
+	t.Helper()
+	p := pawltest.Proof{Schema: append([]string{handlers.Schema}, rows...), Handler: handler,
+		Delivery: pawl.Delivery{Key: "m-1", Body: []byte(body)},
+		Check: func(tb testing.TB, pool *pgxpool.Pool) {
+			var got string
+			if err := pool.QueryRow(context.Background(), query).Scan(&got); err != nil || got != want {
+				tb.Errorf("the tables say %q, %v; want %q", got, err, want)
+			}
+		}}
+	pawltest.Twice(t, p)
+	pawltest.CrashEverywhere(t, p)
+}
+
+func TestMoveCase(t *testing.T) {
+	t.Parallel()
+	prove(t, handlers.MoveCase, `{"case": 7, "from": "new", "to": "open"}`,
+		"select concat_ws(' ', c.status, a.was, a.now, a.message) from cases as c join case_audit as a on a.case_id = c.id", "open new open m-1",
+		"insert into cases values (7, 'new')")
+}
+
+func TestWriteInvoice(t *testing.T) {
+	t.Parallel()
+	prove(t, handlers.WriteInvoice, `{"id": 17, "cents": 1250}`,
+		"select concat_ws(' ', i.order_id, i.cents, (select count(*) from pawl.job as j where j.queue = 'mail')) from invoice as i", "17 1250 1")
+}
+
+// A mailer that remembers keys, and fails after it has sent the first mail.
+type mailer struct {
+	mu    sync.Mutex
+	sent  map[string]string
+	calls int
+}
+
+func (m *mailer) Send(_ context.Context, key string, _ []byte) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.calls++; m.sent[key] == "" {
+		m.sent[key] = fmt.Sprintf("mail %d", len(m.sent)+1)
+		if len(m.sent) == 1 {
+			return "", errors.New("timeout: nobody knows whether it was sent")
+		}
+	}
+	return m.sent[key], nil
+}
+
+// A mailbox hands out messages, each twice.
+type mailbox struct {
+	mu    sync.Mutex
+	left  []pawl.Delivery
+	acked int
+}
+
+func (b *mailbox) Receive(ctx context.Context, limit int) ([]pawl.Delivery, error) {
+	b.mu.Lock()
+	batch := b.left[:min(limit, len(b.left))]
+	b.left = b.left[len(batch):]
+	b.mu.Unlock()
+	if len(batch) == 0 {
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return batch, ctx.Err()
+}
+
+func (b *mailbox) Ack(_ context.Context, rs ...pawl.Receipt) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.acked += len(rs)
+	return nil
+}
+
+func (b *mailbox) Release(_ context.Context, _ time.Duration, ds ...pawl.Delivery) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.left = append(b.left, ds...)
+	return nil
+}
+
+func TestNotify(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, handlers.Schema)
+	m, box := &mailer{sent: map[string]string{}}, &mailbox{}
+	for n := range 5 {
+		d := pawl.Delivery{Key: fmt.Sprint("n-", n), Body: []byte("hello")}
+		box.left = append(box.left, d, d)
+	}
+	f, err := flow.New(pool, flow.Config{Consumer: "notifications", Source: box, LongHandler: handlers.Notify(m),
+		RetryConcurrency: 1, Backoff: job.Backoff{Base: time.Millisecond}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(ctx) }()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		var rows, keys int
+		err := pool.QueryRow(t.Context(), "select count(*), count(distinct key) from notification").Scan(&rows, &keys)
+		if err != nil || rows != keys || time.Now().After(deadline) {
+			t.Fatalf("%d notifications of %d messages, %v", rows, keys, err)
+		}
+		if box.mu.Lock(); keys == 5 && box.acked == 10 {
+			box.mu.Unlock()
+			break
+		}
+		box.mu.Unlock()
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if len(m.sent) != 5 || m.calls != 6 {
+		t.Errorf("%d mails in %d calls", len(m.sent), m.calls)
+	}
+}
+
+// Two at once, one of them killed in the middle, and one more afterwards: every row is migrated, once.
+func TestNormalizeEmails(t *testing.T) {
+	t.Parallel()
+	const migrated = `create table migrated (id bigint not null);
+create function note() returns trigger language plpgsql as $$ begin insert into migrated values (new.id); return new; end $$;
+create trigger note after update on customer for each row execute function note()`
+	pool := pawltest.DB(t, handlers.Schema, "insert into customer (email) select ' A' || g || '@Example.org' from generate_series(1, 3000) as g", migrated)
+	victim, kill := context.WithCancel(t.Context())
+	var both sync.WaitGroup
+	both.Go(func() { _, _ = handlers.NormalizeEmails(victim, pool) })
+	both.Go(func() {
+		for {
+			if _, err := handlers.NormalizeEmails(t.Context(), pool); !errors.Is(err, handlers.ErrRunning) {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			kill()
+		}
+	})
+	both.Wait()
+	kill()
+	if changed, err := handlers.NormalizeEmails(t.Context(), pool); err != nil || changed != 0 {
+		t.Errorf("the last one changed %d, %v", changed, err)
+	}
+	var right, once int
+	err := pool.QueryRow(t.Context(), `select (select count(*) from customer where email_normal = 'a' || id || '@example.org'),
+ (select count(distinct id) from migrated) - (select count(*) from migrated)`).Scan(&right, &once)
+	if err != nil || right != 3000 || once != 0 {
+		t.Errorf("%d are right, %d too many, %v", right, -once, err)
+	}
+}

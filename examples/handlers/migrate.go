@@ -1,0 +1,39 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl/guard"
+)
+
+// ErrRunning means that another process is migrating now.
+var ErrRunning = errors.New("the migration is running elsewhere")
+
+// NormalizeEmails fills a column of every customer, in transactions of 500 rows. What says that a row is done is the row itself, so the
+// migration can be killed anywhere and started again, or once more after it has ended. The lock saves two processes from doing the
+// same; the condition in the UPDATE is what makes it safe.
+func NormalizeEmails(ctx context.Context, pool *pgxpool.Pool) (changed int64, err error) {
+	for some := int64(1); some > 0; changed += some {
+		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			locked, err := guard.TryLock(ctx, tx, "migration", "normalize emails")
+			if err != nil {
+				return err
+			}
+			if !locked {
+				return ErrRunning
+			}
+			tag, err := tx.Exec(ctx, `update customer set email_normal = lower(trim(email))
+ where id in (select id from customer where email_normal is null order by id limit 500) and email_normal is null`)
+			some = tag.RowsAffected()
+			return err
+		})
+		if err != nil {
+			return changed, err
+		}
+	}
+	return changed, nil
+}

@@ -1,0 +1,31 @@
+package handlers
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/flow"
+)
+
+// A Mailer is a provider that knows idempotency keys: the same key sends once and answers the same id.
+type Mailer interface {
+	Send(ctx context.Context, key string, body []byte) (id string, err error)
+}
+
+// Notify sends a mail for each message, once. The call is made with no transaction open, under a key that every attempt shares; that
+// it was sent is recorded together with the end of the delivery. A crash in between sends again under the same key. A provider
+// without keys cannot be used like this: it would send twice.
+func Notify(mailer Mailer) flow.LongHandler {
+	return func(ctx context.Context, a *flow.Attempt) error {
+		id, err := mailer.Send(ctx, pawl.Key("notification", a.Key), a.Body)
+		if err != nil {
+			return err
+		}
+		return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "insert into notification (key, provider_id) values ($1, $2)", a.Key, id)
+			return err
+		})
+	}
+}

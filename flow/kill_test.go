@@ -1,0 +1,165 @@
+package flow_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// What a child process is told: the database, the form of its handler, and where it dies.
+const (
+	childURL   = "PAWL_FLOW_CHILD_URL"
+	childForm  = "PAWL_FLOW_CHILD_FORM"
+	childFault = "PAWL_FLOW_CHILD_FAULT"
+)
+
+func TestMain(m *testing.M) {
+	if url := os.Getenv(childURL); url != "" {
+		fmt.Fprintln(os.Stderr, consumeAsChild(url))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// consumeAsChild consumes until it is killed. The first try of every seventh message fails.
+func consumeAsChild(url string) error {
+	if err := fault.Arm(os.Getenv(childFault)); err != nil {
+		return err
+	}
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return err
+	}
+	config.MaxConns = 10
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		return err
+	}
+	f, err := flow.New(pool, childConfig(os.Getenv(childForm)))
+	if err != nil {
+		return err
+	}
+	return f.Run(context.Background())
+}
+
+const childMessages = 60
+
+// childConfig is the same in every process: the same messages, which take effect in one table.
+func childConfig(form string) flow.Config {
+	source := &memorySource{}
+	for n := range childMessages {
+		if form == "gate" {
+			n = childMessages - 1 - n // the last number first
+		}
+		d := ordered(fmt.Sprintf("lane %d", n%4), n/4)
+		if form == "batch" || form == "gate" {
+			d.OrderingKey, d.Attributes = "", map[string]string{"lane": d.OrderingKey}
+		}
+		source.send(d, d)
+	}
+	write := func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		lane := d.OrderingKey + d.Attributes["lane"]
+		_, err := tx.Exec(ctx, "insert into ran (lane, seq) values ($1, $2::int)", lane, string(d.Body))
+		if err == nil && d.Handle != nil && strings.HasSuffix(d.Key, "7") {
+			err = errors.New("not the first time")
+		}
+		return err
+	}
+	c := flow.Config{Consumer: "orders", Source: source, Lease: time.Second, Backoff: job.Backoff{Base: 10 * time.Millisecond, Max: 50 * time.Millisecond}}
+	switch form {
+	case "inline":
+		c.Handler = write
+	case "gate":
+		first := int64(0)
+		c.Handler = write
+		c.Gate = &flow.Gate{Mode: inbox.Strict, First: &first, HoldTimeout: time.Hour, Of: func(d pawl.Delivery) (lane string, seq int64, err error) {
+			_, err = fmt.Sscan(string(d.Body), &seq)
+			return d.Attributes["lane"], seq, err
+		}}
+	case "land":
+		c.Handler, c.Mode = write, flow.Land
+	case "batch":
+		c.BatchSize = 20
+		c.BatchHandler = func(ctx context.Context, tx pgx.Tx, ds []pawl.Delivery) error {
+			for _, d := range ds {
+				if err := write(ctx, tx, d); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	case "long":
+		c.LongHandler = func(ctx context.Context, a *flow.Attempt) error {
+			return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error { return write(ctx, tx, a.Delivery) })
+		}
+	}
+	return c
+}
+
+// A process is killed at every point, in every form of handler. Whoever comes after it gets the same messages again, and each takes
+// effect once; those with an order, in it.
+func TestFlow_KilledAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	early := []string{"flow.claim.after", "flow.handle.before", "flow.handle.after", "flow.commit.before", "flow.commit.after", "flow.ack.before"}
+	jobs := []string{"job.hold.before", "job.handle.before", "job.commit.before", "job.commit.after"}
+	for form, points := range map[string][]string{
+		"inline": slices.Concat(early, jobs), "gate": slices.Concat(early, jobs), "batch": early, "land": slices.Concat([]string{"flow.claim.after", "flow.ack.before"}, jobs),
+		"long": {"flow.claim.after", "flow.ack.before", "job.handle.before", "long.commit.before"},
+	} {
+		for _, point := range points {
+			t.Run(form+" "+point, func(t *testing.T) {
+				t.Parallel()
+				b := setupOn(t, pawltest.URL(t, ran))
+				killChild(t, b.pool.Config().ConnString(), form, point+"=kill@2")
+				hooks := b.config.Hooks
+				b.config = childConfig(form)
+				b.config.Hooks = hooks
+				b.source = b.config.Source.(*memorySource)
+				b.start()
+				b.until("all acknowledged", func() bool { return b.source.open() == 0 })
+				b.until("all retries ended", func() bool { return b.count("select count(*) from pawl.job") == 0 })
+				if form == "batch" {
+					if n, twice := b.count("select count(*) from ran"), b.count("select count(*) from (select from ran group by lane, seq having count(*) > 1) as d"); n != childMessages || twice != 0 {
+						t.Errorf("%d ran, %d of them twice", n, twice)
+					}
+					return
+				}
+				b.wantOrder(4, childMessages/4)
+			})
+		}
+	}
+}
+
+// killChild runs a child until its fault has killed it.
+func killChild(t *testing.T, url, form, fault string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	child := exec.CommandContext(ctx, os.Args[0])
+	child.Env = append(os.Environ(), childURL+"="+url, childForm+"="+form, childFault+"="+fault)
+	var said bytes.Buffer
+	child.Stderr = &said
+	err := child.Run()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL || ctx.Err() != nil {
+		t.Fatalf("the child ended with %v: %.2000s", err, said.String())
+	}
+}

@@ -1,0 +1,92 @@
+package flow_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// A farSource may deliver a message again for two weeks.
+type farSource struct{ memorySource }
+
+func (*farSource) RedeliveryHorizon() time.Duration { return 14 * day }
+
+const day = 24 * time.Hour
+
+// Remembering shorter than the source may deliver again is refused, with both numbers (trap T37).
+func TestT37_WindowBelowTheHorizonIsRefused(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), pawltest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	for _, c := range []struct {
+		source    pawl.Source
+		retention inbox.Retention
+		refused   bool
+	}{
+		{&farSource{}, inbox.Retention{}, false},
+		{&farSource{}, inbox.Retention{QueueRedelivery: 4 * day}, true},
+		{&farSource{}, inbox.Retention{QueueRedelivery: 4 * day, Audit: 90 * day}, false},
+		{&farSource{}, inbox.Retention{QueueRedelivery: 4 * day, Forever: true}, false},
+		{&memorySource{}, inbox.Retention{QueueRedelivery: time.Hour}, false},
+		{&memorySource{}, inbox.Retention{QueueRedelivery: -time.Hour}, false}, // nothing is given: the default
+	} {
+		_, err := flow.New(pool, flow.Config{Consumer: "c", Source: c.source, Handler: apply, Concurrency: 1, RetryConcurrency: 1, Retention: c.retention})
+		if refused := err != nil; refused != c.refused || refused && !(strings.Contains(err.Error(), "96h0m0s") && strings.Contains(err.Error(), "336h0m0s")) {
+			t.Errorf("%T, %+v: %v", c.source, c.retention, err)
+		}
+	}
+}
+
+// A delivery that is older than what is remembered may have taken effect and be forgotten: it is a dead letter, in every mode,
+// and what its producer says counts where a redrive has made the broker's time new (trap T37).
+func TestT37_OlderThanTheWindowIsStale(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*bed){
+		"inline": func(*bed) {}, "batch": func(b *bed) { b.batches(nothing) }, "land": func(b *bed) { b.config.Mode = flow.Land },
+		"suspects": func(b *bed) { b.config.SoloAfter = 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.config.Retention = inbox.Retention{QueueRedelivery: 14 * day}
+			change(b)
+			now := time.Now()
+			for n, sent := range []pawl.Delivery{
+				{SentAt: now.Add(-13 * day)}, {SentAt: now.Add(-15 * day)}, {SentAt: now, ProducedAt: now.Add(-15 * day)},
+				{SentAt: now, ProducedAt: now.Add(-13 * day)}, {SentAt: now.Add(-15 * day), OrderingKey: "l"}, {OrderingKey: "l"}, {},
+			} {
+				d := order(n)
+				d.SentAt, d.ProducedAt, d.OrderingKey = sent.SentAt, sent.ProducedAt, sent.OrderingKey
+				b.source.send(d)
+			}
+			b.consume()
+			b.wantEffects(4)
+			if n := b.count("select count(*) from pawl_v1.dead_letters where attempts = 0 and last_errors -> -1 ->> 'code' = 'P4051'"); n != 3 {
+				t.Errorf("%d dead letters, want 3", n)
+			}
+			if n := b.counters.Count(pawl.EventStale); n != 3 {
+				t.Errorf("%d events", n)
+			}
+		})
+	}
+}
+
+// What is older than the window, and a little more, is forgotten while the flow runs; what is younger stays.
+func TestFlow_ForgetsInTheBackground(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `insert into pawl.inbox (consumer, message_id, hash, processed_at, received_at)
+select 'orders', 'm' || g, sha256(''), now(), now() - g * interval '1 hour' from generate_series(1, 2500) as g`)
+	b.config.Retention = inbox.Retention{QueueRedelivery: 10 * day}
+	b.start()
+	b.until("the old are forgotten", func() bool { return b.count("select count(*) from pawl.inbox") == 11*24-1 })
+}

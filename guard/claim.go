@@ -1,0 +1,99 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/txn"
+)
+
+// A Claimed row is one attempt's: from [Rows.Claim] until [Claimed.Commit] or [Claimed.Fail], or until a [Sweeper] takes it back.
+type Claimed struct {
+	rows  *Rows
+	id    any
+	token time.Time
+}
+
+// Claim takes a row from pending to processing, and commits that: for work that takes long or calls others, with no transaction
+// open. If this process dies a [Sweeper] gives the row back; without one running in this process Claim is refused.
+//
+// Errors: as [Rows.Once]. After [pawl.ErrInProgress] the message may be acknowledged: the sweeper drives the row if its holder dies.
+func (r *Rows) Claim(ctx context.Context, id any) (*Claimed, error) {
+	if r.table.ClaimedAt == None {
+		return nil, &pawl.Error{Op: "guard.claim", Code: pawl.CodeArgumentInvalid, Err: errors.New("a claim needs the column ClaimedAt: it is the claim's token")}
+	}
+	if r.swept.running.Load() == 0 {
+		return nil, &pawl.Error{Op: "guard.claim", Code: pawl.CodeArgumentInvalid,
+			Err:  fmt.Errorf("nobody sweeps %s: a row whose holder dies would stay claimed", r.table.Name),
+			Hint: "start the Run of a Sweeper first"}
+	}
+	c := &Claimed{rows: r, id: id}
+	err := r.pool.QueryRow(ctx, r.sql.claim, id).Scan(&c.token)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, r.why(ctx, r.pool, id)
+	case err != nil:
+		return nil, pawl.Wrap("guard.claim", err)
+	}
+	return c, nil
+}
+
+// Commit completes the row, in one transaction with work. The row is locked first, under the token of this claim: an attempt that
+// was taken over stops before it writes.
+//
+// Errors: [pawl.ErrFenceLost]: a newer attempt owns the row; the work's own, with nothing written: pass it to Fail.
+func (c *Claimed) Commit(ctx context.Context, work Work) error {
+	tx, err := txn.Begin(ctx, c.rows.pool, "guard.complete", workTimeout+abandonAfter)
+	if err != nil {
+		return err
+	}
+	defer txn.Rollback(ctx, tx)
+	tag, err := tx.Exec(ctx, c.rows.sql.settle, c.id, c.token)
+	if err != nil {
+		return pawl.Wrap("guard.complete", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return c.lost()
+	}
+	err = txn.Guard(ctx, tx, workTimeout, func(ctx context.Context, tx pgx.Tx) error {
+		result, err := work(ctx, tx)
+		if err == nil && result != nil && c.rows.sql.result != "" {
+			_, err = tx.Exec(ctx, c.rows.sql.result, c.id, result)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := fault.At("guard.commit.before"); err != nil {
+		return err
+	}
+	return txn.Commit(ctx, "guard.complete", tx)
+}
+
+// Fail writes why the attempt failed into the row. It returns [pawl.ErrFailureRecorded] around failure once the row holds it, and
+// [pawl.ErrFenceLost] if a newer attempt owns the row.
+func (c *Claimed) Fail(ctx context.Context, failure error) error {
+	args := []any{c.id, c.token}
+	if c.rows.table.LastError != None {
+		args = append(args, stored(failure))
+	}
+	tag, err := c.rows.pool.Exec(ctx, c.rows.sql.refuse, args...)
+	switch {
+	case err != nil:
+		return pawl.Wrap("guard.fail", err)
+	case tag.RowsAffected() == 0:
+		return c.lost()
+	}
+	return recorded(failure)
+}
+
+func (c *Claimed) lost() error {
+	return &pawl.Error{Op: "guard.complete", Code: pawl.CodeFenceLost, Err: fmt.Errorf("row %v of %s was claimed again", c.id, c.rows.table.Name)}
+}

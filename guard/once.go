@@ -1,0 +1,161 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/txn"
+)
+
+// Work is what is to be done once for a row, in the transaction that it is handed. It must not commit or roll back tx, and
+// nothing may leave the process meanwhile. What it returns is kept in [Table].Result, if there is that column.
+type Work func(ctx context.Context, tx pgx.Tx) (result any, err error)
+
+const (
+	workTimeout  = 30 * time.Second // of a Work; a transaction open for long holds back vacuum for the whole database
+	abandonAfter = 5 * time.Second  // how long a cancelled Work may take to notice
+	lockPatience = "2s"             // for the row, while another transaction works on it
+	askAgain     = 5                // how often a lost reply to COMMIT is asked about
+)
+
+// Once takes a row from pending to completed in one transaction with its work: the UPDATE is the first statement, so whoever comes
+// second finds nothing to do. For work of up to 30 s that calls nobody else; see [Rows.Claim] for the rest.
+//
+// Errors: [pawl.ErrAlreadyHandled]: the row is completed or holds an error, acknowledge. [pawl.ErrFailureRecorded] around the
+// work's own error: the row holds it now, acknowledge; a [Sweeper] drives it again. [pawl.ErrInProgress]: somebody works on it
+// for longer than 2 s, do not acknowledge. [pawl.ErrNotFound]: never acknowledge. Others are the database's: nothing is recorded,
+// do not acknowledge.
+func (r *Rows) Once(ctx context.Context, id any, work Work) (err error) {
+	for asked := 0; asked <= askAgain; asked++ {
+		err = txn.Restart(ctx, func() error { return r.once(ctx, id, work) })
+		if !pawl.MayHaveHappened(err) {
+			return err
+		}
+		select { // the row has the answer: not pending any more, or not completed
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond << asked):
+		}
+	}
+	return err
+}
+
+func (r *Rows) once(ctx context.Context, id any, work Work) error {
+	var taken int64
+	tx, err := txn.Open(ctx, r.pool, "guard.complete", "", workTimeout+abandonAfter, func(b *pgx.Batch) {
+		b.Queue("set local lock_timeout = '" + lockPatience + "'")
+		b.Queue(r.sql.complete, id).Exec(func(tag pgconn.CommandTag) error {
+			taken = tag.RowsAffected()
+			return nil
+		})
+		b.Queue("set local lock_timeout to default")
+	})
+	if err != nil {
+		return notHad(id, err)
+	}
+	defer txn.Rollback(ctx, tx)
+	if taken == 0 {
+		return r.why(ctx, tx, id)
+	}
+	if err := fault.At("guard.work.before"); err != nil {
+		return err
+	}
+	var result any
+	failure := tx.Guard(ctx, workTimeout, func(ctx context.Context, tx pgx.Tx) (err error) {
+		result, err = work(ctx, tx)
+		if err == nil && result != nil && r.sql.result != "" {
+			_, err = tx.Exec(ctx, r.sql.result, id, result)
+		}
+		return err
+	})
+	if failure != nil {
+		return r.fail(ctx, tx, id, failure)
+	}
+	if err := fault.At("guard.commit.before"); err != nil {
+		return err
+	}
+	err = txn.Commit(ctx, "guard.complete", tx)
+	if code := pawl.CodeOf(err); err == nil || pawl.MayHaveHappened(err) || code == "40001" || code == "40P01" {
+		return err
+	}
+	return r.failLate(ctx, id, err) // a deferred constraint, for instance
+}
+
+// fail writes the error into the row that this transaction has taken, its savepoint rolled back: nobody can win in between.
+func (r *Rows) fail(ctx context.Context, tx *txn.Opened, id any, failure error) error {
+	code := pawl.CodeOf(failure)
+	switch {
+	case ctx.Err() != nil, code == "40001", code == "40P01", pawl.MayHaveHappened(failure):
+		return failure
+	case errors.Is(failure, txn.ErrLost) && pawl.Unreachable(failure):
+		return failure
+	case errors.Is(failure, txn.ErrLost):
+		txn.Rollback(ctx, tx)
+		return r.failLate(ctx, id, failure)
+	}
+	if _, err := tx.Exec(ctx, r.sql.fail, r.failed(id, failure)...); err != nil {
+		return pawl.Wrap("guard.fail", err)
+	}
+	if err := txn.Commit(ctx, "guard.fail", tx); err != nil {
+		return err
+	}
+	return recorded(failure)
+}
+
+// failLate writes the error in a transaction of its own, if the row is still pending: somebody may have completed it.
+func (r *Rows) failLate(ctx context.Context, id any, failure error) error {
+	tag, err := r.pool.Exec(ctx, r.sql.failLate, r.failed(id, failure)...)
+	if err != nil {
+		return pawl.Wrap("guard.fail", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return r.why(ctx, r.pool, id)
+	}
+	return recorded(failure)
+}
+
+func (r *Rows) failed(id any, failure error) []any {
+	if r.table.LastError == None {
+		return []any{id}
+	}
+	return []any{id, stored(failure)}
+}
+
+func recorded(failure error) error {
+	return &pawl.Error{Op: "guard.fail", Code: pawl.CodeFailureRecorded, Err: failure}
+}
+
+// why says what became of a row that is not pending, by a second read.
+func (r *Rows) why(ctx context.Context, db pawl.DB, id any) error {
+	var status string
+	err := db.QueryRow(ctx, r.sql.look, id).Scan(&status)
+	e := &pawl.Error{Op: "guard.claim", Err: fmt.Errorf("row %v of %s is %s", id, r.table.Name, status)}
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		e.Code, e.Err = pawl.CodeNotFound, fmt.Errorf("row %v of %s", id, r.table.Name)
+	case err != nil:
+		return pawl.Wrap("guard.claim", err)
+	case status == r.table.Completed, status == r.table.Error:
+		e.Code = pawl.CodeAlreadyHandled
+	case status == r.table.Processing, status == r.table.Pending: // pending: it has just been given back
+		e.Code = pawl.CodeInProgress
+	default:
+		e.Code = pawl.CodeUnknownState
+	}
+	return e
+}
+
+// notHad turns "the row was locked for too long" into what it means.
+func notHad(id any, err error) error {
+	if pawl.CodeOf(err) != "55P03" {
+		return err
+	}
+	return &pawl.Error{Op: "guard.claim", Code: pawl.CodeInProgress, Err: fmt.Errorf("row %v: %w", id, err)}
+}

@@ -1,0 +1,283 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/guard"
+	"github.com/pawl-go/pawl/internal/wireproxy"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// orders has no unique constraint on its effects: what is doubled has to show.
+const orders = `create table orders (id bigint primary key, status text not null default 'pending', result text, claimed_at timestamptz,
+  completed_at timestamptz, last_error text, attempt_count int not null default 0, created_at timestamptz not null default now());
+create table shipment (id bigint not null);
+insert into orders (id) select g from generate_series(1, 5) as g`
+
+var table = guard.Table{Name: "orders", Result: "result", CreatedAt: "created_at"}
+
+func rowsOf(t *testing.T, pool *pgxpool.Pool, table guard.Table) *guard.Rows {
+	t.Helper()
+	rows, err := guard.New(pool, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+func ship(id any) guard.Work {
+	return func(ctx context.Context, tx pgx.Tx) (any, error) {
+		_, err := tx.Exec(ctx, "insert into shipment values ($1)", id)
+		return "shipped", err
+	}
+}
+
+func wantText(t *testing.T, pool *pgxpool.Pool, query, want string) {
+	t.Helper()
+	var got string
+	if err := pool.QueryRow(t.Context(), query).Scan(&got); err != nil || got != want {
+		t.Errorf("got %q, %v; want %q", got, err, want)
+	}
+}
+
+const order1 = "select concat_ws(' ', status, attempt_count, result, last_error, completed_at is not null, (select count(*) from shipment)) from orders where id = 1"
+
+// Two at once on one row: one completes it, the other is told that it is handled; whatever the id's type and the names are.
+func TestOnce_TwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	const odd = `create schema "Shop"; create table "Shop"."the orders" ("the id" uuid primary key, "State" text not null default 'new',
+  claimed_at timestamptz, completed_at timestamptz, last_error text, tries int not null default 0);
+insert into "Shop"."the orders" ("the id") values ('6f1c2b5e-0000-4000-8000-000000000001')`
+	for name, c := range map[string]struct {
+		table guard.Table
+		id    any
+	}{
+		"bigint": {table, int64(1)}, "bigint as text": {table, "1"},
+		"uuid": {guard.Table{Name: "Shop.the orders", ID: "the id", Status: "State", AttemptCount: "tries", Pending: "new", Completed: "it's done"},
+			"6f1c2b5e-0000-4000-8000-000000000001"},
+		"bare": {guard.Table{Name: "bare", CompletedAt: guard.None, ClaimedAt: guard.None, LastError: guard.None, AttemptCount: guard.None}, int64(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pawltest.DB(t, orders, odd, "create table bare (id int primary key, status text not null); insert into bare values (1, 'pending')")
+			rows := rowsOf(t, pool, c.table)
+			var done, handled atomic.Int32
+			var both sync.WaitGroup
+			for range 2 {
+				both.Go(func() {
+					err := rows.Once(t.Context(), c.id, ship(int64(1)))
+					switch {
+					case err == nil:
+						done.Add(1)
+					case errors.Is(err, pawl.ErrAlreadyHandled):
+						handled.Add(1)
+					default:
+						t.Error(err)
+					}
+				})
+			}
+			both.Wait()
+			if done.Load() != 1 || handled.Load() != 1 {
+				t.Errorf("%d done, %d already handled", done.Load(), handled.Load())
+			}
+			wantText(t, pool, "select count(*)::text from shipment", "1")
+		})
+	}
+}
+
+// The row says why it was not taken, and its end shows in it.
+func TestOnce_SaysWhy(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, orders, "update orders set status = 'processing' where id = 2; update orders set status = 'error' where id = 3; update orders set status = 'lost' where id = 4")
+	rows := rowsOf(t, pool, table)
+	if err := rows.Once(t.Context(), 1, ship(1)); err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, pool, order1, "completed 1 shipped t 1")
+	for id, want := range map[int]error{1: pawl.ErrAlreadyHandled, 2: pawl.ErrInProgress, 3: pawl.ErrAlreadyHandled, 4: pawl.ErrUnknownState, 17: pawl.ErrNotFound} {
+		if err := rows.Once(t.Context(), id, ship(id)); !errors.Is(err, want) {
+			t.Errorf("row %d: %v, want %v", id, err, want)
+		}
+	}
+	wantText(t, pool, "select count(*)::text from shipment", "1")
+}
+
+// Work that fails leaves its error in the row and nothing else, however it fails.
+func TestOnce_RecordsTheError(t *testing.T) {
+	t.Parallel()
+	const strict = "create table strict (n int unique deferrable initially deferred); insert into strict values (1)"
+	for name, c := range map[string]struct {
+		fail func(context.Context, pgx.Tx) error
+		want string
+	}{
+		"error": {func(context.Context, pgx.Tx) error { return errors.New("no stock \x00") }, "no stock \uFFFD"},
+		"final": {func(context.Context, pgx.Tx) error { return pawl.Final(errors.New("no such article")) }, "final: no such article"},
+		"panic": {func(context.Context, pgx.Tx) error { panic("boom") }, "panic: boom"},
+		"check": {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select 'x'::int"); return err }, "final: "},
+		"deferred": {func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "insert into strict values (1)")
+			return err
+		}, "strict_n_key"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pawltest.DB(t, orders, strict)
+			err := rowsOf(t, pool, table).Once(t.Context(), 1, func(ctx context.Context, tx pgx.Tx) (any, error) {
+				if _, err := ship(1)(ctx, tx); err != nil {
+					return nil, err
+				}
+				return "shipped", c.fail(ctx, tx)
+			})
+			if !errors.Is(err, pawl.ErrFailureRecorded) {
+				t.Fatalf("got %v, want ErrFailureRecorded", err)
+			}
+			var got string
+			err = pool.QueryRow(t.Context(), order1).Scan(&got)
+			if err != nil || !strings.HasPrefix(got, "error 1 ") || !strings.Contains(got, c.want) || !strings.HasSuffix(got, " f 0") {
+				t.Errorf("the row is %q, %v", got, err)
+			}
+		})
+	}
+}
+
+// The reply to COMMIT is lost, in both worlds: the row has one completion and one effect, and the caller may acknowledge.
+func TestOnce_LostCommitReply(t *testing.T) {
+	t.Parallel()
+	for _, cut := range []wireproxy.Cut{wireproxy.BeforeSend, wireproxy.BeforeReply} {
+		proxy, through := wireproxy.Start(t, pawltest.URL(t, orders))
+		pool, err := pgxpool.New(t.Context(), through)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		var once sync.Once
+		proxy.OnCommit(func() (c wireproxy.Cut) {
+			c = wireproxy.Pass
+			once.Do(func() { c = cut })
+			return c
+		})
+		if err := rowsOf(t, pool, table).Once(t.Context(), 1, ship(1)); err != nil && !errors.Is(err, pawl.ErrAlreadyHandled) {
+			t.Errorf("cut %v: %v", cut, err)
+		}
+		var got string
+		if err := pool.QueryRow(t.Context(), order1).Scan(&got); err != nil || got != "completed 1 shipped t 1" {
+			t.Errorf("cut %v: the row is %q, %v", cut, got, err)
+		}
+	}
+}
+
+// A claim is refused where nobody would give the row back; it is one attempt's, and a late one cannot commit.
+func TestClaim_IsOneAttempts(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, orders)
+	rows := rowsOf(t, pool, table)
+	if _, err := rows.Claim(t.Context(), 1); !errors.Is(err, pawl.ErrArgumentInvalid) {
+		t.Errorf("without a sweeper: %v", err)
+	}
+	var driven sync.Map
+	sweeper, err := rows.Sweeper(guard.Redrive{Every: 10 * time.Millisecond, StuckAfter: time.Minute}, func(_ context.Context, id string) error {
+		driven.Store(id, true)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go sweeper.Run(ctx)
+	var late *guard.Claimed
+	until(t, "the sweeper runs", func() bool {
+		late, err = rows.Claim(t.Context(), 1)
+		return err == nil
+	})
+	if _, err := rows.Claim(t.Context(), 1); !errors.Is(err, pawl.ErrInProgress) {
+		t.Errorf("claimed twice: %v", err)
+	}
+	if _, err := pool.Exec(t.Context(), "update orders set claimed_at = claimed_at - interval '1 hour' where id = 1"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the row is driven again", func() bool { _, found := driven.Load("1"); return found })
+	heir, err := rows.Claim(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := late.Commit(t.Context(), ship(1)); !errors.Is(err, pawl.ErrFenceLost) {
+		t.Errorf("the late holder: %v", err)
+	}
+	if err := late.Fail(t.Context(), errors.New("late")); !errors.Is(err, pawl.ErrFenceLost) {
+		t.Errorf("the late holder's failure: %v", err)
+	}
+	if err := heir.Commit(t.Context(), ship(1)); err != nil {
+		t.Error(err)
+	}
+	wantText(t, pool, order1, "completed 2 shipped t 1")
+}
+
+func until(t *testing.T, what string, reached func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !reached(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not reached in 20 s: %s", what)
+		}
+	}
+}
+
+// A pass drives what failed and may be tried again, what is stuck, and what nobody came for; once each, also when two pass at once.
+func TestSweeper_DrivesWhatIsDue(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, orders, `insert into orders (id, status, attempt_count, last_error, claimed_at, created_at) values
+  (11, 'error', 1, 'not now', now() - interval '1 hour', now()), (12, 'error', 1, 'not now', now(), now()),
+  (13, 'error', 25, 'not now', now() - interval '2 days', now()), (14, 'error', 1, 'final: no', now() - interval '1 hour', now()),
+  (15, 'processing', 1, null, now() - interval '1 hour', now()), (16, 'processing', 1, null, now(), now()),
+  (17, 'pending', 0, null, null, now() - interval '1 hour'), (18, 'pending', 0, null, now(), now() - interval '1 hour'),
+  (19, 'completed', 1, null, now() - interval '1 hour', now() - interval '1 hour')`)
+	rows := rowsOf(t, pool, table)
+	var driven sync.Map
+	sweeper, err := rows.Sweeper(guard.Redrive{}, func(ctx context.Context, id string) error {
+		if _, twice := driven.LoadOrStore(id, true); twice {
+			t.Errorf("row %s was driven twice", id)
+		}
+		return rows.Once(ctx, id, ship(id))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			if _, err := sweeper.Pass(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if _, err := sweeper.Pass(t.Context()); err != nil {
+		t.Error(err)
+	}
+	wantText(t, pool, "select string_agg(id::text, ' ' order by id) from shipment", "11 15 17")
+}
+
+// A mapping that cannot work is refused before anything runs.
+func TestNew_RefusesBadTables(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	for _, bad := range []guard.Table{{}, {Name: "t", Pending: "x", Error: "x"}, {Name: "t", ID: guard.None}} {
+		if _, err := guard.New(pool, bad); !errors.Is(err, pawl.ErrArgumentInvalid) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	rows := rowsOf(t, pool, guard.Table{Name: "t", LastError: guard.None})
+	if _, err := rows.Sweeper(guard.Redrive{}, func(context.Context, string) error { return nil }); !errors.Is(err, pawl.ErrArgumentInvalid) {
+		t.Errorf("a sweeper without last_error: %v", err)
+	}
+}

@@ -1,0 +1,90 @@
+package inbox_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// guided is a database in which the SQL of docs/guides/plpgsql.md was run.
+func guided(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	page, err := os.ReadFile("../docs/guides/plpgsql.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var script strings.Builder
+	for _, m := range regexp.MustCompile("(?ms)^```sql\n(.*?)^```").FindAllStringSubmatch(string(page), -1) {
+		script.WriteString(m[1])
+	}
+	pool := pawltest.DB(t)
+	if _, err := pool.Exec(t.Context(), script.String(), pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	return pool
+}
+
+func ask(t *testing.T, pool *pgxpool.Pool, query string) (answer string) {
+	t.Helper()
+	if err := pool.QueryRow(t.Context(), query).Scan(&answer); err != nil {
+		return string(pawl.CodeOf(err))
+	}
+	return answer
+}
+
+// The guide's functions for messages do what the guide says. The page itself has sent e1 twice, e2, and evt_1 three times.
+func TestGuide_Consume(t *testing.T) {
+	t.Parallel()
+	pool := guided(t)
+	for _, c := range []struct{ query, want string }{
+		{"select consume_case_event_once('e1', 1, 'new', 'open')", "duplicate_ignored"},
+		{"select consume_case_event_once('e1', 1, 'new', 'closed')", "P4050"},
+		{"select consume_case_event_once('e2', 1, 'closed', 'new')", "duplicate_ignored"},
+		{"select c.status || ' ' || (select count(*) from case_audit) from cases as c", "open 1"},
+		{"select d.last_error from pawl_v1.dead_letters as d where d.kind = 'case event'", "case 1 is not closed"},
+		{"select consume_webhook_once('stripe', 'evt_1', '{\"type\": \"refunded\"}', 'whsec_1')", "mismatch"},
+		{"select consume_webhook_once('mux', 'evt_1', '{\"type\": \"ready\"}', 'k')", "processed"},
+		{"select string_agg(p.provider || ' ' || p.kind, ', ' order by p.provider) from webhook_processed as p", "mux ready, stripe paid"},
+		{"select count(*) || ' ' || max(d.headers ->> 'given_hash') from pawl_v1.dead_letters as d where d.kind = 'webhook'",
+			"1 37e372cb178d470308b46c7c958dff4987a77742a5c3c1b37805e4e157b24b9a"},
+		{"select string_agg(convert_from(d.body, 'UTF8') || ' ' || d.verified_by, ', ' order by d.received_at) from pawl.delivery as d",
+			`{"type": "paid"} whsec_1, {"type": "refunded"} whsec_1, {"type": "ready"} k`},
+		{"select count(*)::text from pawl.job as j where j.queue = 'events'", "2"},
+	} {
+		if got := ask(t, pool, c.query); got != c.want {
+			t.Errorf("%s: %s, want %s", c.query, got, c.want)
+		}
+	}
+}
+
+// Many sessions send the same webhook at once: one processes it.
+func TestGuide_ConsumeRace(t *testing.T) {
+	t.Parallel()
+	pool := guided(t)
+	var mu sync.Mutex
+	told := map[string]int{}
+	var all sync.WaitGroup
+	for range 12 {
+		all.Go(func() {
+			said := ask(t, pool, "select consume_webhook_once('stripe', 'evt_2', '{\"type\": \"paid\"}', 'whsec_1')")
+			mu.Lock()
+			told[said]++
+			mu.Unlock()
+		})
+	}
+	all.Wait()
+	if told["processed"] != 1 || told["processed"]+told["duplicate_ignored"]+told["55P03"] != 12 {
+		t.Errorf("told %v", told)
+	}
+	if n := ask(t, pool, "select count(*)::text from webhook_processed as p where p.event_id = 'evt_2'"); n != "1" {
+		t.Errorf("%s effects", n)
+	}
+}

@@ -1,0 +1,30 @@
+package inbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+)
+
+// A Record is a delivery as it came.
+type Record struct {
+	Body       []byte         // exact octets, at most 4 MiB
+	Headers    map[string]any // those that may be kept
+	VerifiedBy string         // what proved who sent it; "" for nothing
+}
+
+// QueueKeep adds to a batch that the delivery of intent is kept as it came, once, in the transaction that claims it.
+func QueueKeep(b *pgx.Batch, intent pawl.Intent, r Record) {
+	contract.DeliveryKeepStep(contract.DeliveryKeepArgs{Consumer: intent.Scope, MessageID: intent.Key,
+		Body: r.Body, Headers: r.Headers, VerifiedBy: r.VerifiedBy})(b)
+}
+
+// PurgeKept deletes up to limit (1 to 10,000) of what was kept of a consumer's deliveries longer ago than olderThan, and returns how
+// many.
+func PurgeKept(ctx context.Context, db pawl.DB, consumer string, olderThan time.Duration, limit int) (purged int, err error) {
+	return contract.DeliveryPurge(ctx, db, consumer, olderThan, limit)
+}

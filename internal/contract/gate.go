@@ -1,0 +1,70 @@
+package contract
+
+import (
+	"context"
+	"time"
+)
+
+// GatePassArgs are the arguments of gate_pass.
+type GatePassArgs struct {
+	Consumer, Resource string
+	Seq                int64
+	Mode               string // "latest" or "strict"
+	First              *int64
+	HoldLimit          int
+}
+
+// GatePassRow is the answer of gate_pass.
+type GatePassRow struct {
+	Outcome  string // "passed", "stale", "early" or "full"
+	Last     *int64 // what took effect last; null if nothing has
+	NextHeld *int64 // the lowest that is held; null if none is
+}
+
+// GatePass calls pawl_v1.gate_pass.
+func GatePass(ctx context.Context, db DB, a GatePassArgs) (r GatePassRow, err error) {
+	o := Options{"mode": a.Mode}
+	set(o, "hold_limit", a.HoldLimit)
+	if a.First != nil {
+		o["first"] = *a.First
+	}
+	err = one(ctx, db, "gate.pass", "select p.outcome, p.last, (p.detail ->> 'next_held')::bigint from pawl_v1.gate_pass($1, $2, $3, $4::jsonb) as p",
+		[]any{a.Consumer, a.Resource, a.Seq, o.text()}, &r.Outcome, &r.Last, &r.NextHeld)
+	return r, err
+}
+
+// GateHold calls pawl_v1.gate_hold.
+func GateHold(ctx context.Context, db DB, consumer, resource string, seq, jobID int64) error {
+	return one(ctx, db, "gate.hold", "select h.outcome from pawl_v1.gate_hold($1, $2, $3, $4) as h", []any{consumer, resource, seq, jobID}, new(string))
+}
+
+// GateHoldAgain calls pawl_v1.gate_hold_again and returns the job that holds the delivery now.
+func GateHoldAgain(ctx context.Context, db DB, consumer, resource string, seq int64, messageID string, jobID int64, retryIn time.Duration) (copied int64, err error) {
+	o := Options{}
+	set(o, "retry_in_ms", retryIn.Milliseconds())
+	err = one(ctx, db, "gate.hold", "select h.job_id from pawl_v1.gate_hold_again($1, $2, $3, $4, $5, $6::jsonb) as h",
+		[]any{consumer, resource, seq, messageID, jobID, o.text()}, &copied)
+	return copied, err
+}
+
+// GateOperateRow is the answer of gate_reset and gate_release.
+type GateOperateRow struct {
+	Outcome string
+	Before  *int64
+	Last    *int64 // of gate_release
+}
+
+// GateReset calls pawl_v1.gate_reset.
+func GateReset(ctx context.Context, db DB, consumer, resource string, last int64, actor, reason string) (r GateOperateRow, err error) {
+	err = one(ctx, db, "gate.reset", "select r.outcome, (r.detail ->> 'before')::bigint from pawl_v1.gate_reset($1, $2, $3, $4, $5) as r",
+		[]any{consumer, resource, last, actor, reason}, &r.Outcome, &r.Before)
+	return r, err
+}
+
+// GateRelease calls pawl_v1.gate_release.
+func GateRelease(ctx context.Context, db DB, consumer, resource, actor, reason string) (r GateOperateRow, err error) {
+	err = one(ctx, db, "gate.release",
+		"select r.outcome, (r.detail ->> 'before')::bigint, (r.detail ->> 'last')::bigint from pawl_v1.gate_release($1, $2, $3, $4) as r",
+		[]any{consumer, resource, actor, reason}, &r.Outcome, &r.Before, &r.Last)
+	return r, err
+}

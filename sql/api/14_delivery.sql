@@ -1,0 +1,60 @@
+-- Deliveries as they came: for replays, as evidence of mismatches, and for whoever reconciles.
+
+-- Keeps a delivery as it came, in the transaction that claims it in the inbox, under the same key.
+--
+-- options: headers object (those that may be kept), verified_by text (1 to 255 octets: what proved who sent it).
+-- outcome 'kept', or 'present': it was kept before. P4004: the body has more than 4 MiB.
+create or replace function pawl_v1.delivery_keep(p_consumer text, p_message_id text, p_body bytea, p_options jsonb default '{}')
+returns table (outcome text, detail jsonb)
+language plpgsql
+as $$
+begin
+  perform pawl_v1._check_options(p_options, '{headers,verified_by}');
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_key('message id', p_message_id);
+  perform pawl_v1._check_args(p_body);
+  perform pawl_v1._check_headers(p_options -> 'headers');
+  insert into pawl.delivery as d (consumer, message_id, headers, body, verified_by)
+  values (p_consumer, p_message_id, p_options -> 'headers', p_body, p_options ->> 'verified_by')
+  on conflict do nothing;
+  return query
+  select case when found then 'kept' else 'present' end, '{}'::jsonb;
+end
+$$;
+
+-- Deletes what was kept of a consumer's deliveries longer ago than p_older_than_ms, at most p_limit of them (1 to 10000).
+-- outcome 'purged'.
+create or replace function pawl_v1.delivery_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000)
+returns table (outcome text, purged int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_before timestamptz;
+  v_purged int;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  if p_older_than_ms is null or p_limit is null then
+    raise exception 'older_than_ms and limit are required'
+      using errcode = 'P4004';
+  end if;
+  perform pawl_v1._check_int('older_than_ms', p_older_than_ms, 0, 315360000000);
+  perform pawl_v1._check_int('limit', p_limit, 1, 10000);
+  v_before := clock_timestamp() - p_older_than_ms * interval '1 millisecond';
+  with due as (
+    select d.consumer, d.message_id
+      from pawl.delivery as d
+     where d.received_at < v_before
+       and d.consumer || '' = p_consumer -- through the index of ages, as in inbox_purge
+     limit p_limit
+       for update skip locked
+  )
+  delete from pawl.delivery as d
+   using due as o
+   where d.consumer = o.consumer
+     and d.message_id = o.message_id
+     and d.received_at < v_before;
+  get diagnostics v_purged = row_count;
+  return query
+  select 'purged', v_purged, '{}'::jsonb;
+end
+$$;

@@ -1,0 +1,130 @@
+package sql_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/stepper"
+)
+
+// What a claim of one raises, a claim of many answers by a row, and each key has its own answer.
+func TestInboxClaimMany_EachHasItsAnswer(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `select pawl_v1.inbox_claim('c', 'seen', sha256('p')); begin; select pawl_v1.inbox_claim('c', 'landed', sha256('p'));
+select pawl_v1.inbox_land('c', 'landed', 'q', 'k', ''); commit; select pawl_v1.inbox_claim('other', 'fresh', sha256('p'))`)
+	const p, o = "sha256('p')", "sha256('o')"
+	b.is("select c.n, c.outcome, c.job_id, c.detail ? 'stored_hash' from pawl_v1.inbox_claim_many('c', '{z,seen,landed,fresh,z,fresh,seen}', array["+
+		p+","+p+","+p+","+p+","+p+","+o+","+o+"]) as c",
+		"1 processed <nil> false, 2 duplicate_ignored <nil> false, 3 duplicate_ignored 1 false, 4 processed <nil> false, "+
+			"5 duplicate_ignored <nil> false, 6 mismatch <nil> true, 7 mismatch <nil> true")
+	b.is("select string_agg(i.message_id, ' ' order by i.message_id) from pawl.inbox as i where i.consumer = 'c'", "fresh landed seen z")
+	b.is("select count(*) from pawl_v1.inbox_claim_many('c', '{}', '{}') as c", "0")
+	for call, want := range map[string]string{
+		"'c', '{a,b}', array[" + p + "]": "P4004", "'', '{a}', array[" + p + "]": "P4000", "'c', '{\"\"}', array[" + p + "]": "P4001",
+		"'c', '{a}', array['x'::bytea]": "P4003", "'c', array_fill('a'::text, '{1001}'), array_fill(" + p + ", '{1001}')": "P4004",
+		"'c', '{NULL}', array[" + p + "]": "P4001", "'c', null, null, '{\"x\": 1}'": "P4004",
+	} {
+		b.is("select pawl_v1.inbox_claim_many("+call+")", want)
+	}
+}
+
+// A key that another transaction has in hand holds up nobody: the others are answered within moments, and are this transaction's.
+func TestInboxClaimMany_LeavesOutWhatIsInHand(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "")
+	holder := b.open("holder")
+	holder.Do("begin")
+	holder.Do("select pawl_v1.inbox_claim('c', 'm50', sha256('p'))")
+	b.do("begin")
+	start := time.Now()
+	got := b.main.Do("select c.outcome, count(*) from pawl_v1.inbox_claim_many('c', array(select 'm' || g from generate_series(1, 100) as g), array_fill(sha256('p'), '{100}')) as c group by 1 order by 1")
+	if got == stepper.Blocked {
+		got = b.main.Wait()
+	}
+	b.same(got, "in_progress 1, processed 99")
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	b.is("show lock_timeout", "0")
+	b.is("select l.outcome from pawl_v1.inbox_land('c', 'm7', 'q', 'k', '') as l", "landed") // it is ours, also from a block
+	b.do("commit")
+	holder.Do("commit")
+	b.is("select count(*) from pawl.inbox", "100")
+}
+
+// The memory of what a job still owns is never forgotten, whatever its age, nor more than was asked for; the rest is, by age alone
+// (traps T24, T33).
+func TestT24_T33_InboxPurge(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `begin; select pawl_v1.inbox_claim('c', m, sha256('')), pawl_v1.inbox_land('c', m, 'q', 'k', '') from unnest('{pending,dead,gone}'::text[]) as m; commit;
+update pawl.job set status = 'dead_letter' where id = 2; delete from pawl.job where id = 3;
+select pawl_v1.inbox_claim('c', 'm' || g, sha256('')) from generate_series(1, 10) as g;
+select pawl_v1.inbox_claim('other', 'm', sha256(''));
+update pawl.inbox set received_at = received_at - interval '2 days';
+select pawl_v1.inbox_claim('c', 'new', sha256(''))`)
+	purge := func(limit int) string {
+		return fmt.Sprintf("select p.outcome, p.purged from pawl_v1.inbox_purge('c', 86400000, %d) as p", limit)
+	}
+	b.is(purge(7), "purged 7")
+	b.is(purge(7), "purged 4")
+	b.is(purge(7), "purged 0")
+	b.is("select string_agg(i.message_id, ' ' order by i.message_id) from pawl.inbox as i where i.consumer = 'c'", "dead new pending")
+	b.is("select count(*) from pawl.inbox as i where i.consumer = 'other'", "1")
+	for _, bad := range []string{"'', 1", "'c', null", "'c', -1", "'c', 1, 0", "'c', 1, 10001", "'c', 1, null"} {
+		if got := b.main.Do("select pawl_v1.inbox_purge(" + bad + ")"); got != "P4004" && got != "P4000" {
+			t.Errorf("%s: %s", bad, got)
+		}
+	}
+}
+
+// Whoever claims a key that is just being forgotten gets an answer within the 50 ms that a claim waits, and never a wrong one.
+func TestInboxPurge_BlocksNoClaim(t *testing.T) {
+	t.Parallel()
+	const rows = 20000
+	b := setup(t, fmt.Sprintf(`insert into pawl.inbox (consumer, message_id, hash, processed_at, received_at)
+select 'c', 'm' || g, sha256(''), now(), now() - interval '2 days' from generate_series(1, %d) as g`, rows))
+	var purged, claimed, late, longest atomic.Int64
+	var all sync.WaitGroup
+	for range 2 {
+		conn := connect(t, b.url)
+		all.Go(func() {
+			for n := 1000; n > 0; {
+				start := time.Now()
+				if err := conn.QueryRow(t.Context(), "select p.purged from pawl_v1.inbox_purge('c', 86400000) as p").Scan(&n); err != nil {
+					t.Error(err)
+					return
+				}
+				purged.Add(int64(n))
+				longest.Store(max(longest.Load(), time.Since(start).Milliseconds()))
+			}
+		})
+	}
+	for part := range 4 {
+		conn := connect(t, b.url)
+		all.Go(func() {
+			for id := 1 + part; id <= rows; id += 4 {
+				var outcome string
+				err := conn.QueryRow(t.Context(), "select c.outcome from pawl_v1.inbox_claim('c', $1, sha256('')) as c", fmt.Sprint("m", id)).Scan(&outcome)
+				switch {
+				case outcome == "processed":
+					claimed.Add(1)
+				case pawl.CodeOf(err) == "55P03":
+					late.Add(1)
+				case outcome != "duplicate_ignored":
+					t.Errorf("m%d: %q, %v", id, outcome, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if late.Load() > 0 && longest.Load() < 40 { // else the machine is too busy to say
+		t.Errorf("%d claims waited for 50 ms, the longest purge took %d", late.Load(), longest.Load())
+	}
+	b.is("select count(*) from pawl.inbox", fmt.Sprint(rows-purged.Load()+claimed.Load()))
+	t.Logf("%d purged, %d claimed anew", purged.Load(), claimed.Load())
+}
