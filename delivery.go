@@ -16,6 +16,9 @@ type Delivery struct {
 	Key string
 	// MessageID is the transport's own id, for people and logs. A resend or a redrive has another one.
 	MessageID string
+	// OrderingKey names what the order of deliveries is about, such as an account; SQS calls it message group id. Deliveries with
+	// the same one take effect one at a time, in the order received, also when one of them fails. Empty: in no order.
+	OrderingKey string
 	// Body is the payload, the exact octets received.
 	Body []byte
 	// Attributes are the message's own headers.
@@ -24,6 +27,9 @@ type Delivery struct {
 	Receives int
 	// SentAt is when the transport accepted the message, by its clock; zero if it does not say.
 	SentAt time.Time
+	// ProducedAt is when the producer made the message, by its clock; zero if it does not say. A redrive changes SentAt at some
+	// brokers, never this.
+	ProducedAt time.Time
 	// Handle belongs to the transport: what it needs to acknowledge or release this arrival.
 	Handle any
 }
@@ -36,7 +42,8 @@ type Receipt = receipt.Receipt
 type Source interface {
 	// Receive waits, within the source's own poll time, for at most max deliveries (max ≥ 1) and may return none.
 	// From here until Ack or Release the source keeps each delivery invisible to other receivers.
-	// After ctx ends it returns what it holds or an error, and takes nothing more.
+	// After ctx ends it returns what it holds or an error, and takes nothing more. Whoever stops calls it once more with
+	// the ended ctx, so that a source with calls of its own under way can end them.
 	Receive(ctx context.Context, max int) ([]Delivery, error)
 	// Ack removes what the database already answered. A failure is counted and reported, not retried as work:
 	// the message returns and is absorbed as a duplicate. Receipts that are not [Receipt.Valid] are refused.
@@ -44,6 +51,12 @@ type Source interface {
 	// Release gives deliveries back without acknowledging them; they return after delay, sooner or later as the
 	// transport allows.
 	Release(ctx context.Context, delay time.Duration, ds ...Delivery) error
+}
+
+// A RedeliveryHorizon is what a [Source] may say of itself: how long after its first arrival a message may come again, dead letter
+// queues and redrives included. A consumer refuses to forget sooner.
+type RedeliveryHorizon interface {
+	RedeliveryHorizon() time.Duration
 }
 
 // A Handler applies one delivery. Everything it writes through tx commits together with the record that the

@@ -55,8 +55,13 @@ func TestCreateQueue_Refusals(t *testing.T) {
 		attributes map[string]string
 		code       string
 	}{
-		{"q.fifo", map[string]string{"FifoQueue": "true"}, "AWS.SimpleQueueService.UnsupportedOperation"},
-		{"x", map[string]string{"FifoQueue": "true"}, "AWS.SimpleQueueService.UnsupportedOperation"},
+		{"q.fifo", nil, "InvalidParameterValue"},
+		{"x", map[string]string{"FifoQueue": "true"}, "InvalidParameterValue"},
+		{"x", map[string]string{"FifoQueue": "false"}, "InvalidAttributeName"},
+		{"x", map[string]string{"ContentBasedDeduplication": "true"}, "InvalidAttributeName"},
+		{"q.fifo", map[string]string{"FifoQueue": "true", "DeduplicationScope": "galaxy"}, "InvalidAttributeValue"},
+		{"q.fifo", map[string]string{"FifoQueue": "true", "FifoThroughputLimit": "perMessageGroupId"}, "InvalidAttributeValue"},
+		{"q.fifo", map[string]string{"FifoQueue": "true", "RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:q","maxReceiveCount":2}`}, "InvalidParameterValue"},
 		{"no spaces", nil, "InvalidParameterValue"},
 		{strings.Repeat("x", 81), nil, "InvalidParameterValue"},
 		{"x", map[string]string{"VisibilityTimeout": "43201"}, "InvalidAttributeValue"},
@@ -362,9 +367,9 @@ func TestInFlight_OverTheLimit(t *testing.T) {
 func TestUnsupported_IsSaidClearly(t *testing.T) {
 	t.Parallel()
 	f := direct(t, sqstest.Options{}, nil)
-	_, err := f.client.StartMessageMoveTask(t.Context(), &sqs.StartMessageMoveTaskInput{SourceArn: aws.String("arn")})
+	_, err := f.client.ListQueueTags(t.Context(), &sqs.ListQueueTagsInput{QueueUrl: &f.url})
 	var unsupported *types.UnsupportedOperation
-	if !errors.As(err, &unsupported) || !strings.Contains(err.Error(), "StartMessageMoveTask is not simulated") {
+	if !errors.As(err, &unsupported) || !strings.Contains(err.Error(), "ListQueueTags is not simulated") {
 		t.Fatalf("got %v", err)
 	}
 }
