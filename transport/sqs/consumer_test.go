@@ -30,13 +30,14 @@ const consumerEnv = "PAWL_TEST_CONSUMER"
 
 // An assignment says what a consumer process does.
 type assignment struct {
-	URL      string // of the database
-	Endpoint string
-	Queue    string
-	Mode     string        // of the flow; see modes
-	Faults   string        // where the process kills itself
-	Failures float64       // share of first tries that fail; the delivery lands
-	Take     time.Duration // how long a handler takes
+	URL        string // of the database
+	Endpoint   string
+	Queue      string
+	Mode       string        // of the flow; see modes
+	Faults     string        // where the process kills itself
+	Failures   float64       // share of first tries that fail; the delivery lands
+	Take       time.Duration // how long a handler takes
+	Visibility time.Duration // how long what a killed process held stays hidden
 }
 
 // modes are the ways of a flow, by name: what each changes in its configuration.
@@ -91,7 +92,7 @@ func (a assignment) consume(ctx context.Context) error {
 		return err
 	}
 	defer pool.Close()
-	source, err := sqs.Open(ctx, newClient(nil, a.Endpoint), a.Queue, sqs.Config{Visibility: consumerVisibility, Wait: consumerWait})
+	source, err := sqs.Open(ctx, newClient(nil, a.Endpoint), a.Queue, sqs.Config{Visibility: a.Visibility, Wait: consumerWait})
 	if err != nil {
 		return err
 	}
@@ -113,10 +114,7 @@ func (a assignment) consume(ctx context.Context) error {
 	return f.Run(ctx)
 }
 
-const (
-	consumerVisibility = 2 * time.Second // how long what a killed process held stays hidden
-	consumerWait       = time.Second
-)
+const consumerWait = 2 * time.Second
 
 // handle writes one row, without a unique key: a second one would show.
 func (a assignment) handle(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {

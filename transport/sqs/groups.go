@@ -52,7 +52,7 @@ func (g *groups) add(ds []pawl.Delivery) (dead []*arrival) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, d := range ds {
-		id := d.OrderingKey
+		id := handleOf(d).group
 		one := g.all[id]
 		if one == nil {
 			one = &group{id: id}
