@@ -34,6 +34,9 @@ var messageChecks = []check{
 		for names, want := range map[string]int{"All": 3, ".*": 3, "bar.*": 2, "baz": 1, "none": 0} {
 			m := p.one(url, func(in *sqs.ReceiveMessageInput) { in.MessageAttributeNames = []string{names} })
 			p.equal("the number of attributes for "+names, len(m.MessageAttributes), want)
+			if b, there := m.MessageAttributes["baz"]; there {
+				p.equal("the Binary attribute", string(b.BinaryValue), "\x00\xff")
+			}
 		}
 	}},
 	{name: "message/system-attributes", says: "system attributes come on request only, the trace header with them", try: func(p *probe) {
