@@ -2,7 +2,6 @@ package sqs_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/transport/sqs"
@@ -70,8 +70,12 @@ type cutOff struct {
 func (c *cutOff) cut() { c.gone.Store(true) }
 
 func (c *cutOff) ChangeMessageVisibilityBatch(ctx context.Context, in *awssqs.ChangeMessageVisibilityBatchInput, o ...func(*awssqs.Options)) (*awssqs.ChangeMessageVisibilityBatchOutput, error) {
-	if c.gone.Load() {
-		return nil, errors.New("this process has died")
+	if c.gone.Load() { // and the source, which lives on in this test, forgets what it held
+		out := &awssqs.ChangeMessageVisibilityBatchOutput{}
+		for _, e := range in.Entries {
+			out.Failed = append(out.Failed, types.BatchResultErrorEntry{Id: e.Id, Code: aws.String("ReceiptHandleIsInvalid"), SenderFault: true})
+		}
+		return out, nil
 	}
 	return c.API.ChangeMessageVisibilityBatch(ctx, in, o...)
 }

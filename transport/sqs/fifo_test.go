@@ -113,6 +113,7 @@ func TestFIFO_SlowGroupHoldsUpNobody(t *testing.T) {
 		if took := time.Since(start); took != 3*time.Second {
 			t.Errorf("took %v", took)
 		}
+		synctest.Wait() // for the answer to the delete
 		f.ack(next...)
 		f.stop()
 	})
@@ -203,6 +204,7 @@ func TestFIFO_StopStrandsNothing(t *testing.T) {
 		if took := time.Since(start); took != 5*time.Second {
 			t.Errorf("the stop took until %v", took)
 		}
+		synctest.Wait() // for the sender's answer
 		if got := f.server.Stats(fifoQueue); got.Ready != 3 || got.InFlight != 1 || got.Abandoned != 0 {
 			t.Errorf("server %+v", got)
 		}
