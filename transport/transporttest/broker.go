@@ -55,13 +55,31 @@ type bench struct {
 	Broker
 	queue  Queue
 	source pawl.Source
+	out    map[any]func() // by handle: gives back what the test took and did not settle
 }
 
 func (b Broker) bench(t *testing.T) *bench {
 	t.Helper()
 	t.Parallel()
-	q := b.Open(t)
-	return &bench{T: t, Broker: b, queue: q, source: q.Source(t)}
+	one := &bench{T: t, Broker: b, queue: b.Open(t), out: map[any]func(){}}
+	one.source = one.another()
+	return one
+}
+
+// another opens a receiver, and ends it with the test as flow would: nothing of it outlives the test.
+func (b *bench) another() pawl.Source {
+	b.Helper()
+	s := b.queue.Source(b.T)
+	b.Cleanup(func() {
+		for _, giveBack := range b.out {
+			giveBack()
+		}
+		clear(b.out)
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		_, _ = s.Receive(ended, 1)
+	})
+	return s
 }
 
 func (b *bench) must(err error) {
@@ -102,6 +120,9 @@ func (b *bench) get(from pawl.Source, n int) (all []pawl.Delivery) {
 			b.Fatalf("received %d of %d: %v", len(all), n, err)
 		}
 		all = append(all, ds...)
+		for _, d := range ds {
+			b.out[d.Handle] = func() { _ = from.Release(context.Background(), 0, d) }
+		}
 	}
 	return all
 }
@@ -142,12 +163,16 @@ func (b *bench) ack(s pawl.Source, ds ...pawl.Delivery) {
 	rs := make([]pawl.Receipt, len(ds))
 	for i, d := range ds {
 		rs[i] = receipt.Committed(d.Handle)
+		delete(b.out, d.Handle)
 	}
 	b.must(s.Ack(b.Context(), rs...))
 }
 
 func (b *bench) release(s pawl.Source, delay time.Duration, ds ...pawl.Delivery) {
 	b.Helper()
+	for _, d := range ds {
+		delete(b.out, d.Handle)
+	}
 	b.must(s.Release(b.Context(), delay, ds...))
 }
 

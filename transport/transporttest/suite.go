@@ -99,7 +99,7 @@ func acknowledged(b *bench) {
 	b.send("a")
 	b.ack(b.source, b.one(b.source))
 	b.none(b.source)
-	b.none(b.queue.Source(b.T))
+	b.none(b.another())
 }
 
 // A receipt that no commit made acknowledges nothing, and does no harm to a valid one beside it.
@@ -110,21 +110,21 @@ func zeroReceipt(b *bench) {
 		b.Error("the zero receipt was taken")
 	}
 	b.release(b.source, 0, d)
-	b.wantKey(b.one(b.queue.Source(b.T)), "a")
+	b.wantKey(b.one(b.another()), "a")
 }
 
 // What is held is not handed out to others.
 func hidden(b *bench) {
 	b.send("a")
 	d := b.one(b.source)
-	b.none(b.queue.Source(b.T))
+	b.none(b.another())
 	b.ack(b.source, d)
 }
 
 func released(b *bench) {
 	b.send("a")
 	b.release(b.source, 0, b.one(b.source))
-	again := b.one(b.queue.Source(b.T))
+	again := b.one(b.another())
 	b.wantKey(again, "a")
 }
 
@@ -133,7 +133,7 @@ func allArrive(b *bench) {
 	want := numbered(60)
 	b.send(want...)
 	var got []string
-	sources := []pawl.Source{b.source, b.queue.Source(b.T), b.queue.Source(b.T)}
+	sources := []pawl.Source{b.source, b.another(), b.another()}
 	ctx, cancel := context.WithTimeout(b.Context(), b.Patience)
 	defer cancel()
 	for i := 0; len(got) < len(want); i++ {
@@ -166,7 +166,7 @@ func stopStrandsNothing(b *bench) {
 	b.send("a", "b", "c")
 	<-ended
 	b.stop(b.source)
-	got := keys(b.get(b.queue.Source(b.T), 3))
+	got := keys(b.get(b.another(), 3))
 	slices.Sort(got)
 	if !slices.Equal(got, []string{"a", "b", "c"}) {
 		b.Errorf("received %v", got)
@@ -179,7 +179,7 @@ func acknowledgeAfterStop(b *bench) {
 	d := b.one(b.source)
 	b.stop(b.source)
 	b.ack(b.source, d)
-	b.none(b.queue.Source(b.T))
+	b.none(b.another())
 }
 
 func counted(b *bench) {
@@ -209,7 +209,7 @@ func crash(b *bench) {
 	b.send("a")
 	b.one(b.source)
 	b.queue.Abandon(b.source)
-	b.wantKey(b.one(b.queue.Source(b.T)), "a")
+	b.wantKey(b.one(b.another()), "a")
 }
 
 // The next of a group comes when the one before was acknowledged, in the order of the sends.
@@ -220,7 +220,7 @@ func oneAtATime(b *bench) {
 		b.wantKey(d, key)
 		if key == "g/1" {
 			b.none(b.source)
-			b.none(b.queue.Source(b.T))
+			b.none(b.another())
 		}
 		b.ack(b.source, d)
 	}
@@ -245,7 +245,7 @@ func sideBySide(b *bench) {
 func headReleased(b *bench) {
 	b.sendIn("g", "1", "2", "3")
 	b.release(b.source, time.Second, b.one(b.source))
-	other := b.queue.Source(b.T)
+	other := b.another()
 	for _, key := range []string{"g/1", "g/2", "g/3"} {
 		d := b.one(other)
 		b.wantKey(d, key)
@@ -266,7 +266,7 @@ func twoReceivers(b *bench) {
 	ctx, cancel := context.WithTimeout(b.Context(), b.Patience)
 	defer cancel()
 	// The second stops half-way: what waits in it must not block its groups for the first.
-	sources := []pawl.Source{b.source, b.queue.Source(b.T)}
+	sources := []pawl.Source{b.source, b.another()}
 	for got, turn := 0, 0; got < each*len(groups); turn++ {
 		s := sources[turn%len(sources)]
 		ds, err := s.Receive(ctx, 3)
@@ -295,7 +295,7 @@ func stopReleasesGroups(b *bench) {
 	b.sendIn("g", "1", "2", "3")
 	first := b.one(b.source)
 	b.stop(b.source)
-	other := b.queue.Source(b.T)
+	other := b.another()
 	b.none(other)
 	b.ack(b.source, first)
 	for _, key := range []string{"g/2", "g/3"} {
