@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	soakMessages = flag.Int("soak.messages", 1000, "messages of each soak; the long one has 20000")
+	soakMessages = flag.Int("soak.messages", 2000, "messages of each soak; the long one has 20000")
 	soakKills    = flag.Int("soak.kills", 20, "SIGKILLs of each soak")
 	soakMode     = flag.String("soak.mode", "inline", "mode of the consumers' flows")
 	soakFailures = flag.Float64("soak.failures", 0, "share of deliveries in the FIFO soak that fail at first and are landed")
@@ -211,7 +211,7 @@ func (s *soak) play() {
 		crew[victim].await(s.T)
 		patience := time.Duration(s.random.IntN(100)) * time.Millisecond
 		if crew[victim].doomed {
-			patience = 3 * time.Second // it kills itself where it was told to
+			patience = time.Second // it kills itself where it was told to
 		}
 		select {
 		case <-crew[victim].ended:

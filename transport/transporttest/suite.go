@@ -304,4 +304,3 @@ func stopReleasesGroups(b *bench) {
 		b.ack(other, d)
 	}
 }
-
