@@ -24,7 +24,7 @@ const (
 	defaultWait       = MaxWait
 	pollSlack         = 10 * time.Second // how much longer than its wait a poll may take before it is given up
 	callTimeout       = 10 * time.Second // of calls made on our own account, and the bound of Release at a drain
-	defaultPrefetch   = 50
+	defaultPrefetch   = 100
 	maxPrefetch       = 1000
 )
 
@@ -61,7 +61,7 @@ type Config struct {
 
 	// Prefetch is how many messages of a FIFO queue may wait in this process for those before them in their groups. Too
 	// low: a few slow groups keep the others from being received. Too high: more is hidden from others while this process
-	// is slow. Default 50, allowed 10 to 1000. Standard queues: nothing waits here, each Receive hands out what it got.
+	// is slow. Default 100, allowed 10 to 1000. Standard queues: nothing waits here, each Receive hands out what it got.
 	Prefetch int
 
 	// Unwrap takes a message out of the envelope of the service that sent it, before Key looks at it; see [UnwrapSNS] and

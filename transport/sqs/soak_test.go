@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	soakMessages = flag.Int("soak.messages", 2000, "messages of each soak; the long one has 20000")
+	soakMessages = flag.Int("soak.messages", 1000, "messages of each soak; the long one has 20000")
 	soakKills    = flag.Int("soak.kills", 20, "SIGKILLs of each soak")
 	soakMode     = flag.String("soak.mode", "inline", "mode of the consumers' flows")
 	soakFailures = flag.Float64("soak.failures", 0, "share of deliveries in the FIFO soak that fail at first and are landed")
@@ -114,7 +114,7 @@ func newSoak(t *testing.T, queue string, failures float64, rates sqstest.Rates) 
 	client := newClient(nil, l.URL)
 	s := &soak{T: t, queue: queue, fifo: strings.HasSuffix(queue, ".fifo"), server: server, client: client, url: createQueue(t, client, queue),
 		random:   rand.New(rand.NewPCG(*soakSeed, 1)),
-		consumer: assignment{URL: pawltest.URL(t, effects), Endpoint: l.URL, Queue: queue, Mode: *soakMode, Visibility: 2 * time.Second, Failures: failures}}
+		consumer: assignment{URL: pawltest.URL(t, effects), Endpoint: l.URL, Queue: queue, Mode: *soakMode, Visibility: time.Second, Failures: failures}}
 	if s.pool, err = pgxpool.New(t.Context(), s.consumer.URL); err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func (s *soak) play() {
 		crew[victim].await(s.T)
 		patience := time.Duration(s.random.IntN(100)) * time.Millisecond
 		if crew[victim].doomed {
-			patience = time.Second // it kills itself where it was told to
+			patience = 500 * time.Millisecond // it kills itself where it was told to
 		}
 		select {
 		case <-crew[victim].ended:
