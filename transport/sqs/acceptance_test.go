@@ -49,7 +49,7 @@ func broker(queue string, features transporttest.Features) transporttest.Broker 
 			},
 			Source: func(t *testing.T) pawl.Source {
 				api := &cutOff{API: client}
-				s, err := sqs.Open(t.Context(), api, queue, sqs.Config{Visibility: time.Second, Wait: time.Second})
+				s, err := sqs.Open(t.Context(), api, queue, sqs.Config{Visibility: 2 * time.Second, Wait: time.Second})
 				if err != nil {
 					t.Fatal(err)
 				}

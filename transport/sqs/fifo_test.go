@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -30,10 +31,8 @@ func setupFIFO(t *testing.T, faults sqstest.Faults, cfg sqs.Config) *fixture {
 // sendIn sends messages of one group; their keys are group and number: "g1".
 func (f *fixture) sendIn(group string, numbers ...int) {
 	f.Helper()
-	sender, err := sqs.OpenSender(f.Context(), f.client, fifoQueue, "")
-	f.must(err)
 	for _, n := range numbers {
-		f.must(sender.Send(f.Context(), sqs.Message{Key: fmt.Sprint(group, n), Group: group, Body: []byte("body")}))
+		f.must(f.trySendIn(group, n))
 	}
 }
 
@@ -282,6 +281,108 @@ func TestFIFO_HeartbeatHoldsTheGroup(t *testing.T) {
 		f.ack(f.wantKeys("a2")...)
 		f.stop()
 	})
+}
+
+// Everything at once, with two receivers that acknowledge, give back, fall silent and are stopped as a seed decides: whatever is
+// acknowledged first of a group has been sent first, nothing is lost, and in the end nothing is held.
+func TestChaos_FIFOKeepsItsOrder(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			bubble(t, func(t *testing.T) { chaoticGroups(t, seed) })
+		})
+	}
+}
+
+func chaoticGroups(t *testing.T, seed uint64) {
+	const groups, each = 6, 25
+	defer func() { // what is under way, or held when the test has failed, ends before the bubble does
+		time.Sleep(time.Minute)
+		if t.Failed() {
+			time.Sleep(sqs.MaxVisibility)
+		}
+	}()
+	f := setupFIFO(t, sqstest.Chaos(seed, sqstest.Rates{LoseDelete: .05, LoseReceive: .05, Error: .05, EntryError: .1, Fewer: .3,
+		MaxLatency: 30 * time.Millisecond, Reorder: true, AbandonedPolls: true}), sqs.Config{Visibility: 5 * time.Second, Wait: time.Second, Prefetch: 20})
+	for n := range each {
+		for g := range groups {
+			for f.trySendIn(string(rune('a'+g)), n) != nil { // until SQS has said that it has it
+			}
+		}
+	}
+	random := rand.New(rand.NewPCG(seed, 2))
+	done := map[string]int{} // how many of each group took effect, as a database would know
+	sources := []*sqs.Source{f.source, nil}
+	left := groups * each
+	for turn := 0; left > 0 || f.open() > 0; turn++ {
+		if turn == 5000 {
+			t.Fatalf("seed %d: %d left, server %+v", seed, left, f.server.Stats(fifoQueue))
+		}
+		i := random.IntN(2)
+		if sources[i] == nil {
+			again, err := sqs.Open(t.Context(), f.client, fifoQueue, sqs.Config{Visibility: 5 * time.Second, Wait: time.Second})
+			if err != nil {
+				continue
+			}
+			sources[i] = again
+		}
+		s := sources[i]
+		ds, err := s.Receive(t.Context(), 1+random.IntN(10))
+		if err != nil {
+			continue
+		}
+		for _, d := range ds {
+			var n int
+			if _, err := fmt.Sscanf(d.Key, d.OrderingKey+"%d", &n); err != nil {
+				t.Fatalf("key %q: %v", d.Key, err)
+			}
+			if n > done[d.OrderingKey] {
+				t.Fatalf("seed %d: %s came before %s%d", seed, d.Key, d.OrderingKey, done[d.OrderingKey])
+			}
+			switch dice := random.IntN(20); {
+			case dice < 3:
+				_ = s.Release(t.Context(), time.Duration(random.IntN(3000))*time.Millisecond, d) // what fails returns by itself
+				continue
+			case dice < 5:
+				time.Sleep(time.Duration(random.IntN(8)) * time.Second) // a slow handler
+			}
+			if n == done[d.OrderingKey] {
+				done[d.OrderingKey]++
+				left--
+			}
+			_ = s.Ack(t.Context(), committed(d)...)
+		}
+		if random.IntN(25) == 0 { // a deploy
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			_, _ = s.Receive(ended, 1)
+			sources[i] = nil
+		}
+	}
+	for _, s := range sources {
+		if s == nil {
+			continue
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, _ = s.Receive(ended, 1)
+		if got := s.Stats(); got.Held != 0 {
+			t.Errorf("seed %d: %+v", seed, got)
+		}
+	}
+}
+
+func (f *fixture) open() int {
+	got := f.server.Stats(fifoQueue)
+	return got.Ready + got.InFlight
+}
+
+// trySendIn sends one message of a group, once.
+func (f *fixture) trySendIn(group string, n int) error {
+	sender, err := sqs.OpenSender(f.Context(), f.client, fifoQueue, "")
+	if err != nil {
+		return err
+	}
+	return sender.Send(f.Context(), sqs.Message{Key: fmt.Sprint(group, n), Group: group, Body: []byte("body")})
 }
 
 // A Sender keeps the order of a group when one of its messages is not sent: those behind it are not tried.

@@ -3,12 +3,18 @@ package sqs_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/transport/sqs"
 )
 
@@ -125,5 +131,42 @@ func TestLambda_Events(t *testing.T) {
 	}
 	if text, err := json.Marshal(b.Response()); err != nil || string(text) != `{"batchItemFailures":[]}` {
 		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// A flow on an invocation: what takes effect and what lands is done; what the flow gave back comes again.
+func TestLambda_ThroughAFlow(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, "create table effect (key text not null)")
+	invoke := func(records ...string) string {
+		b, err := sqs.OpenLambda(lambdaEvent("q", records...), sqs.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := flow.New(pool, flow.Config{Consumer: "orders", Source: b, Concurrency: 1, RetryConcurrency: 1, Backoff: job.Backoff{Base: time.Hour},
+			Handler: func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+				if d.Key == "a/2" {
+					return errors.New("not now")
+				}
+				return apply(ctx, tx, d)
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, done := b.Until(t.Context())
+		defer done()
+		if err := f.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return failuresOf(b.Response())
+	}
+	for _, failed := range []string{invoke("a/1", "a/2", "a/3"), invoke("a/1", "a/3")} { // Lambda may come twice
+		if failed != "" {
+			t.Errorf("failed %s", failed)
+		}
+	}
+	var effects, landed int
+	if err := pool.QueryRow(t.Context(), "select (select count(*) from effect), (select count(*) from pawl.job)").Scan(&effects, &landed); err != nil || effects != 2 || landed != 1 {
+		t.Errorf("%d effects, %d landed, %v; want 2 and 1", effects, landed, err)
 	}
 }

@@ -70,7 +70,7 @@ func TestDeployDrill(t *testing.T) {
 				c.await(t)
 				had := s.effects()
 				s.until("the consumer works", func() bool { return s.effects() > had })
-				if took := c.terminate(t); took > consumerWait+3*time.Second {
+				if took := c.terminate(t); took > consumerWait+5*time.Second {
 					t.Errorf("deploy %d took %v", n, took)
 				}
 				for end := time.Now(); s.server.Stats(queue).InFlight != 0; time.Sleep(time.Millisecond) {
