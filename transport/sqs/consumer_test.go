@@ -126,13 +126,14 @@ func (a assignment) handle(ctx context.Context, tx pgx.Tx, d pawl.Delivery) erro
 		return err
 	}
 	time.Sleep(a.Take)
-	if d.Handle != nil && a.unlucky(d.Key) { // a landed delivery has no handle
+	first := d.Handle != nil || d.Receives == 1 // a landed delivery has no handle, and Receives is the number of its attempt
+	if first && a.unlucky(d.Key) {
 		return errors.New("not now")
 	}
 	return nil
 }
 
-// unlucky decides by the key alone which deliveries fail when they are tried inline.
+// unlucky decides by the key alone which deliveries fail at first.
 func (a assignment) unlucky(key string) bool {
 	h := fnv.New32a()
 	h.Write([]byte(key))
