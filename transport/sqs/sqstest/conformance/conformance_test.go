@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -96,6 +97,24 @@ func TestChecks_NoticeTheirFault(t *testing.T) {
 					t.Errorf("%s does not notice", name)
 				}
 			})
+		}
+	}
+}
+
+// The page lists every check, so that a reader can see that nothing is missing.
+func TestChecks_AreListed(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../../docs/reference/sqs.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, c := range all {
+		if seen[c.name] {
+			t.Errorf("two checks are called %s", c.name)
+		}
+		if seen[c.name] = true; !strings.Contains(string(page), "`"+c.name+"`") {
+			t.Errorf("docs/reference/sqs.md does not list %s", c.name)
 		}
 	}
 }
