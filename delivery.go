@@ -44,7 +44,8 @@ type Receipt = receipt.Receipt
 type Source interface {
 	// Receive waits, within the source's own poll time, for at most max deliveries (max ≥ 1) and may return none.
 	// From here until Ack or Release the source keeps each delivery invisible to other receivers.
-	// After ctx ends it returns what it holds or an error, and takes nothing more.
+	// After ctx ends it returns what it holds or an error, and takes nothing more. Whoever stops calls it once more with
+	// the ended ctx, so that a source with calls of its own under way can end them.
 	Receive(ctx context.Context, max int) ([]Delivery, error)
 	// Ack removes what the database already answered. A failure is counted and reported, not retried as work:
 	// the message returns and is absorbed as a duplicate. Receipts that are not [Receipt.Valid] are refused.

@@ -35,6 +35,11 @@ const (
 	EventCommitUnknown     EventKind = "commit_unknown"        // the reply to COMMIT was lost; asking the database
 	EventUnknown           EventKind = "unknown"               // a command may have taken effect; not run again until settled
 	EventUnfit             EventKind = "unfit"                 // a message without key or over a limit; dead-lettered
+	EventReceived          EventKind = "received"              // a source handed out Count messages; Age of the oldest
+	EventEmptyReceive      EventKind = "empty_receive"         // a source had nothing
+	EventAcknowledged      EventKind = "acknowledged"          // a source removed messages
+	EventReleased          EventKind = "released"              // messages were given back to their source
+	EventHandleLost        EventKind = "handle_lost"           // a message could not be held or settled any more: it returns
 	EventReceiveFailed     EventKind = "receive_failed"        // the source answered an error; backing off
 	EventAckFailed         EventKind = "ack_failed"            // the effect is durable, the message will come again
 	EventTrouble           EventKind = "trouble"               // housekeeping or the database failed; retried
@@ -52,6 +57,7 @@ type Event struct {
 	Count     int // how many, where one event stands for several; 0 means 1
 	Err       error
 	Took      time.Duration // of the handler
+	Age       time.Duration // since the oldest of the messages was sent
 }
 
 // Hooks receive events. OnEvent runs on the working goroutine: it must be quick and must not panic. The zero Hooks
@@ -78,7 +84,8 @@ func Join(hs ...Hooks) Hooks {
 }
 
 // LogTo returns hooks that write one structured line an event to l, or to [slog.Default] if l is nil. What happens all
-// day (fresh, replay, duplicate_skipped, guard_already_handled, landed) is logged at debug, a coming retry at info, what
+// day (fresh, replay, duplicate_skipped, guard_already_handled, landed, and what a source receives, acknowledges and releases) is
+// logged at debug, a coming retry at info, what
 // somebody should look at (final, mismatch, unfit, trouble, failures to receive or acknowledge) at warn or error.
 func LogTo(l *slog.Logger) Hooks {
 	return Hooks{OnEvent: func(ctx context.Context, e Event) {
@@ -95,9 +102,10 @@ func LogTo(l *slog.Logger) Hooks {
 
 func (k EventKind) level() slog.Level {
 	switch k {
-	case EventFresh, EventReplay, EventDuplicateSkipped, EventGuardHandled, EventLanded, EventSuperseded:
+	case EventFresh, EventReplay, EventDuplicateSkipped, EventGuardHandled, EventLanded, EventSuperseded, EventReceived, EventEmptyReceive,
+		EventAcknowledged, EventReleased:
 		return slog.LevelDebug
-	case EventConflict, EventHeld, EventRetryable, EventSnoozed, EventCancelled, EventStaleTakeover, EventSuspect:
+	case EventConflict, EventHeld, EventRetryable, EventSnoozed, EventCancelled, EventStaleTakeover, EventSuspect, EventHandleLost:
 		return slog.LevelInfo
 	case EventMismatch, EventFinal, EventUnfit, EventUnknown, EventStale:
 		return slog.LevelError
@@ -107,7 +115,7 @@ func (k EventKind) level() slog.Level {
 }
 
 func (e Event) attrs() []slog.Attr {
-	attrs := make([]slog.Attr, 0, 9)
+	attrs := make([]slog.Attr, 0, 10)
 	text := func(name, value string) {
 		if value != "" {
 			attrs = append(attrs, slog.String(name, value))
@@ -127,6 +135,9 @@ func (e Event) attrs() []slog.Attr {
 	number("count", int64(e.Count))
 	if e.Took > 0 {
 		attrs = append(attrs, slog.Duration("took", e.Took))
+	}
+	if e.Age > 0 {
+		attrs = append(attrs, slog.Duration("age", e.Age))
 	}
 	if e.Err != nil {
 		attrs = append(attrs, slog.String("error", e.Err.Error()))

@@ -19,13 +19,14 @@ const pingPatience = 5 * time.Second
 const longestBackoff = 20 * time.Second
 
 // receive fetches batches and hands them to the handling goroutines, one batch ahead at most, until ctx ends. What was
-// fetched and not started by then goes straight back.
+// fetched and not started by then goes straight back. The last call sees the ended ctx, as [pawl.Source] wants it.
 //
 // receive: a crash after it costs a redelivery when the source's invisibility ends.
 func (f *Flow) receive(ctx context.Context, work chan<- pawl.Delivery) {
-	for failures := 0; ctx.Err() == nil; {
+	for failures, stopped := 0, false; !stopped; {
 		f.awaitDatabase(ctx)
 		f.groups.awaitRoom(ctx)
+		stopped = ctx.Err() != nil
 		batch, err := f.cfg.Source.Receive(ctx, max(receiveBatch, f.cfg.BatchSize))
 		for _, d := range f.groups.join(batch) {
 			select {

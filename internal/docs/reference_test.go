@@ -216,6 +216,24 @@ func TestTraps_AreAnswered(t *testing.T) {
 	}
 }
 
+// Every test that the page on SQS names exists.
+func TestSQS_NamesTests(t *testing.T) {
+	t.Parallel()
+	all := ""
+	for _, file := range files(t, "_test.go") {
+		all += read(t, file)
+	}
+	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(read(t, "docs/reference/sqs.md"), -1)
+	for _, m := range named {
+		if !strings.Contains(all, "\nfunc "+m[1]+"(") {
+			t.Errorf("sqs.md names %s, which does not exist", m[1])
+		}
+	}
+	if len(named) < 40 {
+		t.Errorf("found only %d names", len(named))
+	}
+}
+
 // The guide shows the program that its test runs.
 func TestStart_ShowsTheExample(t *testing.T) {
 	t.Parallel()

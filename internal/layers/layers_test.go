@@ -48,6 +48,8 @@ var plan = []struct {
 	// doors
 	{"transport/sqs", []string{"."}},
 	{"transport/sqs/sqstest", nil},
+	{"transport/sqs/sqstest/conformance", nil},
+	{"transport/transporttest", []string{".", "internal/receipt"}},
 	// for tests, ours and our users'
 	{"internal/postgres", nil},
 	{"internal/pgtest", []string{"internal/postgres"}},
@@ -60,7 +62,7 @@ var plan = []struct {
 	{"internal/gen/dist", []string{"migrate"}},
 	// the binary
 	{"cmd/pawl/internal/demo", []string{".", "flow", "job", "migrate", "internal/checker", "internal/fault", "internal/postgres", "transport/sqs", "transport/sqs/sqstest"}},
-	{"cmd/pawl/internal/cli", []string{".", "sql", "migrate", "ops", "internal/postgres", "cmd/pawl/internal/demo"}},
+	{"cmd/pawl/internal/cli", []string{".", "sql", "migrate", "ops", "internal/postgres", "transport/sqs/sqstest", "cmd/pawl/internal/demo"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	// the benchmark
 	{"bench", []string{".", "command", "flow", "job", "migrate", "internal/postgres"}},

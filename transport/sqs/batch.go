@@ -3,7 +3,6 @@ package sqs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 
@@ -63,9 +62,7 @@ func oneBatch(ctx context.Context, chunk []entry, call batchCall) []outcome {
 		if i < 0 {
 			continue
 		}
-		code, message := aws.ToString(f.Code), aws.ToString(f.Message)
-		dead := deadHandle(code, message)
-		outcomes[i] = outcome{err: fmt.Errorf("%s: %s", code, message), dead: dead, again: !f.SenderFault && !dead}
+		outcomes[i] = judge(f)
 	}
 	return outcomes
 }

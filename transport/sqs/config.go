@@ -10,12 +10,13 @@ import (
 // The limits of SQS that callers meet. Sources: ReceiveMessage, ChangeMessageVisibility and SendMessage of the API
 // reference, and "Amazon SQS message quotas" of the developer guide.
 const (
-	MaxBatch      = 10               // deliveries of one Receive, entries of one call
-	MaxVisibility = 12 * time.Hour   // a message may stay invisible this long after a receive, whatever is asked
-	MaxWait       = 20 * time.Second // of one long poll
-	MaxDelay      = 15 * time.Minute // of a sent message
-	MaxSize       = 1 << 20          // octets of a message and of a batch, attributes included
-	MaxAttributes = 10               // attributes of a message
+	MaxBatch      = 10                  // deliveries of one Receive, entries of one call
+	MaxVisibility = 12 * time.Hour      // a message may stay invisible this long after a receive, whatever is asked
+	MaxWait       = 20 * time.Second    // of one long poll
+	MaxDelay      = 15 * time.Minute    // of a sent message
+	MaxRetention  = 14 * 24 * time.Hour // of a queue
+	MaxSize       = 1 << 20             // octets of a message and of a batch, attributes included
+	MaxAttributes = 10                  // attributes of a message
 )
 
 const (
@@ -23,10 +24,16 @@ const (
 	defaultWait       = MaxWait
 	pollSlack         = 10 * time.Second // how much longer than its wait a poll may take before it is given up
 	callTimeout       = 10 * time.Second // of calls made on our own account, and the bound of Release at a drain
+	defaultPrefetch   = 100
+	maxPrefetch       = 1000
 )
 
 // ShortPoll is the [Config.Wait] that asks for an answer at once.
 const ShortPoll time.Duration = -1
+
+// KeepTimeout is the delay for [Source.Release], and what [Config.ReleaseDelay] may answer, that leaves a message to the
+// rest of its visibility timeout: no call is made, and it returns when the timeout ends, at most Config.Visibility from now.
+const KeepTimeout time.Duration = -1 << 63
 
 // Config shapes a [Source]. The zero value is fit for production.
 type Config struct {
@@ -40,16 +47,39 @@ type Config struct {
 	// Wait is how long one Receive may wait for the first message. Too short: more calls, which are billed, and with
 	// [ShortPoll] answers that miss messages. Too long: a drain has to wait for the running poll, because a poll
 	// that is cut off may strand messages; 20 s is most of the time ECS and Kubernetes give a process to stop, so
-	// lower it if your deadline is near 30 s. The HTTP client must allow a response to take longer than Wait.
+	// lower it, or set StopWait, if your deadline is near 30 s. The HTTP client must allow a response to take longer than
+	// Wait.
 	//
 	// Default 20 s, allowed up to 20 s, rounded up to whole seconds. ShortPoll asks for an answer at once; as the SDK
 	// cannot send a zero, the queue's ReceiveMessageWaitTimeSeconds decides then, and that is 0 unless somebody set
 	// it.
 	Wait time.Duration
 
+	// StopWait bounds how long a stop waits for the running poll; one that takes longer is cut off, and what SQS hands to
+	// it stays hidden for Visibility. Default 0: no bound but the poll's own, which strands nothing. Allowed up to 30 s.
+	StopWait time.Duration
+
+	// Prefetch is how many messages of a FIFO queue may wait in this process for those before them in their groups. Too
+	// low: a few slow groups keep the others from being received. Too high: more is hidden from others while this process
+	// is slow. Default 100, allowed 10 to 1000. Standard queues: nothing waits here, each Receive hands out what it got.
+	Prefetch int
+
+	// Unwrap takes a message out of the envelope of the service that sent it, before Key looks at it; see [UnwrapSNS] and
+	// [UnwrapEventBridge]. Default none.
+	Unwrap Unwrap
+
 	// Key finds the idempotency key of a message. Default KeyAttribute("Idempotency-Key"). A message without a key is
 	// delivered with an empty [pawl.Delivery.Key]; nothing is guessed.
 	Key KeyFrom
+
+	// ReleaseDelay decides when a delivery that is given back becomes visible again. asked is what the caller of Release
+	// wants: package flow asks for 1 to 2 s where somebody else is handling the same key or the database failed, and for 0
+	// where it stops. Answer asked, another delay, 0 for at once, or [KeepTimeout]. Default: asked.
+	ReleaseDelay func(asked time.Duration, d pawl.Delivery) time.Duration
+
+	// Hooks receive received, empty_receive, acknowledged, released and handle_lost; package flow reports the failures to
+	// receive and to acknowledge. The zero value logs them to slog.Default, all but handle_lost at debug.
+	Hooks pawl.Hooks
 }
 
 // filled returns the config with defaults in place, or an error that names the field out of bounds.
@@ -60,6 +90,12 @@ func (c Config) filled() (Config, error) {
 	if c.Wait == 0 {
 		c.Wait = defaultWait
 	}
+	if c.Prefetch == 0 {
+		c.Prefetch = defaultPrefetch
+	}
+	if c.ReleaseDelay == nil {
+		c.ReleaseDelay = func(asked time.Duration, _ pawl.Delivery) time.Duration { return asked }
+	}
 	if c.Key == nil {
 		c.Key = KeyAttribute(DefaultKeyAttribute)
 	}
@@ -68,6 +104,12 @@ func (c Config) filled() (Config, error) {
 	}
 	if c.Wait != ShortPoll && (c.Wait < 0 || c.Wait > MaxWait) {
 		return c, badArgument("sqs.open", "Wait is %v, allowed are up to 20s and ShortPoll", c.Wait)
+	}
+	if c.StopWait < 0 || c.StopWait > MaxWait+pollSlack {
+		return c, badArgument("sqs.open", "StopWait is %v, allowed are up to 30s", c.StopWait)
+	}
+	if c.Prefetch < MaxBatch || c.Prefetch > maxPrefetch {
+		return c, badArgument("sqs.open", "Prefetch is %d, allowed are 10 to 1000", c.Prefetch)
 	}
 	if checked, ok := c.Key.(interface{ check() error }); ok {
 		if err := checked.check(); err != nil {

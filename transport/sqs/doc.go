@@ -1,4 +1,4 @@
-// Package sqs is a [pawl.Source] on Amazon SQS standard queues, on aws-sdk-go-v2.
+// Package sqs is a [pawl.Source] on Amazon SQS, standard and FIFO queues, on aws-sdk-go-v2.
 //
 // A delivery is kept invisible to other receivers from the moment it is received until it is acknowledged or
 // released, however long it waits in this process before anybody looks at it:
@@ -15,9 +15,12 @@
 // absorbs duplicates by [pawl.Delivery.Key]; see [Config.Key] for where that key comes from, which is the one choice
 // you have to get right.
 //
+// Of a FIFO queue's message group one delivery is out at a time; the others of the group wait here, held, or go back with
+// it. Groups go side by side. See [Source.Receive].
+//
 // The queue's own visibility timeout does not matter: each receive sends [Config.Visibility]. Its maxReceiveCount does:
-// SQS counts receives, not attempts of a handler, and every restart of a consumer counts. Set it well above the number
-// of crashes you expect.
+// SQS counts receives, not attempts of a handler: a process that dies, an answer that is lost, a drain and a conflict
+// all count. Set it to 10 or more, well above the crashes you expect.
 //
 // The IAM actions used are sqs:GetQueueUrl, sqs:GetQueueAttributes, sqs:ReceiveMessage, sqs:DeleteMessage and
 // sqs:ChangeMessageVisibility; the [Sender] uses sqs:SendMessage and the first two.

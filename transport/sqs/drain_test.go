@@ -84,6 +84,7 @@ func (f *fixture) stopDuringPoll(stop, send time.Duration) error {
 	defer time.AfterFunc(stop, cancel).Stop()
 	defer time.AfterFunc(send, func() { f.send("late") }).Stop()
 	ds, err := f.source.Receive(ctx, 10)
+	synctest.Wait() // for the sender's answer
 	if len(ds) != 0 {
 		f.Fatalf("received %+v after the stop", ds)
 	}

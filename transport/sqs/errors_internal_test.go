@@ -1,6 +1,38 @@
 package sqs
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+)
+
+// What becomes of an entry that failed in a batch.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	const handle = "Value AQEB for parameter ReceiptHandle is invalid. Reason: "
+	for _, c := range []struct {
+		code, message string
+		sender        bool
+		dead, again   bool
+	}{
+		{"InternalError", "We encountered an internal error.", false, false, true},
+		{"ServiceUnavailable", "", false, false, true},
+		{"RequestThrottled", "Rate exceeded.", true, false, true},
+		{"OverLimit", "", true, false, true},
+		{"ReceiptHandleIsInvalid", "", true, true, false},
+		{"ReceiptHandleIsInvalid", "", false, true, false},
+		{"InvalidParameterValue", handle + "The receipt handle has expired.", true, true, false},
+		{"InvalidParameterValue", handle + "Message does not exist or is not available for visibility timeout change.", true, true, false},
+		{"InvalidParameterValue", "Value -1 for parameter VisibilityTimeout is invalid.", true, false, false},
+		{"InvalidMessageContents", "", true, false, false},
+		{"AccessDeniedException", "", true, false, false},
+	} {
+		o := judge(types.BatchResultErrorEntry{Code: &c.code, Message: &c.message, SenderFault: c.sender})
+		if o.err == nil || o.dead != c.dead || o.again != c.again {
+			t.Errorf("%s, %s, sender %v: %+v", c.code, c.message, c.sender, o)
+		}
+	}
+}
 
 // The texts of AWS are all there is to tell a dead handle from a bad argument.
 func TestDeadHandle(t *testing.T) {

@@ -68,3 +68,42 @@ func ExampleOpen() {
 	// Output:
 	// sqs.open: queue "orders" does not exist (create it, or check the region, the account and the endpoint of the client: a queue is seen only where it was created)
 }
+
+// A FIFO queue: the groups side by side, each in its order. The second message of a group comes when the first is settled.
+func ExampleSource_Receive_fifo() {
+	ctx := context.Background()
+	client := awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: aws.String("http://sqs.test"),
+		HTTPClient:  sqstest.New(sqstest.Options{}),
+		Credentials: credentials.NewStaticCredentialsProvider("any", "any", "")})
+	if _, err := client.CreateQueue(ctx, &awssqs.CreateQueueInput{QueueName: aws.String("ledger.fifo"),
+		Attributes: map[string]string{"FifoQueue": "true"}}); err != nil {
+		log.Fatal(err)
+	}
+	sender, err := sqs.OpenSender(ctx, client, "ledger.fifo", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = sender.Send(ctx,
+		sqs.Message{Key: "a-1", Group: "account-a", Body: []byte("open")},
+		sqs.Message{Key: "a-2", Group: "account-a", Body: []byte("close")},
+		sqs.Message{Key: "b-1", Group: "account-b", Body: []byte("open")})
+	if err != nil {
+		log.Fatal(err)
+	}
+	source, err := sqs.Open(ctx, client, "ledger.fifo", sqs.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	deliveries, err := source.Receive(ctx, 10)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, d := range deliveries {
+		fmt.Println(d.OrderingKey, d.Key)
+	}
+	fmt.Println(source.Release(ctx, 0, deliveries...)) // a-2 goes back with a-1
+	// Unordered output:
+	// account-a a-1
+	// account-b b-1
+	// <nil>
+}

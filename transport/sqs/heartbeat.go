@@ -15,6 +15,7 @@ type heart struct {
 	interval   time.Duration // a third of visibility: two beats may fail
 	extend     batchCall
 	counters   *counters
+	lost       func(n int) // tells of handles that died
 
 	mu      sync.Mutex
 	held    map[string]*lease // by receipt handle
@@ -29,8 +30,8 @@ type lease struct {
 	due    time.Time // of the next extension
 }
 
-func newHeart(visibility time.Duration, extend batchCall, c *counters) *heart {
-	return &heart{visibility: visibility, interval: visibility / 3, extend: extend, counters: c,
+func newHeart(visibility time.Duration, extend batchCall, c *counters, lost func(n int)) *heart {
+	return &heart{visibility: visibility, interval: visibility / 3, extend: extend, counters: c, lost: lost,
 		held: map[string]*lease{}, empty: make(chan struct{}, 1)}
 }
 
@@ -38,6 +39,12 @@ func (h *heart) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.held)
+}
+
+func (h *heart) holds(a *arrival) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.held[a.receipt] != nil
 }
 
 func (h *heart) hold(a *arrival) {
@@ -91,13 +98,14 @@ func (h *heart) beat() {
 // next picks up to ten messages to extend, and lets go of those that reached twelve hours. If one is due, others that
 // soon will be go along. With none due it answers how long to pause; with none held, to stop.
 func (h *heart) next(now time.Time) (batch []entry, pause time.Duration, stop bool) {
+	lost := 0
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock(&lost)
 	pause = h.interval
 	for receipt, l := range h.held {
 		if secondsLeft(l.polled, now) < 1 {
 			delete(h.held, receipt)
-			h.counters.lostHandles.Add(1)
+			lost++
 			continue
 		}
 		pause = min(pause, l.due.Sub(now))
@@ -125,8 +133,9 @@ func (h *heart) extendBatch(batch []entry) {
 	ctx, cancel := context.WithTimeout(context.Background(), min(max(h.interval, time.Second), callTimeout))
 	outcomes := inBatches(ctx, batch, h.extend)
 	cancel()
+	lost := 0
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock(&lost)
 	for i, o := range outcomes {
 		receipt := batch[i].receipt
 		l, still := h.held[receipt]
@@ -136,7 +145,7 @@ func (h *heart) extendBatch(batch []entry) {
 			h.counters.extended.Add(1)
 			l.due = started.Add(h.interval)
 		case o.dead:
-			h.counters.lostHandles.Add(1)
+			lost++
 			delete(h.held, receipt)
 		default: // sooner than usual: there is less time left
 			l.due = time.Now().Add(h.interval / 3)
@@ -144,4 +153,12 @@ func (h *heart) extendBatch(batch []entry) {
 	}
 	h.flying = nil
 	close(h.landed)
+}
+
+// unlock lets go of the lock before it tells of losses: a hook may ask for Stats.
+func (h *heart) unlock(lost *int) {
+	h.mu.Unlock()
+	if *lost > 0 {
+		h.lost(*lost)
+	}
 }

@@ -113,13 +113,6 @@ func TestOpen_SaysThatCredentialsFail(t *testing.T) {
 	wantAdvice(t, err, "AccessDenied", "IAM actions")
 }
 
-func TestOpen_RefusesFIFO(t *testing.T) {
-	t.Parallel()
-	f := setup(t, sqstest.Faults{}, sqs.Config{})
-	_, err := sqs.Open(t.Context(), f.client, "orders.fifo", sqs.Config{})
-	wantAdvice(t, err, "FIFO", "standard queue")
-}
-
 // A client that hangs up before the poll is answered would strand messages with every poll.
 func TestOpen_RefusesAnImpatientClient(t *testing.T) {
 	t.Parallel()
@@ -143,7 +136,7 @@ func TestConfig_Bounds(t *testing.T) {
 	f := setup(t, sqstest.Faults{}, sqs.Config{})
 	for _, cfg := range []sqs.Config{
 		{Visibility: time.Millisecond}, {Visibility: -time.Second}, {Visibility: 12*time.Hour + 1},
-		{Wait: 21 * time.Second}, {Wait: -time.Second},
+		{Wait: 21 * time.Second}, {Wait: -time.Second}, {StopWait: -1}, {StopWait: 31 * time.Second}, {Prefetch: 9}, {Prefetch: 1001},
 		{Key: sqs.KeyAttribute("")}, {Key: sqs.KeyJSON("")}, {Key: sqs.KeyJSON("id")}, {Key: sqs.KeyJSON("/a~2")}, {Key: sqs.KeyJSON("/a~")},
 	} {
 		_, err := sqs.Open(t.Context(), f.client, "q", cfg)

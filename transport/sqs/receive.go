@@ -19,6 +19,7 @@ import (
 type arrival struct {
 	receipt string
 	polled  time.Time // start of the poll: never later than the receive, from which SQS counts twelve hours
+	group   string    // MessageGroupId, in FIFO queues
 }
 
 // BinarySuffix marks attributes of type Binary in Delivery.Attributes: a Binary attribute "photo" arrives as
@@ -29,38 +30,78 @@ const BinarySuffix = ";base64"
 // max deliveries, never more than [MaxBatch] whatever max says. It may return none. From here each delivery is kept
 // invisible until Ack or Release, also if the caller forgets it, for at most twelve hours.
 //
-// The call is not repeated on an error: poll again, after a pause. A poll whose answer was lost may have put messages
-// in flight, and they return after Visibility.
+// From a FIFO queue it returns at most one delivery of a message group, and the next of that group when this one has been
+// acknowledged; groups go side by side. A group whose delivery is given back starts again from there. Its polls run on
+// beside the caller, so that no group waits for messages of another: call Receive once more after ctx has ended.
+//
+// The call is not repeated on an error: poll again, after a pause. After an error that needs an operator (credentials,
+// permissions, a queue that is gone) the next poll waits by itself, 5 s to a minute, and so do short polls that find
+// nothing. A poll whose answer was lost may have put messages in flight: in a standard queue they return after
+// Visibility, from a FIFO queue the next poll asks for the same ones (ReceiveRequestAttemptId).
 //
 // When ctx ends during the poll, the poll is not cut off: SQS would go on handing messages to it, and they would be
 // hidden until their timeout (trap T76). Receive waits for its answer, makes what arrived visible again and returns
-// the context's error. So a drain may take as long as Wait; if the endpoint hangs, up to twenty seconds more.
+// the context's error. So a drain may take as long as Wait, if the endpoint hangs ten seconds more, and never longer than
+// Config.StopWait where that is set.
 func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) {
 	if max < 1 {
 		return nil, badArgument("sqs.receive", "max is %d, must be at least 1", max)
 	}
+	if s.groups != nil {
+		return s.receiveInOrder(ctx, max)
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, wrap("sqs.receive", s.url, err)
 	}
-	polled := time.Now()
-	messages, err := s.poll(context.WithoutCancel(ctx), min(max, MaxBatch))
+	ds, err := s.pollOnce(ctx, min(max, MaxBatch))
 	if stopped := ctx.Err(); stopped != nil {
-		return nil, wrap("sqs.receive", s.url, errors.Join(stopped, s.giveBack(ctx, messages)))
+		late := make([]*arrival, len(ds))
+		for i, d := range ds {
+			late[i] = handleOf(d)
+		}
+		return nil, wrap("sqs.receive", s.url, errors.Join(stopped, s.giveBack(ctx, late)))
 	}
 	if err != nil {
 		return nil, wrap("sqs.receive", s.url, err)
 	}
-	deliveries := make([]pawl.Delivery, len(messages))
-	for i, m := range messages {
-		held := &arrival{receipt: aws.ToString(m.ReceiptHandle), polled: polled}
-		s.heart.hold(held)
-		deliveries[i] = s.delivery(m, held)
+	return ds, nil
+}
+
+// pollOnce is one poll, which outlives ctx by StopWait, with its messages held.
+func (s *Source) pollOnce(ctx context.Context, most int) ([]pawl.Delivery, error) {
+	s.pace.await(ctx)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
 	}
-	return deliveries, nil
+	polled := time.Now()
+	messages, err := s.poll(ctx, most)
+	s.pace.polled(len(messages), err)
+	if err != nil {
+		s.counters.pollErrors.Add(1)
+		return nil, err
+	}
+	s.counters.polls.Add(1)
+	s.counters.received.Add(int64(len(messages)))
+	if len(messages) == 0 {
+		s.counters.emptyPolls.Add(1)
+		s.emit(ctx, pawl.Event{Kind: pawl.EventEmptyReceive, Op: "sqs.receive"})
+		return nil, nil
+	}
+	ds := make([]pawl.Delivery, len(messages))
+	var age time.Duration
+	for i, m := range messages {
+		ds[i] = s.delivery(m, polled)
+		s.heart.hold(handleOf(ds[i]))
+		if !ds[i].SentAt.IsZero() {
+			age = max(age, time.Since(ds[i].SentAt))
+		}
+	}
+	s.emit(ctx, pawl.Event{Kind: pawl.EventReceived, Op: "sqs.receive", Count: len(ds), Age: age})
+	return ds, nil
 }
 
 func (s *Source) poll(ctx context.Context, max int) ([]types.Message, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.config.longestPoll()+pollSlack)
+	ctx, cancel := s.pollContext(ctx)
 	defer cancel()
 	in := &awssqs.ReceiveMessageInput{
 		QueueUrl:              &s.url,
@@ -70,19 +111,42 @@ func (s *Source) poll(ctx context.Context, max int) ([]types.Message, error) {
 		MessageAttributeNames: []string{"All"},
 		MessageSystemAttributeNames: []types.MessageSystemAttributeName{
 			types.MessageSystemAttributeNameApproximateReceiveCount, types.MessageSystemAttributeNameSentTimestamp,
+			types.MessageSystemAttributeNameMessageGroupId, types.MessageSystemAttributeNameMessageDeduplicationId,
+			types.MessageSystemAttributeNameDeadLetterQueueSourceArn,
 		},
+	}
+	if s.groups != nil {
+		in.ReceiveRequestAttemptId = aws.String(s.groups.attemptID())
 	}
 	out, err := s.client.ReceiveMessage(ctx, in, once)
 	if err != nil {
-		s.counters.pollErrors.Add(1)
 		return nil, err
 	}
-	s.counters.polls.Add(1)
-	s.counters.received.Add(int64(len(out.Messages)))
-	if len(out.Messages) == 0 {
-		s.counters.emptyPolls.Add(1)
+	if s.groups != nil {
+		s.groups.answered()
 	}
 	return out.Messages, nil
+}
+
+// pollContext ends when a poll in good health would have, and StopWait after ctx.
+func (s *Source) pollContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	polling, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.longestPoll()+pollSlack)
+	if s.config.StopWait == 0 {
+		return polling, cancel
+	}
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(s.config.StopWait)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel()
+		case <-polling.Done():
+		}
+	})
+	return polling, func() {
+		stop()
+		cancel()
+	}
 }
 
 // once switches the SDK's own retries off: they would start new polls after the caller asked to stop. Nothing of the one
@@ -92,30 +156,26 @@ func once(o *awssqs.Options) {
 	o.HTTPClient = ownBody{o.HTTPClient}
 }
 
-// giveBack makes messages visible at once that arrived too late to be handled.
-func (s *Source) giveBack(ctx context.Context, messages []types.Message) error {
-	if len(messages) == 0 {
-		return nil
+func (s *Source) delivery(m types.Message, polled time.Time) pawl.Delivery {
+	if s.config.Unwrap != nil {
+		m = s.config.Unwrap(m)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-	defer cancel()
-	entries := make([]entry, len(messages))
-	for i, m := range messages {
-		entries[i].receipt = aws.ToString(m.ReceiptHandle)
+	system := func(name types.MessageSystemAttributeName) string { return m.Attributes[string(name)] }
+	receives, _ := strconv.Atoi(system(types.MessageSystemAttributeNameApproximateReceiveCount))
+	held := &arrival{receipt: aws.ToString(m.ReceiptHandle), polled: polled}
+	if s.groups != nil { // on a standard queue it is a tenant's label
+		held.group = system(types.MessageSystemAttributeNameMessageGroupId)
 	}
-	return s.release(ctx, entries)
-}
-
-func (s *Source) delivery(m types.Message, held *arrival) pawl.Delivery {
-	receives, _ := strconv.Atoi(m.Attributes[string(types.MessageSystemAttributeNameApproximateReceiveCount)])
 	return pawl.Delivery{
-		Key:        s.config.Key.KeyOf(m),
-		MessageID:  aws.ToString(m.MessageId),
-		Body:       []byte(aws.ToString(m.Body)),
-		Attributes: attributes(m.MessageAttributes),
-		Receives:   receives,
-		SentAt:     sentAt(m.Attributes[string(types.MessageSystemAttributeNameSentTimestamp)]),
-		Handle:     held,
+		Key:         s.config.Key.KeyOf(m),
+		MessageID:   aws.ToString(m.MessageId),
+		Body:        []byte(aws.ToString(m.Body)),
+		Attributes:  attributes(m.MessageAttributes),
+		Receives:    receives,
+		SentAt:      sentAt(system(types.MessageSystemAttributeNameSentTimestamp)),
+		OrderingKey: held.group,
+		ProducedAt:  producedAt(m),
+		Handle:      held,
 	}
 }
 
@@ -126,6 +186,12 @@ func sentAt(millis string) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMilli(n)
+}
+
+// producedAt reads what a [Sender] wrote; zero if nobody did.
+func producedAt(m types.Message) time.Time {
+	at, _ := time.Parse(time.RFC3339Nano, aws.ToString(m.MessageAttributes[ProducedAtAttribute].StringValue))
+	return at
 }
 
 func attributes(from map[string]types.MessageAttributeValue) map[string]string {

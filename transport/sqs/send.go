@@ -3,7 +3,10 @@ package sqs
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -19,19 +22,34 @@ type Message struct {
 	Key string
 	// Body is the payload: text of XML 1.0 characters, 1 octet to 1 MiB with the attributes.
 	Body []byte
-	// Attributes are sent with type String; at most 9, as the key is one of SQS's 10. No value may be empty.
-	// One with the name of the key attribute is replaced by Key.
+	// Attributes are sent with type String; at most 8, as the key and ProducedAt are two of SQS's 10. No value may be empty.
+	// One with the name of either is replaced.
 	Attributes map[string]string
+	// ProducedAt is when the intent came to be, by the producer's clock, sent as [ProducedAtAttribute]. A consumer that forgets
+	// compares it with what it remembers, as SQS's own send time starts anew with a redrive. A resend has the same one. Zero:
+	// the time of Send.
+	ProducedAt time.Time
 	// Delay hides the message at first: 0 to 15 min, rounded up to whole seconds. With 0 the queue's own DelaySeconds
-	// applies, as the SDK cannot send a zero.
+	// applies, as the SDK cannot send a zero. FIFO queues know none.
 	Delay time.Duration
+	// Group is the MessageGroupId: on a FIFO queue required, what must stay in order; on a standard queue optional, the
+	// tenant for fair queues. 1 to 128 letters, digits and punctuation.
+	Group string
 }
 
-// A Sender sends messages that carry their key, so that a producer's retry is absorbed by the receiver.
+// ProducedAtAttribute carries Message.ProducedAt, in RFC 3339; a receiver finds it in [pawl.Delivery.ProducedAt].
+const ProducedAtAttribute = "Produced-At"
+
+const ownAttributes = 2 // the key and ProducedAt
+
+// A Sender sends messages that carry their key, so that a producer's retry is absorbed by the receiver. On a FIFO queue the
+// key is the MessageDeduplicationId as well (its SHA-256 where SQS would refuse it): for five minutes SQS drops what has a
+// known one, whatever its payload.
 type Sender struct {
 	client SendAPI
 	url    string
 	name   string
+	fifo   bool
 }
 
 // OpenSender finds the queue as [Open] does. keyAttribute is the message attribute for the key; "" means
@@ -41,24 +59,33 @@ func OpenSender(ctx context.Context, client SendAPI, queue, keyAttribute string)
 	if err != nil {
 		return nil, err
 	}
-	return &Sender{client: client, url: url, name: cmp.Or(keyAttribute, DefaultKeyAttribute)}, nil
+	return &Sender{client: client, url: url, name: cmp.Or(keyAttribute, DefaultKeyAttribute), fifo: isFIFO(url)}, nil
 }
 
 // Send sends messages in batches of up to ten and one MiB, and checks the answer for each. Entries that fail by the
 // service's fault are tried once more. All messages are tried; the error wraps a [*SendError] that names those not
-// known to be sent. Sending them again is safe: the key is the same.
+// known to be sent. Sending them again is safe: the key is the same. One that SQS would refuse for its size or for a field
+// is refused here, before any is sent.
+//
+// To a FIFO queue a batch takes one message of each group, so that one that fails is not overtaken by the next of its group;
+// those behind a failed one are not tried and count as not sent. Messages of few groups therefore need more calls.
 func (s *Sender) Send(ctx context.Context, ms ...Message) error {
 	for i, m := range ms {
-		if err := m.check(); err != nil {
+		if err := s.check(m); err != nil {
 			return badArgument("sqs.send", "message %d: %v", i, err)
 		}
 	}
 	failed := &SendError{All: len(ms)}
-	for from := 0; from < len(ms); {
-		n := s.fits(ms[from:])
-		s.sendBatch(ctx, ms, from, n, failed)
-		from += n
+	left := make([]int, len(ms))
+	for i := range left {
+		left[i] = i
 	}
+	for len(left) > 0 {
+		var batch []int
+		batch, left = s.next(ms, left, failed)
+		s.sendBatch(ctx, ms, batch, failed)
+	}
+	slices.Sort(failed.Unsent)
 	if len(failed.Unsent) == 0 {
 		return nil
 	}
@@ -74,6 +101,16 @@ type SendError struct {
 	All    int   // messages of the call
 	Unsent []int // their indexes, ascending
 	First  error // why the first failed
+
+	groups map[string]bool // of which one was not sent
+}
+
+func (e *SendError) add(i int, group string, err error) {
+	if e.First == nil {
+		e.First, e.groups = err, map[string]bool{}
+	}
+	e.Unsent = append(e.Unsent, i)
+	e.groups[group] = true
 }
 
 // Error names counts and the first reason.
@@ -84,47 +121,81 @@ func (e *SendError) Error() string {
 // Unwrap returns the first reason.
 func (e *SendError) Unwrap() error { return e.First }
 
-func (m Message) check() error {
-	switch {
+func (s *Sender) check(m Message) error {
+	switch size := s.size(m); {
 	case m.Key == "":
-		return fmt.Errorf("has no key")
-	case len(m.Attributes) >= MaxAttributes:
-		return fmt.Errorf("has %d attributes, allowed are %d beside the key", len(m.Attributes), MaxAttributes-1)
+		return errors.New("has no key")
+	case len(m.Body) == 0:
+		return errors.New("has no body, which SQS refuses")
+	case len(m.Attributes) > MaxAttributes-ownAttributes:
+		return fmt.Errorf("has %d attributes, allowed are %d beside the key and ProducedAt", len(m.Attributes), MaxAttributes-ownAttributes)
 	case m.Delay < 0 || m.Delay > MaxDelay:
 		return fmt.Errorf("has a delay of %v, allowed are 0 to 15m", m.Delay)
+	case size > MaxSize:
+		return fmt.Errorf("has %d octets with its attributes, SQS takes %d: store the payload, in S3 for instance, and send a reference", size, MaxSize)
+	case s.fifo && m.Group == "":
+		return errors.New("has no Group, which a FIFO queue demands")
+	case s.fifo && m.Delay > 0:
+		return errors.New("has a Delay, which FIFO queues do not know")
 	}
 	return nil
 }
 
-// fits counts how many of the first messages go into one batch; at least one, which SQS may refuse for its size.
-func (s *Sender) fits(ms []Message) int {
-	size := 0
-	for i, m := range ms {
-		size += len(m.Body) + len(s.name) + len("String") + len(m.Key)
-		for name, value := range m.Attributes {
-			size += len(name) + len("String") + len(value)
-		}
-		if i == MaxBatch || i > 0 && size > MaxSize {
-			return i
-		}
+func (m Message) producedAt() time.Time {
+	if m.ProducedAt.IsZero() {
+		return time.Now().UTC()
 	}
-	return len(ms)
+	return m.ProducedAt.UTC()
 }
 
-// sendBatch sends the n messages from index from on, and once more those that failed by the service's fault.
-func (s *Sender) sendBatch(ctx context.Context, ms []Message, from, n int, failed *SendError) {
-	batch := make([]entry, n)
-	for i := range batch {
-		batch[i].message = from + i
+func (s *Sender) size(m Message) int {
+	size := len(m.Body) + len(s.name) + len(m.Key) + len(ProducedAtAttribute) + len(time.RFC3339Nano) + ownAttributes*len("String")
+	for name, value := range m.Attributes {
+		size += len(name) + len("String") + len(value)
 	}
-	for i, o := range twice(ctx, batch, func(ctx context.Context, ids []string, entries []entry) (answered, error) {
+	return size
+}
+
+// lookAhead is how many messages behind the first may fill its batch, where groups keep others out.
+const lookAhead = 1000
+
+// next picks the messages of the next batch by their indexes, and those that are left after it. Behind a message of a group
+// that is in the batch or has failed, no other of the group goes.
+func (s *Sender) next(ms []Message, all []int, failed *SendError) (batch, left []int) {
+	busy := map[string]bool{}
+	size := 0
+	for n, i := range all {
+		m := ms[i]
+		switch {
+		case len(batch) == MaxBatch || n == lookAhead:
+			return batch, append(left, all[n:]...)
+		case s.fifo && failed.groups[m.Group]:
+			failed.Unsent = append(failed.Unsent, i)
+			continue
+		case s.fifo && busy[m.Group]:
+			left = append(left, i)
+			continue
+		}
+		if size += s.size(m); size > MaxSize {
+			return batch, append(left, all[n:]...)
+		}
+		busy[m.Group] = true
+		batch = append(batch, i)
+	}
+	return batch, left
+}
+
+// sendBatch sends the messages of a batch, and once more those that failed by the service's fault.
+func (s *Sender) sendBatch(ctx context.Context, ms []Message, batch []int, failed *SendError) {
+	entries := make([]entry, len(batch))
+	for i := range batch {
+		entries[i].message = batch[i]
+	}
+	for i, o := range twice(ctx, entries, func(ctx context.Context, ids []string, entries []entry) (answered, error) {
 		return s.call(ctx, ms, ids, entries)
 	}) {
 		if o.err != nil {
-			if failed.First == nil {
-				failed.First = o.err
-			}
-			failed.Unsent = append(failed.Unsent, from+i)
+			failed.add(batch[i], ms[batch[i]].Group, o.err)
 		}
 	}
 }
@@ -138,8 +209,16 @@ func (s *Sender) call(ctx context.Context, ms []Message, ids []string, entries [
 			attributes[name] = text(value)
 		}
 		attributes[s.name] = text(m.Key)
-		in.Entries = append(in.Entries, types.SendMessageBatchRequestEntry{Id: &ids[i],
-			MessageBody: aws.String(string(m.Body)), MessageAttributes: attributes, DelaySeconds: wholeSeconds(m.Delay)})
+		attributes[ProducedAtAttribute] = text(m.producedAt().Format(time.RFC3339Nano))
+		out := types.SendMessageBatchRequestEntry{Id: &ids[i],
+			MessageBody: aws.String(string(m.Body)), MessageAttributes: attributes, DelaySeconds: wholeSeconds(m.Delay)}
+		if m.Group != "" {
+			out.MessageGroupId = &m.Group
+		}
+		if s.fifo {
+			out.MessageDeduplicationId = aws.String(deduplicationID(m.Key))
+		}
+		in.Entries = append(in.Entries, out)
 	}
 	out, err := s.client.SendMessageBatch(ctx, in)
 	if err != nil {
@@ -150,6 +229,16 @@ func (s *Sender) call(ctx context.Context, ms []Message, ids []string, entries [
 		reply.successful = append(reply.successful, aws.ToString(done.Id))
 	}
 	return reply, nil
+}
+
+var validDeduplicationID = regexp.MustCompile("^[A-Za-z0-9!\"#$%&'()*+,./:;<=>?@\\[\\\\\\]^_`{|}~-]{1,128}$")
+
+// deduplicationID is the key, or its hash if SQS would not take it (SendMessage: 1 to 128 letters, digits and punctuation).
+func deduplicationID(key string) string {
+	if validDeduplicationID.MatchString(key) {
+		return key
+	}
+	return pawl.FingerprintOf([]byte(key)).String()
 }
 
 func text(value string) types.MessageAttributeValue {

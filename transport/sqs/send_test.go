@@ -99,11 +99,12 @@ func TestSend_Refusals(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, sqs.Config{})
 		many := map[string]string{}
-		for i := range 10 {
+		for i := range 9 {
 			many[strconv.Itoa(i)] = "v"
 		}
 		good := sqs.Message{Key: "k", Body: []byte("b")}
-		for _, bad := range []sqs.Message{{Body: []byte("b")}, {Key: "k", Attributes: many}, {Key: "k", Delay: 16 * time.Minute}} {
+		for _, bad := range []sqs.Message{{Body: []byte("b")}, {Key: "k", Body: []byte("b"), Attributes: many}, {Key: "k", Body: []byte("b"), Delay: 16 * time.Minute},
+			{Key: "k"}, {Key: "k", Body: make([]byte, 1<<20)}} {
 			if err := f.sender().Send(t.Context(), good, bad); pawl.CodeOf(err) != pawl.CodeArgumentInvalid {
 				t.Errorf("got %v", err)
 			}

@@ -16,23 +16,36 @@ import (
 // acknowledged, as their outcome is safe. Entries that fail by the service's fault are tried once more. A handle that
 // has expired is counted in Stats.LostHandles and is no error. The error names how many messages were left.
 func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
-	var refused int
-	held := make([]*arrival, 0, len(rs))
+	held, refused := ackable(rs)
+	return errors.Join(refused, s.delete(ctx, held))
+}
+
+// ackable are the handles behind valid receipts of ours, and an error that counts the others.
+func ackable(rs []pawl.Receipt) (held []*arrival, err error) {
 	for _, r := range rs {
-		a, ours := r.Handle().(*arrival)
-		if !r.Valid() || !ours {
-			refused++
-			continue
+		if a, ours := r.Handle().(*arrival); ours && r.Valid() {
+			held = append(held, a)
 		}
-		held = append(held, a)
 	}
-	err := s.delete(ctx, held)
-	if refused > 0 {
-		err = errors.Join(&pawl.Error{Op: "sqs.ack", Code: pawl.CodeArgumentInvalid,
+	if refused := len(rs) - len(held); refused > 0 {
+		err = &pawl.Error{Op: "sqs.ack", Code: pawl.CodeArgumentInvalid,
 			Err:  fmt.Errorf("%d of %d receipts refused: not from a commit of a delivery of this source", refused, len(rs)),
-			Hint: "acknowledge with the receipts that the commit returned"}, err)
+			Hint: "acknowledge with the receipts that the commit returned"}
 	}
-	return err
+	return held, err
+}
+
+// releasable are the handles of deliveries of ours, and an error that counts the others.
+func releasable(ds []pawl.Delivery) (held []*arrival, err error) {
+	for _, d := range ds {
+		if a, ours := d.Handle.(*arrival); ours && a != nil {
+			held = append(held, a)
+		}
+	}
+	if refused := len(ds) - len(held); refused > 0 {
+		err = badArgument("sqs.release", "%d of %d deliveries are not of this source", refused, len(ds))
+	}
+	return held, err
 }
 
 func (s *Source) delete(ctx context.Context, held []*arrival) error {
@@ -41,36 +54,52 @@ func (s *Source) delete(ctx context.Context, held []*arrival) error {
 		entries[i].receipt = a.receipt
 	}
 	s.heart.letGo(held) // an extension still in flight does no harm: the message is deleted all the same
+	if s.groups != nil {
+		s.groups.settled(held) // the outcomes are durable: the next of the group need not wait for the delete
+	}
 	var left failures
+	var acked, dead int
 	for _, o := range twice(ctx, entries, s.deleteMessages) {
 		switch {
 		case o.err == nil:
-			s.counters.acked.Add(1)
+			acked++
 		case o.dead:
-			s.counters.lostHandles.Add(1)
+			dead++
 		default:
 			s.counters.ackFailures.Add(1)
 			left.add(o.err)
 		}
 	}
+	s.counters.acked.Add(int64(acked))
+	s.report(ctx, pawl.EventAcknowledged, "sqs.ack", acked)
+	s.lost(ctx, "sqs.ack", dead)
 	return left.report("sqs.ack", s.url, "deleted", len(held),
 		"nothing to do: they return after their visibility timeout and are absorbed as duplicates")
 }
 
 // Release gives deliveries back. They become visible after delay, rounded up to whole seconds and cut to what is left
-// of twelve hours since their receive; 0 and less mean at once. A delivery whose handle is dead is visible already or
-// belongs to another receiver: it is counted in Stats.LostHandles and is no error. Deliveries of another source are
-// refused with an error, the others beside them are released.
+// of twelve hours since their receive; 0 and less mean at once, [KeepTimeout] what is left of the visibility timeout.
+// [Config.ReleaseDelay] may overrule delay. A delivery whose handle is dead is visible already or belongs to another
+// receiver: it is counted in Stats.LostHandles and is no error. Deliveries of another source are refused with an error,
+// the others beside them are released.
+//
+// In a FIFO queue those of the same message group that wait in this process go back as well. SQS hands none of them out
+// before the released one: it is in flight until its delay is over, and that blocks its group.
 func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.Delivery) error {
-	var refused int
-	held := make([]*arrival, 0, len(ds))
+	held, refused := releasable(ds)
+	delays := make(map[*arrival]time.Duration, len(held))
 	for _, d := range ds {
-		if a, ours := d.Handle.(*arrival); ours && a != nil {
-			held = append(held, a)
-		} else {
-			refused++
+		if a, ours := d.Handle.(*arrival); ours {
+			delays[a] = s.config.ReleaseDelay(delay, d)
 		}
 	}
+	if s.groups != nil {
+		held = append(held, s.groups.returned(held)...) // without a delay of their own
+	}
+	return errors.Join(refused, s.release(ctx, held, func(a *arrival) time.Duration { return delays[a] }))
+}
+
+func (s *Source) release(ctx context.Context, held []*arrival, delay func(*arrival) time.Duration) error {
 	if landed := s.heart.letGo(held); landed != nil {
 		select { // an extension still in flight would overrule the delay
 		case <-landed:
@@ -78,29 +107,27 @@ func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.De
 		}
 	}
 	now := time.Now()
-	entries := make([]entry, len(held))
-	for i, a := range held {
-		entries[i] = entry{receipt: a.receipt, seconds: min(wholeSeconds(delay), secondsLeft(a.polled, now))}
+	entries := make([]entry, 0, len(held))
+	for _, a := range held {
+		if d := delay(a); d != KeepTimeout {
+			entries = append(entries, entry{receipt: a.receipt, seconds: min(wholeSeconds(d), secondsLeft(a.polled, now))})
+		}
 	}
-	err := s.release(ctx, entries)
-	if refused > 0 {
-		err = errors.Join(badArgument("sqs.release", "%d of %d deliveries are not of this source", refused, len(ds)), err)
-	}
-	return err
-}
-
-func (s *Source) release(ctx context.Context, entries []entry) error {
 	var left failures
+	var released, dead int
 	for _, o := range twice(ctx, entries, s.changeVisibility) {
 		switch {
 		case o.err == nil:
-			s.counters.released.Add(1)
+			released++
 		case o.dead:
-			s.counters.lostHandles.Add(1)
+			dead++
 		default:
 			left.add(o.err)
 		}
 	}
+	s.counters.released.Add(int64(released))
+	s.report(ctx, pawl.EventReleased, "sqs.release", released)
+	s.lost(ctx, "sqs.release", dead)
 	return left.report("sqs.release", s.url, "released", len(entries),
 		"nothing to do: they return after their visibility timeout")
 }

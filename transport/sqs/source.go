@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -15,23 +16,30 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A Source receives from one standard queue. Its methods may be called from many goroutines. It needs no closing: it
-// has one goroutine of its own while it holds deliveries, and none otherwise.
+// A Source receives from one queue, standard or FIFO. Its methods may be called from many goroutines. It needs no closing:
+// it has one goroutine of its own while it holds deliveries, for a FIFO queue one more while it polls, and none otherwise.
 type Source struct {
 	client   API
 	url      string
 	config   Config
 	heart    *heart
+	groups   *groups // nil for a standard queue
+	horizon  time.Duration
+	pace     pacer
 	counters counters
 }
 
-var _ pawl.Source = (*Source)(nil)
+var (
+	_ pawl.Source            = (*Source)(nil)
+	_ pawl.RedeliveryHorizon = (*Source)(nil)
+)
 
 // Open finds the queue and checks that it can be reached. queue is a name, looked up with GetQueueUrl in the
 // client's own account and region, or a full queue URL. The error says in one line what to do when the queue does
 // not exist, the credentials fail, or nothing answers at the endpoint.
 //
-// FIFO queues are refused: their order and their deletes follow other rules, which this version does not keep.
+// A name that ends in .fifo is a FIFO queue, whose message groups are kept in order; see [Source.Receive]. The
+// MessageGroupId of a standard queue is a tenant's label and changes nothing.
 func Open(ctx context.Context, client API, queue string, cfg Config) (*Source, error) {
 	cfg, err := cfg.filled()
 	if err != nil {
@@ -44,23 +52,50 @@ func Open(ctx context.Context, client API, queue string, cfg Config) (*Source, e
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{client: client, url: url, config: cfg}
-	s.heart = newHeart(cfg.Visibility, s.changeVisibility, &s.counters)
+	horizon, err := redeliveryHorizon(ctx, client, url)
+	if err != nil {
+		return nil, wrap("sqs.open", queue, err)
+	}
+	s := &Source{client: client, url: url, config: cfg, horizon: horizon, pace: pacer{short: cfg.Wait == ShortPoll}}
+	s.heart = newHeart(cfg.Visibility, s.changeVisibility, &s.counters, func(n int) { s.lost(ctx, "sqs.heartbeat", n) })
+	if isFIFO(url) {
+		s.groups = newGroups()
+	}
 	return s, nil
 }
 
+func isFIFO(queue string) bool { return strings.HasSuffix(queue, ".fifo") }
+
 // QueueURL is the address of the queue, as SQS gave it.
 func (s *Source) QueueURL() string { return s.url }
+
+// RedeliveryHorizon is how long after its first arrival a message of this queue may come again without being sent again: for
+// the queue's retention period, and, if it has a dead-letter queue, for fourteen days there (the longest period there is) and
+// once more the period here, as a redrive starts it anew. A producer that sends again is not in it. Asked of SQS by Open.
+func (s *Source) RedeliveryHorizon() time.Duration { return s.horizon }
+
+func redeliveryHorizon(ctx context.Context, client Resolver, url string) (time.Duration, error) {
+	const retention, redrive = types.QueueAttributeNameMessageRetentionPeriod, types.QueueAttributeNameRedrivePolicy
+	out, err := client.GetQueueAttributes(ctx, &awssqs.GetQueueAttributesInput{QueueUrl: &url,
+		AttributeNames: []types.QueueAttributeName{retention, redrive}})
+	if err != nil {
+		return 0, err
+	}
+	seconds, err := strconv.Atoi(out.Attributes[string(retention)])
+	period := time.Duration(seconds) * time.Second
+	if err != nil {
+		period = MaxRetention // it does not say
+	}
+	if out.Attributes[string(redrive)] == "" {
+		return period, nil
+	}
+	return period + MaxRetention + period, nil
+}
 
 // resolve turns a name into a URL, and checks a URL by asking for the queue behind it.
 func resolve(ctx context.Context, op string, client Resolver, queue string) (string, error) {
 	if queue == "" {
 		return "", badArgument(op, "the queue has no name")
-	}
-	if strings.HasSuffix(queue, ".fifo") {
-		return "", &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid,
-			Err:  fmt.Errorf("%q is a FIFO queue, which this version does not support", queue),
-			Hint: "use a standard queue"}
 	}
 	if !strings.Contains(queue, "://") {
 		out, err := client.GetQueueUrl(ctx, &awssqs.GetQueueUrlInput{QueueName: &queue})
@@ -112,6 +147,47 @@ type Stats struct {
 	Extended    int64 // visibility timeouts extended
 	LostHandles int64 // messages whose handle died or reached twelve hours while held, acked or released
 	Held        int   // messages being kept invisible now
+}
+
+// report emits an event that stands for n messages, if there are any.
+func (s *Source) report(ctx context.Context, kind pawl.EventKind, op string, n int) {
+	if n > 0 {
+		s.emit(ctx, pawl.Event{Kind: kind, Op: op, Count: n})
+	}
+}
+
+// lost counts messages whose handles died.
+func (s *Source) lost(ctx context.Context, op string, n int) {
+	s.counters.lostHandles.Add(int64(n))
+	s.report(ctx, pawl.EventHandleLost, op, n)
+}
+
+func (s *Source) emit(ctx context.Context, e pawl.Event) {
+	e.Scope = s.url[strings.LastIndexByte(s.url, '/')+1:]
+	s.config.Hooks.Emit(context.WithoutCancel(ctx), e)
+}
+
+// A Backlog is what waits in a queue, by SQS's approximate counts: the signal to scale consumers by.
+type Backlog struct {
+	Visible  int // ready to be received
+	InFlight int // received and neither deleted nor returned
+	Delayed  int // sent with a delay that is not over
+}
+
+// Backlog asks SQS how much waits. The counts lag by up to a minute (GetQueueAttributes).
+func (s *Source) Backlog(ctx context.Context) (Backlog, error) {
+	const visible, inFlight, delayed = types.QueueAttributeNameApproximateNumberOfMessages,
+		types.QueueAttributeNameApproximateNumberOfMessagesNotVisible, types.QueueAttributeNameApproximateNumberOfMessagesDelayed
+	out, err := s.client.GetQueueAttributes(ctx, &awssqs.GetQueueAttributesInput{QueueUrl: &s.url,
+		AttributeNames: []types.QueueAttributeName{visible, inFlight, delayed}})
+	if err != nil {
+		return Backlog{}, wrap("sqs.backlog", s.url, err)
+	}
+	count := func(name types.QueueAttributeName) int {
+		n, _ := strconv.Atoi(out.Attributes[string(name)]) // absent: 0
+		return n
+	}
+	return Backlog{Visible: count(visible), InFlight: count(inFlight), Delayed: count(delayed)}, nil
 }
 
 type counters struct {

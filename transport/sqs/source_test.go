@@ -49,15 +49,17 @@ func overLoopback(t *testing.T, faults sqstest.Faults, cfg sqs.Config) *fixture 
 
 func open(t *testing.T, server *sqstest.Server, client *awssqs.Client, cfg sqs.Config) *fixture {
 	t.Helper()
-	out, err := client.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String("q")})
+	return openQueue(t, server, client, "q", cfg)
+}
+
+func openQueue(t *testing.T, server *sqstest.Server, client *awssqs.Client, name string, cfg sqs.Config) *fixture {
+	t.Helper()
+	url := createQueue(t, client, name)
+	source, err := sqs.Open(t.Context(), client, name, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := sqs.Open(t.Context(), client, "q", cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &fixture{T: t, server: server, client: client, url: *out.QueueUrl, source: source}
+	return &fixture{T: t, server: server, client: client, url: url, source: source}
 }
 
 func newClient(h aws.HTTPClient, endpoint string) *awssqs.Client {

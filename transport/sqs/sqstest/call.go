@@ -24,6 +24,9 @@ var operations = map[string]operation{
 	"GetQueueUrl":                  (*Server).getQueueURL,
 	"ListQueues":                   (*Server).listQueues,
 	"ListDeadLetterSourceQueues":   (*Server).listDeadLetterSources,
+	"StartMessageMoveTask":         (*Server).startMove,
+	"ListMessageMoveTasks":         (*Server).listMoves,
+	"CancelMessageMoveTask":        (*Server).cancelMove,
 	"DeleteQueue":                  onQueue((*queue).deleteQueue),
 	"GetQueueAttributes":           onQueue((*queue).getAttributes),
 	"SetQueueAttributes":           onQueue((*queue).setAttributes),
@@ -39,7 +42,6 @@ var operations = map[string]operation{
 
 // later are actions that SQS has and this server does not have yet.
 var later = map[string]bool{
-	"StartMessageMoveTask": true, "CancelMessageMoveTask": true, "ListMessageMoveTasks": true,
 	"TagQueue": true, "UntagQueue": true, "ListQueueTags": true, "AddPermission": true, "RemovePermission": true,
 }
 
@@ -60,6 +62,10 @@ func (s *Server) call(r request) (any, *Error) {
 	if fail := faults.fail(r.call); fail != nil {
 		s.refused(r.call.Queue)
 		return nil, fail
+	}
+	if q := s.named(r.call.Queue); q != nil && !q.withinQuota(r.op) {
+		s.refused(r.call.Queue)
+		return nil, Throttled()
 	}
 	result, fail := do(s, &r)
 	if fail != nil {

@@ -4,7 +4,7 @@
 // as an [http.Handler] on loopback ([Server.Start]), or with no socket at all, as the SDK's HTTP client
 // ([Server.Do]). The second way works inside testing/synctest, where twelve hours of visibility take a millisecond.
 //
-// A message of a standard queue is always in one of four places:
+// A message is always in one of four places:
 //
 //	SendMessage ──DelaySeconds──▶ delayed
 //	     │                           │ delay over
@@ -18,14 +18,18 @@
 //	ready, older than the retention period ─────────▶ gone
 //	ready, received maxReceiveCount times already ──▶ ready in the dead-letter queue, same id and body
 //
+// In a FIFO queue the ready messages stand in their groups, and of a group whose messages are in flight none is handed out.
+// Sends with a known MessageDeduplicationId are answered as if they had happened. A move task sends dead letters back, as new
+// messages.
+//
 // Each move follows the API reference named beside the code. Where AWS documents nothing, behaviour reported against
 // real queues was followed. Nothing here was compared with a real AWS account: passing against this package is no
-// proof of passing against AWS.
+// proof of passing against AWS. The command in conformance tries the promises on any endpoint; docs/reference/sqs.md lists them.
 //
 // What the real service does rarely, [Faults] do on demand: second copies, lost deletes, receives whose answer never
 // arrives, errors, polls that take messages for a client that has gone. [Chaos] makes them from a seed; the same
 // seed decides the same way, whatever the goroutines do.
 //
-// Left out, and answered with UnsupportedOperation: FIFO queues, message move tasks, tags and permissions.
+// Left out, and answered with UnsupportedOperation: tags and permissions.
 // Stored without effect: encryption settings, Policy and RedriveAllowPolicy. Signatures are not checked.
 package sqstest

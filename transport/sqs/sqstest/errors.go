@@ -69,6 +69,15 @@ func noSuchQueue() *Error {
 	return failure("QueueDoesNotExist", legacy+"NonExistentQueue", "The specified queue does not exist.")
 }
 
+func noSuchResource(what string) *Error {
+	return failure("ResourceNotFoundException", "ResourceNotFoundException", "The resource that you specified for the %s doesn't exist.", what)
+}
+
+// unsupportedByAWS is what SQS itself refuses; unsupported is what is missing here.
+func unsupportedByAWS(text string) *Error {
+	return failure("UnsupportedOperation", legacy+"UnsupportedOperation", "%s", text)
+}
+
 func unsupported(format string, args ...any) *Error {
 	return failure("UnsupportedOperation", legacy+"UnsupportedOperation", "sqstest: "+format, args...)
 }

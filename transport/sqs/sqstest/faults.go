@@ -25,11 +25,11 @@ type Faults struct {
 	// "fewer messages might be returned" (ReceiveMessage).
 	Fewer func(c Call, max int) int
 	// Reorder picks which of the n longest-ready messages (at most 128) is handed out next: 0 keeps the order.
-	// pick counts the messages handed out by this queue, from 1.
+	// pick counts the messages handed out by this queue, from 1. In a FIFO queue it picks among the groups.
 	Reorder func(queue string, pick int64, n int) int
 	// Duplicate leaves a second copy ready while the first is in flight; deleting one does not delete the other.
 	// AWS describes it as the copy on a server that could not be reached ("Amazon SQS at-least-once delivery").
-	// Copies are not copied again.
+	// Copies are not copied again, and FIFO queues make none.
 	Duplicate func(Arrival) bool
 	// LoseDelete answers a delete with OK and keeps the message, which returns when its visibility ends.
 	LoseDelete func(Arrival) bool

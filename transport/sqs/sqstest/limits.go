@@ -20,6 +20,10 @@ const (
 	defaultVisibility = 30 * time.Second    // VisibilityTimeout
 	defaultInFlight   = 120_000             // messages in flight in one standard queue, then OverLimit
 	maxRedrive        = 1000                // maxReceiveCount
+	maxFIFOID         = 128                 // characters of MessageGroupId, MessageDeduplicationId, ReceiveRequestAttemptId
+	dedupInterval     = 5 * time.Minute     // of MessageDeduplicationId and ReceiveRequestAttemptId
+	maxMoveRate       = 500                 // MaxNumberOfMessagesPerSecond of a move task
+	maxMoveTasks      = 10                  // move tasks listed
 	purgeEvery        = time.Minute         // one PurgeQueue a queue in this time
 	recreateAfter     = time.Minute         // a deleted queue's name is taken for this long
 	maxListed         = 1000                // queues in one page of ListQueues

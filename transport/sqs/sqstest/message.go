@@ -28,19 +28,22 @@ type message struct {
 	body       string
 	attributes map[string]attribute
 	trace      string // AWSTraceHeader
-	group      string // MessageGroupId: on a standard queue a tenant label, no order
+	group      string // MessageGroupId: the order of a FIFO queue; on a standard queue a tenant label, no order
+	dedup      string // MessageDeduplicationId, in FIFO queues
+	sequence   uint64 // SequenceNumber, in FIFO queues
 	source     string // ARN of the queue it was dead-lettered from
 	sent       time.Time
 
 	place    place
 	due      time.Time     // end of the delay or of the visibility timeout
 	timed    int           // index in the queue's timers, -1 outside
-	waiting  *list.Element // position among the ready
+	waiting  *list.Element // position on the shelf
 	receives int           // in all queues, as ApproximateReceiveCount tells
 	here     int           // in this queue, as maxReceiveCount counts
 	first    time.Time     // first receive
 	last     time.Time     // last receive: the twelve hours run from here
 	handle   string        // of the last receive
+	changed  bool          // its visibility was changed since
 }
 
 // An attribute is MessageAttributeValue and MessageSystemAttributeValue of the API reference.

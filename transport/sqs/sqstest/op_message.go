@@ -23,6 +23,7 @@ type sendResult struct {
 	MD5OfMessageBody             string
 	MD5OfMessageAttributes       string `json:",omitempty"`
 	MD5OfMessageSystemAttributes string `json:",omitempty"`
+	SequenceNumber               string `json:",omitempty"`
 }
 
 func (q *queue) sendMessage(_ *request, in *sendRequest) (any, *Error) {
@@ -43,7 +44,7 @@ func (q *queue) send(in *sendRequest) (sendResult, *Error) {
 	}
 	now := time.Now()
 	m := &message{id: newID(), body: in.MessageBody, attributes: in.MessageAttributes, group: in.MessageGroupId,
-		sent: now, trace: in.MessageSystemAttributes["AWSTraceHeader"].value()}
+		dedup: in.MessageDeduplicationId, sent: now, trace: in.MessageSystemAttributes["AWSTraceHeader"].value()}
 	result := sendResult{
 		Id: in.Id, MessageId: m.id, MD5OfMessageBody: bodyMD5(m.body),
 		MD5OfMessageAttributes:       attributesMD5(in.MessageAttributes),
@@ -54,8 +55,19 @@ func (q *queue) send(in *sendRequest) (sendResult, *Error) {
 	if q.deleted {
 		return sendResult{}, noSuchQueue()
 	}
+	if q.fifo != nil {
+		if first, found := q.fifo.seen(m, set.dedupPerGroup, now); found {
+			q.stats.Deduplicated++
+			result.MessageId, result.SequenceNumber = first.id, sequenceNumber(first.sequence)
+			return result, nil
+		}
+	}
 	q.insert(m, delay, now)
 	q.stats.Sent++
+	if q.fifo != nil {
+		q.fifo.remember(m, set.dedupPerGroup, now)
+		result.SequenceNumber = sequenceNumber(m.sequence)
+	}
 	return result, nil
 }
 
@@ -70,9 +82,9 @@ func checkSend(in *sendRequest, set settings) (time.Duration, *Error) {
 	case !allowedText(in.MessageBody):
 		return 0, failure("InvalidMessageContents", "", "Invalid characters found. Valid unicode characters are "+
 			"#x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF")
-	case in.MessageDeduplicationId != "":
-		return 0, invalidParameter(in.MessageDeduplicationId, "MessageDeduplicationId",
-			"The request include parameter that is not valid for this queue type")
+	}
+	if failed := checkFIFO(in, set); failed != nil {
+		return 0, failed
 	}
 	if failed := checkAttributes(in.MessageAttributes); failed != nil {
 		return 0, failed

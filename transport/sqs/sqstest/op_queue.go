@@ -27,13 +27,14 @@ func (s *Server) createQueue(r *request) (any, *Error) {
 	if failed != nil {
 		return nil, failed
 	}
-	_, fifo := in.Attributes["FifoQueue"]
+	stem, isFIFO := strings.CutSuffix(in.QueueName, ".fifo")
 	switch {
-	case fifo || strings.HasSuffix(in.QueueName, ".fifo"):
-		return nil, unsupported("FIFO queues are not simulated yet; create a standard queue, without FifoQueue and .fifo.")
 	case len(in.Tags) > 0:
 		return nil, unsupported("tags are not simulated.")
-	case !queueName.MatchString(in.QueueName) || len(in.QueueName) > maxQueueName:
+	case isFIFO != (in.Attributes["FifoQueue"] == "true"):
+		return nil, invalidValue("The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, " +
+			"must end with .fifo suffix and be 1 to 80 in length")
+	case !queueName.MatchString(stem) || len(in.QueueName) > maxQueueName:
 		return nil, invalidValue("Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length")
 	}
 	set, failed := defaultSettings().with(in.Attributes, s.byARN)
@@ -119,14 +120,18 @@ func (s *Server) listDeadLetterSources(r *request) (any, *Error) {
 	if failed != nil {
 		return nil, failed
 	}
-	names := s.names(func(q *queue) bool {
+	return struct {
+		QueueUrls []string `json:"queueUrls"`
+	}{s.urls(r.base, s.sourcesOf(target))}, nil
+}
+
+// sourcesOf names the queues whose dead letters go to target.
+func (s *Server) sourcesOf(target *queue) []string {
+	return s.names(func(q *queue) bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		return q.set.redrive.DeadLetterTargetArn == target.arn
 	})
-	return struct {
-		QueueUrls []string `json:"queueUrls"`
-	}{s.urls(r.base, names)}, nil
 }
 
 func (s *Server) names(keep func(*queue) bool) []string {

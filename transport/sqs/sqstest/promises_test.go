@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 	"github.com/pawl-go/pawl/transport/sqs/sqstest"
 )
 
-// This file holds the promises that need no passing of time; time_test.go has the others.
+// What the checks in conformance do not try and needs no passing of time; time_test.go has what needs the instant.
 
 func TestQueue_MissingIsTyped(t *testing.T) {
 	t.Parallel()
@@ -55,8 +54,13 @@ func TestCreateQueue_Refusals(t *testing.T) {
 		attributes map[string]string
 		code       string
 	}{
-		{"q.fifo", map[string]string{"FifoQueue": "true"}, "AWS.SimpleQueueService.UnsupportedOperation"},
-		{"x", map[string]string{"FifoQueue": "true"}, "AWS.SimpleQueueService.UnsupportedOperation"},
+		{"q.fifo", nil, "InvalidParameterValue"},
+		{"x", map[string]string{"FifoQueue": "true"}, "InvalidParameterValue"},
+		{"x", map[string]string{"FifoQueue": "false"}, "InvalidAttributeName"},
+		{"x", map[string]string{"ContentBasedDeduplication": "true"}, "InvalidAttributeName"},
+		{"q.fifo", map[string]string{"FifoQueue": "true", "DeduplicationScope": "galaxy"}, "InvalidAttributeValue"},
+		{"q.fifo", map[string]string{"FifoQueue": "true", "FifoThroughputLimit": "perMessageGroupId"}, "InvalidAttributeValue"},
+		{"q.fifo", map[string]string{"FifoQueue": "true", "RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:q","maxReceiveCount":2}`}, "InvalidParameterValue"},
 		{"no spaces", nil, "InvalidParameterValue"},
 		{strings.Repeat("x", 81), nil, "InvalidParameterValue"},
 		{"x", map[string]string{"VisibilityTimeout": "43201"}, "InvalidAttributeValue"},
@@ -110,85 +114,6 @@ func TestAttributes_SetAndRead(t *testing.T) {
 	}
 	_, err = f.client.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: &f.url, MessageBody: aws.String(strings.Repeat("x", 1025))})
 	f.wantCode(err, "InvalidParameterValue")
-}
-
-// A batch answers for each entry on its own.
-func TestSendBatch_AnswersSuccessfulAndFailed(t *testing.T) {
-	t.Parallel()
-	f := direct(t, sqstest.Options{}, nil)
-	out, err := f.client.SendMessageBatch(t.Context(), &sqs.SendMessageBatchInput{QueueUrl: &f.url,
-		Entries: []types.SendMessageBatchRequestEntry{
-			{Id: aws.String("good"), MessageBody: aws.String("a")},
-			{Id: aws.String("bad"), MessageBody: aws.String("\x01")},
-		}})
-	f.must(err)
-	if len(out.Successful) != 1 || *out.Successful[0].Id != "good" || len(out.Failed) != 1 ||
-		*out.Failed[0].Code != "InvalidMessageContents" || !out.Failed[0].SenderFault {
-		t.Fatalf("got %+v, %+v", out.Successful, out.Failed)
-	}
-}
-
-func TestBatch_Refusals(t *testing.T) {
-	t.Parallel()
-	f := direct(t, sqstest.Options{}, nil)
-	entries := func(ids ...string) []types.DeleteMessageBatchRequestEntry {
-		all := []types.DeleteMessageBatchRequestEntry{}
-		for _, id := range ids {
-			all = append(all, types.DeleteMessageBatchRequestEntry{Id: aws.String(id), ReceiptHandle: aws.String("h")})
-		}
-		return all
-	}
-	eleven := []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"}
-	for _, c := range []struct {
-		entries []types.DeleteMessageBatchRequestEntry
-		code    string
-		as      any
-	}{
-		{entries(), "AWS.SimpleQueueService.EmptyBatchRequest", new(*types.EmptyBatchRequest)},
-		{entries(eleven...), "AWS.SimpleQueueService.TooManyEntriesInBatchRequest", new(*types.TooManyEntriesInBatchRequest)},
-		{entries("a", "a"), "AWS.SimpleQueueService.BatchEntryIdsNotDistinct", new(*types.BatchEntryIdsNotDistinct)},
-		{entries("a b"), "AWS.SimpleQueueService.InvalidBatchEntryId", new(*types.InvalidBatchEntryId)},
-	} {
-		_, err := f.client.DeleteMessageBatch(t.Context(), &sqs.DeleteMessageBatchInput{QueueUrl: &f.url, Entries: c.entries})
-		f.wantCode(err, c.code)
-		if !errors.As(err, c.as) {
-			t.Errorf("%v is no %T", err, c.as)
-		}
-	}
-}
-
-// The SDK does not check the digest of attributes; this one is computed by hand after the developer guide.
-func TestAttributes_DigestAndFilter(t *testing.T) {
-	t.Parallel()
-	f := direct(t, sqstest.Options{}, nil)
-	text := func(v string) types.MessageAttributeValue {
-		return types.MessageAttributeValue{DataType: aws.String("String"), StringValue: &v}
-	}
-	out, err := f.client.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: &f.url, MessageBody: aws.String("b"),
-		MessageAttributes: map[string]types.MessageAttributeValue{"bar.one": text("1"), "bar.two": text("2"), "baz": text("3"),
-			"bin": {DataType: aws.String("Binary"), BinaryValue: []byte{0, 255}}}})
-	f.must(err)
-	if *out.MD5OfMessageAttributes != digest("bar.one", "String", "\x01", "1", "bar.two", "String", "\x01", "2",
-		"baz", "String", "\x01", "3", "bin", "Binary", "\x02", "\x00\xff") {
-		t.Fatalf("digest %s", *out.MD5OfMessageAttributes)
-	}
-	for _, c := range []struct {
-		names []string
-		want  int
-	}{{nil, 0}, {[]string{"All"}, 4}, {[]string{".*"}, 4}, {[]string{"bar.*"}, 2}, {[]string{"baz"}, 1}, {[]string{"none"}, 0}} {
-		in := poll(f.url, 0)
-		in.MessageAttributeNames = c.names
-		got, err := f.client.ReceiveMessage(t.Context(), in)
-		f.must(err)
-		m := got.Messages[0]
-		if len(m.MessageAttributes) != c.want || (m.MD5OfMessageAttributes == nil) != (c.want == 0) {
-			t.Errorf("%v: got %v, digest %v", c.names, m.MessageAttributes, m.MD5OfMessageAttributes)
-		}
-		if b := m.MessageAttributes["bin"].BinaryValue; c.want == 4 && string(b) != "\x00\xff" {
-			t.Errorf("binary came back as %v", b)
-		}
-		f.must(f.hide(m, 0))
-	}
 }
 
 func TestAttributes_Refusals(t *testing.T) {
@@ -257,74 +182,6 @@ func TestReceive_Refusals(t *testing.T) {
 	}
 }
 
-func TestDelete_TwiceIsFineGarbageIsNot(t *testing.T) {
-	t.Parallel()
-	f := direct(t, sqstest.Options{}, nil)
-	f.send("a")
-	m := f.one(0)
-	f.must(f.delete(m))
-	f.must(f.delete(m))
-	err := f.delete(types.Message{ReceiptHandle: aws.String("garbage")})
-	var invalid *types.ReceiptHandleIsInvalid
-	if !errors.As(err, &invalid) {
-		t.Fatalf("got %v", err)
-	}
-}
-
-func TestDeleteBatch_FailsPerEntry(t *testing.T) {
-	t.Parallel()
-	f := direct(t, sqstest.Options{}, nil)
-	f.send("a")
-	m := f.one(0)
-	out, err := f.client.DeleteMessageBatch(t.Context(), &sqs.DeleteMessageBatchInput{QueueUrl: &f.url,
-		Entries: []types.DeleteMessageBatchRequestEntry{
-			{Id: aws.String("0"), ReceiptHandle: m.ReceiptHandle},
-			{Id: aws.String("1"), ReceiptHandle: aws.String("garbage")},
-		}})
-	f.must(err)
-	if len(out.Successful) != 1 || len(out.Failed) != 1 || *out.Failed[0].Code != "ReceiptHandleIsInvalid" {
-		t.Fatalf("got %+v %+v", out.Successful, out.Failed)
-	}
-}
-
-func TestChangeVisibilityBatch_FailsPerEntry(t *testing.T) {
-	t.Parallel()
-	f := direct(t, sqstest.Options{}, nil)
-	f.send("a")
-	f.send("b")
-	ms := f.receive(0)
-	f.must(f.delete(ms[1]))
-	out, err := f.client.ChangeMessageVisibilityBatch(t.Context(), &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &f.url,
-		Entries: []types.ChangeMessageVisibilityBatchRequestEntry{
-			{Id: aws.String("0"), ReceiptHandle: ms[0].ReceiptHandle, VisibilityTimeout: 60},
-			{Id: aws.String("1"), ReceiptHandle: ms[1].ReceiptHandle, VisibilityTimeout: 60},
-		}})
-	f.must(err)
-	if len(out.Successful) != 1 || len(out.Failed) != 1 || *out.Failed[0].Code != "InvalidParameterValue" ||
-		!strings.Contains(*out.Failed[0].Message, "does not exist or is not available") {
-		t.Fatalf("got %+v %+v", out.Successful, out.Failed)
-	}
-}
-
-func TestSize_OneMebibyteAndNotMore(t *testing.T) {
-	t.Parallel()
-	f := direct(t, sqstest.Options{}, nil)
-	f.send(strings.Repeat("x", 1<<20))
-	if m := f.one(0); len(*m.Body) != 1<<20 {
-		t.Fatalf("got %d octets", len(*m.Body))
-	}
-	_, err := f.client.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: &f.url,
-		MessageBody: aws.String(strings.Repeat("x", 1<<20-5)), // and an attribute of 1 + 6 + 1 octets
-		MessageAttributes: map[string]types.MessageAttributeValue{
-			"a": {DataType: aws.String("String"), StringValue: aws.String("v")}}})
-	f.wantCode(err, "InvalidParameterValue")
-	half := strings.Repeat("x", 1<<19)
-	_, err = f.client.SendMessageBatch(t.Context(), &sqs.SendMessageBatchInput{QueueUrl: &f.url,
-		Entries: []types.SendMessageBatchRequestEntry{{Id: aws.String("0"), MessageBody: &half},
-			{Id: aws.String("1"), MessageBody: aws.String(half + "x")}}})
-	f.wantCode(err, "AWS.SimpleQueueService.BatchRequestTooLong")
-}
-
 func TestBody_ControlCharactersRefused(t *testing.T) {
 	t.Parallel()
 	f := direct(t, sqstest.Options{}, nil)
@@ -362,62 +219,9 @@ func TestInFlight_OverTheLimit(t *testing.T) {
 func TestUnsupported_IsSaidClearly(t *testing.T) {
 	t.Parallel()
 	f := direct(t, sqstest.Options{}, nil)
-	_, err := f.client.StartMessageMoveTask(t.Context(), &sqs.StartMessageMoveTaskInput{SourceArn: aws.String("arn")})
+	_, err := f.client.ListQueueTags(t.Context(), &sqs.ListQueueTagsInput{QueueUrl: &f.url})
 	var unsupported *types.UnsupportedOperation
-	if !errors.As(err, &unsupported) || !strings.Contains(err.Error(), "StartMessageMoveTask is not simulated") {
+	if !errors.As(err, &unsupported) || !strings.Contains(err.Error(), "ListQueueTags is not simulated") {
 		t.Fatalf("got %v", err)
-	}
-}
-
-// Ten pollers and two thousand messages: none lost, none doubled.
-func TestPollers_NoneLostNoneDoubled(t *testing.T) {
-	t.Parallel()
-	f := loopback(t, sqstest.Options{}, nil)
-	const messages = 2000
-	ctx := within(t, time.Minute)
-	var mu sync.Mutex
-	seen := map[string]int{}
-	var pollers sync.WaitGroup
-	for range 10 {
-		pollers.Go(func() {
-			for {
-				out, err := f.client.ReceiveMessage(ctx, poll(f.url, time.Second))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				mu.Lock()
-				for _, m := range out.Messages {
-					seen[*m.Body]++
-				}
-				done := len(seen) == messages
-				mu.Unlock()
-				for _, m := range out.Messages {
-					if err := f.delete(m); err != nil {
-						t.Error(err)
-					}
-				}
-				if done {
-					return
-				}
-			}
-		})
-	}
-	for i := 0; i < messages; i += 10 {
-		in := &sqs.SendMessageBatchInput{QueueUrl: &f.url}
-		for j := range 10 {
-			in.Entries = append(in.Entries, types.SendMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(j)), MessageBody: aws.String(strconv.Itoa(i + j))})
-		}
-		_, err := f.client.SendMessageBatch(ctx, in)
-		f.must(err)
-	}
-	pollers.Wait()
-	for body, times := range seen {
-		if times != 1 {
-			t.Errorf("%s came %d times", body, times)
-		}
-	}
-	if got := f.server.Stats("q"); len(seen) != messages || got.Deleted != messages || got.Ready+got.InFlight != 0 {
-		t.Fatalf("saw %d, stats %+v", len(seen), got)
 	}
 }

@@ -22,8 +22,9 @@ type queue struct {
 	deleted  bool // DeleteQueue happened while somebody still held the queue
 
 	all      map[int64]*message // by number
-	ready    list.List          // of *message, longest ready first
+	shelf    shelf              // who of the ready may be handed out next
 	timers   timers             // delayed and in flight, earliest first
+	ready    int
 	delayed  int
 	inFlight int
 	numbers  int64     // messages stored so far
@@ -32,11 +33,63 @@ type queue struct {
 	alarm    *time.Timer
 	alarmAt  time.Time // zero when the alarm is not set
 	stats    Stats
+	fifo     *fifo // nil for a standard queue
+}
+
+// A shelf orders the messages of a queue. Standard queues have a line, FIFO queues have groups.
+type shelf interface {
+	stored(m *message)                  // m is new in this queue
+	becameReady(m *message) bool        // m.place is ready now; reports whether a poll may find something that it could not before
+	left(m *message, from place)        // m.place was from
+	removed(m *message) bool            // m is gone for good; reports the same as becameReady
+	next(pick func(n int) int) *message // who is handed out next, of the n that may be; nil if nobody may
+	handedOut(m *message)               // m is in flight now
+	served()                            // the receive that called next is over
 }
 
 func newQueue(s *Server, name string, set settings, now time.Time) *queue {
-	return &queue{server: s, name: name, arn: s.arn(name), created: now, modified: now, set: set,
-		all: map[int64]*message{}}
+	q := &queue{server: s, name: name, arn: s.arn(name), created: now, modified: now, set: set,
+		all: map[int64]*message{}, shelf: &line{}}
+	if set.fifo {
+		q.fifo = newFIFO()
+		q.shelf = q.fifo
+	}
+	return q
+}
+
+// A line is the shelf of a standard queue: the longest ready first.
+type line struct{ waiting list.List }
+
+func (l *line) stored(*message) {}
+
+func (l *line) becameReady(m *message) bool {
+	m.waiting = l.waiting.PushBack(m)
+	return true
+}
+
+func (l *line) left(m *message, from place) {
+	if from == ready {
+		l.waiting.Remove(m.waiting)
+		m.waiting = nil
+	}
+}
+
+func (l *line) removed(*message) bool { return false }
+func (l *line) handedOut(*message)    {}
+func (l *line) served()               {}
+
+func (l *line) next(pick func(n int) int) *message { return nth[*message](&l.waiting, pick) }
+
+// nth is the picked element of a list of messages or groups.
+func nth[T any](all *list.List, pick func(n int) int) (none T) {
+	if all.Len() == 0 {
+		return none
+	}
+	e := all.Front()
+	for n := pick(all.Len()); n > 0; n-- {
+		e = e.Next()
+	}
+	return e.Value.(T)
 }
 
 // insert stores m as a new message of this queue.
@@ -44,6 +97,7 @@ func (q *queue) insert(m *message, delay time.Duration, now time.Time) {
 	q.numbers++
 	m.number, m.timed, m.here, m.handle = q.numbers, -1, 0, ""
 	q.all[m.number] = m
+	q.shelf.stored(m)
 	if delay <= 0 {
 		q.makeReady(m)
 		return
@@ -55,8 +109,10 @@ func (q *queue) insert(m *message, delay time.Duration, now time.Time) {
 
 func (q *queue) makeReady(m *message) {
 	m.place = ready
-	m.waiting = q.ready.PushBack(m)
-	q.wake()
+	q.ready++
+	if q.shelf.becameReady(m) {
+		q.wake()
+	}
 }
 
 // wait puts m among the timers, or moves it there.
@@ -72,10 +128,10 @@ func (q *queue) wait(m *message, due time.Time) {
 
 // leave takes m out of the place it is in.
 func (q *queue) leave(m *message) {
-	switch m.place {
+	from := m.place
+	switch from {
 	case ready:
-		q.ready.Remove(m.waiting)
-		m.waiting = nil
+		q.ready--
 	case delayed:
 		q.delayed--
 		heap.Remove(&q.timers, m.timed)
@@ -84,12 +140,16 @@ func (q *queue) leave(m *message) {
 		heap.Remove(&q.timers, m.timed)
 	}
 	m.place = gone
+	q.shelf.left(m, from)
 }
 
 // remove is the end of m in this queue.
 func (q *queue) remove(m *message) {
 	q.leave(m)
 	delete(q.all, m.number)
+	if q.shelf.removed(m) {
+		q.wake()
+	}
 }
 
 // advance moves every message whose time has come back to ready.
@@ -144,8 +204,11 @@ func (q *queue) wakeAll() {
 func (q *queue) take(n int, visibility time.Duration, hasDLQ bool, now time.Time) (taken, dead []*message) {
 	q.advance(now)
 	faults := q.server.faults.Load()
-	for len(taken) < n && q.ready.Len() > 0 {
-		m := q.nth(faults.pick(q.name, q.picks+1, q.ready.Len()))
+	for len(taken) < n {
+		m := q.shelf.next(func(n int) int { return faults.pick(q.name, q.picks+1, n) })
+		if m == nil {
+			break
+		}
 		switch {
 		case now.Sub(m.sent) > q.set.retention:
 			q.stats.TooOld++
@@ -159,16 +222,9 @@ func (q *queue) take(n int, visibility time.Duration, hasDLQ bool, now time.Time
 			taken = append(taken, m)
 		}
 	}
+	q.shelf.served()
 	q.duplicate(faults, taken, now)
 	return taken, dead
-}
-
-func (q *queue) nth(n int) *message {
-	e := q.ready.Front()
-	for ; n > 0; n-- {
-		e = e.Next()
-	}
-	return e.Value.(*message)
 }
 
 func (q *queue) handOut(m *message, visibility time.Duration, now time.Time) {
@@ -185,14 +241,15 @@ func (q *queue) handOut(m *message, visibility time.Duration, now time.Time) {
 	}
 	m.last = now
 	m.handle = m.newHandle(q.name, now)
-	m.place = inFlight
+	m.place, m.changed = inFlight, false
 	q.inFlight++
+	q.shelf.handedOut(m)
 	q.wait(m, now.Add(visibility))
 }
 
 // duplicate asks the fault for each message just handed out and makes the second copies.
 func (q *queue) duplicate(faults *Faults, taken []*message, now time.Time) {
-	if faults.Duplicate == nil {
+	if faults.Duplicate == nil || q.fifo != nil {
 		return
 	}
 	for _, m := range taken {
@@ -222,8 +279,9 @@ func (q *queue) dropOld(now time.Time) {
 	}
 }
 
-// delete follows DeleteMessage for standard queues: any handle of a message deletes it until somebody receives it
-// again; after that an older handle is answered with OK and the message stays. A message that is gone is fine too.
+// delete follows DeleteMessage. In a standard queue the handle of a message deletes it until somebody receives it again;
+// after that an older handle is answered with OK and the message stays. A FIFO queue refuses a handle whose visibility is
+// over. A message that is gone is fine in both.
 func (q *queue) delete(handle string, now time.Time) *Error {
 	parsed, failed := parseHandle(q.name, handle)
 	if failed != nil {
@@ -235,6 +293,8 @@ func (q *queue) delete(handle string, now time.Time) *Error {
 	case m == nil:
 		return nil
 	case now.Sub(parsed.received) > maxVisibility:
+		return expiredHandle(handle)
+	case q.fifo != nil && (m.handle != handle || m.place != inFlight):
 		return expiredHandle(handle)
 	case m.handle != handle:
 		return nil
@@ -269,6 +329,7 @@ func (q *queue) changeVisibility(handle string, seconds int, now time.Time) *Err
 		return invalidParameter(seconds, "VisibilityTimeout",
 			"Total VisibilityTimeout for the message is beyond the limit [43200 seconds].")
 	}
+	m.changed = true
 	q.wait(m, due)
 	q.advance(now)
 	return nil

@@ -17,6 +17,7 @@ type receiveRequest struct {
 	MaxNumberOfMessages         *int
 	VisibilityTimeout           *int
 	WaitTimeSeconds             *int
+	ReceiveRequestAttemptId     string
 }
 
 type receivedMessage struct {
@@ -31,7 +32,8 @@ type poll struct {
 	max        int
 	visibility time.Duration
 	wait       time.Duration
-	sampled    bool // Faults.Empty: this short poll asked servers that hold nothing
+	attempt    string // ReceiveRequestAttemptId
+	sampled    bool   // Faults.Empty: this short poll asked servers that hold nothing
 }
 
 func (q *queue) newPoll(r *receiveRequest) (poll, *Error) {
@@ -47,7 +49,10 @@ func (q *queue) newPoll(r *receiveRequest) (poll, *Error) {
 	if r.WaitTimeSeconds != nil {
 		p.wait = time.Duration(*r.WaitTimeSeconds) * time.Second
 	}
+	p.attempt = r.ReceiveRequestAttemptId
 	switch {
+	case p.attempt != "" && (q.fifo == nil || !validFIFOID(p.attempt)):
+		return p, invalidParameter(p.attempt, "ReceiveRequestAttemptId", "The request include parameter that is not valid for this queue type.")
 	case p.max < 1 || p.max > maxBatch:
 		return p, invalidParameter(p.max, "MaxNumberOfMessages", "Must be between 1 and 10, if provided.")
 	case p.visibility < 0 || p.visibility > maxVisibility:
@@ -99,7 +104,7 @@ func (q *queue) tryTake(p poll, r *receiveRequest) ([]receivedMessage, *list.Ele
 	}
 	q.advance(now)
 	room := q.server.inFlightLimit - q.inFlight
-	if room <= 0 {
+	if room <= 0 && q.fifo == nil { // a FIFO queue just has nothing to give ("Amazon SQS FIFO queue quotas")
 		q.mu.Unlock()
 		return nil, nil, overLimit()
 	}
@@ -107,7 +112,16 @@ func (q *queue) tryTake(p poll, r *receiveRequest) ([]receivedMessage, *list.Ele
 		q.mu.Unlock()
 		return nil, nil, nil
 	}
-	taken, dead := q.take(min(p.max, room), p.visibility, dlq != nil, now)
+	var taken, dead []*message
+	if p.attempt != "" {
+		taken = q.repeat(p.attempt, p.visibility, now)
+	}
+	if len(taken) == 0 {
+		taken, dead = q.take(min(p.max, room), p.visibility, dlq != nil, now)
+		if p.attempt != "" && len(taken) > 0 {
+			q.fifo.attempted(p.attempt, taken, now)
+		}
+	}
 	messages := q.render(taken, r)
 	var ticket *list.Element
 	if len(taken) == 0 && p.wait > 0 {
@@ -141,7 +155,8 @@ func (q *queue) passOn() {
 }
 
 // adopt stores dead letters of another queue. A standard queue keeps id, body, send time and receive count
-// ("Setting up dead-letter queue retention"; keeping the id is assumed by everybody and documented nowhere we found).
+// ("Setting up dead-letter queue retention"; keeping the id is assumed by everybody and documented nowhere we found). In a
+// FIFO queue the send time starts anew, and the deduplication id becomes the id of the message.
 func (q *queue) adopt(dead []*message, source string, now time.Time) {
 	if len(dead) == 0 {
 		return
@@ -150,6 +165,9 @@ func (q *queue) adopt(dead []*message, source string, now time.Time) {
 	defer q.mu.Unlock()
 	for _, m := range dead {
 		m.source = source
+		if q.fifo != nil {
+			m.sent, m.dedup = now, m.id
+		}
 		q.insert(m, 0, now)
 	}
 }
@@ -187,7 +205,11 @@ func (q *queue) systemAttributes(m *message, names []string) map[string]string {
 		"ApproximateFirstReceiveTimestamp": strconv.FormatInt(m.first.UnixMilli(), 10),
 		"AWSTraceHeader":                   m.trace,
 		"MessageGroupId":                   m.group,
+		"MessageDeduplicationId":           m.dedup,
 		"DeadLetterQueueSourceArn":         m.source,
+	}
+	if q.fifo != nil {
+		known["SequenceNumber"] = sequenceNumber(m.sequence)
 	}
 	all := slices.Contains(names, "All")
 	wanted := map[string]string{}

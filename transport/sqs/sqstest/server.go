@@ -22,11 +22,13 @@ import (
 type Server struct {
 	region, account string
 	inFlightLimit   int
+	fifoQuota       int
 	faults          atomic.Pointer[Faults]
 
 	mu      sync.RWMutex
 	queues  map[string]*queue
 	deleted map[string]time.Time // names taken for a minute more
+	moves   []*moveTask          // oldest first
 
 	callsMu sync.Mutex
 	calls   map[Call]int64 // by op and queue, N zero
@@ -41,6 +43,9 @@ type Options struct {
 	// InFlightLimit is how many messages of a queue may be in flight before OverLimit. Default 120,000, the quota of
 	// standard queues ("Amazon SQS message quotas"); lower it to test the refusal.
 	InFlightLimit int
+	// FIFOQuota is how many calls of one action a FIFO queue takes in a second before it answers RequestThrottled, unless
+	// its FifoThroughputLimit is perMessageGroupId. Default 0: no quota. That of AWS is 300 ("Amazon SQS message quotas").
+	FIFOQuota int
 	// Faults make the service misbehave. The zero value has none.
 	Faults Faults
 }
@@ -49,8 +54,8 @@ type Options struct {
 func New(o Options) *Server {
 	s := &Server{
 		region: cmp.Or(o.Region, "us-east-1"), account: cmp.Or(o.Account, "000000000000"),
-		inFlightLimit: cmp.Or(o.InFlightLimit, defaultInFlight),
-		queues:        map[string]*queue{}, deleted: map[string]time.Time{}, calls: map[Call]int64{},
+		inFlightLimit: cmp.Or(o.InFlightLimit, defaultInFlight), fifoQuota: o.FIFOQuota,
+		queues: map[string]*queue{}, deleted: map[string]time.Time{}, calls: map[Call]int64{},
 	}
 	s.SetFaults(o.Faults)
 	return s
@@ -59,7 +64,7 @@ func New(o Options) *Server {
 // SetFaults replaces the faults for every call that starts from now on.
 func (s *Server) SetFaults(f Faults) { s.faults.Store(&f) }
 
-// A Listener is a server that can be reached on loopback.
+// A Listener is a server that can be reached.
 type Listener struct {
 	// URL is the endpoint, for sqs.Options.BaseEndpoint: "http://127.0.0.1:40123".
 	URL  string
@@ -70,8 +75,11 @@ type Listener struct {
 type baseKey struct{} // of the listener's life, in a request's context
 
 // Start serves on a free port of 127.0.0.1 until Close.
-func (s *Server) Start() (*Listener, error) {
-	socket, err := net.Listen("tcp", "127.0.0.1:0")
+func (s *Server) Start() (*Listener, error) { return s.StartAt("127.0.0.1:0") }
+
+// StartAt serves on an address, "127.0.0.1:9324", until Close. Whoever reaches it may use it: nothing is authenticated.
+func (s *Server) StartAt(address string) (*Listener, error) {
+	socket, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package sqstest_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -130,13 +129,6 @@ func (f *fixture) wantCode(err error, code string) {
 	if !errors.As(err, &api) || api.ErrorCode() != code {
 		f.Fatalf("got error %v, want code %s", err, code)
 	}
-}
-
-// within bounds a test that uses a real connection.
-func within(t *testing.T, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 // The SDK checks the MD5 of the body on both ways; a wrong digest would fail here.

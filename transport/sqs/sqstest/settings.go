@@ -17,6 +17,11 @@ type settings struct {
 	visibility, delay, wait, retention time.Duration
 	maxSize                            int
 	redrive                            redrivePolicy
+
+	fifo          bool
+	contentBased  bool // without a MessageDeduplicationId the body's hash is one
+	dedupPerGroup bool // DeduplicationScope
+	perGroupQuota bool // FifoThroughputLimit: no quota of calls here
 }
 
 type redrivePolicy struct {
@@ -51,6 +56,26 @@ func defaultSettings() settings {
 		given: map[string]string{}}
 }
 
+// flags are the attributes of FIFO queues with two values, the default first.
+var flags = map[string][2]string{
+	"FifoQueue":                 {"false", "true"},
+	"ContentBasedDeduplication": {"false", "true"},
+	"DeduplicationScope":        {"queue", "messageGroup"},
+	"FifoThroughputLimit":       {"perQueue", "perMessageGroupId"},
+}
+
+func (s *settings) flag(name string) *bool {
+	switch name {
+	case "FifoQueue":
+		return &s.fifo
+	case "ContentBasedDeduplication":
+		return &s.contentBased
+	case "DeduplicationScope":
+		return &s.dedupPerGroup
+	}
+	return &s.perGroupQuota
+}
+
 // with returns the settings changed by attributes; an empty value unsets one. find looks a queue up by ARN.
 func (s settings) with(attributes map[string]string, find func(arn string) *queue) (settings, *Error) {
 	given := maps.Clone(s.given)
@@ -63,7 +88,23 @@ func (s settings) with(attributes map[string]string, find func(arn string) *queu
 			return s, failed
 		}
 	}
-	return next, nil
+	return next, next.agree(find)
+}
+
+// agree checks what no attribute can tell alone.
+func (s settings) agree(find func(arn string) *queue) *Error {
+	for name := range flags {
+		if _, set := s.given[name]; set && !s.fifo {
+			return failure("InvalidAttributeName", "", "Unknown Attribute %s.", name)
+		}
+	}
+	if s.perGroupQuota && !s.dedupPerGroup {
+		return badAttribute("FifoThroughputLimit")
+	}
+	if target := find(s.redrive.DeadLetterTargetArn); target != nil && (target.fifo != nil) != s.fifo {
+		return invalidParameter(s.given["RedrivePolicy"], "RedrivePolicy", "Dead-letter queue must be same type of queue as the source.")
+	}
+	return nil
 }
 
 func (s *settings) apply(name, value string, find func(arn string) *queue) *Error {
@@ -85,6 +126,13 @@ func (s *settings) apply(name, value string, find func(arn string) *queue) *Erro
 		return nil
 	case "RedrivePolicy":
 		return s.applyRedrive(value, find)
+	}
+	if values, ok := flags[name]; ok {
+		if value != values[0] && value != values[1] {
+			return badAttribute(name)
+		}
+		*s.flag(name) = value == values[1]
+		return nil
 	}
 	if slices.Contains(withoutEffect, name) {
 		return nil
@@ -130,7 +178,7 @@ func (q *queue) attributes(now time.Time) map[string]string {
 		"QueueArn":                              q.arn,
 		"CreatedTimestamp":                      strconv.FormatInt(q.created.Unix(), 10),
 		"LastModifiedTimestamp":                 strconv.FormatInt(q.modified.Unix(), 10),
-		"ApproximateNumberOfMessages":           strconv.Itoa(q.ready.Len()),
+		"ApproximateNumberOfMessages":           strconv.Itoa(q.ready),
 		"ApproximateNumberOfMessagesNotVisible": strconv.Itoa(q.inFlight),
 		"ApproximateNumberOfMessagesDelayed":    strconv.Itoa(q.delayed),
 		"VisibilityTimeout":                     whole(q.set.visibility),
@@ -139,6 +187,11 @@ func (q *queue) attributes(now time.Time) map[string]string {
 		"MessageRetentionPeriod":                whole(q.set.retention),
 		"MaximumMessageSize":                    strconv.Itoa(q.set.maxSize),
 		"SqsManagedSseEnabled":                  "true",
+	}
+	if q.fifo != nil {
+		for name, values := range flags {
+			all[name] = values[0]
+		}
 	}
 	maps.Copy(all, q.set.given)
 	return all

@@ -11,6 +11,8 @@ type Stats struct {
 	Purged       int64 // messages removed by PurgeQueue
 	TooOld       int64 // messages dropped at the end of the retention period
 	DeadLettered int64 // messages moved to the dead-letter queue
+	Redriven     int64 // messages moved out of this dead-letter queue by a move task
+	Deduplicated int64 // sends to a FIFO queue that it had seen in the last five minutes
 
 	Duplicated   int64 // second copies made by Faults.Duplicate
 	LostDeletes  int64 // deletes answered OK and lost by Faults.LoseDelete
@@ -31,6 +33,6 @@ func (s *Server) Stats(queue string) Stats {
 	defer q.mu.Unlock()
 	q.advance(time.Now())
 	stats := q.stats
-	stats.Ready, stats.Delayed, stats.InFlight = q.ready.Len(), q.delayed, q.inFlight
+	stats.Ready, stats.Delayed, stats.InFlight = q.ready, q.delayed, q.inFlight
 	return stats
 }

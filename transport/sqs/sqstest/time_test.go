@@ -2,9 +2,6 @@ package sqstest_test
 
 import (
 	"context"
-	"crypto/md5"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -338,16 +335,4 @@ func TestDeleteQueue_EndsPollsAndKeepsTheNameForAMinute(t *testing.T) {
 		time.Sleep(time.Minute)
 		f.create("q", nil)
 	})
-}
-
-// digest is the digest of message attributes, from name, type, transport octet and value of each.
-func digest(parts ...string) string {
-	h := md5.New()
-	for i, part := range parts {
-		if i%4 != 2 {
-			h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(part))))
-		}
-		h.Write([]byte(part))
-	}
-	return hex.EncodeToString(h.Sum(nil))
 }

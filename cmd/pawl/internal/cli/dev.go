@@ -16,7 +16,7 @@ import (
 
 func newDev() *cobra.Command {
 	cmd := group("dev", "Tools for development")
-	cmd.AddCommand(newDevPostgres())
+	cmd.AddCommand(newDevPostgres(), newDevSQS())
 	return cmd
 }
 

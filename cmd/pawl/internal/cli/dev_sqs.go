@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-go/pawl/transport/sqs/sqstest"
+)
+
+// A devQueue is what `pawl dev sqs --json` prints. Fields are only ever added.
+type devQueue struct {
+	URL    string   `json:"url"`    // the endpoint
+	Queues []string `json:"queues"` // the URLs of the queues made at the start
+}
+
+type devSQSFlags struct {
+	listen string
+	queues []string
+	chaos  uint64
+	json   *bool
+}
+
+func newDevSQS() *cobra.Command {
+	var f devSQSFlags
+	cmd := &cobra.Command{
+		Use:   "sqs",
+		Short: "Run an SQS in memory until Ctrl-C, to try a client on",
+		Long: `Runs the SQS that Pawl's own tests use: standard and FIFO queues, dead-letter queues, long polls. Everything is in memory and
+gone when this command ends. Any credentials will do, and nothing is authenticated: listen on loopback only.
+
+It was never compared with a real AWS account. --chaos SEED makes it behave as SQS may on a bad day: second copies, lost
+deletes and answers, errors, messages out of order, polls that take messages for a client that has gone.`,
+		Example: "  pawl dev sqs --queue orders --queue ledger.fifo\n  AWS_ENDPOINT_URL=http://127.0.0.1:9324 aws sqs list-queues",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	cmd.Flags().StringVar(&f.listen, "listen", "127.0.0.1:9324", "address and port; port 0 takes a free one")
+	cmd.Flags().StringArrayVar(&f.queues, "queue", nil, "queue to make at the start; may be repeated; FIFO if it ends in .fifo")
+	cmd.Flags().Uint64Var(&f.chaos, "chaos", 0, "misbehave by this seed; 0 behaves")
+	f.json = addJSONFlag(cmd)
+	return cmd
+}
+
+// badDay is what --chaos makes of the service.
+var badDay = sqstest.Rates{Duplicate: 0.05, LoseDelete: 0.03, LoseReceive: 0.01, Error: 0.01, Throttle: 0.01, EntryError: 0.01,
+	Fewer: 0.2, MaxLatency: 20 * time.Millisecond, Reorder: true, AbandonedPolls: true}
+
+func (f devSQSFlags) run(cmd *cobra.Command) (err error) {
+	var options sqstest.Options
+	if f.chaos != 0 {
+		options.Faults = sqstest.Chaos(f.chaos, badDay)
+	}
+	listener, err := sqstest.New(options).StartAt(f.listen)
+	if err != nil {
+		return failed(cmd, err, "choose another address with --listen, as in --listen 127.0.0.1:0")
+	}
+	defer func() { err = errors.Join(err, listener.Close()) }()
+	made, err := f.create(cmd, listener.URL)
+	if err != nil {
+		return err
+	}
+	if err := f.announce(cmd, listener.URL, made); err != nil {
+		return err
+	}
+	<-cmd.Context().Done()
+	progress(cmd)("stopping; its queues are gone")
+	return nil
+}
+
+// create makes the queues through the protocol, as any client would.
+func (f devSQSFlags) create(cmd *cobra.Command, endpoint string) ([]string, error) {
+	client := awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: &endpoint,
+		Credentials: credentials.NewStaticCredentialsProvider("any", "any", "")})
+	made := []string{}
+	for _, name := range f.queues {
+		in := &awssqs.CreateQueueInput{QueueName: &name}
+		if strings.HasSuffix(name, ".fifo") {
+			in.Attributes = map[string]string{"FifoQueue": "true"}
+		}
+		out, err := client.CreateQueue(cmd.Context(), in)
+		if err != nil {
+			return nil, misused(cmd, fmt.Sprintf("%q cannot be a queue", name),
+				"names have 1 to 80 letters, digits, hyphens and underscores, and may end in .fifo")
+		}
+		made = append(made, *out.QueueUrl)
+	}
+	return made, nil
+}
+
+// announce prints the endpoint for programs on stdout and what to do with it for people on stderr.
+func (f devSQSFlags) announce(cmd *cobra.Command, endpoint string, made []string) error {
+	say := progress(cmd)
+	say("SQS is running in memory at " + endpoint + "; Ctrl-C stops it")
+	say("in another shell: export AWS_ENDPOINT_URL=" + endpoint + " AWS_REGION=us-east-1 AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any")
+	for _, url := range made {
+		say("queue " + url)
+	}
+	if *f.json {
+		return printJSON(cmd.OutOrStdout(), devQueue{URL: endpoint, Queues: made})
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), endpoint)
+	return err
+}

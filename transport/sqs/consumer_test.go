@@ -1,0 +1,218 @@
+package sqs_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/transport/sqs"
+)
+
+// consumerEnv holds an assignment, as JSON, for a consumer process.
+const consumerEnv = "PAWL_TEST_CONSUMER"
+
+// An assignment says what a consumer process does.
+type assignment struct {
+	URL        string // of the database
+	Endpoint   string
+	Queue      string
+	Mode       string        // of the flow; see modes
+	Faults     string        // where the process kills itself
+	Failures   float64       // share of first tries that fail; the delivery lands
+	Take       time.Duration // how long a handler takes
+	Visibility time.Duration // how long what a killed process held stays hidden
+}
+
+// modes are the ways of a flow, by name: what each changes in its configuration.
+var modes = map[string]func(*flow.Config){
+	"inline": func(*flow.Config) {},
+}
+
+const effects = "create table effect (id bigint generated always as identity, key text not null, line text not null, number int not null)"
+
+// A unit is the body of a message: the number-th of its line.
+type unit struct {
+	Line   string
+	Number int
+}
+
+func (u unit) key() string { return fmt.Sprintf("%s-%d", u.Line, u.Number) }
+
+func (u unit) body() []byte {
+	body, _ := json.Marshal(u) // of a string and a number: cannot fail
+	return body
+}
+
+// TestConsumerProcess is no test: it is the consumer that other tests start, and kill. It prints a line when it has begun
+// and ends at SIGTERM, as a deploy ends it.
+func TestConsumerProcess(t *testing.T) {
+	var a assignment
+	if text := os.Getenv(consumerEnv); text == "" {
+		return // other tests are what starts it
+	} else if err := json.Unmarshal([]byte(text), &a); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if err := a.consume(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (a assignment) consume(ctx context.Context) error {
+	if a.Faults != "" {
+		if err := fault.Arm(a.Faults); err != nil {
+			return err
+		}
+	}
+	config, err := pgxpool.ParseConfig(a.URL)
+	if err != nil {
+		return err
+	}
+	config.MaxConns = 8
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	source, err := sqs.Open(ctx, newClient(nil, a.Endpoint), a.Queue, sqs.Config{Visibility: a.Visibility, Wait: consumerWait})
+	if err != nil {
+		return err
+	}
+	cfg := flow.Config{Consumer: "soak", Source: source, Handler: a.handle, Concurrency: 5, RetryConcurrency: 1, Lease: 2 * time.Second,
+		Backoff: job.Backoff{Base: 20 * time.Millisecond, Max: 200 * time.Millisecond},
+		// Kills and lost answers make good messages look suspect; who runs alone is what package flow tests.
+		SoloAfter: 1000,
+		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+			if e.Kind == pawl.EventTrouble {
+				fmt.Fprintln(os.Stderr, e.Op, e.Err)
+			}
+		}}}
+	modes[a.Mode](&cfg)
+	f, err := flow.New(pool, cfg)
+	if err != nil {
+		return err
+	}
+	fmt.Println("begun")
+	return f.Run(ctx)
+}
+
+const consumerWait = 2 * time.Second
+
+// handle writes one row, without a unique key: a second one would show.
+func (a assignment) handle(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+	var u unit
+	if err := json.Unmarshal(d.Body, &u); err != nil {
+		return pawl.Final(err)
+	}
+	if _, err := tx.Exec(ctx, "insert into effect (key, line, number) values ($1, $2, $3)", d.Key, u.Line, u.Number); err != nil {
+		return err
+	}
+	time.Sleep(a.Take)
+	first := d.Handle != nil || d.Receives == 1 // a landed delivery has no handle, and Receives is the number of its attempt
+	if first && a.unlucky(d.Key) {
+		return errors.New("not now")
+	}
+	return nil
+}
+
+// unlucky decides by the key alone which deliveries fail at first.
+func (a assignment) unlucky(key string) bool {
+	h := fnv.New32a()
+	h.Write([]byte(key))
+	return float64(h.Sum32()%10_000)/10_000 < a.Failures
+}
+
+// A consumer is a running consumer process.
+type consumer struct {
+	cmd    *exec.Cmd
+	stderr *bytes.Buffer
+	begun  chan struct{}
+	ended  chan struct{}
+	doomed bool // it will kill itself
+}
+
+func startConsumer(t *testing.T, a assignment) *consumer {
+	t.Helper()
+	text, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &consumer{cmd: exec.Command(os.Args[0], "-test.run", "^TestConsumerProcess$", "-test.timeout", "10m"), stderr: &bytes.Buffer{},
+		begun: make(chan struct{}), ended: make(chan struct{})}
+	c.cmd.Env = append(os.Environ(), consumerEnv+"="+string(text))
+	c.cmd.Stderr = c.stderr
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			if lines.Text() == "begun" {
+				close(c.begun)
+			}
+		}
+		_ = c.cmd.Wait()
+		close(c.ended)
+	}()
+	t.Cleanup(func() {
+		_ = c.cmd.Process.Kill()
+		<-c.ended
+	})
+	return c
+}
+
+// await waits until the process consumes.
+func (c *consumer) await(t *testing.T) {
+	t.Helper()
+	select {
+	case <-c.begun:
+	case <-c.ended:
+		select {
+		case <-c.begun: // and has ended since
+		default:
+			t.Fatalf("the consumer did not begin: %v\n%s", c.cmd.ProcessState, c.stderr)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the consumer did not begin within a minute")
+	}
+}
+
+// terminate sends SIGTERM and returns how long the process took to end in good order.
+func (c *consumer) terminate(t *testing.T) time.Duration {
+	t.Helper()
+	start := time.Now()
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-c.ended:
+	case <-time.After(time.Minute):
+		t.Fatal("still running a minute after SIGTERM")
+	}
+	if !c.cmd.ProcessState.Success() {
+		t.Fatalf("%v\n%s", c.cmd.ProcessState, c.stderr)
+	}
+	return time.Since(start)
+}

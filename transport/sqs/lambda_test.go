@@ -1,0 +1,172 @@
+package sqs_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/pawltest"
+	"github.com/pawl-go/pawl/transport/sqs"
+)
+
+// lambdaEvent is an event as Lambda sends it; records are "group/number".
+func lambdaEvent(queue string, records ...string) json.RawMessage {
+	var all []string
+	for _, r := range records {
+		group, _, _ := strings.Cut(r, "/")
+		all = append(all, fmt.Sprintf(`{"messageId":"id-%s","receiptHandle":"AQEB","body":"body",
+ "attributes":{"ApproximateReceiveCount":"2","SentTimestamp":"1545082649183","MessageGroupId":%q},
+ "messageAttributes":{"Idempotency-Key":{"stringValue":%q,"stringListValues":[],"binaryListValues":[],"dataType":"String"}},
+ "md5OfBody":"x","eventSource":"aws:sqs","eventSourceARN":"arn:aws:sqs:us-east-1:1:%s","awsRegion":"us-east-1"}`, r, group, r, queue))
+	}
+	return json.RawMessage(`{"Records":[` + strings.Join(all, ",") + `]}`)
+}
+
+func failuresOf(r sqs.LambdaResponse) string {
+	var ids []string
+	for _, f := range r.BatchItemFailures {
+		ids = append(ids, strings.TrimPrefix(f.ItemIdentifier, "id-"))
+	}
+	return strings.Join(ids, " ")
+}
+
+// consume plays a flow: it acknowledges what good says and gives back the rest, until the batch is over.
+func consume(t *testing.T, b *sqs.LambdaBatch, good func(pawl.Delivery) bool) (order string) {
+	t.Helper()
+	ctx, done := b.Until(t.Context())
+	defer done()
+	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
+	defer stop()
+	var keys []string
+	for {
+		ds, err := b.Receive(ctx, 1)
+		if err != nil {
+			if ctx.Err() == context.DeadlineExceeded {
+				t.Fatal("the batch did not end")
+			}
+			return strings.Join(keys, " ")
+		}
+		for _, d := range ds {
+			keys = append(keys, d.Key)
+			if good(d) {
+				err = b.Ack(ctx, committed(d)...)
+			} else {
+				err = b.Release(ctx, time.Second, d)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestLambda_NamesWhatFailed(t *testing.T) {
+	t.Parallel()
+	good := func(d pawl.Delivery) bool { return !strings.HasSuffix(d.Key, "/2") }
+	for _, c := range []struct{ queue, order, failed string }{
+		{"q", "a/1 a/2 b/1 a/3", "a/2"},
+		{"q.fifo", "a/1 b/1 a/2", "a/2 a/3"}, // the group ends where it failed, the other goes on
+	} {
+		b, err := sqs.OpenLambda(lambdaEvent(c.queue, "a/1", "a/2", "b/1", "a/3"), sqs.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		order := consume(t, b, good)
+		if c.queue == "q.fifo" { // a group is served as it became free: only the order within it is promised
+			if strings.Contains(order, "a/3") || strings.Index(order, "a/1") > strings.Index(order, "a/2") || !strings.Contains(order, "b/1") {
+				t.Errorf("%s: handled %s", c.queue, order)
+			}
+		} else if order != c.order {
+			t.Errorf("%s: handled %s, want %s", c.queue, order, c.order)
+		}
+		if got := failuresOf(b.Response()); got != c.failed {
+			t.Errorf("%s: failed %s, want %s", c.queue, got, c.failed)
+		}
+	}
+}
+
+// What nobody came to is not done: a function that runs out of time loses nothing.
+func TestLambda_UnsettledComesAgain(t *testing.T) {
+	t.Parallel()
+	b, err := sqs.OpenLambda(lambdaEvent("q", "a/1", "a/2"), sqs.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ds, err := b.Receive(ctx, 1)
+	if err != nil || len(ds) != 1 || ds[0].Receives != 2 || ds[0].MessageID != "id-a/1" || ds[0].OrderingKey != "" {
+		t.Fatalf("got %+v, %v", ds, err)
+	}
+	if err := b.Ack(ctx, pawl.Receipt{}); pawl.CodeOf(err) != pawl.CodeArgumentInvalid {
+		t.Errorf("the zero receipt: %v", err)
+	}
+	cancel()
+	if got := failuresOf(b.Response()); got != "a/1 a/2" {
+		t.Errorf("failed %s", got)
+	}
+}
+
+func TestLambda_Events(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []string{`x`, `{"Records":[{"eventSource":"aws:kinesis"}]}`} {
+		if _, err := sqs.OpenLambda(json.RawMessage(bad), sqs.Config{}); pawl.CodeOf(err) != pawl.CodeArgumentInvalid {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+	b, err := sqs.OpenLambda(json.RawMessage(`{"Records":[]}`), sqs.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if order := consume(t, b, nil); order != "" {
+		t.Errorf("handled %s", order)
+	}
+	if text, err := json.Marshal(b.Response()); err != nil || string(text) != `{"batchItemFailures":[]}` {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// A flow on an invocation: what takes effect and what lands is done; what the flow gave back comes again.
+func TestLambda_ThroughAFlow(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, "create table effect (key text not null)")
+	invoke := func(records ...string) string {
+		b, err := sqs.OpenLambda(lambdaEvent("q", records...), sqs.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := flow.New(pool, flow.Config{Consumer: "orders", Source: b, Concurrency: 1, RetryConcurrency: 1, Backoff: job.Backoff{Base: time.Hour},
+			Handler: func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+				if d.Key == "a/2" {
+					return errors.New("not now")
+				}
+				return apply(ctx, tx, d)
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, done := b.Until(t.Context())
+		defer done()
+		if err := f.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return failuresOf(b.Response())
+	}
+	for _, failed := range []string{invoke("a/1", "a/2", "a/3"), invoke("a/1", "a/3")} { // Lambda may come twice
+		if failed != "" {
+			t.Errorf("failed %s", failed)
+		}
+	}
+	var effects, landed int
+	if err := pool.QueryRow(t.Context(), "select (select count(*) from effect), (select count(*) from pawl.job)").Scan(&effects, &landed); err != nil || effects != 2 || landed != 1 {
+		t.Errorf("%d effects, %d landed, %v; want 2 and 1", effects, landed, err)
+	}
+}

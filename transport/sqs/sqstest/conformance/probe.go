@@ -1,0 +1,298 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/aws/smithy-go"
+)
+
+// A check is one promise of SQS, tried from outside.
+type check struct {
+	name  string        // "fifo/order"
+	says  string        // the promise, in one line
+	takes time.Duration // at least, in real time; 0: a few seconds
+	try   func(*probe)
+}
+
+// A probe is one run of one check: a client and the queues it made. Its methods end the check where something is wrong.
+type probe struct {
+	ctx    context.Context
+	client *sqs.Client
+	prefix string // of queue names, new in each run
+	made   []string
+}
+
+// A verdict is what ended a check early.
+type verdict struct{ text string }
+
+func (p *probe) fatalf(format string, args ...any) { panic(verdict{fmt.Sprintf(format, args...)}) }
+
+func (p *probe) must(err error) {
+	if err != nil {
+		p.fatalf("%v", err)
+	}
+}
+
+var runs atomic.Int64
+
+// run tries a check and says what is wrong; "" if nothing is. Its queues are deleted whatever happens.
+func (c check) run(ctx context.Context, client *sqs.Client, prefix string) (wrong string) {
+	p := &probe{ctx: ctx, client: client, prefix: fmt.Sprintf("%s-%d", prefix, runs.Add(1))}
+	defer func() {
+		for _, url := range p.made {
+			_, _ = client.DeleteQueue(context.WithoutCancel(ctx), &sqs.DeleteQueueInput{QueueUrl: &url})
+		}
+	}()
+	defer func() {
+		switch end := recover().(type) {
+		case nil:
+		case verdict:
+			wrong = end.text
+		default:
+			wrong = fmt.Sprintf("panic: %v\n%s", end, debug.Stack())
+		}
+	}()
+	c.try(p)
+	return ""
+}
+
+// attributes are pairs of names and values.
+func pairs(attributes []string) map[string]string {
+	all := map[string]string{}
+	for i := 0; i+1 < len(attributes); i += 2 {
+		all[attributes[i]] = attributes[i+1]
+	}
+	return all
+}
+
+func (p *probe) name(suffix string) string {
+	return fmt.Sprintf("%s-%d%s", p.prefix, len(p.made), suffix)
+}
+
+// queue makes a standard queue; its visibility timeout is 2 s unless the attributes say something else.
+func (p *probe) queue(attributes ...string) string {
+	return p.create(p.name(""), append([]string{"VisibilityTimeout", "2"}, attributes...)...)
+}
+
+func (p *probe) fifo(attributes ...string) string {
+	return p.create(p.name(".fifo"), append([]string{"VisibilityTimeout", "2", "FifoQueue", "true"}, attributes...)...)
+}
+
+func (p *probe) create(name string, attributes ...string) string {
+	out, err := p.client.CreateQueue(p.ctx, &sqs.CreateQueueInput{QueueName: &name, Attributes: pairs(attributes)})
+	p.must(err)
+	if !slices.Contains(p.made, *out.QueueUrl) {
+		p.made = append(p.made, *out.QueueUrl)
+	}
+	return *out.QueueUrl
+}
+
+func (p *probe) attribute(url string, name types.QueueAttributeName) string {
+	out, err := p.client.GetQueueAttributes(p.ctx, &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{name}})
+	p.must(err)
+	return out.Attributes[string(name)]
+}
+
+// counts reads ready, in flight and delayed; they are approximate, so it waits up to a minute for what is wanted.
+func (p *probe) counts(url, want string) {
+	got := ""
+	for range 60 {
+		got = fmt.Sprint(p.attribute(url, "ApproximateNumberOfMessages"), " ", p.attribute(url, "ApproximateNumberOfMessagesNotVisible"), " ",
+			p.attribute(url, "ApproximateNumberOfMessagesDelayed"))
+		if got == want {
+			return
+		}
+		p.sleep(time.Second)
+	}
+	p.fatalf("ready, in flight, delayed are %s, want %s", got, want)
+}
+
+// withDLQ makes a queue whose messages go to dead after they were received twice.
+func (p *probe) withDLQ(make func(...string) string, count int) (source, dead string) {
+	dead = make()
+	policy := fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%d}`, p.attribute(dead, "QueueArn"), count)
+	return make("RedrivePolicy", policy), dead
+}
+
+func (p *probe) trySend(url, body string, change ...func(*sqs.SendMessageInput)) (*sqs.SendMessageOutput, error) {
+	in := &sqs.SendMessageInput{QueueUrl: &url, MessageBody: &body}
+	for _, c := range change {
+		c(in)
+	}
+	return p.client.SendMessage(p.ctx, in)
+}
+
+func (p *probe) send(url, body string, change ...func(*sqs.SendMessageInput)) *sqs.SendMessageOutput {
+	out, err := p.trySend(url, body, change...)
+	p.must(err)
+	return out
+}
+
+// in puts a message into a group, with a deduplication id.
+func in(group, dedup string) func(*sqs.SendMessageInput) {
+	return func(in *sqs.SendMessageInput) {
+		in.MessageGroupId = &group
+		if dedup != "" {
+			in.MessageDeduplicationId = &dedup
+		}
+	}
+}
+
+// sendGroup sends one message for each body; the body is the deduplication id too.
+func (p *probe) sendGroup(url, group string, bodies ...string) {
+	for _, body := range bodies {
+		p.send(url, body, in(group, group+body))
+	}
+}
+
+func with(name string, a types.MessageAttributeValue) func(*sqs.SendMessageInput) {
+	return func(in *sqs.SendMessageInput) {
+		if in.MessageAttributes == nil {
+			in.MessageAttributes = map[string]types.MessageAttributeValue{}
+		}
+		in.MessageAttributes[name] = a
+	}
+}
+
+func text(value string) types.MessageAttributeValue {
+	return types.MessageAttributeValue{DataType: aws.String("String"), StringValue: &value}
+}
+
+func (p *probe) tryReceive(url string, change ...func(*sqs.ReceiveMessageInput)) ([]types.Message, error) {
+	in := &sqs.ReceiveMessageInput{QueueUrl: &url, MaxNumberOfMessages: 10, WaitTimeSeconds: 1, MessageAttributeNames: []string{"All"},
+		MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll}}
+	for _, c := range change {
+		c(in)
+	}
+	out, err := p.client.ReceiveMessage(p.ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	return out.Messages, nil
+}
+
+// receive is one call, which waits a second unless changed.
+func (p *probe) receive(url string, change ...func(*sqs.ReceiveMessageInput)) []types.Message {
+	ms, err := p.tryReceive(url, change...)
+	p.must(err)
+	return ms
+}
+
+func waiting(seconds int32) func(*sqs.ReceiveMessageInput) {
+	return func(in *sqs.ReceiveMessageInput) { in.WaitTimeSeconds = seconds }
+}
+
+func hiding(seconds int32) func(*sqs.ReceiveMessageInput) {
+	return func(in *sqs.ReceiveMessageInput) { in.VisibilityTimeout = seconds }
+}
+
+func atMost(n int32) func(*sqs.ReceiveMessageInput) {
+	return func(in *sqs.ReceiveMessageInput) { in.MaxNumberOfMessages = n }
+}
+
+// get receives until it has n messages, for 20 s at most.
+func (p *probe) get(url string, n int, change ...func(*sqs.ReceiveMessageInput)) (all []types.Message) {
+	for start := time.Now(); len(all) < n; {
+		all = append(all, p.receive(url, change...)...)
+		if len(all) < n && time.Since(start) > 20*time.Second {
+			break
+		}
+	}
+	if len(all) != n {
+		p.fatalf("received %d messages, want %d", len(all), n)
+	}
+	return all
+}
+
+func (p *probe) one(url string, change ...func(*sqs.ReceiveMessageInput)) types.Message {
+	return p.get(url, 1, change...)[0]
+}
+
+// none polls for a second and expects nothing.
+func (p *probe) none(url string) {
+	if ms := p.receive(url); len(ms) != 0 {
+		p.fatalf("received %d messages (%s), want none", len(ms), bodies(ms))
+	}
+}
+
+// order receives n messages and compares their bodies.
+func (p *probe) order(url, want string, change ...func(*sqs.ReceiveMessageInput)) []types.Message {
+	ms := p.get(url, len(strings.Fields(want)), change...)
+	if got := bodies(ms); got != want {
+		p.fatalf("received %q, want %q", got, want)
+	}
+	return ms
+}
+
+func bodies(ms []types.Message) string {
+	all := make([]string, len(ms))
+	for i, m := range ms {
+		all[i] = *m.Body
+	}
+	return strings.Join(all, " ")
+}
+
+func (p *probe) delete(url string, m types.Message) error {
+	_, err := p.client.DeleteMessage(p.ctx, &sqs.DeleteMessageInput{QueueUrl: &url, ReceiptHandle: m.ReceiptHandle})
+	return err
+}
+
+func (p *probe) hide(url string, m types.Message, seconds int32) error {
+	_, err := p.client.ChangeMessageVisibility(p.ctx, &sqs.ChangeMessageVisibilityInput{QueueUrl: &url,
+		ReceiptHandle: m.ReceiptHandle, VisibilityTimeout: seconds})
+	return err
+}
+
+func (p *probe) sleep(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-p.ctx.Done():
+		p.fatalf("%v", context.Cause(p.ctx))
+	}
+}
+
+// took checks a duration against what is promised, with a second of tolerance above.
+func (p *probe) took(start time.Time, want time.Duration) {
+	if got := time.Since(start); got < want-250*time.Millisecond || got > want+time.Second+500*time.Millisecond {
+		p.fatalf("took %v, want about %v", got.Round(time.Millisecond), want)
+	}
+}
+
+// code checks an error's code, as the query protocol names it.
+func (p *probe) code(err error, want string) {
+	var api smithy.APIError
+	if !errors.As(err, &api) || api.ErrorCode() != want {
+		p.fatalf("got %v, want an error with code %s", err, want)
+	}
+}
+
+// typed checks that an error is of the SDK's type T.
+func typed[T error](p *probe, err error) {
+	var want T
+	if !errors.As(err, &want) {
+		p.fatalf("got %v, want a %T", err, want)
+	}
+}
+
+func (p *probe) equal(what string, got, want any) {
+	if got != want {
+		p.fatalf("%s is %v, want %v", what, got, want)
+	}
+}
+
+// count is the receive count of a message.
+func count(m types.Message) int {
+	n, _ := strconv.Atoi(m.Attributes["ApproximateReceiveCount"])
+	return n
+}

@@ -1,0 +1,225 @@
+package sqstest
+
+import (
+	"container/list"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// A fifo is the shelf of a FIFO queue, and what it remembers of sends and receives.
+//
+// While a message of a group is in flight no other of that group is handed out, except by the receive that took it: one
+// receive may answer several of one group, in order ("Using the Amazon SQS message group ID").
+type fifo struct {
+	groups   map[string]*group
+	open     list.List // of *group: those that may be received from, longest open first
+	serving  *group    // of the receive that is under way
+	sent     map[string]sending
+	sends    list.List // of dedup keys, oldest first
+	attempts map[string]attempt
+	sequence uint64
+	calls    map[string]int // by action, in the second that began at
+	second   time.Time
+}
+
+// A group is the messages with one MessageGroupId.
+type group struct {
+	id       string
+	messages list.List // of *message, all that exist, in the order of their sends
+	inFlight int
+	place    *list.Element // among the open
+}
+
+// A sending is what a repeated MessageDeduplicationId is answered with.
+type sending struct {
+	id       string
+	sequence uint64
+	at       time.Time
+}
+
+// An attempt is what a repeated ReceiveRequestAttemptId is answered with.
+type attempt struct {
+	at       time.Time
+	messages []*message
+	handles  []string
+}
+
+func newFIFO() *fifo {
+	return &fifo{groups: map[string]*group{}, sent: map[string]sending{}, attempts: map[string]attempt{}, calls: map[string]int{}}
+}
+
+func (f *fifo) stored(m *message) {
+	g := f.groups[m.group]
+	if g == nil {
+		g = &group{id: m.group}
+		f.groups[m.group] = g
+	}
+	f.sequence++
+	m.sequence = f.sequence
+	m.waiting = g.messages.PushBack(m)
+}
+
+func (f *fifo) becameReady(m *message) bool { return f.review(f.groups[m.group]) }
+
+func (f *fifo) left(m *message, from place) {
+	if from == inFlight {
+		f.groups[m.group].inFlight--
+	}
+}
+
+func (f *fifo) removed(m *message) bool {
+	g := f.groups[m.group]
+	g.messages.Remove(m.waiting)
+	return f.review(g)
+}
+
+func (f *fifo) handedOut(m *message) {
+	g := f.groups[m.group]
+	g.inFlight++
+	f.review(g)
+}
+
+// review opens or closes a group after a change, and reports whether it was opened.
+func (f *fifo) review(g *group) (opened bool) {
+	head := g.messages.Front()
+	may := g.inFlight == 0 && head != nil && head.Value.(*message).place == ready
+	switch {
+	case may && g.place == nil:
+		g.place = f.open.PushBack(g)
+		return true
+	case !may && g.place != nil:
+		f.open.Remove(g.place)
+		g.place = nil
+	}
+	if head == nil {
+		delete(f.groups, g.id)
+	}
+	return false
+}
+
+// next answers as many of one group as it can before it turns to another.
+func (f *fifo) next(pick func(n int) int) *message {
+	if g := f.serving; g != nil {
+		for e := g.messages.Front(); e != nil; e = e.Next() {
+			if m := e.Value.(*message); m.place == ready {
+				return m
+			} else if m.place != inFlight {
+				break // delayed: nobody overtakes it
+			}
+		}
+	}
+	f.serving = nth[*group](&f.open, pick)
+	if f.serving == nil {
+		return nil
+	}
+	return f.serving.messages.Front().Value.(*message)
+}
+
+func (f *fifo) served() { f.serving = nil }
+
+var fifoID = regexp.MustCompile("^[A-Za-z0-9!\"#$%&'()*+,./:;<=>?@\\[\\\\\\]^_`{|}~-]+$")
+
+func validFIFOID(id string) bool { return len(id) <= maxFIFOID && fifoID.MatchString(id) }
+
+// checkFIFO applies the rules of SendMessage to group and deduplication id, and fills in the id that the body stands for.
+func checkFIFO(in *sendRequest, set settings) *Error {
+	switch {
+	case !set.fifo && in.MessageDeduplicationId != "":
+		return invalidParameter(in.MessageDeduplicationId, "MessageDeduplicationId",
+			"The request include parameter that is not valid for this queue type")
+	case in.MessageGroupId != "" && !validFIFOID(in.MessageGroupId):
+		return invalidParameter(in.MessageGroupId, "MessageGroupId", "MessageGroupId can only include alphanumeric and punctuation characters. 1 to 128 in length.")
+	case !set.fifo:
+		return nil
+	case in.MessageGroupId == "":
+		return missing("MessageGroupId")
+	case in.DelaySeconds != nil && *in.DelaySeconds != 0:
+		return invalidParameter(*in.DelaySeconds, "DelaySeconds", "The request include parameter that is not valid for this queue type.")
+	case in.MessageDeduplicationId == "" && !set.contentBased:
+		return invalidValue("The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly")
+	case in.MessageDeduplicationId == "":
+		sum := sha256.Sum256([]byte(in.MessageBody)) // of the body, not of attributes
+		in.MessageDeduplicationId = hex.EncodeToString(sum[:])
+	case !validFIFOID(in.MessageDeduplicationId):
+		return invalidParameter(in.MessageDeduplicationId, "MessageDeduplicationId",
+			"MessageDeduplicationId can only include alphanumeric and punctuation characters. 1 to 128 in length.")
+	}
+	return nil
+}
+
+// seen finds the first send with the same deduplication id in the last five minutes, whatever became of its message.
+func (f *fifo) seen(m *message, perGroup bool, now time.Time) (sending, bool) {
+	for e := f.sends.Front(); e != nil && now.Sub(f.sent[e.Value.(string)].at) >= dedupInterval; e = f.sends.Front() {
+		delete(f.sent, f.sends.Remove(e).(string))
+	}
+	first, found := f.sent[dedupKey(m, perGroup)]
+	return first, found
+}
+
+func (f *fifo) remember(m *message, perGroup bool, now time.Time) {
+	key := dedupKey(m, perGroup)
+	f.sent[key] = sending{m.id, m.sequence, now}
+	f.sends.PushBack(key)
+}
+
+func dedupKey(m *message, perGroup bool) string {
+	if perGroup {
+		return m.group + " " + m.dedup // neither holds a space
+	}
+	return m.dedup
+}
+
+// repeat answers a ReceiveRequestAttemptId of the last five minutes with the messages and handles of its first use, unless
+// one of them was deleted, changed or received again. Their visibility starts anew (ReceiveMessage).
+func (q *queue) repeat(id string, visibility time.Duration, now time.Time) []*message {
+	first, found := q.fifo.attempts[id]
+	if !found || now.Sub(first.at) >= dedupInterval {
+		return nil
+	}
+	for i, m := range first.messages {
+		if m.place != inFlight || m.changed || m.handle != first.handles[i] {
+			return nil
+		}
+	}
+	for _, m := range first.messages {
+		q.wait(m, now.Add(visibility))
+	}
+	return first.messages
+}
+
+func (f *fifo) attempted(id string, taken []*message, now time.Time) {
+	for old, a := range f.attempts {
+		if now.Sub(a.at) >= dedupInterval {
+			delete(f.attempts, old)
+		}
+	}
+	a := attempt{at: now, messages: taken}
+	for _, m := range taken {
+		a.handles = append(a.handles, m.handle)
+	}
+	f.attempts[id] = a
+}
+
+// withinQuota counts a call of an action, a second at a time.
+func (q *queue) withinQuota(op string) bool {
+	quota := q.server.fifoQuota
+	if q.fifo == nil || quota <= 0 || !messageOps[op] {
+		return true
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.set.perGroupQuota {
+		return true
+	}
+	if now := time.Now(); now.Sub(q.fifo.second) >= time.Second {
+		q.fifo.second, q.fifo.calls = now, map[string]int{}
+	}
+	q.fifo.calls[op]++
+	return q.fifo.calls[op] <= quota
+}
+
+// sequenceNumber looks like those of AWS: twenty digits that grow.
+func sequenceNumber(n uint64) string { return fmt.Sprintf("188%017d", n) }

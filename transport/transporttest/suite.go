@@ -1,0 +1,306 @@
+package transporttest
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl"
+)
+
+// Run tries a broker. Each promise is a subtest.
+func Run(t *testing.T, b Broker) {
+	t.Helper()
+	if b.Patience == 0 {
+		b.Patience = 30 * time.Second
+	}
+	if b.Quiet == 0 {
+		b.Quiet = 500 * time.Millisecond
+	}
+	for _, s := range suite {
+		if s.needs == nil || s.needs(b.Features) {
+			t.Run(s.name, func(t *testing.T) { s.test(b.bench(t)) })
+		}
+	}
+}
+
+var suite = []struct {
+	name  string
+	needs func(Features) bool // nil: every broker
+	test  func(*bench)
+}{
+	{"Content", nil, content},
+	{"EmptyQueueReturns", nil, emptyQueue},
+	{"MaxIsKept", nil, maxIsKept},
+	{"AcknowledgedStaysAway", nil, acknowledged},
+	{"ZeroReceiptIsRefused", nil, zeroReceipt},
+	{"HeldIsHidden", nil, hidden},
+	{"ReleasedComesAgain", nil, released},
+	{"AllArriveOnce", nil, allArrive},
+	{"StopStrandsNothing", nil, stopStrandsNothing},
+	{"AcknowledgeAfterStop", nil, acknowledgeAfterStop},
+	{"ReceivesAreCounted", func(f Features) bool { return f.Counted }, counted},
+	{"ReleaseDelayIsKept", func(f Features) bool { return f.ReleaseDelay }, releaseDelay},
+	{"CrashRedelivers", func(f Features) bool { return f.CrashRedelive }, crash},
+	{"OneOfAGroupAtATime", func(f Features) bool { return f.Ordered }, oneAtATime},
+	{"GroupsGoSideBySide", func(f Features) bool { return f.Ordered }, sideBySide},
+	{"ReleasedHeadIsNotOvertaken", func(f Features) bool { return f.Ordered }, headReleased},
+	{"OrderHoldsBetweenReceivers", func(f Features) bool { return f.Ordered }, twoReceivers},
+	{"StopReleasesWhatWaits", func(f Features) bool { return f.Ordered }, stopReleasesGroups},
+}
+
+// A message arrives with its key, its exact octets and its attributes.
+func content(b *bench) {
+	body := []byte("{\"name\":\"w\u00f6rld \U0001F600\"}\n")
+	m := Message{Key: "key-1", Body: body, Attributes: map[string]string{"type": "order.placed"}}
+	if b.Features.Ordered {
+		m.OrderingKey = "account-7"
+	}
+	b.must(b.queue.Send(b.Context(), m))
+	d := b.one(b.source)
+	if d.Key != m.Key || !bytes.Equal(d.Body, body) || d.Attributes["type"] != "order.placed" || d.MessageID == "" || d.Handle == nil {
+		b.Errorf("received %+v", d)
+	}
+	if d.OrderingKey != m.OrderingKey {
+		b.Errorf("the ordering key is %q, want %q", d.OrderingKey, m.OrderingKey)
+	}
+	if b.Features.SentAt && time.Since(d.SentAt).Abs() > time.Minute {
+		b.Errorf("sent at %v", d.SentAt)
+	}
+	b.ack(b.source, d)
+}
+
+// Receive on an empty queue ends, without an error: nobody may wait in it for ever.
+func emptyQueue(b *bench) {
+	ctx, cancel := context.WithTimeout(b.Context(), b.Patience)
+	defer cancel()
+	ds, err := b.source.Receive(ctx, 10)
+	if len(ds) > 0 || err != nil {
+		b.Errorf("received %v, %v", keys(ds), err)
+	}
+}
+
+func maxIsKept(b *bench) {
+	b.send(numbered(5)...)
+	for n := 0; n < 5; {
+		ds, err := b.source.Receive(b.Context(), 2)
+		b.must(err)
+		if len(ds) > 2 {
+			b.Fatalf("received %d, allowed were 2", len(ds))
+		}
+		n += len(ds)
+		b.ack(b.source, ds...)
+	}
+}
+
+func acknowledged(b *bench) {
+	b.send("a")
+	b.ack(b.source, b.one(b.source))
+	b.none(b.source)
+	b.none(b.another())
+}
+
+// A receipt that no commit made acknowledges nothing, and does no harm to a valid one beside it.
+func zeroReceipt(b *bench) {
+	b.send("a")
+	d := b.one(b.source)
+	if err := b.source.Ack(b.Context(), pawl.Receipt{}); err == nil {
+		b.Error("the zero receipt was taken")
+	}
+	b.release(b.source, 0, d)
+	b.wantKey(b.one(b.another()), "a")
+}
+
+// What is held is not handed out to others.
+func hidden(b *bench) {
+	b.send("a")
+	d := b.one(b.source)
+	b.none(b.another())
+	b.ack(b.source, d)
+}
+
+func released(b *bench) {
+	b.send("a")
+	b.release(b.source, 0, b.one(b.source))
+	again := b.one(b.another())
+	b.wantKey(again, "a")
+}
+
+// Three receivers and sixty messages: each arrives.
+func allArrive(b *bench) {
+	want := numbered(60)
+	b.send(want...)
+	var got []string
+	sources := []pawl.Source{b.source, b.another(), b.another()}
+	ctx, cancel := context.WithTimeout(b.Context(), b.Patience)
+	defer cancel()
+	for i := 0; len(got) < len(want); i++ {
+		s := sources[i%len(sources)]
+		ds, err := s.Receive(ctx, 10)
+		if err != nil {
+			b.Fatalf("received %d of %d: %v", len(got), len(want), err)
+		}
+		got = append(got, keys(ds)...)
+		b.ack(s, ds...)
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		b.Errorf("received %v", got)
+	}
+}
+
+// A receiver that is stopped in the middle of a Receive leaves nothing hidden: what is sent right after is another's.
+func stopStrandsNothing(b *bench) {
+	ctx, cancel := context.WithCancel(b.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ds, err := b.source.Receive(ctx, 10)
+		if len(ds) > 0 { // it came before the end: give it back, as flow does
+			err = b.source.Release(context.WithoutCancel(ctx), 0, ds...)
+		}
+		ended <- err
+	}()
+	time.AfterFunc(50*time.Millisecond, cancel)
+	b.send("a", "b", "c")
+	<-ended
+	b.stop(b.source)
+	got := keys(b.get(b.another(), 3))
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"a", "b", "c"}) {
+		b.Errorf("received %v", got)
+	}
+}
+
+// What a handler finishes during a drain is still acknowledged.
+func acknowledgeAfterStop(b *bench) {
+	b.send("a")
+	d := b.one(b.source)
+	b.stop(b.source)
+	b.ack(b.source, d)
+	b.none(b.another())
+}
+
+func counted(b *bench) {
+	b.send("a")
+	for n := 1; n <= 3; n++ {
+		d := b.one(b.source)
+		if d.Receives != n {
+			b.Fatalf("receive %d is counted as %d", n, d.Receives)
+		}
+		b.release(b.source, 0, d)
+	}
+}
+
+func releaseDelay(b *bench) {
+	const delay = 2 * time.Second
+	b.send("a")
+	d := b.one(b.source)
+	start := time.Now()
+	b.release(b.source, delay, d)
+	b.wantKey(b.one(b.source), "a")
+	if took := time.Since(start); took < delay-100*time.Millisecond {
+		b.Errorf("came back after %v, want %v", took, delay)
+	}
+}
+
+func crash(b *bench) {
+	b.send("a")
+	b.one(b.source)
+	b.queue.Abandon(b.source)
+	b.wantKey(b.one(b.another()), "a")
+}
+
+// The next of a group comes when the one before was acknowledged, in the order of the sends.
+func oneAtATime(b *bench) {
+	b.sendIn("g", "1", "2", "3", "4")
+	for _, key := range []string{"g/1", "g/2", "g/3", "g/4"} {
+		d := b.one(b.source)
+		b.wantKey(d, key)
+		if key == "g/1" {
+			b.none(b.source)
+			b.none(b.another())
+		}
+		b.ack(b.source, d)
+	}
+}
+
+// A group that stands still holds up no other.
+func sideBySide(b *bench) {
+	b.sendIn("slow", "1", "2", "3")
+	slow := b.one(b.source)
+	b.wantKey(slow, "slow/1")
+	b.sendIn("fast", "1", "2", "3")
+	for _, key := range []string{"fast/1", "fast/2", "fast/3"} {
+		d := b.one(b.source)
+		b.wantKey(d, key)
+		b.ack(b.source, d)
+	}
+	b.ack(b.source, slow)
+	b.wantKey(b.one(b.source), "slow/2")
+}
+
+// A delivery that is given back comes before those behind it, also to another receiver.
+func headReleased(b *bench) {
+	b.sendIn("g", "1", "2", "3")
+	b.release(b.source, time.Second, b.one(b.source))
+	other := b.another()
+	for _, key := range []string{"g/1", "g/2", "g/3"} {
+		d := b.one(other)
+		b.wantKey(d, key)
+		b.ack(other, d)
+	}
+}
+
+// Two receivers share four groups; within each group what is acknowledged comes in order.
+func twoReceivers(b *bench) {
+	groups := []string{"a", "b", "c", "d"}
+	const each = 6
+	for n := range each {
+		for _, g := range groups {
+			b.sendIn(g, string(rune('1'+n)))
+		}
+	}
+	seen := map[string][]string{}
+	ctx, cancel := context.WithTimeout(b.Context(), b.Patience)
+	defer cancel()
+	// The second stops half-way: what waits in it must not block its groups for the first.
+	sources := []pawl.Source{b.source, b.another()}
+	for got, turn := 0, 0; got < each*len(groups); turn++ {
+		s := sources[turn%len(sources)]
+		ds, err := s.Receive(ctx, 3)
+		if err != nil {
+			b.Fatalf("after %d: %v", got, err)
+		}
+		for _, d := range ds {
+			seen[d.OrderingKey] = append(seen[d.OrderingKey], string(d.Body))
+			b.ack(s, d)
+			got++
+		}
+		if got >= each*len(groups)/2 && len(sources) == 2 {
+			b.stop(sources[1])
+			sources = sources[:1]
+		}
+	}
+	for _, g := range groups {
+		if want := []string{"1", "2", "3", "4", "5", "6"}; !slices.Equal(seen[g], want) {
+			b.Errorf("group %s came as %v", g, seen[g])
+		}
+	}
+}
+
+// A stop gives back what waits behind a delivery that is being handled; the group goes on elsewhere once that is settled.
+func stopReleasesGroups(b *bench) {
+	b.sendIn("g", "1", "2", "3")
+	first := b.one(b.source)
+	b.stop(b.source)
+	other := b.another()
+	b.none(other)
+	b.ack(b.source, first)
+	for _, key := range []string{"g/2", "g/3"} {
+		d := b.one(other)
+		b.wantKey(d, key)
+		b.ack(other, d)
+	}
+}
