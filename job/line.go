@@ -40,6 +40,16 @@ func (l *line) work(ctx context.Context, s *session) {
 		if free == 0 {
 			return
 		}
+		if l.queue.Gate != nil {
+			open := min(free, max(0, l.queue.Gate()))
+			l.slots.give(free - open)
+			if free = open; free == 0 {
+				if !l.rest(ctx, l.w.cfg.Poll) {
+					return
+				}
+				continue
+			}
+		}
 		if solo.Process.Enter(ctx, free) != nil { // what is claimed is inside: see package solo
 			l.slots.give(free)
 			return
@@ -84,7 +94,7 @@ func (l *line) groups(jobs []Job) (groups [][]Job) {
 	open := map[string]int{} // kind to the index of its unfilled batch
 	for _, j := range jobs {
 		h := l.w.handlers[j.Kind]
-		if h.form != batch || j.Crashes > 0 {
+		if (h.form != batch && h.form != many) || j.Crashes > 0 {
 			groups = append(groups, []Job{j})
 			continue
 		}
