@@ -33,13 +33,23 @@ type bed struct {
 func setup(t *testing.T, schema ...string) *bed {
 	t.Helper()
 	b := &bed{T: t, url: pawltest.URL(t, schema...)}
-	config, err := pgxpool.ParseConfig(b.url)
-	b.must(err)
-	config.MaxConns = 12
-	b.pool, err = pgxpool.NewWithConfig(t.Context(), config)
-	b.must(err)
-	t.Cleanup(b.pool.Close)
+	b.pool = poolOf(t, b.url)
 	return b
+}
+
+func poolOf(t *testing.T, url string) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = 12
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
 }
 
 func (b *bed) must(err error) {

@@ -60,11 +60,11 @@ var plan = []struct {
 	{"internal/gen/sqlstates", nil},
 	{"internal/gen/dist", []string{"migrate"}},
 	// the binary
-	{"cmd/pawl/internal/demo", []string{".", "flow", "job", "migrate", "internal/checker", "internal/fault", "internal/postgres", "transport/sqs", "transport/sqs/sqstest"}},
+	{"cmd/pawl/internal/demo", []string{".", "flow", "job", "outbox", "migrate", "internal/checker", "internal/fault", "internal/postgres", "transport/sqs", "transport/sqs/sqstest"}},
 	{"cmd/pawl/internal/cli", []string{".", "sql", "migrate", "ops", "internal/postgres", "cmd/pawl/internal/demo"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	// the benchmark
-	{"bench", []string{".", "command", "job", "migrate", "internal/postgres"}},
+	{"bench", []string{".", "command", "job", "outbox", "migrate", "internal/postgres"}},
 }
 
 // Every import of ours is in the plan, and the plan itself only points to rooms above it in the list.
