@@ -105,11 +105,26 @@ func HandleBatch[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, ts 
 // No two jobs of a call are of one lane. Their traces are in their headers: the context has none, as they differ.
 func HandleMany[T any](kind string, fn func(ctx context.Context, ts []Task[T]) []error) Handler {
 	return Handler{kind: kind, form: many, call: func(ctx context.Context, _ pgx.Tx, jobs []Job) error {
-		tasks, err := decode[T](jobs)
-		if err != nil {
-			return err
+		errs, tasks, places := make([]error, len(jobs)), make([]Task[T], 0, len(jobs)), make([]int, 0, len(jobs))
+		for i, j := range jobs {
+			task, err := decodeOne[T](j)
+			if errs[i] = err; err == nil {
+				tasks, places = append(tasks, task), append(places, i)
+			}
 		}
-		return eachOf(fn(ctx, tasks), len(jobs))
+		if len(tasks) > 0 {
+			answers := fn(ctx, tasks)
+			if len(answers) != 0 && len(answers) != len(tasks) {
+				return fmt.Errorf("the handler answered %d errors for %d jobs", len(answers), len(tasks))
+			}
+			for n, err := range answers {
+				errs[places[n]] = err
+			}
+		}
+		if errors.Join(errs...) == nil {
+			return nil
+		}
+		return eachError(errs)
 	}}
 }
 
@@ -118,31 +133,26 @@ type eachError []error
 
 func (e eachError) Error() string { return errors.Join(e...).Error() }
 
-// eachOf is nil if there is no error among errs.
-func eachOf(errs []error, jobs int) error {
-	switch {
-	case len(errs) != 0 && len(errs) != jobs:
-		return fmt.Errorf("the handler answered %d errors for %d jobs", len(errs), jobs)
-	case errors.Join(errs...) == nil:
-		return nil
-	}
-	return eachError(errs)
-}
-
 // decode fails for good: the same octets will not become JSON by waiting.
 func decode[T any](jobs []Job) ([]Task[T], error) {
 	tasks := make([]Task[T], len(jobs))
 	for i, j := range jobs {
-		tasks[i].Job = j
-		if raw, ok := any(&tasks[i].Value).(*[]byte); ok {
-			*raw = j.Args
-			continue
-		}
-		if err := json.Unmarshal(j.Args, &tasks[i].Value); err != nil {
-			return nil, pawl.Final(fmt.Errorf("the args of job %d do not fit %T: %w", j.ID, tasks[i].Value, err))
+		var err error
+		if tasks[i], err = decodeOne[T](j); err != nil {
+			return nil, err
 		}
 	}
 	return tasks, nil
+}
+
+func decodeOne[T any](j Job) (t Task[T], err error) {
+	t.Job = j
+	if raw, ok := any(&t.Value).(*[]byte); ok {
+		*raw = j.Args
+	} else if err = json.Unmarshal(j.Args, &t.Value); err != nil {
+		err = pawl.Final(fmt.Errorf("the args of job %d do not fit %T: %w", j.ID, t.Value, err))
+	}
+	return t, err
 }
 
 // A Call is one call of a handler, as middleware sees it.

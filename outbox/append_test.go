@@ -61,7 +61,7 @@ func TestAppend_OncePerScopeKeyAndType(t *testing.T) {
 	other.AggregateID = "18"
 	for _, e := range []outbox.Event{keyed("s", "k", "T", "q"), other} {
 		for _, batch := range [][]outbox.Event{{e}, {event("1", ""), e}} {
-			if _, err := outbox.Append(t.Context(), b.begin(), batch...); !errors.Is(err, pawl.ErrKeyReused) {
+			if err := b.refusal(batch...); !errors.Is(err, pawl.ErrKeyReused) {
 				t.Errorf("another event under the key: %v", err)
 			}
 		}
@@ -171,14 +171,14 @@ func TestAppend_Refuses(t *testing.T) {
 		"a payload over 4MB": {outbox.Event{Type: "T", Payload: make([]byte, 4<<20+1)}, pawl.CodeArgumentInvalid},
 	} {
 		for _, batch := range [][]outbox.Event{{c.event}, {{Type: "T"}, c.event}} {
-			if _, err := outbox.Append(t.Context(), b.begin(), batch...); pawl.CodeOf(err) != c.want {
+			if err := b.refusal(batch...); pawl.CodeOf(err) != c.want {
 				t.Errorf("%s: %v, want %s", name, err, c.want)
 			}
 		}
 	}
 	mixed := []outbox.Event{event("1", ""), event("2", "")}
 	mixed[1].LanePolicy = job.LanePark
-	if _, err := outbox.Append(t.Context(), b.begin(), mixed...); pawl.CodeOf(err) != pawl.CodeArgumentInvalid {
+	if err := b.refusal(mixed...); pawl.CodeOf(err) != pawl.CodeArgumentInvalid {
 		t.Errorf("two policies in a batch: %v", err)
 	}
 	b.wantCount("select count(*) from pawl.job", 0)

@@ -407,7 +407,7 @@ func TestRelay_LeavesNothingBehind(t *testing.T) {
 	b.untilDone()
 	b.wantCount("select count(*) from pawl.job", 0)
 	b.wantCount("select count(*) from pawl_v1.outbox_events", 0)
-	_, err := b.pool.Exec(t.Context(), "select pawl_v1.queue_set('outbox/default', 'test', 'test', '{\"archive\": true}')")
+	_, err := b.pool.Exec(t.Context(), "select pawl_v1.queue_set('outbox/default', '{\"archive\": true}', 'test', 'test')")
 	b.must(err)
 	b.append(event("1", "c"))
 	b.untilDone()

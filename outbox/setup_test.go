@@ -77,6 +77,16 @@ func (b *bed) append(events ...outbox.Event) (answers []outbox.Appended) {
 	return answers
 }
 
+// refusal appends events in a transaction that does not commit, and returns the error.
+func (b *bed) refusal(events ...outbox.Event) error {
+	b.Helper()
+	tx, err := b.pool.Begin(b.Context())
+	b.must(err)
+	_, err = outbox.Append(b.Context(), tx, events...)
+	b.must(tx.Rollback(b.Context()))
+	return err
+}
+
 // event is one of aggregate order/of whose payload says what it is.
 func event(of, what string) outbox.Event {
 	return outbox.Event{Type: "Changed", AggregateType: "order", AggregateID: of, Payload: []byte(what)}

@@ -125,9 +125,7 @@ begin
   end if;
   v_options := v_options
     || jsonb_build_object('headers', pawl_v1._event_headers(v_id, p_type, p_aggregate_type, p_aggregate_id, p_options -> 'headers'));
-  if v_lane is null then
-    v_options := v_options - 'lane_policy';
-  else
+  if v_lane is not null then
     v_options := v_options || jsonb_build_object('lane', v_lane);
   end if;
   return query

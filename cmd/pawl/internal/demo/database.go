@@ -203,8 +203,8 @@ func (d *database) removeTraces(ctx context.Context) error {
 	}
 	for _, statement := range []string{
 		"drop schema SCHEMA cascade",
-		"delete from pawl.inbox as i where i.consumer in ($1, $1 || '/shipping')",
-		"delete from pawl.job as j where j.queue in ('inbox/' || $1, 'inbox/' || $1 || '/shipping', 'outbox/' || $1)",
+		"delete from pawl.inbox as i where i.consumer in ($1::text, $1::text || '/shipping')",
+		"delete from pawl.job as j where j.queue in ('inbox/' || $1::text, 'inbox/' || $1::text || '/shipping', 'outbox/' || $1::text)",
 		"delete from pawl.job_key as k where k.queue = 'outbox/' || $1",
 		"delete from pawl.lane as l where l.queue = 'outbox/' || $1",
 		"delete from pawl.worker as w where starts_with(w.name, $1 || '/')",
