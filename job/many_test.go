@@ -128,12 +128,16 @@ func TestKick_ThroughTheDatabase(t *testing.T) {
 	c.config.Poll = time.Hour
 	c.hire()
 	c.until("the worker is not present", "select count(*) from pawl.worker where presence", 1)
-	time.Sleep(300 * time.Millisecond) // its first polls, which are quick, are over
-	for range 3 {
+	for range 2 {
+		time.Sleep(1350 * time.Millisecond) // after 10, 20, … 640 ms it has polled, and does not for another 1.2 s
 		c.enqueueMany(1, job.Request{})
+		began := time.Now()
 		job.Kick(c.pool, "other")
 		job.Kick(c.pool, "other", "q")
 		c.untilDone()
+		if took := time.Since(began); took > 800*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
 	}
-	c.wantEffects(3)
+	c.wantEffects(2)
 }

@@ -79,11 +79,11 @@ func TestKick_WakesTheRelay(t *testing.T) {
 		return b.count("select count(*) from pg_stat_activity where datname = current_database() and query = 'listen pawl_jobs'")+
 			b.count("select count(*) from pawl.worker where presence") > 0
 	})
-	time.Sleep(300 * time.Millisecond) // its first, quick polls are over
 	waits := map[string][]time.Duration{}
 	published := 0
 	once := func(name string, appendAndKick func()) {
 		t.Helper()
+		time.Sleep(1350 * time.Millisecond) // after 10, 20, … 640 ms it has polled, and does not for another 1.2 s
 		began := time.Now()
 		appendAndKick()
 		published++
@@ -100,7 +100,7 @@ func TestKick_WakesTheRelay(t *testing.T) {
 	var running sync.WaitGroup
 	running.Go(func() { _ = w.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	for range 15 {
+	for range 2 {
 		once("relay.Kick", func() { b.append(event("1", "local")); r.Kick() })
 		once("outbox.Kick", func() { b.append(event("2", "remote")); outbox.Kick(b.pool) })
 		once("a handler's commit", func() {
@@ -110,9 +110,8 @@ func TestKick_WakesTheRelay(t *testing.T) {
 		})
 	}
 	for name, all := range waits {
-		slices.Sort(all)
-		t.Logf("%s: p50 %v, most %v", name, all[len(all)/2], all[len(all)-1])
-		if all[len(all)/2] > time.Second { // that it is 20 ms is measured in bench, on a quiet machine
+		t.Log(name, all)
+		if slices.Max(all) > 800*time.Millisecond { // that it is 20 ms is measured in bench, on a quiet machine
 			t.Errorf("%s: it took %v", name, all)
 		}
 	}

@@ -325,7 +325,7 @@ returns table (outcome text, detail jsonb)
 language plpgsql
 as $$
 begin
-  perform pawl_v1._check_batch('queues', coalesce(cardinality(p_queues), 0), 1000);
+  perform pawl_v1._check_batch('queues', coalesce(cardinality(p_queues), 0), 1000, coalesce(cardinality(p_queues), 0));
   perform pawl_v1._check_scope('queue', q.name), pg_notify('pawl_jobs', q.name)
      from unnest(p_queues) as q (name);
   return query

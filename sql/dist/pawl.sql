@@ -951,7 +951,7 @@ returns table (outcome text, detail jsonb)
 language plpgsql
 as $$
 begin
-  perform pawl_v1._check_batch('queues', coalesce(cardinality(p_queues), 0), 1000);
+  perform pawl_v1._check_batch('queues', coalesce(cardinality(p_queues), 0), 1000, coalesce(cardinality(p_queues), 0));
   perform pawl_v1._check_scope('queue', q.name), pg_notify('pawl_jobs', q.name)
      from unnest(p_queues) as q (name);
   return query
@@ -3857,6 +3857,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '19e736c8e08d89e805efcc458423ae6127a99fdca2d7c80db8534bf56b3e3707');
+values (1, 'init', 1, 'efb627d890a1b9b921b145f473a78755b14052707c4c30440e07892cff263ba7');
 
 commit;
