@@ -1043,7 +1043,8 @@ begin
    where j.id = any (array(select unnest(v_ids)))
   returning j.id, j.fence, j.kind::text, j.args, j.headers, j.attempts::int, j.max_attempts::int, j.crashes::int,
             j.priority::int, j.created_at, j.available_at,
-            case when j.lane_id is null then '{}' else pawl_v1._lane_of(j.lane_id, j.position) end;
+            case when j.lane_id is null then '{}' else ( -- _lane_of, but a call costs more than the look
+              select jsonb_build_object('lane', l.name, 'position', j.position) from pawl.lane as l where l.id = j.lane_id) end;
 end
 $$;
 
@@ -1598,38 +1599,47 @@ create or replace function pawl_v1._lanes_advance(p_lanes bigint[], out promoted
 language plpgsql
 as $$
 declare
-  v_lane   bigint;
-  v_next   bigint;
-  v_status text;
+  v_next  bigint[]; -- who waits first in each
+  v_lanes bigint[]; -- of v_next
+  v_freed bigint[];
 begin
+  select array_agg(n.id), array_agg(l.id)
+    into v_next, v_lanes
+    from unnest(p_lanes) as l (id)
+   cross join lateral (
+          select j.id
+            from pawl.job as j
+           where j.lane_id = l.id
+             and j.status = 'waiting'
+             and not exists (select from pawl.job as h where h.lane_id = l.id and h.lane_head)
+           order by j.position
+           limit 1) as n;
   promoted := 0;
   stuck := '{}';
-  foreach v_lane in array p_lanes loop
-    select j.id
-      into v_next
+  if v_next is null then
+    return;
+  end if;
+  with locked as (
+    select j.id, j.status
       from pawl.job as j
-     where j.lane_id = v_lane
-       and j.status = 'waiting'
-       and not exists (select from pawl.job as h where h.lane_id = v_lane and h.lane_head)
-     order by j.position
-     limit 1;
-    continue when not found;
-    select j.status
-      into v_status
-      from pawl.job as j
-     where j.id = v_next
-       for update skip locked;
-    if v_status is distinct from 'waiting' then
-      stuck := stuck || v_lane;
-      continue;
-    end if;
+     where j.id = any (array(select unnest(v_next))) -- see job_claim
+     order by j.id
+       for update skip locked
+  ), freed as (
     update pawl.job as j
        set status = 'pending',
            lane_head = true,
            available_at = greatest(j.available_at, clock_timestamp())
-     where j.id = v_next;
-    promoted := promoted + 1;
-  end loop;
+     where j.id = any (array(select k.id from locked as k where k.status = 'waiting'))
+    returning j.lane_id
+  )
+  select array_agg(f.lane_id)
+    into v_freed
+    from freed as f;
+  promoted := coalesce(cardinality(v_freed), 0);
+  if promoted < cardinality(v_next) then
+    stuck := array(select s.id from unnest(v_lanes) as s (id) where s.id <> all (coalesce(v_freed, '{}')));
+  end if;
 end
 $$;
 
@@ -3857,6 +3867,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'efb627d890a1b9b921b145f473a78755b14052707c4c30440e07892cff263ba7');
+values (1, 'init', 1, '62ffade8b4c6a56b67805618091ead2fa0eddd730c84dfd99c776c908a280ae3');
 
 commit;
