@@ -22,7 +22,7 @@ type Config struct {
 	// Batch is the most events a call of Publish is handed. Default 100, at most 500.
 	Batch int
 	// Concurrency is how many events are in hand at once: claimed, being published or being finished. More hides the time that
-	// each round trip takes; all of them are published again after a crash. Default ten batches.
+	// each round trip takes; all of them are published again after a crash. Default twenty batches.
 	Concurrency int
 	// Timeout ends the context of a call of Publish. Default 30 s.
 	Timeout time.Duration
@@ -68,7 +68,7 @@ func (c *Config) complete() error {
 		c.Batch = defaultBatch
 	}
 	if c.Concurrency <= 0 {
-		c.Concurrency = 10 * c.Batch
+		c.Concurrency = 20 * c.Batch
 	}
 	if c.Probe <= 0 {
 		c.Probe = 5 * time.Second
