@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -30,9 +31,9 @@ func TestOutbox_Tables(t *testing.T) {
 	for args, golden := range map[string]string{
 		"list": `JOB  SINK     TYPE    AGGREGATE  STATUS       ATTEMPTS  AGE  ERROR
 1    default  Placed  order/17   dead_letter  1         3h   no such topic
-2    default  Paid    order/17   waiting      0         3h   
-3    default  Placed  order/18   pending      0         2m   
-4    other    Beat    -          pending      0         2m   
+2    default  Paid    order/17   waiting      0         3h   -
+3    default  Placed  order/18   pending      0         2m   -
+4    other    Beat    -          pending      0         2m   -
 `,
 		"lag": `SINK     TYPE    PENDING  DEAD  BEHIND
 default  Paid    1        0     3h
@@ -62,8 +63,8 @@ other    Beat    1        0     2m
 	if r := mustPawl(t, db, "outbox", "lag", "--sink", "nobody"); r.stdout != "" || r.stderr != "nothing is behind\n" {
 		t.Errorf("%+v", r)
 	}
-	wantFailure(t, pawl(t, db, "outbox", "list", "--limit", "0"), 2, "--limit", "1 to 1000")
-	wantFailure(t, pawl(t, db, "outbox", "heads", "--status", "lost"), 1, "lost")
+	wantFailure(t, pawl(t, db, "outbox", "list", "--limit", "0"), 2, "--limit must lie between 1 and 1000", "outbox list --help")
+	wantFailure(t, pawl(t, db, "outbox", "heads", "--status", "lost"), 2, "lost")
 }
 
 // The documents that scripts read.
@@ -71,18 +72,25 @@ func TestOutbox_JSON(t *testing.T) {
 	t.Parallel()
 	db := withOutbox(t)
 	type event struct {
-		JobID         int64   `json:"job_id"`
-		EventID       string  `json:"event_id"`
-		AggregateID   *string `json:"aggregate_id"`
-		Status        string
-		AttemptCount  int     `json:"attempt_count"`
-		LastError     *string `json:"last_error"`
-		Lane          string
+		JobID         int64 `json:"job_id"`
+		Sink, Status  string
+		EventID       string    `json:"event_id"`
+		EventType     string    `json:"event_type"`
+		AggregateType *string   `json:"aggregate_type"`
+		AggregateID   *string   `json:"aggregate_id"`
+		AttemptCount  int       `json:"attempt_count"`
+		LastError     *string   `json:"last_error"`
+		CreatedAt     time.Time `json:"created_at"`
+		Lane, Policy  string
 		Waiting       int
-		BehindSeconds float64 `json:"behind_seconds"`
+		Pending, Dead int
 		Oldest        *string
+		BehindSeconds float64 `json:"behind_seconds"`
 	}
-	type document struct{ Events, Heads, Lags []event }
+	type document struct {
+		Events, Heads, Lags []event
+		NextAfter           *int64 `json:"next_after"`
+	}
 	d := decode[document](t, mustPawl(t, db, "outbox", "list", "--json").stdout)
 	if e := d.Events; len(e) != 4 || e[0].EventID != "6:orders2:176:Placed" || e[0].AttemptCount != 1 || *e[0].LastError != "no such topic" ||
 		e[1].Status != "waiting" || e[3].AggregateID != nil || e[3].LastError != nil {
