@@ -23,6 +23,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/outbox"
 )
@@ -36,7 +37,7 @@ var (
 // relayEnv holds the orders of a relay process, as JSON.
 const relayEnv = "PAWL_TEST_RELAY"
 
-type relayOrder struct{ URL, Sink string }
+type relayOrder struct{ URL, Sink, Faults string }
 
 // TestRelayProcess is no test: it is the relay process that others start.
 func TestRelayProcess(t *testing.T) {
@@ -45,6 +46,11 @@ func TestRelayProcess(t *testing.T) {
 		return
 	} else if err := json.Unmarshal([]byte(text), &o); err != nil {
 		t.Fatal(err)
+	}
+	if o.Faults != "" {
+		if err := fault.Arm(o.Faults); err != nil {
+			t.Fatal(err)
+		}
 	}
 	r, err := outbox.NewRelay(poolOf(t, o.URL), outbox.Config{Sink: outbox.Func(post(o.Sink)), Batch: 10, Concurrency: 40,
 		Lease: 2 * time.Second, Timeout: time.Second, Poll: 50 * time.Millisecond, Probe: 200 * time.Millisecond,
@@ -257,7 +263,7 @@ func (b *bed) transaction(fn func(tx pgx.Tx) error) error {
 
 // killUntil keeps three relay processes at work, of which it kills one every half second or so.
 func (b *bed) killUntil(done <-chan struct{}, sink string, random *rand.Rand) (kills int) {
-	crew := []*exec.Cmd{b.process(sink), b.process(sink), b.process(sink)}
+	crew := []*exec.Cmd{b.process(sink, ""), b.process(sink, ""), b.process(sink, "")}
 	defer func() {
 		for _, p := range crew {
 			_ = p.Process.Kill()
@@ -274,12 +280,12 @@ func (b *bed) killUntil(done <-chan struct{}, sink string, random *rand.Rand) (k
 		_ = crew[i].Process.Kill()
 		_ = crew[i].Wait()
 		kills++
-		crew[i] = b.process(sink)
+		crew[i] = b.process(sink, "")
 	}
 }
 
-func (b *bed) process(sink string) *exec.Cmd {
-	text, err := json.Marshal(relayOrder{b.url, sink})
+func (b *bed) process(sink, faults string) *exec.Cmd {
+	text, err := json.Marshal(relayOrder{b.url, sink, faults})
 	if err != nil {
 		panic(err)
 	}
@@ -289,4 +295,32 @@ func (b *bed) process(sink string) *exec.Cmd {
 		b.Errorf("starting a relay: %v", err)
 	}
 	return p
+}
+
+// A relay that dies between claim and finish publishes once more, or only then, always with the same id; the aggregate's next
+// event waits for it, and behind the inbox each takes effect once.
+func TestRelay_CrashRepeatsTheEvent(t *testing.T) {
+	t.Parallel()
+	for point, deliveries := range map[string]int{"outbox.publish.before": 2, "outbox.publish.after": 3, "job.finish.before": 3} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, chaosTables)
+			c := &consumer{bed: b, payloads: map[string]string{}}
+			server := httptest.NewServer(c)
+			t.Cleanup(server.Close)
+			b.append(event("1", "first"), event("1", "second"))
+			dies := b.process(server.URL, point+"=kill")
+			if err := dies.Wait(); err == nil {
+				t.Fatal("the relay did not die")
+			}
+			b.relay(func(cfg *outbox.Config) { cfg.Sink = outbox.Func(post(server.URL)) })
+			b.untilDone()
+			b.wantCount("select count(*) from applied", 2)
+			b.wantCount("select count(distinct event_id) from applied", 2)
+			ids := c.arrived
+			if len(ids) != deliveries || ids[0] == ids[len(ids)-1] || deliveries == 3 && ids[0] != ids[1] {
+				t.Errorf("arrived: %v", ids)
+			}
+		})
+	}
 }

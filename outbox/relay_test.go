@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"slices"
@@ -207,6 +208,9 @@ func TestT22_ALateCommitIsPublished(t *testing.T) {
 	}
 }
 
+// openFor was 30s for what is published about it.
+var openFor = flag.Duration("open-for", 2*time.Second, "how long a writer keeps an aggregate open")
+
 // A writer that keeps an aggregate open delays that aggregate and no other.
 func TestRelay_AnOpenWriterDelaysOnlyItsAggregate(t *testing.T) {
 	t.Parallel()
@@ -218,7 +222,7 @@ func TestRelay_AnOpenWriterDelaysOnlyItsAggregate(t *testing.T) {
 	_, err := outbox.Append(t.Context(), open, event("open", "after"))
 	b.must(err)
 	var worst time.Duration
-	for n, began := 0, time.Now(); time.Since(began) < 2*time.Second; n++ {
+	for n, began := 0, time.Now(); time.Since(began) < *openFor; n++ {
 		sent := time.Now()
 		b.append(event("other "+strconv.Itoa(n%7), "other"))
 		b.untilAccepted(n + 2)
