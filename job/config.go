@@ -61,7 +61,7 @@ type Queue struct {
 // Presence configures the one connection a worker keeps beside the pool. It holds a session lock that the server frees
 // when the process dies, so that its jobs go on within about two seconds instead of a lease.
 type Presence struct {
-	// Off works by the lease alone, with no connection beside the pool.
+	// Off works by the lease alone, with no connection beside the pool. Then nobody hears the function [Kick] either.
 	Off bool
 	// URL of a direct connection, if the pool's goes through a pooler in transaction mode: there a session lock says
 	// nothing, and the lease alone decides. Default the settings of the pool.

@@ -40,15 +40,11 @@ func (l *line) work(ctx context.Context, s *session) {
 		if free == 0 {
 			return
 		}
-		if l.queue.Gate != nil {
-			open := min(free, max(0, l.queue.Gate()))
-			l.slots.give(free - open)
-			if free = open; free == 0 {
-				if !l.rest(ctx, l.w.cfg.Poll) {
-					return
-				}
-				continue
+		if free = l.admitted(free); free == 0 {
+			if !l.rest(ctx, l.w.cfg.Poll) {
+				return
 			}
+			continue
 		}
 		if solo.Process.Enter(ctx, free) != nil { // what is claimed is inside: see package solo
 			l.slots.give(free)
@@ -75,6 +71,16 @@ func (l *line) work(ctx context.Context, s *session) {
 		}
 		pause = min(2*pause, l.w.cfg.Poll)
 	}
+}
+
+// admitted returns how many of some taken slots the gate lets be filled, and gives the others back.
+func (l *line) admitted(taken int) int {
+	if l.queue.Gate == nil {
+		return taken
+	}
+	most := min(taken, max(0, l.queue.Gate()))
+	l.slots.give(taken - most)
+	return most
 }
 
 // claim takes up to limit due jobs.

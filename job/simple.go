@@ -94,11 +94,12 @@ func (w *Worker) finish(s *session, jobs []Job, took time.Duration) {
 func (w *Worker) finished(s *session, ends []*ending, asked bool, took time.Duration) (err error) {
 	var fresh []Job
 	for _, e := range ends {
-		event := w.event([]Job{e.job}, "job.finish", nil)
-		switch {
-		case e.outcome == "finished":
+		if e.outcome == "finished" {
 			fresh = append(fresh, e.job)
 			continue
+		}
+		event := w.event([]Job{e.job}, "job.finish", nil)
+		switch {
 		case e.outcome == "stale" && asked: // an earlier try may have done it, and its reply been lost
 			event.Kind = pawl.EventCommitUnknown
 		case e.outcome == "stale":
