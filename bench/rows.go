@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -145,7 +146,7 @@ func plans() []plan {
 				{base("2,000 workers"), riverSystem, memory("river/memory")},
 			}},
 		zombies(),
-	}, append(inboxPlans(), commandPlans()...)...)
+	}, slices.Concat(inboxPlans(), outboxPlans(), commandPlans())...)
 }
 
 func singles(callers int) []entry {

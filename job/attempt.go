@@ -26,11 +26,14 @@ func (w *Worker) attempt(s *session, h Handler, jobs []Job) {
 	defer leave()
 	ctx, forget := s.enter(jobs)
 	defer forget()
-	if h.form == simple {
+	switch h.form {
+	case simple:
 		w.attemptSimple(ctx, s, h, jobs[0], leave)
-		return
+	case many:
+		w.attemptMany(ctx, s, h, jobs, leave)
+	default:
+		w.attemptTx(ctx, s, h, jobs, leave)
 	}
-	w.attemptTx(ctx, s, h, jobs, leave)
 }
 
 // attemptTx runs the transaction, again if it lost a race, and settles what it leaves open.

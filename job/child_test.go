@@ -31,7 +31,7 @@ const childEnv = "PAWL_TEST_WORKER"
 type order struct {
 	URL         string
 	Session     string // application_name of its sessions
-	Form        string // "transactional" (default), "batch", "simple", "own" (simple, with a transaction of its own), "own sql"
+	Form        string // "transactional" (default), "batch", "simple", "many", "own" (simple, with a transaction of its own), "own sql"
 	Lanes       bool   // the handler notes where it is in its lane
 	MaxCrashes  int
 	Faults      string
@@ -120,6 +120,14 @@ func (o order) handler(pool *pgxpool.Pool) job.Handler {
 				}
 			}
 			return nil
+		})
+	case "many":
+		return job.HandleMany("k", func(ctx context.Context, ts []task) []error {
+			errs := make([]error, len(ts))
+			for i, t := range ts {
+				errs[i] = work(ctx, pool, t.Job)
+			}
+			return errs
 		})
 	case "simple":
 		return job.Handle("k", func(ctx context.Context, t task) error { return work(ctx, pool, t.Job) })

@@ -50,14 +50,18 @@ type Queue struct {
 	// Concurrency is how many of its jobs are in hand at once, claimed by this worker and not yet ended. A job of HandleTx
 	// takes one connection of the pool while it runs, a batch takes one, a simple job none; two connections must stay free
 	// for heartbeats and claims, or long handlers would starve the lease they run under. Default 4 if there is a HandleTx,
-	// or what the pool leaves; else two batches if there is a HandleBatch; else 32.
+	// or what the pool leaves; else two batches if there is a HandleBatch or HandleMany; else 32.
 	Concurrency int
+	// Gate, if not nil, is asked before each claim how many jobs it may take at most; 0 leaves them where they are until the
+	// next poll or [Worker.Kick]. It is for a queue whose handlers depend on something that can be away: no attempt is made
+	// that would be charged, and nothing is claimed to be given back. It must be quick. Default no limit.
+	Gate func() int
 }
 
 // Presence configures the one connection a worker keeps beside the pool. It holds a session lock that the server frees
 // when the process dies, so that its jobs go on within about two seconds instead of a lease.
 type Presence struct {
-	// Off works by the lease alone, with no connection beside the pool.
+	// Off works by the lease alone, with no connection beside the pool. Then nobody hears the function [Kick] either.
 	Off bool
 	// URL of a direct connection, if the pool's goes through a pooler in transaction mode: there a session lock says
 	// nothing, and the lease alone decides. Default the settings of the pool.
@@ -93,13 +97,13 @@ func (c *Config) complete(conns int) error {
 
 func (c *Config) completeHandlers() error {
 	if len(c.Handlers) == 0 {
-		return errors.New("the field Handlers is required: make them with Handle, HandleTx or HandleBatch")
+		return errors.New("the field Handlers is required: make them with Handle, HandleMany, HandleTx or HandleBatch")
 	}
 	handlers, seen := make([]Handler, len(c.Handlers)), map[string]bool{}
 	for i, h := range c.Handlers {
 		switch {
 		case h.form == 0:
-			return fmt.Errorf("handler %d is empty: make it with Handle, HandleTx or HandleBatch", i)
+			return fmt.Errorf("handler %d is empty: make it with Handle, HandleMany, HandleTx or HandleBatch", i)
 		case len(h.kind) < 1 || len(h.kind) > 255:
 			return fmt.Errorf("a kind must have 1 to 255 octets, it is %.300q", h.kind)
 		case seen[h.kind]:
@@ -156,7 +160,7 @@ func (c *Config) concurrency(conns int) int {
 	switch {
 	case c.has(transactional):
 		return max(1, min(4, (conns-serviceConns)/len(c.Queues)))
-	case c.has(batch):
+	case c.has(batch), c.has(many):
 		return 2 * c.largestBatch()
 	}
 	return defaultSimples
@@ -173,7 +177,7 @@ func (c *Config) has(f form) bool {
 
 func (c *Config) largestBatch() (most int) {
 	for _, h := range c.Handlers {
-		if h.form == batch {
+		if h.form == batch || h.form == many {
 			most = max(most, h.policy.BatchSize)
 		}
 	}

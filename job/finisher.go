@@ -22,24 +22,29 @@ type ending struct {
 	job     Job
 	outcome string // "finished", "stale" or "locked"; "" with err
 	err     error
-	done    chan struct{}
+	done    *sync.WaitGroup // of all that were handed over together
 }
 
 func newFinisher(pool *pgxpool.Pool, p *promoter) *finisher {
 	return &finisher{pool: pool, promoter: p}
 }
 
-func (f *finisher) finish(j Job) (outcome string, err error) {
-	e := &ending{job: j, done: make(chan struct{})}
+// finish returns what became of each job.
+func (f *finisher) finish(jobs []Job) (ends []*ending) {
+	var done sync.WaitGroup
+	done.Add(len(jobs))
+	for _, j := range jobs {
+		ends = append(ends, &ending{job: j, done: &done})
+	}
 	f.mu.Lock()
-	f.waiting = append(f.waiting, e)
+	f.waiting = append(f.waiting, ends...)
 	if !f.busy {
 		f.busy = true
 		go f.flushAll()
 	}
 	f.mu.Unlock()
-	<-e.done
-	return e.outcome, e.err
+	done.Wait()
+	return ends
 }
 
 func (f *finisher) flushAll() {
@@ -71,6 +76,6 @@ func (f *finisher) flush(all []*ending) {
 	}
 	for _, e := range all {
 		e.err = err
-		close(e.done)
+		e.done.Done()
 	}
 }

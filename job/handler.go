@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,12 +18,12 @@ type Task[T any] struct {
 	Value T // from Args, which are JSON; a T of []byte gets them as they are
 }
 
-// A Handler runs the jobs of one kind. Make it with [Handle], [HandleTx] or [HandleBatch].
+// A Handler runs the jobs of one kind. Make it with [Handle], [HandleMany], [HandleTx] or [HandleBatch].
 type Handler struct {
 	kind   string
 	form   form
 	policy Policy
-	call   func(ctx context.Context, tx pgx.Tx, jobs []Job) error // tx is nil in the simple form
+	call   func(ctx context.Context, tx pgx.Tx, jobs []Job) error // tx is nil in the simple forms
 }
 
 type form int
@@ -31,6 +32,7 @@ const (
 	simple        form = iota + 1 // finished after the handler returned
 	transactional                 // one job, finished in the handler's transaction
 	batch                         // many jobs, finished in one transaction
+	many                          // many jobs, those that succeeded finished after the handler returned
 )
 
 // Policy is how one kind differs from the worker's settings. Its zero value differs in nothing.
@@ -39,8 +41,8 @@ type Policy struct {
 	Timeout time.Duration
 	// Backoff between the tries of one job. Default that of the worker.
 	Backoff Backoff
-	// BatchSize is the most jobs [HandleBatch] is handed at once. More is faster until the transaction is long; one failing
-	// job makes the batch run again in halves. Default 100, at most 500.
+	// BatchSize is the most jobs [HandleBatch] or [HandleMany] is handed at once. More is faster until the transaction is long;
+	// one failing job makes the batch of a HandleBatch run again in halves. Default 100, at most 500.
 	BatchSize int
 }
 
@@ -96,27 +98,68 @@ func HandleBatch[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, ts 
 	}}
 }
 
+// HandleMany registers the simple form for many jobs at once, where what fn calls takes many at a time: fn runs without a
+// transaction, and the jobs that succeeded are finished after it returned. It answers with an error for each job, in their
+// order, or nil if all succeeded; each is judged as if [Handle] had returned it. A crash runs all of them again.
+//
+// No two jobs of a call are of one lane. Their traces are in their headers: the context has none, as they differ.
+func HandleMany[T any](kind string, fn func(ctx context.Context, ts []Task[T]) []error) Handler {
+	return Handler{kind: kind, form: many, call: func(ctx context.Context, _ pgx.Tx, jobs []Job) error {
+		errs, tasks, places := make([]error, len(jobs)), make([]Task[T], 0, len(jobs)), make([]int, 0, len(jobs))
+		for i, j := range jobs {
+			task, err := decodeOne[T](j)
+			if errs[i] = err; err == nil {
+				tasks, places = append(tasks, task), append(places, i)
+			}
+		}
+		if len(tasks) > 0 {
+			answers := fn(ctx, tasks)
+			if len(answers) != 0 && len(answers) != len(tasks) {
+				return fmt.Errorf("the handler answered %d errors for %d jobs", len(answers), len(tasks))
+			}
+			for n, err := range answers {
+				errs[places[n]] = err
+			}
+		}
+		if errors.Join(errs...) == nil {
+			return nil
+		}
+		return eachError(errs)
+	}}
+}
+
+// eachError is what became of each job of a HandleMany.
+type eachError []error
+
+func (e eachError) Error() string { return errors.Join(e...).Error() }
+
 // decode fails for good: the same octets will not become JSON by waiting.
 func decode[T any](jobs []Job) ([]Task[T], error) {
 	tasks := make([]Task[T], len(jobs))
 	for i, j := range jobs {
-		tasks[i].Job = j
-		if raw, ok := any(&tasks[i].Value).(*[]byte); ok {
-			*raw = j.Args
-			continue
-		}
-		if err := json.Unmarshal(j.Args, &tasks[i].Value); err != nil {
-			return nil, pawl.Final(fmt.Errorf("the args of job %d do not fit %T: %w", j.ID, tasks[i].Value, err))
+		var err error
+		if tasks[i], err = decodeOne[T](j); err != nil {
+			return nil, err
 		}
 	}
 	return tasks, nil
 }
 
+func decodeOne[T any](j Job) (t Task[T], err error) {
+	t.Job = j
+	if raw, ok := any(&t.Value).(*[]byte); ok {
+		*raw = j.Args
+	} else if err = json.Unmarshal(j.Args, &t.Value); err != nil {
+		err = pawl.Final(fmt.Errorf("the args of job %d do not fit %T: %w", j.ID, t.Value, err))
+	}
+	return t, err
+}
+
 // A Call is one call of a handler, as middleware sees it.
 type Call struct {
 	Kind string
-	Jobs []Job  // one, except in the batch form
-	Tx   pgx.Tx // nil in the simple form
+	Jobs []Job  // one, except in the forms for many
+	Tx   pgx.Tx // nil in the simple forms
 }
 
 // Middleware runs around every call of a handler. It calls next, once, and returns its error or another. It is inside the

@@ -46,6 +46,12 @@ func (l *line) work(ctx context.Context, s *session) {
 		if free == 0 {
 			return
 		}
+		if free = l.admitted(free); free == 0 {
+			if !l.rest(ctx, l.w.cfg.Poll) {
+				return
+			}
+			continue
+		}
 		p := l.mark.begin(time.Now())
 		if some := min(free, l.queue.Concurrency/slowShare); p.slow && some > 0 {
 			slow := p
@@ -68,6 +74,16 @@ func (l *line) work(ctx context.Context, s *session) {
 		}
 		pause = min(2*pause, l.w.cfg.Poll)
 	}
+}
+
+// admitted returns how many of some taken slots the gate lets be filled, and gives the others back.
+func (l *line) admitted(taken int) int {
+	if l.queue.Gate == nil {
+		return taken
+	}
+	most := min(taken, max(0, l.queue.Gate()))
+	l.slots.give(taken - most)
+	return most
 }
 
 // start claims and starts up to free jobs, for which slots were taken, and reports whether the line may go on.
@@ -106,7 +122,7 @@ func (l *line) groups(jobs []Job) (groups [][]Job) {
 	open := map[string]int{} // kind to the index of its unfilled batch
 	for _, j := range jobs {
 		h := l.w.handlers[j.Kind]
-		if h.form != batch || j.Crashes > 0 {
+		if (h.form != batch && h.form != many) || j.Crashes > 0 {
 			groups = append(groups, []Job{j})
 			continue
 		}

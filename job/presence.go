@@ -72,12 +72,12 @@ func (w *Worker) bePresent(ctx context.Context, s *session, settle func()) (held
 	}
 	s.present.Store(true)
 	settle()
+	if _, err := conn.Exec(ctx, "listen pawl_jobs"); err != nil {
+		return true, err
+	}
+	w.Kick() // for what was not heard until now
 	for {
-		// Reading notices at once that the server closed the connection; asking notices one that died in silence.
-		wait, cancel := context.WithTimeout(ctx, w.sweepPause())
-		_, err := conn.WaitForNotification(wait)
-		cancel()
-		if ctx.Err() != nil || conn.IsClosed() {
+		if err := w.listen(ctx, conn); ctx.Err() != nil || conn.IsClosed() {
 			return true, err
 		}
 		if w.mayJudge(s) {
@@ -87,6 +87,22 @@ func (w *Worker) bePresent(ctx context.Context, s *session, settle func()) (held
 		}
 		if conn.IsClosed() {
 			return true, err
+		}
+	}
+}
+
+// listen passes kicks on until it is time for the next sweep. Reading notices at once that the server closed the connection;
+// asking, which follows, notices one that died in silence.
+func (w *Worker) listen(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, w.sweepPause())
+	defer cancel()
+	for {
+		n, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return err
+		}
+		if n.Payload != "" {
+			w.kickQueue(n.Payload)
 		}
 	}
 }

@@ -25,16 +25,22 @@ func (w *Worker) attemptSimple(ctx context.Context, s *session, h Handler, j Job
 	overdue.Stop()
 	took := time.Since(start)
 
+	switch {
+	case err != nil || recalled(ctx):
+		w.unfinished(ctx, s, j, err)
+	case j.ended.byItself():
+		w.confirm(s, j, took)
+	default:
+		w.finish(s, []Job{j}, took)
+	}
+}
+
+// unfinished settles a simple job whose handler failed, or was recalled.
+func (w *Worker) unfinished(ctx context.Context, s *session, j Job, err error) {
 	event := w.event([]Job{j}, "job.finish", err)
 	switch {
 	case recalled(ctx):
 		w.settle(s.ctx, j, nil) // who recalled it ends it, or else it goes on
-		return
-	case err == nil && j.ended.byItself():
-		w.confirm(s, j, took)
-		return
-	case err == nil:
-		w.finish(s, j, took)
 		return
 	case errors.Is(err, pawl.ErrFenceLost):
 		event.Kind = pawl.EventStaleWriteRefused
@@ -57,36 +63,69 @@ func (w *Worker) databaseAway(ctx context.Context) bool {
 	return w.pool.Ping(ctx) != nil
 }
 
-// finish ends a simple job whose handler is done. It keeps asking while the database is away, for as long as the lease
-// lasts; after that the job goes back and its handler runs again.
-func (w *Worker) finish(s *session, j Job, took time.Duration) {
+// finish ends simple jobs whose handler is done. It keeps asking while the database is away, for as long as the lease
+// lasts; after that they go back and their handler runs again.
+func (w *Worker) finish(s *session, jobs []Job, took time.Duration) {
 	if err := fault.At("job.finish.before"); err != nil {
-		w.settle(s.ctx, j, nil)
+		w.settleAll(s.ctx, jobs, nil)
 		return
 	}
-	event := w.event([]Job{j}, "job.finish", nil)
 	for asked, wait := false, 10*time.Millisecond; ; wait = min(2*wait, time.Second) {
-		outcome, err := w.finisher.finish(j)
+		ends := w.finisher.finish(jobs)
+		err := w.finished(s, ends, asked, took)
+		if jobs = openOf(ends); len(jobs) == 0 {
+			return
+		}
+		asked = asked || err != nil && !txn.Refused(err)
+		event := w.event(jobs, "job.finish", err)
+		if err != nil {
+			event.Kind = pawl.EventTrouble
+			w.emit(s.ctx, event)
+		}
+		if !pause(s.ctx, wait) {
+			event.Kind = pawl.EventWastedWork
+			w.emit(s.ctx, event)
+			return
+		}
+	}
+}
+
+// finished reports the jobs that have ended. It returns why others could not be asked for.
+func (w *Worker) finished(s *session, ends []*ending, asked bool, took time.Duration) (err error) {
+	var fresh []Job
+	for _, e := range ends {
+		if e.outcome == "finished" {
+			fresh = append(fresh, e.job)
+			continue
+		}
+		event := w.event([]Job{e.job}, "job.finish", nil)
 		switch {
-		case outcome == "finished":
-			event.Kind, event.Took = pawl.EventFresh, took
-		case outcome == "stale" && asked: // an earlier try may have done it, and its reply been lost
+		case e.outcome == "stale" && asked: // an earlier try may have done it, and its reply been lost
 			event.Kind = pawl.EventCommitUnknown
-		case outcome == "stale":
+		case e.outcome == "stale":
 			event.Kind, event.Err = pawl.EventStaleWriteRefused, &pawl.Error{Op: "job.finish", Code: pawl.CodeFenceLost}
 		default:
-			asked = asked || err != nil && !txn.Refused(err)
-			if err != nil {
-				w.emit(s.ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job.finish", Scope: j.Queue, JobID: j.ID, Err: err})
-			}
-			if pause(s.ctx, wait) {
-				continue
-			}
-			event.Kind, event.Err = pawl.EventWastedWork, err
+			err = e.err
+			continue
 		}
 		w.emit(s.ctx, event)
-		return
 	}
+	if len(fresh) > 0 {
+		event := w.event(fresh, "job.finish", nil)
+		event.Kind, event.Took = pawl.EventFresh, took
+		w.emit(s.ctx, event)
+	}
+	return err
+}
+
+// openOf returns the jobs whose end is not known.
+func openOf(ends []*ending) (jobs []Job) {
+	for _, e := range ends {
+		if e.outcome != "finished" && e.outcome != "stale" {
+			jobs = append(jobs, e.job)
+		}
+	}
+	return jobs
 }
 
 // confirm checks what the handler says, that it finished the job in a transaction of its own: such a job cannot be

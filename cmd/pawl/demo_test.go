@@ -30,6 +30,18 @@ func TestDemo_KeepsThePromise(t *testing.T) {
 	d.wantNothingLeft()
 }
 
+// Through the outbox and a second queue: at each hop one effect, with workers killed on the way.
+func TestDemo_Pipeline(t *testing.T) {
+	t.Parallel()
+	d := newDemo(t, "--pipeline", "--messages", "300", "--workers", "3", "--kills", "8", "--seed", "21", "--json")
+	r := mustReport(t, d.run())
+	r.wantKept(t, 300, 0)
+	if !strings.Contains(d.stdout.String(), `"shipped":300`) {
+		t.Errorf("%s", d.stdout.String())
+	}
+	d.wantNothingLeft()
+}
+
 // Orders that no handler can apply are kept, with their payload, and that is not a loss. Without --json a person reads
 // the result.
 func TestDemo_PoisonBecomesDeadLetters(t *testing.T) {

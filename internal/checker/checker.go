@@ -24,12 +24,16 @@ type History struct {
 	Ledger      []LedgerEntry    // rows
 	Balances    map[string]int64 // by customer: kept by adding, so a doubled effect shows even if its row was cleaned up
 	DeadLetters map[string]Order // by key: what the stored payloads say
+
+	Shipping  bool    // each order must have led to one shipment, through another queue
+	Shipments []Order // rows
 }
 
 // A Verdict counts what is right and what is wrong.
 type Verdict struct {
 	Intents     int `json:"intents"`
 	Effects     int `json:"effects"`      // order rows
+	Shipped     int `json:"shipped"`      // shipment rows, if there is a second hop
 	Doubled     int `json:"doubled"`      // intents with more than one order or ledger row
 	Lost        int `json:"lost"`         // intents with neither an effect nor a dead letter
 	DeadLetters int `json:"dead_letters"` // intents kept, with their payload, for a person to decide
@@ -51,7 +55,7 @@ const maxViolations = 20
 
 // Judge compares the history with the promise: each intent took effect once, whole and unaltered, or is kept.
 func Judge(h History) Verdict {
-	v := Verdict{Intents: len(h.Sent), Effects: len(h.Orders)}
+	v := Verdict{Intents: len(h.Sent), Effects: len(h.Orders), Shipped: len(h.Shipments)}
 	orders := group(h.Orders, func(o Order) string { return o.Key })
 	ledger := group(h.Ledger, func(e LedgerEntry) string { return e.Key })
 	sent := map[string]bool{}
@@ -71,6 +75,9 @@ func Judge(h History) Verdict {
 	}
 	for key := range h.DeadLetters {
 		v.expect(sent[key], &v.Unexpected, "dead letter %s was never sent", key)
+	}
+	if h.Shipping {
+		v.judgeShipments(orders, group(h.Shipments, func(o Order) string { return o.Key }))
 	}
 	for customer := range union(balances, h.Balances) {
 		v.expect(h.Balances[customer] == balances[customer], &v.Unexpected,
@@ -94,6 +101,21 @@ func (v *Verdict) judgeIntent(want Order, orders []Order, ledger []LedgerEntry, 
 	}
 	for _, got := range ledger {
 		v.expect(got.Cents == want.Cents, &v.Altered, "ledger entry %s is %d cents, sent was %d", want.Key, got.Cents, want.Cents)
+	}
+}
+
+// judgeShipments requires one shipment for each order, saying the same, and no other.
+func (v *Verdict) judgeShipments(orders, shipments map[string][]Order) {
+	for key, of := range orders {
+		got := shipments[key]
+		v.expect(len(got) > 0, &v.Lost, "%s took effect and was not shipped", key)
+		v.expect(len(got) <= 1, &v.Doubled, "%s was shipped %d times", key, len(got))
+		for _, s := range got {
+			v.expect(s == of[0], &v.Altered, "shipment %s is %+v, its order %+v", key, s, of[0])
+		}
+	}
+	for key := range shipments {
+		v.expect(len(orders[key]) > 0, &v.Unexpected, "%s was shipped without an order", key)
 	}
 }
 

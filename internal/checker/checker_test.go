@@ -12,11 +12,12 @@ import (
 
 // good is a history without a fault: five effects and one dead letter.
 func good() checker.History {
-	h := checker.History{Balances: map[string]int64{}, DeadLetters: map[string]checker.Order{}}
+	h := checker.History{Shipping: true, Balances: map[string]int64{}, DeadLetters: map[string]checker.Order{}}
 	for n := range 5 {
 		o := checker.Order{Key: fmt.Sprint("order-", n), Customer: fmt.Sprint("customer-", n%2), Cents: int64(100 + n)}
 		h.Sent = append(h.Sent, o)
 		h.Orders = append(h.Orders, o)
+		h.Shipments = append(h.Shipments, o)
 		h.Ledger = append(h.Ledger, checker.LedgerEntry{Key: o.Key, Cents: o.Cents})
 		h.Balances[o.Customer] += o.Cents
 	}
@@ -29,7 +30,7 @@ func good() checker.History {
 func TestJudge_AcceptsAGoodHistory(t *testing.T) {
 	t.Parallel()
 	v := checker.Judge(good())
-	if !v.OK() || v.Intents != 6 || v.Effects != 5 || v.DeadLetters != 1 {
+	if !v.OK() || v.Intents != 6 || v.Effects != 5 || v.Shipped != 5 || v.DeadLetters != 1 {
 		t.Errorf("%+v", v)
 	}
 }
@@ -42,7 +43,7 @@ func TestJudge_FindsEveryPlantedFault(t *testing.T) {
 		found func(checker.Verdict) int
 	}{
 		"dropped": {func(h *checker.History) {
-			h.Orders, h.Ledger = h.Orders[1:], h.Ledger[1:]
+			h.Orders, h.Ledger, h.Shipments = h.Orders[1:], h.Ledger[1:], h.Shipments[1:]
 			h.Balances["customer-0"] -= 100
 		},
 			func(v checker.Verdict) int { return v.Lost }},
@@ -61,6 +62,12 @@ func TestJudge_FindsEveryPlantedFault(t *testing.T) {
 		"order without entry": {func(h *checker.History) { h.Ledger = h.Ledger[1:] }, func(v checker.Verdict) int { return v.Torn }},
 		"entry without order": {func(h *checker.History) { h.Orders = h.Orders[1:]; h.Balances["customer-0"] -= 100 }, func(v checker.Verdict) int { return v.Torn }},
 		"never asked for": {func(h *checker.History) { h.Orders = append(h.Orders, checker.Order{Key: "x"}) },
+			func(v checker.Verdict) int { return v.Unexpected }},
+		"not shipped": {func(h *checker.History) { h.Shipments = h.Shipments[1:] }, func(v checker.Verdict) int { return v.Lost }},
+		"shipped twice": {func(h *checker.History) { h.Shipments = append(h.Shipments, h.Shipments[0]) },
+			func(v checker.Verdict) int { return v.Doubled }},
+		"altered shipment": {func(h *checker.History) { h.Shipments[1].Cents++ }, func(v checker.Verdict) int { return v.Altered }},
+		"shipped without an order": {func(h *checker.History) { h.Shipments = append(h.Shipments, checker.Order{Key: "x"}) },
 			func(v checker.Verdict) int { return v.Unexpected }},
 		"dead letter took effect": {func(h *checker.History) { h.DeadLetters["order-1"] = h.Sent[1] },
 			func(v checker.Verdict) int { return v.Unexpected }},

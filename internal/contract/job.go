@@ -93,6 +93,11 @@ func JobEnqueueMany(ctx context.Context, db DB, jobs []JobEnqueueArgs, keyTTL ti
 		})
 }
 
+// JobKick calls pawl_v1.job_kick.
+func JobKick(ctx context.Context, db DB, queues []string) error {
+	return one(ctx, db, "job.kick", "select k.outcome from pawl_v1.job_kick($1) as k", []any{queues}, new(string))
+}
+
 // JobClaimRow is one job of a claim's answer.
 type JobClaimRow struct {
 	ID, Fence                      int64

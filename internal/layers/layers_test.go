@@ -42,6 +42,7 @@ var plan = []struct {
 	{"command", []string{".", "internal/contract", "internal/fault", "internal/txn"}},
 	{"command/httpkey", []string{".", "command", "internal/fault"}},
 	{"job", []string{".", "internal/contract", "internal/fault", "internal/solo", "internal/txn", "migrate"}},
+	{"outbox", []string{".", "internal/contract", "internal/fault", "job"}},
 	// motion
 	{"flow", []string{".", "guard", "inbox", "job", "internal/fault", "internal/receipt", "internal/solo", "internal/txn", "migrate"}},
 	{"ops", []string{".", "internal/contract"}},
@@ -61,11 +62,11 @@ var plan = []struct {
 	{"internal/gen/sqlstates", nil},
 	{"internal/gen/dist", []string{"migrate"}},
 	// the binary
-	{"cmd/pawl/internal/demo", []string{".", "flow", "job", "migrate", "internal/checker", "internal/fault", "internal/postgres", "transport/sqs", "transport/sqs/sqstest"}},
+	{"cmd/pawl/internal/demo", []string{".", "flow", "job", "outbox", "migrate", "internal/checker", "internal/fault", "internal/postgres", "transport/sqs", "transport/sqs/sqstest"}},
 	{"cmd/pawl/internal/cli", []string{".", "sql", "migrate", "ops", "internal/postgres", "transport/sqs/sqstest", "cmd/pawl/internal/demo"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	// the benchmark
-	{"bench", []string{".", "command", "flow", "job", "migrate", "internal/postgres"}},
+	{"bench", []string{".", "command", "flow", "job", "outbox", "migrate", "internal/postgres"}},
 }
 
 // Every import of ours is in the plan, and the plan itself only points to rooms above it in the list.

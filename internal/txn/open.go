@@ -19,6 +19,8 @@ type Opened struct {
 	conn   *pgxpool.Conn
 	passed bool // user code has succeeded behind the savepoint, which is still to be released
 	ended  bool
+	pool   *pgxpool.Pool
+	after  []func(pawl.DB) // see AfterCommit
 }
 
 // Open begins a transaction, sends what claim queues, and sets a savepoint: one message, one round trip. Nothing of the
@@ -35,7 +37,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, op string, level pgx.TxIsoLev
 	claim(batch)
 	batch.Queue(setSavepoint)
 	results := conn.SendBatch(ctx, batch)
-	o := &Opened{Tx: results.Tx(), conn: conn}
+	o := &Opened{Tx: results.Tx(), conn: conn, pool: pool}
 	if err := results.Close(); err != nil {
 		Rollback(ctx, o)
 		return nil, pawl.Wrap(op, err)
@@ -51,10 +53,14 @@ func (o *Opened) Guard(ctx context.Context, limit time.Duration, fn func(context
 		}
 	}
 	s := &savepoint{Tx: o.Tx}
-	return behind(ctx, o.Tx, s, limit, fn, func() (err error) {
+	err := behind(ctx, o.Tx, s, limit, fn, func() (err error) {
 		o.passed, err = s.pass(ctx)
 		return err
 	})
+	if err == nil {
+		o.after = append(o.after, s.taken()...)
+	}
+	return err
 }
 
 // CommitWith sends what last queues and COMMIT behind it, in one message: the server stops at the first that fails. Nothing
@@ -76,6 +82,9 @@ func (o *Opened) CommitWith(ctx context.Context, op string, last func(*pgx.Batch
 	})
 	if err == nil {
 		o.release()
+		for _, fn := range o.after {
+			fn(o.pool)
+		}
 	}
 	return classify(op, err)
 }

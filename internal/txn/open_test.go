@@ -229,3 +229,48 @@ func TestOpened_RefusesLateUse(t *testing.T) {
 		t.Errorf("%v; %d rows, want the claim", err, marks(t, pool))
 	}
 }
+
+// What is to follow a commit follows it, and only it: not a savepoint that was rolled back, not a transaction that was refused, and
+// not before the rows can be seen. Of a transaction that nobody was lent nothing is known.
+func TestAfterCommit_FollowsTheCommit(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, rows)
+	heard := 0
+	note := func(db pawl.DB) {
+		if db != pawl.DB(pool) || marks(t, pool) == 0 {
+			t.Errorf("told with %v, %d rows", db, marks(t, pool))
+		}
+		heard++
+	}
+	for name, c := range map[string]struct {
+		fail error
+		last string
+		want int
+	}{
+		"commit":   {nil, "insert into mark values (3)", 1},
+		"rollback": {errors.New("the handler failed"), "insert into mark values (3)", 0},
+		"refusal":  {nil, "select 1 / 0", 0},
+	} {
+		heard = 0
+		tx := open(t, pool)
+		_ = tx.Guard(t.Context(), 20*time.Second, func(_ context.Context, tx pgx.Tx) error {
+			if !txn.AfterCommit(tx, note) {
+				t.Error("a lent transaction is not known")
+			}
+			return c.fail
+		})
+		_ = tx.CommitWith(t.Context(), "x.commit", queued(c.last))
+		txn.Rollback(t.Context(), tx)
+		if heard != c.want {
+			t.Errorf("%s: told %d times, want %d", name, heard, c.want)
+		}
+	}
+	own, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer txn.Rollback(t.Context(), own)
+	if txn.AfterCommit(own, note) || txn.AfterCommit(pool, note) {
+		t.Error("promised to tell of the end of a transaction that is somebody else's")
+	}
+}

@@ -3,10 +3,13 @@ package txn
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pawl-go/pawl"
 )
 
 const (
@@ -20,6 +23,29 @@ const (
 type savepoint struct {
 	pgx.Tx
 	closed atomic.Bool
+
+	mu    sync.Mutex
+	after []func(pawl.DB)
+}
+
+// AfterCommit has fn called, with the pool, when the transaction of db has committed, if it is one that a handler was lent;
+// else it reports false. fn must not block. It is not called if what the handler did was rolled back, nor, though that may have
+// committed, if the reply to COMMIT was lost: it is for hints.
+func AfterCommit(db pawl.DB, fn func(pool pawl.DB)) bool {
+	s, lent := db.(*savepoint)
+	if lent {
+		s.mu.Lock()
+		s.after = append(s.after, fn)
+		s.mu.Unlock()
+	}
+	return lent
+}
+
+// taken returns what AfterCommit was told.
+func (s *savepoint) taken() []func(pawl.DB) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.after
 }
 
 // pass ends the savepoint after user code has succeeded. As a rule nothing is sent, and the release is owed. If anything

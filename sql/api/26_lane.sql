@@ -98,38 +98,47 @@ create or replace function pawl_v1._lanes_advance(p_lanes bigint[], out promoted
 language plpgsql
 as $$
 declare
-  v_lane   bigint;
-  v_next   bigint;
-  v_status text;
+  v_next  bigint[]; -- who waits first in each
+  v_lanes bigint[]; -- of v_next
+  v_freed bigint[];
 begin
+  select array_agg(n.id), array_agg(l.id)
+    into v_next, v_lanes
+    from unnest(p_lanes) as l (id)
+   cross join lateral (
+          select j.id
+            from pawl.job as j
+           where j.lane_id = l.id
+             and j.status = 'waiting'
+             and not exists (select from pawl.job as h where h.lane_id = l.id and h.lane_head)
+           order by j.position
+           limit 1) as n;
   promoted := 0;
   stuck := '{}';
-  foreach v_lane in array p_lanes loop
-    select j.id
-      into v_next
+  if v_next is null then
+    return;
+  end if;
+  with locked as (
+    select j.id, j.status
       from pawl.job as j
-     where j.lane_id = v_lane
-       and j.status = 'waiting'
-       and not exists (select from pawl.job as h where h.lane_id = v_lane and h.lane_head)
-     order by j.position
-     limit 1;
-    continue when not found;
-    select j.status
-      into v_status
-      from pawl.job as j
-     where j.id = v_next
-       for update skip locked;
-    if v_status is distinct from 'waiting' then
-      stuck := stuck || v_lane;
-      continue;
-    end if;
+     where j.id = any (array(select unnest(v_next))) -- see job_claim
+     order by j.id
+       for update skip locked
+  ), freed as (
     update pawl.job as j
        set status = 'pending',
            lane_head = true,
            available_at = greatest(j.available_at, clock_timestamp())
-     where j.id = v_next;
-    promoted := promoted + 1;
-  end loop;
+     where j.id = any (array(select k.id from locked as k where k.status = 'waiting'))
+    returning j.lane_id
+  )
+  select array_agg(f.lane_id)
+    into v_freed
+    from freed as f;
+  promoted := coalesce(cardinality(v_freed), 0);
+  if promoted < cardinality(v_next) then
+    stuck := array(select s.id from unnest(v_lanes) as s (id) where s.id <> all (coalesce(v_freed, '{}')));
+  end if;
 end
 $$;
 

@@ -126,4 +126,71 @@ select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.cras
        a.created_at, a.finished_at, a.headers, a.args
   from pawl.archive_7 as a;
 
+-- Events that are not published yet, dead letters included. published_at is null here; see outbox_events.
+create or replace view pawl_v1.outbox_pending as
+select j.id as job_id,
+       substr(j.queue, 8) as sink, -- behind 'outbox/'
+       j.headers ->> 'ce-id' as event_id,
+       j.headers ->> 'ce-type' as event_type,
+       j.headers ->> 'pawl-aggregate-type' as aggregate_type,
+       j.headers ->> 'pawl-aggregate-id' as aggregate_id,
+       j.position,
+       j.status,
+       j.attempts as attempt_count,
+       j.last_errors -> -1 ->> 'error' as last_error,
+       j.created_at,
+       null::timestamptz as published_at
+  from pawl.job as j
+ where j.queue >= 'outbox/'
+   and j.queue < 'outbox0'
+   and j.kind = 'event';
+
+-- The same, and those that were published in the last seven days through a sink whose queue has an archive.
+create or replace view pawl_v1.outbox_events as
+select p.*
+  from pawl_v1.outbox_pending as p
+ union all
+select a.id, substr(a.queue, 8), a.headers ->> 'ce-id', a.headers ->> 'ce-type', a.headers ->> 'pawl-aggregate-type',
+       a.headers ->> 'pawl-aggregate-id', a.position, 'succeeded', a.attempts, null, a.created_at, a.finished_at
+  from pawl_v1.archive as a
+ where a.queue >= 'outbox/'
+   and a.queue < 'outbox0'
+   and a.kind = 'event';
+
+-- How far each sink is behind, by event type. Reads all that is pending.
+create or replace view pawl_v1.outbox_lag as
+select p.sink,
+       p.event_type,
+       count(*) filter (where p.status not in ('dead_letter', 'cancelled')) as pending,
+       count(*) filter (where p.status = 'dead_letter') as dead,
+       min(p.created_at) filter (where p.status not in ('dead_letter', 'cancelled')) as oldest,
+       clock_timestamp() - min(p.created_at) filter (where p.status not in ('dead_letter', 'cancelled')) as lag
+  from pawl_v1.outbox_pending as p
+ group by p.sink, p.event_type;
+
+-- The event that each aggregate waits for, how old it is, and how many stand behind it. A head that is a dead letter is the
+-- policy block at work: see lane_unblock.
+create or replace view pawl_v1.outbox_heads as
+select p.job_id,
+       p.sink,
+       l.name as lane,
+       p.event_type,
+       p.aggregate_type,
+       p.aggregate_id,
+       l.policy,
+       p.status,
+       p.attempt_count,
+       p.last_error,
+       p.created_at,
+       clock_timestamp() - p.created_at as age,
+       w.waiting
+  from pawl.lane as l
+  join pawl.job as h on h.lane_id = l.id and h.lane_head
+  join pawl_v1.outbox_pending as p on p.job_id = h.id
+ cross join lateral (
+        select count(*) as waiting
+          from pawl.job as j
+         where j.lane_id = l.id
+           and j.status = 'waiting') as w;
+
 revoke all on all functions in schema pawl_v1 from public;

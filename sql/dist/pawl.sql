@@ -1476,6 +1476,23 @@ begin
 end
 $$;
 
+-- Tells the workers that listen that there are jobs in these queues, so that they need not wait for their next poll. A hint:
+-- who misses it polls. Call it on its own after your commit, never in the transaction that enqueues: NOTIFY takes a lock on the
+-- whole database at COMMIT.
+-- outcome 'told'.
+create or replace function pawl_v1.job_kick(p_queues text[])
+returns table (outcome text, detail jsonb)
+language plpgsql
+as $$
+begin
+  perform pawl_v1._check_batch('queues', coalesce(cardinality(p_queues), 0), 1000, coalesce(cardinality(p_queues), 0));
+  perform pawl_v1._check_scope('queue', q.name), pg_notify('pawl_jobs', q.name)
+     from unnest(p_queues) as q (name);
+  return query
+  select 'told', '{}'::jsonb;
+end
+$$;
+
 -- Claiming: many due jobs, or one by its id. The holder is a registered worker, whose heartbeat renews the lease of all it
 -- holds, or (p_worker null) whoever knows the fence: then the row has a lease of its own, renewed by job_renew.
 
@@ -1560,7 +1577,8 @@ begin
    where j.id = any (array(select unnest(v_ids)))
   returning j.id, j.fence, j.kind::text, j.args, j.headers, j.attempts::int, j.max_attempts::int, j.crashes::int,
             j.priority::int, j.created_at, j.available_at,
-            case when j.lane_id is null then '{}' else pawl_v1._lane_of(j.lane_id, j.position) end;
+            case when j.lane_id is null then '{}' else ( -- _lane_of, but a call costs more than the look
+              select jsonb_build_object('lane', l.name, 'position', j.position) from pawl.lane as l where l.id = j.lane_id) end;
 end
 $$;
 
@@ -2115,38 +2133,47 @@ create or replace function pawl_v1._lanes_advance(p_lanes bigint[], out promoted
 language plpgsql
 as $$
 declare
-  v_lane   bigint;
-  v_next   bigint;
-  v_status text;
+  v_next  bigint[]; -- who waits first in each
+  v_lanes bigint[]; -- of v_next
+  v_freed bigint[];
 begin
+  select array_agg(n.id), array_agg(l.id)
+    into v_next, v_lanes
+    from unnest(p_lanes) as l (id)
+   cross join lateral (
+          select j.id
+            from pawl.job as j
+           where j.lane_id = l.id
+             and j.status = 'waiting'
+             and not exists (select from pawl.job as h where h.lane_id = l.id and h.lane_head)
+           order by j.position
+           limit 1) as n;
   promoted := 0;
   stuck := '{}';
-  foreach v_lane in array p_lanes loop
-    select j.id
-      into v_next
+  if v_next is null then
+    return;
+  end if;
+  with locked as (
+    select j.id, j.status
       from pawl.job as j
-     where j.lane_id = v_lane
-       and j.status = 'waiting'
-       and not exists (select from pawl.job as h where h.lane_id = v_lane and h.lane_head)
-     order by j.position
-     limit 1;
-    continue when not found;
-    select j.status
-      into v_status
-      from pawl.job as j
-     where j.id = v_next
-       for update skip locked;
-    if v_status is distinct from 'waiting' then
-      stuck := stuck || v_lane;
-      continue;
-    end if;
+     where j.id = any (array(select unnest(v_next))) -- see job_claim
+     order by j.id
+       for update skip locked
+  ), freed as (
     update pawl.job as j
        set status = 'pending',
            lane_head = true,
            available_at = greatest(j.available_at, clock_timestamp())
-     where j.id = v_next;
-    promoted := promoted + 1;
-  end loop;
+     where j.id = any (array(select k.id from locked as k where k.status = 'waiting'))
+    returning j.lane_id
+  )
+  select array_agg(f.lane_id)
+    into v_freed
+    from freed as f;
+  promoted := coalesce(cardinality(v_freed), 0);
+  if promoted < cardinality(v_next) then
+    stuck := array(select s.id from unnest(v_lanes) as s (id) where s.id <> all (coalesce(v_freed, '{}')));
+  end if;
 end
 $$;
 
@@ -3984,6 +4011,205 @@ select c.scope,
   from pawl.command as c
  group by c.scope;
 
+-- The outbox: events that exist if and only if the transaction committed that appended them.
+--
+--   your transaction:  your rows + outbox_append ── commit ──▶ job in queue 'outbox/SINK', in the lane of its aggregate
+--                                                                  │ claim, publish, finish; then the next of the aggregate
+--                                                                  ▼
+--                                                            the sink, at least once, each time with the same event id
+--
+-- An event is a job of kind 'event' whose handler publishes it. So the claim, the lease, retries, dead letters, lanes and the
+-- operator's verbs are those of jobs; here is only what an event is, and what is looked at.
+
+-- Parts that cannot run into each other: each behind its length in octets, and hashed where that is longer than a key may be.
+create or replace function pawl_v1._joined(p_one text, p_two text, p_three text default null)
+returns text
+language plpgsql
+immutable
+as $$
+declare
+  v_key text := octet_length(p_one) || ':' || p_one || octet_length(p_two) || ':' || p_two
+    || coalesce(octet_length(p_three) || ':' || p_three, '');
+begin
+  if octet_length(v_key) > 255 then
+    return 'sha256:' || encode(sha256(convert_to(v_key, 'UTF8')), 'hex');
+  end if;
+  return v_key;
+end
+$$;
+
+-- Checks what names an event; null if nothing is wrong.
+create or replace function pawl_v1._check_event(p_sink text, p_type text, p_aggregate_type text, p_aggregate_id text, p_scope text,
+  p_key text, p_headers jsonb)
+returns void
+language plpgsql
+immutable
+as $$
+declare
+  v_name text;
+begin
+  if p_sink is null or octet_length(p_sink) not between 1 and 200 then
+    raise exception 'sink must have 1 to 200 octets, it has %', coalesce(octet_length(p_sink), 0)
+      using errcode = 'P4000', hint = 'pass the name of the relay that is to publish the event';
+  end if;
+  perform pawl_v1._check_scope('event type', p_type);
+  if (p_aggregate_type is null) <> (p_aggregate_id is null) then
+    raise exception 'an aggregate has both a type and an id'
+      using errcode = 'P4004', hint = 'pass null for both if the event needs no order';
+  end if;
+  if p_aggregate_type is not null then
+    perform pawl_v1._check_scope('aggregate type', p_aggregate_type), pawl_v1._check_scope('aggregate id', p_aggregate_id);
+  end if;
+  if (p_scope is null) <> (p_key is null) then
+    raise exception 'an event has both a scope and a key, or neither'
+      using errcode = 'P4004', hint = 'pass those of the command that appends it, or null for both to have a key made';
+  end if;
+  if p_key is not null then
+    perform pawl_v1._check_scope('scope', p_scope), pawl_v1._check_key('key', p_key);
+  end if;
+  perform pawl_v1._check_headers(p_headers);
+  if jsonb_typeof(p_headers) = 'object' then
+    select h.key
+      into v_name
+      from jsonb_each(p_headers) as h
+     where jsonb_typeof(h.value) <> 'string'
+        or lower(h.key) in ('ce-id', 'ce-type', 'ce-specversion')
+        or h.key ilike 'pawl-%'
+     limit 1;
+    if found then
+      raise exception 'header % is not a text, or is not yours to set', v_name
+        using errcode = 'P4004', hint = 'ce-id, ce-type, ce-specversion and names that begin with pawl- are set by the outbox';
+    end if;
+  end if;
+end
+$$;
+
+-- The headers under which an event is stored. Absent ones are those that follow from its row.
+create or replace function pawl_v1._event_headers(p_id text, p_type text, p_aggregate_type text, p_aggregate_id text, p_headers jsonb)
+returns jsonb
+language sql
+immutable
+as $$
+  select coalesce(nullif(p_headers, 'null'), '{}')
+      || case when p_aggregate_id is null then jsonb_build_object('ce-id', p_id, 'ce-type', p_type)
+           else jsonb_build_object('ce-id', p_id, 'ce-type', p_type,
+             'pawl-aggregate-type', p_aggregate_type, 'pawl-aggregate-id', p_aggregate_id)
+         end
+$$;
+
+-- Appends one event, in the caller's transaction: it is published if and only if that commits. Events of one aggregate are
+-- published one at a time, in the order in which they were appended; until the transaction ends, others that append to the
+-- aggregate wait, so append late.
+--
+-- p_sink: the relay that is to publish it, which works off queue 'outbox/' || p_sink. Aggregate null, null: no order.
+-- options: scope and key text, both or neither (the same scope, key and type append once; default: a new event each time), hash
+-- text (64 hex digits; default: aggregate and payload), key_ttl_ms (memory of the key, default 24 h), max_attempts (default 25),
+-- headers object of texts (content-type, ce-source, ce-time, traceparent, your own), lane_policy (of an aggregate without
+-- events: block, park or skip; default block).
+-- outcome 'appended' or 'duplicate' (nothing was stored; event_id and job_id are the first one's). event_id: what consumers
+-- recognise a second delivery by. P4002: the key came with another aggregate or payload.
+create or replace function pawl_v1.outbox_append(
+  p_sink           text,
+  p_type           text,
+  p_aggregate_type text,
+  p_aggregate_id   text,
+  p_payload        bytea,
+  p_options        jsonb default '{}'
+)
+returns table (outcome text, event_id text, job_id bigint, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_scope   text := p_options ->> 'scope';
+  v_key     text := p_options ->> 'key';
+  v_lane    text := pawl_v1._joined(p_aggregate_type, p_aggregate_id);
+  v_id      text;
+  v_options jsonb;
+begin
+  perform pawl_v1._check_options(p_options, '{scope,key,hash,key_ttl_ms,max_attempts,headers,lane_policy}');
+  perform pawl_v1._check_event(p_sink, p_type, p_aggregate_type, p_aggregate_id, v_scope, v_key, p_options -> 'headers');
+  if v_key is null then
+    v_id := gen_random_uuid()::text;
+    v_options := p_options - '{scope,key,hash,key_ttl_ms}'::text[];
+  else
+    v_id := pawl_v1._joined(v_scope, v_key, p_type);
+    v_options := p_options - 'scope' || jsonb_build_object('key', v_id,
+      'hash', coalesce(p_options ->> 'hash', encode(pawl_v1._job_hash(coalesce(v_lane, ''), p_payload), 'hex')));
+  end if;
+  v_options := v_options
+    || jsonb_build_object('headers', pawl_v1._event_headers(v_id, p_type, p_aggregate_type, p_aggregate_id, p_options -> 'headers'));
+  if v_lane is not null then
+    v_options := v_options || jsonb_build_object('lane', v_lane);
+  end if;
+  return query
+  select case e.outcome when 'enqueued' then 'appended' else e.outcome end, v_id, e.job_id, e.detail
+    from pawl_v1.job_enqueue('outbox/' || p_sink, 'event', p_payload, v_options) as e;
+end
+$$;
+
+-- Appends up to 10000 events in one statement; row i of every array belongs to event i. An absent array or a null element means
+-- the default of outbox_append. Aggregates and keys are locked in sorted order, as by job_enqueue_many.
+--
+-- options: for all, key_ttl_ms, lane_policy.
+-- n counts from 1; the rest as of outbox_append. P4002, and nothing appended: some key came with another payload.
+create or replace function pawl_v1.outbox_append_many(
+  p_sinks           text[],
+  p_types           text[],
+  p_aggregate_types text[],
+  p_aggregate_ids   text[],
+  p_payloads        bytea[],
+  p_scopes          text[] default null,
+  p_keys            text[] default null,
+  p_hashes          bytea[] default null,
+  p_max_attempts    int[] default null,
+  p_headers         jsonb[] default null,
+  p_options         jsonb default '{}'
+)
+returns table (n int, outcome text, event_id text, job_id bigint, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_count   int := coalesce(cardinality(p_sinks), 0);
+  v_lanes   text[];
+  v_keys    text[];
+  v_hashes  bytea[];
+  v_ids     text[];
+  v_headers jsonb[];
+begin
+  perform pawl_v1._check_options(p_options, '{key_ttl_ms,lane_policy}');
+  perform pawl_v1._check_batch('sinks', v_count, 10000, coalesce(cardinality(p_types), 0),
+    coalesce(cardinality(p_aggregate_types), 0), coalesce(cardinality(p_aggregate_ids), 0), coalesce(cardinality(p_payloads), 0),
+    coalesce(cardinality(p_scopes), v_count), coalesce(cardinality(p_keys), v_count), coalesce(cardinality(p_hashes), v_count),
+    coalesce(cardinality(p_max_attempts), v_count), coalesce(cardinality(p_headers), v_count));
+  if v_count = 0 then
+    return;
+  end if;
+  perform pawl_v1._check_event(r.sink, r.type, r.aggregate_type, r.aggregate_id, r.scope, r.key, r.headers)
+     from unnest(p_sinks, p_types, p_aggregate_types, p_aggregate_ids, p_scopes, p_keys, p_headers)
+            as r (sink, type, aggregate_type, aggregate_id, scope, key, headers);
+  select array_agg(case when e.key is not null then pawl_v1._joined(e.scope, e.key, e.type) end order by e.n),
+         array_agg(pawl_v1._joined(e.aggregate_type, e.aggregate_id) order by e.n)
+    into v_keys, v_lanes
+    from unnest(p_types, p_aggregate_types, p_aggregate_ids, p_scopes, p_keys)
+           with ordinality as e (type, aggregate_type, aggregate_id, scope, key, n);
+  select array_agg(coalesce(e.key, gen_random_uuid()::text) order by e.n),
+         array_agg(case when e.key is not null
+           then coalesce(e.hash, pawl_v1._job_hash(coalesce(e.lane, ''), e.payload)) end order by e.n)
+    into v_ids, v_hashes
+    from unnest(v_keys, p_hashes, v_lanes, p_payloads) with ordinality as e (key, hash, lane, payload, n);
+  select array_agg(pawl_v1._event_headers(e.id, e.type, e.aggregate_type, e.aggregate_id, e.headers) order by e.n)
+    into v_headers
+    from unnest(v_ids, p_types, p_aggregate_types, p_aggregate_ids, p_headers)
+           with ordinality as e (id, type, aggregate_type, aggregate_id, headers, n);
+  return query
+  select e.n, case e.outcome when 'enqueued' then 'appended' else e.outcome end, v_ids[e.n], e.job_id, e.detail
+    from pawl_v1.job_enqueue_many(
+           array(select 'outbox/' || s.sink from unnest(p_sinks) with ordinality as s (sink, n) order by s.n),
+           array_fill('event'::text, array[v_count]), p_payloads, v_keys, v_hashes, null, null, p_max_attempts, v_headers,
+           p_options || jsonb_build_object('lanes', to_jsonb(v_lanes))) as e;
+end
+$$;
+
 -- What people look at without our tools.
 
 -- Jobs nobody will try again until an operator decides. args_text shows octets outside ASCII as \ooo.
@@ -4112,9 +4338,76 @@ select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.cras
        a.created_at, a.finished_at, a.headers, a.args
   from pawl.archive_7 as a;
 
+-- Events that are not published yet, dead letters included. published_at is null here; see outbox_events.
+create or replace view pawl_v1.outbox_pending as
+select j.id as job_id,
+       substr(j.queue, 8) as sink, -- behind 'outbox/'
+       j.headers ->> 'ce-id' as event_id,
+       j.headers ->> 'ce-type' as event_type,
+       j.headers ->> 'pawl-aggregate-type' as aggregate_type,
+       j.headers ->> 'pawl-aggregate-id' as aggregate_id,
+       j.position,
+       j.status,
+       j.attempts as attempt_count,
+       j.last_errors -> -1 ->> 'error' as last_error,
+       j.created_at,
+       null::timestamptz as published_at
+  from pawl.job as j
+ where j.queue >= 'outbox/'
+   and j.queue < 'outbox0'
+   and j.kind = 'event';
+
+-- The same, and those that were published in the last seven days through a sink whose queue has an archive.
+create or replace view pawl_v1.outbox_events as
+select p.*
+  from pawl_v1.outbox_pending as p
+ union all
+select a.id, substr(a.queue, 8), a.headers ->> 'ce-id', a.headers ->> 'ce-type', a.headers ->> 'pawl-aggregate-type',
+       a.headers ->> 'pawl-aggregate-id', a.position, 'succeeded', a.attempts, null, a.created_at, a.finished_at
+  from pawl_v1.archive as a
+ where a.queue >= 'outbox/'
+   and a.queue < 'outbox0'
+   and a.kind = 'event';
+
+-- How far each sink is behind, by event type. Reads all that is pending.
+create or replace view pawl_v1.outbox_lag as
+select p.sink,
+       p.event_type,
+       count(*) filter (where p.status not in ('dead_letter', 'cancelled')) as pending,
+       count(*) filter (where p.status = 'dead_letter') as dead,
+       min(p.created_at) filter (where p.status not in ('dead_letter', 'cancelled')) as oldest,
+       clock_timestamp() - min(p.created_at) filter (where p.status not in ('dead_letter', 'cancelled')) as lag
+  from pawl_v1.outbox_pending as p
+ group by p.sink, p.event_type;
+
+-- The event that each aggregate waits for, how old it is, and how many stand behind it. A head that is a dead letter is the
+-- policy block at work: see lane_unblock.
+create or replace view pawl_v1.outbox_heads as
+select p.job_id,
+       p.sink,
+       l.name as lane,
+       p.event_type,
+       p.aggregate_type,
+       p.aggregate_id,
+       l.policy,
+       p.status,
+       p.attempt_count,
+       p.last_error,
+       p.created_at,
+       clock_timestamp() - p.created_at as age,
+       w.waiting
+  from pawl.lane as l
+  join pawl.job as h on h.lane_id = l.id and h.lane_head
+  join pawl_v1.outbox_pending as p on p.job_id = h.id
+ cross join lateral (
+        select count(*) as waiting
+          from pawl.job as j
+         where j.lane_id = l.id
+           and j.status = 'waiting') as w;
+
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '83f95f167fad6a150ed40d724f14baacca3beb8fe681197867110db31c31a3a7');
+values (1, 'init', 1, '949e1118ce78a86f7128fd06c7c1a80b0a11a36cdbc664e6e91cdba5d17357be');
 
 commit;

@@ -26,9 +26,12 @@ processes apply each order to PostgreSQL; they are killed with SIGKILL, at rando
 and restarted. In the end a checker that shares no code with Pawl compares what was sent with the business tables.
 Exit code 1 if anything is doubled, lost, altered or torn.
 
+With --pipeline the handler also appends an event, in the same transaction; a relay publishes it to a second queue, behind which
+it must have one effect as well: one order, one shipment.
+
 The database is a private PostgreSQL with its own, durable settings, gone afterwards; --database-url names another, which
 must hold Pawl's schema (the environment is not asked, so that no demo runs where you did not mean it).`,
-		Example: "  pawl demo\n  pawl demo --messages 50000 --kills 40 --workers 4\n  pawl demo --poison 3 --keep\n  pawl demo --seed 7 --json",
+		Example: "  pawl demo\n  pawl demo --messages 50000 --kills 40 --workers 4\n  pawl demo --poison 3 --keep\n  pawl demo --pipeline\n  pawl demo --seed 7 --json",
 		Args:    noArgs,
 	}
 	flags := cmd.Flags()
@@ -37,6 +40,7 @@ must hold Pawl's schema (the environment is not asked, so that no demo runs wher
 	flags.IntVar(&o.Workers, "workers", 3, "worker processes")
 	flags.IntVar(&o.Kills, "kills", 10, "workers to SIGKILL and restart")
 	flags.IntVar(&o.Poison, "poison", 0, "orders among them that no handler can apply: dead letters")
+	flags.BoolVar(&o.Pipeline, "pipeline", false, "let each order append an event, which goes through a second queue and is shipped there")
 	flags.Float64Var(&o.HandlerErrors, "handler-errors", 0.02, "share of attempts whose handler fails after writing")
 	flags.Uint64Var(&o.Seed, "seed", 0, "decides orders, faults and kills; 0 picks one and prints it")
 	flags.BoolVar(&o.Keep, "keep", false, "keep the database and say where it is")

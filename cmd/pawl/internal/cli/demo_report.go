@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/pawl-go/pawl/cmd/pawl/internal/demo"
 )
@@ -16,6 +17,7 @@ func printReport(w io.Writer, r demo.Report, asJSON bool) error {
 		{"orders sent", count(r.Intents), "intents: each must take effect once"},
 		{"deliveries", count(r.Deliveries), "messages SQS handed out"},
 		{"effects", count(r.Effects), "order rows in PostgreSQL"},
+		{"shipments", count(r.Shipped), "rows behind the second queue"},
 		{"duplicates absorbed", count(r.DuplicatesAbsorbed), "deliveries recognised as seen"},
 		{"failures retried", count(r.Retried), "handler errors, landed and tried again"},
 		{"dead letters", count(r.DeadLetters), "kept with their payload"},
@@ -24,6 +26,9 @@ func printReport(w io.Writer, r demo.Report, asJSON bool) error {
 		{"lost", count(r.Lost), verdict(r.Lost)},
 		{"never settled", count(r.Unsettled), verdict(r.Unsettled)},
 		{"altered, torn, unexpected", count(other), verdict(other)},
+	}
+	if !r.Pipeline {
+		rows = slices.DeleteFunc(rows, func(row []string) bool { return row[0] == "shipments" })
 	}
 	if err := printTable(w, []string{"what", fmt.Sprintf("%*s", countWidth, "count"), "meaning"}, rows); err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"github.com/pawl-go/pawl/internal/checker"
 	"github.com/pawl-go/pawl/internal/postgres"
 	"github.com/pawl-go/pawl/migrate"
+	"github.com/pawl-go/pawl/outbox"
 )
 
 const (
@@ -120,10 +121,15 @@ func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, config)
 }
 
-// waiting counts the landed deliveries that still wait for a retry.
+// queues are those of the run's jobs: deliveries that landed, and events.
+func (d *database) queues() []string {
+	return []string{"inbox/" + d.schema, "inbox/" + shipping(d.schema), outbox.QueueOf(d.schema)}
+}
+
+// waiting counts the landed deliveries that still wait for a retry, and the events that are not published.
 func (d *database) waiting(ctx context.Context) (n int, err error) {
-	err = d.conn.QueryRow(ctx, "select count(*) from pawl.job as j where j.queue = $1 and j.status <> 'dead_letter'",
-		"inbox/"+d.schema).Scan(&n)
+	err = d.conn.QueryRow(ctx, "select count(*) from pawl.job as j where j.queue = any ($1) and j.status <> 'dead_letter'",
+		d.queues()).Scan(&n)
 	return n, err
 }
 
@@ -142,6 +148,10 @@ func (d *database) history(ctx context.Context) (checker.History, error) {
 	}
 	h.Ledger, err = pgx.CollectRows(query("select l.key, l.cents from SCHEMA.ledger as l order by l.id"),
 		pgx.RowToStructByPos[checker.LedgerEntry])
+	if err != nil {
+		return h, err
+	}
+	h.Shipments, err = pgx.CollectRows(query("select s.key, s.customer, s.cents from SCHEMA.shipments as s"), pgx.RowToStructByPos[checker.Order])
 	if err != nil {
 		return h, err
 	}
@@ -193,8 +203,10 @@ func (d *database) removeTraces(ctx context.Context) error {
 	}
 	for _, statement := range []string{
 		"drop schema SCHEMA cascade",
-		"delete from pawl.inbox as i where i.consumer = $1",
-		"delete from pawl.job as j where j.queue = 'inbox/' || $1",
+		"delete from pawl.inbox as i where i.consumer in ($1::text, $1::text || '/shipping')",
+		"delete from pawl.job as j where j.queue in ('inbox/' || $1::text, 'inbox/' || $1::text || '/shipping', 'outbox/' || $1::text)",
+		"delete from pawl.job_key as k where k.queue = 'outbox/' || $1",
+		"delete from pawl.lane as l where l.queue = 'outbox/' || $1",
 		"delete from pawl.worker as w where starts_with(w.name, $1 || '/')",
 	} {
 		args := []any{d.schema}

@@ -15,6 +15,7 @@ type Options struct {
 	Workers       int     // processes
 	Kills         int     // SIGKILLs
 	Poison        int     // orders among Messages that no handler can apply
+	Pipeline      bool    // the handler appends an event, which goes through a second queue and has an effect there
 	HandlerErrors float64 // share of attempts whose handler fails; the delivery lands and is retried
 	Seed          uint64  // decides orders, faults, failures and the plan of kills
 	DatabaseURL   string  // empty: a private server
@@ -63,6 +64,7 @@ type Report struct {
 	Seconds            float64 `json:"seconds"`    // from the first message sent to the last one settled
 	PerSecond          float64 `json:"per_second"` // effects per second, over Seconds
 	Seed               uint64  `json:"seed"`
+	Pipeline           bool    `json:"pipeline"` // whether there was a second hop
 
 	// With Keep: where the rows are. The URL is not in here, as it may hold a password.
 	Schema    string `json:"schema,omitempty"`    // of the business tables; also the consumer's name in the inbox
@@ -96,7 +98,7 @@ func run(ctx context.Context, o Options, display Display) (Report, error) {
 	}
 	defer queue.close()
 	fleet := newFleet(o.Executable, workerConfig{DatabaseURL: database.url, Schema: database.schema,
-		Endpoint: queue.endpoint, Seed: o.Seed, HandlerErrors: o.HandlerErrors})
+		Endpoint: queue.endpoint, Seed: o.Seed, HandlerErrors: o.HandlerErrors, Pipeline: o.Pipeline})
 	defer fleet.killAll()
 
 	report, err := newGame(o, display, database, queue, fleet).play(ctx)

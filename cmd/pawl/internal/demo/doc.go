@@ -6,5 +6,7 @@
 //	                     deletes, reordering              ▲
 //	                                                      │ SIGKILL, at random and at named points
 //	                                                   killer
+//	with --pipeline: the handler appends an event ── outbox ──▶ a second queue ──▶ a second flow ──▶ shipments
+//
 //	checker: what was sent ◀── compared ──▶ the business rows (shares no code with the flow)
 package demo

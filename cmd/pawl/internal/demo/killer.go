@@ -3,12 +3,16 @@ package demo
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
 
 // points are where a worker is made to die, beside random moments: on each side of every arrow of the pipeline.
 var points = []string{"flow.claim.after", "flow.handle.before", "flow.handle.after", "flow.commit.before", "flow.commit.after", "flow.ack.before"}
+
+// hopPoints are those of the way from one queue to the next.
+var hopPoints = []string{"outbox.publish.before", "outbox.publish.after", "job.finish.before"}
 
 // Randomly is the Point of a SIGKILL that arrives whenever it arrives.
 const Randomly = "random moment"
@@ -38,11 +42,11 @@ type killer struct {
 
 // newKiller plans kills that visit each point and a random moment in turn, in an order the seed decides. It takes a
 // generator of its own, because the producer draws at the same time.
-func newKiller(random *rand.Rand, f *fleet, kills int) *killer {
+func newKiller(random *rand.Rand, f *fleet, kills int, more ...string) *killer {
 	k := &killer{fleet: f, random: rand.New(rand.NewPCG(random.Uint64(), 1)), began: time.Now(),
 		done: []Kill{}, moved: make(chan struct{})}
 	for len(k.plan) < kills {
-		turn := append([]string{Randomly, Randomly}, points...)
+		turn := slices.Concat([]string{Randomly, Randomly}, points, more)
 		k.random.Shuffle(len(turn), func(i, j int) { turn[i], turn[j] = turn[j], turn[i] })
 		k.plan = append(k.plan, turn...)
 	}

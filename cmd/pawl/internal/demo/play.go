@@ -27,7 +27,11 @@ func newGame(o Options, display Display, d *database, q *queue, f *fleet) *game 
 	random := rand.New(rand.NewPCG(o.Seed, 0))
 	g := &game{Options: o, display: display, database: d, queue: q, fleet: f, random: random}
 	g.sent = makeOrders(random, o.Messages, o.Poison)
-	g.killer = newKiller(random, f, o.Kills)
+	var more []string
+	if o.Pipeline {
+		more = hopPoints
+	}
+	g.killer = newKiller(random, f, o.Kills, more...)
 	return g
 }
 
@@ -54,12 +58,12 @@ func (g *game) play(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("reading the result: %w", err)
 	}
-	history.Sent = g.sent
+	history.Sent, history.Shipping = g.sent, g.Pipeline
 	verdict := checker.Judge(history)
 	return Report{Verdict: verdict, Deliveries: g.queue.stats().Received,
 		DuplicatesAbsorbed: g.fleet.events.count("duplicate_skipped"), Retried: g.fleet.events.count("retryable"),
 		Unsettled: unsettled, Kills: len(g.killer.done), KilledAt: g.killer.done,
-		Seconds: round(seconds), PerSecond: round(float64(verdict.Effects) / seconds), Seed: g.Seed}, nil
+		Seconds: round(seconds), PerSecond: round(float64(verdict.Effects) / seconds), Seed: g.Seed, Pipeline: g.Pipeline}, nil
 }
 
 // run lets the producer send and the killer kill until nothing is left to happen. What a broken promise has lost must
@@ -84,7 +88,7 @@ func (g *game) run(ctx context.Context, watch *watcher) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 		effects := int(watch.effects.Load())
-		stuck := progress.none(int64(effects+g.killer.killed()) + g.queue.stats().Deleted)
+		stuck := progress.none(int64(effects+g.killer.killed()) + g.queue.moved())
 		if stuck {
 			return g.whyStuck(ctx, produced)
 		}

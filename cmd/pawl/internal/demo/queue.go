@@ -16,7 +16,8 @@ import (
 	"github.com/pawl-go/pawl/transport/sqs/sqstest"
 )
 
-const queueName = "orders"
+// The queue that orders come by and, with --pipeline, the one that their events go to.
+const queueName, shipmentQueue = "orders", "shipments"
 
 // A queue is the SQS in this process, with its faults.
 type queue struct {
@@ -36,9 +37,11 @@ func openQueue(ctx context.Context, seed uint64, rates sqstest.Rates) (*queue, e
 		return nil, err
 	}
 	q.endpoint = q.listener.URL
-	if _, err = client(q.endpoint).CreateQueue(ctx, &awssqs.CreateQueueInput{QueueName: aws.String(queueName)}); err != nil {
-		q.close()
-		return nil, err
+	for _, name := range []string{queueName, shipmentQueue} {
+		if _, err = client(q.endpoint).CreateQueue(ctx, &awssqs.CreateQueueInput{QueueName: aws.String(name)}); err != nil {
+			q.close()
+			return nil, err
+		}
 	}
 	return q, nil
 }
@@ -47,11 +50,16 @@ func (q *queue) close() { _ = q.listener.Close() }
 
 func (q *queue) stats() sqstest.Stats { return q.server.Stats(queueName) }
 
-// open counts the messages that are anywhere in the queue.
-func (q *queue) open() int {
-	s := q.stats()
-	return s.Ready + s.Delayed + s.InFlight
+// open counts the messages that are anywhere in the queues.
+func (q *queue) open() (n int) {
+	for _, s := range []sqstest.Stats{q.stats(), q.server.Stats(shipmentQueue)} {
+		n += s.Ready + s.Delayed + s.InFlight
+	}
+	return n
 }
+
+// moved grows with every message that is deleted.
+func (q *queue) moved() int64 { return q.stats().Deleted + q.server.Stats(shipmentQueue).Deleted }
 
 // empty reports that everything sent so far is done. Before the first message that is not news.
 func (q *queue) empty() bool { return q.stats().Sent > 0 && q.open() == 0 }

@@ -30,6 +30,7 @@ const (
 
 	lease        = 2 * time.Second // how long its landed deliveries do
 	connsAWorker = 10
+	retriers     = 1 // of them, for landed deliveries
 )
 
 // workerConfig is the first line a worker reads. It comes through a pipe, not the command line, where every user of the
@@ -40,6 +41,7 @@ type workerConfig struct {
 	Endpoint      string
 	Seed          uint64
 	HandlerErrors float64
+	Pipeline      bool
 }
 
 // ErrByHand is what a person gets who runs the worker.
@@ -64,11 +66,11 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 		}
 		os.Exit(1)
 	}()
-	f, closePool, err := c.flow(ctx, out)
+	parts, closePool, err := c.parts(ctx, out)
 	if err == nil {
 		defer closePool()
 		fmt.Fprintln(out, readyLine)
-		err = consume(ctx, f)
+		err = runAll(ctx, parts)
 	}
 	if ctx.Err() != nil {
 		return nil // asked to stop, even if before it had begun
@@ -76,11 +78,32 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// consume runs the flow, and again if it could not start for want of a connection: the sessions of killed workers linger
-// for a moment.
-func consume(ctx context.Context, f *flow.Flow) error {
+// A part of a worker runs until its context ends: a flow, a relay.
+type part interface{ Run(context.Context) error }
+
+// runAll runs the parts until all have ended, which they do together.
+func runAll(ctx context.Context, parts []part) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	errs := make(chan error, len(parts))
+	for _, p := range parts {
+		go func() { errs <- runOne(ctx, p) }()
+	}
+	var first error
+	for range parts {
+		if err := <-errs; first == nil {
+			first = err
+		}
+		stop()
+	}
+	return first
+}
+
+// runOne runs a part, and again if it could not start for want of a connection: the sessions of killed workers linger for a
+// moment.
+func runOne(ctx context.Context, p part) error {
 	for {
-		err := f.Run(ctx)
+		err := p.Run(ctx)
 		if !pawl.Retryable(err) {
 			return err
 		}
@@ -92,7 +115,8 @@ func consume(ctx context.Context, f *flow.Flow) error {
 	}
 }
 
-func (c workerConfig) flow(ctx context.Context, out io.Writer) (*flow.Flow, func(), error) {
+// parts are a flow and, in a pipeline, a relay and the flow behind the next queue.
+func (c workerConfig) parts(ctx context.Context, out io.Writer) (parts []part, closePool func(), err error) {
 	config, err := pgxpool.ParseConfig(c.DatabaseURL)
 	if err != nil {
 		return nil, nil, err
@@ -106,28 +130,45 @@ func (c workerConfig) flow(ctx context.Context, out io.Writer) (*flow.Flow, func
 	if err != nil {
 		return nil, nil, err
 	}
-	source, err := sqs.Open(ctx, client(c.Endpoint), queueName, sqs.Config{Visibility: visibility, Wait: time.Second})
+	hooks := pawl.Join(report(out), pawl.LogTo(slog.New(slog.NewTextHandler(os.Stderr, nil))))
+	f, err := c.flow(ctx, pool, hooks, queueName, c.Schema, c.handler(c.order))
+	if parts = []part{f}; err == nil && c.Pipeline {
+		parts, err = c.pipeline(ctx, pool, hooks, f)
+	}
 	if err != nil {
 		pool.Close()
 		return nil, nil, err
 	}
-	f, err := flow.New(pool, flow.Config{
-		Consumer: c.Schema, Name: fmt.Sprintf("%s/%d", c.Schema, os.Getpid()), Source: source, Handler: c.handler(),
-		Concurrency: connsAWorker - 3, RetryConcurrency: 1, Lease: lease, MaxAttempts: 10,
-		Backoff: job.Backoff{Base: 50 * time.Millisecond, Max: time.Second},
-		Hooks:   pawl.Join(report(out), pawl.LogTo(slog.New(slog.NewTextHandler(os.Stderr, nil)))),
-	})
-	return f, pool.Close, err
+	return parts, pool.Close, nil
 }
 
+func (c workerConfig) flow(ctx context.Context, pool *pgxpool.Pool, hooks pawl.Hooks, queue, consumer string, h pawl.Handler) (*flow.Flow, error) {
+	source, err := sqs.Open(ctx, client(c.Endpoint), queue, sqs.Config{Visibility: visibility, Wait: time.Second})
+	if err != nil {
+		return nil, err
+	}
+	handlers := connsAWorker - 2 - retriers
+	if c.Pipeline {
+		handlers = (connsAWorker - 2 - 2*retriers) / 2
+	}
+	return flow.New(pool, flow.Config{
+		Consumer: consumer, Name: c.name(), Source: source, Handler: h,
+		Concurrency: handlers, RetryConcurrency: retriers, Lease: lease, MaxAttempts: 10, Backoff: backoff, Hooks: hooks,
+	})
+}
+
+var backoff = job.Backoff{Base: 50 * time.Millisecond, Max: time.Second}
+
+func (c workerConfig) name() string { return fmt.Sprintf("%s/%d", c.Schema, os.Getpid()) }
+
 // handler applies orders, refuses poison, and fails now and then after it has written.
-func (c workerConfig) handler() pawl.Handler {
+func (c workerConfig) handler(apply func(context.Context, pgx.Tx, order) error) pawl.Handler {
 	return func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 		o, err := orderOf(d.Body)
 		if err != nil {
 			return pawl.Final(err)
 		}
-		if err := apply(ctx, tx, c.Schema, o); err != nil {
+		if err := apply(ctx, tx, o); err != nil {
 			return err
 		}
 		if o.Poison {

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/outbox"
+)
+
+// An outboxQueue is the outbox as a contender: a job is an event, and to work is to publish it to a sink in memory.
+type outboxQueue struct {
+	pool       *pgxpool.Pool
+	aggregates int // 0: no order
+	appended   int
+	relay      *outbox.Relay // the last one started
+}
+
+// outboxOf is the outbox with so many aggregates.
+func outboxOf(aggregates int) system {
+	return system{"outbox", installPawl, func(pool *pgxpool.Pool) (contender, error) {
+		return &outboxQueue{pool: pool, aggregates: aggregates}, nil
+	}}
+}
+
+// manyAggregates is what an outbox is filled with, in turn.
+const manyAggregates = 10_000
+
+func (q *outboxQueue) event(p payload) (outbox.Event, error) {
+	body, err := json.Marshal(p)
+	e := outbox.Event{Type: "Changed", Payload: body}
+	if q.aggregates > 0 {
+		e.AggregateType, e.AggregateID = "order", strconv.Itoa(q.appended%q.aggregates)
+	}
+	q.appended++
+	return e, err
+}
+
+func (q *outboxQueue) enqueue(ctx context.Context, p payload) error {
+	return pgx.BeginFunc(ctx, q.pool, func(tx pgx.Tx) error { return q.enqueueIn(ctx, tx, p) })
+}
+
+func (q *outboxQueue) enqueueIn(ctx context.Context, tx pgx.Tx, p payload) error {
+	e, err := q.event(p)
+	if err == nil {
+		_, err = outbox.Append(ctx, tx, e)
+	}
+	return err
+}
+
+func (q *outboxQueue) enqueueMany(ctx context.Context, n int, p payload) error {
+	events := make([]outbox.Event, n)
+	for i := range events {
+		var err error
+		if events[i], err = q.event(p); err != nil {
+			return err
+		}
+	}
+	return pgx.BeginFunc(ctx, q.pool, func(tx pgx.Tx) error {
+		_, err := outbox.Append(ctx, tx, events...)
+		return err
+	})
+}
+
+func (q *outboxQueue) waiting(ctx context.Context) (n int, err error) {
+	err = q.pool.QueryRow(ctx, "select count(*) from pawl.job").Scan(&n)
+	return n, err
+}
+
+// work starts one relay, with its default settings.
+func (q *outboxQueue) work(ctx context.Context, t task) (stop func(), err error) {
+	config := outbox.Config{Sink: memorySink{t.started}, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+		if e.Kind == pawl.EventFresh {
+			t.ended(max(1, e.Count))
+			return
+		}
+		slog.Warn("outbox", "event", fmt.Sprintf("%s %s: %v", e.Kind, e.Op, e.Err))
+	}}}
+	if q.relay, err = outbox.NewRelay(q.pool, config); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := q.relay.Run(ctx); err != nil {
+			slog.Error("outbox", "err", err)
+		}
+	})
+	return func() { cancel(); running.Wait() }, nil
+}
+
+// A memorySink accepts everything.
+type memorySink struct{ started func(payload) }
+
+func (s memorySink) Publish(_ context.Context, ms []pawl.Message) []error {
+	for _, m := range ms {
+		var p payload
+		if s.started != nil && json.Unmarshal(m.Payload, &p) == nil {
+			s.started(p)
+		}
+	}
+	return nil
+}
+
+func kickRelay(b *bed)  { b.contender.(*outboxQueue).relay.Kick() }
+func kickOutbox(b *bed) { outbox.Kick(b.pool) }
+
+// takeSQL is the least that a queue in a table can do: claim by deleting, a batch a transaction.
+const takeSQL = "begin;\nselect coalesce(array_agg(c.id), '{}') as ids from (select j.id from pawl.job as j where j.queue = 'bench' and j.status = 'pending'" +
+	" order by j.priority, j.available_at, j.id limit 100 for update skip locked) as c \\gset\n" +
+	"delete from pawl.job as j where j.id = any (:ids::bigint[]);\ncommit;\n"
+
+func outboxPlans() []plan {
+	const perSink = "claim, publish to a sink in memory, finish; one relay, default settings"
+	return []plan{
+		{Row: Row{ID: "outbox", Title: "Outbox: events published by one relay", Unit: perSec,
+			Bars: []Bar{{Who: "Pawl", Factor: 15_000, Meaning: "≥ 15,000 events/s"}}},
+			entries: []entry{
+				{who("Pawl", "10,000 aggregates: "+perSink), outboxOf(manyAggregates), drain(noop, 40_000)},
+				{who("Pawl, no order", "no aggregates"), outboxOf(0), drain(noop, 40_000)},
+				{who("Pawl, hot", "1 aggregate: one event at a time"), outboxOf(1), drain(noop, 3_000)},
+				{floor("claim 100 and delete them; 1 client"), pawlSystem, floorDrain(takeSQL, 1, batchSize, 40_000)},
+			}},
+		{Row: Row{ID: "outbox-pickup", Title: "Outbox: append to sink, idle relay", Unit: ms, Less: true,
+			Bars: []Bar{{Who: "Pawl, Kick", Factor: 20, Meaning: "p50 ≤ 20 ms"}, {Who: "Pawl, relay.Kick", Factor: 20, Meaning: "p50 ≤ 20 ms"},
+				{Who: "Pawl, no kick", Factor: 510, Meaning: "p50 ≤ poll + 10 ms"}}}, rounds: 1, abreast: true,
+			entries: []entry{
+				{who("Pawl, Kick", "outbox.Kick, through the database"), outboxOf(manyAggregates), pickupIdle(kickOutbox)},
+				{who("Pawl, relay.Kick", "in the relay's process"), outboxOf(manyAggregates), pickupIdle(kickRelay)},
+				{who("Pawl, no kick", "poll every 500 ms"), outboxOf(manyAggregates), pickupIdle(nil)},
+			}},
+	}
+}

@@ -1,0 +1,51 @@
+package demo
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/outbox"
+	"github.com/pawl-go/pawl/transport/sqs"
+)
+
+// A pipeline: each arrow may carry a message twice, each hop has one effect.
+//
+//	orders ──▶ flow: rows + event, one transaction ──▶ outbox ──▶ relay ──▶ shipments ──▶ flow: a row
+
+// shipping is the consumer of the second hop.
+func shipping(schema string) string { return schema + "/shipping" }
+
+// pipeline adds the relay and the second hop to the first.
+func (c workerConfig) pipeline(ctx context.Context, pool *pgxpool.Pool, hooks pawl.Hooks, first *flow.Flow) ([]part, error) {
+	sink, err := sqs.OpenSink(ctx, client(c.Endpoint), shipmentQueue, "")
+	if err != nil {
+		return nil, err
+	}
+	relay, err := outbox.NewRelay(pool, outbox.Config{Sink: sink, Name: c.Schema, Batch: 10, Concurrency: 50,
+		Lease: lease, Backoff: backoff, WorkerName: c.name(), Hooks: hooks})
+	if err != nil {
+		return nil, err
+	}
+	second, err := c.flow(ctx, pool, hooks, shipmentQueue, shipping(c.Schema), c.handler(c.ship))
+	return []part{first, relay, second}, err
+}
+
+// order is the first hop: the rows of the business and, in a pipeline, the event, in one transaction.
+func (c workerConfig) order(ctx context.Context, tx pgx.Tx, o order) error {
+	if err := apply(ctx, tx, c.Schema, o); err != nil || !c.Pipeline {
+		return err
+	}
+	_, err := outbox.Append(ctx, tx, outbox.Event{Sink: c.Schema, Type: "OrderPlaced", AggregateType: "customer", AggregateID: o.Customer,
+		Scope: c.Schema, Key: o.ID, Value: o})
+	return err
+}
+
+// ship is the second hop.
+func (c workerConfig) ship(ctx context.Context, tx pgx.Tx, o order) error {
+	_, err := tx.Exec(ctx, inSchema("insert into SCHEMA.shipments (key, customer, cents) values ($1, $2, $3)", c.Schema), o.ID, o.Customer, o.Cents)
+	return err
+}

@@ -1,0 +1,143 @@
+package job_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/job"
+)
+
+// Of many jobs in one call, those without an error are finished, and each of the others ends as its own error says. What cannot
+// be decoded is no affair of its neighbours.
+func TestHandleMany_EachHasItsOwnEnd(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	var mu sync.Mutex
+	tries, largest := map[string]int{}, 0
+	c.handlers = []job.Handler{job.HandleMany("k", func(_ context.Context, ts []job.Task[string]) []error {
+		mu.Lock()
+		defer mu.Unlock()
+		largest = max(largest, len(ts))
+		errs := make([]error, len(ts))
+		for i, t := range ts {
+			tries[t.Value]++
+			switch t.Value {
+			case "final":
+				errs[i] = pawl.Final(errors.New("never"))
+			case "cancel":
+				errs[i] = job.Cancel(nil)
+			case "again":
+				if tries[t.Value] < 3 {
+					errs[i] = errors.New("not yet")
+				}
+			case "later":
+				if tries[t.Value] < 3 {
+					errs[i] = job.Snooze(time.Millisecond)
+				}
+			}
+		}
+		return errs
+	}).With(job.Policy{BatchSize: 10})}
+	for _, what := range []string{"fine", "final", "cancel", "again", "later"} {
+		c.enqueue(job.Request{Queue: "q", Kind: "k", Value: what})
+	}
+	c.enqueue(job.Request{Queue: "q", Kind: "k", Args: []byte("no JSON")})
+	for n := range 20 {
+		c.enqueue(job.Request{Queue: "q", Kind: "k", Value: fmt.Sprint(n)})
+	}
+	c.hire()
+	c.until("jobs are left", "select count(*) from pawl.job where status not in ('dead_letter', 'cancelled')", 0)
+	c.wantCount("select count(*) from pawl.job where status = 'dead_letter' and attempts = 1", 2)
+	c.wantCount("select count(*) from pawl.job where status = 'cancelled'", 1)
+	mu.Lock()
+	defer mu.Unlock()
+	if tries["fine"] != 1 || tries["final"] != 1 || tries["again"] != 3 || tries["later"] != 3 || tries["7"] != 1 || largest != 10 {
+		t.Errorf("tries %v, the largest batch %d", tries, largest)
+	}
+}
+
+// A handler of many that fails as a whole, or answers nonsense, is charged for all its jobs.
+func TestHandleMany_FailsAsAWhole(t *testing.T) {
+	t.Parallel()
+	for name, fn := range map[string]func() []error{
+		"panic":    func() []error { panic("now") },
+		"nonsense": func() []error { return []error{nil, nil, nil} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := setupCrew(t)
+			c.handlers = []job.Handler{job.HandleMany("k", func(context.Context, []job.Task[[]byte]) []error { return fn() })}
+			c.enqueueMany(2, job.Request{MaxAttempts: 2})
+			c.hire()
+			c.until("not both are dead letters", "select count(*) from pawl.job where status = 'dead_letter' and attempts = 2", 2)
+		})
+	}
+}
+
+// A killed process costs what it had in hand another run, and nothing else.
+func TestHandleMany_CrashRunsItAgain(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.enqueueMany(3, job.Request{})
+	p := c.process(order{Form: "many", Concurrency: 10, Faults: "job.finish.before=kill"})
+	c.untilTrue("the process has died", p.ended)
+	c.wantCount("select count(*) from effect", 3)
+	c.handlers = []job.Handler{job.HandleMany("k", func(ctx context.Context, ts []job.Task[[]byte]) []error {
+		for _, t := range ts {
+			if _, err := c.pool.Exec(ctx, "insert into effect values ($1)", t.ID); err != nil {
+				return []error{err}
+			}
+		}
+		return nil
+	})}
+	c.hire()
+	c.untilDone()
+	c.wantCount("select count(*) from effect", 6)
+}
+
+// A gate that is shut leaves the jobs where they are; a kick asks it again.
+func TestQueue_Gate(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	var open atomic.Int64
+	config := c.complete()
+	config.Poll = time.Hour
+	config.Queues[0].Gate = func() int { return int(open.Load()) }
+	w, err := job.NewWorker(c.pool, config)
+	c.must(err)
+	c.enqueueMany(3, job.Request{})
+	c.run(w)
+	time.Sleep(100 * time.Millisecond)
+	c.wantCount("select count(*) from pawl.job where status = 'pending' and fence = 0", 3)
+	open.Store(1)
+	w.Kick()
+	c.untilDone()
+	c.wantEffects(3)
+}
+
+// A kick through the database wakes a worker of any process that listens; another queue's does not.
+func TestKick_ThroughTheDatabase(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.config.Poll = time.Hour
+	c.hire()
+	c.until("the worker is not present", "select count(*) from pawl.worker where presence", 1)
+	for range 2 {
+		time.Sleep(1350 * time.Millisecond) // after 10, 20, … 640 ms it has polled, and does not for another 1.2 s
+		c.enqueueMany(1, job.Request{})
+		began := time.Now()
+		job.Kick(c.pool, "other")
+		job.Kick(c.pool, "other", "q")
+		c.untilDone()
+		if took := time.Since(began); took > 800*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+	}
+	c.wantEffects(2)
+}

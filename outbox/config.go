@@ -1,0 +1,77 @@
+package outbox
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/job"
+)
+
+// Config configures a [Relay]. Only Sink is required; the zero value of the rest is fit for production.
+type Config struct {
+	// Sink publishes the events.
+	Sink pawl.Sink
+	// Name is whose events: those appended with [Event.Sink] of this name. Many relays of one name share the work. Default
+	// [DefaultSink], up to 200 octets.
+	Name string
+	// Source is the ce-source of events that have none, a URI reference that says which system they come from. Default
+	// "/outbox/" and the Name.
+	Source string
+	// Batch is the most events a call of Publish is handed. Default 100, at most 500.
+	Batch int
+	// Concurrency is how many events are in hand at once: claimed, being published or being finished. More hides the time that
+	// each round trip takes; all of them are published again after a crash. Default twenty batches.
+	Concurrency int
+	// Timeout ends the context of a call of Publish. Default 30 s.
+	Timeout time.Duration
+	// Backoff between the tries of one event that the sink refuses.
+	Backoff job.Backoff
+	// Probe is the longest pause between two tries of a sink that is down; the first is 100 ms. Longer spares the sink, shorter
+	// finds out sooner. Default 5 s.
+	Probe time.Duration
+	// Poll, Lease, Presence, MaxCrashes, Drain, WorkerName and Hooks are those of [job.Config]; WorkerName is its Name.
+	Poll       time.Duration
+	Lease      time.Duration
+	Presence   job.Presence
+	MaxCrashes int
+	Drain      time.Duration
+	WorkerName string
+	Hooks      pawl.Hooks
+}
+
+const (
+	defaultBatch = 100
+	maxBatch     = 500
+	maxName      = 200
+	firstProbe   = 100 * time.Millisecond
+)
+
+func (c *Config) complete() error {
+	if c.Sink == nil {
+		return errors.New("the field Sink is required: for a function of yours see Func")
+	}
+	if c.Name == "" {
+		c.Name = DefaultSink
+	}
+	if len(c.Name) > maxName {
+		return fmt.Errorf("the Name must have at most %d octets, it has %d", maxName, len(c.Name))
+	}
+	if c.Source == "" {
+		c.Source = "/" + QueueOf(c.Name)
+	}
+	if c.Batch < 0 || c.Batch > maxBatch {
+		return fmt.Errorf("the Batch must lie between 1 and %d, it is %d", maxBatch, c.Batch)
+	}
+	if c.Batch == 0 {
+		c.Batch = defaultBatch
+	}
+	if c.Concurrency <= 0 {
+		c.Concurrency = 20 * c.Batch
+	}
+	if c.Probe <= 0 {
+		c.Probe = 5 * time.Second
+	}
+	return nil
+}

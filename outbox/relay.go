@@ -1,0 +1,113 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/job"
+)
+
+// A Relay publishes the events of one sink. It is a [job.Worker] whose handler publishes: any number of them, in any number of
+// processes, share the work, and each aggregate is published in order all the same.
+type Relay struct {
+	cfg     Config
+	worker  *job.Worker
+	breaker *breaker
+}
+
+// NewRelay checks the configuration against the pool and fills in the defaults. A relay takes two connections of the pool at
+// once at most, and one beside it; see [job.Presence].
+func NewRelay(pool *pgxpool.Pool, cfg Config) (*Relay, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, &pawl.Error{Op: "outbox.relay", Code: pawl.CodeArgumentInvalid, Err: err}
+	}
+	r := &Relay{cfg: cfg, breaker: newBreaker(cfg.Probe)}
+	handler := job.HandleMany(Kind, r.publish).With(job.Policy{Timeout: cfg.Timeout, Backoff: cfg.Backoff, BatchSize: cfg.Batch})
+	var err error
+	r.worker, err = job.NewWorker(pool, job.Config{
+		Queues:   []job.Queue{{Name: QueueOf(cfg.Name), Concurrency: cfg.Concurrency, Gate: r.breaker.gate}},
+		Handlers: []job.Handler{handler},
+		Poll:     cfg.Poll, Lease: cfg.Lease, Presence: cfg.Presence, Timeout: cfg.Timeout, Backoff: cfg.Backoff,
+		MaxCrashes: cfg.MaxCrashes, Drain: cfg.Drain, Name: cfg.WorkerName,
+		Hooks: pawl.Hooks{OnEvent: r.report},
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.breaker.wake = r.worker.Kick
+	return r, nil
+}
+
+// Run publishes until ctx ends, then stops claiming, lets what is being published end within Drain, gives the rest back, and
+// returns nil. Errors are those of [job.Worker.Run]: it cannot start.
+func (r *Relay) Run(ctx context.Context) error { return r.worker.Run(ctx) }
+
+// Kick makes the relay look for events now instead of after its next poll; it needs no database. For relays of other processes
+// see the function [Kick].
+func (r *Relay) Kick() { r.worker.Kick() }
+
+// publish: a crash before the sink accepted costs another try; one after it, before the jobs are finished, publishes once more,
+// with the same ids. No transaction is open.
+func (r *Relay) publish(ctx context.Context, ts []job.Task[[]byte]) []error {
+	messages, verdicts := make([]pawl.Message, 0, len(ts)), make([]error, len(ts))
+	places := make([]int, 0, len(ts)) // of the messages among ts
+	for i, t := range ts {
+		m, ok := messageOf(t.Job, r.cfg.Source)
+		if !ok {
+			verdicts[i] = pawl.Final(errors.New("this job is no event: its headers have no ce-id and ce-type"))
+			continue
+		}
+		messages, places = append(messages, m), append(places, i)
+	}
+	if len(messages) == 0 {
+		return verdicts
+	}
+	if err := fault.At("outbox.publish.before"); err != nil {
+		return failAll(verdicts, err)
+	}
+	errs := r.cfg.Sink.Publish(ctx, messages)
+	_ = fault.At("outbox.publish.after")
+	if len(errs) != 0 && len(errs) != len(messages) {
+		return failAll(verdicts, fmt.Errorf("the sink answered %d errors for %d messages", len(errs), len(messages)))
+	}
+	trials := make([]trial, len(messages))
+	for n, i := range places {
+		trials[n] = trial{event: ts[i].ID}
+		if len(errs) > 0 {
+			trials[n].err = errs[n]
+		}
+	}
+	excused, why := r.breaker.judge(trials)
+	for n, i := range places {
+		verdicts[i] = trials[n].err
+		if trials[n].excused {
+			verdicts[i] = job.Snooze(r.cfg.Backoff.After(1))
+		}
+	}
+	if excused > 0 {
+		r.cfg.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: pawl.EventTrouble, Op: "outbox.publish", Scope: QueueOf(r.cfg.Name),
+			JobID: ts[0].ID, Count: excused, Err: why})
+	}
+	return verdicts
+}
+
+// report passes events on, but for one a job of what publish has reported in one.
+func (r *Relay) report(ctx context.Context, e pawl.Event) {
+	if e.Kind != pawl.EventSnoozed {
+		r.cfg.Hooks.Emit(ctx, e)
+	}
+}
+
+func failAll(verdicts []error, err error) []error {
+	for i := range verdicts {
+		if verdicts[i] == nil {
+			verdicts[i] = err
+		}
+	}
+	return verdicts
+}

@@ -1,0 +1,462 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/ops"
+	"github.com/pawl-go/pawl/outbox"
+)
+
+var operator = ops.By{Actor: "test", Reason: "test"}
+
+// Several relays at once publish each event once, and each aggregate in its order.
+func TestRelay_ManyAtOnceKeepTheOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const aggregates, each = 20, 25
+	for n := range each {
+		var events []outbox.Event
+		for a := range aggregates {
+			events = append(events, event(strconv.Itoa(a), fmt.Sprintf("%d %d", a, n)))
+		}
+		b.append(events...)
+	}
+	for range 3 {
+		b.relay()
+	}
+	b.untilDone()
+	next := map[int]int{}
+	for _, text := range b.accepted() {
+		var a, n int
+		_, err := fmt.Sscan(text, &a, &n)
+		b.must(err)
+		if n != next[a] {
+			t.Fatalf("aggregate %d: %d published, next is %d", a, n, next[a])
+		}
+		next[a]++
+	}
+	if len(b.accepted()) != aggregates*each {
+		t.Errorf("%d published", len(b.accepted()))
+	}
+}
+
+// A relay publishes its own sink's events and no others.
+func TestRelay_EachSinkHasAQueueOfItsOwn(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ours, theirs := event("1", "ours"), event("1", "theirs")
+	theirs.Sink = "other"
+	b.append(theirs, ours)
+	b.relay()
+	b.untilAccepted(1)
+	b.want("ours")
+	b.relay(func(c *outbox.Config) { c.Name = "other" })
+	b.untilDone()
+	b.want("ours", "theirs")
+}
+
+// A kick is heard at once by a relay that polls once in an hour: in this process, from another one, and after a commit of a
+// handler of ours (trap T27: nothing depends on it).
+func TestKick_WakesTheRelay(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	slow := func(c *outbox.Config) { c.Poll, c.Presence = time.Hour, job.Presence{} }
+	r, _ := b.relay(slow)
+	b.wait("the relay listens", func() bool {
+		return b.count("select count(*) from pg_stat_activity where datname = current_database() and query = 'listen pawl_jobs'")+
+			b.count("select count(*) from pawl.worker where presence") > 0
+	})
+	waits := map[string][]time.Duration{}
+	published := 0
+	once := func(name string, appendAndKick func()) {
+		t.Helper()
+		time.Sleep(1350 * time.Millisecond) // after 10, 20, … 640 ms it has polled, and does not for another 1.2 s
+		began := time.Now()
+		appendAndKick()
+		published++
+		b.untilAccepted(published)
+		waits[name] = append(waits[name], time.Since(began))
+	}
+	w, err := job.NewWorker(b.pool, job.Config{Queues: []job.Queue{{Name: "q"}}, Poll: time.Hour, Presence: job.Presence{Off: true},
+		Handlers: []job.Handler{job.HandleTx("k", func(ctx context.Context, tx pgx.Tx, _ job.Task[[]byte]) error {
+			_, err := outbox.Append(ctx, tx, event("3", "handler"))
+			return err
+		})}})
+	b.must(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = w.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	for range 2 {
+		once("relay.Kick", func() { b.append(event("1", "local")); r.Kick() })
+		once("outbox.Kick", func() { b.append(event("2", "remote")); outbox.Kick(b.pool) })
+		once("a handler's commit", func() {
+			_, err := job.Enqueue(t.Context(), b.pool, job.Request{Queue: "q", Kind: "k"})
+			b.must(err)
+			w.Kick()
+		})
+	}
+	for name, all := range waits {
+		t.Log(name, all)
+		if slices.Max(all) > 800*time.Millisecond { // that it is 20 ms is measured in bench, on a quiet machine
+			t.Errorf("%s: it took %v", name, all)
+		}
+	}
+}
+
+// Without a kick an event waits for a poll.
+func TestRelay_PollsWithoutAKick(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay(func(c *outbox.Config) { c.Poll = 50 * time.Millisecond })
+	for n := range 5 {
+		b.append(event("1", "p"))
+		b.untilAccepted(n + 1)
+	}
+}
+
+// Nothing leaves the process while a transaction is open (trap T18): no session of the relay is in one while the sink works.
+func TestT18_NoTransactionWhilePublishing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	open := -1
+	b.append(event("1", "a"), event("2", "b"))
+	b.relay(func(c *outbox.Config) {
+		c.Sink = sinkFunc(func(ctx context.Context, ms []pawl.Message) []error {
+			err := b.pool.QueryRow(ctx, `select count(*) from pg_stat_activity
+ where datname = current_database() and pid <> pg_backend_pid() and state like 'idle in transaction%'`).Scan(&open)
+			return slices.Repeat([]error{err}, len(ms))
+		})
+	})
+	b.untilDone()
+	if open != 0 {
+		t.Errorf("%d transactions were open", open)
+	}
+}
+
+type sinkFunc func(ctx context.Context, ms []pawl.Message) []error
+
+func (f sinkFunc) Publish(ctx context.Context, ms []pawl.Message) []error { return f(ctx, ms) }
+
+// Ids are drawn in another order than that of the commits (trap T19): what commits late is published late, and is published.
+func TestT19_OrderIsThatOfTheAggregate(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	late := b.begin()
+	_, err := outbox.Append(t.Context(), late, event("1", "late one"), event("1", "late two")) // ids 1 and 2
+	b.must(err)
+	b.append(event("2", "early")) // id 3
+	b.untilAccepted(1)
+	behind := make(chan struct{})
+	go func() { b.append(event("1", "behind")); close(behind) }()
+	b.wait("somebody waits for the aggregate", func() bool {
+		return b.count("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") == 1
+	})
+	b.must(late.Commit(t.Context()))
+	<-behind
+	b.untilDone()
+	b.wantInOrder("early", "late one", "late two", "behind")
+}
+
+// A foreign transaction, however old, with an xid and a snapshot, stops no relay (trap T20).
+func TestT20_AForeignTransactionStopsNoRelay(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "create table foreign_work (n int)")
+	foreign, err := b.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	b.must(err)
+	b.Cleanup(func() { _ = foreign.Rollback(context.Background()) })
+	_, err = foreign.Exec(t.Context(), "insert into foreign_work values (1)")
+	b.must(err)
+	b.relay()
+	b.append(event("1", "one"), event("1", "two"), event("2", "three"))
+	b.untilDone()
+	b.want("one", "two", "three")
+}
+
+// A transaction that began early and commits late loses no event and no place (trap T22): nothing polls by age.
+func TestT22_ALateCommitIsPublished(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	early := b.begin()
+	_, err := early.Exec(t.Context(), "select now()")
+	b.must(err)
+	for n := range 50 {
+		b.append(event("1", strconv.Itoa(n)))
+	}
+	b.untilAccepted(50)
+	_, err = outbox.Append(t.Context(), early, event("1", "last"))
+	b.must(err)
+	b.must(early.Commit(t.Context()))
+	if got := b.untilAccepted(51); got[50] != "last" {
+		t.Errorf("the last is %s", got[50])
+	}
+}
+
+// openFor was 30s for what is published about it.
+var openFor = flag.Duration("open-for", 2*time.Second, "how long a writer keeps an aggregate open")
+
+// A writer that keeps an aggregate open delays that aggregate and no other.
+func TestRelay_AnOpenWriterDelaysOnlyItsAggregate(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	b.append(event("open", "before"))
+	b.untilAccepted(1)
+	open := b.begin()
+	_, err := outbox.Append(t.Context(), open, event("open", "after"))
+	b.must(err)
+	var worst time.Duration
+	for n, began := 0, time.Now(); time.Since(began) < *openFor; n++ {
+		sent := time.Now()
+		b.append(event("other "+strconv.Itoa(n%7), "other"))
+		b.untilAccepted(n + 2)
+		worst = max(worst, time.Since(sent))
+	}
+	t.Logf("beside the open aggregate an event waited %v at most", worst)
+	if slices.Contains(b.accepted(), "after") {
+		t.Error("an event was published before its transaction committed")
+	}
+	b.must(open.Commit(t.Context()))
+	b.wait("the open aggregate goes on", func() bool { return slices.Contains(b.accepted(), "after") })
+}
+
+// An event that the sink refuses uses up its attempts and no more (trap T41). Then its aggregate's policy decides: it stands
+// until an operator lets it go on, or goes on by itself. Others never wait.
+func TestT41_PoisonHead(t *testing.T) {
+	t.Parallel()
+	for policy, want := range map[job.LanePolicy][]string{
+		job.LaneBlock: {"other"}, job.LanePark: {"next", "other"}, job.LaneSkip: {"next", "other"},
+	} {
+		t.Run(string(policy), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			var tries atomic.Int64
+			b.refusing(func(m pawl.Message) error {
+				if string(m.Payload) == "poison" {
+					tries.Add(1)
+					return errors.New("no such topic")
+				}
+				return nil
+			})
+			poison, next := event("1", "poison"), event("1", "next")
+			poison.LanePolicy, next.LanePolicy, poison.MaxAttempts = policy, policy, 3
+			b.append(poison)
+			b.append(next)
+			b.append(event("2", "other"))
+			b.relay()
+			b.wait("a dead letter", func() bool {
+				return b.count("select count(*) from pawl_v1.outbox_pending where status = 'dead_letter'") == 1
+			})
+			b.untilAccepted(len(want))
+			b.want(want...)
+			if tries.Load() != 3 {
+				t.Errorf("%d tries, want 3", tries.Load())
+			}
+			if policy != job.LaneBlock {
+				return
+			}
+			heads, err := ops.OutboxHeads(t.Context(), b.pool, ops.OutboxFilter{Status: ops.StatusDeadLetter})
+			b.must(err)
+			if len(heads) != 1 || heads[0].AggregateID != "1" || heads[0].Waiting != 1 || heads[0].Attempts != 3 || heads[0].LastError != "no such topic" {
+				t.Fatalf("the blocked heads are %+v", heads)
+			}
+			r, err := ops.UnblockLane(t.Context(), b.pool, outbox.QueueOf("default"), heads[0].Lane, heads[0].JobID, operator)
+			b.must(err)
+			if !r.Changed() {
+				t.Errorf("unblocking: %+v", r)
+			}
+			b.untilAccepted(2)
+			b.want("next", "other")
+		})
+	}
+}
+
+// An event that no retry can help is a dead letter at once.
+func TestRelay_FinalIsTriedOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.refusing(func(pawl.Message) error { return pawl.Final(errors.New("too large")) })
+	b.append(outbox.Event{Type: "T"})
+	b.relay()
+	b.wait("a dead letter", func() bool {
+		return b.count("select count(*) from pawl_v1.outbox_pending where status = 'dead_letter' and attempt_count = 1") == 1
+	})
+}
+
+// A sink that is away costs no attempt (trap T43), however long, whether it says so, answers nothing, or refuses everything. The
+// relay leaves it alone but for a probe now and then, and goes on by itself when it is back.
+func TestT43_AnOutageBurnsNoAttempt(t *testing.T) {
+	t.Parallel()
+	for name, outage := range map[string]error{
+		"said":    pawl.SinkDown(errors.New("maintenance")),
+		"network": &net.OpError{Op: "dial", Err: errors.New("connection refused")},
+		"plain":   errors.New("500 Internal Server Error"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			var calls atomic.Int64
+			b.refusing(func(pawl.Message) error { calls.Add(1); return outage })
+			var events []outbox.Event
+			for n := range 40 {
+				e := event(strconv.Itoa(n), strconv.Itoa(n))
+				e.MaxAttempts = 2
+				events = append(events, e)
+			}
+			b.append(events...)
+			b.relay(func(c *outbox.Config) { c.Probe = 10 * time.Millisecond })
+			b.wait("the sink was tried for long", func() bool { return calls.Load() > 40+60 })
+			b.wantCount("select count(*) from pawl_v1.outbox_pending where status = 'dead_letter'", 0)
+			if n := b.counters.Count(pawl.EventTrouble); n == 0 {
+				t.Error("nobody was told")
+			}
+			b.refusing(nil)
+			b.untilDone()
+			b.wantCount("select count(*) from pawl_v1.outbox_pending", 0)
+			if len(b.accepted()) != 40 {
+				t.Errorf("%d published", len(b.accepted()))
+			}
+			for _, m := range b.got {
+				if m.Attempt > 2 {
+					t.Errorf("event %s needed attempt %d", m.Payload, m.Attempt)
+				}
+			}
+		})
+	}
+}
+
+// An event that makes the sink look as if it were down does not come back for ever, nor stop the others (traps T41, T43).
+func TestT43_OneEventIsNotAnOutage(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.refusing(func(m pawl.Message) error {
+		if string(m.Payload) == "poison" {
+			return pawl.SinkDown(errors.New("the broker hangs up"))
+		}
+		return nil
+	})
+	poison := event("1", "poison")
+	poison.MaxAttempts = 3
+	b.append(poison)
+	b.relay(func(c *outbox.Config) { c.Probe = 10 * time.Millisecond })
+	dead := func() bool {
+		return b.count("select count(*) from pawl_v1.outbox_pending where status = 'dead_letter'") == 1
+	}
+	for n := 0; !dead(); n++ {
+		if n == 500 {
+			t.Fatalf("500 others were published and the poison is still tried: %s", b.pending())
+		}
+		b.append(event("other", "fine"))
+		b.untilAccepted(n + 1)
+	}
+}
+
+// A handler that fails takes its events with it, and what others have appended is published although retries of incoming work
+// are exhausted (trap T46).
+func TestT46_OutgoingDoesNotDependOnIncoming(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w, err := job.NewWorker(b.pool, job.Config{Queues: []job.Queue{{Name: "incoming"}}, Poll: 10 * time.Millisecond,
+		Backoff: job.Backoff{Base: time.Millisecond, Max: time.Millisecond}, Presence: job.Presence{Off: true},
+		Handlers: []job.Handler{job.HandleTx("k", func(ctx context.Context, tx pgx.Tx, j job.Task[[]byte]) error {
+			if _, err := outbox.Append(ctx, tx, event("1", string(j.Value))); err != nil {
+				return err
+			}
+			if string(j.Value) == "fails" {
+				return errors.New("it fails after it has appended")
+			}
+			return nil
+		})}})
+	b.must(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = w.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	for _, what := range []string{"first", "fails", "second"} {
+		_, err := job.Enqueue(t.Context(), b.pool, job.Request{Queue: "incoming", Kind: "k", Args: []byte(what), MaxAttempts: 2})
+		b.must(err)
+	}
+	b.wait("the failing one is a dead letter", func() bool {
+		return b.count("select count(*) from pawl_v1.dead_letters where queue = 'incoming'") == 1
+	})
+	b.wait("the others are done", func() bool { return b.count("select count(*) from pawl_v1.outbox_pending") == 2 })
+	b.relay()
+	b.untilDone()
+	b.want("first", "second")
+}
+
+// Published events leave nothing behind, unless the queue keeps an archive; then the view says when they were published.
+func TestRelay_LeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	b.append(event("1", "a"), event("2", "b"))
+	b.untilDone()
+	b.wantCount("select count(*) from pawl.job", 0)
+	b.wantCount("select count(*) from pawl_v1.outbox_events", 0)
+	_, err := b.pool.Exec(t.Context(), "select pawl_v1.queue_set('outbox/default', '{\"archive\": true}', 'test', 'test')")
+	b.must(err)
+	b.append(event("1", "c"))
+	b.untilDone()
+	b.wantCount(`select count(*) from pawl_v1.outbox_events where event_type = 'Changed' and aggregate_type = 'order' and aggregate_id = '1'
+ and status = 'succeeded' and attempt_count = 1 and published_at > created_at`, 1)
+}
+
+// A job in the outbox's queue that is no event is a dead letter, and a sink that answers nonsense publishes nothing.
+func TestRelay_ChecksWhatItIsTold(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := job.Enqueue(t.Context(), b.pool, job.Request{Queue: "outbox/default", Kind: "event"})
+	b.must(err)
+	one := outbox.Event{Type: "T", MaxAttempts: 1}
+	b.append(one, one)
+	b.relay(func(c *outbox.Config) {
+		c.Sink = sinkFunc(func(context.Context, []pawl.Message) []error { return []error{nil, nil, nil} })
+	})
+	b.wait("three dead letters", func() bool { return b.count("select count(*) from pawl_v1.dead_letters") == 3 })
+	if _, err := outbox.NewRelay(b.pool, outbox.Config{}); pawl.CodeOf(err) != pawl.CodeArgumentInvalid {
+		t.Errorf("a relay without a sink: %v", err)
+	}
+}
+
+// Func publishes a batch side by side and survives a panic; Channel hands over.
+func TestSinks(t *testing.T) {
+	t.Parallel()
+	both := make(chan struct{}, 2)
+	errs := outbox.Func(func(_ context.Context, m pawl.Message) error {
+		if m.ID == "panics" {
+			panic("now")
+		}
+		both <- struct{}{}
+		for len(both) < 2 { // each waits for the other
+			time.Sleep(time.Millisecond)
+		}
+		return nil
+	}).Publish(t.Context(), []pawl.Message{{ID: "1"}, {ID: "panics"}, {ID: "2"}})
+	if errs[0] != nil || errs[1] == nil || errs[2] != nil {
+		t.Errorf("Func: %v", errs)
+	}
+	to := make(chan pawl.Message, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	errs = outbox.Channel(to).Publish(ctx, []pawl.Message{{ID: "1"}, {ID: "2"}})
+	if m := <-to; m.ID != "1" || errs[0] != nil || !pawl.IsSinkDown(errs[1]) {
+		t.Errorf("Channel: %v, %v", m, errs)
+	}
+}

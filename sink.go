@@ -1,0 +1,66 @@
+package pawl
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+)
+
+// A Message is an event on its way out, as a [Sink] publishes it.
+type Message struct {
+	// ID is the same at every try, so that receivers recognise a second delivery. 1 to 255 octets.
+	ID string
+	// Type says what happened, such as "OrderPlaced".
+	Type string
+	// AggregateType and AggregateID name the thing it happened to. Empty: the event needs no order.
+	AggregateType, AggregateID string
+	// Group is both in one word, at most 255 octets, for brokers that order by group. Empty: no order.
+	Group string
+	// Position grows with every event of the aggregate, with gaps; 0 without an aggregate.
+	Position int64
+	// Time is when it happened, as the event says, or when it was appended.
+	Time time.Time
+	// Payload is the exact octets that were appended.
+	Payload []byte
+	// Headers hold the attributes of CloudEvents 1.0 as its HTTP binding names them (ce-id, ce-source, ce-specversion, ce-type,
+	// ce-time, ce-subject, content-type), the id once more as [HeaderEventID], the trace, and what was appended beside them.
+	Headers map[string]string
+	// Attempt counts the tries of this event, this one included.
+	Attempt int
+}
+
+// HeaderEventID is the header that carries [Message.ID], also where CloudEvents are not spoken.
+const HeaderEventID = "pawl-event-id"
+
+// A Sink is where events go: the smallest seam a broker needs.
+type Sink interface {
+	// Publish sends messages, no two of one aggregate, so in any order and side by side. It answers with an error for each, in
+	// their order, or nil if all were accepted. A message without an error counts as published and is never sent again; one with
+	// an error is sent again, and so is all of it after a crash.
+	//
+	// An error means "not this one": it is charged to the event. Wrap it in [Final] if no retry can help, and in [SinkDown] if it
+	// is about the sink and not about the message; see there. Publish returns soon after ctx ends.
+	Publish(ctx context.Context, ms []Message) []error
+}
+
+// SinkDown says of a [Sink]'s error that nothing can be published now, whatever it is: no attempt is charged to an event for
+// it, and the relay asks for less until the sink is back. Network errors and timeouts count as such without being wrapped.
+func SinkDown(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &sinkDownError{err}
+}
+
+// IsSinkDown reports whether err was wrapped by [SinkDown], or is an error of the network or a timeout.
+func IsSinkDown(err error) bool {
+	var down *sinkDownError
+	var network net.Error
+	return errors.As(err, &down) || errors.As(err, &network)
+}
+
+type sinkDownError struct{ err error }
+
+func (e *sinkDownError) Error() string { return "the sink is down: " + e.err.Error() }
+func (e *sinkDownError) Unwrap() error { return e.err }

@@ -1,0 +1,145 @@
+package sqs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/sqs"
+	"github.com/pawl-go/pawl/transport/sqs/sqstest"
+)
+
+func (f *fixture) sink() *sqs.Sink {
+	f.Helper()
+	sink, err := sqs.OpenSink(f.Context(), f.client, "q", "")
+	f.must(err)
+	return sink
+}
+
+// message is an event as a relay hands it over.
+func message(id, payload string) pawl.Message {
+	return pawl.Message{ID: id, Type: "T", Group: "5:order2:17", Payload: []byte(payload), Headers: map[string]string{
+		"ce-id": id, "ce-source": "/s", "ce-specversion": "1.0", "ce-type": "T", "ce-time": "2026-05-04T03:02:01Z", "ce-subject": "order/17",
+		"content-type": "text/plain", "traceparent": "00-1-2-03", "tracestate": "a=b", pawl.HeaderEventID: id}}
+}
+
+// What a receiver needs comes first; the id is the key that a consumer of ours looks at; what is optional fills the room.
+func TestSink_TheReceiverFindsTheID(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := setup(t, sqstest.Faults{}, sqs.Config{})
+		m := message("e-1", "b")
+		m.Headers["tenant"], m.Headers["empty"] = "t-9", ""
+		if errs := f.sink().Publish(t.Context(), []pawl.Message{m}); errors.Join(errs...) != nil {
+			t.Fatal(errs)
+		}
+		d := f.one()
+		if d.Key != "e-1" || string(d.Body) != "b" || len(d.Attributes) > 10 {
+			t.Fatalf("got %+v", d)
+		}
+		for name, want := range map[string]string{pawl.HeaderEventID: "e-1", "ce-id": "e-1", "ce-type": "T", "ce-source": "/s", "ce-specversion": "1.0",
+			"traceparent": "00-1-2-03", "tenant": "t-9", "ce-subject": "order/17", "ce-time": "2026-05-04T03:02:01Z", "content-type": "", "tracestate": ""} {
+			if got := d.Attributes[name]; got != want {
+				t.Errorf("%s is %q, want %q", name, got, want)
+			}
+		}
+		f.must(f.source.Ack(t.Context(), committed(d)...))
+	})
+}
+
+// What SQS can never carry is final, and costs its neighbours nothing. Twenty-five are three calls, and large ones as many as fit.
+func TestSink_EachHasItsOwnEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := setup(t, sqstest.Faults{}, sqs.Config{})
+		ms := []pawl.Message{message("empty", ""), message("big", strings.Repeat("x", sqs.MaxSize))}
+		crowded := message("crowded", "b")
+		for n := range 4 {
+			crowded.Headers["own-"+strconv.Itoa(n)] = "v"
+		}
+		ms = append(ms, crowded)
+		for n := range 25 {
+			ms = append(ms, message(fmt.Sprint("e-", n), "b"))
+		}
+		for n := range 3 {
+			ms = append(ms, message(fmt.Sprint("large-", n), strings.Repeat("x", 400<<10)))
+		}
+		for i, err := range f.sink().Publish(t.Context(), ms) {
+			if i < 3 != pawl.IsFinal(err) || i >= 3 && err != nil {
+				t.Errorf("%s: %v", ms[i].ID, err)
+			}
+		}
+		if got := f.server.Stats("q"); got.Sent != 28 {
+			t.Errorf("%d sent, want 28", got.Sent)
+		}
+	})
+}
+
+// What fails by SQS's fault, or on the way to it, is the sink's failure and not the event's.
+func TestSink_AnOutageIsTheSinks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := setup(t, sqstest.Faults{}, sqs.Config{})
+		sink := f.sink()
+		f.server.SetFaults(sqstest.Chaos(1, sqstest.Rates{Error: 1}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for _, err := range sink.Publish(ctx, []pawl.Message{message("1", "b"), message("2", "b")}) {
+			if !pawl.IsSinkDown(err) || pawl.IsFinal(err) {
+				t.Errorf("got %v", err)
+			}
+		}
+	})
+}
+
+// A recorder answers as SQS does and keeps what it was sent: the SQS of these tests has no FIFO queues.
+type recorder struct {
+	sqs.SendAPI
+	sent []*awssqs.SendMessageBatchInput
+}
+
+func (r *recorder) GetQueueUrl(_ context.Context, in *awssqs.GetQueueUrlInput, _ ...func(*awssqs.Options)) (*awssqs.GetQueueUrlOutput, error) {
+	return &awssqs.GetQueueUrlOutput{QueueUrl: aws.String("http://h/1/" + *in.QueueName)}, nil
+}
+
+func (r *recorder) SendMessageBatch(_ context.Context, in *awssqs.SendMessageBatchInput, _ ...func(*awssqs.Options)) (*awssqs.SendMessageBatchOutput, error) {
+	r.sent = append(r.sent, in)
+	return &awssqs.SendMessageBatchOutput{}, nil // mentions no entry
+}
+
+// In a FIFO queue the aggregate is the group and the id the deduplication id, in the letters that SQS takes. An answer that does
+// not mention an entry is no acceptance.
+func TestSink_FIFO(t *testing.T) {
+	t.Parallel()
+	r := &recorder{}
+	sink, err := sqs.OpenSink(t.Context(), r, "orders.fifo", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	odd := message("ünïcode", "b")
+	odd.Group = ""
+	errs := sink.Publish(t.Context(), []pawl.Message{message("e-1", "b"), odd, message(strings.Repeat("e", 200), "b")})
+	for _, err := range errs {
+		if !pawl.IsSinkDown(err) {
+			t.Errorf("unanswered: %v", err)
+		}
+	}
+	entries := r.sent[0].Entries
+	if *entries[0].MessageGroupId != "5:order2:17" || *entries[0].MessageDeduplicationId != "e-1" {
+		t.Errorf("group %s, id %s", *entries[0].MessageGroupId, *entries[0].MessageDeduplicationId)
+	}
+	if id := *entries[1].MessageDeduplicationId; len(id) != 64 || *entries[1].MessageGroupId != id {
+		t.Errorf("group %s, id %s", *entries[1].MessageGroupId, id)
+	}
+	if id := *entries[2].MessageDeduplicationId; len(id) != 64 {
+		t.Errorf("id %s", id)
+	}
+	if *r.sent[0].QueueUrl != "http://h/1/orders.fifo" {
+		t.Errorf("sent to %s", *r.sent[0].QueueUrl)
+	}
+}
