@@ -62,7 +62,8 @@ type Enqueued struct {
 }
 
 // Enqueue stores the job. In your transaction it becomes visible if and only if you commit; on a pool it is one round
-// trip. If the reply to that one is lost, enqueue again with the same Key.
+// trip. If the reply to that one is lost, enqueue again with the same Key. The workers hear of it at the end of a transaction that
+// a handler of Pawl was lent; after one of your own call [Kick], or they find it at their next poll.
 //
 // Errors: [pawl.ErrKeyReused] if the key came before with another payload; [pawl.ErrArgumentInvalid] outside a bound.
 func Enqueue(ctx context.Context, db DB, r Request) (Enqueued, error) {
@@ -74,6 +75,7 @@ func Enqueue(ctx context.Context, db DB, r Request) (Enqueued, error) {
 	if err != nil {
 		return Enqueued{}, err
 	}
+	KickAfter(db, r.Queue)
 	return enqueued(row)
 }
 
@@ -106,6 +108,9 @@ func EnqueueMany(ctx context.Context, db DB, requests []Request) ([]Enqueued, er
 	}
 	answers := make([]Enqueued, len(rows))
 	for i, row := range rows {
+		if i == 0 || requests[i].Queue != requests[i-1].Queue {
+			KickAfter(db, requests[i].Queue)
+		}
 		if answers[i], err = enqueued(row); err != nil {
 			return nil, err
 		}

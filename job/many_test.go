@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/job"
 )
@@ -140,4 +142,30 @@ func TestKick_ThroughTheDatabase(t *testing.T) {
 		}
 	}
 	c.wantEffects(2)
+}
+
+// What a handler enqueues in the transaction that it was lent is kicked when that has committed.
+func TestKick_FollowsAHandlersCommit(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+		_, err := job.Enqueue(ctx, tx, job.Request{Queue: "next", Kind: "next"})
+		return err
+	}
+	c.hire()
+	config := c.complete()
+	config.Poll, config.Queues = time.Hour, []job.Queue{{Name: "next"}}
+	config.Handlers = []job.Handler{inTx("next", apply)}
+	w, err := job.NewWorker(c.pool, config)
+	c.must(err)
+	c.run(w)
+	c.until("the workers are not present", "select count(*) from pawl.worker where presence", 2)
+	time.Sleep(1350 * time.Millisecond) // see TestKick_ThroughTheDatabase
+	began := time.Now()
+	c.enqueueMany(1, job.Request{})
+	c.untilDone()
+	if took := time.Since(began); took > 800*time.Millisecond {
+		t.Errorf("it took %v", took)
+	}
+	c.wantEffects(1)
 }

@@ -40,18 +40,7 @@ func OpenSink(ctx context.Context, client SendAPI, queue, keyAttribute string) (
 	const op = "sqs.sink"
 	s := &Sink{client: client, name: cmp.Or(keyAttribute, DefaultKeyAttribute), fifo: strings.HasSuffix(queue, ".fifo")}
 	var err error
-	switch {
-	case !s.fifo:
-		s.url, err = resolve(ctx, op, client, queue)
-	case strings.Contains(queue, "://"):
-		s.url = queue
-	default:
-		var out *awssqs.GetQueueUrlOutput
-		if out, err = client.GetQueueUrl(ctx, &awssqs.GetQueueUrlInput{QueueName: &queue}); err == nil {
-			s.url = aws.ToString(out.QueueUrl)
-		}
-		err = wrap(op, queue, err)
-	}
+	s.url, err = resolve(ctx, op, client, queue)
 	if err != nil {
 		return nil, err
 	}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/pawl-go/pawl"
@@ -97,49 +97,55 @@ func TestSink_AnOutageIsTheSinks(t *testing.T) {
 	})
 }
 
-// A recorder answers as SQS does and keeps what it was sent: the SQS of these tests has no FIFO queues.
-type recorder struct {
-	sqs.SendAPI
-	sent []*awssqs.SendMessageBatchInput
-}
-
-func (r *recorder) GetQueueUrl(_ context.Context, in *awssqs.GetQueueUrlInput, _ ...func(*awssqs.Options)) (*awssqs.GetQueueUrlOutput, error) {
-	return &awssqs.GetQueueUrlOutput{QueueUrl: aws.String("http://h/1/" + *in.QueueName)}, nil
-}
-
-func (r *recorder) SendMessageBatch(_ context.Context, in *awssqs.SendMessageBatchInput, _ ...func(*awssqs.Options)) (*awssqs.SendMessageBatchOutput, error) {
-	r.sent = append(r.sent, in)
-	return &awssqs.SendMessageBatchOutput{}, nil // mentions no entry
-}
-
-// In a FIFO queue the aggregate is the group and the id the deduplication id, in the letters that SQS takes. An answer that does
-// not mention an entry is no acceptance.
+// In a FIFO queue the aggregate is the group and the id the deduplication id, in the letters that SQS takes: what is published twice
+// arrives once, in order.
 func TestSink_FIFO(t *testing.T) {
-	t.Parallel()
-	r := &recorder{}
-	sink, err := sqs.OpenSink(t.Context(), r, "orders.fifo", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	odd := message("ünïcode", "b")
-	odd.Group = ""
-	errs := sink.Publish(t.Context(), []pawl.Message{message("e-1", "b"), odd, message(strings.Repeat("e", 200), "b")})
-	for _, err := range errs {
-		if !pawl.IsSinkDown(err) {
-			t.Errorf("unanswered: %v", err)
+	bubble(t, func(t *testing.T) {
+		f := setupFIFO(t, sqstest.Faults{}, sqs.Config{})
+		sink, err := sqs.OpenSink(t.Context(), f.client, fifoQueue, "")
+		f.must(err)
+		alone := message("ünïcode", "b")
+		alone.Group = ""
+		long := message(strings.Repeat("e", 200), "b")
+		for _, ms := range [][]pawl.Message{{message("e-1", "b"), alone}, {long}, {message("e-1", "b"), alone}, {long}} {
+			f.must(errors.Join(sink.Publish(t.Context(), ms)...))
 		}
-	}
-	entries := r.sent[0].Entries
-	if *entries[0].MessageGroupId != "5:order2:17" || *entries[0].MessageDeduplicationId != "e-1" {
-		t.Errorf("group %s, id %s", *entries[0].MessageGroupId, *entries[0].MessageDeduplicationId)
-	}
-	if id := *entries[1].MessageDeduplicationId; len(id) != 64 || *entries[1].MessageGroupId != id {
-		t.Errorf("group %s, id %s", *entries[1].MessageGroupId, id)
-	}
-	if id := *entries[2].MessageDeduplicationId; len(id) != 64 {
-		t.Errorf("id %s", id)
-	}
-	if *r.sent[0].QueueUrl != "http://h/1/orders.fifo" {
-		t.Errorf("sent to %s", *r.sent[0].QueueUrl)
-	}
+		if got := f.server.Stats(fifoQueue).Sent; got != 3 {
+			t.Errorf("%d messages, want 3", got)
+		}
+		var keys []string
+		for range 3 {
+			for _, d := range f.receive() {
+				if keys = append(keys, d.Key); d.Key != alone.ID && d.OrderingKey != "5:order2:17" {
+					t.Errorf("%s has the ordering key %q", d.Key, d.OrderingKey)
+				}
+				f.ack(d)
+			}
+		}
+		slices.Sort(keys)
+		if !slices.Equal(keys, []string{"e-1", long.ID, alone.ID}) {
+			t.Errorf("received %q", keys)
+		}
+	})
+}
+
+// A mute answers a batch without a word on its entries.
+type mute struct{ sqs.SendAPI }
+
+func (mute) SendMessageBatch(context.Context, *awssqs.SendMessageBatchInput, ...func(*awssqs.Options)) (*awssqs.SendMessageBatchOutput, error) {
+	return &awssqs.SendMessageBatchOutput{}, nil
+}
+
+// An answer that does not mention an entry is no acceptance.
+func TestSink_UnmentionedIsNotAccepted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := setup(t, sqstest.Faults{}, sqs.Config{})
+		sink, err := sqs.OpenSink(t.Context(), mute{f.client}, "q", "")
+		f.must(err)
+		for _, err := range sink.Publish(t.Context(), []pawl.Message{message("1", "b"), message("2", "b")}) {
+			if !pawl.IsSinkDown(err) {
+				t.Errorf("unanswered: %v", err)
+			}
+		}
+	})
 }
