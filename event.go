@@ -30,6 +30,7 @@ const (
 	EventCommitUnknown     EventKind = "commit_unknown"        // the reply to COMMIT was lost; asking the database
 	EventUnknown           EventKind = "unknown"               // a command may have taken effect; not run again until settled
 	EventUnfit             EventKind = "unfit"                 // a message without key or over a limit; dead-lettered
+	EventRefused           EventKind = "refused"               // a webhook that could not be verified; answered 4xx, nothing stored
 	EventReceiveFailed     EventKind = "receive_failed"        // the source answered an error; backing off
 	EventAckFailed         EventKind = "ack_failed"            // the effect is durable, the message will come again
 	EventTrouble           EventKind = "trouble"               // housekeeping or the database failed; retried

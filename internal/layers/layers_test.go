@@ -47,6 +47,7 @@ var plan = []struct {
 	{"ops", []string{".", "internal/contract"}},
 	// doors
 	{"transport/sqs", []string{"."}},
+	{"transport/webhook", []string{"."}},
 	{"transport/sqs/sqstest", nil},
 	// for tests, ours and our users'
 	{"internal/postgres", nil},
@@ -142,7 +143,7 @@ func sources(t *testing.T) (files []source) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (name == ".git" || name == "examples" || name == "internal/migratetest" || path.Base(name) == "testdata") {
+		if d.IsDir() && (name == ".git" || name == "examples" || name == "internal/migratetest" || name == "internal/webhooktest" || path.Base(name) == "testdata") {
 			return fs.SkipDir
 		}
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
