@@ -36,15 +36,15 @@ func ExampleVerifier_Read() {
 		r.Header, _ = stripe.Sign("", time.Now(), []byte(signed))
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
-		fmt.Println(w.Code, strings.TrimSpace(w.Body.String()))
+		fmt.Printf("%d %q\n", w.Code, w.Body)
 	}
 	send(`{"id":"evt_1","amount":5}`, `{"id":"evt_1","amount":5}`)
 	send(`{"id":"evt_1","amount":5}`, `{"id":"evt_1","amount":500}`)
 	// Output:
 	// handle evt_1, signed with 2026-11
-	// 200
+	// 200 ""
 	// log: refused signature_mismatch
-	// 401 Unauthorized
+	// 401 "Unauthorized\n"
 }
 
 // GitHub signs neither time nor id, so whoever saw a request can send it again under a new id. A second key from the signed body
