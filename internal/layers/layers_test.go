@@ -61,7 +61,7 @@ var plan = []struct {
 	{"internal/gen/dist", []string{"migrate"}},
 	// the binary
 	{"cmd/pawl/internal/demo", []string{".", "flow", "job", "migrate", "internal/checker", "internal/fault", "internal/postgres", "transport/sqs", "transport/sqs/sqstest"}},
-	{"cmd/pawl/internal/cli", []string{".", "sql", "migrate", "ops", "internal/postgres", "cmd/pawl/internal/demo"}},
+	{"cmd/pawl/internal/cli", []string{".", "sql", "migrate", "ops", "internal/postgres", "cmd/pawl/internal/demo", "transport/webhook"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	// the benchmark
 	{"bench", []string{".", "command", "job", "migrate", "internal/postgres"}},
