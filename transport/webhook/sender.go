@@ -36,7 +36,7 @@ var senders = []Sender{
 	{Name: "stripe", Retries: 3 * day, Resends: 30 * day, Retention: 31 * day, Volatile: []string{"/pending_webhooks"},
 		Page: "https://docs.stripe.com/webhooks/process-undelivered-events https://docs.stripe.com/cli/events/resend", Read: read},
 	{Name: "mux", Retries: day, Retention: leastRetention, Volatile: []string{"/attempts"},
-		Page: "https://www.mux.com/docs/core/listen-for-webhooks", Read: read},
+		Page: "https://mux.com/docs/core/listen-for-webhooks", Read: read},
 	{Name: "github", Resends: 7 * day, Retention: leastRetention, // 3 days on github.com, 7 on Enterprise Server
 		Page: "https://docs.github.com/en/webhooks/testing-and-troubleshooting-webhooks/redelivering-webhooks", Read: read},
 	{Name: "slack", Retries: day, Retention: leastRetention, // at once, after 1 and 5 minutes; hourly for a day if delayed events are on
