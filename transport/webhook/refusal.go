@@ -103,7 +103,6 @@ func Refuse(w http.ResponseWriter, err error) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Connection", "close") // what is left of its body is not read
 	if status == http.StatusMethodNotAllowed {
 		h.Set("Allow", http.MethodPost)
 	}

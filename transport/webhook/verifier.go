@@ -39,9 +39,9 @@ type Config struct {
 }
 
 const (
-	mebibyte        = 1 << 20
-	mostBody        = 16 * mebibyte
-	longestTolerate = day
+	mebibyte         = 1 << 20
+	mostBody         = 16 * mebibyte
+	longestTolerance = day
 )
 
 // A Verifier checks deliveries of one sender. It is safe for several goroutines.
@@ -78,7 +78,7 @@ func (c Config) complete() (Config, error) {
 	c.MaxBody = orDefault(c.MaxBody, mebibyte)
 	c.ReadTimeout = orDefault(c.ReadTimeout, 10*time.Second)
 	switch {
-	case c.Tolerance < time.Second || c.Tolerance > longestTolerate:
+	case c.Tolerance < time.Second || c.Tolerance > longestTolerance:
 		return c, fmt.Errorf("Tolerance is %s; 1 s to 24 h are allowed", c.Tolerance)
 	case c.MaxBody < 1 || c.MaxBody > mostBody:
 		return c, fmt.Errorf("MaxBody is %d; 1 to %d are allowed", c.MaxBody, mostBody)
