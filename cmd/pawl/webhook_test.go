@@ -197,7 +197,7 @@ Content-Type: application/json
 		secret, step string
 		args, said   []string
 	}{
-		"stale":          {hookSecret, "timestamp  failed       timestamp_stale: ", good, []string{"timestamp: timestamp_stale", "check yours first"}},
+		"stale":          {hookSecret, "timestamp  failed       timestamp_stale: ", good, []string{"timestamp: timestamp_stale", "pass --at", "check yours first"}},
 		"future":         {hookSecret, "timestamp  failed       timestamp_future: ", at(good, "--at", "1750000000"), []string{"timestamp: timestamp_future"}},
 		"wrong secret":   {hookSecret + "!", "signature  failed       signature_mismatch: signatures: 1, secrets: 1", at(good), []string{"signature: signature_mismatch", "check the secret"}},
 		"no headers":     {hookSecret, "headers    failed       header_missing: Stripe-Signature", replace(good, "--headers", file(t, "A: b\n")), []string{"headers: header_missing"}},

@@ -112,6 +112,7 @@ func TestKeys(t *testing.T) {
 		"path":              {webhook.KeyJSON("/data/object/id"), body, "in_7", ""},
 		"number":            {webhook.KeyJSON("/pending_webhooks"), body, "2", ""},
 		"element, escapes":  {webhook.KeyJSON("/a~1b/1/~0"), `{"a/b":[0,{"~":"x"}]}`, "x", ""},
+		"no such element":   {webhook.KeyJSON("/a/01"), `{"a":[0,1]}`, "", "at /a/01"},
 		"two paths":         {webhook.KeyJSON("/type", "/data/object/id"), body, "12:invoice.paid4:in_7", ""},
 		"path leads off":    {webhook.KeyJSON("/data/object/name"), body, "", "at /data/object/name"},
 		"no JSON":           {webhook.KeyJSON("/id"), "id=1", "", "not one JSON document"},

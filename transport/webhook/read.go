@@ -50,8 +50,8 @@ func (v *Verifier) readBody(w http.ResponseWriter, r *http.Request) ([]byte, err
 		return nil, nil
 	}
 	until := time.Now().Add(v.cfg.ReadTimeout)
-	connection := http.NewResponseController(w)
-	_ = connection.SetReadDeadline(until) // refused by some ResponseWriters: there the server's own ReadTimeout holds
+	// Refused by some ResponseWriters: there the server's own ReadTimeout holds. The server takes it off once the body was read.
+	_ = http.NewResponseController(w).SetReadDeadline(until)
 	body, err := io.ReadAll(&inTime{http.MaxBytesReader(w, r.Body, v.cfg.MaxBody), until})
 	var network net.Error
 	switch {
@@ -62,7 +62,6 @@ func (v *Verifier) readBody(w http.ResponseWriter, r *http.Request) ([]byte, err
 	case err != nil:
 		return nil, &Refusal{Reason: ReasonBodyTruncated, Detail: fmt.Sprintf("after %d octets", len(body)), Err: err}
 	}
-	_ = connection.SetReadDeadline(time.Time{}) // it would end the request's context while somebody works on it
 	return body, nil
 }
 

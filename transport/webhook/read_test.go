@@ -157,6 +157,52 @@ func TestRead_Oversized(t *testing.T) {
 	}
 }
 
+// An endless body is read to the limit and no further; one that announces its length is not read at all.
+func TestRead_OversizedIsNotRead(t *testing.T) {
+	t.Parallel()
+	s := senders[5]
+	v := s.verifier(t, func(c *webhook.Config) { c.MaxBody = 1000 })
+	for length, most := range map[int64]int{-1: 1001, 1001: 0} {
+		from := &endless{}
+		r := httptest.NewRequest("POST", "/", from)
+		r.ContentLength, r.Header = length, s.sign(t, now, body)
+		m, err := v.Read(httptest.NewRecorder(), r)
+		wantRefused(t, s, m, err, webhook.ReasonBodyTooLarge)
+		if from.read > most {
+			t.Errorf("length %d: %d octets were read", length, from.read)
+		}
+	}
+}
+
+type endless struct{ read int }
+
+func (r *endless) Read(p []byte) (int, error) {
+	r.read += len(p)
+	return len(p), nil
+}
+
+// The deadline is for the body. It must not end the work on it.
+func TestRead_DeadlineIsForTheBody(t *testing.T) {
+	t.Parallel()
+	s := senders[5]
+	v := s.verifier(t, func(c *webhook.Config) { c.ReadTimeout = 50 * time.Millisecond })
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := v.Read(w, r); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-r.Context().Done():
+			t.Error("the handler's context ended with the deadline of the body")
+		case <-time.After(250 * time.Millisecond):
+		}
+	}))
+	defer server.Close()
+	d := &door{Server: server}
+	if answer := d.send(t, "POST", s.sign(t, now, body), strings.NewReader(body)); !strings.HasPrefix(answer, "200 ") {
+		t.Error(answer)
+	}
+}
+
 // Compressed bodies are refused: a bomb, and a genuine one.
 func TestRead_Encoded(t *testing.T) {
 	t.Parallel()

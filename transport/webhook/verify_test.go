@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -267,6 +268,15 @@ func TestVerify_SignatureSpellings(t *testing.T) {
 			}
 		}
 	})
+	// What stands before a signature is part of it.
+	for prefix, s := range map[string]sender{"sha256=": senders[5], "v0=": senders[6]} {
+		h := s.sign(t, now, body)
+		for _, changed := range []string{strings.TrimPrefix(h.Get(s.header), prefix), strings.Replace(h.Get(s.header), "=", "", 1), "sha1=" + strings.TrimPrefix(h.Get(s.header), prefix)} {
+			h.Set(s.header, changed)
+			m, err := s.verifier(t).Verify(h, []byte(body))
+			wantRefused(t, s, m, err, webhook.ReasonSignatureMalformed)
+		}
+	}
 	// Base64 without padding, or of the alphabet for URLs, is the same octets and another text.
 	s := senders[1]
 	h := s.sign(t, now, body)
@@ -395,6 +405,47 @@ func TestT47_EmptySecretIsRefused(t *testing.T) {
 		_, err = webhook.New(webhook.Config{Scheme: s.scheme(secrets(s.value, "")...)})
 		wantInvalid(t, err, `"2" is empty`)
 	})
+}
+
+// Whoever has the public key alone can make an HMAC of it, or of nothing. A key of one kind verifies signatures of that kind only.
+func TestT47_APublicKeyIsNoHMACSecret(t *testing.T) {
+	t.Parallel()
+	public := publicOf(t, whsk)
+	v := verifier(t, webhook.Config{Scheme: webhook.StandardWebhooks(secrets("whpk_" + public)...), Now: func() time.Time { return now }})
+	raw, err := base64.StdEncoding.DecodeString(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, secret := range map[string]string{"nothing": "", "the public key": string(raw), "its text": public} {
+		h := senders[1].sign(t, now, body)
+		h.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(mac256(secret, "msg_1.1760000000."+body)))
+		if m, err := v.Verify(h, []byte(body)); webhook.ReasonOf(err) != webhook.ReasonSignatureMismatch {
+			t.Errorf("an HMAC of %s: %+v, %v", what, m, err)
+		}
+	}
+	// And the reverse: v1a beside a secret.
+	m, err := senders[0].verifier(t).Verify(senders[1].sign(t, now, body), []byte(body))
+	wantRefused(t, senders[0], m, err, webhook.ReasonSignatureMismatch)
+}
+
+// What a proxy joins of two headers is the id of nothing.
+func TestVerify_JoinedIDs(t *testing.T) {
+	t.Parallel()
+	for _, s := range senders {
+		if s.id == "" {
+			continue // in the body
+		}
+		for _, joined := range []string{s.id + "," + s.id, s.id + ", x", "a\tb", "é", strings.Repeat("x", 256)} {
+			h := s.sign(t, now, body)
+			for name := range h {
+				if h.Get(name) == s.id {
+					h.Set(name, joined)
+				}
+			}
+			m, err := s.verifier(t).Verify(h, []byte(body))
+			wantRefused(t, s, m, err, webhook.ReasonIDMalformed)
+		}
+	}
 }
 
 // Stripe may announce one change under two ids. The second key is the same for both.

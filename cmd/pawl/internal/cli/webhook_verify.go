@@ -89,7 +89,11 @@ func (f *verifyFlags) verdict(cmd *cobra.Command, v *webhook.Verifier, h http.He
 		if cause := f.captured(v, h, r.Reason, cmd); cause != "" {
 			return failed(cmd, errors.New("signature: "+string(r.Reason)+": "+cause), "capture the raw octets")
 		}
-		return failed(cmd, fmt.Errorf("%s: %s", stepOf(r.Reason), r.Reason), r.Hint())
+		next := r.Hint()
+		if r.Reason == webhook.ReasonTimestampStale && f.at == "" {
+			next = "if the capture is old, pass --at with the time at which it came; else " + next
+		}
+		return failed(cmd, fmt.Errorf("%s: %s", stepOf(r.Reason), r.Reason), next)
 	case m.Key == "":
 		return failed(cmd, errors.New("key: "+m.KeyFault), "it is genuine, but nothing tells its duplicates: choose another Config.Key")
 	}
