@@ -69,7 +69,7 @@ func orDefault[T comparable](value, otherwise T) T {
 
 func (c Config) complete() (Config, error) {
 	if c.Scheme == nil {
-		return c, errors.New("Scheme is missing")
+		return c, errors.New("the Scheme is missing")
 	}
 	if err := c.Scheme.check(); err != nil {
 		return c, fmt.Errorf("scheme %s: %w", c.Scheme.Name(), err)
@@ -79,11 +79,11 @@ func (c Config) complete() (Config, error) {
 	c.ReadTimeout = orDefault(c.ReadTimeout, 10*time.Second)
 	switch {
 	case c.Tolerance < time.Second || c.Tolerance > longestTolerance:
-		return c, fmt.Errorf("Tolerance is %s; 1 s to 24 h are allowed", c.Tolerance)
+		return c, fmt.Errorf("the Tolerance is %s; 1 s to 24 h are allowed", c.Tolerance)
 	case c.MaxBody < 1 || c.MaxBody > mostBody:
-		return c, fmt.Errorf("MaxBody is %d; 1 to %d are allowed", c.MaxBody, mostBody)
+		return c, fmt.Errorf("the MaxBody is %d; 1 to %d are allowed", c.MaxBody, mostBody)
 	case c.ReadTimeout < 10*time.Millisecond || c.ReadTimeout > 10*time.Minute:
-		return c, fmt.Errorf("ReadTimeout is %s; 10 ms to 10 min are allowed", c.ReadTimeout)
+		return c, fmt.Errorf("the ReadTimeout is %s; 10 ms to 10 min are allowed", c.ReadTimeout)
 	}
 	if c.Key == nil {
 		c.Key = KeyID()
@@ -123,10 +123,10 @@ func (c Config) kept() ([]string, error) {
 	for _, name := range c.Keep {
 		name = http.CanonicalHeaderKey(name)
 		if name == "" || !isToken(name) {
-			return nil, fmt.Errorf("Keep: %q is not the name of a header", name)
+			return nil, fmt.Errorf("%q, in Keep, is not the name of a header", name)
 		}
 		if slices.Contains(private, name) || name == c.Scheme.headers()[0] || strings.Contains(name, "Signature") {
-			return nil, fmt.Errorf("Keep: the header %s proves who somebody is and must not be stored", name)
+			return nil, fmt.Errorf("the header %s, in Keep, proves who somebody is and must not be stored", name)
 		}
 		all = append(all, name)
 	}
