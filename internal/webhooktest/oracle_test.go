@@ -131,8 +131,8 @@ func random(t *testing.T) *rand.Rand {
 
 const rounds = 500
 
-// What we sign they accept, what they sign we accept, and neither accepts it with one bit changed. Bodies are random octets of any length, times
-// lie within the tolerance of both.
+// What we sign they accept, what they sign we accept, and neither accepts it with one bit changed. Bodies are random octets of
+// any length, times lie within the tolerance of both.
 func TestOracles(t *testing.T) {
 	t.Parallel()
 	for _, o := range oracles {

@@ -47,8 +47,8 @@ func ExampleVerifier_Read() {
 	// 401 "Unauthorized\n"
 }
 
-// GitHub signs neither time nor id, so whoever saw a request can send it again under a new id. A second key from the signed body
-// recognises that.
+// GitHub signs neither time nor id, so whoever saw a request can send it again under a new id. A second key from the signed
+// body recognises that.
 func ExampleGitHub() {
 	github := webhook.GitHub(webhook.Secret{Value: "It's a Secret to Everybody"})
 	verifier, err := webhook.New(webhook.Config{Scheme: github, SemanticKey: webhook.KeyBody()})

@@ -9,8 +9,8 @@ import (
 // A FingerprintFrom says what of a body must be the same whenever its key comes. nil is the whole body, octet by octet.
 type FingerprintFrom func(body []byte) pawl.Fingerprint
 
-// IgnoreFields leaves members of a JSON body out, at RFC 6901 pointers: what a sender changes when it sends again. The rest counts by its canonical
-// form ([pawl.FingerprintJSON]). A body that has no such form counts octet by octet. Elements of
+// IgnoreFields leaves members of a JSON body out, at RFC 6901 pointers: what a sender changes when it sends again. The rest
+// counts by its canonical form ([pawl.FingerprintJSON]). A body that has no such form counts octet by octet. Elements of
 // arrays stay. It panics if a pointer is none.
 func IgnoreFields(pointers ...string) FingerprintFrom {
 	return ofJSON(pointers, func(document any) any {
@@ -21,8 +21,8 @@ func IgnoreFields(pointers ...string) FingerprintFrom {
 	})
 }
 
-// OnlyFields counts nothing but these members of a JSON body, present or absent. A body that is not JSON counts octet by octet. It panics if a
-// pointer is none.
+// OnlyFields counts nothing but these members of a JSON body, present or absent. A body that is not JSON counts octet by
+// octet. It panics if a pointer is none.
 func OnlyFields(pointers ...string) FingerprintFrom {
 	return ofJSON(pointers, func(document any) any {
 		chosen := map[string]any{}
@@ -35,8 +35,8 @@ func OnlyFields(pointers ...string) FingerprintFrom {
 	})
 }
 
-// IgnoreBody lets the key alone decide: the same id with another body is a duplicate. For senders that build the body anew for each
-// attempt.
+// IgnoreBody lets the key alone decide: the same id with another body is a duplicate. For senders that build the body anew for
+// each attempt.
 func IgnoreBody() FingerprintFrom {
 	return func([]byte) pawl.Fingerprint { return pawl.FingerprintOf() }
 }

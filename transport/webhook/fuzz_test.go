@@ -17,8 +17,9 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// fuzz attacks a verifier in two ways. What somebody made up (three header values and a body) is accepted only if made, written apart from
-// the code under test, says that the secret signed it. What was signed is accepted; with one bit changed anywhere, in the signature, in a header that is signed or in the body, it is not.
+// fuzz attacks a verifier in two ways. What somebody made up (three header values and a body) is accepted only if made,
+// written apart from the code under test, says that the secret signed it. What was signed is accepted; with one bit changed
+// anywhere, in the signature, in a header that is signed or in the body, it is not.
 func fuzz(f *testing.F, s sender, names [3]string, made func(values [3]string, body []byte) bool) {
 	h := s.sign(f, now, body)
 	f.Add(h.Get(names[0]), h.Get(names[1]), h.Get(names[2]), []byte(body), uint16(0))

@@ -32,7 +32,8 @@ func (h Hash) new() hash.Hash {
 	return sha256.New()
 }
 
-// An Encoding is how a signature is written. There is one spelling of each: lower-case digits, base64 of the standard alphabet with padding.
+// An Encoding is how a signature is written. There is one spelling of each: lower-case digits, base64 of the standard alphabet
+// with padding.
 type Encoding string
 
 // The encodings.
@@ -50,7 +51,7 @@ func (e Encoding) text(mac []byte) string {
 
 // HMACConfig describes a sender that signs with an HMAC, one signature in one header.
 type HMACConfig struct {
-	// Name of the sender, in logs. Default "hmac".
+	// Name of the sender, in logs. One that [Senders] lists brings what is known of it. Default "hmac".
 	Name string
 	// Header carries the signature. Required.
 	Header string
@@ -60,11 +61,13 @@ type HMACConfig struct {
 	Hash Hash
 	// Encoding is Hex (default) or Base64.
 	Encoding Encoding
-	// TimestampHeader carries seconds since 1970. It must be signed: Signed must name it. Default none: a request once seen can be repeated for ever.
+	// TimestampHeader carries seconds since 1970. It must be signed: Signed must name it. Default none: a request once seen
+	// can be repeated for ever.
 	TimestampHeader string
 	// IDHeader carries the sender's id of the delivery. Default none: choose Config.Key.
 	IDHeader string
-	// Signed is what is signed, with {timestamp}, {id} and, at the end, {body}. Default "{timestamp}.{body}" with a TimestampHeader, else "{body}".
+	// Signed is what is signed, with {timestamp}, {id} and, at the end, {body}. Default "{timestamp}.{body}" with a
+	// TimestampHeader, else "{body}".
 	Signed string
 }
 
@@ -79,14 +82,12 @@ func HMAC(c HMACConfig, secrets ...Secret) Scheme {
 type keyed struct {
 	c      HMACConfig
 	keys   []key
-	parts  []string // of c.Signed
+	signed template
 	err    error
 	topic  string // a header that makes the key together with the id
 	inBody string // where the id stands in the body, instead of a header
 	kept   []string
 }
-
-var placeholders = []string{"{timestamp}", "{id}", "{body}"}
 
 func (s *keyed) complete(secrets []Secret) (err error) {
 	c := &s.c
@@ -109,54 +110,11 @@ func (s *keyed) complete(secrets []Secret) (err error) {
 	case c.Encoding != Hex && c.Encoding != Base64:
 		return fmt.Errorf("the encoding %q is unknown; %s and %s are known", c.Encoding, Hex, Base64)
 	}
-	if s.parts, err = readSigned(c.Signed, c.TimestampHeader != "", c.IDHeader != ""); err != nil {
+	if s.signed, err = readTemplate(c.Signed, c.TimestampHeader != "", c.IDHeader != ""); err != nil {
 		return err
 	}
 	s.keys, err = readSecrets(secrets, plainSecret)
 	return err
-}
-
-// readSigned cuts what is signed into placeholders and what stands between them.
-func readSigned(signed string, hasTime, hasID bool) (parts []string, err error) {
-	rest := signed
-	for rest != "" {
-		at, found := len(rest), ""
-		for _, p := range placeholders {
-			if i := strings.Index(rest, p); i >= 0 && i < at {
-				at, found = i, p
-			}
-		}
-		if at > 0 {
-			parts = append(parts, rest[:at])
-		}
-		if found != "" {
-			if len(parts) > 0 && strings.HasPrefix(parts[len(parts)-1], "{") {
-				return nil, fmt.Errorf("nothing stands between two placeholders of %q, so that two requests could be signed alike", signed)
-			}
-			parts = append(parts, found)
-		}
-		rest = rest[at+len(found):]
-	}
-	count := func(p string) int { return strings.Count(signed, p) }
-	switch {
-	case !strings.HasSuffix(signed, "{body}") || count("{body}") != 1 || count("{timestamp}") > 1 || count("{id}") > 1:
-		return nil, fmt.Errorf("what is signed, %q, must end with {body} and have each placeholder once", signed)
-	case hasTime && count("{timestamp}") == 0:
-		return nil, fmt.Errorf("there is a timestamp header, but %q does not sign it: anybody could write another", signed)
-	case !hasTime && count("{timestamp}") == 1, !hasID && count("{id}") == 1:
-		return nil, fmt.Errorf("%q signs a header that has no name", signed)
-	}
-	return parts, nil
-}
-
-// afterID is the first octet behind a signed id, which no id may hold: else it could be taken for the end of the id.
-func (s *keyed) afterID() string {
-	for i, p := range s.parts {
-		if p == "{id}" {
-			return s.parts[i+1][:1]
-		}
-	}
-	return ""
 }
 
 func (s *keyed) Name() string   { return s.c.Name }
@@ -169,7 +127,7 @@ func (s *keyed) headers() []string {
 	if s.c.TimestampHeader != "" {
 		all = append(all, s.c.TimestampHeader)
 	}
-	if s.afterID() != "" {
+	if s.signed.afterID() != "" {
 		all = append(all, s.c.IDHeader)
 	}
 	return all
@@ -185,18 +143,7 @@ func (s *keyed) keeps() []string {
 
 func (s *keyed) mac(k key, id, timestamp string, body []byte) string {
 	m := hmac.New(s.c.Hash.new, k.mac)
-	for _, p := range s.parts {
-		switch p {
-		case "{timestamp}":
-			m.Write([]byte(timestamp))
-		case "{id}":
-			m.Write([]byte(id))
-		case "{body}":
-			m.Write(body)
-		default:
-			m.Write([]byte(p))
-		}
-	}
+	s.signed.write(m, id, timestamp, body)
 	return s.c.Encoding.text(m.Sum(nil))
 }
 
@@ -238,14 +185,14 @@ func (s *keyed) readID(h http.Header, p *proof) (err error) {
 	if s.c.IDHeader == "" {
 		return nil
 	}
-	p.idSigned = s.afterID() != ""
+	p.idSigned = s.signed.afterID() != ""
 	if !p.idSigned && len(h.Values(s.c.IDHeader)) == 0 {
 		return nil
 	}
 	if p.id, err = only(h, s.c.IDHeader); err != nil {
 		return err
 	}
-	return checkID(p.id, s.afterID())
+	return checkID(p.id, s.signed.afterID())
 }
 
 func (s *keyed) identify(h http.Header, body []byte, p *proof) {
@@ -266,7 +213,7 @@ func (s *keyed) Sign(id string, at time.Time, body []byte) (http.Header, error) 
 	h := http.Header{}
 	switch {
 	case s.c.IDHeader != "":
-		if err := checkID(id, s.afterID()); err != nil {
+		if err := checkID(id, s.signed.afterID()); err != nil {
 			return nil, invalid("webhook.sign", err)
 		}
 		h.Set(s.c.IDHeader, id)

@@ -15,8 +15,8 @@ type KeyFrom interface {
 	check() error
 }
 
-// KeyID takes the id of the scheme: webhook-id, svix-id, X-GitHub-Delivery, X-Shopify-Topic with X-Shopify-Event-Id, the event's id in Stripe's, Mux' and
-// Slack's body, and the IDHeader of an [HMAC].
+// KeyID takes the id of the scheme: webhook-id, svix-id, X-GitHub-Delivery, X-Shopify-Topic with X-Shopify-Event-Id, the
+// event's id in Stripe's, Mux' and Slack's body, and the IDHeader of an [HMAC].
 func KeyID() KeyFrom { return keyID{} }
 
 type keyID struct{}
@@ -30,8 +30,8 @@ func (keyID) keyOf(m Verified) (string, error) {
 	return m.Key, nil
 }
 
-// KeyJSON takes the key from the JSON body, at RFC 6901 pointers such as "/data/object/id". One pointer is the key as it stands there,
-// string or number; several are joined by [pawl.Key] and must all be there.
+// KeyJSON takes the key from the JSON body, at RFC 6901 pointers such as "/data/object/id". One pointer is the key as it
+// stands there, string or number; several are joined by [pawl.Key] and must all be there.
 func KeyJSON(pointers ...string) KeyFrom { return keyJSON(pointers) }
 
 type keyJSON []string
@@ -67,8 +67,8 @@ func (k keyJSON) keyOf(m Verified) (string, error) {
 	return pawl.Key(parts...), nil
 }
 
-// KeyBody takes the SHA-256 of the raw body: equal bodies are one delivery. Good where bodies hold an id or a time of their own, wrong where two honest
-// deliveries may be alike or a retry changes the body.
+// KeyBody takes the SHA-256 of the raw body: equal bodies are one delivery. Good where bodies hold an id or a time of their
+// own, wrong where two honest deliveries may be alike or a retry changes the body.
 func KeyBody() KeyFrom { return keyBody{} }
 
 type keyBody struct{}

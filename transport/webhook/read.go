@@ -11,7 +11,8 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Read reads a request within the limits and verifies it. An error is a [Refusal]: it was reported to the hooks, and nothing was answered yet; [Refuse] does that.
+// Read reads a request within the limits and verifies it. An error is a [Refusal]: it was reported to the hooks, and nothing
+// was answered yet; [Refuse] does that.
 //
 //	m, err := verifier.Read(w, r)
 //	if err != nil {

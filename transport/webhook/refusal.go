@@ -34,8 +34,8 @@ type reasonText struct {
 	meaning, next string
 }
 
-// reasonTexts gives each reason its answer. All that touches the signature is answered alike, so that nothing can be learnt from it.
-// No reason is 410, upon which senders of Standard Webhooks give the endpoint up.
+// reasonTexts gives each reason its answer. All that touches the signature is answered alike, so that nothing can be learnt
+// from it. No reason is 410, upon which senders of Standard Webhooks give the endpoint up.
 var reasonTexts = map[Reason]reasonText{
 	ReasonMethod:             {http.StatusMethodNotAllowed, "the method is not POST", "webhooks are POST; this is somebody else"},
 	ReasonContentEncoding:    {http.StatusUnsupportedMediaType, "the body is encoded", "have sender and proxies send it uncompressed"},

@@ -17,8 +17,9 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// A genuine request that comes again and again within the tolerance verifies each time, and has one effect: what a signature cannot tell, the memory of
-// its key does. Another payload under a known id is told apart from what a sender changes when it sends again.
+// A genuine request that comes again and again within the tolerance verifies each time, and has one effect: what a signature
+// cannot tell, the memory of its key does. Another payload under a known id is told apart from what a sender changes when it
+// sends again.
 func TestReplay_OneEffect(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, "create table effect (key text not null)")

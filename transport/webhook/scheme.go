@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// A Scheme says how a sender signs. It is made by [StandardWebhooks], [Svix], [Stripe], [Mux], [GitHub], [Slack], [Shopify] or [HMAC]; a wrong
-// secret is reported by [New] and [Scheme.Sign]. Printed, it is its name.
+// A Scheme says how a sender signs. It is made by [StandardWebhooks], [Svix], [Stripe], [Mux], [GitHub], [Slack], [Shopify] or
+// [HMAC]; a wrong secret is reported by [New] and [Scheme.Sign]. Printed, it is its name.
 type Scheme interface {
 	// Name is that of the sender, as in logs and on the command line.
 	Name() string
 	// Sender is what is known of the sender: how long it retries, what it changes on a retry.
 	Sender() Sender
-	// Sign returns the headers of a delivery, signed anew for each attempt, with the id kept. at is cut to seconds; schemes without a timestamp
-	// ignore it. id is empty where the body holds it.
+	// Sign returns the headers of a delivery, signed anew for each attempt, with the id kept. at is cut to seconds; schemes
+	// without a timestamp ignore it. id is empty where the body holds it.
 	Sign(id string, at time.Time, body []byte) (http.Header, error)
 
 	// check returns what is wrong with the scheme itself.
@@ -78,8 +78,8 @@ func readTimestamp(text string) (int64, error) {
 	return seconds, nil
 }
 
-// checkID refuses what no sender uses as an id in a header: white space, control characters, more than 255 octets, and a comma, which
-// is what joined headers have.
+// checkID refuses what no sender uses as an id in a header: white space, control characters, more than 255 octets, and a
+// comma, which is what joined headers have.
 func checkID(id, never string) error {
 	if id == "" || len(id) > 255 {
 		return refuse(ReasonIDMalformed, fmt.Sprintf("%d octets, 1 to 255 are allowed", len(id)))

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A Sender is what a vendor says about its deliveries, with the page that says so. Vendors change their minds: read the page again
-// where it matters.
+// A Sender is what a vendor says about its deliveries, with the page that says so. Vendors change their minds: read the page
+// again where it matters.
 type Sender struct {
 	Name string
 	// Retries is how long after the first try the last automatic one may come; 0 if there are none.

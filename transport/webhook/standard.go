@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// StandardWebhooks is the scheme of standardwebhooks.com, specification 1.0.0: v1 (HMAC-SHA256, secrets whsec_) and v1a (ed25519, keys whpk_),
-// several signatures in one header. Id and timestamp are signed. An id may hold no full stop, which separates what is signed.
+// StandardWebhooks is the scheme of standardwebhooks.com, specification 1.0.0: v1 (HMAC-SHA256, secrets whsec_) and v1a
+// (ed25519, keys whpk_), several signatures in one header. Id and timestamp are signed. An id may hold no full stop, which
+// separates what is signed.
 func StandardWebhooks(secrets ...Secret) Scheme { return newStandard("standard", "Webhook-", secrets) }
 
 // Svix is [StandardWebhooks] under headers of its own: svix-id, svix-timestamp, svix-signature.

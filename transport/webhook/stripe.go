@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Stripe is the scheme of Stripe-Signature: t=, v1=, several v1 while a secret is rotated. The timestamp is signed; the id is the event's, in the
-// signed body. Other schemes in the header (v0) are ignored.
+// Stripe is the scheme of Stripe-Signature: t=, v1=, several v1 while a secret is rotated. The timestamp is signed; the id is
+// the event's, in the signed body. Other schemes in the header (v0) are ignored.
 func Stripe(secrets ...Secret) Scheme { return newTimed("stripe", "Stripe-Signature", secrets) }
 
 // Mux is the scheme of Mux-Signature, which has the form of [Stripe]'s.

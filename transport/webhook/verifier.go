@@ -15,22 +15,25 @@ import (
 type Config struct {
 	// Scheme is how the sender signs. Required.
 	Scheme Scheme
-	// Tolerance is how far the signed timestamp may lie from Now, in both directions. Longer gives a replay more time, shorter refuses what was held
-	// up or comes from a clock that is off. Schemes that sign no timestamp have none. Default 5 min, 1 s to 24 h.
+	// Tolerance is how far the signed timestamp may lie from Now, in both directions. Longer gives a replay more time, shorter
+	// refuses what was held up or comes from a clock that is off. Schemes that sign no timestamp have none. Default 5 min, 1 s
+	// to 24 h.
 	Tolerance time.Duration
 	// MaxBody is the longest body in octets; it is held in memory. Default 1 MiB, up to 16 MiB.
 	MaxBody int64
-	// ReadTimeout is how long a body may take to arrive. Default 10 s, 10 ms to 10 min. Where the ResponseWriter takes no deadline a sender that falls silent is
-	// stopped by http.Server.ReadTimeout only; set that too.
+	// ReadTimeout is how long a body may take to arrive. Default 10 s, 10 ms to 10 min. Where the ResponseWriter takes no
+	// deadline a sender that falls silent is stopped by http.Server.ReadTimeout only; set that too.
 	ReadTimeout time.Duration
 	// Key is what a delivery is remembered by. Default [KeyID].
 	Key KeyFrom
-	// SemanticKey is a second key, for senders that may announce one thing under two ids, or whose ids are not signed. Default none.
+	// SemanticKey is a second key, for senders that may announce one thing under two ids, or whose ids are not signed. Default
+	// none.
 	SemanticKey KeyFrom
-	// Fingerprint is what must be the same whenever the key comes. Default: what the [Sender] changes is left out, else the raw body.
+	// Fingerprint is what must be the same whenever the key comes. Default: what the [Sender] changes is left out, else the
+	// raw body.
 	Fingerprint FingerprintFrom
-	// Keep names headers to hand on beside Content-Type and what the scheme keeps (event type, retry count). Cookies, credentials and
-	// signatures are refused.
+	// Keep names headers to hand on beside Content-Type and what the scheme keeps (event type, retry count). Cookies,
+	// credentials and signatures are refused.
 	Keep []string
 	// Now is the clock against which timestamps are judged; for tests. Default [time.Now].
 	Now func() time.Time
@@ -137,8 +140,8 @@ func (c Config) kept() ([]string, error) {
 type Verified struct {
 	// Scheme is the name of the scheme that verified it, and Secret that of the secret.
 	Scheme, Secret string
-	// Key is what to remember it by; "" if it has none, and then KeyFault says why, for logs. Such a delivery is genuine all the same:
-	// keep it for a person, do not handle it.
+	// Key is what to remember it by; "" if it has none, and then KeyFault says why, for logs. Such a delivery is genuine all
+	// the same: keep it for a person, do not handle it.
 	Key, KeyFault string
 	// SemanticKey is the second key; "" if none is configured or this delivery has none.
 	SemanticKey string

@@ -179,8 +179,8 @@ func TestT49_TimestampIsSigned(t *testing.T) {
 	wantInvalid(t, err, "does not sign it")
 }
 
-// GitHub and Shopify sign no timestamp and no id. A request of last year verifies, under its own id and under another; what is said of it is that the id
-// is not signed, and the second key, from the signed body, is the same.
+// GitHub and Shopify sign no timestamp and no id. A request of last year verifies, under its own id and under another; what is
+// said of it is that the id is not signed, and the second key, from the signed body, is the same.
 func TestT49_NoTimestampIsSaid(t *testing.T) {
 	t.Parallel()
 	eachTimed(t, false, func(t *testing.T, s sender) {
@@ -237,7 +237,8 @@ func TestVerify_Headers(t *testing.T) {
 	})
 }
 
-// A signature has one spelling. Others are no weaker as signatures, but what has two spellings is two things to whoever remembers it.
+// A signature has one spelling. Others are no weaker as signatures, but what has two spellings is two things to whoever
+// remembers it.
 func TestVerify_SignatureSpellings(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s sender) {
@@ -407,7 +408,8 @@ func TestT47_EmptySecretIsRefused(t *testing.T) {
 	})
 }
 
-// Whoever has the public key alone can make an HMAC of it, or of nothing. A key of one kind verifies signatures of that kind only.
+// Whoever has the public key alone can make an HMAC of it, or of nothing. A key of one kind verifies signatures of that kind
+// only.
 func TestT47_APublicKeyIsNoHMACSecret(t *testing.T) {
 	t.Parallel()
 	public := publicOf(t, whsk)

@@ -17,8 +17,8 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// secretVariable holds the secret unless a flag names another place. There is no flag for the secret itself: other users of the machine
-// can read command lines.
+// secretVariable holds the secret unless a flag names another place. There is no flag for the secret itself: other users of
+// the machine can read command lines.
 const secretVariable = "PAWL_WEBHOOK_SECRET"
 
 // mostInput bounds what is read from a file or stdin, in octets. It is the most a verifier can be told to take.

@@ -100,7 +100,8 @@ func (f *verifyFlags) verdict(cmd *cobra.Command, v *webhook.Verifier, h http.He
 	return nil
 }
 
-// captured tells whether the file, not the request, is at fault: it verifies once what editors and shells do to a file is undone.
+// captured tells whether the file, not the request, is at fault: it verifies once what editors and shells do to a file is
+// undone.
 func (f *verifyFlags) captured(v *webhook.Verifier, h http.Header, reason webhook.Reason, cmd *cobra.Command) string {
 	if reason != webhook.ReasonSignatureMismatch || f.body == "-" {
 		return ""
