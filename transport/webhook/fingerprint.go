@@ -6,7 +6,7 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A FingerprintFrom says what of a body must be the same whenever its key comes. nil is the whole body, octet by octet.
+// A FingerprintFrom says what of a body must be the same whenever its key comes.
 type FingerprintFrom func(body []byte) pawl.Fingerprint
 
 // IgnoreFields leaves members of a JSON body out, at RFC 6901 pointers: what a sender changes when it sends again. The rest

@@ -215,7 +215,7 @@ func (v *Verifier) timely(at int64) error {
 	case late > v.cfg.Tolerance:
 		return refuse(ReasonTimestampStale, fmt.Sprintf("%s before now, at most %s are allowed", late.Round(time.Second), v.cfg.Tolerance))
 	case late < -v.cfg.Tolerance:
-		return refuse(ReasonTimestampFuture, fmt.Sprintf("%s after now, at most %s are allowed", (-late).Round(time.Second), v.cfg.Tolerance))
+		return refuse(ReasonTimestampFuture, fmt.Sprintf("%s after now, at most %s are allowed", late.Abs().Round(time.Second), v.cfg.Tolerance))
 	}
 	return nil
 }

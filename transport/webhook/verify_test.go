@@ -160,6 +160,10 @@ func TestT48_FutureTimestampIsRefused(t *testing.T) {
 			m, err := v.Verify(s.sign(t, now.Add(early), body), []byte(body))
 			wantRefused(t, s, m, err, webhook.ReasonTimestampFuture)
 		}
+		m, err := v.Verify(s.sign(t, time.Unix(999_999_999_999, 0), body), []byte(body)) // further than a Duration reaches
+		if wantRefused(t, s, m, err, webhook.ReasonTimestampFuture); err != nil && strings.Contains(err.Error(), ": -") {
+			t.Error(err)
+		}
 	})
 }
 
