@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -127,6 +128,9 @@ func TestWebhookSend_Answers(t *testing.T) {
 		switch r.URL.Path {
 		case "/away":
 			http.Redirect(w, r, "/", http.StatusTemporaryRedirect)
+		case "/never":
+			_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice that the client has gone
+			<-r.Context().Done()
 		case "/bad":
 			w.WriteHeader(http.StatusTeapot)
 			fmt.Fprint(w, "no\n\x1b[31mtea", strings.Repeat("x", 1000))
@@ -142,6 +146,7 @@ func TestWebhookSend_Answers(t *testing.T) {
 		t.Errorf("%q", r.stdout)
 	}
 	wantTries(t, send("http://127.0.0.1:1/?token="+secret), "connection refused", 1)
+	wantTries(t, send(server.URL+"/never", "--timeout", "100ms"), "no answer in time", 1)
 	r := send(server.URL, "--repeat", "2", "--json")
 	var sent struct {
 		ID    *string
