@@ -40,6 +40,7 @@ const (
 	EventAcknowledged      EventKind = "acknowledged"          // a source removed messages
 	EventReleased          EventKind = "released"              // messages were given back to their source
 	EventHandleLost        EventKind = "handle_lost"           // a message could not be held or settled any more: it returns
+	EventRefused           EventKind = "refused"               // a webhook that could not be verified; answered 4xx, nothing stored
 	EventReceiveFailed     EventKind = "receive_failed"        // the source answered an error; backing off
 	EventAckFailed         EventKind = "ack_failed"            // the effect is durable, the message will come again
 	EventTrouble           EventKind = "trouble"               // housekeeping or the database failed; retried

@@ -10,7 +10,7 @@ func TestHelp_Teaches(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{nil, {"--help"}, {"help"}} {
 		r := mustPawl(t, "", args...)
-		for _, part := range []string{"exactly one effect out", "takes effect once", "migrate", "dev", "version",
+		for _, part := range []string{"exactly one effect out", "takes effect once", "migrate", "webhook", "dev", "version",
 			"PAWL_DATABASE_URL", "pawl migrate up", "Exit codes: 0"} {
 			if !strings.Contains(r.stdout, part) {
 				t.Errorf("pawl %v lacks %q", args, part)

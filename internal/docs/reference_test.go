@@ -10,8 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pawl-go/pawl/sql"
+	"github.com/pawl-go/pawl/transport/webhook"
 )
 
 var (
@@ -133,6 +135,57 @@ func TestFaults_AreListed(t *testing.T) {
 	}
 }
 
+// Every reason for which a webhook is refused stands in the guide, with its answer, and so does what is known of each sender.
+func TestWebhooks_ReasonsAndSendersAreListed(t *testing.T) {
+	t.Parallel()
+	page := read(t, "docs/guides/webhooks.md")
+	found := 0
+	for _, spec := range specs(t, "transport/webhook/refusal.go", token.CONST) {
+		c := spec.(*ast.ValueSpec)
+		reason, err := strconv.Unquote(c.Values[0].(*ast.BasicLit).Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found++
+		status := (&webhook.Refusal{Reason: webhook.Reason(reason)}).Status()
+		if row := fmt.Sprintf("| `%s` | `%s` | %d |", reason, c.Names[0].Name, status); !strings.Contains(page, row) {
+			t.Errorf("webhooks.md has no row %s", row)
+		}
+	}
+	if rows := strings.Count(page, "| `Reason"); found < 10 || rows != found {
+		t.Errorf("%d constants, %d rows", found, rows)
+	}
+	for _, s := range webhook.Senders() {
+		volatile := "–"
+		if len(s.Volatile) > 0 {
+			volatile = "`" + strings.Join(s.Volatile, "`, `") + "`"
+		}
+		row := fmt.Sprintf("| `%s` | %s | %s | %s | %s |", s.Name, hours(s.Retries), days(s.Resends), days(s.Retention), volatile)
+		if !strings.Contains(page, row) {
+			t.Errorf("webhooks.md has no row %s", row)
+		}
+		for address := range strings.FieldsSeq(s.Page) {
+			if !strings.Contains(page, "("+address+")") {
+				t.Errorf("webhooks.md does not link %s", address)
+			}
+		}
+	}
+}
+
+func hours(d time.Duration) string {
+	if d == 0 {
+		return "–"
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(d.String(), "0s"), "0m")
+}
+
+func days(d time.Duration) string {
+	if d == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%d days", d/(24*time.Hour))
+}
+
 // Every field of a configuration stands under its type.
 func TestConfiguration_FieldsAreListed(t *testing.T) {
 	t.Parallel()
@@ -146,6 +199,7 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 		"httpkey.Policy": {"command/httpkey/policy.go", "Policy"}, "httpkey.Lease": {"command/httpkey/leased.go", "Lease"},
 		"httpkey.RetryingClient": {"command/httpkey/client.go", "RetryingClient"},
 		"job.Backoff":            {"job/retry.go", "Backoff"}, "job.Request": {"job/enqueue.go", "Request"},
+		"webhook.Config": {"transport/webhook/verifier.go", "Config"}, "webhook.HMACConfig": {"transport/webhook/hmac.go", "HMACConfig"},
 		"sqs.Config": {"transport/sqs/config.go", "Config"}, "sqs.Message": {"transport/sqs/send.go", "Message"},
 	} {
 		text, fields := sectionOf(t, page, section), 0

@@ -48,6 +48,7 @@ var plan = []struct {
 	{"ops", []string{".", "internal/contract"}},
 	// doors
 	{"transport/sqs", []string{"."}},
+	{"transport/webhook", []string{"."}},
 	{"transport/sqs/sqstest", nil},
 	{"transport/sqs/sqstest/conformance", nil},
 	{"transport/transporttest", []string{".", "internal/receipt"}},
@@ -63,7 +64,7 @@ var plan = []struct {
 	{"internal/gen/dist", []string{"migrate"}},
 	// the binary
 	{"cmd/pawl/internal/demo", []string{".", "flow", "job", "outbox", "migrate", "internal/checker", "internal/fault", "internal/postgres", "transport/sqs", "transport/sqs/sqstest"}},
-	{"cmd/pawl/internal/cli", []string{".", "sql", "migrate", "ops", "internal/postgres", "transport/sqs/sqstest", "cmd/pawl/internal/demo"}},
+	{"cmd/pawl/internal/cli", []string{".", "sql", "migrate", "ops", "internal/postgres", "transport/sqs/sqstest", "transport/webhook", "cmd/pawl/internal/demo"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	// the benchmark
 	{"bench", []string{".", "command", "flow", "job", "outbox", "migrate", "internal/postgres"}},
@@ -145,7 +146,7 @@ func sources(t *testing.T) (files []source) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (name == ".git" || name == "examples" || name == "internal/migratetest" || path.Base(name) == "testdata") {
+		if d.IsDir() && (name == ".git" || name == "examples" || name == "internal/migratetest" || name == "internal/webhooktest" || path.Base(name) == "testdata") {
 			return fs.SkipDir
 		}
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {

@@ -8,6 +8,7 @@
 //	jobs*.go     pawl jobs and pawl dlq list, show, retry, cancel, discard; visible.go: text from the database on a terminal
 //	lanes.go     pawl lanes list, unblock, policy
 //	outbox.go    pawl outbox list, lag, heads
+//	webhook*.go  pawl webhook sign, send, verify
 //	dev.go       pawl dev postgres
 //	demo*.go     pawl demo; display.go: its progress
 //	version.go   pawl version
@@ -32,7 +33,8 @@ const examples = `  pawl demo                            # duplicates and SIGKIL
   pawl migrate check                   # in a deploy: does this build fit this database?
   pawl migrate print --format goose --dir ./migrations
   pawl dlq list                        # what nobody tries again until you decide
-  pawl dlq retry 17 --reason 'the stock service is back'`
+  pawl dlq retry 17 --reason 'the stock service is back'
+  pawl webhook send http://localhost:8080/hook --scheme stripe --body event.json --repeat 3`
 
 const usageTemplate = `{{if .Runnable}}Usage: {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND [flags]{{else}}{{.UseLine}}{{end}}
 {{end}}{{if .HasAvailableSubCommands}}
@@ -50,6 +52,7 @@ Examples:
 {{end}}
 Environment:
   PAWL_DATABASE_URL   the database, unless --database-url names another
+  PAWL_WEBHOOK_SECRET the secret of webhook sign, send and verify, unless a flag names another place
   PAWL_PG_BIN         where dev postgres finds initdb and postgres; default: a search, then a download
 
 Exit codes: 0 it worked; 1 it did not, or a check failed; 2 wrong usage. A failure is one line on stderr.
@@ -77,7 +80,7 @@ func newRoot() *cobra.Command {
 	// Each command is added here and nowhere else.
 	root.AddCommand(newDemo(), newDemoWorker())
 	root.AddCommand(newMigrate())
-	root.AddCommand(newJobs(), newDLQ(), newLanes(), newQueues(), newOutbox())
+	root.AddCommand(newJobs(), newDLQ(), newLanes(), newQueues(), newOutbox(), newWebhook())
 	root.AddCommand(newDev())
 	root.AddCommand(newVersion())
 	return root

@@ -1,0 +1,254 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/textproto"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-go/pawl/transport/webhook"
+)
+
+type verifyFlags struct {
+	schemeFlags
+	headers, body, at string
+	tolerance         time.Duration
+	json              *bool
+}
+
+func newWebhookVerify() *cobra.Command {
+	var f verifyFlags
+	cmd := &cobra.Command{
+		Use:   "verify --scheme NAME --headers FILE --body FILE",
+		Short: "Check a captured request, and say which step fails",
+		Long: `Checks a request as a receiver does: headers, body, signature, timestamp, key. The file of headers has one a line, "Name: value"; a request line
+before them, and what follows an empty line, are ignored. The body must be the raw octets: an editor that adds a newline breaks
+the signature. For an old capture pass --at, the time at which it came. Exit 1 if any step fails.
+
+` + schemeHelp,
+		Example: `  export PAWL_WEBHOOK_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
+  pawl webhook verify --scheme standard --headers headers.txt --body body.json
+  pawl webhook verify --scheme stripe --headers headers.txt --body body.json --at 2026-11-21T18:00:00Z --json`,
+		Args: noArgs,
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&f.headers, "headers", "", "file of the headers; required")
+	cmd.Flags().StringVar(&f.body, "body", "", "file of the raw body, - is stdin; required")
+	cmd.Flags().StringVar(&f.at, "at", "", "when it came, seconds since 1970 or RFC 3339 (default now)")
+	cmd.Flags().DurationVar(&f.tolerance, "tolerance", 5*time.Minute, "how far its timestamp may lie from --at")
+	f.json = addJSONFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return f.run(cmd) }
+	return cmd
+}
+
+func (f *verifyFlags) run(cmd *cobra.Command) error {
+	if f.headers == "" || f.body == "" {
+		return misused(cmd, "the request is missing", "pass --headers FILE and --body FILE")
+	}
+	at, err := readTime(cmd, f.at)
+	if err != nil {
+		return err
+	}
+	scheme, err := f.scheme(cmd)
+	if err != nil {
+		return err
+	}
+	v, err := webhook.New(webhook.Config{Scheme: scheme, Tolerance: f.tolerance, MaxBody: mostInput, Now: func() time.Time { return at }})
+	if err != nil {
+		return err
+	}
+	h, err := f.readHeaders(cmd)
+	if err != nil {
+		return err
+	}
+	body, err := readInput(cmd, "--body", f.body)
+	if err != nil {
+		return err
+	}
+	m, refused := v.Verify(h, body)
+	result := checkedOf(m, refused)
+	if err := f.print(cmd, result); err != nil {
+		return err
+	}
+	return f.verdict(cmd, v, h, m, refused)
+}
+
+// verdict is the line about the step that failed.
+func (f *verifyFlags) verdict(cmd *cobra.Command, v *webhook.Verifier, h http.Header, m webhook.Verified, refused error) error {
+	var r *webhook.Refusal
+	switch {
+	case errors.As(refused, &r):
+		if cause := f.captured(v, h, r.Reason, cmd); cause != "" {
+			return failed(cmd, errors.New("signature: "+string(r.Reason)+": "+cause), "capture the raw octets")
+		}
+		next := r.Hint()
+		if r.Reason == webhook.ReasonTimestampStale && f.at == "" {
+			next = "if the capture is old, pass --at with the time at which it came; else " + next
+		}
+		return failed(cmd, fmt.Errorf("%s: %s", stepOf(r.Reason), r.Reason), next)
+	case m.Key == "":
+		return failed(cmd, errors.New("key: "+m.KeyFault), "it is genuine, but nothing tells its duplicates: choose another Config.Key")
+	}
+	return nil
+}
+
+// captured tells whether the file, not the request, is at fault: it verifies once what editors and shells do to a file is
+// undone.
+func (f *verifyFlags) captured(v *webhook.Verifier, h http.Header, reason webhook.Reason, cmd *cobra.Command) string {
+	if reason != webhook.ReasonSignatureMismatch || f.body == "-" {
+		return ""
+	}
+	body, err := readInput(cmd, "--body", f.body)
+	if err != nil {
+		return ""
+	}
+	for _, undo := range []struct {
+		said string
+		body []byte
+	}{
+		{"it verifies without the newline at the end of --body", bytes.TrimRight(body, "\r\n")},
+		{"it verifies with LF instead of CRLF in --body", bytes.ReplaceAll(body, []byte("\r\n"), []byte("\n"))},
+		{"it verifies with CRLF instead of LF in --body", bytes.ReplaceAll(body, []byte("\n"), []byte("\r\n"))},
+	} {
+		if _, err := v.Verify(h, undo.body); err == nil {
+			return undo.said
+		}
+	}
+	return ""
+}
+
+// requestLine may stand before the headers of a capture.
+var requestLine = regexp.MustCompile(`^[A-Z]+ \S+ HTTP/[0-9.]+\r?\n`)
+
+func (f *verifyFlags) readHeaders(cmd *cobra.Command) (http.Header, error) {
+	text, err := readInput(cmd, "--headers", f.headers)
+	if err != nil {
+		return nil, err
+	}
+	text = append(text[len(requestLine.Find(text)):], "\r\n\r\n"...)
+	h, err := textproto.NewReader(bufio.NewReader(bytes.NewReader(text))).ReadMIMEHeader()
+	if err != nil {
+		return nil, misused(cmd, fmt.Sprintf("--headers %q holds no headers", f.headers), "write one a line, as in: Webhook-Id: msg_1")
+	}
+	return http.Header(h), nil
+}
+
+// The steps, in their order.
+const (
+	stepHeaders   = "headers"
+	stepBody      = "body"
+	stepSignature = "signature"
+	stepTimestamp = "timestamp"
+	stepKey       = "key"
+)
+
+func stepOf(reason webhook.Reason) string {
+	switch reason {
+	case webhook.ReasonBodyEmpty, webhook.ReasonBodyTooLarge:
+		return stepBody
+	case webhook.ReasonSignatureMalformed, webhook.ReasonSignatureMismatch, webhook.ReasonTooManySignatures:
+		return stepSignature
+	case webhook.ReasonTimestampStale, webhook.ReasonTimestampFuture:
+		return stepTimestamp
+	}
+	return stepHeaders
+}
+
+type checkedJSON struct {
+	Verified bool              `json:"verified"`
+	Steps    []stepJSON        `json:"steps"`
+	Secret   *string           `json:"secret"` // which one signed
+	Key      *string           `json:"key"`
+	ID       *string           `json:"id"`
+	IDSigned bool              `json:"id_signed"`
+	SentAt   *time.Time        `json:"sent_at"` // null: not signed
+	Headers  map[string]string `json:"headers"`
+}
+
+type stepJSON struct {
+	Step    string  `json:"step"`
+	Outcome string  `json:"outcome"` // ok, failed, not_reached
+	Reason  *string `json:"reason"`
+	Detail  *string `json:"detail"`
+}
+
+func checkedOf(m webhook.Verified, refused error) checkedJSON {
+	c := checkedJSON{Verified: refused == nil && m.Key != "", Secret: given(m.Secret), Key: given(m.Key), ID: given(m.ID), IDSigned: m.IDSigned, Headers: m.Headers}
+	if !m.SentAt.IsZero() {
+		c.SentAt = &m.SentAt
+	}
+	fault := stepJSON{Outcome: "failed"}
+	var r *webhook.Refusal
+	switch {
+	case errors.As(refused, &r):
+		fault.Step, fault.Reason, fault.Detail = stepOf(r.Reason), given(string(r.Reason)), given(r.Detail)
+	case m.Key == "":
+		fault.Step, fault.Detail = stepKey, given(m.KeyFault)
+	}
+	outcome := "ok"
+	for _, name := range []string{stepHeaders, stepBody, stepSignature, stepTimestamp, stepKey} {
+		if name == fault.Step {
+			c.Steps = append(c.Steps, fault)
+			outcome = "not_reached"
+			continue
+		}
+		c.Steps = append(c.Steps, stepJSON{Step: name, Outcome: outcome})
+	}
+	return c
+}
+
+func (f *verifyFlags) print(cmd *cobra.Command, c checkedJSON) error {
+	if *f.json {
+		return printJSON(cmd.OutOrStdout(), c)
+	}
+	rows := make([][]string, 0, len(c.Steps))
+	for _, s := range c.Steps {
+		rows = append(rows, []string{s.Step, s.Outcome, c.note(s)})
+	}
+	if err := printTable(cmd.OutOrStdout(), []string{"STEP", "OUTCOME", ""}, rows); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", name, visible(c.Headers[name])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// note says what there is to say of a step.
+func (c checkedJSON) note(s stepJSON) string {
+	switch {
+	case s.Reason != nil && s.Detail != nil:
+		return *s.Reason + ": " + visible(*s.Detail)
+	case s.Reason != nil:
+		return *s.Reason
+	case s.Detail != nil:
+		return visible(*s.Detail)
+	case s.Outcome != "ok" || c.Secret == nil: // a refused request has no more to say
+		return ""
+	}
+	switch s.Step {
+	case stepSignature:
+		return "by " + visible(*c.Secret)
+	case stepTimestamp:
+		if c.SentAt == nil {
+			return "not signed by this scheme"
+		}
+		return c.SentAt.Format(time.RFC3339)
+	case stepKey:
+		if !c.IDSigned {
+			return visible(*c.Key) + " (the id is not signed)"
+		}
+		return visible(*c.Key)
+	}
+	return ""
+}

@@ -1,0 +1,255 @@
+package webhook
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/pawl-go/pawl"
+)
+
+// A Hash is that of an HMAC.
+type Hash string
+
+// The hashes.
+const (
+	SHA256 Hash = "sha256"
+	SHA512 Hash = "sha512"
+)
+
+func (h Hash) new() hash.Hash {
+	if h == SHA512 {
+		return sha512.New()
+	}
+	return sha256.New()
+}
+
+// An Encoding is how a signature is written. There is one spelling of each: lower-case digits, base64 of the standard alphabet
+// with padding.
+type Encoding string
+
+// The encodings.
+const (
+	Hex    Encoding = "hex"
+	Base64 Encoding = "base64"
+)
+
+func (e Encoding) text(mac []byte) string {
+	if e == Base64 {
+		return base64.StdEncoding.EncodeToString(mac)
+	}
+	return hex.EncodeToString(mac)
+}
+
+// HMACConfig describes a sender that signs with an HMAC, one signature in one header.
+type HMACConfig struct {
+	// Name of the sender, in logs. One that [Senders] lists brings what is known of it. Default "hmac".
+	Name string
+	// Header carries the signature. Required.
+	Header string
+	// Prefix stands before the signature, as in "sha256=". Default none.
+	Prefix string
+	// Hash is SHA256 (default) or SHA512.
+	Hash Hash
+	// Encoding is Hex (default) or Base64.
+	Encoding Encoding
+	// TimestampHeader carries seconds since 1970. It must be signed: Signed must name it. Default none: a request once seen
+	// can be repeated for ever.
+	TimestampHeader string
+	// IDHeader carries the sender's id of the delivery. Default none: choose Config.Key.
+	IDHeader string
+	// Signed is what is signed, with {timestamp}, {id} and, at the end, {body}. Default "{timestamp}.{body}" with a
+	// TimestampHeader, else "{body}".
+	Signed string
+}
+
+// HMAC is the scheme of senders that have none of their own here.
+func HMAC(c HMACConfig, secrets ...Secret) Scheme {
+	s := &keyed{c: c}
+	s.err = s.complete(secrets)
+	return s
+}
+
+// keyed is a scheme of one HMAC in one header.
+type keyed struct {
+	c      HMACConfig
+	keys   []key
+	signed template
+	err    error
+	topic  string // a header that makes the key together with the id
+	inBody string // where the id stands in the body, instead of a header
+	kept   []string
+}
+
+func (s *keyed) complete(secrets []Secret) (err error) {
+	c := &s.c
+	c.Name, c.Hash, c.Encoding = orDefault(c.Name, "hmac"), orDefault(c.Hash, SHA256), orDefault(c.Encoding, Hex)
+	if c.TimestampHeader != "" {
+		c.Signed = orDefault(c.Signed, "{timestamp}.{body}")
+	}
+	c.Signed = orDefault(c.Signed, "{body}")
+	for _, name := range []*string{&c.Header, &c.TimestampHeader, &c.IDHeader} {
+		if !isToken(*name) {
+			return errors.New("a header's name has characters that none may have")
+		}
+		*name = http.CanonicalHeaderKey(*name)
+	}
+	switch {
+	case c.Header == "":
+		return errors.New("which header carries the signature is missing")
+	case c.Hash != SHA256 && c.Hash != SHA512:
+		return fmt.Errorf("the hash %q is unknown; %s and %s are known", c.Hash, SHA256, SHA512)
+	case c.Encoding != Hex && c.Encoding != Base64:
+		return fmt.Errorf("the encoding %q is unknown; %s and %s are known", c.Encoding, Hex, Base64)
+	}
+	if s.signed, err = readTemplate(c.Signed, c.TimestampHeader != "", c.IDHeader != ""); err != nil {
+		return err
+	}
+	s.keys, err = readSecrets(secrets, plainSecret)
+	return err
+}
+
+func (s *keyed) Name() string   { return s.c.Name }
+func (s *keyed) String() string { return s.c.Name }
+func (s *keyed) Sender() Sender { return senderNamed(s.c.Name) }
+func (s *keyed) check() error   { return s.err }
+
+func (s *keyed) headers() []string {
+	all := []string{s.c.Header}
+	if s.c.TimestampHeader != "" {
+		all = append(all, s.c.TimestampHeader)
+	}
+	if s.signed.afterID() != "" {
+		all = append(all, s.c.IDHeader)
+	}
+	return all
+}
+
+func (s *keyed) keeps() []string {
+	all := s.kept
+	if s.c.IDHeader != "" {
+		all = append([]string{s.c.IDHeader}, all...)
+	}
+	return all
+}
+
+func (s *keyed) mac(k key, id, timestamp string, body []byte) string {
+	m := hmac.New(s.c.Hash.new, k.mac)
+	s.signed.write(m, id, timestamp, body)
+	return s.c.Encoding.text(m.Sum(nil))
+}
+
+func (s *keyed) prove(h http.Header, body []byte) (p proof, err error) {
+	signature, err := only(h, s.c.Header)
+	if err != nil {
+		return proof{}, err
+	}
+	var timestamp string
+	if s.c.TimestampHeader != "" {
+		if timestamp, err = only(h, s.c.TimestampHeader); err != nil {
+			return proof{}, err
+		}
+		if p.at, err = readTimestamp(timestamp); err != nil {
+			return proof{}, err
+		}
+	}
+	if err := s.readID(h, &p); err != nil {
+		return proof{}, err
+	}
+	text, found := strings.CutPrefix(signature, s.c.Prefix)
+	if want := s.c.Encoding.text(make([]byte, s.c.Hash.new().Size())); !found || len(text) != len(want) {
+		return proof{}, refuse(ReasonSignatureMalformed, fmt.Sprintf("%s has %d octets instead of %d", s.c.Header, len(signature), len(s.c.Prefix)+len(want)))
+	}
+	for _, k := range s.keys { // all of them, so that the time taken does not tell which one it was
+		if hmac.Equal([]byte(text), []byte(s.mac(k, p.id, timestamp, body))) && p.secret == "" {
+			p.secret = k.name
+		}
+	}
+	if p.secret == "" {
+		return proof{}, mismatch(1, len(s.keys))
+	}
+	s.identify(h, body, &p)
+	return p, nil
+}
+
+// readID reads the id from its header. A missing one is refused only if it is signed; what has no id is genuine and has no key.
+func (s *keyed) readID(h http.Header, p *proof) (err error) {
+	if s.c.IDHeader == "" {
+		return nil
+	}
+	p.idSigned = s.signed.afterID() != ""
+	if !p.idSigned && len(h.Values(s.c.IDHeader)) == 0 {
+		return nil
+	}
+	if p.id, err = only(h, s.c.IDHeader); err != nil {
+		return err
+	}
+	return checkID(p.id, s.signed.afterID())
+}
+
+func (s *keyed) identify(h http.Header, body []byte, p *proof) {
+	if s.inBody != "" {
+		p.id, _ = textAt(body, s.inBody)
+		p.idSigned = p.id != ""
+	}
+	if p.key = p.id; s.topic != "" && p.id != "" {
+		p.key = pawl.Key(h.Get(s.topic), p.id)
+	}
+}
+
+// Sign signs with the first secret.
+func (s *keyed) Sign(id string, at time.Time, body []byte) (http.Header, error) {
+	if s.err != nil {
+		return nil, invalid("webhook.sign", s.err)
+	}
+	h := http.Header{}
+	switch {
+	case s.c.IDHeader != "":
+		if err := checkID(id, s.signed.afterID()); err != nil {
+			return nil, invalid("webhook.sign", err)
+		}
+		h.Set(s.c.IDHeader, id)
+	default:
+		if err := idInBody(s.inBody, id, body); err != nil {
+			return nil, invalid("webhook.sign", err)
+		}
+	}
+	if s.c.TimestampHeader != "" {
+		h.Set(s.c.TimestampHeader, seconds(at))
+	}
+	h.Set(s.c.Header, s.c.Prefix+s.mac(s.keys[0], id, seconds(at), body))
+	return h, nil
+}
+
+// idInBody refuses an id that the headers have no place for, unless it is the body's.
+func idInBody(pointer, id string, body []byte) error {
+	if id == "" {
+		return nil
+	}
+	if pointer == "" {
+		return errors.New("this scheme has no header for an id")
+	}
+	if in, _ := textAt(body, pointer); in != id {
+		return fmt.Errorf("this scheme has its id in the body, at %s, and it is another one there", pointer)
+	}
+	return nil
+}
+
+// isToken reports whether text may be the name of a header (RFC 9110, 5.6.2), or is empty.
+func isToken(text string) bool {
+	for i := range len(text) {
+		c := text[i]
+		if c <= 0x20 || c >= 0x7f || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
+			return false
+		}
+	}
+	return true
+}

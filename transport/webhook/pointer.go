@@ -1,0 +1,107 @@
+package webhook
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// checkPointer refuses what is no pointer to a member or an element (RFC 6901).
+func checkPointer(pointer string) error {
+	if pointer == "" || pointer[0] != '/' {
+		return fmt.Errorf("the pointer %q must begin with a slash (RFC 6901)", pointer)
+	}
+	for rest := pointer; ; {
+		_, after, found := strings.Cut(rest, "~")
+		if !found {
+			return nil
+		}
+		if after == "" || after[0] != '0' && after[0] != '1' {
+			return fmt.Errorf("the pointer %q has a ~ that is neither ~0 nor ~1 (RFC 6901)", pointer)
+		}
+		rest = after
+	}
+}
+
+// tokens of a pointer that was checked.
+func tokens(pointer string) []string {
+	all := strings.Split(pointer[1:], "/")
+	for i, t := range all {
+		all[i] = unescape.Replace(t)
+	}
+	return all
+}
+
+// unescape works for "~01" too, which is "~1": a replacer does not look at its output again.
+var unescape = strings.NewReplacer("~1", "/", "~0", "~")
+
+// decode reads one JSON document, numbers as they are written.
+func decode(body []byte) (value any, err error) {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	if err := d.Decode(&value); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more than one JSON value")
+	}
+	return value, nil
+}
+
+// find goes down a pointer; ok is false if it leads nowhere.
+func find(value any, pointer string) (found any, ok bool) {
+	for _, t := range tokens(pointer) {
+		if value, ok = step(value, t); !ok {
+			return nil, false
+		}
+	}
+	return value, true
+}
+
+func step(value any, token string) (child any, ok bool) {
+	switch parent := value.(type) {
+	case map[string]any:
+		child, ok = parent[token]
+	case []any:
+		i, err := strconv.Atoi(token)
+		if ok = err == nil && i >= 0 && i < len(parent) && strconv.Itoa(i) == token; ok {
+			child = parent[i]
+		}
+	}
+	return child, ok
+}
+
+// remove takes a member of an object away. Elements of arrays stay: the others would change places.
+func remove(value any, pointer string) {
+	all := tokens(pointer)
+	for _, t := range all[:len(all)-1] {
+		value, _ = step(value, t)
+	}
+	if object, ok := value.(map[string]any); ok {
+		delete(object, all[len(all)-1])
+	}
+}
+
+// textAt returns a string, or a number as it is written, from a JSON body.
+func textAt(body []byte, pointer string) (text string, ok bool) {
+	document, err := decode(body)
+	if err != nil {
+		return "", false
+	}
+	return textIn(document, pointer)
+}
+
+func textIn(document any, pointer string) (text string, ok bool) {
+	value, _ := find(document, pointer)
+	switch found := value.(type) {
+	case string:
+		return found, found != ""
+	case json.Number:
+		return found.String(), true
+	}
+	return "", false
+}

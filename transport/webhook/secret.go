@@ -1,0 +1,130 @@
+package webhook
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+)
+
+// A Secret is a signing key of a sender. Give two while it is rotated; the first signs where only one signature is sent.
+// Printed, logged or encoded it is its name.
+type Secret struct {
+	// Name says which one verified, in logs and in [Verified.Secret]. Default: its place in the list, from "1".
+	Name string
+	// Value as the sender shows it.
+	Value string
+}
+
+// String returns the name.
+func (s Secret) String() string { return "secret " + strconv.Quote(s.Name) }
+
+// GoString returns the name.
+func (s Secret) GoString() string { return s.String() }
+
+// LogValue returns the name.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// MarshalText returns the name.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+const (
+	// mostSecrets bounds the work of one request.
+	mostSecrets = 5
+	// shortestSecret is what a secret used as it stands must have, in octets: 128 bits if it is random.
+	shortestSecret = 16
+	// A secret of Standard Webhooks has 24 to 64 octets (specification 1.0.0, signature scheme).
+	shortestStandard, longestStandard = 24, 64
+)
+
+// A key is a secret made ready.
+type key struct {
+	name    string
+	mac     []byte             // of an HMAC
+	public  ed25519.PublicKey  // of v1a
+	private ed25519.PrivateKey // of v1a, if it may sign
+}
+
+// readSecrets makes keys of secrets. Its errors name a secret, never show it.
+func readSecrets(secrets []Secret, read func(value string) (key, error)) ([]key, error) {
+	if len(secrets) == 0 || len(secrets) > mostSecrets {
+		return nil, fmt.Errorf("%d secrets were given; 1 to %d are allowed", len(secrets), mostSecrets)
+	}
+	keys, names := make([]key, 0, len(secrets)), map[string]bool{}
+	for i, s := range secrets {
+		if s.Name == "" {
+			s.Name = strconv.Itoa(i + 1)
+		}
+		if names[s.Name] {
+			return nil, fmt.Errorf("two secrets are named %q", s.Name)
+		}
+		names[s.Name] = true
+		k, err := readSecret(s.Value, read)
+		if err != nil {
+			return nil, fmt.Errorf("%s %w", s, err)
+		}
+		k.name = s.Name
+		keys = append(keys, k)
+	}
+	return keys, nil
+}
+
+func readSecret(value string, read func(value string) (key, error)) (key, error) {
+	switch {
+	case value == "":
+		return key{}, errors.New("is empty")
+	case strings.TrimSpace(value) != value:
+		return key{}, errors.New("begins or ends with white space: is there a newline at the end of its file?")
+	}
+	return read(value)
+}
+
+// plainSecret is used as it stands.
+func plainSecret(value string) (key, error) {
+	if len(value) < shortestSecret {
+		return key{}, fmt.Errorf("has %d octets; at least %d are required", len(value), shortestSecret)
+	}
+	return key{mac: []byte(value)}, nil
+}
+
+// standardSecret reads whsec_ (or no prefix), whpk_ and whsk_, each with base64 behind it.
+func standardSecret(value string) (key, error) {
+	kind, text, found := strings.Cut(value, "_")
+	if !found {
+		kind, text = "whsec", value
+	}
+	raw, err := base64.StdEncoding.Strict().DecodeString(text)
+	if err != nil || base64.StdEncoding.EncodeToString(raw) != text {
+		return key{}, errors.New("is not whsec_, whpk_ or whsk_ with base64 behind it")
+	}
+	switch kind {
+	case "whsec":
+		if len(raw) < shortestStandard || len(raw) > longestStandard {
+			return key{}, fmt.Errorf("has %d octets; Standard Webhooks requires %d to %d", len(raw), shortestStandard, longestStandard)
+		}
+		return key{mac: raw}, nil
+	case "whpk":
+		if len(raw) != ed25519.PublicKeySize {
+			return key{}, fmt.Errorf("has %d octets; a public ed25519 key has %d", len(raw), ed25519.PublicKeySize)
+		}
+		return key{public: raw}, nil
+	case "whsk":
+		return privateKey(raw)
+	}
+	return key{}, errors.New("has an unknown prefix; whsec_, whpk_ and whsk_ are known")
+}
+
+// privateKey is a seed, or a seed with its public key behind it.
+func privateKey(raw []byte) (key, error) {
+	if len(raw) != ed25519.SeedSize && len(raw) != ed25519.PrivateKeySize {
+		return key{}, fmt.Errorf("has %d octets; a private ed25519 key has %d or %d", len(raw), ed25519.SeedSize, ed25519.PrivateKeySize)
+	}
+	private := ed25519.NewKeyFromSeed(raw[:ed25519.SeedSize])
+	if len(raw) == ed25519.PrivateKeySize && !private.Equal(ed25519.PrivateKey(raw)) {
+		return key{}, errors.New("holds a public key that is not its own")
+	}
+	return key{public: private.Public().(ed25519.PublicKey), private: private}, nil
+}

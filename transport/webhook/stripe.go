@@ -1,0 +1,114 @@
+package webhook
+
+import (
+	"crypto/hmac"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Stripe is the scheme of Stripe-Signature: t=, v1=, several v1 while a secret is rotated. The timestamp is signed; the id is
+// the event's, in the signed body. Other schemes in the header (v0) are ignored.
+func Stripe(secrets ...Secret) Scheme { return newTimed("stripe", "Stripe-Signature", secrets) }
+
+// Mux is the scheme of Mux-Signature, which has the form of [Stripe]'s.
+func Mux(secrets ...Secret) Scheme { return newTimed("mux", "Mux-Signature", secrets) }
+
+// timed is a scheme with timestamp and signatures in one header, and the id in the body.
+type timed struct {
+	name, header string
+	keys         []key
+	err          error
+}
+
+// timedID is where the id stands in the body.
+const timedID = "/id"
+
+func newTimed(name, header string, secrets []Secret) Scheme {
+	s := &timed{name: name, header: header}
+	s.keys, s.err = readSecrets(secrets, plainSecret)
+	return s
+}
+
+func (s *timed) Name() string      { return s.name }
+func (s *timed) String() string    { return s.name }
+func (s *timed) Sender() Sender    { return senderNamed(s.name) }
+func (s *timed) check() error      { return s.err }
+func (s *timed) headers() []string { return []string{s.header} }
+func (s *timed) keeps() []string   { return nil }
+
+func (s *timed) prove(h http.Header, body []byte) (p proof, err error) {
+	text, err := only(h, s.header)
+	if err != nil {
+		return proof{}, err
+	}
+	timestamp, signatures, err := readTimed(text)
+	if err != nil {
+		return proof{}, err
+	}
+	if p.at, err = readTimestamp(timestamp); err != nil {
+		return proof{}, err
+	}
+	for _, k := range s.keys {
+		want := []byte(s.mac(k, timestamp, body))
+		for _, one := range signatures {
+			if hmac.Equal([]byte(one), want) && p.secret == "" {
+				p.secret = k.name
+			}
+		}
+	}
+	if p.secret == "" {
+		return proof{}, mismatch(len(signatures), len(s.keys))
+	}
+	p.id, p.idSigned = textAt(body, timedID)
+	p.key = p.id
+	return p, nil
+}
+
+// readTimed reads t=SECONDS,v1=HEX,... with one t.
+func readTimed(text string) (timestamp string, signatures []string, err error) {
+	if n := strings.Count(text, ",") + 1; n > mostSignatures {
+		return "", nil, refuse(ReasonTooManySignatures, fmt.Sprintf("%d parts, at most %d are allowed", n, mostSignatures))
+	}
+	times := 0
+	for part := range strings.SplitSeq(text, ",") {
+		switch name, value, _ := strings.Cut(part, "="); name {
+		case "t":
+			times++
+			timestamp = value
+		case "v1":
+			signatures = append(signatures, value)
+		}
+	}
+	switch {
+	case times != 1:
+		return "", nil, refuse(ReasonTimestampMalformed, fmt.Sprintf("t= stands there %d times", times))
+	case len(signatures) == 0:
+		return "", nil, refuse(ReasonSignatureMalformed, "there is no v1=")
+	}
+	return timestamp, signatures, nil
+}
+
+func (s *timed) mac(k key, timestamp string, body []byte) string {
+	m := hmac.New(SHA256.new, k.mac)
+	m.Write([]byte(timestamp + "."))
+	m.Write(body)
+	return hex.EncodeToString(m.Sum(nil))
+}
+
+// Sign signs with every secret.
+func (s *timed) Sign(id string, at time.Time, body []byte) (http.Header, error) {
+	if s.err != nil {
+		return nil, invalid("webhook.sign", s.err)
+	}
+	if err := idInBody(timedID, id, body); err != nil {
+		return nil, invalid("webhook.sign", err)
+	}
+	text := "t=" + seconds(at)
+	for _, k := range s.keys {
+		text += ",v1=" + s.mac(k, seconds(at), body)
+	}
+	return http.Header{s.header: {text}}, nil
+}

@@ -1,0 +1,245 @@
+package webhook
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawl-go/pawl"
+)
+
+// A Config of a verifier. What is not required is fit for production as it is.
+type Config struct {
+	// Scheme is how the sender signs. Required.
+	Scheme Scheme
+	// Tolerance is how far the signed timestamp may lie from Now, in both directions. Longer gives a replay more time, shorter
+	// refuses what was held up or comes from a clock that is off. Schemes that sign no timestamp have none. Default 5 min, 1 s
+	// to 24 h.
+	Tolerance time.Duration
+	// MaxBody is the longest body in octets; it is held in memory. Default 1 MiB, up to 16 MiB.
+	MaxBody int64
+	// ReadTimeout is how long a body may take to arrive. Default 10 s, 10 ms to 10 min. Where the ResponseWriter takes no
+	// deadline a sender that falls silent is stopped by http.Server.ReadTimeout only; set that too.
+	ReadTimeout time.Duration
+	// Key is what a delivery is remembered by. Default [KeyID].
+	Key KeyFrom
+	// SemanticKey is a second key, for senders that may announce one thing under two ids, or whose ids are not signed. Default
+	// none.
+	SemanticKey KeyFrom
+	// Fingerprint is what must be the same whenever the key comes. Default: what the [Sender] changes is left out, else the
+	// raw body.
+	Fingerprint FingerprintFrom
+	// Keep names headers to hand on beside Content-Type and what the scheme keeps (event type, retry count). Cookies,
+	// credentials and signatures are refused.
+	Keep []string
+	// Now is the clock against which timestamps are judged; for tests. Default [time.Now].
+	Now func() time.Time
+	// Hooks receive each refusal of [Verifier.Read].
+	Hooks pawl.Hooks
+}
+
+const (
+	mebibyte         = 1 << 20
+	mostBody         = 16 * mebibyte
+	longestTolerance = day
+)
+
+// A Verifier checks deliveries of one sender. It is safe for several goroutines.
+type Verifier struct{ cfg Config }
+
+// New returns a verifier, or [pawl.ErrArgumentInvalid]: also for a secret that is missing, empty or too short.
+func New(c Config) (*Verifier, error) {
+	c, err := c.complete()
+	if err != nil {
+		return nil, invalid("webhook.new", err)
+	}
+	return &Verifier{c}, nil
+}
+
+func invalid(op string, err error) error {
+	return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: err}
+}
+
+func orDefault[T comparable](value, otherwise T) T {
+	if value == *new(T) {
+		return otherwise
+	}
+	return value
+}
+
+func (c Config) complete() (Config, error) {
+	if c.Scheme == nil {
+		return c, errors.New("the Scheme is missing")
+	}
+	if err := c.Scheme.check(); err != nil {
+		return c, fmt.Errorf("scheme %s: %w", c.Scheme.Name(), err)
+	}
+	c.Tolerance = orDefault(c.Tolerance, 5*time.Minute)
+	c.MaxBody = orDefault(c.MaxBody, mebibyte)
+	c.ReadTimeout = orDefault(c.ReadTimeout, 10*time.Second)
+	switch {
+	case c.Tolerance < time.Second || c.Tolerance > longestTolerance:
+		return c, fmt.Errorf("the Tolerance is %s; 1 s to 24 h are allowed", c.Tolerance)
+	case c.MaxBody < 1 || c.MaxBody > mostBody:
+		return c, fmt.Errorf("the MaxBody is %d; 1 to %d are allowed", c.MaxBody, mostBody)
+	case c.ReadTimeout < 10*time.Millisecond || c.ReadTimeout > 10*time.Minute:
+		return c, fmt.Errorf("the ReadTimeout is %s; 10 ms to 10 min are allowed", c.ReadTimeout)
+	}
+	if c.Key == nil {
+		c.Key = KeyID()
+	}
+	for _, k := range []KeyFrom{c.Key, c.SemanticKey} {
+		if k == nil {
+			continue
+		}
+		if err := k.check(); err != nil {
+			return c, err
+		}
+	}
+	if c.Fingerprint == nil {
+		c.Fingerprint = usualFingerprint(c.Scheme.Sender())
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	var err error
+	c.Keep, err = c.kept()
+	return c, err
+}
+
+func usualFingerprint(s Sender) FingerprintFrom {
+	if len(s.Volatile) > 0 {
+		return IgnoreFields(s.Volatile...)
+	}
+	return func(body []byte) pawl.Fingerprint { return pawl.FingerprintOf(body) }
+}
+
+// private are headers that prove who somebody is; stored, they could be used again.
+var private = []string{"Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie"}
+
+// kept returns the headers to hand on.
+func (c Config) kept() ([]string, error) {
+	all := append([]string{"Content-Type"}, c.Scheme.keeps()...)
+	for _, name := range c.Keep {
+		name = http.CanonicalHeaderKey(name)
+		if name == "" || !isToken(name) {
+			return nil, fmt.Errorf("%q, in Keep, is not the name of a header", name)
+		}
+		if slices.Contains(private, name) || name == c.Scheme.headers()[0] || strings.Contains(name, "Signature") {
+			return nil, fmt.Errorf("the header %s, in Keep, proves who somebody is and must not be stored", name)
+		}
+		all = append(all, name)
+	}
+	return all, nil
+}
+
+// Verified is a delivery that its sender signed, whole and, if the scheme signs a timestamp, of now.
+type Verified struct {
+	// Scheme is the name of the scheme that verified it, and Secret that of the secret.
+	Scheme, Secret string
+	// Key is what to remember it by; "" if it has none, and then KeyFault says why, for logs. Such a delivery is genuine all
+	// the same: keep it for a person, do not handle it.
+	Key, KeyFault string
+	// SemanticKey is the second key; "" if none is configured or this delivery has none.
+	SemanticKey string
+	// ID is the sender's own id, for people and logs; "" if it gave none.
+	ID string
+	// IDSigned: the signature covers the ID. Where it does not (GitHub, Shopify), whoever saw one request can send it again under
+	// another id; only a key from the body recognises that.
+	IDSigned bool
+	// SentAt is the signed timestamp; zero if the scheme signs none.
+	SentAt time.Time
+	// Headers are those allowed by the scheme and Config.Keep, by canonical name; several values are joined with ", ".
+	Headers map[string]string
+	// Fingerprint of the body.
+	Fingerprint pawl.Fingerprint
+	// Body is what was signed, octet by octet.
+	Body []byte
+}
+
+// Verify checks a request that was read already: its headers, with canonical names, and its raw body. An error is a [Refusal].
+func (v *Verifier) Verify(h http.Header, body []byte) (Verified, error) {
+	if err := v.inspect(h); err != nil {
+		return Verified{}, err
+	}
+	switch n := int64(len(body)); {
+	case n == 0:
+		return Verified{}, refuse(ReasonBodyEmpty, "")
+	case n > v.cfg.MaxBody:
+		return Verified{}, v.tooLarge()
+	}
+	p, err := v.cfg.Scheme.prove(h, body)
+	if err != nil {
+		return Verified{}, err
+	}
+	if err := v.timely(p.at); err != nil {
+		return Verified{}, err
+	}
+	return v.describe(p, h, body), nil
+}
+
+// inspect refuses what the headers alone show to be in vain.
+func (v *Verifier) inspect(h http.Header) error {
+	for _, encoding := range h.Values("Content-Encoding") {
+		if encoding != "" && !strings.EqualFold(encoding, "identity") {
+			return refuse(ReasonContentEncoding, "")
+		}
+	}
+	for _, name := range v.cfg.Scheme.headers() {
+		if _, err := only(h, name); err != nil {
+			return err
+		}
+	}
+	for _, name := range v.cfg.Keep {
+		size := 0
+		for _, value := range h.Values(name) {
+			size += len(value)
+		}
+		if size > longestHeader {
+			return refuse(ReasonHeaderTooLarge, fmt.Sprintf("%s has %d octets, at most %d are allowed", name, size, longestHeader))
+		}
+	}
+	return nil
+}
+
+// timely judges a signed timestamp. The signature was checked before, so what is said here is true of a genuine request.
+func (v *Verifier) timely(at int64) error {
+	if at == 0 {
+		return nil
+	}
+	now := v.cfg.Now()
+	switch late := now.Sub(time.Unix(at, 0)); {
+	case late > v.cfg.Tolerance:
+		return refuse(ReasonTimestampStale, fmt.Sprintf("%s before now, at most %s are allowed", late.Round(time.Second), v.cfg.Tolerance))
+	case late < -v.cfg.Tolerance:
+		return refuse(ReasonTimestampFuture, fmt.Sprintf("%s after now, at most %s are allowed", late.Abs().Round(time.Second), v.cfg.Tolerance))
+	}
+	return nil
+}
+
+func (v *Verifier) describe(p proof, h http.Header, body []byte) Verified {
+	m := Verified{Scheme: v.cfg.Scheme.Name(), Secret: p.secret, Key: p.key, ID: p.id, IDSigned: p.idSigned, Body: body,
+		Headers: map[string]string{}, Fingerprint: v.cfg.Fingerprint(body)}
+	if p.at != 0 {
+		m.SentAt = time.Unix(p.at, 0).UTC()
+	}
+	for _, name := range v.cfg.Keep {
+		if values := h.Values(name); len(values) > 0 {
+			m.Headers[name] = strings.ToValidUTF8(strings.Join(values, ", "), "\uFFFD")
+		}
+	}
+	if v.cfg.SemanticKey != nil {
+		if key, err := fitKey(v.cfg.SemanticKey, m); err == nil {
+			m.SemanticKey = key
+		}
+	}
+	key, err := fitKey(v.cfg.Key, m)
+	if err != nil {
+		key, m.KeyFault = "", err.Error()
+	}
+	m.Key = key
+	return m
+}
