@@ -35,7 +35,7 @@ func TestVirtualTime_WithPostgres(t *testing.T) {
 		defer pool.Close()
 		consumer, err := flow.New(pool, flow.Config{Consumer: "orders", Source: f.source, Timeout: time.Hour, Concurrency: 1, RetryConcurrency: 1,
 			Retention: inbox.Retention{Forever: true}, // the database's clock is not the bubble's
-			Presence: job.Presence{Off: true}, Handler: func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+			Presence:  job.Presence{Off: true}, Handler: func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 				time.Sleep(10 * time.Minute)
 				return apply(ctx, tx, d)
 			}})
