@@ -1,7 +1,7 @@
 -- Removes everything Pawl created, and its data. Plain drops, no cascade: if something of yours depends on Pawl's
 -- tables or functions, this fails and names it.
 
-drop view if exists pawl_v1.archive, pawl_v1.dead_letters, pawl_v1.gates_held, pawl_v1.hot_retries, pawl_v1.jobs, pawl_v1.lanes, pawl_v1.queues;
+drop view if exists pawl_v1.archive, pawl_v1.dead_letters, pawl_v1.gates, pawl_v1.hot_retries, pawl_v1.jobs, pawl_v1.lanes, pawl_v1.queues;
 drop view if exists pawl_v1.stale_commands, pawl_v1.suppression_by_scope;
 
 do $$
