@@ -7,6 +7,7 @@
 //	migrate*.go  pawl migrate up, down, status, check, print
 //	jobs*.go     pawl jobs and pawl dlq list, show, retry, cancel, discard; visible.go: text from the database on a terminal
 //	lanes.go     pawl lanes list, unblock, policy
+//	gates.go     pawl gates list, reset, release; inbox.go: pawl inbox show, forget; verb.go: what such changes share
 //	dev.go       pawl dev postgres
 //	demo*.go     pawl demo; display.go: its progress
 //	version.go   pawl version
@@ -76,7 +77,7 @@ func newRoot() *cobra.Command {
 	// Each command is added here and nowhere else.
 	root.AddCommand(newDemo(), newDemoWorker())
 	root.AddCommand(newMigrate())
-	root.AddCommand(newJobs(), newDLQ(), newLanes(), newQueues())
+	root.AddCommand(newJobs(), newDLQ(), newLanes(), newQueues(), newInbox(), newGates())
 	root.AddCommand(newDev())
 	root.AddCommand(newVersion())
 	return root
