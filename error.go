@@ -183,3 +183,10 @@ type finalError struct{ err error }
 
 func (e *finalError) Error() string { return fmt.Sprintf("final: %v", e.err) }
 func (e *finalError) Unwrap() error { return e.err }
+
+// Swept reports whether err says that somebody drives again what it is about, if whoever works on it dies: a claimed row of package
+// guard, while a sweeper runs in this process. The message that asked may be acknowledged.
+func Swept(err error) bool {
+	var e interface{ Swept() bool }
+	return errors.As(err, &e) && e.Swept()
+}

@@ -29,7 +29,7 @@ const (
 	EventFinal             EventKind = "final"                 // an attempt failed for good: dead letter
 	EventSnoozed           EventKind = "snoozed"               // a handler asked to be called again later; uncharged
 	EventCancelled         EventKind = "cancelled"             // ended without success, by its handler or an operator
-	EventGuardHandled      EventKind = "guard_already_handled" // the user's own row says it is done
+	EventGuardHandled      EventKind = "guard_already_handled" // the user's own row says it is done, or claimed and swept
 	EventStaleWriteRefused EventKind = "stale_write_refused"   // a fenced-out attempt was stopped
 	EventWastedWork        EventKind = "wasted_work"           // a handler ran but its transaction was lost
 	EventCommitUnknown     EventKind = "commit_unknown"        // the reply to COMMIT was lost; asking the database

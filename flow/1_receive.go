@@ -32,7 +32,7 @@ func (f *Flow) receive(ctx context.Context, work chan<- pawl.Delivery) {
 			select {
 			case work <- d:
 			case <-ctx.Done():
-				f.giveBackAll(ctx, d, 0)
+				f.giveBack(ctx, 0, f.groups.disband(d)...)
 			}
 		}
 		if err == nil || ctx.Err() != nil {
@@ -60,20 +60,16 @@ func (f *Flow) awaitDatabase(ctx context.Context) {
 	}
 }
 
-// giveBackAll returns a delivery to the source, and with it those behind it.
-func (f *Flow) giveBackAll(ctx context.Context, d pawl.Delivery, wait time.Duration) {
-	f.giveBack(ctx, d, wait)
-	for _, d := range f.groups.disband(d) {
-		f.giveBack(ctx, d, wait)
+// giveBack returns deliveries to the source, unacknowledged, those of one ordering key in one call. If even that fails they come back
+// by themselves, later.
+func (f *Flow) giveBack(ctx context.Context, wait time.Duration, ds ...pawl.Delivery) {
+	if len(ds) == 0 {
+		return
 	}
-}
-
-// giveBack returns a delivery to the source, unacknowledged. If even that fails it comes back by itself, later.
-func (f *Flow) giveBack(ctx context.Context, d pawl.Delivery, wait time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sourcePatience)
 	defer cancel()
-	if err := f.cfg.Source.Release(ctx, wait, d); err != nil {
-		f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventTrouble, Op: "flow.release", Err: err})
+	if err := f.cfg.Source.Release(ctx, wait, ds...); err != nil {
+		f.emitOf(ctx, ds[0], pawl.Event{Kind: pawl.EventTrouble, Op: "flow.release", Count: len(ds), Err: err})
 	}
 }
 

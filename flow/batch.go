@@ -57,7 +57,7 @@ func (f *Flow) finishBatch(stopping, ctx context.Context, all []pawl.Delivery, s
 	}
 	for i, o := range f.deliverBatch(ctx, ds) {
 		if !o.receipt.Valid() {
-			f.giveBack(ctx, ds[i], o.wait)
+			f.giveBack(ctx, o.wait, ds[i])
 			continue
 		}
 		f.acknowledge(o.receipt, stopped)

@@ -42,7 +42,9 @@ func (f *Flow) handleAll(ctx context.Context, work <-chan pawl.Delivery, stopped
 		return
 	}
 	cancel()
-	within(done, abandonAfter)
+	if !within(done, abandonAfter) {
+		f.giveBack(ctx, 0, f.groups.abandon()...)
+	}
 }
 
 // finishGroup brings a delivery to its end, then those that stand behind it, until one goes back or stopping ends.
@@ -50,12 +52,12 @@ func (f *Flow) finishGroup(stopping, ctx context.Context, d pawl.Delivery, stopp
 	for found := true; found; {
 		r, wait := f.deliver(ctx, d)
 		if !r.Valid() {
-			f.giveBackAll(ctx, d, wait)
+			f.giveBack(ctx, wait, f.groups.disband(d)...)
 			return
 		}
 		f.acknowledge(r, stopped)
 		if d, found = f.groups.next(d); found && stopping.Err() != nil {
-			f.giveBackAll(ctx, d, 0)
+			f.giveBack(ctx, 0, f.groups.disband(d)...)
 			return
 		}
 	}

@@ -62,17 +62,31 @@ func (g *groups) next(d pawl.Delivery) (next pawl.Delivery, found bool) {
 	return waiting[0], true
 }
 
-// disband ends the turn of a delivery that goes back, and returns those behind it, which go back too.
+// disband ends the turn of a delivery that goes back, and returns it with those behind it, which go back too.
 func (g *groups) disband(d pawl.Delivery) []pawl.Delivery {
+	all := []pawl.Delivery{d}
 	if d.OrderingKey == "" {
-		return nil
+		return all
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	waiting := g.behind[d.OrderingKey]
 	delete(g.behind, d.OrderingKey)
 	g.shrink(len(waiting))
-	return waiting
+	return append(all, waiting...)
+}
+
+// abandon returns everything that stands behind a delivery whose handler has not ended in time. Its transaction has the lane until it
+// ends, so whoever receives these cannot be handled before.
+func (g *groups) abandon() (left []pawl.Delivery) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for key, waiting := range g.behind {
+		left = append(left, waiting...)
+		g.behind[key] = nil
+	}
+	g.shrink(len(left))
+	return left
 }
 
 func (g *groups) shrink(by int) {

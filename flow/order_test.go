@@ -197,3 +197,50 @@ func TestFlow_BodyKey(t *testing.T) {
 	b.consume()
 	b.wantEffects(3)
 }
+
+// A flood hands out the next deliveries of one ordering key, whatever is open.
+type flood struct {
+	memorySource
+	next atomic.Int32
+	most int32
+}
+
+func (s *flood) Receive(ctx context.Context, limit int) ([]pawl.Delivery, error) {
+	if s.next.Load() >= s.most {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	for range limit {
+		s.send(ordered("l", int(s.next.Add(1))-1))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var batch []pawl.Delivery
+	for _, m := range s.messages[len(s.messages)-limit:] {
+		batch = append(batch, m.d)
+	}
+	return batch, nil
+}
+
+// While a delivery is at work no more than a hundred and a batch stand behind it, whatever the source has; then they go on, in order.
+func TestFlow_BoundsWhatStandsBehind(t *testing.T) {
+	t.Parallel()
+	b := setup(t, ran)
+	source, entered, enough := &flood{most: 200}, make(chan struct{}, 200), make(chan struct{})
+	b.config.Source = source
+	b.config.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		entered <- struct{}{}
+		<-enough
+		return note(ctx, tx, d)
+	}
+	b.start()
+	<-entered
+	b.until("a hundred stand behind it", func() bool { return source.next.Load() > 100 })
+	time.Sleep(100 * time.Millisecond) // in which nothing more may be received
+	if n := source.next.Load(); n > 110 {
+		t.Errorf("%d were received", n)
+	}
+	close(enough)
+	b.until("all ran", func() bool { return b.count("select count(*) from ran") == int(source.most) })
+	b.wantOrder(1, int(source.most))
+}

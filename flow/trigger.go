@@ -14,8 +14,8 @@ import (
 // message is only what starts the work. Build it on package guard for a table of your own, or on [job.Worker.Process].
 //
 // nil means that the database holds the outcome: the message is acknowledged. So it is after [pawl.ErrAlreadyHandled], logged at
-// debug, and [pawl.ErrFailureRecorded]: the row holds the error, and whoever sweeps the rows drives it again. After any other
-// error nothing is acknowledged, and the message comes again.
+// debug, and [pawl.ErrFailureRecorded]: the row holds the error, and whoever sweeps the rows drives it again; and after
+// [pawl.ErrInProgress] if the error is [pawl.Swept]. After any other error nothing is acknowledged, and the message comes again.
 //
 // [job.Worker.Process]: https://pkg.go.dev/github.com/pawl-go/pawl/job#Worker.Process
 type Trigger func(ctx context.Context, d pawl.Delivery) error
@@ -32,7 +32,7 @@ func (f *Flow) trigger(ctx context.Context, d pawl.Delivery) (pawl.Receipt, time
 	switch {
 	case err == nil:
 		event.Kind = pawl.EventFresh
-	case errors.Is(err, pawl.ErrAlreadyHandled):
+	case errors.Is(err, pawl.ErrAlreadyHandled), errors.Is(err, pawl.ErrInProgress) && pawl.Swept(err):
 		event.Kind = pawl.EventGuardHandled
 	case errors.Is(err, pawl.ErrFailureRecorded):
 		event.Kind = pawl.EventRetryable

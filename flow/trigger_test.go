@@ -68,3 +68,50 @@ func TestTrigger_TheRowRemembers(t *testing.T) {
 		t.Errorf("%d already handled, %d failed, %d for good", handled, failed, final)
 	}
 }
+
+// A message whose row is claimed may go while a sweeper drives such rows again, and stays while none does (its holder may die).
+func TestTrigger_ClaimedRows(t *testing.T) {
+	t.Parallel()
+	b := setup(t, things)
+	swept, err := guard.New(b.pool, guard.Table{Name: "thing"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unswept, err := guard.New(b.pool, guard.Table{Name: "thing"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sweeper, err := swept.Sweeper(guard.Redrive{}, func(context.Context, string) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	go sweeper.Run(t.Context())
+	var claims []*guard.Claimed
+	b.until("both are claimed", func() bool { // once the sweeper runs
+		c, err := swept.Claim(t.Context(), len(claims)+1)
+		if err == nil {
+			claims = append(claims, c)
+		}
+		return len(claims) == 2
+	})
+	nothing := func(context.Context, pgx.Tx) (any, error) { return nil, nil }
+	b.config.Handler = nil
+	b.config.Trigger = func(ctx context.Context, d pawl.Delivery) error {
+		if d.Key == "order-1" {
+			return swept.Once(ctx, 1, nothing)
+		}
+		return unswept.Once(ctx, 2, nothing)
+	}
+	b.source.send(order(1), order(2))
+	b.start()
+	b.until("the other one came again", func() bool { return b.counters.Count(pawl.EventConflict) > 1 })
+	if handled, open := b.counters.Count(pawl.EventGuardHandled), b.source.open(); handled != 1 || open != 1 {
+		t.Errorf("%d handled, %d open, want one each", handled, open)
+	}
+	for _, c := range claims {
+		if err := c.Commit(t.Context(), nothing); err != nil {
+			t.Error(err)
+		}
+	}
+	b.until("the other one is done", func() bool { return b.source.open() == 0 })
+}

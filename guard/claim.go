@@ -23,7 +23,7 @@ type Claimed struct {
 // Claim takes a row from pending to processing, and commits that: for work that takes long or calls others, with no transaction
 // open. If this process dies a [Sweeper] gives the row back; without one running in this process Claim is refused.
 //
-// Errors: as [Rows.Once]. After [pawl.ErrInProgress] the message may be acknowledged: the sweeper drives the row if its holder dies.
+// Errors: as [Rows.Once].
 func (r *Rows) Claim(ctx context.Context, id any) (*Claimed, error) {
 	if r.table.ClaimedAt == None {
 		return nil, &pawl.Error{Op: "guard.claim", Code: pawl.CodeArgumentInvalid, Err: errors.New("a claim needs the column ClaimedAt: it is the claim's token")}

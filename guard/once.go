@@ -30,7 +30,7 @@ const (
 //
 // Errors: [pawl.ErrAlreadyHandled]: the row is completed or holds an error, acknowledge. [pawl.ErrFailureRecorded] around the
 // work's own error: the row holds it now, acknowledge; a [Sweeper] drives it again. [pawl.ErrInProgress]: somebody works on it
-// for longer than 2 s, do not acknowledge. [pawl.ErrNotFound]: never acknowledge. Others are the database's: nothing is recorded,
+// for longer than 2 s, or has claimed it: do not acknowledge, unless [pawl.Swept]. [pawl.ErrNotFound]: never acknowledge. Others are the database's: nothing is recorded,
 // do not acknowledge.
 func (r *Rows) Once(ctx context.Context, id any, work Work) (err error) {
 	for asked := 0; asked <= askAgain; asked++ {
@@ -144,6 +144,8 @@ func (r *Rows) why(ctx context.Context, db pawl.DB, id any) error {
 		return pawl.Wrap("guard.claim", err)
 	case status == r.table.Completed, status == r.table.Error:
 		e.Code = pawl.CodeAlreadyHandled
+	case status == r.table.Processing && r.table.ClaimedAt != None && r.swept.running.Load() > 0:
+		e.Code, e.Err = pawl.CodeInProgress, swept{e.Err}
 	case status == r.table.Processing, status == r.table.Pending: // pending: it has just been given back
 		e.Code = pawl.CodeInProgress
 	default:
@@ -151,6 +153,11 @@ func (r *Rows) why(ctx context.Context, db pawl.DB, id any) error {
 	}
 	return e
 }
+
+// swept says of a claimed row that a Sweeper runs here; see [pawl.Swept].
+type swept struct{ error }
+
+func (swept) Swept() bool { return true }
 
 // notHad turns "the row was locked for too long" into what it means.
 func notHad(id any, err error) error {

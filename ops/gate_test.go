@@ -33,6 +33,10 @@ func TestGates(t *testing.T) {
 		b.must(err)
 		return inbox.Hold(t.Context(), tx, turn, id)
 	}))
+	gates, err := ops.Gates(t.Context(), b.pool, ops.GateFilter{Held: true})
+	if err != nil || len(gates) != 1 || gates[0].Resource != "account 7" || *gates[0].Last != 41 || gates[0].Held != 1 || gates[0].NextHeld != 44 || gates[0].Since.IsZero() {
+		t.Errorf("%+v, %v", gates, err)
+	}
 	r, err = ops.ReleaseGate(t.Context(), b.pool, "orders", "account 7", by)
 	if err != nil || r.Outcome != ops.GateReleased || *r.Before != 41 || r.Last != 43 {
 		t.Errorf("%+v, %v", r, err)
@@ -42,5 +46,10 @@ func TestGates(t *testing.T) {
 	}
 	if _, err := ops.ResetGate(t.Context(), b.pool, "orders", "account 7", 1, ops.By{Actor: "ann"}); !errors.Is(err, pawl.ErrArgumentInvalid) {
 		t.Errorf("without a reason: %v", err)
+	}
+	for _, bad := range []ops.GateFilter{{Limit: 1001}, {After: "account 7"}} {
+		if _, err := ops.Gates(t.Context(), b.pool, bad); !errors.Is(err, pawl.ErrArgumentInvalid) {
+			t.Errorf("%+v: %v", bad, err)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pawl-go/pawl"
@@ -71,13 +72,11 @@ func Show(ctx context.Context, db DB, id int64) (d Detail, found bool, err error
 	for _, r := range rows { // one or none
 		d, found = detailOf(r), true
 	}
-	changes, err := contract.AuditOf(ctx, db, fmt.Sprintf("job %d", id), changeLimit)
+	changes, err := contract.AuditOf(ctx, db, changeLimit, "job", strconv.FormatInt(id, 10))
 	if err != nil {
 		return Detail{}, false, err
 	}
-	for _, c := range changes {
-		d.Changes = append(d.Changes, changeOf(c))
-	}
+	d.Changes = changesOf(changes)
 	return d, found, nil
 }
 
@@ -96,6 +95,9 @@ func detailOf(r contract.JobShowRow) Detail {
 	return d
 }
 
-func changeOf(r contract.AuditRow) Change {
-	return Change{ID: r.ID, At: r.At, Actor: r.Actor, Reason: r.Reason, Verb: r.Verb, Before: r.Before, After: r.After}
+func changesOf(rows []contract.AuditRow) (changes []Change) {
+	for _, r := range rows {
+		changes = append(changes, Change{ID: r.ID, At: r.At, Actor: r.Actor, Reason: r.Reason, Verb: r.Verb, Before: r.Before, After: r.After})
+	}
+	return changes
 }

@@ -128,3 +128,60 @@ select 'c', 'm' || g, sha256(''), now(), now() - interval '2 days' from generate
 	b.is("select count(*) from pawl.inbox", fmt.Sprint(rows-purged.Load()+claimed.Load()))
 	t.Logf("%d purged, %d claimed anew", purged.Load(), claimed.Load())
 }
+
+// A delivery is forgotten by an operator, with a record, and runs again; never while a job owns it, whatever its state.
+func TestInboxForget(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `select pawl_v1.inbox_claim('c', 'seen', sha256('p')); begin; select pawl_v1.inbox_claim('c', 'landed', sha256('p'));
+select pawl_v1.inbox_land('c', 'landed', 'q', 'k', ''); commit`)
+	const forget = "select f.outcome, f.detail ->> 'status' from pawl_v1.inbox_forget('c', '%s', 'ann', 'a reason') as f"
+	b.is(fmt.Sprintf(forget, "none"), "absent <nil>")
+	b.is(fmt.Sprintf(forget, "seen"), "forgotten <nil>")
+	b.is(fmt.Sprintf(forget, "seen"), "absent <nil>")
+	b.is("select c.outcome from pawl_v1.inbox_claim('c', 'seen', sha256('another')) as c", "processed")
+	b.is("select a.actor, a.verb, a.target, a.reason, a.before ->> 'consumer', a.before ->> 'message_id', a.before ? 'hash', a.after is null from pawl.audit as a",
+		"ann inbox_forget inbox c seen a reason c seen true true")
+
+	b.is(fmt.Sprintf(forget, "landed"), "refused pending")
+	b.do("select pawl_v1.job_claim('q', null)")
+	b.is(fmt.Sprintf(forget, "landed"), "refused processing")
+	b.do("select pawl_v1.job_fail(1, 1, '{\"error\": \"no\"}', '{\"final\": true}')")
+	b.is("select f.outcome, f.detail ->> 'job', f.detail ->> 'hint' like '%discard%' from pawl_v1.inbox_forget('c', 'landed', 'ann', 'r') as f", "refused 1 true")
+	b.do("select pawl_v1.job_discard(1, 'ann', 'r')")
+	b.is(fmt.Sprintf(forget, "landed"), "forgotten <nil>")
+	for call, want := range map[string]string{"'', 'm', 'a', 'r'": "P4000", "'c', '', 'a', 'r'": "P4001", "'c', 'm', '', 'r'": "P4004", "'c', 'm', 'a', ''": "P4004"} {
+		b.is("select pawl_v1.inbox_forget("+call+")", want)
+	}
+}
+
+// Whoever settles a delivery at this moment has its row: forgetting waits, and then forgets what has taken effect, not what is at
+// work.
+func TestInboxForget_WaitsForTheAttempt(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "begin; select pawl_v1.inbox_claim('c', 'm', sha256('p')); select pawl_v1.inbox_land('c', 'm', 'q', 'k', ''); commit; select pawl_v1.job_claim('q', null)")
+	attempt := b.open("attempt")
+	for _, step := range []string{"begin", "select pawl_v1.job_hold(1, 1)", "select pawl_v1.inbox_settle('c', 'm', 1)", "select pawl_v1.job_finish(1, 1)"} {
+		attempt.Do(step)
+	}
+	operator := b.open("operator")
+	if got := operator.Do("select f.outcome from pawl_v1.inbox_forget('c', 'm', 'ann', 'r') as f"); got != stepper.Blocked {
+		t.Fatalf("it did not wait: %s", got)
+	}
+	attempt.Do("commit")
+	b.same(operator.Wait(), "forgotten")
+}
+
+// The target of a record fits its 255 octets, whatever the names are written in; names that are cut nowhere are found as they are.
+func TestAuditTarget_CountsOctets(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "")
+	b.is("select pawl_v1._audit_target('inbox', 'c', 'm 1')", "inbox c m 1")
+	const long = "repeat('é', 127)" // 254 octets
+	b.is("select octet_length(pawl_v1._audit_target('x', left("+long+", 126) || 'y')), octet_length(pawl_v1._audit_target('xy', left("+long+", 126) || 'y'))", "255 67")
+	b.is("select pawl_v1._audit_target('gate', "+long+", 'a b') <> pawl_v1._audit_target('gate', "+long+" || ' a', 'b')", "true")
+	b.is("select r.outcome from pawl_v1.gate_reset("+long+", "+long+", 4, 'ann', 'r') as r", "reset")
+	b.is("select a.target = pawl_v1._audit_target('gate', "+long+", "+long+"), octet_length(a.target), a.before ->> 'consumer' = "+long+", a.before ->> 'last', a.after ->> 'last' from pawl.audit as a",
+		"true 69 true <nil> 4")
+	b.do("select pawl_v1.inbox_claim(" + long + ", " + long + ", sha256('')), pawl_v1.inbox_forget(" + long + ", " + long + ", 'ann', 'r')")
+	b.is("select octet_length(a.target), a.before ->> 'message_id' = "+long+" from pawl.audit as a where a.verb = 'inbox_forget'", "70 true")
+}

@@ -3,6 +3,8 @@ package contract
 import (
 	"context"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // GatePassArgs are the arguments of gate_pass.
@@ -67,4 +69,35 @@ func GateRelease(ctx context.Context, db DB, consumer, resource, actor, reason s
 		"select r.outcome, (r.detail ->> 'before')::bigint, (r.detail ->> 'last')::bigint from pawl_v1.gate_release($1, $2, $3, $4) as r",
 		[]any{consumer, resource, actor, reason}, &r.Outcome, &r.Before, &r.Last)
 	return r, err
+}
+
+// GateRow is one row of pawl_v1.gates.
+type GateRow struct {
+	Consumer, Resource string
+	Last, NextHeld     *int64
+	Held               int
+	Since              *time.Time
+	ReadAt             time.Time // the database's clock
+}
+
+// GateListArgs select rows of pawl_v1.gates; a zero field selects all.
+type GateListArgs struct {
+	Consumer string
+	Held     bool // only those at which something is held
+	After    string
+	Limit    int
+}
+
+// GateList reads pawl_v1.gates in the order of consumer and resource.
+func GateList(ctx context.Context, db DB, a GateListArgs) ([]GateRow, error) {
+	return many(ctx, db, "gate.list", `select g.consumer, g.resource, g.last, g.next_held, g.held, g.since, clock_timestamp()
+  from pawl_v1.gates as g
+ where ($1 = '' or g.consumer = $1)
+   and (not $2 or g.held > 0)
+   and g.resource > $3
+ order by g.consumer, g.resource
+ limit $4`, []any{a.Consumer, a.Held, a.After, a.Limit}, func(row pgx.CollectableRow) (r GateRow, err error) {
+		err = row.Scan(&r.Consumer, &r.Resource, &r.Last, &r.NextHeld, &r.Held, &r.Since, &r.ReadAt)
+		return r, err
+	})
 }

@@ -132,3 +132,43 @@ func InboxPurge(ctx context.Context, db DB, consumer string, olderThan time.Dura
 		[]any{consumer, olderThan.Milliseconds(), limit}, &purged)
 	return purged, err
 }
+
+// InboxForgetRow is the answer of inbox_forget.
+type InboxForgetRow struct {
+	Outcome string // "forgotten", "refused", "absent"
+	Job     *int64 // that owns the delivery, if refused
+	Status  string // of that job
+	Hint    string
+}
+
+// InboxForget calls pawl_v1.inbox_forget.
+func InboxForget(ctx context.Context, db DB, consumer, messageID, actor, reason string) (r InboxForgetRow, err error) {
+	err = one(ctx, db, "inbox.forget", `select f.outcome, (f.detail ->> 'job')::bigint, coalesce(f.detail ->> 'status', ''), coalesce(f.detail ->> 'hint', '')
+  from pawl_v1.inbox_forget($1, $2, $3, $4) as f`, []any{consumer, messageID, actor, reason}, &r.Outcome, &r.Job, &r.Status, &r.Hint)
+	return r, err
+}
+
+// InboxRow is one row of pawl.inbox, the status of its job and the size of what was kept of it.
+type InboxRow struct {
+	Hash        []byte
+	ReceivedAt  time.Time
+	ProcessedAt *time.Time
+	JobID       *int64
+	JobStatus   *string // null: there is no such job any more
+	ResultRef   *string
+	KeptOctets  *int // null: it was not kept
+	ReadAt      time.Time
+}
+
+// InboxShow reads one row, or none.
+func InboxShow(ctx context.Context, db DB, consumer, messageID string) ([]InboxRow, error) {
+	return many(ctx, db, "inbox.show", `select i.hash, i.received_at, i.processed_at, i.job_id, j.status, i.result_ref, octet_length(d.body), clock_timestamp()
+  from pawl.inbox as i
+  left join pawl.job as j on j.id = i.job_id
+  left join pawl.delivery as d on d.consumer = i.consumer and d.message_id = i.message_id
+ where i.consumer = $1
+   and i.message_id = $2`, []any{consumer, messageID}, func(row pgx.CollectableRow) (r InboxRow, err error) {
+		err = row.Scan(&r.Hash, &r.ReceivedAt, &r.ProcessedAt, &r.JobID, &r.JobStatus, &r.ResultRef, &r.KeptOctets, &r.ReadAt)
+		return r, err
+	})
+}

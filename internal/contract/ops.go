@@ -154,17 +154,17 @@ type AuditRow struct {
 	Before, After       json.RawMessage // After null: deleted
 }
 
-// AuditOf reads the newest records of a target, oldest first.
-func AuditOf(ctx context.Context, db DB, target string, limit int) ([]AuditRow, error) {
+// AuditOf reads the newest records of what pawl_v1._audit_target names, oldest first.
+func AuditOf(ctx context.Context, db DB, limit int, kind string, names ...string) ([]AuditRow, error) {
 	return many(ctx, db, "audit.list", `select n.id, n.at, n.actor, n.verb, n.reason, n.before, n.after
   from (
     select a.id, a.at, a.actor, a.verb, a.reason, a.before, a.after
       from pawl.audit as a
-     where a.target = $1
+     where a.target = pawl_v1._audit_target($1, variadic $3::text[])
      order by a.id desc
      limit $2
   ) as n
- order by n.id`, []any{target, limit}, func(row pgx.CollectableRow) (r AuditRow, err error) {
+ order by n.id`, []any{kind, limit, names}, func(row pgx.CollectableRow) (r AuditRow, err error) {
 		err = row.Scan(&r.ID, &r.At, &r.Actor, &r.Verb, &r.Reason, &r.Before, &r.After)
 		return r, err
 	})

@@ -19,11 +19,11 @@ type Gate struct {
 	mu      sync.Mutex
 	inside  int           // ordinary entrants
 	suspect bool          // one is at the door or inside: ordinary entrants queue behind it
-	changed chan struct{} // closed and replaced whenever the above changes
+	changed chan struct{} // made by who waits, closed when the above changes; nil if nobody waits
 }
 
 // New returns an open gate.
-func New() *Gate { return &Gate{changed: make(chan struct{})} }
+func New() *Gate { return &Gate{} }
 
 // Enter admits n ordinary entrants at once, when there is no suspect. Enter before you claim, for as many as you may get.
 // It fails only with ctx's error.
@@ -75,6 +75,9 @@ func (g *Gate) reopen() {
 // until waits, without the lock, until a condition holds under it.
 func (g *Gate) until(ctx context.Context, holds func() bool) error {
 	for !holds() {
+		if g.changed == nil {
+			g.changed = make(chan struct{})
+		}
 		changed := g.changed
 		g.mu.Unlock()
 		var err error
@@ -92,6 +95,8 @@ func (g *Gate) until(ctx context.Context, holds func() bool) error {
 }
 
 func (g *Gate) notify() {
-	close(g.changed)
-	g.changed = make(chan struct{})
+	if g.changed != nil {
+		close(g.changed)
+		g.changed = nil
+	}
 }

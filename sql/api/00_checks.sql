@@ -180,3 +180,16 @@ begin
   end if;
 end
 $$;
+
+-- What an operator's change is about, as pawl.audit names it: a kind and names, whole if they fit, else the kind and a hash of the
+-- names. Lengths count in octets, as the bound of the target does. The record beside it holds the names whole.
+create or replace function pawl_v1._audit_target(p_kind text, variadic p_names text[])
+returns text
+language sql
+immutable
+as $$
+  select case
+           when octet_length(p_kind || ' ' || array_to_string(p_names, ' ')) <= 255 then p_kind || ' ' || array_to_string(p_names, ' ')
+           else p_kind || ' ' || encode(sha256(convert_to(to_jsonb(p_names)::text, 'UTF8')), 'hex')
+         end
+$$;

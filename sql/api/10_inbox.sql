@@ -298,3 +298,55 @@ begin
   select 'purged', v_purged, '{}'::jsonb;
 end
 $$;
+
+-- Forgets one delivery by hand, so that the same message, when it comes again, runs as new. Nothing else runs a delivery past the
+-- inbox. It leaves a record in pawl.audit. What was kept of the delivery as it came stays.
+--
+-- outcome 'forgotten'; 'refused': a job owns the delivery (detail: job, status, hint); 'absent'. 55P03: an open transaction has the
+-- row for more than 2 s; nothing changed.
+create or replace function pawl_v1.inbox_forget(p_consumer text, p_message_id text, p_actor text, p_reason text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_seen   pawl.inbox;
+  v_status text;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_key('message id', p_message_id);
+  perform pawl_v1._check_by(p_actor, p_reason);
+  select i.*
+    into v_seen
+    from pawl.inbox as i
+   where i.consumer = p_consumer
+     and i.message_id = p_message_id
+     for update;
+  if v_seen.message_id is null then
+    return query
+    select 'absent', '{}'::jsonb;
+    return;
+  end if;
+  -- The owner changes only with the row, which is locked; whoever finishes it has settled the row before.
+  select j.status
+    into v_status
+    from pawl.job as j
+   where j.id = v_seen.job_id;
+  if found then
+    return query
+    select 'refused', jsonb_build_object('job', v_seen.job_id, 'status', v_status, 'hint',
+             case v_status
+               when 'processing' then 'it is being worked on: wait for its end, or cancel the job and discard it'
+               else 'retry the job, which is this delivery; or discard it first'
+             end);
+    return;
+  end if;
+  delete from pawl.inbox as i
+   where i.consumer = p_consumer -- locked since its owner was looked at
+     and i.message_id = p_message_id;
+  insert into pawl.audit (actor, verb, target, reason, before)
+  values (p_actor, 'inbox_forget', pawl_v1._audit_target('inbox', p_consumer, p_message_id), p_reason, to_jsonb(v_seen));
+  return query
+  select 'forgotten', '{}'::jsonb;
+end
+$$;

@@ -202,8 +202,8 @@ language plpgsql
 as $$
 begin
   insert into pawl.audit as a (actor, verb, target, reason, before, after)
-  values (p_actor, p_verb, left('gate ' || p_before.consumer || ' ' || p_before.resource, 255), p_reason,
-          jsonb_build_object('last', p_before.last), jsonb_build_object('last', p_last));
+  values (p_actor, p_verb, pawl_v1._audit_target('gate', p_before.consumer, p_before.resource), p_reason,
+          to_jsonb(p_before) - 'ver', (to_jsonb(p_before) - 'ver') || jsonb_build_object('last', p_last));
 end
 $$;
 
@@ -273,14 +273,19 @@ begin
 end
 $$;
 
--- Strict gates at which deliveries are held, and since when the first of them is: a gap that may need somebody.
-create or replace view pawl_v1.gates_held as
-select h.consumer,
-       h.resource,
+-- Gates, and what is held at each since when: a gap that may need somebody. Counts the held of every gate it shows.
+create or replace view pawl_v1.gates as
+select g.consumer,
+       g.resource,
        g.last,
-       min(h.seq) as next_held,
-       count(*) as held,
-       min(h.held_at) as since
-  from pawl.gate_held as h
-  join pawl.gate as g on g.consumer = h.consumer and g.resource = h.resource
- group by h.consumer, h.resource, g.last;
+       h.next_held,
+       h.held,
+       h.since
+  from pawl.gate as g
+ cross join lateral (
+       select min(o.seq) as next_held,
+              count(*) as held,
+              min(o.held_at) as since
+         from pawl.gate_held as o
+        where o.consumer = g.consumer
+          and o.resource = g.resource) as h;

@@ -97,23 +97,11 @@ begin
   returning c.*
        into v_after;
   insert into pawl.audit (actor, verb, target, reason, before, after)
-  values (p_actor, 'command_settle', pawl_v1._command_target(p_scope, p_key), p_reason,
+  values (p_actor, 'command_settle', pawl_v1._audit_target('command', p_scope, p_key), p_reason,
           pawl_v1._command_record(v_before), pawl_v1._command_record(v_after));
   return query
   select 'settled', jsonb_build_object('status', v_after.status);
 end
-$$;
-
--- A long name does not fit the audit's target; the record holds it whole.
-create or replace function pawl_v1._command_target(p_scope text, p_key text)
-returns text
-language sql
-immutable
-as $$
-  select case
-           when octet_length(p_scope) + octet_length(p_key) <= 240 then 'command ' || p_scope || ' ' || p_key
-           else 'command ' || encode(sha256(convert_to(p_scope || ' ' || p_key, 'UTF8')), 'hex')
-         end
 $$;
 
 -- A command as the audit keeps it: not the answer, but its length.

@@ -448,6 +448,19 @@ begin
 end
 $$;
 
+-- What an operator's change is about, as pawl.audit names it: a kind and names, whole if they fit, else the kind and a hash of the
+-- names. Lengths count in octets, as the bound of the target does. The record beside it holds the names whole.
+create or replace function pawl_v1._audit_target(p_kind text, variadic p_names text[])
+returns text
+language sql
+immutable
+as $$
+  select case
+           when octet_length(p_kind || ' ' || array_to_string(p_names, ' ')) <= 255 then p_kind || ' ' || array_to_string(p_names, ' ')
+           else p_kind || ' ' || encode(sha256(convert_to(to_jsonb(p_names)::text, 'UTF8')), 'hex')
+         end
+$$;
+
 -- Guards for work that no row of Pawl's stands for, inside your own transaction.
 
 -- Locks a name until the transaction ends, without waiting: one run at a time of what no row represents, such as the
@@ -810,6 +823,58 @@ begin
 end
 $$;
 
+-- Forgets one delivery by hand, so that the same message, when it comes again, runs as new. Nothing else runs a delivery past the
+-- inbox. It leaves a record in pawl.audit. What was kept of the delivery as it came stays.
+--
+-- outcome 'forgotten'; 'refused': a job owns the delivery (detail: job, status, hint); 'absent'. 55P03: an open transaction has the
+-- row for more than 2 s; nothing changed.
+create or replace function pawl_v1.inbox_forget(p_consumer text, p_message_id text, p_actor text, p_reason text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_seen   pawl.inbox;
+  v_status text;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_key('message id', p_message_id);
+  perform pawl_v1._check_by(p_actor, p_reason);
+  select i.*
+    into v_seen
+    from pawl.inbox as i
+   where i.consumer = p_consumer
+     and i.message_id = p_message_id
+     for update;
+  if v_seen.message_id is null then
+    return query
+    select 'absent', '{}'::jsonb;
+    return;
+  end if;
+  -- The owner changes only with the row, which is locked; whoever finishes it has settled the row before.
+  select j.status
+    into v_status
+    from pawl.job as j
+   where j.id = v_seen.job_id;
+  if found then
+    return query
+    select 'refused', jsonb_build_object('job', v_seen.job_id, 'status', v_status, 'hint',
+             case v_status
+               when 'processing' then 'it is being worked on: wait for its end, or cancel the job and discard it'
+               else 'retry the job, which is this delivery; or discard it first'
+             end);
+    return;
+  end if;
+  delete from pawl.inbox as i
+   where i.consumer = p_consumer -- locked since its owner was looked at
+     and i.message_id = p_message_id;
+  insert into pawl.audit (actor, verb, target, reason, before)
+  values (p_actor, 'inbox_forget', pawl_v1._audit_target('inbox', p_consumer, p_message_id), p_reason, to_jsonb(v_seen));
+  return query
+  select 'forgotten', '{}'::jsonb;
+end
+$$;
+
 -- Sequence gates: per consumer and resource, the last number that took effect.
 --
 --            latest                                      strict
@@ -1014,8 +1079,8 @@ language plpgsql
 as $$
 begin
   insert into pawl.audit as a (actor, verb, target, reason, before, after)
-  values (p_actor, p_verb, left('gate ' || p_before.consumer || ' ' || p_before.resource, 255), p_reason,
-          jsonb_build_object('last', p_before.last), jsonb_build_object('last', p_last));
+  values (p_actor, p_verb, pawl_v1._audit_target('gate', p_before.consumer, p_before.resource), p_reason,
+          to_jsonb(p_before) - 'ver', (to_jsonb(p_before) - 'ver') || jsonb_build_object('last', p_last));
 end
 $$;
 
@@ -1085,17 +1150,22 @@ begin
 end
 $$;
 
--- Strict gates at which deliveries are held, and since when the first of them is: a gap that may need somebody.
-create or replace view pawl_v1.gates_held as
-select h.consumer,
-       h.resource,
+-- Gates, and what is held at each since when: a gap that may need somebody. Counts the held of every gate it shows.
+create or replace view pawl_v1.gates as
+select g.consumer,
+       g.resource,
        g.last,
-       min(h.seq) as next_held,
-       count(*) as held,
-       min(h.held_at) as since
-  from pawl.gate_held as h
-  join pawl.gate as g on g.consumer = h.consumer and g.resource = h.resource
- group by h.consumer, h.resource, g.last;
+       h.next_held,
+       h.held,
+       h.since
+  from pawl.gate as g
+ cross join lateral (
+       select min(o.seq) as next_held,
+              count(*) as held,
+              min(o.held_at) as since
+         from pawl.gate_held as o
+        where o.consumer = g.consumer
+          and o.resource = g.resource) as h;
 
 -- Deliveries as they came: for replays, as evidence of mismatches, and for whoever reconciles.
 
@@ -3929,23 +3999,11 @@ begin
   returning c.*
        into v_after;
   insert into pawl.audit (actor, verb, target, reason, before, after)
-  values (p_actor, 'command_settle', pawl_v1._command_target(p_scope, p_key), p_reason,
+  values (p_actor, 'command_settle', pawl_v1._audit_target('command', p_scope, p_key), p_reason,
           pawl_v1._command_record(v_before), pawl_v1._command_record(v_after));
   return query
   select 'settled', jsonb_build_object('status', v_after.status);
 end
-$$;
-
--- A long name does not fit the audit's target; the record holds it whole.
-create or replace function pawl_v1._command_target(p_scope text, p_key text)
-returns text
-language sql
-immutable
-as $$
-  select case
-           when octet_length(p_scope) + octet_length(p_key) <= 240 then 'command ' || p_scope || ' ' || p_key
-           else 'command ' || encode(sha256(convert_to(p_scope || ' ' || p_key, 'UTF8')), 'hex')
-         end
 $$;
 
 -- A command as the audit keeps it: not the answer, but its length.
@@ -4408,6 +4466,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '949e1118ce78a86f7128fd06c7c1a80b0a11a36cdbc664e6e91cdba5d17357be');
+values (1, 'init', 1, '4f992c839ea16e9c47cf585d2459216faca0fd65b9e13aff5460d2577bf5112b');
 
 commit;

@@ -80,7 +80,7 @@ func (c *cutOff) ChangeMessageVisibilityBatch(ctx context.Context, in *awssqs.Ch
 	return c.API.ChangeMessageVisibilityBatch(ctx, in, o...)
 }
 
-func createQueue(t *testing.T, client *awssqs.Client, name string) (url string) {
+func createQueue(t testing.TB, client *awssqs.Client, name string) (url string) {
 	t.Helper()
 	in := &awssqs.CreateQueueInput{QueueName: &name}
 	if strings.HasSuffix(name, ".fifo") {

@@ -24,8 +24,6 @@ const (
 	defaultWait       = MaxWait
 	pollSlack         = 10 * time.Second // how much longer than its wait a poll may take before it is given up
 	callTimeout       = 10 * time.Second // of calls made on our own account, and the bound of Release at a drain
-	defaultPrefetch   = 100
-	maxPrefetch       = 1000
 )
 
 // ShortPoll is the [Config.Wait] that asks for an answer at once.
@@ -59,11 +57,6 @@ type Config struct {
 	// it stays hidden for Visibility. Default 0: no bound but the poll's own, which strands nothing. Allowed up to 30 s.
 	StopWait time.Duration
 
-	// Prefetch is how many messages of a FIFO queue may wait in this process for those before them in their groups. Too
-	// low: a few slow groups keep the others from being received. Too high: more is hidden from others while this process
-	// is slow. Default 100, allowed 10 to 1000. Standard queues: nothing waits here, each Receive hands out what it got.
-	Prefetch int
-
 	// Unwrap takes a message out of the envelope of the service that sent it, before Key looks at it; see [UnwrapSNS] and
 	// [UnwrapEventBridge]. Default none.
 	Unwrap Unwrap
@@ -90,9 +83,6 @@ func (c Config) filled() (Config, error) {
 	if c.Wait == 0 {
 		c.Wait = defaultWait
 	}
-	if c.Prefetch == 0 {
-		c.Prefetch = defaultPrefetch
-	}
 	if c.ReleaseDelay == nil {
 		c.ReleaseDelay = func(asked time.Duration, _ pawl.Delivery) time.Duration { return asked }
 	}
@@ -107,9 +97,6 @@ func (c Config) filled() (Config, error) {
 	}
 	if c.StopWait < 0 || c.StopWait > MaxWait+pollSlack {
 		return c, badArgument("sqs.open", "StopWait is %v, allowed are up to 30s", c.StopWait)
-	}
-	if c.Prefetch < MaxBatch || c.Prefetch > maxPrefetch {
-		return c, badArgument("sqs.open", "Prefetch is %d, allowed are 10 to 1000", c.Prefetch)
 	}
 	if checked, ok := c.Key.(interface{ check() error }); ok {
 		if err := checked.check(); err != nil {

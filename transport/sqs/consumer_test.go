@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +22,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/guard"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/transport/sqs"
@@ -40,12 +43,45 @@ type assignment struct {
 	Visibility time.Duration // how long what a killed process held stays hidden
 }
 
-// modes are the ways of a flow, by name: what each changes in its configuration.
-var modes = map[string]func(*flow.Config){
-	"inline": func(*flow.Config) {},
+// A mode is one way of a flow.
+type mode struct {
+	set    func(a assignment, pool *pgxpool.Pool, cfg *flow.Config) error
+	points []string // where its processes die
 }
 
-const effects = "create table effect (id bigint generated always as identity, key text not null, line text not null, number int not null)"
+var (
+	inlinePoints = []string{"flow.claim.after", "flow.handle.before", "flow.handle.after", "flow.commit.before", "flow.commit.after", "flow.ack.before"}
+
+	modes = map[string]mode{
+		"inline": {func(a assignment, _ *pgxpool.Pool, cfg *flow.Config) error {
+			cfg.Handler = a.handle
+			return nil
+		}, inlinePoints},
+		"land": {func(a assignment, _ *pgxpool.Pool, cfg *flow.Config) error {
+			cfg.Handler, cfg.Mode = a.handle, flow.Land
+			return nil
+		}, []string{"flow.claim.after", "flow.ack.before", "job.hold.before", "job.handle.before", "job.commit.before", "job.commit.after"}},
+		"batch": {func(a assignment, _ *pgxpool.Pool, cfg *flow.Config) error {
+			cfg.Concurrency = 2
+			cfg.BatchHandler = func(ctx context.Context, tx pgx.Tx, ds []pawl.Delivery) error {
+				for _, d := range ds {
+					if err := a.handle(ctx, tx, d); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			return nil
+		}, inlinePoints},
+		"trigger": {assignment.trigger, []string{"guard.work.before", "guard.commit.before", "flow.ack.before"}},
+	}
+)
+
+// effects is what handlers write, without a unique key: a second one would show. task is what the messages of triggers name.
+const effects = `
+create table effect (id bigint generated always as identity, key text not null, line text not null, number int not null);
+create table task (key text primary key, status text not null default 'pending', claimed_at timestamptz, completed_at timestamptz,
+  last_error text, attempt_count int not null default 0)`
 
 // A unit is the body of a message: the number-th of its line.
 type unit struct {
@@ -54,6 +90,12 @@ type unit struct {
 }
 
 func (u unit) key() string { return fmt.Sprintf("%s-%d", u.Line, u.Number) }
+
+func lineOf(key string) (line string, number int) {
+	at := strings.LastIndexByte(key, '-')
+	number, _ = strconv.Atoi(key[at+1:])
+	return key[:at], number
+}
 
 func (u unit) body() []byte {
 	body, _ := json.Marshal(u) // of a string and a number: cannot fail
@@ -96,7 +138,7 @@ func (a assignment) consume(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cfg := flow.Config{Consumer: "soak", Source: source, Handler: a.handle, Concurrency: 5, RetryConcurrency: 1, Lease: 2 * time.Second,
+	cfg := flow.Config{Consumer: "soak", Source: source, Concurrency: 5, RetryConcurrency: 1, Lease: 2 * time.Second,
 		Backoff: job.Backoff{Base: 20 * time.Millisecond, Max: 200 * time.Millisecond},
 		// Kills and lost answers make good messages look suspect; who runs alone is what package flow tests.
 		SoloAfter: 1000,
@@ -105,7 +147,9 @@ func (a assignment) consume(ctx context.Context) error {
 				fmt.Fprintln(os.Stderr, e.Op, e.Err)
 			}
 		}}}
-	modes[a.Mode](&cfg)
+	if err := modes[a.Mode].set(a, pool, &cfg); err != nil {
+		return err
+	}
 	f, err := flow.New(pool, cfg)
 	if err != nil {
 		return err
@@ -116,20 +160,49 @@ func (a assignment) consume(ctx context.Context) error {
 
 const consumerWait = 2 * time.Second
 
-// handle writes one row, without a unique key: a second one would show.
 func (a assignment) handle(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 	var u unit
 	if err := json.Unmarshal(d.Body, &u); err != nil {
 		return pawl.Final(err)
 	}
-	if _, err := tx.Exec(ctx, "insert into effect (key, line, number) values ($1, $2, $3)", d.Key, u.Line, u.Number); err != nil {
+	// A landed delivery has no handle, and Receives is the number of its attempt.
+	return a.apply(ctx, tx, u, d.Handle != nil || d.Receives == 1)
+}
+
+func (a assignment) apply(ctx context.Context, tx pgx.Tx, u unit, first bool) error {
+	if _, err := tx.Exec(ctx, "insert into effect (key, line, number) values ($1, $2, $3)", u.key(), u.Line, u.Number); err != nil {
 		return err
 	}
 	time.Sleep(a.Take)
-	first := d.Handle != nil || d.Receives == 1 // a landed delivery has no handle, and Receives is the number of its attempt
-	if first && a.unlucky(d.Key) {
+	if first && a.unlucky(u.key()) {
 		return errors.New("not now")
 	}
+	return nil
+}
+
+// trigger guards the row of table task that a message names. What failed, and what a killed sweeper had taken, sweepers drive again.
+func (a assignment) trigger(pool *pgxpool.Pool, cfg *flow.Config) error {
+	rows, err := guard.New(pool, guard.Table{Name: "task", ID: "key"})
+	if err != nil {
+		return err
+	}
+	once := func(ctx context.Context, key string) error {
+		var u unit
+		u.Line, u.Number = lineOf(key)
+		return rows.Once(ctx, key, func(ctx context.Context, tx pgx.Tx) (any, error) {
+			var attempt int
+			if err := tx.QueryRow(ctx, "select t.attempt_count from task as t where t.key = $1", key).Scan(&attempt); err != nil {
+				return nil, err
+			}
+			return nil, a.apply(ctx, tx, u, attempt == 1)
+		})
+	}
+	sweeper, err := rows.Sweeper(guard.Redrive{Every: 100 * time.Millisecond, Wait: 20 * time.Millisecond, PendingAfter: 2 * time.Second}, once)
+	if err != nil {
+		return err
+	}
+	go sweeper.Run(context.Background()) // until the process ends
+	cfg.Trigger = func(ctx context.Context, d pawl.Delivery) error { return once(ctx, d.Key) }
 	return nil
 }
 

@@ -15,8 +15,8 @@
 // absorbs duplicates by [pawl.Delivery.Key]; see [Config.Key] for where that key comes from, which is the one choice
 // you have to get right.
 //
-// Of a FIFO queue's message group one delivery is out at a time; the others of the group wait here, held, or go back with
-// it. Groups go side by side. See [Source.Receive].
+// Of a FIFO queue's message group SQS hands out several at once, and no more while one of them is held. Package flow takes them in
+// their order, groups side by side; see [Source.Receive].
 //
 // The queue's own visibility timeout does not matter: each receive sends [Config.Visibility]. Its maxReceiveCount does:
 // SQS counts receives, not attempts of a handler: a process that dies, an answer that is lost, a drain and a conflict

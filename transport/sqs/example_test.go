@@ -69,7 +69,7 @@ func ExampleOpen() {
 	// sqs.open: queue "orders" does not exist (create it, or check the region, the account and the endpoint of the client: a queue is seen only where it was created)
 }
 
-// A FIFO queue: the groups side by side, each in its order. The second message of a group comes when the first is settled.
+// A FIFO queue: several messages of a group at once, in its order. While one of them is held nobody gets more of the group.
 func ExampleSource_Receive_fifo() {
 	ctx := context.Background()
 	client := awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: aws.String("http://sqs.test"),
@@ -104,6 +104,7 @@ func ExampleSource_Receive_fifo() {
 	fmt.Println(source.Release(ctx, 0, deliveries...)) // a-2 goes back with a-1
 	// Unordered output:
 	// account-a a-1
+	// account-a a-2
 	// account-b b-1
 	// <nil>
 }

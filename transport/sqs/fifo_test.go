@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,111 +61,46 @@ func (f *fixture) ack(ds ...pawl.Delivery) {
 	f.must(f.source.Ack(f.Context(), committed(ds...)...))
 }
 
-// One of each group at a time, in order; the next as soon as the last is acknowledged, without another poll.
-func TestFIFO_GroupsInOrderAndSideBySide(t *testing.T) {
+// A receive brings groups in their order, several of one, with all that a flow needs to keep it; and no more of them while one is
+// held.
+func TestFIFO_GroupsInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setupFIFO(t, sqstest.Faults{}, sqs.Config{})
 		f.sendIn("a", 1, 2, 3)
-		f.sendIn("b", 1, 2)
-		start := time.Now()
-		ds := f.wantKeys("a1 b1")
+		ds := f.wantKeys("a1 a2 a3")
 		if ds[0].OrderingKey != "a" || ds[0].ProducedAt.IsZero() {
 			t.Errorf("got %+v", ds[0])
 		}
-		f.ack(ds[0])
-		a2 := f.wantKeys("a2")
-		f.ack(a2...)
-		a3 := f.wantKeys("a3")
-		f.ack(ds[1])
-		f.ack(a3...)
-		f.ack(f.wantKeys("b2")...)
-		if took := time.Since(start); took != 0 {
+		f.sendIn("a", 4)
+		f.sendIn("b", 1)
+		f.ack(f.wantKeys("b1")...)
+		f.ack(ds[:2]...)
+		start := time.Now()
+		time.AfterFunc(3*time.Second, func() { f.ack(ds[2]) }) // in the middle of the poll
+		f.ack(f.wantKeys("a4")...)
+		if took := time.Since(start); took != 3*time.Second {
 			t.Errorf("took %v", took)
 		}
 		if got := f.source.Stats(); got.Acked != 5 || got.Received != 5 || got.Held != 0 {
 			t.Errorf("source %+v", got)
 		}
-		f.stop()
 	})
 }
 
-// stop ends the source, as flow does, and waits for its last poll.
-func (f *fixture) stop() {
-	f.Helper()
-	ctx, cancel := context.WithCancel(f.Context())
-	cancel()
-	_, err := f.source.Receive(ctx, 10)
-	wantCanceled(f.T, err)
-}
-
-// A group whose handler is slow costs the others nothing, nor does a poll that is waiting for messages.
-func TestFIFO_SlowGroupHoldsUpNobody(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := setupFIFO(t, sqstest.Faults{}, sqs.Config{})
-		f.sendIn("slow", 1, 2)
-		slow := f.wantKeys("slow1")
-		f.sendIn("fast", 1)
-		fast := f.wantKeys("fast1")
-		start := time.Now()
-		time.AfterFunc(3*time.Second, func() { f.ack(slow...) }) // in the middle of the poll
-		f.ack(fast...)
-		next := f.wantKeys("slow2")
-		if took := time.Since(start); took != 3*time.Second {
-			t.Errorf("took %v", took)
-		}
-		synctest.Wait() // for the answer to the delete
-		f.ack(next...)
-		f.stop()
-	})
-}
-
-// A delivery that is given back takes those behind it along, and the group starts again from it.
-func TestFIFO_ReleaseTakesTheGroupAlong(t *testing.T) {
+// Deliveries that are given back keep their place, and hold back what was not received.
+func TestFIFO_ReleasedComeInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setupFIFO(t, sqstest.Faults{}, sqs.Config{})
 		f.sendIn("a", 1, 2, 3)
-		f.must(f.source.Release(t.Context(), 5*time.Second, f.wantKeys("a1")...))
+		f.must(f.source.Release(t.Context(), 5*time.Second, f.wantKeys("a1 a2 a3")...))
 		if got := f.source.Stats(); got.Held != 0 || got.Released != 3 {
 			t.Fatalf("source %+v", got)
 		}
 		start := time.Now()
-		for _, key := range []string{"a1", "a2", "a3"} {
-			f.ack(f.wantKeys(key)...)
-		}
+		f.ack(f.wantKeys("a1 a2 a3")...)
 		if took := time.Since(start); took != 5*time.Second {
 			t.Errorf("took %v", took)
 		}
-		f.stop()
-	})
-}
-
-// When the head of a group could not be held, those behind it must not go first: they go back and come again behind it.
-func TestFIFO_LostHeadIsNotOvertaken(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := setupFIFO(t, sqstest.Faults{}, sqs.Config{Visibility: 30 * time.Second})
-		f.sendIn("a", 1, 2, 3)
-		a1 := f.wantKeys("a1")
-		f.server.SetFaults(sqstest.Faults{FailEntry: func(c sqstest.Call, _ int) *sqstest.Error {
-			if c.Op == "ChangeMessageVisibilityBatch" {
-				return sqstest.Internal()
-			}
-			return nil
-		}})
-		time.Sleep(31 * time.Second) // no heartbeat arrives: all three are visible again
-		f.server.SetFaults(sqstest.Faults{})
-		time.Sleep(10 * time.Second) // the next beat finds the handles dead
-		f.ack(a1...)                 // its effect is durable; the delete is refused
-		for _, want := range []string{"a1", "a2", "a3"} {
-			ds := f.wantKeys(want)
-			if ds[0].Receives != 2 {
-				t.Errorf("%s was received %d times", want, ds[0].Receives)
-			}
-			f.ack(ds...)
-		}
-		if got := f.source.Stats(); got.Held != 0 || got.LostHandles == 0 {
-			t.Errorf("source %+v", got)
-		}
-		f.stop()
 	})
 }
 
@@ -178,38 +114,42 @@ func TestFIFO_LostAnswerIsAskedAgain(t *testing.T) {
 			t.Fatal("the answer arrived")
 		}
 		start := time.Now()
-		f.ack(f.wantKeys("a1")...)
-		f.ack(f.wantKeys("a2")...)
+		ds := f.wantKeys("a1 a2")
 		if took := time.Since(start); took != 0 {
 			t.Errorf("took %v", took)
 		}
-		f.stop()
+		f.ack(ds...)
 	})
 }
 
-// A stop gives back at once what waits for others of its group, and what a poll in the background brings; the drain strands
-// nothing, with polls that outlive their clients.
-func TestFIFO_StopStrandsNothing(t *testing.T) {
+// Polls that run side by side are two for SQS, also after one that was lost: they never bring the same messages.
+func TestFIFO_PollsSideBySideShareNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := setupFIFO(t, sqstest.Faults{AbandonedPolls: true}, sqs.Config{Visibility: time.Hour})
-		f.sendIn("a", 1, 2, 3)
-		a1 := f.wantKeys("a1")
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(2*time.Second, cancel)
-		time.AfterFunc(5*time.Second, func() { f.sendIn("b", 1) })
-		start := time.Now()
-		_, err := f.source.Receive(ctx, 10)
-		wantCanceled(t, err)
-		if took := time.Since(start); took != 5*time.Second {
-			t.Errorf("the stop took until %v", took)
+		f := setupFIFO(t, sqstest.Faults{LoseReceive: func(c sqstest.Call, _ int) bool { return c.N <= 2 }}, sqs.Config{})
+		f.sendIn("a", 1, 2)
+		f.sendIn("b", 1)
+		receive := func(most int) []pawl.Delivery {
+			ds, err := f.source.Receive(t.Context(), most)
+			if err != nil && len(ds) > 0 {
+				t.Errorf("%s with %v", keysOf(ds), err)
+			}
+			return ds
 		}
-		synctest.Wait() // for the sender's answer
-		if got := f.server.Stats(fifoQueue); got.Ready != 3 || got.InFlight != 1 || got.Abandoned != 0 {
-			t.Errorf("server %+v", got)
+		seen := map[string]int{}
+		for range 2 { // lost, then answered
+			var both [2][]pawl.Delivery
+			var polls sync.WaitGroup
+			for i := range both {
+				polls.Go(func() { both[i] = receive(2) })
+			}
+			polls.Wait()
+			for _, d := range slices.Concat(both[0], both[1]) {
+				seen[d.Key]++
+				f.ack(d)
+			}
 		}
-		f.ack(a1...)
-		if got := f.server.Stats(fifoQueue); got.Ready != 3 || got.InFlight != 0 {
-			t.Errorf("server %+v", got)
+		if len(seen) != 3 || seen["a1"]+seen["a2"]+seen["b1"] != 3 {
+			t.Errorf("received %v", seen)
 		}
 	})
 }
@@ -232,42 +172,12 @@ func TestStopWait_BoundsTheDrain(t *testing.T) {
 	})
 }
 
-// No more than Prefetch messages wait in the process, however many groups stand still.
-func TestFIFO_PrefetchIsBounded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := setupFIFO(t, sqstest.Faults{}, sqs.Config{Prefetch: 20})
-		for g := range 10 {
-			f.sendIn(string(rune('a'+g)), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
-		}
-		var out []pawl.Delivery
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		for ctx.Err() == nil {
-			ds, err := f.source.Receive(ctx, 10)
-			if err != nil && ctx.Err() == nil {
-				t.Fatal(err)
-			}
-			out = append(out, ds...)
-			if held := f.source.Stats().Held; held-len(out) > 20 {
-				t.Fatalf("%d messages wait", held-len(out))
-			}
-		}
-		if len(out) < 2 {
-			t.Errorf("handed out %s", keysOf(out))
-		}
-		f.must(f.source.Release(t.Context(), 0, out...))
-		if got := f.source.Stats(); got.Held != 0 {
-			t.Errorf("source %+v", got)
-		}
-	})
-}
-
 // Twelve virtual hours of a slow head: nobody else receives of its group until the ceiling.
 func TestFIFO_HeartbeatHoldsTheGroup(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setupFIFO(t, sqstest.Faults{}, sqs.Config{})
 		f.sendIn("a", 1, 2)
-		a1 := f.wantKeys("a1")
+		held := f.wantKeys("a1 a2")
 		other, err := sqs.Open(t.Context(), f.client, fifoQueue, sqs.Config{})
 		f.must(err)
 		for range 11 {
@@ -277,14 +187,13 @@ func TestFIFO_HeartbeatHoldsTheGroup(t *testing.T) {
 				t.Fatalf("another received %s, %v", keysOf(ds), err)
 			}
 		}
-		f.ack(a1...)
-		f.ack(f.wantKeys("a2")...)
-		f.stop()
+		f.ack(held...)
 	})
 }
 
-// Everything at once, with two receivers that acknowledge, give back, fall silent and are stopped as a seed decides: whatever is
-// acknowledged first of a group has been sent first, nothing is lost, and in the end nothing is held.
+// Everything at once, with two receivers that take groups in order as a flow does, and acknowledge, give back, fall silent and are
+// stopped as a seed decides: whatever is acknowledged first of a group has been sent first, nothing is lost, and in the end nothing
+// is held.
 func TestChaos_FIFOKeepsItsOrder(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -302,7 +211,7 @@ func chaoticGroups(t *testing.T, seed uint64) {
 		}
 	}()
 	f := setupFIFO(t, sqstest.Chaos(seed, sqstest.Rates{LoseDelete: .05, LoseReceive: .05, Error: .05, EntryError: .1, Fewer: .3,
-		MaxLatency: 30 * time.Millisecond, Reorder: true, AbandonedPolls: true}), sqs.Config{Visibility: 5 * time.Second, Wait: time.Second, Prefetch: 20})
+		MaxLatency: 30 * time.Millisecond, Reorder: true, AbandonedPolls: true}), sqs.Config{Visibility: 5 * time.Second, Wait: time.Second})
 	for n := range each {
 		for g := range groups {
 			for f.trySendIn(string(rune('a'+g)), n) != nil { // until SQS has said that it has it
@@ -330,7 +239,11 @@ func chaoticGroups(t *testing.T, seed uint64) {
 		if err != nil {
 			continue
 		}
-		for _, d := range ds {
+		back := map[string]bool{} // groups of which one went back
+		for i, d := range ds {
+			if back[d.OrderingKey] {
+				continue
+			}
 			var n int
 			if _, err := fmt.Sscanf(d.Key, d.OrderingKey+"%d", &n); err != nil {
 				t.Fatalf("key %q: %v", d.Key, err)
@@ -340,7 +253,9 @@ func chaoticGroups(t *testing.T, seed uint64) {
 			}
 			switch dice := random.IntN(20); {
 			case dice < 3:
-				_ = s.Release(t.Context(), time.Duration(random.IntN(3000))*time.Millisecond, d) // what fails returns by itself
+				back[d.OrderingKey] = true
+				behind := slices.DeleteFunc(slices.Clone(ds[i:]), func(o pawl.Delivery) bool { return o.OrderingKey != d.OrderingKey })
+				_ = s.Release(t.Context(), time.Duration(random.IntN(3000))*time.Millisecond, behind...) // what fails returns by itself
 				continue
 			case dice < 5:
 				time.Sleep(time.Duration(random.IntN(8)) * time.Second) // a slow handler
@@ -406,10 +321,7 @@ func TestFIFO_SenderDoesNotOvertake(t *testing.T) {
 			t.Fatalf("got %v, %+v", err, failed)
 		}
 		f.must(sender.Send(t.Context(), ms...)) // b1 and b2 are known to the queue
-		f.ack(f.wantKeys("a1 b1")...)
-		f.ack(f.wantKeys("a2 b2")...)
-		f.ack(f.wantKeys("a3")...)
-		f.stop()
+		f.ack(f.wantKeys("a1 a2 a3 b1 b2")...)
 		long := sqs.Message{Key: strings.Repeat("k", 200), Group: "g", Body: []byte("x")}
 		f.must(sender.Send(t.Context(), long, sqs.Message{Key: "with space", Group: "g", Body: []byte("x")}))
 		for _, bad := range []sqs.Message{{Key: "k", Body: []byte("x")}, {Key: "k", Group: "g", Body: []byte("x"), Delay: time.Second}} {
@@ -461,7 +373,6 @@ func TestT74_KeySurvivesARedrive(t *testing.T) {
 					t.Errorf("redriven: %+v", again)
 				}
 				f.ack(again)
-				f.stop()
 			})
 		})
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/transport/sqs"
@@ -203,6 +204,30 @@ func (s *firstBatch) Receive(ctx context.Context, max int) ([]pawl.Delivery, err
 	ds, err := s.Source.Receive(ctx, max)
 	s.came = len(ds) > 0
 	return ds, err
+}
+
+// T37: what the queue may deliver again is what a flow remembers, unless told otherwise, and it refuses to remember less. A message
+// that was produced before that is not run, however new its copy is (a redrive), but kept.
+func TestT37_StaleMessagesAreNotRun(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	p := newPipeline(t, sqstest.Faults{}) // whose queue keeps messages for four days
+	sender, err := sqs.OpenSender(t.Context(), p.client, "q", "")
+	p.must(err)
+	counters := p.start(apply)
+	p.must(sender.Send(t.Context(), sqs.Message{Key: "old", Body: []byte("x"), ProducedAt: time.Now().Add(-5 * day)},
+		sqs.Message{Key: "new", Body: []byte("x"), ProducedAt: time.Now().Add(-3 * day)}))
+	p.until("everything is settled", func() bool { return p.server.Stats("q").Sent == 2 && p.settled() })
+	if n := p.count("select count(*) from effect where key = 'new'"); n != 1 || p.count("select count(*) from effect") != 1 {
+		t.Errorf("the new one took effect %d times, all %d", n, p.count("select count(*) from effect"))
+	}
+	if n := p.count("select count(*) from pawl_v1.dead_letters as d where d.args_text = 'x' and d.last_error like '%remembered for 96h%'"); n != 1 || counters.Count(pawl.EventStale) != 1 {
+		t.Errorf("%d dead letters, %d events", n, counters.Count(pawl.EventStale))
+	}
+	_, err = flow.New(p.pool, flow.Config{Consumer: "orders", Source: p.source, Handler: apply, Retention: inbox.Retention{QueueRedelivery: 3 * day}})
+	if pawl.CodeOf(err) != pawl.CodeArgumentInvalid || !strings.Contains(err.Error(), "the source may deliver a message again for 96h") {
+		t.Errorf("remembering less: %v", err)
+	}
 }
 
 // A worker on a queue that is not there ends at once with one line and the next step, and nothing in the database.

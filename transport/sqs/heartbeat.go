@@ -41,12 +41,6 @@ func (h *heart) count() int {
 	return len(h.held)
 }
 
-func (h *heart) holds(a *arrival) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.held[a.receipt] != nil
-}
-
 func (h *heart) hold(a *arrival) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

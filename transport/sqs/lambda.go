@@ -3,7 +3,7 @@ package sqs
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,13 +39,13 @@ import (
 // There is no heartbeat, as Lambda holds the messages: the queue's visibility timeout must be longer than the function's timeout,
 // AWS says six times.
 type LambdaBatch struct {
-	groups *groups // by MessageGroupId in FIFO queues; elsewhere each message is a group
-	over   chan struct{}
+	over chan struct{}
 
-	mu   sync.Mutex
-	left map[*arrival]string // message ids that are not acknowledged
-	open int                 // not settled
-	ids  []*arrival          // in the order of the event
+	mu      sync.Mutex
+	waiting []pawl.Delivery     // not handed out yet, in the order of the event
+	left    map[*arrival]string // message ids that are not acknowledged
+	open    int                 // not settled
+	ids     []*arrival          // in the order of the event
 }
 
 var _ pawl.Source = (*LambdaBatch)(nil)
@@ -87,9 +87,7 @@ func OpenLambda(event json.RawMessage, cfg Config) (*LambdaBatch, error) {
 	if err := json.Unmarshal(event, &e); err != nil {
 		return nil, badArgument("sqs.lambda", "the event is no JSON of SQS: %v", err)
 	}
-	b := &LambdaBatch{groups: newGroups(), over: make(chan struct{}), left: map[*arrival]string{}, open: len(e.Records)}
-	reader := &Source{config: cfg, groups: b.groups}
-	var ds []pawl.Delivery
+	b := &LambdaBatch{over: make(chan struct{}), left: map[*arrival]string{}, open: len(e.Records)}
 	for i, r := range e.Records {
 		if r.EventSource != "aws:sqs" || r.MessageID == "" {
 			return nil, badArgument("sqs.lambda", "record %d is not of SQS", i)
@@ -99,16 +97,12 @@ func OpenLambda(event json.RawMessage, cfg Config) (*LambdaBatch, error) {
 		for name, a := range r.MessageAttributes {
 			m.MessageAttributes[name] = types.MessageAttributeValue{DataType: &a.DataType, StringValue: a.StringValue, BinaryValue: a.BinaryValue}
 		}
+		reader := &Source{config: cfg, fifo: isFIFO(r.EventSourceARN)}
 		d := reader.delivery(m, time.Now())
-		if !isFIFO(r.EventSourceARN) {
-			d.OrderingKey = ""
-			handleOf(d).group = fmt.Sprint(i)
-		}
 		b.left[handleOf(d)] = r.MessageID
 		b.ids = append(b.ids, handleOf(d))
-		ds = append(ds, d)
+		b.waiting = append(b.waiting, d)
 	}
-	b.groups.add(ds)
 	if b.open == 0 {
 		close(b.over)
 	}
@@ -130,34 +124,51 @@ func (b *LambdaBatch) Until(ctx context.Context) (context.Context, context.Cance
 
 // Receive hands out what is left of the batch, and then waits for ctx to end.
 func (b *LambdaBatch) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) {
-	for {
-		if err := ctx.Err(); err != nil {
-			return nil, wrap("sqs.receive", "", err)
-		}
-		if ds, _ := b.groups.take(max, func(*arrival) bool { return true }); len(ds) > 0 {
+	if ctx.Err() == nil {
+		if ds := b.take(max); len(ds) > 0 {
 			return ds, nil
 		}
-		select {
-		case <-b.groups.freed:
-		case <-ctx.Done():
-		}
+		<-ctx.Done()
 	}
+	return nil, wrap("sqs.receive", "", ctx.Err())
+}
+
+func (b *LambdaBatch) take(max int) []pawl.Delivery {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := min(max, len(b.waiting))
+	ds := b.waiting[:n:n]
+	b.waiting = b.waiting[n:]
+	return ds
 }
 
 // Ack takes messages off the response.
 func (b *LambdaBatch) Ack(_ context.Context, rs ...pawl.Receipt) error {
 	held, err := ackable(rs)
-	b.groups.settled(held)
 	b.settle(held, true)
 	return err
 }
 
-// Release leaves messages on the response, and those behind them in their groups: they come again when Lambda has it. delay has no
-// effect: the queue's visibility timeout decides.
+// Release leaves messages on the response, and those of their groups that were not handed out yet: they come again when Lambda has it.
+// delay has no effect: the queue's visibility timeout decides.
 func (b *LambdaBatch) Release(_ context.Context, _ time.Duration, ds ...pawl.Delivery) error {
 	held, err := releasable(ds)
-	b.settle(append(held, b.groups.returned(held)...), false)
+	b.settle(append(held, b.behind(ds)...), false)
 	return err
+}
+
+// behind takes what was not handed out of the groups of ds.
+func (b *LambdaBatch) behind(ds []pawl.Delivery) (as []*arrival) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting = slices.DeleteFunc(b.waiting, func(w pawl.Delivery) bool {
+		held := w.OrderingKey != "" && slices.ContainsFunc(ds, func(d pawl.Delivery) bool { return d.OrderingKey == w.OrderingKey })
+		if held {
+			as = append(as, handleOf(w))
+		}
+		return held
+	})
+	return as
 }
 
 func (b *LambdaBatch) settle(as []*arrival, acked bool) {

@@ -136,7 +136,7 @@ func TestConfig_Bounds(t *testing.T) {
 	f := setup(t, sqstest.Faults{}, sqs.Config{})
 	for _, cfg := range []sqs.Config{
 		{Visibility: time.Millisecond}, {Visibility: -time.Second}, {Visibility: 12*time.Hour + 1},
-		{Wait: 21 * time.Second}, {Wait: -time.Second}, {StopWait: -1}, {StopWait: 31 * time.Second}, {Prefetch: 9}, {Prefetch: 1001},
+		{Wait: 21 * time.Second}, {Wait: -time.Second}, {StopWait: -1}, {StopWait: 31 * time.Second},
 		{Key: sqs.KeyAttribute("")}, {Key: sqs.KeyJSON("")}, {Key: sqs.KeyJSON("id")}, {Key: sqs.KeyJSON("/a~2")}, {Key: sqs.KeyJSON("/a~")},
 	} {
 		_, err := sqs.Open(t.Context(), f.client, "q", cfg)

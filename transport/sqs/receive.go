@@ -2,10 +2,12 @@ package sqs
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -19,7 +21,34 @@ import (
 type arrival struct {
 	receipt string
 	polled  time.Time // start of the poll: never later than the receive, from which SQS counts twelve hours
-	group   string    // MessageGroupId, in FIFO queues
+}
+
+func handleOf(d pawl.Delivery) *arrival { return d.Handle.(*arrival) }
+
+// attempts are the names of a FIFO queue's polls at SQS (ReceiveRequestAttemptId). A poll that was not answered lends its name to the
+// next: SQS then answers with the messages that it handed to the lost one, instead of keeping their groups blocked until their
+// timeout. Polls that run side by side never share a name, or both would get the same messages.
+type attempts struct {
+	mu         sync.Mutex
+	unanswered []string
+}
+
+func (a *attempts) name() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	last := len(a.unanswered) - 1
+	if last < 0 {
+		return rand.Text()
+	}
+	name := a.unanswered[last]
+	a.unanswered = a.unanswered[:last]
+	return name
+}
+
+func (a *attempts) lost(name string) {
+	a.mu.Lock()
+	a.unanswered = append(a.unanswered, name)
+	a.mu.Unlock()
 }
 
 // BinarySuffix marks attributes of type Binary in Delivery.Attributes: a Binary attribute "photo" arrives as
@@ -30,9 +59,9 @@ const BinarySuffix = ";base64"
 // max deliveries, never more than [MaxBatch] whatever max says. It may return none. From here each delivery is kept
 // invisible until Ack or Release, also if the caller forgets it, for at most twelve hours.
 //
-// From a FIFO queue it returns at most one delivery of a message group, and the next of that group when this one has been
-// acknowledged; groups go side by side. A group whose delivery is given back starts again from there. Its polls run on
-// beside the caller, so that no group waits for messages of another: call Receive once more after ctx has ended.
+// From a FIFO queue it may return several deliveries of a message group, which is their OrderingKey, in the order of the group; SQS
+// hands out no more of a group while one of it is held. The caller takes them in that order, and gives back with one those behind
+// it, as package flow does.
 //
 // The call is not repeated on an error: poll again, after a pause. After an error that needs an operator (credentials,
 // permissions, a queue that is gone) the next poll waits by itself, 5 s to a minute, and so do short polls that find
@@ -46,9 +75,6 @@ const BinarySuffix = ";base64"
 func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) {
 	if max < 1 {
 		return nil, badArgument("sqs.receive", "max is %d, must be at least 1", max)
-	}
-	if s.groups != nil {
-		return s.receiveInOrder(ctx, max)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, wrap("sqs.receive", s.url, err)
@@ -65,6 +91,16 @@ func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) 
 		return nil, wrap("sqs.receive", s.url, err)
 	}
 	return ds, nil
+}
+
+// giveBack makes messages visible at once that will not be handled here.
+func (s *Source) giveBack(ctx context.Context, as []*arrival) error {
+	if len(as) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	return s.release(ctx, as, func(*arrival) time.Duration { return 0 })
 }
 
 // pollOnce is one poll, which outlives ctx by StopWait, with its messages held.
@@ -115,15 +151,15 @@ func (s *Source) poll(ctx context.Context, max int) ([]types.Message, error) {
 			types.MessageSystemAttributeNameDeadLetterQueueSourceArn,
 		},
 	}
-	if s.groups != nil {
-		in.ReceiveRequestAttemptId = aws.String(s.groups.attemptID())
+	if s.fifo {
+		in.ReceiveRequestAttemptId = aws.String(s.attempts.name())
 	}
 	out, err := s.client.ReceiveMessage(ctx, in, once)
 	if err != nil {
+		if s.fifo {
+			s.attempts.lost(*in.ReceiveRequestAttemptId)
+		}
 		return nil, err
-	}
-	if s.groups != nil {
-		s.groups.answered()
 	}
 	return out.Messages, nil
 }
@@ -162,9 +198,9 @@ func (s *Source) delivery(m types.Message, polled time.Time) pawl.Delivery {
 	}
 	system := func(name types.MessageSystemAttributeName) string { return m.Attributes[string(name)] }
 	receives, _ := strconv.Atoi(system(types.MessageSystemAttributeNameApproximateReceiveCount))
-	held := &arrival{receipt: aws.ToString(m.ReceiptHandle), polled: polled}
-	if s.groups != nil { // on a standard queue it is a tenant's label
-		held.group = system(types.MessageSystemAttributeNameMessageGroupId)
+	group := ""
+	if s.fifo { // on a standard queue it is a tenant's label
+		group = system(types.MessageSystemAttributeNameMessageGroupId)
 	}
 	return pawl.Delivery{
 		Key:         s.config.Key.KeyOf(m),
@@ -173,9 +209,9 @@ func (s *Source) delivery(m types.Message, polled time.Time) pawl.Delivery {
 		Attributes:  attributes(m.MessageAttributes),
 		Receives:    receives,
 		SentAt:      sentAt(system(types.MessageSystemAttributeNameSentTimestamp)),
-		OrderingKey: held.group,
+		OrderingKey: group,
 		ProducedAt:  producedAt(m),
-		Handle:      held,
+		Handle:      &arrival{receipt: aws.ToString(m.ReceiptHandle), polled: polled},
 	}
 }
 

@@ -54,9 +54,6 @@ func (s *Source) delete(ctx context.Context, held []*arrival) error {
 		entries[i].receipt = a.receipt
 	}
 	s.heart.letGo(held) // an extension still in flight does no harm: the message is deleted all the same
-	if s.groups != nil {
-		s.groups.settled(held) // the outcomes are durable: the next of the group need not wait for the delete
-	}
 	var left failures
 	var acked, dead int
 	for _, o := range twice(ctx, entries, s.deleteMessages) {
@@ -83,8 +80,8 @@ func (s *Source) delete(ctx context.Context, held []*arrival) error {
 // receiver: it is counted in Stats.LostHandles and is no error. Deliveries of another source are refused with an error,
 // the others beside them are released.
 //
-// In a FIFO queue those of the same message group that wait in this process go back as well. SQS hands none of them out
-// before the released one: it is in flight until its delay is over, and that blocks its group.
+// In a FIFO queue give back with a delivery those behind it in its group, in one call. SQS hands none of them out before it: it is
+// in flight until its delay is over, and that blocks its group.
 func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.Delivery) error {
 	held, refused := releasable(ds)
 	delays := make(map[*arrival]time.Duration, len(held))
@@ -92,9 +89,6 @@ func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.De
 		if a, ours := d.Handle.(*arrival); ours {
 			delays[a] = s.config.ReleaseDelay(delay, d)
 		}
-	}
-	if s.groups != nil {
-		held = append(held, s.groups.returned(held)...) // without a delay of their own
 	}
 	return errors.Join(refused, s.release(ctx, held, func(a *arrival) time.Duration { return delays[a] }))
 }

@@ -19,12 +19,11 @@ import (
 )
 
 var (
-	soakMessages = flag.Int("soak.messages", 1000, "messages of each soak; the long one has 20000")
-	soakKills    = flag.Int("soak.kills", 20, "SIGKILLs of each soak")
-	soakMode     = flag.String("soak.mode", "inline", "mode of the consumers' flows")
-	soakFailures = flag.Float64("soak.failures", 0, "share of deliveries in the FIFO soak that fail at first and are landed")
+	soakMessages = flag.Int("soak.messages", 200, "messages of each soak; the long one has 20000")
+	soakKills    = flag.Int("soak.kills", 6, "SIGKILLs of each soak; the long one has 20")
+	soakFailures = flag.Float64("soak.failures", 0.02, "share of deliveries that fail at first")
 	soakSeed     = flag.Uint64("soak.seed", rand.Uint64(), "decides faults, order and kills")
-	deploys      = flag.Int("deploys", 20, "SIGTERMs of each deploy drill")
+	deploys      = flag.Int("deploys", 10, "SIGTERMs of each deploy drill; the long one has 20")
 )
 
 const (
@@ -33,17 +32,16 @@ const (
 	lines     = 40 // message groups
 )
 
-// Every message three times, out of order where the queue has none, deletes that are lost, answers that never arrive, polls that
-// outlive their clients, and twenty consumers killed: one effect each, none lost; in a FIFO queue in the order of each group.
+// Every message three times, out of order where the queue has none, handlers that fail, deletes that are lost, answers that never
+// arrive, polls that outlive their clients, and consumers killed: one effect each, none lost; in a FIFO queue in the order of each
+// group, but for a trigger, which promises none.
 func TestSoak(t *testing.T) {
-	for _, queue := range []string{"soak", "soak.fifo"} {
-		t.Run(queue, func(t *testing.T) {
+	for _, c := range [][2]string{{"inline", "soak"}, {"inline", "soak.fifo"}, {"land", "soak"}, {"land", "soak.fifo"},
+		{"trigger", "soak"}, {"trigger", "soak.fifo"}, {"batch", "soak"}} {
+		mode, queue := c[0], c[1]
+		t.Run(mode+" "+queue, func(t *testing.T) {
 			t.Parallel()
-			failures := 0.02
-			if strings.HasSuffix(queue, ".fifo") {
-				failures = *soakFailures // a landed delivery keeps its place in a lane of package flow, not here
-			}
-			s := newSoak(t, queue, failures, sqstest.Rates{Duplicate: .05, LoseDelete: .03, LoseReceive: .005, Error: .005, EntryError: .01,
+			s := newSoak(t, mode, queue, *soakFailures, sqstest.Rates{Duplicate: .05, LoseDelete: .03, LoseReceive: .005, Error: .005, EntryError: .01,
 				Fewer: .2, Reorder: true, AbandonedPolls: true})
 			s.play()
 			s.judge()
@@ -54,14 +52,15 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// A deploy, twenty times under load: SIGTERM to the only consumer. It ends in good order, within a poll wait and what handlers
+// A deploy, again and again under load: SIGTERM to the only consumer. It ends in good order, within a poll wait and what handlers
 // take, and no message stays hidden for longer than a poll wait after it (a copy of what was being handled was given back for 1
 // to 2 s), although the visibility timeout is a minute. In the end each took effect once.
 func TestDeployDrill(t *testing.T) {
-	for _, queue := range []string{"drill", "drill.fifo"} {
-		t.Run(queue, func(t *testing.T) {
+	for _, c := range [][2]string{{"inline", "drill"}, {"inline", "drill.fifo"}, {"land", "drill"}, {"land", "drill.fifo"}} {
+		mode, queue := c[0], c[1]
+		t.Run(mode+" "+queue, func(t *testing.T) {
 			t.Parallel()
-			s := newSoak(t, queue, 0, sqstest.Rates{AbandonedPolls: true, Fewer: .3})
+			s := newSoak(t, mode, queue, 0, sqstest.Rates{AbandonedPolls: true, Fewer: .3})
 			s.consumer.Take, s.consumer.Visibility = 2*time.Millisecond, time.Minute
 			units := s.messages()
 			for n := range *deploys {
@@ -99,11 +98,8 @@ type soak struct {
 	sent     int // units, copies included
 }
 
-func newSoak(t *testing.T, queue string, failures float64, rates sqstest.Rates) *soak {
+func newSoak(t *testing.T, mode, queue string, failures float64, rates sqstest.Rates) *soak {
 	t.Helper()
-	if modes[*soakMode] == nil {
-		t.Fatalf("-soak.mode %s is not known", *soakMode)
-	}
 	t.Logf("seed %d", *soakSeed)
 	server := sqstest.New(sqstest.Options{Faults: sqstest.Chaos(*soakSeed, rates)})
 	l, err := server.Start()
@@ -114,7 +110,7 @@ func newSoak(t *testing.T, queue string, failures float64, rates sqstest.Rates) 
 	client := newClient(nil, l.URL)
 	s := &soak{T: t, queue: queue, fifo: strings.HasSuffix(queue, ".fifo"), server: server, client: client, url: createQueue(t, client, queue),
 		random:   rand.New(rand.NewPCG(*soakSeed, 1)),
-		consumer: assignment{URL: pawltest.URL(t, effects), Endpoint: l.URL, Queue: queue, Mode: *soakMode, Visibility: time.Second, Failures: failures}}
+		consumer: assignment{URL: pawltest.URL(t, effects), Endpoint: l.URL, Queue: queue, Mode: mode, Visibility: time.Second, Failures: failures}}
 	if s.pool, err = pgxpool.New(t.Context(), s.consumer.URL); err != nil {
 		t.Fatal(err)
 	}
@@ -144,6 +140,15 @@ func (s *soak) messages() []unit {
 // id, as a producer's retry after five minutes is.
 func (s *soak) send(units []unit) {
 	s.Helper()
+	if s.consumer.Mode == "trigger" { // the rows first, as a producer writes them
+		keys := make([]string, len(units))
+		for i, u := range units {
+			keys[i] = u.key()
+		}
+		if _, err := s.pool.Exec(s.Context(), "insert into task (key) select unnest($1::text[]) on conflict do nothing", keys); err != nil {
+			s.Fatal(err)
+		}
+	}
 	for from := 0; from < len(units); from += 10 {
 		in := &awssqs.SendMessageBatchInput{QueueUrl: &s.url}
 		for i, u := range units[from:min(from+10, len(units))] {
@@ -203,7 +208,7 @@ func (s *soak) play() {
 	for i := range crew {
 		crew[i] = startConsumer(s.T, s.consumer)
 	}
-	points := []string{"", "flow.claim.after", "flow.handle.before", "flow.handle.after", "flow.commit.before", "flow.commit.after", "flow.ack.before"}
+	points := append([]string{""}, modes[s.consumer.Mode].points...)
 	for n := range *soakKills {
 		from, to := len(units)*n / *soakKills, len(units)*(n+1) / *soakKills
 		s.send(units[from:to])
@@ -240,11 +245,13 @@ func (s *soak) finish(crew ...*consumer) {
 		if s.open() > 0 {
 			return false
 		}
-		var jobs int
-		if err := s.pool.QueryRow(s.Context(), "select count(*) from pawl.job as j where j.status <> 'dead_letter'").Scan(&jobs); err != nil {
+		var left int
+		err := s.pool.QueryRow(s.Context(), `select (select count(*) from pawl.job as j where j.status <> 'dead_letter')
+			+ (select count(*) from task as t where t.status <> 'completed')`).Scan(&left)
+		if err != nil {
 			s.Fatal(err)
 		}
-		return jobs == 0
+		return left == 0
 	})
 	for _, c := range crew {
 		c.await(s.T)
@@ -266,11 +273,11 @@ select count(*), count(distinct e.key),
 		s.Fatal(err)
 	}
 	stats := s.server.Stats(s.queue)
-	s.Logf("%d messages, %d effects, %d doubled, %d lost, %d out of order; server %+v", *soakMessages, all, all-distinct, *soakMessages-distinct, disorder, stats)
+	s.Logf("%s: %d messages, %d effects, %d doubled, %d lost, %d out of order; server %+v", s.Name(), *soakMessages, all, all-distinct, *soakMessages-distinct, disorder, stats)
 	if all != *soakMessages || distinct != *soakMessages || letters != 0 {
 		s.Errorf("%d effects, %d different, %d dead letters, want %d of each and no letters", all, distinct, letters, *soakMessages)
 	}
-	if s.fifo && disorder != 0 {
+	if s.fifo && s.consumer.Mode != "trigger" && disorder != 0 {
 		s.Errorf("%d effects out of the order of their group", disorder)
 	}
 }

@@ -17,13 +17,14 @@ import (
 )
 
 // A Source receives from one queue, standard or FIFO. Its methods may be called from many goroutines. It needs no closing:
-// it has one goroutine of its own while it holds deliveries, for a FIFO queue one more while it polls, and none otherwise.
+// it has one goroutine of its own while it holds deliveries, and none otherwise.
 type Source struct {
 	client   API
 	url      string
 	config   Config
 	heart    *heart
-	groups   *groups // nil for a standard queue
+	fifo     bool
+	attempts attempts // of a FIFO queue
 	horizon  time.Duration
 	pace     pacer
 	counters counters
@@ -38,8 +39,8 @@ var (
 // client's own account and region, or a full queue URL. The error says in one line what to do when the queue does
 // not exist, the credentials fail, or nothing answers at the endpoint.
 //
-// A name that ends in .fifo is a FIFO queue, whose message groups are kept in order; see [Source.Receive]. The
-// MessageGroupId of a standard queue is a tenant's label and changes nothing.
+// A name that ends in .fifo is a FIFO queue: the MessageGroupId of a message is its OrderingKey; see [Source.Receive]. In a standard
+// queue it is a tenant's label and changes nothing.
 func Open(ctx context.Context, client API, queue string, cfg Config) (*Source, error) {
 	cfg, err := cfg.filled()
 	if err != nil {
@@ -56,11 +57,8 @@ func Open(ctx context.Context, client API, queue string, cfg Config) (*Source, e
 	if err != nil {
 		return nil, wrap("sqs.open", queue, err)
 	}
-	s := &Source{client: client, url: url, config: cfg, horizon: horizon, pace: pacer{short: cfg.Wait == ShortPoll}}
+	s := &Source{client: client, url: url, config: cfg, fifo: isFIFO(url), horizon: horizon, pace: pacer{short: cfg.Wait == ShortPoll}}
 	s.heart = newHeart(cfg.Visibility, s.changeVisibility, &s.counters, func(n int) { s.lost(ctx, "sqs.heartbeat", n) })
-	if isFIFO(url) {
-		s.groups = newGroups()
-	}
 	return s, nil
 }
 

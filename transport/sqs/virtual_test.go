@@ -2,6 +2,9 @@ package sqs_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/transport/sqs"
@@ -30,7 +34,8 @@ func TestVirtualTime_WithPostgres(t *testing.T) {
 		f.must(err)
 		defer pool.Close()
 		consumer, err := flow.New(pool, flow.Config{Consumer: "orders", Source: f.source, Timeout: time.Hour, Concurrency: 1, RetryConcurrency: 1,
-			Presence: job.Presence{Off: true}, Handler: func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+			Retention: inbox.Retention{Forever: true}, // the database's clock is not the bubble's
+			Presence:  job.Presence{Off: true}, Handler: func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 				time.Sleep(10 * time.Minute)
 				return apply(ctx, tx, d)
 			}})
@@ -44,4 +49,146 @@ func TestVirtualTime_WithPostgres(t *testing.T) {
 			t.Errorf("%d effects, server %+v", effects, got)
 		}
 	})
+}
+
+// A flow on a FIFO queue, on virtual time and with a real PostgreSQL. What its handlers wrote, in the order of their commits, comes
+// from wrote.
+type fifoFlow struct {
+	*fixture
+	pool *pgxpool.Pool
+}
+
+func inFIFOFlow(t *testing.T, test func(f *fifoFlow)) {
+	t.Helper()
+	t.Parallel()
+	url := pawltest.URL(t, "create table effect (id bigint generated always as identity, key text not null)")
+	synctest.Test(t, func(t *testing.T) {
+		f := &fifoFlow{fixture: setupFIFO(t, sqstest.Faults{AbandonedPolls: true}, sqs.Config{})}
+		var err error
+		f.pool, err = pgxpool.New(t.Context(), url)
+		f.must(err)
+		defer f.pool.Close()
+		test(f)
+	})
+}
+
+// run consumes through a source of its own, as another process would, until the returned function is called.
+func (f *fifoFlow) run(handler pawl.Handler) (stop func()) {
+	f.Helper()
+	source, err := sqs.Open(f.Context(), f.client, fifoQueue, sqs.Config{Wait: time.Second})
+	f.must(err)
+	consumer, err := flow.New(f.pool, flow.Config{Consumer: "orders", Source: source, Handler: handler, Timeout: time.Hour, Drain: time.Second,
+		Retention:   inbox.Retention{Forever: true}, // the database's clock is not the bubble's
+		Concurrency: 1, RetryConcurrency: 1, Presence: job.Presence{Off: true}, Backoff: job.Backoff{Base: 100 * time.Millisecond}})
+	f.must(err)
+	ctx, cancel := context.WithCancel(f.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- consumer.Run(ctx) }()
+	return func() {
+		cancel()
+		f.must(<-ended)
+	}
+}
+
+func (f *fifoFlow) wrote() (keys string) {
+	f.Helper()
+	f.must(f.pool.QueryRow(f.Context(), "select coalesce(string_agg(e.key, ' ' order by e.id), '') from effect as e").Scan(&keys))
+	return keys
+}
+
+func write(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+	_, err := tx.Exec(ctx, "insert into effect (key) values ($1)", d.Key)
+	return err
+}
+
+// A process that cannot reach SQS for longer than the visibility timeout loses its handles while a handler works and others stand
+// behind it. All come again, to it and to another, beside the old ones: each takes effect once, in order.
+func TestFIFO_LostHandlesKeepTheOrder(t *testing.T) {
+	inFIFOFlow(t, func(f *fifoFlow) {
+		f.sendIn("a", 1, 2, 3)
+		f.server.SetFaults(sqstest.Faults{AbandonedPolls: true, FailEntry: func(c sqstest.Call, _ int) *sqstest.Error {
+			if c.Op == "ChangeMessageVisibilityBatch" {
+				return sqstest.Internal()
+			}
+			return nil
+		}})
+		first := f.run(func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+			time.Sleep(40 * time.Second)
+			return write(ctx, tx, d)
+		})
+		time.Sleep(10 * time.Second)
+		second := f.run(write)
+		time.Sleep(25 * time.Second) // the handles are dead
+		f.server.SetFaults(sqstest.Faults{AbandonedPolls: true})
+		time.Sleep(3 * time.Minute)
+		first()
+		second()
+		if got := f.wrote(); got != "a1 a2 a3" {
+			t.Errorf("wrote %q", got)
+		}
+		if got := f.server.Stats(fifoQueue); got.Redelivered == 0 || got.Ready+got.InFlight != 0 {
+			t.Errorf("server %+v", got)
+		}
+	})
+}
+
+// A delivery that fails is landed under the order of its group, and those behind it wait for it in the database; other groups do not.
+func TestFIFO_FailedKeepsItsPlace(t *testing.T) {
+	inFIFOFlow(t, func(f *fifoFlow) {
+		f.sendIn("a", 1, 2, 3)
+		failed := false
+		stop := f.run(func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+			if d.OrderingKey != "a" && d.OrderingKey != "b" {
+				return pawl.Final(fmt.Errorf("the ordering key is %q", d.OrderingKey))
+			}
+			if d.Key == "a1" && !failed {
+				failed = true
+				f.sendIn("b", 1)
+				return errors.New("not now")
+			}
+			return write(ctx, tx, d)
+		})
+		var wrote string
+		for range 1000 {
+			if wrote = f.wrote(); strings.Count(wrote, " ") == 3 {
+				break
+			}
+			time.Sleep(time.Second)
+		}
+		stop()
+		if wrote != "b1 a1 a2 a3" || !failed {
+			t.Errorf("wrote %q", wrote)
+		}
+	})
+}
+
+// A stop gives back what stands behind a handler that ends in time, and behind one that does not: nothing is hidden for longer
+// than what is still at work.
+func TestFIFO_StopStrandsNothing(t *testing.T) {
+	for _, takes := range []time.Duration{3500 * time.Millisecond, time.Hour} {
+		t.Run(takes.String(), func(t *testing.T) {
+			inFIFOFlow(t, func(f *fifoFlow) {
+				f.sendIn("a", 1, 2, 3)
+				working := make(chan struct{})
+				stop := f.run(func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+					defer close(working)
+					time.Sleep(takes) // and does not look at ctx
+					return write(ctx, tx, d)
+				})
+				time.Sleep(3 * time.Second)
+				start := time.Now()
+				stop()
+				took := time.Since(start)
+				got := f.server.Stats(fifoQueue)
+				want := sqstest.Stats{Ready: 2, InFlight: 1}
+				if takes < time.Minute {
+					want.InFlight = 0 // it has taken effect and is acknowledged
+				}
+				if got.Ready != want.Ready || got.InFlight != want.InFlight || got.Abandoned != 0 || took > 7*time.Second {
+					t.Errorf("the stop took %v; server %+v", took, got)
+				}
+				<-working // before the bubble ends
+			})
+		})
+	}
 }

@@ -25,7 +25,7 @@ type Broker struct {
 
 // Features are what brokers differ in. What is false is not tried.
 type Features struct {
-	Ordered       bool // one delivery of an ordering key at a time, in the order of the sends
+	Ordered       bool // deliveries of an ordering key come in the order of the sends, to one receiver while it holds one of them
 	Counted       bool // Delivery.Receives counts redeliveries
 	ReleaseDelay  bool // Release keeps a delivery back for the delay
 	CrashRedelive bool // what a receiver that is gone held comes again: Queue.Abandon is set
@@ -119,12 +119,44 @@ func (b *bench) get(from pawl.Source, n int) (all []pawl.Delivery) {
 		if err != nil {
 			b.Fatalf("received %d of %d: %v", len(all), n, err)
 		}
-		all = append(all, ds...)
-		for _, d := range ds {
-			b.out[d.Handle] = func() { _ = from.Release(context.Background(), 0, d) }
-		}
+		all = append(all, b.took(from, ds)...)
 	}
 	return all
+}
+
+// took notes that a test has deliveries, to be given back at its end.
+func (b *bench) took(from pawl.Source, ds []pawl.Delivery) []pawl.Delivery {
+	for _, d := range ds {
+		b.out[d.Handle] = func() { _ = from.Release(context.Background(), 0, d) }
+	}
+	return ds
+}
+
+// some receives until something comes, at most so many.
+func (b *bench) some(from pawl.Source, most int) []pawl.Delivery {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), b.Patience)
+	defer cancel()
+	for {
+		ds, err := from.Receive(ctx, most)
+		if err != nil {
+			b.Fatalf("received nothing: %v", err)
+		}
+		if len(ds) > 0 {
+			return b.took(from, ds)
+		}
+	}
+}
+
+// ackInOrder acknowledges deliveries that must be those behind the first n of a group, and returns how many that makes.
+func (b *bench) ackInOrder(s pawl.Source, n int, group string, ds ...pawl.Delivery) int {
+	b.Helper()
+	for _, d := range ds {
+		n++
+		b.wantKey(d, fmt.Sprint(group, "/", n))
+		b.ack(s, d)
+	}
+	return n
 }
 
 func (b *bench) one(from pawl.Source) pawl.Delivery {

@@ -48,7 +48,8 @@ func TestSuite_NoticesEachMutant(t *testing.T) {
 		"does not count":          "ReceivesAreCounted",
 		"ignores delays":          "ReleaseDelayIsKept",
 		"holds for the dead":      "CrashRedelivers",
-		"has no order":            "OneOfAGroupAtATime",
+		"has no order":            "GroupInOrder",
+		"turns groups round":      "GroupInOrder",
 		"stands still":            "GroupsGoSideBySide",
 		"overtakes":               "ReleasedHeadIsNotOvertaken",
 		"acknowledges until stop": "AcknowledgeAfterStop",
@@ -155,14 +156,22 @@ func (s *source) take(limit int) (ds []pawl.Delivery) {
 	q := s.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	busy := map[string]bool{}
-	for _, m := range q.messages {
-		free := m.holder == nil && !m.visible.After(time.Now())
-		key := m.d.OrderingKey
+	groupOf := func(m *message) string {
 		if q.broken("stands still") {
-			key = "all"
+			return "all"
 		}
-		if free && (key == "" || !busy[key] || q.broken("has no order")) && (len(ds) < limit || q.broken("ignores max")) {
+		return m.d.OrderingKey
+	}
+	busy := map[string]bool{} // groups of which nothing may be handed out
+	for _, m := range q.messages {
+		if m.holder != nil && !q.broken("has no order") {
+			busy[groupOf(m)] = true
+		}
+	}
+	for _, m := range q.messages {
+		key := groupOf(m)
+		free := m.holder == nil && !m.visible.After(time.Now())
+		if free && (key == "" || !busy[key]) && (len(ds) < limit || q.broken("ignores max")) {
 			if m.d.Receives++; q.broken("does not count") {
 				m.d.Receives = 1
 			}
@@ -170,8 +179,12 @@ func (s *source) take(limit int) (ds []pawl.Delivery) {
 				m.holder = s
 			}
 			ds = append(ds, m.d)
+		} else if !q.broken("overtakes") && !q.broken("has no order") {
+			busy[key] = true // by one whose delay is not over
 		}
-		busy[key] = !q.broken("overtakes") || m.holder != nil // the first that is not settled blocks the others
+	}
+	if q.broken("turns groups round") {
+		slices.Reverse(ds)
 	}
 	return ds
 }

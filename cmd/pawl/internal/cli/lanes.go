@@ -2,17 +2,13 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -104,10 +100,10 @@ discarded. If the order matters, retry the dead letter instead: it has kept its 
 		Example: "  pawl lanes unblock orders account-17 --job 17 --reason 'booked by hand' --yes",
 	}
 	cmd.Flags().Int64Var(&job, "job", 0, "only if this job blocks it; 0 means any")
-	return laneChange(cmd, 2, "what waits behind the dead letter runs without it",
+	return laneVerb(2, "what waits behind the dead letter runs without it",
 		func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (ops.LaneResult, error) {
 			return ops.UnblockLane(ctx, conn, args[0], args[1], job, by)
-		})
+		}).on(cmd)
 }
 
 func newLanesPolicy() *cobra.Command {
@@ -118,65 +114,29 @@ func newLanesPolicy() *cobra.Command {
 job. Who and why go to pawl.audit.`,
 		Example: "  pawl lanes policy orders account-17 park --reason 'order matters less than delay here'",
 	}
-	return laneChange(cmd, 3, "", func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (ops.LaneResult, error) {
+	return laneVerb(3, "", func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (ops.LaneResult, error) {
 		return ops.SetLanePolicy(ctx, conn, args[0], args[1], args[2], by)
-	})
+	}).on(cmd)
 }
 
-type laneVerb func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (ops.LaneResult, error)
-
-// laneChange makes a command of a verb that takes so many arguments, the first two of them a queue and a lane.
-func laneChange(cmd *cobra.Command, arguments int, warning string, do laneVerb) *cobra.Command {
-	var by ops.By
-	var yes *bool
-	addByFlags(cmd, &by)
-	if warning != "" {
-		yes = cmd.Flags().Bool("yes", false, "do not ask; required where nobody can be asked")
-	}
-	asJSON := addJSONFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) != arguments {
-			return misused(cmd, fmt.Sprintf("it takes %d arguments, not %d", arguments, len(args)), "as in: "+cmd.UseLine())
-		}
-		if err := checkBy(cmd, &by); err != nil {
-			return err
-		}
-		what := fmt.Sprintf("%s lane %s of queue %s", cmd.Name(), args[1], args[0])
-		ask := yes != nil && !*yes
-		if ask && !mayAsk(cmd) {
-			return misused(cmd, fmt.Sprintf("this would %s: %s", what, warning), "add --yes")
-		}
-		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-			if ask && !agreed(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), question(conn, what, warning)) {
-				return failed(cmd, errors.New("not agreed to; nothing changed"), "answer y, or add --yes")
-			}
+// laneVerb is a verb whose first two arguments are a queue and a lane.
+func laneVerb(arguments int, warning string, do func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (ops.LaneResult, error)) verb {
+	return verb{arguments: arguments, warning: warning,
+		what:   func(args []string) string { return fmt.Sprintf("lane %s of queue %s", args[1], args[0]) },
+		locked: "the lane is locked by an open transaction, most likely one that enqueues into it",
+		do: func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (answer, error) {
 			r, err := do(ctx, conn, args, by)
-			var pg *pgconn.PgError
-			if pawl.CodeOf(err) == "55P03" && errors.As(err, &pg) {
-				return failed(cmd, errors.New("the lane is locked by an open transaction, most likely one that enqueues into it"), "ask again when that has ended")
+			a := answer{json: laneResultJSON{string(r.Outcome), given(r.Job), given(string(r.Was)), given(r.Policy), given(r.Hint)}}
+			switch r.Outcome {
+			case ops.Unblocked:
+				a.done = fmt.Sprintf("lane %s unblocked: job %d has given up its turn", visible(args[1]), r.Job)
+			case ops.PolicyChanged:
+				a.done = fmt.Sprintf("lane %s changed (was %s)", visible(args[1]), r.Policy)
+			default:
+				a.why, a.next = whyNot(args, r), hintOf(r)
 			}
-			if err != nil {
-				return err
-			}
-			if err := printLaneResult(cmd.OutOrStdout(), args[1], r, *asJSON); err != nil || r.Changed() {
-				return err
-			}
-			return failed(cmd, errors.New(whyNot(args, r)), hintOf(r))
-		})
-	}
-	return cmd
-}
-
-func printLaneResult(w io.Writer, lane string, r ops.LaneResult, asJSON bool) (err error) {
-	switch {
-	case asJSON:
-		return printJSON(w, laneResultJSON{string(r.Outcome), given(r.Job), given(string(r.Was)), given(r.Policy), given(r.Hint)})
-	case r.Outcome == ops.Unblocked:
-		_, err = fmt.Fprintf(w, "lane %s unblocked: job %d has given up its turn\n", visible(lane), r.Job)
-	case r.Outcome == ops.PolicyChanged:
-		_, err = fmt.Fprintf(w, "lane %s changed (was %s)\n", visible(lane), r.Policy)
-	}
-	return err
+			return a, err
+		}}
 }
 
 func whyNot(args []string, r ops.LaneResult) string {

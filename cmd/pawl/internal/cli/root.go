@@ -9,6 +9,7 @@
 //	lanes.go     pawl lanes list, unblock, policy
 //	outbox.go    pawl outbox list, lag, heads
 //	webhook*.go  pawl webhook sign, send, verify
+//	gates.go     pawl gates list, reset, release; inbox.go: pawl inbox show, forget; verb.go: what such changes share
 //	dev.go       pawl dev postgres
 //	demo*.go     pawl demo; display.go: its progress
 //	version.go   pawl version
@@ -80,7 +81,7 @@ func newRoot() *cobra.Command {
 	// Each command is added here and nowhere else.
 	root.AddCommand(newDemo(), newDemoWorker())
 	root.AddCommand(newMigrate())
-	root.AddCommand(newJobs(), newDLQ(), newLanes(), newQueues(), newOutbox(), newWebhook())
+	root.AddCommand(newJobs(), newDLQ(), newLanes(), newQueues(), newInbox(), newGates(), newOutbox(), newWebhook())
 	root.AddCommand(newDev())
 	root.AddCommand(newVersion())
 	return root

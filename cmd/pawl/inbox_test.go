@@ -1,0 +1,96 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// withInbox has a delivery that took effect, "done", with its payload kept, and one that is dead letter 1, "dead".
+func withInbox(t *testing.T) string {
+	t.Helper()
+	db := pawltest.URL(t)
+	exec1(t, db, `
+select pawl_v1.inbox_claim('orders', 'done', sha256('{"n": 1}'), '{"result_ref": "order 17"}'), pawl_v1.delivery_keep('orders', 'done', '{"n": 1}');
+do $$
+begin
+  perform pawl_v1.inbox_claim('orders', 'dead', sha256(''));
+  perform pawl_v1.inbox_land('orders', 'dead', 'inbox/orders', 'delivery', '', '{"dead": true}');
+end $$;
+update pawl.inbox set received_at = clock_timestamp() - interval '3 hours'`)
+	return db
+}
+
+// From a delivery that took effect to one that may run again, as a person sees it.
+func TestInbox_Text(t *testing.T) {
+	t.Parallel()
+	db := withInbox(t)
+	golden := regexp.MustCompile(`^delivery done of consumer orders
+  received   \S+Z \(3h ago\)
+  processed  \S+Z \(\d+s ago\)
+  result     order 17
+  payload    8 octets in pawl.delivery, fingerprint [0-9a-f]{64}
+  audit      changes by hand: 0
+$`)
+	if r := mustPawl(t, db, "inbox", "show", "orders", "done"); !golden.MatchString(r.stdout) || r.stderr != "" {
+		t.Errorf("%s%s", r.stdout, r.stderr)
+	}
+	if r := mustPawl(t, db, "inbox", "show", "orders", "dead"); !strings.Contains(r.stdout, "processed  not yet\n  job        1, dead_letter\n  payload    not kept,") {
+		t.Errorf("%s", r.stdout)
+	}
+	wantFailure(t, pawl(t, db, "inbox", "forget", "orders", "dead", "--reason", "r", "--yes"), 1, "job 1 owns the delivery and is dead_letter", "discard")
+	if r := mustPawl(t, db, "inbox", "forget", "orders", "done", "--reason", "reversed by hand", "--actor", "ann", "--yes"); r.stdout != "delivery done of consumer orders forgotten\n" {
+		t.Errorf("%+v", r)
+	}
+	wantFailure(t, pawl(t, db, "inbox", "forget", "orders", "done", "--reason", "r", "--yes"), 1, "consumer orders remembers no delivery done")
+	wantFailure(t, pawl(t, db, "inbox", "show", "orders", "done"), 1, "consumer orders remembers no delivery done", "ann forgot it at", "reversed by hand")
+	wantFailure(t, pawl(t, db, "inbox", "show", "orders", "never"), 1, "remembers no delivery never", "it never came")
+	exec1(t, db, "select pawl_v1.inbox_claim('orders', 'done', sha256('another'))")
+	if r := mustPawl(t, db, "inbox", "show", "orders", "done"); !strings.Contains(r.stdout, "changes by hand: 1\n") || !strings.Contains(r.stdout, "inbox_forget by ann: reversed by hand") {
+		t.Errorf("%s", r.stdout)
+	}
+	exec1(t, db, "select pawl_v1.job_discard(1, 'ann', 'r')")
+	if r := mustPawl(t, db, "inbox", "show", "orders", "dead"); !strings.Contains(r.stdout, "job        1, gone\n") {
+		t.Errorf("%s", r.stdout)
+	}
+}
+
+// The documents that scripts read.
+func TestInbox_JSON(t *testing.T) {
+	t.Parallel()
+	db := withInbox(t)
+	type seen struct {
+		Found       bool
+		Consumer    string
+		MessageID   string `json:"message_id"`
+		Fingerprint *string
+		ReceivedAt  *string `json:"received_at"`
+		ProcessedAt *string `json:"processed_at"`
+		Job         *int64
+		JobStatus   *string `json:"job_status"`
+		ResultRef   *string `json:"result_ref"`
+		KeptOctets  *int    `json:"kept_octets"`
+		Changes     []struct{ Verb string }
+	}
+	s := decode[seen](t, mustPawl(t, db, "inbox", "show", "orders", "done", "--json").stdout)
+	if !s.Found || s.MessageID != "done" || len(*s.Fingerprint) != 64 || !strings.HasSuffix(*s.ProcessedAt, "Z") || s.Job != nil || *s.ResultRef != "order 17" || *s.KeptOctets != 8 {
+		t.Errorf("%+v", s)
+	}
+	s = decode[seen](t, mustPawl(t, db, "inbox", "show", "orders", "dead", "--json").stdout)
+	if !s.Found || s.ProcessedAt != nil || *s.Job != 1 || *s.JobStatus != "dead_letter" || s.KeptOctets != nil || s.Changes == nil {
+		t.Errorf("%+v", s)
+	}
+	r := pawl(t, db, "inbox", "show", "orders", "never", "--json")
+	if s = decode[seen](t, r.stdout); r.code != 1 || s.Found || s.Fingerprint != nil || s.ReceivedAt != nil {
+		t.Errorf("%+v", r)
+	}
+	r = pawl(t, db, "inbox", "forget", "orders", "dead", "--json", "--reason", "r", "--yes")
+	if r.code != 1 || !strings.HasPrefix(r.stdout, `{"outcome":"refused","job":1,"was":"dead_letter","hint":"`) || strings.Count(r.stderr, "\n") != 1 {
+		t.Errorf("%+v", r)
+	}
+	if r := mustPawl(t, db, "inbox", "forget", "orders", "done", "--json", "--reason", "r", "--yes"); r.stdout != `{"outcome":"forgotten","job":null,"was":null,"hint":null}`+"\n" {
+		t.Errorf("%+v", r)
+	}
+}
