@@ -96,6 +96,7 @@ var scenes = []scene{
 	{name: "sweep, claim, renew", given: rowOverdue, sides: [][]string{{"select play.renew(1, 1)"}, {sweepEverybody, "select play.claim(null)"}}, apart: true},
 	{name: "leave, finish", given: heldByOne, sides: [][]string{{"select play.leave(1)"}, {finishOne}}},
 	{name: "leave, claim", given: heldByOne, sides: [][]string{{"select play.leave(1)"}, {claimOne}, {claimTwo}}},
+	{name: "leave, one's own last claim", given: pending, sides: [][]string{{"select play.leave(1)"}, {claimOne}}},
 	{name: "leave, sweep", given: overdue, sides: [][]string{{"select play.leave(1)"}, {sweepEverybody}}},
 
 	{name: "finish many, finish many in reverse", refusal: busy, given: heldPair, sides: [][]string{{finishPair}, {finishBack}}},

@@ -61,6 +61,8 @@ var ours = []mutant{
 	{name: "fail without fence", property: "p_fence", scene: "finish, zombie's fail", edits: []edit{{"job_fail", "\n     and j.fence = p_fence\n", "\n"}}},
 	{name: "release without fence", property: "p_fence", scene: "finish, zombie's release", edits: []edit{{"job_release", "\n     and j.fence = p_fence;", ";"}}},
 	{name: "renew without fence", property: "p_fence", scene: "sweep, claim, renew", edits: []edit{{"job_renew", "\n     and j.fence = p_fence\n", "\n"}}},
+	{name: "leave without waiting for a claim", property: "p_loss", scene: "leave, one's own last claim", edits: []edit{
+		{"worker_leave", "perform from pawl.worker as w where w.id = p_worker for update;", ""}}},
 	{name: "accept any fence", property: "p_fence", scene: "accept, lower", edits: []edit{{"fence_accept", "\n       and f.fence <= p_fence;", ";"}}},
 	{name: "finish many without fence", property: "p_fence", scene: "finish, zombie's finish many", edits: []edit{
 		{"job_finish_many", "\n                and l.fence = g.fence))", "))"}, {"job_finish_many", " and d.fence = g.fence", ""}}},

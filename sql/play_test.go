@@ -200,6 +200,11 @@ select 'p_once', 'key ' || k.key || ' has ' || count(j.id) || ' jobs'
   from pawl.job_key as k left join pawl.job as j on j.args = k.key::bytea
  group by k.key, k.job_id having count(j.id) <> 1 or min(j.id) <> k.job_id
 union all
+select 'p_loss', 'job ' || j.id || ' is held by worker ' || j.claimed_by || ', who has left: nobody will take it back'
+  from pawl.job as j
+ where j.claimed_by <> 0
+   and not exists (select from pawl.worker as w where w.id = j.claimed_by)
+union all
 select 'p_loss', 'job ' || j.id || ' has no key'
   from pawl.job as j where j.args <> '' and not exists (select from pawl.job_key as k where k.job_id = j.id);
 

@@ -95,6 +95,9 @@ as $$
 declare
   v_released int;
 begin
+  -- A claim of this worker may be under way, whose answer nobody waits for any more. It has the row until it commits; what it
+  -- claimed is seen below, because each statement has a snapshot of its own, and none can follow.
+  perform from pawl.worker as w where w.id = p_worker for update;
   with held as (
     select j.id
       from pawl.job as j
@@ -113,9 +116,17 @@ begin
      and j.status = 'processing'
      and j.claimed_by = p_worker;
   get diagnostics v_released = row_count;
-  delete from pawl.worker as w
-   where w.id = p_worker
-     and not exists (select from pawl.job as j where j.claimed_by = w.id);
+  if current_setting('transaction_isolation') in ('read committed', 'read uncommitted') then
+    delete from pawl.worker as w
+     where w.id = p_worker
+       and not exists (select from pawl.job as j where j.claimed_by = w.id);
+  else
+    -- One snapshot for all statements, older than what was waited for: what that claimed cannot be seen. The next sweep sees it.
+    update pawl.worker as w
+       set seen_at = '-infinity'
+     where w.id = p_worker
+       and not exists (select from pawl.job as j where j.claimed_by = w.id);
+  end if;
   return query
   select case when found then 'left' else 'busy' end, v_released, '{}'::jsonb;
 end

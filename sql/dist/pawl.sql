@@ -2690,6 +2690,9 @@ as $$
 declare
   v_released int;
 begin
+  -- A claim of this worker may be under way, whose answer nobody waits for any more. It has the row until it commits; what it
+  -- claimed is seen below, because each statement has a snapshot of its own, and none can follow.
+  perform from pawl.worker as w where w.id = p_worker for update;
   with held as (
     select j.id
       from pawl.job as j
@@ -2708,9 +2711,17 @@ begin
      and j.status = 'processing'
      and j.claimed_by = p_worker;
   get diagnostics v_released = row_count;
-  delete from pawl.worker as w
-   where w.id = p_worker
-     and not exists (select from pawl.job as j where j.claimed_by = w.id);
+  if current_setting('transaction_isolation') in ('read committed', 'read uncommitted') then
+    delete from pawl.worker as w
+     where w.id = p_worker
+       and not exists (select from pawl.job as j where j.claimed_by = w.id);
+  else
+    -- One snapshot for all statements, older than what was waited for: what that claimed cannot be seen. The next sweep sees it.
+    update pawl.worker as w
+       set seen_at = '-infinity'
+     where w.id = p_worker
+       and not exists (select from pawl.job as j where j.claimed_by = w.id);
+  end if;
   return query
   select case when found then 'left' else 'busy' end, v_released, '{}'::jsonb;
 end
@@ -4466,6 +4477,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '4f992c839ea16e9c47cf585d2459216faca0fd65b9e13aff5460d2577bf5112b');
+values (1, 'init', 1, '02be0ce8fa0870fb80318a64f955863998996095c73a3c99cec1e66cf4460153');
 
 commit;

@@ -195,7 +195,13 @@ func (s *soak) until(what string, reached func() bool) {
 	patience := 2*time.Minute + time.Duration(*soakMessages)*10*time.Millisecond
 	for deadline := time.Now().Add(patience); !reached(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.Fatalf("not reached in %v: %s; %d effects, server %+v", patience, what, s.effects(), s.server.Stats(s.queue))
+			var left *string
+			_ = s.pool.QueryRow(s.Context(), `select string_agg((to_jsonb(j) - 'args' - 'headers')::text, e'\n') from
+				(select j.*, w.seen_at, w.lease from pawl.job as j left join pawl.worker as w on w.id = j.claimed_by limit 10) as j`).Scan(&left)
+			if left == nil {
+				left = new(string)
+			}
+			s.Fatalf("not reached in %v: %s; %d effects, server %+v; jobs left:\n%s", patience, what, s.effects(), s.server.Stats(s.queue), *left)
 		}
 	}
 }
