@@ -15,7 +15,7 @@ import (
 )
 
 // bury lets all leases run out and sweeps, in one transaction: no heartbeat can come in between.
-const bury = "update pawl.worker set seen_at = now() - lease * 2; select pawl_v1.job_sweep('{k}')"
+const bury = "select pg_advisory_xact_lock(1885435756, 1); update pawl.worker set seen_at = now() - lease * 2; select pawl_v1.job_sweep('{k}')"
 
 // Heartbeats carry a job through several leases, however long its handler takes.
 func TestWorker_HeartbeatCarriesALongJob(t *testing.T) {
