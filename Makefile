@@ -19,8 +19,8 @@ test: ## Run every test of every module
 	$(GO) test $(ALL)
 
 .PHONY: race
-race: ## The same under the race detector
-	$(GO) test -race $(ALL)
+race: ## The same under the race detector, but for the benchmark
+	$(GO) test -race $(filter-out ./bench/...,$(ALL))
 
 .PHONY: lint
 lint: ## gofmt, vet and staticcheck

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 // Every row runs on every contender, with a few jobs: the benchmark cannot rot unnoticed. No figure is looked at, except
 // those that are no figures: how many rows a zombie leaves behind. A held snapshot may stop a contender for so short a time.
 func TestRun_EveryRow(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	r, err := run(ctx, scales["tiny"], []string{""}, "", func(line string) { t.Log(line) })
 	if err != nil {
