@@ -19,9 +19,8 @@ type Failure struct {
 	cause    error  // of this very call
 }
 
-func (f *Failure) Error() string {
-	return f.Message
-}
+// Error returns the message.
+func (f *Failure) Error() string { return f.Message }
 
 // Unwrap returns the handler's error, if this call made it.
 func (f *Failure) Unwrap() error { return f.cause }

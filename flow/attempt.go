@@ -37,7 +37,7 @@ func (a *Attempt) Number() int { return a.job.Attempt }
 
 // Fence grows with every attempt; pass it to whatever must refuse a stale one, for instance through [guard.AcceptFence].
 //
-
+// [guard.AcceptFence]: https://pkg.go.dev/github.com/pawl-go/pawl/guard#AcceptFence
 func (a *Attempt) Fence() int64 { return a.job.Fence }
 
 // Job is the id of the job that owns the delivery, for logs and operators.

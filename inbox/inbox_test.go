@@ -215,7 +215,7 @@ func TestTake_RaceHasOneWinner(t *testing.T) {
 	}
 }
 
-// A landed delivery is owned by its job: a redelivery is a duplicate, and only that job may settle it (F8).
+// A landed delivery is owned by its job: a redelivery is a duplicate, and only that job may settle it.
 func TestLand_JobOwnsTheDelivery(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)

@@ -32,14 +32,7 @@ declare
   v_before timestamptz;
   v_purged int;
 begin
-  perform pawl_v1._check_scope('consumer', p_consumer);
-  if p_older_than_ms is null or p_limit is null then
-    raise exception 'older_than_ms and limit are required'
-      using errcode = 'P4004';
-  end if;
-  perform pawl_v1._check_int('older_than_ms', p_older_than_ms, 0, 315360000000);
-  perform pawl_v1._check_int('limit', p_limit, 1, 10000);
-  v_before := clock_timestamp() - p_older_than_ms * interval '1 millisecond';
+  v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
   with due as (
     select d.consumer, d.message_id
       from pawl.delivery as d

@@ -778,6 +778,23 @@ begin
 end
 $$;
 
+-- Checks what a purge is told, and returns from when on all stays.
+create or replace function pawl_v1._purge_before(p_consumer text, p_older_than_ms bigint, p_limit int)
+returns timestamptz
+language plpgsql
+as $$
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  if p_older_than_ms is null or p_limit is null then
+    raise exception 'older_than_ms and limit are required'
+      using errcode = 'P4004';
+  end if;
+  perform pawl_v1._check_int('older_than_ms', p_older_than_ms, 0, 315360000000);
+  perform pawl_v1._check_int('limit', p_limit, 1, 10000);
+  return clock_timestamp() - p_older_than_ms * interval '1 millisecond';
+end
+$$;
+
 -- Forgets deliveries of a consumer that came first longer ago than p_older_than_ms, at most p_limit of them (1 to 10000): call it
 -- until it answers less. What a job still owns stays, dead letters included. It waits for nobody, and nobody waits for it longer
 -- than one batch takes: keep that below the 50 ms of inbox_claim.
@@ -792,14 +809,7 @@ declare
   v_before timestamptz;
   v_purged int;
 begin
-  perform pawl_v1._check_scope('consumer', p_consumer);
-  if p_older_than_ms is null or p_limit is null then
-    raise exception 'older_than_ms and limit are required'
-      using errcode = 'P4004';
-  end if;
-  perform pawl_v1._check_int('older_than_ms', p_older_than_ms, 0, 315360000000);
-  perform pawl_v1._check_int('limit', p_limit, 1, 10000);
-  v_before := clock_timestamp() - p_older_than_ms * interval '1 millisecond';
+  v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
   -- The consumer is not compared as it is, or the primary key would lead through everything that is remembered of it; the index of
   -- ages leads to what is old.
   with due as (
@@ -1201,14 +1211,7 @@ declare
   v_before timestamptz;
   v_purged int;
 begin
-  perform pawl_v1._check_scope('consumer', p_consumer);
-  if p_older_than_ms is null or p_limit is null then
-    raise exception 'older_than_ms and limit are required'
-      using errcode = 'P4004';
-  end if;
-  perform pawl_v1._check_int('older_than_ms', p_older_than_ms, 0, 315360000000);
-  perform pawl_v1._check_int('limit', p_limit, 1, 10000);
-  v_before := clock_timestamp() - p_older_than_ms * interval '1 millisecond';
+  v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
   with due as (
     select d.consumer, d.message_id
       from pawl.delivery as d
@@ -4477,6 +4480,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '02be0ce8fa0870fb80318a64f955863998996095c73a3c99cec1e66cf4460153');
+values (1, 'init', 1, '43cbf36b38a1436c8ed709ebe6b6b0991bdd4049bf1453480677df7af18888c8');
 
 commit;

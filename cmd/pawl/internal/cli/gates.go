@@ -42,8 +42,8 @@ func newGatesList() *cobra.Command {
 	flags.StringVar(&f.After, "after", "", "only resources behind this one: the last of the page before; with --consumer")
 	asJSON := addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if f.Limit < 1 {
-			return misused(cmd, "--limit must lie between 1 and 1000", "see: "+cmd.CommandPath()+" --help")
+		if err := checkLimit(cmd, f.Limit); err != nil {
+			return err
 		}
 		if f.After != "" && f.Consumer == "" {
 			return misused(cmd, "--after needs --consumer: resources are in order within one", "add --consumer")

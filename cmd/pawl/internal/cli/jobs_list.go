@@ -50,8 +50,8 @@ func (f listFlags) run(cmd *cobra.Command) error {
 	for _, s := range f.status {
 		f.filter.Statuses = append(f.filter.Statuses, ops.Status(s))
 	}
-	if f.filter.Limit < 1 {
-		return misused(cmd, "--limit must lie between 1 and 1000", "see: "+cmd.CommandPath()+" --help")
+	if err := checkLimit(cmd, f.filter.Limit); err != nil {
+		return err
 	}
 	return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
 		jobs, err := ops.List(ctx, conn, f.filter)
@@ -84,9 +84,7 @@ func printJobs(cmd *cobra.Command, jobs []ops.Job, next *int64) error {
 	if err := printTable(cmd.OutOrStdout(), heading, rows); err != nil {
 		return err
 	}
-	if next != nil {
-		progress(cmd)(fmt.Sprintf("there may be more: add --after %d", *next))
-	}
+	sayMore(cmd, next)
 	return nil
 }
 

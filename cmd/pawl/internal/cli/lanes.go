@@ -43,8 +43,8 @@ func newLanesList() *cobra.Command {
 	flags.Int64Var(&f.After, "after", 0, "only ids above this one: the last id of the page before")
 	asJSON := addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if f.Limit < 1 {
-			return misused(cmd, "--limit must lie between 1 and 1000", "see: "+cmd.CommandPath()+" --help")
+		if err := checkLimit(cmd, f.Limit); err != nil {
+			return err
 		}
 		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
 			lanes, err := ops.Lanes(ctx, conn, f)
@@ -84,9 +84,7 @@ func printLanes(cmd *cobra.Command, lanes []ops.Lane, next *int64) error {
 	if err := printTable(cmd.OutOrStdout(), []string{"ID", "QUEUE", "LANE", "POLICY", "HEAD", "STATUS", "WAITING", "OLDEST"}, rows); err != nil {
 		return err
 	}
-	if next != nil {
-		progress(cmd)(fmt.Sprintf("there may be more: add --after %d", *next))
-	}
+	sayMore(cmd, next)
 	return nil
 }
 

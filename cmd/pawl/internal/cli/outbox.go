@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -38,10 +37,7 @@ func addOutboxFlags(cmd *cobra.Command, f *ops.OutboxFilter) (check func() error
 	flags.IntVar(&f.Limit, "limit", 50, "events at most, 1 to 1000")
 	return func() error {
 		f.Status = ops.Status(status)
-		if f.Limit < 1 {
-			return misused(cmd, "--limit must lie between 1 and 1000", "see: "+cmd.CommandPath()+" --help")
-		}
-		return nil
+		return checkLimit(cmd, f.Limit)
 	}
 }
 
@@ -90,9 +86,7 @@ func printOutbox(cmd *cobra.Command, events []ops.OutboxEvent, next *int64) erro
 	if err := printTable(cmd.OutOrStdout(), []string{"JOB", "SINK", "TYPE", "AGGREGATE", "STATUS", "ATTEMPTS", "AGE", "ERROR"}, rows); err != nil {
 		return err
 	}
-	if next != nil {
-		progress(cmd)(fmt.Sprintf("there may be more: add --after %d", *next))
-	}
+	sayMore(cmd, next)
 	return nil
 }
 

@@ -40,3 +40,18 @@ func printTable(w io.Writer, heading []string, rows [][]string) error {
 func progress(cmd *cobra.Command) func(line string) {
 	return func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
 }
+
+// checkLimit refuses a page without lines; the other bound is for ops to refuse.
+func checkLimit(cmd *cobra.Command, limit int) error {
+	if limit < 1 {
+		return misused(cmd, "--limit must lie between 1 and 1000", "see: "+cmd.CommandPath()+" --help")
+	}
+	return nil
+}
+
+// sayMore tells how to go on behind a page that is full; next is nil if it is not.
+func sayMore(cmd *cobra.Command, next *int64) {
+	if next != nil {
+		progress(cmd)(fmt.Sprintf("there may be more: add --after %d", *next))
+	}
+}

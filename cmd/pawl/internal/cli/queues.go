@@ -36,8 +36,8 @@ func newQueuesList() *cobra.Command {
 	flags.StringVar(&f.After, "after", "", "only names behind this one: the last of the page before")
 	asJSON := addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if f.Limit < 1 {
-			return misused(cmd, "--limit must lie between 1 and 1000", "see: "+cmd.CommandPath()+" --help")
+		if err := checkLimit(cmd, f.Limit); err != nil {
+			return err
 		}
 		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
 			queues, err := ops.Queues(ctx, conn, f)
