@@ -359,8 +359,13 @@ func TestOnce_CallerGoneInTheQueue(t *testing.T) {
 	var first sync.WaitGroup
 	first.Go(func() { b.wantStatus(s.post("k", "a"), 201) })
 	<-entered
-	ctx, gone := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer gone()
+	<-s.begun
+	ctx, gone := context.WithCancel(t.Context())
+	go func() {
+		<-s.begun // the one that has to wait
+		time.Sleep(50 * time.Millisecond)
+		gone()
+	}()
 	if g, err := s.try(ctx, "k", "a"); err == nil {
 		t.Errorf("%v", g)
 	}
@@ -412,7 +417,7 @@ func TestT10_NoDatabaseNoRun(t *testing.T) {
 			cut = false
 			_, err := tx.Exec(r.Context(), "select pg_terminate_backend(pg_backend_pid())")
 			return err
-		}, httpkey.Policy{})
+		}, httpkey.Policy{Wait: minute}) // the backend may take a moment to let the key go
 		b.wantProblem(s.post("k", "a"), 503, "unavailable", false)
 		b.wantOrders(0)
 		b.wantStatus(s.post("k", "a"), 201)

@@ -84,13 +84,14 @@ func tenant(r *http.Request) (string, error) {
 type site struct {
 	*bed
 	*httptest.Server
-	done chan struct{} // gets one token for each request that was served
+	begun, done chan struct{} // get one token each for a request that arrives, and that was served
 }
 
 func (b *bed) serve(h http.Handler) *site {
 	b.Helper()
-	s := &site{bed: b, done: make(chan struct{}, 10_000)}
+	s := &site{bed: b, begun: make(chan struct{}, 10_000), done: make(chan struct{}, 10_000)}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.begun <- struct{}{}
 		defer func() { s.done <- struct{}{} }()
 		h.ServeHTTP(w, r)
 	}))
