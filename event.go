@@ -28,7 +28,9 @@ const (
 	EventStaleWriteRefused EventKind = "stale_write_refused"   // a fenced-out attempt was stopped
 	EventWastedWork        EventKind = "wasted_work"           // a handler ran but its transaction was lost
 	EventCommitUnknown     EventKind = "commit_unknown"        // the reply to COMMIT was lost; asking the database
-	EventUnknown           EventKind = "unknown"               // a command may have taken effect; not run again until settled
+	EventUnknown           EventKind = "unknown"               // it may have taken effect; not run again until settled
+	EventEffectAgain       EventKind = "effect_again"          // a call was repeated although the first may have landed
+	EventEffectTwice       EventKind = "effect_twice"          // a provider acted twice for one step
 	EventUnfit             EventKind = "unfit"                 // a message without key or over a limit; dead-lettered
 	EventReceiveFailed     EventKind = "receive_failed"        // the source answered an error; backing off
 	EventAckFailed         EventKind = "ack_failed"            // the effect is durable, the message will come again
@@ -94,7 +96,7 @@ func (k EventKind) level() slog.Level {
 		return slog.LevelDebug
 	case EventConflict, EventRetryable, EventSnoozed, EventCancelled, EventStaleTakeover, EventSuspect:
 		return slog.LevelInfo
-	case EventMismatch, EventFinal, EventUnfit, EventUnknown:
+	case EventMismatch, EventFinal, EventUnfit, EventUnknown, EventEffectTwice:
 		return slog.LevelError
 	default:
 		return slog.LevelWarn

@@ -27,7 +27,7 @@ grant select, insert, truncate on pawl.archive_0, pawl.archive_1, pawl.archive_2
   pawl.archive_4, pawl.archive_5, pawl.archive_6, pawl.archive_7 to pawl_app, pawl_operator;
 grant select on pawl.queue to pawl_app;
 grant select, insert, update on pawl.queue to pawl_operator;
-grant select, insert, update, delete on pawl.command, pawl.replay to pawl_app, pawl_operator;
+grant select, insert, update, delete on pawl.command, pawl.effect, pawl.effect_call, pawl.replay to pawl_app, pawl_operator;
 grant select, insert on pawl.audit to pawl_operator;
 grant select on pawl.migration to pawl_app, pawl_operator;
 grant usage on all sequences in schema pawl to pawl_app, pawl_operator;
@@ -42,7 +42,8 @@ revoke execute on function
   pawl_v1.lane_unblock(text, text, text, text, jsonb),
   pawl_v1.lane_policy(text, text, text, text, text),
   pawl_v1.queue_set(text, jsonb, text, text),
-  pawl_v1.command_settle(text, text, text, text, text, jsonb)
+  pawl_v1.command_settle(text, text, text, text, text, jsonb),
+  pawl_v1.effect_settle(text, text, text, text, text, text, jsonb)
 from pawl_app;
 
 grant select on all tables in schema pawl_v1 to pawl_app, pawl_operator, pawl_reader;

@@ -42,6 +42,7 @@ var plan = []struct {
 	{"command", []string{".", "internal/contract", "internal/fault", "internal/txn"}},
 	{"command/httpkey", []string{".", "command", "internal/fault"}},
 	{"job", []string{".", "internal/contract", "internal/fault", "internal/solo", "internal/txn", "migrate"}},
+	{"effect", []string{".", "internal/contract", "internal/fault", "internal/txn"}},
 	// motion
 	{"flow", []string{".", "inbox", "job", "internal/fault", "internal/receipt", "internal/solo", "internal/txn", "migrate"}},
 	{"ops", []string{".", "internal/contract"}},

@@ -2,7 +2,7 @@
 -- tables or functions, this fails and names it.
 
 drop view if exists pawl_v1.archive, pawl_v1.dead_letters, pawl_v1.hot_retries, pawl_v1.jobs, pawl_v1.lanes, pawl_v1.queues;
-drop view if exists pawl_v1.stale_commands, pawl_v1.suppression_by_scope;
+drop view if exists pawl_v1.stale_commands, pawl_v1.suppression_by_scope, pawl_v1.effects;
 
 do $$
 declare
@@ -20,10 +20,10 @@ $$;
 
 drop table pawl.archive_0, pawl.archive_1, pawl.archive_2, pawl.archive_3,
   pawl.archive_4, pawl.archive_5, pawl.archive_6, pawl.archive_7;
-drop table pawl.audit, pawl.command, pawl.replay, pawl.fence, pawl.inbox, pawl.job_key, pawl.job, pawl.lane, pawl.queue, pawl.worker,
+drop table pawl.audit, pawl.command, pawl.effect, pawl.effect_call, pawl.replay, pawl.fence, pawl.inbox, pawl.job_key, pawl.job, pawl.lane, pawl.queue, pawl.worker,
   pawl.migration;
 drop sequence pawl.position_seq, pawl.fence_seq;
 drop domain pawl.name, pawl.hash, pawl.count, pawl.max_attempts, pawl.priority, pawl.job_status,
-  pawl.command_status, pawl.ordinal, pawl.http_status, pawl.octets, pawl.message;
+  pawl.command_status, pawl.effect_status, pawl.effect_policy, pawl.call_outcome, pawl.ordinal, pawl.http_status, pawl.octets, pawl.message;
 drop schema pawl_v1;
 drop schema pawl;
