@@ -3,7 +3,6 @@ package effect
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,14 +41,17 @@ type Step struct {
 // Do takes a step, unless an earlier attempt has, and returns its result: what fn returned, read back from what is stored.
 //
 // fn is called after the plan has committed, with no transaction open, at most until the call's deadline. It must send
-// [Call.Key]; see [Transport]. What it returns says how the call ended: nil, it landed; [Refused]; [NotSent]; any other error is
-// ambiguous, except that a connection which was never made sent nothing.
+// [Call.Key]; see [Transport]. What it returns says how the call ended: nil, it landed; [Refused]; [NotSent]; any other error,
+// and a result that cannot be stored (over 4 MiB as JSON), is ambiguous.
 //
 // Errors: a [Refusal], wrapped as [pawl.Final]; [pawl.ErrOutcomeUnknown]: nobody knows whether it landed, return it and the job
 // waits for a verdict; [pawl.ErrFenceLost]: a newer attempt is at work, drop this one; [pawl.ErrKeyReused]; fn's own, after which
 // the job's next attempt tries again as the policy allows.
 //
-// h must not be in a transaction that has called Hold: the plan is made in another one.
+// A step that was settled by hand as landed, without a result, returns the zero value.
+//
+// h must not be in a transaction that has called Hold, as in job.HandleTx: the plan is made in another one, which would wait for it
+// in vain (55P03). In a leased command that makes no other call, set Repeatable: steps are not repeated.
 func Do[T any](ctx context.Context, pool *pgxpool.Pool, h pawl.Holder, s Step, fn func(context.Context, Call) (T, error)) (result T, err error) {
 	t, err := newTaking(pool, h, s)
 	if err != nil {
@@ -60,7 +62,7 @@ func Do[T any](ctx context.Context, pool *pgxpool.Pool, h pawl.Holder, s Step, f
 		if err != nil {
 			return nil, err
 		}
-		return encode(value)
+		return encodeResult(value)
 	})
 	if err != nil {
 		return result, err
@@ -109,10 +111,13 @@ func invalid(err error) error {
 	return &pawl.Error{Op: "effect.do", Code: pawl.CodeArgumentInvalid, Err: err}
 }
 
-// derivedKey is the same at every attempt, on every machine, and after a restore of the database: 69 octets of ASCII.
+// derivedKey is the same at every attempt, on every machine, and after a restore of the database. It is a UUID of version 8 (RFC
+// 9562, 5.8), because some providers take nothing longer (Square: 45 characters) or nothing else (Brevo).
 func derivedKey(o pawl.Owner, step string) string {
-	sum := sha256.Sum256([]byte(pawl.Key(o.Scope) + pawl.Key(o.Key) + pawl.Key(step)))
-	return "pawl-" + hex.EncodeToString(sum[:])
+	u := sha256.Sum256([]byte(pawl.Key(o.Scope) + pawl.Key(o.Key) + pawl.Key(step)))
+	u[6] = u[6]&0x0f | 0x80
+	u[8] = u[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:16])
 }
 
 // take goes through plan, call and record until the step has an end, or this attempt has.
@@ -124,13 +129,13 @@ func (t *taking) take(ctx context.Context, call func(context.Context, Call) ([]b
 			return nil, err
 		}
 		c := Call{Step: t.step.Name, Key: row.ProviderKey, Fence: row.Fence, Number: row.Calls, Again: row.Doubts > 0,
-			Deadline: asked.Add(row.Left), reference: new(string)}
+			Deadline: asked.Add(row.Left), seen: &seen{}}
 		switch row.Outcome {
 		case "replay_success":
 			t.emit(ctx, pawl.Event{Kind: pawl.EventReplay, Op: "effect.begin"})
 			return row.Result, nil
 		case "final_failure":
-			return nil, pawl.Final(&Refusal{row.FailureCode, row.FailureMessage})
+			return nil, pawl.Final(&Refusal{Code: row.FailureCode, Message: row.FailureMessage})
 		case "unknown":
 			err := unknown(t.step.Name, nil)
 			t.emit(ctx, pawl.Event{Kind: pawl.EventUnknown, Op: "effect.begin", Err: err})
@@ -144,7 +149,9 @@ func (t *taking) take(ctx context.Context, call func(context.Context, Call) ([]b
 				return stored, err
 			}
 		case "call":
-			return t.call(ctx, c, call)
+			if stored, landed, err := t.call(ctx, c, call); err != nil || landed {
+				return stored, err
+			}
 		default:
 			return nil, &pawl.Error{Op: "effect.begin", Code: pawl.CodeUnknownState, Err: fmt.Errorf("outcome %q", row.Outcome)}
 		}
@@ -185,54 +192,56 @@ func (t *taking) plan(ctx context.Context) (row contract.EffectBeginRow, err err
 // an absent one is asked for again, for a while; what is never told stays in doubt, which is safe.
 func (t *taking) giveBack(ctx context.Context, fence int64) {
 	for range 20 {
-		row, err := t.record(ctx, contract.EffectEndArgs{Fence: fence, Outcome: "not_sent"})
+		row, err := t.record(ctx, Call{Fence: fence, seen: &seen{}}, contract.EffectEndArgs{Outcome: "not_sent"})
 		if err != nil || row.Status != "absent" || pause(ctx, 100*time.Millisecond) != nil {
 			return
 		}
 	}
 }
 
-// call calls the provider, and records how that ended whatever happens.
+// call calls the provider, and records how that ended whatever happens. landed: stored is the step's result. Neither that nor an
+// error: the step had ended before, and what it holds is asked for once more.
 //
 // call: a crash here, or before the record has committed, is what the policies are for.
-func (t *taking) call(ctx context.Context, c Call, fn func(context.Context, Call) ([]byte, error)) ([]byte, error) {
+func (t *taking) call(ctx context.Context, c Call, fn func(context.Context, Call) ([]byte, error)) (stored []byte, landed bool, err error) {
 	if c.Again && t.step.Policy.name == "accept_duplicates" {
 		t.emit(ctx, pawl.Event{Kind: pawl.EventEffectAgain, Op: "effect.call"})
 	}
 	start := time.Now()
-	result, err := t.within(ctx, c, fn)
-	outcome, failure := outcomeOf(err)
+	result, failed := t.within(ctx, c, fn)
+	outcome, failure := outcomeOf(c, failed)
 	if err := fault.At("effect.call.after"); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	row, unrecorded := t.record(ctx, contract.EffectEndArgs{Fence: c.Fence, Outcome: outcome, Result: result, Reference: *c.reference,
-		Failure: failure})
-	if unrecorded != nil {
-		return nil, pawl.Wrap("effect.end", errors.Join(unrecorded, err))
+	row, err := t.record(ctx, c, contract.EffectEndArgs{Outcome: outcome, Result: result, Failure: failure})
+	if err != nil {
+		return nil, false, pawl.Wrap("effect.end", errors.Join(err, failed))
 	}
 	if err := fault.At("effect.record.after"); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	switch {
-	case outcome == "landed" && row.Status == "absent":
-		return nil, &pawl.Error{Op: "effect.end", Code: pawl.CodeFenceLost, Err: errors.New("the step was purged meanwhile")}
+	case row.Status == "absent":
+		return nil, false, &pawl.Error{Op: "effect.end", Code: pawl.CodeFenceLost, Err: errors.New("the step was purged meanwhile")}
+	case row.Kept:
+		return nil, false, nil
 	case outcome == "landed":
 		t.emit(ctx, pawl.Event{Kind: pawl.EventFresh, Op: "effect.call", Took: time.Since(start)})
-		return result, nil
+		return result, true, nil
 	case row.Status == "unknown":
-		err = unknown(t.step.Name, err)
-		t.emit(ctx, pawl.Event{Kind: pawl.EventUnknown, Op: "effect.call", Err: err})
-	case outcome == "refused":
-		err = pawl.Final(err)
+		failed = unknown(t.step.Name, failed)
+		t.emit(ctx, pawl.Event{Kind: pawl.EventUnknown, Op: "effect.call", Err: failed})
+	case row.Status == "failed_final":
+		failed = pawl.Final(failed)
 	}
-	return nil, err
+	return nil, false, failed
 }
 
 // within calls fn, until the call's deadline. A panic is recorded as a doubt before it goes on.
 func (t *taking) within(ctx context.Context, c Call, fn func(context.Context, Call) ([]byte, error)) (result []byte, err error) {
 	ctx, cancel := context.WithDeadline(context.WithValue(ctx, callKey{}, c), c.Deadline)
 	defer cancel()
-	if ctx.Err() != nil {
+	if c.overdue() || ctx.Err() != nil {
 		return nil, overdue(ctx)
 	}
 	err = txn.Run(ctx, time.Until(c.Deadline), func(ctx context.Context) error {
@@ -253,7 +262,7 @@ func (t *taking) probe(ctx context.Context, c Call) (stored []byte, landed bool,
 		if verdict = v; err != nil || v != Landed {
 			return nil, err
 		}
-		return encode(value)
+		return encodeResult(value)
 	})
 	if err == nil && verdict != Landed && verdict != NotLanded && verdict != CannotTell {
 		err = invalid(fmt.Errorf("a probe returned the verdict %q", verdict))
@@ -261,7 +270,7 @@ func (t *taking) probe(ctx context.Context, c Call) (stored []byte, landed bool,
 	if err != nil {
 		return nil, false, fmt.Errorf("the probe of step %s: %w", t.step.Name, err)
 	}
-	row, err := t.record(ctx, contract.EffectEndArgs{Fence: c.Fence, Outcome: string(verdict), Result: stored, Reference: *c.reference})
+	row, err := t.record(ctx, c, contract.EffectEndArgs{Outcome: string(verdict), Result: stored})
 	switch {
 	case err != nil:
 		return nil, false, err
@@ -270,7 +279,7 @@ func (t *taking) probe(ctx context.Context, c Call) (stored []byte, landed bool,
 		t.emit(ctx, pawl.Event{Kind: pawl.EventUnknown, Op: "effect.probe", Err: err})
 		return nil, false, err
 	}
-	return stored, verdict == Landed, nil
+	return stored, verdict == Landed && row.Status == "succeeded" && !row.Kept, nil
 }
 
 // recordFor bounds how long the end of a call is told to a database that does not answer. It is worth waiting for: what is not told
@@ -278,10 +287,14 @@ func (t *taking) probe(ctx context.Context, c Call) (stored []byte, landed bool,
 const recordFor = 20 * time.Second
 
 // record tells how a call ended. It may be told twice, so it is until an answer comes.
-func (t *taking) record(ctx context.Context, a contract.EffectEndArgs) (row contract.EffectEndRow, err error) {
+func (t *taking) record(ctx context.Context, c Call, a contract.EffectEndArgs) (row contract.EffectEndRow, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordFor)
 	defer cancel()
-	a.Owner, a.Step = t.args.Owner, t.args.Step
+	reference, exchange := c.seen.noted()
+	a.Owner, a.Step, a.Fence, a.Reference = t.args.Owner, t.args.Step, c.Fence, cut(reference, 255)
+	if exchange != nil {
+		a.Exchange = exchange
+	}
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		row, err = contract.EffectEnd(ctx, t.pool, a)
 		if err == nil || txn.Refused(err) && !pawl.Retryable(err) || pause(ctx, wait) != nil {
@@ -320,6 +333,21 @@ func encode(value any) ([]byte, error) {
 		return v, nil
 	}
 	return json.Marshal(value)
+}
+
+// maxResult is what the domain pawl.octets holds.
+const maxResult = 4 << 20
+
+// encodeResult makes of a result what is stored. What cannot be stored cannot be replayed, so the call is as good as unanswered.
+func encodeResult(value any) ([]byte, error) {
+	stored, err := encode(value)
+	if err == nil && len(stored) > maxResult {
+		err = fmt.Errorf("it has %d octets, at most %d can be stored", len(stored), maxResult)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the call landed, but its result cannot be kept: %w", err)
+	}
+	return stored, nil
 }
 
 func decode[T any](stored []byte) (value T, err error) {

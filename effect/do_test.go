@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/command"
 	"github.com/pawl-go/pawl/effect"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
@@ -27,7 +29,7 @@ func TestDo_ReplaysWhatWasRecorded(t *testing.T) {
 	if first != again || b.provider.Requests() != 1 || b.counters.Count(pawl.EventReplay) != 1 {
 		t.Errorf("%+v, then %+v, in %d requests", first, again, b.provider.Requests())
 	}
-	if !strings.HasPrefix(first.Key, "pawl-") || len(first.Key) > 255 {
+	if !regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`).MatchString(first.Key) {
 		t.Errorf("key %q", first.Key)
 	}
 	var reference string
@@ -197,7 +199,9 @@ func TestChecked_TheZombieThatCallsLateIsSeen(t *testing.T) {
 		}
 		return charge(context.Background(), http.DefaultClient, b.provider.URL, "100 EUR") // frozen between the check and the write
 	})
-	b.must(err)
+	if !errors.Is(err, pawl.ErrFenceLost) { // the successor's result stands
+		t.Errorf("the zombie: %v", err)
+	}
 	b.wantCharges(2)
 	b.wantStatus("succeeded")
 	if n := b.counters.Count(pawl.EventEffectTwice); n != 1 {
@@ -205,36 +209,95 @@ func TestChecked_TheZombieThatCallsLateIsSeen(t *testing.T) {
 	}
 }
 
-// A handler that is run again runs only what it has not done.
-func TestDo_FiveSteps(t *testing.T) {
+// A refusal read from a status says nothing of an earlier call; one that the provider gives for the key does.
+func TestRefused_OfARepeatedCall(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		policy effect.Policy
+		answer error
+		status string
+	}{
+		{effect.Keyed(time.Hour), effect.HTTPStatus(400, "no such account"), "planned"},
+		{effect.Keyed(time.Hour), effect.HTTPStatus(401, "the password has expired"), "planned"},
+		{effect.Keyed(time.Hour), effect.Refused("card_declined", "no money"), "failed_final"},
+		{effect.Repeatable(), effect.Refused("gone", "it is not there"), "unknown"},
+		{effect.AcceptDuplicates(), effect.Refused("gone", "it is not there"), "unknown"},
+	} {
+		b := setup(t, time.Hour, lies(pawltest.CutAfter))
+		j := b.claim()
+		if _, err := b.pay(j, b.step(c.policy)); err == nil {
+			t.Error("the answer was not lost")
+		}
+		_, err := effect.Do(t.Context(), b.pool, b.reclaim(j.ID), b.step(c.policy), func(context.Context, effect.Call) (pawltest.Charge, error) {
+			return pawltest.Charge{}, c.answer
+		})
+		if pawl.IsFinal(err) != (c.status == "failed_final") || errors.Is(err, pawl.ErrOutcomeUnknown) != (c.status == "unknown") {
+			t.Errorf("%v, %v: %v", c.policy, c.answer, err)
+		}
+		b.wantStatus(c.status)
+	}
+}
+
+// A result that cannot be stored cannot be replayed: the call is as good as unanswered.
+func TestDo_AResultTooLarge(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, nil)
-	var runs [5]atomic.Int32
-	var failed atomic.Bool
-	b.work(func(ctx context.Context, task job.Task[string]) error {
-		for n, name := range []string{"a", "b", "c", "d", "e"} {
-			s := effect.Step{Name: name, Policy: effect.AtMostOnce(), Request: name, Hooks: b.counters.Hooks()}
-			_, err := effect.Do(ctx, b.pool, task.Job, s, func(context.Context, effect.Call) (int, error) {
-				runs[n].Add(1)
-				return n, nil
-			})
-			if err != nil {
-				return err
-			}
-			if n == 2 && !failed.Swap(true) {
-				return errors.New("after the third step")
-			}
-		}
-		return nil
+	_, err := effect.Do(t.Context(), b.pool, b.claim(), b.step(effect.AtMostOnce()), func(context.Context, effect.Call) ([]byte, error) {
+		return make([]byte, 4<<20+1), nil
 	})
-	b.enqueue("x")
-	b.until("done", func() bool { return b.count("select count(*) from pawl.job") == 0 })
-	for n := range runs {
-		if got := runs[n].Load(); got != 1 {
-			t.Errorf("step %d ran %d times", n, got)
-		}
+	if !errors.Is(err, pawl.ErrOutcomeUnknown) || !strings.Contains(err.Error(), "4194305 octets") {
+		t.Errorf("%v", err)
 	}
-	b.wantStatus("succeeded succeeded succeeded succeeded succeeded")
+}
+
+// What a provider says of itself is stored as far as it can be.
+func TestDo_OddReferences(t *testing.T) {
+	t.Parallel()
+	b := setup(t, time.Hour, nil)
+	_, err := effect.Do(t.Context(), b.pool, b.claim(), b.step(effect.AtMostOnce()), func(_ context.Context, c effect.Call) (int, error) {
+		c.Reference("a\x00b\xff" + strings.Repeat("é", 200))
+		return 1, nil
+	})
+	b.must(err)
+	if n := b.count("select octet_length(e.reference) from pawl.effect as e"); n > 255 || n < 250 {
+		t.Errorf("%d octets", n)
+	}
+}
+
+// A step of a leased command: its takeover finds what was done.
+func TestDo_InALeasedCommand(t *testing.T) {
+	t.Parallel()
+	b := setup(t, time.Hour, nil)
+	intent := pawl.Intent{Scope: "orders", Key: "1", Fingerprint: pawl.FingerprintOf([]byte("100 EUR"))}
+	options := command.LeaseOptions{Repeatable: true, Lease: 2 * time.Second}
+	begin := func() *command.Attempt[string] {
+		a, _, err := command.Begin[string](t.Context(), b.pool, intent, options)
+		b.must(err)
+		if a == nil {
+			t.Fatal("it has ended")
+		}
+		t.Cleanup(a.Close)
+		return a
+	}
+	first := begin()
+	charged, err := b.pay(first, b.step(effect.AtMostOnce()))
+	b.must(err)
+	first.Close() // it has died
+	_, err = b.pool.Exec(t.Context(), "update pawl.command set lease_expires_at = now() - interval '1 minute'")
+	b.must(err)
+	second := begin()
+	again, err := b.pay(second, b.step(effect.AtMostOnce()))
+	b.must(err)
+	if charged != again {
+		t.Errorf("%+v, then %+v", charged, again)
+	}
+	late := b.step(effect.AtMostOnce())
+	late.Name = "late"
+	if _, err := b.pay(first, late); !errors.Is(err, pawl.ErrFenceLost) {
+		t.Errorf("the first attempt: %v", err)
+	}
+	b.must(second.Succeed(t.Context(), again.ID))
+	b.wantCharges(1)
 }
 
 // A job with an unknown step waits for a verdict, however many attempts it has left, and goes on with it.

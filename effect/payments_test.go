@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -36,6 +37,7 @@ type order struct {
 	URL, Provider, Policy string
 	Faults                string
 	Concurrency           int
+	Steps                 int // of a payment; more than one are named by their numbers
 }
 
 // TestPayerProcess is no test: it is the worker process of TestPayments.
@@ -46,8 +48,10 @@ func TestPayerProcess(t *testing.T) {
 	} else if err := json.Unmarshal([]byte(text), &o); err != nil {
 		t.Fatal(err)
 	}
-	if err := fault.Arm(o.Faults); err != nil {
-		t.Fatal(err)
+	if o.Faults != "" {
+		if err := fault.Arm(o.Faults); err != nil {
+			t.Fatal(err)
+		}
 	}
 	pool, err := pgxpool.New(t.Context(), o.URL)
 	if err != nil {
@@ -60,12 +64,21 @@ func TestPayerProcess(t *testing.T) {
 		Lease:  time.Second, Poll: 20 * time.Millisecond, Backoff: job.Backoff{Base: 5 * time.Millisecond, Max: 50 * time.Millisecond}, MaxCrashes: 1000,
 		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { fmt.Printf("event %s %s\n", e.Kind, e.Op) }},
 		Handlers: []job.Handler{job.Handle("payment", func(ctx context.Context, task job.Task[string]) error {
-			s := effect.Step{Name: "charge", Policy: o.policy(b, task.Value), Request: task.Value, Timeout: 200 * time.Millisecond,
-				Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { fmt.Printf("event %s %s\n", e.Kind, e.Op) }}}
-			_, err := effect.Do(ctx, pool, task.Job, s, func(ctx context.Context, c effect.Call) (pawltest.Charge, error) {
-				return b.charge(ctx, task.Value)
-			})
-			return err
+			for step := range max(o.Steps, 1) {
+				what := task.Value
+				if step > 0 {
+					what = fmt.Sprintf("%s, step %d", what, step)
+				}
+				s := effect.Step{Name: fmt.Sprint("charge ", step), Policy: o.policy(b, what), Request: what, Timeout: 200 * time.Millisecond,
+					Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { fmt.Printf("event %s %s\n", e.Kind, e.Op) }}}
+				_, err := effect.Do(ctx, pool, task.Job, s, func(ctx context.Context, c effect.Call) (pawltest.Charge, error) {
+					return b.charge(ctx, what)
+				})
+				if err != nil {
+					return err
+				}
+			}
+			return nil
 		})},
 	})
 	if err != nil {
@@ -86,18 +99,17 @@ func (o order) policy(b *bed, body string) effect.Policy {
 	return effect.AtMostOnce()
 }
 
-// A payer is one worker process, and then the next.
+// Payers are worker processes, one after the other in each of several places.
 type payers struct {
 	*bed
-	order   order
-	points  []string
-	action  string
-	skip    int // payments before a process is struck, at most
-	mu      sync.Mutex
-	events  map[string]int
-	killed  atomic.Int32
-	frozen  atomic.Int32
-	stopped atomic.Bool
+	order  order
+	points []string
+	action string
+	skip   int // payments before a process is struck, at most
+	mu     sync.Mutex
+	events map[string]int
+	killed atomic.Int32
+	frozen atomic.Int32
 }
 
 // keep runs worker processes one after the other, each armed at a crash point, until stopped.
@@ -105,9 +117,7 @@ func (p *payers) keep(ctx context.Context, n int) {
 	random := rand.New(rand.NewPCG(uint64(n), 7))
 	for round := n; ctx.Err() == nil; round++ {
 		o := p.order
-		if !p.stopped.Load() {
-			o.Faults = fmt.Sprintf("%s=%s@%d", p.points[round%len(p.points)], p.action, random.IntN(p.skip))
-		}
+		o.Faults = fmt.Sprintf("%s=%s@%d", p.points[round%len(p.points)], p.action, random.IntN(p.skip))
 		text, _ := json.Marshal(o)
 		c := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestPayerProcess$", "-test.timeout=10m")
 		c.Env = append(os.Environ(), childEnv+"="+string(text))
@@ -245,6 +255,47 @@ func (p *payers) judge(each int) {
 	default:
 		if twice > 0 {
 			p.Errorf("want none charged twice")
+		}
+	}
+}
+
+// A handler of five steps whose process is killed after the third runs one to three exactly once: the next process goes on with the
+// fourth.
+func TestFiveSteps_SIGKILLAfterTheThird(t *testing.T) {
+	t.Parallel()
+	url := pawltest.URL(t)
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	b := &bed{T: t, pool: pool, provider: pawltest.NewProvider(t, time.Hour, nil)}
+	b.enqueue("x")
+	o := order{URL: url, Provider: b.provider.URL, Policy: "at_most_once", Concurrency: 1, Steps: 5, Faults: "effect.record.after=kill@2"}
+	run := func(ctx context.Context, o order) error {
+		text, _ := json.Marshal(o)
+		c := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestPayerProcess$", "-test.timeout=1m")
+		c.Env = append(os.Environ(), childEnv+"="+string(text))
+		return c.Run()
+	}
+	var death *exec.ExitError
+	if err := run(t.Context(), o); !errors.As(err, &death) || death.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("the first process: %v", err)
+	}
+	b.wantCharges(3)
+	b.wantStatus("succeeded succeeded succeeded")
+	o.Faults = ""
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, o) }()
+	b.until("the job is done", func() bool { return b.count("select count(*) from pawl.job") == 0 })
+	stop()
+	<-ended
+	b.wantStatus("succeeded succeeded succeeded succeeded succeeded")
+	b.wantCharges(5)
+	for n, c := range b.provider.Charges() {
+		if want := []string{"x", "x, step 1", "x, step 2", "x, step 3", "x, step 4"}[n]; c.Body != want {
+			t.Errorf("charge %d is %q, want %q", n+1, c.Body, want)
 		}
 	}
 }

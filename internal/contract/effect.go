@@ -66,12 +66,14 @@ type EffectEndArgs struct {
 	Result    []byte
 	Reference string
 	Failure   Failure
+	Exchange  any // an object; nil: none
 }
 
 // EffectEndRow is the answer of effect_end.
 type EffectEndRow struct {
-	Status                   string // "planned", "succeeded", "failed_final", "unknown" or "absent"
-	Late, Twice, Contradicts bool
+	Status             string // "planned", "succeeded", "failed_final", "unknown" or "absent"
+	Kept               bool   // the step had ended before
+	Twice, Contradicts bool
 }
 
 // EffectEnd calls pawl_v1.effect_end.
@@ -80,9 +82,10 @@ func EffectEnd(ctx context.Context, db DB, a EffectEndArgs) (r EffectEndRow, err
 	set(o, "reference", a.Reference)
 	set(o, "error", a.Failure.Error)
 	set(o, "code", a.Failure.Code)
-	err = one(ctx, db, "effect.end", `select e.outcome, e.detail ? 'late', e.detail ? 'twice', e.detail ? 'contradicts'
+	set(o, "exchange", a.Exchange)
+	err = one(ctx, db, "effect.end", `select e.outcome, e.detail ? 'kept', e.detail ? 'twice', e.detail ? 'contradicts'
   from pawl_v1.effect_end($1, $2, $3, $4, $5, $6, $7::jsonb) as e`,
 		[]any{a.Owner.Scope, a.Owner.Key, a.Step, a.Fence, a.Outcome, a.Result, o.text()},
-		&r.Status, &r.Late, &r.Twice, &r.Contradicts)
+		&r.Status, &r.Kept, &r.Twice, &r.Contradicts)
 	return r, err
 }

@@ -44,12 +44,13 @@ as $$
   select p_memory - least(p_memory / 10, interval '1 minute')
 $$;
 
--- The calls of a step of which nobody knows whether they landed, and until when the last of them may have been sent.
+-- The calls of a step of which nobody knows whether they landed, and until when the last of them may have been sent: until its end
+-- was told, or its time was over.
 create or replace function pawl_v1._effect_doubts(p_effect pawl.effect, out calls int, out until timestamptz)
 language sql
 stable
 as $$
-  select count(*)::int, max(c.not_after)
+  select count(*)::int, max(least(c.ended_at, c.not_after))
     from pawl.effect_call as c
    where c.scope = p_effect.scope
      and c.key = p_effect.key
@@ -73,6 +74,41 @@ begin
    where j.id = p_job
      and j.status = 'unknown'
      and not exists (select from pawl.effect as e where e.job_id = p_job and e.status = 'unknown');
+end
+$$;
+
+-- Whether a step is unknown. If so the job that waits for a verdict is locked now, before the step's own row.
+create or replace function pawl_v1._effect_is_unknown(p_scope text, p_key text, p_step text)
+returns boolean
+language plpgsql
+as $$
+declare
+  v_job bigint;
+begin
+  select e.job_id
+    into v_job
+    from pawl.effect as e
+   where e.scope = p_scope
+     and e.key = p_key
+     and e.step = p_step
+     and e.status = 'unknown';
+  if not found then
+    return false;
+  end if;
+  perform from pawl.job as j where j.id = v_job for update;
+  return true;
+end
+$$;
+
+-- A step that has become unknown since _effect_is_unknown looked: its job is not locked, and locking it now could deadlock with
+-- its worker.
+create or replace function pawl_v1._effect_restart(p_key text, p_step text)
+returns void
+language plpgsql
+as $$
+begin
+  raise exception 'step % of % has become unknown this moment', p_step, p_key
+    using errcode = '40001', hint = 'restart the transaction';
 end
 $$;
 
@@ -226,9 +262,13 @@ $$;
 -- p_outcome of a call: 'landed' (it took effect; p_result is what it answered), 'refused' (a final answer: it did not and will
 -- not), 'not_sent' (nothing left, or the provider says that it did nothing), 'ambiguous' (the request left and no answer came).
 -- Of a probe: 'landed', 'not_landed', 'cannot_tell'.
--- options: reference (the provider's name for what it made), error, code (of a refusal).
+-- A refusal ends the step if no other call of it is in doubt, or if the same key went with all of them (keyed: the answer is the
+-- key's); else nobody can tell, and the step is unknown.
+-- options: reference (the provider's name for what it made), error, code (of a refusal), exchange (an object: what was seen on the
+-- way, kept with the call).
 -- outcome: the step's status now: 'planned', 'succeeded', 'failed_final', 'unknown'; or 'absent' (purged). detail.late: a newer
--- call has begun since; detail.twice: another call of the step landed too; detail.contradicts: the step had ended otherwise.
+-- call has begun since; detail.kept: the step had ended before, and what it held stays; detail.twice: the provider acted more than
+-- once; detail.contradicts: it is against what was known. 40001: the step has become unknown this moment; restart.
 create or replace function pawl_v1.effect_end(
   p_scope   text,
   p_key     text,
@@ -243,21 +283,16 @@ language plpgsql
 set lock_timeout = '2s'
 as $$
 declare
+  v_known  boolean;
   v_effect pawl.effect;
   v_call   pawl.effect_call;
   v_doubts int;
   v_status text;
   v_twice  boolean;
+  v_ends   boolean;
 begin
-  perform pawl_v1._check_options(p_options, '{reference,error,code}');
-  perform
-     from pawl.job as j
-     join pawl.effect as e on e.job_id = j.id
-    where e.scope = p_scope
-      and e.key = p_key
-      and e.step = p_step
-      and e.status = 'unknown'
-      for update of j;
+  perform pawl_v1._check_options(p_options, '{reference,error,code,exchange}');
+  v_known := pawl_v1._effect_is_unknown(p_scope, p_key, p_step);
   select e.*
     into v_effect
     from pawl.effect as e
@@ -277,22 +312,31 @@ begin
     select 'absent', '{}'::jsonb;
     return;
   end if;
+  if v_effect.status = 'unknown' and not v_known then
+    perform pawl_v1._effect_restart(p_key, p_step);
+  end if;
   if p_outcome is null or p_outcome <> all (
     case when v_call.probe then '{landed,not_landed,cannot_tell}' else '{landed,refused,not_sent,ambiguous}' end::text[])
   then
     raise exception '% is not how a % ends', coalesce(p_outcome, 'null'), case when v_call.probe then 'probe' else 'call' end
       using errcode = 'P4004';
   end if;
+  if coalesce(v_call.outcome, 'ambiguous') not in ('ambiguous', p_outcome) then -- what is known of a call stays
+    return query
+    select v_effect.status::text, jsonb_build_object('kept', true, 'contradicts', true);
+    return;
+  end if;
 
-  -- A doubt gives way to whatever is known later; what is known stays.
   update pawl.effect_call as c
      set outcome = p_outcome,
-         ended_at = clock_timestamp(),
-         reference = p_options ->> 'reference',
-         failure = nullif(p_options - 'reference', '{}')
-   where c.fence = p_fence
-     and coalesce(c.outcome, 'ambiguous') = 'ambiguous';
-  select count(*) > 1
+         ended_at = coalesce(case when c.outcome = p_outcome then c.ended_at end, clock_timestamp()),
+         reference = coalesce(p_options ->> 'reference', c.reference),
+         detail = c.detail || (p_options - 'reference')
+   where c.fence = p_fence;
+  select case
+           when v_effect.policy in ('keyed', 'repeatable') then count(distinct c.reference) > 1
+           else count(*) > 1
+         end
     into v_twice
     from pawl.effect_call as c
    where c.scope = p_scope
@@ -307,26 +351,21 @@ begin
     when v_effect.status in ('succeeded', 'failed_final') then v_effect.status::text
     when p_outcome = 'landed' then 'succeeded'
     when p_outcome = 'refused' and (v_doubts = 0 or v_effect.policy = 'keyed') then 'failed_final'
-    when p_outcome = 'cannot_tell' and p_fence = v_effect.fence then 'unknown'
-    when p_outcome = 'ambiguous' and v_effect.policy = 'at_most_once' then 'unknown'
+    when p_outcome in ('refused', 'cannot_tell') and p_fence = v_effect.fence then 'unknown'
+    when p_outcome = 'ambiguous' and v_effect.policy = 'at_most_once' and p_fence > v_effect.cleared then 'unknown'
     when v_effect.status = 'unknown' and v_doubts = 0 then 'planned'
     else v_effect.status::text
   end;
+  v_ends := v_status in ('succeeded', 'failed_final') and v_status <> v_effect.status;
   update pawl.effect as e
      set status = v_status,
          cleared = case when p_outcome = 'not_landed' and p_fence = e.fence then e.fence else e.cleared end,
          updated_at = clock_timestamp(),
-         expires_at = case
-           when v_status in ('succeeded', 'failed_final') and v_status <> e.status then clock_timestamp() + (e.expires_at - e.created_at)
-           else e.expires_at
-         end,
-         result = case when v_status = 'succeeded' and e.status <> 'succeeded' then p_result else e.result end,
-         reference = case when v_status = 'succeeded' and e.status <> 'succeeded' then p_options ->> 'reference' else e.reference end,
-         failure_code = case when v_status = 'failed_final' and e.status <> 'failed_final' then p_options ->> 'code' else e.failure_code end,
-         failure_message = case
-           when v_status = 'failed_final' and e.status <> 'failed_final' then left(p_options ->> 'error', 4000)
-           else e.failure_message
-         end
+         expires_at = case when v_ends then clock_timestamp() + (e.expires_at - e.created_at) else e.expires_at end,
+         result = case when v_ends and v_status = 'succeeded' then p_result else e.result end,
+         reference = case when v_ends and v_status = 'succeeded' then p_options ->> 'reference' else e.reference end,
+         failure_code = case when v_ends and v_status = 'failed_final' then p_options ->> 'code' else e.failure_code end,
+         failure_message = case when v_ends and v_status = 'failed_final' then left(p_options ->> 'error', 4000) else e.failure_message end
    where e.scope = p_scope
      and e.key = p_key
      and e.step = p_step;
@@ -336,10 +375,9 @@ begin
   return query
   select v_status,
          case when p_fence < v_effect.fence then '{"late": true}' else '{}' end::jsonb
-         || case when p_outcome = 'landed' and v_twice and v_effect.policy not in ('keyed', 'repeatable')
-                 then '{"twice": true}' else '{}' end::jsonb
-         || case when p_outcome = 'landed' and v_effect.status = 'failed_final' or p_outcome = 'refused' and v_effect.status = 'succeeded'
-                 then '{"contradicts": true}' else '{}' end::jsonb;
+         || case when v_effect.status in ('succeeded', 'failed_final') then '{"kept": true}' else '{}' end::jsonb
+         || case when p_outcome = 'landed' and v_twice and v_effect.policy <> 'accept_duplicates' then '{"twice": true}' else '{}' end::jsonb
+         || case when p_outcome = 'landed' and v_effect.status = 'failed_final' then '{"contradicts": true}' else '{}' end::jsonb;
 end
 $$;
 
@@ -348,7 +386,8 @@ $$;
 --
 -- p_verdict: 'landed' (the step succeeded), 'refused' (it never will) or 'not_landed' (it may be called again).
 -- options: result text, reference: what the provider made; error, code: of a refusal.
--- outcome 'settled'; 'refused' (detail.status: it is not unknown); 'absent'. P4004: verdict, actor or reason.
+-- outcome 'settled'; 'refused' (detail.status: it is not unknown); 'early' (not landed, but until detail.retry_after_ms are over a
+-- frozen attempt may still send it); 'absent'. P4004: verdict, actor or reason. 40001: restart.
 create or replace function pawl_v1.effect_settle(
   p_scope   text,
   p_key     text,
@@ -363,8 +402,10 @@ language plpgsql
 set lock_timeout = '2s'
 as $$
 declare
+  v_known  boolean;
   v_before pawl.effect;
   v_after  pawl.effect;
+  v_until  timestamptz;
 begin
   perform pawl_v1._check_options(p_options, '{result,reference,error,code}');
   perform pawl_v1._check_by(p_actor, p_reason);
@@ -372,13 +413,7 @@ begin
     raise exception 'the verdict is landed, refused or not_landed, not %', coalesce(p_verdict, 'null')
       using errcode = 'P4004';
   end if;
-  perform
-     from pawl.job as j
-     join pawl.effect as e on e.job_id = j.id
-    where e.scope = p_scope
-      and e.key = p_key
-      and e.step = p_step
-      for update of j;
+  v_known := pawl_v1._effect_is_unknown(p_scope, p_key, p_step);
   select e.*
     into v_before
     from pawl.effect as e
@@ -390,6 +425,18 @@ begin
     return query
     select case when v_before.key is null then 'absent' else 'refused' end,
            jsonb_strip_nulls(jsonb_build_object('status', v_before.status));
+    return;
+  end if;
+  if not v_known then
+    perform pawl_v1._effect_restart(p_key, p_step);
+  end if;
+  select d.until
+    into v_until
+    from pawl_v1._effect_doubts(v_before) as d;
+  if p_verdict = 'not_landed' and v_until > clock_timestamp() then
+    return query
+    select 'early', jsonb_build_object('status', v_before.status,
+                                       'retry_after_ms', ceil(extract(epoch from v_until - clock_timestamp()) * 1000)::bigint);
     return;
   end if;
   update pawl.effect as e
@@ -417,7 +464,7 @@ end
 $$;
 
 -- Forgets finished steps whose memory is over, and what was seen of them, at most p_limit. What is planned or unknown never leaves
--- by age, nor does a step whose job has not ended.
+-- by age, nor does a step whose job or command may still run again: a dead letter may be retried.
 --
 -- options: older_than_ms (default 24 h): looks at nothing created since. outcome 'purged'.
 create or replace function pawl_v1.effect_purge(p_limit int default 10000, p_options jsonb default '{}')
@@ -435,7 +482,14 @@ begin
      where e.created_at < clock_timestamp() - pawl_v1._ms_option(p_options, 'older_than_ms', 86400000, 0, 315360000000)
        and e.expires_at < clock_timestamp()
        and e.status in ('succeeded', 'failed_final')
-       and not exists (select from pawl.job as j where j.id = e.job_id and j.status in ('pending', 'waiting', 'processing', 'unknown'))
+       and not exists (select from pawl.job as j where j.id = e.job_id)
+       and not exists (
+             select
+               from pawl.command as c
+              where c.scope = substr(e.scope, length('command/') + 1)
+                and c.key = e.key
+                and e.scope like 'command/%'
+                and c.status not in ('succeeded', 'failed_final'))
      limit p_limit
        for update skip locked
   ), gone as (
@@ -462,7 +516,7 @@ begin
 end
 $$;
 
--- Steps with what was seen of them. Look at status = 'unknown' first.
+-- Steps with what was seen of them. Look at status = 'unknown' first. It counts the calls of every step that it shows.
 create or replace view pawl_v1.effects as
 select e.scope,
        e.key,
@@ -473,10 +527,10 @@ select e.scope,
        e.provider_key,
        e.reference,
        e.job_id,
-       count(c.fence) filter (where not c.probe) as calls,
-       count(c.fence) filter (where c.fence > e.cleared and not c.probe and coalesce(c.outcome, 'ambiguous') = 'ambiguous') as in_doubt,
-       min(c.started_at) as first_called_at,
-       max(c.not_after) as last_not_after,
+       c.calls,
+       c.in_doubt,
+       c.first_called_at,
+       c.last_not_after,
        e.memory_ends_at,
        e.failure_code,
        e.failure_message,
@@ -484,5 +538,13 @@ select e.scope,
        e.updated_at,
        e.expires_at
   from pawl.effect as e
-  left join pawl.effect_call as c on c.scope = e.scope and c.key = e.key and c.step = e.step
- group by e.scope, e.key, e.step;
+ cross join lateral (
+        select count(*) as calls,
+               count(*) filter (where k.fence > e.cleared and coalesce(k.outcome, 'ambiguous') = 'ambiguous') as in_doubt,
+               min(k.started_at) as first_called_at,
+               max(k.not_after) as last_not_after
+          from pawl.effect_call as k
+         where k.scope = e.scope
+           and k.key = e.key
+           and k.step = e.step
+           and not k.probe) as c;

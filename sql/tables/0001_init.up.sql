@@ -253,7 +253,7 @@ create table pawl.effect_call (
   ended_at   timestamptz,
   outcome    pawl.call_outcome,             -- null: nobody said; the process may have died
   reference  pawl.name,
-  failure    jsonb,
+  detail     jsonb not null default '{}',   -- error, code, and what was seen of the exchange; never bodies
   check ((outcome is null) = (ended_at is null))
 );
 
