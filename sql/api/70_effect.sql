@@ -95,7 +95,10 @@ begin
   if not found then
     return false;
   end if;
-  perform from pawl.job as j where j.id = v_job for update;
+  -- Updated, not only locked: of two verdicts on two steps of a job, the later must not decide by a snapshot from before the first.
+  update pawl.job as j
+     set available_at = j.available_at
+   where j.id = v_job;
   return true;
 end
 $$;
