@@ -168,6 +168,8 @@ var effectMutants = []mutant{
 	{name: "a verdict before the time to send is over", property: "p_ext", scene: "effect: early verdict, end", edits: []edit{{"effect_settle", "p_verdict = 'not_landed' and v_until > clock_timestamp()", "false"}}},
 	{name: "a verdict without the job's lock", property: "p_frozen", scene: "effect: verdicts on two steps of a job", edits: []edit{{"effect_settle", "v_known := pawl_v1._effect_is_unknown(p_scope, p_key, p_step)", "v_known := true"}}},
 	{name: "an end without the job's lock", property: "p_frozen", scene: "effect: verdict on one step of a job, end of another", edits: []edit{{"effect_end", "v_known := pawl_v1._effect_is_unknown(p_scope, p_key, p_step)", "v_known := true"}}},
+	{name: "a verdict only locks the job", property: "p_frozen", level: levels[1], scene: "effect: verdicts on two steps of a job", edits: []edit{
+		{"_effect_is_unknown", "update pawl.job as j\n     set available_at = j.available_at\n   where j.id = v_job;", "perform from pawl.job as j where j.id = v_job for update;"}}},
 	{name: "a job waits without looking", property: "p_frozen", scene: "effect: job fails, verdict", edits: []edit{{"job_fail", "v_unknown := found;", "v_unknown := true;"}}},
 	{name: "a verdict leaves its job waiting", property: "p_frozen", scene: "effect: job waits, verdict, end", edits: []edit{{"effect_settle", "perform pawl_v1._effect_resume(v_after.job_id);", "null;"}}},
 	{name: "purge what is planned", property: "p_loss", scene: "effect: end, purge", edits: []edit{
