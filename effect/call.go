@@ -4,11 +4,14 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/pawl-go/pawl"
 )
 
 // A Call is the permission to call a provider once, now.
 type Call struct {
-	Step string
+	Owner pawl.Owner
+	Step  string
 	// Key is the idempotency key to send, the same at every attempt. Unless the step gave one it is a UUID, version 8, which every
 	// provider takes.
 	Key string

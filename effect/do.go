@@ -70,6 +70,11 @@ func Do[T any](ctx context.Context, pool *pgxpool.Pool, h pawl.Holder, s Step, f
 	return decode[T](stored)
 }
 
+const (
+	defaultTimeout = 30 * time.Second
+	defaultSettle  = 10 * time.Second
+)
+
 // A taking is one attempt's way through a step.
 type taking struct {
 	pool *pgxpool.Pool
@@ -91,7 +96,7 @@ func newTaking(pool *pgxpool.Pool, h pawl.Holder, s Step) (*taking, error) {
 		return nil, invalid(errors.New("the policy Checked needs a probe"))
 	}
 	if s.Timeout <= 0 {
-		s.Timeout = 30 * time.Second
+		s.Timeout = defaultTimeout
 	}
 	owner := h.Owner()
 	key := s.Key
@@ -128,7 +133,7 @@ func (t *taking) take(ctx context.Context, call func(context.Context, Call) ([]b
 		if err != nil {
 			return nil, err
 		}
-		c := Call{Step: t.step.Name, Key: row.ProviderKey, Fence: row.Fence, Number: row.Calls, Again: row.Doubts > 0,
+		c := Call{Owner: t.args.Owner, Step: t.step.Name, Key: row.ProviderKey, Fence: row.Fence, Number: row.Calls, Again: row.Doubts > 0,
 			Deadline: asked.Add(row.Left), seen: &seen{}}
 		switch row.Outcome {
 		case "replay_success":
@@ -256,17 +261,10 @@ func (t *taking) within(ctx context.Context, c Call, fn func(context.Context, Ca
 
 // probe asks the provider about earlier calls. landed: stored is the step's result.
 func (t *taking) probe(ctx context.Context, c Call) (stored []byte, landed bool, err error) {
-	var verdict Verdict
-	stored, err = t.within(ctx, c, func(ctx context.Context, c Call) ([]byte, error) {
-		v, value, err := t.step.Policy.probe(ctx, c)
-		if verdict = v; err != nil || v != Landed {
-			return nil, err
-		}
-		return encodeResult(value)
-	})
-	if err == nil && verdict != Landed && verdict != NotLanded && verdict != CannotTell {
-		err = invalid(fmt.Errorf("a probe returned the verdict %q", verdict))
+	if c.overdue() || ctx.Err() != nil {
+		return nil, false, overdue(ctx)
 	}
+	verdict, stored, err := ask(ctx, t.step.Policy.probe, c)
 	if err != nil {
 		return nil, false, fmt.Errorf("the probe of step %s: %w", t.step.Name, err)
 	}

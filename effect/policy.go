@@ -26,7 +26,7 @@ func Keyed(memory time.Duration) Policy { return Policy{name: "keyed", memory: m
 // 10 s. probe must read what is strongly consistent: a search index that lags says "not there" of what is.
 func Checked(probe Probe, settle time.Duration) Policy {
 	if settle <= 0 {
-		settle = 10 * time.Second
+		settle = defaultSettle
 	}
 	return Policy{name: "checked", probe: probe, settle: settle}
 }
@@ -51,5 +51,6 @@ const (
 )
 
 // A Probe asks the provider whether an earlier call of the step landed, and returns what it made, as the call would have. An error
-// means that the provider could not be asked: it is asked again at the next attempt.
+// means that the provider could not be asked: it is asked again at the next attempt. It may be asked by [Reconcile] as well, where
+// nothing is at hand but the Call.
 type Probe func(ctx context.Context, c Call) (Verdict, any, error)

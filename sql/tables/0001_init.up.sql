@@ -170,8 +170,8 @@ create table pawl.inbox (
 
 create index inbox_age on pawl.inbox using brin (received_at) with (autosummarize = on);
 
--- Fences of commands and of calls, one sequence for all keys: a key that was purged and came again must not meet the fence of its former
--- life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
+-- Fences of commands and of calls, one sequence for all keys: a key that was purged and came again must not meet the fence of
+-- its former life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
 create sequence pawl.fence_seq cache 1;
 
 -- What callers asked to happen once, and the answer that everyone who asks again gets. In the one-transaction form nobody
@@ -237,8 +237,7 @@ create table pawl.effect (
   check (expires_at > created_at)
 ) with (fillfactor = 80);
 
-create index effect_unknown on pawl.effect (updated_at) where status = 'unknown';
-create index effect_job on pawl.effect (job_id) where job_id is not null;
+create index effect_unknown on pawl.effect (job_id) where status = 'unknown';
 create index effect_age on pawl.effect using brin (created_at) with (autosummarize = on);
 
 -- What was seen of each call: evidence, taken from any attempt, however late.

@@ -7,6 +7,7 @@
 //	migrate*.go  pawl migrate up, down, status, check, print
 //	jobs*.go     pawl jobs and pawl dlq list, show, retry, cancel, discard; visible.go: text from the database on a terminal
 //	lanes.go     pawl lanes list, unblock, policy
+//	effects.go   pawl effects list, show, settle
 //	dev.go       pawl dev postgres
 //	demo*.go     pawl demo; display.go: its progress
 //	version.go   pawl version
@@ -76,7 +77,7 @@ func newRoot() *cobra.Command {
 	// Each command is added here and nowhere else.
 	root.AddCommand(newDemo(), newDemoWorker())
 	root.AddCommand(newMigrate())
-	root.AddCommand(newJobs(), newDLQ(), newLanes(), newQueues())
+	root.AddCommand(newJobs(), newDLQ(), newLanes(), newQueues(), newEffects())
 	root.AddCommand(newDev())
 	root.AddCommand(newVersion())
 	return root
