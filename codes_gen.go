@@ -66,7 +66,7 @@ var codeTexts = map[Code]codeText{
 	CodeFenceLost:          {"fence lost: a newer attempt owns this work", "drop this attempt; its transaction must not commit"},
 	CodeInProgress:         {"the same intent is being processed now", "retry after the time in retry_after"},
 	CodeFailedFinal:        {"the intent failed for good earlier", "read the stored failure; a retry needs a new key"},
-	CodeOutcomeUnknown:     {"nobody knows whether the intent took effect", "find out and settle it with command_settle; see pawl_v1.stale_commands"},
+	CodeOutcomeUnknown:     {"nobody knows whether the intent took effect", "find out and settle it with command_settle or effect_settle; see pawl_v1.stale_classify"},
 	CodeMessageReused:      {"message id was used before with a different payload", "compare both hashes in DETAIL; fix the sender that reuses ids"},
 	CodeSchemaMismatch:     {"the database schema does not fit this build", "run pawl migrate up with the build you deploy"},
 	CodeUnknownState:       {"a state this version does not know", "upgrade Pawl on this process"},

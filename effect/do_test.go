@@ -3,6 +3,7 @@ package effect_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
@@ -388,4 +389,47 @@ func TestDo_BadInput(t *testing.T) {
 		}
 	}
 	b.wantCharges(0)
+}
+
+// A step in the transaction of its own handler would call with it open (trap T18). It waits for itself, is refused, and says why.
+func TestT18_AStepInsideTheTransactionIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t, time.Hour, nil)
+	j := b.claim()
+	tx, err := b.pool.Begin(t.Context())
+	b.must(err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	b.must(j.Hold(t.Context(), tx))
+	if _, err := b.pay(j, b.step(effect.Keyed(time.Hour))); pawl.CodeOf(err) != "55P03" || !strings.Contains(err.Error(), "job.Handle") {
+		t.Errorf("%v", err)
+	}
+	b.wantCharges(0)
+}
+
+// What a step costs beside the call itself: fresh, and replayed.
+func BenchmarkDo(b *testing.B) {
+	pool := pawltest.DB(b)
+	e, err := job.Enqueue(b.Context(), pool, job.Request{Queue: "pay", Kind: "payment"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	j := job.Job{ID: e.ID, Queue: "pay", Kind: "payment"}
+	if err := pool.QueryRow(b.Context(), "select c.fence, c.created_at from pawl_v1.job_claim_id($1, null) as c", e.ID).Scan(&j.Fence, &j.CreatedAt); err != nil {
+		b.Fatal(err)
+	}
+	for _, kind := range []string{"fresh", "replayed"} {
+		b.Run(kind, func(b *testing.B) {
+			n := 0
+			for b.Loop() {
+				s := effect.Step{Name: kind, Policy: effect.Keyed(time.Hour), Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}
+				if kind == "fresh" {
+					s.Name = fmt.Sprintf("%d of %d", n, b.N)
+				}
+				n++
+				if _, err := effect.Do(b.Context(), pool, j, s, func(context.Context, effect.Call) (int, error) { return 1, nil }); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

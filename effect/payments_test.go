@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
@@ -72,7 +73,9 @@ func TestPayerProcess(t *testing.T) {
 				s := effect.Step{Name: fmt.Sprint("charge ", step), Policy: o.policy(b, what), Request: what, Timeout: 200 * time.Millisecond,
 					Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { fmt.Printf("event %s %s\n", e.Kind, e.Op) }}}
 				_, err := effect.Do(ctx, pool, task.Job, s, func(ctx context.Context, c effect.Call) (pawltest.Charge, error) {
-					return b.charge(ctx, what)
+					made, err := b.charge(ctx, what)
+					c.Reference(made.ID)
+					return made, err
 				})
 				if err != nil {
 					return err
@@ -242,6 +245,20 @@ func (p *payers) judge(each int) {
 	}
 	if len(per) < succeeded {
 		p.Errorf("%d payments succeeded, %d were charged", succeeded, len(per))
+	}
+	made := map[string]bool{}
+	for _, c := range p.provider.Charges() {
+		made[c.ID] = true
+	}
+	rows, err := p.pool.Query(p.Context(), "select e.reference from pawl.effect as e where e.status = 'succeeded' and e.reference is not null")
+	p.must(err)
+	references, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	p.must(err)
+	for _, reference := range references {
+		if !made[reference] {
+			p.Errorf("a step succeeded with %s, which was never made", reference)
+		}
+		delete(made, reference) // two steps with one charge
 	}
 	switch p.order.Policy {
 	case "keyed":

@@ -69,7 +69,9 @@ func TestReconcile(t *testing.T) {
 	}
 	b.until("two go on", func() bool { return b.count("select count(*) from pawl.job") == 3 })
 	b.wantCharges(5) // the one that had not landed was made
-	b.wantStatus("succeeded succeeded unknown unknown unknown")
+	if n := b.count("select count(*) from pawl.effect where status = 'unknown'"); n != 3 {
+		t.Errorf("%d are unknown", n)
+	}
 	if n := b.count("select count(*) from pawl.audit as a where a.actor = 'the night watch' and a.verb = 'effect_settle'"); n != 2 {
 		t.Errorf("%d records", n)
 	}

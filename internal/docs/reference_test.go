@@ -141,6 +141,8 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 		"flow.Config": {"flow/flow.go", "Config"}, "job.Config": {"job/config.go", "Config"},
 		"job.Queue": {"job/config.go", "Queue"}, "job.Presence": {"job/config.go", "Presence"}, "job.Policy": {"job/handler.go", "Policy"},
 		"command.Options": {"command/once.go", "Options"}, "command.LeaseOptions": {"command/lease.go", "LeaseOptions"},
+		"effect.Step": {"effect/do.go", "Step"}, "effect.Transport": {"effect/transport.go", "Transport"},
+		"effect.Reconciliation": {"effect/reconcile.go", "Reconciliation"},
 		"httpkey.Policy": {"command/httpkey/policy.go", "Policy"}, "httpkey.Lease": {"command/httpkey/leased.go", "Lease"},
 		"httpkey.RetryingClient": {"command/httpkey/client.go", "RetryingClient"},
 		"job.Backoff":            {"job/retry.go", "Backoff"}, "job.Request": {"job/enqueue.go", "Request"},
