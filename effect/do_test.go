@@ -406,6 +406,40 @@ func TestT18_AStepInsideTheTransactionIsRefused(t *testing.T) {
 	b.wantCharges(0)
 }
 
+// A lane keeps its turn with a job that waits for a verdict: what stands behind it waits too.
+func TestUnknown_TheLaneKeepsItsTurn(t *testing.T) {
+	t.Parallel()
+	b := setup(t, time.Hour, nil)
+	var ran atomic.Value
+	b.work(func(_ context.Context, task job.Task[string]) error {
+		ran.Store(task.Value)
+		if task.Value == "second" {
+			return nil
+		}
+		_, err := effect.Do(t.Context(), b.pool, task.Job, b.step(effect.AtMostOnce()), func(context.Context, effect.Call) (int, error) {
+			return 0, errors.New("connection reset")
+		})
+		return err
+	})
+	for _, body := range []string{"first", "second"} {
+		_, err := job.Enqueue(t.Context(), b.pool, job.Request{Queue: "pay", Kind: "payment", Args: []byte(`"` + body + `"`), Lane: "account 17"})
+		b.must(err)
+	}
+	b.until("the first waits", func() bool {
+		return b.count("select count(*) from pawl.job where status = 'unknown' and lane_head") == 1
+	})
+	_, err := b.pool.Exec(t.Context(), "select pawl_v1.lane_sweep()")
+	b.must(err)
+	if n := b.count("select count(*) from pawl.job where status = 'waiting'"); n != 1 || ran.Load() != "first" {
+		t.Errorf("%d wait, %v ran", n, ran.Load())
+	}
+	b.must(b.pool.QueryRow(t.Context(), `select e.scope from pawl.effect as e, pawl_v1.effect_settle(e.scope, e.key, e.step, 'landed', 'ann', 'r')`).Scan(new(string)))
+	b.until("both are done", func() bool { return b.count("select count(*) from pawl.job") == 0 })
+	if ran.Load() != "second" {
+		t.Errorf("%v ran last", ran.Load())
+	}
+}
+
 // What a step costs beside the call itself: fresh, and replayed.
 func BenchmarkDo(b *testing.B) {
 	pool := pawltest.DB(b)

@@ -47,4 +47,5 @@ revoke execute on function
 from pawl_app;
 
 grant select on all tables in schema pawl_v1 to pawl_app, pawl_operator, pawl_reader;
+grant execute on function pawl_v1.stale_classify(text), pawl_v1._effect_target(text, text, text) to pawl_reader; -- they only look
 grant select on all tables in schema pawl to pawl_reader;

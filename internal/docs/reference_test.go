@@ -143,7 +143,7 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 		"command.Options": {"command/once.go", "Options"}, "command.LeaseOptions": {"command/lease.go", "LeaseOptions"},
 		"effect.Step": {"effect/do.go", "Step"}, "effect.Transport": {"effect/transport.go", "Transport"},
 		"effect.Reconciliation": {"effect/reconcile.go", "Reconciliation"},
-		"httpkey.Policy": {"command/httpkey/policy.go", "Policy"}, "httpkey.Lease": {"command/httpkey/leased.go", "Lease"},
+		"httpkey.Policy":        {"command/httpkey/policy.go", "Policy"}, "httpkey.Lease": {"command/httpkey/leased.go", "Lease"},
 		"httpkey.RetryingClient": {"command/httpkey/client.go", "RetryingClient"},
 		"job.Backoff":            {"job/retry.go", "Backoff"}, "job.Request": {"job/enqueue.go", "Request"},
 		"sqs.Config": {"transport/sqs/config.go", "Config"}, "sqs.Message": {"transport/sqs/send.go", "Message"},
