@@ -317,7 +317,9 @@ func TestUnknown_TheJobWaitsAndGoesOn(t *testing.T) {
 				}
 				return err
 			})
-			id := b.enqueue("x")
+			e, err := job.Enqueue(t.Context(), b.pool, job.Request{Queue: "pay", Kind: "payment", Args: []byte(`"x"`), MaxAttempts: 1})
+			b.must(err)
+			id := e.ID
 			b.until("it waits", func() bool {
 				return b.count("select count(*) from pawl.job where id = $1 and status = 'unknown'", id) == 1
 			})

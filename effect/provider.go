@@ -66,7 +66,7 @@ func Providers() []Provider {
 			Note: "no key among the parameters of SendEmail (API v2): use Checked, or AcceptDuplicates",
 			Page: "https://docs.aws.amazon.com/goto/WebAPI/sesv2-2019-09-27/SendEmail", Read: read},
 		{Name: "square", Header: "-", Field: "idempotency_key", MaxKey: 45,
-			Note: "keys, but no published memory (said so by the vendor: https://developer.squareup.com/forums/t/28303): use Checked, or Keyed with a time you answer for",
+			Note: "keys, but no published memory (said so by the vendor: https://developer.squareup.com/forums/t/question-about-idempotency-key-on-payments/28309): use Checked, or Keyed with a time you answer for",
 			Page: "https://developer.squareup.com/docs/working-with-apis/idempotency", Read: read},
 		{Name: "stripe", Header: "Idempotency-Key", MaxKey: 255, Memory: 24 * time.Hour,
 			Note: "keys may be removed once they are 24 hours old. The first answer is repeated, a 500 too; what failed validation, or met another with the key, is not kept",

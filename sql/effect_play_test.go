@@ -153,6 +153,7 @@ var effectScenes = []scene{
 	{name: "effect: purge, purge", given: onceCalled + oneLanded + "; select play.age_effects();", sides: [][]string{{"select play.purge_effects()"}, {"select play.purge_effects()"}}},
 	{name: "effect: purge, late end", given: "select play.keyed('one'); select play.keyed('two');" + oneLanded + "; select play.age_effects();",
 		sides: [][]string{{"select play.purge_effects()"}, {"select play.ends('two', 'landed')"}}},
+	{name: "effect: not sent, purge", given: onceCalled + "select play.age_effects();", sides: [][]string{{"select play.ends('one', 'not_sent')"}, {"select play.purge_effects()"}}},
 	{name: "effect: end, purge", given: onceCalled + "select play.age_effects();", sides: [][]string{{oneLanded}, {"select play.purge_effects()"}}},
 }
 
@@ -172,9 +173,7 @@ var effectMutants = []mutant{
 		{"_effect_is_unknown", "update pawl.job as j\n     set available_at = j.available_at\n   where j.id = v_job;", "perform from pawl.job as j where j.id = v_job for update;"}}},
 	{name: "a job waits without looking", property: "p_frozen", scene: "effect: job fails, verdict", edits: []edit{{"job_fail", "v_unknown := found;", "v_unknown := true;"}}},
 	{name: "a verdict leaves its job waiting", property: "p_frozen", scene: "effect: job waits, verdict, end", edits: []edit{{"effect_settle", "perform pawl_v1._effect_resume(v_after.job_id);", "null;"}}},
-	{name: "purge what is planned", property: "p_loss", scene: "effect: end, purge", edits: []edit{
-		{"effect_purge", "       and e.status in ('succeeded', 'failed_final')\n       and not exists (select from pawl.job", "       and not exists (select from pawl.job"},
-		{"effect_purge", "       and e.status in ('succeeded', 'failed_final')\n    returning", "    returning"}}},
+	{name: "purge what is in doubt", property: "p_loss", scene: "effect: end, purge", edits: []edit{{"effect_purge", " and (pawl_v1._effect_doubts(e)).calls = 0", ""}}},
 }
 
 // judgeEffects reads the ledger of the step and its rows, and names what is broken.
@@ -266,7 +265,7 @@ func (l *effectLife) next(n note) (property string) {
 		}
 		l.cleared, l.status = l.newest, map[string]string{"settled landed": "succeeded", "settled not_landed": "planned"}[n.verb]
 	case "purged":
-		if !over {
+		if !over && l.doubts() > 0 {
 			return "p_loss"
 		}
 		*l = effectLife{newest: l.newest, calls: map[int64]string{}}

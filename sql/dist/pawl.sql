@@ -3987,8 +3987,9 @@ begin
 end
 $$;
 
--- Forgets finished steps whose memory is over, and what was seen of them, at most p_limit. What is planned or unknown never leaves
--- by age, nor does a step whose job or command may still run again: a dead letter may be retried.
+-- Forgets finished steps whose memory is over, and what was seen of them, at most p_limit; and what was planned for a job that is
+-- gone, unless a call of it is in doubt. What is in doubt or unknown never leaves by age, nor does a step whose job or command may
+-- still run again: a dead letter may be retried.
 --
 -- options: older_than_ms (default 24 h): looks at nothing created since. outcome 'purged'.
 create or replace function pawl_v1.effect_purge(p_limit int default 10000, p_options jsonb default '{}')
@@ -4005,7 +4006,8 @@ begin
       from pawl.effect as e
      where e.created_at < clock_timestamp() - pawl_v1._ms_option(p_options, 'older_than_ms', 86400000, 0, 315360000000)
        and e.expires_at < clock_timestamp()
-       and e.status in ('succeeded', 'failed_final')
+       and (e.status in ('succeeded', 'failed_final')
+            or e.status = 'planned' and e.job_id is not null and (pawl_v1._effect_doubts(e)).calls = 0)
        and not exists (select from pawl.job as j where j.id = e.job_id)
        and not exists (
              select
@@ -4023,7 +4025,7 @@ begin
        and e.key = d.key
        and e.step = d.step
        and e.expires_at < clock_timestamp()
-       and e.status in ('succeeded', 'failed_final')
+       and e.status <> 'unknown'
     returning e.scope, e.key, e.step
   ), evidence as (
     delete from pawl.effect_call as c
@@ -4287,6 +4289,6 @@ select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.cras
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'c24cce7b0156cd4529d77a1082b23b083e58b1edaaf19934d162da8d74f8ff9a');
+values (1, 'init', 1, 'c046f87188c8b3d21f2b9b0e562e3fea44712e9172a43a6dff677559d65ea3ba');
 
 commit;
