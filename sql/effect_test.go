@@ -85,6 +85,31 @@ func TestEffect_Refused(t *testing.T) {
 	}
 }
 
+// The provider's memory starts with the first call that came with the key, whatever it answered, and starts anew only when it is over
+// and nothing is in doubt.
+func TestEffect_Memory(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "")
+	const memory = "select e.memory_ends_at = (select min(c.started_at) + interval '59 minutes' from pawl.effect_call as c) from pawl.effect as e"
+	call := beginEffect("keyed", `, "memory_ms": 3600000`)
+	b.is(call, "call")
+	b.is(memory, "true")
+	b.is(endEffect("not_sent", ""), "planned map[]") // too many requests
+	b.is(call, "call")
+	b.is(memory, "true")
+	b.is(call, "call") // in doubt
+	b.is(memory, "true")
+	b.do("update pawl.effect set memory_ends_at = now() - interval '1 minute'")
+	b.is(call, "unknown")
+
+	b = setup(t, "")
+	b.is(call, "call")
+	b.is(endEffect("not_sent", ""), "planned map[]")
+	b.do("update pawl.effect set memory_ends_at = now() - interval '1 minute'")
+	b.is(call, "call")
+	b.is("select e.memory_ends_at > now() + interval '58 minutes' from pawl.effect as e", "true")
+}
+
 // A provider that acted twice is reported, where that is against the policy and can be seen.
 func TestEffect_Twice(t *testing.T) {
 	t.Parallel()

@@ -217,9 +217,10 @@ begin
   end;
 
   if v_outcome in ('call', 'probe') then
-    -- Only a first call starts the provider's memory.
+    -- Only a first call starts the provider's memory; also one of which the provider says that it did nothing, for it came with
+    -- the key.
     v_until := case when v_outcome = 'call' and p_options ->> 'policy' = 'keyed' then
-      coalesce(case when v_doubt.calls > 0 then v_effect.memory_ends_at end,
+      coalesce(case when v_doubt.calls > 0 or v_now < v_effect.memory_ends_at then v_effect.memory_ends_at end,
                v_now + pawl_v1._effect_memory(pawl_v1._ms_option(p_options, 'memory_ms', 86400000, 1000, 315360000000)))
     end;
     update pawl.effect as e

@@ -3738,9 +3738,10 @@ begin
   end;
 
   if v_outcome in ('call', 'probe') then
-    -- Only a first call starts the provider's memory.
+    -- Only a first call starts the provider's memory; also one of which the provider says that it did nothing, for it came with
+    -- the key.
     v_until := case when v_outcome = 'call' and p_options ->> 'policy' = 'keyed' then
-      coalesce(case when v_doubt.calls > 0 then v_effect.memory_ends_at end,
+      coalesce(case when v_doubt.calls > 0 or v_now < v_effect.memory_ends_at then v_effect.memory_ends_at end,
                v_now + pawl_v1._effect_memory(pawl_v1._ms_option(p_options, 'memory_ms', 86400000, 1000, 315360000000)))
     end;
     update pawl.effect as e
@@ -4289,6 +4290,6 @@ select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.cras
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'c046f87188c8b3d21f2b9b0e562e3fea44712e9172a43a6dff677559d65ea3ba');
+values (1, 'init', 1, '4f78148b2b8fe3dba952e4b378d45d938e7b98dbf0782670d3a532ee9fa4f84a');
 
 commit;
