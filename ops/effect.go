@@ -165,7 +165,7 @@ func ShowEffect(ctx context.Context, db DB, id EffectID) (d EffectDetail, found 
 // The outcomes of [SettleEffect], beside [Refused] and [Absent].
 const (
 	Settled Outcome = "settled"
-	Early   Outcome = "early" // "not landed", but something may still be sent; nothing changed
+	Early   Outcome = "early" // not "landed", but something may still be sent; nothing changed
 )
 
 // A Verdict is what somebody found out about an unknown step.

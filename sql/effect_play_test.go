@@ -166,7 +166,7 @@ var effectMutants = []mutant{
 		{"effect_end", "coalesce(v_call.outcome, 'ambiguous') not in ('ambiguous', p_outcome)", "false"}}},
 	{name: "an end is overwritten", property: "p_term", scene: "effect: end, refusal of another call", edits: []edit{{"effect_end", "when v_effect.status in ('succeeded', 'failed_final') then v_effect.status::text", "when false then ''"}}},
 	{name: "an old probe clears a new call", property: "p_ext", scene: "effect: late probe, plan", edits: []edit{{"effect_end", "when p_outcome = 'not_landed' and p_fence = e.fence then e.fence", "when p_outcome = 'not_landed' then e.fence"}}},
-	{name: "a verdict before the time to send is over", property: "p_ext", scene: "effect: early verdict, end", edits: []edit{{"effect_settle", "p_verdict = 'not_landed' and v_until > clock_timestamp()", "false"}}},
+	{name: "a verdict before the time to send is over", property: "p_ext", scene: "effect: early verdict, end", edits: []edit{{"effect_settle", "p_verdict <> 'landed' and v_until > clock_timestamp()", "false"}}},
 	{name: "a verdict without the job's lock", property: "p_frozen", scene: "effect: verdicts on two steps of a job", edits: []edit{{"effect_settle", "v_known := pawl_v1._effect_is_unknown(p_scope, p_key, p_step)", "v_known := true"}}},
 	{name: "an end without the job's lock", property: "p_frozen", scene: "effect: verdict on one step of a job, end of another", edits: []edit{{"effect_end", "v_known := pawl_v1._effect_is_unknown(p_scope, p_key, p_step)", "v_known := true"}}},
 	{name: "a verdict only locks the job", property: "p_frozen", level: levels[1], scene: "effect: verdicts on two steps of a job", edits: []edit{

@@ -137,6 +137,7 @@ func TestEffect_Settle(t *testing.T) {
 	b.is(settleEffect("landed", "{}"), "refused map[status:planned]")
 	b.is(beginEffect("at_most_once", ""), "unknown")
 	b.is("select s.outcome, (s.detail ->> 'retry_after_ms')::int between 20000 and 30000 from pawl_v1.effect_settle('s', 'k', 'charge', 'not_landed', 'ann', 'r') as s", "early true")
+	b.is("select s.outcome from pawl_v1.effect_settle('s', 'k', 'charge', 'refused', 'ann', 'r') as s", "early")
 	b.is("select s.class, s.key, s.detail ->> 'step' from pawl_v1.stale_classify() as s", "unknown k charge")
 	b.do(callsOver)
 	b.is(settleEffect("not_landed", "{}"), "settled map[status:planned]")

@@ -3911,8 +3911,8 @@ $$;
 --
 -- p_verdict: 'landed' (the step succeeded), 'refused' (it never will) or 'not_landed' (it may be called again).
 -- options: result text, reference: what the provider made; error, code: of a refusal.
--- outcome 'settled'; 'refused' (detail.status: it is not unknown); 'early' (not landed, but until detail.retry_after_ms are over a
--- frozen attempt may still send it); 'absent'. P4004: verdict, actor or reason. 40001: restart.
+-- outcome 'settled'; 'refused' (detail.status: it is not unknown); 'early' (not landed or refused, but until detail.retry_after_ms are
+-- over a frozen attempt may still send it); 'absent'. P4004: verdict, actor or reason. 40001: restart.
 create or replace function pawl_v1.effect_settle(
   p_scope   text,
   p_key     text,
@@ -3958,7 +3958,7 @@ begin
   select d.until
     into v_until
     from pawl_v1._effect_doubts(v_before) as d;
-  if p_verdict = 'not_landed' and v_until > clock_timestamp() then
+  if p_verdict <> 'landed' and v_until > clock_timestamp() then
     return query
     select 'early', jsonb_build_object('status', v_before.status,
                                        'retry_after_ms', ceil(extract(epoch from v_until - clock_timestamp()) * 1000)::bigint);
@@ -4290,6 +4290,6 @@ select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.cras
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '4f78148b2b8fe3dba952e4b378d45d938e7b98dbf0782670d3a532ee9fa4f84a');
+values (1, 'init', 1, '6cdf53e18b15d896f11b7e79b6062b394f40e7cdbeb4468216c5bc43b167eb51');
 
 commit;
