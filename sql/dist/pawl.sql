@@ -2373,7 +2373,7 @@ begin
   if p_job.status <> all (p_takes) then
     v_hint := case p_job.status
       when 'processing' then 'an attempt is running: let it end, or cancel the job first'
-      when 'unknown' then 'nobody knows whether a call of it landed: find out, then effect_settle'
+      when 'unknown' then 'nobody knows whether a call of it landed: its step needs a verdict, see effect_settle'
       when 'waiting' then 'nothing failed: it waits for its turn in its lane'
       when 'succeeded' then 'it has ended well'
       else 'it has ended: retry or discard it'
@@ -2680,7 +2680,7 @@ begin
   if v_before.status <> 'dead_letter' or v_before.id <> v_only then
     return query
     select 'refused', jsonb_build_object('job', v_before.id, 'status', v_before.status, 'hint', case
-      when v_before.status = 'unknown' then 'nobody knows whether a call of it landed: find out, then effect_settle'
+      when v_before.status = 'unknown' then 'nobody knows whether a call of it landed: its step needs a verdict, see effect_settle'
       when v_before.status <> 'dead_letter' then 'it is not dead: let it end, or cancel it'
       else 'another job blocks the lane by now' end);
     return;
@@ -4290,6 +4290,6 @@ select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.cras
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '6cdf53e18b15d896f11b7e79b6062b394f40e7cdbeb4468216c5bc43b167eb51');
+values (1, 'init', 1, '960c4347ec5f0bd34c1803eb7b2b2580585f83d0dcf2a921c633f01f0d724115');
 
 commit;
