@@ -15,8 +15,8 @@ import (
 )
 
 // A LongHandler works on one delivery under a lease, with no transaction open: for work that takes minutes or must call others.
-// What it writes through [Attempt.Commit] takes effect once; what it does elsewhere must bear repeating, since a crash runs it
-// again.
+// What it writes through [Attempt.Commit] takes effect once; what it does elsewhere is a step of package effect, whose owner is the
+// [Attempt], or must bear repeating, since a crash runs it again.
 //
 // Returning nil without a Commit settles the delivery. An error or a panic means another try; see [job.RetryAfter], [job.Snooze],
 // [job.Cancel] and [pawl.Final].
