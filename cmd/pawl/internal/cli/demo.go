@@ -29,18 +29,24 @@ Exit code 1 if anything is doubled, lost, altered or torn.
 With --pipeline the handler also appends an event, in the same transaction; a relay publishes it to a second queue, behind which
 it must have one effect as well: one order, one shipment.
 
+With --payments orders come as signed webhooks over HTTP, each until it is answered 200. The handler charges at a bank, sends a mail
+and appends the event; bank and mail server lie: they time out, cut connections, answer 500 after they have acted. The bank
+remembers keys; the mail server does not, so a mail in doubt is unknown until somebody has asked. One order, one charge, one
+mail, one event.
+
 The database is a private PostgreSQL with its own, durable settings, gone afterwards; --database-url names another, which
 must hold Pawl's schema (the environment is not asked, so that no demo runs where you did not mean it).`,
-		Example: "  pawl demo\n  pawl demo --messages 50000 --kills 40 --workers 4\n  pawl demo --poison 3 --keep\n  pawl demo --pipeline\n  pawl demo --seed 7 --json",
+		Example: "  pawl demo\n  pawl demo --messages 50000 --kills 40 --workers 4\n  pawl demo --poison 3 --keep\n  pawl demo --pipeline\n  pawl demo --payments\n  pawl demo --seed 7 --json",
 		Args:    noArgs,
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&o.Messages, "messages", 5000, "orders to send")
+	flags.IntVar(&o.Messages, "messages", 5000, "orders to send; with --payments 1000 by default")
 	flags.IntVar(&o.Duplicates, "duplicates", 3, "times each order is sent on average, each time as a new message; half are sent once")
 	flags.IntVar(&o.Workers, "workers", 3, "worker processes")
 	flags.IntVar(&o.Kills, "kills", 10, "workers to SIGKILL and restart")
 	flags.IntVar(&o.Poison, "poison", 0, "orders among them that no handler can apply: dead letters")
 	flags.BoolVar(&o.Pipeline, "pipeline", false, "let each order append an event, which goes through a second queue and is shipped there")
+	flags.BoolVar(&o.Payments, "payments", false, "let orders come as webhooks, and charge and mail each at somebody who lies")
 	flags.Float64Var(&o.HandlerErrors, "handler-errors", 0.02, "share of attempts whose handler fails after writing")
 	flags.Uint64Var(&o.Seed, "seed", 0, "decides orders, faults and kills; 0 picks one and prints it")
 	flags.BoolVar(&o.Keep, "keep", false, "keep the database and say where it is")
@@ -51,6 +57,9 @@ must hold Pawl's schema (the environment is not asked, so that no demo runs wher
 }
 
 func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) error {
+	if o.Payments && !cmd.Flags().Changed("messages") {
+		o.Messages = 1000
+	}
 	if err := o.Validate(); err != nil {
 		return misused(cmd, err.Error(), "see: pawl demo --help")
 	}

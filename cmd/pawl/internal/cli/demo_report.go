@@ -16,8 +16,13 @@ func printReport(w io.Writer, r demo.Report, asJSON bool) error {
 	rows := [][]string{
 		{"orders sent", count(r.Intents), "intents: each must take effect once"},
 		{"deliveries", count(r.Deliveries), "messages SQS handed out"},
+		{"deliveries sent", count(r.Deliveries), "webhooks, each until it was answered 200"},
 		{"effects", count(r.Effects), "order rows in PostgreSQL"},
+		{"charges", count(r.Charged), fmt.Sprintf("really made by the bank, in %d requests", r.ChargeRequests)},
+		{"emails", count(r.Mailed), fmt.Sprintf("really sent by the mail server, in %d requests", r.MailRequests)},
+		{"events", count(r.Shipped), "rows behind the outbox and a queue"},
 		{"shipments", count(r.Shipped), "rows behind the second queue"},
+		{"unknown", count(r.Unknown), "mails in doubt, not sent again before somebody had asked"},
 		{"duplicates absorbed", count(r.DuplicatesAbsorbed), "deliveries recognised as seen"},
 		{"failures retried", count(r.Retried), "handler errors, landed and tried again"},
 		{"dead letters", count(r.DeadLetters), "kept with their payload"},
@@ -27,9 +32,14 @@ func printReport(w io.Writer, r demo.Report, asJSON bool) error {
 		{"never settled", count(r.Unsettled), verdict(r.Unsettled)},
 		{"altered, torn, unexpected", count(other), verdict(other)},
 	}
-	if !r.Pipeline {
-		rows = slices.DeleteFunc(rows, func(row []string) bool { return row[0] == "shipments" })
+	hidden := []string{"deliveries sent", "charges", "emails", "events", "unknown"}
+	switch {
+	case r.Payments:
+		rows[0][0], hidden = "payments", []string{"deliveries", "shipments"}
+	case !r.Pipeline:
+		hidden = append(hidden, "shipments")
 	}
+	rows = slices.DeleteFunc(rows, func(row []string) bool { return slices.Contains(hidden, row[0]) })
 	if err := printTable(w, []string{"what", fmt.Sprintf("%*s", countWidth, "count"), "meaning"}, rows); err != nil {
 		return err
 	}

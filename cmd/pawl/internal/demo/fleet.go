@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -26,6 +27,7 @@ const drainPatience = 20 * time.Second
 type fleet struct {
 	executable string
 	config     workerConfig
+	listener   *os.File // of webhooks, which all workers inherit; nil: none
 	events     *tally
 	failed     chan error // a worker ended that nobody killed
 
@@ -82,7 +84,7 @@ func (f *fleet) spawn(number int) error {
 		return nil
 	}
 	w := &worker{number: number, ready: make(chan struct{}), gone: make(chan struct{})}
-	stdout, err := w.start(f.executable, f.config)
+	stdout, err := w.start(f.executable, f.config, f.listener)
 	if err != nil {
 		return err
 	}
@@ -92,7 +94,7 @@ func (f *fleet) spawn(number int) error {
 }
 
 // start runs the process and hands it its configuration.
-func (w *worker) start(executable string, config workerConfig) (stdout io.Reader, err error) {
+func (w *worker) start(executable string, config workerConfig, listener *os.File) (stdout io.Reader, err error) {
 	first, err := json.Marshal(config)
 	if err != nil {
 		return nil, err
@@ -100,6 +102,9 @@ func (w *worker) start(executable string, config workerConfig) (stdout io.Reader
 	w.cmd = exec.Command(executable, WorkerCommand)
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches the demo, which stops its workers in order
 	w.cmd.Stderr = &w.last
+	if listener != nil {
+		w.cmd.ExtraFiles = []*os.File{listener} // webhookFile
+	}
 	if w.stdin, err = w.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
