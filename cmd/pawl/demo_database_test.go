@@ -15,6 +15,7 @@ import (
 // traces counts what a demo may leave in a database.
 const traces = `
 select (select count(*) from pawl.inbox) + (select count(*) from pawl.job) + (select count(*) from pawl.worker)
+     + (select count(*) from pawl.effect) + (select count(*) from pawl.effect_call) + (select count(*) from pawl.audit)
      + (select count(*) from pg_namespace as n where n.nspname like 'pawl\_demo%')`
 
 // In somebody else's database a demo works and leaves everything as it was, also what was there before.
@@ -32,6 +33,17 @@ func TestDemo_DatabaseURL_LeavesNoTrace(t *testing.T) {
 	}
 	if n := one[int](t, url, traces); n != 2 {
 		t.Errorf("%d rows and schemas, want the 2 that were there before", n)
+	}
+	d.wantNothingLeft()
+}
+
+func TestDemo_DatabaseURL_PaymentsLeaveNoTrace(t *testing.T) {
+	t.Parallel()
+	url := pawltest.URL(t)
+	d := newDemo(t, "--payments", "--database-url", url, "--messages", "40", "--kills", "1", "--seed", "24", "--json")
+	mustReport(t, d.run()).wantKept(t, 40, 0)
+	if n := one[int](t, url, traces); n != 0 {
+		t.Errorf("%d rows and schemas left: %s", n, d.stderr.String())
 	}
 	d.wantNothingLeft()
 }
