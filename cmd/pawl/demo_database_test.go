@@ -48,6 +48,19 @@ func TestDemo_DatabaseURL_PaymentsLeaveNoTrace(t *testing.T) {
 	d.wantNothingLeft()
 }
 
+func TestDemo_DatabaseURL_LeaseLeavesNoTrace(t *testing.T) {
+	t.Parallel()
+	url := pawltest.URL(t)
+	d := newDemo(t, "--lease", "--database-url", url, "--json")
+	if r := d.run(); r.code != 0 || !strings.HasPrefix(r.stdout, `{"letters":2,"mails":2,"rows":2,"lost":0,"doubled":0,"refused":`) {
+		t.Errorf("exit %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+	if n := one[int](t, url, traces); n != 0 {
+		t.Errorf("%d rows and schemas left: %s", n, d.stderr.String())
+	}
+	d.wantNothingLeft()
+}
+
 func TestDemo_DatabaseURL_InterruptedLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t)

@@ -90,6 +90,35 @@ func TestDemo_PaymentsRead(t *testing.T) {
 	}
 }
 
+// A lease, told step by step: the letter whose worker was killed is not mailed again, and the worker that was frozen is refused.
+func TestDemo_Lease(t *testing.T) {
+	t.Parallel()
+	d := newDemo(t, "--lease")
+	r := d.run()
+	if r.code != 0 {
+		t.Fatalf("exit %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+	at := 0
+	for _, step := range []string{
+		"claims letter-1: attempt 1, fence 1", "SIGKILL to process", "its lease ends in", "claims letter-1: attempt ", ", fence 2",
+		"has asked the mail server: already sent", "has written its row",
+		"claims letter-2: attempt 1, fence 1", "is frozen (SIGSTOP)", "its lease ends in", "claims letter-2: attempt 2, fence 2",
+		"finds in the database that the mail was sent", "has written its row", "SIGCONT", "is refused, with its row: job.finish: P4020",
+	} {
+		next := strings.Index(r.stderr[at:], step)
+		if next < 0 {
+			t.Fatalf("no %q behind\n%s\nin\n%s", step, r.stderr[:at], r.stderr)
+		}
+		at += next
+	}
+	for _, row := range []string{"mails                         2  ", "rows                          2  ", "doubled                       0  ok\n", "lost                          0  ok\n"} {
+		if !strings.Contains(r.stdout, row) {
+			t.Errorf("no %q in\n%s", row, r.stdout)
+		}
+	}
+	d.wantNothingLeft()
+}
+
 // Orders that no handler can apply are kept, with their payload, and that is not a loss. Without --json a person reads
 // the result.
 func TestDemo_PoisonBecomesDeadLetters(t *testing.T) {

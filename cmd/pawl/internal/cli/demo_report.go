@@ -50,9 +50,33 @@ func printReport(w io.Writer, r demo.Report, asJSON bool) error {
 	if r.Schema != "" {
 		fmt.Fprintf(w, "kept: schema %s, and the inbox rows of consumer %[1]s\n", r.Schema)
 	}
-	if r.Directory != "" {
-		fmt.Fprintf(w, "look: pawl dev postgres --dir %s\n", r.Directory)
+	printDirectory(w, r.Directory)
+	return err
+}
+
+func printDirectory(w io.Writer, directory string) {
+	if directory != "" {
+		fmt.Fprintf(w, "look: pawl dev postgres --dir %s\n", directory)
 	}
+}
+
+func printLease(w io.Writer, r demo.LeaseReport, asJSON bool) error {
+	if asJSON {
+		return printJSON(w, r)
+	}
+	err := printTable(w, []string{"what", fmt.Sprintf("%*s", countWidth, "count"), "meaning"}, [][]string{
+		{"letters", count(r.Letters), "jobs: each is one mail and one row"},
+		{"mails", count(r.Mails), "really sent by the mail server"},
+		{"rows", count(r.Rows), "in PostgreSQL"},
+		{"stale writes refused", count(r.Refused), "of the worker that had been frozen"},
+		{"doubled", count(r.Doubled), verdict(r.Doubled)},
+		{"lost", count(r.Lost), verdict(r.Lost)},
+	})
+	fmt.Fprintf(w, "\ntaken over %.1f s after the SIGKILL and %.1f s after the SIGSTOP, with a lease of %.0f s\n", r.Killed, r.Frozen, r.Lease)
+	if r.Schema != "" {
+		fmt.Fprintf(w, "kept: schema %s\n", r.Schema)
+	}
+	printDirectory(w, r.Directory)
 	return err
 }
 

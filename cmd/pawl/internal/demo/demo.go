@@ -81,14 +81,18 @@ func (r Report) OK() bool { return r.Verdict.OK() && r.Unsettled == 0 }
 
 // Run plays one demo and judges it. The error is about not being able to; a broken promise is in the report.
 func Run(ctx context.Context, o Options, display Display) (Report, error) {
-	late := fmt.Errorf("not finished after %v (raise --timeout)", o.Timeout)
-	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, late)
+	ctx, cancel := o.limit(ctx)
 	defer cancel()
 	report, err := run(ctx, o, display)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx) // what failed failed because we gave up
 	}
 	return report, err
+}
+
+func (o Options) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	late := fmt.Errorf("not finished after %v (raise --timeout)", o.Timeout)
+	return context.WithTimeoutCause(ctx, o.Timeout, late)
 }
 
 func run(ctx context.Context, o Options, display Display) (Report, error) {

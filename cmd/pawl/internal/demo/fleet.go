@@ -29,7 +29,8 @@ type fleet struct {
 	config     workerConfig
 	listener   *os.File // of webhooks, which all workers inherit; nil: none
 	events     *tally
-	failed     chan error // a worker ended that nobody killed
+	said       func(line string) // what workers want told; nil: nobody listens
+	failed     chan error        // a worker ended that nobody killed
 
 	mu      sync.Mutex
 	workers []*worker
@@ -127,6 +128,10 @@ func (f *fleet) follow(w *worker, stdout io.Reader) {
 			close(w.ready)
 			continue
 		}
+		if text, found := strings.CutPrefix(lines.Text(), sayPrefix); found && f.said != nil {
+			f.said(text)
+			continue
+		}
 		f.events.add(lines.Text())
 	}
 	err := w.cmd.Wait()
@@ -187,15 +192,23 @@ func (f *fleet) pick(random *rand.Rand) *worker {
 	return w
 }
 
+// doom marks a worker that is about to be killed.
+func (f *fleet) doom(w *worker) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w.doomed = true
+}
+
 // kill sends SIGKILL and waits for the end.
 func (f *fleet) kill(w *worker) {
 	_ = w.cmd.Process.Signal(syscall.SIGKILL)
 	<-w.gone
 }
 
-// arm lets the worker kill itself when it next comes by a named point, and reports whether it could be told.
-func (f *fleet) arm(w *worker, point string) bool {
-	_, err := fmt.Fprintf(w.stdin, "%s=kill\n", point)
+// arm lets the worker do something to itself, such as "kill", when it next comes by a named point, and reports whether it could be
+// told.
+func (f *fleet) arm(w *worker, point, action string) bool {
+	_, err := fmt.Fprintf(w.stdin, "%s=%s\n", point, action)
 	return err == nil
 }
 

@@ -110,6 +110,21 @@ func answerOf(answer *http.Response, err error) (made provider.Charge, _ error) 
 	return made, json.NewDecoder(answer.Body).Decode(&made)
 }
 
+// sent asks a mail server whether it has sent the mail of a call.
+func sent(ctx context.Context, client *http.Client, at string, c effect.Call) (effect.Verdict, any, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at+"?key="+url.QueryEscape(c.Key), nil)
+	if err != nil {
+		return "", nil, err
+	}
+	answer, err := client.Do(r)
+	if err == nil && answer.StatusCode == http.StatusNotFound {
+		return effect.NotLanded, nil, answer.Body.Close()
+	}
+	made, err := answerOf(answer, err)
+	c.Reference(made.ID)
+	return effect.Landed, made, err
+}
+
 // An asker settles the mails of which nobody can tell: it looks into what was sent, as a person would.
 type asker struct {
 	workerConfig
@@ -119,21 +134,11 @@ type asker struct {
 // Run asks now and then, until ctx ends.
 func (a *asker) Run(ctx context.Context) error {
 	client := &http.Client{Transport: &effect.Transport{Base: oneRequestEach(), Reads: true}}
-	sent := func(ctx context.Context, e effect.Call) (effect.Verdict, any, error) {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, a.Payments.MailURL+"?key="+url.QueryEscape(e.Key), nil)
-		if err != nil {
-			return "", nil, err
-		}
-		answer, err := client.Do(r)
-		if err == nil && answer.StatusCode == http.StatusNotFound {
-			return effect.NotLanded, nil, answer.Body.Close()
-		}
-		made, err := answerOf(answer, err)
-		e.Reference(made.ID)
-		return effect.Landed, made, err
+	probe := func(ctx context.Context, e effect.Call) (effect.Verdict, any, error) {
+		return sent(ctx, client, a.Payments.MailURL, e)
 	}
 	for {
-		_, err := effect.Reconcile(ctx, a.pool, effect.Reconciliation{Providers: map[string]effect.Probe{a.mailServer(): sent},
+		_, err := effect.Reconcile(ctx, a.pool, effect.Reconciliation{Providers: map[string]effect.Probe{a.mailServer(): probe},
 			Actor: a.Schema, Settle: 100 * time.Millisecond, Timeout: callLimit})
 		if err != nil && !pawl.Retryable(err) && ctx.Err() == nil {
 			return err
@@ -169,36 +174,45 @@ func (g *game) closePayments() {
 type providers struct {
 	bank, mail *provider.Server
 	config     payments
-	servers    []*http.Server
+	closers    []func()
 }
 
 // openProviders starts both. The bank remembers keys, the mail server knows none.
 func openProviders(seed uint64, secret string) (*providers, error) {
 	p := &providers{bank: provider.New(time.Hour, liesOf(seed, 12)), mail: provider.New(0, liesOf(seed+1, 24))}
 	p.config.Secret = secret
-	for _, s := range []struct {
+	for _, at := range []struct {
 		*provider.Server
 		url *string
 	}{{p.bank, &p.config.ChargeURL}, {p.mail, &p.config.MailURL}} {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		url, stop, err := serve(at.Server)
 		if err != nil {
 			p.close()
 			return nil, err
 		}
-		server := &http.Server{Handler: s, ReadHeaderTimeout: callLimit}
-		p.servers = append(p.servers, server)
-		go func() { _ = server.Serve(listener) }()
-		*s.url = "http://" + listener.Addr().String() + "/charges"
+		*at.url, p.closers = url, append(p.closers, stop)
 	}
 	return p, nil
 }
 
 func (p *providers) close() {
-	p.bank.Release()
-	p.mail.Release()
-	for _, s := range p.servers {
-		_ = s.Close()
+	for _, stop := range p.closers {
+		stop()
 	}
+}
+
+// serve starts a provider and returns where to post.
+func serve(s *provider.Server) (url string, stop func(), err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	server := &http.Server{Handler: s, ReadHeaderTimeout: callLimit}
+	go func() { _ = server.Serve(listener) }()
+	return "http://" + listener.Addr().String() + "/charges", func() {
+		s.Release()
+		_ = server.Close()
+	}, nil
 }
 
 // liesOf lies in every n-th request on average, one way or another; forgetting a key would be no lie but another provider.

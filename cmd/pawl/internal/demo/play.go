@@ -96,7 +96,7 @@ func (g *game) run(ctx context.Context, watch *watcher) error {
 		case err := <-g.fleet.failed:
 			return err
 		case <-g.database.ended:
-			return errors.New("the private PostgreSQL ended by itself")
+			return errEnded
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(20 * time.Millisecond):
@@ -110,6 +110,8 @@ func (g *game) run(ctx context.Context, watch *watcher) error {
 	}
 	return nil
 }
+
+var errEnded = errors.New("the private PostgreSQL ended by itself")
 
 // whyStuck returns nil if the rows can be judged as they are.
 func (g *game) whyStuck(ctx context.Context, produced bool) error {

@@ -43,6 +43,7 @@ type workerConfig struct {
 	HandlerErrors float64
 	Pipeline      bool
 	Payments      *payments `json:",omitempty"`
+	Letters       string    `json:",omitempty"` // the mail server: this worker mails letters and does nothing else
 }
 
 // ErrByHand is what a person gets who runs the worker.
@@ -132,6 +133,10 @@ func (c workerConfig) parts(ctx context.Context, out io.Writer) (parts []part, c
 		return nil, nil, err
 	}
 	hooks := pawl.Join(report(out), pawl.LogTo(slog.New(slog.NewTextHandler(os.Stderr, nil))))
+	if c.Letters != "" {
+		p, err := c.postman(pool, hooks, out)
+		return []part{p}, pool.Close, err
+	}
 	var f *flow.Flow
 	if c.Payments != nil {
 		f, parts, err = c.pay(pool, hooks)
