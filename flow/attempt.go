@@ -15,8 +15,8 @@ import (
 )
 
 // A LongHandler works on one delivery under a lease, with no transaction open: for work that takes minutes or must call others.
-// What it writes through [Attempt.Commit] takes effect once; what it does elsewhere must bear repeating, since a crash runs it
-// again.
+// What it writes through [Attempt.Commit] takes effect once; what it does elsewhere is a step of package effect, whose owner is the
+// [Attempt], or must bear repeating, since a crash runs it again.
 //
 // Returning nil without a Commit settles the delivery. An error or a panic means another try; see [job.RetryAfter], [job.Snooze],
 // [job.Cancel] and [pawl.Final].
@@ -39,6 +39,17 @@ func (a *Attempt) Number() int { return a.job.Attempt }
 //
 // [guard.AcceptFence]: https://pkg.go.dev/github.com/pawl-go/pawl/guard#AcceptFence
 func (a *Attempt) Fence() int64 { return a.job.Fence }
+
+// Hold proves, in a transaction of yours, that this attempt still owns the delivery, and locks it until the end of that transaction:
+// see [pawl.Holder]. [Attempt.Commit] does so by itself.
+//
+// Errors: [pawl.ErrFenceLost].
+func (a *Attempt) Hold(ctx context.Context, tx pawl.Tx) error { return a.job.Hold(ctx, tx) }
+
+// Owner is the same at every attempt of the delivery: see package effect.
+func (a *Attempt) Owner() pawl.Owner {
+	return pawl.OwnerOf("inbox", a.flow.cfg.Consumer, text(a.job.Headers, headerInboxKey), a.job.ID)
+}
 
 // Job is the id of the job that owns the delivery, for logs and operators.
 func (a *Attempt) Job() int64 { return a.job.ID }
