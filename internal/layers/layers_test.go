@@ -58,13 +58,14 @@ var plan = []struct {
 	{"internal/pgtest", []string{"internal/postgres"}},
 	{"internal/pgtest/catalogue", nil},
 	{"internal/wireproxy", nil},
+	{"internal/provider", nil},
 	{"internal/stepper", []string{"."}},
-	{"pawltest", []string{".", "inbox", "internal/pgtest", "migrate", "sql"}},
+	{"pawltest", []string{".", "inbox", "internal/pgtest", "internal/provider", "migrate", "sql"}},
 	// generators
 	{"internal/gen/sqlstates", nil},
 	{"internal/gen/dist", []string{"migrate"}},
 	// the binary
-	{"cmd/pawl/internal/demo", []string{".", "flow", "job", "outbox", "migrate", "internal/checker", "internal/fault", "internal/postgres", "transport/sqs", "transport/sqs/sqstest"}},
+	{"cmd/pawl/internal/demo", []string{".", "effect", "flow", "job", "outbox", "migrate", "internal/checker", "internal/fault", "internal/postgres", "internal/provider", "transport/sqs", "transport/sqs/sqstest", "transport/webhook"}},
 	{"cmd/pawl/internal/cli", []string{".", "sql", "migrate", "ops", "internal/postgres", "transport/sqs/sqstest", "transport/webhook", "cmd/pawl/internal/demo"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	// the benchmark
