@@ -28,6 +28,9 @@ const watchFirst = 6 * time.Second
 // letterQueue is that of the letters.
 func letterQueue(schema string) string { return "letters/" + schema }
 
+// mailLimit is how long the mail server may take. Who comes after a worker that died asks it only when nothing can arrive any more.
+const mailLimit = 3 * time.Second
+
 // A LeaseReport is what the two acts come to; its JSON form is the output of --lease --json.
 type LeaseReport struct {
 	Letters int     `json:"letters"` // jobs, each of which is one mail and one row
@@ -178,8 +181,9 @@ func (s *stage) freeze(ctx context.Context) (seconds float64, err error) {
 // held is who has a letter.
 type held struct {
 	worker string // "process 123"
-	pid    int
+	pid    int    // 0: nobody
 	fence  int64
+	over   bool          // the job has ended
 	left   time.Duration // of the lease
 }
 
@@ -189,8 +193,7 @@ func (s *stage) send(ctx context.Context, key string, reached func() (bool, erro
 		return h, err
 	}
 	err = s.until(ctx, key+" is on its way", func() (bool, error) {
-		var found bool
-		if h, found, err = s.holder(ctx); !found || err != nil {
+		if h, err = s.holder(ctx); h.pid == 0 || err != nil {
 			return false, err
 		}
 		return reached()
@@ -202,15 +205,18 @@ func (s *stage) send(ctx context.Context, key string, reached func() (bool, erro
 func (s *stage) takenOver(ctx context.Context, first held) error {
 	told, left := time.Now(), first.left
 	return s.until(ctx, "somebody takes over", func() (bool, error) {
-		now, found, err := s.holder(ctx)
+		now, err := s.holder(ctx)
 		switch {
-		case err != nil || !found:
+		case err != nil:
 			return false, err
-		case now.fence > first.fence:
+		case now.fence > first.fence || now.over:
 			if left > time.Second {
 				s.say(fmt.Sprintf("  %.1f s before the lease of %s was over: its presence lock was free, so it was dead", left.Seconds(), first.worker))
 			}
 			return true, nil
+		}
+		if now.pid == 0 {
+			return false, nil // it is free, and nobody has taken it yet
 		}
 		if left = now.left; time.Since(told) >= time.Second {
 			told = time.Now()
@@ -222,27 +228,27 @@ func (s *stage) takenOver(ctx context.Context, first held) error {
 
 // done waits for the end of the letter's job.
 func (s *stage) done(ctx context.Context, key string) error {
-	return s.until(ctx, key+" is done", func() (done bool, err error) {
-		err = s.database.conn.QueryRow(ctx, "select not exists (select from pawl.job as j where j.queue = $1)", letterQueue(s.database.schema)).Scan(&done)
-		return done, err
+	return s.until(ctx, key+" is done", func() (bool, error) {
+		h, err := s.holder(ctx)
+		return h.over, err
 	})
 }
 
 // holder reads who has the letter that is under way.
-func (s *stage) holder(ctx context.Context) (h held, found bool, err error) {
+func (s *stage) holder(ctx context.Context) (h held, err error) {
 	var name string
 	var left float64
-	err = s.database.conn.QueryRow(ctx, `select w.name, j.fence, extract(epoch from w.seen_at + w.lease - clock_timestamp())
+	err = s.database.conn.QueryRow(ctx, `select j.fence, coalesce(w.name, ''), coalesce(extract(epoch from w.seen_at + w.lease - clock_timestamp()), 0)
 		  from pawl.job as j
-		  join pawl.worker as w on w.id = j.claimed_by
-		 where j.queue = $1`, letterQueue(s.database.schema)).Scan(&name, &h.fence, &left)
+		  left join pawl.worker as w on w.id = j.claimed_by
+		 where j.queue = $1`, letterQueue(s.database.schema)).Scan(&h.fence, &name, &left)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return h, false, nil
+		return held{over: true}, nil
 	}
 	_, pid, _ := strings.Cut(name, "/")
 	h.pid, _ = strconv.Atoi(pid)
 	h.worker, h.left = processName(h.pid), time.Duration(max(left, 0)*float64(time.Second))
-	return h, err == nil, err
+	return h, err
 }
 
 func processName(pid int) string { return fmt.Sprintf("process %d", pid) }

@@ -45,7 +45,7 @@ func (p *postman) say(format string, args ...any) {
 func (p *postman) mail(ctx context.Context, t job.Task[[]byte]) error {
 	p.say("claims %s: attempt %d, fence %d", t.Value, t.Attempt, t.Fence)
 	knew := "finds in the database that the mail was sent: it does not send again"
-	s := effect.Step{Name: "mail", Provider: "mail server", Request: t.Value, Timeout: callLimit, Hooks: p.hooks,
+	s := effect.Step{Name: "mail", Provider: "mail server", Request: t.Value, Timeout: mailLimit, Hooks: p.hooks,
 		Policy: effect.Checked(func(ctx context.Context, c effect.Call) (effect.Verdict, any, error) {
 			knew = "has asked the mail server: already sent; it does not send again"
 			return sent(ctx, p.client, p.Letters, c)

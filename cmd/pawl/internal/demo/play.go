@@ -17,8 +17,8 @@ type game struct {
 	display  Display
 	database *database
 	queue    *queue
-	sender   *sender    // with payments: their door, and whom they call
-	calls    *providers //
+	sender   *sender    // of the payments; nil: there are none
+	calls    *providers // whom they call
 	fleet    *fleet
 	killer   *killer
 	random   *rand.Rand // the producer's, once the plan is made
