@@ -189,7 +189,7 @@ func headersOf(it item) map[string]any {
 func (f *Flow) landingOf(it item) inbox.Replay {
 	r := inbox.Replay{Queue: f.queue, Kind: landedKind, Lane: it.lane.Name, LanePolicy: it.lane.Policy, MaxAttempts: f.cfg.MaxAttempts, Headers: envelopeOf(it)}
 	if it.SemanticKey != "" {
-		r.Semantic = f.semanticOf(it.Delivery).Key
+		r.Semantic = storable(f.semanticOf(it.Delivery).Key)
 	}
 	return r
 }
