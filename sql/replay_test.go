@@ -41,7 +41,7 @@ begin; select pawl_v1.inbox_claim('c', 'unkept', sha256('p')); select pawl_v1.in
 	// Its job was discarded: it has not taken effect and never will, until it is made anew of what was kept.
 	b.do("select pawl_v1.job_fail(1, 2, '{\"error\": \"no\"}', '{\"final\": true}'); select pawl_v1.job_discard(1, 'ann', 'r'), pawl_v1.job_discard(2, 'ann', 'r')")
 	b.is(fmt.Sprintf(replay, "unkept"), "refused 2 <nil>")
-	b.is(fmt.Sprintf(dry, "dead"), "would_replay 1 <nil>")
+	b.is(fmt.Sprintf(dry, "dead"), "would_replay <nil> <nil>")
 	b.is(fmt.Sprintf(replay, "dead"), "replayed 3 <nil>")
 	b.is("select j.queue, j.kind, convert_from(j.args, 'UTF8'), j.max_attempts, j.attempts, j.headers ->> 'pawl-inbox-key', j.headers -> 'attributes' ->> 'type' from pawl.job as j",
 		`q k {"n": 1} 3 0 dead t`)

@@ -122,7 +122,9 @@ begin
         end if;
         v_was := jsonb_build_object('status', v_retry.detail -> 'status');
       end if;
-    elsif not v_dry then
+    elsif v_dry then
+      v_job := null; -- that of before is gone
+    else
       v_job := pawl_v1._replay_land(v_look.seen, v_look.kept);
       continue when v_job is null;
     end if;

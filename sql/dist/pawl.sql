@@ -3503,7 +3503,9 @@ begin
         end if;
         v_was := jsonb_build_object('status', v_retry.detail -> 'status');
       end if;
-    elsif not v_dry then
+    elsif v_dry then
+      v_job := null; -- that of before is gone
+    else
       v_job := pawl_v1._replay_land(v_look.seen, v_look.kept);
       continue when v_job is null;
     end if;
@@ -4640,6 +4642,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '4d062f0586e3d131af88841c3fc4235237eec989b8be649c6a4d95265b1a78c3');
+values (1, 'init', 1, 'eaca665b0e576beb96ed3a43bd9b6fa41e8334146e3c2c31640762a25e5bda34');
 
 commit;
