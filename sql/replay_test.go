@@ -31,7 +31,7 @@ begin; select pawl_v1.inbox_claim('c', 'unkept', sha256('p')); select pawl_v1.in
 	b.is("select j.status, j.fence from pawl.job as j where j.id = 1", "dead_letter 0")
 	b.is(fmt.Sprintf(replay, "dead"), "replayed 1 dead_letter")
 	b.is("select j.status, j.fence, j.attempts from pawl.job as j where j.id = 1", "pending 1 0") // a generation of its own
-	b.is("select pawl_v1.job_finish(1, 0)", "P4020")                                               // an older attempt is refused
+	b.is("select pawl_v1.job_finish(1, 0)", "P4020")                                              // an older attempt is refused
 	b.is("select string_agg(a.verb || ' ' || a.actor, ', ' order by a.id) from pawl.audit as a", "job_retry ann, inbox_replay ann")
 	b.is("select c.outcome from pawl_v1.inbox_claim('c', 'dead', sha256('p')) as c", "duplicate_ignored")
 	b.do("select pawl_v1.job_claim('q', null)")
