@@ -70,6 +70,7 @@ type soak struct {
 	began    time.Time
 
 	requests, refused atomic.Int64 // refused: answered 503, or not at all
+	killed            atomic.Int64 // receivers, by whomever
 	mu                sync.Mutex
 	taken             []string // keys, in the order in which they were first answered 200
 	known             map[string]bool
@@ -232,8 +233,11 @@ func (s *soak) judge() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.Logf("%s: %d deliveries, %d copies each, %d requests (%d not answered 200), %d kills: %d effects, %d doubled, %d lost, in %s", s.Name(),
-		*hookDeliveries, copies, s.requests.Load(), s.refused.Load(), *hookKills, all, all-distinct, *hookDeliveries-distinct, time.Since(s.began).Round(time.Second))
+	s.Logf("%s: %d deliveries, %d copies each, %d requests (%d not answered 200), %d SIGKILLs: %d effects, %d doubled, %d lost, in %s", s.Name(),
+		*hookDeliveries, copies, s.requests.Load(), s.refused.Load(), s.killed.Load(), all, all-distinct, *hookDeliveries-distinct, time.Since(s.began).Round(time.Second))
+	if s.killed.Load() < int64(*hookKills) {
+		s.Errorf("only %d receivers were killed", s.killed.Load())
+	}
 	if all != *hookDeliveries || distinct != *hookDeliveries || letters != 0 || len(s.taken) != *hookDeliveries {
 		s.Errorf("%d effects, %d different, %d answered 200, %d dead letters; want %d of each and no letters", all, distinct, len(s.taken), letters, *hookDeliveries)
 	}
@@ -286,7 +290,10 @@ func (s *soak) receiver(faults string) *process {
 	go func() {
 		for lines.Scan() {
 		}
-		_ = p.cmd.Wait() // killed, as a rule
+		var exit *exec.ExitError
+		if errors.As(p.cmd.Wait(), &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
+			s.killed.Add(1)
+		}
 		close(p.ended)
 	}()
 	if !begun {
