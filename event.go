@@ -43,6 +43,7 @@ const (
 	EventReleased          EventKind = "released"              // messages were given back to their source
 	EventHandleLost        EventKind = "handle_lost"           // a message could not be held or settled any more: it returns
 	EventRefused           EventKind = "refused"               // a webhook that could not be verified; answered 4xx, nothing stored
+	EventMissing           EventKind = "missing"               // a sender says it sent what is not remembered; handed on
 	EventReceiveFailed     EventKind = "receive_failed"        // the source answered an error; backing off
 	EventAckFailed         EventKind = "ack_failed"            // the effect is durable, the message will come again
 	EventTrouble           EventKind = "trouble"               // housekeeping or the database failed; retried

@@ -190,6 +190,8 @@ func TestRoles_PrivilegeMatrix(t *testing.T) {
 		{"pawl_reader", "select pawl_v1.command_claim('s', 'k', sha256('x'))", false},
 		{"pawl_app", "select pawl_v1.inbox_forget('c', 'm', 'a', 'r')", false},
 		{"pawl_operator", "select pawl_v1.inbox_claim('c', 'm', sha256('x')); select pawl_v1.inbox_forget('c', 'm', 'a', 'r')", true},
+		{"pawl_app", "select pawl_v1.inbox_replay('c', 'm', 'a', 'r')", false},
+		{"pawl_operator", "select pawl_v1.inbox_replay('c', 'm', 'a', 'r')", true},
 		{"pawl_reader", "select * from pawl_v1.gates", true},
 		{"pawl_app", "truncate pawl.inbox", false},
 		{"pawl_app", "drop table pawl.inbox", false},

@@ -143,6 +143,28 @@ begin
   return v_said;
 end $$;
 
+-- An operator replays the delivery. A job that is retried has a fence of its own, as in play.operate.
+create function play.replay() returns text language plpgsql as $$
+declare
+  v_said record;
+begin
+  select r.outcome, r.job_id, r.detail into v_said from pawl_v1.inbox_replay('c', 'm', 'ann', 'a reason') as r;
+  if v_said.outcome = 'replayed' and v_said.detail ? 'status' then
+    insert into play.ledger (job, fence, verb)
+    select v_said.job_id, (a.before ->> 'fence')::bigint + 1, 'operator retried'
+      from pawl.audit as a where a.target = 'job ' || v_said.job_id order by a.id desc limit 1;
+  end if;
+  return v_said.outcome;
+end $$;
+
+-- An attempt of the delivery's job settles it and has its effect.
+create function play.settle(p_id bigint, p_fence bigint) returns text language plpgsql as $$
+begin
+  perform play.hold(p_id, p_fence);
+  perform pawl_v1.inbox_settle('c', 'm', p_id);
+  return play.finish(p_id, p_fence);
+end $$;
+
 -- The args of a job are its keys here, so that two jobs of one key are seen; the hash says which payload it is.
 create function play.enqueue(p_key text, p_hash text) returns text language sql as $$
   select e.outcome from pawl_v1.job_enqueue('q', 'k', p_key::bytea,
@@ -192,9 +214,12 @@ select 'p_done', coalesce(e.what, l.what) || ': effect without its end, or end w
 union all
 select 'p_done', 'message m: ' || e.n || ' effects, ' || i.n || ' rows, ' || i.landed || ' landed, ' || j.n || ' jobs'
   from (select count(*) as n from play.effect as e where e.what = 'message m') as e,
-       (select count(*) as n, count(i.job_id) as landed from pawl.inbox as i where i.consumer = 'c') as i,
+       (select count(*) as n, count(i.job_id) as landed,
+               count(*) filter (where i.job_id is not null and i.processed_at is null
+                                  and not exists (select from play.ledger as l where l.job = i.job_id and l.verb = 'operator discarded')) as owned
+          from pawl.inbox as i where i.consumer = 'c') as i,
        (select count(*) as n from pawl.job as j where j.kind = 'landed') as j
- where e.n <> i.n - i.landed or j.n <> i.landed
+ where e.n <> i.n - i.landed or j.n <> i.owned
 union all
 select 'p_once', 'key ' || k.key || ' has ' || count(j.id) || ' jobs'
   from pawl.job_key as k left join pawl.job as j on j.args = k.key::bytea

@@ -45,6 +45,7 @@ revoke execute on function
   pawl_v1.gate_reset(text, text, bigint, text, text),
   pawl_v1.gate_release(text, text, text, text),
   pawl_v1.inbox_forget(text, text, text, text),
+  pawl_v1.inbox_replay(text, text, text, text, jsonb),
   pawl_v1.command_settle(text, text, text, text, text, jsonb),
   pawl_v1.effect_settle(text, text, text, text, text, text, jsonb)
 from pawl_app;

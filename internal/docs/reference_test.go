@@ -202,7 +202,10 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 		"httpkey.RetryingClient": {"command/httpkey/client.go", "RetryingClient"},
 		"job.Backoff":            {"job/retry.go", "Backoff"}, "job.Request": {"job/enqueue.go", "Request"},
 		"webhook.Config": {"transport/webhook/verifier.go", "Config"}, "webhook.HMACConfig": {"transport/webhook/hmac.go", "HMACConfig"},
-		"sqs.Config": {"transport/sqs/config.go", "Config"}, "sqs.Message": {"transport/sqs/send.go", "Message"},
+		"webhook.ReceiverConfig":   {"transport/webhook/receiver.go", "ReceiverConfig"},
+		"webhook.ReconcilerConfig": {"transport/webhook/reconciler.go", "ReconcilerConfig"},
+		"webhook.GitHubConfig":     {"transport/webhook/github.go", "GitHubConfig"},
+		"sqs.Config":               {"transport/sqs/config.go", "Config"}, "sqs.Message": {"transport/sqs/send.go", "Message"},
 	} {
 		text, fields := sectionOf(t, page, section), 0
 		for _, spec := range specs(t, where[0], token.TYPE) {

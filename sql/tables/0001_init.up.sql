@@ -178,6 +178,8 @@ create table pawl.delivery (
   headers     jsonb,
   body        pawl.octets not null,
   verified_by pawl.name,           -- what proved who sent it
+  hash        pawl.hash,           -- as in the inbox; null, as the next: nobody can replay it
+  landing     jsonb,               -- how it would land: queue, kind, headers, lane, semantic (its second key in the inbox)
   primary key (consumer, message_id)
 );
 
