@@ -43,6 +43,8 @@ var plan = []struct {
 	{"command/httpkey", []string{".", "command", "internal/fault"}},
 	{"job", []string{".", "internal/contract", "internal/fault", "internal/solo", "internal/txn", "migrate"}},
 	{"outbox", []string{".", "internal/contract", "internal/fault", "job"}},
+	{"schedule", []string{".", "internal/contract", "internal/fault", "job", "migrate"}},
+	{"schedule/cron", []string{".", "schedule"}},
 	// motion
 	{"flow", []string{".", "guard", "inbox", "job", "internal/fault", "internal/receipt", "internal/solo", "internal/txn", "migrate"}},
 	{"ops", []string{".", "internal/contract"}},
