@@ -111,7 +111,7 @@ func init() { scenes = append(scenes, scheduleScenes...) }
 // scheduleMutants are ways to get them wrong.
 var scheduleMutants = []mutant{
 	{name: "a tick without fence", property: "p_once", scene: "schedule: tick, tick", edits: []edit{{"schedule_tick", "\n     and s.fence = p_fence;", ";"}}},
-	{name: "a tick leaves the fence", property: "p_once", scene: "schedule: tick, tick", edits: []edit{
+	{name: "a tick leaves the fence", property: "p_answer", scene: "schedule: tick, tick", edits: []edit{
 		{"schedule_tick", "set fence = nextval('pawl.fence_seq'),\n         next_at", "set next_at"}}},
 	{name: "a pause leaves the fence", property: "p_fence", scene: "schedule: tick, pause", edits: []edit{
 		{"schedule_pause", "set fence = nextval('pawl.fence_seq'),\n         paused", "set paused"}}},
