@@ -57,7 +57,7 @@ const (
 // Run keeps the schedules until ctx ends, and returns nil. While the database is away it keeps trying. It returns an error only if it
 // cannot start: the database is unreachable or its schema does not fit.
 func (k *Keeper) Run(ctx context.Context) error {
-	if err := migrate.Check(ctx, k.pool); err != nil {
+	if err := migrate.Check(ctx, k.pool); err != nil && ctx.Err() == nil {
 		return err
 	}
 	for ctx.Err() == nil {

@@ -146,6 +146,7 @@ func TestKeeper_SurvivesAnOutage(t *testing.T) {
 	b.must(pgtest.Shut(t.Context(), admin, name))
 	b.untilReported(pawl.EventTrouble, 1)
 	b.must(pgtest.Reopen(t.Context(), admin, name))
+	b.pool.Reset()
 	back := time.Now()
 	b.until("the keeper is back", "select count(*) > 0 from pawl.schedule as s where s.last_at > $1", back.Add(every))
 	stop()
