@@ -3,13 +3,12 @@ package schedule_test
 import (
 	"database/sql"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
+	_ "github.com/jackc/pgx/v5/stdlib" // registers pgx with database/sql
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/pgtest"
@@ -238,7 +237,7 @@ func TestPut(t *testing.T) {
 	if got, err := schedule.Put(t.Context(), b.pool, full); err != nil || got != schedule.Changed {
 		t.Errorf("%s, %v", got, err)
 	}
-	want := fmt.Sprint(`{"n":1} {"lane": "s", "headers": {"tenant": "acme"}, "priority": 1, "lane_policy": "skip", "max_attempts": 3} all`)
+	want := `{"n":1} {"lane": "s", "headers": {"tenant": "acme"}, "priority": 1, "lane_policy": "skip", "max_attempts": 3} all`
 	if got := one[string](b, "select convert_from(s.args, 'UTF8') || ' ' || s.options || ' ' || s.missed from pawl.schedule as s"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -250,5 +249,4 @@ func TestPut(t *testing.T) {
 	if next := one[time.Time](b, "select s.next_at from pawl.schedule as s where s.name = 'later'"); !next.Equal(later) {
 		t.Errorf("next %v, want %v", next, later)
 	}
-	_ = stdlib.GetDefaultDriver() // registers pgx with database/sql
 }
