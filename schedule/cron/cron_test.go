@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/schedule"
 	"github.com/pawl-go/pawl/schedule/cron"
 )
 
@@ -74,59 +75,74 @@ func TestPlan_ChangesOfClocks(t *testing.T) {
 	}
 }
 
-// In virtual time, minute by minute through 2026 and a bit: an oracle that knows nothing of the plan but the rule, in words, finds the same
-// ticks. It looks at what the clocks show at each minute.
+// In virtual time, minute by minute through 2026: an oracle that knows nothing of the plan but the rule, in words, finds the same ticks. It
+// looks at what the clocks show at each minute.
 func TestPlan_AYearMinuteByMinute(t *testing.T) {
 	t.Parallel()
-	for _, zone := range []string{"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Cairo", "Africa/Casablanca", "Asia/Kathmandu"} {
-		for _, expression := range []struct {
-			text         string
-			hour, minute func(int) bool // certain hours; nil hour: every hour
-		}{
-			{"30 2 * * *", is(2), is(30)},
-			{"*/20 1-3 * * *", func(h int) bool { return 1 <= h && h <= 3 }, func(m int) bool { return m%20 == 0 }},
-			{"0 */6 * * *", func(h int) bool { return h%6 == 0 }, is(0)},
-			{"*/7 * * * *", nil, func(m int) bool { return m%7 == 0 }},
-			{"15 * * * *", nil, is(15)},
-		} {
-			t.Run(zone+" "+expression.text, func(t *testing.T) {
-				t.Parallel()
-				location, err := time.LoadLocation(zone)
-				if err != nil {
-					t.Fatal(err)
+	for _, zone := range []string{"Europe/Berlin", "Australia/Lord_Howe", "Africa/Cairo", "Africa/Casablanca"} {
+		t.Run(zone, func(t *testing.T) {
+			t.Parallel()
+			location, err := time.LoadLocation(zone)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := []*oracle{
+				{text: "30 2 * * *", hour: is(2), minute: is(30)},
+				{text: "*/20 1-3 * * *", hour: func(h int) bool { return 1 <= h && h <= 3 }, minute: func(m int) bool { return m%20 == 0 }},
+				{text: "0 */6 * * *", hour: func(h int) bool { return h%6 == 0 }, minute: is(0)},
+				{text: "*/7 * * * *", minute: func(m int) bool { return m%7 == 0 }},
+				{text: "15 * * * *", minute: is(15)},
+			}
+			for _, o := range all {
+				o.plan = cron.MustParse(o.text, zone)
+				o.next = o.plan.Next(time.Date(2025, 12, 31, 23, 59, 0, 0, time.UTC))
+			}
+			highest := time.Time{} // the latest time that the clocks have shown yet
+			for now := time.Date(2025, 12, 31, 0, 0, 0, 0, time.UTC); now.Year() < 2027; now = now.Add(time.Minute) {
+				_, offset := now.In(location).Zone()
+				shown := now.Add(time.Duration(offset) * time.Second) // in UTC, the same fields
+				for _, o := range all {
+					o.look(t, now, shown, highest)
 				}
-				plan := cron.MustParse(expression.text, zone)
-				next := plan.Next(time.Date(2025, 12, 31, 23, 59, 0, 0, time.UTC))
-				highest, found := time.Time{}, 0 // highest is the latest time that the clocks have shown yet
-				for now := time.Date(2025, 12, 30, 0, 0, 0, 0, time.UTC); now.Year() < 2027; now = now.Add(time.Minute) {
-					wall := now.In(location)
-					fields := time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), 0, 0, time.UTC)
-					due := expression.minute(wall.Minute())
-					if expression.hour != nil {
-						due = due && expression.hour(wall.Hour()) && fields.After(highest)
-						for skipped := highest.Add(time.Minute); !highest.IsZero() && skipped.Before(fields); skipped = skipped.Add(time.Minute) {
-							due = due || expression.hour(skipped.Hour()) && expression.minute(skipped.Minute())
-						}
-					}
-					if fields.After(highest) {
-						highest = fields
-					}
-					if now.Year() < 2026 {
-						continue
-					}
-					if due != now.Equal(next) {
-						t.Fatalf("at %v the clocks show %v: due is %v, and the next tick %v", now, wall, due, next)
-					}
-					if due {
-						found++
-						next = plan.Next(next)
-					}
+				if shown.After(highest) {
+					highest = shown
 				}
-				if found < 300 {
-					t.Errorf("only %d ticks", found)
+			}
+			for _, o := range all {
+				if o.found < 300 {
+					t.Errorf("%s: only %d ticks", o.text, o.found)
 				}
-			})
+			}
+		})
+	}
+}
+
+// An oracle says whether a minute is due by what the clocks show.
+type oracle struct {
+	text         string
+	hour, minute func(int) bool // no hour: every hour
+	plan         schedule.Plan
+	next         time.Time
+	found        int
+}
+
+func (o *oracle) look(t *testing.T, now, shown, highest time.Time) {
+	due := o.minute(shown.Minute())
+	if o.hour != nil {
+		due = due && o.hour(shown.Hour()) && shown.After(highest) // else they have shown it before
+		for skipped := highest.Add(time.Minute); !highest.IsZero() && skipped.Before(shown); skipped = skipped.Add(time.Minute) {
+			due = due || o.hour(skipped.Hour()) && o.minute(skipped.Minute())
 		}
+	}
+	if now.Year() < 2026 {
+		return
+	}
+	if due != now.Equal(o.next) {
+		t.Fatalf("%s: at %v the clocks show %v: due is %v, and the next tick %v", o.text, now, shown, due, o.next)
+	}
+	if due {
+		o.found++
+		o.next = o.plan.Next(now)
 	}
 }
 
@@ -141,7 +157,7 @@ func TestPlan_NextFromAnywhere(t *testing.T) {
 			for _, change := range []string{"2026-03-29T01:00Z", "2026-10-25T01:00Z", "2026-04-04T15:00Z", "2026-10-03T15:30Z"} {
 				from := at(t, change).Add(-4 * time.Hour)
 				next := plan.Next(from)
-				for now := from; now.Before(from.Add(8 * time.Hour)); now = now.Add(17 * time.Second) {
+				for now := from; now.Before(from.Add(8 * time.Hour)); now = now.Add(61 * time.Second) {
 					if !now.Before(next) {
 						next = plan.Next(next)
 					}
