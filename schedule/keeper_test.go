@@ -241,6 +241,13 @@ func TestPut(t *testing.T) {
 	if got := one[string](b, "select convert_from(s.args, 'UTF8') || ' ' || s.options || ' ' || s.missed from pawl.schedule as s"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
+	full.Name, full.FirstAt = "earlier", time.Date(2026, 1, 1, 0, 30, 0, 0, time.UTC)
+	if _, err := schedule.Put(t.Context(), b.pool, full); err != nil {
+		t.Fatal(err)
+	}
+	if next := one[time.Time](b, "select s.next_at from pawl.schedule as s where s.name = 'earlier'"); !next.Equal(full.FirstAt.Add(30 * time.Minute)) {
+		t.Errorf("next %v", next)
+	}
 	later := one[time.Time](b, "select date_trunc('hour', now()) + interval '5 hours'")
 	full.Name, full.FirstAt = "later", later
 	if _, err := schedule.Put(t.Context(), b.pool, full); err != nil {

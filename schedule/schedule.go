@@ -25,8 +25,8 @@ type Schedule struct {
 	Value any
 	// Missed says what becomes of ticks that nobody enqueued when they were due, in an outage for instance. Default MissedLast.
 	Missed Missed
-	// FirstAt is the first tick of a plan that is new. An interval's grid begins there. One that has passed is due at once, with all that
-	// follow it. Default one interval from now, or the expression's next.
+	// FirstAt begins a plan that is new: an interval ticks there for the first time, an expression no sooner. If that has passed, it is due
+	// at once, and Missed says what of all that followed. Default one interval from now, or the expression's next.
 	FirstAt time.Time
 	// Priority, MaxAttempts and Headers are those of [job.Request].
 	Priority, MaxAttempts int
@@ -83,16 +83,13 @@ func Put(ctx context.Context, db pawl.DB, s Schedule) (Stored, error) {
 	return "", &pawl.Error{Op: "schedule.put", Code: pawl.CodeUnknownState, Err: fmt.Errorf("outcome %q", row.Outcome)}
 }
 
-// first returns the first tick of a cron expression, by the database's clock.
+// first returns the first tick of a cron expression: from FirstAt on, or from now on by the database's clock.
 func (s Schedule) first(ctx context.Context, db pawl.DB) (time.Time, error) {
+	if !s.FirstAt.IsZero() {
+		return s.Plan.Next(s.FirstAt.Add(-time.Microsecond)), nil // as fine as the database's
+	}
 	now, err := contract.Now(ctx, db)
-	if err != nil {
-		return time.Time{}, err
-	}
-	if s.FirstAt.After(now) {
-		now = s.FirstAt.Add(-time.Microsecond) // as fine as the database's
-	}
-	return s.Plan.Next(now), nil
+	return s.Plan.Next(now), err
 }
 
 func (s Schedule) args() (contract.SchedulePutArgs, error) {
