@@ -92,7 +92,7 @@ var ours = []mutant{
 }
 
 func allMutants() []mutant {
-	return slices.Concat(modelled, ours, orderMutants, commandMutants, effectMutants)
+	return slices.Concat(modelled, ours, orderMutants, scheduleMutants, commandMutants, effectMutants)
 }
 
 // Every mutant is caught, and by the property that it breaks.
@@ -160,11 +160,12 @@ func TestMutants_Equivalent(t *testing.T) {
 		edit   edit
 		scenes string // how the names of the scenes begin that would show it
 	}{
-		"claims wait for each other":   {edit{"job_claim", "for update skip locked", "for update"}, "claim"},                               // then the row is no longer pending
-		"sweep looks without locking":  {blindLook, "sweep"},                                                                               // its write tests again
-		"sweep writes without testing": {blindWrite, "sweep"},                                                                              // its look has locked the rows
-		"hold many in any order":       {edit{"job_hold_many", "     order by j.id\n       for update", "       for update"}, "hold many"}, // it never waits
-		"purge without looking again":  {edit{"lane_purge", "\n     and not pawl_v1._lane_is_used(l.id);", ";"}, "lane: purge"},            // the time between its snapshot and its lock is inside one statement
+		"claims wait for each other":   {edit{"job_claim", "for update skip locked", "for update"}, "claim"},                                                                                // then the row is no longer pending
+		"sweep looks without locking":  {blindLook, "sweep"},                                                                                                                                // its write tests again
+		"sweep writes without testing": {blindWrite, "sweep"},                                                                                                                               // its look has locked the rows
+		"hold many in any order":       {edit{"job_hold_many", "     order by j.id\n       for update", "       for update"}, "hold many"},                                                  // it never waits
+		"a tick without its key":       {edit{"_schedule_enqueue", "             'key', v_key,\n             'hash', encode(sha256(convert_to(v_key, 'UTF8')), 'hex'),\n", ""}, "schedule"}, // the fence lets it be made once
+		"purge without looking again":  {edit{"lane_purge", "\n     and not pawl_v1._lane_is_used(l.id);", ";"}, "lane: purge"},                                                             // the time between its snapshot and its lock is inside one statement
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -44,6 +44,8 @@ var plan = []struct {
 	{"job", []string{".", "internal/contract", "internal/fault", "internal/solo", "internal/txn", "migrate"}},
 	{"outbox", []string{".", "internal/contract", "internal/fault", "job"}},
 	{"effect", []string{".", "internal/contract", "internal/fault", "internal/txn"}},
+	{"schedule", []string{".", "internal/contract", "internal/fault", "job", "migrate"}},
+	{"schedule/cron", []string{".", "schedule"}},
 	// motion
 	{"flow", []string{".", "guard", "inbox", "job", "internal/fault", "internal/receipt", "internal/solo", "internal/txn", "migrate"}},
 	{"ops", []string{".", "internal/contract"}},

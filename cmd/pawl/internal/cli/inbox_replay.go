@@ -198,13 +198,6 @@ func (r *replay) text(results []replayJSON) string {
 	return out.String()
 }
 
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
-
 type replayJSON struct {
 	MessageID   string     `json:"message_id"`
 	Outcome     string     `json:"outcome"`      // replayed, would_replay; refused, absent, locked

@@ -7,6 +7,8 @@
 //	migrate*.go  pawl migrate up, down, status, check, print
 //	jobs*.go     pawl jobs and pawl dlq list, show, retry, cancel, discard; visible.go: text from the database on a terminal
 //	lanes.go     pawl lanes list, unblock, policy
+//	queues.go    pawl queues list, pause, drain, resume, set
+//	schedules.go pawl schedules list, pause, resume, run-now, delete
 //	outbox.go    pawl outbox list, lag, heads
 //	webhook*.go  pawl webhook sign, send, verify
 //	gates.go     pawl gates list, reset, release; inbox.go: pawl inbox show, forget; verb.go: what such changes share
@@ -82,7 +84,7 @@ func newRoot() *cobra.Command {
 	// Each command is added here and nowhere else.
 	root.AddCommand(newDemo(), newDemoWorker())
 	root.AddCommand(newMigrate())
-	root.AddCommand(newJobs(), newDLQ(), newLanes(), newQueues(), newInbox(), newGates(), newOutbox(), newEffects(), newWebhook())
+	root.AddCommand(newJobs(), newDLQ(), newLanes(), newQueues(), newSchedules(), newInbox(), newGates(), newOutbox(), newEffects(), newWebhook())
 	root.AddCommand(newDev())
 	root.AddCommand(newVersion())
 	return root
