@@ -23,3 +23,18 @@ func TestTraceOf(t *testing.T) {
 		}
 	}
 }
+
+// A message carries a trace in the attributes that the recommendation names as headers.
+func TestDelivery_Trace(t *testing.T) {
+	t.Parallel()
+	want := pawl.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: "vendor=1"}
+	d := pawl.Delivery{Attributes: map[string]string{"traceparent": want.Parent, "tracestate": want.State}}
+	if got := d.Trace(); got != want {
+		t.Errorf("%v", got)
+	}
+	for _, without := range []map[string]string{nil, {"traceparent": "00", "tracestate": want.State}} {
+		if got := (pawl.Delivery{Attributes: without}).Trace(); got != (pawl.Trace{}) {
+			t.Errorf("%v: %v", without, got)
+		}
+	}
+}
