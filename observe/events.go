@@ -24,7 +24,7 @@ const defaultMaxScopes = 200
 // named says, by the first word of an event's Op, whether its Scope is a name from your code: a consumer, a queue, a table, a
 // scheme. The scope of a command holds a tenant, which is anybody's choice.
 var named = map[string]bool{
-	"archive": true, "delivery": true, "flow": true, "guard": true, "inbox": true, "job": true, "lane": true, "outbox": true,
+	"archive": true, "delivery": true, "flow": true, "guard": true, "inbox": true, "job": true, "lane": true, "observe": true, "outbox": true,
 	"sqs": true, "webhook": true, "worker": true,
 	"command": false,
 }

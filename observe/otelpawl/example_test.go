@@ -45,6 +45,7 @@ func ExampleTracing() {
 	})
 	fmt.Println(err)
 	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
 	stopped := make(chan error, 1)
 	go func() { stopped <- worker.Run(ctx) }()
 	<-done

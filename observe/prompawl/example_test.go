@@ -37,6 +37,7 @@ func Example() {
 	defer page.Close()
 
 	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
 	done := make(chan struct{})
 	worker, err := job.NewWorker(pool, job.Config{
 		Queues:   []job.Queue{{Name: "mail"}},
