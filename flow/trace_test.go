@@ -29,6 +29,9 @@ func TestTrace_OfTheSender(t *testing.T) {
 		"long": func(c *flow.Config, seen func(context.Context, pawl.Delivery) error) {
 			c.Handler, c.LongHandler = nil, func(ctx context.Context, a *flow.Attempt) error { return seen(ctx, a.Delivery) }
 		},
+		"trigger": func(c *flow.Config, seen func(context.Context, pawl.Delivery) error) {
+			c.Handler, c.Trigger = nil, seen
+		},
 		"a batch of one": func(c *flow.Config, seen func(context.Context, pawl.Delivery) error) {
 			c.Handler, c.BatchSize = nil, 1
 			c.BatchHandler = func(ctx context.Context, _ pgx.Tx, ds []pawl.Delivery) error { return seen(ctx, ds[0]) }

@@ -1,7 +1,6 @@
 package observe_test
 
 import (
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -36,12 +35,8 @@ func TestMetrics_NamesFit(t *testing.T) {
 // For the Op of each event somebody has decided whether its scope may be a label: a new one must not become one by itself.
 func TestScope_IsDecidedForEachOp(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/reference/events.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ops := 0
-	for _, row := range regexp.MustCompile("(?m)^\\| `\\w+` \\| `Event\\w+` .*$").FindAllString(string(page), -1) {
+	page, ops := read(t, "../docs/reference/events.md"), 0
+	for _, row := range regexp.MustCompile("(?m)^\\| `\\w+` \\| `Event\\w+` .*$").FindAllString(page, -1) {
 		cells := strings.Split(row, "|")
 		for _, op := range regexp.MustCompile("`([a-z]+)\\.[a-z_]+`").FindAllStringSubmatch(cells[len(cells)-2], -1) {
 			ops++

@@ -200,6 +200,7 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 		"httpkey.RetryingClient": {"command/httpkey/client.go", "RetryingClient"},
 		"job.Backoff":            {"job/retry.go", "Backoff"}, "job.Request": {"job/enqueue.go", "Request"},
 		"webhook.Config": {"transport/webhook/verifier.go", "Config"}, "webhook.HMACConfig": {"transport/webhook/hmac.go", "HMACConfig"},
+		"observe.EventOptions": {"observe/events.go", "EventOptions"}, "observe.DatabaseOptions": {"observe/database.go", "DatabaseOptions"},
 		"sqs.Config": {"transport/sqs/config.go", "Config"}, "sqs.Message": {"transport/sqs/send.go", "Message"},
 	} {
 		text, fields := sectionOf(t, page, section), 0
