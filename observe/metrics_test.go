@@ -1,6 +1,7 @@
 package observe_test
 
 import (
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -68,6 +69,26 @@ func TestScopes_AreBounded(t *testing.T) {
 	for _, c := range [][2]string{{"a", "a"}, {"", ""}, {"b", "b"}, {"c", "other"}, {"a", "a"}, {"d", "other"}, {"\xff", "other"}} {
 		if got := scopes.Of(pawl.Event{Key: c[0]}); got != c[1] {
 			t.Errorf("%q: %q, want %q", c[0], got, c[1])
+		}
+	}
+}
+
+// Who uses one of the two does not compile the other, nor any broker's SDK.
+func TestPackages_HaveOneSDKEach(t *testing.T) {
+	t.Parallel()
+	for pkg, foreign := range map[string][]string{
+		".":          {"go.opentelemetry.io/", "github.com/prometheus/", "github.com/aws/"},
+		"./prompawl": {"go.opentelemetry.io/", "github.com/aws/"},
+		"./otelpawl": {"github.com/prometheus/", "github.com/aws/"},
+	} {
+		out, err := exec.Command("go", "list", "-deps", pkg).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, prefix := range foreign {
+			if strings.Contains("\n"+string(out), "\n"+prefix) {
+				t.Errorf("%s compiles %s", pkg, prefix)
+			}
 		}
 	}
 }
