@@ -220,6 +220,7 @@ func (c *Config) completeHandler() error {
 	if c.LongHandler != nil {
 		c.Mode = Land
 	}
+	c.traceHandlers()
 	if c.BatchHandler != nil {
 		if c.BatchSize == 0 {
 			c.BatchSize = 100

@@ -206,7 +206,8 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 		"webhook.ReceiverConfig":   {"transport/webhook/receiver.go", "ReceiverConfig"},
 		"webhook.ReconcilerConfig": {"transport/webhook/reconciler.go", "ReconcilerConfig"},
 		"webhook.GitHubConfig":     {"transport/webhook/github.go", "GitHubConfig"},
-		"sqs.Config":               {"transport/sqs/config.go", "Config"}, "sqs.Message": {"transport/sqs/send.go", "Message"},
+		"observe.EventOptions":     {"observe/events.go", "EventOptions"}, "observe.DatabaseOptions": {"observe/database.go", "DatabaseOptions"},
+		"sqs.Config": {"transport/sqs/config.go", "Config"}, "sqs.Message": {"transport/sqs/send.go", "Message"},
 	} {
 		text, fields := sectionOf(t, page, section), 0
 		for _, spec := range specs(t, where[0], token.TYPE) {

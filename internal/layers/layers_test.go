@@ -55,6 +55,10 @@ var plan = []struct {
 	{"transport/sqs/sqstest", nil},
 	{"transport/sqs/sqstest/conformance", nil},
 	{"transport/transporttest", []string{".", "internal/receipt"}},
+	// what looks on
+	{"observe", []string{".", "ops"}},
+	{"observe/prompawl", []string{".", "observe"}},
+	{"observe/otelpawl", []string{".", "flow", "job", "observe"}},
 	// for tests, ours and our users'
 	{"internal/postgres", nil},
 	{"internal/pgtest", []string{"internal/postgres"}},
@@ -66,6 +70,7 @@ var plan = []struct {
 	// generators
 	{"internal/gen/sqlstates", nil},
 	{"internal/gen/dist", []string{"migrate"}},
+	{"observe/internal/gen", []string{"observe"}},
 	// the binary
 	{"cmd/pawl/internal/demo", []string{".", "effect", "flow", "job", "outbox", "migrate", "internal/checker", "internal/fault", "internal/postgres", "internal/provider", "transport/sqs", "transport/sqs/sqstest", "transport/webhook"}},
 	{"cmd/pawl/internal/cli", []string{".", "sql", "migrate", "ops", "internal/postgres", "transport/sqs/sqstest", "transport/webhook", "cmd/pawl/internal/demo"}},
