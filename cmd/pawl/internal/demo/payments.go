@@ -39,7 +39,7 @@ var callPoints = []string{"effect.plan.before", "effect.plan.after", "effect.cal
 // callLimit is how long a provider may take to answer.
 const callLimit = time.Second
 
-// pay adds the webhooks' door, the calls and who asks about their doubts to the second hop.
+// pay is the first hop, with the door of its webhooks and whoever asks about its doubts.
 func (c workerConfig) pay(pool *pgxpool.Pool, hooks pawl.Hooks) (first *flow.Flow, more []part, err error) {
 	webhooks, err := newReceiver(c.Payments.Secret)
 	if err != nil {
@@ -60,21 +60,22 @@ func (c workerConfig) payer(pool *pgxpool.Pool, hooks pawl.Hooks) flow.LongHandl
 		if err != nil || o.Poison {
 			return pawl.Final(errors.Join(err, errors.New("this payment cannot be made")))
 		}
-		call := func(name, at string, policy effect.Policy, to string) (provider.Charge, error) {
+		call := func(name, at string, policy effect.Policy, to string) error {
 			s := effect.Step{Name: name, Provider: at, Policy: policy, Request: a.Body, Timeout: callLimit, Hooks: hooks}
-			return effect.Do(ctx, pool, a, s, func(ctx context.Context, e effect.Call) (provider.Charge, error) {
+			_, err := effect.Do(ctx, pool, a, s, func(ctx context.Context, e effect.Call) (provider.Charge, error) {
 				made, err := post(ctx, caller, to, a.Body)
 				e.Reference(made.ID)
 				return made, err
 			})
+			return err
 		}
-		if _, err := call("charge", "bank", effect.Keyed(time.Hour), c.Payments.ChargeURL); err != nil {
+		if err := call("charge", "bank", effect.Keyed(time.Hour), c.Payments.ChargeURL); err != nil {
 			return err
 		}
 		if c.unlucky(a.Delivery) {
 			return errors.New("the handler failed after it had charged")
 		}
-		if _, err := call("mail", c.mailServer(), effect.AtMostOnce(), c.Payments.MailURL); err != nil {
+		if err := call("mail", c.mailServer(), effect.AtMostOnce(), c.Payments.MailURL); err != nil {
 			return err
 		}
 		return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error { return c.order(ctx, tx, o) })
@@ -99,15 +100,16 @@ func post(ctx context.Context, client *http.Client, to string, body []byte) (mad
 	return answerOf(client.Do(r))
 }
 
-func answerOf(answer *http.Response, err error) (made provider.Charge, _ error) {
-	if err != nil {
-		return made, err
+func answerOf(answer *http.Response, failed error) (made provider.Charge, err error) {
+	if failed != nil {
+		return made, failed
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if err := effect.HTTPStatus(answer.StatusCode, answer.Status); err != nil {
 		return made, err
 	}
-	return made, json.NewDecoder(answer.Body).Decode(&made)
+	err = json.NewDecoder(answer.Body).Decode(&made)
+	return made, err
 }
 
 // sent asks a mail server whether it has sent the mail of a call.
