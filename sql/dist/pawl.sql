@@ -3628,7 +3628,8 @@ $$;
 --
 -- outcome 'ticked' (enqueued: jobs; next_at; detail.skipped: how many missed ticks of an interval were left out), 'superseded'
 -- (somebody changed the schedule since the fence was read: look again), 'not_due', 'absent'.
--- P4004: ticks that are out of order, before the one that is due, or in the future.
+-- P4004: ticks that are out of order, before the one that is due, or in the future. 55P03: an open transaction has the schedule for more
+-- than 0.5 s.
 create or replace function pawl_v1.schedule_tick(
   p_name    text,
   p_fence   bigint,
@@ -3637,7 +3638,7 @@ create or replace function pawl_v1.schedule_tick(
 )
 returns table (outcome text, enqueued int, next_at timestamptz, detail jsonb)
 language plpgsql
-set lock_timeout = '2s'
+set lock_timeout = '500ms' -- the others that are due wait meanwhile
 as $$
 declare
   v_now      timestamptz := clock_timestamp();
@@ -5014,6 +5015,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '7f3116872a8481c9a2bfaf1bbc1ade0cc38347bbbbd757a3a3d6f42ea18190ce');
+values (1, 'init', 1, '0f3080639e79ad6a1bebb07f1480eb8fa397505d62e8724ea8841ca3fba2fc1d');
 
 commit;
