@@ -55,7 +55,7 @@ const (
 )
 
 // Run keeps the schedules until ctx ends, and returns nil. While the database is away it keeps trying. It returns an error only if it
-// cannot start: the database is unreachable or its schema does not fit.
+// cannot start: the database is unreachable or its schema does not fit. One Run at a time.
 func (k *Keeper) Run(ctx context.Context) error {
 	if err := migrate.Check(ctx, k.pool); err != nil && ctx.Err() == nil {
 		return err
@@ -75,8 +75,10 @@ func (k *Keeper) round(ctx context.Context) time.Duration {
 	rows, err := contract.ScheduleNext(limited, k.pool, k.cfg.Cron != nil, k.failing(), pageSize)
 	cancel()
 	if err != nil {
-		k.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "schedule.next", Err: err})
-		return max(lostWait, k.cfg.Poll)
+		if ctx.Err() == nil {
+			k.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "schedule.next", Err: err})
+		}
+		return lostWait
 	}
 	for _, r := range rows {
 		if wait := until(r); wait > 0 {
@@ -85,7 +87,7 @@ func (k *Keeper) round(ctx context.Context) time.Duration {
 		if err := k.tick(ctx, r); err != nil {
 			k.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "schedule.tick", Scope: r.Queue, Key: r.Name, Err: err})
 			if !ownFault(err) {
-				return max(lostWait, k.cfg.Poll)
+				return lostWait
 			}
 			k.failed[r.Name] = time.Now().Add(failWait)
 		}

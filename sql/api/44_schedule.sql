@@ -178,7 +178,8 @@ $$;
 --
 -- outcome 'ticked' (enqueued: jobs; next_at; detail.skipped: how many missed ticks of an interval were left out), 'superseded'
 -- (somebody changed the schedule since the fence was read: look again), 'not_due', 'absent'.
--- P4004: ticks that are out of order, before the one that is due, or in the future.
+-- P4004: ticks that are out of order, before the one that is due, or in the future. 55P03: an open transaction has the schedule for more
+-- than 0.5 s.
 create or replace function pawl_v1.schedule_tick(
   p_name    text,
   p_fence   bigint,
@@ -187,7 +188,7 @@ create or replace function pawl_v1.schedule_tick(
 )
 returns table (outcome text, enqueued int, next_at timestamptz, detail jsonb)
 language plpgsql
-set lock_timeout = '2s'
+set lock_timeout = '500ms' -- the others that are due wait meanwhile
 as $$
 declare
   v_now      timestamptz := clock_timestamp();

@@ -3873,7 +3873,8 @@ $$;
 --
 -- outcome 'ticked' (enqueued: jobs; next_at; detail.skipped: how many missed ticks of an interval were left out), 'superseded'
 -- (somebody changed the schedule since the fence was read: look again), 'not_due', 'absent'.
--- P4004: ticks that are out of order, before the one that is due, or in the future.
+-- P4004: ticks that are out of order, before the one that is due, or in the future. 55P03: an open transaction has the schedule for more
+-- than 0.5 s.
 create or replace function pawl_v1.schedule_tick(
   p_name    text,
   p_fence   bigint,
@@ -3882,7 +3883,7 @@ create or replace function pawl_v1.schedule_tick(
 )
 returns table (outcome text, enqueued int, next_at timestamptz, detail jsonb)
 language plpgsql
-set lock_timeout = '2s'
+set lock_timeout = '500ms' -- the others that are due wait meanwhile
 as $$
 declare
   v_now      timestamptz := clock_timestamp();
@@ -5886,6 +5887,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'f2579dec80514f608b676fd33aad23ea4dfbf5cb93bc0f6df47899e101419f75');
+values (1, 'init', 1, 'ae22b54e8cca82ed3423a8047f7520a8c4f919e5c1763e648e74fd514f56493d');
 
 commit;
