@@ -57,8 +57,9 @@ type Config struct {
 	// Retention says how long a delivery is remembered. Default what the source declares ([pawl.RedeliveryHorizon]), else 28 days:
 	// the longest an SQS queue and then its dead letter queue keep a message. New refuses less than what the source declares.
 	Retention inbox.Retention
-	// Fingerprint identifies a delivery's payload. Default: its own, if the source has set it, else that of the raw body, [pawl.FingerprintOf]. Give another if the
-	// sender changes irrelevant parts on retry, for instance one over [pawl.FingerprintJSON].
+	// Fingerprint identifies a delivery's payload. Default: its own, if the source has set it, else that of the raw body,
+	// [pawl.FingerprintOf]. Give another if the sender changes irrelevant parts on retry, for instance one over
+	// [pawl.FingerprintJSON].
 	Fingerprint func(pawl.Delivery) (pawl.Fingerprint, error)
 	// Concurrency is how many fresh deliveries are handled at once; each holds one connection of the pool. By default
 	// half the pool may sit in handlers, this and RetryConcurrency together, so that handlers which take a second

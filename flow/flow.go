@@ -115,8 +115,9 @@ func (f *Flow) deliver(ctx context.Context, d pawl.Delivery) (r pawl.Receipt, wa
 	return f.apply(ctx, it)
 }
 
-// undecided says what becomes of a delivery whose transaction ended with an error: one whose handler failed goes back if the source is to
-// retry it; a known key with another payload is kept as a dead letter; whatever else it is, the delivery goes back to the source, unacknowledged, for a moment.
+// undecided says what becomes of a delivery whose transaction ended with an error: one whose handler failed goes back if the
+// source is to retry it; a known key with another payload is kept as a dead letter; whatever else it is, the delivery goes back
+// to the source, unacknowledged, for a moment.
 func (f *Flow) undecided(ctx context.Context, d pawl.Delivery, op string, err error) (pawl.Receipt, time.Duration) {
 	switch {
 	case errors.As(err, new(leftToSource)):
