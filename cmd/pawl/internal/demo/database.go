@@ -210,6 +210,7 @@ func (d *database) removeTraces(ctx context.Context) error {
 	for _, statement := range []string{
 		"drop schema SCHEMA cascade",
 		"delete from pawl.inbox as i where i.consumer in ($1::text, $1::text || '/shipping')",
+		"delete from pawl.delivery as d where d.consumer = $1",
 		"delete from pawl.job as j where j.queue in ('inbox/' || $1::text, 'inbox/' || $1::text || '/shipping', 'outbox/' || $1::text, 'letters/' || $1::text)",
 		"delete from pawl.job_key as k where k.queue = 'outbox/' || $1",
 		"delete from pawl.lane as l where l.queue = 'outbox/' || $1",

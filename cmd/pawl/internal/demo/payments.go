@@ -41,7 +41,7 @@ const callLimit = time.Second
 
 // pay is the first hop, with the door of its webhooks and whoever asks about its doubts.
 func (c workerConfig) pay(pool *pgxpool.Pool, hooks pawl.Hooks) (first *flow.Flow, more []part, err error) {
-	webhooks, err := newReceiver(c.Payments.Secret)
+	webhooks, err := newDoor(c.Payments.Secret, hooks)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -26,27 +26,27 @@ const webhookFile = 3
 // answerLimit is how long a sender waits for its answer.
 const answerLimit = 10 * time.Second
 
-// A receiver is a [pawl.Source] of signed webhooks: 200 says that the database has the delivery, anything else that the sender must
-// send it again.
-type receiver struct {
-	verifier *webhook.Verifier
-	arrived  chan pawl.Delivery
-}
+// A door is a receiver of signed webhooks, behind the listener that all workers share.
+type door struct{ *webhook.Receiver }
 
-func newReceiver(secret string) (*receiver, error) {
-	v, err := webhook.New(webhook.Config{Scheme: webhook.StandardWebhooks(webhook.Secret{Value: secret})})
-	return &receiver{verifier: v, arrived: make(chan pawl.Delivery)}, err
+func newDoor(secret string, hooks pawl.Hooks) (*door, error) {
+	v, err := webhook.New(webhook.Config{Scheme: webhook.StandardWebhooks(webhook.Secret{Value: secret}), Hooks: hooks})
+	if err != nil {
+		return nil, err
+	}
+	r, err := webhook.NewReceiver(v, webhook.ReceiverConfig{Hooks: hooks})
+	return &door{r}, err
 }
 
 // Run answers until ctx ends.
-func (r *receiver) Run(ctx context.Context) error {
+func (d *door) Run(ctx context.Context) error {
 	file := os.NewFile(webhookFile, "webhooks")
 	listener, err := net.FileListener(file)
 	if err != nil {
 		return err
 	}
 	_ = file.Close()
-	server := &http.Server{Handler: r, ReadHeaderTimeout: answerLimit, BaseContext: func(net.Listener) context.Context { return ctx }}
+	server := &http.Server{Handler: d, ReadHeaderTimeout: answerLimit, BaseContext: func(net.Listener) context.Context { return ctx }}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	select {
@@ -57,71 +57,6 @@ func (r *receiver) Run(ctx context.Context) error {
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerLimit)
 	defer cancel()
 	return server.Shutdown(closing)
-}
-
-// ServeHTTP implements [http.Handler]. A sender that has gone loses nothing: it sends again, and that is a duplicate.
-func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
-	m, err := r.verifier.Read(w, request)
-	if err != nil {
-		webhook.Refuse(w, err)
-		return
-	}
-	status := make(chan int, 1) // whoever answers must not wait for a sender that has gone
-	d := pawl.Delivery{Key: m.Key, MessageID: m.ID, Body: m.Body, Attributes: m.Headers, SentAt: m.SentAt, VerifiedBy: m.Scheme, Handle: status}
-	patience := time.After(answerLimit)
-	select {
-	case r.arrived <- d:
-	case <-request.Context().Done():
-		w.WriteHeader(http.StatusServiceUnavailable)
-		return
-	case <-patience:
-		w.WriteHeader(http.StatusServiceUnavailable)
-		return
-	}
-	select {
-	case code := <-status:
-		w.WriteHeader(code)
-	case <-patience:
-		w.WriteHeader(http.StatusServiceUnavailable)
-	}
-}
-
-// Receive implements [pawl.Source].
-func (r *receiver) Receive(ctx context.Context, limit int) (ds []pawl.Delivery, err error) {
-	select {
-	case d := <-r.arrived:
-		ds = append(ds, d)
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-time.After(time.Second):
-	}
-	for len(ds) > 0 && len(ds) < limit {
-		select {
-		case d := <-r.arrived:
-			ds = append(ds, d)
-		default:
-			return ds, nil
-		}
-	}
-	return ds, nil
-}
-
-// Ack implements [pawl.Source].
-func (r *receiver) Ack(_ context.Context, receipts ...pawl.Receipt) error {
-	for _, receipt := range receipts {
-		if receipt.Valid() {
-			receipt.Handle().(chan int) <- http.StatusOK
-		}
-	}
-	return nil
-}
-
-// Release implements [pawl.Source].
-func (r *receiver) Release(_ context.Context, _ time.Duration, ds ...pawl.Delivery) error {
-	for _, d := range ds {
-		d.Handle.(chan int) <- http.StatusServiceUnavailable
-	}
-	return nil
 }
 
 // A sender signs webhooks and sends each until it is answered 200, as the good ones do.
