@@ -261,13 +261,12 @@ language plpgsql
 as $$
 begin
   perform pawl_v1._check_scope('consumer', p_consumer);
-  if p_older_than_ms is null or p_limit is null then
-    raise exception 'older_than_ms and limit are required'
+  if p_limit is null then
+    raise exception 'limit is required'
       using errcode = 'P4004';
   end if;
-  perform pawl_v1._check_int('older_than_ms', p_older_than_ms, 0, 315360000000);
   perform pawl_v1._check_int('limit', p_limit, 1, 10000);
-  return clock_timestamp() - p_older_than_ms * interval '1 millisecond';
+  return pawl_v1._before(p_older_than_ms);
 end
 $$;
 

@@ -136,6 +136,36 @@ begin
 end
 $$;
 
+-- Forgets the counts of scopes that have no command any more and were told nothing of for p_older_than_ms, at most p_limit of them
+-- (1 to 100000).
+-- outcome 'purged'.
+create or replace function pawl_v1.replay_purge(p_older_than_ms bigint, p_limit int default 1000)
+returns table (outcome text, purged int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_before timestamptz := pawl_v1._before(p_older_than_ms);
+  v_purged int;
+begin
+  perform pawl_v1._check_int('limit', p_limit, 1, 100000);
+  with due as (
+    select r.scope
+      from pawl.replay as r
+     where r.updated_at < v_before
+       and not exists (select from pawl.command as c where c.scope = r.scope)
+     limit coalesce(p_limit, 1000)
+       for update skip locked
+  )
+  delete from pawl.replay as r
+   using due as d
+   where r.scope = d.scope
+     and r.updated_at < v_before;
+  get diagnostics v_purged = row_count;
+  return query
+  select 'purged', v_purged, '{}'::jsonb;
+end
+$$;
+
 -- Commands that nobody may finish without help, and why. Reads the whole table.
 create or replace view pawl_v1.stale_commands as
 select c.scope,
