@@ -1,6 +1,6 @@
 # Pawl's tasks. `make` alone explains them.
 
-MODULES := . ./bench ./cmd/pawl ./internal/migratetest ./internal/webhooktest ./transport/sqs $(wildcard ./examples)
+MODULES := . ./bench ./cmd/pawl ./internal/migratetest ./internal/webhooktest ./transport/sqs $(wildcard ./examples ./examples/stripe)
 ALL     := $(addsuffix /...,$(MODULES))
 GO      ?= go
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -30,7 +30,7 @@ lint: ## gofmt, vet and staticcheck
 
 .PHONY: modules
 modules: ## Build and vet each module by itself, as its users do (GOWORK=off), and check that it is tidy
-	@set -e; for m in $(MODULES); do echo "$$m"; (cd $$m && GOWORK=off $(GO) build ./... && GOWORK=off $(GO) vet ./... && GOWORK=off $(GO) mod tidy -diff); done
+	@set -e; for m in $(MODULES); do echo "$$m"; (cd $$m && GOWORK=off $(GO) build -o /dev/null ./... && GOWORK=off $(GO) vet ./... && GOWORK=off $(GO) mod tidy -diff); done
 
 .PHONY: generate
 generate: ## Write what is generated: codes_gen.go, docs/reference/errors.md, sql/dist/pawl.sql

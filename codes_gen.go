@@ -78,7 +78,7 @@ var codeTexts = map[Code]codeText{
 	CodeFenceLost:          {"fence lost: a newer attempt owns this work", "drop this attempt; its transaction must not commit"},
 	CodeInProgress:         {"the same intent is being processed now", "retry after the time in retry_after"},
 	CodeFailedFinal:        {"the intent failed for good earlier", "read the stored failure; a retry needs a new key"},
-	CodeOutcomeUnknown:     {"nobody knows whether the intent took effect", "find out and settle it with command_settle; see pawl_v1.stale_commands"},
+	CodeOutcomeUnknown:     {"nobody knows whether the intent took effect", "find out and settle it with command_settle or effect_settle; see pawl_v1.stale_classify"},
 	CodeAlreadyHandled:     {"the row says that it was handled before", "acknowledge the message"},
 	CodeNotFound:           {"there is no such row", "look for the transaction that should have written it; the message stays"},
 	CodeFailureRecorded:    {"the attempt failed and the row holds the error", "acknowledge the message; the sweeper drives the row again"},

@@ -33,7 +33,9 @@ const (
 	EventStaleWriteRefused EventKind = "stale_write_refused"   // a fenced-out attempt was stopped
 	EventWastedWork        EventKind = "wasted_work"           // a handler ran but its transaction was lost
 	EventCommitUnknown     EventKind = "commit_unknown"        // the reply to COMMIT was lost; asking the database
-	EventUnknown           EventKind = "unknown"               // a command may have taken effect; not run again until settled
+	EventUnknown           EventKind = "unknown"               // it may have taken effect; not run again until settled
+	EventEffectAgain       EventKind = "effect_again"          // a call was repeated although the first may have landed
+	EventEffectTwice       EventKind = "effect_twice"          // a provider acted twice for one step
 	EventUnfit             EventKind = "unfit"                 // a message without key or over a limit; dead-lettered
 	EventReceived          EventKind = "received"              // a source handed out Count messages; Age of the oldest
 	EventEmptyReceive      EventKind = "empty_receive"         // a source had nothing
@@ -108,7 +110,7 @@ func (k EventKind) level() slog.Level {
 		return slog.LevelDebug
 	case EventConflict, EventHeld, EventRetryable, EventSnoozed, EventCancelled, EventStaleTakeover, EventSuspect, EventHandleLost:
 		return slog.LevelInfo
-	case EventMismatch, EventFinal, EventUnfit, EventUnknown, EventStale:
+	case EventMismatch, EventFinal, EventUnfit, EventUnknown, EventStale, EventEffectTwice:
 		return slog.LevelError
 	default:
 		return slog.LevelWarn

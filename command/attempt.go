@@ -62,6 +62,11 @@ func (a *Attempt[T]) Number() int { return a.call.row.Attempts }
 // Intent of the command.
 func (a *Attempt[T]) Intent() pawl.Intent { return a.call.intent }
 
+// Owner is the same at every attempt of the command: see package effect.
+func (a *Attempt[T]) Owner() pawl.Owner {
+	return pawl.OwnerOf("command", a.call.intent.Scope, a.call.intent.Key, 0)
+}
+
 // Close stops the heartbeat and ends the context. It records nothing: an attempt that is closed without an end has fallen
 // silent.
 func (a *Attempt[T]) Close() {

@@ -40,6 +40,17 @@ func (a *Attempt) Number() int { return a.job.Attempt }
 // [guard.AcceptFence]: https://pkg.go.dev/github.com/pawl-go/pawl/guard#AcceptFence
 func (a *Attempt) Fence() int64 { return a.job.Fence }
 
+// Hold proves, in a transaction of yours, that this attempt still owns the delivery, and locks it until the end of that transaction:
+// see [pawl.Holder]. [Attempt.Commit] does so by itself.
+//
+// Errors: [pawl.ErrFenceLost].
+func (a *Attempt) Hold(ctx context.Context, tx pawl.Tx) error { return a.job.Hold(ctx, tx) }
+
+// Owner is the same at every attempt of the delivery: see package effect.
+func (a *Attempt) Owner() pawl.Owner {
+	return pawl.OwnerOf("inbox", a.flow.cfg.Consumer, text(a.job.Headers, headerInboxKey), a.job.ID)
+}
+
 // Job is the id of the job that owns the delivery, for logs and operators.
 func (a *Attempt) Job() int64 { return a.job.ID }
 

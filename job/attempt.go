@@ -107,6 +107,8 @@ func (w *Worker) emitFailed(ctx context.Context, j Job, failed Failed, cause err
 		e.Kind = pawl.EventFinal
 	case failed.Status == "cancelled":
 		e.Kind = pawl.EventCancelled
+	case failed.Status == "unknown":
+		e.Kind = pawl.EventUnknown
 	case verdictOf(cause).what == snooze:
 		e.Kind = pawl.EventSnoozed
 	default:

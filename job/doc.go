@@ -8,6 +8,8 @@
 //	              ├── Snooze, shutdown, outage: uncharged ─────┤   │
 //	              └── sweep: the worker died; crashes + 1 ─────┘   └── none left, or Final ──────────────▶ dead_letter
 //
+// A job that returns [pawl.ErrOutcomeUnknown] of a step in package effect is unknown: it waits for a verdict, and is pending then.
+//
 // Enqueue with [Enqueue] or [EnqueueMany], in your transaction or alone. Work with a [Worker], which runs handlers of
 // three forms:
 //

@@ -3,6 +3,8 @@ package job
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -66,6 +68,12 @@ func (j Job) Hold(ctx context.Context, tx Tx) error {
 	return contract.JobHold(ctx, tx, j.ID, j.Fence)
 }
 
+// Owner is the same at every attempt of the job, and not that of a job that gets the same id in another life of the database: see
+// package effect.
+func (j Job) Owner() pawl.Owner {
+	return pawl.OwnerOf("job", j.Queue, fmt.Sprintf("%d@%d", j.ID, j.CreatedAt.UnixMicro()), j.ID)
+}
+
 // Finish ends the job in tx, together with what the handler wrote.
 //
 // Errors: [pawl.ErrFenceLost]: a newer attempt owns the job; the transaction is aborted and its rows with it. Called
@@ -85,12 +93,13 @@ func (j Job) Finish(ctx context.Context, tx Tx) error {
 
 // Failed says what became of a failed attempt.
 type Failed struct {
-	Status      string    // "pending": it will be tried again; "dead_letter" or "cancelled": it will not
+	Status      string    // "pending": it will be tried again; "dead_letter" or "cancelled": it will not; "unknown": it waits for a verdict
 	AvailableAt time.Time // of the next try; zero after a Snooze
 }
 
 // Fail ends the attempt as cause says: [RetryAfter], [Snooze], [Cancel] and [pawl.Final] do what they say, and any other
-// error means another try after backoff, or the dead letters if none is left.
+// error means another try after backoff, or the dead letters if none is left. [pawl.ErrOutcomeUnknown], of a step in package effect,
+// means that the job waits until somebody has found out.
 //
 // In a lane a job that is tried again keeps its turn. See [Job.Finish] for what follows one that has ended.
 //
@@ -110,7 +119,7 @@ func (j Job) fail(ctx context.Context, db DB, cause error, backoff Backoff) (Fai
 		return Failed{Status: "pending"}, contract.Lanes{}, err
 	}
 	args := contract.JobFailArgs{Failure: contract.FailureOf(cause), Final: pawl.IsFinal(cause), Cancel: v.what == cancelled,
-		RetryIn: backoff.After(j.Attempt)}
+		Unknown: errors.Is(cause, pawl.ErrOutcomeUnknown), RetryIn: backoff.After(j.Attempt)}
 	if v.what == retryAfter {
 		args.RetryIn = within(v.in)
 	}

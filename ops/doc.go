@@ -22,5 +22,8 @@
 //
 // A job that finished is gone, unless its queue keeps such for seven days: [SetQueue] says so, [Archived] finds it.
 //
+// A step of package effect of which nobody knows whether it landed is found by [Effects] and settled by [SettleEffect]; the job that
+// waits for it goes on. [Stales] lists all that waits for somebody.
+//
 // The verbs need the rights of pawl_operator; all that only looks needs those of pawl_reader.
 package ops

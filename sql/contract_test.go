@@ -56,7 +56,8 @@ func TestTables_IdentityIsBounded(t *testing.T) {
   join pg_collation as l on l.oid = a.attcollation and l.collname = 'C'
  where c.relnamespace = 'pawl'::regnamespace
    and c.relkind = 'r'
-   and a.atttypid not in ('pawl.job_status'::regtype, 'pawl.command_status'::regtype) -- closed lists
+   and a.atttypid not in ('pawl.job_status'::regtype, 'pawl.command_status'::regtype, 'pawl.effect_status'::regtype,
+                          'pawl.effect_policy'::regtype, 'pawl.call_outcome'::regtype) -- closed lists
    and not exists (
      select from pg_constraint as k
       where k.contype = 'c'
@@ -167,6 +168,7 @@ func TestRoles_PrivilegeMatrix(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, sql.Roles(), sql.Roles())
 	const one = "select pawl_v1.job_enqueue('q', 'k', 'a'); "
+	const planEffect = `select pawl_v1.effect_begin('s', 'k', 'c', sha256('x'), '{"policy": "at_most_once", "provider_key": "key"}')`
 	for _, c := range []struct {
 		role, statement string
 		allowed         bool
@@ -179,6 +181,11 @@ func TestRoles_PrivilegeMatrix(t *testing.T) {
 		{"pawl_app", "select pawl_v1.command_succeed('s', 'k', fence) from pawl.command; select pawl_v1.command_purge(), pawl_v1.command_replayed('{s}', '{1}')", true},
 		{"pawl_app", "select pawl_v1.command_settle('s', 'k', 'landed', 'a', 'r')", false},
 		{"pawl_operator", "select pawl_v1.command_claim('s', 'k', sha256('x')); select pawl_v1.command_fail('s', 'k', fence, hash, '{}', '{\"unknown\": true}') from pawl.command; select pawl_v1.command_settle('s', 'k', 'landed', 'a', 'r')", true},
+		{"pawl_app", planEffect + "; select pawl_v1.effect_end('s', 'k', 'c', fence, 'landed') from pawl.effect; select pawl_v1.effect_purge(), pawl_v1.stale_classify()", true},
+		{"pawl_app", "select pawl_v1.effect_settle('s', 'k', 'c', 'landed', 'a', 'r')", false},
+		{"pawl_operator", planEffect + "; select pawl_v1.effect_end('s', 'k', 'c', fence, 'ambiguous') from pawl.effect; select pawl_v1.effect_settle('s', 'k', 'c', 'landed', 'a', 'r')", true},
+		{"pawl_reader", "select pawl_v1._audit_target('effect', 's', 'k', 'c'), e.* from pawl_v1.effects as e, pawl.effect_call, pawl_v1.stale_classify()", true},
+		{"pawl_reader", planEffect, false},
 		{"pawl_reader", "select * from pawl_v1.stale_commands, pawl_v1.suppression_by_scope", true},
 		{"pawl_reader", "select pawl_v1.command_claim('s', 'k', sha256('x'))", false},
 		{"pawl_app", "select pawl_v1.inbox_forget('c', 'm', 'a', 'r')", false},

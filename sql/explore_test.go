@@ -142,7 +142,7 @@ var scenes = []scene{
 	{name: "accept, lower, higher", given: "select pawl_v1.fence_accept('resource', 1);", sides: [][]string{{"select play.accept(2)"}, {"select play.accept(1)"}, {"select play.accept(3)"}}},
 }
 
-func allScenes() []scene { return append(slices.Clone(scenes), commandScenes...) }
+func allScenes() []scene { return slices.Concat(scenes, commandScenes, effectScenes) }
 
 var levels = []string{"read committed", "repeatable read", "serializable"}
 
@@ -168,7 +168,7 @@ func TestExplore_NoInterleavingBreaksAnInvariant(t *testing.T) {
 func (s scene) explore(ctx context.Context, url, level string) (int, error) {
 	wentWell := false // for the first side, in some interleaving: else the scene shows nothing
 	acted := stepper.Scene{
-		Given: "select play.reset(), play.reset_commands();" + s.given,
+		Given: "select play.reset(), play.reset_commands(), play.reset_effects();" + s.given,
 		Check: func(ctx context.Context, conn *pgx.Conn, run stepper.Run) error {
 			wentWell = wentWell || !slices.ContainsFunc(run, func(line stepper.Line) bool { return line.Part == "a" && isState(line.Answer) })
 			if err := s.refused(run, level); err != nil {

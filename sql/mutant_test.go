@@ -89,7 +89,9 @@ var ours = []mutant{
 	{name: "the lane sweep promotes nobody", property: "p_frozen", scene: "lane: enqueue, finish", edits: []edit{{"lane_sweep", "v_frozen := v_frozen || v_lane;", "null;"}}},
 }
 
-func allMutants() []mutant { return slices.Concat(modelled, ours, orderMutants, commandMutants) }
+func allMutants() []mutant {
+	return slices.Concat(modelled, ours, orderMutants, commandMutants, effectMutants)
+}
 
 // Every mutant is caught, and by the property that it breaks.
 func TestMutants_AreCaught(t *testing.T) {

@@ -213,7 +213,7 @@ create function play.reset() returns void language sql as $$
   delete from pawl.job; delete from pawl.worker; delete from pawl.audit;
   select setval('pawl.job_id_seq', 1, false), setval('pawl.worker_id_seq', 1, false);
   select play.reset_lanes(); select play.reset_gates() $$;
-` + commandPlay
+` + commandPlay + effectPlay
 
 // A violation is a broken property, by the name it has in docs/reference/mutants.md.
 type violation struct{ property, what string }
@@ -251,6 +251,9 @@ func judge(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	if err := judgeCommands(ctx, conn); err != nil {
+		return err
+	}
+	if err := judgeEffects(ctx, conn); err != nil {
 		return err
 	}
 	return judgeLanes(ctx, conn)

@@ -27,7 +27,7 @@ grant select, insert, truncate on pawl.archive_0, pawl.archive_1, pawl.archive_2
   pawl.archive_4, pawl.archive_5, pawl.archive_6, pawl.archive_7 to pawl_app, pawl_operator;
 grant select on pawl.queue to pawl_app;
 grant select, insert, update on pawl.queue to pawl_operator;
-grant select, insert, update, delete on pawl.command, pawl.replay to pawl_app, pawl_operator;
+grant select, insert, update, delete on pawl.command, pawl.effect, pawl.effect_call, pawl.replay to pawl_app, pawl_operator;
 grant select, insert on pawl.audit to pawl_operator;
 grant select on pawl.migration to pawl_app, pawl_operator;
 grant usage on all sequences in schema pawl to pawl_app, pawl_operator;
@@ -45,10 +45,12 @@ revoke execute on function
   pawl_v1.gate_reset(text, text, bigint, text, text),
   pawl_v1.gate_release(text, text, text, text),
   pawl_v1.inbox_forget(text, text, text, text),
-  pawl_v1.command_settle(text, text, text, text, text, jsonb)
+  pawl_v1.command_settle(text, text, text, text, text, jsonb),
+  pawl_v1.effect_settle(text, text, text, text, text, text, jsonb)
 from pawl_app;
 
 grant select on all tables in schema pawl_v1 to pawl_app, pawl_operator, pawl_reader;
+grant execute on function pawl_v1.stale_classify(text), pawl_v1._audit_target(text, text[]) to pawl_reader; -- they only look
 grant select on all tables in schema pawl to pawl_reader;
 
 -- What only looks may be called by whoever only looks.

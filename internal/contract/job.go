@@ -248,7 +248,7 @@ func jobEnd(row pgx.CollectableRow) (r JobEndRow, err error) {
 
 // JobFailRow is the answer of job_fail.
 type JobFailRow struct {
-	Outcome     string // "retry", "dead_letter" or "cancelled"
+	Outcome     string // "retry", "dead_letter", "cancelled" or "unknown"
 	AvailableAt time.Time
 	Attempts    int
 	Lanes       Lanes
@@ -256,9 +256,9 @@ type JobFailRow struct {
 
 // JobFailArgs are the arguments of job_fail.
 type JobFailArgs struct {
-	Failure       Failure
-	RetryIn       time.Duration
-	Final, Cancel bool
+	Failure                Failure
+	RetryIn                time.Duration
+	Final, Cancel, Unknown bool
 }
 
 // JobFail calls pawl_v1.job_fail.
@@ -266,6 +266,7 @@ func JobFail(ctx context.Context, db DB, id, fence int64, a JobFailArgs) (JobFai
 	o := Options{"retry_in_ms": a.RetryIn.Milliseconds()}
 	set(o, "final", a.Final)
 	set(o, "cancel", a.Cancel)
+	set(o, "unknown", a.Unknown)
 	what := Options{"error": a.Failure.Error}
 	set(what, "code", a.Failure.Code)
 	var r JobFailRow

@@ -220,3 +220,22 @@ func AuditOf(ctx context.Context, db DB, limit int, kind string, names ...string
 		return r, err
 	})
 }
+
+// StaleRow is one row of stale_classify.
+type StaleRow struct {
+	Kind, Scope, Key string
+	Class            string
+	Reason, Advice   string
+	Since            time.Time
+	Detail           json.RawMessage
+}
+
+// StaleClassify calls pawl_v1.stale_classify. An empty kind means all.
+func StaleClassify(ctx context.Context, db DB, kind string) ([]StaleRow, error) {
+	return many(ctx, db, "stale.classify", `select s.kind, s.scope, s.key, s.class, s.reason, s.advice, s.since, s.detail
+  from pawl_v1.stale_classify($1) as s
+ order by s.kind, s.since`, []any{given(kind)}, func(row pgx.CollectableRow) (r StaleRow, err error) {
+		err = row.Scan(&r.Kind, &r.Scope, &r.Key, &r.Class, &r.Reason, &r.Advice, &r.Since, &r.Detail)
+		return r, err
+	})
+}

@@ -149,6 +149,15 @@ as $$
   select case when p_options ? p_name then coalesce(pawl_v1._int_given(p_options, p_name, p_min, p_max), p_default) else p_default end
 $$;
 
+-- An option in milliseconds.
+create or replace function pawl_v1._ms_option(p_options jsonb, p_name text, p_default bigint, p_min bigint, p_max bigint)
+returns interval
+language sql
+immutable
+as $$
+  select pawl_v1._int_option(p_options, p_name, p_default, p_min, p_max) * interval '1 millisecond'
+$$;
+
 -- An option that is an array of texts. Absent or null means null.
 create or replace function pawl_v1._text_array_option(p_options jsonb, p_name text)
 returns text[]

@@ -263,27 +263,36 @@ end
 $$;
 
 -- Ends an attempt badly. The job waits retry_in_ms and becomes pending again, or goes to the dead letters if its
--- attempts are spent or final is true, or is cancelled if cancel is true; it keeps its payload and its last errors.
+-- attempts are spent or final is true, or is cancelled if cancel is true; it keeps its payload and its last errors. If unknown
+-- is true, and a step of it is unknown, it waits for a verdict (effect_settle), in a lane with its turn.
 --
--- p_error: {"error": text, "code": SQLSTATE}. options: retry_in_ms (default 1000), final boolean, cancel boolean.
--- outcome 'retry', 'dead_letter' or 'cancelled'. A job in a lane keeps its turn while it is tried again; when it has ended,
--- detail is that of _lanes_leave. P4020: not the holder.
+-- p_error: {"error": text, "code": SQLSTATE}. options: retry_in_ms (default 1000), final boolean, cancel boolean, unknown boolean.
+-- outcome 'retry', 'dead_letter', 'cancelled' or 'unknown'. A job in a lane keeps its turn while it is tried again; when it has
+-- ended, detail is that of _lanes_leave. P4020: not the holder.
 create or replace function pawl_v1.job_fail(p_id bigint, p_fence bigint, p_error jsonb, p_options jsonb default '{}')
 returns table (outcome text, available_at timestamptz, attempts int, detail jsonb)
 language plpgsql
 set lock_timeout = '2s'
 as $$
 declare
-  v_job pawl.job;
+  v_job     pawl.job;
+  v_unknown boolean := false;
 begin
-  perform pawl_v1._check_options(p_options, '{retry_in_ms,final,cancel}');
+  perform pawl_v1._check_options(p_options, '{retry_in_ms,final,cancel,unknown}');
+  if (p_options ->> 'unknown')::boolean then
+    -- Somebody may be settling it just now. The job's row first, as whoever settles locks them.
+    perform from pawl.job as j where j.id = p_id for update;
+    perform from pawl.effect as e where e.job_id = p_id and e.status = 'unknown' for update;
+    v_unknown := found;
+  end if;
   update pawl.job as j
      set status = case
+           when v_unknown then 'unknown'
            when coalesce((p_options ->> 'cancel')::boolean, false) then 'cancelled'
            when coalesce((p_options ->> 'final')::boolean, false) or j.attempts >= j.max_attempts then 'dead_letter'
            else 'pending'
          end,
-         lane_head = j.lane_head and not coalesce((p_options ->> 'cancel')::boolean, false),
+         lane_head = j.lane_head and (v_unknown or not coalesce((p_options ->> 'cancel')::boolean, false)),
          claimed_by = null,
          lease_expires_at = null,
          available_at = clock_timestamp()
@@ -300,7 +309,7 @@ begin
   return query
   select case v_job.status when 'pending' then 'retry' else v_job.status end,
          v_job.available_at, v_job.attempts::int,
-         case when v_job.lane_id is null or v_job.status = 'pending' then '{}' else pawl_v1._lanes_leave(array[p_id]) end;
+         case when v_job.lane_id is null or v_job.status in ('pending', 'unknown') then '{}' else pawl_v1._lanes_leave(array[p_id]) end;
 end
 $$;
 

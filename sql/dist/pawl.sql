@@ -22,6 +22,11 @@ create domain pawl.job_status as text collate "C" check (value in (
   'pending', 'waiting', 'processing', 'unknown', 'dead_letter', 'cancelled', 'succeeded'));
 create domain pawl.command_status as text collate "C" check (value in (
   'processing', 'succeeded', 'failed_retryable', 'failed_final', 'unknown'));
+create domain pawl.effect_status as text collate "C" check (value in ('planned', 'succeeded', 'failed_final', 'unknown'));
+create domain pawl.effect_policy as text collate "C" check (value in (
+  'keyed', 'checked', 'at_most_once', 'repeatable', 'accept_duplicates'));
+create domain pawl.call_outcome as text collate "C" check (value in (
+  'landed', 'refused', 'not_sent', 'ambiguous', 'not_landed', 'cannot_tell'));
 create domain pawl.ordinal as int check (value >= 1);
 create domain pawl.http_status as smallint check (value between 100 and 999);
 create domain pawl.octets as bytea check (octet_length(value) <= 4194304); -- what is stored of an answer
@@ -202,8 +207,8 @@ create table pawl.gate_held (
   primary key (consumer, resource, seq, job_id)
 );
 
--- Fences of commands, one sequence for all keys: a key that was purged and came again must not meet the fence of its former
--- life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
+-- Fences of commands and of calls, one sequence for all keys: a key that was purged and came again must not meet the fence of
+-- its former life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
 create sequence pawl.fence_seq cache 1;
 
 -- What callers asked to happen once, and the answer that everyone who asks again gets. In the one-transaction form nobody
@@ -243,6 +248,52 @@ create table pawl.replay (
   replays    bigint not null check (replays >= 0),
   updated_at timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
+
+-- Calls of others' systems, each a step of a job, a delivery or a command: what is known of it, and what may be done next.
+create table pawl.effect (
+  scope           pawl.name not null,
+  key             pawl.name not null,
+  step            pawl.name not null,
+  hash            pawl.hash not null,         -- of the request; never changes
+  fence           bigint not null default 0,  -- of the newest call or probe
+  cleared         bigint not null default 0,  -- calls up to this fence are known not to have landed
+  job_id          bigint,                     -- the job that waits for a verdict
+  memory_ends_at  timestamptz,                -- keyed: until then the provider is sure to know the key
+  created_at      timestamptz not null default clock_timestamp(),
+  updated_at      timestamptz not null default clock_timestamp(),
+  expires_at      timestamptz not null,       -- end of the memory; counted again from the end
+  status          pawl.effect_status not null default 'planned',
+  policy          pawl.effect_policy not null,
+  provider        pawl.name,                  -- for people, and for those who settle what is unknown
+  provider_key    pawl.name not null,         -- the idempotency key that each call carries
+  reference       pawl.name,                  -- the provider's name for what it made
+  result          pawl.octets,
+  failure_code    pawl.name,
+  failure_message pawl.message,
+  primary key (scope, key, step),
+  check (expires_at > created_at)
+) with (fillfactor = 80);
+
+create index effect_unknown on pawl.effect (job_id) where status = 'unknown';
+create index effect_age on pawl.effect using brin (created_at) with (autosummarize = on);
+
+-- What was seen of each call: evidence, taken from any attempt, however late.
+create table pawl.effect_call (
+  fence      bigint primary key,
+  scope      pawl.name not null,
+  key        pawl.name not null,
+  step       pawl.name not null,
+  probe      boolean not null,              -- it only asked whether an earlier one landed
+  started_at timestamptz not null default clock_timestamp(),
+  not_after  timestamptz not null,          -- nothing is sent later than this
+  ended_at   timestamptz,
+  outcome    pawl.call_outcome,             -- null: nobody said; the process may have died
+  reference  pawl.name,
+  detail     jsonb not null default '{}',   -- error, code, and what was seen of the exchange; never bodies
+  check ((outcome is null) = (ended_at is null))
+);
+
+create index effect_call_of on pawl.effect_call (scope, key, step);
 
 -- The highest fence each resource has seen, for rows that no job row guards.
 create table pawl.fence (
@@ -399,6 +450,15 @@ language sql
 immutable
 as $$
   select case when p_options ? p_name then coalesce(pawl_v1._int_given(p_options, p_name, p_min, p_max), p_default) else p_default end
+$$;
+
+-- An option in milliseconds.
+create or replace function pawl_v1._ms_option(p_options jsonb, p_name text, p_default bigint, p_min bigint, p_max bigint)
+returns interval
+language sql
+immutable
+as $$
+  select pawl_v1._int_option(p_options, p_name, p_default, p_min, p_max) * interval '1 millisecond'
 $$;
 
 -- An option that is an array of texts. Absent or null means null.
@@ -2037,27 +2097,36 @@ end
 $$;
 
 -- Ends an attempt badly. The job waits retry_in_ms and becomes pending again, or goes to the dead letters if its
--- attempts are spent or final is true, or is cancelled if cancel is true; it keeps its payload and its last errors.
+-- attempts are spent or final is true, or is cancelled if cancel is true; it keeps its payload and its last errors. If unknown
+-- is true, and a step of it is unknown, it waits for a verdict (effect_settle), in a lane with its turn.
 --
--- p_error: {"error": text, "code": SQLSTATE}. options: retry_in_ms (default 1000), final boolean, cancel boolean.
--- outcome 'retry', 'dead_letter' or 'cancelled'. A job in a lane keeps its turn while it is tried again; when it has ended,
--- detail is that of _lanes_leave. P4020: not the holder.
+-- p_error: {"error": text, "code": SQLSTATE}. options: retry_in_ms (default 1000), final boolean, cancel boolean, unknown boolean.
+-- outcome 'retry', 'dead_letter', 'cancelled' or 'unknown'. A job in a lane keeps its turn while it is tried again; when it has
+-- ended, detail is that of _lanes_leave. P4020: not the holder.
 create or replace function pawl_v1.job_fail(p_id bigint, p_fence bigint, p_error jsonb, p_options jsonb default '{}')
 returns table (outcome text, available_at timestamptz, attempts int, detail jsonb)
 language plpgsql
 set lock_timeout = '2s'
 as $$
 declare
-  v_job pawl.job;
+  v_job     pawl.job;
+  v_unknown boolean := false;
 begin
-  perform pawl_v1._check_options(p_options, '{retry_in_ms,final,cancel}');
+  perform pawl_v1._check_options(p_options, '{retry_in_ms,final,cancel,unknown}');
+  if (p_options ->> 'unknown')::boolean then
+    -- Somebody may be settling it just now. The job's row first, as whoever settles locks them.
+    perform from pawl.job as j where j.id = p_id for update;
+    perform from pawl.effect as e where e.job_id = p_id and e.status = 'unknown' for update;
+    v_unknown := found;
+  end if;
   update pawl.job as j
      set status = case
+           when v_unknown then 'unknown'
            when coalesce((p_options ->> 'cancel')::boolean, false) then 'cancelled'
            when coalesce((p_options ->> 'final')::boolean, false) or j.attempts >= j.max_attempts then 'dead_letter'
            else 'pending'
          end,
-         lane_head = j.lane_head and not coalesce((p_options ->> 'cancel')::boolean, false),
+         lane_head = j.lane_head and (v_unknown or not coalesce((p_options ->> 'cancel')::boolean, false)),
          claimed_by = null,
          lease_expires_at = null,
          available_at = clock_timestamp()
@@ -2074,7 +2143,7 @@ begin
   return query
   select case v_job.status when 'pending' then 'retry' else v_job.status end,
          v_job.available_at, v_job.attempts::int,
-         case when v_job.lane_id is null or v_job.status = 'pending' then '{}' else pawl_v1._lanes_leave(array[p_id]) end;
+         case when v_job.lane_id is null or v_job.status in ('pending', 'unknown') then '{}' else pawl_v1._lanes_leave(array[p_id]) end;
 end
 $$;
 
@@ -2949,7 +3018,7 @@ begin
   if p_job.status <> all (p_takes) then
     v_hint := case p_job.status
       when 'processing' then 'an attempt is running: let it end, or cancel the job first'
-      when 'unknown' then 'nobody knows whether it took effect: it needs a verdict, which this version cannot take'
+      when 'unknown' then 'nobody knows whether a call of it landed: its step needs a verdict, see effect_settle'
       when 'waiting' then 'nothing failed: it waits for its turn in its lane'
       when 'succeeded' then 'it has ended well'
       else 'it has ended: retry or discard it'
@@ -3256,7 +3325,7 @@ begin
   if v_before.status <> 'dead_letter' or v_before.id <> v_only then
     return query
     select 'refused', jsonb_build_object('job', v_before.id, 'status', v_before.status, 'hint', case
-      when v_before.status = 'unknown' then 'nobody knows whether it took effect: it needs a verdict, which this version cannot take'
+      when v_before.status = 'unknown' then 'nobody knows whether a call of it landed: its step needs a verdict, see effect_settle'
       when v_before.status <> 'dead_letter' then 'it is not dead: let it end, or cancel it'
       else 'another job blocks the lane by now' end);
     return;
@@ -4282,6 +4351,634 @@ begin
 end
 $$;
 
+-- Effects: calls of systems that share no transaction with us. Plan inside, call outside, record after.
+--
+--   effect_begin ── call ──▶ (you call the provider) ──▶ effect_end ── landed ──▶ succeeded
+--        ▲    │                                               │        refused ─▶ failed_final
+--        │    ├── probe ─▶ (you ask the provider) ──▶ effect_end       not_sent, not_landed ─▶ planned: begin again
+--        │    ├── wait                                        │
+--        │    └── unknown ◀── nobody can tell ────────────────┘
+--        └──────── effect_settle: somebody found out
+--
+-- Two kinds of rows. pawl.effect is state: each change names a fence, or comes from evidence. pawl.effect_call is evidence, one
+-- row a call: it is accepted from any attempt, however late, because the provider acted or did not, whoever holds the job now.
+--
+-- A call is in doubt while nobody said how it ended, or it ended 'ambiguous' (the request left, no answer came). What may be done
+-- in spite of a doubt is the step's policy:
+--   keyed              call again with the same key, while the provider is sure to remember it; then unknown
+--   checked            ask the provider, once nothing sent can still arrive; then call, or take what is there
+--   at_most_once       unknown
+--   repeatable         call again: the request is idempotent by nature
+--   accept_duplicates  call again, and count it
+--
+-- Call all of these in transactions of their own, the owner's fence proved first (job_hold, command_hold): nothing may be called
+-- before its plan has committed.
+
+create or replace function pawl_v1._effect_options(p_options jsonb)
+returns void
+language plpgsql
+as $$
+begin
+  perform pawl_v1._check_options(p_options, '{policy,provider_key,provider,timeout_ms,memory_ms,settle_ms,ttl_ms,job_id}');
+  if coalesce(p_options ->> 'policy', '') not in ('keyed', 'checked', 'at_most_once', 'repeatable', 'accept_duplicates') then
+    raise exception 'option policy is keyed, checked, at_most_once, repeatable or accept_duplicates, not %', coalesce(p_options ->> 'policy', 'null')
+      using errcode = 'P4004';
+  end if;
+  perform pawl_v1._check_key('provider_key', p_options ->> 'provider_key');
+end
+$$;
+
+-- How long a provider's memory is relied on: without its last tenth, a minute at most, which is left to clocks and to the way there.
+create or replace function pawl_v1._effect_memory(p_memory interval)
+returns interval
+language sql
+immutable
+as $$
+  select p_memory - least(p_memory / 10, interval '1 minute')
+$$;
+
+-- The calls of a step of which nobody knows whether they landed, and until when the last of them may have been sent: until its end
+-- was told, or its time was over.
+create or replace function pawl_v1._effect_doubts(p_effect pawl.effect, out calls int, out until timestamptz)
+language sql
+stable
+as $$
+  select count(*)::int, max(least(c.ended_at, c.not_after))
+    from pawl.effect_call as c
+   where c.scope = p_effect.scope
+     and c.key = p_effect.key
+     and c.step = p_effect.step
+     and c.fence > p_effect.cleared
+     and not c.probe
+     and coalesce(c.outcome, 'ambiguous') = 'ambiguous'
+$$;
+
+-- The job that waited for a verdict goes on, unless another of its steps is unknown too. Its row is locked since before the
+-- step's, which is the order of its worker.
+create or replace function pawl_v1._effect_resume(p_job bigint)
+returns void
+language plpgsql
+as $$
+begin
+  update pawl.job as j
+     set status = 'pending',
+         fence = j.fence + 1,
+         available_at = clock_timestamp()
+   where j.id = p_job
+     and j.status = 'unknown'
+     and not exists (select from pawl.effect as e where e.job_id = p_job and e.status = 'unknown');
+end
+$$;
+
+-- Whether a step is unknown. If so the job that waits for a verdict is locked now, before the step's own row.
+create or replace function pawl_v1._effect_is_unknown(p_scope text, p_key text, p_step text)
+returns boolean
+language plpgsql
+as $$
+declare
+  v_job bigint;
+begin
+  select e.job_id
+    into v_job
+    from pawl.effect as e
+   where e.scope = p_scope
+     and e.key = p_key
+     and e.step = p_step
+     and e.status = 'unknown';
+  if not found then
+    return false;
+  end if;
+  -- Updated, not only locked: of two verdicts on two steps of a job, the later must not decide by a snapshot from before the first.
+  update pawl.job as j
+     set available_at = j.available_at
+   where j.id = v_job;
+  return true;
+end
+$$;
+
+-- A step that has become unknown since _effect_is_unknown looked: its job is not locked, and locking it now could deadlock with
+-- its worker.
+create or replace function pawl_v1._effect_restart(p_key text, p_step text)
+returns void
+language plpgsql
+as $$
+begin
+  raise exception 'step % of % has become unknown this moment', p_step, p_key
+    using errcode = '40001', hint = 'restart the transaction';
+end
+$$;
+
+-- A step as the audit keeps it: not the result, but its length.
+create or replace function pawl_v1._effect_record(p_effect pawl.effect)
+returns jsonb
+language sql
+stable
+as $$
+  select to_jsonb(p_effect) - 'result' || jsonb_build_object('result_octets', octet_length((p_effect).result))
+$$;
+
+-- What a step may do next.
+--
+-- p_scope, p_key: the intent. p_step: its name within it. p_hash: SHA-256 of the request; another one under the same step is
+-- P4002.
+-- options: policy (required); provider_key (required: the same at every attempt); provider, for people; timeout_ms (default
+-- 30000: nothing is sent later than this); memory_ms (keyed: how long the provider remembers a key, default 24 h); settle_ms
+-- (checked, default 10000: how long after the last moment of sending a request may still take effect); ttl_ms (default 30
+-- days: memory of the finished step); job_id (the job that is to wait for a verdict).
+-- outcome 'call': call now, with provider_key, not later than not_after; then effect_end with this fence. detail.again: an
+-- earlier call is in doubt.
+-- outcome 'probe': ask the provider whether a call landed; then effect_end with 'landed', 'not_landed' or 'cannot_tell'.
+-- outcome 'wait': ask again after retry_after_ms.
+-- outcome 'replay_success', 'final_failure': how the step ended; do nothing. outcome 'unknown': see effect_settle.
+create or replace function pawl_v1.effect_begin(p_scope text, p_key text, p_step text, p_hash bytea, p_options jsonb)
+returns table (
+  outcome text, fence bigint, provider_key text, not_after timestamptz, retry_after_ms int, result bytea, reference text,
+  failure_code text, failure_message text, calls int, detail jsonb
+)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_effect  pawl.effect;
+  v_outcome text;
+  v_doubt   record;
+  v_settled timestamptz;
+  v_now     timestamptz;
+  v_timeout interval;
+  v_until   timestamptz;
+  v_calls   int;
+begin
+  perform pawl_v1._command_check(p_scope, p_key);
+  perform pawl_v1._check_key('step', p_step);
+  perform pawl_v1._check_hash(p_hash);
+  perform pawl_v1._effect_options(p_options);
+  v_timeout := pawl_v1._ms_option(p_options, 'timeout_ms', 30000, 1, 43200000);
+
+  for v_try in 1..3 loop
+    insert into pawl.effect as e (scope, key, step, hash, policy, provider, provider_key, job_id, expires_at)
+    values (p_scope, p_key, p_step, p_hash, p_options ->> 'policy', p_options ->> 'provider', p_options ->> 'provider_key',
+            (p_options ->> 'job_id')::bigint,
+            clock_timestamp() + pawl_v1._ms_option(p_options, 'ttl_ms', 2592000000, 1000, 315360000000))
+    on conflict do nothing;
+    select e.*
+      into v_effect
+      from pawl.effect as e
+     where e.scope = p_scope
+       and e.key = p_key
+       and e.step = p_step
+       for update;
+    exit when found;
+  end loop;
+  if not found then
+    raise exception 'step % of % keeps appearing and disappearing', p_step, p_key
+      using errcode = '40001', hint = 'restart the transaction';
+  end if;
+  if v_effect.hash <> p_hash then
+    raise exception 'step % of key % in scope % came before with a different request', p_step, p_key, p_scope
+      using errcode = 'P4002',
+            detail = json_build_object('stored_hash', encode(v_effect.hash, 'hex'), 'given_hash', encode(p_hash, 'hex')),
+            hint = 'a step names one request: derive it from the intent alone, or give the new request a step of its own';
+  end if;
+
+  v_now := clock_timestamp();
+  select d.calls, d.until
+    into v_doubt
+    from pawl_v1._effect_doubts(v_effect) as d;
+  v_settled := v_doubt.until + pawl_v1._ms_option(p_options, 'settle_ms', 10000, 0, 86400000);
+  v_outcome := case
+    when v_effect.status = 'succeeded' then 'replay_success'
+    when v_effect.status = 'failed_final' then 'final_failure'
+    when v_effect.status = 'unknown' then 'unknown'
+    when v_doubt.calls = 0 then 'call'
+    when p_options ->> 'policy' in ('repeatable', 'accept_duplicates') then 'call'
+    when p_options ->> 'policy' = 'keyed' and v_now < v_effect.memory_ends_at then 'call'
+    when p_options ->> 'policy' = 'checked' and v_now < v_settled then 'wait'
+    when p_options ->> 'policy' = 'checked' then 'probe'
+    else 'unknown'
+  end;
+
+  if v_outcome in ('call', 'probe') then
+    -- Only a first call starts the provider's memory; also one of which the provider says that it did nothing, for it came with
+    -- the key.
+    v_until := case when v_outcome = 'call' and p_options ->> 'policy' = 'keyed' then
+      coalesce(case when v_doubt.calls > 0 or v_now < v_effect.memory_ends_at then v_effect.memory_ends_at end,
+               v_now + pawl_v1._effect_memory(pawl_v1._ms_option(p_options, 'memory_ms', 86400000, 1000, 315360000000)))
+    end;
+    update pawl.effect as e
+       set fence = nextval('pawl.fence_seq'),
+           policy = p_options ->> 'policy',
+           memory_ends_at = coalesce(v_until, e.memory_ends_at),
+           job_id = (p_options ->> 'job_id')::bigint,
+           updated_at = clock_timestamp()
+     where e.scope = p_scope -- locked since its status was read
+       and e.key = p_key
+       and e.step = p_step
+    returning e.*
+         into v_effect;
+    v_until := least(v_now + v_timeout, v_until);
+    insert into pawl.effect_call (fence, scope, key, step, probe, started_at, not_after)
+    values (v_effect.fence, p_scope, p_key, p_step, v_outcome = 'probe', v_now, v_until);
+  elsif v_outcome = 'unknown' and v_effect.status = 'planned' then
+    update pawl.effect as e
+       set status = 'unknown',
+           job_id = (p_options ->> 'job_id')::bigint,
+           updated_at = clock_timestamp()
+     where e.scope = p_scope
+       and e.key = p_key
+       and e.step = p_step;
+  end if;
+  select count(*) filter (where not c.probe)
+    into v_calls
+    from pawl.effect_call as c
+   where c.scope = p_scope
+     and c.key = p_key
+     and c.step = p_step;
+  return query
+  select v_outcome, case when v_outcome in ('call', 'probe') then v_effect.fence end, v_effect.provider_key::text,
+         case when v_outcome in ('call', 'probe') then v_until end,
+         case v_outcome when 'wait' then ceil(extract(epoch from v_settled - v_now) * 1000)::int end,
+         v_effect.result::bytea, v_effect.reference::text, v_effect.failure_code::text, v_effect.failure_message::text, v_calls,
+         case when v_outcome = 'call' and v_doubt.calls > 0 then jsonb_build_object('again', v_doubt.calls) else '{}' end;
+end
+$$;
+
+-- Says how a call or a probe ended. It is taken from any attempt: what the provider did is true whoever holds the job by now.
+--
+-- p_outcome of a call: 'landed' (it took effect; p_result is what it answered), 'refused' (a final answer: it did not and will
+-- not), 'not_sent' (nothing left, or the provider says that it did nothing), 'ambiguous' (the request left and no answer came).
+-- Of a probe: 'landed', 'not_landed', 'cannot_tell'.
+-- A refusal ends the step if no other call of it is in doubt, or if the same key went with all of them (keyed: the answer is the
+-- key's); else nobody can tell, and the step is unknown.
+-- options: reference (the provider's name for what it made), error, code (of a refusal), exchange (an object: what was seen on the
+-- way, kept with the call).
+-- outcome: the step's status now: 'planned', 'succeeded', 'failed_final', 'unknown'; or 'absent' (purged). detail.late: a newer
+-- call has begun since; detail.kept: the step had ended before, and what it held stays; detail.twice: the provider acted more than
+-- once; detail.contradicts: it is against what was known. 40001: the step has become unknown this moment; restart.
+create or replace function pawl_v1.effect_end(
+  p_scope   text,
+  p_key     text,
+  p_step    text,
+  p_fence   bigint,
+  p_outcome text,
+  p_result  bytea default null,
+  p_options jsonb default '{}'
+)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_known  boolean;
+  v_effect pawl.effect;
+  v_call   pawl.effect_call;
+  v_doubts int;
+  v_status text;
+  v_twice  boolean;
+  v_ends   boolean;
+begin
+  perform pawl_v1._check_options(p_options, '{reference,error,code,exchange}');
+  v_known := pawl_v1._effect_is_unknown(p_scope, p_key, p_step);
+  select e.*
+    into v_effect
+    from pawl.effect as e
+   where e.scope = p_scope
+     and e.key = p_key
+     and e.step = p_step
+     for update;
+  select c.*
+    into v_call
+    from pawl.effect_call as c
+   where c.fence = p_fence
+     and c.scope = p_scope
+     and c.key = p_key
+     and c.step = p_step;
+  if v_effect.key is null or v_call.fence is null then
+    return query
+    select 'absent', '{}'::jsonb;
+    return;
+  end if;
+  if v_effect.status = 'unknown' and not v_known then
+    perform pawl_v1._effect_restart(p_key, p_step);
+  end if;
+  if p_outcome is null or p_outcome <> all (
+    case when v_call.probe then '{landed,not_landed,cannot_tell}' else '{landed,refused,not_sent,ambiguous}' end::text[])
+  then
+    raise exception '% is not how a % ends', coalesce(p_outcome, 'null'), case when v_call.probe then 'probe' else 'call' end
+      using errcode = 'P4004';
+  end if;
+  if coalesce(v_call.outcome, 'ambiguous') not in ('ambiguous', p_outcome) then -- what is known of a call stays
+    return query
+    select v_effect.status::text, jsonb_build_object('kept', true, 'contradicts', true);
+    return;
+  end if;
+
+  update pawl.effect_call as c
+     set outcome = p_outcome,
+         ended_at = coalesce(case when c.outcome = p_outcome then c.ended_at end, clock_timestamp()),
+         reference = coalesce(p_options ->> 'reference', c.reference),
+         detail = c.detail || (p_options - 'reference')
+   where c.fence = p_fence;
+  select case
+           when v_effect.policy in ('keyed', 'repeatable') then count(distinct c.reference) > 1
+           else count(*) > 1
+         end
+    into v_twice
+    from pawl.effect_call as c
+   where c.scope = p_scope
+     and c.key = p_key
+     and c.step = p_step
+     and c.outcome = 'landed'
+     and not c.probe;
+  select d.calls
+    into v_doubts
+    from pawl_v1._effect_doubts(v_effect) as d;
+  v_status := case
+    when v_effect.status in ('succeeded', 'failed_final') then v_effect.status::text
+    when p_outcome = 'landed' then 'succeeded'
+    when p_outcome = 'refused' and (v_doubts = 0 or v_effect.policy = 'keyed') then 'failed_final'
+    when p_outcome in ('refused', 'cannot_tell') and p_fence = v_effect.fence then 'unknown'
+    when p_outcome = 'ambiguous' and v_effect.policy = 'at_most_once' and p_fence > v_effect.cleared then 'unknown'
+    when v_effect.status = 'unknown' and v_doubts = 0 then 'planned'
+    else v_effect.status::text
+  end;
+  v_ends := v_status in ('succeeded', 'failed_final') and v_status <> v_effect.status;
+  update pawl.effect as e
+     set status = v_status,
+         cleared = case when p_outcome = 'not_landed' and p_fence = e.fence then e.fence else e.cleared end,
+         updated_at = clock_timestamp(),
+         expires_at = case when v_ends then clock_timestamp() + (e.expires_at - e.created_at) else e.expires_at end,
+         result = case when v_ends and v_status = 'succeeded' then p_result else e.result end,
+         reference = case when v_ends and v_status = 'succeeded' then p_options ->> 'reference' else e.reference end,
+         failure_code = case when v_ends and v_status = 'failed_final' then p_options ->> 'code' else e.failure_code end,
+         failure_message = case when v_ends and v_status = 'failed_final' then left(p_options ->> 'error', 4000) else e.failure_message end
+   where e.scope = p_scope
+     and e.key = p_key
+     and e.step = p_step;
+  if v_effect.status = 'unknown' and v_status <> 'unknown' then
+    perform pawl_v1._effect_resume(v_effect.job_id);
+  end if;
+  return query
+  select v_status,
+         case when p_fence < v_effect.fence then '{"late": true}' else '{}' end::jsonb
+         || case when v_effect.status in ('succeeded', 'failed_final') then '{"kept": true}' else '{}' end::jsonb
+         || case when p_outcome = 'landed' and v_twice and v_effect.policy <> 'accept_duplicates' then '{"twice": true}' else '{}' end::jsonb
+         || case when p_outcome = 'landed' and v_effect.status = 'failed_final' then '{"contradicts": true}' else '{}' end::jsonb;
+end
+$$;
+
+-- Settles a step of which nobody could tell whether it landed, after somebody found out. It leaves a record in pawl.audit, and
+-- the job that waits for it goes on.
+--
+-- p_verdict: 'landed' (the step succeeded), 'refused' (it never will) or 'not_landed' (it may be called again).
+-- options: result text, reference: what the provider made; error, code: of a refusal.
+-- outcome 'settled'; 'refused' (detail.status: it is not unknown); 'early' (not landed or refused, but until detail.retry_after_ms are
+-- over a frozen attempt may still send it); 'absent'. P4004: verdict, actor or reason. 40001: restart.
+create or replace function pawl_v1.effect_settle(
+  p_scope   text,
+  p_key     text,
+  p_step    text,
+  p_verdict text,
+  p_actor   text,
+  p_reason  text,
+  p_options jsonb default '{}'
+)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_known  boolean;
+  v_before pawl.effect;
+  v_after  pawl.effect;
+  v_until  timestamptz;
+begin
+  perform pawl_v1._check_options(p_options, '{result,reference,error,code}');
+  perform pawl_v1._check_by(p_actor, p_reason);
+  if p_verdict is null or p_verdict not in ('landed', 'refused', 'not_landed') then
+    raise exception 'the verdict is landed, refused or not_landed, not %', coalesce(p_verdict, 'null')
+      using errcode = 'P4004';
+  end if;
+  v_known := pawl_v1._effect_is_unknown(p_scope, p_key, p_step);
+  select e.*
+    into v_before
+    from pawl.effect as e
+   where e.scope = p_scope
+     and e.key = p_key
+     and e.step = p_step
+     for update;
+  if v_before.status is distinct from 'unknown' then
+    return query
+    select case when v_before.key is null then 'absent' else 'refused' end,
+           jsonb_strip_nulls(jsonb_build_object('status', v_before.status));
+    return;
+  end if;
+  if not v_known then
+    perform pawl_v1._effect_restart(p_key, p_step);
+  end if;
+  select d.until
+    into v_until
+    from pawl_v1._effect_doubts(v_before) as d;
+  if p_verdict <> 'landed' and v_until > clock_timestamp() then
+    return query
+    select 'early', jsonb_build_object('status', v_before.status,
+                                       'retry_after_ms', ceil(extract(epoch from v_until - clock_timestamp()) * 1000)::bigint);
+    return;
+  end if;
+  update pawl.effect as e
+     set status = case p_verdict when 'landed' then 'succeeded' when 'refused' then 'failed_final' else 'planned' end,
+         cleared = e.fence,
+         memory_ends_at = null,
+         updated_at = clock_timestamp(),
+         expires_at = clock_timestamp() + (e.expires_at - e.created_at),
+         result = case p_verdict when 'landed' then convert_to(p_options ->> 'result', 'UTF8') end,
+         reference = case p_verdict when 'landed' then p_options ->> 'reference' end,
+         failure_code = case p_verdict when 'refused' then p_options ->> 'code' end,
+         failure_message = case p_verdict when 'refused' then left(coalesce(p_options ->> 'error', p_reason), 4000) end
+   where e.scope = p_scope
+     and e.key = p_key
+     and e.step = p_step
+  returning e.*
+       into v_after;
+  insert into pawl.audit (actor, verb, target, reason, before, after)
+  values (p_actor, 'effect_settle', pawl_v1._audit_target('effect', p_scope, p_key, p_step), p_reason,
+          pawl_v1._effect_record(v_before), pawl_v1._effect_record(v_after));
+  perform pawl_v1._effect_resume(v_after.job_id);
+  return query
+  select 'settled', jsonb_build_object('status', v_after.status);
+end
+$$;
+
+-- Forgets finished steps whose memory is over, and what was seen of them, at most p_limit; and what was planned for a job that is
+-- gone, unless a call of it is in doubt. What is in doubt or unknown never leaves by age, nor does a step whose job or command may
+-- still run again: a dead letter may be retried.
+--
+-- options: older_than_ms (default 24 h): looks at nothing created since. outcome 'purged'.
+create or replace function pawl_v1.effect_purge(p_limit int default 10000, p_options jsonb default '{}')
+returns table (outcome text, purged int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_purged int;
+begin
+  perform pawl_v1._check_options(p_options, '{older_than_ms}');
+  perform pawl_v1._check_int('limit', p_limit, 1, 100000);
+  with due as (
+    select e.scope, e.key, e.step
+      from pawl.effect as e
+     where e.created_at < clock_timestamp() - pawl_v1._ms_option(p_options, 'older_than_ms', 86400000, 0, 315360000000)
+       and e.expires_at < clock_timestamp()
+       and (e.status in ('succeeded', 'failed_final')
+            or e.status = 'planned' and e.job_id is not null and (pawl_v1._effect_doubts(e)).calls = 0)
+       and not exists (select from pawl.job as j where j.id = e.job_id)
+       and not exists (
+             select
+               from pawl.command as c
+              where c.scope = substr(e.scope, length('command/') + 1)
+                and c.key = e.key
+                and e.scope like 'command/%'
+                and c.status not in ('succeeded', 'failed_final'))
+     limit p_limit
+       for update skip locked
+  ), gone as (
+    delete from pawl.effect as e
+     using due as d
+     where e.scope = d.scope
+       and e.key = d.key
+       and e.step = d.step
+       and e.expires_at < clock_timestamp()
+       and e.status <> 'unknown'
+    returning e.scope, e.key, e.step
+  ), evidence as (
+    delete from pawl.effect_call as c
+     using gone as g
+     where c.scope = g.scope
+       and c.key = g.key
+       and c.step = g.step
+  )
+  select count(*)
+    into v_purged
+    from gone;
+  return query
+  select 'purged', v_purged, '{}'::jsonb;
+end
+$$;
+
+-- Steps with what was seen of them. Look at status = 'unknown' first. It counts the calls of every step that it shows.
+create or replace view pawl_v1.effects as
+select e.scope,
+       e.key,
+       e.step,
+       e.status,
+       e.policy,
+       e.provider,
+       e.provider_key,
+       e.reference,
+       e.job_id,
+       c.calls,
+       c.in_doubt,
+       c.first_called_at,
+       c.last_not_after,
+       e.memory_ends_at,
+       e.failure_code,
+       e.failure_message,
+       e.created_at,
+       e.updated_at,
+       e.expires_at
+  from pawl.effect as e
+ cross join lateral (
+        select count(*) as calls,
+               count(*) filter (where k.fence > e.cleared and coalesce(k.outcome, 'ambiguous') = 'ambiguous') as in_doubt,
+               min(k.started_at) as first_called_at,
+               max(k.not_after) as last_not_after
+          from pawl.effect_call as k
+         where k.scope = e.scope
+           and k.key = e.key
+           and k.step = e.step
+           and not k.probe) as c;
+
+-- What stands still until somebody decides or something notices, of all kinds, and what to do about it.
+
+-- p_kind: 'command', 'effect', 'job' or null for all. Changes nothing; reads the whole of the tables it is about.
+--
+-- scope and key name the row: of an effect scope and key are its owner's, with the step in detail; of a job the queue and the id.
+-- class: 'unknown' (nobody can tell whether it took effect: needs a verdict), 'abandoned' (its attempt has gone, and the next claim
+-- or sweep takes it), 'dead_letter' (nobody tries it again), 'orphaned' (a call in doubt that no attempt will follow up).
+create or replace function pawl_v1.stale_classify(p_kind text default null)
+returns table (kind text, scope text, key text, class text, reason text, advice text, since timestamptz, detail jsonb)
+language plpgsql
+stable
+as $$
+begin
+  if p_kind not in ('command', 'effect', 'job') then
+    raise exception 'the kind is command, effect or job, not %', p_kind
+      using errcode = 'P4004';
+  end if;
+  return query
+  select 'command',
+         c.scope::text,
+         c.key::text,
+         case c.status when 'unknown' then 'unknown' else 'abandoned' end,
+         case
+           when c.status = 'unknown' then 'an attempt fell silent, and nobody declared the work repeatable'
+           when c.lease_expires_at is null then 'its claim was committed without an end'
+           else 'its lease is over'
+         end,
+         c.advice,
+         c.updated_at,
+         '{}'::jsonb
+    from pawl_v1.stale_commands as c
+   where p_kind is null or p_kind = 'command'
+   union all
+  select 'effect',
+         e.scope::text,
+         e.key::text,
+         case e.status when 'unknown' then 'unknown' else 'orphaned' end,
+         case
+           when e.status = 'unknown' and e.policy = 'keyed' then 'a call went unanswered, and the provider may have forgotten its key'
+           when e.status = 'unknown' then 'a call went unanswered'
+           when j.id is null then 'a call went unanswered, and its job has ended or was none'
+           else 'a call went unanswered, and its job is ' || j.status
+         end,
+         case
+           when e.status = 'unknown' then 'ask the provider for ' || e.provider_key || ', then effect_settle; or run effect.Reconcile'
+           when j.id is null then 'ask the provider for ' || e.provider_key || ' whether it landed; only a new attempt of its owner can record it'
+           else 'retry the job: its step asks, calls again or becomes unknown, as the policy says'
+         end,
+         e.updated_at,
+         jsonb_build_object('step', e.step, 'policy', e.policy, 'provider', e.provider, 'provider_key', e.provider_key)
+    from pawl_v1.effects as e
+    left join pawl.job as j on j.id = e.job_id
+   where (p_kind is null or p_kind = 'effect')
+     and (e.status = 'unknown'
+          or e.status = 'planned'
+         and e.in_doubt > 0
+         and e.last_not_after < clock_timestamp()
+         and coalesce(j.status, 'succeeded') in ('dead_letter', 'cancelled', 'succeeded')
+         and e.scope not like 'command/%')
+   union all
+  select 'job',
+         j.queue::text,
+         j.id::text,
+         case j.status when 'processing' then 'abandoned' else j.status::text end,
+         case
+           when j.status = 'processing' then 'its lease is over'
+           else coalesce(j.last_errors -> -1 ->> 'error', 'it says nothing')
+         end,
+         case j.status
+           when 'processing' then 'nothing: the sweep gives it back; if it stays, no worker is running'
+           when 'unknown' then 'settle its step: see kind effect'
+           else 'repair the cause, then job_retry or job_discard'
+         end,
+         j.available_at,
+         jsonb_build_object('attempts', j.attempts, 'crashes', j.crashes)
+    from pawl.job as j
+    left join pawl.worker as w on w.id = j.claimed_by
+   where (p_kind is null or p_kind = 'job')
+     and (j.status in ('dead_letter', 'unknown')
+          or j.status = 'processing' and coalesce(w.seen_at + w.lease, j.lease_expires_at, '-infinity') < clock_timestamp());
+end
+$$;
+
 -- What people look at without our tools.
 
 -- Jobs nobody will try again until an operator decides. args_text shows octets outside ASCII as \ooo.
@@ -4480,6 +5177,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '43cbf36b38a1436c8ed709ebe6b6b0991bdd4049bf1453480677df7af18888c8');
+values (1, 'init', 1, 'af365ee08555d2ac35e5b03b2f8ba1244abce4bd8c90e26a52beae67f93c9d76');
 
 commit;

@@ -17,6 +17,11 @@ create domain pawl.job_status as text collate "C" check (value in (
   'pending', 'waiting', 'processing', 'unknown', 'dead_letter', 'cancelled', 'succeeded'));
 create domain pawl.command_status as text collate "C" check (value in (
   'processing', 'succeeded', 'failed_retryable', 'failed_final', 'unknown'));
+create domain pawl.effect_status as text collate "C" check (value in ('planned', 'succeeded', 'failed_final', 'unknown'));
+create domain pawl.effect_policy as text collate "C" check (value in (
+  'keyed', 'checked', 'at_most_once', 'repeatable', 'accept_duplicates'));
+create domain pawl.call_outcome as text collate "C" check (value in (
+  'landed', 'refused', 'not_sent', 'ambiguous', 'not_landed', 'cannot_tell'));
 create domain pawl.ordinal as int check (value >= 1);
 create domain pawl.http_status as smallint check (value between 100 and 999);
 create domain pawl.octets as bytea check (octet_length(value) <= 4194304); -- what is stored of an answer
@@ -197,8 +202,8 @@ create table pawl.gate_held (
   primary key (consumer, resource, seq, job_id)
 );
 
--- Fences of commands, one sequence for all keys: a key that was purged and came again must not meet the fence of its former
--- life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
+-- Fences of commands and of calls, one sequence for all keys: a key that was purged and came again must not meet the fence of
+-- its former life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
 create sequence pawl.fence_seq cache 1;
 
 -- What callers asked to happen once, and the answer that everyone who asks again gets. In the one-transaction form nobody
@@ -238,6 +243,52 @@ create table pawl.replay (
   replays    bigint not null check (replays >= 0),
   updated_at timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
+
+-- Calls of others' systems, each a step of a job, a delivery or a command: what is known of it, and what may be done next.
+create table pawl.effect (
+  scope           pawl.name not null,
+  key             pawl.name not null,
+  step            pawl.name not null,
+  hash            pawl.hash not null,         -- of the request; never changes
+  fence           bigint not null default 0,  -- of the newest call or probe
+  cleared         bigint not null default 0,  -- calls up to this fence are known not to have landed
+  job_id          bigint,                     -- the job that waits for a verdict
+  memory_ends_at  timestamptz,                -- keyed: until then the provider is sure to know the key
+  created_at      timestamptz not null default clock_timestamp(),
+  updated_at      timestamptz not null default clock_timestamp(),
+  expires_at      timestamptz not null,       -- end of the memory; counted again from the end
+  status          pawl.effect_status not null default 'planned',
+  policy          pawl.effect_policy not null,
+  provider        pawl.name,                  -- for people, and for those who settle what is unknown
+  provider_key    pawl.name not null,         -- the idempotency key that each call carries
+  reference       pawl.name,                  -- the provider's name for what it made
+  result          pawl.octets,
+  failure_code    pawl.name,
+  failure_message pawl.message,
+  primary key (scope, key, step),
+  check (expires_at > created_at)
+) with (fillfactor = 80);
+
+create index effect_unknown on pawl.effect (job_id) where status = 'unknown';
+create index effect_age on pawl.effect using brin (created_at) with (autosummarize = on);
+
+-- What was seen of each call: evidence, taken from any attempt, however late.
+create table pawl.effect_call (
+  fence      bigint primary key,
+  scope      pawl.name not null,
+  key        pawl.name not null,
+  step       pawl.name not null,
+  probe      boolean not null,              -- it only asked whether an earlier one landed
+  started_at timestamptz not null default clock_timestamp(),
+  not_after  timestamptz not null,          -- nothing is sent later than this
+  ended_at   timestamptz,
+  outcome    pawl.call_outcome,             -- null: nobody said; the process may have died
+  reference  pawl.name,
+  detail     jsonb not null default '{}',   -- error, code, and what was seen of the exchange; never bodies
+  check ((outcome is null) = (ended_at is null))
+);
+
+create index effect_call_of on pawl.effect_call (scope, key, step);
 
 -- The highest fence each resource has seen, for rows that no job row guards.
 create table pawl.fence (

@@ -10,6 +10,7 @@
 //	outbox.go    pawl outbox list, lag, heads
 //	webhook*.go  pawl webhook sign, send, verify
 //	gates.go     pawl gates list, reset, release; inbox.go: pawl inbox show, forget; verb.go: what such changes share
+//	effects.go   pawl effects list, show, settle
 //	dev.go       pawl dev postgres
 //	demo*.go     pawl demo; display.go: its progress
 //	version.go   pawl version
@@ -81,7 +82,7 @@ func newRoot() *cobra.Command {
 	// Each command is added here and nowhere else.
 	root.AddCommand(newDemo(), newDemoWorker())
 	root.AddCommand(newMigrate())
-	root.AddCommand(newJobs(), newDLQ(), newLanes(), newQueues(), newInbox(), newGates(), newOutbox(), newWebhook())
+	root.AddCommand(newJobs(), newDLQ(), newLanes(), newQueues(), newInbox(), newGates(), newOutbox(), newEffects(), newWebhook())
 	root.AddCommand(newDev())
 	root.AddCommand(newVersion())
 	return root

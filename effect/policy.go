@@ -1,0 +1,56 @@
+package effect
+
+import (
+	"context"
+	"time"
+)
+
+// A Policy says what may be done after a call of which nobody knows whether it landed.
+type Policy struct {
+	name   string
+	memory time.Duration
+	settle time.Duration
+	probe  Probe
+}
+
+// String is the policy's name in the database.
+func (p Policy) String() string { return p.name }
+
+// Keyed is for providers that drop a second request with the same idempotency key: the step is called again with its key, for as
+// long as they are sure to remember it. memory is how long that is, from the first request with the key; its last tenth, at most
+// a minute, is not used. After that the step is unknown. See [Providers] for documented windows.
+func Keyed(memory time.Duration) Policy { return Policy{name: "keyed", memory: memory} }
+
+// Checked is for providers that can be asked whether a request landed. probe is called before the step is called again, and not
+// before settle after the last moment at which the earlier call can have been sent: what was sent then must show by then. Default
+// 10 s. probe must read what is strongly consistent: a search index that lags says "not there" of what is.
+func Checked(probe Probe, settle time.Duration) Policy {
+	if settle <= 0 {
+		settle = defaultSettle
+	}
+	return Policy{name: "checked", probe: probe, settle: settle}
+}
+
+// AtMostOnce calls once. If nobody knows how that ended, the step is unknown.
+func AtMostOnce() Policy { return Policy{name: "at_most_once"} }
+
+// Repeatable is for requests that may be repeated because of what they say: set this to that, delete this.
+func Repeatable() Policy { return Policy{name: "repeatable"} }
+
+// AcceptDuplicates calls again and says so: [pawl.EventEffectAgain] counts what may have happened twice.
+func AcceptDuplicates() Policy { return Policy{name: "accept_duplicates"} }
+
+// A Verdict says whether an earlier call took effect.
+type Verdict string
+
+// The verdicts.
+const (
+	Landed     Verdict = "landed"
+	NotLanded  Verdict = "not_landed"
+	CannotTell Verdict = "cannot_tell"
+)
+
+// A Probe asks the provider whether an earlier call of the step landed, and returns what it made, as the call would have. An error
+// means that the provider could not be asked: it is asked again at the next attempt. It may be asked by [Reconcile] as well, where
+// nothing is at hand but the Call.
+type Probe func(ctx context.Context, c Call) (Verdict, any, error)

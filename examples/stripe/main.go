@@ -1,0 +1,98 @@
+// Command stripe charges a card for each job of the queue "payments", once, with stripe-go.
+//
+//	export PAWL_DATABASE_URL=... STRIPE_KEY=sk_test_...
+//	psql "$PAWL_DATABASE_URL" -c "select pawl_v1.job_enqueue('payments', 'charge', '{\"order\": \"order-17\", \"cents\": 1250}')"
+//	go run .
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stripe/stripe-go/v84"
+
+	"github.com/pawl-go/pawl/effect"
+	"github.com/pawl-go/pawl/job"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Getenv("PAWL_DATABASE_URL"), client(os.Getenv("STRIPE_KEY"), stripe.APIURL)); err != nil {
+		fmt.Fprintln(os.Stderr, "stripe:", err)
+		os.Exit(1)
+	}
+}
+
+// client is stripe-go over an effect.Transport. stripe-go sets an Idempotency-Key of its own, a new one for each call of its
+// methods; the transport replaces it by that of the step. Its retries are switched off: the job tries again.
+func client(key, url string) *stripe.Client {
+	return stripe.NewClient(key, stripe.WithBackends(stripe.NewBackendsWithConfig(&stripe.BackendConfig{
+		URL:               stripe.String(url),
+		HTTPClient:        &http.Client{Transport: &effect.Transport{}},
+		MaxNetworkRetries: stripe.Int64(0),
+		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull},
+	})))
+}
+
+// An Order is what a job asks for.
+type Order struct {
+	Order string `json:"order"`
+	Cents int64  `json:"cents"`
+}
+
+func run(ctx context.Context, database string, api *stripe.Client) error {
+	pool, err := pgxpool.New(ctx, database)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	known, _ := effect.ProviderNamed("stripe")
+	keyed, _ := known.Policy()
+	w, err := job.NewWorker(pool, job.Config{
+		Queues: []job.Queue{{Name: "payments"}},
+		Handlers: []job.Handler{job.Handle("charge", func(ctx context.Context, t job.Task[Order]) error {
+			step := effect.Step{Name: "charge", Policy: keyed, Request: t.Value, Provider: known.Name}
+			id, err := effect.Do(ctx, pool, t.Job, step, func(ctx context.Context, c effect.Call) (string, error) {
+				return charge(ctx, api, c, t.Value)
+			})
+			if err == nil {
+				fmt.Println(t.Value.Order, "is paid:", id)
+			}
+			return err
+		})},
+	})
+	if err != nil {
+		return err
+	}
+	return w.Run(ctx)
+}
+
+func charge(ctx context.Context, api *stripe.Client, c effect.Call, o Order) (string, error) {
+	made, err := api.V1PaymentIntents.Create(ctx, &stripe.PaymentIntentCreateParams{
+		Amount: stripe.Int64(o.Cents), Currency: stripe.String("eur"), Confirm: stripe.Bool(true),
+		PaymentMethod: stripe.String("pm_card_visa"), Metadata: map[string]string{"order": o.Order},
+	})
+	if err != nil {
+		return "", meaning(err)
+	}
+	c.Reference(made.ID)
+	return made.ID, nil
+}
+
+// meaning reads Stripe's errors. A card error is the answer to the key; a status alone says nothing of an earlier call.
+func meaning(err error) error {
+	var e *stripe.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	if e.Type == stripe.ErrorTypeCard {
+		return effect.Refused(string(e.Code), e.Msg)
+	}
+	return effect.HTTPStatus(e.HTTPStatusCode, e.Msg)
+}

@@ -1,0 +1,82 @@
+-- What stands still until somebody decides or something notices, of all kinds, and what to do about it.
+
+-- p_kind: 'command', 'effect', 'job' or null for all. Changes nothing; reads the whole of the tables it is about.
+--
+-- scope and key name the row: of an effect scope and key are its owner's, with the step in detail; of a job the queue and the id.
+-- class: 'unknown' (nobody can tell whether it took effect: needs a verdict), 'abandoned' (its attempt has gone, and the next claim
+-- or sweep takes it), 'dead_letter' (nobody tries it again), 'orphaned' (a call in doubt that no attempt will follow up).
+create or replace function pawl_v1.stale_classify(p_kind text default null)
+returns table (kind text, scope text, key text, class text, reason text, advice text, since timestamptz, detail jsonb)
+language plpgsql
+stable
+as $$
+begin
+  if p_kind not in ('command', 'effect', 'job') then
+    raise exception 'the kind is command, effect or job, not %', p_kind
+      using errcode = 'P4004';
+  end if;
+  return query
+  select 'command',
+         c.scope::text,
+         c.key::text,
+         case c.status when 'unknown' then 'unknown' else 'abandoned' end,
+         case
+           when c.status = 'unknown' then 'an attempt fell silent, and nobody declared the work repeatable'
+           when c.lease_expires_at is null then 'its claim was committed without an end'
+           else 'its lease is over'
+         end,
+         c.advice,
+         c.updated_at,
+         '{}'::jsonb
+    from pawl_v1.stale_commands as c
+   where p_kind is null or p_kind = 'command'
+   union all
+  select 'effect',
+         e.scope::text,
+         e.key::text,
+         case e.status when 'unknown' then 'unknown' else 'orphaned' end,
+         case
+           when e.status = 'unknown' and e.policy = 'keyed' then 'a call went unanswered, and the provider may have forgotten its key'
+           when e.status = 'unknown' then 'a call went unanswered'
+           when j.id is null then 'a call went unanswered, and its job has ended or was none'
+           else 'a call went unanswered, and its job is ' || j.status
+         end,
+         case
+           when e.status = 'unknown' then 'ask the provider for ' || e.provider_key || ', then effect_settle; or run effect.Reconcile'
+           when j.id is null then 'ask the provider for ' || e.provider_key || ' whether it landed; only a new attempt of its owner can record it'
+           else 'retry the job: its step asks, calls again or becomes unknown, as the policy says'
+         end,
+         e.updated_at,
+         jsonb_build_object('step', e.step, 'policy', e.policy, 'provider', e.provider, 'provider_key', e.provider_key)
+    from pawl_v1.effects as e
+    left join pawl.job as j on j.id = e.job_id
+   where (p_kind is null or p_kind = 'effect')
+     and (e.status = 'unknown'
+          or e.status = 'planned'
+         and e.in_doubt > 0
+         and e.last_not_after < clock_timestamp()
+         and coalesce(j.status, 'succeeded') in ('dead_letter', 'cancelled', 'succeeded')
+         and e.scope not like 'command/%')
+   union all
+  select 'job',
+         j.queue::text,
+         j.id::text,
+         case j.status when 'processing' then 'abandoned' else j.status::text end,
+         case
+           when j.status = 'processing' then 'its lease is over'
+           else coalesce(j.last_errors -> -1 ->> 'error', 'it says nothing')
+         end,
+         case j.status
+           when 'processing' then 'nothing: the sweep gives it back; if it stays, no worker is running'
+           when 'unknown' then 'settle its step: see kind effect'
+           else 'repair the cause, then job_retry or job_discard'
+         end,
+         j.available_at,
+         jsonb_build_object('attempts', j.attempts, 'crashes', j.crashes)
+    from pawl.job as j
+    left join pawl.worker as w on w.id = j.claimed_by
+   where (p_kind is null or p_kind = 'job')
+     and (j.status in ('dead_letter', 'unknown')
+          or j.status = 'processing' and coalesce(w.seen_at + w.lease, j.lease_expires_at, '-infinity') < clock_timestamp());
+end
+$$;

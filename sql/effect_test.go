@@ -1,0 +1,250 @@
+package sql_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func beginEffect(policy, more string) string {
+	return `select b.outcome from pawl_v1.effect_begin('s', 'k', 'charge', sha256('p'), '{"policy": "` + policy + `", "provider_key": "key"` + more + `}') as b`
+}
+
+func endEffect(outcome, more string) string {
+	return "select e.outcome, e.detail from pawl_v1.effect_end('s', 'k', 'charge', (select max(c.fence) from pawl.effect_call as c), '" + outcome + "'" + more + ") as e"
+}
+
+func settleEffect(verdict, options string) string {
+	return "select s.outcome, s.detail from pawl_v1.effect_settle('s', 'k', 'charge', '" + verdict + "', 'ann', 'asked them', '" + options + "') as s"
+}
+
+const (
+	effectRow = "select e.status, e.reference, convert_from(e.result, 'UTF8'), e.failure_code from pawl.effect as e"
+	callsOver = "update pawl.effect_call set not_after = now() - interval '1 minute'"
+)
+
+// What may be done next, policy by policy, after a call of which nobody knows.
+func TestEffect_Policies(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ policy, more, given, want string }{
+		{"keyed", "", "", "call"},
+		{"keyed", "", "update pawl.effect set memory_ends_at = now()", "unknown"},
+		{"checked", "", "", "wait"},
+		{"checked", "", callsOver, "probe"},
+		{"checked", `, "settle_ms": 3600000`, callsOver, "wait"},
+		{"at_most_once", "", callsOver, "unknown"},
+		{"repeatable", "", "", "call"},
+		{"accept_duplicates", "", "", "call"},
+	} {
+		b := setup(t, "")
+		b.is(beginEffect(c.policy, ""), "call")
+		if c.given != "" {
+			b.do(c.given)
+		}
+		b.is(beginEffect(c.policy, c.more), c.want)
+	}
+}
+
+// How a call ends, told once, twice and otherwise.
+func TestEffect_Ends(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "")
+	b.is(beginEffect("at_most_once", ""), "call")
+	b.is(endEffect("not_sent", ""), "planned map[]")
+	b.is(endEffect("landed", ""), "planned map[contradicts:true kept:true]") // what is known of a call stays
+	b.is(beginEffect("at_most_once", ""), "call")
+	b.is(endEffect("ambiguous", `, null, '{"error": "cut", "exchange": {"status": 500}}'`), "unknown map[]")
+	b.is("select c.detail ->> 'error', c.detail -> 'exchange' ->> 'status' from pawl.effect_call as c order by c.fence desc limit 1", "cut 500")
+	b.is(beginEffect("keyed", ""), "unknown") // whatever the policy is by now
+	b.is(endEffect("landed", `, 'the result', '{"reference": "ch_1"}'`), "succeeded map[]")
+	b.is(effectRow, "succeeded ch_1 the result <nil>")
+	b.is(endEffect("landed", `, 'another', '{"reference": "ch_2"}'`), "succeeded map[kept:true]")
+	b.is(effectRow, "succeeded ch_1 the result <nil>")
+	b.is("select b.outcome, convert_from(b.result, 'UTF8'), b.reference, b.calls from pawl_v1.effect_begin('s', 'k', 'charge', sha256('p'), "+
+		`'{"policy": "checked", "provider_key": "another"}') as b`, "replay_success the result ch_1 2")
+	b.is("select b.outcome from pawl_v1.effect_begin('s', 'k', 'charge', sha256('other'), "+`'{"policy": "keyed", "provider_key": "key"}') as b`, "P4002")
+	b.is("select e.outcome from pawl_v1.effect_end('s', 'k', 'charge', 999, 'landed') as e", "absent")
+	b.is("select e.outcome from pawl_v1.effect_end('s', 'k', 'refund', 1, 'landed') as e", "absent")
+	b.is(endEffect("cannot_tell", ""), "P4004")
+	b.is(beginEffect("sometimes", ""), "P4004")
+	b.is(beginEffect("keyed", `, "memory": 1`), "P4004")
+}
+
+// A refusal ends the step, unless another call may have landed all the same.
+func TestEffect_Refused(t *testing.T) {
+	t.Parallel()
+	for policy, want := range map[string]string{"keyed": "failed_final", "repeatable": "unknown", "accept_duplicates": "unknown"} {
+		b := setup(t, "")
+		b.do(beginEffect(policy, ""))
+		b.do(beginEffect(policy, ""))
+		b.is(endEffect("refused", `, null, '{"error": "no money", "code": "declined"}'`), want+" map[]")
+		if want == "failed_final" {
+			b.is("select b.outcome, b.failure_code, b.failure_message from pawl_v1.effect_begin('s', 'k', 'charge', sha256('p'), "+
+				`'{"policy": "keyed", "provider_key": "key"}') as b`, "final_failure declined no money")
+		}
+	}
+}
+
+// The provider's memory starts with the first call that came with the key, whatever it answered, and starts anew only when it is over
+// and nothing is in doubt.
+func TestEffect_Memory(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "")
+	const memory = "select e.memory_ends_at = (select min(c.started_at) + interval '59 minutes' from pawl.effect_call as c) from pawl.effect as e"
+	call := beginEffect("keyed", `, "memory_ms": 3600000`)
+	b.is(call, "call")
+	b.is(memory, "true")
+	b.is(endEffect("not_sent", ""), "planned map[]") // too many requests
+	b.is(call, "call")
+	b.is(memory, "true")
+	b.is(call, "call") // in doubt
+	b.is(memory, "true")
+	b.do("update pawl.effect set memory_ends_at = now() - interval '1 minute'")
+	b.is(call, "unknown")
+
+	b = setup(t, "")
+	b.is(call, "call")
+	b.is(endEffect("not_sent", ""), "planned map[]")
+	b.do("update pawl.effect set memory_ends_at = now() - interval '1 minute'")
+	b.is(call, "call")
+	b.is("select e.memory_ends_at > now() + interval '58 minutes' from pawl.effect as e", "true")
+}
+
+// A provider that acted twice is reported, where that is against the policy and can be seen.
+func TestEffect_Twice(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ policy, first, second, want string }{
+		{"keyed", "ch_1", "ch_1", "map[kept:true late:true]"},
+		{"keyed", "ch_1", "ch_2", "map[kept:true late:true twice:true]"}, // it forgot the key
+		{"repeatable", "x", "x", "map[kept:true late:true]"},
+		{"accept_duplicates", "x", "y", "map[kept:true late:true]"},
+	} {
+		b := setup(t, "")
+		b.do(beginEffect(c.policy, ""))
+		b.do(beginEffect(c.policy, ""))
+		b.is(endEffect("landed", fmt.Sprintf(`, null, '{"reference": "%s"}'`, c.second)), "succeeded map[]")
+		b.is("select e.detail from pawl_v1.effect_end('s', 'k', 'charge', (select min(c.fence) from pawl.effect_call as c), 'landed', null, "+
+			fmt.Sprintf(`'{"reference": "%s"}') as e`, c.first), c.want)
+	}
+}
+
+// A verdict ends the doubt and leaves a record; "not landed" waits until nothing can be sent any more.
+func TestEffect_Settle(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "")
+	b.is(settleEffect("landed", "{}"), "absent map[]")
+	b.do(beginEffect("at_most_once", ""))
+	b.is(settleEffect("landed", "{}"), "refused map[status:planned]")
+	b.is(beginEffect("at_most_once", ""), "unknown")
+	b.is("select s.outcome, (s.detail ->> 'retry_after_ms')::int between 20000 and 30000 from pawl_v1.effect_settle('s', 'k', 'charge', 'not_landed', 'ann', 'r') as s", "early true")
+	b.is("select s.outcome from pawl_v1.effect_settle('s', 'k', 'charge', 'refused', 'ann', 'r') as s", "early")
+	b.is("select s.class, s.key, s.detail ->> 'step' from pawl_v1.stale_classify() as s", "unknown k charge")
+	b.do(callsOver)
+	b.is(settleEffect("not_landed", "{}"), "settled map[status:planned]")
+	b.is("select a.verb, a.target, a.reason, a.before ->> 'status', a.after ->> 'status', a.after ? 'result' from pawl.audit as a",
+		"effect_settle effect s k charge asked them unknown planned false")
+	b.is(beginEffect("at_most_once", ""), "call")
+	b.do(endEffect("ambiguous", ""))
+	b.is(settleEffect("landed", `{"result": "{}", "reference": "ch_1"}`), "settled map[status:succeeded]")
+	b.is(effectRow, "succeeded ch_1 {} <nil>")
+	b.is(settleEffect("sometimes", "{}"), "P4004")
+	b.is("select pawl_v1.effect_settle('s', 'k', 'charge', 'landed', '', 'r')", "P4004")
+	b.is("select count(*) from pawl_v1.stale_classify()", "0")
+	b.is("select pawl_v1.stale_classify('lane')", "P4004")
+
+	b = setup(t, "")
+	b.do(beginEffect("at_most_once", ""))
+	b.do(endEffect("ambiguous", ""))
+	b.is(settleEffect("refused", `{"code": "declined"}`), "settled map[status:failed_final]")
+	b.is(effectRow, "failed_final <nil> <nil> declined")
+	b.is(endEffect("landed", ""), "failed_final map[contradicts:true kept:true]") // and yet it did
+}
+
+// The verdict on long names has a target that fits.
+func TestEffect_LongNames(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "")
+	long := "'" + strings.Repeat("x", 255) + "'"
+	b.do("select pawl_v1.effect_begin(" + long + "," + long + "," + long + `, sha256('p'), '{"policy": "keyed", "provider_key": "key"}')`)
+	b.do("update pawl.effect set status = 'unknown'")
+	b.is("select s.outcome from pawl_v1.effect_settle("+long+","+long+","+long+", 'landed', 'ann', 'r') as s", "settled")
+	b.is("select length(a.target), length(a.after ->> 'step') from pawl.audit as a", "71 255")
+}
+
+// The age of a step is no reason to forget it as long as it may be asked for: see trap T33.
+func TestT33_PurgeKeepsWhatMayRunAgain(t *testing.T) {
+	t.Parallel()
+	const old = "update pawl.effect set created_at = now() - interval '2 days', expires_at = now() - interval '1 day'"
+	for what, c := range map[string]struct {
+		scope, given string
+		end          string
+		want         string
+	}{
+		"succeeded":            {end: "landed", want: "1"},
+		"refused":              {end: "refused", want: "1"},
+		"unknown":              {end: "ambiguous", want: "0"},
+		"planned":              {end: "not_sent", given: "select pawl_v1.job_enqueue('q', 'k', '')", want: "0"},
+		"never told":           {want: "0"},
+		"planned, job is over": {end: "not_sent", want: "1"},
+		"in doubt, job over":   {want: "0"},
+		"its job is pending":   {end: "landed", given: "select pawl_v1.job_enqueue('q', 'k', '')", want: "0"},
+		"its job is dead":      {end: "landed", given: "select pawl_v1.job_enqueue('q', 'k', ''); update pawl.job set status = 'dead_letter'", want: "0"},
+		"its command runs":     {scope: "command/s", end: "landed", given: "select pawl_v1.command_claim('s', 'k', sha256('p'))", want: "0"},
+		"its command waits":    {scope: "command/s", end: "landed", given: "select pawl_v1.command_claim('s', 'k', sha256('p')); select pawl_v1.command_fail('s', 'k', c.fence, sha256('p'), '{}') from pawl.command as c", want: "0"},
+		"its command is over":  {scope: "command/s", end: "landed", given: "select pawl_v1.command_claim('s', 'k', sha256('p')); select pawl_v1.command_succeed('s', 'k', c.fence) from pawl.command as c", want: "1"},
+		"a command of another": {scope: "command/t", end: "landed", given: "select pawl_v1.command_claim('s', 'k', sha256('p'))", want: "1"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, c.given)
+			if c.scope == "" {
+				c.scope = "s"
+			}
+			b.do(fmt.Sprintf(`select pawl_v1.effect_begin('%s', 'k', 'charge', sha256('p'), '{"policy": "at_most_once", "provider_key": "key", "job_id": 1}')`, c.scope))
+			if c.end != "" {
+				b.do(fmt.Sprintf("select pawl_v1.effect_end('%s', 'k', 'charge', c.fence, '%s') from pawl.effect_call as c", c.scope, c.end))
+			}
+			b.do(old)
+			b.is(`select p.purged from pawl_v1.effect_purge(10, '{"older_than_ms": 0}') as p`, c.want)
+			b.is("select count(*) from pawl.effect_call", map[string]string{"0": "1", "1": "0"}[c.want])
+		})
+	}
+}
+
+// No statement on the way of a call reads more than its step: with the statistics of empty tables and of full ones.
+func TestEffect_StatementsUseTheirIndex(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `analyze pawl.effect, pawl.effect_call;
+insert into pawl.effect (scope, key, step, hash, policy, provider_key, expires_at, status, job_id, fence)
+select 's', n::text, 'charge', sha256('p'), 'keyed', 'key', now() + interval '1 day', case when n % 1000 = 0 then 'unknown' else 'succeeded' end, n, n from generate_series(1, 30000) as n;
+insert into pawl.effect_call (fence, scope, key, step, probe, not_after) select n, 's', n::text, 'charge', false, now() from generate_series(1, 30000) as n;
+select setval('pawl.fence_seq', 40000);
+select pawl_v1.job_enqueue('q', 'k', ''), pawl_v1.job_claim('q', null)`)
+	for _, given := range []string{"select 1", "analyze pawl.effect, pawl.effect_call"} {
+		b.do(given)
+		for _, call := range []string{
+			`pawl_v1.effect_begin('s', 'new', 'charge', sha256('p'), '{"policy": "keyed", "provider_key": "key"}')`,
+			`pawl_v1.effect_begin('s', '7', 'charge', sha256('p'), '{"policy": "keyed", "provider_key": "key"}')`,
+			`pawl_v1.effect_end('s', '7', 'charge', 7, 'landed')`,
+			`pawl_v1.effect_settle('s', '1000', 'charge', 'landed', 'ann', 'r')`,
+			`pawl_v1.job_fail(1, 1, '{}', '{"unknown": true}')`,
+		} {
+			s := b.open("fresh")
+			s.Do("begin")
+			before := s.Do(tableScans)
+			s.Do("select " + call)
+			if after := s.Do(tableScans); after != before {
+				b.Errorf("%s, after %q: scans %s, then %s", call, given, before, after)
+			}
+			s.Do("rollback")
+		}
+		s := b.open("view")
+		s.Do("begin")
+		before := s.Do(tableScans)
+		s.Do("select e.key, e.calls from pawl_v1.effects as e where e.status = 'unknown' order by e.updated_at limit 10")
+		b.same(s.Do(tableScans), before)
+		s.Do("rollback")
+	}
+}
+
+const tableScans = "select pg_stat_get_xact_numscans('pawl.effect'::regclass), pg_stat_get_xact_numscans('pawl.effect_call'::regclass)"
