@@ -57,18 +57,18 @@ func Explain(ctx context.Context, db DB, key, scope string) (Story, error) {
 
 func (s *Story) look(detail []byte, scope string) error {
 	var looked struct {
-		Scopes, Consumers, Queues int
-		Beyond                    []string
+		Scopes, Consumers, Queues, Effects int
+		Beyond                             []string
 	}
 	if err := json.Unmarshal(detail, &looked); err != nil {
 		return err
 	}
 	s.Beyond = looked.Beyond
 	if scope != "" {
-		s.Looked = []string{"commands, deliveries, gates and enqueue keys of " + scope}
+		s.Looked = []string{"commands, deliveries, gates, enqueue keys and effects of " + scope}
 	} else {
 		s.Looked = []string{fmt.Sprintf("commands of %d scopes", looked.Scopes), fmt.Sprintf("deliveries and gates of %d consumers", looked.Consumers),
-			fmt.Sprintf("enqueue keys of %d queues", looked.Queues)}
+			fmt.Sprintf("enqueue keys of %d queues", looked.Queues), fmt.Sprintf("effects of %d owners", looked.Effects)}
 	}
 	s.Looked = append(s.Looked, "jobs", "the archive", "the audit")
 	return nil

@@ -20,6 +20,7 @@ type Table string
 const (
 	TableCommand  Table = "command"  // finished ones whose memory is over
 	TableJobKey   Table = "job_key"  // those whose memory is over and whose job has no row
+	TableEffect   Table = "effect"   // finished steps whose memory is over and whose job or command has ended
 	TableInbox    Table = "inbox"    // of one consumer, without a job; flows do it by themselves
 	TableDelivery Table = "delivery" // of one consumer; flows do it by themselves
 	TableReplay   Table = "replay"   // counts of scopes without a command
@@ -28,7 +29,7 @@ const (
 
 // Tables returns all of them.
 func Tables() []Table {
-	return []Table{TableCommand, TableJobKey, TableInbox, TableDelivery, TableReplay, TableFence}
+	return []Table{TableCommand, TableJobKey, TableEffect, TableInbox, TableDelivery, TableReplay, TableFence}
 }
 
 // A PurgeRule says what may be forgotten.
@@ -36,13 +37,13 @@ type PurgeRule struct {
 	Table    Table
 	Consumer string // of TableInbox and TableDelivery, required there
 	// OlderThan is required of TableInbox, TableDelivery, TableReplay and TableFence, whose rows do not know their end. For an
-	// inbox it is the promise itself: what comes again later than that runs as new. Of TableCommand and TableJobKey it only
+	// inbox it is the promise itself: what comes again later than that runs as new. Of the others it only
 	// spares the look at rows younger than it: default 24 h; give the shortest retention in use.
 	OlderThan time.Duration
 }
 
 // KnowsEnd reports whether the rows of a table know when their memory ends.
-func (t Table) KnowsEnd() bool { return t == TableCommand || t == TableJobKey }
+func (t Table) KnowsEnd() bool { return t == TableCommand || t == TableJobKey || t == TableEffect }
 
 // OfConsumer reports whether the rows of a table belong to a consumer.
 func (t Table) OfConsumer() bool { return t == TableInbox || t == TableDelivery }
@@ -99,6 +100,8 @@ func (r PurgeRule) batch(ctx context.Context, db DB) (purged int, again bool, er
 		var row contract.JobKeyPurgeRow
 		row, err = contract.JobKeyPurge(ctx, db, r.olderThan(), purgeBatch)
 		return row.Purged, row.Purged+row.Kept == purgeBatch, err
+	case TableEffect:
+		purged, err = contract.EffectPurge(ctx, db, purgeBatch, r.olderThan())
 	case TableInbox:
 		purged, err = contract.InboxPurge(ctx, db, r.Consumer, r.OlderThan, purgeBatch)
 	case TableDelivery:

@@ -46,7 +46,7 @@ var plan = []struct {
 	{"effect", []string{".", "internal/contract", "internal/fault", "internal/txn"}},
 	// motion
 	{"flow", []string{".", "guard", "inbox", "job", "internal/fault", "internal/receipt", "internal/solo", "internal/txn", "migrate"}},
-	{"ops", []string{".", "internal/contract"}},
+	{"ops", []string{".", "internal/contract", "migrate"}},
 	// doors
 	{"transport/sqs", []string{"."}},
 	{"transport/webhook", []string{"."}},

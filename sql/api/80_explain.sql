@@ -68,16 +68,45 @@ begin
 end
 $$;
 
--- The rows of explain, in no order. p_scopes, p_consumers, p_queues: where to look for the key.
-create or replace function pawl_v1._story(p_key text, p_scopes text[], p_consumers text[], p_queues text[])
+-- The steps, of calls of other systems, that belong to a key or to some jobs.
+create or replace function pawl_v1._steps_of(p_key text, p_jobs bigint[], p_owners text[])
+returns setof pawl.effect
+language plpgsql
+stable
+as $$
+begin
+  return query
+  select e.*
+    from unnest(p_owners) as s (name)
+   cross join lateral (select o.* from pawl.effect as o where o.scope = s.name and o.key = p_key order by o.step limit 100) as e;
+  return query -- of a job the key is its id, '@' and when it was enqueued
+  select e.*
+    from unnest(p_owners) as s (name)
+   cross join unnest(p_jobs) as i (id)
+   cross join lateral (
+          select o.*
+            from pawl.effect as o
+           where o.scope = s.name
+             and o.key > i.id || '@'
+             and o.key < i.id || 'A'
+           order by o.key, o.step
+           limit 100) as e
+   where s.name like 'job/%';
+end
+$$;
+
+-- The rows of explain, in no order. p_scopes, p_consumers, p_queues, p_owners (scopes of effects): where to look for the key.
+create or replace function pawl_v1._story(p_key text, p_scopes text[], p_consumers text[], p_queues text[], p_owners text[])
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql
 stable
 as $$
 declare
   v_jobs   bigint[] := '{}';
-  v_owners text[] := '{}'; -- scopes and consumers in which the key is known: an event may be named after it
+  v_known  text[] := '{}'; -- scopes and consumers in which the key is known: an event may be named after it
   v_seen   jsonb := '[]';  -- deliveries: [consumer, message id]
+  v_steps  jsonb := '[]';  -- effects: [scope, key, step]
+  v_step   pawl.effect;
 begin
   -- Jobs first, since they lead to deliveries: the key as an id, and the jobs that own it as a key.
   if p_key ~ '^[1-9][0-9]{0,17}$' then
@@ -167,7 +196,7 @@ begin
 
   -- Enqueue keys: the key itself, those of events that were appended under it ("scope key type", each behind its length), and
   -- that of a job which was asked for by its id.
-  v_owners := array(
+  v_known := array(
     select s.name
       from unnest(p_scopes) as s (name)
      cross join lateral (select o.key from pawl.command as o where o.scope = s.name and o.key = p_key limit 1) as c
@@ -182,7 +211,7 @@ begin
      union
     select k.created_at, k.queue, k.key, jsonb_build_object('job', k.job_id, 'fingerprint', encode(k.hash, 'hex'), 'expires_at', k.expires_at)
       from unnest(p_queues) as s (name)
-     cross join unnest(v_owners) as w (scope)
+     cross join unnest(v_known) as w (scope)
      cross join lateral (
             select o.*
               from pawl.job_key as o
@@ -217,6 +246,33 @@ begin
   return query
   select s.* from pawl_v1._story_of_jobs(v_jobs) as s;
 
+  for v_step in select e.* from pawl_v1._steps_of(p_key, v_jobs, p_owners) as e loop
+    v_steps := v_steps || jsonb_build_array(jsonb_build_array(v_step.scope, v_step.key, v_step.step));
+    return query
+    select e.at, 'effect', v_step.scope::text, v_step.key::text, e.event, jsonb_strip_nulls(jsonb_build_object('step', v_step.step) || e.detail)
+      from (
+        select v_step.created_at, 'planned',
+               jsonb_build_object('policy', v_step.policy, 'provider', v_step.provider, 'provider_key', v_step.provider_key)
+         union all
+        select c.started_at, case when c.probe then 'asked' else 'called' end, jsonb_build_object('fence', c.fence)
+          from pawl.effect_call as c
+         where c.scope = v_step.scope
+           and c.key = v_step.key
+           and c.step = v_step.step
+         union all
+        select c.ended_at, c.outcome::text, jsonb_build_object('fence', c.fence, 'reference', c.reference, 'error', c.detail ->> 'error')
+          from pawl.effect_call as c
+         where c.scope = v_step.scope
+           and c.key = v_step.key
+           and c.step = v_step.step
+           and c.ended_at is not null
+         union all
+        select case v_step.status when 'planned' then clock_timestamp() else v_step.updated_at end, v_step.status::text,
+               jsonb_build_object('job', v_step.job_id, 'reference', v_step.reference, 'result_octets', octet_length(v_step.result),
+                                  'failure_code', v_step.failure_code, 'failure_message', v_step.failure_message)
+      ) as e (at, event, detail);
+  end loop;
+
   -- The audit names what it is about in one text. What was deleted is known by it alone, so it is asked for every name.
   return query
   select a.at, t.kind, t.scope, t.key, a.verb::text, jsonb_build_object('actor', a.actor, 'reason', a.reason)
@@ -231,6 +287,9 @@ begin
        union all
       select 'gate', s.name, p_key, pawl_v1._audit_target('gate', s.name, p_key) from unnest(p_consumers) as s (name)
        union all
+      select 'effect', s.step ->> 0, s.step ->> 1, pawl_v1._audit_target('effect', s.step ->> 0, s.step ->> 1, s.step ->> 2)
+        from jsonb_array_elements(v_steps) as s (step)
+       union all
       select 'job', null, i.id::text, 'job ' || i.id from unnest(v_jobs) as i (id)) as t (kind, scope, key, target)
    cross join lateral (
           select o.at, o.verb, o.actor, o.reason
@@ -242,14 +301,14 @@ end
 $$;
 
 -- Tells all that the tables and the audit know of a key, in the order of time: what was asked for, what became of it, who changed
--- it by hand, and when it will be forgotten. p_key: the key of a command, a delivery, an enqueue or an event with a key, the id of
+-- it by hand, and when it will be forgotten. p_key: the key of a command, a delivery, a job or an event, the id of
 -- a job, or the resource of a gate. It reads by indexes only, shows no payload and changes nothing.
 --
 -- options: scope text: look there only, a command's scope, a consumer or a queue. Without it the first 500 of each are looked in.
--- kind, scope, key: what the row is about ('command', 'delivery', 'gate', 'enqueue_key', 'job'); of a job the queue and the id. event:
--- the status for what is so now, the function for what was done by hand, else what happened. at is later than now for what is to
+-- kind, scope, key: what the row is about ('command', 'delivery', 'gate', 'enqueue_key', 'job', 'effect'); of a job the queue and the
+-- id, of an effect its owner's. event: the status for what is so now, the function for what was done by hand, else what happened. at is later than now for what is to
 -- come, and null for what has no time.
--- The last row has kind 'looked': detail.scopes, consumers, queues (how many), and detail.beyond (kinds of which there were more).
+-- The last row has kind 'looked': detail.scopes, consumers, queues, effects (how many), and detail.beyond (which of them were more).
 create or replace function pawl_v1.explain(p_key text, p_options jsonb default '{}')
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql
@@ -262,6 +321,7 @@ declare
   v_scopes    text[] := array[v_scope];
   v_consumers text[] := array[v_scope];
   v_queues    text[] := array[v_scope];
+  v_owners    text[] := array[v_scope, 'command/' || v_scope, 'inbox/' || v_scope, 'job/' || v_scope];
   v_beyond    text[];
 begin
   perform pawl_v1._check_options(p_options, '{scope}');
@@ -269,6 +329,7 @@ begin
   if v_scope is null then
     v_scopes := pawl_v1._names('command', 'scope', v_most + 1);
     v_queues := pawl_v1._names('job_key', 'queue', v_most + 1);
+    v_owners := pawl_v1._names('effect', 'scope', v_most + 1);
     v_consumers := array(
       select distinct n.name collate "C"
         from unnest(pawl_v1._names('inbox', 'consumer', v_most + 1) || pawl_v1._names('delivery', 'consumer', v_most + 1)
@@ -278,15 +339,16 @@ begin
   v_beyond := array_remove(array[
     case when cardinality(v_scopes) > v_most then 'scopes' end,
     case when cardinality(v_consumers) > v_most then 'consumers' end,
-    case when cardinality(v_queues) > v_most then 'queues' end], null);
+    case when cardinality(v_queues) > v_most then 'queues' end,
+    case when cardinality(v_owners) > v_most then 'effects' end], null);
   return query
   select s.*
-    from pawl_v1._story(p_key, v_scopes[ : v_most], v_consumers[ : v_most], v_queues[ : v_most]) with ordinality
+    from pawl_v1._story(p_key, v_scopes[ : v_most], v_consumers[ : v_most], v_queues[ : v_most], v_owners[ : v_most]) with ordinality
            as s (at, kind, scope, key, event, detail, n)
    order by s.at nulls last, s.n;
   return query
   select null::timestamptz, 'looked', v_scope, p_key, 'looked', jsonb_build_object(
            'scopes', cardinality(v_scopes[ : v_most]), 'consumers', cardinality(v_consumers[ : v_most]),
-           'queues', cardinality(v_queues[ : v_most]), 'beyond', to_jsonb(v_beyond));
+           'queues', cardinality(v_queues[ : v_most]), 'effects', cardinality(v_owners[ : v_most]), 'beyond', to_jsonb(v_beyond));
 end
 $$;

@@ -2,7 +2,7 @@
 
 -- Counts the rows of a table that its purge would delete now. Reads the whole table.
 --
--- p_table: 'command', 'job_key', 'inbox', 'delivery', 'replay' or 'fence'. options: consumer (of inbox and delivery, required there),
+-- p_table: 'command', 'job_key', 'effect', 'inbox', 'delivery', 'replay' or 'fence'. options: consumer (of inbox and delivery, required there),
 -- older_than_ms (required of inbox, delivery, replay and fence; of the others as of their purge).
 -- outcome 'counted'. P4004: the table or an option.
 create or replace function pawl_v1.purge_count(p_table text, p_options jsonb default '{}')
@@ -20,7 +20,7 @@ begin
     perform pawl_v1._check_scope('consumer', v_consumer);
   end if;
   v_before := pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms',
-                case when p_table in ('command', 'job_key') then 86400000 end, 0, 315360000000));
+                case when p_table in ('command', 'job_key', 'effect') then 86400000 end, 0, 315360000000));
   case p_table
     when 'command' then
       select count(*)
@@ -36,6 +36,22 @@ begin
        where k.created_at < v_before
          and k.expires_at < clock_timestamp()
          and not exists (select from pawl.job as j where j.id = k.job_id);
+    when 'effect' then
+      select count(*)
+        into v_due
+        from pawl.effect as e
+       where e.created_at < v_before
+         and e.expires_at < clock_timestamp()
+         and (e.status in ('succeeded', 'failed_final')
+              or e.status = 'planned' and e.job_id is not null and (pawl_v1._effect_doubts(e)).calls = 0)
+         and not exists (select from pawl.job as j where j.id = e.job_id)
+         and not exists (
+               select
+                 from pawl.command as c
+                where c.scope = substr(e.scope, length('command/') + 1)
+                  and c.key = e.key
+                  and e.scope like 'command/%'
+                  and c.status not in ('succeeded', 'failed_final'));
     when 'inbox' then
       select count(*)
         into v_due
@@ -62,7 +78,7 @@ begin
        where f.seen_at < v_before;
     else
       raise exception 'no table of that name is purged: %', coalesce(p_table, 'null')
-        using errcode = 'P4004', hint = 'known here: command, job_key, inbox, delivery, replay, fence';
+        using errcode = 'P4004', hint = 'known here: command, job_key, effect, inbox, delivery, replay, fence';
   end case;
   return query
   select 'counted', v_due, '{}'::jsonb;
