@@ -110,21 +110,19 @@ func commandOf(r contract.CommandRow) Command {
 	return c
 }
 
-// Settled is the outcome of [SettleCommand], beside [Refused] and [Absent].
-const Settled Outcome = "settled"
-
-// A Verdict is what somebody found out about a command of which nobody knew whether it took effect.
-type Verdict struct {
+// A CommandVerdict is what somebody found out about a command of which nobody knew whether it took effect.
+type CommandVerdict struct {
 	Landed bool // it took effect. Otherwise the next call with the key may run it
 	// Result, RefType and RefID are the answer from now on, if it landed; optional. Result is text, usually JSON.
 	Result, RefType, RefID string
 }
 
-// SettleCommand ends an unknown command by a verdict. The attempt that fell silent is refused from now on.
+// SettleCommand ends an unknown command by a verdict: [Settled], [Refused] if it is not unknown, or [Absent]. The attempt that fell
+// silent is refused from now on.
 //
 // Errors: [pawl.ErrArgumentInvalid], also for By.From, which is about jobs; a [pawl.Retryable] one if an open transaction has the
 // row for more than 2 s.
-func SettleCommand(ctx context.Context, db DB, id CommandID, v Verdict, by By) (Outcome, error) {
+func SettleCommand(ctx context.Context, db DB, id CommandID, v CommandVerdict, by By) (Outcome, error) {
 	const op = "command.settle"
 	if err := by.withoutFrom(op); err != nil {
 		return "", err

@@ -9,15 +9,15 @@ import (
 
 // An Overview is one look at everything.
 type Overview struct {
-	Queues           []Backlog
-	Workers          []Worker
-	Outbox           []OutboxLag
-	UnknownCommands  int       // need a verdict: see SettleCommand
-	StaleCommands    int       // their lease is over; the next call with their key takes them over
-	UnknownEffects   int       // need a verdict: see SettleEffect
-	OldestSnapshot   time.Time // what has died since is in everybody's way; zero: none, or not this login's to see
-	XminAge          int64     // the same, in transactions
-	ReadAt           time.Time // the database's clock at the reading
+	Queues          []Backlog
+	Workers         []Worker
+	Outbox          []OutboxLag
+	UnknownCommands int       // need a verdict: see SettleCommand
+	StaleCommands   int       // their lease is over; the next call with their key takes them over
+	UnknownEffects  int       // need a verdict: see SettleEffect
+	OldestSnapshot  time.Time // what has died since is in everybody's way; zero: none, or not this login's to see
+	XminAge         int64     // the same, in transactions
+	ReadAt          time.Time // the database's clock at the reading
 }
 
 // A Backlog is one queue with a job that has not finished.

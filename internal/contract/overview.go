@@ -9,11 +9,11 @@ import (
 
 // BacklogRow is one row of pawl_v1.backlog.
 type BacklogRow struct {
-	Queue                                                   string
+	Queue                                                     string
 	Due, Later, Waiting, Processing, Dead, Unknown, Cancelled int
-	DueSince                                                *time.Time
-	LanesBlocked                                            int
-	ReadAt                                                  time.Time // the database's clock
+	DueSince                                                  *time.Time
+	LanesBlocked                                              int
+	ReadAt                                                    time.Time // the database's clock
 }
 
 // Backlog reads pawl_v1.backlog in the order of the queues.
