@@ -342,7 +342,7 @@ begin
     case when cardinality(v_queues) > v_most then 'queues' end,
     case when cardinality(v_owners) > v_most then 'effects' end], null);
   return query
-  select s.*
+  select s.at, s.kind, s.scope, s.key, s.event, s.detail
     from pawl_v1._story(p_key, v_scopes[ : v_most], v_consumers[ : v_most], v_queues[ : v_most], v_owners[ : v_most]) with ordinality
            as s (at, kind, scope, key, event, detail, n)
    order by s.at nulls last, s.n;

@@ -5449,7 +5449,7 @@ begin
     case when cardinality(v_queues) > v_most then 'queues' end,
     case when cardinality(v_owners) > v_most then 'effects' end], null);
   return query
-  select s.*
+  select s.at, s.kind, s.scope, s.key, s.event, s.detail
     from pawl_v1._story(p_key, v_scopes[ : v_most], v_consumers[ : v_most], v_queues[ : v_most], v_owners[ : v_most]) with ordinality
            as s (at, kind, scope, key, event, detail, n)
    order by s.at nulls last, s.n;
@@ -5762,6 +5762,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '228bcce371b9bd933d7913b2dcafcba66af6c394ce753c6cd76e630ce36dc37c');
+values (1, 'init', 1, 'a26b0f090dc738b3282b291bec5f1e5565b588c0f7a1a988ac39038bf3b83b91');
 
 commit;
