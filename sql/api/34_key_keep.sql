@@ -13,39 +13,31 @@ language plpgsql
 as $$
 declare
   v_before timestamptz;
+  v_due    tid[];
   v_purged int;
   v_kept   int;
 begin
   perform pawl_v1._check_options(p_options, '{older_than_ms}');
   perform pawl_v1._check_int('limit', p_limit, 1, 10000);
   v_before := pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000));
-  with due as (
-    select k.queue, k.key
+  -- Their places in the table, which cannot change while they are locked: a join by key could read all of it for each batch.
+  v_due := array(
+    select k.ctid
       from pawl.job_key as k
      where k.created_at < v_before
        and k.expires_at < clock_timestamp()
      limit coalesce(p_limit, 1000)
-       for update skip locked
-  ), gone as (
-    delete from pawl.job_key as k
-     using due as d
-     where k.queue = d.queue
-       and k.key = d.key
-       and k.expires_at < clock_timestamp()
-       and not exists (select from pawl.job as j where j.id = k.job_id)
-    returning k.queue
-  ), kept as (
-    update pawl.job_key as k
-       set expires_at = clock_timestamp() + (k.expires_at - k.created_at)
-      from due as d
-     where k.queue = d.queue
-       and k.key = d.key
-       and k.expires_at < clock_timestamp()
-       and exists (select from pawl.job as j where j.id = k.job_id)
-    returning k.queue
-  )
-  select (select count(*) from gone), (select count(*) from kept)
-    into v_purged, v_kept;
+       for update skip locked);
+  delete from pawl.job_key as k
+   where k.ctid = any (v_due)
+     and k.expires_at < clock_timestamp()
+     and not exists (select from pawl.job as j where j.id = k.job_id);
+  get diagnostics v_purged = row_count;
+  update pawl.job_key as k
+     set expires_at = clock_timestamp() + (k.expires_at - k.created_at)
+   where k.ctid = any (v_due)
+     and k.expires_at < clock_timestamp();
+  get diagnostics v_kept = row_count;
   return query
   select 'purged', v_purged, case when v_kept > 0 then jsonb_build_object('kept', v_kept) else '{}' end;
 end

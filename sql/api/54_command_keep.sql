@@ -11,6 +11,7 @@ returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 as $$
 declare
+  v_due    tid[];
   v_purged int;
 begin
   perform pawl_v1._check_options(p_options, '{older_than_ms}');
@@ -18,20 +19,17 @@ begin
     raise exception 'limit must lie between 1 and 100000, it is %', coalesce(p_limit::text, 'null')
       using errcode = 'P4004';
   end if;
-  with due as (
-    select c.scope, c.key
+  v_due := array( -- their places: see job_key_purge
+    select c.ctid
       from pawl.command as c
      where c.created_at < clock_timestamp()
              - pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000) * interval '1 millisecond'
        and c.expires_at < clock_timestamp()
        and c.status in ('succeeded', 'failed_final')
      limit p_limit
-       for update skip locked
-  )
+       for update skip locked);
   delete from pawl.command as c
-   using due as d
-   where c.scope = d.scope
-     and c.key = d.key
+   where c.ctid = any (v_due)
      and c.expires_at < clock_timestamp()
      and c.status in ('succeeded', 'failed_final');
   get diagnostics v_purged = row_count;

@@ -910,24 +910,22 @@ language plpgsql
 as $$
 declare
   v_before timestamptz;
+  v_due    tid[];
   v_purged int;
 begin
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
   -- The consumer is not compared as it is, or the primary key would lead through everything that is remembered of it; the index of
   -- ages leads to what is old.
-  with due as (
-    select i.consumer, i.message_id
+  v_due := array( -- their places: see job_key_purge
+    select i.ctid
       from pawl.inbox as i
      where i.received_at < v_before
        and i.consumer || '' = p_consumer
        and not exists (select from pawl.job as j where j.id = i.job_id)
      limit p_limit
-       for update skip locked
-  )
+       for update skip locked);
   delete from pawl.inbox as i
-   using due as d
-   where i.consumer = d.consumer
-     and i.message_id = d.message_id
+   where i.ctid = any (v_due)
      and i.received_at < v_before
      and not exists (select from pawl.job as j where j.id = i.job_id);
   get diagnostics v_purged = row_count;
@@ -1312,21 +1310,19 @@ language plpgsql
 as $$
 declare
   v_before timestamptz;
+  v_due    tid[];
   v_purged int;
 begin
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
-  with due as (
-    select d.consumer, d.message_id
+  v_due := array( -- their places: see job_key_purge
+    select d.ctid
       from pawl.delivery as d
      where d.received_at < v_before
        and d.consumer || '' = p_consumer -- through the index of ages, as in inbox_purge
      limit p_limit
-       for update skip locked
-  )
+       for update skip locked);
   delete from pawl.delivery as d
-   using due as o
-   where d.consumer = o.consumer
-     and d.message_id = o.message_id
+   where d.ctid = any (v_due)
      and d.received_at < v_before;
   get diagnostics v_purged = row_count;
   return query
@@ -3002,39 +2998,31 @@ language plpgsql
 as $$
 declare
   v_before timestamptz;
+  v_due    tid[];
   v_purged int;
   v_kept   int;
 begin
   perform pawl_v1._check_options(p_options, '{older_than_ms}');
   perform pawl_v1._check_int('limit', p_limit, 1, 10000);
   v_before := pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000));
-  with due as (
-    select k.queue, k.key
+  -- Their places in the table, which cannot change while they are locked: a join by key could read all of it for each batch.
+  v_due := array(
+    select k.ctid
       from pawl.job_key as k
      where k.created_at < v_before
        and k.expires_at < clock_timestamp()
      limit coalesce(p_limit, 1000)
-       for update skip locked
-  ), gone as (
-    delete from pawl.job_key as k
-     using due as d
-     where k.queue = d.queue
-       and k.key = d.key
-       and k.expires_at < clock_timestamp()
-       and not exists (select from pawl.job as j where j.id = k.job_id)
-    returning k.queue
-  ), kept as (
-    update pawl.job_key as k
-       set expires_at = clock_timestamp() + (k.expires_at - k.created_at)
-      from due as d
-     where k.queue = d.queue
-       and k.key = d.key
-       and k.expires_at < clock_timestamp()
-       and exists (select from pawl.job as j where j.id = k.job_id)
-    returning k.queue
-  )
-  select (select count(*) from gone), (select count(*) from kept)
-    into v_purged, v_kept;
+       for update skip locked);
+  delete from pawl.job_key as k
+   where k.ctid = any (v_due)
+     and k.expires_at < clock_timestamp()
+     and not exists (select from pawl.job as j where j.id = k.job_id);
+  get diagnostics v_purged = row_count;
+  update pawl.job_key as k
+     set expires_at = clock_timestamp() + (k.expires_at - k.created_at)
+   where k.ctid = any (v_due)
+     and k.expires_at < clock_timestamp();
+  get diagnostics v_kept = row_count;
   return query
   select 'purged', v_purged, case when v_kept > 0 then jsonb_build_object('kept', v_kept) else '{}' end;
 end
@@ -4092,6 +4080,7 @@ returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 as $$
 declare
+  v_due    tid[];
   v_purged int;
 begin
   perform pawl_v1._check_options(p_options, '{older_than_ms}');
@@ -4099,20 +4088,17 @@ begin
     raise exception 'limit must lie between 1 and 100000, it is %', coalesce(p_limit::text, 'null')
       using errcode = 'P4004';
   end if;
-  with due as (
-    select c.scope, c.key
+  v_due := array( -- their places: see job_key_purge
+    select c.ctid
       from pawl.command as c
      where c.created_at < clock_timestamp()
              - pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000) * interval '1 millisecond'
        and c.expires_at < clock_timestamp()
        and c.status in ('succeeded', 'failed_final')
      limit p_limit
-       for update skip locked
-  )
+       for update skip locked);
   delete from pawl.command as c
-   using due as d
-   where c.scope = d.scope
-     and c.key = d.key
+   where c.ctid = any (v_due)
      and c.expires_at < clock_timestamp()
      and c.status in ('succeeded', 'failed_final');
   get diagnostics v_purged = row_count;
@@ -4944,12 +4930,13 @@ returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 as $$
 declare
+  v_due    tid[];
   v_purged int;
 begin
   perform pawl_v1._check_options(p_options, '{older_than_ms}');
   perform pawl_v1._check_int('limit', p_limit, 1, 100000);
-  with due as (
-    select e.scope, e.key, e.step
+  v_due := array( -- their places: see job_key_purge
+    select e.ctid
       from pawl.effect as e
      where e.created_at < clock_timestamp() - pawl_v1._ms_option(p_options, 'older_than_ms', 86400000, 0, 315360000000)
        and e.expires_at < clock_timestamp()
@@ -4964,22 +4951,21 @@ begin
                 and e.scope like 'command/%'
                 and c.status not in ('succeeded', 'failed_final'))
      limit p_limit
-       for update skip locked
-  ), gone as (
+       for update skip locked);
+  with gone as (
     delete from pawl.effect as e
-     using due as d
-     where e.scope = d.scope
-       and e.key = d.key
-       and e.step = d.step
+     where e.ctid = any (v_due)
        and e.expires_at < clock_timestamp()
        and e.status <> 'unknown'
     returning e.scope, e.key, e.step
+  ), calls as materialized (
+    select c.ctid as place
+      from gone as g
+     cross join lateral (
+            select o.ctid from pawl.effect_call as o where o.scope = g.scope and o.key = g.key and o.step = g.step limit 100000) as c
   ), evidence as (
     delete from pawl.effect_call as c
-     using gone as g
-     where c.scope = g.scope
-       and c.key = g.key
-       and c.step = g.step
+     where c.ctid = any (array(select s.place from calls as s))
   )
   select count(*)
     into v_purged
@@ -5762,6 +5748,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'a26b0f090dc738b3282b291bec5f1e5565b588c0f7a1a988ac39038bf3b83b91');
+values (1, 'init', 1, '2c04c19b86b44ae74e7b7fef4bcdd1765b1897102d67445cd836ddc154430aa5');
 
 commit;
