@@ -58,8 +58,13 @@ func (f changeFlags) bulk(cmd *cobra.Command, args []string) error {
 	if f.bulkFlags.filter.OlderThan < 0 {
 		return misused(cmd, "--older-than is negative", "as in: --older-than 720h")
 	}
-	if err := f.askable(cmd); err != nil {
-		return err
+	if !f.dryRun {
+		if err := checkBy(cmd, &f.by); err != nil {
+			return err
+		}
+		if !*f.yes && !mayAsk(cmd) { // who selects does not see what is selected
+			return misused(cmd, fmt.Sprintf("this would %s all %s", f.verb.name, f.what()), "add --yes, or --dry-run")
+		}
 	}
 	return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
 		filter := f.bulkFlags.filter
@@ -87,20 +92,6 @@ func (f changeFlags) bulk(cmd *cobra.Command, args []string) error {
 		}
 		return nil
 	})
-}
-
-// askable makes sure that somebody agrees: who selects does not see what is selected.
-func (f changeFlags) askable(cmd *cobra.Command) error {
-	if f.dryRun {
-		return nil
-	}
-	if err := checkBy(cmd, &f.by); err != nil {
-		return err
-	}
-	if !*f.yes && !mayAsk(cmd) {
-		return misused(cmd, fmt.Sprintf("this would %s all %s", f.verb.name, f.what()), "add --yes, or --dry-run")
-	}
-	return nil
 }
 
 func (f changeFlags) bulkWarning() string {
