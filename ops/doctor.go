@@ -333,7 +333,12 @@ func checkWaiting(ctx context.Context, db DB, l Limits) ([]Finding, error) {
  where j.status = 'pending'
  group by j.queue, j.kind
 having min(j.available_at) < clock_timestamp() - $1 * interval '1 millisecond'
-   and not exists (select from pawl.job as p where p.claimed_by is not null and p.queue = j.queue and p.kind = j.kind)
+   and not exists (select from pawl.job as p
+                     left join pawl.worker as w on w.id = p.claimed_by
+                    where p.claimed_by is not null
+                      and p.queue = j.queue
+                      and p.kind = j.kind
+                      and coalesce(w.seen_at + w.lease, p.lease_expires_at) > clock_timestamp())
  order by j.queue, j.kind`, l.Waiting.Milliseconds())
 }
 

@@ -93,6 +93,9 @@ select 'mail', 'welcome', '', 'dead_letter', now() - n * interval '1 hour', json
 	if r.stdout != "0 of 1 dead letters of queue orders discarded\n" {
 		t.Errorf("%+v", r)
 	}
+	if _, last, _ := strings.Cut(r.stderr, "1 of 1\n"); last != "" { // it waited for more than a second, and said how far it was
+		r.stderr = last
+	}
 	wantFailure(t, result{r.code, "", r.stderr}, 1, "not done for 1 of 1", "1 locked")
 }
 
