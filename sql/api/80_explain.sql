@@ -107,6 +107,7 @@ declare
   v_seen   jsonb := '[]';  -- deliveries: [consumer, message id]
   v_steps  jsonb := '[]';  -- effects: [scope, key, step]
   v_step   pawl.effect;
+  v_until  timestamptz;
 begin
   -- Jobs first, since they lead to deliveries: the key as an id, and the jobs that own it as a key.
   if p_key ~ '^[1-9][0-9]{0,17}$' then
@@ -236,8 +237,10 @@ begin
     kind := 'enqueue_key';
     event := 'taken';
     v_jobs := v_jobs || (detail ->> 'job')::bigint;
+    v_until := (detail ->> 'expires_at')::timestamptz;
+    detail := detail - 'expires_at';
     return next;
-    at := (detail ->> 'expires_at')::timestamptz;
+    at := v_until;
     event := 'memory_ends';
     detail := '{}';
     return next;

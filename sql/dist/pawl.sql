@@ -5200,6 +5200,7 @@ declare
   v_seen   jsonb := '[]';  -- deliveries: [consumer, message id]
   v_steps  jsonb := '[]';  -- effects: [scope, key, step]
   v_step   pawl.effect;
+  v_until  timestamptz;
 begin
   -- Jobs first, since they lead to deliveries: the key as an id, and the jobs that own it as a key.
   if p_key ~ '^[1-9][0-9]{0,17}$' then
@@ -5329,8 +5330,10 @@ begin
     kind := 'enqueue_key';
     event := 'taken';
     v_jobs := v_jobs || (detail ->> 'job')::bigint;
+    v_until := (detail ->> 'expires_at')::timestamptz;
+    detail := detail - 'expires_at';
     return next;
-    at := (detail ->> 'expires_at')::timestamptz;
+    at := v_until;
     event := 'memory_ends';
     detail := '{}';
     return next;
@@ -5748,6 +5751,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '2c04c19b86b44ae74e7b7fef4bcdd1765b1897102d67445cd836ddc154430aa5');
+values (1, 'init', 1, 'c21340a92bf99a2cbfe6f59acfd7e71b0a84c4e010fb7efeb59e46d1abca1c67');
 
 commit;

@@ -97,8 +97,10 @@ func details(object []byte) string {
 		return "-"
 	}
 	var names []string
-	for name := range members {
-		names = append(names, name)
+	for name, value := range members {
+		if value != nil {
+			names = append(names, name)
+		}
 	}
 	slices.Sort(names)
 	for i, name := range names {
