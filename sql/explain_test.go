@@ -3,7 +3,6 @@ package sql_test
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -137,19 +136,19 @@ func TestExplain_ReadsByIndexes(t *testing.T) {
 	exec(plenty(rows))
 	look := func(when string) {
 		t.Helper()
-		fresh := connect(t, url)
-		var took []time.Duration
-		for i, key := range []string{"key 7", "key 7", "7", "never", "key 4711", "4711", fmt.Sprint(rows + 1)} {
+		var first, later []time.Duration // in a session: the plans have to be made, or are there
+		for _, key := range []string{"key 7", "7", "never", "key 4711", fmt.Sprint(rows + 1)} {
+			fresh := connect(t, url)
 			tx, err := fresh.Begin(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			began := time.Now()
-			if _, err := tx.Exec(t.Context(), "select * from pawl_v1.explain($1)", key); err != nil {
-				t.Fatal(err)
-			}
-			if i > 0 {
-				took = append(took, time.Since(began))
+			for _, took := range []*[]time.Duration{&first, &later} {
+				began := time.Now()
+				if _, err := tx.Exec(t.Context(), "select * from pawl_v1.explain($1)", key); err != nil {
+					t.Fatal(err)
+				}
+				*took = append(*took, time.Since(began).Round(time.Microsecond))
 			}
 			var read []string
 			if err := tx.QueryRow(t.Context(), `select coalesce(array_agg(c.relname::text), '{}')
@@ -166,11 +165,7 @@ func TestExplain_ReadsByIndexes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		slices.Sort(took)
-		t.Logf("%s, %d rows in each table: %v", when, rows, took)
-		if worst := took[len(took)-1]; worst > time.Second {
-			t.Errorf("%s: %v", when, worst)
-		}
+		t.Logf("%s, %d rows in each table: first in a session %v, later %v", when, rows, first, later)
 	}
 	look("statistics of an empty table")
 	exec("analyze")

@@ -5188,6 +5188,25 @@ begin
 end
 $$;
 
+-- The enqueue key of a job that was enqueued at p_at: it was taken in the same call, a moment before, and the index of ages leads to that
+-- moment. Without statistics the planner would rather read another index from its beginning, so bitmaps alone are left to it.
+create or replace function pawl_v1._key_of_job(p_job bigint, p_at timestamptz)
+returns setof pawl.job_key
+language plpgsql
+stable
+set enable_indexscan = off
+set enable_seqscan = off
+as $$
+begin
+  return query
+  select k.*
+    from pawl.job_key as k
+   where k.created_at between p_at - interval '1 second' and p_at
+     and k.job_id = p_job
+   limit 1;
+end
+$$;
+
 -- The rows of explain, in no order. p_scopes, p_consumers, p_queues, p_owners (scopes of effects): where to look for the key.
 create or replace function pawl_v1._story(p_key text, p_scopes text[], p_consumers text[], p_queues text[], p_owners text[])
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
@@ -5320,12 +5339,7 @@ begin
       from (select o.id, o.created_at from pawl.job as o where o.id = any (v_jobs)
              union all
             select o.id, o.created_at from pawl_v1.archive as o where o.id = any (v_jobs)) as j (id, created_at)
-     cross join lateral (
-            select o.*
-              from pawl.job_key as o
-             where o.created_at between j.created_at - interval '1 second' and j.created_at
-               and o.job_id = j.id
-             limit 1) as k
+     cross join lateral pawl_v1._key_of_job(j.id, j.created_at) as k
   loop
     kind := 'enqueue_key';
     event := 'taken';
@@ -5751,6 +5765,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'c21340a92bf99a2cbfe6f59acfd7e71b0a84c4e010fb7efeb59e46d1abca1c67');
+values (1, 'init', 1, '89af1617da2a1b5f9af9060fdf409e0acec032df5e5bea8c3772ee07366117e5');
 
 commit;
