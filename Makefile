@@ -1,6 +1,6 @@
 # Pawl's tasks. `make` alone explains them.
 
-MODULES := . ./bench ./cmd/pawl ./internal/migratetest ./internal/webhooktest ./transport/sqs $(wildcard ./examples ./examples/stripe)
+MODULES := . ./bench ./cmd/pawl ./internal/migratetest ./internal/webhooktest ./observe ./schedule/cron ./transport/sqs $(wildcard ./examples ./examples/stripe)
 ALL     := $(addsuffix /...,$(MODULES))
 GO      ?= go
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -16,11 +16,11 @@ help: ## Print this list
 
 .PHONY: test
 test: ## Run every test of every module
-	$(GO) test $(ALL)
+	$(GO) test -timeout 20m $(ALL)
 
 .PHONY: race
 race: ## The same under the race detector, but for the benchmark
-	$(GO) test -race $(filter-out ./bench/...,$(ALL))
+	$(GO) test -race -timeout 20m $(filter-out ./bench/...,$(ALL))
 
 .PHONY: lint
 lint: ## gofmt, vet and staticcheck
@@ -33,8 +33,8 @@ modules: ## Build and vet each module by itself, as its users do (GOWORK=off), a
 	@set -e; for m in $(MODULES); do echo "$$m"; (cd $$m && GOWORK=off $(GO) build -o /dev/null ./... && GOWORK=off $(GO) vet ./... && GOWORK=off $(GO) mod tidy -diff); done
 
 .PHONY: generate
-generate: ## Write what is generated: codes_gen.go, docs/reference/errors.md, sql/dist/pawl.sql
-	$(GO) generate . ./sql
+generate: ## Write what is generated: codes_gen.go, docs/reference/errors.md and metrics.md, sql/dist/pawl.sql
+	$(GO) generate . ./sql ./observe
 
 .PHONY: demo
 demo: ## Watch duplicates and killed workers fail to double anything

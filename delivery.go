@@ -14,6 +14,14 @@ type Delivery struct {
 	// Key names the intent, chosen by the sender. Empty means the message carries none: it is dead-lettered with
 	// its payload, never guessed at, unless the consumer's configuration has another key for it.
 	Key string
+	// KeyFault says why there is no Key, where the transport knows.
+	KeyFault string
+	// SemanticKey is a second name of the intent, for senders that may announce one thing under two keys: whatever takes effect under it
+	// first, the others are duplicates. Their payloads may differ. Empty: there is none.
+	SemanticKey string
+	// Fingerprint is that of the payload, where the transport knows what its senders change when they send again. Zero: the
+	// consumer's configuration decides.
+	Fingerprint Fingerprint
 	// MessageID is the transport's own id, for people and logs. A resend or a redrive has another one.
 	MessageID string
 	// OrderingKey names what the order of deliveries is about, such as an account; SQS calls it message group id. Deliveries with
@@ -59,6 +67,12 @@ type Source interface {
 // queues and redrives included. A consumer refuses to forget sooner.
 type RedeliveryHorizon interface {
 	RedeliveryHorizon() time.Duration
+}
+
+// Evidence is what a [Source] may say of itself: its deliveries prove who sent them, and should be kept as they came, with these of their
+// attributes.
+type Evidence interface {
+	Evidence() (attributes []string)
 }
 
 // A Handler applies one delivery. Everything it writes through tx commits together with the record that the

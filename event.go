@@ -29,6 +29,8 @@ const (
 	EventFinal             EventKind = "final"                 // an attempt failed for good: dead letter
 	EventSnoozed           EventKind = "snoozed"               // a handler asked to be called again later; uncharged
 	EventCancelled         EventKind = "cancelled"             // ended without success, by its handler or an operator
+	EventTicked            EventKind = "ticked"                // a schedule's jobs were enqueued
+	EventMissed            EventKind = "missed"                // ticks of a schedule that were left out after an outage
 	EventGuardHandled      EventKind = "guard_already_handled" // the user's own row says it is done, or claimed and swept
 	EventStaleWriteRefused EventKind = "stale_write_refused"   // a fenced-out attempt was stopped
 	EventWastedWork        EventKind = "wasted_work"           // a handler ran but its transaction was lost
@@ -43,6 +45,7 @@ const (
 	EventReleased          EventKind = "released"              // messages were given back to their source
 	EventHandleLost        EventKind = "handle_lost"           // a message could not be held or settled any more: it returns
 	EventRefused           EventKind = "refused"               // a webhook that could not be verified; answered 4xx, nothing stored
+	EventMissing           EventKind = "missing"               // a sender says it sent what is not remembered; handed on
 	EventReceiveFailed     EventKind = "receive_failed"        // the source answered an error; backing off
 	EventAckFailed         EventKind = "ack_failed"            // the effect is durable, the message will come again
 	EventTrouble           EventKind = "trouble"               // housekeeping or the database failed; retried
@@ -87,7 +90,7 @@ func Join(hs ...Hooks) Hooks {
 }
 
 // LogTo returns hooks that write one structured line an event to l, or to [slog.Default] if l is nil. What happens all
-// day (fresh, replay, duplicate_skipped, guard_already_handled, landed, and what a source receives, acknowledges and releases) is
+// day (fresh, replay, duplicate_skipped, guard_already_handled, landed, ticked, and what a source receives, acknowledges and releases) is
 // logged at debug, a coming retry at info, what
 // somebody should look at (final, mismatch, unfit, trouble, failures to receive or acknowledge) at warn or error.
 func LogTo(l *slog.Logger) Hooks {
@@ -105,7 +108,7 @@ func LogTo(l *slog.Logger) Hooks {
 
 func (k EventKind) level() slog.Level {
 	switch k {
-	case EventFresh, EventReplay, EventDuplicateSkipped, EventGuardHandled, EventLanded, EventSuperseded, EventReceived, EventEmptyReceive,
+	case EventFresh, EventReplay, EventDuplicateSkipped, EventGuardHandled, EventLanded, EventSuperseded, EventTicked, EventReceived, EventEmptyReceive,
 		EventAcknowledged, EventReleased:
 		return slog.LevelDebug
 	case EventConflict, EventHeld, EventRetryable, EventSnoozed, EventCancelled, EventStaleTakeover, EventSuspect, EventHandleLost:

@@ -122,7 +122,7 @@ func (p *payers) keep(ctx context.Context, n int) {
 		o := p.order
 		o.Faults = fmt.Sprintf("%s=%s@%d", p.points[round%len(p.points)], p.action, random.IntN(p.skip))
 		text, _ := json.Marshal(o)
-		c := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestPayerProcess$", "-test.timeout=10m")
+		c := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestPayerProcess$", "-test.timeout=3h")
 		c.Env = append(os.Environ(), childEnv+"="+string(text))
 		var out bytes.Buffer
 		c.Stdout, c.Stderr = &out, &out

@@ -38,6 +38,11 @@ func (f *Flow) identify(d pawl.Delivery) (it item, err error) {
 	if it.intent, err = f.intent(it.Delivery); err != nil {
 		return it, err
 	}
+	if it.SemanticKey != "" {
+		if err := f.semanticOf(it.Delivery).Validate(); err != nil {
+			return it, err
+		}
+	}
 	if f.cfg.Exclusive != nil {
 		it.resource = f.cfg.Exclusive(it.Delivery)
 	}
@@ -63,8 +68,11 @@ func (f *Flow) laneOf(orderingKey string) (inbox.Lane, error) {
 
 func (f *Flow) intent(d pawl.Delivery) (pawl.Intent, error) {
 	if d.Key == "" {
-		return pawl.Intent{}, &pawl.Error{Op: "flow.claim", Code: pawl.CodeKeyInvalid,
-			Err:  fmt.Errorf("message %s carries no idempotency key", d.MessageID),
+		err := fmt.Errorf("message %s carries no idempotency key", d.MessageID)
+		if d.KeyFault != "" {
+			err = fmt.Errorf("%w: %s", err, d.KeyFault)
+		}
+		return pawl.Intent{}, &pawl.Error{Op: "flow.claim", Code: pawl.CodeKeyInvalid, Err: err,
 			Hint: "let the producer set one, or choose another key in the source's configuration"}
 	}
 	if strings.HasPrefix(d.Key, reservedPrefix) {

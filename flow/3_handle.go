@@ -15,13 +15,13 @@ import (
 )
 
 // handle runs the user's code behind a savepoint. An error leaves the claim standing and nothing of the handler's;
-// so does a gate that does not let it pass.
+// so does a gate that does not let it pass, and a semantic key that took effect before.
 //
 // handle: a crash in it costs a redelivery; the handler's rows were never visible.
 func (f *Flow) handle(ctx context.Context, tx *txn.Opened, it item) (v inbox.Verdict, took time.Duration, err error) {
 	start := time.Now()
 	err = f.guarded(ctx, tx, func(ctx context.Context, tx pgx.Tx) (err error) {
-		v, _, err = gated(ctx, tx, it.turn, func() error { return f.cfg.Handler(ctx, tx, it.Delivery) })
+		v, _, err = f.gated(ctx, tx, it)
 		return err
 	})
 	return v, time.Since(start), err

@@ -71,7 +71,7 @@ func (f *Flow) once(ctx context.Context, it item) (pawl.Receipt, error) {
 	}
 	verdict, took, failure := f.handle(ctx, tx, it)
 	switch {
-	case errors.As(failure, new(gateError)):
+	case errors.As(failure, new(claimError)):
 		return pawl.Receipt{}, failure
 	case failure != nil:
 		return f.land(ctx, tx, claim, it, failure)

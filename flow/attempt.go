@@ -15,8 +15,8 @@ import (
 )
 
 // A LongHandler works on one delivery under a lease, with no transaction open: for work that takes minutes or must call others.
-// What it writes through [Attempt.Commit] takes effect once; what it does elsewhere must bear repeating, since a crash runs it
-// again.
+// What it writes through [Attempt.Commit] takes effect once; what it does elsewhere is a step of package effect, whose owner is the
+// [Attempt], or must bear repeating, since a crash runs it again.
 //
 // Returning nil without a Commit settles the delivery. An error or a panic means another try; see [job.RetryAfter], [job.Snooze],
 // [job.Cancel] and [pawl.Final].
@@ -58,7 +58,8 @@ func (a *Attempt) Job() int64 { return a.job.ID }
 const commitTimeout = 30 * time.Second
 
 // Commit runs fn, for 30 s at most, in a transaction that first proves that this attempt still owns the delivery and last settles it: what fn
-// writes and the end of the delivery commit together or not at all. Call it once, last, and return its error.
+// writes and the end of the delivery commit together or not at all. Call it once, last, and return its error. If the delivery's
+// SemanticKey took effect meanwhile, fn is not run, and the delivery is settled.
 //
 // Errors: [pawl.ErrFenceLost]: a newer attempt owns the delivery, nothing was written; fn's own.
 func (a *Attempt) Commit(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
@@ -82,7 +83,10 @@ func (a *Attempt) commit(ctx context.Context, fn func(ctx context.Context, tx pg
 	if err := a.flow.settle(ctx, tx, a.job); err != nil {
 		return err
 	}
-	if err := txn.Guard(ctx, tx, commitTimeout, fn); err != nil {
+	v, err := a.flow.unlessRepeated(ctx, tx, a.Delivery, text(a.job.Headers, headerInboxKey), func() error {
+		return txn.Guard(ctx, tx, commitTimeout, fn)
+	})
+	if err != nil {
 		return err
 	}
 	if err := a.job.Finish(ctx, tx); err != nil {
@@ -91,7 +95,13 @@ func (a *Attempt) commit(ctx context.Context, fn func(ctx context.Context, tx pg
 	if err := fault.At("long.commit.before"); err != nil {
 		return err
 	}
-	return txn.Commit(ctx, "flow.commit", tx)
+	if err := txn.Commit(ctx, "flow.commit", tx); err != nil {
+		return err
+	}
+	if v == repeated {
+		a.flow.skipRepeated(ctx, a.Delivery, a.job.ID)
+	}
+	return nil
 }
 
 // work runs the long handler on a landed delivery. It returns nil only if the transaction that settled it has committed.

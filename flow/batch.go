@@ -44,12 +44,12 @@ type outcome struct {
 	wait    time.Duration
 }
 
-// finishBatch brings each delivery of a batch to an acknowledgement or back to the source. Those with an ordering key go by
-// themselves.
+// finishBatch brings each delivery of a batch to an acknowledgement or back to the source. Those with an ordering key or a semantic one
+// go by themselves.
 func (f *Flow) finishBatch(stopping, ctx context.Context, all []pawl.Delivery, stopped <-chan struct{}) {
 	var ds, ordered []pawl.Delivery
 	for _, d := range all {
-		if d.OrderingKey != "" {
+		if d.OrderingKey != "" || d.SemanticKey != "" {
 			ordered = append(ordered, d)
 			continue
 		}

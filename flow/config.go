@@ -24,7 +24,7 @@ type Config struct {
 	// Handler applies one delivery in the transaction it is handed. Give exactly one of Handler, BatchHandler, LongHandler and
 	// Trigger.
 	Handler pawl.Handler
-	// BatchHandler applies many deliveries in one transaction. Deliveries with an ordering key come to it one at a time.
+	// BatchHandler applies many deliveries in one transaction. Deliveries with an ordering key or a semantic one come to it one at a time.
 	BatchHandler pawl.BatchHandler
 	// LongHandler works without a transaction, under a lease; the Mode is Land then.
 	LongHandler LongHandler
@@ -32,6 +32,8 @@ type Config struct {
 	Trigger Trigger
 	// Mode says when a delivery is worked on. Default Inline.
 	Mode Mode
+	// OnError says what becomes of a delivery whose Handler, in mode Inline, failed with what may be tried again. Default [Lands].
+	OnError OnError
 	// BatchSize is the most deliveries BatchHandler is handed at once. Default 100, at most 1000.
 	BatchSize int
 	// Key names the intent of a delivery. Default its Key; [BodyKey] for producers that send none.
@@ -42,11 +44,12 @@ type Config struct {
 	Exclusive func(pawl.Delivery) string
 	// Gate lets deliveries take effect in the order of numbers that their senders gave them. Default none.
 	Gate *Gate
-	// Keep says which deliveries are kept as they came, in table pawl.delivery. Default those that fail.
+	// Keep says which deliveries are kept as they came, in table pawl.delivery. Default all of a source that says they are evidence
+	// ([pawl.Evidence]), else those that fail.
 	Keep Keep
 	// KeepFor is how long. Default 14 days.
 	KeepFor time.Duration
-	// KeepAttributes names the attributes that are kept with them. Default none.
+	// KeepAttributes names the attributes that are kept with them. Default those that the source names as evidence, else none.
 	KeepAttributes []string
 	// LanePolicy is what a dead letter does to the deliveries with its ordering key. Default [job.LaneBlock]: they wait for an
 	// operator.
@@ -54,8 +57,9 @@ type Config struct {
 	// Retention says how long a delivery is remembered. Default what the source declares ([pawl.RedeliveryHorizon]), else 28 days:
 	// the longest an SQS queue and then its dead letter queue keep a message. New refuses less than what the source declares.
 	Retention inbox.Retention
-	// Fingerprint identifies a delivery's payload. Default: the raw body, [pawl.FingerprintOf]. Give another if the
-	// sender changes irrelevant parts on retry, for instance one over [pawl.FingerprintJSON].
+	// Fingerprint identifies a delivery's payload. Default: its own, if the source has set it, else that of the raw body,
+	// [pawl.FingerprintOf]. Give another if the sender changes irrelevant parts on retry, for instance one over
+	// [pawl.FingerprintJSON].
 	Fingerprint func(pawl.Delivery) (pawl.Fingerprint, error)
 	// Concurrency is how many fresh deliveries are handled at once; each holds one connection of the pool. By default
 	// half the pool may sit in handlers, this and RetryConcurrency together, so that handlers which take a second
@@ -102,11 +106,23 @@ const (
 	Land
 )
 
+// OnError says who tries again what failed.
+type OnError int
+
+const (
+	// Lands: the delivery becomes a job, is acknowledged, and retried from the database.
+	Lands OnError = iota
+	// SourceRetries: nothing of it stays, and the source has it again, for a minute before it may hand it out; a receiver of webhooks answers
+	// 503, and the sender keeps the schedule and the dead letters. What is [pawl.Final], or took its transaction along, lands all the same.
+	SourceRetries
+)
+
 // Keep says which deliveries are kept as they came: as evidence, and for whoever must find out later what was sent.
 type Keep int
 
 const (
-	KeepFailed Keep = iota // those whose handler failed, and those that became dead letters
+	KeepDefault Keep = iota // as the source says, else KeepFailed
+	KeepFailed              // those whose handler failed, and those that became dead letters
 	KeepAll
 	KeepOff
 )
@@ -118,6 +134,14 @@ func BodyKey(d pawl.Delivery) string {
 		return d.Key
 	}
 	return "sha256:" + pawl.FingerprintOf(d.Body).String()
+}
+
+// printOf is the fingerprint of a delivery's payload, unless the configuration has another.
+func printOf(d pawl.Delivery) pawl.Fingerprint {
+	if d.Fingerprint != (pawl.Fingerprint{}) {
+		return d.Fingerprint
+	}
+	return pawl.FingerprintOf(d.Body)
 }
 
 func (c *Config) complete(conns int) error {
@@ -146,6 +170,7 @@ func (c *Config) complete(conns int) error {
 	if err := c.completeGate(); err != nil {
 		return err
 	}
+	c.completeKeep()
 	if c.KeepFor <= 0 {
 		c.KeepFor = 14 * 24 * time.Hour
 	}
@@ -153,7 +178,7 @@ func (c *Config) complete(conns int) error {
 		c.Key = func(d pawl.Delivery) string { return d.Key }
 	}
 	if c.Fingerprint == nil {
-		c.Fingerprint = func(d pawl.Delivery) (pawl.Fingerprint, error) { return pawl.FingerprintOf(d.Body), nil }
+		c.Fingerprint = func(d pawl.Delivery) (pawl.Fingerprint, error) { return printOf(d), nil }
 	}
 	if c.MaxBody == 0 {
 		c.MaxBody = 1 << 20
@@ -182,6 +207,8 @@ func (c *Config) completeHandler() error {
 		return fmt.Errorf("the Mode is Inline or Land, not %d", c.Mode)
 	case c.Mode == Land && (c.BatchHandler != nil || c.Trigger != nil):
 		return errors.New("the Mode Land goes with Handler or LongHandler")
+	case c.OnError != Lands && (c.OnError != SourceRetries || c.Handler == nil || c.Mode != Inline):
+		return errors.New("the value SourceRetries of OnError goes with Handler, and the Mode Inline")
 	case c.Exclusive != nil && c.Handler == nil:
 		return errors.New("the field Exclusive goes with Handler")
 	}
@@ -194,6 +221,7 @@ func (c *Config) completeHandler() error {
 	if c.LongHandler != nil {
 		c.Mode = Land
 	}
+	c.traceHandlers()
 	if c.BatchHandler != nil {
 		if c.BatchSize == 0 {
 			c.BatchSize = 100

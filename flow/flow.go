@@ -115,10 +115,14 @@ func (f *Flow) deliver(ctx context.Context, d pawl.Delivery) (r pawl.Receipt, wa
 	return f.apply(ctx, it)
 }
 
-// undecided says what becomes of a delivery whose transaction ended with an error: a known key with another payload is
-// kept as a dead letter; whatever else it is, the delivery goes back to the source, unacknowledged, for a moment.
+// undecided says what becomes of a delivery whose transaction ended with an error: one whose handler failed goes back if the
+// source is to retry it; a known key with another payload is kept as a dead letter; whatever else it is, the delivery goes back
+// to the source, unacknowledged, for a moment.
 func (f *Flow) undecided(ctx context.Context, d pawl.Delivery, op string, err error) (pawl.Receipt, time.Duration) {
 	switch {
+	case errors.As(err, new(leftToSource)):
+		f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventRetryable, Op: "flow.handle", Attempt: max(d.Receives, 1), Err: err})
+		return pawl.Receipt{}, time.Minute
 	case errors.Is(err, pawl.ErrMessageReused):
 		return f.bury(ctx, d, err)
 	case pawl.CodeOf(err) == lockNotHad:

@@ -70,23 +70,22 @@ func (c *Config) turn(d pawl.Delivery) (*inbox.Turn, error) {
 		probe.Validate()
 }
 
-// A gateError is what asking the gate ended with: not the handler's failure.
-type gateError struct{ error }
+// A claimError is what asking the gate, or for the semantic key, ended with: not the handler's failure.
+type claimError struct{ error }
 
-func (e gateError) Unwrap() error { return e.error }
+func (e claimError) Unwrap() error { return e.error }
 
-// gated asks the gate, and calls fn if the delivery may pass.
-func gated(ctx context.Context, tx pgx.Tx, turn *inbox.Turn, fn func() error) (v inbox.Verdict, next *int64, err error) {
-	if turn == nil {
-		return inbox.Passed, nil, fn()
+// gated asks the gate, and calls fn if the delivery may pass. A delivery that is repeated passes, so that the next number can.
+func (f *Flow) gated(ctx context.Context, tx pgx.Tx, it item) (v inbox.Verdict, next *int64, err error) {
+	if it.turn != nil {
+		if v, next, err = inbox.Pass(ctx, tx, *it.turn); err != nil {
+			return "", nil, claimError{err}
+		}
+		if v != inbox.Passed {
+			return v, next, nil
+		}
 	}
-	v, next, err = inbox.Pass(ctx, tx, *turn)
-	if err != nil {
-		return "", nil, gateError{err}
-	}
-	if v == inbox.Passed {
-		err = fn()
-	}
+	v, err = f.unlessRepeated(ctx, tx, it.Delivery, it.intent.Key, func() error { return f.cfg.Handler(ctx, tx, it.Delivery) })
 	return v, next, err
 }
 
@@ -94,9 +93,13 @@ func gated(ctx context.Context, tx pgx.Tx, turn *inbox.Turn, fn func() error) (v
 // the gate.
 func (f *Flow) notPassed(ctx context.Context, tx *txn.Opened, claim inbox.Claim, it item, v inbox.Verdict) (pawl.Receipt, error) {
 	switch v {
-	case inbox.Stale: // its inbox row stays: it was seen
+	case inbox.Stale, repeated: // its inbox row stays: it was seen
 		if err := f.commit(ctx, tx, it); err != nil {
 			return pawl.Receipt{}, err
+		}
+		if v == repeated {
+			f.skipRepeated(ctx, it.Delivery, 0)
+			return answered(it.Delivery), nil
 		}
 		f.emitOf(ctx, it.Delivery, pawl.Event{Kind: pawl.EventSuperseded, Op: "flow.gate"})
 		return answered(it.Delivery), nil
@@ -121,19 +124,23 @@ func (f *Flow) notPassed(ctx context.Context, tx *txn.Opened, claim inbox.Claim,
 	return answered(it.Delivery), nil
 }
 
-// retryGated is what becomes of a landed delivery at its gate: passed, it is handled; stale, it is done; early, it waits, also beyond
+// retryGated is what becomes of a landed delivery behind its gate, if there is one: passed, it is handled; stale, it is done; early, it waits, also beyond
 // the limit, since it is stored already. As a rule it comes here because whoever was before it has made it due.
 func (f *Flow) retryGated(ctx context.Context, tx pgx.Tx, j job.Job, d pawl.Delivery) error {
 	turn, err := f.cfg.turn(d)
 	if err != nil {
 		return pawl.Final(err)
 	}
-	v, next, err := gated(ctx, tx, turn, func() error { return f.cfg.Handler(ctx, tx, d) })
+	it := item{Delivery: d, turn: turn, intent: pawl.Intent{Key: text(j.Headers, headerInboxKey)}}
+	v, next, err := f.gated(ctx, tx, it)
 	switch {
-	case pawl.CodeOf(err) == lockNotHad && errors.As(err, new(gateError)):
+	case pawl.CodeOf(err) == lockNotHad && errors.As(err, new(claimError)):
 		return job.Snooze(jittered(time.Second))
 	case err != nil || v == inbox.Passed:
 		return err
+	case v == repeated:
+		f.skipRepeated(ctx, d, j.ID)
+		return nil
 	case v == inbox.Stale:
 		f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventSuperseded, Op: "flow.gate", JobID: j.ID})
 		return nil
@@ -143,6 +150,6 @@ func (f *Flow) retryGated(ctx context.Context, tx pgx.Tx, j job.Job, d pawl.Deli
 		f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventGap, Op: "flow.gate", JobID: j.ID,
 			Err: fmt.Errorf("number %d of %s is the first that waits, for %v", turn.Seq, turn.Resource, waited.Round(time.Second))})
 	}
-	_, err = inbox.HoldAgain(ctx, tx, *turn, text(j.Headers, headerInboxKey), j.ID, f.cfg.Gate.HoldTimeout)
+	_, err = inbox.HoldAgain(ctx, tx, *turn, it.intent.Key, j.ID, f.cfg.Gate.HoldTimeout)
 	return err
 }

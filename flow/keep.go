@@ -40,6 +40,20 @@ func (c *Config) completeRetention() error {
 	return nil
 }
 
+// completeKeep asks the source, where the configuration does not say what to keep.
+func (c *Config) completeKeep() {
+	source, is := c.Source.(pawl.Evidence)
+	if c.Keep == KeepDefault {
+		c.Keep = KeepFailed
+		if is {
+			c.Keep = KeepAll
+		}
+	}
+	if is && c.KeepAttributes == nil {
+		c.KeepAttributes = source.Evidence()
+	}
+}
+
 // stale says whether a delivery is so old that an earlier arrival of it may have been forgotten, by its own word and the clock of
 // the database. It is never run as new. One that does not say its age is believed to be new.
 func (f *Flow) stale(claim inbox.Claim, d pawl.Delivery) error {
@@ -120,5 +134,5 @@ func (f *Flow) queueKeep(b *pgx.Batch, it item) {
 			headers[storable(name)] = storable(value)
 		}
 	}
-	inbox.QueueKeep(b, it.intent, inbox.Record{Body: it.Body, Headers: headers, VerifiedBy: it.VerifiedBy})
+	inbox.QueueKeep(b, it.intent, inbox.Record{Body: it.Body, Headers: headers, VerifiedBy: it.VerifiedBy, Landing: f.landingOf(it)})
 }

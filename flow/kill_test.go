@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/effect"
 	"github.com/pawl-go/pawl/flow"
 	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/fault"
@@ -29,6 +30,8 @@ const (
 	childURL   = "PAWL_FLOW_CHILD_URL"
 	childForm  = "PAWL_FLOW_CHILD_FORM"
 	childFault = "PAWL_FLOW_CHILD_FAULT"
+
+	childProvider = "PAWL_FLOW_CHILD_PROVIDER" // of form "calls"
 )
 
 func TestMain(m *testing.M) {
@@ -53,7 +56,7 @@ func consumeAsChild(url string) error {
 	if err != nil {
 		return err
 	}
-	f, err := flow.New(pool, childConfig(os.Getenv(childForm)))
+	f, err := flow.New(pool, childConfig(pool, os.Getenv(childForm), os.Getenv(childProvider)))
 	if err != nil {
 		return err
 	}
@@ -63,7 +66,7 @@ func consumeAsChild(url string) error {
 const childMessages = 60
 
 // childConfig is the same in every process: the same messages, which take effect in one table.
-func childConfig(form string) flow.Config {
+func childConfig(pool *pgxpool.Pool, form, provider string) flow.Config {
 	source := &memorySource{}
 	for n := range childMessages {
 		if form == "gate" {
@@ -110,6 +113,13 @@ func childConfig(form string) flow.Config {
 		c.LongHandler = func(ctx context.Context, a *flow.Attempt) error {
 			return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error { return write(ctx, tx, a.Delivery) })
 		}
+	case "calls":
+		c.LongHandler = func(ctx context.Context, a *flow.Attempt) error {
+			if _, err := charge(ctx, pool, a, provider, step("charge", a.Key, effect.Keyed(time.Hour))); err != nil {
+				return err
+			}
+			return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error { return write(ctx, tx, a.Delivery) })
+		}
 	}
 	return c
 }
@@ -122,15 +132,17 @@ func TestFlow_KilledAtEveryPoint(t *testing.T) {
 	jobs := []string{"job.hold.before", "job.handle.before", "job.commit.before", "job.commit.after"}
 	for form, points := range map[string][]string{
 		"inline": slices.Concat(early, jobs), "gate": slices.Concat(early, jobs), "batch": early, "land": slices.Concat([]string{"flow.claim.after", "flow.ack.before"}, jobs),
-		"long": {"flow.claim.after", "flow.ack.before", "job.handle.before", "long.commit.before"},
+		"long":  {"flow.claim.after", "flow.ack.before", "job.handle.before", "long.commit.before"},
+		"calls": {"effect.plan.before", "effect.plan.after", "effect.call.before", "effect.call.after", "effect.record.after", "long.commit.before"},
 	} {
 		for _, point := range points {
 			t.Run(form+" "+point, func(t *testing.T) {
 				t.Parallel()
 				b := setupOn(t, pawltest.URL(t, ran))
-				killChild(t, b.pool.Config().ConnString(), form, point+"=kill@2")
+				provider := pawltest.NewProvider(t, time.Hour, nil)
+				killChild(t, b.pool.Config().ConnString(), form, point+"=kill@2", childProvider+"="+provider.URL)
 				hooks := b.config.Hooks
-				b.config = childConfig(form)
+				b.config = childConfig(b.pool, form, provider.URL)
 				b.config.Hooks = hooks
 				b.source = b.config.Source.(*memorySource)
 				b.start()
@@ -143,18 +155,22 @@ func TestFlow_KilledAtEveryPoint(t *testing.T) {
 					return
 				}
 				b.wantOrder(4, childMessages/4)
+				if n := len(provider.Charges()); form == "calls" && n != childMessages {
+					t.Errorf("%d charges for %d deliveries", n, childMessages)
+				}
 			})
 		}
 	}
 }
 
 // killChild runs a child until its fault has killed it.
-func killChild(t *testing.T, url, form, fault string) {
+func killChild(t *testing.T, url, form, fault string, more ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	child := exec.CommandContext(ctx, os.Args[0])
 	child.Env = append(os.Environ(), childURL+"="+url, childForm+"="+form, childFault+"="+fault)
+	child.Env = append(child.Env, more...)
 	var said bytes.Buffer
 	child.Stderr = &said
 	err := child.Run()

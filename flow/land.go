@@ -24,9 +24,17 @@ func (f *Flow) land(ctx context.Context, tx *txn.Opened, claim inbox.Claim, it i
 	default:
 		return pawl.Receipt{}, failure
 	}
+	if f.cfg.OnError == SourceRetries && !pawl.IsFinal(failure) {
+		return pawl.Receipt{}, leftToSource{failure}
+	}
 	l, kind := f.failed(failure)
 	return f.landIn(ctx, tx, claim, it, l, kind, failure)
 }
+
+// A leftToSource is the failure of a handler whose delivery the source is to hand out again.
+type leftToSource struct{ error }
+
+func (l leftToSource) Unwrap() error { return l.error }
 
 // lostForGood reports whether a failed handler's transaction can record nothing any more.
 func lostForGood(ctx context.Context, failure error) bool {
@@ -117,7 +125,7 @@ func (f *Flow) bury(ctx context.Context, d pawl.Delivery, why error) (pawl.Recei
 	if errors.Is(why, pawl.ErrMessageReused) {
 		kind = pawl.EventMismatch
 	}
-	print := pawl.FingerprintOf(d.Body)
+	print := printOf(d)
 	what := pawl.FingerprintOf([]byte(d.Key), print[:])
 	if d.Key == "" {
 		what = pawl.FingerprintOf([]byte(d.MessageID), print[:])
@@ -158,6 +166,7 @@ func (f *Flow) landUnhandled(ctx context.Context, it item, l inbox.Landing, kind
 // Names of the headers a landed delivery keeps beside its body.
 const (
 	headerKey         = "pawl-key"
+	headerSemanticKey = "pawl-semantic-key"
 	headerMessageID   = "pawl-message-id"
 	headerSentAt      = "pawl-sent-at"
 	headerProducedAt  = "pawl-produced-at"
@@ -171,9 +180,27 @@ func headersOf(it item) map[string]any {
 	for name, value := range it.Attributes {
 		attributes[storable(name)] = storable(value)
 	}
-	h := map[string]any{headerInboxKey: it.intent.Key, headerKey: storable(it.Key), headerMessageID: storable(it.MessageID), headerAttributes: attributes}
-	if it.OrderingKey != "" {
-		h[headerOrderingKey] = storable(it.OrderingKey)
+	h := envelopeOf(it)
+	h[headerAttributes] = attributes
+	return h
+}
+
+// landingOf is how a delivery that is kept would land, for an operator who replays it.
+func (f *Flow) landingOf(it item) inbox.Replay {
+	r := inbox.Replay{Queue: f.queue, Kind: landedKind, Lane: it.lane.Name, LanePolicy: it.lane.Policy, MaxAttempts: f.cfg.MaxAttempts, Headers: envelopeOf(it)}
+	if it.SemanticKey != "" {
+		r.Semantic = storable(f.semanticOf(it.Delivery).Key)
+	}
+	return r
+}
+
+// envelopeOf is what a delivery needs beside its body and its attributes, to be handled later.
+func envelopeOf(it item) map[string]any {
+	h := map[string]any{headerInboxKey: it.intent.Key, headerKey: storable(it.Key), headerMessageID: storable(it.MessageID)}
+	for name, value := range map[string]string{headerOrderingKey: it.OrderingKey, headerSemanticKey: it.SemanticKey} {
+		if value != "" {
+			h[name] = storable(value)
+		}
 	}
 	for name, at := range map[string]time.Time{headerSentAt: it.SentAt, headerProducedAt: it.ProducedAt} {
 		if !at.IsZero() {

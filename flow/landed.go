@@ -38,10 +38,7 @@ func (f *Flow) retry(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error {
 			return err
 		}
 	}
-	if f.cfg.Gate != nil {
-		return f.retryGated(ctx, tx, t.Job, d)
-	}
-	return f.cfg.Handler(ctx, tx, d)
+	return f.retryGated(ctx, tx, t.Job, d)
 }
 
 func landedDelivery(j job.Job) pawl.Delivery {
@@ -52,7 +49,7 @@ func landedDelivery(j job.Job) pawl.Delivery {
 			d.Attributes[name] = text(attributes, name)
 		}
 	}
-	d.OrderingKey = text(j.Headers, headerOrderingKey)
+	d.OrderingKey, d.SemanticKey = text(j.Headers, headerOrderingKey), text(j.Headers, headerSemanticKey)
 	d.SentAt, _ = time.Parse(time.RFC3339Nano, text(j.Headers, headerSentAt)) // absent: zero
 	d.ProducedAt, _ = time.Parse(time.RFC3339Nano, text(j.Headers, headerProducedAt))
 	return d

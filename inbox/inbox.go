@@ -58,6 +58,19 @@ func TakeInLane(ctx context.Context, tx pgx.Tx, intent pawl.Intent, lane Lane) (
 	return claimOf(intent, lane, row)
 }
 
+// TakeFor claims a second name of a delivery that was claimed under key in this transaction, and notes that key beside it. It is [Take]
+// otherwise.
+func TakeFor(ctx context.Context, tx pgx.Tx, name pawl.Intent, key string) (Claim, error) {
+	if err := name.Validate(); err != nil {
+		return Claim{}, err
+	}
+	row, err := contract.InboxClaimFor(ctx, tx, name.Scope, name.Key, name.Fingerprint, key)
+	if err != nil {
+		return Claim{}, err
+	}
+	return claimOf(name, Lane{}, row)
+}
+
 // A Pending is a [TakeInLane] that is sent as part of a batch, behind BEGIN: one round trip less.
 type Pending struct {
 	intent pawl.Intent
@@ -187,4 +200,10 @@ func (c Claim) Land(ctx context.Context, tx pgx.Tx, l Landing) (jobID int64, err
 // Errors: [pawl.ErrFenceLost] if the job does not own the delivery any more; the transaction must not commit.
 func Settle(ctx context.Context, tx pgx.Tx, consumer, key string, jobID int64) error {
 	return contract.InboxSettle(ctx, tx, consumer, key, jobID)
+}
+
+// Missing returns those keys that a consumer does not remember, in the order given: for whoever compares with what a sender says it has sent.
+// Ask for no more than about a thousand at once.
+func Missing(ctx context.Context, db pawl.DB, consumer string, keys []string) ([]string, error) {
+	return contract.InboxMissing(ctx, db, consumer, keys)
 }

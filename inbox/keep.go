@@ -15,12 +15,23 @@ type Record struct {
 	Body       []byte         // exact octets, at most 4 MiB
 	Headers    map[string]any // those that may be kept
 	VerifiedBy string         // what proved who sent it; "" for nothing
+	Landing    Replay
+}
+
+// A Replay says how a delivery that is kept lands if an operator replays it.
+type Replay struct {
+	Queue, Kind      string
+	Headers          map[string]any // of the job; "attributes" will be the headers of the Record
+	Lane, LanePolicy string         // as of [Lane]; "" for none
+	MaxAttempts      int            // as of [Landing]
+	Semantic         string         // a second key under which it is claimed, with [TakeFor]; "" for none
 }
 
 // QueueKeep adds to a batch that the delivery of intent is kept as it came, once, in the transaction that claims it.
 func QueueKeep(b *pgx.Batch, intent pawl.Intent, r Record) {
+	landing := contract.Landing(r.Landing)
 	contract.DeliveryKeepStep(contract.DeliveryKeepArgs{Consumer: intent.Scope, MessageID: intent.Key,
-		Body: r.Body, Headers: r.Headers, VerifiedBy: r.VerifiedBy})(b)
+		Body: r.Body, Headers: r.Headers, VerifiedBy: r.VerifiedBy, Hash: intent.Fingerprint, Landing: &landing})(b)
 }
 
 // PurgeKept deletes up to limit (1 to 10,000) of what was kept of a consumer's deliveries longer ago than olderThan, and returns how

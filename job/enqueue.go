@@ -186,12 +186,23 @@ func withTrace(ctx context.Context, headers map[string]any) map[string]any {
 	return all
 }
 
-// traceOf returns a handler's context, in the trace of whoever enqueued the job.
-func traceOf(ctx context.Context, j Job) context.Context {
-	parent, _ := j.Headers[traceParent].(string)
-	if parent == "" {
+// traceOf returns a handler's context, in the trace of whoever enqueued the job; of many jobs in none, as theirs differ.
+func traceOf(ctx context.Context, jobs []Job) context.Context {
+	if len(jobs) != 1 {
 		return ctx
 	}
+	if t := jobs[0].Trace(); t.Valid() {
+		return pawl.WithTrace(ctx, t)
+	}
+	return ctx
+}
+
+// Trace returns the trace of whoever enqueued the job; the zero Trace if there was none.
+func (j Job) Trace() pawl.Trace {
+	parent, _ := j.Headers[traceParent].(string)
 	state, _ := j.Headers[traceState].(string)
-	return pawl.WithTrace(ctx, pawl.Trace{Parent: parent, State: state})
+	if t := (pawl.Trace{Parent: parent, State: state}); t.Valid() {
+		return t
+	}
+	return pawl.Trace{}
 }

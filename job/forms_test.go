@@ -3,8 +3,10 @@ package job_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -106,6 +108,41 @@ func TestHandle_DecodesThePayload(t *testing.T) {
 	c.enqueueMany(1, job.Request{Args: []byte("{")})
 	c.untilTrue("a dead letter", func() bool { return c.counters.Count(pawl.EventFinal) == 1 })
 	c.wantDeadLetter(1, "do not fit job_test.mail")
+}
+
+// A batch works in the trace of its job if it has one, and in none if it has many: theirs differ, and each job says its own.
+func TestHandleBatch_WorksInNobodysTrace(t *testing.T) {
+	t.Parallel()
+	const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-%016d-01"
+	c := setupCrew(t)
+	var mu sync.Mutex
+	own, around := map[string]bool{}, map[int]string{} // of each job; by the size of the call
+	c.handlers = []job.Handler{job.HandleBatch("k", func(ctx context.Context, _ pgx.Tx, ts []job.Task[[]byte]) error {
+		mu.Lock()
+		defer mu.Unlock()
+		around[len(ts)] = pawl.TraceOf(ctx).Parent
+		for _, t := range ts {
+			own[t.Trace().Parent] = true
+		}
+		return nil
+	})}
+	enqueue := func(n int) {
+		t.Helper()
+		ctx := pawl.WithTrace(t.Context(), pawl.Trace{Parent: fmt.Sprintf(trace, n)})
+		_, err := job.Enqueue(ctx, c.pool, job.Request{Queue: "q", Kind: "k"})
+		c.must(err)
+	}
+	enqueue(1)
+	enqueue(2)
+	c.hire()
+	c.untilDone()
+	enqueue(3)
+	c.untilDone()
+	mu.Lock()
+	defer mu.Unlock()
+	if around[2] != "" || around[1] != fmt.Sprintf(trace, 3) || len(own) != 3 || own[""] {
+		t.Errorf("calls by size in the traces %v, jobs in %v", around, own)
+	}
 }
 
 // A batch is handed its jobs sorted, in batches no larger than asked for, and they commit together.

@@ -87,7 +87,8 @@ func HandleTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, t Task
 
 // HandleBatch registers the batch form: as [HandleTx], for many jobs in one transaction, sorted by id. If fn fails, its
 // rows are rolled back and it is called again with each half, down to the jobs that fail by themselves: only they are
-// charged. So it may see one job several times, never twice in one committed transaction.
+// charged. So it may see one job several times, never twice in one committed transaction. Of several jobs the context has no
+// trace, as theirs differ; see [Job.Trace].
 func HandleBatch[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, ts []Task[T]) error) Handler {
 	return Handler{kind: kind, form: batch, call: func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
 		tasks, err := decode[T](jobs)
@@ -102,7 +103,7 @@ func HandleBatch[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, ts 
 // transaction, and the jobs that succeeded are finished after it returned. It answers with an error for each job, in their
 // order, or nil if all succeeded; each is judged as if [Handle] had returned it. A crash runs all of them again.
 //
-// No two jobs of a call are of one lane. Their traces are in their headers: the context has none, as they differ.
+// No two jobs of a call are of one lane. The context has no trace, as theirs differ; see [Job.Trace].
 func HandleMany[T any](kind string, fn func(ctx context.Context, ts []Task[T]) []error) Handler {
 	return Handler{kind: kind, form: many, call: func(ctx context.Context, _ pgx.Tx, jobs []Job) error {
 		errs, tasks, places := make([]error, len(jobs)), make([]Task[T], 0, len(jobs)), make([]int, 0, len(jobs))

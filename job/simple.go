@@ -21,7 +21,7 @@ func (w *Worker) attemptSimple(ctx context.Context, s *session, h Handler, j Job
 	j.ended = new(ended)
 	start := time.Now()
 	overdue := w.watch(s.ctx, h, []Job{j}, leave)
-	err := txn.Run(traceOf(ctx, j), h.policy.Timeout, func(ctx context.Context) error { return h.call(ctx, nil, []Job{j}) })
+	err := txn.Run(traceOf(ctx, []Job{j}), h.policy.Timeout, func(ctx context.Context) error { return h.call(ctx, nil, []Job{j}) })
 	overdue.Stop()
 	took := time.Since(start)
 

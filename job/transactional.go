@@ -108,7 +108,7 @@ func (w *Worker) hold(ctx context.Context, h Handler, jobs []Job) (tx *txn.Opene
 // fail by themselves, or an error if the transaction cannot record that.
 func (w *Worker) handle(ctx context.Context, tx *txn.Opened, h Handler, jobs []Job, leave func()) ([]failure, error) {
 	overdue := w.watch(ctx, h, jobs, leave)
-	err := tx.Guard(traceOf(ctx, jobs[0]), h.policy.Timeout, func(ctx context.Context, tx pgx.Tx) error {
+	err := tx.Guard(traceOf(ctx, jobs), h.policy.Timeout, func(ctx context.Context, tx pgx.Tx) error {
 		return h.call(ctx, tx, jobs)
 	})
 	overdue.Stop()

@@ -161,6 +161,7 @@ const (
 	Busy    Processed = "busy"    // another attempt has it
 	Waiting Processed = "waiting" // it stands behind another one
 	Ended   Processed = "ended"   // cancelled, or in the dead letters
+	Paused  Processed = "paused"  // its queue is paused, or drains and the job was not tried before
 	Absent  Processed = "absent"  // finished, discarded, or never there
 )
 

@@ -331,6 +331,7 @@ func checkWaiting(ctx context.Context, db DB, l Limits) ([]Finding, error) {
        'run a worker with queue ' || j.queue || ' and a handler for ' || j.kind || '; or: pawl jobs list --queue ' || quote_literal(j.queue) || ' --kind ' || quote_literal(j.kind)
   from pawl.job as j
  where j.status = 'pending'
+   and not exists (select from pawl.queue as q where q.name = j.queue and q.mode <> 'running')
  group by j.queue, j.kind
 having min(j.available_at) < clock_timestamp() - $1 * interval '1 millisecond'
    and not exists (select from pawl.job as p

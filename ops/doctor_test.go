@@ -222,6 +222,14 @@ func (p *pooler) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row 
 	return p.take().QueryRow(ctx, sql, args...)
 }
 
+// A queue that was paused by hand waits because somebody wants it to.
+func TestDiagnose_PausedQueue(t *testing.T) {
+	t.Parallel()
+	p := admit(t, "clinic_paused")
+	p.exec(p.conn, "insert into pawl.job (queue, kind, args, available_at) values ('q', 'k', '', now() - interval '1 hour'); insert into pawl.queue (name, mode) values ('q', 'paused')")
+	p.healthy(p.conn, ops.Limits{})
+}
+
 // Where the schema is missing, that is the finding, and nothing else is looked at.
 func TestDiagnose_NoSchema(t *testing.T) {
 	t.Parallel()

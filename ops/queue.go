@@ -14,7 +14,23 @@ type Queue struct {
 	ID      int64 // its name in the audit: "queue 3"
 	Name    string
 	Archive bool // finished jobs are kept for seven days
+	Mode    QueueMode
+	// Processing jobs are running, and those that were Begun wait for another try: both 0 means that a queue that drains is drained.
+	Processing, Begun int
 }
+
+// A QueueMode is what may be claimed of a queue. It holds for claims that begin after the commit, in any process: a worker looks at each,
+// and finds that a queue runs again within its Poll.
+type QueueMode string
+
+// The modes. In each, attempts that are running go on to their end, and jobs can be enqueued.
+const (
+	QueueRunning QueueMode = "running"
+	// QueueDraining claims only what was tried before and is to be tried again, so that what was begun comes to its end.
+	QueueDraining QueueMode = "draining"
+	// QueuePaused claims nothing.
+	QueuePaused QueueMode = "paused"
+)
 
 // A QueueFilter selects queues. The zero value selects the first 50.
 type QueueFilter struct {
@@ -39,13 +55,15 @@ func Queues(ctx context.Context, db DB, f QueueFilter) ([]Queue, error) {
 	}
 	queues := make([]Queue, len(rows))
 	for i, r := range rows {
-		queues[i] = Queue(r)
+		queues[i] = Queue{r.ID, r.Name, r.Archive, QueueMode(r.Mode), r.Processing, r.Begun}
 	}
 	return queues, nil
 }
 
-// QueueOptions are what can be set for a queue. A nil field stays as it is.
+// QueueOptions are what can be set for a queue. A zero field stays as it is.
 type QueueOptions struct {
+	// Mode is what may be claimed of the queue. Default QueueRunning.
+	Mode QueueMode
 	// Archive keeps finished jobs, payload and all, for seven days. Default off: a finished job is deleted. A finish then costs
 	// two to three times as much; see docs/decisions/0019-archive.md.
 	Archive *bool
@@ -60,7 +78,7 @@ const (
 // A QueueResult is the answer of [SetQueue].
 type QueueResult struct {
 	Outcome Outcome
-	Was     Queue // before; its ID is 0
+	Was     Queue // before: Name, Archive and Mode
 }
 
 // Changed reports whether anything changed.
@@ -73,11 +91,11 @@ func SetQueue(ctx context.Context, db DB, queue string, o QueueOptions, by By) (
 	if err := by.withoutFrom("queue.set"); err != nil {
 		return QueueResult{}, err
 	}
-	row, err := contract.QueueSet(ctx, db, queue, o.Archive, by.Actor, by.Reason)
+	row, err := contract.QueueSet(ctx, db, queue, o.Archive, string(o.Mode), by.Actor, by.Reason)
 	if err != nil {
 		return QueueResult{}, err
 	}
-	r := QueueResult{Outcome: Outcome(row.Outcome), Was: Queue{Name: queue, Archive: row.Archive}}
+	r := QueueResult{Outcome: Outcome(row.Outcome), Was: Queue{Name: queue, Archive: row.Archive, Mode: QueueMode(row.Mode)}}
 	switch r.Outcome {
 	case QueueChanged, Unchanged:
 		return r, nil

@@ -267,14 +267,14 @@ func TestQueueSet(t *testing.T) {
 	b := setup(t, "")
 	const set = "select s.outcome, s.detail from pawl_v1.queue_set('%s', '%s', 'ann', 'why') as s"
 	for _, c := range []struct{ queue, options, want string }{
-		{"nobody''s", `{"archive": false}`, "unchanged map[archive:false]"},
-		{"nobody''s", `{}`, "unchanged map[archive:false]"},
-		{"q", `{"archive": true}`, "changed map[archive:false]"},
-		{"q", `{"archive": true}`, "unchanged map[archive:true]"},
-		{"q", `{"archive": null}`, "unchanged map[archive:true]"},
-		{"q", `{}`, "unchanged map[archive:true]"},
-		{"q", `{"archive": false}`, "changed map[archive:true]"},
-		{strings.Repeat("q", 255), `{"archive": true}`, "changed map[archive:false]"},
+		{"nobody''s", `{"archive": false}`, "unchanged map[archive:false mode:running]"},
+		{"nobody''s", `{}`, "unchanged map[archive:false mode:running]"},
+		{"q", `{"archive": true}`, "changed map[archive:false mode:running]"},
+		{"q", `{"archive": true}`, "unchanged map[archive:true mode:running]"},
+		{"q", `{"archive": null}`, "unchanged map[archive:true mode:running]"},
+		{"q", `{}`, "unchanged map[archive:true mode:running]"},
+		{"q", `{"archive": false}`, "changed map[archive:true mode:running]"},
+		{strings.Repeat("q", 255), `{"archive": true}`, "changed map[archive:false mode:running]"},
 		{"", `{"archive": true}`, "P4000"},
 		{strings.Repeat("q", 256), `{"archive": true}`, "P4000"},
 		{"q", `{"archive": "yes"}`, "P4004"},

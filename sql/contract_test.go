@@ -169,6 +169,7 @@ func TestRoles_PrivilegeMatrix(t *testing.T) {
 	pool := pawltest.DB(t, sql.Roles(), sql.Roles())
 	const one = "select pawl_v1.job_enqueue('q', 'k', 'a'); "
 	const planEffect = `select pawl_v1.effect_begin('s', 'k', 'c', sha256('x'), '{"policy": "at_most_once", "provider_key": "key"}')`
+	const putS = "select pawl_v1.schedule_put('s', 'q', 'k', 'a', '{\"every_ms\": 1000, \"first_at\": \"2026-01-01\"}'); "
 	for _, c := range []struct {
 		role, statement string
 		allowed         bool
@@ -190,7 +191,22 @@ func TestRoles_PrivilegeMatrix(t *testing.T) {
 		{"pawl_reader", "select pawl_v1.command_claim('s', 'k', sha256('x'))", false},
 		{"pawl_app", "select pawl_v1.inbox_forget('c', 'm', 'a', 'r')", false},
 		{"pawl_operator", "select pawl_v1.inbox_claim('c', 'm', sha256('x')); select pawl_v1.inbox_forget('c', 'm', 'a', 'r')", true},
+		{"pawl_app", "select pawl_v1.inbox_replay('c', 'm', 'a', 'r')", false},
+		{"pawl_operator", "select pawl_v1.inbox_replay('c', 'm', 'a', 'r')", true},
 		{"pawl_reader", "select * from pawl_v1.gates", true},
+		{"pawl_app", putS + "select pawl_v1.schedule_tick('s', (select s.fence from pawl_v1.schedules as s))", true},
+		{"pawl_app", putS + putS, true},
+		{"pawl_app", "select pawl_v1.schedule_pause('s', 'a', 'r')", false},
+		{"pawl_app", "select pawl_v1.schedule_resume('s', 'a', 'r')", false},
+		{"pawl_app", "select pawl_v1.schedule_run_now('s', 'a', 'r')", false},
+		{"pawl_app", "select pawl_v1.schedule_delete('s', 'a', 'r')", false},
+		{"pawl_app", "delete from pawl.schedule", false},
+		{"pawl_operator", putS + "select pawl_v1.schedule_pause('s', 'a', 'r'); select pawl_v1.schedule_resume('s', 'a', 'r')", true},
+		{"pawl_operator", putS + "select pawl_v1.schedule_run_now('s', 'a', 'r'); select pawl_v1.schedule_delete('s', 'a', 'r')", true},
+		{"pawl_app", "select pawl_v1.queue_set('q', '{\"mode\": \"paused\"}', 'a', 'r')", false},
+		{"pawl_operator", "select pawl_v1.queue_set('q', '{\"mode\": \"paused\"}', 'a', 'r'); select pawl_v1.job_claim('q', null)", true},
+		{"pawl_reader", "select * from pawl_v1.schedules, pawl_v1.queues", true},
+		{"pawl_reader", "select pawl_v1.schedule_tick('s', 1)", false},
 		{"pawl_app", "truncate pawl.inbox", false},
 		{"pawl_app", "drop table pawl.inbox", false},
 		{"pawl_app", "delete from pawl.migration", false},

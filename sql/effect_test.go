@@ -160,6 +160,19 @@ func TestEffect_Settle(t *testing.T) {
 	b.is(endEffect("landed", ""), "failed_final map[contradicts:true kept:true]") // and yet it did
 }
 
+// A step outlives the job of its delivery. If the delivery comes again after it was forgotten, the new job waits for the verdict.
+func TestEffect_AnotherJobWaits(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "")
+	b.do(beginEffect("at_most_once", `, "job_id": 1000`))
+	b.is(beginEffect("at_most_once", `, "job_id": 1000`), "unknown")
+	b.do("select pawl_v1.job_enqueue('q', 'k', ''), pawl_v1.job_claim('q', null)")
+	b.is(beginEffect("at_most_once", `, "job_id": 1`), "unknown")
+	b.is(`select f.outcome from pawl_v1.job_fail(1, 1, '{}', '{"unknown": true}') as f`, "unknown")
+	b.is(settleEffect("landed", "{}"), "settled map[status:succeeded]")
+	b.is("select j.status from pawl.job as j", "pending")
+}
+
 // The verdict on long names has a target that fits.
 func TestEffect_LongNames(t *testing.T) {
 	t.Parallel()

@@ -188,3 +188,22 @@ func TestT15_DuplicatesWriteNothing(t *testing.T) {
 	b.do("select pawl_v1.job_enqueue_many('{q}', '{k}', array[''::bytea], '{x}')")
 	b.is(rows, before)
 }
+
+// Without options a job takes another way into the table; the rows are the same.
+func TestEnqueue_DefaultsAreDefaults(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', 'a'); select pawl_v1.job_enqueue('q', 'k', 'a', '{}');
+select pawl_v1.job_enqueue('q', 'k', 'a', '{"priority": null}'); select pawl_v1.job_enqueue_many('{q}', '{k}', '{a}');`)
+	const rows = `select count(*), count(distinct to_jsonb(j) - '{id,created_at,available_at}'::text[]),
+       bool_and(j.available_at between j.created_at - interval '1 second' and j.created_at + interval '1 second') from pawl.job as j`
+	b.is(rows, "4 1 true")
+	b.do(`delete from pawl.job; select pawl_v1.job_enqueue('q', 'k', 'a', '{"headers": {"h": 1}}');
+select pawl_v1.job_enqueue('q', 'k', 'a', '{"headers": {"h": 1}, "priority": 2}');`)
+	b.is(rows, "2 1 true")
+	b.is(`select e.outcome, e.detail::text from pawl_v1.job_enqueue('q', 'k', 'a') as e`, "enqueued {}")
+	for _, wrong := range []string{"null, 'k', 'a'", "'q', '', 'a'", "'q', 'k', null", "'q', 'k', 'a', null", `'q', 'k', 'a', '{"headers": 1}'`} {
+		if e := b.refusal("select pawl_v1.job_enqueue(" + wrong + ")"); e.Code[:2] != "P4" {
+			t.Errorf("%s: %v", wrong, e)
+		}
+	}
+}

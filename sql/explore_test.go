@@ -42,6 +42,14 @@ const (
 
 	cancelled = heldByOne + operatorCancels + ";"
 
+	kept = `select pawl_v1.delivery_keep('c', 'm', '', jsonb_build_object('hash', encode(sha256('one'), 'hex'), 'landing', '{"queue": "q", "kind": "landed"}'::jsonb));`
+	// A delivery that was kept: forgotten by hand, landed, a dead letter, and one whose job is gone.
+	handForgotten = "select pawl_v1.inbox_claim('c', 'm', sha256('one'));" + kept + "select pawl_v1.inbox_forget('c', 'm', 'ann', 'a reason');"
+	landed        = "select pawl_v1.worker_register('one'); begin; select play.land();" + kept + "commit;"
+	landedDead    = landed + "select play.claim(1); select play.fail(1, 1, '{\"final\": true}');"
+	discarded     = landedDead + operatorDiscards + ";"
+	replays       = "select play.replay()"
+
 	operatorCancels  = "select play.operate('cancel')"
 	operatorRetries  = "select play.operate('retry')"
 	operatorDiscards = "select play.operate('discard')"
@@ -136,6 +144,19 @@ var scenes = []scene{
 	{name: "deliver, other payload aborted", refusal: []string{"P4050"}, sides: [][]string{{"select play.deliver('one')", rollback}, {"select play.deliver('two')"}}},
 	{name: "land, deliver", sides: [][]string{{"select play.land()"}, {"select play.deliver('one')"}}},
 	{name: "land aborted, land", sides: [][]string{{"select play.land()", rollback}, {"select play.land()"}}},
+
+	{name: "replay, replay", given: handForgotten, sides: [][]string{{replays}, {replays}}},
+	{name: "replay, replay aborted", given: handForgotten, sides: [][]string{{replays}, {replays, rollback}}},
+	{name: "replay, deliver", given: handForgotten, sides: [][]string{{replays}, {"select play.deliver('one')"}}},
+	{name: "replay, deliver aborted", given: handForgotten, sides: [][]string{{replays}, {"select play.deliver('one')", rollback}}},
+	{name: "replay, land", given: handForgotten, sides: [][]string{{replays}, {"select play.land()"}}},
+	{name: "replay, replay of the discarded", given: discarded, sides: [][]string{{replays}, {replays}}},
+	{name: "replay, replay, deliver of the discarded", given: discarded, sides: [][]string{{replays}, {replays}, {"select play.deliver('one')"}}},
+	{name: "replay, operator retries", given: landedDead, sides: [][]string{{replays}, {operatorRetries}}},
+	{name: "replay, operator discards", given: landedDead, sides: [][]string{{replays}, {operatorDiscards}}},
+	{name: "replay, claim", given: landed, sides: [][]string{{replays}, {claimOne}}},
+	{name: "replay, settle", given: landed + "select play.claim(1);", sides: [][]string{{replays}, {"select play.settle(1, 1)"}}},
+	{name: "replay, settle aborted", given: landed + "select play.claim(1);", sides: [][]string{{replays}, {"select play.settle(1, 1)", rollback}}},
 
 	{name: "accept, lower", sides: [][]string{{"select play.accept(2)"}, {"select play.accept(1)"}}},
 	{name: "accept, lower aborted", sides: [][]string{{"select play.accept(2)", rollback}, {"select play.accept(1)"}}},

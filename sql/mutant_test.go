@@ -68,6 +68,8 @@ var ours = []mutant{
 		{"job_finish_many", "\n                and l.fence = g.fence))", "))"}, {"job_finish_many", " and d.fence = g.fence", ""}}},
 	{name: "finish many without state", property: "p_held", scene: "finish those still held, sweep", edits: []edit{{"job_finish_many", "l.status = 'processing'\n                and ", ""}}},
 	{name: "a duplicate delivery is processed", property: "p_once", scene: "deliver, same", edits: []edit{{"inbox_claim", "select 'duplicate_ignored'", "select 'processed'"}}},
+	{name: "a replay makes a job that owns nothing", property: "p_done", scene: "replay, replay", edits: []edit{{"_replay_land", "  if not found then\n    return null;\n  end if;\n", ""}}},
+	{name: "a replay overlooks another", property: "p_done", scene: "replay, replay of the discarded", edits: []edit{{"_replay_land", "\n       and i.job_id = p_seen.job_id;", ";"}}},
 	{name: "keys in the order given", property: "p_answer", scene: "enqueue many, reversed, behind another", edits: []edit{
 		{"_job_keys_claim", "select distinct on (r.queue collate \"C\", r.key collate \"C\") r.queue", "select r.queue"},
 		{"_job_keys_claim", "     order by r.queue collate \"C\", r.key collate \"C\", r.n\n    on conflict", "     order by r.n\n    on conflict"}}},
@@ -90,7 +92,7 @@ var ours = []mutant{
 }
 
 func allMutants() []mutant {
-	return slices.Concat(modelled, ours, orderMutants, commandMutants, effectMutants)
+	return slices.Concat(modelled, ours, orderMutants, scheduleMutants, commandMutants, effectMutants)
 }
 
 // Every mutant is caught, and by the property that it breaks.
@@ -158,11 +160,12 @@ func TestMutants_Equivalent(t *testing.T) {
 		edit   edit
 		scenes string // how the names of the scenes begin that would show it
 	}{
-		"claims wait for each other":   {edit{"job_claim", "for update skip locked", "for update"}, "claim"},                               // then the row is no longer pending
-		"sweep looks without locking":  {blindLook, "sweep"},                                                                               // its write tests again
-		"sweep writes without testing": {blindWrite, "sweep"},                                                                              // its look has locked the rows
-		"hold many in any order":       {edit{"job_hold_many", "     order by j.id\n       for update", "       for update"}, "hold many"}, // it never waits
-		"purge without looking again":  {edit{"lane_purge", "\n     and not pawl_v1._lane_is_used(l.id);", ";"}, "lane: purge"},            // the time between its snapshot and its lock is inside one statement
+		"claims wait for each other":   {edit{"job_claim", "for update skip locked", "for update"}, "claim"},                                                                                // then the row is no longer pending
+		"sweep looks without locking":  {blindLook, "sweep"},                                                                                                                                // its write tests again
+		"sweep writes without testing": {blindWrite, "sweep"},                                                                                                                               // its look has locked the rows
+		"hold many in any order":       {edit{"job_hold_many", "     order by j.id\n       for update", "       for update"}, "hold many"},                                                  // it never waits
+		"a tick without its key":       {edit{"_schedule_enqueue", "             'key', v_key,\n             'hash', encode(sha256(convert_to(v_key, 'UTF8')), 'hex'),\n", ""}, "schedule"}, // the fence lets it be made once
+		"purge without looking again":  {edit{"lane_purge", "\n     and not pawl_v1._lane_is_used(l.id);", ";"}, "lane: purge"},                                                             // the time between its snapshot and its lock is inside one statement
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

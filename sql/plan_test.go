@@ -24,6 +24,7 @@ var hot = []struct {
 	{"pawl_v1.job_claim('q', 1, 500)", []string{"job_claim", "job_pkey"}},
 	{"pawl_v1.job_claim('q', 1, 25, '{\"kinds\": [\"k\"]}')", []string{"job_claim", "job_pkey"}},
 	{"pawl_v1.job_claim('q', null, 25)", []string{"job_claim", "job_pkey"}},
+	{drainQ + "pawl_v1.job_claim('q', 1, 25)", []string{"job_begun", "job_pkey"}},
 	{"pawl_v1.job_claim_id(107, 1)", []string{"job_pkey"}},
 	{"pawl_v1.job_claim_id(107, null)", []string{"job_pkey"}},
 	{"pawl_v1.job_renew(60, 1)", []string{"job_pkey"}},
@@ -71,6 +72,9 @@ var hot = []struct {
 
 // keepQ gives the queue of all these jobs an archive, in the statement of the call.
 const keepQ = `pawl_v1.queue_set('q', '{"archive": true}', 'somebody', 'a reason'), `
+
+// drainQ drains it, in the statement of the call: none of these jobs was begun.
+const drainQ = `pawl_v1.queue_set('q', '{"mode": "draining"}', 'somebody', 'a reason'), `
 
 // scans counts, since the session began, the scans of each index of the four tables, and of the tables themselves.
 const scans = `

@@ -17,7 +17,7 @@ const play = `
 create schema play;
 create table play.ledger (n bigint generated always as identity primary key, job bigint not null, fence bigint not null, verb text not null);
 create table play.effect (what text not null);
-` + playLanes + playGates + `
+` + playLanes + playGates + playSchedules + `
 
 create function play.claim(p_worker bigint, p_limit int default 1, p_options jsonb default '{}') returns text language sql as $$
   with c as (select c.id, c.fence from pawl_v1.job_claim('q', p_worker, p_limit, p_options) as c),
@@ -143,6 +143,28 @@ begin
   return v_said;
 end $$;
 
+-- An operator replays the delivery. A job that is retried has a fence of its own, as in play.operate.
+create function play.replay() returns text language plpgsql as $$
+declare
+  v_said record;
+begin
+  select r.outcome, r.job_id, r.detail into v_said from pawl_v1.inbox_replay('c', 'm', 'ann', 'a reason') as r;
+  if v_said.outcome = 'replayed' and v_said.detail ? 'status' then
+    insert into play.ledger (job, fence, verb)
+    select v_said.job_id, (a.before ->> 'fence')::bigint + 1, 'operator retried'
+      from pawl.audit as a where a.target = 'job ' || v_said.job_id order by a.id desc limit 1;
+  end if;
+  return v_said.outcome;
+end $$;
+
+-- An attempt of the delivery's job settles it and has its effect.
+create function play.settle(p_id bigint, p_fence bigint) returns text language plpgsql as $$
+begin
+  perform play.hold(p_id, p_fence);
+  perform pawl_v1.inbox_settle('c', 'm', p_id);
+  return play.finish(p_id, p_fence);
+end $$;
+
 -- The args of a job are its keys here, so that two jobs of one key are seen; the hash says which payload it is.
 create function play.enqueue(p_key text, p_hash text) returns text language sql as $$
   select e.outcome from pawl_v1.job_enqueue('q', 'k', p_key::bytea,
@@ -192,12 +214,16 @@ select 'p_done', coalesce(e.what, l.what) || ': effect without its end, or end w
 union all
 select 'p_done', 'message m: ' || e.n || ' effects, ' || i.n || ' rows, ' || i.landed || ' landed, ' || j.n || ' jobs'
   from (select count(*) as n from play.effect as e where e.what = 'message m') as e,
-       (select count(*) as n, count(i.job_id) as landed from pawl.inbox as i where i.consumer = 'c') as i,
+       (select count(*) as n, count(i.job_id) as landed,
+               count(*) filter (where i.job_id is not null and i.processed_at is null
+                                  and not exists (select from play.ledger as l where l.job = i.job_id and l.verb = 'operator discarded')) as owned
+          from pawl.inbox as i where i.consumer = 'c') as i,
        (select count(*) as n from pawl.job as j where j.kind = 'landed') as j
- where e.n <> i.n - i.landed or j.n <> i.landed
+ where e.n <> i.n - i.landed or j.n <> i.owned
 union all
 select 'p_once', 'key ' || k.key || ' has ' || count(j.id) || ' jobs'
   from pawl.job_key as k left join pawl.job as j on j.args = k.key::bytea
+ where k.key not like 'schedule/%' -- see play.odd_schedules
  group by k.key, k.job_id having count(j.id) <> 1 or min(j.id) <> k.job_id
 union all
 select 'p_loss', 'job ' || j.id || ' is held by worker ' || j.claimed_by || ', who has left: nobody will take it back'
@@ -212,7 +238,7 @@ create function play.reset() returns void language sql as $$
   delete from play.ledger; delete from play.effect; delete from pawl.inbox; delete from pawl.job_key; delete from pawl.fence;
   delete from pawl.job; delete from pawl.worker; delete from pawl.audit;
   select setval('pawl.job_id_seq', 1, false), setval('pawl.worker_id_seq', 1, false);
-  select play.reset_lanes(); select play.reset_gates() $$;
+  select play.reset_lanes(); select play.reset_gates(); select play.reset_schedules() $$;
 ` + commandPlay + effectPlay
 
 // A violation is a broken property, by the name it has in docs/reference/mutants.md.
@@ -222,7 +248,7 @@ func (v violation) Error() string { return v.property + ": " + v.what }
 
 // judge reads the ledger and the rows, and names what is broken.
 func judge(ctx context.Context, conn *pgx.Conn) error {
-	odd, err := collect(ctx, conn, "select o.property, o.what from play.odd as o union all select o.property, o.what from play.odd_gates as o", func(row pgx.CollectableRow) (v violation, err error) {
+	odd, err := collect(ctx, conn, "select o.property, o.what from play.odd as o union all select o.property, o.what from play.odd_gates as o union all select o.property, o.what from play.odd_schedules as o", func(row pgx.CollectableRow) (v violation, err error) {
 		return v, row.Scan(&v.property, &v.what)
 	})
 	if err != nil {

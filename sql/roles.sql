@@ -26,7 +26,9 @@ grant select, insert, update, delete on pawl.inbox, pawl.delivery, pawl.gate, pa
 grant select, insert, truncate on pawl.archive_0, pawl.archive_1, pawl.archive_2, pawl.archive_3,
   pawl.archive_4, pawl.archive_5, pawl.archive_6, pawl.archive_7 to pawl_app, pawl_operator;
 grant select on pawl.queue to pawl_app;
+grant select, insert, update on pawl.schedule to pawl_app;
 grant select, insert, update on pawl.queue to pawl_operator;
+grant select, insert, update, delete on pawl.schedule to pawl_operator;
 grant select, insert, update, delete on pawl.command, pawl.effect, pawl.effect_call, pawl.replay to pawl_app, pawl_operator;
 grant select, insert on pawl.audit to pawl_operator;
 grant select on pawl.migration to pawl_app, pawl_operator;
@@ -42,9 +44,14 @@ revoke execute on function
   pawl_v1.lane_unblock(text, text, text, text, jsonb),
   pawl_v1.lane_policy(text, text, text, text, text),
   pawl_v1.queue_set(text, jsonb, text, text),
+  pawl_v1.schedule_pause(text, text, text),
+  pawl_v1.schedule_resume(text, text, text),
+  pawl_v1.schedule_run_now(text, text, text),
+  pawl_v1.schedule_delete(text, text, text),
   pawl_v1.gate_reset(text, text, bigint, text, text),
   pawl_v1.gate_release(text, text, text, text),
   pawl_v1.inbox_forget(text, text, text, text),
+  pawl_v1.inbox_replay(text, text, text, text, jsonb),
   pawl_v1.command_settle(text, text, text, text, text, jsonb),
   pawl_v1.effect_settle(text, text, text, text, text, text, jsonb)
 from pawl_app;

@@ -15,6 +15,7 @@ import (
 // traces counts what a demo may leave in a database.
 const traces = `
 select (select count(*) from pawl.inbox) + (select count(*) from pawl.job) + (select count(*) from pawl.worker)
+     + (select count(*) from pawl.effect) + (select count(*) from pawl.effect_call) + (select count(*) from pawl.audit)
      + (select count(*) from pg_namespace as n where n.nspname like 'pawl\_demo%')`
 
 // In somebody else's database a demo works and leaves everything as it was, also what was there before.
@@ -32,6 +33,30 @@ func TestDemo_DatabaseURL_LeavesNoTrace(t *testing.T) {
 	}
 	if n := one[int](t, url, traces); n != 2 {
 		t.Errorf("%d rows and schemas, want the 2 that were there before", n)
+	}
+	d.wantNothingLeft()
+}
+
+func TestDemo_DatabaseURL_PaymentsLeaveNoTrace(t *testing.T) {
+	t.Parallel()
+	url := pawltest.URL(t)
+	d := newDemo(t, "--payments", "--database-url", url, "--messages", "40", "--kills", "1", "--seed", "24", "--json")
+	mustReport(t, d.run()).wantKept(t, 40, 0)
+	if n := one[int](t, url, traces); n != 0 {
+		t.Errorf("%d rows and schemas left: %s", n, d.stderr.String())
+	}
+	d.wantNothingLeft()
+}
+
+func TestDemo_DatabaseURL_LeaseLeavesNoTrace(t *testing.T) {
+	t.Parallel()
+	url := pawltest.URL(t)
+	d := newDemo(t, "--lease", "--database-url", url, "--json")
+	if r := d.run(); r.code != 0 || !strings.HasPrefix(r.stdout, `{"letters":2,"mails":2,"rows":2,"lost":0,"doubled":0,"refused":`) {
+		t.Errorf("exit %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+	if n := one[int](t, url, traces); n != 0 {
+		t.Errorf("%d rows and schemas left: %s", n, d.stderr.String())
 	}
 	d.wantNothingLeft()
 }

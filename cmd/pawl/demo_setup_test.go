@@ -134,6 +134,8 @@ type demoReport struct {
 	PerSecond                                                                                *float64 `json:"per_second"`
 	Seed                                                                                     *uint64
 	KilledAt                                                                                 []struct{ Point string } `json:"killed_at"`
+	ChargeRequests                                                                           int                      `json:"charge_requests"`
+	Unknown                                                                                  int
 	Schema, Directory                                                                        string
 }
 

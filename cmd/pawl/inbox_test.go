@@ -94,3 +94,47 @@ func TestInbox_JSON(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// Deliveries tried again, one by its id and all of an interval: first told, then done; what took effect is left alone.
+func TestInbox_Replay(t *testing.T) {
+	t.Parallel()
+	db := withInbox(t)
+	exec1(t, db, `
+do $$
+begin
+  perform pawl_v1.inbox_claim('orders', 'gone', sha256('g'));
+  perform pawl_v1.inbox_land('orders', 'gone', 'inbox/orders', 'delivery', 'g', '{"dead": true}');
+  perform pawl_v1.delivery_keep('orders', 'gone', 'g', jsonb_build_object('hash', encode(sha256('g'), 'hex'), 'landing', '{"queue": "inbox/orders", "kind": "delivery"}'::jsonb));
+  perform pawl_v1.job_discard(2, 'ann', 'r');
+end $$`)
+	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "dead", "--reason", "r"), 2, "this would replay 1 delivery of consumer orders", "--yes")
+	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "--reason", "r", "--yes"), 2, "either IDs or --since")
+	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "dead", "--since", "1h", "--reason", "r", "--yes"), 2, "either IDs or --since")
+	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "--since", "soon", "--reason", "r", "--yes"), 2, "neither a time nor a duration")
+	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "--since", "1h", "--until", "2h", "--reason", "r", "--yes"), 2, "the interval is empty")
+	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "dead", "--yes"), 2, "why is missing")
+	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "done", "--reason", "r", "--yes"), 1, "1 of 1 delivery", "delivery done: it has taken effect")
+	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "never", "--reason", "r", "--yes"), 1, "remembers no delivery never, and none was kept")
+
+	if r := mustPawl(t, db, "inbox", "replay", "orders", "--since", "1h", "--reason", "r", "--dry-run"); r.stdout != "delivery gone would be tried again (a new job)\n2 deliveries looked at, 1 took effect before\n" {
+		t.Errorf("%+v", r)
+	}
+	type result struct {
+		MessageID   string `json:"message_id"`
+		Outcome     string
+		Job         *int64
+		Was         *string
+		ProcessedAt *string `json:"processed_at"`
+		Hint        *string
+	}
+	all := decode[[]result](t, mustPawl(t, db, "inbox", "replay", "orders", "--since", "1h", "--reason", "r", "--yes", "--json").stdout)
+	if len(all) != 2 || all[0].MessageID != "done" || all[0].Outcome != "refused" || all[0].ProcessedAt == nil || all[1].Outcome != "replayed" || *all[1].Job != 3 || all[1].Was != nil {
+		t.Errorf("%+v", all)
+	}
+	if r := mustPawl(t, db, "inbox", "replay", "orders", "dead", "gone", "--reason", "the account exists now", "--actor", "ann", "--yes"); r.stdout != "delivery dead is tried again (job 1, was dead_letter)\ndelivery gone is tried again (job 3, was pending)\n" {
+		t.Errorf("%+v", r)
+	}
+	if r := mustPawl(t, db, "inbox", "show", "orders", "dead"); !strings.Contains(r.stdout, "inbox_replay by ann: the account exists now") {
+		t.Errorf("%s", r.stdout)
+	}
+}

@@ -24,9 +24,9 @@ select pawl_v1.job_finish(1, 1), pawl_v1.job_finish(2, 1)`)
 func TestQueues_Table(t *testing.T) {
 	t.Parallel()
 	db := withArchive(t)
-	const golden = `ID  QUEUE   ARCHIVE
-2   mail    off
-1   orders  on
+	const golden = `ID  QUEUE   MODE     ARCHIVE  PROCESSING  BEGUN
+2   mail    running  off      0           0
+1   orders  running  on       0           0
 `
 	if r := mustPawl(t, db, "queues", "list"); r.stdout != golden || r.stderr != "" {
 		t.Errorf("%s%s", r.stdout, r.stderr)
@@ -47,15 +47,50 @@ func TestQueues_Table(t *testing.T) {
 	}
 }
 
+// A queue is paused, drained and resumed, each with a record; the list tells what is still running.
+func TestQueues_Modes(t *testing.T) {
+	t.Parallel()
+	db := withArchive(t)
+	exec1(t, db, "select pawl_v1.job_enqueue('mail', 'welcome', '') from generate_series(1, 3); select pawl_v1.job_claim('mail', null, 2); select pawl_v1.job_fail(3, 1, '{}')")
+	for _, step := range [][2]string{
+		{"pause", "queue mail paused (was running)\n"}, {"pause", "queue mail paused already\n"},
+		{"drain", "queue mail draining (was paused)\n"}, {"resume", "queue mail running (was draining)\n"},
+		{"drain", "queue mail draining (was running)\n"},
+	} {
+		if r := mustPawl(t, db, "queues", step[0], "mail", "--reason", "why", "--actor", "bob"); r.stdout != step[1] || r.stderr != "" {
+			t.Errorf("%+v, want %s", r, step[1])
+		}
+	}
+	const golden = `ID  QUEUE   MODE      ARCHIVE  PROCESSING  BEGUN
+2   mail    draining  off      1           1
+1   orders  running   on       0           0
+`
+	if r := mustPawl(t, db, "queues", "list"); r.stdout != golden {
+		t.Errorf("%s%s", r.stdout, r.stderr)
+	}
+	if n := one[int](t, db, "select count(*) from pawl.audit as a where a.verb = 'queue_set' and a.actor = 'bob' and a.before ->> 'mode' <> a.after ->> 'mode'"); n != 4 {
+		t.Errorf("%d records", n)
+	}
+	holder := connect(t, db)
+	if _, err := holder.Exec(t.Context(), "begin; select from pawl.queue where name = 'mail' for update"); err != nil {
+		t.Fatal(err)
+	}
+	wantFailure(t, pawl(t, db, "queues", "resume", "mail", "--reason", "r"), 1, "somebody else sets this queue", "ask again")
+}
+
 // The documents that scripts read.
 func TestQueues_JSON(t *testing.T) {
 	t.Parallel()
 	db := withArchive(t)
 	for _, c := range [][2]string{
-		{"queues list --json", `{"queues":[{"id":2,"name":"mail","archive":false},{"id":1,"name":"orders","archive":true}],"next_after":null}`},
-		{"queues list --json --limit 1", `{"queues":[{"id":2,"name":"mail","archive":false}],"next_after":"mail"}`},
+		{"queues list --json", `{"queues":[{"id":2,"name":"mail","mode":"running","archive":false,"processing":0,"begun":0},{"id":1,"name":"orders","mode":"running","archive":true,"processing":0,"begun":0}],"next_after":null}`},
+		{"queues list --json --limit 1", `{"queues":[{"id":2,"name":"mail","mode":"running","archive":false,"processing":0,"begun":0}],"next_after":"mail"}`},
 		{"queues list --json --after z", `{"queues":[],"next_after":null}`},
 		{"queues set o --archive --json --reason r", `{"outcome":"changed","was_archive":false}`},
+		{"queues pause o --json --reason r", `{"outcome":"changed","was":"running"}`},
+		{"queues pause o --json --reason r", `{"outcome":"unchanged","was":"paused"}`},
+		{"queues drain o --json --reason r", `{"outcome":"changed","was":"paused"}`},
+		{"queues resume o --json --reason r", `{"outcome":"changed","was":"draining"}`},
 	} {
 		line, want := c[0], c[1]
 		if r := mustPawl(t, db, strings.Fields(line)...); r.stdout != want+"\n" || r.stderr != "" {
@@ -114,6 +149,9 @@ func TestQueues_BadInput(t *testing.T) {
 		"queues list --limit 1001":                     {"must lie between 1 and 1000", "it is 1001"},
 		"queues list orders":                           {"unexpected argument", "--help"},
 		"queues drop orders":                           {`unknown command "drop"`},
+		"queues pause orders":                          {"why is missing", "--reason"},
+		"queues drain --reason r":                      {"it takes 1 argument, not 0", "QUEUE"},
+		"queues resume a b --reason r":                 {"it takes 1 argument, not 2"},
 	} {
 		wantFailure(t, pawl(t, db, strings.Fields(line)...), 2, want...)
 	}

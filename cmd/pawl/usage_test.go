@@ -70,6 +70,7 @@ func TestUsage_WrongCommandLines(t *testing.T) {
 		"demo --handler-errors NaN":                 {"--handler-errors must lie between 0 and 0.9", "pawl demo --help"},
 		"demo --timeout 0s":                         {"--timeout must lie between 1s and 24h", "pawl demo --help"},
 		"demo --messages 1000000 --duplicates 1000": {"--messages times --duplicates", "pawl demo --help"},
+		"demo --lease --kills 2":                    {"--kills does not go with --lease", "pawl demo --help"},
 		"demo --bogus":                              {"unknown flag: --bogus", "pawl demo --help"},
 		"demo now":                                  {`unexpected argument "now"`, "pawl demo --help"},
 		"demo --database-url=":                      {"--database-url is empty", "leave the flag out"},

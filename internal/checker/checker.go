@@ -27,6 +27,10 @@ type History struct {
 
 	Shipping  bool    // each order must have led to one shipment, through another queue
 	Shipments []Order // rows
+
+	Paying  bool    // each order must have been charged once by somebody else, and mailed once
+	Charges []Order // what they really did
+	Mails   []Order
 }
 
 // A Verdict counts what is right and what is wrong.
@@ -34,7 +38,9 @@ type Verdict struct {
 	Intents     int `json:"intents"`
 	Effects     int `json:"effects"`      // order rows
 	Shipped     int `json:"shipped"`      // shipment rows, if there is a second hop
-	Doubled     int `json:"doubled"`      // intents with more than one order or ledger row
+	Charged     int `json:"charged"`      // at somebody else's, if there are payments
+	Mailed      int `json:"mailed"`       // the same
+	Doubled     int `json:"doubled"`      // intents with more than one order, ledger row, shipment, charge or mail
 	Lost        int `json:"lost"`         // intents with neither an effect nor a dead letter
 	DeadLetters int `json:"dead_letters"` // intents kept, with their payload, for a person to decide
 	Altered     int `json:"altered"`      // rows or dead letters that do not say what was sent
@@ -55,7 +61,7 @@ const maxViolations = 20
 
 // Judge compares the history with the promise: each intent took effect once, whole and unaltered, or is kept.
 func Judge(h History) Verdict {
-	v := Verdict{Intents: len(h.Sent), Effects: len(h.Orders), Shipped: len(h.Shipments)}
+	v := Verdict{Intents: len(h.Sent), Effects: len(h.Orders), Shipped: len(h.Shipments), Charged: len(h.Charges), Mailed: len(h.Mails)}
 	orders := group(h.Orders, func(o Order) string { return o.Key })
 	ledger := group(h.Ledger, func(e LedgerEntry) string { return e.Key })
 	sent := map[string]bool{}
@@ -77,7 +83,11 @@ func Judge(h History) Verdict {
 		v.expect(sent[key], &v.Unexpected, "dead letter %s was never sent", key)
 	}
 	if h.Shipping {
-		v.judgeShipments(orders, group(h.Shipments, func(o Order) string { return o.Key }))
+		v.judgeEach("shipped", orders, h.Shipments, nil)
+	}
+	if h.Paying {
+		v.judgeEach("charged", orders, h.Charges, h.DeadLetters)
+		v.judgeEach("mailed", orders, h.Mails, h.DeadLetters)
 	}
 	for customer := range union(balances, h.Balances) {
 		v.expect(h.Balances[customer] == balances[customer], &v.Unexpected,
@@ -104,18 +114,21 @@ func (v *Verdict) judgeIntent(want Order, orders []Order, ledger []LedgerEntry, 
 	}
 }
 
-// judgeShipments requires one shipment for each order, saying the same, and no other.
-func (v *Verdict) judgeShipments(orders, shipments map[string][]Order) {
+// judgeEach requires what was done once for each order, saying the same, and for no other. For those that are kept it may have been
+// done, once.
+func (v *Verdict) judgeEach(done string, orders map[string][]Order, all []Order, kept map[string]Order) {
+	did := group(all, func(o Order) string { return o.Key })
 	for key, of := range orders {
-		got := shipments[key]
-		v.expect(len(got) > 0, &v.Lost, "%s took effect and was not shipped", key)
-		v.expect(len(got) <= 1, &v.Doubled, "%s was shipped %d times", key, len(got))
-		for _, s := range got {
-			v.expect(s == of[0], &v.Altered, "shipment %s is %+v, its order %+v", key, s, of[0])
+		got := did[key]
+		v.expect(len(got) > 0, &v.Lost, "%s took effect and was not %s", key, done)
+		for _, o := range got {
+			v.expect(o == of[0], &v.Altered, "%s was %s as %+v, its order is %+v", key, done, o, of[0])
 		}
 	}
-	for key := range shipments {
-		v.expect(len(orders[key]) > 0, &v.Unexpected, "%s was shipped without an order", key)
+	for key, got := range did {
+		_, isKept := kept[key]
+		v.expect(len(got) == 1, &v.Doubled, "%s was %s %d times", key, done, len(got))
+		v.expect(len(orders[key]) > 0 || isKept, &v.Unexpected, "%s was %s without an order", key, done)
 	}
 }
 

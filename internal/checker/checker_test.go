@@ -12,25 +12,28 @@ import (
 
 // good is a history without a fault: five effects and one dead letter.
 func good() checker.History {
-	h := checker.History{Shipping: true, Balances: map[string]int64{}, DeadLetters: map[string]checker.Order{}}
+	h := checker.History{Shipping: true, Paying: true, Balances: map[string]int64{}, DeadLetters: map[string]checker.Order{}}
 	for n := range 5 {
 		o := checker.Order{Key: fmt.Sprint("order-", n), Customer: fmt.Sprint("customer-", n%2), Cents: int64(100 + n)}
 		h.Sent = append(h.Sent, o)
 		h.Orders = append(h.Orders, o)
 		h.Shipments = append(h.Shipments, o)
+		h.Charges = append(h.Charges, o)
+		h.Mails = append(h.Mails, o)
 		h.Ledger = append(h.Ledger, checker.LedgerEntry{Key: o.Key, Cents: o.Cents})
 		h.Balances[o.Customer] += o.Cents
 	}
 	poison := checker.Order{Key: "poison", Customer: "customer-9", Cents: 1}
 	h.Sent = append(h.Sent, poison)
 	h.DeadLetters["poison"] = poison
+	h.Charges = append(h.Charges, poison) // and then it was given up
 	return h
 }
 
 func TestJudge_AcceptsAGoodHistory(t *testing.T) {
 	t.Parallel()
 	v := checker.Judge(good())
-	if !v.OK() || v.Intents != 6 || v.Effects != 5 || v.Shipped != 5 || v.DeadLetters != 1 {
+	if !v.OK() || v.Intents != 6 || v.Effects != 5 || v.Shipped != 5 || v.Charged != 6 || v.Mailed != 5 || v.DeadLetters != 1 {
 		t.Errorf("%+v", v)
 	}
 }
@@ -43,7 +46,7 @@ func TestJudge_FindsEveryPlantedFault(t *testing.T) {
 		found func(checker.Verdict) int
 	}{
 		"dropped": {func(h *checker.History) {
-			h.Orders, h.Ledger, h.Shipments = h.Orders[1:], h.Ledger[1:], h.Shipments[1:]
+			h.Orders, h.Ledger, h.Shipments, h.Charges, h.Mails = h.Orders[1:], h.Ledger[1:], h.Shipments[1:], h.Charges[1:], h.Mails[1:]
 			h.Balances["customer-0"] -= 100
 		},
 			func(v checker.Verdict) int { return v.Lost }},
@@ -69,6 +72,15 @@ func TestJudge_FindsEveryPlantedFault(t *testing.T) {
 		"altered shipment": {func(h *checker.History) { h.Shipments[1].Cents++ }, func(v checker.Verdict) int { return v.Altered }},
 		"shipped without an order": {func(h *checker.History) { h.Shipments = append(h.Shipments, checker.Order{Key: "x"}) },
 			func(v checker.Verdict) int { return v.Unexpected }},
+		"not charged":   {func(h *checker.History) { h.Charges = h.Charges[1:] }, func(v checker.Verdict) int { return v.Lost }},
+		"charged twice": {func(h *checker.History) { h.Charges = append(h.Charges, h.Charges[2]) }, func(v checker.Verdict) int { return v.Doubled }},
+		"charged twice and kept": {func(h *checker.History) { h.Charges = append(h.Charges, h.DeadLetters["poison"]) },
+			func(v checker.Verdict) int { return v.Doubled }},
+		"another charge": {func(h *checker.History) { h.Charges[1].Cents++ }, func(v checker.Verdict) int { return v.Altered }},
+		"charged without an order": {func(h *checker.History) { h.Charges = append(h.Charges, checker.Order{Key: "x"}) },
+			func(v checker.Verdict) int { return v.Unexpected }},
+		"not mailed":   {func(h *checker.History) { h.Mails = h.Mails[1:] }, func(v checker.Verdict) int { return v.Lost }},
+		"mailed twice": {func(h *checker.History) { h.Mails = append(h.Mails, h.Mails[2]) }, func(v checker.Verdict) int { return v.Doubled }},
 		"dead letter took effect": {func(h *checker.History) { h.DeadLetters["order-1"] = h.Sent[1] },
 			func(v checker.Verdict) int { return v.Unexpected }},
 	} {

@@ -24,34 +24,38 @@ func ArchiveSweep(ctx context.Context, db DB) (r ArchiveSweepRow, err error) {
 type QueueSetRow struct {
 	Outcome string // "changed", "unchanged"
 	Archive bool   // what it was
+	Mode    string // what it was
 }
 
-// QueueSet calls pawl_v1.queue_set; a nil archive leaves it as it is.
-func QueueSet(ctx context.Context, db DB, queue string, archive *bool, actor, reason string) (r QueueSetRow, err error) {
+// QueueSet calls pawl_v1.queue_set; a nil archive and an empty mode leave it as it is.
+func QueueSet(ctx context.Context, db DB, queue string, archive *bool, mode, actor, reason string) (r QueueSetRow, err error) {
 	o := Options{}
 	if archive != nil {
 		o["archive"] = *archive
 	}
-	err = one(ctx, db, "queue.set", "select s.outcome, (s.detail ->> 'archive')::boolean from pawl_v1.queue_set($1, $2::jsonb, $3, $4) as s",
-		[]any{queue, o.text(), actor, reason}, &r.Outcome, &r.Archive)
+	set(o, "mode", mode)
+	err = one(ctx, db, "queue.set", "select s.outcome, (s.detail ->> 'archive')::boolean, s.detail ->> 'mode' from pawl_v1.queue_set($1, $2::jsonb, $3, $4) as s",
+		[]any{queue, o.text(), actor, reason}, &r.Outcome, &r.Archive, &r.Mode)
 	return r, err
 }
 
 // QueueRow is one row of pawl_v1.queues.
 type QueueRow struct {
-	ID      int64
-	Name    string
-	Archive bool
+	ID                int64
+	Name              string
+	Archive           bool
+	Mode              string
+	Processing, Begun int
 }
 
 // QueueList reads pawl_v1.queues in the order of the names.
 func QueueList(ctx context.Context, db DB, after string, limit int) ([]QueueRow, error) {
-	return many(ctx, db, "queue.list", `select q.id, q.name, q.archive
+	return many(ctx, db, "queue.list", `select q.id, q.name, q.archive, q.mode, q.processing, q.begun
   from pawl_v1.queues as q
  where q.name > $1::text
  order by q.name
  limit $2`, []any{after, limit}, func(row pgx.CollectableRow) (r QueueRow, err error) {
-		err = row.Scan(&r.ID, &r.Name, &r.Archive)
+		err = row.Scan(&r.ID, &r.Name, &r.Archive, &r.Mode, &r.Processing, &r.Begun)
 		return r, err
 	})
 }

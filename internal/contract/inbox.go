@@ -30,7 +30,7 @@ func (h *InboxHashes) Scan(detail any) error { return scanDetail(detail, h) }
 
 const (
 	inboxClaimSQL     = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at from pawl_v1.inbox_claim($1, $2, $3) as c"
-	inboxClaimLaneSQL = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at from pawl_v1.inbox_claim($1, $2, $3, $4::jsonb) as c"
+	inboxClaimWithSQL = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at from pawl_v1.inbox_claim($1, $2, $3, $4::jsonb) as c"
 )
 
 func (r *InboxClaimRow) columns() []any {
@@ -46,13 +46,19 @@ func inboxClaim(consumer, messageID string, hash pawl.Fingerprint, lane InboxLan
 	}
 	o := Options{"lane": lane.Name, "queue": lane.Queue}
 	set(o, "lane_policy", lane.Policy)
-	return inboxClaimLaneSQL, []any{consumer, messageID, hash[:], o.text()}
+	return inboxClaimWithSQL, []any{consumer, messageID, hash[:], o.text()}
 }
 
 // InboxClaim calls pawl_v1.inbox_claim.
 func InboxClaim(ctx context.Context, db DB, consumer, messageID string, hash pawl.Fingerprint, lane InboxLane) (r InboxClaimRow, err error) {
 	sql, args := inboxClaim(consumer, messageID, hash, lane)
 	err = one(ctx, db, "inbox.claim", sql, args, r.columns()...)
+	return r, err
+}
+
+// InboxClaimFor calls pawl_v1.inbox_claim with a result_ref.
+func InboxClaimFor(ctx context.Context, db DB, consumer, messageID string, hash pawl.Fingerprint, resultRef string) (r InboxClaimRow, err error) {
+	err = one(ctx, db, "inbox.claim", inboxClaimWithSQL, []any{consumer, messageID, hash[:], Options{"result_ref": resultRef}.text()}, r.columns()...)
 	return r, err
 }
 
@@ -146,6 +152,35 @@ func InboxForget(ctx context.Context, db DB, consumer, messageID, actor, reason 
 	err = one(ctx, db, "inbox.forget", `select f.outcome, (f.detail ->> 'job')::bigint, coalesce(f.detail ->> 'status', ''), coalesce(f.detail ->> 'hint', '')
   from pawl_v1.inbox_forget($1, $2, $3, $4) as f`, []any{consumer, messageID, actor, reason}, &r.Outcome, &r.Job, &r.Status, &r.Hint)
 	return r, err
+}
+
+// InboxReplayRow is the answer of inbox_replay.
+type InboxReplayRow struct {
+	Outcome     string     // "replayed", "would_replay", "refused", "absent"
+	Job         *int64     // that owns the delivery
+	Status      string     // of that job before; empty: it is new
+	ProcessedAt *time.Time // it took effect then, if refused
+	Hint        string
+}
+
+// InboxReplay calls pawl_v1.inbox_replay.
+func InboxReplay(ctx context.Context, db DB, consumer, messageID string, dryRun bool, actor, reason string) (r InboxReplayRow, err error) {
+	o := Options{}
+	set(o, "dry_run", dryRun)
+	err = one(ctx, db, "inbox.replay", `select r.outcome, r.job_id, coalesce(r.detail ->> 'status', ''), (r.detail ->> 'processed_at')::timestamptz, coalesce(r.detail ->> 'hint', '')
+  from pawl_v1.inbox_replay($1, $2, $3, $4, $5::jsonb) as r`, []any{consumer, messageID, actor, reason, o.text()}, &r.Outcome, &r.Job, &r.Status, &r.ProcessedAt, &r.Hint)
+	return r, err
+}
+
+// InboxMissing returns those of some keys that a consumer does not remember.
+func InboxMissing(ctx context.Context, db DB, consumer string, keys []string) ([]string, error) {
+	return many(ctx, db, "inbox.missing", `select k.key
+  from unnest($2::text[]) with ordinality as k (key, n)
+ where not exists (select from pawl.inbox as i where i.consumer = $1 and i.message_id = k.key)
+ order by k.n`, []any{consumer, keys}, func(row pgx.CollectableRow) (key string, err error) {
+		err = row.Scan(&key)
+		return key, err
+	})
 }
 
 // InboxRow is one row of pawl.inbox, the status of its job and the size of what was kept of it.

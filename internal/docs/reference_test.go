@@ -201,7 +201,12 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 		"httpkey.Policy":        {"command/httpkey/policy.go", "Policy"}, "httpkey.Lease": {"command/httpkey/leased.go", "Lease"},
 		"httpkey.RetryingClient": {"command/httpkey/client.go", "RetryingClient"},
 		"job.Backoff":            {"job/retry.go", "Backoff"}, "job.Request": {"job/enqueue.go", "Request"},
+		"schedule.Schedule": {"schedule/schedule.go", "Schedule"}, "schedule.Config": {"schedule/keeper.go", "Config"},
 		"webhook.Config": {"transport/webhook/verifier.go", "Config"}, "webhook.HMACConfig": {"transport/webhook/hmac.go", "HMACConfig"},
+		"webhook.ReceiverConfig":   {"transport/webhook/receiver.go", "ReceiverConfig"},
+		"webhook.ReconcilerConfig": {"transport/webhook/reconciler.go", "ReconcilerConfig"},
+		"webhook.GitHubConfig":     {"transport/webhook/github.go", "GitHubConfig"},
+		"observe.EventOptions":     {"observe/events.go", "EventOptions"}, "observe.DatabaseOptions": {"observe/database.go", "DatabaseOptions"},
 		"sqs.Config": {"transport/sqs/config.go", "Config"}, "sqs.Message": {"transport/sqs/send.go", "Message"},
 	} {
 		text, fields := sectionOf(t, page, section), 0

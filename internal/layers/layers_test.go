@@ -44,6 +44,8 @@ var plan = []struct {
 	{"job", []string{".", "internal/contract", "internal/fault", "internal/solo", "internal/txn", "migrate"}},
 	{"outbox", []string{".", "internal/contract", "internal/fault", "job"}},
 	{"effect", []string{".", "internal/contract", "internal/fault", "internal/txn"}},
+	{"schedule", []string{".", "internal/contract", "internal/fault", "job", "migrate"}},
+	{"schedule/cron", []string{".", "schedule"}},
 	// motion
 	{"flow", []string{".", "guard", "inbox", "job", "internal/fault", "internal/receipt", "internal/solo", "internal/txn", "migrate"}},
 	{"ops", []string{".", "internal/contract", "migrate"}},
@@ -53,18 +55,24 @@ var plan = []struct {
 	{"transport/sqs/sqstest", nil},
 	{"transport/sqs/sqstest/conformance", nil},
 	{"transport/transporttest", []string{".", "internal/receipt"}},
+	// what looks on
+	{"observe", []string{".", "ops"}},
+	{"observe/prompawl", []string{".", "observe"}},
+	{"observe/otelpawl", []string{".", "flow", "job", "observe"}},
 	// for tests, ours and our users'
 	{"internal/postgres", nil},
 	{"internal/pgtest", []string{"internal/postgres"}},
 	{"internal/pgtest/catalogue", nil},
 	{"internal/wireproxy", nil},
+	{"internal/provider", nil},
 	{"internal/stepper", []string{"."}},
-	{"pawltest", []string{".", "inbox", "internal/pgtest", "migrate", "sql"}},
+	{"pawltest", []string{".", "inbox", "internal/pgtest", "internal/provider", "migrate", "sql"}},
 	// generators
 	{"internal/gen/sqlstates", nil},
 	{"internal/gen/dist", []string{"migrate"}},
+	{"observe/internal/gen", []string{"observe"}},
 	// the binary
-	{"cmd/pawl/internal/demo", []string{".", "flow", "job", "outbox", "migrate", "internal/checker", "internal/fault", "internal/postgres", "transport/sqs", "transport/sqs/sqstest"}},
+	{"cmd/pawl/internal/demo", []string{".", "effect", "flow", "job", "outbox", "migrate", "internal/checker", "internal/fault", "internal/postgres", "internal/provider", "transport/sqs", "transport/sqs/sqstest", "transport/webhook"}},
 	{"cmd/pawl/internal/cli", []string{".", "sql", "migrate", "ops", "internal/postgres", "transport/sqs/sqstest", "transport/webhook", "cmd/pawl/internal/demo"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	// the benchmark

@@ -307,7 +307,8 @@ end
 $$;
 
 -- Forgets one delivery by hand, so that the same message, when it comes again, runs as new. Nothing else runs a delivery past the
--- inbox. It leaves a record in pawl.audit. What was kept of the delivery as it came stays.
+-- inbox. It leaves a record in pawl.audit. What was kept of the delivery as it came stays, for inbox_replay. If the delivery was kept, its
+-- second name in the inbox, under which it took effect, is forgotten too.
 --
 -- outcome 'forgotten'; 'refused': a job owns the delivery (detail: job, status, hint); 'absent'. 55P03: an open transaction has the
 -- row for more than 2 s; nothing changed.
@@ -351,6 +352,14 @@ begin
   delete from pawl.inbox as i
    where i.consumer = p_consumer -- locked since its owner was looked at
      and i.message_id = p_message_id;
+  -- Its second name, if it was this delivery that took effect under it: else what is sent again would be a duplicate of itself.
+  delete from pawl.inbox as i
+   using pawl.delivery as d
+   where d.consumer = p_consumer
+     and d.message_id = p_message_id
+     and i.consumer = p_consumer
+     and i.message_id = d.landing ->> 'semantic'
+     and i.result_ref = p_message_id;
   insert into pawl.audit (actor, verb, target, reason, before)
   values (p_actor, 'inbox_forget', pawl_v1._audit_target('inbox', p_consumer, p_message_id), p_reason, to_jsonb(v_seen));
   return query

@@ -2,20 +2,23 @@
 
 -- Keeps a delivery as it came, in the transaction that claims it in the inbox, under the same key.
 --
--- options: headers object (those that may be kept), verified_by text (1 to 255 octets: what proved who sent it).
+-- options: headers object (those that may be kept), verified_by text (1 to 255 octets: what proved who sent it); for inbox_replay, hash
+-- text (of the claim, in hexadecimal) and landing object (queue and kind, required; headers, lane, lane_policy and max_attempts, as of
+-- inbox_land; semantic: the inbox key that stands for its second name).
 -- outcome 'kept', or 'present': it was kept before. P4004: the body has more than 4 MiB.
 create or replace function pawl_v1.delivery_keep(p_consumer text, p_message_id text, p_body bytea, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
 as $$
 begin
-  perform pawl_v1._check_options(p_options, '{headers,verified_by}');
+  perform pawl_v1._check_options(p_options, '{headers,verified_by,hash,landing}');
   perform pawl_v1._check_scope('consumer', p_consumer);
   perform pawl_v1._check_key('message id', p_message_id);
   perform pawl_v1._check_args(p_body);
   perform pawl_v1._check_headers(p_options -> 'headers');
-  insert into pawl.delivery as d (consumer, message_id, headers, body, verified_by)
-  values (p_consumer, p_message_id, p_options -> 'headers', p_body, p_options ->> 'verified_by')
+  insert into pawl.delivery as d (consumer, message_id, headers, body, verified_by, hash, landing)
+  values (p_consumer, p_message_id, p_options -> 'headers', p_body, p_options ->> 'verified_by', decode(p_options ->> 'hash', 'hex'),
+          p_options -> 'landing')
   on conflict do nothing;
   return query
   select case when found then 'kept' else 'present' end, '{}'::jsonb;

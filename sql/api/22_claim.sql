@@ -1,9 +1,38 @@
 -- Claiming: many due jobs, or one by its id. The holder is a registered worker, whose heartbeat renews the lease of all it
 -- holds, or (p_worker null) whoever knows the fence: then the row has a lease of its own, renewed by job_renew.
 
+-- The due jobs of a queue that were tried before, locked, in the order in which job_claim takes them. They have an index of their own:
+-- a queue that drains may hold any number of jobs that are not to be claimed.
+create or replace function pawl_v1._claim_begun(p_queue text, p_limit int, p_kinds text[], p_due timestamptz)
+returns bigint[]
+language plpgsql
+as $$
+declare
+  v_found bigint[];
+  v_solo  int;
+begin
+  select array_agg(c.id), array_position(array_agg(c.crashes > 0), true)
+    into v_found, v_solo
+    from (
+      select j.id, j.crashes
+        from pawl.job as j
+       where j.queue = p_queue
+         and j.status = 'pending'
+         and (j.attempts > 0 or j.crashes > 0)
+         and j.available_at <= p_due
+         and (p_kinds is null or j.kind = any (p_kinds))
+       order by j.priority, j.available_at, j.id
+       limit p_limit
+         for update skip locked
+    ) as c;
+  return case when v_solo is null then v_found else v_found[1 : greatest(v_solo - 1, 1)] end;
+end
+$$;
+
 -- Claims up to p_limit due jobs, most urgent first. Each gets fence + 1 and attempts + 1.
 -- A job that was running when a process died is claimed alone, so that a poison job cannot take its neighbours to the
 -- dead letters with it: run it with nothing else in the process.
+-- Of a queue that is paused it claims nothing, of one that drains what was tried before: see queue_set.
 --
 -- options: kinds array of text (claim no other; default all), lease_ms (of each row if p_worker is null, default 30000),
 -- since array of four times, one a priority, null for none: look at no job due before. Where an old snapshot keeps the dead
@@ -29,6 +58,7 @@ declare
   v_kinds  text[];
   v_since  timestamptz[];
   v_mark   timestamptz;
+  v_mode   text;
   v_ids    bigint[] := '{}';
   v_found  bigint[];
   v_solo   int; -- the place in v_found of the first that has crashed
@@ -41,34 +71,45 @@ begin
   v_kinds := pawl_v1._text_array_option(p_options, 'kinds');
   v_since := pawl_v1._text_array_option(p_options, 'since')::timestamptz[];
   v_lease := pawl_v1._lease_of_claim(p_worker, p_options, v_due);
+  select q.mode
+    into v_mode
+    from pawl.queue as q
+   where q.name = p_queue;
+  if v_mode = 'paused' then
+    return;
+  end if;
 
-  for v_priority in 1..4 loop
-    v_mark := coalesce(v_since[v_priority], '-infinity');
-    select array_agg(c.id), array_position(array_agg(c.crashes > 0), true)
-      into v_found, v_solo
-      from (
-        select j.id, j.crashes
-          from pawl.job as j
-         where j.queue = p_queue
-           and j.priority = v_priority
-           and j.status = 'pending'
-           and j.available_at between v_mark and v_due
-           and (v_kinds is null or j.kind = any (v_kinds))
-         order by j.available_at, j.id
-         limit p_limit - cardinality(v_ids)
-           for update skip locked
-      ) as c;
-    if v_solo = 1 and cardinality(v_ids) = 0 then
-      v_ids := v_found[1:1];
-      exit;
-    end if;
-    -- Behind healthy work a crashed job waits for its own turn; it stays first in line for the next claim.
-    if v_solo is not null then
-      v_found := v_found[1 : v_solo - 1];
-    end if;
-    v_ids := v_ids || v_found;
-    exit when v_solo is not null or cardinality(v_ids) >= p_limit;
-  end loop;
+  if v_mode = 'draining' then
+    v_ids := pawl_v1._claim_begun(p_queue, p_limit, v_kinds, v_due);
+  else
+    for v_priority in 1..4 loop
+      v_mark := coalesce(v_since[v_priority], '-infinity');
+      select array_agg(c.id), array_position(array_agg(c.crashes > 0), true)
+        into v_found, v_solo
+        from (
+          select j.id, j.crashes
+            from pawl.job as j
+           where j.queue = p_queue
+             and j.priority = v_priority
+             and j.status = 'pending'
+             and j.available_at between v_mark and v_due
+             and (v_kinds is null or j.kind = any (v_kinds))
+           order by j.available_at, j.id
+           limit p_limit - cardinality(v_ids)
+             for update skip locked
+        ) as c;
+      if v_solo = 1 and cardinality(v_ids) = 0 then
+        v_ids := v_found[1:1];
+        exit;
+      end if;
+      -- Behind healthy work a crashed job waits for its own turn; it stays first in line for the next claim.
+      if v_solo is not null then
+        v_found := v_found[1 : v_solo - 1];
+      end if;
+      v_ids := v_ids || v_found;
+      exit when v_solo is not null or cardinality(v_ids) >= p_limit;
+    end loop;
+  end if;
 
   -- The rows are locked and were pending when they were. Testing that again would let the planner walk job_claim. An array that
   -- it can see might be long enough to make it read the whole table; of one that it cannot, it expects ten elements.
@@ -92,7 +133,8 @@ $$;
 -- options: early boolean (claim it before it is due), lease_ms as of job_claim.
 -- outcome 'claimed' with the job's columns; else they are null and nothing changed: 'not_due' (available_at says when),
 -- 'busy' (held by an attempt, or its row is locked), 'ended' (detail.status: cancelled, dead_letter, unknown), 'waiting'
--- (others of its lane are ahead), 'absent' (finished, discarded, or never there).
+-- (others of its lane are ahead), 'paused' (its queue is, or drains and the job has not been tried before), 'absent' (finished,
+-- discarded, or never there).
 -- P4020: the worker's lease is gone; register again.
 create or replace function pawl_v1.job_claim_id(p_id bigint, p_worker bigint, p_options jsonb default '{}')
 returns table (
@@ -124,6 +166,11 @@ begin
       when v_job.status = 'waiting' then 'waiting'
       when v_job.status <> 'pending' then 'ended'
       when v_job.available_at > v_due and not coalesce((p_options ->> 'early')::boolean, false) then 'not_due'
+      when exists (
+             select
+               from pawl.queue as q
+              where q.name = v_job.queue
+                and (q.mode = 'paused' or q.mode = 'draining' and v_job.attempts = 0 and v_job.crashes = 0)) then 'paused'
       else 'claimed'
     end;
   end if;

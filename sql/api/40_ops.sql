@@ -439,10 +439,13 @@ begin
 end
 $$;
 
--- Sets what holds for all jobs of a queue. It holds for finishes that begin after the commit.
+-- Sets what holds for all jobs of a queue: for claims and finishes that begin after the commit, in any process.
 --
--- options: archive boolean: finished jobs go to the archive, payload and all, for seven days. One that is absent stays as it is.
--- outcome 'changed' (detail: what the options were), 'unchanged' (nothing is written, and no record). P4000: the queue's name.
+-- options: archive boolean: finished jobs go to the archive, payload and all, for seven days. mode text: 'running' (the default),
+-- 'draining': nothing is claimed but what has been tried before and is to be tried again (attempts or crashes are above 0), so that
+-- what was begun comes to its end; 'paused': nothing is claimed. In every mode attempts that are running go on, and jobs can be enqueued.
+-- One that is absent stays as it is.
+-- outcome 'changed' (detail: what archive and mode were), 'unchanged' (nothing is written, and no record). P4000: the queue's name.
 -- P4004, 55P03: as of job_retry.
 create or replace function pawl_v1.queue_set(p_queue text, p_options jsonb, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
@@ -452,38 +455,44 @@ as $$
 declare
   v_before pawl.queue;
   v_after  pawl.queue;
-  v_was    boolean;
+  v_was    jsonb;
 begin
-  perform pawl_v1._check_options(p_options, '{archive}');
+  perform pawl_v1._check_options(p_options, '{archive,mode}');
   perform pawl_v1._check_scope('queue', p_queue);
   perform pawl_v1._check_by(p_actor, p_reason);
   if coalesce(jsonb_typeof(p_options -> 'archive'), 'null') not in ('boolean', 'null') then
     raise exception 'option archive must be true or false, it is %', p_options -> 'archive'
       using errcode = 'P4004';
   end if;
+  if p_options ->> 'mode' not in ('running', 'draining', 'paused') then
+    raise exception 'option mode is running, draining or paused, not %', p_options ->> 'mode'
+      using errcode = 'P4004';
+  end if;
   insert into pawl.queue as q (name)
   select p_queue
    where (p_options ->> 'archive')::boolean -- else the defaults hold, and need no row
+      or p_options ->> 'mode' <> 'running'
   on conflict do nothing;
   select q.*
     into v_before
     from pawl.queue as q
    where q.name = p_queue
      for update;
-  v_was := coalesce(v_before.archive, false);
-  if v_was = coalesce((p_options ->> 'archive')::boolean, v_was) then
+  v_was := jsonb_build_object('archive', coalesce(v_before.archive, false), 'mode', coalesce(v_before.mode, 'running'));
+  if v_was @> jsonb_strip_nulls(p_options) then
     return query
-    select 'unchanged', jsonb_build_object('archive', v_was);
+    select 'unchanged', v_was;
     return;
   end if;
   update pawl.queue as q
-     set archive = (p_options ->> 'archive')::boolean
+     set archive = coalesce((p_options ->> 'archive')::boolean, q.archive),
+         mode = coalesce(p_options ->> 'mode', q.mode)
    where q.name = p_queue
   returning q.*
        into v_after;
   insert into pawl.audit (actor, verb, target, reason, before, after)
   values (p_actor, 'queue_set', 'queue ' || v_before.id, p_reason, to_jsonb(v_before), to_jsonb(v_after));
   return query
-  select 'changed', jsonb_build_object('archive', v_was);
+  select 'changed', v_was;
 end
 $$;

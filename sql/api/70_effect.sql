@@ -77,34 +77,28 @@ begin
 end
 $$;
 
--- Whether a step is unknown. If so the job that waits for a verdict is locked now, before the step's own row.
-create or replace function pawl_v1._effect_is_unknown(p_scope text, p_key text, p_step text)
-returns boolean
+-- Whether a step is unknown, and the job that waits for a verdict, which is locked now, before the step's own row.
+create or replace function pawl_v1._effect_is_unknown(p_scope text, p_key text, p_step text, out known boolean, out job_id bigint)
 language plpgsql
 as $$
-declare
-  v_job bigint;
 begin
   select e.job_id
-    into v_job
+    into job_id
     from pawl.effect as e
    where e.scope = p_scope
      and e.key = p_key
      and e.step = p_step
      and e.status = 'unknown';
-  if not found then
-    return false;
-  end if;
+  known := found;
   -- Updated, not only locked: of two verdicts on two steps of a job, the later must not decide by a snapshot from before the first.
   update pawl.job as j
      set available_at = j.available_at
-   where j.id = v_job;
-  return true;
+   where j.id = _effect_is_unknown.job_id;
 end
 $$;
 
--- A step that has become unknown since _effect_is_unknown looked: its job is not locked, and locking it now could deadlock with
--- its worker.
+-- A step that has become unknown, or another job's, since _effect_is_unknown looked: its job is not locked, and locking it now
+-- could deadlock with its worker.
 create or replace function pawl_v1._effect_restart(p_key text, p_step text)
 returns void
 language plpgsql
@@ -225,7 +219,8 @@ begin
     v_until := least(v_now + v_timeout, v_until);
     insert into pawl.effect_call (fence, scope, key, step, probe, started_at, not_after)
     values (v_effect.fence, p_scope, p_key, p_step, v_outcome = 'probe', v_now, v_until);
-  elsif v_outcome = 'unknown' and v_effect.status = 'planned' then
+  elsif v_outcome = 'unknown' and (v_effect.status = 'planned' or v_effect.job_id is distinct from (p_options ->> 'job_id')::bigint) then
+    -- Another job may come to it: of a delivery that was forgotten, and came again.
     update pawl.effect as e
        set status = 'unknown',
            job_id = (p_options ->> 'job_id')::bigint,
@@ -275,7 +270,7 @@ language plpgsql
 set lock_timeout = '2s'
 as $$
 declare
-  v_known  boolean;
+  v_known  record;
   v_effect pawl.effect;
   v_call   pawl.effect_call;
   v_doubts int;
@@ -284,7 +279,9 @@ declare
   v_ends   boolean;
 begin
   perform pawl_v1._check_options(p_options, '{reference,error,code,exchange}');
-  v_known := pawl_v1._effect_is_unknown(p_scope, p_key, p_step);
+  select u.known, u.job_id
+    into v_known
+    from pawl_v1._effect_is_unknown(p_scope, p_key, p_step) as u;
   select e.*
     into v_effect
     from pawl.effect as e
@@ -304,7 +301,7 @@ begin
     select 'absent', '{}'::jsonb;
     return;
   end if;
-  if v_effect.status = 'unknown' and not v_known then
+  if v_effect.status = 'unknown' and (not v_known.known or v_effect.job_id is distinct from v_known.job_id) then
     perform pawl_v1._effect_restart(p_key, p_step);
   end if;
   if p_outcome is null or p_outcome <> all (
@@ -394,7 +391,7 @@ language plpgsql
 set lock_timeout = '2s'
 as $$
 declare
-  v_known  boolean;
+  v_known  record;
   v_before pawl.effect;
   v_after  pawl.effect;
   v_until  timestamptz;
@@ -405,7 +402,9 @@ begin
     raise exception 'the verdict is landed, refused or not_landed, not %', coalesce(p_verdict, 'null')
       using errcode = 'P4004';
   end if;
-  v_known := pawl_v1._effect_is_unknown(p_scope, p_key, p_step);
+  select u.known, u.job_id
+    into v_known
+    from pawl_v1._effect_is_unknown(p_scope, p_key, p_step) as u;
   select e.*
     into v_before
     from pawl.effect as e
@@ -419,7 +418,7 @@ begin
            jsonb_strip_nulls(jsonb_build_object('status', v_before.status));
     return;
   end if;
-  if not v_known then
+  if not v_known.known or v_before.job_id is distinct from v_known.job_id then
     perform pawl_v1._effect_restart(p_key, p_step);
   end if;
   select d.until

@@ -90,12 +90,27 @@ select j.queue,
   from pawl.job as j
  group by j.queue;
 
--- What was set for queues. A queue that is not in it has the defaults.
+-- What was set for queues, and how many of their jobs are running or were begun and wait for another try: what a queue that drains
+-- still has before it. A queue that is not in it has the defaults.
 create or replace view pawl_v1.queues as
 select q.id,
        q.name,
-       q.archive
-  from pawl.queue as q;
+       q.archive,
+       q.mode,
+       h.processing,
+       b.begun
+  from pawl.queue as q
+ cross join lateral (
+        select count(*) as processing
+          from pawl.job as j
+         where j.claimed_by is not null
+           and j.queue = q.name) as h
+ cross join lateral (
+        select count(*) as begun
+          from pawl.job as j
+         where j.status = 'pending'
+           and (j.attempts > 0 or j.crashes > 0)
+           and j.queue = q.name) as b;
 
 -- Jobs that finished in the last seven days, of queues with an archive. To find a job by its id, or those of a queue by
 -- finished_at, there is an index; in no particular order.

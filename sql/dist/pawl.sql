@@ -52,6 +52,10 @@ create table pawl.worker (
   recalled bigint[] not null default '{}'  -- jobs cancelled under it; the next heartbeat takes the list along
 ) with (fillfactor = 50);
 
+-- Fences of commands, calls and schedules, one sequence for all: a key that was purged and came again must not meet the fence of its
+-- former life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
+create sequence pawl.fence_seq cache 1;
+
 -- One for all lanes, so that a lane's row can be purged without losing its order.
 create sequence pawl.position_seq;
 
@@ -109,13 +113,40 @@ create index job_wait  on pawl.job (lane_id, position) where status = 'waiting';
 create unique index job_head on pawl.job (lane_id) where lane_head;
 create index job_aside on pawl.job (lane_id) where lane_id is not null and status in ('dead_letter', 'cancelled') and not lane_head;
 create index job_dead  on pawl.job (queue, id) where status in ('dead_letter', 'unknown', 'cancelled');
+create index job_begun on pawl.job (queue, priority, available_at, id) where status = 'pending' and (attempts > 0 or crashes > 0);
 
 -- What was set for a queue by hand; no row means the defaults.
 create table pawl.queue (
   id      bigint generated always as identity, -- its name in the audit
   name    pawl.name primary key,
-  archive boolean not null default false       -- finished jobs are kept, for seven days
+  archive boolean not null default false,      -- finished jobs are kept, for seven days
+  mode    text collate "C" not null default 'running' -- what of it may be claimed
+    check (octet_length(mode) < 64 and mode in ('running', 'draining', 'paused'))
 );
+
+-- What is to be enqueued when. Keepers enqueue the ticks, any number of them at once. In a name there must be room for the time: both
+-- together are the key of a tick.
+create table pawl.schedule (
+  name       text collate "C" primary key check (octet_length(name) between 1 and 200),
+  fence      bigint not null default nextval('pawl.fence_seq'), -- another at every change: who has an older one has seen another row
+  next_at    timestamptz,                -- the next tick; null: a keeper that reads cron is to say it
+  since_at   timestamptz not null default clock_timestamp(), -- no tick up to here is owed any more
+  last_at    timestamptz,                -- the last tick that was enqueued
+  created_at timestamptz not null default clock_timestamp(),
+  every_ms   bigint check (every_ms between 100 and 31536000000),
+  paused     boolean not null default false,
+  cron       pawl.name,
+  time_zone  pawl.name,                  -- in which the cron expression is read
+  missed     text collate "C" not null default 'last' check (octet_length(missed) < 64 and missed in ('last', 'all')),
+  queue      pawl.name not null,
+  kind       pawl.name not null,
+  args       bytea not null,
+  options    jsonb not null default '{}', -- of job_enqueue
+  check ((cron is null) = (time_zone is null)),
+  check ((cron is null) <> (every_ms is null))
+);
+
+create index schedule_next on pawl.schedule (next_at nulls first) where not paused;
 
 -- The archive is a ring: a job that finishes on day n since 1970, in UTC, goes to table n modulo 8, which archive_sweep empties
 -- before its day comes again. Nothing in it is unique: what keeps a copy must never refuse a finish.
@@ -183,6 +214,8 @@ create table pawl.delivery (
   headers     jsonb,
   body        pawl.octets not null,
   verified_by pawl.name,           -- what proved who sent it
+  hash        pawl.hash,           -- as in the inbox; null, as the next: nobody can replay it
+  landing     jsonb,               -- how it would land: queue, kind, headers, lane, semantic (its second key in the inbox)
   primary key (consumer, message_id)
 );
 
@@ -206,10 +239,6 @@ create table pawl.gate_held (
   held_at  timestamptz not null default clock_timestamp(),
   primary key (consumer, resource, seq, job_id)
 );
-
--- Fences of commands and of calls, one sequence for all keys: a key that was purged and came again must not meet the fence of
--- its former life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
-create sequence pawl.fence_seq cache 1;
 
 -- What callers asked to happen once, and the answer that everyone who asks again gets. In the one-transaction form nobody
 -- sees the row before its end, and lease_expires_at stays null, so that the end is a HOT update.
@@ -935,7 +964,8 @@ end
 $$;
 
 -- Forgets one delivery by hand, so that the same message, when it comes again, runs as new. Nothing else runs a delivery past the
--- inbox. It leaves a record in pawl.audit. What was kept of the delivery as it came stays.
+-- inbox. It leaves a record in pawl.audit. What was kept of the delivery as it came stays, for inbox_replay. If the delivery was kept, its
+-- second name in the inbox, under which it took effect, is forgotten too.
 --
 -- outcome 'forgotten'; 'refused': a job owns the delivery (detail: job, status, hint); 'absent'. 55P03: an open transaction has the
 -- row for more than 2 s; nothing changed.
@@ -979,6 +1009,14 @@ begin
   delete from pawl.inbox as i
    where i.consumer = p_consumer -- locked since its owner was looked at
      and i.message_id = p_message_id;
+  -- Its second name, if it was this delivery that took effect under it: else what is sent again would be a duplicate of itself.
+  delete from pawl.inbox as i
+   using pawl.delivery as d
+   where d.consumer = p_consumer
+     and d.message_id = p_message_id
+     and i.consumer = p_consumer
+     and i.message_id = d.landing ->> 'semantic'
+     and i.result_ref = p_message_id;
   insert into pawl.audit (actor, verb, target, reason, before)
   values (p_actor, 'inbox_forget', pawl_v1._audit_target('inbox', p_consumer, p_message_id), p_reason, to_jsonb(v_seen));
   return query
@@ -1282,20 +1320,23 @@ select g.consumer,
 
 -- Keeps a delivery as it came, in the transaction that claims it in the inbox, under the same key.
 --
--- options: headers object (those that may be kept), verified_by text (1 to 255 octets: what proved who sent it).
+-- options: headers object (those that may be kept), verified_by text (1 to 255 octets: what proved who sent it); for inbox_replay, hash
+-- text (of the claim, in hexadecimal) and landing object (queue and kind, required; headers, lane, lane_policy and max_attempts, as of
+-- inbox_land; semantic: the inbox key that stands for its second name).
 -- outcome 'kept', or 'present': it was kept before. P4004: the body has more than 4 MiB.
 create or replace function pawl_v1.delivery_keep(p_consumer text, p_message_id text, p_body bytea, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
 as $$
 begin
-  perform pawl_v1._check_options(p_options, '{headers,verified_by}');
+  perform pawl_v1._check_options(p_options, '{headers,verified_by,hash,landing}');
   perform pawl_v1._check_scope('consumer', p_consumer);
   perform pawl_v1._check_key('message id', p_message_id);
   perform pawl_v1._check_args(p_body);
   perform pawl_v1._check_headers(p_options -> 'headers');
-  insert into pawl.delivery as d (consumer, message_id, headers, body, verified_by)
-  values (p_consumer, p_message_id, p_options -> 'headers', p_body, p_options ->> 'verified_by')
+  insert into pawl.delivery as d (consumer, message_id, headers, body, verified_by, hash, landing)
+  values (p_consumer, p_message_id, p_options -> 'headers', p_body, p_options ->> 'verified_by', decode(p_options ->> 'hash', 'hex'),
+          p_options -> 'landing')
   on conflict do nothing;
   return query
   select case when found then 'kept' else 'present' end, '{}'::jsonb;
@@ -1418,12 +1459,26 @@ returns table (outcome text, job_id bigint, detail jsonb)
 language plpgsql
 as $$
 declare
-  v_id    bigint := nextval('pawl.job_id_seq');
-  v_key   text := p_options ->> 'key';
+  v_id    bigint;
+  v_key   text;
   v_lane  bigint;
   v_hash  bytea;
   v_owner bigint;
 begin
+  -- What most callers ask for needs the table's defaults only; to look for options that are not there takes as long as the insert.
+  if p_options - 'headers' = '{}' and coalesce(jsonb_typeof(p_options -> 'headers'), 'object') = 'object'
+     and octet_length(p_queue) between 1 and 255 and octet_length(p_kind) between 1 and 255 and octet_length(p_args) <= 4194304
+  then
+    insert into pawl.job as j (queue, kind, args, headers)
+    values (p_queue, p_kind, p_args, p_options -> 'headers')
+    returning 'enqueued', j.id, '{}'::jsonb
+         into outcome, job_id, detail;
+    return next;
+    return;
+  end if;
+
+  v_id := nextval('pawl.job_id_seq');
+  v_key := p_options ->> 'key';
   perform pawl_v1._check_options(p_options, '{key,hash,key_ttl_ms,priority,retry_in_ms,max_attempts,headers,lane,lane_policy}');
   if v_key is not null then
     perform pawl_v1._check_scope('queue', p_queue);
@@ -1668,9 +1723,38 @@ $$;
 -- Claiming: many due jobs, or one by its id. The holder is a registered worker, whose heartbeat renews the lease of all it
 -- holds, or (p_worker null) whoever knows the fence: then the row has a lease of its own, renewed by job_renew.
 
+-- The due jobs of a queue that were tried before, locked, in the order in which job_claim takes them. They have an index of their own:
+-- a queue that drains may hold any number of jobs that are not to be claimed.
+create or replace function pawl_v1._claim_begun(p_queue text, p_limit int, p_kinds text[], p_due timestamptz)
+returns bigint[]
+language plpgsql
+as $$
+declare
+  v_found bigint[];
+  v_solo  int;
+begin
+  select array_agg(c.id), array_position(array_agg(c.crashes > 0), true)
+    into v_found, v_solo
+    from (
+      select j.id, j.crashes
+        from pawl.job as j
+       where j.queue = p_queue
+         and j.status = 'pending'
+         and (j.attempts > 0 or j.crashes > 0)
+         and j.available_at <= p_due
+         and (p_kinds is null or j.kind = any (p_kinds))
+       order by j.priority, j.available_at, j.id
+       limit p_limit
+         for update skip locked
+    ) as c;
+  return case when v_solo is null then v_found else v_found[1 : greatest(v_solo - 1, 1)] end;
+end
+$$;
+
 -- Claims up to p_limit due jobs, most urgent first. Each gets fence + 1 and attempts + 1.
 -- A job that was running when a process died is claimed alone, so that a poison job cannot take its neighbours to the
 -- dead letters with it: run it with nothing else in the process.
+-- Of a queue that is paused it claims nothing, of one that drains what was tried before: see queue_set.
 --
 -- options: kinds array of text (claim no other; default all), lease_ms (of each row if p_worker is null, default 30000),
 -- since array of four times, one a priority, null for none: look at no job due before. Where an old snapshot keeps the dead
@@ -1696,6 +1780,7 @@ declare
   v_kinds  text[];
   v_since  timestamptz[];
   v_mark   timestamptz;
+  v_mode   text;
   v_ids    bigint[] := '{}';
   v_found  bigint[];
   v_solo   int; -- the place in v_found of the first that has crashed
@@ -1708,34 +1793,45 @@ begin
   v_kinds := pawl_v1._text_array_option(p_options, 'kinds');
   v_since := pawl_v1._text_array_option(p_options, 'since')::timestamptz[];
   v_lease := pawl_v1._lease_of_claim(p_worker, p_options, v_due);
+  select q.mode
+    into v_mode
+    from pawl.queue as q
+   where q.name = p_queue;
+  if v_mode = 'paused' then
+    return;
+  end if;
 
-  for v_priority in 1..4 loop
-    v_mark := coalesce(v_since[v_priority], '-infinity');
-    select array_agg(c.id), array_position(array_agg(c.crashes > 0), true)
-      into v_found, v_solo
-      from (
-        select j.id, j.crashes
-          from pawl.job as j
-         where j.queue = p_queue
-           and j.priority = v_priority
-           and j.status = 'pending'
-           and j.available_at between v_mark and v_due
-           and (v_kinds is null or j.kind = any (v_kinds))
-         order by j.available_at, j.id
-         limit p_limit - cardinality(v_ids)
-           for update skip locked
-      ) as c;
-    if v_solo = 1 and cardinality(v_ids) = 0 then
-      v_ids := v_found[1:1];
-      exit;
-    end if;
-    -- Behind healthy work a crashed job waits for its own turn; it stays first in line for the next claim.
-    if v_solo is not null then
-      v_found := v_found[1 : v_solo - 1];
-    end if;
-    v_ids := v_ids || v_found;
-    exit when v_solo is not null or cardinality(v_ids) >= p_limit;
-  end loop;
+  if v_mode = 'draining' then
+    v_ids := pawl_v1._claim_begun(p_queue, p_limit, v_kinds, v_due);
+  else
+    for v_priority in 1..4 loop
+      v_mark := coalesce(v_since[v_priority], '-infinity');
+      select array_agg(c.id), array_position(array_agg(c.crashes > 0), true)
+        into v_found, v_solo
+        from (
+          select j.id, j.crashes
+            from pawl.job as j
+           where j.queue = p_queue
+             and j.priority = v_priority
+             and j.status = 'pending'
+             and j.available_at between v_mark and v_due
+             and (v_kinds is null or j.kind = any (v_kinds))
+           order by j.available_at, j.id
+           limit p_limit - cardinality(v_ids)
+             for update skip locked
+        ) as c;
+      if v_solo = 1 and cardinality(v_ids) = 0 then
+        v_ids := v_found[1:1];
+        exit;
+      end if;
+      -- Behind healthy work a crashed job waits for its own turn; it stays first in line for the next claim.
+      if v_solo is not null then
+        v_found := v_found[1 : v_solo - 1];
+      end if;
+      v_ids := v_ids || v_found;
+      exit when v_solo is not null or cardinality(v_ids) >= p_limit;
+    end loop;
+  end if;
 
   -- The rows are locked and were pending when they were. Testing that again would let the planner walk job_claim. An array that
   -- it can see might be long enough to make it read the whole table; of one that it cannot, it expects ten elements.
@@ -1759,7 +1855,8 @@ $$;
 -- options: early boolean (claim it before it is due), lease_ms as of job_claim.
 -- outcome 'claimed' with the job's columns; else they are null and nothing changed: 'not_due' (available_at says when),
 -- 'busy' (held by an attempt, or its row is locked), 'ended' (detail.status: cancelled, dead_letter, unknown), 'waiting'
--- (others of its lane are ahead), 'absent' (finished, discarded, or never there).
+-- (others of its lane are ahead), 'paused' (its queue is, or drains and the job has not been tried before), 'absent' (finished,
+-- discarded, or never there).
 -- P4020: the worker's lease is gone; register again.
 create or replace function pawl_v1.job_claim_id(p_id bigint, p_worker bigint, p_options jsonb default '{}')
 returns table (
@@ -1791,6 +1888,11 @@ begin
       when v_job.status = 'waiting' then 'waiting'
       when v_job.status <> 'pending' then 'ended'
       when v_job.available_at > v_due and not coalesce((p_options ->> 'early')::boolean, false) then 'not_due'
+      when exists (
+             select
+               from pawl.queue as q
+              where q.name = v_job.queue
+                and (q.mode = 'paused' or q.mode = 'draining' and v_job.attempts = 0 and v_job.crashes = 0)) then 'paused'
       else 'claimed'
     end;
   end if;
@@ -3469,10 +3571,13 @@ begin
 end
 $$;
 
--- Sets what holds for all jobs of a queue. It holds for finishes that begin after the commit.
+-- Sets what holds for all jobs of a queue: for claims and finishes that begin after the commit, in any process.
 --
--- options: archive boolean: finished jobs go to the archive, payload and all, for seven days. One that is absent stays as it is.
--- outcome 'changed' (detail: what the options were), 'unchanged' (nothing is written, and no record). P4000: the queue's name.
+-- options: archive boolean: finished jobs go to the archive, payload and all, for seven days. mode text: 'running' (the default),
+-- 'draining': nothing is claimed but what has been tried before and is to be tried again (attempts or crashes are above 0), so that
+-- what was begun comes to its end; 'paused': nothing is claimed. In every mode attempts that are running go on, and jobs can be enqueued.
+-- One that is absent stays as it is.
+-- outcome 'changed' (detail: what archive and mode were), 'unchanged' (nothing is written, and no record). P4000: the queue's name.
 -- P4004, 55P03: as of job_retry.
 create or replace function pawl_v1.queue_set(p_queue text, p_options jsonb, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
@@ -3482,41 +3587,632 @@ as $$
 declare
   v_before pawl.queue;
   v_after  pawl.queue;
-  v_was    boolean;
+  v_was    jsonb;
 begin
-  perform pawl_v1._check_options(p_options, '{archive}');
+  perform pawl_v1._check_options(p_options, '{archive,mode}');
   perform pawl_v1._check_scope('queue', p_queue);
   perform pawl_v1._check_by(p_actor, p_reason);
   if coalesce(jsonb_typeof(p_options -> 'archive'), 'null') not in ('boolean', 'null') then
     raise exception 'option archive must be true or false, it is %', p_options -> 'archive'
       using errcode = 'P4004';
   end if;
+  if p_options ->> 'mode' not in ('running', 'draining', 'paused') then
+    raise exception 'option mode is running, draining or paused, not %', p_options ->> 'mode'
+      using errcode = 'P4004';
+  end if;
   insert into pawl.queue as q (name)
   select p_queue
    where (p_options ->> 'archive')::boolean -- else the defaults hold, and need no row
+      or p_options ->> 'mode' <> 'running'
   on conflict do nothing;
   select q.*
     into v_before
     from pawl.queue as q
    where q.name = p_queue
      for update;
-  v_was := coalesce(v_before.archive, false);
-  if v_was = coalesce((p_options ->> 'archive')::boolean, v_was) then
+  v_was := jsonb_build_object('archive', coalesce(v_before.archive, false), 'mode', coalesce(v_before.mode, 'running'));
+  if v_was @> jsonb_strip_nulls(p_options) then
     return query
-    select 'unchanged', jsonb_build_object('archive', v_was);
+    select 'unchanged', v_was;
     return;
   end if;
   update pawl.queue as q
-     set archive = (p_options ->> 'archive')::boolean
+     set archive = coalesce((p_options ->> 'archive')::boolean, q.archive),
+         mode = coalesce(p_options ->> 'mode', q.mode)
    where q.name = p_queue
   returning q.*
        into v_after;
   insert into pawl.audit (actor, verb, target, reason, before, after)
   values (p_actor, 'queue_set', 'queue ' || v_before.id, p_reason, to_jsonb(v_before), to_jsonb(v_after));
   return query
-  select 'changed', jsonb_build_object('archive', v_was);
+  select 'changed', v_was;
 end
 $$;
+
+-- Another attempt of a delivery, by hand. It goes through the inbox like every other: what took effect does not run again.
+
+-- What is known of a delivery, in one look.
+create or replace function pawl_v1._replay_look(p_consumer text, p_message_id text)
+returns table (seen pawl.inbox, status text, kept pawl.delivery, forgotten boolean)
+language sql
+as $$
+  select i, j.status::text, d,
+         exists (select from pawl.audit as a
+                  where a.target = pawl_v1._audit_target('inbox', p_consumer, p_message_id)
+                    and a.verb = 'inbox_forget'
+                    and a.at >= d.received_at)
+    from (select p_consumer as consumer, p_message_id as message_id) as k
+    left join pawl.inbox as i on i.consumer = k.consumer and i.message_id = k.message_id
+    left join pawl.job as j on j.id = i.job_id
+    left join pawl.delivery as d on d.consumer = k.consumer and d.message_id = k.message_id
+$$;
+
+-- Makes a new job of a delivery as it was kept, and its owner in the inbox. Null: somebody was faster.
+create or replace function pawl_v1._replay_land(p_seen pawl.inbox, p_kept pawl.delivery)
+returns bigint
+language plpgsql
+as $$
+declare
+  v_how  jsonb := p_kept.landing;
+  v_id   bigint := nextval('pawl.job_id_seq');
+  v_lane bigint;
+begin
+  if v_how ? 'lane' then -- before the delivery, as in inbox_claim
+    v_lane := (pawl_v1._lanes_enter(array[v_how ->> 'queue'], array[v_how ->> 'lane'], v_how))[1];
+  end if;
+  if p_seen.message_id is null then
+    insert into pawl.inbox as i (consumer, message_id, hash, job_id)
+    values (p_kept.consumer, p_kept.message_id, p_kept.hash, v_id)
+    on conflict do nothing;
+  else
+    update pawl.inbox as i
+       set job_id = v_id
+     where i.consumer = p_seen.consumer
+       and i.message_id = p_seen.message_id
+       and i.processed_at is null
+       and i.job_id = p_seen.job_id;
+  end if;
+  if not found then
+    return null;
+  end if;
+  perform pawl_v1._job_insert(v_id, v_how ->> 'queue', v_how ->> 'kind', p_kept.body,
+    jsonb_strip_nulls(jsonb_build_object('max_attempts', v_how -> 'max_attempts'))
+      || jsonb_build_object('headers', coalesce(v_how -> 'headers', '{}') || jsonb_build_object('attributes', coalesce(p_kept.headers, '{}'))),
+    v_lane);
+  return v_id;
+end
+$$;
+
+-- Has a delivery tried again that has not taken effect: its job, with all its attempts before it and as a generation of its own; or, if the
+-- job was discarded or the delivery forgotten by hand, a new job made of what was kept of it. What took effect is not touched, and what comes
+-- from its sender meanwhile is a duplicate. It leaves a record in pawl.audit.
+--
+-- options: dry_run boolean (say what would be done, and do nothing).
+-- outcome 'replayed': job_id, with detail.status, what the job was (absent: it is new). With dry_run 'would_replay'.
+-- 'refused': nothing was changed; detail.hint is the next step, with processed_at if it took effect, and job and status if its job stands
+-- in the way. 'absent': neither remembered nor kept. 55P03: an open transaction has the job or the delivery for more than 2 s.
+create or replace function pawl_v1.inbox_replay(
+  p_consumer   text,
+  p_message_id text,
+  p_actor      text,
+  p_reason     text,
+  p_options    jsonb default '{}'
+)
+returns table (outcome text, job_id bigint, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_dry   boolean := coalesce((p_options ->> 'dry_run')::boolean, false);
+  v_look  record;
+  v_job   bigint;
+  v_retry record;
+  v_was   jsonb := '{}';
+  v_hint  text;
+begin
+  perform pawl_v1._check_options(p_options, '{dry_run}');
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_key('message id', p_message_id);
+  perform pawl_v1._check_by(p_actor, p_reason);
+  for v_try in 1..3 loop
+    select l.* into v_look from pawl_v1._replay_look(p_consumer, p_message_id) as l;
+    v_job := (v_look.seen).job_id;
+    v_hint := case
+      when (v_look.seen).processed_at is not null then
+        'it has taken effect; if that was taken back, forget the delivery first'
+      when v_look.status is not null then null
+      when (v_look.seen).message_id is null and (v_look.kept).message_id is null then null
+      when (v_look.kept).landing is null or (v_look.kept).hash is null then
+        'its job was discarded, and it was not kept as it came: have it sent again under another key, or forget it first'
+      when (v_look.seen).message_id is null and not v_look.forgotten then
+        'nobody forgot it by hand: it is older than what is remembered, and whether it took effect is not known'
+    end;
+    if v_hint is not null then
+      return query
+      select 'refused', v_job, jsonb_strip_nulls(jsonb_build_object('hint', v_hint, 'processed_at', (v_look.seen).processed_at));
+      return;
+    end if;
+    if (v_look.seen).message_id is null and (v_look.kept).message_id is null then
+      return query
+      select 'absent', null::bigint, '{}'::jsonb;
+      return;
+    end if;
+
+    if v_look.status is not null then
+      if v_dry and v_look.status in ('dead_letter', 'cancelled', 'pending') then
+        v_was := jsonb_build_object('status', v_look.status);
+      else
+        -- The job, and then nothing of the inbox: an attempt locks them in this order. While the job is there it owns the delivery.
+        select r.* into v_retry from pawl_v1.job_retry(v_job, p_actor, p_reason,
+          case when v_dry then '{"from": []}'::jsonb else '{}' end) as r;
+        continue when v_retry.outcome = 'absent'; -- it has ended since
+        if v_retry.outcome <> 'retried' then
+          return query
+          select 'refused', v_job, v_retry.detail || jsonb_build_object('job', v_job);
+          return;
+        end if;
+        v_was := jsonb_build_object('status', v_retry.detail -> 'status');
+      end if;
+    elsif v_dry then
+      v_job := null; -- that of before is gone
+    else
+      v_job := pawl_v1._replay_land(v_look.seen, v_look.kept);
+      continue when v_job is null;
+    end if;
+    if v_dry then
+      return query
+      select 'would_replay', v_job, v_was;
+      return;
+    end if;
+    insert into pawl.audit (actor, verb, target, reason, before, after)
+    values (p_actor, 'inbox_replay', pawl_v1._audit_target('inbox', p_consumer, p_message_id), p_reason,
+            case when (v_look.seen).message_id is null then jsonb_build_object('kept_at', (v_look.kept).received_at) else to_jsonb(v_look.seen) end,
+            jsonb_build_object('job', v_job) || v_was);
+    return query
+    select 'replayed', v_job, v_was;
+    return;
+  end loop;
+  raise exception 'message % of consumer % changes all the time', p_message_id, p_consumer
+    using errcode = '40001', hint = 'restart the transaction';
+end
+$$;
+
+-- Schedules: jobs that are enqueued at their time. Keepers do it, any number of them at once, each with
+--
+--   look    pawl_v1.schedules: what is due, and its fence
+--   tick    schedule_tick: the fence proves that nobody was faster; the ticks' jobs and the next tick are one transaction
+--
+-- A tick is a moment, not an event: after an outage it is still owed. Intervals are counted here, in absolute time. Cron expressions
+-- are read by the keeper, because only a parser knows them; what it finds is checked here for what would double or lose a tick.
+
+-- Enqueues the job of one tick. Its key is the schedule and the moment, so even a tick that comes twice has one job; the hash is that
+-- of the key, because a schedule may have been given another payload since.
+create or replace function pawl_v1._schedule_enqueue(p_schedule pawl.schedule, p_at timestamptz)
+returns table (outcome text, job_id bigint)
+language plpgsql
+as $$
+declare
+  v_at  text := to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
+  v_key text := 'schedule/' || p_schedule.name || '/' || v_at;
+begin
+  return query
+  select e.outcome, e.job_id
+    from pawl_v1.job_enqueue(p_schedule.queue, p_schedule.kind, p_schedule.args,
+           p_schedule.options || jsonb_build_object(
+             'key', v_key,
+             'hash', encode(sha256(convert_to(v_key, 'UTF8')), 'hex'),
+             'headers', coalesce(nullif(p_schedule.options -> 'headers', 'null'), '{}')
+               || jsonb_build_object('pawl-schedule', p_schedule.name, 'pawl-tick', v_at))) as e;
+end
+$$;
+
+-- A schedule as the audit keeps it: not the payload, but what proves which payload it was.
+create or replace function pawl_v1._schedule_record(p_schedule pawl.schedule)
+returns jsonb
+language sql
+stable
+as $$
+  select to_jsonb(p_schedule) - 'args'
+    || jsonb_build_object('args_octets', octet_length(p_schedule.args), 'args_sha256', encode(sha256(p_schedule.args), 'hex'))
+$$;
+
+-- The first tick of an interval's grid after a moment.
+create or replace function pawl_v1._schedule_after(p_schedule pawl.schedule, p_now timestamptz)
+returns timestamptz
+language sql
+immutable
+as $$
+  select p_schedule.next_at
+    + (floor(extract(epoch from p_now - p_schedule.next_at) * 1000 / p_schedule.every_ms) + 1)::bigint * p_schedule.every_ms * interval '1 millisecond'
+$$;
+
+create or replace function pawl_v1._check_schedule(p_name text, p_queue text, p_kind text, p_args bytea, p_options jsonb)
+returns void
+language plpgsql
+as $$
+begin
+  if p_name is null or octet_length(p_name) not between 1 and 200 then
+    raise exception 'the name of a schedule must have 1 to 200 octets, it has %', coalesce(octet_length(p_name), 0)
+      using errcode = 'P4000', hint = 'pass the same short name at every call';
+  end if;
+  perform pawl_v1._check_scope('queue', p_queue);
+  perform pawl_v1._check_scope('kind', p_kind);
+  perform pawl_v1._check_args(p_args);
+  perform pawl_v1._check_headers(p_options -> 'headers');
+  perform pawl_v1._int_option(p_options, 'priority', 2, 1, 4), pawl_v1._int_option(p_options, 'max_attempts', 25, 1, 1000);
+  if p_options ->> 'lane' is not null then
+    perform pawl_v1._check_scope('lane', p_options ->> 'lane');
+  end if;
+  perform pawl_v1._check_lane_policy(coalesce(p_options ->> 'lane_policy', 'block'));
+  if (p_options ->> 'cron' is null) = (p_options ->> 'every_ms' is null) then
+    raise exception 'a schedule has either the option cron or the option every_ms'
+      using errcode = 'P4004';
+  end if;
+  if p_options ->> 'time_zone' is not null and p_options ->> 'cron' is null then
+    raise exception 'an interval has no time zone'
+      using errcode = 'P4004', hint = 'it is counted in absolute time; pass cron for a time of day';
+  end if;
+  if p_options ->> 'cron' is not null then
+    perform pawl_v1._check_scope('cron', p_options ->> 'cron');
+    perform pawl_v1._check_scope('time_zone', coalesce(p_options ->> 'time_zone', 'UTC'));
+  end if;
+  if coalesce(p_options ->> 'missed', 'last') not in ('last', 'all') then
+    raise exception 'option missed is last or all, not %', p_options ->> 'missed'
+      using errcode = 'P4004';
+  end if;
+end
+$$;
+
+-- Makes a schedule, or gives the one of this name another plan, job or policy. A program calls it each time it starts: as long as the
+-- plan (cron, time_zone, every_ms) is the same, the next tick stays what it is, however often that is. With another plan the ticks are
+-- counted anew, from first_at; a tick that is due already is still made. A schedule that is paused stays paused.
+--
+-- options: cron text (a keeper reads it) with time_zone text (default UTC), or every_ms (100 to 31536000000); first_at text, a moment
+-- (the first tick of a new plan; default after one interval, or for cron what a keeper finds); missed text: of the ticks missed in an
+-- outage enqueue the 'last' (default) or 'all' (the newest 1000). For each job, as of job_enqueue: priority, max_attempts, headers,
+-- lane, lane_policy.
+-- outcome 'created', 'changed', 'unchanged'. next_at: null until a keeper has read the cron expression. P4000, P4004.
+create or replace function pawl_v1.schedule_put(p_name text, p_queue text, p_kind text, p_args bytea, p_options jsonb)
+returns table (outcome text, next_at timestamptz, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_every  bigint := pawl_v1._int_option(p_options, 'every_ms', null, 100, 31536000000);
+  v_now    timestamptz := clock_timestamp();
+  v_new    pawl.schedule;
+  v_before pawl.schedule;
+begin
+  perform pawl_v1._check_options(p_options, '{cron,time_zone,every_ms,first_at,missed,priority,max_attempts,headers,lane,lane_policy}');
+  perform pawl_v1._check_schedule(p_name, p_queue, p_kind, p_args, p_options);
+  v_new.name := p_name;
+  v_new.cron := p_options ->> 'cron';
+  v_new.time_zone := case when v_new.cron is not null then coalesce(p_options ->> 'time_zone', 'UTC') end;
+  v_new.every_ms := v_every;
+  v_new.next_at := coalesce((p_options ->> 'first_at')::timestamptz, v_now + v_every * interval '1 millisecond');
+  v_new.missed := coalesce(p_options ->> 'missed', 'last');
+  v_new.queue := p_queue;
+  v_new.kind := p_kind;
+  v_new.args := p_args;
+  v_new.options := p_options - '{cron,time_zone,every_ms,first_at,missed}'::text[];
+
+  for v_try in 1..3 loop
+    insert into pawl.schedule as s (name, next_at, since_at, every_ms, cron, time_zone, missed, queue, kind, args, options)
+    values (v_new.name, v_new.next_at, v_now, v_new.every_ms, v_new.cron, v_new.time_zone, v_new.missed, v_new.queue, v_new.kind,
+            v_new.args, v_new.options)
+    on conflict do nothing;
+    if found then
+      return query
+      select 'created', v_new.next_at, '{}'::jsonb;
+      return;
+    end if;
+    select s.*
+      into v_before
+      from pawl.schedule as s
+     where s.name = p_name
+       for update;
+    exit when found;
+  end loop;
+  if v_before.name is null then
+    raise exception 'schedule % keeps appearing and disappearing', p_name
+      using errcode = '40001', hint = 'restart the transaction';
+  end if;
+
+  -- What is due is owed, whatever the plan is from now on.
+  if (v_before.cron, v_before.time_zone, v_before.every_ms) is distinct from (v_new.cron, v_new.time_zone, v_new.every_ms)
+     and (v_before.paused or coalesce(v_before.next_at > v_now, true)) then
+    v_new.since_at := v_now;
+  else
+    v_new.since_at := v_before.since_at;
+    v_new.next_at := v_before.next_at;
+  end if;
+  if (v_before.cron, v_before.time_zone, v_before.every_ms, v_before.missed, v_before.queue, v_before.kind, v_before.args, v_before.options)
+     is not distinct from
+     (v_new.cron, v_new.time_zone, v_new.every_ms, v_new.missed, v_new.queue, v_new.kind, v_new.args, v_new.options) then
+    return query
+    select 'unchanged', v_before.next_at, '{}'::jsonb;
+    return;
+  end if;
+  update pawl.schedule as s
+     set fence = nextval('pawl.fence_seq'),
+         next_at = v_new.next_at,
+         since_at = v_new.since_at,
+         every_ms = v_new.every_ms,
+         cron = v_new.cron,
+         time_zone = v_new.time_zone,
+         missed = v_new.missed,
+         queue = v_new.queue,
+         kind = v_new.kind,
+         args = v_new.args,
+         options = v_new.options
+   where s.name = p_name;
+  return query
+  select 'changed', v_new.next_at, '{}'::jsonb;
+end
+$$;
+
+-- Enqueues what a schedule owes and says when it ticks next, in one transaction: a keeper that dies has done both or nothing, and of
+-- two keepers the slower one is told that its fence is old. For an interval nothing is passed. For a cron expression the keeper says
+-- which ticks are due (ascending; none if it only says the next one) and which is next, in the schedule's order.
+--
+-- outcome 'ticked' (enqueued: jobs; next_at; detail.skipped: how many missed ticks of an interval were left out), 'superseded'
+-- (somebody changed the schedule since the fence was read: look again), 'not_due', 'absent'.
+-- P4004: ticks that are out of order, before the one that is due, or in the future. 55P03: an open transaction has the schedule for more
+-- than 0.5 s.
+create or replace function pawl_v1.schedule_tick(
+  p_name    text,
+  p_fence   bigint,
+  p_ticks   timestamptz[] default null,
+  p_next_at timestamptz default null
+)
+returns table (outcome text, enqueued int, next_at timestamptz, detail jsonb)
+language plpgsql
+set lock_timeout = '500ms' -- the others that are due wait meanwhile
+as $$
+declare
+  v_now      timestamptz := clock_timestamp();
+  v_schedule pawl.schedule;
+  v_ticks    timestamptz[] := coalesce(p_ticks, '{}');
+  v_next     timestamptz := p_next_at;
+  v_missed   bigint;
+  v_skipped  bigint := 0;
+  v_last     timestamptz;
+  v_enqueued int;
+begin
+  select s.*
+    into v_schedule
+    from pawl.schedule as s
+   where s.name = p_name;
+  if not found or v_schedule.fence <> p_fence or v_schedule.paused or v_schedule.next_at > v_now then
+    return query
+    select case
+             when v_schedule.name is null then 'absent'
+             when v_schedule.fence = p_fence and not v_schedule.paused then 'not_due'
+             else 'superseded'
+           end, 0, v_schedule.next_at, '{}'::jsonb;
+    return;
+  end if;
+
+  if v_schedule.every_ms is not null and p_ticks is null and p_next_at is null then
+    v_missed := floor(extract(epoch from v_now - v_schedule.next_at) * 1000 / v_schedule.every_ms)::bigint;
+    v_skipped := case v_schedule.missed when 'all' then greatest(v_missed - 999, 0) else v_missed end;
+    v_ticks := array(
+      select v_schedule.next_at + n * v_schedule.every_ms * interval '1 millisecond'
+        from generate_series(v_skipped, v_missed) as n);
+    v_next := pawl_v1._schedule_after(v_schedule, v_now);
+  else
+    perform pawl_v1._check_ticks(v_schedule, v_ticks, v_next, v_now);
+  end if;
+  v_last := v_ticks[cardinality(v_ticks)];
+
+  update pawl.schedule as s
+     set fence = nextval('pawl.fence_seq'),
+         next_at = v_next,
+         since_at = coalesce(v_last, s.since_at),
+         last_at = coalesce(v_last, s.last_at)
+   where s.name = p_name
+     and s.fence = p_fence;
+  if not found then
+    return query
+    select 'superseded', 0, null::timestamptz, '{}'::jsonb;
+    return;
+  end if;
+  select count(*) filter (where e.outcome = 'enqueued')
+    into v_enqueued
+    from unnest(v_ticks) with ordinality as t (at, n)
+   cross join lateral pawl_v1._schedule_enqueue(v_schedule, t.at) as e;
+  return query
+  select 'ticked', v_enqueued, v_next, case when v_skipped > 0 then jsonb_build_object('skipped', v_skipped) else '{}' end;
+end
+$$;
+
+-- What a keeper may say of a cron schedule: nothing that would double a tick, or lose the one that is due in silence.
+create or replace function pawl_v1._check_ticks(p_schedule pawl.schedule, p_ticks timestamptz[], p_next_at timestamptz, p_now timestamptz)
+returns void
+language plpgsql
+as $$
+declare
+  v_after timestamptz := coalesce(p_schedule.next_at - interval '1 microsecond', p_schedule.since_at);
+  v_wrong text;
+begin
+  perform pawl_v1._check_batch('ticks', cardinality(p_ticks), 1000, cardinality(p_ticks));
+  v_wrong := case
+    when p_schedule.every_ms is not null then 'an interval is counted by schedule_tick itself'
+    when p_next_at is null then 'the next tick of a cron expression is required'
+    when p_schedule.next_at is not null and cardinality(p_ticks) = 0 then 'a tick is due, and none is named'
+    when array_position(p_ticks, null) is not null then 'a tick is null'
+    when exists (
+           select
+             from unnest(v_after || p_ticks || p_next_at) with ordinality as t (at, n)
+             join unnest(p_ticks || p_next_at) with ordinality as u (at, n) on u.n = t.n
+            where u.at <= t.at) then 'ticks must ascend, from the one that is due to the next'
+    when p_ticks[cardinality(p_ticks)] > p_now then 'a tick lies in the future'
+  end;
+  if v_wrong is not null then
+    raise exception 'schedule %: %', p_schedule.name, v_wrong
+      using errcode = 'P4004', hint = 'read pawl_v1.schedules again';
+  end if;
+end
+$$;
+
+-- Checks what the operator's verbs are told, and returns the row locked; null if there is none.
+create or replace function pawl_v1._schedule_operate(p_name text, p_actor text, p_reason text)
+returns pawl.schedule
+language plpgsql
+as $$
+declare
+  v_schedule pawl.schedule;
+begin
+  perform pawl_v1._check_by(p_actor, p_reason);
+  select s.*
+    into v_schedule
+    from pawl.schedule as s
+   where s.name = p_name
+     for update;
+  return v_schedule;
+end
+$$;
+
+-- p_after null: deleted.
+create or replace function pawl_v1._schedule_audit(p_verb text, p_actor text, p_reason text, p_before pawl.schedule, p_after pawl.schedule)
+returns void
+language sql
+as $$
+  insert into pawl.audit (actor, verb, target, reason, before, after)
+  values (p_actor, p_verb, pawl_v1._audit_target('schedule', (p_before).name), p_reason, pawl_v1._schedule_record(p_before),
+          case when (p_after).name is not null then pawl_v1._schedule_record(p_after) end)
+$$;
+
+-- Stops a schedule: nothing is enqueued until it is resumed, also what is due already. Jobs that it has enqueued stay.
+-- outcome 'paused', 'unchanged' (it was; no record), 'absent'. P4004: actor or reason. 55P03: an open transaction has it for more than
+-- 2 s; nothing changed.
+create or replace function pawl_v1.schedule_pause(p_name text, p_actor text, p_reason text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.schedule := pawl_v1._schedule_operate(p_name, p_actor, p_reason);
+  v_after  pawl.schedule;
+begin
+  if v_before.name is null or v_before.paused then
+    return query
+    select case when v_before.paused then 'unchanged' else 'absent' end, '{}'::jsonb;
+    return;
+  end if;
+  update pawl.schedule as s
+     set fence = nextval('pawl.fence_seq'),
+         paused = true
+   where s.name = p_name
+  returning s.*
+       into v_after;
+  perform pawl_v1._schedule_audit('schedule_pause', p_actor, p_reason, v_before, v_after);
+  return query
+  select 'paused', '{}'::jsonb;
+end
+$$;
+
+-- Lets a schedule go on. Ticks whose time has come meanwhile are dropped, whatever it does with missed ones: an interval keeps its
+-- grid, and of a cron expression a keeper looks for the next tick from now on. See schedule_run_now.
+-- outcome 'resumed' (detail.next_at, unless a keeper has to find it), 'unchanged' (it was not paused), 'absent'. Errors as of schedule_pause.
+create or replace function pawl_v1.schedule_resume(p_name text, p_actor text, p_reason text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.schedule := pawl_v1._schedule_operate(p_name, p_actor, p_reason);
+  v_after  pawl.schedule;
+  v_now    timestamptz := clock_timestamp();
+begin
+  if v_before.name is null or not v_before.paused then
+    return query
+    select case when v_before.name is null then 'absent' else 'unchanged' end, '{}'::jsonb;
+    return;
+  end if;
+  update pawl.schedule as s
+     set fence = nextval('pawl.fence_seq'),
+         paused = false,
+         since_at = v_now,
+         next_at = case
+           when s.next_at > v_now then s.next_at
+           when s.every_ms is not null then pawl_v1._schedule_after(v_before, v_now)
+         end
+   where s.name = p_name
+  returning s.*
+       into v_after;
+  perform pawl_v1._schedule_audit('schedule_resume', p_actor, p_reason, v_before, v_after);
+  return query
+  select 'resumed', jsonb_strip_nulls(jsonb_build_object('next_at', v_after.next_at));
+end
+$$;
+
+-- Enqueues a job now, beside the plan, which stays as it is; also of a schedule that is paused. Called twice it enqueues two.
+-- outcome 'enqueued' (detail.job), 'absent'. Errors as of schedule_pause.
+create or replace function pawl_v1.schedule_run_now(p_name text, p_actor text, p_reason text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_schedule pawl.schedule := pawl_v1._schedule_operate(p_name, p_actor, p_reason);
+  v_job      bigint;
+begin
+  if v_schedule.name is null then
+    return query
+    select 'absent', '{}'::jsonb;
+    return;
+  end if;
+  select e.job_id
+    into v_job
+    from pawl_v1._schedule_enqueue(v_schedule, clock_timestamp()) as e;
+  perform pawl_v1._schedule_audit('schedule_run_now', p_actor, p_reason, v_schedule, v_schedule);
+  return query
+  select 'enqueued', jsonb_build_object('job', v_job);
+end
+$$;
+
+-- Deletes a schedule. Jobs that it has enqueued stay. A program that still puts it makes it anew when it starts.
+-- outcome 'deleted', 'absent'. Errors as of schedule_pause.
+create or replace function pawl_v1.schedule_delete(p_name text, p_actor text, p_reason text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.schedule := pawl_v1._schedule_operate(p_name, p_actor, p_reason);
+begin
+  if v_before.name is null then
+    return query
+    select 'absent', '{}'::jsonb;
+    return;
+  end if;
+  delete from pawl.schedule as s
+   where s.name = p_name;
+  perform pawl_v1._schedule_audit('schedule_delete', p_actor, p_reason, v_before, null);
+  return query
+  select 'deleted', '{}'::jsonb;
+end
+$$;
+
+-- Schedules, payload left out. A keeper looks here for those that are not paused, and whose next_at is null or has come.
+create or replace view pawl_v1.schedules as
+select s.name,
+       s.cron,
+       s.time_zone,
+       s.every_ms,
+       s.missed,
+       s.paused,
+       s.next_at,
+       s.last_at,
+       s.since_at,
+       s.queue,
+       s.kind,
+       s.options,
+       octet_length(s.args) as args_octets,
+       s.fence,
+       s.created_at
+  from pawl.schedule as s;
 
 -- Commands: a caller asks, once, and is told the same answer each time.
 --
@@ -4542,34 +5238,28 @@ begin
 end
 $$;
 
--- Whether a step is unknown. If so the job that waits for a verdict is locked now, before the step's own row.
-create or replace function pawl_v1._effect_is_unknown(p_scope text, p_key text, p_step text)
-returns boolean
+-- Whether a step is unknown, and the job that waits for a verdict, which is locked now, before the step's own row.
+create or replace function pawl_v1._effect_is_unknown(p_scope text, p_key text, p_step text, out known boolean, out job_id bigint)
 language plpgsql
 as $$
-declare
-  v_job bigint;
 begin
   select e.job_id
-    into v_job
+    into job_id
     from pawl.effect as e
    where e.scope = p_scope
      and e.key = p_key
      and e.step = p_step
      and e.status = 'unknown';
-  if not found then
-    return false;
-  end if;
+  known := found;
   -- Updated, not only locked: of two verdicts on two steps of a job, the later must not decide by a snapshot from before the first.
   update pawl.job as j
      set available_at = j.available_at
-   where j.id = v_job;
-  return true;
+   where j.id = _effect_is_unknown.job_id;
 end
 $$;
 
--- A step that has become unknown since _effect_is_unknown looked: its job is not locked, and locking it now could deadlock with
--- its worker.
+-- A step that has become unknown, or another job's, since _effect_is_unknown looked: its job is not locked, and locking it now
+-- could deadlock with its worker.
 create or replace function pawl_v1._effect_restart(p_key text, p_step text)
 returns void
 language plpgsql
@@ -4690,7 +5380,8 @@ begin
     v_until := least(v_now + v_timeout, v_until);
     insert into pawl.effect_call (fence, scope, key, step, probe, started_at, not_after)
     values (v_effect.fence, p_scope, p_key, p_step, v_outcome = 'probe', v_now, v_until);
-  elsif v_outcome = 'unknown' and v_effect.status = 'planned' then
+  elsif v_outcome = 'unknown' and (v_effect.status = 'planned' or v_effect.job_id is distinct from (p_options ->> 'job_id')::bigint) then
+    -- Another job may come to it: of a delivery that was forgotten, and came again.
     update pawl.effect as e
        set status = 'unknown',
            job_id = (p_options ->> 'job_id')::bigint,
@@ -4740,7 +5431,7 @@ language plpgsql
 set lock_timeout = '2s'
 as $$
 declare
-  v_known  boolean;
+  v_known  record;
   v_effect pawl.effect;
   v_call   pawl.effect_call;
   v_doubts int;
@@ -4749,7 +5440,9 @@ declare
   v_ends   boolean;
 begin
   perform pawl_v1._check_options(p_options, '{reference,error,code,exchange}');
-  v_known := pawl_v1._effect_is_unknown(p_scope, p_key, p_step);
+  select u.known, u.job_id
+    into v_known
+    from pawl_v1._effect_is_unknown(p_scope, p_key, p_step) as u;
   select e.*
     into v_effect
     from pawl.effect as e
@@ -4769,7 +5462,7 @@ begin
     select 'absent', '{}'::jsonb;
     return;
   end if;
-  if v_effect.status = 'unknown' and not v_known then
+  if v_effect.status = 'unknown' and (not v_known.known or v_effect.job_id is distinct from v_known.job_id) then
     perform pawl_v1._effect_restart(p_key, p_step);
   end if;
   if p_outcome is null or p_outcome <> all (
@@ -4859,7 +5552,7 @@ language plpgsql
 set lock_timeout = '2s'
 as $$
 declare
-  v_known  boolean;
+  v_known  record;
   v_before pawl.effect;
   v_after  pawl.effect;
   v_until  timestamptz;
@@ -4870,7 +5563,9 @@ begin
     raise exception 'the verdict is landed, refused or not_landed, not %', coalesce(p_verdict, 'null')
       using errcode = 'P4004';
   end if;
-  v_known := pawl_v1._effect_is_unknown(p_scope, p_key, p_step);
+  select u.known, u.job_id
+    into v_known
+    from pawl_v1._effect_is_unknown(p_scope, p_key, p_step) as u;
   select e.*
     into v_before
     from pawl.effect as e
@@ -4884,7 +5579,7 @@ begin
            jsonb_strip_nulls(jsonb_build_object('status', v_before.status));
     return;
   end if;
-  if not v_known then
+  if not v_known.known or v_before.job_id is distinct from v_known.job_id then
     perform pawl_v1._effect_restart(p_key, p_step);
   end if;
   select d.until
@@ -5642,12 +6337,27 @@ select j.queue,
   from pawl.job as j
  group by j.queue;
 
--- What was set for queues. A queue that is not in it has the defaults.
+-- What was set for queues, and how many of their jobs are running or were begun and wait for another try: what a queue that drains
+-- still has before it. A queue that is not in it has the defaults.
 create or replace view pawl_v1.queues as
 select q.id,
        q.name,
-       q.archive
-  from pawl.queue as q;
+       q.archive,
+       q.mode,
+       h.processing,
+       b.begun
+  from pawl.queue as q
+ cross join lateral (
+        select count(*) as processing
+          from pawl.job as j
+         where j.claimed_by is not null
+           and j.queue = q.name) as h
+ cross join lateral (
+        select count(*) as begun
+          from pawl.job as j
+         where j.status = 'pending'
+           and (j.attempts > 0 or j.crashes > 0)
+           and j.queue = q.name) as b;
 
 -- Jobs that finished in the last seven days, of queues with an archive. To find a job by its id, or those of a queue by
 -- finished_at, there is an index; in no particular order.
@@ -5765,6 +6475,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '89af1617da2a1b5f9af9060fdf409e0acec032df5e5bea8c3772ee07366117e5');
+values (1, 'init', 1, '65cc837b1f1e0494d2b75c111166b08c0ef28447d156009b6ac507ea7407d0c6');
 
 commit;

@@ -2,7 +2,8 @@
 -- tables or functions, this fails and names it.
 
 drop view if exists pawl_v1.outbox_events, pawl_v1.outbox_heads, pawl_v1.outbox_lag, pawl_v1.outbox_pending;
-drop view if exists pawl_v1.archive, pawl_v1.backlog, pawl_v1.dead_letters, pawl_v1.gates, pawl_v1.hot_retries, pawl_v1.jobs, pawl_v1.lanes, pawl_v1.queues;
+drop view if exists pawl_v1.archive, pawl_v1.backlog, pawl_v1.dead_letters, pawl_v1.gates, pawl_v1.hot_retries, pawl_v1.jobs, pawl_v1.lanes, pawl_v1.queues,
+  pawl_v1.schedules;
 drop view if exists pawl_v1.stale_commands, pawl_v1.suppression_by_scope, pawl_v1.effects;
 
 do $$
@@ -22,8 +23,8 @@ $$;
 drop table pawl.archive_0, pawl.archive_1, pawl.archive_2, pawl.archive_3,
   pawl.archive_4, pawl.archive_5, pawl.archive_6, pawl.archive_7;
 drop table pawl.delivery, pawl.gate, pawl.gate_held;
-drop table pawl.audit, pawl.command, pawl.effect, pawl.effect_call, pawl.replay, pawl.fence, pawl.inbox, pawl.job_key, pawl.job, pawl.lane, pawl.queue, pawl.worker,
-  pawl.migration;
+drop table pawl.audit, pawl.command, pawl.effect, pawl.effect_call, pawl.replay, pawl.fence, pawl.inbox, pawl.job_key, pawl.job, pawl.lane, pawl.queue, pawl.schedule,
+  pawl.worker, pawl.migration;
 drop sequence pawl.position_seq, pawl.fence_seq;
 drop domain pawl.name, pawl.hash, pawl.count, pawl.max_attempts, pawl.priority, pawl.job_status,
   pawl.command_status, pawl.effect_status, pawl.effect_policy, pawl.call_outcome, pawl.ordinal, pawl.http_status, pawl.octets, pawl.message;

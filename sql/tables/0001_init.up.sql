@@ -47,6 +47,10 @@ create table pawl.worker (
   recalled bigint[] not null default '{}'  -- jobs cancelled under it; the next heartbeat takes the list along
 ) with (fillfactor = 50);
 
+-- Fences of commands, calls and schedules, one sequence for all: a key that was purged and came again must not meet the fence of its
+-- former life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
+create sequence pawl.fence_seq cache 1;
+
 -- One for all lanes, so that a lane's row can be purged without losing its order.
 create sequence pawl.position_seq;
 
@@ -104,13 +108,40 @@ create index job_wait  on pawl.job (lane_id, position) where status = 'waiting';
 create unique index job_head on pawl.job (lane_id) where lane_head;
 create index job_aside on pawl.job (lane_id) where lane_id is not null and status in ('dead_letter', 'cancelled') and not lane_head;
 create index job_dead  on pawl.job (queue, id) where status in ('dead_letter', 'unknown', 'cancelled');
+create index job_begun on pawl.job (queue, priority, available_at, id) where status = 'pending' and (attempts > 0 or crashes > 0);
 
 -- What was set for a queue by hand; no row means the defaults.
 create table pawl.queue (
   id      bigint generated always as identity, -- its name in the audit
   name    pawl.name primary key,
-  archive boolean not null default false       -- finished jobs are kept, for seven days
+  archive boolean not null default false,      -- finished jobs are kept, for seven days
+  mode    text collate "C" not null default 'running' -- what of it may be claimed
+    check (octet_length(mode) < 64 and mode in ('running', 'draining', 'paused'))
 );
+
+-- What is to be enqueued when. Keepers enqueue the ticks, any number of them at once. In a name there must be room for the time: both
+-- together are the key of a tick.
+create table pawl.schedule (
+  name       text collate "C" primary key check (octet_length(name) between 1 and 200),
+  fence      bigint not null default nextval('pawl.fence_seq'), -- another at every change: who has an older one has seen another row
+  next_at    timestamptz,                -- the next tick; null: a keeper that reads cron is to say it
+  since_at   timestamptz not null default clock_timestamp(), -- no tick up to here is owed any more
+  last_at    timestamptz,                -- the last tick that was enqueued
+  created_at timestamptz not null default clock_timestamp(),
+  every_ms   bigint check (every_ms between 100 and 31536000000),
+  paused     boolean not null default false,
+  cron       pawl.name,
+  time_zone  pawl.name,                  -- in which the cron expression is read
+  missed     text collate "C" not null default 'last' check (octet_length(missed) < 64 and missed in ('last', 'all')),
+  queue      pawl.name not null,
+  kind       pawl.name not null,
+  args       bytea not null,
+  options    jsonb not null default '{}', -- of job_enqueue
+  check ((cron is null) = (time_zone is null)),
+  check ((cron is null) <> (every_ms is null))
+);
+
+create index schedule_next on pawl.schedule (next_at nulls first) where not paused;
 
 -- The archive is a ring: a job that finishes on day n since 1970, in UTC, goes to table n modulo 8, which archive_sweep empties
 -- before its day comes again. Nothing in it is unique: what keeps a copy must never refuse a finish.
@@ -178,6 +209,8 @@ create table pawl.delivery (
   headers     jsonb,
   body        pawl.octets not null,
   verified_by pawl.name,           -- what proved who sent it
+  hash        pawl.hash,           -- as in the inbox; null, as the next: nobody can replay it
+  landing     jsonb,               -- how it would land: queue, kind, headers, lane, semantic (its second key in the inbox)
   primary key (consumer, message_id)
 );
 
@@ -201,10 +234,6 @@ create table pawl.gate_held (
   held_at  timestamptz not null default clock_timestamp(),
   primary key (consumer, resource, seq, job_id)
 );
-
--- Fences of commands and of calls, one sequence for all keys: a key that was purged and came again must not meet the fence of
--- its former life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
-create sequence pawl.fence_seq cache 1;
 
 -- What callers asked to happen once, and the answer that everyone who asks again gets. In the one-transaction form nobody
 -- sees the row before its end, and lease_expires_at stays null, so that the end is a HOT update.

@@ -228,7 +228,7 @@ func startConsumer(t *testing.T, a assignment) *consumer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &consumer{cmd: exec.Command(os.Args[0], "-test.run", "^TestConsumerProcess$", "-test.timeout", "10m"), stderr: &bytes.Buffer{},
+	c := &consumer{cmd: exec.Command(os.Args[0], "-test.run", "^TestConsumerProcess$", "-test.timeout", "3h"), stderr: &bytes.Buffer{},
 		begun: make(chan struct{}), ended: make(chan struct{})}
 	c.cmd.Env = append(os.Environ(), consumerEnv+"="+string(text))
 	c.cmd.Stderr = c.stderr
@@ -254,6 +254,16 @@ func startConsumer(t *testing.T, a assignment) *consumer {
 		<-c.ended
 	})
 	return c
+}
+
+// lives fails the test if the process has ended, which nobody asked it to.
+func (c *consumer) lives(t *testing.T) {
+	t.Helper()
+	select {
+	case <-c.ended:
+		t.Fatalf("a consumer ended by itself: %v\n%s", c.cmd.ProcessState, c.stderr)
+	default:
+	}
 }
 
 // await waits until the process consumes.

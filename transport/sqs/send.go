@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"time"
@@ -23,7 +24,8 @@ type Message struct {
 	// Body is the payload: text of XML 1.0 characters, 1 octet to 1 MiB with the attributes.
 	Body []byte
 	// Attributes are sent with type String; at most 8, as the key and ProducedAt are two of SQS's 10. No value may be empty.
-	// One with the name of either is replaced.
+	// One with the name of either is replaced. As far as there is room, the trace of the context joins them, as traceparent and
+	// tracestate, unless they have one; see [pawl.WithTrace].
 	Attributes map[string]string
 	// ProducedAt is when the intent came to be, by the producer's clock, sent as [ProducedAtAttribute]. A consumer that forgets
 	// compares it with what it remembers, as SQS's own send time starts anew with a redrive. A resend has the same one. Zero:
@@ -75,6 +77,7 @@ func (s *Sender) Send(ctx context.Context, ms ...Message) error {
 			return badArgument("sqs.send", "message %d: %v", i, err)
 		}
 	}
+	ms = s.traced(ctx, ms)
 	failed := &SendError{All: len(ms)}
 	left := make([]int, len(ms))
 	for i := range left {
@@ -140,6 +143,39 @@ func (s *Sender) check(m Message) error {
 	}
 	return nil
 }
+
+// traced adds the trace of ctx to the messages that have none, as far as SQS has room for it.
+func (s *Sender) traced(ctx context.Context, ms []Message) []Message {
+	t := pawl.TraceOf(ctx)
+	if !t.Valid() {
+		return ms
+	}
+	ms = slices.Clone(ms)
+	for i, m := range ms {
+		if _, given := m.Attributes[traceParent]; given {
+			continue
+		}
+		if m = m.with(traceParent, t.Parent); s.check(m) != nil {
+			continue
+		}
+		ms[i] = m
+		if m = m.with(traceState, t.State); t.State != "" && s.check(m) == nil {
+			ms[i] = m
+		}
+	}
+	return ms
+}
+
+func (m Message) with(name, value string) Message {
+	all := make(map[string]string, len(m.Attributes)+1)
+	maps.Copy(all, m.Attributes)
+	all[name] = value
+	m.Attributes = all
+	return m
+}
+
+// The attributes of W3C Trace Context.
+const traceParent, traceState = "traceparent", "tracestate"
 
 func (m Message) producedAt() time.Time {
 	if m.ProducedAt.IsZero() {

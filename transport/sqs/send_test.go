@@ -60,6 +60,41 @@ func TestSend_TheReceiverFindsTheKey(t *testing.T) {
 	})
 }
 
+// A message carries the trace of the context that sends it, unless it has one of its own or no room.
+func TestSend_CarriesTheTrace(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := setup(t, sqstest.Faults{}, sqs.Config{})
+		trace := pawl.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: "vendor=1"}
+		other := pawl.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b8-00"}
+		ctx := pawl.WithTrace(t.Context(), trace)
+		attributes := func(n int) map[string]string {
+			all := map[string]string{}
+			for i := range n {
+				all["a"+strconv.Itoa(i)] = "b"
+			}
+			return all
+		}
+		for _, c := range []struct {
+			with map[string]string
+			want pawl.Trace
+		}{
+			{nil, trace},
+			{attributes(6), trace},
+			{attributes(7), pawl.Trace{Parent: trace.Parent}},
+			{attributes(8), pawl.Trace{}},
+			{map[string]string{"traceparent": other.Parent}, other},
+		} {
+			had := len(c.with)
+			f.must(f.sender().Send(ctx, sqs.Message{Key: "k", Body: []byte("b"), Attributes: c.with}))
+			d := f.one()
+			if d.Trace() != c.want || len(c.with) != had {
+				t.Errorf("%d attributes: arrived in %v, want %v; the caller's are now %v", had, d.Trace(), c.want, c.with)
+			}
+			f.must(f.source.Ack(t.Context(), committed(d)...))
+		}
+	})
+}
+
 // Twenty-five messages are three calls; four of 400 KiB are two, as a batch has the limit of one message.
 func TestSend_InBatchesThatFit(t *testing.T) {
 	bubble(t, func(t *testing.T) {

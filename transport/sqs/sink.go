@@ -160,19 +160,19 @@ func (s *Sink) headers(m pawl.Message) (map[string]string, error) {
 		}
 	}
 	optional := map[string]string{}
-	for _, name := range []string{"ce-subject", "ce-time", "content-type", "tracestate"} {
+	for _, name := range []string{"ce-subject", "ce-time", "content-type", traceState} {
 		if value, there := rest[name]; there {
 			optional[name] = value
 			delete(rest, name)
 		}
 	}
-	take("ce-id", "ce-source", "ce-specversion", "ce-type", "traceparent")
+	take("ce-id", "ce-source", "ce-specversion", "ce-type", traceParent)
 	if own := len(rest); own > MaxAttributes-len(chosen) {
 		return nil, fmt.Errorf("the event has %d headers of its own, SQS has room for %d", own, MaxAttributes-len(chosen))
 	}
 	take(slices.Sorted(maps.Keys(rest))...)
 	rest = optional
-	take("ce-subject", "ce-time", "content-type", "tracestate")
+	take("ce-subject", "ce-time", "content-type", traceState)
 	return chosen, nil
 }
 

@@ -248,6 +248,9 @@ func (s *soak) finish(crew ...*consumer) {
 		crew = append(crew, startConsumer(s.T, s.consumer))
 	}
 	s.until("everything is settled", func() bool {
+		for _, c := range crew {
+			c.lives(s.T)
+		}
 		if s.open() > 0 {
 			return false
 		}

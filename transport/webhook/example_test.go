@@ -8,9 +8,66 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/internal/pgtest"
+	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/transport/webhook"
 )
+
+// A receiver answers what the database says: a delivery that is sent twice has one effect, and both times the answer is 200.
+func ExampleReceiver() {
+	ctx, stop := context.WithCancel(context.Background())
+	example := &pgtest.Example{}
+	defer example.End()
+	config, _ := pgxpool.ParseConfig(pawltest.URL(example, "create table payment (event text, cents int)"))
+	config.MaxConns = 8
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		panic(err)
+	}
+	defer pool.Close()
+	stripe := webhook.Stripe(webhook.Secret{Name: "2026-11", Value: "whsec_q3Rt5vXy8Zb2Nd4Gh6Jk"}) // yours comes from your secret store
+	quiet := (&pawl.Counters{}).Hooks()
+	verifier, err := webhook.New(webhook.Config{Scheme: stripe, Hooks: quiet})
+	if err != nil {
+		panic(err)
+	}
+	receiver, err := webhook.NewReceiver(verifier, webhook.ReceiverConfig{Hooks: quiet})
+	if err != nil {
+		panic(err)
+	}
+	f, err := flow.New(pool, flow.Config{Consumer: "stripe", Source: receiver, Hooks: quiet, Handler: func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		_, err := tx.Exec(ctx, "insert into payment select $1, ($2::jsonb ->> 'amount')::int", d.Key, string(d.Body))
+		return err
+	}})
+	if err != nil {
+		panic(err)
+	}
+	ended := make(chan error)
+	go func() { ended <- f.Run(ctx) }()
+	for range 2 {
+		const body = `{"id":"evt_1","amount":1999}`
+		r := httptest.NewRequest("POST", "/stripe", strings.NewReader(body))
+		r.Header, _ = stripe.Sign("", time.Now(), []byte(body)) // anew for each attempt, as Stripe does
+		w := httptest.NewRecorder()
+		receiver.ServeHTTP(w, r)
+		fmt.Println(w.Code)
+	}
+	var payments, cents int
+	err = pool.QueryRow(ctx, "select count(*), sum(p.cents) from payment as p").Scan(&payments, &cents)
+	fmt.Println(payments, "payment of", cents, err)
+	stop()
+	fmt.Println(<-ended)
+	// Output:
+	// 200
+	// 200
+	// 1 payment of 1999 <nil>
+	// <nil>
+}
 
 // A handler reads and verifies in one step. Its sender learns a status; why is for the log.
 func ExampleVerifier_Read() {

@@ -103,6 +103,8 @@ func (s *keyed) complete(secrets []Secret) (err error) {
 		*name = http.CanonicalHeaderKey(*name)
 	}
 	switch {
+	case len(c.Name) > longestName:
+		return fmt.Errorf("the Name has %d octets; at most %d are allowed", len(c.Name), longestName)
 	case c.Header == "":
 		return errors.New("which header carries the signature is missing")
 	case c.Hash != SHA256 && c.Hash != SHA512:
@@ -175,6 +177,14 @@ func (s *keyed) prove(h http.Header, body []byte) (p proof, err error) {
 	}
 	if p.secret == "" {
 		return proof{}, mismatch(1, len(s.keys))
+	}
+	s.identify(h, body, &p)
+	return p, nil
+}
+
+func (s *keyed) named(h http.Header, body []byte) (p proof, err error) {
+	if err := s.readID(h, &p); err != nil {
+		return proof{}, err
 	}
 	s.identify(h, body, &p)
 	return p, nil

@@ -100,12 +100,17 @@ func Refuse(w http.ResponseWriter, err error) {
 	if errors.As(err, &r) {
 		status = r.Status()
 	}
+	if status == http.StatusMethodNotAllowed {
+		w.Header().Set("Allow", http.MethodPost)
+	}
+	plain(w, status)
+}
+
+// plain answers a status and its words, and nothing else.
+func plain(w http.ResponseWriter, status int) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")
-	if status == http.StatusMethodNotAllowed {
-		h.Set("Allow", http.MethodPost)
-	}
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, http.StatusText(status)+"\n") // nobody may be left to read it
 }

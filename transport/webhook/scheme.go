@@ -24,6 +24,8 @@ type Scheme interface {
 	headers() []string
 	// keeps are the headers worth keeping with the payload.
 	keeps() []string
+	// named returns the id of a delivery whose signature is not looked at.
+	named(h http.Header, body []byte) (proof, error)
 	// prove verifies the signature. It does not judge the time.
 	prove(h http.Header, body []byte) (proof, error)
 }

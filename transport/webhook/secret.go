@@ -48,6 +48,9 @@ type key struct {
 	private ed25519.PrivateKey // of v1a, if it may sign
 }
 
+// longestName of a scheme or a secret: together they are stored with a delivery.
+const longestName = 100
+
 // readSecrets makes keys of secrets. Its errors name a secret, never show it.
 func readSecrets(secrets []Secret, read func(value string) (key, error)) ([]key, error) {
 	if len(secrets) == 0 || len(secrets) > mostSecrets {
@@ -57,6 +60,9 @@ func readSecrets(secrets []Secret, read func(value string) (key, error)) ([]key,
 	for i, s := range secrets {
 		if s.Name == "" {
 			s.Name = strconv.Itoa(i + 1)
+		}
+		if len(s.Name) > longestName {
+			return nil, fmt.Errorf("the name of a secret has %d octets; at most %d are allowed", len(s.Name), longestName)
 		}
 		if names[s.Name] {
 			return nil, fmt.Errorf("two secrets are named %q", s.Name)

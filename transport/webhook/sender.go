@@ -15,6 +15,10 @@ type Sender struct {
 	Resends time.Duration
 	// Retention is how long its keys should be remembered: longer than both, and 14 days at least.
 	Retention time.Duration
+	// Waits is how long it waits for an answer; 0 where that is not known.
+	Waits time.Duration
+	// Reencoded: its API shows a payload encoded anew, so payloads are compared as canonical JSON.
+	Reencoded bool
 	// Volatile are the JSON members that the sender changes when it sends again, for [IgnoreFields].
 	Volatile []string
 	// Page says so, and Read is the day on which its stored copy was read; empty if only accounts of others were.
@@ -37,11 +41,11 @@ var senders = []Sender{
 		Page: "https://docs.stripe.com/webhooks/process-undelivered-events https://docs.stripe.com/cli/events/resend", Read: read},
 	{Name: "mux", Retries: day, Retention: leastRetention, Volatile: []string{"/attempts"},
 		Page: "https://mux.com/docs/core/listen-for-webhooks", Read: read},
-	{Name: "github", Resends: 7 * day, Retention: leastRetention, // 3 days on github.com, 7 on Enterprise Server
+	{Name: "github", Waits: 10 * time.Second, Reencoded: true, Resends: 7 * day, Retention: leastRetention, // 3 days on github.com, 7 on Enterprise Server
 		Page: "https://docs.github.com/en/webhooks/testing-and-troubleshooting-webhooks/redelivering-webhooks", Read: read},
-	{Name: "slack", Retries: day, Retention: leastRetention, // at once, after 1 and 5 minutes; hourly for a day if delayed events are on
+	{Name: "slack", Waits: 3 * time.Second, Retries: day, Retention: leastRetention, // at once, after 1 and 5 minutes; hourly for a day if delayed events are on
 		Page: "https://docs.slack.dev/apis/events-api/"},
-	{Name: "shopify", Retries: 4 * time.Hour, Retention: leastRetention,
+	{Name: "shopify", Waits: 5 * time.Second, Retries: 4 * time.Hour, Retention: leastRetention,
 		Page: "https://shopify.dev/changelog/updates-to-webhook-retry-mechanism", Read: read},
 	{Name: "sns", Retries: time.Hour, Retention: leastRetention, // HTTP and HTTPS endpoints; its envelope only, its signature is not verified here
 		Volatile: []string{"/Timestamp", "/Signature", "/SignatureVersion", "/SigningCertURL", "/UnsubscribeURL"},

@@ -65,6 +65,14 @@ func (s *standard) prove(h http.Header, body []byte) (proof, error) {
 	return proof{secret: name, id: id, key: id, idSigned: true, at: at}, err
 }
 
+func (s *standard) named(h http.Header, _ []byte) (proof, error) {
+	id, err := only(h, s.prefix+"Id")
+	if err == nil {
+		err = checkID(id, ".")
+	}
+	return proof{id: id, key: id, idSigned: true}, err
+}
+
 // match returns the name of the secret that made one of the signatures.
 func (s *standard) match(signatures []string, content []byte) (name string, err error) {
 	known := 0

@@ -62,6 +62,12 @@ func (s *timed) prove(h http.Header, body []byte) (p proof, err error) {
 	if p.secret == "" {
 		return proof{}, mismatch(len(signatures), len(s.keys))
 	}
+	named, err := s.named(h, body)
+	p.id, p.idSigned, p.key = named.id, named.idSigned, named.key
+	return p, err
+}
+
+func (s *timed) named(_ http.Header, body []byte) (p proof, err error) {
 	p.id, p.idSigned = textAt(body, timedID)
 	p.key = p.id
 	return p, nil

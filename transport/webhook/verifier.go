@@ -29,8 +29,8 @@ type Config struct {
 	// SemanticKey is a second key, for senders that may announce one thing under two ids, or whose ids are not signed. Default
 	// none.
 	SemanticKey KeyFrom
-	// Fingerprint is what must be the same whenever the key comes. Default: what the [Sender] changes is left out, else the
-	// raw body.
+	// Fingerprint is what must be the same whenever the key comes. Default: what the [Sender] changes is left out, or how it is
+	// encoded; else the raw body.
 	Fingerprint FingerprintFrom
 	// Keep names headers to hand on beside Content-Type and what the scheme keeps (event type, retry count). Cookies,
 	// credentials and signatures are refused.
@@ -111,7 +111,7 @@ func (c Config) complete() (Config, error) {
 }
 
 func usualFingerprint(s Sender) FingerprintFrom {
-	if len(s.Volatile) > 0 {
+	if len(s.Volatile) > 0 || s.Reencoded {
 		return IgnoreFields(s.Volatile...)
 	}
 	return func(body []byte) pawl.Fingerprint { return pawl.FingerprintOf(body) }
@@ -178,6 +178,20 @@ func (v *Verifier) Verify(h http.Header, body []byte) (Verified, error) {
 	if err := v.timely(p.at); err != nil {
 		return Verified{}, err
 	}
+	return v.describe(p, h, body), nil
+}
+
+// Vouched returns a delivery that came without a signature from somebody who is trusted otherwise, such as the sender's own API: its headers,
+// with canonical names, and its body. by names who that is, for Verified.Secret. An error is a [Refusal].
+func (v *Verifier) Vouched(by string, h http.Header, body []byte) (Verified, error) {
+	if int64(len(body)) > v.cfg.MaxBody {
+		return Verified{}, v.tooLarge()
+	}
+	p, err := v.cfg.Scheme.named(h, body)
+	if err != nil {
+		return Verified{}, err
+	}
+	p.secret, p.at = by, 0
 	return v.describe(p, h, body), nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,47 +30,53 @@ Exit code 1 if anything is doubled, lost, altered or torn.
 With --pipeline the handler also appends an event, in the same transaction; a relay publishes it to a second queue, behind which
 it must have one effect as well: one order, one shipment.
 
+With --payments orders come as signed webhooks over HTTP, each until it is answered 200. The handler charges at a bank, sends a mail
+and appends the event; bank and mail server lie: they time out, cut connections, answer 500 after they have acted. The bank
+remembers keys; the mail server does not, so a mail in doubt is unknown until somebody has asked. One order, one charge, one
+mail, one event.
+
+With --lease nothing is counted by the thousand: two letters are mailed, told step by step. One worker is killed while the mail is
+being sent, another frozen past its lease; each time somebody else takes over, finds that the mail was sent, and does the rest. The
+one that was frozen is refused when it wakes up.
+
 The database is a private PostgreSQL with its own, durable settings, gone afterwards; --database-url names another, which
 must hold Pawl's schema (the environment is not asked, so that no demo runs where you did not mean it).`,
-		Example: "  pawl demo\n  pawl demo --messages 50000 --kills 40 --workers 4\n  pawl demo --poison 3 --keep\n  pawl demo --pipeline\n  pawl demo --seed 7 --json",
+		Example: "  pawl demo\n  pawl demo --messages 50000 --kills 40 --workers 4\n  pawl demo --poison 3 --keep\n  pawl demo --pipeline\n  pawl demo --payments\n  pawl demo --lease\n  pawl demo --seed 7 --json",
 		Args:    noArgs,
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&o.Messages, "messages", 5000, "orders to send")
+	flags.IntVar(&o.Messages, "messages", 5000, "orders to send; with --payments 1000 by default")
 	flags.IntVar(&o.Duplicates, "duplicates", 3, "times each order is sent on average, each time as a new message; half are sent once")
 	flags.IntVar(&o.Workers, "workers", 3, "worker processes")
 	flags.IntVar(&o.Kills, "kills", 10, "workers to SIGKILL and restart")
 	flags.IntVar(&o.Poison, "poison", 0, "orders among them that no handler can apply: dead letters")
 	flags.BoolVar(&o.Pipeline, "pipeline", false, "let each order append an event, which goes through a second queue and is shipped there")
+	flags.BoolVar(&o.Payments, "payments", false, "let orders come as webhooks, and charge and mail each at somebody who lies")
+	lease := flags.Bool("lease", false, "tell of a lease step by step, instead")
 	flags.Float64Var(&o.HandlerErrors, "handler-errors", 0.02, "share of attempts whose handler fails after writing")
 	flags.Uint64Var(&o.Seed, "seed", 0, "decides orders, faults and kills; 0 picks one and prints it")
 	flags.BoolVar(&o.Keep, "keep", false, "keep the database and say where it is")
 	flags.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "give up after this long")
 	asJSON := addJSONFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return runDemo(cmd, o, *asJSON) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *lease {
+			return runLease(cmd, o, *asJSON)
+		}
+		return runDemo(cmd, o, *asJSON)
+	}
 	return cmd
 }
 
 func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) error {
+	if o.Payments && !cmd.Flags().Changed("messages") {
+		o.Messages = 1000
+	}
 	if err := o.Validate(); err != nil {
 		return misused(cmd, err.Error(), "see: pawl demo --help")
 	}
-	config := &pgx.ConnConfig{}
-	if flag := cmd.Flags().Lookup(urlFlag); flag.Changed {
-		if o.DatabaseURL = flag.Value.String(); o.DatabaseURL == "" {
-			return misused(cmd, "--"+urlFlag+" is empty", "name a database, or leave the flag out for a private server")
-		}
-		var err error
-		if config, err = databaseConfig(cmd); err != nil {
-			return err
-		}
-	}
-	for o.Seed == 0 {
-		o.Seed = uint64(rand.Uint32())
-	}
-	var err error
-	if o.Executable, err = os.Executable(); err != nil {
-		return failed(cmd, err, "")
+	config, err := prepareDemo(cmd, &o)
+	if err != nil {
+		return err
 	}
 	display := newDisplay(cmd.ErrOrStderr())
 	report, err := demo.Run(cmd.Context(), o, display)
@@ -85,6 +92,54 @@ func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) error {
 			fmt.Sprintf("run it again with --seed %d --keep and look", report.Seed))
 	}
 	return nil
+}
+
+// playFlags are those that do not go with --lease.
+var playFlags = []string{"messages", "duplicates", "workers", "kills", "poison", "pipeline", "payments", "handler-errors", "seed"}
+
+func runLease(cmd *cobra.Command, o demo.Options, asJSON bool) error {
+	if n := slices.IndexFunc(playFlags, cmd.Flags().Changed); n >= 0 {
+		return misused(cmd, "--"+playFlags[n]+" does not go with --lease", "see: pawl demo --help")
+	}
+	if err := o.Validate(); err != nil {
+		return misused(cmd, err.Error(), "see: pawl demo --help")
+	}
+	config, err := prepareDemo(cmd, &o)
+	if err != nil {
+		return err
+	}
+	display := newDisplay(cmd.ErrOrStderr())
+	report, err := demo.RunLease(cmd.Context(), o, display)
+	if err != nil {
+		return explainDemo(cmd, config, o, err)
+	}
+	if err := printLease(cmd.OutOrStdout(), report, asJSON); err != nil {
+		return err
+	}
+	if !report.OK() {
+		return failed(cmd, errors.New("the promise was broken"), "run it again with --keep and look")
+	}
+	return nil
+}
+
+// prepareDemo fills in what the flags leave open.
+func prepareDemo(cmd *cobra.Command, o *demo.Options) (config *pgx.ConnConfig, err error) {
+	config = &pgx.ConnConfig{}
+	if flag := cmd.Flags().Lookup(urlFlag); flag.Changed {
+		if o.DatabaseURL = flag.Value.String(); o.DatabaseURL == "" {
+			return nil, misused(cmd, "--"+urlFlag+" is empty", "name a database, or leave the flag out for a private server")
+		}
+		if config, err = databaseConfig(cmd); err != nil {
+			return nil, err
+		}
+	}
+	for o.Seed == 0 {
+		o.Seed = uint64(rand.Uint32())
+	}
+	if o.Executable, err = os.Executable(); err != nil {
+		return nil, failed(cmd, err, "")
+	}
+	return config, nil
 }
 
 // explainDemo finds the next step after a run that could not be finished.

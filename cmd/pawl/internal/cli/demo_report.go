@@ -16,8 +16,13 @@ func printReport(w io.Writer, r demo.Report, asJSON bool) error {
 	rows := [][]string{
 		{"orders sent", count(r.Intents), "intents: each must take effect once"},
 		{"deliveries", count(r.Deliveries), "messages SQS handed out"},
+		{"deliveries sent", count(r.Deliveries), "webhooks, each until it was answered 200"},
 		{"effects", count(r.Effects), "order rows in PostgreSQL"},
+		{"charges", count(r.Charged), fmt.Sprintf("really made by the bank, in %d requests", r.ChargeRequests)},
+		{"emails", count(r.Mailed), fmt.Sprintf("really sent by the mail server, in %d requests", r.MailRequests)},
+		{"events", count(r.Shipped), "rows behind the outbox and a queue"},
 		{"shipments", count(r.Shipped), "rows behind the second queue"},
+		{"unknown", count(r.Unknown), "mails in doubt, not sent again before somebody had asked"},
 		{"duplicates absorbed", count(r.DuplicatesAbsorbed), "deliveries recognised as seen"},
 		{"failures retried", count(r.Retried), "handler errors, landed and tried again"},
 		{"dead letters", count(r.DeadLetters), "kept with their payload"},
@@ -27,9 +32,14 @@ func printReport(w io.Writer, r demo.Report, asJSON bool) error {
 		{"never settled", count(r.Unsettled), verdict(r.Unsettled)},
 		{"altered, torn, unexpected", count(other), verdict(other)},
 	}
-	if !r.Pipeline {
-		rows = slices.DeleteFunc(rows, func(row []string) bool { return row[0] == "shipments" })
+	hidden := []string{"deliveries sent", "charges", "emails", "events", "unknown"}
+	switch {
+	case r.Payments:
+		rows[0][0], hidden = "payments", []string{"deliveries", "shipments"}
+	case !r.Pipeline:
+		hidden = append(hidden, "shipments")
 	}
+	rows = slices.DeleteFunc(rows, func(row []string) bool { return slices.Contains(hidden, row[0]) })
 	if err := printTable(w, []string{"what", fmt.Sprintf("%*s", countWidth, "count"), "meaning"}, rows); err != nil {
 		return err
 	}
@@ -40,9 +50,33 @@ func printReport(w io.Writer, r demo.Report, asJSON bool) error {
 	if r.Schema != "" {
 		fmt.Fprintf(w, "kept: schema %s, and the inbox rows of consumer %[1]s\n", r.Schema)
 	}
-	if r.Directory != "" {
-		fmt.Fprintf(w, "look: pawl dev postgres --dir %s\n", r.Directory)
+	printDirectory(w, r.Directory)
+	return err
+}
+
+func printDirectory(w io.Writer, directory string) {
+	if directory != "" {
+		fmt.Fprintf(w, "look: pawl dev postgres --dir %s\n", directory)
 	}
+}
+
+func printLease(w io.Writer, r demo.LeaseReport, asJSON bool) error {
+	if asJSON {
+		return printJSON(w, r)
+	}
+	err := printTable(w, []string{"what", fmt.Sprintf("%*s", countWidth, "count"), "meaning"}, [][]string{
+		{"letters", count(r.Letters), "jobs: each is one mail and one row"},
+		{"mails", count(r.Mails), "really sent by the mail server"},
+		{"rows", count(r.Rows), "in PostgreSQL"},
+		{"stale writes refused", count(r.Refused), "of the worker that had been frozen"},
+		{"doubled", count(r.Doubled), verdict(r.Doubled)},
+		{"lost", count(r.Lost), verdict(r.Lost)},
+	})
+	fmt.Fprintf(w, "\ntaken over %.1f s after the SIGKILL and %.1f s after the SIGSTOP, with a lease of %.0f s\n", r.Killed, r.Frozen, r.Lease)
+	if r.Schema != "" {
+		fmt.Fprintf(w, "kept: schema %s\n", r.Schema)
+	}
+	printDirectory(w, r.Directory)
 	return err
 }
 

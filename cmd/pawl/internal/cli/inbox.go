@@ -14,16 +14,18 @@ import (
 )
 
 func newInbox() *cobra.Command {
-	cmd := group("inbox", "Look at what is remembered of a delivery, and forget it")
+	cmd := group("inbox", "Look at what is remembered of a delivery, forget it, and have it tried again")
 	cmd.Long = `The inbox remembers, for each consumer, which deliveries it has seen, by the key that their sender gave them. A delivery that is
 remembered does not run again, however often it comes and whoever sends it.
 
   its job is a dead letter      pawl dlq retry: it is this delivery, and needs no forgetting
-  its effect was taken back     pawl inbox forget, then have it sent again
+  its job was discarded         pawl inbox replay: from what was kept of it
+  its effect was taken back     pawl inbox forget, then pawl inbox replay, or have it sent again
   it has taken effect           leave it: what comes again is a duplicate`
 	cmd.Example = `  pawl inbox show orders order-17
-  pawl inbox forget orders order-17 --reason 'booked and reversed by hand; they send it anew' --yes`
-	cmd.AddCommand(newInboxShow(), newInboxForget())
+  pawl inbox forget orders order-17 --reason 'booked and reversed by hand; they send it anew' --yes
+  pawl inbox replay orders order-17 --reason 'the account exists now' --yes`
+	cmd.AddCommand(newInboxShow(), newInboxForget(), newInboxReplay())
 	return cmd
 }
 

@@ -8,6 +8,8 @@
 //	status.go    pawl status; doctor.go, stale.go, purge.go, commands.go: the same; story.go: pawl explain
 //	jobs*.go     pawl jobs and pawl dlq list, show, retry, cancel, discard; visible.go: text from the database on a terminal
 //	lanes.go     pawl lanes list, unblock, policy
+//	queues.go    pawl queues list, pause, drain, resume, set
+//	schedules.go pawl schedules list, pause, resume, run-now, delete
 //	outbox.go    pawl outbox list, lag, heads
 //	webhook*.go  pawl webhook sign, send, verify
 //	gates.go     pawl gates list, reset, release; inbox.go: pawl inbox show, forget; verb.go: what such changes share
@@ -87,7 +89,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(newDemo(), newDemoWorker())
 	root.AddCommand(newMigrate())
 	root.AddCommand(newStatus(), newDoctor(), newExplain(), newStale(), newPurge())
-	root.AddCommand(newCommands(), newJobs(), newDLQ(), newLanes(), newQueues(), newInbox(), newGates(), newOutbox(), newEffects(), newWebhook())
+	root.AddCommand(newCommands(), newJobs(), newDLQ(), newLanes(), newQueues(), newSchedules(), newInbox(), newGates(), newOutbox(), newEffects(), newWebhook())
 	root.AddCommand(newDev())
 	root.AddCommand(newVersion())
 	return root

@@ -42,7 +42,7 @@ func (v verb) on(cmd *cobra.Command) *cobra.Command {
 	asJSON := addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) != v.arguments {
-			return misused(cmd, fmt.Sprintf("it takes %d arguments, not %d", v.arguments, len(args)), "as in: "+cmd.UseLine())
+			return misused(cmd, fmt.Sprintf("it takes %s, not %d", plural(v.arguments, "argument", "arguments"), len(args)), "as in: "+cmd.UseLine())
 		}
 		if v.check != nil {
 			if err := v.check(cmd, args); err != nil {
@@ -73,6 +73,13 @@ func (v verb) on(cmd *cobra.Command) *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 func (a answer) print(cmd *cobra.Command, asJSON bool) (err error) {

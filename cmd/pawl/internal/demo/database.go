@@ -133,6 +133,12 @@ func (d *database) waiting(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
+// unknown counts the calls of which nobody could tell, until the asker did.
+func (d *database) unknown(ctx context.Context) (n int, err error) {
+	err = d.conn.QueryRow(ctx, "select count(*) from pawl.audit as a where a.verb = 'effect_settle' and a.actor = $1", d.schema).Scan(&n)
+	return n, err
+}
+
 // history reads the rows a business would look at, and the dead letters, with plain SQL.
 func (d *database) history(ctx context.Context) (checker.History, error) {
 	h := checker.History{Balances: map[string]int64{}, DeadLetters: map[string]checker.Order{}}
@@ -204,9 +210,12 @@ func (d *database) removeTraces(ctx context.Context) error {
 	for _, statement := range []string{
 		"drop schema SCHEMA cascade",
 		"delete from pawl.inbox as i where i.consumer in ($1::text, $1::text || '/shipping')",
-		"delete from pawl.job as j where j.queue in ('inbox/' || $1::text, 'inbox/' || $1::text || '/shipping', 'outbox/' || $1::text)",
+		"delete from pawl.job as j where j.queue in ('inbox/' || $1::text, 'inbox/' || $1::text || '/shipping', 'outbox/' || $1::text, 'letters/' || $1::text)",
 		"delete from pawl.job_key as k where k.queue = 'outbox/' || $1",
 		"delete from pawl.lane as l where l.queue = 'outbox/' || $1",
+		"delete from pawl.effect_call as c where c.scope in ('inbox/' || $1::text, 'job/letters/' || $1::text)",
+		"delete from pawl.effect as e where e.scope in ('inbox/' || $1::text, 'job/letters/' || $1::text)",
+		"delete from pawl.audit as a where a.actor = $1",
 		"delete from pawl.worker as w where starts_with(w.name, $1 || '/')",
 	} {
 		args := []any{d.schema}

@@ -15,6 +15,7 @@ type Options struct {
 	Workers       int     // processes
 	Kills         int     // SIGKILLs
 	Poison        int     // orders among Messages that no handler can apply
+	Payments      bool    // orders come as webhooks; each is charged at a bank and mailed, and has an event; implies Pipeline
 	Pipeline      bool    // the handler appends an event, which goes through a second queue and has an effect there
 	HandlerErrors float64 // share of attempts whose handler fails; the delivery lands and is retried
 	Seed          uint64  // decides orders, faults, failures and the plan of kills
@@ -55,7 +56,7 @@ func (o Options) Validate() error {
 // A Report is what a run comes to; its JSON form is the demo's --json output.
 type Report struct {
 	checker.Verdict
-	Deliveries         int64   `json:"deliveries"`          // messages SQS handed out
+	Deliveries         int64   `json:"deliveries"`          // messages SQS handed out, or webhooks sent
 	DuplicatesAbsorbed int64   `json:"duplicates_absorbed"` // deliveries the workers recognised as seen
 	Retried            int64   `json:"retried"`             // attempts that failed and were tried again from the database
 	Kills              int     `json:"kills"`
@@ -65,6 +66,10 @@ type Report struct {
 	PerSecond          float64 `json:"per_second"` // effects per second, over Seconds
 	Seed               uint64  `json:"seed"`
 	Pipeline           bool    `json:"pipeline"` // whether there was a second hop
+	Payments           bool    `json:"payments"` // whether there were calls
+	ChargeRequests     int     `json:"charge_requests,omitempty"`
+	MailRequests       int     `json:"mail_requests,omitempty"`
+	Unknown            int     `json:"unknown"` // calls of which nobody could tell, until the provider was asked
 
 	// With Keep: where the rows are. The URL is not in here, as it may hold a password.
 	Schema    string `json:"schema,omitempty"`    // of the business tables; also the consumer's name in the inbox
@@ -76,14 +81,18 @@ func (r Report) OK() bool { return r.Verdict.OK() && r.Unsettled == 0 }
 
 // Run plays one demo and judges it. The error is about not being able to; a broken promise is in the report.
 func Run(ctx context.Context, o Options, display Display) (Report, error) {
-	late := fmt.Errorf("not finished after %v (raise --timeout)", o.Timeout)
-	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, late)
+	ctx, cancel := o.limit(ctx)
 	defer cancel()
 	report, err := run(ctx, o, display)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx) // what failed failed because we gave up
 	}
 	return report, err
+}
+
+func (o Options) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	late := fmt.Errorf("not finished after %v (raise --timeout)", o.Timeout)
+	return context.WithTimeoutCause(ctx, o.Timeout, late)
 }
 
 func run(ctx context.Context, o Options, display Display) (Report, error) {
@@ -97,11 +106,18 @@ func run(ctx context.Context, o Options, display Display) (Report, error) {
 		return Report{}, err
 	}
 	defer queue.close()
+	o.Pipeline = o.Pipeline || o.Payments
 	fleet := newFleet(o.Executable, workerConfig{DatabaseURL: database.url, Schema: database.schema,
 		Endpoint: queue.endpoint, Seed: o.Seed, HandlerErrors: o.HandlerErrors, Pipeline: o.Pipeline})
 	defer fleet.killAll()
-
-	report, err := newGame(o, display, database, queue, fleet).play(ctx)
+	game := newGame(o, display, database, queue, fleet)
+	if o.Payments {
+		if err := game.openPayments(); err != nil {
+			return Report{}, err
+		}
+		defer game.closePayments()
+	}
+	report, err := game.play(ctx)
 	if err == nil && o.Keep {
 		report.Schema, report.Directory = database.schema, database.directory
 	}

@@ -7,6 +7,9 @@
 //	                                                      │ SIGKILL, at random and at named points
 //	                                                   killer
 //	with --pipeline: the handler appends an event ── outbox ──▶ a second queue ──▶ a second flow ──▶ shipments
+//	with --payments: webhook ──HTTP──▶ landed ──▶ charge ──▶ mail ──▶ the rows and the event; bank and mail server lie
 //
 //	checker: what was sent ◀── compared ──▶ the business rows (shares no code with the flow)
+//
+// With --lease it tells of two letters instead, one whose worker is killed and one whose worker is frozen.
 package demo

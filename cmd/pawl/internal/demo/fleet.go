@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -26,8 +27,10 @@ const drainPatience = 20 * time.Second
 type fleet struct {
 	executable string
 	config     workerConfig
+	listener   *os.File // of webhooks, which all workers inherit; nil: none
 	events     *tally
-	failed     chan error // a worker ended that nobody killed
+	said       func(line string) // what workers want told; nil: nobody listens
+	failed     chan error        // a worker ended that nobody killed
 
 	mu      sync.Mutex
 	workers []*worker
@@ -82,7 +85,7 @@ func (f *fleet) spawn(number int) error {
 		return nil
 	}
 	w := &worker{number: number, ready: make(chan struct{}), gone: make(chan struct{})}
-	stdout, err := w.start(f.executable, f.config)
+	stdout, err := w.start(f.executable, f.config, f.listener)
 	if err != nil {
 		return err
 	}
@@ -92,7 +95,7 @@ func (f *fleet) spawn(number int) error {
 }
 
 // start runs the process and hands it its configuration.
-func (w *worker) start(executable string, config workerConfig) (stdout io.Reader, err error) {
+func (w *worker) start(executable string, config workerConfig, listener *os.File) (stdout io.Reader, err error) {
 	first, err := json.Marshal(config)
 	if err != nil {
 		return nil, err
@@ -100,6 +103,9 @@ func (w *worker) start(executable string, config workerConfig) (stdout io.Reader
 	w.cmd = exec.Command(executable, WorkerCommand)
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches the demo, which stops its workers in order
 	w.cmd.Stderr = &w.last
+	if listener != nil {
+		w.cmd.ExtraFiles = []*os.File{listener} // webhookFile
+	}
 	if w.stdin, err = w.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -120,6 +126,10 @@ func (f *fleet) follow(w *worker, stdout io.Reader) {
 	for lines.Scan() {
 		if lines.Text() == readyLine {
 			close(w.ready)
+			continue
+		}
+		if text, found := strings.CutPrefix(lines.Text(), sayPrefix); found && f.said != nil {
+			f.said(text)
 			continue
 		}
 		f.events.add(lines.Text())
@@ -182,15 +192,23 @@ func (f *fleet) pick(random *rand.Rand) *worker {
 	return w
 }
 
+// doom marks a worker that is about to be killed.
+func (f *fleet) doom(w *worker) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w.doomed = true
+}
+
 // kill sends SIGKILL and waits for the end.
 func (f *fleet) kill(w *worker) {
 	_ = w.cmd.Process.Signal(syscall.SIGKILL)
 	<-w.gone
 }
 
-// arm lets the worker kill itself when it next comes by a named point, and reports whether it could be told.
-func (f *fleet) arm(w *worker, point string) bool {
-	_, err := fmt.Fprintf(w.stdin, "%s=kill\n", point)
+// arm lets the worker do something to itself, such as "kill", when it next comes by a named point, and reports whether it could be
+// told.
+func (f *fleet) arm(w *worker, point, action string) bool {
+	_, err := fmt.Fprintf(w.stdin, "%s=%s\n", point, action)
 	return err == nil
 }
 

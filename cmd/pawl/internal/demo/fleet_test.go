@@ -99,7 +99,7 @@ func TestFleet_ArmedWorkerDiesAtThePoint(t *testing.T) {
 	t.Parallel()
 	f := newTestFleet(t, 1)
 	w := f.pickAny(t)
-	if !f.arm(w, "here") || !f.diesWithin(t.Context(), w, drainPatience) {
+	if !f.arm(w, "here", "kill") || !f.diesWithin(t.Context(), w, drainPatience) {
 		t.Fatal("the worker lives")
 	}
 	if next := f.pickAny(t); next == w || next.number != w.number {

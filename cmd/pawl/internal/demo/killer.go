@@ -84,7 +84,7 @@ func (k *killer) step(ctx context.Context, effects, of int, empty, allSent bool)
 		return // the last one killed is not up yet
 	}
 	point := k.plan[n]
-	armed := point != Randomly && !(empty && allSent) && k.fleet.arm(w, point)
+	armed := point != Randomly && !(empty && allSent) && k.fleet.arm(w, point, "kill")
 	k.begin()
 	if !armed || !k.fleet.diesWithin(ctx, w, killPatience) {
 		point = Randomly

@@ -54,7 +54,8 @@ create schema SCHEMA;
 create table SCHEMA.orders (id bigint generated always as identity primary key, key text not null, customer text not null, cents bigint not null);
 create table SCHEMA.ledger (id bigint generated always as identity primary key, key text not null, cents bigint not null);
 create table SCHEMA.balance (customer text primary key, cents bigint not null);
-create table SCHEMA.shipments (id bigint generated always as identity primary key, key text not null, customer text not null, cents bigint not null);`
+create table SCHEMA.shipments (id bigint generated always as identity primary key, key text not null, customer text not null, cents bigint not null);
+create table SCHEMA.letters (id bigint generated always as identity primary key, key text not null);`
 
 func inSchema(text, schema string) string {
 	return strings.ReplaceAll(text, "SCHEMA", pgx.Identifier{schema}.Sanitize())

@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
 	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/transport/sqs"
 )
@@ -19,8 +18,8 @@ import (
 // shipping is the consumer of the second hop.
 func shipping(schema string) string { return schema + "/shipping" }
 
-// pipeline adds the relay and the second hop to the first.
-func (c workerConfig) pipeline(ctx context.Context, pool *pgxpool.Pool, hooks pawl.Hooks, first *flow.Flow) ([]part, error) {
+// hop is the relay and what is behind it.
+func (c workerConfig) hop(ctx context.Context, pool *pgxpool.Pool, hooks pawl.Hooks) ([]part, error) {
 	sink, err := sqs.OpenSink(ctx, client(c.Endpoint), shipmentQueue, "")
 	if err != nil {
 		return nil, err
@@ -31,7 +30,7 @@ func (c workerConfig) pipeline(ctx context.Context, pool *pgxpool.Pool, hooks pa
 		return nil, err
 	}
 	second, err := c.flow(ctx, pool, hooks, shipmentQueue, shipping(c.Schema), c.handler(c.ship))
-	return []part{first, relay, second}, err
+	return []part{relay, second}, err
 }
 
 // order is the first hop: the rows of the business and, in a pipeline, the event, in one transaction.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/pawl-go/pawl/internal/checker"
@@ -16,6 +17,8 @@ type game struct {
 	display  Display
 	database *database
 	queue    *queue
+	sender   *sender    // of the payments; nil: there are none
+	calls    *providers // whom they call
 	fleet    *fleet
 	killer   *killer
 	random   *rand.Rand // the producer's, once the plan is made
@@ -30,6 +33,9 @@ func newGame(o Options, display Display, d *database, q *queue, f *fleet) *game 
 	var more []string
 	if o.Pipeline {
 		more = hopPoints
+	}
+	if o.Payments {
+		more = slices.Concat(more, callPoints)
 	}
 	g.killer = newKiller(random, f, o.Kills, more...)
 	return g
@@ -59,11 +65,19 @@ func (g *game) play(ctx context.Context) (Report, error) {
 		return Report{}, fmt.Errorf("reading the result: %w", err)
 	}
 	history.Sent, history.Shipping = g.sent, g.Pipeline
+	if g.Payments {
+		history.Paying, history.Charges, history.Mails = true, made(g.calls.bank), made(g.calls.mail)
+	}
 	verdict := checker.Judge(history)
-	return Report{Verdict: verdict, Deliveries: g.queue.stats().Received,
+	report := Report{Verdict: verdict, Deliveries: g.deliveries(),
 		DuplicatesAbsorbed: g.fleet.events.count("duplicate_skipped"), Retried: g.fleet.events.count("retryable"),
 		Unsettled: unsettled, Kills: len(g.killer.done), KilledAt: g.killer.done,
-		Seconds: round(seconds), PerSecond: round(float64(verdict.Effects) / seconds), Seed: g.Seed, Pipeline: g.Pipeline}, nil
+		Seconds: round(seconds), PerSecond: round(float64(verdict.Effects) / seconds), Seed: g.Seed, Pipeline: g.Pipeline, Payments: g.Payments}
+	if g.Payments {
+		report.ChargeRequests, report.MailRequests = g.calls.bank.Requests(), g.calls.mail.Requests()
+		report.Unknown, err = g.database.unknown(ctx)
+	}
+	return report, err
 }
 
 // run lets the producer send and the killer kill until nothing is left to happen. What a broken promise has lost must
@@ -82,20 +96,22 @@ func (g *game) run(ctx context.Context, watch *watcher) error {
 		case err := <-g.fleet.failed:
 			return err
 		case <-g.database.ended:
-			return errors.New("the private PostgreSQL ended by itself")
+			return errEnded
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(20 * time.Millisecond):
 		}
 		effects := int(watch.effects.Load())
-		stuck := progress.none(int64(effects+g.killer.killed()) + g.queue.moved())
+		stuck := progress.none(int64(effects+g.killer.killed()) + g.moved())
 		if stuck {
 			return g.whyStuck(ctx, produced)
 		}
-		g.killer.step(ctx, effects, g.Messages-g.Poison, g.queue.empty(), produced)
+		g.killer.step(ctx, effects, g.Messages-g.Poison, g.empty(ctx), produced)
 	}
 	return nil
 }
+
+var errEnded = errors.New("the private PostgreSQL ended by itself")
 
 // whyStuck returns nil if the rows can be judged as they are.
 func (g *game) whyStuck(ctx context.Context, produced bool) error {
@@ -110,14 +126,42 @@ func (g *game) whyStuck(ctx context.Context, produced bool) error {
 
 // quiet reports whether nothing is left to happen: every kill done, no message anywhere, no delivery waiting for a retry.
 func (g *game) quiet(ctx context.Context) bool {
-	return g.killer.finished() && g.queue.empty() && g.unsettled(ctx) == 0
+	return g.killer.finished() && g.empty(ctx) && g.unsettled(ctx) == 0
 }
 
-// unsettled counts what is still open: messages in the queue and deliveries waiting for a retry.
+// deliveries counts arrivals.
+func (g *game) deliveries() int64 {
+	if g.Payments {
+		return g.sender.sent.Load()
+	}
+	return g.queue.stats().Received
+}
+
+// moved grows with every delivery that is done with.
+func (g *game) moved() int64 {
+	if g.Payments {
+		return g.sender.answered.Load() + g.queue.moved()
+	}
+	return g.queue.moved()
+}
+
+// empty reports that everything sent so far is done. Before the first delivery that is not news. A webhook is answered long before
+// it is worked on.
+func (g *game) empty(ctx context.Context) bool {
+	if g.Payments {
+		return g.sender.sent.Load() > 0 && g.unsettled(ctx) == 0
+	}
+	return g.queue.stats().Sent > 0 && g.queue.open() == 0
+}
+
+// unsettled counts what is still open: messages in the queue, webhooks without an answer and deliveries waiting for a retry.
 func (g *game) unsettled(ctx context.Context) int {
 	waiting, err := g.database.waiting(ctx)
 	if err != nil {
 		waiting = 1 // not known to be quiet
+	}
+	if g.Payments {
+		waiting += int(g.sender.open.Load())
 	}
 	return g.queue.open() + waiting
 }

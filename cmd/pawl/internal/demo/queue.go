@@ -61,9 +61,6 @@ func (q *queue) open() (n int) {
 // moved grows with every message that is deleted.
 func (q *queue) moved() int64 { return q.stats().Deleted + q.server.Stats(shipmentQueue).Deleted }
 
-// empty reports that everything sent so far is done. Before the first message that is not news.
-func (q *queue) empty() bool { return q.stats().Sent > 0 && q.open() == 0 }
-
 // client is the real SDK's, pointed at the SQS in the demo's process. Its back-off is short: there is no service to
 // spare, and the usual seconds after each planned error are all one would see of a run.
 func client(endpoint string) *awssqs.Client {
@@ -79,9 +76,13 @@ func client(endpoint string) *awssqs.Client {
 // does that retries after a timeout. Half are sent once and matter most: nothing repairs their loss. It sends in
 // portions, one after each kill has begun, so that every armed worker meets work.
 func (g *game) produce(ctx context.Context) error {
-	sender, err := sqs.OpenSender(ctx, client(g.queue.endpoint), queueName, "")
-	if err != nil {
-		return err
+	send := func(ctx context.Context, messages []sqs.Message) error { return g.sender.sendAll(ctx, messages) }
+	if !g.Payments {
+		sender, err := sqs.OpenSender(ctx, client(g.queue.endpoint), queueName, "")
+		if err != nil {
+			return err
+		}
+		send = func(ctx context.Context, messages []sqs.Message) error { return sendAll(ctx, sender, messages) }
 	}
 	messages := g.messages()
 	portions := g.Kills + 1
@@ -90,7 +91,7 @@ func (g *game) produce(ctx context.Context) error {
 			return err
 		}
 		from, to := share(len(messages), n, portions), share(len(messages), n+1, portions)
-		if err := sendAll(ctx, sender, messages[from:to]); err != nil {
+		if err := send(ctx, messages[from:to]); err != nil {
 			return err
 		}
 	}

@@ -42,6 +42,8 @@ type workerConfig struct {
 	Seed          uint64
 	HandlerErrors float64
 	Pipeline      bool
+	Payments      *payments `json:",omitempty"`
+	Letters       string    `json:",omitempty"` // the mail server: this worker mails letters and does nothing else
 }
 
 // ErrByHand is what a person gets who runs the worker.
@@ -115,7 +117,7 @@ func runOne(ctx context.Context, p part) error {
 	}
 }
 
-// parts are a flow and, in a pipeline, a relay and the flow behind the next queue.
+// parts are a flow and, in a pipeline, a relay and the flow behind the next queue; with payments, the webhooks' door too.
 func (c workerConfig) parts(ctx context.Context, out io.Writer) (parts []part, closePool func(), err error) {
 	config, err := pgxpool.ParseConfig(c.DatabaseURL)
 	if err != nil {
@@ -131,9 +133,21 @@ func (c workerConfig) parts(ctx context.Context, out io.Writer) (parts []part, c
 		return nil, nil, err
 	}
 	hooks := pawl.Join(report(out), pawl.LogTo(slog.New(slog.NewTextHandler(os.Stderr, nil))))
-	f, err := c.flow(ctx, pool, hooks, queueName, c.Schema, c.handler(c.order))
-	if parts = []part{f}; err == nil && c.Pipeline {
-		parts, err = c.pipeline(ctx, pool, hooks, f)
+	if c.Letters != "" {
+		p, err := c.postman(pool, hooks, out)
+		return []part{p}, pool.Close, err
+	}
+	var f *flow.Flow
+	if c.Payments != nil {
+		f, parts, err = c.pay(pool, hooks)
+	} else {
+		f, err = c.flow(ctx, pool, hooks, queueName, c.Schema, c.handler(c.order))
+	}
+	parts = append(parts, f)
+	if err == nil && c.Pipeline {
+		var hop []part
+		hop, err = c.hop(ctx, pool, hooks)
+		parts = append(parts, hop...)
 	}
 	if err != nil {
 		pool.Close()

@@ -1,0 +1,313 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/internal/provider"
+	"github.com/pawl-go/pawl/job"
+)
+
+// A letter is played twice. In the first act the worker is killed while the mail server sends; in the second it is frozen when it
+// knows that the mail was sent, past its lease, and wakes up when somebody else has done the rest.
+
+// letterLease is long enough to be watched.
+const letterLease = 5 * time.Second
+
+// watchFirst is how old a worker's session must be before it takes a presence lock that is free for a death.
+const watchFirst = 6 * time.Second
+
+// letterQueue is that of the letters.
+func letterQueue(schema string) string { return "letters/" + schema }
+
+// mailLimit is how long the mail server may take. Who comes after a worker that died asks it only when nothing can arrive any more.
+const mailLimit = 3 * time.Second
+
+// A LeaseReport is what the two acts come to; its JSON form is the output of --lease --json.
+type LeaseReport struct {
+	Letters int     `json:"letters"` // jobs, each of which is one mail and one row
+	Mails   int     `json:"mails"`   // really sent
+	Rows    int     `json:"rows"`    // in PostgreSQL
+	Lost    int     `json:"lost"`    // letters without a mail or without a row
+	Doubled int     `json:"doubled"` // letters with more than one of either
+	Refused int     `json:"refused"` // writes of the worker that had been frozen
+	Lease   float64 `json:"lease_seconds"`
+	Killed  float64 `json:"killed_seconds"` // from the SIGKILL to the next claim: its presence was gone
+	Frozen  float64 `json:"frozen_seconds"` // from the SIGSTOP to the next claim: only the lease could tell
+
+	Schema    string `json:"schema,omitempty"` // as in Report
+	Directory string `json:"directory,omitempty"`
+}
+
+// OK reports whether the promise was kept.
+func (r LeaseReport) OK() bool {
+	return r.Mails == r.Letters && r.Rows == r.Letters && r.Lost+r.Doubled == 0 && r.Refused > 0
+}
+
+// RunLease plays the two acts, told to display as they happen. The error is about not being able to.
+func RunLease(ctx context.Context, o Options, display Display) (LeaseReport, error) {
+	ctx, cancel := o.limit(ctx)
+	defer cancel()
+	report, err := runLease(ctx, o, display)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return report, err
+}
+
+func runLease(ctx context.Context, o Options, display Display) (r LeaseReport, err error) {
+	o.Workers = 2
+	database, err := openDatabase(ctx, o, display)
+	if err != nil {
+		return r, err
+	}
+	defer database.close(ctx)
+	mail := provider.New(0, func(n int, _ *http.Request) provider.Lie {
+		if n == 0 {
+			return provider.TimeOutAfter // it takes its time to answer, and so meets the SIGKILL
+		}
+		return ""
+	})
+	url, closeMail, err := serve(mail)
+	if err != nil {
+		return r, err
+	}
+	defer closeMail()
+	s := &stage{display: display, database: database, mail: mail, began: time.Now(),
+		fleet: newFleet(o.Executable, workerConfig{DatabaseURL: database.url, Schema: database.schema, Letters: url})}
+	s.fleet.said = s.say
+	defer s.fleet.killAll()
+	if err := s.fleet.start(ctx, o.Workers); err != nil {
+		return r, err
+	}
+	s.say("a worker that has just begun judges nobody by presence: waiting")
+	if err := s.wait(ctx, watchFirst); err != nil {
+		return r, err
+	}
+	if r.Killed, err = s.kill(ctx); err != nil {
+		return r, err
+	}
+	if r.Frozen, err = s.freeze(ctx); err != nil {
+		return r, err
+	}
+	if err := s.fleet.drain(ctx); err != nil {
+		return r, err
+	}
+	r.Letters, r.Mails, r.Refused, r.Lease = 2, len(mail.Charges()), int(s.fleet.events.count("stale_write_refused")), letterLease.Seconds()
+	if err = s.count(ctx, &r); err == nil && o.Keep {
+		r.Schema, r.Directory = database.schema, database.directory
+	}
+	return r, err
+}
+
+// A stage is where the acts are played.
+type stage struct {
+	display  Display
+	database *database
+	fleet    *fleet
+	mail     *provider.Server
+	began    time.Time
+}
+
+// say tells what happens, and when.
+func (s *stage) say(line string) {
+	s.display.Note(fmt.Sprintf("%5.1fs  %s", time.Since(s.began).Seconds(), line))
+}
+
+// kill is the first act.
+func (s *stage) kill(ctx context.Context) (seconds float64, err error) {
+	s.display.Note("\nAct 1: SIGKILL while the mail is being sent")
+	first, err := s.send(ctx, "letter-1", func() (bool, error) { return len(s.mail.Charges()) == 1, nil })
+	if err != nil {
+		return 0, err
+	}
+	s.say("the mail server has sent the mail and has not answered yet: SIGKILL to " + first.worker)
+	w, err := s.workerOf(first)
+	if err != nil {
+		return 0, err
+	}
+	at := time.Now()
+	s.fleet.kill(w)
+	if err := s.takenOver(ctx, first); err != nil {
+		return 0, err
+	}
+	return round(time.Since(at).Seconds()), s.done(ctx, "letter-1")
+}
+
+// freeze is the second act.
+func (s *stage) freeze(ctx context.Context) (seconds float64, err error) {
+	s.display.Note("\nAct 2: SIGSTOP before the worker writes its row, SIGCONT when all is over")
+	for _, w := range s.fleet.snapshot() {
+		s.fleet.arm(w, "effect.record.after", "stop")
+	}
+	first, err := s.send(ctx, "letter-2", func() (recorded bool, err error) {
+		err = s.database.conn.QueryRow(ctx, "select count(*) = 2 from pawl.effect as e where e.scope = 'job/' || $1 and e.status = 'succeeded'",
+			letterQueue(s.database.schema)).Scan(&recorded)
+		return recorded, err
+	})
+	if err != nil {
+		return 0, err
+	}
+	w, err := s.workerOf(first)
+	if err != nil {
+		return 0, err
+	}
+	s.say(first.worker + " is frozen (SIGSTOP); its connections are open, so that it counts as present until its lease is over")
+	at := time.Now()
+	if err := s.takenOver(ctx, first); err != nil {
+		return 0, err
+	}
+	seconds = round(time.Since(at).Seconds())
+	if err := s.done(ctx, "letter-2"); err != nil {
+		return 0, err
+	}
+	s.say("SIGCONT to " + first.worker)
+	if err := w.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		return 0, err
+	}
+	return seconds, s.until(ctx, "the frozen worker is refused", func() (bool, error) {
+		return s.fleet.events.count("stale_write_refused") > 0, nil
+	})
+}
+
+// held is who has a letter.
+type held struct {
+	worker string // "process 123"
+	pid    int    // 0: nobody
+	fence  int64
+	over   bool          // the job has ended
+	left   time.Duration // of the lease
+}
+
+// send enqueues a letter and waits until it has come as far as reached says. It returns who has it.
+func (s *stage) send(ctx context.Context, key string, reached func() (bool, error)) (h held, err error) {
+	if _, err := job.Enqueue(ctx, s.database.conn, job.Request{Queue: letterQueue(s.database.schema), Kind: letterKind, Args: []byte(key)}); err != nil {
+		return h, err
+	}
+	err = s.until(ctx, key+" is on its way", func() (bool, error) {
+		if h, err = s.holder(ctx); h.pid == 0 || err != nil {
+			return false, err
+		}
+		return reached()
+	})
+	return h, err
+}
+
+// takenOver counts the lease down until somebody else has the letter.
+func (s *stage) takenOver(ctx context.Context, first held) error {
+	told, left := time.Now(), first.left
+	return s.until(ctx, "somebody takes over", func() (bool, error) {
+		now, err := s.holder(ctx)
+		switch {
+		case err != nil:
+			return false, err
+		case now.fence > first.fence || now.over:
+			if left > time.Second {
+				s.say(fmt.Sprintf("  %.1f s before the lease of %s was over: its presence lock was free, so it was dead", left.Seconds(), first.worker))
+			}
+			return true, nil
+		}
+		if now.pid == 0 {
+			return false, nil // it is free, and nobody has taken it yet
+		}
+		if left = now.left; time.Since(told) >= time.Second {
+			told = time.Now()
+			s.say(fmt.Sprintf("  still held by %s with fence %d, its lease ends in %.1f s", now.worker, now.fence, left.Seconds()))
+		}
+		return false, nil
+	})
+}
+
+// done waits for the end of the letter's job.
+func (s *stage) done(ctx context.Context, key string) error {
+	return s.until(ctx, key+" is done", func() (bool, error) {
+		h, err := s.holder(ctx)
+		return h.over, err
+	})
+}
+
+// holder reads who has the letter that is under way.
+func (s *stage) holder(ctx context.Context) (h held, err error) {
+	var name string
+	var left float64
+	err = s.database.conn.QueryRow(ctx, `select j.fence, coalesce(w.name, ''), coalesce(extract(epoch from w.seen_at + w.lease - clock_timestamp()), 0)
+		  from pawl.job as j
+		  left join pawl.worker as w on w.id = j.claimed_by
+		 where j.queue = $1`, letterQueue(s.database.schema)).Scan(&h.fence, &name, &left)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return held{over: true}, nil
+	}
+	_, pid, _ := strings.Cut(name, "/")
+	h.pid, _ = strconv.Atoi(pid)
+	h.worker, h.left = processName(h.pid), time.Duration(max(left, 0)*float64(time.Second))
+	return h, err
+}
+
+func processName(pid int) string { return fmt.Sprintf("process %d", pid) }
+
+func (s *stage) workerOf(h held) (*worker, error) {
+	for _, w := range s.fleet.snapshot() {
+		if w.cmd.Process.Pid == h.pid {
+			s.fleet.doom(w)
+			return w, nil
+		}
+	}
+	return nil, fmt.Errorf("%s is none of ours", h.worker)
+}
+
+func (s *stage) wait(ctx context.Context, d time.Duration) error {
+	over := time.Now().Add(d)
+	return s.until(ctx, "the workers have watched", func() (bool, error) { return time.Now().After(over), nil })
+}
+
+// until polls, so that what is told is told in time.
+func (s *stage) until(ctx context.Context, what string, holds func() (bool, error)) error {
+	for {
+		if held, err := holds(); held || err != nil {
+			return err
+		}
+		select {
+		case err := <-s.fleet.failed:
+			return err
+		case <-s.database.ended:
+			return errEnded
+		case <-ctx.Done():
+			return fmt.Errorf("%w, waiting until %s", context.Cause(ctx), what)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// count judges the letters by the mails and rows that there are.
+func (s *stage) count(ctx context.Context, r *LeaseReport) error {
+	rows, _ := s.database.conn.Query(ctx, inSchema("select l.key from SCHEMA.letters as l", s.database.schema)) // the error is also in rows
+	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	r.Rows = len(keys)
+	mails, written := map[string]int{}, map[string]int{}
+	for _, c := range s.mail.Charges() {
+		mails[c.Body]++
+	}
+	for _, key := range keys {
+		written[key]++
+	}
+	for _, key := range []string{"letter-1", "letter-2"} {
+		if mails[key] == 0 || written[key] == 0 {
+			r.Lost++
+		}
+		if mails[key] > 1 || written[key] > 1 {
+			r.Doubled++
+		}
+	}
+	return nil
+}

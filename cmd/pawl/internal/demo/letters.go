@@ -1,0 +1,87 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/effect"
+	"github.com/pawl-go/pawl/internal/provider"
+	"github.com/pawl-go/pawl/job"
+)
+
+// letterKind is the kind of the jobs of letters.
+const letterKind = "letter"
+
+// sayPrefix begins a line that a worker wants told.
+const sayPrefix = "say "
+
+// A postman is the worker process of a lease's story: it mails letters and tells what it does.
+type postman struct {
+	workerConfig
+	pool   *pgxpool.Pool
+	hooks  pawl.Hooks
+	out    io.Writer
+	client *http.Client
+}
+
+func (c workerConfig) postman(pool *pgxpool.Pool, hooks pawl.Hooks, out io.Writer) (part, error) {
+	p := &postman{c, pool, hooks, out, &http.Client{Transport: &effect.Transport{Base: oneRequestEach(), Reads: true}}}
+	return job.NewWorker(pool, job.Config{Queues: []job.Queue{{Name: letterQueue(c.Schema), Concurrency: 1}}, Handlers: []job.Handler{job.Handle(letterKind, p.mail)},
+		Lease: letterLease, Backoff: backoff, Poll: 100 * time.Millisecond, Name: c.name(), Hooks: hooks})
+}
+
+func (p *postman) say(format string, args ...any) {
+	fmt.Fprintf(p.out, "%s%s %s\n", sayPrefix, processName(os.Getpid()), fmt.Sprintf(format, args...))
+}
+
+// mail sends a letter, unless it was sent already, and writes its row.
+func (p *postman) mail(ctx context.Context, t job.Task[[]byte]) error {
+	p.say("claims %s: attempt %d, fence %d", t.Value, t.Attempt, t.Fence)
+	knew := "finds in the database that the mail was sent: it does not send again"
+	s := effect.Step{Name: "mail", Provider: "mail server", Request: t.Value, Timeout: mailLimit, Hooks: p.hooks,
+		Policy: effect.Checked(func(ctx context.Context, c effect.Call) (effect.Verdict, any, error) {
+			knew = "has asked the mail server: already sent; it does not send again"
+			return sent(ctx, p.client, p.Letters, c)
+		}, 100*time.Millisecond)}
+	_, err := effect.Do(ctx, p.pool, t.Job, s, func(ctx context.Context, c effect.Call) (provider.Charge, error) {
+		p.say("hands the mail to the mail server")
+		made, err := post(ctx, p.client, p.Letters, t.Value)
+		c.Reference(made.ID)
+		knew = "is told that the mail was sent"
+		return made, err
+	})
+	if err != nil {
+		return err
+	}
+	p.say("%s", knew)
+	// Whoever wakes up after its lease has a context that ends any moment. It does not look, so that one sees what refuses it.
+	if err := p.write(context.WithoutCancel(ctx), t); err != nil {
+		p.say("is refused, with its row: %v", err)
+		return err
+	}
+	p.say("has written its row and ended the job, in one transaction")
+	return nil
+}
+
+// write is the row, and the end of the job, of whoever holds it.
+func (p *postman) write(ctx context.Context, t job.Task[[]byte]) error {
+	tx, err := p.pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(ctx) }()
+	if _, err := tx.Exec(ctx, inSchema("insert into SCHEMA.letters (key) values ($1)", p.Schema), string(t.Value)); err != nil {
+		return err
+	}
+	if err := t.Finish(ctx, tx); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}

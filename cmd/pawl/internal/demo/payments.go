@@ -1,0 +1,240 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/effect"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/internal/checker"
+	"github.com/pawl-go/pawl/internal/provider"
+)
+
+// Payments: each arrow may be taken twice, and each box has one effect.
+//
+//	webhook ──▶ receiver ──▶ landed ──▶ charge ──▶ mail ──▶ rows + event, one transaction ──▶ outbox ──▶ relay ──▶ flow: a row
+//	 signed     200: it is               keyed      at most
+//	            in the database                     once
+
+// payments is what a worker is told of those it calls, and of those who call it.
+type payments struct {
+	ChargeURL, MailURL string
+	Secret             string // of the webhooks
+}
+
+// callPoints are those around a call, and of the end of a payment.
+var callPoints = []string{"effect.plan.before", "effect.plan.after", "effect.call.before", "effect.call.after", "effect.record.after", "long.commit.before"}
+
+// callLimit is how long a provider may take to answer.
+const callLimit = time.Second
+
+// pay is the first hop, with the door of its webhooks and whoever asks about its doubts.
+func (c workerConfig) pay(pool *pgxpool.Pool, hooks pawl.Hooks) (first *flow.Flow, more []part, err error) {
+	webhooks, err := newReceiver(c.Payments.Secret)
+	if err != nil {
+		return nil, nil, err
+	}
+	first, err = flow.New(pool, flow.Config{
+		Consumer: c.Schema, Name: c.name(), Source: webhooks, LongHandler: c.payer(pool, hooks),
+		Concurrency: 6, RetryConcurrency: 2, Lease: lease, MaxAttempts: 50, Backoff: backoff, Hooks: hooks,
+	})
+	return first, []part{webhooks, &asker{c, pool}}, err
+}
+
+// payer is the handler of a payment: no transaction is open while it calls.
+func (c workerConfig) payer(pool *pgxpool.Pool, hooks pawl.Hooks) flow.LongHandler {
+	caller := &http.Client{Transport: &effect.Transport{Base: oneRequestEach()}}
+	return func(ctx context.Context, a *flow.Attempt) error {
+		o, err := orderOf(a.Body)
+		if err != nil || o.Poison {
+			return pawl.Final(errors.Join(err, errors.New("this payment cannot be made")))
+		}
+		call := func(name, at string, policy effect.Policy, to string) error {
+			s := effect.Step{Name: name, Provider: at, Policy: policy, Request: a.Body, Timeout: callLimit, Hooks: hooks}
+			_, err := effect.Do(ctx, pool, a, s, func(ctx context.Context, e effect.Call) (provider.Charge, error) {
+				made, err := post(ctx, caller, to, a.Body)
+				e.Reference(made.ID)
+				return made, err
+			})
+			return err
+		}
+		if err := call("charge", "bank", effect.Keyed(time.Hour), c.Payments.ChargeURL); err != nil {
+			return err
+		}
+		if c.unlucky(a.Delivery) {
+			return errors.New("the handler failed after it had charged")
+		}
+		if err := call("mail", c.mailServer(), effect.AtMostOnce(), c.Payments.MailURL); err != nil {
+			return err
+		}
+		return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error { return c.order(ctx, tx, o) })
+	}
+}
+
+// mailServer names it in the database, where others may have mail servers too.
+func (c workerConfig) mailServer() string { return c.Schema + "/mail" }
+
+// oneRequestEach is a transport without kept connections: one that breaks leaves a doubt.
+func oneRequestEach() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DisableKeepAlives = true
+	return t
+}
+
+func post(ctx context.Context, client *http.Client, to string, body []byte) (made provider.Charge, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
+	if err != nil {
+		return made, effect.NotSent(err)
+	}
+	return answerOf(client.Do(r))
+}
+
+func answerOf(answer *http.Response, failed error) (made provider.Charge, err error) {
+	if failed != nil {
+		return made, failed
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if err := effect.HTTPStatus(answer.StatusCode, answer.Status); err != nil {
+		return made, err
+	}
+	err = json.NewDecoder(answer.Body).Decode(&made)
+	return made, err
+}
+
+// sent asks a mail server whether it has sent the mail of a call.
+func sent(ctx context.Context, client *http.Client, at string, c effect.Call) (effect.Verdict, any, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at+"?key="+url.QueryEscape(c.Key), nil)
+	if err != nil {
+		return "", nil, err
+	}
+	answer, err := client.Do(r)
+	if err == nil && answer.StatusCode == http.StatusNotFound {
+		return effect.NotLanded, nil, answer.Body.Close()
+	}
+	made, err := answerOf(answer, err)
+	c.Reference(made.ID)
+	return effect.Landed, made, err
+}
+
+// An asker settles the mails of which nobody can tell: it looks into what was sent, as a person would.
+type asker struct {
+	workerConfig
+	pool *pgxpool.Pool
+}
+
+// Run asks now and then, until ctx ends.
+func (a *asker) Run(ctx context.Context) error {
+	client := &http.Client{Transport: &effect.Transport{Base: oneRequestEach(), Reads: true}}
+	probe := func(ctx context.Context, e effect.Call) (effect.Verdict, any, error) {
+		return sent(ctx, client, a.Payments.MailURL, e)
+	}
+	for {
+		_, err := effect.Reconcile(ctx, a.pool, effect.Reconciliation{Providers: map[string]effect.Probe{a.mailServer(): probe},
+			Actor: a.Schema, Settle: 100 * time.Millisecond, Timeout: callLimit})
+		if err != nil && !pawl.Retryable(err) && ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// openPayments starts whom the payments come from, and whom they call.
+func (g *game) openPayments() (err error) {
+	if g.sender, err = newSender(); err != nil {
+		return err
+	}
+	if g.calls, err = openProviders(g.Seed, g.sender.secret); err != nil {
+		g.sender.close()
+		return err
+	}
+	g.fleet.listener, g.fleet.config.Payments = g.sender.listener, &g.calls.config
+	return nil
+}
+
+func (g *game) closePayments() {
+	g.sender.close()
+	g.calls.close()
+}
+
+// providers are the bank and the mail server, which lie now and then. They run in the demo's process, which nobody kills, and know
+// what was really done.
+type providers struct {
+	bank, mail *provider.Server
+	config     payments
+	closers    []func()
+}
+
+// openProviders starts both. The bank remembers keys, the mail server knows none.
+func openProviders(seed uint64, secret string) (*providers, error) {
+	p := &providers{bank: provider.New(time.Hour, liesOf(seed, 12)), mail: provider.New(0, liesOf(seed+1, 24))}
+	p.config.Secret = secret
+	for _, at := range []struct {
+		*provider.Server
+		url *string
+	}{{p.bank, &p.config.ChargeURL}, {p.mail, &p.config.MailURL}} {
+		url, stop, err := serve(at.Server)
+		if err != nil {
+			p.close()
+			return nil, err
+		}
+		*at.url, p.closers = url, append(p.closers, stop)
+	}
+	return p, nil
+}
+
+func (p *providers) close() {
+	for _, stop := range p.closers {
+		stop()
+	}
+}
+
+// serve starts a provider and returns where to post.
+func serve(s *provider.Server) (url string, stop func(), err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	server := &http.Server{Handler: s, ReadHeaderTimeout: callLimit}
+	go func() { _ = server.Serve(listener) }()
+	return "http://" + listener.Addr().String() + "/charges", func() {
+		s.Release()
+		_ = server.Close()
+	}, nil
+}
+
+// liesOf lies in every n-th request on average, one way or another; forgetting a key would be no lie but another provider.
+func liesOf(seed uint64, n int) func(int, *http.Request) provider.Lie {
+	all := []provider.Lie{provider.TimeOutBefore, provider.TimeOutAfter, provider.CutBefore, provider.CutAfter,
+		provider.FailBefore, provider.FailAfter, provider.Conflict}
+	return func(request int, _ *http.Request) provider.Lie {
+		random := rand.New(rand.NewPCG(seed, uint64(request)))
+		if random.IntN(n) > 0 {
+			return ""
+		}
+		return all[random.IntN(len(all))]
+	}
+}
+
+// made reads what a provider really did, as the orders that it was asked for.
+func made(s *provider.Server) (orders []checker.Order) {
+	for _, c := range s.Charges() {
+		o, _ := orderOf([]byte(c.Body)) // what cannot be read is an order that nobody sent
+		orders = append(orders, checker.Order{Key: o.ID, Customer: o.Customer, Cents: o.Cents})
+	}
+	return orders
+}

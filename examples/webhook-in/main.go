@@ -1,0 +1,197 @@
+// Command webhook-in takes webhooks of two senders, each delivery once, however often it is sent.
+//
+//	go run ./examples/webhook-in -try     # everything in one: senders that send each thing three times, and what it came to
+//	go run ./examples/webhook-in          # the server alone, for pawl webhook send and curl
+//
+// It uses the database in DATABASE_URL, else one of its own that goes with it.
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/transport/webhook"
+)
+
+func main() {
+	try := flag.Bool("try", false, "send each thing three times, say what it came to, and end")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Getenv("DATABASE_URL"), cmp.Or(os.Getenv("LISTEN"), "localhost:8080"), *try); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, database, address string, try bool) error {
+	database, stop, err := prepare(ctx, database)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	config, err := pgxpool.ParseConfig(database)
+	if err != nil {
+		return err
+	}
+	config.MaxConns = 10
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	doors, err := open(pool)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	log.Printf("serving http://%s/github and /stripe", listener.Addr())
+	if try {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		ended := make(chan error, 1)
+		go func() { ended <- serve(ctx, listener, doors) }()
+		err = tryOut(ctx, "http://"+listener.Addr().String(), pool)
+		cancel()
+		return errors.Join(err, <-ended)
+	}
+	return serve(ctx, listener, doors)
+}
+
+// A door is what takes the webhooks of one sender: the receiver answers, the flow behind it handles.
+type door struct {
+	path     string
+	receiver *webhook.Receiver
+	flow     *flow.Flow
+}
+
+// open opens a door for each sender. Each has a consumer of its own: the ids of two senders have nothing to do with each other.
+func open(pool *pgxpool.Pool) (doors []door, err error) {
+	for path, c := range map[string]struct {
+		verifier webhook.Config
+		receiver webhook.ReceiverConfig
+		handler  pawl.Handler
+	}{
+		// GitHub signs neither time nor id: the body is a second key, so that a request that somebody has seen is no use under another id.
+		"/github": {webhook.Config{Scheme: webhook.GitHub(secret("GITHUB_SECRET")), SemanticKey: webhook.KeyBody()}, webhook.ReceiverConfig{}, pushed},
+		// Stripe may announce one change as two events: an invoice is paid once, whatever the event's id.
+		"/stripe": {webhook.Config{Scheme: webhook.Stripe(secret("STRIPE_SECRET")), SemanticKey: webhook.KeyFunc(paidInvoice)},
+			webhook.ReceiverConfig{ProducedAt: webhook.CreatedAt("/created")}, paid},
+	} {
+		verifier, err := webhook.New(c.verifier)
+		if err != nil {
+			return nil, err
+		}
+		receiver, err := webhook.NewReceiver(verifier, c.receiver)
+		if err != nil {
+			return nil, err
+		}
+		f, err := flow.New(pool, flow.Config{Consumer: path[1:], Source: receiver, Handler: c.handler, Concurrency: 2, RetryConcurrency: 1})
+		if err != nil {
+			return nil, err
+		}
+		doors = append(doors, door{path, receiver, f})
+	}
+	return doors, nil
+}
+
+// secret takes a secret from the environment. Yours has no default.
+func secret(name string) webhook.Secret {
+	return webhook.Secret{Name: name, Value: cmp.Or(os.Getenv(name), "for-trying-it-out-only")}
+}
+
+// serve answers until ctx ends: then the flows answer what they have in hand, and only then the server ends.
+func serve(ctx context.Context, listener net.Listener, doors []door) error {
+	mux := http.NewServeMux()
+	failures := make(chan error, len(doors))
+	var flows sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, d := range doors {
+		mux.Handle(d.path, d.receiver)
+		flows.Go(func() {
+			if err := d.flow.Run(ctx); err != nil {
+				failures <- err
+				cancel()
+			}
+		})
+	}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second}
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			failures <- err
+			cancel()
+		}
+	}()
+	flows.Wait()
+	select {
+	case err := <-failures:
+		return errors.Join(err, server.Close())
+	default:
+		return server.Shutdown(context.WithoutCancel(ctx))
+	}
+}
+
+// pushed notes where a branch stands. It commits together with the record that the delivery was seen, or not at all.
+func pushed(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+	var push struct{ Ref, After string }
+	if err := json.Unmarshal(d.Body, &push); err != nil {
+		return pawl.Final(err) // no retry can help: a dead letter, with its payload
+	}
+	if d.Attributes["X-Github-Event"] != "push" {
+		return nil // ping, for instance
+	}
+	_, err := tx.Exec(ctx, "insert into push (ref, commit) values ($1, $2)", push.Ref, push.After)
+	return err // any other error: retried from the database, with back-off
+}
+
+// An event is one of Stripe's.
+type event struct {
+	Type string
+	Data struct {
+		Object struct {
+			ID         string
+			AmountPaid int64 `json:"amount_paid"`
+		}
+	}
+}
+
+// paidInvoice names what can happen once only. What happens again has no second key.
+func paidInvoice(m webhook.Verified) string {
+	var e event
+	if json.Unmarshal(m.Body, &e) != nil || e.Type != "invoice.paid" {
+		return ""
+	}
+	return pawl.Key(e.Type, e.Data.Object.ID)
+}
+
+// paid books what was paid.
+func paid(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+	var e event
+	if err := json.Unmarshal(d.Body, &e); err != nil {
+		return pawl.Final(err)
+	}
+	if e.Type != "invoice.paid" {
+		return nil
+	}
+	_, err := tx.Exec(ctx, "insert into booking (invoice, cents) values ($1, $2)", e.Data.Object.ID, e.Data.Object.AmountPaid)
+	return err
+}

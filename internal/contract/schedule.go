@@ -1,0 +1,131 @@
+package contract
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// SchedulePutArgs are the arguments of schedule_put.
+type SchedulePutArgs struct {
+	Name, Queue, Kind     string
+	Args                  []byte
+	Every                 time.Duration // or
+	Cron, TimeZone        string
+	FirstAt               time.Time
+	Missed                string
+	Priority, MaxAttempts int
+	Headers               map[string]any
+	Lane, LanePolicy      string
+}
+
+// SchedulePutRow is the answer of schedule_put.
+type SchedulePutRow struct {
+	Outcome string // "created", "changed", "unchanged"
+	NextAt  *time.Time
+}
+
+// SchedulePut calls pawl_v1.schedule_put.
+func SchedulePut(ctx context.Context, db DB, a SchedulePutArgs) (r SchedulePutRow, err error) {
+	o := Options{}
+	set(o, "every_ms", a.Every.Milliseconds())
+	set(o, "cron", a.Cron)
+	set(o, "time_zone", a.TimeZone)
+	set(o, "missed", a.Missed)
+	set(o, "priority", a.Priority)
+	set(o, "max_attempts", a.MaxAttempts)
+	set(o, "lane", a.Lane)
+	set(o, "lane_policy", a.LanePolicy)
+	if !a.FirstAt.IsZero() {
+		o["first_at"] = a.FirstAt.Format(time.RFC3339Nano)
+	}
+	if len(a.Headers) > 0 {
+		o["headers"] = a.Headers
+	}
+	err = one(ctx, db, "schedule.put", "select p.outcome, p.next_at from pawl_v1.schedule_put($1, $2, $3, $4, $5::jsonb) as p",
+		[]any{a.Name, a.Queue, a.Kind, octets(a.Args), o.text()}, &r.Outcome, &r.NextAt)
+	return r, err
+}
+
+// ScheduleTickRow is the answer of schedule_tick.
+type ScheduleTickRow struct {
+	Outcome  string // "ticked", "superseded", "not_due", "absent"
+	Enqueued int
+	Skipped  int // of the missed ticks of an interval
+}
+
+// ScheduleTick calls pawl_v1.schedule_tick. For an interval ticks is nil and next zero.
+func ScheduleTick(ctx context.Context, db DB, name string, fence int64, ticks []time.Time, next time.Time) (r ScheduleTickRow, err error) {
+	err = one(ctx, db, "schedule.tick",
+		"select t.outcome, t.enqueued, coalesce((t.detail ->> 'skipped')::int, 0) from pawl_v1.schedule_tick($1, $2, $3, $4) as t",
+		[]any{name, fence, ticks, given(next)}, &r.Outcome, &r.Enqueued, &r.Skipped)
+	return r, err
+}
+
+// ScheduleRow is one row of pawl_v1.schedules.
+type ScheduleRow struct {
+	Name                  string
+	Cron, TimeZone        *string
+	EveryMs               *int64
+	Missed                string
+	Paused                bool
+	NextAt, LastAt        *time.Time
+	SinceAt               time.Time
+	Queue, Kind           string
+	Priority, MaxAttempts int
+	Lane                  *string
+	ArgsOctets            int
+	Fence                 int64
+	CreatedAt             time.Time
+	ReadAt                time.Time // the database's clock
+}
+
+const scheduleColumns = `s.name, s.cron, s.time_zone, s.every_ms, s.missed, s.paused, s.next_at, s.last_at, s.since_at, s.queue, s.kind,
+       coalesce((s.options ->> 'priority')::int, 2), coalesce((s.options ->> 'max_attempts')::int, 25), s.options ->> 'lane',
+       s.args_octets, s.fence, s.created_at, clock_timestamp()`
+
+func scheduleRow(row pgx.CollectableRow) (r ScheduleRow, err error) {
+	err = row.Scan(&r.Name, &r.Cron, &r.TimeZone, &r.EveryMs, &r.Missed, &r.Paused, &r.NextAt, &r.LastAt, &r.SinceAt, &r.Queue, &r.Kind,
+		&r.Priority, &r.MaxAttempts, &r.Lane, &r.ArgsOctets, &r.Fence, &r.CreatedAt, &r.ReadAt)
+	return r, err
+}
+
+// ScheduleList reads pawl_v1.schedules in the order of the names.
+func ScheduleList(ctx context.Context, db DB, after string, limit int) ([]ScheduleRow, error) {
+	return many(ctx, db, "schedule.list", "select "+scheduleColumns+`
+  from pawl_v1.schedules as s
+ where s.name > $1::text
+ order by s.name
+ limit $2`, []any{after, limit}, scheduleRow)
+}
+
+// ScheduleNext reads those that tick next, soonest first. Cron expressions only if the caller reads them.
+func ScheduleNext(ctx context.Context, db DB, cron bool, except []string, limit int) ([]ScheduleRow, error) {
+	return many(ctx, db, "schedule.next", "select "+scheduleColumns+`
+  from pawl_v1.schedules as s
+ where not s.paused
+   and (s.cron is null or $1)
+   and s.name <> all (coalesce($2::text[], '{}'))
+ order by s.next_at nulls first
+ limit $3`, []any{cron, except, limit}, scheduleRow)
+}
+
+// Now reads the database's clock.
+func Now(ctx context.Context, db DB) (now time.Time, err error) {
+	err = one(ctx, db, "clock", "select clock_timestamp()", nil, &now)
+	return now, err
+}
+
+// ScheduleOperate calls pawl_v1.schedule_pause, schedule_resume or schedule_delete, by the last word of the name.
+func ScheduleOperate(ctx context.Context, db DB, verb, name, actor, reason string) (outcome string, err error) {
+	err = one(ctx, db, "schedule."+verb, "select o.outcome from pawl_v1.schedule_"+verb+"($1, $2, $3) as o", []any{name, actor, reason}, &outcome)
+	return outcome, err
+}
+
+// ScheduleRunNow calls pawl_v1.schedule_run_now.
+func ScheduleRunNow(ctx context.Context, db DB, name, actor, reason string) (outcome string, job int64, err error) {
+	err = one(ctx, db, "schedule.run_now", "select r.outcome, coalesce((r.detail ->> 'job')::bigint, 0) from pawl_v1.schedule_run_now($1, $2, $3) as r",
+		[]any{name, actor, reason}, &outcome, &job)
+	return outcome, job, err
+}

@@ -1,0 +1,150 @@
+// Package provider is a payment provider that lies: for package pawltest, where it is explained, and the demo.
+package provider
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// A Lie is how a [Server] misbehaves in one request.
+type Lie string
+
+// The lies. The zero Lie is none.
+const (
+	TimeOutBefore Lie = "time out before acting" // the connection stays silent; nothing happens
+	TimeOutAfter  Lie = "time out after acting"  // it acts and does not answer
+	CutBefore     Lie = "cut before acting"      // the connection is closed
+	CutAfter      Lie = "cut after acting"
+	FailBefore    Lie = "500 before acting"
+	FailAfter     Lie = "500 after acting"
+	Forget        Lie = "forget the key" // it acts as if it had never seen the key
+	Conflict      Lie = "409"            // says that another request with the key is at work; does nothing
+)
+
+// A Charge is one thing that a [Server] really did.
+type Charge struct {
+	ID   string `json:"id"`
+	Key  string `json:"key"` // the Idempotency-Key it came with; may be empty
+	Body string `json:"body"`
+}
+
+// A Server answers HTTP.
+type Server struct {
+	memory  time.Duration
+	lie     func(n int, r *http.Request) Lie
+	release chan struct{} // ends requests that hang
+
+	mu      sync.Mutex
+	n       int
+	answers map[string]answer // by key
+	charges []Charge
+}
+
+type answer struct {
+	charge Charge
+	until  time.Time
+}
+
+// New makes a server that remembers a key for as long as memory. lie is asked at every POST, with its number from 0; nil is honest.
+func New(memory time.Duration, lie func(n int, r *http.Request) Lie) *Server {
+	if lie == nil {
+		lie = func(int, *http.Request) Lie { return "" }
+	}
+	return &Server{memory: memory, lie: lie, release: make(chan struct{}), answers: map[string]answer{}}
+}
+
+// Release ends the requests that hang. Call it once, last.
+func (s *Server) Release() { close(s.release) }
+
+// Charges returns what was really done, in order.
+func (s *Server) Charges() []Charge {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Charge(nil), s.charges...)
+}
+
+// Requests returns how many POST requests came.
+func (s *Server) Requests() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.n
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet {
+		s.find(w, r)
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	lie := s.lie(s.n, r)
+	s.n++
+	s.mu.Unlock()
+	switch lie {
+	case TimeOutBefore:
+		s.hang(r)
+	case CutBefore:
+		panic(http.ErrAbortHandler)
+	case FailBefore:
+		http.Error(w, "out of order", http.StatusInternalServerError)
+	case Conflict:
+		http.Error(w, "a request with this key is in progress", http.StatusConflict)
+	default:
+		c := s.act(r.Header.Get("Idempotency-Key"), string(body), lie == Forget)
+		switch lie {
+		case TimeOutAfter:
+			s.hang(r)
+		case CutAfter:
+			panic(http.ErrAbortHandler)
+		case FailAfter:
+			http.Error(w, "out of order", http.StatusInternalServerError)
+		default:
+			reply(w, c)
+		}
+	}
+}
+
+// hang keeps a request open until its client, or the test, gives up.
+func (s *Server) hang(r *http.Request) {
+	select {
+	case <-r.Context().Done():
+	case <-s.release:
+	}
+	panic(http.ErrAbortHandler)
+}
+
+func (s *Server) act(key, body string, forgetful bool) Charge {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if seen, ok := s.answers[key]; ok && key != "" && !forgetful && time.Now().Before(seen.until) {
+		return seen.charge
+	}
+	c := Charge{ID: fmt.Sprintf("ch_%d", len(s.charges)+1), Key: key, Body: body}
+	s.charges = append(s.charges, c)
+	s.answers[key] = answer{c, time.Now().Add(s.memory)}
+	return c
+}
+
+func (s *Server) find(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	for _, c := range s.Charges() {
+		if query.Has("body") && c.Body == query.Get("body") || query.Has("key") && c.Key == query.Get("key") {
+			reply(w, c)
+			return
+		}
+	}
+	http.NotFound(w, r)
+}
+
+func reply(w http.ResponseWriter, c Charge) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(c)
+}

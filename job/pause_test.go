@@ -1,0 +1,118 @@
+package job_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/ops"
+)
+
+func (c *crew) setMode(mode ops.QueueMode) {
+	c.Helper()
+	if _, err := ops.SetQueue(c.Context(), c.pool, "q", ops.QueueOptions{Mode: mode}, ops.By{Actor: "test", Reason: "a reason"}); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// A queue is paused under workers that run: what they hold ends, nothing more begins, not by its id either; and resumed it goes on within
+// a poll, without a restart.
+func TestWorker_QueueIsPaused(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.config.Poll = 200 * time.Millisecond
+	c.concurrency = 2
+	entered, goOn := make(chan struct{}, 100), make(chan struct{})
+	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+		entered <- struct{}{}
+		<-goOn
+		return apply(ctx, tx, j)
+	}
+	c.enqueueMany(20, job.Request{})
+	c.hire()
+	<-entered
+	<-entered
+	c.setMode(ops.QueuePaused)
+	close(goOn)
+	c.until("what is held ends", "select count(*) from effect", 2)
+	beat := "select count(*) from pawl.worker as w where w.seen_at > $1"
+	since := one[time.Time](c, "select clock_timestamp() + interval '500 milliseconds'") // two polls
+	c.untilTrue("the workers go on", func() bool { return one[int](c, beat, since) > 0 })
+	c.wantCount("select count(*) from effect", 2)
+	c.wantCount("select count(*) from pawl.job where status = 'pending' and attempts = 0", 18)
+
+	c.setMode(ops.QueueRunning)
+	resumed := time.Now()
+	<-entered
+	if took := time.Since(resumed); took > 5*time.Second {
+		t.Errorf("the first job after the resume began after %v, want about a poll", took)
+	}
+	c.untilDone()
+	c.wantEffects(20)
+}
+
+// A queue that drains ends what was begun, through all its tries, and begins nothing.
+func TestWorker_QueueIsDrained(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.concurrency = 4
+	var draining atomic.Bool
+	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
+		if !draining.Load() || j.Attempt < 3 {
+			return errors.New("not yet")
+		}
+		return apply(ctx, tx, j)
+	}
+	c.config.Backoff = job.Backoff{Base: 20 * time.Millisecond, Max: 50 * time.Millisecond}
+	c.enqueueMany(5, job.Request{})
+	c.hire()
+	c.until("all five are begun", "select count(*) from pawl.job where attempts > 0", 5)
+	c.setMode(ops.QueueDraining)
+	c.enqueueMany(7, job.Request{})
+	draining.Store(true)
+	c.until("what was begun ends", "select count(*) from effect", 5)
+	c.until("the view says that it is drained", "select q.processing + q.begun from pawl_v1.queues as q where q.name = 'q'", 0)
+	c.wantCount("select count(*) from pawl.job where status = 'pending' and attempts = 0", 7)
+	c.setMode(ops.QueueRunning)
+	c.untilDone()
+	c.wantEffects(12)
+}
+
+// A message that names a job of a paused queue may go: the job is there, and a worker claims it when the queue runs again.
+func TestWorker_ProcessOfAPausedQueue(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.setMode(ops.QueuePaused)
+	w, err := job.NewWorker(c.pool, job.Config{Queues: []job.Queue{{Name: "q"}}, Handlers: []job.Handler{
+		job.HandleTx("k", func(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error { return apply(ctx, tx, t.Job) })}, Poll: 10 * time.Millisecond})
+	c.must(err)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	e, err := job.Enqueue(t.Context(), c.pool, job.Request{Queue: "q", Kind: "k"})
+	c.must(err)
+	c.untilTrue("the worker answers", func() bool {
+		got, err := w.Process(t.Context(), e.ID)
+		if err == nil && got != job.Paused {
+			t.Errorf("got %s, want %s", got, job.Paused)
+		}
+		return !pawl.Retryable(err)
+	})
+	c.setMode(ops.QueueRunning)
+	c.untilDone()
+	stop()
+	c.must(<-done)
+	c.wantEffects(1)
+}
+
+func one[T any](c *crew, query string, args ...any) (value T) {
+	c.Helper()
+	c.must(c.pool.QueryRow(c.Context(), query, args...).Scan(&value))
+	return value
+}

@@ -1,0 +1,92 @@
+package observe_test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pawl-go/pawl/observe"
+)
+
+var (
+	name     = regexp.MustCompile(`\bpawl_[a-z_]+`)
+	grouping = regexp.MustCompile(`\bby \(([^)]*)\)`)
+	matcher  = regexp.MustCompile(`(\w+)(=~|=)"([^"]*)"`)
+	quoted   = regexp.MustCompile(`\$labels\.(\w+)`)
+)
+
+// The rules of docs/operating/alerts.md name metrics that exist, by labels that they have, and kinds of events that there are; a
+// summary shows only labels that its expression leaves.
+func TestAlerts_NameWhatExists(t *testing.T) {
+	t.Parallel()
+	page, kinds := read(t, "../docs/operating/alerts.md"), read(t, "../event.go")
+	byName := map[string]observe.Metric{}
+	for _, m := range observe.Metrics() {
+		byName[m.Name] = m
+		if m.Type == observe.Histogram {
+			byName[m.Name+"_bucket"] = observe.Metric{Labels: append([]string{"le"}, m.Labels...)}
+		}
+	}
+	_, rules, _ := strings.Cut(page, "```yaml\n")
+	rules, rest, _ := strings.Cut(rules, "```\n")
+	alerts := 0
+	for rule := range strings.SplitSeq(rules, "- alert: ") {
+		alert, body, _ := strings.Cut(rule, "\n")
+		_, expression, found := strings.Cut(body, "expr: ")
+		if !found {
+			continue
+		}
+		expression, _, _ = strings.Cut(expression, "\n")
+		alerts++
+		if !strings.Contains(rest, "`"+alert+"`") {
+			t.Errorf("%s: what to do is not said", alert)
+		}
+		names := name.FindAllString(expression, -1)
+		if len(names) != 1 {
+			t.Errorf("%s: %d metrics in %s", alert, len(names), expression)
+			continue
+		}
+		m, known := byName[names[0]]
+		if !known {
+			t.Errorf("%s: %s is not measured", alert, names[0])
+		}
+		var left []string
+		for _, g := range grouping.FindAllStringSubmatch(expression, -1) {
+			left = strings.Split(g[1], ", ")
+		}
+		for _, label := range left {
+			if !slices.Contains(m.Labels, label) {
+				t.Errorf("%s: %s has no label %s", alert, names[0], label)
+			}
+		}
+		for _, c := range matcher.FindAllStringSubmatch(expression, -1) {
+			if !slices.Contains(m.Labels, c[1]) {
+				t.Errorf("%s: %s has no label %s", alert, names[0], c[1])
+			}
+			for kind := range strings.SplitSeq(c[3], "|") {
+				if c[1] == "kind" && !strings.Contains(kinds, `EventKind = "`+kind+`"`) {
+					t.Errorf("%s: no event is %s", alert, kind)
+				}
+			}
+		}
+		for _, q := range quoted.FindAllStringSubmatch(body, -1) {
+			if !slices.Contains(left, q[1]) {
+				t.Errorf("%s: the summary shows label %s, which is gone", alert, q[1])
+			}
+		}
+	}
+	if alerts < 10 {
+		t.Errorf("found only %d alerts", alerts)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

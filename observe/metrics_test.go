@@ -1,0 +1,94 @@
+package observe_test
+
+import (
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/observe"
+)
+
+// The name in Prometheus is what an exporter makes of the one in OpenTelemetry: dots, unit and type. So dashboards fit both.
+func TestMetrics_NamesFit(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, m := range observe.Metrics() {
+		want := strings.ReplaceAll(m.OTel, ".", "_")
+		if m.Unit == "s" {
+			want += "_seconds"
+		}
+		if m.Type == observe.Counter {
+			want += "_total"
+		}
+		if m.Name != want || seen[m.Name] || !regexp.MustCompile(`^pawl(\.[a-z]+(_[a-z]+)*)+$`).MatchString(m.OTel) {
+			t.Errorf("%s is %s in OpenTelemetry, which is exported as %s", m.Name, m.OTel, want)
+		}
+		if m.Help == "" || strings.HasSuffix(m.Help, ".") || (m.Type == observe.Histogram) != (len(m.Buckets) > 0) || !slices.IsSorted(m.Buckets) {
+			t.Errorf("%+v", m)
+		}
+		seen[m.Name] = true
+	}
+}
+
+// For the Op of each event somebody has decided whether its scope may be a label: a new one must not become one by itself.
+func TestScope_IsDecidedForEachOp(t *testing.T) {
+	t.Parallel()
+	page, ops := read(t, "../docs/reference/events.md"), 0
+	for _, row := range regexp.MustCompile("(?m)^\\| `\\w+` \\| `Event\\w+` .*$").FindAllString(page, -1) {
+		cells := strings.Split(row, "|")
+		for _, op := range regexp.MustCompile("`([a-z]+)\\.[a-z_]+`").FindAllStringSubmatch(cells[len(cells)-2], -1) {
+			ops++
+			if !observe.Decided(op[1]) {
+				t.Errorf("add %q to named in observe/events.go: may callers of a service choose the Scope of its events?", op[1])
+			}
+		}
+	}
+	if ops < 40 {
+		t.Errorf("found only %d ops in docs/reference/events.md", ops)
+	}
+}
+
+// A tenant chooses the scope of a command, so it never becomes a label; nor does anything of an op that nobody has looked at.
+func TestScope_LeavesOutWhatCallersChoose(t *testing.T) {
+	t.Parallel()
+	scopes := observe.NewScopes(observe.EventOptions{})
+	for op, want := range map[string]string{"flow.commit": "x", "job.finish": "x", "sqs.receive": "x", "command.commit": "", "command.claim": "", "new.op": "", "": ""} {
+		if got := scopes.Of(pawl.Event{Op: op, Scope: "x"}); got != want {
+			t.Errorf("%q: scope %q, want %q", op, got, want)
+		}
+	}
+}
+
+// Whatever the scopes are, there are no more than allowed; those that were there stay.
+func TestScopes_AreBounded(t *testing.T) {
+	t.Parallel()
+	scopes := observe.NewScopes(observe.EventOptions{MaxScopes: 2, Scope: func(e pawl.Event) string { return e.Key }})
+	for _, c := range [][2]string{{"a", "a"}, {"", ""}, {"b", "b"}, {"c", "other"}, {"a", "a"}, {"d", "other"}, {"\xff", "other"}} {
+		if got := scopes.Of(pawl.Event{Key: c[0]}); got != c[1] {
+			t.Errorf("%q: %q, want %q", c[0], got, c[1])
+		}
+	}
+}
+
+// Who uses one of the two does not compile the other, nor any broker's SDK.
+func TestPackages_HaveOneSDKEach(t *testing.T) {
+	t.Parallel()
+	for pkg, foreign := range map[string][]string{
+		".":          {"go.opentelemetry.io/", "github.com/prometheus/", "github.com/aws/"},
+		"./prompawl": {"go.opentelemetry.io/", "github.com/aws/"},
+		"./otelpawl": {"github.com/prometheus/", "github.com/aws/"},
+	} {
+		out, err := exec.Command("go", "list", "-deps", pkg).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, prefix := range foreign {
+			if strings.Contains("\n"+string(out), "\n"+prefix) {
+				t.Errorf("%s compiles %s", pkg, prefix)
+			}
+		}
+	}
+}

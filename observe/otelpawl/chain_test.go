@@ -1,0 +1,163 @@
+package otelpawl_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/observe/otelpawl"
+	"github.com/pawl-go/pawl/transport/sqs"
+	"github.com/pawl-go/pawl/transport/sqs/sqstest"
+)
+
+// One trace from a producer to a call of somebody else: its span, the message in SQS, the handler of the delivery, the job that
+// it enqueues, the handler of the job, the call. The delivery's first try fails: its retry, from the database, is in the trace
+// as well, and the job is the retry's.
+func TestTracing_OneTraceAcrossBrokerJobAndCall(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var called atomic.Value
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		called.Store(trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), propagation.HeaderCarrier(r.Header))))
+	}))
+	t.Cleanup(other.Close)
+	client := &http.Client{Transport: otelpawl.Transport(nil)}
+	b.work("mail", job.Handle("receipt", func(ctx context.Context, _ job.Task[string]) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, other.URL, nil)
+		if err != nil {
+			return err
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			return err
+		}
+		return answer.Body.Close()
+	}))
+
+	queue := b.queue("orders")
+	source, err := sqs.Open(t.Context(), queue, "orders", sqs.Config{Wait: time.Second, Hooks: quiet})
+	b.must(err)
+	var tries atomic.Int32
+	f, err := flow.New(b.pool, flow.Config{Consumer: "billing", Source: source, Concurrency: 2, RetryConcurrency: 1, Hooks: quiet,
+		Backoff: job.Backoff{Base: 10 * time.Millisecond, Max: 50 * time.Millisecond},
+		Handler: b.tracing.Handler("billing", func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+			if tries.Add(1) == 1 {
+				return errors.New("not yet")
+			}
+			_, err := job.Enqueue(ctx, tx, job.Request{Queue: "mail", Kind: "receipt", Value: d.Key})
+			return err
+		})})
+	b.must(err)
+	b.run(f.Run)
+
+	sender, err := sqs.OpenSender(t.Context(), queue, "orders", "")
+	b.must(err)
+	ctx, publish := b.provider.Tracer("test").Start(t.Context(), "publish")
+	b.must(sender.Send(otelpawl.Inject(ctx), sqs.Message{Key: "order-17", Body: []byte("b")}))
+	publish.End()
+
+	handled, mailed := b.ended("process billing", 2), b.ended("process mail", 1)[0]
+	first, retry := handled[0], handled[1]
+	b.wantParent(first.SpanContext, publish.SpanContext(), first.Parent)
+	b.wantParent(retry.SpanContext, publish.SpanContext(), retry.Parent)
+	b.wantParent(mailed.SpanContext, retry.SpanContext, mailed.Parent)
+	if got, _ := called.Load().(trace.SpanContext); got.SpanID() != mailed.SpanContext.SpanID() || got.TraceID() != publish.SpanContext().TraceID() {
+		t.Errorf("the call came in trace %v from span %v, want %v from %v", got.TraceID(), got.SpanID(), publish.SpanContext().TraceID(), mailed.SpanContext.SpanID())
+	}
+	if first.Status.Code != codes.Error || first.Status.Description != "not yet" || retry.Status.Code == codes.Error {
+		t.Errorf("the tries ended %+v and %+v", first.Status, retry.Status)
+	}
+	if !first.Parent.IsRemote() || !mailed.Parent.IsRemote() || mailed.SpanKind != trace.SpanKindConsumer {
+		t.Errorf("%+v", mailed)
+	}
+	if attributeOf(mailed, "messaging.destination.name") != "mail" || attributeOf(mailed, "pawl.job.kind") != "receipt" || attributeOf(mailed, "pawl.attempt") != "1" {
+		t.Errorf("attributes %v", mailed.Attributes)
+	}
+}
+
+func (b *bed) queue(name string) *awssqs.Client {
+	b.Helper()
+	client := awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: aws.String("http://sqs.test"), HTTPClient: sqstest.New(sqstest.Options{}),
+		Credentials: credentials.NewStaticCredentialsProvider("any", "any", "")})
+	_, err := client.CreateQueue(b.Context(), &awssqs.CreateQueueInput{QueueName: &name})
+	b.must(err)
+	return client
+}
+
+// Jobs of several traces that are handled together have a trace of their own, with a link to each.
+func TestTracing_LinksABatch(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	want := map[trace.SpanID]bool{}
+	for range 3 {
+		ctx, span := b.provider.Tracer("test").Start(t.Context(), "publish")
+		_, err := job.Enqueue(otelpawl.Inject(ctx), b.pool, job.Request{Queue: "search", Kind: "index"})
+		b.must(err)
+		span.End()
+		want[span.SpanContext().SpanID()] = true
+	}
+	_, err := job.Enqueue(t.Context(), b.pool, job.Request{Queue: "search", Kind: "index"}) // in no trace
+	b.must(err)
+	b.work("search", job.HandleBatch("index", func(context.Context, pgx.Tx, []job.Task[[]byte]) error { return nil }))
+	s := b.ended("process search", 1)[0]
+	for _, l := range s.Links {
+		delete(want, l.SpanContext.SpanID())
+	}
+	if s.Parent.IsValid() || len(s.Links) != 3 || len(want) > 0 || attributeOf(s, "messaging.batch.message_count") != "4" {
+		t.Errorf("parent %v, links %v, attributes %v", s.Parent, s.Links, s.Attributes)
+	}
+}
+
+// A job that nobody traced begins a trace, whatever span the worker was started in; a panic is an error of its span.
+func TestTracing_WithoutASender(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx, span := b.provider.Tracer("test").Start(t.Context(), "main")
+	defer span.End()
+	around := b.tracing.Job()
+	panicked := func() (cause any) {
+		defer func() { cause = recover() }()
+		_ = around(ctx, job.Call{Kind: "k", Jobs: []job.Job{{ID: 1, Queue: "q"}}}, func(context.Context) error { panic("index out of range") })
+		return nil
+	}()
+	s := b.ended("process q", 1)[0]
+	if panicked == nil || s.Parent.IsValid() || s.Status.Code != codes.Error || len(s.Events) != 1 {
+		t.Errorf("%v: %+v", panicked, s)
+	}
+}
+
+// The events of an outbox keep the trace of whoever appended them; the span of the relay links to them.
+func TestTracing_Sink(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	var passed []pawl.Message
+	sink := b.tracing.Sink("main", sinkFunc(func(_ context.Context, ms []pawl.Message) []error {
+		passed = ms
+		return []error{nil, errors.New("refused")}
+	}))
+	errs := sink.Publish(t.Context(), []pawl.Message{{ID: "1", Headers: map[string]string{"traceparent": parent}}, {ID: "2"}})
+	s := b.ended("send main", 1)[0]
+	if len(errs) != 2 || passed[0].Headers["traceparent"] != parent || len(s.Links) != 1 || s.Links[0].SpanContext.SpanID().String() != "00f067aa0ba902b7" || s.Status.Code != codes.Error {
+		t.Errorf("%v, %+v", errs, s)
+	}
+}
+
+type sinkFunc func(context.Context, []pawl.Message) []error
+
+func (f sinkFunc) Publish(ctx context.Context, ms []pawl.Message) []error { return f(ctx, ms) }

@@ -1,0 +1,84 @@
+package otelpawl
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// HTTP returns next with a span around each request, for the handlers of command/httpkey: claim, handler, COMMIT and response are in it.
+// The parent is the span of the request's context, if a middleware such as otelhttp has made one, else the caller's, from
+// traceparent. A stored answer that is given again has the attribute pawl.replayed.
+func (t *Tracing) HTTP(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, kind := r.Context(), trace.SpanKindInternal
+		if !trace.SpanContextFromContext(ctx).IsValid() {
+			ctx, kind = w3c.Extract(ctx, propagation.HeaderCarrier(r.Header)), trace.SpanKindServer
+		}
+		method := methodOf(r)
+		options := []trace.SpanStartOption{trace.WithSpanKind(kind), trace.WithAttributes(semconv.HTTPRequestMethodKey.String(method))}
+		called := method
+		if _, route, found := strings.Cut(r.Pattern, "/"); found {
+			options = append(options, trace.WithAttributes(semconv.HTTPRoute("/"+route)))
+			called += " /" + route
+		}
+		ctx, span := t.tracer.Start(ctx, called, options...)
+		defer span.End()
+		answer := &answered{ResponseWriter: w}
+		defer answer.tell(span)
+		next.ServeHTTP(answer, r.WithContext(Inject(ctx)))
+	})
+}
+
+// methodOf is one of the methods of RFC 9110 and PATCH, or "_OTHER": anybody may send any word.
+func methodOf(r *http.Request) string {
+	known := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodConnect, http.MethodOptions, http.MethodTrace}
+	if slices.Contains(known, r.Method) {
+		return r.Method
+	}
+	return "_OTHER"
+}
+
+// answered notes the status of a response.
+type answered struct {
+	http.ResponseWriter
+	status int
+}
+
+func (a *answered) WriteHeader(status int) {
+	if a.status < 200 {
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answered) Write(b []byte) (int, error) {
+	if a.status < 200 {
+		a.status = http.StatusOK
+	}
+	return a.ResponseWriter.Write(b)
+}
+
+// Unwrap is for [http.ResponseController].
+func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *answered) tell(span trace.Span) {
+	switch {
+	case a.status == 0:
+		span.SetStatus(codes.Error, "no response")
+		return
+	case a.status >= 500:
+		span.SetStatus(codes.Error, http.StatusText(a.status))
+	}
+	span.SetAttributes(semconv.HTTPResponseStatusCode(a.status))
+	if a.Header().Get("Idempotent-Replayed") == "true" {
+		span.SetAttributes(attribute.Bool("pawl.replayed", true))
+	}
+}

@@ -1,0 +1,80 @@
+package otelpawl
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/observe"
+)
+
+// Events returns the hooks that count what happens in this process; nil means the process's own provider. They log nothing: see
+// [pawl.Join] and [pawl.LogTo].
+func Events(p metric.MeterProvider, o observe.EventOptions) (pawl.Hooks, error) {
+	meter, scopes := meterOf(p), observe.NewScopes(o)
+	total, err := meter.Int64Counter(observe.EventsTotal.OTel, metric.WithUnit(observe.EventsTotal.Unit), metric.WithDescription(observe.EventsTotal.Help))
+	took, err2 := histogram(meter, observe.HandlerSeconds)
+	age, err3 := histogram(meter, observe.MessageAgeSeconds)
+	return pawl.Hooks{OnEvent: func(ctx context.Context, e pawl.Event) {
+		scope := scopes.Of(e)
+		total.Add(ctx, int64(max(e.Count, 1)), labelled(observe.EventsTotal, string(e.Kind), e.Op, scope))
+		if e.Kind == pawl.EventFresh && e.Took > 0 {
+			took.Record(ctx, e.Took.Seconds(), labelled(observe.HandlerSeconds, e.Op, scope))
+		}
+		if e.Age > 0 {
+			age.Record(ctx, e.Age.Seconds(), labelled(observe.MessageAgeSeconds, scope))
+		}
+	}}, errors.Join(err, err2, err3)
+}
+
+func meterOf(p metric.MeterProvider) metric.Meter {
+	if p == nil {
+		p = otel.GetMeterProvider()
+	}
+	return p.Meter(name)
+}
+
+func histogram(meter metric.Meter, m observe.Metric) (metric.Float64Histogram, error) {
+	return meter.Float64Histogram(m.OTel, metric.WithUnit(m.Unit), metric.WithDescription(m.Help), metric.WithExplicitBucketBoundaries(m.Buckets...))
+}
+
+// labelled are the labels of a metric as attributes; an empty one is left out.
+func labelled(m observe.Metric, values ...string) metric.MeasurementOption {
+	all := make([]attribute.KeyValue, 0, len(values))
+	for i, value := range values {
+		if value != "" {
+			all = append(all, attribute.String(m.Labels[i], value))
+		}
+	}
+	return metric.WithAttributes(all...)
+}
+
+// Database reads the gauges of a database at each collection, or gives those of the last one if that was a moment ago; nil means the
+// process's own provider. Every process that does so reports the same numbers: do it in one, or take the maximum. The pool's role needs the
+// rights of pawl_reader. Unregister ends it.
+func Database(p metric.MeterProvider, pool *pgxpool.Pool, o observe.DatabaseOptions) (metric.Registration, error) {
+	reader, err := observe.NewDatabase(pool, o)
+	if err != nil {
+		return nil, err
+	}
+	meter := meterOf(p)
+	gauges, instruments := map[string]metric.Float64ObservableGauge{}, []metric.Observable{}
+	for _, m := range observe.Gauges() {
+		g, err := meter.Float64ObservableGauge(m.OTel, metric.WithUnit(m.Unit), metric.WithDescription(m.Help))
+		if err != nil {
+			return nil, err
+		}
+		gauges[m.Name], instruments = g, append(instruments, g)
+	}
+	return meter.RegisterCallback(func(ctx context.Context, to metric.Observer) error {
+		for _, s := range reader.Gauges(ctx) {
+			to.ObserveFloat64(gauges[s.Metric.Name], s.Value, labelled(s.Metric, s.Labels...))
+		}
+		return nil
+	}, instruments...)
+}

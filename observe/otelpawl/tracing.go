@@ -1,0 +1,125 @@
+package otelpawl
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/job"
+)
+
+// name is that of the instrumentation.
+const name = "github.com/pawl-go/pawl/observe/otelpawl"
+
+// Tracing puts spans around handlers: "process", and the queue or consumer. The parent is the span of whoever sent the message or
+// enqueued the job, however long ago; of a batch there is none, and a link to each. An error that the handler returns is the span's,
+// also one that only asks for another try, as [job.Snooze] does.
+type Tracing struct{ tracer trace.Tracer }
+
+// NewTracing takes its tracer from p; nil means the process's own provider.
+func NewTracing(p trace.TracerProvider) *Tracing {
+	if p == nil {
+		p = otel.GetTracerProvider()
+	}
+	return &Tracing{p.Tracer(name, trace.WithSchemaURL(semconv.SchemaURL))}
+}
+
+// Job returns the middleware for job.Config.
+func (t *Tracing) Job() job.Middleware {
+	return func(ctx context.Context, c job.Call, next func(context.Context) error) error {
+		s := span{name: "process " + c.Jobs[0].Queue, attributes: []attribute.KeyValue{
+			semconv.MessagingDestinationName(c.Jobs[0].Queue), attribute.String("pawl.job.kind", c.Kind)}}
+		for _, j := range c.Jobs {
+			s.from = append(s.from, j.Trace())
+		}
+		if len(c.Jobs) == 1 {
+			s.attributes = append(s.attributes, semconv.MessagingMessageID(strconv.FormatInt(c.Jobs[0].ID, 10)),
+				attribute.Int("pawl.attempt", c.Jobs[0].Attempt))
+		}
+		return t.around(ctx, s, next)
+	}
+}
+
+// Handler returns h with a span around it, for flow.Config: at the first try of a delivery and at every retry.
+func (t *Tracing) Handler(consumer string, h pawl.Handler) pawl.Handler {
+	return func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		return t.around(ctx, ofDeliveries(consumer, d), func(ctx context.Context) error { return h(ctx, tx, d) })
+	}
+}
+
+// BatchHandler is [Tracing.Handler] for many deliveries.
+func (t *Tracing) BatchHandler(consumer string, h pawl.BatchHandler) pawl.BatchHandler {
+	return func(ctx context.Context, tx pgx.Tx, ds []pawl.Delivery) error {
+		return t.around(ctx, ofDeliveries(consumer, ds...), func(ctx context.Context) error { return h(ctx, tx, ds) })
+	}
+}
+
+// LongHandler is [Tracing.Handler] for work without a transaction.
+func (t *Tracing) LongHandler(consumer string, h flow.LongHandler) flow.LongHandler {
+	return func(ctx context.Context, a *flow.Attempt) error {
+		return t.around(ctx, ofDeliveries(consumer, a.Delivery), func(ctx context.Context) error { return h(ctx, a) })
+	}
+}
+
+// Trigger is [Tracing.Handler] for messages that only name a row.
+func (t *Tracing) Trigger(consumer string, h flow.Trigger) flow.Trigger {
+	return func(ctx context.Context, d pawl.Delivery) error {
+		return t.around(ctx, ofDeliveries(consumer, d), func(ctx context.Context) error { return h(ctx, d) })
+	}
+}
+
+// A span is what is known of it before it begins.
+type span struct {
+	name       string
+	from       []pawl.Trace // of those that caused it
+	attributes []attribute.KeyValue
+}
+
+func ofDeliveries(consumer string, ds ...pawl.Delivery) span {
+	s := span{name: "process " + consumer, attributes: []attribute.KeyValue{semconv.MessagingConsumerGroupName(consumer)}}
+	for _, d := range ds {
+		s.from = append(s.from, d.Trace())
+	}
+	if len(ds) == 1 {
+		s.attributes = append(s.attributes, semconv.MessagingMessageID(ds[0].MessageID), attribute.Int("pawl.receives", ds[0].Receives))
+	}
+	return s
+}
+
+// around runs do in the span.
+func (t *Tracing) around(ctx context.Context, s span, do func(context.Context) error) error {
+	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(s.attributes...),
+		trace.WithAttributes(semconv.MessagingSystemKey.String("pawl"), semconv.MessagingOperationName("process"), semconv.MessagingOperationTypeProcess)}
+	switch {
+	case len(s.from) > 1:
+		options = append(options, trace.WithNewRoot(), trace.WithLinks(links(s.from)...),
+			trace.WithAttributes(semconv.MessagingBatchMessageCount(len(s.from))))
+	case !s.from[0].Valid():
+		options = append(options, trace.WithNewRoot()) // whatever runs the worker is not the cause of the job
+	default:
+		ctx = extract(ctx, s.from[0])
+	}
+	ctx, span := t.tracer.Start(ctx, s.name, options...)
+	defer span.End() // notes a panic
+	failed := "panic"
+	defer func() {
+		if failed != "" {
+			span.SetStatus(codes.Error, failed)
+		}
+	}()
+	err := do(Inject(ctx))
+	failed = ""
+	if err != nil {
+		failed = err.Error()
+		span.RecordError(err)
+	}
+	return err
+}

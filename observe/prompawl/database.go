@@ -1,0 +1,45 @@
+package prompawl
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pawl-go/pawl/observe"
+)
+
+// Database collects the gauges of a database at each scrape, or those of the last one if that was a moment ago.
+type Database struct {
+	reader *observe.Database
+	descs  map[string]*prometheus.Desc // by name
+}
+
+var _ prometheus.Collector = (*Database)(nil)
+
+// NewDatabase checks the options; it reads nothing before the first scrape. The pool's role needs the rights of pawl_reader.
+func NewDatabase(pool *pgxpool.Pool, o observe.DatabaseOptions) (*Database, error) {
+	reader, err := observe.NewDatabase(pool, o)
+	if err != nil {
+		return nil, err
+	}
+	d := &Database{reader: reader, descs: map[string]*prometheus.Desc{}}
+	for _, m := range observe.Gauges() {
+		d.descs[m.Name] = prometheus.NewDesc(m.Name, m.Help+".", m.Labels, nil)
+	}
+	return d, nil
+}
+
+// Describe implements [prometheus.Collector].
+func (d *Database) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range d.descs {
+		to <- desc
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (d *Database) Collect(to chan<- prometheus.Metric) {
+	for _, s := range d.reader.Gauges(context.Background()) {
+		to <- prometheus.MustNewConstMetric(d.descs[s.Metric.Name], prometheus.GaugeValue, s.Value, s.Labels...)
+	}
+}

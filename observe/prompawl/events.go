@@ -1,0 +1,58 @@
+package prompawl
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/observe"
+)
+
+// Events counts what happens in this process. Register it, and give its hooks to what is to be counted.
+type Events struct {
+	scopes *observe.Scopes
+	total  *prometheus.CounterVec
+	took   *prometheus.HistogramVec
+	age    *prometheus.HistogramVec
+}
+
+var _ prometheus.Collector = (*Events)(nil)
+
+// NewEvents makes counters and histograms without a value.
+func NewEvents(o observe.EventOptions) *Events {
+	count, took, age := observe.EventsTotal, observe.HandlerSeconds, observe.MessageAgeSeconds
+	histogram := func(m observe.Metric) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help + ".", Buckets: m.Buckets}, m.Labels)
+	}
+	return &Events{scopes: observe.NewScopes(o), took: histogram(took), age: histogram(age),
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{Name: count.Name, Help: count.Help + "."}, count.Labels)}
+}
+
+// Hooks are the hooks that feed the metrics. They log nothing: see [pawl.Join] and [pawl.LogTo].
+func (c *Events) Hooks() pawl.Hooks {
+	return pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+		scope := c.scopes.Of(e)
+		c.total.WithLabelValues(string(e.Kind), e.Op, scope).Add(float64(max(e.Count, 1)))
+		if e.Kind == pawl.EventFresh && e.Took > 0 {
+			c.took.WithLabelValues(e.Op, scope).Observe(e.Took.Seconds())
+		}
+		if e.Age > 0 {
+			c.age.WithLabelValues(scope).Observe(e.Age.Seconds())
+		}
+	}}
+}
+
+// Describe implements [prometheus.Collector].
+func (c *Events) Describe(to chan<- *prometheus.Desc) {
+	c.total.Describe(to)
+	c.took.Describe(to)
+	c.age.Describe(to)
+}
+
+// Collect implements [prometheus.Collector].
+func (c *Events) Collect(to chan<- prometheus.Metric) {
+	c.total.Collect(to)
+	c.took.Collect(to)
+	c.age.Collect(to)
+}

@@ -1,0 +1,180 @@
+package ops_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/ops"
+)
+
+// once is a source of a few deliveries, each of which comes until it is acknowledged.
+type once struct{ open chan pawl.Delivery }
+
+func (s *once) Receive(ctx context.Context, _ int) ([]pawl.Delivery, error) {
+	select {
+	case d := <-s.open:
+		d.Handle = d
+		return []pawl.Delivery{d}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(20 * time.Millisecond):
+		return nil, nil
+	}
+}
+
+func (s *once) Ack(context.Context, ...pawl.Receipt) error { return nil }
+
+func (s *once) Release(_ context.Context, delay time.Duration, ds ...pawl.Delivery) error {
+	for _, d := range ds {
+		time.AfterFunc(min(delay, 50*time.Millisecond), func() { s.open <- d.Handle.(pawl.Delivery) })
+	}
+	return nil
+}
+
+// Deliveries that failed for good are replayed from their jobs, from what was kept after these were discarded, and after they were forgotten;
+// each replay runs the handler once more and no effect is ever there twice, also when the sender sends again meanwhile. What took effect is
+// left alone.
+func TestT38_ReplayIsNotSwallowedAndDoublesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := b.pool.Exec(t.Context(), "create table effect (key text not null)")
+	b.must(err)
+	source := &once{open: make(chan pawl.Delivery, 100)}
+	var broken atomic.Bool
+	var runs atomic.Int32
+	broken.Store(true)
+	f, err := flow.New(b.pool, flow.Config{Consumer: "orders", Source: source, Keep: flow.KeepAll, KeepAttributes: []string{"type"}, Concurrency: 1, RetryConcurrency: 1,
+		Hooks: (&pawl.Counters{}).Hooks(), Handler: func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+			runs.Add(1)
+			if broken.Load() && d.Key != "fine" {
+				return pawl.Final(errors.New("the account is missing"))
+			}
+			if d.Attributes["type"] != "order" || d.MessageID != "message of "+d.Key {
+				return pawl.Final(errors.New("it came back without what came with it"))
+			}
+			_, err := tx.Exec(ctx, "insert into effect values ($1)", d.Key)
+			return err
+		}})
+	b.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(ctx) }()
+	defer func() { cancel(); b.must(<-ended) }()
+	send := func(key string) {
+		source.open <- pawl.Delivery{Key: key, MessageID: "message of " + key, Body: []byte("body of " + key), Attributes: map[string]string{"type": "order", "secret": "x"},
+			SemanticKey: "thing " + key}
+	}
+	until := func(what string, query string, want int) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			var n int
+			if b.must(b.pool.QueryRow(t.Context(), query).Scan(&n)); n == want {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("not reached: %s", what)
+			}
+		}
+	}
+	replay := func(key string, want ops.Outcome) (r ops.ReplayResult) {
+		t.Helper()
+		r, err := ops.ReplayInbox(t.Context(), b.pool, "orders", key, false, by)
+		if err != nil || r.Outcome != want || r.Changed() != (want == ops.Replayed) {
+			t.Errorf("%s: %+v, %v, want %s", key, r, err, want)
+		}
+		return r
+	}
+	for _, key := range []string{"fine", "dead", "discarded", "forgotten"} {
+		send(key)
+	}
+	until("three are dead", "select count(*) from pawl.job where status = 'dead_letter'", 3)
+	until("one took effect", "select count(*) from effect", 1)
+	for _, key := range []string{"discarded", "forgotten"} {
+		s, _, err := ops.ShowInbox(t.Context(), b.pool, "orders", key)
+		b.must(err)
+		_, err = ops.Discard(t.Context(), b.pool, s.Job, by)
+		b.must(err)
+	}
+	if r, err := ops.ForgetInbox(t.Context(), b.pool, "orders", "forgotten", by); err != nil || !r.Changed() {
+		t.Errorf("%+v, %v", r, err)
+	}
+
+	before := runs.Load()
+	replay("dead", ops.Replayed) // as broken as before: a new attempt, and a dead letter again
+	until("the dead one ran again", "select count(*) from pawl.job where status = 'dead_letter' and fence > 0", 1)
+	if runs.Load() != before+1 {
+		t.Errorf("%d attempts, want one more than %d", runs.Load(), before)
+	}
+	broken.Store(false)
+	if r := replay("fine", ops.Refused); r.ProcessedAt.IsZero() || r.Hint == "" {
+		t.Errorf("%+v", r)
+	}
+	if r := replay("dead", ops.Replayed); r.Was != ops.StatusDeadLetter || r.Job == 0 {
+		t.Errorf("%+v", r)
+	}
+	for _, key := range []string{"discarded", "forgotten"} {
+		if r, err := ops.ReplayInbox(t.Context(), b.pool, "orders", key, true, by); err != nil || r.Outcome != ops.WouldReplay || r.Changed() {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if r := replay(key, ops.Replayed); r.Was != "" || r.Job == 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	for _, key := range []string{"fine", "dead", "discarded", "forgotten"} {
+		send(key) // its sender, at the same time
+		send(key)
+	}
+	until("all took effect", "select count(*) from effect", 4)
+	until("no job is left", "select count(*) from pawl.job", 0)
+	for _, key := range []string{"fine", "dead", "discarded", "forgotten"} {
+		replay(key, ops.Refused)
+	}
+	until("each once", "select count(distinct key) from effect", 4)
+	until("and no more", "select count(*) from effect", 4)
+
+	// An effect that was taken back, and is wanted again: the one way.
+	_, err = b.pool.Exec(t.Context(), "delete from effect where key = 'fine'")
+	b.must(err)
+	_, err = ops.ForgetInbox(t.Context(), b.pool, "orders", "fine", by)
+	b.must(err)
+	replay("fine", ops.Replayed)
+	until("it is there again", "select count(*) from effect where key = 'fine'", 1)
+	s, _, err := ops.ShowInbox(t.Context(), b.pool, "orders", "fine")
+	if err != nil || len(s.Changes) != 2 || s.Changes[0].Verb != "inbox_forget" || s.Changes[1].Verb != "inbox_replay" || s.Changes[1].Reason != by.Reason {
+		t.Errorf("%+v, %v", s.Changes, err)
+	}
+	replay("never", ops.Absent)
+}
+
+// What was kept in an interval, oldest first, page by page.
+func TestKeptInbox(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := b.pool.Exec(t.Context(), `insert into pawl.delivery (consumer, message_id, body, received_at)
+		select c, 'm' || n, '', timestamptz '2026-11-21 12:00Z' + n * interval '1 s' from generate_series(1, 1200) as n, unnest('{orders,others}'::text[]) as c;
+		insert into pawl.delivery (consumer, message_id, body, received_at) values ('orders', 'pawl/mismatch/1', '', '2026-11-21 12:00:02Z')`)
+	b.must(err)
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	n := 1
+	for k, err := range ops.KeptInbox(t.Context(), b.pool, "orders", noon.Add(2*time.Second), noon.Add(1100*time.Second)) {
+		b.must(err)
+		if n++; k.ReceivedAt.Sub(noon) != time.Duration(n)*time.Second {
+			t.Fatalf("%+v is not number %d", k, n)
+		}
+	}
+	if n != 1099 {
+		t.Errorf("the last is %d", n)
+	}
+	for _, err := range ops.KeptInbox(t.Context(), b.pool, "orders", noon, noon) {
+		if !errors.Is(err, pawl.ErrArgumentInvalid) {
+			t.Errorf("got %v", err)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package ops_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/ops"
+	"github.com/pawl-go/pawl/schedule"
+)
+
+type scheduleVerb = func(ctx context.Context, db ops.DB, name string, by ops.By) (ops.ScheduleResult, error)
+
+// Each verb does what it says and leaves a record; what is so already, or is not there, is an answer.
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := schedule.Put(t.Context(), b.pool, schedule.Schedule{Name: "s", Plan: schedule.Every(time.Hour), Queue: "q", Kind: "k", Lane: "l", Priority: 1,
+		Missed: schedule.MissedAll, Args: []byte("payload"), FirstAt: time.Now().Add(-time.Minute)})
+	b.must(err)
+	b.exec(`select pawl_v1.schedule_put('c', 'q', 'k', '', '{"cron": "30 2 * * *", "time_zone": "Europe/Berlin"}')`)
+	list := func(f ops.ScheduleFilter) []ops.Schedule {
+		t.Helper()
+		all, err := ops.Schedules(t.Context(), b.pool, f)
+		b.must(err)
+		return all
+	}
+	all := list(ops.ScheduleFilter{})
+	if len(all) != 2 || all[0].Name != "c" || all[0].Cron != "30 2 * * *" || all[0].TimeZone != "Europe/Berlin" || !all[0].NextAt.IsZero() || all[0].Every != 0 || all[0].Overdue() != 0 {
+		t.Errorf("%+v", all)
+	}
+	if s := all[1]; s.Every != time.Hour || s.Cron != "" || s.Missed != "all" || s.Paused || s.Queue != "q" || s.Kind != "k" || s.Priority != 1 || s.MaxAttempts != 25 ||
+		s.Lane != "l" || s.ArgsOctets != 7 || !s.LastAt.IsZero() || s.Overdue() < 50*time.Second || s.Overdue() > 10*time.Minute {
+		t.Errorf("%+v", s)
+	}
+	if page := list(ops.ScheduleFilter{After: "c", Limit: 1}); len(page) != 1 || page[0].Name != "s" {
+		t.Errorf("%+v", page)
+	}
+	for _, step := range []struct {
+		verb scheduleVerb
+		want ops.Outcome
+	}{
+		{ops.ResumeSchedule, ops.Unchanged}, {ops.PauseSchedule, ops.SchedulePaused}, {ops.PauseSchedule, ops.Unchanged},
+		{ops.RunScheduleNow, ops.ScheduleRan}, {ops.ResumeSchedule, ops.ScheduleResumed}, {ops.DeleteSchedule, ops.ScheduleDeleted},
+		{ops.DeleteSchedule, ops.Absent}, {ops.PauseSchedule, ops.Absent}, {ops.ResumeSchedule, ops.Absent}, {ops.RunScheduleNow, ops.Absent},
+	} {
+		r, err := step.verb(t.Context(), b.pool, "s", by)
+		if err != nil || r.Outcome != step.want || r.Changed() != (step.want != ops.Unchanged && step.want != ops.Absent) || (r.Job != 0) != (step.want == ops.ScheduleRan) {
+			t.Errorf("%+v, %v, want %s", r, err, step.want)
+		}
+	}
+	b.wantCount("select count(*) from pawl.audit where target = 'schedule s' and actor = 'ann'", 4)
+	b.wantCount("select count(*) from pawl.job as j join pawl.lane as l on l.id = j.lane_id where l.name = 'l'", 1)
+	for name, verb := range map[string]scheduleVerb{"pause": ops.PauseSchedule, "resume": ops.ResumeSchedule, "run now": ops.RunScheduleNow, "delete": ops.DeleteSchedule} {
+		for _, bad := range []ops.By{{Actor: "ann"}, {Reason: "r"}, {Actor: "ann", Reason: "r", From: []ops.Status{ops.StatusPending}}} {
+			if _, err := verb(t.Context(), b.pool, "c", bad); !errors.Is(err, pawl.ErrArgumentInvalid) {
+				t.Errorf("%s, %+v: %v", name, bad, err)
+			}
+		}
+	}
+	tx := b.begin()
+	if r, err := ops.DeleteSchedule(t.Context(), tx, "c", by); err != nil || !r.Changed() {
+		t.Errorf("%+v, %v", r, err)
+	}
+	b.must(tx.Rollback(t.Context()))
+	if len(list(ops.ScheduleFilter{})) != 1 {
+		t.Error("a rolled back verb deleted it")
+	}
+	if _, err := ops.Schedules(t.Context(), b.pool, ops.ScheduleFilter{Limit: 1001}); !errors.Is(err, pawl.ErrArgumentInvalid) {
+		t.Errorf("limit 1001: %v", err)
+	}
+}

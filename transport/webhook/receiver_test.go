@@ -1,0 +1,443 @@
+package webhook_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/internal/pgtest"
+	"github.com/pawl-go/pawl/internal/wireproxy"
+	"github.com/pawl-go/pawl/pawltest"
+	"github.com/pawl-go/pawl/transport/webhook"
+)
+
+// Every sender, every delivery three times: each is answered 200, has one effect and is kept as it came, with who signed it.
+func TestReceiver_OneEffect(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s sender) {
+		b := receive(t, s.name)
+		for range 3 {
+			b.want(b.send(s.id, body), http.StatusOK)
+		}
+		b.wantEffects(1)
+		var kept, by, kind string
+		err := b.pool.QueryRow(t.Context(), "select convert_from(d.body, 'UTF8'), d.verified_by, coalesce(d.headers::text, '') from pawl.delivery as d").Scan(&kept, &by, &kind)
+		if err != nil || kept != body || by != b.verifier.Scheme.Name()+"/1" {
+			t.Errorf("kept %q by %q, %v", kept, by, err)
+		}
+		if strings.Contains(strings.ToLower(kind), "signature") {
+			t.Errorf("a signature was stored: %s", kind)
+		}
+		if b.counters.Count(pawl.EventFresh) != 1 || b.counters.Count(pawl.EventDuplicateSkipped) != 2 || b.counters.Count(pawl.EventAcknowledged) != 3 {
+			t.Error("the events do not tell of one effect and two duplicates")
+		}
+	})
+}
+
+// No answer before COMMIT: not while the handler runs, and not while the COMMIT is under way.
+func TestT53_AnsweredAfterCommit(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []flow.Mode{flow.Inline, flow.Land} {
+		entered, leave := make(chan struct{}), make(chan struct{})
+		b := receive(t, "stripe", func(b *bed) {
+			b.flow.Mode = mode
+			b.flow.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+				close(entered)
+				<-leave
+				return handle(ctx, tx, d)
+			}
+		})
+		answered := make(chan answer, 1)
+		go func() { answered <- b.send("", body) }()
+		<-entered
+		if mode == flow.Land {
+			b.want(<-answered, http.StatusOK) // stored as a job, and not handled yet
+			b.wantEffects(0)
+			close(leave)
+			b.until("it took effect", func() bool { return b.count("select count(*) from effect") == 1 })
+			continue
+		}
+		select {
+		case a := <-answered:
+			t.Errorf("answered %d while the handler runs", a.status)
+		case <-time.After(100 * time.Millisecond):
+		}
+		close(leave)
+		b.want(<-answered, http.StatusOK)
+		b.wantEffects(1)
+	}
+}
+
+// Whatever happens to the reply of a COMMIT: who was told 200 is in the database, who was not has sent again, and each took effect once.
+func TestT53_LostCommitReplies(t *testing.T) {
+	t.Parallel()
+	proxy, through := wireproxy.Start(t, pawltest.URL(t, effects))
+	b := receiveOn(t, through, "stripe")
+	random := rand.New(rand.NewPCG(1, 2)) // guarded by the proxy's lock
+	proxy.OnCommit(func() wireproxy.Cut {
+		return []wireproxy.Cut{wireproxy.BeforeSend, wireproxy.BeforeReply, wireproxy.Pass, wireproxy.Pass}[random.IntN(4)]
+	})
+	var senders sync.WaitGroup
+	const deliveries = 60
+	for n := range deliveries {
+		senders.Go(func() {
+			for try := 0; try < 20; try++ {
+				if b.send("", event(fmt.Sprintf("evt_%d", n), "t", "o")).status == http.StatusOK {
+					return
+				}
+			}
+			t.Errorf("delivery %d was never taken", n)
+		})
+	}
+	senders.Wait()
+	proxy.OnCommit(nil)
+	b.wantEffects(deliveries)
+	if proxy.Cuts() < deliveries/4 {
+		t.Errorf("only %d COMMITs were cut", proxy.Cuts())
+	}
+}
+
+// While the database is away senders are asked to come again, and nothing is lost that was answered 200.
+func TestReceiver_DatabaseAway(t *testing.T) {
+	t.Parallel()
+	url := pawltest.URL(t, effects)
+	b := receiveOn(t, url, "github", func(b *bed) { b.door.Patience = 300 * time.Millisecond })
+	b.want(b.send("before", body), http.StatusOK)
+	admin, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := admin.Database
+	admin.Database = "postgres"
+	conn, err := pgx.ConnectConfig(t.Context(), admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if err := pgtest.Shut(t.Context(), conn, name); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		b.want(b.send("during", body), http.StatusServiceUnavailable)
+	}
+	if err := pgtest.Reopen(t.Context(), conn, name); err != nil {
+		t.Fatal(err)
+	}
+	b.until("it is taken", func() bool { return b.send("during", body).status == http.StatusOK })
+	b.wantEffects(2)
+}
+
+// The same delivery twice at once: the second waits for the first and is its duplicate. The handler runs once.
+func TestReceiver_TwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	var entered atomic.Int32
+	b := receive(t, "standard", func(b *bed) {
+		b.flow.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+			entered.Add(1)
+			time.Sleep(200 * time.Millisecond)
+			return handle(ctx, tx, d)
+		}
+	})
+	var senders sync.WaitGroup
+	for range 4 {
+		senders.Go(func() { b.want(b.send("msg_1", body), http.StatusOK) })
+	}
+	senders.Wait()
+	b.wantEffects(1)
+	if n := entered.Load(); n != 1 {
+		t.Errorf("the handler ran %d times", n)
+	}
+}
+
+// The same id with another payload, both signed: 200, since no retry helps, no effect, and both are there for a person.
+func TestReceiver_Mismatch(t *testing.T) {
+	t.Parallel()
+	b := receive(t, "standard")
+	b.want(b.send("msg_1", `{"cents":1}`), http.StatusOK)
+	for range 2 {
+		b.want(b.send("msg_1", `{"cents":2}`), http.StatusOK)
+	}
+	b.wantEffects(1)
+	if got := b.letters(); got != `mismatch: {"cents":2}` {
+		t.Errorf("dead letters: %s", got)
+	}
+	if b.counters.Count(pawl.EventMismatch) != 1 || b.count("select count(*) from pawl.delivery") != 2 {
+		t.Error("the mismatch was not told once, or a payload was not kept")
+	}
+	var stored string
+	if err := b.pool.QueryRow(t.Context(), "select j.last_errors::text from pawl.job as j").Scan(&stored); err != nil || !strings.Contains(stored, "stored_hash") || !strings.Contains(stored, "given_hash") {
+		t.Errorf("the hashes are not kept: %s, %v", stored, err)
+	}
+}
+
+// What a sender changes when it sends again is no mismatch.
+func TestReceiver_VolatileFields(t *testing.T) {
+	t.Parallel()
+	b := receive(t, "stripe")
+	for n := range 3 {
+		b.want(b.send("", fmt.Sprintf(`{"pending_webhooks":%d,"id":"evt_1"}`, n)), http.StatusOK)
+	}
+	b.wantEffects(1)
+	if got := b.letters(); got != "" {
+		t.Errorf("dead letters: %s", got)
+	}
+}
+
+// A genuine delivery without a key is answered 200 and kept for a person, once, and its reason with it.
+func TestReceiver_KeyFault(t *testing.T) {
+	t.Parallel()
+	b := receive(t, "stripe")
+	for range 2 {
+		b.want(b.send("", `{"type":"no id"}`), http.StatusOK)
+	}
+	b.want(b.send("", `{"id":"pawl/mine"}`), http.StatusOK) // a key of our own is nobody's
+	b.wantEffects(0)
+	if got := b.letters(); got != "unfit: {\"id\":\"pawl/mine\"}\nunfit: {\"type\":\"no id\"}" {
+		t.Errorf("dead letters: %s", got)
+	}
+	if n := b.count(`select count(*) from pawl.job as j where j.last_errors::text like '%the sender gave no id%'`); n != 1 {
+		t.Error("why it has no key is not in the dead letter")
+	}
+}
+
+// Two events of one change: under the second key only the first takes effect. If its handler fails, whoever comes first does.
+func TestT56_OneChangeTwoEvents(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []flow.Mode{flow.Inline, flow.Land} {
+		b := receive(t, "stripe", func(b *bed) {
+			b.flow.Mode = mode
+			b.verifier.SemanticKey = webhook.KeyJSON("/type", "/data/object/id")
+		})
+		for _, id := range []string{"evt_1", "evt_2", "evt_1", "evt_2"} {
+			b.want(b.send("", event(id, "invoice.paid", "in_7")), http.StatusOK)
+		}
+		b.want(b.send("", event("evt_3", "invoice.paid", "in_8")), http.StatusOK)
+		b.until("all jobs have ended", func() bool { return b.count("select count(*) from pawl.job") == 0 })
+		b.wantEffects(2)
+		if n := b.count("select count(*) from pawl.inbox where result_ref is not null and message_id like 'pawl/semantic/%'"); n != 2 {
+			t.Errorf("%d semantic keys are remembered, want 2", n)
+		}
+	}
+}
+
+// A delivery that fails does not keep its semantic key: another event of the same change takes effect, and the first is then one of its
+// duplicates.
+func TestT56_AFailureHoldsNoKey(t *testing.T) {
+	t.Parallel()
+	var fails atomic.Bool
+	fails.Store(true)
+	b := receive(t, "stripe", func(b *bed) {
+		b.flow.Backoff.Base, b.flow.Backoff.Max = time.Hour, time.Hour
+		b.verifier.SemanticKey = webhook.KeyJSON("/type", "/data/object/id")
+		b.flow.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+			if err := handle(ctx, tx, d); err != nil || !fails.Load() {
+				return err
+			}
+			return errors.New("not now")
+		}
+	})
+	b.want(b.send("", event("evt_1", "invoice.paid", "in_7")), http.StatusOK) // landed
+	fails.Store(false)
+	b.want(b.send("", event("evt_2", "invoice.paid", "in_7")), http.StatusOK)
+	b.wantEffects(1)
+	if _, err := b.pool.Exec(t.Context(), "select pawl_v1.job_retry(j.id, 'ann', 'now') from pawl.job as j"); err != nil {
+		t.Fatal(err)
+	}
+	b.until("the retry has ended", func() bool { return b.count("select count(*) from pawl.job") == 0 })
+	if got := b.count("select count(*) from effect where key = 'evt_2'"); got != 1 {
+		t.Errorf("evt_2 took effect %d times", got)
+	}
+	b.wantEffects(1)
+}
+
+// Numbers that the sender gave: what comes early is held, what comes late is dropped, and all are answered 200.
+func TestReceiver_SequenceGate(t *testing.T) {
+	t.Parallel()
+	first := int64(1)
+	b := receive(t, "standard", func(b *bed) {
+		b.flow.Gate = &flow.Gate{Mode: inbox.Strict, First: &first, HoldTimeout: time.Hour, Of: func(d pawl.Delivery) (string, int64, error) {
+			n, err := strconv.ParseInt(string(d.Body), 10, 64)
+			return "account", n, err
+		}}
+	})
+	for _, n := range []int{5, 3, 2, 1, 4, 3, 1} {
+		b.want(b.send(fmt.Sprintf("msg_%d", n), strconv.Itoa(n)), http.StatusOK)
+	}
+	b.until("all are through", func() bool { return b.count("select count(*) from effect") == 5 })
+	var order string
+	if err := b.pool.QueryRow(t.Context(), "select string_agg(e.body, ' ' order by e.at) from effect as e").Scan(&order); err != nil || order != "1 2 3 4 5" {
+		t.Errorf("they took effect in the order %s, %v", order, err)
+	}
+}
+
+// A handler that fails: the delivery lands and is answered 200, or, if the sender is to retry, 503 and nothing of it stays.
+func TestReceiver_OnError(t *testing.T) {
+	t.Parallel()
+	for on, want := range map[flow.OnError]int{flow.Lands: http.StatusOK, flow.SourceRetries: http.StatusServiceUnavailable} {
+		var tries atomic.Int32
+		b := receive(t, "stripe", func(b *bed) {
+			b.flow.OnError = on
+			b.flow.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+				if err := handle(ctx, tx, d); err != nil || tries.Add(1) > 1 {
+					return err
+				}
+				return errors.New("not the first time")
+			}
+		})
+		b.want(b.send("", body), want)
+		if on == flow.SourceRetries {
+			if n := b.count("select (select count(*) from pawl.inbox) + (select count(*) from pawl.job) + (select count(*) from effect)"); n != 0 {
+				t.Errorf("%d rows stayed", n)
+			}
+			b.want(b.send("", body), http.StatusOK)
+		}
+		b.until("it took effect", func() bool { return b.count("select count(*) from effect") == 1 })
+		b.until("its job has ended", func() bool { return b.count("select count(*) from pawl.job") == 0 })
+	}
+}
+
+// A delivery that is older than what is remembered never runs as new.
+func TestReceiver_Stale(t *testing.T) {
+	t.Parallel()
+	b := receive(t, "stripe", func(b *bed) { b.door.ProducedAt = webhook.CreatedAt("/created") })
+	old := fmt.Sprintf(`{"id":"evt_1","created":%d}`, time.Now().Add(-32*24*time.Hour).Unix())
+	b.want(b.send("", old), http.StatusOK)
+	b.want(b.send("", event("evt_2", "t", "o")), http.StatusOK)
+	b.want(b.send("", `{"id":"evt_3","created":"soon"}`), http.StatusOK)
+	b.wantEffects(2)
+	if b.counters.Count(pawl.EventStale) != 1 || b.count("select count(*) from pawl.job where status = 'dead_letter'") != 1 {
+		t.Error("it is no dead letter")
+	}
+}
+
+// A flow that would forget before the sender has given up is refused when it starts. Without a wish it remembers as long as the sender's
+// retries and resends want it.
+func TestReceiver_RetentionIsChecked(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s sender) {
+		scheme := s.scheme(secrets(s.value)...)
+		r := newReceiver(t, verifier(t, webhook.Config{Scheme: scheme}), webhook.ReceiverConfig{})
+		said := scheme.Sender()
+		if h := r.RedeliveryHorizon(); h < 14*24*time.Hour || h <= said.Retries || h <= said.Resends {
+			t.Errorf("%v is remembered, the sender retries for %v and resends for %v", h, said.Retries, said.Resends)
+		}
+		pool := pawltest.DB(t)
+		_, err := flow.New(pool, flow.Config{Consumer: "c", Source: r, Handler: handle, Retention: inbox.Retention{ClientRetry: said.Retention - time.Second}})
+		wantInvalid(t, err, "would run twice")
+		for _, fit := range []inbox.Retention{{}, {Forever: true}, {ClientRetry: time.Hour, Audit: said.Retention}} {
+			if _, err := flow.New(pool, flow.Config{Consumer: "c", Source: r, Handler: handle, Retention: fit}); err != nil {
+				t.Errorf("%+v: %v", fit, err)
+			}
+		}
+	})
+}
+
+// Once the flow ends, what it has in hand is answered as the database says, and everybody else is sent away at once.
+func TestReceiver_Stop(t *testing.T) {
+	t.Parallel()
+	entered, leave := make(chan struct{}), make(chan struct{})
+	b := receive(t, "stripe", func(b *bed) {
+		b.flow.Concurrency = 1
+		b.flow.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+			close(entered)
+			<-leave
+			return handle(ctx, tx, d)
+		}
+	})
+	first, second := make(chan answer, 1), make(chan answer, 1)
+	go func() { first <- b.send("", event("evt_1", "t", "o")) }()
+	<-entered
+	go func() { second <- b.send("", event("evt_2", "t", "o")) }()
+	b.until("the second was received", func() bool { return b.counters.Count(pawl.EventReceived) == 2 })
+	stopped := make(chan struct{})
+	go func() { b.stop(); close(stopped) }()
+	b.want(<-second, http.StatusServiceUnavailable)
+	b.want(b.send("", event("evt_3", "t", "o")), http.StatusServiceUnavailable)
+	close(leave)
+	b.want(<-first, http.StatusOK)
+	<-stopped
+	b.wantEffects(1)
+}
+
+// More than may wait are sent away, whoever they are; a request whose sender has left frees its place.
+func TestReceiver_Full(t *testing.T) {
+	t.Parallel()
+	s := senderNamed("github")
+	r := newReceiver(t, s.verifier(t), webhook.ReceiverConfig{MaxWaiting: 2, Patience: time.Minute})
+	serve := func(ctx context.Context, id string) *httptest.ResponseRecorder {
+		w, request := httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(body))
+		request.Header = s.sign(t, now, body)
+		request.Header.Set("X-GitHub-Delivery", id)
+		r.ServeHTTP(w, request)
+		return w
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	for _, id := range []string{"a", "b"} {
+		waiting.Go(func() { serve(ctx, id) })
+	}
+	var got []pawl.Delivery
+	for len(got) < 2 {
+		ds, err := r.Receive(t.Context(), 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, ds...)
+	}
+	if w := serve(t.Context(), "c"); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("a third was answered %d", w.Code)
+	}
+	cancel()
+	waiting.Wait()
+	ended, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer end()
+	serve(ended, "d") // waits, and is not sent away at once
+	if err := r.Release(t.Context(), 0, got...); err != nil {
+		t.Error(err)
+	}
+	if ds, err := r.Receive(t.Context(), 10); len(ds) != 0 || err != nil {
+		t.Errorf("requests that nobody waits for were handed out again: %v, %v", ds, err)
+	}
+}
+
+// What cannot be is refused when the receiver is made.
+func TestNewReceiver_Refuses(t *testing.T) {
+	t.Parallel()
+	s := senderNamed("stripe")
+	for part, c := range map[string]webhook.ReceiverConfig{"Patience": {Patience: time.Hour}, "MaxWaiting": {MaxWaiting: -1}} {
+		_, err := webhook.NewReceiver(s.verifier(t), c)
+		wantInvalid(t, err, part)
+	}
+	_, err := webhook.NewReceiver(nil, webhook.ReceiverConfig{})
+	wantInvalid(t, err, "Verifier")
+	_, err = webhook.NewReceiver(s.verifier(t, func(c *webhook.Config) { c.MaxBody = 5 << 20 }), webhook.ReceiverConfig{})
+	wantInvalid(t, err, "can be stored")
+}
+
+// Slack asks whether this is its endpoint; nothing else is answered so, and nothing is stored.
+func TestReceiver_SlackChallenge(t *testing.T) {
+	t.Parallel()
+	b := receive(t, "slack")
+	if a := b.send("", `{"type":"url_verification","challenge":"3eZbrw1a"}`); a.status != http.StatusOK || a.body != "3eZbrw1a" {
+		t.Errorf("%+v", a)
+	}
+	b.want(b.send("", `{"type":"event_callback","event_id":"Ev1","challenge":"x"}`), http.StatusOK)
+	b.wantEffects(1)
+	if got := b.count("select count(*) from pawl.inbox"); got != 1 {
+		t.Errorf("%d are remembered, want 1", got)
+	}
+}
