@@ -13,15 +13,17 @@ import (
 const requeuePause = 100 * time.Millisecond
 
 // keepHouse takes back the jobs of dead workers, several times a lease. Every worker does it: there is no leader to lose.
-// While the session is present, the presence connection does it in its place. It looks after the lanes and the archive as well.
+// While the session is present, the presence connection does it in its place. It looks after the lanes, the archive and the memory of
+// enqueue keys as well.
 func (w *Worker) keepHouse(ctx context.Context, s *session) {
-	lanes, archive := w.newLaneKeeper(), w.newArchiveKeeper()
+	lanes, archive, keys := w.newLaneKeeper(), w.newArchiveKeeper(), w.newKeyKeeper()
 	for pause(ctx, w.sweepPause()) {
 		if !s.present.Load() && w.mayJudge(s) {
 			_ = w.sweep(ctx, w.pool)
 		}
 		lanes.keep(ctx)
 		archive.keep(ctx)
+		keys.keep(ctx)
 	}
 }
 

@@ -9,7 +9,7 @@
 //	dead_letter pending, due now         refused: has ended       deleted
 //	cancelled   pending, due now         refused: has ended       deleted
 //
-// Each verb takes one job, in your transaction or in one of its own, and writes one row of pawl.audit beside the change:
+// Each of these takes one job, in your transaction or in one of its own, and writes one row of pawl.audit beside the change:
 // who, what, why, the job before and after. They commit together or not at all.
 //
 // Each change raises the job's fence. An attempt that is still running is refused with [pawl.ErrFenceLost] at its next
@@ -24,6 +24,10 @@
 //
 // A step of package effect of which nobody knows whether it landed is found by [Effects] and settled by [SettleEffect]; the job that
 // waits for it goes on. [Stales] lists all that waits for somebody.
+//
+// [Explain] tells what is known of one key, [Look] how everything stands, [Stales] what waits for somebody, [Diagnose] what is wrong with the
+// server, the schema or the rows. [RetryAll] and [DiscardAll] are Retry and Discard for all that a filter selects; [Purge] deletes what need
+// not be remembered any more.
 //
 // The verbs need the rights of pawl_operator; all that only looks needs those of pawl_reader.
 package ops

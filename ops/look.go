@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
@@ -20,9 +21,11 @@ const (
 // A Filter selects jobs. The zero value selects the oldest 50 of all.
 type Filter struct {
 	Queue, Kind string
-	Statuses    []Status // empty: any
-	After       int64    // only ids above it: the last id of the page before
-	Limit       int      // default 50, at most 1000
+	Statuses    []Status      // empty: any
+	Error       string        // only those whose last error holds this text, as it is
+	OlderThan   time.Duration // only those enqueued longer ago than this; 0: any
+	After       int64         // only ids above it: the last id of the page before
+	Limit       int           // default 50, at most 1000
 }
 
 // List returns jobs in the order of their ids. A page shorter than the limit is the last.
@@ -35,8 +38,7 @@ func List(ctx context.Context, db DB, f Filter) ([]Job, error) {
 	if f.Limit == 0 {
 		f.Limit = defaultLimit
 	}
-	rows, err := contract.JobList(ctx, db, contract.JobListArgs{
-		Queue: f.Queue, Kind: f.Kind, Statuses: texts(f.Statuses), After: f.After, Limit: f.Limit})
+	rows, err := contract.JobList(ctx, db, f.args())
 	if err != nil {
 		return nil, err
 	}
@@ -45,6 +47,11 @@ func List(ctx context.Context, db DB, f Filter) ([]Job, error) {
 		jobs[i] = jobOf(r)
 	}
 	return jobs, nil
+}
+
+func (f Filter) args() contract.JobListArgs {
+	return contract.JobListArgs{Queue: f.Queue, Kind: f.Kind, Statuses: texts(f.Statuses), Error: f.Error, OlderThan: f.OlderThan,
+		After: f.After, Limit: f.Limit}
 }
 
 func (f Filter) check() error {

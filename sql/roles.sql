@@ -57,5 +57,25 @@ revoke execute on function
 from pawl_app;
 
 grant select on all tables in schema pawl_v1 to pawl_app, pawl_operator, pawl_reader;
-grant execute on function pawl_v1.stale_classify(text), pawl_v1._audit_target(text, text[]) to pawl_reader; -- they only look
 grant select on all tables in schema pawl to pawl_reader;
+
+-- What only looks may be called by whoever only looks.
+grant execute on function
+  pawl_v1.stale_classify(text),
+  pawl_v1.explain(text, jsonb),
+  pawl_v1._story(text, text[], text[], text[], text[]),
+  pawl_v1._steps_of(text, bigint[], text[]),
+  pawl_v1._key_of_job(bigint, timestamptz),
+  pawl_v1._story_of_jobs(bigint[]),
+  pawl_v1._names(text, text, int),
+  pawl_v1.purge_count(text, jsonb),
+  pawl_v1._before(bigint),
+  pawl_v1._check_options(jsonb, text[]),
+  pawl_v1._check_key(text, text),
+  pawl_v1._check_scope(text, text),
+  pawl_v1._check_int(text, bigint, bigint, bigint),
+  pawl_v1._int_option(jsonb, text, bigint, bigint, bigint),
+  pawl_v1._int_given(jsonb, text, bigint, bigint),
+  pawl_v1._joined(text, text, text),
+  pawl_v1._audit_target(text, text[])
+to pawl_reader;

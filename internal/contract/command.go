@@ -157,11 +157,8 @@ func CommandFail(ctx context.Context, db DB, a CommandFailArgs) (status string, 
 
 // CommandPurge calls pawl_v1.command_purge. A negative olderThan means the default.
 func CommandPurge(ctx context.Context, db DB, limit int, olderThan time.Duration) (purged int, err error) {
-	o := Options{}
-	if olderThan >= 0 {
-		o["older_than_ms"] = olderThan.Milliseconds()
-	}
-	err = one(ctx, db, "command.purge", "select p.purged from pawl_v1.command_purge($1, $2::jsonb) as p", []any{limit, o.text()}, &purged)
+	err = one(ctx, db, "command.purge", "select p.purged from pawl_v1.command_purge($1, $2::jsonb) as p",
+		[]any{limit, olderThanOption(olderThan).text()}, &purged)
 	return purged, err
 }
 
@@ -192,4 +189,63 @@ func CommandSettle(ctx context.Context, db DB, a CommandSettleArgs) (outcome str
 	err = one(ctx, db, "command.settle", "select s.outcome from pawl_v1.command_settle($1, $2, $3, $4, $5, $6::jsonb) as s",
 		[]any{a.Scope, a.Key, verdict, a.Actor, a.Reason, o.text()}, &outcome)
 	return outcome, err
+}
+
+// CommandListArgs select rows of pawl.command; a zero field selects all.
+type CommandListArgs struct {
+	Scope  string
+	Status string
+	Stale  bool      // only those of pawl_v1.stale_commands
+	After  [2]string // scope and key of the last row before
+	Limit  int
+}
+
+// CommandRow is one row of pawl.command without what it answers.
+type CommandRow struct {
+	Scope, Key                  string
+	Hash                        []byte
+	Fence                       int64
+	Attempts                    int
+	ClaimedBy                   *string
+	LeaseExpiresAt              *time.Time
+	CreatedAt, UpdatedAt        time.Time
+	ExpiresAt                   time.Time
+	Status                      string
+	ResponseStatus              int // 0: none
+	ResponseOctets              int
+	ResultOctets                int
+	RefType, RefID              *string
+	FailureCode, FailureMessage *string
+	Stale                       bool
+	ReadAt                      time.Time // the database's clock
+}
+
+const commandColumns = `select c.scope, c.key, c.hash, c.fence, c.attempts, c.claimed_by, c.lease_expires_at, c.created_at, c.updated_at,
+       c.expires_at, c.status, coalesce(c.response_status, 0), coalesce(octet_length(c.response_body), 0), coalesce(octet_length(c.result), 0),
+       c.result_ref_type, c.result_ref_id,
+       c.failure_code, c.failure_message,
+       c.status = 'unknown' or c.status = 'processing' and coalesce(c.lease_expires_at, '-infinity') < clock_timestamp(), clock_timestamp()
+  from pawl.command as c
+`
+
+func commandRow(row pgx.CollectableRow) (r CommandRow, err error) {
+	err = row.Scan(&r.Scope, &r.Key, &r.Hash, &r.Fence, &r.Attempts, &r.ClaimedBy, &r.LeaseExpiresAt, &r.CreatedAt, &r.UpdatedAt,
+		&r.ExpiresAt, &r.Status, &r.ResponseStatus, &r.ResponseOctets, &r.ResultOctets, &r.RefType, &r.RefID,
+		&r.FailureCode, &r.FailureMessage, &r.Stale, &r.ReadAt)
+	return r, err
+}
+
+// CommandList reads pawl.command in the order of scope and key.
+func CommandList(ctx context.Context, db DB, a CommandListArgs) ([]CommandRow, error) {
+	return many(ctx, db, "command.list", commandColumns+` where (c.scope, c.key) > ($1::text, $2::text)
+   and ($3::text = '' or c.scope = $3::text)
+   and ($4::text = '' or c.status = $4::text)
+   and (not $5::boolean or exists (select from pawl_v1.stale_commands as s where s.scope = c.scope and s.key = c.key))
+ order by c.scope, c.key
+ limit $6`, []any{a.After[0], a.After[1], a.Scope, a.Status, a.Stale, a.Limit}, commandRow)
+}
+
+// CommandShow reads one command. It returns no row if there is no such command.
+func CommandShow(ctx context.Context, db DB, scope, key string) ([]CommandRow, error) {
+	return many(ctx, db, "command.show", commandColumns+" where c.scope = $1::text and c.key = $2::text", []any{scope, key}, commandRow)
 }

@@ -129,11 +129,8 @@ func EffectSettle(ctx context.Context, db DB, a EffectSettleArgs) (r EffectSettl
 
 // EffectPurge calls pawl_v1.effect_purge. A negative olderThan takes the function's default.
 func EffectPurge(ctx context.Context, db DB, limit int, olderThan time.Duration) (purged int, err error) {
-	o := Options{}
-	if olderThan >= 0 {
-		o["older_than_ms"] = olderThan.Milliseconds()
-	}
-	err = one(ctx, db, "effect.purge", "select p.purged from pawl_v1.effect_purge($1, $2::jsonb) as p", []any{limit, o.text()}, &purged)
+	err = one(ctx, db, "effect.purge", "select p.purged from pawl_v1.effect_purge($1, $2::jsonb) as p",
+		[]any{limit, olderThanOption(olderThan).text()}, &purged)
 	return purged, err
 }
 

@@ -45,15 +45,39 @@ func JobDiscard(ctx context.Context, db DB, id int64, a OperateArgs) (OperateRow
 	return operate(ctx, db, "job.discard", "pawl_v1.job_discard", id, a)
 }
 
-func operate(ctx context.Context, db DB, op, function string, id int64, a OperateArgs) (r OperateRow, err error) {
+// JobRetryMany calls pawl_v1.job_retry for each of some jobs, in one transaction.
+func JobRetryMany(ctx context.Context, db DB, ids []int64, a OperateArgs) ([]OperateRow, error) {
+	return operateMany(ctx, db, "job.retry", "pawl_v1.job_retry", ids, a)
+}
+
+// JobDiscardMany calls pawl_v1.job_discard for each of some jobs, in one transaction.
+func JobDiscardMany(ctx context.Context, db DB, ids []int64, a OperateArgs) ([]OperateRow, error) {
+	return operateMany(ctx, db, "job.discard", "pawl_v1.job_discard", ids, a)
+}
+
+func operateMany(ctx context.Context, db DB, op, function string, ids []int64, a OperateArgs) ([]OperateRow, error) {
+	return many(ctx, db, op, `select o.outcome, coalesce(o.detail ->> 'status', ''), coalesce(o.detail ->> 'hint', '')
+  from unnest($1::bigint[]) as i (id)
+ cross join lateral `+function+`(i.id, $2, $3, $4::jsonb) as o`, []any{ids, a.Actor, a.Reason, a.options().text()},
+		func(row pgx.CollectableRow) (r OperateRow, err error) {
+			err = row.Scan(&r.Outcome, &r.Status, &r.Hint)
+			return r, err
+		})
+}
+
+func (a OperateArgs) options() Options {
 	o := Options{}
 	if a.From != nil {
 		o["from"] = a.From
 	}
+	return o
+}
+
+func operate(ctx context.Context, db DB, op, function string, id int64, a OperateArgs) (r OperateRow, err error) {
 	err = one(ctx, db, op,
 		"select o.outcome, coalesce(o.detail ->> 'status', ''), coalesce(o.detail ->> 'hint', '') from "+
 			function+"($1, $2, $3, $4::jsonb) as o",
-		[]any{id, a.Actor, a.Reason, o.text()}, &r.Outcome, &r.Status, &r.Hint)
+		[]any{id, a.Actor, a.Reason, a.options().text()}, &r.Outcome, &r.Status, &r.Hint)
 	return r, err
 }
 
@@ -82,13 +106,14 @@ func (r *JobRow) columns() []any {
 type JobListArgs struct {
 	Queue, Kind string
 	Statuses    []string
+	Error       string // the last one holds it
+	OlderThan   time.Duration
 	After       int64
 	Limit       int
 }
 
-// JobList reads pawl_v1.jobs in the order of the ids. Only the conditions that are asked for stand in the statement, so that
-// the planner sees through it to job_dead.
-func JobList(ctx context.Context, db DB, a JobListArgs) ([]JobRow, error) {
+// where is the condition, and its arguments. Only what is asked for stands in it, so that the planner sees through it to job_dead.
+func (a JobListArgs) where() (condition string, args []any) {
 	where, args := []string{"j.id > $1"}, []any{a.After}
 	only := func(condition string, value any) {
 		args = append(args, value)
@@ -103,13 +128,39 @@ func JobList(ctx context.Context, db DB, a JobListArgs) ([]JobRow, error) {
 	if len(a.Statuses) > 0 {
 		only("j.status = any ($%d)", a.Statuses)
 	}
+	if a.Error != "" {
+		only("position($%d::text in j.last_error) > 0", a.Error)
+	}
+	if a.OlderThan > 0 {
+		only("j.created_at < clock_timestamp() - $%d * interval '1 millisecond'", a.OlderThan.Milliseconds())
+	}
+	return strings.Join(where, "\n   and "), args
+}
+
+// JobList reads pawl_v1.jobs in the order of the ids.
+func JobList(ctx context.Context, db DB, a JobListArgs) ([]JobRow, error) {
+	where, args := a.where()
 	args = append(args, a.Limit)
-	query := fmt.Sprintf("select %s\n  from pawl_v1.jobs as j\n where %s\n order by j.id\n limit $%d",
-		jobColumns, strings.Join(where, "\n   and "), len(args))
+	query := fmt.Sprintf("select %s\n  from pawl_v1.jobs as j\n where %s\n order by j.id\n limit $%d", jobColumns, where, len(args))
 	return many(ctx, db, "job.list", query, args, func(row pgx.CollectableRow) (r JobRow, err error) {
 		err = row.Scan(r.columns()...)
 		return r, err
 	})
+}
+
+// JobCount counts what JobList would read without a limit, and says which id is the last.
+func JobCount(ctx context.Context, db DB, a JobListArgs) (count int, last int64, err error) {
+	where, args := a.where()
+	err = one(ctx, db, "job.count", "select count(*), coalesce(max(j.id), 0) from pawl_v1.jobs as j where "+where, args, &count, &last)
+	return count, last, err
+}
+
+// JobIDs reads the ids of what JobList would read.
+func JobIDs(ctx context.Context, db DB, a JobListArgs) ([]int64, error) {
+	where, args := a.where()
+	args = append(args, a.Limit)
+	return many(ctx, db, "job.list", fmt.Sprintf("select j.id from pawl_v1.jobs as j where %s order by j.id limit $%d", where, len(args)), args,
+		pgx.RowTo[int64])
 }
 
 // JobShowRow is all there is to know of a job.

@@ -48,7 +48,7 @@ var plan = []struct {
 	{"schedule/cron", []string{".", "schedule"}},
 	// motion
 	{"flow", []string{".", "guard", "inbox", "job", "internal/fault", "internal/receipt", "internal/solo", "internal/txn", "migrate"}},
-	{"ops", []string{".", "internal/contract"}},
+	{"ops", []string{".", "internal/contract", "migrate"}},
 	// doors
 	{"transport/sqs", []string{"."}},
 	{"transport/webhook", []string{"."}},

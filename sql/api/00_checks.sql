@@ -79,6 +79,21 @@ begin
 end
 $$;
 
+-- The moment so many milliseconds ago.
+create or replace function pawl_v1._before(p_older_than_ms bigint)
+returns timestamptz
+language plpgsql
+as $$
+begin
+  if p_older_than_ms is null then
+    raise exception 'older_than_ms is required'
+      using errcode = 'P4004';
+  end if;
+  perform pawl_v1._check_int('older_than_ms', p_older_than_ms, 0, 315360000000);
+  return clock_timestamp() - p_older_than_ms * interval '1 millisecond';
+end
+$$;
+
 -- Arrays that describe one batch must be equally long.
 create or replace function pawl_v1._check_batch(p_what text, p_count int, p_max int, variadic p_lengths int[])
 returns void

@@ -58,3 +58,32 @@ begin
   select 'accepted', '{}'::jsonb;
 end
 $$;
+
+-- Forgets the fences of resources that nobody has written to for p_older_than_ms, at most p_limit of them (1 to 100000). An attempt
+-- that is older than that and still runs is then accepted: choose days, not minutes.
+-- outcome 'purged'.
+create or replace function pawl_v1.fence_purge(p_older_than_ms bigint, p_limit int default 1000)
+returns table (outcome text, purged int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_before timestamptz := pawl_v1._before(p_older_than_ms);
+  v_purged int;
+begin
+  perform pawl_v1._check_int('limit', p_limit, 1, 100000);
+  with due as (
+    select f.resource
+      from pawl.fence as f
+     where f.seen_at < v_before
+     limit coalesce(p_limit, 1000)
+       for update skip locked
+  )
+  delete from pawl.fence as f
+   using due as d
+   where f.resource = d.resource
+     and f.seen_at < v_before;
+  get diagnostics v_purged = row_count;
+  return query
+  select 'purged', v_purged, '{}'::jsonb;
+end
+$$;

@@ -261,13 +261,12 @@ language plpgsql
 as $$
 begin
   perform pawl_v1._check_scope('consumer', p_consumer);
-  if p_older_than_ms is null or p_limit is null then
-    raise exception 'older_than_ms and limit are required'
+  if p_limit is null then
+    raise exception 'limit is required'
       using errcode = 'P4004';
   end if;
-  perform pawl_v1._check_int('older_than_ms', p_older_than_ms, 0, 315360000000);
   perform pawl_v1._check_int('limit', p_limit, 1, 10000);
-  return clock_timestamp() - p_older_than_ms * interval '1 millisecond';
+  return pawl_v1._before(p_older_than_ms);
 end
 $$;
 
@@ -283,24 +282,22 @@ language plpgsql
 as $$
 declare
   v_before timestamptz;
+  v_due    tid[];
   v_purged int;
 begin
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
   -- The consumer is not compared as it is, or the primary key would lead through everything that is remembered of it; the index of
   -- ages leads to what is old.
-  with due as (
-    select i.consumer, i.message_id
+  v_due := array( -- their places: see job_key_purge
+    select i.ctid
       from pawl.inbox as i
      where i.received_at < v_before
        and i.consumer || '' = p_consumer
        and not exists (select from pawl.job as j where j.id = i.job_id)
      limit p_limit
-       for update skip locked
-  )
+       for update skip locked);
   delete from pawl.inbox as i
-   using due as d
-   where i.consumer = d.consumer
-     and i.message_id = d.message_id
+   where i.ctid = any (v_due)
      and i.received_at < v_before
      and not exists (select from pawl.job as j where j.id = i.job_id);
   get diagnostics v_purged = row_count;

@@ -33,21 +33,19 @@ language plpgsql
 as $$
 declare
   v_before timestamptz;
+  v_due    tid[];
   v_purged int;
 begin
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
-  with due as (
-    select d.consumer, d.message_id
+  v_due := array( -- their places: see job_key_purge
+    select d.ctid
       from pawl.delivery as d
      where d.received_at < v_before
        and d.consumer || '' = p_consumer -- through the index of ages, as in inbox_purge
      limit p_limit
-       for update skip locked
-  )
+       for update skip locked);
   delete from pawl.delivery as d
-   using due as o
-   where d.consumer = o.consumer
-     and d.message_id = o.message_id
+   where d.ctid = any (v_due)
      and d.received_at < v_before;
   get diagnostics v_purged = row_count;
   return query

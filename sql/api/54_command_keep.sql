@@ -11,6 +11,7 @@ returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 as $$
 declare
+  v_due    tid[];
   v_purged int;
 begin
   perform pawl_v1._check_options(p_options, '{older_than_ms}');
@@ -18,20 +19,17 @@ begin
     raise exception 'limit must lie between 1 and 100000, it is %', coalesce(p_limit::text, 'null')
       using errcode = 'P4004';
   end if;
-  with due as (
-    select c.scope, c.key
+  v_due := array( -- their places: see job_key_purge
+    select c.ctid
       from pawl.command as c
      where c.created_at < clock_timestamp()
              - pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000) * interval '1 millisecond'
        and c.expires_at < clock_timestamp()
        and c.status in ('succeeded', 'failed_final')
      limit p_limit
-       for update skip locked
-  )
+       for update skip locked);
   delete from pawl.command as c
-   using due as d
-   where c.scope = d.scope
-     and c.key = d.key
+   where c.ctid = any (v_due)
      and c.expires_at < clock_timestamp()
      and c.status in ('succeeded', 'failed_final');
   get diagnostics v_purged = row_count;
@@ -133,6 +131,36 @@ begin
          updated_at = clock_timestamp();
   return query
   select 'counted', '{}'::jsonb;
+end
+$$;
+
+-- Forgets the counts of scopes that have no command any more and were told nothing of for p_older_than_ms, at most p_limit of them
+-- (1 to 100000).
+-- outcome 'purged'.
+create or replace function pawl_v1.replay_purge(p_older_than_ms bigint, p_limit int default 1000)
+returns table (outcome text, purged int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_before timestamptz := pawl_v1._before(p_older_than_ms);
+  v_purged int;
+begin
+  perform pawl_v1._check_int('limit', p_limit, 1, 100000);
+  with due as (
+    select r.scope
+      from pawl.replay as r
+     where r.updated_at < v_before
+       and not exists (select from pawl.command as c where c.scope = r.scope)
+     limit coalesce(p_limit, 1000)
+       for update skip locked
+  )
+  delete from pawl.replay as r
+   using due as d
+   where r.scope = d.scope
+     and r.updated_at < v_before;
+  get diagnostics v_purged = row_count;
+  return query
+  select 'purged', v_purged, '{}'::jsonb;
 end
 $$;
 

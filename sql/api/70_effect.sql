@@ -464,12 +464,13 @@ returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 as $$
 declare
+  v_due    tid[];
   v_purged int;
 begin
   perform pawl_v1._check_options(p_options, '{older_than_ms}');
   perform pawl_v1._check_int('limit', p_limit, 1, 100000);
-  with due as (
-    select e.scope, e.key, e.step
+  v_due := array( -- their places: see job_key_purge
+    select e.ctid
       from pawl.effect as e
      where e.created_at < clock_timestamp() - pawl_v1._ms_option(p_options, 'older_than_ms', 86400000, 0, 315360000000)
        and e.expires_at < clock_timestamp()
@@ -484,22 +485,21 @@ begin
                 and e.scope like 'command/%'
                 and c.status not in ('succeeded', 'failed_final'))
      limit p_limit
-       for update skip locked
-  ), gone as (
+       for update skip locked);
+  with gone as (
     delete from pawl.effect as e
-     using due as d
-     where e.scope = d.scope
-       and e.key = d.key
-       and e.step = d.step
+     where e.ctid = any (v_due)
        and e.expires_at < clock_timestamp()
        and e.status <> 'unknown'
     returning e.scope, e.key, e.step
+  ), calls as materialized (
+    select c.ctid as place
+      from gone as g
+     cross join lateral (
+            select o.ctid from pawl.effect_call as o where o.scope = g.scope and o.key = g.key and o.step = g.step limit 100000) as c
   ), evidence as (
     delete from pawl.effect_call as c
-     using gone as g
-     where c.scope = g.scope
-       and c.key = g.key
-       and c.step = g.step
+     where c.ctid = any (array(select s.place from calls as s))
   )
   select count(*)
     into v_purged

@@ -73,6 +73,23 @@ select j.id,
  where j.attempts >= 5
    and j.status in ('pending', 'waiting', 'processing');
 
+-- Each queue with a job that has not finished: how many may be claimed now (due), wait for their time (later) or for their turn
+-- (waiting), are being worked on, and wait for somebody (dead, unknown); since when the first of those that are due is; and the
+-- lanes that stand. Reads the whole table.
+create or replace view pawl_v1.backlog as
+select j.queue,
+       count(*) filter (where j.status = 'pending' and j.available_at <= clock_timestamp()) as due,
+       count(*) filter (where j.status = 'pending' and j.available_at > clock_timestamp()) as later,
+       count(*) filter (where j.status = 'waiting') as waiting,
+       count(*) filter (where j.status = 'processing') as processing,
+       count(*) filter (where j.status = 'dead_letter') as dead,
+       count(*) filter (where j.status = 'unknown') as unknown,
+       count(*) filter (where j.status = 'cancelled') as cancelled,
+       min(j.available_at) filter (where j.status = 'pending' and j.available_at <= clock_timestamp()) as due_since,
+       count(*) filter (where j.lane_head and j.status in ('dead_letter', 'unknown')) as lanes_blocked
+  from pawl.job as j
+ group by j.queue;
+
 -- What was set for queues, and how many of their jobs are running or were begun and wait for another try: what a queue that drains
 -- still has before it. A queue that is not in it has the defaults.
 create or replace view pawl_v1.queues as

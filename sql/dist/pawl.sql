@@ -426,6 +426,21 @@ begin
 end
 $$;
 
+-- The moment so many milliseconds ago.
+create or replace function pawl_v1._before(p_older_than_ms bigint)
+returns timestamptz
+language plpgsql
+as $$
+begin
+  if p_older_than_ms is null then
+    raise exception 'older_than_ms is required'
+      using errcode = 'P4004';
+  end if;
+  perform pawl_v1._check_int('older_than_ms', p_older_than_ms, 0, 315360000000);
+  return clock_timestamp() - p_older_than_ms * interval '1 millisecond';
+end
+$$;
+
 -- Arrays that describe one batch must be equally long.
 create or replace function pawl_v1._check_batch(p_what text, p_count int, p_max int, variadic p_lengths int[])
 returns void
@@ -608,6 +623,35 @@ begin
   end if;
   return query
   select 'accepted', '{}'::jsonb;
+end
+$$;
+
+-- Forgets the fences of resources that nobody has written to for p_older_than_ms, at most p_limit of them (1 to 100000). An attempt
+-- that is older than that and still runs is then accepted: choose days, not minutes.
+-- outcome 'purged'.
+create or replace function pawl_v1.fence_purge(p_older_than_ms bigint, p_limit int default 1000)
+returns table (outcome text, purged int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_before timestamptz := pawl_v1._before(p_older_than_ms);
+  v_purged int;
+begin
+  perform pawl_v1._check_int('limit', p_limit, 1, 100000);
+  with due as (
+    select f.resource
+      from pawl.fence as f
+     where f.seen_at < v_before
+     limit coalesce(p_limit, 1000)
+       for update skip locked
+  )
+  delete from pawl.fence as f
+   using due as d
+   where f.resource = d.resource
+     and f.seen_at < v_before;
+  get diagnostics v_purged = row_count;
+  return query
+  select 'purged', v_purged, '{}'::jsonb;
 end
 $$;
 
@@ -874,13 +918,12 @@ language plpgsql
 as $$
 begin
   perform pawl_v1._check_scope('consumer', p_consumer);
-  if p_older_than_ms is null or p_limit is null then
-    raise exception 'older_than_ms and limit are required'
+  if p_limit is null then
+    raise exception 'limit is required'
       using errcode = 'P4004';
   end if;
-  perform pawl_v1._check_int('older_than_ms', p_older_than_ms, 0, 315360000000);
   perform pawl_v1._check_int('limit', p_limit, 1, 10000);
-  return clock_timestamp() - p_older_than_ms * interval '1 millisecond';
+  return pawl_v1._before(p_older_than_ms);
 end
 $$;
 
@@ -896,24 +939,22 @@ language plpgsql
 as $$
 declare
   v_before timestamptz;
+  v_due    tid[];
   v_purged int;
 begin
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
   -- The consumer is not compared as it is, or the primary key would lead through everything that is remembered of it; the index of
   -- ages leads to what is old.
-  with due as (
-    select i.consumer, i.message_id
+  v_due := array( -- their places: see job_key_purge
+    select i.ctid
       from pawl.inbox as i
      where i.received_at < v_before
        and i.consumer || '' = p_consumer
        and not exists (select from pawl.job as j where j.id = i.job_id)
      limit p_limit
-       for update skip locked
-  )
+       for update skip locked);
   delete from pawl.inbox as i
-   using due as d
-   where i.consumer = d.consumer
-     and i.message_id = d.message_id
+   where i.ctid = any (v_due)
      and i.received_at < v_before
      and not exists (select from pawl.job as j where j.id = i.job_id);
   get diagnostics v_purged = row_count;
@@ -1310,21 +1351,19 @@ language plpgsql
 as $$
 declare
   v_before timestamptz;
+  v_due    tid[];
   v_purged int;
 begin
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
-  with due as (
-    select d.consumer, d.message_id
+  v_due := array( -- their places: see job_key_purge
+    select d.ctid
       from pawl.delivery as d
      where d.received_at < v_before
        and d.consumer || '' = p_consumer -- through the index of ages, as in inbox_purge
      limit p_limit
-       for update skip locked
-  )
+       for update skip locked);
   delete from pawl.delivery as d
-   using due as o
-   where d.consumer = o.consumer
-     and d.message_id = o.message_id
+   where d.ctid = any (v_due)
      and d.received_at < v_before;
   get diagnostics v_purged = row_count;
   return query
@@ -3046,6 +3085,51 @@ begin
 end
 $$;
 
+-- Enqueue keys over time.
+
+-- Forgets enqueue keys whose memory is over, at most p_limit of them (1 to 10000). A key whose job has a row is never forgotten: a
+-- second job would run beside the first, which may be a dead letter that somebody retries. Such a key is remembered for as long again
+-- as it has been, and not looked at until then.
+--
+-- options: older_than_ms (default 24 h): looks at no key taken since. The index of ages then leads past the new ones; raise it to the
+-- shortest key_ttl_ms in use.
+-- outcome 'purged'. detail.kept: keys whose jobs have not ended, with a new end of their memory; absent if none.
+create or replace function pawl_v1.job_key_purge(p_limit int default 1000, p_options jsonb default '{}')
+returns table (outcome text, purged int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_before timestamptz;
+  v_due    tid[];
+  v_purged int;
+  v_kept   int;
+begin
+  perform pawl_v1._check_options(p_options, '{older_than_ms}');
+  perform pawl_v1._check_int('limit', p_limit, 1, 10000);
+  v_before := pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000));
+  -- Their places in the table, which cannot change while they are locked: a join by key could read all of it for each batch.
+  v_due := array(
+    select k.ctid
+      from pawl.job_key as k
+     where k.created_at < v_before
+       and k.expires_at < clock_timestamp()
+     limit coalesce(p_limit, 1000)
+       for update skip locked);
+  delete from pawl.job_key as k
+   where k.ctid = any (v_due)
+     and k.expires_at < clock_timestamp()
+     and not exists (select from pawl.job as j where j.id = k.job_id);
+  get diagnostics v_purged = row_count;
+  update pawl.job_key as k
+     set expires_at = clock_timestamp() + (k.expires_at - k.created_at)
+   where k.ctid = any (v_due)
+     and k.expires_at < clock_timestamp();
+  get diagnostics v_kept = row_count;
+  return query
+  select 'purged', v_purged, case when v_kept > 0 then jsonb_build_object('kept', v_kept) else '{}' end;
+end
+$$;
+
 -- The operator's verbs: the only way to change a job by hand that leaves a record.
 --
 -- Each locks the row, decides by its status, changes it in one statement and writes pawl.audit in the same transaction: a
@@ -4692,6 +4776,7 @@ returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 as $$
 declare
+  v_due    tid[];
   v_purged int;
 begin
   perform pawl_v1._check_options(p_options, '{older_than_ms}');
@@ -4699,20 +4784,17 @@ begin
     raise exception 'limit must lie between 1 and 100000, it is %', coalesce(p_limit::text, 'null')
       using errcode = 'P4004';
   end if;
-  with due as (
-    select c.scope, c.key
+  v_due := array( -- their places: see job_key_purge
+    select c.ctid
       from pawl.command as c
      where c.created_at < clock_timestamp()
              - pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000) * interval '1 millisecond'
        and c.expires_at < clock_timestamp()
        and c.status in ('succeeded', 'failed_final')
      limit p_limit
-       for update skip locked
-  )
+       for update skip locked);
   delete from pawl.command as c
-   using due as d
-   where c.scope = d.scope
-     and c.key = d.key
+   where c.ctid = any (v_due)
      and c.expires_at < clock_timestamp()
      and c.status in ('succeeded', 'failed_final');
   get diagnostics v_purged = row_count;
@@ -4814,6 +4896,36 @@ begin
          updated_at = clock_timestamp();
   return query
   select 'counted', '{}'::jsonb;
+end
+$$;
+
+-- Forgets the counts of scopes that have no command any more and were told nothing of for p_older_than_ms, at most p_limit of them
+-- (1 to 100000).
+-- outcome 'purged'.
+create or replace function pawl_v1.replay_purge(p_older_than_ms bigint, p_limit int default 1000)
+returns table (outcome text, purged int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_before timestamptz := pawl_v1._before(p_older_than_ms);
+  v_purged int;
+begin
+  perform pawl_v1._check_int('limit', p_limit, 1, 100000);
+  with due as (
+    select r.scope
+      from pawl.replay as r
+     where r.updated_at < v_before
+       and not exists (select from pawl.command as c where c.scope = r.scope)
+     limit coalesce(p_limit, 1000)
+       for update skip locked
+  )
+  delete from pawl.replay as r
+   using due as d
+   where r.scope = d.scope
+     and r.updated_at < v_before;
+  get diagnostics v_purged = row_count;
+  return query
+  select 'purged', v_purged, '{}'::jsonb;
 end
 $$;
 
@@ -5513,12 +5625,13 @@ returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 as $$
 declare
+  v_due    tid[];
   v_purged int;
 begin
   perform pawl_v1._check_options(p_options, '{older_than_ms}');
   perform pawl_v1._check_int('limit', p_limit, 1, 100000);
-  with due as (
-    select e.scope, e.key, e.step
+  v_due := array( -- their places: see job_key_purge
+    select e.ctid
       from pawl.effect as e
      where e.created_at < clock_timestamp() - pawl_v1._ms_option(p_options, 'older_than_ms', 86400000, 0, 315360000000)
        and e.expires_at < clock_timestamp()
@@ -5533,22 +5646,21 @@ begin
                 and e.scope like 'command/%'
                 and c.status not in ('succeeded', 'failed_final'))
      limit p_limit
-       for update skip locked
-  ), gone as (
+       for update skip locked);
+  with gone as (
     delete from pawl.effect as e
-     using due as d
-     where e.scope = d.scope
-       and e.key = d.key
-       and e.step = d.step
+     where e.ctid = any (v_due)
        and e.expires_at < clock_timestamp()
        and e.status <> 'unknown'
     returning e.scope, e.key, e.step
+  ), calls as materialized (
+    select c.ctid as place
+      from gone as g
+     cross join lateral (
+            select o.ctid from pawl.effect_call as o where o.scope = g.scope and o.key = g.key and o.step = g.step limit 100000) as c
   ), evidence as (
     delete from pawl.effect_call as c
-     using gone as g
-     where c.scope = g.scope
-       and c.key = g.key
-       and c.step = g.step
+     where c.ctid = any (array(select s.place from calls as s))
   )
   select count(*)
     into v_purged
@@ -5674,6 +5786,465 @@ begin
 end
 $$;
 
+-- The story of one intent: what the tables and the audit know of a key, in the order of time.
+
+-- The first p_limit values of the column that leads a table's primary key: one probe of the index each, however many rows there are.
+create or replace function pawl_v1._names(p_table text, p_column text, p_limit int)
+returns text[]
+language plpgsql
+stable
+as $$
+declare
+  v_names text[];
+begin
+  execute format($query$
+    with recursive names (name) as (
+      (select t.%2$I::text from pawl.%1$I as t order by t.%2$I limit 1)
+       union all
+      select (select t.%2$I::text from pawl.%1$I as t where t.%2$I > n.name order by t.%2$I limit 1)
+        from names as n
+       where n.name is not null
+    )
+    select array(select n.name from names as n where n.name is not null limit $1) $query$, p_table, p_column)
+    into v_names
+   using p_limit;
+  return v_names;
+end
+$$;
+
+-- What is known of some jobs. A job whose row is gone has finished, or was discarded.
+create or replace function pawl_v1._story_of_jobs(p_jobs bigint[])
+returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
+language plpgsql
+stable
+as $$
+begin
+  return query
+  select e.at, 'job', j.queue::text, j.id::text, e.event, e.detail
+    from unnest(p_jobs) as i (id)
+   cross join lateral (select o.* from pawl.job as o where o.id = i.id limit 1) as j
+    left join pawl.worker as w on w.id = j.claimed_by
+    left join pawl.lane as l on l.id = j.lane_id
+    left join pawl.job as h on h.lane_id = j.lane_id and h.lane_head and h.id <> j.id
+   cross join lateral (
+          select j.created_at, 'enqueued', jsonb_build_object('kind', j.kind, 'priority', j.priority, 'args_octets', octet_length(j.args))
+           union all
+          select (r.error ->> 'at')::timestamptz, 'failed', r.error - 'at'
+            from jsonb_array_elements(coalesce(nullif(j.last_errors, 'null'), '[]')) as r (error)
+           union all
+          select clock_timestamp(), j.status::text, jsonb_strip_nulls(jsonb_build_object(
+                   'attempts', j.attempts, 'max_attempts', j.max_attempts, 'crashes', nullif(j.crashes, 0), 'fence', j.fence,
+                   'worker', w.name, 'lease_expires_at', coalesce(w.seen_at + w.lease, j.lease_expires_at),
+                   'lane', l.name, 'lane_head', h.id, 'lane_head_status', h.status))
+           union all
+          select j.available_at, 'due', '{}'
+           where j.status = 'pending'
+             and j.available_at > clock_timestamp()) as e (at, event, detail);
+  return query
+  select e.at, 'job', a.queue::text, a.id::text, e.event, e.detail
+    from unnest(p_jobs) as i (id)
+   cross join lateral (select o.* from pawl_v1.archive as o where o.id = i.id limit 1) as a
+   cross join lateral (
+          values (a.created_at, 'enqueued', jsonb_build_object('kind', a.kind, 'priority', a.priority, 'args_octets', octet_length(a.args))),
+                 (a.finished_at, 'succeeded', jsonb_strip_nulls(jsonb_build_object(
+                   'attempts', a.attempts, 'crashes', nullif(a.crashes, 0), 'fence', a.fence, 'lane', a.lane)))) as e (at, event, detail);
+  return query
+  select null::timestamptz, 'job', null, i.id::text, 'gone', '{"hint": "it finished, or was discarded: no row of it is kept"}'::jsonb
+    from unnest(p_jobs) as i (id)
+   where not exists (select from pawl.job as j where j.id = i.id)
+     and not exists (select from pawl_v1.archive as a where a.id = i.id);
+end
+$$;
+
+-- The steps, of calls of other systems, that belong to a key or to some jobs.
+create or replace function pawl_v1._steps_of(p_key text, p_jobs bigint[], p_owners text[])
+returns setof pawl.effect
+language plpgsql
+stable
+as $$
+begin
+  return query
+  select e.*
+    from unnest(p_owners) as s (name)
+   cross join lateral (select o.* from pawl.effect as o where o.scope = s.name and o.key = p_key order by o.step limit 100) as e;
+  return query -- of a job the key is its id, '@' and when it was enqueued
+  select e.*
+    from unnest(p_owners) as s (name)
+   cross join unnest(p_jobs) as i (id)
+   cross join lateral (
+          select o.*
+            from pawl.effect as o
+           where o.scope = s.name
+             and o.key > i.id || '@'
+             and o.key < i.id || 'A'
+           order by o.key, o.step
+           limit 100) as e
+   where s.name like 'job/%';
+end
+$$;
+
+-- The enqueue key of a job that was enqueued at p_at: it was taken in the same call, a moment before, and the index of ages leads to that
+-- moment. Without statistics the planner would rather read another index from its beginning, so bitmaps alone are left to it.
+create or replace function pawl_v1._key_of_job(p_job bigint, p_at timestamptz)
+returns setof pawl.job_key
+language plpgsql
+stable
+set enable_indexscan = off
+set enable_seqscan = off
+as $$
+begin
+  return query
+  select k.*
+    from pawl.job_key as k
+   where k.created_at between p_at - interval '1 second' and p_at
+     and k.job_id = p_job
+   limit 1;
+end
+$$;
+
+-- The rows of explain, in no order. p_scopes, p_consumers, p_queues, p_owners (scopes of effects): where to look for the key.
+create or replace function pawl_v1._story(p_key text, p_scopes text[], p_consumers text[], p_queues text[], p_owners text[])
+returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
+language plpgsql
+stable
+as $$
+declare
+  v_jobs   bigint[] := '{}';
+  v_known  text[] := '{}'; -- scopes and consumers in which the key is known: an event may be named after it
+  v_seen   jsonb := '[]';  -- deliveries: [consumer, message id]
+  v_steps  jsonb := '[]';  -- effects: [scope, key, step]
+  v_step   pawl.effect;
+  v_until  timestamptz;
+begin
+  -- Jobs first, since they lead to deliveries: the key as an id, and the jobs that own it as a key.
+  if p_key ~ '^[1-9][0-9]{0,17}$' then
+    select coalesce(array_agg(f.id), '{}')
+      into v_jobs
+      from (select j.id from pawl.job as j where j.id = p_key::bigint
+             union all
+            (select a.id from pawl_v1.archive as a where a.id = p_key::bigint limit 1)) as f (id);
+    if v_jobs = '{}' and exists (select from pawl.audit as a where a.target = 'job ' || p_key) then
+      v_jobs := array[p_key::bigint];
+    end if;
+  end if;
+
+  return query
+  select e.at, 'command', c.scope::text, c.key::text, e.event, e.detail
+    from unnest(p_scopes) as s (name)
+   cross join lateral (select o.* from pawl.command as o where o.scope = s.name and o.key = p_key limit 1) as c
+   cross join lateral (
+          values (c.created_at, 'claimed', jsonb_build_object('fingerprint', encode(c.hash, 'hex'))),
+                 (case c.status when 'processing' then clock_timestamp() else c.updated_at end, c.status::text,
+                  jsonb_strip_nulls(jsonb_build_object(
+                    'attempts', c.attempts, 'fence', c.fence, 'claimed_by', c.claimed_by, 'lease_expires_at', c.lease_expires_at,
+                    'response_status', c.response_status, 'response_octets', octet_length(c.response_body),
+                    'result_octets', octet_length(c.result), 'result_ref_type', c.result_ref_type, 'result_ref_id', c.result_ref_id,
+                    'failure_code', c.failure_code, 'failure_message', c.failure_message))),
+                 (case when c.status in ('succeeded', 'failed_final') then c.expires_at end, 'memory_ends', '{}')) as e (at, event, detail)
+   where e.at is not null;
+
+  -- A landed delivery names itself in the headers of its job; an enqueue key stands in no job, but was taken just before it.
+  select coalesce(jsonb_agg(distinct jsonb_build_array(f.consumer, f.message_id)), '[]')
+    into v_seen
+    from (
+      select i.consumer::text, i.message_id::text
+        from unnest(p_consumers) as s (name)
+       cross join lateral (select o.consumer, o.message_id from pawl.inbox as o where o.consumer = s.name and o.message_id = p_key limit 1) as i
+       union all
+      select d.consumer::text, d.message_id::text
+        from unnest(p_consumers) as s (name)
+       cross join lateral (select o.consumer, o.message_id from pawl.delivery as o where o.consumer = s.name and o.message_id = p_key limit 1) as d
+       union all
+      select substr(j.queue, length('inbox/') + 1), j.headers ->> 'pawl-inbox-key'
+        from (select o.queue, o.headers from pawl.job as o where o.id = any (v_jobs)
+               union all
+              select o.queue, o.headers from pawl_v1.archive as o where o.id = any (v_jobs)) as j (queue, headers)
+       where j.queue like 'inbox/%'
+         and j.headers ->> 'pawl-inbox-key' is not null) as f (consumer, message_id);
+
+  return query
+  select e.at, 'delivery', i.consumer::text, i.message_id::text, e.event, e.detail
+    from jsonb_array_elements(v_seen) as s (pair)
+   cross join lateral (
+          select o.* from pawl.inbox as o where o.consumer = s.pair ->> 0 and o.message_id = s.pair ->> 1 limit 1) as i
+   cross join lateral (
+          values (i.received_at, 'received', jsonb_strip_nulls(jsonb_build_object('fingerprint', encode(i.hash, 'hex'), 'job', i.job_id))),
+                 (i.processed_at, 'processed', jsonb_strip_nulls(jsonb_build_object('result_ref', i.result_ref)))) as e (at, event, detail)
+   where e.at is not null;
+  return query
+  select d.received_at, 'delivery', d.consumer::text, d.message_id::text, 'kept',
+         jsonb_strip_nulls(jsonb_build_object('octets', octet_length(d.body), 'verified_by', d.verified_by))
+    from jsonb_array_elements(v_seen) as s (pair)
+   cross join lateral (
+          select o.* from pawl.delivery as o where o.consumer = s.pair ->> 0 and o.message_id = s.pair ->> 1 limit 1) as d;
+  v_jobs := v_jobs || array(
+    select i.job_id
+      from jsonb_array_elements(v_seen) as s (pair)
+     cross join lateral (
+            select o.job_id from pawl.inbox as o where o.consumer = s.pair ->> 0 and o.message_id = s.pair ->> 1 limit 1) as i
+     where i.job_id is not null);
+
+  return query
+  select g.held_at, 'gate', g.consumer::text, g.resource::text, 'held', jsonb_build_object('seq', g.seq, 'job', g.job_id)
+    from jsonb_array_elements(v_seen) as s (pair)
+   cross join lateral (select o.* from pawl.gate_held as o where o.consumer = s.pair ->> 0 and o.job_id = any (v_jobs)) as g;
+  return query
+  select e.at, 'gate', g.consumer::text, g.resource::text, e.event, e.detail
+    from unnest(p_consumers) as s (name)
+   cross join lateral (select o.* from pawl.gate as o where o.consumer = s.name and o.resource = p_key limit 1) as g
+   cross join lateral (
+          select clock_timestamp(), 'stands', jsonb_build_object('last', g.last)
+           union all
+          (select h.held_at, 'held', jsonb_build_object('seq', h.seq, 'job', h.job_id)
+             from pawl.gate_held as h
+            where h.consumer = g.consumer
+              and h.resource = g.resource
+            order by h.seq
+            limit 100)) as e (at, event, detail);
+
+  -- Enqueue keys: the key itself, those of events that were appended under it ("scope key type", each behind its length), and
+  -- that of a job which was asked for by its id.
+  v_known := array(
+    select s.name
+      from unnest(p_scopes) as s (name)
+     cross join lateral (select o.key from pawl.command as o where o.scope = s.name and o.key = p_key limit 1) as c
+     union
+    select s.pair ->> 0
+      from jsonb_array_elements(v_seen) as s (pair)
+     where s.pair ->> 1 = p_key);
+  for at, scope, key, detail in
+    select k.created_at, k.queue, k.key, jsonb_build_object('job', k.job_id, 'fingerprint', encode(k.hash, 'hex'), 'expires_at', k.expires_at)
+      from unnest(p_queues) as s (name)
+     cross join lateral (select o.* from pawl.job_key as o where o.queue = s.name and o.key = p_key limit 1) as k
+     union
+    select k.created_at, k.queue, k.key, jsonb_build_object('job', k.job_id, 'fingerprint', encode(k.hash, 'hex'), 'expires_at', k.expires_at)
+      from unnest(p_queues) as s (name)
+     cross join unnest(v_known) as w (scope)
+     cross join lateral (
+            select o.*
+              from pawl.job_key as o
+             where o.queue = s.name
+               and o.key >= pawl_v1._joined(w.scope, p_key) || '0'
+               and o.key < pawl_v1._joined(w.scope, p_key) || ':'
+             order by o.key
+             limit 100) as k
+     where s.name like 'outbox/%'
+     union
+    select k.created_at, k.queue, k.key, jsonb_build_object('job', k.job_id, 'fingerprint', encode(k.hash, 'hex'), 'expires_at', k.expires_at)
+      from (select o.id, o.created_at from pawl.job as o where o.id = any (v_jobs)
+             union all
+            select o.id, o.created_at from pawl_v1.archive as o where o.id = any (v_jobs)) as j (id, created_at)
+     cross join lateral pawl_v1._key_of_job(j.id, j.created_at) as k
+  loop
+    kind := 'enqueue_key';
+    event := 'taken';
+    v_jobs := v_jobs || (detail ->> 'job')::bigint;
+    v_until := (detail ->> 'expires_at')::timestamptz;
+    detail := detail - 'expires_at';
+    return next;
+    at := v_until;
+    event := 'memory_ends';
+    detail := '{}';
+    return next;
+  end loop;
+  v_jobs := array(select distinct u.id from unnest(v_jobs) as u (id));
+  return query
+  select s.* from pawl_v1._story_of_jobs(v_jobs) as s;
+
+  for v_step in select e.* from pawl_v1._steps_of(p_key, v_jobs, p_owners) as e loop
+    v_steps := v_steps || jsonb_build_array(jsonb_build_array(v_step.scope, v_step.key, v_step.step));
+    return query
+    select e.at, 'effect', v_step.scope::text, v_step.key::text, e.event, jsonb_strip_nulls(jsonb_build_object('step', v_step.step) || e.detail)
+      from (
+        select v_step.created_at, 'planned',
+               jsonb_build_object('policy', v_step.policy, 'provider', v_step.provider, 'provider_key', v_step.provider_key)
+         union all
+        select c.started_at, case when c.probe then 'asked' else 'called' end, jsonb_build_object('fence', c.fence)
+          from pawl.effect_call as c
+         where c.scope = v_step.scope
+           and c.key = v_step.key
+           and c.step = v_step.step
+         union all
+        select c.ended_at, c.outcome::text, jsonb_build_object('fence', c.fence, 'reference', c.reference, 'error', c.detail ->> 'error')
+          from pawl.effect_call as c
+         where c.scope = v_step.scope
+           and c.key = v_step.key
+           and c.step = v_step.step
+           and c.ended_at is not null
+         union all
+        select case v_step.status when 'planned' then clock_timestamp() else v_step.updated_at end, v_step.status::text,
+               jsonb_build_object('job', v_step.job_id, 'reference', v_step.reference, 'result_octets', octet_length(v_step.result),
+                                  'failure_code', v_step.failure_code, 'failure_message', v_step.failure_message)
+      ) as e (at, event, detail);
+  end loop;
+
+  -- The audit names what it is about in one text. What was deleted is known by it alone, so it is asked for every name.
+  return query
+  select a.at, t.kind, t.scope, t.key, a.verb::text, jsonb_build_object('actor', a.actor, 'reason', a.reason)
+    from (
+      select 'command', s.name, p_key, pawl_v1._audit_target('command', s.name, p_key) from unnest(p_scopes) as s (name)
+       union all
+      select 'delivery', s.name, p_key, pawl_v1._audit_target('inbox', s.name, p_key) from unnest(p_consumers) as s (name)
+       union all
+      select 'delivery', s.pair ->> 0, s.pair ->> 1, pawl_v1._audit_target('inbox', s.pair ->> 0, s.pair ->> 1)
+        from jsonb_array_elements(v_seen) as s (pair)
+       where s.pair ->> 1 <> p_key
+       union all
+      select 'gate', s.name, p_key, pawl_v1._audit_target('gate', s.name, p_key) from unnest(p_consumers) as s (name)
+       union all
+      select 'effect', s.step ->> 0, s.step ->> 1, pawl_v1._audit_target('effect', s.step ->> 0, s.step ->> 1, s.step ->> 2)
+        from jsonb_array_elements(v_steps) as s (step)
+       union all
+      select 'job', null, i.id::text, 'job ' || i.id from unnest(v_jobs) as i (id)) as t (kind, scope, key, target)
+   cross join lateral (
+          select o.at, o.verb, o.actor, o.reason
+            from pawl.audit as o
+           where o.target = t.target
+           order by o.id desc
+           limit 100) as a;
+end
+$$;
+
+-- Tells all that the tables and the audit know of a key, in the order of time: what was asked for, what became of it, who changed
+-- it by hand, and when it will be forgotten. p_key: the key of a command, a delivery, a job or an event, the id of
+-- a job, or the resource of a gate. It reads by indexes only, shows no payload and changes nothing.
+--
+-- options: scope text: look there only, a command's scope, a consumer or a queue. Without it the first 500 of each are looked in.
+-- kind, scope, key: what the row is about ('command', 'delivery', 'gate', 'enqueue_key', 'job', 'effect'); of a job the queue and the
+-- id, of an effect its owner's. event: the status for what is so now, the function for what was done by hand, else what happened. at is later than now for what is to
+-- come, and null for what has no time.
+-- The last row has kind 'looked': detail.scopes, consumers, queues, effects (how many), and detail.beyond (which of them were more).
+create or replace function pawl_v1.explain(p_key text, p_options jsonb default '{}')
+returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
+language plpgsql
+stable
+set enable_seqscan = off -- each read has an index, whatever the statistics say
+as $$
+declare
+  v_most      constant int := 500;
+  v_scope     text := p_options ->> 'scope';
+  v_scopes    text[] := array[v_scope];
+  v_consumers text[] := array[v_scope];
+  v_queues    text[] := array[v_scope];
+  v_owners    text[] := array[v_scope, 'command/' || v_scope, 'inbox/' || v_scope, 'job/' || v_scope];
+  v_beyond    text[];
+begin
+  perform pawl_v1._check_options(p_options, '{scope}');
+  perform pawl_v1._check_key('key', p_key);
+  if v_scope is null then
+    v_scopes := pawl_v1._names('command', 'scope', v_most + 1);
+    v_queues := pawl_v1._names('job_key', 'queue', v_most + 1);
+    v_owners := pawl_v1._names('effect', 'scope', v_most + 1);
+    v_consumers := array(
+      select distinct n.name collate "C"
+        from unnest(pawl_v1._names('inbox', 'consumer', v_most + 1) || pawl_v1._names('delivery', 'consumer', v_most + 1)
+                    || pawl_v1._names('gate', 'consumer', v_most + 1)) as n (name)
+       order by 1);
+  end if;
+  v_beyond := array_remove(array[
+    case when cardinality(v_scopes) > v_most then 'scopes' end,
+    case when cardinality(v_consumers) > v_most then 'consumers' end,
+    case when cardinality(v_queues) > v_most then 'queues' end,
+    case when cardinality(v_owners) > v_most then 'effects' end], null);
+  return query
+  select s.at, s.kind, s.scope, s.key, s.event, s.detail
+    from pawl_v1._story(p_key, v_scopes[ : v_most], v_consumers[ : v_most], v_queues[ : v_most], v_owners[ : v_most]) with ordinality
+           as s (at, kind, scope, key, event, detail, n)
+   order by s.at nulls last, s.n;
+  return query
+  select null::timestamptz, 'looked', v_scope, p_key, 'looked', jsonb_build_object(
+           'scopes', cardinality(v_scopes[ : v_most]), 'consumers', cardinality(v_consumers[ : v_most]),
+           'queues', cardinality(v_queues[ : v_most]), 'effects', cardinality(v_owners[ : v_most]), 'beyond', to_jsonb(v_beyond));
+end
+$$;
+
+-- What the purges would delete, counted.
+
+-- Counts the rows of a table that its purge would delete now. Reads the whole table.
+--
+-- p_table: 'command', 'job_key', 'effect', 'inbox', 'delivery', 'replay' or 'fence'. options: consumer (of inbox and delivery, required there),
+-- older_than_ms (required of inbox, delivery, replay and fence; of the others as of their purge).
+-- outcome 'counted'. P4004: the table or an option.
+create or replace function pawl_v1.purge_count(p_table text, p_options jsonb default '{}')
+returns table (outcome text, due bigint, detail jsonb)
+language plpgsql
+stable
+as $$
+declare
+  v_consumer text := p_options ->> 'consumer';
+  v_before   timestamptz;
+  v_due      bigint;
+begin
+  perform pawl_v1._check_options(p_options, '{consumer,older_than_ms}');
+  if p_table in ('inbox', 'delivery') then
+    perform pawl_v1._check_scope('consumer', v_consumer);
+  end if;
+  v_before := pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms',
+                case when p_table in ('command', 'job_key', 'effect') then 86400000 end, 0, 315360000000));
+  case p_table
+    when 'command' then
+      select count(*)
+        into v_due
+        from pawl.command as c
+       where c.created_at < v_before
+         and c.expires_at < clock_timestamp()
+         and c.status in ('succeeded', 'failed_final');
+    when 'job_key' then
+      select count(*)
+        into v_due
+        from pawl.job_key as k
+       where k.created_at < v_before
+         and k.expires_at < clock_timestamp()
+         and not exists (select from pawl.job as j where j.id = k.job_id);
+    when 'effect' then
+      select count(*)
+        into v_due
+        from pawl.effect as e
+       where e.created_at < v_before
+         and e.expires_at < clock_timestamp()
+         and (e.status in ('succeeded', 'failed_final')
+              or e.status = 'planned' and e.job_id is not null and (pawl_v1._effect_doubts(e)).calls = 0)
+         and not exists (select from pawl.job as j where j.id = e.job_id)
+         and not exists (
+               select
+                 from pawl.command as c
+                where c.scope = substr(e.scope, length('command/') + 1)
+                  and c.key = e.key
+                  and e.scope like 'command/%'
+                  and c.status not in ('succeeded', 'failed_final'));
+    when 'inbox' then
+      select count(*)
+        into v_due
+        from pawl.inbox as i
+       where i.received_at < v_before
+         and i.consumer || '' = v_consumer
+         and not exists (select from pawl.job as j where j.id = i.job_id);
+    when 'delivery' then
+      select count(*)
+        into v_due
+        from pawl.delivery as d
+       where d.received_at < v_before
+         and d.consumer || '' = v_consumer;
+    when 'replay' then
+      select count(*)
+        into v_due
+        from pawl.replay as r
+       where r.updated_at < v_before
+         and not exists (select from pawl.command as c where c.scope = r.scope);
+    when 'fence' then
+      select count(*)
+        into v_due
+        from pawl.fence as f
+       where f.seen_at < v_before;
+    else
+      raise exception 'no table of that name is purged: %', coalesce(p_table, 'null')
+        using errcode = 'P4004', hint = 'known here: command, job_key, effect, inbox, delivery, replay, fence';
+  end case;
+  return query
+  select 'counted', v_due, '{}'::jsonb;
+end
+$$;
+
 -- What people look at without our tools.
 
 -- Jobs nobody will try again until an operator decides. args_text shows octets outside ASCII as \ooo.
@@ -5748,6 +6319,23 @@ select j.id,
   from pawl.job as j
  where j.attempts >= 5
    and j.status in ('pending', 'waiting', 'processing');
+
+-- Each queue with a job that has not finished: how many may be claimed now (due), wait for their time (later) or for their turn
+-- (waiting), are being worked on, and wait for somebody (dead, unknown); since when the first of those that are due is; and the
+-- lanes that stand. Reads the whole table.
+create or replace view pawl_v1.backlog as
+select j.queue,
+       count(*) filter (where j.status = 'pending' and j.available_at <= clock_timestamp()) as due,
+       count(*) filter (where j.status = 'pending' and j.available_at > clock_timestamp()) as later,
+       count(*) filter (where j.status = 'waiting') as waiting,
+       count(*) filter (where j.status = 'processing') as processing,
+       count(*) filter (where j.status = 'dead_letter') as dead,
+       count(*) filter (where j.status = 'unknown') as unknown,
+       count(*) filter (where j.status = 'cancelled') as cancelled,
+       min(j.available_at) filter (where j.status = 'pending' and j.available_at <= clock_timestamp()) as due_since,
+       count(*) filter (where j.lane_head and j.status in ('dead_letter', 'unknown')) as lanes_blocked
+  from pawl.job as j
+ group by j.queue;
 
 -- What was set for queues, and how many of their jobs are running or were begun and wait for another try: what a queue that drains
 -- still has before it. A queue that is not in it has the defaults.
@@ -5887,6 +6475,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'ae22b54e8cca82ed3423a8047f7520a8c4f919e5c1763e648e74fd514f56493d');
+values (1, 'init', 1, '65cc837b1f1e0494d2b75c111166b08c0ef28447d156009b6ac507ea7407d0c6');
 
 commit;

@@ -2,7 +2,7 @@
 -- tables or functions, this fails and names it.
 
 drop view if exists pawl_v1.outbox_events, pawl_v1.outbox_heads, pawl_v1.outbox_lag, pawl_v1.outbox_pending;
-drop view if exists pawl_v1.archive, pawl_v1.dead_letters, pawl_v1.gates, pawl_v1.hot_retries, pawl_v1.jobs, pawl_v1.lanes, pawl_v1.queues,
+drop view if exists pawl_v1.archive, pawl_v1.backlog, pawl_v1.dead_letters, pawl_v1.gates, pawl_v1.hot_retries, pawl_v1.jobs, pawl_v1.lanes, pawl_v1.queues,
   pawl_v1.schedules;
 drop view if exists pawl_v1.stale_commands, pawl_v1.suppression_by_scope, pawl_v1.effects;
 

@@ -22,11 +22,13 @@ type change struct {
 	name, short, long string
 	do                func(ctx context.Context, db ops.DB, id int64, by ops.By) (ops.Result, error)
 	example           string
+	bulk              func(ctx context.Context, db ops.DB, f ops.Filter, by ops.By, progress func(ops.Bulk)) (ops.Bulk, error)
+	done              string // what then has become of them
 	warning           string // what cannot be taken back; empty: nothing, and nobody is asked
 }
 
 var (
-	retryVerb = change{name: "retry", do: ops.Retry,
+	retryVerb = change{name: "retry", do: ops.Retry, bulk: ops.RetryAll, done: "retried",
 		short: "Make jobs due now, with all their attempts before them",
 		long: `Makes dead letters, cancelled jobs, or pending jobs that wait for their next try due now. Attempts and crashes start
 from zero, the errors so far stay. It is the same job and the same intent: what committed before is not done again.`,
@@ -38,7 +40,7 @@ next heartbeat. An attempt whose transaction is open at this moment is left alon
 that is.`,
 		example: "17 --reason 'the customer called it off' --yes",
 		warning: "running attempts lose their work"}
-	discardVerb = change{name: "discard", do: ops.Discard,
+	discardVerb = change{name: "discard", do: ops.Discard, bulk: ops.DiscardAll, done: "discarded",
 		short: "Delete jobs that nobody works on",
 		long: `Deletes jobs with their payload and errors. The audit keeps the rest, with length and SHA-256 of the payload. The memory
 of their keys stays: a redelivery is still a duplicate.`,
@@ -50,6 +52,7 @@ type changeFlags struct {
 	verb      change
 	by        ops.By
 	yes, json *bool
+	bulkFlags
 }
 
 func (d door) newChange(verb change) *cobra.Command {
@@ -61,11 +64,26 @@ Each job is a transaction of its own. Who and why go to pawl.audit with the job 
 jobs could not be changed; the others are.`
 	cmd.Example = fmt.Sprintf("  pawl %s %s %s", d.name, verb.name, verb.example)
 	addByFlags(cmd, &f.by)
-	if verb.warning != "" {
+	many := d.only != nil && verb.bulk != nil
+	if many {
+		addBulkFlags(cmd, &f.bulkFlags)
+		cmd.Use = verb.name + " [ID...] --reason TEXT"
+		cmd.Long += `
+
+Instead of IDs, dead letters may be selected by queue, kind, error and age: all that match when it begins, by id, 200 a
+transaction, each with its own record. It asks or needs --yes; begun again after an interruption, it does the rest.`
+		cmd.Example += fmt.Sprintf("\n  pawl %[1]s %[2]s --queue orders --error 'connection refused' --dry-run", d.name, verb.name)
+	}
+	if verb.warning != "" || many {
 		f.yes = cmd.Flags().Bool("yes", false, "do not ask; required where nobody can be asked")
 	}
 	f.json = addJSONFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) }
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if f.given() {
+			return f.bulk(cmd, args)
+		}
+		return f.run(cmd, args)
+	}
 	return cmd
 }
 
@@ -77,13 +95,13 @@ func (f changeFlags) run(cmd *cobra.Command, args []string) error {
 	if err := checkBy(cmd, &f.by); err != nil {
 		return err
 	}
-	ask := f.yes != nil && !*f.yes
+	ask := f.verb.warning != "" && !*f.yes
 	if ask && !mayAsk(cmd) {
 		return misused(cmd, fmt.Sprintf("this would %s %s: %s", f.verb.name, named(ids), f.verb.warning), "add --yes")
 	}
 	return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
 		if ask && !agreed(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), question(conn, f.verb.name+" "+named(ids), f.verb.warning)) {
-			return failed(cmd, errors.New("not agreed to; nothing changed"), "answer y, or add --yes")
+			return failed(cmd, errNotAgreed, "answer y, or add --yes")
 		}
 		return f.change(ctx, cmd, conn, ids)
 	})

@@ -5,6 +5,7 @@
 //	database.go  which database, and connecting to it; explain.go: what went wrong there
 //	output.go    tables and JSON
 //	migrate*.go  pawl migrate up, down, status, check, print
+//	status.go    pawl status; doctor.go, stale.go, purge.go, commands.go: the same; story.go: pawl explain
 //	jobs*.go     pawl jobs and pawl dlq list, show, retry, cancel, discard; visible.go: text from the database on a terminal
 //	lanes.go     pawl lanes list, unblock, policy
 //	queues.go    pawl queues list, pause, drain, resume, set
@@ -36,6 +37,9 @@ const examples = `  pawl demo                            # duplicates and SIGKIL
   pawl migrate up                      # install or bring up to date
   pawl migrate check                   # in a deploy: does this build fit this database?
   pawl migrate print --format goose --dir ./migrations
+  pawl status                          # queues, workers, events, what needs a verdict
+  pawl doctor                          # what makes trouble, and how to repair it
+  pawl explain order-17                # the whole story of one key
   pawl dlq list                        # what nobody tries again until you decide
   pawl dlq retry 17 --reason 'the stock service is back'
   pawl webhook send http://localhost:8080/hook --scheme stripe --body event.json --repeat 3`
@@ -59,7 +63,8 @@ Environment:
   PAWL_WEBHOOK_SECRET the secret of webhook sign, send and verify, unless a flag names another place
   PAWL_PG_BIN         where dev postgres finds initdb and postgres; default: a search, then a download
 
-Exit codes: 0 it worked; 1 it did not, or a check failed; 2 wrong usage. A failure is one line on stderr.
+Exit codes: 0 it worked; 1 it did not, something was not found, or a check failed; 2 wrong usage. A failure is one line
+on stderr.
 `
 
 // Run runs one command and returns the exit code of the process. ctx ends when the user interrupts.
@@ -78,13 +83,13 @@ func newRoot() *cobra.Command {
 	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(flagError)
 	addDatabaseFlag(root)
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetHelpCommand(newHelp())
 
 	// Each command is added here and nowhere else.
 	root.AddCommand(newDemo(), newDemoWorker())
 	root.AddCommand(newMigrate())
-	root.AddCommand(newJobs(), newDLQ(), newLanes(), newQueues(), newSchedules(), newInbox(), newGates(), newOutbox(), newEffects(), newWebhook())
+	root.AddCommand(newStatus(), newDoctor(), newExplain(), newStale(), newPurge())
+	root.AddCommand(newCommands(), newJobs(), newDLQ(), newLanes(), newQueues(), newSchedules(), newInbox(), newGates(), newOutbox(), newEffects(), newWebhook())
 	root.AddCommand(newDev())
 	root.AddCommand(newVersion())
 	return root

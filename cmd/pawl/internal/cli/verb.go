@@ -16,9 +16,10 @@ import (
 // A verb changes one thing that its arguments name.
 type verb struct {
 	arguments int
-	what      func(args []string) string // that it is about, for the question: "lane a of queue q"
-	warning   string                     // what cannot be taken back; empty: nothing, and nobody is asked
-	locked    string                     // what it says if an open transaction has the thing
+	what      func(args []string) string                    // that it is about, for the question: "lane a of queue q"
+	warning   string                                        // what cannot be taken back; empty: nothing, and nobody is asked
+	check     func(cmd *cobra.Command, args []string) error // of the arguments; nil: none
+	locked    string                                        // what it says if an open transaction has the thing
 	do        func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (answer, error)
 }
 
@@ -43,6 +44,11 @@ func (v verb) on(cmd *cobra.Command) *cobra.Command {
 		if len(args) != v.arguments {
 			return misused(cmd, fmt.Sprintf("it takes %s, not %d", plural(v.arguments, "argument", "arguments"), len(args)), "as in: "+cmd.UseLine())
 		}
+		if v.check != nil {
+			if err := v.check(cmd, args); err != nil {
+				return err
+			}
+		}
 		if err := checkBy(cmd, &by); err != nil {
 			return err
 		}
@@ -53,7 +59,7 @@ func (v verb) on(cmd *cobra.Command) *cobra.Command {
 		}
 		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
 			if ask && !agreed(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), question(conn, what, v.warning)) {
-				return failed(cmd, errors.New("not agreed to; nothing changed"), "answer y, or add --yes")
+				return failed(cmd, errNotAgreed, "answer y, or add --yes")
 			}
 			a, err := v.do(ctx, conn, args, by)
 			var pg *pgconn.PgError

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	lib "github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/effect"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// An incident is one bad morning: a database and a worker that somebody starts when they find that there is none.
+type incident struct {
+	*testing.T
+	db       string
+	pool     *pgxpool.Pool
+	away     atomic.Bool  // the provider
+	payments atomic.Int64 // calls that reached it
+}
+
+// deadLetters is how many there are of the night before.
+const deadLetters = 10_000
+
+var quiet = lib.Hooks{OnEvent: func(context.Context, lib.Event) {}}
+
+// work runs what the deployment runs: charges, in the lane of their account; payments, which call a provider; mails.
+func (i *incident) work() {
+	worker, err := job.NewWorker(i.pool, job.Config{
+		Queues: []job.Queue{{Name: "orders"}, {Name: "pay"}, {Name: "mail"}},
+		Handlers: []job.Handler{
+			job.HandleTx("charge", func(ctx context.Context, tx pgx.Tx, t job.Task[string]) error {
+				if t.Value == "poison" {
+					return lib.Final(errors.New("no such account"))
+				}
+				_, err := tx.Exec(ctx, "insert into charged (what) values ($1)", t.Value)
+				return err
+			}),
+			job.Handle("payment", func(ctx context.Context, t job.Task[string]) error {
+				step := effect.Step{Name: "pay", Policy: effect.AtMostOnce(), Provider: "bank", Timeout: 200 * time.Millisecond, Hooks: quiet}
+				_, err := effect.Do(ctx, i.pool, t, step, func(context.Context, effect.Call) (string, error) {
+					i.payments.Add(1)
+					if i.away.Load() {
+						return "", errors.New("connection reset by peer")
+					}
+					return "paid", nil
+				})
+				if err != nil {
+					return err
+				}
+				_, err = i.pool.Exec(ctx, "insert into charged (what) values ($1)", t.Value)
+				return err
+			}),
+			job.HandleBatch("welcome", func(ctx context.Context, tx pgx.Tx, batch []job.Task[string]) error {
+				_, err := tx.Exec(ctx, "insert into mailed select from generate_series(1, $1::int)", len(batch))
+				return err
+			}),
+		},
+		Hooks: quiet,
+	})
+	if err != nil {
+		i.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- worker.Run(ctx) }()
+	i.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			i.Errorf("worker: %v", err)
+		}
+	})
+}
+
+// says runs a command and requires lines in what it prints, whether it finds trouble (exit 1) or not.
+func (i *incident) says(line string, patterns ...string) string {
+	i.Helper()
+	r := pawl(i.T, i.db, shellWords(line)...)
+	for _, p := range patterns {
+		if !regexp.MustCompile("(?m)" + p).MatchString(r.stdout + r.stderr) {
+			i.Errorf("pawl %s: no %q in\n%s%s", line, p, r.stdout, r.stderr)
+		}
+	}
+	return r.stdout
+}
+
+// shellWords splits a line as a shell does, with single quotes.
+func shellWords(line string) (all []string) {
+	for n, part := range strings.Split(line, "'") {
+		if n%2 == 1 {
+			all = append(all, part)
+		} else {
+			all = append(all, strings.Fields(part)...)
+		}
+	}
+	return all
+}
+
+// do runs a command that must succeed.
+func (i *incident) do(line string) string {
+	i.Helper()
+	return mustPawl(i.T, i.db, shellWords(line)...).stdout
+}
+
+func (i *incident) until(query string, want int) {
+	i.Helper()
+	eventually(i.T, fmt.Sprintf("%s is %d", query, want), func() bool {
+		var got int
+		if err := i.pool.QueryRow(i.Context(), query).Scan(&got); err != nil {
+			i.Fatal(err)
+		}
+		return got == want
+	})
+}
+
+// One morning everything is wrong at once. Each trouble is found and cured with the command line alone, by the commands of the
+// runbooks; in the end all that should have happened has happened once, and the audit tells who did what, and why.
+func TestIncident(t *testing.T) {
+	t.Parallel()
+	db := pawltest.URL(t, "create table charged (what text primary key); create table mailed ()")
+	pool, err := pgxpool.New(t.Context(), db+"&pool_max_conns=8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	i := &incident{T: t, db: db, pool: pool}
+	i.away.Store(true)
+	const well = "doctor --skip durability,snapshots,collations,crashes" // the server is that of all tests, and one worker did die
+	exec1(t, db, fmt.Sprintf(`
+insert into pawl.job (queue, kind, args, status, attempts, created_at, last_errors)
+select 'mail', 'welcome', '"mail"', 'dead_letter', 25, now() - interval '9 hours', '[{"at": "2026-01-01T00:00:00Z", "attempt": 25, "error": "smtp: connection refused"}]' from generate_series(1, %d);
+select pawl_v1.worker_register('orders-1');
+select pawl_v1.job_enqueue('orders', 'charge', '"held"', '{"key": "order-1"}');
+select pawl_v1.job_claim('orders', 1);
+select pawl_v1.job_enqueue('orders', 'charge', convert_to(to_json(w)::text, 'UTF8'), '{"lane": "account 7"}') from unnest('{poison,second,third}'::text[]) as w;
+select pawl_v1.job_enqueue('pay', 'payment', convert_to(to_json(w)::text, 'UTF8'), '{"lane": "account 8"}') from unnest('{invoice,next}'::text[]) as w;
+update pawl.worker set seen_at = now() - interval '1 hour';
+update pawl.job set available_at = now() - interval '1 hour' where status = 'pending'`, deadLetters))
+
+	// 1. Nothing moves: the worker died with a job in its hands, and none has been started since.
+	i.says("status", `^orders +1 +1h +0 +2 +1 +0`, `^mail +.* 10000 `, `orders-1 +silent +1h +1`)
+	i.says(well, `^workers: worker 1 \(orders-1\) has been silent`, `fix  start a worker`, `^waiting: 1 jobs of kind charge in queue orders are due`)
+	i.says("explain order-1", `job \d+ orders +processing .*worker=orders-1`)
+	i.work()
+	i.until("select count(*) from charged where what = 'held'", 1)
+
+	// 2. A poison head: what stands behind it in its lane waits for a decision.
+	i.until("select count(*) from pawl.job where queue = 'orders' and status = 'dead_letter' and lane_head", 1)
+	i.says("status", `^orders .* 1$`)
+	lane := regexp.MustCompile(`account 7 +block +(\d+) +dead_letter +2`).FindStringSubmatch(i.do("lanes list --blocked"))
+	if lane == nil {
+		t.Fatal("the lane is not listed as blocked")
+	}
+	i.says("explain "+lane[1], `failed .*no such account`, `next: pawl dlq show `+lane[1])
+	i.do("lanes unblock orders 'account 7' --job " + lane[1] + " --reason 'the account was closed; the others are theirs' --yes")
+	i.do("dlq discard " + lane[1] + " --reason 'the account was closed' --yes")
+	i.until("select count(*) from charged where what in ('second', 'third')", 2)
+
+	// 3. The provider was away: nobody knows whether the payment landed, and its lane stands frozen behind it.
+	i.until("select count(*) from pawl.effect where status = 'unknown'", 1)
+	i.until("select count(*) from pawl.job where queue = 'pay' and status = 'unknown'", 1)
+	i.says("stale", `^effect +job/pay .*unknown`, `^job +pay .*unknown`)
+	step := regexp.MustCompile(`(?m)^(job/pay) +(\S+) +pay +unknown +at_most_once +bank`).FindStringSubmatch(i.do("effects list --provider bank"))
+	if step == nil {
+		t.Fatal("the step is not listed")
+	}
+	id, _, _ := strings.Cut(step[2], "@")
+	i.says("explain "+id, `effect job/pay .* called`, `effect job/pay .* unknown`, `next: .*pawl effects settle`)
+	i.away.Store(false)
+	eventually(t, "the step is settled", func() bool { // not before a frozen call can no longer be sent
+		return pawl(t, db, "effects", "settle", step[1], step[2], "pay", "not_landed", "--reason", "their books have no such payment", "--yes").code == 0
+	})
+	i.until("select count(*) from charged where what in ('invoice', 'next')", 2)
+	if n := i.payments.Load(); n != 3 {
+		t.Errorf("%d calls of the provider, want 3: one that was lost, and one for each invoice", n)
+	}
+
+	// 4. A caller uses a key a second time, for something else, and asks why it is refused.
+	refused := connect(t, db)
+	if _, err := refused.Exec(t.Context(), `select pawl_v1.job_enqueue('orders', 'charge', '"another"', '{"key": "order-1"}')`); err == nil || !strings.Contains(err.Error(), "P4002") {
+		t.Fatalf("a reused key: %v", err)
+	}
+	i.says("explain order-1", `enqueue_key orders order-1 +taken .*fingerprint=[0-9a-f]{64} job=\d+`, `memory_ends`)
+
+	// 5. Ten thousand dead letters, all of one cause, which is gone.
+	i.says("dlq list --queue mail --limit 1", `smtp: connection refused`)
+	if got := i.do("dlq retry --queue mail --error 'connection refused' --dry-run"); !strings.HasPrefix(got, "would retry 10000 dead letters") {
+		t.Error(got)
+	}
+	began := time.Now()
+	if got := i.do("dlq retry --queue mail --error 'connection refused' --reason 'the mail server is back' --yes"); !strings.HasPrefix(got, "10000 of 10000") {
+		t.Error(got)
+	}
+	t.Logf("retried %d in %v", deadLetters, time.Since(began).Round(time.Millisecond))
+	i.until("select count(*) from mailed", deadLetters)
+
+	// All is well, and on record.
+	i.until("select count(*) from pawl.job", 0)
+	i.do(well)
+	i.says("stale", "nothing stands still")
+	i.says("status", "^no jobs")
+	if got := one[string](t, db, "select string_agg(s.n, ', ') from (select a.verb || ' ' || count(*) as n from pawl.audit as a group by a.verb order by 1) as s"); got != "effect_settle 1, job_discard 1, job_retry 10000, lane_unblock 1" {
+		t.Error(got)
+	}
+	if got := one[string](t, db, "select string_agg(c.what, ' ' order by c.what) from charged as c"); got != "held invoice next second third" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-go/pawl/ops"
+)
+
+func newDoctor() *cobra.Command {
+	var l ops.Limits
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what makes trouble in production, and say how to repair it",
+		Args:  noArgs,
+		Long: `Looks for trouble in the server, the schema and the rows. Each finding says what it is, why it matters and how to repair it. Exit 1 if
+there is one, else 0. It changes nothing.
+
+  contract    schema and functions are those of this build
+  durability  synchronous_commit, fsync and full_page_writes are on
+  pooler      one connection is one session
+  snapshots   no transaction or replication slot keeps vacuum from its work
+  prepared    no prepared transaction
+  vacuum      autovacuum is on and keeps up
+  indexes     none is invalid
+  collations  keys are in collation C; the library of others has not changed under them
+  workers     none is silent while it holds jobs
+  waiting     no kind of job has been due for long while nobody works on any of it
+  crashes     no job has lost its worker: a lease too short, or a process that dies
+  retention   what is over is purged
+
+Not stored, so not looked at: how long handlers take. That deliveries are remembered as long as they may come again is checked by
+each flow at its start.`,
+		Example: "  pawl doctor\n  pawl doctor --skip pooler,crashes\n  pawl doctor --json | jq -r '.findings[].fix'",
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&l.Skip, "skip", nil, "checks not to make; several with commas")
+	flags.DurationVar(&l.Transaction, "transaction", 5*time.Minute, "how long a transaction may be open")
+	flags.DurationVar(&l.Waiting, "waiting", 5*time.Minute, "how long work may be due before somebody takes it")
+	asJSON := addJSONFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return withDatabase(cmd, func(ctx context.Context, conn *pgx.Conn) error {
+			d, err := ops.Diagnose(ctx, conn, l)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				err = printJSON(cmd.OutOrStdout(), diagnosisToJSON(d))
+			} else {
+				err = printDiagnosis(cmd, d)
+			}
+			if err != nil || len(d.Findings) == 0 {
+				return err
+			}
+			return failed(cmd, fmt.Errorf("findings: %d", len(d.Findings)), "repair it as said, or leave a check out with --skip")
+		})
+	}
+	return cmd
+}
+
+func printDiagnosis(cmd *cobra.Command, d ops.Diagnosis) error {
+	var out strings.Builder
+	for _, f := range d.Findings {
+		fmt.Fprintf(&out, "%s: %s\n  why  %s\n  fix  %s\n", f.Check, visible(f.What), visible(f.Why), visible(f.Fix))
+	}
+	for _, u := range d.Unchecked {
+		fmt.Fprintf(&out, "not checked: %s: %s\n", u.Check, visible(u.Why))
+	}
+	if len(d.Findings) == 0 {
+		fmt.Fprintf(&out, "nothing found in %s\n", strings.Join(d.Checked, ", "))
+	}
+	_, err := fmt.Fprint(cmd.OutOrStdout(), out.String())
+	return err
+}
+
+type diagnosisJSON struct {
+	Findings  []findingJSON   `json:"findings"`
+	Unchecked []uncheckedJSON `json:"unchecked"`
+	Checked   []string        `json:"checked"`
+}
+
+type findingJSON struct {
+	Check string `json:"check"`
+	What  string `json:"what"`
+	Why   string `json:"why"`
+	Fix   string `json:"fix"`
+}
+
+type uncheckedJSON struct {
+	Check string `json:"check"`
+	Why   string `json:"why"`
+}
+
+func diagnosisToJSON(d ops.Diagnosis) diagnosisJSON {
+	return diagnosisJSON{
+		each(d.Findings, func(f ops.Finding) findingJSON { return findingJSON(f) }),
+		each(d.Unchecked, func(u ops.Unchecked) uncheckedJSON { return uncheckedJSON(u) }),
+		each(d.Checked, func(name string) string { return name })}
+}

@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-go/pawl/ops"
+)
+
+func newStatus() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show everything at one look: queues, workers, events, what needs a verdict, old snapshots",
+		Args:  noArgs,
+		Long: `Shows each queue that has jobs, each worker, how far events are behind, and what waits for somebody. It says how things are, not
+whether that is well: see pawl doctor. It reads the whole of jobs, commands and effects.
+
+  DUE      may be claimed now; OLDEST: how long the first of them has been
+  LATER    wait for their time      WAITING  for their turn in a lane
+  DEAD     dead letters: pawl dlq   BLOCKED  lanes that stand behind one: pawl lanes list --blocked`,
+		Example: "  pawl status\n  watch -n 5 pawl status\n  pawl status --json | jq '.queues[] | select(.dead > 0)'",
+	}
+	asJSON := addJSONFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
+			o, err := ops.Look(ctx, conn)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return printJSON(cmd.OutOrStdout(), overviewToJSON(o))
+			}
+			return printOverview(cmd, o)
+		})
+	}
+	return cmd
+}
+
+func printOverview(cmd *cobra.Command, o ops.Overview) error {
+	out := cmd.OutOrStdout()
+	since := func(at time.Time) string {
+		if at.IsZero() {
+			return "-"
+		}
+		return span(o.ReadAt.Sub(at))
+	}
+	var queues, workers, events [][]string
+	for _, q := range o.Queues {
+		queues = append(queues, []string{cell(q.Queue, nameWidth), strconv.Itoa(q.Due), since(q.DueSince), strconv.Itoa(q.Later), strconv.Itoa(q.Waiting),
+			strconv.Itoa(q.Processing), strconv.Itoa(q.Dead), strconv.Itoa(q.Unknown), strconv.Itoa(q.Cancelled), strconv.Itoa(q.LanesBlocked)})
+	}
+	for _, w := range o.Workers {
+		state := "alive"
+		if !w.Alive {
+			state = "silent"
+		}
+		workers = append(workers, []string{strconv.FormatInt(w.ID, 10), cell(w.Name, nameWidth), state, since(w.SeenAt), strconv.Itoa(w.Held), onOff(w.Present)})
+	}
+	for _, l := range o.Outbox {
+		events = append(events, []string{cell(l.Sink, nameWidth), cell(l.EventType, nameWidth), strconv.Itoa(l.Pending), strconv.Itoa(l.Dead), span(l.Behind())})
+	}
+	for _, t := range []struct {
+		none    string
+		heading []string
+		rows    [][]string
+	}{
+		{"no jobs", []string{"QUEUE", "DUE", "OLDEST", "LATER", "WAITING", "PROCESSING", "DEAD", "UNKNOWN", "CANCELLED", "BLOCKED"}, queues},
+		{"no workers", []string{"WORKER", "NAME", "STATE", "SEEN", "JOBS", "PRESENCE"}, workers},
+		{"no events", []string{"SINK", "EVENT", "PENDING", "DEAD", "BEHIND"}, events},
+	} {
+		if len(t.rows) == 0 {
+			fmt.Fprintln(out, t.none)
+		} else if err := printTable(out, t.heading, t.rows); err != nil {
+			return err
+		}
+		fmt.Fprintln(out)
+	}
+	snapshot := "none"
+	if !o.OldestSnapshot.IsZero() {
+		snapshot = fmt.Sprintf("%s old, %d transactions", span(o.ReadAt.Sub(o.OldestSnapshot)), o.XminAge)
+	}
+	_, err := fmt.Fprintf(out, "unknown commands %d, stale commands %d, unknown effects %d; oldest snapshot: %s\n",
+		o.UnknownCommands, o.StaleCommands, o.UnknownEffects, snapshot)
+	return err
+}
+
+type overviewJSON struct {
+	Queues          []backlogJSON   `json:"queues"`
+	Workers         []workerJSON    `json:"workers"`
+	Outbox          []outboxLagJSON `json:"outbox"`
+	UnknownCommands int             `json:"unknown_commands"`
+	StaleCommands   int             `json:"stale_commands"`
+	UnknownEffects  int             `json:"unknown_effects"`
+	OldestSnapshot  *time.Time      `json:"oldest_snapshot"` // null: none, or not this login's to see
+	XminAge         int64           `json:"xmin_age"`        // in transactions
+	ReadAt          time.Time       `json:"read_at"`
+}
+
+type backlogJSON struct {
+	Queue        string     `json:"queue"`
+	Due          int        `json:"due"`
+	DueSince     *time.Time `json:"due_since"`
+	Later        int        `json:"later"`
+	Waiting      int        `json:"waiting"`
+	Processing   int        `json:"processing"`
+	Dead         int        `json:"dead"`
+	Unknown      int        `json:"unknown"`
+	Cancelled    int        `json:"cancelled"`
+	LanesBlocked int        `json:"lanes_blocked"`
+}
+
+type workerJSON struct {
+	ID             int64     `json:"id"`
+	Name           string    `json:"name"`
+	Alive          bool      `json:"alive"`
+	SeenAt         time.Time `json:"seen_at"`
+	LeaseExpiresAt time.Time `json:"lease_expires_at"`
+	Presence       bool      `json:"presence"`
+	Jobs           int       `json:"jobs"`
+}
+
+func overviewToJSON(o ops.Overview) overviewJSON {
+	backlog := func(q ops.Backlog) backlogJSON {
+		return backlogJSON{q.Queue, q.Due, given(q.DueSince.UTC()), q.Later, q.Waiting, q.Processing, q.Dead, q.Unknown, q.Cancelled, q.LanesBlocked}
+	}
+	worker := func(w ops.Worker) workerJSON {
+		return workerJSON{w.ID, w.Name, w.Alive, w.SeenAt.UTC(), w.LeaseExpiresAt.UTC(), w.Present, w.Held}
+	}
+	return overviewJSON{each(o.Queues, backlog), each(o.Workers, worker), each(o.Outbox, outboxLagToJSON), o.UnknownCommands, o.StaleCommands,
+		o.UnknownEffects, given(o.OldestSnapshot.UTC()), o.XminAge, o.ReadAt.UTC()}
+}

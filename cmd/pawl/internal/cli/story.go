@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-go/pawl/ops"
+)
+
+func newExplain() *cobra.Command {
+	var scope string
+	cmd := &cobra.Command{
+		Use:   "explain KEY",
+		Short: "Tell the whole story of one intent: what was asked for, what became of it, who changed it",
+		Long: `Tells what is known of a key in the order of time, from the rows and the audit: the key of a command, a delivery, a job or an event,
+the id of a job, or the resource of a gate. What belongs to it comes along: the job that a delivery landed in, the calls that a job
+made, the events that a command appended under its key. What is still to come, a retry or the end of the memory, stands behind now.
+
+It reads by indexes only, however large the tables are, and shows no payload: see pawl jobs show. An event without a key of its own has
+a random id, by which no index finds it: see pawl outbox list.`,
+		Example: "  pawl explain order-17\n  pawl explain order-17 --scope orders/acme\n  pawl explain 4711 --json | jq '.moments[] | select(.kind == \"job\")'",
+	}
+	cmd.Flags().StringVar(&scope, "scope", "", "look there only: a command's scope, a consumer or a queue (default: the first 500 of each)")
+	asJSON := addJSONFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return misused(cmd, fmt.Sprintf("it takes 1 argument, not %d", len(args)), "as in: "+cmd.UseLine())
+		}
+		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
+			s, err := ops.Explain(ctx, conn, args[0], scope)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				err = printJSON(cmd.OutOrStdout(), storyToJSON(s))
+			} else if s.Known() {
+				err = printStory(cmd, s)
+			}
+			if err != nil || s.Known() {
+				return err
+			}
+			return failed(cmd, fmt.Errorf("nothing is known of %s; looked in: %s", args[0], strings.Join(s.Looked, ", ")), unknownKey(s))
+		})
+	}
+	return cmd
+}
+
+func unknownKey(s ops.Story) string {
+	if len(s.Beyond) > 0 {
+		return "there are more " + strings.Join(s.Beyond, " and ") + " than were looked in: add --scope"
+	}
+	return "it never came, or longer ago than is remembered; the key is the one its sender gave"
+}
+
+func printStory(cmd *cobra.Command, s ops.Story) error {
+	rows := make([][]string, len(s.Moments))
+	for i, m := range s.Moments {
+		at := "-"
+		if !m.At.IsZero() {
+			at = when(m.At, s.ReadAt)
+		}
+		rows[i] = []string{at, subject(m), visible(m.Event), details(m.Detail)}
+	}
+	if err := printTable(cmd.OutOrStdout(), []string{"AT", "WHAT", "EVENT", "DETAIL"}, rows); err != nil {
+		return err
+	}
+	for _, next := range nextSteps(s) {
+		progress(cmd)("next: " + next)
+	}
+	if len(s.Beyond) > 0 {
+		progress(cmd)("there may be more: " + unknownKey(s))
+	}
+	return nil
+}
+
+// subject names what a moment is about.
+func subject(m ops.Moment) string {
+	if m.Kind == "job" {
+		return visible(strings.TrimSpace("job " + m.Key + " " + m.Scope))
+	}
+	return visible(m.Kind + " " + m.Scope + " " + m.Key)
+}
+
+// details shows the members of a JSON object in one line, by name.
+func details(object []byte) string {
+	var members map[string]any
+	decoder := json.NewDecoder(strings.NewReader(string(object)))
+	decoder.UseNumber()
+	if decoder.Decode(&members) != nil || len(members) == 0 {
+		return "-"
+	}
+	var names []string
+	for name, value := range members {
+		if value != nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%s=%v", name, members[name])
+	}
+	return shorten(visible(strings.Join(names, " ")), 200)
+}
+
+// nextSteps says what an operator may do about how things stand, each once.
+func nextSteps(s ops.Story) (steps []string) {
+	for _, m := range s.Moments {
+		step := ""
+		switch m.Kind + " " + m.Event {
+		case "job dead_letter":
+			step = "pawl dlq show " + m.Key + ", then retry or discard it"
+		case "job unknown":
+			step = "settle its step: pawl effects list"
+		case "job cancelled":
+			step = "pawl jobs retry " + m.Key + ", or discard it"
+		case "command unknown":
+			step = fmt.Sprintf("find out whether it took effect, then: pawl commands settle %s %s landed|not_landed", quoted(m.Scope), quoted(m.Key))
+		case "effect unknown":
+			step = fmt.Sprintf("ask the provider, then: pawl effects settle %s %s STEP landed|refused|not_landed", quoted(m.Scope), quoted(m.Key))
+		case "gate held":
+			step = fmt.Sprintf("what comes before it is missing: pawl gates list --consumer %s --held", quoted(m.Scope))
+		}
+		if step != "" && !slices.Contains(steps, step) {
+			steps = append(steps, step)
+		}
+	}
+	return steps
+}
+
+// quoted writes a word as a shell takes it.
+func quoted(word string) string {
+	if strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+=,") == "" && word != "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(visible(word), "'", `'\''`) + "'"
+}
+
+type storyJSON struct {
+	Key     string       `json:"key"`
+	Known   bool         `json:"known"`
+	Moments []momentJSON `json:"moments"`
+	Looked  []string     `json:"looked"`
+	Beyond  []string     `json:"beyond"` // of what there was too much to look everywhere
+	ReadAt  time.Time    `json:"read_at"`
+}
+
+type momentJSON struct {
+	At     *time.Time      `json:"at"` // null: it has no time
+	Kind   string          `json:"kind"`
+	Scope  *string         `json:"scope"` // null: not known any more
+	Key    string          `json:"key"`
+	Event  string          `json:"event"`
+	Detail json.RawMessage `json:"detail"`
+}
+
+func storyToJSON(s ops.Story) storyJSON {
+	same := func(text string) string { return text }
+	return storyJSON{s.Key, s.Known(), each(s.Moments, momentToJSON), each(s.Looked, same), each(s.Beyond, same), s.ReadAt.UTC()}
+}
+
+func momentToJSON(m ops.Moment) momentJSON {
+	return momentJSON{given(m.At.UTC()), m.Kind, given(m.Scope), m.Key, m.Event, m.Detail}
+}

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// The story of a key, as a person and as a script read it; of an unknown one where was looked.
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	db := withInbox(t)
+	golden := regexp.MustCompile(`^AT +WHAT +EVENT +DETAIL
+\S+Z \(3h ago\) +delivery orders dead +received +fingerprint=[0-9a-f]{64} job=1
+\S+Z \(\d+s ago\) +job 1 inbox/orders +enqueued +args_octets=0 kind=delivery priority=2
+\S+Z \(0s ago\) +job 1 inbox/orders +dead_letter +attempts=1 fence=0 max_attempts=25
+$`)
+	r := mustPawl(t, db, "explain", "dead")
+	if !golden.MatchString(r.stdout) || r.stderr != "next: pawl dlq show 1, then retry or discard it\n" {
+		t.Errorf("%s%s", r.stdout, r.stderr)
+	}
+	if byScope := mustPawl(t, db, "explain", "dead", "--scope", "orders"); strings.Count(byScope.stdout, "\n") != 4 {
+		t.Error(byScope.stdout)
+	}
+	wantFailure(t, pawl(t, db, "explain", "never"), 1, "nothing is known of never; looked in: commands of 0 scopes, deliveries and gates of 1 consumers", "the audit", "it never came")
+	wantFailure(t, pawl(t, db, "explain", "dead", "--scope", "mail"), 1, "looked in: commands, deliveries, gates, enqueue keys and effects of mail, jobs")
+	wantFailure(t, pawl(t, db, "explain"), 2, "it takes 1 argument, not 0")
+	type story struct {
+		Key     string
+		Known   bool
+		Moments []struct {
+			At, Scope        *string
+			Kind, Key, Event string
+			Detail           map[string]any
+		}
+		Looked, Beyond []string
+		ReadAt         string `json:"read_at"`
+	}
+	s := decode[story](t, mustPawl(t, db, "explain", "1", "--json").stdout)
+	if !s.Known || s.Moments[len(s.Moments)-1].Event != "dead_letter" || len(s.Looked) != 7 {
+		t.Errorf("%+v", s)
+	}
+	r = pawl(t, db, "explain", "never", "--json")
+	if s = decode[story](t, r.stdout); r.code != 1 || s.Known || s.Moments == nil {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Dead letters by the thousand: counted first, changed only if somebody agrees, each with its record, others untouched.
+func TestDLQ_Bulk(t *testing.T) {
+	t.Parallel()
+	db := withLetters(t, `insert into pawl.job (queue, kind, args, status, created_at, last_errors)
+select 'mail', 'welcome', '', 'dead_letter', now() - n * interval '1 hour', jsonb_build_array(jsonb_build_object('at', now(), 'attempt', 1, 'error', case when n <= 500 then 'connection refused' else 'no such user' end))
+  from generate_series(1, 1000) as n`)
+	if r := mustPawl(t, db, "dlq", "retry", "--queue", "mail", "--error", "connection refused", "--dry-run"); r.stdout != "would retry 500 dead letters of queue mail whose last error holds \"connection refused\"\n" {
+		t.Errorf("%+v", r)
+	}
+	for line, want := range map[string][]string{
+		"dlq retry --queue mail --reason r":         {"this would retry all dead letters of queue mail", "add --yes, or --dry-run"},
+		"dlq retry 1 --queue mail --reason r --yes": {"named or selected, not both"},
+		"dlq retry --all --yes":                     {"why is missing"},
+		"dlq discard --older-than -1h --reason r":   {"--older-than is negative"},
+		"jobs retry --queue mail --reason r":        {"unknown flag: --queue"},
+		"dlq retry --reason r":                      {"which job is missing"},
+	} {
+		wantFailure(t, pawl(t, db, strings.Fields(line)...), 2, want...)
+	}
+	if n := one[int](t, db, "select count(*) from pawl.audit"); n != 0 {
+		t.Errorf("%d records", n)
+	}
+	if r := mustPawl(t, db, "dlq", "retry", "--queue", "mail", "--error", "connection refused", "--reason", "it is back", "--actor", "ann", "--yes"); r.stdout != "500 of 500 dead letters of queue mail whose last error holds \"connection refused\" retried\n" {
+		t.Errorf("%+v", r)
+	}
+	if r := mustPawl(t, db, "dlq", "discard", "--kind", "welcome", "--older-than", "700h", "--reason", "users are gone", "--yes", "--json"); r.stdout != `{"dry_run":false,"matched":301,"done":301,"refused":0,"absent":0,"locked":0}`+"\n" {
+		t.Errorf("%+v", r)
+	}
+	if got := one[string](t, db, "select string_agg(s.n, ' ') from (select concat_ws(':', j.status, count(*)) as n from pawl.job as j where j.queue = 'mail' group by j.status order by 1) as s"); got != "dead_letter:199 pending:500" {
+		t.Error(got)
+	}
+	if n := one[int](t, db, "select count(*) from pawl.audit"); n != 801 {
+		t.Errorf("%d records", n)
+	}
+	if got := statuses(t, db)[:35]; got != "1 dead_letter, 2 unknown, 3 pending" {
+		t.Error(got)
+	}
+	locker := connect(t, db)
+	if _, err := locker.Exec(t.Context(), "begin; select from pawl.job where id = 1 for update"); err != nil {
+		t.Fatal(err)
+	}
+	r := pawl(t, db, "dlq", "discard", "--queue", "orders", "--reason", "r", "--yes")
+	if r.stdout != "0 of 1 dead letters of queue orders discarded\n" {
+		t.Errorf("%+v", r)
+	}
+	if _, last, _ := strings.Cut(r.stderr, "1 of 1\n"); last != "" { // it waited for more than a second, and said how far it was
+		r.stderr = last
+	}
+	wantFailure(t, result{r.code, "", r.stderr}, 1, "not done for 1 of 1", "1 locked")
+}
+
+// One screen, and the same as a document.
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	db := withLetters(t, "select pawl_v1.outbox_append('billing', 'OrderPlaced', null, null, '')", "select pawl_v1.worker_register('w2'); update pawl.worker set seen_at = now() - interval '1 hour' where name = 'w2'")
+	r := mustPawl(t, db, "status")
+	for _, line := range []string{`QUEUE +DUE +OLDEST +LATER +WAITING +PROCESSING +DEAD +UNKNOWN +CANCELLED +BLOCKED`, `orders +0 +- +1 +1 +1 +1 +1 +1 +0`, `outbox/billing +1 +0s`,
+		`1 +w1 +alive +\d+s +1 +off`, `2 +w2 +silent +1h +0 +off`, `billing +OrderPlaced +1 +0 +0s`, `unknown commands 0, stale commands 0, unknown effects 0; oldest snapshot: none`} {
+		if !regexp.MustCompile("(?m)^" + line).MatchString(r.stdout) {
+			t.Errorf("no line %s in\n%s", line, r.stdout)
+		}
+	}
+	type status struct {
+		Queues []struct {
+			Queue                                                     string
+			Due, Later, Waiting, Processing, Dead, Unknown, Cancelled int
+			DueSince                                                  *string `json:"due_since"`
+			LanesBlocked                                              int     `json:"lanes_blocked"`
+		}
+		Workers []struct {
+			ID              int
+			Name            string
+			Alive, Presence bool
+			Jobs            int
+			SeenAt          string `json:"seen_at"`
+			LeaseExpiresAt  string `json:"lease_expires_at"`
+		}
+		Outbox          []map[string]any
+		UnknownCommands int     `json:"unknown_commands"`
+		StaleCommands   int     `json:"stale_commands"`
+		UnknownEffects  int     `json:"unknown_effects"`
+		OldestSnapshot  *string `json:"oldest_snapshot"`
+		XminAge         int     `json:"xmin_age"`
+		ReadAt          string  `json:"read_at"`
+	}
+	if s := decode[status](t, mustPawl(t, db, "status", "--json").stdout); len(s.Queues) != 2 || s.Queues[0].Dead != 1 || len(s.Workers) != 2 || !s.Workers[0].Alive || s.Workers[1].Alive {
+		t.Errorf("%+v", s)
+	}
+	if r := mustPawl(t, pawltest.URL(t), "status"); !strings.HasPrefix(r.stdout, "no jobs\n\nno workers\n\nno events\n\nunknown commands 0") {
+		t.Errorf("%q", r.stdout)
+	}
+}
+
+// Findings exit 1, none exits 0. The server of these tests is fast, not durable, which is left out.
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	db := pawltest.URL(t)
+	well := []string{"doctor", "--skip", "durability,snapshots,collations"} // the server is shared with other tests
+	if r := mustPawl(t, db, well...); !strings.HasPrefix(r.stdout, "nothing found in contract, pooler, prepared, vacuum") {
+		t.Errorf("%+v", r)
+	}
+	exec1(t, db, "insert into pawl.job (queue, kind, args, available_at) values ('q', 'unheard', '', now() - interval '1 hour')")
+	r := pawl(t, db, well...)
+	if !strings.Contains(r.stdout, "waiting: 1 jobs of kind unheard in queue q are due") || !strings.Contains(r.stdout, "\n  why  nobody claims them") || !strings.Contains(r.stdout, "\n  fix  run a worker with queue q") {
+		t.Errorf("%s", r.stdout)
+	}
+	wantFailure(t, result{r.code, "", r.stderr}, 1, "findings: 1", "--skip")
+	type diagnosis struct {
+		Findings  []struct{ Check, What, Why, Fix string }
+		Unchecked []struct{ Check, Why string }
+		Checked   []string
+	}
+	r = pawl(t, db, append(well, "--json")...)
+	if d := decode[diagnosis](t, r.stdout); r.code != 1 || len(d.Findings) != 1 || d.Findings[0].Check != "waiting" || d.Unchecked == nil || len(d.Checked) != 9 {
+		t.Errorf("%+v", d)
+	}
+	mustPawl(t, db, append(well, "--waiting", "2h")...)
+	wantFailure(t, pawl(t, db, "doctor", "--skip", "luck"), 2, `there is no check "luck"`, "known: contract")
+	r = pawl(t, empty(t), "doctor")
+	if r.code != 1 || !strings.Contains(r.stdout, "fix  run: pawl migrate up") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// What stands still is listed with what to do; a command is settled, with a record.
+func TestStaleAndCommands(t *testing.T) {
+	t.Parallel()
+	db := withLetters(t, `select pawl_v1.command_claim('orders/acme', 'k 1', sha256(''));
+select pawl_v1.command_fail('orders/acme', 'k 1', c.fence, c.hash, '{"code": "timeout", "error": "no answer"}', '{"unknown": true}') from pawl.command as c`)
+	r := mustPawl(t, db, "stale")
+	for _, line := range []string{`command +orders/acme +k 1 +unknown +\S+Z +.* then command_settle`, `job +orders +1 +dead_letter`, `job +orders +2 +unknown`} {
+		if !regexp.MustCompile("(?m)^" + line).MatchString(r.stdout) {
+			t.Errorf("no line %s in\n%s", line, r.stdout)
+		}
+	}
+	if r := mustPawl(t, db, "stale", "--kind", "command", "--json"); strings.Count(r.stdout, `"kind":"command"`) != 1 || strings.Contains(r.stdout, `"job"`) {
+		t.Error(r.stdout)
+	}
+	if r := mustPawl(t, db, "commands", "list", "--stale"); !regexp.MustCompile(`(?m)^orders/acme +k 1 +unknown +1 +`).MatchString(r.stdout) {
+		t.Error(r.stdout)
+	}
+	if r := mustPawl(t, db, "commands", "show", "orders/acme", "k 1"); !strings.Contains(r.stdout, "  status     unknown\n") || !strings.Contains(r.stdout, "changes by hand: 0") {
+		t.Error(r.stdout)
+	}
+	for line, want := range map[string][]string{
+		"commands settle orders/acme k1 maybe --reason r --yes":            {"the verdict is landed or not_landed"},
+		"commands settle orders/acme k1 not_landed --result {} --reason r": {"has no result"},
+		"commands settle orders/acme k1 landed --reason r":                 {"a wrong verdict doubles or loses", "add --yes"},
+		"commands settle orders/acme k1 landed --yes":                      {"why is missing"},
+		"commands show orders/acme":                                        {"it takes 2 arguments"},
+		"commands list --status dead":                                      {`unknown status "dead"`},
+		"stale --kind lane":                                                {"the kind is command, effect or job"},
+		"purge":                                                            {"this would purge command, job_key, effect", "add --yes"},
+		"purge --table gate --yes":                                         {`no table "gate" is purged`},
+		"purge --table inbox --yes":                                        {"belong to a consumer"},
+		"purge --table inbox --consumer c --yes":                           {"do not know when", "--older-than"},
+		"purge --table fence --consumer c --older-than 1h --yes":           {"belong to no consumer"},
+	} {
+		wantFailure(t, pawl(t, db, strings.Fields(line)...), 2, want...)
+	}
+	wantFailure(t, pawl(t, db, "commands", "settle", "orders/acme", "k1", "landed", "--reason", "r", "--yes"), 1, "there is no command k1")
+	if r := mustPawl(t, db, "commands", "settle", "orders/acme", "k 1", "landed", "--result", `{"id": 17}`, "--reason", "it is there", "--actor", "ann", "--yes"); r.stdout != "command k 1 of scope orders/acme settled as landed\n" {
+		t.Errorf("%+v", r)
+	}
+	wantFailure(t, pawl(t, db, "commands", "settle", "orders/acme", "k 1", "landed", "--reason", "r", "--yes"), 1, "is not unknown", "pawl commands show orders/acme 'k 1'")
+	if r := mustPawl(t, db, "commands", "show", "orders/acme", "k 1", "--json"); !strings.Contains(r.stdout, `"status":"succeeded"`) || !strings.Contains(r.stdout, `"verb":"command_settle"`) {
+		t.Error(r.stdout)
+	}
+	wantFailure(t, pawl(t, db, "commands", "show", "orders/acme", "never"), 1, "there is no command never", "pawl explain never")
+	if r := mustPawl(t, db, "commands", "list", "--scope", "none"); r.stderr != "no commands\n" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// From cron: what is over goes, and what would go is counted first.
+func TestPurge(t *testing.T) {
+	t.Parallel()
+	db := pawltest.URL(t)
+	exec1(t, db, `insert into pawl.command (scope, key, hash, status, created_at, expires_at)
+select 's', n::text, sha256(''), case n when 1 then 'unknown' else 'succeeded' end, now() - interval '3 days', now() - interval '2 days' from generate_series(1, 8) as n;
+insert into pawl.inbox (consumer, message_id, hash, received_at, processed_at) select 'c', n::text, sha256(''), now() - interval '3 days', now() from generate_series(1, 4) as n`)
+	if r := mustPawl(t, db, "purge", "--dry-run"); !regexp.MustCompile(`^TABLE +PURGEABLE\npawl.command +7\npawl.job_key +0\npawl.effect +0\n$`).MatchString(r.stdout) {
+		t.Errorf("%s", r.stdout)
+	}
+	if r := mustPawl(t, db, "purge", "--yes", "--json"); r.stdout != `{"dry_run":false,"tables":[{"table":"command","rows":7},{"table":"job_key","rows":0},{"table":"effect","rows":0}]}`+"\n" {
+		t.Errorf("%s", r.stdout)
+	}
+	if r := mustPawl(t, db, "purge", "--table", "inbox", "--consumer", "c", "--older-than", "48h", "--yes"); !strings.Contains(r.stdout, "pawl.inbox  4") {
+		t.Errorf("%s", r.stdout)
+	}
+	if n := one[int](t, db, "select count(*) from pawl.command"); n != 1 {
+		t.Errorf("%d left", n)
+	}
+}
+
+// Shells are told the commands and the flags.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	if r := mustPawl(t, "", "--help"); !strings.Contains(r.stdout, "completion") {
+		t.Error(r.stdout)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if r := mustPawl(t, "", "completion", shell); !strings.Contains(r.stdout, "pawl") || len(r.stdout) < 1000 {
+			t.Errorf("%s: %s", shell, r.stdout)
+		}
+	}
+	for line, want := range map[string]string{"dlq re": "retry\t", "dlq retry --er": "--error\t", "stat": "status\t", "commands settle --re": "--reason\t"} {
+		if r := mustPawl(t, "", append([]string{"__complete"}, strings.Fields(line)...)...); !strings.Contains(r.stdout, want) {
+			t.Errorf("%s: %s", line, r.stdout)
+		}
+	}
+}

@@ -1,0 +1,30 @@
+package contract
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// ExplainRow is one row of explain.
+type ExplainRow struct {
+	At         *time.Time // null: it has no time
+	Kind       string
+	Scope, Key string // Scope empty: not known
+	Event      string
+	Detail     json.RawMessage
+	ReadAt     time.Time // the database's clock
+}
+
+// Explain calls pawl_v1.explain; an empty scope looks everywhere.
+func Explain(ctx context.Context, db DB, key, scope string) ([]ExplainRow, error) {
+	o := Options{}
+	set(o, "scope", scope)
+	return many(ctx, db, "explain", `select e.at, e.kind, coalesce(e.scope, ''), e.key, e.event, e.detail, clock_timestamp()
+  from pawl_v1.explain($1, $2::jsonb) as e`, []any{key, o.text()}, func(row pgx.CollectableRow) (r ExplainRow, err error) {
+		err = row.Scan(&r.At, &r.Kind, &r.Scope, &r.Key, &r.Event, &r.Detail, &r.ReadAt)
+		return r, err
+	})
+}

@@ -1,0 +1,43 @@
+package job
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+)
+
+const (
+	keyPurgeEvery = time.Minute
+	keyPurgeBatch = 1000
+)
+
+// A keyKeeper forgets enqueue keys whose memory is over and whose jobs have ended. Every worker has one, for the keys of all queues.
+type keyKeeper struct {
+	w   *Worker
+	due time.Time
+}
+
+func (w *Worker) newKeyKeeper() *keyKeeper {
+	return &keyKeeper{w: w, due: time.Now().Add(keyPurgeEvery)}
+}
+
+// keep purges one batch, so that the sweeps beside it do not wait; the next is due after a rest of four times as long, or, if that was
+// the last, after a minute.
+func (k *keyKeeper) keep(ctx context.Context) {
+	began := time.Now()
+	if began.Before(k.due) {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	row, err := contract.JobKeyPurge(limited, k.w.pool, -1, keyPurgeBatch)
+	k.due = time.Now().Add(keyPurgeEvery)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		k.w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job_key.purge", Err: err})
+	case err == nil && row.Purged+row.Kept == keyPurgeBatch:
+		k.due = time.Now().Add(4 * time.Since(began))
+	}
+}

@@ -1,0 +1,42 @@
+package job
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// A worker forgets keys about once a minute, and batch after batch while there are many; one whose job has a row stays.
+func TestKeyKeeper(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, `
+insert into pawl.job (queue, kind, args) values ('q', 'k', '');
+insert into pawl.job_key (queue, key, hash, job_id, created_at, expires_at)
+select 'q', n::text, sha256(''), n, now() - interval '3 days', now() - interval '2 days' from generate_series(1, 1500) as n`)
+	left := func() (n int) {
+		t.Helper()
+		if err := pool.QueryRow(t.Context(), "select count(*) from pawl.job_key").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	w := &Worker{pool: pool, cfg: Config{Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { t.Errorf("%+v", e) }}}}
+	k := w.newKeyKeeper()
+	k.keep(t.Context())
+	if left() != 1500 {
+		t.Fatal("purged before it was due")
+	}
+	k.due = time.Time{}
+	k.keep(t.Context())
+	if n := left(); n > 501 || time.Until(k.due) > keyPurgeEvery/2 {
+		t.Errorf("%d left, the next batch is due in %v", n, time.Until(k.due))
+	}
+	k.due = time.Time{}
+	k.keep(t.Context())
+	if n := left(); n != 1 || time.Until(k.due) < keyPurgeEvery/2 {
+		t.Errorf("%d left, the next batch is due in %v", n, time.Until(k.due))
+	}
+}

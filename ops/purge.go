@@ -1,0 +1,138 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+)
+
+// A Table is a table from which rows are deleted by age. What is not among them is never: gates, because an old number would
+// pass; the audit; jobs, lanes and workers, which end otherwise; and the archive, which workers empty.
+type Table string
+
+// The tables.
+const (
+	TableCommand  Table = "command"  // finished ones whose memory is over
+	TableJobKey   Table = "job_key"  // those whose memory is over and whose job has no row
+	TableEffect   Table = "effect"   // finished steps whose memory is over and whose job or command has ended
+	TableInbox    Table = "inbox"    // of one consumer, without a job; flows do it by themselves
+	TableDelivery Table = "delivery" // of one consumer; flows do it by themselves
+	TableReplay   Table = "replay"   // counts of scopes without a command
+	TableFence    Table = "fence"    // of resources that nobody has written to
+)
+
+// Tables returns all of them.
+func Tables() []Table {
+	return []Table{TableCommand, TableJobKey, TableEffect, TableInbox, TableDelivery, TableReplay, TableFence}
+}
+
+// A PurgeRule says what may be forgotten.
+type PurgeRule struct {
+	Table    Table
+	Consumer string // of TableInbox and TableDelivery, required there
+	// OlderThan is required of TableInbox, TableDelivery, TableReplay and TableFence, whose rows do not know their end. For an
+	// inbox it is the promise itself: what comes again later than that runs as new. Of the others it only
+	// spares the look at rows younger than it: default 24 h; give the shortest retention in use.
+	OlderThan time.Duration
+}
+
+// KnowsEnd reports whether the rows of a table know when their memory ends.
+func (t Table) KnowsEnd() bool { return t == TableCommand || t == TableJobKey || t == TableEffect }
+
+// OfConsumer reports whether the rows of a table belong to a consumer.
+func (t Table) OfConsumer() bool { return t == TableInbox || t == TableDelivery }
+
+const (
+	purgeBatch = 1000
+	purgeRest  = 4 // times as long as a batch took
+)
+
+// Purgeable counts the rows that [Purge] would delete now. It reads the whole table.
+//
+// Errors: [pawl.ErrArgumentInvalid].
+func Purgeable(ctx context.Context, db DB, r PurgeRule) (int64, error) {
+	if err := r.check(); err != nil {
+		return 0, err
+	}
+	return contract.PurgeCount(ctx, db, string(r.Table), r.Consumer, r.olderThan())
+}
+
+// Purge deletes what may be forgotten, in transactions of 1,000 rows, and rests after each for four times as long as it took. Rows
+// are looked at again as they are deleted, and rows that others have locked are left for the next time, so several may run at once.
+// progress, which may be nil, is told after each transaction. What is processing, unknown, or waits for a retry never goes, nor does
+// a key whose job has a row.
+//
+// Errors: [pawl.ErrArgumentInvalid]. The count is right beside an error, too.
+func Purge(ctx context.Context, db DB, r PurgeRule, progress func(purged int)) (purged int, err error) {
+	if err := r.check(); err != nil {
+		return 0, err
+	}
+	for {
+		began := time.Now()
+		n, again, err := r.batch(ctx, db)
+		purged += n
+		if err != nil || !again {
+			return purged, err
+		}
+		if progress != nil {
+			progress(purged)
+		}
+		select {
+		case <-ctx.Done():
+			return purged, ctx.Err()
+		case <-time.After(purgeRest * time.Since(began)):
+		}
+	}
+}
+
+// batch deletes once, and reports whether there may be more.
+func (r PurgeRule) batch(ctx context.Context, db DB) (purged int, again bool, err error) {
+	switch r.Table {
+	case TableCommand:
+		purged, err = contract.CommandPurge(ctx, db, purgeBatch, r.olderThan())
+	case TableJobKey:
+		var row contract.JobKeyPurgeRow
+		row, err = contract.JobKeyPurge(ctx, db, r.olderThan(), purgeBatch)
+		return row.Purged, row.Purged+row.Kept == purgeBatch, err
+	case TableEffect:
+		purged, err = contract.EffectPurge(ctx, db, purgeBatch, r.olderThan())
+	case TableInbox:
+		purged, err = contract.InboxPurge(ctx, db, r.Consumer, r.OlderThan, purgeBatch)
+	case TableDelivery:
+		purged, err = contract.DeliveryPurge(ctx, db, r.Consumer, r.OlderThan, purgeBatch)
+	case TableReplay:
+		purged, err = contract.ReplayPurge(ctx, db, r.OlderThan, purgeBatch)
+	case TableFence:
+		purged, err = contract.FencePurge(ctx, db, r.OlderThan, purgeBatch)
+	}
+	return purged, purged == purgeBatch, err
+}
+
+// olderThan is negative for the default of the function.
+func (r PurgeRule) olderThan() time.Duration {
+	if r.OlderThan == 0 {
+		return -1
+	}
+	return r.OlderThan
+}
+
+func (r PurgeRule) check() error {
+	wrong := func(what, next string) error {
+		return &pawl.Error{Op: "purge", Code: pawl.CodeArgumentInvalid, Err: errors.New(what), Hint: next}
+	}
+	switch {
+	case !slices.Contains(Tables(), r.Table):
+		return wrong(fmt.Sprintf("no table %q is purged", r.Table), "known: "+strings.Trim(fmt.Sprint(Tables()), "[]"))
+	case r.Table.OfConsumer() != (r.Consumer != ""):
+		return wrong(fmt.Sprintf("the consumer is %q, the table %s", r.Consumer, r.Table), "name the consumer for inbox and delivery, and only there")
+	case r.OlderThan < 0 || r.OlderThan == 0 && !r.Table.KnowsEnd():
+		return wrong(fmt.Sprintf("rows of %s do not know when they may go, and OlderThan is %v", r.Table, r.OlderThan), "say how old they must be")
+	}
+	return nil
+}

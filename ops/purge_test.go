@@ -1,0 +1,56 @@
+package ops_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/ops"
+)
+
+// Each table is purged of what is over, in batches, and of nothing else; what is counted before is what goes.
+func TestPurge(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(`
+insert into pawl.command (scope, key, hash, status, created_at, expires_at)
+select 's', n::text, sha256(''), case when n % 2 = 0 then 'succeeded' else 'failed_retryable' end, now() - interval '3 days', now() - interval '2 days' from generate_series(1, 4600) as n;
+insert into pawl.job_key (queue, key, hash, job_id, created_at, expires_at)
+select 'q', n::text, sha256(''), 0, now() - interval '3 days', now() - interval '2 days' from generate_series(1, 10) as n;
+insert into pawl.effect (scope, key, step, hash, policy, provider_key, status, created_at, expires_at)
+select 'job/q', n::text, 's', sha256(''), 'keyed', 'p', 'succeeded', now() - interval '3 days', now() - interval '2 days' from generate_series(1, 5) as n;
+insert into pawl.inbox (consumer, message_id, hash, received_at, processed_at) select 'c', n::text, sha256(''), now() - interval '3 days', now() from generate_series(1, 7) as n;
+insert into pawl.delivery (consumer, message_id, body, received_at) select 'c', n::text, '', now() - interval '3 days' from generate_series(1, 8) as n;
+insert into pawl.replay (scope, replays, updated_at) values ('gone', 1, now() - interval '3 days'), ('s', 1, now() - interval '3 days');
+insert into pawl.fence (resource, fence, seen_at) values ('r', 1, now() - interval '3 days'), ('new', 1, now())`)
+	for _, c := range []struct {
+		rule ops.PurgeRule
+		want int
+	}{
+		{ops.PurgeRule{Table: ops.TableCommand}, 2300},
+		{ops.PurgeRule{Table: ops.TableJobKey}, 10},
+		{ops.PurgeRule{Table: ops.TableEffect}, 5},
+		{ops.PurgeRule{Table: ops.TableInbox, Consumer: "c", OlderThan: 24 * time.Hour}, 7},
+		{ops.PurgeRule{Table: ops.TableDelivery, Consumer: "c", OlderThan: 24 * time.Hour}, 8},
+		{ops.PurgeRule{Table: ops.TableReplay, OlderThan: 24 * time.Hour}, 1},
+		{ops.PurgeRule{Table: ops.TableFence, OlderThan: 24 * time.Hour}, 1},
+	} {
+		counted, err := ops.Purgeable(t.Context(), b.pool, c.rule)
+		b.must(err)
+		told := 0
+		purged, err := ops.Purge(t.Context(), b.pool, c.rule, func(n int) { told = n })
+		if err != nil || purged != c.want || counted != int64(c.want) || told != c.want/1000*1000 {
+			t.Errorf("%+v: counted %d, purged %d, want %d, told %d, %v", c.rule, counted, purged, c.want, told, err)
+		}
+	}
+	b.wantCount("select count(*) from pawl.command", 2300)
+	for _, bad := range []ops.PurgeRule{{}, {Table: "gate"}, {Table: ops.TableInbox, OlderThan: 1}, {Table: ops.TableInbox, Consumer: "c"},
+		{Table: ops.TableFence}, {Table: ops.TableCommand, Consumer: "c"}, {Table: ops.TableCommand, OlderThan: -1}} {
+		_, err := ops.Purge(t.Context(), nil, bad, nil)
+		_, err2 := ops.Purgeable(t.Context(), nil, bad)
+		if !errors.Is(err, pawl.ErrArgumentInvalid) || !errors.Is(err2, pawl.ErrArgumentInvalid) {
+			t.Errorf("%+v: %v, %v", bad, err, err2)
+		}
+	}
+}
