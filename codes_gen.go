@@ -72,7 +72,7 @@ var codeTexts = map[Code]codeText{
 	CodeKeyInvalid:         {"key is missing or over its limit", "pass a key of 1 to 255 octets"},
 	CodeKeyReused:          {"key was used before with a different payload", "use a new key for a new intent or fix the caller that changes its payload between retries"},
 	CodeFingerprintInvalid: {"fingerprint is missing or malformed", "pass the 32 octets of a SHA-256"},
-	CodeArgumentInvalid:    {"an argument is missing or out of its bounds", "see the bound named in the message"},
+	CodeArgumentInvalid:    {"an argument is missing or out of its bounds", "give what the message asks for"},
 	CodeNotHolderSucceed:   {"could not mark succeeded: not the holder any more", "drop this attempt; a newer one owns the intent"},
 	CodeNotHolderFail:      {"could not mark failed: not the holder any more", "drop this attempt; a newer one owns the intent"},
 	CodeFenceLost:          {"fence lost: a newer attempt owns this work", "drop this attempt; its transaction must not commit"},

@@ -17,7 +17,8 @@ func Purge(ctx context.Context, db pawl.DB, limit int, olderThan time.Duration) 
 	if olderThan == 0 {
 		olderThan = -1
 	}
-	return contract.CommandPurge(ctx, db, limit, olderThan)
+	row, err := contract.CommandPurge(ctx, db, contract.PurgeArgs{Limit: limit, OlderThan: olderThan})
+	return row.Purged, err
 }
 
 // A Settlement is what somebody found out about an unknown command.

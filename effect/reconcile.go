@@ -146,5 +146,6 @@ func Purge(ctx context.Context, db pawl.DB, limit int, olderThan time.Duration) 
 	if olderThan == 0 {
 		olderThan = -1
 	}
-	return contract.EffectPurge(ctx, db, limit, olderThan)
+	row, err := contract.EffectPurge(ctx, db, contract.PurgeArgs{Limit: limit, OlderThan: olderThan})
+	return row.Purged, err
 }

@@ -37,5 +37,6 @@ func QueueKeep(b *pgx.Batch, intent pawl.Intent, r Record) {
 // PurgeKept deletes up to limit (1 to 10,000) of what was kept of a consumer's deliveries longer ago than olderThan, and returns how
 // many.
 func PurgeKept(ctx context.Context, db pawl.DB, consumer string, olderThan time.Duration, limit int) (purged int, err error) {
-	return contract.DeliveryPurge(ctx, db, consumer, olderThan, limit)
+	row, err := contract.DeliveryPurge(ctx, db, contract.PurgeArgs{Consumer: consumer, OlderThan: olderThan, Limit: limit})
+	return row.Purged, err
 }

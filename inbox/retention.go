@@ -35,7 +35,8 @@ func (r Retention) Window() time.Duration {
 // many. What a job still owns stays. Call it again until it returns less than limit. A claim of the very key waits for the end of
 // one call, so keep the limit at about 1,000, and every call a transaction of its own.
 func Purge(ctx context.Context, db pawl.DB, consumer string, olderThan time.Duration, limit int) (purged int, err error) {
-	return contract.InboxPurge(ctx, db, consumer, olderThan, limit)
+	row, err := contract.InboxPurge(ctx, db, contract.PurgeArgs{Consumer: consumer, OlderThan: olderThan, Limit: limit})
+	return row.Purged, err
 }
 
 // Estimate says about how many deliveries of all consumers are remembered, from the planner's statistics.

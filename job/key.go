@@ -15,8 +15,9 @@ const (
 
 // A keyKeeper forgets enqueue keys whose memory is over and whose jobs have ended. Every worker has one, for the keys of all queues.
 type keyKeeper struct {
-	w   *Worker
-	due time.Time
+	w     *Worker
+	due   time.Time
+	since string // where the last batch of this round looked
 }
 
 func (w *Worker) newKeyKeeper() *keyKeeper {
@@ -32,12 +33,12 @@ func (k *keyKeeper) keep(ctx context.Context) {
 	}
 	limited, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
-	row, err := contract.JobKeyPurge(limited, k.w.pool, -1, keyPurgeBatch)
-	k.due = time.Now().Add(keyPurgeEvery)
+	row, err := contract.JobKeyPurge(limited, k.w.pool, contract.PurgeArgs{OlderThan: -1, Limit: keyPurgeBatch, Since: k.since})
+	k.due, k.since = time.Now().Add(keyPurgeEvery), ""
 	switch {
 	case err != nil && ctx.Err() == nil:
 		k.w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job_key.purge", Err: err})
 	case err == nil && row.Purged+row.Kept == keyPurgeBatch:
-		k.due = time.Now().Add(4 * time.Since(began))
+		k.due, k.since = time.Now().Add(4*time.Since(began)), row.Next
 	}
 }

@@ -184,7 +184,7 @@ func read(ctx context.Context, db Querier) (Installed, error) {
 		return Installed{}, nil
 	case errors.As(err, &pg) && pg.Code == "42501":
 		return Installed{}, &pawl.Error{Op: "migrate.status", Code: "42501", Err: err,
-			Hint: "grant pawl_app to this role; sql/roles.sql makes it"}
+			Hint: "grant pawl_app to this role; `pawl migrate up --roles` makes it"}
 	}
 	return i, err
 }

@@ -73,11 +73,11 @@ func Purge(ctx context.Context, db DB, r PurgeRule, progress func(purged int)) (
 	if err := r.check(); err != nil {
 		return 0, err
 	}
-	for {
+	for next := ""; ; {
 		began := time.Now()
-		n, again, err := r.batch(ctx, db)
+		n, more, err := r.batch(ctx, db, &next)
 		purged += n
-		if err != nil || !again {
+		if err != nil || !more {
 			return purged, err
 		}
 		if progress != nil {
@@ -91,27 +91,28 @@ func Purge(ctx context.Context, db DB, r PurgeRule, progress func(purged int)) (
 	}
 }
 
-// batch deletes once, and reports whether there may be more.
-func (r PurgeRule) batch(ctx context.Context, db DB) (purged int, again bool, err error) {
+// batch deletes once, from where the one before has left off, and reports whether there may be more.
+func (r PurgeRule) batch(ctx context.Context, db DB, next *string) (purged int, more bool, err error) {
+	var row contract.PurgeRow
+	args := contract.PurgeArgs{Consumer: r.Consumer, OlderThan: r.olderThan(), Limit: purgeBatch, Since: *next}
 	switch r.Table {
 	case TableCommand:
-		purged, err = contract.CommandPurge(ctx, db, purgeBatch, r.olderThan())
+		row, err = contract.CommandPurge(ctx, db, args)
 	case TableJobKey:
-		var row contract.JobKeyPurgeRow
-		row, err = contract.JobKeyPurge(ctx, db, r.olderThan(), purgeBatch)
-		return row.Purged, row.Purged+row.Kept == purgeBatch, err
+		row, err = contract.JobKeyPurge(ctx, db, args)
 	case TableEffect:
-		purged, err = contract.EffectPurge(ctx, db, purgeBatch, r.olderThan())
+		row, err = contract.EffectPurge(ctx, db, args)
 	case TableInbox:
-		purged, err = contract.InboxPurge(ctx, db, r.Consumer, r.OlderThan, purgeBatch)
+		row, err = contract.InboxPurge(ctx, db, args)
 	case TableDelivery:
-		purged, err = contract.DeliveryPurge(ctx, db, r.Consumer, r.OlderThan, purgeBatch)
+		row, err = contract.DeliveryPurge(ctx, db, args)
 	case TableReplay:
-		purged, err = contract.ReplayPurge(ctx, db, r.OlderThan, purgeBatch)
+		row.Purged, err = contract.ReplayPurge(ctx, db, r.OlderThan, purgeBatch)
 	case TableFence:
-		purged, err = contract.FencePurge(ctx, db, r.OlderThan, purgeBatch)
+		row.Purged, err = contract.FencePurge(ctx, db, r.OlderThan, purgeBatch)
 	}
-	return purged, purged == purgeBatch, err
+	*next = row.Next
+	return row.Purged, row.Purged+row.Kept == purgeBatch, err
 }
 
 // olderThan is negative for the default of the function.

@@ -128,7 +128,8 @@ func TestPurge_HoldsNoLockForLong(t *testing.T) {
 	}
 	exec(`insert into pawl.job (queue, kind, args) select 'kept', 'k', '' from generate_series(1, 100)`)
 	exec(`insert into pawl.job_key (queue, key, hash, job_id, created_at, expires_at)
-select 'q', 'old ' || n, pawl_v1._job_hash('k', ''), case when n % 1000 = 0 then 1 + n / 1000 % 100 else 0 end, now() - interval '3 days', now() - interval '2 days' from generate_series(1, $1::int) as n`, purgeRows)
+select 'q', 'old ' || n, pawl_v1._job_hash('k', ''), case when n % 1000 = 0 then 1 + n / 1000 % 100 else 0 end, now() - interval '20 days' + n * interval '1 second',
+       now() - interval '19 days' + n * interval '1 second' from generate_series(1, $1::int) as n`, purgeRows)
 	exec("select brin_summarize_new_values('pawl.job_key_age')")
 	exec("analyze pawl.job_key")
 
@@ -167,10 +168,11 @@ select 'q', 'old ' || n, pawl_v1._job_hash('k', ''), case when n % 1000 = 0 then
 	}
 	began, purged, kept := time.Now(), 0, 0
 	var batches []time.Duration
-	for {
+	for next := "-infinity"; ; {
 		one := time.Now()
 		var n, k int
-		if err := conn.QueryRow(t.Context(), "select p.purged, coalesce((p.detail ->> 'kept')::int, 0) from pawl_v1.job_key_purge(1000) as p").Scan(&n, &k); err != nil {
+		if err := conn.QueryRow(t.Context(), `select p.purged, coalesce((p.detail ->> 'kept')::int, 0), coalesce(p.detail ->> 'next', '')
+  from pawl_v1.job_key_purge(1000, jsonb_build_object('since', $1::text)) as p`, next).Scan(&n, &k, &next); err != nil {
 			t.Fatal(err)
 		}
 		batches = append(batches, time.Since(one))

@@ -34,7 +34,7 @@ func TestQueues_Table(t *testing.T) {
 	if r := mustPawl(t, db, "queues", "list", "--limit", "1"); strings.Count(r.stdout, "\n") != 2 || r.stderr != "there may be more: add --after mail\n" {
 		t.Errorf("%+v", r)
 	}
-	if r := mustPawl(t, db, "queues", "list", "--after", "orders"); r.stdout != "" || r.stderr != "nothing was set for any queue\n" {
+	if r := mustPawl(t, db, "queues", "list", "--after", "orders"); r.stdout != "" || r.stderr != "nothing was set for any queue; those with jobs: pawl status\n" {
 		t.Errorf("%+v", r)
 	}
 	for _, step := range [][2]string{{"true", "queue mail changed (archive was off)\n"}, {"true", "queue mail unchanged (archive was on)\n"}, {"false", "queue mail changed (archive was on)\n"}} {

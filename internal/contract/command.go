@@ -155,13 +155,6 @@ func CommandFail(ctx context.Context, db DB, a CommandFailArgs) (status string, 
 	return status, attempts, err
 }
 
-// CommandPurge calls pawl_v1.command_purge. A negative olderThan means the default.
-func CommandPurge(ctx context.Context, db DB, limit int, olderThan time.Duration) (purged int, err error) {
-	err = one(ctx, db, "command.purge", "select p.purged from pawl_v1.command_purge($1, $2::jsonb) as p",
-		[]any{limit, olderThanOption(olderThan).text()}, &purged)
-	return purged, err
-}
-
 // CommandReplayed calls pawl_v1.command_replayed.
 func CommandReplayed(ctx context.Context, db DB, scopes []string, counts []int64) error {
 	var outcome string

@@ -44,13 +44,6 @@ func DeliveryKeepStep(a DeliveryKeepArgs) Step {
 		[]any{a.Consumer, a.MessageID, octets(a.Body), o.text()}, new(string))
 }
 
-// DeliveryPurge calls pawl_v1.delivery_purge and returns how many were deleted.
-func DeliveryPurge(ctx context.Context, db DB, consumer string, olderThan time.Duration, limit int) (purged int, err error) {
-	err = one(ctx, db, "delivery.purge", "select p.purged from pawl_v1.delivery_purge($1, $2, $3) as p",
-		[]any{consumer, olderThan.Milliseconds(), limit}, &purged)
-	return purged, err
-}
-
 // DeliveryRow names a delivery that was kept.
 type DeliveryRow struct {
 	MessageID  string

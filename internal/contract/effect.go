@@ -127,13 +127,6 @@ func EffectSettle(ctx context.Context, db DB, a EffectSettleArgs) (r EffectSettl
 	return r, err
 }
 
-// EffectPurge calls pawl_v1.effect_purge. A negative olderThan takes the function's default.
-func EffectPurge(ctx context.Context, db DB, limit int, olderThan time.Duration) (purged int, err error) {
-	err = one(ctx, db, "effect.purge", "select p.purged from pawl_v1.effect_purge($1, $2::jsonb) as p",
-		[]any{limit, olderThanOption(olderThan).text()}, &purged)
-	return purged, err
-}
-
 // EffectRow is one row of pawl_v1.effects.
 type EffectRow struct {
 	Scope, Key, Step                string

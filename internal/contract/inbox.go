@@ -132,13 +132,6 @@ func InboxSettle(ctx context.Context, db DB, consumer, messageID string, jobID i
 		[]any{consumer, messageID, jobID}, &outcome)
 }
 
-// InboxPurge calls pawl_v1.inbox_purge and returns how many were forgotten.
-func InboxPurge(ctx context.Context, db DB, consumer string, olderThan time.Duration, limit int) (purged int, err error) {
-	err = one(ctx, db, "inbox.purge", "select p.purged from pawl_v1.inbox_purge($1, $2, $3) as p",
-		[]any{consumer, olderThan.Milliseconds(), limit}, &purged)
-	return purged, err
-}
-
 // InboxForgetRow is the answer of inbox_forget.
 type InboxForgetRow struct {
 	Outcome string // "forgotten", "refused", "absent"

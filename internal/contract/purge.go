@@ -5,16 +5,63 @@ import (
 	"time"
 )
 
-// JobKeyPurgeRow is the answer of job_key_purge.
-type JobKeyPurgeRow struct {
-	Purged int
-	Kept   int // keys whose jobs have not ended
+// PurgeArgs are the arguments of the purges by age.
+type PurgeArgs struct {
+	Consumer  string        // of inbox and delivery
+	OlderThan time.Duration // of command, job_key and effect negative for the function's default
+	Limit     int
+	Since     string // PurgeRow.Next of the call before
 }
 
-// JobKeyPurge calls pawl_v1.job_key_purge; a negative olderThan means its default.
-func JobKeyPurge(ctx context.Context, db DB, olderThan time.Duration, limit int) (r JobKeyPurgeRow, err error) {
-	err = one(ctx, db, "job_key.purge", "select p.purged, coalesce((p.detail ->> 'kept')::int, 0) from pawl_v1.job_key_purge($1, $2::jsonb) as p",
-		[]any{limit, olderThanOption(olderThan).text()}, &r.Purged, &r.Kept)
+// PurgeRow is the answer of a purge by age.
+type PurgeRow struct {
+	Purged int
+	Kept   int    // keys whose jobs have not ended
+	Next   string // see option since; empty if nothing was found
+}
+
+// JobKeyPurge calls pawl_v1.job_key_purge.
+func JobKeyPurge(ctx context.Context, db DB, a PurgeArgs) (PurgeRow, error) {
+	return a.byEnd(ctx, db, "job_key")
+}
+
+// CommandPurge calls pawl_v1.command_purge.
+func CommandPurge(ctx context.Context, db DB, a PurgeArgs) (PurgeRow, error) {
+	return a.byEnd(ctx, db, "command")
+}
+
+// EffectPurge calls pawl_v1.effect_purge.
+func EffectPurge(ctx context.Context, db DB, a PurgeArgs) (PurgeRow, error) {
+	return a.byEnd(ctx, db, "effect")
+}
+
+// InboxPurge calls pawl_v1.inbox_purge.
+func InboxPurge(ctx context.Context, db DB, a PurgeArgs) (PurgeRow, error) {
+	return a.ofConsumer(ctx, db, "inbox")
+}
+
+// DeliveryPurge calls pawl_v1.delivery_purge.
+func DeliveryPurge(ctx context.Context, db DB, a PurgeArgs) (PurgeRow, error) {
+	return a.ofConsumer(ctx, db, "delivery")
+}
+
+// byEnd purges a table whose rows know when their memory ends.
+func (a PurgeArgs) byEnd(ctx context.Context, db DB, table string) (PurgeRow, error) {
+	o := olderThanOption(a.OlderThan)
+	set(o, "since", a.Since)
+	return purge(ctx, db, table, "_purge($1, $2::jsonb)", a.Limit, o.text())
+}
+
+// ofConsumer purges a table whose rows belong to a consumer.
+func (a PurgeArgs) ofConsumer(ctx context.Context, db DB, table string) (PurgeRow, error) {
+	o := Options{}
+	set(o, "since", a.Since)
+	return purge(ctx, db, table, "_purge($1, $2, $3, $4::jsonb)", a.Consumer, a.OlderThan.Milliseconds(), a.Limit, o.text())
+}
+
+func purge(ctx context.Context, db DB, table, call string, args ...any) (r PurgeRow, err error) {
+	err = one(ctx, db, table+".purge", "select p.purged, coalesce((p.detail ->> 'kept')::int, 0), coalesce(p.detail ->> 'next', '') from pawl_v1."+table+call+" as p",
+		args, &r.Purged, &r.Kept, &r.Next)
 	return r, err
 }
 

@@ -94,6 +94,15 @@ begin
 end
 $$;
 
+-- From where a purge looks on: option since, else everything.
+create or replace function pawl_v1._since(p_options jsonb)
+returns timestamptz
+language sql
+stable
+as $$
+  select coalesce((p_options ->> 'since')::timestamptz, '-infinity')
+$$;
+
 -- Arrays that describe one batch must be equally long.
 create or replace function pawl_v1._check_batch(p_what text, p_count int, p_max int, variadic p_lengths int[])
 returns void

@@ -275,34 +275,41 @@ $$;
 -- than one batch takes: keep that below the 50 ms of inbox_claim.
 --
 -- p_older_than_ms: longer than the longest time after which a delivery may come again, or it runs again as new.
--- outcome 'purged'.
-create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000)
+-- options: since: see job_key_purge.
+-- outcome 'purged'; detail.next: see job_key_purge.
+create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 as $$
 declare
   v_before timestamptz;
   v_due    tid[];
+  v_next   timestamptz;
   v_purged int;
 begin
+  perform pawl_v1._check_options(p_options, '{since}');
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
   -- The consumer is not compared as it is, or the primary key would lead through everything that is remembered of it; the index of
   -- ages leads to what is old.
-  v_due := array( -- their places: see job_key_purge
-    select i.ctid
-      from pawl.inbox as i
-     where i.received_at < v_before
-       and i.consumer || '' = p_consumer
-       and not exists (select from pawl.job as j where j.id = i.job_id)
-     limit p_limit
-       for update skip locked);
+  select array_agg(d.ctid), min(d.received_at) -- their places: see job_key_purge
+    into v_due, v_next
+    from (
+      select i.ctid, i.received_at
+        from pawl.inbox as i
+       where i.received_at < v_before
+         and i.received_at >= pawl_v1._since(p_options)
+         and i.consumer || '' = p_consumer
+         and not exists (select from pawl.job as j where j.id = i.job_id)
+       limit p_limit
+         for update skip locked
+    ) as d;
   delete from pawl.inbox as i
    where i.ctid = any (v_due)
      and i.received_at < v_before
      and not exists (select from pawl.job as j where j.id = i.job_id);
   get diagnostics v_purged = row_count;
   return query
-  select 'purged', v_purged, '{}'::jsonb;
+  select 'purged', v_purged, jsonb_strip_nulls(jsonb_build_object('next', v_next));
 end
 $$;
 

@@ -26,29 +26,36 @@ end
 $$;
 
 -- Deletes what was kept of a consumer's deliveries longer ago than p_older_than_ms, at most p_limit of them (1 to 10000).
--- outcome 'purged'.
-create or replace function pawl_v1.delivery_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000)
+-- options: since: see job_key_purge.
+-- outcome 'purged'; detail.next: see job_key_purge.
+create or replace function pawl_v1.delivery_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 as $$
 declare
   v_before timestamptz;
   v_due    tid[];
+  v_next   timestamptz;
   v_purged int;
 begin
+  perform pawl_v1._check_options(p_options, '{since}');
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
-  v_due := array( -- their places: see job_key_purge
-    select d.ctid
-      from pawl.delivery as d
-     where d.received_at < v_before
-       and d.consumer || '' = p_consumer -- through the index of ages, as in inbox_purge
-     limit p_limit
-       for update skip locked);
+  select array_agg(o.ctid), min(o.received_at) -- their places: see job_key_purge
+    into v_due, v_next
+    from (
+      select d.ctid, d.received_at
+        from pawl.delivery as d
+       where d.received_at < v_before
+         and d.received_at >= pawl_v1._since(p_options)
+         and d.consumer || '' = p_consumer -- through the index of ages, as in inbox_purge
+       limit p_limit
+         for update skip locked
+    ) as o;
   delete from pawl.delivery as d
    where d.ctid = any (v_due)
      and d.received_at < v_before;
   get diagnostics v_purged = row_count;
   return query
-  select 'purged', v_purged, '{}'::jsonb;
+  select 'purged', v_purged, jsonb_strip_nulls(jsonb_build_object('next', v_next));
 end
 $$;

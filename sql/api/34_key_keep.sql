@@ -5,8 +5,10 @@
 -- as it has been, and not looked at until then.
 --
 -- options: older_than_ms (default 24 h): looks at no key taken since. The index of ages then leads past the new ones; raise it to the
--- shortest key_ttl_ms in use.
--- outcome 'purged'. detail.kept: keys whose jobs have not ended, with a new end of their memory; absent if none.
+-- shortest key_ttl_ms in use. since: detail.next of the call before, to look no more at what that one and those before it left dead;
+-- the first call of a round has none.
+-- outcome 'purged'. detail.kept: keys whose jobs have not ended, with a new end of their memory; absent if none. detail.next: the
+-- oldest moment that it looked at; absent if it found nothing.
 create or replace function pawl_v1.job_key_purge(p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
@@ -14,20 +16,25 @@ as $$
 declare
   v_before timestamptz;
   v_due    tid[];
+  v_next   timestamptz;
   v_purged int;
   v_kept   int;
 begin
-  perform pawl_v1._check_options(p_options, '{older_than_ms}');
+  perform pawl_v1._check_options(p_options, '{older_than_ms,since}');
   perform pawl_v1._check_int('limit', p_limit, 1, 10000);
   v_before := pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000));
   -- Their places in the table, which cannot change while they are locked: a join by key could read all of it for each batch.
-  v_due := array(
-    select k.ctid
-      from pawl.job_key as k
-     where k.created_at < v_before
-       and k.expires_at < clock_timestamp()
-     limit coalesce(p_limit, 1000)
-       for update skip locked);
+  select array_agg(d.ctid), min(d.created_at)
+    into v_due, v_next
+    from (
+      select k.ctid, k.created_at
+        from pawl.job_key as k
+       where k.created_at < v_before
+         and k.created_at >= pawl_v1._since(p_options)
+         and k.expires_at < clock_timestamp()
+       limit coalesce(p_limit, 1000)
+         for update skip locked
+    ) as d;
   delete from pawl.job_key as k
    where k.ctid = any (v_due)
      and k.expires_at < clock_timestamp()
@@ -39,6 +46,6 @@ begin
      and k.expires_at < clock_timestamp();
   get diagnostics v_kept = row_count;
   return query
-  select 'purged', v_purged, case when v_kept > 0 then jsonb_build_object('kept', v_kept) else '{}' end;
+  select 'purged', v_purged, jsonb_strip_nulls(jsonb_build_object('kept', nullif(v_kept, 0), 'next', v_next));
 end
 $$;

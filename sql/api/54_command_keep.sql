@@ -4,37 +4,42 @@
 -- never leaves by age.
 --
 -- options: older_than_ms (default 24 h): looks at no command created since. The index of ages then leads past the new ones;
--- raise it to the shortest ttl_ms in use.
--- outcome 'purged'.
+-- raise it to the shortest ttl_ms in use. since: see job_key_purge.
+-- outcome 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.command_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 as $$
 declare
   v_due    tid[];
+  v_next   timestamptz;
   v_purged int;
 begin
-  perform pawl_v1._check_options(p_options, '{older_than_ms}');
+  perform pawl_v1._check_options(p_options, '{older_than_ms,since}');
   if p_limit is null or p_limit not between 1 and 100000 then
     raise exception 'limit must lie between 1 and 100000, it is %', coalesce(p_limit::text, 'null')
       using errcode = 'P4004';
   end if;
-  v_due := array( -- their places: see job_key_purge
-    select c.ctid
-      from pawl.command as c
-     where c.created_at < clock_timestamp()
-             - pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000) * interval '1 millisecond'
-       and c.expires_at < clock_timestamp()
-       and c.status in ('succeeded', 'failed_final')
-     limit p_limit
-       for update skip locked);
+  select array_agg(d.ctid), min(d.created_at) -- their places: see job_key_purge
+    into v_due, v_next
+    from (
+      select c.ctid, c.created_at
+        from pawl.command as c
+       where c.created_at < clock_timestamp()
+               - pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000) * interval '1 millisecond'
+         and c.created_at >= pawl_v1._since(p_options)
+         and c.expires_at < clock_timestamp()
+         and c.status in ('succeeded', 'failed_final')
+       limit p_limit
+         for update skip locked
+    ) as d;
   delete from pawl.command as c
    where c.ctid = any (v_due)
      and c.expires_at < clock_timestamp()
      and c.status in ('succeeded', 'failed_final');
   get diagnostics v_purged = row_count;
   return query
-  select 'purged', v_purged, '{}'::jsonb;
+  select 'purged', v_purged, jsonb_strip_nulls(jsonb_build_object('next', v_next));
 end
 $$;
 

@@ -458,34 +458,40 @@ $$;
 -- gone, unless a call of it is in doubt. What is in doubt or unknown never leaves by age, nor does a step whose job or command may
 -- still run again: a dead letter may be retried.
 --
--- options: older_than_ms (default 24 h): looks at nothing created since. outcome 'purged'.
+-- options: older_than_ms (default 24 h): looks at nothing created since. since: see job_key_purge.
+-- outcome 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.effect_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 as $$
 declare
   v_due    tid[];
+  v_next   timestamptz;
   v_purged int;
 begin
-  perform pawl_v1._check_options(p_options, '{older_than_ms}');
+  perform pawl_v1._check_options(p_options, '{older_than_ms,since}');
   perform pawl_v1._check_int('limit', p_limit, 1, 100000);
-  v_due := array( -- their places: see job_key_purge
-    select e.ctid
-      from pawl.effect as e
-     where e.created_at < clock_timestamp() - pawl_v1._ms_option(p_options, 'older_than_ms', 86400000, 0, 315360000000)
-       and e.expires_at < clock_timestamp()
-       and (e.status in ('succeeded', 'failed_final')
-            or e.status = 'planned' and e.job_id is not null and (pawl_v1._effect_doubts(e)).calls = 0)
-       and not exists (select from pawl.job as j where j.id = e.job_id)
-       and not exists (
-             select
-               from pawl.command as c
-              where c.scope = substr(e.scope, length('command/') + 1)
-                and c.key = e.key
-                and e.scope like 'command/%'
-                and c.status not in ('succeeded', 'failed_final'))
-     limit p_limit
-       for update skip locked);
+  select array_agg(d.ctid), min(d.created_at) -- their places: see job_key_purge
+    into v_due, v_next
+    from (
+      select e.ctid, e.created_at
+        from pawl.effect as e
+       where e.created_at < clock_timestamp() - pawl_v1._ms_option(p_options, 'older_than_ms', 86400000, 0, 315360000000)
+         and e.created_at >= pawl_v1._since(p_options)
+         and e.expires_at < clock_timestamp()
+         and (e.status in ('succeeded', 'failed_final')
+              or e.status = 'planned' and e.job_id is not null and (pawl_v1._effect_doubts(e)).calls = 0)
+         and not exists (select from pawl.job as j where j.id = e.job_id)
+         and not exists (
+               select
+                 from pawl.command as c
+                where c.scope = substr(e.scope, length('command/') + 1)
+                  and c.key = e.key
+                  and e.scope like 'command/%'
+                  and c.status not in ('succeeded', 'failed_final'))
+       limit p_limit
+         for update skip locked
+    ) as d;
   with gone as (
     delete from pawl.effect as e
      where e.ctid = any (v_due)
@@ -505,7 +511,7 @@ begin
     into v_purged
     from gone;
   return query
-  select 'purged', v_purged, '{}'::jsonb;
+  select 'purged', v_purged, jsonb_strip_nulls(jsonb_build_object('next', v_next));
 end
 $$;
 

@@ -441,6 +441,15 @@ begin
 end
 $$;
 
+-- From where a purge looks on: option since, else everything.
+create or replace function pawl_v1._since(p_options jsonb)
+returns timestamptz
+language sql
+stable
+as $$
+  select coalesce((p_options ->> 'since')::timestamptz, '-infinity')
+$$;
+
 -- Arrays that describe one batch must be equally long.
 create or replace function pawl_v1._check_batch(p_what text, p_count int, p_max int, variadic p_lengths int[])
 returns void
@@ -932,34 +941,41 @@ $$;
 -- than one batch takes: keep that below the 50 ms of inbox_claim.
 --
 -- p_older_than_ms: longer than the longest time after which a delivery may come again, or it runs again as new.
--- outcome 'purged'.
-create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000)
+-- options: since: see job_key_purge.
+-- outcome 'purged'; detail.next: see job_key_purge.
+create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 as $$
 declare
   v_before timestamptz;
   v_due    tid[];
+  v_next   timestamptz;
   v_purged int;
 begin
+  perform pawl_v1._check_options(p_options, '{since}');
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
   -- The consumer is not compared as it is, or the primary key would lead through everything that is remembered of it; the index of
   -- ages leads to what is old.
-  v_due := array( -- their places: see job_key_purge
-    select i.ctid
-      from pawl.inbox as i
-     where i.received_at < v_before
-       and i.consumer || '' = p_consumer
-       and not exists (select from pawl.job as j where j.id = i.job_id)
-     limit p_limit
-       for update skip locked);
+  select array_agg(d.ctid), min(d.received_at) -- their places: see job_key_purge
+    into v_due, v_next
+    from (
+      select i.ctid, i.received_at
+        from pawl.inbox as i
+       where i.received_at < v_before
+         and i.received_at >= pawl_v1._since(p_options)
+         and i.consumer || '' = p_consumer
+         and not exists (select from pawl.job as j where j.id = i.job_id)
+       limit p_limit
+         for update skip locked
+    ) as d;
   delete from pawl.inbox as i
    where i.ctid = any (v_due)
      and i.received_at < v_before
      and not exists (select from pawl.job as j where j.id = i.job_id);
   get diagnostics v_purged = row_count;
   return query
-  select 'purged', v_purged, '{}'::jsonb;
+  select 'purged', v_purged, jsonb_strip_nulls(jsonb_build_object('next', v_next));
 end
 $$;
 
@@ -1344,30 +1360,37 @@ end
 $$;
 
 -- Deletes what was kept of a consumer's deliveries longer ago than p_older_than_ms, at most p_limit of them (1 to 10000).
--- outcome 'purged'.
-create or replace function pawl_v1.delivery_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000)
+-- options: since: see job_key_purge.
+-- outcome 'purged'; detail.next: see job_key_purge.
+create or replace function pawl_v1.delivery_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 as $$
 declare
   v_before timestamptz;
   v_due    tid[];
+  v_next   timestamptz;
   v_purged int;
 begin
+  perform pawl_v1._check_options(p_options, '{since}');
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
-  v_due := array( -- their places: see job_key_purge
-    select d.ctid
-      from pawl.delivery as d
-     where d.received_at < v_before
-       and d.consumer || '' = p_consumer -- through the index of ages, as in inbox_purge
-     limit p_limit
-       for update skip locked);
+  select array_agg(o.ctid), min(o.received_at) -- their places: see job_key_purge
+    into v_due, v_next
+    from (
+      select d.ctid, d.received_at
+        from pawl.delivery as d
+       where d.received_at < v_before
+         and d.received_at >= pawl_v1._since(p_options)
+         and d.consumer || '' = p_consumer -- through the index of ages, as in inbox_purge
+       limit p_limit
+         for update skip locked
+    ) as o;
   delete from pawl.delivery as d
    where d.ctid = any (v_due)
      and d.received_at < v_before;
   get diagnostics v_purged = row_count;
   return query
-  select 'purged', v_purged, '{}'::jsonb;
+  select 'purged', v_purged, jsonb_strip_nulls(jsonb_build_object('next', v_next));
 end
 $$;
 
@@ -3092,8 +3115,10 @@ $$;
 -- as it has been, and not looked at until then.
 --
 -- options: older_than_ms (default 24 h): looks at no key taken since. The index of ages then leads past the new ones; raise it to the
--- shortest key_ttl_ms in use.
--- outcome 'purged'. detail.kept: keys whose jobs have not ended, with a new end of their memory; absent if none.
+-- shortest key_ttl_ms in use. since: detail.next of the call before, to look no more at what that one and those before it left dead;
+-- the first call of a round has none.
+-- outcome 'purged'. detail.kept: keys whose jobs have not ended, with a new end of their memory; absent if none. detail.next: the
+-- oldest moment that it looked at; absent if it found nothing.
 create or replace function pawl_v1.job_key_purge(p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
@@ -3101,20 +3126,25 @@ as $$
 declare
   v_before timestamptz;
   v_due    tid[];
+  v_next   timestamptz;
   v_purged int;
   v_kept   int;
 begin
-  perform pawl_v1._check_options(p_options, '{older_than_ms}');
+  perform pawl_v1._check_options(p_options, '{older_than_ms,since}');
   perform pawl_v1._check_int('limit', p_limit, 1, 10000);
   v_before := pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000));
   -- Their places in the table, which cannot change while they are locked: a join by key could read all of it for each batch.
-  v_due := array(
-    select k.ctid
-      from pawl.job_key as k
-     where k.created_at < v_before
-       and k.expires_at < clock_timestamp()
-     limit coalesce(p_limit, 1000)
-       for update skip locked);
+  select array_agg(d.ctid), min(d.created_at)
+    into v_due, v_next
+    from (
+      select k.ctid, k.created_at
+        from pawl.job_key as k
+       where k.created_at < v_before
+         and k.created_at >= pawl_v1._since(p_options)
+         and k.expires_at < clock_timestamp()
+       limit coalesce(p_limit, 1000)
+         for update skip locked
+    ) as d;
   delete from pawl.job_key as k
    where k.ctid = any (v_due)
      and k.expires_at < clock_timestamp()
@@ -3126,7 +3156,7 @@ begin
      and k.expires_at < clock_timestamp();
   get diagnostics v_kept = row_count;
   return query
-  select 'purged', v_purged, case when v_kept > 0 then jsonb_build_object('kept', v_kept) else '{}' end;
+  select 'purged', v_purged, jsonb_strip_nulls(jsonb_build_object('kept', nullif(v_kept, 0), 'next', v_next));
 end
 $$;
 
@@ -4769,37 +4799,42 @@ $$;
 -- never leaves by age.
 --
 -- options: older_than_ms (default 24 h): looks at no command created since. The index of ages then leads past the new ones;
--- raise it to the shortest ttl_ms in use.
--- outcome 'purged'.
+-- raise it to the shortest ttl_ms in use. since: see job_key_purge.
+-- outcome 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.command_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 as $$
 declare
   v_due    tid[];
+  v_next   timestamptz;
   v_purged int;
 begin
-  perform pawl_v1._check_options(p_options, '{older_than_ms}');
+  perform pawl_v1._check_options(p_options, '{older_than_ms,since}');
   if p_limit is null or p_limit not between 1 and 100000 then
     raise exception 'limit must lie between 1 and 100000, it is %', coalesce(p_limit::text, 'null')
       using errcode = 'P4004';
   end if;
-  v_due := array( -- their places: see job_key_purge
-    select c.ctid
-      from pawl.command as c
-     where c.created_at < clock_timestamp()
-             - pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000) * interval '1 millisecond'
-       and c.expires_at < clock_timestamp()
-       and c.status in ('succeeded', 'failed_final')
-     limit p_limit
-       for update skip locked);
+  select array_agg(d.ctid), min(d.created_at) -- their places: see job_key_purge
+    into v_due, v_next
+    from (
+      select c.ctid, c.created_at
+        from pawl.command as c
+       where c.created_at < clock_timestamp()
+               - pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000) * interval '1 millisecond'
+         and c.created_at >= pawl_v1._since(p_options)
+         and c.expires_at < clock_timestamp()
+         and c.status in ('succeeded', 'failed_final')
+       limit p_limit
+         for update skip locked
+    ) as d;
   delete from pawl.command as c
    where c.ctid = any (v_due)
      and c.expires_at < clock_timestamp()
      and c.status in ('succeeded', 'failed_final');
   get diagnostics v_purged = row_count;
   return query
-  select 'purged', v_purged, '{}'::jsonb;
+  select 'purged', v_purged, jsonb_strip_nulls(jsonb_build_object('next', v_next));
 end
 $$;
 
@@ -5619,34 +5654,40 @@ $$;
 -- gone, unless a call of it is in doubt. What is in doubt or unknown never leaves by age, nor does a step whose job or command may
 -- still run again: a dead letter may be retried.
 --
--- options: older_than_ms (default 24 h): looks at nothing created since. outcome 'purged'.
+-- options: older_than_ms (default 24 h): looks at nothing created since. since: see job_key_purge.
+-- outcome 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.effect_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 as $$
 declare
   v_due    tid[];
+  v_next   timestamptz;
   v_purged int;
 begin
-  perform pawl_v1._check_options(p_options, '{older_than_ms}');
+  perform pawl_v1._check_options(p_options, '{older_than_ms,since}');
   perform pawl_v1._check_int('limit', p_limit, 1, 100000);
-  v_due := array( -- their places: see job_key_purge
-    select e.ctid
-      from pawl.effect as e
-     where e.created_at < clock_timestamp() - pawl_v1._ms_option(p_options, 'older_than_ms', 86400000, 0, 315360000000)
-       and e.expires_at < clock_timestamp()
-       and (e.status in ('succeeded', 'failed_final')
-            or e.status = 'planned' and e.job_id is not null and (pawl_v1._effect_doubts(e)).calls = 0)
-       and not exists (select from pawl.job as j where j.id = e.job_id)
-       and not exists (
-             select
-               from pawl.command as c
-              where c.scope = substr(e.scope, length('command/') + 1)
-                and c.key = e.key
-                and e.scope like 'command/%'
-                and c.status not in ('succeeded', 'failed_final'))
-     limit p_limit
-       for update skip locked);
+  select array_agg(d.ctid), min(d.created_at) -- their places: see job_key_purge
+    into v_due, v_next
+    from (
+      select e.ctid, e.created_at
+        from pawl.effect as e
+       where e.created_at < clock_timestamp() - pawl_v1._ms_option(p_options, 'older_than_ms', 86400000, 0, 315360000000)
+         and e.created_at >= pawl_v1._since(p_options)
+         and e.expires_at < clock_timestamp()
+         and (e.status in ('succeeded', 'failed_final')
+              or e.status = 'planned' and e.job_id is not null and (pawl_v1._effect_doubts(e)).calls = 0)
+         and not exists (select from pawl.job as j where j.id = e.job_id)
+         and not exists (
+               select
+                 from pawl.command as c
+                where c.scope = substr(e.scope, length('command/') + 1)
+                  and c.key = e.key
+                  and e.scope like 'command/%'
+                  and c.status not in ('succeeded', 'failed_final'))
+       limit p_limit
+         for update skip locked
+    ) as d;
   with gone as (
     delete from pawl.effect as e
      where e.ctid = any (v_due)
@@ -5666,7 +5707,7 @@ begin
     into v_purged
     from gone;
   return query
-  select 'purged', v_purged, '{}'::jsonb;
+  select 'purged', v_purged, jsonb_strip_nulls(jsonb_build_object('next', v_next));
 end
 $$;
 
@@ -6475,6 +6516,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '65cc837b1f1e0494d2b75c111166b08c0ef28447d156009b6ac507ea7407d0c6');
+values (1, 'init', 1, 'c5a250d301a4146e7aad9ac798607c375ce83ecca835cf9179e2a4fcea8d8493');
 
 commit;

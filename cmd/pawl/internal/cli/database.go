@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 )
 
@@ -55,10 +56,11 @@ func databaseConfig(cmd *cobra.Command) (*pgx.ConnConfig, error) {
 	if given == "" {
 		return nil, misused(cmd, "no database", "set "+urlVariable+" or pass --"+urlFlag+", or "+startOne)
 	}
-	config, err := pgx.ParseConfig(given)
+	pool, err := pgxpool.ParseConfig(given) // so that a program's URL, with its pool_max_conns, can be used as it is
 	if err != nil {
 		return nil, misused(cmd, source+" cannot be read"+whyUnreadable(given, err), urlForm)
 	}
+	config := pool.ConnConfig
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = connectLimit
 	}

@@ -37,7 +37,7 @@ func newDevPostgres() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "postgres --dir DIR",
 		Short: "Run a private PostgreSQL until Ctrl-C; its data stays in DIR",
-		Long: `Runs a private PostgreSQL on a Unix socket that only you can open, with the data in DIR and Pawl's schema installed. The
+		Long: `Runs a private PostgreSQL on a Unix socket that only you can open, with the data in DIR and Pawl's schema and roles installed. The
 URL is printed on stdout once the server answers; it differs from start to start. The server stops with this command,
 however that ends; the data stays. Commits are durable: every setting is PostgreSQL's own.`,
 		Example: "  pawl dev postgres --dir ./pgdata\n  pawl dev postgres --dir ./pgdata --json | jq -r .url",
@@ -45,7 +45,7 @@ however that ends; the data stays. Commits are durable: every setting is Postgre
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	cmd.Flags().StringVar(&f.dir, "dir", "", "directory of the data; made if missing")
-	cmd.Flags().BoolVar(&f.noMigrate, "no-migrate", false, "do not install Pawl's schema")
+	cmd.Flags().BoolVar(&f.noMigrate, "no-migrate", false, "do not install Pawl's schema and roles")
 	f.json = addJSONFlag(cmd)
 	return cmd
 }
@@ -84,8 +84,10 @@ func install(cmd *cobra.Command, server *postgres.Server) error {
 		return failed(cmd, err, "")
 	}
 	return connected(cmd, config, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := migrate.Up(ctx, conn, progress(cmd))
-		return err
+		if _, err := migrate.Up(ctx, conn, progress(cmd)); err != nil {
+			return err
+		}
+		return grantRoles(ctx, conn, progress(cmd))
 	})
 }
 

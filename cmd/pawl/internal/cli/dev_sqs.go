@@ -36,7 +36,7 @@ gone when this command ends. Any credentials will do, and nothing is authenticat
 
 It was never compared with a real AWS account. --chaos SEED makes it behave as SQS may on a bad day: second copies, lost
 deletes and answers, errors, messages out of order, polls that take messages for a client that has gone.`,
-		Example: "  pawl dev sqs --queue orders --queue ledger.fifo\n  AWS_ENDPOINT_URL=http://127.0.0.1:9324 aws sqs list-queues",
+		Example: "  pawl dev sqs --queue orders --queue ledger.fifo\n  aws --endpoint-url http://127.0.0.1:9324 --region eu-central-1 sqs list-queues",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}

@@ -43,9 +43,10 @@ that is.`,
 	discardVerb = change{name: "discard", do: ops.Discard, bulk: ops.DiscardAll, done: "discarded",
 		short: "Delete jobs that nobody works on",
 		long: `Deletes jobs with their payload and errors. The audit keeps the rest, with length and SHA-256 of the payload. The memory
-of their keys stays: a redelivery is still a duplicate.`,
+of their keys stays: a redelivery is still a duplicate. A delivery that a flow kept as it came stays in pawl.delivery until its
+time is over, and pawl inbox replay can bring it back.`,
 		example: "17 --reason 'a test message of last week' --yes",
-		warning: "their payloads are lost"}
+		warning: "the payload is lost, but for deliveries that a flow has kept"}
 )
 
 type changeFlags struct {

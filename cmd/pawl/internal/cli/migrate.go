@@ -33,9 +33,8 @@ wait. It needs a direct connection, not a transaction-mode pooler. With nothing 
 				return err
 			}
 			if *roles {
-				progress(cmd)("granting the roles")
-				if _, err := conn.Exec(ctx, sql.Roles()); err != nil {
-					return fmt.Errorf("roles: %w", err)
+				if err := grantRoles(ctx, conn, progress(cmd)); err != nil {
+					return err
 				}
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "schema version %d (%d applied now)\n", sql.Newest(), len(applied))
@@ -60,4 +59,13 @@ func newMigrateCheck() *cobra.Command {
 			})
 		},
 	}
+}
+
+// grantRoles makes pawl_app, pawl_operator and pawl_reader, and grants them what they may do.
+func grantRoles(ctx context.Context, conn *pgx.Conn, say func(string)) error {
+	say("granting the roles")
+	if _, err := conn.Exec(ctx, sql.Roles()); err != nil {
+		return fmt.Errorf("roles: %w", err)
+	}
+	return nil
 }

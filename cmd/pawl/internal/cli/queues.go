@@ -70,7 +70,7 @@ func newQueuesList() *cobra.Command {
 
 func printQueues(cmd *cobra.Command, queues []ops.Queue, next *string) error {
 	if len(queues) == 0 {
-		progress(cmd)("nothing was set for any queue")
+		progress(cmd)("nothing was set for any queue; those with jobs: pawl status")
 		return nil
 	}
 	rows := make([][]string, len(queues))
