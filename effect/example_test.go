@@ -83,13 +83,13 @@ func ExampleReconcile() {
 	ctx := context.Background()
 	fixture, pool, claim := example()
 	defer fixture.End()
-	step := effect.Step{Name: "charge", Policy: effect.AtMostOnce(), Provider: "bank", Timeout: 20 * time.Millisecond, Hooks: silent}
+	step := effect.Step{Name: "charge", Policy: effect.AtMostOnce(), Provider: "bank", Timeout: 500 * time.Millisecond, Hooks: silent}
 	transfer := func(context.Context, effect.Call) (string, error) { return "", errors.New("connection reset") }
 
 	_, err := effect.Do(ctx, pool, claim(), step, transfer)
 	fmt.Println("unknown:", errors.Is(err, pawl.ErrOutcomeUnknown))
 
-	time.Sleep(30 * time.Millisecond)
+	time.Sleep(step.Timeout + 100*time.Millisecond) // until then it might still be on its way
 	done, err := effect.Reconcile(ctx, pool, effect.Reconciliation{Settle: time.Millisecond, Providers: map[string]effect.Probe{
 		"bank": func(_ context.Context, c effect.Call) (effect.Verdict, any, error) {
 			return effect.Landed, "transfer 17", nil // it is in their books under c.Key
