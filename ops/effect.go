@@ -217,26 +217,3 @@ func SettleEffect(ctx context.Context, db DB, id EffectID, v Verdict, by By) (Se
 	}
 	return r, nil
 }
-
-// A Stale is something that stands still until somebody decides, or something notices.
-type Stale struct {
-	Kind, Scope, Key string // "command"; "effect", with its owner's scope and key; "job": queue and id
-	Class            string // "unknown", "abandoned", "dead_letter" or "orphaned"
-	Reason, Advice   string
-	Since            time.Time
-	Detail           json.RawMessage
-}
-
-// Stales returns what stands still, of a kind ("command", "effect" or "job") or of all (""). It changes nothing, and reads the whole of
-// the tables.
-func Stales(ctx context.Context, db DB, kind string) ([]Stale, error) {
-	rows, err := contract.StaleClassify(ctx, db, kind)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]Stale, len(rows))
-	for i, r := range rows {
-		all[i] = Stale(r)
-	}
-	return all, nil
-}

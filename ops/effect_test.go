@@ -42,7 +42,7 @@ func TestEffects_Settle(t *testing.T) {
 	if err != nil || len(found) != 1 || found[0].EffectID != charge || found[0].JobID != 1 || found[0].Calls != 1 || found[0].InDoubt != 1 {
 		t.Fatalf("%+v, %v", found, err)
 	}
-	stale, err := ops.Stales(t.Context(), b.pool, "effect")
+	stale, err := ops.Stales(t.Context(), b.pool, "effect", nil)
 	if err != nil || len(stale) != 1 || stale[0].Class != "unknown" || stale[0].Key != "1@1" || !strings.Contains(stale[0].Advice, "key") {
 		t.Errorf("%+v, %v", stale, err)
 	}
@@ -97,7 +97,7 @@ func TestEffects_BadInput(t *testing.T) {
 	_, verdict := ops.SettleEffect(t.Context(), b.pool, charge, ops.Verdict{Outcome: "perhaps"}, by)
 	_, result := ops.SettleEffect(t.Context(), b.pool, charge, ops.Verdict{Outcome: "landed", Result: "{"}, by)
 	_, narrowed := ops.SettleEffect(t.Context(), b.pool, charge, ops.Verdict{Outcome: "landed"}, from)
-	_, kind := ops.Stales(t.Context(), b.pool, "lane")
+	_, kind := ops.Stales(t.Context(), b.pool, "lane", nil)
 	for what, err := range map[string]error{"statuses": statuses, "limit": limit, "verdict": verdict, "result": result, "from": narrowed, "kind": kind} {
 		if !errors.Is(err, pawl.ErrArgumentInvalid) {
 			t.Errorf("%s: %v", what, err)

@@ -33,7 +33,7 @@ func newStale() *cobra.Command {
 			return misused(cmd, "the kind is command, effect or job", "leave --kind out for all")
 		}
 		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-			stale, err := ops.Stales(ctx, conn, kind)
+			stale, err := ops.Stales(ctx, conn, kind, nil)
 			if err != nil {
 				return err
 			}
