@@ -3,6 +3,7 @@ package flow_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,7 +20,8 @@ func TestLand_StoresThenWorks(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ran)
 	goOn := make(chan struct{})
-	b.config.Mode = flow.Land
+	leave := sync.OnceFunc(func() { close(goOn) })
+	b.config.Mode, b.config.Lease = flow.Land, time.Minute // a worker that lost it would leave these handlers behind, with their connections
 	b.config.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 		<-goOn
 		if d.OrderingKey != "" {
@@ -31,9 +33,10 @@ func TestLand_StoresThenWorks(t *testing.T) {
 		b.source.send(order(n), order(n), ordered("l", n))
 	}
 	stop := b.start()
+	t.Cleanup(leave) // before the flow is stopped, which waits for its handlers
 	b.until("all acknowledged", func() bool { return b.source.open() == 0 })
 	b.wantEffects(0)
-	close(goOn)
+	leave()
 	b.until("all worked on", func() bool { return b.count("select count(*) from pawl.job") == 0 })
 	stop()
 	b.wantEffects(20)
