@@ -103,9 +103,9 @@ func (b *bed) count(query string) (n int) {
 
 func (b *bed) until(what string, reached func() bool) {
 	b.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !reached(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !reached(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.Fatalf("not reached in 30 s: %s", what)
+			b.Fatalf("not reached in 2 min: %s", what)
 		}
 	}
 }

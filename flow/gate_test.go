@@ -168,7 +168,7 @@ func TestGate_SuspectsWaitToo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ran)
 	b.gate(inbox.Strict)
-	b.config.SoloAfter = 1
+	b.config.SoloAfter, b.config.Lease = 1, time.Minute
 	for seq := range 9 {
 		d := numbered("a", 9-seq)
 		d.OrderingKey = "in the wrong order"
