@@ -11,6 +11,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
 	"github.com/pawl-go/pawl/internal/pgtest"
+	"github.com/pawl-go/pawl/ops"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -62,14 +63,14 @@ func ExampleLeased() {
 
 	charge(errors.New("timeout"))
 	charge(nil)
-	fmt.Println(command.Settle(ctx, pool, command.Settlement{Scope: "charges", Key: "order-17", Landed: false,
-		Actor: "ann", Reason: "the provider has no such charge"}))
+	fmt.Println(ops.SettleCommand(ctx, pool, ops.CommandID{Scope: "charges", Key: "order-17"}, ops.CommandVerdict{Landed: false},
+		ops.By{Actor: "ann", Reason: "the provider has no such charge"}))
 	charge(nil)
 	charge(nil)
 	// Output:
 	// "", replayed false, unknown true
 	// "", replayed false, unknown true
-	// <nil>
+	// settled <nil>
 	// "receipt 1", replayed false, unknown false
 	// "receipt 1", replayed true, unknown false
 }

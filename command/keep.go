@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -19,30 +18,6 @@ func Purge(ctx context.Context, db pawl.DB, limit int, olderThan time.Duration) 
 	}
 	row, err := contract.CommandPurge(ctx, db, contract.PurgeArgs{Limit: limit, OlderThan: olderThan})
 	return row.Purged, err
-}
-
-// A Settlement is what somebody found out about an unknown command.
-type Settlement struct {
-	Scope, Key string
-	// Landed: it took effect. Otherwise the next call may run it.
-	Landed bool
-	// Result, RefType and RefID are the answer from now on, if it landed; optional. Result is text, usually JSON.
-	Result, RefType, RefID string
-	// Actor and Reason go to the audit. Required.
-	Actor, Reason string
-}
-
-// Settle ends an unknown command by a verdict, and leaves a record in pawl.audit. The attempt that fell silent is refused from
-// now on. It needs the role pawl_operator.
-//
-// Errors: [pawl.CodeArgumentInvalid] if the command is not there or not unknown.
-func Settle(ctx context.Context, db pawl.DB, s Settlement) error {
-	outcome, err := contract.CommandSettle(ctx, db, contract.CommandSettleArgs(s))
-	if err == nil && outcome != "settled" {
-		err = &pawl.Error{Op: "command.settle", Code: pawl.CodeArgumentInvalid, Err: errors.New(map[string]string{
-			"absent": "there is no such command", "refused": "it is not unknown"}[outcome]), Hint: "look at pawl_v1.stale_commands"}
-	}
-	return err
 }
 
 // A ReplayCounter counts answers given again, by scope, for the view pawl_v1.suppression_by_scope. A replay itself writes

@@ -8,6 +8,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
 	"github.com/pawl-go/pawl/internal/wireproxy"
+	"github.com/pawl-go/pawl/ops"
 )
 
 // A verdict ends what nobody knew.
@@ -19,10 +20,12 @@ func TestSettle(t *testing.T) {
 		b.exec(expire)
 		_, err := b.leased(key, "p", command.LeaseOptions{}, commitOrder)
 		b.wantError(err, pawl.ErrOutcomeUnknown)
-		s := command.Settlement{Scope: "orders", Key: key, Landed: landed, Actor: "ann", Reason: "asked", Result: `{"id": 7}`}
-		b.must(command.Settle(t.Context(), b.pool, s))
-		if err := command.Settle(t.Context(), b.pool, s); pawl.CodeOf(err) != pawl.CodeArgumentInvalid {
-			t.Errorf("settled twice: %v", err)
+		for _, want := range []ops.Outcome{ops.Settled, ops.Refused} {
+			outcome, err := ops.SettleCommand(t.Context(), b.pool, ops.CommandID{Scope: "orders", Key: key},
+				ops.CommandVerdict{Landed: landed, Result: `{"id": 7}`}, ops.By{Actor: "ann", Reason: "asked"})
+			if b.must(err); outcome != want {
+				t.Errorf("%s: %s, want %s", key, outcome, want)
+			}
 		}
 		r, err := b.once(key, "p", place("again"))
 		b.must(err)
