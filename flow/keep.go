@@ -19,13 +19,17 @@ const (
 	manyRows      = 1_000_000       // from here on remembering everything is worth a warning
 )
 
+// horizon is how long after it was sent the source may deliver a message; 0: it does not know.
+func (c *Config) horizon() time.Duration {
+	if source, says := c.Source.(pawl.RedeliveryHorizon); says {
+		return source.RedeliveryHorizon()
+	}
+	return 0
+}
+
 // completeRetention compares what is to be remembered with what may come again.
 func (c *Config) completeRetention() error {
-	horizon := time.Duration(0)
-	if source, says := c.Source.(pawl.RedeliveryHorizon); says {
-		horizon = source.RedeliveryHorizon()
-	}
-	window := c.Retention.Window()
+	horizon, window := c.horizon(), c.Retention.Window()
 	switch {
 	case c.Retention.Forever:
 		return nil
@@ -89,8 +93,8 @@ func (f *Flow) keepInbox(ctx context.Context) {
 		f.warnOfGrowth(ctx)
 	}
 	for ctx.Err() == nil {
-		if window > 0 {
-			f.purge(ctx, "inbox.purge", inbox.Purge, window+max(window/10, time.Hour))
+		if holds := f.promise(ctx, window); holds > 0 {
+			f.purge(ctx, "inbox.purge", inbox.Purge, holds+max(holds/10, time.Hour))
 		}
 		if f.cfg.Keep != KeepOff {
 			f.purge(ctx, "delivery.purge", inbox.PurgeKept, f.cfg.KeepFor)
@@ -99,22 +103,34 @@ func (f *Flow) keepInbox(ctx context.Context) {
 	}
 }
 
-type purge = func(ctx context.Context, db pawl.DB, consumer string, olderThan time.Duration, limit int) (int, error)
+// promise says for how long this consumer remembers, and returns for how long all programs of its name do: 0 is for ever, or not known
+// now.
+func (f *Flow) promise(ctx context.Context, window time.Duration) time.Duration {
+	limited, cancel := context.WithTimeout(ctx, purgePatience)
+	defer cancel()
+	holds, err := inbox.Report(limited, f.pool, f.cfg.Consumer, window, f.cfg.horizon())
+	if err != nil && ctx.Err() == nil {
+		f.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "inbox.report", Err: err})
+	}
+	return holds
+}
+
+type purge = func(ctx context.Context, db pawl.DB, b inbox.PurgeBatch) (inbox.Purged, error)
 
 // purge forgets in batches, and rests after each for four times as long as it took.
 func (f *Flow) purge(ctx context.Context, op string, some purge, olderThan time.Duration) {
-	for purged := purgeBatch; purged == purgeBatch && ctx.Err() == nil; {
+	for next := ""; ctx.Err() == nil; {
 		start := time.Now()
 		limited, cancel := context.WithTimeout(ctx, purgePatience)
-		var err error
-		purged, err = some(limited, f.pool, f.cfg.Consumer, olderThan, purgeBatch)
+		purged, err := some(limited, f.pool, inbox.PurgeBatch{Consumer: f.cfg.Consumer, OlderThan: olderThan, Limit: purgeBatch, Since: next})
 		cancel()
-		if err != nil {
-			if ctx.Err() == nil {
-				f.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: err})
-			}
+		if err != nil && ctx.Err() == nil {
+			f.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: err})
+		}
+		if err != nil || purged.Rows < purgeBatch {
 			return
 		}
+		next = purged.Next
 		pause(ctx, 4*time.Since(start))
 	}
 }

@@ -90,3 +90,29 @@ select 'orders', 'm' || g, sha256(''), now(), now() - g * interval '1 hour' from
 	b.start()
 	b.until("the old are forgotten", func() bool { return b.count("select count(*) from pawl.inbox") == 11*24-1 })
 }
+
+// Of two programs of one consumer, in the middle of a deploy that remembers shorter, the longer memory holds: the old one would run as
+// new what the new one has forgotten.
+func TestFlow_TheLongerMemoryHolds(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "select pawl_v1.consumer_report('orders', 20 * 86400000::bigint)",
+		`insert into pawl.inbox (consumer, message_id, hash, processed_at, received_at)
+select 'orders', 'm' || g, sha256(''), now(), now() - g * interval '1 day' from generate_series(1, 30) as g`)
+	b.config.Retention = inbox.Retention{QueueRedelivery: 10 * day}
+	b.start()
+	b.until("what the longer has forgotten is gone", func() bool { return b.count("select count(*) from pawl.inbox") == 22-1 })
+	if n := b.count("select window_ms / 86400000 from pawl.consumer"); n != 20 {
+		t.Errorf("%d days hold", n)
+	}
+}
+
+// What a flow says of itself is there for those who diagnose.
+func TestFlow_ReportsItsMemory(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.config.Retention = inbox.Retention{QueueRedelivery: 10 * day}
+	b.start()
+	b.until("it is reported", func() bool {
+		return b.count("select count(*) from pawl.consumer as c where c.name = 'orders' and c.window_ms = 10 * 86400000 and c.horizon_ms is null") == 1
+	})
+}

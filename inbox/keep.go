@@ -2,7 +2,6 @@ package inbox
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -34,9 +33,7 @@ func QueueKeep(b *pgx.Batch, intent pawl.Intent, r Record) {
 		Body: r.Body, Headers: r.Headers, VerifiedBy: r.VerifiedBy, Hash: intent.Fingerprint, Landing: &landing})(b)
 }
 
-// PurgeKept deletes up to limit (1 to 10,000) of what was kept of a consumer's deliveries longer ago than olderThan, and returns how
-// many.
-func PurgeKept(ctx context.Context, db pawl.DB, consumer string, olderThan time.Duration, limit int) (purged int, err error) {
-	row, err := contract.DeliveryPurge(ctx, db, contract.PurgeArgs{Consumer: consumer, OlderThan: olderThan, Limit: limit})
-	return row.Purged, err
+// PurgeKept deletes what was kept of a consumer's deliveries, by age, as [Purge] does.
+func PurgeKept(ctx context.Context, db pawl.DB, b PurgeBatch) (Purged, error) {
+	return purged(contract.DeliveryPurge(ctx, db, contract.PurgeArgs(b)))
 }

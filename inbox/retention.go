@@ -31,12 +31,37 @@ func (r Retention) Window() time.Duration {
 	return max(r.ClientRetry, r.QueueRedelivery, r.Reconciliation, r.Audit)
 }
 
-// Purge forgets up to limit deliveries (1 to 10,000) of a consumer that came first longer ago than olderThan, and returns how
-// many. What a job still owns stays. Call it again until it returns less than limit. A claim of the very key waits for the end of
-// one call, so keep the limit at about 1,000, and every call a transaction of its own.
-func Purge(ctx context.Context, db pawl.DB, consumer string, olderThan time.Duration, limit int) (purged int, err error) {
-	row, err := contract.InboxPurge(ctx, db, contract.PurgeArgs{Consumer: consumer, OlderThan: olderThan, Limit: limit})
-	return row.Purged, err
+// Report says in the database for how long a consumer remembers its deliveries, 0 for ever, and how long after it was sent a message
+// may be delivered, 0 if nobody knows. Call it at the start and once a minute. It returns what holds: of several programs the longest,
+// until it has not been said for ten minutes. [Purge] refuses to forget sooner.
+func Report(ctx context.Context, db pawl.DB, consumer string, window, horizon time.Duration) (holds time.Duration, err error) {
+	return contract.ConsumerReport(ctx, db, consumer, window, horizon)
+}
+
+// A PurgeBatch says what one call of [Purge] or [PurgeKept] may forget.
+type PurgeBatch struct {
+	Consumer  string
+	OlderThan time.Duration // since the first arrival
+	Limit     int           // 1 to 10,000
+	Since     string        // Purged.Next of the call before; "" at first: what it has passed over is not looked at again
+}
+
+// Purged is what a call has forgotten.
+type Purged struct {
+	Rows int
+	Next string
+}
+
+// Purge forgets deliveries of a consumer by age. What a job still owns stays. Call it again until it forgets less than its limit. A
+// claim of the very key waits for the end of one call, so keep the limit at about 1,000, and every call a transaction of its own.
+//
+// Errors: [pawl.ErrArgumentInvalid] for an age below what [Report] has said.
+func Purge(ctx context.Context, db pawl.DB, b PurgeBatch) (Purged, error) {
+	return purged(contract.InboxPurge(ctx, db, contract.PurgeArgs(b)))
+}
+
+func purged(row contract.PurgeRow, err error) (Purged, error) {
+	return Purged{Rows: row.Purged, Next: row.Next}, err
 }
 
 // Estimate says about how many deliveries of all consumers are remembered, from the planner's statistics.

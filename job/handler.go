@@ -24,6 +24,7 @@ type Handler struct {
 	form   form
 	policy Policy
 	call   func(ctx context.Context, tx pgx.Tx, jobs []Job) error // tx is nil in the simple forms
+	watch  *stopwatch                                             // of a worker's
 }
 
 type form int

@@ -21,6 +21,7 @@ type session struct {
 	doubt    context.CancelFunc
 	began    time.Time
 	beat     time.Time     // last renewal, monotonic; only keepAlive touches it
+	reported time.Time     // when a beat last took a report along; as beat
 	present  atomic.Bool   // the presence lock is held
 	settled  chan struct{} // closed when it is, or cannot be had
 	depart   func()        // ends the presence
@@ -111,12 +112,19 @@ func (w *Worker) keepAlive(ctx context.Context, s *session) {
 	step := w.cfg.Lease / 6
 	for pause(ctx, min(beatEvery, step)) {
 		asked := time.Now()
+		var report *contract.WorkerReport
+		if asked.Sub(s.reported) >= reportEvery {
+			report = w.report()
+		}
 		beat, cancel := context.WithTimeout(ctx, step)
-		row, err := contract.WorkerHeartbeat(beat, w.pool, s.id, s.present.Load())
+		row, err := contract.WorkerHeartbeat(beat, w.pool, s.id, s.present.Load(), report)
 		cancel()
 		switch {
 		case err == nil && row.Alive:
 			s.beat = asked
+			if report != nil {
+				s.reported = asked
+			}
 			w.recall(ctx, s, row.Recalled)
 		case err == nil:
 			w.giveUp(ctx, s, &pawl.Error{Op: "worker.heartbeat", Code: pawl.CodeFenceLost})

@@ -48,7 +48,7 @@ func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 	w.promoter = newPromoter(pool, w.kickQueue)
 	w.finisher = newFinisher(pool, w.promoter)
 	for _, h := range cfg.Handlers {
-		w.handlers[h.kind] = h
+		w.handlers[h.kind] = h.timed()
 		w.kinds = append(w.kinds, h.kind)
 	}
 	for _, q := range cfg.Queues {

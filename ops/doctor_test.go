@@ -134,11 +134,32 @@ func TestDiagnose(t *testing.T) {
 			[]string{"audit.target", "en-x-icu"}},
 		{"workers", `insert into pawl.worker (name, seen_at) values ('w1', now() - interval '1 hour'); insert into pawl.job (queue, kind, args, status, claimed_by) values ('q', 'k', '', 'processing', 1)`, "delete from pawl.job", ops.Limits{}, []string{"(w1) has been silent", "holds 1 jobs", "start a worker"}},
 		{"waiting", "insert into pawl.job (queue, kind, args, available_at) values ('q', 'unheard of', '', now() - interval '1 hour')", "delete from pawl.job", ops.Limits{},
-			[]string{"1 jobs of kind unheard of in queue q are due", "a handler for unheard of"}},
+			[]string{"1 jobs of kind unheard of in queue q are due", "no worker that runs serves queue q"}},
 		{"crashes", "insert into pawl.job (queue, kind, args, crashes) values ('q', 'k', '', 3)", "delete from pawl.job", ops.Limits{}, []string{"up to 3 times", "raise Lease"}},
 		{"retention", `insert into pawl.command (scope, key, hash, status, created_at, expires_at)
 values ('s', 'k', sha256(''), 'succeeded', now() - interval '30 days', now() - interval '29 days')`, "select pawl_v1.command_purge()", ops.Limits{},
 			[]string{"pawl.command has rows", "pawl purge --table command --yes"}},
+		{"retention", old("fourteen", 23) + "; select pawl_v1.consumer_report('fourteen', 14 * 86400000)", "select pawl_v1.inbox_purge('fourteen', 14 * 86400000::bigint)", ops.Limits{},
+			[]string{"consumer fourteen", "pawl purge --table inbox --consumer 'fourteen' --older-than 337h --yes"}},
+		{"retention", old("silent", 36), "delete from pawl.inbox", ops.Limits{}, []string{"to silent, which has never said", "consumer_report"}},
+		{"redelivery", `select pawl_v1.consumer_report('c', 86400000, '{"horizon_ms": 1209600000}')`, "select pawl_v1.consumer_report('c', 1209600000)", ops.Limits{},
+			[]string{"c remembers for 24 hours, and its source may deliver for 336 hours", "raise the Retention"}},
+		{"redelivery", `insert into pawl.job (queue, kind, args, status, last_errors) values ('inbox/c', 'delivery', '', 'dead_letter', '[{"code": "P4051"}]')`, "delete from pawl.job", ops.Limits{},
+			[]string{"1 deliveries to queue inbox/c were older", "pawl dlq list --queue 'inbox/c'"}},
+		{"schedules", "insert into pawl.schedule (name, next_at, every_ms, queue, kind, args) values ('nightly', now() - interval '1 hour', 1000, 'q', 'k', '')",
+			"update pawl.schedule set paused = true", ops.Limits{}, []string{"schedule nightly should have ticked", "pawl schedules pause 'nightly'"}},
+		{"paused", `select pawl_v1.queue_set('q', '{"mode": "paused"}', 'ann', 'the bank is away')` + "; insert into pawl.job (queue, kind, args, available_at) values ('q', 'k', '', now() - interval '8 days')",
+			"delete from pawl.job", ops.Limits{}, []string{"queue q is paused, and 1 of its jobs are due", "ann did it at ", ": the bank is away", "pawl queues resume 'q'"}},
+		{"handlers", "insert into pawl.worker (name, lease, silence) values ('w1', '30 seconds', '16 seconds')", "delete from pawl.worker", ops.Limits{},
+			[]string{"(w1) was silent for 16.0 s, of its lease of 30.0 s", "raise Lease"}},
+		{"handlers", works(`"runs": 20, "p99_ms": 8000, "timeout_ms": 10000`), "update pawl.worker set report = jsonb_set(report, '{handlers,k,p99_ms}', '7999')", ops.Limits{},
+			[]string{"handler of k in worker 1 (w1) takes 8000 ms (p99), and is cut off at 10000 ms", "raise its Timeout"}},
+		{"handlers", works(`"runs": 20, "p99_ms": 25000, "timeout_ms": 60000`), "update pawl.worker set seen_at = now() - interval '1 hour'", ops.Limits{},
+			[]string{"takes 25000 ms (p99), and is cut off in a deploy after 25000 ms", "raise Drain"}},
+		{"waiting", "insert into pawl.worker (name) values ('w1')" + waits("k", "q"), "delete from pawl.job", ops.Limits{}, []string{"run a worker with queue q and a handler for k"}},
+		{"waiting", works("") + waits("unheard of", "q"), "delete from pawl.job", ops.Limits{}, []string{"the workers of queue q have no handler for unheard of"}},
+		{"waiting", works("") + waits("k", "elsewhere"), "delete from pawl.job", ops.Limits{}, []string{"no worker that runs serves queue elsewhere"}},
+		{"waiting", works("") + waits("k", "q"), "delete from pawl.job", ops.Limits{}, []string{"all are busy"}},
 	} {
 		t.Run(c.check, func(t *testing.T) {
 			p := admit(t, fmt.Sprintf("clinic_%d", i))
@@ -159,6 +180,21 @@ values ('s', 'k', sha256(''), 'succeeded', now() - interval '30 days', now() - i
 			}
 		})
 	}
+}
+
+// works is a worker that reports of its one handler, for kind k in queue q.
+func works(handler string) string {
+	return `insert into pawl.worker (name, report) values ('w1', '{"queues": ["q"], "drain_ms": 25000, "handlers": {"k": {` + handler + `}}}')`
+}
+
+// waits is a job that has been due for an hour.
+func waits(kind, queue string) string {
+	return fmt.Sprintf("; insert into pawl.job (queue, kind, args, available_at) values ('%s', '%s', '', now() - interval '1 hour')", queue, kind)
+}
+
+// old is a delivery that came so many days ago.
+func old(consumer string, days int) string {
+	return fmt.Sprintf("insert into pawl.inbox (consumer, message_id, hash, processed_at, received_at) values ('%s', 'm', sha256(''), now(), now() - interval '%d days')", consumer, days)
 }
 
 // A transaction that somebody left open is named, with who has it and how to end it.

@@ -11,6 +11,7 @@ import (
 type Overview struct {
 	Queues          []Backlog
 	Workers         []Worker
+	Consumers       []Consumer
 	Outbox          []OutboxLag
 	UnknownCommands int       // need a verdict: see SettleCommand
 	StaleCommands   int       // their lease is over; the next call with their key takes them over
@@ -32,6 +33,7 @@ type Backlog struct {
 	Cancelled    int
 	DueSince     time.Time // of the first that is due; zero: none is
 	LanesBlocked int       // by a dead letter, or one of which nobody knows
+	Mode         QueueMode // what of it may be claimed
 }
 
 // A Worker is one process that has work, or had some.
@@ -43,6 +45,14 @@ type Worker struct {
 	Present        bool      // it holds a presence lock, so that its death is noticed sooner
 	Held           int       // jobs
 	Alive          bool      // its lease is not over
+}
+
+// A Consumer is one that has said for how long it remembers its deliveries.
+type Consumer struct {
+	Name       string
+	Remembers  time.Duration // 0: for ever
+	Redelivery time.Duration // how long after it was sent a message may be delivered; 0: nobody knows
+	SeenAt     time.Time     // when it last said so
 }
 
 // Look returns an overview. It reads the whole of jobs, commands and effects.
@@ -59,7 +69,7 @@ func Look(ctx context.Context, db DB) (o Overview, err error) {
 	}
 	for _, r := range queues {
 		o.Queues = append(o.Queues, Backlog{r.Queue, r.Due, r.Later, r.Waiting, r.Processing, r.Dead, r.Unknown, r.Cancelled,
-			orZero(r.DueSince), r.LanesBlocked})
+			orZero(r.DueSince), r.LanesBlocked, QueueMode(r.Mode)})
 	}
 	workers, err := contract.Workers(ctx, db)
 	if err != nil {
@@ -68,6 +78,13 @@ func Look(ctx context.Context, db DB) (o Overview, err error) {
 	for _, r := range workers {
 		o.Workers = append(o.Workers, Worker{ID: r.ID, Name: r.Name, SeenAt: r.SeenAt, LeaseExpiresAt: r.LeaseExpiresAt, Present: r.Presence,
 			Held: r.Held, Alive: r.LeaseExpiresAt.After(r.ReadAt)})
+	}
+	consumers, err := contract.Consumers(ctx, db)
+	if err != nil {
+		return o, err
+	}
+	for _, r := range consumers {
+		o.Consumers = append(o.Consumers, Consumer{r.Name, r.Window, r.Horizon, r.SeenAt})
 	}
 	o.Outbox, err = OutboxLags(ctx, db, "")
 	return o, err

@@ -81,6 +81,56 @@ select pawl_v1.inbox_claim('c', 'new', sha256(''))`)
 	}
 }
 
+// Of several programs the one that remembers longest holds, for ever most of all, until it has not said so for ten minutes; and nothing
+// is forgotten, by hand or otherwise, that is promised to be remembered, unless the consumer has retired (trap T37).
+func TestT37_ConsumerReport(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "select pawl_v1.inbox_claim('c', 'm', sha256('')); update pawl.inbox set received_at = received_at - interval '2 days'")
+	report := func(window string) string {
+		return "select r.outcome, r.window_ms from pawl_v1.consumer_report('c', " + window + ") as r"
+	}
+	purge := "select p.outcome, p.purged from pawl_v1.inbox_purge('c', 86400000) as p"
+	count := `select c.due from pawl_v1.purge_count('inbox', '{"consumer": "c", "older_than_ms": 86400000}') as c`
+	refused := func() {
+		t.Helper()
+		b.is(purge, "P4004")
+		b.is(count, "P4004")
+	}
+	b.is(report("86400001, '{\"horizon_ms\": 5}'"), "reported 86400001")
+	refused()
+	b.is(report("1000"), "outlasted 86400001")
+	b.is("select c.window_ms, c.horizon_ms from pawl.consumer as c", "86400001 5")
+	b.is(report("null"), "reported <nil>")
+	refused()
+	b.is(report("86400001"), "outlasted <nil>")
+	b.main.Do("update pawl.consumer set seen_at = seen_at - interval '11 minutes'")
+	b.is(report("172800000"), "reported 172800000")
+	refused()
+	b.is(count[:len(count)-len("86400000}') as c")]+"172800000}') as c", "1")
+	b.main.Do("update pawl.consumer set seen_at = seen_at - interval '3 days'") // whatever it is sent now is too old for it
+	b.is(count, "1")
+	b.is(purge, "purged 1")
+	for _, bad := range []string{"'', 1", "'c', 0", "'c', 315360000001", `'c', 1, '{"horizon": 1}'`, `'c', 1, '{"horizon_ms": 0}'`} {
+		if got := b.main.Do("select pawl_v1.consumer_report(" + bad + ")"); got != "P4004" && got != "P4000" {
+			t.Errorf("%s: %s", bad, got)
+		}
+	}
+}
+
+// Of two that report at once the longer holds, whoever commits first.
+func TestConsumerReport_AtOnce(t *testing.T) {
+	t.Parallel()
+	for _, order := range [][2]string{{"2000", "1000"}, {"1000", "2000"}} {
+		b := setup(t, "")
+		first, second := b.open("first"), b.open("second")
+		first.Do("begin; select pawl_v1.consumer_report('c', " + order[0] + ")")
+		b.same(second.Do("select r.window_ms from pawl_v1.consumer_report('c', "+order[1]+") as r"), "blocked")
+		first.Do("commit")
+		b.same(second.Wait(), "2000")
+		b.is("select c.window_ms from pawl.consumer as c", "2000")
+	}
+}
+
 // Whoever claims a key that is just being forgotten gets an answer within the 50 ms that a claim waits, and never a wrong one.
 func TestInboxPurge_BlocksNoClaim(t *testing.T) {
 	t.Parallel()

@@ -27,6 +27,7 @@ grant select, insert, truncate on pawl.archive_0, pawl.archive_1, pawl.archive_2
   pawl.archive_4, pawl.archive_5, pawl.archive_6, pawl.archive_7 to pawl_app, pawl_operator;
 grant select on pawl.queue to pawl_app;
 grant select, insert, update on pawl.schedule to pawl_app;
+grant select, insert, update on pawl.consumer to pawl_app, pawl_operator;
 grant select, insert, update on pawl.queue to pawl_operator;
 grant select, insert, update, delete on pawl.schedule to pawl_operator;
 grant select, insert, update, delete on pawl.command, pawl.effect, pawl.effect_call, pawl.replay to pawl_app, pawl_operator;
@@ -70,6 +71,7 @@ grant execute on function
   pawl_v1._names(text, text, int),
   pawl_v1.purge_count(text, jsonb),
   pawl_v1._before(bigint),
+  pawl_v1._check_promise(text, bigint),
   pawl_v1._check_options(jsonb, text[]),
   pawl_v1._check_key(text, text),
   pawl_v1._check_scope(text, text),

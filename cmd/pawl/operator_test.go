@@ -102,9 +102,11 @@ select 'mail', 'welcome', '', 'dead_letter', now() - n * interval '1 hour', json
 // One screen, and the same as a document.
 func TestStatus(t *testing.T) {
 	t.Parallel()
-	db := withLetters(t, "select pawl_v1.outbox_append('billing', 'OrderPlaced', null, null, '')", "select pawl_v1.worker_register('w2'); update pawl.worker set seen_at = now() - interval '1 hour' where name = 'w2'")
+	db := withLetters(t, "select pawl_v1.outbox_append('billing', 'OrderPlaced', null, null, '')", "select pawl_v1.worker_register('w2'); update pawl.worker set seen_at = now() - interval '1 hour' where name = 'w2'",
+		`select pawl_v1.queue_set('orders', '{"mode": "paused"}', 'ann', 'the bank is away'), pawl_v1.consumer_report('shop', 1209600000, '{"horizon_ms": 345600000}'), pawl_v1.consumer_report('audit', null)`)
 	r := mustPawl(t, db, "status")
-	for _, line := range []string{`QUEUE +DUE +OLDEST +LATER +WAITING +PROCESSING +DEAD +UNKNOWN +CANCELLED +BLOCKED`, `orders +0 +- +1 +1 +1 +1 +1 +1 +0`, `outbox/billing +1 +0s`,
+	for _, line := range []string{`QUEUE +DUE +OLDEST +LATER +WAITING +PROCESSING +DEAD +UNKNOWN +CANCELLED +BLOCKED`, `orders \(paused\) +0 +- +1 +1 +1 +1 +1 +1 +0`, `outbox/billing +1 +0s`,
+		`shop +14d +4d +\d+s`, `audit +for ever +- +\d+s`,
 		`1 +w1 +alive +\d+s +1 +off`, `2 +w2 +silent +1h +0 +off`, `billing +OrderPlaced +1 +0 +0s`, `unknown commands 0, stale commands 0, unknown effects 0; oldest snapshot: none`} {
 		if !regexp.MustCompile("(?m)^" + line).MatchString(r.stdout) {
 			t.Errorf("no line %s in\n%s", line, r.stdout)
@@ -116,6 +118,13 @@ func TestStatus(t *testing.T) {
 			Due, Later, Waiting, Processing, Dead, Unknown, Cancelled int
 			DueSince                                                  *string `json:"due_since"`
 			LanesBlocked                                              int     `json:"lanes_blocked"`
+			Mode                                                      string
+		}
+		Consumers []struct {
+			Name         string
+			RemembersMS  int    `json:"remembers_ms"`
+			RedeliveryMS int    `json:"redelivery_ms"`
+			SeenAt       string `json:"seen_at"`
 		}
 		Workers []struct {
 			ID              int
@@ -133,10 +142,11 @@ func TestStatus(t *testing.T) {
 		XminAge         int     `json:"xmin_age"`
 		ReadAt          string  `json:"read_at"`
 	}
-	if s := decode[status](t, mustPawl(t, db, "status", "--json").stdout); len(s.Queues) != 2 || s.Queues[0].Dead != 1 || len(s.Workers) != 2 || !s.Workers[0].Alive || s.Workers[1].Alive {
+	if s := decode[status](t, mustPawl(t, db, "status", "--json").stdout); len(s.Queues) != 2 || s.Queues[0].Dead != 1 || len(s.Workers) != 2 || !s.Workers[0].Alive || s.Workers[1].Alive ||
+		s.Queues[0].Mode != "paused" || len(s.Consumers) != 2 || s.Consumers[1].RemembersMS != 14*24*3600*1000 {
 		t.Errorf("%+v", s)
 	}
-	if r := mustPawl(t, pawltest.URL(t), "status"); !strings.HasPrefix(r.stdout, "no jobs\n\nno workers\n\nno events\n\nunknown commands 0") {
+	if r := mustPawl(t, pawltest.URL(t), "status"); !strings.HasPrefix(r.stdout, "no jobs\n\nno workers\n\nno consumers\n\nno events\n\nunknown commands 0") {
 		t.Errorf("%q", r.stdout)
 	}
 }
@@ -151,7 +161,7 @@ func TestDoctor(t *testing.T) {
 	}
 	exec1(t, db, "insert into pawl.job (queue, kind, args, available_at) values ('q', 'unheard', '', now() - interval '1 hour')")
 	r := pawl(t, db, well...)
-	if !strings.Contains(r.stdout, "waiting: 1 jobs of kind unheard in queue q are due") || !strings.Contains(r.stdout, "\n  why  nobody claims them") || !strings.Contains(r.stdout, "\n  fix  run a worker with queue q") {
+	if !strings.Contains(r.stdout, "waiting: 1 jobs of kind unheard in queue q are due") || !strings.Contains(r.stdout, "\n  why  nobody claims them") || !strings.Contains(r.stdout, "\n  fix  no worker that runs serves queue q") {
 		t.Errorf("%s", r.stdout)
 	}
 	wantFailure(t, result{r.code, "", r.stderr}, 1, "findings: 1", "--skip")
@@ -161,7 +171,7 @@ func TestDoctor(t *testing.T) {
 		Checked   []string
 	}
 	r = pawl(t, db, append(well, "--json")...)
-	if d := decode[diagnosis](t, r.stdout); r.code != 1 || len(d.Findings) != 1 || d.Findings[0].Check != "waiting" || d.Unchecked == nil || len(d.Checked) != 9 {
+	if d := decode[diagnosis](t, r.stdout); r.code != 1 || len(d.Findings) != 1 || d.Findings[0].Check != "waiting" || d.Unchecked == nil || len(d.Checked) != 13 {
 		t.Errorf("%+v", d)
 	}
 	mustPawl(t, db, append(well, "--waiting", "2h")...)

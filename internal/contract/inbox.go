@@ -200,3 +200,20 @@ func InboxShow(ctx context.Context, db DB, consumer, messageID string) ([]InboxR
 		return r, err
 	})
 }
+
+// ConsumerReport calls pawl_v1.consumer_report and returns for how long the consumer remembers. 0 is for ever, and of the horizon
+// that nobody knows it.
+func ConsumerReport(ctx context.Context, db DB, consumer string, window, horizon time.Duration) (holds time.Duration, err error) {
+	o := Options{}
+	set(o, "horizon_ms", horizon.Milliseconds())
+	var asked, answered *int64
+	if ms := window.Milliseconds(); window > 0 {
+		asked = &ms
+	}
+	err = one(ctx, db, "inbox.report", "select r.window_ms from pawl_v1.consumer_report($1, $2, $3::jsonb) as r",
+		[]any{consumer, asked, o.text()}, &answered)
+	if answered != nil {
+		holds = time.Duration(*answered) * time.Millisecond
+	}
+	return holds, err
+}

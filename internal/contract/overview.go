@@ -13,18 +13,37 @@ type BacklogRow struct {
 	Due, Later, Waiting, Processing, Dead, Unknown, Cancelled int
 	DueSince                                                  *time.Time
 	LanesBlocked                                              int
+	Mode                                                      string    // of the queue: "running", "draining" or "paused"
 	ReadAt                                                    time.Time // the database's clock
 }
 
 // Backlog reads pawl_v1.backlog in the order of the queues.
 func Backlog(ctx context.Context, db DB) ([]BacklogRow, error) {
 	return many(ctx, db, "backlog", `select b.queue, b.due, b.later, b.waiting, b.processing, b.dead, b.unknown, b.cancelled, b.due_since,
-       b.lanes_blocked, clock_timestamp()
+       b.lanes_blocked, b.mode, clock_timestamp()
   from pawl_v1.backlog as b
  order by b.queue`, nil, func(row pgx.CollectableRow) (r BacklogRow, err error) {
-		err = row.Scan(&r.Queue, &r.Due, &r.Later, &r.Waiting, &r.Processing, &r.Dead, &r.Unknown, &r.Cancelled, &r.DueSince, &r.LanesBlocked, &r.ReadAt)
+		err = row.Scan(&r.Queue, &r.Due, &r.Later, &r.Waiting, &r.Processing, &r.Dead, &r.Unknown, &r.Cancelled, &r.DueSince, &r.LanesBlocked, &r.Mode, &r.ReadAt)
 		return r, err
 	})
+}
+
+// ConsumerRow is one row of pawl.consumer.
+type ConsumerRow struct {
+	Name            string
+	Window, Horizon time.Duration // 0: null
+	SeenAt          time.Time
+}
+
+// Consumers reads pawl.consumer by name.
+func Consumers(ctx context.Context, db DB) ([]ConsumerRow, error) {
+	return many(ctx, db, "consumer.list", "select c.name, coalesce(c.window_ms, 0), coalesce(c.horizon_ms, 0), c.seen_at from pawl.consumer as c order by c.name", nil,
+		func(row pgx.CollectableRow) (r ConsumerRow, err error) {
+			var window, horizon int64
+			err = row.Scan(&r.Name, &window, &horizon, &r.SeenAt)
+			r.Window, r.Horizon = time.Duration(window)*time.Millisecond, time.Duration(horizon)*time.Millisecond
+			return r, err
+		})
 }
 
 // WorkerRow is one row of pawl.worker.

@@ -41,9 +41,27 @@ type WorkerHeartbeatRow struct {
 	Recalled []int64 // jobs cancelled under the worker since the last beat
 }
 
-// WorkerHeartbeat calls pawl_v1.worker_heartbeat, in a transaction of its own that does not wait for the disk.
-func WorkerHeartbeat(ctx context.Context, db Batcher, worker int64, presence bool) (WorkerHeartbeatRow, error) {
+// WorkerReport is what a worker says of itself, for those who diagnose.
+type WorkerReport struct {
+	Queues   []string                 `json:"queues"`
+	DrainMS  int64                    `json:"drain_ms"`
+	Handlers map[string]HandlerReport `json:"handlers"` // by kind
+}
+
+// HandlerReport is what a worker says of one of its handlers.
+type HandlerReport struct {
+	TimeoutMS int64 `json:"timeout_ms"`
+	Runs      int64 `json:"runs"`   // since it started
+	P99MS     int64 `json:"p99_ms"` // of the last of them
+}
+
+// WorkerHeartbeat calls pawl_v1.worker_heartbeat, in a transaction of its own that does not wait for the disk. A nil report leaves
+// the one before.
+func WorkerHeartbeat(ctx context.Context, db Batcher, worker int64, presence bool, report *WorkerReport) (WorkerHeartbeatRow, error) {
 	o := Options{"presence": presence}
+	if report != nil {
+		o["report"] = report
+	}
 	var batch pgx.Batch
 	batch.Queue("select set_config('synchronous_commit', 'off', true)") // of this transaction, which the batch is
 	batch.Queue("select h.outcome, h.recalled from pawl_v1.worker_heartbeat($1, $2::jsonb) as h", worker, o.text())

@@ -254,6 +254,65 @@ begin
 end
 $$;
 
+-- Says for how long a consumer remembers its deliveries; null: for ever. Say it when you start, and once a minute from then on: of several
+-- programs that say it, the longest holds, and what is shorter takes its place when the longer was not said for ten minutes.
+--
+-- options: horizon_ms (how long after it was sent a message may be delivered; default: nobody knows).
+-- outcome 'reported', or 'outlasted': somebody else has said longer. window_ms: what holds; null: for ever.
+create or replace function pawl_v1.consumer_report(p_consumer text, p_window_ms bigint, p_options jsonb default '{}')
+returns table (outcome text, window_ms bigint, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_window bigint;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_int('window_ms', p_window_ms, 1, 315360000000);
+  perform pawl_v1._check_options(p_options, '{horizon_ms}');
+  insert into pawl.consumer as c (name, window_ms, horizon_ms)
+  values (p_consumer, p_window_ms, pawl_v1._int_option(p_options, 'horizon_ms', null, 1, 315360000000))
+      on conflict (name) do update
+     set window_ms = excluded.window_ms,
+         horizon_ms = excluded.horizon_ms,
+         seen_at = clock_timestamp()
+   where coalesce(excluded.window_ms, 9223372036854775807) >= coalesce(c.window_ms, 9223372036854775807)
+      or c.seen_at < clock_timestamp() - interval '10 minutes';
+  if found then
+    return query
+    select 'reported', p_window_ms, '{}'::jsonb;
+    return;
+  end if;
+  select c.window_ms
+    into v_window
+    from pawl.consumer as c
+   where c.name = p_consumer;
+  return query
+  select 'outlasted', v_window, '{}'::jsonb;
+end
+$$;
+
+-- Refuses to forget what a consumer has promised to remember. One that was not seen for as long as that has retired: whatever it may
+-- still be sent is refused as too old.
+create or replace function pawl_v1._check_promise(p_consumer text, p_older_than_ms bigint)
+returns void
+language plpgsql
+as $$
+declare
+  v_window bigint;
+begin
+  select coalesce(c.window_ms, 315360000000)
+    into v_window
+    from pawl.consumer as c
+   where c.name = p_consumer
+     and c.seen_at > clock_timestamp() - coalesce(c.window_ms, 28 * 86400000::bigint) * interval '1 millisecond';
+  if p_older_than_ms < v_window then
+    raise exception 'consumer % remembers its deliveries for % hours, not %', p_consumer, round(v_window / 3600000.0, 1), round(p_older_than_ms / 3600000.0, 1)
+      using errcode = 'P4004', hint = 'what is forgotten earlier runs again when it comes again: pass at least that, or configure a shorter Retention and wait ten minutes';
+  end if;
+end
+$$;
+
 -- Checks what a purge is told, and returns from when on all stays.
 create or replace function pawl_v1._purge_before(p_consumer text, p_older_than_ms bigint, p_limit int)
 returns timestamptz
@@ -274,7 +333,8 @@ $$;
 -- until it answers less. What a job still owns stays, dead letters included. It waits for nobody, and nobody waits for it longer
 -- than one batch takes: keep that below the 50 ms of inbox_claim.
 --
--- p_older_than_ms: longer than the longest time after which a delivery may come again, or it runs again as new.
+-- p_older_than_ms: longer than the longest time after which a delivery may come again, or it runs again as new; P4004 if it is shorter
+-- than consumer_report was told.
 -- options: since: see job_key_purge.
 -- outcome 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
@@ -289,6 +349,7 @@ declare
 begin
   perform pawl_v1._check_options(p_options, '{since}');
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
+  perform pawl_v1._check_promise(p_consumer, p_older_than_ms);
   -- The consumer is not compared as it is, or the primary key would lead through everything that is remembered of it; the index of
   -- ages leads to what is old.
   select array_agg(d.ctid), min(d.received_at) -- their places: see job_key_purge

@@ -53,7 +53,8 @@ $$;
 -- Renews the lease of everything the worker holds. Losing this write in a crash of the server costs a takeover that the
 -- fence makes harmless, so synchronous_commit may be off for it.
 --
--- options: presence boolean (the process holds its presence lock; default: as it was).
+-- options: presence boolean (the process holds its presence lock), report object (what pawl doctor is to know: queues, an array of
+-- names; drain_ms; handlers, an object of objects by kind, with timeout_ms, runs and p99_ms); default of both: as it was.
 -- outcome 'alive', or 'lost': its jobs were taken back; stop their handlers and register again.
 -- recalled: jobs that an operator cancelled under it since the last beat; end their handlers.
 create or replace function pawl_v1.worker_heartbeat(p_worker bigint, p_options jsonb default '{}')
@@ -64,7 +65,11 @@ as $$
 declare
   v_recalled bigint[];
 begin
-  perform pawl_v1._check_options(p_options, '{presence}');
+  perform pawl_v1._check_options(p_options, '{presence,report}');
+  if jsonb_typeof(p_options -> 'report') <> 'object' then
+    raise exception 'option report must be a JSON object, it is %', jsonb_typeof(p_options -> 'report')
+      using errcode = 'P4004';
+  end if;
   select w.recalled
     into v_recalled
     from pawl.worker as w
@@ -79,6 +84,8 @@ begin
      set seen_at = clock_timestamp(),
          presence = coalesce((p_options ->> 'presence')::boolean, w.presence),
          suspected_at = null,
+         silence = case when isfinite(w.seen_at) then greatest(w.silence, clock_timestamp() - w.seen_at) else w.silence end,
+         report = coalesce(p_options -> 'report', w.report),
          recalled = '{}'
    where w.id = p_worker;
   return query

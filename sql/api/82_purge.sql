@@ -4,7 +4,7 @@
 --
 -- p_table: 'command', 'job_key', 'effect', 'inbox', 'delivery', 'replay' or 'fence'. options: consumer (of inbox and delivery, required there),
 -- older_than_ms (required of inbox, delivery, replay and fence; of the others as of their purge).
--- outcome 'counted'. P4004: the table or an option.
+-- outcome 'counted'. P4004: the table or an option; or an inbox whose consumer remembers for longer.
 create or replace function pawl_v1.purge_count(p_table text, p_options jsonb default '{}')
 returns table (outcome text, due bigint, detail jsonb)
 language plpgsql
@@ -53,6 +53,7 @@ begin
                   and e.scope like 'command/%'
                   and c.status not in ('succeeded', 'failed_final'));
     when 'inbox' then
+      perform pawl_v1._check_promise(v_consumer, (p_options ->> 'older_than_ms')::bigint);
       select count(*)
         into v_due
         from pawl.inbox as i

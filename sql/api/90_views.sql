@@ -74,8 +74,8 @@ select j.id,
    and j.status in ('pending', 'waiting', 'processing');
 
 -- Each queue with a job that has not finished: how many may be claimed now (due), wait for their time (later) or for their turn
--- (waiting), are being worked on, and wait for somebody (dead, unknown); since when the first of those that are due is; and the
--- lanes that stand. Reads the whole table.
+-- (waiting), are being worked on, and wait for somebody (dead, unknown); since when the first of those that are due is; the
+-- lanes that stand; and what of the queue may be claimed. Reads the whole table.
 create or replace view pawl_v1.backlog as
 select j.queue,
        count(*) filter (where j.status = 'pending' and j.available_at <= clock_timestamp()) as due,
@@ -86,7 +86,8 @@ select j.queue,
        count(*) filter (where j.status = 'unknown') as unknown,
        count(*) filter (where j.status = 'cancelled') as cancelled,
        min(j.available_at) filter (where j.status = 'pending' and j.available_at <= clock_timestamp()) as due_since,
-       count(*) filter (where j.lane_head and j.status in ('dead_letter', 'unknown')) as lanes_blocked
+       count(*) filter (where j.lane_head and j.status in ('dead_letter', 'unknown')) as lanes_blocked,
+       coalesce((select q.mode from pawl.queue as q where q.name = j.queue), 'running') as mode
   from pawl.job as j
  group by j.queue;
 

@@ -49,7 +49,9 @@ create table pawl.worker (
   lease    interval not null default '30 seconds' check (lease between interval '1 second' and interval '12 hours'),
   presence boolean not null default false, -- the process holds the advisory lock of its id: a free lock is evidence
   suspected_at timestamptz,                -- when a sweep first found it silent and its lock free
-  recalled bigint[] not null default '{}'  -- jobs cancelled under it; the next heartbeat takes the list along
+  recalled bigint[] not null default '{}', -- jobs cancelled under it; the next heartbeat takes the list along
+  silence  interval not null default '0',  -- the longest between two heartbeats
+  report   jsonb                           -- what it says of itself, for pawl doctor; null: nothing
 ) with (fillfactor = 50);
 
 -- Fences of commands, calls and schedules, one sequence for all: a key that was purged and came again must not meet the fence of its
@@ -205,6 +207,14 @@ create table pawl.inbox (
 ) with (autovacuum_vacuum_insert_scale_factor = 0.05);
 
 create index inbox_age on pawl.inbox using brin (received_at) with (autosummarize = on);
+
+-- For how long consumers promise to remember deliveries, as they said themselves.
+create table pawl.consumer (
+  name       pawl.name primary key,
+  window_ms  bigint check (window_ms > 0),  -- null: for ever
+  horizon_ms bigint check (horizon_ms > 0), -- how long after it was sent a message may be delivered; null: the source does not know
+  seen_at    timestamptz not null default clock_timestamp()
+) with (fillfactor = 50);
 
 -- Deliveries as they came. Which are kept, and for how long, is each consumer's choice.
 create table pawl.delivery (
@@ -920,6 +930,65 @@ begin
 end
 $$;
 
+-- Says for how long a consumer remembers its deliveries; null: for ever. Say it when you start, and once a minute from then on: of several
+-- programs that say it, the longest holds, and what is shorter takes its place when the longer was not said for ten minutes.
+--
+-- options: horizon_ms (how long after it was sent a message may be delivered; default: nobody knows).
+-- outcome 'reported', or 'outlasted': somebody else has said longer. window_ms: what holds; null: for ever.
+create or replace function pawl_v1.consumer_report(p_consumer text, p_window_ms bigint, p_options jsonb default '{}')
+returns table (outcome text, window_ms bigint, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_window bigint;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_int('window_ms', p_window_ms, 1, 315360000000);
+  perform pawl_v1._check_options(p_options, '{horizon_ms}');
+  insert into pawl.consumer as c (name, window_ms, horizon_ms)
+  values (p_consumer, p_window_ms, pawl_v1._int_option(p_options, 'horizon_ms', null, 1, 315360000000))
+      on conflict (name) do update
+     set window_ms = excluded.window_ms,
+         horizon_ms = excluded.horizon_ms,
+         seen_at = clock_timestamp()
+   where coalesce(excluded.window_ms, 9223372036854775807) >= coalesce(c.window_ms, 9223372036854775807)
+      or c.seen_at < clock_timestamp() - interval '10 minutes';
+  if found then
+    return query
+    select 'reported', p_window_ms, '{}'::jsonb;
+    return;
+  end if;
+  select c.window_ms
+    into v_window
+    from pawl.consumer as c
+   where c.name = p_consumer;
+  return query
+  select 'outlasted', v_window, '{}'::jsonb;
+end
+$$;
+
+-- Refuses to forget what a consumer has promised to remember. One that was not seen for as long as that has retired: whatever it may
+-- still be sent is refused as too old.
+create or replace function pawl_v1._check_promise(p_consumer text, p_older_than_ms bigint)
+returns void
+language plpgsql
+as $$
+declare
+  v_window bigint;
+begin
+  select coalesce(c.window_ms, 315360000000)
+    into v_window
+    from pawl.consumer as c
+   where c.name = p_consumer
+     and c.seen_at > clock_timestamp() - coalesce(c.window_ms, 28 * 86400000::bigint) * interval '1 millisecond';
+  if p_older_than_ms < v_window then
+    raise exception 'consumer % remembers its deliveries for % hours, not %', p_consumer, round(v_window / 3600000.0, 1), round(p_older_than_ms / 3600000.0, 1)
+      using errcode = 'P4004', hint = 'what is forgotten earlier runs again when it comes again: pass at least that, or configure a shorter Retention and wait ten minutes';
+  end if;
+end
+$$;
+
 -- Checks what a purge is told, and returns from when on all stays.
 create or replace function pawl_v1._purge_before(p_consumer text, p_older_than_ms bigint, p_limit int)
 returns timestamptz
@@ -940,7 +1009,8 @@ $$;
 -- until it answers less. What a job still owns stays, dead letters included. It waits for nobody, and nobody waits for it longer
 -- than one batch takes: keep that below the 50 ms of inbox_claim.
 --
--- p_older_than_ms: longer than the longest time after which a delivery may come again, or it runs again as new.
+-- p_older_than_ms: longer than the longest time after which a delivery may come again, or it runs again as new; P4004 if it is shorter
+-- than consumer_report was told.
 -- options: since: see job_key_purge.
 -- outcome 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
@@ -955,6 +1025,7 @@ declare
 begin
   perform pawl_v1._check_options(p_options, '{since}');
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
+  perform pawl_v1._check_promise(p_consumer, p_older_than_ms);
   -- The consumer is not compared as it is, or the primary key would lead through everything that is remembered of it; the index of
   -- ages leads to what is old.
   select array_agg(d.ctid), min(d.received_at) -- their places: see job_key_purge
@@ -2884,7 +2955,8 @@ $$;
 -- Renews the lease of everything the worker holds. Losing this write in a crash of the server costs a takeover that the
 -- fence makes harmless, so synchronous_commit may be off for it.
 --
--- options: presence boolean (the process holds its presence lock; default: as it was).
+-- options: presence boolean (the process holds its presence lock), report object (what pawl doctor is to know: queues, an array of
+-- names; drain_ms; handlers, an object of objects by kind, with timeout_ms, runs and p99_ms); default of both: as it was.
 -- outcome 'alive', or 'lost': its jobs were taken back; stop their handlers and register again.
 -- recalled: jobs that an operator cancelled under it since the last beat; end their handlers.
 create or replace function pawl_v1.worker_heartbeat(p_worker bigint, p_options jsonb default '{}')
@@ -2895,7 +2967,11 @@ as $$
 declare
   v_recalled bigint[];
 begin
-  perform pawl_v1._check_options(p_options, '{presence}');
+  perform pawl_v1._check_options(p_options, '{presence,report}');
+  if jsonb_typeof(p_options -> 'report') <> 'object' then
+    raise exception 'option report must be a JSON object, it is %', jsonb_typeof(p_options -> 'report')
+      using errcode = 'P4004';
+  end if;
   select w.recalled
     into v_recalled
     from pawl.worker as w
@@ -2910,6 +2986,8 @@ begin
      set seen_at = clock_timestamp(),
          presence = coalesce((p_options ->> 'presence')::boolean, w.presence),
          suspected_at = null,
+         silence = case when isfinite(w.seen_at) then greatest(w.silence, clock_timestamp() - w.seen_at) else w.silence end,
+         report = coalesce(p_options -> 'report', w.report),
          recalled = '{}'
    where w.id = p_worker;
   return query
@@ -6205,7 +6283,7 @@ $$;
 --
 -- p_table: 'command', 'job_key', 'effect', 'inbox', 'delivery', 'replay' or 'fence'. options: consumer (of inbox and delivery, required there),
 -- older_than_ms (required of inbox, delivery, replay and fence; of the others as of their purge).
--- outcome 'counted'. P4004: the table or an option.
+-- outcome 'counted'. P4004: the table or an option; or an inbox whose consumer remembers for longer.
 create or replace function pawl_v1.purge_count(p_table text, p_options jsonb default '{}')
 returns table (outcome text, due bigint, detail jsonb)
 language plpgsql
@@ -6254,6 +6332,7 @@ begin
                   and e.scope like 'command/%'
                   and c.status not in ('succeeded', 'failed_final'));
     when 'inbox' then
+      perform pawl_v1._check_promise(v_consumer, (p_options ->> 'older_than_ms')::bigint);
       select count(*)
         into v_due
         from pawl.inbox as i
@@ -6362,8 +6441,8 @@ select j.id,
    and j.status in ('pending', 'waiting', 'processing');
 
 -- Each queue with a job that has not finished: how many may be claimed now (due), wait for their time (later) or for their turn
--- (waiting), are being worked on, and wait for somebody (dead, unknown); since when the first of those that are due is; and the
--- lanes that stand. Reads the whole table.
+-- (waiting), are being worked on, and wait for somebody (dead, unknown); since when the first of those that are due is; the
+-- lanes that stand; and what of the queue may be claimed. Reads the whole table.
 create or replace view pawl_v1.backlog as
 select j.queue,
        count(*) filter (where j.status = 'pending' and j.available_at <= clock_timestamp()) as due,
@@ -6374,7 +6453,8 @@ select j.queue,
        count(*) filter (where j.status = 'unknown') as unknown,
        count(*) filter (where j.status = 'cancelled') as cancelled,
        min(j.available_at) filter (where j.status = 'pending' and j.available_at <= clock_timestamp()) as due_since,
-       count(*) filter (where j.lane_head and j.status in ('dead_letter', 'unknown')) as lanes_blocked
+       count(*) filter (where j.lane_head and j.status in ('dead_letter', 'unknown')) as lanes_blocked,
+       coalesce((select q.mode from pawl.queue as q where q.name = j.queue), 'running') as mode
   from pawl.job as j
  group by j.queue;
 
@@ -6516,6 +6596,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'c5a250d301a4146e7aad9ac798607c375ce83ecca835cf9179e2a4fcea8d8493');
+values (1, 'init', 1, '79a6ce4ecae35c729cd7af262204722500deba49306bbd407974ab21f716b97c');
 
 commit;

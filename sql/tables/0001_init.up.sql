@@ -44,7 +44,9 @@ create table pawl.worker (
   lease    interval not null default '30 seconds' check (lease between interval '1 second' and interval '12 hours'),
   presence boolean not null default false, -- the process holds the advisory lock of its id: a free lock is evidence
   suspected_at timestamptz,                -- when a sweep first found it silent and its lock free
-  recalled bigint[] not null default '{}'  -- jobs cancelled under it; the next heartbeat takes the list along
+  recalled bigint[] not null default '{}', -- jobs cancelled under it; the next heartbeat takes the list along
+  silence  interval not null default '0',  -- the longest between two heartbeats
+  report   jsonb                           -- what it says of itself, for pawl doctor; null: nothing
 ) with (fillfactor = 50);
 
 -- Fences of commands, calls and schedules, one sequence for all: a key that was purged and came again must not meet the fence of its
@@ -200,6 +202,14 @@ create table pawl.inbox (
 ) with (autovacuum_vacuum_insert_scale_factor = 0.05);
 
 create index inbox_age on pawl.inbox using brin (received_at) with (autosummarize = on);
+
+-- For how long consumers promise to remember deliveries, as they said themselves.
+create table pawl.consumer (
+  name       pawl.name primary key,
+  window_ms  bigint check (window_ms > 0),  -- null: for ever
+  horizon_ms bigint check (horizon_ms > 0), -- how long after it was sent a message may be delivered; null: the source does not know
+  seen_at    timestamptz not null default clock_timestamp()
+) with (fillfactor = 50);
 
 -- Deliveries as they came. Which are kept, and for how long, is each consumer's choice.
 create table pawl.delivery (

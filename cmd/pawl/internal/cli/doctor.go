@@ -30,12 +30,16 @@ there is one, else 0. It changes nothing.
   indexes     none is invalid
   collations  keys are in collation C; the library of others has not changed under them
   workers     none is silent while it holds jobs
+  handlers    no worker is silent for half its lease; what 99 of 100 runs take is well within Timeout and Drain
   waiting     no kind of job has been due for long while nobody works on any of it
+  paused      no queue that was paused has had jobs due for seven days
+  schedules   no tick is overdue
   crashes     no job has lost its worker: a lease too short, or a process that dies
   retention   what is over is purged
+  redelivery  each consumer remembers as long as its source may deliver; nothing came later than that
 
-Not stored, so not looked at: how long handlers take. That deliveries are remembered as long as they may come again is checked by
-each flow at its start.`,
+What handlers take, and how long is remembered, is known of workers and flows that run, which report it; programs that only call
+the SQL functions may report it too.`,
 		Example: "  pawl doctor\n  pawl doctor --skip pooler,crashes\n  pawl doctor --json | jq -r '.findings[].fix'",
 	}
 	flags := cmd.Flags()

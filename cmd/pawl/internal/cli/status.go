@@ -15,14 +15,16 @@ import (
 func newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show everything at one look: queues, workers, events, what needs a verdict, old snapshots",
+		Short: "Show everything at one look: queues, workers, consumers, events, what needs a verdict, old snapshots",
 		Args:  noArgs,
-		Long: `Shows each queue that has jobs, each worker, how far events are behind, and what waits for somebody. It says how things are, not
+		Long: `Shows each queue that has jobs, each worker, each consumer of deliveries, how far events are behind, and what waits for somebody. It says how things are, not
 whether that is well: see pawl doctor. It reads the whole of jobs, commands and effects.
 
   DUE      may be claimed now; OLDEST: how long the first of them has been
   LATER    wait for their time      WAITING  for their turn in a lane
-  DEAD     dead letters: pawl dlq   BLOCKED  lanes that stand behind one: pawl lanes list --blocked`,
+  DEAD     dead letters: pawl dlq   BLOCKED  lanes that stand behind one: pawl lanes list --blocked
+
+  REMEMBERS   how long deliveries of a consumer are remembered; REDELIVERY: how long after it was sent a message may come`,
 		Example: "  pawl status\n  watch -n 5 pawl status\n  pawl status --json | jq '.queues[] | select(.dead > 0)'",
 	}
 	asJSON := addJSONFlag(cmd)
@@ -49,9 +51,13 @@ func printOverview(cmd *cobra.Command, o ops.Overview) error {
 		}
 		return span(o.ReadAt.Sub(at))
 	}
-	var queues, workers, events [][]string
+	var queues, workers, consumers, events [][]string
 	for _, q := range o.Queues {
-		queues = append(queues, []string{cell(q.Queue, nameWidth), strconv.Itoa(q.Due), since(q.DueSince), strconv.Itoa(q.Later), strconv.Itoa(q.Waiting),
+		name := cell(q.Queue, nameWidth)
+		if q.Mode != ops.QueueRunning {
+			name += " (" + string(q.Mode) + ")"
+		}
+		queues = append(queues, []string{name, strconv.Itoa(q.Due), since(q.DueSince), strconv.Itoa(q.Later), strconv.Itoa(q.Waiting),
 			strconv.Itoa(q.Processing), strconv.Itoa(q.Dead), strconv.Itoa(q.Unknown), strconv.Itoa(q.Cancelled), strconv.Itoa(q.LanesBlocked)})
 	}
 	for _, w := range o.Workers {
@@ -60,6 +66,9 @@ func printOverview(cmd *cobra.Command, o ops.Overview) error {
 			state = "silent"
 		}
 		workers = append(workers, []string{strconv.FormatInt(w.ID, 10), cell(w.Name, nameWidth), state, since(w.SeenAt), strconv.Itoa(w.Held), onOff(w.Present)})
+	}
+	for _, c := range o.Consumers {
+		consumers = append(consumers, []string{cell(c.Name, nameWidth), orUnlimited(c.Remembers, "for ever"), orUnlimited(c.Redelivery, "-"), since(c.SeenAt)})
 	}
 	for _, l := range o.Outbox {
 		events = append(events, []string{cell(l.Sink, nameWidth), cell(l.EventType, nameWidth), strconv.Itoa(l.Pending), strconv.Itoa(l.Dead), span(l.Behind())})
@@ -71,6 +80,7 @@ func printOverview(cmd *cobra.Command, o ops.Overview) error {
 	}{
 		{"no jobs", []string{"QUEUE", "DUE", "OLDEST", "LATER", "WAITING", "PROCESSING", "DEAD", "UNKNOWN", "CANCELLED", "BLOCKED"}, queues},
 		{"no workers", []string{"WORKER", "NAME", "STATE", "SEEN", "JOBS", "PRESENCE"}, workers},
+		{"no consumers", []string{"CONSUMER", "REMEMBERS", "REDELIVERY", "SEEN"}, consumers},
 		{"no events", []string{"SINK", "EVENT", "PENDING", "DEAD", "BEHIND"}, events},
 	} {
 		if len(t.rows) == 0 {
@@ -89,9 +99,18 @@ func printOverview(cmd *cobra.Command, o ops.Overview) error {
 	return err
 }
 
+// orUnlimited is a span of time, of which 0 has a meaning of its own.
+func orUnlimited(d time.Duration, zero string) string {
+	if d == 0 {
+		return zero
+	}
+	return span(d)
+}
+
 type overviewJSON struct {
 	Queues          []backlogJSON   `json:"queues"`
 	Workers         []workerJSON    `json:"workers"`
+	Consumers       []consumerJSON  `json:"consumers"`
 	Outbox          []outboxLagJSON `json:"outbox"`
 	UnknownCommands int             `json:"unknown_commands"`
 	StaleCommands   int             `json:"stale_commands"`
@@ -112,6 +131,7 @@ type backlogJSON struct {
 	Unknown      int        `json:"unknown"`
 	Cancelled    int        `json:"cancelled"`
 	LanesBlocked int        `json:"lanes_blocked"`
+	Mode         string     `json:"mode"`
 }
 
 type workerJSON struct {
@@ -124,13 +144,23 @@ type workerJSON struct {
 	Jobs           int       `json:"jobs"`
 }
 
+type consumerJSON struct {
+	Name         string    `json:"name"`
+	RemembersMS  int64     `json:"remembers_ms"`  // 0: for ever
+	RedeliveryMS int64     `json:"redelivery_ms"` // 0: nobody knows
+	SeenAt       time.Time `json:"seen_at"`
+}
+
 func overviewToJSON(o ops.Overview) overviewJSON {
 	backlog := func(q ops.Backlog) backlogJSON {
-		return backlogJSON{q.Queue, q.Due, given(q.DueSince.UTC()), q.Later, q.Waiting, q.Processing, q.Dead, q.Unknown, q.Cancelled, q.LanesBlocked}
+		return backlogJSON{q.Queue, q.Due, given(q.DueSince.UTC()), q.Later, q.Waiting, q.Processing, q.Dead, q.Unknown, q.Cancelled, q.LanesBlocked, string(q.Mode)}
 	}
 	worker := func(w ops.Worker) workerJSON {
 		return workerJSON{w.ID, w.Name, w.Alive, w.SeenAt.UTC(), w.LeaseExpiresAt.UTC(), w.Present, w.Held}
 	}
-	return overviewJSON{each(o.Queues, backlog), each(o.Workers, worker), each(o.Outbox, outboxLagToJSON), o.UnknownCommands, o.StaleCommands,
+	consumer := func(c ops.Consumer) consumerJSON {
+		return consumerJSON{c.Name, c.Remembers.Milliseconds(), c.Redelivery.Milliseconds(), c.SeenAt.UTC()}
+	}
+	return overviewJSON{each(o.Queues, backlog), each(o.Workers, worker), each(o.Consumers, consumer), each(o.Outbox, outboxLagToJSON), o.UnknownCommands, o.StaleCommands,
 		o.UnknownEffects, given(o.OldestSnapshot.UTC()), o.XminAge, o.ReadAt.UTC()}
 }

@@ -1,0 +1,71 @@
+package job
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/internal/contract"
+)
+
+const (
+	reportEvery = 10 * time.Second
+	recentRuns  = 1000
+)
+
+// A stopwatch remembers how long the last runs of a handler took, batches as one run.
+type stopwatch struct {
+	mu     sync.Mutex
+	runs   int64
+	recent []time.Duration // a ring, once it is full
+}
+
+func (s *stopwatch) add(took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.recent) < recentRuns {
+		s.recent = append(s.recent, took)
+	} else {
+		s.recent[s.runs%recentRuns] = took
+	}
+	s.runs++
+}
+
+// p99 is what 99 of 100 recent runs did not exceed, 0 before the first.
+func (s *stopwatch) p99() (runs int64, took time.Duration) {
+	s.mu.Lock()
+	runs, recent := s.runs, slices.Clone(s.recent)
+	s.mu.Unlock()
+	if len(recent) == 0 {
+		return 0, 0
+	}
+	slices.Sort(recent)
+	return runs, recent[(len(recent)*99+99)/100-1]
+}
+
+// timed returns the handler with a stopwatch at each of its runs, those that fail as well.
+func (h Handler) timed() Handler {
+	call, watch := h.call, new(stopwatch)
+	h.watch = watch
+	h.call = func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
+		defer func(start time.Time) { watch.add(time.Since(start)) }(time.Now())
+		return call(ctx, tx, jobs)
+	}
+	return h
+}
+
+// report is what operators may want to know of this worker when it is not at hand.
+func (w *Worker) report() *contract.WorkerReport {
+	r := &contract.WorkerReport{DrainMS: w.cfg.Drain.Milliseconds(), Handlers: map[string]contract.HandlerReport{}}
+	for _, l := range w.lines {
+		r.Queues = append(r.Queues, l.queue.Name)
+	}
+	for kind, h := range w.handlers {
+		runs, took := h.watch.p99()
+		r.Handlers[kind] = contract.HandlerReport{TimeoutMS: h.policy.Timeout.Milliseconds(), Runs: runs, P99MS: took.Milliseconds()}
+	}
+	return r
+}
