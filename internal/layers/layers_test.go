@@ -30,6 +30,7 @@ var plan = []struct {
 	// tools that know nothing
 	{"internal/fault", nil},
 	{"internal/solo", nil},
+	{"internal/jsonptr", nil},
 	{"internal/checker", nil}, // it judges the others, so it shares nothing with them
 	// the contract
 	{"sql", nil},
@@ -50,8 +51,8 @@ var plan = []struct {
 	{"flow", []string{".", "guard", "inbox", "job", "internal/fault", "internal/receipt", "internal/solo", "internal/txn", "migrate"}},
 	{"ops", []string{".", "internal/contract", "migrate"}},
 	// doors
-	{"transport/sqs", []string{"."}},
-	{"transport/webhook", []string{"."}},
+	{"transport/sqs", []string{".", "internal/jsonptr"}},
+	{"transport/webhook", []string{".", "internal/jsonptr"}},
 	{"transport/sqs/sqstest", nil},
 	{"transport/sqs/sqstest/conformance", nil},
 	{"transport/transporttest", []string{".", "internal/receipt"}},

@@ -4,14 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"strconv"
-	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/jsonptr"
 )
 
 // DefaultKeyAttribute is the message attribute that carries the key unless something else is said.
@@ -111,57 +109,13 @@ func KeyJSON(pointer string) KeyFrom { return jsonKey(pointer) }
 type jsonKey string
 
 func (k jsonKey) check() error {
-	if k == "" || k[0] != '/' {
-		return fmt.Errorf("KeyJSON pointer %q must start with a slash (RFC 6901)", string(k))
+	if err := jsonptr.Check(string(k)); err != nil {
+		return fmt.Errorf("KeyJSON: %w", err)
 	}
-	for rest := string(k); ; {
-		_, after, found := strings.Cut(rest, "~")
-		if !found {
-			return nil
-		}
-		if after == "" || after[0] != '0' && after[0] != '1' {
-			return fmt.Errorf("KeyJSON pointer %q has a ~ that is neither ~0 nor ~1 (RFC 6901)", string(k))
-		}
-		rest = after
-	}
+	return nil
 }
 
 func (k jsonKey) KeyOf(m types.Message) string {
-	decoder := json.NewDecoder(strings.NewReader(aws.ToString(m.Body)))
-	decoder.UseNumber()
-	var value any
-	if decoder.Decode(&value) != nil {
-		return ""
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return ""
-	}
-	for token := range strings.SplitSeq(string(k[1:]), "/") {
-		value = step(value, unescape.Replace(token))
-	}
-	switch found := value.(type) {
-	case string:
-		return found
-	case json.Number:
-		return found.String()
-	}
-	return ""
-}
-
-// unescape works for "~01" too, which is "~1": a replacer does not look at its output again.
-var unescape = strings.NewReplacer("~1", "/", "~0", "~")
-
-// step goes down one token; nil if there is no such member or element.
-func step(value any, token string) any {
-	switch parent := value.(type) {
-	case map[string]any:
-		return parent[token]
-	case []any:
-		i, err := strconv.Atoi(token)
-		if err != nil || i < 0 || i >= len(parent) || strconv.Itoa(i) != token {
-			return nil
-		}
-		return parent[i]
-	}
-	return nil
+	key, _ := jsonptr.TextAt([]byte(aws.ToString(m.Body)), string(k))
+	return key
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/jsonptr"
 )
 
 // A FingerprintFrom says what of a body must be the same whenever its key comes.
@@ -15,7 +16,7 @@ type FingerprintFrom func(body []byte) pawl.Fingerprint
 func IgnoreFields(pointers ...string) FingerprintFrom {
 	return ofJSON(pointers, func(document any) any {
 		for _, p := range pointers {
-			remove(document, p)
+			jsonptr.Remove(document, p)
 		}
 		return document
 	})
@@ -27,7 +28,7 @@ func OnlyFields(pointers ...string) FingerprintFrom {
 	return ofJSON(pointers, func(document any) any {
 		chosen := map[string]any{}
 		for _, p := range pointers {
-			if value, ok := find(document, p); ok {
+			if value, ok := jsonptr.Find(document, p); ok {
 				chosen[p] = value
 			}
 		}
@@ -43,7 +44,7 @@ func IgnoreBody() FingerprintFrom {
 
 func ofJSON(pointers []string, choose func(document any) any) FingerprintFrom {
 	for _, p := range pointers {
-		if err := checkPointer(p); err != nil {
+		if err := jsonptr.Check(p); err != nil {
 			panic("webhook: " + err.Error())
 		}
 	}
@@ -60,7 +61,7 @@ func chosen(body []byte, choose func(document any) any) (pawl.Fingerprint, error
 	if _, err := pawl.FingerprintJSON(body); err != nil {
 		return pawl.Fingerprint{}, err
 	}
-	document, err := decode(body)
+	document, err := jsonptr.Decode(body)
 	if err != nil {
 		return pawl.Fingerprint{}, err
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/jsonptr"
 )
 
 // A Hash is that of an HMAC.
@@ -207,7 +208,7 @@ func (s *keyed) readID(h http.Header, p *proof) (err error) {
 
 func (s *keyed) identify(h http.Header, body []byte, p *proof) {
 	if s.inBody != "" {
-		p.id, _ = textAt(body, s.inBody)
+		p.id, _ = jsonptr.TextAt(body, s.inBody)
 		p.idSigned = p.id != ""
 	}
 	if p.key = p.id; s.topic != "" && p.id != "" {
@@ -247,7 +248,7 @@ func idInBody(pointer, id string, body []byte) error {
 	if pointer == "" {
 		return errors.New("this scheme has no header for an id")
 	}
-	if in, _ := textAt(body, pointer); in != id {
+	if in, _ := jsonptr.TextAt(body, pointer); in != id {
 		return fmt.Errorf("this scheme has its id in the body, at %s, and it is another one there", pointer)
 	}
 	return nil

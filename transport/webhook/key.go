@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/jsonptr"
 )
 
 // A KeyFrom finds the key of a verified delivery: what it is remembered by, the same each time it comes. It is made by [KeyID],
@@ -41,7 +42,7 @@ func (k keyJSON) check() error {
 		return errors.New("KeyJSON needs a pointer")
 	}
 	for _, p := range k {
-		if err := checkPointer(p); err != nil {
+		if err := jsonptr.Check(p); err != nil {
 			return err
 		}
 	}
@@ -49,13 +50,13 @@ func (k keyJSON) check() error {
 }
 
 func (k keyJSON) keyOf(m Verified) (string, error) {
-	document, err := decode(m.Body)
+	document, err := jsonptr.Decode(m.Body)
 	if err != nil {
 		return "", errors.New("the body is not one JSON document")
 	}
 	parts := make([]string, 0, len(k))
 	for _, p := range k {
-		text, ok := textIn(document, p)
+		text, ok := jsonptr.TextIn(document, p)
 		if !ok {
 			return "", fmt.Errorf("the body has neither string nor number at %s", p)
 		}

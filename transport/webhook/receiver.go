@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/jsonptr"
 )
 
 // ReceiverConfig of a [Receiver]. The zero value is fit for production.
@@ -341,11 +342,11 @@ func (r *Receiver) emit(ctx context.Context, e pawl.Event) {
 // CreatedAt is a [ReceiverConfig.ProducedAt] that reads seconds since 1970 from a number in the JSON body, at an RFC 6901 pointer such as
 // "/created", which is Stripe's. It panics if the pointer is none.
 func CreatedAt(pointer string) func(Verified) time.Time {
-	if err := checkPointer(pointer); err != nil {
+	if err := jsonptr.Check(pointer); err != nil {
 		panic("webhook: " + err.Error())
 	}
 	return func(m Verified) time.Time {
-		text, _ := textAt(m.Body, pointer)
+		text, _ := jsonptr.TextAt(m.Body, pointer)
 		seconds, err := readTimestamp(text)
 		if err != nil {
 			return time.Time{}

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/jsonptr"
 )
 
 // Stripe is the scheme of Stripe-Signature: t=, v1=, several v1 while a secret is rotated. The timestamp is signed; the id is
@@ -68,7 +70,7 @@ func (s *timed) prove(h http.Header, body []byte) (p proof, err error) {
 }
 
 func (s *timed) named(_ http.Header, body []byte) (p proof, err error) {
-	p.id, p.idSigned = textAt(body, timedID)
+	p.id, p.idSigned = jsonptr.TextAt(body, timedID)
 	p.key = p.id
 	return p, nil
 }

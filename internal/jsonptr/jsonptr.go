@@ -1,4 +1,5 @@
-package webhook
+// Package jsonptr reads JSON documents at pointers (RFC 6901).
+package jsonptr
 
 import (
 	"bytes"
@@ -10,8 +11,8 @@ import (
 	"strings"
 )
 
-// checkPointer refuses what is no pointer to a member or an element (RFC 6901).
-func checkPointer(pointer string) error {
+// Check refuses what is no pointer to a member or an element (RFC 6901).
+func Check(pointer string) error {
 	if pointer == "" || pointer[0] != '/' {
 		return fmt.Errorf("the pointer %q must begin with a slash (RFC 6901)", pointer)
 	}
@@ -27,7 +28,7 @@ func checkPointer(pointer string) error {
 	}
 }
 
-// tokens of a pointer that was checked.
+// tokens of a pointer that was checked. All others take only such.
 func tokens(pointer string) []string {
 	all := strings.Split(pointer[1:], "/")
 	for i, t := range all {
@@ -39,8 +40,8 @@ func tokens(pointer string) []string {
 // unescape works for "~01" too, which is "~1": a replacer does not look at its output again.
 var unescape = strings.NewReplacer("~1", "/", "~0", "~")
 
-// decode reads one JSON document, numbers as they are written.
-func decode(body []byte) (value any, err error) {
+// Decode reads one JSON document, numbers as they are written.
+func Decode(body []byte) (value any, err error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
 	if err := d.Decode(&value); err != nil {
@@ -52,8 +53,8 @@ func decode(body []byte) (value any, err error) {
 	return value, nil
 }
 
-// find goes down a pointer; ok is false if it leads nowhere.
-func find(value any, pointer string) (found any, ok bool) {
+// Find goes down a pointer; ok is false if it leads nowhere.
+func Find(value any, pointer string) (found any, ok bool) {
 	for _, t := range tokens(pointer) {
 		if value, ok = step(value, t); !ok {
 			return nil, false
@@ -75,8 +76,8 @@ func step(value any, token string) (child any, ok bool) {
 	return child, ok
 }
 
-// remove takes a member of an object away. Elements of arrays stay: the others would change places.
-func remove(value any, pointer string) {
+// Remove takes a member of an object away. Elements of arrays stay: the others would change places.
+func Remove(value any, pointer string) {
 	all := tokens(pointer)
 	for _, t := range all[:len(all)-1] {
 		value, _ = step(value, t)
@@ -86,17 +87,18 @@ func remove(value any, pointer string) {
 	}
 }
 
-// textAt returns a string, or a number as it is written, from a JSON body.
-func textAt(body []byte, pointer string) (text string, ok bool) {
-	document, err := decode(body)
+// TextAt returns a string, or a number as it is written, from a JSON body.
+func TextAt(body []byte, pointer string) (text string, ok bool) {
+	document, err := Decode(body)
 	if err != nil {
 		return "", false
 	}
-	return textIn(document, pointer)
+	return TextIn(document, pointer)
 }
 
-func textIn(document any, pointer string) (text string, ok bool) {
-	value, _ := find(document, pointer)
+// TextIn returns a string, or a number as it is written, from a document as of Decode.
+func TextIn(document any, pointer string) (text string, ok bool) {
+	value, _ := Find(document, pointer)
 	switch found := value.(type) {
 	case string:
 		return found, found != ""
