@@ -75,6 +75,12 @@ type Evidence interface {
 	Evidence() (attributes []string)
 }
 
+// AckAtOnce is what a [Source] may say of itself: somebody waits for each acknowledgement, so a receipt must not wait for others that
+// could go in the same call.
+type AckAtOnce interface {
+	AckAtOnce()
+}
+
 // A Handler applies one delivery. Everything it writes through tx commits together with the record that the
 // delivery was seen, or not at all. It must not commit or roll back tx itself, and nothing may leave the process
 // while it runs: a call to somebody else's API cannot be rolled back (rule 6 in docs/concepts/flow.md).

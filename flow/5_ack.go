@@ -35,21 +35,36 @@ func (f *Flow) ackAll(ctx context.Context, stopped <-chan struct{}) {
 	}
 }
 
-// gather collects the receipts that arrive within the linger, up to a batch.
+// gather collects the receipts that arrive within the linger, up to a batch; if somebody waits for them, those that are there.
 func (f *Flow) gather(first pawl.Receipt) []pawl.Receipt {
 	batch := append(make([]pawl.Receipt, 0, ackBatch), first)
-	linger := time.NewTimer(ackLinger)
-	defer linger.Stop()
+	linger := time.After(ackLinger)
+	if _, atOnce := f.cfg.Source.(pawl.AckAtOnce); atOnce {
+		linger = over
+	}
 	for len(batch) < ackBatch {
 		select {
 		case r := <-f.acks:
 			batch = append(batch, r)
-		case <-linger.C:
+			continue
+		default:
+		}
+		select {
+		case r := <-f.acks:
+			batch = append(batch, r)
+		case <-linger:
 			return batch
 		}
 	}
 	return batch
 }
+
+// over is a linger that has ended.
+var over = func() <-chan time.Time {
+	ended := make(chan time.Time)
+	close(ended)
+	return ended
+}()
 
 // ack tells the source. A failure is counted, not retried as work: the message comes again and is absorbed.
 func (f *Flow) ack(ctx context.Context, batch []pawl.Receipt) {

@@ -81,6 +81,7 @@ var (
 	_ pawl.Source            = (*Receiver)(nil)
 	_ pawl.RedeliveryHorizon = (*Receiver)(nil)
 	_ pawl.Evidence          = (*Receiver)(nil)
+	_ pawl.AckAtOnce         = (*Receiver)(nil)
 )
 
 // NewReceiver returns a receiver of what v verifies, or [pawl.ErrArgumentInvalid].
@@ -330,6 +331,9 @@ func (r *Receiver) offerAgain(a *arrival) {
 
 // RedeliveryHorizon is the sender's Retention: a flow remembers no shorter.
 func (r *Receiver) RedeliveryHorizon() time.Duration { return r.verifier.cfg.Scheme.Sender().Retention }
+
+// AckAtOnce says that senders wait for their answers.
+func (r *Receiver) AckAtOnce() {}
 
 // Evidence says that signed deliveries are kept as they came, with the headers that the scheme and Config.Keep name.
 func (r *Receiver) Evidence() []string { return slices.Clone(r.verifier.cfg.Keep) }
