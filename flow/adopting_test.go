@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -184,11 +185,16 @@ func (a *adoption) switchOver() {
 		id := fmt.Sprintf("message-%d", n) // as the source will name it
 		a.source.send(pawl.Delivery{Key: id, Body: fmt.Appendf(nil, `{"cents": %d}`, n)})
 	}
-	for range 4 {
+	for start := range 4 {
+		build := []string{"consume_payment", "consume_payment_shadowed"}[start%2]
 		builds.Go(func() {
+			for a.counters.Count(pawl.EventFresh) == 0 { // both at once
+				runtime.Gosched()
+			}
 			for n := range messages {
+				n = (n + start*messages/4) % messages
 				id := fmt.Sprintf("message-%d", n)
-				a.old("consume_payment_shadowed", id, id, fmt.Sprintf(`{"cents": %d}`, n))
+				a.old(build, id, id, fmt.Sprintf(`{"cents": %d}`, n))
 			}
 		})
 	}
