@@ -3,7 +3,6 @@ package pawltest
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -84,7 +83,8 @@ type drain struct {
 	attempts map[string]int // by kind
 	returned int            // how many calls have
 	ended    Drained
-	trouble  error // the last
+
+	trouble lastTrouble
 }
 
 // tried is what is known of a job whose handler was called.
@@ -102,20 +102,11 @@ func (d *drain) run(tb testing.TB, pool *pgxpool.Pool, cfg job.Config) Drained {
 		tb.Fatalf("pawltest: %v", err)
 		return Drained{}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), d.limit)
-	defer cancel()
-	working, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	stopped := make(chan error, 1)
-	go func() {
-		stopped <- d.worker.Run(working)
-		cancel()
-	}()
-	left, err := d.untilIdle(ctx)
-	stop()
-	if failed := <-stopped; failed != nil { // it could not start
-		err = failed
-	}
+	var left []ops.Job
+	err = whileRunning(d.worker.Run, d.limit, func(ctx context.Context) (err error) {
+		left, err = d.untilIdle(ctx)
+		return err
+	})
 	if err != nil {
 		tb.Fatalf("pawltest: %v", err)
 	}
@@ -136,7 +127,7 @@ func (d *drain) config(cfg job.Config) job.Config {
 	}
 	cfg.Poll, cfg.Presence = drainPoll, job.Presence{Off: true}
 	cfg.Middleware = append([]job.Middleware{d.call}, cfg.Middleware...)
-	cfg.Hooks = pawl.Join(cfg.Hooks, pawl.Hooks{OnEvent: d.event})
+	cfg.Hooks = pawl.Join(cfg.Hooks, pawl.Hooks{OnEvent: d.event}, pawl.Hooks{OnEvent: d.trouble.event})
 	return cfg
 }
 
@@ -170,9 +161,6 @@ func (d *drain) call(ctx context.Context, c job.Call, next func(context.Context)
 func (d *drain) event(_ context.Context, e pawl.Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if e.Kind == pawl.EventTrouble {
-		d.trouble = e.Err
-	}
 	t := d.tried[e.JobID]
 	if e.Op != "job.fail" || t == nil {
 		return
@@ -296,13 +284,7 @@ func (d *drain) overdue(ctx context.Context, work []ops.Job, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	text := fmt.Sprintf("after %v there is still work:%s", d.limit, listed(work))
-	if d.trouble != nil {
-		text += fmt.Sprintf("\nthe last trouble of the worker: %v", d.trouble)
-	}
-	return errors.New(text)
+	return fmt.Errorf("after %v there is still work:%s%s", d.limit, listed(work), &d.trouble)
 }
 
 // result is told when the worker has stopped: nothing is under way any more.

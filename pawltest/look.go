@@ -112,13 +112,3 @@ func told(j ops.Job) string {
 	}
 	return text
 }
-
-// pause waits for d and reports whether ctx is still open.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
