@@ -83,13 +83,16 @@ func (s *Source) visible(limit int) (batch []pawl.Delivery) {
 
 func (m *message) waits(now time.Time) bool { return !m.acked && !m.visibleAt.After(now) }
 
-// Ack removes deliveries, and refuses receipts that no commit has made.
+// ErrNoCommit is what [Source.Ack] says of a receipt that no commit has made.
+var ErrNoCommit = errors.New("pawltest: a receipt that no commit has made")
+
+// Ack removes deliveries, but for those with [ErrNoCommit].
 func (s *Source) Ack(_ context.Context, rs ...pawl.Receipt) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range rs {
 		if !r.Valid() {
-			err = errors.New("pawltest: a receipt that no commit has made")
+			err = ErrNoCommit
 			continue
 		}
 		if m := r.Handle().(*message); !m.acked {
