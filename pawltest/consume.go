@@ -48,8 +48,9 @@ func consume(tb testing.TB, pool *pgxpool.Pool, cfg flow.Config, limit time.Dura
 	err = whileRunning(f.Run, limit, func(ctx context.Context) error {
 		for {
 			began := time.Now()
+			open := source.Open() // first: what is acknowledged by now has been committed when the snapshot is taken
 			s, err := look(ctx, pool, []string{"inbox/" + cfg.Consumer})
-			open, work := source.Open(), s.landedWork()
+			work := s.landedWork()
 			if err == nil && open == 0 && len(work) == 0 {
 				return nil
 			}

@@ -287,8 +287,10 @@ func (d *drain) overdue(ctx context.Context, work []ops.Job, err error) error {
 	return fmt.Errorf("after %v there is still work:%s%s", d.limit, listed(work), &d.trouble)
 }
 
-// result is told when the worker has stopped: nothing is under way any more.
+// result is told when the worker has stopped: nothing is under way any more, but for handlers that ignore the end of their context.
 func (d *drain) result(there []ops.Job) Drained {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	still := map[int64]bool{}
 	for _, j := range there {
 		still[j.ID] = true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -276,8 +277,8 @@ func TestDrain_EndsInTime(t *testing.T) {
 	}))
 	cfg.Drain = 10 * time.Millisecond
 	enqueue(t, pool, job.Request{Kind: "slow"})
-	said := judged(t, func(tb testing.TB) { pawltest.DrainWithin(tb, pool, cfg, time.Second, 20) })
-	if !strings.Contains(said, "after 1s there is still work") || !strings.Contains(said, `job 1, kind "slow" in queue "q": processing`) {
+	said := judged(t, func(tb testing.TB) { pawltest.DrainWithin(tb, pool, cfg, 3*time.Second, 20) })
+	if !strings.Contains(said, "after 3s there is still work") || !strings.Contains(said, `job 1, kind "slow" in queue "q": `) {
 		t.Errorf("said %q", said)
 	}
 	if said := judged(t, func(tb testing.TB) { pawltest.Drain(tb, pool, job.Config{}) }); !strings.Contains(said, "the field Handlers is required") {
@@ -289,9 +290,13 @@ func TestDrain_EndsInTime(t *testing.T) {
 func TestDrain_HandlersThatDoNotReturn(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
-	cfg := working(job.Handle("panics", func(context.Context, job.Task[string]) error { panic("no") }))
-	enqueue(t, pool, job.Request{Kind: "panics", MaxAttempts: 2})
-	if d := pawltest.Drain(t, pool, cfg); len(d.Retried) != 1 || len(d.Dead) != 1 || !strings.Contains(d.Dead[0].Err.Error(), "panic: no") {
+	cfg := working(job.Handle("panics", func(context.Context, job.Task[string]) error { panic("no") }),
+		job.HandleTx("exits", func(context.Context, pgx.Tx, job.Task[string]) error {
+			runtime.Goexit()
+			return nil
+		}))
+	enqueue(t, pool, job.Request{Kind: "panics", MaxAttempts: 2}, job.Request{Kind: "exits", MaxAttempts: 2})
+	if d := pawltest.Drain(t, pool, cfg); len(d.Retried) != 2 || len(d.Dead) != 2 || !strings.Contains(d.String(), "(panics), attempt 2: ") {
 		t.Errorf("drained %v", d)
 	}
 }
