@@ -19,7 +19,7 @@ import (
 //
 // It returns what happened, counted: [pawl.EventFresh] took effect, [pawl.EventDuplicateSkipped] had done so before,
 // [pawl.EventRetryable] failed and was tried again, [pawl.EventFinal] became dead letters, and the others. Unless cfg says
-// otherwise, the back-off is 10 ms at most.
+// otherwise, the back-off is 10 ms at most. It holds no presence lock.
 //
 // The test fails if there is still work after a minute.
 func Consume(tb testing.TB, pool *pgxpool.Pool, cfg flow.Config) *pawl.Counters {

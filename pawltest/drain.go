@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -195,9 +194,8 @@ func (d *drain) untilIdle(ctx context.Context) (there []ops.Job, err error) {
 		if work, asked = d.todo(s); len(work) == 0 {
 			return s.jobs, nil
 		}
-		if byKind := d.tooMany(); byKind != nil {
-			return nil, fmt.Errorf("after %d attempts there is still work: does a handler enqueue its own kind for ever? Attempts by kind: %v%s",
-				d.most, byKind, listed(work))
+		if n, byKind := d.made(); n > d.most {
+			return nil, fmt.Errorf("after %d attempts (%s) there is still work: does a handler enqueue its own kind for ever?%s", n, byKind, listed(work))
 		}
 		for _, j := range asked {
 			if err := d.process(ctx, j); err != nil {
@@ -229,15 +227,15 @@ func (d *drain) todo(s standing) (work, asked []ops.Job) {
 
 func (d *drain) needs(s standing, j ops.Job) (work, ask bool) {
 	t := d.last(j.ID)
-	was := t.job.ID != 0
 	switch {
 	case !slices.Contains(d.kinds, j.Kind), j.Status == ops.StatusPending && !s.claimable(j):
 		return false, false
 	case j.Status != ops.StatusPending:
 		return s.moves(j), false
 	case due(j):
-		return !d.once || !was || t.fate == "", d.once && (!was || t.fate == "")
-	case was && t.fate == "": // how it ended is about to be told
+		work = !d.once || t.fate == ""
+		return work, work && d.once
+	case t.job.ID != 0 && t.fate == "": // how it ended is about to be told
 		return true, false
 	}
 	ask = !d.once && t.fate != pawl.EventSnoozed && j.Attempts > 0
@@ -265,18 +263,14 @@ func (d *drain) last(id int64) tried {
 	return tried{}
 }
 
-// tooMany returns the attempts by kind if there were more than may be.
-func (d *drain) tooMany() (byKind map[string]int) {
+// made says how many attempts there were, by kind.
+func (d *drain) made() (n int, byKind string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all := 0
-	for _, n := range d.attempts {
-		all += n
+	for _, some := range d.attempts {
+		n += some
 	}
-	if all <= d.most {
-		return nil
-	}
-	return maps.Clone(d.attempts)
+	return n, fmt.Sprint(d.attempts)
 }
 
 // overdue explains why a drain was given up.
@@ -284,7 +278,8 @@ func (d *drain) overdue(ctx context.Context, work []ops.Job, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	return fmt.Errorf("after %v there is still work:%s%s", d.limit, listed(work), &d.trouble)
+	n, byKind := d.made()
+	return fmt.Errorf("after %v and %d attempts (%s) there is still work:%s%s", d.limit, n, byKind, listed(work), &d.trouble)
 }
 
 // result is told when the worker has stopped: nothing is under way any more, but for handlers that ignore the end of their context.
