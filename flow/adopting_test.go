@@ -182,8 +182,8 @@ func (a *adoption) switchOver() {
 	before := a.count("select count(*) from payments")
 	var builds sync.WaitGroup
 	for n := range messages {
-		id := fmt.Sprintf("message-%d", n) // as the source will name it
-		a.source.send(pawl.Delivery{Key: id, Body: fmt.Appendf(nil, `{"cents": %d}`, n)})
+		id := fmt.Sprintf("message-%d", n)
+		a.source.Send(pawl.Delivery{MessageID: id, Key: id, Body: fmt.Appendf(nil, `{"cents": %d}`, n)})
 	}
 	for start := range 4 {
 		build := []string{"consume_payment", "consume_payment_shadowed"}[start%2]

@@ -56,7 +56,7 @@ func TestT16_AKeyTwiceInOneBatchOfDeliveries(t *testing.T) {
 		return insert(ctx, tx, ds)
 	}
 	for n := range 300 {
-		b.source.send(order(n), order(n))
+		b.source.Send(order(n), order(n))
 	}
 	b.consume()
 	b.wantEffects(300)
@@ -80,7 +80,7 @@ func TestBatch_OneBadMessageCostsOnlyItself(t *testing.T) {
 		return nil
 	})
 	for n := range 100 {
-		b.source.send(order(n))
+		b.source.Send(order(n))
 	}
 	b.consume()
 	b.wantEffects(98)
@@ -109,7 +109,7 @@ func TestBatch_LostTransactionGoesOneByOne(t *testing.T) {
 		return insert(ctx, tx, ds)
 	}
 	for n := range 12 {
-		b.source.send(order(n))
+		b.source.Send(order(n))
 	}
 	b.consume()
 	b.wantEffects(10)
@@ -140,15 +140,15 @@ func TestT12_OneInFlightKeyDoesNotBlockTheBatch(t *testing.T) {
 	}
 	held := claim(order(50), "body 50")
 	for n := range 100 {
-		b.source.send(order(n))
+		b.source.Send(order(n))
 	}
 	b.start()
-	b.until("the others are done", func() bool { return b.source.open() == 1 })
+	b.until("the others are done", func() bool { return b.source.Open() == 1 })
 	b.wantEffects(98)
 	if err := held.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.until("all acknowledged", func() bool { return b.source.open() == 0 })
+	b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
 	b.wantEffects(99)
 	if n := b.counters.Count(pawl.EventMismatch); n != 1 {
 		t.Errorf("%d mismatches", n)
@@ -176,10 +176,10 @@ func TestBatch_LostCommitReplies(t *testing.T) {
 		return nil
 	})
 	for n := range 300 {
-		b.source.send(order(n), order(n))
+		b.source.Send(order(n), order(n))
 	}
 	stop := b.start()
-	b.until("all acknowledged", func() bool { return b.source.open() == 0 })
+	b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
 	proxy.OnCommit(nil)
 	b.until("all retries ended", func() bool { return b.count("select count(*) from pawl.job") == 0 })
 	stop()
@@ -209,7 +209,7 @@ func TestBatch_KeepsOrder(t *testing.T) {
 		return nil
 	}
 	for n := range 12 {
-		b.source.send(ordered("l", n), ordered("m", n), order(n))
+		b.source.Send(ordered("l", n), ordered("m", n), order(n))
 	}
 	b.consume()
 	b.wantOrder(2, 12)

@@ -97,7 +97,7 @@ func TestLong_UnknownWaitsForAVerdict(t *testing.T) {
 		}
 		return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error { return apply(ctx, tx, a.Delivery) })
 	}
-	b.source.send(order(1))
+	b.source.Send(order(1))
 	b.start()
 	b.until("it waits", func() bool { return b.count("select count(*) from pawl.job where status = 'unknown'") == 1 })
 	b.wantEffects(0)

@@ -29,7 +29,7 @@ const effects = "create table effect (key text not null, body text not null)"
 // A bed is a flow on a real database and an impatient source.
 type bed struct {
 	*testing.T
-	source   *memorySource
+	source   *pawltest.Source
 	pool     *pgxpool.Pool
 	counters *pawl.Counters
 	config   flow.Config
@@ -52,15 +52,21 @@ func setupOn(t *testing.T, url string) *bed {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	b := &bed{T: t, source: &memorySource{}, pool: pool, counters: &pawl.Counters{}}
+	b := &bed{T: t, source: newSource(), pool: pool, counters: &pawl.Counters{}}
 	b.config = flow.Config{Consumer: "orders", Source: b.source, Handler: apply, Lease: time.Second,
 		Backoff: job.Backoff{Base: 10 * time.Millisecond, Max: 50 * time.Millisecond},
 		Hooks:   pawl.Join(b.counters.Hooks(), logTo(t))}
 	return b
 }
 
+// newSource is impatient.
+func newSource() *pawltest.Source { return &pawltest.Source{Invisibility: 3 * time.Second} }
+
 func logTo(t *testing.T) pawl.Hooks {
 	return pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+		if e.Kind == pawl.EventAckFailed && errors.Is(e.Err, pawltest.ErrNoCommit) {
+			t.Errorf("acknowledged without a commit: %+v", e)
+		}
 		if e.Err != nil {
 			t.Logf("%s %s %s: %v", e.Kind, e.Op, e.Key, e.Err)
 		}
@@ -114,14 +120,11 @@ func (b *bed) until(what string, reached func() bool) {
 func (b *bed) consume() {
 	b.Helper()
 	stop := b.start()
-	b.until("all acknowledged", func() bool { return b.source.open() == 0 })
+	b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
 	b.until("all retries ended", func() bool {
 		return b.count("select count(*) from pawl.job where status not in ('dead_letter')") == 0
 	})
 	stop()
-	if b.source.invalid > 0 {
-		b.Errorf("%d acks without a commit", b.source.invalid)
-	}
 }
 
 func (b *bed) wantEffects(want int) {
@@ -142,7 +145,7 @@ func TestFlow_DuplicatesTakeEffectOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for n := range 200 {
-		b.source.send(order(n), order(n), order(n))
+		b.source.Send(order(n), order(n), order(n))
 	}
 	b.consume()
 	b.wantEffects(200)
@@ -156,15 +159,15 @@ func TestFlow_TwoConsumersOneEffect(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	rival := *b
-	rival.source = &memorySource{}
+	rival.source = newSource()
 	rival.config.Source = rival.source
 	for n := range 100 {
-		b.source.send(order(n))
-		rival.source.send(order(n))
+		b.source.Send(order(n))
+		rival.source.Send(order(n))
 	}
 	b.start()
 	rival.start()
-	b.until("both drained", func() bool { return b.source.open() == 0 && rival.source.open() == 0 })
+	b.until("both drained", func() bool { return b.source.Open() == 0 && rival.source.Open() == 0 })
 	b.wantEffects(100)
 }
 
@@ -188,7 +191,7 @@ func TestFlow_FailureLandsAndIsRetried(t *testing.T) {
 	}
 	d := order(1)
 	d.Attributes = map[string]string{"tenant": "acme"}
-	b.source.send(d, d) // whichever is first lands
+	b.source.Send(d, d) // whichever is first lands
 	b.consume()
 	b.wantEffects(1)
 	if n := tries.Load(); n != 3 {
@@ -214,16 +217,16 @@ func TestFlow_NobodyWinsBetweenFailureAndLanding(t *testing.T) {
 		return apply(ctx, tx, d)
 	}
 	rival := *b
-	rival.source = &memorySource{}
+	rival.source = newSource()
 	rival.config.Source = rival.source
-	b.source.send(order(1))
+	b.source.Send(order(1))
 	b.start()
 	<-entered
-	rival.source.send(order(1))
+	rival.source.Send(order(1))
 	rival.start()
 	b.until("the rival was told in progress", func() bool { return b.counters.Count(pawl.EventConflict) >= 2 })
 	close(goOn)
-	b.until("both drained", func() bool { return b.source.open() == 0 && rival.source.open() == 0 })
+	b.until("both drained", func() bool { return b.source.Open() == 0 && rival.source.Open() == 0 })
 	b.wantEffects(0)
 	if calls.Load() != 1 {
 		t.Errorf("the handler ran %d times after a final refusal", calls.Load())
@@ -264,7 +267,7 @@ func TestFlow_BadDeliveriesBecomeDeadLetters(t *testing.T) {
 				}
 				return apply(ctx, tx, d)
 			}
-			b.source.send(c.sent...)
+			b.source.Send(c.sent...)
 			b.consume()
 			b.wantEffects(c.alive)
 			if b.counters.Count(c.event) == 0 {
@@ -309,7 +312,7 @@ func TestFlow_HandlerMayNotEndTheTransaction(t *testing.T) {
 				}
 				return end(ctx, tx)
 			}
-			b.source.send(order(1))
+			b.source.Send(order(1))
 			b.consume()
 			letters := b.count("select count(*) from pawl_v1.dead_letters")
 			effects := b.count("select count(*) from effect")
@@ -332,7 +335,7 @@ func TestFlow_DeferredConstraintLands(t *testing.T) {
 		_, err := tx.Exec(ctx, "insert into strict values (1)")
 		return err
 	}
-	b.source.send(order(1))
+	b.source.Send(order(1))
 	b.consume()
 	if n := b.count("select count(*) from pawl_v1.dead_letters where last_errors -> 0 ->> 'code' = '23505'"); n != 1 {
 		t.Errorf("%d dead letters with 23505", n)
@@ -351,7 +354,7 @@ func TestFlow_OverrunLands(t *testing.T) {
 		_, err := tx.Exec(ctx, "select pg_sleep(60)")
 		return err
 	}
-	b.source.send(order(1))
+	b.source.Send(order(1))
 	b.consume()
 	b.wantEffects(0)
 	if n := b.count("select count(*) from pawl_v1.dead_letters where attempts = 2"); n != 1 {
@@ -371,7 +374,7 @@ func TestFlow_LostRacesRestart(t *testing.T) {
 		}
 		return apply(ctx, tx, d)
 	}
-	b.source.send(order(1))
+	b.source.Send(order(1))
 	b.consume()
 	b.wantEffects(1)
 	if n := b.counters.Count(pawl.EventRetryable); n != 0 {
@@ -403,10 +406,10 @@ func TestFlow_LostCommitReplies(t *testing.T) {
 		return wireproxy.Pass
 	})
 	for n := range 150 {
-		b.source.send(order(n), order(n))
+		b.source.Send(order(n), order(n))
 	}
 	stop := b.start()
-	b.until("all acknowledged", func() bool { return b.source.open() == 0 })
+	b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
 	proxy.OnCommit(nil)
 	b.until("all retries ended", func() bool { return b.count("select count(*) from pawl.job") == 0 })
 	stop()
@@ -422,14 +425,14 @@ func TestFlow_UnknownIsNeverAcknowledged(t *testing.T) {
 	proxy, through := wireproxy.Start(t, pawltest.URL(t, effects))
 	b := setupOn(t, through)
 	proxy.OnCommit(func() wireproxy.Cut { return wireproxy.BeforeSend })
-	b.source.send(order(1))
+	b.source.Send(order(1))
 	stop := b.start()
-	b.until("asked more often than in one go", func() bool { return proxy.Cuts() > 8 || b.source.open() == 0 })
-	if b.source.open() == 0 {
+	b.until("asked more often than in one go", func() bool { return proxy.Cuts() > 8 || b.source.Open() == 0 })
+	if b.source.Open() == 0 {
 		t.Fatal("acknowledged although no COMMIT ever reached the server")
 	}
 	proxy.OnCommit(nil)
-	b.until("acknowledged in the end", func() bool { return b.source.open() == 0 })
+	b.until("acknowledged in the end", func() bool { return b.source.Open() == 0 })
 	b.until("retried, if it landed", func() bool { return b.count("select count(*) from pawl.job") == 0 })
 	stop()
 	b.wantEffects(1)
@@ -448,7 +451,7 @@ func TestFlow_DatabaseOutageIsNotCharged(t *testing.T) {
 		}
 		return apply(ctx, tx, d)
 	}
-	b.source.send(order(1), order(2))
+	b.source.Send(order(1), order(2))
 	b.consume()
 	b.wantEffects(2)
 	if n := b.count("select count(*) from pawl_v1.dead_letters"); n != 0 {
@@ -461,7 +464,7 @@ func TestT43_OutageStopsTheReceiving(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for n := range 100 {
-		b.source.send(order(n))
+		b.source.Send(order(n))
 	}
 	admin, err := pgx.Connect(t.Context(), pgtest.ServerURL(t))
 	if err != nil {
@@ -480,16 +483,16 @@ func TestT43_OutageStopsTheReceiving(t *testing.T) {
 	}
 	b.start()
 	b.until("it is noticed", func() bool { return b.counters.Count(pawl.EventTrouble) > 3 })
-	before := b.source.receives()
+	before := b.source.Receives()
 	deadline := time.Now().Add(2 * time.Second)
 	b.until("two seconds of outage", func() bool { return time.Now().After(deadline) })
-	if more := b.source.receives() - before; more > 2*10 { // what was on its way, and no more
+	if more := b.source.Receives() - before; more > 2*10 { // what was on its way, and no more
 		t.Errorf("%d messages were received for nothing", more)
 	}
 	if err := pgtest.Reopen(t.Context(), admin, database); err != nil {
 		t.Fatal(err)
 	}
-	b.until("all acknowledged", func() bool { return b.source.open() == 0 })
+	b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
 	b.until("all retries ended", func() bool { return b.count("select count(*) from pawl.job") == 0 })
 	b.wantEffects(100)
 }
@@ -509,7 +512,7 @@ func TestT42_SuspectsAreLandedAndRunAlone(t *testing.T) {
 		}
 		return apply(ctx, tx, d)
 	}
-	b.source.send(suspect)
+	b.source.Send(suspect)
 	b.consume()
 	b.wantEffects(1)
 }
@@ -526,7 +529,7 @@ func TestFlow_StopDrains(t *testing.T) {
 		return apply(ctx, tx, d)
 	}
 	for n := range 8 {
-		b.source.send(order(n))
+		b.source.Send(order(n))
 	}
 	stop := b.start()
 	<-entered
@@ -537,12 +540,12 @@ func TestFlow_StopDrains(t *testing.T) {
 		close(stopped)
 	}()
 	b.until("what was not started is visible again", func() bool {
-		return b.source.idle() == 6
+		return b.source.Waiting() == 6
 	})
 	close(goOn)
 	<-stopped
 	b.wantEffects(2)
-	if open := b.source.open(); open != 6 {
+	if open := b.source.Open(); open != 6 {
 		t.Errorf("%d messages open, want 6", open)
 	}
 }
@@ -554,7 +557,7 @@ func TestFlow_FingerprintPanicIsUnfit(t *testing.T) {
 	b.config.Fingerprint = func(d pawl.Delivery) (pawl.Fingerprint, error) {
 		return pawl.FingerprintOf(d.Body[:7]), nil // panics if the body is shorter
 	}
-	b.source.send(order(10), pawl.Delivery{Key: "short", Body: []byte("x")})
+	b.source.Send(order(10), pawl.Delivery{Key: "short", Body: []byte("x")})
 	b.consume()
 	b.wantEffects(1)
 	if n := b.count("select count(*) from pawl_v1.dead_letters where last_error like '%panic%'"); n != 1 {
@@ -573,7 +576,7 @@ func TestFlow_ExitIsAFailure(t *testing.T) {
 		}
 		return apply(ctx, tx, d)
 	}
-	b.source.send(order(1), order(2), order(3))
+	b.source.Send(order(1), order(2), order(3))
 	b.consume()
 	b.wantEffects(2)
 }

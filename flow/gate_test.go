@@ -73,9 +73,9 @@ func TestGate_StrictClosesItsGaps(t *testing.T) {
 		}
 	}
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	b.source.send(all...)
+	b.source.Send(all...)
 	stop := b.start()
-	b.until("all acknowledged", func() bool { return b.source.open() == 0 })
+	b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
 	proxy.OnCommit(nil)
 	b.until("nothing is held", func() bool { return b.count("select count(*) from pawl.job") == 0 })
 	stop()
@@ -95,9 +95,9 @@ func TestGate_LatestDropsWhatComesLate(t *testing.T) {
 	b.gate(inbox.Latest)
 	b.config.Concurrency = 1
 	for _, seq := range []int{3, 5, 4, 5, 9, 0} {
-		b.source.send(numbered("a", seq))
+		b.source.Send(numbered("a", seq))
 	}
-	b.source.send(pawl.Delivery{Key: "no gate", Body: []byte("1")})
+	b.source.Send(pawl.Delivery{Key: "no gate", Body: []byte("1")})
 	b.consume()
 	if n := b.count("select sum(seq) from ran where lane = 'a'"); n != 3+5+9 {
 		t.Errorf("the sum of what ran is %d", n)
@@ -120,7 +120,7 @@ func TestGate_GapIsReportedAndReleased(t *testing.T) {
 	b := setup(t, ran)
 	gate := b.gate(inbox.Strict)
 	gate.HoldTimeout, gate.First = 100*time.Millisecond, nil
-	b.source.send(numbered("a", 7), numbered("a", 8), numbered("a", 10))
+	b.source.Send(numbered("a", 7), numbered("a", 8), numbered("a", 10))
 	b.start()
 	b.until("held, for want of a beginning", func() bool { return b.counters.Count(pawl.EventHeld) == 3 })
 	b.until("the gap is reported", func() bool { return b.counters.Count(pawl.EventGap) > 0 })
@@ -130,8 +130,8 @@ func TestGate_GapIsReportedAndReleased(t *testing.T) {
 		t.Errorf("released up to %d", n)
 	}
 	b.until("the last one ran", func() bool { return b.count("select count(*) from ran") == 3 })
-	b.source.send(numbered("a", 9))
-	b.until("all acknowledged", func() bool { return b.source.open() == 0 })
+	b.source.Send(numbered("a", 9))
+	b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
 	if n := b.count("select count(*) from ran"); n != 3 {
 		t.Errorf("%d ran", n)
 	}
@@ -146,17 +146,17 @@ func TestGate_HoldLimit(t *testing.T) {
 	b := setup(t, ran)
 	b.gate(inbox.Strict).HoldLimit = 3
 	for seq := range 9 {
-		b.source.send(numbered("a", 9-seq))
+		b.source.Send(numbered("a", 9-seq))
 	}
 	b.start()
-	b.until("all acknowledged", func() bool { return b.source.open() == 0 })
+	b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
 	if n := b.count("select count(*) from pawl.gate_held"); n != 3 {
 		t.Errorf("%d are held", n)
 	}
 	if n := b.counters.Count(pawl.EventGap); n != 6 {
 		t.Errorf("%d gaps reported", n)
 	}
-	b.source.send(numbered("a", 0))
+	b.source.Send(numbered("a", 0))
 	b.until("the first ran", func() bool { return b.count("select count(*) from ran") > 0 })
 	b.count("select count(*) from (select d.id from pawl_v1.dead_letters as d) as d, pawl_v1.job_retry(d.id, 'ann', 'the gap is closed')")
 	b.until("all ran", func() bool { return b.count("select count(*) from ran") == 10 })
@@ -172,11 +172,11 @@ func TestGate_SuspectsWaitToo(t *testing.T) {
 	for seq := range 9 {
 		d := numbered("a", 9-seq)
 		d.OrderingKey = "in the wrong order"
-		b.source.send(d)
+		b.source.Send(d)
 	}
 	b.start()
 	b.until("all but the first wait", func() bool { return b.count("select count(*) from pawl.gate_held") == 9 })
-	b.source.send(numbered("a", 0))
+	b.source.Send(numbered("a", 0))
 	b.until("all ran", func() bool { return b.count("select count(*) from ran") == 10 })
 	b.until("nothing is left", func() bool { return b.count("select count(*) from pawl.job") == 0 })
 	b.wantOrder(1, 10)
@@ -190,7 +190,7 @@ func TestGate_Unfit(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ran)
 	b.gate(inbox.Strict)
-	b.source.send(pawl.Delivery{Key: "x", Body: []byte("no number")})
+	b.source.Send(pawl.Delivery{Key: "x", Body: []byte("no number")})
 	b.consume()
 	if n := b.counters.Count(pawl.EventUnfit); n != 1 {
 		t.Errorf("%d unfit", n)
@@ -237,10 +237,10 @@ func TestKeep(t *testing.T) {
 					d := order(n + 1)
 					d.Attributes = map[string]string{"trace": "t\x00", "secret": "s"}
 					d.VerifiedBy = "key 7"
-					b.source.send(d, d)
+					b.source.Send(d, d)
 				}
 				stop := b.start()
-				b.until("all acknowledged", func() bool { return b.source.open() == 0 })
+				b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
 				b.until("all retries ended", func() bool { return b.count("select count(*) from pawl.job where status <> 'dead_letter'") == 0 })
 				if keep != flow.KeepOff {
 					b.until("the old one is deleted", func() bool { return b.count("select count(*) from pawl.delivery where message_id = 'old'") == 0 })

@@ -67,7 +67,7 @@ const childMessages = 60
 
 // childConfig is the same in every process: the same messages, which take effect in one table.
 func childConfig(pool *pgxpool.Pool, form, provider string) flow.Config {
-	source := &memorySource{}
+	source := newSource()
 	for n := range childMessages {
 		if form == "gate" {
 			n = childMessages - 1 - n // the last number first
@@ -76,7 +76,7 @@ func childConfig(pool *pgxpool.Pool, form, provider string) flow.Config {
 		if form == "batch" || form == "gate" {
 			d.OrderingKey, d.Attributes = "", map[string]string{"lane": d.OrderingKey}
 		}
-		source.send(d, d)
+		source.Send(d, d)
 	}
 	write := func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 		lane := d.OrderingKey + d.Attributes["lane"]
@@ -144,9 +144,9 @@ func TestFlow_KilledAtEveryPoint(t *testing.T) {
 				hooks := b.config.Hooks
 				b.config = childConfig(b.pool, form, provider.URL)
 				b.config.Hooks = hooks
-				b.source = b.config.Source.(*memorySource)
+				b.source = b.config.Source.(*pawltest.Source)
 				b.start()
-				b.until("all acknowledged", func() bool { return b.source.open() == 0 })
+				b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
 				b.until("all retries ended", func() bool { return b.count("select count(*) from pawl.job") == 0 })
 				if form == "batch" {
 					if n, twice := b.count("select count(*) from ran"), b.count("select count(*) from (select from ran group by lane, seq having count(*) > 1) as d"); n != childMessages || twice != 0 {

@@ -30,11 +30,11 @@ func TestLand_StoresThenWorks(t *testing.T) {
 		return apply(ctx, tx, d)
 	}
 	for n := range 20 {
-		b.source.send(order(n), order(n), ordered("l", n))
+		b.source.Send(order(n), order(n), ordered("l", n))
 	}
 	stop := b.start()
 	t.Cleanup(leave) // before the flow is stopped, which waits for its handlers
-	b.until("all acknowledged", func() bool { return b.source.open() == 0 })
+	b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
 	b.wantEffects(0)
 	leave()
 	b.until("all worked on", func() bool { return b.count("select count(*) from pawl.job") == 0 })
@@ -50,7 +50,7 @@ func TestLand_StoresThenWorks(t *testing.T) {
 func (b *bed) long(handler flow.LongHandler, ds ...pawl.Delivery) {
 	b.Helper()
 	b.config.Handler, b.config.LongHandler = nil, handler
-	b.source.send(ds...)
+	b.source.Send(ds...)
 	b.consume()
 	if n := b.count("select count(*) from pawl.inbox where processed_at is null and not exists (select from pawl.job where id = job_id)"); n != 0 {
 		b.Errorf("%d inbox rows are not settled", n)

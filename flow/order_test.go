@@ -72,11 +72,11 @@ func TestFlow_OrderSurvivesFailures(t *testing.T) {
 	}
 	for seq := range each {
 		for lane := range lanes {
-			b.source.send(ordered(fmt.Sprintf("lane %d", lane), seq))
+			b.source.Send(ordered(fmt.Sprintf("lane %d", lane), seq))
 		}
 	}
 	stop := b.start()
-	b.until("all acknowledged", func() bool { return b.source.open() == 0 })
+	b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
 	proxy.OnCommit(nil)
 	b.until("all retries ended", func() bool { return b.count("select count(*) from pawl.job") == 0 })
 	stop()
@@ -102,16 +102,16 @@ func TestFlow_WhoGoesBackTakesTheNextAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	for seq := range 5 {
-		b.source.send(ordered("l", seq))
+		b.source.Send(ordered("l", seq))
 	}
-	b.source.send(ordered("other", 0))
+	b.source.Send(ordered("other", 0))
 	b.start()
 	b.until("the first was given back", func() bool { return b.counters.Count(pawl.EventConflict) >= 2 })
 	b.until("the other lane goes on", func() bool { return b.count("select count(*) from ran") == 1 })
 	if err := held.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.until("all acknowledged", func() bool { return b.source.open() == 0 })
+	b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
 	b.until("none landed", func() bool { return b.count("select count(*) from pawl.job") == 0 })
 	if n := b.count("select count(*) from ran as a join ran as b on b.lane = a.lane and b.seq > a.seq and b.n < a.n"); n != 0 {
 		t.Errorf("%d out of order", n)
@@ -133,11 +133,11 @@ func TestFlow_LanePolicy(t *testing.T) {
 				return note(ctx, tx, d)
 			}
 			for seq := range 4 {
-				b.source.send(ordered("l", seq))
+				b.source.Send(ordered("l", seq))
 			}
-			b.source.send(ordered("other", 0))
+			b.source.Send(ordered("other", 0))
 			stop := b.start()
-			b.until("all acknowledged", func() bool { return b.source.open() == 0 })
+			b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
 			b.until("all that may run has", func() bool {
 				return b.count("select count(*) from pawl.job where status in ('pending', 'processing')") == 0
 			})
@@ -168,19 +168,19 @@ func TestFlow_ExclusiveHandlersDoNotOverlap(t *testing.T) {
 		return apply(ctx, tx, d)
 	}
 	rival := *b
-	rival.source, rival.config.Consumer = &memorySource{}, "mailing"
+	rival.source, rival.config.Consumer = newSource(), "mailing"
 	rival.config.Source = rival.source
 	rival.config.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 		d.Key = "mailing " + d.Key
 		return b.config.Handler(ctx, tx, d)
 	}
 	for n := range 8 {
-		b.source.send(order(n))
-		rival.source.send(order(n))
+		b.source.Send(order(n))
+		rival.source.Send(order(n))
 	}
 	b.start()
 	rival.start()
-	b.until("both drained", func() bool { return b.source.open() == 0 && rival.source.open() == 0 })
+	b.until("both drained", func() bool { return b.source.Open() == 0 && rival.source.Open() == 0 })
 	b.until("all retries ended", func() bool { return b.count("select count(*) from pawl.job") == 0 })
 	b.wantEffects(16)
 	if most.Load() != 1 {
@@ -193,34 +193,31 @@ func TestFlow_BodyKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.config.Key = flow.BodyKey
-	b.source.send(pawl.Delivery{Body: []byte("one")}, pawl.Delivery{Body: []byte("one")}, pawl.Delivery{Body: []byte("two")}, order(1))
+	b.source.Send(pawl.Delivery{Body: []byte("one")}, pawl.Delivery{Body: []byte("one")}, pawl.Delivery{Body: []byte("two")}, order(1))
 	b.consume()
 	b.wantEffects(3)
 }
 
 // A flood hands out the next deliveries of one ordering key, whatever is open.
 type flood struct {
-	memorySource
 	next atomic.Int32
 	most int32
 }
 
-func (s *flood) Receive(ctx context.Context, limit int) ([]pawl.Delivery, error) {
+func (s *flood) Receive(ctx context.Context, limit int) (batch []pawl.Delivery, err error) {
 	if s.next.Load() >= s.most {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
 	for range limit {
-		s.send(ordered("l", int(s.next.Add(1))-1))
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var batch []pawl.Delivery
-	for _, m := range s.messages[len(s.messages)-limit:] {
-		batch = append(batch, m.d)
+		batch = append(batch, ordered("l", int(s.next.Add(1))-1))
 	}
 	return batch, nil
 }
+
+func (*flood) Ack(context.Context, ...pawl.Receipt) error { return nil }
+
+func (*flood) Release(context.Context, time.Duration, ...pawl.Delivery) error { return nil }
 
 // While a delivery is at work no more than a hundred and a batch stand behind it, whatever the source has; then they go on, in order.
 func TestFlow_BoundsWhatStandsBehind(t *testing.T) {

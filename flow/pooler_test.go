@@ -43,13 +43,13 @@ func TestT71_ThroughAPooler(t *testing.T) {
 				return nil
 			}
 			for n := range 200 {
-				b.source.send(order(n), order(n), order(n))
+				b.source.Send(order(n), order(n), order(n))
 			}
 			b.consume()
 			b.wantEffects(200)
 			b.batches(nothing)
 			for n := range 200 {
-				b.source.send(order(n), order(1000+n))
+				b.source.Send(order(n), order(1000+n))
 			}
 			b.consume()
 			b.wantEffects(400)

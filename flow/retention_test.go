@@ -14,7 +14,7 @@ import (
 )
 
 // A farSource may deliver a message again for two weeks.
-type farSource struct{ memorySource }
+type farSource struct{ pawltest.Source }
 
 func (*farSource) RedeliveryHorizon() time.Duration { return 14 * day }
 
@@ -37,8 +37,8 @@ func TestT37_WindowBelowTheHorizonIsRefused(t *testing.T) {
 		{&farSource{}, inbox.Retention{QueueRedelivery: 4 * day}, true},
 		{&farSource{}, inbox.Retention{QueueRedelivery: 4 * day, Audit: 90 * day}, false},
 		{&farSource{}, inbox.Retention{QueueRedelivery: 4 * day, Forever: true}, false},
-		{&memorySource{}, inbox.Retention{QueueRedelivery: time.Hour}, false},
-		{&memorySource{}, inbox.Retention{QueueRedelivery: -time.Hour}, false}, // nothing is given: the default
+		{newSource(), inbox.Retention{QueueRedelivery: time.Hour}, false},
+		{newSource(), inbox.Retention{QueueRedelivery: -time.Hour}, false}, // nothing is given: the default
 	} {
 		_, err := flow.New(pool, flow.Config{Consumer: "c", Source: c.source, Handler: apply, Concurrency: 1, RetryConcurrency: 1, Retention: c.retention})
 		if refused := err != nil; refused != c.refused || refused && !(strings.Contains(err.Error(), "96h0m0s") && strings.Contains(err.Error(), "336h0m0s")) {
@@ -67,7 +67,7 @@ func TestT37_OlderThanTheWindowIsStale(t *testing.T) {
 			} {
 				d := order(n)
 				d.SentAt, d.ProducedAt, d.OrderingKey = sent.SentAt, sent.ProducedAt, sent.OrderingKey
-				b.source.send(d)
+				b.source.Send(d)
 			}
 			b.consume()
 			b.wantEffects(4)

@@ -48,10 +48,10 @@ func TestFlow_SemanticKey(t *testing.T) {
 					if n%2 == 1 {
 						d.SemanticKey = strings.Repeat("long", 60) + d.SemanticKey // that no inbox key has room for
 					}
-					b.source.send(d, d)
+					b.source.Send(d, d)
 				}
 			}
-			b.source.send(order(1000)) // without one
+			b.source.Send(order(1000)) // without one
 			b.consume()
 			b.wantEffects(names + 1)
 			if n := b.count("select count(*) from pawl.inbox where message_id not like 'pawl/%'"); n != names*events+1 {
@@ -70,7 +70,7 @@ func TestFlow_SemanticKeyThatCannotBe(t *testing.T) {
 	b := setup(t)
 	d := order(1)
 	d.SemanticKey = "with a\x00NUL"
-	b.source.send(d)
+	b.source.Send(d)
 	b.consume()
 	b.wantEffects(0)
 	if b.counters.Count(pawl.EventUnfit) != 1 {
@@ -97,7 +97,7 @@ func TestFlow_SourceRetries(t *testing.T) {
 		}
 		return nil
 	}
-	b.source.send(order(1), order(2))
+	b.source.Send(order(1), order(2))
 	b.consume()
 	b.wantEffects(1)
 	if b.count("select count(*) from pawl.job") != 1 || b.counters.Count(pawl.EventRetryable) != 2 || tries.Load() != 3 {

@@ -55,7 +55,7 @@ func TestTrace_OfTheSender(t *testing.T) {
 			for key, attributes := range map[string]map[string]string{
 				"traced": {"traceparent": sent, "tracestate": state}, "untraced": nil, "broken": {"traceparent": "00-1-2-03"},
 			} {
-				b.source.send(pawl.Delivery{Key: key, Body: []byte("b"), Attributes: attributes})
+				b.source.Send(pawl.Delivery{Key: key, Body: []byte("b"), Attributes: attributes})
 			}
 			stop := b.start()
 			b.until("three jobs", func() bool { return b.count("select count(*) from pawl.job as j where j.queue = 'q'") == 3 })

@@ -50,11 +50,11 @@ func TestTrigger_TheRowRemembers(t *testing.T) {
 	for n := range 30 {
 		d := order(n + 1)
 		d.Body, _ = json.Marshal(map[string]int{"id": n + 1})
-		b.source.send(d, d)
+		b.source.Send(d, d)
 	}
-	b.source.send(pawl.Delivery{Body: []byte(`{"id": 99}`)})
+	b.source.Send(pawl.Delivery{Body: []byte(`{"id": 99}`)})
 	b.start()
-	b.until("all but one acknowledged", func() bool { return b.source.open() == 1 })
+	b.until("all but one acknowledged", func() bool { return b.source.Open() == 1 })
 	b.until("the other one came again", func() bool { return absent.Load() > 1 })
 	b.wantEffects(28)
 	if n := b.count("select count(*) from thing where status = 'error' and last_error like 'cannot be done%' and attempt_count = 1"); n != 1 {
@@ -102,10 +102,10 @@ func TestTrigger_ClaimedRows(t *testing.T) {
 		}
 		return unswept.Once(ctx, 2, nothing)
 	}
-	b.source.send(order(1), order(2))
+	b.source.Send(order(1), order(2))
 	b.start()
 	b.until("the other one came again", func() bool { return b.counters.Count(pawl.EventConflict) > 1 })
-	if handled, open := b.counters.Count(pawl.EventGuardHandled), b.source.open(); handled != 1 || open != 1 {
+	if handled, open := b.counters.Count(pawl.EventGuardHandled), b.source.Open(); handled != 1 || open != 1 {
 		t.Errorf("%d handled, %d open, want one each", handled, open)
 	}
 	for _, c := range claims {
@@ -113,5 +113,5 @@ func TestTrigger_ClaimedRows(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	b.until("the other one is done", func() bool { return b.source.open() == 0 })
+	b.until("the other one is done", func() bool { return b.source.Open() == 0 })
 }

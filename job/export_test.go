@@ -1,6 +1,28 @@
 package job
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
 
 // AbandonAfter shortens the patience with handlers that ignore their context.
 func (w *Worker) AbandonAfter(d time.Duration) { w.abandon = d }
+
+// What the keepers are tested with: one alone, and when it is due.
+
+const (
+	KeyPurgeEvery     = keyPurgeEvery
+	ArchiveSweepEvery = archiveSweepEvery
+)
+
+func NewKeyKeeper(pool *pgxpool.Pool, cfg Config) (keep func(context.Context), due *time.Time) {
+	k := (&Worker{pool: pool, cfg: cfg}).newKeyKeeper()
+	return k.keep, &k.due
+}
+
+func NewArchiveKeeper(pool *pgxpool.Pool, cfg Config) (keep func(context.Context), due *time.Time) {
+	k := (&Worker{pool: pool, cfg: cfg}).newArchiveKeeper()
+	return k.keep, &k.due
+}

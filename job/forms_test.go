@@ -357,12 +357,16 @@ func TestWorker_Process(t *testing.T) {
 	if got := process(later); got != job.NotDue {
 		t.Errorf("a later job: %s", got)
 	}
+	if got, err := w.ProcessEarly(t.Context(), later); got != job.Done || err != nil {
+		t.Errorf("a later job, early: %s, %v", got, err)
+	}
+	c.wantEffects(2)
 	foreign := c.enqueue(job.Request{Queue: "elsewhere", Kind: "k"}).ID
 	if _, err := w.Process(t.Context(), foreign); !errors.Is(err, pawl.ErrArgumentInvalid) {
 		t.Errorf("another queue's job: %v", err)
 	}
 	c.wantCount("select count(*) from pawl.job where queue = 'elsewhere' and status = 'pending' and attempts = 0", 1)
-	c.wantEffects(1)
+	c.wantEffects(2)
 }
 
 // An outage of what the handler talks to is charged; a broken connection is not taken for one of the database's.

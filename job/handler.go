@@ -53,6 +53,9 @@ func (h Handler) With(p Policy) Handler {
 	return h
 }
 
+// Kind returns the kind of the jobs it runs.
+func (h Handler) Kind() string { return h.kind }
+
 // Handle registers the simple form: fn runs without a transaction, and the job is finished after it returned nil. A crash
 // in between runs the job again, so what fn does must bear repeating; for rows of yours in the same database use
 // [HandleTx]. Long work and calls to others belong here.

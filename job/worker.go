@@ -172,6 +172,15 @@ const (
 // Errors: [pawl.Retryable] ones if the worker is not running now; [pawl.ErrArgumentInvalid] for a queue or kind that is
 // not its own, with the job given back; those of the database.
 func (w *Worker) Process(ctx context.Context, id int64) (Processed, error) {
+	return w.process(ctx, id, false)
+}
+
+// ProcessEarly is [Worker.Process] for a job that need not be due: one that waits between two tries, or for its time.
+func (w *Worker) ProcessEarly(ctx context.Context, id int64) (Processed, error) {
+	return w.process(ctx, id, true)
+}
+
+func (w *Worker) process(ctx context.Context, id int64, early bool) (Processed, error) {
 	s := w.session.Load()
 	if s == nil || s.lost() {
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: fmt.Errorf("the worker %q is not running", w.cfg.Name),
@@ -180,7 +189,7 @@ func (w *Worker) Process(ctx context.Context, id int64) (Processed, error) {
 	if err := solo.Process.Enter(ctx, 1); err != nil {
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: err, Hint: "a job that may have killed its process runs alone; try again"}
 	}
-	row, err := contract.JobClaimID(ctx, w.pool, id, s.id, false)
+	row, err := contract.JobClaimID(ctx, w.pool, id, s.id, early)
 	if err != nil || row.Outcome != "claimed" {
 		solo.Process.Leave(1)
 		if err != nil {

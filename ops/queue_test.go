@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/stdlib"
+
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/ops"
@@ -35,7 +37,7 @@ func TestQueues_Archive(t *testing.T) {
 	if queues, err = ops.Queues(t.Context(), b.pool, ops.QueueFilter{After: "a", Limit: 1}); err != nil || len(queues) != 1 || queues[0].Name != "q" {
 		t.Errorf("%+v, %v", queues, err)
 	}
-	e, err := job.Enqueue(t.Context(), b.pool, job.Request{Queue: "q", Kind: "k", Args: []byte("payload"), Lane: "account 17"})
+	e, err := job.Enqueue(t.Context(), b.pool, job.Request{Queue: "q", Kind: "k", Args: []byte("payload"), Lane: "account 17", Headers: map[string]any{"x": "y"}})
 	b.must(err)
 	if j, found, err := ops.Archived(t.Context(), b.pool, e.ID); err != nil || found {
 		t.Errorf("not finished: %+v, %v", j, err)
@@ -49,6 +51,14 @@ func TestQueues_Archive(t *testing.T) {
 		j.Fence != held.Fence || string(j.Args) != "payload" || j.FinishedAt.Before(j.CreatedAt) || j.ReadAt.Before(j.FinishedAt) {
 		t.Errorf("%+v, %v, %v", j, found, err)
 	}
+	db := stdlib.OpenDBFromPool(b.pool)
+	defer func() { _ = db.Close() }()
+	other, err := db.BeginTx(t.Context(), nil)
+	b.must(err)
+	if through, found, err := ops.Archived(t.Context(), pawl.SQLTx(other), e.ID); err != nil || !found || string(through.Args) != "payload" || through.Headers["x"] != "y" {
+		t.Errorf("through database/sql: %+v, %v, %v", through, found, err)
+	}
+	b.must(other.Rollback())
 	b.set("q", false, ops.QueueChanged, true)
 	b.wantCount("select count(*) from pawl.audit where verb = 'queue_set' and actor = 'ann'", 3)
 }

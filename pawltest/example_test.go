@@ -1,12 +1,20 @@
 package pawltest_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/flow"
 	"github.com/pawl-go/pawl/internal/pgtest"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -44,4 +52,62 @@ func ExampleNewProvider() {
 	// 500 charges: 1
 	// 200 charges: 1
 	// 200 charges: 2
+}
+
+// A mail that bounces twice: the drain does not wait for the back-off.
+func ExampleDrain() {
+	t := &pgtest.Example{} // in a test, your *testing.T
+	defer t.End()
+	pool := pawltest.DB(t)
+	_, err := job.Enqueue(t.Context(), pool, job.Request{Queue: "mail", Kind: "greet", Value: "ann"})
+	fmt.Println(err, len(pawltest.Enqueued[string](t, pool, "greet", 1)))
+
+	drained := pawltest.Drain(t, pool, job.Config{
+		Queues: []job.Queue{{Name: "mail"}},
+		Handlers: []job.Handler{job.Handle("greet", func(_ context.Context, t job.Task[string]) error {
+			if t.Attempt < 3 {
+				return errors.New("the mailbox is full")
+			}
+			return nil
+		})},
+		Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}, // else failures are logged
+	})
+	fmt.Println(drained)
+	// Output:
+	// <nil> 1
+	// 1 done, 2 retried
+	// 	job 1 (greet), attempt 1: the mailbox is full
+	// 	job 1 (greet), attempt 2: the mailbox is full
+}
+
+// A transaction is looked into before it ends.
+func ExampleAppended() {
+	t := &pgtest.Example{}
+	defer t.End()
+	tx, err := pawltest.DB(t).Begin(t.Context())
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = outbox.Append(t.Context(), tx, outbox.Event{Type: "OrderPlaced", AggregateType: "order", AggregateID: "17", Value: map[string]int{"cents": 1250}})
+	placed := pawltest.Appended[map[string]int](t, tx, "OrderPlaced", 1)[0]
+	fmt.Println(err, placed.AggregateID, placed.Value["cents"])
+	// Output: <nil> 17 1250
+}
+
+// One message comes three times and takes effect once.
+func ExampleConsume() {
+	t := &pgtest.Example{}
+	defer t.End()
+	pool := pawltest.DB(t, "create table orders (id text)")
+	source := &pawltest.Source{}
+	for range 3 {
+		source.Send(pawl.Delivery{Key: "order-17", Body: []byte("1250 EUR")})
+	}
+	n := pawltest.Consume(t, pool, flow.Config{Consumer: "orders", Source: source, Handler: func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		_, err := tx.Exec(ctx, "insert into orders values ($1)", d.Key)
+		return err
+	}})
+	fmt.Println(n.Count(pawl.EventFresh), "fresh,", n.Count(pawl.EventDuplicateSkipped), "duplicates")
+	// Output: 1 fresh, 2 duplicates
 }

@@ -1,5 +1,8 @@
 // Package pawltest helps users test their own handlers against a real PostgreSQL.
 //
+// [Drain] works on jobs until nothing is to be done, and [Consume] does the same for the deliveries of a [Source]. [Enqueued],
+// [Appended], [Command] and [Seen] tell what is in the database then, or in an open transaction.
+//
 // [CrashEverywhere] and [Twice] prove a handler: wherever its process dies and however often its delivery comes, your tables end up
 // as after one that went well.
 //

@@ -82,7 +82,7 @@ func ArchiveShow(ctx context.Context, db DB, id int64) ([]ArchiveRow, error) {
  order by a.finished_at desc
  limit 1`, archiveColumns), []any{id}, func(row pgx.CollectableRow) (r ArchiveRow, err error) {
 		err = row.Scan(&r.ID, &r.Queue, &r.Kind, &r.Lane, &r.Position, &r.Priority, &r.Attempts, &r.Crashes, &r.Fence,
-			&r.CreatedAt, &r.FinishedAt, &r.Headers, &r.Args, &r.ReadAt)
+			&r.CreatedAt, &r.FinishedAt, jsonInto{&r.Headers}, &r.Args, &r.ReadAt)
 		return r, err
 	})
 }

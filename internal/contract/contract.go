@@ -102,6 +102,11 @@ func scanDetail(detail, into any) error {
 	return fmt.Errorf("a detail is %T", detail)
 }
 
+// jsonInto reads a column of jsonb into what it points at, through pgx or database/sql. Null leaves that as it is.
+type jsonInto struct{ into any }
+
+func (j jsonInto) Scan(column any) error { return scanDetail(column, j.into) }
+
 // one runs a statement that answers exactly one row.
 func one(ctx context.Context, db DB, op, sql string, args []any, into ...any) error {
 	return pawl.Wrap(op, db.QueryRow(ctx, sql, args...).Scan(into...))

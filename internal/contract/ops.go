@@ -191,7 +191,7 @@ func JobShow(ctx context.Context, db DB, id int64) ([]JobShowRow, error) {
   join pawl.job as s on s.id = j.id
   left join pawl.worker as w on w.id = s.claimed_by
  where j.id = $1`, []any{id}, func(row pgx.CollectableRow) (r JobShowRow, err error) {
-		err = row.Scan(append(r.columns(), &r.Args, &r.Headers, &r.LastErrors,
+		err = row.Scan(append(r.columns(), &r.Args, jsonInto{&r.Headers}, jsonInto{&r.LastErrors},
 			&r.WorkerID, &r.SeenAt, &r.Presence, &r.LeaseExpiresAt)...)
 		return r, err
 	})

@@ -244,6 +244,21 @@ func specs(t *testing.T, file string, kind token.Token) (all []ast.Spec) {
 	return all
 }
 
+// The guide on testing shows what is run: each of its snippets stands in the example's tests.
+func TestTesting_ShowsTheExample(t *testing.T) {
+	t.Parallel()
+	tests := read(t, "examples/shop/shop_test.go")
+	snippets := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(read(t, "docs/guides/testing.md"), -1)
+	for _, s := range snippets {
+		if !strings.Contains(tests, "\n"+s[1]) {
+			t.Errorf("docs/guides/testing.md shows what is not in examples/shop/shop_test.go:\n%s", s[1])
+		}
+	}
+	if len(snippets) < 6 {
+		t.Errorf("found only %d snippets", len(snippets))
+	}
+}
+
 // Every trap has one row; a test it names exists, and a test named after a trap is named there.
 func TestTraps_AreAnswered(t *testing.T) {
 	t.Parallel()

@@ -67,7 +67,7 @@ var plan = []struct {
 	{"internal/wireproxy", nil},
 	{"internal/provider", nil},
 	{"internal/stepper", []string{"."}},
-	{"pawltest", []string{".", "inbox", "internal/pgtest", "internal/provider", "migrate", "sql"}},
+	{"pawltest", []string{".", "flow", "inbox", "internal/pgtest", "internal/provider", "job", "migrate", "ops", "sql"}},
 	// generators
 	{"internal/gen/sqlstates", nil},
 	{"internal/gen/dist", []string{"migrate"}},

@@ -1,4 +1,4 @@
-package job
+package job_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -23,20 +24,19 @@ select 'q', n::text, sha256(''), n, now() - interval '3 days', now() - interval 
 		}
 		return n
 	}
-	w := &Worker{pool: pool, cfg: Config{Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { t.Errorf("%+v", e) }}}}
-	k := w.newKeyKeeper()
-	k.keep(t.Context())
+	keep, due := job.NewKeyKeeper(pool, job.Config{Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { t.Errorf("%+v", e) }}})
+	keep(t.Context())
 	if left() != 1500 {
 		t.Fatal("purged before it was due")
 	}
-	k.due = time.Time{}
-	k.keep(t.Context())
-	if n := left(); n > 501 || time.Until(k.due) > keyPurgeEvery/2 {
-		t.Errorf("%d left, the next batch is due in %v", n, time.Until(k.due))
+	*due = time.Time{}
+	keep(t.Context())
+	if n := left(); n > 501 || time.Until(*due) > job.KeyPurgeEvery/2 {
+		t.Errorf("%d left, the next batch is due in %v", n, time.Until(*due))
 	}
-	k.due = time.Time{}
-	k.keep(t.Context())
-	if n := left(); n != 1 || time.Until(k.due) < keyPurgeEvery/2 {
-		t.Errorf("%d left, the next batch is due in %v", n, time.Until(k.due))
+	*due = time.Time{}
+	keep(t.Context())
+	if n := left(); n != 1 || time.Until(*due) < job.KeyPurgeEvery/2 {
+		t.Errorf("%d left, the next batch is due in %v", n, time.Until(*due))
 	}
 }

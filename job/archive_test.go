@@ -1,4 +1,4 @@
-package job
+package job_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -34,11 +35,10 @@ select 1, 1, null, now(), now() - interval ''7 days'', 2, 1, 0, ''q'', ''k'', nu
 		}
 		return n
 	}
-	w := &Worker{pool: pool, cfg: Config{Queues: []Queue{{Name: "q"}}, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { t.Errorf("%+v", e) }}}}
-	k := w.newArchiveKeeper()
-	k.keep(t.Context())
-	if left() != 1 || time.Until(k.due) > archiveSweepEvery {
-		t.Fatalf("swept before it was due, or due in %v", time.Until(k.due))
+	keep, due := job.NewArchiveKeeper(pool, job.Config{Queues: []job.Queue{{Name: "q"}}, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { t.Errorf("%+v", e) }}})
+	keep(t.Context())
+	if left() != 1 || time.Until(*due) > job.ArchiveSweepEvery {
+		t.Fatalf("swept before it was due, or due in %v", time.Until(*due))
 	}
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
@@ -48,16 +48,16 @@ select 1, 1, null, now(), now() - interval ''7 days'', 2, 1, 0, ''q'', ''k'', nu
 	if _, err := tx.Exec(t.Context(), "select from pawl_v1.archive"); err != nil {
 		t.Fatal(err)
 	}
-	k.due = time.Time{}
-	k.keep(t.Context())
-	if left() != 1 || time.Until(k.due) < archiveSweepEvery/2 {
-		t.Fatalf("swept under somebody's lock, or due in %v", time.Until(k.due))
+	*due = time.Time{}
+	keep(t.Context())
+	if left() != 1 || time.Until(*due) < job.ArchiveSweepEvery/2 {
+		t.Fatalf("swept under somebody's lock, or due in %v", time.Until(*due))
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	k.due = time.Time{}
-	k.keep(t.Context())
+	*due = time.Time{}
+	keep(t.Context())
 	if left() != 0 {
 		t.Error("not swept")
 	}
@@ -68,12 +68,11 @@ func TestArchiveKeeper_Trouble(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, "drop function pawl_v1.archive_sweep()")
 	var told []string
-	w := &Worker{pool: pool, cfg: Config{Queues: []Queue{{Name: "q"}}, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+	keep, due := job.NewArchiveKeeper(pool, job.Config{Queues: []job.Queue{{Name: "q"}}, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 		told = append(told, string(e.Kind)+" "+e.Op+" "+string(pawl.CodeOf(e.Err)))
-	}}}}
-	k := w.newArchiveKeeper()
-	k.due = time.Time{}
-	k.keep(t.Context())
+	}}})
+	*due = time.Time{}
+	keep(t.Context())
 	if len(told) != 1 || told[0] != "trouble archive.sweep 42883" {
 		t.Errorf("%q", told)
 	}

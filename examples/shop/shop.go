@@ -1,0 +1,70 @@
+// Package shop is a small application for the guide on testing: orders come in, each is charged by a job, and others are told of it by
+// an event. Its tests are what the guide shows.
+package shop
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/outbox"
+)
+
+// Schema is what the shop works on.
+const Schema = "create table orders (id text not null, cents bigint not null)"
+
+// An Order is one.
+type Order struct {
+	ID    string `json:"id"`
+	Cents int64  `json:"cents"`
+}
+
+// Place writes an order, has it charged, and tells others of it.
+func Place(ctx context.Context, tx pgx.Tx, o Order) error {
+	if _, err := tx.Exec(ctx, "insert into orders (id, cents) values ($1, $2)", o.ID, o.Cents); err != nil {
+		return err
+	}
+	if _, err := job.Enqueue(ctx, tx, job.Request{Queue: "payments", Kind: "charge", Value: o}); err != nil {
+		return err
+	}
+	_, err := outbox.Append(ctx, tx, outbox.Event{Type: "OrderPlaced", AggregateType: "order", AggregateID: o.ID, Value: o})
+	return err
+}
+
+// Receive is the handler of the queue that orders come from.
+func Receive(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+	var o Order
+	if err := json.Unmarshal(d.Body, &o); err != nil {
+		return pawl.Final(err)
+	}
+	return Place(ctx, tx, o)
+}
+
+// Payments configures the worker that charges orders at a provider.
+func Payments(provider string) job.Config {
+	return job.Config{
+		Queues: []job.Queue{{Name: "payments"}},
+		Handlers: []job.Handler{job.Handle("charge", func(ctx context.Context, t job.Task[Order]) error {
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, provider+"/charges", bytes.NewReader(t.Args))
+			if err != nil {
+				return err
+			}
+			r.Header.Set("Idempotency-Key", "order-"+t.Value.ID)
+			response, err := http.DefaultClient.Do(r)
+			if err != nil {
+				return err
+			}
+			_ = response.Body.Close()
+			if response.StatusCode != http.StatusOK {
+				return fmt.Errorf("the provider answered %s", response.Status)
+			}
+			return nil
+		})},
+	}
+}

@@ -1,0 +1,112 @@
+package shop_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/command"
+	"github.com/pawl-go/pawl/examples/shop"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+func TestPlace_ChargesAndTells(t *testing.T) {
+	pool := pawltest.DB(t, shop.Schema)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if err := shop.Place(t.Context(), tx, shop.Order{ID: "17", Cents: 1250}); err != nil {
+		t.Fatal(err)
+	}
+	charge := pawltest.Enqueued[shop.Order](t, tx, "charge", 1)[0]
+	if charge.Queue != "payments" || charge.Value.Cents != 1250 {
+		t.Errorf("enqueued %+v", charge)
+	}
+	if placed := pawltest.Appended[shop.Order](t, tx, "OrderPlaced", 1)[0]; placed.AggregateID != "17" {
+		t.Errorf("appended %+v", placed)
+	}
+}
+
+func TestCharge_OnceThoughTheProviderIsSilent(t *testing.T) {
+	pool := pawltest.DB(t, shop.Schema)
+	provider := pawltest.NewProvider(t, time.Hour, func(n int, _ *http.Request) pawltest.Lie {
+		if n == 0 {
+			return pawltest.CutAfter // charged, and no answer
+		}
+		return ""
+	})
+	place(t, pool, shop.Order{ID: "17", Cents: 1250})
+
+	drained := pawltest.Drain(t, pool, shop.Payments(provider.URL))
+	if len(drained.Done) != 1 || len(drained.Retried) != 1 || len(drained.Dead) != 0 {
+		t.Errorf("drained: %v", drained)
+	}
+	if n := len(provider.Charges()); n != 1 {
+		t.Errorf("charged %d times", n)
+	}
+}
+
+func TestCharge_WaitsAfterAFailure(t *testing.T) {
+	pool := pawltest.DB(t, shop.Schema)
+	provider := pawltest.NewProvider(t, time.Hour, func(int, *http.Request) pawltest.Lie { return pawltest.FailBefore })
+	place(t, pool, shop.Order{ID: "17", Cents: 1250})
+
+	drained := pawltest.DrainOnce(t, pool, shop.Payments(provider.URL))
+	if len(drained.Retried) != 1 || len(drained.Left) != 1 {
+		t.Errorf("drained: %v", drained)
+	}
+	if charge := pawltest.Enqueued[shop.Order](t, pool, "charge", 1)[0]; charge.Attempts != 1 || charge.LastError == "" {
+		t.Errorf("it waits as %+v", charge)
+	}
+}
+
+func TestReceive_OnceHoweverOftenItComes(t *testing.T) {
+	pool := pawltest.DB(t, shop.Schema)
+	source := &pawltest.Source{}
+	order := pawl.Delivery{Key: "order-17", Body: []byte(`{"id":"17","cents":1250}`)}
+	source.Send(order, order, pawl.Delivery{Key: "order-18", Body: []byte(`not JSON`)}, order)
+
+	n := pawltest.Consume(t, pool, flow.Config{Consumer: "orders", Source: source, Handler: shop.Receive})
+	if n.Count(pawl.EventFresh) != 1 || n.Count(pawl.EventDuplicateSkipped) != 2 || n.Count(pawl.EventFinal) != 1 {
+		t.Errorf("%d fresh, %d duplicates, %d dead letters", n.Count(pawl.EventFresh), n.Count(pawl.EventDuplicateSkipped), n.Count(pawl.EventFinal))
+	}
+	pawltest.Enqueued[shop.Order](t, pool, "charge", 1)
+	if seen := pawltest.Seen(t, pool, "orders", "order-17"); seen.ProcessedAt.IsZero() {
+		t.Errorf("seen %+v", seen)
+	}
+}
+
+func TestReceive_BearsCrashes(t *testing.T) {
+	p := pawltest.Proof{Schema: []string{shop.Schema}, Handler: shop.Receive,
+		Delivery: pawl.Delivery{Key: "order-17", Body: []byte(`{"id":"17","cents":1250}`)}}
+	pawltest.Twice(t, p)
+	pawltest.CrashEverywhere(t, p)
+}
+
+func TestPlace_IsRemembered(t *testing.T) {
+	pool := pawltest.DB(t, shop.Schema)
+	place(t, pool, shop.Order{ID: "17", Cents: 1250})
+	if c := pawltest.Command(t, pool, "shop", "order-17"); c.Attempts != 1 {
+		t.Errorf("the command: %+v", c)
+	}
+}
+
+// place places an order as the HTTP handler does: once for each key.
+func place(t *testing.T, pool *pgxpool.Pool, o shop.Order) {
+	t.Helper()
+	intent := pawl.Intent{Scope: "shop", Key: "order-" + o.ID, Fingerprint: pawl.FingerprintOf([]byte(o.ID))}
+	_, err := command.Once(t.Context(), pool, intent, func(ctx context.Context, tx pgx.Tx) (string, error) {
+		return o.ID, shop.Place(ctx, tx, o)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

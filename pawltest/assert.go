@@ -1,0 +1,199 @@
+package pawltest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/ops"
+)
+
+// A Job is a job with its payload decoded.
+type Job[T any] struct {
+	ops.Detail
+	Value T // from Args, which are JSON; a T of []byte gets them as they are
+}
+
+// Enqueued returns the jobs of a kind, oldest first, whatever their status; those that have finished are gone. It fails the test
+// unless there are as many as wanted, and tells which jobs there are. db may be your open transaction, before it commits or rolls
+// back.
+func Enqueued[T any](tb testing.TB, db pawl.DB, kind string, want int) []Job[T] {
+	tb.Helper()
+	ctx := context.Background()
+	jobs, err := jobsOf(ctx, db, ops.Filter{Kind: kind})
+	if err != nil {
+		tb.Fatalf("pawltest: %v", err)
+	}
+	if len(jobs) != want {
+		tb.Fatalf("pawltest: %d jobs of kind %q, want %d. There are:%s", len(jobs), kind, want, jobsThere(ctx, db))
+		return nil
+	}
+	found := make([]Job[T], len(jobs))
+	for i, j := range jobs {
+		if found[i].Detail, found[i].Value, err = detailed[T](ctx, db, j.ID); err != nil {
+			tb.Fatalf("pawltest: job %d of kind %q: %v", j.ID, kind, err)
+		}
+	}
+	return found
+}
+
+// An Event is an event of the outbox with its payload decoded.
+type Event[T any] struct {
+	ops.OutboxEvent
+	Headers map[string]any
+	Value   T // from the payload, which is JSON; a T of []byte gets it as it is
+}
+
+// Appended returns the events of a type that are in the outbox, oldest first; those that are published are gone. It fails the
+// test unless there are as many as wanted, and tells which events there are. db may be your open transaction, before it commits
+// or rolls back.
+func Appended[T any](tb testing.TB, db pawl.DB, eventType string, want int) []Event[T] {
+	tb.Helper()
+	ctx := context.Background()
+	events, err := eventsOf(ctx, db, eventType)
+	if err != nil {
+		tb.Fatalf("pawltest: %v", err)
+	}
+	if len(events) != want {
+		tb.Fatalf("pawltest: %d events of type %q, want %d. There are:%s", len(events), eventType, want, eventsThere(ctx, db))
+		return nil
+	}
+	found := make([]Event[T], len(events))
+	for i, e := range events {
+		detail, value, err := detailed[T](ctx, db, e.JobID)
+		if err != nil {
+			tb.Fatalf("pawltest: event %d of type %q: %v", i, eventType, err)
+		}
+		found[i] = Event[T]{OutboxEvent: e, Headers: detail.Headers, Value: value}
+	}
+	return found
+}
+
+// Command returns the command that is known under a key. It fails the test if there is none, and tells what is known of the
+// key, and which commands the scope has. That one is not known says [ops.ShowCommand].
+func Command(tb testing.TB, db pawl.DB, scope, key string) ops.Command {
+	tb.Helper()
+	ctx := context.Background()
+	c, _, found, err := ops.ShowCommand(ctx, db, ops.CommandID{Scope: scope, Key: key})
+	if err != nil {
+		tb.Fatalf("pawltest: %v", err)
+	}
+	if !found {
+		tb.Fatalf("pawltest: no command %q in scope %q. The scope has:%s\nOf the key is known:%s", key, scope,
+			commandsThere(ctx, db, scope), keyKnown(ctx, db, key))
+	}
+	return c
+}
+
+// Seen returns what a consumer remembers of the delivery with a key. It fails the test if that is nothing, and tells what else is
+// known of the key. That one is not known says [ops.ShowInbox].
+func Seen(tb testing.TB, db pawl.DB, consumer, key string) ops.Seen {
+	tb.Helper()
+	ctx := context.Background()
+	s, found, err := ops.ShowInbox(ctx, db, consumer, key)
+	if err != nil {
+		tb.Fatalf("pawltest: %v", err)
+	}
+	if !found {
+		tb.Fatalf("pawltest: consumer %q has not seen %q. Of the key is known:%s", consumer, key, keyKnown(ctx, db, key))
+	}
+	return s
+}
+
+func jobsOf(ctx context.Context, db pawl.DB, f ops.Filter) ([]ops.Job, error) {
+	f.Limit = page
+	return all(func(after int64) ([]ops.Job, error) {
+		f.After = after
+		return ops.List(ctx, db, f)
+	}, func(j ops.Job) int64 { return j.ID })
+}
+
+func eventsOf(ctx context.Context, db pawl.DB, eventType string) ([]ops.OutboxEvent, error) {
+	return all(func(after int64) ([]ops.OutboxEvent, error) {
+		return ops.OutboxEvents(ctx, db, ops.OutboxFilter{EventType: eventType, After: after, Limit: page})
+	}, func(e ops.OutboxEvent) int64 { return e.JobID })
+}
+
+func detailed[T any](ctx context.Context, db pawl.DB, id int64) (d ops.Detail, value T, err error) {
+	d, found, err := ops.Show(ctx, db, id)
+	if err == nil && !found {
+		err = fmt.Errorf("it ended while it was read: drain first, or stop the worker")
+	}
+	if err != nil {
+		return d, value, err
+	}
+	if raw, ok := any(&value).(*[]byte); ok {
+		*raw = d.Args
+		return d, value, nil
+	}
+	if err = json.Unmarshal(d.Args, &value); err != nil {
+		err = fmt.Errorf("its payload does not fit %T: %w", value, err)
+	}
+	return d, value, err
+}
+
+// What was there, for messages; what cannot be read is told in place of it.
+
+const mostOctets = 200 // of a payload in a message
+
+func jobsThere(ctx context.Context, db pawl.DB) string {
+	jobs, err := ops.List(ctx, db, ops.Filter{Limit: mostTold})
+	lines := make([]string, len(jobs))
+	for i, j := range jobs {
+		lines[i] = told(j) + payload(ctx, db, j.ID)
+	}
+	return there(lines, "no job", err)
+}
+
+func eventsThere(ctx context.Context, db pawl.DB) string {
+	events, err := ops.OutboxEvents(ctx, db, ops.OutboxFilter{Limit: mostTold})
+	lines := make([]string, len(events))
+	for i, e := range events {
+		lines[i] = fmt.Sprintf("type %q for sink %q, of %s/%s: %s%s", e.EventType, e.Sink, e.AggregateType, e.AggregateID, e.Status, payload(ctx, db, e.JobID))
+	}
+	return there(lines, "no event", err)
+}
+
+func commandsThere(ctx context.Context, db pawl.DB, scope string) string {
+	commands, err := ops.Commands(ctx, db, ops.CommandFilter{Scope: scope, Limit: mostTold})
+	lines := make([]string, len(commands))
+	for i, c := range commands {
+		lines[i] = fmt.Sprintf("%q: %s %s", c.Key, c.Status, c.Failure)
+	}
+	return there(lines, "no command", err)
+}
+
+func keyKnown(ctx context.Context, db pawl.DB, key string) string {
+	story, err := ops.Explain(ctx, db, key, "")
+	lines := make([]string, len(story.Moments))
+	for i, m := range story.Moments {
+		lines[i] = fmt.Sprintf("%s of %q: %s %s", m.Kind, m.Scope, m.Event, m.Detail)
+	}
+	return there(lines, "nothing", err)
+}
+
+func payload(ctx context.Context, db pawl.DB, id int64) string {
+	d, found, err := ops.Show(ctx, db, id)
+	switch {
+	case err != nil:
+		return ", " + err.Error()
+	case !found:
+		return ", it has ended since"
+	}
+	return fmt.Sprintf(", %.*q", mostOctets, d.Args)
+}
+
+func there(lines []string, none string, err error) string {
+	switch {
+	case err != nil:
+		lines = append(lines, err.Error())
+	case len(lines) == 0:
+		lines = []string{none}
+	case len(lines) == mostTold:
+		lines = append(lines, "and perhaps more")
+	}
+	return "\n\t" + strings.Join(lines, "\n\t")
+}

@@ -1,0 +1,328 @@
+package pawltest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/ops"
+)
+
+// Drained is what a drain did, and what it left.
+type Drained struct {
+	Done      []Attempt // finished, in the order in which their handlers returned
+	Retried   []Attempt // failed, to be tried again: each attempt that did
+	Snoozed   []Attempt // given back by [job.Snooze], to wait for their time
+	Dead      []Attempt // dead letters
+	Cancelled []Attempt // by [job.Cancel]
+	Unknown   []Attempt // of which a step of package effect may have landed: they wait for a verdict
+	// Left are the jobs of the queues that are still to be worked on: scheduled for later, snoozed, behind a dead letter in their
+	// lane, of a paused queue, of a kind without a handler; after [DrainOnce] those to be tried again, too.
+	Left []ops.Job
+}
+
+// An Attempt is one attempt at a job that has ended.
+type Attempt struct {
+	job.Job
+	Err error // what the handler said; nil if it is done
+}
+
+// The bounds of one drain.
+const (
+	drainLimit    = time.Minute
+	drainAttempts = 10_000
+	drainPoll     = 10 * time.Millisecond
+)
+
+// Drain works on the jobs of cfg.Queues until nothing is to be done: on what is due, on what handlers enqueue meanwhile, and again
+// on what fails, until it is done, or a dead letter, or cancelled. It does not wait for a back-off, nor for [job.RetryAfter]: a job
+// that is to be tried again is tried at once, so a handler that always fails uses up all of its attempts. See [DrainOnce] to look
+// at a job after one of them.
+//
+// What waits for its time is left: jobs that were enqueued with StartIn, or snoozed. [ops.Retry] makes such a job due.
+//
+// The work is done by a [job.Worker], with cfg's concurrency and batches, on the jobs as the database has them: commit before you
+// drain. Only its Poll is 10 ms, and it holds no presence lock.
+//
+// The test fails if there is still work after 10,000 attempts, as with a handler that enqueues its own kind for ever, or after a
+// minute. Errors of handlers do not fail it: look at what is returned.
+func Drain(tb testing.TB, pool *pgxpool.Pool, cfg job.Config) Drained {
+	tb.Helper()
+	return (&drain{limit: drainLimit, most: drainAttempts}).run(tb, pool, cfg)
+}
+
+// DrainOnce works as [Drain], but tries no job twice: what fails waits for its next try, as the database has it. It takes one job
+// at a time, in the order in which a worker claims them; a handler for many is handed one. [job.Queue.Gate] is not asked.
+func DrainOnce(tb testing.TB, pool *pgxpool.Pool, cfg job.Config) Drained {
+	tb.Helper()
+	return (&drain{limit: drainLimit, most: drainAttempts, once: true}).run(tb, pool, cfg)
+}
+
+// A drain is one call of Drain.
+type drain struct {
+	limit time.Duration
+	most  int
+	once  bool
+
+	pool   *pgxpool.Pool
+	worker *job.Worker
+	queues []string
+	kinds  []string
+
+	mu       sync.Mutex
+	tried    map[int64]*tried
+	attempts map[string]int // by kind
+	returned int            // how many calls have
+	ended    Drained
+
+	trouble lastTrouble
+}
+
+// tried is what is known of a job whose handler was called.
+type tried struct {
+	job  job.Job        // of the last attempt
+	turn int            // when its handler returned, among all
+	fate pawl.EventKind // of the last attempt; empty: not known, or done
+}
+
+func (d *drain) run(tb testing.TB, pool *pgxpool.Pool, cfg job.Config) Drained {
+	tb.Helper()
+	d.pool, d.tried, d.attempts = pool, map[int64]*tried{}, map[string]int{}
+	var err error
+	if d.worker, err = job.NewWorker(pool, d.config(cfg)); err != nil {
+		tb.Fatalf("pawltest: %v", err)
+		return Drained{}
+	}
+	var left []ops.Job
+	err = whileRunning(d.worker.Run, d.limit, func(ctx context.Context) (err error) {
+		left, err = d.untilIdle(ctx)
+		return err
+	})
+	if err != nil {
+		tb.Fatalf("pawltest: %v", err)
+	}
+	return d.result(left)
+}
+
+// config is the worker's: the caller's, watched.
+func (d *drain) config(cfg job.Config) job.Config {
+	cfg.Queues = slices.Clone(cfg.Queues)
+	for i, q := range cfg.Queues {
+		d.queues = append(d.queues, q.Name)
+		if d.once {
+			cfg.Queues[i].Gate = func() int { return 0 } // each job is asked for by its id
+		}
+	}
+	for _, h := range cfg.Handlers {
+		d.kinds = append(d.kinds, h.Kind())
+	}
+	cfg.Poll, cfg.Presence = drainPoll, job.Presence{Off: true}
+	cfg.Middleware = append([]job.Middleware{d.call}, cfg.Middleware...)
+	cfg.Hooks = pawl.Join(cfg.Hooks, pawl.Hooks{OnEvent: d.event}, pawl.Hooks{OnEvent: d.trouble.event})
+	return cfg
+}
+
+// call watches a call of a handler. What it ends with is told by an event, unless its jobs are done.
+func (d *drain) call(ctx context.Context, c job.Call, next func(context.Context) error) error {
+	d.mu.Lock()
+	for _, j := range c.Jobs {
+		t := d.tried[j.ID]
+		if t == nil {
+			t = &tried{}
+			d.tried[j.ID] = t
+		}
+		if t.job.Fence != j.Fence { // else the same attempt once more, in a smaller batch
+			d.attempts[j.Kind]++
+		}
+		t.job, t.fate = j, ""
+	}
+	d.mu.Unlock()
+	defer func() { // also if it panics
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.returned++
+		for _, j := range c.Jobs {
+			d.tried[j.ID].turn = d.returned
+		}
+	}()
+	return next(ctx)
+}
+
+// event notes how an attempt has ended badly. It comes after the database was told.
+func (d *drain) event(_ context.Context, e pawl.Event) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := d.tried[e.JobID]
+	if e.Op != "job.fail" || t == nil {
+		return
+	}
+	if t.job.Attempt == e.Attempt {
+		t.fate = e.Kind
+	}
+	a := Attempt{t.job, e.Err}
+	a.Attempt = e.Attempt // the next one may have begun
+	switch e.Kind {
+	case pawl.EventRetryable:
+		d.ended.Retried = append(d.ended.Retried, a)
+	case pawl.EventSnoozed:
+		d.ended.Snoozed = append(d.ended.Snoozed, a)
+	case pawl.EventFinal:
+		d.ended.Dead = append(d.ended.Dead, a)
+	case pawl.EventCancelled:
+		d.ended.Cancelled = append(d.ended.Cancelled, a)
+	case pawl.EventUnknown:
+		d.ended.Unknown = append(d.ended.Unknown, a)
+	}
+}
+
+// untilIdle sees to it that all is done that is to be done, and returns the jobs that are still there.
+func (d *drain) untilIdle(ctx context.Context) (there []ops.Job, err error) {
+	for work, asked := []ops.Job(nil), []ops.Job(nil); ; {
+		began := time.Now()
+		s, err := look(ctx, d.pool, d.queues)
+		if err != nil {
+			return nil, d.overdue(ctx, work, err)
+		}
+		if work, asked = d.todo(s); len(work) == 0 {
+			return s.jobs, nil
+		}
+		if n, byKind := d.made(); n > d.most {
+			return nil, fmt.Errorf("after %d attempts (%s) there is still work: does a handler enqueue its own kind for ever?%s", n, byKind, listed(work))
+		}
+		for _, j := range asked {
+			if err := d.process(ctx, j); err != nil {
+				return nil, d.overdue(ctx, work, err)
+			}
+		}
+		if !pause(ctx, max(5*time.Millisecond, time.Since(began))) {
+			return nil, d.overdue(ctx, work, ctx.Err())
+		}
+	}
+}
+
+// todo returns the jobs on which there is work, and those among them that the worker must be asked to take.
+func (d *drain) todo(s standing) (work, asked []ops.Job) {
+	for _, j := range s.jobs {
+		is, ask := d.needs(s, j)
+		if is {
+			work = append(work, j)
+		}
+		if ask {
+			asked = append(asked, j)
+		}
+	}
+	slices.SortStableFunc(asked, func(a, b ops.Job) int { // as job_claim
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), a.AvailableAt.Compare(b.AvailableAt))
+	})
+	return work, asked
+}
+
+func (d *drain) needs(s standing, j ops.Job) (work, ask bool) {
+	t := d.last(j.ID)
+	switch {
+	case !slices.Contains(d.kinds, j.Kind), j.Status == ops.StatusPending && !s.claimable(j):
+		return false, false
+	case j.Status != ops.StatusPending:
+		return s.moves(j), false
+	case due(j):
+		work = !d.once || t.fate == ""
+		return work, work && d.once
+	case t.job.ID != 0 && t.fate == "": // how it ended is about to be told
+		return true, false
+	}
+	ask = !d.once && t.fate != pawl.EventSnoozed && j.Attempts > 0
+	return ask, ask
+}
+
+// process asks the worker for one job. Whatever it answers, the database is asked next; that the worker is not running yet is no trouble.
+func (d *drain) process(ctx context.Context, j ops.Job) error {
+	do := d.worker.ProcessEarly
+	if d.once {
+		do = d.worker.Process
+	}
+	if _, err := do(ctx, j.ID); err != nil && !pawl.Retryable(err) {
+		return err
+	}
+	return nil
+}
+
+func (d *drain) last(id int64) tried {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t := d.tried[id]; t != nil {
+		return *t
+	}
+	return tried{}
+}
+
+// made says how many attempts there were, by kind.
+func (d *drain) made() (n int, byKind string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, some := range d.attempts {
+		n += some
+	}
+	return n, fmt.Sprint(d.attempts)
+}
+
+// overdue explains why a drain was given up.
+func (d *drain) overdue(ctx context.Context, work []ops.Job, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	n, byKind := d.made()
+	return fmt.Errorf("after %v and %d attempts (%s) there is still work:%s%s", d.limit, n, byKind, listed(work), &d.trouble)
+}
+
+// result is told when the worker has stopped: nothing is under way any more, but for handlers that ignore the end of their context.
+func (d *drain) result(there []ops.Job) Drained {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	still := map[int64]bool{}
+	for _, j := range there {
+		still[j.ID] = true
+		switch j.Status {
+		case ops.StatusPending, ops.StatusWaiting, ops.StatusProcessing:
+			d.ended.Left = append(d.ended.Left, j)
+		}
+	}
+	var done []tried
+	for id, t := range d.tried {
+		if !still[id] && t.fate != pawl.EventFinal && t.fate != pawl.EventCancelled { // else it was discarded since
+			done = append(done, *t)
+		}
+	}
+	slices.SortFunc(done, func(a, b tried) int { return cmp.Or(cmp.Compare(a.turn, b.turn), cmp.Compare(a.job.ID, b.job.ID)) })
+	for _, t := range done {
+		d.ended.Done = append(d.ended.Done, Attempt{Job: t.job})
+	}
+	return d.ended
+}
+
+// String tells all of it, for messages.
+func (d Drained) String() string {
+	text := fmt.Sprintf("%d done", len(d.Done))
+	for _, part := range []struct {
+		name     string
+		attempts []Attempt
+	}{{"retried", d.Retried}, {"snoozed", d.Snoozed}, {"dead", d.Dead}, {"cancelled", d.Cancelled}, {"unknown", d.Unknown}} {
+		if len(part.attempts) > 0 {
+			text += fmt.Sprintf(", %d %s", len(part.attempts), part.name)
+		}
+		for _, a := range part.attempts {
+			text += fmt.Sprintf("\n\tjob %d (%s), attempt %d: %v", a.ID, a.Kind, a.Attempt, a.Err)
+		}
+	}
+	if len(d.Left) > 0 {
+		text += fmt.Sprintf(", %d left:%s", len(d.Left), listed(d.Left))
+	}
+	return text
+}

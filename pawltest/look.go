@@ -1,0 +1,114 @@
+package pawltest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl/ops"
+)
+
+const (
+	page     = 1000 // the most that ops reads at once
+	mostTold = 20   // in a message
+)
+
+// A standing is how some queues stand at one moment.
+type standing struct {
+	jobs     []ops.Job // in the order of their ids
+	modes    map[string]ops.QueueMode
+	headless map[[2]string]bool // lanes, by queue and name, in which somebody waits and nobody has the turn
+}
+
+// look reads all queues in one snapshot: what a handler enqueues into another queue is there before its own job is gone.
+func look(ctx context.Context, pool *pgxpool.Pool, queues []string) (s standing, err error) {
+	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err = pgx.BeginTxFunc(ctx, pool, snapshot, func(tx pgx.Tx) error {
+		s = standing{modes: map[string]ops.QueueMode{}, headless: map[[2]string]bool{}}
+		for _, q := range queues {
+			jobs, err := all(func(after int64) ([]ops.Job, error) {
+				return ops.List(ctx, tx, ops.Filter{Queue: q, After: after, Limit: page})
+			}, func(j ops.Job) int64 { return j.ID })
+			if err != nil {
+				return err
+			}
+			s.jobs = append(s.jobs, jobs...)
+			if err := s.lanes(ctx, tx, q); err != nil {
+				return err
+			}
+		}
+		set, err := ops.Queues(ctx, tx, ops.QueueFilter{Limit: page})
+		for _, q := range set {
+			s.modes[q.Name] = q.Mode
+		}
+		return err
+	})
+	return s, err
+}
+
+func (s *standing) lanes(ctx context.Context, tx pgx.Tx, queue string) error {
+	lanes, err := all(func(after int64) ([]ops.Lane, error) {
+		return ops.Lanes(ctx, tx, ops.LaneFilter{Queue: queue, After: after, Limit: page})
+	}, func(l ops.Lane) int64 { return l.ID })
+	for _, l := range lanes {
+		s.headless[[2]string{queue, l.Name}] = l.Head == 0 && l.Waiting > 0
+	}
+	return err
+}
+
+// claimable reports whether the mode of its queue lets a job be claimed.
+func (s *standing) claimable(j ops.Job) bool {
+	switch s.modes[j.Queue] {
+	case ops.QueuePaused:
+		return false
+	case ops.QueueDraining:
+		return j.Attempts > 0 || j.Crashes > 0
+	}
+	return true
+}
+
+// moves reports whether a job that is not pending will be something else soon, by itself.
+func (s *standing) moves(j ops.Job) bool {
+	return j.Status == ops.StatusProcessing || j.Status == ops.StatusWaiting && s.headless[[2]string{j.Queue, j.Lane}]
+}
+
+func due(j ops.Job) bool { return !j.AvailableAt.After(j.ReadAt) }
+
+// all reads page after page.
+func all[T any](read func(after int64) ([]T, error), id func(T) int64) (rows []T, err error) {
+	for after := int64(0); ; {
+		some, err := read(after)
+		if rows = append(rows, some...); err != nil || len(some) < page {
+			return rows, err
+		}
+		after = id(some[len(some)-1])
+	}
+}
+
+// listed tells of jobs, a line each.
+func listed(jobs []ops.Job) string {
+	var lines strings.Builder
+	for i, j := range jobs {
+		if i == mostTold {
+			fmt.Fprintf(&lines, "\n\tand %d more", len(jobs)-i)
+			break
+		}
+		fmt.Fprintf(&lines, "\n\t%s", told(j))
+	}
+	return lines.String()
+}
+
+func told(j ops.Job) string {
+	text := fmt.Sprintf("job %d, kind %q in queue %q: %s, attempt %d of %d", j.ID, j.Kind, j.Queue, j.Status, j.Attempts, j.MaxAttempts)
+	if !due(j) {
+		text += fmt.Sprintf(", not before %s", j.AvailableAt.UTC().Format(time.RFC3339))
+	}
+	if j.LastError != "" {
+		text += ", last error: " + j.LastError
+	}
+	return text
+}

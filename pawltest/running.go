@@ -1,0 +1,67 @@
+package pawltest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/pawl-go/pawl"
+)
+
+// whileRunning calls do beside something that runs until its context ends, and stops that. The context of do ends after the limit,
+// or when run returns by itself, which it does with an error if it cannot start.
+func whileRunning(run func(context.Context) error, limit time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	running, stop := context.WithCancel(context.Background())
+	defer stop()
+	stopped := make(chan error, 1)
+	go func() {
+		stopped <- run(running)
+		cancel()
+	}()
+	err := do(ctx)
+	select {
+	case failed := <-stopped:
+		return cmp.Or(failed, err)
+	default: // also if it has only just begun: then there was nothing for it to do
+		stop()
+		<-stopped
+		return err
+	}
+}
+
+// lastTrouble is for the message of a test that took too long.
+type lastTrouble struct {
+	mu  sync.Mutex
+	err error
+}
+
+func (l *lastTrouble) event(_ context.Context, e pawl.Event) {
+	if e.Kind == pawl.EventTrouble {
+		l.mu.Lock()
+		l.err = e.Err
+		l.mu.Unlock()
+	}
+}
+
+func (l *lastTrouble) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		return ""
+	}
+	return fmt.Sprintf("\nThe last trouble: %v", l.err)
+}
+
+// pause waits for d and reports whether ctx is still open.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
