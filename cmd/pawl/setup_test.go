@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,7 +21,13 @@ import (
 // binary is the pawl that these tests run as a process of its own.
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(build(m)) }
+func TestMain(m *testing.M) {
+	if text := os.Getenv(deploymentEnv); text != "" {
+		fmt.Fprintln(os.Stderr, workAsChild(text))
+		os.Exit(1)
+	}
+	os.Exit(build(m))
+}
 
 func build(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "pawl-bin-")
@@ -173,6 +180,21 @@ func shortDir(t *testing.T) string {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
+}
+
+// background runs something until the test ends.
+func background(t *testing.T, what string, run func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", what, err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
 }
 
 func eventually(t *testing.T, what string, ok func() bool) {
