@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -57,7 +56,7 @@ func workAsChild(text string) error {
 var quiet = lib.Hooks{OnEvent: func(context.Context, lib.Event) {}}
 
 func (d deployment) worker(pool *pgxpool.Pool) (*job.Worker, error) {
-	bank := &http.Client{Transport: &effect.Transport{Base: &http.Transport{DisableKeepAlives: true}}}
+	client := caller()
 	return job.NewWorker(pool, job.Config{
 		Name: d.Name, Lease: d.Lease, Hooks: quiet,
 		Queues: []job.Queue{{Name: "orders"}, {Name: "pay"}, {Name: "mail"}},
@@ -76,7 +75,7 @@ func (d deployment) worker(pool *pgxpool.Pool) (*job.Worker, error) {
 			job.Handle("payment", func(ctx context.Context, t job.Task[string]) error {
 				step := effect.Step{Name: "pay", Policy: effect.AtMostOnce(), Provider: "bank", Request: t.Value, Timeout: 5 * time.Second, Hooks: quiet}
 				if _, err := effect.Do(ctx, pool, t, step, func(ctx context.Context, c effect.Call) (string, error) {
-					return post(ctx, bank, d.Provider+"/charges", t.Value)
+					return post(ctx, client, d.Provider, t.Value)
 				}); err != nil {
 					return err
 				}
@@ -89,24 +88,6 @@ func (d deployment) worker(pool *pgxpool.Pool) (*job.Worker, error) {
 			}),
 		},
 	})
-}
-
-// post asks a provider for something, once, and returns what it answered.
-func post(ctx context.Context, client *http.Client, url, body string) (string, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
-	if err != nil {
-		return "", effect.NotSent(err)
-	}
-	answer, err := client.Do(r)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = answer.Body.Close() }()
-	if err := effect.HTTPStatus(answer.StatusCode, answer.Status); err != nil {
-		return "", err
-	}
-	made, err := io.ReadAll(answer.Body)
-	return string(made), err
 }
 
 // An incident is one bad morning: a database, a provider that may be away, and a worker that somebody starts when they find that there
@@ -125,7 +106,7 @@ const deadLetters = 10_000
 // workerDies starts a worker process and returns when SIGKILL has ended it, with a job in its hands.
 func (i *incident) workerDies(name string) {
 	i.Helper()
-	text, err := json.Marshal(deployment{URL: i.pool.Config().ConnString(), Provider: i.bank.URL, Name: name, Lease: time.Second, Dies: true})
+	text, err := json.Marshal(deployment{URL: i.pool.Config().ConnString(), Provider: i.bank.URL + "/charges", Name: name, Lease: time.Second, Dies: true})
 	if err != nil {
 		i.Fatal(err)
 	}
@@ -144,7 +125,7 @@ func (i *incident) workerDies(name string) {
 
 // work starts a worker that lives.
 func (i *incident) work() {
-	worker, err := deployment{Provider: i.bank.URL}.worker(i.pool)
+	worker, err := deployment{Provider: i.bank.URL + "/charges"}.worker(i.pool)
 	if err != nil {
 		i.Fatal(err)
 	}
@@ -161,18 +142,6 @@ func (i *incident) says(line string, patterns ...string) string {
 		}
 	}
 	return r.stdout
-}
-
-// shellWords splits a line as a shell does, with single quotes.
-func shellWords(line string) (all []string) {
-	for n, part := range strings.Split(line, "'") {
-		if n%2 == 1 {
-			all = append(all, part)
-		} else {
-			all = append(all, strings.Fields(part)...)
-		}
-	}
-	return all
 }
 
 // do runs a command that must succeed.

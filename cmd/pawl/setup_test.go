@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pawl-go/pawl/effect"
 	"github.com/pawl-go/pawl/internal/pgtest"
 )
 
@@ -166,6 +169,41 @@ func one[T any](t *testing.T, url, query string) T {
 		t.Fatalf("%s: %v", query, err)
 	}
 	return value
+}
+
+// shellWords splits a line as a shell does, with single quotes.
+func shellWords(line string) (all []string) {
+	for n, part := range strings.Split(line, "'") {
+		if n%2 == 1 {
+			all = append(all, part)
+		} else {
+			all = append(all, strings.Fields(part)...)
+		}
+	}
+	return all
+}
+
+// caller is a client that sends the key of the call that it is used for.
+func caller() *http.Client {
+	return &http.Client{Transport: &effect.Transport{Base: &http.Transport{DisableKeepAlives: true}}}
+}
+
+// post asks a provider for something, once, and returns what it answered.
+func post(ctx context.Context, client *http.Client, url, body string) (string, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return "", effect.NotSent(err)
+	}
+	answer, err := client.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if err := effect.HTTPStatus(answer.StatusCode, answer.Status); err != nil {
+		return "", err
+	}
+	made, err := io.ReadAll(answer.Body)
+	return string(made), err
 }
 
 // shortDir is a directory that a server running as another user can reach, with a name short enough for a socket.
