@@ -100,7 +100,7 @@ type life struct {
 }
 
 const (
-	shopLease = 6 * time.Second // a handler that waits keeps it on a slow machine, and doctor sees soon enough that nobody does
+	shopLease = 5 * time.Second // a handler that waits keeps it on a slow machine, and doctor sees soon enough that nobody does
 	shopTick  = time.Second
 )
 
@@ -126,7 +126,7 @@ func (s *shop) open(number int, url string) *life {
 	return l
 }
 
-// relay publishes, and keep ticks; neither runs from the start.
+// relay publishes; it does not run from the start, nor does keep.
 func (l *life) relay() {
 	l.Helper()
 	l.run(outbox.NewRelay(l.pool, outbox.Config{Lease: shopLease, Hooks: quiet, Sink: outbox.Func(func(_ context.Context, m lib.Message) error {
@@ -137,16 +137,19 @@ func (l *life) relay() {
 	})}))
 }
 
-func (l *life) keep() {
+// keep lets the schedules tick.
+func (l *life) keep() (stop func()) {
 	l.Helper()
-	l.run(schedule.NewKeeper(l.pool, schedule.Config{Hooks: quiet}))
+	return l.run(schedule.NewKeeper(l.pool, schedule.Config{Hooks: quiet}))
 }
 
 // run runs a part of the program; it is handed what made it.
-func (l *life) run(part interface{ Run(context.Context) error }, err error) {
+func (l *life) run(part interface{ Run(context.Context) error }, err error) (stop func()) {
 	l.Helper()
 	l.must(err)
-	l.parts = append(l.parts, background(l.T, fmt.Sprintf("%T", part), part.Run))
+	stop = background(l.T, fmt.Sprintf("%T", part), part.Run)
+	l.parts = append(l.parts, stop)
+	return stop
 }
 
 func (l *life) stop() {
