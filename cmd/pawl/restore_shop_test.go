@@ -111,7 +111,7 @@ func (s *shop) open(number int, url string) *life {
 	s.must(err)
 	s.Cleanup(pool.Close)
 	l := &life{shop: s, number: number, pool: pool}
-	source, err := sqs.Open(s.Context(), s.orders, "orders", sqs.Config{})
+	source, err := sqs.Open(s.Context(), s.orders, "orders", sqs.Config{Wait: time.Second})
 	s.must(err)
 	l.run(flow.New(pool, flow.Config{Consumer: "orders", Source: source, Handler: l.ship, Concurrency: 2, RetryConcurrency: 1, Lease: shopLease, Hooks: quiet}))
 	verifier, err := webhook.New(webhook.Config{Scheme: s.scheme, Hooks: quiet})
