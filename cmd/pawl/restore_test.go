@@ -20,22 +20,20 @@ import (
 
 // A rehearsal follows the runbook: what it runs must stand there, and all that stands there must be run.
 type rehearsal struct {
-	*testing.T
+	*shop
 	db       string
 	commands []string
 	queries  []string
-	run      map[string]bool
+	done     map[string]bool
 }
 
 const runbook = "../../docs/operating/restore.md"
 
-func rehearse(t *testing.T) *rehearsal {
-	t.Helper()
+func rehearse(s *shop) *rehearsal {
+	s.Helper()
 	text, err := os.ReadFile(runbook)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &rehearsal{T: t, run: map[string]bool{}}
+	s.must(err)
+	r := &rehearsal{shop: s, done: map[string]bool{}}
 	for _, block := range regexp.MustCompile("(?ms)^ *```(sql)?\n(.*?)^ *```").FindAllStringSubmatch(string(text), -1) {
 		if block[1] == "sql" {
 			r.queries = append(r.queries, block[2])
@@ -55,7 +53,7 @@ func (r *rehearsal) says(line string, patterns ...string) string {
 	if !slices.Contains(r.commands, line) {
 		r.Fatalf("%s does not say: %s", runbook, line)
 	}
-	r.run[line] = true
+	r.done[line] = true
 	return r.also(line, patterns...)
 }
 
@@ -63,6 +61,9 @@ func (r *rehearsal) says(line string, patterns ...string) string {
 func (r *rehearsal) also(line string, patterns ...string) string {
 	r.Helper()
 	answer := pawl(r.T, r.db, shellWords(line)[1:]...)
+	if answer.code > 1 {
+		r.Fatalf("%s: %s", line, answer.stderr)
+	}
 	for _, p := range patterns {
 		if !regexp.MustCompile("(?m)" + p).MatchString(answer.stdout + answer.stderr) {
 			r.Errorf("%s: no %q in\n%s%s", line, p, answer.stdout, answer.stderr)
@@ -78,7 +79,7 @@ func (r *rehearsal) asks(holds string, replace ...string) (rows [][]string) {
 	if n < 0 {
 		r.Fatalf("%s has no SQL with %q", runbook, holds)
 	}
-	r.run[r.queries[n]] = true
+	r.done[r.queries[n]] = true
 	conn := connect(r.T, r.db)
 	defer conn.Close(r.Context())
 	results, err := conn.PgConn().Exec(r.Context(), strings.NewReplacer(replace...).Replace(r.queries[n])).ReadAll()
@@ -101,7 +102,7 @@ func (r *rehearsal) asks(holds string, replace ...string) (rows [][]string) {
 func (r *rehearsal) complete() {
 	r.Helper()
 	for _, what := range slices.Concat(r.commands, r.queries) {
-		if !r.run[what] {
+		if !r.done[what] {
 			r.Errorf("%s, not rehearsed: %s", runbook, what)
 		}
 	}
@@ -235,158 +236,198 @@ func TestRestore(t *testing.T) {
 	})
 }
 
+// A restoration is a shop whose database is lost, and whoever follows the runbook.
+type restoration struct {
+	*rehearsal
+	first, second *life
+	backed, lost  time.Time
+	lostFee       string // the key of the fee of c-2, which is in the gap
+	left          string // the ticks whose jobs were there at the backup
+}
+
 func restored(t *testing.T, b backup) {
-	r, s := rehearse(t), openShop(t)
+	r := &restoration{rehearsal: rehearse(openShop(t))}
 	primary := startServer(t, postgres.Options{RAM: true})
 	exec1(t, primary.URL("postgres"), "create database shop")
 	r.db = primary.URL("shop")
-	r.also("pawl migrate up --roles")
+	r.also("pawl migrate up --roles", "^schema version")
 	exec1(t, r.db, shopTables)
+	r.asUsual()
+	at := b.take(t, primary)
+	r.backed = time.Now()
+	r.forgotten()
+	r.must(primary.Stop())
+	r.lost = time.Now()
 
-	// Work as usual. Payment p-3 is in hand when the backup is taken, and no event is published yet.
-	first := s.open(1, r.db)
+	r.first.stop()
+	r.db = b.restore(t, at).URL("shop")
+	r.ready()
+	r.findGap()
+	r.holdBack()
+	r.sendAgain()
+	r.tell()
+	r.look()
+	r.wantEachOnce()
+	r.second.stop()
+	r.wantEvents()
+	r.wantTicks()
+	r.complete()
+}
+
+// asUsual is the work before the backup. When it is taken payment p-3 is in hand, and no event is published yet.
+func (r *restoration) asUsual() {
+	r.first = r.open(1, r.db)
 	for _, plan := range []schedule.Schedule{{Name: "close", Missed: schedule.MissedAll}, {Name: "digest", Missed: schedule.MissedAll}, {Name: "report"}} {
 		plan.Plan, plan.Queue, plan.Kind = schedule.Every(shopTick), "ticks", "tick"
-		_, err := schedule.Put(t.Context(), first.pool, plan)
-		s.must(err)
+		_, err := schedule.Put(r.Context(), r.first.pool, plan)
+		r.must(err)
 	}
-	first.keep()
-	s.order("o-1")
-	first.webhook("p-1")
-	first.place("c-1")
-	first.until("all is done", `(select count(*) from shipped) = 1 and (select count(*) from paid) = 1 and (select count(*) from charged) = 2
+	r.first.keep()
+	r.order("o-1")
+	r.first.webhook("p-1")
+	r.first.place("c-1")
+	r.first.until("all is done", `(select count(*) from shipped) = 1 and (select count(*) from paid) = 1 and (select count(*) from charged) = 2
  and not exists (select from pawl.job as j where j.queue in ('inbox/payments', 'invoices', 'fees'))`)
-	first.until("each schedule has ticked", "(select count(distinct t.schedule) from ticked as t) = 3")
-	first.webhook("p-3")
-	<-s.inHand
-	at := b.take(t, primary)
-	backed := time.Now()
+	r.first.until("each schedule has ticked", "(select count(distinct t.schedule) from ticked as t) = 3")
+	r.first.webhook("p-3")
+	<-r.inHand
+}
 
-	// The gap: all this is done, and forgotten.
-	close(s.release)
-	first.relay()
-	s.order("o-2")
-	first.webhook("p-2")
-	first.place("c-2")
-	mustPawl(t, r.db, shellWords("queues set orders --archive=true --reason 'nobody will remember'")...)
-	first.until("all is done", "(select count(*) from shipped) = 2 and (select count(*) from paid) = 3 and (select count(*) from charged) = 4")
-	first.until("all is published", "not exists (select from pawl_v1.outbox_pending)")
-	first.until("each schedule has ticked twice", fmt.Sprintf("(select min(s.n) from (select count(*) filter (where t.at > %s) as n from ticked as t group by t.schedule) as s) >= 2", moment(backed)))
-	lostFee := one[string](t, r.db, "select e.key from pawl.effect as e where e.scope = 'job/fees' order by e.created_at desc limit 1")
-	s.must(primary.Stop())
-	lost := time.Now()
+// forgotten is the work of the gap: all of it is done.
+func (r *restoration) forgotten() {
+	close(r.release)
+	r.first.relay()
+	r.order("o-2")
+	r.first.webhook("p-2")
+	r.first.place("c-2")
+	r.also("pawl queues set orders --archive=true --reason 'nobody will remember'", "^queue orders")
+	r.first.until("all is done", "(select count(*) from shipped) = 2 and (select count(*) from paid) = 3 and (select count(*) from charged) = 4")
+	r.first.until("all is published", "not exists (select from pawl_v1.outbox_pending)")
+	r.first.until("each schedule has ticked twice",
+		"(select min(s.n) from (select count(*) filter (where t.at > "+moment(r.backed)+") as n from ticked as t group by t.schedule) as s) >= 2")
+	r.lostFee = one[string](r.T, r.db, "select e.key from pawl.effect as e where e.scope = 'job/fees' order by e.created_at desc limit 1")
+}
 
-	// 1, 2.
-	first.stop()
-	r.db = b.restore(t, at).URL("shop")
+// ready is step 2: the schema fits, the roles are there, and nothing is wrong but that the workers of the backup are silent.
+func (r *restoration) ready() {
 	r.says("pawl migrate check", `^ok: `)
-	r.says("pawl migrate up --roles")
-	if !one[bool](t, r.db, "select has_table_privilege('pawl_app', 'pawl.job', 'insert')") {
-		t.Error("pawl_app may not insert jobs")
+	r.says("pawl migrate up --roles", "^schema version")
+	if !one[bool](r.T, r.db, "select has_table_privilege('pawl_app', 'pawl.job', 'insert')") {
+		r.Error("pawl_app may not insert jobs")
 	}
 	var found []string
-	eventually(t, "doctor finds the workers of the backup", func() bool {
+	eventually(r.T, "doctor finds the workers of the backup", func() bool {
 		found = regexp.MustCompile(`(?m)^\w+: `).FindAllString(r.says("pawl doctor"), -1)
 		return slices.Contains(found, "workers: ")
 	})
 	if len(slices.Compact(found)) != 1 {
-		t.Errorf("doctor finds %q", found)
+		r.Errorf("doctor finds %q", found)
 	}
 	r.asks("analyze")
+}
 
-	// 3. Nothing is there from after the backup.
+// findGap is step 3: nothing is there from after the backup, nor what an operator did.
+func (r *restoration) findGap() {
 	gap := r.asks("max(c.updated_at)")
 	for _, row := range gap {
 		for _, column := range row {
-			if at, err := time.Parse("2006-01-02 15:04:05.999999-07", column); err == nil && at.After(backed) {
-				t.Errorf("%v is from after the backup, of %v", row, backed)
+			if at, err := time.Parse("2006-01-02 15:04:05.999999-07", column); err == nil && at.After(r.backed) {
+				r.Errorf("%v is from after the backup, of %v", row, r.backed)
 			}
 		}
 	}
 	if !slices.ContainsFunc(gap, func(row []string) bool { return row[0] == "payments" }) || gap[len(gap)-1][0] != "" {
-		t.Errorf("the gap: %q", gap)
+		r.Errorf("the gap: %q", gap)
 	}
+}
 
-	// 4, 5.
+// holdBack is steps 4 and 5.
+func (r *restoration) holdBack() {
 	if steps := fmt.Sprint(r.asks("max(e.updated_at)")); !strings.Contains(steps, "[inbox/payments mail at_most_once") || !strings.Contains(steps, "[job/fees charge keyed") {
-		t.Error(steps)
+		r.Error(steps)
 	}
 	r.says("pawl stale --kind effect", "nothing stands still")
-	r.says("pawl queues pause inbox/payments --reason 'restored: mails of the gap are not known here'")
-	r.says("pawl queues pause fees --reason 'restored: fees of the gap would get another key'")
-	eventually(t, "more than one tick of each schedule was missed since the loss", func() bool { return time.Since(lost) > 2*shopTick })
+	r.says("pawl queues pause inbox/payments --reason 'restored: mails of the gap are not known here'", "paused")
+	r.says("pawl queues pause fees --reason 'restored: fees of the gap would get another key'", "paused")
+	eventually(r.T, "the newest tick that was missed is none of the gap", func() bool { return time.Since(r.lost) > 2*shopTick })
 	r.says("pawl schedules list", `^digest .* late`, `^report .* late`)
-	r.says("pawl schedules pause digest --reason 'restored: the digests of the gap were mailed'")
-	r.says("pawl schedules resume digest --reason 'go on with the next'")
-	left := one[string](t, r.db, "select coalesce(string_agg(j.headers ->> 'pawl-tick', ' '), '') from pawl.job as j where j.queue = 'ticks'")
+	r.says("pawl schedules pause digest --reason 'restored: the digests of the gap were mailed'", "paused")
+	r.says("pawl schedules resume digest --reason 'go on with the next'", "resumed")
+	r.left = one[string](r.T, r.db, "select coalesce(string_agg(j.headers ->> 'pawl-tick', ' '), '') from pawl.job as j where j.queue = 'ticks'")
+}
 
-	// 6.
-	second := s.open(2, r.db)
-	second.relay()
-	stopTicking := second.keep()
+// sendAgain is step 6: all is sent again, also what is remembered.
+func (r *restoration) sendAgain() {
+	r.second = r.open(2, r.db)
+	r.second.relay()
+	stop := r.second.keep()
 	for _, n := range []string{"1", "2"} {
-		s.order("o-" + n)
-		second.webhook("p-" + n)
-		if replayed := second.place("c-" + n); replayed != (n == "1") {
-			t.Errorf("c-%s: replayed %v", n, replayed)
+		r.order("o-" + n)
+		r.second.webhook("p-" + n)
+		if replayed := r.second.place("c-" + n); replayed != (n == "1") {
+			r.Errorf("c-%s: replayed %v", n, replayed)
 		}
 	}
-	second.webhook("p-3")
+	r.second.webhook("p-3")
+	r.second.until("the schedules go on", "(select count(distinct t.schedule) from ticked as t where t.at > "+moment(r.lost)+") = 3")
+	stop()
+}
 
-	// 7.
-	second.until("what the dead worker held is taken over", "not exists (select from pawl.job as j join pawl.worker as w on w.id = j.claimed_by where w.seen_at + w.lease < clock_timestamp())")
-	r.says("pawl jobs list --queue inbox/payments")
-	r.says("pawl jobs list --queue fees")
-	second.until("the payments of the gap wait", "(select count(*) from pawl.job as j where j.queue = 'inbox/payments' and j.status = 'pending') = 2")
+// tell is step 7: the mails of p-2 and p-3 and the fee of c-2 went out in the gap.
+func (r *restoration) tell() {
+	r.second.until("what was in hand is taken over, and waits", "(select count(*) from pawl.job as j where j.queue = 'inbox/payments' and j.status = 'pending') = 2")
+	r.says("pawl jobs list --queue inbox/payments", "delivery +pending")
+	r.says("pawl jobs list --queue fees", "fee +pending")
 	fees := r.asks("where j.queue = 'fees'")
-	if len(fees) != 1 || fees[0][2] != `"fee of c-2"` || fees[0][1] == lostFee {
-		t.Errorf("fees that wait: %q; that of the gap was %s", fees, lostFee)
+	if len(fees) != 1 || fees[0][0] != "job/fees" || fees[0][2] != `"fee of c-2"` || fees[0][1] == r.lostFee {
+		r.Fatalf("fees that wait: %q; that of the gap was %s", fees, r.lostFee)
 	}
-	for _, told := range [][]string{{}, {"'p-2'", "'p-3'"}, {"inbox/payments", fees[0][0], "('p-2'", "('fee of c-2'", "'p-2'", "'" + fees[0][1] + "'", "'mail'", "'charge'"}} {
-		if outcome := r.asks("effect_begin", told...); fmt.Sprint(outcome) != "[[unknown]]" {
-			t.Errorf("%q: %s", told, outcome)
+	fee := fees[0][1]
+	for _, words := range [][]string{nil, {"'p-2'", "'p-3'"}, {"'inbox/payments', 'p-2', 'mail'", "'job/fees', '" + fee + "', 'charge'", "('p-2'", "('fee of c-2'"}} {
+		if outcome := r.asks("effect_begin", words...); fmt.Sprint(outcome) != "[[unknown]]" {
+			r.Errorf("%q: %s", words, outcome)
 		}
 	}
 	r.says("pawl effects settle inbox/payments p-2 mail landed --reason 'in their list of mails sent' --yes", "succeeded")
 	r.also("pawl effects settle inbox/payments p-3 mail landed --reason 'in their list of mails sent' --yes", "succeeded")
-	r.also("pawl effects settle job/fees "+fees[0][1]+" charge landed --reason 'in their list of charges' --yes", "succeeded")
-	r.says("pawl queues resume inbox/payments --reason 'the mails of the gap are told'")
-	r.says("pawl queues resume fees --reason 'the fees of the gap are told'")
+	r.also("pawl effects settle job/fees "+fee+" charge landed --reason 'in their list of charges' --yes", "succeeded")
+	r.says("pawl queues resume inbox/payments --reason 'the mails of the gap are told'", "running")
+	r.says("pawl queues resume fees --reason 'the fees of the gap are told'", "running")
+}
 
-	// 8. All is there, once.
-	second.until("the schedules go on", fmt.Sprintf("(select count(distinct t.schedule) from ticked as t where t.at > %s) = 3", moment(lost)))
-	stopTicking()
-	second.until("all is done again", `(select count(*) from shipped) = 2 and (select count(*) from paid) = 3 and (select count(*) from placed) = 2 and (select count(*) from charged) = 4
+// look is step 8.
+func (r *restoration) look() {
+	r.second.until("all is done again", `(select count(*) from shipped) = 2 and (select count(*) from paid) = 3 and (select count(*) from placed) = 2 and (select count(*) from charged) = 4
  and not exists (select from pawl.job)`)
-	eventually(t, "no worker is silent", func() bool {
+	eventually(r.T, "no worker is silent", func() bool {
 		return !strings.Contains(r.says("pawl status", `unknown commands 0, stale commands 0, unknown effects 0`), "silent")
 	})
 	r.says("pawl explain o-2", `delivery orders o-2 +processed`)
 	r.says("pawl doctor", "^nothing found")
-	for what, want := range map[string]string{"o-1": "[1]", "p-1": "[1]", "invoice of c-1": "[1]", "fee of c-1": "[1]", // remembered
+}
+
+// wantEachOnce: what was remembered ran in the first life of the program alone, what was forgotten in both; and the world has seen each
+// effect once.
+func (r *restoration) wantEachOnce() {
+	for what, want := range map[string]string{"o-1": "[1]", "p-1": "[1]", "invoice of c-1": "[1]", "fee of c-1": "[1]",
 		"o-2": "[1 2]", "p-2": "[1 2]", "p-3": "[1 2]", "invoice of c-2": "[1 2]", "fee of c-2": "[1 2]"} {
-		if got := s.lives(what); got != want {
-			t.Errorf("%s ran in the lives %s, want %s", what, got, want)
+		if got := r.lives(what); got != want {
+			r.Errorf("%s ran in the lives %s, want %s", what, got, want)
 		}
 	}
-	if got := made(s.bank); got != "fee of c-1, fee of c-2, invoice of c-1, invoice of c-2, p-1, p-2, p-3" {
-		t.Errorf("charged: %s", got)
+	if got := made(r.bank); got != "fee of c-1, fee of c-2, invoice of c-1, invoice of c-2, p-1, p-2, p-3" {
+		r.Errorf("charged: %s", got)
 	}
-	if got := made(s.mailer); got != "p-1, p-2, p-3" {
-		t.Errorf("mailed: %s", got)
+	if got := made(r.mailer); got != "p-1, p-2, p-3" {
+		r.Errorf("mailed: %s", got)
 	}
-	second.stop()
-	s.wantEvents()
-	s.wantTicks(r.db, lost, left)
-	r.complete()
 }
 
 // wantEvents: both orders' events went out in both lives, those with a key under one id each; without one, that of the order which was
 // forgotten has two.
-func (s *shop) wantEvents() {
-	s.Helper()
+func (r *restoration) wantEvents() {
 	ids, times := map[string]map[string]bool{}, map[string]int{}
-	for _, m := range s.events {
+	for _, m := range r.events {
 		what := m.Type + " " + string(m.Payload)
 		if ids[what] == nil {
 			ids[what] = map[string]bool{}
@@ -395,33 +436,32 @@ func (s *shop) wantEvents() {
 		times[what]++
 	}
 	for what, want := range map[string]int{`OrderShipped "o-1"`: 1, `OrderShipped "o-2"`: 1, `OrderNoted "o-1"`: 1, `OrderNoted "o-2"`: 2} {
-		if len(ids[what]) != want || times[what] != 2 {
-			s.Errorf("%s went out %d times, under the ids %v", what, times[what], ids[what])
+		if len(ids[what]) != want || times[what] < 2 {
+			r.Errorf("%s went out %d times, under the ids %v", what, times[what], ids[what])
 		}
 	}
 }
 
 // wantTicks: with MissedAll the ticks of the gap ran again, and the rows have no hole. With MissedLast, and after pause and resume, none did
 // but those whose jobs were there at the backup, which left names; nor did those that were missed before the digest was resumed.
-func (s *shop) wantTicks(db string, lost time.Time, left string) {
-	s.Helper()
-	if holes := one[int](s.T, db, "select (extract(epoch from max(t.at) - min(t.at)) + 1)::int - count(*)::int from ticked as t where t.schedule = 'close'"); holes != 0 {
-		s.Errorf("%d ticks of close have no row", holes)
+func (r *restoration) wantTicks() {
+	if holes := one[int](r.T, r.db, "select (extract(epoch from max(t.at) - min(t.at)) + 1)::int - count(*)::int from ticked as t where t.schedule = 'close'"); holes != 0 {
+		r.Errorf("%d ticks of close have no row", holes)
 	}
 	closed := 0
-	for what, lives := range s.runs {
+	for what, lives := range r.runs {
 		name, text, _ := strings.Cut(what, " ")
 		at, err := time.Parse(time.RFC3339Nano, text)
 		switch {
-		case err != nil || !slices.Contains(lives, 2) || strings.Contains(left, at.Format("2006-01-02T15:04:05.000000Z")):
+		case err != nil || !slices.Contains(lives, 2) || strings.Contains(r.left, at.Format("2006-01-02T15:04:05.000000Z")):
 		case name == "close" && len(lives) == 2:
 			closed++
-		case name != "close" && (len(lives) == 2 || at.Before(lost)):
-			s.Errorf("%s ran in the lives %v", what, lives)
+		case name != "close" && (len(lives) == 2 || at.Before(r.lost)):
+			r.Errorf("%s ran in the lives %v", what, lives)
 		}
 	}
 	if closed < 2 {
-		s.Errorf("%d ticks of close ran again", closed)
+		r.Errorf("%d ticks of close ran again", closed)
 	}
 }
 
