@@ -103,7 +103,8 @@ type incident struct {
 // deadLetters is how many there are of the night before.
 const deadLetters = 10_000
 
-// workerDies starts a worker process and returns when SIGKILL has ended it, with a job in its hands.
+// workerDies starts a worker process and returns when SIGKILL has ended it, with a job in its hands, and the server has noticed: until
+// then a claim that was on its way may still take what comes next.
 func (i *incident) workerDies(name string) {
 	i.Helper()
 	text, err := json.Marshal(deployment{URL: i.pool.Config().ConnString(), Provider: i.bank.URL + "/charges", Name: name, Lease: time.Second, Dies: true})
@@ -113,7 +114,7 @@ func (i *incident) workerDies(name string) {
 	ctx, cancel := context.WithTimeout(i.Context(), 2*time.Minute)
 	defer cancel()
 	victim := exec.CommandContext(ctx, os.Args[0])
-	victim.Env = append(os.Environ(), deploymentEnv+"="+string(text))
+	victim.Env = append(os.Environ(), deploymentEnv+"="+string(text), "PGAPPNAME="+name)
 	var said bytes.Buffer
 	victim.Stderr = &said
 	err = victim.Run()
@@ -121,6 +122,7 @@ func (i *incident) workerDies(name string) {
 	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL || ctx.Err() != nil {
 		i.Fatalf("the worker ended with %v: %.2000s", err, said.String())
 	}
+	i.until("select count(*) from pg_stat_activity where datname = current_database() and application_name = '"+name+"'", 0)
 }
 
 // work starts a worker that lives.
