@@ -116,8 +116,9 @@ func invalid(err error) error {
 	return &pawl.Error{Op: "effect.do", Code: pawl.CodeArgumentInvalid, Err: err}
 }
 
-// derivedKey is the same at every attempt, on every machine, and after a restore of the database. It is a UUID of version 8 (RFC
-// 9562, 5.8), because some providers take nothing longer (Square: 45 characters) or nothing else (Brevo).
+// derivedKey is the same at every attempt, on every machine, and after a restore of the database, but for a job that its backup does not
+// have: enqueued again it is another owner. It is a UUID of version 8 (RFC 9562, 5.8), because some providers take nothing longer (Square:
+// 45 characters) or nothing else (Brevo).
 func derivedKey(o pawl.Owner, step string) string {
 	u := sha256.Sum256([]byte(pawl.Key(o.Scope) + pawl.Key(o.Key) + pawl.Key(step)))
 	u[6] = u[6]&0x0f | 0x80

@@ -1,12 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,23 +25,40 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// An incident is one bad morning: a database and a worker that somebody starts when they find that there is none.
-type incident struct {
-	*testing.T
-	db       string
-	pool     *pgxpool.Pool
-	away     atomic.Bool  // the provider
-	payments atomic.Int64 // calls that reached it
+// A deployment is a worker as production runs it: it charges, in the lane of an account; pays, which calls a provider; and mails.
+type deployment struct {
+	URL, Provider string
+	Name          string
+	Lease         time.Duration
+	Dies          bool // of SIGKILL, in the middle of its first charge
 }
 
-// deadLetters is how many there are of the night before.
-const deadLetters = 10_000
+// deploymentEnv holds a deployment, as JSON, for a worker process.
+const deploymentEnv = "PAWL_TEST_DEPLOYMENT"
+
+// workAsChild works until the process is killed.
+func workAsChild(text string) error {
+	var d deployment
+	if err := json.Unmarshal([]byte(text), &d); err != nil {
+		return err
+	}
+	pool, err := pgxpool.New(context.Background(), d.URL)
+	if err != nil {
+		return err
+	}
+	worker, err := d.worker(pool)
+	if err != nil {
+		return err
+	}
+	return worker.Run(context.Background())
+}
 
 var quiet = lib.Hooks{OnEvent: func(context.Context, lib.Event) {}}
 
-// work runs what the deployment runs: charges, in the lane of their account; payments, which call a provider; mails.
-func (i *incident) work() {
-	worker, err := job.NewWorker(i.pool, job.Config{
+func (d deployment) worker(pool *pgxpool.Pool) (*job.Worker, error) {
+	client := caller()
+	return job.NewWorker(pool, job.Config{
+		Name: d.Name, Lease: d.Lease, Hooks: quiet,
 		Queues: []job.Queue{{Name: "orders"}, {Name: "pay"}, {Name: "mail"}},
 		Handlers: []job.Handler{
 			job.HandleTx("charge", func(ctx context.Context, tx pgx.Tx, t job.Task[string]) error {
@@ -43,21 +66,20 @@ func (i *incident) work() {
 					return lib.Final(errors.New("no such account"))
 				}
 				_, err := tx.Exec(ctx, "insert into charged (what) values ($1)", t.Value)
+				if d.Dies {
+					_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+					select {} // the signal is on its way
+				}
 				return err
 			}),
 			job.Handle("payment", func(ctx context.Context, t job.Task[string]) error {
-				step := effect.Step{Name: "pay", Policy: effect.AtMostOnce(), Provider: "bank", Timeout: 200 * time.Millisecond, Hooks: quiet}
-				_, err := effect.Do(ctx, i.pool, t, step, func(context.Context, effect.Call) (string, error) {
-					i.payments.Add(1)
-					if i.away.Load() {
-						return "", errors.New("connection reset by peer")
-					}
-					return "paid", nil
-				})
-				if err != nil {
+				step := effect.Step{Name: "pay", Policy: effect.AtMostOnce(), Provider: "bank", Request: t.Value, Timeout: 5 * time.Second, Hooks: quiet}
+				if _, err := effect.Do(ctx, pool, t, step, func(ctx context.Context, c effect.Call) (string, error) {
+					return post(ctx, client, d.Provider, t.Value)
+				}); err != nil {
 					return err
 				}
-				_, err = i.pool.Exec(ctx, "insert into charged (what) values ($1)", t.Value)
+				_, err := pool.Exec(ctx, "insert into charged (what) values ($1)", t.Value)
 				return err
 			}),
 			job.HandleBatch("welcome", func(ctx context.Context, tx pgx.Tx, batch []job.Task[string]) error {
@@ -65,20 +87,51 @@ func (i *incident) work() {
 				return err
 			}),
 		},
-		Hooks: quiet,
 	})
+}
+
+// An incident is one bad morning: a database, a provider that may be away, and a worker that somebody starts when they find that there
+// is none.
+type incident struct {
+	*testing.T
+	db   string
+	pool *pgxpool.Pool
+	bank *pawltest.Provider
+	away atomic.Bool
+}
+
+// deadLetters is how many there are of the night before.
+const deadLetters = 10_000
+
+// workerDies starts a worker process and returns when SIGKILL has ended it, with a job in its hands, and the server has noticed: until
+// then a claim that was on its way may still take what comes next.
+func (i *incident) workerDies(name string) {
+	i.Helper()
+	text, err := json.Marshal(deployment{URL: i.pool.Config().ConnString(), Provider: i.bank.URL + "/charges", Name: name, Lease: time.Second, Dies: true})
 	if err != nil {
 		i.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- worker.Run(ctx) }()
-	i.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
-			i.Errorf("worker: %v", err)
-		}
-	})
+	ctx, cancel := context.WithTimeout(i.Context(), 2*time.Minute)
+	defer cancel()
+	victim := exec.CommandContext(ctx, os.Args[0])
+	victim.Env = append(os.Environ(), deploymentEnv+"="+string(text), "PGAPPNAME="+name)
+	var said bytes.Buffer
+	victim.Stderr = &said
+	err = victim.Run()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL || ctx.Err() != nil {
+		i.Fatalf("the worker ended with %v: %.2000s", err, said.String())
+	}
+	i.until("select count(*) from pg_stat_activity where datname = current_database() and application_name = '"+name+"'", 0)
+}
+
+// work starts a worker that lives.
+func (i *incident) work() {
+	worker, err := deployment{Provider: i.bank.URL + "/charges"}.worker(i.pool)
+	if err != nil {
+		i.Fatal(err)
+	}
+	background(i.T, "worker", worker.Run)
 }
 
 // says runs a command and requires lines in what it prints, whether it finds trouble (exit 1) or not.
@@ -93,22 +146,17 @@ func (i *incident) says(line string, patterns ...string) string {
 	return r.stdout
 }
 
-// shellWords splits a line as a shell does, with single quotes.
-func shellWords(line string) (all []string) {
-	for n, part := range strings.Split(line, "'") {
-		if n%2 == 1 {
-			all = append(all, part)
-		} else {
-			all = append(all, strings.Fields(part)...)
-		}
-	}
-	return all
-}
-
 // do runs a command that must succeed.
 func (i *incident) do(line string) string {
 	i.Helper()
 	return mustPawl(i.T, i.db, shellWords(line)...).stdout
+}
+
+func (i *incident) enqueue(r job.Request) {
+	i.Helper()
+	if _, err := job.Enqueue(i.Context(), i.pool, r); err != nil {
+		i.Fatal(err)
+	}
 }
 
 func (i *incident) until(query string, want int) {
@@ -134,21 +182,32 @@ func TestIncident(t *testing.T) {
 	t.Cleanup(pool.Close)
 	i := &incident{T: t, db: db, pool: pool}
 	i.away.Store(true)
-	const well = "doctor --skip durability,snapshots,collations,crashes" // the server is that of all tests, and one worker did die
+	i.bank = pawltest.NewProvider(t, time.Hour, func(int, *http.Request) pawltest.Lie {
+		if i.away.Load() {
+			return pawltest.CutBefore
+		}
+		return ""
+	})
+	const well = "doctor --skip durability,snapshots,collations" // the server is that of all tests
 	exec1(t, db, fmt.Sprintf(`
 insert into pawl.job (queue, kind, args, status, attempts, created_at, last_errors)
-select 'mail', 'welcome', '"mail"', 'dead_letter', 25, now() - interval '9 hours', '[{"at": "2026-01-01T00:00:00Z", "attempt": 25, "error": "smtp: connection refused"}]' from generate_series(1, %d);
-select pawl_v1.worker_register('orders-1');
-select pawl_v1.job_enqueue('orders', 'charge', '"held"', '{"key": "order-1"}');
-select pawl_v1.job_claim('orders', 1);
-select pawl_v1.job_enqueue('orders', 'charge', convert_to(to_json(w)::text, 'UTF8'), '{"lane": "account 7"}') from unnest('{poison,second,third}'::text[]) as w;
-select pawl_v1.job_enqueue('pay', 'payment', convert_to(to_json(w)::text, 'UTF8'), '{"lane": "account 8"}') from unnest('{invoice,next}'::text[]) as w;
-update pawl.worker set seen_at = now() - interval '1 hour';
-update pawl.job set available_at = now() - interval '1 hour' where status = 'pending'`, deadLetters))
+select 'mail', 'welcome', '"mail"', 'dead_letter', 25, now() - interval '9 hours', '[{"at": "2026-01-01T00:00:00Z", "attempt": 25, "error": "smtp: connection refused"}]' from generate_series(1, %d)`, deadLetters))
+	i.enqueue(job.Request{Queue: "orders", Kind: "charge", Value: "held", Key: "order-1"})
+	i.workerDies("orders-1")
+	for _, what := range []string{"poison", "second", "third"} {
+		i.enqueue(job.Request{Queue: "orders", Kind: "charge", Value: what, Lane: "account 7"})
+	}
+	for _, what := range []string{"invoice", "next"} {
+		i.enqueue(job.Request{Queue: "pay", Kind: "payment", Value: what, Lane: "account 8"})
+	}
 
-	// 1. Nothing moves: the worker died with a job in its hands, and none has been started since.
-	i.says("status", `^orders +1 +1h +0 +2 +1 +0`, `^mail +.* 10000 `, `orders-1 +silent +1h +1`)
-	i.says(well, `^workers: worker 1 \(orders-1\) has been silent`, `fix  start a worker`, `^waiting: 1 jobs of kind charge in queue orders are due`)
+	// 1. Nothing moves: the worker died with a job in its hands, and none has been started since. That its presence lock is free tells
+	// nobody anything: it is for other workers. So its lease runs out, and somebody looks.
+	eventually(t, "doctor finds the silence", func() bool {
+		return strings.Contains(pawl(t, db, shellWords(well)...).stdout, "workers: ")
+	})
+	i.says("status", `^orders +1 +\d+s +0 +2 +1 +0`, `^mail +.* 10000 `, `orders-1 +silent +\d+s +1`)
+	i.says(well+" --waiting 1s", `^workers: worker \d+ \(orders-1\) has been silent since .* and holds 1 jobs`, `fix  start a worker`, `^waiting: 1 jobs of kind charge in queue orders are due`)
 	i.says("explain order-1", `job \d+ orders +processing .*worker=orders-1`)
 	i.work()
 	i.until("select count(*) from charged where what = 'held'", 1)
@@ -180,8 +239,8 @@ update pawl.job set available_at = now() - interval '1 hour' where status = 'pen
 		return pawl(t, db, "effects", "settle", step[1], step[2], "pay", "not_landed", "--reason", "their books have no such payment", "--yes").code == 0
 	})
 	i.until("select count(*) from charged where what in ('invoice', 'next')", 2)
-	if n := i.payments.Load(); n != 3 {
-		t.Errorf("%d calls of the provider, want 3: one that was lost, and one for each invoice", n)
+	if requests, charges := i.bank.Requests(), len(i.bank.Charges()); requests != 3 || charges != 2 {
+		t.Errorf("%d charges in %d requests, want one for each invoice, and one request more, that was lost", charges, requests)
 	}
 
 	// 4. A caller uses a key a second time, for something else, and asks why it is refused.

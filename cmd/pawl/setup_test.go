@@ -5,22 +5,32 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pawl-go/pawl/effect"
 	"github.com/pawl-go/pawl/internal/pgtest"
 )
 
 // binary is the pawl that these tests run as a process of its own.
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(build(m)) }
+func TestMain(m *testing.M) {
+	if text := os.Getenv(deploymentEnv); text != "" {
+		fmt.Fprintln(os.Stderr, workAsChild(text))
+		os.Exit(1)
+	}
+	os.Exit(build(m))
+}
 
 func build(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "pawl-bin-")
@@ -161,6 +171,41 @@ func one[T any](t *testing.T, url, query string) T {
 	return value
 }
 
+// shellWords splits a line as a shell does, with single quotes.
+func shellWords(line string) (all []string) {
+	for n, part := range strings.Split(line, "'") {
+		if n%2 == 1 {
+			all = append(all, part)
+		} else {
+			all = append(all, strings.Fields(part)...)
+		}
+	}
+	return all
+}
+
+// caller is a client that sends the key of the call that it is used for.
+func caller() *http.Client {
+	return &http.Client{Transport: &effect.Transport{Base: &http.Transport{DisableKeepAlives: true}}}
+}
+
+// post asks a provider for something, once, and returns what it answered.
+func post(ctx context.Context, client *http.Client, url, body string) (string, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return "", effect.NotSent(err)
+	}
+	answer, err := client.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if err := effect.HTTPStatus(answer.StatusCode, answer.Status); err != nil {
+		return "", err
+	}
+	made, err := io.ReadAll(answer.Body)
+	return string(made), err
+}
+
 // shortDir is a directory that a server running as another user can reach, with a name short enough for a socket.
 func shortDir(t *testing.T) string {
 	t.Helper()
@@ -173,6 +218,21 @@ func shortDir(t *testing.T) string {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
+}
+
+// background runs something until the test ends.
+func background(t *testing.T, what string, run func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", what, err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
 }
 
 func eventually(t *testing.T, what string, ok func() bool) {
