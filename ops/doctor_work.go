@@ -23,7 +23,7 @@ func checkHandlers(ctx context.Context, db DB, _ Limits) ([]Finding, error) {
 	return findings(ctx, db, func(what, fix string) Finding {
 		return Finding{What: what, Fix: fix, Why: "work is cut off or taken over that would have ended well a little later, and is done again"}
 	}, `select 'worker ' || w.id || ' (' || w.name || ') was silent for ' || round(extract(epoch from w.silence), 1) || ' s, of its lease of '
-         || round(extract(epoch from w.lease), 1) || ' s',
+         || round(extract(epoch from w.lease), 1) || ' s' || coalesce(', until ' || date_trunc('second', w.silence_at), ''),
        'raise Lease to twice that or more; or find what stops the process: too little processor time, long pauses, a database that does not answer'
   from pawl.worker as w
  where w.silence > w.lease / 2

@@ -259,3 +259,33 @@ func TestHeartbeat_Recalled(t *testing.T) {
 	b.is("select h.outcome, array_to_string(h.recalled, '+') from pawl_v1.worker_heartbeat(2) as h", "lost ")
 	b.is(`select pawl_v1.worker_heartbeat(1, '{"here": true}')`, "P4004")
 }
+
+// The longest silence between two heartbeats is known for an hour; a report stays until the next one.
+func TestHeartbeat_SilenceAndReport(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "insert into pawl.worker (name) values ('w')")
+	beat := func(options string) { b.do("select pawl_v1.worker_heartbeat(1, '" + options + "')") }
+	silence := func(want string) {
+		t.Helper()
+		b.is("select date_trunc('minute', w.silence)::text from pawl.worker as w", want)
+	}
+	silent := func(span string) {
+		b.do("update pawl.worker set seen_at = seen_at - interval '" + span + "'")
+		beat("{}")
+	}
+	beat(`{"report": {"drain_ms": 1}}`)
+	silence("00:00:00")
+	silent("20 min")
+	silence("00:20:00")
+	silent("10 min")
+	silence("00:20:00")
+	silent("30 min")
+	silence("00:30:00")
+	b.do("update pawl.worker set silence_at = silence_at - interval '61 min'")
+	silent("2 min")
+	silence("00:02:00")
+	b.do("update pawl.worker set seen_at = '-infinity'") // it has left, in a transaction that could not see all of its jobs
+	beat("{}")
+	silence("00:02:00")
+	b.is("select w.report from pawl.worker as w", "map[drain_ms:1]")
+}

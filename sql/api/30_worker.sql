@@ -63,15 +63,16 @@ language plpgsql
 set lock_timeout = '2s'
 as $$
 declare
-  v_recalled bigint[];
+  v_seen    pawl.worker;
+  v_silence interval := '0';
 begin
   perform pawl_v1._check_options(p_options, '{presence,report}');
   if jsonb_typeof(p_options -> 'report') <> 'object' then
     raise exception 'option report must be a JSON object, it is %', jsonb_typeof(p_options -> 'report')
       using errcode = 'P4004';
   end if;
-  select w.recalled
-    into v_recalled
+  select w.*
+    into v_seen
     from pawl.worker as w
    where w.id = p_worker
      for no key update;
@@ -80,16 +81,25 @@ begin
     select 'lost', '{}'::bigint[], '{}'::jsonb;
     return;
   end if;
+  if isfinite(v_seen.seen_at) then
+    v_silence := clock_timestamp() - v_seen.seen_at;
+  end if;
+  if v_silence < v_seen.silence and v_seen.silence_at > clock_timestamp() - interval '1 hour' then
+    v_silence := v_seen.silence;
+  else
+    v_seen.silence_at := clock_timestamp();
+  end if;
   update pawl.worker as w
      set seen_at = clock_timestamp(),
          presence = coalesce((p_options ->> 'presence')::boolean, w.presence),
          suspected_at = null,
-         silence = case when isfinite(w.seen_at) then greatest(w.silence, clock_timestamp() - w.seen_at) else w.silence end,
+         silence = v_silence,
+         silence_at = v_seen.silence_at,
          report = coalesce(p_options -> 'report', w.report),
          recalled = '{}'
    where w.id = p_worker;
   return query
-  select 'alive', v_recalled, '{}'::jsonb;
+  select 'alive', v_seen.recalled, '{}'::jsonb;
 end
 $$;
 

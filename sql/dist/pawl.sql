@@ -50,7 +50,8 @@ create table pawl.worker (
   presence boolean not null default false, -- the process holds the advisory lock of its id: a free lock is evidence
   suspected_at timestamptz,                -- when a sweep first found it silent and its lock free
   recalled bigint[] not null default '{}', -- jobs cancelled under it; the next heartbeat takes the list along
-  silence  interval not null default '0',  -- the longest between two heartbeats
+  silence  interval not null default '0',  -- the longest between two heartbeats; after an hour the next one
+  silence_at timestamptz,                  -- when it ended
   report   jsonb                           -- what it says of itself, for pawl doctor; null: nothing
 ) with (fillfactor = 50);
 
@@ -2965,15 +2966,16 @@ language plpgsql
 set lock_timeout = '2s'
 as $$
 declare
-  v_recalled bigint[];
+  v_seen    pawl.worker;
+  v_silence interval := '0';
 begin
   perform pawl_v1._check_options(p_options, '{presence,report}');
   if jsonb_typeof(p_options -> 'report') <> 'object' then
     raise exception 'option report must be a JSON object, it is %', jsonb_typeof(p_options -> 'report')
       using errcode = 'P4004';
   end if;
-  select w.recalled
-    into v_recalled
+  select w.*
+    into v_seen
     from pawl.worker as w
    where w.id = p_worker
      for no key update;
@@ -2982,16 +2984,25 @@ begin
     select 'lost', '{}'::bigint[], '{}'::jsonb;
     return;
   end if;
+  if isfinite(v_seen.seen_at) then
+    v_silence := clock_timestamp() - v_seen.seen_at;
+  end if;
+  if v_silence < v_seen.silence and v_seen.silence_at > clock_timestamp() - interval '1 hour' then
+    v_silence := v_seen.silence;
+  else
+    v_seen.silence_at := clock_timestamp();
+  end if;
   update pawl.worker as w
      set seen_at = clock_timestamp(),
          presence = coalesce((p_options ->> 'presence')::boolean, w.presence),
          suspected_at = null,
-         silence = case when isfinite(w.seen_at) then greatest(w.silence, clock_timestamp() - w.seen_at) else w.silence end,
+         silence = v_silence,
+         silence_at = v_seen.silence_at,
          report = coalesce(p_options -> 'report', w.report),
          recalled = '{}'
    where w.id = p_worker;
   return query
-  select 'alive', v_recalled, '{}'::jsonb;
+  select 'alive', v_seen.recalled, '{}'::jsonb;
 end
 $$;
 
@@ -6596,6 +6607,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '79a6ce4ecae35c729cd7af262204722500deba49306bbd407974ab21f716b97c');
+values (1, 'init', 1, '60de0efdbf12ac4d6236e5da257f0fcb97c6a6be5c21f24162391c1ec950bc77');
 
 commit;

@@ -45,7 +45,8 @@ create table pawl.worker (
   presence boolean not null default false, -- the process holds the advisory lock of its id: a free lock is evidence
   suspected_at timestamptz,                -- when a sweep first found it silent and its lock free
   recalled bigint[] not null default '{}', -- jobs cancelled under it; the next heartbeat takes the list along
-  silence  interval not null default '0',  -- the longest between two heartbeats
+  silence  interval not null default '0',  -- the longest between two heartbeats; after an hour the next one
+  silence_at timestamptz,                  -- when it ended
   report   jsonb                           -- what it says of itself, for pawl doctor; null: nothing
 ) with (fillfactor = 50);
 
