@@ -931,6 +931,8 @@ begin
 end
 $$;
 
+-- The inbox over time: promises to remember, purge, forgetting by hand.
+
 -- Says for how long a consumer remembers its deliveries; null: for ever. Say it when you start, and once a minute from then on: of several
 -- programs that say it, the longest holds, and what is shorter takes its place when the longer was not said for ten minutes.
 --
@@ -6607,6 +6609,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '60de0efdbf12ac4d6236e5da257f0fcb97c6a6be5c21f24162391c1ec950bc77');
+values (1, 'init', 1, 'a5c7d4f6786f39405d88fe473def20f991270a5b389c9f49d6e03bb97be9c1fd');
 
 commit;

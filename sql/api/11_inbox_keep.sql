@@ -1,0 +1,182 @@
+-- The inbox over time: promises to remember, purge, forgetting by hand.
+
+-- Says for how long a consumer remembers its deliveries; null: for ever. Say it when you start, and once a minute from then on: of several
+-- programs that say it, the longest holds, and what is shorter takes its place when the longer was not said for ten minutes.
+--
+-- options: horizon_ms (how long after it was sent a message may be delivered; default: nobody knows).
+-- outcome 'reported', or 'outlasted': somebody else has said longer. window_ms: what holds; null: for ever.
+create or replace function pawl_v1.consumer_report(p_consumer text, p_window_ms bigint, p_options jsonb default '{}')
+returns table (outcome text, window_ms bigint, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_window bigint;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_int('window_ms', p_window_ms, 1, 315360000000);
+  perform pawl_v1._check_options(p_options, '{horizon_ms}');
+  insert into pawl.consumer as c (name, window_ms, horizon_ms)
+  values (p_consumer, p_window_ms, pawl_v1._int_option(p_options, 'horizon_ms', null, 1, 315360000000))
+      on conflict (name) do update
+     set window_ms = excluded.window_ms,
+         horizon_ms = excluded.horizon_ms,
+         seen_at = clock_timestamp()
+   where coalesce(excluded.window_ms, 9223372036854775807) >= coalesce(c.window_ms, 9223372036854775807)
+      or c.seen_at < clock_timestamp() - interval '10 minutes';
+  if found then
+    return query
+    select 'reported', p_window_ms, '{}'::jsonb;
+    return;
+  end if;
+  select c.window_ms
+    into v_window
+    from pawl.consumer as c
+   where c.name = p_consumer;
+  return query
+  select 'outlasted', v_window, '{}'::jsonb;
+end
+$$;
+
+-- Refuses to forget what a consumer has promised to remember. One that was not seen for as long as that has retired: whatever it may
+-- still be sent is refused as too old.
+create or replace function pawl_v1._check_promise(p_consumer text, p_older_than_ms bigint)
+returns void
+language plpgsql
+as $$
+declare
+  v_window bigint;
+begin
+  select coalesce(c.window_ms, 315360000000)
+    into v_window
+    from pawl.consumer as c
+   where c.name = p_consumer
+     and c.seen_at > clock_timestamp() - coalesce(c.window_ms, 28 * 86400000::bigint) * interval '1 millisecond';
+  if p_older_than_ms < v_window then
+    raise exception 'consumer % remembers its deliveries for % hours, not %', p_consumer, round(v_window / 3600000.0, 1), round(p_older_than_ms / 3600000.0, 1)
+      using errcode = 'P4004', hint = 'what is forgotten earlier runs again when it comes again: pass at least that, or configure a shorter Retention and wait ten minutes';
+  end if;
+end
+$$;
+
+-- Checks what a purge is told, and returns from when on all stays.
+create or replace function pawl_v1._purge_before(p_consumer text, p_older_than_ms bigint, p_limit int)
+returns timestamptz
+language plpgsql
+as $$
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  if p_limit is null then
+    raise exception 'limit is required'
+      using errcode = 'P4004';
+  end if;
+  perform pawl_v1._check_int('limit', p_limit, 1, 10000);
+  return pawl_v1._before(p_older_than_ms);
+end
+$$;
+
+-- Forgets deliveries of a consumer that came first longer ago than p_older_than_ms, at most p_limit of them (1 to 10000): call it
+-- until it answers less. What a job still owns stays, dead letters included. It waits for nobody, and nobody waits for it longer
+-- than one batch takes: keep that below the 50 ms of inbox_claim.
+--
+-- p_older_than_ms: longer than the longest time after which a delivery may come again, or it runs again as new; P4004 if it is shorter
+-- than consumer_report was told.
+-- options: since: see job_key_purge.
+-- outcome 'purged'; detail.next: see job_key_purge.
+create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
+returns table (outcome text, purged int, detail jsonb)
+language plpgsql
+as $$
+declare
+  v_before timestamptz;
+  v_due    tid[];
+  v_next   timestamptz;
+  v_purged int;
+begin
+  perform pawl_v1._check_options(p_options, '{since}');
+  v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
+  perform pawl_v1._check_promise(p_consumer, p_older_than_ms);
+  -- The consumer is not compared as it is, or the primary key would lead through everything that is remembered of it; the index of
+  -- ages leads to what is old.
+  select array_agg(d.ctid), min(d.received_at) -- their places: see job_key_purge
+    into v_due, v_next
+    from (
+      select i.ctid, i.received_at
+        from pawl.inbox as i
+       where i.received_at < v_before
+         and i.received_at >= pawl_v1._since(p_options)
+         and i.consumer || '' = p_consumer
+         and not exists (select from pawl.job as j where j.id = i.job_id)
+       limit p_limit
+         for update skip locked
+    ) as d;
+  delete from pawl.inbox as i
+   where i.ctid = any (v_due)
+     and i.received_at < v_before
+     and not exists (select from pawl.job as j where j.id = i.job_id);
+  get diagnostics v_purged = row_count;
+  return query
+  select 'purged', v_purged, jsonb_strip_nulls(jsonb_build_object('next', v_next));
+end
+$$;
+
+-- Forgets one delivery by hand, so that the same message, when it comes again, runs as new. Nothing else runs a delivery past the
+-- inbox. It leaves a record in pawl.audit. What was kept of the delivery as it came stays, for inbox_replay. If the delivery was kept, its
+-- second name in the inbox, under which it took effect, is forgotten too.
+--
+-- outcome 'forgotten'; 'refused': a job owns the delivery (detail: job, status, hint); 'absent'. 55P03: an open transaction has the
+-- row for more than 2 s; nothing changed.
+create or replace function pawl_v1.inbox_forget(p_consumer text, p_message_id text, p_actor text, p_reason text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_seen   pawl.inbox;
+  v_status text;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_key('message id', p_message_id);
+  perform pawl_v1._check_by(p_actor, p_reason);
+  select i.*
+    into v_seen
+    from pawl.inbox as i
+   where i.consumer = p_consumer
+     and i.message_id = p_message_id
+     for update;
+  if v_seen.message_id is null then
+    return query
+    select 'absent', '{}'::jsonb;
+    return;
+  end if;
+  -- The owner changes only with the row, which is locked; whoever finishes it has settled the row before.
+  select j.status
+    into v_status
+    from pawl.job as j
+   where j.id = v_seen.job_id;
+  if found then
+    return query
+    select 'refused', jsonb_build_object('job', v_seen.job_id, 'status', v_status, 'hint',
+             case v_status
+               when 'processing' then 'it is being worked on: wait for its end, or cancel the job and discard it'
+               else 'retry the job, which is this delivery; or discard it first'
+             end);
+    return;
+  end if;
+  delete from pawl.inbox as i
+   where i.consumer = p_consumer -- locked since its owner was looked at
+     and i.message_id = p_message_id;
+  -- Its second name, if it was this delivery that took effect under it: else what is sent again would be a duplicate of itself.
+  delete from pawl.inbox as i
+   using pawl.delivery as d
+   where d.consumer = p_consumer
+     and d.message_id = p_message_id
+     and i.consumer = p_consumer
+     and i.message_id = d.landing ->> 'semantic'
+     and i.result_ref = p_message_id;
+  insert into pawl.audit (actor, verb, target, reason, before)
+  values (p_actor, 'inbox_forget', pawl_v1._audit_target('inbox', p_consumer, p_message_id), p_reason, to_jsonb(v_seen));
+  return query
+  select 'forgotten', '{}'::jsonb;
+end
+$$;
