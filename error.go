@@ -168,15 +168,20 @@ func Final(err error) error {
 	return &finalError{err}
 }
 
-// IsFinal reports whether a handler declared err final, or the database refused the data itself: SQLSTATE class 22
-// (bad data) or 23514 (a CHECK). Both will fail the same way next time.
+// IsFinal reports whether a handler declared err final; or the database refused the data itself: SQLSTATE class 22 (bad data) or
+// 23514 (a CHECK); or something that the handler asked for, a job or a command, is known under that key with another payload, or has
+// failed for good. All of them will fail the same way next time.
 func IsFinal(err error) bool {
 	var final *finalError
 	if errors.As(err, &final) {
 		return true
 	}
-	code := string(CodeOf(err))
-	return code == "23514" || strings.HasPrefix(code, "22")
+	switch code := CodeOf(err); code {
+	case "23514", CodeKeyReused, CodeMessageReused, CodeFailedFinal:
+		return true
+	default:
+		return strings.HasPrefix(string(code), "22")
+	}
 }
 
 type finalError struct{ err error }

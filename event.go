@@ -99,11 +99,18 @@ func LogTo(l *slog.Logger) Hooks {
 		if to == nil {
 			to = slog.Default()
 		}
-		level := e.Kind.level()
+		level := e.level()
 		if to.Enabled(ctx, level) {
 			to.LogAttrs(ctx, level, "pawl: "+string(e.Kind), e.attrs()...)
 		}
 	}}
+}
+
+func (e Event) level() slog.Level {
+	if e.Kind == EventMismatch && e.Op == "command.claim" {
+		return slog.LevelInfo // the caller was told: it is theirs to mend
+	}
+	return e.Kind.level()
 }
 
 func (k EventKind) level() slog.Level {

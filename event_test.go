@@ -63,6 +63,7 @@ func TestLogTo_OneLineAnEvent(t *testing.T) {
 		`level=WARN msg="pawl: ack_failed" count=3`:             {Kind: pawl.EventAckFailed, Count: 3},
 		`level=WARN msg="pawl: trouble"`:                        {Kind: pawl.EventTrouble},
 		`level=WARN msg="pawl: a kind of tomorrow"`:             {Kind: "a kind of tomorrow"},
+		`level=INFO msg="pawl: mismatch" op=command.claim`:      {Kind: pawl.EventMismatch, Op: "command.claim"},
 		`level=ERROR msg="pawl: mismatch" op=o scope=s key=k message_id=m job_id=7 took=1s`: {
 			Kind: pawl.EventMismatch, Op: "o", Scope: "s", Key: "k", MessageID: "m", JobID: 7, Took: time.Second},
 	} {

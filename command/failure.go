@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -102,6 +103,10 @@ func failed(op, status string, attempt int, cause error) error {
 			Err: &Failure{Code: stored.Code, Message: stored.Error, Attempt: attempt, cause: cause}}
 	case "unknown":
 		return &pawl.Error{Op: op, Code: pawl.CodeOutcomeUnknown, Err: cause}
+	}
+	var known *pawl.Error
+	if errors.As(cause, &known) && strings.HasPrefix(string(known.Code), "P4") && known.Code != pawl.CodeOutcomeUnknown {
+		return &pawl.Error{Op: op, Err: cause} // what the handler was told of another key or lease is not said of this one
 	}
 	return pawl.Wrap(op, cause)
 }

@@ -71,6 +71,9 @@ func (f *Flow) atOnce() int {
 // is unreachable or its schema does not fit. A source that fails is retried with back-off and reported as an event.
 func (f *Flow) Run(ctx context.Context) error {
 	if err := migrate.Check(ctx, f.pool); err != nil {
+		if ctx.Err() != nil {
+			return nil // stopped before it began
+		}
 		return err
 	}
 	work := make(chan pawl.Delivery)

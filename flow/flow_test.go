@@ -616,4 +616,9 @@ func TestRun_RefusesAMissingSchema(t *testing.T) {
 	if err := f.Run(t.Context()); !errors.Is(err, pawl.ErrSchemaMismatch) {
 		t.Errorf("got %v", err)
 	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if err := f.Run(stopped); err != nil {
+		t.Errorf("stopped before it began: %v", err)
+	}
 }

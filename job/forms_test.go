@@ -68,6 +68,8 @@ func TestVerdicts(t *testing.T) {
 			"final wins":  {pawl.Final(job.Snooze(time.Hour)), "dead_letter 1 1 0", pawl.EventFinal},
 			"wrapped":     {errors.Join(errors.New("while mailing"), job.RetryAfter(time.Hour, boom)), "pending 1 1 60", pawl.EventRetryable},
 			"check":       {&pawl.Error{Code: "23514", Err: boom}, "dead_letter 1 1 0", pawl.EventFinal},
+			"known key":   {fmt.Errorf("of another job: %w", pawl.ErrKeyReused), "dead_letter 1 1 0", pawl.EventFinal},
+			"fence":       {job.RetryAfter(time.Hour, fmt.Errorf("of something else: %w", pawl.ErrFenceLost)), "pending 1 1 60", pawl.EventRetryable},
 		} {
 			t.Run(form+" "+name, func(t *testing.T) {
 				t.Parallel()

@@ -66,7 +66,15 @@ func (w *Worker) trySettle(ctx context.Context, u unsettled) {
 			w.promoter.after(u.job.Queue, lanes)
 		}
 	}
-	if err == nil || errors.Is(err, pawl.ErrFenceLost) {
+	switch {
+	case err == nil:
+		return
+	case errors.Is(err, pawl.ErrFenceLost):
+		if errors.Is(u.cause, pawl.ErrFenceLost) { // the handler was refused, and it was this job's fence
+			e := w.event([]Job{u.job}, "job.finish", u.cause)
+			e.Kind = pawl.EventStaleWriteRefused
+			w.emit(ctx, e)
+		}
 		return
 	}
 	w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job.settle", Scope: u.job.Queue, JobID: u.job.ID, Attempt: u.job.Attempt, Err: err})

@@ -42,7 +42,7 @@ func (w *Worker) unfinished(ctx context.Context, s *session, j Job, err error) {
 	case recalled(ctx):
 		w.settle(s.ctx, j, nil) // who recalled it ends it, or else it goes on
 		return
-	case errors.Is(err, pawl.ErrFenceLost):
+	case errors.Is(err, pawl.ErrFenceLost) && s.lost():
 		event.Kind = pawl.EventStaleWriteRefused
 	case pawl.MayHaveHappened(err):
 		event.Kind = pawl.EventCommitUnknown

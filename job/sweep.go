@@ -53,12 +53,15 @@ func (w *Worker) sweep(ctx context.Context, db DB) error {
 		}
 		return err
 	}
+	emit := func(kind pawl.EventKind, count int) { // without a scope: the jobs may be of any queue
+		w.cfg.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: kind, Op: "job.sweep", Count: count})
+	}
 	if swept.Requeued > 0 {
-		w.emit(ctx, pawl.Event{Kind: pawl.EventStaleTakeover, Op: "job.sweep", Count: swept.Requeued})
+		emit(pawl.EventStaleTakeover, swept.Requeued)
 		time.AfterFunc(requeuePause, w.Kick)
 	}
 	if swept.DeadLettered > 0 {
-		w.emit(ctx, pawl.Event{Kind: pawl.EventFinal, Op: "job.sweep", Count: swept.DeadLettered})
+		emit(pawl.EventFinal, swept.DeadLettered)
 	}
 	w.promoter.after("", swept.Lanes)
 	return nil

@@ -62,11 +62,11 @@ func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 // schema does not fit.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := migrate.Check(ctx, w.pool); err != nil {
-		return err
+		return unlessOver(ctx, err)
 	}
 	s, err := w.register(ctx)
 	if err != nil {
-		return err
+		return unlessOver(ctx, err)
 	}
 	defer w.promoter.wait()
 	defer func() { s.depart() }()
@@ -85,6 +85,14 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 		s = again
 	}
+}
+
+// unlessOver is nil if ctx has ended: whoever stops a worker that has not begun yet has not met an error.
+func unlessOver(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // work claims and starts jobs until ctx ends, or the session loses its lease, or does not know any more what it holds.

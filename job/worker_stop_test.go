@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/pgtest"
@@ -235,4 +236,21 @@ func TestWorker_OutageIsNotCharged(t *testing.T) {
 	c.untilDone()
 	c.wantEffects(10)
 	c.wantCount("select count(*) from pawl.job", 0)
+}
+
+// Who stops a worker before it has begun has not met an error; one that cannot reach its database has, with the next step.
+func TestWorker_StoppedBeforeItBegan(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.worker(c.pool).Run(ctx); err != nil {
+		t.Errorf("stopped: %v", err)
+	}
+	away, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/nowhere?pool_max_conns=8")
+	c.must(err)
+	defer away.Close()
+	if err := c.worker(away).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "start the server") {
+		t.Errorf("without a database: %v", err)
+	}
 }

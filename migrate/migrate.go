@@ -194,7 +194,10 @@ func read(ctx context.Context, db Querier) (Installed, error) {
 // deploy may migrate first.
 func Check(ctx context.Context, db Querier) error {
 	installed, err := read(ctx, db)
-	if err != nil {
+	switch {
+	case pawl.Unreachable(err):
+		return &pawl.Error{Op: "migrate.check", Code: pawl.CodeOf(err), Err: err, Hint: "start the server, or correct the URL of the database"}
+	case err != nil:
 		return pawl.Wrap("migrate.check", err)
 	}
 	newest := sql.Newest()

@@ -185,6 +185,29 @@ func TestOnce_Errors(t *testing.T) {
 	b.wantOrders(1)
 }
 
+// What the handler is told of other keys and fences is not said of the request's.
+func TestOnce_ErrorsOfOtherKeys(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, c := range []struct {
+		err    error
+		status int
+		kind   string
+		safe   bool
+	}{
+		{pawl.ErrKeyReused, 422, "failed", true}, // for good: the same request would be refused again
+		{pawl.ErrFailedFinal, 422, "failed", true},
+		{pawl.ErrFenceLost, 500, "not-done", false},
+		{pawl.ErrNotHolderFail, 500, "not-done", false},
+		{pawl.ErrAlreadyHandled, 500, "not-done", false},
+		{pawl.ErrArgumentInvalid, 500, "not-done", false},
+		{pawl.ErrOutcomeUnknown, 409, "outcome-unknown", false}, // of a step, which is a part of this
+	} {
+		door := b.once(func(http.ResponseWriter, *http.Request, pgx.Tx) error { return fmt.Errorf("of a job: %w", c.err) }, httpkey.Policy{})
+		b.wantProblem(door.post("fresh-"+string(pawl.CodeOf(c.err)), "a"), c.status, c.kind, c.safe)
+	}
+}
+
 // The same door for database/sql.
 func TestOnceSQL(t *testing.T) {
 	t.Parallel()

@@ -72,25 +72,36 @@ func omitted(r *command.Response) *Problem {
 
 // problemOf says of an error of package command what the caller should do. Its text stays here: it may tell of the database.
 func problemOf(err error) *Problem {
-	switch {
-	case errors.Is(err, pawl.ErrKeyReused):
+	switch saidOf(err) {
+	case pawl.CodeKeyReused:
 		return problem(keyReused)
-	case errors.Is(err, pawl.ErrInProgress), errors.Is(err, pawl.ErrFenceLost), errors.Is(err, pawl.ErrNotHolderSucceed),
-		errors.Is(err, pawl.ErrNotHolderFail):
+	case pawl.CodeInProgress, pawl.CodeFenceLost, pawl.CodeNotHolderSucceed, pawl.CodeNotHolderFail:
 		p := problem(inProgress)
 		if after, ok := command.RetryAfter(err); ok {
 			p.RetryAfter = int(math.Ceil(max(after, time.Second).Seconds()))
 		}
 		return p
-	case errors.Is(err, pawl.ErrOutcomeUnknown):
+	case pawl.CodeOutcomeUnknown:
 		return problem(unsure)
-	case errors.Is(err, pawl.ErrFailedFinal):
+	case pawl.CodeFailedFinal:
 		return problem(failedFinal)
+	}
+	switch {
 	case pawl.MayHaveHappened(err), pawl.Retryable(err), pawl.Unreachable(err), errors.Is(err, errImpatient),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return problem(unavailable)
 	}
 	return problem(failed)
+}
+
+// saidOf is what err says of the command itself: the code of its outermost error. Below that may be what the handler was told of other
+// keys.
+func saidOf(err error) pawl.Code {
+	var outermost *pawl.Error
+	if !errors.As(err, &outermost) {
+		return ""
+	}
+	return outermost.Code
 }
 
 func (p *Problem) write(w http.ResponseWriter) {

@@ -33,8 +33,11 @@ func (x *exchange) reply(result command.Result[command.Answer], err error) {
 
 // settled errors say more of the command than that its handler failed.
 func settled(err error) bool {
-	return errors.Is(err, pawl.ErrOutcomeUnknown) || errors.Is(err, pawl.ErrFailedFinal) || pawl.MayHaveHappened(err) ||
-		errors.Is(err, pawl.ErrFenceLost)
+	switch saidOf(err) {
+	case pawl.CodeOutcomeUnknown, pawl.CodeFailedFinal, pawl.CodeFenceLost:
+		return true
+	}
+	return pawl.MayHaveHappened(err)
 }
 
 func (x *exchange) replay(answer command.Answer) {
