@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -77,9 +78,12 @@ func running(pid int) bool {
 // The data of a development server outlives it, with Pawl's schema installed from the start.
 func TestDevPostgres_KeepsDataBetweenStarts(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(shortDir(t), "pgdata")
+	dir, url := filepath.Join(shortDir(t), "pgdata"), ""
 	for start, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, os.Interrupt} {
 		s := startDev(t, dir)
+		if url = cmp.Or(url, s.URL); s.URL != url {
+			t.Errorf("start %d: the URL was %s and is %s", start, url, s.URL)
+		}
 		mustPawl(t, s.URL, "migrate", "check")
 		exec1(t, s.URL, "select pawl_v1.job_enqueue('q', 'k', 'a', '{}')")
 		if n := one[int](t, s.URL, "select count(*) from pawl.job"); n != start+1 {
@@ -106,6 +110,9 @@ func TestDevPostgres_KilledLeavesNoServer(t *testing.T) {
 	s.end(t, os.Kill)
 	eventually(t, "the server is gone", func() bool { return !running(s.PID) })
 	again := startDev(t, dir)
+	if again.URL != s.URL {
+		t.Errorf("the URL was %s and is %s", s.URL, again.URL)
+	}
 	if id := one[int](t, again.URL, "select id from mine"); id != 42 {
 		t.Errorf("found %d", id)
 	}

@@ -310,7 +310,7 @@ func TestSQS_NamesTests(t *testing.T) {
 	}
 }
 
-// The guide shows the program that its test runs.
+// The guides show the programs that their tests run.
 func TestStart_ShowsTheExample(t *testing.T) {
 	t.Parallel()
 	if _, consumer, _ := strings.Cut(read(t, "examples/consume/main.go"), "\nfunc run("); !strings.Contains(read(t, "README.md"), "```go\nfunc run("+consumer+"```\n") {
@@ -318,5 +318,10 @@ func TestStart_ShowsTheExample(t *testing.T) {
 	}
 	if !strings.Contains(read(t, "docs/start.md"), "```go\n"+read(t, "examples/consume/main.go")+"```\n") {
 		t.Error("docs/start.md does not show examples/consume/main.go as it is")
+	}
+	for _, file := range []string{"examples/service/main.go", "examples/service/orders.go"} {
+		if !strings.Contains(read(t, "docs/guides/service.md"), "```go\n"+read(t, file)+"```\n") {
+			t.Errorf("docs/guides/service.md does not show %s as it is", file)
+		}
 	}
 }

@@ -74,7 +74,7 @@ var plan = []struct {
 	{"observe/internal/gen", []string{"observe"}},
 	// the binary
 	{"cmd/pawl/internal/demo", []string{".", "effect", "flow", "job", "outbox", "migrate", "internal/checker", "internal/fault", "internal/postgres", "internal/provider", "transport/sqs", "transport/sqs/sqstest", "transport/webhook"}},
-	{"cmd/pawl/internal/cli", []string{".", "sql", "migrate", "ops", "internal/postgres", "transport/sqs/sqstest", "transport/webhook", "cmd/pawl/internal/demo"}},
+	{"cmd/pawl/internal/cli", []string{".", "sql", "migrate", "ops", "internal/postgres", "transport/sqs", "transport/sqs/sqstest", "transport/webhook", "cmd/pawl/internal/demo"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	// the benchmark
 	{"bench", []string{".", "command", "flow", "job", "outbox", "migrate", "internal/postgres"}},

@@ -163,6 +163,33 @@ func TestKeep_KeepsRowsAcrossStarts(t *testing.T) {
 	}
 }
 
+// A kept cluster has one URL for good, also where its own path would make none; two have two, and both serve.
+func TestKeep_TheURLStays(t *testing.T) {
+	t.Parallel()
+	temp := sharedDir(t)
+	inside, long, list := filepath.Join(sharedDir(t), "data"), filepath.Join(sharedDir(t), strings.Repeat("x", 100)), filepath.Join(sharedDir(t), "a,b")
+	urls := map[string]bool{}
+	for _, data := range []string{inside, long, list} {
+		o := Options{DataDir: data, tune: tuning{temp: temp}}
+		s := startServer(t, o)
+		query(t, s, "create table kept as select 'yes' as v; select 'made'")
+		first, link := s.URL("postgres"), s.host
+		must(t, s.Stop())
+		if _, err := os.Lstat(link); err == nil {
+			t.Errorf("left %s behind", link)
+		}
+		must(t, os.Symlink("/nowhere", link)) // as a killed program leaves it
+		s = startServer(t, o)
+		if got := query(t, s, "select v from kept"); got != "yes" || s.URL("postgres") != first || urls[first] {
+			t.Errorf("%s: got %s; the URL was %s and is %s", data, got, first, s.URL("postgres"))
+		}
+		urls[first] = true // it goes on beside the others
+	}
+	if link := (Options{}).linkName(inside); link != filepath.Join(inside, linkFile) {
+		t.Errorf("a short path has its socket at %s", link)
+	}
+}
+
 // The second program on a data directory learns who has it, in one line.
 func TestKeep_SecondHolderLearnsWhoIsFirst(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@
 //	   └───────────── program and watchdog both killed ───────────┘ watchdog's pipe, it stops the server
 //
 // A throwaway cluster is stopped by SIGQUIT and removed. A kept one ([Options.DataDir]) is stopped by SIGINT, so that
-// it writes its checkpoint, and stays. The server is never sent SIGKILL: that would leave its System V segment behind.
+// it writes its checkpoint, and stays; its URL is the same at each start. The server is never sent SIGKILL: that would leave its System V segment behind.
 //
 // # Where it looks for PostgreSQL
 //

@@ -13,6 +13,7 @@ import (
 
 // Files of ours in a kept data directory.
 const (
+	linkFile   = "pawl.socket"     // leads to the directory of the socket while a server runs
 	holderFile = "pawl.lock"       // flocked by the program that holds the directory; its process id inside
 	unfinished = "pawl.unfinished" // the cluster is being made: nothing in here is anybody's data yet
 )
@@ -115,6 +116,20 @@ func (k *keep) prepare(who identity) (exists bool, err error) {
 		return false, fmt.Errorf("postgres: data directory: %w", err)
 	}
 	return false, who.own(mark)
+}
+
+// link makes the name under which clients find dir, the directory of the socket, and returns it. A name that stays the same for a
+// directory of its own: the watchdog of a dead program removes that one's, whenever it gets to it, and not ours.
+func (k *keep) link(o Options, dir string) (string, error) {
+	if k == nil {
+		return dir, nil
+	}
+	name := o.linkName(k.dir)
+	_ = os.Remove(name) // left by a program that was killed: nobody else has it while we hold the data
+	if err := os.Symlink(dir, name); err != nil {
+		return "", fmt.Errorf("postgres: a name for the socket: %w (remove what is there, or choose a data directory with a shorter path)", err)
+	}
+	return name, nil
 }
 
 // complete removes the mark once the first server answered: from here on the directory holds data.

@@ -16,7 +16,7 @@ type Options struct {
 	BinDir string
 
 	// DataDir keeps the cluster across starts. It is created if missing and initialised if empty; one program at a
-	// time may hold it ([ErrBusy]). Default: a throwaway cluster, removed by Stop or soon after this program ends.
+	// time may hold it ([ErrBusy]). Its URL is the same at each start. Default: a throwaway cluster, removed by Stop or soon after this program ends.
 	DataDir string
 
 	// Durable leaves every setting at PostgreSQL's default, so that a commit survives the machine. Without it fsync

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,6 +23,9 @@ func socketLimit() int {
 	}
 	return 103 // macOS and the BSDs
 }
+
+// socketIn is the socket's path in a directory.
+func socketIn(dir string) string { return filepath.Join(dir, ".s.PGSQL."+port) }
 
 // parents lists where a server's directory may go, best first.
 func (o Options) parents() []string {
@@ -60,12 +64,26 @@ func (o Options) makeDir(who identity) (string, error) {
 
 func usableParent(parent string, who identity) error {
 	const random = 10 // digits os.MkdirTemp may add
-	socket := filepath.Join(parent, prefix+strings.Repeat("0", random), ".s.PGSQL."+port)
-	if len(socket) > socketLimit() {
-		return fmt.Errorf("%s makes a socket path of %d bytes, %d are allowed", parent, len(socket), socketLimit())
+	if length := len(socketIn(filepath.Join(parent, prefix+strings.Repeat("0", random)))); length > socketLimit() {
+		return fmt.Errorf("%s makes a socket path of %d bytes, %d are allowed", parent, length, socketLimit())
 	}
 	if !who.reaches(parent) {
 		return fmt.Errorf("%s cannot reach %s", who.name, parent)
 	}
 	return nil
+}
+
+// linkName is where clients of the cluster in dataDir find its socket at every start: inside it, or for a path that is too long or
+// would be read as two hosts in a name made from it, in the directory for temporary files.
+func (o Options) linkName(dataDir string) string {
+	name := filepath.Join(dataDir, linkFile)
+	if len(socketIn(name)) <= socketLimit() && !strings.Contains(name, ",") {
+		return name
+	}
+	hash := sha256.Sum256([]byte(dataDir))
+	base := fmt.Sprintf("pawl-socket-%x", hash[:8])
+	if name = filepath.Join(o.tune.temp, base); len(socketIn(name)) > socketLimit() {
+		name = filepath.Join("/tmp", base)
+	}
+	return name
 }

@@ -28,7 +28,8 @@ type Server struct {
 	install
 	dir  string // socket, log, and the throwaway cluster or a link to the kept one
 	data string
-	keep *keep // nil for a throwaway cluster
+	host string // where clients find the socket: dir, or for a kept cluster a link to it whose name stays the same
+	keep *keep  // nil for a throwaway cluster
 
 	lock *os.File // flock on dir: the kernel lets go when we die, and that is how the sweep knows
 	dog  *watchdog
@@ -96,6 +97,9 @@ func start(ctx context.Context, o Options, found install, store *store) (_ *Serv
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
+	if s.host, err = s.keep.link(o, s.dir); err != nil { // not before: another server may hold the cluster
+		return nil, err
+	}
 	return s, s.keep.complete(o.Durable)
 }
 
@@ -110,7 +114,7 @@ func (s *Server) open(o Options) (err error) {
 	if s.dog, err = startWatchdog(s.dir, s.who); err != nil {
 		return err
 	}
-	s.data = filepath.Join(s.dir, "data")
+	s.host, s.data = s.dir, filepath.Join(s.dir, "data")
 	if o.DataDir == "" {
 		return nil
 	}
@@ -146,9 +150,9 @@ func (s *Server) launch(o Options) error {
 }
 
 // URL is the connection string of a database on the server, as in postgres://postgres@/NAME?host=DIR. It names the
-// port too, so that PGPORT and its like in the environment change nothing.
+// port too, so that PGPORT and its like in the environment change nothing. Of a kept cluster it is the same at each start.
 func (s *Server) URL(database string) string {
-	q := url.Values{"host": {s.dir}, "port": {port}, "sslmode": {"disable"}}
+	q := url.Values{"host": {s.host}, "port": {port}, "sslmode": {"disable"}}
 	u := url.URL{Scheme: "postgres", User: url.User(superuser), Path: "/" + database, RawQuery: q.Encode()}
 	return u.String()
 }
@@ -189,6 +193,9 @@ func (s *Server) shutDown() error {
 	s.dog.dismiss()
 	if s.lock != nil {
 		_ = s.lock.Close()
+	}
+	if s.host != s.dir {
+		_ = os.Remove(s.host)
 	}
 	s.keep.release()
 	return err

@@ -38,7 +38,7 @@ func newDevPostgres() *cobra.Command {
 		Use:   "postgres --dir DIR",
 		Short: "Run a private PostgreSQL until Ctrl-C; its data stays in DIR",
 		Long: `Runs a private PostgreSQL on a Unix socket that only you can open, with the data in DIR and Pawl's schema and roles installed. The
-URL is printed on stdout once the server answers; it differs from start to start. The server stops with this command,
+URL is printed on stdout once the server answers; it is the same at each start on DIR. The server stops with this command,
 however that ends; the data stays. Commits are durable: every setting is PostgreSQL's own.`,
 		Example: "  pawl dev postgres --dir ./pgdata\n  pawl dev postgres --dir ./pgdata --json | jq -r .url",
 		Args:    noArgs,

@@ -3,10 +3,10 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/spf13/cobra"
 
@@ -36,14 +36,18 @@ gone when this command ends. Any credentials will do, and nothing is authenticat
 
 It was never compared with a real AWS account. --chaos SEED makes it behave as SQS may on a bad day: second copies, lost
 deletes and answers, errors, messages out of order, polls that take messages for a client that has gone.`,
-		Example: "  pawl dev sqs --queue orders --queue ledger.fifo\n  aws --endpoint-url http://127.0.0.1:9324 --region eu-central-1 sqs list-queues",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+		Example: `  pawl dev sqs --queue orders --queue ledger.fifo
+  pawl dev sqs send --queue orders --key order-17 --body '{"id":"order-17"}'    # in another shell
+  aws --endpoint-url http://127.0.0.1:9324 --region us-east-1 sqs list-queues`,
+		Annotations: map[string]string{usageAnnotation: "[COMMAND]"},
+		Args:        knownCommand,
+		RunE:        func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
-	cmd.Flags().StringVar(&f.listen, "listen", "127.0.0.1:9324", "address and port; port 0 takes a free one")
+	cmd.Flags().StringVar(&f.listen, "listen", devSQSAddress, "address and port; port 0 takes a free one")
 	cmd.Flags().StringArrayVar(&f.queues, "queue", nil, "queue to make at the start; may be repeated; FIFO if it ends in .fifo")
 	cmd.Flags().Uint64Var(&f.chaos, "chaos", 0, "misbehave by this seed; 0 behaves")
 	f.json = addJSONFlag(cmd)
+	cmd.AddCommand(newDevSQSSend())
 	return cmd
 }
 
@@ -75,8 +79,7 @@ func (f devSQSFlags) run(cmd *cobra.Command) (err error) {
 
 // create makes the queues through the protocol, as any client would.
 func (f devSQSFlags) create(cmd *cobra.Command, endpoint string) ([]string, error) {
-	client := awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: &endpoint,
-		Credentials: credentials.NewStaticCredentialsProvider("any", "any", "")})
+	client := devClient(endpoint)
 	made := []string{}
 	for _, name := range f.queues {
 		in := &awssqs.CreateQueueInput{QueueName: &name}
@@ -100,6 +103,9 @@ func (f devSQSFlags) announce(cmd *cobra.Command, endpoint string, made []string
 	say("in another shell: export AWS_ENDPOINT_URL=" + endpoint + " AWS_REGION=us-east-1 AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any")
 	for _, url := range made {
 		say("queue " + url)
+	}
+	if len(made) > 0 {
+		say("and there: pawl dev sqs send --queue " + path.Base(made[0]) + " --key order-17 --body '{}'")
 	}
 	if *f.json {
 		return printJSON(cmd.OutOrStdout(), devQueue{URL: endpoint, Queues: made})

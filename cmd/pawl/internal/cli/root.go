@@ -14,7 +14,7 @@
 //	webhook*.go  pawl webhook sign, send, verify
 //	gates.go     pawl gates list, reset, release; inbox.go: pawl inbox show, forget; verb.go: what such changes share
 //	effects.go   pawl effects list, show, settle
-//	dev.go       pawl dev postgres
+//	dev.go       pawl dev postgres; dev_sqs.go, dev_sqs_send.go: pawl dev sqs, pawl dev sqs send
 //	demo*.go     pawl demo; display.go: its progress
 //	version.go   pawl version
 package cli
@@ -44,7 +44,7 @@ const examples = `  pawl demo                            # duplicates and SIGKIL
   pawl dlq retry 17 --reason 'the stock service is back'
   pawl webhook send http://localhost:8080/hook --scheme stripe --body event.json --repeat 3`
 
-const usageTemplate = `{{if .Runnable}}Usage: {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND [flags]{{else}}{{.UseLine}}{{end}}
+const usageTemplate = `{{if .Runnable}}Usage: {{if .HasAvailableSubCommands}}{{.CommandPath}} {{or .Annotations.usage "COMMAND"}} [flags]{{else}}{{.UseLine}}{{end}}
 {{end}}{{if .HasAvailableSubCommands}}
 Commands:{{range .Commands}}{{if .IsAvailableCommand}}
   {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
@@ -61,11 +61,15 @@ Examples:
 Environment:
   PAWL_DATABASE_URL   the database, unless --database-url names another
   PAWL_WEBHOOK_SECRET the secret of webhook sign, send and verify, unless a flag names another place
+  AWS_ENDPOINT_URL    where dev sqs send finds its service, unless --endpoint names another
   PAWL_PG_BIN         where dev postgres finds initdb and postgres; default: a search, then a download
 
 Exit codes: 0 it worked; 1 it did not, something was not found, or a check failed; 2 wrong usage. A failure is one line
 on stderr.
 `
+
+// usageAnnotation names what stands for the commands in a usage line, where it is not "COMMAND": of commands that do something alone.
+const usageAnnotation = "usage"
 
 // Run runs one command and returns the exit code of the process. ctx ends when the user interrupts.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
