@@ -68,9 +68,9 @@ func jobOf(r contract.JobRow) Job {
 }
 
 // MayDouble reports whether a retry of the job may take effect a second time: it is a delivery that came under a known key with another
-// payload, or later than is remembered. By its last error: one that was retried before is a job as any other.
+// payload, or later than is remembered, and nobody has retried it yet.
 func (j Job) MayDouble() bool {
-	return slices.Contains(doubling, pawl.Code(j.LastCode))
+	return j.Status == StatusDeadLetter && slices.Contains(doubling, pawl.Code(j.LastCode))
 }
 
 // doubling are the codes of such errors.
