@@ -110,8 +110,8 @@ func TestDLQ_Doubles(t *testing.T) {
 	t.Parallel()
 	db := withLetters(t, mismatches)
 	for line, want := range map[string][]string{
-		"dlq retry 7 --reason r":                       {"this would retry job 7: job 7 came under the known key order-1 with another payload and runs beside the first", "add --yes"},
-		"jobs retry 9 8 --reason r":                    {"this would retry job 8: job 8, of key order-2, is older than what is remembered", "add --yes"},
+		"dlq retry 7 --reason r":                       {"this would retry job 7: job 7 (order-1) came under a known key with another payload and runs beside the first", "add --yes"},
+		"jobs retry 9 8 --reason r":                    {"this would retry job 8: job 8 (order-2) is older than what is remembered", "add --yes"},
 		"dlq retry 7 --include-duplicates --reason r":  {"with ids, add --yes"},
 		"dlq discard --all --include-duplicates --yes": {"unknown flag"},
 	} {

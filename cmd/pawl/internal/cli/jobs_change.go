@@ -154,10 +154,14 @@ func (f changeFlags) askOfDoubles(ctx context.Context, cmd *cobra.Command, conn 
 
 // danger says why a job may take effect a second time.
 func danger(j ops.Job) string {
-	if j.LastCode == string(pawl.CodeDeliveryStale) {
-		return fmt.Sprintf("job %d, of key %s, is older than what is remembered and may have taken effect before", j.ID, j.MessageKey)
+	name := fmt.Sprintf("job %d", j.ID)
+	if j.MessageKey != "" {
+		name += " (" + j.MessageKey + ")"
 	}
-	return fmt.Sprintf("job %d came under the known key %s with another payload and runs beside the first", j.ID, j.MessageKey)
+	if j.LastCode == string(pawl.CodeDeliveryStale) {
+		return name + " is older than what is remembered and may have taken effect before"
+	}
+	return name + " came under a known key with another payload and runs beside the first"
 }
 
 // question asks whether to do something of which the warning says what cannot be taken back.
