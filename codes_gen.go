@@ -32,7 +32,7 @@ const (
 	CodeNotFound Code = "P4041"
 	// CodeFailureRecorded: the attempt failed and the row holds the error. Retry: no.
 	CodeFailureRecorded Code = "P4042"
-	// CodeMessageReused: message id was used before with a different payload. Retry: no.
+	// CodeMessageReused: message key was used before with a different payload. Retry: no.
 	CodeMessageReused Code = "P4050"
 	// CodeDeliveryStale: the delivery is older than what is remembered. Retry: no.
 	CodeDeliveryStale Code = "P4051"
@@ -60,7 +60,7 @@ var (
 	ErrAlreadyHandled     = &Error{Code: CodeAlreadyHandled}     // the row says that it was handled before
 	ErrNotFound           = &Error{Code: CodeNotFound}           // there is no such row
 	ErrFailureRecorded    = &Error{Code: CodeFailureRecorded}    // the attempt failed and the row holds the error
-	ErrMessageReused      = &Error{Code: CodeMessageReused}      // message id was used before with a different payload
+	ErrMessageReused      = &Error{Code: CodeMessageReused}      // message key was used before with a different payload
 	ErrDeliveryStale      = &Error{Code: CodeDeliveryStale}      // the delivery is older than what is remembered
 	ErrSchemaMismatch     = &Error{Code: CodeSchemaMismatch}     // the database schema does not fit this build
 	ErrUnknownState       = &Error{Code: CodeUnknownState}       // a state this version does not know
@@ -82,7 +82,7 @@ var codeTexts = map[Code]codeText{
 	CodeAlreadyHandled:     {"the row says that it was handled before", "acknowledge the message"},
 	CodeNotFound:           {"there is no such row", "look for the transaction that should have written it; the message stays"},
 	CodeFailureRecorded:    {"the attempt failed and the row holds the error", "acknowledge the message; the sweeper drives the row again"},
-	CodeMessageReused:      {"message id was used before with a different payload", "compare both hashes in DETAIL; fix the sender that reuses ids"},
+	CodeMessageReused:      {"message key was used before with a different payload", "compare both hashes in DETAIL; fix the sender that reuses keys"},
 	CodeDeliveryStale:      {"the delivery is older than what is remembered", "find out whether it took effect; then retry or discard the dead letter"},
 	CodeSchemaMismatch:     {"the database schema does not fit this build", "run pawl migrate up with the build you deploy"},
 	CodeUnknownState:       {"a state this version does not know", "upgrade Pawl on this process"},

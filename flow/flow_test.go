@@ -288,6 +288,30 @@ func TestFlow_BadDeliveriesBecomeDeadLetters(t *testing.T) {
 	}
 }
 
+// What came under a known key with another payload belongs to the story of that key, and runs only if an operator says so: then beside the first.
+func TestFlow_MismatchRunsOnlyIfRetried(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.config.Concurrency = 1
+	b.source.Send(pawl.Delivery{Key: "k", Body: []byte("body 1")}, pawl.Delivery{Key: "k", Body: []byte("body 2")})
+	b.consume()
+	b.wantEffects(1)
+	const told = "select count(*) from pawl_v1.explain('k') as e where e.kind = 'job' and e.event = 'dead_letter'"
+	if n := b.count(told); n != 1 {
+		t.Errorf("the story of the key has %d dead letters, want 1", n)
+	}
+	if n := b.count("select count(*) from pawl_v1.dead_letters as d, pawl_v1.job_retry(d.id, 'ann', 'both are wanted') as r where r.outcome = 'retried'"); n != 1 {
+		t.Errorf("%d retried", n)
+	}
+	if n := b.count("select count(*) from pawl_v1.explain('k') as e where e.kind = 'job' and e.event = 'pending'"); n != 1 {
+		t.Errorf("the story of the key has %d jobs that are tried again, want 1", n)
+	}
+	b.consume()
+	if n := b.count("select count(*) from effect where key = 'k'"); n != 2 {
+		t.Errorf("%d effects, want that of the first and that of the retry", n)
+	}
+}
+
 // A handler that ends the transaction it was lent cannot make half an effect pass for a whole one.
 func TestFlow_HandlerMayNotEndTheTransaction(t *testing.T) {
 	t.Parallel()

@@ -27,6 +27,9 @@ type Diagnosis struct {
 	Findings  []Finding
 	Unchecked []Unchecked
 	Checked   []string // the names of the checks that were made
+
+	// StandStill counts, by [Stale.Class], what waits until somebody decides or something notices: no finding, but see [Stales].
+	StandStill map[string]int
 }
 
 // Unchecked is a check that could not be made.
@@ -134,7 +137,16 @@ func Diagnose(ctx context.Context, db DB, l Limits) (d Diagnosis, err error) {
 	if !slices.Contains(l.Skip, "snapshots") {
 		d.Unchecked = append(d.Unchecked, hidden(ctx, db)...)
 	}
-	return d, nil
+	stale, err := Stales(ctx, db, "", nil)
+	if pawl.CodeOf(err) == "42501" {
+		d.Unchecked = append(d.Unchecked, Unchecked{"what stands still", err.Error()})
+		return d, nil
+	}
+	d.StandStill = map[string]int{}
+	for _, s := range stale {
+		d.StandStill[s.Class]++
+	}
+	return d, err
 }
 
 // hidden says that other logins' transactions cannot be seen.

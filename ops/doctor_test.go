@@ -133,6 +133,10 @@ func TestDiagnose(t *testing.T) {
 		{"collations", "alter table pawl.audit alter target type text collate \"en-x-icu\"", "alter table pawl.audit alter target type pawl.name", ops.Limits{},
 			[]string{"audit.target", "en-x-icu"}},
 		{"workers", `insert into pawl.worker (name, seen_at) values ('w1', now() - interval '1 hour'); insert into pawl.job (queue, kind, args, status, claimed_by) values ('q', 'k', '', 'processing', 1)`, "delete from pawl.job", ops.Limits{}, []string{"(w1) has been silent", "holds 1 jobs", "start a worker"}},
+		{"workers", `insert into pawl.worker (name, presence, seen_at, lease) values ('w1', true, now() - interval '6 seconds', '1 hour'); insert into pawl.job (queue, kind, args, status, claimed_by) values ('q', 'k', '', 'processing', 1)`,
+			"update pawl.worker set seen_at = now() - interval '2 seconds'", ops.Limits{}, []string{"(w1) has been silent", "its presence lock is free", "holds 1 jobs"}},
+		{"workers", `insert into pawl.worker (name, presence, seen_at, lease) values ('w1', true, now() - interval '6 seconds', '1 hour'); insert into pawl.job (queue, kind, args, status, claimed_by) values ('q', 'k', '', 'processing', 1)`,
+			"select pg_advisory_lock(1885435757, 1)", ops.Limits{}, []string{"(w1) has been silent"}},
 		{"waiting", "insert into pawl.job (queue, kind, args, available_at) values ('q', 'unheard of', '', now() - interval '1 hour')", "delete from pawl.job", ops.Limits{},
 			[]string{"1 jobs of kind unheard of in queue q are due", "no worker that runs serves queue q"}},
 		{"crashes", "insert into pawl.job (queue, kind, args, crashes) values ('q', 'k', '', 3)", "delete from pawl.job", ops.Limits{}, []string{"up to 3 times", "raise Lease"}},
@@ -210,7 +214,7 @@ func TestDiagnose_Snapshots(t *testing.T) {
 	p.healthy(p.conn, young)
 
 	passer := p.connect(as(t, p.url, "passer_by"))
-	p.exec(p.conn, "grant usage on schema pawl, pawl_v1 to passer_by; grant select on all tables in schema pawl to passer_by")
+	p.exec(p.conn, "grant usage on schema pawl, pawl_v1 to passer_by; grant select on all tables in schema pawl, pawl_v1 to passer_by; grant execute on function pawl_v1.stale_classify(text), pawl_v1._presence(bigint) to passer_by")
 	d, err := ops.Diagnose(t.Context(), passer, ops.Limits{})
 	if err != nil || len(d.Findings) > 0 || len(d.Unchecked) != 1 || !strings.Contains(d.Unchecked[0].Why, "pg_monitor") {
 		t.Errorf("%+v, %v", d, err)

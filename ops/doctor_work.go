@@ -2,16 +2,20 @@ package ops
 
 import (
 	"context"
+
+	"github.com/pawl-go/pawl/internal/contract"
 )
 
 func checkWorkers(ctx context.Context, db DB, _ Limits) ([]Finding, error) {
 	return findings(ctx, db, func(what, fix string) Finding {
 		return Finding{What: what, Fix: fix, Why: "its jobs are nobody's until a worker sweeps, which each does several times a lease: no worker is running here"}
-	}, `select 'worker ' || w.id || ' (' || w.name || ') has been silent since ' || date_trunc('second', w.seen_at) || ', past its lease, and holds '
-         || count(*) || ' jobs', 'start a worker of any kind in this database'
+	}, `select 'worker ' || w.id || ' (' || w.name || ') has been silent since ' || date_trunc('second', w.seen_at)
+         || case when w.seen_at + 2 * w.lease + interval '5 seconds' < clock_timestamp() then ', past its lease' else ', and its presence lock is free' end
+         || ', and holds ' || count(*) || ' jobs', 'start a worker of any kind in this database'
   from pawl.worker as w
   join pawl.job as j on j.claimed_by = w.id
  where w.seen_at + 2 * w.lease + interval '5 seconds' < clock_timestamp()
+    or w.seen_at + interval '5 seconds' < clock_timestamp() and `+contract.PresenceFree+`
  group by w.id
  order by w.id`)
 }

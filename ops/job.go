@@ -1,8 +1,10 @@
 package ops
 
 import (
+	"slices"
 	"time"
 
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
@@ -26,13 +28,13 @@ func Statuses() []Status {
 }
 
 // texts makes an empty list nil: no condition.
-func texts(statuses []Status) []string {
-	if len(statuses) == 0 {
+func texts[T ~string](values []T) []string {
+	if len(values) == 0 {
 		return nil
 	}
-	all := make([]string, len(statuses))
-	for i, s := range statuses {
-		all[i] = string(s)
+	all := make([]string, len(values))
+	for i, v := range values {
+		all[i] = string(v)
 	}
 	return all
 }
@@ -51,26 +53,28 @@ type Job struct {
 	CreatedAt   time.Time
 	Worker      string // whose attempt is running; empty: nobody's, or one without a worker
 	LastError   string
+	LastCode    string // of that error: a SQLSTATE, "crash", or empty
 	ArgsOctets  int
 	Lane        string    // in which it runs one at a time with others; empty: none
+	MessageKey  string    // of the delivery that landed in it; empty: it is none, or that had none
 	ReadAt      time.Time // the database's clock at the reading: ages count from here
 }
 
 func jobOf(r contract.JobRow) Job {
-	j := Job{ID: r.ID, Queue: r.Queue, Kind: r.Kind, Status: Status(r.Status), Priority: r.Priority, Attempts: r.Attempts,
+	return Job{ID: r.ID, Queue: r.Queue, Kind: r.Kind, Status: Status(r.Status), Priority: r.Priority, Attempts: r.Attempts,
 		MaxAttempts: r.MaxAttempts, Crashes: r.Crashes, Fence: r.Fence, AvailableAt: r.AvailableAt, CreatedAt: r.CreatedAt,
-		ArgsOctets: r.ArgsOctets, ReadAt: r.ReadAt}
-	if r.Worker != nil {
-		j.Worker = *r.Worker
-	}
-	if r.LastError != nil {
-		j.LastError = *r.LastError
-	}
-	if r.Lane != nil {
-		j.Lane = *r.Lane
-	}
-	return j
+		Worker: orZero(r.Worker), LastError: orZero(r.LastError), LastCode: orZero(r.LastCode),
+		ArgsOctets: r.ArgsOctets, Lane: orZero(r.Lane), MessageKey: orZero(r.MessageKey), ReadAt: r.ReadAt}
 }
+
+// MayDouble reports whether a retry of the job may take effect a second time: it is a delivery that came under a known key with another
+// payload, or later than is remembered, and nobody has retried it yet.
+func (j Job) MayDouble() bool {
+	return j.Status == StatusDeadLetter && slices.Contains(doubling, pawl.Code(j.LastCode))
+}
+
+// doubling are the codes of such errors.
+var doubling = []pawl.Code{pawl.CodeMessageReused, pawl.CodeDeliveryStale}
 
 // A Detail is all there is to know of one job.
 type Detail struct {

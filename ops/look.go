@@ -23,6 +23,7 @@ type Filter struct {
 	Queue, Kind string
 	Statuses    []Status      // empty: any
 	Error       string        // only those whose last error holds this text, as it is
+	NoDoubles   bool          // not those of which a retry may take effect a second time: see [Job.MayDouble]
 	OlderThan   time.Duration // only those enqueued longer ago than this; 0: any
 	After       int64         // only ids above it: the last id of the page before
 	Limit       int           // default 50, at most 1000
@@ -50,8 +51,12 @@ func List(ctx context.Context, db DB, f Filter) ([]Job, error) {
 }
 
 func (f Filter) args() contract.JobListArgs {
-	return contract.JobListArgs{Queue: f.Queue, Kind: f.Kind, Statuses: texts(f.Statuses), Error: f.Error, OlderThan: f.OlderThan,
+	a := contract.JobListArgs{Queue: f.Queue, Kind: f.Kind, Statuses: texts(f.Statuses), Error: f.Error, OlderThan: f.OlderThan,
 		After: f.After, Limit: f.Limit}
+	if f.NoDoubles {
+		a.NotCodes = texts(doubling)
+	}
+	return a
 }
 
 func (f Filter) check() error {

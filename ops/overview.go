@@ -45,6 +45,7 @@ type Worker struct {
 	Present        bool      // it holds a presence lock, so that its death is noticed sooner
 	Held           int       // jobs
 	Alive          bool      // its lease is not over
+	Gone           bool      // its process has ended: it held a presence lock, which is free, and it is silent
 }
 
 // A Consumer is one that has said for how long it remembers its deliveries.
@@ -77,7 +78,7 @@ func Look(ctx context.Context, db DB) (o Overview, err error) {
 	}
 	for _, r := range workers {
 		o.Workers = append(o.Workers, Worker{ID: r.ID, Name: r.Name, SeenAt: r.SeenAt, LeaseExpiresAt: r.LeaseExpiresAt, Present: r.Presence,
-			Held: r.Held, Alive: r.LeaseExpiresAt.After(r.ReadAt)})
+			Held: r.Held, Alive: r.LeaseExpiresAt.After(r.ReadAt), Gone: r.Gone})
 	}
 	consumers, err := contract.Consumers(ctx, db)
 	if err != nil {

@@ -77,6 +77,38 @@ func TestExplain(t *testing.T) {
 	b.is("select array_agg(e.at) = array_agg(e.at order by e.at) from pawl_v1.explain('k-1') as e", "true")
 }
 
+// refused lands a delivery as a flow buries one whose key came with another payload.
+func refused(name, key string) string {
+	return fmt.Sprintf(`begin;
+select pawl_v1.inbox_claim('orders', 'pawl/mismatch/%[1]s', sha256('%[1]s'));
+select pawl_v1.inbox_land('orders', 'pawl/mismatch/%[1]s', 'inbox/orders', 'delivery', 'secret', jsonb_build_object('dead', true,
+  'headers', jsonb_build_object('pawl-key', %[2]s, 'pawl-inbox-key', 'pawl/mismatch/%[1]s'), 'error', '{"code": "P4050", "error": "a different payload"}'::jsonb));
+commit;
+`, name, key)
+}
+
+// What came under a key with another payload belongs to the story of the key, by whatever name the inbox has it: as a dead letter, and while it is
+// tried again. A key that is too long to be one is no hindrance to being buried.
+func TestExplain_Refused(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "select pawl_v1.inbox_claim('orders', 'm-1', sha256('first'));\n"+refused("a", "'m-1'")+refused("b", "'m-1'")+refused("c", "'m-2'")+
+		refused("long", "(select string_agg(md5(n::text), '') from generate_series(1, 3000) as n)"))
+	of := func(key, options string) string {
+		return fmt.Sprintf("select string_agg(e.key || ' ' || e.event, ', ' order by e.key, e.event) from pawl_v1.explain('%s', '%s') as e where e.kind = 'job'", key, options)
+	}
+	const both = "1 dead_letter, 1 enqueued, 1 failed, 2 dead_letter, 2 enqueued, 2 failed"
+	b.is(of("m-1", "{}"), both)
+	b.is(of("m-1", `{"scope": "orders"}`), both)
+	b.is(of("m-1", `{"scope": "inbox/orders"}`), both)
+	b.is(of("m-1", `{"scope": "others"}`), "<nil>")
+	b.is("select count(*) from pawl_v1.explain('m-1') as e where e.kind = 'delivery' and e.key like 'pawl/mismatch/%'", "2")
+	b.is("select o.outcome from pawl_v1.job_retry(2, 'ann', 'both are wanted') as o", "retried")
+	b.is(of("m-1", "{}"), "1 dead_letter, 1 enqueued, 1 failed, 2 enqueued, 2 failed, 2 job_retry, 2 pending")
+	b.is(of("m-1", `{"scope": "inbox/orders"}`), "1 dead_letter, 1 enqueued, 1 failed, 2 enqueued, 2 failed, 2 job_retry, 2 pending")
+	b.is("select s.detail ->> 'message_key', s.advice ~ 'another payload.*job_discard, unless' from pawl_v1.stale_classify() as s where s.key = '3'", "m-2 true")
+	b.is("select count(*) from pawl_v1.explain('m-1') as e where e.detail::text like '%secret%'", "0")
+}
+
 // A job that finished is found in the archive, and a key beyond the first 500 scopes by its scope.
 func TestExplain_ArchiveAndScopes(t *testing.T) {
 	t.Parallel()
@@ -111,6 +143,10 @@ insert into pawl.effect_call (fence, scope, key, step, probe, not_after)
 select n, 'job/s' || n %% 40, 'key ' || n, 'send', false, now() from generate_series(1, %[1]d) as n;
 insert into pawl.gate (consumer, resource, last) select 's' || n %% 40, 'key ' || n, n from generate_series(1, %[1]d) as n;
 insert into pawl.audit (actor, verb, target, reason, before) select 'ann', 'job_retry', 'job ' || n, 'r', '{}' from generate_series(1, %[1]d) as n;
+insert into pawl.job (queue, kind, args, status, headers, last_errors)
+select 'inbox/s1', 'delivery', '', 'dead_letter', jsonb_build_object('pawl-key', 'key ' || n, 'pawl-inbox-key', 'pawl/mismatch/' || n), '[{"code": "P4050", "error": "e"}]'
+  from generate_series(1, least(%[1]d, 10000)) as n;
+insert into pawl.inbox (consumer, message_id, hash, job_id) select 's1', j.headers ->> 'pawl-inbox-key', sha256(''), j.id from pawl.job as j where j.queue = 'inbox/s1';
 select brin_summarize_new_values('pawl.job_key_age')`, n)
 }
 

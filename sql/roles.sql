@@ -66,6 +66,8 @@ grant execute on function
   pawl_v1.explain(text, jsonb),
   pawl_v1._story(text, text[], text[], text[], text[]),
   pawl_v1._steps_of(text, bigint[], text[]),
+  pawl_v1._refused_of(text, text[], text[]),
+  pawl_v1._presence(bigint),
   pawl_v1._key_of_job(bigint, timestamptz),
   pawl_v1._story_of_jobs(bigint[]),
   pawl_v1._names(text, text, int),

@@ -34,9 +34,9 @@ func TestJobsList_Table(t *testing.T) {
 5   orders  charge  cancelled    3/3       0        3h   -      -       stock is away
 6   orders  charge  waiting      3/3       0        3h   -      -       stock is away
 `
-	const dead = `ID  QUEUE   KIND    STATUS       ATTEMPTS  CRASHES  AGE  DUE  WORKER  LAST ERROR
-1   orders  charge  dead_letter  3/3       0        3h   -    -       stock is away
-2   orders  charge  unknown      3/3       0        3h   -    -       stock is away
+	const dead = `ID  QUEUE   KIND    STATUS       ATTEMPTS  CRASHES  AGE  KEY  LAST ERROR
+1   orders  charge  dead_letter  3/3       0        3h   -    stock is away
+2   orders  charge  unknown      3/3       0        3h   -    stock is away
 `
 	if r := mustPawl(t, db, "jobs", "list"); r.stdout != golden || r.stderr != "" {
 		t.Errorf("%s%s", r.stdout, r.stderr)
@@ -69,6 +69,8 @@ func TestJobs_JSON(t *testing.T) {
 		LastError                   *string `json:"last_error"`
 		ArgsOctets                  int     `json:"args_octets"`
 		Lane                        *string
+		LastCode                    *string `json:"last_code"`
+		MessageKey                  *string `json:"message_key"`
 	}
 	type page struct {
 		Jobs      []row

@@ -18,7 +18,7 @@ func TestExplain(t *testing.T) {
 \S+Z \(0s ago\) +job 1 inbox/orders +dead_letter +attempts=1 fence=0 max_attempts=25
 $`)
 	r := mustPawl(t, db, "explain", "dead")
-	if !golden.MatchString(r.stdout) || r.stderr != "next: pawl dlq show 1, then retry or discard it\n" {
+	if !golden.MatchString(r.stdout) || r.stderr != "next: pawl dlq show 1; repair the cause, then pawl dlq retry 1 --reason …, or pawl dlq discard 1 --reason …\n" {
 		t.Errorf("%s%s", r.stdout, r.stderr)
 	}
 	if byScope := mustPawl(t, db, "explain", "dead", "--scope", "orders"); strings.Count(byScope.stdout, "\n") != 4 {
@@ -73,7 +73,7 @@ select 'mail', 'welcome', '', 'dead_letter', now() - n * interval '1 hour', json
 	if r := mustPawl(t, db, "dlq", "retry", "--queue", "mail", "--error", "connection refused", "--reason", "it is back", "--actor", "ann", "--yes"); r.stdout != "500 of 500 dead letters of queue mail whose last error holds \"connection refused\" retried\n" {
 		t.Errorf("%+v", r)
 	}
-	if r := mustPawl(t, db, "dlq", "discard", "--kind", "welcome", "--older-than", "700h", "--reason", "users are gone", "--yes", "--json"); r.stdout != `{"dry_run":false,"matched":301,"done":301,"refused":0,"absent":0,"locked":0}`+"\n" {
+	if r := mustPawl(t, db, "dlq", "discard", "--kind", "welcome", "--older-than", "700h", "--reason", "users are gone", "--yes", "--json"); r.stdout != `{"dry_run":false,"matched":301,"done":301,"refused":0,"absent":0,"locked":0,"left_out":0}`+"\n" {
 		t.Errorf("%+v", r)
 	}
 	if got := one[string](t, db, "select string_agg(s.n, ' ') from (select concat_ws(':', j.status, count(*)) as n from pawl.job as j where j.queue = 'mail' group by j.status order by 1) as s"); got != "dead_letter:199 pending:500" {
@@ -99,15 +99,83 @@ select 'mail', 'welcome', '', 'dead_letter', now() - n * interval '1 hour', json
 	wantFailure(t, result{r.code, "", r.stderr}, 1, "not done for 1 of 1", "1 locked")
 }
 
+// mismatches makes dead letters 7, under a known key with another payload, and 8, too old to be remembered, beside one as any other, 9.
+const mismatches = `insert into pawl.job (queue, kind, args, status, headers, last_errors)
+select 'inbox/shop', 'delivery', '', 'dead_letter', jsonb_build_object('pawl-key', 'order-' || n),
+       jsonb_build_array(jsonb_build_object('at', now(), 'attempt', 0, 'code', (array['P4050', 'P4051', 'P0001'])[n], 'error', 'it says why'))
+  from generate_series(1, 3) as n`
+
+// What may take effect a second time is retried only by somebody who was told so: by id with --yes, by the dozen with a flag of its own.
+func TestDLQ_Doubles(t *testing.T) {
+	t.Parallel()
+	db := withLetters(t, mismatches)
+	for line, want := range map[string][]string{
+		"dlq retry 7 --reason r":                       {"this would retry job 7: job 7 (order-1) came under a known key with another payload and runs beside the first", "add --yes"},
+		"jobs retry 9 8 --reason r":                    {"this would retry job 8: job 8 (order-2) is older than what is remembered", "add --yes"},
+		"dlq retry 7 --include-duplicates --reason r":  {"with ids, add --yes"},
+		"dlq discard --all --include-duplicates --yes": {"unknown flag"},
+	} {
+		wantFailure(t, pawl(t, db, strings.Fields(line)...), 2, want...)
+	}
+	if got := one[int](t, db, "select count(*) from pawl.audit"); got != 0 {
+		t.Errorf("%d were changed", got)
+	}
+	const left = "left out: 2 that may take effect a second time; pawl stale says why, --include-duplicates takes them along\n"
+	if r := mustPawl(t, db, "dlq", "retry", "--queue", "inbox/shop", "--dry-run"); r.stdout != "would retry 1 dead letters of queue inbox/shop\n" || r.stderr != left {
+		t.Errorf("%+v", r)
+	}
+	if r := mustPawl(t, db, "dlq", "retry", "--queue", "inbox/shop", "--reason", "r", "--yes", "--json"); r.stdout != `{"dry_run":false,"matched":1,"done":1,"refused":0,"absent":0,"locked":0,"left_out":2}`+"\n" || r.stderr != left {
+		t.Errorf("%+v", r)
+	}
+	mustPawl(t, db, "dlq", "retry", "7", "--reason", "both are wanted", "--yes")
+	if r := mustPawl(t, db, "dlq", "retry", "--queue", "inbox/shop", "--include-duplicates", "--reason", "it never took effect", "--yes"); r.stdout != "1 of 1 dead letters of queue inbox/shop retried\n" || r.stderr != "" {
+		t.Errorf("%+v", r)
+	}
+	if got := one[string](t, db, "select string_agg(a.target, ' ' order by a.id) from pawl.audit as a"); got != "job 9 job 7 job 8" {
+		t.Error(got)
+	}
+	mustPawl(t, db, "jobs", "retry", "7", "--reason", "at once") // decided already
+}
+
+// The table of dead letters has the keys of deliveries, and what to do about each is said in commands.
+func TestDLQ_Keys(t *testing.T) {
+	t.Parallel()
+	db := withLetters(t, mismatches)
+	list := mustPawl(t, db, "dlq", "list", "--queue", "inbox/shop").stdout
+	if !regexp.MustCompile(`(?m)^7 +inbox/shop +delivery +dead_letter +0/25 +0 +\d+s +order-1 +it says why$`).MatchString(list) {
+		t.Error(list)
+	}
+	if r := mustPawl(t, db, "dlq", "list", "--queue", "inbox/shop", "--limit", "1", "--json"); !strings.Contains(r.stdout, `"last_code":"P4050","message_key":"order-1"`) {
+		t.Error(r.stdout)
+	}
+	stale := mustPawl(t, db, "stale", "--kind", "job").stdout
+	for _, line := range []string{`job +inbox/shop +7 \(order-1\) +dead_letter .*another payload.*runs this one beside it; pawl dlq discard 7 --reason …, unless both are wanted$`,
+		`job +inbox/shop +8 \(order-2\) +dead_letter .*may have taken effect: find out, then pawl dlq discard 8 `, `job +inbox/shop +9 \(order-3\) .*repair the cause, then pawl dlq retry 9 `,
+		`job +orders +2 +unknown .*pawl stale --kind effect$`} {
+		if !regexp.MustCompile("(?m)^" + line).MatchString(stale) {
+			t.Errorf("no line %s in\n%s", line, stale)
+		}
+	}
+	for _, line := range append(strings.Split(list, "\n"), strings.Split(mustPawl(t, db, "dlq", "list").stdout, "\n")...) {
+		if len([]rune(line)) > 120 {
+			t.Errorf("%d columns: %s", len([]rune(line)), line)
+		}
+	}
+	if r := mustPawl(t, db, "explain", "7"); !strings.Contains(r.stderr, "next: pawl dlq show 7; it came under a known key with another payload") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // One screen, and the same as a document.
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	db := withLetters(t, "select pawl_v1.outbox_append('billing', 'OrderPlaced', null, null, '')", "select pawl_v1.worker_register('w2'); update pawl.worker set seen_at = now() - interval '1 hour' where name = 'w2'",
+		"select pawl_v1.worker_register('w3'); update pawl.worker set presence = true, seen_at = now() - interval '3 seconds' where name = 'w3'",
 		`select pawl_v1.queue_set('orders', '{"mode": "paused"}', 'ann', 'the bank is away'), pawl_v1.consumer_report('shop', 1209600000, '{"horizon_ms": 345600000}'), pawl_v1.consumer_report('audit', null)`)
 	r := mustPawl(t, db, "status")
 	for _, line := range []string{`QUEUE +DUE +OLDEST +LATER +WAITING +PROCESSING +DEAD +UNKNOWN +CANCELLED +BLOCKED`, `orders \(paused\) +0 +- +1 +1 +1 +1 +1 +1 +0`, `outbox/billing +1 +0s`,
 		`shop +14d +4d +\d+s`, `audit +for ever +- +\d+s`,
-		`1 +w1 +alive +\d+s +1 +off`, `2 +w2 +silent +1h +0 +off`, `billing +OrderPlaced +1 +0 +0s`, `unknown commands 0, stale commands 0, unknown effects 0; oldest snapshot: none`} {
+		`1 +w1 +alive +\d+s +1 +off`, `2 +w2 +silent +1h +0 +off`, `3 +w3 +gone +\d+s +0 +on`, `billing +OrderPlaced +1 +0 +0s`, `unknown commands 0, stale commands 0, unknown effects 0; oldest snapshot: none`} {
 		if !regexp.MustCompile("(?m)^" + line).MatchString(r.stdout) {
 			t.Errorf("no line %s in\n%s", line, r.stdout)
 		}
@@ -130,6 +198,7 @@ func TestStatus(t *testing.T) {
 			ID              int
 			Name            string
 			Alive, Presence bool
+			State           string
 			Jobs            int
 			SeenAt          string `json:"seen_at"`
 			LeaseExpiresAt  string `json:"lease_expires_at"`
@@ -142,7 +211,7 @@ func TestStatus(t *testing.T) {
 		XminAge         int     `json:"xmin_age"`
 		ReadAt          string  `json:"read_at"`
 	}
-	if s := decode[status](t, mustPawl(t, db, "status", "--json").stdout); len(s.Queues) != 2 || s.Queues[0].Dead != 1 || len(s.Workers) != 2 || !s.Workers[0].Alive || s.Workers[1].Alive ||
+	if s := decode[status](t, mustPawl(t, db, "status", "--json").stdout); len(s.Queues) != 2 || s.Queues[0].Dead != 1 || len(s.Workers) != 3 || !s.Workers[2].Alive || s.Workers[2].State != "gone" || !s.Workers[0].Alive || s.Workers[0].State != "alive" || s.Workers[1].Alive || s.Workers[1].State != "silent" ||
 		s.Queues[0].Mode != "paused" || len(s.Consumers) != 2 || s.Consumers[1].RemembersMS != 14*24*3600*1000 {
 		t.Errorf("%+v", s)
 	}
@@ -156,7 +225,11 @@ func TestDoctor(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t)
 	well := []string{"doctor", "--skip", "durability,snapshots,collations"} // the server is shared with other tests
-	if r := mustPawl(t, db, well...); !strings.HasPrefix(r.stdout, "nothing found in contract, pooler, prepared, vacuum") {
+	if r := mustPawl(t, db, well...); !strings.HasPrefix(r.stdout, "nothing found in contract, pooler, prepared, vacuum") || !strings.HasSuffix(r.stdout, "\nnothing stands still\n") {
+		t.Errorf("%+v", r)
+	}
+	exec1(t, db, "insert into pawl.job (queue, kind, args, status) select 'q', 'k', '', s::pawl.job_status from unnest('{dead_letter,dead_letter,unknown,cancelled}'::text[]) as s")
+	if r := mustPawl(t, db, well...); !strings.HasSuffix(r.stdout, "\nstands still until somebody decides or something notices: 2 dead_letter, 1 unknown; see: pawl stale\n") {
 		t.Errorf("%+v", r)
 	}
 	exec1(t, db, "insert into pawl.job (queue, kind, args, available_at) values ('q', 'unheard', '', now() - interval '1 hour')")
@@ -166,12 +239,13 @@ func TestDoctor(t *testing.T) {
 	}
 	wantFailure(t, result{r.code, "", r.stderr}, 1, "findings: 1", "--skip")
 	type diagnosis struct {
-		Findings  []struct{ Check, What, Why, Fix string }
-		Unchecked []struct{ Check, Why string }
-		Checked   []string
+		Findings   []struct{ Check, What, Why, Fix string }
+		Unchecked  []struct{ Check, Why string }
+		Checked    []string
+		StandStill map[string]int `json:"stand_still"`
 	}
 	r = pawl(t, db, append(well, "--json")...)
-	if d := decode[diagnosis](t, r.stdout); r.code != 1 || len(d.Findings) != 1 || d.Findings[0].Check != "waiting" || d.Unchecked == nil || len(d.Checked) != 13 {
+	if d := decode[diagnosis](t, r.stdout); r.code != 1 || len(d.Findings) != 1 || d.Findings[0].Check != "waiting" || d.Unchecked == nil || len(d.Checked) != 13 || d.StandStill["dead_letter"] != 2 {
 		t.Errorf("%+v", d)
 	}
 	mustPawl(t, db, append(well, "--waiting", "2h")...)
@@ -188,7 +262,7 @@ func TestStaleAndCommands(t *testing.T) {
 	db := withLetters(t, `select pawl_v1.command_claim('orders/acme', 'k 1', sha256(''));
 select pawl_v1.command_fail('orders/acme', 'k 1', c.fence, c.hash, '{"code": "timeout", "error": "no answer"}', '{"unknown": true}') from pawl.command as c`)
 	r := mustPawl(t, db, "stale")
-	for _, line := range []string{`command +orders/acme +k 1 +unknown +\S+Z +.* then command_settle`, `job +orders +1 +dead_letter`, `job +orders +2 +unknown`} {
+	for _, line := range []string{`command +orders/acme +k 1 +unknown +\S+Z +.* then: pawl commands settle orders/acme 'k 1' landed\|not_landed`, `job +orders +1 +dead_letter`, `job +orders +2 +unknown`} {
 		if !regexp.MustCompile("(?m)^" + line).MatchString(r.stdout) {
 			t.Errorf("no line %s in\n%s", line, r.stdout)
 		}

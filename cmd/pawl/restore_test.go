@@ -399,8 +399,9 @@ func (r *restoration) tell() {
 func (r *restoration) look() {
 	r.second.until("all is done again", `(select count(*) from shipped) = 2 and (select count(*) from paid) = 3 and (select count(*) from placed) = 2 and (select count(*) from charged) = 4
  and not exists (select from pawl.job)`)
-	eventually(r.T, "no worker is silent", func() bool {
-		return !strings.Contains(r.says("pawl status", `unknown commands 0, stale commands 0, unknown effects 0`), "silent")
+	eventually(r.T, "no worker is silent or gone", func() bool {
+		status := r.says("pawl status", `unknown commands 0, stale commands 0, unknown effects 0`)
+		return !strings.Contains(status, "silent") && !strings.Contains(status, "gone")
 	})
 	r.says("pawl explain o-2", `delivery orders o-2 +processed`)
 	r.says("pawl doctor", "^nothing found")

@@ -86,9 +86,7 @@ func together(ctx context.Context, parts ...func(context.Context) error) (failed
 		go func() { ended <- part(ctx) }()
 	}
 	for range parts {
-		if err := <-ended; !errors.Is(err, context.Canceled) { // one that was stopped while it started has no error of its own
-			failed = errors.Join(failed, err)
-		}
+		failed = errors.Join(failed, <-ended)
 		stop()
 	}
 	return failed

@@ -90,23 +90,24 @@ type JobRow struct {
 	AvailableAt, CreatedAt                   time.Time
 	Worker, LastError                        *string
 	ArgsOctets                               int
-	Lane                                     *string
+	Lane, LastCode, MessageKey               *string
 	ReadAt                                   time.Time // the database's clock
 }
 
 const jobColumns = `j.id, j.queue, j.kind, j.status, j.priority, j.attempts, j.max_attempts, j.crashes, j.fence,
-       j.available_at, j.created_at, j.worker, j.last_error, j.args_octets, j.lane, clock_timestamp()`
+       j.available_at, j.created_at, j.worker, j.last_error, j.args_octets, j.lane, j.last_code, j.message_key, clock_timestamp()`
 
 func (r *JobRow) columns() []any {
 	return []any{&r.ID, &r.Queue, &r.Kind, &r.Status, &r.Priority, &r.Attempts, &r.MaxAttempts, &r.Crashes, &r.Fence,
-		&r.AvailableAt, &r.CreatedAt, &r.Worker, &r.LastError, &r.ArgsOctets, &r.Lane, &r.ReadAt}
+		&r.AvailableAt, &r.CreatedAt, &r.Worker, &r.LastError, &r.ArgsOctets, &r.Lane, &r.LastCode, &r.MessageKey, &r.ReadAt}
 }
 
 // JobListArgs select rows of pawl_v1.jobs; a zero field selects all.
 type JobListArgs struct {
 	Queue, Kind string
 	Statuses    []string
-	Error       string // the last one holds it
+	Error       string   // the last one holds it
+	NotCodes    []string // the last one has none of them
 	OlderThan   time.Duration
 	After       int64
 	Limit       int
@@ -130,6 +131,9 @@ func (a JobListArgs) where() (condition string, args []any) {
 	}
 	if a.Error != "" {
 		only("position($%d::text in j.last_error) > 0", a.Error)
+	}
+	if len(a.NotCodes) > 0 {
+		only("coalesce(j.last_code, '') <> all ($%d)", a.NotCodes)
 	}
 	if a.OlderThan > 0 {
 		only("j.created_at < clock_timestamp() - $%d * interval '1 millisecond'", a.OlderThan.Milliseconds())

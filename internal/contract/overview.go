@@ -46,6 +46,16 @@ func Consumers(ctx context.Context, db DB) ([]ConsumerRow, error) {
 		})
 }
 
+// PresenceFree is whether worker w says that it holds its presence lock, and nobody does.
+const PresenceFree = `(w.presence and not exists (
+         select from pg_catalog.pg_locks as l
+          where l.locktype = 'advisory'
+            and l.database = (select d.oid from pg_catalog.pg_database as d where d.datname = current_database())
+            and l.classid = 1885435757
+            and l.objid = pawl_v1._presence(w.id)::oid
+            and l.objsubid = 2
+            and l.granted))`
+
 // WorkerRow is one row of pawl.worker.
 type WorkerRow struct {
 	ID             int64
@@ -53,17 +63,20 @@ type WorkerRow struct {
 	SeenAt         time.Time
 	LeaseExpiresAt time.Time
 	Presence       bool
-	Held           int // jobs
+	Gone           bool // its presence lock is free, and it is silent
+	Held           int  // jobs
 	ReadAt         time.Time
 }
 
-// Workers reads pawl.worker by name and id.
+// Workers reads pawl.worker by name and id, and the server's locks. A worker is gone by the evidence that a sweep goes by, too: silent
+// for 1.5 s, which one that has just lost its session is not, and its presence lock free.
 func Workers(ctx context.Context, db DB) ([]WorkerRow, error) {
-	return many(ctx, db, "worker.list", `select w.id, w.name, w.seen_at, w.seen_at + w.lease, w.presence, h.held, clock_timestamp()
+	return many(ctx, db, "worker.list", `select w.id, w.name, w.seen_at, w.seen_at + w.lease, w.presence,
+       w.seen_at < clock_timestamp() - interval '1500 milliseconds' and `+PresenceFree+`, h.held, clock_timestamp()
   from pawl.worker as w
  cross join lateral (select count(*) as held from pawl.job as j where j.claimed_by = w.id) as h
  order by w.name, w.id`, nil, func(row pgx.CollectableRow) (r WorkerRow, err error) {
-		err = row.Scan(&r.ID, &r.Name, &r.SeenAt, &r.LeaseExpiresAt, &r.Presence, &r.Held, &r.ReadAt)
+		err = row.Scan(&r.ID, &r.Name, &r.SeenAt, &r.LeaseExpiresAt, &r.Presence, &r.Gone, &r.Held, &r.ReadAt)
 		return r, err
 	})
 }

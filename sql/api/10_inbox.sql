@@ -6,7 +6,7 @@
 -- outcome 'processed': this transaction owns the delivery; do the work and commit.
 -- outcome 'duplicate_ignored': an earlier transaction committed it, or a durable job owns it (job_id); do nothing and
 -- acknowledge. result_ref is what the first one stored.
--- P4050: the same message id came with another payload. 55P03: another transaction is processing it right now; roll
+-- P4050: the same key came with another payload. 55P03: another transaction is processing it right now; roll
 -- back and leave the message for later, never acknowledge it.
 --
 -- outcome 'behind', with option lane only: as 'processed', but something of the lane is still open; call inbox_land.
@@ -64,10 +64,10 @@ begin
        and i.message_id = p_message_id;
     if found then
       if v_seen.hash <> p_hash then
-        raise exception 'message % of consumer % came before with a different payload', p_message_id, p_consumer
+        raise exception 'key % of consumer % came before with a different payload', p_message_id, p_consumer
           using errcode = 'P4050',
                 detail = json_build_object('stored_hash', encode(v_seen.hash, 'hex'), 'given_hash', encode(p_hash, 'hex')),
-                hint = 'a message id names one payload for ever: fix the sender, or key by content';
+                hint = 'a key names one payload for ever: fix the sender, or key by content';
       end if;
       return query
       select 'duplicate_ignored', v_seen.result_ref, v_seen.job_id, v_seen.received_at, v_seen.processed_at, '{}'::jsonb;

@@ -5,6 +5,7 @@
 -- scope and key name the row: of an effect scope and key are its owner's, with the step in detail; of a job the queue and the id.
 -- class: 'unknown' (nobody can tell whether it took effect: needs a verdict), 'abandoned' (its attempt has gone, and the next claim
 -- or sweep takes it), 'dead_letter' (nobody tries it again), 'orphaned' (a call in doubt that no attempt will follow up).
+-- detail of a job: attempts, crashes, code (of its last error), message_key (of the delivery that it is).
 create or replace function pawl_v1.stale_classify(p_kind text default null)
 returns table (kind text, scope text, key text, class text, reason text, advice text, since timestamptz, detail jsonb)
 language plpgsql
@@ -69,10 +70,16 @@ begin
          case j.status
            when 'processing' then 'nothing: the sweep gives it back; if it stays, no worker is running'
            when 'unknown' then 'settle its step: see kind effect'
-           else 'repair the cause, then job_retry or job_discard'
+           else case j.last_errors -> -1 ->> 'code'
+                  when 'P4050' then 'it came under a known key with another payload: the first took effect, or is a job of its own, and a retry runs this one beside it; '
+                                    || 'job_discard, unless both are wanted'
+                  when 'P4051' then 'it is older than what is remembered, and may have taken effect: find out, then job_discard or job_retry'
+                  else 'repair the cause, then job_retry or job_discard'
+                end
          end,
          j.available_at,
-         jsonb_build_object('attempts', j.attempts, 'crashes', j.crashes)
+         jsonb_strip_nulls(jsonb_build_object('attempts', j.attempts, 'crashes', j.crashes, 'code', j.last_errors -> -1 ->> 'code',
+                                              'message_key', j.headers ->> 'pawl-key'))
     from pawl.job as j
     left join pawl.worker as w on w.id = j.claimed_by
    where (p_kind is null or p_kind = 'job')

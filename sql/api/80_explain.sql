@@ -68,6 +68,51 @@ begin
 end
 $$;
 
+-- The jobs of deliveries that came under a key and were refused it: a known key with another payload, above all. The inbox has them under a
+-- name of Pawl's own. An index leads to those that nobody tries; of those that are tried again after all, it finds which are among
+-- the first 500 of such names.
+create or replace function pawl_v1._refused_of(p_key text, p_consumers text[], p_queues text[])
+returns setof bigint
+language plpgsql
+stable
+as $$
+declare
+  v_consumers text[] := array(
+    select s.name from unnest(p_consumers) as s (name)
+     union
+    select substr(s.name, length('inbox/') + 1) from unnest(p_queues) as s (name) where s.name like 'inbox/%');
+begin
+  return query
+  select f.id
+    from unnest(v_consumers) as s (name)
+   cross join lateral (
+          select j.id
+            from pawl.job as j
+           where j.queue = 'inbox/' || s.name
+             and left(j.headers ->> 'pawl-key', 255) collate "C" = p_key
+             and j.headers ->> 'pawl-key' is not null
+             and j.status in ('dead_letter', 'unknown', 'cancelled')
+           order by j.id desc
+           limit 100) as f;
+  return query
+  select j.id
+    from (
+      select i.job_id
+        from unnest(v_consumers) as s (name)
+       cross join lateral (
+              select o.job_id
+                from pawl.inbox as o
+               where o.consumer = s.name
+                 and o.message_id >= 'pawl/'
+                 and o.message_id < 'pawl0'
+               order by o.message_id
+               limit 500) as i
+       limit 500) as n (id)
+   cross join lateral (select o.id, o.headers from pawl.job as o where o.id = n.id limit 1) as j
+   where j.headers ->> 'pawl-key' = p_key;
+end
+$$;
+
 -- The steps, of calls of other systems, that belong to a key or to some jobs.
 create or replace function pawl_v1._steps_of(p_key text, p_jobs bigint[], p_owners text[])
 returns setof pawl.effect
@@ -154,6 +199,8 @@ begin
                     'failure_code', c.failure_code, 'failure_message', c.failure_message))),
                  (case when c.status in ('succeeded', 'failed_final') then c.expires_at end, 'memory_ends', '{}')) as e (at, event, detail)
    where e.at is not null;
+
+  v_jobs := v_jobs || array(select r.id from pawl_v1._refused_of(p_key, p_consumers, p_queues) as r (id));
 
   -- A landed delivery names itself in the headers of its job; an enqueue key stands in no job, but was taken just before it.
   select coalesce(jsonb_agg(distinct jsonb_build_array(f.consumer, f.message_id)), '[]')
@@ -331,6 +378,7 @@ returns table (at timestamptz, kind text, scope text, key text, event text, deta
 language plpgsql
 stable
 set enable_seqscan = off -- each read has an index, whatever the statistics say
+set jit = off            -- and if they say nonsense, compiling takes a hundred times as long as reading
 as $$
 declare
   v_most      constant int := 500;

@@ -33,7 +33,9 @@ select j.id,
        w.name as worker,
        j.last_errors -> -1 ->> 'error' as last_error,
        octet_length(j.args) as args_octets,
-       l.name as lane
+       l.name as lane,
+       j.last_errors -> -1 ->> 'code' as last_code,
+       j.headers ->> 'pawl-key' as message_key -- of a delivery that landed
   from pawl.job as j
   left join pawl.worker as w on w.id = j.claimed_by
   left join pawl.lane as l on l.id = j.lane_id;

@@ -116,6 +116,8 @@ create index job_wait  on pawl.job (lane_id, position) where status = 'waiting';
 create unique index job_head on pawl.job (lane_id) where lane_head;
 create index job_aside on pawl.job (lane_id) where lane_id is not null and status in ('dead_letter', 'cancelled') and not lane_head;
 create index job_dead  on pawl.job (queue, id) where status in ('dead_letter', 'unknown', 'cancelled');
+create index job_letter on pawl.job (queue, (left(headers ->> 'pawl-key', 255)) collate "C", id) -- a key that was refused may be longer than an index takes
+  where status in ('dead_letter', 'unknown', 'cancelled') and headers ->> 'pawl-key' is not null;
 create index job_begun on pawl.job (queue, priority, available_at, id) where status = 'pending' and (attempts > 0 or crashes > 0);
 
 -- What was set for a queue by hand; no row means the defaults.
@@ -683,7 +685,7 @@ $$;
 -- outcome 'processed': this transaction owns the delivery; do the work and commit.
 -- outcome 'duplicate_ignored': an earlier transaction committed it, or a durable job owns it (job_id); do nothing and
 -- acknowledge. result_ref is what the first one stored.
--- P4050: the same message id came with another payload. 55P03: another transaction is processing it right now; roll
+-- P4050: the same key came with another payload. 55P03: another transaction is processing it right now; roll
 -- back and leave the message for later, never acknowledge it.
 --
 -- outcome 'behind', with option lane only: as 'processed', but something of the lane is still open; call inbox_land.
@@ -741,10 +743,10 @@ begin
        and i.message_id = p_message_id;
     if found then
       if v_seen.hash <> p_hash then
-        raise exception 'message % of consumer % came before with a different payload', p_message_id, p_consumer
+        raise exception 'key % of consumer % came before with a different payload', p_message_id, p_consumer
           using errcode = 'P4050',
                 detail = json_build_object('stored_hash', encode(v_seen.hash, 'hex'), 'given_hash', encode(p_hash, 'hex')),
-                hint = 'a message id names one payload for ever: fix the sender, or key by content';
+                hint = 'a key names one payload for ever: fix the sender, or key by content';
       end if;
       return query
       select 'duplicate_ignored', v_seen.result_ref, v_seen.job_id, v_seen.received_at, v_seen.processed_at, '{}'::jsonb;
@@ -5842,6 +5844,7 @@ select e.scope,
 -- scope and key name the row: of an effect scope and key are its owner's, with the step in detail; of a job the queue and the id.
 -- class: 'unknown' (nobody can tell whether it took effect: needs a verdict), 'abandoned' (its attempt has gone, and the next claim
 -- or sweep takes it), 'dead_letter' (nobody tries it again), 'orphaned' (a call in doubt that no attempt will follow up).
+-- detail of a job: attempts, crashes, code (of its last error), message_key (of the delivery that it is).
 create or replace function pawl_v1.stale_classify(p_kind text default null)
 returns table (kind text, scope text, key text, class text, reason text, advice text, since timestamptz, detail jsonb)
 language plpgsql
@@ -5906,10 +5909,16 @@ begin
          case j.status
            when 'processing' then 'nothing: the sweep gives it back; if it stays, no worker is running'
            when 'unknown' then 'settle its step: see kind effect'
-           else 'repair the cause, then job_retry or job_discard'
+           else case j.last_errors -> -1 ->> 'code'
+                  when 'P4050' then 'it came under a known key with another payload: the first took effect, or is a job of its own, and a retry runs this one beside it; '
+                                    || 'job_discard, unless both are wanted'
+                  when 'P4051' then 'it is older than what is remembered, and may have taken effect: find out, then job_discard or job_retry'
+                  else 'repair the cause, then job_retry or job_discard'
+                end
          end,
          j.available_at,
-         jsonb_build_object('attempts', j.attempts, 'crashes', j.crashes)
+         jsonb_strip_nulls(jsonb_build_object('attempts', j.attempts, 'crashes', j.crashes, 'code', j.last_errors -> -1 ->> 'code',
+                                              'message_key', j.headers ->> 'pawl-key'))
     from pawl.job as j
     left join pawl.worker as w on w.id = j.claimed_by
    where (p_kind is null or p_kind = 'job')
@@ -5985,6 +5994,51 @@ begin
     from unnest(p_jobs) as i (id)
    where not exists (select from pawl.job as j where j.id = i.id)
      and not exists (select from pawl_v1.archive as a where a.id = i.id);
+end
+$$;
+
+-- The jobs of deliveries that came under a key and were refused it: a known key with another payload, above all. The inbox has them under a
+-- name of Pawl's own. An index leads to those that nobody tries; of those that are tried again after all, it finds which are among
+-- the first 500 of such names.
+create or replace function pawl_v1._refused_of(p_key text, p_consumers text[], p_queues text[])
+returns setof bigint
+language plpgsql
+stable
+as $$
+declare
+  v_consumers text[] := array(
+    select s.name from unnest(p_consumers) as s (name)
+     union
+    select substr(s.name, length('inbox/') + 1) from unnest(p_queues) as s (name) where s.name like 'inbox/%');
+begin
+  return query
+  select f.id
+    from unnest(v_consumers) as s (name)
+   cross join lateral (
+          select j.id
+            from pawl.job as j
+           where j.queue = 'inbox/' || s.name
+             and left(j.headers ->> 'pawl-key', 255) collate "C" = p_key
+             and j.headers ->> 'pawl-key' is not null
+             and j.status in ('dead_letter', 'unknown', 'cancelled')
+           order by j.id desc
+           limit 100) as f;
+  return query
+  select j.id
+    from (
+      select i.job_id
+        from unnest(v_consumers) as s (name)
+       cross join lateral (
+              select o.job_id
+                from pawl.inbox as o
+               where o.consumer = s.name
+                 and o.message_id >= 'pawl/'
+                 and o.message_id < 'pawl0'
+               order by o.message_id
+               limit 500) as i
+       limit 500) as n (id)
+   cross join lateral (select o.id, o.headers from pawl.job as o where o.id = n.id limit 1) as j
+   where j.headers ->> 'pawl-key' = p_key;
 end
 $$;
 
@@ -6074,6 +6128,8 @@ begin
                     'failure_code', c.failure_code, 'failure_message', c.failure_message))),
                  (case when c.status in ('succeeded', 'failed_final') then c.expires_at end, 'memory_ends', '{}')) as e (at, event, detail)
    where e.at is not null;
+
+  v_jobs := v_jobs || array(select r.id from pawl_v1._refused_of(p_key, p_consumers, p_queues) as r (id));
 
   -- A landed delivery names itself in the headers of its job; an enqueue key stands in no job, but was taken just before it.
   select coalesce(jsonb_agg(distinct jsonb_build_array(f.consumer, f.message_id)), '[]')
@@ -6251,6 +6307,7 @@ returns table (at timestamptz, kind text, scope text, key text, event text, deta
 language plpgsql
 stable
 set enable_seqscan = off -- each read has an index, whatever the statistics say
+set jit = off            -- and if they say nonsense, compiling takes a hundred times as long as reading
 as $$
 declare
   v_most      constant int := 500;
@@ -6413,7 +6470,9 @@ select j.id,
        w.name as worker,
        j.last_errors -> -1 ->> 'error' as last_error,
        octet_length(j.args) as args_octets,
-       l.name as lane
+       l.name as lane,
+       j.last_errors -> -1 ->> 'code' as last_code,
+       j.headers ->> 'pawl-key' as message_key -- of a delivery that landed
   from pawl.job as j
   left join pawl.worker as w on w.id = j.claimed_by
   left join pawl.lane as l on l.id = j.lane_id;
@@ -6609,6 +6668,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'a5c7d4f6786f39405d88fe473def20f991270a5b389c9f49d6e03bb97be9c1fd');
+values (1, 'init', 1, 'e4d6e026de6a46fca44ef10da619c9b7498b272731c94e15feefe936506f1ae3');
 
 commit;

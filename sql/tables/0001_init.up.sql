@@ -111,6 +111,8 @@ create index job_wait  on pawl.job (lane_id, position) where status = 'waiting';
 create unique index job_head on pawl.job (lane_id) where lane_head;
 create index job_aside on pawl.job (lane_id) where lane_id is not null and status in ('dead_letter', 'cancelled') and not lane_head;
 create index job_dead  on pawl.job (queue, id) where status in ('dead_letter', 'unknown', 'cancelled');
+create index job_letter on pawl.job (queue, (left(headers ->> 'pawl-key', 255)) collate "C", id) -- a key that was refused may be longer than an index takes
+  where status in ('dead_letter', 'unknown', 'cancelled') and headers ->> 'pawl-key' is not null;
 create index job_begun on pawl.job (queue, priority, available_at, id) where status = 'pending' and (attempts > 0 or crashes > 0);
 
 -- What was set for a queue by hand; no row means the defaults.

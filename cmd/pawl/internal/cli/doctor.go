@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,6 +39,8 @@ there is one, else 0. It changes nothing.
   crashes     no job has lost its worker: a lease too short, or a process that dies
   retention   what is over is purged
   redelivery  each consumer remembers as long as its source may deliver; nothing came later than that
+
+What stands still is counted, and is no finding: see pawl stale.
 
 What handlers take, and how long is remembered, is known of workers and flows that run, which report it; programs that only call
 the SQL functions may report it too.`,
@@ -78,14 +82,30 @@ func printDiagnosis(cmd *cobra.Command, d ops.Diagnosis) error {
 	if len(d.Findings) == 0 {
 		fmt.Fprintf(&out, "nothing found in %s\n", strings.Join(d.Checked, ", "))
 	}
+	if d.StandStill != nil {
+		fmt.Fprintln(&out, standsStill(d.StandStill))
+	}
 	_, err := fmt.Fprint(cmd.OutOrStdout(), out.String())
 	return err
 }
 
+// standsStill says in one line how much waits for somebody.
+func standsStill(classes map[string]int) string {
+	var parts []string
+	for _, class := range slices.Sorted(maps.Keys(classes)) {
+		parts = append(parts, fmt.Sprintf("%d %s", classes[class], class))
+	}
+	if len(parts) == 0 {
+		return "nothing stands still"
+	}
+	return "stands still until somebody decides or something notices: " + strings.Join(parts, ", ") + "; see: pawl stale"
+}
+
 type diagnosisJSON struct {
-	Findings  []findingJSON   `json:"findings"`
-	Unchecked []uncheckedJSON `json:"unchecked"`
-	Checked   []string        `json:"checked"`
+	Findings   []findingJSON   `json:"findings"`
+	Unchecked  []uncheckedJSON `json:"unchecked"`
+	Checked    []string        `json:"checked"`
+	StandStill map[string]int  `json:"stand_still"` // by class, as of pawl stale; null: not looked at
 }
 
 type findingJSON struct {
@@ -104,5 +124,5 @@ func diagnosisToJSON(d ops.Diagnosis) diagnosisJSON {
 	return diagnosisJSON{
 		each(d.Findings, func(f ops.Finding) findingJSON { return findingJSON(f) }),
 		each(d.Unchecked, func(u ops.Unchecked) uncheckedJSON { return uncheckedJSON(u) }),
-		each(d.Checked, func(name string) string { return name })}
+		each(d.Checked, func(name string) string { return name }), d.StandStill}
 }

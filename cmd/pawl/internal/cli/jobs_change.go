@@ -25,13 +25,17 @@ type change struct {
 	bulk              func(ctx context.Context, db ops.DB, f ops.Filter, by ops.By, progress func(ops.Bulk)) (ops.Bulk, error)
 	done              string // what then has become of them
 	warning           string // what cannot be taken back; empty: nothing, and nobody is asked
+	mayDouble         bool   // for some jobs it may do so a second time: see [ops.Job.MayDouble]; of these somebody is asked
 }
 
 var (
-	retryVerb = change{name: "retry", do: ops.Retry, bulk: ops.RetryAll, done: "retried",
+	retryVerb = change{name: "retry", do: ops.Retry, bulk: ops.RetryAll, done: "retried", mayDouble: true,
 		short: "Make jobs due now, with all their attempts before them",
 		long: `Makes dead letters, cancelled jobs, or pending jobs that wait for their next try due now. Attempts and crashes start
-from zero, the errors so far stay. It is the same job and the same intent: what committed before is not done again.`,
+from zero, the errors so far stay. It is the same job and the same intent: what committed before is not done again.
+
+Some dead letters may take effect a second time: a delivery that came under a known key with another payload runs beside the first, and
+one that is older than what is remembered may have run before. For these it asks, or needs --yes.`,
 		example: "17 18 --reason 'the stock service is back'"}
 	cancelVerb = change{name: "cancel", do: ops.Cancel,
 		short: "End jobs that have not ended, and keep them to be retried or discarded",
@@ -67,7 +71,7 @@ jobs could not be changed; the others are.`
 	addByFlags(cmd, &f.by)
 	many := d.only != nil && verb.bulk != nil
 	if many {
-		addBulkFlags(cmd, &f.bulkFlags)
+		addBulkFlags(cmd, &f.bulkFlags, verb)
 		cmd.Use = verb.name + " [ID...] --reason TEXT"
 		cmd.Long += `
 
@@ -75,7 +79,7 @@ Instead of IDs, dead letters may be selected by queue, kind, error and age: all 
 transaction, each with its own record. It asks or needs --yes; begun again after an interruption, it does the rest.`
 		cmd.Example += fmt.Sprintf("\n  pawl %[1]s %[2]s --queue orders --error 'connection refused' --dry-run", d.name, verb.name)
 	}
-	if verb.warning != "" || many {
+	if verb.warning != "" || verb.mayDouble || many {
 		f.yes = cmd.Flags().Bool("yes", false, "do not ask; required where nobody can be asked")
 	}
 	f.json = addJSONFlag(cmd)
@@ -93,6 +97,9 @@ func (f changeFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if f.doubles {
+		return misused(cmd, "--include-duplicates is for dead letters that are selected", "with ids, add --yes")
+	}
 	if err := checkBy(cmd, &f.by); err != nil {
 		return err
 	}
@@ -104,8 +111,57 @@ func (f changeFlags) run(cmd *cobra.Command, args []string) error {
 		if ask && !agreed(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), question(conn, f.verb.name+" "+named(ids), f.verb.warning)) {
 			return failed(cmd, errNotAgreed, "answer y, or add --yes")
 		}
+		if err := f.askOfDoubles(ctx, cmd, conn, ids); err != nil {
+			return err
+		}
 		return f.change(ctx, cmd, conn, ids)
 	})
+}
+
+// askOfDoubles asks before anything takes effect a second time.
+func (f changeFlags) askOfDoubles(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ids []int64) error {
+	if !f.verb.mayDouble || *f.yes {
+		return nil
+	}
+	var doubles []int64
+	var dangers []string
+	for _, id := range ids {
+		d, found, err := ops.Show(ctx, conn, id)
+		if err != nil {
+			return err
+		}
+		if found && d.MayDouble() {
+			doubles = append(doubles, id)
+			dangers = append(dangers, danger(d.Job))
+		}
+	}
+	if len(doubles) == 0 {
+		return nil
+	}
+	const most = 3
+	warning := strings.Join(dangers[:min(len(dangers), most)], "; ")
+	if len(dangers) > most {
+		warning += fmt.Sprintf("; and %d more", len(dangers)-most)
+	}
+	if !mayAsk(cmd) {
+		return misused(cmd, fmt.Sprintf("this would %s %s: %s", f.verb.name, named(doubles), warning), "add --yes if that is wanted, or discard them")
+	}
+	if !agreed(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), question(conn, f.verb.name+" "+named(doubles), warning)) {
+		return failed(cmd, errNotAgreed, "answer y, or add --yes")
+	}
+	return nil
+}
+
+// danger says why a job may take effect a second time.
+func danger(j ops.Job) string {
+	name := fmt.Sprintf("job %d", j.ID)
+	if j.MessageKey != "" {
+		name += " (" + j.MessageKey + ")"
+	}
+	if j.LastCode == string(pawl.CodeDeliveryStale) {
+		return name + " is older than what is remembered and may have taken effect before"
+	}
+	return name + " came under a known key with another payload and runs beside the first"
 }
 
 // question asks whether to do something of which the warning says what cannot be taken back.

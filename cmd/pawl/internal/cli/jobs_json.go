@@ -30,6 +30,8 @@ type jobJSON struct {
 	LastError   *string   `json:"last_error"`
 	ArgsOctets  int       `json:"args_octets"`
 	Lane        *string   `json:"lane"` // null: in none
+	LastCode    *string   `json:"last_code"`
+	MessageKey  *string   `json:"message_key"` // of the delivery that it is
 }
 
 type shownJSON struct {
@@ -98,7 +100,8 @@ type resultJSON struct {
 func jobToJSON(j ops.Job) jobJSON {
 	return jobJSON{ID: j.ID, Queue: j.Queue, Kind: j.Kind, Status: string(j.Status), Priority: j.Priority, Attempts: j.Attempts,
 		MaxAttempts: j.MaxAttempts, Crashes: j.Crashes, Fence: j.Fence, AvailableAt: j.AvailableAt.UTC(),
-		CreatedAt: j.CreatedAt.UTC(), Worker: given(j.Worker), LastError: given(j.LastError), ArgsOctets: j.ArgsOctets, Lane: given(j.Lane)}
+		CreatedAt: j.CreatedAt.UTC(), Worker: given(j.Worker), LastError: given(j.LastError), ArgsOctets: j.ArgsOctets, Lane: given(j.Lane),
+		LastCode: given(j.LastCode), MessageKey: given(j.MessageKey)}
 }
 
 func detailToJSON(d ops.Detail) detailJSON {

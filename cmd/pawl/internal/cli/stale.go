@@ -3,12 +3,14 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -53,9 +55,59 @@ func printStale(cmd *cobra.Command, stale []ops.Stale) error {
 	}
 	rows := make([][]string, len(stale))
 	for i, s := range stale {
-		rows[i] = []string{s.Kind, cell(s.Scope, nameWidth), cell(s.Key, nameWidth), s.Class, s.Since.UTC().Format(time.RFC3339), cell(s.Reason, errorWidth), visible(s.Advice)}
+		rows[i] = []string{s.Kind, cell(s.Scope, nameWidth), cell(keyOf(s), nameWidth), s.Class, s.Since.UTC().Format(time.RFC3339), cell(s.Reason, errorWidth), visible(adviceOn(s))}
 	}
 	return printTable(cmd.OutOrStdout(), []string{"KIND", "SCOPE", "KEY", "CLASS", "SINCE", "REASON", "ADVICE"}, rows)
+}
+
+// A standing is what of [ops.Stale.Detail] goes into a line.
+type standing struct {
+	Step        string
+	ProviderKey string `json:"provider_key"`
+	Code        string
+	MessageKey  string `json:"message_key"`
+}
+
+func standingOf(s ops.Stale) (d standing) {
+	_ = json.Unmarshal(s.Detail, &d) // what is missing is empty
+	return d
+}
+
+// keyOf is the key of a row; of a job that is a delivery the id, and the delivery's key.
+func keyOf(s ops.Stale) string {
+	if d := standingOf(s); d.MessageKey != "" {
+		return s.Key + " (" + d.MessageKey + ")"
+	}
+	return s.Key
+}
+
+// adviceOn is the advice of stale_classify in commands of this program.
+func adviceOn(s ops.Stale) string {
+	switch d := standingOf(s); s.Kind + " " + s.Class {
+	case "command unknown":
+		return fmt.Sprintf("it may have taken effect: find out, then: pawl commands settle %s %s landed|not_landed --reason …", quoted(s.Scope), quoted(s.Key))
+	case "effect unknown":
+		return fmt.Sprintf("ask the provider for %s, then: pawl effects settle %s %s %s landed|refused|not_landed --reason …; or run effect.Reconcile",
+			d.ProviderKey, quoted(s.Scope), quoted(s.Key), quoted(d.Step))
+	case "job unknown":
+		return "settle its step: pawl stale --kind effect"
+	case "job dead_letter":
+		return adviceOnLetter(s.Key, d.Code)
+	}
+	return s.Advice
+}
+
+// adviceOnLetter is what to do about a dead letter with such a last error.
+func adviceOnLetter(id, code string) string {
+	retry, discard := "pawl dlq retry "+id+" --reason …", "pawl dlq discard "+id+" --reason …"
+	switch pawl.Code(code) {
+	case pawl.CodeMessageReused:
+		return "it came under a known key with another payload: the first took effect, or is a job of its own, and a retry runs this one beside it; " +
+			discard + ", unless both are wanted"
+	case pawl.CodeDeliveryStale:
+		return "it is older than what is remembered, and may have taken effect: find out, then " + discard + ", or " + retry
+	}
+	return "repair the cause, then " + retry + ", or " + discard
 }
 
 type stalesJSON struct {
@@ -74,5 +126,5 @@ type staleJSON struct {
 }
 
 func staleToJSON(s ops.Stale) staleJSON {
-	return staleJSON{s.Kind, s.Scope, s.Key, s.Class, s.Reason, s.Advice, s.Since.UTC(), s.Detail}
+	return staleJSON{s.Kind, s.Scope, s.Key, s.Class, s.Reason, adviceOn(s), s.Since.UTC(), s.Detail}
 }

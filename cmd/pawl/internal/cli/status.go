@@ -24,6 +24,7 @@ whether that is well: see pawl doctor. It reads the whole of jobs, commands and 
   LATER    wait for their time      WAITING  for their turn in a lane
   DEAD     dead letters: pawl dlq   BLOCKED  lanes that stand behind one: pawl lanes list --blocked
 
+  STATE       alive; silent: its lease is over; gone: its process has ended, its presence lock is free
   REMEMBERS   how long deliveries of a consumer are remembered; REDELIVERY: how long after it was sent a message may come`,
 		Example: "  pawl status\n  watch -n 5 pawl status\n  pawl status --json | jq '.queues[] | select(.dead > 0)'",
 	}
@@ -61,11 +62,7 @@ func printOverview(cmd *cobra.Command, o ops.Overview) error {
 			strconv.Itoa(q.Processing), strconv.Itoa(q.Dead), strconv.Itoa(q.Unknown), strconv.Itoa(q.Cancelled), strconv.Itoa(q.LanesBlocked)})
 	}
 	for _, w := range o.Workers {
-		state := "alive"
-		if !w.Alive {
-			state = "silent"
-		}
-		workers = append(workers, []string{strconv.FormatInt(w.ID, 10), cell(w.Name, nameWidth), state, since(w.SeenAt), strconv.Itoa(w.Held), onOff(w.Present)})
+		workers = append(workers, []string{strconv.FormatInt(w.ID, 10), cell(w.Name, nameWidth), stateOf(w), since(w.SeenAt), strconv.Itoa(w.Held), onOff(w.Present)})
 	}
 	for _, c := range o.Consumers {
 		consumers = append(consumers, []string{cell(c.Name, nameWidth), orUnlimited(c.Remembers, "for ever"), orUnlimited(c.Redelivery, "-"), since(c.SeenAt)})
@@ -97,6 +94,17 @@ func printOverview(cmd *cobra.Command, o ops.Overview) error {
 	_, err := fmt.Fprintf(out, "unknown commands %d, stale commands %d, unknown effects %d; oldest snapshot: %s\n",
 		o.UnknownCommands, o.StaleCommands, o.UnknownEffects, snapshot)
 	return err
+}
+
+// stateOf is how a worker is.
+func stateOf(w ops.Worker) string {
+	switch {
+	case w.Gone:
+		return "gone"
+	case !w.Alive:
+		return "silent"
+	}
+	return "alive"
 }
 
 // orUnlimited is a span of time, of which 0 has a meaning of its own.
@@ -137,7 +145,8 @@ type backlogJSON struct {
 type workerJSON struct {
 	ID             int64     `json:"id"`
 	Name           string    `json:"name"`
-	Alive          bool      `json:"alive"`
+	Alive          bool      `json:"alive"` // its lease is not over
+	State          string    `json:"state"` // alive, silent: not alive, gone: its process has ended
 	SeenAt         time.Time `json:"seen_at"`
 	LeaseExpiresAt time.Time `json:"lease_expires_at"`
 	Presence       bool      `json:"presence"`
@@ -156,7 +165,7 @@ func overviewToJSON(o ops.Overview) overviewJSON {
 		return backlogJSON{q.Queue, q.Due, given(q.DueSince.UTC()), q.Later, q.Waiting, q.Processing, q.Dead, q.Unknown, q.Cancelled, q.LanesBlocked, string(q.Mode)}
 	}
 	worker := func(w ops.Worker) workerJSON {
-		return workerJSON{w.ID, w.Name, w.Alive, w.SeenAt.UTC(), w.LeaseExpiresAt.UTC(), w.Present, w.Held}
+		return workerJSON{w.ID, w.Name, w.Alive, stateOf(w), w.SeenAt.UTC(), w.LeaseExpiresAt.UTC(), w.Present, w.Held}
 	}
 	consumer := func(c ops.Consumer) consumerJSON {
 		return consumerJSON{c.Name, c.Remembers.Milliseconds(), c.Redelivery.Milliseconds(), c.SeenAt.UTC()}

@@ -111,11 +111,16 @@ func details(object []byte) string {
 
 // nextSteps says what an operator may do about how things stand, each once.
 func nextSteps(s ops.Story) (steps []string) {
+	failed := map[string]string{} // the code of each job's last error
 	for _, m := range s.Moments {
 		step := ""
 		switch m.Kind + " " + m.Event {
+		case "job failed":
+			var e struct{ Code string }
+			_ = json.Unmarshal(m.Detail, &e) // without one it is empty
+			failed[m.Key] = e.Code
 		case "job dead_letter":
-			step = "pawl dlq show " + m.Key + ", then retry or discard it"
+			step = "pawl dlq show " + m.Key + "; " + adviceOnLetter(m.Key, failed[m.Key])
 		case "job unknown":
 			step = "settle its step: pawl effects list"
 		case "job cancelled":
