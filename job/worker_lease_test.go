@@ -203,3 +203,22 @@ func TestWorker_SuspectsDoNotWaitForTheDeaf(t *testing.T) {
 	c.exec("insert into pawl.job (queue, kind, args, crashes) values ('q', 'k', '', 1)")
 	c.until("the suspect does not run", "select count(*) from effect where job = 2", 1)
 }
+
+// A sweep takes jobs of any queue back, and so does not say that they are of the worker's own.
+func TestWorker_SweepNamesNoQueue(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.config.Lease = time.Second // a session of that age may sweep
+	_, err := c.pool.Exec(t.Context(), `with w as (insert into pawl.worker (name, lease, seen_at) values ('gone', '1 second', now() - interval '1 hour') returning id)
+insert into pawl.job (queue, kind, args, status, claimed_by) select 'elsewhere', 'k', '', 'processing', w.id from w`)
+	c.must(err)
+	c.hire()
+	c.untilTrue("the sweep has taken it back", func() bool { return c.saw(pawl.EventStaleTakeover, "job.sweep") > 0 })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.events {
+		if e.Op == "job.sweep" && e.Scope != "" {
+			t.Errorf("a sweep names queue %q", e.Scope)
+		}
+	}
+}

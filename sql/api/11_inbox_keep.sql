@@ -38,8 +38,8 @@ begin
 end
 $$;
 
--- Refuses to forget what a consumer has promised to remember. One that was not seen for as long as that has retired: whatever it may
--- still be sent is refused as too old.
+-- Refuses to forget what a consumer has promised to remember. One that was not seen for as long as that, or for 28 days if it is for
+-- ever, has retired: all that it has seen is older.
 create or replace function pawl_v1._check_promise(p_consumer text, p_older_than_ms bigint)
 returns void
 language plpgsql

@@ -973,8 +973,8 @@ begin
 end
 $$;
 
--- Refuses to forget what a consumer has promised to remember. One that was not seen for as long as that has retired: whatever it may
--- still be sent is refused as too old.
+-- Refuses to forget what a consumer has promised to remember. One that was not seen for as long as that, or for 28 days if it is for
+-- ever, has retired: all that it has seen is older.
 create or replace function pawl_v1._check_promise(p_consumer text, p_older_than_ms bigint)
 returns void
 language plpgsql
@@ -6668,6 +6668,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'e4d6e026de6a46fca44ef10da619c9b7498b272731c94e15feefe936506f1ae3');
+values (1, 'init', 1, 'ce8ab11310a25d0fb3ded1a5e26c4bf8450cace62928d49230ab3c3158ba6b6d');
 
 commit;
