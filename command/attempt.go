@@ -104,7 +104,7 @@ func (a *Attempt[T]) commitOnce(ctx context.Context, fn func(context.Context, pg
 		return r, err
 	}
 	var value T
-	err = txn.Guard(ctx, tx, a.opts.Timeout, func(ctx context.Context, tx pgx.Tx) (err error) {
+	err = tx.Guard(ctx, a.opts.Timeout, func(ctx context.Context, tx pgx.Tx) (err error) {
 		value, err = fn(ctx, tx)
 		return err
 	})

@@ -212,7 +212,7 @@ func (c *call[X]) failed(ctx context.Context, tx opened[X], cause error) error {
 	switch {
 	case errors.Is(cause, txn.ErrEnded): // what it wrote may be durable, and the claim with it
 		tx.rollback(ctx)
-		return c.mark(ctx, Unknown(cause))
+		return c.mark(ctx, cause)
 	case lostRace(cause):
 		return cause
 	case errors.Is(cause, txn.ErrLost):

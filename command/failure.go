@@ -88,7 +88,7 @@ func errInProgress(op string, after time.Duration) error {
 // verdictOf reads what the handler's error says of the command.
 func verdictOf(cause error) (final, unknown bool) {
 	var u *unknownError
-	if errors.As(cause, &u) {
+	if errors.As(cause, &u) || errors.Is(cause, txn.ErrEnded) { // ended by text, what it wrote may be durable
 		return false, true
 	}
 	return pawl.IsFinal(cause), false

@@ -84,7 +84,7 @@ func (a *Attempt) commit(ctx context.Context, fn func(ctx context.Context, tx pg
 		return err
 	}
 	v, err := a.flow.unlessRepeated(ctx, tx, a.Delivery, text(a.job.Headers, headerInboxKey), func() error {
-		return txn.Guard(ctx, tx, commitTimeout, fn)
+		return tx.Guard(ctx, commitTimeout, fn)
 	})
 	if err != nil {
 		return err

@@ -43,7 +43,8 @@ func New(pool *pgxpool.Pool, cfg Config) (*Flow, error) {
 	}
 	f := &Flow{pool: pool, cfg: cfg, queue: "inbox/" + cfg.Consumer,
 		acks: make(chan pawl.Receipt, cfg.Concurrency)}
-	landed, working := job.HandleTx(landedKind, f.retry), cfg.RetryConcurrency
+	// A delivery that must wait at its gate is copied from its job's row.
+	landed, working := job.HandleTx(landedKind, f.retry).With(job.Policy{KeepRow: cfg.Gate != nil}), cfg.RetryConcurrency
 	if cfg.LongHandler != nil {
 		landed = job.Handle(landedKind, f.work)
 	}

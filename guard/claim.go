@@ -61,7 +61,7 @@ func (c *Claimed) Commit(ctx context.Context, work Work) error {
 	if tag.RowsAffected() == 0 {
 		return c.lost()
 	}
-	err = txn.Guard(ctx, tx, workTimeout, func(ctx context.Context, tx pgx.Tx) error {
+	err = tx.Guard(ctx, workTimeout, func(ctx context.Context, tx pgx.Tx) error {
 		result, err := work(ctx, tx)
 		if err == nil && result != nil && c.rows.sql.result != "" {
 			_, err = tx.Exec(ctx, c.rows.sql.result, c.id, result)

@@ -35,6 +35,9 @@ const (
 func (r *Rows) Once(ctx context.Context, id any, work Work) (err error) {
 	for asked := 0; asked <= askAgain; asked++ {
 		err = txn.Restart(ctx, func() error { return r.once(ctx, id, work) })
+		if errors.Is(err, txn.ErrEnded) { // by the work, as text: the row says whether it was by COMMIT
+			return r.failLate(ctx, id, err)
+		}
 		if !pawl.MayHaveHappened(err) {
 			return err
 		}

@@ -45,10 +45,16 @@ func (w *Worker) attemptTx(ctx context.Context, s *session, h Handler, jobs []Jo
 		w.settleAll(ctx, jobs, nil)
 		return
 	}
-	err := txn.Restart(ctx, func() error { return w.try(ctx, h, jobs, leave) })
+	err := txn.Restart(ctx, func() error {
+		if h.form == batch {
+			return w.tryBatch(ctx, h, jobs, leave)
+		}
+		return w.tryOne(ctx, h, jobs[0], leave)
+	})
 	if err == nil {
 		return
 	}
+	var own errOwn
 	event := w.event(jobs, "job.finish", err)
 	switch {
 	case errors.Is(err, txn.ErrEnded) && pawl.MayHaveHappened(err):
@@ -56,6 +62,9 @@ func (w *Worker) attemptTx(ctx context.Context, s *session, h Handler, jobs []Jo
 		return
 	case recalled(ctx):
 		w.settleAll(s.ctx, jobs, nil) // who recalled it ends it, or else it goes on
+		return
+	case errors.As(err, &own):
+		w.settleAll(s.ctx, jobs, own.error)
 		return
 	case errors.Is(err, pawl.ErrFenceLost):
 		event.Kind = pawl.EventStaleWriteRefused

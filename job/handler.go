@@ -45,6 +45,9 @@ type Policy struct {
 	// BatchSize is the most jobs [HandleBatch] or [HandleMany] is handed at once. More is faster until the transaction is long;
 	// one failing job makes the batch of a HandleBatch run again in halves. Default 100, at most 500.
 	BatchSize int
+	// KeepRow leaves the job's row where it is until the handler of a [HandleTx] has returned, for one that reads or copies it by SQL.
+	// By default the transaction ends the job first and then calls the handler, which is faster. Default false.
+	KeepRow bool
 }
 
 // With returns the handler under a policy of its own.
@@ -74,11 +77,11 @@ func Handle[T any](kind string, fn func(ctx context.Context, t Task[T]) error) H
 	}}
 }
 
-// HandleTx registers the transactional form: the job is held before fn and finished after it, in the transaction fn is
-// handed. What fn writes through tx and the end of the job commit together or not at all. fn must not commit or roll back
-// tx, and nothing may leave the process while it runs.
+// HandleTx registers the transactional form: the job ends in the transaction that fn is handed, before fn is called. What fn writes
+// through tx and the end of the job commit together or not at all. Others see the job processing until then. fn must not commit or
+// roll back tx, nor keep it, and nothing may leave the process while it runs.
 //
-// An error or a panic rolls fn's rows back and means another try; see [RetryAfter], [Snooze], [Cancel] and [pawl.Final].
+// An error or a panic rolls the transaction back and means another try; see [RetryAfter], [Snooze], [Cancel] and [pawl.Final].
 func HandleTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, t Task[T]) error) Handler {
 	return Handler{kind: kind, form: transactional, call: func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
 		tasks, err := decode[T](jobs)

@@ -8,8 +8,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/txn"
 )
 
 // DB is where a call is sent: a pool or connection, or your transaction. For database/sql see [pawl.SQL].
@@ -33,6 +36,7 @@ type Job struct {
 	Position    int64  // in its lane: grows with every job of the lane, with gaps
 
 	ended *ended // by the handler itself, in the simple form; else nil
+	lent  pgx.Tx // the handler's, in the transactional forms; else nil
 }
 
 // Claim takes up to limit due jobs (1 to 500) for a registered worker, of the given kinds or of all, oldest id first. A
@@ -63,8 +67,14 @@ func claimed(r contract.JobClaimRow) Job {
 // Hold locks the job's row and proves that this attempt still owns it. Call it first in the transaction that will do
 // the work: a stale attempt stops before it writes, and nobody takes over while the transaction is open.
 //
+// In the transaction that [HandleTx] or [HandleBatch] hands out this has been proved, and Hold does nothing. In another one it would
+// wait for that.
+//
 // Errors: [pawl.ErrFenceLost]: the transaction is aborted; drop the attempt.
 func (j Job) Hold(ctx context.Context, tx Tx) error {
+	if j.lent != nil && txn.Same(j.lent, tx) {
+		return nil
+	}
 	return contract.JobHold(ctx, tx, j.ID, j.Fence)
 }
 
@@ -83,7 +93,14 @@ func (j Job) Owner() pawl.Owner {
 // If the job was in a lane, the next one may start as soon as tx has committed. If another transaction has just enqueued
 // into the lane and is still open, nobody is promoted now; inside of [Handle] the worker sees to it when fn has returned,
 // elsewhere the lane sweep of the workers does, within about a second of that transaction's end.
+//
+// Handlers of [HandleTx] and [HandleBatch] must not call it: those end the job themselves. There it is an error that ends the job as
+// a dead letter.
 func (j Job) Finish(ctx context.Context, tx Tx) error {
+	if j.lent != nil {
+		return pawl.Final(&pawl.Error{Op: "job.finish", Code: pawl.CodeArgumentInvalid, Err: errors.New("the job ends with the transaction that its handler was handed"),
+			Hint: "do not call Finish in HandleTx or HandleBatch; return nil"})
+	}
 	lanes, err := contract.JobFinish(ctx, tx, j.ID, j.Fence)
 	if err == nil {
 		j.ended.mark(lanes)

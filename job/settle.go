@@ -3,7 +3,10 @@ package job
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
@@ -43,6 +46,12 @@ func (w *Worker) keepSettling(ctx context.Context) {
 	}
 }
 
+// isAbsent reports whether a refusal says that the job has ended well, or was discarded.
+func isAbsent(refused error) bool {
+	var pg *pgconn.PgError
+	return errors.As(refused, &pg) && pg.Detail == "absent"
+}
+
 func (w *Worker) forgetUnsettled() []unsettled {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -70,9 +79,13 @@ func (w *Worker) trySettle(ctx context.Context, u unsettled) {
 	case err == nil:
 		return
 	case errors.Is(err, pawl.ErrFenceLost):
-		if errors.Is(u.cause, pawl.ErrFenceLost) { // the handler was refused, and it was this job's fence
-			e := w.event([]Job{u.job}, "job.finish", u.cause)
-			e.Kind = pawl.EventStaleWriteRefused
+		e := w.event([]Job{u.job}, "job.finish", u.cause)
+		e.Kind = pawl.EventStaleWriteRefused
+		switch {
+		case errors.Is(u.cause, pawl.ErrFenceLost): // the handler was refused, and it was this job's fence
+			w.emit(ctx, e)
+		case isAbsent(err) && u.cause != errIgnored:
+			e.Err = fmt.Errorf("the handler failed, and the job has ended: by a newer attempt, or because the handler ended the transaction that it was lent: %w", u.cause)
 			w.emit(ctx, e)
 		}
 		return

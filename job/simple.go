@@ -26,7 +26,7 @@ func (w *Worker) attemptSimple(ctx context.Context, s *session, h Handler, j Job
 	took := time.Since(start)
 
 	switch {
-	case err != nil || recalled(ctx):
+	case err != nil:
 		w.unfinished(ctx, s, j, err)
 	case j.ended.byItself():
 		w.confirm(s, j, took)
@@ -35,10 +35,13 @@ func (w *Worker) attemptSimple(ctx context.Context, s *session, h Handler, j Job
 	}
 }
 
-// unfinished settles a simple job whose handler failed, or was recalled.
+// unfinished settles a simple job whose handler failed. One that returned nil is done, also if it was recalled meanwhile.
 func (w *Worker) unfinished(ctx context.Context, s *session, j Job, err error) {
 	event := w.event([]Job{j}, "job.finish", err)
 	switch {
+	case errors.Is(err, txn.ErrEnded) && pawl.MayHaveHappened(err):
+		w.settle(s.ctx, j, pawl.Final(err)) // its rows may be durable: never again
+		return
 	case recalled(ctx):
 		w.settle(s.ctx, j, nil) // who recalled it ends it, or else it goes on
 		return

@@ -14,168 +14,80 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// A failure is a job that failed by itself, and why.
-type failure struct {
-	job   Job
-	cause error
-}
+// errOwn is the failure of a handler whose transaction was rolled back, and not that of the transaction: it is charged.
+type errOwn struct{ error }
 
-// try is one transaction: hold, handle, finish, commit. A nil error means the database holds the outcome, good or bad.
-func (w *Worker) try(ctx context.Context, h Handler, jobs []Job, leave func()) error {
-	// hold: a crash here costs a retry once the process is known to be dead. A process that freezes before it is refused
-	// when it wakes; one that freezes after it keeps the rows until the server ends the silent transaction, and only then
+func (e errOwn) Unwrap() error { return e.error }
+
+// errEndedJob is the failure of a handler that ended its job itself, by SQL: the database refuses the second end.
+var errEndedJob = errOwn{errors.New("the handler ended its job itself, which the transaction that it was handed does")}
+
+// tryOne is one transaction: end the job, handle, close, commit. A nil error means that the database holds the outcome. With an
+// error of its own the row is back, processing, and still ours.
+func (w *Worker) tryOne(ctx context.Context, h Handler, j Job, leave func()) error {
+	// open: a crash here costs a retry once the process is known to be dead. A process that freezes before it is refused
+	// when it wakes; one that freezes after it keeps the row until the server ends the silent transaction, and only then
 	// is taken over.
 	if err := fault.At("job.hold.before"); err != nil {
 		return err
 	}
-	tx, held, err := w.hold(ctx, h, jobs)
+	var opened contract.JobOpenRow
+	tx, err := txn.Start(ctx, w.pool, "job.begin", "", contract.JobOpenStep(j.ID, j.Fence, h.policy.Timeout+w.abandon, h.policy.KeepRow, &opened))
 	if err != nil {
 		return err
 	}
 	defer txn.Rollback(ctx, tx)
-	if len(held) == 0 {
-		return nil
-	}
 	if err := fault.At("job.handle.before"); err != nil {
 		return err
 	}
 
-	// handle: a crash here costs the same; the handler's rows were never visible.
+	// handle: a crash here costs the same; neither the handler's rows nor the end of the job were ever visible.
 	start := time.Now()
-	failures, err := w.handle(ctx, tx, h, held, leave)
-	if err != nil {
+	overdue := w.watch(ctx, h, []Job{j}, leave)
+	err = tx.Lend(traceOf(ctx, []Job{j}), h.policy.Timeout, func(ctx context.Context, tx pgx.Tx) error {
+		return h.call(ctx, tx, lentTo([]Job{j}, tx))
+	})
+	overdue.Stop()
+	switch {
+	case err == nil:
+	case errors.Is(err, txn.ErrLost) && !errors.Is(err, txn.ErrEnded), ctx.Err() != nil:
 		return err
+	default:
+		return errOwn{err}
 	}
 	took := time.Since(start)
 
-	// record and finish: those that failed, in the transaction that held them, so that nobody can win in between.
-	failed, lanes, err := w.record(ctx, tx, h, failures)
-	if err != nil {
+	// commit: before COMMIT arrives a crash costs a retry, after it nothing.
+	if err := fault.At("job.commit.before"); err != nil {
 		return err
 	}
-	done := without(held, failures)
 	var freed contract.Lanes
-	if freed, err = w.finishTx(ctx, tx, done); err != nil {
+	err = tx.CommitWith(ctx, "job.commit", contract.JobCloseStep(j.ID, j.Fence, &opened, &freed))
+	switch {
+	case errors.Is(err, pawl.ErrFenceLost):
+		return errEndedJob
+	case err != nil:
 		return err
 	}
-	// promote: after the commit, for those behind in lanes. A crash before it costs them a second, until a lane sweep.
-	for _, l := range append(lanes, freed) {
-		w.promoter.after(jobs[0].Queue, l)
-	}
-	for i, f := range failures {
-		w.emitFailed(ctx, f.job, failed[i], f.cause)
-	}
-	if len(done) > 0 {
-		e := w.event(done, "job.commit", nil)
-		e.Kind, e.Took = pawl.EventFresh, took
-		w.emit(ctx, e)
-	}
+	_ = fault.At("job.commit.after")
+	w.ended(ctx, []Job{j}, freed, took)
 	return nil
 }
 
-// hold opens the transaction, locks the jobs' rows, in the order of their ids, and returns those this attempt still owns.
-func (w *Worker) hold(ctx context.Context, h Handler, jobs []Job) (tx *txn.Opened, held []Job, err error) {
-	var rows []contract.JobEndRow
-	step := contract.JobHoldStep(jobs[0].ID, jobs[0].Fence)
-	if len(jobs) > 1 {
-		ids, fences := identities(jobs)
-		step = contract.JobHoldManyStep(ids, fences, func(all []contract.JobEndRow) { rows = all })
-	}
-	tx, err = txn.Open(ctx, w.pool, "job.begin", "", h.policy.Timeout+w.abandon, step)
-	if err != nil || len(jobs) == 1 {
-		return tx, jobs, err
-	}
-	outcome := make(map[int64]string, len(rows))
-	for _, r := range rows {
-		outcome[r.ID] = r.Outcome
-	}
-	for _, j := range jobs {
-		switch outcome[j.ID] {
-		case "held":
-			held = append(held, j)
-		case "stale":
-			e := w.event([]Job{j}, "job.hold", &pawl.Error{Op: "job.hold", Code: pawl.CodeFenceLost})
-			e.Kind = pawl.EventStaleWriteRefused
-			w.emit(ctx, e)
-		default: // somebody is looking at it; nothing has been done yet
-			w.settle(ctx, j, nil)
-		}
-	}
-	return tx, held, nil
+// ended tells of jobs that have ended well, and sees to who is next in their lanes. A crash before it costs those a second, until a
+// lane sweep.
+func (w *Worker) ended(ctx context.Context, jobs []Job, freed contract.Lanes, took time.Duration) {
+	w.promoter.after(jobs[0].Queue, freed)
+	e := w.event(jobs, "job.commit", nil)
+	e.Kind, e.Took = pawl.EventFresh, took
+	w.emit(ctx, e)
 }
 
-// handle calls the handler for some jobs behind a savepoint; if it fails, for each half of them. It returns the jobs that
-// fail by themselves, or an error if the transaction cannot record that.
-func (w *Worker) handle(ctx context.Context, tx *txn.Opened, h Handler, jobs []Job, leave func()) ([]failure, error) {
-	overdue := w.watch(ctx, h, jobs, leave)
-	err := tx.Guard(traceOf(ctx, jobs), h.policy.Timeout, func(ctx context.Context, tx pgx.Tx) error {
-		return h.call(ctx, tx, jobs)
-	})
-	overdue.Stop()
-	if err == nil {
-		return nil, nil
+// lentTo returns the jobs as a handler gets them, which is lent tx.
+func lentTo(jobs []Job, tx pgx.Tx) []Job {
+	jobs = slices.Clone(jobs)
+	for i := range jobs {
+		jobs[i].lent = tx
 	}
-	if code := pawl.CodeOf(err); errors.Is(err, txn.ErrLost) || code == "40001" || code == "40P01" || ctx.Err() != nil {
-		return nil, err
-	}
-	if len(jobs) == 1 {
-		return []failure{{jobs[0], err}}, nil
-	}
-	first, err := w.handle(ctx, tx, h, jobs[:len(jobs)/2], leave)
-	if err != nil {
-		return nil, err
-	}
-	second, err := w.handle(ctx, tx, h, jobs[len(jobs)/2:], leave)
-	return append(first, second...), err
-}
-
-func (w *Worker) record(ctx context.Context, tx pgx.Tx, h Handler, failures []failure) ([]Failed, []contract.Lanes, error) {
-	failed, lanes := make([]Failed, len(failures)), make([]contract.Lanes, len(failures))
-	for i, f := range failures {
-		var err error
-		if failed[i], lanes[i], err = f.job.fail(ctx, tx, f.cause, h.policy.Backoff); err != nil {
-			return nil, nil, err
-		}
-	}
-	return failed, lanes, nil
-}
-
-// finishTx ends the jobs, if any are left, and commits: before COMMIT arrives a crash costs a retry, after it nothing. It
-// returns what follows in their lanes.
-func (w *Worker) finishTx(ctx context.Context, tx *txn.Opened, jobs []Job) (freed contract.Lanes, err error) {
-	op, last := "job.commit", func(*pgx.Batch) {}
-	switch len(jobs) {
-	case 0:
-		op = "job.fail"
-	case 1:
-		last = contract.JobFinishStep(jobs[0].ID, jobs[0].Fence, &freed)
-	default:
-		ids, fences := identities(jobs)
-		last = contract.JobFinishManyStep(ids, fences, false, func(all []contract.JobEndRow) { freed = all[0].Lanes })
-	}
-	if err := fault.At("job.commit.before"); err != nil {
-		return freed, err
-	}
-	if err := tx.CommitWith(ctx, op, last); err != nil {
-		return freed, err
-	}
-	_ = fault.At("job.commit.after")
-	return freed, nil
-}
-
-func identities(jobs []Job) (ids, fences []int64) {
-	for _, j := range jobs {
-		ids, fences = append(ids, j.ID), append(fences, j.Fence)
-	}
-	return ids, fences
-}
-
-// without returns the jobs that did not fail.
-func without(jobs []Job, failures []failure) []Job {
-	if len(failures) == 0 {
-		return jobs
-	}
-	return slices.DeleteFunc(slices.Clone(jobs), func(j Job) bool {
-		return slices.ContainsFunc(failures, func(f failure) bool { return f.job.ID == j.ID })
-	})
+	return jobs
 }

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -196,6 +197,8 @@ const (
 	holdSQL       = "select h.outcome from pawl_v1.job_hold($1, $2) as h"
 	holdManySQL   = "select h.id, h.outcome, h.detail from pawl_v1.job_hold_many($1, $2) as h"
 	finishSQL     = "select f.outcome, f.detail from pawl_v1.job_finish($1, $2) as f"
+	openSQL       = "select o.outcome, o.xact, o.lane from pawl_v1.job_open($1, $2, $3, $4) as o"
+	closeSQL      = "select c.outcome, c.detail from pawl_v1.job_close($1, $2, $3, $4, $5) as c"
 	finishManySQL = "select f.id, f.outcome, f.detail from pawl_v1.job_finish_many($1, $2, $3::jsonb) as f"
 )
 
@@ -204,9 +207,22 @@ func JobHold(ctx context.Context, db DB, id, fence int64) error {
 	return one(ctx, db, "job.hold", holdSQL, []any{id, fence}, new(string))
 }
 
-// JobHoldStep is JobHold as a step.
-func JobHoldStep(id, fence int64) Step {
-	return step("job.hold", holdSQL, []any{id, fence}, new(string))
+// JobOpenRow is the answer of job_open.
+type JobOpenRow struct {
+	Outcome string // "ended" or "kept"
+	Xact    string
+	Lane    *int64
+}
+
+// JobOpenStep calls pawl_v1.job_open.
+func JobOpenStep(id, fence int64, idle time.Duration, keep bool, into *JobOpenRow) Step {
+	ms := int32(min(idle.Milliseconds(), math.MaxInt32))
+	return step("job.open", openSQL, []any{id, fence, ms, keep}, &into.Outcome, &into.Xact, &into.Lane)
+}
+
+// JobCloseStep calls pawl_v1.job_close with what job_open answered.
+func JobCloseStep(id, fence int64, opened *JobOpenRow, into *Lanes) Step {
+	return step("job.close", closeSQL, []any{id, fence, opened.Outcome, opened.Xact, opened.Lane}, new(string), into)
 }
 
 // JobHoldManyStep calls pawl_v1.job_hold_many.
@@ -218,11 +234,6 @@ func JobHoldManyStep(ids, fences []int64, into func([]JobEndRow)) Step {
 func JobFinish(ctx context.Context, db DB, id, fence int64) (lanes Lanes, err error) {
 	err = one(ctx, db, "job.finish", finishSQL, []any{id, fence}, new(string), &lanes)
 	return lanes, err
-}
-
-// JobFinishStep is JobFinish as a step.
-func JobFinishStep(id, fence int64, into *Lanes) Step {
-	return step("job.finish", finishSQL, []any{id, fence}, new(string), into)
 }
 
 // JobFinishMany calls pawl_v1.job_finish_many.

@@ -4,13 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
 )
@@ -38,11 +35,21 @@ func classify(op string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, pgx.ErrTxCommitRollback), errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone):
-		return &pawl.Error{Op: op, Code: "25P02", Err: err, Hint: "a statement of the handler failed and its error was swallowed; return it"}
+		e := swallowed(err)
+		e.Op = op
+		return e
 	case errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR":
 		return pawl.Wrap(op, err)
 	}
 	return &pawl.Error{Op: op, Code: pawl.CodeCommitUnknown, Err: err}
+}
+
+// swallowed is the failure of a transaction that a statement has aborted whose error was not returned.
+func swallowed(err error) *pawl.Error {
+	if err == nil {
+		err = errors.New("the transaction is aborted (SQLSTATE 25P02)")
+	}
+	return &pawl.Error{Op: "handler", Code: "25P02", Err: err, Hint: "a statement of the handler failed and its error was swallowed; return it"}
 }
 
 // Refused reports whether a statement sent on its own certainly had no effect: the database answered ERROR, or there was
@@ -51,19 +58,6 @@ func Refused(err error) bool {
 	var connect *pgconn.ConnectError
 	var pg *pgconn.PgError
 	return errors.As(err, &connect) || errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR"
-}
-
-// Begin starts a transaction that the server ends by itself once nothing was heard in it for idle. A process that froze,
-// or a handler that ignores its cancelled context, holds its rows (and vacuum, everywhere) until then and no longer.
-// Without it they would be held for as long as the connection lasts.
-func Begin(ctx context.Context, pool *pgxpool.Pool, op string, idle time.Duration) (pgx.Tx, error) {
-	tx, err := pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "begin; " + endWhenSilent(idle)})
-	return tx, pawl.Wrap(op, err)
-}
-
-// endWhenSilent is text and not a call of set_config, which costs a query; limits are few, so its plans are.
-func endWhenSilent(idle time.Duration) string {
-	return fmt.Sprintf("set local idle_in_transaction_session_timeout = %d", min(idle.Milliseconds(), math.MaxInt32))
 }
 
 // Rollback ends tx, detached from ctx's end but not for long. An error only means that the connection is gone, and the

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pawl-go/pawl"
 )
 
@@ -20,39 +18,6 @@ var ErrLost = errors.New("the transaction was lost")
 // ErrEnded means that user code ended the transaction it was lent, by COMMIT or ROLLBACK as text. What it wrote may be
 // durable.
 var ErrEnded = errors.New("the handler ended the transaction it was lent; it must not commit or roll back")
-
-// Guard runs user code behind a savepoint of tx. If fn fails, panics or overruns limit, the work since the savepoint is
-// rolled back, tx stays usable, and Guard returns fn's error; if tx did not survive, the error also is [ErrLost].
-func Guard(ctx context.Context, tx pgx.Tx, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
-	savepoint, err := tx.Begin(ctx)
-	if err != nil {
-		return errors.Join(ErrLost, err)
-	}
-	return behind(ctx, tx, savepoint, limit, fn, func() error { return release(ctx, savepoint) })
-}
-
-// behind runs fn behind a savepoint that is set, and passes it if fn succeeded.
-func behind(ctx context.Context, tx, savepoint pgx.Tx, limit time.Duration, fn func(context.Context, pgx.Tx) error, pass func() error) error {
-	failure := Run(ctx, limit, func(ctx context.Context) error { return fn(ctx, savepoint) })
-	if failure == nil {
-		failure = pass()
-		if failure == nil {
-			return nil
-		}
-	}
-	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	err := savepoint.Rollback(back)
-	switch {
-	case err == nil:
-		return failure
-	case tx.Conn().PgConn().TxStatus() == 'I' && !tx.Conn().IsClosed():
-		return endedByText(failure)
-	case errors.As(failure, new(*overrunError)):
-		return errors.Join(ErrLost, failure) // cancelling cost the connection
-	}
-	return errors.Join(ErrLost, failure, err)
-}
 
 // endedByText is the failure of a transaction that user code has ended behind our back. The claim may have become durable
 // together with the effect: ask again.
@@ -107,15 +72,6 @@ func (a abrupt) Error() string { return string(a) }
 // Abrupt reports whether err is the panic, exit or overrun of a handler, which says nothing of how far it came.
 func Abrupt(err error) bool {
 	return errors.As(err, new(abrupt)) || errors.As(err, new(*overrunError))
-}
-
-// release ends the savepoint, and finds out whether the handler ended it or the transaction behind our back.
-func release(ctx context.Context, savepoint pgx.Tx) error {
-	err := savepoint.Commit(ctx)
-	if errors.Is(err, pgx.ErrTxClosed) {
-		return errors.Join(ErrLost, ErrEnded)
-	}
-	return err
 }
 
 // panicSite names the first frame of user code under the panic, for the error history; a full stack would not fit.

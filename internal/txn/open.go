@@ -2,7 +2,10 @@ package txn
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,32 +15,76 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// An Opened is a transaction that has claimed and stands behind a savepoint. It costs two round trips beside those of the
-// user's statements: BEGIN with the claim and the savepoint; then the savepoint's end, what records success, and COMMIT.
+// The savepoint's name is drawn when the process starts: a savepoint of a handler's never has it, so it neither hides ours nor is
+// taken for it. A name for each transaction would be as safe, and each would be prepared anew on its connection.
+var (
+	savepointName    = "pawl_" + rand.Text()[:13]
+	setSavepoint     = "savepoint " + savepointName
+	releaseSavepoint = "release savepoint " + savepointName
+	returnSavepoint  = "rollback to savepoint " + savepointName
+)
+
+// An Opened is a transaction whose first statements, and BEGIN, were sent in one message, and whose last go with COMMIT in another:
+// it costs two round trips beside those of the user's statements.
 type Opened struct {
 	pgx.Tx
 	conn   *pgxpool.Conn
-	passed bool // user code has succeeded behind the savepoint, which is still to be released
+	before settings  // of the session
+	point  savepoint // where user code is rolled back to
+	soiled bool      // user code changed the session
 	ended  bool
 	pool   *pgxpool.Pool
 	after  []func(pawl.DB) // see AfterCommit
 }
 
+// A savepoint is what became of it.
+type savepoint int
+
+const (
+	unset  savepoint = iota
+	set              // nobody has run behind it yet, or what ran was rolled back
+	passed           // user code has succeeded behind it; its release is owed
+)
+
 // Open begins a transaction, sends what claim queues, and sets a savepoint: one message, one round trip. Nothing of the
 // user's travels with it: a claim that answers by a row stops nothing that was sent behind it. The server ends the
 // transaction by itself once nothing was heard in it for idle; see [Begin].
 func Open(ctx context.Context, pool *pgxpool.Pool, op string, level pgx.TxIsoLevel, idle time.Duration, claim func(*pgx.Batch)) (*Opened, error) {
+	o, err := Start(ctx, pool, op, level, func(b *pgx.Batch) {
+		b.Queue(endWhenSilent(idle))
+		claim(b)
+		b.Queue(setSavepoint)
+	})
+	if err == nil {
+		o.point = set
+	}
+	return o, err
+}
+
+// Begin starts a transaction that the server ends by itself once nothing was heard in it for idle. A process that froze,
+// or a handler that ignores its cancelled context, holds its rows (and vacuum, everywhere) until then and no longer.
+// Without it they would be held for as long as the connection lasts.
+func Begin(ctx context.Context, pool *pgxpool.Pool, op string, idle time.Duration) (*Opened, error) {
+	return Start(ctx, pool, op, "", func(b *pgx.Batch) { b.Queue(endWhenSilent(idle)) })
+}
+
+// endWhenSilent is text and not a call of set_config, which costs a query; limits are few, so its plans are.
+func endWhenSilent(idle time.Duration) string {
+	return fmt.Sprintf("set local idle_in_transaction_session_timeout = %d", min(idle.Milliseconds(), math.MaxInt32))
+}
+
+// Start begins a transaction and sends what first queues, in one message. What first queues bounds the silence; see [Begin].
+func Start(ctx context.Context, pool *pgxpool.Pool, op string, level pgx.TxIsoLevel, first func(*pgx.Batch)) (*Opened, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, pawl.Wrap(op, err)
 	}
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{IsoLevel: level})
-	batch.Queue(endWhenSilent(idle))
-	claim(batch)
-	batch.Queue(setSavepoint)
+	first(batch)
+	before := settingsOf(conn.Conn().PgConn())
 	results := conn.SendBatch(ctx, batch)
-	o := &Opened{Tx: results.Tx(), conn: conn, pool: pool}
+	o := &Opened{Tx: results.Tx(), conn: conn, pool: pool, before: before}
 	if err := results.Close(); err != nil {
 		Rollback(ctx, o)
 		return nil, pawl.Wrap(op, err)
@@ -45,22 +92,98 @@ func Open(ctx context.Context, pool *pgxpool.Pool, op string, level pgx.TxIsoLev
 	return o, nil
 }
 
-// Guard runs user code behind the savepoint; see the function [Guard]. It may be called again: what succeeded before is kept.
+// Guard runs user code behind a savepoint. If fn fails, panics or overruns limit, the work since the savepoint is
+// rolled back, the transaction stays usable, and Guard returns fn's error; if the transaction did not survive, the error also is
+// [ErrLost]. It may be called again: what succeeded before is kept.
 func (o *Opened) Guard(ctx context.Context, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
-	if o.passed {
+	if o.point != set {
 		if err := o.send(ctx, func(b *pgx.Batch) { b.Queue(setSavepoint) }); err != nil {
 			return errors.Join(ErrLost, err)
 		}
+		o.point = set
 	}
-	s := &savepoint{Tx: o.Tx}
-	err := behind(ctx, o.Tx, s, limit, fn, func() (err error) {
-		o.passed, err = s.pass(ctx)
+	l := lend(o.Tx, true)
+	failure := o.run(ctx, l, limit, fn)
+	if failure == nil {
+		if failure = o.pass(ctx); failure == nil {
+			o.after = append(o.after, l.taken()...)
+			return nil
+		}
+	}
+	return o.returned(ctx, failure)
+}
+
+// Lend runs user code in the transaction, without a savepoint. If fn fails, panics or overruns limit, the transaction is rolled back
+// and Lend returns fn's error; if the connection was lost with it, the error also is [ErrLost].
+func (o *Opened) Lend(ctx context.Context, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
+	l := lend(o.Tx, true)
+	failure := o.run(ctx, l, limit, fn)
+	if failure == nil {
+		failure = o.whole()
+	}
+	if failure == nil {
+		o.after = append(o.after, l.taken()...)
+		return nil
+	}
+	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := o.Rollback(back); err != nil && !errors.As(failure, new(*overrunError)) {
+		return errors.Join(ErrLost, failure, err)
+	}
+	return failure
+}
+
+// whole returns why nothing more can be sent in the transaction, or nil.
+func (o *Opened) whole() error {
+	switch conn := o.Tx.Conn().PgConn(); {
+	case conn.IsClosed():
+		return errors.New("the connection was lost")
+	case conn.IsBusy():
+		return errors.New("the handler left rows unread: close them")
+	case conn.TxStatus() == 'E':
+		return swallowed(nil)
+	}
+	return nil
+}
+
+func (o *Opened) run(ctx context.Context, l *lent, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
+	failure := Run(ctx, limit, func(ctx context.Context) error { return fn(ctx, l) })
+	unbelievable := l.end()
+	o.soiled = o.soiled || l.soils.Load()
+	switch {
+	case failure == nil:
+		return unbelievable
+	case errors.Is(failure, ErrEnded) && l.ended.Load():
+		return errors.Join(ErrLost, failure)
+	}
+	return failure
+}
+
+// pass notes that user code has succeeded behind the savepoint. As a rule nothing is sent, and the release is owed. If anything
+// looks odd the release is sent, and its error says what.
+func (o *Opened) pass(ctx context.Context) error {
+	if conn := o.Tx.Conn().PgConn(); conn.IsClosed() || conn.IsBusy() || conn.TxStatus() != 'T' {
+		_, err := o.Tx.Exec(ctx, releaseSavepoint)
 		return err
-	})
-	if err == nil {
-		o.after = append(o.after, s.taken()...)
 	}
-	return err
+	o.point = passed
+	return nil
+}
+
+// returned goes back to the savepoint after a failure, and finds out whether it is still there.
+func (o *Opened) returned(ctx context.Context, failure error) error {
+	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_, err := o.Tx.Exec(back, returnSavepoint)
+	switch {
+	case err == nil:
+		return failure
+	case endedText(err), o.Tx.Conn().PgConn().TxStatus() == 'I' && !o.Tx.Conn().IsClosed():
+		return endedByText(failure)
+	case errors.As(failure, new(*overrunError)):
+		return errors.Join(ErrLost, failure) // cancelling cost the connection
+	}
+	return errors.Join(ErrLost, failure, err)
 }
 
 // CommitWith sends what last queues and COMMIT behind it, in one message: the server stops at the first that fails. Nothing
@@ -103,25 +226,37 @@ func (o *Opened) Rollback(ctx context.Context) error {
 	return o.Tx.Rollback(ctx)
 }
 
-// release gives the connection back; one that is still in a transaction the pool closes.
+// release gives the connection back; one that is still in a transaction, or whose session user code has changed, the pool closes.
 func (o *Opened) release() {
 	o.ended = true
+	if conn := o.conn.Conn(); !conn.IsClosed() && (o.soiled || settingsOf(conn.PgConn()) != o.before) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}
 	o.conn.Release()
 }
 
 // send sends what queue queues, behind the release of a savepoint that user code has passed.
 func (o *Opened) send(ctx context.Context, queue func(*pgx.Batch)) error {
 	batch := &pgx.Batch{}
-	if o.passed {
+	if o.point == passed {
 		batch.Queue(releaseSavepoint)
 	}
 	queue(batch)
-	o.passed = false
+	o.point = unset
 	err := o.SendBatch(ctx, batch).Close()
-	if pawl.CodeOf(err) == noSavepoint {
+	if endedText(err) {
 		return endedByText(err)
 	}
 	return err
 }
 
-const noSavepoint = "3B001" // it was there: the transaction is another one
+// endedText reports whether err means that the transaction, in which a savepoint was set or a job was opened, is another one.
+func endedText(err error) bool {
+	switch pawl.CodeOf(err) {
+	case "3B001", "25P01", "25000": // no such savepoint; no transaction; not the transaction that job_open began
+		return true
+	}
+	return false
+}

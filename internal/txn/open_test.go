@@ -172,18 +172,39 @@ func TestOpened_NoticesWhatUserCodeDid(t *testing.T) {
 	sent := func(query string) func(context.Context, pgx.Tx) error {
 		return func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Conn().Exec(ctx, query); return err }
 	}
+	failing := func(query string) func(context.Context, pgx.Tx) error {
+		return func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Conn().Exec(ctx, query)
+			return errors.Join(err, errors.New("boom"))
+		}
+	}
 	for name, c := range map[string]struct {
 		fn                func(context.Context, pgx.Tx) error
 		lost, ended, asks bool // ErrLost; ErrEnded; MayHaveHappened
 	}{
-		"swallowed":      {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil }, false, false, false},
-		"commit":         {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, true, true, false},
-		"rollback":       {func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, true, true, false},
-		"raw commit":     {sent("commit"), true, true, true},
-		"raw rollback":   {sent("rollback"), true, true, true},
-		"raw, and begin": {sent("commit; begin"), true, true, true},
-		"raw release":    {sent("release savepoint pawl"), true, true, true},
-		"rows open":      {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Query(ctx, "select 1"); return err }, true, false, false},
+		"swallowed":               {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil }, false, false, false},
+		"commit":                  {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, true, true, false},
+		"rollback":                {func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, true, true, false},
+		"raw commit":              {sent("commit"), true, true, true},
+		"raw rollback":            {sent("rollback"), true, true, true},
+		"raw, and begin":          {sent("commit; begin"), true, true, true},
+		"commit and chain":        {sent("commit and chain"), true, true, true},
+		"rollback and chain":      {sent("rollback and chain"), true, true, true},
+		"commit and chain, error": {failing("commit and chain"), true, true, true},
+		"commit, begin, error":    {failing("commit; begin"), true, true, true},
+		"commit, error":           {failing("commit"), true, true, true},
+		"own savepoint, error":    {failing("savepoint pawl"), false, false, false},
+		"statement running": {func(ctx context.Context, tx pgx.Tx) error {
+			started := make(chan struct{})
+			go func() { close(started); _, _ = tx.Exec(ctx, "select pg_sleep(0.3)") }()
+			<-started
+			for !tx.Conn().PgConn().IsBusy() {
+				time.Sleep(time.Millisecond)
+			}
+			return nil
+		}, true, false, false},
+		"raw release": {sent("release savepoint " + txn.SavepointName), true, true, true},
+		"rows open":   {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Query(ctx, "select 1"); return err }, true, false, false},
 		"killed": {func(ctx context.Context, tx pgx.Tx) error {
 			_, _ = tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
 			return nil
@@ -205,8 +226,27 @@ func TestOpened_RefusesLateUse(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
 	tx := open(t, pool)
+	for name, keep := range map[string]func(context.Context, pgx.Tx) (pgx.Tx, error){
+		"lent":   func(_ context.Context, tx pgx.Tx) (pgx.Tx, error) { return tx, nil },
+		"nested": func(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) { return tx.Begin(ctx) },
+		"nested twice": func(ctx context.Context, tx pgx.Tx) (pgx.Tx, error) {
+			nested, err := tx.Begin(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return nested.Begin(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) { refusesLateUse(t, tx, keep) })
+	}
+	if err := tx.Commit(t.Context()); err != nil || marks(t, pool) != 1 {
+		t.Errorf("%v; %d rows, want the claim", err, marks(t, pool))
+	}
+}
+
+func refusesLateUse(t *testing.T, tx *txn.Opened, keep func(context.Context, pgx.Tx) (pgx.Tx, error)) {
 	var kept pgx.Tx
-	if err := tx.Guard(t.Context(), time.Minute, func(_ context.Context, tx pgx.Tx) error { kept = tx; return nil }); err != nil {
+	if err := tx.Guard(t.Context(), time.Minute, func(ctx context.Context, tx pgx.Tx) (err error) { kept, err = keep(ctx, tx); return err }); err != nil {
 		t.Fatal(err)
 	}
 	_, exec := kept.Exec(t.Context(), "insert into mark values (9)")
@@ -224,9 +264,6 @@ func TestOpened_RefusesLateUse(t *testing.T) {
 		if !errors.Is(err, pgx.ErrTxClosed) {
 			t.Errorf("%s: %v, want %v", what, err, pgx.ErrTxClosed)
 		}
-	}
-	if err := tx.Commit(t.Context()); err != nil || marks(t, pool) != 1 {
-		t.Errorf("%v; %d rows, want the claim", err, marks(t, pool))
 	}
 }
 
@@ -272,5 +309,50 @@ func TestAfterCommit_FollowsTheCommit(t *testing.T) {
 	defer txn.Rollback(t.Context(), own)
 	if txn.AfterCommit(own, note) || txn.AfterCommit(pool, note) {
 		t.Error("promised to tell of the end of a transaction that is somebody else's")
+	}
+}
+
+// A setting that a handler leaves behind does not reach the next one: its connection is replaced. What is local to the transaction
+// costs no connection.
+func TestOpened_ReplacesAConnectionWhoseSettingsChanged(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, rows)
+	backend := func(query string) (pid uint32) {
+		tx := open(t, pool)
+		err := guard(t, tx, func(ctx context.Context, tx pgx.Tx) error {
+			pid = tx.Conn().PgConn().PID()
+			_, err := tx.Exec(ctx, query)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pid
+	}
+	alive := func(pid uint32) bool {
+		for _, c := range pool.AcquireAllIdle(t.Context()) {
+			found := c.Conn().PgConn().PID() == pid
+			c.Release()
+			if found {
+				return true
+			}
+		}
+		return false
+	}
+	for query, kept := range map[string]bool{
+		"set default_transaction_read_only = on":                          false,
+		"select set_config('default_transaction_read_only', 'on', false)": false, // the server reports it
+		"-- a comment\n  SET SESSION statement_timeout = '1ms'":           false,
+		"set role none":                                       false,
+		"set lock_timeout = '9s'":                             false,
+		"reset all":                                           false,
+		"set local statement_timeout = '1min'":                true,
+		"set constraints all deferred":                        true,
+		"select set_config('statement_timeout', '60s', true)": true,
+		"update mark set n = n":                               true,
+	} {
+		if pid := backend(query); alive(pid) != kept {
+			t.Errorf("%s: the connection was kept: %v, want %v", query, !kept, kept)
+		}
 	}
 }

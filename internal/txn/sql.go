@@ -5,14 +5,12 @@ import (
 	"database/sql"
 	"errors"
 	"time"
-
-	"github.com/pawl-go/pawl"
 )
 
 // CommitSQL is [Commit] for database/sql on pgx's driver. It has no deadline: a *sql.Tx cannot be given one.
 func CommitSQL(op string, tx *sql.Tx) error { return classify(op, tx.Commit()) }
 
-// GuardSQL is [Guard] for database/sql.
+// GuardSQL is [Opened.Guard] for database/sql.
 func GuardSQL(ctx context.Context, tx *sql.Tx, limit time.Duration, fn func(context.Context, *sql.Tx) error) error {
 	if err := control(ctx, tx, setSavepoint); err != nil {
 		return errors.Join(ErrLost, err)
@@ -29,14 +27,11 @@ func GuardSQL(ctx context.Context, tx *sql.Tx, limit time.Duration, fn func(cont
 	switch {
 	case err == nil:
 		return failure
-	case errors.Is(err, sql.ErrTxDone), pawl.CodeOf(err) == noTransaction:
+	case errors.Is(err, sql.ErrTxDone), endedText(err):
 		return endedByText(failure)
 	}
 	return errors.Join(ErrLost, failure, err)
 }
-
-// noTransaction is what a savepoint is answered when the transaction was ended by text.
-const noTransaction = "25P01"
 
 // control sends one statement about the transaction. Not by Exec: without arguments database/sql would let the driver use
 // the simple protocol, in which a text may be several statements.

@@ -1,0 +1,188 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pawl-go/pawl"
+)
+
+// lent is the transaction, or one nested in it, as a handler gets it. When the handler has returned, its tenure is over and
+// nothing can be sent through any of them: a goroutine that was left behind does not reach the transaction, nor the one that has
+// the connection next. Conn and LargeObjects give the connection itself, which nothing guards.
+type lent struct {
+	pgx.Tx
+	*tenure
+	nested bool
+}
+
+// A tenure is the time for which a handler has a transaction.
+type tenure struct {
+	over  atomic.Bool
+	ended atomic.Bool  // the handler called Commit or Rollback; nothing was sent
+	using sync.RWMutex // read-locked while a statement is sent
+	soils atomic.Bool  // a statement may change the session beyond the transaction
+
+	mu    sync.Mutex
+	hints bool // functions given to AfterCommit will be called
+	after []func(pawl.DB)
+}
+
+func lend(tx pgx.Tx, hints bool) *lent { return &lent{Tx: tx, tenure: &tenure{hints: hints}} }
+
+// AfterCommit has fn called, with the pool, when the transaction of db has committed, if it is one that a handler was lent;
+// else it reports false. fn must not block. It is not called if what the handler did was rolled back, nor, though that may have
+// committed, if the reply to COMMIT was lost: it is for hints.
+func AfterCommit(db pawl.DB, fn func(pool pawl.DB)) bool {
+	l, ok := db.(*lent)
+	if !ok || !l.hints {
+		return false
+	}
+	l.mu.Lock()
+	l.after = append(l.after, fn)
+	l.mu.Unlock()
+	return true
+}
+
+// Same reports whether db is the transaction a, or nested in it: both as a handler was lent them.
+func Same(a, db pawl.DB) bool {
+	x, one := a.(*lent)
+	y, other := db.(*lent)
+	return one && other && x.tenure == y.tenure
+}
+
+// taken returns what AfterCommit was told.
+func (t *tenure) taken() []func(pawl.DB) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.after
+}
+
+// end ends the tenure. It returns why the handler's success cannot be believed.
+func (t *tenure) end() error {
+	t.over.Store(true)
+	switch {
+	case t.ended.Load():
+		return errors.Join(ErrLost, ErrEnded)
+	case !t.using.TryLock():
+		return errors.Join(ErrLost, errors.New("the handler returned while a statement of its own was running"))
+	}
+	t.using.Unlock()
+	return nil
+}
+
+// enter is called before a statement is sent. If it reports true, leave follows.
+func (t *tenure) enter(query string) bool {
+	t.using.RLock()
+	if t.over.Load() || t.ended.Load() {
+		t.using.RUnlock()
+		return false
+	}
+	if soils(query) {
+		t.soils.Store(true)
+	}
+	return true
+}
+
+func (t *tenure) leave() { t.using.RUnlock() }
+
+// Commit and Rollback end a nested transaction. The one that was lent is not the handler's to end: nothing is sent.
+func (l *lent) Commit(ctx context.Context) error {
+	if !l.nested && l.enter("") {
+		l.leave()
+		l.ended.Store(true)
+		return ErrEnded
+	}
+	return l.finish(ctx, l.Tx.Commit)
+}
+
+// Rollback: see Commit.
+func (l *lent) Rollback(ctx context.Context) error {
+	if !l.nested && l.enter("") {
+		l.leave()
+		l.ended.Store(true)
+		return nil
+	}
+	return l.finish(ctx, l.Tx.Rollback)
+}
+
+func (l *lent) finish(ctx context.Context, how func(context.Context) error) error {
+	if !l.nested || !l.enter("") {
+		return pgx.ErrTxClosed
+	}
+	defer l.leave()
+	return how(ctx)
+}
+
+func (l *lent) Begin(ctx context.Context) (pgx.Tx, error) {
+	if !l.enter("") {
+		return nil, pgx.ErrTxClosed
+	}
+	defer l.leave()
+	tx, err := l.Tx.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &lent{Tx: tx, tenure: l.tenure, nested: true}, nil
+}
+
+func (l *lent) Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error) {
+	if !l.enter(query) {
+		return pgconn.CommandTag{}, pgx.ErrTxClosed
+	}
+	defer l.leave()
+	return l.Tx.Exec(ctx, query, args...)
+}
+
+func (l *lent) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
+	if !l.enter(query) {
+		return refused.Query()
+	}
+	defer l.leave()
+	return l.Tx.Query(ctx, query, args...)
+}
+
+func (l *lent) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
+	if !l.enter(query) {
+		return refused.QueryRow()
+	}
+	defer l.leave()
+	return l.Tx.QueryRow(ctx, query, args...)
+}
+
+func (l *lent) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+	if !l.enter("") {
+		return 0, pgx.ErrTxClosed
+	}
+	defer l.leave()
+	return l.Tx.CopyFrom(ctx, table, columns, rows)
+}
+
+func (l *lent) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	if !l.enter("") {
+		return pgx.FailedBatchResults(b, pgx.ErrTxClosed)
+	}
+	defer l.leave()
+	for _, q := range b.QueuedQueries {
+		if soils(q.SQL) {
+			l.soils.Store(true)
+		}
+	}
+	return l.Tx.SendBatch(ctx, b)
+}
+
+func (l *lent) Prepare(ctx context.Context, name, query string) (*pgconn.StatementDescription, error) {
+	if !l.enter(query) {
+		return nil, pgx.ErrTxClosed
+	}
+	defer l.leave()
+	return l.Tx.Prepare(ctx, name, query)
+}
+
+// refused answers what is asked when the tenure is over.
+var refused = pgx.FailedBatchResults(&pgx.Batch{}, pgx.ErrTxClosed)

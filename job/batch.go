@@ -1,0 +1,176 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/txn"
+)
+
+// A failure is a job that failed by itself, and why.
+type failure struct {
+	job   Job
+	cause error
+}
+
+// tryBatch is one transaction: hold, handle, finish, commit. A nil error means the database holds the outcome, good or bad.
+func (w *Worker) tryBatch(ctx context.Context, h Handler, jobs []Job, leave func()) error {
+	// hold: a crash here costs a retry once the process is known to be dead. A process that freezes before it is refused
+	// when it wakes; one that freezes after it keeps the rows until the server ends the silent transaction, and only then
+	// is taken over.
+	if err := fault.At("job.hold.before"); err != nil {
+		return err
+	}
+	tx, held, err := w.hold(ctx, h, jobs)
+	if err != nil {
+		return err
+	}
+	defer txn.Rollback(ctx, tx)
+	if len(held) == 0 {
+		return nil
+	}
+	if err := fault.At("job.handle.before"); err != nil {
+		return err
+	}
+
+	// handle: a crash here costs the same; the handler's rows were never visible.
+	start := time.Now()
+	failures, err := w.handle(ctx, tx, h, held, leave)
+	if err != nil {
+		return err
+	}
+	took := time.Since(start)
+
+	// record and finish: those that failed, in the transaction that held them, so that nobody can win in between.
+	failed, lanes, err := w.record(ctx, tx, h, failures)
+	if err != nil {
+		return err
+	}
+	done := without(held, failures)
+	freed, err := w.finishTx(ctx, tx, done)
+	if err != nil {
+		return err
+	}
+	for _, l := range lanes {
+		w.promoter.after(jobs[0].Queue, l)
+	}
+	for i, f := range failures {
+		w.emitFailed(ctx, f.job, failed[i], f.cause)
+	}
+	if len(done) > 0 {
+		w.ended(ctx, done, freed, took)
+	}
+	return nil
+}
+
+// hold opens the transaction, locks the jobs' rows, in the order of their ids, and returns those this attempt still owns.
+func (w *Worker) hold(ctx context.Context, h Handler, jobs []Job) (tx *txn.Opened, held []Job, err error) {
+	var rows []contract.JobEndRow
+	ids, fences := identities(jobs)
+	step := contract.JobHoldManyStep(ids, fences, func(all []contract.JobEndRow) { rows = all })
+	tx, err = txn.Open(ctx, w.pool, "job.begin", "", h.policy.Timeout+w.abandon, step)
+	if err != nil {
+		return nil, nil, err
+	}
+	outcome := make(map[int64]string, len(rows))
+	for _, r := range rows {
+		outcome[r.ID] = r.Outcome
+	}
+	for _, j := range jobs {
+		switch outcome[j.ID] {
+		case "held":
+			held = append(held, j)
+		case "stale":
+			e := w.event([]Job{j}, "job.hold", &pawl.Error{Op: "job.hold", Code: pawl.CodeFenceLost})
+			e.Kind = pawl.EventStaleWriteRefused
+			w.emit(ctx, e)
+		default: // another transaction has it; nothing has been done yet
+			w.settle(ctx, j, nil)
+		}
+	}
+	return tx, held, nil
+}
+
+// handle calls the handler for some jobs behind a savepoint; if it fails, for each half of them. It returns the jobs that
+// fail by themselves, or an error if the transaction cannot record that.
+func (w *Worker) handle(ctx context.Context, tx *txn.Opened, h Handler, jobs []Job, leave func()) ([]failure, error) {
+	overdue := w.watch(ctx, h, jobs, leave)
+	err := tx.Guard(traceOf(ctx, jobs), h.policy.Timeout, func(ctx context.Context, tx pgx.Tx) error {
+		return h.call(ctx, tx, lentTo(jobs, tx))
+	})
+	overdue.Stop()
+	if err == nil {
+		return nil, nil
+	}
+	if code := pawl.CodeOf(err); errors.Is(err, txn.ErrLost) || code == "40001" || code == "40P01" || ctx.Err() != nil {
+		return nil, err
+	}
+	if len(jobs) == 1 {
+		return []failure{{jobs[0], err}}, nil
+	}
+	first, err := w.handle(ctx, tx, h, jobs[:len(jobs)/2], leave)
+	if err != nil {
+		return nil, err
+	}
+	second, err := w.handle(ctx, tx, h, jobs[len(jobs)/2:], leave)
+	return append(first, second...), err
+}
+
+func (w *Worker) record(ctx context.Context, tx pgx.Tx, h Handler, failures []failure) ([]Failed, []contract.Lanes, error) {
+	failed, lanes := make([]Failed, len(failures)), make([]contract.Lanes, len(failures))
+	for i, f := range failures {
+		var err error
+		if failed[i], lanes[i], err = f.job.fail(ctx, tx, f.cause, h.policy.Backoff); err != nil {
+			return nil, nil, err
+		}
+	}
+	return failed, lanes, nil
+}
+
+// finishTx ends the jobs, if any are left, and commits: before COMMIT arrives a crash costs a retry, after it nothing. It
+// returns what follows in their lanes.
+func (w *Worker) finishTx(ctx context.Context, tx *txn.Opened, jobs []Job) (freed contract.Lanes, err error) {
+	op, last := "job.commit", func(*pgx.Batch) {}
+	if len(jobs) == 0 {
+		op = "job.fail"
+	} else {
+		ids, fences := identities(jobs)
+		last = contract.JobFinishManyStep(ids, fences, false, func(all []contract.JobEndRow) { freed = all[0].Lanes })
+	}
+	if err := fault.At("job.commit.before"); err != nil {
+		return freed, err
+	}
+	err = tx.CommitWith(ctx, op, last)
+	switch {
+	case errors.Is(err, pawl.ErrFenceLost): // the rows were locked all the time
+		return freed, errEndedJob
+	case err != nil:
+		return freed, err
+	}
+	_ = fault.At("job.commit.after")
+	return freed, nil
+}
+
+func identities(jobs []Job) (ids, fences []int64) {
+	for _, j := range jobs {
+		ids, fences = append(ids, j.ID), append(fences, j.Fence)
+	}
+	return ids, fences
+}
+
+// without returns the jobs that did not fail.
+func without(jobs []Job, failures []failure) []Job {
+	if len(failures) == 0 {
+		return jobs
+	}
+	return slices.DeleteFunc(slices.Clone(jobs), func(j Job) bool {
+		return slices.ContainsFunc(failures, func(f failure) bool { return f.job.ID == j.ID })
+	})
+}
