@@ -4,26 +4,35 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/internal/stepper"
 )
 
 // Jobs 1 to 4: held with fence 1 by worker 1; 4 was taken over since.
 const fourHeld = `insert into pawl.worker (name) values ('w'); insert into pawl.job (queue, kind, args) select 'q', 'k', '' from generate_series(1, 4);
 select pawl_v1.job_claim('q', 1); update pawl.job set fence = 2 where id = 4`
 
-// Each job gets its own answer, and nothing waits.
+// Each job gets its own answer; a row that another transaction keeps is waited for, and then said to be locked.
 func TestHoldMany_Outcomes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
 	other := b.open("other")
 	other.Do("begin; select from pawl.job where id = 2 for update")
 	b.do("begin")
-	b.is("select h.id, h.outcome from pawl_v1.job_hold_many('{3,2,1,4,99}', '{1,1,1,1,1}') as h",
+	b.waits("select h.id, h.outcome from pawl_v1.job_hold_many('{3,2,1,4,99}', '{1,1,1,1,1}') as h",
 		"1 held, 2 locked, 3 held, 4 stale, 99 stale")
 	b.same(other.Do("select from pawl.job where id in (1, 3) for update skip locked"), "") // ours until the end
 	b.do("commit")
 	b.is("select count(*) from pawl_v1.job_hold_many('{}', '{}') as h", "0")
 	b.is("select pawl_v1.job_hold_many('{1,2}', '{1}')", "P4004")
 	b.is("select pawl_v1.job_hold_many(array_fill(1::bigint, '{501}'), array_fill(1::bigint, '{501}'))", "P4004")
+}
+
+// waits expects an answer that comes only when a wait has ended.
+func (b *bed) waits(query, want string) {
+	b.Helper()
+	b.same(b.main.Do(query), stepper.Blocked)
+	b.same(b.main.Wait(), want)
 }
 
 // One stale job aborts the transaction, and all the rows with it.
@@ -50,8 +59,8 @@ func TestFinishMany_LockedIsNotLost(t *testing.T) {
 	b := setup(t, fourHeld)
 	other := b.open("other")
 	other.Do("begin; select from pawl.job where id = 2 for update")
-	b.is("select pawl_v1.job_finish_many('{1,2}', '{1,1}')", "55P03")
-	b.is(`select f.id, f.outcome from pawl_v1.job_finish_many('{1,2}', '{1,1}', '{"skip_stale": true}') as f`, "1 finished, 2 locked")
+	b.waits("select pawl_v1.job_finish_many('{1,2}', '{1,1}')", "55P03")
+	b.waits(`select f.id, f.outcome from pawl_v1.job_finish_many('{1,2}', '{1,1}', '{"skip_stale": true}') as f`, "1 finished, 2 locked")
 	other.Do("rollback")
 	b.is("select f.id, f.outcome from pawl_v1.job_finish_many('{2}', '{1}') as f", "2 finished")
 }
@@ -82,7 +91,8 @@ func TestFinishMany_ReversedBatches(t *testing.T) {
 	duels(t, "delete from pawl.job; "+`insert into pawl.job (id, queue, kind, args, status, claimed_by, fence) overriding system value
 select i, 'q', 'k', '', 'processing', 1, 1 from generate_series(11, 12) as i`, func(d *duel) {
 		d.exactly(d.a.Do("select f.id, f.outcome from pawl_v1.job_finish_many('{12,11}', '{1,1}', '{\"skip_stale\": true}') as f"), "11 finished, 12 finished")
-		d.exactly(d.b.Do("select f.id, f.outcome from pawl_v1.job_finish_many('{11,12}', '{1,1}', '{\"skip_stale\": true}') as f"), "11 locked, 12 locked")
+		d.exactly(d.b.Do("select f.id, f.outcome from pawl_v1.job_finish_many('{11,12}', '{1,1}', '{\"skip_stale\": true}') as f"), stepper.Blocked)
+		d.exactly(d.b.Wait(), "11 locked, 12 locked") // a quarter of a second later
 		d.a.Do("commit")
 		d.want(d.b.Do("select f.id, f.outcome from pawl_v1.job_finish_many('{11,12}', '{1,1}', '{\"skip_stale\": true}') as f"), "11 stale, 12 stale")
 	})

@@ -163,7 +163,7 @@ func TestMutants_Equivalent(t *testing.T) {
 		"claims wait for each other":   {edit{"job_claim", "for update skip locked", "for update"}, "claim"},                                                                                // then the row is no longer pending
 		"sweep looks without locking":  {blindLook, "sweep"},                                                                                                                                // its write tests again
 		"sweep writes without testing": {blindWrite, "sweep"},                                                                                                                               // its look has locked the rows
-		"hold many in any order":       {edit{"job_hold_many", "     order by j.id\n       for update", "       for update"}, "hold many"},                                                  // it never waits
+		"hold many in any order":       {edit{"job_hold_many", "       order by j.id\n         for update", "         for update"}, "hold many"},                                            // it does not wait there
 		"a tick without its key":       {edit{"_schedule_enqueue", "             'key', v_key,\n             'hash', encode(sha256(convert_to(v_key, 'UTF8')), 'hex'),\n", ""}, "schedule"}, // the fence lets it be made once
 		"purge without looking again":  {edit{"lane_purge", "\n     and not pawl_v1._lane_is_used(l.id);", ";"}, "lane: purge"},                                                             // the time between its snapshot and its lock is inside one statement
 	} {

@@ -93,7 +93,7 @@ func (t *tenure) leave() { t.using.RUnlock() }
 
 // Commit and Rollback end a nested transaction. The one that was lent is not the handler's to end: nothing is sent.
 func (l *lent) Commit(ctx context.Context) error {
-	if !l.nested && l.enter("") {
+	if !l.nested && l.tenure.enter("") {
 		l.leave()
 		l.ended.Store(true)
 		return ErrEnded
@@ -103,7 +103,7 @@ func (l *lent) Commit(ctx context.Context) error {
 
 // Rollback: see Commit.
 func (l *lent) Rollback(ctx context.Context) error {
-	if !l.nested && l.enter("") {
+	if !l.nested && l.tenure.enter("") {
 		l.leave()
 		l.ended.Store(true)
 		return nil
@@ -129,6 +129,18 @@ func (l *lent) Begin(ctx context.Context) (pgx.Tx, error) {
 		return nil, err
 	}
 	return &lent{Tx: tx, tenure: l.tenure, nested: true}, nil
+}
+
+// enter also refuses once the handler has ended the transaction by text: what is sent then would be durable by itself.
+func (l *lent) enter(query string) bool {
+	if !l.tenure.enter(query) {
+		return false
+	}
+	if conn := l.Tx.Conn().PgConn(); !conn.IsClosed() && !conn.IsBusy() && conn.TxStatus() == 'I' {
+		l.leave()
+		return false
+	}
+	return true
 }
 
 func (l *lent) Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error) {

@@ -141,26 +141,82 @@ begin
 end
 $$;
 
+-- Waits, in the order of their ids, for jobs that another transaction has locked: p_ms for one, and for all; then it gives up.
+-- Who locks a job as a rule is a claimer: its snapshot shows the row pending, another has claimed it since, and PostgreSQL locks the
+-- newest version of a row before it tests it again. The claimer does not take it, and holds the lock until its own commit.
+create or replace function pawl_v1._jobs_wait(p_ids bigint[], p_ms int)
+returns void
+language plpgsql
+set lock_timeout = '2s' -- so that the end of the function restores it
+as $$
+declare
+  v_id    bigint;
+  v_since timestamptz := clock_timestamp();
+begin
+  perform set_config('lock_timeout', p_ms::text, true);
+  for v_id in select w.id from unnest(p_ids) as w (id) order by w.id loop
+    begin
+      perform from pawl.job as j where j.id = v_id for update;
+    exception
+      when lock_not_available or deadlock_detected then
+        return;
+    end;
+    exit when clock_timestamp() > v_since + p_ms * interval '1 millisecond';
+  end loop;
+end
+$$;
+
+-- Those of some jobs whose rows are there and are locked by another transaction, after this one has locked p_locked of them.
+create or replace function pawl_v1._jobs_elsewhere(p_ids bigint[], p_fences bigint[], p_locked bigint[])
+returns bigint[]
+language plpgsql
+as $$
+begin
+  return array(
+    select j.id
+      from pawl.job as j
+      join unnest(p_ids, p_fences) as g (id, fence) on g.id = j.id
+     where j.id = any (array(select unnest(p_ids)))
+       and j.id <> all (p_locked)
+       and j.status = 'processing'
+       and j.fence = g.fence);
+end
+$$;
+
 -- Locks many claimed jobs, in the order of their ids, and says which are still held. Nothing is raised: do the work of the
--- held ones only, and finish exactly those. It never waits: 'locked' means that another transaction has the row.
+-- held ones only, and finish exactly those. It waits for rows that others have locked, for 2 s: 'locked' means that another
+-- transaction has kept the row for longer.
 -- outcome per job: 'held', 'stale' (not this attempt's any more), 'locked'.
 create or replace function pawl_v1.job_hold_many(p_ids bigint[], p_fences bigint[])
 returns table (id bigint, outcome text, detail jsonb)
 language plpgsql
 as $$
+declare
+  v_locked bigint[];
+  v_fences bigint[]; -- of v_locked; null where the job is not processing
+  v_rest   bigint[];
 begin
   perform pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
+  for v_try in 1..2 loop
+    with locked as (
+      select j.id, j.status, j.fence
+        from pawl.job as j
+       where j.id = any (array(select unnest(p_ids))) -- see job_claim
+       order by j.id
+         for update skip locked
+    )
+    select coalesce(array_agg(l.id), '{}'), array_agg(case l.status when 'processing' then l.fence end)
+      into v_locked, v_fences
+      from locked as l;
+    exit when v_try = 2 or cardinality(v_locked) >= cardinality(p_ids);
+    v_rest := pawl_v1._jobs_elsewhere(p_ids, p_fences, v_locked);
+    exit when cardinality(v_rest) = 0;
+    perform pawl_v1._jobs_wait(v_rest, 2000);
+  end loop;
   return query
-  with locked as (
-    select j.id, j.status, j.fence
-      from pawl.job as j
-     where j.id = any (array(select unnest(p_ids))) -- see job_claim
-     order by j.id
-       for update skip locked
-  )
-  select g.id, pawl_v1._holding(g.id, l.id is not null, l.status = 'processing' and l.fence = g.fence), '{}'::jsonb
+  select g.id, pawl_v1._holding(g.id, l.id is not null, coalesce(l.fence = g.fence, false)), '{}'::jsonb
     from unnest(p_ids, p_fences) as g (id, fence)
-    left join locked as l on l.id = g.id
+    left join unnest(v_locked, v_fences) as l (id, fence) on l.id = g.id
    order by g.id;
 end
 $$;
@@ -179,9 +235,11 @@ end
 $$;
 
 -- Ends many jobs well, in the order of their ids. If one of them is not held any more, P4020 aborts the transaction: call
--- it in the transaction that did the work. 55P03: another transaction has the row of one of them; nothing is known yet.
+-- it in the transaction that did the work. It waits as job_hold_many does. 55P03: another transaction has the row of one of them;
+-- nothing is known yet.
 --
--- options: skip_stale boolean: for work that is done and committed elsewhere; nothing is raised, the others are finished.
+-- options: skip_stale boolean: for work that is done and committed elsewhere; nothing is raised, the others are finished, and it
+-- waits for 250 ms.
 -- outcome per job: 'finished', 'stale', 'locked' (another transaction has the row; ask again). If some were in lanes, the
 -- detail of the first row is that of _lanes_free for all of them.
 create or replace function pawl_v1.job_finish_many(p_ids bigint[], p_fences bigint[], p_options jsonb default '{}')
@@ -189,52 +247,70 @@ returns table (id bigint, outcome text, detail jsonb)
 language plpgsql
 as $$
 declare
-  v_strict boolean := not coalesce((p_options ->> 'skip_stale')::boolean, false);
-  v_locked bigint[];
-  v_gone   bigint[];
-  v_fences bigint[]; -- of v_gone
-  v_lanes  bigint[];
-  v_kept   bigint[]; -- of v_locked, those whose queue has an archive
-  v_lost   record;
-  v_said   text[] := '{}';
-  v_ids    bigint[] := '{}';
+  v_strict   boolean := not coalesce((p_options ->> 'skip_stale')::boolean, false);
+  v_todo     bigint[] := p_ids;
+  v_locked   bigint[];
+  v_gone     bigint[];
+  v_fences   bigint[]; -- of v_gone
+  v_lanes    bigint[];
+  v_kept     bigint[]; -- of v_locked, those whose queue has an archive
+  v_before   record;   -- what the first try has locked and ended, if there is a second
+  v_lost     record;
+  v_said     text[] := '{}';
+  v_ids      bigint[] := '{}';
 begin
   perform pawl_v1._check_options(p_options, '{skip_stale}');
   perform pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
-  with locked as (
-    select j.id, j.status, j.fence, j.queue = any (array(select q.name from pawl.queue as q where q.archive)) as kept
-      from pawl.job as j
-     where j.id = any (array(select unnest(p_ids))) -- see job_claim
-     order by j.id
-       for update skip locked
-  ), gone as (
-    delete from pawl.job as j
-     where j.id = any (array( -- not a join: the planner may prefer to read the whole table for it
-             select l.id
-               from locked as l
-               join unnest(p_ids, p_fences) as g (id, fence) on g.id = l.id
-              where l.status = 'processing'
-                and not l.kept
-                and l.fence = g.fence))
-    returning j.id, j.fence, j.lane_id
-  )
-  select array(select l.id from locked as l),
-         array(select l.id from locked as l where l.kept),
-         array_agg(d.id order by d.id),
-         array_agg(d.fence order by d.id),
-         array_agg(d.lane_id) filter (where d.lane_id is not null)
-    into v_locked, v_kept, v_gone, v_fences, v_lanes
-    from gone as d;
+  for v_try in 1..2 loop
+    with locked as (
+      select j.id, j.status, j.fence, j.queue = any (array(select q.name from pawl.queue as q where q.archive)) as kept
+        from pawl.job as j
+       where j.id = any (array(select unnest(v_todo))) -- see job_claim
+       order by j.id
+         for update skip locked
+    ), gone as (
+      delete from pawl.job as j
+       where j.id = any (array( -- not a join: the planner may prefer to read the whole table for it
+               select l.id
+                 from locked as l
+                 join unnest(p_ids, p_fences) as g (id, fence) on g.id = l.id
+                where l.status = 'processing'
+                  and not l.kept
+                  and l.fence = g.fence))
+      returning j.id, j.fence, j.lane_id
+    )
+    select array(select l.id from locked as l),
+           array(select l.id from locked as l where l.kept),
+           array_agg(d.id order by d.id),
+           array_agg(d.fence order by d.id),
+           array_agg(d.lane_id) filter (where d.lane_id is not null)
+      into v_locked, v_kept, v_gone, v_fences, v_lanes
+      from gone as d;
 
-  if cardinality(v_kept) > 0 then
-    select k.gone, k.fences, k.lanes
-      into v_gone, v_fences, v_lanes
-      from pawl_v1._archive_held(v_kept, p_ids, p_fences, v_gone, v_fences, v_lanes) as k;
-  end if;
-  if cardinality(v_gone) = cardinality(p_ids) then -- as a rule
+    if cardinality(v_kept) > 0 then
+      select k.gone, k.fences, k.lanes
+        into v_gone, v_fences, v_lanes
+        from pawl_v1._archive_held(v_kept, p_ids, p_fences, v_gone, v_fences, v_lanes) as k;
+    end if;
+    if v_try = 2 then
+      v_locked := v_before.locked || v_locked;
+      v_gone := v_before.gone || v_gone;
+      v_fences := v_before.fences || v_fences;
+      v_lanes := v_before.lanes || v_lanes;
+      exit;
+    end if;
+    exit when cardinality(v_gone) = cardinality(p_ids); -- as a rule
+    v_todo := pawl_v1._jobs_elsewhere(p_ids, p_fences, v_locked);
+    exit when cardinality(v_todo) = 0;
+    select v_locked as locked, v_gone as gone, v_fences as fences, v_lanes as lanes
+      into v_before;
+    perform pawl_v1._jobs_wait(v_todo, case when v_strict then 2000 else 250 end);
+  end loop;
+  if cardinality(v_gone) = cardinality(p_ids) then
     return query
     select d.id, 'finished', case when d.n = 1 and v_lanes is not null then pawl_v1._lanes_free(v_lanes) else '{}' end
-      from unnest(v_gone) with ordinality as d (id, n);
+      from unnest(v_gone) with ordinality as d (id, n)
+     order by d.n;
     return;
   end if;
   for v_lost in

@@ -1,0 +1,280 @@
+// Package doors attacks every way in which a handler is lent a transaction.
+package doors_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/command"
+	"github.com/pawl-go/pawl/command/httpkey"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/guard"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// schema has no unique constraint on purpose: if an effect is doubled, it shows.
+const schema = `create table effect (key text not null, part text not null);
+create table orders (id text primary key, status text not null default 'pending', result text, claimed_at timestamptz,
+  completed_at timestamptz, last_error text, attempt_count int not null default 0, created_at timestamptz not null default now());
+select pawl_v1.queue_set('archived', '{"archive": true}', 'ann', 'a reason')`
+
+// A work is what a handler does in the transaction that it is lent, whatever its type.
+type work func(ctx context.Context, exec func(query string) error) error
+
+func inPgx(do work) func(context.Context, pgx.Tx) error {
+	return func(ctx context.Context, tx pgx.Tx) error {
+		return do(ctx, func(query string) error { _, err := tx.Exec(ctx, query); return err })
+	}
+}
+
+func inSQL(do work) func(context.Context, *sql.Tx) error {
+	return func(ctx context.Context, tx *sql.Tx) error {
+		return do(ctx, func(query string) error { _, err := tx.ExecContext(ctx, query); return err })
+	}
+}
+
+// A visit is one intent that asks at one door until it is over.
+type visit struct {
+	*testing.T
+	pool  *pgxpool.Pool
+	key   string
+	do    work
+	told  atomic.Int32 // errors that an event, an answer or a dead letter told of
+	calls atomic.Int32
+}
+
+func (v *visit) tell(err error) {
+	if err != nil {
+		v.told.Add(1)
+	}
+}
+
+func (v *visit) hooks() pawl.Hooks {
+	return pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { v.tell(e.Err) }}
+}
+
+var print = pawl.FingerprintOf([]byte("payload"))
+
+func (v *visit) job(queue, lane string, h job.Handler) {
+	_, err := job.Enqueue(v.Context(), v.pool, job.Request{Queue: queue, Kind: "k", Lane: lane, MaxAttempts: 3})
+	if err != nil {
+		v.Fatal(err)
+	}
+	pawltest.Drain(v, v.pool, job.Config{Queues: []job.Queue{{Name: queue}}, Handlers: []job.Handler{h}, Hooks: v.hooks()})
+}
+
+func (v *visit) flow(config flow.Config) {
+	source := &pawltest.Source{Invisibility: 300 * time.Millisecond}
+	source.Send(pawl.Delivery{Key: v.key, MessageID: v.key, Body: []byte("payload")})
+	config.Consumer, config.Source, config.MaxAttempts, config.Hooks = "orders", source, 3, v.hooks()
+	pawltest.Consume(v, v.pool, config)
+}
+
+func (v *visit) rows() *guard.Rows {
+	rows, err := guard.New(v.pool, guard.Table{Name: "orders", Result: "result", CreatedAt: "created_at"})
+	if err != nil {
+		v.Fatal(err)
+	}
+	if _, err := v.pool.Exec(v.Context(), "insert into orders (id) values ($1)", v.key); err != nil {
+		v.Fatal(err)
+	}
+	return rows
+}
+
+func (v *visit) thrice(ask func() error) {
+	for range 3 {
+		v.tell(ask())
+	}
+}
+
+var doors = map[string]func(*visit){
+	"job, HandleTx":           func(v *visit) { v.job("plain", "", v.handleTx()) },
+	"job, HandleTx, lane":     func(v *visit) { v.job("laned", "l", v.handleTx()) },
+	"job, HandleTx, archive":  func(v *visit) { v.job("archived", "", v.handleTx()) },
+	"job, HandleTx, row kept": func(v *visit) { v.job("kept", "", v.handleTx().With(job.Policy{KeepRow: true})) },
+	"job, HandleBatch": func(v *visit) {
+		v.job("batch", "", job.HandleBatch("k", func(ctx context.Context, tx pgx.Tx, _ []job.Task[[]byte]) error { return inPgx(v.do)(ctx, tx) }))
+	},
+	"flow": func(v *visit) {
+		v.flow(flow.Config{Handler: func(ctx context.Context, tx pgx.Tx, _ pawl.Delivery) error { return inPgx(v.do)(ctx, tx) }})
+	},
+	"flow, batch": func(v *visit) {
+		v.flow(flow.Config{BatchHandler: func(ctx context.Context, tx pgx.Tx, _ []pawl.Delivery) error { return inPgx(v.do)(ctx, tx) }})
+	},
+	"flow, attempt": func(v *visit) {
+		v.flow(flow.Config{LongHandler: func(ctx context.Context, a *flow.Attempt) error { return a.Commit(ctx, inPgx(v.do)) }})
+	},
+	"command, Once": func(v *visit) {
+		v.thrice(func() error {
+			_, err := command.Once(v.Context(), v.pool, pawl.Intent{Scope: "s", Key: v.key, Fingerprint: print},
+				func(ctx context.Context, tx pgx.Tx) (int, error) { return 1, inPgx(v.do)(ctx, tx) }, command.Options{Hooks: v.hooks()})
+			return err
+		})
+	},
+	"command, OnceSQL": func(v *visit) {
+		db := stdlib.OpenDBFromPool(v.pool)
+		v.thrice(func() error {
+			_, err := command.OnceSQL(v.Context(), db, pawl.Intent{Scope: "sql", Key: v.key, Fingerprint: print},
+				func(ctx context.Context, tx *sql.Tx) (int, error) { return 1, inSQL(v.do)(ctx, tx) }, command.Options{Hooks: v.hooks()})
+			return err
+		})
+	},
+	"command, Leased": func(v *visit) {
+		v.thrice(func() error {
+			_, err := command.Leased(v.Context(), v.pool, pawl.Intent{Scope: "leased", Key: v.key, Fingerprint: print},
+				command.LeaseOptions{Hooks: v.hooks(), Repeatable: true}, func(ctx context.Context, a *command.Attempt[int]) error {
+					return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) (int, error) { return 1, inPgx(v.do)(ctx, tx) })
+				})
+			return err
+		})
+	},
+	"httpkey": func(v *visit) {
+		h := httpkey.Once(v.pool, func(*http.Request) (string, error) { return "tenant", nil },
+			func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error { return inPgx(v.do)(r.Context(), tx) })
+		v.thrice(func() error {
+			r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader("payload"))
+			r.Header.Set("Idempotency-Key", `"`+v.key+`"`)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if w.Code >= 400 {
+				return errors.New(w.Body.String())
+			}
+			return nil
+		})
+	},
+	"guard, Once": func(v *visit) {
+		rows := v.rows()
+		v.thrice(func() error {
+			return rows.Once(v.Context(), v.key, func(ctx context.Context, tx pgx.Tx) (any, error) { return nil, inPgx(v.do)(ctx, tx) })
+		})
+	},
+	"guard, Claim": func(v *visit) {
+		rows := v.rows()
+		sweeper, err := guard.NewSweeper(rows, guard.SweeperConfig{})
+		if err != nil {
+			v.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(v.Context())
+		ran := make(chan struct{})
+		go func() { _ = sweeper.Run(ctx); close(ran) }()
+		defer func() { stop(); <-ran }()
+		v.thrice(func() error {
+			var c *guard.Claimed
+			for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) { // until the sweeper has begun
+				if c, err = rows.Claim(v.Context(), v.key); pawl.CodeOf(err) != pawl.CodeArgumentInvalid || time.Now().After(deadline) {
+					break
+				}
+			}
+			if err != nil {
+				return err
+			}
+			err := c.Commit(v.Context(), func(ctx context.Context, tx pgx.Tx) (any, error) { return nil, inPgx(v.do)(ctx, tx) })
+			if err != nil {
+				v.tell(c.Fail(v.Context(), err))
+			}
+			return err
+		})
+	},
+}
+
+func (v *visit) handleTx() job.Handler {
+	return job.HandleTx("k", func(ctx context.Context, tx pgx.Tx, _ job.Task[[]byte]) error { return inPgx(v.do)(ctx, tx) })
+}
+
+// attacks are what a handler sends between two rows of its own.
+var attacks = map[string][]string{
+	"commit":                  {"commit"},
+	"rollback":                {"rollback"},
+	"commit and chain":        {"commit and chain"},
+	"rollback and chain":      {"rollback and chain"},
+	"commit, begin":           {"commit", "begin"},
+	"rollback, begin":         {"rollback", "begin"},
+	"commit; begin":           {"commit; begin"},
+	"end, start":              {"end", "start transaction isolation level serializable"},
+	"abort, begin":            {"abort", "begin"},
+	"savepoint pawl":          {"savepoint pawl"},
+	"release pawl":            {"release savepoint pawl"},
+	"rollback to pawl":        {"rollback to savepoint pawl"},
+	"prepare transaction":     {"prepare transaction 'x'"},
+	"set session":             {"set default_transaction_read_only = on"},
+	"set session transaction": {"set session characteristics as transaction read only"},
+}
+
+// harmless attacks leave the transaction as it was: the handler's success is one effect.
+var harmless = []string{"savepoint pawl", "set session", "set session transaction"}
+
+// Whatever a handler does to the transaction that it is lent, no door doubles an effect, and none keeps silent about it.
+func TestDoors_ATransactionThatIsNotTheHandlersToEnd(t *testing.T) {
+	t.Parallel()
+	for door, ask := range doors {
+		t.Run(door, func(t *testing.T) {
+			t.Parallel()
+			pool := pawltest.DB(t, schema)
+			for attack, texts := range attacks {
+				for end, err := range map[string]error{"nil": nil, "error": errors.New("boom")} {
+					t.Run(attack+", "+end, func(t *testing.T) { attackOnce(t, pool, ask, attack, texts, err) })
+				}
+			}
+		})
+	}
+}
+
+func attackOnce(t *testing.T, pool *pgxpool.Pool, ask func(*visit), attack string, texts []string, end error) {
+	v := &visit{T: t, pool: pool, key: pawl.Key(t.Name())}
+	v.do = func(ctx context.Context, exec func(string) error) error {
+		v.calls.Add(1)
+		if err := exec("insert into effect values ('" + v.key + "', 'before')"); err != nil {
+			return err
+		}
+		for _, text := range texts {
+			if err := exec(text); err != nil {
+				return err
+			}
+		}
+		if len(texts) == 2 || strings.Contains(attack, "chain") || strings.Contains(attack, ";") { // else it would be durable by itself
+			if err := exec("insert into effect values ('" + v.key + "', 'after')"); err != nil {
+				return err
+			}
+		}
+		return end
+	}
+	ask(v)
+	var before, after int
+	err := pool.QueryRow(t.Context(), "select count(*) filter (where e.part = 'before'), count(*) filter (where e.part = 'after') from effect as e where e.key = $1",
+		v.key).Scan(&before, &after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before > 1 || after > 1 {
+		t.Errorf("doubled: %d rows from before, %d from after; %d calls", before, after, v.calls.Load())
+	}
+	fine := end == nil && isHarmless(attack)
+	if fine && before != 1 {
+		t.Errorf("%d effects of a handler that did no harm", before)
+	}
+	if !fine && v.told.Load() == 0 {
+		t.Errorf("nothing tells of it: %d rows from before, %d from after; %d calls", before, after, v.calls.Load())
+	}
+}
+
+func isHarmless(attack string) bool {
+	for _, h := range harmless {
+		if h == attack {
+			return true
+		}
+	}
+	return false
+}
