@@ -69,15 +69,27 @@ func (w *Worker) mark(s *session, j Job) error {
 	return err
 }
 
-// unmark tells the database that the suspect is in company from now on. If that cannot be told in time the door opens all the same,
-// and the session ends in good order: its end takes the mark along.
+// unmark tells the database that the suspect is in company from now on, before anything is. If that cannot be told in time the door
+// opens all the same, and it is told later: until then a death would count as one alone. To end the session instead would make
+// the worker's healthy jobs wait for its drain.
 func (w *Worker) unmark(s *session, j Job) {
+	err := w.clearMark(s)
+	if err == nil {
+		return
+	}
+	w.emit(s.ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.isolate", Scope: j.Queue, JobID: j.ID, Attempt: j.Attempt, Err: err})
+	go func() {
+		for err != nil && pause(s.ctx, markPatience) {
+			err = w.clearMark(s)
+		}
+	}()
+}
+
+func (w *Worker) clearMark(s *session) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), markPatience)
 	defer cancel()
-	if _, err := contract.WorkerIsolate(ctx, w.pool, s.id, 0, 0); err != nil {
-		w.emit(s.ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.isolate", Scope: j.Queue, JobID: j.ID, Attempt: j.Attempt, Err: err})
-		s.doubt()
-	}
+	_, err := contract.WorkerIsolate(ctx, w.pool, s.id, 0, 0)
+	return err
 }
 
 // putBack releases a suspect that may not run now, uncharged, for a moment.

@@ -3,7 +3,6 @@ package job_test
 import (
 	"context"
 	"errors"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -90,6 +89,27 @@ func TestProcess_WaitsForASlotOutsideOfTheGate(t *testing.T) {
 		}
 		c.until("the suspect does not run", "select count(*) from pawl.job", 0)
 	}
+}
+
+// Process claims nothing before it has a slot: what waits for one is not in hand, and not in a suspect's way.
+func TestProcess_ClaimsNothingWithoutASlot(t *testing.T) {
+	c := setupCrew(t)
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	w := c.hire2(1, simple("k", func(_ context.Context, j job.Job) error {
+		close(entered)
+		<-goOn
+		return nil
+	}))
+	defer close(goOn)
+	c.enqueue(job.Request{Queue: "q", Kind: "k"})
+	<-entered
+	byID := c.enqueue(job.Request{Queue: "q", Kind: "k", StartIn: time.Hour}).ID
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if got, err := w.ProcessEarly(ctx, byID); !errors.Is(err, pawl.ErrInProgress) || got != "" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	c.wantCount("select count(*) from pawl.job where status = 'pending' and fence = 0", 1)
 }
 
 // Handlers that last do not make other queues wait for a suspect, be it that they ignore their context or may run for an hour; nor
@@ -208,8 +228,8 @@ func TestSuspect_IsMarkedOnlyWhileAlone(t *testing.T) {
 	c.wantCount("select count(*) from pawl.worker where alone_job is not null", 0)
 }
 
-// If the database cannot be told that a suspect is alone no more, healthy work waits no longer for it, and the session ends.
-func TestSuspect_MarkThatCannotBeClearedEndsTheSession(t *testing.T) {
+// If the database cannot be told that a suspect is alone no more, healthy work waits no longer for it, and the database is told later.
+func TestSuspect_MarkThatCannotBeClearedStopsNobody(t *testing.T) {
 	c := setupCrew(t)
 	var fast atomic.Int32
 	entered, goOn := make(chan struct{}), make(chan struct{})
@@ -218,21 +238,18 @@ func TestSuspect_MarkThatCannotBeClearedEndsTheSession(t *testing.T) {
 		<-goOn
 		return nil
 	}), quick("fast", &fast))
-	release := sync.OnceFunc(func() { close(goOn) })
-	defer release()
+	defer close(goOn)
 	c.exec("insert into pawl.job (queue, kind, args, crashes) values ('q', 'slow', '', 1)")
 	<-entered
-	var before int64
-	c.must(c.pool.QueryRow(t.Context(), "select id from pawl.worker where alone_job is not null").Scan(&before))
 	tx := c.begin()
 	_, err := tx.Exec(t.Context(), "select from pawl.worker for no key update") // as somebody who looks at it with psql
 	c.must(err)
-	c.within(healthyWait, "the trouble is told", func() bool { return c.saw(pawl.EventTrouble, "worker.isolate") > 0 })
 	c.exec("select pawl_v1.job_enqueue('r', 'fast', '')")
-	c.must(tx.Rollback(t.Context()))
-	release()
 	c.within(healthyWait, "healthy work goes on", func() bool { return fast.Load() == 1 })
-	c.until("the old session", "select count(*) from pawl.worker where id = "+strconv.FormatInt(before, 10), 0)
+	c.within(healthyWait, "the trouble is told", func() bool { return c.saw(pawl.EventTrouble, "worker.isolate") > 0 })
+	c.wantCount("select count(*) from pawl.worker where alone_job is not null", 1)
+	c.must(tx.Rollback(t.Context()))
+	c.until("the mark stands", "select count(*) from pawl.worker where alone_job is not null", 0)
 }
 
 // A worker that is asked for a suspect by its id while it has another says so, and the job stays uncharged.
