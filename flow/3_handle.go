@@ -18,16 +18,17 @@ import (
 // so does a gate that does not let it pass, and a semantic key that took effect before.
 //
 // handle: a crash in it costs a redelivery; the handler's rows were never visible.
-func (f *Flow) handle(ctx context.Context, tx *txn.Opened, it item) (v inbox.Verdict, took time.Duration, err error) {
+func (f *Flow) handle(ctx context.Context, tx *txn.Opened, it item, leave func()) (v inbox.Verdict, took time.Duration, err error) {
 	start := time.Now()
-	err = f.guarded(ctx, tx, func(ctx context.Context, tx pgx.Tx) (err error) {
+	err = f.guarded(ctx, tx, leave, func(ctx context.Context, tx pgx.Tx) (err error) {
 		v, _, err = f.gated(ctx, tx, it)
 		return err
 	})
 	return v, time.Since(start), err
 }
 
-func (f *Flow) guarded(ctx context.Context, tx *txn.Opened, fn func(context.Context, pgx.Tx) error) error {
+func (f *Flow) guarded(ctx context.Context, tx *txn.Opened, leave func(), fn func(context.Context, pgx.Tx) error) error {
+	defer f.watch(ctx, leave).Stop()
 	return tx.Guard(ctx, f.cfg.Timeout, func(ctx context.Context, tx pgx.Tx) error {
 		if err := fault.At("flow.handle.before"); err != nil {
 			return err

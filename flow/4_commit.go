@@ -11,7 +11,6 @@ import (
 	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/receipt"
-	"github.com/pawl-go/pawl/internal/solo"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
@@ -21,13 +20,13 @@ const askAgain = 5
 // apply takes a delivery through claim, handle and commit, as often as its transaction loses a race or its COMMIT goes
 // unanswered.
 func (f *Flow) apply(ctx context.Context, it item) (r pawl.Receipt, wait time.Duration) {
-	err := solo.Process.Enter(ctx, 1)
+	leave, err := f.enter(ctx)
 	if err != nil {
 		return pawl.Receipt{}, 0 // stopping
 	}
-	defer solo.Process.Leave(1)
+	defer leave()
 	err = f.untilKnown(ctx, it.Delivery, func() (err error) {
-		r, err = f.once(ctx, it)
+		r, err = f.once(ctx, it, leave)
 		return err
 	})
 	if err != nil {
@@ -52,7 +51,7 @@ func (f *Flow) untilKnown(ctx context.Context, d pawl.Delivery, once func() erro
 }
 
 // once is one transaction: claim, handle, commit; or, if the handler fails, claim, land, commit.
-func (f *Flow) once(ctx context.Context, it item) (pawl.Receipt, error) {
+func (f *Flow) once(ctx context.Context, it item, leave func()) (pawl.Receipt, error) {
 	tx, claim, err := f.claim(ctx, it)
 	if err != nil {
 		return pawl.Receipt{}, err
@@ -67,9 +66,12 @@ func (f *Flow) once(ctx context.Context, it item) (pawl.Receipt, error) {
 		return f.landIn(ctx, tx, claim, it, f.untried(), pawl.EventLanded, nil)
 	}
 	if err := exclude(ctx, tx, it.resource); err != nil {
+		if pawl.CodeOf(err) == lockNotHad && it.Receives >= f.cfg.SoloAfter {
+			return f.landBusy(ctx, tx, claim, it, err)
+		}
 		return pawl.Receipt{}, err
 	}
-	verdict, took, failure := f.handle(ctx, tx, it)
+	verdict, took, failure := f.handle(ctx, tx, it, leave)
 	switch {
 	case errors.As(failure, new(claimError)):
 		return pawl.Receipt{}, failure

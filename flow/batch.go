@@ -9,7 +9,6 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/inbox"
-	"github.com/pawl-go/pawl/internal/solo"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
@@ -116,15 +115,16 @@ func (f *Flow) applyBatch(ctx context.Context, items []item) (outcomes []outcome
 	if len(items) == 0 {
 		return nil
 	}
-	if solo.Process.Enter(ctx, 1) != nil {
+	leave, err := f.enter(ctx)
+	if err != nil {
 		return make([]outcome, len(items)) // stopping
 	}
 	singly := false
-	err := f.untilKnown(ctx, items[0].Delivery, func() (err error) {
-		outcomes, singly, err = f.onceBatch(ctx, items)
+	err = f.untilKnown(ctx, items[0].Delivery, func() (err error) {
+		outcomes, singly, err = f.onceBatch(ctx, items, leave)
 		return err
 	})
-	solo.Process.Leave(1)
+	leave()
 	if err == nil && !singly {
 		return outcomes
 	}
@@ -164,7 +164,7 @@ func handled(shares []*share) []*share {
 
 // onceBatch is one transaction: claim all, handle those that are fresh, land those that fail by themselves, commit. It asks for
 // the deliveries one by one if its transaction was lost through one of them.
-func (f *Flow) onceBatch(ctx context.Context, items []item) (outcomes []outcome, singly bool, err error) {
+func (f *Flow) onceBatch(ctx context.Context, items []item, leave func()) (outcomes []outcome, singly bool, err error) {
 	tx, claims, refused, err := f.claimBatch(ctx, items)
 	if err != nil {
 		return nil, false, err
@@ -177,7 +177,7 @@ func (f *Flow) onceBatch(ctx context.Context, items []item) (outcomes []outcome,
 		}
 	}
 	start := time.Now()
-	if err := f.handleBatch(ctx, tx, handled(fresh)); err != nil {
+	if err := f.handleBatch(ctx, tx, handled(fresh), leave); err != nil {
 		return nil, chargeable(ctx, err), chargedElsewhere(ctx, err)
 	}
 	took := time.Since(start)
@@ -236,7 +236,7 @@ func (f *Flow) claimBatch(ctx context.Context, items []item) (*txn.Opened, []inb
 
 // handleBatch calls the handler for some deliveries behind a savepoint; if it fails, for each half of them. It notes those that
 // fail by themselves, and returns an error only if the transaction cannot record that.
-func (f *Flow) handleBatch(ctx context.Context, tx *txn.Opened, shares []*share) error {
+func (f *Flow) handleBatch(ctx context.Context, tx *txn.Opened, shares []*share, leave func()) error {
 	if len(shares) == 0 {
 		return nil
 	}
@@ -244,7 +244,7 @@ func (f *Flow) handleBatch(ctx context.Context, tx *txn.Opened, shares []*share)
 	for n, s := range shares {
 		ds[n] = s.Delivery
 	}
-	err := f.guarded(ctx, tx, func(ctx context.Context, tx pgx.Tx) error { return f.cfg.BatchHandler(ctx, tx, ds) })
+	err := f.guarded(ctx, tx, leave, func(ctx context.Context, tx pgx.Tx) error { return f.cfg.BatchHandler(ctx, tx, ds) })
 	switch {
 	case err == nil:
 		return nil
@@ -254,10 +254,10 @@ func (f *Flow) handleBatch(ctx context.Context, tx *txn.Opened, shares []*share)
 		shares[0].failure = err
 		return nil
 	}
-	if err := f.handleBatch(ctx, tx, shares[:len(shares)/2]); err != nil {
+	if err := f.handleBatch(ctx, tx, shares[:len(shares)/2], leave); err != nil {
 		return err
 	}
-	return f.handleBatch(ctx, tx, shares[len(shares)/2:])
+	return f.handleBatch(ctx, tx, shares[len(shares)/2:], leave)
 }
 
 // landFailed lands those that failed, in the transaction that claimed them, and returns what is to be told of each after its

@@ -80,9 +80,13 @@ type Config struct {
 	MaxAttempts int
 	// Backoff between the tries.
 	Backoff job.Backoff
-	// SoloAfter is the receive count from which a delivery without an inbox row is suspected of killing its process: it
-	// is landed first and runs alone, where its crashes are counted. Default 3. 1 lands everything first.
+	// SoloAfter is the receive count from which a delivery without an inbox row may be suspected of killing its process: if one of
+	// this consumer has died since the delivery was sent, it is landed first and begins alone, where its crashes are counted. From
+	// the same count on, a delivery that finds its Exclusive resource busy is landed too, unsuspected. Default 3. 1 suspects every
+	// delivery.
 	SoloAfter int
+	// MaxCrashes is how many process deaths make a dead letter of a landed delivery; see [job.Config]. Default 4, at most 1000.
+	MaxCrashes int
 	// Lease of landed deliveries being retried; see [job.Config]. Default 30 s.
 	Lease time.Duration
 	// Presence is the evidence that a process has died before its lease is over; see [job.Presence].

@@ -24,6 +24,7 @@ type Flow struct {
 	acks     chan pawl.Receipt
 	inFlight inFlight
 	groups   groups
+	deaths   deaths
 	away     atomic.Bool // the database could not be reached when last asked
 }
 
@@ -54,7 +55,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Flow, error) {
 	retries, err := job.NewWorker(pool, job.Config{
 		Queues:   []job.Queue{{Name: f.queue, Concurrency: working}},
 		Handlers: []job.Handler{landed},
-		Lease:    cfg.Lease, Presence: cfg.Presence, Timeout: cfg.Timeout, Backoff: cfg.Backoff, Drain: cfg.Drain, Name: cfg.Name, Hooks: cfg.Hooks,
+		Lease:    cfg.Lease, MaxCrashes: cfg.MaxCrashes, Presence: cfg.Presence, Timeout: cfg.Timeout, Backoff: cfg.Backoff, Drain: cfg.Drain, Name: cfg.Name, Hooks: cfg.Hooks,
 	})
 	f.retries = retries
 	return f, err
@@ -87,6 +88,7 @@ func (f *Flow) Run(ctx context.Context) error {
 	acking.Go(func() { f.ackAll(context.WithoutCancel(ctx), stopped) })
 	handling.Go(func() { f.handleAll(ctx, work, stopped) })
 
+	f.awaitWorker(ctx)
 	f.receive(ctx, work)
 	close(work)
 	handling.Wait()
@@ -110,10 +112,14 @@ func (f *Flow) deliver(ctx context.Context, d pawl.Delivery) (r pawl.Receipt, wa
 		return f.conflict(ctx, it.Delivery, nil)
 	}
 	defer f.inFlight.leave(it.intent.Key)
-	switch {
-	case d.Receives >= f.cfg.SoloAfter:
+	suspected, err := f.suspected(ctx, d)
+	if err != nil {
+		return f.undecided(ctx, d, "flow.suspect", err)
+	}
+	if suspected {
 		return f.landSuspect(ctx, it)
-	case f.cfg.Mode == Land:
+	}
+	if f.cfg.Mode == Land {
 		return f.landUnhandled(ctx, it, f.untried(), pawl.EventLanded, nil)
 	}
 	return f.apply(ctx, it)

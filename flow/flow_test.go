@@ -522,12 +522,13 @@ func TestT43_OutageStopsTheReceiving(t *testing.T) {
 }
 
 // A delivery that keeps coming back without leaving a row may be what kills its process: it is landed first and runs
-// alone (docs/decisions/0005-crashes.md).
+// alone (docs/decisions/0038-suspects.md).
 func TestT42_SuspectsAreLandedAndRunAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	suspect := order(1)
 	suspect.Receives = 2 // two processes had it and died
+	b.died(0)
 	b.config.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 		var crashes int
 		err := tx.QueryRow(ctx, "select crashes from pawl.job where headers ->> 'pawl-key' = $1", d.Key).Scan(&crashes)
@@ -539,6 +540,9 @@ func TestT42_SuspectsAreLandedAndRunAlone(t *testing.T) {
 	b.source.Send(suspect)
 	b.consume()
 	b.wantEffects(1)
+	if n := b.counters.Count(pawl.EventSuspect); n != 1 {
+		t.Errorf("told of %d suspects, want 1", n)
+	}
 }
 
 // Stopping finishes what runs, acknowledges it, and gives back the rest at once.

@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/solo"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
 // A Trigger handles a message that names a row which exists: "process order 17". The row remembers, not the inbox, and the
 // message is only what starts the work. Build it on package guard for a table of your own, or on [job.Worker.Process].
+// A SemanticKey is not looked at: two messages that announce one row name it twice, and the row absorbs the second.
 //
 // nil means that the database holds the outcome: the message is acknowledged. So it is after [pawl.ErrAlreadyHandled], logged at
 // debug, and [pawl.ErrFailureRecorded]: the row holds the error, and whoever sweeps the rows drives it again; and after
@@ -22,12 +22,14 @@ type Trigger func(ctx context.Context, d pawl.Delivery) error
 
 // trigger calls the trigger, and reads from its answer whether the message may go.
 func (f *Flow) trigger(ctx context.Context, d pawl.Delivery) (pawl.Receipt, time.Duration) {
-	if solo.Process.Enter(ctx, 1) != nil {
+	leave, err := f.enter(ctx)
+	if err != nil {
 		return pawl.Receipt{}, 0 // stopping
 	}
-	defer solo.Process.Leave(1)
-	start := time.Now()
-	err := txn.Run(ctx, f.cfg.Timeout, func(ctx context.Context) error { return f.cfg.Trigger(ctx, d) })
+	defer leave()
+	start, overdue := time.Now(), f.watch(ctx, leave)
+	err = txn.Run(ctx, f.cfg.Timeout, func(ctx context.Context) error { return f.cfg.Trigger(ctx, d) })
+	overdue.Stop()
 	event := pawl.Event{Op: "flow.trigger", Err: err, Took: time.Since(start)}
 	switch {
 	case err == nil:

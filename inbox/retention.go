@@ -69,3 +69,9 @@ func Estimate(ctx context.Context, db pawl.DB) (rows int64, err error) {
 	err = db.QueryRow(ctx, "select greatest(c.reltuples, 0)::bigint from pg_class as c where c.oid = 'pawl.inbox'::regclass").Scan(&rows)
 	return rows, err
 }
+
+// LastDeath says when a process that worked on a queue last died, by the clock of the database; nil if none is known to have. A
+// process that has been silent for 3 s may be dead: then the answer is now.
+func LastDeath(ctx context.Context, db pawl.DB, queue string) (*time.Time, error) {
+	return contract.QueueDeath(ctx, db, queue)
+}

@@ -12,16 +12,16 @@ import (
 )
 
 // attempt runs claimed jobs of one kind to an end the database knows of, or leaves them to be settled later: one job, or a
-// batch. They are inside the process's gate, as ordinary entrants, since before they were claimed.
-func (w *Worker) attempt(s *session, h Handler, jobs []Job) {
+// batch. They are inside the process's gate, as ordinary entrants, since before they were claimed. It reports whether they ran: a
+// suspect goes back if the process has another.
+func (w *Worker) attempt(s *session, h Handler, jobs []Job) (ran bool) {
 	leave := sync.OnceFunc(func() { solo.Process.Leave(len(jobs)) })
 	if jobs[0].Crashes > 0 {
-		out, alone, err := solo.Process.Alone(s.ctx)
-		if err != nil || !alone {
-			w.settleAll(s.ctx, jobs, nil) // with another suspect here, somebody else may have it
-			return
+		var ok bool
+		if leave, ok = w.isolate(s, h, jobs[0]); !ok {
+			leave()
+			return false
 		}
-		leave = out
 	}
 	defer leave()
 	ctx, forget := s.enter(jobs)
@@ -34,6 +34,7 @@ func (w *Worker) attempt(s *session, h Handler, jobs []Job) {
 	default:
 		w.attemptTx(ctx, s, h, jobs, leave)
 	}
+	return true
 }
 
 // attemptTx runs the transaction, again if it lost a race, and settles what it leaves open.
@@ -91,7 +92,7 @@ func (w *Worker) giveBack(s *session, jobs []Job, why pawl.Event) {
 // watch gives up on a handler that ignores the end of its context: its jobs fail like any other, and suspects need not
 // wait for it. What it does later is refused by the fence. Its slot stays taken, and its goroutine, until it returns.
 func (w *Worker) watch(ctx context.Context, h Handler, jobs []Job, leave func()) *time.Timer {
-	return time.AfterFunc(h.policy.Timeout+w.abandon, func() {
+	return solo.Abandon(h.policy.Timeout+w.abandon, func() {
 		leave()
 		w.settleAll(ctx, jobs, errIgnored)
 	})

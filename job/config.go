@@ -32,8 +32,9 @@ type Config struct {
 	Poll time.Duration
 	// Backoff between the tries of one job.
 	Backoff Backoff
-	// MaxCrashes is how many process deaths a job may be present at before it becomes a dead letter. After the first it
-	// runs alone, so the later ones are its own. Default 4.
+	// MaxCrashes is how many process deaths make a dead letter of a job: so many at which nothing else was in hand, or three times
+	// as many at which something was. After the first death it begins alone, so a job that kills at once is alone at the others.
+	// Fewer end a poison job sooner; more spare healthy jobs where processes are killed often. Default 4, at most 1000.
 	MaxCrashes int
 	// Drain is how long a stopping worker lets its handlers finish before their contexts are cancelled. Default 25 s,
 	// inside the 30 s Kubernetes and ECS give.
@@ -85,6 +86,9 @@ func (c *Config) complete(conns int) error {
 	if c.Name == "" {
 		host, _ := os.Hostname()
 		c.Name = fmt.Sprintf("%.200s/%d", host, os.Getpid())
+	}
+	if c.MaxCrashes < 0 || c.MaxCrashes > 1000 {
+		return fmt.Errorf("the limit MaxCrashes must lie between 1 and 1000, it is %d", c.MaxCrashes)
 	}
 	if c.Lease < time.Second || c.Lease > 12*time.Hour {
 		return fmt.Errorf("the Lease must lie between 1s and 12h, it is %v", c.Lease)

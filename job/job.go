@@ -45,7 +45,7 @@ type Job struct {
 //
 // Errors: [pawl.ErrFenceLost] if the worker has lost its lease.
 func Claim(ctx context.Context, db DB, queue string, worker int64, limit int, kinds ...string) ([]Job, error) {
-	rows, err := contract.JobClaim(ctx, db, queue, worker, limit, kinds, contract.Marks{})
+	rows, err := contract.JobClaim(ctx, db, queue, worker, limit, kinds, true, contract.Marks{})
 	return byID(rows), err
 }
 

@@ -47,21 +47,22 @@ func (l *line) work(ctx context.Context, s *session) {
 			return
 		}
 		if free = l.admitted(free); free == 0 {
-			if !l.rest(ctx, l.w.cfg.Poll) {
+			if !l.rest(ctx, l.w.cfg.Poll, nil) {
 				return
 			}
 			continue
 		}
+		due, later := solo.Process.Due()
 		p := l.mark.begin(time.Now())
 		if some := min(free, l.queue.Concurrency/slowShare); p.slow && some > 0 {
 			slow := p
-			beside.Go(func() { l.start(ctx, s, some, slow) })
+			beside.Go(func() { l.start(ctx, s, some, due, slow) })
 			if free -= some; free == 0 {
 				continue
 			}
 			p = l.mark.begin(time.Now())
 		}
-		started, open := l.start(ctx, s, free, p)
+		started, open := l.start(ctx, s, free, due, p)
 		if !open {
 			return
 		}
@@ -69,7 +70,7 @@ func (l *line) work(ctx context.Context, s *session) {
 			pause = briefPoll
 			continue
 		}
-		if !l.rest(ctx, min(pause, l.w.cfg.Poll)) {
+		if !l.rest(ctx, min(pause, l.w.cfg.Poll), later) {
 			return
 		}
 		pause = min(2*pause, l.w.cfg.Poll)
@@ -86,9 +87,10 @@ func (l *line) admitted(taken int) int {
 	return most
 }
 
-// start claims and starts up to free jobs, for which slots were taken, and reports whether the line may go on.
-func (l *line) start(ctx context.Context, s *session, free int, p pass) (started int, open bool) {
-	jobs, err := l.claim(ctx, s, free, p)
+// start claims and starts up to free jobs, for which slots were taken, and reports whether the line may go on. Suspects are left
+// where they are unless one is due.
+func (l *line) start(ctx context.Context, s *session, free int, due bool, p pass) (started int, open bool) {
+	jobs, err := l.claim(ctx, s, free, due, p)
 	l.slots.give(free - len(jobs))
 	for _, group := range l.groups(jobs) {
 		go func() {
@@ -99,8 +101,9 @@ func (l *line) start(ctx context.Context, s *session, free int, p pass) (started
 	return len(jobs), err == nil || l.w.claimFailed(ctx, s, err)
 }
 
-// claim takes up to limit due jobs. What is claimed is inside the process's gate: see package solo.
-func (l *line) claim(ctx context.Context, s *session, limit int, p pass) (jobs []Job, err error) {
+// claim takes up to limit due jobs. What is claimed is inside the process's gate: see package solo. The order, here and wherever
+// else a job is claimed, is: slot, gate, claim, connection of the handler. Who waits for one of them has none of those behind it.
+func (l *line) claim(ctx context.Context, s *session, limit int, suspects bool, p pass) (jobs []Job, err error) {
 	var rows []contract.JobClaimRow
 	defer func() { l.mark.end(p, rows, time.Now()) }()
 	if err := solo.Process.Enter(ctx, limit); err != nil {
@@ -113,7 +116,7 @@ func (l *line) claim(ctx context.Context, s *session, limit int, p pass) (jobs [
 	}
 	defer conn.Release()
 	p.began = time.Now()
-	rows, err = contract.JobClaim(ctx, conn, l.queue.Name, s.id, limit, l.w.kinds, p.since)
+	rows, err = contract.JobClaim(ctx, conn, l.queue.Name, s.id, limit, l.w.kinds, suspects, p.since)
 	return byID(rows), err
 }
 
@@ -137,12 +140,13 @@ func (l *line) groups(jobs []Job) (groups [][]Job) {
 	return groups
 }
 
-// rest waits for d or a kick and reports whether ctx is still open.
-func (l *line) rest(ctx context.Context, d time.Duration) bool {
+// rest waits for d or a kick, or until a suspect may be claimed that was not asked for, and reports whether ctx is still open.
+func (l *line) rest(ctx context.Context, d time.Duration, suspects <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():
 		return false
 	case <-l.kick:
+	case <-suspects:
 	case <-time.After(d):
 	}
 	return ctx.Err() == nil

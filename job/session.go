@@ -68,7 +68,7 @@ func recalled(ctx context.Context) bool { return errors.Is(context.Cause(ctx), e
 
 func (w *Worker) register(ctx context.Context) (*session, error) {
 	asked := time.Now()
-	id, err := contract.WorkerRegister(ctx, w.pool, w.cfg.Name, w.cfg.Lease)
+	id, err := contract.WorkerRegister(ctx, w.pool, w.cfg.Name, w.cfg.Lease, w.queues())
 	if err != nil {
 		return nil, err
 	}
@@ -77,6 +77,14 @@ func (w *Worker) register(ctx context.Context) (*session, error) {
 	s.doubtful, s.doubt = context.WithCancel(context.Background())
 	s.depart = w.attend(ctx, s)
 	return s, nil
+}
+
+// queues names what the worker works on.
+func (w *Worker) queues() (names []string) {
+	for _, l := range w.lines {
+		names = append(names, l.queue.Name)
+	}
+	return names
 }
 
 // registerAgain keeps trying while the database is away. First it gives back what the old session held: an outage is no

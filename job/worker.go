@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -32,7 +33,9 @@ type Worker struct {
 	promoter *promoter
 	session  atomic.Pointer[session] // the current one, while Run works
 	abandon  time.Duration
+	ready    chan struct{} // closed when the first session has begun
 
+	begun     sync.Once
 	mu        sync.Mutex
 	unsettled []unsettled
 }
@@ -43,7 +46,7 @@ func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 	if err := cfg.complete(conns); err != nil {
 		return nil, &pawl.Error{Op: "job.worker", Code: pawl.CodeArgumentInvalid, Err: err}
 	}
-	w := &Worker{pool: pool, cfg: cfg, handlers: map[string]Handler{}, abandon: abandonAfter,
+	w := &Worker{pool: pool, cfg: cfg, handlers: map[string]Handler{}, abandon: abandonAfter, ready: make(chan struct{}),
 		conns: make(chan struct{}, max(1, conns-serviceConns))}
 	w.promoter = newPromoter(pool, w.kickQueue)
 	w.finisher = newFinisher(pool, w.promoter)
@@ -68,6 +71,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return unlessOver(ctx, err)
 	}
+	w.begun.Do(func() { close(w.ready) })
 	defer w.promoter.wait()
 	defer func() { s.depart() }()
 	for {
@@ -94,6 +98,9 @@ func unlessOver(ctx context.Context, err error) error {
 	}
 	return err
 }
+
+// Ready is closed when Run has registered the worker in the database, for the first time: from then on others notice its death.
+func (w *Worker) Ready() <-chan struct{} { return w.ready }
 
 // work claims and starts jobs until ctx ends, or the session loses its lease, or does not know any more what it holds.
 func (w *Worker) work(ctx context.Context, s *session) {
@@ -177,8 +184,11 @@ const (
 // "process job 17". Whatever it answers, the database knows the job's state and the message may go. Its queue and kind must
 // be among those of this worker, and Run must be running.
 //
-// Errors: [pawl.Retryable] ones if the worker is not running now; [pawl.ErrArgumentInvalid] for a queue or kind that is
-// not its own, with the job given back; those of the database.
+// It waits for a slot of the queue, for as long as ctx allows.
+//
+// Errors: [pawl.Retryable] ones if the worker is not running now, if ctx ends before there is a slot, and if the job was in hand when
+// a process died and this process has another such job in hand; [pawl.ErrArgumentInvalid] for a queue or kind that is not its own,
+// with the job left or given back; those of the database.
 func (w *Worker) Process(ctx context.Context, id int64) (Processed, error) {
 	return w.process(ctx, id, false)
 }
@@ -194,8 +204,22 @@ func (w *Worker) process(ctx context.Context, id int64, early bool) (Processed, 
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: fmt.Errorf("the worker %q is not running", w.cfg.Name),
 			Hint: "start Run, or try again in a second"}
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	l, err := w.lineOf(ctx, id)
+	switch {
+	case err != nil:
+		return "", err
+	case l == nil:
+		return Absent, nil
+	}
+	if l.slots.take(ctx, 1) == 0 {
+		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: errors.New("no slot of its queue became free"), Hint: "try again"}
+	}
+	defer l.slots.give(1)
 	if err := solo.Process.Enter(ctx, 1); err != nil {
-		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: err, Hint: "a job that may have killed its process runs alone; try again"}
+		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: err, Hint: "try again"}
 	}
 	row, err := contract.JobClaimID(ctx, w.pool, id, s.id, early)
 	if err != nil || row.Outcome != "claimed" {
@@ -208,27 +232,34 @@ func (w *Worker) process(ctx context.Context, id int64, early bool) (Processed, 
 	return w.processClaimed(ctx, s, claimed(row.Job))
 }
 
+// lineOf returns the line of a job's queue, so that its slot is had before the job is claimed; nil if there is no such job.
+func (w *Worker) lineOf(ctx context.Context, id int64) (*line, error) {
+	queue, err := contract.JobQueue(ctx, w.pool, id)
+	if err != nil || queue == "" {
+		return nil, err
+	}
+	for _, l := range w.lines {
+		if l.queue.Name == queue {
+			return l, nil
+		}
+	}
+	return nil, &pawl.Error{Op: "job.process", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("job %d is in queue %q, which this worker does not serve", id, queue)}
+}
+
+// processClaimed runs a job that was claimed by its id, in a slot of its queue.
 func (w *Worker) processClaimed(ctx context.Context, s *session, j Job) (Processed, error) {
 	h, known := w.handlers[j.Kind]
-	for _, l := range w.lines {
-		if !known || l.queue.Name != j.Queue {
-			continue
-		}
-		taken := l.slots.take(s.ctx, 1)
-		if taken == 0 {
-			break
-		}
-		defer l.slots.give(taken)
-		w.attempt(s, h, []Job{j})
-		return Done, nil
+	switch {
+	case !known:
+		w.settle(ctx, j, nil)
+		solo.Process.Leave(1)
+		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeArgumentInvalid,
+			Err: fmt.Errorf("job %d is of kind %q in queue %q, which this worker does not serve", j.ID, j.Kind, j.Queue)}
+	case !w.attempt(s, h, []Job{j}):
+		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: fmt.Errorf("job %d may have killed a process, and another such job is in hand", j.ID),
+			Hint: "a process runs one of them at a time; try again"}
 	}
-	solo.Process.Leave(1)
-	w.settle(ctx, j, nil)
-	if s.lost() {
-		return NotDue, nil
-	}
-	return "", &pawl.Error{Op: "job.process", Code: pawl.CodeArgumentInvalid,
-		Err: fmt.Errorf("job %d is of kind %q in queue %q, which this worker does not serve", j.ID, j.Kind, j.Queue)}
+	return Done, nil
 }
 
 // claimFailed reports whether the session may go on. If the reply is lost, jobs may be ours without our knowing their

@@ -212,14 +212,17 @@ func uncharged(p *presence) {
 	p.is(jobs, "1 pending <nil> 1 0 1")
 }
 
+// The fourth death alone ends a job; so does the twelfth in company, and no other.
 func tooManyCrashes(p *presence) {
-	p.do("update pawl.job set crashes = 3")
+	p.do("update pawl.job set crashes = 10, crashes_alone = 3")
+	p.is("select i.outcome from pawl_v1.worker_isolate(1, 1, 1) as i", "alone")
 	p.is(beat, "alive")
 	p.do(silent)
 	p.sweep(nobody)
 	p.do(longAgo)
 	p.sweep("0 1 1")
-	p.is(jobs, "1 dead_letter <nil> 1 0 4")
+	p.is(jobs, "1 dead_letter <nil> 1 0 11")
+	p.is("select j.crashes_alone from pawl.job as j", "4")
 }
 
 // The limit bounds one call (trap T24); the worker stays until its last job is back.

@@ -132,7 +132,7 @@ func TestT59_RowLeasesToo(t *testing.T) {
 }
 
 // A rescue that overwrites what has moved on (trap T60): the sweep leaves alone a lease that was renewed, a job that was
-// finished, and one whose holder has it open.
+// finished, and one whose holder has it open; and everything of a worker that lives.
 func TestT60_SweepSeesRenewals(t *testing.T) {
 	t.Parallel()
 	duels(t, "update pawl.job set status = 'processing', claimed_by = 0, lease_expires_at = now() - interval '1 minute', fence = 1, attempts = 1",
@@ -143,6 +143,11 @@ func TestT60_SweepSeesRenewals(t *testing.T) {
 			d.want(d.b.Do(sweep), "swept 0")
 			d.job("processing 1 0 0")
 		})
+	b := setup(t, `select pawl_v1.worker_register('alive'), pawl_v1.worker_register('dead'); select pawl_v1.job_enqueue_many('{q,q,q}', '{k,k,k}', '{a,a,a}');
+select pawl_v1.job_claim('q', 1, 1); select pawl_v1.job_claim('q', 2, 1); select pawl_v1.job_claim('q', null, 1);
+update pawl.worker set seen_at = now() - lease * 2 where id = 2`)
+	b.is(sweepAll, "1 0 1")
+	b.is("select j.id, j.status, j.claimed_by, j.crashes from pawl.job as j order by j.id", "1 processing 1 0, 2 pending <nil> 1, 3 processing 0 0")
 }
 
 // Losing the lease of a heartbeat must not open a second place while the first is taken (trap T63): the job of a

@@ -132,9 +132,13 @@ func (m Marks) texts() (texts [4]*string) {
 	return texts
 }
 
-// JobClaim calls pawl_v1.job_claim for a registered worker; kinds nil means all. The rows come in no particular order.
-func JobClaim(ctx context.Context, db DB, queue string, worker int64, limit int, kinds []string, since Marks) ([]JobClaimRow, error) {
+// JobClaim calls pawl_v1.job_claim for a registered worker; kinds nil means all, and crashed false leaves the jobs with crashes where
+// they are. The rows come in no particular order.
+func JobClaim(ctx context.Context, db DB, queue string, worker int64, limit int, kinds []string, crashed bool, since Marks) ([]JobClaimRow, error) {
 	o := Options{}
+	if !crashed {
+		o["crashed"] = false
+	}
 	if kinds != nil {
 		o["kinds"] = kinds
 	}
@@ -150,6 +154,12 @@ func JobClaim(ctx context.Context, db DB, queue string, worker int64, limit int,
 				&j.Priority, &j.CreatedAt, &j.AvailableAt, &j.Place)
 			return j, err
 		})
+}
+
+// JobQueue returns the queue of a job; "" if there is no such job.
+func JobQueue(ctx context.Context, db DB, id int64) (queue string, err error) {
+	err = one(ctx, db, "job.queue", "select coalesce((select j.queue from pawl.job as j where j.id = $1), '')", []any{id}, &queue)
+	return queue, err
 }
 
 // JobClaimIDRow is the answer of job_claim_id.

@@ -28,11 +28,27 @@ func JobSweep(ctx context.Context, db DB, kinds []string, maxCrashes int) (JobSw
 }
 
 // WorkerRegister calls pawl_v1.worker_register.
-func WorkerRegister(ctx context.Context, db DB, name string, lease time.Duration) (int64, error) {
+func WorkerRegister(ctx context.Context, db DB, name string, lease time.Duration, queues []string) (int64, error) {
+	o := Options{}
+	if len(queues) > 0 {
+		o["queues"] = queues
+	}
 	var id int64
-	err := one(ctx, db, "worker.register", "select r.worker_id from pawl_v1.worker_register($1, $2::interval) as r",
-		[]any{name, lease}, &id)
+	err := one(ctx, db, "worker.register", "select r.worker_id from pawl_v1.worker_register($1, $2::interval, $3::jsonb) as r",
+		[]any{name, lease, o.text()}, &id)
 	return id, err
+}
+
+// WorkerIsolate calls pawl_v1.worker_isolate and returns its outcome: "alone", "company" or "lost". With job 0 the mark is cleared.
+func WorkerIsolate(ctx context.Context, db DB, worker, job, fence int64) (outcome string, err error) {
+	err = one(ctx, db, "worker.isolate", "select i.outcome from pawl_v1.worker_isolate($1, $2, $3) as i", []any{worker, given(job), given(fence)}, &outcome)
+	return outcome, err
+}
+
+// QueueDeath calls pawl_v1.queue_death and returns when a process that worked on the queue last died; nil: none is known to have.
+func QueueDeath(ctx context.Context, db DB, queue string) (diedAt *time.Time, err error) {
+	err = one(ctx, db, "queue.death", "select d.died_at from pawl_v1.queue_death($1) as d", []any{queue}, &diedAt)
+	return diedAt, err
 }
 
 // WorkerHeartbeatRow is the answer of worker_heartbeat.

@@ -2,7 +2,6 @@ package solo
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,7 +9,33 @@ import (
 	"time"
 )
 
-// A suspect never shares the process, and ordinary work does not starve it.
+// enter lets n in, or fails.
+func enter(t *testing.T, g *Gate, n int) {
+	t.Helper()
+	if err := g.Enter(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// suspect takes one on, from a stay of its own.
+func suspect(t *testing.T, g *Gate) *Suspect {
+	t.Helper()
+	enter(t, g, 1)
+	s := g.Suspect()
+	if s == nil {
+		t.Fatal("no suspect is in hand, and none is taken on")
+	}
+	return s
+}
+
+// waited says how long a function took, on the clock of the bubble.
+func waited(fn func()) time.Duration {
+	start := time.Now()
+	fn()
+	return time.Since(start)
+}
+
+// A suspect that becomes alone shares the process with nobody, and ordinary work does not starve it.
 func TestGate_SuspectRunsAlone(t *testing.T) {
 	t.Parallel()
 	g := New()
@@ -23,18 +48,23 @@ func TestGate_SuspectRunsAlone(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				leave, alone := func() { g.Leave(1) }, false
+				leave := func() { g.Leave(1) }
+				alone := false
 				if i%10 == 0 {
-					var err error
-					if leave, alone, err = g.Alone(t.Context()); err != nil {
-						t.Error(err)
-						return
+					s := g.Suspect()
+					if s == nil {
+						g.Leave(1)
+						_, later := g.Due()
+						if later != nil {
+							<-later
+						}
+						continue
 					}
-					if !alone {
-						continue // another suspect was quicker
-					}
-					suspects.Add(1)
+					leave, alone = s.Leave, s.Alone(t.Context())
 					ran.Add(1)
+				}
+				if alone {
+					suspects.Add(1)
 				}
 				if n := inside.Add(1); suspects.Load() > 0 && n > 1 {
 					together.Add(1)
@@ -55,53 +85,144 @@ func TestGate_SuspectRunsAlone(t *testing.T) {
 	}
 }
 
-// One suspect at a time waits at the door; a second is sent away, for it would be in hand while the first runs.
-func TestGate_OneSuspectAtTheDoor(t *testing.T) {
+// A process has one suspect in hand. A second is refused until the first has left.
+func TestGate_OneSuspectAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := New()
-		if err := g.Enter(t.Context(), 3); err != nil {
-			t.Fatal(err)
+		first := suspect(t, g)
+		enter(t, g, 1)
+		if g.Suspect() != nil {
+			t.Fatal("two suspects are in hand")
 		}
-		first := make(chan func(), 1)
+		due, later := g.Due()
+		if due {
+			t.Fatal("a suspect is due while another is in hand")
+		}
 		go func() {
-			leave, _, _ := g.Alone(t.Context())
-			first <- leave
+			time.Sleep(time.Minute)
+			first.Leave()
 		}()
-		synctest.Wait()
-		if _, alone, err := g.Alone(t.Context()); alone || err != nil {
-			t.Fatalf("a second suspect: alone %v, %v", alone, err)
+		if took := waited(func() { <-later }); took != time.Minute {
+			t.Errorf("told after %v", took)
 		}
-		select {
-		case <-first:
-			t.Fatal("the first is alone, with one inside")
-		default:
-		}
-		g.Leave(1)
-		leave := <-first
-		leave()
-		if err := g.Enter(t.Context(), 1); err != nil {
-			t.Fatal(err)
+		if g.Suspect() == nil {
+			t.Error("the first has left, and no other may come")
 		}
 	})
 }
 
-// A suspect that gives up waiting does not keep the door closed.
-func TestGate_WaiterThatGivesUpReopensTheDoor(t *testing.T) {
+// Whoever is inside and never leaves: the door is closed for AloneWait at most, and the suspect runs in company.
+func TestGate_NobodyWaitsForTheDeaf(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := New()
-		if err := g.Enter(t.Context(), 2); err != nil {
-			t.Fatal(err)
+		enter(t, g, 1) // and stays
+		s := suspect(t, g)
+		alone := make(chan bool)
+		go func() { alone <- s.Alone(t.Context()) }()
+		synctest.Wait()
+		if took := waited(func() { enter(t, g, 1) }); took != AloneWait {
+			t.Errorf("healthy work waited for %v", took)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if <-alone {
+			t.Error("alone, with one inside")
+		}
+	})
+}
+
+// A suspect that never returns keeps the door closed for AloneFor at most, even if its own side does nothing about it.
+func TestGate_DoorOpensOverASuspectThatStays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := New()
+		if s := suspect(t, g); !s.Alone(t.Context()) {
+			t.Fatal("not alone, with nobody inside")
+		}
+		if took := waited(func() { enter(t, g, 1) }); took != AloneFor {
+			t.Errorf("healthy work waited for %v", took)
+		}
+	})
+}
+
+// However many suspects queue, the door is open for as long as it was closed, and who waited at it is let in.
+func TestGate_DoorStaysOpenAsLongAsItWasClosed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := New()
+		s := suspect(t, g)
+		s.Alone(t.Context())
+		entered := make(chan struct{})
+		go func() {
+			enter(t, g, 1)
+			close(entered)
+		}()
+		time.Sleep(time.Second)
+		s.Leave()
+		<-entered
+		if due, _ := g.Due(); due {
+			t.Error("the next suspect may close the door at once")
+		}
+		_, later := g.Due()
+		if took := waited(func() { <-later }); took != time.Second {
+			t.Errorf("the door was closed for 1s and stays open for %v", took)
+		}
+		g.Leave(1)
+	})
+}
+
+// Who waited at the door is inside when it opens, before the next suspect can close it again.
+func TestGate_NobodyMissesAnOpenDoor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := New()
+		s := suspect(t, g)
+		s.Alone(t.Context())
+		var longest atomic.Int64
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				took := waited(func() { enter(t, g, 1) })
+				longest.Store(max(longest.Load(), int64(took)))
+				g.Leave(1)
+			})
+		}
+		synctest.Wait()
+		s.Leave()
+		all.Wait()
+		if longest.Load() != 0 {
+			t.Errorf("one waited for %v after the door had opened", time.Duration(longest.Load()))
+		}
+	})
+}
+
+// Who stops waiting at the door is not counted as inside, and a suspect that stops waiting opens it.
+func TestGate_WhoGivesUpLeavesNoTrace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := New()
+		enter(t, g, 1)
+		s := suspect(t, g)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if _, _, err := g.Alone(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("the suspect got in: %v", err)
+		gone := make(chan error)
+		go func() {
+			short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			time.Sleep(time.Millisecond)
+			gone <- g.Enter(short, 1)
+		}()
+		go func() { s.Alone(ctx); s.Leave() }()
+		if err := <-gone; err == nil {
+			t.Error("in through a closed door")
 		}
-		if err := g.Enter(t.Context(), 1); err != nil {
-			t.Fatal(err)
+		if took := waited(func() { enter(t, g, 1) }); took > 60*time.Millisecond {
+			t.Errorf("the door stayed closed for another %v", took)
 		}
 		g.Leave(2)
+		time.Sleep(time.Minute)
+		if !suspect(t, g).Alone(t.Context()) {
+			t.Error("not alone, though all have left")
+		}
 	})
 }

@@ -3,7 +3,7 @@
 
 -- The due jobs of a queue that were tried before, locked, in the order in which job_claim takes them. They have an index of their own:
 -- a queue that drains may hold any number of jobs that are not to be claimed.
-create or replace function pawl_v1._claim_begun(p_queue text, p_limit int, p_kinds text[], p_due timestamptz)
+create or replace function pawl_v1._claim_begun(p_queue text, p_limit int, p_kinds text[], p_due timestamptz, p_crashed boolean)
 returns bigint[]
 language plpgsql
 as $$
@@ -21,6 +21,7 @@ begin
          and (j.attempts > 0 or j.crashes > 0)
          and j.available_at <= p_due
          and (p_kinds is null or j.kind = any (p_kinds))
+         and (p_crashed or j.crashes = 0)
        order by j.priority, j.available_at, j.id
        limit p_limit
          for update skip locked
@@ -34,7 +35,8 @@ $$;
 -- dead letters with it: run it with nothing else in the process.
 -- Of a queue that is paused it claims nothing, of one that drains what was tried before: see queue_set.
 --
--- options: kinds array of text (claim no other; default all), lease_ms (of each row if p_worker is null, default 30000),
+-- options: kinds array of text (claim no other; default all), crashed boolean (default true; false leaves jobs that were running
+-- when a process died where they are: for a process that has one in hand), lease_ms (of each row if p_worker is null, default 30000),
 -- since array of four times, one a priority, null for none: look at no job due before. Where an old snapshot keeps the dead
 -- entries of the index alive, a claim that starts behind them stays fast. What a caller passes by so it must look for itself,
 -- with a claim without since, often enough: jobs enqueued in transactions that stayed open, rows that were locked.
@@ -56,6 +58,7 @@ declare
   v_due    timestamptz := clock_timestamp();
   v_lease  timestamptz;
   v_kinds  text[];
+  v_crashed boolean;
   v_since  timestamptz[];
   v_mark   timestamptz;
   v_mode   text;
@@ -63,12 +66,13 @@ declare
   v_found  bigint[];
   v_solo   int; -- the place in v_found of the first that has crashed
 begin
-  perform pawl_v1._check_options(p_options, '{kinds,lease_ms,since}');
+  perform pawl_v1._check_options(p_options, '{kinds,crashed,lease_ms,since}');
   if p_limit is null or p_limit not between 1 and 500 then
     raise exception 'limit must lie between 1 and 500, it is %', coalesce(p_limit::text, 'null')
       using errcode = 'P4004';
   end if;
   v_kinds := pawl_v1._text_array_option(p_options, 'kinds');
+  v_crashed := coalesce((p_options ->> 'crashed')::boolean, true);
   v_since := pawl_v1._text_array_option(p_options, 'since')::timestamptz[];
   v_lease := pawl_v1._lease_of_claim(p_worker, p_options, v_due);
   select q.mode
@@ -80,7 +84,7 @@ begin
   end if;
 
   if v_mode = 'draining' then
-    v_ids := pawl_v1._claim_begun(p_queue, p_limit, v_kinds, v_due);
+    v_ids := pawl_v1._claim_begun(p_queue, p_limit, v_kinds, v_due, v_crashed);
   else
     for v_priority in 1..4 loop
       v_mark := coalesce(v_since[v_priority], '-infinity');
@@ -94,6 +98,7 @@ begin
              and j.status = 'pending'
              and j.available_at between v_mark and v_due
              and (v_kinds is null or j.kind = any (v_kinds))
+             and (v_crashed or j.crashes = 0)
            order by j.available_at, j.id
            limit p_limit - cardinality(v_ids)
              for update skip locked

@@ -1,19 +1,30 @@
 -- Workers: one row per process incarnation, which carries the lease of everything the process has claimed.
 
 -- Registers one process incarnation. p_lease: how long it may stay silent before its jobs are taken back; 1 s to 12 h.
-create or replace function pawl_v1.worker_register(p_name text, p_lease interval default '30 seconds')
+-- options: queues, an array of up to 1000 names: what it works on. Its death is then known as one of these queues: see queue_death.
+create or replace function pawl_v1.worker_register(p_name text, p_lease interval default '30 seconds', p_options jsonb default '{}')
 returns table (worker_id bigint, detail jsonb)
 language plpgsql
 as $$
+declare
+  v_queues text[];
 begin
+  perform pawl_v1._check_options(p_options, '{queues}');
+  v_queues := coalesce(pawl_v1._text_array_option(p_options, 'queues'), '{}');
+  if cardinality(v_queues) > 1000 then
+    raise exception 'a worker may name 1000 queues, these are %', cardinality(v_queues)
+      using errcode = 'P4004';
+  end if;
+  perform pawl_v1._check_scope('queue', q.name)
+     from unnest(v_queues) as q (name);
   perform pawl_v1._check_scope('worker name', p_name);
   if p_lease is null or p_lease not between interval '1 second' and interval '12 hours' then
     raise exception 'the lease must lie between 1 second and 12 hours, it is %', p_lease
       using errcode = 'P4004';
   end if;
   return query
-  insert into pawl.worker as w (name, lease)
-  values (p_name, p_lease)
+  insert into pawl.worker as w (name, lease, queues)
+  values (p_name, p_lease, to_jsonb(v_queues))
   returning w.id, '{}'::jsonb;
 end
 $$;
@@ -146,5 +157,36 @@ begin
   end if;
   return query
   select case when found then 'left' else 'busy' end, v_released, '{}'::jsonb;
+end
+$$;
+
+-- Says whether the worker's process has nothing in hand but one attempt of a job, which p_fence names. The sweep believes the last
+-- answer: a death is then counted in crashes_alone too. Call it, in a transaction of its own, before such an attempt begins, and
+-- with a null job before anything else begins beside it. The end of the attempt ends the mark.
+-- outcome 'alone'; 'company' with a null job; 'lost': the worker has no row, or it does not hold that attempt.
+create or replace function pawl_v1.worker_isolate(p_worker bigint, p_job bigint, p_fence bigint default null)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '250ms'
+as $$
+begin
+  if p_job is not null then
+    perform
+       from pawl.job as j
+      where j.id = p_job
+        and j.claimed_by = p_worker
+        and j.fence = p_fence;
+    if not found then
+      return query
+      select 'lost', '{}'::jsonb;
+      return;
+    end if;
+  end if;
+  update pawl.worker as w
+     set alone_job = p_job,
+         alone_fence = case when p_job is not null then p_fence end
+   where w.id = p_worker;
+  return query
+  select case when not found then 'lost' when p_job is null then 'company' else 'alone' end, '{}'::jsonb;
 end
 $$;

@@ -1,7 +1,9 @@
 -- The sweep that follows the death of a worker.
 
 -- Takes back the jobs of the dead: crashes + 1, and pending again after a jittered pause, or to the dead letters when
--- attempts or crashes are spent. Dead is
+-- attempts or crashes are spent. Crashes are spent after max_crashes deaths at which the job was alone in its process, or after
+-- three times as many at which it was not: see worker_isolate. A job without a worker counts as alone from its second death on,
+-- for from its first it must run alone. Dead is
 --   a worker whose lease is over,
 --   a worker that has been silent for 1.5 s and whose presence lock was found free twice, 300 ms apart, by sessions that
 --     are at least 5 s old (after a restart of the server every lock is free and everybody was silent),
@@ -9,6 +11,8 @@
 -- On evidence of presence the attempt is given back: the crash alone is counted.
 -- Only kinds in p_kinds are dead-lettered: a sweeper does not decide on work it does not know.
 -- The advisory lock saves work, nothing else: two sweeps at once are safe.
+--
+-- The death of a worker is noted for each of its queues: see queue_death.
 --
 -- options: max_crashes (default 4), limit (jobs a call, default 1000).
 -- outcome 'swept' or 'busy' (another sweep is running). If dead letters were in lanes, detail is that of _lanes_leave.
@@ -44,15 +48,31 @@ begin
   v_absent := pawl_v1._absent_workers(v_expired);
   v_gone := v_expired || v_absent;
 
+  insert into pawl.death as d (queue, died_at)
+  select distinct q.name, clock_timestamp()
+    from pawl.worker as w
+    cross join jsonb_array_elements_text(w.queues) as q (name)
+   where w.id = any (v_gone)
+     and isfinite(w.seen_at) -- it has left, and its row had to stay
+   order by q.name
+  on conflict (queue) do update
+     set died_at = excluded.died_at;
+
   with orphan as (
-    select j.id
+    select j.id,
+           exists (
+             select
+               from pawl.worker as w
+              where w.id = j.claimed_by
+                and w.alone_job = j.id
+                and w.alone_fence = j.fence) as alone
       from pawl.job as j
      where j.claimed_by = any (v_gone)
      order by j.id
      limit v_limit
        for update skip locked -- a locked row has a live holder
   ), expired as (
-    select j.id
+    select j.id, j.crashes > 0 as alone
       from pawl.job as j
      where j.claimed_by = 0
        and j.lease_expires_at < clock_timestamp()
@@ -62,7 +82,9 @@ begin
   ), swept as (
     update pawl.job as j
        set status = case
-             when (j.crashes + 1 >= v_max_crashes or j.attempts >= j.max_attempts and j.claimed_by <> all (v_absent))
+             when (due.alone and j.crashes_alone + 1 >= v_max_crashes
+                   or j.crashes + 1 >= 3 * v_max_crashes
+                   or j.attempts >= j.max_attempts and j.claimed_by <> all (v_absent))
                   and j.kind = any (p_kinds) then 'dead_letter'
              else 'pending'
            end,
@@ -70,10 +92,11 @@ begin
            claimed_by = null,
            lease_expires_at = null,
            crashes = least(j.crashes + 1, 1000), -- a kind nobody dead-letters must not overflow
+           crashes_alone = least(j.crashes_alone + due.alone::int, 1000),
            available_at = clock_timestamp() + random() * power(2, least(j.crashes, 6)) * interval '100 milliseconds',
            last_errors = pawl_v1._push_error(j.last_errors,
              jsonb_build_object('code', 'crash', 'error', 'the worker died or froze past its lease'), j.attempts)
-      from (select o.id from orphan as o union all select e.id from expired as e) as due
+      from (select o.id, o.alone from orphan as o union all select e.id, e.alone from expired as e) as due
      where j.id = due.id
        and j.status = 'processing'
        and (j.claimed_by = any (v_gone) or j.claimed_by = 0 and j.lease_expires_at < clock_timestamp())
@@ -141,4 +164,25 @@ begin
   end loop;
   return v_absent;
 end
+$$;
+
+-- When a process that worked on a queue last died, as far as is known: for a consumer that must decide whether a delivery that
+-- comes again and again may have killed the process that had it.
+-- outcome 'died' at died_at, by the clock of the database; 'silent': a worker of the queue has not been heard of for 3 s, and no sweep has
+-- judged it yet, so died_at is now; 'none': no death is known.
+create or replace function pawl_v1.queue_death(p_queue text)
+returns table (outcome text, died_at timestamptz, detail jsonb)
+language sql
+stable
+as $$
+  select case when s.silent then 'silent' when d.died_at is null then 'none' else 'died' end,
+         case when s.silent then clock_timestamp() else d.died_at end,
+         '{}'::jsonb
+    from (select exists (
+                   select
+                     from pawl.worker as w
+                    where w.queues ? p_queue
+                      and isfinite(w.seen_at)
+                      and w.seen_at < clock_timestamp() - interval '3 seconds') as silent) as s
+    left join pawl.death as d on d.queue = p_queue
 $$;

@@ -171,6 +171,7 @@ begin
          fence = j.fence + 1,
          attempts = 0,
          crashes = 0,
+         crashes_alone = 0,
          available_at = clock_timestamp()
    where j.id = p_id -- locked since its status was read
   returning j.*

@@ -45,6 +45,7 @@ create table pawl.migration (
 create table pawl.worker (
   id       bigint generated always as identity primary key,
   name     pawl.name not null,
+  queues   jsonb not null default '[]', -- names of what it works on: if it dies, the death is one of these queues
   seen_at  timestamptz not null default clock_timestamp(),
   lease    interval not null default '30 seconds' check (lease between interval '1 second' and interval '12 hours'),
   presence boolean not null default false, -- the process holds the advisory lock of its id: a free lock is evidence
@@ -52,8 +53,17 @@ create table pawl.worker (
   recalled bigint[] not null default '{}', -- jobs cancelled under it; the next heartbeat takes the list along
   silence  interval not null default '0',  -- the longest between two heartbeats; after an hour the next one
   silence_at timestamptz,                  -- when it ended
-  report   jsonb                           -- what it says of itself, for pawl doctor; null: nothing
+  report   jsonb,                          -- what it says of itself, for pawl doctor; null: nothing
+  alone_job   bigint,                      -- the job that runs with nothing beside it in the process; null: none
+  alone_fence bigint,                      -- of the attempt: a mark that outlives it says nothing of the next
+  check ((alone_job is null) = (alone_fence is null))
 ) with (fillfactor = 50);
+
+-- The last death of a process that worked on a queue. One row a queue, never purged.
+create table pawl.death (
+  queue   pawl.name primary key,
+  died_at timestamptz not null
+);
 
 -- Fences of commands, calls and schedules, one sequence for all: a key that was purged and came again must not meet the fence of its
 -- former life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
@@ -86,7 +96,8 @@ create table pawl.job (
   created_at       timestamptz not null default clock_timestamp(),
   priority         pawl.priority not null default 2,
   attempts         pawl.count not null default 0,
-  crashes          pawl.count not null default 0,
+  crashes          pawl.count not null default 0, -- deaths at which it was in hand
+  crashes_alone    pawl.count not null default 0, -- of these, the ones at which nothing else was
   max_attempts     pawl.max_attempts not null default 25,
   lane_head        boolean not null default false, -- its turn: nothing else of its lane may run. In a lane so are pending,
                                                 -- processing and unknown; a dead letter that has it blocks the lane
@@ -1824,7 +1835,7 @@ $$;
 
 -- The due jobs of a queue that were tried before, locked, in the order in which job_claim takes them. They have an index of their own:
 -- a queue that drains may hold any number of jobs that are not to be claimed.
-create or replace function pawl_v1._claim_begun(p_queue text, p_limit int, p_kinds text[], p_due timestamptz)
+create or replace function pawl_v1._claim_begun(p_queue text, p_limit int, p_kinds text[], p_due timestamptz, p_crashed boolean)
 returns bigint[]
 language plpgsql
 as $$
@@ -1842,6 +1853,7 @@ begin
          and (j.attempts > 0 or j.crashes > 0)
          and j.available_at <= p_due
          and (p_kinds is null or j.kind = any (p_kinds))
+         and (p_crashed or j.crashes = 0)
        order by j.priority, j.available_at, j.id
        limit p_limit
          for update skip locked
@@ -1855,7 +1867,8 @@ $$;
 -- dead letters with it: run it with nothing else in the process.
 -- Of a queue that is paused it claims nothing, of one that drains what was tried before: see queue_set.
 --
--- options: kinds array of text (claim no other; default all), lease_ms (of each row if p_worker is null, default 30000),
+-- options: kinds array of text (claim no other; default all), crashed boolean (default true; false leaves jobs that were running
+-- when a process died where they are: for a process that has one in hand), lease_ms (of each row if p_worker is null, default 30000),
 -- since array of four times, one a priority, null for none: look at no job due before. Where an old snapshot keeps the dead
 -- entries of the index alive, a claim that starts behind them stays fast. What a caller passes by so it must look for itself,
 -- with a claim without since, often enough: jobs enqueued in transactions that stayed open, rows that were locked.
@@ -1877,6 +1890,7 @@ declare
   v_due    timestamptz := clock_timestamp();
   v_lease  timestamptz;
   v_kinds  text[];
+  v_crashed boolean;
   v_since  timestamptz[];
   v_mark   timestamptz;
   v_mode   text;
@@ -1884,12 +1898,13 @@ declare
   v_found  bigint[];
   v_solo   int; -- the place in v_found of the first that has crashed
 begin
-  perform pawl_v1._check_options(p_options, '{kinds,lease_ms,since}');
+  perform pawl_v1._check_options(p_options, '{kinds,crashed,lease_ms,since}');
   if p_limit is null or p_limit not between 1 and 500 then
     raise exception 'limit must lie between 1 and 500, it is %', coalesce(p_limit::text, 'null')
       using errcode = 'P4004';
   end if;
   v_kinds := pawl_v1._text_array_option(p_options, 'kinds');
+  v_crashed := coalesce((p_options ->> 'crashed')::boolean, true);
   v_since := pawl_v1._text_array_option(p_options, 'since')::timestamptz[];
   v_lease := pawl_v1._lease_of_claim(p_worker, p_options, v_due);
   select q.mode
@@ -1901,7 +1916,7 @@ begin
   end if;
 
   if v_mode = 'draining' then
-    v_ids := pawl_v1._claim_begun(p_queue, p_limit, v_kinds, v_due);
+    v_ids := pawl_v1._claim_begun(p_queue, p_limit, v_kinds, v_due, v_crashed);
   else
     for v_priority in 1..4 loop
       v_mark := coalesce(v_since[v_priority], '-infinity');
@@ -1915,6 +1930,7 @@ begin
              and j.status = 'pending'
              and j.available_at between v_mark and v_due
              and (v_kinds is null or j.kind = any (v_kinds))
+             and (v_crashed or j.crashes = 0)
            order by j.available_at, j.id
            limit p_limit - cardinality(v_ids)
              for update skip locked
@@ -3062,19 +3078,30 @@ $$;
 -- Workers: one row per process incarnation, which carries the lease of everything the process has claimed.
 
 -- Registers one process incarnation. p_lease: how long it may stay silent before its jobs are taken back; 1 s to 12 h.
-create or replace function pawl_v1.worker_register(p_name text, p_lease interval default '30 seconds')
+-- options: queues, an array of up to 1000 names: what it works on. Its death is then known as one of these queues: see queue_death.
+create or replace function pawl_v1.worker_register(p_name text, p_lease interval default '30 seconds', p_options jsonb default '{}')
 returns table (worker_id bigint, detail jsonb)
 language plpgsql
 as $$
+declare
+  v_queues text[];
 begin
+  perform pawl_v1._check_options(p_options, '{queues}');
+  v_queues := coalesce(pawl_v1._text_array_option(p_options, 'queues'), '{}');
+  if cardinality(v_queues) > 1000 then
+    raise exception 'a worker may name 1000 queues, these are %', cardinality(v_queues)
+      using errcode = 'P4004';
+  end if;
+  perform pawl_v1._check_scope('queue', q.name)
+     from unnest(v_queues) as q (name);
   perform pawl_v1._check_scope('worker name', p_name);
   if p_lease is null or p_lease not between interval '1 second' and interval '12 hours' then
     raise exception 'the lease must lie between 1 second and 12 hours, it is %', p_lease
       using errcode = 'P4004';
   end if;
   return query
-  insert into pawl.worker as w (name, lease)
-  values (p_name, p_lease)
+  insert into pawl.worker as w (name, lease, queues)
+  values (p_name, p_lease, to_jsonb(v_queues))
   returning w.id, '{}'::jsonb;
 end
 $$;
@@ -3210,10 +3237,43 @@ begin
 end
 $$;
 
+-- Says whether the worker's process has nothing in hand but one attempt of a job, which p_fence names. The sweep believes the last
+-- answer: a death is then counted in crashes_alone too. Call it, in a transaction of its own, before such an attempt begins, and
+-- with a null job before anything else begins beside it. The end of the attempt ends the mark.
+-- outcome 'alone'; 'company' with a null job; 'lost': the worker has no row, or it does not hold that attempt.
+create or replace function pawl_v1.worker_isolate(p_worker bigint, p_job bigint, p_fence bigint default null)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '250ms'
+as $$
+begin
+  if p_job is not null then
+    perform
+       from pawl.job as j
+      where j.id = p_job
+        and j.claimed_by = p_worker
+        and j.fence = p_fence;
+    if not found then
+      return query
+      select 'lost', '{}'::jsonb;
+      return;
+    end if;
+  end if;
+  update pawl.worker as w
+     set alone_job = p_job,
+         alone_fence = case when p_job is not null then p_fence end
+   where w.id = p_worker;
+  return query
+  select case when not found then 'lost' when p_job is null then 'company' else 'alone' end, '{}'::jsonb;
+end
+$$;
+
 -- The sweep that follows the death of a worker.
 
 -- Takes back the jobs of the dead: crashes + 1, and pending again after a jittered pause, or to the dead letters when
--- attempts or crashes are spent. Dead is
+-- attempts or crashes are spent. Crashes are spent after max_crashes deaths at which the job was alone in its process, or after
+-- three times as many at which it was not: see worker_isolate. A job without a worker counts as alone from its second death on,
+-- for from its first it must run alone. Dead is
 --   a worker whose lease is over,
 --   a worker that has been silent for 1.5 s and whose presence lock was found free twice, 300 ms apart, by sessions that
 --     are at least 5 s old (after a restart of the server every lock is free and everybody was silent),
@@ -3221,6 +3281,8 @@ $$;
 -- On evidence of presence the attempt is given back: the crash alone is counted.
 -- Only kinds in p_kinds are dead-lettered: a sweeper does not decide on work it does not know.
 -- The advisory lock saves work, nothing else: two sweeps at once are safe.
+--
+-- The death of a worker is noted for each of its queues: see queue_death.
 --
 -- options: max_crashes (default 4), limit (jobs a call, default 1000).
 -- outcome 'swept' or 'busy' (another sweep is running). If dead letters were in lanes, detail is that of _lanes_leave.
@@ -3256,15 +3318,31 @@ begin
   v_absent := pawl_v1._absent_workers(v_expired);
   v_gone := v_expired || v_absent;
 
+  insert into pawl.death as d (queue, died_at)
+  select distinct q.name, clock_timestamp()
+    from pawl.worker as w
+    cross join jsonb_array_elements_text(w.queues) as q (name)
+   where w.id = any (v_gone)
+     and isfinite(w.seen_at) -- it has left, and its row had to stay
+   order by q.name
+  on conflict (queue) do update
+     set died_at = excluded.died_at;
+
   with orphan as (
-    select j.id
+    select j.id,
+           exists (
+             select
+               from pawl.worker as w
+              where w.id = j.claimed_by
+                and w.alone_job = j.id
+                and w.alone_fence = j.fence) as alone
       from pawl.job as j
      where j.claimed_by = any (v_gone)
      order by j.id
      limit v_limit
        for update skip locked -- a locked row has a live holder
   ), expired as (
-    select j.id
+    select j.id, j.crashes > 0 as alone
       from pawl.job as j
      where j.claimed_by = 0
        and j.lease_expires_at < clock_timestamp()
@@ -3274,7 +3352,9 @@ begin
   ), swept as (
     update pawl.job as j
        set status = case
-             when (j.crashes + 1 >= v_max_crashes or j.attempts >= j.max_attempts and j.claimed_by <> all (v_absent))
+             when (due.alone and j.crashes_alone + 1 >= v_max_crashes
+                   or j.crashes + 1 >= 3 * v_max_crashes
+                   or j.attempts >= j.max_attempts and j.claimed_by <> all (v_absent))
                   and j.kind = any (p_kinds) then 'dead_letter'
              else 'pending'
            end,
@@ -3282,10 +3362,11 @@ begin
            claimed_by = null,
            lease_expires_at = null,
            crashes = least(j.crashes + 1, 1000), -- a kind nobody dead-letters must not overflow
+           crashes_alone = least(j.crashes_alone + due.alone::int, 1000),
            available_at = clock_timestamp() + random() * power(2, least(j.crashes, 6)) * interval '100 milliseconds',
            last_errors = pawl_v1._push_error(j.last_errors,
              jsonb_build_object('code', 'crash', 'error', 'the worker died or froze past its lease'), j.attempts)
-      from (select o.id from orphan as o union all select e.id from expired as e) as due
+      from (select o.id, o.alone from orphan as o union all select e.id, e.alone from expired as e) as due
      where j.id = due.id
        and j.status = 'processing'
        and (j.claimed_by = any (v_gone) or j.claimed_by = 0 and j.lease_expires_at < clock_timestamp())
@@ -3353,6 +3434,27 @@ begin
   end loop;
   return v_absent;
 end
+$$;
+
+-- When a process that worked on a queue last died, as far as is known: for a consumer that must decide whether a delivery that
+-- comes again and again may have killed the process that had it.
+-- outcome 'died' at died_at, by the clock of the database; 'silent': a worker of the queue has not been heard of for 3 s, and no sweep has
+-- judged it yet, so died_at is now; 'none': no death is known.
+create or replace function pawl_v1.queue_death(p_queue text)
+returns table (outcome text, died_at timestamptz, detail jsonb)
+language sql
+stable
+as $$
+  select case when s.silent then 'silent' when d.died_at is null then 'none' else 'died' end,
+         case when s.silent then clock_timestamp() else d.died_at end,
+         '{}'::jsonb
+    from (select exists (
+                   select
+                     from pawl.worker as w
+                    where w.queues ? p_queue
+                      and isfinite(w.seen_at)
+                      and w.seen_at < clock_timestamp() - interval '3 seconds') as silent) as s
+    left join pawl.death as d on d.queue = p_queue
 $$;
 
 -- Enqueue keys over time.
@@ -3580,6 +3682,7 @@ begin
          fence = j.fence + 1,
          attempts = 0,
          crashes = 0,
+         crashes_alone = 0,
          available_at = clock_timestamp()
    where j.id = p_id -- locked since its status was read
   returning j.*
@@ -6822,6 +6925,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '341fb59a7b68e5453b8c20668c52869fcb5e39dcf2b0104c47c16e307854dc7c');
+values (1, 'init', 1, 'ebafee2c42d3bbbba3cac4b4be7c5ee19c5054bf0f5127508e650ab256f2b836');
 
 commit;

@@ -40,6 +40,7 @@ create table pawl.migration (
 create table pawl.worker (
   id       bigint generated always as identity primary key,
   name     pawl.name not null,
+  queues   jsonb not null default '[]', -- names of what it works on: if it dies, the death is one of these queues
   seen_at  timestamptz not null default clock_timestamp(),
   lease    interval not null default '30 seconds' check (lease between interval '1 second' and interval '12 hours'),
   presence boolean not null default false, -- the process holds the advisory lock of its id: a free lock is evidence
@@ -47,8 +48,17 @@ create table pawl.worker (
   recalled bigint[] not null default '{}', -- jobs cancelled under it; the next heartbeat takes the list along
   silence  interval not null default '0',  -- the longest between two heartbeats; after an hour the next one
   silence_at timestamptz,                  -- when it ended
-  report   jsonb                           -- what it says of itself, for pawl doctor; null: nothing
+  report   jsonb,                          -- what it says of itself, for pawl doctor; null: nothing
+  alone_job   bigint,                      -- the job that runs with nothing beside it in the process; null: none
+  alone_fence bigint,                      -- of the attempt: a mark that outlives it says nothing of the next
+  check ((alone_job is null) = (alone_fence is null))
 ) with (fillfactor = 50);
+
+-- The last death of a process that worked on a queue. One row a queue, never purged.
+create table pawl.death (
+  queue   pawl.name primary key,
+  died_at timestamptz not null
+);
 
 -- Fences of commands, calls and schedules, one sequence for all: a key that was purged and came again must not meet the fence of its
 -- former life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
@@ -81,7 +91,8 @@ create table pawl.job (
   created_at       timestamptz not null default clock_timestamp(),
   priority         pawl.priority not null default 2,
   attempts         pawl.count not null default 0,
-  crashes          pawl.count not null default 0,
+  crashes          pawl.count not null default 0, -- deaths at which it was in hand
+  crashes_alone    pawl.count not null default 0, -- of these, the ones at which nothing else was
   max_attempts     pawl.max_attempts not null default 25,
   lane_head        boolean not null default false, -- its turn: nothing else of its lane may run. In a lane so are pending,
                                                 -- processing and unknown; a dead letter that has it blocks the lane

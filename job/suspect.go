@@ -1,0 +1,102 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/solo"
+)
+
+// markPatience bounds one try to tell the database that a suspect is alone, or is so no longer. The door opens so much earlier
+// than it must.
+const markPatience = 500 * time.Millisecond
+
+// suspectPause is how long a suspect rests that was claimed while the process had another in hand.
+const suspectPause = 200 * time.Millisecond
+
+// isolate makes a claimed job the suspect of this process, alone if it can be within solo.AloneWait, else in company. While it is
+// alone the database knows it, and counts a death against it alone; it knows otherwise before anything enters beside it. If the
+// process has another suspect, or the database cannot be told, the job goes back for a moment. Call leave in either case.
+//
+// mark: a crash before it counts as a death in company; after it, until the door opens, as a death alone.
+func (w *Worker) isolate(s *session, h Handler, j Job) (leave func(), ok bool) {
+	suspect := solo.Process.Suspect()
+	if suspect == nil {
+		w.putBack(s, j)
+		return sync.OnceFunc(func() { solo.Process.Leave(1) }), false
+	}
+	// Whatever its attempt waits for beside its handler, others get their turn.
+	limit := time.AfterFunc(h.policy.Timeout+2*w.abandon, suspect.Leave)
+	out := func() {
+		limit.Stop()
+		suspect.Leave()
+	}
+	if !suspect.Alone(s.ctx) {
+		return sync.OnceFunc(out), true
+	}
+	if err := w.mark(s, j); err != nil {
+		w.emit(s.ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.isolate", Scope: j.Queue, JobID: j.ID, Attempt: j.Attempt, Err: err})
+		w.putBack(s, j) // the mark may stand: of an attempt that is over, it says nothing
+		return sync.OnceFunc(out), false
+	}
+	reopen := sync.OnceFunc(func() {
+		w.unmark(s, j)
+		suspect.Open()
+	})
+	late := time.AfterFunc(solo.AloneFor-2*markPatience, reopen)
+	return sync.OnceFunc(func() {
+		late.Stop()
+		reopen()
+		out()
+	}), true
+}
+
+func (w *Worker) mark(s *session, j Job) error {
+	ctx, cancel := context.WithTimeout(s.ctx, markPatience)
+	defer cancel()
+	outcome, err := contract.WorkerIsolate(ctx, w.pool, s.id, j.ID, j.Fence)
+	if err == nil && outcome != "alone" {
+		err = &pawl.Error{Op: "worker.isolate", Code: pawl.CodeFenceLost, Err: fmt.Errorf("the answer is %q", outcome)}
+	}
+	if err == nil {
+		err = fault.At("worker.isolate.after")
+	}
+	return err
+}
+
+// unmark tells the database that the suspect is in company from now on, before anything is. If that cannot be told in time the door
+// opens all the same, and it is told later: until then a death would count as one alone. To end the session instead would make
+// the worker's healthy jobs wait for its drain.
+func (w *Worker) unmark(s *session, j Job) {
+	err := w.clearMark(s)
+	if err == nil {
+		return
+	}
+	w.emit(s.ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.isolate", Scope: j.Queue, JobID: j.ID, Attempt: j.Attempt, Err: err})
+	go func() {
+		for err != nil && pause(s.ctx, markPatience) {
+			err = w.clearMark(s)
+		}
+	}()
+}
+
+func (w *Worker) clearMark(s *session) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), markPatience)
+	defer cancel()
+	_, err := contract.WorkerIsolate(ctx, w.pool, s.id, 0, 0)
+	return err
+}
+
+// putBack releases a suspect that may not run now, uncharged, for a moment.
+func (w *Worker) putBack(s *session, j Job) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), settleLimit)
+	defer cancel()
+	if _, err := contract.JobRelease(ctx, w.pool, j.ID, j.Fence, suspectPause); err != nil {
+		w.settle(s.ctx, j, nil)
+	}
+}

@@ -1,0 +1,314 @@
+package job_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/solo"
+	"github.com/pawl-go/pawl/job"
+)
+
+// None of the tests of this file is parallel but those with processes of their own: the gate is the process's, and other tests' handlers
+// would be company.
+
+// healthyWait is what healthy work may wait for suspects in a row, and what a busy machine needs for the rest of it.
+const healthyWait = solo.AloneWait + solo.AloneFor + 15*time.Second
+
+// hire2 starts a worker of the queues q, with the given slots, and r, with four, for some simple handlers.
+func (c *crew) hire2(slots int, handlers ...job.Handler) *job.Worker {
+	c.Helper()
+	config := c.config
+	config.Queues = []job.Queue{{Name: "q", Concurrency: slots}, {Name: "r", Concurrency: 4}}
+	config.Handlers = handlers
+	w, err := job.NewWorker(c.pool, config)
+	c.must(err)
+	w.AbandonAfter(c.abandon)
+	c.run(w)
+	<-w.Ready()
+	return w
+}
+
+func simple(kind string, fn func(ctx context.Context, j job.Job) error) job.Handler {
+	return job.Handle(kind, func(ctx context.Context, t job.Task[[]byte]) error { return fn(ctx, t.Job) })
+}
+
+// quick is a handler that counts its runs.
+func quick(kind string, ran *atomic.Int32) job.Handler {
+	return simple(kind, func(context.Context, job.Job) error {
+		ran.Add(1)
+		return nil
+	})
+}
+
+// within requires something of this process in time.
+func (c *crew) within(limit time.Duration, what string, reached func() bool) {
+	c.Helper()
+	for start := time.Now(); !reached(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(start) > limit {
+			c.Fatalf("not within %v: %s", limit, what)
+		}
+	}
+}
+
+// Process takes its slot first: beside a suspect that has the only one, both go on.
+func TestProcess_WaitsForASlotOutsideOfTheGate(t *testing.T) {
+	c := setupCrew(t)
+	var ran atomic.Int32
+	w := c.hire2(1, simple("k", func(context.Context, job.Job) error {
+		ran.Add(1)
+		time.Sleep(50 * time.Millisecond)
+		return nil
+	}))
+	for round := range 5 {
+		before := ran.Load()
+		c.enqueue(job.Request{Queue: "q", Kind: "k"}) // has the only slot
+		c.within(healthyWait, "the first runs", func() bool { return ran.Load() > before })
+		byID := c.enqueue(job.Request{Queue: "q", Kind: "k", StartIn: time.Hour}).ID
+		answered := make(chan error, 1)
+		go func() {
+			for {
+				_, err := w.ProcessEarly(t.Context(), byID)
+				if !pawl.Retryable(err) {
+					answered <- err
+					return
+				}
+			}
+		}()
+		c.exec("insert into pawl.job (queue, kind, args, crashes) values ('q', 'k', '', 1)")
+		select {
+		case err := <-answered:
+			c.must(err)
+		case <-time.After(healthyWait):
+			t.Fatalf("round %d: the process stands still", round)
+		}
+		c.until("the suspect does not run", "select count(*) from pawl.job", 0)
+	}
+}
+
+// Process claims nothing before it has a slot: what waits for one is not in hand, and not in a suspect's way.
+func TestProcess_ClaimsNothingWithoutASlot(t *testing.T) {
+	c := setupCrew(t)
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	w := c.hire2(1, simple("k", func(_ context.Context, j job.Job) error {
+		close(entered)
+		<-goOn
+		return nil
+	}))
+	defer close(goOn)
+	c.enqueue(job.Request{Queue: "q", Kind: "k"})
+	<-entered
+	byID := c.enqueue(job.Request{Queue: "q", Kind: "k", StartIn: time.Hour}).ID
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if got, err := w.ProcessEarly(ctx, byID); !errors.Is(err, pawl.ErrInProgress) || got != "" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	c.wantCount("select count(*) from pawl.job where status = 'pending' and fence = 0", 1)
+}
+
+// Handlers that last do not make other queues wait for a suspect, be it that they ignore their context or may run for an hour; nor
+// does the suspect wait for them.
+func TestSuspect_LongHandlersStopNobody(t *testing.T) {
+	c := setupCrew(t)
+	var fast, suspects atomic.Int32
+	entered, goOn := make(chan struct{}, 1), make(chan struct{})
+	c.hire2(4, simple("long", func(context.Context, job.Job) error {
+		entered <- struct{}{}
+		<-goOn
+		return nil
+	}).With(job.Policy{Timeout: time.Hour}), quick("fast", &fast), quick("k", &suspects))
+	defer close(goOn)
+	c.enqueue(job.Request{Queue: "q", Kind: "long"})
+	<-entered
+	c.exec("insert into pawl.job (queue, kind, args, crashes) select 'q', 'k', '', 1 from generate_series(1, 3)")
+	for range 3 {
+		fast.Store(0)
+		c.exec("select pawl_v1.job_enqueue('r', 'fast', '') from generate_series(1, 100)")
+		c.within(healthyWait, "100 instant jobs of another queue", func() bool { return fast.Load() == 100 })
+	}
+	c.within(2*healthyWait, "the suspects run", func() bool { return suspects.Load() == 3 })
+}
+
+// A suspect that does not return stops nobody for longer than it may be alone, and the next suspect for as long as its own limit.
+func TestSuspect_WhoHangsStopsNobody(t *testing.T) {
+	c := setupCrew(t)
+	c.abandon = 500 * time.Millisecond
+	var fast, suspects atomic.Int32
+	entered, goOn := make(chan struct{}, 1), make(chan struct{})
+	c.hire2(4, simple("deaf", func(_ context.Context, j job.Job) error {
+		if j.Attempt == 1 {
+			entered <- struct{}{}
+			<-goOn
+		}
+		return nil
+	}).With(job.Policy{Timeout: time.Second, Backoff: job.Backoff{Base: time.Hour, Max: time.Hour}}), quick("fast", &fast), quick("k", &suspects))
+	defer close(goOn)
+	c.exec("insert into pawl.job (queue, kind, args, crashes) values ('q', 'deaf', '', 1)")
+	<-entered
+	c.exec("insert into pawl.job (queue, kind, args, crashes) values ('q', 'k', '', 1); select pawl_v1.job_enqueue('r', 'fast', '') from generate_series(1, 100)")
+	c.within(healthyWait, "100 instant jobs of another queue", func() bool { return fast.Load() == 100 })
+	c.within(healthyWait, "the next suspect", func() bool { return suspects.Load() == 1 })
+}
+
+// All slots are held for long, in every queue of the process: who is behind them waits for a slot, as always, and for no suspect.
+func TestSuspect_WithAllSlotsHeld(t *testing.T) {
+	c := setupCrew(t)
+	var ran atomic.Int32
+	goOn := make(chan struct{})
+	c.hire2(2, simple("long", func(context.Context, job.Job) error {
+		ran.Add(1)
+		<-goOn
+		return nil
+	}).With(job.Policy{Timeout: time.Hour}), quick("k", &ran))
+	c.exec("select pawl_v1.job_enqueue(q, 'long', '') from unnest('{q,q,r,r,r,r}'::text[]) as q")
+	c.within(healthyWait, "all slots are held", func() bool { return ran.Load() == 6 })
+	c.exec("insert into pawl.job (queue, kind, args, crashes) values ('q', 'k', '', 1), ('r', 'k', '', 1), ('r', 'k', '', 0)")
+	close(goOn)
+	c.within(healthyWait, "suspects and others", func() bool { return ran.Load() == 9 })
+}
+
+// Two suspects of one process are never in hand together, whichever queues and workers they are of, and none starves.
+func TestSuspect_OneAtATime(t *testing.T) {
+	c := setupCrew(t)
+	var running, ran, together atomic.Int32
+	work := simple("k", func(context.Context, job.Job) error {
+		if running.Add(1) > 1 {
+			together.Add(1)
+		}
+		time.Sleep(5 * time.Millisecond)
+		running.Add(-1)
+		ran.Add(1)
+		return nil
+	})
+	c.exec("insert into pawl.job (queue, kind, args, crashes) select q, 'k', '', 1 from generate_series(1, 10), unnest('{q,r}'::text[]) as q")
+	c.hire2(4, work)
+	c.hire2(4, work)
+	c.within(3*healthyWait, "all suspects", func() bool { return ran.Load() == 20 })
+	if together.Load() > 0 {
+		t.Errorf("%d suspects ran in the company of another", together.Load())
+	}
+	c.until("all finished", "select count(*) from pawl.job", 0)
+}
+
+// While the database counts a suspect as alone nothing else is in hand: it is told before the suspect begins, and told otherwise before
+// anything enters.
+func TestSuspect_IsMarkedOnlyWhileAlone(t *testing.T) {
+	c := setupCrew(t)
+	var unmarked, crowded, fast atomic.Int32
+	marked := func(ctx context.Context) (n int32) {
+		if err := c.pool.QueryRow(ctx, "select count(*)::int from pawl.worker where alone_job is not null").Scan(&n); err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	c.hire2(8, simple("slow", func(ctx context.Context, j job.Job) error {
+		unmarked.Add(1 - marked(ctx))
+		time.Sleep(solo.AloneFor)
+		return nil
+	}), simple("fast", func(ctx context.Context, j job.Job) error {
+		crowded.Add(marked(ctx))
+		fast.Add(1)
+		return nil
+	}))
+	c.exec("insert into pawl.job (queue, kind, args, crashes) select 'q', 'slow', '', 1 from generate_series(1, 3)")
+	for left := 1; left > 0; {
+		c.exec("select pawl_v1.job_enqueue(q, 'fast', '') from generate_series(1, 5), unnest('{q,r}'::text[]) as q")
+		c.must(c.pool.QueryRow(t.Context(), "select count(*) from pawl.job where kind = 'slow'").Scan(&left))
+	}
+	c.until("all finished", "select count(*) from pawl.job", 0)
+	if unmarked.Load() > 0 || crowded.Load() > 0 || fast.Load() == 0 {
+		t.Errorf("%d suspects began unmarked; %d of %d others ran while one was marked", unmarked.Load(), crowded.Load(), fast.Load())
+	}
+	c.wantCount("select count(*) from pawl.worker where alone_job is not null", 0)
+}
+
+// If the database cannot be told that a suspect is alone no more, healthy work waits no longer for it, and the database is told later.
+func TestSuspect_MarkThatCannotBeClearedStopsNobody(t *testing.T) {
+	c := setupCrew(t)
+	var fast atomic.Int32
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	c.hire2(4, simple("slow", func(context.Context, job.Job) error {
+		close(entered)
+		<-goOn
+		return nil
+	}), quick("fast", &fast))
+	defer close(goOn)
+	c.exec("insert into pawl.job (queue, kind, args, crashes) values ('q', 'slow', '', 1)")
+	<-entered
+	tx := c.begin()
+	_, err := tx.Exec(t.Context(), "select from pawl.worker for no key update") // as somebody who looks at it with psql
+	c.must(err)
+	c.exec("select pawl_v1.job_enqueue('r', 'fast', '')")
+	c.within(healthyWait, "healthy work goes on", func() bool { return fast.Load() == 1 })
+	c.within(healthyWait, "the trouble is told", func() bool { return c.saw(pawl.EventTrouble, "worker.isolate") > 0 })
+	c.wantCount("select count(*) from pawl.worker where alone_job is not null", 1)
+	c.must(tx.Rollback(t.Context()))
+	c.until("the mark stands", "select count(*) from pawl.worker where alone_job is not null", 0)
+}
+
+// A worker that is asked for a suspect by its id while it has another says so, and the job stays uncharged.
+func TestProcess_OfASecondSuspect(t *testing.T) {
+	c := setupCrew(t)
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	w := c.hire2(4, simple("slow", func(_ context.Context, j job.Job) error {
+		if j.Queue == "q" {
+			close(entered)
+			<-goOn
+		}
+		return nil
+	}))
+	release := sync.OnceFunc(func() { close(goOn) })
+	defer release()
+	c.exec("insert into pawl.job (queue, kind, args, crashes) values ('q', 'slow', '', 1)")
+	<-entered
+	c.exec("insert into pawl.job (queue, kind, args, crashes, available_at) values ('r', 'slow', '', 1, now() + interval '1 hour')")
+	if got, err := w.ProcessEarly(t.Context(), 2); !errors.Is(err, pawl.ErrInProgress) || got != "" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	c.wantCount("select count(*) from pawl.job where id = 2 and status = 'pending' and attempts = 0", 1)
+	release()
+	c.until("the first has ended", "select count(*) from pawl.job", 1)
+}
+
+// The only process is killed with jobs in hand and started again. All are done within the time that it takes to be sure of the death,
+// and twice their own, one after the other.
+func TestCrash_RestartOfTheOnlyProcess(t *testing.T) {
+	t.Parallel()
+	for _, form := range []string{"simple", "transactional", "batch"} {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			const inHand, take = 8, 300 * time.Millisecond
+			c := setupCrew(t)
+			o := order{Form: form, Lease: 30 * time.Second, Timeout: time.Minute, Concurrency: inHand, Take: take, Quiet: true}
+			p := c.process(o)
+			c.until("not present", "select count(*) from pawl.worker as w where w.presence", 1)
+			c.enqueueMany(inHand, job.Request{})
+			c.until("not all in hand", "select count(*) from pawl.job where status = 'processing'", inHand)
+			p.signal(syscall.SIGKILL)
+			p.wait()
+			start := time.Now()
+			c.process(o)
+			bound := 5*time.Second + 2*time.Second + 2*inHand*take + inHand*suspectStep
+			for c.left() > 0 {
+				if time.Since(start) > 2*bound { // a busy machine
+					t.Fatalf("%d of %d jobs are left after %v, the bound is %v", c.left(), inHand, time.Since(start).Round(time.Second), bound)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			t.Logf("%d jobs of %v, done %v after the restart; the bound is %v", inHand, take, time.Since(start).Round(10*time.Millisecond), bound)
+			c.wantCount("select count(*) from pawl.job", 0)
+			if form != "simple" { // which may run twice: its effect is not its end
+				c.wantEffects(inHand)
+			}
+		})
+	}
+}
+
+// suspectStep is what a suspect costs beside its own time, twice: a claim, two marks, and its end.
+const suspectStep = 200 * time.Millisecond
