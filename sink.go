@@ -2,8 +2,13 @@ package pawl
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"io"
 	"net"
+	"net/url"
+	"slices"
+	"syscall"
 	"time"
 )
 
@@ -41,7 +46,18 @@ type Sink interface {
 	//
 	// An error means "not this one": it is charged to the event. Wrap it in [Final] if no retry can help, and in [SinkDown] if it
 	// is about the sink and not about the message; see there. Publish returns soon after ctx ends.
+	//
+	// A sink sends a message octet for octet or refuses it before it sends anything; see [Carrier].
 	Publish(ctx context.Context, ms []Message) []error
+}
+
+// A Carrier is a [Sink] that knows its limits. The relay asks it about each message before it publishes any: a message that the
+// sink cannot carry becomes a dead letter at once, and its neighbours are published without it.
+type Carrier interface {
+	Sink
+	// Carries returns nil if the sink can publish m exactly as it is, and otherwise the reason why it never can. It looks at m
+	// alone: it sends nothing, asks no one and always answers the same. It must be safe for concurrent use.
+	Carries(m Message) error
 }
 
 // SinkDown says of a [Sink]'s error that nothing can be published now, whatever it is: no attempt is charged to an event for
@@ -53,12 +69,39 @@ func SinkDown(err error) error {
 	return &sinkDownError{err}
 }
 
-// IsSinkDown reports whether err was wrapped by [SinkDown], or is an error of the network or a timeout.
+// IsSinkDown reports whether err was wrapped by [SinkDown], or is an error of the network or a timeout. An error that is [Final]
+// is about the message, whatever it wraps.
+//
+// net/http returns every failure as a [url.Error], also "invalid header field value", which is about the message. Such an error
+// counts only if it wraps an error of the network, a certificate that is not trusted, a closed connection or a timeout.
 func IsSinkDown(err error) bool {
 	var down *sinkDownError
-	var network net.Error
-	return errors.As(err, &down) || errors.As(err, &network)
+	switch {
+	case IsFinal(err):
+		return false
+	case errors.As(err, &down):
+		return true
+	}
+	var request *url.Error
+	if errors.As(err, &request) {
+		return request.Timeout() || networkFailed(request.Err) || errors.Is(request.Err, io.EOF) || errors.Is(request.Err, io.ErrUnexpectedEOF)
+	}
+	return networkFailed(err)
 }
+
+// networkFailed recognises what sockets and TLS answer.
+func networkFailed(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	var network net.Error
+	if !errors.As(err, &network) {
+		return errors.As(err, &certificate)
+	}
+	number, bare := network.(syscall.Errno) // every Errno is a net.Error, also "file name too long"
+	return !bare || number.Timeout() || slices.Contains(networkNumbers, number)
+}
+
+var networkNumbers = []syscall.Errno{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPIPE,
+	syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ENETDOWN}
 
 type sinkDownError struct{ err error }
 

@@ -97,6 +97,8 @@ type Config struct {
 	Name string
 	// Hooks receive what happens.
 	Hooks pawl.Hooks
+
+	followsSource bool // the Retention is what the source declares
 }
 
 // A Mode says when a delivery is worked on.

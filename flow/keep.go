@@ -36,7 +36,7 @@ func (c *Config) completeRetention() error {
 	case window == 0 && horizon == 0:
 		c.Retention.QueueRedelivery = longestQueue
 	case window == 0:
-		c.Retention.QueueRedelivery = horizon
+		c.Retention.QueueRedelivery, c.followsSource = horizon, true
 	case window < 0 || window < horizon:
 		return fmt.Errorf("the Retention is %v, but the source may deliver a message again for %v: what comes after %v would run twice",
 			window, horizon, window)
@@ -106,9 +106,13 @@ func (f *Flow) keepInbox(ctx context.Context) {
 // promise says for how long this consumer remembers, and returns for how long all programs of its name do: 0 is for ever, or not known
 // now.
 func (f *Flow) promise(ctx context.Context, window time.Duration) time.Duration {
+	horizon := f.cfg.horizon() // may ask the broker; it may have grown since the start
+	if f.cfg.followsSource {
+		window = max(window, horizon)
+	}
 	limited, cancel := context.WithTimeout(ctx, purgePatience)
 	defer cancel()
-	holds, err := inbox.Report(limited, f.pool, f.cfg.Consumer, window, f.cfg.horizon())
+	holds, err := inbox.Report(limited, f.pool, f.cfg.Consumer, window, horizon)
 	if err != nil && ctx.Err() == nil {
 		f.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "inbox.report", Err: err})
 	}

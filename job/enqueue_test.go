@@ -142,3 +142,20 @@ func TestFinish_DatabaseSQL(t *testing.T) {
 	b.must(end(current))
 	b.wantCount("select count(*) from pawl.job", 0)
 }
+
+// JSON replaces octets that are no UTF-8 by one and the same letter: two keys would be one, and the second job would never be enqueued.
+func TestEnqueue_KeysThatAreNoUTF8DoNotMeet(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, r := range []job.Request{
+		{Queue: "q", Kind: "k", Key: "a\xff"}, {Queue: "q", Kind: "k", Key: "a\xfe"}, {Queue: "q", Kind: "k", Lane: "\xff"},
+		{Queue: "q", Kind: "k", Headers: map[string]any{"x": []string{"\xff"}}}, {Queue: "q", Kind: "k", Headers: map[string]any{"\xff": 1}},
+	} {
+		if _, err := job.Enqueue(t.Context(), b.pool, r); !pawl.IsFinal(err) {
+			t.Errorf("%+v: %v", r, err)
+		}
+		if _, err := job.EnqueueMany(t.Context(), b.pool, []job.Request{{Queue: "q", Kind: "k"}, r}); !pawl.IsFinal(err) {
+			t.Errorf("many, %+v: %v", r, err)
+		}
+	}
+}

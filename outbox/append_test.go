@@ -199,3 +199,41 @@ func TestAppend_AggregatesDoNotMeet(t *testing.T) {
 		t.Errorf("the lane is %s, pawl.Key makes %s", name, pawl.Key(long, long))
 	}
 }
+
+// What no sink could carry is refused where it is appended, by Go and by SQL, alone and in a batch: a line feed in a name would hold
+// up the relay, and octets that are no UTF-8 would be replaced on their way into the row.
+func TestAppend_RefusesWhatNoSinkCarries(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, bad := range []string{"a\nb", "a\r\nb", "\x01", "a\x7f", "a\x00b", "a\xffb"} {
+		for name, e := range map[string]outbox.Event{
+			"type":           {Type: bad},
+			"aggregate type": {Type: "T", AggregateType: bad, AggregateID: "1"},
+			"aggregate id":   {Type: "T", AggregateType: "a", AggregateID: bad},
+			"scope":          {Type: "T", Scope: bad, Key: "k"},
+			"key":            {Type: "T", Scope: "s", Key: bad},
+			"sink":           {Type: "T", Sink: bad},
+			"source":         {Type: "T", Source: bad},
+			"content type":   {Type: "T", ContentType: bad},
+			"header name":    {Type: "T", Headers: map[string]string{bad: "v"}},
+			"header value":   {Type: "T", Headers: map[string]string{"x": bad}},
+		} {
+			for _, batch := range [][]outbox.Event{{e}, {{Type: "T"}, e}} {
+				if err := b.refusal(batch...); !pawl.IsFinal(err) && pawl.CodeOf(err) != pawl.CodeArgumentInvalid {
+					t.Errorf("%s %q, of %d: %v", name, bad, len(batch), err)
+				}
+			}
+		}
+	}
+	b.append(outbox.Event{Type: "Größe geändert", AggregateType: "Auftrag", AggregateID: "ü 17", Scope: "s", Key: "日本", Headers: map[string]string{"x": "a\tb ✓"}})
+	for _, call := range []string{
+		`select pawl_v1.outbox_append('default', 'T', 'order', e'a\nb', '')`,
+		`select pawl_v1.outbox_append('default', 'T', null, null, '', '{"headers": {"x": "a\nb"}}')`,
+		`select pawl_v1.outbox_append_many('{default}', '{T}', '{order}', array[e'a\nb'], '{""}')`,
+	} {
+		if _, err := b.pool.Exec(t.Context(), call); pawl.CodeOf(err) != pawl.CodeArgumentInvalid {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+	b.wantCount("select count(*) from pawl.job", 1)
+}

@@ -3,7 +3,10 @@ package outbox
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/job"
@@ -60,6 +63,9 @@ func (c *Config) complete() error {
 	}
 	if c.Source == "" {
 		c.Source = "/" + QueueOf(c.Name)
+	}
+	if text := c.Name + c.Source; strings.ContainsFunc(text, unicode.IsControl) || !utf8.ValidString(text) {
+		return fmt.Errorf("the Name %q and the Source %q must be UTF-8 without control characters", c.Name, c.Source)
 	}
 	if c.Batch < 0 || c.Batch > maxBatch {
 		return fmt.Errorf("the Batch must lie between 1 and %d, it is %d", maxBatch, c.Batch)

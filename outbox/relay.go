@@ -3,12 +3,10 @@ package outbox
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -51,42 +49,28 @@ func (r *Relay) Run(ctx context.Context) error { return r.worker.Run(ctx) }
 // see the function [Kick].
 func (r *Relay) Kick() { r.worker.Kick() }
 
-// publish: a crash before the sink accepted costs another try; one after it, before the jobs are finished, publishes once more,
-// with the same ids. No transaction is open.
+// publish ends each event with a verdict. What the sink cannot carry is a dead letter before anything is sent. A crash in between
+// publishes once more, with the same ids. No transaction is open.
 func (r *Relay) publish(ctx context.Context, ts []job.Task[[]byte]) []error {
 	messages, verdicts := make([]pawl.Message, 0, len(ts)), make([]error, len(ts))
-	places := make([]int, 0, len(ts)) // of the messages among ts
+	places, trials := make([]int, 0, len(ts)), make([]trial, 0, len(ts)) // of the messages among ts
 	for i, t := range ts {
 		m, ok := messageOf(t.Job, r.cfg.Source)
 		if !ok {
 			verdicts[i] = pawl.Final(errors.New("this job is no event: its headers have no ce-id and ce-type"))
 			continue
 		}
-		messages, places = append(messages, m), append(places, i)
-	}
-	if len(messages) == 0 {
-		return verdicts
-	}
-	if err := fault.At("outbox.publish.before"); err != nil {
-		return failAll(verdicts, err)
-	}
-	errs := r.cfg.Sink.Publish(ctx, messages)
-	_ = fault.At("outbox.publish.after")
-	if len(errs) != 0 && len(errs) != len(messages) {
-		return failAll(verdicts, fmt.Errorf("the sink answered %d errors for %d messages", len(errs), len(messages)))
-	}
-	trials := make([]trial, len(messages))
-	for n, i := range places {
-		trials[n] = trial{event: ts[i].ID}
-		if len(errs) > 0 {
-			trials[n].err = errs[n]
+		if verdicts[i] = r.carried(m); verdicts[i] != nil {
+			continue
 		}
+		messages, places, trials = append(messages, m), append(places, i), append(trials, trial{event: t.ID})
 	}
+	r.deliver(ctx, messages, trials)
 	excused, why := r.breaker.judge(trials)
 	for n, i := range places {
 		verdicts[i] = trials[n].err
 		if trials[n].excused {
-			verdicts[i] = job.Snooze(r.cfg.Backoff.After(1))
+			verdicts[i] = job.Snooze(trials[n].pause)
 		}
 	}
 	if excused > 0 {
@@ -101,13 +85,4 @@ func (r *Relay) report(ctx context.Context, e pawl.Event) {
 	if e.Kind != pawl.EventSnoozed {
 		r.cfg.Hooks.Emit(ctx, e)
 	}
-}
-
-func failAll(verdicts []error, err error) []error {
-	for i := range verdicts {
-		if verdicts[i] == nil {
-			verdicts[i] = err
-		}
-	}
-	return verdicts
 }

@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -49,6 +51,38 @@ func (o Options) text() string {
 		panic(err) // members are strings, numbers and maps of strings
 	}
 	return string(text)
+}
+
+// exact is text for what must arrive as it is: JSON replaces octets that are no UTF-8, so two keys could become one. With such a
+// member exact is no UTF-8 either, and PostgreSQL refuses it (22021) as it refuses such an argument.
+func (o Options) exact() string {
+	if !allUTF8(reflect.ValueOf(o)) {
+		return "\xff"
+	}
+	return o.text()
+}
+
+// allUTF8 looks at the texts in maps, slices and pointers, which options and headers are made of.
+func allUTF8(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.String:
+		return utf8.ValidString(v.String())
+	case reflect.Pointer, reflect.Interface:
+		return v.IsNil() || allUTF8(v.Elem())
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			if !allUTF8(v.Index(i)) {
+				return false
+			}
+		}
+	case reflect.Map:
+		for entry := v.MapRange(); entry.Next(); {
+			if !allUTF8(entry.Key()) || !allUTF8(entry.Value()) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Failure is the p_error of job_fail and the error option of inbox_land.

@@ -49,7 +49,7 @@ func JobEnqueue(ctx context.Context, db DB, a JobEnqueueArgs) (JobEnqueueRow, er
 	}
 	var r JobEnqueueRow
 	err := one(ctx, db, "job.enqueue", "select e.outcome, e.job_id from pawl_v1.job_enqueue($1, $2, $3, $4::jsonb) as e",
-		[]any{a.Queue, a.Kind, octets(a.Args), o.text()}, &r.Outcome, &r.JobID)
+		[]any{a.Queue, a.Kind, octets(a.Args), o.exact()}, &r.Outcome, &r.JobID)
 	return r, err
 }
 
@@ -75,7 +75,7 @@ func JobEnqueueMany(ctx context.Context, db DB, jobs []JobEnqueueArgs, keyTTL ti
 			hashes[i] = j.Fingerprint[:]
 		}
 		if j.Headers != nil {
-			headers[i] = given(Options(j.Headers).text())
+			headers[i] = given(Options(j.Headers).exact())
 		}
 	}
 	o := Options{}
@@ -87,7 +87,7 @@ func JobEnqueueMany(ctx context.Context, db DB, jobs []JobEnqueueArgs, keyTTL ti
 	return many(ctx, db, "job.enqueue", `select e.outcome, e.job_id
   from pawl_v1.job_enqueue_many($1, $2, $3, $4, $5, $6, $7, $8, $9::jsonb[], $10::jsonb) as e
  order by e.n`,
-		[]any{queues, kinds, args, keys, hashes, priorities, retryIn, maxAttempts, headers, o.text()},
+		[]any{queues, kinds, args, keys, hashes, priorities, retryIn, maxAttempts, headers, o.exact()},
 		func(row pgx.CollectableRow) (r JobEnqueueRow, err error) {
 			err = row.Scan(&r.Outcome, &r.JobID)
 			return r, err

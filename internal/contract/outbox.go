@@ -46,7 +46,7 @@ func OutboxAppend(ctx context.Context, db DB, a OutboxAppendArgs) (OutboxAppendR
 	var r OutboxAppendRow
 	err := one(ctx, db, "outbox.append",
 		"select a.outcome, a.event_id, a.job_id from pawl_v1.outbox_append($1, $2, $3, $4, $5, $6::jsonb) as a",
-		[]any{a.Sink, a.Type, given(a.AggregateType), given(a.AggregateID), octets(a.Payload), o.text()},
+		[]any{a.Sink, a.Type, given(a.AggregateType), given(a.AggregateID), octets(a.Payload), o.exact()},
 		&r.Outcome, &r.EventID, &r.JobID)
 	return r, err
 }
@@ -73,7 +73,7 @@ func OutboxAppendMany(ctx context.Context, db DB, events []OutboxAppendArgs, key
 			for name, value := range e.Headers {
 				o[name] = value
 			}
-			headers[i] = given(o.text())
+			headers[i] = given(o.exact())
 		}
 	}
 	o := Options{}

@@ -407,6 +407,49 @@ func TestT37_RedeliveryHorizon(t *testing.T) {
 	})
 }
 
+// T37: a retention period that is raised under a running consumer is known to it within minutes. A question without an answer changes
+// nothing, and between two questions SQS is left alone.
+func TestT37_RedeliveryHorizonFollowsTheQueue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const day = 24 * time.Hour
+		asked := 0
+		down := false
+		f := setup(t, sqstest.Faults{Fail: func(c sqstest.Call) *sqstest.Error {
+			if c.Op != "GetQueueAttributes" {
+				return nil
+			}
+			asked++
+			if down {
+				return &sqstest.Error{Shape: "AccessDenied", Message: "no"}
+			}
+			return nil
+		}}, sqs.Config{})
+		_, err := f.client.SetQueueAttributes(t.Context(), &awssqs.SetQueueAttributesInput{QueueUrl: &f.url,
+			Attributes: map[string]string{"MessageRetentionPeriod": "1209600"}})
+		f.must(err)
+		asked = 0
+		for range 4 {
+			time.Sleep(time.Minute)
+			if got := f.source.RedeliveryHorizon(); got != 4*day || asked != 0 {
+				t.Errorf("%v after %d questions", got, asked)
+			}
+		}
+		down = true
+		time.Sleep(2 * time.Minute)
+		if got := f.source.RedeliveryHorizon(); got != 4*day || asked != 1 {
+			t.Errorf("without an answer: %v after %d questions", got, asked)
+		}
+		down = false
+		if got := f.source.RedeliveryHorizon(); got != 4*day || asked != 1 {
+			t.Errorf("at once after a failure: %v after %d questions", got, asked)
+		}
+		time.Sleep(time.Minute)
+		if got := f.source.RedeliveryHorizon(); got != 14*day || asked != 2 {
+			t.Errorf("in the end: %v after %d questions", got, asked)
+		}
+	})
+}
+
 // T42: each receive is counted, also one whose process died or whose answer was lost, and a dead-letter policy sees it.
 func TestT42_EveryReceiveIsCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {

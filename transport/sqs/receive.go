@@ -196,6 +196,7 @@ func (s *Source) delivery(m types.Message, polled time.Time) pawl.Delivery {
 	if s.config.Unwrap != nil {
 		m = s.config.Unwrap(m)
 	}
+	m = decoded(m)
 	system := func(name types.MessageSystemAttributeName) string { return m.Attributes[string(name)] }
 	receives, _ := strconv.Atoi(system(types.MessageSystemAttributeNameApproximateReceiveCount))
 	group := ""

@@ -21,10 +21,10 @@ import (
 type Message struct {
 	// Key names the intent; a resend of the same intent has the same key. Required.
 	Key string
-	// Body is the payload: text of XML 1.0 characters, 1 octet to 1 MiB with the attributes.
+	// Body is the payload: text of XML 1.0 characters, 1 octet to 1 MiB with the attributes. Other octets need [Sender.Base64].
 	Body []byte
-	// Attributes are sent with type String; at most 8, as the key and ProducedAt are two of SQS's 10. No value may be empty.
-	// One with the name of either is replaced. As far as there is room, the trace of the context joins them, as traceparent and
+	// Attributes are sent with type String; at most 8, as the key and ProducedAt are two of SQS's 10, and 7 beside a Body that is sent
+	// as base64. No value may be empty, and none may have the name of those that are set here. As far as there is room, the trace of the context joins them, as traceparent and
 	// tracestate, unless they have one; see [pawl.WithTrace].
 	Attributes map[string]string
 	// ProducedAt is when the intent came to be, by the producer's clock, sent as [ProducedAtAttribute]. A consumer that forgets
@@ -48,6 +48,10 @@ const ownAttributes = 2 // the key and ProducedAt
 // key is the MessageDeduplicationId as well (its SHA-256 where SQS would refuse it): for five minutes SQS drops what has a
 // known one, whatever its payload.
 type Sender struct {
+	// Base64 sends a Body that SQS cannot carry as it is, such as protobuf or gzip, encoded, and says so in the attribute
+	// [EncodingAttribute]; a [Source] decodes it. Default false: Send refuses such a message. Set it before the first Send.
+	Base64 bool
+
 	client SendAPI
 	url    string
 	name   string
@@ -66,8 +70,8 @@ func OpenSender(ctx context.Context, client SendAPI, queue, keyAttribute string)
 
 // Send sends messages in batches of up to ten and one MiB, and checks the answer for each. Entries that fail by the
 // service's fault are tried once more. All messages are tried; the error wraps a [*SendError] that names those not
-// known to be sent. Sending them again is safe: the key is the same. One that SQS would refuse for its size or for a field
-// is refused here, before any is sent.
+// known to be sent. Sending them again is safe: the key is the same. One that SQS cannot carry octet for octet, or would refuse for its
+// size or for a field, is refused here (P4004), before any is sent.
 //
 // To a FIFO queue a batch takes one message of each group, so that one that fails is not overtaken by the next of its group;
 // those behind a failed one are not tried and count as not sent. Messages of few groups therefore need more calls.
@@ -78,6 +82,10 @@ func (s *Sender) Send(ctx context.Context, ms ...Message) error {
 		}
 	}
 	ms = s.traced(ctx, ms)
+	parcels := make([]parcel, len(ms))
+	for i, m := range ms {
+		parcels[i], _ = s.parcel(m) // checked
+	}
 	failed := &SendError{All: len(ms)}
 	left := make([]int, len(ms))
 	for i := range left {
@@ -85,8 +93,8 @@ func (s *Sender) Send(ctx context.Context, ms ...Message) error {
 	}
 	for len(left) > 0 {
 		var batch []int
-		batch, left = s.next(ms, left, failed)
-		s.sendBatch(ctx, ms, batch, failed)
+		batch, left = s.next(ms, parcels, left, failed)
+		s.sendBatch(ctx, ms, parcels, batch, failed)
 	}
 	slices.Sort(failed.Unsent)
 	if len(failed.Unsent) == 0 {
@@ -125,23 +133,35 @@ func (e *SendError) Error() string {
 func (e *SendError) Unwrap() error { return e.First }
 
 func (s *Sender) check(m Message) error {
-	switch size := s.size(m); {
+	_, hasKey := m.Attributes[s.name]
+	_, hasTime := m.Attributes[ProducedAtAttribute]
+	_, hasEncoding := m.Attributes[EncodingAttribute]
+	switch {
 	case m.Key == "":
 		return errors.New("has no key")
-	case len(m.Body) == 0:
-		return errors.New("has no body, which SQS refuses")
 	case len(m.Attributes) > MaxAttributes-ownAttributes:
 		return fmt.Errorf("has %d attributes, allowed are %d beside the key and ProducedAt", len(m.Attributes), MaxAttributes-ownAttributes)
+	case hasKey, hasTime, hasEncoding:
+		return fmt.Errorf("has an attribute that Send sets itself: %s, %s or %s", s.name, ProducedAtAttribute, EncodingAttribute)
 	case m.Delay < 0 || m.Delay > MaxDelay:
 		return fmt.Errorf("has a delay of %v, allowed are 0 to 15m", m.Delay)
-	case size > MaxSize:
-		return fmt.Errorf("has %d octets with its attributes, SQS takes %d: store the payload, in S3 for instance, and send a reference", size, MaxSize)
 	case s.fifo && m.Group == "":
 		return errors.New("has no Group, which a FIFO queue demands")
+	case m.Group != "" && !validDeduplicationID.MatchString(m.Group):
+		return fmt.Errorf("has the Group %q, allowed are 1 to 128 letters, digits and punctuation", m.Group)
 	case s.fifo && m.Delay > 0:
 		return errors.New("has a Delay, which FIFO queues do not know")
 	}
-	return nil
+	_, err := s.parcel(m)
+	return err
+}
+
+// parcel is what is sent of a message.
+func (s *Sender) parcel(m Message) (parcel, error) {
+	attributes := make(map[string]string, len(m.Attributes)+ownAttributes)
+	maps.Copy(attributes, m.Attributes)
+	attributes[s.name], attributes[ProducedAtAttribute] = m.Key, m.producedAt().Format(time.RFC3339Nano)
+	return parcelOf(m.Body, attributes, s.Base64)
 }
 
 // traced adds the trace of ctx to the messages that have none, as far as SQS has room for it.
@@ -184,20 +204,12 @@ func (m Message) producedAt() time.Time {
 	return m.ProducedAt.UTC()
 }
 
-func (s *Sender) size(m Message) int {
-	size := len(m.Body) + len(s.name) + len(m.Key) + len(ProducedAtAttribute) + len(time.RFC3339Nano) + ownAttributes*len("String")
-	for name, value := range m.Attributes {
-		size += len(name) + len("String") + len(value)
-	}
-	return size
-}
-
 // lookAhead is how many messages behind the first may fill its batch, where groups keep others out.
 const lookAhead = 1000
 
 // next picks the messages of the next batch by their indexes, and those that are left after it. Behind a message of a group
 // that is in the batch or has failed, no other of the group goes.
-func (s *Sender) next(ms []Message, all []int, failed *SendError) (batch, left []int) {
+func (s *Sender) next(ms []Message, parcels []parcel, all []int, failed *SendError) (batch, left []int) {
 	busy := map[string]bool{}
 	size := 0
 	for n, i := range all {
@@ -212,7 +224,7 @@ func (s *Sender) next(ms []Message, all []int, failed *SendError) (batch, left [
 			left = append(left, i)
 			continue
 		}
-		if size += s.size(m); size > MaxSize {
+		if size += parcels[i].size(); size > MaxSize {
 			return batch, append(left, all[n:]...)
 		}
 		busy[m.Group] = true
@@ -222,13 +234,13 @@ func (s *Sender) next(ms []Message, all []int, failed *SendError) (batch, left [
 }
 
 // sendBatch sends the messages of a batch, and once more those that failed by the service's fault.
-func (s *Sender) sendBatch(ctx context.Context, ms []Message, batch []int, failed *SendError) {
+func (s *Sender) sendBatch(ctx context.Context, ms []Message, parcels []parcel, batch []int, failed *SendError) {
 	entries := make([]entry, len(batch))
 	for i := range batch {
 		entries[i].message = batch[i]
 	}
 	for i, o := range twice(ctx, entries, func(ctx context.Context, ids []string, entries []entry) (answered, error) {
-		return s.call(ctx, ms, ids, entries)
+		return s.call(ctx, ms, parcels, ids, entries)
 	}) {
 		if o.err != nil {
 			failed.add(batch[i], ms[batch[i]].Group, o.err)
@@ -236,18 +248,12 @@ func (s *Sender) sendBatch(ctx context.Context, ms []Message, batch []int, faile
 	}
 }
 
-func (s *Sender) call(ctx context.Context, ms []Message, ids []string, entries []entry) (answered, error) {
+func (s *Sender) call(ctx context.Context, ms []Message, parcels []parcel, ids []string, entries []entry) (answered, error) {
 	in := &awssqs.SendMessageBatchInput{QueueUrl: &s.url}
 	for i, e := range entries {
-		m := ms[e.message]
-		attributes := map[string]types.MessageAttributeValue{}
-		for name, value := range m.Attributes {
-			attributes[name] = text(value)
-		}
-		attributes[s.name] = text(m.Key)
-		attributes[ProducedAtAttribute] = text(m.producedAt().Format(time.RFC3339Nano))
+		m, p := ms[e.message], parcels[e.message]
 		out := types.SendMessageBatchRequestEntry{Id: &ids[i],
-			MessageBody: aws.String(string(m.Body)), MessageAttributes: attributes, DelaySeconds: wholeSeconds(m.Delay)}
+			MessageBody: &p.body, MessageAttributes: p.messageAttributes(), DelaySeconds: wholeSeconds(m.Delay)}
 		if m.Group != "" {
 			out.MessageGroupId = &m.Group
 		}
@@ -256,15 +262,7 @@ func (s *Sender) call(ctx context.Context, ms []Message, ids []string, entries [
 		}
 		in.Entries = append(in.Entries, out)
 	}
-	out, err := s.client.SendMessageBatch(ctx, in)
-	if err != nil {
-		return answered{}, err
-	}
-	reply := answered{failed: out.Failed}
-	for _, done := range out.Successful {
-		reply.successful = append(reply.successful, aws.ToString(done.Id))
-	}
-	return reply, nil
+	return callSend(ctx, s.client, in)
 }
 
 var validDeduplicationID = regexp.MustCompile("^[A-Za-z0-9!\"#$%&'()*+,./:;<=>?@\\[\\\\\\]^_`{|}~-]{1,128}$")

@@ -25,14 +25,22 @@ import (
 //
 // SQS takes ten attributes. Sent are the key attribute, pawl-event-id, ce-id, ce-source, ce-specversion, ce-type and, if there
 // is one, traceparent; then the event's own headers by their names, three at least; then, as long as there is room,
-// ce-subject, ce-time, content-type and tracestate. An event with more headers of its own than fit, an empty payload, or one
-// that SQS cannot carry, becomes a dead letter at once.
+// ce-subject, ce-time, content-type and tracestate.
+//
+// What SQS cannot carry becomes a dead letter at once, and nothing of it is sent; see [Sink.Carries].
 type Sink struct {
+	// Base64 sends a payload that SQS cannot carry as it is, such as protobuf or gzip, encoded, and says so in the attribute
+	// [EncodingAttribute]; a [Source] decodes it. It grows by a third. Default false: such an event becomes a dead letter. Set it
+	// before the first Publish.
+	Base64 bool
+
 	client SendAPI
 	url    string
 	name   string
 	fifo   bool
 }
+
+var _ pawl.Carrier = (*Sink)(nil)
 
 // OpenSink finds the queue as [Open] does; a name or URL that ends in .fifo is a FIFO queue. keyAttribute is the message
 // attribute for the event's id; "" means [DefaultKeyAttribute], which the receiver's default looks at.
@@ -47,18 +55,26 @@ func OpenSink(ctx context.Context, client SendAPI, queue, keyAttribute string) (
 	return s, nil
 }
 
-// Publish implements [pawl.Sink]. What SQS refuses as a whole, or by its own fault, is the sink's failure and charged to nobody.
+// Carries returns why SQS can never carry the event octet for octet: an empty payload; a payload or a header that is no UTF-8 or holds a
+// character outside of XML 1.0; a header whose name SQS does not take, that is empty, or has the name of the key attribute; more
+// headers of its own than fit; more than 1 MiB in all.
+func (s *Sink) Carries(m pawl.Message) error {
+	_, err := s.parcel(m)
+	return err
+}
+
+// Publish implements [pawl.Sink]. What SQS refuses as a whole, or by its own fault, is the sink's failure and charged to no event.
 func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	errs := make([]error, len(ms))
 	var fit []types.SendMessageBatchRequestEntry
 	var places, sizes []int
 	for i, m := range ms {
-		e, size, err := s.entry(m)
+		p, err := s.parcel(m)
 		if err != nil {
-			errs[i] = pawl.Final(err)
+			errs[i] = pawl.Final(&pawl.Error{Op: "sqs.sink", Err: err})
 			continue
 		}
-		fit, places, sizes = append(fit, e), append(places, i), append(sizes, size)
+		fit, places, sizes = append(fit, s.entry(m, p)), append(places, i), append(sizes, p.size())
 	}
 	for from := 0; from < len(fit); {
 		n := together(sizes[from:])
@@ -93,20 +109,15 @@ func (s *Sink) send(ctx context.Context, all []types.SendMessageBatchRequestEntr
 			one.Id = &ids[n]
 			in.Entries = append(in.Entries, one)
 		}
-		out, err := s.client.SendMessageBatch(ctx, in)
+		reply, err := callSend(ctx, s.client, in)
 		if err != nil {
 			whole = err
-			return answered{}, err
 		}
-		reply := answered{failed: out.Failed}
-		for _, done := range out.Successful {
-			reply.successful = append(reply.successful, aws.ToString(done.Id))
-		}
-		return reply, nil
+		return reply, err
 	}) {
 		switch {
 		case o.err == nil:
-		case whole != nil && errors.Is(o.err, whole) && !tooLong(whole), o.again:
+		case whole != nil && errors.Is(o.err, whole) && !(len(all) == 1 && aboutMessages(whole)), o.again:
 			errs[i] = pawl.SinkDown(wrap("sqs.sink", s.url, o.err))
 		default:
 			errs[i] = wrap("sqs.sink", s.url, o.err)
@@ -115,66 +126,76 @@ func (s *Sink) send(ctx context.Context, all []types.SendMessageBatchRequestEntr
 	return errs
 }
 
-// tooLong recognises the one refusal of a whole call that is about its messages.
-func tooLong(err error) bool {
+// aboutMessages recognises a refusal of a whole call that is about what it holds. Of many messages it may be about any: the relay
+// publishes each alone then.
+func aboutMessages(err error) bool {
+	var serialization *smithy.SerializationError
 	var api smithy.APIError
-	return errors.As(err, &api) && strings.HasSuffix(api.ErrorCode(), "BatchRequestTooLong")
+	if errors.As(err, &serialization) {
+		return true
+	}
+	return errors.As(err, &api) && messageCodes[plainCode(api.ErrorCode())]
 }
 
-// entry makes one message, and says how large it is.
-func (s *Sink) entry(m pawl.Message) (e types.SendMessageBatchRequestEntry, size int, err error) {
-	headers, err := s.headers(m)
-	if err != nil {
-		return e, 0, err
-	}
-	size = len(m.Payload)
-	attributes := make(map[string]types.MessageAttributeValue, len(headers))
-	for name, value := range headers {
-		attributes[name] = text(value)
-		size += len(name) + len("String") + len(value)
-	}
-	switch {
-	case len(m.Payload) == 0:
-		return e, 0, errors.New("the payload is empty, which SQS refuses")
-	case size > MaxSize:
-		return e, 0, fmt.Errorf("the event has %d octets with its headers, SQS takes %d", size, MaxSize)
-	}
-	e = types.SendMessageBatchRequestEntry{MessageBody: aws.String(string(m.Payload)), MessageAttributes: attributes}
+var messageCodes = map[string]bool{"BatchRequestTooLong": true, "InvalidMessageContents": true, "InvalidParameterValue": true,
+	"InvalidParameterCombination": true, "InvalidAttributeValue": true, "MissingParameter": true, "SerializationException": true,
+	"MalformedInput": true, "RequestEntityTooLarge": true}
+
+func (s *Sink) entry(m pawl.Message, p parcel) types.SendMessageBatchRequestEntry {
+	e := types.SendMessageBatchRequestEntry{MessageBody: &p.body, MessageAttributes: p.messageAttributes()}
 	if s.fifo {
 		e.MessageGroupId, e.MessageDeduplicationId = aws.String(short(cmp.Or(m.Group, m.ID))), aws.String(short(m.ID))
 	}
-	return e, size, nil
+	return e
 }
 
-// headers chooses what is sent as attributes.
-func (s *Sink) headers(m pawl.Message) (map[string]string, error) {
+func (s *Sink) parcel(m pawl.Message) (parcel, error) {
+	room := MaxAttributes
+	if s.Base64 && fitText(string(m.Payload)) != nil {
+		room-- // for EncodingAttribute
+	}
+	headers, err := s.headers(m, room)
+	if err != nil {
+		return parcel{}, err
+	}
+	return parcelOf(m.Payload, headers, s.Base64)
+}
+
+// headers chooses what is sent as attributes, room at most.
+func (s *Sink) headers(m pawl.Message, room int) (map[string]string, error) {
 	chosen := map[string]string{s.name: m.ID, pawl.HeaderEventID: m.ID}
 	rest := maps.Clone(m.Headers)
-	maps.DeleteFunc(rest, func(name, value string) bool { return value == "" || name == s.name || name == pawl.HeaderEventID })
-	take := func(names ...string) {
+	delete(rest, pawl.HeaderEventID)
+	if value, own := rest[s.name]; own && value != m.ID {
+		return nil, fmt.Errorf("the header %q has the name of the attribute that carries the event's id", s.name)
+	}
+	delete(rest, s.name)
+	take := func(from map[string]string, names ...string) {
 		for _, name := range names {
-			if value, there := rest[name]; there && len(chosen) < MaxAttributes {
+			if value, there := from[name]; there && len(chosen) < room {
 				chosen[name] = value
 			}
-			delete(rest, name)
+			delete(from, name)
 		}
 	}
 	optional := map[string]string{}
-	for _, name := range []string{"ce-subject", "ce-time", "content-type", traceState} {
-		if value, there := rest[name]; there {
+	for _, name := range optionalHeaders {
+		if value := rest[name]; value != "" {
 			optional[name] = value
-			delete(rest, name)
 		}
+		delete(rest, name)
 	}
-	take("ce-id", "ce-source", "ce-specversion", "ce-type", traceParent)
-	if own := len(rest); own > MaxAttributes-len(chosen) {
-		return nil, fmt.Errorf("the event has %d headers of its own, SQS has room for %d", own, MaxAttributes-len(chosen))
+	take(rest, "ce-id", "ce-source", "ce-specversion", "ce-type", traceParent)
+	if own := len(rest); own > room-len(chosen) {
+		return nil, fmt.Errorf("the event has %d headers of its own, SQS has room for %d", own, room-len(chosen))
 	}
-	take(slices.Sorted(maps.Keys(rest))...)
-	rest = optional
-	take("ce-subject", "ce-time", "content-type", traceState)
+	take(rest, slices.Sorted(maps.Keys(rest))...)
+	take(optional, optionalHeaders...)
 	return chosen, nil
 }
+
+// optionalHeaders fill what room is left.
+var optionalHeaders = []string{"ce-subject", "ce-time", "content-type", traceState}
 
 // short makes a group or deduplication id, of which SQS takes 128 letters, digits and signs of ASCII.
 func short(id string) string {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,7 +26,7 @@ type Source struct {
 	heart    *heart
 	fifo     bool
 	attempts attempts // of a FIFO queue
-	horizon  time.Duration
+	horizon  horizon
 	pace     pacer
 	counters counters
 }
@@ -53,11 +54,11 @@ func Open(ctx context.Context, client API, queue string, cfg Config) (*Source, e
 	if err != nil {
 		return nil, err
 	}
-	horizon, err := redeliveryHorizon(ctx, client, url)
+	known, err := redeliveryHorizon(ctx, client, url)
 	if err != nil {
 		return nil, wrap("sqs.open", queue, err)
 	}
-	s := &Source{client: client, url: url, config: cfg, fifo: isFIFO(url), horizon: horizon, pace: pacer{short: cfg.Wait == ShortPoll}}
+	s := &Source{client: client, url: url, config: cfg, fifo: isFIFO(url), horizon: horizon{known: known, asked: time.Now()}, pace: pacer{short: cfg.Wait == ShortPoll}}
 	s.heart = newHeart(cfg.Visibility, s.changeVisibility, &s.counters, func(n int) { s.lost(ctx, "sqs.heartbeat", n) })
 	return s, nil
 }
@@ -69,8 +70,39 @@ func (s *Source) QueueURL() string { return s.url }
 
 // RedeliveryHorizon is how long after its first arrival a message of this queue may come again without being sent again: for
 // the queue's retention period, and, if it has a dead-letter queue, for fourteen days there (the longest period there is) and
-// once more the period here, as a redrive starts it anew. A producer that sends again is not in it. Asked of SQS by Open.
-func (s *Source) RedeliveryHorizon() time.Duration { return s.horizon }
+// once more the period here, as a redrive starts it anew. A producer that sends again is not in it.
+//
+// Open asks SQS for it, and RedeliveryHorizon asks again if the answer is older than five minutes: the queue's settings may change under
+// a running consumer. That call takes ten seconds at most; if it fails, the last answer holds, and the next call asks again after a
+// minute.
+func (s *Source) RedeliveryHorizon() time.Duration {
+	s.horizon.mu.Lock()
+	defer s.horizon.mu.Unlock()
+	if time.Since(s.horizon.asked) < horizonEvery {
+		return s.horizon.known
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	s.horizon.asked = time.Now()
+	if now, err := redeliveryHorizon(ctx, s.client, s.url); err == nil {
+		s.horizon.known = now
+	} else {
+		s.horizon.asked = s.horizon.asked.Add(horizonAgain - horizonEvery)
+	}
+	return s.horizon.known
+}
+
+// A horizon is the last answer to how long messages may come again.
+type horizon struct {
+	mu    sync.Mutex
+	known time.Duration
+	asked time.Time
+}
+
+const (
+	horizonEvery = 5 * time.Minute // between two questions
+	horizonAgain = time.Minute     // after one without an answer
+)
 
 func redeliveryHorizon(ctx context.Context, client Resolver, url string) (time.Duration, error) {
 	const retention, redrive = types.QueueAttributeNameMessageRetentionPeriod, types.QueueAttributeNameRedrivePolicy

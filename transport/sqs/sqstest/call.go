@@ -27,6 +27,9 @@ var operations = map[string]operation{
 	"StartMessageMoveTask":         (*Server).startMove,
 	"ListMessageMoveTasks":         (*Server).listMoves,
 	"CancelMessageMoveTask":        (*Server).cancelMove,
+	"TagQueue":                     onQueue((*queue).tagQueue),
+	"UntagQueue":                   onQueue((*queue).untagQueue),
+	"ListQueueTags":                onQueue((*queue).listTags),
 	"DeleteQueue":                  onQueue((*queue).deleteQueue),
 	"GetQueueAttributes":           onQueue((*queue).getAttributes),
 	"SetQueueAttributes":           onQueue((*queue).setAttributes),
@@ -42,7 +45,7 @@ var operations = map[string]operation{
 
 // later are actions that SQS has and this server does not have yet.
 var later = map[string]bool{
-	"TagQueue": true, "UntagQueue": true, "ListQueueTags": true, "AddPermission": true, "RemovePermission": true,
+	"AddPermission": true, "RemovePermission": true,
 }
 
 // call passes a request through the faults to its operation.

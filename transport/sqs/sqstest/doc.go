@@ -30,6 +30,6 @@
 // arrives, errors, polls that take messages for a client that has gone. [Chaos] makes them from a seed; the same
 // seed decides the same way, whatever the goroutines do.
 //
-// Left out, and answered with UnsupportedOperation: tags and permissions.
+// Left out, and answered with UnsupportedOperation: permissions, and the query protocol of older clients (in XML).
 // Stored without effect: encryption settings, Policy and RedriveAllowPolicy. Signatures are not checked.
 package sqstest

@@ -29,13 +29,14 @@ func (s *Server) createQueue(r *request) (any, *Error) {
 	}
 	stem, isFIFO := strings.CutSuffix(in.QueueName, ".fifo")
 	switch {
-	case len(in.Tags) > 0:
-		return nil, unsupported("tags are not simulated.")
 	case isFIFO != (in.Attributes["FifoQueue"] == "true"):
 		return nil, invalidValue("The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, " +
 			"must end with .fifo suffix and be 1 to 80 in length")
 	case !queueName.MatchString(stem) || len(in.QueueName) > maxQueueName:
 		return nil, invalidValue("Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length")
+	}
+	if failed := checkTags(in.Tags); failed != nil {
+		return nil, failed
 	}
 	set, failed := defaultSettings().with(in.Attributes, s.byARN)
 	if failed != nil {
@@ -52,7 +53,9 @@ func (s *Server) createQueue(r *request) (any, *Error) {
 		return nil, failure("QueueDeletedRecently", legacy+"QueueDeletedRecently",
 			"You must wait 60 seconds after deleting a queue before you can create another with the same name.")
 	} else {
-		s.queues[in.QueueName] = newQueue(s, in.QueueName, set, now)
+		q := newQueue(s, in.QueueName, set, now)
+		maps.Copy(q.tags, in.Tags)
+		s.queues[in.QueueName] = q
 	}
 	return queueURLResult{s.queueURL(r.base, in.QueueName)}, nil
 }
@@ -182,6 +185,9 @@ func (q *queue) getAttributes(_ *request, in *struct{ AttributeNames []string })
 		if name == "All" {
 			wanted = all
 			break
+		}
+		if !knownAttribute(name) {
+			return nil, failure("InvalidAttributeName", "", "Unknown Attribute %s.", name)
 		}
 		if value, ok := all[name]; ok {
 			wanted[name] = value

@@ -219,9 +219,9 @@ func TestInFlight_OverTheLimit(t *testing.T) {
 func TestUnsupported_IsSaidClearly(t *testing.T) {
 	t.Parallel()
 	f := direct(t, sqstest.Options{}, nil)
-	_, err := f.client.ListQueueTags(t.Context(), &sqs.ListQueueTagsInput{QueueUrl: &f.url})
+	_, err := f.client.AddPermission(t.Context(), &sqs.AddPermissionInput{QueueUrl: &f.url, Label: &f.url, Actions: []string{"*"}, AWSAccountIds: []string{"1"}})
 	var unsupported *types.UnsupportedOperation
-	if !errors.As(err, &unsupported) || !strings.Contains(err.Error(), "ListQueueTags is not simulated") {
+	if !errors.As(err, &unsupported) || !strings.Contains(err.Error(), "AddPermission is not simulated") {
 		t.Fatalf("got %v", err)
 	}
 }

@@ -33,6 +33,7 @@ type queue struct {
 	alarm    *time.Timer
 	alarmAt  time.Time // zero when the alarm is not set
 	stats    Stats
+	tags     map[string]string
 	fifo     *fifo // nil for a standard queue
 }
 
@@ -49,7 +50,7 @@ type shelf interface {
 
 func newQueue(s *Server, name string, set settings, now time.Time) *queue {
 	q := &queue{server: s, name: name, arn: s.arn(name), created: now, modified: now, set: set,
-		all: map[int64]*message{}, shelf: &line{}}
+		all: map[int64]*message{}, tags: map[string]string{}, shelf: &line{}}
 	if set.fifo {
 		q.fifo = newFIFO()
 		q.shelf = q.fifo

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
@@ -147,7 +148,21 @@ type answer struct {
 
 var errCut = &Error{Shape: "cut"} // travels as an error, never reaches the wire
 
+// answer has an id of its own, in the header that AWS sends and clients log.
 func (s *Server) answer(r *http.Request) answer {
+	a, id := s.unnamed(r), newID()
+	if a.header != nil {
+		a.header.Set("X-Amzn-Requestid", id)
+	}
+	a.body = bytes.Replace(a.body, []byte(requestID), []byte(id), 1)
+	return a
+}
+
+func (s *Server) unnamed(r *http.Request) answer {
+	if isQuery(r) {
+		return inXML(unsupported("the query protocol is not served. Use a client of the JSON protocol: botocore 1.31.81 or later " +
+			"(boto3 1.28.81, kombu and Celery with such a boto3), aws-sdk-go-v2, AWS SDK for Java 2.21.19, for JavaScript 3.446."))
+	}
 	op, ok := strings.CutPrefix(r.Header.Get("X-Amz-Target"), "AmazonSQS.")
 	if !ok || r.Body == nil {
 		return failed(failure("InvalidAction", "", "sqstest: only the JSON protocol of SQS is served."))
@@ -179,6 +194,26 @@ func failed(e *Error) answer {
 	header.Set("X-Amzn-Query-Error", e.code()+";"+blame)
 	text, _ := json.Marshal(map[string]string{"__type": "com.amazonaws.sqs#" + e.Shape, "message": e.Message})
 	return answer{status: e.status(), header: header, body: text}
+}
+
+// isQuery recognises the older protocol, in which the parameters are a form.
+func isQuery(r *http.Request) bool {
+	return r.Header.Get("X-Amz-Target") == "" &&
+		(strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded") || r.URL.Query().Has("Action"))
+}
+
+// requestID stands where the id of the request belongs into the body.
+const requestID = "00000000-0000-0000-0000-000000000000"
+
+// inXML is an error as clients of the query protocol parse it ("Common errors" of the API reference).
+func inXML(e *Error) answer {
+	type fault struct{ Type, Code, Message, Detail string }
+	text, _ := xml.Marshal(struct {
+		XMLName   xml.Name `xml:"http://queue.amazonaws.com/doc/2012-11-05/ ErrorResponse"`
+		Error     fault
+		RequestId string
+	}{Error: fault{"Sender", e.code(), e.Message, ""}, RequestId: requestID})
+	return answer{status: e.status(), header: http.Header{"Content-Type": {"text/xml"}}, body: append([]byte(xml.Header), text...)}
 }
 
 func jsonHeader() http.Header {

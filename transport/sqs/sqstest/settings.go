@@ -169,6 +169,20 @@ func badAttribute(name string) *Error {
 	return failure("InvalidAttributeValue", "", "Invalid value for the parameter %s.", name)
 }
 
+// counted are attributes that are read and never set.
+var counted = []string{"QueueArn", "CreatedTimestamp", "LastModifiedTimestamp", "ApproximateNumberOfMessages",
+	"ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed"}
+
+// settable are attributes of every queue that have an effect here.
+var settable = []string{"VisibilityTimeout", "DelaySeconds", "ReceiveMessageWaitTimeSeconds", "MessageRetentionPeriod",
+	"MaximumMessageSize", "RedrivePolicy"}
+
+// knownAttribute reports whether GetQueueAttributes may ask for it.
+func knownAttribute(name string) bool {
+	_, flag := flags[name]
+	return flag || slices.Contains(counted, name) || slices.Contains(settable, name) || slices.Contains(withoutEffect, name)
+}
+
 // attributes answers GetQueueAttributes. The three counts are exact here, approximate at AWS.
 func (q *queue) attributes(now time.Time) map[string]string {
 	q.advance(now)

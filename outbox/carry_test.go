@@ -1,0 +1,317 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/outbox"
+)
+
+// picky is a sink that knows what it can carry and says so.
+type picky struct {
+	*bed
+	cannot func(m pawl.Message) error
+}
+
+func (p picky) Carries(m pawl.Message) error { return p.cannot(m) }
+
+// What a sink says it cannot carry is a dead letter at the first try, with the reason, and is never handed to it; its neighbours are.
+func TestRelay_WhatTheSinkCannotCarryIsDeadAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var events []outbox.Event
+	for n := range 30 {
+		events = append(events, event(fmt.Sprint(n), "good"), event(fmt.Sprint("bad ", n), "bad"))
+	}
+	b.append(events...)
+	b.relay(func(c *outbox.Config) {
+		c.Sink = picky{b, func(m pawl.Message) error {
+			if string(m.Payload) == "bad" {
+				return errors.New("only good ones")
+			}
+			return nil
+		}}
+	})
+	b.untilDone()
+	if got := b.accepted(); len(got) != 30 || slices.Contains(got, "bad") {
+		t.Errorf("published %q", got)
+	}
+	b.wantCount("select count(*) from pawl_v1.outbox_pending where status = 'dead_letter' and attempt_count = 1 and last_error like '%only good ones%'", 30)
+}
+
+// hostile is a text that HTTP and brokers have trouble with, of octets that Append accepts.
+func hostile(r *rand.Rand) string {
+	parts := []string{"a", "Z9", " ", "%", "%41", `"`, "ü", "日本", "\u0085", "\ufffd", "\ufffe", "😀", "/", ":", "\t", "-", "_", ".", "=", "AWS.", "\\", "<", "x y"}
+	var b strings.Builder
+	for range 1 + r.IntN(4) {
+		b.WriteString(parts[r.IntN(len(parts))])
+	}
+	return b.String()
+}
+
+// name is hostile without a tab, which Append takes in values only.
+func name(r *rand.Rand) string { return strings.ReplaceAll(hostile(r), "\t", "t") }
+
+func octets(r *rand.Rand) []byte {
+	all := make([]byte, r.IntN(40))
+	for i := range all {
+		all[i] = byte(r.IntN(256))
+	}
+	return all
+}
+
+// hostileEvents are n events with random octets, names and headers.
+func hostileEvents(r *rand.Rand, n int) []outbox.Event {
+	events := make([]outbox.Event, n)
+	for i := range events {
+		e := outbox.Event{Type: name(r), Scope: name(r), Key: fmt.Sprint(i, name(r)), Payload: octets(r), Headers: map[string]string{}}
+		if r.IntN(3) > 0 {
+			e.AggregateType, e.AggregateID = name(r), fmt.Sprint(i, name(r))
+		}
+		if r.IntN(3) == 0 {
+			e.ContentType, e.Source = name(r), name(r)
+		}
+		for range r.IntN(3) {
+			e.Headers[[]string{name(r), "tenant", "Tenant", "ce-extra", "idempotency-key", "host", "x-" + name(r)}[r.IntN(7)]] = hostile(r)
+		}
+		events[i] = e
+	}
+	return events
+}
+
+// tolerated reports whether an own header may be appended at all.
+func tolerated(e outbox.Event) bool {
+	for name := range e.Headers {
+		if name == "" || strings.ContainsAny(name, "\t") {
+			return false
+		}
+	}
+	return true
+}
+
+// Random octets, names, ids and headers, through the real relay and over real HTTP: each event arrives exactly as it was appended,
+// after the decoding that the HTTP binding of CloudEvents prescribes, or is a dead letter at its first try. Func and Channel hand
+// over everything unchanged.
+func TestSinks_ExactlyOrRefused(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	events := slices.DeleteFunc(hostileEvents(rand.New(rand.NewPCG(seed, 0)), 400), func(e outbox.Event) bool { return !tolerated(e) })
+	for sinkName, over := range map[string]func(t *testing.T, got func(pawl.Message)) (sink pawl.Sink, everything bool){
+		"func": func(_ *testing.T, got func(pawl.Message)) (pawl.Sink, bool) {
+			return outbox.Func(func(_ context.Context, m pawl.Message) error { got(m); return nil }), true
+		},
+		"channel": func(t *testing.T, got func(pawl.Message)) (pawl.Sink, bool) {
+			to := make(chan pawl.Message)
+			go func() {
+				for {
+					select {
+					case m := <-to:
+						got(m)
+					case <-t.Context().Done():
+						return
+					}
+				}
+			}()
+			return outbox.Channel(to), true
+		},
+		"http": func(t *testing.T, got func(pawl.Message)) (pawl.Sink, bool) { return overHTTP(t, got), false },
+	} {
+		t.Run(sinkName, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.append(events...)
+			var mu sync.Mutex
+			arrived := map[string]pawl.Message{}
+			sink, everything := over(t, func(m pawl.Message) {
+				mu.Lock()
+				defer mu.Unlock()
+				arrived[m.Headers["ce-id"]] = m
+			})
+			b.relay(func(c *outbox.Config) { c.Sink = sink })
+			b.untilDone()
+			b.wantCount("select count(*) from pawl_v1.outbox_pending where attempt_count <> 1", 0)
+			dead := b.count("select count(*) from pawl_v1.outbox_pending")
+			mu.Lock()
+			defer mu.Unlock()
+			if len(arrived)+dead != len(events) || everything && dead > 0 || !everything && (dead == 0 || dead == len(events)) {
+				t.Fatalf("%d arrived, %d are dead letters, of %d", len(arrived), dead, len(events))
+			}
+			for _, e := range events {
+				if m, there := arrived[pawl.Key(e.Scope, e.Key, e.Type)]; there {
+					wantExactly(t, e, m)
+				}
+			}
+			t.Logf("%d arrived, %d were refused", len(arrived), dead)
+		})
+	}
+}
+
+// wantExactly requires of a message what was appended.
+func wantExactly(t *testing.T, e outbox.Event, m pawl.Message) {
+	t.Helper()
+	want := maps.Clone(e.Headers)
+	want["ce-type"], want["pawl-event-id"] = e.Type, pawl.Key(e.Scope, e.Key, e.Type)
+	if e.AggregateID != "" {
+		want["ce-subject"] = e.AggregateType + "/" + e.AggregateID
+	}
+	if e.Source != "" {
+		want["ce-source"], want["content-type"] = e.Source, e.ContentType
+	}
+	for name, value := range want {
+		if m.Headers[name] != value {
+			t.Errorf("header %q is %q, want %q", name, m.Headers[name], value)
+		}
+	}
+	if string(m.Payload) != string(e.Payload) {
+		t.Errorf("the payload is %q, want %q", m.Payload, e.Payload)
+	}
+}
+
+// overHTTP is the sink that the guide shows, to a server that reads requests as the HTTP binding of CloudEvents says.
+func overHTTP(t *testing.T, got func(pawl.Message)) pawl.Sink {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		m := pawl.Message{Payload: body, Headers: asAppended(r.Header)}
+		if m.Headers["idempotency-key"] != m.Headers["pawl-event-id"] {
+			t.Errorf("the key is %q, the id %q", m.Headers["idempotency-key"], m.Headers["pawl-event-id"])
+		}
+		got(m)
+	}))
+	t.Cleanup(server.Close)
+	return outbox.Func(func(ctx context.Context, m pawl.Message) error {
+		request, err := outbox.NewRequest(ctx, server.URL, m)
+		if err != nil {
+			return err
+		}
+		for name := range m.Headers { // the test below asks for names as they were appended
+			request.Header.Add("Test-Name", url.QueryEscape(name))
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		return response.Body.Close()
+	})
+}
+
+// asAppended gives headers the names under which they were appended.
+func asAppended(h http.Header) map[string]string {
+	all := map[string]string{}
+	for name, values := range h {
+		all[strings.ToLower(name)] = strings.Join(values, "|")
+	}
+	for _, escaped := range h["Test-Name"] {
+		name, _ := url.QueryUnescape(escaped)
+		value := h.Get(name)
+		if strings.HasPrefix(strings.ToLower(name), "ce-") {
+			value, _ = url.PathUnescape(value)
+		}
+		all[name] = value
+	}
+	return all
+}
+
+// One event on which whole calls fail delays no other aggregate: it is published alone from then on, its neighbours are repeated
+// once at most, and the breaker, which here would pause for an hour, stays closed.
+func TestRelay_OneBadEventDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]func(b *bed, ms []pawl.Message) []error{
+		"after it has accepted the rest": func(b *bed, ms []pawl.Message) []error {
+			errs := make([]error, len(ms))
+			for i, m := range ms {
+				b.got = append(b.got, m)
+				if slices.ContainsFunc(ms, isBad) {
+					errs[i] = pawl.SinkDown(errors.New("the checksum of the answer"))
+				}
+			}
+			return errs
+		},
+		"and accepts none": func(b *bed, ms []pawl.Message) []error {
+			errs := make([]error, len(ms))
+			for i, m := range ms {
+				if slices.ContainsFunc(ms, isBad) {
+					errs[i] = pawl.SinkDown(errors.New("the broker hangs up"))
+				} else {
+					b.got = append(b.got, m)
+				}
+			}
+			return errs
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			calls := 0
+			b.relay(func(c *outbox.Config) {
+				c.Probe = time.Hour
+				c.Backoff = job.Backoff{Base: 50 * time.Millisecond, Max: 200 * time.Millisecond}
+				c.Sink = sinkFunc(func(_ context.Context, ms []pawl.Message) []error {
+					b.mu.Lock()
+					defer b.mu.Unlock()
+					if slices.ContainsFunc(ms, isBad) {
+						calls++
+					}
+					return fails(b, ms)
+				})
+			})
+			tried := func() int {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				return calls
+			}
+			bad := event("bad", "bad")
+			bad.MaxAttempts = 8
+			first := []outbox.Event{bad}
+			for n := range 20 {
+				first = append(first, event(fmt.Sprint("first ", n), fmt.Sprint("first ", n)))
+			}
+			b.append(first...)
+			b.wait("the bad one was tried a few times", func() bool { return tried() >= 4 })
+			good := func(n int) string { return fmt.Sprint("good ", n) }
+			var worst time.Duration
+			for n := range 100 {
+				appended := time.Now()
+				b.append(event(good(n), good(n)))
+				b.wait(good(n), func() bool { return slices.Contains(b.accepted(), good(n)) })
+				worst = max(worst, time.Since(appended))
+			}
+			if t.Logf("the slowest good event took %v", worst); worst > 3*time.Second { // a loaded machine; with a breaker that opens it is minutes
+				t.Errorf("a good event took %v beside the bad one", worst)
+			}
+			b.wait("the bad one is a dead letter", func() bool {
+				return b.count("select count(*) from pawl_v1.outbox_pending where status = 'dead_letter'") == 1
+			})
+			b.untilDone()
+			times := map[string]int{}
+			for _, p := range b.accepted() {
+				times[p]++
+			}
+			for p, n := range times {
+				if most := 2; p != "bad" && n > most || strings.HasPrefix(p, "good") && n > 1 {
+					t.Errorf("%s was published %d times", p, n)
+				}
+			}
+			b.wantCount("select count(*) from pawl_v1.outbox_pending where attempt_count <> 8", 0)
+		})
+	}
+}
+
+func isBad(m pawl.Message) bool { return string(m.Payload) == "bad" }

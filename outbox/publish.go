@@ -1,0 +1,106 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/fault"
+)
+
+// carried returns why the sink can never publish m; nil if it can, or does not say.
+func (r *Relay) carried(m pawl.Message) error {
+	c, knows := r.cfg.Sink.(pawl.Carrier)
+	if !knows {
+		return nil
+	}
+	if err := c.Carries(m); err != nil {
+		return pawl.Final(fmt.Errorf("the sink cannot carry it: %w", err))
+	}
+	return nil
+}
+
+// maxApart is how many suspects are published at once, each in a call of its own.
+const maxApart = 16
+
+// deliver publishes messages, and sets what became of each in its trial. An event that has found the sink down before is a suspect
+// and goes alone: if it is what makes the sink fail, its neighbours are not published again with it, nor held up.
+func (r *Relay) deliver(ctx context.Context, ms []pawl.Message, trials []trial) {
+	r.breaker.mark(trials)
+	var together, apart []int
+	for i, t := range trials {
+		if t.suspect {
+			apart = append(apart, i)
+		} else {
+			together = append(together, i)
+		}
+	}
+	var all sync.WaitGroup
+	all.Go(func() { r.apart(ctx, ms, trials, apart) })
+	r.call(ctx, ms, trials, together)
+	all.Wait()
+}
+
+// errUntried is the end of a trial that was not held, because others before it found the sink down.
+var errUntried = errors.New("not tried: others found the sink down")
+
+// apart publishes each message in a call of its own, until the sink turns out to be down.
+func (r *Relay) apart(ctx context.Context, ms []pawl.Message, trials []trial, places []int) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	slots := make(chan struct{}, maxApart)
+	var mu sync.Mutex
+	failed, accepted := 0, false
+	for _, i := range places {
+		slots <- struct{}{}
+		mu.Lock()
+		down := failed >= downBy && !accepted
+		mu.Unlock()
+		if down || ctx.Err() != nil {
+			trials[i].err = errUntried
+			<-slots
+			continue
+		}
+		all.Go(func() {
+			defer func() { <-slots }()
+			r.call(ctx, ms, trials, []int{i})
+			mu.Lock()
+			defer mu.Unlock()
+			accepted = accepted || trials[i].err == nil
+			if pawl.IsSinkDown(trials[i].err) {
+				failed++
+			}
+		})
+	}
+}
+
+// call is one call of Publish. A crash before the sink accepted costs another try; one after it publishes once more.
+func (r *Relay) call(ctx context.Context, ms []pawl.Message, trials []trial, places []int) {
+	if len(places) == 0 {
+		return
+	}
+	some := make([]pawl.Message, len(places))
+	for n, i := range places {
+		some[n] = ms[i]
+	}
+	err := fault.At("outbox.publish.before")
+	var errs []error
+	if err == nil {
+		errs = r.cfg.Sink.Publish(ctx, some)
+		_ = fault.At("outbox.publish.after")
+		if len(errs) != 0 && len(errs) != len(some) {
+			err = fmt.Errorf("the sink answered %d errors for %d messages", len(errs), len(some))
+		}
+	}
+	for n, i := range places {
+		trials[i].alone = len(places) == 1
+		switch {
+		case err != nil:
+			trials[i].err = err
+		case len(errs) > 0:
+			trials[i].err = errs[n]
+		}
+	}
+}
