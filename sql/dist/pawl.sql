@@ -5380,7 +5380,9 @@ language plpgsql
 immutable
 as $$
 declare
-  v_name text;
+  -- CloudEvents has no place for control characters (type String), nor has a header of HTTP.
+  c_control constant text := '[\u0001-\u001F\u007F]';
+  v_name    text;
 begin
   if p_sink is null or octet_length(p_sink) not between 1 and 200 then
     raise exception 'sink must have 1 to 200 octets, it has %', coalesce(octet_length(p_sink), 0)
@@ -5401,6 +5403,15 @@ begin
   if p_key is not null then
     perform pawl_v1._check_scope('scope', p_scope), pawl_v1._check_key('key', p_key);
   end if;
+  if concat(p_sink, p_type, p_aggregate_type, p_aggregate_id, p_scope, p_key) ~ c_control then
+    select n.what
+      into v_name
+      from (values ('sink', p_sink), ('event type', p_type), ('aggregate type', p_aggregate_type), ('aggregate id', p_aggregate_id),
+                   ('scope', p_scope), ('key', p_key)) as n (what, name)
+     where n.name ~ c_control;
+    raise exception 'the % holds a control character, which no event can carry', v_name
+      using errcode = 'P4004', hint = 'line feeds and other control characters belong into the payload';
+  end if;
   perform pawl_v1._check_headers(p_headers);
   if jsonb_typeof(p_headers) = 'object' then
     select h.key
@@ -5413,6 +5424,16 @@ begin
     if found then
       raise exception 'header % is not a text, or is not yours to set', v_name
         using errcode = 'P4004', hint = 'ce-id, ce-type, ce-specversion and names that begin with pawl- are set by the outbox';
+    end if;
+    select h.key
+      into v_name
+      from jsonb_each_text(p_headers) as h
+     where h.key ~ c_control
+        or replace(h.value, e'\t', '') ~ c_control
+     limit 1;
+    if found then
+      raise exception 'header % holds a control character, which no event can carry', quote_ident(v_name)
+        using errcode = 'P4004', hint = 'line feeds and other control characters belong into the payload; only a tab may stand in a value';
     end if;
   end if;
 end
@@ -6925,6 +6946,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'ebafee2c42d3bbbba3cac4b4be7c5ee19c5054bf0f5127508e650ab256f2b836');
+values (1, 'init', 1, '53ae7838834481260b312659ca1eaff5e1999bb698e38e284b645d64201abbd3');
 
 commit;
