@@ -27,8 +27,9 @@ func FingerprintOf(parts ...[]byte) Fingerprint {
 }
 
 // FingerprintJSON hashes the canonical form of one JSON document (RFC 8785): member order, white space and number
-// spelling do not count. It refuses what that form cannot keep apart: repeated members, invalid UTF-8, and integers
-// beyond ±2^53, which two different payloads could share after rounding; send those as strings.
+// spelling do not count, so 1.0, 1 and 10e-1 are the same. It refuses what that form cannot keep apart: repeated members, invalid UTF-8,
+// integers beyond ±2^53, and decimals with more digits than a double keeps (some have 16, all have 15), which two different payloads could share
+// after rounding. Send those as strings.
 func FingerprintJSON(doc []byte) (Fingerprint, error) {
 	canonical, err := jcs.Canonical(doc)
 	if err != nil {

@@ -63,8 +63,10 @@ func ExampleLeased() {
 
 	charge(errors.New("timeout"))
 	charge(nil)
-	fmt.Println(ops.SettleCommand(ctx, pool, ops.CommandID{Scope: "charges", Key: "order-17"}, ops.CommandVerdict{Landed: false},
-		ops.By{Actor: "ann", Reason: "the provider has no such charge"}))
+	id := ops.CommandID{Scope: "charges", Key: "order-17"}
+	seen, _, _, _ := ops.ShowCommand(ctx, pool, id) // then ann asks the provider
+	fmt.Println(ops.SettleCommand(ctx, pool, id, ops.CommandVerdict{Landed: false},
+		ops.By{Actor: "ann", Reason: "the provider has no such charge", Fence: seen.Fence}))
 	charge(nil)
 	charge(nil)
 	// Output:

@@ -20,9 +20,11 @@ func TestSettle(t *testing.T) {
 		b.exec(expire)
 		_, err := b.leased(key, "p", command.LeaseOptions{}, commitOrder)
 		b.wantError(err, pawl.ErrOutcomeUnknown)
+		var fence int64
+		b.must(b.pool.QueryRow(t.Context(), "select c.fence from pawl.command as c where c.key = $1", key).Scan(&fence))
 		for _, want := range []ops.Outcome{ops.Settled, ops.Refused} {
 			outcome, err := ops.SettleCommand(t.Context(), b.pool, ops.CommandID{Scope: "orders", Key: key},
-				ops.CommandVerdict{Landed: landed, Result: `{"id": 7}`}, ops.By{Actor: "ann", Reason: "asked"})
+				ops.CommandVerdict{Landed: landed, Result: `{"id": 7}`}, ops.By{Actor: "ann", Reason: "asked", Fence: fence})
 			if b.must(err); outcome != want {
 				t.Errorf("%s: %s, want %s", key, outcome, want)
 			}

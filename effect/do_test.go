@@ -326,7 +326,7 @@ func TestUnknown_TheJobWaitsAndGoesOn(t *testing.T) {
 			b.wantStatus("unknown")
 			var outcome string
 			b.must(b.pool.QueryRow(t.Context(), `select s.outcome from pawl.effect as e,
-				pawl_v1.effect_settle(e.scope, e.key, e.step, $1, 'ada', 'looked it up', '{"result": "{\"id\": \"ch_1\"}"}') as s`, verdict).Scan(&outcome))
+				pawl_v1.effect_settle(e.scope, e.key, e.step, e.fence, $1, 'ada', 'looked it up', '{"result": "{\"id\": \"ch_1\"}"}') as s`, verdict).Scan(&outcome))
 			if outcome != "settled" {
 				t.Fatal(outcome)
 			}
@@ -435,7 +435,7 @@ func TestUnknown_TheLaneKeepsItsTurn(t *testing.T) {
 	if n := b.count("select count(*) from pawl.job where status = 'waiting'"); n != 1 || ran.Load() != "first" {
 		t.Errorf("%d wait, %v ran", n, ran.Load())
 	}
-	b.must(b.pool.QueryRow(t.Context(), `select e.scope from pawl.effect as e, pawl_v1.effect_settle(e.scope, e.key, e.step, 'landed', 'ann', 'r')`).Scan(new(string)))
+	b.must(b.pool.QueryRow(t.Context(), `select e.scope from pawl.effect as e, pawl_v1.effect_settle(e.scope, e.key, e.step, e.fence, 'landed', 'ann', 'r')`).Scan(new(string)))
 	b.until("both are done", func() bool { return b.count("select count(*) from pawl.job") == 0 })
 	if ran.Load() != "second" {
 		t.Errorf("%v ran last", ran.Load())

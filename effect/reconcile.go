@@ -17,7 +17,7 @@ import (
 // A Reconciliation says who is asked about unknown steps. Providers is required.
 type Reconciliation struct {
 	// Providers has the probe of each [Step.Provider]. Steps of others are left alone. The Call it gets has the owner, the step, the
-	// key and the number of the last call; its verdict settles the step, so what it reads must be strongly consistent.
+	// key, and the number and fence of the last call; its verdict settles the step, so what it reads must be strongly consistent.
 	Providers map[string]Probe
 	// Actor goes to the audit. Default "effect.Reconcile".
 	Actor string
@@ -35,11 +35,12 @@ type Reconciled struct {
 	CannotTell        int // stay unknown
 	Failed            int // their probes failed; asked again next time
 	Early             int // something may still be sent, or take effect
+	Moved             int // settled, or called again, while its provider was asked: the verdict was dropped
 }
 
 // Reconcile asks the providers about all steps that are unknown, and settles those of which they can tell, with a record in
-// pawl.audit; the jobs that wait for them go on. Run it now and then, from a job or by hand; two at once do no harm. It needs the
-// role pawl_operator.
+// pawl.audit; the jobs that wait for them go on. Run it now and then, from a job or by hand. Two at once do no harm: a verdict names the
+// call that its provider was asked about, and is dropped if another has begun since. It needs the role pawl_operator.
 //
 // The error is that of the database; what was settled by then is.
 func Reconcile(ctx context.Context, pool *pgxpool.Pool, r Reconciliation) (done Reconciled, err error) {
@@ -83,7 +84,7 @@ func (r *Reconciliation) reconcile(ctx context.Context, pool *pgxpool.Pool, row 
 		done.Early++
 		return nil
 	}
-	c := Call{Owner: pawl.Owner{Scope: row.Scope, Key: row.Key}, Step: row.Step, Key: row.ProviderKey, Number: row.Calls, Again: true,
+	c := Call{Owner: pawl.Owner{Scope: row.Scope, Key: row.Key}, Step: row.Step, Key: row.ProviderKey, Fence: row.Fence, Number: row.Calls, Again: true,
 		Deadline: time.Now().Add(r.Timeout), seen: &seen{}}
 	if row.JobID != nil {
 		c.Owner.JobID = *row.JobID
@@ -100,7 +101,7 @@ func (r *Reconciliation) reconcile(ctx context.Context, pool *pgxpool.Pool, row 
 		return nil
 	}
 	reference, _ := c.seen.noted()
-	settled, err := settle(ctx, pool, contract.EffectSettleArgs{Scope: row.Scope, Key: row.Key, Step: row.Step, Verdict: string(verdict),
+	settled, err := settle(ctx, pool, contract.EffectSettleArgs{Scope: row.Scope, Key: row.Key, Step: row.Step, Fence: row.Fence, Verdict: string(verdict),
 		Actor: r.Actor, Reason: "the provider was asked", Result: string(result), Reference: cut(reference, 255)})
 	switch {
 	case err != nil:
@@ -111,8 +112,10 @@ func (r *Reconciliation) reconcile(ctx context.Context, pool *pgxpool.Pool, row 
 		done.Landed++
 	case settled.Outcome == "settled":
 		done.NotLanded++
+	default: // refused, moved, absent
+		done.Moved++
 	}
-	return nil // refused, absent: somebody else was faster
+	return nil
 }
 
 // ask runs a probe, and checks what it says.

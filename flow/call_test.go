@@ -106,7 +106,7 @@ func TestLong_UnknownWaitsForAVerdict(t *testing.T) {
 	}
 	var outcome string
 	if err := b.pool.QueryRow(t.Context(), `select s.outcome
-		  from pawl_v1.effect_settle('inbox/orders', 'order-1', 'charge', 'landed', 'ada', 'seen in their dashboard', '{"result": "{}"}') as s`).Scan(&outcome); err != nil || outcome != "settled" {
+		  from pawl_v1.effect_settle('inbox/orders', 'order-1', 'charge', (select e.fence from pawl.effect as e), 'landed', 'ada', 'seen in their dashboard', '{"result": "{}"}') as s`).Scan(&outcome); err != nil || outcome != "settled" {
 		t.Fatal(outcome, err)
 	}
 	b.until("it goes on", func() bool { return b.count("select count(*) from pawl.job") == 0 })

@@ -65,6 +65,9 @@ func (v bulk) run(ctx context.Context, db DB, f Filter, by By) (b Bulk, err erro
 	if err := f.check(); err != nil {
 		return b, err
 	}
+	if err := by.only("job.bulk", "From"); err != nil {
+		return b, err
+	}
 	by.From = f.Statuses
 	count, last, err := contract.JobCount(ctx, db, f.args())
 	if err != nil {

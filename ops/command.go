@@ -117,23 +117,27 @@ type CommandVerdict struct {
 	Result, RefType, RefID string
 }
 
-// SettleCommand ends an unknown command by a verdict: [Settled], [Refused] if it is not unknown, or [Absent]. The attempt that fell
-// silent is refused from now on.
+// SettleCommand ends an unknown command by a verdict: [Settled], [Refused] if it is not unknown, [Moved] if another attempt has begun since
+// the one with By.Fence, or [Absent]. The attempt that fell silent is refused from now on. By.Fence is required: [Command.Fence] as you saw
+// it when you found out.
 //
 // Errors: [pawl.ErrArgumentInvalid], also for By.From, which is about jobs; a [pawl.Retryable] one if an open transaction has the
 // row for more than 2 s.
 func SettleCommand(ctx context.Context, db DB, id CommandID, v CommandVerdict, by By) (Outcome, error) {
 	const op = "command.settle"
-	if err := by.withoutFrom(op); err != nil {
+	if err := by.only(op, "Fence"); err != nil {
 		return "", err
 	}
-	outcome, err := contract.CommandSettle(ctx, db, contract.CommandSettleArgs{Scope: id.Scope, Key: id.Key, Landed: v.Landed,
+	if by.Fence == 0 {
+		return "", noFence(op, "see Command.Fence")
+	}
+	outcome, err := contract.CommandSettle(ctx, db, contract.CommandSettleArgs{Scope: id.Scope, Key: id.Key, Fence: by.Fence, Landed: v.Landed,
 		Result: v.Result, RefType: v.RefType, RefID: v.RefID, Actor: by.Actor, Reason: by.Reason})
 	if err != nil {
 		return "", err
 	}
 	switch Outcome(outcome) {
-	case Settled, Refused, Absent:
+	case Settled, Refused, Moved, Absent:
 		return Outcome(outcome), nil
 	}
 	return "", &pawl.Error{Op: op, Code: pawl.CodeUnknownState, Err: fmt.Errorf("outcome %q", outcome)}

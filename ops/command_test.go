@@ -39,6 +39,13 @@ update pawl.command set lease_expires_at = now() - interval '1 minute' where key
 		}
 	}
 	lost := ops.CommandID{Scope: "orders", Key: "lost"}
+	by := by
+	by.Fence = int64(b.count("select c.fence from pawl.command as c where c.key = 'lost'"))
+	older := by // of another attempt
+	older.Fence++
+	if o, err := ops.SettleCommand(t.Context(), b.pool, lost, ops.CommandVerdict{Landed: true}, older); err != nil || o != ops.Moved {
+		t.Errorf("a verdict on another attempt: %s, %v", o, err)
+	}
 	if o, err := ops.SettleCommand(t.Context(), b.pool, lost, ops.CommandVerdict{Landed: true, Result: `{"id": 7}`, RefType: "order", RefID: "7"}, by); err != nil || o != ops.Settled {
 		t.Errorf("%s, %v", o, err)
 	}
@@ -56,10 +63,11 @@ update pawl.command set lease_expires_at = now() - interval '1 minute' where key
 	if _, _, found, err := ops.ShowCommand(t.Context(), b.pool, ops.CommandID{Scope: "orders", Key: "never"}); err != nil || found {
 		t.Errorf("%v, %v", found, err)
 	}
-	_, err = ops.SettleCommand(t.Context(), b.pool, lost, ops.CommandVerdict{}, ops.By{Actor: "ann"})
+	_, err = ops.SettleCommand(t.Context(), b.pool, lost, ops.CommandVerdict{}, ops.By{Actor: "ann", Fence: 1})
 	_, err2 := ops.Commands(t.Context(), nil, ops.CommandFilter{Status: "dead"})
-	_, err3 := ops.SettleCommand(t.Context(), b.pool, lost, ops.CommandVerdict{}, ops.By{Actor: "a", Reason: "r", From: []ops.Status{ops.StatusPending}})
-	for _, err := range []error{err, err2, err3} {
+	_, err3 := ops.SettleCommand(t.Context(), b.pool, lost, ops.CommandVerdict{}, ops.By{Actor: "a", Reason: "r", Fence: 1, From: []ops.Status{ops.StatusPending}})
+	_, err4 := ops.SettleCommand(t.Context(), b.pool, lost, ops.CommandVerdict{}, ops.By{Actor: "a", Reason: "r"})
+	for _, err := range []error{err, err2, err3, err4} {
 		if !errors.Is(err, pawl.ErrArgumentInvalid) {
 			t.Errorf("%v", err)
 		}

@@ -39,6 +39,7 @@ type EffectID struct {
 type Effect struct {
 	EffectID
 	Status        EffectStatus
+	Fence         int64 // of the newest call or probe; a verdict names it
 	Policy        string
 	Provider      string // empty: none was named
 	ProviderKey   string // the idempotency key that its calls carried
@@ -103,7 +104,7 @@ func Effects(ctx context.Context, db DB, f EffectFilter) ([]Effect, error) {
 }
 
 func effectOf(r contract.EffectRow) Effect {
-	return Effect{EffectID: EffectID{r.Scope, r.Key, r.Step}, Status: EffectStatus(r.Status), Policy: r.Policy, Provider: orZero(r.Provider),
+	return Effect{EffectID: EffectID{r.Scope, r.Key, r.Step}, Status: EffectStatus(r.Status), Fence: r.Fence, Policy: r.Policy, Provider: orZero(r.Provider),
 		ProviderKey: r.ProviderKey, Reference: orZero(r.Reference), JobID: orZero(r.JobID), Calls: r.Calls, InDoubt: r.InDoubt,
 		FirstCalledAt: orZero(r.FirstCalledAt), LastNotAfter: orZero(r.LastNotAfter), MemoryEndsAt: orZero(r.MemoryEndsAt),
 		FailureCode: orZero(r.FailureCode), Failure: orZero(r.FailureMessage), CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
@@ -176,6 +177,7 @@ type Verdict struct {
 type SettleResult struct {
 	Outcome    Outcome
 	Status     EffectStatus  // now; empty if absent
+	Fence      int64         // now, if it has moved
 	RetryAfter time.Duration // if early
 	Hint       string        // the next step, if nothing changed
 }
@@ -184,23 +186,27 @@ type SettleResult struct {
 func (r SettleResult) Changed() bool { return r.Outcome == Settled }
 
 // SettleEffect ends the doubt about an unknown step. The job that waits for it goes on, unless another of its steps is unknown too;
-// a command has to be settled as well.
+// a command has to be settled as well. By.Fence is required: [Effect.Fence] as you saw it when you asked the provider. [Moved]: another call has
+// begun since, of which the verdict says nothing.
 //
-// Errors: as of [Retry]; [pawl.ErrArgumentInvalid] also for By.From, which is about jobs; 40001, and [pawl.Retryable]: restart.
+// Errors: as of [Retry]; [pawl.ErrArgumentInvalid] also for a missing fence, and for By.From, which is about jobs; 40001, and [pawl.Retryable]: restart.
 func SettleEffect(ctx context.Context, db DB, id EffectID, v Verdict, by By) (SettleResult, error) {
-	if err := by.withoutFrom("effect.settle"); err != nil {
+	if err := by.only("effect.settle", "Fence"); err != nil {
 		return SettleResult{}, err
+	}
+	if by.Fence == 0 {
+		return SettleResult{}, noFence("effect.settle", "see Effect.Fence")
 	}
 	if v.Result != "" && !json.Valid([]byte(v.Result)) {
 		return SettleResult{}, &pawl.Error{Op: "effect.settle", Code: pawl.CodeArgumentInvalid, Err: errors.New("the result is not JSON"),
 			Hint: "give what the handler's call returns, as JSON"}
 	}
-	row, err := contract.EffectSettle(ctx, db, contract.EffectSettleArgs{Scope: id.Scope, Key: id.Key, Step: id.Step, Verdict: v.Outcome,
+	row, err := contract.EffectSettle(ctx, db, contract.EffectSettleArgs{Scope: id.Scope, Key: id.Key, Step: id.Step, Fence: by.Fence, Verdict: v.Outcome,
 		Actor: by.Actor, Reason: by.Reason, Result: v.Result, Reference: v.Reference, Code: v.Code, Error: v.Error})
 	if err != nil {
 		return SettleResult{}, err
 	}
-	r := SettleResult{Outcome: Outcome(row.Outcome), Status: EffectStatus(row.Status), RetryAfter: row.RetryAfter}
+	r := SettleResult{Outcome: Outcome(row.Outcome), Status: EffectStatus(row.Status), Fence: row.Fence, RetryAfter: row.RetryAfter}
 	switch r.Outcome {
 	case Settled:
 	case Refused:
@@ -208,12 +214,91 @@ func SettleEffect(ctx context.Context, db DB, id EffectID, v Verdict, by By) (Se
 		if r.Status == EffectPlanned {
 			r.Hint = "its next attempt finds out, or makes it unknown; retry its job"
 		}
+	case Moved:
+		r.Hint = fmt.Sprintf("another call has begun since: its fence is %d; ask the provider about that one", r.Fence)
 	case Early:
 		r.Hint = "look again after that: a frozen attempt may still send it"
 	case Absent:
 		r.Hint = "look at the list"
 	default:
 		return SettleResult{}, &pawl.Error{Op: "effect.settle", Code: pawl.CodeUnknownState, Err: fmt.Errorf("outcome %q", row.Outcome)}
+	}
+	return r, nil
+}
+
+func noFence(op, hint string) error {
+	return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: errors.New("the verdict names no fence"), Hint: "set By.Fence to what was shown when you looked: " + hint}
+}
+
+// The outcomes of [AskAgain], beside [Refused], [Moved], [Early] and [Absent].
+const (
+	Renewed    Outcome = "renewed"
+	WouldRenew Outcome = "would_renew" // of a dry run
+)
+
+// An AgainResult is the answer of [AskAgain].
+type AgainResult struct {
+	Outcome     Outcome
+	Status      EffectStatus  // if nothing changed; empty if absent
+	ProviderKey string        // the new key
+	Job         int64         // that the step belongs to; 0: none
+	Calls       int           // so far, all refused or without effect
+	Fence       int64         // now, if it has moved
+	RetryAfter  time.Duration // if early
+	Hint        string        // the next step
+}
+
+// Changed reports whether the step will be called again.
+func (r AgainResult) Changed() bool { return r.Outcome == Renewed }
+
+// AskAgain has a step called again, under a new key, that its provider refused for good: a card that was declined, and now is not. A retry of
+// its job alone meets the stored refusal, and the provider repeats it for the old key. The step is called at the next attempt of its owner:
+// [Retry] its job. A step that is unknown needs a verdict instead.
+//
+// No key ties the new call to the old ones. If the provider took one of them after all, the new one is a second effect.
+//
+// key is the new key, 1 to 255 octets of printable ASCII; empty: a random UUID. By.Fence is required: [Effect.Fence] as you saw it.
+//
+// Errors: as of [SettleEffect]; [pawl.ErrKeyInvalid].
+func AskAgain(ctx context.Context, db DB, id EffectID, key string, dryRun bool, by By) (AgainResult, error) {
+	const op = "effect.again"
+	if err := by.only(op, "Fence"); err != nil {
+		return AgainResult{}, err
+	}
+	if by.Fence == 0 {
+		return AgainResult{}, noFence(op, "see Effect.Fence")
+	}
+	if strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return AgainResult{}, &pawl.Error{Op: op, Code: pawl.CodeKeyInvalid, Err: fmt.Errorf("the key %.255q does not fit an HTTP header: printable ASCII only", key)}
+	}
+	row, err := contract.EffectAgain(ctx, db, contract.EffectAgainArgs{Scope: id.Scope, Key: id.Key, Step: id.Step, Fence: by.Fence, ProviderKey: key,
+		Actor: by.Actor, Reason: by.Reason, DryRun: dryRun})
+	if err != nil {
+		return AgainResult{}, err
+	}
+	r := AgainResult{Outcome: Outcome(row.Outcome), Status: EffectStatus(row.Status), ProviderKey: row.ProviderKey, Job: row.JobID, Calls: row.Calls,
+		Fence: row.Fence, RetryAfter: row.RetryAfter}
+	switch r.Outcome {
+	case Renewed, WouldRenew:
+		r.Hint = "its owner calls at its next attempt; a command that has ended needs a new key of its caller"
+		if r.Job != 0 {
+			r.Hint = fmt.Sprintf("retry job %d, which calls then", r.Job)
+		}
+	case Refused:
+		r.Hint = "only what was refused for good may be asked for again"
+		if row.Landed {
+			r.Hint = "a call of it landed after all: it is done"
+		} else if r.Status == EffectUnknown {
+			r.Hint = "nobody knows whether it landed: it needs a verdict"
+		}
+	case Moved:
+		r.Hint = fmt.Sprintf("another call has begun since: its fence is %d; look again", r.Fence)
+	case Early:
+		r.Hint = "look again after that: a frozen attempt may still send an earlier call"
+	case Absent:
+		r.Hint = "look at the list"
+	default:
+		return AgainResult{}, &pawl.Error{Op: op, Code: pawl.CodeUnknownState, Err: fmt.Errorf("outcome %q", row.Outcome)}
 	}
 	return r, nil
 }

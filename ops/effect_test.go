@@ -22,6 +22,10 @@ func TestEffects_Settle(t *testing.T) {
 	b := setup(t)
 	settle := func(v ops.Verdict) ops.SettleResult {
 		t.Helper()
+		by := by
+		if by.Fence = 99; b.count("select count(*) from pawl.effect") > 0 {
+			by.Fence = int64(b.count("select e.fence from pawl.effect as e"))
+		}
 		r, err := ops.SettleEffect(t.Context(), b.pool, charge, v, by)
 		b.must(err)
 		return r
@@ -59,6 +63,61 @@ func TestEffects_Settle(t *testing.T) {
 	}
 }
 
+// A verdict names the call that it is about: on another one it changes nothing and says which there is.
+func TestEffects_AVerdictOnAnOlderCallIsMoved(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(callOnce)
+	b.exec(callCut)
+	fence := int64(b.count("select e.fence from pawl.effect as e"))
+	old := ops.By{Actor: "ann", Reason: "r", Fence: fence + 1}
+	if r, err := ops.SettleEffect(t.Context(), b.pool, charge, ops.Verdict{Outcome: "not_landed"}, old); err != nil || r.Outcome != ops.Moved || r.Changed() || r.Fence != fence || r.Hint == "" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if n := b.count("select count(*) from pawl.effect where status = 'unknown'") + b.count("select count(*) from pawl.audit"); n != 1 {
+		t.Error("something changed")
+	}
+}
+
+// A refused step is asked again under a new key: the stored refusal goes, with a record, and the provider sees a new key.
+func TestEffects_AskAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(callOnce)
+	by := by
+	again := func(dry bool) ops.AgainResult {
+		t.Helper()
+		by.Fence = int64(b.count("select e.fence from pawl.effect as e"))
+		r, err := ops.AskAgain(t.Context(), b.pool, charge, "", dry, by)
+		b.must(err)
+		return r
+	}
+	if r := again(false); r.Outcome != ops.Refused || r.Status != ops.EffectPlanned || r.Changed() {
+		t.Errorf("what was not refused: %+v", r)
+	}
+	b.exec(`select pawl_v1.effect_end('job/q', '1@1', 'charge', c.fence, 'refused', null, '{"code": "card_declined", "error": "no money"}') from pawl.effect_call as c`)
+	if r := again(true); r.Outcome != ops.WouldRenew || r.Job != 1 || r.Calls != 1 || b.count("select count(*) from pawl.effect where status = 'failed_final'") != 1 {
+		t.Errorf("a dry run: %+v", r)
+	}
+	old := by
+	old.Fence++
+	if r, err := ops.AskAgain(t.Context(), b.pool, charge, "", false, old); err != nil || r.Outcome != ops.Moved || r.Fence != by.Fence {
+		t.Errorf("%+v, %v", r, err)
+	}
+	r := again(false)
+	if !r.Changed() || r.Job != 1 || len(r.ProviderKey) != 36 || !strings.Contains(r.Hint, "retry job 1") {
+		t.Errorf("%+v", r)
+	}
+	d, _, err := ops.ShowEffect(t.Context(), b.pool, charge)
+	if err != nil || d.Status != ops.EffectPlanned || d.ProviderKey != r.ProviderKey || d.Failure != "" || len(d.Changes) != 1 || d.Changes[0].Verb != "effect_again" {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if n := b.count(`select count(*) from pawl_v1.effect_begin('job/q', '1@1', 'charge', sha256('p'), '{"policy": "at_most_once", "provider_key": "key"}') as b
+ where b.outcome = 'call' and b.provider_key = $1`, r.ProviderKey); n != 1 {
+		t.Error("it is not called under the new key")
+	}
+}
+
 // Pages, and filters.
 func TestEffects_Pages(t *testing.T) {
 	t.Parallel()
@@ -90,15 +149,19 @@ func TestEffects_Pages(t *testing.T) {
 func TestEffects_BadInput(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	from := by
+	fenced := by
+	fenced.Fence = 1
+	from := fenced
 	from.From = []ops.Status{ops.StatusPending}
 	_, statuses := ops.Effects(t.Context(), b.pool, ops.EffectFilter{Statuses: []ops.EffectStatus{"waiting"}})
 	_, limit := ops.Effects(t.Context(), b.pool, ops.EffectFilter{Limit: 1001})
-	_, verdict := ops.SettleEffect(t.Context(), b.pool, charge, ops.Verdict{Outcome: "perhaps"}, by)
-	_, result := ops.SettleEffect(t.Context(), b.pool, charge, ops.Verdict{Outcome: "landed", Result: "{"}, by)
+	_, verdict := ops.SettleEffect(t.Context(), b.pool, charge, ops.Verdict{Outcome: "perhaps"}, fenced)
+	_, result := ops.SettleEffect(t.Context(), b.pool, charge, ops.Verdict{Outcome: "landed", Result: "{"}, fenced)
 	_, narrowed := ops.SettleEffect(t.Context(), b.pool, charge, ops.Verdict{Outcome: "landed"}, from)
+	_, unfenced := ops.SettleEffect(t.Context(), b.pool, charge, ops.Verdict{Outcome: "landed"}, by)
+	_, again := ops.AskAgain(t.Context(), b.pool, charge, "", false, by)
 	_, kind := ops.Stales(t.Context(), b.pool, "lane", nil)
-	for what, err := range map[string]error{"statuses": statuses, "limit": limit, "verdict": verdict, "result": result, "from": narrowed, "kind": kind} {
+	for what, err := range map[string]error{"statuses": statuses, "limit": limit, "verdict": verdict, "result": result, "from": narrowed, "no fence": unfenced, "again without a fence": again, "kind": kind} {
 		if !errors.Is(err, pawl.ErrArgumentInvalid) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -67,29 +67,33 @@ type GateResult struct {
 }
 
 // Changed reports whether the verb did what it says.
-func (r GateResult) Changed() bool { return r.Outcome != Idle }
+func (r GateResult) Changed() bool { return r.Outcome == GateReset || r.Outcome == GateReleased }
 
 // ResetGate says where the sequence gate of a consumer and resource stands: the next number is last + 1. What was held up to there is
-// due at once.
+// due at once. [Moved]: the gate does not stand at By.Number any more; setting it back would let numbers pass again.
 //
 // Errors: [pawl.ErrArgumentInvalid]; a [pawl.Retryable] one if somebody has the gate for more than 2 s.
 func ResetGate(ctx context.Context, db DB, consumer, resource string, last int64, by By) (GateResult, error) {
-	if err := by.withoutFrom("gate.reset"); err != nil {
+	if err := by.only("gate.reset", "Number"); err != nil {
 		return GateResult{}, err
 	}
-	row, err := contract.GateReset(ctx, db, consumer, resource, last, by.Actor, by.Reason)
-	return GateResult{Outcome: Outcome(row.Outcome), Before: row.Before, Last: last}, err
+	row, err := contract.GateReset(ctx, db, consumer, resource, last, by.Number, by.Actor, by.Reason)
+	r := GateResult{Outcome: Outcome(row.Outcome), Before: row.Before}
+	if r.Changed() {
+		r.Last = last
+	}
+	return r, err
 }
 
 // ReleaseGate gives up the numbers that are missing before the lowest that is held; what was given up and comes after all is dropped.
-// [Idle] means that nothing is held.
+// [Idle] means that nothing is held, [Moved] that By.Number is not the lowest that is held any more.
 //
 // Errors: as [ResetGate].
 func ReleaseGate(ctx context.Context, db DB, consumer, resource string, by By) (GateResult, error) {
-	if err := by.withoutFrom("gate.release"); err != nil {
+	if err := by.only("gate.release", "Number"); err != nil {
 		return GateResult{}, err
 	}
-	row, err := contract.GateRelease(ctx, db, consumer, resource, by.Actor, by.Reason)
+	row, err := contract.GateRelease(ctx, db, consumer, resource, by.Number, by.Actor, by.Reason)
 	r := GateResult{Outcome: Outcome(row.Outcome), Before: row.Before}
 	if row.Last != nil {
 		r.Last = *row.Last

@@ -75,16 +75,16 @@ func (r InboxResult) Changed() bool { return r.Outcome == Forgotten }
 
 // ForgetInbox forgets one delivery, so that the same message, when it comes again, runs as new: its effect may then be there twice.
 // It is the only way past the inbox. While a job owns the delivery it is refused: retry the job, or discard it first. What was kept
-// of the delivery as it came stays.
+// of the delivery as it came stays. [Moved]: it took effect at another time than By.ProcessedAt says.
 //
 // Errors: [pawl.ErrScopeInvalid], [pawl.ErrKeyInvalid], [pawl.ErrArgumentInvalid], also for By.From, which is about jobs; a
 // [pawl.Retryable] one if an open transaction has the row for more than 2 s.
 func ForgetInbox(ctx context.Context, db DB, consumer, messageID string, by By) (InboxResult, error) {
 	const op = "inbox.forget"
-	if err := by.withoutFrom(op); err != nil {
+	if err := by.only(op, "ProcessedAt"); err != nil {
 		return InboxResult{}, err
 	}
-	row, err := contract.InboxForget(ctx, db, consumer, messageID, by.Actor, by.Reason)
+	row, err := contract.InboxForget(ctx, db, consumer, messageID, by.ProcessedAt, by.Actor, by.Reason)
 	if err != nil {
 		return InboxResult{}, err
 	}
@@ -93,7 +93,7 @@ func ForgetInbox(ctx context.Context, db DB, consumer, messageID string, by By) 
 		r.Job = *row.Job
 	}
 	switch r.Outcome {
-	case Forgotten, Refused, Absent:
+	case Forgotten, Refused, Moved, Absent:
 		return r, nil
 	}
 	return InboxResult{}, &pawl.Error{Op: op, Code: pawl.CodeUnknownState, Err: fmt.Errorf("outcome %q", row.Outcome)}

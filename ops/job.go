@@ -84,6 +84,7 @@ type Detail struct {
 	Errors  []Error  // the last 10, oldest first
 	Holder  *Holder  // nil: no attempt is running
 	Changes []Change // the newest 100 records of the audit, oldest first
+	Steps   []Effect // its calls of other systems that package effect knows, at most 100
 }
 
 // An Error is how one attempt ended.

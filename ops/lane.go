@@ -92,7 +92,7 @@ func (r LaneResult) Changed() bool { return r.Outcome == Unblocked || r.Outcome 
 //
 // Errors: as of [Retry]; [pawl.ErrArgumentInvalid] also for By.From, which is about jobs.
 func UnblockLane(ctx context.Context, db DB, queue, lane string, job int64, by By) (LaneResult, error) {
-	if err := by.withoutFrom("lane.unblock"); err != nil {
+	if err := by.only("lane.unblock"); err != nil {
 		return LaneResult{}, err
 	}
 	return laneResult("lane.unblock")(contract.LaneUnblock(ctx, db, queue, lane, by.Actor, by.Reason, job))
@@ -103,18 +103,10 @@ func UnblockLane(ctx context.Context, db DB, queue, lane string, job int64, by B
 //
 // Errors: as of [UnblockLane].
 func SetLanePolicy(ctx context.Context, db DB, queue, lane, policy string, by By) (LaneResult, error) {
-	if err := by.withoutFrom("lane.policy"); err != nil {
+	if err := by.only("lane.policy"); err != nil {
 		return LaneResult{}, err
 	}
 	return laneResult("lane.policy")(contract.LanePolicy(ctx, db, queue, lane, policy, by.Actor, by.Reason))
-}
-
-func (b By) withoutFrom(op string) error {
-	if b.From == nil {
-		return nil
-	}
-	return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the field From is %q, but this is not about jobs", b.From),
-		Hint: "leave From empty"}
 }
 
 func laneResult(op string) func(contract.LaneOperateRow, error) (LaneResult, error) {

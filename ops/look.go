@@ -89,6 +89,13 @@ func Show(ctx context.Context, db DB, id int64) (d Detail, found bool, err error
 		return Detail{}, false, err
 	}
 	d.Changes = changesOf(changes)
+	steps, err := contract.EffectsOfJob(ctx, db, id, changeLimit)
+	if err != nil {
+		return Detail{}, false, err
+	}
+	for _, s := range steps {
+		d.Steps = append(d.Steps, effectOf(s))
+	}
 	return d, found, nil
 }
 

@@ -88,7 +88,7 @@ func (r QueueResult) Changed() bool { return r.Outcome == QueueChanged }
 //
 // Errors: as of [Retry]; [pawl.ErrScopeInvalid] for the name; [pawl.ErrArgumentInvalid] also for By.From, which is about jobs.
 func SetQueue(ctx context.Context, db DB, queue string, o QueueOptions, by By) (QueueResult, error) {
-	if err := by.withoutFrom("queue.set"); err != nil {
+	if err := by.only("queue.set"); err != nil {
 		return QueueResult{}, err
 	}
 	row, err := contract.QueueSet(ctx, db, queue, o.Archive, string(o.Mode), by.Actor, by.Reason)

@@ -38,7 +38,7 @@ func (r ReplayResult) Changed() bool { return r.Outcome == Replayed }
 // Errors: as of [ForgetInbox].
 func ReplayInbox(ctx context.Context, db DB, consumer, messageID string, dryRun bool, by By) (ReplayResult, error) {
 	const op = "inbox.replay"
-	if err := by.withoutFrom(op); err != nil {
+	if err := by.only(op); err != nil {
 		return ReplayResult{}, err
 	}
 	row, err := contract.InboxReplay(ctx, db, consumer, messageID, dryRun, by.Actor, by.Reason)

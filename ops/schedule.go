@@ -121,7 +121,7 @@ func DeleteSchedule(ctx context.Context, db DB, name string, by By) (ScheduleRes
 // Errors: as of [PauseSchedule].
 func RunScheduleNow(ctx context.Context, db DB, name string, by By) (ScheduleResult, error) {
 	const op = "schedule.run_now"
-	if err := by.withoutFrom(op); err != nil {
+	if err := by.only(op); err != nil {
 		return ScheduleResult{}, err
 	}
 	outcome, job, err := contract.ScheduleRunNow(ctx, db, name, by.Actor, by.Reason)
@@ -133,7 +133,7 @@ func RunScheduleNow(ctx context.Context, db DB, name string, by By) (ScheduleRes
 
 func scheduleVerb(ctx context.Context, db DB, verb, name string, by By, done Outcome) (ScheduleResult, error) {
 	op := "schedule." + verb
-	if err := by.withoutFrom(op); err != nil {
+	if err := by.only(op); err != nil {
 		return ScheduleResult{}, err
 	}
 	outcome, err := contract.ScheduleOperate(ctx, db, verb, name, by.Actor, by.Reason)

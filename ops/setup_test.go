@@ -140,3 +140,9 @@ func one[T any](b *bed, query string, args ...any) T {
 	}
 	return value
 }
+
+func (b *bed) count(query string, args ...any) (n int) {
+	b.Helper()
+	b.must(b.pool.QueryRow(b.Context(), query, args...).Scan(&n))
+	return n
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
@@ -21,6 +23,24 @@ type By struct {
 	// From narrows what the verb takes: a job in any other status is refused. It closes the gap between looking and doing,
 	// in which somebody else may have retried the job. Default: all that the verb takes.
 	From []Status
+	// Fence is that of what you looked at: a job's, a step's or a command's. The verb changes nothing if there has been another attempt, call
+	// or change since. Required by [SettleEffect], [AskAgain] and [SettleCommand], whose verdict is about what you saw; for a job 0 means any.
+	Fence int64
+	// Number is what a gate showed: [Gate.Last] for [ResetGate], [Gate.NextHeld] for [ReleaseGate]. Default: whatever it is.
+	Number *int64
+	// ProcessedAt is when a delivery had taken effect, as [ShowInbox] told, zero if it had not; for [ForgetInbox]. Default: whenever it was.
+	ProcessedAt *time.Time
+}
+
+// only refuses a field that does not concern the verb.
+func (b By) only(op string, takes ...string) error {
+	for field, given := range map[string]bool{"From": b.From != nil, "Fence": b.Fence != 0, "Number": b.Number != nil, "ProcessedAt": b.ProcessedAt != nil} {
+		if given && !slices.Contains(takes, field) {
+			return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the field %s of By does not concern this verb", field),
+				Hint: "leave it empty"}
+		}
+	}
+	return nil
 }
 
 // An Outcome is what a verb did.
@@ -32,6 +52,7 @@ const (
 	Cancelled Outcome = "cancelled"
 	Discarded Outcome = "discarded"
 	Refused   Outcome = "refused" // the job's status does not allow it; nothing changed
+	Moved     Outcome = "moved"   // it is not what By says was looked at; nothing changed
 	Absent    Outcome = "absent"  // no such job: finished, discarded, or never there
 )
 
@@ -52,6 +73,9 @@ func (r Result) Changed() bool {
 //
 // Errors: [pawl.ErrArgumentInvalid]; 55P03, and [pawl.Retryable], if an open transaction has the job's row locked.
 func Retry(ctx context.Context, db DB, id int64, by By) (Result, error) {
+	if err := by.only("job.retry", "From", "Fence"); err != nil {
+		return Result{}, err
+	}
 	return result("job.retry")(contract.JobRetry(ctx, db, id, by.args()))
 }
 
@@ -64,6 +88,9 @@ func Retry(ctx context.Context, db DB, id int64, by By) (Result, error) {
 //
 // Errors: as of [Retry].
 func Cancel(ctx context.Context, db DB, id int64, by By) (Result, error) {
+	if err := by.only("job.cancel", "From", "Fence"); err != nil {
+		return Result{}, err
+	}
 	row, err := contract.JobCancel(ctx, db, id, by.args())
 	_, inTx := db.(pawl.Tx)
 	for asked, held := 0, true; held && asked < recalls && !inTx && pawl.CodeOf(err) == "55P03"; asked++ {
@@ -85,11 +112,18 @@ const recalls = 4
 //
 // Errors: as of [Retry].
 func Discard(ctx context.Context, db DB, id int64, by By) (Result, error) {
+	if err := by.only("job.discard", "From", "Fence"); err != nil {
+		return Result{}, err
+	}
 	return result("job.discard")(contract.JobDiscard(ctx, db, id, by.args()))
 }
 
 func (b By) args() contract.OperateArgs {
-	return contract.OperateArgs{Actor: b.Actor, Reason: b.Reason, From: texts(b.From)}
+	a := contract.OperateArgs{Actor: b.Actor, Reason: b.Reason, From: texts(b.From)}
+	if b.Fence != 0 {
+		a.Fence = &b.Fence
+	}
+	return a
 }
 
 func result(op string) func(contract.OperateRow, error) (Result, error) {

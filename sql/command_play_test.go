@@ -90,12 +90,15 @@ begin
   return v_said;
 end $$;
 
-create function play.settle(p_verdict text) returns text language plpgsql as $$
+-- A person found out about the attempts up to p_name, or up to the newest that there was when the verdict began.
+create function play.settle(p_verdict text, p_name text default null) returns text language plpgsql as $$
 declare
-  v_said text;
+  v_fence bigint := case when p_name is null then (select c.fence from pawl.command as c) else play.fence(p_name) end;
+  v_said  text;
 begin
-  select s.outcome into v_said from pawl_v1.command_settle('s', 'k', p_verdict, 'ann', 'a reason') as s;
+  select s.outcome into v_said from pawl_v1.command_settle('s', 'k', coalesce(v_fence, 0), p_verdict, 'ann', 'a reason') as s;
   if v_said = 'settled' then
+    perform play.note(v_fence, 'about');
     perform play.note((select c.fence from pawl.command as c), p_verdict);
   end if;
   return v_said;
@@ -165,6 +168,8 @@ var commandScenes = []scene{
 	{name: "command: unknown, the end after all", refusal: ended, given: lapsed, sides: [][]string{{"select play.leased('b')"}, {"select play.succeed('one')"}}},
 	{name: "command: effect without an end, claim", given: leased + "select play.work(), play.lapse();", sides: [][]string{{"select play.leased('a')", "select play.succeed('a')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
 	{name: "command: settled, zombie's end", refusal: ended, given: lapsed + "select play.leased('b');", sides: [][]string{{"select play.settle('not_landed')"}, {"select play.succeed('one')"}}},
+	{name: "command: verdict on an older attempt, verdict", refusal: ended, given: lapsed + "select play.leased('b'); select play.settle('not_landed'); select play.leased('two'), play.lapse(); select play.leased('c');",
+		sides: [][]string{{"select play.settle('not_landed')"}, {"select play.settle('not_landed', 'one')"}}},
 	{name: "command: settled, settled otherwise", given: lapsed + "select play.leased('b');", sides: [][]string{{"select play.settle('not_landed')"}, {"select play.settle('not_landed')"}}},
 
 	{name: "command: purge, claim", given: forgotten, sides: [][]string{{"select play.purge()"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
@@ -205,6 +210,7 @@ var commandMutants = []mutant{
 	{name: "purge what is being done", property: "p_held", scene: "command: purge, end", edits: []edit{
 		{"command_purge", "in ('succeeded', 'failed_final')\n       limit", "in ('succeeded', 'failed_final', 'processing')\n       limit"},
 		{"command_purge", "and c.status in ('succeeded', 'failed_final');", ";"}}},
+	{name: "a verdict names no attempt", property: "p_excl", scene: "command: verdict on an older attempt, verdict", edits: []edit{{"command_settle", "v_before.fence <> p_fence", "false"}}},
 	{name: "a verdict leaves the fence", property: "p_fence", scene: "command: settled, zombie's end", edits: []edit{{"command_settle", "fence = nextval('pawl.fence_seq')", "fence = c.fence"}}},
 }
 
@@ -275,6 +281,11 @@ func (l *commandLife) next(n note) (property string) {
 			return "p_fence"
 		}
 		*l = commandLife{newest: n.fence, held: true}
+		return ""
+	case "about": // a verdict on an older attempt says nothing of the newest
+		if n.fence != l.newest {
+			return "p_excl"
+		}
 		return ""
 	case "not_landed", "landed": // a generation of its own
 		if n.fence <= l.newest {

@@ -42,9 +42,9 @@ func TestCommand_Outcomes(t *testing.T) {
 	b.is(claimCommand("p", `{"repeatable": true}`), "unknown")
 	b.is(claimCommand("p", `{"raise": true}`), "P4031")
 	b.is("select c.status, left(c.advice, 11) from pawl_v1.stale_commands as c", "unknown it may have")
-	b.is("select s.outcome, s.detail from pawl_v1.command_settle('s', 'k', 'not_landed', 'ann', 'asked the provider') as s", "settled map[status:failed_retryable]")
-	b.is("select s.outcome from pawl_v1.command_settle('s', 'k', 'landed', 'ann', 'r') as s", "refused")
-	b.is("select s.outcome from pawl_v1.command_settle('s', 'x', 'landed', 'ann', 'r') as s", "absent")
+	b.is("select s.outcome, s.detail from pawl_v1.command_settle('s', 'k', (select c.fence from pawl.command as c), 'not_landed', 'ann', 'asked the provider') as s", "settled map[status:failed_retryable]")
+	b.is("select s.outcome from pawl_v1.command_settle('s', 'k', 1, 'landed', 'ann', 'r') as s", "refused")
+	b.is("select s.outcome from pawl_v1.command_settle('s', 'x', 1, 'landed', 'ann', 'r') as s", "absent")
 	b.is("select a.verb, a.target, a.before ->> 'status', a.after ->> 'status' from pawl.audit as a", "command_settle command s k unknown failed_retryable")
 	b.is(claimCommand("p", "{}"), "retryable_failure")
 	b.is("select s.outcome from pawl_v1.command_succeed('s', 'k', "+fence+", 'the result', 'the body', "+

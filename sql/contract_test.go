@@ -107,6 +107,48 @@ func TestFunctions_KeepTheirShape(t *testing.T) {
 	}
 }
 
+// Each verb that an operator gives a reason for names what was looked at, or stands here with the reason why it need not. A verdict that names
+// nothing is about whatever is there when it arrives: it settled a second call, and the customer was charged twice.
+func TestVerdicts_NameWhatWasLookedAt(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	names := map[string]string{ // the option that names it; "p_fence": an argument, which is required
+		"effect_settle": "p_fence", "effect_again": "p_fence", "command_settle": "p_fence",
+		"job_retry": "fence", "job_cancel": "fence", "job_discard": "fence",
+		"lane_unblock": "job", "gate_reset": "from", "gate_release": "next_held", "inbox_forget": "processed_at",
+	}
+	exempt := map[string]string{
+		"inbox_replay":     "goes through the inbox and job_retry: what took effect is not touched, whenever it did",
+		"lane_policy":      "a setting: it says nothing of what happened",
+		"queue_set":        "a setting",
+		"schedule_pause":   "a setting",
+		"schedule_resume":  "a setting",
+		"schedule_run_now": "asks for one run more, whatever ran before",
+		"schedule_delete":  "ends what the name stands for; its jobs stay",
+	}
+	rows, _ := pool.Query(t.Context(), `select p.proname::text, coalesce(p.proargnames, '{}')::text[], p.prosrc
+  from pg_proc as p
+ where p.pronamespace = 'pawl_v1'::regnamespace
+   and p.proname not like '\_%'
+   and 'p_reason' = any (p.proargnames)`)
+	type verb struct {
+		Name string
+		Args []string
+		Body string
+	}
+	verbs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[verb])
+	if err != nil || len(verbs) != len(names)+len(exempt) {
+		t.Errorf("%d verbs, %v: one is neither fenced nor exempt, or is gone", len(verbs), err)
+	}
+	for _, v := range verbs {
+		option := names[v.Name]
+		fenced := option != "" && (slices.Contains(v.Args, option) || regexp.MustCompile(`_check_options\(p_options, '\{[a-z_,]*\b`+option+`\b`).MatchString(v.Body))
+		if (exempt[v.Name] == "") != fenced {
+			t.Errorf("%s does not name what was looked at, and nothing says why it need not", v.Name)
+		}
+	}
+}
+
 // Each SQLSTATE of ours that the functions raise stands in the registry, and the generated files are those of the registry.
 func TestSQLStates_AreRegistered(t *testing.T) {
 	t.Parallel()
@@ -183,11 +225,13 @@ func TestRoles_PrivilegeMatrix(t *testing.T) {
 		{"pawl_app", "select version from pawl.migration", true},
 		{"pawl_app", "select pawl_v1.command_claim('s', 'k', sha256('x')); select pawl_v1.command_fail('s', 'k', fence, hash, '{}') from pawl.command", true},
 		{"pawl_app", "select pawl_v1.command_succeed('s', 'k', fence) from pawl.command; select pawl_v1.command_purge(), pawl_v1.command_replayed('{s}', '{1}')", true},
-		{"pawl_app", "select pawl_v1.command_settle('s', 'k', 'landed', 'a', 'r')", false},
-		{"pawl_operator", "select pawl_v1.command_claim('s', 'k', sha256('x')); select pawl_v1.command_fail('s', 'k', fence, hash, '{}', '{\"unknown\": true}') from pawl.command; select pawl_v1.command_settle('s', 'k', 'landed', 'a', 'r')", true},
+		{"pawl_app", "select pawl_v1.command_settle('s', 'k', 1, 'landed', 'a', 'r')", false},
+		{"pawl_operator", "select pawl_v1.command_claim('s', 'k', sha256('x')); select pawl_v1.command_fail('s', 'k', fence, hash, '{}', '{\"unknown\": true}') from pawl.command; select pawl_v1.command_settle('s', 'k', fence, 'landed', 'a', 'r') from pawl.command", true},
 		{"pawl_app", planEffect + "; select pawl_v1.effect_end('s', 'k', 'c', fence, 'landed') from pawl.effect; select pawl_v1.effect_purge(), pawl_v1.stale_classify()", true},
-		{"pawl_app", "select pawl_v1.effect_settle('s', 'k', 'c', 'landed', 'a', 'r')", false},
-		{"pawl_operator", planEffect + "; select pawl_v1.effect_end('s', 'k', 'c', fence, 'ambiguous') from pawl.effect; select pawl_v1.effect_settle('s', 'k', 'c', 'landed', 'a', 'r')", true},
+		{"pawl_app", "select pawl_v1.effect_settle('s', 'k', 'c', 1, 'landed', 'a', 'r')", false},
+		{"pawl_app", "select pawl_v1.effect_again('s', 'k', 'c', 1, 'a', 'r')", false},
+		{"pawl_operator", "select pawl_v1.effect_again('s', 'k', 'c', 1, 'a', 'r')", true},
+		{"pawl_operator", planEffect + "; select pawl_v1.effect_end('s', 'k', 'c', fence, 'ambiguous') from pawl.effect; select pawl_v1.effect_settle('s', 'k', 'c', fence, 'landed', 'a', 'r') from pawl.effect", true},
 		{"pawl_reader", "select pawl_v1._audit_target('effect', 's', 'k', 'c'), e.* from pawl_v1.effects as e, pawl.effect_call, pawl_v1.stale_classify()", true},
 		{"pawl_reader", planEffect, false},
 		{"pawl_reader", "select * from pawl_v1.stale_commands, pawl_v1.suppression_by_scope", true},
@@ -297,8 +341,11 @@ func TestFunctions_RefuseBadArguments(t *testing.T) {
 		"select pawl_v1.command_hold('s', 'k', 1)":                                              "P4020",
 		"select pawl_v1.command_renew('s', 'k', 1)":                                             "P4020",
 		"select pawl_v1.command_fail('s', 'k', 99, sha256('x'), '{}')":                          "P4004",
-		"select pawl_v1.command_settle('s', 'k', 'perhaps', 'a', 'r')":                          "P4004",
-		"select pawl_v1.command_settle('s', 'k', 'landed', '', 'r')":                            "P4004",
+		"select pawl_v1.command_settle('s', 'k', 1, 'perhaps', 'a', 'r')":                       "P4004",
+		"select pawl_v1.command_settle('s', 'k', 1, 'landed', '', 'r')":                         "P4004",
+		"select pawl_v1.command_settle('s', 'k', null, 'landed', 'a', 'r')":                     "P4004",
+		"select pawl_v1.effect_settle('s', 'k', 'c', null, 'landed', 'a', 'r')":                 "P4004",
+		"select pawl_v1.effect_again('s', 'k', 'c', null, 'a', 'r')":                            "P4004",
 		"select pawl_v1.command_replayed('{s}', '{}')":                                          "P4004",
 	} {
 		_, err := pool.Exec(t.Context(), statement)

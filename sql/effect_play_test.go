@@ -3,6 +3,7 @@ package sql_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -51,14 +52,30 @@ begin
   return v_said;
 end $$;
 
-create function play.verdict(p_verdict text) returns text language plpgsql as $$
+-- A person found out about the calls up to p_name, or up to the newest that there was when the verdict began.
+create function play.verdict(p_verdict text, p_name text default null) returns text language plpgsql as $$
 declare
-  v_open boolean := exists (select from pawl.effect_call as c where c.step = 'charge' and c.outcome is null and c.not_after > clock_timestamp());
-  v_said text;
+  v_open  boolean := exists (select from pawl.effect_call as c where c.step = 'charge' and c.outcome is null and c.not_after > clock_timestamp());
+  v_fence bigint := case when p_name is null then (select e.fence from pawl.effect as e where e.step = 'charge')
+                         else (select c.fence from play.called as c where c.name = p_name) end;
+  v_said  text;
 begin
-  select s.outcome into v_said from pawl_v1.effect_settle('s', 'k', 'charge', p_verdict, 'ann', 'a reason') as s;
+  select s.outcome into v_said from pawl_v1.effect_settle('s', 'k', 'charge', coalesce(v_fence, 0), p_verdict, 'ann', 'a reason') as s;
   if v_said = 'settled' then
-    perform play.tell_effect(0, case when v_open then 'early ' else 'settled ' end || p_verdict);
+    perform play.tell_effect(v_fence, case when v_open then 'early ' else 'settled ' end || p_verdict);
+  end if;
+  return v_said;
+end $$;
+
+-- A person has what was refused asked for under a new key.
+create function play.again(p_name text) returns text language plpgsql as $$
+declare
+  v_fence bigint := (select c.fence from play.called as c where c.name = p_name);
+  v_said  text;
+begin
+  select a.outcome into v_said from pawl_v1.effect_again('s', 'k', 'charge', v_fence, 'ann', 'a reason') as a;
+  if v_said = 'renewed' then
+    perform play.tell_effect(v_fence, 'renewed');
   end if;
   return v_said;
 end $$;
@@ -74,7 +91,7 @@ begin
   end loop;
 end $$;
 create function play.refund_landed() returns text language sql as $$
-  select s.outcome from pawl_v1.effect_settle('s', 'k', 'refund', 'landed', 'ann', 'a reason') as s $$;
+  select s.outcome from pawl_v1.effect_settle('s', 'k', 'refund', (select e.fence from pawl.effect as e where e.step = 'refund'), 'landed', 'ann', 'a reason') as s $$;
 
 create function play.purge_effects() returns text language plpgsql as $$
 declare
@@ -106,6 +123,7 @@ const (
 	heldUnknown  = pending + "select pawl_v1.job_claim('q', 1);" + onceUnknown // the ledger of jobs knows nothing of it
 	twoUnknown   = heldUnknown + "select play.refund_is_unknown(), play.wait_for_verdict();"
 	onceSettled  = onceUnknown + "select play.verdict('not_landed');"
+	onceRefused  = onceCalled + "select play.ends('one', 'refused');"
 	notLanded    = "select play.verdict('not_landed')"
 	oneLanded    = "select play.ends('one', 'landed')"
 	onceTwo      = "select play.once('next')"
@@ -135,6 +153,18 @@ var effectScenes = []scene{
 	{name: "effect: verdict, verdict", given: onceUnknown, refusal: restarts, sides: [][]string{{notLanded}, {"select play.verdict('landed')"}}},
 	{name: "effect: verdict aborted, end", given: onceUnknown, refusal: restarts, sides: [][]string{{notLanded, rollback}, {oneLanded}}},
 	{name: "effect: early verdict, end", given: onceCalled + "select play.once('two');", refusal: restarts, sides: [][]string{{notLanded}, {oneLanded}}},
+	{name: "effect: verdict on an older call, verdict", given: onceSettled + "select play.once('next'), play.once('again'), play.too_late();", refusal: restarts,
+		sides: [][]string{{"select play.verdict('landed')"}, {"select play.verdict('not_landed', 'one')", "select play.once('third')"}}},
+	{name: "effect: verdict, plan, verdict on the older call", given: onceUnknown, refusal: restarts,
+		sides: [][]string{{notLanded, "select play.once('next')", "select play.ends('next', 'ambiguous'), play.too_late()"}, {"select play.verdict('not_landed', 'one')", "select play.once('third')"}}, apart: true},
+	{name: "effect: again, again", given: onceRefused, refusal: restarts, sides: [][]string{{"select play.again('one')"}, {"select play.again('one')"}}},
+	{name: "effect: again, plan", given: onceRefused, refusal: restarts, sides: [][]string{{"select play.again('one')", onceTwo}, {"select play.once('third')"}}},
+	{name: "effect: again and plan, again on the older call", given: onceRefused, refusal: restarts,
+		sides: [][]string{{"select play.again('one')", onceTwo, "select play.ends('next', 'refused')"}, {"select play.again('one')", "select play.once('third')"}}, apart: true},
+	{name: "effect: again and plan, the refusal told twice", given: "select play.keyed('one'); select play.ends('one', 'refused');", refusal: restarts,
+		sides: [][]string{{"select play.ends('one', 'refused')"}, {"select play.again('one')", "select play.keyed('next')", "select play.ends('next', 'landed')"}}, apart: true},
+	{name: "effect: again, the call landed after all", given: "select play.keyed('one'); select play.keyed('two'); select play.ends('one', 'refused'), play.too_late();", refusal: restarts,
+		sides: [][]string{{"select play.again('two')", "select play.keyed('next')"}, {"select play.ends('two', 'landed')"}}},
 	{name: "effect: late end, plan", given: onceSettled, refusal: restarts, sides: [][]string{{oneLanded}, {onceTwo}}},
 	{name: "effect: late end, end", given: onceSettled + "select play.once('next');", refusal: restarts, sides: [][]string{{oneLanded}, {"select play.ends('next', 'ambiguous')"}}},
 	{name: "effect: job fails, verdict", given: heldUnknown, refusal: restarts, sides: [][]string{{waitsForIt}, {notLanded}}},
@@ -167,6 +197,10 @@ var effectMutants = []mutant{
 	{name: "an end is overwritten", property: "p_term", scene: "effect: end, refusal of another call", edits: []edit{{"effect_end", "when v_effect.status in ('succeeded', 'failed_final') then v_effect.status::text", "when false then ''"}}},
 	{name: "an old probe clears a new call", property: "p_ext", scene: "effect: late probe, plan", edits: []edit{{"effect_end", "when p_outcome = 'not_landed' and p_fence = e.fence then e.fence", "when p_outcome = 'not_landed' then e.fence"}}},
 	{name: "a verdict before the time to send is over", property: "p_ext", scene: "effect: early verdict, end", edits: []edit{{"effect_settle", "p_verdict <> 'landed' and v_until > clock_timestamp()", "false"}}},
+	{name: "a verdict names no call", property: "p_ext", scene: "effect: verdict on an older call, verdict", edits: []edit{{"effect_settle", "v_before.fence <> p_fence", "false"}}},
+	{name: "a new key for a newer refusal", property: "p_fence", scene: "effect: again and plan, again on the older call", edits: []edit{{"effect_again", "v_before.fence <> p_fence", "false"}}},
+	{name: "a new key for what landed", property: "p_ext", scene: "effect: again, the call landed after all", edits: []edit{{"effect_again", "is distinct from 'failed_final' or v_seen.landed", "is distinct from 'failed_final'"}}},
+	{name: "an old refusal ends the new key's step", property: "p_term", scene: "effect: again and plan, the refusal told twice", edits: []edit{{"effect_end", "p_outcome = 'refused' and p_fence <= v_effect.cleared", "false"}}},
 	{name: "a verdict without the job's lock", property: "p_frozen", scene: "effect: verdicts on two steps of a job", edits: []edit{{"effect_settle", "from pawl_v1._effect_is_unknown(p_scope, p_key, p_step) as u", "from (select true as known, e.job_id from pawl.effect as e where e.scope = p_scope and e.key = p_key and e.step = p_step) as u"}}},
 	{name: "an end without the job's lock", property: "p_frozen", scene: "effect: verdict on one step of a job, end of another", edits: []edit{{"effect_end", "from pawl_v1._effect_is_unknown(p_scope, p_key, p_step) as u", "from (select true as known, e.job_id from pawl.effect as e where e.scope = p_scope and e.key = p_key and e.step = p_step) as u"}}},
 	{name: "a verdict only locks the job", property: "p_frozen", level: levels[1], scene: "effect: verdicts on two steps of a job", edits: []edit{
@@ -259,9 +293,22 @@ func (l *effectLife) next(n note) (property string) {
 		l.status = "unknown"
 	case "early not_landed":
 		return "p_ext"
+	case "renewed":
+		switch {
+		case l.status != "failed_final":
+			return "p_term"
+		case slices.Contains(slices.Collect(maps.Values(l.calls)), "landed"):
+			return "p_ext"
+		case n.fence != l.newest:
+			return "p_fence"
+		}
+		l.cleared, l.status, l.forgotten = l.newest, "planned", false
 	case "settled not_landed", "settled landed":
-		if l.status != "unknown" {
+		switch {
+		case l.status != "unknown":
 			return "p_held"
+		case n.fence != l.newest: // calls of which the verdict says nothing are as much in doubt as before
+			return "p_ext"
 		}
 		l.cleared, l.status = l.newest, map[string]string{"settled landed": "succeeded", "settled not_landed": "planned"}[n.verb]
 	case "purged":
@@ -290,6 +337,7 @@ func (l *effectLife) ends(n note) {
 	case slices.Contains([]string{"succeeded", "failed_final"}, l.status):
 	case n.verb == "landed":
 		l.status = "succeeded"
+	case n.verb == "refused" && n.fence <= l.cleared: // of a call that was settled since, or whose key is no more
 	case n.verb == "refused" && (l.doubts() == 0 || l.policy == "keyed"):
 		l.status = "failed_final"
 	case n.verb == "not_landed" && n.fence == l.newest:

@@ -15,12 +15,13 @@ func endEffect(outcome, more string) string {
 }
 
 func settleEffect(verdict, options string) string {
-	return "select s.outcome, s.detail from pawl_v1.effect_settle('s', 'k', 'charge', '" + verdict + "', 'ann', 'asked them', '" + options + "') as s"
+	return "select s.outcome, s.detail from pawl_v1.effect_settle('s', 'k', 'charge', " + newestFence + ", '" + verdict + "', 'ann', 'asked them', '" + options + "') as s"
 }
 
 const (
-	effectRow = "select e.status, e.reference, convert_from(e.result, 'UTF8'), e.failure_code from pawl.effect as e"
-	callsOver = "update pawl.effect_call set not_after = now() - interval '1 minute'"
+	newestFence = "coalesce((select max(e.fence) from pawl.effect as e), 0)"
+	effectRow   = "select e.status, e.reference, convert_from(e.result, 'UTF8'), e.failure_code from pawl.effect as e"
+	callsOver   = "update pawl.effect_call set not_after = now() - interval '1 minute'"
 )
 
 // What may be done next, policy by policy, after a call of which nobody knows.
@@ -136,8 +137,8 @@ func TestEffect_Settle(t *testing.T) {
 	b.do(beginEffect("at_most_once", ""))
 	b.is(settleEffect("landed", "{}"), "refused map[status:planned]")
 	b.is(beginEffect("at_most_once", ""), "unknown")
-	b.is("select s.outcome, (s.detail ->> 'retry_after_ms')::int between 20000 and 30000 from pawl_v1.effect_settle('s', 'k', 'charge', 'not_landed', 'ann', 'r') as s", "early true")
-	b.is("select s.outcome from pawl_v1.effect_settle('s', 'k', 'charge', 'refused', 'ann', 'r') as s", "early")
+	b.is("select s.outcome, (s.detail ->> 'retry_after_ms')::int between 20000 and 30000 from pawl_v1.effect_settle('s', 'k', 'charge', "+newestFence+", 'not_landed', 'ann', 'r') as s", "early true")
+	b.is("select s.outcome from pawl_v1.effect_settle('s', 'k', 'charge', "+newestFence+", 'refused', 'ann', 'r') as s", "early")
 	b.is("select s.class, s.key, s.detail ->> 'step' from pawl_v1.stale_classify() as s", "unknown k charge")
 	b.do(callsOver)
 	b.is(settleEffect("not_landed", "{}"), "settled map[status:planned]")
@@ -148,7 +149,7 @@ func TestEffect_Settle(t *testing.T) {
 	b.is(settleEffect("landed", `{"result": "{}", "reference": "ch_1"}`), "settled map[status:succeeded]")
 	b.is(effectRow, "succeeded ch_1 {} <nil>")
 	b.is(settleEffect("sometimes", "{}"), "P4004")
-	b.is("select pawl_v1.effect_settle('s', 'k', 'charge', 'landed', '', 'r')", "P4004")
+	b.is("select pawl_v1.effect_settle('s', 'k', 'charge', "+newestFence+", 'landed', '', 'r')", "P4004")
 	b.is("select count(*) from pawl_v1.stale_classify()", "0")
 	b.is("select pawl_v1.stale_classify('lane')", "P4004")
 
@@ -180,7 +181,7 @@ func TestEffect_LongNames(t *testing.T) {
 	long := "'" + strings.Repeat("x", 255) + "'"
 	b.do("select pawl_v1.effect_begin(" + long + "," + long + "," + long + `, sha256('p'), '{"policy": "keyed", "provider_key": "key"}')`)
 	b.do("update pawl.effect set status = 'unknown'")
-	b.is("select s.outcome from pawl_v1.effect_settle("+long+","+long+","+long+", 'landed', 'ann', 'r') as s", "settled")
+	b.is("select s.outcome from pawl_v1.effect_settle("+long+","+long+","+long+", "+newestFence+", 'landed', 'ann', 'r') as s", "settled")
 	b.is("select length(a.target), length(a.after ->> 'step') from pawl.audit as a", "71 255")
 }
 
@@ -239,7 +240,7 @@ select pawl_v1.job_enqueue('q', 'k', ''), pawl_v1.job_claim('q', null)`)
 			`pawl_v1.effect_begin('s', 'new', 'charge', sha256('p'), '{"policy": "keyed", "provider_key": "key"}')`,
 			`pawl_v1.effect_begin('s', '7', 'charge', sha256('p'), '{"policy": "keyed", "provider_key": "key"}')`,
 			`pawl_v1.effect_end('s', '7', 'charge', 7, 'landed')`,
-			`pawl_v1.effect_settle('s', '1000', 'charge', 'landed', 'ann', 'r')`,
+			`pawl_v1.effect_settle('s', '1000', 'charge', (select e.fence from pawl.effect as e where e.scope = 's' and e.key = '1000' and e.step = 'charge'), 'landed', 'ann', 'r')`,
 			`pawl_v1.job_fail(1, 1, '{}', '{"unknown": true}')`,
 		} {
 			s := b.open("fresh")

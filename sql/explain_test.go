@@ -17,7 +17,7 @@ const lived = `
 select pawl_v1.command_claim('orders/acme', 'k-1', sha256('{"n": 1}'));
 select pawl_v1.outbox_append('billing', 'OrderPlaced', 'order', '17', 'secret', '{"scope": "orders/acme", "key": "k-1"}');
 select pawl_v1.command_fail('orders/acme', 'k-1', c.fence, c.hash, '{}', '{"unknown": true}') from pawl.command as c;
-select pawl_v1.command_settle('orders/acme', 'k-1', 'landed', 'ann', 'seen in the ledger', '{"result": "secret"}');
+select pawl_v1.command_settle('orders/acme', 'k-1', (select c.fence from pawl.command as c where c.key = 'k-1'), 'landed', 'ann', 'seen in the ledger', '{"result": "secret"}');
 begin;
 select pawl_v1.inbox_claim('orders', 'm-1', sha256('secret')), pawl_v1.delivery_keep('orders', 'm-1', 'secret');
 select pawl_v1.inbox_land('orders', 'm-1', 'inbox/orders', 'delivery', 'secret',

@@ -50,12 +50,13 @@ revoke execute on function
   pawl_v1.schedule_resume(text, text, text),
   pawl_v1.schedule_run_now(text, text, text),
   pawl_v1.schedule_delete(text, text, text),
-  pawl_v1.gate_reset(text, text, bigint, text, text),
-  pawl_v1.gate_release(text, text, text, text),
-  pawl_v1.inbox_forget(text, text, text, text),
+  pawl_v1.gate_reset(text, text, bigint, text, text, jsonb),
+  pawl_v1.gate_release(text, text, text, text, jsonb),
+  pawl_v1.inbox_forget(text, text, text, text, jsonb),
   pawl_v1.inbox_replay(text, text, text, text, jsonb),
-  pawl_v1.command_settle(text, text, text, text, text, jsonb),
-  pawl_v1.effect_settle(text, text, text, text, text, text, jsonb)
+  pawl_v1.command_settle(text, text, bigint, text, text, text, jsonb),
+  pawl_v1.effect_settle(text, text, text, bigint, text, text, text, jsonb),
+  pawl_v1.effect_again(text, text, text, bigint, text, text, jsonb)
 from pawl_app;
 
 grant select on all tables in schema pawl_v1 to pawl_app, pawl_operator, pawl_reader;
@@ -64,6 +65,9 @@ grant select on all tables in schema pawl to pawl_reader;
 -- What only looks may be called by whoever only looks.
 grant execute on function
   pawl_v1.stale_classify(text),
+  pawl_v1._dead_letter_advice(pawl.job),
+  pawl_v1._steps_of_job(pawl.job),
+  pawl_v1._effect_doubts(pawl.effect),
   pawl_v1.explain(text, jsonb),
   pawl_v1._story(text, text[], text[], text[], text[]),
   pawl_v1._steps_of(text, bigint[], text[]),

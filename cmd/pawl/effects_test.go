@@ -24,8 +24,8 @@ select pawl_v1.job_fail(1, 1, '{}', '{"unknown": true}')`)
 func TestEffects_Table(t *testing.T) {
 	t.Parallel()
 	db := withUnknown(t)
-	const golden = `SCOPE    KEY  STEP    STATUS   POLICY        PROVIDER  CALLS  IN DOUBT  JOB  SINCE  REFERENCE
-job/pay  1@1  charge  unknown  at_most_once  stripe    1      1         1    0s     -
+	const golden = `SCOPE    KEY  STEP    STATUS   FENCE  POLICY        PROVIDER  CALLS  IN DOUBT  JOB  SINCE  REFERENCE
+job/pay  1@1  charge  unknown  1      at_most_once  stripe    1      1         1    0s     -
 `
 	if r := mustPawl(t, db, "effects", "list", "--limit", "1"); r.stdout != golden || r.stderr != "there may be more: raise --limit, or name a --scope\n" {
 		t.Errorf("%s%s", r.stdout, r.stderr)
@@ -39,14 +39,16 @@ job/pay  1@1  charge  unknown  at_most_once  stripe    1      1         1    0s 
 			t.Errorf("show does not say %q:\n%s", part, shown)
 		}
 	}
-	wantFailure(t, pawl(t, db, "effects", "settle", "job/pay", "1@1", "charge", "landed", "--reason", "r"), 2, "a wrong verdict", "--yes")
+	wantFailure(t, pawl(t, db, "effects", "settle", "job/pay", "1@1", "charge", "landed", "--fence", "1", "--reason", "r"), 2, "a wrong verdict", "--yes")
 	wantFailure(t, pawl(t, db, "effects", "settle", "job/pay", "1@1", "charge", "perhaps", "--reason", "r", "--yes"), 2, "landed, refused, not_landed", "as in")
-	wantFailure(t, pawl(t, db, "effects", "settle", "job/pay", "1@1", "refund", "landed", "--reason", "r", "--yes"), 1, "no step refund", "list")
+	wantFailure(t, pawl(t, db, "effects", "settle", "job/pay", "1@1", "charge", "landed", "--reason", "r", "--yes"), 2, "which attempt", "--fence", "pawl effects show")
+	wantFailure(t, pawl(t, db, "effects", "settle", "job/pay", "1@1", "charge", "landed", "--fence", "7", "--reason", "r", "--yes"), 1, "called again since", "its fence is 1")
+	wantFailure(t, pawl(t, db, "effects", "settle", "job/pay", "1@1", "refund", "landed", "--fence", "1", "--reason", "r", "--yes"), 1, "no step refund", "list")
 	wantFailure(t, pawl(t, db, "effects", "show", "job/pay", "1@1", "refund"), 1, "no step refund", "list")
-	if r := mustPawl(t, db, "effects", "settle", "job/pay", "1@1", "charge", "landed", "--reference", "ch_1", "--reason", "seen", "--yes"); r.stdout != "step charge settled: it is succeeded\n" {
+	if r := mustPawl(t, db, "effects", "settle", "job/pay", "1@1", "charge", "landed", "--fence", "1", "--reference", "ch_1", "--reason", "seen", "--yes"); r.stdout != "step charge settled: it is succeeded\n" {
 		t.Errorf("%+v", r)
 	}
-	wantFailure(t, pawl(t, db, "effects", "settle", "job/pay", "1@1", "charge", "landed", "--reason", "r", "--yes"), 1, "step charge is succeeded", "only what is unknown")
+	wantFailure(t, pawl(t, db, "effects", "settle", "job/pay", "1@1", "charge", "landed", "--fence", "1", "--reason", "r", "--yes"), 1, "step charge is succeeded", "only what is unknown")
 	if got := one[string](t, db, "select j.status || ' ' || (select a.verb || ' ' || a.reason from pawl.audit as a) from pawl.job as j"); got != "pending effect_settle seen" {
 		t.Error(got)
 	}
@@ -58,6 +60,7 @@ func TestEffects_JSON(t *testing.T) {
 	db := withUnknown(t)
 	type step struct {
 		Scope, Key, Step, Status string
+		Fence                    int64
 		Policy                   string
 		Provider                 *string
 		ProviderKey              string `json:"provider_key"`
@@ -97,10 +100,76 @@ func TestEffects_JSON(t *testing.T) {
 	if d.ProviderKey != "the-key" || len(d.History) != 1 || *d.History[0].Outcome != "ambiguous" || d.History[0].Detail["error"] != "cut" || d.Audit == nil {
 		t.Errorf("%+v", d)
 	}
-	if r := mustPawl(t, db, "effects", "settle", "job/pay", "1@1", "charge", "not_landed", "--reason", "r", "--yes", "--json"); r.stdout != `{"outcome":"settled","status":"planned","retry_after_ms":null,"hint":null}`+"\n" {
+	if r := mustPawl(t, db, "effects", "settle", "job/pay", "1@1", "charge", "not_landed", "--fence", "1", "--reason", "r", "--yes", "--json"); r.stdout != `{"outcome":"settled","status":"planned","fence":null,"retry_after_ms":null,"hint":null}`+"\n" {
 		t.Errorf("%+v", r)
 	}
 	if r := mustPawl(t, db, "effects", "list", "--json"); r.stdout != `{"effects":[],"more":false}`+"\n" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// A declined card: the dead letter says that a retry meets the stored refusal, and which command asks under a new key.
+func TestEffects_ADeclinedCardIsAskedAgainUnderANewKey(t *testing.T) {
+	t.Parallel()
+	db := pawltest.URL(t)
+	exec1(t, db, `
+select pawl_v1.job_enqueue('pay', 'payment', ''), pawl_v1.job_claim('pay', null);
+select pawl_v1.effect_begin('job/pay', j.id || '@' || (extract(epoch from j.created_at) * 1000000)::bigint, 'charge', sha256('p'), '{"policy": "keyed", "provider": "stripe", "provider_key": "the-key", "job_id": 1}') from pawl.job as j;
+select pawl_v1.effect_end(c.scope, c.key, c.step, c.fence, 'refused', null, '{"code": "card_declined", "error": "no money"}') from pawl.effect_call as c;
+select pawl_v1.job_fail(1, 1, '{"error": "refused: card_declined: no money"}', '{"final": true}')`)
+	key := one[string](t, db, "select e.key from pawl.effect as e")
+	line := "pawl effects again job/pay " + key + " charge --fence 1 --reason"
+	for _, args := range [][]string{{"dlq", "show", "1"}, {"effects", "show", "job/pay", key, "charge"}, {"explain", "1"}} {
+		if r := mustPawl(t, db, args...); !strings.Contains(r.stdout+r.stderr, line) {
+			t.Errorf("%v does not say %q:\n%s", args, line, r.stdout)
+		}
+	}
+	if r := mustPawl(t, db, "stale"); !strings.Contains(r.stdout, "step charge was refused for good, and a retry meets the stored refusal at once") || !strings.Contains(r.stdout, "pawl dlq show 1") {
+		t.Error(r.stdout)
+	}
+	if got := one[string](t, db, "select l.advice from pawl_v1.dead_letters as l"); !strings.Contains(got, "effect_again") {
+		t.Error(got)
+	}
+	again := []string{"effects", "again", "job/pay", key, "charge", "--reason", "another card"}
+	wantFailure(t, pawl(t, db, append(again, "--yes")...), 2, "which attempt", "--fence")
+	again = append(again, "--fence", "1")
+	wantFailure(t, pawl(t, db, again...), 2, "it happens twice", "--yes, or --dry-run")
+	if r := mustPawl(t, db, append(again, "--dry-run")...); !strings.Contains(r.stdout, "would have step charge called under a new key, after 1 call") {
+		t.Error(r.stdout)
+	}
+	if r := mustPawl(t, db, append(again, "--yes", "--key", "second-card")...); r.stdout != "step charge is called under the key second-card at the next attempt\nnext: pawl dlq retry 1 --reason …\n" {
+		t.Error(r.stdout)
+	}
+	wantFailure(t, pawl(t, db, append(again, "--yes")...), 1, "step charge is planned", "only what was refused for good")
+	if got := one[string](t, db, "select e.status || ' ' || e.provider_key || ' ' || (select a.verb from pawl.audit as a) from pawl.effect as e"); got != "planned second-card effect_again" {
+		t.Error(got)
+	}
+}
+
+// A dead letter whose process died while it ran may have asked other systems for something: wherever it is shown that is said, with what may
+// be done.
+func TestDLQ_SaysWhatMayHaveHappenedAtAProcessDeath(t *testing.T) {
+	t.Parallel()
+	db := pawltest.URL(t)
+	exec1(t, db, `
+select pawl_v1.worker_register('w'), pawl_v1.job_enqueue('pay', 'payment', ''), pawl_v1.job_claim('pay', 1);
+update pawl.worker set seen_at = now() - interval '1 hour';
+select pawl_v1.job_sweep('{payment}', '{"max_crashes": 1}')`)
+	const may = "calls of other systems that are no steps may have landed"
+	for _, args := range [][]string{{"dlq", "show", "1"}, {"stale"}, {"explain", "1"}} {
+		if r := mustPawl(t, db, args...); !strings.Contains(r.stdout+r.stderr, may) || !strings.Contains(r.stdout+r.stderr, "died or froze 1 time ") {
+			t.Errorf("%v does not say it:\n%s", args, r.stdout)
+		}
+	}
+	if r := mustPawl(t, db, "dlq", "list"); !strings.Contains(r.stderr, "see pawl dlq show ID before you retry") {
+		t.Error(r.stderr)
+	}
+	if got := one[string](t, db, "select l.advice from pawl_v1.dead_letters as l"); !strings.Contains(got, "may have landed") {
+		t.Error(got)
+	}
+	exec1(t, db, `
+select pawl_v1.effect_begin('job/pay', j.id || '@' || (extract(epoch from j.created_at) * 1000000)::bigint, 'charge', sha256('p'), '{"policy": "keyed", "provider_key": "the-key", "job_id": 1}') from pawl.job as j`)
+	if r := mustPawl(t, db, "dlq", "show", "1"); !strings.Contains(r.stdout, "charge: planned, 1 call, sent key the-key, of which 1 may have landed") || !strings.Contains(r.stdout, "Ask the provider for the-key before you discard it") {
+		t.Error(r.stdout)
 	}
 }

@@ -228,7 +228,7 @@ select 'mail', 'welcome', '"mail"', 'dead_letter', 25, now() - interval '9 hours
 	i.until("select count(*) from pawl.effect where status = 'unknown'", 1)
 	i.until("select count(*) from pawl.job where queue = 'pay' and status = 'unknown'", 1)
 	i.says("stale", `^effect +job/pay .*unknown`, `^job +pay .*unknown`)
-	step := regexp.MustCompile(`(?m)^(job/pay) +(\S+) +pay +unknown +at_most_once +bank`).FindStringSubmatch(i.do("effects list --provider bank"))
+	step := regexp.MustCompile(`(?m)^(job/pay) +(\S+) +pay +unknown +(\d+) +at_most_once +bank`).FindStringSubmatch(i.do("effects list --provider bank"))
 	if step == nil {
 		t.Fatal("the step is not listed")
 	}
@@ -236,7 +236,7 @@ select 'mail', 'welcome', '"mail"', 'dead_letter', 25, now() - interval '9 hours
 	i.says("explain "+id, `effect job/pay .* called`, `effect job/pay .* unknown`, `next: .*pawl effects settle`)
 	i.away.Store(false)
 	eventually(t, "the step is settled", func() bool { // not before a frozen call can no longer be sent
-		return pawl(t, db, "effects", "settle", step[1], step[2], "pay", "not_landed", "--reason", "their books have no such payment", "--yes").code == 0
+		return pawl(t, db, "effects", "settle", step[1], step[2], "pay", "not_landed", "--fence", step[3], "--reason", "their books have no such payment", "--yes").code == 0
 	})
 	i.until("select count(*) from charged where what in ('invoice', 'next')", 2)
 	if requests, charges := i.bank.Requests(), len(i.bank.Charges()); requests != 3 || charges != 2 {

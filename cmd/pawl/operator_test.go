@@ -279,7 +279,8 @@ select pawl_v1.command_fail('orders/acme', 'k 1', c.fence, c.hash, '{"code": "ti
 	for line, want := range map[string][]string{
 		"commands settle orders/acme k1 maybe --reason r --yes":            {"the verdict is landed or not_landed"},
 		"commands settle orders/acme k1 not_landed --result {} --reason r": {"has no result"},
-		"commands settle orders/acme k1 landed --reason r":                 {"a wrong verdict doubles or loses", "add --yes"},
+		"commands settle orders/acme k1 landed --fence 1 --reason r":       {"a wrong verdict doubles or loses", "add --yes"},
+		"commands settle orders/acme k1 landed --reason r --yes":           {"which attempt", "--fence", "pawl commands show"},
 		"commands settle orders/acme k1 landed --yes":                      {"why is missing"},
 		"commands show orders/acme":                                        {"it takes 2 arguments"},
 		"commands list --status dead":                                      {`unknown status "dead"`},
@@ -292,11 +293,12 @@ select pawl_v1.command_fail('orders/acme', 'k 1', c.fence, c.hash, '{"code": "ti
 	} {
 		wantFailure(t, pawl(t, db, strings.Fields(line)...), 2, want...)
 	}
-	wantFailure(t, pawl(t, db, "commands", "settle", "orders/acme", "k1", "landed", "--reason", "r", "--yes"), 1, "there is no command k1")
-	if r := mustPawl(t, db, "commands", "settle", "orders/acme", "k 1", "landed", "--result", `{"id": 17}`, "--reason", "it is there", "--actor", "ann", "--yes"); r.stdout != "command k 1 of scope orders/acme settled as landed\n" {
+	wantFailure(t, pawl(t, db, "commands", "settle", "orders/acme", "k1", "landed", "--fence", "1", "--reason", "r", "--yes"), 1, "there is no command k1")
+	wantFailure(t, pawl(t, db, "commands", "settle", "orders/acme", "k 1", "landed", "--fence", "9", "--reason", "r", "--yes"), 1, "tried again since you looked", "pawl commands show")
+	if r := mustPawl(t, db, "commands", "settle", "orders/acme", "k 1", "landed", "--fence", "1", "--result", `{"id": 17}`, "--reason", "it is there", "--actor", "ann", "--yes"); r.stdout != "command k 1 of scope orders/acme settled as landed\n" {
 		t.Errorf("%+v", r)
 	}
-	wantFailure(t, pawl(t, db, "commands", "settle", "orders/acme", "k 1", "landed", "--reason", "r", "--yes"), 1, "is not unknown", "pawl commands show orders/acme 'k 1'")
+	wantFailure(t, pawl(t, db, "commands", "settle", "orders/acme", "k 1", "landed", "--fence", "1", "--reason", "r", "--yes"), 1, "is not unknown", "pawl commands show orders/acme 'k 1'")
 	if r := mustPawl(t, db, "commands", "show", "orders/acme", "k 1", "--json"); !strings.Contains(r.stdout, `"status":"succeeded"`) || !strings.Contains(r.stdout, `"verb":"command_settle"`) {
 		t.Error(r.stdout)
 	}

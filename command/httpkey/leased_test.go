@@ -104,7 +104,7 @@ func TestLeased_Settled(t *testing.T) {
 		return command.Unknown(errors.New("the provider did not answer"))
 	}, httpkey.Policy{})
 	b.wantProblem(s.post("k", "a"), 409, "outcome-unknown", false)
-	b.exec(`select pawl_v1.command_settle(c.scope, c.key, 'landed', 'somebody', 'looked it up') from pawl.command as c`)
+	b.exec(`select pawl_v1.command_settle(c.scope, c.key, c.fence, 'landed', 'somebody', 'looked it up') from pawl.command as c`)
 	b.wantProblem(s.post("k", "a"), 200, "answer-not-kept", false)
 }
 

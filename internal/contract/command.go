@@ -164,6 +164,7 @@ func CommandReplayed(ctx context.Context, db DB, scopes []string, counts []int64
 // CommandSettleArgs are the arguments of command_settle.
 type CommandSettleArgs struct {
 	Scope, Key             string
+	Fence                  int64 // of the newest attempt that the verdict is about
 	Landed                 bool
 	Result, RefType, RefID string
 	Actor, Reason          string
@@ -179,8 +180,8 @@ func CommandSettle(ctx context.Context, db DB, a CommandSettleArgs) (outcome str
 	set(o, "result", a.Result)
 	set(o, "result_ref_type", a.RefType)
 	set(o, "result_ref_id", a.RefID)
-	err = one(ctx, db, "command.settle", "select s.outcome from pawl_v1.command_settle($1, $2, $3, $4, $5, $6::jsonb) as s",
-		[]any{a.Scope, a.Key, verdict, a.Actor, a.Reason, o.text()}, &outcome)
+	err = one(ctx, db, "command.settle", "select s.outcome from pawl_v1.command_settle($1, $2, $3, $4, $5, $6, $7::jsonb) as s",
+		[]any{a.Scope, a.Key, a.Fence, verdict, a.Actor, a.Reason, o.text()}, &outcome)
 	return outcome, err
 }
 

@@ -99,6 +99,7 @@ func EffectEnd(ctx context.Context, db DB, a EffectEndArgs) (r EffectEndRow, err
 // EffectSettleArgs are a verdict on an unknown step.
 type EffectSettleArgs struct {
 	Scope, Key, Step  string
+	Fence             int64  // of the newest call that the verdict is about
 	Verdict           string // "landed", "refused" or "not_landed"
 	Actor, Reason     string
 	Result, Reference string // of what landed
@@ -107,8 +108,9 @@ type EffectSettleArgs struct {
 
 // EffectSettleRow is the answer of effect_settle.
 type EffectSettleRow struct {
-	Outcome    string        // "settled", "refused", "early" or "absent"
+	Outcome    string        // "settled", "refused", "moved", "early" or "absent"
 	Status     string        // now; of a refusal, what it is; empty if absent
+	Fence      int64         // now, if it has moved
 	RetryAfter time.Duration // if it is early
 }
 
@@ -120,9 +122,49 @@ func EffectSettle(ctx context.Context, db DB, a EffectSettleArgs) (r EffectSettl
 	set(o, "code", a.Code)
 	set(o, "error", a.Error)
 	var retry int64
-	err = one(ctx, db, "effect.settle", `select s.outcome, coalesce(s.detail ->> 'status', ''), coalesce((s.detail ->> 'retry_after_ms')::bigint, 0)
-  from pawl_v1.effect_settle($1, $2, $3, $4, $5, $6, $7::jsonb) as s`,
-		[]any{a.Scope, a.Key, a.Step, a.Verdict, a.Actor, a.Reason, o.text()}, &r.Outcome, &r.Status, &retry)
+	err = one(ctx, db, "effect.settle", `select s.outcome, coalesce(s.detail ->> 'status', ''), coalesce((s.detail ->> 'fence')::bigint, 0),
+       coalesce((s.detail ->> 'retry_after_ms')::bigint, 0)
+  from pawl_v1.effect_settle($1, $2, $3, $4, $5, $6, $7, $8::jsonb) as s`,
+		[]any{a.Scope, a.Key, a.Step, a.Fence, a.Verdict, a.Actor, a.Reason, o.text()}, &r.Outcome, &r.Status, &r.Fence, &retry)
+	r.RetryAfter = time.Duration(retry) * time.Millisecond
+	return r, err
+}
+
+// EffectAgainArgs have a refused step called again under a new key.
+type EffectAgainArgs struct {
+	Scope, Key, Step string
+	Fence            int64 // of the step
+	ProviderKey      string
+	Actor, Reason    string
+	DryRun           bool
+}
+
+// EffectAgainRow is the answer of effect_again.
+type EffectAgainRow struct {
+	Outcome     string // "renewed", "would_renew"; "refused", "moved", "early" or "absent"
+	Status      string // if nothing changed; empty if absent
+	Landed      bool   // refused: a call of it landed
+	Fence       int64  // now, if it has moved
+	RetryAfter  time.Duration
+	ProviderKey string // from now on
+	JobID       int64  // that it belongs to; 0: none
+	Calls       int
+}
+
+// EffectAgain calls pawl_v1.effect_again.
+func EffectAgain(ctx context.Context, db DB, a EffectAgainArgs) (r EffectAgainRow, err error) {
+	o := Options{}
+	set(o, "provider_key", a.ProviderKey)
+	if a.DryRun {
+		o["dry_run"] = true
+	}
+	var retry int64
+	err = one(ctx, db, "effect.again", `select s.outcome, coalesce(s.detail ->> 'status', ''), s.detail ? 'landed', coalesce((s.detail ->> 'fence')::bigint, 0),
+       coalesce((s.detail ->> 'retry_after_ms')::bigint, 0), coalesce(s.detail ->> 'provider_key', ''), coalesce((s.detail ->> 'job')::bigint, 0),
+       coalesce((s.detail ->> 'calls')::int, 0)
+  from pawl_v1.effect_again($1, $2, $3, $4, $5, $6, $7::jsonb) as s`,
+		[]any{a.Scope, a.Key, a.Step, a.Fence, a.Actor, a.Reason, o.text()},
+		&r.Outcome, &r.Status, &r.Landed, &r.Fence, &retry, &r.ProviderKey, &r.JobID, &r.Calls)
 	r.RetryAfter = time.Duration(retry) * time.Millisecond
 	return r, err
 }
@@ -131,6 +173,7 @@ func EffectSettle(ctx context.Context, db DB, a EffectSettleArgs) (r EffectSettl
 type EffectRow struct {
 	Scope, Key, Step                string
 	Status, Policy                  string
+	Fence                           int64
 	Provider                        *string
 	ProviderKey                     string
 	Reference                       *string
@@ -174,19 +217,34 @@ func EffectList(ctx context.Context, db DB, a EffectListArgs) ([]EffectRow, erro
 		only("e.status = any ($%d)", a.Statuses)
 	}
 	args = append(args, a.Limit)
-	query := fmt.Sprintf(`select e.scope, e.key, e.step, e.status, e.policy, e.provider, e.provider_key, e.reference, e.job_id, e.calls, e.in_doubt,
-       e.first_called_at, e.last_not_after, e.memory_ends_at, e.failure_code, e.failure_message, e.created_at, e.updated_at, e.expires_at,
-       clock_timestamp()
+	query := fmt.Sprintf(`select `+effectColumns+`
   from pawl_v1.effects as e
  where %s
  order by e.scope, e.key, e.step
  limit $%d`, strings.Join(where, "\n   and "), len(args))
-	return many(ctx, db, "effect.list", query, args, func(row pgx.CollectableRow) (r EffectRow, err error) {
-		err = row.Scan(&r.Scope, &r.Key, &r.Step, &r.Status, &r.Policy, &r.Provider, &r.ProviderKey, &r.Reference, &r.JobID, &r.Calls, &r.InDoubt,
-			&r.FirstCalledAt, &r.LastNotAfter, &r.MemoryEndsAt, &r.FailureCode, &r.FailureMessage, &r.CreatedAt, &r.UpdatedAt, &r.ExpiresAt,
-			&r.ReadAt)
-		return r, err
-	})
+	return many(ctx, db, "effect.list", query, args, effectRow)
+}
+
+const effectColumns = `e.scope, e.key, e.step, e.status, e.fence, e.policy, e.provider, e.provider_key, e.reference, e.job_id, e.calls, e.in_doubt,
+       e.first_called_at, e.last_not_after, e.memory_ends_at, e.failure_code, e.failure_message, e.created_at, e.updated_at, e.expires_at,
+       clock_timestamp()`
+
+func effectRow(row pgx.CollectableRow) (r EffectRow, err error) {
+	err = row.Scan(&r.Scope, &r.Key, &r.Step, &r.Status, &r.Fence, &r.Policy, &r.Provider, &r.ProviderKey, &r.Reference, &r.JobID, &r.Calls, &r.InDoubt,
+		&r.FirstCalledAt, &r.LastNotAfter, &r.MemoryEndsAt, &r.FailureCode, &r.FailureMessage, &r.CreatedAt, &r.UpdatedAt, &r.ExpiresAt,
+		&r.ReadAt)
+	return r, err
+}
+
+// EffectsOfJob reads the steps of a job that has not finished, in the order of their names, at most limit.
+func EffectsOfJob(ctx context.Context, db DB, id int64, limit int) ([]EffectRow, error) {
+	return many(ctx, db, "effect.list", `select `+effectColumns+`
+  from pawl.job as j
+ cross join lateral pawl_v1._steps_of_job(j) as s
+  join pawl_v1.effects as e on e.scope = s.scope and e.key = s.key and e.step = s.step
+ where j.id = $1
+ order by e.step
+ limit $2`, []any{id, limit}, effectRow)
 }
 
 // EffectCallRow is one row of pawl.effect_call.

@@ -57,17 +57,25 @@ type GateOperateRow struct {
 }
 
 // GateReset calls pawl_v1.gate_reset.
-func GateReset(ctx context.Context, db DB, consumer, resource string, last int64, actor, reason string) (r GateOperateRow, err error) {
-	err = one(ctx, db, "gate.reset", "select r.outcome, (r.detail ->> 'before')::bigint from pawl_v1.gate_reset($1, $2, $3, $4, $5) as r",
-		[]any{consumer, resource, last, actor, reason}, &r.Outcome, &r.Before)
+func GateReset(ctx context.Context, db DB, consumer, resource string, last int64, from *int64, actor, reason string) (r GateOperateRow, err error) {
+	o := Options{}
+	if from != nil {
+		o["from"] = *from
+	}
+	err = one(ctx, db, "gate.reset", "select r.outcome, (r.detail ->> 'before')::bigint from pawl_v1.gate_reset($1, $2, $3, $4, $5, $6::jsonb) as r",
+		[]any{consumer, resource, last, actor, reason, o.text()}, &r.Outcome, &r.Before)
 	return r, err
 }
 
 // GateRelease calls pawl_v1.gate_release.
-func GateRelease(ctx context.Context, db DB, consumer, resource, actor, reason string) (r GateOperateRow, err error) {
+func GateRelease(ctx context.Context, db DB, consumer, resource string, nextHeld *int64, actor, reason string) (r GateOperateRow, err error) {
+	o := Options{}
+	if nextHeld != nil {
+		o["next_held"] = *nextHeld
+	}
 	err = one(ctx, db, "gate.release",
-		"select r.outcome, (r.detail ->> 'before')::bigint, (r.detail ->> 'last')::bigint from pawl_v1.gate_release($1, $2, $3, $4) as r",
-		[]any{consumer, resource, actor, reason}, &r.Outcome, &r.Before, &r.Last)
+		"select r.outcome, (r.detail ->> 'before')::bigint, (r.detail ->> 'last')::bigint from pawl_v1.gate_release($1, $2, $3, $4, $5::jsonb) as r",
+		[]any{consumer, resource, actor, reason, o.text()}, &r.Outcome, &r.Before, &r.Last)
 	return r, err
 }
 

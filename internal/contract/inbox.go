@@ -141,9 +141,16 @@ type InboxForgetRow struct {
 }
 
 // InboxForget calls pawl_v1.inbox_forget.
-func InboxForget(ctx context.Context, db DB, consumer, messageID, actor, reason string) (r InboxForgetRow, err error) {
+func InboxForget(ctx context.Context, db DB, consumer, messageID string, processedAt *time.Time, actor, reason string) (r InboxForgetRow, err error) {
+	o := Options{}
+	if processedAt != nil {
+		o["processed_at"] = nil
+		if !processedAt.IsZero() {
+			o["processed_at"] = processedAt.UTC().Format(time.RFC3339Nano)
+		}
+	}
 	err = one(ctx, db, "inbox.forget", `select f.outcome, (f.detail ->> 'job')::bigint, coalesce(f.detail ->> 'status', ''), coalesce(f.detail ->> 'hint', '')
-  from pawl_v1.inbox_forget($1, $2, $3, $4) as f`, []any{consumer, messageID, actor, reason}, &r.Outcome, &r.Job, &r.Status, &r.Hint)
+  from pawl_v1.inbox_forget($1, $2, $3, $4, $5::jsonb) as f`, []any{consumer, messageID, actor, reason, o.text()}, &r.Outcome, &r.Job, &r.Status, &r.Hint)
 	return r, err
 }
 

@@ -14,6 +14,7 @@ import (
 type OperateArgs struct {
 	Actor, Reason string
 	From          []string // nil: any status that the verb takes
+	Fence         *int64   // nil: any
 }
 
 // OperateRow is their answer.
@@ -69,6 +70,9 @@ func (a OperateArgs) options() Options {
 	o := Options{}
 	if a.From != nil {
 		o["from"] = a.From
+	}
+	if a.Fence != nil {
+		o["fence"] = *a.Fence
 	}
 	return o
 }

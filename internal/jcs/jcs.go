@@ -23,8 +23,8 @@ const maxDepth = 1000
 const maxSafeInteger = 1<<53 - 1
 
 // Canonical returns doc in canonical form. It refuses documents that I-JSON (RFC 7493) refuses and whose canonical
-// form would therefore be ambiguous: repeated members, invalid UTF-8 or lone surrogates, numbers outside the range
-// of a double, and integers that a double would round.
+// form would therefore be ambiguous: repeated members, invalid UTF-8 or lone surrogates, and numbers that a double would
+// round to another decimal number.
 func Canonical(doc []byte) ([]byte, error) {
 	if !utf8.Valid(doc) {
 		return nil, errors.New("not valid UTF-8")
@@ -132,7 +132,7 @@ func closing(d *json.Decoder) error {
 }
 
 // number writes a double the way ECMAScript does (RFC 8785, 3.2.2.3): shortest digits that round-trip, an exponent
-// from 1e21 up and below 1e-6.
+// from 1e21 up and below 1e-6. A number is refused if those digits are not its own: 12345678901234567.89 and ….12 would be one.
 func number(text string, out *bytes.Buffer) error {
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil || math.IsInf(f, 0) {
@@ -140,6 +140,9 @@ func number(text string, out *bytes.Buffer) error {
 	}
 	if !strings.ContainsAny(text, ".eE") && math.Abs(f) > maxSafeInteger {
 		return fmt.Errorf("integer %s is beyond ±2^53 and would be rounded", text)
+	}
+	if sameDecimal := decimalOf(text) == decimalOf(strconv.FormatFloat(f, 'e', -1, 64)); !sameDecimal {
+		return fmt.Errorf("number %s would be rounded by a double", text)
 	}
 	if f == 0 {
 		out.WriteByte('0') // -0 too
@@ -154,6 +157,34 @@ func number(text string, out *bytes.Buffer) error {
 	sign := exponent[:1]
 	out.WriteString(mantissa + "e" + sign + strings.TrimLeft(exponent[1:], "0"))
 	return nil
+}
+
+// A decimal is 0.DIGITS times ten to the power of exponent, without zeros at either end of the digits: equal numbers are equal.
+type decimal struct {
+	negative bool
+	digits   string
+	exponent int
+}
+
+// decimalOf reads a JSON number exactly. An exponent that no int holds makes a decimal that equals none.
+func decimalOf(text string) decimal {
+	mantissa, power, _ := strings.Cut(strings.ToLower(text), "e")
+	unsigned := strings.TrimPrefix(mantissa, "-")
+	whole, fraction, _ := strings.Cut(unsigned, ".")
+	digits := strings.TrimLeft(whole+fraction, "0")
+	exponent := len(digits) - len(fraction)
+	digits = strings.TrimRight(digits, "0")
+	if digits == "" {
+		return decimal{} // -0 too
+	}
+	if power != "" {
+		n, err := strconv.Atoi(power)
+		if err != nil {
+			return decimal{digits: "?" + text}
+		}
+		exponent += n
+	}
+	return decimal{unsigned != mantissa, digits, exponent}
 }
 
 // quote writes a string with the few escapes RFC 8785, 3.2.2.2 allows.

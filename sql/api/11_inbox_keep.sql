@@ -124,9 +124,17 @@ $$;
 -- inbox. It leaves a record in pawl.audit. What was kept of the delivery as it came stays, for inbox_replay. If the delivery was kept, its
 -- second name in the inbox, under which it took effect, is forgotten too.
 --
--- outcome 'forgotten'; 'refused': a job owns the delivery (detail: job, status, hint); 'absent'. 55P03: an open transaction has the
+-- options: processed_at text or null: when the delivery had taken effect, as you saw it (null: it had not). If it took effect since, or
+-- anew, it stays.
+-- outcome 'forgotten'; 'refused': a job owns the delivery (detail: job, status, hint); 'moved': detail.processed_at is another; 'absent'. 55P03: an open transaction has the
 -- row for more than 2 s; nothing changed.
-create or replace function pawl_v1.inbox_forget(p_consumer text, p_message_id text, p_actor text, p_reason text)
+create or replace function pawl_v1.inbox_forget(
+  p_consumer   text,
+  p_message_id text,
+  p_actor      text,
+  p_reason     text,
+  p_options    jsonb default '{}'
+)
 returns table (outcome text, detail jsonb)
 language plpgsql
 set lock_timeout = '2s'
@@ -135,6 +143,7 @@ declare
   v_seen   pawl.inbox;
   v_status text;
 begin
+  perform pawl_v1._check_options(p_options, '{processed_at}');
   perform pawl_v1._check_scope('consumer', p_consumer);
   perform pawl_v1._check_key('message id', p_message_id);
   perform pawl_v1._check_by(p_actor, p_reason);
@@ -147,6 +156,11 @@ begin
   if v_seen.message_id is null then
     return query
     select 'absent', '{}'::jsonb;
+    return;
+  end if;
+  if p_options ? 'processed_at' and v_seen.processed_at is distinct from (p_options ->> 'processed_at')::timestamptz then
+    return query
+    select 'moved', jsonb_build_object('processed_at', v_seen.processed_at);
     return;
   end if;
   -- The owner changes only with the row, which is locked; whoever finishes it has settled the row before.

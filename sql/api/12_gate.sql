@@ -209,8 +209,17 @@ $$;
 
 -- Says where a gate stands: the next number is p_last + 1. For a strict gate without a beginning, for one whose gap will not be
 -- closed, or after a sender has begun its numbers anew. It leaves a record in pawl.audit.
--- outcome 'reset'. detail: before, promoted (how many that were held are due now).
-create or replace function pawl_v1.gate_reset(p_consumer text, p_resource text, p_last bigint, p_actor text, p_reason text)
+--
+-- options: from bigint or null: where the gate stood when you looked. If it has moved since, setting it back would let numbers pass again.
+-- outcome 'reset'. detail: before, promoted (how many that were held are due now). 'moved': detail.before is where it stands.
+create or replace function pawl_v1.gate_reset(
+  p_consumer text,
+  p_resource text,
+  p_last     bigint,
+  p_actor    text,
+  p_reason   text,
+  p_options  jsonb default '{}'
+)
 returns table (outcome text, detail jsonb)
 language plpgsql
 set lock_timeout = '2s'
@@ -218,6 +227,7 @@ as $$
 declare
   v_before pawl.gate;
 begin
+  perform pawl_v1._check_options(p_options, '{from}');
   perform pawl_v1._check_scope('consumer', p_consumer);
   perform pawl_v1._check_scope('resource', p_resource);
   perform pawl_v1._check_by(p_actor, p_reason);
@@ -226,6 +236,11 @@ begin
       using errcode = 'P4004', hint = 'pass the number that took effect last';
   end if;
   v_before := pawl_v1._gate_enter(p_consumer, p_resource);
+  if p_options ? 'from' and v_before.last is distinct from pawl_v1._int_option(p_options, 'from', null, -9223372036854775808, 9223372036854775807) then
+    return query
+    select 'moved', jsonb_build_object('before', v_before.last);
+    return;
+  end if;
   update pawl.gate as g
      set last = p_last
    where g.consumer = p_consumer
@@ -238,8 +253,16 @@ $$;
 
 -- Gives up the numbers that are missing before the lowest that is held, which is due then. It leaves a record in pawl.audit. What was
 -- given up and comes after all is stale.
--- outcome 'released' (detail: before, last), or 'idle': nothing is held.
-create or replace function pawl_v1.gate_release(p_consumer text, p_resource text, p_actor text, p_reason text)
+--
+-- options: next_held bigint: the lowest number that was held when you looked. If another one is, the gap is another too.
+-- outcome 'released' (detail: before, last); 'idle': nothing is held; 'moved': detail.next_held is what is held now.
+create or replace function pawl_v1.gate_release(
+  p_consumer text,
+  p_resource text,
+  p_actor    text,
+  p_reason   text,
+  p_options  jsonb default '{}'
+)
 returns table (outcome text, detail jsonb)
 language plpgsql
 set lock_timeout = '2s'
@@ -248,6 +271,7 @@ declare
   v_before pawl.gate;
   v_next   bigint;
 begin
+  perform pawl_v1._check_options(p_options, '{next_held}');
   perform pawl_v1._check_scope('consumer', p_consumer);
   perform pawl_v1._check_scope('resource', p_resource);
   perform pawl_v1._check_by(p_actor, p_reason);
@@ -260,6 +284,11 @@ begin
   if v_next is null then
     return query
     select 'idle', '{}'::jsonb;
+    return;
+  end if;
+  if v_next <> pawl_v1._int_option(p_options, 'next_held', null, -9223372036854775808, 9223372036854775807) then
+    return query
+    select 'moved', jsonb_build_object('before', v_before.last, 'next_held', v_next);
     return;
   end if;
   update pawl.gate as g

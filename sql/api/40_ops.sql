@@ -21,6 +21,20 @@ begin
 end
 $$;
 
+-- A verdict names what it is about. Without the fence a verdict on one call would settle the next.
+create or replace function pawl_v1._check_fence_seen(p_fence bigint)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_fence is null then
+    raise exception 'a verdict needs the fence of what it is about'
+      using errcode = 'P4004', hint = 'pass the fence that was shown when you looked: see pawl_v1.effects, pawl_v1.stale_commands';
+  end if;
+end
+$$;
+
 -- Checks what every verb is told, and returns the row locked; null if there is none.
 create or replace function pawl_v1._operate(p_id bigint, p_actor text, p_reason text, p_options jsonb)
 returns pawl.job
@@ -61,8 +75,9 @@ returns table (outcome text, detail jsonb)
 language plpgsql
 as $$
 declare
-  v_from text[] := pawl_v1._text_array_option(p_options, 'from');
-  v_hint text;
+  v_from  text[] := pawl_v1._text_array_option(p_options, 'from');
+  v_fence bigint := pawl_v1._int_option(p_options, 'fence', null, 0, 9223372036854775807);
+  v_hint  text;
 begin
   if p_job.id is null then
     return query
@@ -79,6 +94,8 @@ begin
     end;
   elsif p_job.status <> all (v_from) then
     v_hint := 'asked for jobs that are ' || array_to_string(v_from, ' or ') || ' only';
+  elsif p_job.fence <> v_fence then
+    v_hint := 'it has been tried or changed since you looked: its fence is ' || p_job.fence || ', not ' || v_fence || '; look again';
   else
     return;
   end if;
@@ -139,7 +156,8 @@ $$;
 -- Makes a job due now, with all its attempts before it: a dead letter or a cancelled job, or a pending one that waits for its
 -- next try. The errors so far stay in its history. Its inbox row and its key are untouched, so it is the same intent.
 --
--- options: from (array of statuses: refuse a job in any other).
+-- options: from (array of statuses: refuse a job in any other); fence bigint (refuse a job that has been tried or changed since it had
+-- this fence, as pawl_v1.jobs shows it: whoever decides by what an attempt did or did not do passes it).
 -- outcome 'retried' (detail.status: what it was), 'refused' (detail.status, detail.hint), 'absent'.
 -- In a lane: a dead letter that blocks it has kept its turn. One that gave it up, or was cancelled, comes back at its old
 -- position, so it is next (detail.lane 'pending' or 'waiting'); under the policy skip it has left the lane (detail.lane
@@ -155,7 +173,7 @@ declare
   v_after  pawl.job;
   v_lane   jsonb := '{}';
 begin
-  perform pawl_v1._check_options(p_options, '{from}');
+  perform pawl_v1._check_options(p_options, '{from,fence}');
   v_before := pawl_v1._operate(p_id, p_actor, p_reason, p_options);
   return query
   select r.outcome, r.detail
@@ -225,7 +243,7 @@ $$;
 -- Ends a job that has not ended, and keeps it: it can be retried or discarded. A running attempt is fenced out, and its
 -- worker learns of it with the next heartbeat, so that the handler can be ended too.
 --
--- options: from, as of job_retry.
+-- options: from, fence, as of job_retry.
 -- outcome 'cancelled' (detail.status: what it was), 'refused', 'absent'. The next job of its lane may start at once, while
 -- the handler of a running one is still being told; detail as of _lanes_free. Errors as of job_retry; an
 -- attempt with an open transaction holds the row until it commits or rolls back: see job_recall.
@@ -238,7 +256,7 @@ declare
   v_before pawl.job;
   v_after  pawl.job;
 begin
-  perform pawl_v1._check_options(p_options, '{from}');
+  perform pawl_v1._check_options(p_options, '{from,fence}');
   v_before := pawl_v1._operate(p_id, p_actor, p_reason, p_options);
   return query
   select r.outcome, r.detail
@@ -300,7 +318,7 @@ $$;
 -- Deletes a job that nobody works on, payload and errors with it; the audit keeps the rest. Its inbox row and its key stay: a
 -- redelivery, or the same key, is still a duplicate.
 --
--- options: from, as of job_retry.
+-- options: from, fence, as of job_retry.
 -- outcome 'discarded' (detail.status: what it was), 'refused', 'absent'. If it had the turn of its lane, detail as of
 -- _lanes_free. Errors as of job_retry.
 create or replace function pawl_v1.job_discard(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
@@ -311,7 +329,7 @@ as $$
 declare
   v_before pawl.job;
 begin
-  perform pawl_v1._check_options(p_options, '{from}');
+  perform pawl_v1._check_options(p_options, '{from,fence}');
   v_before := pawl_v1._operate(p_id, p_actor, p_reason, p_options);
   return query
   select r.outcome, r.detail

@@ -46,12 +46,15 @@ $$;
 -- Settles a command of which nobody knew whether it took effect, after somebody found out. It leaves a record in pawl.audit,
 -- and the attempt that fell silent is refused from now on.
 --
+-- p_fence: the command's fence when you found out (stale_commands). The verdict is about the attempts up to that one.
 -- p_verdict: 'landed' (it took effect: succeeded) or 'not_landed' (it did not: the next claim may run it).
 -- options: result text, result_ref_type, result_ref_id: the answer to give from now on, if it landed.
--- outcome 'settled'; 'refused' (detail.status: it is not unknown); 'absent'. P4004: verdict, actor or reason.
+-- outcome 'settled'; 'refused' (detail.status: it is not unknown); 'moved' (another attempt has begun since; detail.fence is its fence:
+-- find out again); 'absent'. P4004: fence, verdict, actor or reason.
 create or replace function pawl_v1.command_settle(
   p_scope   text,
   p_key     text,
+  p_fence   bigint,
   p_verdict text,
   p_actor   text,
   p_reason  text,
@@ -74,6 +77,7 @@ begin
     raise exception 'actor must have 1 to 255 octets and reason 1 to 4000'
       using errcode = 'P4004', hint = 'pass who is doing this, and why';
   end if;
+  perform pawl_v1._check_fence_seen(p_fence);
   select c.*
     into v_before
     from pawl.command as c
@@ -84,6 +88,11 @@ begin
     return query
     select case when v_before.key is null then 'absent' else 'refused' end,
            jsonb_strip_nulls(jsonb_build_object('status', v_before.status));
+    return;
+  end if;
+  if v_before.fence <> p_fence then
+    return query
+    select 'moved', jsonb_build_object('status', v_before.status, 'fence', v_before.fence);
     return;
   end if;
   update pawl.command as c

@@ -5,7 +5,8 @@
 --        │    ├── probe ─▶ (you ask the provider) ──▶ effect_end       not_sent, not_landed ─▶ planned: begin again
 --        │    ├── wait                                        │
 --        │    └── unknown ◀── nobody can tell ────────────────┘
---        └──────── effect_settle: somebody found out
+--        ├──────── effect_settle: somebody found out
+--        └──────── effect_again: what was refused may be asked anew, under a new key
 --
 -- Two kinds of rows. pawl.effect is state: each change names a fence, or comes from evidence. pawl.effect_call is evidence, one
 -- row a call: it is accepted from any attempt, however late, because the provider acted or did not, whoever holds the job now.
@@ -339,6 +340,7 @@ begin
   v_status := case
     when v_effect.status in ('succeeded', 'failed_final') then v_effect.status::text
     when p_outcome = 'landed' then 'succeeded'
+    when p_outcome = 'refused' and p_fence <= v_effect.cleared then v_effect.status::text -- settled since, or asked again under another key
     when p_outcome = 'refused' and (v_doubts = 0 or v_effect.policy = 'keyed') then 'failed_final'
     when p_outcome in ('refused', 'cannot_tell') and p_fence = v_effect.fence then 'unknown'
     when p_outcome = 'ambiguous' and v_effect.policy = 'at_most_once' and p_fence > v_effect.cleared then 'unknown'
@@ -373,14 +375,17 @@ $$;
 -- Settles a step of which nobody could tell whether it landed, after somebody found out. It leaves a record in pawl.audit, and
 -- the job that waits for it goes on.
 --
+-- p_fence: the step's fence when you asked the provider (pawl_v1.effects). The verdict is about the calls up to that one.
 -- p_verdict: 'landed' (the step succeeded), 'refused' (it never will) or 'not_landed' (it may be called again).
 -- options: result text, reference: what the provider made; error, code: of a refusal.
--- outcome 'settled'; 'refused' (detail.status: it is not unknown); 'early' (not landed or refused, but until detail.retry_after_ms are
+-- outcome 'settled'; 'refused' (detail.status: it is not unknown); 'moved' (another call has begun since; detail.fence is its fence: ask the
+-- provider again); 'early' (not landed or refused, but until detail.retry_after_ms are
 -- over a frozen attempt may still send it); 'absent'. P4004: verdict, actor or reason. 40001: restart.
 create or replace function pawl_v1.effect_settle(
   p_scope   text,
   p_key     text,
   p_step    text,
+  p_fence   bigint,
   p_verdict text,
   p_actor   text,
   p_reason  text,
@@ -402,6 +407,7 @@ begin
     raise exception 'the verdict is landed, refused or not_landed, not %', coalesce(p_verdict, 'null')
       using errcode = 'P4004';
   end if;
+  perform pawl_v1._check_fence_seen(p_fence);
   select u.known, u.job_id
     into v_known
     from pawl_v1._effect_is_unknown(p_scope, p_key, p_step) as u;
@@ -420,6 +426,11 @@ begin
   end if;
   if not v_known.known or v_before.job_id is distinct from v_known.job_id then
     perform pawl_v1._effect_restart(p_key, p_step);
+  end if;
+  if v_before.fence <> p_fence then
+    return query
+    select 'moved', jsonb_build_object('status', v_before.status, 'fence', v_before.fence);
+    return;
   end if;
   select d.until
     into v_until
@@ -451,6 +462,101 @@ begin
   perform pawl_v1._effect_resume(v_after.job_id);
   return query
   select 'settled', jsonb_build_object('status', v_after.status);
+end
+$$;
+
+-- Has a step called again under a new key that its provider refused for good. The refusal is stored, and a provider repeats it for its key:
+-- so a retry of the job alone meets it at once. Use it when what was refused may be accepted now: the customer has another card. The next
+-- attempt of its owner calls: retry its job (job_retry). It leaves a record in pawl.audit.
+--
+-- If the provider took an earlier call after all, the new one is a second effect, since no key ties the two.
+--
+-- p_fence: the step's fence when you looked (pawl_v1.effects).
+-- options: provider_key (1 to 255 octets; default: a random UUID): the key from now on. dry_run boolean: say what would be done, and do nothing.
+-- outcome 'renewed' (detail: provider_key, job, calls), with dry_run 'would_renew'; 'refused' (detail.status: it was not refused; or
+-- detail.landed: a call of it landed); 'moved' (detail.fence: another call has begun since); 'early' (until detail.retry_after_ms are over a
+-- frozen attempt may still send an earlier call); 'absent'. P4001: the key, or it is the old one. P4004: fence, actor or reason.
+create or replace function pawl_v1.effect_again(
+  p_scope   text,
+  p_key     text,
+  p_step    text,
+  p_fence   bigint,
+  p_actor   text,
+  p_reason  text,
+  p_options jsonb default '{}'
+)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.effect;
+  v_after  pawl.effect;
+  v_seen   record;
+  v_new    text := coalesce(p_options ->> 'provider_key', gen_random_uuid()::text);
+begin
+  perform pawl_v1._check_options(p_options, '{provider_key,dry_run}');
+  perform pawl_v1._check_by(p_actor, p_reason);
+  perform pawl_v1._check_fence_seen(p_fence);
+  perform pawl_v1._check_key('provider_key', v_new);
+  select e.*
+    into v_before
+    from pawl.effect as e
+   where e.scope = p_scope
+     and e.key = p_key
+     and e.step = p_step
+     for update;
+  select count(*)::int as calls,
+         bool_or(c.outcome = 'landed') as landed,
+         max(c.not_after) filter (where c.fence > v_before.cleared and coalesce(c.outcome, 'ambiguous') = 'ambiguous') as open_until
+    into v_seen
+    from pawl.effect_call as c
+   where c.scope = p_scope
+     and c.key = p_key
+     and c.step = p_step
+     and not c.probe;
+  if v_before.status is distinct from 'failed_final' or v_seen.landed then
+    return query
+    select case when v_before.key is null then 'absent' else 'refused' end,
+           jsonb_strip_nulls(jsonb_build_object('status', v_before.status, 'landed', nullif(v_seen.landed, false)));
+    return;
+  end if;
+  if v_before.fence <> p_fence then
+    return query
+    select 'moved', jsonb_build_object('status', v_before.status, 'fence', v_before.fence);
+    return;
+  end if;
+  if v_seen.open_until > clock_timestamp() then
+    return query
+    select 'early', jsonb_build_object('status', v_before.status,
+                                       'retry_after_ms', ceil(extract(epoch from v_seen.open_until - clock_timestamp()) * 1000)::bigint);
+    return;
+  end if;
+  if v_new = v_before.provider_key then
+    raise exception 'the provider refused under the key %', v_new
+      using errcode = 'P4001', hint = 'give another, or none: a random one is made';
+  end if;
+  if not coalesce((p_options ->> 'dry_run')::boolean, false) then
+    update pawl.effect as e
+       set status = 'planned',
+           cleared = e.fence,
+           provider_key = v_new,
+           memory_ends_at = null,
+           updated_at = clock_timestamp(),
+           failure_code = null,
+           failure_message = null
+     where e.scope = p_scope -- locked since its status was read
+       and e.key = p_key
+       and e.step = p_step
+    returning e.*
+         into v_after;
+    insert into pawl.audit (actor, verb, target, reason, before, after)
+    values (p_actor, 'effect_again', pawl_v1._audit_target('effect', p_scope, p_key, p_step), p_reason,
+            pawl_v1._effect_record(v_before), pawl_v1._effect_record(v_after));
+  end if;
+  return query
+  select case when v_after.key is null then 'would_renew' else 'renewed' end,
+         jsonb_strip_nulls(jsonb_build_object('provider_key', v_after.provider_key, 'job', v_before.job_id, 'calls', v_seen.calls));
 end
 $$;
 
@@ -521,6 +627,7 @@ select e.scope,
        e.key,
        e.step,
        e.status,
+       e.fence,
        e.policy,
        e.provider,
        e.provider_key,

@@ -1,11 +1,61 @@
 -- What stands still until somebody decides or something notices, of all kinds, and what to do about it.
 
+-- The steps of a job: under its queue with its id, '@' and when it was enqueued, or, if it is a delivery that landed, under its key.
+create or replace function pawl_v1._steps_of_job(p_job pawl.job)
+returns setof pawl.effect
+language sql
+stable
+as $$
+  select e.*
+    from pawl.effect as e
+   where e.scope = 'job/' || p_job.queue
+     and e.key > p_job.id || '@'
+     and e.key < p_job.id || 'A'
+   union all
+  select e.*
+    from pawl.effect as e
+   where e.scope = p_job.queue
+     and e.key = p_job.headers ->> 'pawl-inbox-key'
+$$;
+
+-- What an operator may do about a dead letter, and what may have happened already.
+create or replace function pawl_v1._dead_letter_advice(p_job pawl.job)
+returns text
+language plpgsql
+stable
+as $$
+declare
+  v_code    text := p_job.last_errors -> -1 ->> 'code';
+  v_refused text;
+  v_doubted text;
+begin
+  select string_agg(s.step, ', ' order by s.step) filter (where s.status = 'failed_final'),
+         string_agg(s.step || ' (key ' || s.provider_key || ')', ', ' order by s.step)
+           filter (where s.status = 'planned' and (pawl_v1._effect_doubts(s)).calls > 0)
+    into v_refused, v_doubted
+    from pawl_v1._steps_of_job(p_job) as s;
+  return case
+    when v_code = 'P4050' then 'it came under a known key with another payload: the first took effect, or is a job of its own, and a retry runs '
+                               || 'this one beside it; job_discard, unless both are wanted'
+    when v_code = 'P4051' then 'it is older than what is remembered, and may have taken effect: find out, then job_discard or job_retry'
+    when v_doubted is not null then 'a call of step ' || v_doubted || ' may have landed: job_retry is safe for it, the step asks, calls again or '
+                                    || 'becomes unknown as its policy says; ask the provider before job_discard'
+    when v_refused is not null then 'step ' || v_refused || ' was refused for good, and a retry meets the stored refusal at once: if it may be accepted '
+                                    || 'now, effect_again (a new key), then job_retry; else job_discard'
+    when p_job.crashes > 0 then 'its process died or froze ' || p_job.crashes || ' times while it ran: what it wrote here was rolled back, but calls of other '
+                                || 'systems outside of steps may have landed. Ask those systems first; then job_retry if nothing happened, job_discard if it did'
+    else 'repair the cause, then job_retry or job_discard'
+  end;
+end
+$$;
+
 -- p_kind: 'command', 'effect', 'job' or null for all. Changes nothing; reads the whole of the tables it is about.
 --
 -- scope and key name the row: of an effect scope and key are its owner's, with the step in detail; of a job the queue and the id.
 -- class: 'unknown' (nobody can tell whether it took effect: needs a verdict), 'abandoned' (its attempt has gone, and the next claim
 -- or sweep takes it), 'dead_letter' (nobody tries it again), 'orphaned' (a call in doubt that no attempt will follow up).
--- detail of a job: attempts, crashes, code (of its last error), message_key (of the delivery that it is).
+-- detail of a command and an effect: fence, which a verdict names. detail of a job: attempts, crashes, code (of its last error),
+-- message_key (of the delivery that it is).
 create or replace function pawl_v1.stale_classify(p_kind text default null)
 returns table (kind text, scope text, key text, class text, reason text, advice text, since timestamptz, detail jsonb)
 language plpgsql
@@ -28,7 +78,7 @@ begin
          end,
          c.advice,
          c.updated_at,
-         '{}'::jsonb
+         jsonb_build_object('fence', c.fence)
     from pawl_v1.stale_commands as c
    where p_kind is null or p_kind = 'command'
    union all
@@ -48,7 +98,7 @@ begin
            else 'retry the job: its step asks, calls again or becomes unknown, as the policy says'
          end,
          e.updated_at,
-         jsonb_build_object('step', e.step, 'policy', e.policy, 'provider', e.provider, 'provider_key', e.provider_key)
+         jsonb_build_object('step', e.step, 'fence', e.fence, 'policy', e.policy, 'provider', e.provider, 'provider_key', e.provider_key)
     from pawl_v1.effects as e
     left join pawl.job as j on j.id = e.job_id
    where (p_kind is null or p_kind = 'effect')
@@ -70,12 +120,7 @@ begin
          case j.status
            when 'processing' then 'nothing: the sweep gives it back; if it stays, no worker is running'
            when 'unknown' then 'settle its step: see kind effect'
-           else case j.last_errors -> -1 ->> 'code'
-                  when 'P4050' then 'it came under a known key with another payload: the first took effect, or is a job of its own, and a retry runs this one beside it; '
-                                    || 'job_discard, unless both are wanted'
-                  when 'P4051' then 'it is older than what is remembered, and may have taken effect: find out, then job_discard or job_retry'
-                  else 'repair the cause, then job_retry or job_discard'
-                end
+           else pawl_v1._dead_letter_advice(j)
          end,
          j.available_at,
          jsonb_strip_nulls(jsonb_build_object('attempts', j.attempts, 'crashes', j.crashes, 'code', j.last_errors -> -1 ->> 'code',

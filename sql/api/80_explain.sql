@@ -332,7 +332,7 @@ begin
            and c.ended_at is not null
          union all
         select case v_step.status when 'planned' then clock_timestamp() else v_step.updated_at end, v_step.status::text,
-               jsonb_build_object('job', v_step.job_id, 'reference', v_step.reference, 'result_octets', octet_length(v_step.result),
+               jsonb_build_object('fence', v_step.fence, 'job', v_step.job_id, 'reference', v_step.reference, 'result_octets', octet_length(v_step.result),
                                   'failure_code', v_step.failure_code, 'failure_message', v_step.failure_message)
       ) as e (at, event, detail);
   end loop;

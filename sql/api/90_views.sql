@@ -13,7 +13,12 @@ select j.id,
        j.headers,
        j.args,
        encode(j.args, 'escape') as args_text,
-       j.created_at
+       j.created_at,
+       j.fence,
+       case j.status
+         when 'unknown' then 'its step needs a verdict: see pawl_v1.effects, effect_settle'
+         else pawl_v1._dead_letter_advice(j)
+       end as advice
   from pawl.job as j
  where j.status in ('dead_letter', 'unknown');
 

@@ -1070,9 +1070,17 @@ $$;
 -- inbox. It leaves a record in pawl.audit. What was kept of the delivery as it came stays, for inbox_replay. If the delivery was kept, its
 -- second name in the inbox, under which it took effect, is forgotten too.
 --
--- outcome 'forgotten'; 'refused': a job owns the delivery (detail: job, status, hint); 'absent'. 55P03: an open transaction has the
+-- options: processed_at text or null: when the delivery had taken effect, as you saw it (null: it had not). If it took effect since, or
+-- anew, it stays.
+-- outcome 'forgotten'; 'refused': a job owns the delivery (detail: job, status, hint); 'moved': detail.processed_at is another; 'absent'. 55P03: an open transaction has the
 -- row for more than 2 s; nothing changed.
-create or replace function pawl_v1.inbox_forget(p_consumer text, p_message_id text, p_actor text, p_reason text)
+create or replace function pawl_v1.inbox_forget(
+  p_consumer   text,
+  p_message_id text,
+  p_actor      text,
+  p_reason     text,
+  p_options    jsonb default '{}'
+)
 returns table (outcome text, detail jsonb)
 language plpgsql
 set lock_timeout = '2s'
@@ -1081,6 +1089,7 @@ declare
   v_seen   pawl.inbox;
   v_status text;
 begin
+  perform pawl_v1._check_options(p_options, '{processed_at}');
   perform pawl_v1._check_scope('consumer', p_consumer);
   perform pawl_v1._check_key('message id', p_message_id);
   perform pawl_v1._check_by(p_actor, p_reason);
@@ -1093,6 +1102,11 @@ begin
   if v_seen.message_id is null then
     return query
     select 'absent', '{}'::jsonb;
+    return;
+  end if;
+  if p_options ? 'processed_at' and v_seen.processed_at is distinct from (p_options ->> 'processed_at')::timestamptz then
+    return query
+    select 'moved', jsonb_build_object('processed_at', v_seen.processed_at);
     return;
   end if;
   -- The owner changes only with the row, which is locked; whoever finishes it has settled the row before.
@@ -1338,8 +1352,17 @@ $$;
 
 -- Says where a gate stands: the next number is p_last + 1. For a strict gate without a beginning, for one whose gap will not be
 -- closed, or after a sender has begun its numbers anew. It leaves a record in pawl.audit.
--- outcome 'reset'. detail: before, promoted (how many that were held are due now).
-create or replace function pawl_v1.gate_reset(p_consumer text, p_resource text, p_last bigint, p_actor text, p_reason text)
+--
+-- options: from bigint or null: where the gate stood when you looked. If it has moved since, setting it back would let numbers pass again.
+-- outcome 'reset'. detail: before, promoted (how many that were held are due now). 'moved': detail.before is where it stands.
+create or replace function pawl_v1.gate_reset(
+  p_consumer text,
+  p_resource text,
+  p_last     bigint,
+  p_actor    text,
+  p_reason   text,
+  p_options  jsonb default '{}'
+)
 returns table (outcome text, detail jsonb)
 language plpgsql
 set lock_timeout = '2s'
@@ -1347,6 +1370,7 @@ as $$
 declare
   v_before pawl.gate;
 begin
+  perform pawl_v1._check_options(p_options, '{from}');
   perform pawl_v1._check_scope('consumer', p_consumer);
   perform pawl_v1._check_scope('resource', p_resource);
   perform pawl_v1._check_by(p_actor, p_reason);
@@ -1355,6 +1379,11 @@ begin
       using errcode = 'P4004', hint = 'pass the number that took effect last';
   end if;
   v_before := pawl_v1._gate_enter(p_consumer, p_resource);
+  if p_options ? 'from' and v_before.last is distinct from pawl_v1._int_option(p_options, 'from', null, -9223372036854775808, 9223372036854775807) then
+    return query
+    select 'moved', jsonb_build_object('before', v_before.last);
+    return;
+  end if;
   update pawl.gate as g
      set last = p_last
    where g.consumer = p_consumer
@@ -1367,8 +1396,16 @@ $$;
 
 -- Gives up the numbers that are missing before the lowest that is held, which is due then. It leaves a record in pawl.audit. What was
 -- given up and comes after all is stale.
--- outcome 'released' (detail: before, last), or 'idle': nothing is held.
-create or replace function pawl_v1.gate_release(p_consumer text, p_resource text, p_actor text, p_reason text)
+--
+-- options: next_held bigint: the lowest number that was held when you looked. If another one is, the gap is another too.
+-- outcome 'released' (detail: before, last); 'idle': nothing is held; 'moved': detail.next_held is what is held now.
+create or replace function pawl_v1.gate_release(
+  p_consumer text,
+  p_resource text,
+  p_actor    text,
+  p_reason   text,
+  p_options  jsonb default '{}'
+)
 returns table (outcome text, detail jsonb)
 language plpgsql
 set lock_timeout = '2s'
@@ -1377,6 +1414,7 @@ declare
   v_before pawl.gate;
   v_next   bigint;
 begin
+  perform pawl_v1._check_options(p_options, '{next_held}');
   perform pawl_v1._check_scope('consumer', p_consumer);
   perform pawl_v1._check_scope('resource', p_resource);
   perform pawl_v1._check_by(p_actor, p_reason);
@@ -1389,6 +1427,11 @@ begin
   if v_next is null then
     return query
     select 'idle', '{}'::jsonb;
+    return;
+  end if;
+  if v_next <> pawl_v1._int_option(p_options, 'next_held', null, -9223372036854775808, 9223372036854775807) then
+    return query
+    select 'moved', jsonb_build_object('before', v_before.last, 'next_held', v_next);
     return;
   end if;
   update pawl.gate as g
@@ -3532,6 +3575,20 @@ begin
 end
 $$;
 
+-- A verdict names what it is about. Without the fence a verdict on one call would settle the next.
+create or replace function pawl_v1._check_fence_seen(p_fence bigint)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_fence is null then
+    raise exception 'a verdict needs the fence of what it is about'
+      using errcode = 'P4004', hint = 'pass the fence that was shown when you looked: see pawl_v1.effects, pawl_v1.stale_commands';
+  end if;
+end
+$$;
+
 -- Checks what every verb is told, and returns the row locked; null if there is none.
 create or replace function pawl_v1._operate(p_id bigint, p_actor text, p_reason text, p_options jsonb)
 returns pawl.job
@@ -3572,8 +3629,9 @@ returns table (outcome text, detail jsonb)
 language plpgsql
 as $$
 declare
-  v_from text[] := pawl_v1._text_array_option(p_options, 'from');
-  v_hint text;
+  v_from  text[] := pawl_v1._text_array_option(p_options, 'from');
+  v_fence bigint := pawl_v1._int_option(p_options, 'fence', null, 0, 9223372036854775807);
+  v_hint  text;
 begin
   if p_job.id is null then
     return query
@@ -3590,6 +3648,8 @@ begin
     end;
   elsif p_job.status <> all (v_from) then
     v_hint := 'asked for jobs that are ' || array_to_string(v_from, ' or ') || ' only';
+  elsif p_job.fence <> v_fence then
+    v_hint := 'it has been tried or changed since you looked: its fence is ' || p_job.fence || ', not ' || v_fence || '; look again';
   else
     return;
   end if;
@@ -3650,7 +3710,8 @@ $$;
 -- Makes a job due now, with all its attempts before it: a dead letter or a cancelled job, or a pending one that waits for its
 -- next try. The errors so far stay in its history. Its inbox row and its key are untouched, so it is the same intent.
 --
--- options: from (array of statuses: refuse a job in any other).
+-- options: from (array of statuses: refuse a job in any other); fence bigint (refuse a job that has been tried or changed since it had
+-- this fence, as pawl_v1.jobs shows it: whoever decides by what an attempt did or did not do passes it).
 -- outcome 'retried' (detail.status: what it was), 'refused' (detail.status, detail.hint), 'absent'.
 -- In a lane: a dead letter that blocks it has kept its turn. One that gave it up, or was cancelled, comes back at its old
 -- position, so it is next (detail.lane 'pending' or 'waiting'); under the policy skip it has left the lane (detail.lane
@@ -3666,7 +3727,7 @@ declare
   v_after  pawl.job;
   v_lane   jsonb := '{}';
 begin
-  perform pawl_v1._check_options(p_options, '{from}');
+  perform pawl_v1._check_options(p_options, '{from,fence}');
   v_before := pawl_v1._operate(p_id, p_actor, p_reason, p_options);
   return query
   select r.outcome, r.detail
@@ -3736,7 +3797,7 @@ $$;
 -- Ends a job that has not ended, and keeps it: it can be retried or discarded. A running attempt is fenced out, and its
 -- worker learns of it with the next heartbeat, so that the handler can be ended too.
 --
--- options: from, as of job_retry.
+-- options: from, fence, as of job_retry.
 -- outcome 'cancelled' (detail.status: what it was), 'refused', 'absent'. The next job of its lane may start at once, while
 -- the handler of a running one is still being told; detail as of _lanes_free. Errors as of job_retry; an
 -- attempt with an open transaction holds the row until it commits or rolls back: see job_recall.
@@ -3749,7 +3810,7 @@ declare
   v_before pawl.job;
   v_after  pawl.job;
 begin
-  perform pawl_v1._check_options(p_options, '{from}');
+  perform pawl_v1._check_options(p_options, '{from,fence}');
   v_before := pawl_v1._operate(p_id, p_actor, p_reason, p_options);
   return query
   select r.outcome, r.detail
@@ -3811,7 +3872,7 @@ $$;
 -- Deletes a job that nobody works on, payload and errors with it; the audit keeps the rest. Its inbox row and its key stay: a
 -- redelivery, or the same key, is still a duplicate.
 --
--- options: from, as of job_retry.
+-- options: from, fence, as of job_retry.
 -- outcome 'discarded' (detail.status: what it was), 'refused', 'absent'. If it had the turn of its lane, detail as of
 -- _lanes_free. Errors as of job_retry.
 create or replace function pawl_v1.job_discard(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
@@ -3822,7 +3883,7 @@ as $$
 declare
   v_before pawl.job;
 begin
-  perform pawl_v1._check_options(p_options, '{from}');
+  perform pawl_v1._check_options(p_options, '{from,fence}');
   v_before := pawl_v1._operate(p_id, p_actor, p_reason, p_options);
   return query
   select r.outcome, r.detail
@@ -5191,12 +5252,15 @@ $$;
 -- Settles a command of which nobody knew whether it took effect, after somebody found out. It leaves a record in pawl.audit,
 -- and the attempt that fell silent is refused from now on.
 --
+-- p_fence: the command's fence when you found out (stale_commands). The verdict is about the attempts up to that one.
 -- p_verdict: 'landed' (it took effect: succeeded) or 'not_landed' (it did not: the next claim may run it).
 -- options: result text, result_ref_type, result_ref_id: the answer to give from now on, if it landed.
--- outcome 'settled'; 'refused' (detail.status: it is not unknown); 'absent'. P4004: verdict, actor or reason.
+-- outcome 'settled'; 'refused' (detail.status: it is not unknown); 'moved' (another attempt has begun since; detail.fence is its fence:
+-- find out again); 'absent'. P4004: fence, verdict, actor or reason.
 create or replace function pawl_v1.command_settle(
   p_scope   text,
   p_key     text,
+  p_fence   bigint,
   p_verdict text,
   p_actor   text,
   p_reason  text,
@@ -5219,6 +5283,7 @@ begin
     raise exception 'actor must have 1 to 255 octets and reason 1 to 4000'
       using errcode = 'P4004', hint = 'pass who is doing this, and why';
   end if;
+  perform pawl_v1._check_fence_seen(p_fence);
   select c.*
     into v_before
     from pawl.command as c
@@ -5229,6 +5294,11 @@ begin
     return query
     select case when v_before.key is null then 'absent' else 'refused' end,
            jsonb_strip_nulls(jsonb_build_object('status', v_before.status));
+    return;
+  end if;
+  if v_before.fence <> p_fence then
+    return query
+    select 'moved', jsonb_build_object('status', v_before.status, 'fence', v_before.fence);
     return;
   end if;
   update pawl.command as c
@@ -5572,7 +5642,8 @@ $$;
 --        │    ├── probe ─▶ (you ask the provider) ──▶ effect_end       not_sent, not_landed ─▶ planned: begin again
 --        │    ├── wait                                        │
 --        │    └── unknown ◀── nobody can tell ────────────────┘
---        └──────── effect_settle: somebody found out
+--        ├──────── effect_settle: somebody found out
+--        └──────── effect_again: what was refused may be asked anew, under a new key
 --
 -- Two kinds of rows. pawl.effect is state: each change names a fence, or comes from evidence. pawl.effect_call is evidence, one
 -- row a call: it is accepted from any attempt, however late, because the provider acted or did not, whoever holds the job now.
@@ -5906,6 +5977,7 @@ begin
   v_status := case
     when v_effect.status in ('succeeded', 'failed_final') then v_effect.status::text
     when p_outcome = 'landed' then 'succeeded'
+    when p_outcome = 'refused' and p_fence <= v_effect.cleared then v_effect.status::text -- settled since, or asked again under another key
     when p_outcome = 'refused' and (v_doubts = 0 or v_effect.policy = 'keyed') then 'failed_final'
     when p_outcome in ('refused', 'cannot_tell') and p_fence = v_effect.fence then 'unknown'
     when p_outcome = 'ambiguous' and v_effect.policy = 'at_most_once' and p_fence > v_effect.cleared then 'unknown'
@@ -5940,14 +6012,17 @@ $$;
 -- Settles a step of which nobody could tell whether it landed, after somebody found out. It leaves a record in pawl.audit, and
 -- the job that waits for it goes on.
 --
+-- p_fence: the step's fence when you asked the provider (pawl_v1.effects). The verdict is about the calls up to that one.
 -- p_verdict: 'landed' (the step succeeded), 'refused' (it never will) or 'not_landed' (it may be called again).
 -- options: result text, reference: what the provider made; error, code: of a refusal.
--- outcome 'settled'; 'refused' (detail.status: it is not unknown); 'early' (not landed or refused, but until detail.retry_after_ms are
+-- outcome 'settled'; 'refused' (detail.status: it is not unknown); 'moved' (another call has begun since; detail.fence is its fence: ask the
+-- provider again); 'early' (not landed or refused, but until detail.retry_after_ms are
 -- over a frozen attempt may still send it); 'absent'. P4004: verdict, actor or reason. 40001: restart.
 create or replace function pawl_v1.effect_settle(
   p_scope   text,
   p_key     text,
   p_step    text,
+  p_fence   bigint,
   p_verdict text,
   p_actor   text,
   p_reason  text,
@@ -5969,6 +6044,7 @@ begin
     raise exception 'the verdict is landed, refused or not_landed, not %', coalesce(p_verdict, 'null')
       using errcode = 'P4004';
   end if;
+  perform pawl_v1._check_fence_seen(p_fence);
   select u.known, u.job_id
     into v_known
     from pawl_v1._effect_is_unknown(p_scope, p_key, p_step) as u;
@@ -5987,6 +6063,11 @@ begin
   end if;
   if not v_known.known or v_before.job_id is distinct from v_known.job_id then
     perform pawl_v1._effect_restart(p_key, p_step);
+  end if;
+  if v_before.fence <> p_fence then
+    return query
+    select 'moved', jsonb_build_object('status', v_before.status, 'fence', v_before.fence);
+    return;
   end if;
   select d.until
     into v_until
@@ -6018,6 +6099,101 @@ begin
   perform pawl_v1._effect_resume(v_after.job_id);
   return query
   select 'settled', jsonb_build_object('status', v_after.status);
+end
+$$;
+
+-- Has a step called again under a new key that its provider refused for good. The refusal is stored, and a provider repeats it for its key:
+-- so a retry of the job alone meets it at once. Use it when what was refused may be accepted now: the customer has another card. The next
+-- attempt of its owner calls: retry its job (job_retry). It leaves a record in pawl.audit.
+--
+-- If the provider took an earlier call after all, the new one is a second effect, since no key ties the two.
+--
+-- p_fence: the step's fence when you looked (pawl_v1.effects).
+-- options: provider_key (1 to 255 octets; default: a random UUID): the key from now on. dry_run boolean: say what would be done, and do nothing.
+-- outcome 'renewed' (detail: provider_key, job, calls), with dry_run 'would_renew'; 'refused' (detail.status: it was not refused; or
+-- detail.landed: a call of it landed); 'moved' (detail.fence: another call has begun since); 'early' (until detail.retry_after_ms are over a
+-- frozen attempt may still send an earlier call); 'absent'. P4001: the key, or it is the old one. P4004: fence, actor or reason.
+create or replace function pawl_v1.effect_again(
+  p_scope   text,
+  p_key     text,
+  p_step    text,
+  p_fence   bigint,
+  p_actor   text,
+  p_reason  text,
+  p_options jsonb default '{}'
+)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.effect;
+  v_after  pawl.effect;
+  v_seen   record;
+  v_new    text := coalesce(p_options ->> 'provider_key', gen_random_uuid()::text);
+begin
+  perform pawl_v1._check_options(p_options, '{provider_key,dry_run}');
+  perform pawl_v1._check_by(p_actor, p_reason);
+  perform pawl_v1._check_fence_seen(p_fence);
+  perform pawl_v1._check_key('provider_key', v_new);
+  select e.*
+    into v_before
+    from pawl.effect as e
+   where e.scope = p_scope
+     and e.key = p_key
+     and e.step = p_step
+     for update;
+  select count(*)::int as calls,
+         bool_or(c.outcome = 'landed') as landed,
+         max(c.not_after) filter (where c.fence > v_before.cleared and coalesce(c.outcome, 'ambiguous') = 'ambiguous') as open_until
+    into v_seen
+    from pawl.effect_call as c
+   where c.scope = p_scope
+     and c.key = p_key
+     and c.step = p_step
+     and not c.probe;
+  if v_before.status is distinct from 'failed_final' or v_seen.landed then
+    return query
+    select case when v_before.key is null then 'absent' else 'refused' end,
+           jsonb_strip_nulls(jsonb_build_object('status', v_before.status, 'landed', nullif(v_seen.landed, false)));
+    return;
+  end if;
+  if v_before.fence <> p_fence then
+    return query
+    select 'moved', jsonb_build_object('status', v_before.status, 'fence', v_before.fence);
+    return;
+  end if;
+  if v_seen.open_until > clock_timestamp() then
+    return query
+    select 'early', jsonb_build_object('status', v_before.status,
+                                       'retry_after_ms', ceil(extract(epoch from v_seen.open_until - clock_timestamp()) * 1000)::bigint);
+    return;
+  end if;
+  if v_new = v_before.provider_key then
+    raise exception 'the provider refused under the key %', v_new
+      using errcode = 'P4001', hint = 'give another, or none: a random one is made';
+  end if;
+  if not coalesce((p_options ->> 'dry_run')::boolean, false) then
+    update pawl.effect as e
+       set status = 'planned',
+           cleared = e.fence,
+           provider_key = v_new,
+           memory_ends_at = null,
+           updated_at = clock_timestamp(),
+           failure_code = null,
+           failure_message = null
+     where e.scope = p_scope -- locked since its status was read
+       and e.key = p_key
+       and e.step = p_step
+    returning e.*
+         into v_after;
+    insert into pawl.audit (actor, verb, target, reason, before, after)
+    values (p_actor, 'effect_again', pawl_v1._audit_target('effect', p_scope, p_key, p_step), p_reason,
+            pawl_v1._effect_record(v_before), pawl_v1._effect_record(v_after));
+  end if;
+  return query
+  select case when v_after.key is null then 'would_renew' else 'renewed' end,
+         jsonb_strip_nulls(jsonb_build_object('provider_key', v_after.provider_key, 'job', v_before.job_id, 'calls', v_seen.calls));
 end
 $$;
 
@@ -6088,6 +6264,7 @@ select e.scope,
        e.key,
        e.step,
        e.status,
+       e.fence,
        e.policy,
        e.provider,
        e.provider_key,
@@ -6117,12 +6294,62 @@ select e.scope,
 
 -- What stands still until somebody decides or something notices, of all kinds, and what to do about it.
 
+-- The steps of a job: under its queue with its id, '@' and when it was enqueued, or, if it is a delivery that landed, under its key.
+create or replace function pawl_v1._steps_of_job(p_job pawl.job)
+returns setof pawl.effect
+language sql
+stable
+as $$
+  select e.*
+    from pawl.effect as e
+   where e.scope = 'job/' || p_job.queue
+     and e.key > p_job.id || '@'
+     and e.key < p_job.id || 'A'
+   union all
+  select e.*
+    from pawl.effect as e
+   where e.scope = p_job.queue
+     and e.key = p_job.headers ->> 'pawl-inbox-key'
+$$;
+
+-- What an operator may do about a dead letter, and what may have happened already.
+create or replace function pawl_v1._dead_letter_advice(p_job pawl.job)
+returns text
+language plpgsql
+stable
+as $$
+declare
+  v_code    text := p_job.last_errors -> -1 ->> 'code';
+  v_refused text;
+  v_doubted text;
+begin
+  select string_agg(s.step, ', ' order by s.step) filter (where s.status = 'failed_final'),
+         string_agg(s.step || ' (key ' || s.provider_key || ')', ', ' order by s.step)
+           filter (where s.status = 'planned' and (pawl_v1._effect_doubts(s)).calls > 0)
+    into v_refused, v_doubted
+    from pawl_v1._steps_of_job(p_job) as s;
+  return case
+    when v_code = 'P4050' then 'it came under a known key with another payload: the first took effect, or is a job of its own, and a retry runs '
+                               || 'this one beside it; job_discard, unless both are wanted'
+    when v_code = 'P4051' then 'it is older than what is remembered, and may have taken effect: find out, then job_discard or job_retry'
+    when v_doubted is not null then 'a call of step ' || v_doubted || ' may have landed: job_retry is safe for it, the step asks, calls again or '
+                                    || 'becomes unknown as its policy says; ask the provider before job_discard'
+    when v_refused is not null then 'step ' || v_refused || ' was refused for good, and a retry meets the stored refusal at once: if it may be accepted '
+                                    || 'now, effect_again (a new key), then job_retry; else job_discard'
+    when p_job.crashes > 0 then 'its process died or froze ' || p_job.crashes || ' times while it ran: what it wrote here was rolled back, but calls of other '
+                                || 'systems outside of steps may have landed. Ask those systems first; then job_retry if nothing happened, job_discard if it did'
+    else 'repair the cause, then job_retry or job_discard'
+  end;
+end
+$$;
+
 -- p_kind: 'command', 'effect', 'job' or null for all. Changes nothing; reads the whole of the tables it is about.
 --
 -- scope and key name the row: of an effect scope and key are its owner's, with the step in detail; of a job the queue and the id.
 -- class: 'unknown' (nobody can tell whether it took effect: needs a verdict), 'abandoned' (its attempt has gone, and the next claim
 -- or sweep takes it), 'dead_letter' (nobody tries it again), 'orphaned' (a call in doubt that no attempt will follow up).
--- detail of a job: attempts, crashes, code (of its last error), message_key (of the delivery that it is).
+-- detail of a command and an effect: fence, which a verdict names. detail of a job: attempts, crashes, code (of its last error),
+-- message_key (of the delivery that it is).
 create or replace function pawl_v1.stale_classify(p_kind text default null)
 returns table (kind text, scope text, key text, class text, reason text, advice text, since timestamptz, detail jsonb)
 language plpgsql
@@ -6145,7 +6372,7 @@ begin
          end,
          c.advice,
          c.updated_at,
-         '{}'::jsonb
+         jsonb_build_object('fence', c.fence)
     from pawl_v1.stale_commands as c
    where p_kind is null or p_kind = 'command'
    union all
@@ -6165,7 +6392,7 @@ begin
            else 'retry the job: its step asks, calls again or becomes unknown, as the policy says'
          end,
          e.updated_at,
-         jsonb_build_object('step', e.step, 'policy', e.policy, 'provider', e.provider, 'provider_key', e.provider_key)
+         jsonb_build_object('step', e.step, 'fence', e.fence, 'policy', e.policy, 'provider', e.provider, 'provider_key', e.provider_key)
     from pawl_v1.effects as e
     left join pawl.job as j on j.id = e.job_id
    where (p_kind is null or p_kind = 'effect')
@@ -6187,12 +6414,7 @@ begin
          case j.status
            when 'processing' then 'nothing: the sweep gives it back; if it stays, no worker is running'
            when 'unknown' then 'settle its step: see kind effect'
-           else case j.last_errors -> -1 ->> 'code'
-                  when 'P4050' then 'it came under a known key with another payload: the first took effect, or is a job of its own, and a retry runs this one beside it; '
-                                    || 'job_discard, unless both are wanted'
-                  when 'P4051' then 'it is older than what is remembered, and may have taken effect: find out, then job_discard or job_retry'
-                  else 'repair the cause, then job_retry or job_discard'
-                end
+           else pawl_v1._dead_letter_advice(j)
          end,
          j.available_at,
          jsonb_strip_nulls(jsonb_build_object('attempts', j.attempts, 'crashes', j.crashes, 'code', j.last_errors -> -1 ->> 'code',
@@ -6539,7 +6761,7 @@ begin
            and c.ended_at is not null
          union all
         select case v_step.status when 'planned' then clock_timestamp() else v_step.updated_at end, v_step.status::text,
-               jsonb_build_object('job', v_step.job_id, 'reference', v_step.reference, 'result_octets', octet_length(v_step.result),
+               jsonb_build_object('fence', v_step.fence, 'job', v_step.job_id, 'reference', v_step.reference, 'result_octets', octet_length(v_step.result),
                                   'failure_code', v_step.failure_code, 'failure_message', v_step.failure_message)
       ) as e (at, event, detail);
   end loop;
@@ -6728,7 +6950,12 @@ select j.id,
        j.headers,
        j.args,
        encode(j.args, 'escape') as args_text,
-       j.created_at
+       j.created_at,
+       j.fence,
+       case j.status
+         when 'unknown' then 'its step needs a verdict: see pawl_v1.effects, effect_settle'
+         else pawl_v1._dead_letter_advice(j)
+       end as advice
   from pawl.job as j
  where j.status in ('dead_letter', 'unknown');
 
@@ -6946,6 +7173,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '53ae7838834481260b312659ca1eaff5e1999bb698e38e284b645d64201abbd3');
+values (1, 'init', 1, '5299e2ee9f4d2a8c42293ab577582dda61ae590061954ed9dc1ac04bf84598f6');
 
 commit;

@@ -19,7 +19,7 @@ func newCommands() *cobra.Command {
 attempt fell silent, and which nobody declared repeatable, is unknown: its callers are told so, until somebody has found out.`
 	cmd.Example = `  pawl commands list --stale
   pawl commands show orders/acme order-17
-  pawl commands settle orders/acme order-17 not_landed --reason 'the provider has no such charge' --yes`
+  pawl commands settle orders/acme order-17 not_landed --fence 17 --reason 'the provider has no such charge' --yes`
 	cmd.AddCommand(newCommandsList(), newCommandsShow(), newCommandsSettle())
 	return cmd
 }
@@ -153,12 +153,13 @@ func commandText(c ops.Command, changes []ops.Change) string {
 func newCommandsSettle() *cobra.Command {
 	var v ops.CommandVerdict
 	cmd := &cobra.Command{
-		Use:   "settle SCOPE KEY landed|not_landed --reason TEXT",
+		Use:   "settle SCOPE KEY landed|not_landed --fence N --reason TEXT",
 		Short: "Say whether an unknown command took effect",
 		Long: `Ends an unknown command after somebody has found out, from the provider or the business rows, whether it took effect. landed: it
 succeeded, and everyone who asks again is given the result. not_landed: the next call with the key may run it. The attempt that
-fell silent is refused from now on. Who and why go to pawl.audit.`,
-		Example: "  pawl commands settle orders/acme order-17 landed --result '{\"id\": 17}' --reason 'order 17 is there' --yes",
+fell silent is refused from now on. --fence is what commands show printed when you looked: if another attempt has begun since, your verdict is
+not about that one, and nothing changes. Who and why go to pawl.audit.`,
+		Example: "  pawl commands settle orders/acme order-17 landed --fence 17 --result '{\"id\": 17}' --reason 'order 17 is there' --yes",
 	}
 	cmd.Flags().StringVar(&v.Result, "result", "", "the answer from now on, if it landed; usually JSON")
 	cmd.Flags().StringVar(&v.RefType, "ref-type", "", "what the result is, for people: order")
@@ -168,6 +169,7 @@ fell silent is refused from now on. Who and why go to pawl.audit.`,
 	},
 		warning: "a wrong verdict doubles or loses an effect",
 		locked:  "the command is locked by an open transaction, most likely of its attempt",
+		fence:   func(args []string) string { return "pawl commands show " + quoted(args[0]) + " " + quoted(args[1]) },
 		check: func(cmd *cobra.Command, args []string) error {
 			if args[2] != "landed" && args[2] != "not_landed" {
 				return misused(cmd, fmt.Sprintf("the verdict is landed or not_landed, not %q", args[2]), "as in: "+cmd.UseLine())
@@ -186,6 +188,8 @@ fell silent is refused from now on. Who and why go to pawl.audit.`,
 				a.done = fmt.Sprintf("command %s of scope %s settled as %s", visible(args[1]), visible(args[0]), args[2])
 			case ops.Refused:
 				a.why, a.next = fmt.Sprintf("command %s of scope %s is not unknown", args[1], args[0]), "see: pawl commands show "+quoted(args[0])+" "+quoted(args[1])
+			case ops.Moved:
+				a.why, a.next = fmt.Sprintf("command %s of scope %s has been tried again since you looked", args[1], args[0]), "find out about that attempt: pawl commands show "+quoted(args[0])+" "+quoted(args[1])
 			default:
 				a.why, a.next = fmt.Sprintf("there is no command %s in scope %s", args[1], args[0]), "see: pawl commands list --stale"
 			}

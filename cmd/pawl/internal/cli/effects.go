@@ -25,8 +25,9 @@ func newEffects() *cobra.Command {
 called again, its job waits, and a lane waits with it, until somebody has found out.`
 	cmd.Example = `  pawl effects list
   pawl effects show job/pay 17@1795285193170792 charge
-  pawl effects settle job/pay 17@1795285193170792 charge landed --reference ch_3Mq --reason 'seen in their dashboard' --yes`
-	cmd.AddCommand(newEffectsList(), newEffectsShow(), newEffectsSettle())
+  pawl effects settle job/pay 17@1795285193170792 charge landed --fence 41 --reference ch_3Mq --reason 'seen in their dashboard' --yes
+  pawl effects again job/pay 17@1795285193170792 charge --fence 41 --reason 'the customer has a new card' --yes`
+	cmd.AddCommand(newEffectsList(), newEffectsShow(), newEffectsSettle(), newEffectsAgain())
 	return cmd
 }
 
@@ -79,10 +80,10 @@ func printEffects(cmd *cobra.Command, effects []ops.Effect, more bool) error {
 		if e.JobID != 0 {
 			job = strconv.FormatInt(e.JobID, 10)
 		}
-		rows[i] = []string{visible(e.Scope), visible(e.Key), visible(e.Step), string(e.Status), e.Policy, cell(e.Provider, nameWidth),
+		rows[i] = []string{visible(e.Scope), visible(e.Key), visible(e.Step), string(e.Status), strconv.FormatInt(e.Fence, 10), e.Policy, cell(e.Provider, nameWidth),
 			strconv.Itoa(e.Calls), strconv.Itoa(e.InDoubt), job, span(e.ReadAt.Sub(e.UpdatedAt)), cell(e.Reference, nameWidth)}
 	}
-	heading := []string{"SCOPE", "KEY", "STEP", "STATUS", "POLICY", "PROVIDER", "CALLS", "IN DOUBT", "JOB", "SINCE", "REFERENCE"}
+	heading := []string{"SCOPE", "KEY", "STEP", "STATUS", "FENCE", "POLICY", "PROVIDER", "CALLS", "IN DOUBT", "JOB", "SINCE", "REFERENCE"}
 	if err := printTable(cmd.OutOrStdout(), heading, rows); err != nil {
 		return err
 	}
@@ -135,6 +136,7 @@ func effectText(d ops.EffectDetail) string {
 	}
 	fmt.Fprintf(&out, "step %s of %s in %s\n", visible(d.Step), visible(d.Key), visible(d.Scope))
 	field("status", string(d.Status))
+	field("fence", strconv.FormatInt(d.Fence, 10))
 	field("policy", d.Policy)
 	field("provider", d.Provider)
 	field("sent key", d.ProviderKey)
@@ -153,7 +155,22 @@ func effectText(d ops.EffectDetail) string {
 	for _, c := range d.Changes {
 		fmt.Fprintf(&out, "    %s\n", changeText(c))
 	}
+	switch d.Status {
+	case ops.EffectUnknown:
+		field("next", "ask the provider, then: "+settleLine(d.EffectID, d.Fence))
+	case ops.EffectFailedFinal:
+		field("next", "the refusal is stored; if it may be accepted now: "+againLine(d.EffectID, d.Fence))
+	}
 	return out.String()
+}
+
+// settleLine and againLine are the commands that name the step as it was shown.
+func settleLine(id ops.EffectID, fence int64) string {
+	return fmt.Sprintf("pawl effects settle %s %s %s landed|refused|not_landed --fence %d --reason …", quoted(id.Scope), quoted(id.Key), quoted(id.Step), fence)
+}
+
+func againLine(id ops.EffectID, fence int64) string {
+	return fmt.Sprintf("pawl effects again %s %s %s --fence %d --reason …", quoted(id.Scope), quoted(id.Key), quoted(id.Step), fence)
 }
 
 func effectCallText(c ops.EffectCall) string {
@@ -181,7 +198,7 @@ func newEffectsSettle() *cobra.Command {
 	var by ops.By
 	var v ops.Verdict
 	cmd := &cobra.Command{
-		Use:   "settle SCOPE KEY STEP landed|refused|not_landed --reason TEXT",
+		Use:   "settle SCOPE KEY STEP landed|refused|not_landed --fence N --reason TEXT",
 		Short: "Say what became of a step of which nobody knew",
 		Long: `Settles an unknown step, after you have found out at the provider what became of it:
 
@@ -189,11 +206,15 @@ func newEffectsSettle() *cobra.Command {
   refused      it did not and never will: the handler is told
   not_landed   it did not: it is called again, now
 
+--fence is what effects show or effects list printed when you looked. If another call has begun since, your verdict is not about that one, and
+nothing changes.
+
 The job that waits for it goes on. A wrong "not_landed" makes it happen twice, a wrong "landed" not at all. Who and why go to
 pawl.audit.`,
-		Example: "  pawl effects settle job/pay 17@1795285193170792 charge landed --result '{\"id\": \"ch_3Mq\"}' --reason 'seen in their dashboard' --yes",
+		Example: "  pawl effects settle job/pay 17@1795285193170792 charge landed --fence 41 --result '{\"id\": \"ch_3Mq\"}' --reason 'seen in their dashboard' --yes",
 	}
 	addByFlags(cmd, &by)
+	addFenceFlag(cmd, &by)
 	flags := cmd.Flags()
 	flags.StringVar(&v.Result, "result", "", "of what landed: what the call would have returned, as JSON")
 	flags.StringVar(&v.Reference, "reference", "", "of what landed: the provider's name for it")
@@ -205,6 +226,9 @@ pawl.audit.`,
 			return misused(cmd, "it takes a scope, a key, a step, and one of "+strings.Join(verdicts, ", "), "as in: "+cmd.UseLine())
 		}
 		if err := checkBy(cmd, &by); err != nil {
+			return err
+		}
+		if err := checkFence(cmd, by, "pawl effects show "+quoted(args[0])+" "+quoted(args[1])+" "+quoted(args[2])); err != nil {
 			return err
 		}
 		v.Outcome = args[3]
@@ -234,7 +258,7 @@ pawl.audit.`,
 func printSettled(cmd *cobra.Command, id ops.EffectID, r ops.SettleResult, asJSON bool) (err error) {
 	switch {
 	case asJSON:
-		err = printJSON(cmd.OutOrStdout(), settledJSON{string(r.Outcome), given(string(r.Status)), given(r.RetryAfter.Milliseconds()), given(r.Hint)})
+		err = printJSON(cmd.OutOrStdout(), settledJSON{string(r.Outcome), given(string(r.Status)), given(r.Fence), given(r.RetryAfter.Milliseconds()), given(r.Hint)})
 	case r.Changed():
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "step %s settled: it is %s\n", visible(id.Step), r.Status)
 	}
@@ -245,6 +269,8 @@ func printSettled(cmd *cobra.Command, id ops.EffectID, r ops.SettleResult, asJSO
 	switch r.Outcome {
 	case ops.Refused:
 		why = fmt.Sprintf("step %s is %s", id.Step, r.Status)
+	case ops.Moved:
+		why = fmt.Sprintf("step %s has been called again since you looked", id.Step)
 	case ops.Early:
 		why = fmt.Sprintf("step %s may still be sent in the next %v", id.Step, r.RetryAfter.Round(time.Second))
 	}
@@ -261,6 +287,7 @@ type effectJSON struct {
 	Key           string     `json:"key"`
 	Step          string     `json:"step"`
 	Status        string     `json:"status"`
+	Fence         int64      `json:"fence"`
 	Policy        string     `json:"policy"`
 	Provider      *string    `json:"provider"`
 	ProviderKey   string     `json:"provider_key"`
@@ -278,7 +305,7 @@ type effectJSON struct {
 }
 
 func effectToJSON(e ops.Effect) effectJSON {
-	return effectJSON{Scope: e.Scope, Key: e.Key, Step: e.Step, Status: string(e.Status), Policy: e.Policy, Provider: given(e.Provider),
+	return effectJSON{Scope: e.Scope, Key: e.Key, Step: e.Step, Status: string(e.Status), Fence: e.Fence, Policy: e.Policy, Provider: given(e.Provider),
 		ProviderKey: e.ProviderKey, Reference: given(e.Reference), Job: given(e.JobID), Calls: e.Calls, InDoubt: e.InDoubt,
 		FirstCalledAt: given(e.FirstCalledAt.UTC()), LastNotAfter: given(e.LastNotAfter.UTC()), MemoryEndsAt: given(e.MemoryEndsAt.UTC()),
 		FailureCode: given(e.FailureCode), Failure: given(e.Failure), CreatedAt: e.CreatedAt.UTC(), UpdatedAt: e.UpdatedAt.UTC()}
@@ -307,8 +334,9 @@ func effectCallToJSON(c ops.EffectCall) effectCallJSON {
 }
 
 type settledJSON struct {
-	Outcome      string  `json:"outcome"` // settled; refused, early, absent
+	Outcome      string  `json:"outcome"` // settled; refused, moved, early, absent
 	Status       *string `json:"status"`  // now
+	Fence        *int64  `json:"fence"`   // now, if it has moved
 	RetryAfterMS *int64  `json:"retry_after_ms"`
 	Hint         *string `json:"hint"` // the next step, if nothing changed
 }

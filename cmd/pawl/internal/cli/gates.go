@@ -112,10 +112,22 @@ anew. What is held up to LAST + 1 is due at once; what is not higher than LAST i
 		return nil
 	}
 	return verb{arguments: 3, what: gateOf, locked: gateLocked, warning: "whatever has a number up to LAST is dropped",
+		flags: numberFlag("from", "where the gate stood when you looked: if it has moved since, nothing changes"),
 		do: func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (answer, error) {
 			r, err := ops.ResetGate(ctx, conn, args[0], args[1], last, by)
 			return gateAnswer(args, r), err
 		}}.on(cmd)
+}
+
+// numberFlag is the flag of a number that a gate showed.
+func numberFlag(name, usage string) func(cmd *cobra.Command, by *ops.By) {
+	return func(cmd *cobra.Command, by *ops.By) {
+		cmd.Flags().Func(name, usage, func(text string) error {
+			n, err := strconv.ParseInt(text, 10, 64)
+			by.Number = &n
+			return err
+		})
+	}
 }
 
 func newGatesRelease() *cobra.Command {
@@ -127,6 +139,7 @@ dropped. Who and why go to pawl.audit.`,
 		Example: "  pawl gates release orders 'account 7' --reason 'the sender lost 42, see their ticket 1234' --yes",
 	}
 	return verb{arguments: 2, what: gateOf, locked: gateLocked, warning: "the missing numbers are dropped if they come after all",
+		flags: numberFlag("next", "the lowest number that was held when you looked: if another one is, nothing changes"),
 		do: func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (answer, error) {
 			r, err := ops.ReleaseGate(ctx, conn, args[0], args[1], by)
 			return gateAnswer(args, r), err
@@ -141,6 +154,9 @@ func gateAnswer(args []string, r ops.GateResult) answer {
 	a := answer{json: gateResultJSON{Outcome: string(r.Outcome), Before: r.Before}}
 	if !r.Changed() {
 		a.why, a.next = "nothing is held at "+gateOf(args), "see: pawl gates list --held"
+		if r.Outcome == ops.Moved {
+			a.why, a.next = gateOf(args)+" has moved since you looked", "see: pawl gates list --consumer "+quoted(args[0])
+		}
 		return a
 	}
 	a.json = gateResultJSON{string(r.Outcome), r.Before, &r.Last}

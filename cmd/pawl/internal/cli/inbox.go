@@ -71,12 +71,24 @@ why go to pawl.audit.`,
 	return verb{arguments: 2, what: func(args []string) string { return fmt.Sprintf("delivery %s of consumer %s", args[1], args[0]) },
 		warning: "the same message then takes effect again",
 		locked:  "the delivery is locked by an open transaction, most likely of its handler",
+		flags: func(cmd *cobra.Command, by *ops.By) {
+			cmd.Flags().Func("processed-at", "when it had taken effect, as you saw it in inbox show --json, or \"never\": if that is not so any more, nothing changes", func(text string) (err error) {
+				var at time.Time
+				if text != "never" {
+					at, err = time.Parse(time.RFC3339Nano, text)
+				}
+				by.ProcessedAt = &at
+				return err
+			})
+		},
 		do: func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (answer, error) {
 			r, err := ops.ForgetInbox(ctx, conn, args[0], args[1], by)
 			a := answer{json: forgetJSON{string(r.Outcome), given(r.Job), given(string(r.Was)), given(r.Hint)}}
 			switch r.Outcome {
 			case ops.Forgotten:
 				a.done = fmt.Sprintf("delivery %s of consumer %s forgotten", visible(args[1]), visible(args[0]))
+			case ops.Moved:
+				a.why, a.next = fmt.Sprintf("delivery %s of consumer %s has taken effect since you looked, or anew", args[1], args[0]), "see: pawl inbox show "+quoted(args[0])+" "+quoted(args[1])
 			case ops.Refused:
 				a.why, a.next = fmt.Sprintf("job %d owns the delivery and is %s", r.Job, r.Was), r.Hint
 			default:

@@ -69,6 +69,7 @@ Each job is a transaction of its own. Who and why go to pawl.audit with the job 
 jobs could not be changed; the others are.`
 	cmd.Example = fmt.Sprintf("  pawl %s %s %s", d.name, verb.name, verb.example)
 	addByFlags(cmd, &f.by)
+	addFenceFlag(cmd, &f.by)
 	many := d.only != nil && verb.bulk != nil
 	if many {
 		addBulkFlags(cmd, &f.bulkFlags, verb)
@@ -96,6 +97,9 @@ func (f changeFlags) run(cmd *cobra.Command, args []string) error {
 	ids, err := jobIDs(cmd, args)
 	if err != nil {
 		return err
+	}
+	if f.by.Fence != 0 && len(ids) != 1 {
+		return misused(cmd, "--fence is for one job", "give one id, or leave --fence out")
 	}
 	if f.doubles {
 		return misused(cmd, "--include-duplicates is for dead letters that are selected", "with ids, add --yes")
@@ -247,6 +251,19 @@ func named(ids []int64) string {
 func addByFlags(cmd *cobra.Command, by *ops.By) {
 	cmd.Flags().StringVar(&by.Reason, "reason", "", "why, for whoever reads the audit later; required")
 	cmd.Flags().StringVar(&by.Actor, "actor", "", "who (default: $USER)")
+}
+
+// addFenceFlag gives a command the flag that says what was looked at.
+func addFenceFlag(cmd *cobra.Command, by *ops.By) {
+	cmd.Flags().Int64Var(&by.Fence, "fence", 0, "the fence that was shown when you looked: if it has moved since, nothing changes")
+}
+
+// checkFence requires the fence of a verdict. Looking it up here would defeat it: it must be that of what the person saw.
+func checkFence(cmd *cobra.Command, by ops.By, look string) error {
+	if by.Fence <= 0 {
+		return misused(cmd, "which attempt your verdict is about is missing", "pass --fence, as shown by: "+look)
+	}
+	return nil
 }
 
 // checkBy requires a reason, and somebody.

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -94,6 +95,9 @@ func (f listFlags) print(cmd *cobra.Command, jobs []ops.Job, next *int64) error 
 	}
 	if err := printTable(cmd.OutOrStdout(), heading, rows); err != nil {
 		return err
+	}
+	if f.letters && slices.ContainsFunc(jobs, func(j ops.Job) bool { return j.Crashes > 0 }) {
+		progress(cmd)("those with crashes died while they ran: what they asked of other systems may have happened; see pawl dlq show ID before you retry or discard one")
 	}
 	sayMore(cmd, next)
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -134,13 +135,53 @@ func detailText(d ops.Detail) string {
 	if headers, err := json.Marshal(d.Headers); err == nil && d.Headers != nil {
 		field("headers", "%s", visible(string(headers)))
 	}
+	if len(d.Steps) > 0 {
+		field("steps", "%d", len(d.Steps))
+		lines(each(d.Steps, stepText))
+	}
 	field("errors", "%d kept", len(d.Errors))
 	lines(each(d.Errors, errorText))
 	field("payload", "%d octets, SHA-256 %x", len(d.Args), sha256.Sum256(d.Args))
 	lines(payloadLines(d.Args))
 	field("audit", "changes by hand: %d", len(d.Changes))
 	lines(each(d.Changes, changeText))
+	if d.Status == ops.StatusDeadLetter {
+		field("next", "%s", visible(adviceOnJob(d)))
+	}
 	return out.String()
+}
+
+func stepText(s ops.Effect) string {
+	text := fmt.Sprintf("%s: %s, %s, sent key %s", s.Step, s.Status, plural(s.Calls, "call", "calls"), s.ProviderKey)
+	if s.InDoubt > 0 {
+		text += fmt.Sprintf(", of which %d may have landed", s.InDoubt)
+	}
+	if s.Failure != "" || s.FailureCode != "" {
+		text += ", " + strings.TrimPrefix(s.FailureCode+": "+s.Failure, ": ")
+	}
+	return visible(text)
+}
+
+// adviceOnJob is what to do about a dead letter, and what may have happened already.
+func adviceOnJob(d ops.Detail) string {
+	id := fmt.Sprint(d.ID)
+	retry, discard := "pawl dlq retry "+id+" --reason …", "pawl dlq discard "+id+" --reason …"
+	if c := pawl.Code(d.LastCode); c == pawl.CodeMessageReused || c == pawl.CodeDeliveryStale {
+		return adviceOnLetter(id, d.LastCode, d.Crashes)
+	}
+	for _, s := range d.Steps {
+		if s.Status == ops.EffectPlanned && s.InDoubt > 0 {
+			return fmt.Sprintf("a call of step %s may have landed. %s is safe for it: the step asks, calls again with its key or becomes unknown, as its policy says. "+
+				"Ask the provider for %s before you discard it", s.Step, retry, s.ProviderKey)
+		}
+	}
+	for _, s := range d.Steps {
+		if s.Status == ops.EffectFailedFinal {
+			return fmt.Sprintf("step %s was refused for good, and a retry meets the stored refusal at once. If it may be accepted now: %s, then %s; else %s",
+				s.Step, againLine(s.EffectID, s.Fence), retry, discard)
+		}
+	}
+	return adviceOnLetter(id, d.LastCode, d.Crashes)
 }
 
 func holderText(h ops.Holder, now time.Time) string {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -63,8 +64,10 @@ func printStale(cmd *cobra.Command, stale []ops.Stale) error {
 // A standing is what of [ops.Stale.Detail] goes into a line.
 type standing struct {
 	Step        string
+	Fence       int64
 	ProviderKey string `json:"provider_key"`
 	Code        string
+	Crashes     int
 	MessageKey  string `json:"message_key"`
 }
 
@@ -85,20 +88,23 @@ func keyOf(s ops.Stale) string {
 func adviceOn(s ops.Stale) string {
 	switch d := standingOf(s); s.Kind + " " + s.Class {
 	case "command unknown":
-		return fmt.Sprintf("it may have taken effect: find out, then: pawl commands settle %s %s landed|not_landed --reason …", quoted(s.Scope), quoted(s.Key))
+		return fmt.Sprintf("it may have taken effect: find out, then: pawl commands settle %s %s landed|not_landed --fence %d --reason …", quoted(s.Scope), quoted(s.Key), d.Fence)
 	case "effect unknown":
-		return fmt.Sprintf("ask the provider for %s, then: pawl effects settle %s %s %s landed|refused|not_landed --reason …; or run effect.Reconcile",
-			d.ProviderKey, quoted(s.Scope), quoted(s.Key), quoted(d.Step))
+		return fmt.Sprintf("ask the provider for %s, then: %s; or run effect.Reconcile", d.ProviderKey,
+			settleLine(ops.EffectID{Scope: s.Scope, Key: s.Key, Step: d.Step}, d.Fence))
 	case "job unknown":
 		return "settle its step: pawl stale --kind effect"
 	case "job dead_letter":
-		return adviceOnLetter(s.Key, d.Code)
+		if strings.HasPrefix(s.Advice, "step ") || strings.HasPrefix(s.Advice, "a call of step ") {
+			return s.Advice + "; see: pawl dlq show " + s.Key
+		}
+		return adviceOnLetter(s.Key, d.Code, d.Crashes)
 	}
 	return s.Advice
 }
 
-// adviceOnLetter is what to do about a dead letter with such a last error.
-func adviceOnLetter(id, code string) string {
+// adviceOnLetter is what to do about a dead letter with such a last error, whose process died so often.
+func adviceOnLetter(id, code string, crashes int) string {
 	retry, discard := "pawl dlq retry "+id+" --reason …", "pawl dlq discard "+id+" --reason …"
 	switch pawl.Code(code) {
 	case pawl.CodeMessageReused:
@@ -106,6 +112,10 @@ func adviceOnLetter(id, code string) string {
 			discard + ", unless both are wanted"
 	case pawl.CodeDeliveryStale:
 		return "it is older than what is remembered, and may have taken effect: find out, then " + discard + ", or " + retry
+	}
+	if crashes > 0 {
+		return fmt.Sprintf("its process died or froze %s while it ran. What it wrote to this database was rolled back, but calls of other systems that are no "+
+			"steps may have landed: ask those systems first. If nothing happened: %s. If it did: %s", plural(crashes, "time", "times"), retry, discard)
 	}
 	return "repair the cause, then " + retry + ", or " + discard
 }

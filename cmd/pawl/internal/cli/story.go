@@ -120,15 +120,19 @@ func nextSteps(s ops.Story) (steps []string) {
 			_ = json.Unmarshal(m.Detail, &e) // without one it is empty
 			failed[m.Key] = e.Code
 		case "job dead_letter":
-			step = "pawl dlq show " + m.Key + "; " + adviceOnLetter(m.Key, failed[m.Key])
+			var d struct{ Crashes int }
+			_ = json.Unmarshal(m.Detail, &d)
+			step = "pawl dlq show " + m.Key + "; " + adviceOnLetter(m.Key, failed[m.Key], d.Crashes)
 		case "job unknown":
 			step = "settle its step: pawl effects list"
 		case "job cancelled":
 			step = "pawl jobs retry " + m.Key + ", or discard it"
 		case "command unknown":
-			step = fmt.Sprintf("find out whether it took effect, then: pawl commands settle %s %s landed|not_landed", quoted(m.Scope), quoted(m.Key))
+			step = fmt.Sprintf("find out whether it took effect, then: pawl commands settle %s %s landed|not_landed --fence %d --reason …", quoted(m.Scope), quoted(m.Key), fenceOf(m))
 		case "effect unknown":
-			step = fmt.Sprintf("ask the provider, then: pawl effects settle %s %s STEP landed|refused|not_landed", quoted(m.Scope), quoted(m.Key))
+			step = "ask the provider, then: " + settleLine(effectOf(m), fenceOf(m))
+		case "effect failed_final":
+			step = "the refusal is stored; if it may be accepted now: " + againLine(effectOf(m), fenceOf(m)) + ", then retry its job"
 		case "gate held":
 			step = fmt.Sprintf("what comes before it is missing: pawl gates list --consumer %s --held", quoted(m.Scope))
 		}
@@ -137,6 +141,19 @@ func nextSteps(s ops.Story) (steps []string) {
 		}
 	}
 	return steps
+}
+
+// fenceOf is the fence that a verdict on the row names.
+func fenceOf(m ops.Moment) int64 {
+	var d struct{ Fence int64 }
+	_ = json.Unmarshal(m.Detail, &d)
+	return d.Fence
+}
+
+func effectOf(m ops.Moment) ops.EffectID {
+	var d struct{ Step string }
+	_ = json.Unmarshal(m.Detail, &d)
+	return ops.EffectID{Scope: m.Scope, Key: m.Key, Step: d.Step}
 }
 
 // quoted writes a word as a shell takes it.

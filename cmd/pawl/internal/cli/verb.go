@@ -19,6 +19,8 @@ type verb struct {
 	what      func(args []string) string                    // that it is about, for the question: "lane a of queue q"
 	warning   string                                        // what cannot be taken back; empty: nothing, and nobody is asked
 	check     func(cmd *cobra.Command, args []string) error // of the arguments; nil: none
+	fence     func(args []string) string                    // where the fence is shown that the verb requires; nil: it takes none
+	flags     func(cmd *cobra.Command, by *ops.By)          // of its own, that say what was looked at; nil: none
 	locked    string                                        // what it says if an open transaction has the thing
 	do        func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (answer, error)
 }
@@ -39,6 +41,12 @@ func (v verb) on(cmd *cobra.Command) *cobra.Command {
 	if v.warning != "" {
 		yes = cmd.Flags().Bool("yes", false, "do not ask; required where nobody can be asked")
 	}
+	if v.fence != nil {
+		addFenceFlag(cmd, &by)
+	}
+	if v.flags != nil {
+		v.flags(cmd, &by)
+	}
 	asJSON := addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) != v.arguments {
@@ -51,6 +59,11 @@ func (v verb) on(cmd *cobra.Command) *cobra.Command {
 		}
 		if err := checkBy(cmd, &by); err != nil {
 			return err
+		}
+		if v.fence != nil {
+			if err := checkFence(cmd, by, v.fence(args)); err != nil {
+				return err
+			}
 		}
 		what := cmd.Name() + " " + v.what(args)
 		ask := yes != nil && !*yes
