@@ -105,10 +105,7 @@ func start(ctx context.Context, o Options, found install, store *store) (_ *Serv
 
 // open takes the directory, its lock, the watchdog and, if there is one, the data directory to keep.
 func (s *Server) open(o Options) (err error) {
-	if s.dir, err = o.makeDir(s.who); err != nil {
-		return err
-	}
-	if s.lock, err = lockDir(s.dir); err != nil {
+	if s.dir, s.lock, err = o.takeDir(s.who); err != nil {
 		return err
 	}
 	if s.dog, err = startWatchdog(s.dir, s.who); err != nil {
