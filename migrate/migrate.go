@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/pooler"
 	"github.com/pawl-go/pawl/sql"
 )
 
@@ -122,8 +123,20 @@ func inTx(ctx context.Context, conn *pgx.Conn, script string) error {
 	})
 }
 
+// direct refuses a pooler that changes sessions: the lock would stay behind in one of them, and stop every later migration.
+func direct(ctx context.Context, conn *pgx.Conn) error {
+	_, err := pooler.Check(ctx, conn, func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, conn.Config()) })
+	if errors.Is(err, pooler.ErrBetween) {
+		return &pawl.Error{Op: "migrate", Err: err, Hint: "migrate over a direct connection to the server"}
+	}
+	return err
+}
+
 // locked runs fn while holding the migrators' lock.
 func locked(ctx context.Context, conn *pgx.Conn, progress Progress, fn func() error) (err error) {
+	if err := direct(ctx, conn); err != nil {
+		return err
+	}
 	for said := false; ; {
 		var got bool
 		if err := conn.QueryRow(ctx, "select pg_try_advisory_lock($1, $2)", lockSpace, lockNumber).Scan(&got); err != nil {
