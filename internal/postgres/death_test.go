@@ -36,6 +36,9 @@ func TestDeath_OfTheProgramKeepsKeptData(t *testing.T) {
 	kill(t, h.Program)
 	eventually(t, "server gone", soon, func() bool { return !running(h.Server) })
 	eventually(t, "socket directory gone", soon, func() bool { return !exists(h.Dir) })
+	if link := filepath.Join(data, linkFile); exists(link) {
+		t.Errorf("left %s, which leads nowhere", link)
+	}
 
 	s := startServer(t, Options{DataDir: data})
 	if log, _ := os.ReadFile(s.logFile()); strings.Contains(string(log), "not properly shut down") {
@@ -92,6 +95,19 @@ func TestDeath_OfTheWatchdogTooDoesNotBlockKeptData(t *testing.T) {
 	query(t, s, "select 'served'")
 	if running(h.Server) || exists(h.Dir) {
 		t.Errorf("orphan running %v, its directory there %v", running(h.Server), exists(h.Dir))
+	}
+}
+
+// A directory of other files is refused, and nothing of ours is put there.
+func TestKeep_ForeignDirectoryStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	dir := sharedDir(t)
+	must(t, os.WriteFile(filepath.Join(dir, "hosts"), nil, 0o644))
+	if _, err := Start(t.Context(), Options{DataDir: dir}); err == nil || !strings.Contains(err.Error(), "neither empty nor a PostgreSQL cluster") {
+		t.Errorf("got %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 1 {
+		t.Errorf("in there now: %v", left)
 	}
 }
 

@@ -97,7 +97,7 @@ func start(ctx context.Context, o Options, found install, store *store) (_ *Serv
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	if s.host, err = s.keep.link(o, s.dir); err != nil { // not before: another server may hold the cluster
+	if s.host, err = s.keep.link(o, s.dir, s.who); err != nil { // not before: another server may hold the cluster
 		return nil, err
 	}
 	return s, s.keep.complete(o.Durable)
