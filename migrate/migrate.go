@@ -30,7 +30,8 @@ func (p Progress) say(format string, args ...any) {
 }
 
 // Up brings the database to the newest version, one transaction a version, and returns the versions it applied. If
-// the tables are current but the functions are not, it replaces the functions. Several may run at once: one works, the
+// the tables are current but the functions are not, it replaces the functions. It refuses a newer schema, with [pawl.ErrSchemaMismatch]:
+// [Check] says whether this build can work with it. Several may run at once: one works, the
 // others wait and find nothing left to do.
 func Up(ctx context.Context, conn *pgx.Conn, progress Progress) (applied []int, err error) {
 	err = locked(ctx, conn, progress, func() error {
@@ -44,6 +45,11 @@ func up(ctx context.Context, conn *pgx.Conn, progress Progress) ([]int, error) {
 	installed, err := read(ctx, conn)
 	if err != nil {
 		return nil, err
+	}
+	if installed.Version > sql.Newest() {
+		return nil, &pawl.Error{Op: "migrate.up", Code: pawl.CodeSchemaMismatch,
+			Err:  fmt.Errorf("the schema is at version %d, which is newer than version %d of this build", installed.Version, sql.Newest()),
+			Hint: "run pawl migrate up of the newer build; pawl migrate check tells whether this build can work with it"}
 	}
 	var applied []int
 	for _, v := range sql.Versions() {
