@@ -73,7 +73,9 @@ func Wrap(op string, err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		wrapped.Code = Code(pg.Code)
-		wrapped.Hint = pg.Hint
+		if wrapped.Hint = pg.Hint; setupHint(pg) != "" {
+			wrapped.Hint = setupHint(pg)
+		}
 		if _, ours := codeTexts[wrapped.Code]; ours {
 			wrapped.Err = &serverError{pg}
 		}

@@ -17,7 +17,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/pooler"
 	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/migrate"
+	"github.com/pawl-go/pawl/ops"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -31,7 +34,7 @@ func TestT71_ThroughAPooler(t *testing.T) {
 			t.Parallel()
 			direct := pawltest.URL(t, effects)
 			b := setupOn(t, pooled(t, program, direct)+"&default_query_exec_mode="+mode)
-			b.config.Presence = job.Presence{URL: direct}
+			b.config.Presence, b.config.Lease = job.Presence{URL: direct}, 30*time.Second // no trouble but the pooler's
 			var failed sync.Map
 			b.config.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 				if err := apply(ctx, tx, d); err != nil {
@@ -63,6 +66,90 @@ func TestT71_ThroughAPooler(t *testing.T) {
 	}
 }
 
+// Through a pooler in transaction mode a presence lock proves nothing. The worker notices before it takes one, says so with the next
+// step, and is not present: its lease alone counts. The doctor names the worker. In session mode it is present.
+func TestT71_PresenceThroughAPoolerIsRefusedAndSaid(t *testing.T) {
+	t.Parallel()
+	program := pgbouncer(t)
+	for mode, want := range map[string]bool{"transaction": false, "session": true} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			direct := pawltest.URL(t, effects)
+			b := setupOn(t, pooledIn(t, program, direct, mode)+"&default_query_exec_mode=exec")
+			said := make(chan error, 1)
+			b.config.Hooks = pawl.Join(b.config.Hooks, pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+				if e.Op == "worker.presence" && e.Kind == pawl.EventTrouble {
+					select {
+					case said <- e.Err:
+					default:
+					}
+				}
+			}})
+			b.start()
+			admin := connectTo(t, direct)
+			present := func() (present, reported bool) {
+				err := admin.QueryRow(t.Context(), `select coalesce(bool_or(w.presence), false), coalesce(bool_or((w.report ->> 'pooled')::boolean), false)
+				  from pawl.worker as w`).Scan(&present, &reported)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return present, reported
+			}
+			if want {
+				b.until("present", func() bool { present, _ := present(); return present })
+				return
+			}
+			select {
+			case err := <-said:
+				if !errors.Is(err, pooler.ErrBetween) || !strings.Contains(err.Error(), "Presence.URL") {
+					t.Errorf("said %v", err)
+				}
+			case <-time.After(time.Minute):
+				t.Fatal("a presence that proves nothing, and not a word about it")
+			}
+			b.until("reported", func() bool { _, reported := present(); return reported })
+			if present, _ := present(); present {
+				t.Error("the worker counts as present")
+			}
+			d, err := ops.Diagnose(t.Context(), admin, ops.Limits{})
+			if err != nil || !strings.Contains(fmt.Sprint(d.Findings), "keeps its presence through a pooler") {
+				t.Errorf("%v, %v", d.Findings, err)
+			}
+		})
+	}
+}
+
+// With pgx's own setting a pooler in transaction mode answers 42P05 or 26000: wherever a person meets it, the next step is said.
+func TestT71_AStatementThatThePoolerLostNamesTheSetting(t *testing.T) {
+	t.Parallel()
+	through := pooledIn(t, pgbouncer(t), pawltest.URL(t, effects), "transaction")
+	first, second := connectTo(t, through), connectTo(t, through)
+	if err := migrate.Check(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{
+		"a statement that another client prepared": migrate.Check(t.Context(), second),
+		"a migration": func() error { _, err := migrate.Up(t.Context(), second, nil); return err }(),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "direct") || !strings.Contains(err.Error(), "pooler") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := ops.Diagnose(t.Context(), second, ops.Limits{}); err == nil || !strings.Contains(err.Error(), "default_query_exec_mode=exec") {
+		t.Errorf("doctor: %v", err)
+	}
+}
+
+func connectTo(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
 // pgbouncer finds the program, or skips the test and says why.
 func pgbouncer(t *testing.T) string {
 	t.Helper()
@@ -75,8 +162,13 @@ func pgbouncer(t *testing.T) string {
 	return ""
 }
 
-// pooled starts a pooler with fewer sessions than the pool has connections, and returns the database's URL through it.
+// pooled is pooledIn transaction mode.
 func pooled(t *testing.T, program, direct string) string {
+	return pooledIn(t, program, direct, "transaction")
+}
+
+// pooledIn starts a pooler with fewer sessions than the pool has connections, and returns the database's URL through it.
+func pooledIn(t *testing.T, program, direct, mode string) string {
 	t.Helper()
 	server, err := pgx.ParseConfig(direct)
 	if err != nil {
@@ -98,9 +190,9 @@ func pooled(t *testing.T, program, direct string) string {
 unix_socket_dir = %s
 listen_port = %d
 auth_type = any
-pool_mode = transaction
-default_pool_size = 6
-`, to, dir, server.Port), 0o600); err != nil {
+pool_mode = %s
+default_pool_size = %d
+`, to, dir, server.Port, mode, map[string]int{"transaction": 6, "session": 40}[mode]), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c := exec.Command(program, "--quiet", settings)

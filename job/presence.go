@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/pooler"
 )
 
 // presenceAgain is the longest pause between two tries to connect.
@@ -57,6 +58,11 @@ func (w *Worker) bePresent(ctx context.Context, s *session, settle func()) (held
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
+	home, err := pooler.Check(ctx, conn, w.connectDirect)
+	s.pooled.Store(errors.Is(err, pooler.ErrBetween))
+	if err != nil {
+		return false, throughPooler(err)
+	}
 	for {
 		present, err := contract.WorkerAttend(ctx, conn, s.id)
 		if err != nil {
@@ -81,12 +87,11 @@ func (w *Worker) bePresent(ctx context.Context, s *session, settle func()) (held
 			return true, err
 		}
 		if w.mayJudge(s) {
-			err = w.sweep(ctx, conn)
-		} else {
-			err = ping(ctx, conn)
+			_ = w.sweep(ctx, conn)
 		}
-		if conn.IsClosed() {
-			return true, err
+		if err := stillAt(ctx, conn, home); err != nil {
+			s.pooled.Store(errors.Is(err, pooler.ErrBetween))
+			return true, throughPooler(err)
 		}
 	}
 }
@@ -117,10 +122,24 @@ func (w *Worker) settled(ctx context.Context, s *session) {
 	}
 }
 
-func ping(ctx context.Context, conn *pgx.Conn) error {
+// stillAt asks which session answers. Another one than home does not hold the presence lock.
+func stillAt(ctx context.Context, conn *pgx.Conn, home uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
-	return conn.Ping(ctx)
+	session, err := pooler.Session(ctx, conn)
+	if err == nil && session != home {
+		err = pooler.ErrBetween
+	}
+	return err
+}
+
+// throughPooler adds the next step to what a pooler makes impossible.
+func throughPooler(err error) error {
+	if !errors.Is(err, pooler.ErrBetween) {
+		return err
+	}
+	return &pawl.Error{Op: "worker.presence", Err: err,
+		Hint: "set Presence.URL to a direct connection, or Presence.Off; until then the jobs of a killed process wait for its lease"}
 }
 
 // connectDirect connects as the pool does, or to Presence.URL.

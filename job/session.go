@@ -23,6 +23,8 @@ type session struct {
 	beat     time.Time     // last renewal, monotonic; only keepAlive touches it
 	reported time.Time     // when a beat last took a report along; as beat
 	present  atomic.Bool   // the presence lock is held
+	pooled   atomic.Bool   // the presence connection goes through a pooler that changes sessions
+	told     bool          // what the last report said of that; as beat
 	settled  chan struct{} // closed when it is, or cannot be had
 	depart   func()        // ends the presence
 
@@ -121,8 +123,9 @@ func (w *Worker) keepAlive(ctx context.Context, s *session) {
 	for pause(ctx, min(beatEvery, step)) {
 		asked := time.Now()
 		var report *contract.WorkerReport
-		if asked.Sub(s.reported) >= reportEvery {
+		if asked.Sub(s.reported) >= reportEvery || s.pooled.Load() != s.told {
 			report = w.report()
+			report.Pooled = s.pooled.Load()
 		}
 		beat, cancel := context.WithTimeout(ctx, step)
 		row, err := contract.WorkerHeartbeat(beat, w.pool, s.id, s.present.Load(), report)
@@ -131,7 +134,7 @@ func (w *Worker) keepAlive(ctx context.Context, s *session) {
 		case err == nil && row.Alive:
 			s.beat = asked
 			if report != nil {
-				s.reported = asked
+				s.reported, s.told = asked, report.Pooled
 			}
 			w.recall(ctx, s, row.Recalled)
 		case err == nil:

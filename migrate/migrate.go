@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/pooler"
 	"github.com/pawl-go/pawl/sql"
 )
 
@@ -29,7 +30,8 @@ func (p Progress) say(format string, args ...any) {
 }
 
 // Up brings the database to the newest version, one transaction a version, and returns the versions it applied. If
-// the tables are current but the functions are not, it replaces the functions. Several may run at once: one works, the
+// the tables are current but the functions are not, it replaces the functions. It refuses a newer schema, with [pawl.ErrSchemaMismatch]:
+// [Check] says whether this build can work with it. Several may run at once: one works, the
 // others wait and find nothing left to do.
 func Up(ctx context.Context, conn *pgx.Conn, progress Progress) (applied []int, err error) {
 	err = locked(ctx, conn, progress, func() error {
@@ -43,6 +45,11 @@ func up(ctx context.Context, conn *pgx.Conn, progress Progress) ([]int, error) {
 	installed, err := read(ctx, conn)
 	if err != nil {
 		return nil, err
+	}
+	if installed.Version > sql.Newest() {
+		return nil, &pawl.Error{Op: "migrate.up", Code: pawl.CodeSchemaMismatch,
+			Err:  fmt.Errorf("the schema is at version %d, which is newer than version %d of this build", installed.Version, sql.Newest()),
+			Hint: "run pawl migrate up of the newer build; pawl migrate check tells whether this build can work with it"}
 	}
 	var applied []int
 	for _, v := range sql.Versions() {
@@ -122,8 +129,20 @@ func inTx(ctx context.Context, conn *pgx.Conn, script string) error {
 	})
 }
 
+// direct refuses a pooler that changes sessions: the lock would stay behind in one of them, and stop every later migration.
+func direct(ctx context.Context, conn *pgx.Conn) error {
+	_, err := pooler.Check(ctx, conn, func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, conn.Config()) })
+	if errors.Is(err, pooler.ErrBetween) {
+		return &pawl.Error{Op: "migrate", Err: err, Hint: "migrate over a direct connection to the server"}
+	}
+	return err
+}
+
 // locked runs fn while holding the migrators' lock.
 func locked(ctx context.Context, conn *pgx.Conn, progress Progress, fn func() error) (err error) {
+	if err := direct(ctx, conn); err != nil {
+		return err
+	}
 	for said := false; ; {
 		var got bool
 		if err := conn.QueryRow(ctx, "select pg_try_advisory_lock($1, $2)", lockSpace, lockNumber).Scan(&got); err != nil {

@@ -158,6 +158,20 @@ func TestCheck_NamesWhatIsWrong(t *testing.T) {
 	}
 }
 
+// An older build does not touch a newer schema, and does not say that all is well.
+func TestUp_RefusesANewerSchema(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, empty(t))
+	if _, err := migrate.Up(t.Context(), conn, nil); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, conn, "insert into pawl.migration values (999, 'later', 1, 'x')")
+	applied, err := migrate.Up(t.Context(), conn, nil)
+	if !errors.Is(err, pawl.ErrSchemaMismatch) || len(applied) != 0 || !strings.Contains(err.Error(), "version 999") || !strings.Contains(err.Error(), "of the newer build") {
+		t.Errorf("applied %v, %v", applied, err)
+	}
+}
+
 // Development changes functions without a new version; up notices.
 func TestUp_ReplacesStaleFunctions(t *testing.T) {
 	t.Parallel()

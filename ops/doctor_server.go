@@ -2,8 +2,12 @@ package ops
 
 import (
 	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/pooler"
 )
 
 func checkDurability(ctx context.Context, db DB, _ Limits) ([]Finding, error) {
@@ -30,30 +34,57 @@ select s.name || ' is off', 'turn it on in postgresql.conf'
    and s.setting = 'off'`)
 }
 
-// poolerProbes is how often the session is asked who it is.
+// poolerProbes is how often a session that is no *pgx.Conn is asked who it is.
 const poolerProbes = 8
 
-// checkPooler marks the session and looks whether it is still there, as a later statement of its own.
+// checkPooler looks at the doctor's own connection, and at what workers report of theirs.
 func checkPooler(ctx context.Context, db DB, _ Limits) ([]Finding, error) {
+	found, err := findings(ctx, db, func(what, fix string) Finding {
+		return Finding{What: what, Fix: fix, Why: "it holds no presence lock: if its process is killed, its jobs wait for the lease, and until then it counts as alive"}
+	}, `select 'worker ' || w.id || ' (' || w.name || ') keeps its presence through a pooler in transaction or statement mode',
+       'set Presence.URL of that program to a direct connection, or Presence.Off'
+  from pawl.worker as w
+ where (w.report ->> 'pooled')::boolean
+   and not `+silent+`
+ order by w.id`)
+	if err != nil {
+		return nil, err
+	}
+	between, err := changesSession(ctx, db)
+	if between {
+		found = append(found, Finding{What: "one connection is served by several sessions: a pooler in transaction or statement mode is in between",
+			Why: "a presence lock and LISTEN last as long as a session: without them the jobs of a killed process wait for their lease, and new ones for the next poll",
+			Fix: "give workers a direct URL for their presence connection, or leave presence off; all else works through such a pooler"})
+	}
+	return found, err
+}
+
+// changesSession reports whether several sessions serve db.
+func changesSession(ctx context.Context, db DB) (bool, error) {
+	if conn, ok := db.(*pgx.Conn); ok {
+		_, err := pooler.Check(ctx, conn, func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, conn.Config()) })
+		if errors.Is(err, pooler.ErrBetween) {
+			return true, nil
+		}
+		return false, err
+	}
 	if _, inTx := db.(pawl.Tx); inTx {
-		return nil, nil // a transaction keeps its session in any case
+		return false, nil // a transaction keeps its session in any case
 	}
 	var first int
 	for i := range poolerProbes {
 		var pid int
 		if err := db.QueryRow(ctx, "select pg_backend_pid()").Scan(&pid); err != nil {
-			return nil, err
+			return false, err
 		}
 		if i == 0 {
 			first = pid
 		}
 		if pid != first {
-			return []Finding{{What: "one connection is served by several sessions: a pooler in transaction or statement mode is in between",
-				Why: "a presence lock and LISTEN last as long as a session: without them the jobs of a killed process wait for their lease, and new ones for the next poll",
-				Fix: "give workers a direct URL for their presence connection, or leave presence off; all else works through such a pooler"}}, nil
+			return true, nil
 		}
 	}
-	return nil, nil
+	return false, nil
 }
 
 func checkSnapshots(ctx context.Context, db DB, l Limits) ([]Finding, error) {

@@ -111,7 +111,7 @@ func (i *incident) workerDies(name string) {
 	if err != nil {
 		i.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(i.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(i.Context(), commandLimit)
 	defer cancel()
 	victim := exec.CommandContext(ctx, os.Args[0])
 	victim.Env = append(os.Environ(), deploymentEnv+"="+string(text), "PGAPPNAME="+name)

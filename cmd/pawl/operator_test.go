@@ -15,7 +15,7 @@ func TestExplain(t *testing.T) {
 	golden := regexp.MustCompile(`^AT +WHAT +EVENT +DETAIL
 \S+Z \(3h ago\) +delivery orders dead +received +fingerprint=[0-9a-f]{64} job=1
 \S+Z \(\d+s ago\) +job 1 inbox/orders +enqueued +args_octets=0 kind=delivery priority=2
-\S+Z \(0s ago\) +job 1 inbox/orders +dead_letter +attempts=1 fence=0 max_attempts=25
+\S+Z \(\d+s ago\) +job 1 inbox/orders +dead_letter +attempts=1 fence=0 max_attempts=25
 $`)
 	r := mustPawl(t, db, "explain", "dead")
 	if !golden.MatchString(r.stdout) || r.stderr != "next: pawl dlq show 1; repair the cause, then pawl dlq retry 1 --reason …, or pawl dlq discard 1 --reason …\n" {
@@ -173,9 +173,9 @@ func TestStatus(t *testing.T) {
 		"select pawl_v1.worker_register('w3'); update pawl.worker set presence = true, seen_at = now() - interval '3 seconds' where name = 'w3'",
 		`select pawl_v1.queue_set('orders', '{"mode": "paused"}', 'ann', 'the bank is away'), pawl_v1.consumer_report('shop', 1209600000, '{"horizon_ms": 345600000}'), pawl_v1.consumer_report('audit', null)`)
 	r := mustPawl(t, db, "status")
-	for _, line := range []string{`QUEUE +DUE +OLDEST +LATER +WAITING +PROCESSING +DEAD +UNKNOWN +CANCELLED +BLOCKED`, `orders \(paused\) +0 +- +1 +1 +1 +1 +1 +1 +0`, `outbox/billing +1 +0s`,
+	for _, line := range []string{`QUEUE +DUE +OLDEST +LATER +WAITING +PROCESSING +DEAD +UNKNOWN +CANCELLED +BLOCKED`, `orders \(paused\) +0 +- +1 +1 +1 +1 +1 +1 +0`, `outbox/billing +1 +\d+s`,
 		`shop +14d +4d +\d+s`, `audit +for ever +- +\d+s`,
-		`1 +w1 +alive +\d+s +1 +off`, `2 +w2 +silent +1h +0 +off`, `3 +w3 +gone +\d+s +0 +on`, `billing +OrderPlaced +1 +0 +0s`, `unknown commands 0, stale commands 0, unknown effects 0; oldest snapshot: none`} {
+		`1 +w1 +alive +\d+s +1 +off`, `2 +w2 +silent +1h +0 +off`, `3 +w3 +gone +\d+s +0 +on`, `billing +OrderPlaced +1 +0 +\d+s`, `unknown commands 0, stale commands 0, unknown effects 0; oldest snapshot: none`} {
 		if !regexp.MustCompile("(?m)^" + line).MatchString(r.stdout) {
 			t.Errorf("no line %s in\n%s", line, r.stdout)
 		}
@@ -254,6 +254,18 @@ func TestDoctor(t *testing.T) {
 	if r.code != 1 || !strings.Contains(r.stdout, "fix  run: pawl migrate up") {
 		t.Errorf("%+v", r)
 	}
+}
+
+// A login that may read nothing of Pawl's learns nothing of it: that is no clean bill of health.
+func TestDoctor_FailsIfItCouldNotLook(t *testing.T) {
+	t.Parallel()
+	stranger := strings.Replace(strict(t), "postgres@", "meek@", 1)
+	mustPawl(t, strings.Replace(stranger, "meek@", "postgres@", 1), "migrate", "up")
+	r := pawl(t, stranger, "doctor", "--skip", "durability,snapshots,collations")
+	if !strings.Contains(r.stdout, "not checked: contract") {
+		t.Errorf("%s", r.stdout)
+	}
+	wantFailure(t, result{r.code, "", r.stderr}, 1, "not checked: contract", "grant pawl_reader", "meek", "--skip")
 }
 
 // What stands still is listed with what to do; a command is settled, with a record.

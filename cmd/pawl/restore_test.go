@@ -183,7 +183,7 @@ func copyFiles(t *testing.T, from, to string) {
 func dumpWith(bin string) backup {
 	tool := func(t *testing.T, name string, args ...string) (string, error) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), commandLimit)
 		defer cancel()
 		out, err := exec.CommandContext(ctx, filepath.Join(bin, name), args...).CombinedOutput()
 		return string(out), err

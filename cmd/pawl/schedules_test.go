@@ -16,10 +16,10 @@ func withSchedules(t *testing.T) string {
 	exec1(t, db, `
 select pawl_v1.schedule_put('clean', 'house', 'clean', '', '{"every_ms": 3600000, "first_at": "2026-01-01 00:00Z", "lane": "clean"}');
 select pawl_v1.schedule_tick(s.name, s.fence) from pawl.schedule as s;
-update pawl.schedule set next_at = now() + interval '59 minutes 30 seconds', last_at = now() - interval '30 seconds';
+update pawl.schedule set next_at = now() + interval '5 hours 30 minutes', last_at = now() - interval '5 hours 30 minutes';
 select pawl_v1.schedule_put('nightly', 'reports', 'nightly', '', '{"cron": "30 2 * * *", "time_zone": "Europe/Berlin", "missed": "all"}');
 select pawl_v1.schedule_put('stale', 'house', 'sweep', '', '{"every_ms": 90000}');
-update pawl.schedule set next_at = now() - interval '5 minutes' where name = 'stale';
+update pawl.schedule set next_at = now() - interval '5 hours 30 minutes' where name = 'stale';
 select pawl_v1.schedule_put('still', 'house', 'sweep', '', '{"every_ms": 1000}');
 select pawl_v1.schedule_pause('still', 'setup', 'r')`)
 	return db
@@ -29,9 +29,9 @@ func TestSchedules_Table(t *testing.T) {
 	t.Parallel()
 	db := withSchedules(t)
 	const golden = `SCHEDULE  PLAN                      NEXT    LAST     MISSED  QUEUE    KIND
-clean     every 1h              in 59m  30s ago  last    house    clean
+clean     every 1h              in 5h  5h ago  last    house    clean
 nightly   30 2 * * * Europe/Berlin  -       -        all     reports  nightly
-stale     every 1m30s               5m late  -        last    house    sweep
+stale     every 1m30s               5h late  -        last    house    sweep
 still     every 1s                  paused  -        last    house    sweep
 `
 	squeeze := func(text string) string { return regexp.MustCompile(`[ ]{2,}`).ReplaceAllString(text, "  ") }

@@ -106,6 +106,10 @@ func TestUsage_MalformedURL(t *testing.T) {
 		"postgres://u:" + secret + "@h/d?sslmode=maybe":   ": sslmode is invalid",
 		"postgres://u:" + secret + "@h/d?sslrootcert=/no": ": unable to read CA file: open /no",
 		"mysql://u:" + secret + "@h/d":                    "",
+		"postgres://u:x@" + secret + "/x@h/d":             ": a second @",
+		"postgres://u:x@" + secret + "@h/d":               ": a second @",
+		"postgres://u:5432/" + secret + "@h/d":            ": a second @",
+		"postgres://u:x@" + secret + "?x@h/d":             ": a second @",
 		secret:                                            "",
 	} {
 		wantFailure(t, pawl(t, url, "migrate", "up"), 2, "PAWL_DATABASE_URL cannot be read"+why, "write postgres://user:password@")

@@ -61,7 +61,8 @@ type WorkerHeartbeatRow struct {
 type WorkerReport struct {
 	Queues   []string                 `json:"queues"`
 	DrainMS  int64                    `json:"drain_ms"`
-	Handlers map[string]HandlerReport `json:"handlers"` // by kind
+	Handlers map[string]HandlerReport `json:"handlers"`         // by kind
+	Pooled   bool                     `json:"pooled,omitempty"` // its presence connection changes sessions, so it is not present
 }
 
 // HandlerReport is what a worker says of one of its handlers.

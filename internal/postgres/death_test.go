@@ -36,6 +36,9 @@ func TestDeath_OfTheProgramKeepsKeptData(t *testing.T) {
 	kill(t, h.Program)
 	eventually(t, "server gone", soon, func() bool { return !running(h.Server) })
 	eventually(t, "socket directory gone", soon, func() bool { return !exists(h.Dir) })
+	if link := filepath.Join(data, linkFile); exists(link) {
+		t.Errorf("left %s, which leads nowhere", link)
+	}
 
 	s := startServer(t, Options{DataDir: data})
 	if log, _ := os.ReadFile(s.logFile()); strings.Contains(string(log), "not properly shut down") {
@@ -69,8 +72,12 @@ func TestDeath_OfTheWatchdogTooIsSweptAtTheNextStart(t *testing.T) {
 		t.Fatal("the server did not outlive both: there is nothing to sweep")
 	}
 	bystander := startServer(t, Options{tune: tuning{temp: temp}})
+	old := time.Now().Add(-2 * orphanAge)
+	for _, dir := range []string{h.Dir, bystander.Dir()} {
+		must(t, os.Chtimes(dir, old, old))
+	}
 
-	startServer(t, Options{tune: tuning{temp: temp, sweepAge: time.Nanosecond}})
+	startServer(t, Options{tune: tuning{temp: temp}})
 	eventually(t, "orphan stopped", soon, func() bool { return !running(h.Server) })
 	eventually(t, "its directory removed", soon, func() bool { return !exists(h.Dir) })
 	query(t, bystander, "select 'its owner lives, so the sweep let it be'")
@@ -91,6 +98,19 @@ func TestDeath_OfTheWatchdogTooDoesNotBlockKeptData(t *testing.T) {
 	}
 }
 
+// A directory of other files is refused, and nothing of ours is put there.
+func TestKeep_ForeignDirectoryStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	dir := sharedDir(t)
+	must(t, os.WriteFile(filepath.Join(dir, "hosts"), nil, 0o644))
+	if _, err := Start(t.Context(), Options{DataDir: dir}); err == nil || !strings.Contains(err.Error(), "neither empty nor a PostgreSQL cluster") {
+		t.Errorf("got %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 1 {
+		t.Errorf("in there now: %v", left)
+	}
+}
+
 // A young orphan is left to its watchdog.
 func TestSweep_LeavesYoungDirectoriesAlone(t *testing.T) {
 	t.Parallel()
@@ -106,11 +126,49 @@ func TestSweep_LeavesYoungDirectoriesAlone(t *testing.T) {
 	if !exists(orphan) {
 		t.Error("swept a directory made a moment ago")
 	}
-	old := time.Now().Add(-2 * time.Minute)
+	old := time.Now().Add(-2 * orphanAge)
 	must(t, os.Chtimes(orphan, old, old))
 	o.sweep(s.who)
 	if exists(orphan) || !exists(s.Dir()) {
 		t.Errorf("orphan there %v, held directory there %v", exists(orphan), exists(s.Dir()))
+	}
+}
+
+// A start that stalls between making its directory and locking it may lose it to the sweep of another program. It makes another one.
+func TestStart_OutlivesASweepOfItsFreshDirectory(t *testing.T) {
+	t.Parallel()
+	who := startServer(t, Options{}).who
+	for name, take := range map[string]func(dir string) *os.File{
+		"swept":       func(dir string) *os.File { must(t, os.Remove(dir)); return nil },
+		"being swept": func(dir string) *os.File { lock, err := lockDir(dir); must(t, err); return lock },
+		"swept between the open and the lock": func(dir string) *os.File {
+			must(t, os.Remove(dir))
+			must(t, os.Mkdir(dir, 0o700)) // the name is taken again, by another program
+			lock, err := lockDir(dir)
+			must(t, err)
+			return lock
+		},
+	} {
+		var held []*os.File
+		made := 0
+		o, err := Options{tune: tuning{temp: sharedDir(t), made: func(dir string) {
+			if made++; made < 3 {
+				held = append(held, take(dir))
+			}
+		}}}.withDefaults()
+		must(t, err)
+		dir, lock, err := o.takeDir(who)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if made != 3 || !exists(dir) {
+			t.Errorf("%s: made %d directories, the last is there: %v", name, made, exists(dir))
+		}
+		_ = lock.Close()
+		for _, lock := range held {
+			_ = lock.Close()
+		}
 	}
 }
 

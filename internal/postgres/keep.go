@@ -14,6 +14,7 @@ import (
 // Files of ours in a kept data directory.
 const (
 	linkFile   = "pawl.socket"     // leads to the directory of the socket while a server runs
+	namedFile  = "named"           // in the directory of the socket: leads to the link that leads there
 	holderFile = "pawl.lock"       // flocked by the program that holds the directory; its process id inside
 	unfinished = "pawl.unfinished" // the cluster is being made: nothing in here is anybody's data yet
 )
@@ -41,6 +42,9 @@ func takeDataDir(dir string, who identity) (*keep, error) {
 	if err := makeDataDir(dir, who); err != nil {
 		return nil, fmt.Errorf("postgres: data directory: %w", err)
 	}
+	if err := mayHold(dir); err != nil {
+		return nil, err
+	}
 	path := filepath.Join(dir, holderFile)
 	holder, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -63,6 +67,25 @@ func takeDataDir(dir string, who identity) (*keep, error) {
 		clearOrphan(orphan.socketDir, orphan.pid, who)
 	}
 	return k, nil
+}
+
+// mayHold refuses a directory of somebody else's files before anything of ours is put there.
+func mayHold(dir string) error {
+	for _, name := range []string{unfinished, "PG_VERSION"} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			return nil
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("postgres: data directory: %w", err)
+	}
+	for _, entry := range entries {
+		if entry.Name() != holderFile {
+			return fmt.Errorf("postgres: data directory %s is neither empty nor a PostgreSQL cluster (choose another directory)", dir)
+		}
+	}
+	return nil
 }
 
 func makeDataDir(dir string, who identity) error {
@@ -105,12 +128,8 @@ func (k *keep) prepare(who identity) (exists bool, err error) {
 	if _, err := os.Lstat(filepath.Join(k.dir, "PG_VERSION")); err == nil {
 		return true, nil
 	}
-	entries, err := os.ReadDir(k.dir)
-	if err != nil {
-		return false, fmt.Errorf("postgres: data directory: %w", err)
-	}
-	if len(entries) > 1 { // the holder file is there
-		return false, fmt.Errorf("postgres: data directory %s is neither empty nor a PostgreSQL cluster (choose another directory)", k.dir)
+	if err := mayHold(k.dir); err != nil { // again, under the lock
+		return false, err
 	}
 	if err := os.WriteFile(mark, nil, 0o600); err != nil {
 		return false, fmt.Errorf("postgres: data directory: %w", err)
@@ -120,13 +139,20 @@ func (k *keep) prepare(who identity) (exists bool, err error) {
 
 // link makes the name under which clients find dir, the directory of the socket, and returns it. A name that stays the same for a
 // directory of its own: the watchdog of a dead program removes that one's, whenever it gets to it, and not ours.
-func (k *keep) link(o Options, dir string) (string, error) {
+func (k *keep) link(o Options, dir string, who identity) (string, error) {
 	if k == nil {
 		return dir, nil
 	}
 	name := o.linkName(k.dir)
 	_ = os.Remove(name) // left by a program that was killed: nobody else has it while we hold the data
-	if err := os.Symlink(dir, name); err != nil {
+	if err := os.Symlink(name, filepath.Join(dir, namedFile)); err != nil {
+		return "", fmt.Errorf("postgres: %w", err)
+	}
+	err := os.Symlink(dir, name)
+	if err == nil {
+		err = who.own(name) // the watchdog removes it
+	}
+	if err != nil {
 		return "", fmt.Errorf("postgres: a name for the socket: %w (remove what is there, or choose a data directory with a shorter path)", err)
 	}
 	return name, nil

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 )
 
 // Options choose the server. The zero value is a throwaway cluster with fsync off, fit for tests and nothing else.
@@ -44,11 +43,11 @@ type Options struct {
 
 // tuning is what only the tests of this package change.
 type tuning struct {
-	temp     string        // instead of os.TempDir
-	cache    string        // instead of the user's cache directory
-	sweepAge time.Duration // younger orphans are left to their watchdogs; default one minute
-	search   func() []string
-	env      func(string) string // instead of os.Getenv, for the variables of this package
+	temp   string           // instead of os.TempDir
+	cache  string           // instead of the user's cache directory
+	made   func(dir string) // called between making the server's directory and locking it
+	search func() []string
+	env    func(string) string // instead of os.Getenv, for the variables of this package
 }
 
 // testSettings trade the safety of the machine's crash for speed. Every commit is still acknowledged only after the
@@ -85,8 +84,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.tune.temp == "" {
 		o.tune.temp = os.TempDir()
 	}
-	if o.tune.sweepAge == 0 {
-		o.tune.sweepAge = time.Minute
+	if o.tune.made == nil {
+		o.tune.made = func(string) {}
 	}
 	if o.tune.search == nil {
 		o.tune.search = search

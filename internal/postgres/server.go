@@ -97,7 +97,7 @@ func start(ctx context.Context, o Options, found install, store *store) (_ *Serv
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	if s.host, err = s.keep.link(o, s.dir); err != nil { // not before: another server may hold the cluster
+	if s.host, err = s.keep.link(o, s.dir, s.who); err != nil { // not before: another server may hold the cluster
 		return nil, err
 	}
 	return s, s.keep.complete(o.Durable)
@@ -105,10 +105,7 @@ func start(ctx context.Context, o Options, found install, store *store) (_ *Serv
 
 // open takes the directory, its lock, the watchdog and, if there is one, the data directory to keep.
 func (s *Server) open(o Options) (err error) {
-	if s.dir, err = o.makeDir(s.who); err != nil {
-		return err
-	}
-	if s.lock, err = lockDir(s.dir); err != nil {
+	if s.dir, s.lock, err = o.takeDir(s.who); err != nil {
 		return err
 	}
 	if s.dog, err = startWatchdog(s.dir, s.who); err != nil {

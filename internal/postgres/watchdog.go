@@ -29,6 +29,7 @@ read -r pid # the server's number, once there is a server
 read -r _   # end of file: the program is gone, however it died
 
 [ -d "$d" ] || [ -n "$pid" ] || exit 0
+link=$(readlink "$d/named") && [ "$(readlink "$link")" = "$d" ] && rm -f -- "$link" # before the server ends: no other can be there yet
 n=50
 while [ -z "$pid" ] && [ -d "$d/data" ] && [ "$n" -gt 0 ]; do # it died between starting the server and telling us
   read -r pid <"$pidfile" || { sleep 0.02; n=$((n-1)); }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -42,10 +43,10 @@ func newCommandsList() *cobra.Command {
 	flags.StringVar(&f.After.Key, "after-key", "", "and its key")
 	asJSON := addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkLimit(cmd, f.Limit); err != nil {
+		f.Status = ops.CommandStatus(status)
+		if err := cmp.Or(checkLimit(cmd, f.Limit), checkStatuses(cmd, ops.CommandStatuses(), f.Status)); err != nil {
 			return err
 		}
-		f.Status = ops.CommandStatus(status)
 		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
 			commands, err := ops.Commands(ctx, conn, f)
 			if err != nil {

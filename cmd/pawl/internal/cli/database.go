@@ -56,6 +56,9 @@ func databaseConfig(cmd *cobra.Command) (*pgx.ConnConfig, error) {
 	if given == "" {
 		return nil, misused(cmd, "no database", "set "+urlVariable+" or pass --"+urlFlag+", or "+startOne)
 	}
+	if strayAt(given) {
+		return nil, misused(cmd, source+" cannot be read: a second @", urlForm)
+	}
 	pool, err := pgxpool.ParseConfig(given) // so that a program's URL, with its pool_max_conns, can be used as it is
 	if err != nil {
 		return nil, misused(cmd, source+" cannot be read"+whyUnreadable(given, err), urlForm)
@@ -68,6 +71,24 @@ func databaseConfig(cmd *cobra.Command) (*pgx.ConnConfig, error) {
 		config.RuntimeParams["application_name"] = "pawl"
 	}
 	return config, nil
+}
+
+// strayAt reports whether a URL has an @ too many: a piece of the password would be taken for the host or the name of the database, and
+// be printed as such.
+func strayAt(given string) bool {
+	_, rest, isURL := strings.Cut(given, "://")
+	if !isURL {
+		return false
+	}
+	authority, more := rest, ""
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		authority, more = rest[:i], rest[i:]
+	}
+	if strings.Contains(authority, "@") {
+		return strings.Count(authority, "@") > 1 || strings.Contains(more, "@")
+	}
+	path, _, _ := strings.Cut(more, "?")
+	return strings.Contains(path, "@")
 }
 
 // whyUnreadable gives the parser's reason where that cannot hold a piece of the password: a password with an

@@ -21,7 +21,7 @@ func newDoctor() *cobra.Command {
 		Short: "Look for what makes trouble in production, and say how to repair it",
 		Args:  noArgs,
 		Long: `Looks for trouble in the server, the schema and the rows. Each finding says what it is, why it matters and how to repair it. Exit 1 if
-there is one, else 0. It changes nothing.
+there is one, or if a check could not be made, else 0. It changes nothing.
 
   contract    schema and functions are those of this build
   durability  synchronous_commit, fsync and full_page_writes are on
@@ -52,6 +52,9 @@ the SQL functions may report it too.`,
 	flags.DurationVar(&l.Waiting, "waiting", 5*time.Minute, "how long work may be due before somebody takes it")
 	asJSON := addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := checkLimits(cmd, l); err != nil {
+			return err
+		}
 		return withDatabase(cmd, func(ctx context.Context, conn *pgx.Conn) error {
 			d, err := ops.Diagnose(ctx, conn, l)
 			if err != nil {
@@ -62,13 +65,43 @@ the SQL functions may report it too.`,
 			} else {
 				err = printDiagnosis(cmd, d)
 			}
-			if err != nil || len(d.Findings) == 0 {
+			if err != nil {
 				return err
+			}
+			if missed := notMade(d, l); len(d.Findings) == 0 && len(missed) > 0 {
+				return failed(cmd, fmt.Errorf("not checked: %s", strings.Join(missed, ", ")), "grant pawl_reader to user "+
+					pgx.Identifier{conn.Config().User}.Sanitize()+", or leave checks out with --skip")
+			}
+			if len(d.Findings) == 0 {
+				return nil
 			}
 			return failed(cmd, fmt.Errorf("findings: %d", len(d.Findings)), "repair it as said, or leave a check out with --skip")
 		})
 	}
 	return cmd
+}
+
+// checkLimits refuses what no check can use, before a database is asked.
+func checkLimits(cmd *cobra.Command, l ops.Limits) error {
+	for _, name := range l.Skip {
+		if !slices.Contains(ops.Checks(), name) {
+			return misused(cmd, fmt.Sprintf("there is no check %q", name), "known: "+strings.Join(ops.Checks(), ", "))
+		}
+	}
+	if l.Transaction <= 0 || l.Waiting <= 0 {
+		return misused(cmd, "--transaction and --waiting must be longer than nothing", "see: "+cmd.CommandPath()+" --help")
+	}
+	return nil
+}
+
+// notMade returns the checks that were asked for and could not be made.
+func notMade(d ops.Diagnosis, l ops.Limits) (missed []string) {
+	for _, name := range ops.Checks() {
+		if !slices.Contains(d.Checked, name) && !slices.Contains(l.Skip, name) {
+			missed = append(missed, name)
+		}
+	}
+	return missed
 }
 
 func printDiagnosis(cmd *cobra.Command, d ops.Diagnosis) error {
@@ -79,7 +112,7 @@ func printDiagnosis(cmd *cobra.Command, d ops.Diagnosis) error {
 	for _, u := range d.Unchecked {
 		fmt.Fprintf(&out, "not checked: %s: %s\n", u.Check, visible(u.Why))
 	}
-	if len(d.Findings) == 0 {
+	if len(d.Findings) == 0 && len(d.Checked) > 0 {
 		fmt.Fprintf(&out, "nothing found in %s\n", strings.Join(d.Checked, ", "))
 	}
 	if d.StandStill != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,11 +49,11 @@ func newEffectsList() *cobra.Command {
 	flags.IntVar(&f.Limit, "limit", 50, "steps at most, 1 to 1000")
 	asJSON := addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if f.Limit < 1 {
-			return misused(cmd, "--limit must lie between 1 and 1000", "see: "+cmd.CommandPath()+" --help")
-		}
 		for _, s := range statuses {
 			f.Statuses = append(f.Statuses, ops.EffectStatus(s))
+		}
+		if err := cmp.Or(checkLimit(cmd, f.Limit), checkStatuses(cmd, ops.EffectStatuses(), f.Statuses...)); err != nil {
+			return err
 		}
 		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
 			effects, err := ops.Effects(ctx, conn, f)

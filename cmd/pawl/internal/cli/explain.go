@@ -57,6 +57,9 @@ func refusal(c *pgx.ConnConfig, pg *pgconn.PgError) (why, next string) {
 		next = "connect as the owner, or let the owner run: grant connect, create on database " + database + " to " + user
 	case "25006":
 		why, next = place(c)+" takes no writes: "+pg.Message, "connect to the primary, without default_transaction_read_only"
+	case "42P05", "26000":
+		why = place(c) + ": " + pg.Message
+		next = "connect directly; through a pooler in transaction mode add default_query_exec_mode=exec to the database URL, but migrate over a direct connection"
 	case "42P06", "42P07", "42710":
 		why = pg.Message + ", but pawl.migration has no record of it"
 		next = "bring that table back from a backup, or, if the data may go: drop schema pawl, pawl_v1 cascade"

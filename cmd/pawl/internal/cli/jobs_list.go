@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -53,7 +54,7 @@ func (f listFlags) run(cmd *cobra.Command) error {
 	for _, s := range f.status {
 		f.filter.Statuses = append(f.filter.Statuses, ops.Status(s))
 	}
-	if err := checkLimit(cmd, f.filter.Limit); err != nil {
+	if err := cmp.Or(checkLimit(cmd, f.filter.Limit), checkAfter(cmd, f.filter.After), checkStatuses(cmd, ops.Statuses(), f.filter.Statuses...)); err != nil {
 		return err
 	}
 	return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -43,7 +44,7 @@ func newLanesList() *cobra.Command {
 	flags.Int64Var(&f.After, "after", 0, "only ids above this one: the last id of the page before")
 	asJSON := addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkLimit(cmd, f.Limit); err != nil {
+		if err := cmp.Or(checkLimit(cmd, f.Limit), checkAfter(cmd, f.After)); err != nil {
 			return err
 		}
 		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {

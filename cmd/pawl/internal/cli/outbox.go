@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"time"
@@ -37,7 +38,7 @@ func addOutboxFlags(cmd *cobra.Command, f *ops.OutboxFilter) (check func() error
 	flags.IntVar(&f.Limit, "limit", 50, "events at most, 1 to 1000")
 	return func() error {
 		f.Status = ops.Status(status)
-		return checkLimit(cmd, f.Limit)
+		return cmp.Or(checkLimit(cmd, f.Limit), checkAfter(cmd, f.After), checkStatuses(cmd, ops.Statuses(), f.Status))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -41,10 +42,28 @@ func progress(cmd *cobra.Command) func(line string) {
 	return func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
 }
 
-// checkLimit refuses a page without lines; the other bound is for ops to refuse.
+// checkLimit refuses a page of no lines, and one of too many.
 func checkLimit(cmd *cobra.Command, limit int) error {
-	if limit < 1 {
+	if limit < 1 || limit > 1000 {
 		return misused(cmd, "--limit must lie between 1 and 1000", "see: "+cmd.CommandPath()+" --help")
+	}
+	return nil
+}
+
+// checkStatuses refuses what is no status: of jobs, steps or commands, as known lists them.
+func checkStatuses[S ~string](cmd *cobra.Command, known []S, given ...S) error {
+	for _, s := range given {
+		if s != "" && !slices.Contains(known, s) {
+			return misused(cmd, fmt.Sprintf("unknown status %q", s), "known: "+strings.Trim(fmt.Sprint(known), "[]"))
+		}
+	}
+	return nil
+}
+
+// checkAfter refuses what is no id to go on from.
+func checkAfter(cmd *cobra.Command, after int64) error {
+	if after < 0 {
+		return misused(cmd, fmt.Sprintf("--after must be an id, 0 or more, it is %d", after), "see: "+cmd.CommandPath()+" --help")
 	}
 	return nil
 }

@@ -1,0 +1,34 @@
+package pawl
+
+import (
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Next steps for errors of PostgreSQL that come of a setup in which Pawl cannot work.
+const (
+	hintPooler = "if the URL leads through a pooler in transaction mode, add default_query_exec_mode=exec to it, or connect directly; " +
+		"migrations and presence need a direct connection"
+	hintSchema = "run: pawl migrate up, on this database"
+	hintGrant  = "if the object is one of Pawl's, grant pawl_app to this role, pawl_operator if it uses the operator's verbs; pawl migrate up --roles makes these roles"
+)
+
+// setupHint returns the next step for an error of PostgreSQL that a missing schema, a missing grant or a pooler explains, else "".
+func setupHint(pg *pgconn.PgError) string {
+	switch pg.Code {
+	case "42P05", "26000": // a named statement exists already, or does not exist
+		return hintPooler
+	case "08P01":
+		if strings.Contains(pg.Message, "prepared statement") {
+			return hintPooler
+		}
+	case "3F000", "42P01", "42883": // no such schema, table, function
+		if strings.Contains(pg.Message, "pawl.") || strings.Contains(pg.Message, "pawl_v1") || strings.Contains(pg.Message, `"pawl"`) {
+			return hintSchema
+		}
+	case "42501":
+		return hintGrant
+	}
+	return ""
+}

@@ -1,0 +1,143 @@
+package pawltest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// contents are the tables outside of Pawl's schemas, by name; without "public." where that is the schema.
+type contents map[string]table
+
+// A table as a few hashes. Each is of values in their order, so the order of rows does not count.
+type table struct {
+	rows    int64
+	columns map[string]string // of all values in a column; "": not compared
+	whole   string            // of the rows, in the columns that are compared
+}
+
+// read takes what the tables hold, without the ignored columns.
+func read(ctx context.Context, pool *pgxpool.Pool, ignored []string) (contents, error) {
+	rows, err := pool.Query(ctx, `select format('%I.%I', n.nspname, c.relname) as name, array_agg(a.attname::text order by a.attnum) as columns
+  from pg_class as c
+  join pg_namespace as n on n.oid = c.relnamespace
+  join pg_attribute as a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+ where c.relkind = 'r' and n.nspname not in ('pawl', 'pg_catalog', 'information_schema') and n.nspname not like 'pg\_%'
+ group by 1`)
+	if err != nil {
+		return nil, err
+	}
+	type named struct {
+		Name    string
+		Columns []string
+	}
+	tables, err := pgx.CollectRows(rows, pgx.RowToStructByPos[named])
+	if err != nil {
+		return nil, err
+	}
+	all := contents{}
+	known := map[string]bool{}
+	for _, t := range tables {
+		short := strings.TrimPrefix(t.Name, "public.")
+		var compared []string
+		for _, column := range t.Columns {
+			known[column], known[short+"."+column] = true, true
+			if !slices.Contains(ignored, column) && !slices.Contains(ignored, short+"."+column) {
+				compared = append(compared, column)
+			}
+		}
+		if all[short], err = readTable(ctx, pool, t.Name, t.Columns, compared); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range ignored {
+		if !known[name] {
+			return nil, fmt.Errorf("no table has the column %q that Ignore names", name)
+		}
+	}
+	return all, nil
+}
+
+// readTable makes the hashes in the database.
+func readTable(ctx context.Context, pool *pgxpool.Pool, name string, columns, compared []string) (t table, err error) {
+	hash := func(columns ...string) string {
+		quoted := make([]string, len(columns))
+		for i, column := range columns {
+			quoted[i] = "t." + pgx.Identifier{column}.Sanitize()
+		}
+		row := "md5(row(" + strings.Join(quoted, ", ") + ")::text)" // the text of a row tells null from empty
+		return "coalesce(md5(string_agg(" + row + ", '' order by " + row + ")), '')"
+	}
+	query := []string{"count(*)", hash(compared...)}
+	for _, column := range compared {
+		query = append(query, hash(column))
+	}
+	hashes := make([]string, len(compared))
+	into := []any{&t.rows, &t.whole}
+	for i := range hashes {
+		into = append(into, &hashes[i])
+	}
+	if err := pool.QueryRow(ctx, "select "+strings.Join(query, ", ")+" from "+name+" as t").Scan(into...); err != nil {
+		return t, fmt.Errorf("read %s: %w", name, err)
+	}
+	t.columns = make(map[string]string, len(columns))
+	for _, column := range columns {
+		t.columns[column] = ""
+	}
+	for i, column := range compared {
+		t.columns[column] = "=" + hashes[i]
+	}
+	return t, nil
+}
+
+// differing returns the columns that are not to be compared: those already left out, and those that differ from other's.
+func (c contents) differing(other contents) (columns []string) {
+	for name, t := range c {
+		for column, hash := range t.columns {
+			if hash == "" || hash != other[name].columns[column] {
+				columns = append(columns, name+"."+column)
+			}
+		}
+	}
+	return columns
+}
+
+// without returns the columns that are left out.
+func (c contents) without() []string { return c.differing(c) }
+
+// unlike says, a line each, which tables differ from want's.
+func (c contents) unlike(want contents) (lines []string) {
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		got, want := c[name], want[name]
+		var columns []string
+		for _, column := range slices.Sorted(maps.Keys(want.columns)) {
+			if got.columns[column] != want.columns[column] {
+				columns = append(columns, column)
+			}
+		}
+		switch {
+		case got.rows != want.rows:
+			lines = append(lines, fmt.Sprintf("table %s has %d rows, after one delivery it has %d", name, got.rows, want.rows))
+		case len(columns) > 0:
+			lines = append(lines, fmt.Sprintf("table %s differs in %s from what it holds after one delivery", name, strings.Join(columns, ", ")))
+		case got.whole != want.whole:
+			lines = append(lines, fmt.Sprintf("rows of table %s hold each other's values, compared with those after one delivery", name))
+		}
+	}
+	return lines
+}
+
+// moveSequences makes ids differ from those of another database, as those do that a crash has used up.
+func moveSequences(ctx context.Context, pool *pgxpool.Pool) error {
+	_, err := pool.Exec(ctx, `select nextval(format('%I.%I', n.nspname, c.relname)::regclass)
+  from pg_class as c
+  join pg_namespace as n on n.oid = c.relnamespace
+ cross join generate_series(1, 3)
+ where c.relkind = 'S' and n.nspname not in ('pawl', 'pg_catalog', 'information_schema') and n.nspname not like 'pg\_%'`)
+	return err
+}
