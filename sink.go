@@ -60,6 +60,12 @@ type Carrier interface {
 	Carries(m Message) error
 }
 
+// A Broker is a [Source] or a [Sink] that says where its messages are, for traces.
+type Broker interface {
+	// Broker returns the messaging system, as OpenTelemetry's semantic conventions name it ("aws_sqs", "kafka"), and the queue or topic.
+	Broker() (system, destination string)
+}
+
 // SinkDown says of a [Sink]'s error that nothing can be published now, whatever it is: no attempt is charged to an event for
 // it, and the relay asks for less until the sink is back. Network errors and timeouts count as such without being wrapped.
 func SinkDown(err error) error {

@@ -55,7 +55,7 @@ func TestTracing_OneTraceAcrossBrokerJobAndCall(t *testing.T) {
 	var tries atomic.Int32
 	f, err := flow.New(b.pool, flow.Config{Consumer: "billing", Source: source, Concurrency: 2, RetryConcurrency: 1, Hooks: quiet,
 		Backoff: job.Backoff{Base: 10 * time.Millisecond, Max: 50 * time.Millisecond},
-		Handler: b.tracing.Handler("billing", func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		Handler: b.tracing.From(source).Handler("billing", func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 			if tries.Add(1) == 1 {
 				return errors.New("not yet")
 			}
@@ -81,6 +81,15 @@ func TestTracing_OneTraceAcrossBrokerJobAndCall(t *testing.T) {
 	}
 	if first.Status.Code != codes.Error || first.Status.Description != "not yet" || retry.Status.Code == codes.Error {
 		t.Errorf("the tries ended %+v and %+v", first.Status, retry.Status)
+	}
+	if attributeOf(first, "error.type") != "*errors.errorString" || attributeOf(retry, "error.type") != "" {
+		t.Errorf("error.type is %q, then %q", attributeOf(first, "error.type"), attributeOf(retry, "error.type"))
+	}
+	for _, s := range handled { // also at the retry, which comes from the database
+		if attributeOf(s, "messaging.system") != "aws_sqs" || attributeOf(s, "messaging.destination.name") != "orders" ||
+			attributeOf(s, "messaging.consumer.group.name") != "billing" {
+			t.Errorf("attributes %v", s.Attributes)
+		}
 	}
 	if !first.Parent.IsRemote() || !mailed.Parent.IsRemote() || mailed.SpanKind != trace.SpanKindConsumer {
 		t.Errorf("%+v", mailed)
@@ -136,7 +145,7 @@ func TestTracing_WithoutASender(t *testing.T) {
 		return nil
 	}()
 	s := b.ended("process q", 1)[0]
-	if panicked == nil || s.Parent.IsValid() || s.Status.Code != codes.Error || len(s.Events) != 1 {
+	if panicked == nil || s.Parent.IsValid() || s.Status.Code != codes.Error || len(s.Events) != 1 || attributeOf(s, "error.type") != "panic" {
 		t.Errorf("%v: %+v", panicked, s)
 	}
 }
@@ -149,12 +158,33 @@ func TestTracing_Sink(t *testing.T) {
 	var passed []pawl.Message
 	sink := b.tracing.Sink("main", sinkFunc(func(_ context.Context, ms []pawl.Message) []error {
 		passed = ms
-		return []error{nil, errors.New("refused")}
+		return []error{nil, &pawl.Error{Op: "x", Code: pawl.CodeArgumentInvalid}}
 	}))
 	errs := sink.Publish(t.Context(), []pawl.Message{{ID: "1", Headers: map[string]string{"traceparent": parent}}, {ID: "2"}})
 	s := b.ended("send main", 1)[0]
-	if len(errs) != 2 || passed[0].Headers["traceparent"] != parent || len(s.Links) != 1 || s.Links[0].SpanContext.SpanID().String() != "00f067aa0ba902b7" || s.Status.Code != codes.Error {
+	if len(errs) != 2 || passed[0].Headers["traceparent"] != parent || len(s.Links) != 1 || s.Links[0].SpanContext.SpanID().String() != "00f067aa0ba902b7" || s.Status.Code != codes.Error ||
+		attributeOf(s, "error.type") != "P4004" || attributeOf(s, "messaging.destination.name") != "main" {
 		t.Errorf("%v, %+v", errs, s)
+	}
+}
+
+// A traced sink still says what it can carry, and its span names the broker.
+func TestTracing_SinkOfABroker(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	sink, err := sqs.OpenSink(t.Context(), b.queue("orders"), "orders", "")
+	b.must(err)
+	traced := b.tracing.Sink("main", sink)
+	carrier, is := traced.(pawl.Carrier)
+	if !is || carrier.Carries(pawl.Message{ID: "1", Payload: []byte{0xff}}) == nil || carrier.Carries(pawl.Message{ID: "1", Payload: []byte("b")}) != nil {
+		t.Error("what the sink can carry is lost")
+	}
+	if _, is := b.tracing.Sink("main", sinkFunc(nil)).(pawl.Carrier); is {
+		t.Error("a sink that does not say what it can carry seems to")
+	}
+	b.must(errors.Join(traced.Publish(t.Context(), []pawl.Message{{ID: "1", Payload: []byte("b")}})...))
+	if s := b.ended("send main", 1)[0]; attributeOf(s, "messaging.system") != "aws_sqs" || attributeOf(s, "messaging.destination.name") != "orders" {
+		t.Errorf("attributes %v", s.Attributes)
 	}
 }
 

@@ -3,6 +3,7 @@ package otelpawl
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -73,9 +74,11 @@ func (a *answered) tell(span trace.Span) {
 	switch {
 	case a.status == 0:
 		span.SetStatus(codes.Error, "no response")
+		span.SetAttributes(semconv.ErrorTypeKey.String("no_response"))
 		return
 	case a.status >= 500:
 		span.SetStatus(codes.Error, http.StatusText(a.status))
+		span.SetAttributes(semconv.ErrorTypeKey.String(strconv.Itoa(a.status)))
 	}
 	span.SetAttributes(semconv.HTTPResponseStatusCode(a.status))
 	if a.Header().Get("Idempotent-Replayed") == "true" {

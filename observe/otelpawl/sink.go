@@ -13,7 +13,23 @@ import (
 
 // Sink returns next with a span around each call of Publish, for outbox.Config: "send" and the name of the sink, with a link to
 // whoever appended each event. The events themselves carry the trace of whoever appended them, not that of the relay.
-func (t *Tracing) Sink(sink string, next pawl.Sink) pawl.Sink { return tracedSink{t, sink, next} }
+//
+// If next is a [pawl.Broker], such as a sink of package sqs, the span has its system and queue, else "pawl" and the name of the sink.
+func (t *Tracing) Sink(sink string, next pawl.Sink) pawl.Sink {
+	traced := tracedSink{t, sink, next}
+	if carrier, is := next.(pawl.Carrier); is {
+		return tracedCarrier{traced, carrier}
+	}
+	return traced
+}
+
+// A tracedCarrier still says what the sink can carry.
+type tracedCarrier struct {
+	tracedSink
+	carrier pawl.Carrier
+}
+
+func (s tracedCarrier) Carries(m pawl.Message) error { return s.carrier.Carries(m) }
 
 type tracedSink struct {
 	tracing *Tracing
@@ -26,13 +42,20 @@ func (s tracedSink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	for i, m := range ms {
 		from[i] = pawl.Trace{Parent: m.Headers["traceparent"], State: m.Headers["tracestate"]}
 	}
+	broker, _ := s.next.(pawl.Broker)
 	ctx, span := s.tracing.tracer.Start(ctx, "send "+s.name, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links(from)...),
-		trace.WithAttributes(semconv.MessagingSystemKey.String("pawl"), semconv.MessagingOperationName("send"), semconv.MessagingOperationTypeSend,
-			semconv.MessagingDestinationName(s.name), semconv.MessagingBatchMessageCount(len(ms))))
+		trace.WithAttributes(messaging(broker, s.name)...), trace.WithAttributes(semconv.MessagingOperationName("send"),
+			semconv.MessagingOperationTypeSend, semconv.MessagingBatchMessageCount(len(ms))))
 	defer span.End()
 	errs := s.next.Publish(ctx, ms)
 	if err := errors.Join(errs...); err != nil {
 		span.RecordError(err)
+		for _, one := range errs {
+			if one != nil {
+				span.SetAttributes(errorType(one)) // of the first
+				break
+			}
+		}
 		span.SetStatus(codes.Error, err.Error())
 	}
 	return errs

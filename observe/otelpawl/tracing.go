@@ -2,6 +2,8 @@ package otelpawl
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -22,21 +24,56 @@ const name = "github.com/pawl-go/pawl/observe/otelpawl"
 // Tracing puts spans around handlers: "process", and the queue or consumer. The parent is the span of whoever sent the message or
 // enqueued the job, however long ago; of a batch there is none, and a link to each. An error that the handler returns is the span's,
 // also one that only asks for another try, as [job.Snooze] does.
-type Tracing struct{ tracer trace.Tracer }
+type Tracing struct {
+	tracer trace.Tracer
+	from   pawl.Broker // of deliveries; nil: not known
+}
+
+const panicked = "panic"
 
 // NewTracing takes its tracer from p; nil means the process's own provider.
 func NewTracing(p trace.TracerProvider) *Tracing {
 	if p == nil {
 		p = otel.GetTracerProvider()
 	}
-	return &Tracing{p.Tracer(name, trace.WithSchemaURL(semconv.SchemaURL))}
+	return &Tracing{tracer: p.Tracer(name, trace.WithSchemaURL(semconv.SchemaURL))}
+}
+
+// From returns a Tracing whose spans of deliveries name the broker and the queue of source, as messaging.system and
+// messaging.destination.name, if it is a [pawl.Broker]: aws_sqs and the queue's name for package sqs. Without it they are "pawl" and
+// the name of the consumer.
+func (t *Tracing) From(source pawl.Source) *Tracing {
+	from, _ := source.(pawl.Broker)
+	return &Tracing{tracer: t.tracer, from: from}
+}
+
+const systemPawl = "pawl"
+
+// messaging are the attributes that name where messages are.
+func messaging(broker pawl.Broker, otherwise string) []attribute.KeyValue {
+	system, destination := systemPawl, otherwise
+	if broker != nil {
+		system, destination = broker.Broker()
+	}
+	return []attribute.KeyValue{semconv.MessagingSystemKey.String(system), semconv.MessagingDestinationName(destination)}
+}
+
+// errorType is Pawl's code or the database's, else the type of the innermost error: few values, as error.type demands.
+func errorType(err error) attribute.KeyValue {
+	if code := pawl.CodeOf(err); code != "" {
+		return semconv.ErrorTypeKey.String(string(code))
+	}
+	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
+		err = inner
+	}
+	return semconv.ErrorTypeKey.String(fmt.Sprintf("%T", err))
 }
 
 // Job returns the middleware for job.Config.
 func (t *Tracing) Job() job.Middleware {
 	return func(ctx context.Context, c job.Call, next func(context.Context) error) error {
-		s := span{name: "process " + c.Jobs[0].Queue, attributes: []attribute.KeyValue{
-			semconv.MessagingDestinationName(c.Jobs[0].Queue), attribute.String("pawl.job.kind", c.Kind)}}
+		s := span{name: "process " + c.Jobs[0].Queue, attributes: append(messaging(nil, c.Jobs[0].Queue),
+			attribute.String("pawl.job.kind", c.Kind))}
 		for _, j := range c.Jobs {
 			s.from = append(s.from, j.Trace())
 		}
@@ -51,28 +88,28 @@ func (t *Tracing) Job() job.Middleware {
 // Handler returns h with a span around it, for flow.Config: at the first try of a delivery and at every retry.
 func (t *Tracing) Handler(consumer string, h pawl.Handler) pawl.Handler {
 	return func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
-		return t.around(ctx, ofDeliveries(consumer, d), func(ctx context.Context) error { return h(ctx, tx, d) })
+		return t.around(ctx, t.ofDeliveries(consumer, d), func(ctx context.Context) error { return h(ctx, tx, d) })
 	}
 }
 
 // BatchHandler is [Tracing.Handler] for many deliveries.
 func (t *Tracing) BatchHandler(consumer string, h pawl.BatchHandler) pawl.BatchHandler {
 	return func(ctx context.Context, tx pgx.Tx, ds []pawl.Delivery) error {
-		return t.around(ctx, ofDeliveries(consumer, ds...), func(ctx context.Context) error { return h(ctx, tx, ds) })
+		return t.around(ctx, t.ofDeliveries(consumer, ds...), func(ctx context.Context) error { return h(ctx, tx, ds) })
 	}
 }
 
 // LongHandler is [Tracing.Handler] for work without a transaction.
 func (t *Tracing) LongHandler(consumer string, h flow.LongHandler) flow.LongHandler {
 	return func(ctx context.Context, a *flow.Attempt) error {
-		return t.around(ctx, ofDeliveries(consumer, a.Delivery), func(ctx context.Context) error { return h(ctx, a) })
+		return t.around(ctx, t.ofDeliveries(consumer, a.Delivery), func(ctx context.Context) error { return h(ctx, a) })
 	}
 }
 
 // Trigger is [Tracing.Handler] for messages that only name a row.
 func (t *Tracing) Trigger(consumer string, h flow.Trigger) flow.Trigger {
 	return func(ctx context.Context, d pawl.Delivery) error {
-		return t.around(ctx, ofDeliveries(consumer, d), func(ctx context.Context) error { return h(ctx, d) })
+		return t.around(ctx, t.ofDeliveries(consumer, d), func(ctx context.Context) error { return h(ctx, d) })
 	}
 }
 
@@ -83,8 +120,8 @@ type span struct {
 	attributes []attribute.KeyValue
 }
 
-func ofDeliveries(consumer string, ds ...pawl.Delivery) span {
-	s := span{name: "process " + consumer, attributes: []attribute.KeyValue{semconv.MessagingConsumerGroupName(consumer)}}
+func (t *Tracing) ofDeliveries(consumer string, ds ...pawl.Delivery) span {
+	s := span{name: "process " + consumer, attributes: append(messaging(t.from, consumer), semconv.MessagingConsumerGroupName(consumer))}
 	for _, d := range ds {
 		s.from = append(s.from, d.Trace())
 	}
@@ -97,7 +134,7 @@ func ofDeliveries(consumer string, ds ...pawl.Delivery) span {
 // around runs do in the span.
 func (t *Tracing) around(ctx context.Context, s span, do func(context.Context) error) error {
 	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(s.attributes...),
-		trace.WithAttributes(semconv.MessagingSystemKey.String("pawl"), semconv.MessagingOperationName("process"), semconv.MessagingOperationTypeProcess)}
+		trace.WithAttributes(semconv.MessagingOperationName("process"), semconv.MessagingOperationTypeProcess)}
 	switch {
 	case len(s.from) > 1:
 		options = append(options, trace.WithNewRoot(), trace.WithLinks(links(s.from)...),
@@ -109,9 +146,12 @@ func (t *Tracing) around(ctx context.Context, s span, do func(context.Context) e
 	}
 	ctx, span := t.tracer.Start(ctx, s.name, options...)
 	defer span.End() // notes a panic
-	failed := "panic"
+	failed := panicked
 	defer func() {
 		if failed != "" {
+			if failed == panicked {
+				span.SetAttributes(semconv.ErrorTypeKey.String(panicked))
+			}
 			span.SetStatus(codes.Error, failed)
 		}
 	}()
@@ -120,6 +160,7 @@ func (t *Tracing) around(ctx context.Context, s span, do func(context.Context) e
 	if err != nil {
 		failed = err.Error()
 		span.RecordError(err)
+		span.SetAttributes(errorType(err))
 	}
 	return err
 }

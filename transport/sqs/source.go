@@ -68,6 +68,16 @@ func isFIFO(queue string) bool { return strings.HasSuffix(queue, ".fifo") }
 // QueueURL is the address of the queue, as SQS gave it.
 func (s *Source) QueueURL() string { return s.url }
 
+// Broker returns aws_sqs and the name of the queue, for traces.
+func (s *Source) Broker() (system, destination string) { return brokerOf(s.url) }
+
+// Broker returns aws_sqs and the name of the queue, for traces.
+func (s *Sink) Broker() (system, destination string) { return brokerOf(s.url) }
+
+func brokerOf(url string) (system, destination string) {
+	return "aws_sqs", url[strings.LastIndexByte(url, '/')+1:]
+}
+
 // RedeliveryHorizon is how long after its first arrival a message of this queue may come again without being sent again: for
 // the queue's retention period, and, if it has a dead-letter queue, for fourteen days there (the longest period there is) and
 // once more the period here, as a redrive starts it anew. A producer that sends again is not in it.
@@ -193,7 +203,7 @@ func (s *Source) lost(ctx context.Context, op string, n int) {
 }
 
 func (s *Source) emit(ctx context.Context, e pawl.Event) {
-	e.Scope = s.url[strings.LastIndexByte(s.url, '/')+1:]
+	_, e.Scope = brokerOf(s.url)
 	s.config.Hooks.Emit(context.WithoutCancel(ctx), e)
 }
 
