@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/sqldriver"
 )
 
 // Options of a command. The zero value is fit for production.
@@ -59,13 +60,28 @@ type Result[T any] struct {
 //
 // At most one Options may be given. Errors: see the package.
 func Once[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, fn func(context.Context, pgx.Tx) (T, error), options ...Options) (Result[T], error) {
+	if pool == nil || fn == nil {
+		return Result[T]{}, missing("command.once", "the pool or the function")
+	}
 	return once(ctx, pgxDoor{pool}, intent, fn, options)
 }
 
 // OnceSQL is [Once] for database/sql, and so for sqlc, GORM, ent, bun and sqlx. The driver must be pgx's
-// (github.com/jackc/pgx/v5/stdlib).
+// (github.com/jackc/pgx/v5/stdlib), or one that wraps it and hands on its errors; another, such as lib/pq, is [pawl.ErrArgumentInvalid].
 func OnceSQL[T any](ctx context.Context, db *sql.DB, intent pawl.Intent, fn func(context.Context, *sql.Tx) (T, error), options ...Options) (Result[T], error) {
+	if db == nil || fn == nil {
+		return Result[T]{}, missing("command.once", "the database or the function")
+	}
+	if err := sqldriver.Check(ctx, db); errors.As(err, new(*sqldriver.Foreign)) {
+		return Result[T]{}, &pawl.Error{Op: "command.once", Code: pawl.CodeArgumentInvalid, Err: err, Hint: sqldriver.Hint}
+	} else if err != nil {
+		return Result[T]{}, pawl.Wrap("command.once", err)
+	}
 	return once(ctx, sqlDoor{db}, intent, fn, options)
+}
+
+func missing(op, what string) error {
+	return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: errors.New(what + " is missing")}
 }
 
 func once[T, X any](ctx context.Context, d door[X], intent pawl.Intent, fn func(context.Context, X) (T, error), options []Options) (r Result[T], err error) {

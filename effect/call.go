@@ -3,6 +3,7 @@ package effect
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -12,9 +13,6 @@ import (
 type Call struct {
 	Owner pawl.Owner
 	Step  string
-	// Key is the idempotency key to send, the same at every attempt. Unless the step gave one it is a UUID, version 8, which every
-	// provider takes.
-	Key string
 	// Fence of this call. It grows from call to call.
 	Fence int64
 	// Number of the call, from 1.
@@ -24,8 +22,21 @@ type Call struct {
 	// Deadline is the last moment at which anything may be sent. The context ends then.
 	Deadline time.Time
 
+	key  string
 	seen *seen
 }
+
+// Key is the idempotency key to send, the same at every attempt until an operator asks for a new one. Unless the step gave one it is a UUID,
+// version 8, which every provider takes. [Transport] sends it by itself. That it is asked for is taken as proof that it was sent: see [Keyed].
+func (c Call) Key() string {
+	if c.seen != nil {
+		c.seen.keyed.Store(true)
+	}
+	return c.key
+}
+
+// keyless reports whether nothing has asked for the key, so that it cannot have been sent.
+func (c Call) keyless() bool { return c.seen != nil && !c.seen.keyed.Load() }
 
 // Reference notes the provider's name for what the call made, "ch_3Mq…", for people and for those who settle. What is over 255
 // octets is cut.
@@ -46,6 +57,7 @@ func (c Call) overdue() bool {
 
 // seen is what is noted of a call while it lasts.
 type seen struct {
+	keyed     atomic.Bool // the key was asked for
 	mu        sync.Mutex
 	reference string
 	sent      bool // a request may have left

@@ -41,7 +41,7 @@ type Step struct {
 // Do takes a step, unless an earlier attempt has, and returns its result: what fn returned, read back from what is stored.
 //
 // fn is called after the plan has committed, with no transaction open, at most until the call's deadline. It must send
-// [Call.Key]; see [Transport]. What it returns says how the call ended: nil, it landed; [Refused]; [NotSent]; any other error,
+// [Call.Key]; see [Transport]. A call of a [Keyed] step that sends none is an error. What it returns says how the call ended: nil, it landed; [Refused]; [NotSent]; any other error,
 // and a result that cannot be stored (over 4 MiB as JSON), is ambiguous.
 //
 // Errors: a [Refusal], wrapped as [pawl.Final]; [pawl.ErrOutcomeUnknown]: nobody knows whether it landed, return it and the job
@@ -86,6 +86,8 @@ type taking struct {
 func newTaking(pool *pgxpool.Pool, h pawl.Holder, s Step) (*taking, error) {
 	request, err := encode(s.Request)
 	switch {
+	case pool == nil || h == nil:
+		return nil, invalid(errors.New("the pool or the Holder is missing"))
 	case err != nil:
 		return nil, invalid(fmt.Errorf("the request cannot be written as JSON: %w", err))
 	case s.Policy.name == "":
@@ -134,7 +136,7 @@ func (t *taking) take(ctx context.Context, call func(context.Context, Call) ([]b
 		if err != nil {
 			return nil, err
 		}
-		c := Call{Owner: t.args.Owner, Step: t.step.Name, Key: row.ProviderKey, Fence: row.Fence, Number: row.Calls, Again: row.Doubts > 0,
+		c := Call{Owner: t.args.Owner, Step: t.step.Name, key: row.ProviderKey, Fence: row.Fence, Number: row.Calls, Again: row.Doubts > 0,
 			Deadline: asked.Add(row.Left), seen: &seen{}}
 		switch row.Outcome {
 		case "replay_success":
@@ -219,10 +221,15 @@ func (t *taking) call(ctx context.Context, c Call, fn func(context.Context, Call
 	start := time.Now()
 	result, failed := t.within(ctx, c, fn)
 	outcome, failure := outcomeOf(c, failed)
+	forgot := t.step.Policy.name == "keyed" && outcome != "not_sent" && c.keyless()
+	if forgot && failed != nil {
+		failed = errors.Join(errKeyless(t.step.Name), failed)
+		failure.Error = contract.FailureOf(failed).Error
+	}
 	if err := fault.At("effect.call.after"); err != nil {
 		return nil, false, err
 	}
-	row, err := t.record(ctx, c, contract.EffectEndArgs{Outcome: outcome, Result: result, Failure: failure})
+	row, err := t.record(ctx, c, contract.EffectEndArgs{Outcome: outcome, Result: result, Failure: failure, Keyless: forgot})
 	if err != nil {
 		return nil, false, pawl.Wrap("effect.end", errors.Join(err, failed))
 	}
@@ -234,6 +241,8 @@ func (t *taking) call(ctx context.Context, c Call, fn func(context.Context, Call
 		return nil, false, &pawl.Error{Op: "effect.end", Code: pawl.CodeFenceLost, Err: errors.New("the step was purged meanwhile")}
 	case row.Kept:
 		return nil, false, nil
+	case outcome == "landed" && forgot:
+		return nil, false, pawl.Final(errKeyless(t.step.Name))
 	case outcome == "landed":
 		t.emit(ctx, pawl.Event{Kind: pawl.EventFresh, Op: "effect.call", Took: time.Since(start)})
 		return result, true, nil
@@ -244,6 +253,12 @@ func (t *taking) call(ctx context.Context, c Call, fn func(context.Context, Call
 		failed = pawl.Final(failed)
 	}
 	return nil, false, failed
+}
+
+// errKeyless is the error of a keyed call that cannot have carried its key. It is final, so that it is seen before money depends on it.
+func errKeyless(step string) error {
+	return &pawl.Error{Op: "effect.call", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("step %s is Keyed, but nothing asked for the key of its call", step),
+		Hint: "send Call.Key, or put effect.Transport into the client; a provider that takes no key needs another policy"}
 }
 
 // within calls fn, until the call's deadline. A panic is recorded as a doubt before it goes on.

@@ -92,7 +92,7 @@ func ExampleReconcile() {
 	time.Sleep(step.Timeout + 100*time.Millisecond) // until then it might still be on its way
 	done, err := effect.Reconcile(ctx, pool, effect.Reconciliation{Settle: time.Millisecond, Providers: map[string]effect.Probe{
 		"bank": func(_ context.Context, c effect.Call) (effect.Verdict, any, error) {
-			return effect.Landed, "transfer 17", nil // it is in their books under c.Key
+			return effect.Landed, "transfer 17", nil // it is in their books under c.Key()
 		},
 	}})
 	fmt.Println("landed:", done.Landed, err)
@@ -114,14 +114,14 @@ func Example_alreadySent() {
 	server := newMailServer()
 	defer server.close()
 	step := effect.Step{Name: "receipt", Timeout: time.Second, Hooks: silent, Policy: effect.Checked(func(_ context.Context, c effect.Call) (effect.Verdict, any, error) {
-		if server.has("<" + c.Key + "@shop.example>") { // IMAP: SEARCH HEADER Message-ID
+		if server.has("<" + c.Key() + "@shop.example>") { // IMAP: SEARCH HEADER Message-ID
 			return effect.Landed, nil, nil
 		}
 		return effect.NotLanded, nil, nil
 	}, time.Millisecond)}
 	for range 2 {
 		_, err := effect.Do(ctx, pool, claim(), step, func(_ context.Context, c effect.Call) (any, error) {
-			mail := "Message-ID: <" + c.Key + "@shop.example>\r\nSubject: Thank you\r\n\r\nPaid.\r\n"
+			mail := "Message-ID: <" + c.Key() + "@shop.example>\r\nSubject: Thank you\r\n\r\nPaid.\r\n"
 			return nil, smtp.SendMail(server.address, nil, "shop@shop.example", []string{"ann@example.com"}, []byte(mail))
 		})
 		fmt.Println(err == nil, server.count())

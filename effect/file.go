@@ -22,7 +22,7 @@ var plainName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$`)
 // dashes and underscores, else its SHA-256. Writing it is [Repeatable]:
 //
 //	effect.Do(ctx, pool, job, effect.Step{Name: "export", Policy: effect.Repeatable()}, func(ctx context.Context, c effect.Call) (string, error) {
-//		f := effect.File("/exports", c.Key)
+//		f := effect.File("/exports", c.Key())
 //		_, err := f.Write(func(w io.Writer) error { return export(w) })
 //		return f.Path(), err
 //	})

@@ -18,7 +18,10 @@ func (p Policy) String() string { return p.name }
 
 // Keyed is for providers that drop a second request with the same idempotency key: the step is called again with its key, for as
 // long as they are sure to remember it. memory is how long that is, from the first request with the key; its last tenth, at most
-// a minute, is not used. After that the step is unknown. See [Providers] for documented windows.
+// a minute, is not used. After that the step is unknown.
+//
+// The key must go with each call. If neither a [Transport] sent it nor anything asked for [Call.Key], the call fails: what landed is kept, and
+// the error is [pawl.Final] so that it is seen at the first try; a call that may have landed is unknown, and is not made again. See [Providers] for documented windows.
 func Keyed(memory time.Duration) Policy { return Policy{name: "keyed", memory: memory} }
 
 // Checked is for providers that can be asked whether a request landed. probe is called before the step is called again, and not

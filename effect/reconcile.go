@@ -84,7 +84,7 @@ func (r *Reconciliation) reconcile(ctx context.Context, pool *pgxpool.Pool, row 
 		done.Early++
 		return nil
 	}
-	c := Call{Owner: pawl.Owner{Scope: row.Scope, Key: row.Key}, Step: row.Step, Key: row.ProviderKey, Fence: row.Fence, Number: row.Calls, Again: true,
+	c := Call{Owner: pawl.Owner{Scope: row.Scope, Key: row.Key}, Step: row.Step, key: row.ProviderKey, Fence: row.Fence, Number: row.Calls, Again: true,
 		Deadline: time.Now().Add(r.Timeout), seen: &seen{}}
 	if row.JobID != nil {
 		c.Owner.JobID = *row.JobID

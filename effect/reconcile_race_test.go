@@ -19,7 +19,7 @@ func TestReconcile_AVerdictOnAnEarlierCallSettlesNoLaterOne(t *testing.T) {
 	b.client = &http.Client{Transport: &effect.Transport{Reads: true, Header: "-"}} // a provider without keys
 	b.work(func(ctx context.Context, task job.Task[string]) error {
 		s := b.step(effect.AtMostOnce())
-		s.Provider = "payments"
+		s.Provider, s.Timeout = "payments", 20*time.Second
 		_, err := effect.Do(ctx, b.pool, task.Job, s, func(ctx context.Context, c effect.Call) (pawltest.Charge, error) {
 			return b.charge(ctx, "100 EUR")
 		})
@@ -29,11 +29,16 @@ func TestReconcile_AVerdictOnAnEarlierCallSettlesNoLaterOne(t *testing.T) {
 	inDoubt := func(calls int) func() bool {
 		return func() bool {
 			return b.count(`select count(*) from pawl.job as j where j.status = 'unknown'
-  and (select count(*) from pawl.effect_call) = $1
-  and (select max(c.not_after) from pawl.effect_call as c) < clock_timestamp() - interval '1 ms'`, calls) == 1
+  and (select count(*) from pawl.effect_call as c where c.outcome = 'ambiguous') = $1`, calls) == 1
 		}
 	}
+	settled := func() { // the time to send is over
+		b.Helper()
+		_, err := b.pool.Exec(b.Context(), "update pawl.effect_call set not_after = now() - interval '1 minute'")
+		b.must(err)
+	}
 	b.until("call 1 is in doubt", inDoubt(1))
+	settled()
 
 	asked, release := make(chan struct{}), make(chan struct{})
 	slow := make(chan effect.Reconciled, 1)
@@ -58,6 +63,7 @@ func TestReconcile_AVerdictOnAnEarlierCallSettlesNoLaterOne(t *testing.T) {
 		t.Errorf("the first verdict: %+v", got)
 	}
 	b.until("call 2 is in doubt", inDoubt(2))
+	settled()
 	close(release)
 	if got := <-slow; got != (effect.Reconciled{Moved: 1}) {
 		t.Errorf("the verdict on call 1: %+v", got)

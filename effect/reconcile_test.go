@@ -44,8 +44,8 @@ func TestReconcile(t *testing.T) {
 		if c.Owner.Scope != "job/pay" || c.Owner.JobID == 0 || c.Step != "charge" || c.Number != 1 {
 			t.Errorf("asked about %+v", c)
 		}
-		body := byKey[c.Key]
-		asked[body] = c.Key
+		body := byKey[c.Key()]
+		asked[body] = c.Key()
 		switch body {
 		case "":
 			return effect.NotLanded, nil, nil

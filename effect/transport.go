@@ -94,7 +94,7 @@ func (t *Transport) send(base http.RoundTripper, r *http.Request, c Call) (*http
 		if header == "" {
 			header = "Idempotency-Key"
 		}
-		r.Header.Set(header, c.Key)
+		r.Header.Set(header, c.Key())
 	}
 	// net/http sends a request again by itself when a kept connection breaks, if it has no body or can have it again.
 	r.GetBody = nil

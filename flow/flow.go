@@ -39,6 +39,9 @@ const serviceConns = 2
 
 // New checks the configuration against the pool and fills in the defaults.
 func New(pool *pgxpool.Pool, cfg Config) (*Flow, error) {
+	if pool == nil {
+		return nil, &pawl.Error{Op: "flow.new", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}
+	}
 	if err := cfg.complete(int(pool.Config().MaxConns)); err != nil {
 		return nil, &pawl.Error{Op: "flow.new", Code: pawl.CodeArgumentInvalid, Err: err}
 	}

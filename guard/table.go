@@ -44,6 +44,9 @@ type Rows struct {
 
 // New checks the mapping, without asking the database, and completes it.
 func New(pool *pgxpool.Pool, t Table) (*Rows, error) {
+	if pool == nil {
+		return nil, &pawl.Error{Op: "guard.new", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}
+	}
 	for field, fallback := range map[*string]string{
 		&t.ID: "id", &t.Status: "status", &t.Result: None, &t.CompletedAt: "completed_at", &t.ClaimedAt: "claimed_at",
 		&t.LastError: "last_error", &t.AttemptCount: "attempt_count", &t.CreatedAt: None,

@@ -42,6 +42,9 @@ type Worker struct {
 
 // NewWorker checks the configuration against the pool and fills in the defaults.
 func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
+	if pool == nil {
+		return nil, &pawl.Error{Op: "job.worker", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}
+	}
 	conns := int(pool.Config().MaxConns)
 	if err := cfg.complete(conns); err != nil {
 		return nil, &pawl.Error{Op: "job.worker", Code: pawl.CodeArgumentInvalid, Err: err}

@@ -53,6 +53,9 @@ type Sample struct {
 
 // NewDatabase checks the options. It reads nothing yet. The pool's role needs the rights of pawl_reader.
 func NewDatabase(pool *pgxpool.Pool, o DatabaseOptions) (*Database, error) {
+	if pool == nil {
+		return nil, &pawl.Error{Op: "observe.database", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}
+	}
 	if o.Every == 0 {
 		o.Every = 15 * time.Second
 	}

@@ -21,6 +21,9 @@ type Relay struct {
 // NewRelay checks the configuration against the pool and fills in the defaults. A relay takes two connections of the pool at
 // once at most, and one beside it; see [job.Presence].
 func NewRelay(pool *pgxpool.Pool, cfg Config) (*Relay, error) {
+	if pool == nil {
+		return nil, &pawl.Error{Op: "outbox.relay", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}
+	}
 	if err := cfg.complete(); err != nil {
 		return nil, &pawl.Error{Op: "outbox.relay", Code: pawl.CodeArgumentInvalid, Err: err}
 	}

@@ -37,6 +37,9 @@ type Keeper struct {
 
 // NewKeeper checks the configuration and fills in the defaults.
 func NewKeeper(pool *pgxpool.Pool, cfg Config) (*Keeper, error) {
+	if pool == nil {
+		return nil, &pawl.Error{Op: "schedule.keeper", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}
+	}
 	if cfg.Poll == 0 {
 		cfg.Poll = time.Second
 	}

@@ -57,6 +57,21 @@ func (r *rehearsal) says(line string, patterns ...string) string {
 	return r.also(line, patterns...)
 }
 
+// settles runs a verdict of the runbook for a step, with the fence that is shown of it.
+func (r *rehearsal) settles(step, line string) {
+	r.Helper()
+	if !slices.Contains(r.commands, line) {
+		r.Fatalf("%s does not say: %s", runbook, line)
+	}
+	r.done[line] = true
+	shown := r.also("pawl effects show " + step)
+	fence := regexp.MustCompile(`(?m)^  fence +(\d+)$`).FindStringSubmatch(shown)
+	if fence == nil {
+		r.Fatalf("no fence in\n%s", shown)
+	}
+	r.also(strings.NewReplacer("inbox/payments p-2 mail", step, "--fence 41", "--fence "+fence[1]).Replace(line), "succeeded")
+}
+
 // also runs a command like one of the runbook.
 func (r *rehearsal) also(line string, patterns ...string) string {
 	r.Helper()
@@ -388,9 +403,9 @@ func (r *restoration) tell() {
 			r.Errorf("%q: %s", words, outcome)
 		}
 	}
-	r.says("pawl effects settle inbox/payments p-2 mail landed --reason 'in their list of mails sent' --yes", "succeeded")
-	r.also("pawl effects settle inbox/payments p-3 mail landed --reason 'in their list of mails sent' --yes", "succeeded")
-	r.also("pawl effects settle job/fees "+fee+" charge landed --reason 'in their list of charges' --yes", "succeeded")
+	r.settles("inbox/payments p-2 mail", "pawl effects settle inbox/payments p-2 mail landed --fence 41 --reason 'in their list of mails sent' --yes")
+	r.settles("inbox/payments p-3 mail", "pawl effects settle inbox/payments p-2 mail landed --fence 41 --reason 'in their list of mails sent' --yes")
+	r.settles("job/fees "+fee+" charge", "pawl effects settle inbox/payments p-2 mail landed --fence 41 --reason 'in their list of mails sent' --yes")
 	r.says("pawl queues resume inbox/payments --reason 'the mails of the gap are told'", "running")
 	r.says("pawl queues resume fees --reason 'the fees of the gap are told'", "running")
 }

@@ -86,7 +86,7 @@ func TestWebhookSend_Duplicates(t *testing.T) {
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				if keys[m.Key]++; string(m.Body) != event || m.Headers["Content-Type"] != "application/json" {
+				if keys[m.Key]++; string(m.Body) != event || m.UnsignedHeaders["Content-Type"] != "application/json" {
 					t.Errorf("%+v", m)
 				}
 			}))

@@ -64,6 +64,7 @@ type LeasedHandler func(w http.ResponseWriter, r *http.Request, a *Attempt) erro
 // caller who changes the request is told so at once, one who repeats it while it is worked on is answered 409. It panics if the
 // policy cannot be; KeepRefused means nothing here.
 func Leased(pool *pgxpool.Pool, tenant Tenant, lease Lease, handler LeasedHandler, policy ...Policy) http.Handler {
+	required(pool != nil, tenant != nil, handler != nil)
 	p := one(policy)
 	if lease.For != 0 && (lease.For < time.Second || lease.For > 12*time.Hour) {
 		panic(fmt.Sprintf("httpkey: a Lease lasts from 1s to 12h, not %v", lease.For))

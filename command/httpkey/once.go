@@ -27,8 +27,10 @@ import (
 type Handler[X any] func(w http.ResponseWriter, r *http.Request, tx X) error
 
 // Once returns a handler that answers each key once: claim, the rows of handler and the answer commit in one transaction, and
-// only then is the answer sent. It panics, as [http.ServeMux.Handle] does, if the policy cannot be; at most one may be given.
+// only then is the answer sent. It panics, as [http.ServeMux.Handle] does, if pool, tenant or handler is nil or the policy cannot be; at most one
+// may be given.
 func Once(pool *pgxpool.Pool, tenant Tenant, handler Handler[pgx.Tx], policy ...Policy) http.Handler {
+	required(pool != nil, tenant != nil, handler != nil)
 	return once(tenant, handler, policy, func(ctx context.Context, i pawl.Intent, fn func(context.Context, pgx.Tx) (command.Answer, error), o command.Options) (command.Result[command.Answer], error) {
 		return command.Once(ctx, pool, i, fn, o)
 	})
@@ -37,9 +39,19 @@ func Once(pool *pgxpool.Pool, tenant Tenant, handler Handler[pgx.Tx], policy ...
 // OnceSQL is [Once] for database/sql, and so for sqlc, GORM, ent, bun and sqlx. The driver must be pgx's
 // (github.com/jackc/pgx/v5/stdlib).
 func OnceSQL(db *sql.DB, tenant Tenant, handler Handler[*sql.Tx], policy ...Policy) http.Handler {
+	required(db != nil, tenant != nil, handler != nil)
 	return once(tenant, handler, policy, func(ctx context.Context, i pawl.Intent, fn func(context.Context, *sql.Tx) (command.Answer, error), o command.Options) (command.Result[command.Answer], error) {
 		return command.OnceSQL(ctx, db, i, fn, o)
 	})
+}
+
+// required panics if what a handler cannot be without is missing: at the start of the program, not at its first request.
+func required(database, tenant, handler bool) {
+	for what, given := range map[string]bool{"database": database, "Tenant": tenant, "handler": handler} {
+		if !given {
+			panic("httpkey: the " + what + " is missing")
+		}
+	}
 }
 
 type runner[X any] func(context.Context, pawl.Intent, func(context.Context, X) (command.Answer, error), command.Options) (command.Result[command.Answer], error)

@@ -72,7 +72,8 @@ type EffectEndArgs struct {
 	Result    []byte
 	Reference string
 	Failure   Failure
-	Exchange  any // an object; nil: none
+	Exchange  any  // an object; nil: none
+	Keyless   bool // the call of a keyed step carried no key
 }
 
 // EffectEndRow is the answer of effect_end.
@@ -89,6 +90,9 @@ func EffectEnd(ctx context.Context, db DB, a EffectEndArgs) (r EffectEndRow, err
 	set(o, "error", a.Failure.Error)
 	set(o, "code", a.Failure.Code)
 	set(o, "exchange", a.Exchange)
+	if a.Keyless {
+		o["keyless"] = true
+	}
 	err = one(ctx, db, "effect.end", `select e.outcome, e.detail ? 'kept', e.detail ? 'twice', e.detail ? 'contradicts'
   from pawl_v1.effect_end($1, $2, $3, $4, $5, $6, $7::jsonb) as e`,
 		[]any{a.Owner.Scope, a.Owner.Key, a.Step, a.Fence, a.Outcome, a.Result, o.text()},

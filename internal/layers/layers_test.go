@@ -31,6 +31,7 @@ var plan = []struct {
 	{"internal/fault", nil},
 	{"internal/solo", nil},
 	{"internal/pooler", nil},
+	{"internal/sqldriver", nil},
 	{"internal/jsonptr", nil},
 	{"internal/checker", nil}, // it judges the others, so it shares nothing with them
 	// the contract
@@ -41,7 +42,7 @@ var plan = []struct {
 	// rows: they never import each other
 	{"inbox", []string{".", "internal/contract"}},
 	{"guard", []string{".", "internal/contract", "internal/fault", "internal/txn"}},
-	{"command", []string{".", "internal/contract", "internal/fault", "internal/txn"}},
+	{"command", []string{".", "internal/contract", "internal/fault", "internal/sqldriver", "internal/txn"}},
 	{"command/httpkey", []string{".", "command", "internal/fault"}},
 	{"job", []string{".", "internal/contract", "internal/fault", "internal/pooler", "internal/solo", "internal/txn", "migrate"}},
 	{"outbox", []string{".", "internal/contract", "internal/fault", "job"}},

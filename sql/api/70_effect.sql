@@ -252,7 +252,8 @@ $$;
 -- Of a probe: 'landed', 'not_landed', 'cannot_tell'.
 -- A refusal ends the step if no other call of it is in doubt, or if the same key went with all of them (keyed: the answer is the
 -- key's); else nobody can tell, and the step is unknown.
--- options: reference (the provider's name for what it made), error, code (of a refusal), exchange (an object: what was seen on the
+-- options: keyless boolean (the call of a keyed step carried no key: if it may have landed the step is unknown, since another call would be a second
+-- effect), reference (the provider's name for what it made), error, code (of a refusal), exchange (an object: what was seen on the
 -- way, kept with the call).
 -- outcome: the step's status now: 'planned', 'succeeded', 'failed_final', 'unknown'; or 'absent' (purged). detail.late: a newer
 -- call has begun since; detail.kept: the step had ended before, and what it held stays; detail.twice: the provider acted more than
@@ -278,8 +279,9 @@ declare
   v_status text;
   v_twice  boolean;
   v_ends   boolean;
+  v_keyed  boolean;
 begin
-  perform pawl_v1._check_options(p_options, '{reference,error,code,exchange}');
+  perform pawl_v1._check_options(p_options, '{reference,error,code,exchange,keyless}');
   select u.known, u.job_id
     into v_known
     from pawl_v1._effect_is_unknown(p_scope, p_key, p_step) as u;
@@ -337,13 +339,15 @@ begin
   select d.calls
     into v_doubts
     from pawl_v1._effect_doubts(v_effect) as d;
+  v_keyed := v_effect.policy = 'keyed' and not coalesce((p_options ->> 'keyless')::boolean, false);
   v_status := case
     when v_effect.status in ('succeeded', 'failed_final') then v_effect.status::text
     when p_outcome = 'landed' then 'succeeded'
     when p_outcome = 'refused' and p_fence <= v_effect.cleared then v_effect.status::text -- settled since, or asked again under another key
-    when p_outcome = 'refused' and (v_doubts = 0 or v_effect.policy = 'keyed') then 'failed_final'
+    when p_outcome = 'refused' and (v_doubts = 0 or v_keyed) then 'failed_final'
     when p_outcome in ('refused', 'cannot_tell') and p_fence = v_effect.fence then 'unknown'
-    when p_outcome = 'ambiguous' and v_effect.policy = 'at_most_once' and p_fence > v_effect.cleared then 'unknown'
+    when p_outcome = 'ambiguous' and (v_effect.policy = 'at_most_once' or v_effect.policy = 'keyed' and not v_keyed)
+         and p_fence > v_effect.cleared then 'unknown'
     when v_effect.status = 'unknown' and v_doubts = 0 then 'planned'
     else v_effect.status::text
   end;

@@ -136,7 +136,7 @@ func TestKeys(t *testing.T) {
 		h := shopify.sign(t, now, body)
 		h.Set("X-Shopify-Topic", topic)
 		m, err := shopify.verifier(t).Verify(h, []byte(body))
-		if err != nil || m.ID != shopify.id || m.Headers["X-Shopify-Topic"] != topic {
+		if err != nil || m.ID != shopify.id || m.UnsignedHeaders["X-Shopify-Topic"] != topic {
 			t.Errorf("%+v, %v", m, err)
 		}
 		seen[m.Key] = true

@@ -104,11 +104,10 @@ func ExampleVerifier_Read() {
 	// 401 "Unauthorized\n"
 }
 
-// GitHub signs neither time nor id, so whoever saw a request can send it again under a new id. A second key from the signed
-// body recognises that.
+// GitHub signs neither time nor id, so whoever saw a request can send it again under a new id. A key from the signed body recognises that.
 func ExampleGitHub() {
 	github := webhook.GitHub(webhook.Secret{Value: "It's a Secret to Everybody"})
-	verifier, err := webhook.New(webhook.Config{Scheme: github, SemanticKey: webhook.KeyBody()})
+	verifier, err := webhook.New(webhook.Config{Scheme: github, Key: webhook.KeyBody()})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -118,7 +117,7 @@ func ExampleGitHub() {
 	for _, id := range []string{"72d3162e", "of-an-attacker"} {
 		headers.Set("X-GitHub-Delivery", id)
 		m, err := verifier.Verify(headers, []byte("Hello, World!"))
-		fmt.Println(m.Key, m.IDSigned, m.SemanticKey[:15], err)
+		fmt.Println(m.ID, m.IDSigned, m.Key[:15], err)
 	}
 	// Output:
 	// 72d3162e false sha256:dffd6021 <nil>

@@ -103,5 +103,10 @@ func fitKey(from KeyFrom, m Verified) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return key, pawl.Intent{Scope: m.Scheme, Key: key, Fingerprint: pawl.FingerprintOf()}.Validate()
+	return key, fit(m, key)
+}
+
+// fit says why a key cannot be stored.
+func fit(m Verified, key string) error {
+	return pawl.Intent{Scope: m.Scheme, Key: key, Fingerprint: pawl.FingerprintOf()}.Validate()
 }

@@ -28,6 +28,9 @@ func (v *Verifier) Read(w http.ResponseWriter, r *http.Request) (Verified, error
 }
 
 func (v *Verifier) read(w http.ResponseWriter, r *http.Request) (Verified, error) {
+	// Before anything is refused: a server reads on what is left of a body before it answers, from a sender that may trickle. Some
+	// ResponseWriters take no deadline: there the server's own ReadTimeout holds. The server takes it off once the body was read.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(v.cfg.ReadTimeout))
 	if r.Method != http.MethodPost {
 		return Verified{}, refuse(ReasonMethod, "")
 	}
@@ -51,8 +54,6 @@ func (v *Verifier) readBody(w http.ResponseWriter, r *http.Request) ([]byte, err
 		return nil, nil
 	}
 	until := time.Now().Add(v.cfg.ReadTimeout)
-	// Refused by some ResponseWriters: there the server's own ReadTimeout holds. The server takes it off once the body was read.
-	_ = http.NewResponseController(w).SetReadDeadline(until)
 	body, err := io.ReadAll(&inTime{http.MaxBytesReader(w, r.Body, v.cfg.MaxBody), until})
 	var network net.Error
 	switch {

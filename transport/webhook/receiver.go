@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,6 +44,8 @@ const (
 	longestBody = 4 * mebibyte
 	// retryAfter is what a sender is told that has to come again.
 	retryAfter = 5 * time.Second
+	// longestMessageID is how much of a sender's id, which may be a whole body's, goes into logs and errors.
+	longestMessageID = 200
 	// poll is how long Receive waits for a first delivery.
 	poll = time.Second
 )
@@ -156,11 +159,14 @@ func (r *Receiver) Accept(ctx context.Context, m Verified) error {
 
 func (r *Receiver) delivery(m Verified) pawl.Delivery {
 	d := pawl.Delivery{Key: m.Key, KeyFault: m.KeyFault, SemanticKey: m.SemanticKey, Fingerprint: m.Fingerprint, MessageID: m.ID,
-		Body: m.Body, Attributes: m.Headers, SentAt: m.SentAt, VerifiedBy: m.Scheme + "/" + m.Secret}
+		Body: m.Body, Attributes: m.UnsignedHeaders, SentAt: m.SentAt, VerifiedBy: m.Scheme + "/" + m.Secret}
 	if d.MessageID == "" {
 		d.MessageID = "sha256:" + pawl.FingerprintOf(m.Body).String()
 	}
-	if again, err := strconv.Atoi(m.Headers["X-Slack-Retry-Num"]); err == nil && again > 0 {
+	if len(d.MessageID) > longestMessageID {
+		d.MessageID = strings.ToValidUTF8(d.MessageID[:longestMessageID], "") + "…"
+	}
+	if again, err := strconv.Atoi(m.UnsignedHeaders["X-Slack-Retry-Num"]); err == nil && again > 0 {
 		d.Receives = again + 1 // the one sender here that says so
 	}
 	if r.cfg.ProducedAt != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -25,6 +26,9 @@ func (s Secret) String() string { return "secret " + strconv.Quote(s.Name) }
 // GoString returns the name.
 func (s Secret) GoString() string { return s.String() }
 
+// Format writes the name, whatever the verb: %x of a struct would go past String.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
+
 // LogValue returns the name.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
@@ -42,7 +46,13 @@ const (
 
 // A key is a secret made ready.
 type key struct {
-	name    string
+	name string
+	*material
+}
+
+// material stands behind a pointer: fmt looks into unexported fields and asks no method of them, but it prints a pointer within a value as an
+// address.
+type material struct {
 	mac     []byte             // of an HMAC
 	public  ed25519.PublicKey  // of v1a
 	private ed25519.PrivateKey // of v1a, if it may sign
@@ -93,7 +103,7 @@ func plainSecret(value string) (key, error) {
 	if len(value) < shortestSecret {
 		return key{}, fmt.Errorf("has %d octets; at least %d are required", len(value), shortestSecret)
 	}
-	return key{mac: []byte(value)}, nil
+	return key{material: &material{mac: []byte(value)}}, nil
 }
 
 // standardSecret reads whsec_ (or no prefix), whpk_ and whsk_, each with base64 behind it.
@@ -111,12 +121,12 @@ func standardSecret(value string) (key, error) {
 		if len(raw) < shortestStandard || len(raw) > longestStandard {
 			return key{}, fmt.Errorf("has %d octets; Standard Webhooks requires %d to %d", len(raw), shortestStandard, longestStandard)
 		}
-		return key{mac: raw}, nil
+		return key{material: &material{mac: raw}}, nil
 	case "whpk":
 		if len(raw) != ed25519.PublicKeySize {
 			return key{}, fmt.Errorf("has %d octets; a public ed25519 key has %d", len(raw), ed25519.PublicKeySize)
 		}
-		return key{public: raw}, nil
+		return key{material: &material{public: raw}}, nil
 	case "whsk":
 		return privateKey(raw)
 	}
@@ -132,5 +142,5 @@ func privateKey(raw []byte) (key, error) {
 	if len(raw) == ed25519.PrivateKeySize && !private.Equal(ed25519.PrivateKey(raw)) {
 		return key{}, errors.New("holds a public key that is not its own")
 	}
-	return key{public: private.Public().(ed25519.PublicKey), private: private}, nil
+	return key{material: &material{public: private.Public().(ed25519.PublicKey), private: private}}, nil
 }

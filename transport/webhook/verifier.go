@@ -3,6 +3,7 @@ package webhook
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -26,8 +27,9 @@ type Config struct {
 	ReadTimeout time.Duration
 	// Key is what a delivery is remembered by. Default [KeyID].
 	Key KeyFrom
-	// SemanticKey is a second key, for senders that may announce one thing under two ids, or whose ids are not signed. Default
-	// none.
+	// SemanticKey is a second key, for senders that may announce one thing under two ids. Default none. Each id under it keeps a row and, if
+	// deliveries are kept, a body. Where the ids are not signed whoever saw one request can make such rows: there Key: [KeyBody]() recognises a
+	// replay as a duplicate, which keeps nothing. A [Reconciler] needs [KeyID].
 	SemanticKey KeyFrom
 	// Fingerprint is what must be the same whenever the key comes. Default: what the [Sender] changes is left out, or how it is
 	// encoded; else the raw body.
@@ -49,6 +51,15 @@ const (
 
 // A Verifier checks deliveries of one sender. It is safe for several goroutines.
 type Verifier struct{ cfg Config }
+
+// Format writes what it verifies, whatever the verb: never a secret.
+func (v *Verifier) Format(f fmt.State, _ rune) {
+	if v == nil || v.cfg.Scheme == nil {
+		_, _ = io.WriteString(f, "webhook verifier")
+		return
+	}
+	_, _ = io.WriteString(f, "webhook verifier of "+v.cfg.Scheme.Name())
+}
 
 // New returns a verifier, or [pawl.ErrArgumentInvalid]: also for a secret that is missing, empty or too short.
 func New(c Config) (*Verifier, error) {
@@ -143,7 +154,7 @@ type Verified struct {
 	// Key is what to remember it by; "" if it has none, and then KeyFault says why, for logs. Such a delivery is genuine all
 	// the same: keep it for a person, do not handle it.
 	Key, KeyFault string
-	// SemanticKey is the second key; "" if none is configured or this delivery has none.
+	// SemanticKey is the second key; "" if none is configured or this delivery has none. One that cannot be stored is its SHA-256.
 	SemanticKey string
 	// ID is the sender's own id, for people and logs; "" if it gave none.
 	ID string
@@ -152,8 +163,10 @@ type Verified struct {
 	IDSigned bool
 	// SentAt is the signed timestamp; zero if the scheme signs none.
 	SentAt time.Time
-	// Headers are those allowed by the scheme and Config.Keep, by canonical name; several values are joined with ", ".
-	Headers map[string]string
+	// UnsignedHeaders are those that the scheme and Config.Keep allow, by canonical name; several values are joined with ", ". No signature
+	// covers them: whoever saw one request can send it again with another event type or shop. They reach a handler as Delivery.Attributes. Decide
+	// by the Body.
+	UnsignedHeaders map[string]string
 	// Fingerprint of the body.
 	Fingerprint pawl.Fingerprint
 	// Body is what was signed, octet by octet.
@@ -236,18 +249,21 @@ func (v *Verifier) timely(at int64) error {
 
 func (v *Verifier) describe(p proof, h http.Header, body []byte) Verified {
 	m := Verified{Scheme: v.cfg.Scheme.Name(), Secret: p.secret, Key: p.key, ID: p.id, IDSigned: p.idSigned, Body: body,
-		Headers: map[string]string{}, Fingerprint: v.cfg.Fingerprint(body)}
+		UnsignedHeaders: map[string]string{}, Fingerprint: v.cfg.Fingerprint(body)}
 	if p.at != 0 {
 		m.SentAt = time.Unix(p.at, 0).UTC()
 	}
 	for _, name := range v.cfg.Keep {
 		if values := h.Values(name); len(values) > 0 {
-			m.Headers[name] = strings.ToValidUTF8(strings.Join(values, ", "), "\uFFFD")
+			m.UnsignedHeaders[name] = strings.ToValidUTF8(strings.Join(values, ", "), "\uFFFD")
 		}
 	}
 	if v.cfg.SemanticKey != nil {
-		if key, err := fitKey(v.cfg.SemanticKey, m); err == nil {
+		if key, err := v.cfg.SemanticKey.keyOf(m); err == nil && key != "" {
 			m.SemanticKey = key
+			if fit(m, key) != nil {
+				m.SemanticKey = "sha256:" + pawl.FingerprintOf([]byte(key)).String()
+			}
 		}
 	}
 	key, err := fitKey(v.cfg.Key, m)

@@ -33,8 +33,8 @@ func TestVerify_Genuine(t *testing.T) {
 		if unsigned := s.name == "github" || s.name == "shopify"; m.IDSigned == unsigned {
 			t.Errorf("IDSigned is %v", m.IDSigned)
 		}
-		if m.Headers["Content-Type"] != "application/json" || m.Headers["Authorization"] != "" || m.Headers[s.header] != "" {
-			t.Errorf("kept: %v", m.Headers)
+		if m.UnsignedHeaders["Content-Type"] != "application/json" || m.UnsignedHeaders["Authorization"] != "" || m.UnsignedHeaders[s.header] != "" {
+			t.Errorf("kept: %v", m.UnsignedHeaders)
 		}
 	})
 }

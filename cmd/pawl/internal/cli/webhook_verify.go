@@ -181,7 +181,7 @@ type stepJSON struct {
 }
 
 func checkedOf(m webhook.Verified, refused error) checkedJSON {
-	c := checkedJSON{Verified: refused == nil && m.Key != "", Secret: given(m.Secret), Key: given(m.Key), ID: given(m.ID), IDSigned: m.IDSigned, Headers: m.Headers}
+	c := checkedJSON{Verified: refused == nil && m.Key != "", Secret: given(m.Secret), Key: given(m.Key), ID: given(m.ID), IDSigned: m.IDSigned, Headers: m.UnsignedHeaders}
 	if !m.SentAt.IsZero() {
 		c.SentAt = &m.SentAt
 	}

@@ -114,7 +114,7 @@ func answerOf(answer *http.Response, failed error) (made provider.Charge, err er
 
 // sent asks a mail server whether it has sent the mail of a call.
 func sent(ctx context.Context, client *http.Client, at string, c effect.Call) (effect.Verdict, any, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at+"?key="+url.QueryEscape(c.Key), nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at+"?key="+url.QueryEscape(c.Key()), nil)
 	if err != nil {
 		return "", nil, err
 	}

@@ -1,0 +1,60 @@
+package ops_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/command"
+	"github.com/pawl-go/pawl/command/httpkey"
+	"github.com/pawl-go/pawl/effect"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/guard"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/outbox"
+	"github.com/pawl-go/pawl/transport/webhook"
+)
+
+// What a program forgets to give is refused where it is made, not by a panic at its first delivery or request.
+func TestConstructors_RefuseNil(t *testing.T) {
+	t.Parallel()
+	ctx, intent := t.Context(), pawl.Intent{Scope: "s", Key: "k", Fingerprint: pawl.FingerprintOf()}
+	for name, err := range map[string]error{
+		"flow.New":              second(flow.New(nil, flow.Config{Consumer: "c"})),
+		"job.NewWorker":         second(job.NewWorker(nil, job.Config{})),
+		"outbox.NewRelay":       second(outbox.NewRelay(nil, outbox.Config{})),
+		"guard.New":             second(guard.New(nil, guard.Table{})),
+		"webhook.New":           second(webhook.New(webhook.Config{})),
+		"webhook.NewReceiver":   second(webhook.NewReceiver(nil, webhook.ReceiverConfig{})),
+		"webhook.NewReconciler": second(webhook.NewReconciler(webhook.ReconcilerConfig{})),
+		"command.Once":          second(command.Once(ctx, nil, intent, func(context.Context, pgx.Tx) (int, error) { return 0, nil })),
+		"command.OnceSQL":       second(command.OnceSQL(ctx, nil, intent, func(context.Context, *sql.Tx) (int, error) { return 0, nil })),
+		"effect.Do":             second(effect.Do(ctx, nil, nil, effect.Step{Name: "s", Policy: effect.AtMostOnce()}, func(context.Context, effect.Call) (int, error) { return 0, nil })),
+	} {
+		if !errors.Is(err, pawl.ErrArgumentInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	tenant := func(*http.Request) (string, error) { return "t", nil }
+	for name, make := range map[string]func(){
+		"httpkey.Once":    func() { httpkey.Once(nil, nil, nil) },
+		"httpkey.OnceSQL": func() { httpkey.OnceSQL(nil, tenant, nil) },
+		"httpkey.Leased":  func() { httpkey.Leased(nil, tenant, httpkey.Lease{}, nil) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s takes nil", name)
+				}
+			}()
+			make()
+		}()
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
