@@ -3165,11 +3165,12 @@ begin
   v_gone := v_expired || v_absent;
 
   insert into pawl.death as d (queue, died_at)
-  select distinct q.name, clock_timestamp()
+  select q.name, clock_timestamp()
     from pawl.worker as w
     cross join jsonb_array_elements_text(w.queues) as q (name)
    where w.id = any (v_gone)
      and isfinite(w.seen_at) -- it has left, and its row had to stay
+   group by q.name -- not distinct: the time is another in each row
    order by q.name
   on conflict (queue) do update
      set died_at = excluded.died_at;
@@ -6771,6 +6772,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'bd8990b53aa660a310a20c31af30677b63ea55e11c7bff3573660cec54aad3c5');
+values (1, 'init', 1, '90ef377d08638191fbfcf8a2cb8fba20f4e3fd9bb9ae1b7f5baea4bd063f3a30');
 
 commit;
