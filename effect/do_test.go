@@ -236,6 +236,13 @@ func TestRefused_OfARepeatedCall(t *testing.T) {
 			t.Errorf("%v, %v: %v", c.policy, c.answer, err)
 		}
 		b.wantStatus(c.status)
+		want := int64(0)
+		if fmt.Sprint(c.policy) == fmt.Sprint(effect.AcceptDuplicates()) {
+			want = 1
+		}
+		if n := b.counters.Count(pawl.EventEffectAgain); n != want {
+			t.Errorf("%v: told %d times of a call that may be the second, want %d", c.policy, n, want)
+		}
 	}
 }
 

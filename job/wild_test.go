@@ -246,6 +246,7 @@ func (c *crew) judge() {
 	if longest > wildBound+wildSlack {
 		c.Errorf("a queue stood still for %v", longest)
 	}
+	c.wantCount("select count(*) from pawl.worker where seen_at < now() - interval '20 seconds'", 0) // all are swept
 	for _, what := range append([]string{"suspect", "wild suspect", "died"}, healthyQueues...) {
 		if counts[what] == 0 {
 			c.Errorf("none of %s: this shows nothing", what)
@@ -256,6 +257,11 @@ func (c *crew) judge() {
 	c.must(err)
 	letters, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	c.must(err)
+	var states string
+	c.must(c.pool.QueryRow(c.Context(), `select string_agg(s.of, '; ') from (
+select concat_ws(' ', count(*), j.kind, j.status, 'crashes', min(j.crashes), 'to', max(j.crashes)) as of from pawl.job as j where j.queue = 'wild' or j.crashes > 0 group by j.kind, j.status
+union all select concat_ws(' ', 'worker', w.id, w.name, 'seen', round(extract(epoch from clock_timestamp() - w.seen_at)), 's ago, alone', w.alone_job) from pawl.worker as w) as s`).Scan(&states))
+	c.Logf("left: %s", states)
 	c.Logf("dead letters (kind, deaths, of these alone): %v", letters)
 	c.wantCount("select count(*) from pawl.job where status = 'dead_letter' and queue <> 'wild'", 0)
 	if *wildFor >= 5*time.Minute {

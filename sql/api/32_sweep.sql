@@ -49,11 +49,12 @@ begin
   v_gone := v_expired || v_absent;
 
   insert into pawl.death as d (queue, died_at)
-  select distinct q.name, clock_timestamp()
+  select q.name, clock_timestamp()
     from pawl.worker as w
     cross join jsonb_array_elements_text(w.queues) as q (name)
    where w.id = any (v_gone)
      and isfinite(w.seen_at) -- it has left, and its row had to stay
+   group by q.name -- not distinct: the time is another in each row
    order by q.name
   on conflict (queue) do update
      set died_at = excluded.died_at;

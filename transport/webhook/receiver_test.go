@@ -367,6 +367,9 @@ func TestReceiver_Stop(t *testing.T) {
 	go func() { b.stop(); close(stopped) }()
 	b.want(<-second, http.StatusServiceUnavailable)
 	b.want(b.send("", event("evt_3", "t", "o")), http.StatusServiceUnavailable)
+	if n := b.counters.Count(pawl.EventHandleLost); n != 2 {
+		t.Errorf("told of %d arrivals that were sent away, want 2", n)
+	}
 	close(leave)
 	b.want(<-first, http.StatusOK)
 	<-stopped
