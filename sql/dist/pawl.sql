@@ -3362,11 +3362,12 @@ begin
   v_gone := v_expired || v_absent;
 
   insert into pawl.death as d (queue, died_at)
-  select distinct q.name, clock_timestamp()
+  select q.name, clock_timestamp()
     from pawl.worker as w
     cross join jsonb_array_elements_text(w.queues) as q (name)
    where w.id = any (v_gone)
      and isfinite(w.seen_at) -- it has left, and its row had to stay
+   group by q.name -- not distinct: the time is another in each row
    order by q.name
   on conflict (queue) do update
      set died_at = excluded.died_at;
@@ -7177,6 +7178,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'c94112897912f565cde2f101db90a90778c1426f39a0be23c33c3c5d5addcf62');
+values (1, 'init', 1, '98fcc7f5efa97fdd64b9b3a8ddb833a5d696c5ec744cc9cc753bfd9662fde8d2');
 
 commit;
