@@ -3,6 +3,7 @@ package pawl
 import (
 	"context"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,8 +67,9 @@ type Event struct {
 	Age       time.Duration // since the oldest of the messages was sent
 }
 
-// Hooks receive events. OnEvent runs on the working goroutine: it must be quick and must not panic. The zero Hooks
-// log to [slog.Default].
+// Hooks receive events. OnEvent runs on the working goroutine: it must be quick. If it panics the event is lost and the work goes on;
+// the first panic of the process is logged to [slog.Default], and all are counted: see [HookPanics]. The zero Hooks log to
+// [slog.Default].
 type Hooks struct {
 	OnEvent func(context.Context, Event)
 }
@@ -77,8 +79,20 @@ func (h Hooks) Emit(ctx context.Context, e Event) {
 	if h.OnEvent == nil {
 		h = LogTo(nil)
 	}
+	defer func() {
+		if cause := recover(); cause != nil && hookPanics.Add(1) == 1 {
+			defer func() { _ = recover() }() // it may be the logger that panics
+			slog.Default().ErrorContext(ctx, "pawl: a hook panicked; more panics are counted and not logged", "panic", cause, "event", string(e.Kind),
+				"stack", string(debug.Stack()))
+		}
+	}()
 	h.OnEvent(ctx, e)
 }
+
+var hookPanics atomic.Int64
+
+// HookPanics returns how often a hook has panicked in this process.
+func HookPanics() int64 { return hookPanics.Load() }
 
 // Join returns hooks that call each of hs in turn.
 func Join(hs ...Hooks) Hooks {

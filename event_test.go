@@ -81,3 +81,15 @@ func TestLogTo_OneLineAnEvent(t *testing.T) {
 		t.Errorf("what happens all day was logged at the default level: %s", out.String())
 	}
 }
+
+// A hook that panics loses its event. The work goes on, the other hooks hear of it, and the panics are counted.
+func TestHooks_APanicIsCountedAndSwallowed(t *testing.T) {
+	before, heard := pawl.HookPanics(), 0
+	hooks := pawl.Join(pawl.Hooks{OnEvent: func(context.Context, pawl.Event) { panic("a hook") }},
+		pawl.Hooks{OnEvent: func(context.Context, pawl.Event) { heard++ }})
+	hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventFresh})
+	hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventFresh})
+	if n := pawl.HookPanics() - before; n != 2 || heard != 2 {
+		t.Errorf("%d panics counted, want 2; the other hook heard %d events, want 2", n, heard)
+	}
+}

@@ -67,12 +67,13 @@ func (d sqlDoor) open(ctx context.Context, args contract.CommandClaimArgs, level
 	if err != nil {
 		return nil, row, pawl.Wrap("command.begin", err)
 	}
+	session := txn.SessionOf(conn)
 	tx, err := conn.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: standardLevels[level]})
 	if err != nil {
 		_ = conn.Close()
 		return nil, row, pawl.Wrap("command.begin", err)
 	}
-	t := sqlTx{tx, conn}
+	t := sqlTx{tx, conn, session}
 	err = txn.EndWhenSilent(ctx, tx, idle)
 	if err == nil {
 		row, err = contract.CommandClaim(ctx, t.db(), args)
@@ -90,8 +91,9 @@ var standardLevels = map[pgx.TxIsoLevel]sql.IsolationLevel{
 }
 
 type sqlTx struct {
-	tx   *sql.Tx
-	conn *sql.Conn // the transaction's; it goes back to the pool with its end
+	tx      *sql.Tx
+	conn    *sql.Conn // the transaction's; it goes back to the pool with its end
+	session txn.Session
 }
 
 func (t sqlTx) db() pawl.DB { return pawl.SQLTx(t.tx) }
@@ -104,13 +106,13 @@ func (t sqlTx) succeed(ctx context.Context, op string, args contract.CommandSucc
 }
 
 func (t sqlTx) commit(_ context.Context, op string) error {
-	defer t.conn.Close()
+	defer t.session.Release(t.conn)
 	return txn.CommitSQL(op, t.tx)
 }
 
 func (t sqlTx) rollback(context.Context) {
 	_ = t.tx.Rollback()
-	_ = t.conn.Close()
+	t.session.Release(t.conn)
 }
 
 func (t sqlTx) guard(ctx context.Context, limit time.Duration, fn func(context.Context, *sql.Tx) error) error {

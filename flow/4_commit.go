@@ -85,7 +85,7 @@ func (f *Flow) once(ctx context.Context, it item, leave func()) (pawl.Receipt, e
 	case err == nil:
 		f.emitOf(ctx, it.Delivery, pawl.Event{Kind: pawl.EventFresh, Op: "flow.commit", Attempt: 1, Took: took})
 		return answered(it.Delivery), nil
-	case definite(err):
+	case definite(err), errors.Is(err, txn.ErrEnded):
 		return f.landAfresh(ctx, it, err) // a deferred constraint, for instance
 	}
 	return pawl.Receipt{}, err

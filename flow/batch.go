@@ -178,6 +178,7 @@ func (f *Flow) onceBatch(ctx context.Context, items []item, leave func()) (outco
 	}
 	start := time.Now()
 	if err := f.handleBatch(ctx, tx, handled(fresh), leave); err != nil {
+		f.emitEnded(ctx, items[0].Delivery, err)
 		return nil, chargeable(ctx, err), chargedElsewhere(ctx, err)
 	}
 	took := time.Since(start)
@@ -186,6 +187,7 @@ func (f *Flow) onceBatch(ctx context.Context, items []item, leave func()) (outco
 		return nil, false, err
 	}
 	if err := f.commit(ctx, tx, succeeded(fresh)...); err != nil {
+		f.emitEnded(ctx, items[0].Delivery, err)
 		if definite(err) {
 			return nil, true, nil
 		}

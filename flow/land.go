@@ -66,10 +66,19 @@ func (f *Flow) landAfresh(ctx context.Context, it item, failure error) (pawl.Rec
 	}
 	defer txn.Rollback(ctx, tx)
 	if !claim.Fresh {
+		f.emitEnded(ctx, it.Delivery, failure)
 		return f.duplicate(ctx, it.Delivery, claim), nil
 	}
 	l, kind := f.failed(failure)
 	return f.landIn(ctx, tx, claim, it, l, kind, failure)
+}
+
+// emitEnded tells of a handler that committed the transaction it was lent: what it wrote before is durable, once, and the delivery is a
+// duplicate from then on.
+func (f *Flow) emitEnded(ctx context.Context, d pawl.Delivery, failure error) {
+	if errors.Is(failure, txn.ErrEnded) {
+		f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventTrouble, Op: "flow.handle", Err: failure})
+	}
 }
 
 // failed is how a delivery lands whose handler failed.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/fault"
@@ -34,7 +35,7 @@ func (r *Rows) Claim(ctx context.Context, id any) (*Claimed, error) {
 			Hint: "start the Run of a Sweeper first"}
 	}
 	c := &Claimed{rows: r, id: id}
-	err := r.pool.QueryRow(ctx, r.sql.claim, id).Scan(&c.token)
+	err := txn.Restart(ctx, func() error { return r.pool.QueryRow(ctx, r.sql.claim, id).Scan(&c.token) })
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, r.why(ctx, r.pool, id)
@@ -45,10 +46,15 @@ func (r *Rows) Claim(ctx context.Context, id any) (*Claimed, error) {
 }
 
 // Commit completes the row, in one transaction with work. The row is locked first, under the token of this claim: an attempt that
-// was taken over stops before it writes.
+// was taken over stops before it writes. A transaction that loses a race (40001, 40P01) runs again from its start, work included, at
+// most 8 times.
 //
 // Errors: [pawl.ErrFenceLost]: a newer attempt owns the row; the work's own, with nothing written: pass it to Fail.
 func (c *Claimed) Commit(ctx context.Context, work Work) error {
+	return txn.Restart(ctx, func() error { return c.commit(ctx, work) })
+}
+
+func (c *Claimed) commit(ctx context.Context, work Work) error {
 	tx, err := txn.Begin(ctx, c.rows.pool, "guard.complete", workTimeout+abandonAfter)
 	if err != nil {
 		return err
@@ -84,7 +90,11 @@ func (c *Claimed) Fail(ctx context.Context, failure error) error {
 	if c.rows.table.LastError != None {
 		args = append(args, stored(failure))
 	}
-	tag, err := c.rows.pool.Exec(ctx, c.rows.sql.refuse, args...)
+	var tag pgconn.CommandTag
+	err := txn.Restart(ctx, func() (err error) {
+		tag, err = c.rows.pool.Exec(ctx, c.rows.sql.refuse, args...)
+		return err
+	})
 	switch {
 	case err != nil:
 		return pawl.Wrap("guard.fail", err)

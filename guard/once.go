@@ -114,7 +114,11 @@ func (r *Rows) fail(ctx context.Context, tx *txn.Opened, id any, failure error) 
 
 // failLate writes the error in a transaction of its own, if the row is still pending: somebody may have completed it.
 func (r *Rows) failLate(ctx context.Context, id any, failure error) error {
-	tag, err := r.pool.Exec(ctx, r.sql.failLate, r.failed(id, failure)...)
+	var tag pgconn.CommandTag
+	err := txn.Restart(ctx, func() (err error) {
+		tag, err = r.pool.Exec(ctx, r.sql.failLate, r.failed(id, failure)...)
+		return err
+	})
 	if err != nil {
 		return pawl.Wrap("guard.fail", err)
 	}

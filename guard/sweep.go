@@ -86,9 +86,13 @@ func (s *Sweeper) Run(ctx context.Context) {
 
 // Pass makes one pass and returns how many rows it drove. Another sweeper's pass at the same time makes it return 0.
 func (s *Sweeper) Pass(ctx context.Context) (driven int, err error) {
-	ids, err := s.collect(ctx)
+	var ids []string
+	err = txn.Restart(ctx, func() (err error) {
+		ids, err = s.collect(ctx)
+		return err
+	})
 	for _, id := range ids {
-		failure := s.drive(ctx, id)
+		failure := txn.Safely(func() error { return s.drive(ctx, id) }) // a panic must not end the process
 		switch {
 		case failure == nil, errors.Is(failure, pawl.ErrAlreadyHandled), errors.Is(failure, pawl.ErrFailureRecorded), errors.Is(failure, pawl.ErrInProgress):
 			driven++

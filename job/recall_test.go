@@ -59,3 +59,19 @@ func TestCancel_EndsTheRunningHandler(t *testing.T) {
 		})
 	}
 }
+
+// A recall that comes when the handler is done, or that it ignores, does not make a job run again that it has done.
+func TestRecall_WhatIsDoneIsFinished(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.handlers = []job.Handler{job.Handle("k", func(ctx context.Context, _ job.Task[[]byte]) error {
+		c.exec("select pawl_v1.job_recall(1)")
+		<-ctx.Done()
+		c.exec("insert into effect values (1)")
+		return nil
+	})}
+	c.enqueueMany(1, job.Request{})
+	c.hire()
+	c.untilDone()
+	c.wantEffects(1)
+}

@@ -44,13 +44,17 @@ func (w *Worker) tryOne(ctx context.Context, h Handler, j Job, leave func()) err
 	// handle: a crash here costs the same; neither the handler's rows nor the end of the job were ever visible.
 	start := time.Now()
 	overdue := w.watch(ctx, h, []Job{j}, leave)
-	err = tx.Lend(traceOf(ctx, []Job{j}), h.policy.Timeout, func(ctx context.Context, tx pgx.Tx) error {
+	lend := tx.Lend
+	if opened.Outcome == "kept" { // the effect could be committed without the end: behind a savepoint, that is found out also on an error
+		lend = tx.Guard
+	}
+	err = lend(traceOf(ctx, []Job{j}), h.policy.Timeout, func(ctx context.Context, tx pgx.Tx) error {
 		return h.call(ctx, tx, lentTo([]Job{j}, tx))
 	})
 	overdue.Stop()
 	switch {
 	case err == nil:
-	case errors.Is(err, txn.ErrLost) && !errors.Is(err, txn.ErrEnded), ctx.Err() != nil:
+	case errors.Is(err, txn.ErrLost) && (!errors.Is(err, txn.ErrEnded) || pawl.MayHaveHappened(err)), ctx.Err() != nil:
 		return err
 	default:
 		return errOwn{err}

@@ -159,3 +159,38 @@ func TestT3_EveryEndNamesItsFence(t *testing.T) {
 		b.is(jobs, before)
 	}
 }
+
+// A job that is given back keeps its time: what was claimed early is due when it was, what was due is due at once.
+func TestRelease_KeepsTheTime(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fourHeld)
+	b.do("update pawl.job set available_at = now() + interval '1 hour' where id = 1")
+	b.do("update pawl.job set available_at = now() - interval '1 hour' where id = 2")
+	b.is("select r.outcome from generate_series(1, 2) as g, pawl_v1.job_release(g, 1) as r", "released, released")
+	b.is("select j.id, j.available_at > now() + interval '59 minutes', j.available_at <= clock_timestamp() from pawl.job as j where j.id < 3 order by j.id",
+		"1 true false, 2 false true")
+}
+
+// What job_open has ended comes back with a rollback; job_close is for the transaction that job_open began, and for no other.
+func TestOpen_EndsWithItsTransaction(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fourHeld)
+	b.is("select pawl_v1.job_open(4, 1)", "P4020")
+	b.do("begin")
+	b.is("select o.outcome from pawl_v1.job_open(1, 1, 60000) as o", "ended")
+	b.is("select pawl_v1.job_hold(1, 1)", "P4020")
+	b.do("rollback")
+	b.is("select h.outcome from pawl_v1.job_hold(1, 1) as h", "held")
+	b.do("begin")
+	b.do("create temp table opened as select o.* from pawl_v1.job_open(1, 1) as o")
+	b.is("select c.outcome from opened as o, pawl_v1.job_close(1, 1, o.outcome, o.xact, o.lane) as c", "finished")
+	b.do("commit and chain")
+	b.is("select pawl_v1.job_close(1, 1, o.outcome, o.xact, o.lane) from opened as o", "25000")
+	b.do("rollback")
+	b.do("begin")
+	b.do("create temp table kept as select o.* from pawl_v1.job_open(2, 1, null, true) as o")
+	b.is("select k.outcome, (select count(*) from pawl.job as j where j.id = 2) from kept as k", "kept 1")
+	b.is("select c.outcome from kept as k, pawl_v1.job_close(2, 1, k.outcome, k.xact, k.lane) as c", "finished")
+	b.do("commit")
+	b.is("select count(*) from pawl.job as j where j.id in (1, 2)", "0")
+}

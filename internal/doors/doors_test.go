@@ -54,6 +54,15 @@ type visit struct {
 	do    work
 	told  atomic.Int32 // errors that an event, an answer or a dead letter told of
 	calls atomic.Int32
+
+	attempts int // of a job or delivery; 3
+}
+
+func (v *visit) maxAttempts() int {
+	if v.attempts == 0 {
+		return 3
+	}
+	return v.attempts
 }
 
 func (v *visit) tell(err error) {
@@ -69,7 +78,7 @@ func (v *visit) hooks() pawl.Hooks {
 var print = pawl.FingerprintOf([]byte("payload"))
 
 func (v *visit) job(queue, lane string, h job.Handler) {
-	_, err := job.Enqueue(v.Context(), v.pool, job.Request{Queue: queue, Kind: "k", Lane: lane, MaxAttempts: 3})
+	_, err := job.Enqueue(v.Context(), v.pool, job.Request{Queue: queue, Kind: "k", Lane: lane, MaxAttempts: v.maxAttempts()})
 	if err != nil {
 		v.Fatal(err)
 	}
@@ -79,7 +88,7 @@ func (v *visit) job(queue, lane string, h job.Handler) {
 func (v *visit) flow(config flow.Config) {
 	source := &pawltest.Source{Invisibility: 300 * time.Millisecond}
 	source.Send(pawl.Delivery{Key: v.key, MessageID: v.key, Body: []byte("payload")})
-	config.Consumer, config.Source, config.MaxAttempts, config.Hooks = "orders", source, 3, v.hooks()
+	config.Consumer, config.Source, config.MaxAttempts, config.Hooks = "orders", source, v.maxAttempts(), v.hooks()
 	pawltest.Consume(v, v.pool, config)
 }
 
@@ -102,7 +111,7 @@ func (v *visit) thrice(ask func() error) {
 
 var doors = map[string]func(*visit){
 	"job, HandleTx":           func(v *visit) { v.job("plain", "", v.handleTx()) },
-	"job, HandleTx, lane":     func(v *visit) { v.job("laned", "l", v.handleTx()) },
+	"job, HandleTx, lane":     func(v *visit) { v.job("laned", v.key, v.handleTx()) },
 	"job, HandleTx, archive":  func(v *visit) { v.job("archived", "", v.handleTx()) },
 	"job, HandleTx, row kept": func(v *visit) { v.job("kept", "", v.handleTx().With(job.Policy{KeepRow: true})) },
 	"job, HandleBatch": func(v *visit) {
@@ -163,13 +172,13 @@ var doors = map[string]func(*visit){
 	},
 	"guard, Claim": func(v *visit) {
 		rows := v.rows()
-		sweeper, err := guard.NewSweeper(rows, guard.SweeperConfig{})
+		sweeper, err := rows.Sweeper(guard.Redrive{}, func(context.Context, string) error { return nil })
 		if err != nil {
 			v.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(v.Context())
 		ran := make(chan struct{})
-		go func() { _ = sweeper.Run(ctx); close(ran) }()
+		go func() { sweeper.Run(ctx); close(ran) }()
 		defer func() { stop(); <-ran }()
 		v.thrice(func() error {
 			var c *guard.Claimed

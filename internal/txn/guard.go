@@ -37,11 +37,20 @@ func (e *overrunError) Error() string {
 }
 func (e *overrunError) Unwrap() []error { return []error{context.DeadlineExceeded, e.err} }
 
-// Run calls user code, whose panic or overrun is a failure like any other. It does so in a goroutine of its own, so that
-// an exit of it (runtime.Goexit, as by testing.T.FailNow) is one too and not the silent end of ours.
+// Run calls user code as [Safely] does; its overrun is a failure, too.
 func Run(ctx context.Context, limit time.Duration, fn func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	err := Safely(func() error { return fn(ctx) })
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return &overrunError{limit, err}
+	}
+	return err
+}
+
+// Safely calls user code, whose panic is a failure like any other. It does so in a goroutine of its own, so that
+// an exit of it (runtime.Goexit, as by testing.T.FailNow) is one too and not the silent end of ours.
+func Safely(fn func() error) error {
 	result := make(chan error, 1)
 	go func() {
 		err := error(abrupt("the handler's goroutine exited"))
@@ -51,17 +60,13 @@ func Run(ctx context.Context, limit time.Duration, fn func(context.Context) erro
 				err = abrupt(fmt.Sprintf("panic: %v, at %s", cause, panicSite()))
 			}
 		}()
-		failure := fn(ctx)
+		failure := fn()
 		if failure != nil {
 			_ = failure.Error() // an error that panics when asked must do so in here
 		}
 		err = failure
 	}()
-	err := <-result
-	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return &overrunError{limit, err}
-	}
-	return err
+	return <-result
 }
 
 // abrupt is the failure of a handler that did not return.

@@ -356,3 +356,22 @@ func TestOpened_ReplacesAConnectionWhoseSettingsChanged(t *testing.T) {
 		}
 	}
 }
+
+// Once COMMIT is on its way the end of the caller's context cuts nothing short (trap T9).
+func TestT09_CommitIsDetachedFromTheCaller(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, rows)
+	tx := open(t, pool)
+	if err := tx.Guard(t.Context(), time.Minute, func(context.Context, pgx.Tx) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	err := tx.CommitWith(ctx, "x.commit", func(b *pgx.Batch) {
+		cancel()
+		b.Queue("select pg_sleep(0.05)")
+		b.Queue("insert into mark values (3)")
+	})
+	if err != nil || marks(t, pool) != 2 {
+		t.Errorf("%v; %d rows, want 2", err, marks(t, pool))
+	}
+}

@@ -3,8 +3,11 @@ package txn
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"time"
+
+	"github.com/jackc/pgx/v5/stdlib"
 )
 
 // CommitSQL is [Commit] for database/sql on pgx's driver. It has no deadline: a *sql.Tx cannot be given one.
@@ -49,4 +52,26 @@ func control(ctx context.Context, tx *sql.Tx, statement string) error {
 // EndWhenSilent makes the server end the transaction once nothing was heard in it for idle; see [Begin].
 func EndWhenSilent(ctx context.Context, tx *sql.Tx, idle time.Duration) error {
 	return control(ctx, tx, endWhenSilent(idle))
+}
+
+// A Session is what the server reported of a connection's settings; nothing, if the driver is wrapped.
+type Session struct{ settings }
+
+// SessionOf reads it. No transaction of the connection may be open.
+func SessionOf(conn *sql.Conn) (s Session) {
+	_ = conn.Raw(func(dc any) error {
+		if c, ours := dc.(*stdlib.Conn); ours {
+			s.settings = settingsOf(c.Conn().PgConn())
+		}
+		return nil
+	})
+	return s
+}
+
+// Release gives a connection back whose transaction has ended; the pool drops it if user code has changed its session.
+func (s Session) Release(conn *sql.Conn) {
+	if SessionOf(conn) != s {
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
+	_ = conn.Close()
 }
