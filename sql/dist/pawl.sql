@@ -5973,7 +5973,10 @@ begin
           select (r.error ->> 'at')::timestamptz, 'failed', r.error - 'at'
             from jsonb_array_elements(coalesce(nullif(j.last_errors, 'null'), '[]')) as r (error)
            union all
-          select clock_timestamp(), j.status::text, jsonb_strip_nulls(jsonb_build_object(
+          select case when j.status in ('dead_letter', 'unknown') -- it is so since its last error; without one it was put there so
+                      then coalesce((nullif(j.last_errors, 'null') -> -1 ->> 'at')::timestamptz, j.created_at)
+                      else clock_timestamp()
+                 end, j.status::text, jsonb_strip_nulls(jsonb_build_object(
                    'attempts', j.attempts, 'max_attempts', j.max_attempts, 'crashes', nullif(j.crashes, 0), 'fence', j.fence,
                    'worker', w.name, 'lease_expires_at', coalesce(w.seen_at + w.lease, j.lease_expires_at),
                    'lane', l.name, 'lane_head', h.id, 'lane_head_status', h.status))
@@ -6668,6 +6671,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'ce8ab11310a25d0fb3ded1a5e26c4bf8450cace62928d49230ab3c3158ba6b6d');
+values (1, 'init', 1, '75455653598dc78459ec3b698d1735251be18d72e32b4ee83de0ec88ebd9e3c8');
 
 commit;
