@@ -2,8 +2,11 @@ package pawl
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,6 +63,9 @@ type Event struct {
 	Key       string
 	MessageID string
 	JobID     int64
+	JobKind   string // of the job
+	Step      string // of a call of another system: package effect
+	Provider  string // whom that calls
 	Attempt   int
 	Count     int // how many, where one event stands for several; 0 means 1
 	Err       error
@@ -104,7 +110,7 @@ func Join(hs ...Hooks) Hooks {
 }
 
 // LogTo returns hooks that write one structured line an event to l, or to [slog.Default] if l is nil. What happens all
-// day (fresh, replay, duplicate_skipped, guard_already_handled, landed, ticked, and what a source receives, acknowledges and releases) is
+// day (fresh, replay, duplicate_skipped, guard_already_handled, landed, ticked, and what a source receives, acknowledges and releases, conflict) is
 // logged at debug, a coming retry at info, what
 // somebody should look at (final, mismatch, unfit, trouble, failures to receive or acknowledge) at warn or error.
 func LogTo(l *slog.Logger) Hooks {
@@ -129,10 +135,10 @@ func (e Event) level() slog.Level {
 
 func (k EventKind) level() slog.Level {
 	switch k {
-	case EventFresh, EventReplay, EventDuplicateSkipped, EventGuardHandled, EventLanded, EventSuperseded, EventTicked, EventReceived, EventEmptyReceive,
+	case EventFresh, EventReplay, EventDuplicateSkipped, EventGuardHandled, EventLanded, EventSuperseded, EventTicked, EventReceived, EventEmptyReceive, EventConflict,
 		EventAcknowledged, EventReleased:
 		return slog.LevelDebug
-	case EventConflict, EventHeld, EventRetryable, EventSnoozed, EventCancelled, EventStaleTakeover, EventSuspect, EventHandleLost:
+	case EventHeld, EventRetryable, EventSnoozed, EventCancelled, EventStaleTakeover, EventSuspect, EventHandleLost:
 		return slog.LevelInfo
 	case EventMismatch, EventFinal, EventUnfit, EventUnknown, EventStale, EventEffectTwice:
 		return slog.LevelError
@@ -158,6 +164,9 @@ func (e Event) attrs() []slog.Attr {
 	text("key", e.Key)
 	text("message_id", e.MessageID)
 	number("job_id", e.JobID)
+	text("job_kind", e.JobKind)
+	text("step", e.Step)
+	text("provider", e.Provider)
 	number("attempt", int64(e.Attempt))
 	number("count", int64(e.Count))
 	if e.Took > 0 {
@@ -186,6 +195,20 @@ func (c *Counters) Hooks() Hooks {
 		}
 		n.(*atomic.Int64).Add(int64(max(e.Count, 1)))
 	}}
+}
+
+// String lists what was counted, as "duplicate_skipped=2 fresh=40"; "none" if nothing was.
+func (c *Counters) String() string {
+	var parts []string
+	c.counts.Range(func(kind, n any) bool {
+		parts = append(parts, fmt.Sprintf("%s=%d", kind, n.(*atomic.Int64).Load()))
+		return true
+	})
+	if len(parts) == 0 {
+		return "none"
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, " ")
 }
 
 // Count returns how many events of one kind were counted.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -91,5 +92,36 @@ func TestHooks_APanicIsCountedAndSwallowed(t *testing.T) {
 	hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventFresh})
 	if n := pawl.HookPanics() - before; n != 2 || heard != 2 {
 		t.Errorf("%d panics counted, want 2; the other hook heard %d events, want 2", n, heard)
+	}
+}
+
+// A line of the log names the job, its kind and queue, the step and the provider; a conflict, one for each early duplicate, is for debugging.
+func TestLogTo_NamesWhatAPersonLooksFor(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	hooks := pawl.LogTo(slog.New(slog.NewTextHandler(&out, nil)))
+	hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventFinal, Op: "job.fail", Scope: "mail", JobID: 17, JobKind: "welcome", Step: "send", Provider: "ses"})
+	hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventConflict, Op: "flow.claim"})
+	for _, part := range []string{"scope=mail", "job_id=17", "job_kind=welcome", "step=send", "provider=ses"} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("no %s in %s", part, out.String())
+		}
+	}
+	if strings.Count(out.String(), "\n") != 1 {
+		t.Errorf("a conflict at info: %s", out.String())
+	}
+}
+
+// Counters print what they counted.
+func TestCounters_Print(t *testing.T) {
+	t.Parallel()
+	c := &pawl.Counters{}
+	if got := fmt.Sprint(c); got != "none" {
+		t.Errorf("got %s", got)
+	}
+	c.Hooks().Emit(t.Context(), pawl.Event{Kind: pawl.EventFresh, Count: 3})
+	c.Hooks().Emit(t.Context(), pawl.Event{Kind: pawl.EventDuplicateSkipped})
+	if got := fmt.Sprint(c); got != "duplicate_skipped=1 fresh=3" {
+		t.Errorf("got %s", got)
 	}
 }

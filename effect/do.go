@@ -328,6 +328,7 @@ func (t *taking) record(ctx context.Context, c Call, a contract.EffectEndArgs) (
 
 func (t *taking) emit(ctx context.Context, e pawl.Event) {
 	e.Scope, e.Key, e.JobID = t.args.Owner.Scope, t.args.Owner.Key+" "+t.args.Step, t.args.Owner.JobID
+	e.Step, e.Provider = t.args.Step, t.step.Provider
 	t.step.Hooks.Emit(context.WithoutCancel(ctx), e)
 }
 

@@ -3,6 +3,7 @@ package guard_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -228,6 +229,45 @@ func until(t *testing.T, what string, reached func() bool) {
 	for deadline := time.Now().Add(20 * time.Second); !reached(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not reached in 20 s: %s", what)
+		}
+	}
+}
+
+// Without a time of creation a row that was never claimed is dated by a column that only grows; without that it is never driven, because it
+// cannot be told from a fresh one.
+func TestSweeper_DatesRowsByAMonotoneColumn(t *testing.T) {
+	t.Parallel()
+	const pendingAfter = 200 * time.Millisecond
+	for monotone, want := range map[string]bool{"id": true, guard.None: false} {
+		pool := pawltest.DB(t, orders, "insert into orders (id) values (9), (10)")
+		rows := rowsOf(t, pool, guard.Table{Name: "orders", Monotone: monotone})
+		var driven []string
+		sweeper, err := rows.Sweeper(guard.Redrive{PendingAfter: pendingAfter}, func(ctx context.Context, id string) error {
+			driven = append(driven, id)
+			return rows.Once(ctx, id, ship(id))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass := func() {
+			if _, err := sweeper.Pass(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		pass()
+		if len(driven) > 0 {
+			t.Errorf("%s: drove %v at first sight", monotone, driven)
+		}
+		if _, err := pool.Exec(t.Context(), "insert into orders (id) values (11)"); err != nil {
+			t.Fatal(err)
+		}
+		for began := time.Now(); time.Since(began) < 2*pendingAfter; { // that much time must pass, however fast the machine
+			time.Sleep(pendingAfter / 4)
+		}
+		pass()
+		slices.Sort(driven)
+		if got := strings.Join(driven, " "); got != map[bool]string{true: "1 10 2 3 4 5 9", false: ""}[want] {
+			t.Errorf("%s: drove %q; 11 is fresh", monotone, got)
 		}
 	}
 }

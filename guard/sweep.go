@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +22,9 @@ type Redrive struct {
 	// runs is refused when it commits. Default 15 min.
 	StuckAfter time.Duration
 	// PendingAfter is how long a row may be pending before it is driven without a message: the message may never have been sent,
-	// or was deleted when its holder died. Counted from CreatedAt, and from the last attempt. Default 15 min.
+	// or was deleted when its holder died. Counted from CreatedAt, and from the last attempt. Default 15 min. A table without CreatedAt: from when
+	// a pass of this sweeper first saw a row as high as this one in the column Monotone, so it begins anew with the process. Without either, a
+	// row that was never claimed is never driven: it cannot be told from a fresh one.
 	PendingAfter time.Duration
 	// MaxAttempts is how often a row is tried in all; after that its error stays. Default 25.
 	MaxAttempts int
@@ -42,6 +45,15 @@ type Sweeper struct {
 	rows  *Rows
 	cfg   Redrive
 	drive func(ctx context.Context, id string) error
+
+	mu   sync.Mutex
+	seen []mark // how far the column Monotone had come, oldest first
+}
+
+// A mark is the highest value of the column Monotone that a pass saw.
+type mark struct {
+	at    time.Time
+	value string
 }
 
 type sweepers struct{ running atomic.Int32 }
@@ -65,7 +77,7 @@ func (r *Rows) Sweeper(cfg Redrive, drive func(ctx context.Context, id string) e
 		return nil, &pawl.Error{Op: "guard.sweep", Code: pawl.CodeArgumentInvalid,
 			Err: errors.New("a sweeper needs a function to drive rows with, and the columns AttemptCount and LastError")}
 	}
-	return &Sweeper{r, cfg, drive}, nil
+	return &Sweeper{rows: r, cfg: cfg, drive: drive}, nil
 }
 
 // Run makes a pass at once and then every Every, until ctx ends. Claims are accepted while it runs.
@@ -114,6 +126,11 @@ func (s *Sweeper) collect(ctx context.Context) (ids []string, err error) {
 	if locked, err := TryLock(ctx, tx, "guard sweep", fmt.Sprintf("%.200s", s.rows.table.Name)); err != nil || !locked {
 		return nil, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.look(ctx, tx); err != nil {
+		return nil, pawl.Wrap("guard.sweep", err)
+	}
 	for _, due := range s.due() {
 		some, err := s.take(ctx, tx, due)
 		if err != nil {
@@ -122,6 +139,35 @@ func (s *Sweeper) collect(ctx context.Context) (ids []string, err error) {
 		ids = append(ids, some...)
 	}
 	return ids, txn.Commit(ctx, "guard.sweep", tx)
+}
+
+// look notes how far the column Monotone has come.
+func (s *Sweeper) look(ctx context.Context, tx pgx.Tx) error {
+	t := s.rows.table
+	if t.CreatedAt != None || t.Monotone == None {
+		return nil
+	}
+	var highest string
+	column := quote(t.Monotone)
+	err := tx.QueryRow(ctx, "select t."+column+"::text from "+t.quoted()+" as t order by t."+column+" desc nulls last limit 1").Scan(&highest)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err == nil && (len(s.seen) == 0 || s.seen[len(s.seen)-1].value != highest) {
+		s.seen = append(s.seen, mark{time.Now(), highest})
+	}
+	for len(s.seen) > 1 && time.Since(s.seen[1].at) > s.cfg.PendingAfter {
+		s.seen = s.seen[1:]
+	}
+	return err
+}
+
+// unclaimed says of rows that were never claimed that they are old enough, by the column Monotone.
+func (s *Sweeper) unclaimed() string {
+	if len(s.seen) == 0 || time.Since(s.seen[0].at) <= s.cfg.PendingAfter {
+		return "false"
+	}
+	return quote(s.rows.table.Monotone) + " <= " + literal(s.seen[0].value)
 }
 
 // due are the sorts of rows to be driven: the state they are in, and what else must hold.
@@ -135,6 +181,8 @@ func (s *Sweeper) due() (all []condition) {
 		all = append(all, condition{t.Error, failed})
 		if t.CreatedAt != None {
 			all = append(all, condition{t.Pending, age(quote(t.CreatedAt), cfg.PendingAfter)})
+		} else if t.Monotone != None {
+			all = append(all, condition{t.Pending, s.unclaimed()})
 		}
 		return all
 	}
@@ -144,10 +192,14 @@ func (s *Sweeper) due() (all []condition) {
 	if t.CreatedAt != None {
 		last = fmt.Sprintf("greatest(%s, %s)", quote(t.ClaimedAt), quote(t.CreatedAt)) // greatest skips nulls
 	}
+	pending := age(last, cfg.PendingAfter)
+	if t.CreatedAt == None && t.Monotone != None {
+		pending = fmt.Sprintf("case when %s is null then %s else %s end", quote(t.ClaimedAt), s.unclaimed(), pending)
+	}
 	return []condition{
 		{t.Processing, age(quote(t.ClaimedAt), cfg.StuckAfter)},
 		{t.Error, failed + " and (" + quote(t.ClaimedAt) + " is null or " + wait + ")"},
-		{t.Pending, age(last, cfg.PendingAfter)},
+		{t.Pending, pending},
 	}
 }
 

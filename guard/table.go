@@ -26,7 +26,8 @@ type Table struct {
 	ClaimedAt    string // timestamptz, of the last attempt: who has claimed the row, and how long ago; default "claimed_at"
 	LastError    string // text; default "last_error"
 	AttemptCount string // integer, not null; default "attempt_count"
-	CreatedAt    string // timestamptz; default None
+	CreatedAt    string // timestamptz; default None. Without it, a row whose message was lost before the first claim looks like a fresh one
+	Monotone     string // without CreatedAt: a column that only grows, such as a serial id; a [Sweeper] dates rows by it. Default None
 
 	Pending    string // the four states, in Status; default "pending"
 	Processing string // default "processing"
@@ -49,7 +50,7 @@ func New(pool *pgxpool.Pool, t Table) (*Rows, error) {
 	}
 	for field, fallback := range map[*string]string{
 		&t.ID: "id", &t.Status: "status", &t.Result: None, &t.CompletedAt: "completed_at", &t.ClaimedAt: "claimed_at",
-		&t.LastError: "last_error", &t.AttemptCount: "attempt_count", &t.CreatedAt: None,
+		&t.LastError: "last_error", &t.AttemptCount: "attempt_count", &t.CreatedAt: None, &t.Monotone: None,
 		&t.Pending: "pending", &t.Processing: "processing", &t.Completed: "completed", &t.Error: "error",
 	} {
 		if *field == "" {

@@ -102,7 +102,7 @@ var errIgnored = errors.New("the handler ignored the end of its context and was 
 
 // event describes jobs that share a fate.
 func (w *Worker) event(jobs []Job, op string, err error) pawl.Event {
-	e := pawl.Event{Op: op, Scope: jobs[0].Queue, JobID: jobs[0].ID, Attempt: jobs[0].Attempt, Err: err}
+	e := pawl.Event{Op: op, Scope: jobs[0].Queue, JobID: jobs[0].ID, JobKind: jobs[0].Kind, Attempt: jobs[0].Attempt, Err: err}
 	if len(jobs) > 1 {
 		e.Count = len(jobs)
 	}

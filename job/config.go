@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -39,7 +40,7 @@ type Config struct {
 	// Drain is how long a stopping worker lets its handlers finish before their contexts are cancelled. Default 25 s,
 	// inside the 30 s Kubernetes and ECS give.
 	Drain time.Duration
-	// Name is shown to operators. Default host name and process id.
+	// Name is shown to operators. Default host name, process id and the first queue.
 	Name string
 	// Hooks receive what happens.
 	Hooks pawl.Hooks
@@ -85,7 +86,10 @@ func (c *Config) complete(conns int) error {
 	defaulted(&c.Drain, 25*time.Second)
 	if c.Name == "" {
 		host, _ := os.Hostname()
-		c.Name = fmt.Sprintf("%.200s/%d", host, os.Getpid())
+		c.Name = fmt.Sprintf("%.100s/%d", host, os.Getpid())
+		if len(c.Queues) > 0 { // workers of one process are told apart
+			c.Name = strings.ToValidUTF8(fmt.Sprintf("%s %s", c.Name, c.Queues[0].Name[:min(100, len(c.Queues[0].Name))]), "")
+		}
 	}
 	if c.MaxCrashes < 0 || c.MaxCrashes > 1000 {
 		return fmt.Errorf("the limit MaxCrashes must lie between 1 and 1000, it is %d", c.MaxCrashes)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/ops"
@@ -76,5 +77,21 @@ func TestLook(t *testing.T) {
 	}
 	if o.UnknownCommands != 1 || o.StaleCommands != 1 || len(o.Outbox) != 1 || o.OldestSnapshot.IsZero() {
 		t.Errorf("%+v", o)
+	}
+}
+
+// A dead letter is dead since its last error, not since somebody asked.
+func TestExplain_DatesADeadLetterByItsLastError(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(`insert into pawl.job (queue, kind, args, status, created_at, last_errors) values ('q', 'k', '', 'dead_letter', now() - interval '3 days',
+  jsonb_build_array(jsonb_build_object('at', now() - interval '2 days', 'error', 'no')))`)
+	story, err := ops.Explain(t.Context(), b.pool, "1", "")
+	if err != nil || len(story.Moments) != 3 {
+		t.Fatalf("%+v, %v", story, err)
+	}
+	last := story.Moments[2]
+	if age := story.ReadAt.Sub(last.At); last.Event != "dead_letter" || age < 47*time.Hour || age > 49*time.Hour {
+		t.Errorf("%s %v ago", last.Event, age)
 	}
 }

@@ -40,6 +40,27 @@ type PurgeRule struct {
 	// inbox it is the promise itself: what comes again later than that runs as new. Of the others it only
 	// spares the look at rows younger than it: default 24 h; give the shortest retention in use.
 	OlderThan time.Duration
+	// Unreported allows an OlderThan below 14 days for an inbox whose consumer never reported for how long it must remember, as programs do that
+	// only call the SQL functions: 14 days is the longest that SQS keeps a message.
+	Unreported bool
+}
+
+// unreportedWindow is what a consumer that never said so is believed to need.
+const unreportedWindow = 14 * 24 * time.Hour
+
+// checkReported refuses to forget early what nobody has said may be forgotten. What was reported inbox_purge checks itself.
+func (r PurgeRule) checkReported(ctx context.Context, db DB) error {
+	if r.Table != TableInbox || r.Unreported || r.OlderThan >= unreportedWindow {
+		return nil
+	}
+	var reported bool
+	err := db.QueryRow(ctx, "select exists (select from pawl.consumer as c where c.name = $1)", r.Consumer).Scan(&reported)
+	if err != nil || reported {
+		return pawl.Wrap("purge", err)
+	}
+	return &pawl.Error{Op: "purge", Code: pawl.CodeArgumentInvalid,
+		Err:  fmt.Errorf("consumer %s never reported for how long it must remember, and %v is less than 14 days", r.Consumer, r.OlderThan),
+		Hint: "purge what is older than 336h, report with pawl_v1.consumer_report, or set Unreported (pawl purge --unreported) if no message comes again after that time"}
 }
 
 // KnowsEnd reports whether the rows of a table know when their memory ends.
@@ -71,6 +92,9 @@ func Purgeable(ctx context.Context, db DB, r PurgeRule) (int64, error) {
 // Errors: [pawl.ErrArgumentInvalid]. The count is right beside an error, too.
 func Purge(ctx context.Context, db DB, r PurgeRule, progress func(purged int)) (purged int, err error) {
 	if err := r.check(); err != nil {
+		return 0, err
+	}
+	if err := r.checkReported(ctx, db); err != nil {
 		return 0, err
 	}
 	for next := ""; ; {

@@ -2,6 +2,7 @@ package ops_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,7 +32,7 @@ insert into pawl.fence (resource, fence, seen_at) values ('r', 1, now() - interv
 		{ops.PurgeRule{Table: ops.TableCommand}, 2300},
 		{ops.PurgeRule{Table: ops.TableJobKey}, 10},
 		{ops.PurgeRule{Table: ops.TableEffect}, 5},
-		{ops.PurgeRule{Table: ops.TableInbox, Consumer: "c", OlderThan: 24 * time.Hour}, 7},
+		{ops.PurgeRule{Table: ops.TableInbox, Consumer: "c", OlderThan: 24 * time.Hour, Unreported: true}, 7},
 		{ops.PurgeRule{Table: ops.TableDelivery, Consumer: "c", OlderThan: 24 * time.Hour}, 8},
 		{ops.PurgeRule{Table: ops.TableReplay, OlderThan: 24 * time.Hour}, 1},
 		{ops.PurgeRule{Table: ops.TableFence, OlderThan: 24 * time.Hour}, 1},
@@ -52,5 +53,24 @@ insert into pawl.fence (resource, fence, seen_at) values ('r', 1, now() - interv
 		if !errors.Is(err, pawl.ErrArgumentInvalid) || !errors.Is(err2, pawl.ErrArgumentInvalid) {
 			t.Errorf("%+v: %v, %v", bad, err, err2)
 		}
+	}
+}
+
+// A consumer that never said for how long it must remember is not made to forget what its source may deliver again.
+func TestPurge_OfAConsumerThatNeverReportedStopsAtFourteenDays(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec("insert into pawl.inbox (consumer, message_id, hash, received_at, processed_at) select 'c', n::text, sha256(''), now() - n * interval '10 days', now() from generate_series(1, 2) as n")
+	purge := func(age time.Duration, unreported bool) (int, error) {
+		return ops.Purge(t.Context(), b.pool, ops.PurgeRule{Table: ops.TableInbox, Consumer: "c", OlderThan: age, Unreported: unreported}, nil)
+	}
+	if n, err := purge(24*time.Hour, false); n != 0 || !errors.Is(err, pawl.ErrArgumentInvalid) || !strings.Contains(err.Error(), "consumer_report") {
+		t.Errorf("forgot %d, %v", n, err)
+	}
+	if n, err := purge(14*24*time.Hour, false); n != 1 || err != nil {
+		t.Errorf("forgot %d, %v, want the one of 20 days", n, err)
+	}
+	if n, err := purge(24*time.Hour, true); n != 1 || err != nil {
+		t.Errorf("forgot %d, %v, want the other", n, err)
 	}
 }

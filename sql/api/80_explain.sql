@@ -44,7 +44,10 @@ begin
           select (r.error ->> 'at')::timestamptz, 'failed', r.error - 'at'
             from jsonb_array_elements(coalesce(nullif(j.last_errors, 'null'), '[]')) as r (error)
            union all
-          select clock_timestamp(), j.status::text, jsonb_strip_nulls(jsonb_build_object(
+          select case when j.status in ('dead_letter', 'unknown') -- it is so since its last error; without one it was put there so
+                      then coalesce((nullif(j.last_errors, 'null') -> -1 ->> 'at')::timestamptz, j.created_at)
+                      else clock_timestamp()
+                 end, j.status::text, jsonb_strip_nulls(jsonb_build_object(
                    'attempts', j.attempts, 'max_attempts', j.max_attempts, 'crashes', nullif(j.crashes, 0), 'fence', j.fence,
                    'worker', w.name, 'lease_expires_at', coalesce(w.seen_at + w.lease, j.lease_expires_at),
                    'lane', l.name, 'lane_head', h.id, 'lane_head_status', h.status))

@@ -6478,7 +6478,10 @@ begin
           select (r.error ->> 'at')::timestamptz, 'failed', r.error - 'at'
             from jsonb_array_elements(coalesce(nullif(j.last_errors, 'null'), '[]')) as r (error)
            union all
-          select clock_timestamp(), j.status::text, jsonb_strip_nulls(jsonb_build_object(
+          select case when j.status in ('dead_letter', 'unknown') -- it is so since its last error; without one it was put there so
+                      then coalesce((nullif(j.last_errors, 'null') -> -1 ->> 'at')::timestamptz, j.created_at)
+                      else clock_timestamp()
+                 end, j.status::text, jsonb_strip_nulls(jsonb_build_object(
                    'attempts', j.attempts, 'max_attempts', j.max_attempts, 'crashes', nullif(j.crashes, 0), 'fence', j.fence,
                    'worker', w.name, 'lease_expires_at', coalesce(w.seen_at + w.lease, j.lease_expires_at),
                    'lane', l.name, 'lane_head', h.id, 'lane_head_status', h.status))
@@ -7178,6 +7181,6 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '98fcc7f5efa97fdd64b9b3a8ddb833a5d696c5ec744cc9cc753bfd9662fde8d2');
+values (1, 'init', 1, '542ce3b20b66fff45a73b3501334c238dc1b3ff478972e00295a178cbac34bc3');
 
 commit;

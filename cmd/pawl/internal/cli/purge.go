@@ -39,6 +39,7 @@ Workers purge job_key by themselves. Gates and the audit are never purged.`,
 	flags.StringSliceVar(&tables, "table", []string{"command", "job_key", "effect"}, "which; several with commas: command, job_key, effect, inbox, delivery, replay, fence")
 	flags.StringVar(&rule.Consumer, "consumer", "", "of inbox and delivery: whose")
 	flags.DurationVar(&rule.OlderThan, "older-than", 0, "only rows older than this, as 720h; of tables that know their end: look at no younger ones (default 24h)")
+	flags.BoolVar(&rule.Unreported, "unreported", false, "of inbox: also below 14 days, though the consumer never reported for how long it must remember")
 	flags.BoolVar(&dryRun, "dry-run", false, "count, and delete nothing")
 	flags.BoolVar(&yes, "yes", false, "do not ask; required where nobody can be asked")
 	asJSON := addJSONFlag(cmd)
