@@ -64,6 +64,7 @@ var plan = []struct {
 	{"internal/postgres", nil},
 	{"internal/pgtest", []string{"internal/postgres"}},
 	{"internal/pgtest/catalogue", nil},
+	{"internal/pgtest/hostile", nil},
 	{"internal/wireproxy", nil},
 	{"internal/provider", nil},
 	{"internal/stepper", []string{"."}},

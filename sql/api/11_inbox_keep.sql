@@ -8,6 +8,7 @@
 create or replace function pawl_v1.consumer_report(p_consumer text, p_window_ms bigint, p_options jsonb default '{}')
 returns table (outcome text, window_ms bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -43,6 +44,7 @@ $$;
 create or replace function pawl_v1._check_promise(p_consumer text, p_older_than_ms bigint)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_window bigint;
@@ -63,6 +65,7 @@ $$;
 create or replace function pawl_v1._purge_before(p_consumer text, p_older_than_ms bigint, p_limit int)
 returns timestamptz
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pawl_v1._check_scope('consumer', p_consumer);
@@ -86,6 +89,7 @@ $$;
 create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_before timestamptz;
@@ -129,6 +133,7 @@ $$;
 create or replace function pawl_v1.inbox_forget(p_consumer text, p_message_id text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare

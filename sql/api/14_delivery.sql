@@ -9,6 +9,7 @@
 create or replace function pawl_v1.delivery_keep(p_consumer text, p_message_id text, p_body bytea, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pawl_v1._check_options(p_options, '{headers,verified_by,hash,landing}');
@@ -31,6 +32,7 @@ $$;
 create or replace function pawl_v1.delivery_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_before timestamptz;

@@ -12,6 +12,7 @@
 create or replace function pawl_v1.job_key_purge(p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_before timestamptz;

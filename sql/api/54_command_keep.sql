@@ -9,6 +9,7 @@
 create or replace function pawl_v1.command_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_due    tid[];
@@ -59,6 +60,7 @@ create or replace function pawl_v1.command_settle(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -112,16 +114,15 @@ create or replace function pawl_v1._command_record(p_command pawl.command)
 returns jsonb
 language sql
 stable
-as $$
-  select to_jsonb(p_command) - '{result,response_body,response_headers}'::text[]
-    || jsonb_build_object('result_octets', octet_length((p_command).result), 'response_octets', octet_length((p_command).response_body))
-$$;
+return to_jsonb(p_command) - '{result,response_body,response_headers}'::text[]
+  || jsonb_build_object('result_octets', octet_length((p_command).result), 'response_octets', octet_length((p_command).response_body));
 
 -- Adds to the counts of answers given again. A replay reads and writes nothing, so whoever gives them counts them, and tells
 -- now and then. outcome 'counted'.
 create or replace function pawl_v1.command_replayed(p_scopes text[], p_counts bigint[])
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -145,6 +146,7 @@ $$;
 create or replace function pawl_v1.replay_purge(p_older_than_ms bigint, p_limit int default 1000)
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_before timestamptz := pawl_v1._before(p_older_than_ms);

@@ -24,6 +24,7 @@
 create or replace function pawl_v1._effect_options(p_options jsonb)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pawl_v1._check_options(p_options, '{policy,provider_key,provider,timeout_ms,memory_ms,settle_ms,ttl_ms,job_id}');
@@ -40,14 +41,13 @@ create or replace function pawl_v1._effect_memory(p_memory interval)
 returns interval
 language sql
 immutable
-as $$
-  select p_memory - least(p_memory / 10, interval '1 minute')
-$$;
+return p_memory - least(p_memory / 10, interval '1 minute');
 
 -- The calls of a step of which nobody knows whether they landed, and until when the last of them may have been sent: until its end
 -- was told, or its time was over.
 create or replace function pawl_v1._effect_doubts(p_effect pawl.effect, out calls int, out until timestamptz)
 language sql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
   select count(*)::int, max(least(c.ended_at, c.not_after))
@@ -65,6 +65,7 @@ $$;
 create or replace function pawl_v1._effect_resume(p_job bigint)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   update pawl.job as j
@@ -80,6 +81,7 @@ $$;
 -- Whether a step is unknown, and the job that waits for a verdict, which is locked now, before the step's own row.
 create or replace function pawl_v1._effect_is_unknown(p_scope text, p_key text, p_step text, out known boolean, out job_id bigint)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   select e.job_id
@@ -102,6 +104,7 @@ $$;
 create or replace function pawl_v1._effect_restart(p_key text, p_step text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   raise exception 'step % of % has become unknown this moment', p_step, p_key
@@ -114,9 +117,7 @@ create or replace function pawl_v1._effect_record(p_effect pawl.effect)
 returns jsonb
 language sql
 stable
-as $$
-  select to_jsonb(p_effect) - 'result' || jsonb_build_object('result_octets', octet_length((p_effect).result))
-$$;
+return to_jsonb(p_effect) - 'result' || jsonb_build_object('result_octets', octet_length((p_effect).result));
 
 -- What a step may do next.
 --
@@ -137,6 +138,7 @@ returns table (
   failure_code text, failure_message text, calls int, detail jsonb
 )
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -267,6 +269,7 @@ create or replace function pawl_v1.effect_end(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -388,6 +391,7 @@ create or replace function pawl_v1.effect_settle(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -463,6 +467,7 @@ $$;
 create or replace function pawl_v1.effect_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_due    tid[];

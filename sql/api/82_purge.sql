@@ -8,6 +8,7 @@
 create or replace function pawl_v1.purge_count(p_table text, p_options jsonb default '{}')
 returns table (outcome text, due bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 declare

@@ -3,6 +3,13 @@
 begin;
 set local lock_timeout = '5s';
 
+do $$
+begin
+  perform pg_catalog.set_config('pawl.search_path', pg_catalog.current_setting('search_path'), true),
+          pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+end
+$$;
+
 -- The ledger of deliveries and the work table. Reasons for each choice: docs/decisions/0003-tables.md.
 --
 -- Every name that takes part in identity is text in collation "C" with a bound in octets: a collation that follows
@@ -363,6 +370,7 @@ create index audit_target on pawl.audit (target, id);
 create or replace function pawl_v1._check_scope(p_what text, p_name text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -376,6 +384,7 @@ $$;
 create or replace function pawl_v1._check_key(p_what text, p_key text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -389,6 +398,7 @@ $$;
 create or replace function pawl_v1._check_hash(p_hash bytea)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -402,6 +412,7 @@ $$;
 create or replace function pawl_v1._check_args(p_args bytea)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -415,6 +426,7 @@ $$;
 create or replace function pawl_v1._check_headers(p_headers jsonb)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -429,6 +441,7 @@ $$;
 create or replace function pawl_v1._check_int(p_what text, p_value bigint, p_min bigint, p_max bigint)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -443,6 +456,7 @@ $$;
 create or replace function pawl_v1._before(p_older_than_ms bigint)
 returns timestamptz
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_older_than_ms is null then
@@ -459,14 +473,13 @@ create or replace function pawl_v1._since(p_options jsonb)
 returns timestamptz
 language sql
 stable
-as $$
-  select coalesce((p_options ->> 'since')::timestamptz, '-infinity')
-$$;
+return coalesce((p_options ->> 'since')::timestamptz, '-infinity');
 
 -- Arrays that describe one batch must be equally long.
 create or replace function pawl_v1._check_batch(p_what text, p_count int, p_max int, variadic p_lengths int[])
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -484,6 +497,7 @@ $$;
 create or replace function pawl_v1._int_given(p_options jsonb, p_name text, p_min bigint, p_max bigint)
 returns bigint
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 declare
@@ -514,23 +528,20 @@ create or replace function pawl_v1._int_option(
 returns bigint
 language sql
 immutable
-as $$
-  select case when p_options ? p_name then coalesce(pawl_v1._int_given(p_options, p_name, p_min, p_max), p_default) else p_default end
-$$;
+return case when p_options ? p_name then coalesce(pawl_v1._int_given(p_options, p_name, p_min, p_max), p_default) else p_default end;
 
 -- An option in milliseconds.
 create or replace function pawl_v1._ms_option(p_options jsonb, p_name text, p_default bigint, p_min bigint, p_max bigint)
 returns interval
 language sql
 immutable
-as $$
-  select pawl_v1._int_option(p_options, p_name, p_default, p_min, p_max) * interval '1 millisecond'
-$$;
+return pawl_v1._int_option(p_options, p_name, p_default, p_min, p_max) * interval '1 millisecond';
 
 -- An option that is an array of texts. Absent or null means null.
 create or replace function pawl_v1._text_array_option(p_options jsonb, p_name text)
 returns text[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -550,6 +561,7 @@ $$;
 create or replace function pawl_v1._check_options(p_options jsonb, p_known text[])
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 declare
@@ -580,11 +592,30 @@ create or replace function pawl_v1._audit_target(p_kind text, variadic p_names t
 returns text
 language sql
 immutable
+return case
+         when octet_length(p_kind || ' ' || array_to_string(p_names, ' ')) <= 255 then p_kind || ' ' || array_to_string(p_names, ' ')
+         else p_kind || ' ' || encode(sha256(convert_to(to_jsonb(p_names)::text, 'UTF8')), 'hex')
+       end;
+
+-- Whether this transaction wrote a row that it sees, in whichever savepoint: the writer of a visible row is in progress only if it is this
+-- transaction. p_xmin is the row's xmin, 32 bits of a transaction id. age() would not do: its reference point is frozen at its first call
+-- in a transaction.
+create or replace function pawl_v1._is_ours(p_xmin xid)
+returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
-  select case
-           when octet_length(p_kind || ' ' || array_to_string(p_names, ' ')) <= 255 then p_kind || ' ' || array_to_string(p_names, ' ')
-           else p_kind || ' ' || encode(sha256(convert_to(to_jsonb(p_names)::text, 'UTF8')), 'hex')
-         end
+declare
+  v_top   bigint := pg_current_xact_id_if_assigned()::text::bigint; -- null: this transaction has written nothing
+  v_ahead bigint := (p_xmin::text::bigint - v_top) & 4294967295;    -- savepoints have later ids than their transaction
+begin
+  -- Older than this transaction; or frozen so long ago that its 32 bits have come round and lie ahead of all ids in use.
+  if v_top is null or v_ahead >= 2147483648
+     or v_top + v_ahead > pg_snapshot_xmax(pg_current_snapshot())::text::bigint + 16777216 then
+    return false;
+  end if;
+  return pg_xact_status((v_top + v_ahead)::text::xid8) = 'in progress';
+end
 $$;
 
 -- Guards for work that no row of Pawl's stands for, inside your own transaction.
@@ -596,6 +627,7 @@ $$;
 create or replace function pawl_v1.try_lock(p_namespace text, p_key text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pawl_v1._check_scope('namespace', p_namespace);
@@ -615,6 +647,7 @@ $$;
 create or replace function pawl_v1.fence_accept(p_resource text, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -654,6 +687,7 @@ $$;
 create or replace function pawl_v1.fence_purge(p_older_than_ms bigint, p_limit int default 1000)
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_before timestamptz := pawl_v1._before(p_older_than_ms);
@@ -701,6 +735,7 @@ create or replace function pawl_v1.inbox_claim(
 )
 returns table (outcome text, result_ref text, job_id bigint, received_at timestamptz, processed_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '50ms'
 as $$
 declare
@@ -773,6 +808,7 @@ create or replace function pawl_v1.inbox_claim_many(
 )
 returns table (n int, outcome text, result_ref text, job_id bigint, received_at timestamptz, processed_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '50ms'
 as $$
 declare
@@ -867,6 +903,7 @@ create or replace function pawl_v1.inbox_land(
 )
 returns table (outcome text, job_id bigint, available_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_id   bigint := nextval('pawl.job_id_seq');
@@ -879,18 +916,14 @@ begin
   end if;
   perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, '{"attempts": 1}'::jsonb || p_options, v_lane);
 
-  -- A row that somebody else committed took effect and must not run again. This transaction sees a row whose inserter is
-  -- still in progress only if it inserted the row itself, in whichever savepoint. age() counts from its own id.
+  -- A row that another transaction committed took effect and must not run again.
   update pawl.inbox as i
      set job_id = v_id,
          processed_at = null
    where i.consumer = p_consumer
      and i.message_id = p_message_id
      and i.job_id is null
-     and case
-           when age(i.xmin) > 0 then false
-           else pg_xact_status((pg_current_xact_id()::text::bigint - age(i.xmin))::text::xid8) = 'in progress'
-         end;
+     and pawl_v1._is_ours(i.xmin);
   if not found then
     raise exception 'message % of consumer % was not claimed in this transaction', p_message_id, p_consumer
       using errcode = 'P4020', hint = 'call inbox_claim first; land only when it answered processed';
@@ -916,6 +949,7 @@ $$;
 create or replace function pawl_v1.inbox_settle(p_consumer text, p_message_id text, p_job_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   update pawl.inbox as i
@@ -943,6 +977,7 @@ $$;
 create or replace function pawl_v1.consumer_report(p_consumer text, p_window_ms bigint, p_options jsonb default '{}')
 returns table (outcome text, window_ms bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -978,6 +1013,7 @@ $$;
 create or replace function pawl_v1._check_promise(p_consumer text, p_older_than_ms bigint)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_window bigint;
@@ -998,6 +1034,7 @@ $$;
 create or replace function pawl_v1._purge_before(p_consumer text, p_older_than_ms bigint, p_limit int)
 returns timestamptz
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pawl_v1._check_scope('consumer', p_consumer);
@@ -1021,6 +1058,7 @@ $$;
 create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_before timestamptz;
@@ -1064,6 +1102,7 @@ $$;
 create or replace function pawl_v1.inbox_forget(p_consumer text, p_message_id text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -1131,6 +1170,7 @@ $$;
 create or replace function pawl_v1._gate_enter(p_consumer text, p_resource text, p_last bigint default null)
 returns pawl.gate
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_gate pawl.gate;
@@ -1160,6 +1200,7 @@ $$;
 create or replace function pawl_v1._gate_promote(p_consumer text, p_resource text, p_seq bigint)
 returns int
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_free     bigint[];
@@ -1201,6 +1242,7 @@ $$;
 create or replace function pawl_v1.gate_pass(p_consumer text, p_resource text, p_seq bigint, p_options jsonb)
 returns table (outcome text, last bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -1252,6 +1294,7 @@ $$;
 create or replace function pawl_v1.gate_hold(p_consumer text, p_resource text, p_seq bigint, p_job_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -1279,6 +1322,7 @@ create or replace function pawl_v1.gate_hold_again(
 )
 returns table (outcome text, job_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -1317,6 +1361,7 @@ $$;
 create or replace function pawl_v1._gate_audit(p_verb text, p_before pawl.gate, p_last bigint, p_actor text, p_reason text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   insert into pawl.audit as a (actor, verb, target, reason, before, after)
@@ -1331,6 +1376,7 @@ $$;
 create or replace function pawl_v1.gate_reset(p_consumer text, p_resource text, p_last bigint, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -1360,6 +1406,7 @@ $$;
 create or replace function pawl_v1.gate_release(p_consumer text, p_resource text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -1419,6 +1466,7 @@ select g.consumer,
 create or replace function pawl_v1.delivery_keep(p_consumer text, p_message_id text, p_body bytea, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pawl_v1._check_options(p_options, '{headers,verified_by,hash,landing}');
@@ -1441,6 +1489,7 @@ $$;
 create or replace function pawl_v1.delivery_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_before timestamptz;
@@ -1487,6 +1536,7 @@ create or replace function pawl_v1._job_insert(p_id bigint, p_queue text, p_kind
   p_lane bigint default null)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_position bigint;
@@ -1524,13 +1574,12 @@ create or replace function pawl_v1._job_hash(p_kind text, p_args bytea)
 returns bytea
 language sql
 immutable
-as $$
-  select sha256(int8send(octet_length(p_kind)) || convert_to(p_kind, 'UTF8') || int8send(octet_length(p_args)) || p_args)
-$$;
+return sha256(int8send(octet_length(p_kind)) || convert_to(p_kind, 'UTF8') || int8send(octet_length(p_args)) || p_args);
 
 create or replace function pawl_v1._raise_key_reused(p_queue text, p_key text, p_stored bytea, p_given bytea)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   raise exception 'key % of queue % came before with a different payload', p_key, p_queue
@@ -1556,6 +1605,7 @@ create or replace function pawl_v1.job_enqueue(
 )
 returns table (outcome text, job_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_id    bigint;
@@ -1610,6 +1660,7 @@ $$;
 create or replace function pawl_v1._job_key_claim(p_queue text, p_key text, p_hash bytea, p_job_id bigint, p_ttl interval)
 returns bigint
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_owner  bigint;
@@ -1661,6 +1712,7 @@ create or replace function pawl_v1.job_enqueue_many(
 )
 returns table (n int, outcome text, job_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_count  int := coalesce(cardinality(p_queues), 0);
@@ -1754,6 +1806,7 @@ $$;
 create or replace function pawl_v1._job_keys_claim(p_queues text[], p_keys text[], p_hashes bytea[], p_ids bigint[], p_ttl interval)
 returns bigint[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_gone boolean;
@@ -1809,6 +1862,7 @@ $$;
 create or replace function pawl_v1.job_kick(p_queues text[])
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pawl_v1._check_batch('queues', coalesce(cardinality(p_queues), 0), 1000, coalesce(cardinality(p_queues), 0));
@@ -1827,6 +1881,7 @@ $$;
 create or replace function pawl_v1._claim_begun(p_queue text, p_limit int, p_kinds text[], p_due timestamptz)
 returns bigint[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_found bigint[];
@@ -1872,6 +1927,7 @@ returns table (
   priority int, created_at timestamptz, available_at timestamptz, detail jsonb
 )
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_due    timestamptz := clock_timestamp();
@@ -1963,6 +2019,7 @@ returns table (
   max_attempts int, crashes int, priority int, created_at timestamptz, available_at timestamptz, detail jsonb
 )
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_due     timestamptz := clock_timestamp();
@@ -2022,6 +2079,7 @@ $$;
 create or replace function pawl_v1._lease_of_claim(p_worker bigint, p_options jsonb, p_now timestamptz)
 returns timestamptz
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_worker is null then
@@ -2049,6 +2107,7 @@ $$;
 create or replace function pawl_v1.job_renew(p_id bigint, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, lease_expires_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -2079,29 +2138,28 @@ create or replace function pawl_v1._push_error(p_errors jsonb, p_error jsonb, p_
 returns jsonb
 language sql
 stable
-as $$
-  select case when p_error is null then p_errors else (
-    select jsonb_agg(e.entry order by e.n)
-      from (
-        select h.entry, h.n
-          from jsonb_array_elements(
-                 coalesce(p_errors, '[]') || jsonb_build_array(jsonb_build_object(
-                   'at', clock_timestamp(),
-                   'attempt', p_attempt,
-                   'code', p_error ->> 'code',
-                   'error', left(p_error ->> 'error', 4000)))
-               ) with ordinality as h (entry, n)
-         order by h.n desc
-         limit 10
-      ) as e
-  ) end
-$$;
+return case when p_error is null then p_errors else (
+  select jsonb_agg(e.entry order by e.n)
+    from (
+      select h.entry, h.n
+        from jsonb_array_elements(
+               coalesce(p_errors, '[]') || jsonb_build_array(jsonb_build_object(
+                 'at', clock_timestamp(),
+                 'attempt', p_attempt,
+                 'code', p_error ->> 'code',
+                 'error', left(p_error ->> 'error', 4000)))
+             ) with ordinality as h (entry, n)
+       order by h.n desc
+       limit 10
+    ) as e
+) end;
 
 -- Raises P4020 and says in DETAIL what became of the job: absent (finished by a successor, by your own lost COMMIT,
 -- or discarded), cancelled, dead_letter, or superseded.
 create or replace function pawl_v1._raise_fence_lost(p_id bigint, p_fence bigint)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_status text;
@@ -2122,6 +2180,7 @@ $$;
 create or replace function pawl_v1._job_wait(p_id bigint)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -2138,6 +2197,7 @@ $$;
 create or replace function pawl_v1.job_hold(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_status text;
@@ -2170,6 +2230,7 @@ $$;
 create or replace function pawl_v1.job_finish(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_lane bigint;
@@ -2221,6 +2282,7 @@ $$;
 create or replace function pawl_v1.job_hold_many(p_ids bigint[], p_fences bigint[])
 returns table (id bigint, outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
@@ -2242,6 +2304,7 @@ $$;
 create or replace function pawl_v1._holding(p_id bigint, p_locked boolean, p_ours boolean)
 returns text
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_locked then
@@ -2261,6 +2324,7 @@ $$;
 create or replace function pawl_v1.job_finish_many(p_ids bigint[], p_fences bigint[], p_options jsonb default '{}')
 returns table (id bigint, outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_strict boolean := not coalesce((p_options ->> 'skip_stale')::boolean, false);
@@ -2346,6 +2410,7 @@ $$;
 create or replace function pawl_v1.job_fail(p_id bigint, p_fence bigint, p_error jsonb, p_options jsonb default '{}')
 returns table (outcome text, available_at timestamptz, attempts int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -2396,6 +2461,7 @@ $$;
 create or replace function pawl_v1.job_release(p_id bigint, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -2433,6 +2499,7 @@ $$;
 create or replace function pawl_v1._lane_is_open(p_lane bigint)
 returns boolean
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   return exists (select from pawl.job as j where j.lane_id = p_lane and j.lane_head)
@@ -2445,15 +2512,14 @@ create or replace function pawl_v1._lane_of(p_lane bigint, p_position bigint)
 returns jsonb
 language sql
 stable
-as $$
-  select jsonb_build_object('lane', l.name, 'position', p_position) from pawl.lane as l where l.id = p_lane
-$$;
+return (select jsonb_build_object('lane', l.name, 'position', p_position) from pawl.lane as l where l.id = p_lane);
 
 -- Locks the lanes of a call, in the order of their names, updates their rows and returns their ids; null where there is no
 -- name. Waits for whoever has one of them open.
 create or replace function pawl_v1._lanes_enter(p_queues text[], p_names text[], p_options jsonb)
 returns bigint[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_policy text := coalesce(p_options ->> 'lane_policy', 'block');
@@ -2498,6 +2564,7 @@ $$;
 create or replace function pawl_v1._check_lane_policy(p_policy text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -2513,6 +2580,7 @@ $$;
 -- stuck: lanes in which somebody waits and nobody was promoted.
 create or replace function pawl_v1._lanes_advance(p_lanes bigint[], out promoted int, out stuck bigint[])
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_next  bigint[]; -- who waits first in each
@@ -2565,6 +2633,7 @@ $$;
 create or replace function pawl_v1._lanes_free(p_lanes bigint[])
 returns jsonb
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_locked   bigint[];
@@ -2599,6 +2668,7 @@ $$;
 create or replace function pawl_v1._lanes_leave(p_ids bigint[])
 returns jsonb
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_lanes bigint[];
@@ -2625,6 +2695,7 @@ $$;
 create or replace function pawl_v1.lane_promote(p_lane bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '250ms'
 as $$
 declare
@@ -2658,6 +2729,7 @@ $$;
 create or replace function pawl_v1.lane_sweep(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, promoted int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_lane   bigint := pawl_v1._int_option(p_options, 'after', 0, 0, 9223372036854775807);
@@ -2697,6 +2769,7 @@ $$;
 create or replace function pawl_v1.lane_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_after  bigint := pawl_v1._int_option(p_options, 'after', 0, 0, 9223372036854775807);
@@ -2737,6 +2810,7 @@ $$;
 create or replace function pawl_v1._lane_is_used(p_lane bigint)
 returns boolean
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   return pawl_v1._lane_is_open(p_lane)
@@ -2757,14 +2831,13 @@ create or replace function pawl_v1._day(p_at timestamptz)
 returns bigint
 language sql
 immutable
-as $$
-  select floor(extract(epoch from p_at) / 86400)::bigint
-$$;
+return floor(extract(epoch from p_at) / 86400)::bigint;
 
 -- Deletes jobs and returns them as the archive keeps them.
 create or replace function pawl_v1._job_take(p_ids bigint[], p_at timestamptz)
 returns setof pawl.archive_0
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   return query
@@ -2780,6 +2853,7 @@ $$;
 create or replace function pawl_v1._archive(p_ids bigint[])
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_at timestamptz := clock_timestamp();
@@ -2815,6 +2889,7 @@ create or replace function pawl_v1._archive_held(
   inout lanes  bigint[]
 )
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_held bigint[];
@@ -2841,6 +2916,7 @@ $$;
 create or replace function pawl_v1._archive_is_old(p_slot int, p_edge timestamptz)
 returns boolean
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_old boolean;
@@ -2871,6 +2947,7 @@ $$;
 create or replace function pawl_v1.archive_sweep()
 returns table (outcome text, emptied int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '50ms'
 as $$
 declare
@@ -2911,6 +2988,7 @@ $$;
 create or replace function pawl_v1.worker_register(p_name text, p_lease interval default '30 seconds')
 returns table (worker_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pawl_v1._check_scope('worker name', p_name);
@@ -2932,6 +3010,7 @@ $$;
 create or replace function pawl_v1.worker_attend(p_worker bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if not pg_try_advisory_lock(1885435757, pawl_v1._presence(p_worker)) then
@@ -2953,9 +3032,7 @@ create or replace function pawl_v1._presence(p_worker bigint)
 returns int
 language sql
 immutable
-as $$
-  select (p_worker & 2147483647)::int
-$$;
+return (p_worker & 2147483647)::int;
 
 -- Renews the lease of everything the worker holds. Losing this write in a crash of the server costs a takeover that the
 -- fence makes harmless, so synchronous_commit may be off for it.
@@ -2967,6 +3044,7 @@ $$;
 create or replace function pawl_v1.worker_heartbeat(p_worker bigint, p_options jsonb default '{}')
 returns table (outcome text, recalled bigint[], detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -3015,6 +3093,7 @@ $$;
 create or replace function pawl_v1.worker_leave(p_worker bigint)
 returns table (outcome text, released int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_released int;
@@ -3073,6 +3152,7 @@ $$;
 create or replace function pawl_v1.job_sweep(p_kinds text[], p_options jsonb default '{}')
 returns table (outcome text, requeued int, dead_lettered int, workers int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_max_crashes int := pawl_v1._int_option(p_options, 'max_crashes', 4, 1, 1000);
@@ -3157,6 +3237,7 @@ $$;
 create or replace function pawl_v1._absent_workers(p_known bigint[])
 returns bigint[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_absent bigint[] := '{}';
@@ -3215,6 +3296,7 @@ $$;
 create or replace function pawl_v1.job_key_purge(p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_before timestamptz;
@@ -3262,6 +3344,7 @@ $$;
 create or replace function pawl_v1._check_by(p_actor text, p_reason text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -3280,6 +3363,7 @@ $$;
 create or replace function pawl_v1._operate(p_id bigint, p_actor text, p_reason text, p_options jsonb)
 returns pawl.job
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_job pawl.job;
@@ -3314,6 +3398,7 @@ $$;
 create or replace function pawl_v1._refusal(p_job pawl.job, p_takes text[], p_options jsonb)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_from text[] := pawl_v1._text_array_option(p_options, 'from');
@@ -3346,6 +3431,7 @@ $$;
 create or replace function pawl_v1._check_from(p_options jsonb)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_unknown text;
@@ -3368,6 +3454,7 @@ $$;
 create or replace function pawl_v1._job_record(p_job pawl.job)
 returns jsonb
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 declare
@@ -3386,6 +3473,7 @@ $$;
 create or replace function pawl_v1._job_audit(p_verb text, p_actor text, p_reason text, p_before pawl.job, p_after pawl.job)
 returns void
 language sql
+set search_path = pg_catalog, pg_temp
 as $$
   insert into pawl.audit (actor, verb, target, reason, before, after)
   values (p_actor, p_verb, 'job ' || (p_before).id, p_reason, pawl_v1._job_record(p_before), pawl_v1._job_record(p_after))
@@ -3403,6 +3491,7 @@ $$;
 create or replace function pawl_v1.job_retry(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -3446,6 +3535,7 @@ $$;
 create or replace function pawl_v1._lane_again(p_job pawl.job)
 returns jsonb
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_policy text;
@@ -3486,6 +3576,7 @@ $$;
 create or replace function pawl_v1.job_cancel(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -3528,6 +3619,7 @@ $$;
 create or replace function pawl_v1.job_recall(p_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -3547,9 +3639,7 @@ create or replace function pawl_v1._recall(p_recalled bigint[], p_id bigint)
 returns bigint[]
 language sql
 immutable
-as $$
-  select (array_remove(p_recalled, p_id) || p_id)[greatest(cardinality(array_remove(p_recalled, p_id)) - 998, 1) : ]
-$$;
+return (array_remove(p_recalled, p_id) || p_id)[greatest(cardinality(array_remove(p_recalled, p_id)) - 998, 1) : ];
 
 -- Deletes a job that nobody works on, payload and errors with it; the audit keeps the rest. Its inbox row and its key stay: a
 -- redelivery, or the same key, is still a duplicate.
@@ -3560,6 +3650,7 @@ $$;
 create or replace function pawl_v1.job_discard(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -3597,6 +3688,7 @@ create or replace function pawl_v1.lane_unblock(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -3661,6 +3753,7 @@ $$;
 create or replace function pawl_v1.lane_policy(p_queue text, p_lane text, p_policy text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -3705,6 +3798,7 @@ $$;
 create or replace function pawl_v1.queue_set(p_queue text, p_options jsonb, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -3758,6 +3852,7 @@ $$;
 create or replace function pawl_v1._replay_look(p_consumer text, p_message_id text)
 returns table (seen pawl.inbox, status text, kept pawl.delivery, forgotten boolean)
 language sql
+set search_path = pg_catalog, pg_temp
 as $$
   select i, j.status::text, d,
          exists (select from pawl.audit as a
@@ -3774,6 +3869,7 @@ $$;
 create or replace function pawl_v1._replay_land(p_seen pawl.inbox, p_kept pawl.delivery)
 returns bigint
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_how  jsonb := p_kept.landing;
@@ -3823,6 +3919,7 @@ create or replace function pawl_v1.inbox_replay(
 )
 returns table (outcome text, job_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -3913,6 +4010,7 @@ $$;
 create or replace function pawl_v1._schedule_enqueue(p_schedule pawl.schedule, p_at timestamptz)
 returns table (outcome text, job_id bigint)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_at  text := to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
@@ -3934,24 +4032,21 @@ create or replace function pawl_v1._schedule_record(p_schedule pawl.schedule)
 returns jsonb
 language sql
 stable
-as $$
-  select to_jsonb(p_schedule) - 'args'
-    || jsonb_build_object('args_octets', octet_length(p_schedule.args), 'args_sha256', encode(sha256(p_schedule.args), 'hex'))
-$$;
+return to_jsonb(p_schedule) - 'args'
+  || jsonb_build_object('args_octets', octet_length(p_schedule.args), 'args_sha256', encode(sha256(p_schedule.args), 'hex'));
 
 -- The first tick of an interval's grid after a moment.
 create or replace function pawl_v1._schedule_after(p_schedule pawl.schedule, p_now timestamptz)
 returns timestamptz
 language sql
 immutable
-as $$
-  select p_schedule.next_at
-    + (floor(extract(epoch from p_now - p_schedule.next_at) * 1000 / p_schedule.every_ms) + 1)::bigint * p_schedule.every_ms * interval '1 millisecond'
-$$;
+return p_schedule.next_at
+  + (floor(extract(epoch from p_now - p_schedule.next_at) * 1000 / p_schedule.every_ms) + 1)::bigint * p_schedule.every_ms * interval '1 millisecond';
 
 create or replace function pawl_v1._check_schedule(p_name text, p_queue text, p_kind text, p_args bytea, p_options jsonb)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_name is null or octet_length(p_name) not between 1 and 200 then
@@ -3998,6 +4093,7 @@ $$;
 create or replace function pawl_v1.schedule_put(p_name text, p_queue text, p_kind text, p_args bytea, p_options jsonb)
 returns table (outcome text, next_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -4090,6 +4186,7 @@ create or replace function pawl_v1.schedule_tick(
 )
 returns table (outcome text, enqueued int, next_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '500ms' -- the others that are due wait meanwhile
 as $$
 declare
@@ -4153,6 +4250,7 @@ $$;
 create or replace function pawl_v1._check_ticks(p_schedule pawl.schedule, p_ticks timestamptz[], p_next_at timestamptz, p_now timestamptz)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_after timestamptz := coalesce(p_schedule.next_at - interval '1 microsecond', p_schedule.since_at);
@@ -4182,6 +4280,7 @@ $$;
 create or replace function pawl_v1._schedule_operate(p_name text, p_actor text, p_reason text)
 returns pawl.schedule
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_schedule pawl.schedule;
@@ -4200,6 +4299,7 @@ $$;
 create or replace function pawl_v1._schedule_audit(p_verb text, p_actor text, p_reason text, p_before pawl.schedule, p_after pawl.schedule)
 returns void
 language sql
+set search_path = pg_catalog, pg_temp
 as $$
   insert into pawl.audit (actor, verb, target, reason, before, after)
   values (p_actor, p_verb, pawl_v1._audit_target('schedule', (p_before).name), p_reason, pawl_v1._schedule_record(p_before),
@@ -4212,6 +4312,7 @@ $$;
 create or replace function pawl_v1.schedule_pause(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -4241,6 +4342,7 @@ $$;
 create or replace function pawl_v1.schedule_resume(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -4275,6 +4377,7 @@ $$;
 create or replace function pawl_v1.schedule_run_now(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -4300,6 +4403,7 @@ $$;
 create or replace function pawl_v1.schedule_delete(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -4372,6 +4476,7 @@ returns table (
   failure_message text, created_at timestamptz, expires_at timestamptz, detail jsonb
 )
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -4481,6 +4586,7 @@ $$;
 create or replace function pawl_v1._command_check(p_scope text, p_key text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -4496,6 +4602,7 @@ $$;
 create or replace function pawl_v1._command_standing(p_seen pawl.command, p_hash bytea)
 returns text
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_seen.key is null then
@@ -4528,34 +4635,28 @@ begin
 end
 $$;
 
--- Whether this transaction wrote the row. A row that is visible although its writer is in progress is one's own, in whichever
--- savepoint; age() counts from one's own id.
+-- Whether this transaction wrote the row of a command.
 create or replace function pawl_v1._command_is_ours(p_scope text, p_key text)
 returns boolean
-language sql
-volatile
+language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
-  select case
-           when age(c.xmin) > 0 then false
-           else pg_xact_status((pg_current_xact_id()::text::bigint - age(c.xmin))::text::xid8) = 'in progress'
-         end
-    from pawl.command as c
-   where c.scope = p_scope
-     and c.key = p_key
+begin
+  return (select pawl_v1._is_ours(c.xmin) from pawl.command as c where c.scope = p_scope and c.key = p_key);
+end
 $$;
 
 create or replace function pawl_v1._command_lock(p_scope text, p_key text)
 returns bigint
 language sql
 immutable
-as $$
-  select hashtextextended(octet_length(p_scope)::text || ':' || p_scope || p_key, 1885435758) -- int || text is stable: never inlined
-$$;
+return hashtextextended(octet_length(p_scope)::text || ':' || p_scope || p_key, 1885435758); -- int || text is stable: never inlined
 
 -- Waits for the lock of a key and reports whether it came.
 create or replace function pawl_v1._command_wait(p_scope text, p_key text, p_ms int)
 returns boolean
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -4572,6 +4673,7 @@ $$;
 create or replace function pawl_v1._command_lease(p_options jsonb)
 returns timestamptz
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if jsonb_typeof(p_options -> 'lease_ms') = 'null' then
@@ -4584,6 +4686,7 @@ $$;
 create or replace function pawl_v1._command_memory(p_options jsonb)
 returns timestamptz
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   return clock_timestamp() + pawl_v1._int_option(p_options, 'ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond';
@@ -4594,6 +4697,7 @@ $$;
 create or replace function pawl_v1._command_take(p_seen pawl.command, p_outcome text, p_options jsonb)
 returns pawl.command
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_taken pawl.command;
@@ -4628,6 +4732,7 @@ $$;
 create or replace function pawl_v1._command_raise(p_outcome text, p_seen pawl.command)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   case p_outcome
@@ -4653,6 +4758,7 @@ $$;
 create or replace function pawl_v1._command_refuse(p_scope text, p_key text, p_fence bigint, p_sqlstate text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_seen   pawl.command;
@@ -4682,6 +4788,7 @@ $$;
 create or replace function pawl_v1.command_hold(p_scope text, p_key text, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -4706,6 +4813,7 @@ $$;
 create or replace function pawl_v1.command_renew(p_scope text, p_key text, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, lease_expires_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -4746,6 +4854,7 @@ create or replace function pawl_v1.command_succeed(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -4802,6 +4911,7 @@ create or replace function pawl_v1.command_fail(
 )
 returns table (outcome text, attempts int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -4869,6 +4979,7 @@ $$;
 create or replace function pawl_v1._command_check_fence(p_fence bigint)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if (p_fence between 1 and coalesce(pg_sequence_last_value('pawl.fence_seq'), 0)) is not true then
@@ -4882,9 +4993,7 @@ create or replace function pawl_v1._command_code(p_error jsonb)
 returns text
 language sql
 immutable
-as $$
-  select nullif(left(p_error ->> 'code', 60), '')
-$$;
+return nullif(left(p_error ->> 'code', 60), '');
 
 -- Commands over time: purge, verdicts on what is unknown, counts, views.
 
@@ -4897,6 +5006,7 @@ $$;
 create or replace function pawl_v1.command_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_due    tid[];
@@ -4947,6 +5057,7 @@ create or replace function pawl_v1.command_settle(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -5000,16 +5111,15 @@ create or replace function pawl_v1._command_record(p_command pawl.command)
 returns jsonb
 language sql
 stable
-as $$
-  select to_jsonb(p_command) - '{result,response_body,response_headers}'::text[]
-    || jsonb_build_object('result_octets', octet_length((p_command).result), 'response_octets', octet_length((p_command).response_body))
-$$;
+return to_jsonb(p_command) - '{result,response_body,response_headers}'::text[]
+  || jsonb_build_object('result_octets', octet_length((p_command).result), 'response_octets', octet_length((p_command).response_body));
 
 -- Adds to the counts of answers given again. A replay reads and writes nothing, so whoever gives them counts them, and tells
 -- now and then. outcome 'counted'.
 create or replace function pawl_v1.command_replayed(p_scopes text[], p_counts bigint[])
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -5033,6 +5143,7 @@ $$;
 create or replace function pawl_v1.replay_purge(p_older_than_ms bigint, p_limit int default 1000)
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_before timestamptz := pawl_v1._before(p_older_than_ms);
@@ -5102,6 +5213,7 @@ select c.scope,
 create or replace function pawl_v1._joined(p_one text, p_two text, p_three text default null)
 returns text
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 declare
@@ -5120,6 +5232,7 @@ create or replace function pawl_v1._check_event(p_sink text, p_type text, p_aggr
   p_key text, p_headers jsonb)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 declare
@@ -5166,13 +5279,11 @@ create or replace function pawl_v1._event_headers(p_id text, p_type text, p_aggr
 returns jsonb
 language sql
 immutable
-as $$
-  select coalesce(nullif(p_headers, 'null'), '{}')
-      || case when p_aggregate_id is null then jsonb_build_object('ce-id', p_id, 'ce-type', p_type)
-           else jsonb_build_object('ce-id', p_id, 'ce-type', p_type,
-             'pawl-aggregate-type', p_aggregate_type, 'pawl-aggregate-id', p_aggregate_id)
-         end
-$$;
+return coalesce(nullif(p_headers, 'null'), '{}')
+    || case when p_aggregate_id is null then jsonb_build_object('ce-id', p_id, 'ce-type', p_type)
+         else jsonb_build_object('ce-id', p_id, 'ce-type', p_type,
+           'pawl-aggregate-type', p_aggregate_type, 'pawl-aggregate-id', p_aggregate_id)
+       end;
 
 -- Appends one event, in the caller's transaction: it is published if and only if that commits. Events of one aggregate are
 -- published one at a time, in the order in which they were appended; until the transaction ends, others that append to the
@@ -5195,6 +5306,7 @@ create or replace function pawl_v1.outbox_append(
 )
 returns table (outcome text, event_id text, job_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_scope   text := p_options ->> 'scope';
@@ -5244,6 +5356,7 @@ create or replace function pawl_v1.outbox_append_many(
 )
 returns table (n int, outcome text, event_id text, job_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_count   int := coalesce(cardinality(p_sinks), 0);
@@ -5313,6 +5426,7 @@ $$;
 create or replace function pawl_v1._effect_options(p_options jsonb)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pawl_v1._check_options(p_options, '{policy,provider_key,provider,timeout_ms,memory_ms,settle_ms,ttl_ms,job_id}');
@@ -5329,14 +5443,13 @@ create or replace function pawl_v1._effect_memory(p_memory interval)
 returns interval
 language sql
 immutable
-as $$
-  select p_memory - least(p_memory / 10, interval '1 minute')
-$$;
+return p_memory - least(p_memory / 10, interval '1 minute');
 
 -- The calls of a step of which nobody knows whether they landed, and until when the last of them may have been sent: until its end
 -- was told, or its time was over.
 create or replace function pawl_v1._effect_doubts(p_effect pawl.effect, out calls int, out until timestamptz)
 language sql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
   select count(*)::int, max(least(c.ended_at, c.not_after))
@@ -5354,6 +5467,7 @@ $$;
 create or replace function pawl_v1._effect_resume(p_job bigint)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   update pawl.job as j
@@ -5369,6 +5483,7 @@ $$;
 -- Whether a step is unknown, and the job that waits for a verdict, which is locked now, before the step's own row.
 create or replace function pawl_v1._effect_is_unknown(p_scope text, p_key text, p_step text, out known boolean, out job_id bigint)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   select e.job_id
@@ -5391,6 +5506,7 @@ $$;
 create or replace function pawl_v1._effect_restart(p_key text, p_step text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   raise exception 'step % of % has become unknown this moment', p_step, p_key
@@ -5403,9 +5519,7 @@ create or replace function pawl_v1._effect_record(p_effect pawl.effect)
 returns jsonb
 language sql
 stable
-as $$
-  select to_jsonb(p_effect) - 'result' || jsonb_build_object('result_octets', octet_length((p_effect).result))
-$$;
+return to_jsonb(p_effect) - 'result' || jsonb_build_object('result_octets', octet_length((p_effect).result));
 
 -- What a step may do next.
 --
@@ -5426,6 +5540,7 @@ returns table (
   failure_code text, failure_message text, calls int, detail jsonb
 )
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -5556,6 +5671,7 @@ create or replace function pawl_v1.effect_end(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -5677,6 +5793,7 @@ create or replace function pawl_v1.effect_settle(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -5752,6 +5869,7 @@ $$;
 create or replace function pawl_v1.effect_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_due    tid[];
@@ -5848,6 +5966,7 @@ select e.scope,
 create or replace function pawl_v1.stale_classify(p_kind text default null)
 returns table (kind text, scope text, key text, class text, reason text, advice text, since timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 begin
@@ -5933,6 +6052,7 @@ $$;
 create or replace function pawl_v1._names(p_table text, p_column text, p_limit int)
 returns text[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 declare
@@ -5957,6 +6077,7 @@ $$;
 create or replace function pawl_v1._story_of_jobs(p_jobs bigint[])
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 begin
@@ -6003,6 +6124,7 @@ $$;
 create or replace function pawl_v1._refused_of(p_key text, p_consumers text[], p_queues text[])
 returns setof bigint
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 declare
@@ -6046,6 +6168,7 @@ $$;
 create or replace function pawl_v1._steps_of(p_key text, p_jobs bigint[], p_owners text[])
 returns setof pawl.effect
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 begin
@@ -6074,6 +6197,7 @@ $$;
 create or replace function pawl_v1._key_of_job(p_job bigint, p_at timestamptz)
 returns setof pawl.job_key
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 set enable_indexscan = off
 set enable_seqscan = off
@@ -6092,6 +6216,7 @@ $$;
 create or replace function pawl_v1._story(p_key text, p_scopes text[], p_consumers text[], p_queues text[], p_owners text[])
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 declare
@@ -6305,6 +6430,7 @@ $$;
 create or replace function pawl_v1.explain(p_key text, p_options jsonb default '{}')
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 set enable_seqscan = off -- each read has an index, whatever the statistics say
 set jit = off            -- and if they say nonsense, compiling takes a hundred times as long as reading
@@ -6357,6 +6483,7 @@ $$;
 create or replace function pawl_v1.purge_count(p_table text, p_options jsonb default '{}')
 returns table (outcome text, due bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 declare
@@ -6668,6 +6795,12 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'ce8ab11310a25d0fb3ded1a5e26c4bf8450cace62928d49230ab3c3158ba6b6d');
+values (1, 'init', 1, '301910dc9f6b3a014a5a6d5b58295363695a7e1c5f2bd3f2c2a869cfae53351b');
+
+do $$
+begin
+  perform pg_catalog.set_config('search_path', pg_catalog.current_setting('pawl.search_path'), true);
+end
+$$;
 
 commit;
