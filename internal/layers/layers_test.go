@@ -30,6 +30,7 @@ var plan = []struct {
 	// tools that know nothing
 	{"internal/fault", nil},
 	{"internal/solo", nil},
+	{"internal/pace", nil},
 	{"internal/jsonptr", nil},
 	{"internal/checker", nil}, // it judges the others, so it shares nothing with them
 	// the contract
@@ -42,14 +43,14 @@ var plan = []struct {
 	{"guard", []string{".", "internal/contract", "internal/fault", "internal/txn"}},
 	{"command", []string{".", "internal/contract", "internal/fault", "internal/txn"}},
 	{"command/httpkey", []string{".", "command", "internal/fault"}},
-	{"job", []string{".", "internal/contract", "internal/fault", "internal/solo", "internal/txn", "migrate"}},
+	{"job", []string{".", "internal/contract", "internal/fault", "internal/pace", "internal/solo", "internal/txn", "migrate"}},
 	{"outbox", []string{".", "internal/contract", "internal/fault", "job"}},
 	{"effect", []string{".", "internal/contract", "internal/fault", "internal/txn"}},
 	{"schedule", []string{".", "internal/contract", "internal/fault", "job", "migrate"}},
 	{"schedule/cron", []string{".", "schedule"}},
 	// motion
-	{"flow", []string{".", "guard", "inbox", "job", "internal/fault", "internal/receipt", "internal/solo", "internal/txn", "migrate"}},
-	{"ops", []string{".", "internal/contract", "migrate"}},
+	{"flow", []string{".", "guard", "inbox", "job", "internal/fault", "internal/pace", "internal/receipt", "internal/solo", "internal/txn", "migrate"}},
+	{"ops", []string{".", "internal/contract", "internal/pace", "migrate"}},
 	// doors
 	{"transport/sqs", []string{".", "internal/jsonptr"}},
 	{"transport/webhook", []string{".", "internal/jsonptr"}},

@@ -48,6 +48,13 @@ begin
          and not exists (select from pawl.job as j where j.id = e.job_id)
          and not exists (
                select
+                 from pawl.inbox as i
+                 join pawl.job as j on j.id = i.job_id
+                where i.consumer = substr(e.scope, length('inbox/') + 1)
+                  and i.message_id = e.key
+                  and e.scope like 'inbox/%')
+         and not exists (
+               select
                  from pawl.command as c
                 where c.scope = substr(e.scope, length('command/') + 1)
                   and c.key = e.key
@@ -59,14 +66,14 @@ begin
         into v_due
         from pawl.inbox as i
        where i.received_at < v_before
-         and i.consumer || '' = v_consumer
+         and i.consumer = v_consumer
          and not exists (select from pawl.job as j where j.id = i.job_id);
     when 'delivery' then
       select count(*)
         into v_due
         from pawl.delivery as d
        where d.received_at < v_before
-         and d.consumer || '' = v_consumer;
+         and d.consumer = v_consumer;
     when 'replay' then
       select count(*)
         into v_due

@@ -189,6 +189,8 @@ create table pawl.archive_5 (like pawl.archive_0 including indexes);
 create table pawl.archive_6 (like pawl.archive_0 including indexes);
 create table pawl.archive_7 (like pawl.archive_0 including indexes);
 
+-- Purges walk the indexes of ages in order: docs/decisions/0036-purging.md.
+
 -- The memory of enqueue keys. It outlives the job, so that a duplicate enqueued after completion is still one.
 create table pawl.job_key (
   queue      pawl.name not null,
@@ -201,7 +203,7 @@ create table pawl.job_key (
   check (expires_at > created_at)
 );
 
-create index job_key_age on pawl.job_key using brin (created_at) with (autosummarize = on);
+create index job_key_age on pawl.job_key (created_at);
 
 -- The row exists if and only if the effect committed (job_id null) or a durable job owns the delivery.
 create table pawl.inbox (
@@ -216,7 +218,7 @@ create table pawl.inbox (
   check (processed_at is not null or job_id is not null)
 ) with (autovacuum_vacuum_insert_scale_factor = 0.05);
 
-create index inbox_age on pawl.inbox using brin (received_at) with (autosummarize = on);
+create index inbox_age on pawl.inbox (consumer, received_at);
 
 -- For how long consumers promise to remember deliveries, as they said themselves.
 create table pawl.consumer (
@@ -239,7 +241,7 @@ create table pawl.delivery (
   primary key (consumer, message_id)
 );
 
-create index delivery_age on pawl.delivery using brin (received_at) with (autosummarize = on);
+create index delivery_age on pawl.delivery (consumer, received_at);
 
 -- Sequence gates: the last number that took effect. Never purged by age.
 create table pawl.gate (
@@ -289,7 +291,7 @@ create table pawl.command (
 
 -- No statement that names a command may say anything of its lease in WHERE: it could be run through this index.
 create index command_stale on pawl.command (lease_expires_at) where lease_expires_at is not null;
-create index command_age on pawl.command using brin (created_at) with (autosummarize = on);
+create index command_age on pawl.command (created_at);
 
 -- Answers given again, counted by whoever gives them: a replay itself writes nothing.
 create table pawl.replay (
@@ -324,7 +326,7 @@ create table pawl.effect (
 ) with (fillfactor = 80);
 
 create index effect_unknown on pawl.effect (job_id) where status = 'unknown';
-create index effect_age on pawl.effect using brin (created_at) with (autosummarize = on);
+create index effect_age on pawl.effect (created_at);
 
 -- What was seen of each call: evidence, taken from any attempt, however late.
 create table pawl.effect_call (
@@ -1059,6 +1061,9 @@ create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms 
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_sort = off
+set enable_seqscan = off
 as $$
 declare
   v_before timestamptz;
@@ -1069,17 +1074,16 @@ begin
   perform pawl_v1._check_options(p_options, '{since}');
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
   perform pawl_v1._check_promise(p_consumer, p_older_than_ms);
-  -- The consumer is not compared as it is, or the primary key would lead through everything that is remembered of it; the index of
-  -- ages leads to what is old.
-  select array_agg(d.ctid), min(d.received_at) -- their places: see job_key_purge
+  select array_agg(d.ctid), max(d.received_at) -- their places: see job_key_purge
     into v_due, v_next
     from (
       select i.ctid, i.received_at
         from pawl.inbox as i
        where i.received_at < v_before
          and i.received_at >= pawl_v1._since(p_options)
-         and i.consumer || '' = p_consumer
+         and i.consumer = p_consumer
          and not exists (select from pawl.job as j where j.id = i.job_id)
+       order by i.received_at
        limit p_limit
          for update skip locked
     ) as d;
@@ -1490,6 +1494,9 @@ create or replace function pawl_v1.delivery_purge(p_consumer text, p_older_than_
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_sort = off
+set enable_seqscan = off
 as $$
 declare
   v_before timestamptz;
@@ -1499,14 +1506,15 @@ declare
 begin
   perform pawl_v1._check_options(p_options, '{since}');
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
-  select array_agg(o.ctid), min(o.received_at) -- their places: see job_key_purge
+  select array_agg(o.ctid), max(o.received_at) -- their places: see job_key_purge
     into v_due, v_next
     from (
       select d.ctid, d.received_at
         from pawl.delivery as d
        where d.received_at < v_before
          and d.received_at >= pawl_v1._since(p_options)
-         and d.consumer || '' = p_consumer -- through the index of ages, as in inbox_purge
+         and d.consumer = p_consumer
+       order by d.received_at
        limit p_limit
          for update skip locked
     ) as o;
@@ -3288,15 +3296,17 @@ $$;
 -- second job would run beside the first, which may be a dead letter that somebody retries. Such a key is remembered for as long again
 -- as it has been, and not looked at until then.
 --
--- options: older_than_ms (default 24 h): looks at no key taken since. The index of ages then leads past the new ones; raise it to the
--- shortest key_ttl_ms in use. since: detail.next of the call before, to look no more at what that one and those before it left dead;
--- the first call of a round has none.
+-- options: older_than_ms (default 24 h): looks at no key taken since. The walk through the index of ages ends there; raise it to the
+-- shortest key_ttl_ms in use. since: detail.next of the call before, to go on from there; the first call of a round has none.
 -- outcome 'purged'. detail.kept: keys whose jobs have not ended, with a new end of their memory; absent if none. detail.next: the
--- oldest moment that it looked at; absent if it found nothing.
+-- moment up to which it has looked; absent if it found nothing.
 create or replace function pawl_v1.job_key_purge(p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_sort = off
+set enable_seqscan = off
 as $$
 declare
   v_before timestamptz;
@@ -3309,7 +3319,7 @@ begin
   perform pawl_v1._check_int('limit', p_limit, 1, 10000);
   v_before := pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000));
   -- Their places in the table, which cannot change while they are locked: a join by key could read all of it for each batch.
-  select array_agg(d.ctid), min(d.created_at)
+  select array_agg(d.ctid), max(d.created_at)
     into v_due, v_next
     from (
       select k.ctid, k.created_at
@@ -3317,6 +3327,7 @@ begin
        where k.created_at < v_before
          and k.created_at >= pawl_v1._since(p_options)
          and k.expires_at < clock_timestamp()
+       order by k.created_at
        limit coalesce(p_limit, 1000)
          for update skip locked
     ) as d;
@@ -5000,15 +5011,19 @@ return nullif(left(p_error ->> 'code', 60), '');
 -- Forgets finished commands whose memory is over, at most p_limit of them. What is processing, unknown or waiting for a retry
 -- never leaves by age.
 --
--- options: older_than_ms (default 24 h): looks at no command created since. The index of ages then leads past the new ones;
+-- options: older_than_ms (default 24 h): looks at no command created since. The walk through the index of ages ends there;
 -- raise it to the shortest ttl_ms in use. since: see job_key_purge.
 -- outcome 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.command_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_sort = off
+set enable_seqscan = off
 as $$
 declare
+  v_before timestamptz := pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000));
   v_due    tid[];
   v_next   timestamptz;
   v_purged int;
@@ -5018,16 +5033,16 @@ begin
     raise exception 'limit must lie between 1 and 100000, it is %', coalesce(p_limit::text, 'null')
       using errcode = 'P4004';
   end if;
-  select array_agg(d.ctid), min(d.created_at) -- their places: see job_key_purge
+  select array_agg(d.ctid), max(d.created_at) -- their places: see job_key_purge
     into v_due, v_next
     from (
       select c.ctid, c.created_at
         from pawl.command as c
-       where c.created_at < clock_timestamp()
-               - pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000) * interval '1 millisecond'
+       where c.created_at < v_before
          and c.created_at >= pawl_v1._since(p_options)
          and c.expires_at < clock_timestamp()
          and c.status in ('succeeded', 'failed_final')
+       order by c.created_at
        limit p_limit
          for update skip locked
     ) as d;
@@ -5602,6 +5617,14 @@ begin
     else 'unknown'
   end;
 
+  -- Another job may work for the owner than at first: a delivery that was replayed has a new one. The purge asks whether it may still run.
+  if v_outcome in ('replay_success', 'final_failure') and (p_options ->> 'job_id')::bigint <> coalesce(v_effect.job_id, 0) then
+    update pawl.effect as e
+       set job_id = (p_options ->> 'job_id')::bigint
+     where e.scope = p_scope
+       and e.key = p_key
+       and e.step = p_step;
+  end if;
   if v_outcome in ('call', 'probe') then
     -- Only a first call starts the provider's memory; also one of which the provider says that it did nothing, for it came with
     -- the key.
@@ -5870,25 +5893,36 @@ create or replace function pawl_v1.effect_purge(p_limit int default 10000, p_opt
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_sort = off
+set enable_seqscan = off
 as $$
 declare
+  v_before timestamptz := pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000));
   v_due    tid[];
   v_next   timestamptz;
   v_purged int;
 begin
   perform pawl_v1._check_options(p_options, '{older_than_ms,since}');
   perform pawl_v1._check_int('limit', p_limit, 1, 100000);
-  select array_agg(d.ctid), min(d.created_at) -- their places: see job_key_purge
+  select array_agg(d.ctid), max(d.created_at) -- their places: see job_key_purge
     into v_due, v_next
     from (
       select e.ctid, e.created_at
         from pawl.effect as e
-       where e.created_at < clock_timestamp() - pawl_v1._ms_option(p_options, 'older_than_ms', 86400000, 0, 315360000000)
+       where e.created_at < v_before
          and e.created_at >= pawl_v1._since(p_options)
          and e.expires_at < clock_timestamp()
          and (e.status in ('succeeded', 'failed_final')
               or e.status = 'planned' and e.job_id is not null and (pawl_v1._effect_doubts(e)).calls = 0)
          and not exists (select from pawl.job as j where j.id = e.job_id)
+         and not exists ( -- the job that owns the delivery now, which may not have begun
+               select
+                 from pawl.inbox as i
+                 join pawl.job as j on j.id = i.job_id
+                where i.consumer = substr(e.scope, length('inbox/') + 1)
+                  and i.message_id = e.key
+                  and e.scope like 'inbox/%')
          and not exists (
                select
                  from pawl.command as c
@@ -5896,6 +5930,7 @@ begin
                   and c.key = e.key
                   and e.scope like 'command/%'
                   and c.status not in ('succeeded', 'failed_final'))
+       order by e.created_at
        limit p_limit
          for update skip locked
     ) as d;
@@ -6523,6 +6558,13 @@ begin
          and not exists (select from pawl.job as j where j.id = e.job_id)
          and not exists (
                select
+                 from pawl.inbox as i
+                 join pawl.job as j on j.id = i.job_id
+                where i.consumer = substr(e.scope, length('inbox/') + 1)
+                  and i.message_id = e.key
+                  and e.scope like 'inbox/%')
+         and not exists (
+               select
                  from pawl.command as c
                 where c.scope = substr(e.scope, length('command/') + 1)
                   and c.key = e.key
@@ -6534,14 +6576,14 @@ begin
         into v_due
         from pawl.inbox as i
        where i.received_at < v_before
-         and i.consumer || '' = v_consumer
+         and i.consumer = v_consumer
          and not exists (select from pawl.job as j where j.id = i.job_id);
     when 'delivery' then
       select count(*)
         into v_due
         from pawl.delivery as d
        where d.received_at < v_before
-         and d.consumer || '' = v_consumer;
+         and d.consumer = v_consumer;
     when 'replay' then
       select count(*)
         into v_due
@@ -6795,7 +6837,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '301910dc9f6b3a014a5a6d5b58295363695a7e1c5f2bd3f2c2a869cfae53351b');
+values (1, 'init', 1, '0077adb408b1786b6f005db0752ac0247b17e831d7500d8846907bfdede0b871');
 
 do $$
 begin
