@@ -55,6 +55,22 @@ func (d sqlDB) Query(ctx context.Context, query string, args ...any) (pgx.Rows, 
 	return &sqlRows{rows}, nil
 }
 
+// Within lets reads of ours that set something for their transaction have one: the caller's, or one of their own.
+func (d sqlDB) Within(ctx context.Context, do func(DB) error) error {
+	b, ok := d.q.(interface {
+		BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
+	})
+	if !ok {
+		return do(d)
+	}
+	tx, err := b.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // it only reads
+	return do(sqlDB{tx})
+}
+
 type sqlTx struct {
 	sqlDB
 	tx *sql.Tx

@@ -9,12 +9,12 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/internal/pace"
 )
 
 const (
 	longestQueue  = 28 * 24 * time.Hour // an SQS queue keeps a message for 14 days at most, its dead letter queue as long again
 	purgeEvery    = time.Minute
-	purgeBatch    = 1000
 	purgePatience = 5 * time.Second // for one batch
 	manyRows      = 1_000_000       // from here on remembering everything is worth a warning
 )
@@ -121,17 +121,19 @@ func (f *Flow) promise(ctx context.Context, window time.Duration) time.Duration 
 
 type purge = func(ctx context.Context, db pawl.DB, b inbox.PurgeBatch) (inbox.Purged, error)
 
-// purge forgets in batches, and rests after each for four times as long as it took.
+// purge forgets in batches as large as 20 ms allow, and rests after each for four times as long as it took.
 func (f *Flow) purge(ctx context.Context, op string, some purge, olderThan time.Duration) {
+	var pace pace.Pace
 	for next := ""; ctx.Err() == nil; {
-		start := time.Now()
+		start, batch := time.Now(), pace.Rows()
 		limited, cancel := context.WithTimeout(ctx, purgePatience)
-		purged, err := some(limited, f.pool, inbox.PurgeBatch{Consumer: f.cfg.Consumer, OlderThan: olderThan, Limit: purgeBatch, Since: next})
+		purged, err := some(limited, f.pool, inbox.PurgeBatch{Consumer: f.cfg.Consumer, OlderThan: olderThan, Limit: batch, Since: next})
 		cancel()
+		pace.Took(time.Since(start))
 		if err != nil && ctx.Err() == nil {
 			f.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: err})
 		}
-		if err != nil || purged.Rows < purgeBatch {
+		if err != nil || purged.Rows < batch {
 			return
 		}
 		next = purged.Next

@@ -118,7 +118,7 @@ func (t Table) statements() statements {
 	return s
 }
 
-const now = "clock_timestamp()"
+const now = "pg_catalog.clock_timestamp()"
 
 func (t Table) quoted() string { return pgx.Identifier(strings.Split(t.Name, ".")).Sanitize() }
 

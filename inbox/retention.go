@@ -66,7 +66,7 @@ func purged(row contract.PurgeRow, err error) (Purged, error) {
 
 // Estimate says about how many deliveries of all consumers are remembered, from the planner's statistics.
 func Estimate(ctx context.Context, db pawl.DB) (rows int64, err error) {
-	err = db.QueryRow(ctx, "select greatest(c.reltuples, 0)::bigint from pg_class as c where c.oid = 'pawl.inbox'::regclass").Scan(&rows)
+	err = db.QueryRow(ctx, "select greatest(c.reltuples, 0)::bigint from pg_catalog.pg_class as c where c.oid operator(pg_catalog.=) 'pawl.inbox'::pg_catalog.regclass").Scan(&rows)
 	return rows, err
 }
 

@@ -6,18 +6,17 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/pace"
 )
 
-const (
-	keyPurgeEvery = time.Minute
-	keyPurgeBatch = 1000
-)
+const keyPurgeEvery = time.Minute
 
 // A keyKeeper forgets enqueue keys whose memory is over and whose jobs have ended. Every worker has one, for the keys of all queues.
 type keyKeeper struct {
 	w     *Worker
 	due   time.Time
-	since string // where the last batch of this round looked
+	since string // how far the last batch of this round has looked
+	pace  pace.Pace
 }
 
 func (w *Worker) newKeyKeeper() *keyKeeper {
@@ -33,12 +32,14 @@ func (k *keyKeeper) keep(ctx context.Context) {
 	}
 	limited, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
-	row, err := contract.JobKeyPurge(limited, k.w.pool, contract.PurgeArgs{OlderThan: -1, Limit: keyPurgeBatch, Since: k.since})
+	batch := k.pace.Rows()
+	row, err := contract.JobKeyPurge(limited, k.w.pool, contract.PurgeArgs{OlderThan: -1, Limit: batch, Since: k.since})
+	k.pace.Took(time.Since(began))
 	k.due, k.since = time.Now().Add(keyPurgeEvery), ""
 	switch {
 	case err != nil && ctx.Err() == nil:
 		k.w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job_key.purge", Err: err})
-	case err == nil && row.Purged+row.Kept == keyPurgeBatch:
+	case err == nil && row.Purged+row.Kept == batch:
 		k.due, k.since = time.Now().Add(4*time.Since(began)), row.Next
 	}
 }

@@ -34,6 +34,10 @@ select 'q', n::text, sha256(''), n, now() - interval '3 days', now() - interval 
 	if n := left(); n > 501 || time.Until(*due) > job.KeyPurgeEvery/2 {
 		t.Errorf("%d left, the next batch is due in %v", n, time.Until(*due))
 	}
+	for left() > 1 { // a batch is as large as the last one's time allows
+		*due = time.Time{}
+		keep(t.Context())
+	}
 	*due = time.Time{}
 	keep(t.Context())
 	if n := left(); n != 1 || time.Until(*due) < job.KeyPurgeEvery/2 {

@@ -64,8 +64,7 @@ func up(ctx context.Context, conn *pgx.Conn, progress Progress) ([]int, error) {
 	}
 	if installed.Version == sql.Newest() && installed.APIHash != sql.APIHash() {
 		progress.say("replacing the functions of version %04d", installed.Version)
-		return applied, inTx(ctx, conn, sql.API()+fmt.Sprintf(
-			"update pawl.migration as m set api_hash = '%s' where m.version = %d;", sql.APIHash(), installed.Version))
+		return applied, inTx(ctx, conn, sql.ReplaceAPI(installed.Version))
 	}
 	return applied, nil
 }
@@ -99,22 +98,12 @@ func down(ctx context.Context, conn *pgx.Conn, to int, progress Progress) ([]int
 			continue
 		}
 		progress.say("removing %04d_%s", v.Number, v.Name)
-		if err := inTx(ctx, conn, downScript(v)); err != nil {
+		if err := inTx(ctx, conn, v.DownScript()); err != nil {
 			return removed, fmt.Errorf("version %d (%s): %w", v.Number, v.Name, err)
 		}
 		removed = append(removed, v.Number)
 	}
 	return removed, nil
-}
-
-// downScript takes one version back, its record included; version 1 takes the record's table with it. The functions
-// stay those of the later version, which the record below says: the build that belongs there puts its own back by Up.
-func downScript(v sql.Version) string {
-	if v.Number == 1 {
-		return v.Down
-	}
-	return v.Down + fmt.Sprintf("\ndelete from pawl.migration as m where m.version = %d;\n"+
-		"update pawl.migration as m set api_hash = 'of version %d' where m.version = %d;\n", v.Number, v.Number, v.Number-1)
 }
 
 // inTx runs a script of several statements in one transaction. It waits at most 5 s for any lock, so that a migration
@@ -145,7 +134,7 @@ func locked(ctx context.Context, conn *pgx.Conn, progress Progress, fn func() er
 	}
 	for said := false; ; {
 		var got bool
-		if err := conn.QueryRow(ctx, "select pg_try_advisory_lock($1, $2)", lockSpace, lockNumber).Scan(&got); err != nil {
+		if err := conn.QueryRow(ctx, "select pg_catalog.pg_try_advisory_lock($1, $2)", lockSpace, lockNumber).Scan(&got); err != nil {
 			return err
 		}
 		if got {
@@ -163,7 +152,7 @@ func locked(ctx context.Context, conn *pgx.Conn, progress Progress, fn func() er
 	}
 	defer func() {
 		unlock := context.WithoutCancel(ctx)
-		if _, e := conn.Exec(unlock, "select pg_advisory_unlock($1, $2)", lockSpace, lockNumber); e != nil && err == nil {
+		if _, e := conn.Exec(unlock, "select pg_catalog.pg_advisory_unlock($1, $2)", lockSpace, lockNumber); e != nil && err == nil {
 			err = fmt.Errorf("releasing the migration lock: %w", e)
 		}
 	}()

@@ -74,16 +74,16 @@ func plain(from int) string {
 
 func goose(v sql.Version) []File {
 	text := "-- +goose Up\n-- +goose StatementBegin\n" + lockTimeout + v.Script() + "-- +goose StatementEnd\n\n" +
-		"-- +goose Down\n-- +goose StatementBegin\n" + lockTimeout + downScript(v) + "-- +goose StatementEnd\n"
+		"-- +goose Down\n-- +goose StatementBegin\n" + lockTimeout + v.DownScript() + "-- +goose StatementEnd\n"
 	return []File{{fmt.Sprintf("%05d_pawl_%s.sql", v.Number, v.Name), text}}
 }
 
 func tern(v sql.Version) []File {
-	text := lockTimeout + v.Script() + "\n---- create above / drop below ----\n\n" + lockTimeout + downScript(v)
+	text := lockTimeout + v.Script() + "\n---- create above / drop below ----\n\n" + lockTimeout + v.DownScript()
 	return []File{{fmt.Sprintf("%03d_pawl_%s.sql", v.Number, v.Name), text}}
 }
 
 func golangMigrate(v sql.Version) []File {
 	base := fmt.Sprintf("%06d_pawl_%s", v.Number, v.Name)
-	return []File{{base + ".up.sql", lockTimeout + v.Script()}, {base + ".down.sql", lockTimeout + downScript(v)}}
+	return []File{{base + ".up.sql", lockTimeout + v.Script()}, {base + ".down.sql", lockTimeout + v.DownScript()}}
 }

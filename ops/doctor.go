@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/migrate"
 )
 
@@ -80,6 +81,7 @@ var checks = []check{
 	{"vacuum", checkVacuum},
 	{"indexes", checkIndexes},
 	{"collations", checkCollations},
+	{"path", checkPath},
 	{"workers", checkWorkers},
 	{"handlers", checkHandlers},
 	{"waiting", checkWaiting},
@@ -152,7 +154,7 @@ func Diagnose(ctx context.Context, db DB, l Limits) (d Diagnosis, err error) {
 // hidden says that other logins' transactions cannot be seen.
 func hidden(ctx context.Context, db DB) []Unchecked {
 	var sees bool
-	err := db.QueryRow(ctx, "select pg_has_role('pg_read_all_stats', 'usage')").Scan(&sees)
+	err := db.QueryRow(ctx, "select pg_catalog.pg_has_role('pg_read_all_stats', 'usage')").Scan(&sees)
 	if err != nil || sees {
 		return nil
 	}
@@ -170,11 +172,7 @@ func checkContract(ctx context.Context, db DB, _ Limits) ([]Finding, error) {
 
 // findings makes one finding of each row that a statement returns: what, and what its fix is about.
 func findings(ctx context.Context, db DB, of func(what, about string) Finding, statement string, args ...any) (all []Finding, err error) {
-	rows, err := db.Query(ctx, statement, args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Finding, error) {
+	return contract.Look(ctx, db, "doctor", statement, args, func(row pgx.CollectableRow) (Finding, error) {
 		var what, about string
 		err := row.Scan(&what, &about)
 		return of(what, about), err

@@ -74,7 +74,7 @@ func changesSession(ctx context.Context, db DB) (bool, error) {
 	var first int
 	for i := range poolerProbes {
 		var pid int
-		if err := db.QueryRow(ctx, "select pg_backend_pid()").Scan(&pid); err != nil {
+		if err := db.QueryRow(ctx, "select pg_catalog.pg_backend_pid()").Scan(&pid); err != nil {
 			return false, err
 		}
 		if i == 0 {
@@ -170,7 +170,7 @@ func checkCollations(ctx context.Context, db DB, _ Limits) ([]Finding, error) {
    and d.datcollversion is distinct from pg_catalog.pg_database_collation_actual_version(d.oid)`
 	statement := loose
 	var version int
-	if err := db.QueryRow(ctx, "select current_setting('server_version_num')::int").Scan(&version); err != nil {
+	if err := db.QueryRow(ctx, "select pg_catalog.current_setting('server_version_num')::int").Scan(&version); err != nil {
 		return nil, err
 	}
 	if version >= 150000 {
@@ -180,4 +180,37 @@ func checkCollations(ctx context.Context, db DB, _ Limits) ([]Finding, error) {
 		return Finding{What: what, Fix: fix,
 			Why: "an index whose order has changed misses rows. Pawl's own keys are in collation C and safe; your business keys and unique constraints may let doubles in"}
 	}, statement)
+}
+
+// checkPath finds schemas of a search_path in which others may create. Pawl's own functions and reads set their path; the SQL of your
+// programs and of your administrators may not.
+func checkPath(ctx context.Context, db DB, _ Limits) ([]Finding, error) {
+	return findings(ctx, db, func(what, fix string) Finding {
+		return Finding{What: what, Fix: fix,
+			Why: "an operator or a function created there can run in place of PostgreSQL's own in any statement that does not qualify it, with the rights of whoever sends that"}
+	}, `with path as (
+  select current_setting('pawl.search_path') as value
+   union all
+  select substr(c.setting, length('search_path=') + 1)
+    from pg_catalog.pg_db_role_setting as s
+    left join pg_catalog.pg_roles as r on r.oid = s.setrole
+   cross join unnest(s.setconfig) as c (setting)
+   where c.setting like 'search_path=%'
+     and (s.setdatabase = 0 or s.setdatabase = (select d.oid from pg_catalog.pg_database as d where d.datname = current_database()))
+     and (r.oid is null or r.rolcanlogin)
+)
+select case when a.grantee = 0 then 'PUBLIC' else 'role ' || quote_ident(r.rolname) end || ' may create objects in schema ' || quote_ident(n.nspname)
+         || ', which is in a search_path',
+       'revoke create on schema ' || quote_ident(n.nspname) || ' from ' || case when a.grantee = 0 then 'public' else quote_ident(r.rolname) end
+         || '; or trust it and skip this check'
+  from pg_catalog.pg_namespace as n
+ cross join lateral aclexplode(n.nspacl) as a
+  left join pg_catalog.pg_roles as r on r.oid = a.grantee
+ where a.privilege_type = 'CREATE'
+   and a.grantee <> n.nspowner
+   and not coalesce(r.rolsuper, false)
+   and exists (select from path as p
+                cross join regexp_split_to_table(p.value, ',') as e (name)
+                where btrim(e.name, ' "') = n.nspname)
+ order by 1`)
 }

@@ -132,6 +132,8 @@ func TestDiagnose(t *testing.T) {
 			[]string{"version 0.1", "reindex database"}},
 		{"collations", "alter table pawl.audit alter target type text collate \"en-x-icu\"", "alter table pawl.audit alter target type pawl.name", ops.Limits{},
 			[]string{"audit.target", "en-x-icu"}},
+		{"path", "grant create on schema public to public", "revoke create on schema public from public", ops.Limits{},
+			[]string{"PUBLIC may create objects in schema public", "revoke create on schema public from public"}},
 		{"workers", `insert into pawl.worker (name, seen_at) values ('w1', now() - interval '1 hour'); insert into pawl.job (queue, kind, args, status, claimed_by) values ('q', 'k', '', 'processing', 1)`, "delete from pawl.job", ops.Limits{}, []string{"(w1) has been silent", "holds 1 jobs", "start a worker"}},
 		{"workers", `insert into pawl.worker (name, presence, seen_at, lease) values ('w1', true, now() - interval '6 seconds', '1 hour'); insert into pawl.job (queue, kind, args, status, claimed_by) values ('q', 'k', '', 'processing', 1)`,
 			"update pawl.worker set seen_at = now() - interval '2 seconds'", ops.Limits{}, []string{"(w1) has been silent", "its presence lock is free", "holds 1 jobs"}},
@@ -261,6 +263,8 @@ func (p *pooler) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, 
 func (p *pooler) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return p.take().QueryRow(ctx, sql, args...)
 }
+
+func (p *pooler) Begin(ctx context.Context) (pgx.Tx, error) { return p.take().Begin(ctx) }
 
 // A queue that was paused by hand waits because somebody wants it to.
 func TestDiagnose_PausedQueue(t *testing.T) {

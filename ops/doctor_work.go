@@ -173,7 +173,7 @@ select 'pawl.inbox has deliveries that consumer ' || c.name || ' need not rememb
   from pawl.consumer as c
  where exists (select from pawl.inbox as i
                 where i.received_at < clock_timestamp() - (1.1 * c.window_ms + 3600000 + $1::bigint) * interval '1 millisecond'
-                  and i.consumer || '' = c.name
+                  and i.consumer = c.name
                   and not exists (select from pawl.job as j where j.id = i.job_id))
  union all
 select 'pawl.inbox has deliveries of more than ' || 28 + $1::bigint / 86400000 || ' days to ' || n.name || ', which has never said for how long it remembers',
@@ -182,7 +182,7 @@ select 'pawl.inbox has deliveries of more than ' || 28 + $1::bigint / 86400000 |
  where not exists (select from pawl.consumer as c where c.name = n.name)
    and exists (select from pawl.inbox as i
                 where i.received_at < clock_timestamp() - interval '28 days' - $1::bigint * interval '1 millisecond'
-                  and i.consumer || '' = n.name
+                  and i.consumer = n.name
                   and not exists (select from pawl.job as j where j.id = i.job_id))`, l.Overdue.Milliseconds())
 }
 

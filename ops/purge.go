@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/pace"
 )
 
 // A Table is a table from which rows are deleted by age. What is not among them is never: gates, because an old number would
@@ -69,10 +70,7 @@ func (t Table) KnowsEnd() bool { return t == TableCommand || t == TableJobKey ||
 // OfConsumer reports whether the rows of a table belong to a consumer.
 func (t Table) OfConsumer() bool { return t == TableInbox || t == TableDelivery }
 
-const (
-	purgeBatch = 1000
-	purgeRest  = 4 // times as long as a batch took
-)
+const purgeRest = 4 // times as long as a batch took
 
 // Purgeable counts the rows that [Purge] would delete now. It reads the whole table.
 //
@@ -84,7 +82,7 @@ func Purgeable(ctx context.Context, db DB, r PurgeRule) (int64, error) {
 	return contract.PurgeCount(ctx, db, string(r.Table), r.Consumer, r.olderThan())
 }
 
-// Purge deletes what may be forgotten, in transactions of 1,000 rows, and rests after each for four times as long as it took. Rows
+// Purge deletes what may be forgotten, in transactions of as many rows as 20 ms allow (10 to 10,000), and rests after each for four times as long as it took. Rows
 // are looked at again as they are deleted, and rows that others have locked are left for the next time, so several may run at once.
 // progress, which may be nil, is told after each transaction. What is processing, unknown, or waits for a retry never goes, nor does
 // a key whose job has a row.
@@ -97,9 +95,11 @@ func Purge(ctx context.Context, db DB, r PurgeRule, progress func(purged int)) (
 	if err := r.checkReported(ctx, db); err != nil {
 		return 0, err
 	}
+	var pace pace.Pace
 	for next := ""; ; {
 		began := time.Now()
-		n, more, err := r.batch(ctx, db, &next)
+		n, more, err := r.batch(ctx, db, pace.Rows(), &next)
+		pace.Took(time.Since(began))
 		purged += n
 		if err != nil || !more {
 			return purged, err
@@ -116,9 +116,9 @@ func Purge(ctx context.Context, db DB, r PurgeRule, progress func(purged int)) (
 }
 
 // batch deletes once, from where the one before has left off, and reports whether there may be more.
-func (r PurgeRule) batch(ctx context.Context, db DB, next *string) (purged int, more bool, err error) {
+func (r PurgeRule) batch(ctx context.Context, db DB, limit int, next *string) (purged int, more bool, err error) {
 	var row contract.PurgeRow
-	args := contract.PurgeArgs{Consumer: r.Consumer, OlderThan: r.olderThan(), Limit: purgeBatch, Since: *next}
+	args := contract.PurgeArgs{Consumer: r.Consumer, OlderThan: r.olderThan(), Limit: limit, Since: *next}
 	switch r.Table {
 	case TableCommand:
 		row, err = contract.CommandPurge(ctx, db, args)
@@ -131,12 +131,12 @@ func (r PurgeRule) batch(ctx context.Context, db DB, next *string) (purged int, 
 	case TableDelivery:
 		row, err = contract.DeliveryPurge(ctx, db, args)
 	case TableReplay:
-		row.Purged, err = contract.ReplayPurge(ctx, db, r.OlderThan, purgeBatch)
+		row.Purged, err = contract.ReplayPurge(ctx, db, r.OlderThan, limit)
 	case TableFence:
-		row.Purged, err = contract.FencePurge(ctx, db, r.OlderThan, purgeBatch)
+		row.Purged, err = contract.FencePurge(ctx, db, r.OlderThan, limit)
 	}
 	*next = row.Next
-	return row.Purged, row.Purged+row.Kept == purgeBatch, err
+	return row.Purged, row.Purged+row.Kept == limit, err
 }
 
 // olderThan is negative for the default of the function.

@@ -262,3 +262,31 @@ select pawl_v1.job_enqueue('q', 'k', ''), pawl_v1.job_claim('q', null)`)
 }
 
 const tableScans = "select pg_stat_get_xact_numscans('pawl.effect'::regclass), pg_stat_get_xact_numscans('pawl.effect_call'::regclass)"
+
+// A step whose delivery has another job than at first, because it was replayed, is remembered while that job may run.
+func TestEffectPurge_FollowsTheOwner(t *testing.T) {
+	t.Parallel()
+	for name, begins := range map[string]bool{"the new job has begun": true, "the new job has not begun": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, `select pawl_v1.job_enqueue('inbox/hooks', 'delivery', 'x');
+insert into pawl.inbox (consumer, message_id, hash, job_id) values ('hooks', 'evt_1', sha256('x'), 1)`)
+			const begin = `select e.outcome from pawl_v1.effect_begin('inbox/hooks', 'evt_1', 'charge', sha256('r'), '{"policy": "keyed", "provider_key": "k", "job_id": %d}') as e`
+			b.is(fmt.Sprintf(begin, 1), "call")
+			b.is("select e.outcome from pawl.effect as f, lateral pawl_v1.effect_end(f.scope, f.key, f.step, f.fence, 'landed') as e", "succeeded")
+			b.main.Do("delete from pawl.job")
+			b.main.Do("select pawl_v1.job_enqueue('inbox/hooks', 'delivery', 'x')")
+			b.main.Do("update pawl.inbox set job_id = 2")
+			if begins {
+				b.is(fmt.Sprintf(begin, 2), "replay_success")
+				b.main.Do("delete from pawl.inbox")
+			}
+			b.main.Do("update pawl.job set status = 'dead_letter'")
+			b.main.Do("update pawl.effect set created_at = now() - interval '32 days', expires_at = now() - interval '1 day'")
+			b.is("select c.due from pawl_v1.purge_count('effect') as c", "0")
+			b.is("select p.purged from pawl_v1.effect_purge() as p", "0")
+			b.main.Do("delete from pawl.job")
+			b.is("select p.purged from pawl_v1.effect_purge() as p", "1")
+		})
+	}
+}

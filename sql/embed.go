@@ -77,7 +77,7 @@ func APIHash() string {
 }
 
 // Roles returns the script that makes and grants pawl_app, pawl_operator and pawl_reader.
-func Roles() string { return read("roles.sql") }
+func Roles() string { return pinned(read("roles.sql")) }
 
 // Script returns the statements that take a database from the version before v to v, its record in pawl.migration
 // included. The newest version also installs the functions.
@@ -90,7 +90,41 @@ func (v Version) Script() string {
 	}
 	fmt.Fprintf(&s, "insert into pawl.migration (version, name, min_client, api_hash)\nvalues (%d, '%s', %d, '%s');\n",
 		v.Number, v.Name, MinClient, APIHash())
-	return s.String()
+	return pinned(s.String())
+}
+
+// DownScript returns the statements that take one version back, its record included; version 1 takes the record's table with it.
+// The functions stay those of the later version, which the record then says: the build that belongs there puts its own back.
+func (v Version) DownScript() string {
+	if v.Number == 1 {
+		return pinned(v.Down)
+	}
+	return pinned(v.Down + fmt.Sprintf("\ndelete from pawl.migration as m where m.version = %d;\n"+
+		"update pawl.migration as m set api_hash = 'of version %d' where m.version = %d;\n", v.Number, v.Number, v.Number-1))
+}
+
+// ReplaceAPI returns the statements that put the functions of this build in the place of those that version v installed.
+func ReplaceAPI(v int) string {
+	return pinned(API() + fmt.Sprintf("update pawl.migration as m set api_hash = '%s' where m.version = %d;\n", APIHash(), v))
+}
+
+// pinned resolves the names in a script to PostgreSQL's own, whatever the session's search_path holds, and puts that back: a
+// migration tool writes its own record in the same transaction. See docs/decisions/0035-search-path.md.
+func pinned(script string) string {
+	return `do $$
+begin
+  perform pg_catalog.set_config('pawl.search_path', pg_catalog.current_setting('search_path'), true),
+          pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+end
+$$;
+
+` + script + `
+do $$
+begin
+  perform pg_catalog.set_config('search_path', pg_catalog.current_setting('pawl.search_path'), true);
+end
+$$;
+`
 }
 
 func read(name string) string {

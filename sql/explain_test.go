@@ -147,7 +147,7 @@ insert into pawl.job (queue, kind, args, status, headers, last_errors)
 select 'inbox/s1', 'delivery', '', 'dead_letter', jsonb_build_object('pawl-key', 'key ' || n, 'pawl-inbox-key', 'pawl/mismatch/' || n), '[{"code": "P4050", "error": "e"}]'
   from generate_series(1, least(%[1]d, 10000)) as n;
 insert into pawl.inbox (consumer, message_id, hash, job_id) select 's1', j.headers ->> 'pawl-inbox-key', sha256(''), j.id from pawl.job as j where j.queue = 'inbox/s1';
-select brin_summarize_new_values('pawl.job_key_age')`, n)
+`, n)
 }
 
 // explainRows is how many rows each table has in TestExplain_ReadsByIndexes; 0 means few.

@@ -130,7 +130,6 @@ func TestPurge_HoldsNoLockForLong(t *testing.T) {
 	exec(`insert into pawl.job_key (queue, key, hash, job_id, created_at, expires_at)
 select 'q', 'old ' || n, pawl_v1._job_hash('k', ''), case when n % 1000 = 0 then 1 + n / 1000 % 100 else 0 end, now() - interval '20 days' + n * interval '1 second',
        now() - interval '19 days' + n * interval '1 second' from generate_series(1, $1::int) as n`, purgeRows)
-	exec("select brin_summarize_new_values('pawl.job_key_age')")
 	exec("analyze pawl.job_key")
 
 	done, stop := context.WithCancel(t.Context())

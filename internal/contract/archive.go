@@ -34,7 +34,7 @@ func QueueSet(ctx context.Context, db DB, queue string, archive *bool, mode, act
 		o["archive"] = *archive
 	}
 	set(o, "mode", mode)
-	err = one(ctx, db, "queue.set", "select s.outcome, (s.detail ->> 'archive')::boolean, s.detail ->> 'mode' from pawl_v1.queue_set($1, $2::jsonb, $3, $4) as s",
+	err = one(ctx, db, "queue.set", "select s.outcome, (s.detail operator(pg_catalog.->>) 'archive')::boolean, s.detail operator(pg_catalog.->>) 'mode' from pawl_v1.queue_set($1, $2::pg_catalog.jsonb, $3, $4) as s",
 		[]any{queue, o.text(), actor, reason}, &r.Outcome, &r.Archive, &r.Mode)
 	return r, err
 }
@@ -50,7 +50,7 @@ type QueueRow struct {
 
 // QueueList reads pawl_v1.queues in the order of the names.
 func QueueList(ctx context.Context, db DB, after string, limit int) ([]QueueRow, error) {
-	return many(ctx, db, "queue.list", `select q.id, q.name, q.archive, q.mode, q.processing, q.begun
+	return Look(ctx, db, "queue.list", `select q.id, q.name, q.archive, q.mode, q.processing, q.begun
   from pawl_v1.queues as q
  where q.name > $1::text
  order by q.name
@@ -76,7 +76,7 @@ type ArchiveRow struct {
 
 // ArchiveShow reads one job of the archive. It returns no row if it is not there.
 func ArchiveShow(ctx context.Context, db DB, id int64) ([]ArchiveRow, error) {
-	return many(ctx, db, "archive.show", fmt.Sprintf(`select %s, clock_timestamp()
+	return Look(ctx, db, "archive.show", fmt.Sprintf(`select %s, clock_timestamp()
   from pawl_v1.archive as a
  where a.id = $1
  order by a.finished_at desc

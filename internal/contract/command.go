@@ -42,14 +42,14 @@ func (r CommandClaimRow) Held() bool {
 }
 
 // Calls that are sent on their own, and as steps of a transaction.
-const commandSucceedSQL = "select s.outcome from pawl_v1.command_succeed($1, $2, $3, $4, $5, $6::jsonb) as s"
+const commandSucceedSQL = "select s.outcome from pawl_v1.command_succeed($1, $2, $3, $4, $5, $6::pg_catalog.jsonb) as s"
 
 const commandClaimSQL = `select c.outcome, coalesce(c.fence, 0), coalesce(c.attempts, 0), coalesce(c.retry_after_ms, 0),
        coalesce(c.response_status, 0), c.response_headers, c.response_body, c.result, coalesce(c.result_ref_type, ''),
        coalesce(c.result_ref_id, ''), coalesce(c.failure_code, ''), coalesce(c.failure_message, ''),
-       coalesce(c.detail ->> 'claimed_by', ''),
-       coalesce(c.created_at, clock_timestamp())
-  from pawl_v1.command_claim($1, $2, $3, $4::jsonb) as c`
+       coalesce(c.detail operator(pg_catalog.->>) 'claimed_by', ''),
+       coalesce(c.created_at, pg_catalog.clock_timestamp())
+  from pawl_v1.command_claim($1, $2, $3, $4::pg_catalog.jsonb) as c`
 
 func (a CommandClaimArgs) args() []any {
 	o := Options{"lease_ms": nil}
@@ -97,7 +97,7 @@ func CommandHold(ctx context.Context, db DB, scope, key string, fence int64) err
 func CommandRenew(ctx context.Context, db DB, scope, key string, fence int64, lease time.Duration) error {
 	o := Options{"lease_ms": lease.Milliseconds()}
 	var outcome string
-	return one(ctx, db, "command.renew", "select r.outcome from pawl_v1.command_renew($1, $2, $3, $4::jsonb) as r",
+	return one(ctx, db, "command.renew", "select r.outcome from pawl_v1.command_renew($1, $2, $3, $4::pg_catalog.jsonb) as r",
 		[]any{scope, key, fence, o.text()}, &outcome)
 }
 
@@ -150,7 +150,7 @@ func CommandFail(ctx context.Context, db DB, a CommandFailArgs) (status string, 
 	set(o, "ttl_ms", a.TTL.Milliseconds())
 	what := Options{"error": a.Failure.Error}
 	set(what, "code", a.Failure.Code)
-	err = one(ctx, db, "command.fail", "select f.outcome, f.attempts from pawl_v1.command_fail($1, $2, $3, $4, $5::jsonb, $6::jsonb) as f",
+	err = one(ctx, db, "command.fail", "select f.outcome, f.attempts from pawl_v1.command_fail($1, $2, $3, $4, $5::pg_catalog.jsonb, $6::pg_catalog.jsonb) as f",
 		[]any{a.Intent.Scope, a.Intent.Key, a.Fence, a.Intent.Fingerprint[:], what.text(), o.text()}, &status, &attempts)
 	return status, attempts, err
 }
@@ -180,7 +180,7 @@ func CommandSettle(ctx context.Context, db DB, a CommandSettleArgs) (outcome str
 	set(o, "result", a.Result)
 	set(o, "result_ref_type", a.RefType)
 	set(o, "result_ref_id", a.RefID)
-	err = one(ctx, db, "command.settle", "select s.outcome from pawl_v1.command_settle($1, $2, $3, $4, $5, $6, $7::jsonb) as s",
+	err = one(ctx, db, "command.settle", "select s.outcome from pawl_v1.command_settle($1, $2, $3, $4, $5, $6, $7::pg_catalog.jsonb) as s",
 		[]any{a.Scope, a.Key, a.Fence, verdict, a.Actor, a.Reason, o.text()}, &outcome)
 	return outcome, err
 }
@@ -231,7 +231,7 @@ func commandRow(row pgx.CollectableRow) (r CommandRow, err error) {
 
 // CommandList reads pawl.command in the order of scope and key.
 func CommandList(ctx context.Context, db DB, a CommandListArgs) ([]CommandRow, error) {
-	return many(ctx, db, "command.list", commandColumns+` where (c.scope, c.key) > ($1::text, $2::text)
+	return Look(ctx, db, "command.list", commandColumns+` where (c.scope, c.key) > ($1::text, $2::text)
    and ($3::text = '' or c.scope = $3::text)
    and ($4::text = '' or c.status = $4::text)
    and (not $5::boolean or exists (select from pawl_v1.stale_commands as s where s.scope = c.scope and s.key = c.key))
@@ -241,5 +241,5 @@ func CommandList(ctx context.Context, db DB, a CommandListArgs) ([]CommandRow, e
 
 // CommandShow reads one command. It returns no row if there is no such command.
 func CommandShow(ctx context.Context, db DB, scope, key string) ([]CommandRow, error) {
-	return many(ctx, db, "command.show", commandColumns+" where c.scope = $1::text and c.key = $2::text", []any{scope, key}, commandRow)
+	return Look(ctx, db, "command.show", commandColumns+" where c.scope = $1::text and c.key = $2::text", []any{scope, key}, commandRow)
 }

@@ -40,7 +40,7 @@ func DeliveryKeepStep(a DeliveryKeepArgs) Step {
 	if a.Landing != nil {
 		o["hash"], o["landing"] = a.Hash.String(), a.Landing
 	}
-	return step("delivery.keep", "select k.outcome from pawl_v1.delivery_keep($1, $2, $3, $4::jsonb) as k",
+	return step("delivery.keep", "select k.outcome from pawl_v1.delivery_keep($1, $2, $3, $4::pg_catalog.jsonb) as k",
 		[]any{a.Consumer, a.MessageID, octets(a.Body), o.text()}, new(string))
 }
 
@@ -53,7 +53,7 @@ type DeliveryRow struct {
 // DeliveryList reads a page of the deliveries of a consumer that were kept in an interval, oldest first, behind the row after. Those under
 // keys of Pawl's own, which are dead letters, are not among them.
 func DeliveryList(ctx context.Context, db DB, consumer string, from, until time.Time, after DeliveryRow, limit int) ([]DeliveryRow, error) {
-	return many(ctx, db, "delivery.list", `select d.message_id, d.received_at
+	return Look(ctx, db, "delivery.list", `select d.message_id, d.received_at
   from pawl.delivery as d
  where d.consumer = $1
    and d.received_at >= $2

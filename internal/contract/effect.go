@@ -53,10 +53,10 @@ func EffectBegin(ctx context.Context, db DB, a EffectArgs) (r EffectBeginRow, er
 	set(o, "job_id", a.Owner.JobID)
 	var left, retry int64
 	err = one(ctx, db, "effect.begin", `select b.outcome, coalesce(b.fence, 0), b.provider_key,
-       coalesce(floor(extract(epoch from b.not_after - clock_timestamp()) * 1000), 0)::bigint, coalesce(b.retry_after_ms, 0)::bigint,
+       coalesce(pg_catalog.floor(extract(epoch from b.not_after operator(pg_catalog.-) pg_catalog.clock_timestamp()) operator(pg_catalog.*) 1000), 0)::bigint, coalesce(b.retry_after_ms, 0)::bigint,
        b.result, coalesce(b.reference, ''), coalesce(b.failure_code, ''), coalesce(b.failure_message, ''), b.calls,
-       coalesce((b.detail ->> 'again')::int, 0)
-  from pawl_v1.effect_begin($1, $2, $3, $4, $5::jsonb) as b`,
+       coalesce((b.detail operator(pg_catalog.->>) 'again')::int, 0)
+  from pawl_v1.effect_begin($1, $2, $3, $4, $5::pg_catalog.jsonb) as b`,
 		[]any{a.Owner.Scope, a.Owner.Key, a.Step, a.Fingerprint[:], o.text()},
 		&r.Outcome, &r.Fence, &r.ProviderKey, &left, &retry, &r.Result, &r.Reference, &r.FailureCode, &r.FailureMessage, &r.Calls, &r.Doubts)
 	r.Left, r.RetryAfter = time.Duration(left)*time.Millisecond, time.Duration(retry)*time.Millisecond
@@ -93,8 +93,8 @@ func EffectEnd(ctx context.Context, db DB, a EffectEndArgs) (r EffectEndRow, err
 	if a.Keyless {
 		o["keyless"] = true
 	}
-	err = one(ctx, db, "effect.end", `select e.outcome, e.detail ? 'kept', e.detail ? 'twice', e.detail ? 'contradicts'
-  from pawl_v1.effect_end($1, $2, $3, $4, $5, $6, $7::jsonb) as e`,
+	err = one(ctx, db, "effect.end", `select e.outcome, e.detail operator(pg_catalog.?) 'kept', e.detail operator(pg_catalog.?) 'twice', e.detail operator(pg_catalog.?) 'contradicts'
+  from pawl_v1.effect_end($1, $2, $3, $4, $5, $6, $7::pg_catalog.jsonb) as e`,
 		[]any{a.Owner.Scope, a.Owner.Key, a.Step, a.Fence, a.Outcome, a.Result, o.text()},
 		&r.Status, &r.Kept, &r.Twice, &r.Contradicts)
 	return r, err
@@ -126,9 +126,9 @@ func EffectSettle(ctx context.Context, db DB, a EffectSettleArgs) (r EffectSettl
 	set(o, "code", a.Code)
 	set(o, "error", a.Error)
 	var retry int64
-	err = one(ctx, db, "effect.settle", `select s.outcome, coalesce(s.detail ->> 'status', ''), coalesce((s.detail ->> 'fence')::bigint, 0),
-       coalesce((s.detail ->> 'retry_after_ms')::bigint, 0)
-  from pawl_v1.effect_settle($1, $2, $3, $4, $5, $6, $7, $8::jsonb) as s`,
+	err = one(ctx, db, "effect.settle", `select s.outcome, coalesce(s.detail operator(pg_catalog.->>) 'status', ''), coalesce((s.detail operator(pg_catalog.->>) 'fence')::bigint, 0),
+       coalesce((s.detail operator(pg_catalog.->>) 'retry_after_ms')::bigint, 0)
+  from pawl_v1.effect_settle($1, $2, $3, $4, $5, $6, $7, $8::pg_catalog.jsonb) as s`,
 		[]any{a.Scope, a.Key, a.Step, a.Fence, a.Verdict, a.Actor, a.Reason, o.text()}, &r.Outcome, &r.Status, &r.Fence, &retry)
 	r.RetryAfter = time.Duration(retry) * time.Millisecond
 	return r, err
@@ -163,10 +163,10 @@ func EffectAgain(ctx context.Context, db DB, a EffectAgainArgs) (r EffectAgainRo
 		o["dry_run"] = true
 	}
 	var retry int64
-	err = one(ctx, db, "effect.again", `select s.outcome, coalesce(s.detail ->> 'status', ''), s.detail ? 'landed', coalesce((s.detail ->> 'fence')::bigint, 0),
-       coalesce((s.detail ->> 'retry_after_ms')::bigint, 0), coalesce(s.detail ->> 'provider_key', ''), coalesce((s.detail ->> 'job')::bigint, 0),
-       coalesce((s.detail ->> 'calls')::int, 0)
-  from pawl_v1.effect_again($1, $2, $3, $4, $5, $6, $7::jsonb) as s`,
+	err = one(ctx, db, "effect.again", `select s.outcome, coalesce(s.detail operator(pg_catalog.->>) 'status', ''), s.detail operator(pg_catalog.?) 'landed', coalesce((s.detail operator(pg_catalog.->>) 'fence')::bigint, 0),
+       coalesce((s.detail operator(pg_catalog.->>) 'retry_after_ms')::bigint, 0), coalesce(s.detail operator(pg_catalog.->>) 'provider_key', ''), coalesce((s.detail operator(pg_catalog.->>) 'job')::bigint, 0),
+       coalesce((s.detail operator(pg_catalog.->>) 'calls')::int, 0)
+  from pawl_v1.effect_again($1, $2, $3, $4, $5, $6, $7::pg_catalog.jsonb) as s`,
 		[]any{a.Scope, a.Key, a.Step, a.Fence, a.Actor, a.Reason, o.text()},
 		&r.Outcome, &r.Status, &r.Landed, &r.Fence, &retry, &r.ProviderKey, &r.JobID, &r.Calls)
 	r.RetryAfter = time.Duration(retry) * time.Millisecond
@@ -226,12 +226,12 @@ func EffectList(ctx context.Context, db DB, a EffectListArgs) ([]EffectRow, erro
  where %s
  order by e.scope, e.key, e.step
  limit $%d`, strings.Join(where, "\n   and "), len(args))
-	return many(ctx, db, "effect.list", query, args, effectRow)
+	return Look(ctx, db, "effect.list", query, args, effectRow)
 }
 
 const effectColumns = `e.scope, e.key, e.step, e.status, e.fence, e.policy, e.provider, e.provider_key, e.reference, e.job_id, e.calls, e.in_doubt,
        e.first_called_at, e.last_not_after, e.memory_ends_at, e.failure_code, e.failure_message, e.created_at, e.updated_at, e.expires_at,
-       clock_timestamp()`
+       pg_catalog.clock_timestamp()`
 
 func effectRow(row pgx.CollectableRow) (r EffectRow, err error) {
 	err = row.Scan(&r.Scope, &r.Key, &r.Step, &r.Status, &r.Fence, &r.Policy, &r.Provider, &r.ProviderKey, &r.Reference, &r.JobID, &r.Calls, &r.InDoubt,
@@ -242,7 +242,7 @@ func effectRow(row pgx.CollectableRow) (r EffectRow, err error) {
 
 // EffectsOfJob reads the steps of a job that has not finished, in the order of their names, at most limit.
 func EffectsOfJob(ctx context.Context, db DB, id int64, limit int) ([]EffectRow, error) {
-	return many(ctx, db, "effect.list", `select `+effectColumns+`
+	return Look(ctx, db, "effect.list", `select `+effectColumns+`
   from pawl.job as j
  cross join lateral pawl_v1._steps_of_job(j) as s
   join pawl_v1.effects as e on e.scope = s.scope and e.key = s.key and e.step = s.step
@@ -263,7 +263,7 @@ type EffectCallRow struct {
 
 // EffectCalls reads the calls of a step, oldest first, the newest so many of them.
 func EffectCalls(ctx context.Context, db DB, scope, key, step string, limit int) ([]EffectCallRow, error) {
-	return many(ctx, db, "effect.calls", `select n.fence, n.probe, n.started_at, n.not_after, n.ended_at, n.outcome, n.reference, n.detail
+	return Look(ctx, db, "effect.calls", `select n.fence, n.probe, n.started_at, n.not_after, n.ended_at, n.outcome, n.reference, n.detail
   from (
     select c.fence, c.probe, c.started_at, c.not_after, c.ended_at, c.outcome, c.reference, c.detail
       from pawl.effect_call as c

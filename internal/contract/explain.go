@@ -22,8 +22,8 @@ type ExplainRow struct {
 func Explain(ctx context.Context, db DB, key, scope string) ([]ExplainRow, error) {
 	o := Options{}
 	set(o, "scope", scope)
-	return many(ctx, db, "explain", `select e.at, e.kind, coalesce(e.scope, ''), e.key, e.event, e.detail, clock_timestamp()
-  from pawl_v1.explain($1, $2::jsonb) as e`, []any{key, o.text()}, func(row pgx.CollectableRow) (r ExplainRow, err error) {
+	return many(ctx, db, "explain", `select e.at, e.kind, coalesce(e.scope, ''), e.key, e.event, e.detail, pg_catalog.clock_timestamp()
+  from pawl_v1.explain($1, $2::pg_catalog.jsonb) as e`, []any{key, o.text()}, func(row pgx.CollectableRow) (r ExplainRow, err error) {
 		err = row.Scan(&r.At, &r.Kind, &r.Scope, &r.Key, &r.Event, &r.Detail, &r.ReadAt)
 		return r, err
 	})

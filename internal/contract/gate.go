@@ -30,7 +30,7 @@ func GatePass(ctx context.Context, db DB, a GatePassArgs) (r GatePassRow, err er
 	if a.First != nil {
 		o["first"] = *a.First
 	}
-	err = one(ctx, db, "gate.pass", "select p.outcome, p.last, (p.detail ->> 'next_held')::bigint from pawl_v1.gate_pass($1, $2, $3, $4::jsonb) as p",
+	err = one(ctx, db, "gate.pass", "select p.outcome, p.last, (p.detail operator(pg_catalog.->>) 'next_held')::bigint from pawl_v1.gate_pass($1, $2, $3, $4::pg_catalog.jsonb) as p",
 		[]any{a.Consumer, a.Resource, a.Seq, o.text()}, &r.Outcome, &r.Last, &r.NextHeld)
 	return r, err
 }
@@ -44,7 +44,7 @@ func GateHold(ctx context.Context, db DB, consumer, resource string, seq, jobID 
 func GateHoldAgain(ctx context.Context, db DB, consumer, resource string, seq int64, messageID string, jobID int64, retryIn time.Duration) (copied int64, err error) {
 	o := Options{}
 	set(o, "retry_in_ms", retryIn.Milliseconds())
-	err = one(ctx, db, "gate.hold", "select h.job_id from pawl_v1.gate_hold_again($1, $2, $3, $4, $5, $6::jsonb) as h",
+	err = one(ctx, db, "gate.hold", "select h.job_id from pawl_v1.gate_hold_again($1, $2, $3, $4, $5, $6::pg_catalog.jsonb) as h",
 		[]any{consumer, resource, seq, messageID, jobID, o.text()}, &copied)
 	return copied, err
 }
@@ -62,7 +62,7 @@ func GateReset(ctx context.Context, db DB, consumer, resource string, last int64
 	if from != nil {
 		o["from"] = *from
 	}
-	err = one(ctx, db, "gate.reset", "select r.outcome, (r.detail ->> 'before')::bigint from pawl_v1.gate_reset($1, $2, $3, $4, $5, $6::jsonb) as r",
+	err = one(ctx, db, "gate.reset", "select r.outcome, (r.detail operator(pg_catalog.->>) 'before')::bigint from pawl_v1.gate_reset($1, $2, $3, $4, $5, $6::pg_catalog.jsonb) as r",
 		[]any{consumer, resource, last, actor, reason, o.text()}, &r.Outcome, &r.Before)
 	return r, err
 }
@@ -74,7 +74,7 @@ func GateRelease(ctx context.Context, db DB, consumer, resource string, nextHeld
 		o["next_held"] = *nextHeld
 	}
 	err = one(ctx, db, "gate.release",
-		"select r.outcome, (r.detail ->> 'before')::bigint, (r.detail ->> 'last')::bigint from pawl_v1.gate_release($1, $2, $3, $4, $5::jsonb) as r",
+		"select r.outcome, (r.detail operator(pg_catalog.->>) 'before')::bigint, (r.detail operator(pg_catalog.->>) 'last')::bigint from pawl_v1.gate_release($1, $2, $3, $4, $5::pg_catalog.jsonb) as r",
 		[]any{consumer, resource, actor, reason, o.text()}, &r.Outcome, &r.Before, &r.Last)
 	return r, err
 }
@@ -98,7 +98,7 @@ type GateListArgs struct {
 
 // GateList reads pawl_v1.gates in the order of consumer and resource.
 func GateList(ctx context.Context, db DB, a GateListArgs) ([]GateRow, error) {
-	return many(ctx, db, "gate.list", `select g.consumer, g.resource, g.last, g.next_held, g.held, g.since, clock_timestamp()
+	return Look(ctx, db, "gate.list", `select g.consumer, g.resource, g.last, g.next_held, g.held, g.since, clock_timestamp()
   from pawl_v1.gates as g
  where ($1 = '' or g.consumer = $1)
    and (not $2 or g.held > 0)

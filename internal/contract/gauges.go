@@ -17,7 +17,7 @@ type JobCountRow struct {
 
 // JobCounts reads pawl_v1.jobs, every row of it.
 func JobCounts(ctx context.Context, db DB, limit int) ([]JobCountRow, error) {
-	return many(ctx, db, "job.counts", `select j.queue, j.status, count(*), min(j.created_at), clock_timestamp()
+	return Look(ctx, db, "job.counts", `select j.queue, j.status, count(*), min(j.created_at), clock_timestamp()
   from pawl_v1.jobs as j
  group by j.queue, j.status
  order by j.queue, j.status
@@ -37,7 +37,7 @@ type JobDueRow struct {
 // JobDue finds, for each queue with pending jobs, the first of each priority in job_claim, and jumps from queue to queue in it:
 // what it reads does not grow with the jobs.
 func JobDue(ctx context.Context, db DB, limit int) ([]JobDueRow, error) {
-	return many(ctx, db, "job.due", `with recursive queues (name, n) as (
+	return Look(ctx, db, "job.due", `with recursive queues (name, n) as (
         (select j.queue::text collate "C", 1
            from pawl.job as j
           where j.status = 'pending'
@@ -82,7 +82,7 @@ type DeadCountRow struct {
 
 // DeadCounts counts through job_dead; what it reads grows with them and with the cancelled jobs.
 func DeadCounts(ctx context.Context, db DB, limit int) ([]DeadCountRow, error) {
-	return many(ctx, db, "job.dead", `select j.queue, j.status, count(*), count(*) filter (where j.lane_head)
+	return Look(ctx, db, "job.dead", `select j.queue, j.status, count(*), count(*) filter (where j.lane_head)
   from pawl.job as j
  where j.status in ('dead_letter', 'unknown')
  group by j.queue, j.status
@@ -95,14 +95,14 @@ func DeadCounts(ctx context.Context, db DB, limit int) ([]DeadCountRow, error) {
 
 // WorkerCounts counts the registered workers, and of them those within their lease.
 func WorkerCounts(ctx context.Context, db DB) (all, alive int, err error) {
-	err = one(ctx, db, "worker.counts", `select count(*), count(*) filter (where w.seen_at + w.lease > clock_timestamp())
+	err = lookOne(ctx, db, "worker.counts", `select count(*), count(*) filter (where w.seen_at + w.lease > clock_timestamp())
   from pawl.worker as w`, nil, &all, &alive)
 	return all, alive, err
 }
 
 // StaleCommandCounts counts through command_stale the leased commands that are unknown, and those whose lease is over.
 func StaleCommandCounts(ctx context.Context, db DB) (unknown, overdue int, err error) {
-	err = one(ctx, db, "command.stale", `select count(*) filter (where c.status = 'unknown'),
+	err = lookOne(ctx, db, "command.stale", `select count(*) filter (where c.status = 'unknown'),
        count(*) filter (where c.status = 'processing' and c.lease_expires_at < clock_timestamp())
   from pawl.command as c
  where c.lease_expires_at is not null`, nil, &unknown, &overdue)

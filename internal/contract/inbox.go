@@ -30,7 +30,7 @@ func (h *InboxHashes) Scan(detail any) error { return scanDetail(detail, h) }
 
 const (
 	inboxClaimSQL     = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at from pawl_v1.inbox_claim($1, $2, $3) as c"
-	inboxClaimWithSQL = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at from pawl_v1.inbox_claim($1, $2, $3, $4::jsonb) as c"
+	inboxClaimWithSQL = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at from pawl_v1.inbox_claim($1, $2, $3, $4::pg_catalog.jsonb) as c"
 )
 
 func (r *InboxClaimRow) columns() []any {
@@ -119,7 +119,7 @@ func InboxLand(ctx context.Context, db DB, a InboxLandArgs) (InboxLandRow, error
 	}
 	var r InboxLandRow
 	err := one(ctx, db, "inbox.land",
-		"select l.outcome, l.job_id, l.available_at from pawl_v1.inbox_land($1, $2, $3, $4, $5, $6::jsonb) as l",
+		"select l.outcome, l.job_id, l.available_at from pawl_v1.inbox_land($1, $2, $3, $4, $5, $6::pg_catalog.jsonb) as l",
 		[]any{a.Consumer, a.MessageID, a.Queue, a.Kind, octets(a.Args), o.text()},
 		&r.Outcome, &r.JobID, &r.AvailableAt)
 	return r, err
@@ -149,8 +149,8 @@ func InboxForget(ctx context.Context, db DB, consumer, messageID string, process
 			o["processed_at"] = processedAt.UTC().Format(time.RFC3339Nano)
 		}
 	}
-	err = one(ctx, db, "inbox.forget", `select f.outcome, (f.detail ->> 'job')::bigint, coalesce(f.detail ->> 'status', ''), coalesce(f.detail ->> 'hint', '')
-  from pawl_v1.inbox_forget($1, $2, $3, $4, $5::jsonb) as f`, []any{consumer, messageID, actor, reason, o.text()}, &r.Outcome, &r.Job, &r.Status, &r.Hint)
+	err = one(ctx, db, "inbox.forget", `select f.outcome, (f.detail operator(pg_catalog.->>) 'job')::bigint, coalesce(f.detail operator(pg_catalog.->>) 'status', ''), coalesce(f.detail operator(pg_catalog.->>) 'hint', '')
+  from pawl_v1.inbox_forget($1, $2, $3, $4, $5::pg_catalog.jsonb) as f`, []any{consumer, messageID, actor, reason, o.text()}, &r.Outcome, &r.Job, &r.Status, &r.Hint)
 	return r, err
 }
 
@@ -167,14 +167,14 @@ type InboxReplayRow struct {
 func InboxReplay(ctx context.Context, db DB, consumer, messageID string, dryRun bool, actor, reason string) (r InboxReplayRow, err error) {
 	o := Options{}
 	set(o, "dry_run", dryRun)
-	err = one(ctx, db, "inbox.replay", `select r.outcome, r.job_id, coalesce(r.detail ->> 'status', ''), (r.detail ->> 'processed_at')::timestamptz, coalesce(r.detail ->> 'hint', '')
-  from pawl_v1.inbox_replay($1, $2, $3, $4, $5::jsonb) as r`, []any{consumer, messageID, actor, reason, o.text()}, &r.Outcome, &r.Job, &r.Status, &r.ProcessedAt, &r.Hint)
+	err = one(ctx, db, "inbox.replay", `select r.outcome, r.job_id, coalesce(r.detail operator(pg_catalog.->>) 'status', ''), (r.detail operator(pg_catalog.->>) 'processed_at')::pg_catalog.timestamptz, coalesce(r.detail operator(pg_catalog.->>) 'hint', '')
+  from pawl_v1.inbox_replay($1, $2, $3, $4, $5::pg_catalog.jsonb) as r`, []any{consumer, messageID, actor, reason, o.text()}, &r.Outcome, &r.Job, &r.Status, &r.ProcessedAt, &r.Hint)
 	return r, err
 }
 
 // InboxMissing returns those of some keys that a consumer does not remember.
 func InboxMissing(ctx context.Context, db DB, consumer string, keys []string) ([]string, error) {
-	return many(ctx, db, "inbox.missing", `select k.key
+	return Look(ctx, db, "inbox.missing", `select k.key
   from unnest($2::text[]) with ordinality as k (key, n)
  where not exists (select from pawl.inbox as i where i.consumer = $1 and i.message_id = k.key)
  order by k.n`, []any{consumer, keys}, func(row pgx.CollectableRow) (key string, err error) {
@@ -197,7 +197,7 @@ type InboxRow struct {
 
 // InboxShow reads one row, or none.
 func InboxShow(ctx context.Context, db DB, consumer, messageID string) ([]InboxRow, error) {
-	return many(ctx, db, "inbox.show", `select i.hash, i.received_at, i.processed_at, i.job_id, j.status, i.result_ref, octet_length(d.body), clock_timestamp()
+	return Look(ctx, db, "inbox.show", `select i.hash, i.received_at, i.processed_at, i.job_id, j.status, i.result_ref, octet_length(d.body), clock_timestamp()
   from pawl.inbox as i
   left join pawl.job as j on j.id = i.job_id
   left join pawl.delivery as d on d.consumer = i.consumer and d.message_id = i.message_id
@@ -217,7 +217,7 @@ func ConsumerReport(ctx context.Context, db DB, consumer string, window, horizon
 	if ms := window.Milliseconds(); window > 0 {
 		asked = &ms
 	}
-	err = one(ctx, db, "inbox.report", "select r.window_ms from pawl_v1.consumer_report($1, $2, $3::jsonb) as r",
+	err = one(ctx, db, "inbox.report", "select r.window_ms from pawl_v1.consumer_report($1, $2, $3::pg_catalog.jsonb) as r",
 		[]any{consumer, asked, o.text()}, &answered)
 	if answered != nil {
 		holds = time.Duration(*answered) * time.Millisecond

@@ -48,7 +48,7 @@ func JobEnqueue(ctx context.Context, db DB, a JobEnqueueArgs) (JobEnqueueRow, er
 		o["headers"] = a.Headers
 	}
 	var r JobEnqueueRow
-	err := one(ctx, db, "job.enqueue", "select e.outcome, e.job_id from pawl_v1.job_enqueue($1, $2, $3, $4::jsonb) as e",
+	err := one(ctx, db, "job.enqueue", "select e.outcome, e.job_id from pawl_v1.job_enqueue($1, $2, $3, $4::pg_catalog.jsonb) as e",
 		[]any{a.Queue, a.Kind, octets(a.Args), o.exact()}, &r.Outcome, &r.JobID)
 	return r, err
 }
@@ -85,7 +85,7 @@ func JobEnqueueMany(ctx context.Context, db DB, jobs []JobEnqueueArgs, keyTTL ti
 		o["lanes"] = lanes
 	}
 	return many(ctx, db, "job.enqueue", `select e.outcome, e.job_id
-  from pawl_v1.job_enqueue_many($1, $2, $3, $4, $5, $6, $7, $8, $9::jsonb[], $10::jsonb) as e
+  from pawl_v1.job_enqueue_many($1, $2, $3, $4, $5, $6, $7, $8, $9::pg_catalog.jsonb[], $10::pg_catalog.jsonb) as e
  order by e.n`,
 		[]any{queues, kinds, args, keys, hashes, priorities, retryIn, maxAttempts, headers, o.exact()},
 		func(row pgx.CollectableRow) (r JobEnqueueRow, err error) {
@@ -147,7 +147,7 @@ func JobClaim(ctx context.Context, db DB, queue string, worker int64, limit int,
 	}
 	return many(ctx, db, "job.claim", `select c.id, c.fence, c.kind, c.args, c.headers, c.attempts, c.max_attempts, c.crashes,
        c.priority, c.created_at, c.available_at, c.detail
-  from pawl_v1.job_claim($1, $2, $3, $4::jsonb) as c`, []any{queue, worker, limit, o.text()},
+  from pawl_v1.job_claim($1, $2, $3, $4::pg_catalog.jsonb) as c`, []any{queue, worker, limit, o.text()},
 		func(row pgx.CollectableRow) (JobClaimRow, error) {
 			j := JobClaimRow{Queue: queue}
 			err := row.Scan(&j.ID, &j.Fence, &j.Kind, &j.Args, &j.Headers, &j.Attempts, &j.MaxAttempts, &j.Crashes,
@@ -182,7 +182,7 @@ func JobClaimID(ctx context.Context, db DB, id, worker int64, early bool) (JobCl
 	)
 	err := one(ctx, db, "job.claim_id", `select c.outcome, c.fence, c.queue, c.kind, c.args, c.headers, c.attempts, c.max_attempts,
        c.crashes, c.created_at, c.available_at, c.detail
-  from pawl_v1.job_claim_id($1, $2, $3::jsonb) as c`, []any{id, worker, o.text()},
+  from pawl_v1.job_claim_id($1, $2, $3::pg_catalog.jsonb) as c`, []any{id, worker, o.text()},
 		&r.Outcome, &fence, &queue, &kind, &r.Job.Args, &r.Job.Headers, &attempts, &maxAttempts, &crashes, &createdAt, &availableAt,
 		&r.Job.Place)
 	if availableAt != nil {
@@ -209,7 +209,7 @@ const (
 	finishSQL     = "select f.outcome, f.detail from pawl_v1.job_finish($1, $2) as f"
 	openSQL       = "select o.outcome, o.xact, o.lane from pawl_v1.job_open($1, $2, $3, $4) as o"
 	closeSQL      = "select c.outcome, c.detail from pawl_v1.job_close($1, $2, $3, $4, $5) as c"
-	finishManySQL = "select f.id, f.outcome, f.detail from pawl_v1.job_finish_many($1, $2, $3::jsonb) as f"
+	finishManySQL = "select f.id, f.outcome, f.detail from pawl_v1.job_finish_many($1, $2, $3::pg_catalog.jsonb) as f"
 )
 
 // JobHold calls pawl_v1.job_hold.
@@ -292,7 +292,7 @@ func JobFail(ctx context.Context, db DB, id, fence int64, a JobFailArgs) (JobFai
 	set(what, "code", a.Failure.Code)
 	var r JobFailRow
 	err := one(ctx, db, "job.fail",
-		"select f.outcome, f.available_at, f.attempts, f.detail from pawl_v1.job_fail($1, $2, $3::jsonb, $4::jsonb) as f",
+		"select f.outcome, f.available_at, f.attempts, f.detail from pawl_v1.job_fail($1, $2, $3::pg_catalog.jsonb, $4::pg_catalog.jsonb) as f",
 		[]any{id, fence, what.text(), o.text()},
 		&r.Outcome, &r.AvailableAt, &r.Attempts, &r.Lanes)
 	return r, err
@@ -303,7 +303,7 @@ func JobRelease(ctx context.Context, db DB, id, fence int64, retryIn time.Durati
 	o := Options{}
 	set(o, "retry_in_ms", retryIn.Milliseconds())
 	var outcome string
-	err = one(ctx, db, "job.release", "select r.outcome from pawl_v1.job_release($1, $2, $3::jsonb) as r",
+	err = one(ctx, db, "job.release", "select r.outcome from pawl_v1.job_release($1, $2, $3::pg_catalog.jsonb) as r",
 		[]any{id, fence, o.text()}, &outcome)
 	return outcome == "released", err
 }

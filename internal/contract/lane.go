@@ -33,7 +33,7 @@ type LaneSweepRow struct {
 func LaneSweep(ctx context.Context, db DB, after int64, limit int) (r LaneSweepRow, err error) {
 	o := Options{}
 	set(o, "after", after)
-	err = one(ctx, db, "lane.sweep", "select s.promoted, (s.detail ->> 'next')::bigint from pawl_v1.lane_sweep($1, $2::jsonb) as s",
+	err = one(ctx, db, "lane.sweep", "select s.promoted, (s.detail operator(pg_catalog.->>) 'next')::bigint from pawl_v1.lane_sweep($1, $2::pg_catalog.jsonb) as s",
 		[]any{limit, o.text()}, &r.Count, &r.Next)
 	return r, err
 }
@@ -42,7 +42,7 @@ func LaneSweep(ctx context.Context, db DB, after int64, limit int) (r LaneSweepR
 func LanePurge(ctx context.Context, db DB, after int64, limit int) (r LaneSweepRow, err error) {
 	o := Options{}
 	set(o, "after", after)
-	err = one(ctx, db, "lane.purge", "select p.purged, (p.detail ->> 'next')::bigint from pawl_v1.lane_purge($1, $2::jsonb) as p",
+	err = one(ctx, db, "lane.purge", "select p.purged, (p.detail operator(pg_catalog.->>) 'next')::bigint from pawl_v1.lane_purge($1, $2::pg_catalog.jsonb) as p",
 		[]any{limit, o.text()}, &r.Count, &r.Next)
 	return r, err
 }
@@ -57,8 +57,8 @@ type LaneOperateRow struct {
 	Lanes   Lanes
 }
 
-const laneOperateColumns = `select o.outcome, (o.detail ->> 'job')::bigint, coalesce(o.detail ->> 'status', ''),
-       coalesce(o.detail ->> 'policy', ''), coalesce(o.detail ->> 'hint', ''), o.detail
+const laneOperateColumns = `select o.outcome, (o.detail operator(pg_catalog.->>) 'job')::bigint, coalesce(o.detail operator(pg_catalog.->>) 'status', ''),
+       coalesce(o.detail operator(pg_catalog.->>) 'policy', ''), coalesce(o.detail operator(pg_catalog.->>) 'hint', ''), o.detail
   from `
 
 func (r *LaneOperateRow) columns() []any {
@@ -69,7 +69,7 @@ func (r *LaneOperateRow) columns() []any {
 func LaneUnblock(ctx context.Context, db DB, queue, lane, actor, reason string, job int64) (r LaneOperateRow, err error) {
 	o := Options{}
 	set(o, "job", job)
-	err = one(ctx, db, "lane.unblock", laneOperateColumns+"pawl_v1.lane_unblock($1, $2, $3, $4, $5::jsonb) as o",
+	err = one(ctx, db, "lane.unblock", laneOperateColumns+"pawl_v1.lane_unblock($1, $2, $3, $4, $5::pg_catalog.jsonb) as o",
 		[]any{queue, lane, actor, reason, o.text()}, r.columns()...)
 	return r, err
 }
@@ -110,7 +110,7 @@ func LaneList(ctx context.Context, db DB, a LaneListArgs) ([]LaneRow, error) {
 	if a.Blocked {
 		where += "\n   and l.head_status in ('dead_letter', 'unknown')"
 	}
-	return many(ctx, db, "lane.list", `select l.id, l.queue, l.name, l.policy, l.head, l.head_status, l.waiting, l.oldest, clock_timestamp()
+	return Look(ctx, db, "lane.list", `select l.id, l.queue, l.name, l.policy, l.head, l.head_status, l.waiting, l.oldest, clock_timestamp()
   from pawl_v1.lanes as l
  where `+where+"\n order by l.id\n limit $2", args, func(row pgx.CollectableRow) (r LaneRow, err error) {
 		err = row.Scan(&r.ID, &r.Queue, &r.Name, &r.Policy, &r.Head, &r.HeadStatus, &r.Waiting, &r.Oldest, &r.ReadAt)

@@ -57,9 +57,9 @@ func JobDiscardMany(ctx context.Context, db DB, ids []int64, a OperateArgs) ([]O
 }
 
 func operateMany(ctx context.Context, db DB, op, function string, ids []int64, a OperateArgs) ([]OperateRow, error) {
-	return many(ctx, db, op, `select o.outcome, coalesce(o.detail ->> 'status', ''), coalesce(o.detail ->> 'hint', '')
-  from unnest($1::bigint[]) as i (id)
- cross join lateral `+function+`(i.id, $2, $3, $4::jsonb) as o`, []any{ids, a.Actor, a.Reason, a.options().text()},
+	return many(ctx, db, op, `select o.outcome, coalesce(o.detail operator(pg_catalog.->>) 'status', ''), coalesce(o.detail operator(pg_catalog.->>) 'hint', '')
+  from pg_catalog.unnest($1::bigint[]) as i (id)
+ cross join lateral `+function+`(i.id, $2, $3, $4::pg_catalog.jsonb) as o`, []any{ids, a.Actor, a.Reason, a.options().text()},
 		func(row pgx.CollectableRow) (r OperateRow, err error) {
 			err = row.Scan(&r.Outcome, &r.Status, &r.Hint)
 			return r, err
@@ -79,8 +79,8 @@ func (a OperateArgs) options() Options {
 
 func operate(ctx context.Context, db DB, op, function string, id int64, a OperateArgs) (r OperateRow, err error) {
 	err = one(ctx, db, op,
-		"select o.outcome, coalesce(o.detail ->> 'status', ''), coalesce(o.detail ->> 'hint', '') from "+
-			function+"($1, $2, $3, $4::jsonb) as o",
+		"select o.outcome, coalesce(o.detail operator(pg_catalog.->>) 'status', ''), coalesce(o.detail operator(pg_catalog.->>) 'hint', '') from "+
+			function+"($1, $2, $3, $4::pg_catalog.jsonb) as o",
 		[]any{id, a.Actor, a.Reason, a.options().text()}, &r.Outcome, &r.Status, &r.Hint)
 	return r, err
 }
@@ -150,7 +150,7 @@ func JobList(ctx context.Context, db DB, a JobListArgs) ([]JobRow, error) {
 	where, args := a.where()
 	args = append(args, a.Limit)
 	query := fmt.Sprintf("select %s\n  from pawl_v1.jobs as j\n where %s\n order by j.id\n limit $%d", jobColumns, where, len(args))
-	return many(ctx, db, "job.list", query, args, func(row pgx.CollectableRow) (r JobRow, err error) {
+	return Look(ctx, db, "job.list", query, args, func(row pgx.CollectableRow) (r JobRow, err error) {
 		err = row.Scan(r.columns()...)
 		return r, err
 	})
@@ -159,7 +159,7 @@ func JobList(ctx context.Context, db DB, a JobListArgs) ([]JobRow, error) {
 // JobCount counts what JobList would read without a limit, and says which id is the last.
 func JobCount(ctx context.Context, db DB, a JobListArgs) (count int, last int64, err error) {
 	where, args := a.where()
-	err = one(ctx, db, "job.count", "select count(*), coalesce(max(j.id), 0) from pawl_v1.jobs as j where "+where, args, &count, &last)
+	err = lookOne(ctx, db, "job.count", "select count(*), coalesce(max(j.id), 0) from pawl_v1.jobs as j where "+where, args, &count, &last)
 	return count, last, err
 }
 
@@ -167,7 +167,7 @@ func JobCount(ctx context.Context, db DB, a JobListArgs) (count int, last int64,
 func JobIDs(ctx context.Context, db DB, a JobListArgs) ([]int64, error) {
 	where, args := a.where()
 	args = append(args, a.Limit)
-	return many(ctx, db, "job.list", fmt.Sprintf("select j.id from pawl_v1.jobs as j where %s order by j.id limit $%d", where, len(args)), args,
+	return Look(ctx, db, "job.list", fmt.Sprintf("select j.id from pawl_v1.jobs as j where %s order by j.id limit $%d", where, len(args)), args,
 		pgx.RowTo[int64])
 }
 
@@ -193,7 +193,7 @@ type JobErrorRow struct {
 
 // JobShow reads one job with its holder. It returns no row if there is no such job.
 func JobShow(ctx context.Context, db DB, id int64) ([]JobShowRow, error) {
-	return many(ctx, db, "job.show", `select `+jobColumns+`, s.args, s.headers, s.last_errors,
+	return Look(ctx, db, "job.show", `select `+jobColumns+`, s.args, s.headers, s.last_errors,
        w.id, w.seen_at, w.presence, coalesce(w.seen_at + w.lease, s.lease_expires_at)
   from pawl_v1.jobs as j
   join pawl.job as s on s.id = j.id
@@ -215,7 +215,7 @@ type AuditRow struct {
 
 // AuditOf reads the newest records of what pawl_v1._audit_target names, oldest first.
 func AuditOf(ctx context.Context, db DB, limit int, kind string, names ...string) ([]AuditRow, error) {
-	return many(ctx, db, "audit.list", `select n.id, n.at, n.actor, n.verb, n.reason, n.before, n.after
+	return Look(ctx, db, "audit.list", `select n.id, n.at, n.actor, n.verb, n.reason, n.before, n.after
   from (
     select a.id, a.at, a.actor, a.verb, a.reason, a.before, a.after
       from pawl.audit as a

@@ -45,7 +45,7 @@ func OutboxAppend(ctx context.Context, db DB, a OutboxAppendArgs) (OutboxAppendR
 	}
 	var r OutboxAppendRow
 	err := one(ctx, db, "outbox.append",
-		"select a.outcome, a.event_id, a.job_id from pawl_v1.outbox_append($1, $2, $3, $4, $5, $6::jsonb) as a",
+		"select a.outcome, a.event_id, a.job_id from pawl_v1.outbox_append($1, $2, $3, $4, $5, $6::pg_catalog.jsonb) as a",
 		[]any{a.Sink, a.Type, given(a.AggregateType), given(a.AggregateID), octets(a.Payload), o.exact()},
 		&r.Outcome, &r.EventID, &r.JobID)
 	return r, err
@@ -80,7 +80,7 @@ func OutboxAppendMany(ctx context.Context, db DB, events []OutboxAppendArgs, key
 	set(o, "key_ttl_ms", keyTTL.Milliseconds())
 	set(o, "lane_policy", lanePolicy)
 	return many(ctx, db, "outbox.append", `select a.outcome, a.event_id, a.job_id
-  from pawl_v1.outbox_append_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10::jsonb[], $11::jsonb) as a
+  from pawl_v1.outbox_append_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10::pg_catalog.jsonb[], $11::pg_catalog.jsonb) as a
  order by a.n`,
 		[]any{sinks, types, aggregateTypes, aggregate, payloads, scopes, keys, hashes, maxAttempts, headers, o.text()},
 		func(row pgx.CollectableRow) (r OutboxAppendRow, err error) {
@@ -110,7 +110,7 @@ type OutboxListArgs struct {
 
 // OutboxPending reads pawl_v1.outbox_pending in the order of the ids.
 func OutboxPending(ctx context.Context, db DB, a OutboxListArgs) ([]OutboxPendingRow, error) {
-	return many(ctx, db, "outbox.list", `select p.job_id, p.sink, p.event_id, p.event_type, p.aggregate_type, p.aggregate_id, p.status,
+	return Look(ctx, db, "outbox.list", `select p.job_id, p.sink, p.event_id, p.event_type, p.aggregate_type, p.aggregate_id, p.status,
        p.attempt_count, p.last_error, p.created_at, clock_timestamp()
   from pawl_v1.outbox_pending as p
  where p.job_id > $1
@@ -135,7 +135,7 @@ type OutboxLagRow struct {
 
 // OutboxLag reads pawl_v1.outbox_lag; an empty sink means all.
 func OutboxLag(ctx context.Context, db DB, sink string) ([]OutboxLagRow, error) {
-	return many(ctx, db, "outbox.lag", `select l.sink, l.event_type, l.pending, l.dead, l.oldest, clock_timestamp()
+	return Look(ctx, db, "outbox.lag", `select l.sink, l.event_type, l.pending, l.dead, l.oldest, clock_timestamp()
   from pawl_v1.outbox_lag as l
  where $1::text = '' or l.sink = $1
  order by l.sink, l.event_type`, []any{sink}, func(row pgx.CollectableRow) (r OutboxLagRow, err error) {
@@ -153,7 +153,7 @@ type OutboxHeadRow struct {
 
 // OutboxHeads reads pawl_v1.outbox_heads, the oldest first.
 func OutboxHeads(ctx context.Context, db DB, a OutboxListArgs) ([]OutboxHeadRow, error) {
-	return many(ctx, db, "outbox.heads", `select h.job_id, h.sink, h.lane, h.event_type, h.aggregate_type, h.aggregate_id, h.policy, h.status,
+	return Look(ctx, db, "outbox.heads", `select h.job_id, h.sink, h.lane, h.event_type, h.aggregate_type, h.aggregate_id, h.policy, h.status,
        h.attempt_count, h.last_error, h.created_at, h.waiting, clock_timestamp()
   from pawl_v1.outbox_heads as h
  where ($2::text = '' or h.sink = $2)

@@ -19,7 +19,7 @@ type BacklogRow struct {
 
 // Backlog reads pawl_v1.backlog in the order of the queues.
 func Backlog(ctx context.Context, db DB) ([]BacklogRow, error) {
-	return many(ctx, db, "backlog", `select b.queue, b.due, b.later, b.waiting, b.processing, b.dead, b.unknown, b.cancelled, b.due_since,
+	return Look(ctx, db, "backlog", `select b.queue, b.due, b.later, b.waiting, b.processing, b.dead, b.unknown, b.cancelled, b.due_since,
        b.lanes_blocked, b.mode, clock_timestamp()
   from pawl_v1.backlog as b
  order by b.queue`, nil, func(row pgx.CollectableRow) (r BacklogRow, err error) {
@@ -37,7 +37,7 @@ type ConsumerRow struct {
 
 // Consumers reads pawl.consumer by name.
 func Consumers(ctx context.Context, db DB) ([]ConsumerRow, error) {
-	return many(ctx, db, "consumer.list", "select c.name, coalesce(c.window_ms, 0), coalesce(c.horizon_ms, 0), c.seen_at from pawl.consumer as c order by c.name", nil,
+	return Look(ctx, db, "consumer.list", "select c.name, coalesce(c.window_ms, 0), coalesce(c.horizon_ms, 0), c.seen_at from pawl.consumer as c order by c.name", nil,
 		func(row pgx.CollectableRow) (r ConsumerRow, err error) {
 			var window, horizon int64
 			err = row.Scan(&r.Name, &window, &horizon, &r.SeenAt)
@@ -71,7 +71,7 @@ type WorkerRow struct {
 // Workers reads pawl.worker by name and id, and the server's locks. A worker is gone by the evidence that a sweep goes by, too: silent
 // for 1.5 s, which one that has just lost its session is not, and its presence lock free.
 func Workers(ctx context.Context, db DB) ([]WorkerRow, error) {
-	return many(ctx, db, "worker.list", `select w.id, w.name, w.seen_at, w.seen_at + w.lease, w.presence,
+	return Look(ctx, db, "worker.list", `select w.id, w.name, w.seen_at, w.seen_at + w.lease, w.presence,
        w.seen_at < clock_timestamp() - interval '1500 milliseconds' and `+PresenceFree+`, h.held, clock_timestamp()
   from pawl.worker as w
  cross join lateral (select count(*) as held from pawl.job as j where j.claimed_by = w.id) as h
@@ -91,7 +91,7 @@ type UnknownRow struct {
 
 // Unknown counts in pawl_v1.stale_commands and pawl.effect, and looks at pg_stat_activity.
 func Unknown(ctx context.Context, db DB) (r UnknownRow, err error) {
-	err = one(ctx, db, "status", `select
+	err = lookOne(ctx, db, "status", `select
   (select count(*) from pawl_v1.stale_commands as c where c.status = 'unknown'),
   (select count(*) from pawl_v1.stale_commands as c where c.status <> 'unknown'),
   (select count(*) from pawl.effect as e where e.status = 'unknown'),

@@ -49,18 +49,18 @@ func DeliveryPurge(ctx context.Context, db DB, a PurgeArgs) (PurgeRow, error) {
 func (a PurgeArgs) byEnd(ctx context.Context, db DB, table string) (PurgeRow, error) {
 	o := olderThanOption(a.OlderThan)
 	set(o, "since", a.Since)
-	return purge(ctx, db, table, "_purge($1, $2::jsonb)", a.Limit, o.text())
+	return purge(ctx, db, table, "_purge($1, $2::pg_catalog.jsonb)", a.Limit, o.text())
 }
 
 // ofConsumer purges a table whose rows belong to a consumer.
 func (a PurgeArgs) ofConsumer(ctx context.Context, db DB, table string) (PurgeRow, error) {
 	o := Options{}
 	set(o, "since", a.Since)
-	return purge(ctx, db, table, "_purge($1, $2, $3, $4::jsonb)", a.Consumer, a.OlderThan.Milliseconds(), a.Limit, o.text())
+	return purge(ctx, db, table, "_purge($1, $2, $3, $4::pg_catalog.jsonb)", a.Consumer, a.OlderThan.Milliseconds(), a.Limit, o.text())
 }
 
 func purge(ctx context.Context, db DB, table, call string, args ...any) (r PurgeRow, err error) {
-	err = one(ctx, db, table+".purge", "select p.purged, coalesce((p.detail ->> 'kept')::int, 0), coalesce(p.detail ->> 'next', '') from pawl_v1."+table+call+" as p",
+	err = one(ctx, db, table+".purge", "select p.purged, coalesce((p.detail operator(pg_catalog.->>) 'kept')::int, 0), coalesce(p.detail operator(pg_catalog.->>) 'next', '') from pawl_v1."+table+call+" as p",
 		args, &r.Purged, &r.Kept, &r.Next)
 	return r, err
 }
@@ -81,7 +81,7 @@ func FencePurge(ctx context.Context, db DB, olderThan time.Duration, limit int) 
 func PurgeCount(ctx context.Context, db DB, table, consumer string, olderThan time.Duration) (due int64, err error) {
 	o := olderThanOption(olderThan)
 	set(o, "consumer", consumer)
-	err = one(ctx, db, "purge.count", "select c.due from pawl_v1.purge_count($1, $2::jsonb) as c", []any{table, o.text()}, &due)
+	err = one(ctx, db, "purge.count", "select c.due from pawl_v1.purge_count($1, $2::pg_catalog.jsonb) as c", []any{table, o.text()}, &due)
 	return due, err
 }
 

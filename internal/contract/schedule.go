@@ -43,7 +43,7 @@ func SchedulePut(ctx context.Context, db DB, a SchedulePutArgs) (r SchedulePutRo
 	if len(a.Headers) > 0 {
 		o["headers"] = a.Headers
 	}
-	err = one(ctx, db, "schedule.put", "select p.outcome, p.next_at from pawl_v1.schedule_put($1, $2, $3, $4, $5::jsonb) as p",
+	err = one(ctx, db, "schedule.put", "select p.outcome, p.next_at from pawl_v1.schedule_put($1, $2, $3, $4, $5::pg_catalog.jsonb) as p",
 		[]any{a.Name, a.Queue, a.Kind, octets(a.Args), o.text()}, &r.Outcome, &r.NextAt)
 	return r, err
 }
@@ -58,7 +58,7 @@ type ScheduleTickRow struct {
 // ScheduleTick calls pawl_v1.schedule_tick. For an interval ticks is nil and next zero.
 func ScheduleTick(ctx context.Context, db DB, name string, fence int64, ticks []time.Time, next time.Time) (r ScheduleTickRow, err error) {
 	err = one(ctx, db, "schedule.tick",
-		"select t.outcome, t.enqueued, coalesce((t.detail ->> 'skipped')::int, 0) from pawl_v1.schedule_tick($1, $2, $3, $4) as t",
+		"select t.outcome, t.enqueued, coalesce((t.detail operator(pg_catalog.->>) 'skipped')::int, 0) from pawl_v1.schedule_tick($1, $2, $3, $4) as t",
 		[]any{name, fence, ticks, given(next)}, &r.Outcome, &r.Enqueued, &r.Skipped)
 	return r, err
 }
@@ -93,7 +93,7 @@ func scheduleRow(row pgx.CollectableRow) (r ScheduleRow, err error) {
 
 // ScheduleList reads pawl_v1.schedules in the order of the names.
 func ScheduleList(ctx context.Context, db DB, after string, limit int) ([]ScheduleRow, error) {
-	return many(ctx, db, "schedule.list", "select "+scheduleColumns+`
+	return Look(ctx, db, "schedule.list", "select "+scheduleColumns+`
   from pawl_v1.schedules as s
  where s.name > $1::text
  order by s.name
@@ -102,7 +102,7 @@ func ScheduleList(ctx context.Context, db DB, after string, limit int) ([]Schedu
 
 // ScheduleNext reads those that tick next, soonest first. Cron expressions only if the caller reads them.
 func ScheduleNext(ctx context.Context, db DB, cron bool, except []string, limit int) ([]ScheduleRow, error) {
-	return many(ctx, db, "schedule.next", "select "+scheduleColumns+`
+	return Look(ctx, db, "schedule.next", "select "+scheduleColumns+`
   from pawl_v1.schedules as s
  where not s.paused
    and (s.cron is null or $1)
@@ -113,7 +113,7 @@ func ScheduleNext(ctx context.Context, db DB, cron bool, except []string, limit 
 
 // Now reads the database's clock.
 func Now(ctx context.Context, db DB) (now time.Time, err error) {
-	err = one(ctx, db, "clock", "select clock_timestamp()", nil, &now)
+	err = one(ctx, db, "clock", "select pg_catalog.clock_timestamp()", nil, &now)
 	return now, err
 }
 
@@ -125,7 +125,7 @@ func ScheduleOperate(ctx context.Context, db DB, verb, name, actor, reason strin
 
 // ScheduleRunNow calls pawl_v1.schedule_run_now.
 func ScheduleRunNow(ctx context.Context, db DB, name, actor, reason string) (outcome string, job int64, err error) {
-	err = one(ctx, db, "schedule.run_now", "select r.outcome, coalesce((r.detail ->> 'job')::bigint, 0) from pawl_v1.schedule_run_now($1, $2, $3) as r",
+	err = one(ctx, db, "schedule.run_now", "select r.outcome, coalesce((r.detail operator(pg_catalog.->>) 'job')::bigint, 0) from pawl_v1.schedule_run_now($1, $2, $3) as r",
 		[]any{name, actor, reason}, &outcome, &job)
 	return outcome, job, err
 }

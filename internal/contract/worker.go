@@ -22,7 +22,7 @@ func JobSweep(ctx context.Context, db DB, kinds []string, maxCrashes int) (JobSw
 	set(o, "max_crashes", maxCrashes)
 	var r JobSweepRow
 	err := one(ctx, db, "job.sweep",
-		"select s.outcome, s.requeued, s.dead_lettered, s.workers, s.detail from pawl_v1.job_sweep($1, $2::jsonb) as s",
+		"select s.outcome, s.requeued, s.dead_lettered, s.workers, s.detail from pawl_v1.job_sweep($1, $2::pg_catalog.jsonb) as s",
 		[]any{kinds, o.text()}, &r.Outcome, &r.Requeued, &r.DeadLettered, &r.Workers, &r.Lanes)
 	return r, err
 }
@@ -80,8 +80,8 @@ func WorkerHeartbeat(ctx context.Context, db Batcher, worker int64, presence boo
 		o["report"] = report
 	}
 	var batch pgx.Batch
-	batch.Queue("select set_config('synchronous_commit', 'off', true)") // of this transaction, which the batch is
-	batch.Queue("select h.outcome, h.recalled from pawl_v1.worker_heartbeat($1, $2::jsonb) as h", worker, o.text())
+	batch.Queue("select pg_catalog.set_config('synchronous_commit', 'off', true)") // of this transaction, which the batch is
+	batch.Queue("select h.outcome, h.recalled from pawl_v1.worker_heartbeat($1, $2::pg_catalog.jsonb) as h", worker, o.text())
 	results := db.SendBatch(ctx, &batch)
 	_, err := results.Exec()
 	var r WorkerHeartbeatRow

@@ -32,6 +32,7 @@ var plan = []struct {
 	{"internal/solo", nil},
 	{"internal/pooler", nil},
 	{"internal/sqldriver", nil},
+	{"internal/pace", nil},
 	{"internal/jsonptr", nil},
 	{"internal/checker", nil}, // it judges the others, so it shares nothing with them
 	// the contract
@@ -44,14 +45,14 @@ var plan = []struct {
 	{"guard", []string{".", "internal/contract", "internal/fault", "internal/txn"}},
 	{"command", []string{".", "internal/contract", "internal/fault", "internal/sqldriver", "internal/txn"}},
 	{"command/httpkey", []string{".", "command", "internal/fault"}},
-	{"job", []string{".", "internal/contract", "internal/fault", "internal/pooler", "internal/solo", "internal/txn", "migrate"}},
+	{"job", []string{".", "migrate", "internal/contract", "internal/fault", "internal/pace", "internal/pooler", "internal/solo", "internal/txn"}},
 	{"outbox", []string{".", "internal/contract", "internal/fault", "job"}},
 	{"effect", []string{".", "internal/contract", "internal/fault", "internal/txn"}},
 	{"schedule", []string{".", "internal/contract", "internal/fault", "job", "migrate"}},
 	{"schedule/cron", []string{".", "schedule"}},
 	// motion
-	{"flow", []string{".", "guard", "inbox", "job", "internal/fault", "internal/receipt", "internal/solo", "internal/txn", "migrate"}},
-	{"ops", []string{".", "internal/contract", "internal/pooler", "migrate"}},
+	{"flow", []string{".", "guard", "inbox", "job", "migrate", "internal/fault", "internal/pace", "internal/receipt", "internal/solo", "internal/txn"}},
+	{"ops", []string{".", "migrate", "internal/contract", "internal/pace", "internal/pooler"}},
 	// doors
 	{"transport/sqs", []string{".", "internal/jsonptr"}},
 	{"transport/webhook", []string{".", "internal/jsonptr"}},
@@ -66,6 +67,7 @@ var plan = []struct {
 	{"internal/postgres", nil},
 	{"internal/pgtest", []string{"internal/postgres"}},
 	{"internal/pgtest/catalogue", nil},
+	{"internal/pgtest/hostile", nil},
 	{"internal/wireproxy", nil},
 	{"internal/provider", nil},
 	{"internal/stepper", []string{"."}},

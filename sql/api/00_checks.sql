@@ -3,6 +3,7 @@
 create or replace function pawl_v1._check_scope(p_what text, p_name text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -16,6 +17,7 @@ $$;
 create or replace function pawl_v1._check_key(p_what text, p_key text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -29,6 +31,7 @@ $$;
 create or replace function pawl_v1._check_hash(p_hash bytea)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -42,6 +45,7 @@ $$;
 create or replace function pawl_v1._check_args(p_args bytea)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -55,6 +59,7 @@ $$;
 create or replace function pawl_v1._check_headers(p_headers jsonb)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -69,6 +74,7 @@ $$;
 create or replace function pawl_v1._check_int(p_what text, p_value bigint, p_min bigint, p_max bigint)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -83,6 +89,7 @@ $$;
 create or replace function pawl_v1._before(p_older_than_ms bigint)
 returns timestamptz
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_older_than_ms is null then
@@ -99,14 +106,13 @@ create or replace function pawl_v1._since(p_options jsonb)
 returns timestamptz
 language sql
 stable
-as $$
-  select coalesce((p_options ->> 'since')::timestamptz, '-infinity')
-$$;
+return coalesce((p_options ->> 'since')::timestamptz, '-infinity');
 
 -- Arrays that describe one batch must be equally long.
 create or replace function pawl_v1._check_batch(p_what text, p_count int, p_max int, variadic p_lengths int[])
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -124,6 +130,7 @@ $$;
 create or replace function pawl_v1._int_given(p_options jsonb, p_name text, p_min bigint, p_max bigint)
 returns bigint
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 declare
@@ -154,23 +161,20 @@ create or replace function pawl_v1._int_option(
 returns bigint
 language sql
 immutable
-as $$
-  select case when p_options ? p_name then coalesce(pawl_v1._int_given(p_options, p_name, p_min, p_max), p_default) else p_default end
-$$;
+return case when p_options ? p_name then coalesce(pawl_v1._int_given(p_options, p_name, p_min, p_max), p_default) else p_default end;
 
 -- An option in milliseconds.
 create or replace function pawl_v1._ms_option(p_options jsonb, p_name text, p_default bigint, p_min bigint, p_max bigint)
 returns interval
 language sql
 immutable
-as $$
-  select pawl_v1._int_option(p_options, p_name, p_default, p_min, p_max) * interval '1 millisecond'
-$$;
+return pawl_v1._int_option(p_options, p_name, p_default, p_min, p_max) * interval '1 millisecond';
 
 -- An option that is an array of texts. Absent or null means null.
 create or replace function pawl_v1._text_array_option(p_options jsonb, p_name text)
 returns text[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -190,6 +194,7 @@ $$;
 create or replace function pawl_v1._check_options(p_options jsonb, p_known text[])
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 declare
@@ -220,9 +225,28 @@ create or replace function pawl_v1._audit_target(p_kind text, variadic p_names t
 returns text
 language sql
 immutable
+return case
+         when octet_length(p_kind || ' ' || array_to_string(p_names, ' ')) <= 255 then p_kind || ' ' || array_to_string(p_names, ' ')
+         else p_kind || ' ' || encode(sha256(convert_to(to_jsonb(p_names)::text, 'UTF8')), 'hex')
+       end;
+
+-- Whether this transaction wrote a row that it sees, in whichever savepoint: the writer of a visible row is in progress only if it is this
+-- transaction. p_xmin is the row's xmin, 32 bits of a transaction id. age() would not do: its reference point is frozen at its first call
+-- in a transaction.
+create or replace function pawl_v1._is_ours(p_xmin xid)
+returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
-  select case
-           when octet_length(p_kind || ' ' || array_to_string(p_names, ' ')) <= 255 then p_kind || ' ' || array_to_string(p_names, ' ')
-           else p_kind || ' ' || encode(sha256(convert_to(to_jsonb(p_names)::text, 'UTF8')), 'hex')
-         end
+declare
+  v_top   bigint := pg_current_xact_id_if_assigned()::text::bigint; -- null: this transaction has written nothing
+  v_ahead bigint := (p_xmin::text::bigint - v_top) & 4294967295;    -- savepoints have later ids than their transaction
+begin
+  -- Older than this transaction; or frozen so long ago that its 32 bits have come round and lie ahead of all ids in use.
+  if v_top is null or v_ahead >= 2147483648
+     or v_top + v_ahead > pg_snapshot_xmax(pg_current_snapshot())::text::bigint + 16777216 then
+    return false;
+  end if;
+  return pg_xact_status((v_top + v_ahead)::text::xid8) = 'in progress';
+end
 $$;

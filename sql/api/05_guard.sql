@@ -7,6 +7,7 @@
 create or replace function pawl_v1.try_lock(p_namespace text, p_key text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pawl_v1._check_scope('namespace', p_namespace);
@@ -26,6 +27,7 @@ $$;
 create or replace function pawl_v1.fence_accept(p_resource text, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -65,6 +67,7 @@ $$;
 create or replace function pawl_v1.fence_purge(p_older_than_ms bigint, p_limit int default 1000)
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_before timestamptz := pawl_v1._before(p_older_than_ms);

@@ -22,6 +22,7 @@ create or replace function pawl_v1.inbox_claim(
 )
 returns table (outcome text, result_ref text, job_id bigint, received_at timestamptz, processed_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '50ms'
 as $$
 declare
@@ -94,6 +95,7 @@ create or replace function pawl_v1.inbox_claim_many(
 )
 returns table (n int, outcome text, result_ref text, job_id bigint, received_at timestamptz, processed_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '50ms'
 as $$
 declare
@@ -188,6 +190,7 @@ create or replace function pawl_v1.inbox_land(
 )
 returns table (outcome text, job_id bigint, available_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_id   bigint := nextval('pawl.job_id_seq');
@@ -200,18 +203,14 @@ begin
   end if;
   perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, '{"attempts": 1}'::jsonb || p_options, v_lane);
 
-  -- A row that somebody else committed took effect and must not run again. This transaction sees a row whose inserter is
-  -- still in progress only if it inserted the row itself, in whichever savepoint. age() counts from its own id.
+  -- A row that another transaction committed took effect and must not run again.
   update pawl.inbox as i
      set job_id = v_id,
          processed_at = null
    where i.consumer = p_consumer
      and i.message_id = p_message_id
      and i.job_id is null
-     and case
-           when age(i.xmin) > 0 then false
-           else pg_xact_status((pg_current_xact_id()::text::bigint - age(i.xmin))::text::xid8) = 'in progress'
-         end;
+     and pawl_v1._is_ours(i.xmin);
   if not found then
     raise exception 'message % of consumer % was not claimed in this transaction', p_message_id, p_consumer
       using errcode = 'P4020', hint = 'call inbox_claim first; land only when it answered processed';
@@ -237,6 +236,7 @@ $$;
 create or replace function pawl_v1.inbox_settle(p_consumer text, p_message_id text, p_job_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   update pawl.inbox as i

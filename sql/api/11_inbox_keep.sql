@@ -8,6 +8,7 @@
 create or replace function pawl_v1.consumer_report(p_consumer text, p_window_ms bigint, p_options jsonb default '{}')
 returns table (outcome text, window_ms bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -43,6 +44,7 @@ $$;
 create or replace function pawl_v1._check_promise(p_consumer text, p_older_than_ms bigint)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_window bigint;
@@ -63,6 +65,7 @@ $$;
 create or replace function pawl_v1._purge_before(p_consumer text, p_older_than_ms bigint, p_limit int)
 returns timestamptz
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pawl_v1._check_scope('consumer', p_consumer);
@@ -86,6 +89,10 @@ $$;
 create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_sort = off
+set enable_seqscan = off
 as $$
 declare
   v_before timestamptz;
@@ -96,17 +103,16 @@ begin
   perform pawl_v1._check_options(p_options, '{since}');
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
   perform pawl_v1._check_promise(p_consumer, p_older_than_ms);
-  -- The consumer is not compared as it is, or the primary key would lead through everything that is remembered of it; the index of
-  -- ages leads to what is old.
-  select array_agg(d.ctid), min(d.received_at) -- their places: see job_key_purge
+  select array_agg(d.ctid), max(d.received_at) -- their places: see job_key_purge
     into v_due, v_next
     from (
       select i.ctid, i.received_at
         from pawl.inbox as i
        where i.received_at < v_before
          and i.received_at >= pawl_v1._since(p_options)
-         and i.consumer || '' = p_consumer
+         and i.consumer = p_consumer
          and not exists (select from pawl.job as j where j.id = i.job_id)
+       order by i.received_at
        limit p_limit
          for update skip locked
     ) as d;
@@ -137,6 +143,7 @@ create or replace function pawl_v1.inbox_forget(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare

@@ -13,6 +13,7 @@
 create or replace function pawl_v1._gate_enter(p_consumer text, p_resource text, p_last bigint default null)
 returns pawl.gate
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_gate pawl.gate;
@@ -42,6 +43,7 @@ $$;
 create or replace function pawl_v1._gate_promote(p_consumer text, p_resource text, p_seq bigint)
 returns int
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_free     bigint[];
@@ -83,6 +85,7 @@ $$;
 create or replace function pawl_v1.gate_pass(p_consumer text, p_resource text, p_seq bigint, p_options jsonb)
 returns table (outcome text, last bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -134,6 +137,7 @@ $$;
 create or replace function pawl_v1.gate_hold(p_consumer text, p_resource text, p_seq bigint, p_job_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -161,6 +165,7 @@ create or replace function pawl_v1.gate_hold_again(
 )
 returns table (outcome text, job_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -199,6 +204,7 @@ $$;
 create or replace function pawl_v1._gate_audit(p_verb text, p_before pawl.gate, p_last bigint, p_actor text, p_reason text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   insert into pawl.audit as a (actor, verb, target, reason, before, after)
@@ -222,6 +228,7 @@ create or replace function pawl_v1.gate_reset(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -265,6 +272,7 @@ create or replace function pawl_v1.gate_release(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare

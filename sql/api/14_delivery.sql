@@ -9,6 +9,7 @@
 create or replace function pawl_v1.delivery_keep(p_consumer text, p_message_id text, p_body bytea, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pawl_v1._check_options(p_options, '{headers,verified_by,hash,landing}');
@@ -31,6 +32,10 @@ $$;
 create or replace function pawl_v1.delivery_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_sort = off
+set enable_seqscan = off
 as $$
 declare
   v_before timestamptz;
@@ -40,14 +45,15 @@ declare
 begin
   perform pawl_v1._check_options(p_options, '{since}');
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
-  select array_agg(o.ctid), min(o.received_at) -- their places: see job_key_purge
+  select array_agg(o.ctid), max(o.received_at) -- their places: see job_key_purge
     into v_due, v_next
     from (
       select d.ctid, d.received_at
         from pawl.delivery as d
        where d.received_at < v_before
          and d.received_at >= pawl_v1._since(p_options)
-         and d.consumer || '' = p_consumer -- through the index of ages, as in inbox_purge
+         and d.consumer = p_consumer
+       order by d.received_at
        limit p_limit
          for update skip locked
     ) as o;

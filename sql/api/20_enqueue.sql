@@ -15,6 +15,7 @@ create or replace function pawl_v1._job_insert(p_id bigint, p_queue text, p_kind
   p_lane bigint default null)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_position bigint;
@@ -52,13 +53,12 @@ create or replace function pawl_v1._job_hash(p_kind text, p_args bytea)
 returns bytea
 language sql
 immutable
-as $$
-  select sha256(int8send(octet_length(p_kind)) || convert_to(p_kind, 'UTF8') || int8send(octet_length(p_args)) || p_args)
-$$;
+return sha256(int8send(octet_length(p_kind)) || convert_to(p_kind, 'UTF8') || int8send(octet_length(p_args)) || p_args);
 
 create or replace function pawl_v1._raise_key_reused(p_queue text, p_key text, p_stored bytea, p_given bytea)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   raise exception 'key % of queue % came before with a different payload', p_key, p_queue
@@ -84,6 +84,7 @@ create or replace function pawl_v1.job_enqueue(
 )
 returns table (outcome text, job_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_id    bigint;
@@ -138,6 +139,7 @@ $$;
 create or replace function pawl_v1._job_key_claim(p_queue text, p_key text, p_hash bytea, p_job_id bigint, p_ttl interval)
 returns bigint
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_owner  bigint;
@@ -189,6 +191,7 @@ create or replace function pawl_v1.job_enqueue_many(
 )
 returns table (n int, outcome text, job_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_count  int := coalesce(cardinality(p_queues), 0);
@@ -282,6 +285,7 @@ $$;
 create or replace function pawl_v1._job_keys_claim(p_queues text[], p_keys text[], p_hashes bytea[], p_ids bigint[], p_ttl interval)
 returns bigint[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_gone boolean;
@@ -337,6 +341,7 @@ $$;
 create or replace function pawl_v1.job_kick(p_queues text[])
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pawl_v1._check_batch('queues', coalesce(cardinality(p_queues), 0), 1000, coalesce(cardinality(p_queues), 0));

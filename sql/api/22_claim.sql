@@ -6,6 +6,7 @@
 create or replace function pawl_v1._claim_begun(p_queue text, p_limit int, p_kinds text[], p_due timestamptz, p_crashed boolean)
 returns bigint[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_found bigint[];
@@ -53,6 +54,7 @@ returns table (
   priority int, created_at timestamptz, available_at timestamptz, detail jsonb
 )
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_due    timestamptz := clock_timestamp();
@@ -147,6 +149,7 @@ returns table (
   max_attempts int, crashes int, priority int, created_at timestamptz, available_at timestamptz, detail jsonb
 )
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_due     timestamptz := clock_timestamp();
@@ -206,6 +209,7 @@ $$;
 create or replace function pawl_v1._lease_of_claim(p_worker bigint, p_options jsonb, p_now timestamptz)
 returns timestamptz
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_worker is null then
@@ -233,6 +237,7 @@ $$;
 create or replace function pawl_v1.job_renew(p_id bigint, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, lease_expires_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare

@@ -5,29 +5,28 @@ create or replace function pawl_v1._push_error(p_errors jsonb, p_error jsonb, p_
 returns jsonb
 language sql
 stable
-as $$
-  select case when p_error is null then p_errors else (
-    select jsonb_agg(e.entry order by e.n)
-      from (
-        select h.entry, h.n
-          from jsonb_array_elements(
-                 coalesce(p_errors, '[]') || jsonb_build_array(jsonb_build_object(
-                   'at', clock_timestamp(),
-                   'attempt', p_attempt,
-                   'code', p_error ->> 'code',
-                   'error', left(p_error ->> 'error', 4000)))
-               ) with ordinality as h (entry, n)
-         order by h.n desc
-         limit 10
-      ) as e
-  ) end
-$$;
+return case when p_error is null then p_errors else (
+  select jsonb_agg(e.entry order by e.n)
+    from (
+      select h.entry, h.n
+        from jsonb_array_elements(
+               coalesce(p_errors, '[]') || jsonb_build_array(jsonb_build_object(
+                 'at', clock_timestamp(),
+                 'attempt', p_attempt,
+                 'code', p_error ->> 'code',
+                 'error', left(p_error ->> 'error', 4000)))
+             ) with ordinality as h (entry, n)
+       order by h.n desc
+       limit 10
+    ) as e
+) end;
 
 -- Raises P4020 and says in DETAIL what became of the job: absent (finished by a successor, by your own lost COMMIT,
 -- or discarded), cancelled, dead_letter, or superseded.
 create or replace function pawl_v1._raise_fence_lost(p_id bigint, p_fence bigint)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_status text;
@@ -48,6 +47,7 @@ $$;
 create or replace function pawl_v1._job_wait(p_id bigint)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -64,6 +64,7 @@ $$;
 create or replace function pawl_v1.job_hold(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_status text;
@@ -96,6 +97,7 @@ $$;
 create or replace function pawl_v1.job_finish(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_lane bigint;
@@ -190,6 +192,7 @@ $$;
 create or replace function pawl_v1.job_hold_many(p_ids bigint[], p_fences bigint[])
 returns table (id bigint, outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_locked bigint[];
@@ -224,6 +227,7 @@ $$;
 create or replace function pawl_v1._holding(p_id bigint, p_locked boolean, p_ours boolean)
 returns text
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_locked then
@@ -245,6 +249,7 @@ $$;
 create or replace function pawl_v1.job_finish_many(p_ids bigint[], p_fences bigint[], p_options jsonb default '{}')
 returns table (id bigint, outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_strict   boolean := not coalesce((p_options ->> 'skip_stale')::boolean, false);
@@ -348,6 +353,7 @@ $$;
 create or replace function pawl_v1.job_fail(p_id bigint, p_fence bigint, p_error jsonb, p_options jsonb default '{}')
 returns table (outcome text, available_at timestamptz, attempts int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -398,6 +404,7 @@ $$;
 create or replace function pawl_v1.job_release(p_id bigint, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin

@@ -16,6 +16,7 @@
 create or replace function pawl_v1._lane_is_open(p_lane bigint)
 returns boolean
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   return exists (select from pawl.job as j where j.lane_id = p_lane and j.lane_head)
@@ -28,15 +29,14 @@ create or replace function pawl_v1._lane_of(p_lane bigint, p_position bigint)
 returns jsonb
 language sql
 stable
-as $$
-  select jsonb_build_object('lane', l.name, 'position', p_position) from pawl.lane as l where l.id = p_lane
-$$;
+return (select jsonb_build_object('lane', l.name, 'position', p_position) from pawl.lane as l where l.id = p_lane);
 
 -- Locks the lanes of a call, in the order of their names, updates their rows and returns their ids; null where there is no
 -- name. Waits for whoever has one of them open.
 create or replace function pawl_v1._lanes_enter(p_queues text[], p_names text[], p_options jsonb)
 returns bigint[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_policy text := coalesce(p_options ->> 'lane_policy', 'block');
@@ -81,6 +81,7 @@ $$;
 create or replace function pawl_v1._check_lane_policy(p_policy text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -96,6 +97,7 @@ $$;
 -- stuck: lanes in which somebody waits and nobody was promoted.
 create or replace function pawl_v1._lanes_advance(p_lanes bigint[], out promoted int, out stuck bigint[])
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_next  bigint[]; -- who waits first in each
@@ -148,6 +150,7 @@ $$;
 create or replace function pawl_v1._lanes_free(p_lanes bigint[])
 returns jsonb
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_locked   bigint[];
@@ -182,6 +185,7 @@ $$;
 create or replace function pawl_v1._lanes_leave(p_ids bigint[])
 returns jsonb
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_lanes bigint[];
@@ -208,6 +212,7 @@ $$;
 create or replace function pawl_v1.lane_promote(p_lane bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '250ms'
 as $$
 declare
@@ -241,6 +246,7 @@ $$;
 create or replace function pawl_v1.lane_sweep(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, promoted int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_lane   bigint := pawl_v1._int_option(p_options, 'after', 0, 0, 9223372036854775807);
@@ -280,6 +286,7 @@ $$;
 create or replace function pawl_v1.lane_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_after  bigint := pawl_v1._int_option(p_options, 'after', 0, 0, 9223372036854775807);
@@ -320,6 +327,7 @@ $$;
 create or replace function pawl_v1._lane_is_used(p_lane bigint)
 returns boolean
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   return pawl_v1._lane_is_open(p_lane)

@@ -6,14 +6,13 @@ create or replace function pawl_v1._day(p_at timestamptz)
 returns bigint
 language sql
 immutable
-as $$
-  select floor(extract(epoch from p_at) / 86400)::bigint
-$$;
+return floor(extract(epoch from p_at) / 86400)::bigint;
 
 -- Deletes jobs and returns them as the archive keeps them.
 create or replace function pawl_v1._job_take(p_ids bigint[], p_at timestamptz)
 returns setof pawl.archive_0
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   return query
@@ -29,6 +28,7 @@ $$;
 create or replace function pawl_v1._archive(p_ids bigint[])
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_at timestamptz := clock_timestamp();
@@ -64,6 +64,7 @@ create or replace function pawl_v1._archive_held(
   inout lanes  bigint[]
 )
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_held bigint[];
@@ -90,6 +91,7 @@ $$;
 create or replace function pawl_v1._archive_is_old(p_slot int, p_edge timestamptz)
 returns boolean
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_old boolean;
@@ -120,6 +122,7 @@ $$;
 create or replace function pawl_v1.archive_sweep()
 returns table (outcome text, emptied int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '50ms'
 as $$
 declare

@@ -5,6 +5,7 @@
 create or replace function pawl_v1.worker_register(p_name text, p_lease interval default '30 seconds', p_options jsonb default '{}')
 returns table (worker_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_queues text[];
@@ -36,6 +37,7 @@ $$;
 create or replace function pawl_v1.worker_attend(p_worker bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if not pg_try_advisory_lock(1885435757, pawl_v1._presence(p_worker)) then
@@ -57,9 +59,7 @@ create or replace function pawl_v1._presence(p_worker bigint)
 returns int
 language sql
 immutable
-as $$
-  select (p_worker & 2147483647)::int
-$$;
+return (p_worker & 2147483647)::int;
 
 -- Renews the lease of everything the worker holds. Losing this write in a crash of the server costs a takeover that the
 -- fence makes harmless, so synchronous_commit may be off for it.
@@ -71,6 +71,7 @@ $$;
 create or replace function pawl_v1.worker_heartbeat(p_worker bigint, p_options jsonb default '{}')
 returns table (outcome text, recalled bigint[], detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -119,6 +120,7 @@ $$;
 create or replace function pawl_v1.worker_leave(p_worker bigint)
 returns table (outcome text, released int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_released int;

@@ -19,6 +19,7 @@
 create or replace function pawl_v1.job_sweep(p_kinds text[], p_options jsonb default '{}')
 returns table (outcome text, requeued int, dead_lettered int, workers int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_max_crashes int := pawl_v1._int_option(p_options, 'max_crashes', 4, 1, 1000);
@@ -123,6 +124,7 @@ $$;
 create or replace function pawl_v1._absent_workers(p_known bigint[])
 returns bigint[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_absent bigint[] := '{}';

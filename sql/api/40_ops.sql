@@ -7,6 +7,7 @@
 create or replace function pawl_v1._check_by(p_actor text, p_reason text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -39,6 +40,7 @@ $$;
 create or replace function pawl_v1._operate(p_id bigint, p_actor text, p_reason text, p_options jsonb)
 returns pawl.job
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_job pawl.job;
@@ -73,6 +75,7 @@ $$;
 create or replace function pawl_v1._refusal(p_job pawl.job, p_takes text[], p_options jsonb)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_from  text[] := pawl_v1._text_array_option(p_options, 'from');
@@ -108,6 +111,7 @@ $$;
 create or replace function pawl_v1._check_from(p_options jsonb)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_unknown text;
@@ -130,6 +134,7 @@ $$;
 create or replace function pawl_v1._job_record(p_job pawl.job)
 returns jsonb
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 declare
@@ -148,6 +153,7 @@ $$;
 create or replace function pawl_v1._job_audit(p_verb text, p_actor text, p_reason text, p_before pawl.job, p_after pawl.job)
 returns void
 language sql
+set search_path = pg_catalog, pg_temp
 as $$
   insert into pawl.audit (actor, verb, target, reason, before, after)
   values (p_actor, p_verb, 'job ' || (p_before).id, p_reason, pawl_v1._job_record(p_before), pawl_v1._job_record(p_after))
@@ -166,6 +172,7 @@ $$;
 create or replace function pawl_v1.job_retry(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -210,6 +217,7 @@ $$;
 create or replace function pawl_v1._lane_again(p_job pawl.job)
 returns jsonb
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_policy text;
@@ -250,6 +258,7 @@ $$;
 create or replace function pawl_v1.job_cancel(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -292,6 +301,7 @@ $$;
 create or replace function pawl_v1.job_recall(p_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -311,9 +321,7 @@ create or replace function pawl_v1._recall(p_recalled bigint[], p_id bigint)
 returns bigint[]
 language sql
 immutable
-as $$
-  select (array_remove(p_recalled, p_id) || p_id)[greatest(cardinality(array_remove(p_recalled, p_id)) - 998, 1) : ]
-$$;
+return (array_remove(p_recalled, p_id) || p_id)[greatest(cardinality(array_remove(p_recalled, p_id)) - 998, 1) : ];
 
 -- Deletes a job that nobody works on, payload and errors with it; the audit keeps the rest. Its inbox row and its key stay: a
 -- redelivery, or the same key, is still a duplicate.
@@ -324,6 +332,7 @@ $$;
 create or replace function pawl_v1.job_discard(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -361,6 +370,7 @@ create or replace function pawl_v1.lane_unblock(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -425,6 +435,7 @@ $$;
 create or replace function pawl_v1.lane_policy(p_queue text, p_lane text, p_policy text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -469,6 +480,7 @@ $$;
 create or replace function pawl_v1.queue_set(p_queue text, p_options jsonb, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare

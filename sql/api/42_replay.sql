@@ -4,6 +4,7 @@
 create or replace function pawl_v1._replay_look(p_consumer text, p_message_id text)
 returns table (seen pawl.inbox, status text, kept pawl.delivery, forgotten boolean)
 language sql
+set search_path = pg_catalog, pg_temp
 as $$
   select i, j.status::text, d,
          exists (select from pawl.audit as a
@@ -20,6 +21,7 @@ $$;
 create or replace function pawl_v1._replay_land(p_seen pawl.inbox, p_kept pawl.delivery)
 returns bigint
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_how  jsonb := p_kept.landing;
@@ -69,6 +71,7 @@ create or replace function pawl_v1.inbox_replay(
 )
 returns table (outcome text, job_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare

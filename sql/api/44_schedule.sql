@@ -11,6 +11,7 @@
 create or replace function pawl_v1._schedule_enqueue(p_schedule pawl.schedule, p_at timestamptz)
 returns table (outcome text, job_id bigint)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_at  text := to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
@@ -32,24 +33,21 @@ create or replace function pawl_v1._schedule_record(p_schedule pawl.schedule)
 returns jsonb
 language sql
 stable
-as $$
-  select to_jsonb(p_schedule) - 'args'
-    || jsonb_build_object('args_octets', octet_length(p_schedule.args), 'args_sha256', encode(sha256(p_schedule.args), 'hex'))
-$$;
+return to_jsonb(p_schedule) - 'args'
+  || jsonb_build_object('args_octets', octet_length(p_schedule.args), 'args_sha256', encode(sha256(p_schedule.args), 'hex'));
 
 -- The first tick of an interval's grid after a moment.
 create or replace function pawl_v1._schedule_after(p_schedule pawl.schedule, p_now timestamptz)
 returns timestamptz
 language sql
 immutable
-as $$
-  select p_schedule.next_at
-    + (floor(extract(epoch from p_now - p_schedule.next_at) * 1000 / p_schedule.every_ms) + 1)::bigint * p_schedule.every_ms * interval '1 millisecond'
-$$;
+return p_schedule.next_at
+  + (floor(extract(epoch from p_now - p_schedule.next_at) * 1000 / p_schedule.every_ms) + 1)::bigint * p_schedule.every_ms * interval '1 millisecond';
 
 create or replace function pawl_v1._check_schedule(p_name text, p_queue text, p_kind text, p_args bytea, p_options jsonb)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_name is null or octet_length(p_name) not between 1 and 200 then
@@ -96,6 +94,7 @@ $$;
 create or replace function pawl_v1.schedule_put(p_name text, p_queue text, p_kind text, p_args bytea, p_options jsonb)
 returns table (outcome text, next_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -188,6 +187,7 @@ create or replace function pawl_v1.schedule_tick(
 )
 returns table (outcome text, enqueued int, next_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '500ms' -- the others that are due wait meanwhile
 as $$
 declare
@@ -251,6 +251,7 @@ $$;
 create or replace function pawl_v1._check_ticks(p_schedule pawl.schedule, p_ticks timestamptz[], p_next_at timestamptz, p_now timestamptz)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_after timestamptz := coalesce(p_schedule.next_at - interval '1 microsecond', p_schedule.since_at);
@@ -280,6 +281,7 @@ $$;
 create or replace function pawl_v1._schedule_operate(p_name text, p_actor text, p_reason text)
 returns pawl.schedule
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_schedule pawl.schedule;
@@ -298,6 +300,7 @@ $$;
 create or replace function pawl_v1._schedule_audit(p_verb text, p_actor text, p_reason text, p_before pawl.schedule, p_after pawl.schedule)
 returns void
 language sql
+set search_path = pg_catalog, pg_temp
 as $$
   insert into pawl.audit (actor, verb, target, reason, before, after)
   values (p_actor, p_verb, pawl_v1._audit_target('schedule', (p_before).name), p_reason, pawl_v1._schedule_record(p_before),
@@ -310,6 +313,7 @@ $$;
 create or replace function pawl_v1.schedule_pause(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -339,6 +343,7 @@ $$;
 create or replace function pawl_v1.schedule_resume(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -373,6 +378,7 @@ $$;
 create or replace function pawl_v1.schedule_run_now(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -398,6 +404,7 @@ $$;
 create or replace function pawl_v1.schedule_delete(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare

@@ -33,6 +33,7 @@ returns table (
   failure_message text, created_at timestamptz, expires_at timestamptz, detail jsonb
 )
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -142,6 +143,7 @@ $$;
 create or replace function pawl_v1._command_check(p_scope text, p_key text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -157,6 +159,7 @@ $$;
 create or replace function pawl_v1._command_standing(p_seen pawl.command, p_hash bytea)
 returns text
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_seen.key is null then
@@ -189,34 +192,28 @@ begin
 end
 $$;
 
--- Whether this transaction wrote the row. A row that is visible although its writer is in progress is one's own, in whichever
--- savepoint; age() counts from one's own id.
+-- Whether this transaction wrote the row of a command.
 create or replace function pawl_v1._command_is_ours(p_scope text, p_key text)
 returns boolean
-language sql
-volatile
+language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
-  select case
-           when age(c.xmin) > 0 then false
-           else pg_xact_status((pg_current_xact_id()::text::bigint - age(c.xmin))::text::xid8) = 'in progress'
-         end
-    from pawl.command as c
-   where c.scope = p_scope
-     and c.key = p_key
+begin
+  return (select pawl_v1._is_ours(c.xmin) from pawl.command as c where c.scope = p_scope and c.key = p_key);
+end
 $$;
 
 create or replace function pawl_v1._command_lock(p_scope text, p_key text)
 returns bigint
 language sql
 immutable
-as $$
-  select hashtextextended(octet_length(p_scope)::text || ':' || p_scope || p_key, 1885435758) -- int || text is stable: never inlined
-$$;
+return hashtextextended(octet_length(p_scope)::text || ':' || p_scope || p_key, 1885435758); -- int || text is stable: never inlined
 
 -- Waits for the lock of a key and reports whether it came.
 create or replace function pawl_v1._command_wait(p_scope text, p_key text, p_ms int)
 returns boolean
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -233,6 +230,7 @@ $$;
 create or replace function pawl_v1._command_lease(p_options jsonb)
 returns timestamptz
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if jsonb_typeof(p_options -> 'lease_ms') = 'null' then
@@ -245,6 +243,7 @@ $$;
 create or replace function pawl_v1._command_memory(p_options jsonb)
 returns timestamptz
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   return clock_timestamp() + pawl_v1._int_option(p_options, 'ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond';
@@ -255,6 +254,7 @@ $$;
 create or replace function pawl_v1._command_take(p_seen pawl.command, p_outcome text, p_options jsonb)
 returns pawl.command
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_taken pawl.command;
@@ -289,6 +289,7 @@ $$;
 create or replace function pawl_v1._command_raise(p_outcome text, p_seen pawl.command)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   case p_outcome
@@ -314,6 +315,7 @@ $$;
 create or replace function pawl_v1._command_refuse(p_scope text, p_key text, p_fence bigint, p_sqlstate text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_seen   pawl.command;
@@ -343,6 +345,7 @@ $$;
 create or replace function pawl_v1.command_hold(p_scope text, p_key text, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -367,6 +370,7 @@ $$;
 create or replace function pawl_v1.command_renew(p_scope text, p_key text, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, lease_expires_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -407,6 +411,7 @@ create or replace function pawl_v1.command_succeed(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -463,6 +468,7 @@ create or replace function pawl_v1.command_fail(
 )
 returns table (outcome text, attempts int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -530,6 +536,7 @@ $$;
 create or replace function pawl_v1._command_check_fence(p_fence bigint)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if (p_fence between 1 and coalesce(pg_sequence_last_value('pawl.fence_seq'), 0)) is not true then
@@ -543,6 +550,4 @@ create or replace function pawl_v1._command_code(p_error jsonb)
 returns text
 language sql
 immutable
-as $$
-  select nullif(left(p_error ->> 'code', 60), '')
-$$;
+return nullif(left(p_error ->> 'code', 60), '');

@@ -3,14 +3,19 @@
 -- Forgets finished commands whose memory is over, at most p_limit of them. What is processing, unknown or waiting for a retry
 -- never leaves by age.
 --
--- options: older_than_ms (default 24 h): looks at no command created since. The index of ages then leads past the new ones;
+-- options: older_than_ms (default 24 h): looks at no command created since. The walk through the index of ages ends there;
 -- raise it to the shortest ttl_ms in use. since: see job_key_purge.
 -- outcome 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.command_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_sort = off
+set enable_seqscan = off
 as $$
 declare
+  v_before timestamptz := pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000));
   v_due    tid[];
   v_next   timestamptz;
   v_purged int;
@@ -20,16 +25,16 @@ begin
     raise exception 'limit must lie between 1 and 100000, it is %', coalesce(p_limit::text, 'null')
       using errcode = 'P4004';
   end if;
-  select array_agg(d.ctid), min(d.created_at) -- their places: see job_key_purge
+  select array_agg(d.ctid), max(d.created_at) -- their places: see job_key_purge
     into v_due, v_next
     from (
       select c.ctid, c.created_at
         from pawl.command as c
-       where c.created_at < clock_timestamp()
-               - pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000) * interval '1 millisecond'
+       where c.created_at < v_before
          and c.created_at >= pawl_v1._since(p_options)
          and c.expires_at < clock_timestamp()
          and c.status in ('succeeded', 'failed_final')
+       order by c.created_at
        limit p_limit
          for update skip locked
     ) as d;
@@ -62,6 +67,7 @@ create or replace function pawl_v1.command_settle(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -121,16 +127,15 @@ create or replace function pawl_v1._command_record(p_command pawl.command)
 returns jsonb
 language sql
 stable
-as $$
-  select to_jsonb(p_command) - '{result,response_body,response_headers}'::text[]
-    || jsonb_build_object('result_octets', octet_length((p_command).result), 'response_octets', octet_length((p_command).response_body))
-$$;
+return to_jsonb(p_command) - '{result,response_body,response_headers}'::text[]
+  || jsonb_build_object('result_octets', octet_length((p_command).result), 'response_octets', octet_length((p_command).response_body));
 
 -- Adds to the counts of answers given again. A replay reads and writes nothing, so whoever gives them counts them, and tells
 -- now and then. outcome 'counted'.
 create or replace function pawl_v1.command_replayed(p_scopes text[], p_counts bigint[])
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -154,6 +159,7 @@ $$;
 create or replace function pawl_v1.replay_purge(p_older_than_ms bigint, p_limit int default 1000)
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_before timestamptz := pawl_v1._before(p_older_than_ms);

@@ -12,6 +12,7 @@
 create or replace function pawl_v1._joined(p_one text, p_two text, p_three text default null)
 returns text
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 declare
@@ -30,6 +31,7 @@ create or replace function pawl_v1._check_event(p_sink text, p_type text, p_aggr
   p_key text, p_headers jsonb)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 declare
@@ -97,13 +99,11 @@ create or replace function pawl_v1._event_headers(p_id text, p_type text, p_aggr
 returns jsonb
 language sql
 immutable
-as $$
-  select coalesce(nullif(p_headers, 'null'), '{}')
-      || case when p_aggregate_id is null then jsonb_build_object('ce-id', p_id, 'ce-type', p_type)
-           else jsonb_build_object('ce-id', p_id, 'ce-type', p_type,
-             'pawl-aggregate-type', p_aggregate_type, 'pawl-aggregate-id', p_aggregate_id)
-         end
-$$;
+return coalesce(nullif(p_headers, 'null'), '{}')
+    || case when p_aggregate_id is null then jsonb_build_object('ce-id', p_id, 'ce-type', p_type)
+         else jsonb_build_object('ce-id', p_id, 'ce-type', p_type,
+           'pawl-aggregate-type', p_aggregate_type, 'pawl-aggregate-id', p_aggregate_id)
+       end;
 
 -- Appends one event, in the caller's transaction: it is published if and only if that commits. Events of one aggregate are
 -- published one at a time, in the order in which they were appended; until the transaction ends, others that append to the
@@ -126,6 +126,7 @@ create or replace function pawl_v1.outbox_append(
 )
 returns table (outcome text, event_id text, job_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_scope   text := p_options ->> 'scope';
@@ -175,6 +176,7 @@ create or replace function pawl_v1.outbox_append_many(
 )
 returns table (n int, outcome text, event_id text, job_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_count   int := coalesce(cardinality(p_sinks), 0);

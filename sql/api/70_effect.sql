@@ -25,6 +25,7 @@
 create or replace function pawl_v1._effect_options(p_options jsonb)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pawl_v1._check_options(p_options, '{policy,provider_key,provider,timeout_ms,memory_ms,settle_ms,ttl_ms,job_id}');
@@ -41,14 +42,13 @@ create or replace function pawl_v1._effect_memory(p_memory interval)
 returns interval
 language sql
 immutable
-as $$
-  select p_memory - least(p_memory / 10, interval '1 minute')
-$$;
+return p_memory - least(p_memory / 10, interval '1 minute');
 
 -- The calls of a step of which nobody knows whether they landed, and until when the last of them may have been sent: until its end
 -- was told, or its time was over.
 create or replace function pawl_v1._effect_doubts(p_effect pawl.effect, out calls int, out until timestamptz)
 language sql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
   select count(*)::int, max(least(c.ended_at, c.not_after))
@@ -66,6 +66,7 @@ $$;
 create or replace function pawl_v1._effect_resume(p_job bigint)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   update pawl.job as j
@@ -81,6 +82,7 @@ $$;
 -- Whether a step is unknown, and the job that waits for a verdict, which is locked now, before the step's own row.
 create or replace function pawl_v1._effect_is_unknown(p_scope text, p_key text, p_step text, out known boolean, out job_id bigint)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   select e.job_id
@@ -103,6 +105,7 @@ $$;
 create or replace function pawl_v1._effect_restart(p_key text, p_step text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   raise exception 'step % of % has become unknown this moment', p_step, p_key
@@ -115,9 +118,7 @@ create or replace function pawl_v1._effect_record(p_effect pawl.effect)
 returns jsonb
 language sql
 stable
-as $$
-  select to_jsonb(p_effect) - 'result' || jsonb_build_object('result_octets', octet_length((p_effect).result))
-$$;
+return to_jsonb(p_effect) - 'result' || jsonb_build_object('result_octets', octet_length((p_effect).result));
 
 -- What a step may do next.
 --
@@ -138,6 +139,7 @@ returns table (
   failure_code text, failure_message text, calls int, detail jsonb
 )
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -199,6 +201,14 @@ begin
     else 'unknown'
   end;
 
+  -- Another job may work for the owner than at first: a delivery that was replayed has a new one. The purge asks whether it may still run.
+  if v_outcome in ('replay_success', 'final_failure') and (p_options ->> 'job_id')::bigint <> coalesce(v_effect.job_id, 0) then
+    update pawl.effect as e
+       set job_id = (p_options ->> 'job_id')::bigint
+     where e.scope = p_scope
+       and e.key = p_key
+       and e.step = p_step;
+  end if;
   if v_outcome in ('call', 'probe') then
     -- Only a first call starts the provider's memory; also one of which the provider says that it did nothing, for it came with
     -- the key.
@@ -269,6 +279,7 @@ create or replace function pawl_v1.effect_end(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -397,6 +408,7 @@ create or replace function pawl_v1.effect_settle(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -573,25 +585,37 @@ $$;
 create or replace function pawl_v1.effect_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_sort = off
+set enable_seqscan = off
 as $$
 declare
+  v_before timestamptz := pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000));
   v_due    tid[];
   v_next   timestamptz;
   v_purged int;
 begin
   perform pawl_v1._check_options(p_options, '{older_than_ms,since}');
   perform pawl_v1._check_int('limit', p_limit, 1, 100000);
-  select array_agg(d.ctid), min(d.created_at) -- their places: see job_key_purge
+  select array_agg(d.ctid), max(d.created_at) -- their places: see job_key_purge
     into v_due, v_next
     from (
       select e.ctid, e.created_at
         from pawl.effect as e
-       where e.created_at < clock_timestamp() - pawl_v1._ms_option(p_options, 'older_than_ms', 86400000, 0, 315360000000)
+       where e.created_at < v_before
          and e.created_at >= pawl_v1._since(p_options)
          and e.expires_at < clock_timestamp()
          and (e.status in ('succeeded', 'failed_final')
               or e.status = 'planned' and e.job_id is not null and (pawl_v1._effect_doubts(e)).calls = 0)
          and not exists (select from pawl.job as j where j.id = e.job_id)
+         and not exists ( -- the job that owns the delivery now, which may not have begun
+               select
+                 from pawl.inbox as i
+                 join pawl.job as j on j.id = i.job_id
+                where i.consumer = substr(e.scope, length('inbox/') + 1)
+                  and i.message_id = e.key
+                  and e.scope like 'inbox/%')
          and not exists (
                select
                  from pawl.command as c
@@ -599,6 +623,7 @@ begin
                   and c.key = e.key
                   and e.scope like 'command/%'
                   and c.status not in ('succeeded', 'failed_final'))
+       order by e.created_at
        limit p_limit
          for update skip locked
     ) as d;

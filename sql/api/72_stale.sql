@@ -59,6 +59,7 @@ $$;
 create or replace function pawl_v1.stale_classify(p_kind text default null)
 returns table (kind text, scope text, key text, class text, reason text, advice text, since timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 begin

@@ -4,6 +4,7 @@
 create or replace function pawl_v1._names(p_table text, p_column text, p_limit int)
 returns text[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 declare
@@ -28,6 +29,7 @@ $$;
 create or replace function pawl_v1._story_of_jobs(p_jobs bigint[])
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 begin
@@ -77,6 +79,7 @@ $$;
 create or replace function pawl_v1._refused_of(p_key text, p_consumers text[], p_queues text[])
 returns setof bigint
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 declare
@@ -120,6 +123,7 @@ $$;
 create or replace function pawl_v1._steps_of(p_key text, p_jobs bigint[], p_owners text[])
 returns setof pawl.effect
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 begin
@@ -148,6 +152,7 @@ $$;
 create or replace function pawl_v1._key_of_job(p_job bigint, p_at timestamptz)
 returns setof pawl.job_key
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 set enable_indexscan = off
 set enable_seqscan = off
@@ -166,6 +171,7 @@ $$;
 create or replace function pawl_v1._story(p_key text, p_scopes text[], p_consumers text[], p_queues text[], p_owners text[])
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 declare
@@ -379,6 +385,7 @@ $$;
 create or replace function pawl_v1.explain(p_key text, p_options jsonb default '{}')
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 set enable_seqscan = off -- each read has an index, whatever the statistics say
 set jit = off            -- and if they say nonsense, compiling takes a hundred times as long as reading

@@ -8,6 +8,7 @@
 create or replace function pawl_v1.purge_count(p_table text, p_options jsonb default '{}')
 returns table (outcome text, due bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 declare
@@ -47,6 +48,13 @@ begin
          and not exists (select from pawl.job as j where j.id = e.job_id)
          and not exists (
                select
+                 from pawl.inbox as i
+                 join pawl.job as j on j.id = i.job_id
+                where i.consumer = substr(e.scope, length('inbox/') + 1)
+                  and i.message_id = e.key
+                  and e.scope like 'inbox/%')
+         and not exists (
+               select
                  from pawl.command as c
                 where c.scope = substr(e.scope, length('command/') + 1)
                   and c.key = e.key
@@ -58,14 +66,14 @@ begin
         into v_due
         from pawl.inbox as i
        where i.received_at < v_before
-         and i.consumer || '' = v_consumer
+         and i.consumer = v_consumer
          and not exists (select from pawl.job as j where j.id = i.job_id);
     when 'delivery' then
       select count(*)
         into v_due
         from pawl.delivery as d
        where d.received_at < v_before
-         and d.consumer || '' = v_consumer;
+         and d.consumer = v_consumer;
     when 'replay' then
       select count(*)
         into v_due

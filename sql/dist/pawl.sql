@@ -3,6 +3,13 @@
 begin;
 set local lock_timeout = '5s';
 
+do $$
+begin
+  perform pg_catalog.set_config('pawl.search_path', pg_catalog.current_setting('search_path'), true),
+          pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+end
+$$;
+
 -- The ledger of deliveries and the work table. Reasons for each choice: docs/decisions/0003-tables.md.
 --
 -- Every name that takes part in identity is text in collation "C" with a bound in octets: a collation that follows
@@ -193,6 +200,8 @@ create table pawl.archive_5 (like pawl.archive_0 including indexes);
 create table pawl.archive_6 (like pawl.archive_0 including indexes);
 create table pawl.archive_7 (like pawl.archive_0 including indexes);
 
+-- Purges walk the indexes of ages in order: docs/decisions/0036-purging.md.
+
 -- The memory of enqueue keys. It outlives the job, so that a duplicate enqueued after completion is still one.
 create table pawl.job_key (
   queue      pawl.name not null,
@@ -205,7 +214,7 @@ create table pawl.job_key (
   check (expires_at > created_at)
 );
 
-create index job_key_age on pawl.job_key using brin (created_at) with (autosummarize = on);
+create index job_key_age on pawl.job_key (created_at);
 
 -- The row exists if and only if the effect committed (job_id null) or a durable job owns the delivery.
 create table pawl.inbox (
@@ -220,7 +229,7 @@ create table pawl.inbox (
   check (processed_at is not null or job_id is not null)
 ) with (autovacuum_vacuum_insert_scale_factor = 0.05);
 
-create index inbox_age on pawl.inbox using brin (received_at) with (autosummarize = on);
+create index inbox_age on pawl.inbox (consumer, received_at);
 
 -- For how long consumers promise to remember deliveries, as they said themselves.
 create table pawl.consumer (
@@ -243,7 +252,7 @@ create table pawl.delivery (
   primary key (consumer, message_id)
 );
 
-create index delivery_age on pawl.delivery using brin (received_at) with (autosummarize = on);
+create index delivery_age on pawl.delivery (consumer, received_at);
 
 -- Sequence gates: the last number that took effect. Never purged by age.
 create table pawl.gate (
@@ -293,7 +302,7 @@ create table pawl.command (
 
 -- No statement that names a command may say anything of its lease in WHERE: it could be run through this index.
 create index command_stale on pawl.command (lease_expires_at) where lease_expires_at is not null;
-create index command_age on pawl.command using brin (created_at) with (autosummarize = on);
+create index command_age on pawl.command (created_at);
 
 -- Answers given again, counted by whoever gives them: a replay itself writes nothing.
 create table pawl.replay (
@@ -328,7 +337,7 @@ create table pawl.effect (
 ) with (fillfactor = 80);
 
 create index effect_unknown on pawl.effect (job_id) where status = 'unknown';
-create index effect_age on pawl.effect using brin (created_at) with (autosummarize = on);
+create index effect_age on pawl.effect (created_at);
 
 -- What was seen of each call: evidence, taken from any attempt, however late.
 create table pawl.effect_call (
@@ -374,6 +383,7 @@ create index audit_target on pawl.audit (target, id);
 create or replace function pawl_v1._check_scope(p_what text, p_name text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -387,6 +397,7 @@ $$;
 create or replace function pawl_v1._check_key(p_what text, p_key text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -400,6 +411,7 @@ $$;
 create or replace function pawl_v1._check_hash(p_hash bytea)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -413,6 +425,7 @@ $$;
 create or replace function pawl_v1._check_args(p_args bytea)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -426,6 +439,7 @@ $$;
 create or replace function pawl_v1._check_headers(p_headers jsonb)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -440,6 +454,7 @@ $$;
 create or replace function pawl_v1._check_int(p_what text, p_value bigint, p_min bigint, p_max bigint)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -454,6 +469,7 @@ $$;
 create or replace function pawl_v1._before(p_older_than_ms bigint)
 returns timestamptz
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_older_than_ms is null then
@@ -470,14 +486,13 @@ create or replace function pawl_v1._since(p_options jsonb)
 returns timestamptz
 language sql
 stable
-as $$
-  select coalesce((p_options ->> 'since')::timestamptz, '-infinity')
-$$;
+return coalesce((p_options ->> 'since')::timestamptz, '-infinity');
 
 -- Arrays that describe one batch must be equally long.
 create or replace function pawl_v1._check_batch(p_what text, p_count int, p_max int, variadic p_lengths int[])
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -495,6 +510,7 @@ $$;
 create or replace function pawl_v1._int_given(p_options jsonb, p_name text, p_min bigint, p_max bigint)
 returns bigint
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 declare
@@ -525,23 +541,20 @@ create or replace function pawl_v1._int_option(
 returns bigint
 language sql
 immutable
-as $$
-  select case when p_options ? p_name then coalesce(pawl_v1._int_given(p_options, p_name, p_min, p_max), p_default) else p_default end
-$$;
+return case when p_options ? p_name then coalesce(pawl_v1._int_given(p_options, p_name, p_min, p_max), p_default) else p_default end;
 
 -- An option in milliseconds.
 create or replace function pawl_v1._ms_option(p_options jsonb, p_name text, p_default bigint, p_min bigint, p_max bigint)
 returns interval
 language sql
 immutable
-as $$
-  select pawl_v1._int_option(p_options, p_name, p_default, p_min, p_max) * interval '1 millisecond'
-$$;
+return pawl_v1._int_option(p_options, p_name, p_default, p_min, p_max) * interval '1 millisecond';
 
 -- An option that is an array of texts. Absent or null means null.
 create or replace function pawl_v1._text_array_option(p_options jsonb, p_name text)
 returns text[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -561,6 +574,7 @@ $$;
 create or replace function pawl_v1._check_options(p_options jsonb, p_known text[])
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 declare
@@ -591,11 +605,30 @@ create or replace function pawl_v1._audit_target(p_kind text, variadic p_names t
 returns text
 language sql
 immutable
+return case
+         when octet_length(p_kind || ' ' || array_to_string(p_names, ' ')) <= 255 then p_kind || ' ' || array_to_string(p_names, ' ')
+         else p_kind || ' ' || encode(sha256(convert_to(to_jsonb(p_names)::text, 'UTF8')), 'hex')
+       end;
+
+-- Whether this transaction wrote a row that it sees, in whichever savepoint: the writer of a visible row is in progress only if it is this
+-- transaction. p_xmin is the row's xmin, 32 bits of a transaction id. age() would not do: its reference point is frozen at its first call
+-- in a transaction.
+create or replace function pawl_v1._is_ours(p_xmin xid)
+returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
-  select case
-           when octet_length(p_kind || ' ' || array_to_string(p_names, ' ')) <= 255 then p_kind || ' ' || array_to_string(p_names, ' ')
-           else p_kind || ' ' || encode(sha256(convert_to(to_jsonb(p_names)::text, 'UTF8')), 'hex')
-         end
+declare
+  v_top   bigint := pg_current_xact_id_if_assigned()::text::bigint; -- null: this transaction has written nothing
+  v_ahead bigint := (p_xmin::text::bigint - v_top) & 4294967295;    -- savepoints have later ids than their transaction
+begin
+  -- Older than this transaction; or frozen so long ago that its 32 bits have come round and lie ahead of all ids in use.
+  if v_top is null or v_ahead >= 2147483648
+     or v_top + v_ahead > pg_snapshot_xmax(pg_current_snapshot())::text::bigint + 16777216 then
+    return false;
+  end if;
+  return pg_xact_status((v_top + v_ahead)::text::xid8) = 'in progress';
+end
 $$;
 
 -- Guards for work that no row of Pawl's stands for, inside your own transaction.
@@ -607,6 +640,7 @@ $$;
 create or replace function pawl_v1.try_lock(p_namespace text, p_key text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pawl_v1._check_scope('namespace', p_namespace);
@@ -626,6 +660,7 @@ $$;
 create or replace function pawl_v1.fence_accept(p_resource text, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -665,6 +700,7 @@ $$;
 create or replace function pawl_v1.fence_purge(p_older_than_ms bigint, p_limit int default 1000)
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_before timestamptz := pawl_v1._before(p_older_than_ms);
@@ -712,6 +748,7 @@ create or replace function pawl_v1.inbox_claim(
 )
 returns table (outcome text, result_ref text, job_id bigint, received_at timestamptz, processed_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '50ms'
 as $$
 declare
@@ -784,6 +821,7 @@ create or replace function pawl_v1.inbox_claim_many(
 )
 returns table (n int, outcome text, result_ref text, job_id bigint, received_at timestamptz, processed_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '50ms'
 as $$
 declare
@@ -878,6 +916,7 @@ create or replace function pawl_v1.inbox_land(
 )
 returns table (outcome text, job_id bigint, available_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_id   bigint := nextval('pawl.job_id_seq');
@@ -890,18 +929,14 @@ begin
   end if;
   perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, '{"attempts": 1}'::jsonb || p_options, v_lane);
 
-  -- A row that somebody else committed took effect and must not run again. This transaction sees a row whose inserter is
-  -- still in progress only if it inserted the row itself, in whichever savepoint. age() counts from its own id.
+  -- A row that another transaction committed took effect and must not run again.
   update pawl.inbox as i
      set job_id = v_id,
          processed_at = null
    where i.consumer = p_consumer
      and i.message_id = p_message_id
      and i.job_id is null
-     and case
-           when age(i.xmin) > 0 then false
-           else pg_xact_status((pg_current_xact_id()::text::bigint - age(i.xmin))::text::xid8) = 'in progress'
-         end;
+     and pawl_v1._is_ours(i.xmin);
   if not found then
     raise exception 'message % of consumer % was not claimed in this transaction', p_message_id, p_consumer
       using errcode = 'P4020', hint = 'call inbox_claim first; land only when it answered processed';
@@ -927,6 +962,7 @@ $$;
 create or replace function pawl_v1.inbox_settle(p_consumer text, p_message_id text, p_job_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   update pawl.inbox as i
@@ -954,6 +990,7 @@ $$;
 create or replace function pawl_v1.consumer_report(p_consumer text, p_window_ms bigint, p_options jsonb default '{}')
 returns table (outcome text, window_ms bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -989,6 +1026,7 @@ $$;
 create or replace function pawl_v1._check_promise(p_consumer text, p_older_than_ms bigint)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_window bigint;
@@ -1009,6 +1047,7 @@ $$;
 create or replace function pawl_v1._purge_before(p_consumer text, p_older_than_ms bigint, p_limit int)
 returns timestamptz
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pawl_v1._check_scope('consumer', p_consumer);
@@ -1032,6 +1071,10 @@ $$;
 create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_sort = off
+set enable_seqscan = off
 as $$
 declare
   v_before timestamptz;
@@ -1042,17 +1085,16 @@ begin
   perform pawl_v1._check_options(p_options, '{since}');
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
   perform pawl_v1._check_promise(p_consumer, p_older_than_ms);
-  -- The consumer is not compared as it is, or the primary key would lead through everything that is remembered of it; the index of
-  -- ages leads to what is old.
-  select array_agg(d.ctid), min(d.received_at) -- their places: see job_key_purge
+  select array_agg(d.ctid), max(d.received_at) -- their places: see job_key_purge
     into v_due, v_next
     from (
       select i.ctid, i.received_at
         from pawl.inbox as i
        where i.received_at < v_before
          and i.received_at >= pawl_v1._since(p_options)
-         and i.consumer || '' = p_consumer
+         and i.consumer = p_consumer
          and not exists (select from pawl.job as j where j.id = i.job_id)
+       order by i.received_at
        limit p_limit
          for update skip locked
     ) as d;
@@ -1083,6 +1125,7 @@ create or replace function pawl_v1.inbox_forget(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -1156,6 +1199,7 @@ $$;
 create or replace function pawl_v1._gate_enter(p_consumer text, p_resource text, p_last bigint default null)
 returns pawl.gate
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_gate pawl.gate;
@@ -1185,6 +1229,7 @@ $$;
 create or replace function pawl_v1._gate_promote(p_consumer text, p_resource text, p_seq bigint)
 returns int
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_free     bigint[];
@@ -1226,6 +1271,7 @@ $$;
 create or replace function pawl_v1.gate_pass(p_consumer text, p_resource text, p_seq bigint, p_options jsonb)
 returns table (outcome text, last bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -1277,6 +1323,7 @@ $$;
 create or replace function pawl_v1.gate_hold(p_consumer text, p_resource text, p_seq bigint, p_job_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -1304,6 +1351,7 @@ create or replace function pawl_v1.gate_hold_again(
 )
 returns table (outcome text, job_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -1342,6 +1390,7 @@ $$;
 create or replace function pawl_v1._gate_audit(p_verb text, p_before pawl.gate, p_last bigint, p_actor text, p_reason text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   insert into pawl.audit as a (actor, verb, target, reason, before, after)
@@ -1365,6 +1414,7 @@ create or replace function pawl_v1.gate_reset(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -1408,6 +1458,7 @@ create or replace function pawl_v1.gate_release(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -1473,6 +1524,7 @@ select g.consumer,
 create or replace function pawl_v1.delivery_keep(p_consumer text, p_message_id text, p_body bytea, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pawl_v1._check_options(p_options, '{headers,verified_by,hash,landing}');
@@ -1495,6 +1547,10 @@ $$;
 create or replace function pawl_v1.delivery_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_sort = off
+set enable_seqscan = off
 as $$
 declare
   v_before timestamptz;
@@ -1504,14 +1560,15 @@ declare
 begin
   perform pawl_v1._check_options(p_options, '{since}');
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
-  select array_agg(o.ctid), min(o.received_at) -- their places: see job_key_purge
+  select array_agg(o.ctid), max(o.received_at) -- their places: see job_key_purge
     into v_due, v_next
     from (
       select d.ctid, d.received_at
         from pawl.delivery as d
        where d.received_at < v_before
          and d.received_at >= pawl_v1._since(p_options)
-         and d.consumer || '' = p_consumer -- through the index of ages, as in inbox_purge
+         and d.consumer = p_consumer
+       order by d.received_at
        limit p_limit
          for update skip locked
     ) as o;
@@ -1541,6 +1598,7 @@ create or replace function pawl_v1._job_insert(p_id bigint, p_queue text, p_kind
   p_lane bigint default null)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_position bigint;
@@ -1578,13 +1636,12 @@ create or replace function pawl_v1._job_hash(p_kind text, p_args bytea)
 returns bytea
 language sql
 immutable
-as $$
-  select sha256(int8send(octet_length(p_kind)) || convert_to(p_kind, 'UTF8') || int8send(octet_length(p_args)) || p_args)
-$$;
+return sha256(int8send(octet_length(p_kind)) || convert_to(p_kind, 'UTF8') || int8send(octet_length(p_args)) || p_args);
 
 create or replace function pawl_v1._raise_key_reused(p_queue text, p_key text, p_stored bytea, p_given bytea)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   raise exception 'key % of queue % came before with a different payload', p_key, p_queue
@@ -1610,6 +1667,7 @@ create or replace function pawl_v1.job_enqueue(
 )
 returns table (outcome text, job_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_id    bigint;
@@ -1664,6 +1722,7 @@ $$;
 create or replace function pawl_v1._job_key_claim(p_queue text, p_key text, p_hash bytea, p_job_id bigint, p_ttl interval)
 returns bigint
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_owner  bigint;
@@ -1715,6 +1774,7 @@ create or replace function pawl_v1.job_enqueue_many(
 )
 returns table (n int, outcome text, job_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_count  int := coalesce(cardinality(p_queues), 0);
@@ -1808,6 +1868,7 @@ $$;
 create or replace function pawl_v1._job_keys_claim(p_queues text[], p_keys text[], p_hashes bytea[], p_ids bigint[], p_ttl interval)
 returns bigint[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_gone boolean;
@@ -1863,6 +1924,7 @@ $$;
 create or replace function pawl_v1.job_kick(p_queues text[])
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pawl_v1._check_batch('queues', coalesce(cardinality(p_queues), 0), 1000, coalesce(cardinality(p_queues), 0));
@@ -1881,6 +1943,7 @@ $$;
 create or replace function pawl_v1._claim_begun(p_queue text, p_limit int, p_kinds text[], p_due timestamptz, p_crashed boolean)
 returns bigint[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_found bigint[];
@@ -1928,6 +1991,7 @@ returns table (
   priority int, created_at timestamptz, available_at timestamptz, detail jsonb
 )
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_due    timestamptz := clock_timestamp();
@@ -2022,6 +2086,7 @@ returns table (
   max_attempts int, crashes int, priority int, created_at timestamptz, available_at timestamptz, detail jsonb
 )
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_due     timestamptz := clock_timestamp();
@@ -2081,6 +2146,7 @@ $$;
 create or replace function pawl_v1._lease_of_claim(p_worker bigint, p_options jsonb, p_now timestamptz)
 returns timestamptz
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_worker is null then
@@ -2108,6 +2174,7 @@ $$;
 create or replace function pawl_v1.job_renew(p_id bigint, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, lease_expires_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -2138,29 +2205,28 @@ create or replace function pawl_v1._push_error(p_errors jsonb, p_error jsonb, p_
 returns jsonb
 language sql
 stable
-as $$
-  select case when p_error is null then p_errors else (
-    select jsonb_agg(e.entry order by e.n)
-      from (
-        select h.entry, h.n
-          from jsonb_array_elements(
-                 coalesce(p_errors, '[]') || jsonb_build_array(jsonb_build_object(
-                   'at', clock_timestamp(),
-                   'attempt', p_attempt,
-                   'code', p_error ->> 'code',
-                   'error', left(p_error ->> 'error', 4000)))
-               ) with ordinality as h (entry, n)
-         order by h.n desc
-         limit 10
-      ) as e
-  ) end
-$$;
+return case when p_error is null then p_errors else (
+  select jsonb_agg(e.entry order by e.n)
+    from (
+      select h.entry, h.n
+        from jsonb_array_elements(
+               coalesce(p_errors, '[]') || jsonb_build_array(jsonb_build_object(
+                 'at', clock_timestamp(),
+                 'attempt', p_attempt,
+                 'code', p_error ->> 'code',
+                 'error', left(p_error ->> 'error', 4000)))
+             ) with ordinality as h (entry, n)
+       order by h.n desc
+       limit 10
+    ) as e
+) end;
 
 -- Raises P4020 and says in DETAIL what became of the job: absent (finished by a successor, by your own lost COMMIT,
 -- or discarded), cancelled, dead_letter, or superseded.
 create or replace function pawl_v1._raise_fence_lost(p_id bigint, p_fence bigint)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_status text;
@@ -2181,6 +2247,7 @@ $$;
 create or replace function pawl_v1._job_wait(p_id bigint)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -2197,6 +2264,7 @@ $$;
 create or replace function pawl_v1.job_hold(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_status text;
@@ -2229,6 +2297,7 @@ $$;
 create or replace function pawl_v1.job_finish(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_lane bigint;
@@ -2323,6 +2392,7 @@ $$;
 create or replace function pawl_v1.job_hold_many(p_ids bigint[], p_fences bigint[])
 returns table (id bigint, outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_locked bigint[];
@@ -2357,6 +2427,7 @@ $$;
 create or replace function pawl_v1._holding(p_id bigint, p_locked boolean, p_ours boolean)
 returns text
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_locked then
@@ -2378,6 +2449,7 @@ $$;
 create or replace function pawl_v1.job_finish_many(p_ids bigint[], p_fences bigint[], p_options jsonb default '{}')
 returns table (id bigint, outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_strict   boolean := not coalesce((p_options ->> 'skip_stale')::boolean, false);
@@ -2481,6 +2553,7 @@ $$;
 create or replace function pawl_v1.job_fail(p_id bigint, p_fence bigint, p_error jsonb, p_options jsonb default '{}')
 returns table (outcome text, available_at timestamptz, attempts int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -2531,6 +2604,7 @@ $$;
 create or replace function pawl_v1.job_release(p_id bigint, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -2646,6 +2720,7 @@ $$;
 create or replace function pawl_v1._lane_is_open(p_lane bigint)
 returns boolean
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   return exists (select from pawl.job as j where j.lane_id = p_lane and j.lane_head)
@@ -2658,15 +2733,14 @@ create or replace function pawl_v1._lane_of(p_lane bigint, p_position bigint)
 returns jsonb
 language sql
 stable
-as $$
-  select jsonb_build_object('lane', l.name, 'position', p_position) from pawl.lane as l where l.id = p_lane
-$$;
+return (select jsonb_build_object('lane', l.name, 'position', p_position) from pawl.lane as l where l.id = p_lane);
 
 -- Locks the lanes of a call, in the order of their names, updates their rows and returns their ids; null where there is no
 -- name. Waits for whoever has one of them open.
 create or replace function pawl_v1._lanes_enter(p_queues text[], p_names text[], p_options jsonb)
 returns bigint[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_policy text := coalesce(p_options ->> 'lane_policy', 'block');
@@ -2711,6 +2785,7 @@ $$;
 create or replace function pawl_v1._check_lane_policy(p_policy text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -2726,6 +2801,7 @@ $$;
 -- stuck: lanes in which somebody waits and nobody was promoted.
 create or replace function pawl_v1._lanes_advance(p_lanes bigint[], out promoted int, out stuck bigint[])
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_next  bigint[]; -- who waits first in each
@@ -2778,6 +2854,7 @@ $$;
 create or replace function pawl_v1._lanes_free(p_lanes bigint[])
 returns jsonb
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_locked   bigint[];
@@ -2812,6 +2889,7 @@ $$;
 create or replace function pawl_v1._lanes_leave(p_ids bigint[])
 returns jsonb
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_lanes bigint[];
@@ -2838,6 +2916,7 @@ $$;
 create or replace function pawl_v1.lane_promote(p_lane bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '250ms'
 as $$
 declare
@@ -2871,6 +2950,7 @@ $$;
 create or replace function pawl_v1.lane_sweep(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, promoted int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_lane   bigint := pawl_v1._int_option(p_options, 'after', 0, 0, 9223372036854775807);
@@ -2910,6 +2990,7 @@ $$;
 create or replace function pawl_v1.lane_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_after  bigint := pawl_v1._int_option(p_options, 'after', 0, 0, 9223372036854775807);
@@ -2950,6 +3031,7 @@ $$;
 create or replace function pawl_v1._lane_is_used(p_lane bigint)
 returns boolean
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   return pawl_v1._lane_is_open(p_lane)
@@ -2970,14 +3052,13 @@ create or replace function pawl_v1._day(p_at timestamptz)
 returns bigint
 language sql
 immutable
-as $$
-  select floor(extract(epoch from p_at) / 86400)::bigint
-$$;
+return floor(extract(epoch from p_at) / 86400)::bigint;
 
 -- Deletes jobs and returns them as the archive keeps them.
 create or replace function pawl_v1._job_take(p_ids bigint[], p_at timestamptz)
 returns setof pawl.archive_0
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   return query
@@ -2993,6 +3074,7 @@ $$;
 create or replace function pawl_v1._archive(p_ids bigint[])
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_at timestamptz := clock_timestamp();
@@ -3028,6 +3110,7 @@ create or replace function pawl_v1._archive_held(
   inout lanes  bigint[]
 )
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_held bigint[];
@@ -3054,6 +3137,7 @@ $$;
 create or replace function pawl_v1._archive_is_old(p_slot int, p_edge timestamptz)
 returns boolean
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_old boolean;
@@ -3084,6 +3168,7 @@ $$;
 create or replace function pawl_v1.archive_sweep()
 returns table (outcome text, emptied int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '50ms'
 as $$
 declare
@@ -3125,6 +3210,7 @@ $$;
 create or replace function pawl_v1.worker_register(p_name text, p_lease interval default '30 seconds', p_options jsonb default '{}')
 returns table (worker_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_queues text[];
@@ -3156,6 +3242,7 @@ $$;
 create or replace function pawl_v1.worker_attend(p_worker bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if not pg_try_advisory_lock(1885435757, pawl_v1._presence(p_worker)) then
@@ -3177,9 +3264,7 @@ create or replace function pawl_v1._presence(p_worker bigint)
 returns int
 language sql
 immutable
-as $$
-  select (p_worker & 2147483647)::int
-$$;
+return (p_worker & 2147483647)::int;
 
 -- Renews the lease of everything the worker holds. Losing this write in a crash of the server costs a takeover that the
 -- fence makes harmless, so synchronous_commit may be off for it.
@@ -3191,6 +3276,7 @@ $$;
 create or replace function pawl_v1.worker_heartbeat(p_worker bigint, p_options jsonb default '{}')
 returns table (outcome text, recalled bigint[], detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -3239,6 +3325,7 @@ $$;
 create or replace function pawl_v1.worker_leave(p_worker bigint)
 returns table (outcome text, released int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_released int;
@@ -3332,6 +3419,7 @@ $$;
 create or replace function pawl_v1.job_sweep(p_kinds text[], p_options jsonb default '{}')
 returns table (outcome text, requeued int, dead_lettered int, workers int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_max_crashes int := pawl_v1._int_option(p_options, 'max_crashes', 4, 1, 1000);
@@ -3436,6 +3524,7 @@ $$;
 create or replace function pawl_v1._absent_workers(p_known bigint[])
 returns bigint[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_absent bigint[] := '{}';
@@ -3507,14 +3596,17 @@ $$;
 -- second job would run beside the first, which may be a dead letter that somebody retries. Such a key is remembered for as long again
 -- as it has been, and not looked at until then.
 --
--- options: older_than_ms (default 24 h): looks at no key taken since. The index of ages then leads past the new ones; raise it to the
--- shortest key_ttl_ms in use. since: detail.next of the call before, to look no more at what that one and those before it left dead;
--- the first call of a round has none.
+-- options: older_than_ms (default 24 h): looks at no key taken since. The walk through the index of ages ends there; raise it to the
+-- shortest key_ttl_ms in use. since: detail.next of the call before, to go on from there; the first call of a round has none.
 -- outcome 'purged'. detail.kept: keys whose jobs have not ended, with a new end of their memory; absent if none. detail.next: the
--- oldest moment that it looked at; absent if it found nothing.
+-- moment up to which it has looked; absent if it found nothing.
 create or replace function pawl_v1.job_key_purge(p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_sort = off
+set enable_seqscan = off
 as $$
 declare
   v_before timestamptz;
@@ -3527,7 +3619,7 @@ begin
   perform pawl_v1._check_int('limit', p_limit, 1, 10000);
   v_before := pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000));
   -- Their places in the table, which cannot change while they are locked: a join by key could read all of it for each batch.
-  select array_agg(d.ctid), min(d.created_at)
+  select array_agg(d.ctid), max(d.created_at)
     into v_due, v_next
     from (
       select k.ctid, k.created_at
@@ -3535,6 +3627,7 @@ begin
        where k.created_at < v_before
          and k.created_at >= pawl_v1._since(p_options)
          and k.expires_at < clock_timestamp()
+       order by k.created_at
        limit coalesce(p_limit, 1000)
          for update skip locked
     ) as d;
@@ -3562,6 +3655,7 @@ $$;
 create or replace function pawl_v1._check_by(p_actor text, p_reason text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -3594,6 +3688,7 @@ $$;
 create or replace function pawl_v1._operate(p_id bigint, p_actor text, p_reason text, p_options jsonb)
 returns pawl.job
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_job pawl.job;
@@ -3628,6 +3723,7 @@ $$;
 create or replace function pawl_v1._refusal(p_job pawl.job, p_takes text[], p_options jsonb)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_from  text[] := pawl_v1._text_array_option(p_options, 'from');
@@ -3663,6 +3759,7 @@ $$;
 create or replace function pawl_v1._check_from(p_options jsonb)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_unknown text;
@@ -3685,6 +3782,7 @@ $$;
 create or replace function pawl_v1._job_record(p_job pawl.job)
 returns jsonb
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 declare
@@ -3703,6 +3801,7 @@ $$;
 create or replace function pawl_v1._job_audit(p_verb text, p_actor text, p_reason text, p_before pawl.job, p_after pawl.job)
 returns void
 language sql
+set search_path = pg_catalog, pg_temp
 as $$
   insert into pawl.audit (actor, verb, target, reason, before, after)
   values (p_actor, p_verb, 'job ' || (p_before).id, p_reason, pawl_v1._job_record(p_before), pawl_v1._job_record(p_after))
@@ -3721,6 +3820,7 @@ $$;
 create or replace function pawl_v1.job_retry(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -3765,6 +3865,7 @@ $$;
 create or replace function pawl_v1._lane_again(p_job pawl.job)
 returns jsonb
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_policy text;
@@ -3805,6 +3906,7 @@ $$;
 create or replace function pawl_v1.job_cancel(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -3847,6 +3949,7 @@ $$;
 create or replace function pawl_v1.job_recall(p_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -3866,9 +3969,7 @@ create or replace function pawl_v1._recall(p_recalled bigint[], p_id bigint)
 returns bigint[]
 language sql
 immutable
-as $$
-  select (array_remove(p_recalled, p_id) || p_id)[greatest(cardinality(array_remove(p_recalled, p_id)) - 998, 1) : ]
-$$;
+return (array_remove(p_recalled, p_id) || p_id)[greatest(cardinality(array_remove(p_recalled, p_id)) - 998, 1) : ];
 
 -- Deletes a job that nobody works on, payload and errors with it; the audit keeps the rest. Its inbox row and its key stay: a
 -- redelivery, or the same key, is still a duplicate.
@@ -3879,6 +3980,7 @@ $$;
 create or replace function pawl_v1.job_discard(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -3916,6 +4018,7 @@ create or replace function pawl_v1.lane_unblock(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -3980,6 +4083,7 @@ $$;
 create or replace function pawl_v1.lane_policy(p_queue text, p_lane text, p_policy text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -4024,6 +4128,7 @@ $$;
 create or replace function pawl_v1.queue_set(p_queue text, p_options jsonb, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -4077,6 +4182,7 @@ $$;
 create or replace function pawl_v1._replay_look(p_consumer text, p_message_id text)
 returns table (seen pawl.inbox, status text, kept pawl.delivery, forgotten boolean)
 language sql
+set search_path = pg_catalog, pg_temp
 as $$
   select i, j.status::text, d,
          exists (select from pawl.audit as a
@@ -4093,6 +4199,7 @@ $$;
 create or replace function pawl_v1._replay_land(p_seen pawl.inbox, p_kept pawl.delivery)
 returns bigint
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_how  jsonb := p_kept.landing;
@@ -4142,6 +4249,7 @@ create or replace function pawl_v1.inbox_replay(
 )
 returns table (outcome text, job_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -4232,6 +4340,7 @@ $$;
 create or replace function pawl_v1._schedule_enqueue(p_schedule pawl.schedule, p_at timestamptz)
 returns table (outcome text, job_id bigint)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_at  text := to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
@@ -4253,24 +4362,21 @@ create or replace function pawl_v1._schedule_record(p_schedule pawl.schedule)
 returns jsonb
 language sql
 stable
-as $$
-  select to_jsonb(p_schedule) - 'args'
-    || jsonb_build_object('args_octets', octet_length(p_schedule.args), 'args_sha256', encode(sha256(p_schedule.args), 'hex'))
-$$;
+return to_jsonb(p_schedule) - 'args'
+  || jsonb_build_object('args_octets', octet_length(p_schedule.args), 'args_sha256', encode(sha256(p_schedule.args), 'hex'));
 
 -- The first tick of an interval's grid after a moment.
 create or replace function pawl_v1._schedule_after(p_schedule pawl.schedule, p_now timestamptz)
 returns timestamptz
 language sql
 immutable
-as $$
-  select p_schedule.next_at
-    + (floor(extract(epoch from p_now - p_schedule.next_at) * 1000 / p_schedule.every_ms) + 1)::bigint * p_schedule.every_ms * interval '1 millisecond'
-$$;
+return p_schedule.next_at
+  + (floor(extract(epoch from p_now - p_schedule.next_at) * 1000 / p_schedule.every_ms) + 1)::bigint * p_schedule.every_ms * interval '1 millisecond';
 
 create or replace function pawl_v1._check_schedule(p_name text, p_queue text, p_kind text, p_args bytea, p_options jsonb)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_name is null or octet_length(p_name) not between 1 and 200 then
@@ -4317,6 +4423,7 @@ $$;
 create or replace function pawl_v1.schedule_put(p_name text, p_queue text, p_kind text, p_args bytea, p_options jsonb)
 returns table (outcome text, next_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -4409,6 +4516,7 @@ create or replace function pawl_v1.schedule_tick(
 )
 returns table (outcome text, enqueued int, next_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '500ms' -- the others that are due wait meanwhile
 as $$
 declare
@@ -4472,6 +4580,7 @@ $$;
 create or replace function pawl_v1._check_ticks(p_schedule pawl.schedule, p_ticks timestamptz[], p_next_at timestamptz, p_now timestamptz)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_after timestamptz := coalesce(p_schedule.next_at - interval '1 microsecond', p_schedule.since_at);
@@ -4501,6 +4610,7 @@ $$;
 create or replace function pawl_v1._schedule_operate(p_name text, p_actor text, p_reason text)
 returns pawl.schedule
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_schedule pawl.schedule;
@@ -4519,6 +4629,7 @@ $$;
 create or replace function pawl_v1._schedule_audit(p_verb text, p_actor text, p_reason text, p_before pawl.schedule, p_after pawl.schedule)
 returns void
 language sql
+set search_path = pg_catalog, pg_temp
 as $$
   insert into pawl.audit (actor, verb, target, reason, before, after)
   values (p_actor, p_verb, pawl_v1._audit_target('schedule', (p_before).name), p_reason, pawl_v1._schedule_record(p_before),
@@ -4531,6 +4642,7 @@ $$;
 create or replace function pawl_v1.schedule_pause(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -4560,6 +4672,7 @@ $$;
 create or replace function pawl_v1.schedule_resume(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -4594,6 +4707,7 @@ $$;
 create or replace function pawl_v1.schedule_run_now(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -4619,6 +4733,7 @@ $$;
 create or replace function pawl_v1.schedule_delete(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -4691,6 +4806,7 @@ returns table (
   failure_message text, created_at timestamptz, expires_at timestamptz, detail jsonb
 )
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -4800,6 +4916,7 @@ $$;
 create or replace function pawl_v1._command_check(p_scope text, p_key text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
@@ -4815,6 +4932,7 @@ $$;
 create or replace function pawl_v1._command_standing(p_seen pawl.command, p_hash bytea)
 returns text
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_seen.key is null then
@@ -4847,34 +4965,28 @@ begin
 end
 $$;
 
--- Whether this transaction wrote the row. A row that is visible although its writer is in progress is one's own, in whichever
--- savepoint; age() counts from one's own id.
+-- Whether this transaction wrote the row of a command.
 create or replace function pawl_v1._command_is_ours(p_scope text, p_key text)
 returns boolean
-language sql
-volatile
+language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
-  select case
-           when age(c.xmin) > 0 then false
-           else pg_xact_status((pg_current_xact_id()::text::bigint - age(c.xmin))::text::xid8) = 'in progress'
-         end
-    from pawl.command as c
-   where c.scope = p_scope
-     and c.key = p_key
+begin
+  return (select pawl_v1._is_ours(c.xmin) from pawl.command as c where c.scope = p_scope and c.key = p_key);
+end
 $$;
 
 create or replace function pawl_v1._command_lock(p_scope text, p_key text)
 returns bigint
 language sql
 immutable
-as $$
-  select hashtextextended(octet_length(p_scope)::text || ':' || p_scope || p_key, 1885435758) -- int || text is stable: never inlined
-$$;
+return hashtextextended(octet_length(p_scope)::text || ':' || p_scope || p_key, 1885435758); -- int || text is stable: never inlined
 
 -- Waits for the lock of a key and reports whether it came.
 create or replace function pawl_v1._command_wait(p_scope text, p_key text, p_ms int)
 returns boolean
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -4891,6 +5003,7 @@ $$;
 create or replace function pawl_v1._command_lease(p_options jsonb)
 returns timestamptz
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if jsonb_typeof(p_options -> 'lease_ms') = 'null' then
@@ -4903,6 +5016,7 @@ $$;
 create or replace function pawl_v1._command_memory(p_options jsonb)
 returns timestamptz
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   return clock_timestamp() + pawl_v1._int_option(p_options, 'ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond';
@@ -4913,6 +5027,7 @@ $$;
 create or replace function pawl_v1._command_take(p_seen pawl.command, p_outcome text, p_options jsonb)
 returns pawl.command
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_taken pawl.command;
@@ -4947,6 +5062,7 @@ $$;
 create or replace function pawl_v1._command_raise(p_outcome text, p_seen pawl.command)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   case p_outcome
@@ -4972,6 +5088,7 @@ $$;
 create or replace function pawl_v1._command_refuse(p_scope text, p_key text, p_fence bigint, p_sqlstate text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_seen   pawl.command;
@@ -5001,6 +5118,7 @@ $$;
 create or replace function pawl_v1.command_hold(p_scope text, p_key text, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -5025,6 +5143,7 @@ $$;
 create or replace function pawl_v1.command_renew(p_scope text, p_key text, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, lease_expires_at timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -5065,6 +5184,7 @@ create or replace function pawl_v1.command_succeed(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -5121,6 +5241,7 @@ create or replace function pawl_v1.command_fail(
 )
 returns table (outcome text, attempts int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -5188,6 +5309,7 @@ $$;
 create or replace function pawl_v1._command_check_fence(p_fence bigint)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if (p_fence between 1 and coalesce(pg_sequence_last_value('pawl.fence_seq'), 0)) is not true then
@@ -5201,23 +5323,26 @@ create or replace function pawl_v1._command_code(p_error jsonb)
 returns text
 language sql
 immutable
-as $$
-  select nullif(left(p_error ->> 'code', 60), '')
-$$;
+return nullif(left(p_error ->> 'code', 60), '');
 
 -- Commands over time: purge, verdicts on what is unknown, counts, views.
 
 -- Forgets finished commands whose memory is over, at most p_limit of them. What is processing, unknown or waiting for a retry
 -- never leaves by age.
 --
--- options: older_than_ms (default 24 h): looks at no command created since. The index of ages then leads past the new ones;
+-- options: older_than_ms (default 24 h): looks at no command created since. The walk through the index of ages ends there;
 -- raise it to the shortest ttl_ms in use. since: see job_key_purge.
 -- outcome 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.command_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_sort = off
+set enable_seqscan = off
 as $$
 declare
+  v_before timestamptz := pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000));
   v_due    tid[];
   v_next   timestamptz;
   v_purged int;
@@ -5227,16 +5352,16 @@ begin
     raise exception 'limit must lie between 1 and 100000, it is %', coalesce(p_limit::text, 'null')
       using errcode = 'P4004';
   end if;
-  select array_agg(d.ctid), min(d.created_at) -- their places: see job_key_purge
+  select array_agg(d.ctid), max(d.created_at) -- their places: see job_key_purge
     into v_due, v_next
     from (
       select c.ctid, c.created_at
         from pawl.command as c
-       where c.created_at < clock_timestamp()
-               - pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000) * interval '1 millisecond'
+       where c.created_at < v_before
          and c.created_at >= pawl_v1._since(p_options)
          and c.expires_at < clock_timestamp()
          and c.status in ('succeeded', 'failed_final')
+       order by c.created_at
        limit p_limit
          for update skip locked
     ) as d;
@@ -5269,6 +5394,7 @@ create or replace function pawl_v1.command_settle(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -5328,16 +5454,15 @@ create or replace function pawl_v1._command_record(p_command pawl.command)
 returns jsonb
 language sql
 stable
-as $$
-  select to_jsonb(p_command) - '{result,response_body,response_headers}'::text[]
-    || jsonb_build_object('result_octets', octet_length((p_command).result), 'response_octets', octet_length((p_command).response_body))
-$$;
+return to_jsonb(p_command) - '{result,response_body,response_headers}'::text[]
+  || jsonb_build_object('result_octets', octet_length((p_command).result), 'response_octets', octet_length((p_command).response_body));
 
 -- Adds to the counts of answers given again. A replay reads and writes nothing, so whoever gives them counts them, and tells
 -- now and then. outcome 'counted'.
 create or replace function pawl_v1.command_replayed(p_scopes text[], p_counts bigint[])
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
@@ -5361,6 +5486,7 @@ $$;
 create or replace function pawl_v1.replay_purge(p_older_than_ms bigint, p_limit int default 1000)
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_before timestamptz := pawl_v1._before(p_older_than_ms);
@@ -5430,6 +5556,7 @@ select c.scope,
 create or replace function pawl_v1._joined(p_one text, p_two text, p_three text default null)
 returns text
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 declare
@@ -5448,6 +5575,7 @@ create or replace function pawl_v1._check_event(p_sink text, p_type text, p_aggr
   p_key text, p_headers jsonb)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 immutable
 as $$
 declare
@@ -5515,13 +5643,11 @@ create or replace function pawl_v1._event_headers(p_id text, p_type text, p_aggr
 returns jsonb
 language sql
 immutable
-as $$
-  select coalesce(nullif(p_headers, 'null'), '{}')
-      || case when p_aggregate_id is null then jsonb_build_object('ce-id', p_id, 'ce-type', p_type)
-           else jsonb_build_object('ce-id', p_id, 'ce-type', p_type,
-             'pawl-aggregate-type', p_aggregate_type, 'pawl-aggregate-id', p_aggregate_id)
-         end
-$$;
+return coalesce(nullif(p_headers, 'null'), '{}')
+    || case when p_aggregate_id is null then jsonb_build_object('ce-id', p_id, 'ce-type', p_type)
+         else jsonb_build_object('ce-id', p_id, 'ce-type', p_type,
+           'pawl-aggregate-type', p_aggregate_type, 'pawl-aggregate-id', p_aggregate_id)
+       end;
 
 -- Appends one event, in the caller's transaction: it is published if and only if that commits. Events of one aggregate are
 -- published one at a time, in the order in which they were appended; until the transaction ends, others that append to the
@@ -5544,6 +5670,7 @@ create or replace function pawl_v1.outbox_append(
 )
 returns table (outcome text, event_id text, job_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_scope   text := p_options ->> 'scope';
@@ -5593,6 +5720,7 @@ create or replace function pawl_v1.outbox_append_many(
 )
 returns table (n int, outcome text, event_id text, job_id bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_count   int := coalesce(cardinality(p_sinks), 0);
@@ -5663,6 +5791,7 @@ $$;
 create or replace function pawl_v1._effect_options(p_options jsonb)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pawl_v1._check_options(p_options, '{policy,provider_key,provider,timeout_ms,memory_ms,settle_ms,ttl_ms,job_id}');
@@ -5679,14 +5808,13 @@ create or replace function pawl_v1._effect_memory(p_memory interval)
 returns interval
 language sql
 immutable
-as $$
-  select p_memory - least(p_memory / 10, interval '1 minute')
-$$;
+return p_memory - least(p_memory / 10, interval '1 minute');
 
 -- The calls of a step of which nobody knows whether they landed, and until when the last of them may have been sent: until its end
 -- was told, or its time was over.
 create or replace function pawl_v1._effect_doubts(p_effect pawl.effect, out calls int, out until timestamptz)
 language sql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
   select count(*)::int, max(least(c.ended_at, c.not_after))
@@ -5704,6 +5832,7 @@ $$;
 create or replace function pawl_v1._effect_resume(p_job bigint)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   update pawl.job as j
@@ -5719,6 +5848,7 @@ $$;
 -- Whether a step is unknown, and the job that waits for a verdict, which is locked now, before the step's own row.
 create or replace function pawl_v1._effect_is_unknown(p_scope text, p_key text, p_step text, out known boolean, out job_id bigint)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   select e.job_id
@@ -5741,6 +5871,7 @@ $$;
 create or replace function pawl_v1._effect_restart(p_key text, p_step text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   raise exception 'step % of % has become unknown this moment', p_step, p_key
@@ -5753,9 +5884,7 @@ create or replace function pawl_v1._effect_record(p_effect pawl.effect)
 returns jsonb
 language sql
 stable
-as $$
-  select to_jsonb(p_effect) - 'result' || jsonb_build_object('result_octets', octet_length((p_effect).result))
-$$;
+return to_jsonb(p_effect) - 'result' || jsonb_build_object('result_octets', octet_length((p_effect).result));
 
 -- What a step may do next.
 --
@@ -5776,6 +5905,7 @@ returns table (
   failure_code text, failure_message text, calls int, detail jsonb
 )
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -5837,6 +5967,14 @@ begin
     else 'unknown'
   end;
 
+  -- Another job may work for the owner than at first: a delivery that was replayed has a new one. The purge asks whether it may still run.
+  if v_outcome in ('replay_success', 'final_failure') and (p_options ->> 'job_id')::bigint <> coalesce(v_effect.job_id, 0) then
+    update pawl.effect as e
+       set job_id = (p_options ->> 'job_id')::bigint
+     where e.scope = p_scope
+       and e.key = p_key
+       and e.step = p_step;
+  end if;
   if v_outcome in ('call', 'probe') then
     -- Only a first call starts the provider's memory; also one of which the provider says that it did nothing, for it came with
     -- the key.
@@ -5907,6 +6045,7 @@ create or replace function pawl_v1.effect_end(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -6035,6 +6174,7 @@ create or replace function pawl_v1.effect_settle(
 )
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
@@ -6211,25 +6351,37 @@ $$;
 create or replace function pawl_v1.effect_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_sort = off
+set enable_seqscan = off
 as $$
 declare
+  v_before timestamptz := pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000));
   v_due    tid[];
   v_next   timestamptz;
   v_purged int;
 begin
   perform pawl_v1._check_options(p_options, '{older_than_ms,since}');
   perform pawl_v1._check_int('limit', p_limit, 1, 100000);
-  select array_agg(d.ctid), min(d.created_at) -- their places: see job_key_purge
+  select array_agg(d.ctid), max(d.created_at) -- their places: see job_key_purge
     into v_due, v_next
     from (
       select e.ctid, e.created_at
         from pawl.effect as e
-       where e.created_at < clock_timestamp() - pawl_v1._ms_option(p_options, 'older_than_ms', 86400000, 0, 315360000000)
+       where e.created_at < v_before
          and e.created_at >= pawl_v1._since(p_options)
          and e.expires_at < clock_timestamp()
          and (e.status in ('succeeded', 'failed_final')
               or e.status = 'planned' and e.job_id is not null and (pawl_v1._effect_doubts(e)).calls = 0)
          and not exists (select from pawl.job as j where j.id = e.job_id)
+         and not exists ( -- the job that owns the delivery now, which may not have begun
+               select
+                 from pawl.inbox as i
+                 join pawl.job as j on j.id = i.job_id
+                where i.consumer = substr(e.scope, length('inbox/') + 1)
+                  and i.message_id = e.key
+                  and e.scope like 'inbox/%')
          and not exists (
                select
                  from pawl.command as c
@@ -6237,6 +6389,7 @@ begin
                   and c.key = e.key
                   and e.scope like 'command/%'
                   and c.status not in ('succeeded', 'failed_final'))
+       order by e.created_at
        limit p_limit
          for update skip locked
     ) as d;
@@ -6358,6 +6511,7 @@ $$;
 create or replace function pawl_v1.stale_classify(p_kind text default null)
 returns table (kind text, scope text, key text, class text, reason text, advice text, since timestamptz, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 begin
@@ -6438,6 +6592,7 @@ $$;
 create or replace function pawl_v1._names(p_table text, p_column text, p_limit int)
 returns text[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 declare
@@ -6462,6 +6617,7 @@ $$;
 create or replace function pawl_v1._story_of_jobs(p_jobs bigint[])
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 begin
@@ -6511,6 +6667,7 @@ $$;
 create or replace function pawl_v1._refused_of(p_key text, p_consumers text[], p_queues text[])
 returns setof bigint
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 declare
@@ -6554,6 +6711,7 @@ $$;
 create or replace function pawl_v1._steps_of(p_key text, p_jobs bigint[], p_owners text[])
 returns setof pawl.effect
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 begin
@@ -6582,6 +6740,7 @@ $$;
 create or replace function pawl_v1._key_of_job(p_job bigint, p_at timestamptz)
 returns setof pawl.job_key
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 set enable_indexscan = off
 set enable_seqscan = off
@@ -6600,6 +6759,7 @@ $$;
 create or replace function pawl_v1._story(p_key text, p_scopes text[], p_consumers text[], p_queues text[], p_owners text[])
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 declare
@@ -6813,6 +6973,7 @@ $$;
 create or replace function pawl_v1.explain(p_key text, p_options jsonb default '{}')
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 set enable_seqscan = off -- each read has an index, whatever the statistics say
 set jit = off            -- and if they say nonsense, compiling takes a hundred times as long as reading
@@ -6865,6 +7026,7 @@ $$;
 create or replace function pawl_v1.purge_count(p_table text, p_options jsonb default '{}')
 returns table (outcome text, due bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
 declare
@@ -6904,6 +7066,13 @@ begin
          and not exists (select from pawl.job as j where j.id = e.job_id)
          and not exists (
                select
+                 from pawl.inbox as i
+                 join pawl.job as j on j.id = i.job_id
+                where i.consumer = substr(e.scope, length('inbox/') + 1)
+                  and i.message_id = e.key
+                  and e.scope like 'inbox/%')
+         and not exists (
+               select
                  from pawl.command as c
                 where c.scope = substr(e.scope, length('command/') + 1)
                   and c.key = e.key
@@ -6915,14 +7084,14 @@ begin
         into v_due
         from pawl.inbox as i
        where i.received_at < v_before
-         and i.consumer || '' = v_consumer
+         and i.consumer = v_consumer
          and not exists (select from pawl.job as j where j.id = i.job_id);
     when 'delivery' then
       select count(*)
         into v_due
         from pawl.delivery as d
        where d.received_at < v_before
-         and d.consumer || '' = v_consumer;
+         and d.consumer = v_consumer;
     when 'replay' then
       select count(*)
         into v_due
@@ -7181,6 +7350,12 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '542ce3b20b66fff45a73b3501334c238dc1b3ff478972e00295a178cbac34bc3');
+values (1, 'init', 1, 'f7b44f37209122e724eba08ad96d075bcfe0db444fd9cd430af155d943940844');
+
+do $$
+begin
+  perform pg_catalog.set_config('search_path', pg_catalog.current_setting('pawl.search_path'), true);
+end
+$$;
 
 commit;

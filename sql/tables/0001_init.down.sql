@@ -7,16 +7,11 @@ drop view if exists pawl_v1.archive, pawl_v1.backlog, pawl_v1.dead_letters, pawl
 drop view if exists pawl_v1.stale_commands, pawl_v1.suppression_by_scope, pawl_v1.effects;
 
 do $$
-declare
-  v_function record;
 begin
-  for v_function in
-    select p.oid::regprocedure as signature
+  execute ( -- in one statement: some of them call others
+    select 'drop function ' || string_agg(p.oid::regprocedure::text, ', ')
       from pg_catalog.pg_proc as p
-     where p.pronamespace = 'pawl_v1'::regnamespace
-  loop
-    execute format('drop function %s', v_function.signature);
-  end loop;
+     where p.pronamespace = 'pawl_v1'::regnamespace);
 end
 $$;
 

@@ -188,6 +188,8 @@ create table pawl.archive_5 (like pawl.archive_0 including indexes);
 create table pawl.archive_6 (like pawl.archive_0 including indexes);
 create table pawl.archive_7 (like pawl.archive_0 including indexes);
 
+-- Purges walk the indexes of ages in order: docs/decisions/0036-purging.md.
+
 -- The memory of enqueue keys. It outlives the job, so that a duplicate enqueued after completion is still one.
 create table pawl.job_key (
   queue      pawl.name not null,
@@ -200,7 +202,7 @@ create table pawl.job_key (
   check (expires_at > created_at)
 );
 
-create index job_key_age on pawl.job_key using brin (created_at) with (autosummarize = on);
+create index job_key_age on pawl.job_key (created_at);
 
 -- The row exists if and only if the effect committed (job_id null) or a durable job owns the delivery.
 create table pawl.inbox (
@@ -215,7 +217,7 @@ create table pawl.inbox (
   check (processed_at is not null or job_id is not null)
 ) with (autovacuum_vacuum_insert_scale_factor = 0.05);
 
-create index inbox_age on pawl.inbox using brin (received_at) with (autosummarize = on);
+create index inbox_age on pawl.inbox (consumer, received_at);
 
 -- For how long consumers promise to remember deliveries, as they said themselves.
 create table pawl.consumer (
@@ -238,7 +240,7 @@ create table pawl.delivery (
   primary key (consumer, message_id)
 );
 
-create index delivery_age on pawl.delivery using brin (received_at) with (autosummarize = on);
+create index delivery_age on pawl.delivery (consumer, received_at);
 
 -- Sequence gates: the last number that took effect. Never purged by age.
 create table pawl.gate (
@@ -288,7 +290,7 @@ create table pawl.command (
 
 -- No statement that names a command may say anything of its lease in WHERE: it could be run through this index.
 create index command_stale on pawl.command (lease_expires_at) where lease_expires_at is not null;
-create index command_age on pawl.command using brin (created_at) with (autosummarize = on);
+create index command_age on pawl.command (created_at);
 
 -- Answers given again, counted by whoever gives them: a replay itself writes nothing.
 create table pawl.replay (
@@ -323,7 +325,7 @@ create table pawl.effect (
 ) with (fillfactor = 80);
 
 create index effect_unknown on pawl.effect (job_id) where status = 'unknown';
-create index effect_age on pawl.effect using brin (created_at) with (autosummarize = on);
+create index effect_age on pawl.effect (created_at);
 
 -- What was seen of each call: evidence, taken from any attempt, however late.
 create table pawl.effect_call (

@@ -2,9 +2,14 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl/migrate"
@@ -61,11 +66,29 @@ func newMigrateCheck() *cobra.Command {
 	}
 }
 
-// grantRoles makes pawl_app, pawl_operator and pawl_reader, and grants them what they may do.
+// grantRoles makes pawl_app, pawl_operator and pawl_reader, and grants them what they may do. Roles belong to the whole server, and no
+// lock of ours spans its databases: a GRANT that meets another is told XX000, "tuple concurrently updated", and is repeated. The script is
+// one transaction, and safe to run again.
 func grantRoles(ctx context.Context, conn *pgx.Conn, say func(string)) error {
 	say("granting the roles")
-	if _, err := conn.Exec(ctx, sql.Roles()); err != nil {
-		return fmt.Errorf("roles: %w", err)
+	for try := 1; ; try++ {
+		_, err := conn.Exec(ctx, sql.Roles())
+		var pg *pgconn.PgError
+		if err == nil {
+			return nil
+		}
+		if try == grantTries || !errors.As(err, &pg) || pg.Code != "XX000" || !strings.HasPrefix(pg.Message, "tuple concurrently ") {
+			return fmt.Errorf("roles: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("roles: %w", ctx.Err())
+		case <-time.After(rand.N(grantPause)):
+		}
 	}
-	return nil
 }
+
+const (
+	grantTries = 50
+	grantPause = 100 * time.Millisecond // at most
+)

@@ -76,11 +76,11 @@ func confirm(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, to int) er
 
 // countRows counts the rows of each of Pawl's tables, as in "inbox 12, job 3".
 func countRows(ctx context.Context, conn *pgx.Conn) (string, error) {
-	rows, _ := conn.Query(ctx, `select c.relname::text
+	rows, _ := conn.Query(ctx, `select c.relname::pg_catalog.text
   from pg_catalog.pg_class as c
- where c.relnamespace = 'pawl'::regnamespace
-   and c.relkind in ('r', 'p')
-   and c.relname <> 'migration'
+ where c.relnamespace operator(pg_catalog.=) 'pawl'::pg_catalog.regnamespace
+   and c.relkind operator(pg_catalog.=) any ('{r,p}')
+   and c.relname operator(pg_catalog.<>) 'migration'
  order by 1`)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
@@ -89,7 +89,7 @@ func countRows(ctx context.Context, conn *pgx.Conn) (string, error) {
 	counts := make([]string, len(tables))
 	for i, table := range tables {
 		var n int
-		query := fmt.Sprintf("select count(*) from (select from %s limit %d) as t", pgx.Identifier{"pawl", table}.Sanitize(), countLimit+1)
+		query := fmt.Sprintf("select pg_catalog.count(*) from (select from %s limit %d) as t", pgx.Identifier{"pawl", table}.Sanitize(), countLimit+1)
 		if err := conn.QueryRow(ctx, query).Scan(&n); err != nil {
 			return "", err
 		}

@@ -1,0 +1,59 @@
+-- Run under the path pg_catalog, so that this script does not meet what it plants.
+set search_path = pg_catalog, pg_temp;
+
+-- Copies of PostgreSQL's own operators and functions, under the same types: found by a path that has public first.
+do $$
+declare
+  v record;
+begin
+  for v in
+    select o.oprname, format_type(nullif(o.oprleft, 0), null) as l, format_type(o.oprright, null) as r, format_type(o.oprresult, null) as result
+      from pg_operator as o
+     where o.oprnamespace = 'pg_catalog'::regnamespace
+       and o.oprright <> 0
+       and not exists (select from pg_type as t where t.oid in (o.oprleft, o.oprright, o.oprresult) and t.typtype = 'p' and t.typname !~ '^any(array|element|compatible.*)?$')
+  loop
+    begin
+      execute format('create or replace function public.%I(%s) returns %s language plpgsql as %L',
+        'op_' || md5(v.oprname || coalesce(v.l, '') || v.r), concat_ws(', ', v.l, v.r), v.result,
+        format('begin raise exception using message = %L; end', 'hijacked: operator ' || v.oprname || ' (' || coalesce(v.l, '') || ', ' || v.r || ')'));
+      execute format('create operator public.%s (%s rightarg = %s, function = public.%I)', v.oprname,
+        case when v.l is not null then 'leftarg = ' || v.l || ',' end, v.r, 'op_' || md5(v.oprname || coalesce(v.l, '') || v.r));
+    exception
+      when feature_not_supported or invalid_function_definition or undefined_function or datatype_mismatch or wrong_object_type then null;
+    end;
+  end loop;
+  for v in
+    select p.proname, pg_get_function_identity_arguments(p.oid) as arguments, pg_get_function_result(p.oid) as result
+      from pg_proc as p
+     where p.pronamespace = 'pg_catalog'::regnamespace
+       and p.prokind = 'f'
+       and p.proname not like 'pg_stat%'
+       and not exists (select from unnest(p.proargtypes::oid[] || p.prorettype) as a (oid)
+                         join pg_type as t on t.oid = a.oid
+                        where t.typtype = 'p' and t.typname !~ '^any(array|element|compatible.*)?$|^record$|^void$')
+  loop
+    begin
+      execute format('create or replace function public.%I(%s) returns %s language plpgsql as %L', v.proname, v.arguments, v.result,
+        format('begin raise exception using message = %L; end', 'hijacked: function ' || v.proname || '(' || v.arguments || ')'));
+    exception
+      when feature_not_supported or invalid_function_definition or syntax_error or undefined_object or datatype_mismatch or wrong_object_type or duplicate_function then null;
+    end;
+  end loop;
+end
+$$;
+
+-- Types under the names of PostgreSQL's.
+do $$
+declare
+  v_name text;
+begin
+  execute 'create function public.no_value(text) returns boolean language plpgsql as $f$ begin raise exception ''hijacked: a type''; end $f$';
+  foreach v_name in array array['text', 'jsonb', 'bytea', 'timestamptz', 'xid8', 'oid', 'regclass', 'regnamespace', 'regprocedure', 'xid', 'tid'] loop
+    execute format('create domain public.%I as pg_catalog.%I check (public.no_value(''x''))', v_name, v_name);
+  end loop;
+end
+$$;
+
+grant execute on all functions in schema public to public;
+reset search_path;

@@ -1,0 +1,38 @@
+package sql_test
+
+import (
+	"testing"
+)
+
+// A transaction that looked at a row of another before it had an id of its own still knows what it wrote itself, in whichever
+// savepoint, while other transactions come and go.
+func TestOurs_IsToldAlsoAfterALook(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `select pawl_v1.command_claim('s', 'orphan', sha256('x'), '{"lease_ms": null}')`)
+	b.main.Do("begin")
+	b.is("select pawl_v1._command_is_ours('s', 'orphan')", "false")
+	other := b.open("other")
+	for range 5 {
+		other.Do("select pg_current_xact_id()")
+	}
+	b.main.Do("savepoint a")
+	b.is(`select c.outcome from pawl_v1.command_claim('s', 'mine', sha256('y'), '{"lease_ms": null}') as c`, "new_claim")
+	b.main.Do("release savepoint a")
+	b.is(`select c.outcome from pawl_v1.command_claim('s', 'mine', sha256('y'), '{"lease_ms": null}') as c`, "processing_active")
+	other.Do("select pawl_v1.inbox_claim('c', 'theirs', sha256('x'))")
+	b.main.Do("savepoint b")
+	b.is("select c.outcome from pawl_v1.inbox_claim('c', 'm', sha256('x')) as c", "processed")
+	b.main.Do("release savepoint b")
+	b.is("select l.outcome from pawl_v1.inbox_land('c', 'm', 'q', 'k', 'x') as l", "landed")
+	b.is("select pawl_v1.inbox_land('c', 'theirs', 'q', 'k', 'x')", "P4020")
+}
+
+// What is remembered ends after it began: a memory that is over from the start would let a duplicate in.
+func TestTables_AMemoryEndsAfterItBegan(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', 'x', '{"key": "a"}'), pawl_v1.command_claim('s', 'k', sha256('x')),
+       pawl_v1.effect_begin('s', 'k', 'e', sha256('x'), '{"policy": "keyed", "provider_key": "p"}')`)
+	for _, table := range []string{"job_key", "command", "effect"} {
+		b.is("update pawl."+table+" set expires_at = created_at", "23514")
+	}
+}
