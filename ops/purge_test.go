@@ -41,7 +41,7 @@ insert into pawl.fence (resource, fence, seen_at) values ('r', 1, now() - interv
 		b.must(err)
 		told := 0
 		purged, err := ops.Purge(t.Context(), b.pool, c.rule, func(n int) { told = n })
-		if err != nil || purged != c.want || counted != int64(c.want) || told != c.want/1000*1000 {
+		if err != nil || purged != c.want || counted != int64(c.want) || told > c.want || c.want > 1000 && told == 0 {
 			t.Errorf("%+v: counted %d, purged %d, want %d, told %d, %v", c.rule, counted, purged, c.want, told, err)
 		}
 	}
