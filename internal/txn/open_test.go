@@ -358,7 +358,7 @@ func TestOpened_ReplacesAConnectionWhoseSettingsChanged(t *testing.T) {
 }
 
 // Once COMMIT is on its way the end of the caller's context cuts nothing short (trap T9).
-func TestT09_CommitIsDetachedFromTheCaller(t *testing.T) {
+func TestOpened_CommitIsDetachedFromTheCaller(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
 	tx := open(t, pool)
