@@ -150,6 +150,7 @@ create or replace function pawl_v1._jobs_wait(p_ids bigint[], p_ms int)
 returns void
 language plpgsql
 set lock_timeout = '2s' -- so that the end of the function restores it
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_id    bigint;
@@ -172,6 +173,7 @@ $$;
 create or replace function pawl_v1._jobs_elsewhere(p_ids bigint[], p_fences bigint[], p_locked bigint[])
 returns bigint[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   return array(

@@ -170,6 +170,7 @@ create or replace function pawl_v1.worker_isolate(p_worker bigint, p_job bigint,
 returns table (outcome text, detail jsonb)
 language plpgsql
 set lock_timeout = '250ms'
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_job is not null then

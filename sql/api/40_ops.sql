@@ -27,6 +27,7 @@ create or replace function pawl_v1._check_fence_seen(p_fence bigint)
 returns void
 language plpgsql
 immutable
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_fence is null then

@@ -504,6 +504,7 @@ create or replace function pawl_v1.effect_again(
 returns table (outcome text, detail jsonb)
 language plpgsql
 set lock_timeout = '2s'
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_before pawl.effect;

@@ -23,6 +23,7 @@ create or replace function pawl_v1._dead_letter_advice(p_job pawl.job)
 returns text
 language plpgsql
 stable
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_code    text := p_job.last_errors -> -1 ->> 'code';

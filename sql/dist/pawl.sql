@@ -2350,6 +2350,7 @@ create or replace function pawl_v1._jobs_wait(p_ids bigint[], p_ms int)
 returns void
 language plpgsql
 set lock_timeout = '2s' -- so that the end of the function restores it
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_id    bigint;
@@ -2372,6 +2373,7 @@ $$;
 create or replace function pawl_v1._jobs_elsewhere(p_ids bigint[], p_fences bigint[], p_locked bigint[])
 returns bigint[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   return array(
@@ -2641,6 +2643,7 @@ $$;
 create or replace function pawl_v1.job_open(p_id bigint, p_fence bigint, p_idle_ms int default null, p_keep boolean default false)
 returns table (outcome text, xact text, lane bigint, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_idle_ms is not null then
@@ -2686,6 +2689,7 @@ $$;
 create or replace function pawl_v1.job_close(p_id bigint, p_fence bigint, p_outcome text, p_xact text, p_lane bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if pg_current_xact_id_if_assigned()::text is distinct from p_xact then
@@ -3375,6 +3379,7 @@ create or replace function pawl_v1.worker_isolate(p_worker bigint, p_job bigint,
 returns table (outcome text, detail jsonb)
 language plpgsql
 set lock_timeout = '250ms'
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_job is not null then
@@ -3675,6 +3680,7 @@ create or replace function pawl_v1._check_fence_seen(p_fence bigint)
 returns void
 language plpgsql
 immutable
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_fence is null then
@@ -6270,6 +6276,7 @@ create or replace function pawl_v1.effect_again(
 returns table (outcome text, detail jsonb)
 language plpgsql
 set lock_timeout = '2s'
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_before pawl.effect;
@@ -6475,6 +6482,7 @@ create or replace function pawl_v1._dead_letter_advice(p_job pawl.job)
 returns text
 language plpgsql
 stable
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_code    text := p_job.last_errors -> -1 ->> 'code';
@@ -7350,7 +7358,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'f7b44f37209122e724eba08ad96d075bcfe0db444fd9cd430af155d943940844');
+values (1, 'init', 1, '56c6005b1d2dd52a52d505bacf7107239e080903abb9962b7c9449008c6f75a4');
 
 do $$
 begin
