@@ -327,8 +327,10 @@ func TestWorker_QueuesAndKinds(t *testing.T) {
 func TestWorker_Process(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
-	c.config.Poll = time.Hour // it finds nothing by itself
-	w := c.worker(c.pool)
+	config := c.complete()
+	config.Queues[0].Gate = func() int { return 0 } // it claims nothing by itself
+	w, err := job.NewWorker(c.pool, config)
+	c.must(err)
 	if _, err := w.Process(t.Context(), 1); !pawl.Retryable(err) {
 		t.Errorf("not running: %v", err)
 	}
