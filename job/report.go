@@ -58,8 +58,8 @@ func (h Handler) timed() Handler {
 }
 
 // report is what operators may want to know of this worker when it is not at hand.
-func (w *Worker) report() *contract.WorkerReport {
-	r := &contract.WorkerReport{DrainMS: w.cfg.Drain.Milliseconds(), Handlers: map[string]contract.HandlerReport{}}
+func (w *Worker) report(watched bool) *contract.WorkerReport {
+	r := &contract.WorkerReport{DrainMS: w.cfg.Drain.Milliseconds(), Watched: watched, Handlers: map[string]contract.HandlerReport{}}
 	for _, l := range w.lines {
 		r.Queues = append(r.Queues, l.queue.Name)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/txn"
 )
 
 // A session is one incarnation of the worker in the database: a worker row, and the lease of everything claimed under
@@ -21,6 +22,7 @@ type session struct {
 	doubt    context.CancelFunc
 	began    time.Time
 	beat     time.Time     // last renewal, monotonic; only keepAlive touches it
+	watched  bool          // the pool's connections are
 	reported time.Time     // when a beat last took a report along; as beat
 	present  atomic.Bool   // the presence lock is held
 	settled  chan struct{} // closed when it is, or cannot be had
@@ -75,6 +77,7 @@ func (w *Worker) register(ctx context.Context) (*session, error) {
 	s := &session{id: id, began: asked, beat: asked, settled: make(chan struct{}), running: map[int64]context.CancelCauseFunc{}}
 	s.ctx, s.lose = context.WithCancel(context.WithoutCancel(ctx))
 	s.doubtful, s.doubt = context.WithCancel(context.Background())
+	s.watched = txn.Watched(ctx, w.pool)
 	s.depart = w.attend(ctx, s)
 	return s, nil
 }
@@ -114,7 +117,7 @@ func (w *Worker) keepAlive(ctx context.Context, s *session) {
 		asked := time.Now()
 		var report *contract.WorkerReport
 		if asked.Sub(s.reported) >= reportEvery {
-			report = w.report()
+			report = w.report(s.watched)
 		}
 		beat, cancel := context.WithTimeout(ctx, step)
 		row, err := contract.WorkerHeartbeat(beat, w.pool, s.id, s.present.Load(), report)

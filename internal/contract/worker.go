@@ -45,6 +45,7 @@ type WorkerHeartbeatRow struct {
 type WorkerReport struct {
 	Queues   []string                 `json:"queues"`
 	DrainMS  int64                    `json:"drain_ms"`
+	Watched  bool                     `json:"watched"`  // its pool hears of commits that stopped waiting for a standby
 	Handlers map[string]HandlerReport `json:"handlers"` // by kind
 }
 

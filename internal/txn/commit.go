@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,16 +16,37 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// commitPatience bounds the wait for the reply to COMMIT. A caller's deadline never cuts it short: a cancelled COMMIT
-// is an unknown one.
-const commitPatience = 15 * time.Second
-
 // Commit commits tx and classifies a failure: [pawl.ErrCommitUnknown] if the transaction may be durable all the same,
-// else an error that means it certainly is not.
+// else an error that means it certainly is not. Its wait ends with the pool's patience; see [patiently].
 func Commit(ctx context.Context, op string, tx pgx.Tx) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitPatience)
-	defer cancel()
-	return classify(op, tx.Commit(ctx))
+	if o, is := tx.(*Opened); is {
+		return o.CommitWith(context.WithoutCancel(ctx), op, func(*pgx.Batch) {})
+	}
+	inner := tx
+	b, begun := tx.(*begun)
+	if begun {
+		inner = b.Tx
+	}
+	return patiently(ctx, op, tx.Conn(), inner.Commit, func() bool {
+		if begun {
+			b.left.Store(true)
+		}
+		return true
+	})
+}
+
+// A begun transaction can be left behind: nothing else is sent in it while its COMMIT waits.
+type begun struct {
+	pgx.Tx
+	left atomic.Bool
+}
+
+// Rollback implements pgx.Tx.
+func (b *begun) Rollback(ctx context.Context) error {
+	if b.left.Load() {
+		return pgx.ErrTxClosed
+	}
+	return b.Tx.Rollback(ctx)
 }
 
 // classify knows three outcomes. PostgreSQL answers a COMMIT it refuses with severity ERROR, or rolls back a failed
@@ -42,6 +64,10 @@ func classify(op string, err error) error {
 	case errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR":
 		return pawl.Wrap(op, err)
 	}
+	return unknown(op, err)
+}
+
+func unknown(op string, err error) error {
 	return &pawl.Error{Op: op, Code: pawl.CodeCommitUnknown, Err: err}
 }
 
@@ -58,7 +84,10 @@ func Refused(err error) bool {
 // Without it they would be held for as long as the connection lasts.
 func Begin(ctx context.Context, pool *pgxpool.Pool, op string, idle time.Duration) (pgx.Tx, error) {
 	tx, err := pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "begin; " + endWhenSilent(idle)})
-	return tx, pawl.Wrap(op, err)
+	if err != nil {
+		return nil, pawl.Wrap(op, err)
+	}
+	return &begun{Tx: tx}, nil
 }
 
 // endWhenSilent is text and not a call of set_config, which costs a query; limits are few, so its plans are.

@@ -3,6 +3,7 @@ package txn
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,6 +20,7 @@ type Opened struct {
 	conn   *pgxpool.Conn
 	passed bool // user code has succeeded behind the savepoint, which is still to be released
 	ended  bool
+	commit atomic.Int32 // open, answered or left
 	pool   *pgxpool.Pool
 	after  []func(pawl.DB) // see AfterCommit
 }
@@ -40,9 +42,18 @@ func Open(ctx context.Context, pool *pgxpool.Pool, op string, level pgx.TxIsoLev
 	o := &Opened{Tx: results.Tx(), conn: conn, pool: pool}
 	if err := results.Close(); err != nil {
 		Rollback(ctx, o)
+		LeaveStandby(pool, err)
 		return nil, pawl.Wrap(op, err)
 	}
 	return o, nil
+}
+
+// LeaveStandby empties a pool whose connection refused a write because it is read-only, as those to a standby are: after a failover
+// they would stay for their whole life. The next ones find the primary.
+func LeaveStandby(pool *pgxpool.Pool, err error) {
+	if pawl.CodeOf(err) == "25006" {
+		pool.Reset()
+	}
 }
 
 // Guard runs user code behind the savepoint; see the function [Guard]. It may be called again: what succeeded before is kept.
@@ -69,9 +80,7 @@ func (o *Opened) CommitWith(ctx context.Context, op string, last func(*pgx.Batch
 	if err := ctx.Err(); err != nil {
 		return pawl.Wrap(op, err)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitPatience)
-	defer cancel()
-	err := o.send(ctx, func(b *pgx.Batch) {
+	batch := o.behind(func(b *pgx.Batch) {
 		last(b)
 		b.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
 			if tag.String() == "ROLLBACK" {
@@ -80,13 +89,33 @@ func (o *Opened) CommitWith(ctx context.Context, op string, last func(*pgx.Batch
 			return nil
 		})
 	})
+	err := patiently(ctx, op, o.Conn(), func(ctx context.Context) error {
+		err := o.flush(ctx, batch)
+		if !o.commit.CompareAndSwap(open, answered) {
+			o.conn.Release()
+		}
+		return err
+	}, o.leave)
 	if err == nil {
 		o.release()
 		for _, fn := range o.after {
 			fn(o.pool)
 		}
 	}
-	return classify(op, err)
+	return err
+}
+
+// What became of a COMMIT: not answered yet, answered, or left behind by whoever sent it.
+const (
+	open int32 = iota
+	answered
+	left
+)
+
+// leave gives the connection to the COMMIT that is on its way, unless it was answered this moment.
+func (o *Opened) leave() bool {
+	o.ended = o.commit.CompareAndSwap(open, left)
+	return o.ended
 }
 
 // Commit is CommitWith nothing more.
@@ -111,12 +140,21 @@ func (o *Opened) release() {
 
 // send sends what queue queues, behind the release of a savepoint that user code has passed.
 func (o *Opened) send(ctx context.Context, queue func(*pgx.Batch)) error {
+	return o.flush(ctx, o.behind(queue))
+}
+
+// behind is what queue queues, behind the release of a savepoint that user code has passed.
+func (o *Opened) behind(queue func(*pgx.Batch)) *pgx.Batch {
 	batch := &pgx.Batch{}
 	if o.passed {
 		batch.Queue(releaseSavepoint)
 	}
 	queue(batch)
 	o.passed = false
+	return batch
+}
+
+func (o *Opened) flush(ctx context.Context, batch *pgx.Batch) error {
 	err := o.SendBatch(ctx, batch).Close()
 	if pawl.CodeOf(err) == noSavepoint {
 		return endedByText(err)
