@@ -118,7 +118,7 @@ func (r *Rows) failLate(ctx context.Context, id any, failure error) error {
 	if tag.RowsAffected() == 0 {
 		return r.why(ctx, r.pool, id)
 	}
-	return recorded(failure)
+	return r.recorded(ctx, failure)
 }
 
 func (r *Rows) failed(id any, failure error) []any {
@@ -126,6 +126,14 @@ func (r *Rows) failed(id any, failure error) []any {
 		return []any{id}
 	}
 	return []any{id, stored(failure)}
+}
+
+// recorded is the answer to a failure that was written by a statement of its own, whose end nobody listened to.
+func (r *Rows) recorded(ctx context.Context, failure error) error {
+	if err := txn.Prove(ctx, r.pool); err != nil {
+		return err
+	}
+	return recorded(failure)
 }
 
 func recorded(failure error) error {

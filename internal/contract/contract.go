@@ -146,6 +146,8 @@ func listened(ctx context.Context, db DB) (_ DB, heard *watched.Statement, relea
 		}
 		heard, _ = watched.Begin(conn.Conn().PgConn())
 		return conn, heard, conn.Release, nil
+	case *pgxpool.Conn:
+		heard, _ = watched.Begin(on.Conn().PgConn())
 	case *pgx.Conn:
 		heard, _ = watched.Begin(on.PgConn())
 	}

@@ -2,6 +2,7 @@ package standbytest
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
@@ -67,6 +69,26 @@ func (b *bed) once() door {
 		}
 	}
 	return door{"once", call(b.watched), call(b.plain), effectOf("once")}
+}
+
+// The same through database/sql, whose connections are made from configurations too.
+func (b *bed) onceSQL() door {
+	call := func(watch bool) func(context.Context) error {
+		config := b.plain.Config().ConnConfig
+		if watch {
+			pawl.Watch(config, pawl.Watching{})
+		}
+		db := stdlib.OpenDB(*config)
+		b.Cleanup(func() { _ = db.Close() })
+		return func(ctx context.Context) error {
+			_, err := command.OnceSQL(ctx, db, intent("once sql"), func(ctx context.Context, tx *sql.Tx) (string, error) {
+				_, err := tx.ExecContext(ctx, "insert into effect values ('once sql')")
+				return "done", err
+			}, command.Options{Wait: -1})
+			return err
+		}
+	}
+	return door{"once sql", call(true), call(false), effectOf("once sql")}
 }
 
 func (b *bed) leased() door {

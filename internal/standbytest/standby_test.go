@@ -19,8 +19,10 @@ import (
 	"github.com/pawl-go/pawl/flow"
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/migrate"
 	"github.com/pawl-go/pawl/ops"
+	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -106,7 +108,7 @@ const holdFor = 1500 * time.Millisecond
 func cutOff(t *testing.T, p *pgtest.Pair, rollback bool) (b *bed, doors []door, a *answers) {
 	t.Helper()
 	b = &bed{T: t, watched: poolOf(t, p.URL(), watch), plain: poolOf(t, p.URL(), nil), patient: poolOf(t, p.URL(), patient), rollback: rollback}
-	doors = append([]door{b.once(), b.leased(), b.http(), b.guard(), b.enqueue(), b.release(), b.append(), b.psql(), b.impatient(), b.effect()}, b.flows()...)
+	doors = append([]door{b.once(), b.onceSQL(), b.leased(), b.http(), b.guard(), b.enqueue(), b.release(), b.append(), b.psql(), b.impatient(), b.effect()}, b.flows()...)
 	ctx, cancel := context.WithCancel(context.Background())
 	a = &answers{}
 	t.Cleanup(func() { cancel(); a.all.Wait() })
@@ -288,6 +290,48 @@ func TestPatience_CancelsNoCommitThatWaitsForItsStandby(t *testing.T) {
 			}
 		}
 	}
+}
+
+// An event that an operator's cancel made visible is published once the standby has it: the relay's claim is a write, and waits.
+func TestRelay_PublishesWhatIsReplicated(t *testing.T) {
+	t.Parallel()
+	p := pair(t)
+	pool := poolOf(t, p.URL(), watch)
+	var published atomic.Int32
+	relay, err := outbox.NewRelay(pool, outbox.Config{Hooks: logTo(t, "relay"), Poll: 50 * time.Millisecond, Presence: job.Presence{Off: true},
+		Sink: outbox.Func(func(context.Context, pawl.Message) error { published.Add(1); return nil })})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- relay.Run(ctx) }()
+	t.Cleanup(func() { p.Synchronous(""); cancel(); <-done })
+	add := func(name string) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			_, err := outbox.Append(ctx, tx, outbox.Event{Type: "made", Scope: "relay", Key: name})
+			return err
+		})
+	}
+	if err := add("before"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the relay publishes", func() bool { return published.Load() == 1 })
+
+	p.Cut()
+	go func() { _ = add("cut off") }()
+	until(t, "the event is visible", func() bool {
+		p.CancelWaiting()
+		return isTrue(t, pool, "exists (select from pawl_v1.outbox_events as e where e.event_id like '%cut off%')") || published.Load() > 1
+	})
+	for end := time.Now().Add(holdFor); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		p.CancelWaiting()
+	}
+	if n := published.Load(); n > 1 {
+		t.Errorf("%d events were published before the standby had them", n-1)
+	}
+	p.Join()
+	until(t, "it is published", func() bool { return published.Load() > 1 })
 }
 
 // onStandby is how long all connections reach a standby. It is 30 s in the acceptance run.
