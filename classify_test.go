@@ -23,7 +23,7 @@ func TestClassify_AgreesWithTheRest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	codes := []string{"23505", "23503", "23514", "22P02", "40001", "40P01", "55P03", "57014", "57P01", "57P03", "08006", "53300", "25006", "42601"}
+	codes := []string{"23505", "23503", "23514", "22P02", "40001", "40P01", "55P03", "57014", "57P01", "57P03", "08006", "53300", "53100", "25006", "42601"}
 	for _, m := range regexp.MustCompile(`(?m)^(\w{5}),\w+,.*?,(no|yes|depends),`).FindAllStringSubmatch(string(registry), -1) {
 		codes = append(codes, m[1])
 		if got := pawl.Classify(of(m[1])); string(got.Retry) != m[2] {

@@ -109,7 +109,7 @@ func CodeOf(err error) Code {
 
 // Retryable reports whether the same call may succeed later although nothing else changes: the intent is in progress
 // (P4029, 55P03), the transaction lost a race (40001, 40P01: restart it whole), or the database is short of
-// connections, restarting or unreachable. A lost reply to COMMIT is not retryable in this sense: see [MayHaveHappened].
+// connections or disk, read-only, restarting or unreachable. A lost reply to COMMIT is not retryable in this sense: see [MayHaveHappened].
 func Retryable(err error) bool {
 	if err == nil || MayHaveHappened(err) {
 		return false
@@ -117,7 +117,7 @@ func Retryable(err error) bool {
 	switch code := CodeOf(err); {
 	case code == CodeInProgress, code == "40001", code == "40P01", code == "55P03":
 		return true
-	case code == "53300", code == "57P01", code == "57P02", code == "57P03", strings.HasPrefix(string(code), "08"):
+	case code == "53300", code == "53100", code == "25006", code == "57P01", code == "57P02", code == "57P03", strings.HasPrefix(string(code), "08"):
 		return true
 	case code != "":
 		return false
@@ -129,8 +129,8 @@ func Retryable(err error) bool {
 // lost ([CodeCommitUnknown]). Do not run the work again on this news; claim the same key and read the answer.
 func MayHaveHappened(err error) bool { return CodeOf(err) == CodeCommitUnknown }
 
-// Unreachable reports whether err means that the database could not be reached or dropped the connection, rather
-// than that it refused the statement. Attempts are never charged for it.
+// Unreachable reports whether err means that the database could not be reached, dropped the connection, or takes no writes now (25006:
+// read-only, as a standby is; 53100: the disk is full), rather than that it refused the statement. Attempts are never charged for it.
 func Unreachable(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return false
@@ -141,7 +141,7 @@ func Unreachable(err error) bool {
 	}
 	code := string(CodeOf(err))
 	if code != "" {
-		return strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P0") || code == "53300"
+		return strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P0") || code == "53300" || code == "53100" || code == "25006"
 	}
 	return brokenConn(err)
 }

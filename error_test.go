@@ -87,6 +87,8 @@ func TestError_Behaviour(t *testing.T) {
 		"terminated":       {sqlstate("57P01"), behaviour{retryable: true, unreachable: true}},
 		"starting up":      {sqlstate("57P03"), behaviour{retryable: true, unreachable: true}},
 		"too many":         {sqlstate("53300"), behaviour{retryable: true, unreachable: true}},
+		"read-only":        {sqlstate("25006"), behaviour{retryable: true, unreachable: true}},
+		"disk full":        {sqlstate("53100"), behaviour{retryable: true, unreachable: true}},
 		"end of file":      {fmt.Errorf("read: %w", io.ErrUnexpectedEOF), behaviour{retryable: true, unreachable: true}},
 		"reset":            {&net.OpError{Op: "read", Err: syscall.ECONNRESET}, behaviour{retryable: true, unreachable: true}},
 		"network timeout":  {&net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ETIMEDOUT)}, behaviour{retryable: true, unreachable: true}},

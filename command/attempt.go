@@ -228,7 +228,7 @@ func (a *Attempt[T]) ask(ctx context.Context) (landed bool, err error) {
 		case err == nil:
 			return false, nil
 		case refusal(err) == "succeeded":
-			return true, nil
+			return true, txn.Prove(detached, a.pool)
 		case a.lost() != nil:
 			return false, err
 		}
@@ -357,7 +357,7 @@ func (a *Attempt[T]) conclude() error {
 	if err == nil && !landed {
 		return errors.New("the transaction in which the command was finished did not commit")
 	}
-	if landed {
+	if err == nil {
 		a.mu.Lock()
 		a.stored(*finished)
 		a.mu.Unlock()

@@ -16,7 +16,8 @@ import (
 // A call is one caller's wish, through all the transactions that it takes.
 type call[X any] struct {
 	door   door[X]
-	db     pawl.DB // for statements of their own
+	db     pawl.DB                     // for statements of their own
+	proof  func(context.Context) error // that everything that could be read before is replicated
 	intent pawl.Intent
 	opts   Options
 	row    contract.CommandClaimRow // of the newest claim that was ours
@@ -172,8 +173,11 @@ func (c *call[X]) answered(ctx context.Context, tx opened[X], row contract.Comma
 	return c.standing(ctx, row)
 }
 
-// standing reads the answer of a command that nobody is working on.
+// standing reads the answer of a command that nobody is working on. It is given once what it was read from is replicated.
 func (c *call[X]) standing(ctx context.Context, row contract.CommandClaimRow) (d done, err error) {
+	if err := c.proved(ctx, row.Unproved); err != nil {
+		return d, err
+	}
 	e := pawl.Event{Kind: pawl.EventReplay, Op: "command.claim", Attempt: row.Attempts}
 	switch row.Outcome {
 	case "replay_success":
@@ -191,6 +195,14 @@ func (c *call[X]) standing(ctx context.Context, row contract.CommandClaimRow) (d
 	}
 	c.emit(ctx, e)
 	return d, err
+}
+
+// proved returns once an answer that was only read rests on something replicated.
+func (c *call[X]) proved(ctx context.Context, unproved bool) error {
+	if !unproved {
+		return nil
+	}
+	return c.proof(ctx)
 }
 
 // refused reads why there is no claim.
@@ -221,7 +233,7 @@ func (c *call[X]) failed(ctx context.Context, tx opened[X], cause error) error {
 	}
 	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), markFor)
 	defer cancel()
-	status, attempt, err := contract.CommandFail(detached, tx.db(), c.failArgs(cause))
+	row, err := contract.CommandFail(detached, tx.db(), c.failArgs(cause))
 	if err == nil {
 		err = tx.commit(detached, "command.fail")
 	}
@@ -232,7 +244,7 @@ func (c *call[X]) failed(ctx context.Context, tx opened[X], cause error) error {
 		tx.rollback(ctx)
 		return c.mark(ctx, cause)
 	}
-	return c.told(ctx, status, attempt, cause)
+	return c.told(ctx, row, cause)
 }
 
 // unfinished reads why a transaction that was ours did not commit.

@@ -17,6 +17,8 @@ import (
 type door[X any] interface {
 	// db is for single statements, each a transaction of its own.
 	db() pawl.DB
+	// replicated returns once everything that could be read before is replicated.
+	replicated(ctx context.Context) error
 	// open begins a transaction and claims in it.
 	open(ctx context.Context, args contract.CommandClaimArgs, level pgx.TxIsoLevel, idle time.Duration) (opened[X], contract.CommandClaimRow, error)
 }
@@ -34,6 +36,8 @@ type opened[X any] interface {
 type pgxDoor struct{ pool *pgxpool.Pool }
 
 func (d pgxDoor) db() pawl.DB { return d.pool }
+
+func (d pgxDoor) replicated(ctx context.Context) error { return txn.Replicated(ctx, d.pool) }
 
 func (d pgxDoor) open(ctx context.Context, args contract.CommandClaimArgs, level pgx.TxIsoLevel, idle time.Duration) (opened[pgx.Tx], contract.CommandClaimRow, error) {
 	var row contract.CommandClaimRow
@@ -59,6 +63,8 @@ func (t pgxTx) guard(ctx context.Context, limit time.Duration, fn func(context.C
 type sqlDoor struct{ handle *sql.DB }
 
 func (d sqlDoor) db() pawl.DB { return pawl.SQL(d.handle) }
+
+func (d sqlDoor) replicated(ctx context.Context) error { return txn.ReplicatedSQL(ctx, d.handle) }
 
 // open begins detached from the context's end: database/sql would roll back behind our back. What is sent in it is not.
 func (d sqlDoor) open(ctx context.Context, args contract.CommandClaimArgs, level pgx.TxIsoLevel, idle time.Duration) (opened[*sql.Tx], contract.CommandClaimRow, error) {
@@ -107,7 +113,7 @@ func (t sqlTx) succeed(ctx context.Context, op string, args contract.CommandSucc
 
 func (t sqlTx) commit(_ context.Context, op string) error {
 	defer t.session.Release(t.conn)
-	return txn.CommitSQL(op, t.tx)
+	return txn.CommitSQL(op, t.conn, t.tx)
 }
 
 func (t sqlTx) rollback(context.Context) {

@@ -24,12 +24,14 @@ func (c *call[X]) mark(ctx context.Context, cause error) error {
 	defer cancel()
 	var err error
 	for range markTries {
-		var status string
-		var attempt int
-		status, attempt, err = contract.CommandFail(detached, c.db, c.failArgs(cause))
+		var row contract.CommandFailRow
+		row, err = contract.CommandFail(detached, c.db, c.failArgs(cause))
 		switch {
 		case err == nil:
-			return c.told(ctx, status, attempt, cause)
+			if err := c.proved(ctx, row.Unproved); err != nil {
+				return pawl.Wrap("command.fail", errors.Join(err, cause))
+			}
+			return c.told(ctx, row, cause)
 		case errors.Is(err, pawl.ErrNotHolderFail):
 			c.emit(ctx, pawl.Event{Kind: pawl.EventStaleWriteRefused, Op: "command.fail", Err: err})
 			return &again{err}
@@ -49,14 +51,14 @@ func (c *call[X]) failArgs(cause error) contract.CommandFailArgs {
 }
 
 // told reports what the row holds after a failure, and makes the caller's error of it.
-func (c *call[X]) told(ctx context.Context, status string, attempt int, cause error) error {
+func (c *call[X]) told(ctx context.Context, row contract.CommandFailRow, cause error) error {
 	kind := pawl.EventRetryable
-	switch status {
+	switch row.Status {
 	case "failed_final":
 		kind = pawl.EventFinal
 	case "unknown":
 		kind = pawl.EventUnknown
 	}
-	c.emit(ctx, pawl.Event{Kind: kind, Op: "command.fail", Attempt: attempt, Err: cause})
-	return failed("command.handle", status, attempt, cause)
+	c.emit(ctx, pawl.Event{Kind: kind, Op: "command.fail", Attempt: row.Attempts, Err: cause})
+	return failed("command.handle", row.Status, row.Attempts, cause)
 }

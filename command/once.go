@@ -92,7 +92,7 @@ func once[T, X any](ctx context.Context, d door[X], intent pawl.Intent, fn func(
 	if err := intent.Validate(); err != nil {
 		return r, err
 	}
-	c := &call[X]{door: d, db: d.db(), intent: intent, opts: o}
+	c := &call[X]{door: d, db: d.db(), proof: d.replicated, intent: intent, opts: o}
 	done, err := c.run(ctx, func(ctx context.Context, tx X) (Answer, error) {
 		value, err := fn(ctx, tx)
 		if declined := declinedIn(err); declined != nil {

@@ -187,6 +187,9 @@ func (t *taking) plan(ctx context.Context) (row contract.EffectBeginRow, err err
 		}
 		return txn.Commit(ctx, "effect.begin", tx)
 	})
+	if err == nil && row.Unproved {
+		err = txn.Replicated(ctx, t.pool)
+	}
 	if pawl.CodeOf(err) == "55P03" {
 		err = &pawl.Error{Op: "effect.begin", Code: "55P03", Err: err, Hint: "if the transaction of this very handler holds the row: a step needs a handler without one, job.Handle"}
 	}

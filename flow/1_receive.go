@@ -2,20 +2,26 @@ package flow
 
 import (
 	"context"
+	crypto "crypto/rand"
 	"math/rand/v2"
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/internal/txn"
 )
 
 // receiveBatch is how many deliveries are asked for at once: SQS's largest batch. It is also the most that can sit
 // fetched and not started, which is what a crash leaves invisible until its timeout.
 const receiveBatch = 10
 
-// pingPatience bounds one question whether the database is back.
-const pingPatience = 5 * time.Second
+// pingPatience bounds one question whether the database is back, and longestProbe the pause until the next.
+const (
+	pingPatience = 5 * time.Second
+	longestProbe = 2 * time.Second
+)
 
-// longestBackoff bounds the pause after errors of the source.
+// longestBackoff bounds the pause after errors of the source, and after those of the database that a probe does not find.
 const longestBackoff = 20 * time.Second
 
 // receive fetches batches and hands them to the handling goroutines, one batch ahead at most, until ctx ends. What was
@@ -46,18 +52,45 @@ func (f *Flow) receive(ctx context.Context, work chan<- pawl.Delivery) {
 }
 
 // awaitDatabase holds the receiving while the database is away: whatever was received meanwhile would only be given back,
-// and the broker counts receives and takes good messages to its dead letters for them (trap T43).
+// and the broker counts receives and takes good messages to its dead letters for them (trap T43). If a probe succeeds and our own
+// transactions fail all the same, less and less is received.
 func (f *Flow) awaitDatabase(ctx context.Context) {
-	for failures := 1; f.away.Load() && ctx.Err() == nil; failures++ {
-		ping, cancel := context.WithTimeout(ctx, pingPatience)
-		err := f.pool.Ping(ping)
-		cancel()
-		if err == nil {
-			f.away.Store(false)
-			return
-		}
-		pause(ctx, jittered(backoff(failures)))
+	if !f.away.Load() {
+		return
 	}
+	failures := 0
+	for f.probe(ctx) != nil && ctx.Err() == nil {
+		f.setbacks.Store(0)
+		failures++
+		pause(ctx, jittered(min(backoff(failures), longestProbe)))
+	}
+	f.away.Store(false)
+	if failures == 0 {
+		if again := int(f.setbacks.Add(1)) - setbacksAtOnce; again > 0 {
+			pause(ctx, jittered(backoff(again)))
+		}
+	}
+}
+
+// setbacksAtOnce is how often in a row a probe may succeed while deliveries fail through the database, before receiving slows down.
+const setbacksAtOnce = 3
+
+// probe does what a delivery needs of the database: it claims, as the first statement of a transaction that is rolled back, and, if
+// there are synchronous standbys, commits.
+func (f *Flow) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, pingPatience)
+	defer cancel()
+	key := reservedPrefix + "probe/" + crypto.Text()
+	pending, err := inbox.Prepare(pawl.Intent{Scope: f.cfg.Consumer, Key: key, Fingerprint: pawl.FingerprintOf()}, inbox.Lane{})
+	if err != nil {
+		return err
+	}
+	tx, err := txn.Open(ctx, f.pool, "flow.probe", "", pingPatience, pending.Queue)
+	if err != nil {
+		return err
+	}
+	txn.Rollback(ctx, tx)
+	return txn.Prove(ctx, f.pool)
 }
 
 // giveBack returns deliveries to the source, unacknowledged, those of one ordering key in one call. If even that fails they come back

@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/receipt"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
@@ -126,9 +127,13 @@ func (f *Flow) open(ctx context.Context, claim func(*pgx.Batch)) (*txn.Opened, e
 	return tx, nil
 }
 
-// duplicate answers a delivery that the database has seen.
+// duplicate answers a delivery that the database has seen. While the server replicates synchronously that is not enough: what was
+// read must be replicated too, which [Flow.proveAll] finds out.
 func (f *Flow) duplicate(ctx context.Context, d pawl.Delivery, c inbox.Claim) pawl.Receipt {
 	f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventDuplicateSkipped, Op: "flow.claim", JobID: c.JobID})
+	if c.Unproved {
+		return receipt.Read(d.Handle)
+	}
 	return answered(d)
 }
 

@@ -44,6 +44,7 @@ func (f *Flow) untilKnown(ctx context.Context, d pawl.Delivery, once func() erro
 		if !pawl.MayHaveHappened(err) && !(asked > 0 && pawl.Retryable(err)) {
 			break
 		}
+		f.away.Store(true) // it may accept connections and answer no COMMIT: ask before more is received
 		f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventCommitUnknown, Op: "flow.commit", Err: err})
 		pause(ctx, jittered(100*time.Millisecond<<asked))
 	}
@@ -119,6 +120,9 @@ func definite(err error) bool {
 	code := pawl.CodeOf(err)
 	return code != "" && code != "40001" && code != "40P01" && !pawl.MayHaveHappened(err) && !pawl.Unreachable(err)
 }
+
+// decided reports whether the database holds the outcome of a delivery, proved or not.
+func decided(r pawl.Receipt) bool { return r.Valid() || receipt.Unproved(r) }
 
 // answered makes the receipt of a delivery whose outcome the database holds.
 func answered(d pawl.Delivery) pawl.Receipt { return receipt.Committed(d.Handle) }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/internal/receipt"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
@@ -55,11 +56,11 @@ func (f *Flow) finishBatch(stopping, ctx context.Context, all []pawl.Delivery, s
 		ds = append(ds, d)
 	}
 	for i, o := range f.deliverBatch(ctx, ds) {
-		if !o.receipt.Valid() {
+		if !decided(o.receipt) {
 			f.giveBack(ctx, o.wait, ds[i])
 			continue
 		}
-		f.acknowledge(o.receipt, stopped)
+		f.acknowledge(ds[i], o.receipt, stopped)
 	}
 	for _, d := range ordered {
 		f.finishGroup(stopping, ctx, d, stopped)
@@ -95,10 +96,10 @@ func (f *Flow) deliverBatch(ctx context.Context, ds []pawl.Delivery) []outcome {
 		f.inFlight.leave(items[n].intent.Key)
 		for _, i := range places[n] {
 			outcomes[i] = o
-			if !o.receipt.Valid() {
+			if !decided(o.receipt) {
 				continue
 			}
-			outcomes[i].receipt = answered(ds[i])
+			outcomes[i].receipt = receipt.Of(o.receipt, ds[i].Handle)
 			if i != places[n][0] {
 				f.emitOf(ctx, ds[i], pawl.Event{Kind: pawl.EventDuplicateSkipped, Op: "flow.claim"})
 			}
@@ -186,12 +187,14 @@ func (f *Flow) onceBatch(ctx context.Context, items []item, leave func()) (outco
 	if err != nil {
 		return nil, false, err
 	}
-	if err := f.commit(ctx, tx, succeeded(fresh)...); err != nil {
-		f.emitEnded(ctx, items[0].Delivery, err)
-		if definite(err) {
-			return nil, true, nil
+	if len(fresh) > 0 { // duplicates alone are proved together with others
+		if err := f.commit(ctx, tx, succeeded(fresh)...); err != nil {
+			f.emitEnded(ctx, items[0].Delivery, err)
+			if definite(err) {
+				return nil, true, nil
+			}
+			return nil, false, err
 		}
-		return nil, false, err
 	}
 	for n, s := range fresh {
 		f.emitOf(ctx, s.Delivery, events[n])

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/receipt"
 )
 
 // abandonAfter is how long a cancelled handler may take to notice before Run leaves it behind. Its transaction is then
@@ -51,11 +52,11 @@ func (f *Flow) handleAll(ctx context.Context, work <-chan pawl.Delivery, stopped
 func (f *Flow) finishGroup(stopping, ctx context.Context, d pawl.Delivery, stopped <-chan struct{}) {
 	for found := true; found; {
 		r, wait := f.deliver(ctx, d)
-		if !r.Valid() {
+		if !decided(r) {
 			f.giveBack(ctx, wait, f.groups.disband(d)...)
 			return
 		}
-		f.acknowledge(r, stopped)
+		f.acknowledge(d, r, stopped)
 		if d, found = f.groups.next(d); found && stopping.Err() != nil {
 			f.giveBack(ctx, 0, f.groups.disband(d)...)
 			return
@@ -63,8 +64,16 @@ func (f *Flow) finishGroup(stopping, ctx context.Context, d pawl.Delivery, stopp
 	}
 }
 
-// acknowledge hands a receipt on.
-func (f *Flow) acknowledge(r pawl.Receipt, stopped <-chan struct{}) {
+// acknowledge hands a receipt on: to the source, or first to be proved.
+func (f *Flow) acknowledge(d pawl.Delivery, r pawl.Receipt, stopped <-chan struct{}) {
+	f.setbacks.Store(0)
+	if receipt.Unproved(r) {
+		select {
+		case f.unproved <- unproved{d, r}:
+		case <-stopped:
+		}
+		return
+	}
 	select {
 	case f.acks <- r:
 	case <-stopped: // Run has returned; the message comes again and is absorbed

@@ -3,6 +3,7 @@ package flow
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,10 +23,12 @@ type Flow struct {
 	retries *job.Worker
 
 	acks     chan pawl.Receipt
+	unproved chan unproved
 	inFlight inFlight
 	groups   groups
 	deaths   deaths
-	away     atomic.Bool // the database could not be reached when last asked
+	away     atomic.Bool  // our own statements failed, or went unanswered, when last sent
+	setbacks atomic.Int32 // how often in a row a probe found nothing, with no delivery decided in between
 }
 
 // landedKind is the kind of the job that owns a landed delivery.
@@ -46,7 +49,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Flow, error) {
 		return nil, &pawl.Error{Op: "flow.new", Code: pawl.CodeArgumentInvalid, Err: err}
 	}
 	f := &Flow{pool: pool, cfg: cfg, queue: "inbox/" + cfg.Consumer,
-		acks: make(chan pawl.Receipt, cfg.Concurrency)}
+		acks: make(chan pawl.Receipt, cfg.Concurrency), unproved: make(chan unproved, maxUnproved)}
 	// A delivery that must wait at its gate is copied from its job's row.
 	landed, working := job.HandleTx(landedKind, f.retry).With(job.Policy{KeepRow: cfg.Gate != nil}), cfg.RetryConcurrency
 	if cfg.LongHandler != nil {
@@ -82,19 +85,22 @@ func (f *Flow) Run(ctx context.Context) error {
 		return err
 	}
 	work := make(chan pawl.Delivery)
-	stopped := make(chan struct{})
-	var retries, handling, acking sync.WaitGroup
+	handled, stopped := make(chan struct{}), make(chan struct{})
+	var retries, handling, proving, acking sync.WaitGroup
 	if f.cfg.Trigger == nil { // else nothing lands, and nothing is remembered
 		retries.Go(func() { f.retryLanded(ctx) })
 		retries.Go(func() { f.keepInbox(ctx) })
 	}
 	acking.Go(func() { f.ackAll(context.WithoutCancel(ctx), stopped) })
+	proving.Go(func() { f.proveAll(context.WithoutCancel(ctx), handled) })
 	handling.Go(func() { f.handleAll(ctx, work, stopped) })
 
 	f.awaitWorker(ctx)
 	f.receive(ctx, work)
 	close(work)
 	handling.Wait()
+	close(handled)
+	proving.Wait()
 	close(stopped)
 	acking.Wait()
 	retries.Wait()
@@ -140,11 +146,25 @@ func (f *Flow) undecided(ctx context.Context, d pawl.Delivery, op string, err er
 		return f.bury(ctx, d, err)
 	case pawl.CodeOf(err) == lockNotHad:
 		return f.conflict(ctx, d, err)
-	case pawl.Unreachable(err):
+	case away(op, err):
 		f.away.Store(true)
 	}
 	f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: err})
 	return pawl.Receipt{}, jittered(2 * time.Second)
+}
+
+// away reports whether an error says that the database is not to be counted on now. A trigger's is the user's own, and says so only if
+// the database was not reached. What a transaction of ours failed with does, whatever it is: a standby, a full disk, a schema or a
+// right that is missing, a COMMIT without an answer. Lost races do not, nor what is wrong with the delivery itself.
+func away(op string, err error) bool {
+	code := pawl.CodeOf(err)
+	switch {
+	case pawl.Unreachable(err), pawl.MayHaveHappened(err), code == pawl.CodeSchemaMismatch:
+		return true
+	case op == "flow.trigger", errors.Is(err, context.Canceled), code == "40001", code == "40P01", strings.HasPrefix(string(code), "P4"):
+		return false
+	}
+	return code != ""
 }
 
 func (f *Flow) emit(ctx context.Context, e pawl.Event) {

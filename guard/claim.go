@@ -101,7 +101,7 @@ func (c *Claimed) Fail(ctx context.Context, failure error) error {
 	case tag.RowsAffected() == 0:
 		return c.lost()
 	}
-	return recorded(failure)
+	return c.rows.recorded(ctx, failure)
 }
 
 func (c *Claimed) lost() error {

@@ -125,7 +125,7 @@ func (r *Rows) failLate(ctx context.Context, id any, failure error) error {
 	if tag.RowsAffected() == 0 {
 		return r.why(ctx, r.pool, id)
 	}
-	return recorded(failure)
+	return r.recorded(ctx, failure)
 }
 
 func (r *Rows) failed(id any, failure error) []any {
@@ -135,14 +135,29 @@ func (r *Rows) failed(id any, failure error) []any {
 	return []any{id, stored(failure)}
 }
 
+// recorded is the answer to a failure that was written by a statement of its own, whose end nobody listened to.
+func (r *Rows) recorded(ctx context.Context, failure error) error {
+	if err := txn.Prove(ctx, r.pool); err != nil {
+		return err
+	}
+	return recorded(failure)
+}
+
 func recorded(failure error) error {
 	return &pawl.Error{Op: "guard.fail", Code: pawl.CodeFailureRecorded, Err: failure}
 }
 
-// why says what became of a row that is not pending, by a second read.
+// why says what became of a row that is not pending, by a second read. Whoever is told so may acknowledge: with synchronous standbys
+// it is said once what was read is replicated.
 func (r *Rows) why(ctx context.Context, db pawl.DB, id any) error {
 	var status string
-	err := db.QueryRow(ctx, r.sql.look, id).Scan(&status)
+	var standbys bool
+	err := db.QueryRow(ctx, r.sql.look, id).Scan(&status, &standbys)
+	if err == nil && standbys {
+		if err := txn.Replicated(ctx, r.pool); err != nil {
+			return err
+		}
+	}
 	e := &pawl.Error{Op: "guard.claim", Err: fmt.Errorf("row %v of %s is %s", id, r.table.Name, status)}
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

@@ -14,7 +14,8 @@ import (
 // A Claim is the answer to "has this delivery been seen?", valid in the transaction it was asked in.
 type Claim struct {
 	// Fresh: nobody has seen it. This transaction owns it; do the work and commit, or [Claim.Land] it.
-	// Otherwise it took effect before, or a durable job owns it: do nothing and acknowledge.
+	// Otherwise it took effect before, or a durable job owns it: do nothing, commit, and acknowledge. With synchronous standbys the
+	// COMMIT waits until what it took effect by is replicated; a rollback proves nothing.
 	Fresh bool
 	// Behind: it is fresh, and something of its lane is still open, so it must not be worked on now: [Claim.Land] it.
 	Behind bool
@@ -22,6 +23,9 @@ type Claim struct {
 	JobID int64
 	// ReceivedAt is when it was first claimed, by the database's clock.
 	ReceivedAt time.Time
+	// Unproved: it is not fresh, and the server replicates synchronously, so that only this transaction's COMMIT tells whether its
+	// outcome is replicated.
+	Unproved bool
 
 	intent pawl.Intent
 	lane   Lane
@@ -137,7 +141,7 @@ func (p *PendingMany) Claims() (claims []Claim, refused []error) {
 }
 
 func claimOf(intent pawl.Intent, lane Lane, row contract.InboxClaimRow) (Claim, error) {
-	claim := Claim{ReceivedAt: row.ReceivedAt, intent: intent, lane: lane}
+	claim := Claim{ReceivedAt: row.ReceivedAt, Unproved: row.Unproved, intent: intent, lane: lane}
 	if row.JobID != nil {
 		claim.JobID = *row.JobID
 	}

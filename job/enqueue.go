@@ -6,10 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/txn"
 )
 
 // A Request is one job to enqueue. The zero value of each option is fit for production.
@@ -65,6 +69,9 @@ type Enqueued struct {
 // trip. If the reply to that one is lost, enqueue again with the same Key. The workers hear of it at the end of a transaction that
 // a handler of Pawl was lent; after one of your own call [Kick], or they find it at their next poll.
 //
+// With synchronous standbys, that a job is there already is an answer like any other: on a pool it comes once the job is replicated
+// ([pawl.ErrCommitUnknown] if that cannot be told); in your transaction it holds once that has committed, not after a rollback.
+//
 // Errors: [pawl.ErrKeyReused] if the key came before with another payload; [pawl.ErrArgumentInvalid] outside a bound.
 func Enqueue(ctx context.Context, db DB, r Request) (Enqueued, error) {
 	args, err := r.args(ctx)
@@ -76,6 +83,9 @@ func Enqueue(ctx context.Context, db DB, r Request) (Enqueued, error) {
 		return Enqueued{}, err
 	}
 	KickAfter(db, r.Queue)
+	if err := proved(ctx, db, bool(row.Unproved)); err != nil {
+		return Enqueued{}, err
+	}
 	return enqueued(row)
 }
 
@@ -106,6 +116,9 @@ func EnqueueMany(ctx context.Context, db DB, requests []Request) ([]Enqueued, er
 	if err != nil {
 		return nil, err
 	}
+	if err := proved(ctx, db, slices.ContainsFunc(rows, func(r contract.JobEnqueueRow) bool { return bool(r.Unproved) })); err != nil {
+		return nil, err
+	}
 	answers := make([]Enqueued, len(rows))
 	for i, row := range rows {
 		if i == 0 || requests[i].Queue != requests[i-1].Queue {
@@ -116,6 +129,16 @@ func EnqueueMany(ctx context.Context, db DB, requests []Request) ([]Enqueued, er
 		}
 	}
 	return answers, nil
+}
+
+// proved makes sure that an answer which was only read rests on something replicated, if db is a pool. In a transaction of yours its
+// COMMIT does.
+func proved(ctx context.Context, db DB, unproved bool) error {
+	pool, is := db.(*pgxpool.Pool)
+	if !is || !unproved {
+		return nil
+	}
+	return txn.Replicated(ctx, pool)
 }
 
 // commonPolicy returns the one policy of all requests that have a lane.

@@ -129,7 +129,7 @@ func (j Job) Fail(ctx context.Context, db DB, cause error, backoff Backoff) (Fai
 func (j Job) fail(ctx context.Context, db DB, cause error, backoff Backoff) (Failed, contract.Lanes, error) {
 	v := verdictOf(cause)
 	if v.what == snooze {
-		released, err := contract.JobRelease(ctx, db, j.ID, j.Fence, within(v.in))
+		released, _, err := contract.JobRelease(ctx, db, j.ID, j.Fence, within(v.in))
 		if err == nil && !released {
 			err = &pawl.Error{Op: "job.fail", Code: pawl.CodeFenceLost}
 		}
@@ -151,5 +151,9 @@ func (j Job) fail(ctx context.Context, db DB, cause error, backoff Backoff) (Fai
 // Release gives the job back at once, uncharged, and reports whether it was still held. After a lost reply to COMMIT
 // this is the way to find out: whatever the old transaction did is settled when Release answers without an error.
 func (j Job) Release(ctx context.Context, db DB) (released bool, err error) {
-	return contract.JobRelease(ctx, db, j.ID, j.Fence, 0)
+	released, unproved, err := contract.JobRelease(ctx, db, j.ID, j.Fence, 0)
+	if err == nil {
+		err = proved(ctx, db, bool(unproved))
+	}
+	return released, err
 }

@@ -147,7 +147,12 @@ func (w *Worker) connectDirect(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
 	if w.cfg.Presence.URL != "" {
-		conn, err := pgx.Connect(ctx, w.cfg.Presence.URL)
+		config, err := pgx.ParseConfig(w.cfg.Presence.URL)
+		if err != nil {
+			return nil, errors.Join(errors.New("the Presence.URL cannot be read"), err)
+		}
+		pawl.Watch(config, pawl.Watching{})
+		conn, err := pgx.ConnectConfig(ctx, config)
 		if err != nil {
 			return nil, errors.Join(errors.New("the Presence.URL cannot be reached"), err)
 		}
@@ -160,5 +165,6 @@ func (w *Worker) connectDirect(ctx context.Context) (*pgx.Conn, error) {
 			return nil, err
 		}
 	}
+	pawl.Watch(config, pawl.Watching{})
 	return pgx.ConnectConfig(ctx, config)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/txn"
 )
 
 // A session is one incarnation of the worker in the database: a worker row, and the lease of everything claimed under
@@ -21,6 +22,7 @@ type session struct {
 	doubt    context.CancelFunc
 	began    time.Time
 	beat     time.Time     // last renewal, monotonic; only keepAlive touches it
+	watched  bool          // the pool's connections are
 	reported time.Time     // when a beat last took a report along; as beat
 	present  atomic.Bool   // the presence lock is held
 	pooled   atomic.Bool   // the presence connection goes through a pooler that changes sessions
@@ -77,6 +79,7 @@ func (w *Worker) register(ctx context.Context) (*session, error) {
 	s := &session{id: id, began: asked, beat: asked, settled: make(chan struct{}), running: map[int64]context.CancelCauseFunc{}}
 	s.ctx, s.lose = context.WithCancel(context.WithoutCancel(ctx))
 	s.doubtful, s.doubt = context.WithCancel(context.Background())
+	s.watched = txn.Watched(ctx, w.pool)
 	s.depart = w.attend(ctx, s)
 	return s, nil
 }
@@ -124,7 +127,7 @@ func (w *Worker) keepAlive(ctx context.Context, s *session) {
 		asked := time.Now()
 		var report *contract.WorkerReport
 		if asked.Sub(s.reported) >= reportEvery || s.pooled.Load() != s.told {
-			report = w.report()
+			report = w.report(s.watched)
 			report.Pooled = s.pooled.Load()
 		}
 		beat, cancel := context.WithTimeout(ctx, step)

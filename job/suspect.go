@@ -96,7 +96,7 @@ func (w *Worker) clearMark(s *session) error {
 func (w *Worker) putBack(s *session, j Job) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), settleLimit)
 	defer cancel()
-	if _, err := contract.JobRelease(ctx, w.pool, j.ID, j.Fence, suspectPause); err != nil {
+	if _, _, err := contract.JobRelease(ctx, w.pool, j.ID, j.Fence, suspectPause); err != nil {
 		w.settle(s.ctx, j, nil)
 	}
 }

@@ -229,6 +229,8 @@ func (w *Worker) process(ctx context.Context, id int64, early bool) (Processed, 
 		solo.Process.Leave(1)
 		if err != nil {
 			w.claimFailed(ctx, s, err)
+		} else {
+			err = proved(ctx, w.pool, row.Unproved)
 		}
 		return Processed(row.Outcome), err
 	}
@@ -269,6 +271,7 @@ func (w *Worker) processClaimed(ctx context.Context, s *session, j Job) (Process
 // names: under a lease that we renew nobody would ever run them. So the session ends in good order, which gives back all
 // it holds, and a new one begins.
 func (w *Worker) claimFailed(ctx context.Context, s *session, err error) bool {
+	txn.LeaveStandby(w.pool, err)
 	switch {
 	case pawl.CodeOf(err) == pawl.CodeFenceLost:
 		w.giveUp(ctx, s, err)

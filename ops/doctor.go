@@ -75,6 +75,7 @@ type check struct {
 var checks = []check{
 	{"contract", checkContract},
 	{"durability", checkDurability},
+	{"replication", checkReplication},
 	{"pooler", checkPooler},
 	{"snapshots", checkSnapshots},
 	{"prepared", checkPrepared},

@@ -33,6 +33,7 @@ type CommandClaimRow struct {
 	FailureCode     string
 	FailureMessage  string
 	ClaimedBy       string // of an active command
+	Unproved        bool   // see [Unproved]
 	CreatedAt       time.Time
 }
 
@@ -48,7 +49,7 @@ const commandClaimSQL = `select c.outcome, coalesce(c.fence, 0), coalesce(c.atte
        coalesce(c.response_status, 0), c.response_headers, c.response_body, c.result, coalesce(c.result_ref_type, ''),
        coalesce(c.result_ref_id, ''), coalesce(c.failure_code, ''), coalesce(c.failure_message, ''),
        coalesce(c.detail operator(pg_catalog.->>) 'claimed_by', ''),
-       coalesce(c.created_at, pg_catalog.clock_timestamp())
+       coalesce(c.created_at, pg_catalog.clock_timestamp()), c.detail operator(pg_catalog.?) 'unproved'
   from pawl_v1.command_claim($1, $2, $3, $4::pg_catalog.jsonb) as c`
 
 func (a CommandClaimArgs) args() []any {
@@ -66,7 +67,7 @@ func (r *CommandClaimRow) scan(row interface{ Scan(...any) error }) error {
 	var retryAfterMS int64
 	var headers []byte
 	err := row.Scan(&r.Outcome, &r.Fence, &r.Attempts, &retryAfterMS, &r.ResponseStatus, &headers, &r.ResponseBody,
-		&r.Result, &r.RefType, &r.RefID, &r.FailureCode, &r.FailureMessage, &r.ClaimedBy, &r.CreatedAt)
+		&r.Result, &r.RefType, &r.RefID, &r.FailureCode, &r.FailureMessage, &r.ClaimedBy, &r.CreatedAt, &r.Unproved)
 	r.RetryAfter = time.Duration(retryAfterMS) * time.Millisecond
 	if err == nil && headers != nil {
 		err = json.Unmarshal(headers, &r.ResponseHeaders)
@@ -142,17 +143,24 @@ type CommandFailArgs struct {
 	TTL            time.Duration
 }
 
-// CommandFail calls pawl_v1.command_fail and returns the status the row holds now.
-func CommandFail(ctx context.Context, db DB, a CommandFailArgs) (status string, attempts int, err error) {
+// CommandFailRow is the answer of command_fail.
+type CommandFailRow struct {
+	Status   string // that the row holds now
+	Attempts int
+	Unproved bool // see [Unproved]
+}
+
+// CommandFail calls pawl_v1.command_fail.
+func CommandFail(ctx context.Context, db DB, a CommandFailArgs) (r CommandFailRow, err error) {
 	o := Options{}
 	set(o, "final", a.Final)
 	set(o, "unknown", a.Unknown)
 	set(o, "ttl_ms", a.TTL.Milliseconds())
 	what := Options{"error": a.Failure.Error}
 	set(what, "code", a.Failure.Code)
-	err = one(ctx, db, "command.fail", "select f.outcome, f.attempts from pawl_v1.command_fail($1, $2, $3, $4, $5::pg_catalog.jsonb, $6::pg_catalog.jsonb) as f",
-		[]any{a.Intent.Scope, a.Intent.Key, a.Fence, a.Intent.Fingerprint[:], what.text(), o.text()}, &status, &attempts)
-	return status, attempts, err
+	err = one(ctx, db, "command.fail", "select f.outcome, f.attempts, f.detail operator(pg_catalog.?) 'unproved' from pawl_v1.command_fail($1, $2, $3, $4, $5::pg_catalog.jsonb, $6::pg_catalog.jsonb) as f",
+		[]any{a.Intent.Scope, a.Intent.Key, a.Fence, a.Intent.Fingerprint[:], what.text(), o.text()}, &r.Status, &r.Attempts, &r.Unproved)
+	return r, err
 }
 
 // CommandReplayed calls pawl_v1.command_replayed.

@@ -5,13 +5,16 @@ package contract
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/watched"
 )
 
 // DB is where a call is sent.
@@ -141,9 +144,56 @@ type jsonInto struct{ into any }
 
 func (j jsonInto) Scan(column any) error { return scanDetail(column, j.into) }
 
-// one runs a statement that answers exactly one row.
+// Unproved reports whether an answer was only read, while the server replicates synchronously: what it rests on may be visible and
+// not replicated. The transaction that read it proves it by its COMMIT, which waits; else txn.Replicated does.
+type Unproved bool
+
+// Scan implements sql.Scanner.
+func (u *Unproved) Scan(detail any) error {
+	var is struct{ Unproved bool }
+	err := scanDetail(detail, &is)
+	*u = Unproved(is.Unproved)
+	return err
+}
+
+// one runs a statement that answers exactly one row. On a pool or connection it is a transaction of its own, whose end is listened
+// to as that of any COMMIT.
 func one(ctx context.Context, db DB, op, sql string, args []any, into ...any) error {
-	return pawl.Wrap(op, db.QueryRow(ctx, sql, args...).Scan(into...))
+	db, heard, release, err := listened(ctx, db)
+	if err != nil {
+		return pawl.Wrap(op, err)
+	}
+	defer release()
+	if err := db.QueryRow(ctx, sql, args...).Scan(into...); err != nil {
+		return pawl.Wrap(op, err)
+	}
+	return known(op, heard)
+}
+
+// listened returns where a statement is sent that may be a transaction of its own, and what is heard at its end.
+func listened(ctx context.Context, db DB) (_ DB, heard *watched.Statement, release func(), err error) {
+	switch on := db.(type) {
+	case *pgxpool.Pool:
+		conn, err := on.Acquire(ctx)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		heard, _ = watched.Begin(conn.Conn().PgConn())
+		return conn, heard, conn.Release, nil
+	case *pgxpool.Conn:
+		heard, _ = watched.Begin(on.Conn().PgConn())
+	case *pgx.Conn:
+		heard, _ = watched.Begin(on.PgConn())
+	}
+	return db, heard, func() {}, nil
+}
+
+// known is an error if the end of a statement that was a transaction of its own stopped waiting for its standby.
+func known(op string, heard *watched.Statement) error {
+	if !heard.Cancelled() {
+		return nil
+	}
+	return &pawl.Error{Op: op, Code: pawl.CodeCommitUnknown, Err: errors.New("the server stopped waiting for its synchronous standby")}
 }
 
 // A Step queues one call, to be sent together with others.
@@ -171,10 +221,18 @@ func steps[T any](op, sql string, args []any, read pgx.RowToFunc[T], into func([
 
 // many runs a statement that answers any number of rows.
 func many[T any](ctx context.Context, db DB, op, sql string, args []any, read pgx.RowToFunc[T]) ([]T, error) {
+	db, heard, release, err := listened(ctx, db)
+	if err != nil {
+		return nil, pawl.Wrap(op, err)
+	}
+	defer release()
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, pawl.Wrap(op, err)
 	}
 	all, err := pgx.CollectRows(rows, read)
-	return all, pawl.Wrap(op, err)
+	if err != nil {
+		return all, pawl.Wrap(op, err)
+	}
+	return all, known(op, heard)
 }

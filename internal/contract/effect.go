@@ -39,7 +39,8 @@ type EffectBeginRow struct {
 	FailureCode    string
 	FailureMessage string
 	Calls          int
-	Doubts         int // earlier calls of which nobody knows
+	Doubts         int  // earlier calls of which nobody knows
+	Unproved       bool // see [Unproved]
 }
 
 // EffectBegin calls pawl_v1.effect_begin.
@@ -55,10 +56,10 @@ func EffectBegin(ctx context.Context, db DB, a EffectArgs) (r EffectBeginRow, er
 	err = one(ctx, db, "effect.begin", `select b.outcome, coalesce(b.fence, 0), b.provider_key,
        coalesce(pg_catalog.floor(extract(epoch from b.not_after operator(pg_catalog.-) pg_catalog.clock_timestamp()) operator(pg_catalog.*) 1000), 0)::bigint, coalesce(b.retry_after_ms, 0)::bigint,
        b.result, coalesce(b.reference, ''), coalesce(b.failure_code, ''), coalesce(b.failure_message, ''), b.calls,
-       coalesce((b.detail operator(pg_catalog.->>) 'again')::int, 0)
+       coalesce((b.detail operator(pg_catalog.->>) 'again')::int, 0), b.detail operator(pg_catalog.?) 'unproved'
   from pawl_v1.effect_begin($1, $2, $3, $4, $5::pg_catalog.jsonb) as b`,
 		[]any{a.Owner.Scope, a.Owner.Key, a.Step, a.Fingerprint[:], o.text()},
-		&r.Outcome, &r.Fence, &r.ProviderKey, &left, &retry, &r.Result, &r.Reference, &r.FailureCode, &r.FailureMessage, &r.Calls, &r.Doubts)
+		&r.Outcome, &r.Fence, &r.ProviderKey, &left, &retry, &r.Result, &r.Reference, &r.FailureCode, &r.FailureMessage, &r.Calls, &r.Doubts, &r.Unproved)
 	r.Left, r.RetryAfter = time.Duration(left)*time.Millisecond, time.Duration(retry)*time.Millisecond
 	return r, err
 }

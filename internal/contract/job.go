@@ -29,6 +29,7 @@ type JobEnqueueArgs struct {
 type JobEnqueueRow struct {
 	Outcome string // "enqueued" or "duplicate"
 	JobID   int64
+	Unproved
 }
 
 // JobEnqueue calls pawl_v1.job_enqueue.
@@ -48,8 +49,8 @@ func JobEnqueue(ctx context.Context, db DB, a JobEnqueueArgs) (JobEnqueueRow, er
 		o["headers"] = a.Headers
 	}
 	var r JobEnqueueRow
-	err := one(ctx, db, "job.enqueue", "select e.outcome, e.job_id from pawl_v1.job_enqueue($1, $2, $3, $4::pg_catalog.jsonb) as e",
-		[]any{a.Queue, a.Kind, octets(a.Args), o.exact()}, &r.Outcome, &r.JobID)
+	err := one(ctx, db, "job.enqueue", "select e.outcome, e.job_id, e.detail from pawl_v1.job_enqueue($1, $2, $3, $4::pg_catalog.jsonb) as e",
+		[]any{a.Queue, a.Kind, octets(a.Args), o.exact()}, &r.Outcome, &r.JobID, &r.Unproved)
 	return r, err
 }
 
@@ -84,12 +85,12 @@ func JobEnqueueMany(ctx context.Context, db DB, jobs []JobEnqueueArgs, keyTTL ti
 	if ordered {
 		o["lanes"] = lanes
 	}
-	return many(ctx, db, "job.enqueue", `select e.outcome, e.job_id
+	return many(ctx, db, "job.enqueue", `select e.outcome, e.job_id, e.detail
   from pawl_v1.job_enqueue_many($1, $2, $3, $4, $5, $6, $7, $8, $9::pg_catalog.jsonb[], $10::pg_catalog.jsonb) as e
  order by e.n`,
 		[]any{queues, kinds, args, keys, hashes, priorities, retryIn, maxAttempts, headers, o.exact()},
 		func(row pgx.CollectableRow) (r JobEnqueueRow, err error) {
-			err = row.Scan(&r.Outcome, &r.JobID)
+			err = row.Scan(&r.Outcome, &r.JobID, &r.Unproved)
 			return r, err
 		})
 }
@@ -167,6 +168,7 @@ type JobClaimIDRow struct {
 	Outcome     string      // "claimed", "not_due", "busy", "waiting", "ended" or "absent"
 	Job         JobClaimRow // if claimed
 	AvailableAt time.Time   // if not_due
+	Unproved    bool        // see [Unproved]
 }
 
 // JobClaimID calls pawl_v1.job_claim_id for a registered worker.
@@ -181,10 +183,10 @@ func JobClaimID(ctx context.Context, db DB, id, worker int64, early bool) (JobCl
 		createdAt, availableAt         *time.Time
 	)
 	err := one(ctx, db, "job.claim_id", `select c.outcome, c.fence, c.queue, c.kind, c.args, c.headers, c.attempts, c.max_attempts,
-       c.crashes, c.created_at, c.available_at, c.detail
+       c.crashes, c.created_at, c.available_at, c.detail, c.detail operator(pg_catalog.?) 'unproved'
   from pawl_v1.job_claim_id($1, $2, $3::pg_catalog.jsonb) as c`, []any{id, worker, o.text()},
 		&r.Outcome, &fence, &queue, &kind, &r.Job.Args, &r.Job.Headers, &attempts, &maxAttempts, &crashes, &createdAt, &availableAt,
-		&r.Job.Place)
+		&r.Job.Place, &r.Unproved)
 	if availableAt != nil {
 		r.AvailableAt = *availableAt
 	}
@@ -298,12 +300,12 @@ func JobFail(ctx context.Context, db DB, id, fence int64, a JobFailArgs) (JobFai
 	return r, err
 }
 
-// JobRelease calls pawl_v1.job_release and reports whether the job was still ours.
-func JobRelease(ctx context.Context, db DB, id, fence int64, retryIn time.Duration) (released bool, err error) {
+// JobRelease calls pawl_v1.job_release and reports whether the job was still ours. If it was not, what became of it may be unproved.
+func JobRelease(ctx context.Context, db DB, id, fence int64, retryIn time.Duration) (released bool, unproved Unproved, err error) {
 	o := Options{}
 	set(o, "retry_in_ms", retryIn.Milliseconds())
 	var outcome string
-	err = one(ctx, db, "job.release", "select r.outcome from pawl_v1.job_release($1, $2, $3::pg_catalog.jsonb) as r",
-		[]any{id, fence, o.text()}, &outcome)
-	return outcome == "released", err
+	err = one(ctx, db, "job.release", "select r.outcome, r.detail from pawl_v1.job_release($1, $2, $3::pg_catalog.jsonb) as r",
+		[]any{id, fence, o.text()}, &outcome, &unproved)
+	return outcome == "released", unproved, err
 }

@@ -63,6 +63,7 @@ type WorkerReport struct {
 	DrainMS  int64                    `json:"drain_ms"`
 	Handlers map[string]HandlerReport `json:"handlers"`         // by kind
 	Pooled   bool                     `json:"pooled,omitempty"` // its presence connection changes sessions, so it is not present
+	Watched  bool                     `json:"watched"`          // its pool hears of commits that stopped waiting for a standby
 }
 
 // HandlerReport is what a worker says of one of its handlers.

@@ -26,7 +26,8 @@ var plan = []struct {
 	// words: no SQL text, no package of ours but their own innards
 	{"internal/jcs", nil},
 	{"internal/receipt", nil},
-	{".", []string{"internal/jcs", "internal/receipt"}},
+	{"internal/watched", nil},
+	{".", []string{"internal/jcs", "internal/receipt", "internal/watched"}},
 	// tools that know nothing
 	{"internal/fault", nil},
 	{"internal/solo", nil},
@@ -38,8 +39,8 @@ var plan = []struct {
 	// the contract
 	{"sql", nil},
 	{"migrate", []string{".", "internal/pooler", "sql"}},
-	{"internal/contract", []string{"."}},
-	{"internal/txn", []string{"."}},
+	{"internal/contract", []string{".", "internal/watched"}},
+	{"internal/txn", []string{".", "internal/watched"}},
 	// rows: they never import each other
 	{"inbox", []string{".", "internal/contract"}},
 	{"guard", []string{".", "internal/contract", "internal/fault", "internal/txn"}},

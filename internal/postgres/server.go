@@ -26,10 +26,11 @@ const (
 // A Server is a running PostgreSQL server of our own.
 type Server struct {
 	install
-	dir  string // socket, log, and the throwaway cluster or a link to the kept one
-	data string
-	host string // where clients find the socket: dir, or for a kept cluster a link to it whose name stays the same
-	keep *keep  // nil for a throwaway cluster
+	options Options
+	dir     string // socket, log, and the throwaway cluster or a link to the kept one
+	data    string
+	host    string // where clients find the socket: dir, or for a kept cluster a link to it whose name stays the same
+	keep    *keep  // nil for a throwaway cluster
 
 	lock *os.File // flock on dir: the kernel lets go when we die, and that is how the sweep knows
 	dog  *watchdog
@@ -77,7 +78,7 @@ func startAnew(ctx context.Context, o Options) (*Server, error) {
 }
 
 func start(ctx context.Context, o Options, found install, store *store) (_ *Server, err error) {
-	s := &Server{install: found, done: make(chan struct{})}
+	s := &Server{install: found, options: o, done: make(chan struct{})}
 	s.stop = sync.OnceValue(s.shutDown)
 	defer func() {
 		if err != nil {

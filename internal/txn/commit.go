@@ -12,16 +12,13 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// commitPatience bounds the wait for the reply to COMMIT. A caller's deadline never cuts it short: a cancelled COMMIT
-// is an unknown one.
-const commitPatience = 15 * time.Second
-
 // Commit commits tx and classifies a failure: [pawl.ErrCommitUnknown] if the transaction may be durable all the same,
-// else an error that means it certainly is not.
+// else an error that means it certainly is not. Its wait ends with the pool's patience; see [patiently].
 func Commit(ctx context.Context, op string, tx pgx.Tx) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitPatience)
-	defer cancel()
-	return classify(op, tx.Commit(ctx))
+	if o, is := tx.(*Opened); is {
+		return o.CommitWith(context.WithoutCancel(ctx), op, func(*pgx.Batch) {})
+	}
+	return patiently(ctx, op, tx.Conn(), tx.Commit, func() bool { return true })
 }
 
 // classify knows three outcomes. PostgreSQL answers a COMMIT it refuses with severity ERROR, or rolls back a failed
@@ -41,6 +38,10 @@ func classify(op string, err error) error {
 	case errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR":
 		return pawl.Wrap(op, err)
 	}
+	return unknown(op, err)
+}
+
+func unknown(op string, err error) error {
 	return &pawl.Error{Op: op, Code: pawl.CodeCommitUnknown, Err: err}
 }
 

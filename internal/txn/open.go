@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,6 +34,7 @@ type Opened struct {
 	point  savepoint // where user code is rolled back to
 	soiled bool      // user code changed the session
 	ended  bool
+	commit atomic.Int32 // open, answered or left
 	pool   *pgxpool.Pool
 	after  []func(pawl.DB) // see AfterCommit
 }
@@ -87,9 +89,18 @@ func Start(ctx context.Context, pool *pgxpool.Pool, op string, level pgx.TxIsoLe
 	o := &Opened{Tx: results.Tx(), conn: conn, pool: pool, before: before}
 	if err := results.Close(); err != nil {
 		Rollback(ctx, o)
+		LeaveStandby(pool, err)
 		return nil, pawl.Wrap(op, err)
 	}
 	return o, nil
+}
+
+// LeaveStandby empties a pool whose connection refused a write because it is read-only, as those to a standby are: after a failover
+// they would stay for their whole life. The next ones find the primary.
+func LeaveStandby(pool *pgxpool.Pool, err error) {
+	if pawl.CodeOf(err) == "25006" {
+		pool.Reset()
+	}
 }
 
 // Guard runs user code behind a savepoint. If fn fails, panics or overruns limit, the work since the savepoint is
@@ -192,9 +203,7 @@ func (o *Opened) CommitWith(ctx context.Context, op string, last func(*pgx.Batch
 	if err := ctx.Err(); err != nil {
 		return pawl.Wrap(op, err)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitPatience)
-	defer cancel()
-	err := o.send(ctx, func(b *pgx.Batch) {
+	batch := o.behind(func(b *pgx.Batch) {
 		last(b)
 		b.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
 			if tag.String() == "ROLLBACK" {
@@ -203,13 +212,33 @@ func (o *Opened) CommitWith(ctx context.Context, op string, last func(*pgx.Batch
 			return nil
 		})
 	})
+	err := patiently(ctx, op, o.Conn(), func(ctx context.Context) error {
+		err := o.flush(ctx, batch)
+		if !o.commit.CompareAndSwap(open, answered) {
+			o.giveBack()
+		}
+		return err
+	}, o.leave)
 	if err == nil {
 		o.release()
 		for _, fn := range o.after {
 			fn(o.pool)
 		}
 	}
-	return classify(op, err)
+	return err
+}
+
+// What became of a COMMIT: not answered yet, answered, or left behind by whoever sent it.
+const (
+	open int32 = iota
+	answered
+	left
+)
+
+// leave gives the connection to the COMMIT that is on its way, unless it was answered this moment.
+func (o *Opened) leave() bool {
+	o.ended = o.commit.CompareAndSwap(open, left)
+	return o.ended
 }
 
 // Commit is CommitWith nothing more.
@@ -226,9 +255,13 @@ func (o *Opened) Rollback(ctx context.Context) error {
 	return o.Tx.Rollback(ctx)
 }
 
-// release gives the connection back; one that is still in a transaction, or whose session user code has changed, the pool closes.
 func (o *Opened) release() {
 	o.ended = true
+	o.giveBack()
+}
+
+// giveBack returns the connection to the pool, which closes one that is still in a transaction, or whose session user code has changed.
+func (o *Opened) giveBack() {
 	if conn := o.conn.Conn(); !conn.IsClosed() && (o.soiled || settingsOf(conn.PgConn()) != o.before) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -239,12 +272,21 @@ func (o *Opened) release() {
 
 // send sends what queue queues, behind the release of a savepoint that user code has passed.
 func (o *Opened) send(ctx context.Context, queue func(*pgx.Batch)) error {
+	return o.flush(ctx, o.behind(queue))
+}
+
+// behind is what queue queues, behind the release of a savepoint that user code has passed.
+func (o *Opened) behind(queue func(*pgx.Batch)) *pgx.Batch {
 	batch := &pgx.Batch{}
 	if o.point == passed {
 		batch.Queue(releaseSavepoint)
 	}
 	queue(batch)
 	o.point = unset
+	return batch
+}
+
+func (o *Opened) flush(ctx context.Context, batch *pgx.Batch) error {
 	err := o.SendBatch(ctx, batch).Close()
 	if endedText(err) {
 		return endedByText(err)

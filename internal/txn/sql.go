@@ -7,11 +7,32 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pawl-go/pawl/internal/watched"
 )
 
-// CommitSQL is [Commit] for database/sql on pgx's driver. It has no deadline: a *sql.Tx cannot be given one.
-func CommitSQL(op string, tx *sql.Tx) error { return classify(op, tx.Commit()) }
+// CommitSQL is [Commit] for database/sql on pgx's driver, of a transaction on conn. It has no deadline: a *sql.Tx cannot be given one.
+func CommitSQL(op string, conn *sql.Conn, tx *sql.Tx) error {
+	heard := listenSQL(conn)
+	err := tx.Commit()
+	if err == nil && heard.Cancelled() {
+		return unknown(op, errCancelled)
+	}
+	return classify(op, err)
+}
+
+// listenSQL is [watched.Begin] for a connection of database/sql; nil if it is not pgx's.
+func listenSQL(conn *sql.Conn) (heard *watched.Statement) {
+	_ = conn.Raw(func(driver any) error {
+		if c, is := driver.(interface{ Conn() *pgx.Conn }); is {
+			heard, _ = watched.Begin(c.Conn().PgConn())
+		}
+		return nil
+	})
+	return heard
+}
 
 // GuardSQL is [Opened.Guard] for database/sql.
 func GuardSQL(ctx context.Context, tx *sql.Tx, limit time.Duration, fn func(context.Context, *sql.Tx) error) error {

@@ -4,8 +4,8 @@
 -- not at all.
 --
 -- outcome 'processed': this transaction owns the delivery; do the work and commit.
--- outcome 'duplicate_ignored': an earlier transaction committed it, or a durable job owns it (job_id); do nothing and
--- acknowledge. result_ref is what the first one stored.
+-- outcome 'duplicate_ignored': an earlier transaction committed it, or a durable job owns it (job_id); do nothing, commit, and
+-- acknowledge. result_ref is what the first one stored. detail.unproved: COMMIT waits for the synchronous standbys.
 -- P4050: the same key came with another payload. 55P03: another transaction is processing it right now; roll
 -- back and leave the message for later, never acknowledge it.
 --
@@ -71,7 +71,8 @@ begin
                 hint = 'a key names one payload for ever: fix the sender, or key by content';
       end if;
       return query
-      select 'duplicate_ignored', v_seen.result_ref, v_seen.job_id, v_seen.received_at, v_seen.processed_at, '{}'::jsonb;
+      select 'duplicate_ignored', v_seen.result_ref, v_seen.job_id, v_seen.received_at, v_seen.processed_at,
+             case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
       return;
     end if;
   end loop;
@@ -101,6 +102,7 @@ as $$
 declare
   v_count int := coalesce(cardinality(p_message_ids), 0);
   v_fresh text[] := '{}';
+  v_proof jsonb := '{}';
   v_row   record;
 begin
   perform pawl_v1._check_options(p_options, '{}');
@@ -145,6 +147,9 @@ begin
       end loop;
   end;
 
+  if cardinality(v_fresh) < v_count and current_setting('synchronous_standby_names') <> '' then
+    v_proof := pawl_v1._unproved();
+  end if;
   -- A statement of its own, which sees the winners. Who is not seen is somebody's who has not ended, or was forgotten just now.
   return query
   select r.n::int,
@@ -157,7 +162,8 @@ begin
          s.result_ref, s.job_id, s.received_at, s.processed_at,
          case
            when s.hash <> r.hash then jsonb_build_object('stored_hash', encode(s.hash, 'hex'), 'given_hash', encode(r.hash, 'hex'))
-           else '{}'
+           when f.message_id is not null and r.turn = 1 then '{}'
+           else v_proof
          end
     from (select u.message_id, u.hash, u.n, row_number() over (partition by u.message_id order by u.n) as turn
             from unnest(p_message_ids, p_hashes) with ordinality as u (message_id, hash, n)) as r

@@ -74,7 +74,7 @@ $$;
 -- key_ttl_ms (memory of the key, default 24 h), priority 1..4 (default 2), retry_in_ms (start no sooner), max_attempts
 -- (default 25), headers object, lane text (1 to 255 octets: jobs of one lane of a queue run in order, one at a time),
 -- lane_policy (of a lane that is new: block, park or skip; default block).
--- outcome 'enqueued' or 'duplicate' (job_id is the first one's, which may have finished). P4002: the key came with
+-- outcome 'enqueued' or 'duplicate' (job_id is the first one's, which may have finished; commit before you rely on it). P4002: the key came with
 -- another payload.
 create or replace function pawl_v1.job_enqueue(
   p_queue   text,
@@ -121,7 +121,8 @@ begin
       pawl_v1._int_option(p_options, 'key_ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond');
     if v_owner <> v_id then
       return query
-      select 'duplicate', v_owner, '{}'::jsonb;
+      select 'duplicate', v_owner,
+             case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
       return;
     end if;
   end if;
@@ -200,6 +201,7 @@ declare
   v_owners bigint[];
   v_names  text[];
   v_lanes  bigint[];
+  v_proof  jsonb := '{}';
 begin
   perform pawl_v1._check_options(p_options, '{key_ttl_ms,lanes,lane_policy}');
   perform pawl_v1._check_batch('queues', v_count, 10000, coalesce(cardinality(p_kinds), 0), coalesce(cardinality(p_args), 0),
@@ -274,8 +276,11 @@ begin
      where r.owner = r.id;
   end if;
 
+  if v_owners <> v_ids and current_setting('synchronous_standby_names') <> '' then
+    v_proof := pawl_v1._unproved();
+  end if;
   return query
-  select r.n::int, case when r.owner = r.id then 'enqueued' else 'duplicate' end, r.owner, '{}'::jsonb
+  select r.n::int, case when r.owner = r.id then 'enqueued' else 'duplicate' end, r.owner, case when r.owner = r.id then '{}' else v_proof end
     from unnest(v_ids, v_owners) with ordinality as r (id, owner, n)
    order by r.n;
 end

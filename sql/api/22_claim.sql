@@ -186,7 +186,8 @@ begin
     return query
     select v_outcome, null::bigint, null::bigint, null::text, null::text, null::bytea, null::jsonb, null::int, null::int,
            null::int, null::int, null::timestamptz, v_job.available_at,
-           jsonb_strip_nulls(jsonb_build_object('status', v_job.status));
+           jsonb_strip_nulls(jsonb_build_object('status', v_job.status))
+             || case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
     return;
   end if;
 

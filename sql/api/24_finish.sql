@@ -421,7 +421,12 @@ begin
    where j.id = p_id
      and j.status = 'processing'
      and j.fence = p_fence;
+  if found then
+    return query
+    select 'released', '{}'::jsonb;
+    return;
+  end if;
   return query
-  select case when found then 'released' else 'not_held' end, '{}'::jsonb;
+  select 'not_held', case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
 end
 $$;

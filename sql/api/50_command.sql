@@ -16,7 +16,8 @@
 --
 -- outcome 'new_claim', 'retryable_failure' (the attempt before failed), 'processing_stale' (its lease was over, and this claim
 -- says repeatable): you hold it. Do the work, then command_succeed or command_fail with this fence.
--- outcome 'replay_success', 'final_failure': the stored answer; do nothing.
+-- outcome 'replay_success', 'final_failure': the stored answer; do nothing but commit before you pass it on. detail.unproved:
+-- COMMIT waits for the synchronous standbys.
 -- outcome 'processing_active': somebody else holds it, nothing changed; ask again after retry_after_ms. Also when another
 -- transaction is claiming or ending it right now, in which case the other columns may be null. detail.claimed_by: who.
 -- outcome 'unknown': the attempt before may have taken effect and did not say. Nobody holds it; see command_settle.
@@ -135,6 +136,8 @@ begin
          case
            when v_outcome = 'processing_active' and v_seen.claimed_by is not null
            then jsonb_build_object('claimed_by', v_seen.claimed_by)
+           when v_outcome in ('replay_success', 'final_failure', 'unknown') and current_setting('synchronous_standby_names') <> ''
+           then pawl_v1._unproved()
            else '{}'
          end;
 end
@@ -478,6 +481,7 @@ declare
     else 'failed_retryable'
   end;
   v_seen pawl.command;
+  v_proof jsonb := '{}';
 begin
   perform pawl_v1._command_check(p_scope, p_key);
   perform pawl_v1._check_hash(p_hash);
@@ -517,7 +521,12 @@ begin
       from pawl.command as c
      where c.scope = p_scope
        and c.key = p_key;
-    exit when v_seen.fence = p_fence and v_seen.status in ('failed_retryable', 'failed_final'); -- told before
+    if v_seen.fence = p_fence and v_seen.status in ('failed_retryable', 'failed_final') then -- told before
+      if current_setting('synchronous_standby_names') <> '' then
+        v_proof := pawl_v1._unproved();
+      end if;
+      exit;
+    end if;
     if v_seen.key is not null and (v_seen.fence > p_fence or v_seen.status <> 'failed_retryable') then
       perform pawl_v1._command_refuse(p_scope, p_key, p_fence, 'P4011');
     end if;
@@ -528,7 +537,7 @@ begin
       using errcode = '40001', hint = 'restart the transaction';
   end if;
   return query
-  select v_seen.status::text, v_seen.attempts::int, '{}'::jsonb;
+  select v_seen.status::text, v_seen.attempts::int, v_proof;
 end
 $$;
 

@@ -251,7 +251,12 @@ begin
          case when v_outcome in ('call', 'probe') then v_until end,
          case v_outcome when 'wait' then ceil(extract(epoch from v_settled - v_now) * 1000)::int end,
          v_effect.result::bytea, v_effect.reference::text, v_effect.failure_code::text, v_effect.failure_message::text, v_calls,
-         case when v_outcome = 'call' and v_doubt.calls > 0 then jsonb_build_object('again', v_doubt.calls) else '{}' end;
+         case
+           when v_outcome = 'call' and v_doubt.calls > 0 then jsonb_build_object('again', v_doubt.calls)
+           when v_outcome in ('replay_success', 'final_failure') and current_setting('synchronous_standby_names') <> ''
+           then pawl_v1._unproved()
+           else '{}'
+         end;
 end
 $$;
 

@@ -631,6 +631,30 @@ begin
 end
 $$;
 
+-- An answer that was only read must wait for replication like the commit that it rests on.
+--
+-- A COMMIT that waits for a synchronous standby stops waiting when it is cancelled, when its backend is terminated, and when the
+-- server restarts. Its rows are then visible here, and may never reach the standby. A transaction that reads such a row and writes
+-- nothing waits for nobody: its answer would survive a failover that its row does not.
+
+-- Writes a WAL record in the transaction that gives the answer, so that its COMMIT waits until everything before it is replicated.
+-- A transaction id alone does not: without WAL, COMMIT waits for nothing. Callers test synchronous_standby_names themselves, so
+-- that without synchronous standbys nothing is called.
+create or replace function pawl_v1._unproved()
+returns jsonb
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if pg_is_in_recovery() then
+    raise exception 'a standby cannot prove that this answer is replicated'
+      using errcode = '25006', hint = 'ask the primary';
+  end if;
+  perform pg_logical_emit_message(true, 'pawl', '');
+  return '{"unproved": true}';
+end
+$$;
+
 -- Guards for work that no row of Pawl's stands for, inside your own transaction.
 
 -- Locks a name until the transaction ends, without waiting: one run at a time of what no row represents, such as the
@@ -730,8 +754,8 @@ $$;
 -- not at all.
 --
 -- outcome 'processed': this transaction owns the delivery; do the work and commit.
--- outcome 'duplicate_ignored': an earlier transaction committed it, or a durable job owns it (job_id); do nothing and
--- acknowledge. result_ref is what the first one stored.
+-- outcome 'duplicate_ignored': an earlier transaction committed it, or a durable job owns it (job_id); do nothing, commit, and
+-- acknowledge. result_ref is what the first one stored. detail.unproved: COMMIT waits for the synchronous standbys.
 -- P4050: the same key came with another payload. 55P03: another transaction is processing it right now; roll
 -- back and leave the message for later, never acknowledge it.
 --
@@ -797,7 +821,8 @@ begin
                 hint = 'a key names one payload for ever: fix the sender, or key by content';
       end if;
       return query
-      select 'duplicate_ignored', v_seen.result_ref, v_seen.job_id, v_seen.received_at, v_seen.processed_at, '{}'::jsonb;
+      select 'duplicate_ignored', v_seen.result_ref, v_seen.job_id, v_seen.received_at, v_seen.processed_at,
+             case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
       return;
     end if;
   end loop;
@@ -827,6 +852,7 @@ as $$
 declare
   v_count int := coalesce(cardinality(p_message_ids), 0);
   v_fresh text[] := '{}';
+  v_proof jsonb := '{}';
   v_row   record;
 begin
   perform pawl_v1._check_options(p_options, '{}');
@@ -871,6 +897,9 @@ begin
       end loop;
   end;
 
+  if cardinality(v_fresh) < v_count and current_setting('synchronous_standby_names') <> '' then
+    v_proof := pawl_v1._unproved();
+  end if;
   -- A statement of its own, which sees the winners. Who is not seen is somebody's who has not ended, or was forgotten just now.
   return query
   select r.n::int,
@@ -883,7 +912,8 @@ begin
          s.result_ref, s.job_id, s.received_at, s.processed_at,
          case
            when s.hash <> r.hash then jsonb_build_object('stored_hash', encode(s.hash, 'hex'), 'given_hash', encode(r.hash, 'hex'))
-           else '{}'
+           when f.message_id is not null and r.turn = 1 then '{}'
+           else v_proof
          end
     from (select u.message_id, u.hash, u.n, row_number() over (partition by u.message_id order by u.n) as turn
             from unnest(p_message_ids, p_hashes) with ordinality as u (message_id, hash, n)) as r
@@ -1657,7 +1687,7 @@ $$;
 -- key_ttl_ms (memory of the key, default 24 h), priority 1..4 (default 2), retry_in_ms (start no sooner), max_attempts
 -- (default 25), headers object, lane text (1 to 255 octets: jobs of one lane of a queue run in order, one at a time),
 -- lane_policy (of a lane that is new: block, park or skip; default block).
--- outcome 'enqueued' or 'duplicate' (job_id is the first one's, which may have finished). P4002: the key came with
+-- outcome 'enqueued' or 'duplicate' (job_id is the first one's, which may have finished; commit before you rely on it). P4002: the key came with
 -- another payload.
 create or replace function pawl_v1.job_enqueue(
   p_queue   text,
@@ -1704,7 +1734,8 @@ begin
       pawl_v1._int_option(p_options, 'key_ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond');
     if v_owner <> v_id then
       return query
-      select 'duplicate', v_owner, '{}'::jsonb;
+      select 'duplicate', v_owner,
+             case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
       return;
     end if;
   end if;
@@ -1783,6 +1814,7 @@ declare
   v_owners bigint[];
   v_names  text[];
   v_lanes  bigint[];
+  v_proof  jsonb := '{}';
 begin
   perform pawl_v1._check_options(p_options, '{key_ttl_ms,lanes,lane_policy}');
   perform pawl_v1._check_batch('queues', v_count, 10000, coalesce(cardinality(p_kinds), 0), coalesce(cardinality(p_args), 0),
@@ -1857,8 +1889,11 @@ begin
      where r.owner = r.id;
   end if;
 
+  if v_owners <> v_ids and current_setting('synchronous_standby_names') <> '' then
+    v_proof := pawl_v1._unproved();
+  end if;
   return query
-  select r.n::int, case when r.owner = r.id then 'enqueued' else 'duplicate' end, r.owner, '{}'::jsonb
+  select r.n::int, case when r.owner = r.id then 'enqueued' else 'duplicate' end, r.owner, case when r.owner = r.id then '{}' else v_proof end
     from unnest(v_ids, v_owners) with ordinality as r (id, owner, n)
    order by r.n;
 end
@@ -2123,7 +2158,8 @@ begin
     return query
     select v_outcome, null::bigint, null::bigint, null::text, null::text, null::bytea, null::jsonb, null::int, null::int,
            null::int, null::int, null::timestamptz, v_job.available_at,
-           jsonb_strip_nulls(jsonb_build_object('status', v_job.status));
+           jsonb_strip_nulls(jsonb_build_object('status', v_job.status))
+             || case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
     return;
   end if;
 
@@ -2621,8 +2657,13 @@ begin
    where j.id = p_id
      and j.status = 'processing'
      and j.fence = p_fence;
+  if found then
+    return query
+    select 'released', '{}'::jsonb;
+    return;
+  end if;
   return query
-  select case when found then 'released' else 'not_held' end, '{}'::jsonb;
+  select 'not_held', case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
 end
 $$;
 
@@ -3274,7 +3315,7 @@ return (p_worker & 2147483647)::int;
 -- fence makes harmless, so synchronous_commit may be off for it.
 --
 -- options: presence boolean (the process holds its presence lock), report object (what pawl doctor is to know: queues, an array of
--- names; drain_ms; handlers, an object of objects by kind, with timeout_ms, runs and p99_ms); default of both: as it was.
+-- names; drain_ms; watched; handlers, an object of objects by kind, with timeout_ms, runs and p99_ms); default of both: as it was.
 -- outcome 'alive', or 'lost': its jobs were taken back; stop their handlers and register again.
 -- recalled: jobs that an operator cancelled under it since the last beat; end their handlers.
 create or replace function pawl_v1.worker_heartbeat(p_worker bigint, p_options jsonb default '{}')
@@ -4795,7 +4836,8 @@ select s.name,
 --
 -- outcome 'new_claim', 'retryable_failure' (the attempt before failed), 'processing_stale' (its lease was over, and this claim
 -- says repeatable): you hold it. Do the work, then command_succeed or command_fail with this fence.
--- outcome 'replay_success', 'final_failure': the stored answer; do nothing.
+-- outcome 'replay_success', 'final_failure': the stored answer; do nothing but commit before you pass it on. detail.unproved:
+-- COMMIT waits for the synchronous standbys.
 -- outcome 'processing_active': somebody else holds it, nothing changed; ask again after retry_after_ms. Also when another
 -- transaction is claiming or ending it right now, in which case the other columns may be null. detail.claimed_by: who.
 -- outcome 'unknown': the attempt before may have taken effect and did not say. Nobody holds it; see command_settle.
@@ -4914,6 +4956,8 @@ begin
          case
            when v_outcome = 'processing_active' and v_seen.claimed_by is not null
            then jsonb_build_object('claimed_by', v_seen.claimed_by)
+           when v_outcome in ('replay_success', 'final_failure', 'unknown') and current_setting('synchronous_standby_names') <> ''
+           then pawl_v1._unproved()
            else '{}'
          end;
 end
@@ -5257,6 +5301,7 @@ declare
     else 'failed_retryable'
   end;
   v_seen pawl.command;
+  v_proof jsonb := '{}';
 begin
   perform pawl_v1._command_check(p_scope, p_key);
   perform pawl_v1._check_hash(p_hash);
@@ -5296,7 +5341,12 @@ begin
       from pawl.command as c
      where c.scope = p_scope
        and c.key = p_key;
-    exit when v_seen.fence = p_fence and v_seen.status in ('failed_retryable', 'failed_final'); -- told before
+    if v_seen.fence = p_fence and v_seen.status in ('failed_retryable', 'failed_final') then -- told before
+      if current_setting('synchronous_standby_names') <> '' then
+        v_proof := pawl_v1._unproved();
+      end if;
+      exit;
+    end if;
     if v_seen.key is not null and (v_seen.fence > p_fence or v_seen.status <> 'failed_retryable') then
       perform pawl_v1._command_refuse(p_scope, p_key, p_fence, 'P4011');
     end if;
@@ -5307,7 +5357,7 @@ begin
       using errcode = '40001', hint = 'restart the transaction';
   end if;
   return query
-  select v_seen.status::text, v_seen.attempts::int, '{}'::jsonb;
+  select v_seen.status::text, v_seen.attempts::int, v_proof;
 end
 $$;
 
@@ -6023,7 +6073,12 @@ begin
          case when v_outcome in ('call', 'probe') then v_until end,
          case v_outcome when 'wait' then ceil(extract(epoch from v_settled - v_now) * 1000)::int end,
          v_effect.result::bytea, v_effect.reference::text, v_effect.failure_code::text, v_effect.failure_message::text, v_calls,
-         case when v_outcome = 'call' and v_doubt.calls > 0 then jsonb_build_object('again', v_doubt.calls) else '{}' end;
+         case
+           when v_outcome = 'call' and v_doubt.calls > 0 then jsonb_build_object('again', v_doubt.calls)
+           when v_outcome in ('replay_success', 'final_failure') and current_setting('synchronous_standby_names') <> ''
+           then pawl_v1._unproved()
+           else '{}'
+         end;
 end
 $$;
 
@@ -7358,7 +7413,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '56c6005b1d2dd52a52d505bacf7107239e080903abb9962b7c9449008c6f75a4');
+values (1, 'init', 1, '9758aad7969f3bf5832828d649fd4911bed10d00bbcb1f84396369ebe5277d09');
 
 do $$
 begin

@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
+
+	"github.com/pawl-go/pawl"
 )
 
 const (
@@ -70,6 +72,7 @@ func databaseConfig(cmd *cobra.Command) (*pgx.ConnConfig, error) {
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "pawl"
 	}
+	pawl.Watch(config, pawl.Watching{})
 	return config, nil
 }
 

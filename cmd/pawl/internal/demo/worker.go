@@ -128,6 +128,7 @@ func (c workerConfig) parts(ctx context.Context, out io.Writer) (parts []part, c
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectLimit
 	}
+	pawl.Watch(config.ConnConfig, pawl.Watching{})
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, nil, err

@@ -1,0 +1,369 @@
+package standbytest
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/command"
+	"github.com/pawl-go/pawl/command/httpkey"
+	"github.com/pawl-go/pawl/effect"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/guard"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/outbox"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+const schema = `create table effect (door text not null);
+create table orders (id bigint primary key, status text not null default 'pending', result text, claimed_at timestamptz,
+  completed_at timestamptz, last_error text, attempt_count int not null default 0, created_at timestamptz not null default now());
+insert into orders (id) values (1), (2)`
+
+// A door is a way to ask Pawl for something once. Calls return nil only with a positive answer.
+type door struct {
+	name  string
+	first func(ctx context.Context) error // on watched connections; its COMMIT is cut off. nil: it was prepared before
+	again func(ctx context.Context) error // asks again, as a rule on connections that nobody watches
+	row   string                          // whether the intent is recorded: a condition
+}
+
+type bed struct {
+	*testing.T
+	watched, plain *pgxpool.Pool
+	patient        *pgxpool.Pool // plain SQL clients, whose commits the operator spares
+	rollback       bool          // a mutant: SQL clients end what they only read by ROLLBACK
+}
+
+func insert(ctx context.Context, tx pgx.Tx, name string) error {
+	_, err := tx.Exec(ctx, "insert into effect values ($1)", name)
+	return err
+}
+
+func effectOf(name string) string {
+	return fmt.Sprintf("exists (select from effect as e where e.door = '%s')", name)
+}
+
+func intent(name string) pawl.Intent {
+	return pawl.Intent{Scope: "standby", Key: name, Fingerprint: pawl.FingerprintOf([]byte(name))}
+}
+
+func (b *bed) once() door {
+	call := func(pool *pgxpool.Pool) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := command.Once(ctx, pool, intent("once"), func(ctx context.Context, tx pgx.Tx) (string, error) {
+				return "done", insert(ctx, tx, "once")
+			}, command.Options{Wait: -1})
+			return err
+		}
+	}
+	return door{"once", call(b.watched), call(b.plain), effectOf("once")}
+}
+
+// The same through database/sql, whose connections are made from configurations too.
+func (b *bed) onceSQL() door {
+	call := func(watch bool) func(context.Context) error {
+		config := b.plain.Config().ConnConfig
+		if watch {
+			pawl.Watch(config, pawl.Watching{})
+		}
+		db := stdlib.OpenDB(*config)
+		b.Cleanup(func() { _ = db.Close() })
+		return func(ctx context.Context) error {
+			_, err := command.OnceSQL(ctx, db, intent("once sql"), func(ctx context.Context, tx *sql.Tx) (string, error) {
+				_, err := tx.ExecContext(ctx, "insert into effect values ('once sql')")
+				return "done", err
+			}, command.Options{Wait: -1})
+			return err
+		}
+	}
+	return door{"once sql", call(true), call(false), effectOf("once sql")}
+}
+
+func (b *bed) leased() door {
+	call := func(pool *pgxpool.Pool) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := command.Leased(ctx, pool, intent("leased"), command.LeaseOptions{Wait: -1, Repeatable: true},
+				func(ctx context.Context, a *command.Attempt[string]) error {
+					return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) (string, error) { return "done", insert(ctx, tx, "leased") })
+				})
+			return err
+		}
+	}
+	// Claimed before the cut, so that it is the end that waits.
+	a, _, err := command.Begin[string](b.Context(), b.watched, intent("leased"), command.LeaseOptions{Lease: time.Hour, Repeatable: true})
+	b.must(err)
+	b.Cleanup(a.Close)
+	first := func(ctx context.Context) error {
+		return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) (string, error) { return "done", insert(ctx, tx, "leased") })
+	}
+	return door{"leased", first, call(b.plain), effectOf("leased")}
+}
+
+func (b *bed) http() door {
+	tenant := func(*http.Request) (string, error) { return "acme", nil }
+	call := func(pool *pgxpool.Pool) func(context.Context) error {
+		server := httptest.NewServer(httpkey.Once(pool, tenant, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
+			w.WriteHeader(http.StatusCreated)
+			return insert(r.Context(), tx, "http")
+		}, httpkey.Policy{Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}))
+		b.Cleanup(server.Close)
+		return func(ctx context.Context) error {
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, strings.NewReader("shoes"))
+			if err != nil {
+				return err
+			}
+			r.Header.Set("Idempotency-Key", `"key-1"`)
+			response, err := http.DefaultClient.Do(r)
+			if err != nil {
+				return err
+			}
+			_ = response.Body.Close()
+			if response.StatusCode != http.StatusCreated {
+				return fmt.Errorf("status %d", response.StatusCode)
+			}
+			return nil
+		}
+	}
+	return door{"http", call(b.watched), call(b.plain), effectOf("http")}
+}
+
+func (b *bed) guard() door {
+	call := func(pool *pgxpool.Pool, id int64) func(context.Context) error {
+		rows, err := guard.New(pool, guard.Table{Name: "orders"})
+		b.must(err)
+		return func(ctx context.Context) error {
+			err := rows.Once(ctx, id, func(ctx context.Context, tx pgx.Tx) (any, error) { return nil, insert(ctx, tx, "guard") })
+			if errors.Is(err, pawl.ErrAlreadyHandled) {
+				return nil
+			}
+			return err
+		}
+	}
+	return door{"guard", call(b.watched, 1), call(b.plain, 1), effectOf("guard")}
+}
+
+func (b *bed) enqueue() door {
+	call := func(pool *pgxpool.Pool) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := job.Enqueue(ctx, pool, job.Request{Queue: "unserved", Kind: "x", Key: "enqueue"})
+			return err
+		}
+	}
+	return door{"enqueue", call(b.watched), call(b.plain), "exists (select from pawl.job as j where j.queue = 'unserved')"}
+}
+
+// release asks what became of a job that was finished.
+func (b *bed) release() door {
+	_, err := job.Enqueue(b.Context(), b.watched, job.Request{Queue: "released", Kind: "x"})
+	b.must(err)
+	var worker int64
+	b.must(b.watched.QueryRow(b.Context(), "select w.worker_id from pawl_v1.worker_register('w', '1 hour') as w").Scan(&worker))
+	jobs, err := job.Claim(b.Context(), b.watched, "released", worker, 1)
+	b.must(err)
+	first := func(ctx context.Context) error {
+		err := pgx.BeginFunc(ctx, b.watched, func(tx pgx.Tx) error {
+			if err := insert(ctx, tx, "release"); err != nil {
+				return err
+			}
+			return jobs[0].Finish(ctx, tx)
+		})
+		return errors.Join(err, errUncounted) // a transaction of the user's own
+	}
+	again := func(ctx context.Context) error {
+		released, err := jobs[0].Release(ctx, b.plain)
+		if released {
+			b.Error("the job was released after it had been finished")
+		}
+		return err
+	}
+	return door{"release", first, again, effectOf("release")}
+}
+
+// errUncounted is the answer of a call that promises nothing by itself.
+var errUncounted = errors.New("not an answer of Pawl")
+
+// append, and its duplicate, in transactions of a client that does what docs/reference/sql.md says.
+func (b *bed) append() door {
+	call := func(pool *pgxpool.Pool) func(context.Context) error {
+		return func(ctx context.Context) error {
+			tx, err := pool.Begin(ctx)
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback(context.Background())
+			told, err := outbox.Append(ctx, tx, outbox.Event{Type: "made", Scope: "standby", Key: "append"})
+			if err != nil {
+				return err
+			}
+			if b.rollback && told[0].Duplicate {
+				return tx.Rollback(ctx)
+			}
+			return tx.Commit(ctx)
+		}
+	}
+	first := call(b.watched)
+	return door{"append", func(ctx context.Context) error { return errors.Join(first(ctx), errUncounted) }, call(b.patient),
+		"exists (select from pawl.job as j where j.queue = 'outbox/default')"}
+}
+
+// A client that speaks SQL only.
+func (b *bed) psql() door {
+	call := func(pool *pgxpool.Pool) func(context.Context) error {
+		return func(ctx context.Context) error {
+			tx, err := pool.Begin(ctx)
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback(context.Background())
+			var outcome string
+			err = tx.QueryRow(ctx, "select c.outcome from pawl_v1.inbox_claim('psql', 'message', sha256('')) as c").Scan(&outcome)
+			if err != nil {
+				return err
+			}
+			if outcome == "processed" {
+				if err := insert(ctx, tx, "psql"); err != nil {
+					return err
+				}
+			} else if b.rollback {
+				return tx.Rollback(ctx)
+			}
+			return tx.Commit(ctx)
+		}
+	}
+	first := call(b.watched)
+	return door{"psql", func(ctx context.Context) error { return errors.Join(first(ctx), errUncounted) }, call(b.patient), effectOf("psql")}
+}
+
+// A client that gives up on its COMMIT: pgx sends a cancel request.
+func (b *bed) impatient() door {
+	call := func(pool *pgxpool.Pool, patience time.Duration) func(context.Context) error {
+		return func(ctx context.Context) error {
+			return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+				var outcome string
+				err := tx.QueryRow(ctx, "select c.outcome from pawl_v1.inbox_claim('impatient', 'message', sha256('')) as c").Scan(&outcome)
+				if err != nil || outcome != "processed" {
+					return err
+				}
+				if err := insert(ctx, tx, "impatient"); err != nil {
+					return err
+				}
+				ended, cancel := context.WithTimeout(ctx, patience)
+				defer cancel()
+				return errors.Join(tx.Commit(ended), errUncounted)
+			})
+		}
+	}
+	return door{"impatient", call(b.patient, 200*time.Millisecond), call(b.patient, time.Hour), effectOf("impatient")}
+}
+
+type owner string
+
+func (o owner) Owner() pawl.Owner                   { return pawl.OwnerOf("job", "standby", string(o), 0) }
+func (o owner) Hold(context.Context, pawl.Tx) error { return nil }
+
+// A step whose plan was replicated, and whose end was not.
+func (b *bed) effect() door {
+	var calls int
+	called, record := make(chan struct{}), make(chan struct{})
+	step := effect.Step{Name: "charge", Policy: effect.Keyed(time.Hour)}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := effect.Do(b.Context(), b.watched, owner("step"), step, func(context.Context, effect.Call) (string, error) {
+			close(called)
+			<-record
+			return "charged", nil
+		})
+		ended <- err
+	}()
+	<-called
+	first := func(context.Context) error {
+		if calls++; calls > 1 {
+			return errUncounted
+		}
+		close(record)
+		return <-ended
+	}
+	again := func(ctx context.Context) error {
+		_, err := effect.Do(ctx, b.plain, owner("step"), step, func(context.Context, effect.Call) (string, error) {
+			return "", errors.New("called again")
+		})
+		return err
+	}
+	return door{"effect", first, again, "exists (select from pawl.effect as e where e.status = 'succeeded')"}
+}
+
+// flow is a consumer; again is a redelivery to another process of it.
+func (b *bed) flow(name string, configure func(c *flow.Config, pool *pgxpool.Pool), again *pgxpool.Pool) door {
+	handle := func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error { return insert(ctx, tx, name) }
+	call := func(pool *pgxpool.Pool, key string) func(context.Context) error {
+		source := &pawltest.Source{Invisibility: 500 * time.Millisecond}
+		c := flow.Config{Consumer: name, Source: source, Handler: handle, Concurrency: 2, Hooks: logTo(b.T, name)}
+		configure(&c, pool)
+		f, err := flow.New(pool, c)
+		b.must(err)
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- f.Run(ctx) }()
+		b.Cleanup(func() { cancel(); <-done })
+		sent := false
+		return func(ctx context.Context) error {
+			if !sent {
+				source.Send(pawl.Delivery{Key: key, SemanticKey: semantic(name), Body: []byte(name)})
+				sent = true
+			}
+			for source.Open() > 0 {
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-time.After(5 * time.Millisecond):
+				}
+			}
+			return nil
+		}
+	}
+	second := "k"
+	if semantic(name) != "" {
+		second = "k2" // known by its semantic key only
+	}
+	return door{name, call(b.watched, "k"), call(again, second), effectOf(name)}
+}
+
+func semantic(name string) string {
+	if name == "flow semantic" {
+		return "the same thing"
+	}
+	return ""
+}
+
+func (b *bed) flows() []door {
+	inline := func(*flow.Config, *pgxpool.Pool) {}
+	batch := func(c *flow.Config, _ *pgxpool.Pool) {
+		c.Handler, c.BatchHandler = nil, func(ctx context.Context, tx pgx.Tx, ds []pawl.Delivery) error { return insert(ctx, tx, "flow batch") }
+	}
+	fails := func(c *flow.Config, _ *pgxpool.Pool) {
+		c.Handler = func(context.Context, pgx.Tx, pawl.Delivery) error { return pawl.Final(errors.New("no")) }
+	}
+	trigger := func(c *flow.Config, pool *pgxpool.Pool) {
+		rows, err := guard.New(pool, guard.Table{Name: "orders"})
+		b.must(err)
+		c.Handler, c.Trigger = nil, func(ctx context.Context, d pawl.Delivery) error {
+			return rows.Once(ctx, int64(2), func(ctx context.Context, tx pgx.Tx) (any, error) { return nil, insert(ctx, tx, "flow trigger") })
+		}
+	}
+	landed := b.flow("flow landed", fails, b.plain)
+	landed.row = "exists (select from pawl.job as j where j.queue = 'inbox/flow landed')"
+	return []door{b.flow("flow inline", inline, b.plain), b.flow("flow batch", batch, b.plain), landed,
+		b.flow("flow trigger", trigger, b.plain), b.flow("flow semantic", inline, b.watched)}
+}

@@ -1,0 +1,442 @@
+// Package standbytest holds Pawl to its promise on a server that replicates synchronously: nothing is acknowledged or answered before
+// the standby has it, whatever becomes of the COMMIT that waited.
+package standbytest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/internal/pgtest"
+	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/migrate"
+	"github.com/pawl-go/pawl/ops"
+	"github.com/pawl-go/pawl/outbox"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+func (b *bed) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func logTo(t *testing.T, name string) pawl.Hooks {
+	return pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+		if e.Err != nil && t.Context().Err() == nil {
+			t.Logf("%s: %s %s: %v", name, e.Kind, e.Op, e.Err)
+		}
+	}}
+}
+
+func pair(t *testing.T) *pgtest.Pair {
+	return pgtest.NewPair(t, pgtest.Template{Apply: func(ctx context.Context, conn *pgx.Conn) error {
+		if _, err := migrate.Up(ctx, conn, nil); err != nil {
+			return err
+		}
+		_, err := conn.Exec(ctx, schema)
+		return err
+	}})
+}
+
+func poolOf(t *testing.T, url string, configure func(*pgxpool.Config)) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = 40
+	if configure != nil {
+		configure(config)
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func watch(c *pgxpool.Config)   { pawl.Watch(c.ConnConfig, pawl.Watching{}) }
+func patient(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] = pgtest.Patient }
+
+// answers collects who was answered positively.
+type answers struct {
+	mu    sync.Mutex
+	names []string
+	all   sync.WaitGroup
+}
+
+func (a *answers) given() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Sorted(slices.Values(a.names))
+}
+
+// ask calls until there is an answer.
+func (a *answers) ask(ctx context.Context, name string, call func(context.Context) error) {
+	a.all.Go(func() {
+		for ctx.Err() == nil {
+			if call(ctx) == nil {
+				a.mu.Lock()
+				a.names = append(a.names, name)
+				a.mu.Unlock()
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+}
+
+// holdFor is how long answers are looked for that must not come.
+const holdFor = 1500 * time.Millisecond
+
+// cutOff lets every door commit while the standby is cut off, has an operator cancel whatever waits, so that all rows are visible and
+// none is replicated, and asks every door again. It returns who was answered all the same.
+func cutOff(t *testing.T, p *pgtest.Pair, rollback bool) (b *bed, doors []door, a *answers) {
+	t.Helper()
+	b = &bed{T: t, watched: poolOf(t, p.URL(), watch), plain: poolOf(t, p.URL(), nil), patient: poolOf(t, p.URL(), patient), rollback: rollback}
+	doors = append([]door{b.once(), b.onceSQL(), b.leased(), b.http(), b.guard(), b.enqueue(), b.release(), b.append(), b.psql(), b.impatient(), b.effect()}, b.flows()...)
+	ctx, cancel := context.WithCancel(context.Background())
+	a = &answers{}
+	t.Cleanup(func() { cancel(); a.all.Wait() })
+	t.Cleanup(func() { p.Synchronous("") }) // what still waits ends
+
+	p.Cut()
+	for _, d := range doors {
+		if d.name == "append" || d.name == "psql" || d.name == "release" || d.name == "impatient" {
+			go func() { _ = d.first(ctx) }()
+			continue
+		}
+		a.ask(ctx, d.name+", first", d.first)
+	}
+	stop := make(chan struct{})
+	var operator sync.WaitGroup
+	operator.Go(func() {
+		for {
+			p.CancelWaiting()
+			select {
+			case <-stop:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	})
+	look := poolOf(t, p.URL(), nil)
+	for _, d := range doors { // the attack is on
+		untilTrue(t, look, d.row)
+	}
+	for _, d := range doors {
+		a.ask(ctx, d.name, d.again)
+	}
+	time.Sleep(holdFor)
+	close(stop)
+	operator.Wait()
+	return b, doors, a
+}
+
+func untilTrue(t *testing.T, pool *pgxpool.Pool, condition string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !isTrue(t, pool, condition); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("still not: %s", condition)
+		}
+	}
+}
+
+func isTrue(t *testing.T, pool *pgxpool.Pool, condition string) (is bool) {
+	t.Helper()
+	if err := pool.QueryRow(context.Background(), "select "+condition).Scan(&is); err != nil {
+		t.Fatalf("%s: %v", condition, err)
+	}
+	return is
+}
+
+// A COMMIT that waited for its standby was cancelled. Whoever asks again, through whichever door, is answered once the standby has it.
+func TestAnswers_WaitForTheStandby(t *testing.T) {
+	t.Parallel()
+	p := pair(t)
+	_, doors, a := cutOff(t, p, false)
+	if early := a.given(); len(early) > 0 {
+		t.Errorf("answered before the standby had it: %q", early)
+	}
+	p.Join()
+	want := 2*len(doors) - 4 - 1 // those that promise nothing; and an attempt whose end is unknown, which is asked about by a new claim
+	for deadline := time.Now().Add(2 * time.Minute); len(a.given()) < want; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d answers after the standby came back, want %d: %q", len(a.given()), want, a.given())
+		}
+	}
+	standby := poolOf(t, p.StandbyURL(), nil)
+	for _, d := range doors {
+		untilTrue(t, standby, d.row)
+	}
+}
+
+// The standby is promoted without what it missed. No intent that was answered is missing there.
+func TestAnswers_SurviveTheFailover(t *testing.T) {
+	t.Parallel()
+	p := pair(t)
+	before := poolOf(t, p.URL(), watch)
+	b := &bed{T: t, watched: before}
+	_, err := before.Exec(t.Context(), "insert into effect values ('before')")
+	b.must(err)
+	_, doors, a := cutOff(t, p, false)
+	p.Promote()
+	standby := poolOf(t, p.StandbyURL(), nil)
+	untilTrue(t, standby, "not pg_is_in_recovery()")
+	untilTrue(t, standby, effectOf("before"))
+	for _, name := range a.given() {
+		t.Errorf("%s was answered, and is not on the new primary", name)
+	}
+	for _, d := range doors {
+		if isTrue(t, standby, d.row) {
+			t.Errorf("%s is on the new primary: it was not cut off", d.name)
+		}
+	}
+}
+
+// Known ways to get the barrier wrong, each found by what is answered too early. They are listed in docs/reference/mutants.md.
+func TestMutants_OfTheBarrierAreCaught(t *testing.T) {
+	t.Parallel()
+	const replace = "create or replace function pawl_v1._unproved() returns jsonb language plpgsql as $$ begin %s; end $$"
+	for name, c := range map[string]struct {
+		body     string
+		rollback bool
+		caught   []string
+	}{
+		"NOBARRIER": {body: `return '{}'`, caught: []string{"append", "effect", "enqueue", "flow batch", "flow inline", "flow landed", "http", "leased", "once", "psql", "release"}},
+		"IDONLY":    {body: `perform pg_current_xact_id(); return '{"unproved": true}'`, caught: []string{"append", "enqueue", "flow batch", "flow inline", "flow landed", "flow trigger", "guard", "http", "leased", "once", "psql", "release"}},
+		"ROLLBACK":  {rollback: true, caught: []string{"append", "psql"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := pair(t)
+			if c.body != "" {
+				p.Exec(fmt.Sprintf(replace, c.body))
+			}
+			_, _, a := cutOff(t, p, c.rollback)
+			early := a.given()
+			t.Logf("answered before the standby had it: %q", early)
+			for _, door := range c.caught {
+				if !slices.Contains(early, door) {
+					t.Errorf("not found through %q; answered too early: %q", door, early)
+				}
+			}
+		})
+	}
+}
+
+// A COMMIT that waits for its standby is not cancelled by our patience: its rows stay invisible until the standby has them, and its
+// connection comes back to the pool.
+func TestPatience_CancelsNoCommitThatWaitsForItsStandby(t *testing.T) {
+	t.Parallel()
+	p := pair(t)
+	pool := poolOf(t, p.URL(), func(c *pgxpool.Config) {
+		pawl.Watch(c.ConnConfig, pawl.Watching{CommitPatience: 300 * time.Millisecond})
+	})
+	look := poolOf(t, p.URL(), nil)
+	for name, commit := range map[string]func() error{
+		"opened": func() error {
+			tx, err := txn.Open(t.Context(), pool, "x", "", time.Minute, func(b *pgx.Batch) { b.Queue("insert into effect values ('opened')") })
+			if err != nil {
+				return err
+			}
+			defer txn.Rollback(t.Context(), tx)
+			return tx.CommitWith(t.Context(), "x", func(*pgx.Batch) {})
+		},
+		"begun": func() error {
+			tx, err := txn.Begin(t.Context(), pool, "x", time.Minute)
+			if err != nil {
+				return err
+			}
+			defer txn.Rollback(t.Context(), tx)
+			if err := insert(t.Context(), tx, "begun"); err != nil {
+				return err
+			}
+			return txn.Commit(t.Context(), "x", tx)
+		},
+	} {
+		p.Cut()
+		if err := commit(); !pawl.MayHaveHappened(err) {
+			t.Fatalf("%s: got %v, want an unknown outcome", name, err)
+		}
+		for range 5 { // several patiences
+			time.Sleep(300 * time.Millisecond)
+			if n := p.Waiting(); n != 1 {
+				t.Errorf("%s: %d backends wait, want 1: our patience has cancelled a COMMIT", name, n)
+			}
+		}
+		if isTrue(t, look, effectOf(name)) {
+			t.Errorf("%s: visible before the standby had it", name)
+		}
+		p.Join()
+		untilTrue(t, look, effectOf(name))
+		for deadline := time.Now().Add(time.Minute); pool.Stat().AcquiredConns() > 0; time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %d connections did not come back", name, pool.Stat().AcquiredConns())
+			}
+		}
+	}
+}
+
+// An event that an operator's cancel made visible is published once the standby has it: the relay's claim is a write, and waits.
+func TestRelay_PublishesWhatIsReplicated(t *testing.T) {
+	t.Parallel()
+	p := pair(t)
+	pool := poolOf(t, p.URL(), watch)
+	var published atomic.Int32
+	relay, err := outbox.NewRelay(pool, outbox.Config{Hooks: logTo(t, "relay"), Poll: 50 * time.Millisecond, Presence: job.Presence{Off: true},
+		Sink: outbox.Func(func(context.Context, pawl.Message) error { published.Add(1); return nil })})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- relay.Run(ctx) }()
+	t.Cleanup(func() { p.Synchronous(""); cancel(); <-done })
+	add := func(name string) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			_, err := outbox.Append(ctx, tx, outbox.Event{Type: "made", Scope: "relay", Key: name})
+			return err
+		})
+	}
+	if err := add("before"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the relay publishes", func() bool { return published.Load() == 1 })
+
+	p.Cut()
+	go func() { _ = add("cut off") }()
+	until(t, "the event is visible", func() bool {
+		p.CancelWaiting()
+		return isTrue(t, pool, "exists (select from pawl_v1.outbox_events as e where e.event_id like '%cut off%')") || published.Load() > 1
+	})
+	for end := time.Now().Add(holdFor); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		p.CancelWaiting()
+	}
+	if n := published.Load(); n > 1 {
+		t.Errorf("%d events were published before the standby had them", n-1)
+	}
+	p.Join()
+	until(t, "it is published", func() bool { return published.Load() > 1 })
+}
+
+// onStandby is how long all connections reach a standby. It is 30 s in the acceptance run.
+const onStandby = 5 * time.Second
+
+// While every connection reaches a standby the flow receives next to nothing, and finds the primary again by itself.
+func TestFlow_AllConnectionsOnAStandby(t *testing.T) {
+	t.Parallel()
+	p := pair(t)
+	var astray atomic.Bool
+	standby, err := pgx.ParseConfig(p.StandbyURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := poolOf(t, p.URL(), func(c *pgxpool.Config) {
+		c.MaxConns = 10
+		c.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+			if astray.Load() {
+				c.Host, c.Port = standby.Host, standby.Port
+			}
+			return nil
+		}
+	})
+	source, counters := &pawltest.Source{Invisibility: 3 * time.Second}, &pawl.Counters{}
+	f, err := flow.New(pool, flow.Config{Consumer: "orders", Source: source, Hooks: counters.Hooks(),
+		Handler: func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error { return insert(ctx, tx, d.Key) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	source.Send(pawl.Delivery{Key: "before", Body: []byte("x")})
+	until(t, "the flow works", func() bool { return source.Open() == 0 })
+
+	astray.Store(true)
+	pool.Reset()
+	before := source.Receives()
+	const messages = 50
+	for i := range messages {
+		source.Send(pawl.Delivery{Key: fmt.Sprint(i), Body: []byte("x")})
+	}
+	time.Sleep(onStandby)
+	astray.Store(false)
+	back, received := time.Now(), source.Receives()-before
+	until(t, "there is progress", func() bool { return source.Open() < messages })
+	progress := time.Since(back)
+	until(t, "all is acknowledged", func() bool { return source.Open() == 0 })
+	t.Logf("%d receives of %d messages in %v on a standby; progress %v after its end", received, messages, onStandby, progress.Round(time.Millisecond))
+	if received > messages {
+		t.Errorf("%d receives of %d messages while all connections reached a standby", received, messages)
+	}
+	if n := counters.Count(pawl.EventSuspect); n > 0 {
+		t.Errorf("%d good messages became suspects", n)
+	}
+	if progress > 20*time.Second { // 3 s on a machine that is not busy
+		t.Errorf("progress came %v after the connections were well again", progress)
+	}
+}
+
+func until(t *testing.T, what string, reached func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !reached(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not reached: %s", what)
+		}
+	}
+}
+
+// Doctor names what stands between an answer and its standby.
+func TestDoctor_LooksAtReplication(t *testing.T) {
+	t.Parallel()
+	p := pair(t)
+	conn, err := pgx.Connect(t.Context(), p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	wrong := func() (all []string) {
+		t.Helper()
+		d, err := ops.Diagnose(t.Context(), conn, ops.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range d.Findings {
+			if f.Check == "replication" {
+				all = append(all, f.What)
+			}
+		}
+		return all
+	}
+	if found := wrong(); len(found) > 0 {
+		t.Errorf("a healthy pair: %q", found)
+	}
+	for _, c := range []struct{ do, undo, want string }{
+		{"alter role postgres set synchronous_commit = local", "alter role postgres reset synchronous_commit", "for role postgres"},
+		{"select pawl_v1.worker_heartbeat((select w.worker_id from pawl_v1.worker_register('w') as w), '{\"report\": {\"queues\": []}}')", "delete from pawl.worker", "does not hear"},
+		{"alter system set synchronous_standby_names = 'another'", "alter system set synchronous_standby_names = 'pair'", "no synchronous standby"},
+	} {
+		p.Exec(c.do, "select pg_reload_conf()")
+		until(t, c.want, func() bool {
+			return slices.ContainsFunc(wrong(), func(w string) bool { return strings.Contains(w, c.want) })
+		})
+		p.Exec(c.undo, "select pg_reload_conf()")
+		until(t, "it is well again", func() bool { return len(wrong()) == 0 })
+	}
+}

@@ -1,0 +1,228 @@
+package txn
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/watched"
+)
+
+// Replicated returns once everything that was committed before the call is replicated, as the server's settings ask for it. An
+// answer that was only read calls it before it leaves: what it rests on may be visible and not replicated (see
+// sql/api/02_replicated.sql). Its own transaction may have been rolled back.
+//
+// Calls of one pool share: all that ask before a barrier begins are answered by that one. It has a connection of its own, which is
+// always watched, whatever the pool's are, and which is closed when it was not needed for a while.
+//
+// Errors: [pawl.ErrCommitUnknown] if no proof came within the connections' patience, or the wait was cancelled; ctx's.
+func Replicated(ctx context.Context, pool *pgxpool.Pool) error {
+	return barrierOf(pool, func(ctx context.Context) (*pgx.ConnConfig, error) {
+		config := pool.Config() // a copy
+		if config.BeforeConnect != nil {
+			if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
+				return nil, err
+			}
+		}
+		return config.ConnConfig, nil
+	}).wait(ctx)
+}
+
+// ReplicatedSQL is [Replicated] for database/sql on pgx's driver.
+func ReplicatedSQL(ctx context.Context, db *sql.DB) error {
+	return barrierOf(db, func(ctx context.Context) (config *pgx.ConnConfig, err error) {
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer conn.Close()
+		err = conn.Raw(func(driver any) error {
+			c, is := driver.(interface{ Conn() *pgx.Conn })
+			if !is {
+				return errors.New("the driver is not pgx's")
+			}
+			config = c.Conn().Config()
+			return nil
+		})
+		return config, err
+	}).wait(ctx)
+}
+
+// Prove is [Replicated] for what was read without a word on whether there are synchronous standbys: it asks, which is one round trip.
+func Prove(ctx context.Context, pool *pgxpool.Pool) error {
+	var standbys bool
+	if err := pool.QueryRow(ctx, "select current_setting('synchronous_standby_names') <> ''").Scan(&standbys); err != nil || !standbys {
+		return pawl.Wrap("replicated", err)
+	}
+	return Replicated(ctx, pool)
+}
+
+// Watched reports whether the pool's connections hear of commits that stopped waiting for a standby; see [pawl.Watch].
+func Watched(ctx context.Context, pool *pgxpool.Pool) bool {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return false
+	}
+	defer conn.Release()
+	return watched.Is(conn.Conn().PgConn())
+}
+
+// emit is a transaction that writes a WAL record: its COMMIT waits for all before it.
+const emit = "select pawl_v1._unproved()"
+
+// barrierIdle is how long a barrier keeps its connection without being asked.
+const barrierIdle = 10 * time.Second
+
+// A barrier proves for all who ask before it begins.
+type barrier struct {
+	pool   any // its name in barriers
+	config func(context.Context) (*pgx.ConnConfig, error)
+	conn   *pgx.Conn // run's alone
+
+	mu       sync.Mutex
+	asking   []chan error
+	running  bool
+	patience time.Duration
+	wake     chan struct{}
+}
+
+// barriers has one barrier for each pool that is being asked about.
+var barriers sync.Map
+
+func barrierOf(pool any, config func(context.Context) (*pgx.ConnConfig, error)) *barrier {
+	b, there := barriers.Load(pool)
+	if !there {
+		b, _ = barriers.LoadOrStore(pool, &barrier{pool: pool, config: config, patience: watched.Patience, wake: make(chan struct{}, 1)})
+	}
+	return b.(*barrier)
+}
+
+// wait joins the next barrier.
+func (b *barrier) wait(ctx context.Context) error {
+	answer := make(chan error, 1)
+	b.mu.Lock()
+	b.asking = append(b.asking, answer)
+	if !b.running {
+		b.running = true
+		go b.run()
+	}
+	patience := b.patience
+	b.mu.Unlock()
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case err := <-answer:
+		return err
+	case <-timer.C:
+		return unknown("replicated", fmt.Errorf("the synchronous standbys did not answer within %v", patience))
+	case <-ctx.Done():
+		return pawl.Wrap("replicated", context.Cause(ctx))
+	}
+}
+
+// run answers those who ask, and ends when it was idle for a while.
+func (b *barrier) run() {
+	for b.awaken() {
+		b.mu.Lock()
+		asking := b.asking
+		b.asking = nil
+		b.mu.Unlock()
+		if len(asking) == 0 {
+			continue
+		}
+		err := b.prove()
+		for _, answer := range asking {
+			answer <- err
+		}
+	}
+}
+
+// awaken waits until the barrier is asked, or was idle for so long that it ends.
+func (b *barrier) awaken() bool {
+	select {
+	case <-b.wake:
+		return true
+	case <-time.After(barrierIdle):
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.asking) > 0 {
+		return true
+	}
+	hangUp(b.conn)
+	b.conn, b.running = nil, false
+	barriers.CompareAndDelete(b.pool, b)
+	return false
+}
+
+// prove makes one barrier, with another connection if the one that was kept is broken.
+func (b *barrier) prove() error {
+	for kept := b.conn != nil; ; kept = false {
+		err := b.connect()
+		if err == nil {
+			err = b.once()
+		}
+		if err == nil {
+			return nil
+		}
+		hangUp(b.conn)
+		b.conn = nil
+		if !kept || errors.Is(err, errCancelled) || errors.Is(err, errPatience) {
+			return err
+		}
+	}
+}
+
+// once sends what waits for the standbys. It returns when that was answered: those who ask have a patience of their own, and no
+// second backend waits.
+func (b *barrier) once() error {
+	answered := make(chan struct{})
+	err := patiently(context.Background(), "replicated", b.conn, func(ctx context.Context) error {
+		defer close(answered)
+		_, err := b.conn.Exec(ctx, emit)
+		return err
+	}, func() bool { return true })
+	<-answered
+	return err
+}
+
+func (b *barrier) connect() error {
+	if b.conn != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), watched.Patience)
+	defer cancel()
+	config, err := b.config(ctx)
+	if err != nil {
+		return pawl.Wrap("replicated", err)
+	}
+	watched.Install(&config.Config, 0) // says nothing against the patience of a pool that is watched
+	if b.conn, err = pgx.ConnectConfig(ctx, config); err != nil {
+		return pawl.Wrap("replicated", err)
+	}
+	_, patience := watched.Begin(b.conn.PgConn())
+	b.mu.Lock()
+	b.patience = patience
+	b.mu.Unlock()
+	return nil
+}
+
+func hangUp(conn *pgx.Conn) {
+	if conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx)
+}

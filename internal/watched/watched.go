@@ -1,0 +1,75 @@
+// Package watched sees what a server says beside its answers: that a COMMIT stopped waiting for its synchronous standby. Only a
+// callback of the connection's configuration hears it, so package pawl lets users install it ([pawl.Watch]).
+package watched
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Patience is how long COMMIT is waited for where nothing else was said.
+const Patience = 15 * time.Second
+
+// key under which a connection carries its state.
+const key = "github.com/pawl-go/pawl"
+
+// A state belongs to one connection, and like it to one goroutine at a time.
+type state struct {
+	patience time.Duration
+	current  *Statement
+}
+
+// A Statement is what is heard while one statement runs, COMMIT above all.
+type Statement struct{ cancelled bool }
+
+// Cancelled reports whether the server stopped waiting for its synchronous standbys: what was committed may not be replicated.
+func (s *Statement) Cancelled() bool { return s != nil && s.cancelled }
+
+// Install makes connections of this configuration watched, beside the callbacks that are there. patience 0 is [Patience].
+func Install(config *pgconn.Config, patience time.Duration) {
+	if patience <= 0 {
+		patience = Patience
+	}
+	connected, noticed := config.AfterConnect, config.OnNotice
+	config.AfterConnect = func(ctx context.Context, c *pgconn.PgConn) error {
+		c.CustomData()[key] = &state{patience: patience}
+		if connected != nil {
+			return connected(ctx, c)
+		}
+		return nil
+	}
+	config.OnNotice = func(c *pgconn.PgConn, n *pgconn.Notice) {
+		if s := of(c); s != nil && s.current != nil && cancelsWait(n) {
+			s.current.cancelled = true
+		}
+		if noticed != nil {
+			noticed(c, n)
+		}
+	}
+}
+
+// cancelsWait recognises the warnings of SyncRepWaitForLSN by where they come from: their texts are translated, and 01000 is also
+// what a trigger raises.
+func cancelsWait(n *pgconn.Notice) bool {
+	return n.Routine == "SyncRepWaitForLSN" || n.File == "syncrep.c"
+}
+
+// Begin listens for one statement that is about to be sent on c. On a connection that is not watched nothing will be heard.
+func Begin(c *pgconn.PgConn) (s *Statement, patience time.Duration) {
+	is := of(c)
+	if is == nil {
+		return nil, Patience
+	}
+	is.current = &Statement{}
+	return is.current, is.patience
+}
+
+// Is reports whether c is watched.
+func Is(c *pgconn.PgConn) bool { return of(c) != nil }
+
+func of(c *pgconn.PgConn) *state {
+	s, _ := c.CustomData()[key].(*state)
+	return s
+}
