@@ -3582,6 +3582,7 @@ create or replace function pawl_v1.queue_death(p_queue text)
 returns table (outcome text, died_at timestamptz, detail jsonb)
 language sql
 stable
+set search_path = pg_catalog, pg_temp
 as $$
   select case when s.silent then 'silent' when d.died_at is null then 'none' else 'died' end,
          case when s.silent then clock_timestamp() else d.died_at end,
@@ -6464,6 +6465,7 @@ create or replace function pawl_v1._steps_of_job(p_job pawl.job)
 returns setof pawl.effect
 language sql
 stable
+set search_path = pg_catalog, pg_temp
 as $$
   select e.*
     from pawl.effect as e
@@ -7358,7 +7360,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '56c6005b1d2dd52a52d505bacf7107239e080903abb9962b7c9449008c6f75a4');
+values (1, 'init', 1, '0cfa15ca50da3f17570fcfd47dedd81bd121c1197d0fb2409e66d268eb8d2ed7');
 
 do $$
 begin
