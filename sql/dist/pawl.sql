@@ -3623,6 +3623,7 @@ create or replace function pawl_v1.queue_death(p_queue text)
 returns table (outcome text, died_at timestamptz, detail jsonb)
 language sql
 stable
+set search_path = pg_catalog, pg_temp
 as $$
   select case when s.silent then 'silent' when d.died_at is null then 'none' else 'died' end,
          case when s.silent then clock_timestamp() else d.died_at end,
@@ -6519,6 +6520,7 @@ create or replace function pawl_v1._steps_of_job(p_job pawl.job)
 returns setof pawl.effect
 language sql
 stable
+set search_path = pg_catalog, pg_temp
 as $$
   select e.*
     from pawl.effect as e
@@ -7413,7 +7415,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '9758aad7969f3bf5832828d649fd4911bed10d00bbcb1f84396369ebe5277d09');
+values (1, 'init', 1, '00ba70c65db648cec64acd1c92496f43a647734b547b7e74811f013ba130e879');
 
 do $$
 begin
