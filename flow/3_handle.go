@@ -9,7 +9,6 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/guard"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/txn"
 )
@@ -18,13 +17,13 @@ import (
 // so does a gate that does not let it pass, and a semantic key that took effect before.
 //
 // handle: a crash in it costs a redelivery; the handler's rows were never visible.
-func (f *Flow) handle(ctx context.Context, tx *txn.Opened, it item, leave func()) (v inbox.Verdict, took time.Duration, err error) {
+func (f *Flow) handle(ctx context.Context, tx *txn.Opened, it item, leave func()) (p passage, took time.Duration, err error) {
 	start := time.Now()
 	err = f.guarded(ctx, tx, leave, func(ctx context.Context, tx pgx.Tx) (err error) {
-		v, _, err = f.gated(ctx, tx, it)
+		p, err = f.gated(ctx, tx, it)
 		return err
 	})
-	return v, time.Since(start), err
+	return p, time.Since(start), err
 }
 
 func (f *Flow) guarded(ctx context.Context, tx *txn.Opened, leave func(), fn func(context.Context, pgx.Tx) error) error {

@@ -64,7 +64,7 @@ func (f *Flow) once(ctx context.Context, it item, leave func()) (pawl.Receipt, e
 	case f.stale(claim, it.Delivery) != nil:
 		return f.landStale(ctx, tx, claim, it)
 	case claim.Behind:
-		return f.landIn(ctx, tx, claim, it, f.untried(), pawl.EventLanded, nil)
+		return f.landUntried(ctx, tx, claim, it, f.untried(), pawl.EventLanded)
 	}
 	if err := exclude(ctx, tx, it.resource); err != nil {
 		if pawl.CodeOf(err) == lockNotHad && it.Receives >= f.cfg.SoloAfter {
@@ -72,14 +72,14 @@ func (f *Flow) once(ctx context.Context, it item, leave func()) (pawl.Receipt, e
 		}
 		return pawl.Receipt{}, err
 	}
-	verdict, took, failure := f.handle(ctx, tx, it, leave)
+	passage, took, failure := f.handle(ctx, tx, it, leave)
 	switch {
 	case errors.As(failure, new(claimError)):
 		return pawl.Receipt{}, failure
 	case failure != nil:
 		return f.land(ctx, tx, claim, it, failure)
-	case verdict != inbox.Passed:
-		return f.notPassed(ctx, tx, claim, it, verdict)
+	case passage.verdict != inbox.Passed:
+		return f.notPassed(ctx, tx, claim, it, passage)
 	}
 	err = f.commit(ctx, tx, it)
 	switch {

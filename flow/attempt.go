@@ -83,7 +83,7 @@ func (a *Attempt) commit(ctx context.Context, fn func(ctx context.Context, tx pg
 	if err := a.flow.settle(ctx, tx, a.job); err != nil {
 		return err
 	}
-	v, err := a.flow.unlessRepeated(ctx, tx, a.Delivery, text(a.job.Headers, headerInboxKey), func() error {
+	p, err := a.flow.unlessRepeated(ctx, tx, a.Delivery, text(a.job.Headers, headerInboxKey), func() error {
 		return tx.Guard(ctx, commitTimeout, fn)
 	})
 	if err != nil {
@@ -98,8 +98,8 @@ func (a *Attempt) commit(ctx context.Context, fn func(ctx context.Context, tx pg
 	if err := txn.Commit(ctx, "flow.commit", tx); err != nil {
 		return err
 	}
-	if v == repeated {
-		a.flow.skipRepeated(ctx, a.Delivery, a.job.ID)
+	if p.verdict == repeated {
+		a.flow.emitOf(ctx, a.Delivery, pawl.Event{Kind: pawl.EventDuplicateSkipped, Op: "flow.semantic", JobID: a.job.ID})
 	}
 	return nil
 }

@@ -76,30 +76,44 @@ type claimError struct{ error }
 func (e claimError) Unwrap() error { return e.error }
 
 // gated asks the gate, and calls fn if the delivery may pass. A delivery that is repeated passes, so that the next number can.
-func (f *Flow) gated(ctx context.Context, tx pgx.Tx, it item) (v inbox.Verdict, next *int64, err error) {
+func (f *Flow) gated(ctx context.Context, tx pgx.Tx, it item) (p passage, err error) {
+	var next *int64
 	if it.turn != nil {
-		if v, next, err = inbox.Pass(ctx, tx, *it.turn); err != nil {
-			return "", nil, claimError{err}
+		if p.verdict, next, err = inbox.Pass(ctx, tx, *it.turn); err != nil {
+			return passage{}, claimError{err}
 		}
-		if v != inbox.Passed {
-			return v, next, nil
+		if p.next = next; p.verdict != inbox.Passed {
+			return p, nil
 		}
 	}
-	v, err = f.unlessRepeated(ctx, tx, it.Delivery, it.intent.Key, func() error { return f.cfg.Handler(ctx, tx, it.Delivery) })
-	return v, next, err
+	p, err = f.unlessRepeated(ctx, tx, it.Delivery, it.intent.Key, func() error { return f.cfg.Handler(ctx, tx, it.Delivery) })
+	p.next = next
+	return p, err
 }
 
 // notPassed does what the gate said with a delivery whose handler was not entered, in the transaction that claimed it and holds
 // the gate.
-func (f *Flow) notPassed(ctx context.Context, tx *txn.Opened, claim inbox.Claim, it item, v inbox.Verdict) (pawl.Receipt, error) {
-	switch v {
-	case inbox.Stale, repeated: // its inbox row stays: it was seen
-		if err := f.commit(ctx, tx, it); err != nil {
+func (f *Flow) notPassed(ctx context.Context, tx *txn.Opened, claim inbox.Claim, it item, p passage) (pawl.Receipt, error) {
+	switch p.verdict {
+	case repeated:
+		if it.turn == nil {
+			return f.absorb(ctx, tx, it.Delivery, p.first), nil
+		}
+		if err := f.commit(ctx, tx, it); err != nil { // it passed its gate, which stays passed
 			return pawl.Receipt{}, err
 		}
-		if v == repeated {
-			f.skipRepeated(ctx, it.Delivery, 0)
-			return answered(it.Delivery), nil
+		p.first.Unproved = false // this COMMIT has waited
+		return f.skip(ctx, it.Delivery, "flow.semantic", p.first), nil
+	case inbox.Stale: // its inbox row stays: it was seen
+		first, took, err := f.tookEffect(ctx, tx, it)
+		if err != nil {
+			return pawl.Receipt{}, err
+		}
+		if took {
+			return f.absorb(ctx, tx, it.Delivery, first), nil
+		}
+		if err := f.commit(ctx, tx, it); err != nil {
+			return pawl.Receipt{}, err
 		}
 		f.emitOf(ctx, it.Delivery, pawl.Event{Kind: pawl.EventSuperseded, Op: "flow.gate"})
 		return answered(it.Delivery), nil
@@ -132,21 +146,21 @@ func (f *Flow) retryGated(ctx context.Context, tx pgx.Tx, j job.Job, d pawl.Deli
 		return pawl.Final(err)
 	}
 	it := item{Delivery: d, turn: turn, intent: pawl.Intent{Key: text(j.Headers, headerInboxKey)}}
-	v, next, err := f.gated(ctx, tx, it)
+	p, err := f.gated(ctx, tx, it)
 	switch {
 	case pawl.CodeOf(err) == lockNotHad && errors.As(err, new(claimError)):
 		return job.Snooze(jittered(time.Second))
-	case err != nil || v == inbox.Passed:
+	case err != nil || p.verdict == inbox.Passed:
 		return err
-	case v == repeated:
-		f.skipRepeated(ctx, d, j.ID)
+	case p.verdict == repeated:
+		f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventDuplicateSkipped, Op: "flow.semantic", JobID: j.ID})
 		return nil
-	case v == inbox.Stale:
+	case p.verdict == inbox.Stale:
 		f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventSuperseded, Op: "flow.gate", JobID: j.ID})
 		return nil
 	}
 	waited := time.Since(j.CreatedAt)
-	if waited >= f.cfg.Gate.HoldTimeout && (next == nil || *next >= turn.Seq) {
+	if waited >= f.cfg.Gate.HoldTimeout && (p.next == nil || *p.next >= turn.Seq) {
 		f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventGap, Op: "flow.gate", JobID: j.ID,
 			Err: fmt.Errorf("number %d of %s is the first that waits, for %v", turn.Seq, turn.Resource, waited.Round(time.Second))})
 	}

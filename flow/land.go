@@ -94,6 +94,18 @@ func (f *Flow) failed(failure error) (inbox.Landing, pawl.EventKind) {
 // untried is how a delivery lands that no handler has met.
 func (f *Flow) untried() inbox.Landing { return inbox.Landing{MaxAttempts: f.cfg.MaxAttempts} }
 
+// landUntried lands what no handler has met, unless it took effect under another key.
+func (f *Flow) landUntried(ctx context.Context, tx pgx.Tx, claim inbox.Claim, it item, l inbox.Landing, kind pawl.EventKind) (pawl.Receipt, error) {
+	first, took, err := f.tookEffect(ctx, tx, it)
+	switch {
+	case err != nil:
+		return pawl.Receipt{}, err
+	case took:
+		return f.absorb(ctx, tx, it.Delivery, first), nil
+	}
+	return f.landIn(ctx, tx, claim, it, l, kind, nil)
+}
+
 // landIn lands in the transaction that claimed, and commits it.
 func (f *Flow) landIn(ctx context.Context, tx pgx.Tx, claim inbox.Claim, it item, l inbox.Landing, kind pawl.EventKind, why error) (pawl.Receipt, error) {
 	jobID, err := f.landRow(ctx, tx, claim, it, l)
@@ -163,7 +175,11 @@ func (f *Flow) landUnhandled(ctx context.Context, it item, l inbox.Landing, kind
 			r, err = f.landStale(ctx, tx, claim, it)
 			return err
 		}
-		r, err = f.landIn(ctx, tx, claim, it, l, kind, why)
+		if l.Dead {
+			r, err = f.landIn(ctx, tx, claim, it, l, kind, why)
+		} else {
+			r, err = f.landUntried(ctx, tx, claim, it, l, kind)
+		}
 		return err
 	})
 	if err != nil {

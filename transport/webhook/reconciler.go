@@ -46,6 +46,9 @@ type ReconcilerConfig struct {
 	// Lookback is how far back it looks. No further than the sender's Retention: what the inbox has forgotten would look missing, and run
 	// again. Default 3 days.
 	Lookback time.Duration
+	// Since leaves alone what was attempted before: set it to the moment from which this consumer takes the sender's deliveries, or the first
+	// round hands on days of what an older system has handled. Default: the beginning of the Lookback.
+	Since time.Time
 	// Grace is how old an attempt must be: a younger one may be under way. Default 2 min, 0 to Lookback; negative is none.
 	Grace time.Duration
 	// Every is the pause between two rounds of Run. Default 5 min, 1 s at least.
@@ -59,7 +62,8 @@ type ReconcilerConfig struct {
 
 // A Reconciler closes the gaps that a sender leaves who does not try again, or not for as long as a receiver was away: it compares what the
 // sender says it has sent with what the inbox remembers, and hands on what is missing. A delivery that comes twice that way is a duplicate,
-// so several processes may reconcile at once. What an operator has forgotten looks missing too, and runs as new.
+// so several processes may reconcile at once. What an operator has forgotten looks missing too, and runs as new. A delivery that took effect under
+// another id, with the same SemanticKey, is not remembered by its own: it is looked at in every round of the Lookback, and is a duplicate each time.
 type Reconciler struct{ cfg ReconcilerConfig }
 
 // mostKeys is how many keys are compared at once.
@@ -109,11 +113,15 @@ func (r *Reconciler) Once(ctx context.Context) (Report, error) {
 	var report Report
 	now, seen := time.Now(), map[string]bool{}
 	var page []Sent
-	for s, err := range r.cfg.Ledger.Sent(ctx, now.Add(-r.cfg.Lookback)) {
+	since := now.Add(-r.cfg.Lookback)
+	if r.cfg.Since.After(since) {
+		since = r.cfg.Since
+	}
+	for s, err := range r.cfg.Ledger.Sent(ctx, since) {
 		if err != nil {
 			return report, fmt.Errorf("webhook.reconcile: %w", err)
 		}
-		if seen[s.Key] || s.Key == "" || now.Sub(s.At) < r.cfg.Grace {
+		if seen[s.Key] || s.Key == "" || s.At.Before(since) || now.Sub(s.At) < r.cfg.Grace {
 			continue
 		}
 		seen[s.Key] = true

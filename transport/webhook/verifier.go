@@ -27,9 +27,9 @@ type Config struct {
 	ReadTimeout time.Duration
 	// Key is what a delivery is remembered by. Default [KeyID].
 	Key KeyFrom
-	// SemanticKey is a second key, for senders that may announce one thing under two ids. Default none. Each id under it keeps a row and, if
-	// deliveries are kept, a body. Where the ids are not signed whoever saw one request can make such rows: there Key: [KeyBody]() recognises a
-	// replay as a duplicate, which keeps nothing. A [Reconciler] needs [KeyID].
+	// SemanticKey is a second key, for senders that may announce one thing under two ids. Default none. Once it
+	// took effect, a delivery under another id is a duplicate of which nothing is kept. Where ids are not signed set it to [KeyBody]() if Key is
+	// [KeyID], which a [Reconciler] needs.
 	SemanticKey KeyFrom
 	// Fingerprint is what must be the same whenever the key comes. Default: what the [Sender] changes is left out, or how it is
 	// encoded; else the raw body.
