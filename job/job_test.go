@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -255,7 +256,7 @@ func TestClaim_NeedsALease(t *testing.T) {
 }
 
 // One poison job in a cohort becomes one dead letter; its neighbours are done. A process that runs the
-// poison dies with everything it holds.
+// poison dies with everything it holds: once in company, and then alone, as often as a suspect may.
 func TestSweep_PoisonTakesNobodyWithIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -271,14 +272,21 @@ func TestSweep_PoisonTakesNobodyWithIt(t *testing.T) {
 		b.exec("update pawl.job set available_at = now() where status = 'pending'")
 		batch := b.claimUpTo(100)
 		if len(batch) == 0 {
-			if deaths != 4 {
-				t.Errorf("the process died %d times, want 4", deaths)
+			if deaths != 5 {
+				t.Errorf("the process died %d times, want 5", deaths)
 			}
 			break
 		}
 		for _, j := range batch {
 			if j.Crashes > 0 && len(batch) > 1 {
 				t.Fatalf("suspect %d came in a batch of %d", j.ID, len(batch))
+			}
+			if j.Crashes > 0 {
+				outcome, err := contract.WorkerIsolate(t.Context(), b.pool, b.worker, j.ID, j.Fence)
+				b.must(err)
+				if outcome != "alone" {
+					t.Fatalf("suspect %d is not alone: %s", j.ID, outcome)
+				}
 			}
 		}
 		dead := false
