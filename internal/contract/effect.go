@@ -57,7 +57,7 @@ func EffectBegin(ctx context.Context, db DB, a EffectArgs) (r EffectBeginRow, er
        b.result, coalesce(b.reference, ''), coalesce(b.failure_code, ''), coalesce(b.failure_message, ''), b.calls,
        coalesce((b.detail ->> 'again')::int, 0)
   from pawl_v1.effect_begin($1, $2, $3, $4, $5::jsonb) as b`,
-		[]any{a.Owner.Scope, a.Owner.Key, a.Step, a.Fingerprint[:], o.text()},
+		[]any{a.Owner.Scope, a.Owner.Key, a.Step, a.Fingerprint[:], o.exact()},
 		&r.Outcome, &r.Fence, &r.ProviderKey, &left, &retry, &r.Result, &r.Reference, &r.FailureCode, &r.FailureMessage, &r.Calls, &r.Doubts)
 	r.Left, r.RetryAfter = time.Duration(left)*time.Millisecond, time.Duration(retry)*time.Millisecond
 	return r, err
@@ -89,6 +89,7 @@ func EffectEnd(ctx context.Context, db DB, a EffectEndArgs) (r EffectEndRow, err
 	set(o, "error", a.Failure.Error)
 	set(o, "code", a.Failure.Code)
 	set(o, "exchange", a.Exchange)
+	// Not exact: what a provider answers may be any octets, and a call that landed must be recorded as landed.
 	err = one(ctx, db, "effect.end", `select e.outcome, e.detail ? 'kept', e.detail ? 'twice', e.detail ? 'contradicts'
   from pawl_v1.effect_end($1, $2, $3, $4, $5, $6, $7::jsonb) as e`,
 		[]any{a.Owner.Scope, a.Owner.Key, a.Step, a.Fence, a.Outcome, a.Result, o.text()},
@@ -125,7 +126,7 @@ func EffectSettle(ctx context.Context, db DB, a EffectSettleArgs) (r EffectSettl
 	err = one(ctx, db, "effect.settle", `select s.outcome, coalesce(s.detail ->> 'status', ''), coalesce((s.detail ->> 'fence')::bigint, 0),
        coalesce((s.detail ->> 'retry_after_ms')::bigint, 0)
   from pawl_v1.effect_settle($1, $2, $3, $4, $5, $6, $7, $8::jsonb) as s`,
-		[]any{a.Scope, a.Key, a.Step, a.Fence, a.Verdict, a.Actor, a.Reason, o.text()}, &r.Outcome, &r.Status, &r.Fence, &retry)
+		[]any{a.Scope, a.Key, a.Step, a.Fence, a.Verdict, a.Actor, a.Reason, o.exact()}, &r.Outcome, &r.Status, &r.Fence, &retry)
 	r.RetryAfter = time.Duration(retry) * time.Millisecond
 	return r, err
 }
@@ -163,7 +164,7 @@ func EffectAgain(ctx context.Context, db DB, a EffectAgainArgs) (r EffectAgainRo
        coalesce((s.detail ->> 'retry_after_ms')::bigint, 0), coalesce(s.detail ->> 'provider_key', ''), coalesce((s.detail ->> 'job')::bigint, 0),
        coalesce((s.detail ->> 'calls')::int, 0)
   from pawl_v1.effect_again($1, $2, $3, $4, $5, $6, $7::jsonb) as s`,
-		[]any{a.Scope, a.Key, a.Step, a.Fence, a.Actor, a.Reason, o.text()},
+		[]any{a.Scope, a.Key, a.Step, a.Fence, a.Actor, a.Reason, o.exact()},
 		&r.Outcome, &r.Status, &r.Landed, &r.Fence, &retry, &r.ProviderKey, &r.JobID, &r.Calls)
 	r.RetryAfter = time.Duration(retry) * time.Millisecond
 	return r, err
