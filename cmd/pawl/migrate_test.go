@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/pawl-go/pawl/migrate"
@@ -154,6 +155,32 @@ func TestMigrateUp_Roles(t *testing.T) {
 	mustPawl(t, db, "migrate", "up", "--roles")
 	if !one[bool](t, db, "select has_table_privilege('pawl_app', 'pawl.job', 'update')") {
 		t.Error("pawl_app may not work on the jobs")
+	}
+}
+
+// Roles belong to the server, and two deploys may grant them at once, in two databases or in one.
+func TestMigrateUp_RolesOfTwoAtOnce(t *testing.T) {
+	t.Parallel()
+	const rounds = 12
+	first := strict(t)
+	exec1(t, first, "create database other")
+	second := strings.Replace(first, "/postgres?", "/other?", 1)
+	if second == first {
+		t.Fatal("no second database in", first)
+	}
+	deploys := []string{first, second, first, second}
+	results := make([]result, len(deploys))
+	for range rounds {
+		var running sync.WaitGroup
+		for i, db := range deploys {
+			running.Go(func() { results[i] = pawl(t, db, "migrate", "up", "--roles") })
+		}
+		running.Wait()
+		for i, r := range results {
+			if r.code != 0 {
+				t.Fatalf("deploy %d: exit %d: %s", i, r.code, r.stderr)
+			}
+		}
 	}
 }
 
