@@ -158,7 +158,7 @@ func TestMigrateUp_Roles(t *testing.T) {
 	}
 }
 
-// Roles belong to the server, and two deploys may grant them at once, in two databases or in one.
+// Several deploys may make and grant the roles at once: in two databases of a server, and in one, where a GRANT fails that meets another.
 func TestMigrateUp_RolesOfTwoAtOnce(t *testing.T) {
 	t.Parallel()
 	const rounds = 12
