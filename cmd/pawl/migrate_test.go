@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/pawl-go/pawl/migrate"
@@ -169,6 +170,32 @@ func TestMigrateUp_Roles(t *testing.T) {
 	mustPawl(t, db, "migrate", "up", "--roles")
 	if !one[bool](t, db, "select has_table_privilege('pawl_app', 'pawl.job', 'update')") {
 		t.Error("pawl_app may not work on the jobs")
+	}
+}
+
+// Several deploys may make and grant the roles at once: in two databases of a server, and in one, where a GRANT fails that meets another.
+func TestMigrateUp_RolesOfTwoAtOnce(t *testing.T) {
+	t.Parallel()
+	const rounds = 12
+	first := strict(t)
+	exec1(t, first, "create database other")
+	second := strings.Replace(first, "/postgres?", "/other?", 1)
+	if second == first {
+		t.Fatal("no second database in", first)
+	}
+	deploys := []string{first, second, first, second}
+	results := make([]result, len(deploys))
+	for range rounds {
+		var running sync.WaitGroup
+		for i, db := range deploys {
+			running.Go(func() { results[i] = pawl(t, db, "migrate", "up", "--roles") })
+		}
+		running.Wait()
+		for i, r := range results {
+			if r.code != 0 {
+				t.Fatalf("deploy %d: exit %d: %s", i, r.code, r.stderr)
+			}
+		}
 	}
 }
 

@@ -83,9 +83,8 @@ func newMigrateCheck() *cobra.Command {
 	}
 }
 
-// grantRoles makes pawl_app, pawl_operator and pawl_reader, and grants them what they may do. Roles belong to the whole server, and no
-// lock of ours spans its databases: a GRANT that meets another is told XX000, "tuple concurrently updated", and is repeated. The script is
-// one transaction, and safe to run again.
+// grantRoles makes pawl_app, pawl_operator and pawl_reader, and grants them what they may do. A GRANT that meets another on the same table
+// is told XX000, "tuple concurrently updated", and is repeated. The script is one transaction, and safe to run again.
 func grantRoles(ctx context.Context, conn *pgx.Conn, say func(string)) error {
 	say("granting the roles")
 	for try := 1; ; try++ {
