@@ -229,7 +229,8 @@ func TestRefused_OfARepeatedCall(t *testing.T) {
 		if _, err := b.pay(j, b.step(c.policy)); err == nil {
 			t.Error("the answer was not lost")
 		}
-		_, err := effect.Do(t.Context(), b.pool, b.reclaim(j.ID), b.step(c.policy), func(context.Context, effect.Call) (pawltest.Charge, error) {
+		_, err := effect.Do(t.Context(), b.pool, b.reclaim(j.ID), b.step(c.policy), func(_ context.Context, call effect.Call) (pawltest.Charge, error) {
+			_ = call.Key() // as a client does that sends it
 			return pawltest.Charge{}, c.answer
 		})
 		if pawl.IsFinal(err) != (c.status == "failed_final") || errors.Is(err, pawl.ErrOutcomeUnknown) != (c.status == "unknown") {

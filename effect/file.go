@@ -15,11 +15,16 @@ import (
 // A NamedFile is a file whose name comes from the intent, so that it is written once: see [File].
 type NamedFile struct{ dir, name string }
 
-// plainName is what is a file's name everywhere, as it is.
-var plainName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$`)
+// plainName is what is a file's name everywhere, as it is. Without capitals, which some file systems do not tell from small letters, and
+// without a dot at its end, which some drop.
+var plainName = regexp.MustCompile(`^[a-z0-9_-]([a-z0-9._-]{0,98}[a-z0-9_-])?$`)
 
-// File names the file of an intent in dir, which must exist. The name is key, if it consists of at most 100 letters, digits, dots,
-// dashes and underscores, else its SHA-256. Writing it is [Repeatable]:
+// hashName is the form of the names of all other keys. A key of that form is hashed as well, so that no two keys have one name.
+var hashName = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// File names the file of an intent in dir, which must exist. The name is key, if it consists of at most 100 small letters, digits, dots,
+// dashes and underscores, neither begins nor ends with a dot, and is not 64 hexadecimal digits; else its SHA-256, in hexadecimal. So two keys
+// never have one name. Writing it is [Repeatable]:
 //
 //	effect.Do(ctx, pool, job, effect.Step{Name: "export", Policy: effect.Repeatable()}, func(ctx context.Context, c effect.Call) (string, error) {
 //		f := effect.File("/exports", c.Key())
@@ -27,7 +32,7 @@ var plainName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$`)
 //		return f.Path(), err
 //	})
 func File(dir, key string) NamedFile {
-	if !plainName.MatchString(key) {
+	if !plainName.MatchString(key) || hashName.MatchString(key) {
 		sum := sha256.Sum256([]byte(key))
 		key = hex.EncodeToString(sum[:])
 	}

@@ -1,7 +1,9 @@
 package effect_test
 
 import (
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -34,13 +36,27 @@ func TestFile(t *testing.T) {
 	if text, err := os.ReadFile(f.Path()); err != nil || string(text) != "first" {
 		t.Errorf("%q, %v", text, err)
 	}
-	for _, odd := range []string{"../../etc/passwd", ".hidden", "", "a/b", strings.Repeat("x", 101)} {
+	for _, odd := range []string{"../../etc/passwd", ".hidden", "", "a/b", "A", "a.", strings.Repeat("x", 101), strings.Repeat("a", 64)} {
 		if name := strings.TrimPrefix(effect.File(dir, odd).Path(), dir+"/"); len(name) != 64 || strings.ContainsAny(name, "./") {
 			t.Errorf("%q is named %s", odd, name)
 		}
 	}
 	if _, err := effect.File(dir+"/none", "x").Write(func(io.Writer) error { return nil }); err == nil {
 		t.Error("a directory was made")
+	}
+}
+
+// No two intents have one file, neither where names differ by capitals only nor where one key is the hash of another.
+func TestFile_TwoKeysNeverShareAName(t *testing.T) {
+	t.Parallel()
+	hashed := func(key string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(key))) }
+	byName := map[string]string{}
+	for _, key := range []string{"a", "A", "a.", ".a", "a/b", "a_b", hashed("a/b"), hashed(hashed("a/b")), strings.ToUpper(hashed("a/b")), hashed("A"), "", "-"} {
+		name := strings.ToLower(strings.TrimRight(effect.File("", key).Path(), "."))
+		if other, taken := byName[name]; taken {
+			t.Errorf("%q and %q are both named %s", key, other, name)
+		}
+		byName[name] = key
 	}
 }
 

@@ -299,6 +299,39 @@ func TestRead_Slow(t *testing.T) {
 	}
 }
 
+// What is refused by its headers is answered within ReadTimeout too, though its body never comes: a server reads on what is left of a body
+// before it answers.
+func TestRead_SlowIsRefusedBeforeItsBody(t *testing.T) {
+	t.Parallel()
+	s := senders[5]
+	for what, c := range map[string]struct {
+		h      http.Header
+		length int
+		reason webhook.Reason
+	}{
+		"no signature": {http.Header{}, len(body), webhook.ReasonHeaderMissing},
+		"too large":    {s.sign(t, now, body), 2000, webhook.ReasonBodyTooLarge},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, s, func(c *webhook.Config) { c.ReadTimeout, c.MaxBody = 200*time.Millisecond, 1000 })
+			answered := make(chan struct{})
+			guard := time.AfterFunc(20*time.Second, func() {
+				select {
+				case <-answered:
+				default:
+					t.Error("no answer in 20 s: the sender holds a goroutine for as long as it likes")
+					d.CloseClientConnections()
+				}
+			})
+			defer guard.Stop()
+			d.raw(t, c.h, c.length, func(conn net.Conn) { fmt.Fprint(conn, body[:20]) })
+			close(answered)
+			d.want(t, c.reason)
+		})
+	}
+}
+
 // Where no deadline can be set, as in a recorder, the clock stops a trickle all the same.
 func TestRead_SlowWithoutDeadline(t *testing.T) {
 	t.Parallel()

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/flow"
@@ -287,6 +288,45 @@ func TestReconciler_Bounds(t *testing.T) {
 		t.Errorf("%+v, %v", report, err)
 	}
 	b.wantEffects(2)
+}
+
+// What was sent before Since, to the system that answered then, is left alone.
+func TestReconciler_Since(t *testing.T) {
+	t.Parallel()
+	b := receive(t, "github")
+	older := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) // says 200
+	defer older.Close()
+	g := newGitHub(t, older.URL)
+	for n, ago := range []time.Duration{25 * time.Hour, 3 * time.Hour, time.Hour} {
+		guid, body := push(n)
+		g.deliver(guid, body, ago)
+	}
+	r := b.reconciler(g.ledger(), func(c *webhook.ReconcilerConfig) { c.Since = time.Now().Add(-2 * time.Hour) })
+	if report, err := r.Once(t.Context()); err != nil || report != (webhook.Report{Listed: 1, Missing: 1, Accepted: 1, Inserted: 1}) {
+		t.Errorf("%+v, %v", report, err)
+	}
+	b.wantEffects(1)
+}
+
+// A MessageID as long as a body is cut before it goes into events and errors: 200 octets, whole characters.
+func TestReceiver_ALongMessageIDIsCut(t *testing.T) {
+	t.Parallel()
+	b := receive(t, "stripe", func(b *bed) {
+		b.door.Hooks = pawl.Join(b.door.Hooks, pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+			if len(e.MessageID) > 210 || !utf8.ValidString(e.MessageID) || e.Err != nil && len(e.Err.Error()) > 1000 {
+				b.Errorf("%s: a message id of %d octets, an error of %v", e.Kind, len(e.MessageID), e.Err)
+			}
+		}})
+		b.flow.Hooks = b.door.Hooks
+	})
+	long := "é" + strings.Repeat("x", 198) + "é" + strings.Repeat("y", 5000)
+	b.want(b.send("", event(long, "invoice.paid", "in_1")), http.StatusOK) // no key can be that long: a dead letter
+	if got := b.counters.Count(pawl.EventUnfit); got != 1 {
+		b.Errorf("%d were unfit", got)
+	}
+	if n := b.count("select max(length(j.last_errors::text)) from pawl.job as j"); n > 1000 {
+		b.Errorf("the dead letter's failures have %d characters", n)
+	}
 }
 
 // Limits of the rate are waited for, if that is not too long; whatever else goes wrong ends the round and changes nothing.
