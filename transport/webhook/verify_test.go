@@ -497,7 +497,7 @@ func TestVerify_ShopifyEvents(t *testing.T) {
 	}
 	m, err := events(func(http.Header) {})
 	if err != nil || m.ID != "delivery-1" || m.Key != pawl.Key("Product", "delivery-1") || m.IDSigned ||
-		m.Headers["Shopify-Shop-Domain"] != "a.myshopify.com" || m.Headers["Shopify-Action"] != "update" || m.Headers["Shopify-Hmac-Sha256"] != "" {
+		m.UnsignedHeaders["Shopify-Shop-Domain"] != "a.myshopify.com" || m.UnsignedHeaders["Shopify-Action"] != "update" || m.UnsignedHeaders["Shopify-Hmac-Sha256"] != "" {
 		t.Errorf("%+v, %v", m, err)
 	}
 	for reason, change := range map[webhook.Reason]func(h http.Header){
