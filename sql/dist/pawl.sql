@@ -1658,7 +1658,7 @@ $$;
 -- (default 25), headers object, lane text (1 to 255 octets: jobs of one lane of a queue run in order, one at a time),
 -- lane_policy (of a lane that is new: block, park or skip; default block).
 -- outcome 'enqueued' or 'duplicate' (job_id is the first one's, which may have finished). P4002: the key came with
--- another payload.
+-- another payload. If another transaction has enqueued the key and is open, this waits for its end, as long as the caller's lock_timeout allows.
 create or replace function pawl_v1.job_enqueue(
   p_queue   text,
   p_kind    text,
@@ -7360,7 +7360,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '0cfa15ca50da3f17570fcfd47dedd81bd121c1197d0fb2409e66d268eb8d2ed7');
+values (1, 'init', 1, '81a5d304e15cfa398c8f2c0df51639613d276298c1e2361fcbca4749921cd21a');
 
 do $$
 begin
