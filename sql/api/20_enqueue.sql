@@ -75,7 +75,7 @@ $$;
 -- (default 25), headers object, lane text (1 to 255 octets: jobs of one lane of a queue run in order, one at a time),
 -- lane_policy (of a lane that is new: block, park or skip; default block).
 -- outcome 'enqueued' or 'duplicate' (job_id is the first one's, which may have finished; commit before you rely on it). P4002: the key came with
--- another payload.
+-- another payload. If another transaction has enqueued the key and is open, this waits for its end, as long as the caller's lock_timeout allows.
 create or replace function pawl_v1.job_enqueue(
   p_queue   text,
   p_kind    text,

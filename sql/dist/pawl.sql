@@ -1688,7 +1688,7 @@ $$;
 -- (default 25), headers object, lane text (1 to 255 octets: jobs of one lane of a queue run in order, one at a time),
 -- lane_policy (of a lane that is new: block, park or skip; default block).
 -- outcome 'enqueued' or 'duplicate' (job_id is the first one's, which may have finished; commit before you rely on it). P4002: the key came with
--- another payload.
+-- another payload. If another transaction has enqueued the key and is open, this waits for its end, as long as the caller's lock_timeout allows.
 create or replace function pawl_v1.job_enqueue(
   p_queue   text,
   p_kind    text,
@@ -7424,7 +7424,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'bc3cdf85758879ca9a8ae4886861c5aa9f03b4ed02f7e01f2dbe8c83b66c1a29');
+values (1, 'init', 1, '9cb282be3322076fb6aaff77710fd1447674d380170f07bff361b63639654a3c');
 
 do $$
 begin
