@@ -302,7 +302,7 @@ func TestPolicy_Impossible(t *testing.T) {
 					t.Errorf("%s: accepted", name)
 				}
 			}()
-			httpkey.Once(nil, tenant, place, p)
+			httpkey.Once(new(pgxpool.Pool), tenant, place, p) // a nil one would be refused for itself
 		}()
 	}
 }
