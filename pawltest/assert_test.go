@@ -161,7 +161,9 @@ func TestHelpers_RefuseANilPool(t *testing.T) {
 	for name, call := range map[string]func(testing.TB){
 		"Drain":     func(tb testing.TB) { pawltest.Drain(tb, nil, job.Config{}) },
 		"DrainOnce": func(tb testing.TB) { pawltest.DrainOnce(tb, nil, job.Config{}) },
-		"Consume":   func(tb testing.TB) { pawltest.Consume(tb, nil, flow.Config{Consumer: "c", Source: &pawltest.Source{}, Handler: noHandler}) },
+		"Consume": func(tb testing.TB) {
+			pawltest.Consume(tb, nil, flow.Config{Consumer: "c", Source: &pawltest.Source{}, Handler: noHandler})
+		},
 	} {
 		if said := judged(t, call); !strings.Contains(said, "pool") {
 			t.Errorf("%s: %q", name, said)
