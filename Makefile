@@ -1,6 +1,6 @@
 # Pawl's tasks. `make` alone explains them.
 
-MODULES := . ./bench ./cmd/pawl ./internal/migratetest ./internal/webhooktest ./observe ./schedule/cron ./transport/sqs $(wildcard ./examples ./examples/stripe)
+MODULES := . ./bench ./cmd/pawl ./internal/drivertest ./internal/migratetest ./internal/webhooktest ./observe ./schedule/cron ./transport/sqs $(wildcard ./examples ./examples/stripe)
 ALL     := $(addsuffix /...,$(MODULES))
 GO      ?= go
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2

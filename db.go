@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/pawl-go/pawl/internal/sqldriver"
 )
 
 // DB is where one call is sent: a *pgxpool.Pool or *pgx.Conn, which makes it a transaction of its own, or your open
@@ -31,29 +33,56 @@ type Queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// SQL lets a database/sql handle be used as a [DB]. The driver must be pgx's (github.com/jackc/pgx/v5/stdlib): others do
-// not encode arrays.
+// SQL lets a database/sql handle be used as a [DB]. The driver must be pgx's (github.com/jackc/pgx/v5/stdlib), or one that wraps it and hands on
+// its errors and arguments. Another, such as lib/pq, is [ErrArgumentInvalid] at the first use of a *sql.DB or *sql.Tx; behind a *sql.Conn or
+// an ORM's handle it is at the first error of the server.
 //
 // database/sql sends a statement again by itself when the driver says that it never reached the server, and pgx v5.9 to
 // v5.12 can be wrong about that. On a *sql.DB give every request a key; in a transaction nothing is sent twice.
 func SQL(q Queryer) DB { return sqlDB{q} }
 
-// SQLTx lets a database/sql transaction, also that of sqlc, GORM, ent, bun or sqlx, be used as a [Tx].
+// SQLTx lets a database/sql transaction, also that of sqlc, GORM, ent, bun or sqlx, be used as a [Tx]. Drivers are as
+// with [SQL].
 func SQLTx(tx *sql.Tx) Tx { return sqlTx{sqlDB{tx}, tx} }
 
 type sqlDB struct{ q Queryer }
 
 func (d sqlDB) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
-	return d.q.QueryRowContext(ctx, query, args...)
+	if err := d.check(ctx); err != nil {
+		return failedRow{err}
+	}
+	return sqlRow{d.q.QueryRowContext(ctx, query, args...)}
 }
 
 func (d sqlDB) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
+	if err := d.check(ctx); err != nil {
+		return nil, err
+	}
 	rows, err := d.q.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, err
+		return nil, refused(err)
 	}
 	return &sqlRows{rows}, nil
 }
+
+// check refuses a driver that is not pgx's.
+func (d sqlDB) check(ctx context.Context) error { return refused(sqldriver.Check(ctx, d.q)) }
+
+// refused says what to do about an error that came through another driver than pgx's.
+func refused(err error) error {
+	if err = sqldriver.Judge(err); errors.As(err, new(*sqldriver.Foreign)) {
+		return &Error{Op: "pawl.sql", Code: CodeArgumentInvalid, Err: err, Hint: sqldriver.Hint}
+	}
+	return err
+}
+
+type failedRow struct{ err error }
+
+func (r failedRow) Scan(...any) error { return r.err }
+
+type sqlRow struct{ *sql.Row }
+
+func (r sqlRow) Scan(dest ...any) error { return refused(r.Row.Scan(dest...)) }
 
 // Within lets reads of ours that set something for their transaction have one: the caller's, or one of their own.
 func (d sqlDB) Within(ctx context.Context, do func(DB) error) error {
@@ -76,7 +105,7 @@ type sqlTx struct {
 	tx *sql.Tx
 }
 
-func (t sqlTx) Commit(context.Context) error   { return t.tx.Commit() }
+func (t sqlTx) Commit(context.Context) error   { return refused(t.tx.Commit()) }
 func (t sqlTx) Rollback(context.Context) error { return t.tx.Rollback() }
 
 // sqlRows is as much of pgx.Rows as database/sql can answer: going through the rows and scanning them.
@@ -84,6 +113,7 @@ type sqlRows struct{ *sql.Rows }
 
 var errNotSQL = errors.New("database/sql cannot answer this")
 
+func (r *sqlRows) Err() error                                   { return refused(r.Rows.Err()) }
 func (r *sqlRows) Close()                                       { _ = r.Rows.Close() }
 func (r *sqlRows) CommandTag() pgconn.CommandTag                { return pgconn.CommandTag{} }
 func (r *sqlRows) FieldDescriptions() []pgconn.FieldDescription { return nil }

@@ -60,6 +60,9 @@ func (o *LeaseOptions) complete() error {
 //
 // Errors: see the package.
 func Leased[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, options LeaseOptions, fn func(context.Context, *Attempt[T]) error) (Result[T], error) {
+	if fn == nil {
+		return Result[T]{}, missing("command.leased", "the function")
+	}
 	a, r, err := Begin[T](ctx, pool, intent, options)
 	if err != nil || a == nil {
 		return r, err
@@ -71,6 +74,9 @@ func Leased[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, 
 // result. The attempt ends with [Attempt.Commit], [Attempt.Succeed] or [Attempt.Fail]; [Attempt.Close] stops its heartbeat
 // whatever happens: defer it. [Leased] does all this.
 func Begin[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, options LeaseOptions) (*Attempt[T], Result[T], error) {
+	if pool == nil {
+		return nil, Result[T]{}, missing("command.begin", "the pool")
+	}
 	if err := options.complete(); err != nil {
 		return nil, Result[T]{}, err
 	}

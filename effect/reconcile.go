@@ -2,6 +2,7 @@ package effect
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -44,8 +45,8 @@ type Reconciled struct {
 //
 // The error is that of the database; what was settled by then is.
 func Reconcile(ctx context.Context, pool *pgxpool.Pool, r Reconciliation) (done Reconciled, err error) {
-	if len(r.Providers) == 0 {
-		return done, &pawl.Error{Op: "effect.reconcile", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("there is no provider to ask")}
+	if err := r.check(pool); err != nil {
+		return done, &pawl.Error{Op: "effect.reconcile", Code: pawl.CodeArgumentInvalid, Err: err}
 	}
 	r.complete()
 	args := contract.EffectListArgs{Providers: slices.Sorted(maps.Keys(r.Providers)), Statuses: []string{"unknown"}, Limit: 100}
@@ -64,6 +65,21 @@ func Reconcile(ctx context.Context, pool *pgxpool.Pool, r Reconciliation) (done 
 			return done, nil
 		}
 	}
+}
+
+func (r *Reconciliation) check(pool *pgxpool.Pool) error {
+	switch {
+	case pool == nil:
+		return errors.New("the pool is missing")
+	case len(r.Providers) == 0:
+		return errors.New("there is no provider to ask")
+	}
+	for name, probe := range r.Providers {
+		if probe == nil {
+			return fmt.Errorf("the probe of provider %s is missing", name)
+		}
+	}
+	return nil
 }
 
 func (r *Reconciliation) complete() {

@@ -114,9 +114,9 @@ func TestTransport_NotSentIsCertain(t *testing.T) {
 		"proxy: it answers for the server": {base: through(refusing), url: "http://example.invalid", want: "ambiguous"},
 		"cut as soon as connected":         {url: "http://" + cut, want: "ambiguous"},
 		"cut while it is read":             {url: "http://" + cutLater, want: "ambiguous"},
-		"nobody answers":                   {url: "http://" + silent, timeout: 300 * time.Millisecond, want: "ambiguous"},
+		"nobody answers":                   {url: "http://" + silent, timeout: 5 * time.Second, want: "ambiguous"},
 		"HTTP/2: the stream is reset":      {base: abortingBase, url: aborting.URL, want: "ambiguous"},
-		"HTTP/2: nobody answers":           {base: hangingBase, url: hanging.URL, timeout: 300 * time.Millisecond, want: "ambiguous"},
+		"HTTP/2: nobody answers":           {base: hangingBase, url: hanging.URL, timeout: 5 * time.Second, want: "ambiguous"},
 		"HTTP/2: nobody listens":           {base: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{}}, url: "https://127.0.0.1:1", want: "not_sent"},
 		"a base that says nothing": {base: roundTrip(func(*http.Request) (*http.Response, error) {
 			return nil, &net.OpError{Op: "dial", Err: errors.New("no")}

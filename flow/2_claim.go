@@ -129,11 +129,7 @@ func (f *Flow) open(ctx context.Context, claim func(*pgx.Batch)) (*txn.Opened, e
 
 // duplicate answers a delivery that the database has seen. While the server replicates synchronously that is not enough: what was
 // read must be replicated too, which [Flow.proveAll] finds out.
-func (f *Flow) duplicate(ctx context.Context, d pawl.Delivery, c inbox.Claim) pawl.Receipt {
-	return f.skip(ctx, d, "flow.claim", c)
-}
-
-func (f *Flow) skip(ctx context.Context, d pawl.Delivery, op string, c inbox.Claim) pawl.Receipt {
+func (f *Flow) duplicate(ctx context.Context, d pawl.Delivery, op string, c inbox.Claim) pawl.Receipt {
 	f.emitOf(ctx, d, pawl.Event{Kind: pawl.EventDuplicateSkipped, Op: op, JobID: c.JobID})
 	if c.Unproved {
 		return receipt.Read(d.Handle)

@@ -60,7 +60,7 @@ func (f *Flow) once(ctx context.Context, it item, leave func()) (pawl.Receipt, e
 	defer txn.Rollback(ctx, tx)
 	switch {
 	case !claim.Fresh:
-		return f.duplicate(ctx, it.Delivery, claim), nil
+		return f.duplicate(ctx, it.Delivery, "flow.claim", claim), nil
 	case f.stale(claim, it.Delivery) != nil:
 		return f.landStale(ctx, tx, claim, it)
 	case claim.Behind:

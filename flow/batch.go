@@ -207,7 +207,7 @@ func (f *Flow) onceBatch(ctx context.Context, items []item, leave func()) (outco
 		case claims[n].Fresh:
 			outcomes[n].receipt = answered(it.Delivery)
 		default:
-			outcomes[n].receipt = f.duplicate(ctx, it.Delivery, claims[n])
+			outcomes[n].receipt = f.duplicate(ctx, it.Delivery, "flow.claim", claims[n])
 		}
 	}
 	return outcomes, false, nil

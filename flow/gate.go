@@ -103,7 +103,7 @@ func (f *Flow) notPassed(ctx context.Context, tx *txn.Opened, claim inbox.Claim,
 			return pawl.Receipt{}, err
 		}
 		p.first.Unproved = false // this COMMIT has waited
-		return f.skip(ctx, it.Delivery, "flow.semantic", p.first), nil
+		return f.duplicate(ctx, it.Delivery, "flow.semantic", p.first), nil
 	case inbox.Stale: // its inbox row stays: it was seen
 		first, took, err := f.tookEffect(ctx, tx, it)
 		if err != nil {

@@ -67,7 +67,7 @@ func (f *Flow) landAfresh(ctx context.Context, it item, failure error) (pawl.Rec
 	defer txn.Rollback(ctx, tx)
 	if !claim.Fresh {
 		f.emitEnded(ctx, it.Delivery, failure)
-		return f.duplicate(ctx, it.Delivery, claim), nil
+		return f.duplicate(ctx, it.Delivery, "flow.claim", claim), nil
 	}
 	l, kind := f.failed(failure)
 	return f.landIn(ctx, tx, claim, it, l, kind, failure)
@@ -168,7 +168,7 @@ func (f *Flow) landUnhandled(ctx context.Context, it item, l inbox.Landing, kind
 		}
 		defer txn.Rollback(ctx, tx)
 		if !claim.Fresh {
-			r = f.duplicate(ctx, it.Delivery, claim)
+			r = f.duplicate(ctx, it.Delivery, "flow.claim", claim)
 			return nil
 		}
 		if !l.Dead && f.stale(claim, it.Delivery) != nil {

@@ -73,5 +73,5 @@ func (f *Flow) tookEffect(ctx context.Context, tx pgx.Tx, it item) (first inbox.
 // is sent again. The transaction that claimed it is rolled back.
 func (f *Flow) absorb(ctx context.Context, tx pgx.Tx, d pawl.Delivery, first inbox.Claim) pawl.Receipt {
 	txn.Rollback(ctx, tx)
-	return f.skip(ctx, d, "flow.semantic", first)
+	return f.duplicate(ctx, d, "flow.semantic", first)
 }

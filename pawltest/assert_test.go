@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
+	"github.com/pawl-go/pawl/flow"
 	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/ops"
@@ -153,3 +154,21 @@ func TestAssertions_SQL(t *testing.T) {
 		t.Errorf("said %q", said)
 	}
 }
+
+// A pool that is missing fails the test with a sentence, not with a panic.
+func TestHelpers_RefuseANilPool(t *testing.T) {
+	t.Parallel()
+	for name, call := range map[string]func(testing.TB){
+		"Drain":     func(tb testing.TB) { pawltest.Drain(tb, nil, job.Config{}) },
+		"DrainOnce": func(tb testing.TB) { pawltest.DrainOnce(tb, nil, job.Config{}) },
+		"Consume": func(tb testing.TB) {
+			pawltest.Consume(tb, nil, flow.Config{Consumer: "c", Source: &pawltest.Source{}, Handler: noHandler})
+		},
+	} {
+		if said := judged(t, call); !strings.Contains(said, "pool") {
+			t.Errorf("%s: %q", name, said)
+		}
+	}
+}
+
+func noHandler(context.Context, pgx.Tx, pawl.Delivery) error { return nil }

@@ -35,7 +35,7 @@ func TestOnce_LostCommitReplies(t *testing.T) {
 		return []wireproxy.Cut{wireproxy.BeforeSend, wireproxy.Pass, wireproxy.BeforeReply, wireproxy.Pass}[sent.Add(1)%4]
 	})
 	s := b.once(place, httpkey.Policy{Patience: minute})
-	again := direct.once(nil, httpkey.Policy{})
+	again := direct.once(place, httpkey.Policy{}) // a second run would not be a replay
 	queue := make(chan int)
 	var all sync.WaitGroup
 	for range 8 {

@@ -3,6 +3,7 @@ package httpkey_test
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -404,7 +405,10 @@ func TestT10_NoDatabaseNoRun(t *testing.T) {
 		b.wantProblem(b.once(never, short).post("k", "a"), 503, "unavailable", false)
 		db := stdlib.OpenDBFromPool(b.pool)
 		defer db.Close()
-		b.wantProblem(b.serve(httpkey.OnceSQL(db, tenant, nil, short)).post("k", "a"), 503, "unavailable", false)
+		b.wantProblem(b.serve(httpkey.OnceSQL(db, tenant, func(http.ResponseWriter, *http.Request, *sql.Tx) error {
+			t.Error("it ran")
+			return nil
+		}, short)).post("k", "a"), 503, "unavailable", false)
 	})
 	t.Run("gone in the handler", func(t *testing.T) {
 		t.Parallel()

@@ -3,6 +3,7 @@ package httpkey
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"net/http"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
+	"github.com/pawl-go/pawl/internal/sqldriver"
 )
 
 // A Handler answers a request in a transaction that it is handed, pgx.Tx or *sql.Tx. The rules are those of [command.Once]: write
@@ -37,9 +39,15 @@ func Once(pool *pgxpool.Pool, tenant Tenant, handler Handler[pgx.Tx], policy ...
 }
 
 // OnceSQL is [Once] for database/sql, and so for sqlc, GORM, ent, bun and sqlx. The driver must be pgx's
-// (github.com/jackc/pgx/v5/stdlib).
+// (github.com/jackc/pgx/v5/stdlib), or one that wraps it and hands on its errors. It panics for another, such as lib/pq: a driver that is not
+// pgx's own is asked at once, with two statements within 5 s. If the database cannot be reached then, it is asked at the first request.
 func OnceSQL(db *sql.DB, tenant Tenant, handler Handler[*sql.Tx], policy ...Policy) http.Handler {
 	required(db != nil, tenant != nil, handler != nil)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := sqldriver.Check(ctx, db); errors.As(err, new(*sqldriver.Foreign)) {
+		panic("httpkey: " + err.Error() + ": " + sqldriver.Hint)
+	}
 	return once(tenant, handler, policy, func(ctx context.Context, i pawl.Intent, fn func(context.Context, *sql.Tx) (command.Answer, error), o command.Options) (command.Result[command.Answer], error) {
 		return command.OnceSQL(ctx, db, i, fn, o)
 	})

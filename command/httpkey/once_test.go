@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pawl-go/pawl"
@@ -302,7 +303,7 @@ func TestPolicy_Impossible(t *testing.T) {
 					t.Errorf("%s: accepted", name)
 				}
 			}()
-			httpkey.Once(nil, tenant, place, p)
+			httpkey.Once(new(pgxpool.Pool), tenant, place, p) // a nil one would be refused for itself
 		}()
 	}
 }

@@ -5,8 +5,10 @@ package sqldriver
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -16,8 +18,8 @@ import (
 // Hint is what to do about an error of Check.
 const Hint = `import _ "github.com/jackc/pgx/v5/stdlib" and call sql.Open("pgx", url), or stdlib.OpenDBFromPool`
 
-// wrapped has the handles whose driver is not pgx's own and was found to behave as it does.
-var wrapped sync.Map
+// asked has what was found to behave as pgx does and is not pgx's own: handles, and types of transactions.
+var asked sync.Map
 
 // Foreign says that a driver is not pgx's, nor a wrapper that hands on what pgx says.
 type Foreign struct{ Driver string }
@@ -26,31 +28,99 @@ func (f *Foreign) Error() string {
 	return fmt.Sprintf("the database/sql driver is %s, and not pgx", f.Driver)
 }
 
-// Check returns a *Foreign if db does not run on pgx. pgx's own driver is known by its type. Another may wrap it, as those that trace do: it is
-// asked once for each handle, with two statements. Another error is that of the database.
-func Check(ctx context.Context, db *sql.DB) error {
-	if _, own := db.Driver().(*stdlib.Driver); own {
+// A handle is a *sql.DB, *sql.Conn or *sql.Tx, or what stands in its place.
+type handle interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// Check returns a *Foreign if h does not run on pgx. pgx's own driver is known by its type. Another may wrap it, as those that trace do: a
+// *sql.DB is asked once, with two statements; a transaction once for each type of driver, behind a savepoint. Another error is that of the
+// database. Of other handles nothing is known: see [Judge].
+func Check(ctx context.Context, h handle) error {
+	switch h := h.(type) {
+	case *sql.Tx:
+		return checkTx(ctx, h)
+	case interface{ Driver() driver.Driver }:
+		if _, own := h.Driver().(*stdlib.Driver); own {
+			return nil
+		}
+		return once(h, func() error { return ask(ctx, h.(handle), fmt.Sprintf("%T", h.Driver())) })
+	}
+	return nil
+}
+
+// checkTx knows a transaction by the type of what its driver returned, which database/sql keeps to itself. If it moves that, errors tell.
+func checkTx(ctx context.Context, tx *sql.Tx) error {
+	held := reflect.ValueOf(tx).Elem().FieldByName("txi")
+	if !held.IsValid() || held.Kind() != reflect.Interface || held.IsNil() {
 		return nil
 	}
-	if _, known := wrapped.Load(db); known {
+	kind := held.Elem().Type()
+	if pkgOf(kind) == reflect.TypeFor[stdlib.Driver]().PkgPath() {
 		return nil
 	}
-	foreign := &Foreign{fmt.Sprintf("%T", db.Driver())}
+	return once(kind, func() error {
+		if _, err := tx.ExecContext(ctx, "savepoint pawl_driver"); err != nil {
+			return Judge(err)
+		}
+		found := ask(ctx, tx, kind.String(), "rollback to savepoint pawl_driver")
+		_, err := tx.ExecContext(ctx, "release savepoint pawl_driver")
+		return errors.Join(found, err)
+	})
+}
+
+func pkgOf(t reflect.Type) string {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.PkgPath()
+}
+
+func once(what any, question func() error) error {
+	if _, known := asked.Load(what); known {
+		return nil
+	}
+	err := question()
+	if err == nil {
+		asked.Store(what, true)
+	}
+	return err
+}
+
+// ask has an error and an array go through a driver. undo makes a transaction usable after the error.
+func ask(ctx context.Context, h handle, name string, undo ...string) error {
+	foreign := &Foreign{name}
 	var n int
-	failed := db.QueryRowContext(ctx, "select 1 / 0").Scan(&n)
+	failed := h.QueryRowContext(ctx, "select 1 / 0").Scan(&n)
+	for _, statement := range undo {
+		if err := h.QueryRowContext(ctx, statement).Scan(&n); err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+	}
 	var pg *pgconn.PgError
 	switch {
 	case errors.As(failed, &pg) && pg.Code == "22012": // division_by_zero
 	case errors.As(failed, &pg):
 		return failed
-	case errors.As(failed, new(interface{ SQLState() string })), failed == nil:
+	case failed == nil, Judge(failed) != failed:
 		return foreign
 	default:
 		return failed // it could not be asked
 	}
-	if err := db.QueryRowContext(ctx, "select cardinality($1::text[])", []string{"a", "b"}).Scan(&n); err != nil || n != 2 {
+	if err := h.QueryRowContext(ctx, "select cardinality($1::text[])", []string{"a", "b"}).Scan(&n); err != nil || n != 2 {
 		return foreign
 	}
-	wrapped.Store(db, true)
 	return nil
+}
+
+// Judge returns a *Foreign in place of an error that PostgreSQL gave to another driver than pgx: its code would be lost. Others it returns as they are.
+func Judge(err error) error {
+	var coded interface {
+		error
+		SQLState() string
+	}
+	if err == nil || errors.As(err, new(*pgconn.PgError)) || !errors.As(err, &coded) {
+		return err
+	}
+	return &Foreign{fmt.Sprintf("one whose errors are %T (%v)", coded, err)}
 }

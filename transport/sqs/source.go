@@ -47,6 +47,9 @@ func Open(ctx context.Context, client API, queue string, cfg Config) (*Source, e
 	if err != nil {
 		return nil, err
 	}
+	if client == nil {
+		return nil, badArgument("sqs.open", "the client is missing")
+	}
 	if err := patientClient(client, cfg.longestPoll()); err != nil {
 		return nil, err
 	}
@@ -134,6 +137,9 @@ func redeliveryHorizon(ctx context.Context, client Resolver, url string) (time.D
 
 // resolve turns a name into a URL, and checks a URL by asking for the queue behind it.
 func resolve(ctx context.Context, op string, client Resolver, queue string) (string, error) {
+	if client == nil {
+		return "", badArgument(op, "the client is missing")
+	}
 	if queue == "" {
 		return "", badArgument(op, "the queue has no name")
 	}

@@ -1,4 +1,4 @@
-package ops_test
+package doors_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
@@ -17,6 +18,7 @@ import (
 	"github.com/pawl-go/pawl/guard"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/outbox"
+	"github.com/pawl-go/pawl/schedule"
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
@@ -24,6 +26,7 @@ import (
 func TestConstructors_RefuseNil(t *testing.T) {
 	t.Parallel()
 	ctx, intent := t.Context(), pawl.Intent{Scope: "s", Key: "k", Fingerprint: pawl.FingerprintOf()}
+	probe := func(context.Context, effect.Call) (effect.Verdict, any, error) { return effect.CannotTell, nil, nil }
 	for name, err := range map[string]error{
 		"flow.New":              second(flow.New(nil, flow.Config{Consumer: "c"})),
 		"job.NewWorker":         second(job.NewWorker(nil, job.Config{})),
@@ -34,6 +37,12 @@ func TestConstructors_RefuseNil(t *testing.T) {
 		"webhook.NewReconciler": second(webhook.NewReconciler(webhook.ReconcilerConfig{})),
 		"command.Once":          second(command.Once(ctx, nil, intent, func(context.Context, pgx.Tx) (int, error) { return 0, nil })),
 		"command.OnceSQL":       second(command.OnceSQL(ctx, nil, intent, func(context.Context, *sql.Tx) (int, error) { return 0, nil })),
+		"command.Leased":        second(command.Leased(ctx, nil, intent, command.LeaseOptions{}, func(context.Context, *command.Attempt[int]) error { return nil })),
+		"command.Leased, no fn": second(command.Leased[int](ctx, new(pgxpool.Pool), intent, command.LeaseOptions{}, nil)),
+		"command.Begin":         third(command.Begin[int](ctx, nil, intent, command.LeaseOptions{})),
+		"schedule.NewKeeper":    second(schedule.NewKeeper(nil, schedule.Config{})),
+		"effect.Reconcile":      second(effect.Reconcile(ctx, nil, effect.Reconciliation{Providers: map[string]effect.Probe{"p": probe}})),
+		"effect.Reconcile, nil": second(effect.Reconcile(ctx, new(pgxpool.Pool), effect.Reconciliation{Providers: map[string]effect.Probe{"p": nil}})),
 		"effect.Do":             second(effect.Do(ctx, nil, nil, effect.Step{Name: "s", Policy: effect.AtMostOnce()}, func(context.Context, effect.Call) (int, error) { return 0, nil })),
 	} {
 		if !errors.Is(err, pawl.ErrArgumentInvalid) {
@@ -58,3 +67,5 @@ func TestConstructors_RefuseNil(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+func third[T, U any](_ T, _ U, err error) error { return err }

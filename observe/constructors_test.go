@@ -1,0 +1,24 @@
+package observe_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/observe"
+	"github.com/pawl-go/pawl/observe/otelpawl"
+	"github.com/pawl-go/pawl/observe/prompawl"
+)
+
+// A pool that is missing is refused where a reader is made, not by a panic at its first scrape.
+func TestConstructors_RefuseNil(t *testing.T) {
+	t.Parallel()
+	_, plain := observe.NewDatabase(nil, observe.DatabaseOptions{})
+	_, prometheus := prompawl.NewDatabase(nil, observe.DatabaseOptions{})
+	_, telemetry := otelpawl.Database(nil, nil, observe.DatabaseOptions{})
+	for name, err := range map[string]error{"observe": plain, "prompawl": prometheus, "otelpawl": telemetry} {
+		if !errors.Is(err, pawl.ErrArgumentInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
