@@ -176,6 +176,7 @@ $$;
 create or replace function pawl_v1.queue_death(p_queue text)
 returns table (outcome text, died_at timestamptz, detail jsonb)
 language sql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
   select case when s.silent then 'silent' when d.died_at is null then 'none' else 'died' end,

@@ -4,6 +4,7 @@
 create or replace function pawl_v1._steps_of_job(p_job pawl.job)
 returns setof pawl.effect
 language sql
+set search_path = pg_catalog, pg_temp
 stable
 as $$
   select e.*
