@@ -44,6 +44,10 @@ type PurgeBatch struct {
 	OlderThan time.Duration // since the first arrival
 	Limit     int           // 1 to 10,000
 	Since     string        // Purged.Next of the call before; "" at first: what it has passed over is not looked at again
+
+	// Unreported allows an OlderThan below 14 days to [Purge] if the consumer never reported for how long it must remember (see [Report]).
+	// [PurgeKept] does not look at it.
+	Unreported bool
 }
 
 // Purged is what a call has forgotten.
@@ -55,7 +59,7 @@ type Purged struct {
 // Purge forgets deliveries of a consumer by age. What a job still owns stays. Call it again until it forgets less than its limit. A
 // claim of the very key waits for the end of one call, so keep the limit at about 1,000, and every call a transaction of its own.
 //
-// Errors: [pawl.ErrArgumentInvalid] for an age below what [Report] has said.
+// Errors: [pawl.ErrArgumentInvalid] for an age below what [Report] has said, or below 14 days if it has said nothing.
 func Purge(ctx context.Context, db pawl.DB, b PurgeBatch) (Purged, error) {
 	return purged(contract.InboxPurge(ctx, db, contract.PurgeArgs(b)))
 }

@@ -387,3 +387,43 @@ func TestHandle_ForeignOutageIsCharged(t *testing.T) {
 		t.Errorf("%d attempts: %s", attempts, why)
 	}
 }
+
+// A handler of HandleTx that calls Finish itself is at fault like any other: it is charged, the error says what to change, and the job
+// ends as a dead letter. It does not run again and again uncharged.
+func TestHandleTx_FinishInsideIsChargedAndSaid(t *testing.T) {
+	t.Parallel()
+	finish := func(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error { return t.Finish(ctx, tx) }
+	bySQL := func(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error {
+		_, err := tx.Exec(ctx, "select pawl_v1.job_finish($1, $2)", t.ID, t.Fence)
+		return err
+	}
+	for name, form := range map[string]struct {
+		keep bool
+		end  func(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error
+		runs int
+		says string
+	}{
+		"Finish, ended first": {false, finish, 1, "do not call Finish in HandleTx"}, // final: it would fail each time
+		"Finish, row kept":    {true, finish, 1, "do not call Finish in HandleTx"},
+		"by SQL, ended first": {false, bySQL, 3, "P4020"},
+		"by SQL, row kept":    {true, bySQL, 3, "the handler ended its job itself"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := setupCrew(t)
+			var calls atomic.Int32
+			c.handlers = []job.Handler{job.HandleTx("k", func(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error {
+				calls.Add(1)
+				return errors.Join(apply(ctx, tx, t.Job), form.end(ctx, tx, t))
+			}).With(job.Policy{KeepRow: form.keep})}
+			c.enqueueMany(1, job.Request{MaxAttempts: 3})
+			c.hire()
+			c.until("it is no dead letter", "select count(*) from pawl.job where status = 'dead_letter'", 1)
+			c.wantEffects(0)
+			c.wantDeadLetter(form.runs, form.says)
+			if int(calls.Load()) != form.runs {
+				t.Errorf("it ran %d times, want %d", calls.Load(), form.runs)
+			}
+		})
+	}
+}

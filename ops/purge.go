@@ -46,24 +46,6 @@ type PurgeRule struct {
 	Unreported bool
 }
 
-// unreportedWindow is what a consumer that never said so is believed to need.
-const unreportedWindow = 14 * 24 * time.Hour
-
-// checkReported refuses to forget early what nobody has said may be forgotten. What was reported inbox_purge checks itself.
-func (r PurgeRule) checkReported(ctx context.Context, db DB) error {
-	if r.Table != TableInbox || r.Unreported || r.OlderThan >= unreportedWindow {
-		return nil
-	}
-	var reported bool
-	err := db.QueryRow(ctx, "select exists (select from pawl.consumer as c where c.name = $1)", r.Consumer).Scan(&reported)
-	if err != nil || reported {
-		return pawl.Wrap("purge", err)
-	}
-	return &pawl.Error{Op: "purge", Code: pawl.CodeArgumentInvalid,
-		Err:  fmt.Errorf("consumer %s never reported for how long it must remember, and %v is less than 14 days", r.Consumer, r.OlderThan),
-		Hint: "purge what is older than 336h, report with pawl_v1.consumer_report, or set Unreported (pawl purge --unreported) if no message comes again after that time"}
-}
-
 // KnowsEnd reports whether the rows of a table know when their memory ends.
 func (t Table) KnowsEnd() bool { return t == TableCommand || t == TableJobKey || t == TableEffect }
 
@@ -79,7 +61,7 @@ func Purgeable(ctx context.Context, db DB, r PurgeRule) (int64, error) {
 	if err := r.check(); err != nil {
 		return 0, err
 	}
-	return contract.PurgeCount(ctx, db, string(r.Table), r.Consumer, r.olderThan())
+	return contract.PurgeCount(ctx, db, string(r.Table), r.args())
 }
 
 // Purge deletes what may be forgotten, in transactions of as many rows as 20 ms allow (10 to 10,000), and rests after each for four times as long as it took. Rows
@@ -90,9 +72,6 @@ func Purgeable(ctx context.Context, db DB, r PurgeRule) (int64, error) {
 // Errors: [pawl.ErrArgumentInvalid]. The count is right beside an error, too.
 func Purge(ctx context.Context, db DB, r PurgeRule, progress func(purged int)) (purged int, err error) {
 	if err := r.check(); err != nil {
-		return 0, err
-	}
-	if err := r.checkReported(ctx, db); err != nil {
 		return 0, err
 	}
 	var pace pace.Pace
@@ -118,7 +97,8 @@ func Purge(ctx context.Context, db DB, r PurgeRule, progress func(purged int)) (
 // batch deletes once, from where the one before has left off, and reports whether there may be more.
 func (r PurgeRule) batch(ctx context.Context, db DB, limit int, next *string) (purged int, more bool, err error) {
 	var row contract.PurgeRow
-	args := contract.PurgeArgs{Consumer: r.Consumer, OlderThan: r.olderThan(), Limit: limit, Since: *next}
+	args := r.args()
+	args.Limit, args.Since = limit, *next
 	switch r.Table {
 	case TableCommand:
 		row, err = contract.CommandPurge(ctx, db, args)
@@ -137,6 +117,10 @@ func (r PurgeRule) batch(ctx context.Context, db DB, limit int, next *string) (p
 	}
 	*next = row.Next
 	return row.Purged, row.Purged+row.Kept == limit, err
+}
+
+func (r PurgeRule) args() contract.PurgeArgs {
+	return contract.PurgeArgs{Consumer: r.Consumer, OlderThan: r.olderThan(), Unreported: r.Unreported}
 }
 
 // olderThan is negative for the default of the function.

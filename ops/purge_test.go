@@ -67,6 +67,9 @@ func TestPurge_OfAConsumerThatNeverReportedStopsAtFourteenDays(t *testing.T) {
 	if n, err := purge(24*time.Hour, false); n != 0 || !errors.Is(err, pawl.ErrArgumentInvalid) || !strings.Contains(err.Error(), "consumer_report") {
 		t.Errorf("forgot %d, %v", n, err)
 	}
+	if _, err := ops.Purgeable(t.Context(), b.pool, ops.PurgeRule{Table: ops.TableInbox, Consumer: "c", OlderThan: 24 * time.Hour}); !errors.Is(err, pawl.ErrArgumentInvalid) {
+		t.Errorf("counted: %v", err)
+	}
 	if n, err := purge(14*24*time.Hour, false); n != 1 || err != nil {
 		t.Errorf("forgot %d, %v, want the one of 20 days", n, err)
 	}

@@ -67,7 +67,7 @@ select pawl_v1.inbox_claim('other', 'm', sha256(''));
 update pawl.inbox set received_at = received_at - interval '2 days';
 select pawl_v1.inbox_claim('c', 'new', sha256(''))`)
 	purge := func(limit int) string {
-		return fmt.Sprintf("select p.outcome, p.purged from pawl_v1.inbox_purge('c', 86400000, %d) as p", limit)
+		return fmt.Sprintf("select p.outcome, p.purged from pawl_v1.inbox_purge('c', 86400000, %d, '{\"unreported\": true}') as p", limit)
 	}
 	b.is(purge(7), "purged 7")
 	b.is(purge(7), "purged 4")
@@ -79,6 +79,28 @@ select pawl_v1.inbox_claim('c', 'new', sha256(''))`)
 			t.Errorf("%s: %s", bad, got)
 		}
 	}
+}
+
+// A consumer that only calls the functions, and never reported for how long it must remember, is not made to forget what its source may
+// deliver again, unless the caller says that it does not.
+func TestInboxPurge_OfAConsumerThatNeverReported(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `select pawl_v1.inbox_claim('c', g::text, sha256('')) from generate_series(1, 2) as g;
+update pawl.inbox set received_at = received_at - message_id::int * interval '10 days'`)
+	purge := func(age, options string) string {
+		return "select p.purged from pawl_v1.inbox_purge('c', " + age + ", 1000, '" + options + "') as p"
+	}
+	count := func(options string) string {
+		return `select c.due from pawl_v1.purge_count('inbox', '{"consumer": "c", "older_than_ms": 86400000}' || '` + options + "'::jsonb) as c"
+	}
+	b.is(purge("1209599999", "{}"), "P4004")
+	b.is(count("{}"), "P4004")
+	b.is(purge("86400000", `{"unreported": false}`), "P4004")
+	b.is(purge("1209600000", "{}"), "1")
+	b.is(count(`{"unreported": true}`), "1")
+	b.is(purge("86400000", `{"unreported": true}`), "1")
+	b.do("select pawl_v1.inbox_claim('d', 'm', sha256('')), pawl_v1.consumer_report('d', 1000); update pawl.inbox set received_at = received_at - interval '1 day'")
+	b.is("select p.purged from pawl_v1.inbox_purge('d', 1000) as p", "1") // it has said so
 }
 
 // Of several programs the one that remembers longest holds, for ever most of all, until it has not said so for ten minutes; and nothing
@@ -144,7 +166,7 @@ select 'c', 'm' || g, sha256(''), now(), now() - interval '2 days' from generate
 		all.Go(func() {
 			for n := 1000; n > 0; {
 				start := time.Now()
-				if err := conn.QueryRow(t.Context(), "select p.purged from pawl_v1.inbox_purge('c', 86400000) as p").Scan(&n); err != nil {
+				if err := conn.QueryRow(t.Context(), `select p.purged from pawl_v1.inbox_purge('c', 86400000, 1000, '{"unreported": true}') as p`).Scan(&n); err != nil {
 					t.Error(err)
 					return
 				}

@@ -83,7 +83,7 @@ select 'job/q', n::text, 's', sha256(''), 'keyed', 'p', case n when 1 then 'unkn
 	for table, of := range map[string]struct{ options, purge, want string }{
 		"command":  {"{}", "command_purge()", "8"},
 		"effect":   {"{}", "effect_purge()", "4"},
-		"inbox":    {`{"consumer": "c", "older_than_ms": 1000}`, "inbox_purge('c', 1000)", "8"},
+		"inbox":    {`{"consumer": "c", "older_than_ms": 1000, "unreported": true}`, `inbox_purge('c', 1000, 1000, '{"unreported": true}')`, "8"},
 		"delivery": {`{"consumer": "c", "older_than_ms": 1000}`, "delivery_purge('c', 1000)", "9"},
 	} {
 		b.is(fmt.Sprintf("select c.due from pawl_v1.purge_count('%s', '%s') as c", table, of.options), of.want)

@@ -60,7 +60,7 @@ func TestInboxReplay_AfterForgetting(t *testing.T) {
 	b := setup(t, "select pawl_v1.inbox_claim('c', 'm', sha256('p')), pawl_v1.inbox_claim('c', 'pawl/semantic/s', sha256(''), '{\"result_ref\": \"m\"}');"+keep("m", "'pawl/semantic/s'")+
 		"select pawl_v1.inbox_claim('c', 'repeated', sha256('p'));"+keep("repeated", "'pawl/semantic/s'")+
 		"select pawl_v1.inbox_claim('c', 'old', sha256('p'));"+keep("old", "null")+"update pawl.inbox set received_at = clock_timestamp() - interval '30 days' where message_id = 'old'")
-	b.do("select pawl_v1.inbox_purge('c', 86400000)")
+	b.do("select pawl_v1.inbox_purge('c', 86400000 * 14::bigint)")
 	b.is(fmt.Sprintf(replay, "old"), "refused <nil> <nil>")
 	b.is("select r.detail ->> 'hint' like 'nobody forgot it by hand%' from pawl_v1.inbox_replay('c', 'old', 'ann', 'r') as r", "true")
 

@@ -78,7 +78,7 @@ grant execute on function
   pawl_v1._names(text, text, int),
   pawl_v1.purge_count(text, jsonb),
   pawl_v1._before(bigint),
-  pawl_v1._check_promise(text, bigint),
+  pawl_v1._check_promise(text, bigint, boolean),
   pawl_v1._check_options(jsonb, text[]),
   pawl_v1._check_key(text, text),
   pawl_v1._check_scope(text, text),

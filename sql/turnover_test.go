@@ -29,7 +29,7 @@ func TestPurge_CostsWhatItForgets(t *testing.T) {
 		table, insert, age, purge string
 	}{
 		{"inbox", "insert into pawl.inbox (consumer, message_id, hash, received_at, processed_at) select 'c', 'm' || n, sha256(''), AT, now()", "received_at",
-			"inbox_purge('c', %d, 500, %s)"},
+			`inbox_purge('c', %d, 500, %s || '{"unreported": true}')`},
 		{"delivery", "insert into pawl.delivery (consumer, message_id, body, received_at) select 'c', 'm' || n, 'b', AT", "received_at", "delivery_purge('c', %d, 500, %s)"},
 		{"job_key", "insert into pawl.job_key (queue, key, hash, job_id, created_at, expires_at) select 'q', 'k' || n, sha256(''), 0, AT, AT + interval '1 second'", "created_at",
 			`job_key_purge(500, '{"older_than_ms": %d}' || %s)`},

@@ -245,7 +245,7 @@ func TestDoctor(t *testing.T) {
 		StandStill map[string]int `json:"stand_still"`
 	}
 	r = pawl(t, db, append(well, "--json")...)
-	if d := decode[diagnosis](t, r.stdout); r.code != 1 || len(d.Findings) != 1 || d.Findings[0].Check != "waiting" || d.Unchecked == nil || len(d.Checked) != 13 || d.StandStill["dead_letter"] != 2 {
+	if d := decode[diagnosis](t, r.stdout); r.code != 1 || len(d.Findings) != 1 || d.Findings[0].Check != "waiting" || d.Unchecked == nil || len(d.Checked) != 14 || d.StandStill["dead_letter"] != 2 {
 		t.Errorf("%+v", d)
 	}
 	mustPawl(t, db, append(well, "--waiting", "2h")...)
@@ -333,7 +333,8 @@ insert into pawl.inbox (consumer, message_id, hash, received_at, processed_at) s
 	if r := mustPawl(t, db, "purge", "--yes", "--json"); r.stdout != `{"dry_run":false,"tables":[{"table":"command","rows":7},{"table":"job_key","rows":0},{"table":"effect","rows":0}]}`+"\n" {
 		t.Errorf("%s", r.stdout)
 	}
-	if r := mustPawl(t, db, "purge", "--table", "inbox", "--consumer", "c", "--older-than", "48h", "--yes"); !strings.Contains(r.stdout, "pawl.inbox  4") {
+	wantFailure(t, pawl(t, db, "purge", "--table", "inbox", "--consumer", "c", "--older-than", "48h", "--yes"), 2, "never reported for how long", "pawl purge --unreported")
+	if r := mustPawl(t, db, "purge", "--table", "inbox", "--consumer", "c", "--older-than", "48h", "--unreported", "--yes"); !strings.Contains(r.stdout, "pawl.inbox  4") {
 		t.Errorf("%s", r.stdout)
 	}
 	if n := one[int](t, db, "select count(*) from pawl.command"); n != 1 {

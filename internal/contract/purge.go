@@ -11,6 +11,8 @@ type PurgeArgs struct {
 	OlderThan time.Duration // of command, job_key and effect negative for the function's default
 	Limit     int
 	Since     string // PurgeRow.Next of the call before
+
+	Unreported bool // of inbox
 }
 
 // PurgeRow is the answer of a purge by age.
@@ -56,6 +58,7 @@ func (a PurgeArgs) byEnd(ctx context.Context, db DB, table string) (PurgeRow, er
 func (a PurgeArgs) ofConsumer(ctx context.Context, db DB, table string) (PurgeRow, error) {
 	o := Options{}
 	set(o, "since", a.Since)
+	setUnreported(o, a.Unreported && table == "inbox")
 	return purge(ctx, db, table, "_purge($1, $2, $3, $4::pg_catalog.jsonb)", a.Consumer, a.OlderThan.Milliseconds(), a.Limit, o.text())
 }
 
@@ -77,12 +80,19 @@ func FencePurge(ctx context.Context, db DB, olderThan time.Duration, limit int) 
 	return purged, err
 }
 
-// PurgeCount calls pawl_v1.purge_count; a negative olderThan means the default of the table's purge.
-func PurgeCount(ctx context.Context, db DB, table, consumer string, olderThan time.Duration) (due int64, err error) {
-	o := olderThanOption(olderThan)
-	set(o, "consumer", consumer)
+// PurgeCount calls pawl_v1.purge_count; a negative OlderThan means the default of the table's purge. Limit and Since are not used.
+func PurgeCount(ctx context.Context, db DB, table string, a PurgeArgs) (due int64, err error) {
+	o := olderThanOption(a.OlderThan)
+	set(o, "consumer", a.Consumer)
+	setUnreported(o, a.Unreported)
 	err = one(ctx, db, "purge.count", "select c.due from pawl_v1.purge_count($1, $2::pg_catalog.jsonb) as c", []any{table, o.text()}, &due)
 	return due, err
+}
+
+func setUnreported(o Options, unreported bool) {
+	if unreported {
+		o["unreported"] = true
+	}
 }
 
 func olderThanOption(olderThan time.Duration) Options {

@@ -3,8 +3,8 @@
 -- Counts the rows of a table that its purge would delete now. Reads the whole table.
 --
 -- p_table: 'command', 'job_key', 'effect', 'inbox', 'delivery', 'replay' or 'fence'. options: consumer (of inbox and delivery, required there),
--- older_than_ms (required of inbox, delivery, replay and fence; of the others as of their purge).
--- outcome 'counted'. P4004: the table or an option; or an inbox whose consumer remembers for longer.
+-- older_than_ms (required of inbox, delivery, replay and fence; of the others as of their purge), unreported (as of inbox_purge).
+-- outcome 'counted'. P4004: the table or an option; or an inbox whose consumer remembers for longer, or never reported: see inbox_purge.
 create or replace function pawl_v1.purge_count(p_table text, p_options jsonb default '{}')
 returns table (outcome text, due bigint, detail jsonb)
 language plpgsql
@@ -16,7 +16,7 @@ declare
   v_before   timestamptz;
   v_due      bigint;
 begin
-  perform pawl_v1._check_options(p_options, '{consumer,older_than_ms}');
+  perform pawl_v1._check_options(p_options, '{consumer,older_than_ms,unreported}');
   if p_table in ('inbox', 'delivery') then
     perform pawl_v1._check_scope('consumer', v_consumer);
   end if;
@@ -61,7 +61,7 @@ begin
                   and e.scope like 'command/%'
                   and c.status not in ('succeeded', 'failed_final'));
     when 'inbox' then
-      perform pawl_v1._check_promise(v_consumer, (p_options ->> 'older_than_ms')::bigint);
+      perform pawl_v1._check_promise(v_consumer, (p_options ->> 'older_than_ms')::bigint, coalesce((p_options ->> 'unreported')::boolean, false));
       select count(*)
         into v_due
         from pawl.inbox as i

@@ -1052,8 +1052,9 @@ end
 $$;
 
 -- Refuses to forget what a consumer has promised to remember. One that was not seen for as long as that, or for 28 days if it is for
--- ever, has retired: all that it has seen is older.
-create or replace function pawl_v1._check_promise(p_consumer text, p_older_than_ms bigint)
+-- ever, has retired: all that it has seen is older. One that never reported is believed to need 14 days, the longest that SQS keeps a
+-- message, unless p_unreported.
+create or replace function pawl_v1._check_promise(p_consumer text, p_older_than_ms bigint, p_unreported boolean)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -1069,6 +1070,12 @@ begin
   if p_older_than_ms < v_window then
     raise exception 'consumer % remembers its deliveries for % hours, not %', p_consumer, round(v_window / 3600000.0, 1), round(p_older_than_ms / 3600000.0, 1)
       using errcode = 'P4004', hint = 'what is forgotten earlier runs again when it comes again: pass at least that, or configure a shorter Retention and wait ten minutes';
+  end if;
+  if not p_unreported
+     and p_older_than_ms < 14 * 86400000::bigint
+     and not exists (select from pawl.consumer as c where c.name = p_consumer) then
+    raise exception 'consumer % never reported for how long it must remember, and % hours are less than 14 days', p_consumer, round(p_older_than_ms / 3600000.0, 1)
+      using errcode = 'P4004', hint = 'what is forgotten earlier runs again when it comes again: pass 1209600000 (336h), call consumer_report, or set the option unreported (pawl purge --unreported) if no message comes again after that time';
   end if;
 end
 $$;
@@ -1095,8 +1102,8 @@ $$;
 -- than one batch takes: keep that below the 50 ms of inbox_claim.
 --
 -- p_older_than_ms: longer than the longest time after which a delivery may come again, or it runs again as new; P4004 if it is shorter
--- than consumer_report was told.
--- options: since: see job_key_purge.
+-- than consumer_report was told, or than 14 days if it was told nothing.
+-- options: since: see job_key_purge. unreported (default false): also sooner than 14 days if consumer_report was told nothing.
 -- outcome 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
@@ -1112,9 +1119,9 @@ declare
   v_next   timestamptz;
   v_purged int;
 begin
-  perform pawl_v1._check_options(p_options, '{since}');
+  perform pawl_v1._check_options(p_options, '{since,unreported}');
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
-  perform pawl_v1._check_promise(p_consumer, p_older_than_ms);
+  perform pawl_v1._check_promise(p_consumer, p_older_than_ms, coalesce((p_options ->> 'unreported')::boolean, false));
   select array_agg(d.ctid), max(d.received_at) -- their places: see job_key_purge
     into v_due, v_next
     from (
@@ -7086,8 +7093,8 @@ $$;
 -- Counts the rows of a table that its purge would delete now. Reads the whole table.
 --
 -- p_table: 'command', 'job_key', 'effect', 'inbox', 'delivery', 'replay' or 'fence'. options: consumer (of inbox and delivery, required there),
--- older_than_ms (required of inbox, delivery, replay and fence; of the others as of their purge).
--- outcome 'counted'. P4004: the table or an option; or an inbox whose consumer remembers for longer.
+-- older_than_ms (required of inbox, delivery, replay and fence; of the others as of their purge), unreported (as of inbox_purge).
+-- outcome 'counted'. P4004: the table or an option; or an inbox whose consumer remembers for longer, or never reported: see inbox_purge.
 create or replace function pawl_v1.purge_count(p_table text, p_options jsonb default '{}')
 returns table (outcome text, due bigint, detail jsonb)
 language plpgsql
@@ -7099,7 +7106,7 @@ declare
   v_before   timestamptz;
   v_due      bigint;
 begin
-  perform pawl_v1._check_options(p_options, '{consumer,older_than_ms}');
+  perform pawl_v1._check_options(p_options, '{consumer,older_than_ms,unreported}');
   if p_table in ('inbox', 'delivery') then
     perform pawl_v1._check_scope('consumer', v_consumer);
   end if;
@@ -7144,7 +7151,7 @@ begin
                   and e.scope like 'command/%'
                   and c.status not in ('succeeded', 'failed_final'));
     when 'inbox' then
-      perform pawl_v1._check_promise(v_consumer, (p_options ->> 'older_than_ms')::bigint);
+      perform pawl_v1._check_promise(v_consumer, (p_options ->> 'older_than_ms')::bigint, coalesce((p_options ->> 'unreported')::boolean, false));
       select count(*)
         into v_due
         from pawl.inbox as i
@@ -7424,7 +7431,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '9cb282be3322076fb6aaff77710fd1447674d380170f07bff361b63639654a3c');
+values (1, 'init', 1, 'c80d313507433f4b656b85a0575ed984f4069a1dcf818dc58af4b64b07431507');
 
 do $$
 begin
