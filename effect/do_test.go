@@ -401,6 +401,18 @@ func TestDo_BadInput(t *testing.T) {
 	b.wantCharges(0)
 }
 
+// The provider chooses who reconciles. JSON would replace octets that are no UTF-8: two providers would be one.
+func TestDo_AProviderThatIsNoUTF8IsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t, time.Hour, nil)
+	s := b.step(effect.Keyed(time.Hour))
+	s.Provider = "bank\xff"
+	if _, err := b.pay(b.claim(), s); !pawl.IsFinal(err) {
+		t.Errorf("%v", err)
+	}
+	b.wantCharges(0)
+}
+
 // A step in the transaction of its own handler would call with it open (trap T18). It waits for itself, is refused, and says why.
 func TestT18_AStepInsideTheTransactionIsRefused(t *testing.T) {
 	t.Parallel()

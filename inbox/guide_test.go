@@ -1,16 +1,20 @@
 package inbox_test
 
 import (
+	"context"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -57,11 +61,53 @@ func TestGuide_Consume(t *testing.T) {
 			"1 37e372cb178d470308b46c7c958dff4987a77742a5c3c1b37805e4e157b24b9a"},
 		{"select string_agg(convert_from(d.body, 'UTF8') || ' ' || d.verified_by, ', ' order by d.received_at) from pawl.delivery as d",
 			`{"type": "paid"} whsec_1, {"type": "refunded"} whsec_1, {"type": "ready"} k`},
-		{"select count(*)::text from pawl.job as j where j.queue = 'events'", "2"},
+		{"select string_agg(p.event_type || ' ' || p.sink, ', ' order by p.job_id) from pawl_v1.outbox_pending as p",
+			"CaseMoved default, WebhookProcessed default, WebhookProcessed default"},
 	} {
 		if got := ask(t, pool, c.query); got != c.want {
 			t.Errorf("%s: %s, want %s", c.query, got, c.want)
 		}
+	}
+}
+
+// A relay publishes what the guide's functions append, each event once, and a duplicate of a message appends nothing. The page itself has
+// moved a case and processed a webhook.
+func TestGuide_ConsumedIsPublished(t *testing.T) {
+	t.Parallel()
+	pool := guided(t)
+	if said := ask(t, pool, "select consume_case_event_once('e1', 1, 'new', 'open')"); said != "duplicate_ignored" {
+		t.Errorf("said %s", said)
+	}
+	published := make(chan string, 10)
+	relay, err := outbox.NewRelay(pool, outbox.Config{Poll: 10 * time.Millisecond, Sink: outbox.Func(func(_ context.Context, m pawl.Message) error {
+		published <- m.Type + " " + m.AggregateID + " " + string(m.Payload)
+		return nil
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- relay.Run(ctx) }()
+	var got []string
+	for deadline := time.After(time.Minute); len(got) < 2; {
+		select {
+		case p := <-published:
+			got = append(got, p)
+		case <-deadline:
+			t.Fatalf("published in a minute: %q", got)
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	slices.Sort(got)
+	if want := []string{`CaseMoved 1 {"to": "open", "case": 1, "from": "new"}`, `WebhookProcessed  {"type": "paid"}`}; !slices.Equal(got, want) {
+		t.Errorf("published %q, want %q", got, want)
+	}
+	if len(published) > 0 {
+		t.Errorf("also published: %q", <-published)
 	}
 }
 

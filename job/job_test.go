@@ -2,13 +2,13 @@ package job_test
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -256,7 +256,7 @@ func TestClaim_NeedsALease(t *testing.T) {
 }
 
 // One poison job in a cohort becomes one dead letter; its neighbours are done. A process that runs the
-// poison dies with everything it holds.
+// poison dies with everything it holds: once in company, and then alone, as often as a suspect may.
 func TestSweep_PoisonTakesNobodyWithIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -281,9 +281,13 @@ func TestSweep_PoisonTakesNobodyWithIt(t *testing.T) {
 			if j.Crashes > 0 && len(batch) > 1 {
 				t.Fatalf("suspect %d came in a batch of %d", j.ID, len(batch))
 			}
-		}
-		if j := batch[0]; j.Crashes > 0 {
-			b.exec(fmt.Sprintf("select pawl_v1.worker_isolate(%d, %d, %d)", b.worker, j.ID, j.Fence))
+			if j.Crashes > 0 {
+				outcome, err := contract.WorkerIsolate(t.Context(), b.pool, b.worker, j.ID, j.Fence)
+				b.must(err)
+				if outcome != "alone" {
+					t.Fatalf("suspect %d is not alone: %s", j.ID, outcome)
+				}
+			}
 		}
 		dead := false
 		for _, j := range batch {

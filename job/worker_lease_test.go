@@ -14,8 +14,9 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// bury lets all leases run out and sweeps, in one transaction: no heartbeat can come in between.
-const bury = "select pg_advisory_xact_lock(1885435756, 1); update pawl.worker set seen_at = now() - lease * 2; select pawl_v1.job_sweep('{k}')"
+// bury lets all leases run out and sweeps, in one transaction: no heartbeat can come in between. It waits for claims that are under way,
+// which lock their worker's row FOR KEY SHARE: a sweep passes such a worker by until the next time.
+const bury = "select pg_advisory_xact_lock(1885435756, 1); select from pawl.worker for update; update pawl.worker set seen_at = now() - lease * 2; select pawl_v1.job_sweep('{k}')"
 
 // Heartbeats carry a job through several leases, however long its handler takes.
 func TestWorker_HeartbeatCarriesALongJob(t *testing.T) {

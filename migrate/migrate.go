@@ -30,9 +30,10 @@ func (p Progress) say(format string, args ...any) {
 }
 
 // Up brings the database to the newest version, one transaction a version, and returns the versions it applied. If
-// the tables are current but the functions are not, it replaces the functions. It refuses a newer schema, with [pawl.ErrSchemaMismatch]:
-// [Check] says whether this build can work with it. Several may run at once: one works, the
-// others wait and find nothing left to do.
+// the tables are current but the functions are not, it replaces the functions. A newer schema that still serves this build is left as it
+// is, without an error: in a rolling deploy an older program may start after a newer one has migrated. A newer schema that does not
+// serve this build is refused with [pawl.ErrSchemaMismatch], as [Check] does. Several may run at once: one works, the others wait and
+// find nothing left to do.
 func Up(ctx context.Context, conn *pgx.Conn, progress Progress) (applied []int, err error) {
 	err = locked(ctx, conn, progress, func() error {
 		applied, err = up(ctx, conn, progress)
@@ -47,9 +48,7 @@ func up(ctx context.Context, conn *pgx.Conn, progress Progress) ([]int, error) {
 		return nil, err
 	}
 	if installed.Version > sql.Newest() {
-		return nil, &pawl.Error{Op: "migrate.up", Code: pawl.CodeSchemaMismatch,
-			Err:  fmt.Errorf("the schema is at version %d, which is newer than version %d of this build", installed.Version, sql.Newest()),
-			Hint: "run pawl migrate up of the newer build; pawl migrate check tells whether this build can work with it"}
+		return nil, fits(installed)
 	}
 	var applied []int
 	for _, v := range sql.Versions() {
@@ -208,6 +207,11 @@ func Check(ctx context.Context, db Querier) error {
 	case err != nil:
 		return pawl.Wrap("migrate.check", err)
 	}
+	return fits(installed)
+}
+
+// fits returns nil if this build can work with what is installed.
+func fits(installed Installed) error {
 	newest := sql.Newest()
 	switch {
 	case installed.Version == 0:

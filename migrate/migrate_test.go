@@ -158,17 +158,38 @@ func TestCheck_NamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// An older build does not touch a newer schema, and does not say that all is well.
-func TestUp_RefusesANewerSchema(t *testing.T) {
+// In a rolling deploy an old replica may start after a newer one has migrated. If the newer schema still serves it, Up changes nothing and
+// the program goes on; if not, Up is refused with the next step.
+func TestUp_OnANewerSchema(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, empty(t))
 	if _, err := migrate.Up(t.Context(), conn, nil); err != nil {
 		t.Fatal(err)
 	}
-	exec(t, conn, "insert into pawl.migration values (999, 'later', 1, 'x')")
+	state := func() (state string) {
+		t.Helper()
+		if err := conn.QueryRow(t.Context(), `select (select string_agg(m::text, ' ' order by m.version) from pawl.migration as m)
+  || (select string_agg(p.oid || ':' || p.xmin::text, ' ' order by p.oid) from pg_proc as p where p.pronamespace = 'pawl_v1'::regnamespace)`).Scan(&state); err != nil {
+			t.Fatal(err)
+		}
+		return state
+	}
+	exec(t, conn, fmt.Sprintf("insert into pawl.migration values (999, 'later', %d, 'x')", sql.Newest()))
+	before := state()
+	if applied, err := migrate.Up(t.Context(), conn, nil); err != nil || len(applied) != 0 {
+		t.Errorf("it still serves this build: applied %v, %v", applied, err)
+	}
+	if state() != before {
+		t.Error("an older build changed a newer schema")
+	}
+	exec(t, conn, fmt.Sprintf("update pawl.migration set min_client = %d where version = 999", sql.Newest()+1))
+	before = state()
 	applied, err := migrate.Up(t.Context(), conn, nil)
-	if !errors.Is(err, pawl.ErrSchemaMismatch) || len(applied) != 0 || !strings.Contains(err.Error(), "version 999") || !strings.Contains(err.Error(), "of the newer build") {
-		t.Errorf("applied %v, %v", applied, err)
+	if !errors.Is(err, pawl.ErrSchemaMismatch) || len(applied) != 0 || !strings.Contains(err.Error(), "version 999") || !strings.Contains(err.Error(), "deploy a newer build") {
+		t.Errorf("it excludes this build: applied %v, %v", applied, err)
+	}
+	if state() != before {
+		t.Error("an older build changed a newer schema")
 	}
 }
 

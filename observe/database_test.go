@@ -2,6 +2,7 @@ package observe_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/observe"
+	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/sql"
 )
@@ -97,6 +99,53 @@ func TestDatabase_ReadsWhatThereIs(t *testing.T) {
 	for _, m := range observe.Gauges() { // each stands for something here
 		if m.Name != observe.ReadSeconds.Name && !slices.ContainsFunc(want, func(s string) bool { return strings.HasPrefix(s, m.OTel+" ") }) {
 			t.Errorf("%s is not tested", m.Name)
+		}
+	}
+}
+
+// A sink whose relay runs has the gauge 0 while nothing is to be published: an alert on a missing series can tell it from a database
+// that is not read. A sink whose relay is gone is in the gauges only while it has events.
+func TestDatabase_AnIdleOutboxIsZeroAndNotAbsent(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	relay, err := outbox.NewRelay(b.pool, outbox.Config{Name: "quiet", Sink: outbox.Func(func(context.Context, pawl.Message) error { return nil })})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- relay.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}()
+	b.exec(`insert into pawl.worker (name, queues, seen_at) values ('gone', '["outbox/gone"]', now() - interval '1 hour')`)
+	b.exec(`insert into pawl.worker (name, queues) values ('w', '["mail", "outbox/other"]')`)
+	d := b.open(observe.DatabaseOptions{Every: time.Second})
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		var got []string
+		for _, text := range b.texts(d) {
+			if strings.HasPrefix(text, "pawl.outbox.") {
+				got = append(got, text)
+			}
+		}
+		if slices.Equal(got, []string{"pawl.outbox.lag other 0", "pawl.outbox.lag quiet 0", "pawl.outbox.pending other 0", "pawl.outbox.pending quiet 0"}) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the gauges of outboxes are %q", got)
+		}
+	}
+}
+
+// Every metric has a unit, and none has "1": exporters to Prometheus append _ratio to a gauge of that unit.
+func TestMetrics_HaveUnits(t *testing.T) {
+	t.Parallel()
+	for _, m := range observe.Metrics() {
+		if m.Unit == "" || m.Unit == "1" {
+			t.Errorf("%s has the unit %q", m.Name, m.Unit)
 		}
 	}
 }

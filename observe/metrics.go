@@ -50,7 +50,7 @@ var (
 		Help: "Jobs that have not finished, by queue and status"}
 
 	OutboxPending = Metric{Name: "pawl_outbox_pending", OTel: "pawl.outbox.pending", Type: Gauge, Unit: "{event}", Labels: []string{"sink"}, Read: readJobs,
-		Help: "Events to be published"}
+		Help: "Events to be published; 0 if a relay of the sink runs and nothing is to be published"}
 
 	OutboxLagSeconds = Metric{Name: "pawl_outbox_lag_seconds", OTel: "pawl.outbox.lag", Type: Gauge, Unit: "s", Labels: []string{"sink"}, Read: readJobs,
 		Help:  "Age of the oldest event to be published",
@@ -76,7 +76,9 @@ var (
 		Help:  "Leased commands that nobody may finish without help, unknown ones and those whose lease is over",
 		Alert: "status unknown above 0: find out whether it took effect, then settle it"}
 
-	ReadUp = Metric{Name: "pawl_database_read_up", OTel: "pawl.database.read.up", Type: Gauge, Labels: []string{"read"}, Read: anyRead,
+	// Not the unit "1": exporters append _ratio to a gauge of that unit, and nothing for a unit in braces, so this one is called
+	// pawl_database_read_up over OTLP as well.
+	ReadUp = Metric{Name: "pawl_database_read_up", OTel: "pawl.database.read.up", Type: Gauge, Unit: "{read}", Labels: []string{"read"}, Read: anyRead,
 		Help:  "1 if the last read of the database succeeded within its limit; if 0 its gauges are missing",
 		Alert: "0: the other gauges say nothing"}
 

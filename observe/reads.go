@@ -34,7 +34,7 @@ func Reads() []Read {
 		{readDead, "index `job_dead`", "dead letters, cancelled jobs and jobs of unknown outcome", dead},
 		{readWorkers, "table `worker`", "running workers", workers},
 		{readCommands, "index `command_stale`", "commands under a lease or unknown", commands},
-		{readJobs, "table `job`, all of it", "jobs that have not finished", jobs},
+		{readJobs, "table `job`, all of it, and table `worker`", "jobs that have not finished, and running workers", jobs},
 	}
 }
 
@@ -43,7 +43,14 @@ const outboxQueue = "outbox/"
 
 func jobs(ctx context.Context, db pawl.DB) (samples []Sample, err error) {
 	counts, err := ops.JobCounts(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	served, err := ops.QueuesServed(ctx, db, outboxQueue)
 	pending, oldest := map[string]int{}, map[string]time.Duration{}
+	for _, queue := range served { // a sink with a relay and nothing to publish has 0, and is not absent
+		pending[strings.TrimPrefix(queue, outboxQueue)] = 0
+	}
 	for _, c := range counts {
 		samples = append(samples, Sample{Jobs, []string{c.Queue, string(c.Status)}, float64(c.Jobs)})
 		sink, isSink := strings.CutPrefix(c.Queue, outboxQueue)

@@ -89,6 +89,12 @@ func CountWorkers(ctx context.Context, db DB) (WorkerCount, error) {
 	return WorkerCount{Alive: alive, Silent: all - alive}, err
 }
 
+// QueuesServed returns the queues that live workers work on and whose names begin with prefix, in the order of their names, the first
+// 1000. An empty prefix means all of them. It reads the table of workers, whether or not the queues have jobs.
+func QueuesServed(ctx context.Context, db DB, prefix string) ([]string, error) {
+	return contract.QueuesServed(ctx, db, prefix, gaugeLimit)
+}
+
 // StaleCommandCount counts leased commands that nobody may finish without help.
 type StaleCommandCount struct {
 	Unknown int // may have taken effect, until somebody finds out

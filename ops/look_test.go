@@ -118,7 +118,7 @@ func TestShow_AbsentKeepsItsAudit(t *testing.T) {
 	}
 }
 
-// hot_retries shows who is about to fail, and nobody whose fate is decided.
+// hot_retries shows jobs that are about to fail, and no job whose fate is decided.
 func TestHotRetries(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -129,4 +129,19 @@ func TestHotRetries(t *testing.T) {
 	b.exec("update pawl.job set attempts = 5")
 	b.wantCount("select count(*) from pawl_v1.hot_retries where status in ('pending', 'waiting', 'processing') and last_error = 'boom'", 3)
 	b.wantCount("select count(*) from pawl_v1.hot_retries", 3)
+}
+
+// hot_retries shows commands that fail again and again under one key, with scope and key. A finished, failed or unknown command is not
+// tried again and not in it.
+func TestHotRetries_HasCommands(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(`insert into pawl.command (scope, key, hash, attempts, status, failure_message, expires_at)
+select 'orders', s.status || ' ' || n.attempts, sha256(''), n.attempts, s.status, 'the stock service is away', clock_timestamp() + interval '1 day'
+  from unnest(array['processing', 'succeeded', 'failed_retryable', 'failed_final', 'unknown']) as s (status)
+ cross join unnest(array[4, 5]) as n (attempts)`)
+	b.wantCount("select count(*) from pawl_v1.hot_retries", 2)
+	b.wantCount(`select count(*) from pawl_v1.hot_retries
+ where kind = 'command' and scope = 'orders' and key in ('processing 5', 'failed_retryable 5') and attempts = 5
+   and last_error = 'the stock service is away' and id is null`, 2)
 }

@@ -257,3 +257,15 @@ func TestPut(t *testing.T) {
 		t.Errorf("next %v, want %v", next, later)
 	}
 }
+
+// JSON replaces octets that are no UTF-8 by one and the same letter: jobs of two lanes would be in one.
+func TestPut_RefusesWhatIsNoUTF8(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, s := range []schedule.Schedule{{Lane: "a\xff"}, {Headers: map[string]any{"x": "\xff"}}, {Headers: map[string]any{"\xff": 1}}} {
+		s.Name, s.Queue, s.Kind, s.Plan = "s", "q", "k", schedule.Every(time.Hour)
+		if stored, err := schedule.Put(t.Context(), b.pool, s); !pawl.IsFinal(err) {
+			t.Errorf("%+v: %s, %v", s, stored, err)
+		}
+	}
+}

@@ -196,7 +196,7 @@ func TestArchiveSweep_Busy(t *testing.T) {
 // The bound itself is in the function, for tests cannot tell 50 ms from a slow machine.
 func TestArchiveSweep_WaitsFor50ms(t *testing.T) {
 	t.Parallel()
-	setup(t, "").is("select p.proconfig from pg_proc as p where p.oid = 'pawl_v1.archive_sweep'::regproc", "[lock_timeout=50ms]")
+	setup(t, "").is("select p.proconfig from pg_proc as p where p.oid = 'pawl_v1.archive_sweep'::regproc", "[search_path=pg_catalog, pg_temp lock_timeout=50ms]")
 }
 
 // Two at once: one is told busy, or finds nothing to do.

@@ -208,7 +208,7 @@ var commandMutants = []mutant{
 		{"command_claim", "(scope, key, hash, claimed_by, lease_expires_at, expires_at)\n      values (p_scope,", "(fence, scope, key, hash, claimed_by, lease_expires_at, expires_at)\n      values (1, p_scope,"},
 		{"_command_take", "nextval('pawl.fence_seq')", "c.fence + 1"}}},
 	{name: "purge what is being done", property: "p_held", scene: "command: purge, end", edits: []edit{
-		{"command_purge", "in ('succeeded', 'failed_final')\n       limit", "in ('succeeded', 'failed_final', 'processing')\n       limit"},
+		{"command_purge", "in ('succeeded', 'failed_final')\n       order", "in ('succeeded', 'failed_final', 'processing')\n       order"},
 		{"command_purge", "and c.status in ('succeeded', 'failed_final');", ";"}}},
 	{name: "a verdict names no attempt", property: "p_excl", scene: "command: verdict on an older attempt, verdict", edits: []edit{{"command_settle", "v_before.fence <> p_fence", "false"}}},
 	{name: "a verdict leaves the fence", property: "p_fence", scene: "command: settled, zombie's end", edits: []edit{{"command_settle", "fence = nextval('pawl.fence_seq')", "fence = c.fence"}}},

@@ -65,8 +65,8 @@ var ours = []mutant{
 		{"worker_leave", "perform from pawl.worker as w where w.id = p_worker for update;", ""}}},
 	{name: "accept any fence", property: "p_fence", scene: "accept, lower", edits: []edit{{"fence_accept", "\n       and f.fence <= p_fence;", ";"}}},
 	{name: "finish many without fence", property: "p_fence", scene: "finish, zombie's finish many", edits: []edit{
-		{"job_finish_many", "\n                and l.fence = g.fence))", "))"}, {"job_finish_many", " and d.fence = g.fence", ""}}},
-	{name: "finish many without state", property: "p_held", scene: "finish those still held, sweep", edits: []edit{{"job_finish_many", "l.status = 'processing'\n                and ", ""}}},
+		{"job_finish_many", "\n                  and l.fence = g.fence))", "))"}, {"job_finish_many", " and d.fence = g.fence", ""}}},
+	{name: "finish many without state", property: "p_held", scene: "finish those still held, sweep", edits: []edit{{"job_finish_many", "l.status = 'processing'\n                  and ", ""}}},
 	{name: "a duplicate delivery is processed", property: "p_once", scene: "deliver, same", edits: []edit{{"inbox_claim", "select 'duplicate_ignored'", "select 'processed'"}}},
 	{name: "a replay makes a job that owns nothing", property: "p_done", scene: "replay, replay", edits: []edit{{"_replay_land", "  if not found then\n    return null;\n  end if;\n", ""}}},
 	{name: "a replay overlooks another", property: "p_done", scene: "replay, replay of the discarded", edits: []edit{{"_replay_land", "\n       and i.job_id = p_seen.job_id;", ";"}}},
@@ -92,7 +92,7 @@ var ours = []mutant{
 }
 
 func allMutants() []mutant {
-	return slices.Concat(modelled, ours, orderMutants, scheduleMutants, commandMutants, effectMutants)
+	return slices.Concat(modelled, ours, openMutants, orderMutants, scheduleMutants, commandMutants, effectMutants)
 }
 
 // Every mutant is caught, and by the property that it breaks.

@@ -120,6 +120,7 @@ func alone(t *testing.T, conn *pgx.Conn, statement string) error {
 		"JOB, FENCE", "JOB, (select j.fence from pawl.job as j order by j.id desc limit 1)",
 		"COMMAND", "(select c.fence from pawl.command as c order by c.created_at desc limit 1)",
 		"EFFECT", "(select c.fence from pawl.effect_call as c order by c.fence desc limit 1)",
+		"STEP", "(select e.fence from pawl.effect as e order by e.fence desc limit 1)",
 		"WORKER", "(select w.id from pawl.worker as w order by w.id desc limit 1)",
 		"LANE", "(select l.id from pawl.lane as l order by l.id desc limit 1)").Replace(statement)
 	statement = strings.ReplaceAll(statement, "JOB", "(select j.id from pawl.job as j order by j.id desc limit 1)")
@@ -183,8 +184,13 @@ commit`,
 	"select pawl_v1.job_enqueue('q', 'k', 'x')",
 	"select r.outcome from pawl_v1.job_claim_id(JOB, WORKER) as c, lateral pawl_v1.job_recall(c.id) as r",
 	"select pawl_v1.job_release(JOB, FENCE, '{\"retry_in_ms\": 5}')",
+	`begin;
+select pawl_v1.job_enqueue('q', 'k', 'x');
+select i.outcome from pawl_v1.job_claim_id(JOB, WORKER) as c, lateral pawl_v1.worker_isolate(WORKER, JOB, c.fence) as i;
+select x.outcome from pawl_v1.job_open(JOB, FENCE) as o, lateral pawl_v1.job_close(JOB, FENCE, o.outcome, o.xact, o.lane) as x;
+rollback`,
 	"select pawl_v1.job_cancel(JOB, 'a', 'why'), pawl_v1.job_retry(JOB, 'a', 'why'), pawl_v1.job_discard(JOB, 'a', 'why', '{\"from\": [\"pending\"]}')",
-	"select pawl_v1.job_sweep('{k}')",
+	"select pawl_v1.job_sweep('{k}'), pawl_v1.queue_death('q')",
 	"select pawl_v1.job_key_purge(10, '{\"older_than_ms\": 0}')",
 	"select pawl_v1.archive_sweep()",
 
@@ -197,11 +203,14 @@ select pawl_v1.command_claim('s', 'k2', HASH, '{"lease_ms": null}');
 select pawl_v1.command_claim('s', 'k2', HASH, '{"lease_ms": null}');
 select pawl_v1.command_fail('s', 'k2', COMMAND, HASH, '{"error": "e", "code": "c"}', '{"unknown": true}');
 commit`,
-	"select pawl_v1.command_settle('s', 'k2', 'landed', 'a', 'why')",
+	"select pawl_v1.command_settle('s', 'k2', COMMAND, 'landed', 'a', 'why')",
 	"select pawl_v1.command_replayed('{s}', '{1}'), pawl_v1.command_purge(), pawl_v1.replay_purge(0)",
 	`select pawl_v1.effect_begin('s', 'k1', 'e', HASH, '{"policy": "at_most_once", "provider_key": "p"}')`,
 	"select pawl_v1.effect_end('s', 'k1', 'e', EFFECT, 'ambiguous', null, '{\"error\": \"e\"}')",
-	"select pawl_v1.effect_settle('s', 'k1', 'e', 'landed', 'a', 'why')",
+	"select pawl_v1.effect_settle('s', 'k1', 'e', STEP, 'landed', 'a', 'why')",
+	`select pawl_v1.effect_begin('s', 'k3', 'e', HASH, '{"policy": "at_most_once", "provider_key": "p3"}')`,
+	"select pawl_v1.effect_end('s', 'k3', 'e', EFFECT, 'refused')",
+	"select pawl_v1.effect_again('s', 'k3', 'e', STEP, 'a', 'why')",
 	"select pawl_v1.effect_purge()",
 	"select pawl_v1.outbox_append('default', 'T', 'order', '17', 'x', '{\"scope\": \"s\", \"key\": \"k\", \"headers\": {\"a\": \"b\"}}')",
 	"select pawl_v1.outbox_append_many('{default}', '{T}', '{order}', '{17}', array['x']::pg_catalog.bytea[], '{s}', '{k2}')",

@@ -3,11 +3,13 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/pawl-go/pawl/migrate"
@@ -80,6 +82,7 @@ func TestMigrate_NewerSchema(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t, "insert into pawl.migration values (999, 'later', 998, 'x')")
 	wantFailure(t, pawl(t, db, "migrate", "check"), 1, "needs clients of version 998", "deploy a newer build")
+	wantFailure(t, pawl(t, db, "migrate", "up"), 1, "version 999", "needs clients of version 998", "deploy a newer build")
 	wantFailure(t, pawl(t, db, "migrate", "down", "--to", "0"), 1, "version 999", "a newer build")
 	wantFailure(t, pawl(t, db, "migrate", "down", "--to", "0", "--yes"), 1, "version 999", "a newer build")
 	if r := mustPawl(t, db, "migrate", "status"); !strings.Contains(r.stdout, "0999     (unknown to this build)  applied") {
@@ -87,6 +90,19 @@ func TestMigrate_NewerSchema(t *testing.T) {
 	}
 	if n := one[int](t, db, "select count(*) from pawl.inbox"); n != 0 {
 		t.Errorf("inbox: %d", n)
+	}
+}
+
+// An old replica that starts with `pawl migrate up` in a rolling deploy goes on if the newer schema still serves it.
+func TestMigrateUp_NewerSchemaThatStillServes(t *testing.T) {
+	t.Parallel()
+	db := pawltest.URL(t, "insert into pawl.migration values (999, 'later', 1, 'x')")
+	said := fmt.Sprintf("the schema is newer (999 > %d) and still serves this build; nothing to do\n", sql.Newest())
+	if r := mustPawl(t, db, "migrate", "up"); r.stdout != said || r.stderr != "" {
+		t.Errorf("up: %q, %q", r.stdout, r.stderr)
+	}
+	if r := mustPawl(t, db, "migrate", "up", "--roles"); r.stdout != said || !strings.Contains(r.stderr, "not granting the roles") {
+		t.Errorf("up --roles: %q, %q", r.stdout, r.stderr)
 	}
 }
 
@@ -106,7 +122,7 @@ func TestMigrateDown_WithoutYes(t *testing.T) {
 func TestMigrateDown_NamesWhatDependsOnIt(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t, "create view public.mine as select id from pawl.job")
-	wantFailure(t, afterProgress(t, pawl(t, db, "migrate", "down", "--to", "0", "--yes")), 1, "view mine depends on table pawl.job", "drop what depends on")
+	wantFailure(t, afterProgress(t, pawl(t, db, "migrate", "down", "--to", "0", "--yes")), 1, "view public.mine depends on table pawl.job", "drop what depends on")
 }
 
 // A standby refuses every write, and a schema whose record is gone refuses to be made again.
@@ -154,6 +170,32 @@ func TestMigrateUp_Roles(t *testing.T) {
 	mustPawl(t, db, "migrate", "up", "--roles")
 	if !one[bool](t, db, "select has_table_privilege('pawl_app', 'pawl.job', 'update')") {
 		t.Error("pawl_app may not work on the jobs")
+	}
+}
+
+// Several deploys may make and grant the roles at once: in two databases of a server, and in one, where a GRANT fails that meets another.
+func TestMigrateUp_RolesOfTwoAtOnce(t *testing.T) {
+	t.Parallel()
+	const rounds = 12
+	first := strict(t)
+	exec1(t, first, "create database other")
+	second := strings.Replace(first, "/postgres?", "/other?", 1)
+	if second == first {
+		t.Fatal("no second database in", first)
+	}
+	deploys := []string{first, second, first, second}
+	results := make([]result, len(deploys))
+	for range rounds {
+		var running sync.WaitGroup
+		for i, db := range deploys {
+			running.Go(func() { results[i] = pawl(t, db, "migrate", "up", "--roles") })
+		}
+		running.Wait()
+		for i, r := range results {
+			if r.code != 0 {
+				t.Fatalf("deploy %d: exit %d: %s", i, r.code, r.stderr)
+			}
+		}
 	}
 }
 

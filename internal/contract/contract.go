@@ -234,5 +234,8 @@ func many[T any](ctx context.Context, db DB, op, sql string, args []any, read pg
 	if err != nil {
 		return all, pawl.Wrap(op, err)
 	}
-	return all, known(op, heard)
+	if err := known(op, heard); err != nil {
+		return nil, err
+	}
+	return all, nil
 }

@@ -58,7 +58,7 @@ func EffectBegin(ctx context.Context, db DB, a EffectArgs) (r EffectBeginRow, er
        b.result, coalesce(b.reference, ''), coalesce(b.failure_code, ''), coalesce(b.failure_message, ''), b.calls,
        coalesce((b.detail operator(pg_catalog.->>) 'again')::int, 0), b.detail operator(pg_catalog.?) 'unproved'
   from pawl_v1.effect_begin($1, $2, $3, $4, $5::pg_catalog.jsonb) as b`,
-		[]any{a.Owner.Scope, a.Owner.Key, a.Step, a.Fingerprint[:], o.text()},
+		[]any{a.Owner.Scope, a.Owner.Key, a.Step, a.Fingerprint[:], o.exact()},
 		&r.Outcome, &r.Fence, &r.ProviderKey, &left, &retry, &r.Result, &r.Reference, &r.FailureCode, &r.FailureMessage, &r.Calls, &r.Doubts, &r.Unproved)
 	r.Left, r.RetryAfter = time.Duration(left)*time.Millisecond, time.Duration(retry)*time.Millisecond
 	return r, err
@@ -94,6 +94,7 @@ func EffectEnd(ctx context.Context, db DB, a EffectEndArgs) (r EffectEndRow, err
 	if a.Keyless {
 		o["keyless"] = true
 	}
+	// Not exact: what a provider answers may be any octets, and a call that landed must be recorded as landed.
 	err = one(ctx, db, "effect.end", `select e.outcome, e.detail operator(pg_catalog.?) 'kept', e.detail operator(pg_catalog.?) 'twice', e.detail operator(pg_catalog.?) 'contradicts'
   from pawl_v1.effect_end($1, $2, $3, $4, $5, $6, $7::pg_catalog.jsonb) as e`,
 		[]any{a.Owner.Scope, a.Owner.Key, a.Step, a.Fence, a.Outcome, a.Result, o.text()},
@@ -130,7 +131,7 @@ func EffectSettle(ctx context.Context, db DB, a EffectSettleArgs) (r EffectSettl
 	err = one(ctx, db, "effect.settle", `select s.outcome, coalesce(s.detail operator(pg_catalog.->>) 'status', ''), coalesce((s.detail operator(pg_catalog.->>) 'fence')::bigint, 0),
        coalesce((s.detail operator(pg_catalog.->>) 'retry_after_ms')::bigint, 0)
   from pawl_v1.effect_settle($1, $2, $3, $4, $5, $6, $7, $8::pg_catalog.jsonb) as s`,
-		[]any{a.Scope, a.Key, a.Step, a.Fence, a.Verdict, a.Actor, a.Reason, o.text()}, &r.Outcome, &r.Status, &r.Fence, &retry)
+		[]any{a.Scope, a.Key, a.Step, a.Fence, a.Verdict, a.Actor, a.Reason, o.exact()}, &r.Outcome, &r.Status, &r.Fence, &retry)
 	r.RetryAfter = time.Duration(retry) * time.Millisecond
 	return r, err
 }
@@ -168,7 +169,7 @@ func EffectAgain(ctx context.Context, db DB, a EffectAgainArgs) (r EffectAgainRo
        coalesce((s.detail operator(pg_catalog.->>) 'retry_after_ms')::bigint, 0), coalesce(s.detail operator(pg_catalog.->>) 'provider_key', ''), coalesce((s.detail operator(pg_catalog.->>) 'job')::bigint, 0),
        coalesce((s.detail operator(pg_catalog.->>) 'calls')::int, 0)
   from pawl_v1.effect_again($1, $2, $3, $4, $5, $6, $7::pg_catalog.jsonb) as s`,
-		[]any{a.Scope, a.Key, a.Step, a.Fence, a.Actor, a.Reason, o.text()},
+		[]any{a.Scope, a.Key, a.Step, a.Fence, a.Actor, a.Reason, o.exact()},
 		&r.Outcome, &r.Status, &r.Landed, &r.Fence, &retry, &r.ProviderKey, &r.JobID, &r.Calls)
 	r.RetryAfter = time.Duration(retry) * time.Millisecond
 	return r, err

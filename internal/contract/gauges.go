@@ -100,6 +100,17 @@ func WorkerCounts(ctx context.Context, db DB) (all, alive int, err error) {
 	return all, alive, err
 }
 
+// QueuesServed reads the names of the queues that live workers work on and that begin with prefix.
+func QueuesServed(ctx context.Context, db DB, prefix string, limit int) ([]string, error) {
+	return many(ctx, db, "queues.served", `select distinct q.name
+  from pawl.worker as w
+ cross join jsonb_array_elements_text(w.queues) as q (name)
+ where w.seen_at + w.lease > clock_timestamp()
+   and starts_with(q.name, $1)
+ order by q.name
+ limit $2`, []any{prefix, limit}, pgx.RowTo[string])
+}
+
 // StaleCommandCounts counts through command_stale the leased commands that are unknown, and those whose lease is over.
 func StaleCommandCounts(ctx context.Context, db DB) (unknown, overdue int, err error) {
 	err = lookOne(ctx, db, "command.stale", `select count(*) filter (where c.status = 'unknown'),

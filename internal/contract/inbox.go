@@ -118,6 +118,8 @@ func InboxLand(ctx context.Context, db DB, a InboxLandArgs) (InboxLandRow, error
 	if a.Headers != nil {
 		o["headers"] = a.Headers
 	}
+	// Not exact: a header of a webhook may be Latin-1, and a delivery that does not land is sent again until the sender gives up.
+	// Keys are arguments of their own and stay exact.
 	var r InboxLandRow
 	err := one(ctx, db, "inbox.land",
 		"select l.outcome, l.job_id, l.available_at from pawl_v1.inbox_land($1, $2, $3, $4, $5, $6::pg_catalog.jsonb) as l",

@@ -44,7 +44,7 @@ func SchedulePut(ctx context.Context, db DB, a SchedulePutArgs) (r SchedulePutRo
 		o["headers"] = a.Headers
 	}
 	err = one(ctx, db, "schedule.put", "select p.outcome, p.next_at from pawl_v1.schedule_put($1, $2, $3, $4, $5::pg_catalog.jsonb) as p",
-		[]any{a.Name, a.Queue, a.Kind, octets(a.Args), o.text()}, &r.Outcome, &r.NextAt)
+		[]any{a.Name, a.Queue, a.Kind, octets(a.Args), o.exact()}, &r.Outcome, &r.NextAt)
 	return r, err
 }
 

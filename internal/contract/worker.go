@@ -27,15 +27,19 @@ func JobSweep(ctx context.Context, db DB, kinds []string, maxCrashes int) (JobSw
 	return r, err
 }
 
-// WorkerRegister calls pawl_v1.worker_register.
+// WorkerRegister calls pawl_v1.worker_register. A worker is registered although the wait for a synchronous standby was cancelled: if a
+// failover loses its row, the next heartbeat says so.
 func WorkerRegister(ctx context.Context, db DB, name string, lease time.Duration, queues []string) (int64, error) {
 	o := Options{}
 	if len(queues) > 0 {
 		o["queues"] = queues
 	}
 	var id int64
-	err := one(ctx, db, "worker.register", "select r.worker_id from pawl_v1.worker_register($1, $2::interval, $3::jsonb) as r",
+	err := one(ctx, db, "worker.register", "select r.worker_id from pawl_v1.worker_register($1, $2::interval, $3::pg_catalog.jsonb) as r",
 		[]any{name, lease, o.text()}, &id)
+	if id != 0 && pawl.MayHaveHappened(err) {
+		return id, nil
+	}
 	return id, err
 }
 

@@ -177,6 +177,7 @@ create or replace function pawl_v1.queue_death(p_queue text)
 returns table (outcome text, died_at timestamptz, detail jsonb)
 language sql
 stable
+set search_path = pg_catalog, pg_temp
 as $$
   select case when s.silent then 'silent' when d.died_at is null then 'none' else 'died' end,
          case when s.silent then clock_timestamp() else d.died_at end,

@@ -5,6 +5,7 @@ create or replace function pawl_v1._steps_of_job(p_job pawl.job)
 returns setof pawl.effect
 language sql
 stable
+set search_path = pg_catalog, pg_temp
 as $$
   select e.*
     from pawl.effect as e

@@ -64,21 +64,30 @@ select l.id,
          where j.lane_id = l.id
            and j.status = 'waiting') as w;
 
--- Jobs that keep failing and are still being tried: the dead letters of tomorrow. Reads the whole table.
+-- Jobs and commands that keep failing and are still being tried: the dead letters of tomorrow. Reads both tables.
 create or replace view pawl_v1.hot_retries as
 select j.id,
-       j.queue,
-       j.kind,
-       j.status,
-       j.attempts,
-       j.max_attempts,
-       j.crashes,
+       j.queue::text as queue,
+       j.kind::text as kind,
+       j.status::text as status,
+       j.attempts::int as attempts,
+       j.max_attempts::int as max_attempts,
+       j.crashes::int as crashes,
        j.last_errors -> -1 ->> 'error' as last_error,
        j.available_at,
-       j.created_at
+       j.created_at,
+       null::text as scope,
+       null::text as key
   from pawl.job as j
  where j.attempts >= 5
-   and j.status in ('pending', 'waiting', 'processing');
+   and j.status in ('pending', 'waiting', 'processing')
+ union all
+-- A command's retries are made by its callers, so it has no limit of them and no time of the next.
+select null, null, 'command', c.status::text, c.attempts::int, null, null, c.failure_message::text, null, c.created_at,
+       c.scope::text, c.key::text
+  from pawl.command as c
+ where c.attempts >= 5
+   and c.status in ('processing', 'failed_retryable');
 
 -- Each queue with a job that has not finished: how many may be claimed now (due), wait for their time (later) or for their turn
 -- (waiting), are being worked on, and wait for somebody (dead, unknown); since when the first of those that are due is; the

@@ -3623,6 +3623,7 @@ create or replace function pawl_v1.queue_death(p_queue text)
 returns table (outcome text, died_at timestamptz, detail jsonb)
 language sql
 stable
+set search_path = pg_catalog, pg_temp
 as $$
   select case when s.silent then 'silent' when d.died_at is null then 'none' else 'died' end,
          case when s.silent then clock_timestamp() else d.died_at end,
@@ -6519,6 +6520,7 @@ create or replace function pawl_v1._steps_of_job(p_job pawl.job)
 returns setof pawl.effect
 language sql
 stable
+set search_path = pg_catalog, pg_temp
 as $$
   select e.*
     from pawl.effect as e
@@ -7241,21 +7243,30 @@ select l.id,
          where j.lane_id = l.id
            and j.status = 'waiting') as w;
 
--- Jobs that keep failing and are still being tried: the dead letters of tomorrow. Reads the whole table.
+-- Jobs and commands that keep failing and are still being tried: the dead letters of tomorrow. Reads both tables.
 create or replace view pawl_v1.hot_retries as
 select j.id,
-       j.queue,
-       j.kind,
-       j.status,
-       j.attempts,
-       j.max_attempts,
-       j.crashes,
+       j.queue::text as queue,
+       j.kind::text as kind,
+       j.status::text as status,
+       j.attempts::int as attempts,
+       j.max_attempts::int as max_attempts,
+       j.crashes::int as crashes,
        j.last_errors -> -1 ->> 'error' as last_error,
        j.available_at,
-       j.created_at
+       j.created_at,
+       null::text as scope,
+       null::text as key
   from pawl.job as j
  where j.attempts >= 5
-   and j.status in ('pending', 'waiting', 'processing');
+   and j.status in ('pending', 'waiting', 'processing')
+ union all
+-- A command's retries are made by its callers, so it has no limit of them and no time of the next.
+select null, null, 'command', c.status::text, c.attempts::int, null, null, c.failure_message::text, null, c.created_at,
+       c.scope::text, c.key::text
+  from pawl.command as c
+ where c.attempts >= 5
+   and c.status in ('processing', 'failed_retryable');
 
 -- Each queue with a job that has not finished: how many may be claimed now (due), wait for their time (later) or for their turn
 -- (waiting), are being worked on, and wait for somebody (dead, unknown); since when the first of those that are due is; the
@@ -7413,7 +7424,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '9758aad7969f3bf5832828d649fd4911bed10d00bbcb1f84396369ebe5277d09');
+values (1, 'init', 1, 'bc3cdf85758879ca9a8ae4886861c5aa9f03b4ed02f7e01f2dbe8c83b66c1a29');
 
 do $$
 begin

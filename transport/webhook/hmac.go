@@ -125,7 +125,7 @@ func (s *keyed) String() string { return s.c.Name }
 func (s *keyed) Sender() Sender { return senderNamed(s.c.Name) }
 func (s *keyed) check() error   { return s.err }
 
-func (s *keyed) headers() []string {
+func (s *keyed) headers(http.Header) []string {
 	all := []string{s.c.Header}
 	if s.c.TimestampHeader != "" {
 		all = append(all, s.c.TimestampHeader)

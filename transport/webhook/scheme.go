@@ -20,8 +20,8 @@ type Scheme interface {
 
 	// check returns what is wrong with the scheme itself.
 	check() error
-	// headers are those without which nothing can be verified.
-	headers() []string
+	// headers are those without which nothing can be verified in a request with the headers h, the signature's first.
+	headers(h http.Header) []string
 	// keeps are the headers worth keeping with the payload.
 	keeps() []string
 	// named returns the id of a delivery whose signature is not looked at.

@@ -36,7 +36,7 @@ func (s *standard) String() string { return s.name }
 func (s *standard) Sender() Sender { return senderNamed(s.name) }
 func (s *standard) check() error   { return s.err }
 
-func (s *standard) headers() []string {
+func (s *standard) headers(http.Header) []string {
 	return []string{s.prefix + "Signature", s.prefix + "Id", s.prefix + "Timestamp"}
 }
 
@@ -44,7 +44,7 @@ func (s *standard) keeps() []string { return []string{s.prefix + "Id", s.prefix 
 
 func (s *standard) prove(h http.Header, body []byte) (proof, error) {
 	var values [3]string
-	for i, name := range s.headers() {
+	for i, name := range s.headers(h) {
 		var err error
 		if values[i], err = only(h, name); err != nil {
 			return proof{}, err

@@ -34,12 +34,12 @@ func newTimed(name, header string, secrets []Secret) Scheme {
 	return s
 }
 
-func (s *timed) Name() string      { return s.name }
-func (s *timed) String() string    { return s.name }
-func (s *timed) Sender() Sender    { return senderNamed(s.name) }
-func (s *timed) check() error      { return s.err }
-func (s *timed) headers() []string { return []string{s.header} }
-func (s *timed) keeps() []string   { return nil }
+func (s *timed) Name() string                 { return s.name }
+func (s *timed) String() string               { return s.name }
+func (s *timed) Sender() Sender               { return senderNamed(s.name) }
+func (s *timed) check() error                 { return s.err }
+func (s *timed) headers(http.Header) []string { return []string{s.header} }
+func (s *timed) keeps() []string              { return nil }
 
 func (s *timed) prove(h http.Header, body []byte) (p proof, err error) {
 	text, err := only(h, s.header)

@@ -1,5 +1,7 @@
 package webhook
 
+import "net/http"
+
 // GitHub is the scheme of X-Hub-Signature-256. GitHub signs the body and nothing else: no timestamp, and not the id,
 // X-GitHub-Delivery. Whoever has seen a request can send it again at any time, under the same id or another. Against the same
 // id the memory of keys stands. Against another only something that is signed helps: [KeyBody] as [Config.SemanticKey].
@@ -19,14 +21,57 @@ func Slack(secrets ...Secret) Scheme {
 // Shopify is the scheme of X-Shopify-Hmac-Sha256. Shopify signs the body and nothing else: no timestamp, and not the id,
 // X-Shopify-Event-Id; what [GitHub] says holds here too. One action of a merchant may cause deliveries on several topics under
 // one event id, so the key is made of topic and id.
+//
+// Shopify's Events have the same signature in Shopify-Hmac-Sha256, and their id is Shopify-Webhook-Id. One verifier takes both: a
+// request without X-Shopify-Hmac-Sha256 is read by the other names. Sign uses the names with X-.
 func Shopify(secrets ...Secret) Scheme {
-	const topic = "X-Shopify-Topic"
-	return vendor(HMACConfig{Name: "shopify", Header: "X-Shopify-Hmac-Sha256", Encoding: Base64, IDHeader: "X-Shopify-Event-Id"}, secrets,
-		keyed{topic: topic, kept: []string{topic, "X-Shopify-Shop-Domain", "X-Shopify-Webhook-Id", "X-Shopify-Triggered-At", "X-Shopify-Api-Version"}})
+	return twoFamilies{
+		keyed:  shopify(secrets, "X-Shopify-", "Event-Id", "Webhook-Id"),
+		second: shopify(secrets, "Shopify-", "Webhook-Id", "Event-Id", "Handle", "Action", "Resource-Id"),
+	}
+}
+
+func shopify(secrets []Secret, prefix, id string, kept ...string) *keyed {
+	names := []string{prefix + "Topic"}
+	for _, name := range append([]string{"Shop-Domain", "Triggered-At", "Api-Version"}, kept...) {
+		names = append(names, prefix+name)
+	}
+	return vendor(HMACConfig{Name: "shopify", Header: prefix + "Hmac-Sha256", Encoding: Base64, IDHeader: prefix + id}, secrets,
+		keyed{topic: names[0], kept: names})
+}
+
+// twoFamilies is a scheme of one sender that names its headers in two ways. Which family it is, the signature's header says; with
+// both or none of them it is the first, so one request is read in one way.
+type twoFamilies struct {
+	*keyed
+	second *keyed
+}
+
+func (s twoFamilies) family(h http.Header) *keyed {
+	if len(h.Values(s.c.Header)) == 0 && len(h.Values(s.second.c.Header)) > 0 {
+		return s.second
+	}
+	return s.keyed
+}
+
+func (s twoFamilies) keeps() []string { return append(s.keyed.keeps(), s.second.keeps()...) }
+
+func (s twoFamilies) headers(h http.Header) []string { return s.family(h).headers(h) }
+
+func (s twoFamilies) prove(h http.Header, body []byte) (proof, error) {
+	return s.family(h).prove(h, body)
+}
+
+// named has no signature to tell the families apart: what is there is an id.
+func (s twoFamilies) named(h http.Header, body []byte) (proof, error) {
+	if len(h.Values(s.c.IDHeader)) == 0 && len(h.Values(s.second.c.IDHeader)) > 0 {
+		return s.second.named(h, body)
+	}
+	return s.keyed.named(h, body)
 }
 
 // vendor is an HMAC with what only this sender has.
-func vendor(c HMACConfig, secrets []Secret, own keyed) Scheme {
+func vendor(c HMACConfig, secrets []Secret, own keyed) *keyed {
 	own.c = c
 	own.err = own.complete(secrets)
 	return &own

@@ -139,7 +139,7 @@ func (c Config) kept() ([]string, error) {
 		if name == "" || !isToken(name) {
 			return nil, fmt.Errorf("%q, in Keep, is not the name of a header", name)
 		}
-		if slices.Contains(private, name) || name == c.Scheme.headers()[0] || strings.Contains(name, "Signature") {
+		if slices.Contains(private, name) || name == c.Scheme.headers(http.Header{name: {"x"}})[0] || strings.Contains(name, "Signature") {
 			return nil, fmt.Errorf("the header %s, in Keep, proves who somebody is and must not be stored", name)
 		}
 		all = append(all, name)
@@ -215,7 +215,7 @@ func (v *Verifier) inspect(h http.Header) error {
 			return refuse(ReasonContentEncoding, "")
 		}
 	}
-	for _, name := range v.cfg.Scheme.headers() {
+	for _, name := range v.cfg.Scheme.headers(h) {
 		if _, err := only(h, name); err != nil {
 			return err
 		}

@@ -478,3 +478,45 @@ func TestT56_SemanticKeyOfTwoEvents(t *testing.T) {
 		t.Errorf("a key %q of a part that is not there", none)
 	}
 }
+
+// Shopify's Events name their headers without X-. They verify by the same scheme, under their own id and topic; a forged one, one without
+// a signature and one signed twice are refused as in the first family.
+func TestVerify_ShopifyEvents(t *testing.T) {
+	t.Parallel()
+	s := senders[7]
+	v := s.verifier(t)
+	events := func(change func(h http.Header)) (webhook.Verified, error) {
+		h := http.Header{}
+		h.Set("shopify-hmac-sha256", base64.StdEncoding.EncodeToString(mac256(plain, body)))
+		h.Set("shopify-webhook-id", "delivery-1")
+		h.Set("shopify-topic", "Product")
+		h.Set("shopify-shop-domain", "a.myshopify.com")
+		h.Set("shopify-action", "update")
+		change(h)
+		return v.Verify(h, []byte(body))
+	}
+	m, err := events(func(http.Header) {})
+	if err != nil || m.ID != "delivery-1" || m.Key != pawl.Key("Product", "delivery-1") || m.IDSigned ||
+		m.UnsignedHeaders["Shopify-Shop-Domain"] != "a.myshopify.com" || m.UnsignedHeaders["Shopify-Action"] != "update" || m.UnsignedHeaders["Shopify-Hmac-Sha256"] != "" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	for reason, change := range map[webhook.Reason]func(h http.Header){
+		webhook.ReasonSignatureMismatch: func(h http.Header) {
+			h.Set("shopify-hmac-sha256", base64.StdEncoding.EncodeToString(mac256(otherPlain, body)))
+		},
+		webhook.ReasonHeaderMissing:  func(h http.Header) { h.Del("shopify-hmac-sha256") },
+		webhook.ReasonHeaderRepeated: func(h http.Header) { h.Add("shopify-hmac-sha256", h.Get("shopify-hmac-sha256")) },
+	} {
+		m, err := events(change)
+		wantRefused(t, s, m, err, reason)
+	}
+	// With both families the first counts: a request has one reading.
+	m, err = events(func(h http.Header) {
+		h.Set("X-Shopify-Hmac-Sha256", base64.StdEncoding.EncodeToString(mac256(otherPlain, body)))
+	})
+	wantRefused(t, s, m, err, webhook.ReasonSignatureMismatch)
+	for _, name := range []string{"X-Shopify-Hmac-Sha256", "Shopify-Hmac-Sha256"} {
+		_, err := webhook.New(webhook.Config{Scheme: s.scheme(secrets(plain)...), Keep: []string{name}})
+		wantInvalid(t, err, "must not be stored")
+	}
+}

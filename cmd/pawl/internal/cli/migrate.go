@@ -27,7 +27,8 @@ func newMigrateUp() *cobra.Command {
 		Use:   "up",
 		Short: "Bring the database to the newest version",
 		Long: `Brings the database to the newest version, one transaction a version. Several may run at once: one works, the others
-wait. It needs a direct connection, not a transaction-mode pooler. With nothing left to do it changes nothing.`,
+wait. It needs a direct connection, not a transaction-mode pooler. With nothing left to do it changes nothing. If the schema is newer than
+this build and still serves it, it changes nothing and exits 0; if it does not serve it, it exits 1.`,
 		Args: noArgs,
 	}
 	roles := cmd.Flags().Bool("roles", false, "also make and grant the roles pawl_app, pawl_operator and pawl_reader (needs CREATEROLE)")
@@ -36,6 +37,13 @@ wait. It needs a direct connection, not a transaction-mode pooler. With nothing 
 			applied, err := migrate.Up(ctx, conn, progress(cmd))
 			if err != nil {
 				return err
+			}
+			installed, err := migrate.Status(ctx, conn)
+			if err != nil {
+				return err
+			}
+			if installed.Version > sql.Newest() {
+				return leftNewer(cmd, installed.Version, *roles)
 			}
 			if *roles {
 				if err := grantRoles(ctx, conn, progress(cmd)); err != nil {
@@ -47,6 +55,15 @@ wait. It needs a direct connection, not a transaction-mode pooler. With nothing 
 		})
 	}
 	return cmd
+}
+
+// leftNewer says that there was nothing to do. The roles are left too: an older build does not know what a newer schema needs granted.
+func leftNewer(cmd *cobra.Command, installed int, roles bool) error {
+	if roles {
+		progress(cmd)("not granting the roles: run pawl migrate up --roles of the build that made the schema")
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "the schema is newer (%d > %d) and still serves this build; nothing to do\n", installed, sql.Newest())
+	return err
 }
 
 func newMigrateCheck() *cobra.Command {
@@ -66,9 +83,8 @@ func newMigrateCheck() *cobra.Command {
 	}
 }
 
-// grantRoles makes pawl_app, pawl_operator and pawl_reader, and grants them what they may do. Roles belong to the whole server, and no
-// lock of ours spans its databases: a GRANT that meets another is told XX000, "tuple concurrently updated", and is repeated. The script is
-// one transaction, and safe to run again.
+// grantRoles makes pawl_app, pawl_operator and pawl_reader, and grants them what they may do. A GRANT that meets another on the same table
+// is told XX000, "tuple concurrently updated", and is repeated. The script is one transaction, and safe to run again.
 func grantRoles(ctx context.Context, conn *pgx.Conn, say func(string)) error {
 	say("granting the roles")
 	for try := 1; ; try++ {
