@@ -221,7 +221,7 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 						continue
 					}
 					fields++
-					if name.IsExported() && !strings.Contains(text, "`"+name.Name+"`") {
+					if !strings.Contains(text, "`"+name.Name+"`") {
 						t.Errorf("%s: %s.%s is missing", page, section, name.Name)
 					}
 				}
