@@ -65,6 +65,7 @@ func TestRetry_AfterSweepFencesOutTheSleeper(t *testing.T) {
 	b.enqueue()
 	j := b.claim()
 	b.exec("update pawl.worker set seen_at = now() - lease * 2")
+	b.exec("select pawl_v1.worker_isolate(j.claimed_by, j.id, j.fence) from pawl.job as j")
 	b.exec("select pawl_v1.job_sweep('{k}', '{\"max_crashes\": 1}')")
 	if r := b.do(ops.Retry, j.ID, ops.Retried); r.Was != ops.StatusDeadLetter {
 		t.Errorf("was %s", r.Was)

@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -21,6 +22,7 @@ var notAnswers = map[string]string{
 	"lane_unblock": "the same", "lane_policy": "the same", "command_settle": "the same", "effect_settle": "the same",
 	"schedule_pause": "the same", "schedule_resume": "the same", "schedule_run_now": "the same", "schedule_delete": "the same",
 	"lane_promote": "a hint to a worker", "schedule_tick": "a keeper asks again at the next tick",
+	"effect_again": "a verb of operators, who look again", "job_open": "'ended' by its own DELETE",
 	"effect_end": "whoever is told that the step is gone, or had ended, plans again",
 }
 
@@ -31,14 +33,18 @@ func TestAnswers_ThatAreOnlyReadAreUnproved(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d files: %v", len(files), err)
 	}
-	function := regexp.MustCompile(`(?s)create or replace function pawl_v1\.(\w+)\(.*?\nas \$\$(.*?)\n\$\$;`)
+	function := regexp.MustCompile(`(?s)^pawl_v1\.(\w+)\(.*?\nas \$\$(.*?)\n\$\$;`)
 	proved, excused := 0, map[string]bool{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range function.FindAllSubmatch(text, -1) {
+		for _, rest := range bytes.Split(text, []byte("create or replace function "))[1:] {
+			m := function.FindSubmatch(rest)
+			if m == nil {
+				continue // an expression, parsed when it is created
+			}
 			name, body := string(m[1]), m[2]
 			proves := regexp.MustCompile(`pawl_v1\._unproved\(\)`).Match(body)
 			_, free := notAnswers[name]

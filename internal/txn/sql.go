@@ -89,10 +89,18 @@ func SessionOf(conn *sql.Conn) (s Session) {
 	return s
 }
 
-// Release gives a connection back whose transaction has ended; the pool drops it if user code has changed its session.
+// Release gives a connection back whose transaction has ended, or closes it if user code has changed its session. To call it bad would
+// not do: over a pgxpool the driver gives a bad connection back to that pool as it is.
 func (s Session) Release(conn *sql.Conn) {
 	if SessionOf(conn) != s {
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+		_ = conn.Raw(func(dc any) error {
+			if c, ours := dc.(*stdlib.Conn); ours {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+				defer cancel()
+				_ = c.Conn().Close(ctx)
+			}
+			return driver.ErrBadConn
+		})
 	}
 	_ = conn.Close()
 }
