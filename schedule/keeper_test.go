@@ -156,9 +156,9 @@ func TestKeeper_SurvivesAnOutage(t *testing.T) {
 func TestKeeper_StartsAndStops(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.put(schedule.Schedule{Name: "s", Plan: schedule.Every(time.Hour)}, schedule.Created)
+	b.put(schedule.Schedule{Name: "s", Plan: schedule.Every(time.Hour), FirstAt: time.Now().Add(-time.Second)}, schedule.Created)
 	stop := b.keep(schedule.Config{Poll: time.Hour})
-	b.until("it has looked", "select count(*) > 0 from pg_stat_activity as a where a.datname = current_database() and a.query like '%pawl_v1.schedules%' and a.state = 'idle'")
+	b.until("it has looked", "select count(*) = 1 from pawl.job")
 	began := time.Now()
 	stop()
 	if took := time.Since(began); took > 5*time.Second {
@@ -178,11 +178,11 @@ func TestKeeper_StartsAndStops(t *testing.T) {
 func TestKeeper_NoticesWithinPoll(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.put(schedule.Schedule{Name: "far", Plan: schedule.Every(time.Hour)}, schedule.Created)
+	b.put(schedule.Schedule{Name: "far", Plan: schedule.Every(time.Hour), FirstAt: time.Now().Add(-time.Second)}, schedule.Created)
 	b.keep(schedule.Config{Poll: 100 * time.Millisecond})
-	b.until("it has looked", "select count(*) > 0 from pg_stat_activity as a where a.datname = current_database() and a.query like '%pawl_v1.schedules%' and a.state = 'idle'")
+	b.until("it has looked", "select count(*) = 1 from pawl.job")
 	b.put(schedule.Schedule{Name: "near", Plan: schedule.Every(time.Hour), FirstAt: time.Now().Add(-time.Second)}, schedule.Created)
-	b.until("the new one ticks", "select count(*) = 1 from pawl.job")
+	b.until("the new one ticks", "select count(*) = 2 from pawl.job")
 	if late := one[float64](b, "select extract(epoch from j.created_at - s.created_at) from pawl.job as j, pawl.schedule as s where s.name = 'near'"); late > 2 {
 		t.Errorf("noticed after %.3f s", late)
 	}
