@@ -99,7 +99,7 @@ func fitAttribute(name, value string) error {
 	lower := strings.ToLower(name)
 	switch {
 	case !attributeName.MatchString(name), len(name) > maxAttributeName, strings.HasPrefix(lower, "aws."), strings.HasPrefix(lower, "amazon."):
-		return fmt.Errorf("SQS has no attribute %q: names are up to 256 letters, digits, '_', '-' and single '.' inside, and do not begin with AWS. or Amazon.", name)
+		return fmt.Errorf("SQS has no attribute %q: names are up to 256 letters, digits, '_', '-' and single '.' inside, and do not begin with \"AWS.\" or \"Amazon.\"", name)
 	case value == "":
 		return fmt.Errorf("the attribute %q is empty, which SQS refuses", name)
 	}
