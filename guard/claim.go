@@ -24,7 +24,14 @@ type Claimed struct {
 // Claim takes a row from pending to processing, and commits that: for work that takes long or calls others, with no transaction
 // open. If this process dies a [Sweeper] gives the row back; without one running in this process Claim is refused.
 //
-// Errors: as [Rows.Once].
+// A transaction that has the row locked is waited for, for as long as ctx and the login's lock_timeout allow. A claim that loses a race
+// (40001, 40P01) runs again, at most 8 times.
+//
+// Errors: [pawl.ErrAlreadyHandled]: the row is completed or holds an error, acknowledge. [pawl.ErrInProgress]: another attempt has
+// claimed the row, or has just given it back: do not acknowledge, unless [pawl.Swept]. [pawl.ErrNotFound]: never acknowledge.
+// [pawl.ErrArgumentInvalid]: the table has no column ClaimedAt, or no Sweeper runs in this process. [pawl.ErrUnknownState]: the row has a
+// status that the table does not name. Others are the database's: do not acknowledge. If the reply was lost the row may be claimed, and a
+// Sweeper gives it back.
 func (r *Rows) Claim(ctx context.Context, id any) (*Claimed, error) {
 	if r.table.ClaimedAt == None {
 		return nil, &pawl.Error{Op: "guard.claim", Code: pawl.CodeArgumentInvalid, Err: errors.New("a claim needs the column ClaimedAt: it is the claim's token")}

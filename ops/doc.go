@@ -27,7 +27,7 @@
 //
 // [Explain] tells what is known of one key, [Look] how everything stands, [Stales] what waits for somebody, [Diagnose] what is wrong with the
 // server, the schema or the rows. [RetryAll] and [DiscardAll] are Retry and Discard for all that a filter selects; [Purge] deletes what need
-// not be remembered any more.
+// not be remembered any more, and leaves one record.
 //
 // The verbs need the rights of pawl_operator; all that only looks needs those of pawl_reader.
 package ops

@@ -144,9 +144,9 @@ func TestDiagnose(t *testing.T) {
 		{"crashes", "insert into pawl.job (queue, kind, args, crashes) values ('q', 'k', '', 3)", "delete from pawl.job", ops.Limits{}, []string{"up to 3 times", "raise Lease"}},
 		{"retention", `insert into pawl.command (scope, key, hash, status, created_at, expires_at)
 values ('s', 'k', sha256(''), 'succeeded', now() - interval '30 days', now() - interval '29 days')`, "select pawl_v1.command_purge()", ops.Limits{},
-			[]string{"pawl.command has rows", "pawl purge --table command --yes"}},
+			[]string{"pawl.command has rows", "pawl purge --table command --reason hourly --yes"}},
 		{"retention", old("fourteen", 23) + "; select pawl_v1.consumer_report('fourteen', 14 * 86400000)", "select pawl_v1.inbox_purge('fourteen', 14 * 86400000::bigint)", ops.Limits{},
-			[]string{"consumer fourteen", "pawl purge --table inbox --consumer 'fourteen' --older-than 337h --yes"}},
+			[]string{"consumer fourteen", "pawl purge --table inbox --consumer 'fourteen' --older-than 337h --reason retention --yes"}},
 		{"retention", old("silent", 36), "delete from pawl.inbox", ops.Limits{}, []string{"to silent, which has never said", "consumer_report"}},
 		{"redelivery", `select pawl_v1.consumer_report('c', 86400000, '{"horizon_ms": 1209600000}')`, "select pawl_v1.consumer_report('c', 1209600000)", ops.Limits{},
 			[]string{"c remembers for 24 hours, and its source may deliver for 336 hours", "raise the Retention"}},

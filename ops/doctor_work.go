@@ -147,7 +147,7 @@ func checkRetention(ctx context.Context, db DB, l Limits) ([]Finding, error) {
     from names as n
    where n.name is not null
 )
-select 'pawl.' || t.name || ' has rows whose memory has been over for ' || $1::bigint / 3600000 || ' hours', 'run every hour: pawl purge --table ' || t.name || ' --yes'
+select 'pawl.' || t.name || ' has rows whose memory has been over for ' || $1::bigint / 3600000 || ' hours', 'run every hour: pawl purge --table ' || t.name || ' --reason hourly --yes'
   from (
     select 'command' as name
      where exists (select from pawl.command as c
@@ -169,7 +169,7 @@ select 'pawl.' || t.name || ' has rows whose memory has been over for ' || $1::b
  union all
 select 'pawl.inbox has deliveries that consumer ' || c.name || ' need not remember for ' || $1::bigint / 3600000 || ' hours',
        'a flow of that consumer purges while it runs; if none will again: pawl purge --table inbox --consumer ' || quote_literal(c.name)
-         || ' --older-than ' || c.window_ms / 3600000 + 1 || 'h --yes'
+         || ' --older-than ' || c.window_ms / 3600000 + 1 || 'h --reason retention --yes'
   from pawl.consumer as c
  where exists (select from pawl.inbox as i
                 where i.received_at < clock_timestamp() - (1.1 * c.window_ms + 3600000 + $1::bigint) * interval '1 millisecond'
@@ -177,7 +177,7 @@ select 'pawl.inbox has deliveries that consumer ' || c.name || ' need not rememb
                   and not exists (select from pawl.job as j where j.id = i.job_id))
  union all
 select 'pawl.inbox has deliveries of more than ' || 28 + $1::bigint / 86400000 || ' days to ' || n.name || ', which has never said for how long it remembers',
-       'say it with pawl_v1.consumer_report, and run every hour: pawl purge --table inbox --consumer ' || quote_literal(n.name) || ' --older-than 672h --yes'
+       'say it with pawl_v1.consumer_report, and run every hour: pawl purge --table inbox --consumer ' || quote_literal(n.name) || ' --older-than 672h --reason hourly --yes'
   from names as n
  where not exists (select from pawl.consumer as c where c.name = n.name)
    and exists (select from pawl.inbox as i

@@ -52,7 +52,10 @@ func (t Table) KnowsEnd() bool { return t == TableCommand || t == TableJobKey ||
 // OfConsumer reports whether the rows of a table belong to a consumer.
 func (t Table) OfConsumer() bool { return t == TableInbox || t == TableDelivery }
 
-const purgeRest = 4 // times as long as a batch took
+const (
+	purgeRest  = 4               // times as long as a batch took
+	purgeGrace = 5 * time.Second // for the batch in hand, once ctx has ended; and for the record
+)
 
 // Purgeable counts the rows that [Purge] would delete now. It reads the whole table.
 //
@@ -69,15 +72,43 @@ func Purgeable(ctx context.Context, db DB, r PurgeRule) (int64, error) {
 // progress, which may be nil, is told after each transaction. What is processing, unknown, or waits for a retry never goes, nor does
 // a key whose job has a row.
 //
-// Errors: [pawl.ErrArgumentInvalid]. The count is right beside an error, too.
-func Purge(ctx context.Context, db DB, r PurgeRule, progress func(purged int)) (purged int, err error) {
+// Purge writes one record into the audit when it ends, with the count; also if ctx ends or an error stops it after rows were deleted. If ctx
+// ends, the batch in hand has 5 s to end. If the process is killed, or the record cannot be written, the batches before stay
+// deleted without a record.
+//
+// Errors: [pawl.ErrArgumentInvalid]; 42501, if the login may not record a purge. Nothing has been deleted then. An error of the record. The
+// count is right beside an error, too.
+func Purge(ctx context.Context, db DB, r PurgeRule, by By, progress func(purged int)) (purged int, err error) {
 	if err := r.check(); err != nil {
 		return 0, err
 	}
+	if err := by.only("purge"); err != nil {
+		return 0, err
+	}
+	if err := contract.PurgeAudit(ctx, db, string(r.Table), r.args(), nil, by.Actor, by.Reason); err != nil {
+		return 0, err
+	}
+	purged, err = r.batches(ctx, db, progress)
+	if err != nil && purged == 0 {
+		return 0, err
+	}
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), purgeGrace)
+	defer cancel()
+	if e := contract.PurgeAudit(late, db, string(r.Table), r.args(), &purged, by.Actor, by.Reason); e != nil {
+		return purged, errors.Join(err, fmt.Errorf("%d rows were purged without a record: %w", purged, e))
+	}
+	return purged, err
+}
+
+// batches deletes until nothing is left. The batch in hand outlives ctx: a connection that is cut off in a query could not write the record.
+func (r PurgeRule) batches(ctx context.Context, db DB, progress func(purged int)) (purged int, err error) {
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(purgeGrace, cancel) })()
 	var pace pace.Pace
 	for next := ""; ; {
 		began := time.Now()
-		n, more, err := r.batch(ctx, db, pace.Rows(), &next)
+		n, more, err := r.batch(late, db, pace.Rows(), &next)
 		pace.Took(time.Since(began))
 		purged += n
 		if err != nil || !more {

@@ -1,6 +1,7 @@
 package ops_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -9,6 +10,8 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/ops"
 )
+
+var hourly = ops.By{Actor: "cron", Reason: "hourly"}
 
 // Each table is purged of what is over, in batches, and of nothing else; what is counted before is what goes.
 func TestPurge(t *testing.T) {
@@ -40,7 +43,7 @@ insert into pawl.fence (resource, fence, seen_at) values ('r', 1, now() - interv
 		counted, err := ops.Purgeable(t.Context(), b.pool, c.rule)
 		b.must(err)
 		told := 0
-		purged, err := ops.Purge(t.Context(), b.pool, c.rule, func(n int) { told = n })
+		purged, err := ops.Purge(t.Context(), b.pool, c.rule, hourly, func(n int) { told = n })
 		if err != nil || purged != c.want || counted != int64(c.want) || told > c.want || c.want > 1000 && told == 0 {
 			t.Errorf("%+v: counted %d, purged %d, want %d, told %d, %v", c.rule, counted, purged, c.want, told, err)
 		}
@@ -48,7 +51,7 @@ insert into pawl.fence (resource, fence, seen_at) values ('r', 1, now() - interv
 	b.wantCount("select count(*) from pawl.command", 2300)
 	for _, bad := range []ops.PurgeRule{{}, {Table: "gate"}, {Table: ops.TableInbox, OlderThan: 1}, {Table: ops.TableInbox, Consumer: "c"},
 		{Table: ops.TableFence}, {Table: ops.TableCommand, Consumer: "c"}, {Table: ops.TableCommand, OlderThan: -1}} {
-		_, err := ops.Purge(t.Context(), nil, bad, nil)
+		_, err := ops.Purge(t.Context(), nil, bad, hourly, nil)
 		_, err2 := ops.Purgeable(t.Context(), nil, bad)
 		if !errors.Is(err, pawl.ErrArgumentInvalid) || !errors.Is(err2, pawl.ErrArgumentInvalid) {
 			t.Errorf("%+v: %v, %v", bad, err, err2)
@@ -62,7 +65,7 @@ func TestPurge_OfAConsumerThatNeverReportedStopsAtFourteenDays(t *testing.T) {
 	b := setup(t)
 	b.exec("insert into pawl.inbox (consumer, message_id, hash, received_at, processed_at) select 'c', n::text, sha256(''), now() - n * interval '10 days', now() from generate_series(1, 2) as n")
 	purge := func(age time.Duration, unreported bool) (int, error) {
-		return ops.Purge(t.Context(), b.pool, ops.PurgeRule{Table: ops.TableInbox, Consumer: "c", OlderThan: age, Unreported: unreported}, nil)
+		return ops.Purge(t.Context(), b.pool, ops.PurgeRule{Table: ops.TableInbox, Consumer: "c", OlderThan: age, Unreported: unreported}, hourly, nil)
 	}
 	if n, err := purge(24*time.Hour, false); n != 0 || !errors.Is(err, pawl.ErrArgumentInvalid) || !strings.Contains(err.Error(), "consumer_report") {
 		t.Errorf("forgot %d, %v", n, err)
@@ -76,4 +79,39 @@ func TestPurge_OfAConsumerThatNeverReportedStopsAtFourteenDays(t *testing.T) {
 	if n, err := purge(24*time.Hour, true); n != 1 || err != nil {
 		t.Errorf("forgot %d, %v, want the other", n, err)
 	}
+}
+
+// A purge leaves one record with its count, also if it is stopped early; one that could not be recorded deletes nothing.
+func TestPurge_LeavesOneRecord(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(`
+insert into pawl.command (scope, key, hash, status, created_at, expires_at)
+select 's', n::text, sha256(''), 'succeeded', now() - interval '3 days', now() - interval '2 days' from generate_series(1, 3000) as n;
+insert into pawl.delivery (consumer, message_id, body, received_at) select 'c', n::text, '', now() - interval '3 days' from generate_series(1, 8) as n`)
+	for _, by := range []ops.By{{Actor: "ann"}, {Reason: "r"}, {Actor: "ann", Reason: "r", Fence: 1}, {Actor: strings.Repeat("a", 256), Reason: "r"}} {
+		if n, err := ops.Purge(t.Context(), b.pool, ops.PurgeRule{Table: ops.TableCommand}, by, nil); n != 0 || !errors.Is(err, pawl.ErrArgumentInvalid) {
+			t.Errorf("%+v: purged %d, %v", by, n, err)
+		}
+	}
+	b.wantCount("select count(*) from pawl.command", 3000)
+	b.wantCount("select count(*) from pawl.audit", 0)
+
+	conn, err := b.pool.Acquire(t.Context())
+	b.must(err)
+	defer conn.Release()
+	ctx, stop := context.WithCancel(t.Context())
+	n, err := ops.Purge(ctx, conn.Conn(), ops.PurgeRule{Table: ops.TableCommand}, ops.By{Actor: "ann", Reason: "early"}, func(int) { stop() })
+	if !errors.Is(err, context.Canceled) || n == 0 || n == 3000 {
+		t.Fatalf("purged %d, %v", n, err)
+	}
+	b.wantCount("select count(*) from pawl.command", 3000-n)
+	b.wantCount("select (a.before ->> 'rows')::int from pawl.audit as a where a.actor = 'ann' and a.reason = 'early' and a.verb = 'purge' and a.target = 'table command' and a.after is null", n)
+
+	_, err = ops.Purge(t.Context(), conn.Conn(), ops.PurgeRule{Table: ops.TableDelivery, Consumer: "c", OlderThan: 48 * time.Hour}, hourly, nil)
+	b.must(err)
+	b.wantCount(`select (a.before ->> 'rows')::int from pawl.audit as a
+ where a.target = 'table delivery c' and a.actor = 'cron' and a.before @> '{"table": "delivery", "consumer": "c", "older_than_ms": 172800000}'
+   and a.at - (a.before ->> 'cut_off')::timestamptz between interval '48 hours' - interval '1 minute' and interval '48 hours' + interval '1 minute'`, 8)
+	b.wantCount("select count(*) from pawl.audit", 2)
 }

@@ -124,6 +124,7 @@ func TestVerdicts_NameWhatWasLookedAt(t *testing.T) {
 		"schedule_pause":   "a setting",
 		"schedule_resume":  "a setting",
 		"schedule_run_now": "asks for one run more, whatever ran before",
+		"purge_audit":      "records what was deleted by age, and changes nothing itself",
 		"schedule_delete":  "ends what the name stands for; its jobs stay",
 	}
 	rows, _ := pool.Query(t.Context(), `select p.proname::text, coalesce(p.proargnames, '{}')::text[], p.prosrc
@@ -222,6 +223,8 @@ func TestRoles_PrivilegeMatrix(t *testing.T) {
 		{"pawl_app", "select pawl_v1.consumer_report('c', 1000), pawl_v1.inbox_purge('c', 1209600000)", true},
 		{"pawl_reader", "select * from pawl.consumer, pawl_v1.purge_count('inbox', '{\"consumer\": \"c\", \"older_than_ms\": 1209600000}')", true},
 		{"pawl_reader", "select pawl_v1.consumer_report('c', 1000)", false},
+		{"pawl_app", "select pawl_v1.purge_audit('command', null, 'a', 'r')", false},
+		{"pawl_operator", "select pawl_v1.purge_audit('command', null, 'a', 'r'), pawl_v1.purge_audit('command', 1, 'a', 'r')", true},
 		{"pawl_app", "select version from pawl.migration", true},
 		{"pawl_app", "select pawl_v1.command_claim('s', 'k', sha256('x')); select pawl_v1.command_fail('s', 'k', fence, hash, '{}') from pawl.command", true},
 		{"pawl_app", "select pawl_v1.command_succeed('s', 'k', fence) from pawl.command; select pawl_v1.command_purge(), pawl_v1.command_replayed('{s}', '{1}')", true},

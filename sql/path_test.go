@@ -226,6 +226,7 @@ commit`,
 	"select pawl_v1.stale_classify()",
 	"select pawl_v1.explain('m5'), pawl_v1.explain('k1', '{\"scope\": \"s\"}')",
 	"select pawl_v1.purge_count('inbox', '{\"consumer\": \"c\", \"older_than_ms\": 1000}'), pawl_v1.purge_count('effect'), pawl_v1.purge_count('replay', '{\"older_than_ms\": 0}')",
+	"select pawl_v1.purge_audit('inbox', 7, 'a', 'why', '{\"consumer\": \"c\", \"older_than_ms\": 1000}'), pawl_v1.purge_audit('effect', null, 'a', 'why')",
 	`select * from pawl_v1.gates; select * from pawl_v1.schedules; select * from pawl_v1.stale_commands; select * from pawl_v1.suppression_by_scope;
 select * from pawl_v1.effects; select * from pawl_v1.dead_letters; select * from pawl_v1.jobs; select * from pawl_v1.lanes; select * from pawl_v1.hot_retries;
 select * from pawl_v1.backlog; select * from pawl_v1.queues; select * from pawl_v1.archive; select * from pawl_v1.outbox_pending; select * from pawl_v1.outbox_events;

@@ -56,7 +56,8 @@ revoke execute on function
   pawl_v1.inbox_replay(text, text, text, text, jsonb),
   pawl_v1.command_settle(text, text, bigint, text, text, text, jsonb),
   pawl_v1.effect_settle(text, text, text, bigint, text, text, text, jsonb),
-  pawl_v1.effect_again(text, text, text, bigint, text, text, jsonb)
+  pawl_v1.effect_again(text, text, text, bigint, text, text, jsonb),
+  pawl_v1.purge_audit(text, bigint, text, text, jsonb)
 from pawl_app;
 
 grant select on all tables in schema pawl_v1 to pawl_app, pawl_operator, pawl_reader;
@@ -77,6 +78,7 @@ grant execute on function
   pawl_v1._story_of_jobs(bigint[]),
   pawl_v1._names(text, text, int),
   pawl_v1.purge_count(text, jsonb),
+  pawl_v1._purge_cut_off(text, jsonb),
   pawl_v1._before(bigint),
   pawl_v1._check_promise(text, bigint, boolean),
   pawl_v1._check_options(jsonb, text[]),

@@ -297,7 +297,8 @@ select pawl_v1.command_fail('orders/acme', 'k 1', c.fence, c.hash, '{"code": "ti
 		"commands show orders/acme":                                        {"it takes 2 arguments"},
 		"commands list --status dead":                                      {`unknown status "dead"`},
 		"stale --kind lane":                                                {"the kind is command, effect or job"},
-		"purge":                                                            {"this would purge command, job_key, effect", "add --yes"},
+		"purge --yes":                                                      {"why is missing", "--reason"},
+		"purge --reason r":                                                 {"this would purge command, job_key, effect", "add --yes"},
 		"purge --table gate --yes":                                         {`no table "gate" is purged`},
 		"purge --table inbox --yes":                                        {"belong to a consumer"},
 		"purge --table inbox --consumer c --yes":                           {"do not know when", "--older-than"},
@@ -330,15 +331,20 @@ insert into pawl.inbox (consumer, message_id, hash, received_at, processed_at) s
 	if r := mustPawl(t, db, "purge", "--dry-run"); !regexp.MustCompile(`^TABLE +PURGEABLE\npawl.command +7\npawl.job_key +0\npawl.effect +0\n$`).MatchString(r.stdout) {
 		t.Errorf("%s", r.stdout)
 	}
-	if r := mustPawl(t, db, "purge", "--yes", "--json"); r.stdout != `{"dry_run":false,"tables":[{"table":"command","rows":7},{"table":"job_key","rows":0},{"table":"effect","rows":0}]}`+"\n" {
+	if r := mustPawl(t, db, "purge", "--reason", "hourly", "--actor", "cron", "--yes", "--json"); r.stdout != `{"dry_run":false,"tables":[{"table":"command","rows":7},{"table":"job_key","rows":0},{"table":"effect","rows":0}]}`+"\n" {
 		t.Errorf("%s", r.stdout)
 	}
-	wantFailure(t, pawl(t, db, "purge", "--table", "inbox", "--consumer", "c", "--older-than", "48h", "--yes"), 2, "never reported for how long", "pawl purge --unreported")
-	if r := mustPawl(t, db, "purge", "--table", "inbox", "--consumer", "c", "--older-than", "48h", "--unreported", "--yes"); !strings.Contains(r.stdout, "pawl.inbox  4") {
+	wantFailure(t, pawl(t, db, "purge", "--table", "inbox", "--consumer", "c", "--older-than", "48h", "--reason", "r", "--yes"), 2, "never reported for how long", "pawl purge --unreported")
+	if r := mustPawl(t, db, "purge", "--table", "inbox", "--consumer", "c", "--older-than", "48h", "--unreported", "--reason", "r", "--actor", "ann", "--yes"); !strings.Contains(r.stdout, "pawl.inbox  4") {
 		t.Errorf("%s", r.stdout)
 	}
 	if n := one[int](t, db, "select count(*) from pawl.command"); n != 1 {
 		t.Errorf("%d left", n)
+	}
+	records := "select string_agg(concat_ws(' ', a.actor, a.verb, a.target, a.before ->> 'rows', a.reason), ', ' order by a.id) from pawl.audit as a"
+	want := "cron purge table command 7 hourly, cron purge table job_key 0 hourly, cron purge table effect 0 hourly, ann purge table inbox c 4 r"
+	if got := one[string](t, db, records); got != want {
+		t.Errorf("recorded %s, want %s", got, want)
 	}
 }
 

@@ -82,11 +82,23 @@ func FencePurge(ctx context.Context, db DB, olderThan time.Duration, limit int) 
 
 // PurgeCount calls pawl_v1.purge_count; a negative OlderThan means the default of the table's purge. Limit and Since are not used.
 func PurgeCount(ctx context.Context, db DB, table string, a PurgeArgs) (due int64, err error) {
+	err = one(ctx, db, "purge.count", "select c.due from pawl_v1.purge_count($1, $2::pg_catalog.jsonb) as c", []any{table, a.rule().text()}, &due)
+	return due, err
+}
+
+// PurgeAudit calls pawl_v1.purge_audit; rows nil only checks the arguments. Limit and Since are not used.
+func PurgeAudit(ctx context.Context, db DB, table string, a PurgeArgs, rows *int, actor, reason string) error {
+	var outcome string
+	return one(ctx, db, "purge.audit", "select r.outcome from pawl_v1.purge_audit($1, $2, $3, $4, $5::pg_catalog.jsonb) as r",
+		[]any{table, rows, actor, reason, a.rule().exact()}, &outcome)
+}
+
+// rule is what a purge is told, beside its table.
+func (a PurgeArgs) rule() Options {
 	o := olderThanOption(a.OlderThan)
 	set(o, "consumer", a.Consumer)
 	setUnreported(o, a.Unreported)
-	err = one(ctx, db, "purge.count", "select c.due from pawl_v1.purge_count($1, $2::pg_catalog.jsonb) as c", []any{table, o.text()}, &due)
-	return due, err
+	return o
 }
 
 func setUnreported(o Options, unreported bool) {

@@ -1,4 +1,24 @@
--- What the purges would delete, counted.
+-- What the purges would delete, counted; and the record of a purge by hand.
+
+-- Checks what a purge is told, and returns its cut-off: no row younger than that goes.
+create or replace function pawl_v1._purge_cut_off(p_table text, p_options jsonb)
+returns timestamptz
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pawl_v1._check_options(p_options, '{consumer,older_than_ms,unreported}');
+  if (p_table in ('command', 'job_key', 'effect', 'inbox', 'delivery', 'replay', 'fence')) is not true then
+    raise exception 'no table of that name is purged: %', coalesce(p_table, 'null')
+      using errcode = 'P4004', hint = 'known here: command, job_key, effect, inbox, delivery, replay, fence';
+  end if;
+  if p_table in ('inbox', 'delivery') then
+    perform pawl_v1._check_scope('consumer', p_options ->> 'consumer');
+  end if;
+  return pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms',
+           case when p_table in ('command', 'job_key', 'effect') then 86400000 end, 0, 315360000000));
+end
+$$;
 
 -- Counts the rows of a table that its purge would delete now. Reads the whole table.
 --
@@ -13,15 +33,9 @@ stable
 as $$
 declare
   v_consumer text := p_options ->> 'consumer';
-  v_before   timestamptz;
+  v_before   timestamptz := pawl_v1._purge_cut_off(p_table, p_options);
   v_due      bigint;
 begin
-  perform pawl_v1._check_options(p_options, '{consumer,older_than_ms,unreported}');
-  if p_table in ('inbox', 'delivery') then
-    perform pawl_v1._check_scope('consumer', v_consumer);
-  end if;
-  v_before := pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms',
-                case when p_table in ('command', 'job_key', 'effect') then 86400000 end, 0, 315360000000));
   case p_table
     when 'command' then
       select count(*)
@@ -85,11 +99,44 @@ begin
         into v_due
         from pawl.fence as f
        where f.seen_at < v_before;
-    else
-      raise exception 'no table of that name is purged: %', coalesce(p_table, 'null')
-        using errcode = 'P4004', hint = 'known here: command, job_key, effect, inbox, delivery, replay, fence';
   end case;
   return query
   select 'counted', v_due, '{}'::jsonb;
+end
+$$;
+
+-- Records a purge by hand in pawl.audit, with the verb purge. A purge runs in many transactions, so its caller counts the rows and
+-- calls this once, when the purge has ended or has stopped early. Flows and workers do not record what they purge by themselves.
+--
+-- p_rows: how many rows were deleted. null: only check the arguments and the caller's right to record, before the first row is deleted.
+-- p_table and options: as of purge_count. before has the options, table, cut_off (no younger row was deleted) and rows; after is null.
+-- outcome 'recorded', 'checked' (p_rows is null: nothing is written). P4004, P4000: an argument or an option.
+create or replace function pawl_v1.purge_audit(
+  p_table   text,
+  p_rows    bigint,
+  p_actor   text,
+  p_reason  text,
+  p_options jsonb default '{}'
+)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+declare
+  v_cut_off timestamptz := pawl_v1._purge_cut_off(p_table, p_options);
+begin
+  perform pawl_v1._check_by(p_actor, p_reason);
+  if p_rows is null then
+    return query
+    select 'checked', '{}'::jsonb;
+    return;
+  end if;
+  perform pawl_v1._check_int('rows', p_rows, 0, 9223372036854775807);
+  insert into pawl.audit (actor, verb, target, reason, before)
+  values (p_actor, 'purge', pawl_v1._audit_target('table', variadic array_remove(array[p_table, p_options ->> 'consumer'], null)), p_reason,
+          p_options || jsonb_build_object('table', p_table, 'cut_off', v_cut_off, 'rows', p_rows));
+  return query
+  select 'recorded', '{}'::jsonb;
 end
 $$;

@@ -17,6 +17,7 @@ import (
 func newPurge() *cobra.Command {
 	var rule ops.PurgeRule
 	var tables []string
+	var by ops.By
 	var dryRun, yes bool
 	cmd := &cobra.Command{
 		Use:   "purge",
@@ -29,17 +30,19 @@ processing, unknown or waits for a retry never goes, nor does a key whose job ha
   inbox, delivery            need --consumer and --older-than; flows purge their own while they run
   replay, fence              need --older-than
 
-Workers purge job_key by themselves. Gates and the audit are never purged.`,
+Workers purge job_key by themselves. Gates and the audit are never purged. Each table that is purged leaves one record in the audit,
+with the number of rows.`,
 		Example: `  pawl purge --dry-run
-  pawl purge --yes                                             # from cron, every hour
-  pawl purge --table inbox --consumer orders --older-than 720h --yes
-  pawl purge --table fence --older-than 2160h --yes`,
+  pawl purge --reason hourly --yes                             # from cron, every hour
+  pawl purge --table inbox --consumer orders --older-than 720h --reason 'the consumer runs no more' --yes
+  pawl purge --table fence --older-than 2160h --reason quarterly --yes`,
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&tables, "table", []string{"command", "job_key", "effect"}, "which; several with commas: command, job_key, effect, inbox, delivery, replay, fence")
 	flags.StringVar(&rule.Consumer, "consumer", "", "of inbox and delivery: whose")
 	flags.DurationVar(&rule.OlderThan, "older-than", 0, "only rows older than this, as 720h; of tables that know their end: look at no younger ones (default 24h)")
 	flags.BoolVar(&rule.Unreported, "unreported", false, "of inbox: also below 14 days, though the consumer never reported for how long it must remember")
+	addByFlags(cmd, &by)
 	flags.BoolVar(&dryRun, "dry-run", false, "count, and delete nothing")
 	flags.BoolVar(&yes, "yes", false, "do not ask; required where nobody can be asked")
 	asJSON := addJSONFlag(cmd)
@@ -47,6 +50,11 @@ Workers purge job_key by themselves. Gates and the audit are never purged.`,
 		rules, err := purgeRules(cmd, tables, rule)
 		if err != nil {
 			return err
+		}
+		if !dryRun {
+			if err := checkBy(cmd, &by); err != nil {
+				return err
+			}
 		}
 		what, warning := "purge "+strings.Join(tables, ", "), "what is purged is not remembered: the same key runs as new"
 		ask := !yes && !dryRun
@@ -59,7 +67,7 @@ Workers purge job_key by themselves. Gates and the audit are never purged.`,
 			}
 			out := purgedJSON{DryRun: dryRun, Tables: []purgedTableJSON{}}
 			for _, r := range rules {
-				n, err := purgeOne(ctx, cmd, conn, r, dryRun)
+				n, err := purgeOne(ctx, cmd, conn, r, by, dryRun)
 				if err != nil {
 					return err
 				}
@@ -89,11 +97,11 @@ func purgeRules(cmd *cobra.Command, tables []string, rule ops.PurgeRule) (rules 
 	return rules, nil
 }
 
-func purgeOne(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, r ops.PurgeRule, dryRun bool) (int64, error) {
+func purgeOne(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, r ops.PurgeRule, by ops.By, dryRun bool) (int64, error) {
 	if dryRun {
 		return ops.Purgeable(ctx, conn, r)
 	}
-	n, err := ops.Purge(ctx, conn, r, seconds(func(purged int) {
+	n, err := ops.Purge(ctx, conn, r, by, seconds(func(purged int) {
 		progress(cmd)(fmt.Sprintf("pawl.%s: %d rows so far", r.Table, purged))
 	}))
 	if err != nil && n > 0 {
