@@ -1,6 +1,7 @@
 package flow_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -115,4 +116,55 @@ func TestFlow_ReportsItsMemory(t *testing.T) {
 	b.until("it is reported", func() bool {
 		return b.count("select count(*) from pawl.consumer as c where c.name = 'orders' and c.window_ms = 10 * 86400000 and c.horizon_ms is null") == 1
 	})
+}
+
+// With Retention.Forever nothing is too old, and no round of housekeeping forgets a delivery, whatever else the Retention or the source says.
+// A table of more than a million rows is warned of, once at each start.
+func TestFlow_ForeverForgetsNothing(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		horizon   bool
+		retention inbox.Retention
+	}{
+		"with a window":  {false, inbox.Retention{QueueRedelivery: 10 * day, Forever: true}},
+		"with a horizon": {true, inbox.Retention{Forever: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, `insert into pawl.inbox (consumer, message_id, hash, processed_at, received_at)
+select 'orders', 'm' || g, sha256(''), now(), now() - interval '400 days' from generate_series(1, 10) as g`,
+				"insert into pawl.delivery (consumer, message_id, body, received_at) values ('orders', 'm1', '', now() - interval '400 days')",
+				"update pg_class set reltuples = 2000000 where oid = 'pawl.inbox'::regclass")
+			if c.horizon {
+				far := &farSource{}
+				far.Invisibility = b.source.Invisibility
+				b.source, b.config.Source = &far.Source, far
+			}
+			b.config.Retention = c.retention
+			old := order(1)
+			old.SentAt = time.Now().Add(-400 * day)
+			b.source.Send(old)
+			warned := make(chan struct{}, 10)
+			b.config.Hooks = pawl.Join(b.config.Hooks, pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+				if e.Kind == pawl.EventTrouble && e.Err != nil && strings.Contains(e.Err.Error(), "Retention.Forever") {
+					warned <- struct{}{}
+				}
+			}})
+			stop := b.start()
+			// A round forgets kept deliveries last.
+			b.until("a round is over", func() bool { return b.count("select count(*) from pawl.delivery where message_id = 'm1'") == 0 })
+			b.until("the old message is handled", func() bool { return b.source.Open() == 0 })
+			stop()
+			b.wantEffects(1)
+			if n := b.count("select count(*) from pawl.inbox"); n != 11 {
+				t.Errorf("%d deliveries are remembered, want 11", n)
+			}
+			if n := b.count("select count(*) from pawl.consumer where name = 'orders' and window_ms is null"); n != 1 {
+				t.Error("it did not report that it remembers for ever")
+			}
+			if len(warned) != 1 {
+				t.Errorf("%d warnings, want 1", len(warned))
+			}
+		})
+	}
 }

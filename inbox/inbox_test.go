@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -56,6 +57,38 @@ func TestTake_OnceFreshThenDuplicate(t *testing.T) {
 	again := take(t, begin(t, pool, pgx.ReadCommitted), intent("m", "a"))
 	if again.Fresh || again.JobID != 0 {
 		t.Errorf("the second delivery: %+v", again)
+	}
+}
+
+// The Go client hands on the result_ref of the first claim, however the duplicate asks.
+func TestTakeFor_TheReferenceIsAnsweredToDuplicates(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	i := intent("name", "")
+	first := begin(t, pool, pgx.ReadCommitted)
+	if c, err := inbox.TakeFor(t.Context(), first, i, "m"); err != nil || !c.Fresh {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	commit(t, first)
+	tx := begin(t, pool, pgx.ReadCommitted)
+	var answers [4]contract.InboxClaimRow
+	var err error
+	if answers[0], err = contract.InboxClaim(t.Context(), tx, i.Scope, i.Key, i.Fingerprint, contract.InboxLane{}); err != nil {
+		t.Fatal(err)
+	}
+	if answers[1], err = contract.InboxClaimFor(t.Context(), tx, i.Scope, i.Key, i.Fingerprint, "another"); err != nil {
+		t.Fatal(err)
+	}
+	b := &pgx.Batch{}
+	contract.InboxClaimStep(i.Scope, i.Key, i.Fingerprint, contract.InboxLane{}, &answers[2])(b)
+	contract.InboxClaimManyStep(i.Scope, []string{i.Key}, [][]byte{i.Fingerprint[:]}, func(rows []contract.InboxClaimRow) { answers[3] = rows[0] })(b)
+	if err := tx.SendBatch(t.Context(), b).Close(); err != nil {
+		t.Fatal(err)
+	}
+	for n, a := range answers {
+		if a.Outcome != "duplicate_ignored" || a.ResultRef == nil || *a.ResultRef != "m" {
+			t.Errorf("answer %d: %+v", n, a)
+		}
 	}
 }
 

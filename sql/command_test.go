@@ -17,6 +17,20 @@ const (
 	ageLeases  = "update pawl.command set lease_expires_at = now() - interval '1 minute'"
 )
 
+// A lease lasts 300 s unless the caller says otherwise: a new claim, a takeover and a renewal.
+func TestCommand_LeaseDefault(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "")
+	lease := func(from string) string {
+		return "select r.outcome, r.lease_expires_at between now() + interval '300 s' and clock_timestamp() + interval '300 s' from pawl_v1." + from + " as r"
+	}
+	b.is(lease("command_claim('s', 'k', sha256('p'))"), "new_claim true")
+	b.do(ageLeases)
+	b.is(lease(`command_claim('s', 'k', sha256('p'), '{"repeatable": true}')`), "processing_stale true")
+	b.do(ageLeases)
+	b.is(lease("command_renew('s', 'k', (select c.fence from pawl.command as c))"), "renewed true")
+}
+
 // The six answers of a claim, and the seventh.
 func TestCommand_Outcomes(t *testing.T) {
 	t.Parallel()

@@ -32,6 +32,22 @@ select pawl_v1.inbox_land('c', 'landed', 'q', 'k', ''); commit; select pawl_v1.i
 	}
 }
 
+// A duplicate is answered with the result_ref that the first claim stored, not with its own, by a claim of one and by a claim of many,
+// and when a job owns the delivery.
+func TestInboxClaim_AnswersADuplicateWithTheFirstReference(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `select pawl_v1.inbox_claim('c', 'none', sha256('p'));
+begin; select pawl_v1.inbox_claim('c', 'landed', sha256('p'), '{"result_ref": "order 2"}'); select pawl_v1.inbox_land('c', 'landed', 'q', 'k', ''); commit`)
+	claim := func(options string) string {
+		return "select c.outcome, c.result_ref from pawl_v1.inbox_claim('c', 'm', sha256('p'), '" + options + "') as c"
+	}
+	b.is(claim(`{"result_ref": "order 1"}`), "processed order 1")
+	b.is(claim("{}"), "duplicate_ignored order 1")
+	b.is(claim(`{"result_ref": "order 9"}`), "duplicate_ignored order 1")
+	b.is("select c.n, c.outcome, c.result_ref from pawl_v1.inbox_claim_many('c', '{m,none,landed,new}', array_fill(sha256('p'), '{4}')) as c",
+		"1 duplicate_ignored order 1, 2 duplicate_ignored <nil>, 3 duplicate_ignored order 2, 4 processed <nil>")
+}
+
 // A key that another transaction has in hand holds up nobody: the others are answered within moments, and are this transaction's.
 func TestInboxClaimMany_LeavesOutWhatIsInHand(t *testing.T) {
 	t.Parallel()
