@@ -253,12 +253,13 @@ func TestDatabase_NeedsOnlyToLook(t *testing.T) {
 
 func TestNewDatabase_RefusesWhatCannotBe(t *testing.T) {
 	t.Parallel()
+	pool := setup(t).pool
 	for _, o := range []observe.DatabaseOptions{{Every: time.Millisecond}, {Timeout: -1}, {Without: []string{"everything"}}} {
-		if _, err := observe.NewDatabase(nil, o); pawl.CodeOf(err) != pawl.CodeArgumentInvalid {
+		if _, err := observe.NewDatabase(pool, o); pawl.CodeOf(err) != pawl.CodeArgumentInvalid {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	d, err := observe.NewDatabase(nil, observe.DatabaseOptions{Without: []string{"jobs", "due", "dead", "workers", "commands"}})
+	d, err := observe.NewDatabase(pool, observe.DatabaseOptions{Without: []string{"jobs", "due", "dead", "workers", "commands"}})
 	if err != nil || len(d.Gauges(t.Context())) != 0 {
 		t.Errorf("%v", err)
 	}

@@ -155,6 +155,7 @@ func TestDLQ_SaysWhatMayHaveHappenedAtAProcessDeath(t *testing.T) {
 	db := pawltest.URL(t)
 	exec1(t, db, `
 select pawl_v1.worker_register('w'), pawl_v1.job_enqueue('pay', 'payment', ''), pawl_v1.job_claim('pay', 1);
+select pawl_v1.worker_isolate(1, 1, 1);
 update pawl.worker set seen_at = now() - interval '1 hour';
 select pawl_v1.job_sweep('{payment}', '{"max_crashes": 1}')`)
 	const may = "calls of other systems that are no steps may have landed"

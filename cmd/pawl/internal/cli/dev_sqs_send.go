@@ -61,7 +61,7 @@ func (f devSendFlags) run(cmd *cobra.Command) error {
 	case f.key == "":
 		return misused(cmd, "the idempotency key is missing", "pass --key, as in: pawl dev sqs send --key order-17 --body '{}'")
 	case f.repeat < 1 || f.repeat > mostRepeats:
-		return misused(cmd, fmt.Sprintf("--repeat must lie between 1 and %d", mostRepeats), "see: "+cmd.CommandPath()+" --help")
+		return misused(cmd, fmt.Sprintf("--repeat must lie between 1 and %d, it is %d", mostRepeats, f.repeat), "see: "+cmd.CommandPath()+" --help")
 	}
 	body := []byte(f.body)
 	if f.body == "-" {

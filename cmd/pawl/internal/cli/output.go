@@ -45,7 +45,7 @@ func progress(cmd *cobra.Command) func(line string) {
 // checkLimit refuses a page of no lines, and one of too many.
 func checkLimit(cmd *cobra.Command, limit int) error {
 	if limit < 1 || limit > 1000 {
-		return misused(cmd, "--limit must lie between 1 and 1000", "see: "+cmd.CommandPath()+" --help")
+		return misused(cmd, fmt.Sprintf("--limit must lie between 1 and 1000, it is %d", limit), "see: "+cmd.CommandPath()+" --help")
 	}
 	return nil
 }

@@ -59,9 +59,9 @@ func (f *sendFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	switch {
 	case f.repeat < 1 || f.repeat > mostRepeats:
-		return misused(cmd, fmt.Sprintf("--repeat must lie between 1 and %d", mostRepeats), "see: "+cmd.CommandPath()+" --help")
+		return misused(cmd, fmt.Sprintf("--repeat must lie between 1 and %d, it is %d", mostRepeats, f.repeat), "see: "+cmd.CommandPath()+" --help")
 	case f.timeout < time.Millisecond || f.timeout > 10*time.Minute:
-		return misused(cmd, "--timeout must lie between 1ms and 10m", "see: "+cmd.CommandPath()+" --help")
+		return misused(cmd, fmt.Sprintf("--timeout must lie between 1ms and 10m, it is %v", f.timeout), "see: "+cmd.CommandPath()+" --help")
 	}
 	d, err := f.delivery(cmd)
 	if err != nil {
