@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -70,11 +71,27 @@ func (t *tenure) end() error {
 	case t.ended.Load():
 		return errors.Join(ErrLost, ErrEnded)
 	case !t.using.TryLock():
-		return errors.Join(ErrLost, errors.New("the handler returned while a statement of its own was running"))
+		return errors.Join(ErrLost, errRunning)
 	}
 	t.using.Unlock()
 	return nil
 }
+
+var errRunning = errors.New("the handler returned while a statement of its own was running")
+
+// sever ends a statement that still runs after the tenure, and returns when it has ended. pgx forbids two goroutines in one connection,
+// and panics if it meets them: so the server is asked on another one, and the socket is closed under the statement.
+func (t *tenure) sever(ctx context.Context, conn *pgconn.PgConn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), severLimit)
+	defer cancel()
+	_ = conn.CancelRequest(ctx)
+	_ = conn.Conn().Close()
+	t.using.Lock() // had when the statement has ended
+	defer t.using.Unlock()
+}
+
+// severLimit bounds the request to cancel a statement.
+const severLimit = 2 * time.Second
 
 // enter is called before a statement is sent. If it reports true, leave follows.
 func (t *tenure) enter(query string) bool {

@@ -160,6 +160,9 @@ func (o *Opened) whole() error {
 func (o *Opened) run(ctx context.Context, l *lent, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
 	failure := Run(ctx, limit, func(ctx context.Context) error { return fn(ctx, l) })
 	unbelievable := l.end()
+	if errors.Is(unbelievable, errRunning) {
+		l.sever(ctx, o.Tx.Conn().PgConn())
+	}
 	o.soiled = o.soiled || l.soils.Load()
 	switch {
 	case failure == nil:
