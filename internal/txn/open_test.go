@@ -195,11 +195,13 @@ func TestOpened_NoticesWhatUserCodeDid(t *testing.T) {
 		"commit, error":           {failing("commit"), true, true, true},
 		"own savepoint, error":    {failing("savepoint pawl"), false, false, false},
 		"statement running": {func(ctx context.Context, tx pgx.Tx) error {
-			started := make(chan struct{})
-			go func() { close(started); _, _ = tx.Exec(ctx, "select pg_sleep(0.3)") }()
-			<-started
-			for !tx.Conn().PgConn().IsBusy() {
-				time.Sleep(time.Millisecond)
+			pid := tx.Conn().PgConn().PID()
+			go func() { _, _ = tx.Exec(ctx, "select pg_sleep(60)") }()
+			for running := false; !running; time.Sleep(time.Millisecond) {
+				if err := pool.QueryRow(ctx, `select exists (select from pg_stat_activity as a
+ where a.pid = $1 and a.state = 'active' and a.query like '%pg_sleep%')`, pid).Scan(&running); err != nil {
+					return err
+				}
 			}
 			return nil
 		}, true, false, false},
