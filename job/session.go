@@ -24,6 +24,7 @@ type session struct {
 	beat     time.Time     // last renewal, monotonic; only keepAlive touches it
 	watched  bool          // the pool's connections are
 	reported time.Time     // when a beat last took a report along; as beat
+	givenUp  atomic.Bool   // its end was told of
 	present  atomic.Bool   // the presence lock is held
 	pooled   atomic.Bool   // the presence connection goes through a pooler that changes sessions
 	told     bool          // what the last report said of that; as beat
@@ -160,8 +161,11 @@ func (w *Worker) recall(ctx context.Context, s *session, ids []int64) {
 	s.recall(ids)
 }
 
+// giveUp ends the session. A heartbeat and a claim may both learn that the lease is lost: the first one tells of it.
 func (w *Worker) giveUp(ctx context.Context, s *session, why error) {
-	w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.lease_lost", Err: why})
+	if s.givenUp.CompareAndSwap(false, true) {
+		w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.lease_lost", Err: why})
+	}
 	s.lose()
 }
 

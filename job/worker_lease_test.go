@@ -115,8 +115,8 @@ func TestWorker_BuriedAliveStartsOver(t *testing.T) {
 	if !takenOver.Load() {
 		t.Error("the sweep did not take the job")
 	}
-	if c.saw(pawl.EventTrouble, "worker.lease_lost") != 1 {
-		t.Error("no lease was lost")
+	if n := c.saw(pawl.EventTrouble, "worker.lease_lost"); n != 1 {
+		t.Errorf("%d lost leases were told of, want 1", n)
 	}
 }
 
