@@ -45,7 +45,8 @@ type Sink interface {
 	// an error is sent again, and so is all of it after a crash.
 	//
 	// An error means "not this one": it is charged to the event. Wrap it in [Final] if no retry can help, and in [SinkDown] if it
-	// is about the sink and not about the message; see there. Publish returns soon after ctx ends.
+	// is about the sink and not about the message; see there. Publish returns soon after ctx ends: after 2 s the
+	// relay leaves it behind and publishes all of it again. A panic is an error of each message.
 	//
 	// A sink sends a message octet for octet or refuses it before it sends anything; see [Carrier].
 	Publish(ctx context.Context, ms []Message) []error

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/fault"
@@ -88,9 +89,9 @@ func (r *Relay) call(ctx context.Context, ms []pawl.Message, trials []trial, pla
 	err := fault.At("outbox.publish.before")
 	var errs []error
 	if err == nil {
-		errs = r.cfg.Sink.Publish(ctx, some)
+		errs, err = r.ask(ctx, some)
 		_ = fault.At("outbox.publish.after")
-		if len(errs) != 0 && len(errs) != len(some) {
+		if err == nil && len(errs) != 0 && len(errs) != len(some) {
 			err = fmt.Errorf("the sink answered %d errors for %d messages", len(errs), len(some))
 		}
 	}
@@ -102,5 +103,34 @@ func (r *Relay) call(ctx context.Context, ms []pawl.Message, trials []trial, pla
 		case len(errs) > 0:
 			trials[i].err = errs[n]
 		}
+	}
+}
+
+// sinkGrace is how long after the end of its context a sink may take to return. It is less than the worker waits for the relay, which
+// would then charge all events of the batch.
+const sinkGrace = 2 * time.Second
+
+// ask calls the sink. One that panics fails its call, and one that ignores the end of its context is left behind.
+func (r *Relay) ask(ctx context.Context, ms []pawl.Message) (errs []error, err error) {
+	type answer struct {
+		errs []error
+		err  error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		var a answer
+		a.err = safely(func() error {
+			a.errs = r.cfg.Sink.Publish(ctx, ms)
+			return nil
+		})
+		answered <- a
+	}()
+	over, stop := lateAfter(ctx, sinkGrace)
+	defer stop()
+	select {
+	case a := <-answered:
+		return a.errs, a.err
+	case <-over:
+		return nil, errLeftBehind
 	}
 }

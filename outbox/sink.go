@@ -2,35 +2,66 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"sync"
+	"time"
 
 	"github.com/pawl-go/pawl"
 )
 
 // Func makes a sink of a function that publishes one message. The messages of a batch are published side by side, so
-// [Config.Batch] bounds how many calls of one batch run at once. A panic is the error of its message.
+// [Config.Batch] bounds how many calls of one batch run at once. A panic is the error of its message. A call that has not returned half a
+// second after ctx ends is left behind: its message counts as not published, and those of the other calls keep their answers.
 func Func(publish func(ctx context.Context, m pawl.Message) error) pawl.Sink {
 	return funcSink(publish)
 }
 
 type funcSink func(ctx context.Context, m pawl.Message) error
 
+// funcGrace is how long after the end of its context a function may take to return. It is less than a relay waits for the sink.
+const funcGrace = 500 * time.Millisecond
+
 func (f funcSink) Publish(ctx context.Context, ms []pawl.Message) []error {
-	errs := make([]error, len(ms))
-	var all sync.WaitGroup
-	for i, m := range ms {
-		all.Go(func() {
-			defer func() {
-				if cause := recover(); cause != nil {
-					errs[i] = fmt.Errorf("panic: %v", cause)
-				}
-			}()
-			errs[i] = f(ctx, m)
-		})
+	type answer struct {
+		place int
+		err   error
 	}
-	all.Wait()
+	answers, errs := make(chan answer, len(ms)), make([]error, len(ms))
+	for i, m := range ms {
+		errs[i] = errLeftBehind
+		go func() { answers <- answer{i, safely(func() error { return f(ctx, m) })} }()
+	}
+	over, stop := lateAfter(ctx, funcGrace)
+	defer stop()
+	for range ms {
+		select {
+		case a := <-answers:
+			errs[a.place] = a.err
+		case <-over:
+			return errs
+		}
+	}
 	return errs
+}
+
+// errLeftBehind is the end of a call of which nobody knows whether it published. A sink that does not answer is down, until it has
+// accepted others since.
+var errLeftBehind = pawl.SinkDown(errors.New("it did not return when its context had ended, and was left behind"))
+
+// lateAfter returns a channel that is closed so long after the end of ctx. Call stop when it is not awaited any more.
+func lateAfter(ctx context.Context, grace time.Duration) (over <-chan struct{}, stop func() bool) {
+	late := make(chan struct{})
+	return late, context.AfterFunc(ctx, func() { time.AfterFunc(grace, func() { close(late) }) })
+}
+
+// safely calls user code. A panic is an error.
+func safely(fn func() error) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("panic: %v", cause)
+		}
+	}()
+	return fn()
 }
 
 // Channel makes a sink of a channel. A message counts as published when it was received, or is in the channel's buffer: what is

@@ -45,7 +45,7 @@ func consume(tb testing.TB, pool *pgxpool.Pool, cfg flow.Config, limit time.Dura
 		tb.Fatalf("pawltest: %v", err)
 		return counters
 	}
-	err = whileRunning(f.Run, limit, func(ctx context.Context) error {
+	err = whileRunning(context.Background(), f.Run, limit, func(ctx context.Context) error {
 		for {
 			began := time.Now()
 			open := source.Open() // first: what is acknowledged by now has been committed when the snapshot is taken

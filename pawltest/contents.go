@@ -11,7 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// contents are the tables outside of Pawl's schemas, by name; without "public." where that is the schema.
+// contents are the tables outside of Pawl's schemas, by name, without "public." where that is the schema; what is enqueued; and what
+// was answered.
 type contents map[string]table
 
 // A table as a few hashes. Each is of values in their order, so the order of rows does not count.
@@ -21,8 +22,26 @@ type table struct {
 	whole   string            // of the rows, in the columns that are compared
 }
 
-// read takes what the tables hold, without the ignored columns.
-func read(ctx context.Context, pool *pgxpool.Pool, ignored []string) (contents, error) {
+// What is compared beside your tables, by the names under which Ignore can speak of its columns.
+const (
+	enqueuedName = "enqueued"
+	answerName   = "answer"
+)
+
+// enqueuedJobs are all jobs that have not ended, events among them.
+const enqueuedJobs = "(select j.queue, j.kind, j.priority, j.max_attempts, j.args from pawl.job as j)"
+
+// answered makes contents of what was answered, by part.
+func answered(parts map[string]string) contents {
+	t := table{rows: 1, columns: map[string]string{}}
+	for name, value := range parts {
+		t.columns[name] = "=" + value
+	}
+	return contents{answerName: t}
+}
+
+// read takes what the tables hold, without the ignored columns, and adds what was answered.
+func read(ctx context.Context, pool *pgxpool.Pool, answer contents, ignored []string) (contents, error) {
 	rows, err := pool.Query(ctx, `select format('%I.%I', n.nspname, c.relname) as name, array_agg(a.attname::text order by a.attnum) as columns
   from pg_class as c
   join pg_namespace as n on n.oid = c.relnamespace
@@ -32,28 +51,38 @@ func read(ctx context.Context, pool *pgxpool.Pool, ignored []string) (contents, 
 	if err != nil {
 		return nil, err
 	}
-	type named struct {
+	type described struct {
 		Name    string
 		Columns []string
 	}
-	tables, err := pgx.CollectRows(rows, pgx.RowToStructByPos[named])
+	tables, err := pgx.CollectRows(rows, pgx.RowToStructByPos[described])
 	if err != nil {
 		return nil, err
 	}
 	all := contents{}
 	known := map[string]bool{}
-	for _, t := range tables {
+	compared := func(table, column string) bool {
+		known[column], known[table+"."+column] = true, true
+		return !slices.Contains(ignored, column) && !slices.Contains(ignored, table+"."+column)
+	}
+	for _, t := range append(tables, described{enqueuedJobs, []string{"queue", "kind", "priority", "max_attempts", "args"}}) {
 		short := strings.TrimPrefix(t.Name, "public.")
-		var compared []string
-		for _, column := range t.Columns {
-			known[column], known[short+"."+column] = true, true
-			if !slices.Contains(ignored, column) && !slices.Contains(ignored, short+"."+column) {
-				compared = append(compared, column)
-			}
+		if t.Name == enqueuedJobs {
+			short = enqueuedName
 		}
-		if all[short], err = readTable(ctx, pool, t.Name, t.Columns, compared); err != nil {
+		chosen := slices.DeleteFunc(slices.Clone(t.Columns), func(column string) bool { return !compared(short, column) })
+		if all[short], err = readTable(ctx, pool, t.Name, t.Columns, chosen); err != nil {
 			return nil, err
 		}
+	}
+	for name, t := range answer {
+		t.columns = maps.Clone(t.columns)
+		for column := range t.columns {
+			if !compared(name, column) {
+				t.columns[column] = ""
+			}
+		}
+		all[name] = t
 	}
 	for _, name := range ignored {
 		if !known[name] {
@@ -110,23 +139,49 @@ func (c contents) differing(other contents) (columns []string) {
 // without returns the columns that are left out.
 func (c contents) without() []string { return c.differing(c) }
 
-// unlike says, a line each, which tables differ from want's.
+// changed reports whether a table, or what is enqueued, is not as it was.
+func (c contents) changed(before contents) bool {
+	for name, t := range before {
+		if t.rows != c[name].rows {
+			return true
+		}
+		for column, hash := range c[name].columns {
+			if hash != "" && hash != t.columns[column] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// unlike says, a line each, what differs from want's.
 func (c contents) unlike(want contents) (lines []string) {
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		got, want := c[name], want[name]
+		what := "table " + name
+		switch name {
+		case enqueuedName:
+			what = "what is enqueued"
+		case answerName:
+			what = "the answer"
+		}
 		var columns []string
 		for _, column := range slices.Sorted(maps.Keys(want.columns)) {
-			if got.columns[column] != want.columns[column] {
-				columns = append(columns, column)
+			if got.columns[column] == want.columns[column] {
+				continue
 			}
+			if name == answerName {
+				column = fmt.Sprintf("%s (%.120q)", column, strings.TrimPrefix(got.columns[column], "="))
+			}
+			columns = append(columns, column)
 		}
 		switch {
 		case got.rows != want.rows:
-			lines = append(lines, fmt.Sprintf("table %s has %d rows, after one delivery it has %d", name, got.rows, want.rows))
+			lines = append(lines, fmt.Sprintf("%s has %d rows, undisturbed it has %d", what, got.rows, want.rows))
 		case len(columns) > 0:
-			lines = append(lines, fmt.Sprintf("table %s differs in %s from what it holds after one delivery", name, strings.Join(columns, ", ")))
+			lines = append(lines, fmt.Sprintf("%s differs in %s from what it is undisturbed", what, strings.Join(columns, ", ")))
 		case got.whole != want.whole:
-			lines = append(lines, fmt.Sprintf("rows of table %s hold each other's values, compared with those after one delivery", name))
+			lines = append(lines, fmt.Sprintf("rows of %s hold each other's values, compared with those undisturbed", what))
 		}
 	}
 	return lines

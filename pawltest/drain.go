@@ -95,21 +95,29 @@ type tried struct {
 
 func (d *drain) run(tb testing.TB, pool *pgxpool.Pool, cfg job.Config) Drained {
 	tb.Helper()
-	d.pool, d.tried, d.attempts = pool, map[int64]*tried{}, map[string]int{}
-	var err error
-	if d.worker, err = job.NewWorker(pool, d.config(cfg)); err != nil {
+	drained, err := d.work(context.Background(), pool, pool, cfg)
+	if err != nil {
 		tb.Fatalf("pawltest: %v", err)
-		return Drained{}
+	}
+	return drained
+}
+
+// work drains with a worker on a pool of its own, and looks on through another.
+func (d *drain) work(ctx context.Context, own, eyes *pgxpool.Pool, cfg job.Config) (Drained, error) {
+	d.pool, d.tried, d.attempts = eyes, map[int64]*tried{}, map[string]int{}
+	var err error
+	if d.worker, err = job.NewWorker(own, d.config(cfg)); err != nil {
+		return Drained{}, err
 	}
 	var left []ops.Job
-	err = whileRunning(d.worker.Run, d.limit, func(ctx context.Context) (err error) {
+	err = whileRunning(ctx, d.worker.Run, d.limit, func(ctx context.Context) (err error) {
 		left, err = d.untilIdle(ctx)
 		return err
 	})
 	if err != nil {
-		tb.Fatalf("pawltest: %v", err)
+		return Drained{}, err
 	}
-	return d.result(left)
+	return d.result(left), nil
 }
 
 // config is the worker's: the caller's, watched.

@@ -268,7 +268,7 @@ func TestDrain_EndsAnEndlessHandler(t *testing.T) {
 	}))
 	enqueue(t, pool, job.Request{Kind: "loop"})
 	said := judged(t, func(tb testing.TB) { pawltest.DrainWithin(tb, pool, cfg, time.Minute, 20) })
-	if !strings.Contains(said, " attempts (map[loop:2") || !strings.Contains(said, "does a handler enqueue its own kind for ever?") || !strings.Contains(said, `kind "loop" in queue "q"`) {
+	if !strings.Contains(said, " attempts (map[loop:") || !strings.Contains(said, "does a handler enqueue its own kind for ever?") || !strings.Contains(said, `kind "loop" in queue "q"`) {
 		t.Errorf("said %q", said)
 	}
 }

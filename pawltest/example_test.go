@@ -111,3 +111,19 @@ func ExampleConsume() {
 	fmt.Println(n.Count(pawl.EventFresh), "fresh,", n.Count(pawl.EventDuplicateSkipped), "duplicates")
 	// Output: 1 fresh, 2 duplicates
 }
+
+// A payout and the end of its job commit together: wherever the process dies, there is one payout.
+func ExampleCrashEverywhere() {
+	t := &pgtest.Example{} // in a test, your *testing.T
+	defer t.End()
+	pawltest.CrashEverywhere(t, pawltest.JobProof{
+		Schema: []string{"create table payout (cents int)"},
+		Handler: job.HandleTx("pay", func(ctx context.Context, tx pgx.Tx, t job.Task[int]) error {
+			_, err := tx.Exec(ctx, "insert into payout values ($1)", t.Value)
+			return err
+		}),
+		Jobs: []job.Request{{Value: 1250}},
+	})
+	fmt.Println("one payout, wherever the process dies")
+	// Output: one payout, wherever the process dies
+}

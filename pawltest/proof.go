@@ -2,8 +2,7 @@ package pawltest
 
 import (
 	"context"
-	"fmt"
-	"runtime"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -14,153 +13,118 @@ import (
 	"github.com/pawl-go/pawl/inbox"
 )
 
-// A Proof is a handler to be proved, on databases of its own: however often its delivery comes, and wherever the process dies, every
-// table outside of Pawl's schemas must hold the same rows as after one delivery that went well. Columns in which two such deliveries, in
-// two databases, differ are not compared: times, ids that a sequence gave, random values. How many rows there are always is.
+// A Proof is the handler of a consumer to be proved, on databases of its own: however often its delivery comes, and wherever the process
+// dies, every table outside of Pawl's schemas must hold the same rows as after one delivery that went well, and so must the jobs and
+// events that it enqueues. Columns in which two such deliveries, in two databases, differ are not compared: times, ids that a sequence
+// gave, random values. How many rows there are always is.
 type Proof struct {
 	// Schema are the scripts that make your tables, and the rows that the handler needs.
 	Schema []string
 	// Handler is what is proved. Give it or Make.
 	Handler pawl.Handler
-	// Make makes the handler for a database, for one that keeps a pool.
+	// Make makes the handler, for one that keeps a pool. It is called when a process begins: for each database, and again after a death.
 	Make func(*pgxpool.Pool) pawl.Handler
 	// Delivery is what the handler is handed. Default key "proof", no body.
 	Delivery pawl.Delivery
 	// Ignore are more columns that are not compared, as "column" or "table.column". Default none.
 	Ignore []string
-	// Check is what else must hold afterwards, such as how often something outside was called. Optional.
+	// Check is what else must hold afterwards, such as how often something outside was called. It is called once for each database.
+	// Optional.
 	Check func(testing.TB, *pgxpool.Pool)
 }
 
-// Twice delivers twice, one after the other and both at once.
-func Twice(tb testing.TB, p Proof) {
+// Twice delivers twice, one after the other and both at once; of a [RequestProof] it sends the request twice.
+func Twice[P Proof | RequestProof](tb testing.TB, p P) {
 	tb.Helper()
-	want := p.once(tb)
-	p.on(tb, "twice in sequence", want, func(ctx context.Context, pool *pgxpool.Pool, h pawl.Handler) error {
-		if err := p.deliver(ctx, pool, h, never()); err != nil {
-			return err
+	c := caseOf(p)
+	want, ok := c.undisturbed(tb)
+	if !ok {
+		return
+	}
+	c.on(tb, "twice in sequence", want, func(ctx context.Context, t *trial) (contents, error) {
+		_, work, err := t.start(ctx, 0)
+		if err == nil {
+			_, err = work(ctx)
 		}
-		return p.deliver(ctx, pool, h, never())
+		if err != nil {
+			return nil, err
+		}
+		return work(ctx)
 	})
-	p.on(tb, "twice at once", want, func(ctx context.Context, pool *pgxpool.Pool, h pawl.Handler) error {
+	c.on(tb, "twice at once", want, func(ctx context.Context, t *trial) (contents, error) {
+		_, work, err := t.start(ctx, 0)
+		if err != nil {
+			return nil, err
+		}
 		var both sync.WaitGroup
-		errs := make([]error, 2)
+		answers, errs := make([]contents, 2), make([]error, 2)
 		for i := range errs {
-			both.Go(func() { errs[i] = p.deliver(ctx, pool, h, never()) })
+			both.Go(func() { answers[i], errs[i] = work(ctx) })
 		}
 		both.Wait()
-		if errs[0] != nil {
-			return errs[0]
-		}
-		return errs[1]
+		return answers[0], errors.Join(errs...)
 	})
 }
 
-// maxBoundaries bounds the crashes of one CrashEverywhere.
-const maxBoundaries = 1000
+// The bounds of one CrashEverywhere: how often it lets a process die, and at how many places it may find something wrong.
+const (
+	maxPlaces = 1000
+	mostWrong = 5
+)
 
-// CrashEverywhere lets the process die before and after each statement of the handler, before COMMIT and after it, and then delivers
-// again. The process dies as far as the database can tell: the connection is gone, and the handler's goroutine ends.
-func CrashEverywhere(tb testing.TB, p Proof) {
+// CrashEverywhere lets the process die before and after each statement of the handler, before its COMMIT and after it, and when a
+// handler without a transaction has returned; and it loses the reply to each COMMIT without a death. Each place gets a fresh database.
+// Then it delivers again, works on the jobs again, or sends the request again, and compares.
+//
+// The process dies as far as the database can tell: all connections of its pools are cut at once, and none can be made any more. What
+// comes next has pools of its own. A handler that goes on after a statement of its own has failed is seen to do so. The pool that is
+// handed to Make and the transaction that is handed to the handler are watched and cut; a pool of your own is not.
+//
+// After five places at which something is wrong it stops. The test also fails if there is no place to die at, or if the handler leaves nothing that could be compared and there is no Check.
+func CrashEverywhere[P Proof | JobProof | RequestProof](tb testing.TB, p P) {
 	tb.Helper()
-	want := p.once(tb)
-	for n := 1; n <= maxBoundaries; n++ {
-		crash := &boundaries{at: n}
-		p.on(tb, fmt.Sprintf("death at boundary %d", n), want, func(ctx context.Context, pool *pgxpool.Pool, h pawl.Handler) error {
-			if err := p.deliver(ctx, pool, h, crash); err != nil {
-				return err
-			}
-			return p.deliver(ctx, pool, h, never())
-		})
-		if !crash.crashed {
-			return
-		}
+	c := caseOf(p)
+	want, ok := c.undisturbed(tb)
+	if !ok {
+		return
 	}
-	tb.Errorf("pawltest: more than %d boundaries; the later ones were not tried", maxBoundaries)
-}
-
-// once returns what the tables hold after one delivery, without the columns in which two deliveries differ.
-func (p Proof) once(tb testing.TB) (want contents) {
-	tb.Helper()
-	var other contents
-	p.on(tb, "once", nil, func(ctx context.Context, pool *pgxpool.Pool, h pawl.Handler) (err error) {
-		if err = moveSequences(ctx, pool); err == nil {
-			err = p.deliver(ctx, pool, h, never())
+	wrong := 0
+	for n := 1; n <= maxPlaces; n++ {
+		fine, died := c.crash(tb, n, want)
+		if !fine {
+			wrong++
 		}
-		if err == nil {
-			other, err = read(ctx, pool, p.Ignore)
+		switch {
+		case died && wrong < mostWrong:
+			continue
+		case died:
+			tb.Errorf("pawltest: the places after these %d were not tried: %s", wrong, c.advice)
+		case n == 1:
+			tb.Errorf("pawltest: there was no place to die at, so nothing is proved: %s", c.idle)
+		case wrong > 0:
+			tb.Errorf("pawltest: %s", c.advice)
 		}
-		return err
-	})
-	p.on(tb, "once", nil, func(ctx context.Context, pool *pgxpool.Pool, h pawl.Handler) (err error) {
-		if err = p.deliver(ctx, pool, h, never()); err == nil {
-			want, err = read(ctx, pool, p.Ignore)
-		}
-		if err == nil {
-			want, err = read(ctx, pool, want.differing(other))
-		}
-		return err
-	})
-	return want
-}
-
-// on runs one case on a fresh database and compares its tables with what is wanted.
-func (p Proof) on(tb testing.TB, name string, want contents, do func(context.Context, *pgxpool.Pool, pawl.Handler) error) {
-	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	pool, err := pgxpool.New(ctx, URL(tb, p.Schema...))
-	if err != nil {
-		tb.Fatalf("pawltest: %v", err)
+		return
 	}
-	defer pool.Close()
-	h := p.Handler
-	if p.Make != nil {
-		h = p.Make(pool)
-	}
-	if err := do(ctx, pool, h); err != nil {
-		tb.Fatalf("pawltest: %s: %v", name, err)
-	}
-	if want != nil {
-		got, err := read(ctx, pool, want.without())
-		if err != nil {
-			tb.Fatalf("pawltest: %s: %v", name, err)
-		}
-		for _, line := range got.unlike(want) {
-			tb.Errorf("pawltest: %s: %s", name, line)
-		}
-	}
-	if p.Check != nil {
-		p.Check(tb, pool)
-	}
+	tb.Errorf("pawltest: more than %d places; the later ones were not tried", maxPlaces)
 }
 
 // deliver is what a consumer does with one delivery: claim, handle, commit, all in one transaction, again while somebody else has it.
-func (p Proof) deliver(ctx context.Context, pool *pgxpool.Pool, h pawl.Handler, b *boundaries) error {
+func (p Proof) deliver(ctx context.Context, of *process, h pawl.Handler) error {
 	d := p.Delivery
 	if d.Key == "" {
 		d.Key = "proof"
 	}
 	for {
-		err := p.attempt(ctx, pool, h, d, b)
-		if !pawl.Retryable(err) || b.crashed {
+		err := p.attempt(ctx, of, h, d)
+		if !pawl.Retryable(err) || !pause(ctx, 10*time.Millisecond) {
 			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
 
-func (p Proof) attempt(ctx context.Context, pool *pgxpool.Pool, h pawl.Handler, d pawl.Delivery, b *boundaries) error {
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	tx, err := conn.Begin(ctx)
+func (p Proof) attempt(ctx context.Context, of *process, h pawl.Handler, d pawl.Delivery) error {
+	tx, err := of.own.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -169,39 +133,31 @@ func (p Proof) attempt(ctx context.Context, pool *pgxpool.Pool, h pawl.Handler, 
 	if err != nil {
 		return err
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if claim.Fresh {
-			err = h(ctx, &watchedTx{tx, b}, d)
+	if claim.Fresh {
+		of.lend(tx)
+		if err := h(ctx, tx, d); err != nil {
+			return err
 		}
-		if err == nil {
-			b.pass()
-			err = tx.Commit(ctx)
-			b.pass()
-		}
-	}()
-	<-done
-	if b.crashed {
-		_ = conn.Conn().PgConn().Conn().Close() // without a word, as the kernel does it
-		return nil
 	}
-	return err
+	return tx.Commit(ctx)
 }
 
-// boundaries count the places at which a process could die, and let it die at one of them.
-type boundaries struct {
-	at      int // 0: nowhere
-	passed  int
-	crashed bool
-}
-
-func never() *boundaries { return &boundaries{} }
-
-// pass ends the goroutine if this is the place. What was crashed passes nothing more.
-func (b *boundaries) pass() {
-	if b.passed++; b.passed == b.at {
-		b.crashed = true
-		runtime.Goexit()
+func (p Proof) provedCase() provedCase {
+	return provedCase{
+		schema: p.Schema, ignore: p.Ignore, check: p.Check,
+		begin: func(_ context.Context, _ *trial, of *process) (life, error) {
+			h := p.Handler
+			if p.Make != nil {
+				h = p.Make(of.yours)
+			}
+			return func(ctx context.Context) (contents, error) {
+				of.running.RLock()
+				defer of.running.RUnlock()
+				return nil, p.deliver(ctx, of, h)
+			}, nil
+		},
+		advice: "what the handler writes must go through the transaction that it is handed, and what it calls outside belongs into a job that it " +
+			"enqueues in that transaction",
+		idle: "was the delivery known already?",
 	}
 }

@@ -12,8 +12,8 @@ import (
 
 // whileRunning calls do beside something that runs until its context ends, and stops that. The context of do ends after the limit,
 // or when run returns by itself, which it does with an error if it cannot start.
-func whileRunning(run func(context.Context) error, limit time.Duration, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+func whileRunning(ctx context.Context, run func(context.Context) error, limit time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	running, stop := context.WithCancel(context.Background())
 	defer stop()

@@ -171,3 +171,11 @@ func TestQueues_TerminalAttack(t *testing.T) {
 		}
 	}
 }
+
+// A refusal of the database is one line that says why, without the frame in which the server raised it: wantFailure holds that for all
+// failures.
+func TestRefusal_ShowsNoFrameOfTheServer(t *testing.T) {
+	t.Parallel()
+	db := withArchive(t)
+	wantFailure(t, pawl(t, db, "queues", "set", "mail", "--archive=true", "--actor", "bob", "--reason", strings.Repeat("r", 4001)), 2, "P4004")
+}

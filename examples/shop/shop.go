@@ -10,8 +10,10 @@ import (
 	"net/http"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/command/httpkey"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/outbox"
 )
@@ -46,25 +48,43 @@ func Receive(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 	return Place(ctx, tx, o)
 }
 
+// Orders answers POST /orders: an order for each Idempotency-Key, and the same answer however often it is asked for.
+func Orders(pool *pgxpool.Pool) http.Handler {
+	tenant := func(*http.Request) (string, error) { return "shop", nil } // a real shop asks who is logged in
+	return httpkey.Once(pool, tenant, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
+		var o Order
+		if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
+			return pawl.Final(err)
+		}
+		if err := Place(r.Context(), tx, o); err != nil {
+			return err
+		}
+		w.WriteHeader(http.StatusCreated)
+		return json.NewEncoder(w).Encode(o)
+	})
+}
+
 // Payments configures the worker that charges orders at a provider.
 func Payments(provider string) job.Config {
-	return job.Config{
-		Queues: []job.Queue{{Name: "payments"}},
-		Handlers: []job.Handler{job.Handle("charge", func(ctx context.Context, t job.Task[Order]) error {
-			r, err := http.NewRequestWithContext(ctx, http.MethodPost, provider+"/charges", bytes.NewReader(t.Args))
-			if err != nil {
-				return err
-			}
-			r.Header.Set("Idempotency-Key", "order-"+t.Value.ID)
-			response, err := http.DefaultClient.Do(r)
-			if err != nil {
-				return err
-			}
-			_ = response.Body.Close()
-			if response.StatusCode != http.StatusOK {
-				return fmt.Errorf("the provider answered %s", response.Status)
-			}
-			return nil
-		})},
-	}
+	return job.Config{Queues: []job.Queue{{Name: "payments"}}, Handlers: []job.Handler{Charge(provider)}}
+}
+
+// Charge charges an order. The provider drops a second request with the same key.
+func Charge(provider string) job.Handler {
+	return job.Handle("charge", func(ctx context.Context, t job.Task[Order]) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, provider+"/charges", bytes.NewReader(t.Args))
+		if err != nil {
+			return err
+		}
+		r.Header.Set("Idempotency-Key", "order-"+t.Value.ID)
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return err
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("the provider answered %s", response.Status)
+		}
+		return nil
+	})
 }

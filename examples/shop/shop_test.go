@@ -3,6 +3,8 @@ package shop_test
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/pawl-go/pawl/command"
 	"github.com/pawl-go/pawl/examples/shop"
 	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -87,6 +90,27 @@ func TestReceive_OnceHoweverOftenItComes(t *testing.T) {
 func TestReceive_BearsCrashes(t *testing.T) {
 	p := pawltest.Proof{Schema: []string{shop.Schema}, Handler: shop.Receive,
 		Delivery: pawl.Delivery{Key: "order-17", Body: []byte(`{"id":"17","cents":1250}`)}}
+	pawltest.Twice(t, p)
+	pawltest.CrashEverywhere(t, p)
+}
+
+func TestCharge_BearsCrashes(t *testing.T) {
+	provider := pawltest.NewProvider(t, time.Hour, nil)
+	pawltest.CrashEverywhere(t, pawltest.JobProof{
+		Handler: shop.Charge(provider.URL),
+		Jobs:    []job.Request{{Value: shop.Order{ID: "17", Cents: 1250}}},
+		Check: func(tb testing.TB, _ *pgxpool.Pool) {
+			if n := len(provider.Charges()); n != 1 {
+				tb.Errorf("%d charges", n)
+			}
+		},
+	})
+}
+
+func TestOrders_BearCrashes(t *testing.T) {
+	p := pawltest.RequestProof{Schema: []string{shop.Schema}, Make: shop.Orders, Request: func() *http.Request {
+		return httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(`{"id":"17","cents":1250}`))
+	}}
 	pawltest.Twice(t, p)
 	pawltest.CrashEverywhere(t, p)
 }

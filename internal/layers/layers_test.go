@@ -72,7 +72,7 @@ var plan = []struct {
 	{"internal/wireproxy", nil},
 	{"internal/provider", nil},
 	{"internal/stepper", []string{"."}},
-	{"pawltest", []string{".", "flow", "inbox", "internal/pgtest", "internal/provider", "job", "migrate", "ops", "sql"}},
+	{"pawltest", []string{".", "command/httpkey", "flow", "inbox", "internal/contract", "internal/pgtest", "internal/provider", "job", "migrate", "ops", "sql"}},
 	// generators
 	{"internal/gen/sqlstates", nil},
 	{"internal/gen/dist", []string{"migrate"}},

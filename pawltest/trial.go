@@ -1,0 +1,189 @@
+package pawltest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// A provedCase is what all proofs share: how to begin a process that does the work, and how to judge what it leaves.
+type provedCase struct {
+	schema, ignore []string
+	check          func(testing.TB, *pgxpool.Pool)
+	begin          func(context.Context, *trial, *process) (life, error)
+	advice         string // what to do about a difference
+	idle           string // why there may be no place to die at
+}
+
+// A life is what a process does until nothing is left to do, or until it dies. It returns what it answered, if anything.
+type life func(context.Context) (answer contents, err error)
+
+func caseOf(p any) provedCase { return p.(interface{ provedCase() provedCase }).provedCase() }
+
+// A trial is one fresh database, and processes on it, one after the other.
+type trial struct {
+	provedCase
+	said *named
+	url  string
+	eyes *pgxpool.Pool // of the test, and not of a process
+	all  []*process
+}
+
+// trialLimit bounds one trial.
+const trialLimit = time.Minute
+
+// on runs a trial, compares what it leaves if it is told what is wanted, and reports whether all is as it should be.
+func (c provedCase) on(tb testing.TB, name string, want contents, do func(context.Context, *trial) (answer contents, err error)) bool {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), trialLimit)
+	defer cancel()
+	t := &trial{provedCase: c, said: &named{TB: tb, name: name}}
+	t.url = URL(t.said, c.schema...)
+	var err error
+	if t.eyes, err = pgxpool.New(ctx, t.url); err != nil {
+		tb.Fatalf("pawltest: %v", err)
+		return false
+	}
+	defer t.close()
+	if err := t.run(ctx, want, do); err != nil {
+		t.said.Errorf("%v", err)
+		return false
+	}
+	if c.check != nil {
+		c.check(t.said, t.eyes)
+	}
+	return !t.said.failed
+}
+
+func (t *trial) run(ctx context.Context, want contents, do func(context.Context, *trial) (answer contents, err error)) error {
+	answer, err := do(ctx, t)
+	if err != nil || want == nil {
+		return err
+	}
+	got, err := read(ctx, t.eyes, answer, want.without())
+	for _, line := range got.unlike(want) {
+		t.said.Errorf("%s", line)
+	}
+	return err
+}
+
+// start begins a process that dies at a place, and returns what it does.
+func (t *trial) start(ctx context.Context, at int) (*process, life, error) {
+	p, err := newProcess(ctx, t.url, at)
+	if err != nil {
+		return nil, nil, err
+	}
+	t.all = append(t.all, p)
+	work, err := t.begin(ctx, t, p)
+	return p, func(ctx context.Context) (contents, error) { return p.live(ctx, work) }, err
+}
+
+// first reports whether no process has begun before the one that begins.
+func (t *trial) first() bool { return len(t.all) == 1 }
+
+func (t *trial) close() {
+	for _, p := range t.all {
+		p.close()
+	}
+	t.eyes.Close()
+}
+
+// once is a process that is not disturbed.
+func once(ctx context.Context, t *trial) (contents, error) {
+	_, work, err := t.start(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	return work(ctx)
+}
+
+// crash is a process that dies at a place, or loses a reply there, and what comes after that. It reports whether it came so far.
+func (c provedCase) crash(tb testing.TB, at int, want contents) (fine, died bool) {
+	tb.Helper()
+	fine = c.on(tb, "without a death", want, func(ctx context.Context, t *trial) (contents, error) {
+		p, work, err := t.start(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		_, err = work(ctx)
+		place := p.last()
+		if died = place != ""; died {
+			t.said.name = place
+		} else if err != nil {
+			return nil, err
+		}
+		if p.dead() {
+			if err := bury(ctx, t.eyes); err != nil {
+				return nil, err
+			}
+			return once(ctx, t)
+		}
+		return work(ctx)
+	})
+	return fine, died
+}
+
+// undisturbed returns what there is after a process that was not disturbed, without the columns in which two such processes differ.
+func (c provedCase) undisturbed(tb testing.TB) (want contents, ok bool) {
+	tb.Helper()
+	var before, other contents
+	if !c.on(tb, "undisturbed", nil, func(ctx context.Context, t *trial) (_ contents, err error) {
+		if before, err = read(ctx, t.eyes, nil, nil); err != nil {
+			return nil, err
+		}
+		if err := moveSequences(ctx, t.eyes); err != nil {
+			return nil, err
+		}
+		answer, err := once(ctx, t)
+		if err == nil {
+			other, err = read(ctx, t.eyes, answer, c.ignore)
+		}
+		return nil, err
+	}) {
+		return nil, false
+	}
+	if !c.on(tb, "undisturbed", nil, func(ctx context.Context, t *trial) (contents, error) {
+		answer, err := once(ctx, t)
+		if err == nil {
+			want, err = read(ctx, t.eyes, answer, c.ignore)
+		}
+		if err == nil {
+			want, err = read(ctx, t.eyes, answer, want.differing(other))
+		}
+		return nil, err
+	}) {
+		return nil, false
+	}
+	if c.check == nil && !want.changed(before) {
+		tb.Errorf("pawltest: undisturbed, the handler changed no table and enqueued nothing, so nothing is proved: give Check something to count")
+		return nil, false
+	}
+	return want, true
+}
+
+// A named test says of which trial it speaks, and fails by itself: the databases of the others need not be kept.
+type named struct {
+	testing.TB
+	name   string
+	failed bool
+}
+
+func (n *named) Failed() bool { return n.failed }
+
+func (n *named) Error(args ...any) { n.Helper(); n.Errorf("%s", fmt.Sprint(args...)) }
+func (n *named) Fatal(args ...any) { n.Helper(); n.Fatalf("%s", fmt.Sprint(args...)) }
+
+func (n *named) Errorf(format string, args ...any) {
+	n.Helper()
+	n.failed = true
+	n.TB.Errorf("pawltest: %s: %s", n.name, fmt.Sprintf(format, args...))
+}
+
+func (n *named) Fatalf(format string, args ...any) {
+	n.Helper()
+	n.failed = true
+	n.TB.Fatalf("pawltest: %s: %s", n.name, fmt.Sprintf(format, args...))
+}

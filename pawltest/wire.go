@@ -1,0 +1,133 @@
+package pawltest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+)
+
+// A wire is one connection of a [process] to PostgreSQL, inside of TLS. It reads which statements are sent, and can drop what is sent or
+// what is answered.
+type wire struct {
+	net.Conn
+	process *process
+
+	mu      sync.Mutex
+	started bool              // the startup message, which has no type, was sent
+	watched bool              // its statements are places to die at
+	lent    bool              // watched until its transaction ends
+	texts   map[string]string // of prepared statements, by their names
+	losing  fate              // of the answer that is awaited
+	tail    []byte            // the last octets of the server
+}
+
+var errCut = errors.New("pawltest: the connection was cut")
+
+// watch makes the wire's statements places to die at, until its transaction ends.
+func (w *wire) watch() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.watched, w.lent = true, true
+}
+
+func (w *wire) Write(b []byte) (int, error) {
+	switch fate := w.fateOf(b); fate {
+	case diesBefore:
+		w.process.die()
+		return 0, errCut
+	case diesAfter, losesReply:
+		w.mu.Lock()
+		w.losing = fate
+		w.mu.Unlock()
+	}
+	return w.Conn.Write(b)
+}
+
+// fateOf asks the process what becomes of what is sent in one go.
+func (w *wire) fateOf(b []byte) fate {
+	w.mu.Lock()
+	text := w.executed(b)
+	watched := w.watched
+	w.mu.Unlock()
+	if text == "" || !watched {
+		return goesOn
+	}
+	return w.process.statement(text)
+}
+
+// executed returns the text of the statements that b executes; empty if it only prepares, or copies. The caller holds mu.
+func (w *wire) executed(b []byte) string {
+	if !w.started {
+		w.started = true
+		return ""
+	}
+	var texts []string
+	var bound string
+	for len(b) >= 5 {
+		end := 1 + int(binary.BigEndian.Uint32(b[1:5]))
+		if end < 5 || end > len(b) {
+			break
+		}
+		switch body := b[5:end]; b[0] {
+		case 'Q':
+			texts = append(texts, field(body, 0))
+		case 'P':
+			w.texts[field(body, 0)] = field(body, 1)
+		case 'B':
+			bound = w.texts[field(body, 1)]
+		case 'E':
+			texts = append(texts, bound)
+		}
+		b = b[end:]
+	}
+	return strings.Join(texts, "; ")
+}
+
+// field returns the nth of some strings that end with a zero octet.
+func field(b []byte, n int) string {
+	for ; n > 0; n-- {
+		_, b, _ = bytes.Cut(b, []byte{0})
+	}
+	text, _, _ := bytes.Cut(b, []byte{0})
+	return string(text)
+}
+
+// Read returns what the server says. A lost answer is waited for, so that what was sent has been done, and dropped.
+func (w *wire) Read(b []byte) (int, error) {
+	for {
+		n, err := w.Conn.Read(b)
+		lost, complete := w.heard(b[:n])
+		switch {
+		case lost == goesOn:
+			return n, err
+		case err == nil && !complete:
+			continue
+		case lost == diesAfter:
+			w.process.die()
+		}
+		_ = w.Close()
+		return 0, errCut
+	}
+}
+
+// heard reports what becomes of an answer, and whether it is complete: the server is ready for the next statement.
+func (w *wire) heard(b []byte) (lost fate, complete bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tail = append(w.tail, b[max(0, len(b)-6):]...)
+	w.tail = w.tail[max(0, len(w.tail)-6):]
+	complete = len(b) > 0 && bytes.HasPrefix(w.tail, []byte("Z\x00\x00\x00\x05"))
+	if complete && w.lent && w.tail[5] == 'I' {
+		w.watched, w.lent = false, false
+	}
+	return w.losing, complete
+}
+
+// Close ends the connection without a word.
+func (w *wire) Close() error {
+	w.process.forget(w)
+	return w.Conn.Close()
+}
