@@ -40,7 +40,7 @@ func TestIsSinkDown_JudgesTheCause(t *testing.T) {
 	closed.Close()
 
 	post := func(url, name, value string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // the request has arrived by then
 		defer cancel()
 		if url != answer.URL+"/slow" {
 			ctx = t.Context()

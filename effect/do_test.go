@@ -40,6 +40,28 @@ func TestDo_ReplaysWhatWasRecorded(t *testing.T) {
 	}
 }
 
+// What is told of a step names it and its provider.
+func TestDo_EventsNameStepAndProvider(t *testing.T) {
+	t.Parallel()
+	b := setup(t, time.Hour, nil)
+	j := b.claim()
+	var told []pawl.Event
+	s := b.step(effect.Keyed(time.Hour))
+	s.Provider, s.Hooks = "bank", pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { told = append(told, e) }}
+	_, err := b.pay(j, s)
+	b.must(err)
+	_, err = b.pay(b.reclaim(j.ID), s)
+	b.must(err)
+	if len(told) != 2 {
+		t.Errorf("%d events, want one of the call and one of the replay", len(told))
+	}
+	for _, e := range told {
+		if e.Step != "charge" || e.Provider != "bank" || e.JobID != j.ID {
+			t.Errorf("%s %s names step %q, provider %q and job %d", e.Kind, e.Op, e.Step, e.Provider, e.JobID)
+		}
+	}
+}
+
 // A call whose answer is lost, in every way a provider can lose it, is one charge under Keyed and Checked.
 func TestT32_AnAmbiguousTimeoutIsNoFailure(t *testing.T) {
 	t.Parallel()
@@ -54,7 +76,9 @@ func TestT32_AnAmbiguousTimeoutIsNoFailure(t *testing.T) {
 					policy = effect.Checked(b.found("100 EUR"), 50*time.Millisecond)
 				}
 				j := b.claim()
-				if _, err := b.pay(j, b.step(policy)); err == nil || pawl.IsFinal(err) || errors.Is(err, pawl.ErrOutcomeUnknown) {
+				first := b.step(policy)
+				first.Timeout = 300 * time.Millisecond
+				if _, err := b.pay(j, first); err == nil || pawl.IsFinal(err) || errors.Is(err, pawl.ErrOutcomeUnknown) {
 					t.Errorf("the first attempt: %v", err)
 				}
 				b.wantStatus("planned")
@@ -75,8 +99,10 @@ func TestAtMostOnce_DoubtsAreUnknown(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, lies(pawltest.TimeOutAfter))
 	j := b.claim()
+	s := b.step(effect.AtMostOnce())
+	s.Timeout = 5 * time.Second // the provider has it by then
 	for range 2 {
-		if _, err := b.pay(j, b.step(effect.AtMostOnce())); !errors.Is(err, pawl.ErrOutcomeUnknown) {
+		if _, err := b.pay(j, s); !errors.Is(err, pawl.ErrOutcomeUnknown) {
 			t.Errorf("%v", err)
 		}
 		j = b.reclaim(j.ID)

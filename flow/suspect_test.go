@@ -18,7 +18,7 @@ import (
 )
 
 // healthyWait is what healthy deliveries may wait for suspects in a row, and what a busy machine needs for the rest of it.
-const healthyWait = solo.AloneWait + solo.AloneFor + 15*time.Second
+const healthyWait = solo.AloneWait + solo.AloneFor + 45*time.Second
 
 func (b *bed) within(limit time.Duration, what string, reached func() bool) {
 	b.Helper()

@@ -112,6 +112,29 @@ func TestHandle_DecodesThePayload(t *testing.T) {
 	c.wantDeadLetter(1, "do not fit job_test.mail")
 }
 
+// What a worker tells of a job names its kind.
+func TestWorker_EventsNameTheKind(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.handlers = []job.Handler{simple("k", func(_ context.Context, j job.Job) error {
+		if string(j.Args) == "bad" {
+			return pawl.Final(errors.New("no"))
+		}
+		return nil
+	})}
+	c.hire()
+	c.enqueueMany(1, job.Request{Args: []byte("good")})
+	c.enqueueMany(1, job.Request{Args: []byte("bad")})
+	c.untilTrue("both have ended", func() bool { return c.counters.Count(pawl.EventFresh) == 1 && c.counters.Count(pawl.EventFinal) == 1 })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.events {
+		if e.JobID != 0 && e.JobKind != "k" {
+			t.Errorf("%s %s of job %d names the kind %q", e.Kind, e.Op, e.JobID, e.JobKind)
+		}
+	}
+}
+
 // A batch works in the trace of its job if it has one, and in none if it has many: theirs differ, and each job says its own.
 func TestHandleBatch_WorksInNobodysTrace(t *testing.T) {
 	t.Parallel()

@@ -215,7 +215,7 @@ func (w *Worker) process(ctx context.Context, id int64, early bool) (Processed, 
 	case err != nil:
 		return "", err
 	case l == nil:
-		return Absent, nil
+		return Absent, txn.Prove(ctx, w.pool) // who finished it may wait for a standby yet
 	}
 	if l.slots.take(ctx, 1) == 0 {
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: errors.New("no slot of its queue became free"), Hint: "try again"}

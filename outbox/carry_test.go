@@ -287,14 +287,18 @@ func TestRelay_OneBadEventDelaysNoOther(t *testing.T) {
 			b.wait("the bad one was tried a few times", func() bool { return tried() >= 4 })
 			good := func(n int) string { return fmt.Sprint("good ", n) }
 			var worst time.Duration
+			slow := 0
 			for n := range 100 {
 				appended := time.Now()
 				b.append(event(good(n), good(n)))
 				b.wait(good(n), func() bool { return slices.Contains(b.accepted(), good(n)) })
-				worst = max(worst, time.Since(appended))
+				took := time.Since(appended)
+				if worst = max(worst, took); took > 3*time.Second {
+					slow++
+				}
 			}
-			if t.Logf("the slowest good event took %v", worst); worst > 3*time.Second { // a loaded machine; with a breaker that opens it is minutes
-				t.Errorf("a good event took %v beside the bad one", worst)
+			if t.Logf("the slowest good event took %v", worst); slow > 10 { // a machine may stand still now and then; with a breaker that opens it is minutes
+				t.Errorf("%d good events took more than 3 s beside the bad one, the slowest %v", slow, worst)
 			}
 			b.wait("the bad one is a dead letter", func() bool {
 				return b.count("select count(*) from pawl_v1.outbox_pending where status = 'dead_letter'") == 1

@@ -93,6 +93,20 @@ func TestProof_AChangeOutsideTheTransactionIsFound(t *testing.T) {
 	}
 }
 
+// A handler that changes places of two rows' values is found out, though every column holds the same values as before.
+func TestProof_ValuesThatChangePlacesAreFound(t *testing.T) {
+	t.Parallel()
+	p := pawltest.Proof{Schema: []string{"create table seat (no int primary key, guest text); insert into seat values (1, 'ann'), (2, 'bob')"}, Make: func(pool *pgxpool.Pool) pawl.Handler {
+		return func(ctx context.Context, _ pgx.Tx, _ pawl.Delivery) error {
+			_, err := pool.Exec(ctx, "update seat set guest = case guest when 'ann' then 'bob' else 'ann' end")
+			return err
+		}
+	}}
+	if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, p) }); !strings.Contains(said, "rows of table seat hold each other's values") {
+		t.Errorf("said %q", said)
+	}
+}
+
 // Times, ids of a sequence and random values differ from run to run, and are not held against a handler.
 func TestProof_WhatDiffersFromRunToRunIsNotCompared(t *testing.T) {
 	t.Parallel()

@@ -24,12 +24,14 @@ declare
 begin
   select b.outcome, b.fence into v_said
     from pawl_v1.effect_begin('s', 'k', 'charge', sha256('one'),
-                              p_options || jsonb_build_object('policy', p_policy, 'provider_key', 'key', 'job_id', 1)) as b;
+                              '{"job_id": 1}' || p_options || jsonb_build_object('policy', p_policy, 'provider_key', 'key')) as b;
   if v_said.outcome in ('call', 'probe') then
     perform play.tell_effect(v_said.fence, p_policy || ' ' || v_said.outcome);
     insert into play.called (name, fence) values (p_name, v_said.fence);
   elsif v_said.outcome = 'unknown' then
     perform play.tell_effect(0, 'unknown');
+  elsif v_said.outcome = 'replay_success' and p_options ? 'job_id' then
+    perform play.tell_effect(0, 'inherited');
   end if;
   return v_said.outcome;
 end $$;
@@ -179,6 +181,9 @@ var effectScenes = []scene{
 	{name: "effect: late probe, plan", given: checkedTwice + "select play.ends('again', 'not_landed'); select play.checked('call');",
 		sides: [][]string{{"select play.ends('probe', 'not_landed')"}, {"select play.checked('next')"}}},
 	{name: "effect: probe, end", given: checkedTwice, sides: [][]string{{"select play.ends('again', 'not_landed')", "select play.checked('next')"}, {oneLanded}}},
+	// Job 2 works for the owner now, and may still run.
+	{name: "effect: another job meets its end, purge", given: "select play.keyed('one');" + oneLanded + "; select play.age_effects(), setval('pawl.job_id_seq', 2, false); select pawl_v1.job_enqueue('q', 'k', '');",
+		sides: [][]string{{`select play.plan('next', 'keyed', '{"job_id": 2}')`}, {"select play.purge_effects()"}}},
 	{name: "effect: purge, plan", given: onceCalled + oneLanded + "; select play.age_effects();", sides: [][]string{{"select play.purge_effects()"}, {onceTwo}}},
 	{name: "effect: purge, purge", given: onceCalled + oneLanded + "; select play.age_effects();", sides: [][]string{{"select play.purge_effects()"}, {"select play.purge_effects()"}}},
 	{name: "effect: purge, late end", given: "select play.keyed('one'); select play.keyed('two');" + oneLanded + "; select play.age_effects();",
@@ -207,6 +212,7 @@ var effectMutants = []mutant{
 		{"_effect_is_unknown", "update pawl.job as j\n     set available_at = j.available_at\n   where j.id = _effect_is_unknown.job_id;", "perform from pawl.job as j where j.id = _effect_is_unknown.job_id for update;"}}},
 	{name: "a job waits without looking", property: "p_frozen", scene: "effect: job fails, verdict", edits: []edit{{"job_fail", "v_unknown := found;", "v_unknown := true;"}}},
 	{name: "a verdict leaves its job waiting", property: "p_frozen", scene: "effect: job waits, verdict, end", edits: []edit{{"effect_settle", "perform pawl_v1._effect_resume(v_after.job_id);", "null;"}}},
+	{name: "a step follows its first job only", property: "p_loss", scene: "effect: another job meets its end, purge", edits: []edit{{"effect_begin", "(p_options ->> 'job_id')::bigint <> coalesce(v_effect.job_id, 0)", "false"}}},
 	{name: "purge what is in doubt", property: "p_loss", scene: "effect: end, purge", edits: []edit{{"effect_purge", " and (pawl_v1._effect_doubts(e)).calls = 0", ""}}},
 }
 
@@ -254,6 +260,7 @@ type effectLife struct {
 	calls           map[int64]string // how each ended: "" as long as nobody said
 	policy, status  string
 	forgotten       bool // by the provider
+	inherited       bool // a job that may still run was told how it ended
 }
 
 func (l *effectLife) doubts() (n int) {
@@ -311,8 +318,10 @@ func (l *effectLife) next(n note) (property string) {
 			return "p_ext"
 		}
 		l.cleared, l.status = l.newest, map[string]string{"settled landed": "succeeded", "settled not_landed": "planned"}[n.verb]
+	case "inherited":
+		l.inherited = true
 	case "purged":
-		if !over && l.doubts() > 0 {
+		if !over && l.doubts() > 0 || l.inherited {
 			return "p_loss"
 		}
 		*l = effectLife{newest: l.newest, calls: map[int64]string{}}

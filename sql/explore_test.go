@@ -145,6 +145,9 @@ var scenes = []scene{
 	{name: "land, deliver", sides: [][]string{{"select play.land()"}, {"select play.deliver('one')"}}},
 	{name: "land aborted, land", sides: [][]string{{"select play.land()", rollback}, {"select play.land()"}}},
 
+	// What a transaction looks at before it writes must not change whose a row is.
+	{name: "look and land, enqueue", sides: [][]string{{"select age('3'::xid) > 0", "select play.land()"}, {"select play.enqueue('x', 'one')"}}},
+
 	{name: "replay, replay", given: handForgotten, sides: [][]string{{replays}, {replays}}},
 	{name: "replay, replay aborted", given: handForgotten, sides: [][]string{{replays}, {replays, rollback}}},
 	{name: "replay, deliver", given: handForgotten, sides: [][]string{{replays}, {"select play.deliver('one')"}}},

@@ -68,6 +68,7 @@ var ours = []mutant{
 		{"job_finish_many", "\n                  and l.fence = g.fence))", "))"}, {"job_finish_many", " and d.fence = g.fence", ""}}},
 	{name: "finish many without state", property: "p_held", scene: "finish those still held, sweep", edits: []edit{{"job_finish_many", "l.status = 'processing'\n                  and ", ""}}},
 	{name: "a duplicate delivery is processed", property: "p_once", scene: "deliver, same", edits: []edit{{"inbox_claim", "select 'duplicate_ignored'", "select 'processed'"}}},
+	{name: "whose a row is counts from the first look", property: "p_answer", scene: "look and land, enqueue", edits: []edit{{"_is_ours", "(p_xmin::text::bigint - v_top) & 4294967295", "-age(p_xmin)"}}},
 	{name: "a replay makes a job that owns nothing", property: "p_done", scene: "replay, replay", edits: []edit{{"_replay_land", "  if not found then\n    return null;\n  end if;\n", ""}}},
 	{name: "a replay overlooks another", property: "p_done", scene: "replay, replay of the discarded", edits: []edit{{"_replay_land", "\n       and i.job_id = p_seen.job_id;", ";"}}},
 	{name: "keys in the order given", property: "p_answer", scene: "enqueue many, reversed, behind another", edits: []edit{

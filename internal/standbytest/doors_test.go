@@ -29,7 +29,9 @@ import (
 const schema = `create table effect (door text not null);
 create table orders (id bigint primary key, status text not null default 'pending', result text, claimed_at timestamptz,
   completed_at timestamptz, last_error text, attempt_count int not null default 0, created_at timestamptz not null default now());
-insert into orders (id) values (1), (2)`
+insert into orders (id) values (1), (2), (3);
+create table strict (n int unique deferrable initially deferred);
+insert into strict values (1)`
 
 // A door is a way to ask Pawl for something once. Calls return nil only with a positive answer.
 type door struct {
@@ -37,6 +39,7 @@ type door struct {
 	first func(ctx context.Context) error // on watched connections; its COMMIT is cut off. nil: it was prepared before
 	again func(ctx context.Context) error // asks again, as a rule on connections that nobody watches
 	row   string                          // whether the intent is recorded: a condition
+	mute  bool                            // first promises nothing by itself, and is not asked again
 }
 
 type bed struct {
@@ -68,7 +71,7 @@ func (b *bed) once() door {
 			return err
 		}
 	}
-	return door{"once", call(b.watched), call(b.plain), effectOf("once")}
+	return door{"once", call(b.watched), call(b.plain), effectOf("once"), false}
 }
 
 // The same through database/sql, whose connections are made from configurations too.
@@ -88,7 +91,24 @@ func (b *bed) onceSQL() door {
 			return err
 		}
 	}
-	return door{"once sql", call(true), call(false), effectOf("once sql")}
+	return door{"once sql", call(true), call(false), effectOf("once sql"), false}
+}
+
+// A failure for good is an answer. The first call hears that its COMMIT was cancelled, tells the failure once more, and finds it told.
+func (b *bed) onceFinal() door {
+	call := func(pool *pgxpool.Pool) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := command.Once(ctx, pool, intent("once final"), func(context.Context, pgx.Tx) (string, error) {
+				return "", pawl.Final(errors.New("no"))
+			}, command.Options{Wait: -1})
+			if errors.Is(err, pawl.ErrFailedFinal) {
+				return nil
+			}
+			return errors.Join(err, errUncounted)
+		}
+	}
+	return door{name: "once final", first: call(b.watched), again: call(b.plain),
+		row: "exists (select from pawl.command as c where c.key = 'once final' and c.status = 'failed_final')"}
 }
 
 func (b *bed) leased() door {
@@ -108,7 +128,7 @@ func (b *bed) leased() door {
 	first := func(ctx context.Context) error {
 		return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) (string, error) { return "done", insert(ctx, tx, "leased") })
 	}
-	return door{"leased", first, call(b.plain), effectOf("leased")}
+	return door{"leased", first, call(b.plain), effectOf("leased"), false}
 }
 
 func (b *bed) http() door {
@@ -136,7 +156,7 @@ func (b *bed) http() door {
 			return nil
 		}
 	}
-	return door{"http", call(b.watched), call(b.plain), effectOf("http")}
+	return door{"http", call(b.watched), call(b.plain), effectOf("http"), false}
 }
 
 func (b *bed) guard() door {
@@ -151,7 +171,26 @@ func (b *bed) guard() door {
 			return err
 		}
 	}
-	return door{"guard", call(b.watched, 1), call(b.plain, 1), effectOf("guard")}
+	return door{"guard", call(b.watched, 1), call(b.plain, 1), effectOf("guard"), false}
+}
+
+// A row whose COMMIT is refused by a deferred constraint gets its error in a statement of its own.
+func (b *bed) guardFails() door {
+	call := func(pool *pgxpool.Pool) func(context.Context) error {
+		rows, err := guard.New(pool, guard.Table{Name: "orders"})
+		b.must(err)
+		return func(ctx context.Context) error {
+			err := rows.Once(ctx, int64(3), func(ctx context.Context, tx pgx.Tx) (any, error) {
+				_, err := tx.Exec(ctx, "insert into strict values (1)")
+				return nil, err
+			})
+			if errors.Is(err, pawl.ErrFailureRecorded) || errors.Is(err, pawl.ErrAlreadyHandled) {
+				return nil
+			}
+			return errors.Join(err, errUncounted)
+		}
+	}
+	return door{name: "guard fails", first: call(b.watched), again: call(b.plain), row: "exists (select from orders as o where o.id = 3 and o.status = 'error')"}
 }
 
 func (b *bed) enqueue() door {
@@ -161,41 +200,89 @@ func (b *bed) enqueue() door {
 			return err
 		}
 	}
-	return door{"enqueue", call(b.watched), call(b.plain), "exists (select from pawl.job as j where j.queue = 'unserved')"}
+	return door{"enqueue", call(b.watched), call(b.plain), "exists (select from pawl.job as j where j.queue = 'unserved')", false}
+}
+
+func (b *bed) enqueueMany() door {
+	call := func(pool *pgxpool.Pool) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := job.EnqueueMany(ctx, pool, []job.Request{{Queue: "unserved many", Kind: "x", Key: "1"}, {Queue: "unserved many", Kind: "x", Key: "2"}})
+			return err
+		}
+	}
+	return door{name: "enqueue many", first: call(b.watched), again: call(b.plain), row: "exists (select from pawl.job as j where j.queue = 'unserved many')"}
+}
+
+// claimed returns a job that was claimed before the cut.
+func (b *bed) claimed(queue string) job.Job {
+	_, err := job.Enqueue(b.Context(), b.watched, job.Request{Queue: queue, Kind: "x"})
+	b.must(err)
+	var worker int64
+	b.must(b.watched.QueryRow(b.Context(), "select w.worker_id from pawl_v1.worker_register('w', '1 hour') as w").Scan(&worker))
+	jobs, err := job.Claim(b.Context(), b.watched, queue, worker, 1)
+	b.must(err)
+	return jobs[0]
+}
+
+// ending finishes a claimed job in a transaction of the user's own.
+func (b *bed) ending(name string, j job.Job) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return pgx.BeginFunc(ctx, b.watched, func(tx pgx.Tx) error {
+			if err := insert(ctx, tx, name); err != nil {
+				return err
+			}
+			return j.Finish(ctx, tx)
+		})
+	}
 }
 
 // release asks what became of a job that was finished.
 func (b *bed) release() door {
-	_, err := job.Enqueue(b.Context(), b.watched, job.Request{Queue: "released", Kind: "x"})
-	b.must(err)
-	var worker int64
-	b.must(b.watched.QueryRow(b.Context(), "select w.worker_id from pawl_v1.worker_register('w', '1 hour') as w").Scan(&worker))
-	jobs, err := job.Claim(b.Context(), b.watched, "released", worker, 1)
-	b.must(err)
-	first := func(ctx context.Context) error {
-		err := pgx.BeginFunc(ctx, b.watched, func(tx pgx.Tx) error {
-			if err := insert(ctx, tx, "release"); err != nil {
-				return err
-			}
-			return jobs[0].Finish(ctx, tx)
-		})
-		return errors.Join(err, errUncounted) // a transaction of the user's own
-	}
+	j := b.claimed("released")
 	again := func(ctx context.Context) error {
-		released, err := jobs[0].Release(ctx, b.plain)
+		released, err := j.Release(ctx, b.plain)
 		if released {
 			b.Error("the job was released after it had been finished")
 		}
 		return err
 	}
-	return door{"release", first, again, effectOf("release")}
+	return door{"release", b.ending("release", j), again, effectOf("release"), true}
+}
+
+// A worker is asked by message for jobs that have ended: one has left the table, one is a dead letter.
+func (b *bed) processes() []door {
+	gone, dead := b.claimed("processed"), b.claimed("processed")
+	w, err := job.NewWorker(b.plain, job.Config{Queues: []job.Queue{{Name: "processed", Concurrency: 4}}, Presence: job.Presence{Off: true}, Hooks: logTo(b.T, "processed"),
+		Handlers: []job.Handler{job.Handle("x", func(context.Context, job.Task[[]byte]) error { return nil })}})
+	b.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	b.Cleanup(func() { cancel(); <-done })
+	process := func(id int64, want job.Processed) func(context.Context) error {
+		return func(ctx context.Context) error {
+			got, err := w.Process(ctx, id)
+			if err == nil && got != want {
+				b.Errorf("job %d is %s, want %s", id, got, want)
+			}
+			return err
+		}
+	}
+	buries := func(ctx context.Context) error {
+		_, err := b.watched.Exec(ctx, "select pawl_v1.job_fail($1, $2, '{}', '{\"final\": true}')", dead.ID, dead.Fence)
+		return err
+	}
+	return []door{
+		{"process the finished", b.ending("process the finished", gone), process(gone.ID, job.Absent), effectOf("process the finished"), true},
+		{"process a dead letter", buries, process(dead.ID, job.Ended), "exists (select from pawl.job as j where j.queue = 'processed' and j.status = 'dead_letter')", true},
+	}
 }
 
 // errUncounted is the answer of a call that promises nothing by itself.
 var errUncounted = errors.New("not an answer of Pawl")
 
 // append, and its duplicate, in transactions of a client that does what docs/reference/sql.md says.
-func (b *bed) append() door {
+func (b *bed) append(name string, events ...outbox.Event) door {
 	call := func(pool *pgxpool.Pool) func(context.Context) error {
 		return func(ctx context.Context) error {
 			tx, err := pool.Begin(ctx)
@@ -203,7 +290,7 @@ func (b *bed) append() door {
 				return err
 			}
 			defer tx.Rollback(context.Background())
-			told, err := outbox.Append(ctx, tx, outbox.Event{Type: "made", Scope: "standby", Key: "append"})
+			told, err := outbox.Append(ctx, tx, events...)
 			if err != nil {
 				return err
 			}
@@ -213,9 +300,14 @@ func (b *bed) append() door {
 			return tx.Commit(ctx)
 		}
 	}
-	first := call(b.watched)
-	return door{"append", func(ctx context.Context) error { return errors.Join(first(ctx), errUncounted) }, call(b.patient),
-		"exists (select from pawl.job as j where j.queue = 'outbox/default')"}
+	return door{name, call(b.watched), call(b.patient), "exists (select from pawl.job as j where j.queue = 'outbox/" + events[0].Sink + "')", true}
+}
+
+func (b *bed) appends() []door {
+	made := func(sink, key string) outbox.Event {
+		return outbox.Event{Sink: sink, Type: "made", Scope: "standby", Key: key}
+	}
+	return []door{b.append("append", made("one", "1")), b.append("append many", made("many", "1"), made("many", "2"))}
 }
 
 // A client that speaks SQL only.
@@ -242,8 +334,7 @@ func (b *bed) psql() door {
 			return tx.Commit(ctx)
 		}
 	}
-	first := call(b.watched)
-	return door{"psql", func(ctx context.Context) error { return errors.Join(first(ctx), errUncounted) }, call(b.patient), effectOf("psql")}
+	return door{"psql", call(b.watched), call(b.patient), effectOf("psql"), true}
 }
 
 // A client that gives up on its COMMIT: pgx sends a cancel request.
@@ -261,11 +352,11 @@ func (b *bed) impatient() door {
 				}
 				ended, cancel := context.WithTimeout(ctx, patience)
 				defer cancel()
-				return errors.Join(tx.Commit(ended), errUncounted)
+				return tx.Commit(ended)
 			})
 		}
 	}
-	return door{"impatient", call(b.patient, 200*time.Millisecond), call(b.patient, time.Hour), effectOf("impatient")}
+	return door{"impatient", call(b.patient, 200*time.Millisecond), call(b.patient, time.Hour), effectOf("impatient"), true}
 }
 
 type owner string
@@ -301,7 +392,7 @@ func (b *bed) effect() door {
 		})
 		return err
 	}
-	return door{"effect", first, again, "exists (select from pawl.effect as e where e.status = 'succeeded')"}
+	return door{"effect", first, again, "exists (select from pawl.effect as e where e.status = 'succeeded')", false}
 }
 
 // flow is a consumer; again is a redelivery to another process of it.
@@ -337,7 +428,7 @@ func (b *bed) flow(name string, configure func(c *flow.Config, pool *pgxpool.Poo
 	if semantic(name) != "" {
 		second = "k2" // known by its semantic key only
 	}
-	return door{name, call(b.watched, "k"), call(again, second), effectOf(name)}
+	return door{name, call(b.watched, "k"), call(again, second), effectOf(name), false}
 }
 
 func semantic(name string) string {

@@ -4,6 +4,7 @@ package standbytest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/command"
 	"github.com/pawl-go/pawl/flow"
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/internal/txn"
@@ -100,15 +102,30 @@ func (a *answers) ask(ctx context.Context, name string, call func(context.Contex
 	})
 }
 
+// has reports whether all of names were answered; of none it never is.
+func (a *answers) has(names []string) bool {
+	given := a.given()
+	return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(given, name) })
+}
+
+// lookFor is how long to wait for the answers to names. Without names it is for those that must not come.
+func (a *answers) lookFor(names []string) time.Duration {
+	if len(names) > 0 {
+		return time.Minute
+	}
+	return holdFor
+}
+
 // holdFor is how long answers are looked for that must not come.
 const holdFor = 1500 * time.Millisecond
 
 // cutOff lets every door commit while the standby is cut off, has an operator cancel whatever waits, so that all rows are visible and
-// none is replicated, and asks every door again. It returns who was answered all the same.
-func cutOff(t *testing.T, p *pgtest.Pair, rollback bool) (b *bed, doors []door, a *answers) {
+// none is replicated, and asks every door again. It returns who was answered all the same, as soon as those of caught are among them.
+func cutOff(t *testing.T, p *pgtest.Pair, rollback bool, caught ...string) (b *bed, doors []door, a *answers) {
 	t.Helper()
 	b = &bed{T: t, watched: poolOf(t, p.URL(), watch), plain: poolOf(t, p.URL(), nil), patient: poolOf(t, p.URL(), patient), rollback: rollback}
-	doors = append([]door{b.once(), b.onceSQL(), b.leased(), b.http(), b.guard(), b.enqueue(), b.release(), b.append(), b.psql(), b.impatient(), b.effect()}, b.flows()...)
+	doors = slices.Concat([]door{b.once(), b.onceSQL(), b.onceFinal(), b.leased(), b.http(), b.guard(), b.guardFails(), b.enqueue(), b.enqueueMany(), b.release(),
+		b.psql(), b.impatient(), b.effect()}, b.appends(), b.processes(), b.flows())
 	ctx, cancel := context.WithCancel(context.Background())
 	a = &answers{}
 	t.Cleanup(func() { cancel(); a.all.Wait() })
@@ -116,7 +133,7 @@ func cutOff(t *testing.T, p *pgtest.Pair, rollback bool) (b *bed, doors []door, 
 
 	p.Cut()
 	for _, d := range doors {
-		if d.name == "append" || d.name == "psql" || d.name == "release" || d.name == "impatient" {
+		if d.mute {
 			go func() { _ = d.first(ctx) }()
 			continue
 		}
@@ -141,7 +158,9 @@ func cutOff(t *testing.T, p *pgtest.Pair, rollback bool) (b *bed, doors []door, 
 	for _, d := range doors {
 		a.ask(ctx, d.name, d.again)
 	}
-	time.Sleep(holdFor)
+	for end := time.Now().Add(a.lookFor(caught)); time.Now().Before(end) && !a.has(caught); {
+		time.Sleep(10 * time.Millisecond)
+	}
 	close(stop)
 	operator.Wait()
 	return b, doors, a
@@ -173,7 +192,12 @@ func TestAnswers_WaitForTheStandby(t *testing.T) {
 		t.Errorf("answered before the standby had it: %q", early)
 	}
 	p.Join()
-	want := 2*len(doors) - 4 - 1 // those that promise nothing; and an attempt whose end is unknown, which is asked about by a new claim
+	want := 2*len(doors) - 1 // an attempt whose end is unknown is asked about by a new claim
+	for _, d := range doors {
+		if d.mute {
+			want--
+		}
+	}
 	for deadline := time.Now().Add(2 * time.Minute); len(a.given()) < want; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d answers after the standby came back, want %d: %q", len(a.given()), want, a.given())
@@ -183,6 +207,75 @@ func TestAnswers_WaitForTheStandby(t *testing.T) {
 	for _, d := range doors {
 		untilTrue(t, standby, d.row)
 	}
+}
+
+// The reply to the COMMIT of a failure for good was lost, and that of telling it once more was cancelled, on a connection that nobody watches.
+// The failure is an answer once the standby has it.
+func TestOnce_AFailureToldTwiceWaitsForTheStandby(t *testing.T) {
+	t.Parallel()
+	p := pair(t)
+	pool := poolOf(t, p.URL(), nil)
+	p.Cut()
+	t.Cleanup(func() { p.Synchronous("") })
+	answered := make(chan error, 1)
+	go func() {
+		_, err := command.Once(context.Background(), pool, intent("told twice"), func(context.Context, pgx.Tx) (string, error) {
+			return "", pawl.Final(errors.New("no"))
+		}, command.Options{Wait: -1})
+		answered <- err
+	}()
+	waits := "exists (select from pg_stat_activity as a where a.wait_event = 'SyncRep')"
+	p.Until("select " + waits)
+	p.Exec("select pg_terminate_backend(a.pid) from pg_stat_activity as a where a.wait_event = 'SyncRep'")
+	p.Until("select exists (select from pawl.command as c where c.key = 'told twice')") // visible, and not replicated
+	p.Until("select " + waits)
+	for end := time.Now().Add(holdFor); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		p.CancelWaiting()
+		select {
+		case err := <-answered:
+			if errors.Is(err, pawl.ErrFailedFinal) {
+				t.Fatalf("answered before the standby had it: %v", err)
+			}
+			p.Join()
+			return // that it is not known is no answer
+		default:
+		}
+	}
+	p.Join()
+	if err := <-answered; !errors.Is(err, pawl.ErrFailedFinal) && !pawl.MayHaveHappened(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The reply to COMMIT did not come, and the transaction waits on. Whoever gives up while the key is taken by it is told that it may have happened,
+// and not of another call that is at work.
+func TestOnce_ItsOwnLostTransactionIsNoConflict(t *testing.T) {
+	t.Parallel()
+	p := pair(t)
+	pool := poolOf(t, p.URL(), func(c *pgxpool.Config) {
+		pawl.Watch(c.ConnConfig, pawl.Watching{CommitPatience: 200 * time.Millisecond})
+	})
+	p.Cut()
+	t.Cleanup(func() { p.Synchronous("") })
+	var calls sync.WaitGroup
+	for n := range 8 {
+		calls.Go(func() {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			name := fmt.Sprint("own ", n)
+			_, err := command.Once(ctx, pool, intent(name), func(ctx context.Context, tx pgx.Tx) (string, error) {
+				return "done", insert(ctx, tx, name)
+			}, command.Options{Wait: -1, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+				if e.Kind == pawl.EventCommitUnknown {
+					time.AfterFunc(time.Duration(n)*300*time.Millisecond, cancel)
+				}
+			}}})
+			if !pawl.MayHaveHappened(err) || errors.Is(err, pawl.ErrInProgress) {
+				t.Errorf("given up %d00 ms after the reply was lost: %v", 3*n, err)
+			}
+		})
+	}
+	calls.Wait()
 }
 
 // The standby is promoted without what it missed. No intent that was answered is missing there.
@@ -217,9 +310,11 @@ func TestMutants_OfTheBarrierAreCaught(t *testing.T) {
 		rollback bool
 		caught   []string
 	}{
-		"NOBARRIER": {body: `return '{}'`, caught: []string{"append", "effect", "enqueue", "flow batch", "flow inline", "flow landed", "http", "leased", "once", "psql", "release"}},
-		"IDONLY":    {body: `perform pg_current_xact_id(); return '{"unproved": true}'`, caught: []string{"append", "enqueue", "flow batch", "flow inline", "flow landed", "flow trigger", "guard", "http", "leased", "once", "psql", "release"}},
-		"ROLLBACK":  {rollback: true, caught: []string{"append", "psql"}},
+		"NOBARRIER": {body: `return '{}'`, caught: []string{"append", "append many", "effect", "enqueue", "enqueue many", "flow batch", "flow inline", "flow landed", "flow semantic", "flow trigger", "guard", "guard fails", "http", "leased", "once", "once final",
+			"process a dead letter", "process the finished", "psql", "release"}},
+		"IDONLY": {body: `perform pg_current_xact_id(); return '{"unproved": true}'`, caught: []string{"append", "append many", "effect", "enqueue", "enqueue many", "flow batch", "flow inline", "flow landed", "flow semantic", "flow trigger", "guard", "guard fails", "http", "leased", "once", "once final",
+			"process a dead letter", "process the finished", "psql", "release"}},
+		"ROLLBACK": {rollback: true, caught: []string{"append", "append many", "psql"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -227,7 +322,7 @@ func TestMutants_OfTheBarrierAreCaught(t *testing.T) {
 			if c.body != "" {
 				p.Exec(fmt.Sprintf(replace, c.body))
 			}
-			_, _, a := cutOff(t, p, c.rollback)
+			_, _, a := cutOff(t, p, c.rollback, c.caught...)
 			early := a.given()
 			t.Logf("answered before the standby had it: %q", early)
 			for _, door := range c.caught {

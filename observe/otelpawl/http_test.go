@@ -65,6 +65,24 @@ func TestTracing_HTTP(t *testing.T) {
 	if broken.Status.Code != codes.Error || ran[0].Status.Code == codes.Error {
 		t.Errorf("statuses %+v, %+v", broken.Status, ran[0].Status)
 	}
+	if attributeOf(broken, "error.type") != "500" || attributeOf(ran[0], "error.type") != "" {
+		t.Errorf("error.type is %q, and %q of what went well", attributeOf(broken, "error.type"), attributeOf(ran[0], "error.type"))
+	}
+}
+
+// A handler that panics or gives no answer leaves a failed span.
+func TestTracing_HTTP_WithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	func() {
+		defer func() { _ = recover() }()
+		b.tracing.HTTP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })).
+			ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/orders", nil))
+	}()
+	s := b.ended("POST", 1)[0]
+	if s.Status.Code != codes.Error || attributeOf(s, "error.type") != "no_response" {
+		t.Errorf("%+v", s)
+	}
 }
 
 // Behind a middleware that has made the server's span, ours is a part of it; and no method of a caller's invention is a name.
