@@ -50,7 +50,7 @@ $$;
 create or replace function pawl_v1._job_hash(p_kind text, p_args bytea)
 returns bytea
 language sql
-stable -- as convert_to is: an immutable one would not be put in place of its call
+stable -- as convert_to is
 return sha256(int8send(octet_length(p_kind)) || convert_to(p_kind, 'UTF8') || int8send(octet_length(p_args)) || p_args);
 
 create or replace function pawl_v1._raise_key_reused(p_queue text, p_key text, p_stored bytea, p_given bytea)

@@ -40,7 +40,7 @@ return to_jsonb(p_schedule) - 'args'
 create or replace function pawl_v1._schedule_after(p_schedule pawl.schedule, p_now timestamptz)
 returns timestamptz
 language sql
-immutable
+stable
 return p_schedule.next_at
   + (floor(extract(epoch from p_now - p_schedule.next_at) * 1000 / p_schedule.every_ms) + 1)::bigint * p_schedule.every_ms * interval '1 millisecond';
 

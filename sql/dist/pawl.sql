@@ -649,7 +649,7 @@ end;
 create or replace function pawl_v1._audit_target(p_kind text, variadic p_names text[])
 returns text
 language sql
-immutable
+stable
 return case
          when octet_length(p_kind || ' ' || array_to_string(p_names, ' ')) <= 255 then p_kind || ' ' || array_to_string(p_names, ' ')
          else p_kind || ' ' || encode(sha256(convert_to(to_jsonb(p_names)::text, 'UTF8')), 'hex')
@@ -1709,7 +1709,7 @@ $$;
 create or replace function pawl_v1._job_hash(p_kind text, p_args bytea)
 returns bytea
 language sql
-stable -- as convert_to is: an immutable one would not be put in place of its call
+stable -- as convert_to is
 return sha256(int8send(octet_length(p_kind)) || convert_to(p_kind, 'UTF8') || int8send(octet_length(p_args)) || p_args);
 
 create or replace function pawl_v1._raise_key_reused(p_queue text, p_key text, p_stored bytea, p_given bytea)
@@ -3141,7 +3141,7 @@ $$;
 create or replace function pawl_v1._day(p_at timestamptz)
 returns bigint
 language sql
-immutable
+stable
 return floor(extract(epoch from p_at) / 86400)::bigint;
 
 -- Deletes jobs and returns them as the archive keeps them.
@@ -4462,7 +4462,7 @@ return to_jsonb(p_schedule) - 'args'
 create or replace function pawl_v1._schedule_after(p_schedule pawl.schedule, p_now timestamptz)
 returns timestamptz
 language sql
-immutable
+stable
 return p_schedule.next_at
   + (floor(extract(epoch from p_now - p_schedule.next_at) * 1000 / p_schedule.every_ms) + 1)::bigint * p_schedule.every_ms * interval '1 millisecond';
 
@@ -7499,7 +7499,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'de16961f91dd1a3d78237a3aeabc86cc14f0186cae16543a2c3e3f67734df413');
+values (1, 'init', 1, '8be9b65fe57f4ba57a9daf7671d08d1c4d30d6d735d8ae3fc7f5b31553e6fdd0');
 
 do $$
 begin
