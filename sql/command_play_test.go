@@ -202,8 +202,8 @@ var commandMutants = []mutant{
 	{name: "a late failure beats a newer one", property: "p_fence", scene: "command: late failure, failing claim", edits: []edit{
 		{"command_fail", "c.status = 'failed_retryable' and c.fence < p_fence)", "c.status = 'failed_retryable')"}}},
 	{name: "silence is failure", property: "p_once", scene: "command: effect without an end, claim", edits: []edit{{"command_claim", " and (p_options ->> 'repeatable')::boolean", ""}}},
-	{name: "a finished command is claimed", property: "p_once", scene: "command: claim, claim", edits: []edit{{"_command_standing", "return 'replay_success'", "return null"}, {"command_claim", "v_seen.status = 'failed_retryable'", "v_seen.status <> 'processing'"}}},
-	{name: "a live lease is no lease", property: "p_excl", scene: "command: leased claim, leased claim", edits: []edit{{"_command_standing", "when p_seen.lease_expires_at > clock_timestamp() then 'processing_active'", "when false then ''"}, {"command_claim", " and (p_options ->> 'repeatable')::boolean", ""}}},
+	{name: "a finished command is claimed", property: "p_once", scene: "command: claim, claim", edits: []edit{{"_command_standing", "'replay_success'::text", "NULL::text"}, {"command_claim", "v_seen.status = 'failed_retryable'", "v_seen.status <> 'processing'"}}},
+	{name: "a live lease is no lease", property: "p_excl", scene: "command: leased claim, leased claim", edits: []edit{{"_command_standing", "lease_expires_at > clock_timestamp()", "lease_expires_at > 'infinity'"}, {"command_claim", " and (p_options ->> 'repeatable')::boolean", ""}}},
 	{name: "fences of one life only", property: "p_fence", scene: "command: purge and claim, zombie's end", edits: []edit{
 		{"command_claim", "(scope, key, hash, claimed_by, lease_expires_at, expires_at)\n      values (p_scope,", "(fence, scope, key, hash, claimed_by, lease_expires_at, expires_at)\n      values (1, p_scope,"},
 		{"_command_take", "nextval('pawl.fence_seq')", "c.fence + 1"}}},

@@ -37,7 +37,7 @@ var modelled = []mutant{
 	// A blind sweep does harm only between two open transactions: it waits for the holder's and then overwrites it.
 	{name: "REAPBLIND", property: "p_term", scene: "sweep, cancel", edits: []edit{blindLook, blindWrite}},
 	{name: "ACKFIRST", property: "p_loss", protocol: protocol{ackThenRecord: true}},
-	{name: "NODEDUP", property: "p_once", edits: []edit{{"job_enqueue", "if v_owner <> v_id then", "if false then"}}},
+	{name: "NODEDUP", property: "p_once", edits: []edit{{"job_enqueue", "exit when found;", "exit;"}}},
 	{name: "MARKFIRST", property: "p_done", protocol: protocol{markThenCall: true}},
 	{name: "ASSUMEFAIL", property: "p_once", protocol: protocol{silenceIsFailure: true}},
 }

@@ -17,8 +17,7 @@ var onlyRead = regexp.MustCompile(`'(duplicate_ignored|duplicate|replay_success|
 // notAnswers are the functions that name such an outcome and need not prove it, and why.
 var notAnswers = map[string]string{
 	"_raise_fence_lost": "raises: nobody is answered", "_command_refuse": "raises", "_command_raise": "raises",
-	"_command_standing": "asked by command_claim, which proves it",
-	"_refusal":          "a verb of operators, who look again", "inbox_forget": "the same", "inbox_replay": "the same", "job_recall": "the same",
+	"_refusal": "a verb of operators, who look again", "inbox_forget": "the same", "inbox_replay": "the same", "job_recall": "the same",
 	"lane_unblock": "the same", "lane_policy": "the same", "command_settle": "the same", "effect_settle": "the same",
 	"schedule_pause": "the same", "schedule_resume": "the same", "schedule_run_now": "the same", "schedule_delete": "the same",
 	"lane_promote": "a hint to a worker", "schedule_tick": "a keeper asks again at the next tick",

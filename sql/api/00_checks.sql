@@ -1,89 +1,124 @@
 -- Checks shared by the functions below. They raise; they never repair.
+--
+-- Each is an expression, which the planner puts in place of the call, and calls a function only to say what is wrong: to call a function
+-- with a search_path of its own costs as much as all the checks of a statement. Those functions say that they cost little, since they are
+-- not called as a rule: for a dear one the server plans a statement anew at each call, to be rid of it.
 
-create or replace function pawl_v1._check_scope(p_what text, p_name text)
+create or replace function pawl_v1._refuse_scope(p_what text, p_name text)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 immutable
+cost 1
 as $$
 begin
-  if p_name is null or octet_length(p_name) not between 1 and 255 then
-    raise exception '% must have 1 to 255 octets, it has %', p_what, coalesce(octet_length(p_name), 0)
-      using errcode = 'P4000', hint = 'pass the same short name at every call';
-  end if;
+  raise exception '% must have 1 to 255 octets, it has %', p_what, coalesce(octet_length(p_name), 0)
+    using errcode = 'P4000', hint = 'pass the same short name at every call';
+end
+$$;
+
+create or replace function pawl_v1._check_scope(p_what text, p_name text)
+returns void
+language sql
+immutable
+return case when octet_length(p_name) between 1 and 255 then null else pawl_v1._refuse_scope(p_what, p_name) end;
+
+create or replace function pawl_v1._refuse_key(p_what text, p_key text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+immutable
+cost 1
+as $$
+begin
+  raise exception '% must have 1 to 255 octets, it has %', p_what, coalesce(octet_length(p_key), 0)
+    using errcode = 'P4001', hint = 'hash a longer key, for instance encode(sha256(...), ''hex'')';
 end
 $$;
 
 create or replace function pawl_v1._check_key(p_what text, p_key text)
 returns void
+language sql
+immutable
+return case when octet_length(p_key) between 1 and 255 then null else pawl_v1._refuse_key(p_what, p_key) end;
+
+create or replace function pawl_v1._refuse_hash(p_hash bytea)
+returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 immutable
+cost 1
 as $$
 begin
-  if p_key is null or octet_length(p_key) not between 1 and 255 then
-    raise exception '% must have 1 to 255 octets, it has %', p_what, coalesce(octet_length(p_key), 0)
-      using errcode = 'P4001', hint = 'hash a longer key, for instance encode(sha256(...), ''hex'')';
-  end if;
+  raise exception 'the fingerprint must have 32 octets, it has %', coalesce(octet_length(p_hash), 0)
+    using errcode = 'P4003', hint = 'pass sha256(payload)';
 end
 $$;
 
 create or replace function pawl_v1._check_hash(p_hash bytea)
 returns void
+language sql
+immutable
+return case when octet_length(p_hash) = 32 then null else pawl_v1._refuse_hash(p_hash) end;
+
+create or replace function pawl_v1._refuse_args(p_args bytea)
+returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 immutable
+cost 1
 as $$
 begin
-  if p_hash is null or octet_length(p_hash) <> 32 then
-    raise exception 'the fingerprint must have 32 octets, it has %', coalesce(octet_length(p_hash), 0)
-      using errcode = 'P4003', hint = 'pass sha256(payload)';
-  end if;
+  raise exception 'args must have at most 4194304 octets, they have %', coalesce(octet_length(p_args)::text, 'none')
+    using errcode = 'P4004', hint = 'store a large payload elsewhere and enqueue its reference';
 end
 $$;
 
 create or replace function pawl_v1._check_args(p_args bytea)
 returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
+language sql
 immutable
-as $$
-begin
-  if p_args is null or octet_length(p_args) > 4194304 then
-    raise exception 'args must have at most 4194304 octets, they have %', coalesce(octet_length(p_args)::text, 'none')
-      using errcode = 'P4004', hint = 'store a large payload elsewhere and enqueue its reference';
-  end if;
-end
-$$;
+return case when octet_length(p_args) <= 4194304 then null else pawl_v1._refuse_args(p_args) end;
 
-create or replace function pawl_v1._check_headers(p_headers jsonb)
+create or replace function pawl_v1._refuse_headers(p_headers jsonb)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 immutable
+cost 1
 as $$
 begin
-  if jsonb_typeof(p_headers) not in ('object', 'null') then
-    raise exception 'headers must be a JSON object, they are %', jsonb_typeof(p_headers)
-      using errcode = 'P4004';
-  end if;
+  raise exception 'headers must be a JSON object, they are %', jsonb_typeof(p_headers)
+    using errcode = 'P4004';
+end
+$$;
+
+-- Null passes: there are none.
+create or replace function pawl_v1._check_headers(p_headers jsonb)
+returns void
+language sql
+immutable
+return case when jsonb_typeof(p_headers) not in ('object', 'null') then pawl_v1._refuse_headers(p_headers) end;
+
+create or replace function pawl_v1._refuse_int(p_what text, p_value bigint, p_min bigint, p_max bigint)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+immutable
+cost 1
+as $$
+begin
+  raise exception '% must lie between % and %, it is %', p_what, p_min, p_max, p_value
+    using errcode = 'P4004';
 end
 $$;
 
 -- Null passes: it means the default.
 create or replace function pawl_v1._check_int(p_what text, p_value bigint, p_min bigint, p_max bigint)
 returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
+language sql
 immutable
-as $$
-begin
-  if p_value not between p_min and p_max then
-    raise exception '% must lie between % and %, it is %', p_what, p_min, p_max, p_value
-      using errcode = 'P4004';
-  end if;
-end
-$$;
+return case when p_value not between p_min and p_max then pawl_v1._refuse_int(p_what, p_value, p_min, p_max) end;
 
 -- The moment so many milliseconds ago.
 create or replace function pawl_v1._before(p_older_than_ms bigint)
@@ -108,24 +143,29 @@ language sql
 stable
 return coalesce((p_options ->> 'since')::timestamptz, '-infinity');
 
--- Arrays that describe one batch must be equally long.
-create or replace function pawl_v1._check_batch(p_what text, p_count int, p_max int, variadic p_lengths int[])
+create or replace function pawl_v1._refuse_batch(p_what text, p_count int, p_max int)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 immutable
+cost 1
 as $$
 begin
   if p_count > p_max then
     raise exception 'a batch has at most % elements, this one has %', p_max, p_count
       using errcode = 'P4004', hint = 'send several batches';
   end if;
-  if exists (select from unnest(p_lengths) as l (length) where l.length is distinct from p_count) then
-    raise exception 'the arrays of a batch must be as long as %, which has %', p_what, p_count
-      using errcode = 'P4004', hint = 'pass null for an array of defaults';
-  end if;
+  raise exception 'the arrays of a batch must be as long as %, which has %', p_what, p_count
+    using errcode = 'P4004', hint = 'pass null for an array of defaults';
 end
 $$;
+
+-- Arrays that describe one batch must be equally long.
+create or replace function pawl_v1._check_batch(p_what text, p_count int, p_max int, variadic p_lengths int[])
+returns void
+language sql
+immutable
+return case when p_count <= p_max and p_count = all (p_lengths) then null else pawl_v1._refuse_batch(p_what, p_count, p_max) end;
 
 create or replace function pawl_v1._int_given(p_options jsonb, p_name text, p_min bigint, p_max bigint)
 returns bigint
@@ -144,13 +184,14 @@ begin
       using errcode = 'P4004';
   end if;
   v_value := trunc((p_options ->> p_name)::numeric);
-  perform pawl_v1._check_int('option ' || p_name, v_value, p_min, p_max);
+  if v_value not between p_min and p_max then
+    perform pawl_v1._refuse_int('option ' || p_name, v_value, p_min, p_max);
+  end if;
   return v_value;
 end
 $$;
 
--- An integer option with bounds. Absent or null means the default. In SQL, so that the planner puts its body in place of
--- the call: most options are absent most of the time.
+-- An integer option with bounds. Absent or null means the default. Most options are absent most of the time.
 create or replace function pawl_v1._int_option(
   p_options jsonb,
   p_name    text,
@@ -170,15 +211,14 @@ language sql
 immutable
 return pawl_v1._int_option(p_options, p_name, p_default, p_min, p_max) * interval '1 millisecond';
 
--- An option that is an array of texts. Absent or null means null.
-create or replace function pawl_v1._text_array_option(p_options jsonb, p_name text)
+create or replace function pawl_v1._text_array_given(p_options jsonb, p_name text)
 returns text[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
-  case coalesce(jsonb_typeof(p_options -> p_name), 'null')
+  case jsonb_typeof(p_options -> p_name)
     when 'null' then
       return null;
     when 'array' then
@@ -190,41 +230,46 @@ begin
 end
 $$;
 
--- Refuses options the function does not know: a misspelt one must not be ignored in silence.
-create or replace function pawl_v1._check_options(p_options jsonb, p_known text[])
+-- An option that is an array of texts. Absent or null means null.
+create or replace function pawl_v1._text_array_option(p_options jsonb, p_name text)
+returns text[]
+language sql
+immutable
+return case when p_options ? p_name then pawl_v1._text_array_given(p_options, p_name) end;
+
+create or replace function pawl_v1._refuse_options(p_options jsonb, p_known text[])
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 immutable
+cost 1
 as $$
-declare
-  v_name text;
 begin
-  if p_options = '{}'::jsonb then
-    return;
-  end if;
   if p_options is null or jsonb_typeof(p_options) <> 'object' then
     raise exception 'options must be a JSON object'
       using errcode = 'P4004';
   end if;
-  select o.name
-    into v_name
-    from jsonb_object_keys(p_options) as o (name)
-   where o.name <> all (p_known)
-   limit 1;
-  if found then
-    raise exception 'unknown option %', v_name
-      using errcode = 'P4004', hint = 'known here: ' || array_to_string(p_known, ', ');
-  end if;
+  raise exception 'unknown option %', (select min(o.name) from jsonb_object_keys(p_options - p_known) as o (name))
+    using errcode = 'P4004', hint = 'known here: ' || array_to_string(p_known, ', ');
 end
 $$;
+
+-- Refuses options the function does not know: a misspelt one must not be ignored in silence.
+create or replace function pawl_v1._check_options(p_options jsonb, p_known text[])
+returns void
+language sql
+immutable
+return case
+  when case jsonb_typeof(p_options) when 'object' then p_options - p_known = '{}' end then null
+  else pawl_v1._refuse_options(p_options, p_known)
+end;
 
 -- What an operator's change is about, as pawl.audit names it: a kind and names, whole if they fit, else the kind and a hash of the
 -- names. Lengths count in octets, as the bound of the target does. The record beside it holds the names whole.
 create or replace function pawl_v1._audit_target(p_kind text, variadic p_names text[])
 returns text
 language sql
-immutable
+stable
 return case
          when octet_length(p_kind || ' ' || array_to_string(p_names, ' ')) <= 255 then p_kind || ' ' || array_to_string(p_names, ' ')
          else p_kind || ' ' || encode(sha256(convert_to(to_jsonb(p_names)::text, 'UTF8')), 'hex')

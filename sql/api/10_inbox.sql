@@ -33,10 +33,8 @@ begin
   if (octet_length(p_consumer) between 1 and 255 and octet_length(p_message_id) between 1 and 255
       and octet_length(p_hash) = 32 and p_options = '{}') is not true
   then
-    perform pawl_v1._check_scope('consumer', p_consumer);
-    perform pawl_v1._check_key('message id', p_message_id);
-    perform pawl_v1._check_hash(p_hash);
-    perform pawl_v1._check_options(p_options, '{result_ref,lane,queue,lane_policy}');
+    perform pawl_v1._check_scope('consumer', p_consumer), pawl_v1._check_key('message id', p_message_id), pawl_v1._check_hash(p_hash),
+            pawl_v1._check_options(p_options, '{result_ref,lane,queue,lane_policy}');
     -- Before the delivery, so that whoever owns one of a lane already is either done with it or has landed it.
     if p_options ? 'lane' then
       v_lane := (pawl_v1._lanes_enter(array[p_options ->> 'queue'], array[p_options ->> 'lane'], p_options))[1];
@@ -105,9 +103,9 @@ declare
   v_proof jsonb := '{}';
   v_row   record;
 begin
-  perform pawl_v1._check_options(p_options, '{}');
-  perform pawl_v1._check_batch('message_ids', v_count, 1000, coalesce(cardinality(p_hashes), 0));
-  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_options(p_options, '{}'),
+          pawl_v1._check_batch('message_ids', v_count, 1000, coalesce(cardinality(p_hashes), 0)),
+          pawl_v1._check_scope('consumer', p_consumer);
   perform pawl_v1._check_key('message id', r.message_id), pawl_v1._check_hash(r.hash)
      from unnest(p_message_ids, p_hashes) as r (message_id, hash)
     where r.message_id is null or octet_length(r.message_id) not between 1 and 255

@@ -94,9 +94,8 @@ declare
   v_count bigint;
   v_next  bigint;
 begin
-  perform pawl_v1._check_options(p_options, '{mode,first,hold_limit}');
-  perform pawl_v1._check_scope('consumer', p_consumer);
-  perform pawl_v1._check_scope('resource', p_resource);
+  perform pawl_v1._check_options(p_options, '{mode,first,hold_limit}'), pawl_v1._check_scope('consumer', p_consumer),
+          pawl_v1._check_scope('resource', p_resource);
   if p_seq is null or v_mode is null or v_mode not in ('latest', 'strict') then
     raise exception 'a gate needs a number and a mode, latest or strict'
       using errcode = 'P4004';

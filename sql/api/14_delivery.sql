@@ -12,11 +12,8 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform pawl_v1._check_options(p_options, '{headers,verified_by,hash,landing}');
-  perform pawl_v1._check_scope('consumer', p_consumer);
-  perform pawl_v1._check_key('message id', p_message_id);
-  perform pawl_v1._check_args(p_body);
-  perform pawl_v1._check_headers(p_options -> 'headers');
+  perform pawl_v1._check_options(p_options, '{headers,verified_by,hash,landing}'), pawl_v1._check_scope('consumer', p_consumer),
+          pawl_v1._check_key('message id', p_message_id), pawl_v1._check_args(p_body), pawl_v1._check_headers(p_options -> 'headers');
   insert into pawl.delivery as d (consumer, message_id, headers, body, verified_by, hash, landing)
   values (p_consumer, p_message_id, p_options -> 'headers', p_body, p_options ->> 'verified_by', decode(p_options ->> 'hash', 'hex'),
           p_options -> 'landing')

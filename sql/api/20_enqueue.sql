@@ -28,10 +28,8 @@ begin
   -- One look, and a call for each only to say what is wrong.
   if (octet_length(p_queue) between 1 and 255 and octet_length(p_kind) between 1 and 255 and octet_length(p_args) <= 4194304
       and not p_options ? 'headers') is not true then
-    perform pawl_v1._check_scope('queue', p_queue);
-    perform pawl_v1._check_scope('kind', p_kind);
-    perform pawl_v1._check_args(p_args);
-    perform pawl_v1._check_headers(p_options -> 'headers');
+    perform pawl_v1._check_scope('queue', p_queue), pawl_v1._check_scope('kind', p_kind), pawl_v1._check_args(p_args),
+            pawl_v1._check_headers(p_options -> 'headers');
   end if;
   insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, max_attempts, available_at, lane_id,
                              position, lane_head, status)
@@ -52,7 +50,7 @@ $$;
 create or replace function pawl_v1._job_hash(p_kind text, p_args bytea)
 returns bytea
 language sql
-immutable
+stable -- as convert_to is
 return sha256(int8send(octet_length(p_kind)) || convert_to(p_kind, 'UTF8') || int8send(octet_length(p_args)) || p_args);
 
 create or replace function pawl_v1._raise_key_reused(p_queue text, p_key text, p_stored bytea, p_given bytea)
@@ -87,87 +85,70 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_id    bigint;
-  v_key   text;
-  v_lane  bigint;
-  v_hash  bytea;
-  v_owner bigint;
+  v_usual  boolean;
+  v_id     bigint := nextval('pawl.job_id_seq');
+  v_key    text := p_options ->> 'key';
+  v_hash   bytea;
+  v_owner  bigint; -- of the key, if it came before
+  v_stored bytea;
+  v_lane   bigint;
 begin
   -- What most callers ask for needs the table's defaults only; to look for options that are not there takes as long as the insert.
-  if p_options - 'headers' = '{}' and coalesce(jsonb_typeof(p_options -> 'headers'), 'object') = 'object'
-     and octet_length(p_queue) between 1 and 255 and octet_length(p_kind) between 1 and 255 and octet_length(p_args) <= 4194304
-  then
-    insert into pawl.job as j (queue, kind, args, headers)
-    values (p_queue, p_kind, p_args, p_options -> 'headers')
-    returning 'enqueued', j.id, '{}'::jsonb
-         into outcome, job_id, detail;
-    return next;
-    return;
+  v_usual := coalesce(p_options - '{headers,key,hash,key_ttl_ms}'::text[] = '{}'
+    and coalesce(jsonb_typeof(p_options -> 'headers'), 'object') = 'object'
+    and octet_length(p_queue) between 1 and 255 and octet_length(p_kind) between 1 and 255 and octet_length(p_args) <= 4194304, false);
+  if not v_usual then
+    perform pawl_v1._check_options(p_options, '{key,hash,key_ttl_ms,priority,retry_in_ms,max_attempts,headers,lane,lane_policy}');
   end if;
-
-  v_id := nextval('pawl.job_id_seq');
-  v_key := p_options ->> 'key';
-  perform pawl_v1._check_options(p_options, '{key,hash,key_ttl_ms,priority,retry_in_ms,max_attempts,headers,lane,lane_policy}');
   if v_key is not null then
-    perform pawl_v1._check_scope('queue', p_queue);
-    perform pawl_v1._check_key('key', v_key);
     if p_options ->> 'hash' !~ '^([0-9A-Fa-f]{2})*$' then
       raise exception 'option hash must be 64 hexadecimal digits'
         using errcode = 'P4003', hint = 'pass encode(sha256(payload), ''hex'')';
     end if;
     v_hash := coalesce(decode(p_options ->> 'hash', 'hex'), pawl_v1._job_hash(p_kind, p_args));
-    perform pawl_v1._check_hash(v_hash);
-    v_owner := pawl_v1._job_key_claim(p_queue, v_key, v_hash, v_id,
-      pawl_v1._int_option(p_options, 'key_ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond');
-    if v_owner <> v_id then
-      return query
-      select 'duplicate', v_owner,
-             case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
-      return;
-    end if;
-  end if;
-  -- The lane's row is locked until this transaction ends: whoever enqueues into it next has a later position.
-  if p_options ? 'lane' then
-    v_lane := (pawl_v1._lanes_enter(array[p_queue], array[p_options ->> 'lane'], p_options))[1];
-  end if;
-  perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, p_options, v_lane);
-  return query
-  select 'enqueued', v_id, '{}'::jsonb;
-end
-$$;
-
--- Insert or observe a key; returns the job that owns it.
-create or replace function pawl_v1._job_key_claim(p_queue text, p_key text, p_hash bytea, p_job_id bigint, p_ttl interval)
-returns bigint
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_owner  bigint;
-  v_stored bytea;
-begin
-  for v_try in 1..3 loop
-    insert into pawl.job_key as k (queue, key, hash, job_id, expires_at)
-    values (p_queue, p_key, p_hash, p_job_id, clock_timestamp() + p_ttl)
-    on conflict do nothing;
-    if found then
-      return p_job_id;
-    end if;
-
-    select k.job_id, k.hash
-      into v_owner, v_stored
-      from pawl.job_key as k
-     where k.queue = p_queue
-       and k.key = p_key;
-    if found then
-      if v_stored <> p_hash then
-        perform pawl_v1._raise_key_reused(p_queue, p_key, v_stored, p_hash);
+    perform pawl_v1._check_scope('queue', p_queue), pawl_v1._check_key('key', v_key), pawl_v1._check_hash(v_hash);
+    -- Insert or observe, as inbox_claim does.
+    for v_try in 1..3 loop
+      insert into pawl.job_key as k (queue, key, hash, job_id, expires_at)
+      values (p_queue, v_key, v_hash, v_id,
+              clock_timestamp() + pawl_v1._ms_option(p_options, 'key_ttl_ms', 86400000, 1000, 315360000000))
+      on conflict do nothing;
+      exit when found;
+      select k.job_id, k.hash
+        into v_owner, v_stored
+        from pawl.job_key as k
+       where k.queue = p_queue
+         and k.key = v_key;
+      if found then
+        if v_stored <> v_hash then
+          perform pawl_v1._raise_key_reused(p_queue, v_key, v_stored, v_hash);
+        end if;
+        return query
+        select 'duplicate', v_owner,
+               case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
+        return;
       end if;
-      return v_owner;
+      if v_try = 3 then
+        raise exception 'key % of queue % keeps appearing and disappearing', v_key, p_queue
+          using errcode = '40001', hint = 'restart the transaction';
+      end if;
+    end loop;
+  end if;
+  if v_usual then
+    insert into pawl.job as j (id, queue, kind, args, headers)
+    overriding system value
+    values (v_id, p_queue, p_kind, p_args, p_options -> 'headers');
+  else
+    -- The lane's row is locked until this transaction ends: whoever enqueues into it next has a later position.
+    if p_options ? 'lane' then
+      v_lane := (pawl_v1._lanes_enter(array[p_queue], array[p_options ->> 'lane'], p_options))[1];
     end if;
-  end loop;
-  raise exception 'key % of queue % keeps appearing and disappearing', p_key, p_queue
-    using errcode = '40001', hint = 'restart the transaction';
+    perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, p_options, v_lane);
+  end if;
+  outcome := 'enqueued';
+  job_id := v_id;
+  detail := '{}';
+  return next;
 end
 $$;
 
@@ -203,8 +184,8 @@ declare
   v_lanes  bigint[];
   v_proof  jsonb := '{}';
 begin
-  perform pawl_v1._check_options(p_options, '{key_ttl_ms,lanes,lane_policy}');
-  perform pawl_v1._check_batch('queues', v_count, 10000, coalesce(cardinality(p_kinds), 0), coalesce(cardinality(p_args), 0),
+  perform pawl_v1._check_options(p_options, '{key_ttl_ms,lanes,lane_policy}'),
+          pawl_v1._check_batch('queues', v_count, 10000, coalesce(cardinality(p_kinds), 0), coalesce(cardinality(p_args), 0),
     coalesce(cardinality(p_keys), v_count), coalesce(cardinality(p_hashes), v_count),
     coalesce(cardinality(p_priorities), v_count), coalesce(cardinality(p_retry_in_ms), v_count),
     coalesce(cardinality(p_max_attempts), v_count), coalesce(cardinality(p_headers), v_count));

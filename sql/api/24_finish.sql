@@ -1,25 +1,33 @@
 -- The ends of an attempt: hold, finish, fail, release. All are fenced: who is not the holder any more changes nothing.
 
+create or replace function pawl_v1._error_pushed(p_errors jsonb, p_error jsonb, p_attempt int)
+returns jsonb
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return (
+    select jsonb_agg(e.entry order by e.n)
+      from (
+        select h.entry, h.n
+          from jsonb_array_elements(
+                 coalesce(p_errors, '[]') || jsonb_build_array(jsonb_build_object(
+                   'at', clock_timestamp(),
+                   'attempt', p_attempt,
+                   'code', p_error ->> 'code',
+                   'error', left(p_error ->> 'error', 4000)))
+               ) with ordinality as h (entry, n)
+         order by h.n desc
+         limit 10
+      ) as e);
+end
+$$;
+
 -- Appends to the bounded error history: the last 10 errors, each cut to 4,000 characters.
 create or replace function pawl_v1._push_error(p_errors jsonb, p_error jsonb, p_attempt int)
 returns jsonb
 language sql
-stable
-return case when p_error is null then p_errors else (
-  select jsonb_agg(e.entry order by e.n)
-    from (
-      select h.entry, h.n
-        from jsonb_array_elements(
-               coalesce(p_errors, '[]') || jsonb_build_array(jsonb_build_object(
-                 'at', clock_timestamp(),
-                 'attempt', p_attempt,
-                 'code', p_error ->> 'code',
-                 'error', left(p_error ->> 'error', 4000)))
-             ) with ordinality as h (entry, n)
-       order by h.n desc
-       limit 10
-    ) as e
-) end;
+return case when p_error is null then p_errors else pawl_v1._error_pushed(p_errors, p_error, p_attempt) end;
 
 -- Raises P4020 and says in DETAIL what became of the job: absent (finished by a successor, by your own lost COMMIT,
 -- or discarded), cancelled, dead_letter, or superseded.
@@ -226,19 +234,25 @@ begin
 end
 $$;
 
-create or replace function pawl_v1._holding(p_id bigint, p_locked boolean, p_ours boolean)
+-- Of a job whose row this transaction could not lock: whether it is there.
+create or replace function pawl_v1._locked_or_stale(p_id bigint)
 returns text
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if p_locked then
-    return case when p_ours then 'held' else 'stale' end;
-  end if;
   perform from pawl.job as j where j.id = p_id;
   return case when found then 'locked' else 'stale' end;
 end
 $$;
+
+create or replace function pawl_v1._holding(p_id bigint, p_locked boolean, p_ours boolean)
+returns text
+language sql
+return case
+  when p_locked then case when p_ours then 'held' else 'stale' end
+  else pawl_v1._locked_or_stale(p_id)
+end;
 
 -- Ends many jobs well, in the order of their ids. If one of them is not held any more, P4020 aborts the transaction: call
 -- it in the transaction that did the work. It waits as job_hold_many does. 55P03: another transaction has the row of one of them;
@@ -266,8 +280,8 @@ declare
   v_said     text[] := '{}';
   v_ids      bigint[] := '{}';
 begin
-  perform pawl_v1._check_options(p_options, '{skip_stale}');
-  perform pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
+  perform pawl_v1._check_options(p_options, '{skip_stale}'),
+          pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
   for v_try in 1..2 loop
     with locked as (
       select j.id, j.status, j.fence, j.queue = any (array(select q.name from pawl.queue as q where q.archive)) as kept

@@ -31,6 +31,25 @@ language sql
 stable
 return (select jsonb_build_object('lane', l.name, 'position', p_position) from pawl.lane as l where l.id = p_lane);
 
+create or replace function pawl_v1._refuse_lane_policy(p_policy text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+immutable
+cost 1
+as $$
+begin
+  raise exception 'a lane''s policy is block, park or skip, not %', coalesce(p_policy, 'null')
+    using errcode = 'P4004';
+end
+$$;
+
+create or replace function pawl_v1._check_lane_policy(p_policy text)
+returns void
+language sql
+immutable
+return case when p_policy in ('block', 'park', 'skip') then null else pawl_v1._refuse_lane_policy(p_policy) end;
+
 -- Locks the lanes of a call, in the order of their names, updates their rows and returns their ids; null where there is no
 -- name. Waits for whoever has one of them open.
 create or replace function pawl_v1._lanes_enter(p_queues text[], p_names text[], p_options jsonb)
@@ -43,8 +62,7 @@ declare
   v_ids    bigint[];
   v_lost   boolean;
 begin
-  perform pawl_v1._check_lane_policy(v_policy);
-  perform pawl_v1._check_scope('queue', r.queue), pawl_v1._check_scope('lane', r.name)
+  perform pawl_v1._check_lane_policy(v_policy), pawl_v1._check_scope('queue', r.queue), pawl_v1._check_scope('lane', r.name)
      from unnest(p_queues, p_names) as r (queue, name)
     where r.name is not null;
   for v_try in 1..3 loop
@@ -75,20 +93,6 @@ begin
   end loop;
   raise exception 'some lanes keep appearing and disappearing'
     using errcode = '40001', hint = 'restart the transaction';
-end
-$$;
-
-create or replace function pawl_v1._check_lane_policy(p_policy text)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-immutable
-as $$
-begin
-  if p_policy is null or p_policy not in ('block', 'park', 'skip') then
-    raise exception 'a lane''s policy is block, park or skip, not %', coalesce(p_policy, 'null')
-      using errcode = 'P4004';
-  end if;
 end
 $$;
 

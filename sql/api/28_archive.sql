@@ -5,7 +5,7 @@
 create or replace function pawl_v1._day(p_at timestamptz)
 returns bigint
 language sql
-immutable
+stable
 return floor(extract(epoch from p_at) / 86400)::bigint;
 
 -- Deletes jobs and returns them as the archive keeps them.

@@ -40,7 +40,7 @@ return to_jsonb(p_schedule) - 'args'
 create or replace function pawl_v1._schedule_after(p_schedule pawl.schedule, p_now timestamptz)
 returns timestamptz
 language sql
-immutable
+stable
 return p_schedule.next_at
   + (floor(extract(epoch from p_now - p_schedule.next_at) * 1000 / p_schedule.every_ms) + 1)::bigint * p_schedule.every_ms * interval '1 millisecond';
 
@@ -257,7 +257,7 @@ declare
   v_after timestamptz := coalesce(p_schedule.next_at - interval '1 microsecond', p_schedule.since_at);
   v_wrong text;
 begin
-  perform pawl_v1._check_batch('ticks', cardinality(p_ticks), 1000, cardinality(p_ticks));
+  perform pawl_v1._check_batch('ticks', coalesce(cardinality(p_ticks), 0), 1000, coalesce(cardinality(p_ticks), 0));
   v_wrong := case
     when p_schedule.every_ms is not null then 'an interval is counted by schedule_tick itself'
     when p_next_at is null then 'the next tick of a cron expression is required'

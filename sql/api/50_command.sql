@@ -47,9 +47,8 @@ begin
   if (octet_length(p_scope) between 1 and 255 and octet_length(p_key) between 1 and 255 and octet_length(p_hash) = 32
       and p_options - '{lease_ms,wait_ms,ttl_ms,repeatable,claimed_by,raise}'::text[] = '{}') is not true
   then
-    perform pawl_v1._command_check(p_scope, p_key);
-    perform pawl_v1._check_hash(p_hash);
-    perform pawl_v1._check_options(p_options, '{lease_ms,wait_ms,ttl_ms,repeatable,claimed_by,raise}');
+    perform pawl_v1._check_scope('scope', p_scope), pawl_v1._check_key('key', p_key), pawl_v1._check_hash(p_hash),
+            pawl_v1._check_options(p_options, '{lease_ms,wait_ms,ttl_ms,repeatable,claimed_by,raise}');
   end if;
 
   for v_try in 1..4 loop
@@ -80,11 +79,8 @@ begin
     end if;
 
     if v_seen.key is null then
-      -- The usual options are read here: a PL/pgSQL function is set up anew in each transaction that calls it.
       insert into pawl.command as c (scope, key, hash, claimed_by, lease_expires_at, expires_at)
-      values (p_scope, p_key, p_hash, p_options ->> 'claimed_by',
-              case when p_options -> 'lease_ms' = 'null' then null else pawl_v1._command_lease(p_options) end,
-              case when p_options ? 'ttl_ms' then pawl_v1._command_memory(p_options) else clock_timestamp() + interval '1 day' end)
+      values (p_scope, p_key, p_hash, p_options ->> 'claimed_by', pawl_v1._command_lease(p_options), pawl_v1._command_memory(p_options))
       on conflict do nothing
       returning c.*
            into v_seen;
@@ -143,58 +139,6 @@ begin
 end
 $$;
 
-create or replace function pawl_v1._command_check(p_scope text, p_key text)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-immutable
-as $$
-begin
-  if (octet_length(p_scope) between 1 and 255 and octet_length(p_key) between 1 and 255) is not true then
-    perform pawl_v1._check_scope('scope', p_scope);
-    perform pawl_v1._check_key('key', p_key);
-  end if;
-end
-$$;
-
--- What a row answers to whoever claims its key, or null: it may be claimed. The payload is looked at first: a caller who
--- changes it is told so while the first one is still being worked on.
-create or replace function pawl_v1._command_standing(p_seen pawl.command, p_hash bytea)
-returns text
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if p_seen.key is null then
-    return null;
-  end if;
-  if p_seen.hash <> p_hash then
-    raise exception 'key % of scope % came before with a different payload', p_seen.key, p_seen.scope
-      using errcode = 'P4002',
-            detail = json_build_object('stored_hash', encode(p_seen.hash, 'hex'), 'given_hash', encode(p_hash, 'hex')),
-            hint = 'use a new key for a new intent, or fix the caller that changes its payload between retries';
-  end if;
-  case p_seen.status
-    when 'succeeded' then
-      return 'replay_success';
-    when 'failed_final' then
-      return 'final_failure';
-    when 'unknown' then
-      return 'unknown';
-    when 'failed_retryable' then
-      return null;
-    when 'processing' then
-      return case
-        when p_seen.lease_expires_at > clock_timestamp() then 'processing_active'
-        when p_seen.lease_expires_at is null and pawl_v1._command_is_ours(p_seen.scope, p_seen.key) then 'processing_active'
-      end;
-    else
-      raise exception 'key % of scope % is %, which this version does not know', p_seen.key, p_seen.scope, p_seen.status
-        using errcode = 'P4099';
-  end case;
-end
-$$;
-
 -- Whether this transaction wrote the row of a command.
 create or replace function pawl_v1._command_is_ours(p_scope text, p_key text)
 returns boolean
@@ -205,6 +149,41 @@ begin
   return (select pawl_v1._is_ours(c.xmin) from pawl.command as c where c.scope = p_scope and c.key = p_key);
 end
 $$;
+
+-- Says that the row holds another payload, or a status that a later version knows.
+create or replace function pawl_v1._command_misfit(p_seen pawl.command, p_hash bytea)
+returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_seen.hash <> p_hash then
+    raise exception 'key % of scope % came before with a different payload', p_seen.key, p_seen.scope
+      using errcode = 'P4002',
+            detail = json_build_object('stored_hash', encode(p_seen.hash, 'hex'), 'given_hash', encode(p_hash, 'hex')),
+            hint = 'use a new key for a new intent, or fix the caller that changes its payload between retries';
+  end if;
+  raise exception 'key % of scope % is %, which this version does not know', p_seen.key, p_seen.scope, p_seen.status
+    using errcode = 'P4099';
+end
+$$;
+
+-- What a row answers to whoever claims its key, or null: it may be claimed. The payload is looked at first: a caller who
+-- changes it is told so while the first one is still being worked on.
+create or replace function pawl_v1._command_standing(p_seen pawl.command, p_hash bytea)
+returns text
+language sql
+return case
+  when p_seen.key is null then null
+  when p_seen.hash <> p_hash then pawl_v1._command_misfit(p_seen, p_hash)
+  when p_seen.status = 'succeeded' then 'replay_success'
+  when p_seen.status = 'failed_final' then 'final_failure'
+  when p_seen.status = 'unknown' then 'unknown'
+  when p_seen.status = 'failed_retryable' then null
+  when p_seen.status <> 'processing' then pawl_v1._command_misfit(p_seen, p_hash)
+  when p_seen.lease_expires_at > clock_timestamp() then 'processing_active'
+  when p_seen.lease_expires_at is null and pawl_v1._command_is_ours(p_seen.scope, p_seen.key) then 'processing_active'
+end;
 
 create or replace function pawl_v1._command_lock(p_scope text, p_key text)
 returns bigint
@@ -232,26 +211,16 @@ $$;
 -- Null in the one-transaction form.
 create or replace function pawl_v1._command_lease(p_options jsonb)
 returns timestamptz
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if jsonb_typeof(p_options -> 'lease_ms') = 'null' then
-    return null;
-  end if;
-  return clock_timestamp() + pawl_v1._int_option(p_options, 'lease_ms', 300000, 1000, 43200000) * interval '1 millisecond';
-end
-$$;
+language sql
+return case
+  when p_options -> 'lease_ms' = 'null' then null
+  else clock_timestamp() + pawl_v1._ms_option(p_options, 'lease_ms', 300000, 1000, 43200000)
+end;
 
 create or replace function pawl_v1._command_memory(p_options jsonb)
 returns timestamptz
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  return clock_timestamp() + pawl_v1._int_option(p_options, 'ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond';
-end
-$$;
+language sql
+return clock_timestamp() + pawl_v1._ms_option(p_options, 'ttl_ms', 86400000, 1000, 315360000000);
 
 -- Takes over what nobody holds, or makes it unknown. The row is locked since its status was read.
 create or replace function pawl_v1._command_take(p_seen pawl.command, p_outcome text, p_options jsonb)
@@ -419,8 +388,8 @@ set lock_timeout = '2s'
 as $$
 begin
   if p_options <> '{}' then
-    perform pawl_v1._check_options(p_options, '{response_status,response_headers,result_ref_type,result_ref_id}');
-    perform pawl_v1._check_headers(p_options -> 'response_headers');
+    perform pawl_v1._check_options(p_options, '{response_status,response_headers,result_ref_type,result_ref_id}'),
+            pawl_v1._check_headers(p_options -> 'response_headers');
   end if;
   if greatest(octet_length(p_result), octet_length(p_response_body)) > 4194304 then
     perform pawl_v1._check_int('the length of the result', octet_length(p_result), 0, 4194304);
@@ -483,9 +452,8 @@ declare
   v_seen pawl.command;
   v_proof jsonb := '{}';
 begin
-  perform pawl_v1._command_check(p_scope, p_key);
-  perform pawl_v1._check_hash(p_hash);
-  perform pawl_v1._check_options(p_options, '{final,unknown,ttl_ms}');
+  perform pawl_v1._check_scope('scope', p_scope), pawl_v1._check_key('key', p_key), pawl_v1._check_hash(p_hash),
+          pawl_v1._check_options(p_options, '{final,unknown,ttl_ms}');
   perform pawl_v1._command_check_fence(p_fence);
 
   for v_try in 1..3 loop

@@ -43,7 +43,7 @@ begin
     raise exception 'sink must have 1 to 200 octets, it has %', coalesce(octet_length(p_sink), 0)
       using errcode = 'P4000', hint = 'pass the name of the relay that is to publish the event';
   end if;
-  perform pawl_v1._check_scope('event type', p_type);
+  perform pawl_v1._check_scope('event type', p_type), pawl_v1._check_headers(p_headers);
   if (p_aggregate_type is null) <> (p_aggregate_id is null) then
     raise exception 'an aggregate has both a type and an id'
       using errcode = 'P4004', hint = 'pass null for both if the event needs no order';
@@ -67,7 +67,6 @@ begin
     raise exception 'the % holds a control character, which no event can carry', v_name
       using errcode = 'P4004', hint = 'line feeds and other control characters belong into the payload';
   end if;
-  perform pawl_v1._check_headers(p_headers);
   if jsonb_typeof(p_headers) = 'object' then
     select h.key
       into v_name
@@ -98,7 +97,7 @@ $$;
 create or replace function pawl_v1._event_headers(p_id text, p_type text, p_aggregate_type text, p_aggregate_id text, p_headers jsonb)
 returns jsonb
 language sql
-immutable
+stable -- as jsonb_build_object is
 return coalesce(nullif(p_headers, 'null'), '{}')
     || case when p_aggregate_id is null then jsonb_build_object('ce-id', p_id, 'ce-type', p_type)
          else jsonb_build_object('ce-id', p_id, 'ce-type', p_type,
@@ -131,12 +130,15 @@ as $$
 declare
   v_scope   text := p_options ->> 'scope';
   v_key     text := p_options ->> 'key';
-  v_lane    text := pawl_v1._joined(p_aggregate_type, p_aggregate_id);
+  v_lane    text;
   v_id      text;
   v_options jsonb;
 begin
-  perform pawl_v1._check_options(p_options, '{scope,key,hash,key_ttl_ms,max_attempts,headers,lane_policy}');
-  perform pawl_v1._check_event(p_sink, p_type, p_aggregate_type, p_aggregate_id, v_scope, v_key, p_options -> 'headers');
+  perform pawl_v1._check_options(p_options, '{scope,key,hash,key_ttl_ms,max_attempts,headers,lane_policy}'),
+          pawl_v1._check_event(p_sink, p_type, p_aggregate_type, p_aggregate_id, v_scope, v_key, p_options -> 'headers');
+  if p_aggregate_id is not null then
+    v_lane := pawl_v1._joined(p_aggregate_type, p_aggregate_id);
+  end if;
   if v_key is null then
     v_id := gen_random_uuid()::text;
     v_options := p_options - '{scope,key,hash,key_ttl_ms}'::text[];
@@ -186,8 +188,8 @@ declare
   v_ids     text[];
   v_headers jsonb[];
 begin
-  perform pawl_v1._check_options(p_options, '{key_ttl_ms,lane_policy}');
-  perform pawl_v1._check_batch('sinks', v_count, 10000, coalesce(cardinality(p_types), 0),
+  perform pawl_v1._check_options(p_options, '{key_ttl_ms,lane_policy}'),
+          pawl_v1._check_batch('sinks', v_count, 10000, coalesce(cardinality(p_types), 0),
     coalesce(cardinality(p_aggregate_types), 0), coalesce(cardinality(p_aggregate_ids), 0), coalesce(cardinality(p_payloads), 0),
     coalesce(cardinality(p_scopes), v_count), coalesce(cardinality(p_keys), v_count), coalesce(cardinality(p_hashes), v_count),
     coalesce(cardinality(p_max_attempts), v_count), coalesce(cardinality(p_headers), v_count));

@@ -22,20 +22,27 @@
 -- Call all of these in transactions of their own, the owner's fence proved first (job_hold, command_hold): nothing may be called
 -- before its plan has committed.
 
-create or replace function pawl_v1._effect_options(p_options jsonb)
+create or replace function pawl_v1._refuse_policy(p_policy text)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
+immutable
+cost 1
 as $$
 begin
-  perform pawl_v1._check_options(p_options, '{policy,provider_key,provider,timeout_ms,memory_ms,settle_ms,ttl_ms,job_id}');
-  if coalesce(p_options ->> 'policy', '') not in ('keyed', 'checked', 'at_most_once', 'repeatable', 'accept_duplicates') then
-    raise exception 'option policy is keyed, checked, at_most_once, repeatable or accept_duplicates, not %', coalesce(p_options ->> 'policy', 'null')
-      using errcode = 'P4004';
-  end if;
-  perform pawl_v1._check_key('provider_key', p_options ->> 'provider_key');
+  raise exception 'option policy is keyed, checked, at_most_once, repeatable or accept_duplicates, not %', coalesce(p_policy, 'null')
+    using errcode = 'P4004';
 end
 $$;
+
+create or replace function pawl_v1._check_policy(p_policy text)
+returns void
+language sql
+immutable
+return case
+  when p_policy in ('keyed', 'checked', 'at_most_once', 'repeatable', 'accept_duplicates') then null
+  else pawl_v1._refuse_policy(p_policy)
+end;
 
 -- How long a provider's memory is relied on: without its last tenth, a minute at most, which is left to clocks and to the way there.
 create or replace function pawl_v1._effect_memory(p_memory interval)
@@ -47,18 +54,21 @@ return p_memory - least(p_memory / 10, interval '1 minute');
 -- The calls of a step of which nobody knows whether they landed, and until when the last of them may have been sent: until its end
 -- was told, or its time was over.
 create or replace function pawl_v1._effect_doubts(p_effect pawl.effect, out calls int, out until timestamptz)
-language sql
+language plpgsql -- which keeps the plan: one in SQL is planned at each call
 set search_path = pg_catalog, pg_temp
 stable
 as $$
-  select count(*)::int, max(least(c.ended_at, c.not_after))
+begin
+  select count(*), max(least(c.ended_at, c.not_after))
+    into calls, until
     from pawl.effect_call as c
    where c.scope = p_effect.scope
      and c.key = p_effect.key
      and c.step = p_effect.step
      and c.fence > p_effect.cleared
      and not c.probe
-     and coalesce(c.outcome, 'ambiguous') = 'ambiguous'
+     and coalesce(c.outcome, 'ambiguous') = 'ambiguous';
+end
 $$;
 
 -- The job that waited for a verdict goes on, unless another of its steps is unknown too. Its row is locked since before the
@@ -93,6 +103,9 @@ begin
      and e.step = p_step
      and e.status = 'unknown';
   known := found;
+  if not known then
+    return;
+  end if;
   -- Updated, not only locked: of two verdicts on two steps of a job, the later must not decide by a snapshot from before the first.
   update pawl.job as j
      set available_at = j.available_at
@@ -152,10 +165,10 @@ declare
   v_until   timestamptz;
   v_calls   int;
 begin
-  perform pawl_v1._command_check(p_scope, p_key);
-  perform pawl_v1._check_key('step', p_step);
-  perform pawl_v1._check_hash(p_hash);
-  perform pawl_v1._effect_options(p_options);
+  perform pawl_v1._check_scope('scope', p_scope), pawl_v1._check_key('key', p_key), pawl_v1._check_key('step', p_step),
+          pawl_v1._check_hash(p_hash),
+          pawl_v1._check_options(p_options, '{policy,provider_key,provider,timeout_ms,memory_ms,settle_ms,ttl_ms,job_id}'),
+          pawl_v1._check_policy(p_options ->> 'policy'), pawl_v1._check_key('provider_key', p_options ->> 'provider_key');
   v_timeout := pawl_v1._ms_option(p_options, 'timeout_ms', 30000, 1, 43200000);
 
   for v_try in 1..3 loop

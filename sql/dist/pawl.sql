@@ -379,91 +379,126 @@ create table pawl.audit (
 create index audit_target on pawl.audit (target, id);
 
 -- Checks shared by the functions below. They raise; they never repair.
+--
+-- Each is an expression, which the planner puts in place of the call, and calls a function only to say what is wrong: to call a function
+-- with a search_path of its own costs as much as all the checks of a statement. Those functions say that they cost little, since they are
+-- not called as a rule: for a dear one the server plans a statement anew at each call, to be rid of it.
 
-create or replace function pawl_v1._check_scope(p_what text, p_name text)
+create or replace function pawl_v1._refuse_scope(p_what text, p_name text)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 immutable
+cost 1
 as $$
 begin
-  if p_name is null or octet_length(p_name) not between 1 and 255 then
-    raise exception '% must have 1 to 255 octets, it has %', p_what, coalesce(octet_length(p_name), 0)
-      using errcode = 'P4000', hint = 'pass the same short name at every call';
-  end if;
+  raise exception '% must have 1 to 255 octets, it has %', p_what, coalesce(octet_length(p_name), 0)
+    using errcode = 'P4000', hint = 'pass the same short name at every call';
+end
+$$;
+
+create or replace function pawl_v1._check_scope(p_what text, p_name text)
+returns void
+language sql
+immutable
+return case when octet_length(p_name) between 1 and 255 then null else pawl_v1._refuse_scope(p_what, p_name) end;
+
+create or replace function pawl_v1._refuse_key(p_what text, p_key text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+immutable
+cost 1
+as $$
+begin
+  raise exception '% must have 1 to 255 octets, it has %', p_what, coalesce(octet_length(p_key), 0)
+    using errcode = 'P4001', hint = 'hash a longer key, for instance encode(sha256(...), ''hex'')';
 end
 $$;
 
 create or replace function pawl_v1._check_key(p_what text, p_key text)
 returns void
+language sql
+immutable
+return case when octet_length(p_key) between 1 and 255 then null else pawl_v1._refuse_key(p_what, p_key) end;
+
+create or replace function pawl_v1._refuse_hash(p_hash bytea)
+returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 immutable
+cost 1
 as $$
 begin
-  if p_key is null or octet_length(p_key) not between 1 and 255 then
-    raise exception '% must have 1 to 255 octets, it has %', p_what, coalesce(octet_length(p_key), 0)
-      using errcode = 'P4001', hint = 'hash a longer key, for instance encode(sha256(...), ''hex'')';
-  end if;
+  raise exception 'the fingerprint must have 32 octets, it has %', coalesce(octet_length(p_hash), 0)
+    using errcode = 'P4003', hint = 'pass sha256(payload)';
 end
 $$;
 
 create or replace function pawl_v1._check_hash(p_hash bytea)
 returns void
+language sql
+immutable
+return case when octet_length(p_hash) = 32 then null else pawl_v1._refuse_hash(p_hash) end;
+
+create or replace function pawl_v1._refuse_args(p_args bytea)
+returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 immutable
+cost 1
 as $$
 begin
-  if p_hash is null or octet_length(p_hash) <> 32 then
-    raise exception 'the fingerprint must have 32 octets, it has %', coalesce(octet_length(p_hash), 0)
-      using errcode = 'P4003', hint = 'pass sha256(payload)';
-  end if;
+  raise exception 'args must have at most 4194304 octets, they have %', coalesce(octet_length(p_args)::text, 'none')
+    using errcode = 'P4004', hint = 'store a large payload elsewhere and enqueue its reference';
 end
 $$;
 
 create or replace function pawl_v1._check_args(p_args bytea)
 returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
+language sql
 immutable
-as $$
-begin
-  if p_args is null or octet_length(p_args) > 4194304 then
-    raise exception 'args must have at most 4194304 octets, they have %', coalesce(octet_length(p_args)::text, 'none')
-      using errcode = 'P4004', hint = 'store a large payload elsewhere and enqueue its reference';
-  end if;
-end
-$$;
+return case when octet_length(p_args) <= 4194304 then null else pawl_v1._refuse_args(p_args) end;
 
-create or replace function pawl_v1._check_headers(p_headers jsonb)
+create or replace function pawl_v1._refuse_headers(p_headers jsonb)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 immutable
+cost 1
 as $$
 begin
-  if jsonb_typeof(p_headers) not in ('object', 'null') then
-    raise exception 'headers must be a JSON object, they are %', jsonb_typeof(p_headers)
-      using errcode = 'P4004';
-  end if;
+  raise exception 'headers must be a JSON object, they are %', jsonb_typeof(p_headers)
+    using errcode = 'P4004';
+end
+$$;
+
+-- Null passes: there are none.
+create or replace function pawl_v1._check_headers(p_headers jsonb)
+returns void
+language sql
+immutable
+return case when jsonb_typeof(p_headers) not in ('object', 'null') then pawl_v1._refuse_headers(p_headers) end;
+
+create or replace function pawl_v1._refuse_int(p_what text, p_value bigint, p_min bigint, p_max bigint)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+immutable
+cost 1
+as $$
+begin
+  raise exception '% must lie between % and %, it is %', p_what, p_min, p_max, p_value
+    using errcode = 'P4004';
 end
 $$;
 
 -- Null passes: it means the default.
 create or replace function pawl_v1._check_int(p_what text, p_value bigint, p_min bigint, p_max bigint)
 returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
+language sql
 immutable
-as $$
-begin
-  if p_value not between p_min and p_max then
-    raise exception '% must lie between % and %, it is %', p_what, p_min, p_max, p_value
-      using errcode = 'P4004';
-  end if;
-end
-$$;
+return case when p_value not between p_min and p_max then pawl_v1._refuse_int(p_what, p_value, p_min, p_max) end;
 
 -- The moment so many milliseconds ago.
 create or replace function pawl_v1._before(p_older_than_ms bigint)
@@ -488,24 +523,29 @@ language sql
 stable
 return coalesce((p_options ->> 'since')::timestamptz, '-infinity');
 
--- Arrays that describe one batch must be equally long.
-create or replace function pawl_v1._check_batch(p_what text, p_count int, p_max int, variadic p_lengths int[])
+create or replace function pawl_v1._refuse_batch(p_what text, p_count int, p_max int)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 immutable
+cost 1
 as $$
 begin
   if p_count > p_max then
     raise exception 'a batch has at most % elements, this one has %', p_max, p_count
       using errcode = 'P4004', hint = 'send several batches';
   end if;
-  if exists (select from unnest(p_lengths) as l (length) where l.length is distinct from p_count) then
-    raise exception 'the arrays of a batch must be as long as %, which has %', p_what, p_count
-      using errcode = 'P4004', hint = 'pass null for an array of defaults';
-  end if;
+  raise exception 'the arrays of a batch must be as long as %, which has %', p_what, p_count
+    using errcode = 'P4004', hint = 'pass null for an array of defaults';
 end
 $$;
+
+-- Arrays that describe one batch must be equally long.
+create or replace function pawl_v1._check_batch(p_what text, p_count int, p_max int, variadic p_lengths int[])
+returns void
+language sql
+immutable
+return case when p_count <= p_max and p_count = all (p_lengths) then null else pawl_v1._refuse_batch(p_what, p_count, p_max) end;
 
 create or replace function pawl_v1._int_given(p_options jsonb, p_name text, p_min bigint, p_max bigint)
 returns bigint
@@ -524,13 +564,14 @@ begin
       using errcode = 'P4004';
   end if;
   v_value := trunc((p_options ->> p_name)::numeric);
-  perform pawl_v1._check_int('option ' || p_name, v_value, p_min, p_max);
+  if v_value not between p_min and p_max then
+    perform pawl_v1._refuse_int('option ' || p_name, v_value, p_min, p_max);
+  end if;
   return v_value;
 end
 $$;
 
--- An integer option with bounds. Absent or null means the default. In SQL, so that the planner puts its body in place of
--- the call: most options are absent most of the time.
+-- An integer option with bounds. Absent or null means the default. Most options are absent most of the time.
 create or replace function pawl_v1._int_option(
   p_options jsonb,
   p_name    text,
@@ -550,15 +591,14 @@ language sql
 immutable
 return pawl_v1._int_option(p_options, p_name, p_default, p_min, p_max) * interval '1 millisecond';
 
--- An option that is an array of texts. Absent or null means null.
-create or replace function pawl_v1._text_array_option(p_options jsonb, p_name text)
+create or replace function pawl_v1._text_array_given(p_options jsonb, p_name text)
 returns text[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
 immutable
 as $$
 begin
-  case coalesce(jsonb_typeof(p_options -> p_name), 'null')
+  case jsonb_typeof(p_options -> p_name)
     when 'null' then
       return null;
     when 'array' then
@@ -570,41 +610,46 @@ begin
 end
 $$;
 
--- Refuses options the function does not know: a misspelt one must not be ignored in silence.
-create or replace function pawl_v1._check_options(p_options jsonb, p_known text[])
+-- An option that is an array of texts. Absent or null means null.
+create or replace function pawl_v1._text_array_option(p_options jsonb, p_name text)
+returns text[]
+language sql
+immutable
+return case when p_options ? p_name then pawl_v1._text_array_given(p_options, p_name) end;
+
+create or replace function pawl_v1._refuse_options(p_options jsonb, p_known text[])
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 immutable
+cost 1
 as $$
-declare
-  v_name text;
 begin
-  if p_options = '{}'::jsonb then
-    return;
-  end if;
   if p_options is null or jsonb_typeof(p_options) <> 'object' then
     raise exception 'options must be a JSON object'
       using errcode = 'P4004';
   end if;
-  select o.name
-    into v_name
-    from jsonb_object_keys(p_options) as o (name)
-   where o.name <> all (p_known)
-   limit 1;
-  if found then
-    raise exception 'unknown option %', v_name
-      using errcode = 'P4004', hint = 'known here: ' || array_to_string(p_known, ', ');
-  end if;
+  raise exception 'unknown option %', (select min(o.name) from jsonb_object_keys(p_options - p_known) as o (name))
+    using errcode = 'P4004', hint = 'known here: ' || array_to_string(p_known, ', ');
 end
 $$;
+
+-- Refuses options the function does not know: a misspelt one must not be ignored in silence.
+create or replace function pawl_v1._check_options(p_options jsonb, p_known text[])
+returns void
+language sql
+immutable
+return case
+  when case jsonb_typeof(p_options) when 'object' then p_options - p_known = '{}' end then null
+  else pawl_v1._refuse_options(p_options, p_known)
+end;
 
 -- What an operator's change is about, as pawl.audit names it: a kind and names, whole if they fit, else the kind and a hash of the
 -- names. Lengths count in octets, as the bound of the target does. The record beside it holds the names whole.
 create or replace function pawl_v1._audit_target(p_kind text, variadic p_names text[])
 returns text
 language sql
-immutable
+stable
 return case
          when octet_length(p_kind || ' ' || array_to_string(p_names, ' ')) <= 255 then p_kind || ' ' || array_to_string(p_names, ' ')
          else p_kind || ' ' || encode(sha256(convert_to(to_jsonb(p_names)::text, 'UTF8')), 'hex')
@@ -783,10 +828,8 @@ begin
   if (octet_length(p_consumer) between 1 and 255 and octet_length(p_message_id) between 1 and 255
       and octet_length(p_hash) = 32 and p_options = '{}') is not true
   then
-    perform pawl_v1._check_scope('consumer', p_consumer);
-    perform pawl_v1._check_key('message id', p_message_id);
-    perform pawl_v1._check_hash(p_hash);
-    perform pawl_v1._check_options(p_options, '{result_ref,lane,queue,lane_policy}');
+    perform pawl_v1._check_scope('consumer', p_consumer), pawl_v1._check_key('message id', p_message_id), pawl_v1._check_hash(p_hash),
+            pawl_v1._check_options(p_options, '{result_ref,lane,queue,lane_policy}');
     -- Before the delivery, so that whoever owns one of a lane already is either done with it or has landed it.
     if p_options ? 'lane' then
       v_lane := (pawl_v1._lanes_enter(array[p_options ->> 'queue'], array[p_options ->> 'lane'], p_options))[1];
@@ -855,9 +898,9 @@ declare
   v_proof jsonb := '{}';
   v_row   record;
 begin
-  perform pawl_v1._check_options(p_options, '{}');
-  perform pawl_v1._check_batch('message_ids', v_count, 1000, coalesce(cardinality(p_hashes), 0));
-  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_options(p_options, '{}'),
+          pawl_v1._check_batch('message_ids', v_count, 1000, coalesce(cardinality(p_hashes), 0)),
+          pawl_v1._check_scope('consumer', p_consumer);
   perform pawl_v1._check_key('message id', r.message_id), pawl_v1._check_hash(r.hash)
      from unnest(p_message_ids, p_hashes) as r (message_id, hash)
     where r.message_id is null or octet_length(r.message_id) not between 1 and 255
@@ -1317,9 +1360,8 @@ declare
   v_count bigint;
   v_next  bigint;
 begin
-  perform pawl_v1._check_options(p_options, '{mode,first,hold_limit}');
-  perform pawl_v1._check_scope('consumer', p_consumer);
-  perform pawl_v1._check_scope('resource', p_resource);
+  perform pawl_v1._check_options(p_options, '{mode,first,hold_limit}'), pawl_v1._check_scope('consumer', p_consumer),
+          pawl_v1._check_scope('resource', p_resource);
   if p_seq is null or v_mode is null or v_mode not in ('latest', 'strict') then
     raise exception 'a gate needs a number and a mode, latest or strict'
       using errcode = 'P4004';
@@ -1564,11 +1606,8 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform pawl_v1._check_options(p_options, '{headers,verified_by,hash,landing}');
-  perform pawl_v1._check_scope('consumer', p_consumer);
-  perform pawl_v1._check_key('message id', p_message_id);
-  perform pawl_v1._check_args(p_body);
-  perform pawl_v1._check_headers(p_options -> 'headers');
+  perform pawl_v1._check_options(p_options, '{headers,verified_by,hash,landing}'), pawl_v1._check_scope('consumer', p_consumer),
+          pawl_v1._check_key('message id', p_message_id), pawl_v1._check_args(p_body), pawl_v1._check_headers(p_options -> 'headers');
   insert into pawl.delivery as d (consumer, message_id, headers, body, verified_by, hash, landing)
   values (p_consumer, p_message_id, p_options -> 'headers', p_body, p_options ->> 'verified_by', decode(p_options ->> 'hash', 'hex'),
           p_options -> 'landing')
@@ -1648,10 +1687,8 @@ begin
   -- One look, and a call for each only to say what is wrong.
   if (octet_length(p_queue) between 1 and 255 and octet_length(p_kind) between 1 and 255 and octet_length(p_args) <= 4194304
       and not p_options ? 'headers') is not true then
-    perform pawl_v1._check_scope('queue', p_queue);
-    perform pawl_v1._check_scope('kind', p_kind);
-    perform pawl_v1._check_args(p_args);
-    perform pawl_v1._check_headers(p_options -> 'headers');
+    perform pawl_v1._check_scope('queue', p_queue), pawl_v1._check_scope('kind', p_kind), pawl_v1._check_args(p_args),
+            pawl_v1._check_headers(p_options -> 'headers');
   end if;
   insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, max_attempts, available_at, lane_id,
                              position, lane_head, status)
@@ -1672,7 +1709,7 @@ $$;
 create or replace function pawl_v1._job_hash(p_kind text, p_args bytea)
 returns bytea
 language sql
-immutable
+stable -- as convert_to is
 return sha256(int8send(octet_length(p_kind)) || convert_to(p_kind, 'UTF8') || int8send(octet_length(p_args)) || p_args);
 
 create or replace function pawl_v1._raise_key_reused(p_queue text, p_key text, p_stored bytea, p_given bytea)
@@ -1707,87 +1744,70 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_id    bigint;
-  v_key   text;
-  v_lane  bigint;
-  v_hash  bytea;
-  v_owner bigint;
+  v_usual  boolean;
+  v_id     bigint := nextval('pawl.job_id_seq');
+  v_key    text := p_options ->> 'key';
+  v_hash   bytea;
+  v_owner  bigint; -- of the key, if it came before
+  v_stored bytea;
+  v_lane   bigint;
 begin
   -- What most callers ask for needs the table's defaults only; to look for options that are not there takes as long as the insert.
-  if p_options - 'headers' = '{}' and coalesce(jsonb_typeof(p_options -> 'headers'), 'object') = 'object'
-     and octet_length(p_queue) between 1 and 255 and octet_length(p_kind) between 1 and 255 and octet_length(p_args) <= 4194304
-  then
-    insert into pawl.job as j (queue, kind, args, headers)
-    values (p_queue, p_kind, p_args, p_options -> 'headers')
-    returning 'enqueued', j.id, '{}'::jsonb
-         into outcome, job_id, detail;
-    return next;
-    return;
+  v_usual := coalesce(p_options - '{headers,key,hash,key_ttl_ms}'::text[] = '{}'
+    and coalesce(jsonb_typeof(p_options -> 'headers'), 'object') = 'object'
+    and octet_length(p_queue) between 1 and 255 and octet_length(p_kind) between 1 and 255 and octet_length(p_args) <= 4194304, false);
+  if not v_usual then
+    perform pawl_v1._check_options(p_options, '{key,hash,key_ttl_ms,priority,retry_in_ms,max_attempts,headers,lane,lane_policy}');
   end if;
-
-  v_id := nextval('pawl.job_id_seq');
-  v_key := p_options ->> 'key';
-  perform pawl_v1._check_options(p_options, '{key,hash,key_ttl_ms,priority,retry_in_ms,max_attempts,headers,lane,lane_policy}');
   if v_key is not null then
-    perform pawl_v1._check_scope('queue', p_queue);
-    perform pawl_v1._check_key('key', v_key);
     if p_options ->> 'hash' !~ '^([0-9A-Fa-f]{2})*$' then
       raise exception 'option hash must be 64 hexadecimal digits'
         using errcode = 'P4003', hint = 'pass encode(sha256(payload), ''hex'')';
     end if;
     v_hash := coalesce(decode(p_options ->> 'hash', 'hex'), pawl_v1._job_hash(p_kind, p_args));
-    perform pawl_v1._check_hash(v_hash);
-    v_owner := pawl_v1._job_key_claim(p_queue, v_key, v_hash, v_id,
-      pawl_v1._int_option(p_options, 'key_ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond');
-    if v_owner <> v_id then
-      return query
-      select 'duplicate', v_owner,
-             case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
-      return;
-    end if;
-  end if;
-  -- The lane's row is locked until this transaction ends: whoever enqueues into it next has a later position.
-  if p_options ? 'lane' then
-    v_lane := (pawl_v1._lanes_enter(array[p_queue], array[p_options ->> 'lane'], p_options))[1];
-  end if;
-  perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, p_options, v_lane);
-  return query
-  select 'enqueued', v_id, '{}'::jsonb;
-end
-$$;
-
--- Insert or observe a key; returns the job that owns it.
-create or replace function pawl_v1._job_key_claim(p_queue text, p_key text, p_hash bytea, p_job_id bigint, p_ttl interval)
-returns bigint
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_owner  bigint;
-  v_stored bytea;
-begin
-  for v_try in 1..3 loop
-    insert into pawl.job_key as k (queue, key, hash, job_id, expires_at)
-    values (p_queue, p_key, p_hash, p_job_id, clock_timestamp() + p_ttl)
-    on conflict do nothing;
-    if found then
-      return p_job_id;
-    end if;
-
-    select k.job_id, k.hash
-      into v_owner, v_stored
-      from pawl.job_key as k
-     where k.queue = p_queue
-       and k.key = p_key;
-    if found then
-      if v_stored <> p_hash then
-        perform pawl_v1._raise_key_reused(p_queue, p_key, v_stored, p_hash);
+    perform pawl_v1._check_scope('queue', p_queue), pawl_v1._check_key('key', v_key), pawl_v1._check_hash(v_hash);
+    -- Insert or observe, as inbox_claim does.
+    for v_try in 1..3 loop
+      insert into pawl.job_key as k (queue, key, hash, job_id, expires_at)
+      values (p_queue, v_key, v_hash, v_id,
+              clock_timestamp() + pawl_v1._ms_option(p_options, 'key_ttl_ms', 86400000, 1000, 315360000000))
+      on conflict do nothing;
+      exit when found;
+      select k.job_id, k.hash
+        into v_owner, v_stored
+        from pawl.job_key as k
+       where k.queue = p_queue
+         and k.key = v_key;
+      if found then
+        if v_stored <> v_hash then
+          perform pawl_v1._raise_key_reused(p_queue, v_key, v_stored, v_hash);
+        end if;
+        return query
+        select 'duplicate', v_owner,
+               case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
+        return;
       end if;
-      return v_owner;
+      if v_try = 3 then
+        raise exception 'key % of queue % keeps appearing and disappearing', v_key, p_queue
+          using errcode = '40001', hint = 'restart the transaction';
+      end if;
+    end loop;
+  end if;
+  if v_usual then
+    insert into pawl.job as j (id, queue, kind, args, headers)
+    overriding system value
+    values (v_id, p_queue, p_kind, p_args, p_options -> 'headers');
+  else
+    -- The lane's row is locked until this transaction ends: whoever enqueues into it next has a later position.
+    if p_options ? 'lane' then
+      v_lane := (pawl_v1._lanes_enter(array[p_queue], array[p_options ->> 'lane'], p_options))[1];
     end if;
-  end loop;
-  raise exception 'key % of queue % keeps appearing and disappearing', p_key, p_queue
-    using errcode = '40001', hint = 'restart the transaction';
+    perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_args, p_options, v_lane);
+  end if;
+  outcome := 'enqueued';
+  job_id := v_id;
+  detail := '{}';
+  return next;
 end
 $$;
 
@@ -1823,8 +1843,8 @@ declare
   v_lanes  bigint[];
   v_proof  jsonb := '{}';
 begin
-  perform pawl_v1._check_options(p_options, '{key_ttl_ms,lanes,lane_policy}');
-  perform pawl_v1._check_batch('queues', v_count, 10000, coalesce(cardinality(p_kinds), 0), coalesce(cardinality(p_args), 0),
+  perform pawl_v1._check_options(p_options, '{key_ttl_ms,lanes,lane_policy}'),
+          pawl_v1._check_batch('queues', v_count, 10000, coalesce(cardinality(p_kinds), 0), coalesce(cardinality(p_args), 0),
     coalesce(cardinality(p_keys), v_count), coalesce(cardinality(p_hashes), v_count),
     coalesce(cardinality(p_priorities), v_count), coalesce(cardinality(p_retry_in_ms), v_count),
     coalesce(cardinality(p_max_attempts), v_count), coalesce(cardinality(p_headers), v_count));
@@ -2243,26 +2263,34 @@ $$;
 
 -- The ends of an attempt: hold, finish, fail, release. All are fenced: who is not the holder any more changes nothing.
 
+create or replace function pawl_v1._error_pushed(p_errors jsonb, p_error jsonb, p_attempt int)
+returns jsonb
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return (
+    select jsonb_agg(e.entry order by e.n)
+      from (
+        select h.entry, h.n
+          from jsonb_array_elements(
+                 coalesce(p_errors, '[]') || jsonb_build_array(jsonb_build_object(
+                   'at', clock_timestamp(),
+                   'attempt', p_attempt,
+                   'code', p_error ->> 'code',
+                   'error', left(p_error ->> 'error', 4000)))
+               ) with ordinality as h (entry, n)
+         order by h.n desc
+         limit 10
+      ) as e);
+end
+$$;
+
 -- Appends to the bounded error history: the last 10 errors, each cut to 4,000 characters.
 create or replace function pawl_v1._push_error(p_errors jsonb, p_error jsonb, p_attempt int)
 returns jsonb
 language sql
-stable
-return case when p_error is null then p_errors else (
-  select jsonb_agg(e.entry order by e.n)
-    from (
-      select h.entry, h.n
-        from jsonb_array_elements(
-               coalesce(p_errors, '[]') || jsonb_build_array(jsonb_build_object(
-                 'at', clock_timestamp(),
-                 'attempt', p_attempt,
-                 'code', p_error ->> 'code',
-                 'error', left(p_error ->> 'error', 4000)))
-             ) with ordinality as h (entry, n)
-       order by h.n desc
-       limit 10
-    ) as e
-) end;
+return case when p_error is null then p_errors else pawl_v1._error_pushed(p_errors, p_error, p_attempt) end;
 
 -- Raises P4020 and says in DETAIL what became of the job: absent (finished by a successor, by your own lost COMMIT,
 -- or discarded), cancelled, dead_letter, or superseded.
@@ -2469,19 +2497,25 @@ begin
 end
 $$;
 
-create or replace function pawl_v1._holding(p_id bigint, p_locked boolean, p_ours boolean)
+-- Of a job whose row this transaction could not lock: whether it is there.
+create or replace function pawl_v1._locked_or_stale(p_id bigint)
 returns text
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if p_locked then
-    return case when p_ours then 'held' else 'stale' end;
-  end if;
   perform from pawl.job as j where j.id = p_id;
   return case when found then 'locked' else 'stale' end;
 end
 $$;
+
+create or replace function pawl_v1._holding(p_id bigint, p_locked boolean, p_ours boolean)
+returns text
+language sql
+return case
+  when p_locked then case when p_ours then 'held' else 'stale' end
+  else pawl_v1._locked_or_stale(p_id)
+end;
 
 -- Ends many jobs well, in the order of their ids. If one of them is not held any more, P4020 aborts the transaction: call
 -- it in the transaction that did the work. It waits as job_hold_many does. 55P03: another transaction has the row of one of them;
@@ -2509,8 +2543,8 @@ declare
   v_said     text[] := '{}';
   v_ids      bigint[] := '{}';
 begin
-  perform pawl_v1._check_options(p_options, '{skip_stale}');
-  perform pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
+  perform pawl_v1._check_options(p_options, '{skip_stale}'),
+          pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
   for v_try in 1..2 loop
     with locked as (
       select j.id, j.status, j.fence, j.queue = any (array(select q.name from pawl.queue as q where q.archive)) as kept
@@ -2787,6 +2821,25 @@ language sql
 stable
 return (select jsonb_build_object('lane', l.name, 'position', p_position) from pawl.lane as l where l.id = p_lane);
 
+create or replace function pawl_v1._refuse_lane_policy(p_policy text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+immutable
+cost 1
+as $$
+begin
+  raise exception 'a lane''s policy is block, park or skip, not %', coalesce(p_policy, 'null')
+    using errcode = 'P4004';
+end
+$$;
+
+create or replace function pawl_v1._check_lane_policy(p_policy text)
+returns void
+language sql
+immutable
+return case when p_policy in ('block', 'park', 'skip') then null else pawl_v1._refuse_lane_policy(p_policy) end;
+
 -- Locks the lanes of a call, in the order of their names, updates their rows and returns their ids; null where there is no
 -- name. Waits for whoever has one of them open.
 create or replace function pawl_v1._lanes_enter(p_queues text[], p_names text[], p_options jsonb)
@@ -2799,8 +2852,7 @@ declare
   v_ids    bigint[];
   v_lost   boolean;
 begin
-  perform pawl_v1._check_lane_policy(v_policy);
-  perform pawl_v1._check_scope('queue', r.queue), pawl_v1._check_scope('lane', r.name)
+  perform pawl_v1._check_lane_policy(v_policy), pawl_v1._check_scope('queue', r.queue), pawl_v1._check_scope('lane', r.name)
      from unnest(p_queues, p_names) as r (queue, name)
     where r.name is not null;
   for v_try in 1..3 loop
@@ -2831,20 +2883,6 @@ begin
   end loop;
   raise exception 'some lanes keep appearing and disappearing'
     using errcode = '40001', hint = 'restart the transaction';
-end
-$$;
-
-create or replace function pawl_v1._check_lane_policy(p_policy text)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-immutable
-as $$
-begin
-  if p_policy is null or p_policy not in ('block', 'park', 'skip') then
-    raise exception 'a lane''s policy is block, park or skip, not %', coalesce(p_policy, 'null')
-      using errcode = 'P4004';
-  end if;
 end
 $$;
 
@@ -3103,7 +3141,7 @@ $$;
 create or replace function pawl_v1._day(p_at timestamptz)
 returns bigint
 language sql
-immutable
+stable
 return floor(extract(epoch from p_at) / 86400)::bigint;
 
 -- Deletes jobs and returns them as the archive keeps them.
@@ -4424,7 +4462,7 @@ return to_jsonb(p_schedule) - 'args'
 create or replace function pawl_v1._schedule_after(p_schedule pawl.schedule, p_now timestamptz)
 returns timestamptz
 language sql
-immutable
+stable
 return p_schedule.next_at
   + (floor(extract(epoch from p_now - p_schedule.next_at) * 1000 / p_schedule.every_ms) + 1)::bigint * p_schedule.every_ms * interval '1 millisecond';
 
@@ -4641,7 +4679,7 @@ declare
   v_after timestamptz := coalesce(p_schedule.next_at - interval '1 microsecond', p_schedule.since_at);
   v_wrong text;
 begin
-  perform pawl_v1._check_batch('ticks', cardinality(p_ticks), 1000, cardinality(p_ticks));
+  perform pawl_v1._check_batch('ticks', coalesce(cardinality(p_ticks), 0), 1000, coalesce(cardinality(p_ticks), 0));
   v_wrong := case
     when p_schedule.every_ms is not null then 'an interval is counted by schedule_tick itself'
     when p_next_at is null then 'the next tick of a cron expression is required'
@@ -4875,9 +4913,8 @@ begin
   if (octet_length(p_scope) between 1 and 255 and octet_length(p_key) between 1 and 255 and octet_length(p_hash) = 32
       and p_options - '{lease_ms,wait_ms,ttl_ms,repeatable,claimed_by,raise}'::text[] = '{}') is not true
   then
-    perform pawl_v1._command_check(p_scope, p_key);
-    perform pawl_v1._check_hash(p_hash);
-    perform pawl_v1._check_options(p_options, '{lease_ms,wait_ms,ttl_ms,repeatable,claimed_by,raise}');
+    perform pawl_v1._check_scope('scope', p_scope), pawl_v1._check_key('key', p_key), pawl_v1._check_hash(p_hash),
+            pawl_v1._check_options(p_options, '{lease_ms,wait_ms,ttl_ms,repeatable,claimed_by,raise}');
   end if;
 
   for v_try in 1..4 loop
@@ -4908,11 +4945,8 @@ begin
     end if;
 
     if v_seen.key is null then
-      -- The usual options are read here: a PL/pgSQL function is set up anew in each transaction that calls it.
       insert into pawl.command as c (scope, key, hash, claimed_by, lease_expires_at, expires_at)
-      values (p_scope, p_key, p_hash, p_options ->> 'claimed_by',
-              case when p_options -> 'lease_ms' = 'null' then null else pawl_v1._command_lease(p_options) end,
-              case when p_options ? 'ttl_ms' then pawl_v1._command_memory(p_options) else clock_timestamp() + interval '1 day' end)
+      values (p_scope, p_key, p_hash, p_options ->> 'claimed_by', pawl_v1._command_lease(p_options), pawl_v1._command_memory(p_options))
       on conflict do nothing
       returning c.*
            into v_seen;
@@ -4971,58 +5005,6 @@ begin
 end
 $$;
 
-create or replace function pawl_v1._command_check(p_scope text, p_key text)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-immutable
-as $$
-begin
-  if (octet_length(p_scope) between 1 and 255 and octet_length(p_key) between 1 and 255) is not true then
-    perform pawl_v1._check_scope('scope', p_scope);
-    perform pawl_v1._check_key('key', p_key);
-  end if;
-end
-$$;
-
--- What a row answers to whoever claims its key, or null: it may be claimed. The payload is looked at first: a caller who
--- changes it is told so while the first one is still being worked on.
-create or replace function pawl_v1._command_standing(p_seen pawl.command, p_hash bytea)
-returns text
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if p_seen.key is null then
-    return null;
-  end if;
-  if p_seen.hash <> p_hash then
-    raise exception 'key % of scope % came before with a different payload', p_seen.key, p_seen.scope
-      using errcode = 'P4002',
-            detail = json_build_object('stored_hash', encode(p_seen.hash, 'hex'), 'given_hash', encode(p_hash, 'hex')),
-            hint = 'use a new key for a new intent, or fix the caller that changes its payload between retries';
-  end if;
-  case p_seen.status
-    when 'succeeded' then
-      return 'replay_success';
-    when 'failed_final' then
-      return 'final_failure';
-    when 'unknown' then
-      return 'unknown';
-    when 'failed_retryable' then
-      return null;
-    when 'processing' then
-      return case
-        when p_seen.lease_expires_at > clock_timestamp() then 'processing_active'
-        when p_seen.lease_expires_at is null and pawl_v1._command_is_ours(p_seen.scope, p_seen.key) then 'processing_active'
-      end;
-    else
-      raise exception 'key % of scope % is %, which this version does not know', p_seen.key, p_seen.scope, p_seen.status
-        using errcode = 'P4099';
-  end case;
-end
-$$;
-
 -- Whether this transaction wrote the row of a command.
 create or replace function pawl_v1._command_is_ours(p_scope text, p_key text)
 returns boolean
@@ -5033,6 +5015,41 @@ begin
   return (select pawl_v1._is_ours(c.xmin) from pawl.command as c where c.scope = p_scope and c.key = p_key);
 end
 $$;
+
+-- Says that the row holds another payload, or a status that a later version knows.
+create or replace function pawl_v1._command_misfit(p_seen pawl.command, p_hash bytea)
+returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_seen.hash <> p_hash then
+    raise exception 'key % of scope % came before with a different payload', p_seen.key, p_seen.scope
+      using errcode = 'P4002',
+            detail = json_build_object('stored_hash', encode(p_seen.hash, 'hex'), 'given_hash', encode(p_hash, 'hex')),
+            hint = 'use a new key for a new intent, or fix the caller that changes its payload between retries';
+  end if;
+  raise exception 'key % of scope % is %, which this version does not know', p_seen.key, p_seen.scope, p_seen.status
+    using errcode = 'P4099';
+end
+$$;
+
+-- What a row answers to whoever claims its key, or null: it may be claimed. The payload is looked at first: a caller who
+-- changes it is told so while the first one is still being worked on.
+create or replace function pawl_v1._command_standing(p_seen pawl.command, p_hash bytea)
+returns text
+language sql
+return case
+  when p_seen.key is null then null
+  when p_seen.hash <> p_hash then pawl_v1._command_misfit(p_seen, p_hash)
+  when p_seen.status = 'succeeded' then 'replay_success'
+  when p_seen.status = 'failed_final' then 'final_failure'
+  when p_seen.status = 'unknown' then 'unknown'
+  when p_seen.status = 'failed_retryable' then null
+  when p_seen.status <> 'processing' then pawl_v1._command_misfit(p_seen, p_hash)
+  when p_seen.lease_expires_at > clock_timestamp() then 'processing_active'
+  when p_seen.lease_expires_at is null and pawl_v1._command_is_ours(p_seen.scope, p_seen.key) then 'processing_active'
+end;
 
 create or replace function pawl_v1._command_lock(p_scope text, p_key text)
 returns bigint
@@ -5060,26 +5077,16 @@ $$;
 -- Null in the one-transaction form.
 create or replace function pawl_v1._command_lease(p_options jsonb)
 returns timestamptz
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if jsonb_typeof(p_options -> 'lease_ms') = 'null' then
-    return null;
-  end if;
-  return clock_timestamp() + pawl_v1._int_option(p_options, 'lease_ms', 300000, 1000, 43200000) * interval '1 millisecond';
-end
-$$;
+language sql
+return case
+  when p_options -> 'lease_ms' = 'null' then null
+  else clock_timestamp() + pawl_v1._ms_option(p_options, 'lease_ms', 300000, 1000, 43200000)
+end;
 
 create or replace function pawl_v1._command_memory(p_options jsonb)
 returns timestamptz
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  return clock_timestamp() + pawl_v1._int_option(p_options, 'ttl_ms', 86400000, 1000, 315360000000) * interval '1 millisecond';
-end
-$$;
+language sql
+return clock_timestamp() + pawl_v1._ms_option(p_options, 'ttl_ms', 86400000, 1000, 315360000000);
 
 -- Takes over what nobody holds, or makes it unknown. The row is locked since its status was read.
 create or replace function pawl_v1._command_take(p_seen pawl.command, p_outcome text, p_options jsonb)
@@ -5247,8 +5254,8 @@ set lock_timeout = '2s'
 as $$
 begin
   if p_options <> '{}' then
-    perform pawl_v1._check_options(p_options, '{response_status,response_headers,result_ref_type,result_ref_id}');
-    perform pawl_v1._check_headers(p_options -> 'response_headers');
+    perform pawl_v1._check_options(p_options, '{response_status,response_headers,result_ref_type,result_ref_id}'),
+            pawl_v1._check_headers(p_options -> 'response_headers');
   end if;
   if greatest(octet_length(p_result), octet_length(p_response_body)) > 4194304 then
     perform pawl_v1._check_int('the length of the result', octet_length(p_result), 0, 4194304);
@@ -5311,9 +5318,8 @@ declare
   v_seen pawl.command;
   v_proof jsonb := '{}';
 begin
-  perform pawl_v1._command_check(p_scope, p_key);
-  perform pawl_v1._check_hash(p_hash);
-  perform pawl_v1._check_options(p_options, '{final,unknown,ttl_ms}');
+  perform pawl_v1._check_scope('scope', p_scope), pawl_v1._check_key('key', p_key), pawl_v1._check_hash(p_hash),
+          pawl_v1._check_options(p_options, '{final,unknown,ttl_ms}');
   perform pawl_v1._command_check_fence(p_fence);
 
   for v_try in 1..3 loop
@@ -5651,7 +5657,7 @@ begin
     raise exception 'sink must have 1 to 200 octets, it has %', coalesce(octet_length(p_sink), 0)
       using errcode = 'P4000', hint = 'pass the name of the relay that is to publish the event';
   end if;
-  perform pawl_v1._check_scope('event type', p_type);
+  perform pawl_v1._check_scope('event type', p_type), pawl_v1._check_headers(p_headers);
   if (p_aggregate_type is null) <> (p_aggregate_id is null) then
     raise exception 'an aggregate has both a type and an id'
       using errcode = 'P4004', hint = 'pass null for both if the event needs no order';
@@ -5675,7 +5681,6 @@ begin
     raise exception 'the % holds a control character, which no event can carry', v_name
       using errcode = 'P4004', hint = 'line feeds and other control characters belong into the payload';
   end if;
-  perform pawl_v1._check_headers(p_headers);
   if jsonb_typeof(p_headers) = 'object' then
     select h.key
       into v_name
@@ -5706,7 +5711,7 @@ $$;
 create or replace function pawl_v1._event_headers(p_id text, p_type text, p_aggregate_type text, p_aggregate_id text, p_headers jsonb)
 returns jsonb
 language sql
-immutable
+stable -- as jsonb_build_object is
 return coalesce(nullif(p_headers, 'null'), '{}')
     || case when p_aggregate_id is null then jsonb_build_object('ce-id', p_id, 'ce-type', p_type)
          else jsonb_build_object('ce-id', p_id, 'ce-type', p_type,
@@ -5739,12 +5744,15 @@ as $$
 declare
   v_scope   text := p_options ->> 'scope';
   v_key     text := p_options ->> 'key';
-  v_lane    text := pawl_v1._joined(p_aggregate_type, p_aggregate_id);
+  v_lane    text;
   v_id      text;
   v_options jsonb;
 begin
-  perform pawl_v1._check_options(p_options, '{scope,key,hash,key_ttl_ms,max_attempts,headers,lane_policy}');
-  perform pawl_v1._check_event(p_sink, p_type, p_aggregate_type, p_aggregate_id, v_scope, v_key, p_options -> 'headers');
+  perform pawl_v1._check_options(p_options, '{scope,key,hash,key_ttl_ms,max_attempts,headers,lane_policy}'),
+          pawl_v1._check_event(p_sink, p_type, p_aggregate_type, p_aggregate_id, v_scope, v_key, p_options -> 'headers');
+  if p_aggregate_id is not null then
+    v_lane := pawl_v1._joined(p_aggregate_type, p_aggregate_id);
+  end if;
   if v_key is null then
     v_id := gen_random_uuid()::text;
     v_options := p_options - '{scope,key,hash,key_ttl_ms}'::text[];
@@ -5794,8 +5802,8 @@ declare
   v_ids     text[];
   v_headers jsonb[];
 begin
-  perform pawl_v1._check_options(p_options, '{key_ttl_ms,lane_policy}');
-  perform pawl_v1._check_batch('sinks', v_count, 10000, coalesce(cardinality(p_types), 0),
+  perform pawl_v1._check_options(p_options, '{key_ttl_ms,lane_policy}'),
+          pawl_v1._check_batch('sinks', v_count, 10000, coalesce(cardinality(p_types), 0),
     coalesce(cardinality(p_aggregate_types), 0), coalesce(cardinality(p_aggregate_ids), 0), coalesce(cardinality(p_payloads), 0),
     coalesce(cardinality(p_scopes), v_count), coalesce(cardinality(p_keys), v_count), coalesce(cardinality(p_hashes), v_count),
     coalesce(cardinality(p_max_attempts), v_count), coalesce(cardinality(p_headers), v_count));
@@ -5852,20 +5860,27 @@ $$;
 -- Call all of these in transactions of their own, the owner's fence proved first (job_hold, command_hold): nothing may be called
 -- before its plan has committed.
 
-create or replace function pawl_v1._effect_options(p_options jsonb)
+create or replace function pawl_v1._refuse_policy(p_policy text)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
+immutable
+cost 1
 as $$
 begin
-  perform pawl_v1._check_options(p_options, '{policy,provider_key,provider,timeout_ms,memory_ms,settle_ms,ttl_ms,job_id}');
-  if coalesce(p_options ->> 'policy', '') not in ('keyed', 'checked', 'at_most_once', 'repeatable', 'accept_duplicates') then
-    raise exception 'option policy is keyed, checked, at_most_once, repeatable or accept_duplicates, not %', coalesce(p_options ->> 'policy', 'null')
-      using errcode = 'P4004';
-  end if;
-  perform pawl_v1._check_key('provider_key', p_options ->> 'provider_key');
+  raise exception 'option policy is keyed, checked, at_most_once, repeatable or accept_duplicates, not %', coalesce(p_policy, 'null')
+    using errcode = 'P4004';
 end
 $$;
+
+create or replace function pawl_v1._check_policy(p_policy text)
+returns void
+language sql
+immutable
+return case
+  when p_policy in ('keyed', 'checked', 'at_most_once', 'repeatable', 'accept_duplicates') then null
+  else pawl_v1._refuse_policy(p_policy)
+end;
 
 -- How long a provider's memory is relied on: without its last tenth, a minute at most, which is left to clocks and to the way there.
 create or replace function pawl_v1._effect_memory(p_memory interval)
@@ -5877,18 +5892,21 @@ return p_memory - least(p_memory / 10, interval '1 minute');
 -- The calls of a step of which nobody knows whether they landed, and until when the last of them may have been sent: until its end
 -- was told, or its time was over.
 create or replace function pawl_v1._effect_doubts(p_effect pawl.effect, out calls int, out until timestamptz)
-language sql
+language plpgsql -- which keeps the plan: one in SQL is planned at each call
 set search_path = pg_catalog, pg_temp
 stable
 as $$
-  select count(*)::int, max(least(c.ended_at, c.not_after))
+begin
+  select count(*), max(least(c.ended_at, c.not_after))
+    into calls, until
     from pawl.effect_call as c
    where c.scope = p_effect.scope
      and c.key = p_effect.key
      and c.step = p_effect.step
      and c.fence > p_effect.cleared
      and not c.probe
-     and coalesce(c.outcome, 'ambiguous') = 'ambiguous'
+     and coalesce(c.outcome, 'ambiguous') = 'ambiguous';
+end
 $$;
 
 -- The job that waited for a verdict goes on, unless another of its steps is unknown too. Its row is locked since before the
@@ -5923,6 +5941,9 @@ begin
      and e.step = p_step
      and e.status = 'unknown';
   known := found;
+  if not known then
+    return;
+  end if;
   -- Updated, not only locked: of two verdicts on two steps of a job, the later must not decide by a snapshot from before the first.
   update pawl.job as j
      set available_at = j.available_at
@@ -5982,10 +6003,10 @@ declare
   v_until   timestamptz;
   v_calls   int;
 begin
-  perform pawl_v1._command_check(p_scope, p_key);
-  perform pawl_v1._check_key('step', p_step);
-  perform pawl_v1._check_hash(p_hash);
-  perform pawl_v1._effect_options(p_options);
+  perform pawl_v1._check_scope('scope', p_scope), pawl_v1._check_key('key', p_key), pawl_v1._check_key('step', p_step),
+          pawl_v1._check_hash(p_hash),
+          pawl_v1._check_options(p_options, '{policy,provider_key,provider,timeout_ms,memory_ms,settle_ms,ttl_ms,job_id}'),
+          pawl_v1._check_policy(p_options ->> 'policy'), pawl_v1._check_key('provider_key', p_options ->> 'provider_key');
   v_timeout := pawl_v1._ms_option(p_options, 'timeout_ms', 30000, 1, 43200000);
 
   for v_try in 1..3 loop
@@ -7478,7 +7499,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '9e9ebe66a1cddb4b883074f06967534f666afd73b68387b558e75eb3f272bc80');
+values (1, 'init', 1, '8be9b65fe57f4ba57a9daf7671d08d1c4d30d6d735d8ae3fc7f5b31553e6fdd0');
 
 do $$
 begin
