@@ -35,3 +35,10 @@ func Overload(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, overload)
 	return err
 }
+
+// Deny lets no role but superusers run what is planted. PostgreSQL then refuses a statement that names it (42501) also where no row
+// makes it run.
+func Deny(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, "revoke execute on all functions in schema public from public")
+	return err
+}
