@@ -26,7 +26,7 @@ var withoutDatabase = []string{"completion", "dev postgres", "dev sqs", "version
 
 // lines call every other command. An upper-case word stands for what the database says.
 var lines = []string{
-	"migrate status", "migrate check", "migrate up --roles", "migrate down --to 1",
+	"migrate status", "migrate check", "migrate up --roles", "migrate down --to 1", "migrate down --to 0",
 	"status", "status --json", "doctor", "stale", "stale --kind job --json",
 	"explain m1", "explain k1 --scope orders --json",
 	"jobs list", "jobs list --queue orders --kind charge --status pending --json", "jobs show DEAD", "jobs show ARCHIVED --json",
@@ -48,12 +48,12 @@ var lines = []string{
 }
 
 // mayFail are lines that end with another exit code than 0, for all that they looked.
-var mayFail = []string{"doctor"}
+var mayFail = []string{"doctor", "migrate down --to 0"}
 
 // shows are demos against a database of yours. Only an owner may make their schema.
 var shows = []string{
-	"demo --messages 40 --workers 1 --kills 0 --poison 1 --pipeline --payments --json",
-	"demo --lease --json",
+	"demo --messages 40 --workers 1 --kills 0 --poison 1 --pipeline --payments --json --database-url URL",
+	"demo --lease --json --database-url URL",
 }
 
 const hostileFixture = `
@@ -104,7 +104,7 @@ var meant = map[string]string{
 func TestCLI_CallsNothingOfOthers(t *testing.T) {
 	t.Parallel()
 	for _, run := range []struct{ role, path string }{
-		{"", "public"}, {"", "public, pg_catalog"}, {"pawl_app", "public, pg_catalog"}, {"pawl_reader", "public, pg_catalog"}, {"pawl_operator", "public, pg_catalog"},
+		{"", "public"}, {"", "public,pg_catalog"}, {"pawl_app", "public,pg_catalog"}, {"pawl_reader", "public,pg_catalog"}, {"pawl_operator", "public,pg_catalog"},
 	} {
 		t.Run(cmp.Or(run.role, "superuser")+"/"+run.path, func(t *testing.T) {
 			t.Parallel()
@@ -113,7 +113,11 @@ func TestCLI_CallsNothingOfOthers(t *testing.T) {
 			for word, query := range meant {
 				words[word] = fmt.Sprint(one[int64](t, db, query))
 			}
+			if now := one[string](t, withPath(t, db, run.path), "show search_path"); now != run.path {
+				t.Fatalf("the path is %s", now)
+			}
 			login := withPath(t, loginOf(t, db, run.role), run.path)
+			words["URL"] = login
 			called := slices.Clone(lines)
 			if run.role == "" && run.path != "public" {
 				called = append(called, shows...)
@@ -148,7 +152,7 @@ func TestCLI_MigratesAmongWhatOthersPlanted(t *testing.T) {
 	if err := hostile.Plant(t.Context(), conn); err != nil {
 		t.Fatal(err)
 	}
-	login := withPath(t, db, "public, pg_catalog")
+	login := withPath(t, db, "public,pg_catalog")
 	for _, line := range []string{"migrate status", "migrate up", "migrate up --roles", "migrate status --json", "migrate check", "migrate down --to 0 --yes", "migrate up --roles"} {
 		mustPawl(t, login, strings.Fields(line)...)
 	}
@@ -198,7 +202,7 @@ func commandsBelow(t *testing.T, above ...string) (all []string) {
 	return all
 }
 
-var deniedFunction = regexp.MustCompile(`permission denied for function (\w+)`)
+var deniedFunction = regexp.MustCompile(`permission denied for (?:function|aggregate) (\w+)`)
 
 // hijacked reports whether a statement named what is planted: it ran, or the login was refused to run it, and it is none of Pawl's.
 func hijacked(output string) bool {

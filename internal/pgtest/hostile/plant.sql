@@ -57,6 +57,32 @@ begin
 end
 $$;
 
+-- Aggregates: count(*), and those of types that have a name.
+do $$
+declare
+  v record;
+begin
+  for v in
+    select p.proname, pg_get_function_identity_arguments(p.oid) as arguments
+      from pg_proc as p
+     where p.pronamespace = 'pg_catalog'::regnamespace
+       and p.prokind = 'a'
+       and not exists (select from pg_aggregate as g where g.aggfnoid = p.oid and g.aggkind <> 'n')
+       and not exists (select from unnest(p.proargtypes::oid[]) as a (oid)
+                         join pg_type as t on t.oid = a.oid
+                        where t.typtype = 'p' and t.typname !~ '^any(array|element|compatible.*)?$')
+  loop
+    begin
+      execute format('create or replace function public.%I(%s) returns boolean language plpgsql as %L',
+        'agg_' || md5(v.arguments), concat_ws(', ', 'boolean', nullif(v.arguments, '')), format('begin perform public.hijack(%L); end', 'aggregate ' || v.proname));
+      execute format('create aggregate public.%I(%s) (sfunc = public.%I, stype = boolean)', v.proname, coalesce(nullif(v.arguments, ''), '*'), 'agg_' || md5(v.arguments));
+    exception
+      when feature_not_supported or invalid_function_definition or syntax_error or undefined_object or datatype_mismatch or wrong_object_type or duplicate_function then null;
+    end;
+  end loop;
+end
+$$;
+
 -- Types under the names of PostgreSQL's.
 do $$
 declare
