@@ -52,4 +52,4 @@ func Runs(ctx context.Context, conn *pgx.Conn) (n int, err error) {
 }
 
 // Sum names the scripts by what they hold, for the name of a template.
-func Sum() string { return fmt.Sprintf("%x", sha256.Sum256([]byte(plant + overload)))[:8] }
+func Sum() string { return fmt.Sprintf("%x", sha256.Sum256([]byte(plant+overload)))[:8] }
