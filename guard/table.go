@@ -104,7 +104,7 @@ func (t Table) statements() statements {
 		fail: update + literal(t.Error) + at(t.CompletedAt, "null") + at(t.ClaimedAt, now) + at(t.LastError, "$2") + where +
 			is(t.Completed),
 		failLate: update + literal(t.Error) + at(t.ClaimedAt, now) + counted + at(t.LastError, "$2") + where + is(t.Pending),
-		look:     "select " + quote(t.Status) + "::text, current_setting('synchronous_standby_names') <> '' from " + t.quoted() + where,
+		look:     "select " + quote(t.Status) + "::text, pg_catalog.current_setting('synchronous_standby_names') operator(pg_catalog.<>) '' from " + t.quoted() + where,
 		claim:    update + literal(t.Processing) + at(t.ClaimedAt, now) + counted + where + is(t.Pending),
 		settle:   update + literal(t.Completed) + at(t.CompletedAt, now) + where + is(t.Processing) + token,
 		refuse:   update + literal(t.Error) + at(t.LastError, "$3") + where + is(t.Processing) + token,

@@ -11,13 +11,14 @@ import (
 	"github.com/pawl-go/pawl/internal/pgtest/hostile"
 	"github.com/pawl-go/pawl/ops"
 	"github.com/pawl-go/pawl/pawltest"
+	"github.com/pawl-go/pawl/sql"
 )
 
 // Where others may create objects in a schema of the operator's search_path, what looks and what changes rows calls none of them:
 // whether it is sent through a pool, in a transaction or through database/sql, and the path is as it was afterwards.
 func TestVerbs_CallNothingOfOthers(t *testing.T) {
 	t.Parallel()
-	url := pawltest.URL(t)
+	url := pawltest.URL(t, sql.Roles())
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		t.Fatal(err)
@@ -30,6 +31,15 @@ func TestVerbs_CallNothingOfOthers(t *testing.T) {
 	t.Cleanup(pool.Close)
 	plant(t, pool)
 	for name, path := range hostile.Paths {
+		t.Run(name+"/without rows", func(t *testing.T) {
+			if _, err := pool.Exec(t.Context(), "set search_path = "+path+"; set role pawl_operator"); err != nil {
+				t.Fatal(err)
+			}
+			look(t, pool)
+			if _, err := pool.Exec(t.Context(), "reset role"); err != nil {
+				t.Fatal(err)
+			}
+		})
 		for handle, db := range map[string]func(*testing.T) ops.DB{
 			"pool":         func(*testing.T) ops.DB { return pool },
 			"database/sql": func(*testing.T) ops.DB { return pawl.SQL(stdlib.OpenDBFromPool(pool)) },
@@ -68,6 +78,9 @@ func plant(t *testing.T, pool *pgxpool.Pool) {
 		t.Fatal(err)
 	}
 	if err := hostile.Overload(t.Context(), conn.Conn()); err != nil {
+		t.Fatal(err)
+	}
+	if err := hostile.Deny(t.Context(), conn.Conn()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -109,6 +122,8 @@ func look(t *testing.T, db ops.DB) {
 	try("JobCounts", err)
 	_, err = ops.QueuesDue(ctx, db)
 	try("QueuesDue", err)
+	_, err = ops.QueuesServed(ctx, db, "outbox/")
+	try("QueuesServed", err)
 	_, err = ops.DeadCounts(ctx, db)
 	try("DeadCounts", err)
 	_, err = ops.CountWorkers(ctx, db)

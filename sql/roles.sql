@@ -8,11 +8,11 @@
 
 do $$
 declare
-  v_role text;
+  v_role pg_catalog.text;
 begin
   foreach v_role in array array['pawl_app', 'pawl_operator', 'pawl_reader'] loop
     begin
-      execute format('create role %I nologin', v_role);
+      execute pg_catalog.format('create role %I nologin', v_role);
     exception
       when duplicate_object or unique_violation then null; -- made before, or by another session just now
     end;

@@ -102,7 +102,7 @@ func WorkerCounts(ctx context.Context, db DB) (all, alive int, err error) {
 
 // QueuesServed reads the names of the queues that live workers work on and that begin with prefix.
 func QueuesServed(ctx context.Context, db DB, prefix string, limit int) ([]string, error) {
-	return many(ctx, db, "queues.served", `select distinct q.name
+	return Look(ctx, db, "queues.served", `select distinct q.name
   from pawl.worker as w
  cross join jsonb_array_elements_text(w.queues) as q (name)
  where w.seen_at + w.lease > clock_timestamp()

@@ -71,7 +71,7 @@ func InboxClaimStep(consumer, messageID string, hash pawl.Fingerprint, lane Inbo
 
 // InboxClaimManyStep calls pawl_v1.inbox_claim_many; row i of the answer belongs to message i.
 func InboxClaimManyStep(consumer string, messageIDs []string, hashes [][]byte, into func([]InboxClaimRow)) Step {
-	const query = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at, c.detail, c.detail ? 'unproved' from pawl_v1.inbox_claim_many($1, $2, $3) as c order by c.n"
+	const query = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at, c.detail, c.detail operator(pg_catalog.?) 'unproved' from pawl_v1.inbox_claim_many($1, $2, $3) as c order by c.n"
 	return steps("inbox.claim", query, []any{consumer, messageIDs, hashes}, func(row pgx.CollectableRow) (r InboxClaimRow, err error) {
 		var received *time.Time
 		err = row.Scan(&r.Outcome, &r.ResultRef, &r.JobID, &received, &r.ProcessedAt, &r.Hashes, &r.Unproved)

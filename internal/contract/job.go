@@ -159,7 +159,7 @@ func JobClaim(ctx context.Context, db DB, queue string, worker int64, limit int,
 
 // JobQueue returns the queue of a job; "" if there is no such job.
 func JobQueue(ctx context.Context, db DB, id int64) (queue string, err error) {
-	err = one(ctx, db, "job.queue", "select coalesce((select j.queue from pawl.job as j where j.id = $1), '')", []any{id}, &queue)
+	err = one(ctx, db, "job.queue", "select coalesce((select j.queue from pawl.job as j where j.id operator(pg_catalog.=) $1), '')", []any{id}, &queue)
 	return queue, err
 }
 

@@ -5,6 +5,7 @@
 package docs_test
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -100,4 +101,24 @@ func anchors(text string) map[string]bool {
 		all[slug] = true
 	}
 	return all
+}
+
+// The servers that .ci/versions fetches are those that the pages say are tested.
+func TestVersions_AreThoseThatThePagesName(t *testing.T) {
+	t.Parallel()
+	listed := regexp.MustCompile(`(?m)^for version in (\d+)\.\S+ (\d+)\.\S+; do$`).FindStringSubmatch(read(t, ".ci/versions"))
+	if listed == nil {
+		t.Fatal(".ci/versions lists no two versions")
+	}
+	for page, text := range map[string]string{
+		"README.md":                 "tested with %s and %s",
+		"docs/operating/upgrade.md": "PostgreSQL %s and %s are tested",
+	} {
+		if want := fmt.Sprintf(text, listed[1], listed[2]); !strings.Contains(read(t, page), want) {
+			t.Errorf("%s does not say %q", page, want)
+		}
+	}
+	if first := "version " + listed[1] + " or later"; !strings.Contains(read(t, "internal/postgres/install.go"), first) {
+		t.Errorf("internal/postgres/install.go does not say %q", first)
+	}
 }

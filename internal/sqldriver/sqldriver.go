@@ -91,7 +91,7 @@ func once(what any, question func() error) error {
 func ask(ctx context.Context, h handle, name string, undo ...string) error {
 	foreign := &Foreign{name}
 	var n int
-	failed := h.QueryRowContext(ctx, "select 1 / 0").Scan(&n)
+	failed := h.QueryRowContext(ctx, "select 1 operator(pg_catalog./) 0").Scan(&n)
 	for _, statement := range undo {
 		if err := h.QueryRowContext(ctx, statement).Scan(&n); err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
@@ -107,7 +107,7 @@ func ask(ctx context.Context, h handle, name string, undo ...string) error {
 	default:
 		return failed // it could not be asked
 	}
-	if err := h.QueryRowContext(ctx, "select cardinality($1::text[])", []string{"a", "b"}).Scan(&n); err != nil || n != 2 {
+	if err := h.QueryRowContext(ctx, "select pg_catalog.cardinality($1::pg_catalog.text[])", []string{"a", "b"}).Scan(&n); err != nil || n != 2 {
 		return foreign
 	}
 	return nil

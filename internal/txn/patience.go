@@ -72,6 +72,6 @@ func waitsForStandby(ctx context.Context, config *pgx.ConnConfig, pid uint32) (w
 		return pawl.CodeOf(err) == "53300" // it is there, and full
 	}
 	defer conn.Close(ctx)
-	err = conn.QueryRow(ctx, "select exists (select from pg_stat_activity as a where a.pid = $1 and a.wait_event = 'SyncRep')", int64(pid)).Scan(&waits)
+	err = conn.QueryRow(ctx, "select exists (select from pg_catalog.pg_stat_activity as a where a.pid operator(pg_catalog.=) $1 and a.wait_event operator(pg_catalog.=) 'SyncRep')", int64(pid)).Scan(&waits)
 	return waits && err == nil
 }

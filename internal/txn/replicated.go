@@ -58,7 +58,7 @@ func ReplicatedSQL(ctx context.Context, db *sql.DB) error {
 // Prove is [Replicated] for what was read without a word on whether there are synchronous standbys: it asks, which is one round trip.
 func Prove(ctx context.Context, pool *pgxpool.Pool) error {
 	var standbys bool
-	if err := pool.QueryRow(ctx, "select current_setting('synchronous_standby_names') <> ''").Scan(&standbys); err != nil || !standbys {
+	if err := pool.QueryRow(ctx, "select pg_catalog.current_setting('synchronous_standby_names') operator(pg_catalog.<>) ''").Scan(&standbys); err != nil || !standbys {
 		return pawl.Wrap("replicated", err)
 	}
 	return Replicated(ctx, pool)

@@ -1,11 +1,13 @@
 // Package hostile plants, in schema public of a test database, what a role that may create there could plant to run code as others: an
 // operator or a function for each of PostgreSQL's own, overloads for the types of Pawl, and types under the names of PostgreSQL's. Each
-// raises when it is used. Tests of the schema and of the tool then show that nothing of Pawl reaches them.
+// leaves a trace and raises when it is used. Tests of the schema and of the tool then show that nothing of Pawl reaches them.
 package hostile
 
 import (
 	"context"
+	"crypto/sha256"
 	_ "embed"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -35,3 +37,19 @@ func Overload(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, overload)
 	return err
 }
+
+// Deny lets no role but superusers run what is planted. PostgreSQL then refuses a statement that names it (42501) also where no row
+// makes it run.
+func Deny(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, "revoke execute on all functions in schema public from public")
+	return err
+}
+
+// Runs is how many times a planted object ran, also where its error was swallowed or its transaction rolled back, unless that was read-only.
+func Runs(ctx context.Context, conn *pgx.Conn) (n int, err error) {
+	err = conn.QueryRow(ctx, `select case when s.is_called then s.last_value else 0 end from public.hijacks as s`).Scan(&n)
+	return n, err
+}
+
+// Sum names the scripts by what they hold, for the name of a template.
+func Sum() string { return fmt.Sprintf("%x", sha256.Sum256([]byte(plant+overload)))[:8] }

@@ -22,7 +22,7 @@ begin
         or l.name in ('text', 'character varying', 'integer', 'bigint', 'jsonb') and r.name in ('text', 'character varying', 'integer', 'bigint', 'jsonb')
   loop
     execute format('create function public.%I(%s, %s) returns boolean language plpgsql as %L', 'of_' || md5(v.l || ' ' || v.r), v.l, v.r,
-      format('begin raise exception using message = %L; end', 'hijacked: an operator of ' || v.l || ' and ' || v.r));
+      format('begin perform public.hijack(%L); end', 'an operator of ' || v.l || ' and ' || v.r));
     foreach v_name in array array['=', '<>', '<', '<=', '>', '>=', '||', '+', '-', '*', '/', '%', '&', '|', '->', '->>', '?', '~', '!~', '~~', '!~~', '@>'] loop
       begin
         execute format('create operator public.%s (leftarg = %s, rightarg = %s, function = public.%I)', v_name, v.l, v.r, 'of_' || md5(v.l || ' ' || v.r));
@@ -43,7 +43,7 @@ begin
   loop
     begin
       execute format('create function public.%I(%s) returns text language plpgsql as %L', v.proname, v.name,
-        format('begin raise exception using message = %L; end', 'hijacked: function ' || v.proname || '(' || v.name || ')'));
+        format('begin perform public.hijack(%L); end', 'function ' || v.proname || '(' || v.name || ')'));
     exception
       when duplicate_function then null;
     end;

@@ -1,6 +1,20 @@
 -- Run under the path pg_catalog, so that this script does not meet what it plants.
 set search_path = pg_catalog, pg_temp;
 
+-- What each planted object does: it leaves a trace that no rollback takes back, and raises.
+create sequence public.hijacks;
+grant usage, select on public.hijacks to public;
+create function public.hijack(p_what text) returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  begin
+    perform nextval('public.hijacks');
+  exception
+    when read_only_sql_transaction then null;
+  end;
+  raise exception using message = 'hijacked: ' || p_what || ', as ' || current_user;
+end
+$$;
+
 -- Copies of PostgreSQL's own operators and functions, under the same types: found by a path that has public first.
 do $$
 declare
@@ -16,7 +30,7 @@ begin
     begin
       execute format('create or replace function public.%I(%s) returns %s language plpgsql as %L',
         'op_' || md5(v.oprname || coalesce(v.l, '') || v.r), concat_ws(', ', v.l, v.r), v.result,
-        format('begin raise exception using message = %L; end', 'hijacked: operator ' || v.oprname || ' (' || coalesce(v.l, '') || ', ' || v.r || ')'));
+        format('begin perform public.hijack(%L); end', 'operator ' || v.oprname || ' (' || coalesce(v.l, '') || ', ' || v.r || ')'));
       execute format('create operator public.%s (%s rightarg = %s, function = public.%I)', v.oprname,
         case when v.l is not null then 'leftarg = ' || v.l || ',' end, v.r, 'op_' || md5(v.oprname || coalesce(v.l, '') || v.r));
     exception
@@ -35,7 +49,33 @@ begin
   loop
     begin
       execute format('create or replace function public.%I(%s) returns %s language plpgsql as %L', v.proname, v.arguments, v.result,
-        format('begin raise exception using message = %L; end', 'hijacked: function ' || v.proname || '(' || v.arguments || ')'));
+        format('begin perform public.hijack(%L); end', 'function ' || v.proname || '(' || v.arguments || ')'));
+    exception
+      when feature_not_supported or invalid_function_definition or syntax_error or undefined_object or datatype_mismatch or wrong_object_type or duplicate_function then null;
+    end;
+  end loop;
+end
+$$;
+
+-- Aggregates: count(*), and those of types that have a name.
+do $$
+declare
+  v record;
+begin
+  for v in
+    select p.proname, pg_get_function_identity_arguments(p.oid) as arguments
+      from pg_proc as p
+     where p.pronamespace = 'pg_catalog'::regnamespace
+       and p.prokind = 'a'
+       and not exists (select from pg_aggregate as g where g.aggfnoid = p.oid and g.aggkind <> 'n')
+       and not exists (select from unnest(p.proargtypes::oid[]) as a (oid)
+                         join pg_type as t on t.oid = a.oid
+                        where t.typtype = 'p' and t.typname !~ '^any(array|element|compatible.*)?$')
+  loop
+    begin
+      execute format('create or replace function public.%I(%s) returns boolean language plpgsql as %L',
+        'agg_' || md5(v.arguments), concat_ws(', ', 'boolean', nullif(v.arguments, '')), format('begin perform public.hijack(%L); end', 'aggregate ' || v.proname));
+      execute format('create aggregate public.%I(%s) (sfunc = public.%I, stype = boolean)', v.proname, coalesce(nullif(v.arguments, ''), '*'), 'agg_' || md5(v.arguments));
     exception
       when feature_not_supported or invalid_function_definition or syntax_error or undefined_object or datatype_mismatch or wrong_object_type or duplicate_function then null;
     end;
@@ -48,7 +88,7 @@ do $$
 declare
   v_name text;
 begin
-  execute 'create function public.no_value(text) returns boolean language plpgsql as $f$ begin raise exception ''hijacked: a type''; end $f$';
+  execute 'create function public.no_value(text) returns boolean language plpgsql as $f$ begin perform public.hijack(''a type''); end $f$';
   foreach v_name in array array['text', 'jsonb', 'bytea', 'timestamptz', 'xid8', 'oid', 'regclass', 'regnamespace', 'regprocedure', 'xid', 'tid'] loop
     execute format('create domain public.%I as pg_catalog.%I check (public.no_value(''x''))', v_name, v_name);
   end loop;

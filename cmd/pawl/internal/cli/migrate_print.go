@@ -68,7 +68,8 @@ func (f printFlags) files(cmd *cobra.Command) ([]migrate.File, error) {
 		if cmd.Flags().Changed("format") || cmd.Flags().Changed("from") {
 			return nil, misused(cmd, "--roles prints one script, without --format and --from", "run: pawl migrate print --roles")
 		}
-		return []migrate.File{{Name: "pawl_roles.sql", Text: sql.Roles()}}, nil
+		// One transaction: the path that the script sets ends with it, and psql commits after each statement.
+		return []migrate.File{{Name: "pawl_roles.sql", Text: "begin;\n\n" + sql.Roles() + "\ncommit;\n"}}, nil
 	}
 	if f.from < 0 || f.from >= sql.Newest() {
 		return nil, misused(cmd, fmt.Sprintf("--from %d leaves nothing to print: the newest version is %d", f.from, sql.Newest()),

@@ -128,14 +128,14 @@ func (d *database) queues() []string {
 
 // waiting counts the landed deliveries that still wait for a retry, and the events that are not published.
 func (d *database) waiting(ctx context.Context) (n int, err error) {
-	err = d.conn.QueryRow(ctx, "select count(*) from pawl.job as j where j.queue = any ($1) and j.status <> 'dead_letter'",
+	err = d.conn.QueryRow(ctx, "select pg_catalog.count(*) from pawl.job as j where j.queue operator(pg_catalog.=) any ($1) and j.status operator(pg_catalog.<>) 'dead_letter'",
 		d.queues()).Scan(&n)
 	return n, err
 }
 
 // unknown counts the calls of which nobody could tell, until the asker did.
 func (d *database) unknown(ctx context.Context) (n int, err error) {
-	err = d.conn.QueryRow(ctx, "select count(*) from pawl.audit as a where a.verb = 'effect_settle' and a.actor = $1", d.schema).Scan(&n)
+	err = d.conn.QueryRow(ctx, "select pg_catalog.count(*) from pawl.audit as a where a.verb operator(pg_catalog.=) 'effect_settle' and a.actor operator(pg_catalog.=) $1", d.schema).Scan(&n)
 	return n, err
 }
 
@@ -171,7 +171,7 @@ func (d *database) history(ctx context.Context) (checker.History, error) {
 		return h, err
 	}
 	var body []byte
-	_, err = pgx.ForEachRow(query("select d.args from pawl_v1.dead_letters as d where d.queue = $1", "inbox/"+d.schema), []any{&body}, func() error {
+	_, err = pgx.ForEachRow(query("select d.args from pawl_v1.dead_letters as d where d.queue operator(pg_catalog.=) $1", "inbox/"+d.schema), []any{&body}, func() error {
 		o, err := orderOf(body)
 		h.DeadLetters[o.ID] = checker.Order{Key: o.ID, Customer: o.Customer, Cents: o.Cents}
 		return err
@@ -202,28 +202,31 @@ func (d *database) removeTraces(ctx context.Context) error {
 	}
 	defer conn.Close(ctx)
 	for busy := true; busy; time.Sleep(20 * time.Millisecond) {
-		err := conn.QueryRow(ctx, "select exists (select from pg_stat_activity as a where a.application_name = $1)", d.schema).Scan(&busy)
+		err := conn.QueryRow(ctx, "select exists (select from pg_catalog.pg_stat_activity as a where a.application_name operator(pg_catalog.=) $1)", d.schema).Scan(&busy)
 		if err != nil {
 			return err
 		}
 	}
-	for _, statement := range []string{
-		"drop schema SCHEMA cascade",
-		"delete from pawl.inbox as i where i.consumer in ($1::text, $1::text || '/shipping')",
-		"delete from pawl.delivery as d where d.consumer = $1",
-		"delete from pawl.job as j where j.queue in ('inbox/' || $1::text, 'inbox/' || $1::text || '/shipping', 'outbox/' || $1::text, 'letters/' || $1::text)",
-		"delete from pawl.job_key as k where k.queue = 'outbox/' || $1",
-		"delete from pawl.lane as l where l.queue = 'outbox/' || $1",
-		"delete from pawl.effect_call as c where c.scope in ('inbox/' || $1::text, 'job/letters/' || $1::text)",
-		"delete from pawl.effect as e where e.scope in ('inbox/' || $1::text, 'job/letters/' || $1::text)",
-		"delete from pawl.audit as a where a.actor = $1",
-		"delete from pawl.worker as w where starts_with(w.name, $1 || '/')",
+	if _, err := conn.Exec(ctx, inSchema("drop schema SCHEMA cascade", d.schema)); err != nil {
+		return err
+	}
+	consumers, event := []string{d.schema, shipping(d.schema)}, outbox.QueueOf(d.schema)
+	scopes := []string{"inbox/" + d.schema, "job/" + letterQueue(d.schema)}
+	for _, made := range []struct {
+		in string
+		by any
+	}{
+		{"pawl.inbox as t where t.consumer operator(pg_catalog.=) any ($1)", consumers},
+		{"pawl.delivery as t where t.consumer operator(pg_catalog.=) any ($1)", consumers},
+		{"pawl.job as t where t.queue operator(pg_catalog.=) any ($1)", append(d.queues(), letterQueue(d.schema))},
+		{"pawl.job_key as t where t.queue operator(pg_catalog.=) $1", event},
+		{"pawl.lane as t where t.queue operator(pg_catalog.=) $1", event},
+		{"pawl.effect_call as t where t.scope operator(pg_catalog.=) any ($1)", scopes},
+		{"pawl.effect as t where t.scope operator(pg_catalog.=) any ($1)", scopes},
+		{"pawl.audit as t where t.actor operator(pg_catalog.=) $1", d.schema},
+		{"pawl.worker as t where pg_catalog.starts_with(t.name, $1)", d.schema + "/"},
 	} {
-		args := []any{d.schema}
-		if !strings.Contains(statement, "$1") {
-			args = nil
-		}
-		if _, err := conn.Exec(ctx, inSchema(statement, d.schema), args...); err != nil {
+		if _, err := conn.Exec(ctx, "delete from "+made.in, made.by); err != nil {
 			return err
 		}
 	}

@@ -149,9 +149,10 @@ func (s *stage) freeze(ctx context.Context) (seconds float64, err error) {
 		s.fleet.arm(w, "effect.record.after", "stop")
 	}
 	first, err := s.send(ctx, "letter-2", func() (recorded bool, err error) {
-		err = s.database.conn.QueryRow(ctx, "select count(*) = 2 from pawl.effect as e where e.scope = 'job/' || $1 and e.status = 'succeeded'",
-			letterQueue(s.database.schema)).Scan(&recorded)
-		return recorded, err
+		var steps int
+		err = s.database.conn.QueryRow(ctx, "select pg_catalog.count(*) from pawl.effect as e where e.scope operator(pg_catalog.=) $1 and e.status operator(pg_catalog.=) 'succeeded'",
+			"job/"+letterQueue(s.database.schema)).Scan(&steps)
+		return steps == 2, err
 	})
 	if err != nil {
 		return 0, err
@@ -238,10 +239,10 @@ func (s *stage) done(ctx context.Context, key string) error {
 func (s *stage) holder(ctx context.Context) (h held, err error) {
 	var name string
 	var left float64
-	err = s.database.conn.QueryRow(ctx, `select j.fence, coalesce(w.name, ''), coalesce(extract(epoch from w.seen_at + w.lease - clock_timestamp()), 0)
+	err = s.database.conn.QueryRow(ctx, `select j.fence, coalesce(w.name, ''), coalesce(extract(epoch from w.seen_at operator(pg_catalog.+) w.lease operator(pg_catalog.-) pg_catalog.clock_timestamp()), 0)
 		  from pawl.job as j
-		  left join pawl.worker as w on w.id = j.claimed_by
-		 where j.queue = $1`, letterQueue(s.database.schema)).Scan(&h.fence, &name, &left)
+		  left join pawl.worker as w on w.id operator(pg_catalog.=) j.claimed_by
+		 where j.queue operator(pg_catalog.=) $1`, letterQueue(s.database.schema)).Scan(&h.fence, &name, &left)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return held{over: true}, nil
 	}

@@ -51,11 +51,11 @@ func orderOf(body []byte) (order, error) {
 // The business tables have no unique constraint on the key: if anything doubled, it would show.
 const tables = `
 create schema SCHEMA;
-create table SCHEMA.orders (id bigint generated always as identity primary key, key text not null, customer text not null, cents bigint not null);
-create table SCHEMA.ledger (id bigint generated always as identity primary key, key text not null, cents bigint not null);
-create table SCHEMA.balance (customer text primary key, cents bigint not null);
-create table SCHEMA.shipments (id bigint generated always as identity primary key, key text not null, customer text not null, cents bigint not null);
-create table SCHEMA.letters (id bigint generated always as identity primary key, key text not null);`
+create table SCHEMA.orders (id bigint generated always as identity primary key, key pg_catalog.text not null, customer pg_catalog.text not null, cents bigint not null);
+create table SCHEMA.ledger (id bigint generated always as identity primary key, key pg_catalog.text not null, cents bigint not null);
+create table SCHEMA.balance (customer pg_catalog.text primary key, cents bigint not null);
+create table SCHEMA.shipments (id bigint generated always as identity primary key, key pg_catalog.text not null, customer pg_catalog.text not null, cents bigint not null);
+create table SCHEMA.letters (id bigint generated always as identity primary key, key pg_catalog.text not null);`
 
 func inSchema(text, schema string) string {
 	return strings.ReplaceAll(text, "SCHEMA", pgx.Identifier{schema}.Sanitize())
@@ -69,7 +69,7 @@ func apply(ctx context.Context, tx pgx.Tx, schema string, o order) error {
 	}{
 		{"insert into SCHEMA.orders (key, customer, cents) values ($1, $2, $3)", []any{o.ID, o.Customer, o.Cents}},
 		{"insert into SCHEMA.ledger (key, cents) values ($1, $2)", []any{o.ID, o.Cents}},
-		{"insert into SCHEMA.balance as b values ($1, $2) on conflict (customer) do update set cents = b.cents + excluded.cents", []any{o.Customer, o.Cents}},
+		{"insert into SCHEMA.balance as b values ($1, $2) on conflict (customer) do update set cents = b.cents operator(pg_catalog.+) excluded.cents", []any{o.Customer, o.Cents}},
 	} {
 		if _, err := tx.Exec(ctx, inSchema(write.sql, schema), write.args...); err != nil {
 			return err

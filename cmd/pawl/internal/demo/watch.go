@@ -52,7 +52,7 @@ func (g *game) watch(ctx context.Context) *watcher {
 		defer conn.Close(context.WithoutCancel(ctx))
 		var n int64
 		for ctx.Err() == nil {
-			if err := conn.QueryRow(ctx, inSchema("select count(*) from SCHEMA.orders as o", g.database.schema)).Scan(&n); err == nil {
+			if err := conn.QueryRow(ctx, inSchema("select pg_catalog.count(*) from SCHEMA.orders as o", g.database.schema)).Scan(&n); err == nil {
 				w.effects.Store(n)
 			}
 			g.display.Progress(g.progress(int(n), time.Since(began)))
