@@ -104,6 +104,16 @@ func TestInboxReplay_AtOnce(t *testing.T) {
 // An attempt that ends at this moment is not disturbed: a replay waits for it, never it for the replay, and finds what it did.
 func TestInboxReplay_WaitsForTheAttempt(t *testing.T) {
 	t.Parallel()
+	for range 5 { // a busy machine may be slower than the operator's patience of 2 s
+		if replayBesideTheAttempt(t) != "55P03" {
+			return
+		}
+	}
+	t.Error("the replay was given up each time")
+}
+
+func replayBesideTheAttempt(t *testing.T) (answer string) {
+	t.Helper()
 	b := setup(t, "begin; select pawl_v1.inbox_claim('c', 'm', sha256('p')); select pawl_v1.inbox_land('c', 'm', 'q', 'k', ''); "+keep("m", "null")+"commit; select pawl_v1.job_claim('q', null)")
 	attempt := b.open("attempt")
 	attempt.Do("begin")
@@ -117,6 +127,10 @@ func TestInboxReplay_WaitsForTheAttempt(t *testing.T) {
 			t.Fatalf("the attempt waits at %s", step)
 		}
 	}
-	b.same(operator.Wait(), "refused 1 <nil>")
+	if answer = operator.Wait(); answer == "55P03" {
+		return answer
+	}
+	b.same(answer, "refused 1 <nil>")
 	b.is("select i.processed_at is not null, (select count(*) from pawl.job) from pawl.inbox as i", "true 0")
+	return answer
 }
