@@ -2,6 +2,7 @@ package effect_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,7 +39,8 @@ type order struct {
 	URL, Provider, Policy string
 	Faults                string
 	Concurrency           int
-	Steps                 int // of a payment; more than one are named by their numbers
+	Steps                 int           // of a payment; more than one are named by their numbers
+	Timeout               time.Duration // of a call; 0: 200 ms
 }
 
 // TestPayerProcess is no test: it is the worker process of TestPayments.
@@ -70,7 +72,7 @@ func TestPayerProcess(t *testing.T) {
 				if step > 0 {
 					what = fmt.Sprintf("%s, step %d", what, step)
 				}
-				s := effect.Step{Name: fmt.Sprint("charge ", step), Policy: o.policy(b, what), Request: what, Timeout: 200 * time.Millisecond,
+				s := effect.Step{Name: fmt.Sprint("charge ", step), Policy: o.policy(b, what), Request: what, Timeout: cmp.Or(o.Timeout, 200*time.Millisecond),
 					Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { fmt.Printf("event %s %s\n", e.Kind, e.Op) }}}
 				_, err := effect.Do(ctx, pool, task.Job, s, func(ctx context.Context, c effect.Call) (pawltest.Charge, error) {
 					made, err := b.charge(ctx, what)
@@ -288,7 +290,7 @@ func TestFiveSteps_SIGKILLAfterTheThird(t *testing.T) {
 	t.Cleanup(pool.Close)
 	b := &bed{T: t, pool: pool, provider: pawltest.NewProvider(t, time.Hour, nil)}
 	b.enqueue("x")
-	o := order{URL: url, Provider: b.provider.URL, Policy: "at_most_once", Concurrency: 1, Steps: 5, Faults: "effect.record.after=kill@2"}
+	o := order{URL: url, Provider: b.provider.URL, Policy: "at_most_once", Concurrency: 1, Steps: 5, Timeout: 10 * time.Second, Faults: "effect.record.after=kill@2"}
 	run := func(ctx context.Context, o order) error {
 		text, _ := json.Marshal(o)
 		c := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestPayerProcess$", "-test.timeout=1m")

@@ -51,6 +51,7 @@ func step(name, request string, policy effect.Policy) effect.Step {
 func TestLong_StepsAreThoseOfTheDelivery(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	b.config.Lease = time.Minute // a busy machine must not lose the first attempt
 	provider := pawltest.NewProvider(t, time.Hour, nil)
 	var first atomic.Pointer[flow.Attempt]
 	var charged atomic.Value

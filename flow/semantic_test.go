@@ -56,8 +56,10 @@ func TestFlow_SemanticKey(t *testing.T) {
 			b.consume()
 			b.wantEffects(names + 1)
 			kept := b.count("select count(*) from pawl.inbox where message_id not like 'pawl/%'")
-			if stores := form == "land" || form == "long"; !stores && kept != names+1 || kept > names*events+1 {
-				t.Errorf("%d keys are remembered, want %d: nothing is kept of what took effect under another key", kept, names+1)
+			// What was stored before it could be handled, as on a busy machine that loses a transaction, is remembered all the same.
+			stored := int(b.counters.Count(pawl.EventLanded) + b.counters.Count(pawl.EventSuspect) + b.counters.Count(pawl.EventRetryable))
+			if kept < names+1 || kept > min(names+1+stored, names*events+1) {
+				t.Errorf("%d keys are remembered, want %d: nothing is kept of what took effect under another key; %d were stored", kept, names+1, stored)
 			}
 			if repeated := b.counters.Count(pawl.EventDuplicateSkipped); repeated < names*(events-1) {
 				t.Errorf("only %d duplicates were told of", repeated)
