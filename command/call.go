@@ -210,12 +210,15 @@ func (c *call[X]) refused(ctx context.Context, err error) error {
 	switch {
 	case pawl.CodeOf(err) == "55P03":
 		return &busy{}
-	case c.asked != nil && pawl.Retryable(err) && !lostRace(err):
-		return &again{err}
+	case lostRace(err):
+		return err
 	case errors.Is(err, pawl.ErrKeyReused):
 		c.emit(ctx, pawl.Event{Kind: pawl.EventMismatch, Op: "command.claim", Err: err})
+		return err
+	case c.asked != nil && pawl.Retryable(err):
+		return &again{err}
 	}
-	return err
+	return c.undecided(err)
 }
 
 // failed records a failure in the transaction that claimed, its savepoint rolled back: nobody can win in between. Only where

@@ -30,24 +30,36 @@ const (
 //
 // Errors: [pawl.ErrAlreadyHandled]: the row is completed or holds an error, acknowledge. [pawl.ErrFailureRecorded] around the
 // work's own error: the row holds it now, acknowledge; a [Sweeper] drives it again. [pawl.ErrInProgress]: somebody works on it
-// for longer than 2 s, or has claimed it: do not acknowledge, unless [pawl.Swept]. [pawl.ErrNotFound]: never acknowledge. Others are the database's: nothing is recorded,
-// do not acknowledge.
+// for longer than 2 s, or has claimed it: do not acknowledge, unless [pawl.Swept]. [pawl.ErrNotFound]: never acknowledge.
+// [pawl.ErrCommitUnknown]: the reply to COMMIT was lost, and the row could not be asked: do not acknowledge, it may have happened. Others are the
+// database's: nothing is recorded, do not acknowledge.
 func (r *Rows) Once(ctx context.Context, id any, work Work) (err error) {
+	var lost error // of the COMMIT that went unanswered
 	for asked := 0; asked <= askAgain; asked++ {
 		err = txn.Restart(ctx, func() error { return r.once(ctx, id, work) })
 		if errors.Is(err, txn.ErrEnded) { // by the work, as text: the row says whether it was by COMMIT
 			return r.failLate(ctx, id, err)
 		}
-		if !pawl.MayHaveHappened(err) {
+		switch {
+		case pawl.MayHaveHappened(err):
+			lost = err
+		case lost == nil || answers(err):
 			return err
+		case !errors.Is(err, pawl.ErrInProgress): // else it is the old transaction
+			return &pawl.Error{Op: "guard.complete", Code: pawl.CodeCommitUnknown, Err: errors.Join(lost, err)}
 		}
 		select { // the row has the answer: not pending any more, or not completed
 		case <-ctx.Done():
-			return err
+			return lost
 		case <-time.After(100 * time.Millisecond << asked):
 		}
 	}
-	return err
+	return lost
+}
+
+// answers reports whether an error says what became of the row.
+func answers(err error) bool {
+	return err == nil || errors.Is(err, pawl.ErrAlreadyHandled) || errors.Is(err, pawl.ErrFailureRecorded) || errors.Is(err, pawl.ErrNotFound)
 }
 
 func (r *Rows) once(ctx context.Context, id any, work Work) error {

@@ -19,6 +19,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
 	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/guard"
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/job"
@@ -247,33 +248,59 @@ func TestOnce_AFailureToldTwiceWaitsForTheStandby(t *testing.T) {
 	}
 }
 
-// The reply to COMMIT did not come, and the transaction waits on. Whoever gives up while the key is taken by it is told that it may have happened,
-// and not of another call that is at work.
+// The reply to COMMIT did not come, and the transaction waits on. Whoever gives up then, also in the middle of asking what became of it, is told
+// that it may have happened, and not that another call is at work or that nothing was done.
 func TestOnce_ItsOwnLostTransactionIsNoConflict(t *testing.T) {
 	t.Parallel()
+	const giveUp = 300 * time.Millisecond
 	p := pair(t)
 	pool := poolOf(t, p.URL(), func(c *pgxpool.Config) {
 		pawl.Watch(c.ConnConfig, pawl.Watching{CommitPatience: 200 * time.Millisecond})
 	})
+	rows, err := guard.New(pool, guard.Table{Name: "orders"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = pool.Exec(t.Context(), "insert into orders (id) select n from generate_series(100, 107) as n")
+	if err != nil {
+		t.Fatal(err)
+	}
 	p.Cut()
 	t.Cleanup(func() { p.Synchronous("") })
 	var calls sync.WaitGroup
 	for n := range 8 {
-		calls.Go(func() {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			name := fmt.Sprint("own ", n)
-			_, err := command.Once(ctx, pool, intent(name), func(ctx context.Context, tx pgx.Tx) (string, error) {
-				return "done", insert(ctx, tx, name)
-			}, command.Options{Wait: -1, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-				if e.Kind == pawl.EventCommitUnknown {
-					time.AfterFunc(time.Duration(n)*300*time.Millisecond, cancel)
+		for form, call := range map[string]func(ctx context.Context, lost func()) error{
+			"command": func(ctx context.Context, lost func()) error {
+				name := fmt.Sprint("own ", n)
+				_, err := command.Once(ctx, pool, intent(name), func(ctx context.Context, tx pgx.Tx) (string, error) {
+					return "done", insert(ctx, tx, name)
+				}, command.Options{Wait: -1, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+					if e.Kind == pawl.EventCommitUnknown {
+						lost()
+					}
+				}}})
+				return err
+			},
+			"guard": func(ctx context.Context, lost func()) error {
+				return rows.Once(ctx, int64(100+n), func(ctx context.Context, tx pgx.Tx) (any, error) {
+					lost() // it will be
+					return nil, insert(ctx, tx, fmt.Sprint("own row ", n))
+				})
+			},
+		} {
+			calls.Go(func() {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				wait := time.Duration(n) * giveUp
+				if form == "guard" {
+					wait += 2 * time.Second // it is at its COMMIT by then
 				}
-			}}})
-			if !pawl.MayHaveHappened(err) || errors.Is(err, pawl.ErrInProgress) {
-				t.Errorf("given up %d00 ms after the reply was lost: %v", 3*n, err)
-			}
-		})
+				err := call(ctx, func() { time.AfterFunc(wait, cancel) })
+				if !pawl.MayHaveHappened(err) || errors.Is(err, pawl.ErrInProgress) {
+					t.Errorf("%s, given up %v after the reply was lost: %v", form, wait, err)
+				}
+			})
+		}
 	}
 	calls.Wait()
 }
