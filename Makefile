@@ -16,11 +16,11 @@ help: ## Print this list
 
 .PHONY: test
 test: ## Run every test of every module
-	$(GO) test -timeout 20m $(ALL)
+	$(GO) test -timeout 40m $(ALL)
 
 .PHONY: race
 race: ## The same under the race detector, but for the benchmark
-	$(GO) test -race -timeout 20m $(filter-out ./bench/...,$(ALL))
+	$(GO) test -race -timeout 40m $(filter-out ./bench/...,$(ALL))
 
 .PHONY: lint
 lint: ## gofmt, vet and staticcheck

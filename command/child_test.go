@@ -116,7 +116,7 @@ func (p *child) end() string {
 	select {
 	case line := <-p.lines:
 		return line
-	case <-time.After(20 * time.Second):
+	case <-time.After(3 * time.Minute):
 		p.Fatal("the process does not end")
 		return ""
 	}
@@ -124,7 +124,7 @@ func (p *child) end() string {
 
 func (p *child) untilStopped() {
 	p.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
 		p.must(err)
@@ -132,7 +132,7 @@ func (p *child) untilStopped() {
 			return
 		}
 		if time.Now().After(deadline) {
-			p.Fatal("the process did not stop itself within 20 s")
+			p.Fatal("the process did not stop itself within 3 min")
 		}
 	}
 }

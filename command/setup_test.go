@@ -134,7 +134,7 @@ func (b *bed) wantError(err, want error) {
 // until polls a count until it is reached.
 func (b *bed) until(query string, want int) {
 	b.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		var got int
 		b.must(b.pool.QueryRow(b.Context(), query).Scan(&got))
 		if got == want {

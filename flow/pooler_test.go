@@ -209,7 +209,7 @@ default_pool_size = %d
 	}
 	t.Cleanup(func() { _, _ = c.Process.Kill(), c.Wait() })
 	through := fmt.Sprintf("postgres://%s@/%s?host=%s&port=%d&sslmode=disable", url.PathEscape(server.User), server.Database, url.QueryEscape(dir), server.Port)
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		conn, err := pgx.Connect(t.Context(), through)
 		if err == nil {
 			_ = conn.Close(t.Context())

@@ -229,7 +229,7 @@ func (p *child) read(out io.Reader) {
 // untilStopped waits until the process has stopped itself.
 func (p *child) untilStopped() {
 	p.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
 		if err != nil {
@@ -239,7 +239,7 @@ func (p *child) untilStopped() {
 			return
 		}
 		if time.Now().After(deadline) {
-			p.t.Fatal("the process did not stop itself within 20 s")
+			p.t.Fatal("the process did not stop itself within 3 min")
 		}
 	}
 }
@@ -249,7 +249,7 @@ func (p *child) wake() { p.t.Helper(); p.signal(syscall.SIGCONT) }
 // until waits for one of some events of the process and returns its line.
 func (p *child) until(events ...string) string {
 	p.t.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(3 * time.Minute)
 	for {
 		select {
 		case line, open := <-p.events:
@@ -263,7 +263,7 @@ func (p *child) until(events ...string) string {
 				}
 			}
 		case <-limit:
-			p.t.Fatalf("no event %q within 20 s", events)
+			p.t.Fatalf("no event %q within 3 min", events)
 			return ""
 		}
 	}

@@ -116,7 +116,7 @@ func TestPresence_LostConnectionReclaimsNothing(t *testing.T) {
 	const workers, rounds = 10, 10
 	c := setupCrew(t)
 	for range workers {
-		c.process(order{Form: "simple", Lease: 30 * time.Second, Concurrency: 2, Take: 20 * time.Millisecond, Quiet: true})
+		c.process(order{Form: "simple", Lease: 10 * time.Minute, Concurrency: 2, Take: 20 * time.Millisecond, Quiet: true})
 	}
 	held := "select count(*) from pg_locks where locktype = 'advisory' and classid = 1885435757 and database = (select oid from pg_database where datname = current_database())"
 	c.until("not all present", held, workers)
@@ -156,7 +156,7 @@ func TestCrash_PoisonTakesNobodyWithIt(t *testing.T) {
 	deaths := 0
 	for c.left() > 0 {
 		p := c.process(order{Form: "batch", Concurrency: 100, Quiet: true})
-		c.within(2*time.Minute, "done, or dead", func() bool { return p.ended() || c.left() == 0 })
+		c.within(10*time.Minute, "done, or dead", func() bool { return p.ended() || c.left() == 0 })
 		if c.left() > 0 {
 			deaths++
 		}

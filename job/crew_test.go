@@ -148,9 +148,9 @@ func (c *crew) enqueueMany(n int, r job.Request) {
 // untilTrue polls a condition of this process.
 func (c *crew) untilTrue(what string, reached func() bool) {
 	c.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !reached(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !reached(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			c.Fatalf("not reached in 20 s: %s", what)
+			c.Fatalf("not reached in 3 min: %s", what)
 		}
 	}
 }

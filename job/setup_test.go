@@ -132,7 +132,7 @@ func (b *bed) untilBlocked() {
 // until polls a count until it is reached.
 func (b *bed) until(otherwise, query string, want int) {
 	b.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(3 * time.Minute)
 	for got := -1; got != want; {
 		b.must(b.pool.QueryRow(b.Context(), query).Scan(&got))
 		if time.Now().After(deadline) {

@@ -73,7 +73,7 @@ func TestT38_ReplayIsNotSwallowedAndDoublesNothing(t *testing.T) {
 	}
 	until := func(what string, query string, want int) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 			var n int
 			if b.must(b.pool.QueryRow(t.Context(), query).Scan(&n)); n == want {
 				return

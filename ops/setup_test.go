@@ -122,7 +122,7 @@ func (b *bed) heartbeat() []int64 {
 // untilBlocked waits until so many sessions of this database wait for a lock.
 func (b *bed) untilBlocked(want int) {
 	b.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		if one[int](b, "select count(*) from pg_stat_activity as a where a.datname = current_database() and a.wait_event_type = 'Lock'") == want {
 			return
 		}

@@ -84,7 +84,7 @@ func TestKick_WakesTheRelay(t *testing.T) {
 	published := 0
 	once := func(name string, appendAndKick func()) {
 		t.Helper()
-		time.Sleep(1350 * time.Millisecond) // after 10, 20, … 640 ms it has polled, and does not for another 1.2 s
+		time.Sleep(5300 * time.Millisecond) // after 10, 20, … 2560 ms it has polled, and does not for another 5 s
 		began := time.Now()
 		appendAndKick()
 		published++
@@ -112,7 +112,7 @@ func TestKick_WakesTheRelay(t *testing.T) {
 	}
 	for name, all := range waits {
 		t.Log(name, all)
-		if slices.Max(all) > 800*time.Millisecond { // that it is 20 ms is measured in bench, on a quiet machine
+		if slices.Max(all) > 4*time.Second { // that it is 20 ms is measured in bench, on a quiet machine
 			t.Errorf("%s: it took %v", name, all)
 		}
 	}

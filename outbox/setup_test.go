@@ -163,9 +163,9 @@ func (b *bed) run(r *outbox.Relay) (stop func()) {
 // wait polls a condition with a deadline.
 func (b *bed) wait(what string, reached func() bool) {
 	b.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !reached(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !reached(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.Fatalf("not reached in 20 s: %s; accepted are %.500s; pending are %s", what, fmt.Sprint(b.accepted()), b.pending())
+			b.Fatalf("not reached in 3 min: %s; accepted are %.500s; pending are %s", what, fmt.Sprint(b.accepted()), b.pending())
 		}
 	}
 }

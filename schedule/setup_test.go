@@ -78,7 +78,7 @@ func (b *bed) keep(cfg schedule.Config) (stop func()) {
 			if err != nil {
 				b.Errorf("Run: %v", err)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(3 * time.Minute):
 			b.Error("the keeper does not stop")
 		}
 	})
@@ -97,9 +97,9 @@ func one[T any](b *bed, query string, args ...any) (value T) {
 // until waits until a query answers true.
 func (b *bed) until(what, query string, args ...any) {
 	b.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !one[bool](b, query, args...); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !one[bool](b, query, args...); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.Fatalf("not within 20 s: %s", what)
+			b.Fatalf("not within 3 min: %s", what)
 		}
 	}
 }
@@ -107,9 +107,9 @@ func (b *bed) until(what, query string, args ...any) {
 // untilReported waits until the keepers have reported so many of one event.
 func (b *bed) untilReported(kind pawl.EventKind, want int64) {
 	b.Helper()
-	for deadline := time.Now().Add(20 * time.Second); b.counters.Count(kind) < want; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); b.counters.Count(kind) < want; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.Fatalf("%d events %s within 20 s, want %d", b.counters.Count(kind), kind, want)
+			b.Fatalf("%d events %s within 3 min, want %d", b.counters.Count(kind), kind, want)
 		}
 	}
 }
