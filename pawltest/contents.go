@@ -139,16 +139,22 @@ func (c contents) differing(other contents) (columns []string) {
 // without returns the columns that are left out.
 func (c contents) without() []string { return c.differing(c) }
 
-// changed reports whether a table, or what is enqueued, is not as it was.
-func (c contents) changed(before contents) bool {
+// changed reports whether a table, or what is enqueued, is not as it was, in the columns that are compared. after is what was there after
+// the very run that began with before: of a table that is compared whole, its rows may have changed places only.
+func (c contents) changed(before, after contents) bool {
 	for name, t := range before {
 		if t.rows != c[name].rows {
 			return true
 		}
+		whole := true
 		for column, hash := range c[name].columns {
 			if hash != "" && hash != t.columns[column] {
 				return true
 			}
+			whole = whole && hash != ""
+		}
+		if whole && t.whole != after[name].whole {
+			return true
 		}
 	}
 	return false

@@ -157,7 +157,7 @@ func (c provedCase) undisturbed(tb testing.TB) (want contents, ok bool) {
 	}) {
 		return nil, false
 	}
-	if c.check == nil && !want.changed(before) {
+	if c.check == nil && !want.changed(before, other) {
 		tb.Errorf("pawltest: undisturbed, the handler changed no table and enqueued nothing, so nothing is proved: give Check something to count")
 		return nil, false
 	}
