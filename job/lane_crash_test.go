@@ -105,7 +105,7 @@ func (r *laneRun) holdOpen() {
 // untilAllOthersGoOn waits until every other lane in which something is left has run something since the writer began.
 func (r *laneRun) untilAllOthersGoOn() {
 	r.Helper()
-	for deadline := time.Now().Add(time.Minute + r.open); ; <-time.After(20 * time.Millisecond) {
+	for deadline := time.Now().Add(5*time.Minute + r.open); ; <-time.After(20 * time.Millisecond) {
 		var standing int
 		r.must(r.pool.QueryRow(r.Context(), `select count(*) from pawl.lane as l
  where l.name <> 'lane 0'
@@ -122,7 +122,8 @@ func (r *laneRun) untilAllOthersGoOn() {
 
 func (b *bed) must2(_ job.Enqueued, err error) { b.Helper(); b.must(err) }
 
-// killUntil keeps three worker processes at work, of which it kills one every second or so.
+// killUntil keeps three worker processes at work, of which it kills one every second or so, once something has run since the kill before: on a
+// busy machine a process may need longer than that to begin.
 func (r *laneRun) killUntil(done <-chan struct{}, random *rand.Rand) (kills int) {
 	o := order{Lanes: true, Quiet: true, Lease: 2 * time.Second, Timeout: 10 * time.Second, MaxCrashes: 1000, Concurrency: 8}
 	hire := func(i int) *child {
@@ -133,6 +134,7 @@ func (r *laneRun) killUntil(done <-chan struct{}, random *rand.Rand) (kills int)
 		return r.process(o)
 	}
 	crew := []*child{hire(0), hire(1), hire(2)}
+	killed, before := time.Now(), 0
 	for {
 		select {
 		case <-done:
@@ -142,6 +144,12 @@ func (r *laneRun) killUntil(done <-chan struct{}, random *rand.Rand) (kills int)
 			return kills
 		case <-time.After(300*time.Millisecond + time.Duration(random.Int64N(int64(1200*time.Millisecond)))):
 		}
+		var so int
+		r.must(r.pool.QueryRow(r.Context(), "select count(*) from ran").Scan(&so))
+		if so == before && time.Since(killed) < 20*time.Second {
+			continue
+		}
+		killed, before = time.Now(), so
 		i := random.IntN(len(crew))
 		crew[i].kill()
 		kills++
