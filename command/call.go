@@ -253,6 +253,8 @@ func (c *call[X]) failed(ctx context.Context, tx opened[X], cause error) error {
 // unfinished reads why a transaction that was ours did not commit.
 func (c *call[X]) unfinished(ctx context.Context, err error) error {
 	switch {
+	case errors.Is(err, txn.ErrEnded):
+		return c.mark(ctx, err) // by text: what was written may be durable, and no claim with it
 	case lostRace(err):
 		return err
 	case pawl.MayHaveHappened(err) && !errors.Is(err, txn.ErrLost):

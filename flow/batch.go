@@ -179,6 +179,10 @@ func (f *Flow) onceBatch(ctx context.Context, items []item, leave func()) (outco
 	}
 	start := time.Now()
 	if err := f.handleBatch(ctx, tx, handled(fresh), leave); err != nil {
+		if endedByText(err) {
+			txn.Rollback(ctx, tx)
+			return f.landBatchAfresh(ctx, items, err), false, nil
+		}
 		f.emitEnded(ctx, items[0].Delivery, err)
 		return nil, chargeable(ctx, err), chargedElsewhere(ctx, err)
 	}
@@ -189,6 +193,10 @@ func (f *Flow) onceBatch(ctx context.Context, items []item, leave func()) (outco
 	}
 	if len(fresh) > 0 { // duplicates alone are proved together with others
 		if err := f.commit(ctx, tx, succeeded(fresh)...); err != nil {
+			if endedByText(err) {
+				txn.Rollback(ctx, tx)
+				return f.landBatchAfresh(ctx, items, err), false, nil
+			}
 			f.emitEnded(ctx, items[0].Delivery, err)
 			if definite(err) {
 				return nil, true, nil
@@ -211,6 +219,21 @@ func (f *Flow) onceBatch(ctx context.Context, items []item, leave func()) (outco
 		}
 	}
 	return outcomes, false, nil
+}
+
+// landBatchAfresh is landAfresh for a batch whose handler has ended the transaction by text: rows of any of its deliveries may be durable.
+func (f *Flow) landBatchAfresh(ctx context.Context, items []item, failure error) []outcome {
+	outcomes := make([]outcome, len(items))
+	for n, it := range items {
+		err := txn.Restart(ctx, func() (err error) {
+			outcomes[n].receipt, err = f.landAfresh(ctx, it, failure)
+			return err
+		})
+		if err != nil {
+			outcomes[n].receipt, outcomes[n].wait = f.undecided(ctx, it.Delivery, "flow.land", err)
+		}
+	}
+	return outcomes
 }
 
 // chargedElsewhere is the error of a batch, unless its deliveries are now tried one by one.

@@ -69,8 +69,16 @@ func (f *Flow) landAfresh(ctx context.Context, it item, failure error) (pawl.Rec
 		f.emitEnded(ctx, it.Delivery, failure)
 		return f.duplicate(ctx, it.Delivery, "flow.claim", claim), nil
 	}
+	if endedByText(failure) {
+		failure = pawl.Final(failure) // it rolled back the claim, and may have committed what it wrote then: never again
+	}
 	l, kind := f.failed(failure)
 	return f.landIn(ctx, tx, claim, it, l, kind, failure)
+}
+
+// endedByText reports whether a handler has ended its transaction in a way that may have made rows durable.
+func endedByText(failure error) bool {
+	return errors.Is(failure, txn.ErrEnded) && pawl.MayHaveHappened(failure)
 }
 
 // emitEnded tells of a handler that committed the transaction it was lent: what it wrote before is durable, once, and the delivery is a

@@ -44,7 +44,9 @@ func (w *Worker) tryOne(ctx context.Context, h Handler, j Job, leave func()) err
 	// handle: a crash here costs the same; neither the handler's rows nor the end of the job were ever visible.
 	start := time.Now()
 	overdue := w.watch(ctx, h, []Job{j}, leave)
-	lend := tx.Lend
+	lend := func(ctx context.Context, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
+		return tx.Lend(ctx, limit, opened.Xact, fn)
+	}
 	if opened.Outcome == "kept" { // the effect could be committed without the end: behind a savepoint, that is found out also on an error
 		lend = tx.Guard
 	}

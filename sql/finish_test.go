@@ -190,6 +190,11 @@ func TestOpen_EndsWithItsTransaction(t *testing.T) {
 	b.do("begin")
 	b.do("create temp table kept as select o.* from pawl_v1.job_open(2, 1, null, true) as o")
 	b.is("select k.outcome, (select count(*) from pawl.job as j where j.id = 2) from kept as k", "kept 1")
+	for _, outcome := range []string{"'ended'", "'Kept'", "null"} { // finished it would be called, and would not be
+		b.do("savepoint a")
+		b.is("select pawl_v1.job_close(2, 1, "+outcome+", k.xact, k.lane) from kept as k", "P4004")
+		b.do("rollback to a")
+	}
 	b.is("select c.outcome from kept as k, pawl_v1.job_close(2, 1, k.outcome, k.xact, k.lane) as c", "finished")
 	b.do("commit")
 	b.is("select count(*) from pawl.job as j where j.id in (1, 2)", "0")

@@ -205,22 +205,29 @@ func (v *visit) handleTx() job.Handler {
 
 // attacks are what a handler sends between two rows of its own.
 var attacks = map[string][]string{
-	"commit":                  {"commit"},
-	"rollback":                {"rollback"},
-	"commit and chain":        {"commit and chain"},
-	"rollback and chain":      {"rollback and chain"},
-	"commit, begin":           {"commit", "begin"},
-	"rollback, begin":         {"rollback", "begin"},
-	"commit; begin":           {"commit; begin"},
-	"end, start":              {"end", "start transaction isolation level serializable"},
-	"abort, begin":            {"abort", "begin"},
-	"savepoint pawl":          {"savepoint pawl"},
-	"release pawl":            {"release savepoint pawl"},
-	"rollback to pawl":        {"rollback to savepoint pawl"},
-	"prepare transaction":     {"prepare transaction 'x'"},
-	"set session":             {"set default_transaction_read_only = on"},
-	"set session transaction": {"set session characteristics as transaction read only"},
+	"commit":                                {"commit"},
+	"rollback":                              {"rollback"},
+	"commit and chain":                      {"commit and chain"},
+	"rollback and chain":                    {"rollback and chain"},
+	"commit, begin":                         {"commit", "begin"},
+	"rollback, begin":                       {"rollback", "begin"},
+	"commit; begin":                         {"commit; begin"},
+	"end, start":                            {"end", "start transaction isolation level serializable"},
+	"abort, begin":                          {"abort", "begin"},
+	"savepoint pawl":                        {"savepoint pawl"},
+	"release pawl":                          {"release savepoint pawl"},
+	"rollback to pawl":                      {"rollback to savepoint pawl"},
+	"prepare transaction":                   {"prepare transaction 'x'"},
+	"roll back, commit what follows, chain": {"rollback and chain", insertAfter, "commit and chain"},
+	"roll back, commit what follows":        {"rollback", "begin", insertAfter, "commit"},
+	"roll back, commit what follows, begin": {"rollback; begin", insertAfter, "commit; begin"},
+	"roll back, commit what follows, fail":  {"rollback and chain", insertAfter, "commit and chain", "do $$ begin raise object_in_use; end $$"},
+	"set session":                           {"set default_transaction_read_only = on"},
+	"set session transaction":               {"set session characteristics as transaction read only"},
 }
+
+// insertAfter is sent as it stands, but for the key.
+const insertAfter = "insert into effect values ('KEY', 'after')"
 
 // harmless attacks leave the transaction as it was: the handler's success is one effect.
 var harmless = []string{"savepoint pawl", "set session", "set session transaction"}
@@ -249,7 +256,7 @@ func attackOnce(t *testing.T, pool *pgxpool.Pool, ask func(*visit), attack strin
 			return err
 		}
 		for _, text := range texts {
-			if err := exec(text); err != nil {
+			if err := exec(strings.ReplaceAll(text, "KEY", v.key)); err != nil {
 				return err
 			}
 		}

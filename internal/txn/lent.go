@@ -28,6 +28,7 @@ type tenure struct {
 	ended atomic.Bool  // the handler called Commit or Rollback; nothing was sent
 	using sync.RWMutex // read-locked while a statement is sent
 	soils atomic.Bool  // a statement may change the session beyond the transaction
+	ends  atomic.Bool  // a statement may have ended the transaction
 
 	mu    sync.Mutex
 	hints bool // functions given to AfterCommit will be called
@@ -100,10 +101,18 @@ func (t *tenure) enter(query string) bool {
 		t.using.RUnlock()
 		return false
 	}
+	t.note(query)
+	return true
+}
+
+// note keeps in mind what a statement may do beside its work.
+func (t *tenure) note(query string) {
 	if soils(query) {
 		t.soils.Store(true)
 	}
-	return true
+	if ends(query) {
+		t.ends.Store(true)
+	}
 }
 
 func (t *tenure) leave() { t.using.RUnlock() }
@@ -198,9 +207,7 @@ func (l *lent) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	}
 	defer l.leave()
 	for _, q := range b.QueuedQueries {
-		if soils(q.SQL) {
-			l.soils.Store(true)
-		}
+		l.note(q.SQL)
 	}
 	return l.Tx.SendBatch(ctx, b)
 }

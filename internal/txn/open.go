@@ -124,9 +124,10 @@ func (o *Opened) Guard(ctx context.Context, limit time.Duration, fn func(context
 	return o.returned(ctx, failure)
 }
 
-// Lend runs user code in the transaction, without a savepoint. If fn fails, panics or overruns limit, the transaction is rolled back
-// and Lend returns fn's error; if the connection was lost with it, the error also is [ErrLost].
-func (o *Opened) Lend(ctx context.Context, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
+// Lend runs user code in the transaction, whose id is xact, without a savepoint. If fn fails, panics or overruns limit, the transaction
+// is rolled back and Lend returns fn's error; if the connection was lost with it, the error also is [ErrLost]. If fn had ended the
+// transaction by text, what it wrote afterwards may be durable, and the error also is [ErrEnded].
+func (o *Opened) Lend(ctx context.Context, limit time.Duration, xact string, fn func(context.Context, pgx.Tx) error) error {
 	l := lend(o.Tx, true)
 	failure := o.run(ctx, l, limit, fn)
 	if failure == nil {
@@ -138,10 +139,30 @@ func (o *Opened) Lend(ctx context.Context, limit time.Duration, fn func(context.
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
+	if o.endedByText(back, l, xact) {
+		failure = endedByText(failure)
+	}
 	if err := o.Rollback(back); err != nil && !errors.As(failure, new(*overrunError)) {
 		return errors.Join(ErrLost, failure, err)
 	}
 	return failure
+}
+
+// endedByText reports whether user code has ended the transaction xact by text. An aborted transaction cannot be asked for its id: then
+// the first words of what was sent tell.
+func (o *Opened) endedByText(ctx context.Context, l *lent, xact string) bool {
+	conn := o.Tx.Conn().PgConn()
+	switch {
+	case conn.IsClosed(), conn.IsBusy():
+		return l.ends.Load()
+	case conn.TxStatus() == 'I':
+		return true
+	case conn.TxStatus() == 'E':
+		return l.ends.Load()
+	}
+	var now *string
+	err := o.Tx.QueryRow(ctx, "select pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text").Scan(&now)
+	return err == nil && (now == nil || *now != xact)
 }
 
 // whole returns why nothing more can be sent in the transaction, or nil.

@@ -39,6 +39,27 @@ func soils(query string) bool {
 	return false
 }
 
+// ends reports whether a statement begins as one that ends the transaction. It is the same look.
+func ends(query string) bool {
+	verb, rest := word(query)
+	switch strings.ToLower(verb) {
+	case "commit", "end", "abort":
+		return true
+	case "rollback":
+		for _, noise := range []string{"work", "transaction"} {
+			if what, behind := word(rest); strings.EqualFold(what, noise) {
+				rest = behind
+			}
+		}
+		what, _ := word(rest)
+		return !strings.EqualFold(what, "to")
+	case "prepare":
+		what, _ := word(rest)
+		return strings.EqualFold(what, "transaction")
+	}
+	return false
+}
+
 // word returns the first word of a statement, and what follows it.
 func word(text string) (first, rest string) {
 	text = strings.TrimLeft(text, " \t\r\n;")

@@ -2720,7 +2720,7 @@ $$;
 --
 -- p_idle_ms: the server ends the transaction after so long a silence (idle_in_transaction_session_timeout); null leaves the
 -- session's own limit. p_keep: the row stays, locked, until job_close, for work that reads it; so does that of a queue with an archive.
--- outcome 'ended', or 'kept'. xact, lane: pass them to job_close.
+-- outcome 'ended', or 'kept'. Pass it, xact and lane to job_close as they are; xact says whether the row was kept.
 -- P4020: see _raise_fence_lost. 55P03: another transaction has held the row for 2 s; nothing is known yet.
 create or replace function pawl_v1.job_open(p_id bigint, p_fence bigint, p_idle_ms int default null, p_keep boolean default false)
 returns table (outcome text, xact text, lane bigint, detail jsonb)
@@ -2757,7 +2757,7 @@ begin
     exit when p_keep;
   end loop;
   outcome := 'kept';
-  xact := pg_current_xact_id();
+  xact := pg_current_xact_id()::text || ' kept';
   return next;
 end
 $$;
@@ -2767,16 +2767,23 @@ $$;
 --
 -- outcome 'finished', detail as of job_finish.
 -- 25000: the work has ended the transaction, by COMMIT or ROLLBACK, and this is another one. What it wrote before may be durable;
--- job_release says whether the job ended with it. P4020: the work has ended the job by itself (outcome 'kept' only).
+-- job_release says whether the job ended with it. P4020: the work has ended the job by itself (outcome 'kept' only). P4004: p_outcome is
+-- not what job_open answered, so the effect might commit without the end of the job.
 create or replace function pawl_v1.job_close(p_id bigint, p_fence bigint, p_outcome text, p_xact text, p_lane bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_xact text := pg_current_xact_id_if_assigned();
 begin
-  if pg_current_xact_id_if_assigned()::text is distinct from p_xact then
+  if (p_xact in (v_xact, v_xact || ' kept')) is not true then
     raise exception 'the transaction in which job % was opened has ended', p_id
       using errcode = '25000', hint = 'code that is lent the transaction of a job must not commit or roll back';
+  end if;
+  if (p_outcome = case p_xact when v_xact then 'ended' else 'kept' end) is not true then
+    raise exception 'job_open did not answer % for job %', coalesce(p_outcome, 'null'), p_id
+      using errcode = 'P4004', hint = 'pass outcome, xact and lane as job_open answered them';
   end if;
   if p_outcome = 'kept' then
     return query
@@ -7499,7 +7506,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '8be9b65fe57f4ba57a9daf7671d08d1c4d30d6d735d8ae3fc7f5b31553e6fdd0');
+values (1, 'init', 1, '8d2e2c4cfdc5143b567fab0455f2870c2dc0e3964284604b55e2ea8097c35093');
 
 do $$
 begin
