@@ -206,6 +206,9 @@ func (d *drain) untilIdle(ctx context.Context) (there []ops.Job, err error) {
 			return nil, fmt.Errorf("after %d attempts (%s) there is still work: does a handler enqueue its own kind for ever?%s", n, byKind, listed(work))
 		}
 		for _, j := range asked {
+			if d.last(j.ID).job.Fence > j.Fence {
+				continue // it was tried since the look
+			}
 			if err := d.process(ctx, j); err != nil {
 				return nil, d.overdue(ctx, work, err)
 			}
@@ -246,9 +249,13 @@ func (d *drain) needs(s standing, j ops.Job) (work, ask bool) {
 	case t.job.ID != 0 && t.fate == "": // how it ended is about to be told
 		return true, false
 	}
-	ask = !d.once && t.fate != pawl.EventSnoozed && j.Attempts > 0
-	return ask, ask
+	work = !d.once && t.fate != pawl.EventSnoozed && j.Attempts > 0
+	return work, work && j.AvailableAt.Sub(j.ReadAt) > dueSoon
 }
+
+// dueSoon is how long a retry is waited for. What is due sooner is left to the worker: it might take the job and snooze it between our look and
+// our request, which would then run it once more.
+const dueSoon = time.Second
 
 // process asks the worker for one job. Whatever it answers, the database is asked next; that the worker is not running yet is no trouble.
 func (d *drain) process(ctx context.Context, j ops.Job) error {
