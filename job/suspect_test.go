@@ -347,7 +347,9 @@ func TestCrash_RestartOfTheOnlyProcess(t *testing.T) {
 			const inHand, take = 8, 300 * time.Millisecond
 			c := setupCrew(t)
 			o := order{Form: form, Lease: 30 * time.Second, Timeout: time.Minute, Concurrency: inHand, Take: take, Quiet: true}
-			p := c.process(o)
+			victim := o
+			victim.Take = 30 * time.Second // none of its jobs ends before it does
+			p := c.process(victim)
 			c.until("not present", "select count(*) from pawl.worker as w where w.presence", 1)
 			c.enqueueMany(inHand, job.Request{})
 			c.until("not all in hand", "select count(*) from pawl.job where status = 'processing'", inHand)
