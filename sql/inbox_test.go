@@ -273,3 +273,15 @@ func TestAuditTarget_CountsOctets(t *testing.T) {
 	b.do("select pawl_v1.inbox_claim(" + long + ", " + long + ", sha256('')), pawl_v1.inbox_forget(" + long + ", " + long + ", 'ann', 'r')")
 	b.is("select octet_length(a.target), a.before ->> 'message_id' = "+long+" from pawl.audit as a where a.verb = 'inbox_forget'", "70 true")
 }
+
+// The copy of a job that is held again differs from it in what makes it another, waiting job, and in nothing that was counted against it.
+func TestGateHoldAgain_CopiesTheJob(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `begin; select pawl_v1.inbox_claim('c', 'm', sha256('p'));
+select pawl_v1.inbox_land('c', 'm', 'q', 'k', 'payload', '{"headers": {"a": "b"}, "max_attempts": 7}'); commit;
+select pawl_v1.job_claim('q', null);
+update pawl.job set priority = 3, attempts = 2, crashes = 3, crashes_alone = 2, last_errors = '[{"error": "no"}]', created_at = created_at - interval '1 hour';
+select pawl_v1.gate_hold_again('c', 'r', 7, 'm', 1, '{"retry_in_ms": 1000}')`)
+	b.is(`select string_agg(o.key, ' ' order by o.key) from pawl.job as a, pawl.job as c, jsonb_each(to_jsonb(a)) as o, jsonb_each(to_jsonb(c)) as n
+ where a.id = 1 and c.id <> 1 and o.key = n.key and o.value is distinct from n.value`, "attempts available_at claimed_by fence id lease_expires_at status")
+}

@@ -182,10 +182,10 @@ begin
     raise exception 'job % does not own message % of consumer %', p_job_id, p_message_id, p_consumer
       using errcode = 'P4020', hint = 'the delivery was forgotten or settled elsewhere; drop this attempt';
   end if;
-  insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, max_attempts, created_at, last_errors, available_at)
+  insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, crashes_alone, max_attempts, created_at, last_errors, available_at)
   overriding system value
-  select v_id, o.queue, o.kind, o.args, o.headers, o.priority, greatest(o.attempts - 1, 0), o.crashes, o.max_attempts, o.created_at, o.last_errors,
-         clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond'
+  select v_id, o.queue, o.kind, o.args, o.headers, o.priority, greatest(o.attempts - 1, 0), o.crashes, o.crashes_alone, o.max_attempts, o.created_at,
+         o.last_errors, clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond'
     from pawl.job as o
    where o.id = p_job_id;
   delete from pawl.gate_held as h

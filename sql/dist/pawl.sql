@@ -1448,10 +1448,10 @@ begin
     raise exception 'job % does not own message % of consumer %', p_job_id, p_message_id, p_consumer
       using errcode = 'P4020', hint = 'the delivery was forgotten or settled elsewhere; drop this attempt';
   end if;
-  insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, max_attempts, created_at, last_errors, available_at)
+  insert into pawl.job as j (id, queue, kind, args, headers, priority, attempts, crashes, crashes_alone, max_attempts, created_at, last_errors, available_at)
   overriding system value
-  select v_id, o.queue, o.kind, o.args, o.headers, o.priority, greatest(o.attempts - 1, 0), o.crashes, o.max_attempts, o.created_at, o.last_errors,
-         clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond'
+  select v_id, o.queue, o.kind, o.args, o.headers, o.priority, greatest(o.attempts - 1, 0), o.crashes, o.crashes_alone, o.max_attempts, o.created_at,
+         o.last_errors, clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond'
     from pawl.job as o
    where o.id = p_job_id;
   delete from pawl.gate_held as h
@@ -7506,7 +7506,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '8d2e2c4cfdc5143b567fab0455f2870c2dc0e3964284604b55e2ea8097c35093');
+values (1, 'init', 1, '2b021dc39d489dbecfbe54bed201f6dfa9ccbdb11288981f395ccd396dab4b5e');
 
 do $$
 begin
