@@ -59,7 +59,7 @@ func (w *Worker) isolate(s *session, h Handler, j Job) (leave func(), ok bool) {
 func (w *Worker) mark(s *session, j Job) error {
 	ctx, cancel := context.WithTimeout(s.ctx, markPatience)
 	defer cancel()
-	outcome, err := contract.WorkerIsolate(ctx, w.pool, s.id, j.ID, j.Fence)
+	outcome, err := contract.WorkerIsolate(ctx, w.pool, s.id, j.ID, j.Fence, true)
 	if err == nil && outcome != "alone" {
 		err = &pawl.Error{Op: "worker.isolate", Code: pawl.CodeFenceLost, Err: fmt.Errorf("the answer is %q", outcome)}
 	}
@@ -70,25 +70,25 @@ func (w *Worker) mark(s *session, j Job) error {
 }
 
 // unmark tells the database that the suspect is in company from now on, before anything is. If that cannot be told in time the door
-// opens all the same, and it is told later: until then a death would count as one alone. To end the session instead would make
-// the worker's healthy jobs wait for its drain.
+// opens all the same, and it is told later: until then a death would count as one alone. What is told names this attempt: the mark of
+// the next suspect stays. To end the session instead would make the worker's healthy jobs wait for its drain.
 func (w *Worker) unmark(s *session, j Job) {
-	err := w.clearMark(s)
+	err := w.clearMark(s, j)
 	if err == nil {
 		return
 	}
 	w.emit(s.ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.isolate", Scope: j.Queue, JobID: j.ID, Attempt: j.Attempt, Err: err})
 	go func() {
 		for err != nil && pause(s.ctx, markPatience) {
-			err = w.clearMark(s)
+			err = w.clearMark(s, j)
 		}
 	}()
 }
 
-func (w *Worker) clearMark(s *session) error {
+func (w *Worker) clearMark(s *session, j Job) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), markPatience)
 	defer cancel()
-	_, err := contract.WorkerIsolate(ctx, w.pool, s.id, 0, 0)
+	_, err := contract.WorkerIsolate(ctx, w.pool, s.id, j.ID, j.Fence, false)
 	return err
 }
 

@@ -161,6 +161,19 @@ func TestEffect_Settle(t *testing.T) {
 	b.is(endEffect("landed", ""), "failed_final map[contradicts:true kept:true]") // and yet it did
 }
 
+// What was told before a verdict may be told again after it, by a process that saw no answer. The verdict stands.
+func TestEffect_ToldAgainAfterAVerdict(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "")
+	b.do(beginEffect("checked", ""))
+	b.do(callsOver)
+	b.is(beginEffect("checked", `, "settle_ms": 0`), "probe")
+	b.is(endEffect("cannot_tell", ""), "unknown map[]")
+	b.is(settleEffect("not_landed", "{}"), "settled map[status:planned]")
+	b.is(endEffect("cannot_tell", ""), "planned map[]")
+	b.is(beginEffect("checked", ""), "call")
+}
+
 // A step outlives the job of its delivery. If the delivery comes again after it was forgotten, the new job waits for the verdict.
 func TestEffect_AnotherJobWaits(t *testing.T) {
 	t.Parallel()

@@ -51,16 +51,31 @@ func TestIsolate_IsOfOneAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.worker_register('w'), pawl_v1.worker_register('v'); select pawl_v1.job_enqueue_many('{q,q}', '{k,k}', '{a,a}');
 select pawl_v1.job_claim('q', 1)`)
-	for arguments, want := range map[string]string{"1, 1": "alone", "1, 2": "lost", "3, 1": "lost", "null": "company", "null, 1": "company"} {
+	for arguments, want := range map[string]string{"1, 1": "alone", "1, 2": "lost", "3, 1": "lost", "null, null": "lost", "1, 1, false": "company"} {
 		b.is(fmt.Sprintf(isolate, 1, arguments), want)
 	}
 	b.is(fmt.Sprintf(isolate, 2, "1, 1"), "lost") // not its own
-	b.is(fmt.Sprintf(isolate, 7, "null"), "lost")
+	b.is(fmt.Sprintf(isolate, 7, "1, 1"), "lost")
 	b.is(fmt.Sprintf(isolate, 1, "1, 1"), "alone")
 	b.do("select pawl_v1.job_release(1, 1); select pawl_v1.job_claim('q', 1)")
 	b.do(expireWorkers)
 	b.do(sweepAll)
 	b.is("select j.id, j.crashes, j.crashes_alone from pawl.job as j order by j.id", "1 1 0, 2 1 0")
+}
+
+// A mark that is taken away late does not take away the next suspect's: each attempt names itself.
+func TestIsolate_ALateEndLeavesTheNextMark(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `select pawl_v1.worker_register('w'); select pawl_v1.job_enqueue_many('{q,q}', '{k,k}', '{a,a}'); select pawl_v1.job_claim('q', 1, 2)`)
+	const marked = "select w.alone_job, w.alone_fence from pawl.worker as w"
+	b.is(fmt.Sprintf(isolate, 1, "1, 1"), "alone")
+	b.is(fmt.Sprintf(isolate, 1, "2, 1"), "alone")
+	b.is(fmt.Sprintf(isolate, 1, "1, 1, false"), "company") // late
+	b.is(marked, "2 1")
+	b.is(fmt.Sprintf(isolate, 1, "2, 7, false"), "company") // another attempt of it
+	b.is(marked, "2 1")
+	b.is(fmt.Sprintf(isolate, 1, "2, 1, false"), "company")
+	b.is(marked, "<nil> <nil>")
 }
 
 // The death of a worker is known for each of its queues, at once as a possibility and for good once a sweep has judged. Who leaves in good order

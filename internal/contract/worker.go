@@ -43,9 +43,10 @@ func WorkerRegister(ctx context.Context, db DB, name string, lease time.Duration
 	return id, err
 }
 
-// WorkerIsolate calls pawl_v1.worker_isolate and returns its outcome: "alone", "company" or "lost". With job 0 the mark is cleared.
-func WorkerIsolate(ctx context.Context, db DB, worker, job, fence int64) (outcome string, err error) {
-	err = one(ctx, db, "worker.isolate", "select i.outcome from pawl_v1.worker_isolate($1, $2, $3) as i", []any{worker, given(job), given(fence)}, &outcome)
+// WorkerIsolate calls pawl_v1.worker_isolate and returns its outcome: "alone", "company" or "lost". Not alone, it takes away the mark of
+// that attempt and of no other.
+func WorkerIsolate(ctx context.Context, db DB, worker, job, fence int64, alone bool) (outcome string, err error) {
+	err = one(ctx, db, "worker.isolate", "select i.outcome from pawl_v1.worker_isolate($1, $2, $3, $4) as i", []any{worker, job, fence, alone}, &outcome)
 	return outcome, err
 }
 

@@ -164,32 +164,32 @@ $$;
 
 -- Says whether the worker's process has nothing in hand but one attempt of a job, which p_fence names. The sweep believes the last
 -- answer: a death is then counted in crashes_alone too. Call it, in a transaction of its own, before such an attempt begins, and
--- with a null job before anything else begins beside it. The end of the attempt ends the mark.
--- outcome 'alone'; 'company' with a null job; 'lost': the worker has no row, or it does not hold that attempt.
-create or replace function pawl_v1.worker_isolate(p_worker bigint, p_job bigint, p_fence bigint default null)
+-- with p_alone false before anything else begins beside it. The end of the attempt ends the mark. To take a mark away names its
+-- attempt: a call that arrives late leaves the mark of the next one.
+-- outcome 'alone'; 'company' with p_alone false; 'lost': the worker has no row, or it does not hold that attempt.
+create or replace function pawl_v1.worker_isolate(p_worker bigint, p_job bigint, p_fence bigint, p_alone boolean default true)
 returns table (outcome text, detail jsonb)
 language plpgsql
 set lock_timeout = '250ms'
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_held boolean;
 begin
-  if p_job is not null then
+  if p_alone then
     perform
        from pawl.job as j
       where j.id = p_job
         and j.claimed_by = p_worker
         and j.fence = p_fence;
-    if not found then
-      return query
-      select 'lost', '{}'::jsonb;
-      return;
-    end if;
+    v_held := found;
   end if;
   update pawl.worker as w
-     set alone_job = p_job,
-         alone_fence = case when p_job is not null then p_fence end
-   where w.id = p_worker;
+     set alone_job = case when p_alone then p_job end,
+         alone_fence = case when p_alone then p_fence end
+   where w.id = p_worker
+     and (v_held or not p_alone and w.alone_job = p_job and w.alone_fence = p_fence);
   return query
-  select case when not found then 'lost' when p_job is null then 'company' else 'alone' end, '{}'::jsonb;
+  select case when not p_alone then 'company' when found then 'alone' else 'lost' end, '{}'::jsonb;
 end
 $$;

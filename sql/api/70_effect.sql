@@ -374,7 +374,7 @@ begin
     when p_outcome = 'landed' then 'succeeded'
     when p_outcome = 'refused' and p_fence <= v_effect.cleared then v_effect.status::text -- settled since, or asked again under another key
     when p_outcome = 'refused' and (v_doubts = 0 or v_keyed) then 'failed_final'
-    when p_outcome in ('refused', 'cannot_tell') and p_fence = v_effect.fence then 'unknown'
+    when p_outcome in ('refused', 'cannot_tell') and p_fence = v_effect.fence and p_fence > v_effect.cleared then 'unknown'
     when p_outcome = 'ambiguous' and (v_effect.policy = 'at_most_once' or v_effect.policy = 'keyed' and not v_keyed)
          and p_fence > v_effect.cleared then 'unknown'
     when v_effect.status = 'unknown' and v_doubts = 0 then 'planned'

@@ -3466,33 +3466,33 @@ $$;
 
 -- Says whether the worker's process has nothing in hand but one attempt of a job, which p_fence names. The sweep believes the last
 -- answer: a death is then counted in crashes_alone too. Call it, in a transaction of its own, before such an attempt begins, and
--- with a null job before anything else begins beside it. The end of the attempt ends the mark.
--- outcome 'alone'; 'company' with a null job; 'lost': the worker has no row, or it does not hold that attempt.
-create or replace function pawl_v1.worker_isolate(p_worker bigint, p_job bigint, p_fence bigint default null)
+-- with p_alone false before anything else begins beside it. The end of the attempt ends the mark. To take a mark away names its
+-- attempt: a call that arrives late leaves the mark of the next one.
+-- outcome 'alone'; 'company' with p_alone false; 'lost': the worker has no row, or it does not hold that attempt.
+create or replace function pawl_v1.worker_isolate(p_worker bigint, p_job bigint, p_fence bigint, p_alone boolean default true)
 returns table (outcome text, detail jsonb)
 language plpgsql
 set lock_timeout = '250ms'
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_held boolean;
 begin
-  if p_job is not null then
+  if p_alone then
     perform
        from pawl.job as j
       where j.id = p_job
         and j.claimed_by = p_worker
         and j.fence = p_fence;
-    if not found then
-      return query
-      select 'lost', '{}'::jsonb;
-      return;
-    end if;
+    v_held := found;
   end if;
   update pawl.worker as w
-     set alone_job = p_job,
-         alone_fence = case when p_job is not null then p_fence end
-   where w.id = p_worker;
+     set alone_job = case when p_alone then p_job end,
+         alone_fence = case when p_alone then p_fence end
+   where w.id = p_worker
+     and (v_held or not p_alone and w.alone_job = p_job and w.alone_fence = p_fence);
   return query
-  select case when not found then 'lost' when p_job is null then 'company' else 'alone' end, '{}'::jsonb;
+  select case when not p_alone then 'company' when found then 'alone' else 'lost' end, '{}'::jsonb;
 end
 $$;
 
@@ -6219,7 +6219,7 @@ begin
     when p_outcome = 'landed' then 'succeeded'
     when p_outcome = 'refused' and p_fence <= v_effect.cleared then v_effect.status::text -- settled since, or asked again under another key
     when p_outcome = 'refused' and (v_doubts = 0 or v_keyed) then 'failed_final'
-    when p_outcome in ('refused', 'cannot_tell') and p_fence = v_effect.fence then 'unknown'
+    when p_outcome in ('refused', 'cannot_tell') and p_fence = v_effect.fence and p_fence > v_effect.cleared then 'unknown'
     when p_outcome = 'ambiguous' and (v_effect.policy = 'at_most_once' or v_effect.policy = 'keyed' and not v_keyed)
          and p_fence > v_effect.cleared then 'unknown'
     when v_effect.status = 'unknown' and v_doubts = 0 then 'planned'
@@ -7506,7 +7506,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '2b021dc39d489dbecfbe54bed201f6dfa9ccbdb11288981f395ccd396dab4b5e');
+values (1, 'init', 1, 'a1491eb57174806d0a698a1dac05eb8616f615ca0b6f4295b9f94724993f2636');
 
 do $$
 begin
