@@ -1,6 +1,7 @@
 package sql_test
 
 import (
+	"fmt"
 	"testing"
 )
 
@@ -26,6 +27,20 @@ func TestOurs_IsToldAlsoAfterALook(t *testing.T) {
 	b.main.Do("release savepoint b")
 	b.is("select l.outcome from pawl_v1.inbox_land('c', 'm', 'q', 'k', 'x') as l", "landed")
 	b.is("select pawl_v1.inbox_land('c', 'theirs', 'q', 'k', 'x')", "P4020")
+}
+
+// A row that was frozen more than four billion transactions ago may carry an id that lies ahead of all ids in use. It is another's.
+func TestOurs_AnIdThatHasComeRoundIsAnothers(t *testing.T) {
+	t.Parallel()
+	for _, level := range levels {
+		b := setup(t, "")
+		b.main.Do("begin isolation level " + level)
+		b.is("select pawl_v1._is_ours(pg_current_xact_id()::xid)", "true")
+		for _, ahead := range []int{1 << 10, 1 << 20, 1 << 24, 1<<31 - 1, 1 << 31} {
+			b.is(fmt.Sprintf("select pawl_v1._is_ours(((pg_current_xact_id()::text::bigint + %d) & 4294967295)::text::xid)", ahead), "false")
+		}
+		b.main.Do("rollback")
+	}
 }
 
 // What is remembered ends after it began: a memory that is over from the start would let a duplicate in.

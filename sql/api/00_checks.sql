@@ -287,11 +287,20 @@ declare
   v_top   bigint := pg_current_xact_id_if_assigned()::text::bigint; -- null: this transaction has written nothing
   v_ahead bigint := (p_xmin::text::bigint - v_top) & 4294967295;    -- savepoints have later ids than their transaction
 begin
-  -- Older than this transaction; or frozen so long ago that its 32 bits have come round and lie ahead of all ids in use.
-  if v_top is null or v_ahead >= 2147483648
-     or v_top + v_ahead > pg_snapshot_xmax(pg_current_snapshot())::text::bigint + 16777216 then
+  -- Older than this transaction.
+  if v_top is null or v_ahead >= 2147483648 then
     return false;
   end if;
-  return pg_xact_status((v_top + v_ahead)::text::xid8) = 'in progress';
+  -- Of an id behind its snapshot a transaction knows nothing: it may be that of a savepoint of its own, or belong to a row that was frozen
+  -- so long ago that its 32 bits have come round, and lie ahead of all ids in use. Then the server refuses to look.
+  if v_top + v_ahead < pg_snapshot_xmax(pg_current_snapshot())::text::bigint then
+    return pg_xact_status((v_top + v_ahead)::text::xid8) = 'in progress';
+  end if;
+  begin
+    return pg_xact_status((v_top + v_ahead)::text::xid8) = 'in progress';
+  exception
+    when invalid_parameter_value then
+      return false;
+  end;
 end
 $$;

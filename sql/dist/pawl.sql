@@ -667,12 +667,21 @@ declare
   v_top   bigint := pg_current_xact_id_if_assigned()::text::bigint; -- null: this transaction has written nothing
   v_ahead bigint := (p_xmin::text::bigint - v_top) & 4294967295;    -- savepoints have later ids than their transaction
 begin
-  -- Older than this transaction; or frozen so long ago that its 32 bits have come round and lie ahead of all ids in use.
-  if v_top is null or v_ahead >= 2147483648
-     or v_top + v_ahead > pg_snapshot_xmax(pg_current_snapshot())::text::bigint + 16777216 then
+  -- Older than this transaction.
+  if v_top is null or v_ahead >= 2147483648 then
     return false;
   end if;
-  return pg_xact_status((v_top + v_ahead)::text::xid8) = 'in progress';
+  -- Of an id behind its snapshot a transaction knows nothing: it may be that of a savepoint of its own, or belong to a row that was frozen
+  -- so long ago that its 32 bits have come round, and lie ahead of all ids in use. Then the server refuses to look.
+  if v_top + v_ahead < pg_snapshot_xmax(pg_current_snapshot())::text::bigint then
+    return pg_xact_status((v_top + v_ahead)::text::xid8) = 'in progress';
+  end if;
+  begin
+    return pg_xact_status((v_top + v_ahead)::text::xid8) = 'in progress';
+  exception
+    when invalid_parameter_value then
+      return false;
+  end;
 end
 $$;
 
@@ -7506,7 +7515,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'a1491eb57174806d0a698a1dac05eb8616f615ca0b6f4295b9f94724993f2636');
+values (1, 'init', 1, '854c473fa523a8cf18ab5a9d92e1af07f59590d4df475a60585988ef24b6350f');
 
 do $$
 begin
