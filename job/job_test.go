@@ -282,7 +282,7 @@ func TestSweep_PoisonTakesNobodyWithIt(t *testing.T) {
 				t.Fatalf("suspect %d came in a batch of %d", j.ID, len(batch))
 			}
 			if j.Crashes > 0 {
-				outcome, err := contract.WorkerIsolate(t.Context(), b.pool, b.worker, j.ID, j.Fence)
+				outcome, err := contract.WorkerIsolate(t.Context(), b.pool, b.worker, j.ID, j.Fence, true)
 				b.must(err)
 				if outcome != "alone" {
 					t.Fatalf("suspect %d is not alone: %s", j.ID, outcome)

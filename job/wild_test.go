@@ -5,9 +5,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,7 +27,8 @@ import (
 var wildFor = flag.Duration("wild.for", 20*time.Second, "how long wild handlers and healthy ones share their processes")
 
 const (
-	wildEnv = "PAWL_TEST_WILD" // the database of a process with wild handlers
+	wildEnv    = "PAWL_TEST_WILD"     // the database of a process with wild handlers
+	wildLogEnv = "PAWL_TEST_WILD_LOG" // the directory of its log
 
 	wildProcesses = 3
 	wildBound     = solo.AloneWait + solo.AloneFor
@@ -45,7 +49,12 @@ func TestWildProcess(t *testing.T) {
 		return
 	}
 	pool := poolOf(t, url)
-	healthy := job.Config{Lease: 2 * time.Second, Poll: 50 * time.Millisecond, Name: "healthy"}
+	log, err := os.Create(filepath.Join(os.Getenv(wildLogEnv), strconv.Itoa(os.Getpid())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hooks := pawl.LogTo(slog.New(slog.NewTextHandler(log, nil)))
+	healthy := job.Config{Lease: 2 * time.Second, Poll: 50 * time.Millisecond, Name: "healthy", Hooks: hooks}
 	for _, q := range healthyQueues {
 		healthy.Queues = append(healthy.Queues, job.Queue{Name: q, Concurrency: 2})
 	}
@@ -72,7 +81,7 @@ func TestWildProcess(t *testing.T) {
 		job.HandleTx("transactional", func(ctx context.Context, tx pgx.Tx, t task) error { return note(ctx, tx, t.Job) }),
 		job.HandleBatch("batch", func(ctx context.Context, tx pgx.Tx, ts []task) error { return note(ctx, tx, ts[0].Job) }).With(job.Policy{BatchSize: 2}),
 	}
-	wild := job.Config{Queues: []job.Queue{{Name: "wild", Concurrency: 6}}, Lease: 2 * time.Second, Poll: 50 * time.Millisecond, Timeout: time.Second, Name: "wild",
+	wild := job.Config{Queues: []job.Queue{{Name: "wild", Concurrency: 6}}, Lease: 2 * time.Second, Poll: 50 * time.Millisecond, Timeout: time.Second, Name: "wild", Hooks: hooks,
 		Backoff: job.Backoff{Base: 100 * time.Millisecond, Max: time.Second},
 		Handlers: []job.Handler{
 			job.Handle("wild", func(ctx context.Context, t task) error {
@@ -132,10 +141,11 @@ func TestSuspect_HealthyWorkNeverStands(t *testing.T) {
 	c.exec("select pawl_v1.job_enqueue('wild', k, '', '{\"max_attempts\": 1000}') from unnest('{poison,slow poison}'::text[]) as k")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	logs := t.TempDir()
 	done := make(chan struct{})
 	for range wildProcesses {
 		go func() {
-			c.keepWild(ctx)
+			c.keepWild(ctx, logs)
 			done <- struct{}{}
 		}()
 	}
@@ -153,7 +163,7 @@ func TestSuspect_HealthyWorkNeverStands(t *testing.T) {
 	for range wildProcesses {
 		<-done
 	}
-	c.judge(took)
+	c.judge(took, logs)
 }
 
 // healthySuspects counts the healthy jobs that ran as suspects.
@@ -163,10 +173,10 @@ func (c *crew) healthySuspects() (n int) {
 }
 
 // keepWild keeps one wild process alive: it is woken when it has frozen itself, and started again when it has died.
-func (c *crew) keepWild(ctx context.Context) {
+func (c *crew) keepWild(ctx context.Context, logs string) {
 	for ctx.Err() == nil {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestWildProcess$")
-		cmd.Env = append(os.Environ(), wildEnv+"="+c.url)
+		cmd.Env = append(os.Environ(), wildEnv+"="+c.url, wildLogEnv+"="+logs)
 		if err := cmd.Start(); err != nil {
 			c.Error(err)
 			return
@@ -204,7 +214,7 @@ func (c *crew) lived(pid int, what string) {
 
 // judge reads the lives of all processes. From its first piece of healthy work to its end, but for the times when it is frozen, each works on each
 // of its queues again and again.
-func (c *crew) judge(took time.Duration) {
+func (c *crew) judge(took time.Duration, logs string) {
 	c.Helper()
 	rows, err := c.pool.Query(c.Context(), "select pid, what, at from life order by pid, at")
 	c.must(err)
@@ -218,6 +228,7 @@ func (c *crew) judge(took time.Duration) {
 	var (
 		longest time.Duration
 		of      string
+		worst   entry // the end of the longest
 		counts  = map[string]int{}
 		last    map[string]time.Time
 		pid     int
@@ -225,7 +236,7 @@ func (c *crew) judge(took time.Duration) {
 	)
 	gap := func(e entry, queue string) {
 		if d := e.At.Sub(last[queue]); d > longest {
-			longest, of = d, fmt.Sprintf("queue %s of process %d, until %s", queue, e.PID, e.At.Format(time.TimeOnly))
+			longest, of, worst = d, fmt.Sprintf("queue %s of process %d, until %s", queue, e.PID, e.At.Format(time.TimeOnly)), e
 		}
 	}
 	for _, e := range life {
@@ -255,6 +266,7 @@ func (c *crew) judge(took time.Duration) {
 	c.Logf("in %v: %v; a queue stood still for %v at most (%s), the bound is %v", took.Round(time.Second), counts, longest.Round(time.Millisecond), of, wildBound)
 	if longest > wildBound+wildSlack {
 		c.Errorf("a queue stood still for %v", longest)
+		c.tellOf(worst.PID, worst.At.Add(-longest-time.Second), worst.At.Add(time.Second), logs)
 	}
 	c.wantCount("select count(*) from pawl.worker where seen_at < now() - interval '20 seconds'", 0) // all are swept
 	for _, what := range append([]string{"suspect", "wild suspect", "died"}, healthyQueues...) {
@@ -276,5 +288,26 @@ union all select concat_ws(' ', 'worker', w.id, w.name, 'seen', round(extract(ep
 	c.wantCount("select count(*) from pawl.job where status = 'dead_letter' and queue <> 'wild'", 0)
 	if *wildFor >= 5*time.Minute {
 		c.wantCount("select count(*) from pawl.job where status = 'dead_letter' and kind like '%poison'", 2)
+	}
+}
+
+// tellOf shows what every process did in a time, second by second, and what one of them logged.
+func (c *crew) tellOf(pid int, from, to time.Time, logs string) {
+	c.Helper()
+	rows, err := c.pool.Query(c.Context(), `select format('%s process %s: %s', s.at, s.pid, string_agg(s.n || ' ' || s.what, ', ' order by s.what))
+  from (select date_trunc('second', l.at)::time as at, l.pid, l.what, count(*) as n from life as l where l.at between $1 and $2 group by 1, 2, 3) as s
+ group by s.at, s.pid
+ order by s.pid, s.at`, from, to)
+	c.must(err)
+	seconds, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	c.must(err)
+	c.Logf("in that time:\n%s", strings.Join(seconds, "\n"))
+	log, err := os.ReadFile(filepath.Join(logs, strconv.Itoa(pid)))
+	c.must(err)
+	for line := range strings.Lines(string(log)) {
+		stamp, _, _ := strings.Cut(strings.TrimPrefix(line, "time="), " ")
+		if at, err := time.Parse(time.RFC3339Nano, stamp); err == nil && at.After(from) && at.Before(to) {
+			c.Log(strings.TrimSuffix(line, "\n"))
+		}
 	}
 }

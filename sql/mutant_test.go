@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pawl-go/pawl/internal/stepper"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -201,7 +202,9 @@ func (m mutant) hunt(t *testing.T) error {
 	if m.scene == "" {
 		n, err = m.protocol.explore(t.Context(), url, func(property string) bool { return property == m.property })
 	} else {
-		n, err = sceneNamed(t, m.scene).explore(t.Context(), url, cmp.Or(m.level, levels[0]))
+		stage := stepper.NewStage(url)
+		defer stage.Close()
+		n, err = sceneNamed(t, m.scene).explore(t.Context(), stage, cmp.Or(m.level, levels[0]))
 	}
 	t.Logf("after %d: %v", n, err)
 	return err

@@ -66,19 +66,35 @@ func (r Run) String() string {
 // Where the server itself chooses, between two that wait for one transaction, what follows the choice that it made first
 // is explored whole, of the other as much as comes up.
 func Explore(ctx context.Context, url string, scene Scene) (int, error) {
-	s, err := raise(ctx, url, scene)
+	stage := NewStage(url)
+	defer stage.Close()
+	return stage.Explore(ctx, scene)
+}
+
+// Explore is the same on sessions that scenes before it may have used: a session that has run a function before runs it faster.
+func (s *Stage) Explore(ctx context.Context, scene Scene) (n int, err error) {
+	on, err := s.cast(ctx, scene)
 	if err != nil {
+		s.Close()
 		return 0, err
 	}
-	defer s.close()
-	var path []fork
-	for n := 1; ; n++ {
-		path, err = s.play(ctx, path)
-		for try := 1; err == errOther && try < tries; try++ {
-			path, err = s.play(ctx, path)
+	defer func() {
+		if err == nil {
+			err = on.leave(ctx)
 		}
 		if err != nil {
-			return n, fmt.Errorf("interleaving %d: %w\n%s", n, err, s.run)
+			on.abort()
+			s.Close()
+		}
+	}()
+	var path []fork
+	for n := 1; ; n++ {
+		path, err = on.play(ctx, path)
+		for try := 1; err == errOther && try < tries; try++ {
+			path, err = on.play(ctx, path)
+		}
+		if err != nil {
+			return n, fmt.Errorf("interleaving %d: %w\n%s", n, err, on.run)
 		}
 		path = after(path)
 		if len(path) == 0 {
@@ -112,7 +128,7 @@ func after(path []fork) []fork {
 
 // play takes the turns of path, then always the first that is possible, and returns the path it took. If the server
 // does not follow the path the run is played to its end and judged all the same, and answered with errOther.
-func (s *stage) play(ctx context.Context, path []fork) ([]fork, error) {
+func (s *cast) play(ctx context.Context, path []fork) ([]fork, error) {
 	if err := s.reset(ctx); err != nil {
 		return nil, err
 	}
@@ -142,7 +158,7 @@ func (s *stage) play(ctx context.Context, path []fork) ([]fork, error) {
 }
 
 // turns returns who may go on, nobody when all have ended. If all wait for each other the server will end one.
-func (s *stage) turns(ctx context.Context) (ready []int, err error) {
+func (s *cast) turns(ctx context.Context) (ready []int, err error) {
 	for {
 		ready = s.ready()
 		if len(ready) > 0 || s.waiting() == 0 {
@@ -164,7 +180,7 @@ const (
 )
 
 // take gives the turn to a player and waits until everybody has an answer or is blocked.
-func (s *stage) take(ctx context.Context, turn int) error {
+func (s *cast) take(ctx context.Context, turn int) error {
 	p := s.players[turn]
 	statement := p.part.Steps[p.next](s.run)
 	p.next++
@@ -181,7 +197,7 @@ func (s *stage) take(ctx context.Context, turn int) error {
 
 // settle returns when no statement is running: each has its answer, or the server said twice that it is blocked. Twice,
 // because the pids of one question are not looked at in one instant.
-func (s *stage) settle(ctx context.Context) error {
+func (s *cast) settle(ctx context.Context) error {
 	deadline := time.Now().Add(limit)
 	for calm := 0; calm < 2 && s.waiting() > 0; {
 		blocked, err := s.blocked(ctx)
@@ -200,7 +216,7 @@ func (s *stage) settle(ctx context.Context) error {
 }
 
 // blocked reports whether every statement that has no answer waits for a lock.
-func (s *stage) blocked(ctx context.Context) (all bool, err error) {
+func (s *cast) blocked(ctx context.Context) (all bool, err error) {
 	var pids []int32
 	for _, p := range s.players {
 		if p.busy {

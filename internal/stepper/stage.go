@@ -11,8 +11,31 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A stage is the connections that a scene is played on, run after run.
-type stage struct {
+// A Stage is the sessions of one database on which scenes are explored, one scene after the other.
+type Stage struct {
+	url      string
+	observer *pgx.Conn
+	sessions []*pgconn.PgConn
+}
+
+// NewStage returns a stage that connects when it is used. Close it at the end.
+func NewStage(url string) *Stage { return &Stage{url: url} }
+
+// Close ends the sessions. The stage may be used again, with new ones.
+func (s *Stage) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	for _, conn := range s.sessions {
+		_ = conn.Close(ctx)
+	}
+	if s.observer != nil {
+		_ = s.observer.Close(ctx)
+	}
+	s.observer, s.sessions = nil, nil
+}
+
+// A cast is the sessions of one scene, run after run.
+type cast struct {
 	scene    Scene
 	observer *pgx.Conn
 	players  []*player
@@ -36,24 +59,40 @@ type reply struct {
 	err    error // anything but an answer of the server
 }
 
-func raise(ctx context.Context, url string, scene Scene) (*stage, error) {
-	s := &stage{scene: scene, answers: make(chan reply, len(scene.Parts))}
+// cast gives each part of a scene a session.
+func (s *Stage) cast(ctx context.Context, scene Scene) (*cast, error) {
 	var err error
-	if s.observer, err = pgx.Connect(ctx, url); err != nil {
-		return nil, err
-	}
-	for _, part := range scene.Parts {
-		conn, err := pgconn.Connect(ctx, url)
-		if err != nil {
-			s.close()
+	if s.observer == nil {
+		if s.observer, err = pgx.Connect(ctx, s.url); err != nil {
 			return nil, err
 		}
-		s.players = append(s.players, &player{part: part, conn: conn})
 	}
-	return s, nil
+	c := &cast{scene: scene, observer: s.observer, answers: make(chan reply, len(scene.Parts))}
+	for i, part := range scene.Parts {
+		if i == len(s.sessions) {
+			conn, err := pgconn.Connect(ctx, s.url)
+			if err != nil {
+				return nil, err
+			}
+			s.sessions = append(s.sessions, conn)
+		}
+		c.players = append(c.players, &player{part: part, conn: s.sessions[i]})
+	}
+	return c, nil
 }
 
-func (s *stage) close() {
+// leave gives the sessions back as they were.
+func (s *cast) leave(ctx context.Context) error {
+	for _, p := range s.players {
+		if _, err := p.conn.Exec(ctx, "rollback; reset all").ReadAll(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// abort ends what is still running.
+func (s *cast) abort() {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	for _, p := range s.players {
@@ -61,13 +100,11 @@ func (s *stage) close() {
 			_ = p.conn.CancelRequest(ctx)
 			s.receive(limit)
 		}
-		_ = p.conn.Close(ctx)
 	}
-	_ = s.observer.Close(ctx)
 }
 
 // reset ends what the last run left open and makes the rows anew.
-func (s *stage) reset(ctx context.Context) error {
+func (s *cast) reset(ctx context.Context) error {
 	s.run = nil
 	for _, p := range s.players {
 		p.next = 0
@@ -87,7 +124,7 @@ func (s *stage) reset(ctx context.Context) error {
 }
 
 // ready returns the players that may take a step.
-func (s *stage) ready() (turns []int) {
+func (s *cast) ready() (turns []int) {
 	for i, p := range s.players {
 		if !p.busy && p.next < len(p.part.Steps) {
 			turns = append(turns, i)
@@ -97,7 +134,7 @@ func (s *stage) ready() (turns []int) {
 }
 
 // waiting counts the statements that have no answer yet.
-func (s *stage) waiting() (n int) {
+func (s *cast) waiting() (n int) {
 	for _, p := range s.players {
 		if p.busy {
 			n++
@@ -106,7 +143,7 @@ func (s *stage) waiting() (n int) {
 	return n
 }
 
-func (s *stage) send(ctx context.Context, p *player, statement string) {
+func (s *cast) send(ctx context.Context, p *player, statement string) {
 	p.busy, p.asked = true, statement
 	go func() {
 		answer, err := answerTo(ctx, p.conn, statement)
@@ -115,7 +152,7 @@ func (s *stage) send(ctx context.Context, p *player, statement string) {
 }
 
 // receive takes down one answer, if it comes in time. A connection that broke is kept in s.broken.
-func (s *stage) receive(within time.Duration) bool {
+func (s *cast) receive(within time.Duration) bool {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	select {
