@@ -199,3 +199,19 @@ func TestOpen_EndsWithItsTransaction(t *testing.T) {
 	b.do("commit")
 	b.is("select count(*) from pawl.job as j where j.id in (1, 2)", "0")
 }
+
+// An end that is rolled back to a savepoint from before it cannot be closed: the rows after it would commit, and the job would run again.
+func TestOpen_BehindASavepointIsNotClosedAfterARollbackToIt(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fourHeld)
+	b.do("begin; savepoint mine")
+	b.do("create temp table opened as select o.* from pawl_v1.job_open(1, 1) as o")
+	xact := b.main.Do("select o.xact from opened as o")
+	b.do("rollback to mine")
+	b.is("select pawl_v1.job_close(1, 1, 'ended', '"+xact+"', null)", "25000")
+	b.do("rollback")
+	b.do("begin; savepoint mine")
+	b.is("select c.outcome from pawl_v1.job_open(1, 1) as o, pawl_v1.job_close(1, 1, o.outcome, o.xact, o.lane) as c", "finished")
+	b.do("commit")
+	b.is("select count(*) from pawl.job as j where j.id = 1", "0")
+}

@@ -57,7 +57,7 @@ $$;
 --
 -- outcome 'finished', detail as of job_finish.
 -- 25000: the work has ended the transaction, by COMMIT or ROLLBACK, and this is another one. What it wrote before may be durable;
--- job_release says whether the job ended with it. P4020: the work has ended the job by itself (outcome 'kept' only). P4004: p_outcome is
+-- job_release says whether the job ended with it. Or the work rolled back to a savepoint from before job_open. P4020: the work has ended the job by itself (outcome 'kept' only). P4004: p_outcome is
 -- not what job_open answered, so the effect might commit without the end of the job.
 create or replace function pawl_v1.job_close(p_id bigint, p_fence bigint, p_outcome text, p_xact text, p_lane bigint)
 returns table (outcome text, detail jsonb)
@@ -79,6 +79,13 @@ begin
     return query
     select f.outcome, f.detail from pawl_v1.job_finish(p_id, p_fence) as f;
     return;
+  end if;
+  perform
+     from pawl.job as j
+    where j.id = p_id;
+  if found then
+    raise exception 'the end of job % was rolled back to a savepoint', p_id
+      using errcode = '25000', hint = 'call job_open before any savepoint that you roll back to';
   end if;
   return query
   select 'finished', case when p_lane is null then '{}' else pawl_v1._lanes_free(array[p_lane]) end;

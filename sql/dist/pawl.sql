@@ -2776,7 +2776,7 @@ $$;
 --
 -- outcome 'finished', detail as of job_finish.
 -- 25000: the work has ended the transaction, by COMMIT or ROLLBACK, and this is another one. What it wrote before may be durable;
--- job_release says whether the job ended with it. P4020: the work has ended the job by itself (outcome 'kept' only). P4004: p_outcome is
+-- job_release says whether the job ended with it. Or the work rolled back to a savepoint from before job_open. P4020: the work has ended the job by itself (outcome 'kept' only). P4004: p_outcome is
 -- not what job_open answered, so the effect might commit without the end of the job.
 create or replace function pawl_v1.job_close(p_id bigint, p_fence bigint, p_outcome text, p_xact text, p_lane bigint)
 returns table (outcome text, detail jsonb)
@@ -2798,6 +2798,13 @@ begin
     return query
     select f.outcome, f.detail from pawl_v1.job_finish(p_id, p_fence) as f;
     return;
+  end if;
+  perform
+     from pawl.job as j
+    where j.id = p_id;
+  if found then
+    raise exception 'the end of job % was rolled back to a savepoint', p_id
+      using errcode = '25000', hint = 'call job_open before any savepoint that you roll back to';
   end if;
   return query
   select 'finished', case when p_lane is null then '{}' else pawl_v1._lanes_free(array[p_lane]) end;
@@ -7515,7 +7522,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '854c473fa523a8cf18ab5a9d92e1af07f59590d4df475a60585988ef24b6350f');
+values (1, 'init', 1, 'c799f5924dbf98f5e0d10a1577439e3d2250fbc634c027cf9959e26ac8afcbaa');
 
 do $$
 begin
