@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -107,6 +108,32 @@ func TestProof_ValuesThatChangePlacesAreFound(t *testing.T) {
 	}
 }
 
+// What is enqueued has headers and a lane, and they count.
+func TestProof_HeadersAndLanesAreCompared(t *testing.T) {
+	t.Parallel()
+	for _, column := range []string{"headers", "lane"} {
+		p := pawltest.Proof{Schema: []string{"create table try (n int)"}, Make: func(pool *pgxpool.Pool) pawl.Handler {
+			return func(ctx context.Context, tx pgx.Tx, _ pawl.Delivery) error {
+				var tries int
+				if err := pool.QueryRow(ctx, "with t as (insert into try values (1)) select count(*) from try").Scan(&tries); err != nil {
+					return err
+				}
+				r := job.Request{Queue: "q", Kind: "k", Headers: map[string]any{}, Lane: "l"}
+				if column == "lane" {
+					r.Lane = fmt.Sprint(tries)
+				} else {
+					r.Headers["tries"] = tries
+				}
+				_, err := job.Enqueue(ctx, tx, r)
+				return err
+			}
+		}}
+		if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, p) }); !strings.Contains(said, "what is enqueued differs in "+column+" from") {
+			t.Errorf("%s: said %q", column, said)
+		}
+	}
+}
+
 // Times, ids of a sequence and random values differ from run to run, and are not held against a handler.
 func TestProof_WhatDiffersFromRunToRunIsNotCompared(t *testing.T) {
 	t.Parallel()
@@ -115,7 +142,11 @@ func TestProof_WhatDiffersFromRunToRunIsNotCompared(t *testing.T) {
 		return err
 	}}
 	pawltest.CrashEverywhere(t, p)
-	pawltest.Twice(t, p)
+	j := &judge{TB: t}
+	pawltest.Twice(j, p)
+	if want := "differ between two undisturbed runs: account.touched, booking.at, booking.id, booking.token\n"; !strings.HasSuffix(j.logged.String(), want) {
+		t.Errorf("logged %q", j.logged.String())
+	}
 	p.Ignore = []string{"account.ballance"}
 	if said := judged(t, func(tb testing.TB) { pawltest.Twice(tb, p) }); !strings.Contains(said, `"account.ballance"`) {
 		t.Errorf("a misspelt column: said %q", said)
@@ -150,8 +181,10 @@ func judged(t *testing.T, prove func(testing.TB)) string {
 
 type judge struct {
 	testing.TB
-	said strings.Builder
+	said, logged strings.Builder
 }
+
+func (j *judge) Logf(format string, args ...any) { fmt.Fprintf(&j.logged, format+"\n", args...) }
 
 func (j *judge) Errorf(format string, args ...any) { fmt.Fprintf(&j.said, format+"\n", args...) }
 func (j *judge) Fatalf(format string, args ...any) { j.Errorf(format, args...) }
