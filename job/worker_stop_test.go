@@ -191,10 +191,10 @@ func TestWorker_SettlesWhenTheDatabaseAllowsIt(t *testing.T) {
 	<-entered
 	locker, locked := c.begin(), make(chan error, 1)
 	go func() {
-		_, err := locker.Exec(t.Context(), "select from pawl.job for update")
+		_, err := locker.Exec(t.Context(), "lock table pawl.job in exclusive mode") // nothing overtakes it, as it might on the way to a row
 		locked <- err
 	}()
-	c.untilBlocked()
+	c.until("the lock is not waited for", "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like 'lock table%'", 1)
 	close(goOn)
 	c.must(<-locked)
 	c.untilTrue("settling failed once", func() bool { return c.saw(pawl.EventTrouble, "job.settle") > 0 })

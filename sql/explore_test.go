@@ -168,7 +168,9 @@ var scenes = []scene{
 	{name: "accept, lower, higher", given: "select pawl_v1.fence_accept('resource', 1);", sides: [][]string{{"select play.accept(2)"}, {"select play.accept(1)"}, {"select play.accept(3)"}}},
 }
 
-func allScenes() []scene { return slices.Concat(scenes, openScenes, commandScenes, effectScenes) }
+func allScenes() []scene {
+	return slices.Concat(scenes, openScenes, ownScenes, commandScenes, effectScenes)
+}
 
 var levels = []string{"read committed", "repeatable read", "serializable"}
 

@@ -94,7 +94,7 @@ var ours = []mutant{
 }
 
 func allMutants() []mutant {
-	return slices.Concat(modelled, ours, openMutants, orderMutants, scheduleMutants, commandMutants, effectMutants)
+	return slices.Concat(modelled, ours, openMutants, ownMutants, orderMutants, scheduleMutants, commandMutants, effectMutants)
 }
 
 // Every mutant is caught, and by the property that it breaks.

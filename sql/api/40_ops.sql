@@ -37,8 +37,8 @@ begin
 end
 $$;
 
--- Checks what every verb is told, and returns the row locked; null if there is none.
-create or replace function pawl_v1._operate(p_id bigint, p_actor text, p_reason text, p_options jsonb)
+-- The row of a job, locked; null if there is none.
+create or replace function pawl_v1._job_locked(p_id bigint)
 returns pawl.job
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -47,8 +47,6 @@ declare
   v_job pawl.job;
   v_pid int;
 begin
-  perform pawl_v1._check_from(p_options);
-  perform pawl_v1._check_by(p_actor, p_reason);
   begin
     select j.*
       into v_job
@@ -69,6 +67,19 @@ begin
                 || coalesce(v_pid::text, 'its pid, see pg_stat_activity') || ')';
   end;
   return v_job;
+end
+$$;
+
+-- Checks what every verb is told, and returns the row locked; null if there is none.
+create or replace function pawl_v1._operate(p_id bigint, p_actor text, p_reason text, p_options jsonb)
+returns pawl.job
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pawl_v1._check_from(p_options);
+  perform pawl_v1._check_by(p_actor, p_reason);
+  return pawl_v1._job_locked(p_id);
 end
 $$;
 
@@ -249,6 +260,33 @@ begin
 end
 $$;
 
+-- Ends a job whose row is locked, and has the worker told that may be running it.
+create or replace function pawl_v1._job_stop(p_before pawl.job)
+returns pawl.job
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_after pawl.job;
+begin
+  update pawl.job as j
+     set status = 'cancelled',
+         lane_head = false,
+         fence = j.fence + 1,
+         claimed_by = null,
+         lease_expires_at = null
+   where j.id = p_before.id -- locked since its status was read
+  returning j.*
+       into v_after;
+  -- Job before worker, as worker_leave locks them.
+  update pawl.worker as w
+     set recalled = pawl_v1._recall(w.recalled, p_before.id)
+   where w.id = p_before.claimed_by
+     and p_before.claimed_by <> 0;
+  return v_after;
+end
+$$;
+
 -- Ends a job that has not ended, and keeps it: it can be retried or discarded. A running attempt is fenced out, and its
 -- worker learns of it with the next heartbeat, so that the handler can be ended too.
 --
@@ -274,20 +312,7 @@ begin
   if found then
     return;
   end if;
-  update pawl.job as j
-     set status = 'cancelled',
-         lane_head = false,
-         fence = j.fence + 1,
-         claimed_by = null,
-         lease_expires_at = null
-   where j.id = p_id
-  returning j.*
-       into v_after;
-  -- Job before worker, as worker_leave locks them.
-  update pawl.worker as w
-     set recalled = pawl_v1._recall(w.recalled, p_id)
-   where w.id = v_before.claimed_by
-     and v_before.claimed_by <> 0;
+  v_after := pawl_v1._job_stop(v_before);
   perform pawl_v1._job_audit('job_cancel', p_actor, p_reason, v_before, v_after);
   return query
   select 'cancelled', jsonb_build_object('status', v_before.status)

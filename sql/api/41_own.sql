@@ -1,0 +1,69 @@
+-- What an application may do with a job that it enqueued: cancel it, or let it run at another time. Both belong into the transaction
+-- that makes the job needless, as that of the order which is paid before its reminder. No operator decides, so there is no actor, no
+-- reason and no record in pawl.audit; job_cancel and job_retry are for people.
+
+-- Ends a job that has not ended. A job that waits will not run. One that runs is refused its end: its attempt is told when its worker
+-- next reports, and what it has done outside of the database stays done.
+--
+-- outcome 'cancelled' (detail.status: what it was; 'processing': an attempt was running), 'refused' (detail.status, detail.hint: it has
+-- ended, or waits for a verdict), 'absent': it has finished, was discarded, or was never there. Its key stays remembered.
+-- In a lane the next gets its turn: detail as of job_finish.
+-- 55P03: an open transaction has held the row for more than 2 s, most likely that of its handler; nothing changed.
+create or replace function pawl_v1.job_cancel_own(p_id bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.job := pawl_v1._job_locked(p_id);
+begin
+  return query
+  select r.outcome, r.detail || case when current_setting('synchronous_standby_names') <> '' then pawl_v1._unproved() else '{}' end
+    from pawl_v1._refusal(v_before, '{pending,waiting,processing}', '{}') as r;
+  if found then
+    return;
+  end if;
+  perform pawl_v1._job_stop(v_before);
+  return query
+  select 'cancelled', jsonb_build_object('status', v_before.status)
+    || case when v_before.lane_head then pawl_v1._lanes_free(array[v_before.lane_id]) else '{}' end;
+end
+$$;
+
+-- Lets a job that waits run at another time, earlier or later. Its attempts, its key and its place in its lane stay; a lane waits for the
+-- job whose turn it is.
+--
+-- p_at: at most 10 years from now. A time that has passed means now.
+-- outcome 'rescheduled' (detail.status, detail.queue, detail.available_at), 'refused' (detail.status, detail.hint: it is running, or has ended), 'absent': as of
+-- job_cancel_own. P4004: the time. 55P03: as of job_cancel_own.
+create or replace function pawl_v1.job_reschedule(p_id bigint, p_at timestamptz)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.job;
+  v_at     timestamptz;
+begin
+  if p_at is null or p_at > clock_timestamp() + interval '10 years' then
+    raise exception 'the time is %', coalesce(p_at::text, 'null')
+      using errcode = 'P4004', hint = 'pass a time that is at most 10 years from now';
+  end if;
+  v_before := pawl_v1._job_locked(p_id);
+  return query
+  select r.outcome, r.detail || case when current_setting('synchronous_standby_names') <> '' then pawl_v1._unproved() else '{}' end
+    from pawl_v1._refusal(v_before, '{pending,waiting}', '{}') as r;
+  if found then
+    return;
+  end if;
+  v_at := greatest(p_at, clock_timestamp()); -- a claim does not look behind the mark of those before it
+  update pawl.job as j
+     set available_at = v_at,
+         fence = j.fence + 1
+   where j.id = p_id; -- locked since its status was read
+  return query
+  select 'rescheduled', jsonb_build_object('status', v_before.status, 'queue', v_before.queue, 'available_at', v_at);
+end
+$$;
