@@ -19,8 +19,8 @@ test: ## Run every test of every module
 	$(GO) test -timeout 40m $(ALL)
 
 .PHONY: race
-race: ## The same under the race detector, but for the benchmark and for sql, whose Go only drives SQL
-	$(GO) test -race -timeout 40m $$($(GO) list $(filter-out ./bench/...,$(ALL)) | grep -v '/pawl/sql$$')
+race: ## The same under the race detector, but for the benchmark, for sql, whose Go only drives SQL, and for what tests programs that it builds without the detector
+	$(GO) test -race -timeout 40m $$($(GO) list $(filter-out ./bench/... ./examples/...,$(ALL)) | grep -v '/pawl/sql$$\|/cmd/pawl$$')
 
 .PHONY: lint
 lint: ## gofmt, vet and staticcheck
