@@ -2,6 +2,7 @@ package sql_test
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -66,19 +67,33 @@ func TestPurge_CostsWhatItForgets(t *testing.T) {
 				}
 				return purgeBatch(t, conn, c.table, fmt.Sprintf(c.purge, olderThan.Milliseconds(), since), next)
 			}
-			none := ""
-			batch(10*24*time.Hour, &none) // the first call reads the catalogue
-			if purged, pages := batch(10*24*time.Hour, &none); purged != 0 || pages > 250 {
-				t.Errorf("nothing is due: %d rows went, %d pages were read", purged, pages)
+			// A call that plans anew, since the catalogue has changed beside it, reads that as well. So the first call does not count, and one of
+			// several may read more.
+			none, least := "", int64(math.MaxInt64)
+			for range 4 {
+				purged, pages := batch(10*24*time.Hour, &none)
+				if purged != 0 {
+					t.Errorf("nothing is due: %d rows went", purged)
+				}
+				least = min(least, pages)
 			}
-			next := ""
+			if least > 250 {
+				t.Errorf("nothing is due: %d pages were read", least)
+			}
+			next, dear := "", 0
 			began := time.Now()
 			for n := range 4 {
 				purged, pages := batch(time.Hour, &next)
 				t.Logf("batch %d of a backlog of %d: %d rows, %d pages", n, turnoverRows, purged, pages)
-				if purged != 500 || pages > 500*14+100 {
-					t.Errorf("batch %d of a backlog: %d rows went, %d pages were read", n, purged, pages)
+				if purged != 500 {
+					t.Errorf("batch %d of a backlog: %d rows went", n, purged)
 				}
+				if pages > 500*14+100 {
+					dear++
+				}
+			}
+			if dear > 1 {
+				t.Errorf("%d of 4 batches of 500 read more than %d pages", dear, 500*14+100)
 			}
 			t.Logf("4 batches in %v", time.Since(began))
 		})

@@ -25,7 +25,7 @@ select pawl_v1.job_fail(1, 1, '{}', '{"unknown": true}')`)
 func TestEffects_Table(t *testing.T) {
 	t.Parallel()
 	db := withUnknown(t)
-	since := regexp.MustCompile(`\d+s +`) // how long ago that was
+	since := regexp.MustCompile(`\d+[sm] +`) // how long ago that was
 	const golden = `SCOPE    KEY  STEP    STATUS   FENCE  POLICY        PROVIDER  CALLS  IN DOUBT  JOB  SINCE  REFERENCE
 job/pay  1@1  charge  unknown  1      at_most_once  stripe    1      1         1    0s     -
 `

@@ -29,7 +29,7 @@ func TestInbox_Text(t *testing.T) {
 	db := withInbox(t)
 	golden := regexp.MustCompile(`^delivery done of consumer orders
   received   \S+Z \(3h ago\)
-  processed  \S+Z \(\d+s ago\)
+  processed  \S+Z \(\d+[sm] ago\)
   result     order 17
   payload    8 octets in pawl.delivery, fingerprint [0-9a-f]{64}
   audit      changes by hand: 0

@@ -206,7 +206,7 @@ select 'mail', 'welcome', '"mail"', 'dead_letter', 25, now() - interval '9 hours
 	eventually(t, "doctor finds the silence", func() bool {
 		return strings.Contains(pawl(t, db, shellWords(well)...).stdout, "workers: ")
 	})
-	i.says("status", `^orders +1 +\d+s +0 +2 +1 +0`, `^mail +.* 10000 `, `orders-1 +gone +\d+s +1`)
+	i.says("status", `^orders +1 +\d+[sm] +0 +2 +1 +0`, `^mail +.* 10000 `, `orders-1 +gone +\d+[sm] +1`)
 	i.says(well+" --waiting 1s", `^workers: worker \d+ \(orders-1\) has been silent since .* and holds 1 jobs`, `fix  start a worker`, `^waiting: 1 jobs of kind charge in queue orders are due`)
 	i.says("explain order-1", `job \d+ orders +processing .*worker=orders-1`)
 	i.work()

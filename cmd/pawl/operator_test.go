@@ -14,8 +14,8 @@ func TestExplain(t *testing.T) {
 	db := withInbox(t)
 	golden := regexp.MustCompile(`^AT +WHAT +EVENT +DETAIL
 \S+Z \(3h ago\) +delivery orders dead +received +fingerprint=[0-9a-f]{64} job=1
-\S+Z \(\d+s ago\) +job 1 inbox/orders +enqueued +args_octets=0 kind=delivery priority=2
-\S+Z \(\d+s ago\) +job 1 inbox/orders +dead_letter +attempts=1 fence=0 max_attempts=25
+\S+Z \(\d+[sm] ago\) +job 1 inbox/orders +enqueued +args_octets=0 kind=delivery priority=2
+\S+Z \(\d+[sm] ago\) +job 1 inbox/orders +dead_letter +attempts=1 fence=0 max_attempts=25
 $`)
 	r := mustPawl(t, db, "explain", "dead")
 	if !golden.MatchString(r.stdout) || r.stderr != "next: pawl dlq show 1; repair the cause, then pawl dlq retry 1 --reason …, or pawl dlq discard 1 --reason …\n" {
@@ -142,7 +142,7 @@ func TestDLQ_Keys(t *testing.T) {
 	t.Parallel()
 	db := withLetters(t, mismatches)
 	list := mustPawl(t, db, "dlq", "list", "--queue", "inbox/shop").stdout
-	if !regexp.MustCompile(`(?m)^7 +inbox/shop +delivery +dead_letter +0/25 +0 +\d+s +order-1 +it says why$`).MatchString(list) {
+	if !regexp.MustCompile(`(?m)^7 +inbox/shop +delivery +dead_letter +0/25 +0 +\d+[sm] +order-1 +it says why$`).MatchString(list) {
 		t.Error(list)
 	}
 	if r := mustPawl(t, db, "dlq", "list", "--queue", "inbox/shop", "--limit", "1", "--json"); !strings.Contains(r.stdout, `"last_code":"P4050","message_key":"order-1"`) {
@@ -173,9 +173,9 @@ func TestStatus(t *testing.T) {
 		"select pawl_v1.worker_register('w3'); update pawl.worker set presence = true, seen_at = now() - interval '3 seconds' where name = 'w3'",
 		`select pawl_v1.queue_set('orders', '{"mode": "paused"}', 'ann', 'the bank is away'), pawl_v1.consumer_report('shop', 1209600000, '{"horizon_ms": 345600000}'), pawl_v1.consumer_report('audit', null)`)
 	r := mustPawl(t, db, "status")
-	for _, line := range []string{`QUEUE +DUE +OLDEST +LATER +WAITING +PROCESSING +DEAD +UNKNOWN +CANCELLED +BLOCKED`, `orders \(paused\) +0 +- +1 +1 +1 +1 +1 +1 +0`, `outbox/billing +1 +\d+s`,
-		`shop +14d +4d +\d+s`, `audit +for ever +- +\d+s`,
-		`1 +w1 +alive +\d+s +1 +off`, `2 +w2 +silent +1h +0 +off`, `3 +w3 +gone +\d+s +0 +on`, `billing +OrderPlaced +1 +0 +\d+s`, `unknown commands 0, stale commands 0, unknown effects 0; oldest snapshot: none`} {
+	for _, line := range []string{`QUEUE +DUE +OLDEST +LATER +WAITING +PROCESSING +DEAD +UNKNOWN +CANCELLED +BLOCKED`, `orders \(paused\) +0 +- +1 +1 +1 +1 +1 +1 +0`, `outbox/billing +1 +\d+[sm]`,
+		`shop +14d +4d +\d+[sm]`, `audit +for ever +- +\d+[sm]`,
+		`1 +w1 +alive +\d+[sm] +1 +off`, `2 +w2 +silent +1h +0 +off`, `3 +w3 +gone +\d+[sm] +0 +on`, `billing +OrderPlaced +1 +0 +\d+[sm]`, `unknown commands 0, stale commands 0, unknown effects 0; oldest snapshot: none`} {
 		if !regexp.MustCompile("(?m)^" + line).MatchString(r.stdout) {
 			t.Errorf("no line %s in\n%s", line, r.stdout)
 		}

@@ -117,7 +117,7 @@ func TestJobsShow_Archived(t *testing.T) {
     {"cents": 1}
 `
 	r := mustPawl(t, db, "jobs", "show", "1")
-	got := regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \(\d+s ago\)`).ReplaceAllString(r.stdout, "TIME (0s ago)")
+	got := regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \(\d+[sm] ago\)`).ReplaceAllString(r.stdout, "TIME (0s ago)")
 	if got = regexp.MustCompile(`[0-9a-f]{64}`).ReplaceAllString(got, "SUM"); got != golden || r.stderr != "" {
 		t.Errorf("%s%s", got, r.stderr)
 	}
