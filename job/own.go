@@ -33,14 +33,14 @@ func CancelByID(ctx context.Context, db DB, id int64) (Changed, error) {
 	return changed(ctx, db, row, err)
 }
 
-// Reschedule lets a job that your application enqueued, and that waits, run at another time, earlier or later: at most 10 years from now; a
-// time that has passed means now. In your transaction it counts if and only if you commit. Attempts, Key and the place in a Lane stay;
-// while a job waits whose turn it is, its lane waits. A job that is running or has ended is left as it is.
+// Reschedule lets a job that your application enqueued, and that waits, run at another time, earlier or later: startIn from now by the clock of
+// the database, 0 to 10 years. In your transaction it counts if and only if you commit. Attempts, Key and the place in a Lane stay; while a
+// job waits whose turn it is, its lane waits. A job that is running or has ended is left as it is.
 //
-// Errors: [pawl.ErrArgumentInvalid] for the time. 55P03 as of [CancelByID].
-func Reschedule(ctx context.Context, db DB, id int64, at time.Time) (Changed, error) {
-	row, err := contract.JobReschedule(ctx, db, id, at)
-	if err == nil && row.Queue != "" && !at.After(time.Now()) {
+// Errors: [pawl.ErrArgumentInvalid] for startIn. 55P03 as of [CancelByID].
+func Reschedule(ctx context.Context, db DB, id int64, startIn time.Duration) (Changed, error) {
+	row, err := contract.JobReschedule(ctx, db, id, startIn)
+	if err == nil && row.Queue != "" && startIn == 0 {
 		KickAfter(db, row.Queue)
 	}
 	return changed(ctx, db, row, err)

@@ -264,7 +264,7 @@ func TestRoles_PrivilegeMatrix(t *testing.T) {
 		{"pawl_app", "select pawl_v1.job_cancel(1, 'a', 'r')", false},
 		{"pawl_app", "select pawl_v1.job_discard(1, 'a', 'r')", false},
 		{"pawl_app", "select pawl_v1.job_recall(1)", false},
-		{"pawl_app", one + "select pawl_v1.job_reschedule(id, now()), pawl_v1.job_cancel_own(id) from pawl.job", true},
+		{"pawl_app", one + "select pawl_v1.job_reschedule(id, 0), pawl_v1.job_cancel_own(id) from pawl.job", true},
 		{"pawl_reader", "select pawl_v1.job_cancel_own(1)", false},
 		{"pawl_operator", "select pawl_v1.job_recall(1)", true},
 		{"pawl_app", "insert into pawl.audit (actor, verb, target, reason, before) values ('a', 'v', 't', 'r', '{}')", false},

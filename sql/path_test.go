@@ -196,7 +196,7 @@ select pawl_v1.job_enqueue('q', 'k', 'x');
 select i.outcome from pawl_v1.job_claim_id(JOB, WORKER) as c, lateral pawl_v1.worker_isolate(WORKER, JOB, c.fence) as i;
 select x.outcome from pawl_v1.job_open(JOB, FENCE) as o, lateral pawl_v1.job_close(JOB, FENCE, o.outcome, o.xact, o.lane) as x;
 rollback`,
-	"select pawl_v1.job_reschedule(JOB, '2000-01-01'), pawl_v1.job_cancel_own(JOB)",
+	"select pawl_v1.job_reschedule(JOB, 0), pawl_v1.job_cancel_own(JOB)",
 	"select pawl_v1.job_enqueue('q', 'k', 'x')",
 	"select pawl_v1.job_cancel(JOB, 'a', 'why'), pawl_v1.job_retry(JOB, 'a', 'why'), pawl_v1.job_discard(JOB, 'a', 'why', '{\"from\": [\"pending\"]}')",
 	"select pawl_v1.job_sweep('{k}'), pawl_v1.queue_death('q')",

@@ -21,7 +21,7 @@ end $$;
 
 const (
 	ownCancel     = "select play.own('job_cancel_own(1)')"
-	ownReschedule = "select play.own('job_reschedule(1, now())')"
+	ownReschedule = "select play.own('job_reschedule(1, 0)')"
 )
 
 var ownScenes = []scene{

@@ -20,8 +20,8 @@ func JobCancelOwn(ctx context.Context, db DB, id int64) (JobOwnRow, error) {
 }
 
 // JobReschedule calls pawl_v1.job_reschedule.
-func JobReschedule(ctx context.Context, db DB, id int64, at time.Time) (JobOwnRow, error) {
-	return jobOwn(ctx, db, "job.reschedule", "pawl_v1.job_reschedule($1, $2)", id, at)
+func JobReschedule(ctx context.Context, db DB, id int64, startIn time.Duration) (JobOwnRow, error) {
+	return jobOwn(ctx, db, "job.reschedule", "pawl_v1.job_reschedule($1, $2)", id, startIn.Milliseconds())
 }
 
 func jobOwn(ctx context.Context, db DB, op, call string, arguments ...any) (r JobOwnRow, err error) {

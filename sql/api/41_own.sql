@@ -34,10 +34,10 @@ $$;
 -- Lets a job that waits run at another time, earlier or later. Its attempts, its key and its place in its lane stay; a lane waits for the
 -- job whose turn it is.
 --
--- p_at: at most 10 years from now. A time that has passed means now.
--- outcome 'rescheduled' (detail.status, detail.queue, detail.available_at), 'refused' (detail.status, detail.hint: it is running, or has ended), 'absent': as of
--- job_cancel_own. P4004: the time. 55P03: as of job_cancel_own.
-create or replace function pawl_v1.job_reschedule(p_id bigint, p_at timestamptz)
+-- p_start_in_ms: how long from now, 0 to 315360000000 (10 years), by the clock of the database.
+-- outcome 'rescheduled' (detail.status, detail.queue, detail.available_at), 'refused' (detail.status, detail.hint: it is running, or has
+-- ended), 'absent': as of job_cancel_own. P4004: p_start_in_ms. 55P03: as of job_cancel_own.
+create or replace function pawl_v1.job_reschedule(p_id bigint, p_start_in_ms bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -45,12 +45,9 @@ set lock_timeout = '2s'
 as $$
 declare
   v_before pawl.job;
-  v_at     timestamptz;
+  v_after  pawl.job;
 begin
-  if p_at is null or p_at > clock_timestamp() + interval '10 years' then
-    raise exception 'the time is %', coalesce(p_at::text, 'null')
-      using errcode = 'P4004', hint = 'pass a time that is at most 10 years from now';
-  end if;
+  perform pawl_v1._check_int('start_in_ms', p_start_in_ms, 0, 315360000000);
   v_before := pawl_v1._job_locked(p_id);
   return query
   select r.outcome, r.detail || case when current_setting('synchronous_standby_names') <> '' then pawl_v1._unproved() else '{}' end
@@ -58,12 +55,13 @@ begin
   if found then
     return;
   end if;
-  v_at := greatest(p_at, clock_timestamp()); -- a claim does not look behind the mark of those before it
   update pawl.job as j
-     set available_at = v_at,
+     set available_at = clock_timestamp() + p_start_in_ms * interval '1 millisecond',
          fence = j.fence + 1
-   where j.id = p_id; -- locked since its status was read
+   where j.id = p_id -- locked since its status was read
+  returning j.*
+       into v_after;
   return query
-  select 'rescheduled', jsonb_build_object('status', v_before.status, 'queue', v_before.queue, 'available_at', v_at);
+  select 'rescheduled', jsonb_build_object('status', v_before.status, 'queue', v_before.queue, 'available_at', v_after.available_at);
 end
 $$;
