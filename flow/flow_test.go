@@ -53,7 +53,7 @@ func setupOn(t *testing.T, url string) *bed {
 	}
 	t.Cleanup(pool.Close)
 	b := &bed{T: t, source: newSource(), pool: pool, counters: &pawl.Counters{}}
-	b.config = flow.Config{Consumer: "orders", Source: b.source, Handler: apply, Lease: time.Second,
+	b.config = flow.Config{Consumer: "orders", Source: b.source, Handler: apply, Lease: time.Minute,
 		Backoff: job.Backoff{Base: 10 * time.Millisecond, Max: 50 * time.Millisecond},
 		Hooks:   pawl.Join(b.counters.Hooks(), logTo(t))}
 	return b

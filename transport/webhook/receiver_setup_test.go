@@ -72,7 +72,7 @@ func receiveOn(t *testing.T, url, name string, change ...func(*bed)) *bed {
 	}})
 	b.verifier = webhook.Config{Scheme: b.sender.scheme(secrets(b.sender.value)...), Hooks: hooks}
 	b.door = webhook.ReceiverConfig{Patience: 10 * time.Second, Hooks: hooks}
-	b.flow = flow.Config{Consumer: "hooks", Handler: handle, Lease: time.Second, Backoff: job.Backoff{Base: 10 * time.Millisecond, Max: 50 * time.Millisecond}, Hooks: hooks}
+	b.flow = flow.Config{Consumer: "hooks", Handler: handle, Lease: time.Minute, Backoff: job.Backoff{Base: 10 * time.Millisecond, Max: 50 * time.Millisecond}, Hooks: hooks}
 	for _, f := range change {
 		f(b)
 	}
