@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 // those that are no figures: how many rows a zombie leaves behind. A held snapshot, or a busy machine, may stop a contender
 // for so short a time.
 func TestRun_EveryRow(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	r, err := run(ctx, scales["tiny"], []string{""}, "", func(line string) { t.Log(line) })
 	if err != nil {
