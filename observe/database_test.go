@@ -199,7 +199,9 @@ func givenUpWithin(t *testing.T, limit time.Duration) bool {
 		t.Errorf("it took %v", took)
 	}
 	b.mu.Lock()
-	short := slices.ContainsFunc(b.troubles, func(s string) bool { return strings.Contains(s, "left no time") && !strings.HasPrefix(s, "trouble observe.read jobs ") })
+	short := slices.ContainsFunc(b.troubles, func(s string) bool {
+		return strings.Contains(s, "left no time") && !strings.HasPrefix(s, "trouble observe.read jobs ")
+	})
 	b.mu.Unlock()
 	if short {
 		return false
