@@ -19,7 +19,7 @@ test: ## Run every test of every module
 	$(GO) test -timeout 40m $(ALL)
 
 .PHONY: race
-race: ## The same under the race detector, but for the benchmark, for sql, whose Go only drives SQL, and for what tests programs that it builds without the detector
+race: ## The same under the race detector, but for packages whose Go only drives SQL, a benchmark or other programs
 	$(GO) test -race -timeout 40m $$($(GO) list $(filter-out ./bench/... ./examples/...,$(ALL)) | grep -v '/pawl/sql$$\|/cmd/pawl$$')
 
 .PHONY: lint

@@ -128,18 +128,18 @@ func after(path []fork) []fork {
 
 // play takes the turns of path, then always the first that is possible, and returns the path it took. If the server
 // does not follow the path the run is played to its end and judged all the same, and answered with errOther.
-func (s *cast) play(ctx context.Context, path []fork) ([]fork, error) {
-	if err := s.reset(ctx); err != nil {
+func (c *cast) play(ctx context.Context, path []fork) ([]fork, error) {
+	if err := c.reset(ctx); err != nil {
 		return nil, err
 	}
 	var other error
 	for turn := 0; ; turn++ {
-		ready, err := s.turns(ctx)
+		ready, err := c.turns(ctx)
 		if err != nil {
 			return nil, err
 		}
 		if len(ready) == 0 {
-			return path, cmp.Or(s.scene.Check(ctx, s.observer, s.run), other)
+			return path, cmp.Or(c.scene.Check(ctx, c.observer, c.run), other)
 		}
 		who := ready[0]
 		switch {
@@ -151,23 +151,23 @@ func (s *cast) play(ctx context.Context, path []fork) ([]fork, error) {
 		default:
 			other = errOther
 		}
-		if err := s.take(ctx, who); err != nil {
+		if err := c.take(ctx, who); err != nil {
 			return nil, err
 		}
 	}
 }
 
 // turns returns who may go on, nobody when all have ended. If all wait for each other the server will end one.
-func (s *cast) turns(ctx context.Context) (ready []int, err error) {
+func (c *cast) turns(ctx context.Context) (ready []int, err error) {
 	for {
-		ready = s.ready()
-		if len(ready) > 0 || s.waiting() == 0 {
+		ready = c.ready()
+		if len(ready) > 0 || c.waiting() == 0 {
 			return ready, nil
 		}
-		if !s.receive(limit) {
+		if !c.receive(limit) {
 			return nil, errors.New("left blocked")
 		}
-		if err := s.settle(ctx); err != nil {
+		if err := c.settle(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -180,49 +180,49 @@ const (
 )
 
 // take gives the turn to a player and waits until everybody has an answer or is blocked.
-func (s *cast) take(ctx context.Context, turn int) error {
-	p := s.players[turn]
-	statement := p.part.Steps[p.next](s.run)
+func (c *cast) take(ctx context.Context, turn int) error {
+	p := c.players[turn]
+	statement := p.part.Steps[p.next](c.run)
 	p.next++
-	s.send(ctx, p, statement)
-	s.receive(quick)
-	if err := s.settle(ctx); err != nil {
+	c.send(ctx, p, statement)
+	c.receive(quick)
+	if err := c.settle(ctx); err != nil {
 		return err
 	}
 	if p.busy {
-		s.run = append(s.run, Line{p.part.Name, statement, Blocked})
+		c.run = append(c.run, Line{p.part.Name, statement, Blocked})
 	}
 	return nil
 }
 
 // settle returns when no statement is running: each has its answer, or the server said twice that it is blocked. Twice,
 // because the pids of one question are not looked at in one instant.
-func (s *cast) settle(ctx context.Context) error {
+func (c *cast) settle(ctx context.Context) error {
 	deadline := time.Now().Add(limit)
-	for calm := 0; calm < 2 && s.waiting() > 0; {
-		blocked, err := s.blocked(ctx)
+	for calm := 0; calm < 2 && c.waiting() > 0; {
+		blocked, err := c.blocked(ctx)
 		if err != nil {
 			return err
 		}
 		calm++
-		if s.receive(glance) || !blocked {
+		if c.receive(glance) || !blocked {
 			calm = 0
 		}
 		if time.Now().After(deadline) {
 			return errors.New("neither done nor blocked")
 		}
 	}
-	return s.broken
+	return c.broken
 }
 
 // blocked reports whether every statement that has no answer waits for a lock.
-func (s *cast) blocked(ctx context.Context) (all bool, err error) {
+func (c *cast) blocked(ctx context.Context) (all bool, err error) {
 	var pids []int32
-	for _, p := range s.players {
+	for _, p := range c.players {
 		if p.busy {
 			pids = append(pids, int32(p.conn.PID()))
 		}
 	}
 	const question = "select bool_and(cardinality(pg_blocking_pids(p.pid)) > 0) from unnest($1::int[]) as p (pid)"
-	return all, s.observer.QueryRow(ctx, question, pids).Scan(&all)
+	return all, c.observer.QueryRow(ctx, question, pids).Scan(&all)
 }

@@ -82,8 +82,8 @@ func (s *Stage) cast(ctx context.Context, scene Scene) (*cast, error) {
 }
 
 // leave gives the sessions back as they were.
-func (s *cast) leave(ctx context.Context) error {
-	for _, p := range s.players {
+func (c *cast) leave(ctx context.Context) error {
+	for _, p := range c.players {
 		if _, err := p.conn.Exec(ctx, "rollback; reset all").ReadAll(); err != nil {
 			return err
 		}
@@ -92,30 +92,30 @@ func (s *cast) leave(ctx context.Context) error {
 }
 
 // abort ends what is still running.
-func (s *cast) abort() {
+func (c *cast) abort() {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	for _, p := range s.players {
+	for _, p := range c.players {
 		if p.busy {
 			_ = p.conn.CancelRequest(ctx)
-			s.receive(limit)
+			c.receive(limit)
 		}
 	}
 }
 
 // reset ends what the last run left open and makes the rows anew.
-func (s *cast) reset(ctx context.Context) error {
-	s.run = nil
-	for _, p := range s.players {
+func (c *cast) reset(ctx context.Context) error {
+	c.run = nil
+	for _, p := range c.players {
 		p.next = 0
 		if _, err := p.conn.Exec(ctx, "rollback").ReadAll(); err != nil {
 			return err
 		}
 	}
-	if _, err := s.observer.PgConn().Exec(ctx, s.scene.Given).ReadAll(); err != nil {
+	if _, err := c.observer.PgConn().Exec(ctx, c.scene.Given).ReadAll(); err != nil {
 		return fmt.Errorf("given: %w", err)
 	}
-	for _, p := range s.players {
+	for _, p := range c.players {
 		if _, err := p.conn.Exec(ctx, p.part.First).ReadAll(); err != nil {
 			return fmt.Errorf("%s: %w", p.part.Name, err)
 		}
@@ -124,8 +124,8 @@ func (s *cast) reset(ctx context.Context) error {
 }
 
 // ready returns the players that may take a step.
-func (s *cast) ready() (turns []int) {
-	for i, p := range s.players {
+func (c *cast) ready() (turns []int) {
+	for i, p := range c.players {
 		if !p.busy && p.next < len(p.part.Steps) {
 			turns = append(turns, i)
 		}
@@ -134,8 +134,8 @@ func (s *cast) ready() (turns []int) {
 }
 
 // waiting counts the statements that have no answer yet.
-func (s *cast) waiting() (n int) {
-	for _, p := range s.players {
+func (c *cast) waiting() (n int) {
+	for _, p := range c.players {
 		if p.busy {
 			n++
 		}
@@ -143,23 +143,23 @@ func (s *cast) waiting() (n int) {
 	return n
 }
 
-func (s *cast) send(ctx context.Context, p *player, statement string) {
+func (c *cast) send(ctx context.Context, p *player, statement string) {
 	p.busy, p.asked = true, statement
 	go func() {
 		answer, err := answerTo(ctx, p.conn, statement)
-		s.answers <- reply{p, answer, err}
+		c.answers <- reply{p, answer, err}
 	}()
 }
 
-// receive takes down one answer, if it comes in time. A connection that broke is kept in s.broken.
-func (s *cast) receive(within time.Duration) bool {
+// receive takes down one answer, if it comes in time. A connection that broke is kept in c.broken.
+func (c *cast) receive(within time.Duration) bool {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	select {
-	case r := <-s.answers:
-		s.run = append(s.run, Line{r.by.part.Name, r.by.asked, r.answer})
+	case r := <-c.answers:
+		c.run = append(c.run, Line{r.by.part.Name, r.by.asked, r.answer})
 		r.by.busy = false
-		s.broken = errors.Join(s.broken, r.err)
+		c.broken = errors.Join(c.broken, r.err)
 		return true
 	case <-timer.C:
 		return false
