@@ -57,7 +57,8 @@ $$;
 --
 -- outcome 'finished', detail as of job_finish.
 -- 25000: the work has ended the transaction, by COMMIT or ROLLBACK, and this is another one. What it wrote before may be durable;
--- job_release says whether the job ended with it. Or the work rolled back to a savepoint from before job_open. P4020: the work has ended the job by itself (outcome 'kept' only). P4004: p_outcome is
+-- job_release says whether the job ended with it. Or the work rolled back to a savepoint from before job_open.
+-- P4020: the work has ended the job by itself (outcome 'kept' only). P4004: p_outcome is
 -- not what job_open answered, so the effect might commit without the end of the job.
 create or replace function pawl_v1.job_close(p_id bigint, p_fence bigint, p_outcome text, p_xact text, p_lane bigint)
 returns table (outcome text, detail jsonb)

@@ -2776,7 +2776,8 @@ $$;
 --
 -- outcome 'finished', detail as of job_finish.
 -- 25000: the work has ended the transaction, by COMMIT or ROLLBACK, and this is another one. What it wrote before may be durable;
--- job_release says whether the job ended with it. Or the work rolled back to a savepoint from before job_open. P4020: the work has ended the job by itself (outcome 'kept' only). P4004: p_outcome is
+-- job_release says whether the job ended with it. Or the work rolled back to a savepoint from before job_open.
+-- P4020: the work has ended the job by itself (outcome 'kept' only). P4004: p_outcome is
 -- not what job_open answered, so the effect might commit without the end of the job.
 create or replace function pawl_v1.job_close(p_id bigint, p_fence bigint, p_outcome text, p_xact text, p_lane bigint)
 returns table (outcome text, detail jsonb)
@@ -7615,7 +7616,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'c46a2a150d57eb75a7905fc174498733c2dc7ba8e73557eca6ce6697a8c5dc23');
+values (1, 'init', 1, 'df37d4bb063ff73f0aae9706d688855fef5df42419ec538d5ce0f68ac27cbd72');
 
 do $$
 begin
