@@ -91,7 +91,7 @@ func TestCancel_RecallsOnce(t *testing.T) {
 }
 
 // A recall must not end the next attempt, which an operator asked for before the worker heard of the first.
-func TestRetry_TakesARecallBack(t *testing.T) {
+func TestRetry_RecallsNoLaterAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.enqueue()
@@ -101,19 +101,6 @@ func TestRetry_TakesARecallBack(t *testing.T) {
 	b.claim()
 	if told := b.heartbeat(); len(told) != 0 {
 		t.Errorf("recalled %v", told)
-	}
-}
-
-// A worker that never fetches its recalls does not grow without bound; the newest are kept.
-func TestCancel_RecallsAreBounded(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.exec("update pawl.worker set recalled = array(select g from generate_series(-1000, -1) as g)")
-	id := b.enqueue()
-	b.claim()
-	b.do(ops.Cancel, id, ops.Cancelled)
-	if told := b.heartbeat(); len(told) != 1000 || told[0] != -999 || told[999] != id {
-		t.Errorf("%d recalls, %d to %d", len(told), told[0], told[len(told)-1])
 	}
 }
 

@@ -136,7 +136,7 @@ func alone(t *testing.T, conn *pgx.Conn, statement string) error {
 }
 
 const empty = `truncate pawl.inbox, pawl.delivery, pawl.job, pawl.job_key, pawl.command, pawl.effect, pawl.effect_call, pawl.gate, pawl.gate_held,
-  pawl.lane, pawl.queue, pawl.schedule, pawl.worker, pawl.fence, pawl.consumer`
+  pawl.lane, pawl.queue, pawl.schedule, pawl.worker, pawl.recall, pawl.fence, pawl.consumer`
 
 // surface are calls without an operator or a name of their own outside of Pawl. An upper-case word stands for what was made last.
 var surface = []string{

@@ -256,11 +256,60 @@ func TestAttend_OneSession(t *testing.T) {
 // Jobs cancelled under a worker are told once.
 func TestHeartbeat_Recalled(t *testing.T) {
 	t.Parallel()
-	b := setup(t, "insert into pawl.worker (name, recalled) values ('w', '{7,9}')")
+	b := setup(t, `insert into pawl.worker (name) values ('w');
+		insert into pawl.recall (worker_id, job_id, fence) values (1, 9, 1), (1, 7, 1), (2, 8, 1), (1, 9, 2)`)
 	b.is("select h.outcome, array_to_string(h.recalled, '+') from pawl_v1.worker_heartbeat(1) as h", "alive 7+9")
 	b.is("select h.outcome, array_to_string(h.recalled, '+') from pawl_v1.worker_heartbeat(1) as h", "alive ")
 	b.is("select h.outcome, array_to_string(h.recalled, '+') from pawl_v1.worker_heartbeat(2) as h", "lost ")
+	b.is("select array_agg(r.job_id) from pawl.recall as r", "[8]")
 	b.is(`select pawl_v1.worker_heartbeat(1, '{"here": true}')`, "P4004")
+}
+
+// A transaction that cancels or recalls a running job, and stays open, costs its worker no heartbeat; the worker is told after the commit.
+func TestHeartbeat_WaitsForNoOpenCancel(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"job_cancel(1, 'ann', 'it hangs')", "job_cancel_own(1)", "job_recall(1)"} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, `select pawl_v1.worker_register('w');
+				select pawl_v1.job_enqueue('q', 'k', '{}');
+				select pawl_v1.job_claim('q', 1)`)
+			caller := b.open("caller")
+			caller.Do("begin")
+			b.same(caller.Do("select c.outcome in ('cancelled', 'recalled') from pawl_v1."+verb+" as c"), "true")
+			b.is("select h.outcome, h.recalled from pawl_v1.worker_heartbeat(1) as h", "alive []")
+			caller.Do("commit")
+			b.is("select h.outcome, h.recalled from pawl_v1.worker_heartbeat(1) as h", "alive [1]")
+			b.is("select h.outcome, h.recalled from pawl_v1.worker_heartbeat(1) as h", "alive []")
+		})
+	}
+}
+
+// A recall ends the attempt that it was meant for: if the worker has the job again under a later fence, it is not told.
+func TestHeartbeat_NamesNoLaterAttempt(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `select pawl_v1.worker_register('w');
+		select pawl_v1.worker_register('v');
+		select pawl_v1.job_enqueue('q', 'k', '{}');
+		select pawl_v1.job_claim('q', 1);
+		select pawl_v1.job_cancel(1, 'ann', 'it hangs');
+		select pawl_v1.job_retry(1, 'ann', 'again')`)
+	b.do("select pawl_v1.job_claim('q', 1)")
+	b.is("select h.outcome, h.recalled from pawl_v1.worker_heartbeat(1) as h", "alive []")
+	b.do("select pawl_v1.job_cancel(1, 'ann', 'it hangs'), pawl_v1.job_retry(1, 'ann', 'again')")
+	b.do("select pawl_v1.job_claim('q', 2)")
+	b.is("select h.outcome, h.recalled from pawl_v1.worker_heartbeat(1) as h", "alive [1]")
+	b.is("select h.outcome, h.recalled from pawl_v1.worker_heartbeat(2) as h", "alive []")
+}
+
+// What a worker that is gone was to be told goes with the next sweep.
+func TestSweep_ForgetsTheRecallsOfTheDead(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `select pawl_v1.worker_register('w'), pawl_v1.worker_register('v');
+		insert into pawl.recall (worker_id, job_id, fence) values (1, 7, 1), (2, 8, 1);
+		update pawl.worker set seen_at = '-infinity' where id = 1`)
+	b.is("select s.outcome, s.workers from pawl_v1.job_sweep('{k}') as s", "swept 1")
+	b.is("select array_agg(r.worker_id) from pawl.recall as r", "[2]")
 }
 
 // The longest silence between two heartbeats is known for an hour; a report stays until the next one.

@@ -67,7 +67,8 @@ return (p_worker & 2147483647)::int;
 -- options: presence boolean (the process holds its presence lock), report object (what pawl doctor is to know: queues, an array of
 -- names; drain_ms; watched; handlers, an object of objects by kind, with timeout_ms, runs and p99_ms); default of both: as it was.
 -- outcome 'alive', or 'lost': its jobs were taken back; stop their handlers and register again.
--- recalled: jobs that an operator cancelled under it since the last beat; end their handlers.
+-- recalled: jobs that were cancelled or recalled under it since the last beat; end their handlers. Each is named once, and not at all if
+-- the worker has claimed it again meanwhile.
 create or replace function pawl_v1.worker_heartbeat(p_worker bigint, p_options jsonb default '{}')
 returns table (outcome text, recalled bigint[], detail jsonb)
 language plpgsql
@@ -75,8 +76,9 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
-  v_seen    pawl.worker;
-  v_silence interval := '0';
+  v_seen     pawl.worker;
+  v_silence  interval := '0';
+  v_recalled bigint[];
 begin
   perform pawl_v1._check_options(p_options, '{presence,report}');
   if jsonb_typeof(p_options -> 'report') <> 'object' then
@@ -107,11 +109,28 @@ begin
          suspected_at = null,
          silence = v_silence,
          silence_at = v_seen.silence_at,
-         report = coalesce(p_options -> 'report', w.report),
-         recalled = '{}'
+         report = coalesce(p_options -> 'report', w.report)
    where w.id = p_worker;
+  with taken as (
+    delete from pawl.recall as r
+     where r.worker_id = p_worker
+    returning r.id, r.job_id, r.fence
+  ), named as (
+    select t.job_id, max(t.id) as id
+      from taken as t
+     where not exists (
+             select
+               from pawl.job as j
+              where j.id = t.job_id
+                and j.claimed_by = p_worker
+                and j.fence > t.fence)
+     group by t.job_id
+  )
+  select coalesce(array_agg(n.job_id order by n.id), '{}')
+    into v_recalled
+    from named as n;
   return query
-  select 'alive', v_seen.recalled, '{}'::jsonb;
+  select 'alive', v_recalled, '{}'::jsonb;
 end
 $$;
 

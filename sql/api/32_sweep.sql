@@ -113,6 +113,8 @@ begin
    where w.id = any (v_gone)
      and not exists (select from pawl.job as j where j.claimed_by = w.id);
   get diagnostics v_workers = row_count;
+  delete from pawl.recall as r
+   where not exists (select from pawl.worker as w where w.id = r.worker_id);
   return query
   select 'swept', v_requeued, v_dead, v_workers,
          case when v_ended is null then '{}' else pawl_v1._lanes_leave(v_ended) end;

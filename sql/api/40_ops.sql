@@ -213,11 +213,6 @@ begin
    where j.id = p_id -- locked since its status was read
   returning j.*
        into v_after;
-  -- A recall not yet delivered would end the new attempt, if the same worker makes it.
-  update pawl.worker as w
-     set recalled = array_remove(w.recalled, p_id)
-   where v_before.status = 'cancelled'
-     and w.recalled @> array[p_id];
   perform pawl_v1._job_audit('job_retry', p_actor, p_reason, v_before, v_after);
   return query
   select 'retried', jsonb_build_object('status', v_before.status) || v_lane;
@@ -278,11 +273,9 @@ begin
    where j.id = p_before.id -- locked since its status was read
   returning j.*
        into v_after;
-  -- Job before worker, as worker_leave locks them.
-  update pawl.worker as w
-     set recalled = pawl_v1._recall(w.recalled, p_before.id)
-   where w.id = p_before.claimed_by
-     and p_before.claimed_by <> 0;
+  insert into pawl.recall (worker_id, job_id, fence)
+  select p_before.claimed_by, p_before.id, p_before.fence
+   where p_before.claimed_by <> 0;
   return v_after;
 end
 $$;
@@ -331,23 +324,16 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
-  update pawl.worker as w
-     set recalled = pawl_v1._recall(w.recalled, p_id)
+  insert into pawl.recall (worker_id, job_id, fence)
+  select j.claimed_by, j.id, j.fence
     from pawl.job as j
    where j.id = p_id
      and j.status = 'processing'
-     and j.claimed_by = w.id;
+     and j.claimed_by <> 0;
   return query
   select case when found then 'recalled' else 'not_held' end, '{}'::jsonb;
 end
 $$;
-
--- Adds a recall. 1000 not fetched belong to a worker that is frozen or gone.
-create or replace function pawl_v1._recall(p_recalled bigint[], p_id bigint)
-returns bigint[]
-language sql
-immutable
-return (array_remove(p_recalled, p_id) || p_id)[greatest(cardinality(array_remove(p_recalled, p_id)) - 998, 1) : ];
 
 -- Deletes a job that nobody works on, payload and errors with it; the audit keeps the rest. Its inbox row and its key stay: a
 -- redelivery, or the same key, is still a duplicate.

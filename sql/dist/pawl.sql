@@ -57,7 +57,6 @@ create table pawl.worker (
   lease    interval not null default '30 seconds' check (lease between interval '1 second' and interval '12 hours'),
   presence boolean not null default false, -- the process holds the advisory lock of its id: a free lock is evidence
   suspected_at timestamptz,                -- when a sweep first found it silent and its lock free
-  recalled bigint[] not null default '{}', -- jobs cancelled under it; the next heartbeat takes the list along
   silence  interval not null default '0',  -- the longest between two heartbeats; after an hour the next one
   silence_at timestamptz,                  -- when it ended
   report   jsonb,                          -- what it says of itself, for pawl doctor; null: nothing
@@ -65,6 +64,16 @@ create table pawl.worker (
   alone_fence bigint,                      -- of the attempt: a mark that outlives it says nothing of the next
   check ((alone_job is null) = (alone_fence is null))
 ) with (fillfactor = 50);
+
+-- Attempts that their worker is to end: the job was cancelled, or recalled. The next heartbeat takes them along. They are not a column of
+-- pawl.worker, because a heartbeat would then wait for every transaction that cancels a running job and stays open.
+create table pawl.recall (
+  id        bigint generated always as identity,
+  worker_id bigint not null,
+  job_id    bigint not null,
+  fence     bigint not null, -- of the attempt: a later one by the same worker is left alone
+  primary key (worker_id, id)
+);
 
 -- The last death of a process that worked on a queue. One row a queue, never purged.
 create table pawl.death (
@@ -3386,7 +3395,8 @@ return (p_worker & 2147483647)::int;
 -- options: presence boolean (the process holds its presence lock), report object (what pawl doctor is to know: queues, an array of
 -- names; drain_ms; watched; handlers, an object of objects by kind, with timeout_ms, runs and p99_ms); default of both: as it was.
 -- outcome 'alive', or 'lost': its jobs were taken back; stop their handlers and register again.
--- recalled: jobs that an operator cancelled under it since the last beat; end their handlers.
+-- recalled: jobs that were cancelled or recalled under it since the last beat; end their handlers. Each is named once, and not at all if
+-- the worker has claimed it again meanwhile.
 create or replace function pawl_v1.worker_heartbeat(p_worker bigint, p_options jsonb default '{}')
 returns table (outcome text, recalled bigint[], detail jsonb)
 language plpgsql
@@ -3394,8 +3404,9 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 declare
-  v_seen    pawl.worker;
-  v_silence interval := '0';
+  v_seen     pawl.worker;
+  v_silence  interval := '0';
+  v_recalled bigint[];
 begin
   perform pawl_v1._check_options(p_options, '{presence,report}');
   if jsonb_typeof(p_options -> 'report') <> 'object' then
@@ -3426,11 +3437,28 @@ begin
          suspected_at = null,
          silence = v_silence,
          silence_at = v_seen.silence_at,
-         report = coalesce(p_options -> 'report', w.report),
-         recalled = '{}'
+         report = coalesce(p_options -> 'report', w.report)
    where w.id = p_worker;
+  with taken as (
+    delete from pawl.recall as r
+     where r.worker_id = p_worker
+    returning r.id, r.job_id, r.fence
+  ), named as (
+    select t.job_id, max(t.id) as id
+      from taken as t
+     where not exists (
+             select
+               from pawl.job as j
+              where j.id = t.job_id
+                and j.claimed_by = p_worker
+                and j.fence > t.fence)
+     group by t.job_id
+  )
+  select coalesce(array_agg(n.job_id order by n.id), '{}')
+    into v_recalled
+    from named as n;
   return query
-  select 'alive', v_seen.recalled, '{}'::jsonb;
+  select 'alive', v_recalled, '{}'::jsonb;
 end
 $$;
 
@@ -3628,6 +3656,8 @@ begin
    where w.id = any (v_gone)
      and not exists (select from pawl.job as j where j.claimed_by = w.id);
   get diagnostics v_workers = row_count;
+  delete from pawl.recall as r
+   where not exists (select from pawl.worker as w where w.id = r.worker_id);
   return query
   select 'swept', v_requeued, v_dead, v_workers,
          case when v_ended is null then '{}' else pawl_v1._lanes_leave(v_ended) end;
@@ -3977,11 +4007,6 @@ begin
    where j.id = p_id -- locked since its status was read
   returning j.*
        into v_after;
-  -- A recall not yet delivered would end the new attempt, if the same worker makes it.
-  update pawl.worker as w
-     set recalled = array_remove(w.recalled, p_id)
-   where v_before.status = 'cancelled'
-     and w.recalled @> array[p_id];
   perform pawl_v1._job_audit('job_retry', p_actor, p_reason, v_before, v_after);
   return query
   select 'retried', jsonb_build_object('status', v_before.status) || v_lane;
@@ -4042,11 +4067,9 @@ begin
    where j.id = p_before.id -- locked since its status was read
   returning j.*
        into v_after;
-  -- Job before worker, as worker_leave locks them.
-  update pawl.worker as w
-     set recalled = pawl_v1._recall(w.recalled, p_before.id)
-   where w.id = p_before.claimed_by
-     and p_before.claimed_by <> 0;
+  insert into pawl.recall (worker_id, job_id, fence)
+  select p_before.claimed_by, p_before.id, p_before.fence
+   where p_before.claimed_by <> 0;
   return v_after;
 end
 $$;
@@ -4095,23 +4118,16 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
-  update pawl.worker as w
-     set recalled = pawl_v1._recall(w.recalled, p_id)
+  insert into pawl.recall (worker_id, job_id, fence)
+  select j.claimed_by, j.id, j.fence
     from pawl.job as j
    where j.id = p_id
      and j.status = 'processing'
-     and j.claimed_by = w.id;
+     and j.claimed_by <> 0;
   return query
   select case when found then 'recalled' else 'not_held' end, '{}'::jsonb;
 end
 $$;
-
--- Adds a recall. 1000 not fetched belong to a worker that is frozen or gone.
-create or replace function pawl_v1._recall(p_recalled bigint[], p_id bigint)
-returns bigint[]
-language sql
-immutable
-return (array_remove(p_recalled, p_id) || p_id)[greatest(cardinality(array_remove(p_recalled, p_id)) - 998, 1) : ];
 
 -- Deletes a job that nobody works on, payload and errors with it; the audit keeps the rest. Its inbox row and its key stay: a
 -- redelivery, or the same key, is still a duplicate.
@@ -7616,7 +7632,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'df37d4bb063ff73f0aae9706d688855fef5df42419ec538d5ce0f68ac27cbd72');
+values (1, 'init', 1, '36f1077835427ff1953682178d00a52d9af3ecf45efc7a076da4db312a51dc37');
 
 do $$
 begin

@@ -45,7 +45,6 @@ create table pawl.worker (
   lease    interval not null default '30 seconds' check (lease between interval '1 second' and interval '12 hours'),
   presence boolean not null default false, -- the process holds the advisory lock of its id: a free lock is evidence
   suspected_at timestamptz,                -- when a sweep first found it silent and its lock free
-  recalled bigint[] not null default '{}', -- jobs cancelled under it; the next heartbeat takes the list along
   silence  interval not null default '0',  -- the longest between two heartbeats; after an hour the next one
   silence_at timestamptz,                  -- when it ended
   report   jsonb,                          -- what it says of itself, for pawl doctor; null: nothing
@@ -53,6 +52,16 @@ create table pawl.worker (
   alone_fence bigint,                      -- of the attempt: a mark that outlives it says nothing of the next
   check ((alone_job is null) = (alone_fence is null))
 ) with (fillfactor = 50);
+
+-- Attempts that their worker is to end: the job was cancelled, or recalled. The next heartbeat takes them along. They are not a column of
+-- pawl.worker, because a heartbeat would then wait for every transaction that cancels a running job and stays open.
+create table pawl.recall (
+  id        bigint generated always as identity,
+  worker_id bigint not null,
+  job_id    bigint not null,
+  fence     bigint not null, -- of the attempt: a later one by the same worker is left alone
+  primary key (worker_id, id)
+);
 
 -- The last death of a process that worked on a queue. One row a queue, never purged.
 create table pawl.death (
