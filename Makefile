@@ -1,6 +1,6 @@
 # Pawl's tasks. `make` alone explains them.
 
-MODULES := . ./bench ./cmd/pawl ./internal/drivertest ./internal/migratetest ./internal/webhooktest ./observe ./schedule/cron ./transport/sqs $(wildcard ./examples ./examples/stripe)
+MODULES := . ./bench ./cmd/pawl ./internal/drivertest ./internal/migratetest ./internal/webhooktest ./observe ./schedule/cron ./transport/pawlsqs $(wildcard ./examples ./examples/stripe)
 ALL     := $(addsuffix /...,$(MODULES))
 GO      ?= go
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -20,7 +20,7 @@ test: ## Run every test of every module
 
 .PHONY: race
 race: ## The same under the race detector, but for packages whose Go only drives SQL, a benchmark or other programs
-	$(GO) test -race -timeout 40m $$($(GO) list $(filter-out ./bench/... ./examples/...,$(ALL)) | grep -v '/pawl/sql$$\|/cmd/pawl$$')
+	$(GO) test -race -timeout 40m $$($(GO) list $(filter-out ./bench/... ./examples/...,$(ALL)) | grep -v '/internal/schematest$$\|/cmd/pawl$$')
 
 .PHONY: lint
 lint: ## gofmt, vet and staticcheck
@@ -33,8 +33,8 @@ modules: ## Build and vet each module by itself, as its users do (GOWORK=off), a
 	@set -e; for m in $(MODULES); do echo "$$m"; (cd $$m && GOWORK=off $(GO) build -o /dev/null ./... && GOWORK=off $(GO) vet ./... && GOWORK=off $(GO) mod tidy -diff); done
 
 .PHONY: generate
-generate: ## Write what is generated: codes_gen.go, docs/reference/errors.md and metrics.md, sql/dist/pawl.sql
-	$(GO) generate . ./sql ./observe
+generate: ## Write what is generated: codes_gen.go, docs/reference/errors.md and metrics.md, schema/dist/pawl.sql
+	$(GO) generate . ./schema ./observe
 
 .PHONY: demo
 demo: ## Watch duplicates and killed workers fail to double anything

@@ -12,7 +12,7 @@ type Class struct {
 	Code  Code   // what was recognised: a SQLSTATE, or a class of them, "22"; "" for an error without one
 	Retry Retry  // whether
 	By    string // who: "pawl" (it has done so already), "caller", "nobody", "operator"
-	Redo  string // what: "the whole transaction", "the same request", "a claim of the same key", "nothing"
+	Redo  Redo   // what
 	Why   string // what the code stands for
 }
 
@@ -26,44 +26,47 @@ const (
 	RetryDepends Retry = "depends"
 )
 
-// What is done again.
+// Redo says what to do again.
+type Redo string
+
+// The whole transaction from its start, the same request, or a claim of the same key, which shows what became of the request.
 const (
-	redoTransaction = "the whole transaction"
-	redoRequest     = "the same request"
-	redoClaim       = "a claim of the same key"
-	redoNothing     = "nothing"
+	RedoTransaction Redo = "the whole transaction"
+	RedoRequest     Redo = "the same request"
+	RedoClaim       Redo = "a claim of the same key"
+	RedoNothing     Redo = "nothing"
 )
 
 // classes is looked through from the top; a code of two or three characters stands for all that begin with it. The same table
 // stands in docs/guides/choose.md.
 var classes = []Class{
-	{"40001", RetryYes, "pawl", redoTransaction, "lost a race under a stricter isolation level"},
-	{"40P01", RetryYes, "pawl", redoTransaction, "deadlock"},
-	{"23505", RetryDepends, "caller", redoClaim, "unique: somebody has done it, or the data is wrong"},
-	{"23514", RetryNo, "nobody", redoNothing, "CHECK"},
-	{"23", RetryDepends, "caller", redoRequest, "other constraints: a parent row may come yet"},
-	{"22", RetryNo, "nobody", redoNothing, "bad data"},
-	{"55P03", RetryYes, "caller", redoRequest, "a lock was not had in time"},
-	{"57014", RetryDepends, "caller", redoClaim, "cancelled, or statement_timeout"},
-	{"08007", RetryDepends, "pawl", redoClaim, "COMMIT without an answer"},
-	{"08", RetryYes, "caller", redoRequest, "no connection; at COMMIT it is 08007"},
-	{"57P0", RetryYes, "caller", redoRequest, "the server stops or starts; at COMMIT it is 08007"},
-	{"53300", RetryYes, "caller", redoRequest, "too many connections"},
-	{"53100", RetryYes, "caller", redoRequest, "the disk is full: the database is away"},
-	{"25006", RetryYes, "caller", redoRequest, "read-only, as a standby is: the database is away"},
-	{"25P02", RetryNo, "nobody", redoNothing, "a failed transaction was carried on"},
-	{"P4029", RetryYes, "caller", redoRequest, "in progress"},
-	{"P4020", RetryNo, "nobody", redoNothing, "a newer attempt owns it"},
-	{"P4010", RetryNo, "nobody", redoNothing, "the same"},
-	{"P4011", RetryNo, "nobody", redoNothing, "the same"},
-	{"P4031", RetryNo, "operator", redoNothing, "nobody knows whether it took effect"},
-	{"P4098", RetryNo, "operator", redoNothing, "the schema does not fit"},
-	{"P4099", RetryNo, "operator", redoNothing, "a newer state"},
-	{"P4040", RetryNo, "nobody", redoNothing, "the row says that it was handled: acknowledge"},
-	{"P4041", RetryNo, "caller", redoNothing, "the row is not there: the message stays"},
-	{"P4042", RetryNo, "pawl", redoNothing, "the row holds the error, and is driven again: acknowledge"},
-	{"P4051", RetryNo, "operator", redoNothing, "older than what is remembered: nobody knows whether it took effect"},
-	{"P40", RetryNo, "caller", redoNothing, "the request itself: scope, key, payload, argument; failed for good"},
+	{"40001", RetryYes, "pawl", RedoTransaction, "lost a race under a stricter isolation level"},
+	{"40P01", RetryYes, "pawl", RedoTransaction, "deadlock"},
+	{"23505", RetryDepends, "caller", RedoClaim, "unique: somebody has done it, or the data is wrong"},
+	{"23514", RetryNo, "nobody", RedoNothing, "CHECK"},
+	{"23", RetryDepends, "caller", RedoRequest, "other constraints: a parent row may come yet"},
+	{"22", RetryNo, "nobody", RedoNothing, "bad data"},
+	{"55P03", RetryYes, "caller", RedoRequest, "a lock was not had in time"},
+	{"57014", RetryDepends, "caller", RedoClaim, "cancelled, or statement_timeout"},
+	{"08007", RetryDepends, "pawl", RedoClaim, "COMMIT without an answer"},
+	{"08", RetryYes, "caller", RedoRequest, "no connection; at COMMIT it is 08007"},
+	{"57P0", RetryYes, "caller", RedoRequest, "the server stops or starts; at COMMIT it is 08007"},
+	{"53300", RetryYes, "caller", RedoRequest, "too many connections"},
+	{"53100", RetryYes, "caller", RedoRequest, "the disk is full: the database is away"},
+	{"25006", RetryYes, "caller", RedoRequest, "read-only, as a standby is: the database is away"},
+	{"25P02", RetryNo, "nobody", RedoNothing, "a failed transaction was carried on"},
+	{"P4029", RetryYes, "caller", RedoRequest, "in progress"},
+	{"P4020", RetryNo, "nobody", RedoNothing, "a newer attempt owns it"},
+	{"P4010", RetryNo, "nobody", RedoNothing, "the same"},
+	{"P4011", RetryNo, "nobody", RedoNothing, "the same"},
+	{"P4031", RetryNo, "operator", RedoNothing, "nobody knows whether it took effect"},
+	{"P4098", RetryNo, "operator", RedoNothing, "the schema does not fit"},
+	{"P4099", RetryNo, "operator", RedoNothing, "a newer state"},
+	{"P4040", RetryNo, "nobody", RedoNothing, "the row says that it was handled: acknowledge"},
+	{"P4041", RetryNo, "caller", RedoNothing, "the row is not there: the message stays"},
+	{"P4042", RetryNo, "pawl", RedoNothing, "the row holds the error, and is driven again: acknowledge"},
+	{"P4051", RetryNo, "operator", RedoNothing, "older than what is remembered: nobody knows whether it took effect"},
+	{"P40", RetryNo, "caller", RedoNothing, "the request itself: scope, key, payload, argument; failed for good"},
 }
 
 // Classes returns the whole table, in the order in which [Classify] looks through it.
@@ -74,19 +77,24 @@ func Classes() []Class { return slices.Clone(classes) }
 func Classify(err error) Class {
 	var final *finalError
 	if errors.As(err, &final) {
-		return Class{CodeOf(err), RetryNo, "nobody", redoNothing, "the handler says that no retry can help"}
+		return Class{CodeOf(err), RetryNo, "nobody", RedoNothing, "the handler says that no retry can help"}
 	}
 	code := CodeOf(err)
+	switch {
+	case err == nil:
+		return Class{"", RetryNo, "nobody", RedoNothing, "no error"}
+	case code == "":
+		return Class{"", RetryYes, "caller", RedoRequest, "the handler's own"}
+	}
+	return classOf(code)
+}
+
+// classOf looks a code up in the table.
+func classOf(code Code) Class {
 	for _, c := range classes {
 		if strings.HasPrefix(string(code), string(c.Code)) {
 			return c
 		}
 	}
-	switch {
-	case err == nil:
-		return Class{"", RetryNo, "nobody", redoNothing, "no error"}
-	case code == "":
-		return Class{"", RetryYes, "caller", redoRequest, "the handler's own"}
-	}
-	return Class{code, RetryNo, "nobody", redoNothing, "the statement itself, or what nobody has thought of"}
+	return Class{code, RetryNo, "nobody", RedoNothing, "the statement itself, or an error that this version does not know"}
 }

@@ -19,7 +19,7 @@ func of(code string) error { return pawl.Wrap("x", &pgconn.PgError{Code: code, S
 // The table and the questions about one error agree, for every code that either knows.
 func TestClassify_AgreesWithTheRest(t *testing.T) {
 	t.Parallel()
-	registry, err := os.ReadFile("sql/sqlstates.csv")
+	registry, err := os.ReadFile("schema/sqlstates.csv")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-// Code generated from sql/sqlstates.csv by internal/gen/sqlstates. DO NOT EDIT.
+// Code generated from schema/sqlstates.csv by internal/gen/sqlstates. DO NOT EDIT.
 
 package pawl
 
@@ -32,8 +32,6 @@ const (
 	CodeNotFound Code = "P4041"
 	// CodeFailureRecorded: the attempt failed and the row holds the error. Retry: no.
 	CodeFailureRecorded Code = "P4042"
-	// CodeMessageReused: message key was used before with a different payload. Retry: no.
-	CodeMessageReused Code = "P4050"
 	// CodeDeliveryStale: the delivery is older than what is remembered. Retry: no.
 	CodeDeliveryStale Code = "P4051"
 	// CodeSchemaMismatch: the database schema does not fit this build. Retry: no.
@@ -60,7 +58,6 @@ var (
 	ErrAlreadyHandled     = &Error{Code: CodeAlreadyHandled}     // the row says that it was handled before
 	ErrNotFound           = &Error{Code: CodeNotFound}           // there is no such row
 	ErrFailureRecorded    = &Error{Code: CodeFailureRecorded}    // the attempt failed and the row holds the error
-	ErrMessageReused      = &Error{Code: CodeMessageReused}      // message key was used before with a different payload
 	ErrDeliveryStale      = &Error{Code: CodeDeliveryStale}      // the delivery is older than what is remembered
 	ErrSchemaMismatch     = &Error{Code: CodeSchemaMismatch}     // the database schema does not fit this build
 	ErrUnknownState       = &Error{Code: CodeUnknownState}       // a state this version does not know
@@ -78,11 +75,10 @@ var codeTexts = map[Code]codeText{
 	CodeFenceLost:          {"fence lost: a newer attempt owns this work", "drop this attempt; its transaction must not commit"},
 	CodeInProgress:         {"the same intent is being processed now", "retry after the time in retry_after"},
 	CodeFailedFinal:        {"the intent failed for good earlier", "read the stored failure; a retry needs a new key"},
-	CodeOutcomeUnknown:     {"nobody knows whether the intent took effect", "find out and settle it with command_settle or effect_settle; see pawl_v1.stale_classify"},
+	CodeOutcomeUnknown:     {"nobody knows whether the intent took effect", "find out and settle it with command_settle or step_settle; see pawl_v1.stale_classify"},
 	CodeAlreadyHandled:     {"the row says that it was handled before", "acknowledge the message"},
 	CodeNotFound:           {"there is no such row", "look for the transaction that should have written it; the message stays"},
 	CodeFailureRecorded:    {"the attempt failed and the row holds the error", "acknowledge the message; the sweeper drives the row again"},
-	CodeMessageReused:      {"message key was used before with a different payload", "compare both hashes in DETAIL; fix the sender that reuses keys"},
 	CodeDeliveryStale:      {"the delivery is older than what is remembered", "find out whether it took effect; then retry or discard the dead letter"},
 	CodeSchemaMismatch:     {"the database schema does not fit this build", "run pawl migrate up with the build you deploy"},
 	CodeUnknownState:       {"a state this version does not know", "upgrade Pawl on this process"},

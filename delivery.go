@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pawl-go/pawl/internal/receipt"
 )
 
@@ -27,8 +25,8 @@ type Delivery struct {
 	// OrderingKey names what the order of deliveries is about, such as an account; SQS calls it message group id. Deliveries with
 	// the same one take effect one at a time, in the order received, also when one of them fails. Empty: in no order.
 	OrderingKey string
-	// Body is the payload, the exact octets received.
-	Body []byte
+	// Payload is the exact octets received.
+	Payload []byte
 	// Attributes are the message's own headers.
 	Attributes map[string]string
 	// Receives counts how often the transport handed this message out, this time included; 0 if it does not say.
@@ -44,15 +42,26 @@ type Delivery struct {
 	Handle any
 }
 
-// A Receipt is proof that the database already holds the outcome of a delivery. Only Pawl's commit step can make
-// one; the zero Receipt is refused by every [Source]. That is what makes "ack before commit" a compile error.
-type Receipt = receipt.Receipt
+// A Receipt is proof that the database already holds the outcome of a delivery. Only Pawl's commit step makes a valid one; the zero
+// Receipt is refused by every [Source]. So a message cannot be acknowledged before its transaction has committed.
+type Receipt struct {
+	handle any
+	valid  bool
+}
+
+// Valid reports whether the receipt came from a commit. A source refuses one that is not.
+func (r Receipt) Valid() bool { return r.valid }
+
+// Handle returns what the source put into [Delivery.Handle].
+func (r Receipt) Handle() any { return r.handle }
+
+func init() { receipt.Register(func(handle any) any { return Receipt{handle: handle, valid: true} }) }
 
 // A Source is where deliveries come from: the smallest seam a broker needs.
 type Source interface {
 	// Receive waits, within the source's own poll time, for at most max deliveries (max ≥ 1) and may return none.
 	// From here until Ack or Release the source keeps each delivery invisible to other receivers.
-	// After ctx ends it returns what it holds or an error, and takes nothing more. Whoever stops calls it once more with
+	// After ctx ends it returns what it holds or an error, and takes nothing more. A consumer that stops calls it once more with
 	// the ended ctx, so that a source with calls of its own under way can end them.
 	Receive(ctx context.Context, max int) ([]Delivery, error)
 	// Ack removes what the database already answered. A failure is counted and reported, not retried as work:
@@ -61,35 +70,22 @@ type Source interface {
 	// Release gives deliveries back without acknowledging them; they return after delay, sooner or later as the
 	// transport allows.
 	Release(ctx context.Context, delay time.Duration, ds ...Delivery) error
+	// Info describes the source. The zero SourceInfo claims nothing. A consumer calls it when it is made and then once a minute, so it may
+	// ask the broker, for 10 s at most.
+	Info() SourceInfo
 }
 
-// A RedeliveryHorizon is what a [Source] may say of itself: how long after its first arrival a message may come again, dead letter
-// queues and redrives included. A consumer refuses to forget sooner.
-type RedeliveryHorizon interface {
-	RedeliveryHorizon() time.Duration
+// SourceInfo describes a [Source] to its consumer. Of what a consumer has read when it was made, only RedeliveryHorizon may change later.
+type SourceInfo struct {
+	// RedeliveryHorizon is how long after its first arrival a message may come again, dead letter queues and redrives included. A
+	// consumer refuses to forget sooner. 0: not known. A source that keeps messages for ever returns [math.MaxInt64]; its consumer then
+	// needs to remember for ever too.
+	RedeliveryHorizon time.Duration
+	// Evidence says that deliveries prove who sent them. By default a consumer then keeps all of them as they came.
+	Evidence bool
+	// EvidenceAttributes names the attributes that are part of the evidence and are kept with it. Empty unless Evidence is set.
+	EvidenceAttributes []string
+	// AckAtOnce says that a sender waits for each acknowledgement. By default a receipt waits up to 20 ms for others, so that they go in one
+	// call.
+	AckAtOnce bool
 }
-
-// Evidence is what a [Source] may say of itself: its deliveries prove who sent them, and should be kept as they came, with these of their
-// attributes.
-type Evidence interface {
-	Evidence() (attributes []string)
-}
-
-// AckAtOnce is what a [Source] may say of itself: somebody waits for each acknowledgement, so a receipt must not wait for others that
-// could go in the same call.
-type AckAtOnce interface {
-	AckAtOnce()
-}
-
-// A Handler applies one delivery. Everything it writes through tx commits together with the record that the
-// delivery was seen, or not at all. It must not commit or roll back tx itself, and nothing may leave the process
-// while it runs: a call to somebody else's API cannot be rolled back (rule 6 in docs/concepts/flow.md).
-//
-// An error means "not now": the delivery is stored as a job in the same transaction, acknowledged to its broker and
-// retried from the database. Wrap it in [Final] if no retry can help. A panic counts as an error.
-type Handler func(ctx context.Context, tx pgx.Tx, d Delivery) error
-
-// A BatchHandler applies many deliveries in one transaction, all of them or none; what holds for a [Handler] holds for it. If it
-// fails it is called again with each half of them, down to those that fail by themselves: only they are landed. So it may see a
-// delivery several times, never twice in one committed transaction.
-type BatchHandler func(ctx context.Context, tx pgx.Tx, ds []Delivery) error

@@ -11,7 +11,7 @@
 //
 // A crash at any arrow costs a retry, never a second effect.
 //
-// This package holds words only: [Intent], [Fingerprint], [Delivery], [Receipt], [Source], [Handler], [Error], [Event].
-// It contains no SQL. The rows live in packages inbox and job, the motion in package flow; a consumer starts at
-// [github.com/pawl-go/pawl/flow].
+// This package holds words only: [Intent], [Fingerprint], [Delivery], [Receipt], [Source], [Sink], [Error], [Event].
+// It contains no SQL. The rows live in packages inbox and job, the motion in package consumer; a consumer starts at
+// [github.com/pawl-go/pawl/consumer].
 package pawl

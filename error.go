@@ -109,18 +109,11 @@ func CodeOf(err error) Code {
 
 // Retryable reports whether the same call may succeed later although nothing else changes: the intent is in progress
 // (P4029, 55P03), the transaction lost a race (40001, 40P01: restart it whole), or the database is short of
-// connections or disk, read-only, restarting or unreachable. A lost reply to COMMIT is not retryable in this sense: see [MayHaveHappened].
+// connections or disk, read-only, restarting or unreachable. It reads the table of [Classify] by the code of err. A lost reply to COMMIT is not
+// retryable in this sense: see [MayHaveHappened].
 func Retryable(err error) bool {
-	if err == nil || MayHaveHappened(err) {
-		return false
-	}
-	switch code := CodeOf(err); {
-	case code == CodeInProgress, code == "40001", code == "40P01", code == "55P03":
-		return true
-	case code == "53300", code == "53100", code == "25006", code == "57P01", code == "57P02", code == "57P03", strings.HasPrefix(string(code), "08"):
-		return true
-	case code != "":
-		return false
+	if code := CodeOf(err); code != "" {
+		return classOf(code).Retry == RetryYes
 	}
 	return Unreachable(err)
 }
@@ -179,7 +172,7 @@ func IsFinal(err error) bool {
 		return true
 	}
 	switch code := CodeOf(err); code {
-	case "23514", CodeKeyReused, CodeMessageReused, CodeFailedFinal:
+	case "23514", CodeKeyReused, CodeFailedFinal:
 		return true
 	default:
 		return strings.HasPrefix(string(code), "22")

@@ -23,12 +23,12 @@ const (
 	EventConflict          EventKind = "conflict"              // the same intent is being processed now; given back
 	EventMismatch          EventKind = "mismatch"              // known key, different payload; dead-lettered
 	EventStaleTakeover     EventKind = "stale_takeover"        // work of a dead or frozen worker was taken back
-	EventLanded            EventKind = "landed"                // stored as a job, to be worked on from the database
+	EventStored            EventKind = "stored"                // stored as a job, to be worked on from the database
 	EventStale             EventKind = "stale"                 // older than what is remembered; dead-lettered, never run as new
 	EventSuperseded        EventKind = "superseded"            // a newer number took effect before; dropped
 	EventHeld              EventKind = "held"                  // came before those that must take effect first
 	EventGap               EventKind = "gap"                   // what should come first is missing for long
-	EventSuspect           EventKind = "suspect"               // came several times and left no row: landed, to run alone
+	EventSuspect           EventKind = "suspect"               // came several times and left no row: stored, to run alone
 	EventRetryable         EventKind = "retryable"             // an attempt failed and will be tried again
 	EventFinal             EventKind = "final"                 // an attempt failed for good: dead letter
 	EventSnoozed           EventKind = "snoozed"               // a handler asked to be called again later; uncharged
@@ -40,8 +40,8 @@ const (
 	EventWastedWork        EventKind = "wasted_work"           // a handler ran but its transaction was lost
 	EventCommitUnknown     EventKind = "commit_unknown"        // the reply to COMMIT was lost; asking the database
 	EventUnknown           EventKind = "unknown"               // it may have taken effect; not run again until settled
-	EventEffectAgain       EventKind = "effect_again"          // a call was repeated although the first may have landed
-	EventEffectTwice       EventKind = "effect_twice"          // a provider acted twice for one step
+	EventStepAgain         EventKind = "step_again"            // a call was repeated although the first may have been executed
+	EventStepTwice         EventKind = "step_twice"            // a provider acted twice for one step
 	EventUnfit             EventKind = "unfit"                 // a message without key or over a limit; dead-lettered
 	EventReceived          EventKind = "received"              // a source handed out Count messages; Age of the oldest
 	EventEmptyReceive      EventKind = "empty_receive"         // a source had nothing
@@ -64,7 +64,7 @@ type Event struct {
 	MessageID string
 	JobID     int64
 	JobKind   string // of the job
-	Step      string // of a call of another system: package effect
+	Step      string // of a call of another system: package step
 	Provider  string // whom that calls
 	Attempt   int
 	Count     int // how many, where one event stands for several; 0 means 1
@@ -110,7 +110,7 @@ func Join(hs ...Hooks) Hooks {
 }
 
 // LogTo returns hooks that write one structured line an event to l, or to [slog.Default] if l is nil. What happens all
-// day (fresh, replay, duplicate_skipped, guard_already_handled, landed, ticked, and what a source receives, acknowledges and releases, conflict) is
+// day (fresh, replay, duplicate_skipped, guard_already_handled, stored, ticked, and what a source receives, acknowledges and releases, conflict) is
 // logged at debug, a coming retry at info, what
 // somebody should look at (final, mismatch, unfit, trouble, failures to receive or acknowledge) at warn or error.
 func LogTo(l *slog.Logger) Hooks {
@@ -135,12 +135,12 @@ func (e Event) level() slog.Level {
 
 func (k EventKind) level() slog.Level {
 	switch k {
-	case EventFresh, EventReplay, EventDuplicateSkipped, EventGuardHandled, EventLanded, EventSuperseded, EventTicked, EventReceived, EventEmptyReceive, EventConflict,
+	case EventFresh, EventReplay, EventDuplicateSkipped, EventGuardHandled, EventStored, EventSuperseded, EventTicked, EventReceived, EventEmptyReceive, EventConflict,
 		EventAcknowledged, EventReleased:
 		return slog.LevelDebug
 	case EventHeld, EventRetryable, EventSnoozed, EventCancelled, EventStaleTakeover, EventSuspect, EventHandleLost:
 		return slog.LevelInfo
-	case EventMismatch, EventFinal, EventUnfit, EventUnknown, EventStale, EventEffectTwice:
+	case EventMismatch, EventFinal, EventUnfit, EventUnknown, EventStale, EventStepTwice:
 		return slog.LevelError
 	default:
 		return slog.LevelWarn

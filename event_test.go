@@ -101,7 +101,7 @@ func TestLogTo_NamesWhatAPersonLooksFor(t *testing.T) {
 	var out strings.Builder
 	hooks := pawl.LogTo(slog.New(slog.NewTextHandler(&out, nil)))
 	hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventFinal, Op: "job.fail", Scope: "mail", JobID: 17, JobKind: "welcome", Step: "send", Provider: "ses"})
-	hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventConflict, Op: "flow.claim"})
+	hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventConflict, Op: "consumer.claim"})
 	for _, part := range []string{" scope=mail", " job_id=17", " job_kind=welcome", " step=send", " provider=ses"} {
 		if !strings.Contains(out.String(), part) {
 			t.Errorf("no %s in %s", part, out.String())

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
 
 	"github.com/pawl-go/pawl/internal/jcs"
 )
@@ -44,13 +43,3 @@ func (f Fingerprint) IsZero() bool { return f == Fingerprint{} }
 
 // String returns the fingerprint in lower-case hexadecimal.
 func (f Fingerprint) String() string { return hex.EncodeToString(f[:]) }
-
-// ParseFingerprint reads what [Fingerprint.String] wrote.
-func ParseFingerprint(s string) (Fingerprint, error) {
-	raw, err := hex.DecodeString(s)
-	if err != nil || len(raw) != sha256.Size {
-		return Fingerprint{}, &Error{Op: "fingerprint", Code: CodeFingerprintInvalid,
-			Err: fmt.Errorf("%q is not %d hexadecimal digits", s, 2*sha256.Size)}
-	}
-	return Fingerprint(raw), nil
-}

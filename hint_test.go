@@ -15,7 +15,7 @@ func TestWrap_NamesTheNextStepOfASetup(t *testing.T) {
 	for message, want := range map[string][2]string{
 		`schema "pawl_v1" does not exist`:                             {"3F000", "pawl migrate up"},
 		`relation "pawl.migration" does not exist`:                    {"42P01", "pawl migrate up"},
-		`function pawl_v1.inbox_land(text) does not exist`:            {"42883", "pawl migrate up"},
+		`function pawl_v1.inbox_store(text) does not exist`:           {"42883", "pawl migrate up"},
 		`permission denied for schema pawl_v1`:                        {"42501", "grant pawl_app"},
 		`prepared statement "stmtcache_1" already exists`:             {"42P05", "default_query_exec_mode=exec"},
 		`prepared statement "stmtcache_1" does not exist`:             {"26000", "default_query_exec_mode=exec"},

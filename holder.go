@@ -9,23 +9,11 @@ type Owner struct {
 	JobID int64  // the job that waits if nobody can tell how a call of it ended; 0: none
 }
 
-// A Holder is an attempt that owns something: a job, a delivery under a lease, a leased command. Package effect calls others for
+// A Holder is an attempt that owns something: a job, a delivery under a lease, a leased command. Package step calls others for
 // it.
 type Holder interface {
 	// Hold locks what is owned in tx and proves that this attempt still owns it; else [ErrFenceLost].
 	Hold(ctx context.Context, tx Tx) error
 	// Owner is the same at every attempt.
 	Owner() Owner
-}
-
-// OwnerOf makes an owner of names of any length, with a prefix that keeps kinds of owners apart.
-func OwnerOf(kind, scope, key string, jobID int64) Owner {
-	o := Owner{Scope: kind + "/" + scope, Key: key, JobID: jobID}
-	if len(o.Scope) > MaxScope {
-		o.Scope = Key(kind, scope)
-	}
-	if len(o.Key) > MaxKey {
-		o.Key = Key(key)
-	}
-	return o
 }

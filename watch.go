@@ -10,11 +10,11 @@ import (
 
 // Watching is how connections are watched. The zero value is fit for production.
 type Watching struct {
-	// CommitPatience is how long the reply to COMMIT is waited for. After that the outcome is unknown ([ErrCommitUnknown]) and is
+	// CommitTimeout is how long the reply to COMMIT is waited for. After that the outcome is unknown ([ErrCommitUnknown]) and is
 	// asked for; a COMMIT that waits for a synchronous standby is never cancelled, it keeps its connection until the standby has it.
 	// Too short asks about commits that would have been answered; too long holds a handler and its caller while a standby, or
 	// the network, is away. It holds for *pgxpool.Pool; a database/sql COMMIT waits without a limit. Default 15 s.
-	CommitPatience time.Duration
+	CommitTimeout time.Duration
 }
 
 // Watch lets Pawl hear what the server says at COMMIT, through the callbacks of a configuration; yours are called as before. Call
@@ -28,4 +28,4 @@ type Watching struct {
 // its standby, PostgreSQL answers success, with a warning that only a callback sees. With Watch that is an unknown outcome, which
 // is asked for, and answered only once it is replicated. Without it the first answer may be given for a commit that a failover
 // loses; duplicates and replays are safe either way. For database/sql pass the *pgx.ConnConfig that goes to stdlib.OpenDB.
-func Watch(config *pgx.ConnConfig, w Watching) { watched.Install(&config.Config, w.CommitPatience) }
+func Watch(config *pgx.ConnConfig, w Watching) { watched.Install(&config.Config, w.CommitTimeout) }

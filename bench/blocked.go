@@ -63,7 +63,7 @@ func (b *bed) block(ctx context.Context, behind int) error {
 	}
 	requests := make([]job.Request, blockedLanes)
 	for i := range requests {
-		requests[i] = job.Request{Queue: queue, Kind: kind, Args: args, Lane: fmt.Sprint("lane ", i)}
+		requests[i] = job.Request{Queue: queue, Kind: kind, Payload: args, Lane: fmt.Sprint("lane ", i)}
 	}
 	for range behind + 1 {
 		if _, err := job.EnqueueMany(ctx, b.pool, requests); err != nil {

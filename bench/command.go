@@ -80,10 +80,10 @@ var quiet = (&pawl.Counters{}).Hooks()
 
 func once(ctx context.Context, b *bed, key, payload string) ([]byte, error) {
 	intent := pawl.Intent{Scope: "bench", Key: key, Fingerprint: pawl.FingerprintOf([]byte(payload))}
-	r, err := command.Once(ctx, b.pool, intent, func(ctx context.Context, tx pgx.Tx) ([]byte, error) {
+	r, err := command.Once(ctx, b.pool, intent, command.Options{Wait: -1, Hooks: quiet}, func(ctx context.Context, tx pgx.Tx) ([]byte, error) {
 		_, err := tx.Exec(ctx, insertEffect, 1)
 		return made, err
-	}, command.Options{Wait: -1, Hooks: quiet})
+	})
 	return r.Value, err
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -22,10 +22,12 @@ func (s *endless) Receive(_ context.Context, limit int) ([]pawl.Delivery, error)
 	batch := make([]pawl.Delivery, limit)
 	for i := range batch {
 		key := strconv.FormatUint(rand.Uint64(), 10)
-		batch[i] = pawl.Delivery{Key: key, MessageID: key, Body: made}
+		batch[i] = pawl.Delivery{Key: key, MessageID: key, Payload: made}
 	}
 	return batch, nil
 }
+
+func (s *endless) Info() pawl.SourceInfo { return pawl.SourceInfo{} }
 
 func (s *endless) Ack(_ context.Context, rs ...pawl.Receipt) error {
 	s.acked.Add(int64(len(rs)))
@@ -34,13 +36,13 @@ func (s *endless) Ack(_ context.Context, rs ...pawl.Receipt) error {
 
 func (s *endless) Release(context.Context, time.Duration, ...pawl.Delivery) error { return nil }
 
-// inboxOf measures a flow that applies messages, each new, for as long as enqueueing is measured.
-func inboxOf(config flow.Config) measure {
+// inboxOf measures a consumer that applies messages, each new, for as long as enqueueing is measured.
+func inboxOf(config consumer.Config) measure {
 	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
 		source := &endless{}
-		config.Consumer, config.Source, config.Hooks = "bench", source, quiet
+		config.Name, config.Source, config.Hooks = "bench", source, quiet
 		config.RetryConcurrency, config.Presence = 1, job.Presence{Off: true}
-		f, err := flow.New(b.pool, config)
+		f, err := consumer.New(b.pool, config)
 		if err != nil {
 			return r, err
 		}
@@ -54,7 +56,7 @@ func inboxOf(config flow.Config) measure {
 		for source.acked.Load() < 500 { // statements are prepared, and planned for the sixth time
 			select {
 			case err := <-ended:
-				return r, fmt.Errorf("the flow has ended: %w", err)
+				return r, fmt.Errorf("the consumer has ended: %w", err)
 			case <-time.After(time.Millisecond):
 			}
 		}
@@ -87,17 +89,17 @@ func (b *bed) wantSeen(ctx context.Context, acked int64) error {
 	return err
 }
 
-func applyOne(ctx context.Context, tx pgx.Tx, _ pawl.Delivery) error {
+func applyOne(ctx context.Context, tx pgx.Tx, _ consumer.Message[[]byte]) error {
 	_, err := tx.Exec(ctx, insertEffect, 1)
 	return err
 }
 
-func applyMany(ctx context.Context, tx pgx.Tx, ds []pawl.Delivery) error {
+func applyMany(ctx context.Context, tx pgx.Tx, ds []consumer.Message[[]byte]) error {
 	_, err := tx.Exec(ctx, insertEffects, make([]int64, len(ds)))
 	return err
 }
 
-// The flow's SQL, for one message and for a hundred.
+// The consumer's SQL, for one message and for a hundred.
 const (
 	inboxSQL = `\set key random(1, 9000000000000000000)
 begin;
@@ -121,20 +123,20 @@ commit;
 
 // inboxPlans are the rows of the inbox.
 func inboxPlans() []plan {
-	one := flow.Config{Concurrency: inFlight, Handler: applyOne}
-	batch := flow.Config{Concurrency: 4, BatchHandler: applyMany, BatchSize: batchSize}
+	one := consumer.Config{Concurrency: inFlight, Handler: consumer.HandleTx(applyOne)}
+	batch := consumer.Config{Concurrency: 4, Handler: consumer.HandleManyTx(applyMany).With(consumer.ManyTxPolicy{BatchSize: batchSize})}
 	return []plan{
 		{Row: Row{ID: "inbox", Title: "Messages that write one row, one transaction each, 32 in flight", Unit: messagesPerSec,
 			Bars: []Bar{{Who: "Pawl", Of: "pgbench", Factor: 0.8}}},
 			entries: []entry{
-				{who("Pawl", "flow, Handler"), pawlSystem, inboxOf(one)},
+				{who("Pawl", "consumer, HandleTx"), pawlSystem, inboxOf(one)},
 				{floor("the same SQL, 32 clients"), pawlSystem, floorFor(inboxSQL, inFlight, 1)},
 			}},
 		{Row: Row{ID: "inbox-batch", Title: "The same, up to 100 in a transaction", Unit: messagesPerSec,
 			Bars: []Bar{{Who: "Pawl, batch", Of: "Pawl", Factor: 5}}},
 			entries: []entry{
-				{who("Pawl, batch", "flow, BatchHandler, 4 batches of up to 100"), pawlSystem, inboxOf(batch)},
-				{who("Pawl", "flow, Handler, 32 in flight"), pawlSystem, inboxOf(one)},
+				{who("Pawl, batch", "consumer, HandleManyTx, 4 batches of up to 100"), pawlSystem, inboxOf(batch)},
+				{who("Pawl", "consumer, HandleTx, 32 in flight"), pawlSystem, inboxOf(one)},
 				{floor("the SQL of a batch of 100, 4 clients"), pawlSystem, floorFor(inboxBatchSQL, 4, batchSize)},
 			}},
 	}

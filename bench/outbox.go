@@ -76,7 +76,7 @@ func (q *outboxQueue) waiting(ctx context.Context) (n int, err error) {
 
 // work starts one relay, with its default settings.
 func (q *outboxQueue) work(ctx context.Context, t task) (stop func(), err error) {
-	config := outbox.Config{Sink: memorySink{t.started}, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+	config := outbox.Config{Publisher: memorySink{t.started}, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 		if e.Kind == pawl.EventFresh {
 			t.ended(max(1, e.Count))
 			return

@@ -51,7 +51,7 @@ func (q *pawlQueue) enqueueMany(ctx context.Context, n int, p payload) error {
 	}
 	requests := make([]job.Request, n)
 	for i := range requests {
-		requests[i] = job.Request{Queue: queue, Kind: kind, Args: args}
+		requests[i] = job.Request{Queue: queue, Kind: kind, Payload: args}
 	}
 	_, err = job.EnqueueMany(ctx, q.pool, requests)
 	return err
@@ -111,7 +111,7 @@ func pawlHandler(t task) job.Handler {
 			return err
 		})
 	}
-	return job.HandleBatch(kind, func(ctx context.Context, tx pgx.Tx, js []job.Task[payload]) error {
+	return job.HandleManyTx(kind, func(ctx context.Context, tx pgx.Tx, js []job.Task[payload]) error {
 		if t.form == noopBatch {
 			return nil
 		}

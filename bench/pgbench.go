@@ -14,8 +14,8 @@ import (
 
 // The scripts of the floors. Those of Pawl call its functions as the client does, in the same transactions.
 const (
-	insertOne  = "insert into pawl.job (queue, kind, args) values ('bench', 'bench', '{\"at\":0}');\n"
-	insertMany = "insert into pawl.job (queue, kind, args) select 'bench', 'bench', '{\"at\":0}' from generate_series(1, 1000);\n"
+	insertOne  = "insert into pawl.job (queue, kind, payload) values ('bench', 'bench', '{\"at\":0}');\n"
+	insertMany = "insert into pawl.job (queue, kind, payload) select 'bench', 'bench', '{\"at\":0}' from generate_series(1, 1000);\n"
 	// claim fills :ids and :fences for what follows it.
 	claim = "select coalesce(array_agg(c.id), '{}') as ids, coalesce(array_agg(c.fence), '{}') as fences" +
 		" from pawl_v1.job_claim('bench', 1, 100) as c \\gset\n"
@@ -61,7 +61,7 @@ func floorDrain(script string, clients, each, n int) measure {
 }
 
 // lockTries is how often a script is begun again that could not wait. A claim waits 50 ms for any lock, that under which a table grows
-// included: on a disk that stalls it is told 55P03. A flow gives the delivery back; pgbench gives up.
+// included: on a disk that stalls it is told 55P03. A consumer gives the delivery back; pgbench gives up.
 const lockTries = 3
 
 var (

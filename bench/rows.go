@@ -91,11 +91,11 @@ func plans() []plan {
 			entries: []entry{
 				{who("Pawl", "Handle"), pawlSystem, drain(noop, 40_000)},
 				{base("2,000 workers, fetch every 2 ms"), riverSystem, drain(noop, 30_000)},
-				{who("Pawl, batch", "HandleBatch of 100"), pawlSystem, drain(noopBatch, 50_000)},
+				{who("Pawl, batch", "HandleManyTx of 100"), pawlSystem, drain(noopBatch, 50_000)},
 				{who("loop", "100 a transaction, 4 loops"), loopSystem, drain(noop, 80_000)},
 				{floor("job_claim 100, job_finish_many; 4 clients"), pawlSystem, floorDrain(noopSQL, 4, batchSize, 50_000)},
 			}},
-		{Row: Row{ID: "effect", Title: "Jobs that write one row exactly once, each in a transaction, 32 in flight", Unit: perSec,
+		{Row: Row{ID: "step", Title: "Jobs that write one row exactly once, each in a transaction, 32 in flight", Unit: perSec,
 			Bars: []Bar{times("Pawl", 3)}},
 			entries: []entry{
 				{who("Pawl", "HandleTx"), pawlSystem, drain(effect, 12_000)},
@@ -105,7 +105,7 @@ func plans() []plan {
 			}},
 		{Row: Row{ID: "effect-batch", Title: "The same, 100 in a transaction", Unit: perSec, Bars: []Bar{times("Pawl, batch", 15)}},
 			entries: []entry{
-				{who("Pawl, batch", "HandleBatch of 100"), pawlSystem, drain(effectBatch, 50_000)},
+				{who("Pawl, batch", "HandleManyTx of 100"), pawlSystem, drain(effectBatch, 50_000)},
 				{base("JobCompleteTx, per item: it has no batches"), riverSystem, drain(effect, 6_000)},
 				{who("loop", "100 a transaction, 4 loops"), loopSystem, drain(effectBatch, 80_000)},
 				{floor("Pawl's SQL, 4 clients"), pawlSystem, floorDrain(batchSQL, 4, batchSize, 40_000)},

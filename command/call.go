@@ -10,6 +10,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
@@ -71,7 +72,7 @@ func (c *call[X]) run(ctx context.Context, work func(context.Context, X) (Answer
 				return done{}, c.impatient(ctx, e)
 			}
 		case *again:
-			if round++; round > rounds || !pause(ctx, rand.N(20*time.Millisecond<<round)) {
+			if round++; round > rounds || !pace.Sleep(ctx, rand.N(20*time.Millisecond<<round)) {
 				return done{}, c.undecided(e.err)
 			}
 			if c.asked != nil {
@@ -85,7 +86,7 @@ func (c *call[X]) run(ctx context.Context, work func(context.Context, X) (Answer
 
 // try is one transaction: claim, handle, succeed, commit; or claim, fail, commit; or a claim that shows another's answer.
 func (c *call[X]) try(ctx context.Context, work func(context.Context, X) (Answer, error)) (d done, err error) {
-	tx, row, err := c.door.open(ctx, contract.CommandClaimArgs{Intent: c.intent, TTL: c.opts.Retention},
+	tx, row, err := c.door.open(ctx, contract.CommandClaimArgs{Intent: c.intent, Retention: c.opts.Retention},
 		c.opts.Isolation, c.opts.Timeout+abandonAfter)
 	if err != nil {
 		return d, c.refused(ctx, err)
@@ -210,7 +211,7 @@ func (c *call[X]) refused(ctx context.Context, err error) error {
 	switch {
 	case pawl.CodeOf(err) == "55P03":
 		return &busy{}
-	case lostRace(err):
+	case txn.LostRace(err):
 		return err
 	case errors.Is(err, pawl.ErrKeyReused):
 		c.emit(ctx, pawl.Event{Kind: pawl.EventMismatch, Op: "command.claim", Err: err})
@@ -228,7 +229,7 @@ func (c *call[X]) failed(ctx context.Context, tx opened[X], cause error) error {
 	case errors.Is(cause, txn.ErrEnded): // what it wrote may be durable, and the claim with it
 		tx.rollback(ctx)
 		return c.mark(ctx, cause)
-	case lostRace(cause):
+	case txn.LostRace(cause):
 		return cause
 	case errors.Is(cause, txn.ErrLost):
 		tx.rollback(ctx)
@@ -241,7 +242,7 @@ func (c *call[X]) failed(ctx context.Context, tx opened[X], cause error) error {
 		err = tx.commit(detached, "command.fail")
 	}
 	switch {
-	case lostRace(err):
+	case txn.LostRace(err):
 		return err
 	case err != nil:
 		tx.rollback(ctx)
@@ -255,7 +256,7 @@ func (c *call[X]) unfinished(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, txn.ErrEnded):
 		return c.mark(ctx, err) // by text: what was written may be durable, and no claim with it
-	case lostRace(err):
+	case txn.LostRace(err):
 		return err
 	case pawl.MayHaveHappened(err) && !errors.Is(err, txn.ErrLost):
 		if c.asked == nil {
@@ -271,13 +272,8 @@ func (c *call[X]) unfinished(ctx context.Context, err error) error {
 	return c.mark(ctx, err) // a deferred constraint, for instance
 }
 
-func lostRace(err error) bool {
-	code := pawl.CodeOf(err)
-	return code == "40001" || code == "40P01"
-}
-
 // spent reports whether the restarts were used up on an attempt that began.
-func (c *call[X]) spent(err error) bool { return c.row.Fence != 0 && lostRace(err) }
+func (c *call[X]) spent(err error) bool { return c.row.Fence != 0 && txn.LostRace(err) }
 
 // impatient is what a caller is told whose patience has ended while somebody else was at it.
 func (c *call[X]) impatient(ctx context.Context, b *busy) error {

@@ -63,7 +63,7 @@ func (e errand) run(ctx context.Context, pool *pgxpool.Pool) (command.Result[ord
 			return err
 		})
 	}
-	return command.Once(ctx, pool, intent("k", "p"), place("one"))
+	return command.Once(ctx, pool, intent("k", "p"), command.Options{}, place("one"))
 }
 
 // A child is such a process.

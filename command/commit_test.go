@@ -239,21 +239,21 @@ func TestT9_ACallerWhoLeaves(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	ctx, leave := context.WithCancel(t.Context())
-	_, err := command.Once(ctx, b.pool, intent("k", "p"), func(ctx context.Context, tx pgx.Tx) (order, error) {
+	_, err := command.Once(ctx, b.pool, intent("k", "p"), b.options(), func(ctx context.Context, tx pgx.Tx) (order, error) {
 		if _, err := place("lost")(ctx, tx); err != nil {
 			return order{}, err
 		}
 		leave()
 		_, err := tx.Exec(ctx, "select 1")
 		return order{}, err
-	}, b.options())
+	})
 	b.wantError(err, context.Canceled)
 	b.wantStatus("failed_retryable 1")
 	ctx, leave = context.WithCancel(t.Context())
-	r, err := command.Once(ctx, b.pool, intent("k", "p"), func(ctx context.Context, tx pgx.Tx) (order, error) {
+	r, err := command.Once(ctx, b.pool, intent("k", "p"), b.options(), func(ctx context.Context, tx pgx.Tx) (order, error) {
 		defer leave() // after the last statement: it has answered, and is not undone
 		return place("one")(ctx, tx)
-	}, b.options())
+	})
 	if err == nil && r.Attempt != 2 {
 		t.Errorf("attempt %d", r.Attempt)
 	}

@@ -134,7 +134,7 @@ func TestZombie_OpenTransactionKeepsItsCommand(t *testing.T) {
 			zombie.untilStopped()
 			fast := b.options()
 			fast.Wait = -1
-			_, err := command.Once(t.Context(), b.pool, intent("k", "p"), place("never"), fast)
+			_, err := command.Once(t.Context(), b.pool, intent("k", "p"), fast, place("never"))
 			b.wantError(err, pawl.ErrInProgress)
 			if form == "commit" {
 				b.until("select count(*) from pawl.command where lease_expires_at < clock_timestamp()", 1)

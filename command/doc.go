@@ -12,7 +12,7 @@
 //
 // [Once] is the form to use: your rows, the claim and the answer commit in one transaction, or none of them does.
 //
-//	result, err := command.Once(ctx, pool, intent, func(ctx context.Context, tx pgx.Tx) (Order, error) {
+//	result, err := command.Once(ctx, pool, intent, command.Options{}, func(ctx context.Context, tx pgx.Tx) (Order, error) {
 //		return insertOrder(ctx, tx, request)
 //	})
 //

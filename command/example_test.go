@@ -29,10 +29,10 @@ func ExampleOnce() {
 	body := []byte(`{"customer": "ann", "cents": 1250}`)
 	ask := func(key string, body []byte) {
 		intent := pawl.Intent{Scope: "orders/acme", Key: key, Fingerprint: pawl.FingerprintOf(body)}
-		result, err := command.Once(ctx, pool, intent, func(ctx context.Context, tx pgx.Tx) (o order, err error) {
+		result, err := command.Once(ctx, pool, intent, command.Options{Hooks: silent}, func(ctx context.Context, tx pgx.Tx) (o order, err error) {
 			o.Body = string(body)
 			return o, tx.QueryRow(ctx, "insert into orders (body) values ($1) returning id", body).Scan(&o.ID)
-		}, command.Options{Hooks: silent})
+		})
 		fmt.Println(result.Value.ID, result.Replayed, errors.Is(err, pawl.ErrKeyReused))
 	}
 
@@ -63,10 +63,10 @@ func ExampleLeased() {
 
 	charge(errors.New("timeout"))
 	charge(nil)
-	id := ops.CommandID{Scope: "charges", Key: "order-17"}
-	seen, _, _, _ := ops.ShowCommand(ctx, pool, id) // then ann asks the provider
-	fmt.Println(ops.SettleCommand(ctx, pool, id, ops.CommandVerdict{Landed: false},
-		ops.By{Actor: "ann", Reason: "the provider has no such charge", Fence: seen.Fence}))
+	id := ops.CommandRef{Scope: "charges", Key: "order-17"}
+	seen, _ := id.Get(ctx, pool) // then ann asks the provider
+	settled, err := seen.Ref().Settle(ctx, pool, ops.CommandVerdict{Executed: false}, ops.By{Actor: "ann", Reason: "the provider has no such charge"})
+	fmt.Println(settled.Outcome, err)
 	charge(nil)
 	charge(nil)
 	// Output:

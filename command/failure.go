@@ -85,8 +85,8 @@ func errInProgress(op string, after time.Duration) error {
 	return &pawl.Error{Op: op, Code: pawl.CodeInProgress, Err: &inProgress{after}}
 }
 
-// verdictOf reads what the handler's error says of the command.
-func verdictOf(cause error) (final, unknown bool) {
+// endOf reads what the handler's error says of the command.
+func endOf(cause error) (final, unknown bool) {
 	var u *unknownError
 	if errors.As(cause, &u) || errors.Is(cause, txn.ErrEnded) { // ended by text, what it wrote may be durable
 		return false, true

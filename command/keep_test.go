@@ -11,11 +11,11 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A verdict ends what nobody knew.
+// A verdict settles a command of unknown outcome.
 func TestSettle(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for key, landed := range map[string]bool{"landed": true, "not landed": false} {
+	for key, executed := range map[string]bool{"executed": true, "not executed": false} {
 		b.begin(key, command.LeaseOptions{}).Close()
 		b.exec(expire)
 		_, err := b.leased(key, "p", command.LeaseOptions{}, commitOrder)
@@ -23,15 +23,14 @@ func TestSettle(t *testing.T) {
 		var fence int64
 		b.must(b.pool.QueryRow(t.Context(), "select c.fence from pawl.command as c where c.key = $1", key).Scan(&fence))
 		for _, want := range []ops.Outcome{ops.Settled, ops.Refused} {
-			outcome, err := ops.SettleCommand(t.Context(), b.pool, ops.CommandID{Scope: "orders", Key: key},
-				ops.CommandVerdict{Landed: landed, Result: `{"id": 7}`}, ops.By{Actor: "ann", Reason: "asked", Fence: fence})
-			if b.must(err); outcome != want {
-				t.Errorf("%s: %s, want %s", key, outcome, want)
+			r, err := ops.CommandRef{Scope: "orders", Key: key, Fence: fence}.Settle(t.Context(), b.pool, ops.CommandVerdict{Executed: executed, Result: `{"id": 7}`}, ops.By{Actor: "ann", Reason: "asked"})
+			if b.must(err); r.Outcome != want {
+				t.Errorf("%s: %+v, want %s", key, r, want)
 			}
 		}
 		r, err := b.once(key, "p", place("again"))
 		b.must(err)
-		if r.Replayed != landed || landed && r.Value.ID != 7 {
+		if r.Replayed != executed || executed && r.Value.ID != 7 {
 			t.Errorf("%s: %+v", key, r)
 		}
 	}
@@ -61,7 +60,7 @@ func TestReplayCounter(t *testing.T) {
 	var replays command.ReplayCounter
 	o := command.Options{Hooks: replays.Hooks()}
 	for range 4 {
-		_, err := command.Once(t.Context(), b.pool, intent("k", "p"), place("one"), o)
+		_, err := command.Once(t.Context(), b.pool, intent("k", "p"), o, place("one"))
 		b.must(err)
 	}
 	for range 2 {

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
@@ -105,19 +107,19 @@ func Begin[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, o
 // lease claims until there is an answer or patience ends. A claim whose reply was lost is found again by the name under which
 // it was made.
 //
-// claim: a crash after it costs the lease, and then another run if the command is repeatable, or somebody's verdict.
+// claim: a crash after it costs the lease, and then another run if the command is repeatable, or an operator's verdict.
 func (c *call[X]) lease(ctx context.Context, pool *pgxpool.Pool, options LeaseOptions) (row contract.CommandClaimRow, err error) {
-	args := contract.CommandClaimArgs{Intent: c.intent, Lease: options.Lease, TTL: options.Retention, Repeatable: options.Repeatable,
+	args := contract.CommandClaimArgs{Intent: c.intent, Lease: options.Lease, Retention: options.Retention, Repeatable: options.Repeatable,
 		ClaimedBy: holder()}
 	p := patience{until: time.Now().Add(options.Wait)}
 	var unanswered error
 	for round := 0; ; {
 		asked := time.Now()
 		row, err = contract.CommandClaim(ctx, pool, args)
+		if err == nil && row.Outcome == "processing_active" && row.ClaimedBy == args.ClaimedBy {
+			row.Outcome = "new_claim" // ours: the reply to an earlier question was lost
+		}
 		switch {
-		case err == nil && row.Outcome == "processing_active" && row.ClaimedBy == args.ClaimedBy:
-			row.Outcome = "new_claim"
-			fallthrough
 		case err == nil && row.Outcome != "processing_active":
 			c.row, c.claimedAt = row, asked
 			return row, nil
@@ -125,9 +127,9 @@ func (c *call[X]) lease(ctx context.Context, pool *pgxpool.Pool, options LeaseOp
 			if !p.wait(ctx, c.intent) {
 				return row, c.impatient(ctx, &busy{row.RetryAfter})
 			}
-		case lostRace(err), unanswered == nil && !txn.Refused(err), unanswered != nil && pawl.Retryable(err):
+		case txn.LostRace(err), unanswered == nil && !txn.Refused(err), unanswered != nil && pawl.Retryable(err):
 			unanswered = err
-			if round++; round > rounds || !pause(ctx, 20*time.Millisecond<<round) {
+			if round++; round > rounds || !pace.Sleep(ctx, 20*time.Millisecond<<round) {
 				return row, err
 			}
 		default:
@@ -136,8 +138,8 @@ func (c *call[X]) lease(ctx context.Context, pool *pgxpool.Pool, options LeaseOp
 	}
 }
 
-// holder names one claim: the machine and process for people, and a number of its own.
+// holder names one claim: the machine and process for people, and a text of its own.
 func holder() string {
 	host, _ := os.Hostname()
-	return fmt.Sprintf("%.100s/%d/%s", host, os.Getpid(), randomName())
+	return fmt.Sprintf("%.100s/%d/%s", host, os.Getpid(), rand.Text())
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/pace"
 )
 
 const (
@@ -38,16 +39,16 @@ func (c *call[X]) mark(ctx context.Context, cause error) error {
 		case !pawl.Retryable(err):
 			return pawl.Wrap("command.fail", errors.Join(cause, err))
 		}
-		pause(detached, rand.N(200*time.Millisecond))
+		pace.Sleep(detached, rand.N(200*time.Millisecond))
 	}
 	// Not recorded. Nothing of the attempt is durable, so the next claim is a new one.
 	return pawl.Wrap("command.fail", errors.Join(cause, err))
 }
 
 func (c *call[X]) failArgs(cause error) contract.CommandFailArgs {
-	final, unknown := verdictOf(cause)
+	final, unknown := endOf(cause)
 	return contract.CommandFailArgs{Intent: c.intent, Fence: c.row.Fence, Failure: contract.FailureOf(cause),
-		Final: final, Unknown: unknown, TTL: c.opts.Retention}
+		Final: final, Unknown: unknown, Retention: c.opts.Retention}
 }
 
 // told reports what the row holds after a failure, and makes the caller's error of it.

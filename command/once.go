@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -58,17 +57,17 @@ type Result[T any] struct {
 //
 // If COMMIT is not answered, Once does not guess: it claims the key again, which shows who won.
 //
-// At most one Options may be given. Errors: see the package.
-func Once[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, fn func(context.Context, pgx.Tx) (T, error), options ...Options) (Result[T], error) {
+// Errors: see the package.
+func Once[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, options Options, fn func(context.Context, pgx.Tx) (T, error)) (Result[T], error) {
 	if pool == nil || fn == nil {
 		return Result[T]{}, missing("command.once", "the pool or the function")
 	}
-	return once(ctx, pgxDoor{pool}, intent, fn, options)
+	return once(ctx, pgxDoor{pool}, intent, options, fn)
 }
 
 // OnceSQL is [Once] for database/sql, and so for sqlc, GORM, ent, bun and sqlx. The driver must be pgx's
 // (github.com/jackc/pgx/v5/stdlib), or one that wraps it and hands on its errors; another, such as lib/pq, is [pawl.ErrArgumentInvalid].
-func OnceSQL[T any](ctx context.Context, db *sql.DB, intent pawl.Intent, fn func(context.Context, *sql.Tx) (T, error), options ...Options) (Result[T], error) {
+func OnceSQL[T any](ctx context.Context, db *sql.DB, intent pawl.Intent, options Options, fn func(context.Context, *sql.Tx) (T, error)) (Result[T], error) {
 	if db == nil || fn == nil {
 		return Result[T]{}, missing("command.once", "the database or the function")
 	}
@@ -77,22 +76,18 @@ func OnceSQL[T any](ctx context.Context, db *sql.DB, intent pawl.Intent, fn func
 	} else if err != nil {
 		return Result[T]{}, pawl.Wrap("command.once", err)
 	}
-	return once(ctx, sqlDoor{db}, intent, fn, options)
+	return once(ctx, sqlDoor{db}, intent, options, fn)
 }
 
 func missing(op, what string) error {
 	return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: errors.New(what + " is missing")}
 }
 
-func once[T, X any](ctx context.Context, d door[X], intent pawl.Intent, fn func(context.Context, X) (T, error), options []Options) (r Result[T], err error) {
-	o, err := complete(options)
-	if err != nil {
-		return r, err
-	}
+func once[T, X any](ctx context.Context, d door[X], intent pawl.Intent, options Options, fn func(context.Context, X) (T, error)) (r Result[T], err error) {
 	if err := intent.Validate(); err != nil {
 		return r, err
 	}
-	c := &call[X]{door: d, db: d.db(), proof: d.replicated, intent: intent, opts: o}
+	c := &call[X]{door: d, db: d.db(), proof: d.replicated, intent: intent, opts: options.complete()}
 	done, err := c.run(ctx, func(ctx context.Context, tx X) (Answer, error) {
 		value, err := fn(ctx, tx)
 		if declined := declinedIn(err); declined != nil {
@@ -123,21 +118,14 @@ func resultOf[T any](value T, d done) (r Result[T], err error) {
 	return Result[T]{Value: value, Answer: d.answer, Replayed: !d.ours, Attempt: d.attempt, Fence: d.fence}, nil
 }
 
-func complete(options []Options) (o Options, err error) {
-	switch len(options) {
-	case 0:
-	case 1:
-		o = options[0]
-	default:
-		return o, &pawl.Error{Op: "command.once", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("%d Options were given, at most one may be", len(options))}
-	}
+func (o Options) complete() Options {
 	if o.Wait == 0 {
 		o.Wait = 10 * time.Second
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = 30 * time.Second
 	}
-	return o, nil
+	return o
 }
 
 // An Info tells a handler which attempt it is.

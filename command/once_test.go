@@ -56,7 +56,7 @@ func TestOnce_ThousandAtOnce(t *testing.T) {
 				all.Go(func() {
 					<-start
 					var err error
-					if answers[i], err = command.Once(t.Context(), b.pool, intent("k", "p"), place("one"), o); err != nil {
+					if answers[i], err = command.Once(t.Context(), b.pool, intent("k", "p"), o, place("one")); err != nil {
 						t.Errorf("caller %d: %v", i, err)
 					}
 				})
@@ -76,7 +76,7 @@ func TestOnce_ThousandAtOnce(t *testing.T) {
 			if fresh != 1 {
 				t.Errorf("%d callers believe to be the first", fresh)
 			}
-			_, err := command.Once(t.Context(), b.pool, intent("k", "another"), place("two"), o)
+			_, err := command.Once(t.Context(), b.pool, intent("k", "another"), o, place("two"))
 			b.wantError(err, pawl.ErrKeyReused)
 			b.wantOrders(1)
 		})
@@ -99,7 +99,7 @@ func TestOnceSQL_IsTheSame(t *testing.T) {
 		}
 	}
 	ask := func(key string, fn func(context.Context, *sql.Tx) (order, error)) (command.Result[order], error) {
-		return command.OnceSQL(t.Context(), db, intent(key, "p"), fn, b.options())
+		return command.OnceSQL(t.Context(), db, intent(key, "p"), b.options(), fn)
 	}
 	_, err := ask("1", fail(errors.New("boom")))
 	if err == nil {
@@ -108,7 +108,7 @@ func TestOnceSQL_IsTheSame(t *testing.T) {
 	b.wantOrders(0)
 	first, err := ask("1", insert)
 	b.must(err)
-	again, err := command.Once(t.Context(), b.pool, intent("1", "p"), place("never"), b.options()) // one ledger
+	again, err := command.Once(t.Context(), b.pool, intent("1", "p"), b.options(), place("never")) // one ledger
 	b.must(err)
 	if first.Attempt != 2 || !again.Replayed || again.Value != first.Value {
 		t.Errorf("%+v and then %+v", first, again)
@@ -202,7 +202,7 @@ func TestOnce_WaitsOrFailsFast(t *testing.T) {
 	<-entered
 	o := b.options()
 	o.Wait = -1
-	_, err := command.Once(t.Context(), b.pool, intent("k", "p"), place("two"), o)
+	_, err := command.Once(t.Context(), b.pool, intent("k", "p"), o, place("two"))
 	b.wantError(err, pawl.ErrInProgress)
 	if after, ok := command.RetryAfter(err); !ok || after != time.Second || !pawl.Retryable(err) {
 		t.Errorf("retry after %v, %v", after, ok)
@@ -235,7 +235,7 @@ func TestT30_LostRacesRestart(t *testing.T) {
 			var all sync.WaitGroup
 			for n := range 20 {
 				all.Go(func() {
-					_, err := command.Once(t.Context(), b.pool, intent(fmt.Sprint(n), "p"), func(ctx context.Context, tx pgx.Tx) (order, error) {
+					_, err := command.Once(t.Context(), b.pool, intent(fmt.Sprint(n), "p"), o, func(ctx context.Context, tx pgx.Tx) (order, error) {
 						var left int
 						if err := tx.QueryRow(ctx, "select n from stock").Scan(&left); err != nil {
 							return order{}, err
@@ -244,7 +244,7 @@ func TestT30_LostRacesRestart(t *testing.T) {
 							return order{}, err
 						}
 						return place("one")(ctx, tx)
-					}, o)
+					})
 					if err != nil && pawl.CodeOf(err) != "40001" {
 						t.Error(err)
 					}
@@ -269,7 +269,7 @@ func TestOnce_StoresExactOctets(t *testing.T) {
 	b := setup(t)
 	raw := []byte("\x00\xff not JSON")
 	for range 2 {
-		r, err := command.Once(t.Context(), b.pool, intent("raw", "p"), func(context.Context, pgx.Tx) ([]byte, error) { return raw, nil })
+		r, err := command.Once(t.Context(), b.pool, intent("raw", "p"), command.Options{}, func(context.Context, pgx.Tx) ([]byte, error) { return raw, nil })
 		b.must(err)
 		if !bytes.Equal(r.Value, raw) {
 			t.Errorf("got %q", r.Value)
@@ -278,7 +278,7 @@ func TestOnce_StoresExactOctets(t *testing.T) {
 	answer := command.Answer{Result: raw, RefType: "t", RefID: "i",
 		Response: &command.Response{Status: 201, Headers: map[string][]string{"Location": {"/orders/1"}}, Body: raw}}
 	for range 2 {
-		r, err := command.Once(t.Context(), b.pool, intent("whole", "p"), func(context.Context, pgx.Tx) (command.Answer, error) { return answer, nil })
+		r, err := command.Once(t.Context(), b.pool, intent("whole", "p"), command.Options{}, func(context.Context, pgx.Tx) (command.Answer, error) { return answer, nil })
 		b.must(err)
 		if fmt.Sprintf("%q %v", r.Value.Result, *r.Value.Response) != fmt.Sprintf("%q %v", raw, *answer.Response) || r.Value.RefID != "i" {
 			t.Errorf("got %+v", r.Value)

@@ -88,7 +88,7 @@ func fails(cause error) func(context.Context, pgx.Tx) (order, error) {
 
 func (b *bed) once(key, payload string, fn func(context.Context, pgx.Tx) (order, error)) (command.Result[order], error) {
 	b.Helper()
-	return command.Once(b.Context(), b.pool, intent(key, payload), fn, b.options())
+	return command.Once(b.Context(), b.pool, intent(key, payload), b.options(), fn)
 }
 
 func (b *bed) must(err error) {

@@ -45,16 +45,6 @@ func (p *patience) wait(ctx context.Context, i pawl.Intent) bool {
 	return true
 }
 
-// pause reports whether ctx let it.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
-
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

@@ -9,7 +9,7 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/sqs v1.52.9
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/pawl-go/pawl v0.0.0
-	github.com/pawl-go/pawl/transport/sqs v0.0.0-00010101000000-000000000000
+	github.com/pawl-go/pawl/transport/pawlsqs v0.0.0-00010101000000-000000000000
 )
 
 require (
@@ -33,4 +33,4 @@ require (
 
 replace github.com/pawl-go/pawl => ..
 
-replace github.com/pawl-go/pawl/transport/sqs => ../transport/sqs
+replace github.com/pawl-go/pawl/transport/pawlsqs => ../transport/pawlsqs

@@ -1,16 +1,13 @@
-// Package guard keeps work inside your own transaction from running twice at once, or from a stale attempt.
+// Package guard does the work of a row once. The row is in a table of yours and has a status.
 //
-//	            AcceptFence(resource, 2)              your write            commit
-//	attempt 2 ───────────────────────────▶ accepted ─────────────▶ effect and fence together
+//	pending ──── Once: your work and completed, in one transaction ────▶ completed
+//	   │                                                          ▲
+//	   └── Claim ──▶ processing ── Commit: your work, one transaction ┘
+//	                    │
+//	                    └── Fail, or a Sweeper ──▶ error, or pending again
 //
-//	            AcceptFence(resource, 1)
-//	attempt 1 ───────────────────────────▶ pawl.ErrFenceLost: roll back
+// [Rows.Once] is for work of up to 30 s that calls no other system. [Rows.Claim] is for longer work: it commits the claim first. A [Sweeper]
+// drives rows again that failed, whose process died, or whose message is gone. See docs/guides/choose.md.
 //
-// [Rows] guards work that a row of yours stands for, with a status: one UPDATE from pending to completed in the transaction of the
-// work ([Rows.Once]), or claim, work, commit ([Rows.Claim]), and a [Sweeper] for rows whose message is gone. See
-// docs/guides/choose.md.
-//
-// [TryLock] and [AcceptFence] are for what no status stands for. Both end with the transaction that asked. Neither waits longer than
-// 2 s, and neither stands in for a constraint: [TryLock] does not remember that work was done, [AcceptFence] does not tell two runs of
-// one attempt apart.
+// For work that no row stands for, use package lock.
 package guard

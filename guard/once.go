@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
@@ -48,10 +49,8 @@ func (r *Rows) Once(ctx context.Context, id any, work Work) (err error) {
 		case !errors.Is(err, pawl.ErrInProgress): // else it is the old transaction
 			return &pawl.Error{Op: "guard.complete", Code: pawl.CodeCommitUnknown, Err: errors.Join(lost, err)}
 		}
-		select { // the row has the answer: not pending any more, or not completed
-		case <-ctx.Done():
+		if !pace.Sleep(ctx, 100*time.Millisecond<<asked) { // the row has the answer: not pending any more, or not completed
 			return lost
-		case <-time.After(100 * time.Millisecond << asked):
 		}
 	}
 	return lost
@@ -97,7 +96,7 @@ func (r *Rows) once(ctx context.Context, id any, work Work) error {
 		return err
 	}
 	err = txn.Commit(ctx, "guard.complete", tx)
-	if code := pawl.CodeOf(err); err == nil || pawl.MayHaveHappened(err) || code == "40001" || code == "40P01" {
+	if err == nil || pawl.MayHaveHappened(err) || txn.LostRace(err) {
 		return err
 	}
 	return r.failLate(ctx, id, err) // a deferred constraint, for instance
@@ -105,9 +104,8 @@ func (r *Rows) once(ctx context.Context, id any, work Work) error {
 
 // fail writes the error into the row that this transaction has taken, its savepoint rolled back: nobody can win in between.
 func (r *Rows) fail(ctx context.Context, tx *txn.Opened, id any, failure error) error {
-	code := pawl.CodeOf(failure)
 	switch {
-	case ctx.Err() != nil, code == "40001", code == "40P01", pawl.MayHaveHappened(failure):
+	case ctx.Err() != nil, txn.LostRace(failure), pawl.MayHaveHappened(failure):
 		return failure
 	case errors.Is(failure, txn.ErrLost) && pawl.Unreachable(failure):
 		return failure

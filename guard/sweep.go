@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
@@ -88,10 +91,8 @@ func (s *Sweeper) Run(ctx context.Context) {
 		if _, err := s.Pass(ctx); err != nil && ctx.Err() == nil {
 			s.emit(ctx, "", err)
 		}
-		select {
-		case <-ctx.Done():
+		if !pace.Sleep(ctx, s.cfg.Every) {
 			return
-		case <-time.After(s.cfg.Every):
 		}
 	}
 }
@@ -123,7 +124,7 @@ func (s *Sweeper) collect(ctx context.Context) (ids []string, err error) {
 		return nil, err
 	}
 	defer txn.Rollback(ctx, tx)
-	if locked, err := TryLock(ctx, tx, "guard sweep", fmt.Sprintf("%.200s", s.rows.table.Name)); err != nil || !locked {
+	if locked, err := contract.TryLock(ctx, tx, "guard sweep", fmt.Sprintf("%.200s", s.rows.table.Name)); err != nil || !locked {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -141,20 +142,26 @@ func (s *Sweeper) collect(ctx context.Context) (ids []string, err error) {
 	return ids, txn.Commit(ctx, "guard.sweep", tx)
 }
 
+// highest is how far the column Monotone has come. Its order names the table: the column alone would be the text of the result, where 9 is
+// above 10.
+const highest = `select t.{Monotone}::text
+  from {Name} as t
+ order by t.{Monotone} desc nulls last
+ limit 1`
+
 // look notes how far the column Monotone has come.
 func (s *Sweeper) look(ctx context.Context, tx pgx.Tx) error {
 	t := s.rows.table
 	if t.CreatedAt != None || t.Monotone == None {
 		return nil
 	}
-	var highest string
-	column := quote(t.Monotone)
-	err := tx.QueryRow(ctx, "select t."+column+"::text from "+t.quoted()+" as t order by t."+column+" desc nulls last limit 1").Scan(&highest)
+	var value string
+	err := tx.QueryRow(ctx, t.fill(highest)).Scan(&value)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
-	if err == nil && (len(s.seen) == 0 || s.seen[len(s.seen)-1].value != highest) {
-		s.seen = append(s.seen, mark{time.Now(), highest})
+	if err == nil && (len(s.seen) == 0 || s.seen[len(s.seen)-1].value != value) {
+		s.seen = append(s.seen, mark{time.Now(), value})
 	}
 	for len(s.seen) > 1 && time.Since(s.seen[1].at) > s.cfg.PendingAfter {
 		s.seen = s.seen[1:]
@@ -162,61 +169,84 @@ func (s *Sweeper) look(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
+// When a row is due, by its state and the columns that the table has.
+const (
+	stuck     = `{ClaimedAt} < {now} - {StuckAfter}`
+	failed    = `{AttemptCount} < {MaxAttempts} and coalesce({LastError}, '') not like '{final}%'`
+	rested    = `({ClaimedAt} is null or {ClaimedAt} < {now} - least({MaxWait}, {Wait} * 2 ^ least({AttemptCount} - 1, 30)) * interval '1 microsecond')`
+	created   = `{CreatedAt} < {now} - {PendingAfter}`
+	claimed   = `{ClaimedAt} < {now} - {PendingAfter}`
+	either    = `greatest({ClaimedAt}, {CreatedAt}) < {now} - {PendingAfter}` // greatest skips nulls
+	unclaimed = `{Monotone} <= {seen}`
+	both      = `case when {ClaimedAt} is null then {unclaimed} else ` + claimed + ` end`
+)
+
+// A condition is a state in which rows are due, and what else must hold.
+type condition struct{ state, also string }
+
+// due are the sorts of rows to be driven.
+func (s *Sweeper) due() []condition {
+	t := s.rows.table
+	pending := condition{t.Pending, s.pending()}
+	switch {
+	case t.ClaimedAt != None:
+		return []condition{{t.Processing, s.fill(stuck)}, {t.Error, s.fill(failed + " and " + rested)}, pending}
+	case pending.also != "":
+		return []condition{{t.Error, s.fill(failed)}, pending}
+	}
+	return []condition{{t.Error, s.fill(failed)}}
+}
+
+// pending says when a row is due that nothing works on; "" if that cannot be told.
+func (s *Sweeper) pending() string {
+	switch t := s.rows.table; {
+	case t.ClaimedAt != None && t.CreatedAt != None:
+		return s.fill(either)
+	case t.ClaimedAt != None && t.Monotone != None:
+		return s.fill(both, "{unclaimed}", s.unclaimed())
+	case t.ClaimedAt != None:
+		return s.fill(claimed)
+	case t.CreatedAt != None:
+		return s.fill(created)
+	case t.Monotone != None:
+		return s.unclaimed()
+	}
+	return ""
+}
+
 // unclaimed says of rows that were never claimed that they are old enough, by the column Monotone.
 func (s *Sweeper) unclaimed() string {
 	if len(s.seen) == 0 || time.Since(s.seen[0].at) <= s.cfg.PendingAfter {
 		return "false"
 	}
-	return quote(s.rows.table.Monotone) + " <= " + literal(s.seen[0].value)
+	return s.fill(unclaimed, "{seen}", literal(s.seen[0].value))
 }
 
-// due are the sorts of rows to be driven: the state they are in, and what else must hold.
-func (s *Sweeper) due() (all []condition) {
-	t, cfg := s.rows.table, s.cfg
-	age := func(column string, d time.Duration) string {
-		return fmt.Sprintf("%s < %s - interval '%d microseconds'", column, now, d.Microseconds())
-	}
-	failed := fmt.Sprintf("%s < %d and coalesce(%s, '') not like '%s%%'", quote(t.AttemptCount), cfg.MaxAttempts, quote(t.LastError), finalMark)
-	if t.ClaimedAt == None {
-		all = append(all, condition{t.Error, failed})
-		if t.CreatedAt != None {
-			all = append(all, condition{t.Pending, age(quote(t.CreatedAt), cfg.PendingAfter)})
-		} else if t.Monotone != None {
-			all = append(all, condition{t.Pending, s.unclaimed()})
-		}
-		return all
-	}
-	wait := fmt.Sprintf("%s < %s - least(%d, %d * 2 ^ least(%s - 1, 30)) * interval '1 microsecond'", quote(t.ClaimedAt), now,
-		cfg.MaxWait.Microseconds(), cfg.Wait.Microseconds(), quote(t.AttemptCount))
-	last := quote(t.ClaimedAt)
-	if t.CreatedAt != None {
-		last = fmt.Sprintf("greatest(%s, %s)", quote(t.ClaimedAt), quote(t.CreatedAt)) // greatest skips nulls
-	}
-	pending := age(last, cfg.PendingAfter)
-	if t.CreatedAt == None && t.Monotone != None {
-		pending = fmt.Sprintf("case when %s is null then %s else %s end", quote(t.ClaimedAt), s.unclaimed(), pending)
-	}
-	return []condition{
-		{t.Processing, age(quote(t.ClaimedAt), cfg.StuckAfter)},
-		{t.Error, failed + " and (" + quote(t.ClaimedAt) + " is null or " + wait + ")"},
-		{t.Pending, pending},
-	}
+// fill makes a text of its template with the times and bounds of this sweeper.
+func (s *Sweeper) fill(template string, more ...string) string {
+	micros := func(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
+	interval := func(d time.Duration) string { return "interval '" + micros(d) + " microseconds'" }
+	return s.rows.table.fill(template, append([]string{"{StuckAfter}", interval(s.cfg.StuckAfter), "{PendingAfter}", interval(s.cfg.PendingAfter),
+		"{Wait}", micros(s.cfg.Wait), "{MaxWait}", micros(s.cfg.MaxWait), "{MaxAttempts}", strconv.Itoa(s.cfg.MaxAttempts), "{Limit}", strconv.Itoa(s.cfg.Limit),
+		"{final}", finalMark}, more...)...)
 }
 
-type condition struct{ state, also string }
+// giveBack makes rows pending that are due. The condition is tested again on the row that changes.
+const giveBack = `update {Name}
+   set {Status} = {Pending}
+     , {ClaimedAt} = {now}
+ where {ID} = any (array(
+         select {ID}
+           from {Name}
+          where {Status} = {state} and {also}
+          limit {Limit}
+            for update skip locked))
+   and {Status} = {state} and {also}
+returning {ID}::text`
 
-// take makes rows pending, and notes when, so that the next pass leaves them alone. The condition is tested again on the row that
-// changes.
+// take makes rows pending, and notes when, so that the next pass leaves them alone.
 func (s *Sweeper) take(ctx context.Context, tx pgx.Tx, due condition) ([]string, error) {
-	t := s.rows.table
-	is := quote(t.Status) + " = " + literal(due.state) + " and " + due.also
-	set := quote(t.Status) + " = " + literal(t.Pending)
-	if t.ClaimedAt != None {
-		set += ", " + quote(t.ClaimedAt) + " = " + now
-	}
-	query := fmt.Sprintf("update %[1]s set %[2]s where %[3]s = any (array(select %[3]s from %[1]s where %[4]s limit %[5]d for update skip locked)) and %[4]s returning %[3]s::text",
-		t.quoted(), set, quote(t.ID), is, s.cfg.Limit)
-	rows, err := tx.Query(ctx, query)
+	rows, err := tx.Query(ctx, s.fill(giveBack, "{state}", literal(due.state), "{also}", due.also))
 	if err != nil {
 		return nil, err
 	}

@@ -2,13 +2,12 @@ package guard
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/text"
 )
 
 // None stands for a column that a table does not have.
@@ -74,67 +73,13 @@ func (t Table) check() error {
 	return nil
 }
 
-// statements are the texts for one table. $1 is the row's id; names are quoted, states are literals, so that an enum will do and
-// a partial index on the status can be used.
-type statements struct {
-	complete string // pending → completed
-	result   string // $2: what the work returned
-	fail     string // $2: the error; of a row that this transaction has completed
-	failLate string // $2: the error; of a row that is pending, after the transaction was lost
-	look     string // what the status is
-	claim    string // pending → processing; answers the token
-	settle   string // processing under token $2 → completed
-	refuse   string // processing under token $2 → error $3
-}
-
-func (t Table) statements() statements {
-	at := func(column, value string) string {
-		if column == None {
-			return ""
-		}
-		return ", " + quote(column) + " = " + value
-	}
-	update := "update " + t.quoted() + " set " + quote(t.Status) + " = "
-	where := " where " + quote(t.ID) + " = $1"
-	is := func(state string) string { return " and " + quote(t.Status) + " = " + literal(state) }
-	counted := at(t.AttemptCount, quote(t.AttemptCount)+" + 1")
-	token := " and " + quote(t.ClaimedAt) + " = $2"
-	s := statements{
-		complete: update + literal(t.Completed) + at(t.CompletedAt, now) + at(t.ClaimedAt, now) + counted + where + is(t.Pending),
-		fail: update + literal(t.Error) + at(t.CompletedAt, "null") + at(t.ClaimedAt, now) + at(t.LastError, "$2") + where +
-			is(t.Completed),
-		failLate: update + literal(t.Error) + at(t.ClaimedAt, now) + counted + at(t.LastError, "$2") + where + is(t.Pending),
-		look:     "select " + quote(t.Status) + "::text, pg_catalog.current_setting('synchronous_standby_names') operator(pg_catalog.<>) '' from " + t.quoted() + where,
-		claim:    update + literal(t.Processing) + at(t.ClaimedAt, now) + counted + where + is(t.Pending),
-		settle:   update + literal(t.Completed) + at(t.CompletedAt, now) + where + is(t.Processing) + token,
-		refuse:   update + literal(t.Error) + at(t.LastError, "$3") + where + is(t.Processing) + token,
-	}
-	if t.Result != None {
-		s.result = "update " + t.quoted() + " set " + quote(t.Result) + " = $2" + where
-	}
-	if t.ClaimedAt != None {
-		s.claim += " returning " + quote(t.ClaimedAt)
-	}
-	return s
-}
-
-const now = "pg_catalog.clock_timestamp()"
-
-func (t Table) quoted() string { return pgx.Identifier(strings.Split(t.Name, ".")).Sanitize() }
-
-func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
-
-func literal(state string) string {
-	return "'" + strings.ReplaceAll(state, "'", "''") + "'"
-}
-
 // stored is an error as a row keeps it: at most 4,000 characters, without NUL, and marked if no retry can help.
 func stored(err error) string {
-	text := strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
-	if pawl.IsFinal(err) && !strings.HasPrefix(text, finalMark) {
-		text = finalMark + text
+	why := err.Error()
+	if pawl.IsFinal(err) && !strings.HasPrefix(why, finalMark) {
+		why = finalMark + why
 	}
-	return fmt.Sprintf("%.4000s", text)
+	return text.Characters(why, 4000)
 }
 
 // finalMark begins the error of a row that is not driven again.

@@ -1,15 +1,13 @@
-// Package inbox remembers which deliveries each consumer has seen.
+// Package inbox remembers which deliveries were seen, for handlers that open their own transaction.
 //
-//	            Claim                    your handler                commit
-//	delivery ─────────▶ row inserted ──────────────────▶ effect and row together
-//	             │                            │
-//	             │ row exists                 │ error: roll back to the savepoint
-//	             ▼                            ▼
-//	         Duplicate                      Land: a durable job owns the delivery
+//	           Take                    your statements              COMMIT
+//	delivery ────────▶ row inserted ──────────────────▶ effect and row together
+//	            │
+//	            └──▶ the row exists: the delivery took effect before. Acknowledge it.
 //
-// The row exists if and only if the effect committed, or a job owns the delivery (written in the same transaction).
-// The rows are insert-only and narrow; purging them is a matter of retention, never of a lease.
+// The row exists if and only if the effect committed. If you roll back, the next delivery with the key is new. Package consumer does this for
+// you, with retries and dead letters; use [Take] where another library receives the message.
 //
-// A [Lane] keeps deliveries in the order in which they are claimed, a [Turn] at a gate in that of their senders' numbers. [Retention] and
-// [Purge] say what is forgotten.
+// [Retention] says how long deliveries are remembered. Rows are never forgotten before that; ops.Purge and pawl purge delete them for
+// programs without a consumer.
 package inbox

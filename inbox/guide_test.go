@@ -50,7 +50,7 @@ func TestGuide_Consume(t *testing.T) {
 	pool := guided(t)
 	for _, c := range []struct{ query, want string }{
 		{"select consume_case_event_once('e1', 1, 'new', 'open')", "duplicate_ignored"},
-		{"select consume_case_event_once('e1', 1, 'new', 'closed')", "P4050"},
+		{"select consume_case_event_once('e1', 1, 'new', 'closed')", "P4002"},
 		{"select consume_case_event_once('e2', 1, 'closed', 'new')", "duplicate_ignored"},
 		{"select c.status || ' ' || (select count(*) from case_audit) from cases as c", "open 1"},
 		{"select d.last_error from pawl_v1.dead_letters as d where d.kind = 'case event'", "case 1 is not closed"},
@@ -59,7 +59,7 @@ func TestGuide_Consume(t *testing.T) {
 		{"select string_agg(p.provider || ' ' || p.kind, ', ' order by p.provider) from webhook_processed as p", "mux ready, stripe paid"},
 		{"select count(*) || ' ' || max(d.headers ->> 'given_hash') from pawl_v1.dead_letters as d where d.kind = 'webhook'",
 			"1 37e372cb178d470308b46c7c958dff4987a77742a5c3c1b37805e4e157b24b9a"},
-		{"select string_agg(convert_from(d.body, 'UTF8') || ' ' || d.verified_by, ', ' order by d.received_at) from pawl.delivery as d",
+		{"select string_agg(convert_from(d.payload, 'UTF8') || ' ' || d.verified_by, ', ' order by d.received_at) from pawl.delivery as d",
 			`{"type": "paid"} whsec_1, {"type": "refunded"} whsec_1, {"type": "ready"} k`},
 		{"select string_agg(p.event_type || ' ' || p.sink, ', ' order by p.job_id) from pawl_v1.outbox_pending as p",
 			"CaseMoved default, WebhookProcessed default, WebhookProcessed default"},
@@ -79,7 +79,7 @@ func TestGuide_ConsumedIsPublished(t *testing.T) {
 		t.Errorf("said %s", said)
 	}
 	published := make(chan string, 10)
-	relay, err := outbox.NewRelay(pool, outbox.Config{Poll: 10 * time.Millisecond, Sink: outbox.Func(func(_ context.Context, m pawl.Message) error {
+	relay, err := outbox.NewRelay(pool, outbox.Config{Poll: 10 * time.Millisecond, Publisher: outbox.Func(func(_ context.Context, m pawl.Message) error {
 		published <- m.Type + " " + m.AggregateID + " " + string(m.Payload)
 		return nil
 	})})

@@ -2,212 +2,40 @@ package inbox
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/delivery"
 )
 
-// A Claim is the answer to "has this delivery been seen?", valid in the transaction it was asked in.
+// A Claim says whether a delivery is new. It is valid in the transaction that called [Take].
 type Claim struct {
-	// Fresh: nobody has seen it. This transaction owns it; do the work and commit, or [Claim.Land] it.
-	// Otherwise it took effect before, or a durable job owns it: do nothing, commit, and acknowledge. With synchronous standbys the
-	// COMMIT waits until what it took effect by is replicated; a rollback proves nothing.
+	// Fresh: the delivery is new, and this transaction owns it. Do the work and commit.
+	// If false, it took effect before, or a job of a consumer owns it: do nothing, commit, and acknowledge.
 	Fresh bool
-	// Behind: it is fresh, and something of its lane is still open, so it must not be worked on now: [Claim.Land] it.
-	Behind bool
-	// JobID is the job that owns the delivery; 0 if it was processed in the transaction that claimed it.
+	// JobID is the job that owns the delivery. It is 0 if the delivery took effect in the transaction that claimed it.
 	JobID int64
-	// ReceivedAt is when it was first claimed, by the database's clock.
+	// ReceivedAt is when the delivery was first claimed, by the database's clock.
 	ReceivedAt time.Time
-	// Unproved: it is not fresh, and the server replicates synchronously, so that only this transaction's COMMIT tells whether its
-	// outcome is replicated.
+	// Unproved: the claim is not fresh, and the server replicates synchronously. Only the COMMIT of this transaction shows that the
+	// outcome is replicated, so do not acknowledge after a rollback.
 	Unproved bool
-
-	intent pawl.Intent
-	lane   Lane
 }
 
-// A Lane orders deliveries: those of one lane are worked on one at a time, and in the order in which they were claimed even when
-// some of them land. The zero Lane orders nothing.
-type Lane struct {
-	Queue  string // of the jobs that landed deliveries become, 1 to 255 octets
-	Name   string // 1 to 255 octets: what the order is about, for instance the account
-	Policy string // of a lane that is new, what a dead letter does to those behind it: "block" (default), "park" or "skip"
-}
-
-// Take claims the delivery named by intent, whose Scope is the consumer. Call it as the first statement of the handler's
-// transaction.
+// Take claims the delivery that intent names. Scope is the consumer, Key the delivery's key. Call it as the first statement of the
+// transaction that writes the effect.
 //
-// Errors: [pawl.ErrMessageReused] if the key came before with another payload. SQLSTATE 55P03, which is
-// [pawl.Retryable], if another transaction is processing it right now: after at most 50 ms the caller is told instead
-// of waiting with a connection in its hand; roll back and do not acknowledge.
+// Errors: [pawl.ErrKeyReused] if the key came before with another payload. SQLSTATE 55P03, which is [pawl.Retryable], if another
+// transaction holds the key for more than 50 ms: roll back and do not acknowledge.
 func Take(ctx context.Context, tx pgx.Tx, intent pawl.Intent) (Claim, error) {
-	return TakeInLane(ctx, tx, intent, Lane{})
+	c, err := delivery.Take(ctx, tx, intent)
+	return Claim{Fresh: c.Fresh, JobID: c.JobID, ReceivedAt: c.ReceivedAt, Unproved: c.Unproved}, err
 }
 
-// TakeInLane is [Take] for a delivery that has an order. It locks the lane until the transaction ends: the next delivery of the
-// lane is told 55P03 until then.
-func TakeInLane(ctx context.Context, tx pgx.Tx, intent pawl.Intent, lane Lane) (Claim, error) {
-	if err := intent.Validate(); err != nil {
-		return Claim{}, err
-	}
-	row, err := contract.InboxClaim(ctx, tx, intent.Scope, intent.Key, intent.Fingerprint, contract.InboxLane(lane))
-	if err != nil {
-		return Claim{}, err
-	}
-	return claimOf(intent, lane, row)
-}
-
-// TakeFor claims a second name of a delivery that was claimed under key in this transaction, and notes that key beside it. It is [Take]
-// otherwise.
-func TakeFor(ctx context.Context, tx pgx.Tx, name pawl.Intent, key string) (Claim, error) {
-	if err := name.Validate(); err != nil {
-		return Claim{}, err
-	}
-	row, err := contract.InboxClaimFor(ctx, tx, name.Scope, name.Key, name.Fingerprint, key)
-	if err != nil {
-		return Claim{}, err
-	}
-	return claimOf(name, Lane{}, row)
-}
-
-// A Pending is a [TakeInLane] that is sent as part of a batch, behind BEGIN: one round trip less.
-type Pending struct {
-	intent pawl.Intent
-	lane   Lane
-	row    contract.InboxClaimRow
-}
-
-// Prepare makes the Pending of an intent, for one batch.
-func Prepare(intent pawl.Intent, lane Lane) (*Pending, error) {
-	return &Pending{intent: intent, lane: lane}, intent.Validate()
-}
-
-// Queue adds the claim to a batch. Queue nothing behind it that must not happen for a duplicate.
-func (p *Pending) Queue(b *pgx.Batch) {
-	contract.InboxClaimStep(p.intent.Scope, p.intent.Key, p.intent.Fingerprint, contract.InboxLane(p.lane), &p.row)(b)
-}
-
-// Claim is the answer, once the batch has been closed without an error. Errors of the batch: see [Take].
-func (p *Pending) Claim() (Claim, error) { return claimOf(p.intent, p.lane, p.row) }
-
-// A PendingMany claims many deliveries of one consumer in one statement. One of them cannot spoil the others: what would be an
-// error of [Take] is an answer of its own.
-type PendingMany struct {
-	consumer string
-	intents  []pawl.Intent
-	rows     []contract.InboxClaimRow
-}
-
-// PrepareMany makes the PendingMany of 1 to 1000 valid intents, which share their Scope.
-func PrepareMany(intents []pawl.Intent) (*PendingMany, error) {
-	for _, i := range intents {
-		if err := i.Validate(); err != nil {
-			return nil, err
-		}
-	}
-	return &PendingMany{consumer: intents[0].Scope, intents: intents}, nil
-}
-
-// Queue adds the claims to a batch, as one statement.
-func (p *PendingMany) Queue(b *pgx.Batch) {
-	ids, hashes := make([]string, len(p.intents)), make([][]byte, len(p.intents))
-	for n, i := range p.intents {
-		ids[n], hashes[n] = i.Key, i.Fingerprint[:]
-	}
-	contract.InboxClaimManyStep(p.consumer, ids, hashes, func(rows []contract.InboxClaimRow) { p.rows = rows })(b)
-}
-
-// Claims returns the answer to each intent, once the batch has been closed without an error: a claim, or an error as of [Take],
-// [pawl.ErrMessageReused] or 55P03.
-func (p *PendingMany) Claims() (claims []Claim, refused []error) {
-	claims, refused = make([]Claim, len(p.intents)), make([]error, len(p.intents))
-	for n, row := range p.rows {
-		switch row.Outcome {
-		case "mismatch":
-			refused[n] = &pawl.Error{Op: "inbox.claim", Code: pawl.CodeMessageReused,
-				Err: fmt.Errorf("stored_hash %s, given_hash %s", row.Hashes.Stored, row.Hashes.Given)}
-		case "in_progress":
-			refused[n] = &pawl.Error{Op: "inbox.claim", Code: "55P03", Err: fmt.Errorf("message %s is being processed", p.intents[n].Key)}
-		default:
-			claims[n], refused[n] = claimOf(p.intents[n], Lane{}, row)
-		}
-	}
-	return claims, refused
-}
-
-func claimOf(intent pawl.Intent, lane Lane, row contract.InboxClaimRow) (Claim, error) {
-	claim := Claim{ReceivedAt: row.ReceivedAt, Unproved: row.Unproved, intent: intent, lane: lane}
-	if row.JobID != nil {
-		claim.JobID = *row.JobID
-	}
-	switch row.Outcome {
-	case "processed":
-		claim.Fresh = true
-	case "behind":
-		claim.Fresh, claim.Behind = true, true
-	case "duplicate_ignored":
-	default:
-		return Claim{}, &pawl.Error{Op: "inbox.claim", Code: pawl.CodeUnknownState, Err: fmt.Errorf("outcome %q", row.Outcome)}
-	}
-	return claim, nil
-}
-
-// A Landing says what becomes of a delivery that could not be applied now.
-type Landing struct {
-	Queue, Kind string         // of the job; 1 to 255 octets each
-	Body        []byte         // the payload, exact octets, at most 4 MiB
-	Headers     map[string]any // whatever the job's handler needs beside it
-	Attempts    int            // tries already made; the one that failed counts
-	Suspect     bool           // it may have killed a process: run it alone
-	MaxAttempts int            // default 25, 1 to 1000
-	RetryIn     time.Duration  // not before; millisecond steps
-	Failure     error          // why; kept in the job's error history
-	Dead        bool           // no retry: straight to the dead letters
-	Outside     bool           // of the claim's lane: it had no turn, and stops nobody
-}
-
-// Land gives the delivery to a durable job, in the transaction that claimed it, and returns the job's id. Afterwards
-// the delivery may be acknowledged once this transaction has committed. The job takes its place in the lane of the claim, whose
-// Queue must be that of the Landing.
-//
-// Errors: [pawl.ErrFenceLost] if the claim was not made in this transaction.
-func (c Claim) Land(ctx context.Context, tx pgx.Tx, l Landing) (jobID int64, err error) {
-	if !c.Fresh {
-		return 0, &pawl.Error{Op: "inbox.land", Code: pawl.CodeFenceLost, Err: fmt.Errorf("the delivery was not claimed here")}
-	}
-	args := contract.InboxLandArgs{
-		Consumer: c.intent.Scope, MessageID: c.intent.Key,
-		Queue: l.Queue, Kind: l.Kind, Args: l.Body, Headers: l.Headers,
-		Attempts: l.Attempts, MaxAttempts: l.MaxAttempts, RetryIn: l.RetryIn, Dead: l.Dead,
-	}
-	if !l.Outside {
-		args.Lane, args.LanePolicy = c.lane.Name, c.lane.Policy
-	}
-	if l.Suspect {
-		args.Crashes = 1
-	}
-	if l.Failure != nil {
-		f := contract.FailureOf(l.Failure)
-		args.Failure = &f
-	}
-	row, err := contract.InboxLand(ctx, tx, args)
-	return row.JobID, err
-}
-
-// Settle marks a landed delivery processed, in the transaction that applies its effect and finishes its job.
-//
-// Errors: [pawl.ErrFenceLost] if the job does not own the delivery any more; the transaction must not commit.
-func Settle(ctx context.Context, tx pgx.Tx, consumer, key string, jobID int64) error {
-	return contract.InboxSettle(ctx, tx, consumer, key, jobID)
-}
-
-// Missing returns those keys that a consumer does not remember, in the order given: for whoever compares with what a sender says it has sent.
-// Ask for no more than about a thousand at once.
+// Missing returns the keys that a consumer does not remember, in the order given. Use it to compare with a sender's list of what it has
+// sent. Ask for at most about 1,000 keys at once.
 func Missing(ctx context.Context, db pawl.DB, consumer string, keys []string) ([]string, error) {
-	return contract.InboxMissing(ctx, db, consumer, keys)
+	return delivery.Missing(ctx, db, consumer, keys)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/solo"
 	"github.com/pawl-go/pawl/internal/txn"
 )
@@ -84,7 +85,7 @@ func (w *Worker) attemptTx(ctx context.Context, s *session, h Handler, jobs []Jo
 func (w *Worker) giveBack(s *session, jobs []Job, why pawl.Event) {
 	w.emit(s.ctx, why)
 	if why.Kind == pawl.EventWastedWork {
-		pause(s.ctx, w.cfg.Backoff.After(1)) // what took the database away may be this very job: not again at once
+		pace.Sleep(s.ctx, w.cfg.Backoff.After(1)) // what took the database away may be this very job: not again at once
 	}
 	w.settleAll(s.ctx, jobs, nil)
 }
@@ -119,7 +120,7 @@ func (w *Worker) emitFailed(ctx context.Context, j Job, failed Failed, cause err
 		e.Kind = pawl.EventCancelled
 	case failed.Status == "unknown":
 		e.Kind = pawl.EventUnknown
-	case verdictOf(cause).what == snooze:
+	case answerOf(cause).what == snooze:
 		e.Kind = pawl.EventSnoozed
 	default:
 		e.Kind = pawl.EventRetryable

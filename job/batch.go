@@ -73,8 +73,7 @@ func (w *Worker) tryBatch(ctx context.Context, h Handler, jobs []Job, leave func
 // hold opens the transaction, locks the jobs' rows, in the order of their ids, and returns those this attempt still owns.
 func (w *Worker) hold(ctx context.Context, h Handler, jobs []Job) (tx *txn.Opened, held []Job, err error) {
 	var rows []contract.JobEndRow
-	ids, fences := identities(jobs)
-	step := contract.JobHoldManyStep(ids, fences, func(all []contract.JobEndRow) { rows = all })
+	step := contract.JobHoldManyStep(holdings(jobs), func(all []contract.JobEndRow) { rows = all })
 	tx, err = txn.Open(ctx, w.pool, "job.begin", "", h.policy.Timeout+w.abandon, step)
 	if err != nil {
 		return nil, nil, err
@@ -109,7 +108,7 @@ func (w *Worker) handle(ctx context.Context, tx *txn.Opened, h Handler, jobs []J
 	if err == nil {
 		return nil, nil
 	}
-	if code := pawl.CodeOf(err); errors.Is(err, txn.ErrLost) || code == "40001" || code == "40P01" || ctx.Err() != nil {
+	if errors.Is(err, txn.ErrLost) || txn.LostRace(err) || ctx.Err() != nil {
 		return nil, err
 	}
 	if len(jobs) == 1 {
@@ -141,8 +140,7 @@ func (w *Worker) finishTx(ctx context.Context, tx *txn.Opened, jobs []Job) (free
 	if len(jobs) == 0 {
 		op = "job.fail"
 	} else {
-		ids, fences := identities(jobs)
-		last = contract.JobFinishManyStep(ids, fences, false, func(all []contract.JobEndRow) { freed = all[0].Lanes })
+		last = contract.JobFinishManyStep(holdings(jobs), false, func(all []contract.JobEndRow) { freed = all[0].Lanes })
 	}
 	if err := fault.At("job.commit.before"); err != nil {
 		return freed, err
@@ -158,11 +156,11 @@ func (w *Worker) finishTx(ctx context.Context, tx *txn.Opened, jobs []Job) (free
 	return freed, nil
 }
 
-func identities(jobs []Job) (ids, fences []int64) {
+func holdings(jobs []Job) (all []contract.Holding) {
 	for _, j := range jobs {
-		ids, fences = append(ids, j.ID), append(fences, j.Fence)
+		all = append(all, contract.Holding{ID: j.ID, Fence: j.Fence})
 	}
-	return ids, fences
+	return all
 }
 
 // without returns the jobs that did not fail.

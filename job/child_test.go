@@ -83,7 +83,7 @@ func TestWorkerProcess(t *testing.T) {
 func (o order) handler(pool *pgxpool.Pool) job.Handler {
 	var frozen atomic.Bool
 	work := func(ctx context.Context, db pawl.DB, j job.Job) error {
-		if string(j.Args) == poison {
+		if string(j.Payload) == poison {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
 		time.Sleep(o.Take)
@@ -97,7 +97,7 @@ func (o order) handler(pool *pgxpool.Pool) job.Handler {
 		}
 		insert, args := "insert into effect values ($1)", []any{j.ID}
 		if o.Lanes {
-			insert, args = "insert into ran (lane, seq, position) values ($1, $2::int, $3)", []any{j.Lane, string(j.Args), j.Position}
+			insert, args = "insert into ran (lane, seq, position) values ($1, $2::int, $3)", []any{j.Lane, string(j.Payload), j.Position}
 		}
 		rows, err := db.Query(ctx, insert, args...)
 		if err == nil {
@@ -113,7 +113,7 @@ func (o order) handler(pool *pgxpool.Pool) job.Handler {
 	type task = job.Task[[]byte]
 	switch o.Form {
 	case "batch":
-		return job.HandleBatch("k", func(ctx context.Context, tx pgx.Tx, ts []task) error {
+		return job.HandleManyTx("k", func(ctx context.Context, tx pgx.Tx, ts []task) error {
 			for _, t := range ts {
 				if err := work(ctx, tx, t.Job); err != nil {
 					return err

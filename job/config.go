@@ -37,9 +37,9 @@ type Config struct {
 	// as many at which something was. After the first death it begins alone, so a job that kills at once is alone at the others.
 	// Fewer end a poison job sooner; more spare healthy jobs where processes are killed often. Default 4, at most 1000.
 	MaxCrashes int
-	// Drain is how long a stopping worker lets its handlers finish before their contexts are cancelled. Default 25 s,
+	// ShutdownTimeout is how long a stopping worker lets its handlers finish before their contexts are cancelled. Default 25 s,
 	// inside the 30 s Kubernetes and ECS give.
-	Drain time.Duration
+	ShutdownTimeout time.Duration
 	// Name is shown to operators. Default host name, process id and the first queue.
 	Name string
 	// Hooks receive what happens.
@@ -52,12 +52,12 @@ type Queue struct {
 	// Concurrency is how many of its jobs are in hand at once, claimed by this worker and not yet ended. A job of HandleTx
 	// takes one connection of the pool while it runs, a batch takes one, a simple job none; two connections must stay free
 	// for heartbeats and claims, or long handlers would starve the lease they run under. Default 4 if there is a HandleTx,
-	// or what the pool leaves; else two batches if there is a HandleBatch or HandleMany; else 32.
+	// or what the pool leaves; else two batches if there is a HandleManyTx or HandleMany; else 32.
 	Concurrency int
 	// Gate, if not nil, is asked before each claim how many jobs it may take at most; 0 leaves them where they are until the
 	// next poll or [Worker.Kick]. It is for a queue whose handlers depend on something that can be away: no attempt is made
 	// that would be charged, and nothing is claimed to be given back. It must be quick. Default no limit.
-	Gate func() int
+	Admit func() int
 }
 
 // Presence configures the one connection a worker keeps beside the pool. It holds a session lock that the server frees
@@ -83,7 +83,7 @@ func (c *Config) complete(conns int) error {
 	defaulted(&c.Lease, 30*time.Second)
 	defaulted(&c.Timeout, 30*time.Second)
 	defaulted(&c.Poll, 500*time.Millisecond)
-	defaulted(&c.Drain, 25*time.Second)
+	defaulted(&c.ShutdownTimeout, 25*time.Second)
 	if c.Name == "" {
 		host, _ := os.Hostname()
 		c.Name = fmt.Sprintf("%.100s/%d", host, os.Getpid())
@@ -105,13 +105,13 @@ func (c *Config) complete(conns int) error {
 
 func (c *Config) completeHandlers() error {
 	if len(c.Handlers) == 0 {
-		return errors.New("the field Handlers is required: make them with Handle, HandleMany, HandleTx or HandleBatch")
+		return errors.New("the field Handlers is required: make them with Handle, HandleMany, HandleTx or HandleManyTx")
 	}
 	handlers, seen := make([]Handler, len(c.Handlers)), map[string]bool{}
 	for i, h := range c.Handlers {
 		switch {
 		case h.form == 0:
-			return fmt.Errorf("handler %d is empty: make it with Handle, HandleMany, HandleTx or HandleBatch", i)
+			return fmt.Errorf("handler %d is empty: make it with Handle, HandleMany, HandleTx or HandleManyTx", i)
 		case len(h.kind) < 1 || len(h.kind) > 255:
 			return fmt.Errorf("a kind must have 1 to 255 octets, it is %.300q", h.kind)
 		case seen[h.kind]:

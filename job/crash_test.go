@@ -150,7 +150,7 @@ func TestCrash_PoisonTakesNobodyWithIt(t *testing.T) {
 	for i := range many {
 		many[i] = job.Request{Queue: "q", Kind: "k"}
 	}
-	many[2345].Args = []byte(poison)
+	many[2345].Payload = []byte(poison)
 	_, err := job.EnqueueMany(t.Context(), c.pool, many)
 	c.must(err)
 	deaths := 0
@@ -163,7 +163,7 @@ func TestCrash_PoisonTakesNobodyWithIt(t *testing.T) {
 		p.kill()
 	}
 	c.wantEffects(4999)
-	c.wantCount("select count(*) from pawl.job where status = 'dead_letter' and args = 'poison' and crashes = 5 and crashes_alone = 4", 1)
+	c.wantCount("select count(*) from pawl.job where status = 'dead_letter' and payload = 'poison' and crashes = 5 and crashes_alone = 4", 1)
 	if deaths > 5 {
 		t.Errorf("%d deaths, want at most 5", deaths)
 	}
@@ -180,7 +180,7 @@ func (c *crew) left() (n int) {
 func TestWorker_MemoryIsFlat(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
-	c.exec("set synchronous_commit = off; insert into pawl.job (queue, kind, args) select 'q', 'k', repeat('x', 200)::bytea from generate_series(1, 1000000)")
+	c.exec("set synchronous_commit = off; insert into pawl.job (queue, kind, payload) select 'q', 'k', repeat('x', 200)::bytea from generate_series(1, 1000000)")
 	p := c.process(order{Form: "batch", Concurrency: 500, Quiet: true})
 	c.untilTrue("20,000 jobs are done", func() bool {
 		var n int

@@ -8,14 +8,14 @@
 //	              ├── Snooze, shutdown, outage: uncharged ─────┤   │
 //	              └── sweep: the worker died; crashes + 1 ─────┘   └── none left, or Final ──────────────▶ dead_letter
 //
-// A job that returns [pawl.ErrOutcomeUnknown] of a step in package effect is unknown: it waits for a verdict, and is pending then.
+// A job that returns [pawl.ErrOutcomeUnknown] of a step in package step is unknown: it waits for a verdict, and is pending then.
 //
 // Enqueue with [Enqueue] or [EnqueueMany], in your transaction or alone. Work with a [Worker], which runs handlers of
 // three forms:
 //
 //	Handle       fn runs, then the job is finished    calls to others, long work; a crash in between runs fn again
 //	HandleTx     hold, fn, finish: one transaction    rows of yours in this database: once, with the end of the job
-//	HandleBatch  the same for many jobs at once       many small effects a second
+//	HandleManyTx  the same for many jobs at once       many small effects a second
 //
 // The lease belongs to the worker process: one narrow row, renewed by heartbeat, and a session lock whose end tells that
 // the process has died. The fence belongs to the job and grows at every claim; every accepted write carries the newest

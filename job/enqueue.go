@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/kick"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
@@ -20,17 +21,17 @@ import (
 type Request struct {
 	// Queue is whose turn the job waits for; Kind selects the handler. 1 to 255 octets each.
 	Queue, Kind string
-	// Args is the payload, exact octets, at most 4 MiB. Small is fast: every status change copies payloads under 2 kB.
-	Args []byte
-	// Value is encoded as JSON into Args, for handlers that take a type; give one of the two.
+	// Payload is sent as it is, exact octets, at most 4 MiB. Small is fast: every status change copies payloads under 2 kB.
+	Payload []byte
+	// Value is encoded as JSON into Payload, for handlers that take a type; give one of the two.
 	Value any
 	// Key makes the request idempotent: the same key, queue and payload enqueue once. Empty: every request is new.
 	Key string
-	// Fingerprint tells payloads apart under one Key. Default: over Kind and Args.
+	// Fingerprint tells payloads apart under one Key. Default: over Kind and Payload.
 	Fingerprint pawl.Fingerprint
-	// KeyTTL is how long the key is remembered, also after the job has finished. Shorter than the longest retry of your
+	// Retention is how long the key is remembered, also after the job has finished. Shorter than the longest retry of your
 	// callers lets a duplicate run. Default 24 h, 1 s to 10 years.
-	KeyTTL time.Duration
+	Retention time.Duration
 	// Priority 1 is claimed first, 4 last. Default 2.
 	Priority int
 	// StartIn delays the first attempt. Default 0, at most a year.
@@ -82,7 +83,7 @@ func Enqueue(ctx context.Context, db DB, r Request) (Enqueued, error) {
 	if err != nil {
 		return Enqueued{}, err
 	}
-	KickAfter(db, r.Queue)
+	kick.AfterCommit(db, r.Queue)
 	if err := proved(ctx, db, bool(row.Unproved)); err != nil {
 		return Enqueued{}, err
 	}
@@ -90,7 +91,7 @@ func Enqueue(ctx context.Context, db DB, r Request) (Enqueued, error) {
 }
 
 // EnqueueMany stores up to 10,000 jobs in one statement, all of them or none, and answers in their order. A key that
-// stands twice in the batch makes one job. All keys are remembered for the longest KeyTTL among the requests. Requests with a
+// stands twice in the batch makes one job. All keys are remembered for the longest Retention among the requests. Requests with a
 // Lane must agree in their LanePolicy.
 //
 // Errors: as of [Enqueue]. Two transactions that each make several calls, with keys or lanes in common, can deadlock:
@@ -100,19 +101,19 @@ func EnqueueMany(ctx context.Context, db DB, requests []Request) ([]Enqueued, er
 		return nil, nil
 	}
 	all := make([]contract.JobEnqueueArgs, len(requests))
-	var keyTTL time.Duration
+	var retention time.Duration
 	for i, r := range requests {
 		args, err := r.args(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("request %d: %w", i, err)
 		}
-		all[i], keyTTL = args, max(keyTTL, r.KeyTTL)
+		all[i], retention = args, max(retention, r.Retention)
 	}
 	policy, err := commonPolicy(requests)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := contract.JobEnqueueMany(ctx, db, all, keyTTL, string(policy))
+	rows, err := contract.JobEnqueueMany(ctx, db, all, retention, string(policy))
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +123,7 @@ func EnqueueMany(ctx context.Context, db DB, requests []Request) ([]Enqueued, er
 	answers := make([]Enqueued, len(rows))
 	for i, row := range rows {
 		if i == 0 || requests[i].Queue != requests[i-1].Queue {
-			KickAfter(db, requests[i].Queue)
+			kick.AfterCommit(db, requests[i].Queue)
 		}
 		if answers[i], err = enqueued(row); err != nil {
 			return nil, err
@@ -159,7 +160,7 @@ func commonPolicy(requests []Request) (policy LanePolicy, err error) {
 
 func (r Request) args(ctx context.Context) (contract.JobEnqueueArgs, error) {
 	args := contract.JobEnqueueArgs{
-		Queue: r.Queue, Kind: r.Kind, Args: r.Args, Key: r.Key, Fingerprint: r.Fingerprint, KeyTTL: r.KeyTTL,
+		Queue: r.Queue, Kind: r.Kind, Payload: r.Payload, Key: r.Key, Fingerprint: r.Fingerprint, Retention: r.Retention,
 		Priority: r.Priority, StartIn: r.StartIn, MaxAttempts: r.MaxAttempts, Headers: withTrace(ctx, r.Headers),
 		Lane: r.Lane, LanePolicy: string(r.LanePolicy),
 	}
@@ -170,13 +171,13 @@ func (r Request) args(ctx context.Context) (contract.JobEnqueueArgs, error) {
 	if r.Value == nil {
 		return args, nil
 	}
-	if r.Args != nil {
+	if r.Payload != nil {
 		return args, &pawl.Error{Op: "job.enqueue", Code: pawl.CodeArgumentInvalid,
-			Err: errors.New("the request has both Args and Value"), Hint: "give one of the two"}
+			Err: errors.New("the request has both Payload and Value"), Hint: "give one of the two"}
 	}
 	var err error
-	if args.Args, err = json.Marshal(r.Value); err != nil {
-		return args, &pawl.Error{Op: "job.enqueue", Code: pawl.CodeArgumentInvalid, Err: err, Hint: "encode the payload yourself, in Args"}
+	if args.Payload, err = json.Marshal(r.Value); err != nil {
+		return args, &pawl.Error{Op: "job.enqueue", Code: pawl.CodeArgumentInvalid, Err: err, Hint: "encode the payload yourself, in Payload"}
 	}
 	return args, nil
 }

@@ -22,8 +22,8 @@ func TestEnqueueMany(t *testing.T) {
 	first := b.enqueue(job.Request{Queue: "q", Kind: "k", Key: "a", Value: mail{"ada"}})
 	got, err := job.EnqueueMany(t.Context(), b.pool, []job.Request{
 		{Queue: "q", Kind: "k", Key: "a", Value: mail{"ada"}},
-		{Queue: "q", Kind: "k", Key: "b", Args: []byte("1"), Priority: 1, StartIn: time.Hour, MaxAttempts: 3, Headers: map[string]any{"x": "y"}},
-		{Queue: "q", Kind: "k", Key: "b", Args: []byte("1")},
+		{Queue: "q", Kind: "k", Key: "b", Payload: []byte("1"), Priority: 1, StartIn: time.Hour, MaxAttempts: 3, Headers: map[string]any{"x": "y"}},
+		{Queue: "q", Kind: "k", Key: "b", Payload: []byte("1")},
 		{Queue: "other", Kind: "k", Key: "a"},
 		{Queue: "q", Kind: "k"},
 	})
@@ -34,7 +34,7 @@ func TestEnqueueMany(t *testing.T) {
 	}
 	b.wantCount("select count(*) from pawl.job", 4)
 	b.wantCount(fmt.Sprintf("select count(*) from pawl.job where id = %d and priority = 1 and max_attempts = 3 and headers ->> 'x' = 'y' and available_at > now() + interval '59 minutes'", got[1].ID), 1)
-	if again := b.enqueue(job.Request{Queue: "q", Kind: "k", Key: "b", Args: []byte("1")}); again.ID != got[1].ID {
+	if again := b.enqueue(job.Request{Queue: "q", Kind: "k", Key: "b", Payload: []byte("1")}); again.ID != got[1].ID {
 		t.Errorf("a key of a batch enqueued singly: %+v", again)
 	}
 }
@@ -43,15 +43,15 @@ func TestEnqueueMany(t *testing.T) {
 func TestEnqueueMany_AllOrNone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.enqueue(job.Request{Queue: "q", Kind: "k", Key: "a", Args: []byte("1")})
+	b.enqueue(job.Request{Queue: "q", Kind: "k", Key: "a", Payload: []byte("1")})
 	for name, c := range map[string]struct {
 		bad  job.Request
 		want error
 	}{
-		"payload changed": {job.Request{Queue: "q", Kind: "k", Key: "a", Args: []byte("2")}, pawl.ErrKeyReused},
+		"payload changed": {job.Request{Queue: "q", Kind: "k", Key: "a", Payload: []byte("2")}, pawl.ErrKeyReused},
 		"no queue":        {job.Request{Kind: "k"}, pawl.ErrScopeInvalid},
 		"priority":        {job.Request{Queue: "q", Kind: "k", Priority: 5}, pawl.ErrArgumentInvalid},
-		"both payloads":   {job.Request{Queue: "q", Kind: "k", Args: []byte("1"), Value: 1}, pawl.ErrArgumentInvalid},
+		"both payloads":   {job.Request{Queue: "q", Kind: "k", Payload: []byte("1"), Value: 1}, pawl.ErrArgumentInvalid},
 		"not JSON":        {job.Request{Queue: "q", Kind: "k", Value: func() {}}, pawl.ErrArgumentInvalid},
 	} {
 		_, err := job.EnqueueMany(t.Context(), b.pool, []job.Request{{Queue: "q", Kind: "k"}, c.bad})

@@ -59,7 +59,7 @@ func Example() {
 }
 
 // One of three documents cannot be indexed. The batch runs again in halves, and only that one is charged.
-func ExampleHandleBatch() {
+func ExampleHandleManyTx() {
 	ctx, pool, end := example("create table word (text text)")
 	defer end()
 	for _, text := range []string{"once", "", "twice"} {
@@ -81,7 +81,7 @@ func ExampleHandleBatch() {
 	done := make(chan struct{})
 	worker, err := job.NewWorker(pool, job.Config{
 		Queues:   []job.Queue{{Name: "search"}},
-		Handlers: []job.Handler{job.HandleBatch("index", index)},
+		Handlers: []job.Handler{job.HandleManyTx("index", index)},
 		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 			fmt.Println(e.Kind, max(e.Count, 1), e.Err)
 			if e.Kind == pawl.EventFresh {

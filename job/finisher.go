@@ -65,11 +65,11 @@ func (f *finisher) flushAll() {
 func (f *finisher) flush(all []*ending) {
 	ctx, cancel := context.WithTimeout(context.Background(), settleLimit)
 	defer cancel()
-	ids, fences, byID := make([]int64, len(all)), make([]int64, len(all)), make(map[int64]*ending, len(all))
+	jobs, byID := make([]Job, len(all)), make(map[int64]*ending, len(all))
 	for i, e := range all {
-		ids[i], fences[i], byID[e.job.ID] = e.job.ID, e.job.Fence, e
+		jobs[i], byID[e.job.ID] = e.job, e
 	}
-	rows, err := contract.JobFinishMany(ctx, f.pool, ids, fences, true)
+	rows, err := contract.JobFinishMany(ctx, f.pool, holdings(jobs), true)
 	for _, r := range rows {
 		byID[r.ID].outcome = r.Outcome
 		f.promoter.after("", r.Lanes)

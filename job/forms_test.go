@@ -35,7 +35,7 @@ func (c *crew) handlerOf(form string, verdict func(job.Job) error) job.Handler {
 			return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return apply(ctx, tx, t.Job) })
 		})
 	case "batch":
-		return job.HandleBatch("k", func(ctx context.Context, tx pgx.Tx, ts []task) error {
+		return job.HandleManyTx("k", func(ctx context.Context, tx pgx.Tx, ts []task) error {
 			for _, t := range ts {
 				if err := errors.Join(apply(ctx, tx, t.Job), verdict(t.Job)); err != nil {
 					return err
@@ -107,7 +107,7 @@ func TestHandle_DecodesThePayload(t *testing.T) {
 	if to.Load() != "ada@example.org" || parent.Load() != trace {
 		t.Errorf("handled %v in trace %v", to.Load(), parent.Load())
 	}
-	c.enqueueMany(1, job.Request{Args: []byte("{")})
+	c.enqueueMany(1, job.Request{Payload: []byte("{")})
 	c.untilTrue("a dead letter", func() bool { return c.counters.Count(pawl.EventFinal) == 1 })
 	c.wantDeadLetter(1, "do not fit job_test.mail")
 }
@@ -117,14 +117,14 @@ func TestWorker_EventsNameTheKind(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.handlers = []job.Handler{simple("k", func(_ context.Context, j job.Job) error {
-		if string(j.Args) == "bad" {
+		if string(j.Payload) == "bad" {
 			return pawl.Final(errors.New("no"))
 		}
 		return nil
 	})}
 	c.hire()
-	c.enqueueMany(1, job.Request{Args: []byte("good")})
-	c.enqueueMany(1, job.Request{Args: []byte("bad")})
+	c.enqueueMany(1, job.Request{Payload: []byte("good")})
+	c.enqueueMany(1, job.Request{Payload: []byte("bad")})
 	c.untilTrue("both have ended", func() bool { return c.counters.Count(pawl.EventFresh) == 1 && c.counters.Count(pawl.EventFinal) == 1 })
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,13 +136,13 @@ func TestWorker_EventsNameTheKind(t *testing.T) {
 }
 
 // A batch works in the trace of its job if it has one, and in none if it has many: theirs differ, and each job says its own.
-func TestHandleBatch_WorksInNobodysTrace(t *testing.T) {
+func TestHandleManyTx_WorksInNobodysTrace(t *testing.T) {
 	t.Parallel()
 	const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-%016d-01"
 	c := setupCrew(t)
 	var mu sync.Mutex
 	own, around := map[string]bool{}, map[int]string{} // of each job; by the size of the call
-	c.handlers = []job.Handler{job.HandleBatch("k", func(ctx context.Context, _ pgx.Tx, ts []job.Task[[]byte]) error {
+	c.handlers = []job.Handler{job.HandleManyTx("k", func(ctx context.Context, _ pgx.Tx, ts []job.Task[[]byte]) error {
 		mu.Lock()
 		defer mu.Unlock()
 		around[len(ts)] = pawl.TraceOf(ctx).Parent
@@ -171,11 +171,11 @@ func TestHandleBatch_WorksInNobodysTrace(t *testing.T) {
 }
 
 // A batch is handed its jobs sorted, in batches no larger than asked for, and they commit together.
-func TestHandleBatch_CommitsTogether(t *testing.T) {
+func TestHandleManyTx_CommitsTogether(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t, "alter table effect add column xid xid8 default pg_current_xact_id()")
 	var calls, most atomic.Int32
-	c.handlers = []job.Handler{job.HandleBatch("k", func(ctx context.Context, tx pgx.Tx, ts []job.Task[[]byte]) error {
+	c.handlers = []job.Handler{job.HandleManyTx("k", func(ctx context.Context, tx pgx.Tx, ts []job.Task[[]byte]) error {
 		calls.Add(1)
 		most.Store(max(most.Load(), int32(len(ts))))
 		if !slices.IsSortedFunc(ts, func(a, b job.Task[[]byte]) int { return int(a.ID - b.ID) }) {
@@ -200,26 +200,26 @@ func TestHandleBatch_CommitsTogether(t *testing.T) {
 
 // Jobs that fail by themselves cost their batch nothing: it runs again in halves, only they are charged, and the others
 // take effect once.
-func TestHandleBatch_ChargesOnlyWhatFails(t *testing.T) {
+func TestHandleManyTx_ChargesOnlyWhatFails(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.handlers = []job.Handler{c.handlerOf("batch", func(j job.Job) error {
-		if string(j.Args) == poison {
+		if string(j.Payload) == poison {
 			return errors.New("cannot be done")
 		}
 		return nil
 	})}
 	c.enqueueMany(60, job.Request{MaxAttempts: 1})
-	c.enqueueMany(2, job.Request{MaxAttempts: 1, Args: []byte(poison)})
+	c.enqueueMany(2, job.Request{MaxAttempts: 1, Payload: []byte(poison)})
 	c.enqueueMany(38, job.Request{MaxAttempts: 1})
 	c.hire()
 	c.untilDone()
 	c.wantEffects(98)
-	c.wantCount("select count(*) from pawl.job where status = 'dead_letter' and args = 'poison' and attempts = 1", 2)
+	c.wantCount("select count(*) from pawl.job where status = 'dead_letter' and payload = 'poison' and attempts = 1", 2)
 }
 
 // A job whose row somebody has locked is left out of its batch and given back uncharged; the others go on.
-func TestHandleBatch_LeavesOutWhatIsLocked(t *testing.T) {
+func TestHandleManyTx_LeavesOutWhatIsLocked(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.enqueueMany(10, job.Request{MaxAttempts: 1})
@@ -351,7 +351,7 @@ func TestWorker_Process(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	config := c.complete()
-	config.Queues[0].Gate = func() int { return 0 } // it claims nothing by itself
+	config.Queues[0].Admit = func() int { return 0 } // it claims nothing by itself
 	w, err := job.NewWorker(c.pool, config)
 	c.must(err)
 	if _, err := w.Process(t.Context(), 1); !pawl.Retryable(err) {

@@ -15,10 +15,10 @@ import (
 // A Task is one attempt with its payload decoded.
 type Task[T any] struct {
 	Job
-	Value T // from Args, which are JSON; a T of []byte gets them as they are
+	Value T // from Payload, which is JSON; a T of []byte gets it as it is
 }
 
-// A Handler runs the jobs of one kind. Make it with [Handle], [HandleMany], [HandleTx] or [HandleBatch].
+// A Handler runs the jobs of one kind. Make it with [Handle], [HandleMany], [HandleTx] or [HandleManyTx].
 type Handler struct {
 	kind   string
 	form   form
@@ -42,8 +42,8 @@ type Policy struct {
 	Timeout time.Duration
 	// Backoff between the tries of one job. Default that of the worker.
 	Backoff Backoff
-	// BatchSize is the most jobs [HandleBatch] or [HandleMany] is handed at once. More is faster until the transaction is long;
-	// one failing job makes the batch of a HandleBatch run again in halves. Default 100, at most 500.
+	// BatchSize is the most jobs [HandleManyTx] or [HandleMany] is handed at once. More is faster until the transaction is long;
+	// one failing job makes the batch of a HandleManyTx run again in halves. Default 100, at most 500.
 	BatchSize int
 	// KeepRow leaves the job's row where it is until the handler of a [HandleTx] has returned, for one that reads or copies it by SQL.
 	// By default the transaction ends the job first and then calls the handler, which is faster. Default false.
@@ -92,11 +92,11 @@ func HandleTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, t Task
 	}}
 }
 
-// HandleBatch registers the batch form: as [HandleTx], for many jobs in one transaction, sorted by id. If fn fails, its
+// HandleManyTx registers the batch form: as [HandleTx], for many jobs in one transaction, sorted by id. If fn fails, its
 // rows are rolled back and it is called again with each half, down to the jobs that fail by themselves: only they are
 // charged. So it may see one job several times, never twice in one committed transaction. Of several jobs the context has no
 // trace, as theirs differ; see [Job.Trace].
-func HandleBatch[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, ts []Task[T]) error) Handler {
+func HandleManyTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, ts []Task[T]) error) Handler {
 	return Handler{kind: kind, form: batch, call: func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
 		tasks, err := decode[T](jobs)
 		if err != nil {
@@ -156,8 +156,8 @@ func decode[T any](jobs []Job) ([]Task[T], error) {
 func decodeOne[T any](j Job) (t Task[T], err error) {
 	t.Job = j
 	if raw, ok := any(&t.Value).(*[]byte); ok {
-		*raw = j.Args
-	} else if err = json.Unmarshal(j.Args, &t.Value); err != nil {
+		*raw = j.Payload
+	} else if err = json.Unmarshal(j.Payload, &t.Value); err != nil {
 		err = pawl.Final(fmt.Errorf("the args of job %d do not fit %T: %w", j.ID, t.Value, err))
 	}
 	return t, err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/owner"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
@@ -26,7 +27,7 @@ type Job struct {
 	ID          int64
 	Fence       int64 // grows by one at every claim; pass it to whatever must refuse a stale attempt
 	Queue, Kind string
-	Args        []byte
+	Payload     []byte
 	Headers     map[string]any
 	Attempt     int // this one included
 	MaxAttempts int
@@ -39,16 +40,6 @@ type Job struct {
 	lent  pgx.Tx // the handler's, in the transactional forms; else nil
 }
 
-// Claim takes up to limit due jobs (1 to 500) for a registered worker, of the given kinds or of all, oldest id first. A
-// job that was running when a process died comes alone; run it alone. [Worker] does all this; Claim is for building
-// something else.
-//
-// Errors: [pawl.ErrFenceLost] if the worker has lost its lease.
-func Claim(ctx context.Context, db DB, queue string, worker int64, limit int, kinds ...string) ([]Job, error) {
-	rows, err := contract.JobClaim(ctx, db, queue, worker, limit, kinds, true, contract.Marks{})
-	return byID(rows), err
-}
-
 func byID(rows []contract.JobClaimRow) []Job {
 	jobs := make([]Job, len(rows))
 	for i, r := range rows {
@@ -59,7 +50,7 @@ func byID(rows []contract.JobClaimRow) []Job {
 }
 
 func claimed(r contract.JobClaimRow) Job {
-	return Job{ID: r.ID, Fence: r.Fence, Queue: r.Queue, Kind: r.Kind, Args: r.Args, Headers: r.Headers,
+	return Job{ID: r.ID, Fence: r.Fence, Queue: r.Queue, Kind: r.Kind, Payload: r.Payload, Headers: r.Headers,
 		Attempt: r.Attempts, MaxAttempts: r.MaxAttempts, Crashes: r.Crashes, CreatedAt: r.CreatedAt,
 		Lane: r.Place.Lane, Position: r.Place.Position}
 }
@@ -67,7 +58,7 @@ func claimed(r contract.JobClaimRow) Job {
 // Hold locks the job's row and proves that this attempt still owns it. Call it first in the transaction that will do
 // the work: a stale attempt stops before it writes, and nobody takes over while the transaction is open.
 //
-// In the transaction that [HandleTx] or [HandleBatch] hands out this has been proved, and Hold does nothing. In another one it would
+// In the transaction that [HandleTx] or [HandleManyTx] hands out this has been proved, and Hold does nothing. In another one it would
 // wait for that.
 //
 // Errors: [pawl.ErrFenceLost]: the transaction is aborted; drop the attempt.
@@ -79,9 +70,9 @@ func (j Job) Hold(ctx context.Context, tx Tx) error {
 }
 
 // Owner is the same at every attempt of the job, and not that of a job that gets the same id in another life of the database: see
-// package effect.
+// package step.
 func (j Job) Owner() pawl.Owner {
-	return pawl.OwnerOf("job", j.Queue, fmt.Sprintf("%d@%d", j.ID, j.CreatedAt.UnixMicro()), j.ID)
+	return owner.Of("job", j.Queue, fmt.Sprintf("%d@%d", j.ID, j.CreatedAt.UnixMicro()), j.ID)
 }
 
 // Finish ends the job in tx, together with what the handler wrote.
@@ -94,12 +85,12 @@ func (j Job) Owner() pawl.Owner {
 // into the lane and is still open, nobody is promoted now; inside of [Handle] the worker sees to it when fn has returned,
 // elsewhere the lane sweep of the workers does, within about a second of that transaction's end.
 //
-// Handlers of [HandleTx] and [HandleBatch] must not call it: those end the job themselves. There it is an error that ends the job as
+// Handlers of [HandleTx] and [HandleManyTx] must not call it: those end the job themselves. There it is an error that ends the job as
 // a dead letter.
 func (j Job) Finish(ctx context.Context, tx Tx) error {
 	if j.lent != nil {
 		return pawl.Final(&pawl.Error{Op: "job.finish", Code: pawl.CodeArgumentInvalid, Err: errors.New("the job ends with the transaction that its handler was handed"),
-			Hint: "do not call Finish in HandleTx or HandleBatch; return nil"})
+			Hint: "do not call Finish in HandleTx or HandleManyTx; return nil"})
 	}
 	lanes, err := contract.JobFinish(ctx, tx, j.ID, j.Fence)
 	if err == nil {
@@ -115,7 +106,7 @@ type Failed struct {
 }
 
 // Fail ends the attempt as cause says: [RetryAfter], [Snooze], [Cancel] and [pawl.Final] do what they say, and any other
-// error means another try after backoff, or the dead letters if none is left. [pawl.ErrOutcomeUnknown], of a step in package effect,
+// error means another try after backoff, or the dead letters if none is left. [pawl.ErrOutcomeUnknown], of a step in package step,
 // means that the job waits until somebody has found out.
 //
 // In a lane a job that is tried again keeps its turn. See [Job.Finish] for what follows one that has ended.
@@ -127,7 +118,7 @@ func (j Job) Fail(ctx context.Context, db DB, cause error, backoff Backoff) (Fai
 }
 
 func (j Job) fail(ctx context.Context, db DB, cause error, backoff Backoff) (Failed, contract.Lanes, error) {
-	v := verdictOf(cause)
+	v := answerOf(cause)
 	if v.what == snooze {
 		released, _, err := contract.JobRelease(ctx, db, j.ID, j.Fence, within(v.in))
 		if err == nil && !released {

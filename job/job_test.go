@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/jobtest"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -28,14 +29,14 @@ func TestEnqueue_FollowsItsTransaction(t *testing.T) {
 func TestT69_KeyOutlivesTheJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	r := job.Request{Queue: "q", Kind: "k", Args: []byte("a"), Key: "once"}
+	r := job.Request{Queue: "q", Kind: "k", Payload: []byte("a"), Key: "once"}
 	first := b.enqueue(r)
 	b.mustFinish(b.claim())
 	again := b.enqueue(r)
 	if !again.Duplicate || again.ID != first.ID {
 		t.Errorf("got %+v, want a duplicate of %d", again, first.ID)
 	}
-	r.Args = []byte("b")
+	r.Payload = []byte("b")
 	if _, err := job.Enqueue(t.Context(), b.pool, r); !errors.Is(err, pawl.ErrKeyReused) {
 		t.Errorf("another payload under the key: %v", err)
 	}
@@ -71,7 +72,7 @@ func TestEnqueue_GoAndSQLFingerprintAlike(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.exec("select pawl_v1.job_enqueue('q', 'kind', 'args', '{\"key\": \"x\"}')")
-	e := b.enqueue(job.Request{Queue: "q", Kind: "kind", Args: []byte("args"), Key: "x",
+	e := b.enqueue(job.Request{Queue: "q", Kind: "kind", Payload: []byte("args"), Key: "x",
 		Fingerprint: pawl.FingerprintOf([]byte("kind"), []byte("args"))})
 	if !e.Duplicate {
 		t.Error("not recognised")
@@ -173,7 +174,7 @@ func TestFinish_RefusalTellsWhy(t *testing.T) {
 func TestFail_DeadLetterKeepsPayloadAndErrors(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.enqueue(job.Request{Queue: "q", Kind: "k", Args: []byte("payload"), MaxAttempts: 12})
+	b.enqueue(job.Request{Queue: "q", Kind: "k", Payload: []byte("payload"), MaxAttempts: 12})
 	for n := range 12 {
 		b.exec("update pawl.job set available_at = now()")
 		failed, err := b.claim().Fail(t.Context(), b.pool, job.RetryAfter(time.Hour, errors.New("boom")), job.Backoff{})
@@ -183,7 +184,7 @@ func TestFail_DeadLetterKeepsPayloadAndErrors(t *testing.T) {
 	}
 	var payload string
 	var errorsKept, lastAttempt int
-	err := b.pool.QueryRow(t.Context(), `select d.args_text, jsonb_array_length(d.last_errors), (d.last_errors -> -1 ->> 'attempt')::int
+	err := b.pool.QueryRow(t.Context(), `select d.payload_text, jsonb_array_length(d.last_errors), (d.last_errors -> -1 ->> 'attempt')::int
   from pawl_v1.dead_letters as d`).Scan(&payload, &errorsKept, &lastAttempt)
 	if err != nil || payload != "payload" || errorsKept != 10 || lastAttempt != 12 {
 		t.Errorf("payload %q, %d errors, last of attempt %d, %v", payload, errorsKept, lastAttempt, err)
@@ -250,7 +251,7 @@ func TestClaim_NeedsALease(t *testing.T) {
 	b := setup(t)
 	b.enqueue(job.Request{Queue: "q", Kind: "k"})
 	b.exec("update pawl.worker set seen_at = now() - lease * 2")
-	if _, err := job.Claim(t.Context(), b.pool, "q", b.worker, 1); !errors.Is(err, pawl.ErrFenceLost) {
+	if _, err := jobtest.Claim(t.Context(), b.pool, "q", b.worker, 1); !errors.Is(err, pawl.ErrFenceLost) {
 		t.Errorf("got %v, want ErrFenceLost", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 func TestKeyKeeper(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, `
-insert into pawl.job (queue, kind, args) values ('q', 'k', '');
+insert into pawl.job (queue, kind, payload) values ('q', 'k', '');
 insert into pawl.job_key (queue, key, hash, job_id, created_at, expires_at)
 select 'q', n::text, sha256(''), n, now() - interval '3 days', now() - interval '2 days' from generate_series(1, 1500) as n`)
 	left := func() (n int) {

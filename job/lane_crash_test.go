@@ -67,7 +67,7 @@ type laneRun struct {
 func laneName(i int) string { return "lane " + strconv.Itoa(i) }
 
 func (r *laneRun) request(lane, seq int) job.Request {
-	return job.Request{Queue: "q", Kind: "k", Lane: laneName(lane), Args: []byte(strconv.Itoa(seq))}
+	return job.Request{Queue: "q", Kind: "k", Lane: laneName(lane), Payload: []byte(strconv.Itoa(seq))}
 }
 
 // write enqueues the jobs of some lanes: for all of them the first, then for all of them the second.

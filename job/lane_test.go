@@ -17,7 +17,7 @@ import (
 func (b *bed) inLane(lane string, policy job.LanePolicy, payloads ...string) {
 	b.Helper()
 	for _, p := range payloads {
-		b.enqueue(job.Request{Queue: "q", Kind: "k", Lane: lane, LanePolicy: policy, Args: []byte(p)})
+		b.enqueue(job.Request{Queue: "q", Kind: "k", Lane: lane, LanePolicy: policy, Payload: []byte(p)})
 	}
 }
 
@@ -75,7 +75,7 @@ func TestLane_WorkerPromotesWhatItHadToSkip(t *testing.T) {
 			began, goOn := make(chan struct{}, 1), make(chan struct{})
 			c.handlers = []job.Handler{order{Form: form.form, Lanes: true}.handler(c.pool)}
 			c.config.Middleware = []job.Middleware{func(ctx context.Context, call job.Call, next func(context.Context) error) error {
-				if string(call.Jobs[0].Args) != "0" {
+				if string(call.Jobs[0].Payload) != "0" {
 					return next(ctx)
 				}
 				began <- struct{}{}
@@ -131,13 +131,13 @@ func TestT41_PoisonHead(t *testing.T) {
 			t.Parallel()
 			c := setupCrew(t)
 			c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
-				if string(j.Args) == poison {
+				if string(j.Payload) == poison {
 					return errors.New("boom")
 				}
 				return apply(ctx, tx, j)
 			}
 			for _, payload := range []string{poison, "", ""} {
-				c.enqueue(job.Request{Queue: "q", Kind: "k", Lane: "l", LanePolicy: policy, Args: []byte(payload), MaxAttempts: 3})
+				c.enqueue(job.Request{Queue: "q", Kind: "k", Lane: "l", LanePolicy: policy, Payload: []byte(payload), MaxAttempts: 3})
 			}
 			c.hire()
 			c.until("no dead letter", "select count(*) from pawl.job where status = 'dead_letter'", 1)
@@ -155,20 +155,20 @@ func TestEnqueue_Lane(t *testing.T) {
 	b := setup(t)
 	b.inLane("account 17", job.LanePark, "0")
 	_, err := job.EnqueueMany(t.Context(), b.pool, []job.Request{
-		{Queue: "q", Kind: "k", Lane: "account 17", Args: []byte("1")},
-		{Queue: "q", Kind: "k", Args: []byte("none")},
-		{Queue: "q", Kind: "k", Lane: "account 18", Args: []byte("0")},
-		{Queue: "q", Kind: "k", Lane: "account 18", Args: []byte("1")},
-		{Queue: "other", Kind: "k", Lane: "account 18", Args: []byte("0")},
+		{Queue: "q", Kind: "k", Lane: "account 17", Payload: []byte("1")},
+		{Queue: "q", Kind: "k", Payload: []byte("none")},
+		{Queue: "q", Kind: "k", Lane: "account 18", Payload: []byte("0")},
+		{Queue: "q", Kind: "k", Lane: "account 18", Payload: []byte("1")},
+		{Queue: "other", Kind: "k", Lane: "account 18", Payload: []byte("0")},
 	})
 	b.must(err)
 	jobs := b.claimUpTo(10)
 	if len(jobs) != 3 || jobs[0].Lane != "account 17" || jobs[1].Lane != "" || jobs[1].Position != 0 || jobs[2].Lane != "account 18" ||
-		jobs[0].Position == 0 || jobs[2].Position <= jobs[0].Position || string(jobs[2].Args) != "0" {
+		jobs[0].Position == 0 || jobs[2].Position <= jobs[0].Position || string(jobs[2].Payload) != "0" {
 		t.Fatalf("claimed %+v", jobs)
 	}
 	b.mustFinish(jobs[0])
-	if next := b.claimUpTo(10); len(next) != 1 || next[0].Lane != "account 17" || string(next[0].Args) != "1" || next[0].Position <= jobs[0].Position {
+	if next := b.claimUpTo(10); len(next) != 1 || next[0].Lane != "account 17" || string(next[0].Payload) != "1" || next[0].Position <= jobs[0].Position {
 		t.Errorf("claimed %+v", next)
 	}
 	b.wantCount("select count(*) from pawl.lane where name = 'account 17' and policy = 'park'", 1)

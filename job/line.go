@@ -79,10 +79,10 @@ func (l *line) work(ctx context.Context, s *session) {
 
 // admitted returns how many of some taken slots the gate lets be filled, and gives the others back.
 func (l *line) admitted(taken int) int {
-	if l.queue.Gate == nil {
+	if l.queue.Admit == nil {
 		return taken
 	}
-	most := min(taken, max(0, l.queue.Gate()))
+	most := min(taken, max(0, l.queue.Admit()))
 	l.slots.give(taken - most)
 	return most
 }

@@ -49,7 +49,7 @@ func TestHandleMany_EachHasItsOwnEnd(t *testing.T) {
 	for _, what := range []string{"fine", "final", "cancel", "again", "later"} {
 		c.enqueue(job.Request{Queue: "q", Kind: "k", Value: what})
 	}
-	c.enqueue(job.Request{Queue: "q", Kind: "k", Args: []byte("no JSON")})
+	c.enqueue(job.Request{Queue: "q", Kind: "k", Payload: []byte("no JSON")})
 	for n := range 20 {
 		c.enqueue(job.Request{Queue: "q", Kind: "k", Value: fmt.Sprint(n)})
 	}
@@ -110,7 +110,7 @@ func TestQueue_Gate(t *testing.T) {
 	var open atomic.Int64
 	config := c.complete()
 	config.Poll = time.Hour
-	config.Queues[0].Gate = func() int { return int(open.Load()) }
+	config.Queues[0].Admit = func() int { return int(open.Load()) }
 	w, err := job.NewWorker(c.pool, config)
 	c.must(err)
 	c.enqueueMany(3, job.Request{})

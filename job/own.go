@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/kick"
 )
 
 // Changed is what became of a job that its application changed.
@@ -42,7 +43,7 @@ func CancelByID(ctx context.Context, db DB, id int64) (Changed, error) {
 func Reschedule(ctx context.Context, db DB, id int64, startIn time.Duration) (Changed, error) {
 	row, err := contract.JobReschedule(ctx, db, id, startIn)
 	if err == nil && row.Queue != "" && startIn == 0 {
-		KickAfter(db, row.Queue)
+		kick.AfterCommit(db, row.Queue)
 	}
 	return changed(ctx, db, row, err)
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
-	"github.com/pawl-go/pawl/sql"
+	"github.com/pawl-go/pawl/schema"
 )
 
 // As the application's role, in its own transaction: what it cancels does not run, and a rollback takes the cancelling back.
 func TestCancelByID_CountsIfTheTransactionCommits(t *testing.T) {
 	t.Parallel()
-	c := setupCrewOn(t, pawltest.URL(t, effects, sql.Roles(), "grant insert on effect to pawl_app"))
+	c := setupCrewOn(t, pawltest.URL(t, effects, schema.Roles(), "grant insert on effect to pawl_app"))
 	kept, gone := c.enqueue(job.Request{Queue: "q", Kind: "k", StartIn: time.Hour}).ID, c.enqueue(job.Request{Queue: "q", Kind: "k", StartIn: time.Hour}).ID
 	for id, commit := range map[int64]bool{kept: false, gone: true} {
 		tx := c.begin()

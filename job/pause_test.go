@@ -14,9 +14,11 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-func (c *crew) setMode(mode ops.QueueMode) {
+func (c *crew) setMode(mode string) {
 	c.Helper()
-	if _, err := ops.SetQueue(c.Context(), c.pool, "q", ops.QueueOptions{Mode: mode}, ops.By{Actor: "test", Reason: "a reason"}); err != nil {
+	set := map[string]func(ops.QueueRef, context.Context, pawl.DB, ops.By) (ops.Result, error){
+		ops.QueuePaused: ops.QueueRef.Pause, ops.QueueDraining: ops.QueueRef.Drain, ops.QueueRunning: ops.QueueRef.Resume}[mode]
+	if _, err := set(ops.QueueRef{Name: "q"}, c.Context(), c.pool, ops.By{Actor: "test", Reason: "a reason"}); err != nil {
 		c.Fatal(err)
 	}
 }

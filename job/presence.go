@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/pooler"
 )
 
@@ -38,7 +39,7 @@ func (w *Worker) attend(ctx context.Context, s *session) (depart func()) {
 				wait = time.Second
 			}
 			w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.presence", Err: err})
-			if !pause(ctx, wait) {
+			if !pace.Sleep(ctx, wait) {
 				return
 			}
 		}
@@ -72,7 +73,7 @@ func (w *Worker) bePresent(ctx context.Context, s *session, settle func()) (held
 			break
 		}
 		settle()
-		if !pause(ctx, time.Second) { // a sweep is looking, or the server has not noticed the old connection's end
+		if !pace.Sleep(ctx, time.Second) { // a sweep is looking, or the server has not noticed the old connection's end
 			return false, ctx.Err()
 		}
 	}

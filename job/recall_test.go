@@ -21,7 +21,7 @@ func TestCancel_EndsTheRunningHandler(t *testing.T) {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
 			c := setupCrew(t)
-			c.config.Drain = 50 * time.Millisecond
+			c.config.ShutdownTimeout = 50 * time.Millisecond
 			entered := make(chan context.Context, 10)
 			hang := func(ctx context.Context) error {
 				entered <- ctx
@@ -36,14 +36,14 @@ func TestCancel_EndsTheRunningHandler(t *testing.T) {
 					return errors.Join(apply(ctx, tx, j), hang(ctx))
 				}
 			case "batch":
-				c.handlers = []job.Handler{job.HandleBatch("k", func(ctx context.Context, tx pgx.Tx, ts []job.Task[[]byte]) error {
+				c.handlers = []job.Handler{job.HandleManyTx("k", func(ctx context.Context, tx pgx.Tx, ts []job.Task[[]byte]) error {
 					return errors.Join(apply(ctx, tx, ts[0].Job), hang(ctx))
 				})}
 			}
 			c.enqueueMany(1, job.Request{})
 			c.hire()
 			ctx := <-entered
-			r, err := ops.Cancel(t.Context(), c.pool, 1, ops.By{Actor: "test", Reason: "it hangs"})
+			r, err := ops.JobRef{ID: 1}.Cancel(t.Context(), c.pool, ops.By{Actor: "test", Reason: "it hangs"})
 			if err != nil || r.Outcome != ops.Cancelled {
 				t.Fatalf("%+v, %v", r, err)
 			}

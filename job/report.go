@@ -59,7 +59,7 @@ func (h Handler) timed() Handler {
 
 // report is what operators may want to know of this worker when it is not at hand.
 func (w *Worker) report(watched bool) *contract.WorkerReport {
-	r := &contract.WorkerReport{DrainMS: w.cfg.Drain.Milliseconds(), Queues: w.queues(), Watched: watched, Handlers: map[string]contract.HandlerReport{}}
+	r := &contract.WorkerReport{DrainMS: w.cfg.ShutdownTimeout.Milliseconds(), Queues: w.queues(), Watched: watched, Handlers: map[string]contract.HandlerReport{}}
 	for kind, h := range w.handlers {
 		runs, took := h.watch.p99()
 		r.Handlers[kind] = contract.HandlerReport{TimeoutMS: h.policy.Timeout.Milliseconds(), Runs: runs, P99MS: took.Milliseconds()}

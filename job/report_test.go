@@ -15,7 +15,7 @@ import (
 func TestWorker_Reports(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
-	c.config.Drain = 7 * time.Second
+	c.config.ShutdownTimeout = 7 * time.Second
 	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error { return apply(ctx, tx, j) }
 	c.enqueueMany(3, job.Request{})
 	c.hire()

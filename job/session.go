@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
@@ -97,7 +98,7 @@ func (w *Worker) queues() (names []string) {
 // crash, and the sweep would count it as one.
 func (w *Worker) registerAgain(ctx context.Context, old *session) (*session, error) {
 	w.forgetUnsettled() // leaving settles them
-	pause(ctx, w.cfg.Poll)
+	pace.Sleep(ctx, w.cfg.Poll)
 	for {
 		err := w.leave(ctx, old)
 		if err == nil {
@@ -109,7 +110,7 @@ func (w *Worker) registerAgain(ctx context.Context, old *session) (*session, err
 		if ctx.Err() == nil {
 			w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.register", Err: err})
 		}
-		if !pause(ctx, time.Second) {
+		if !pace.Sleep(ctx, time.Second) {
 			return nil, ctx.Err()
 		}
 	}
@@ -124,7 +125,7 @@ const beatEvery = 500 * time.Millisecond
 // frozen process finds itself late.
 func (w *Worker) keepAlive(ctx context.Context, s *session) {
 	step := w.cfg.Lease / 6
-	for pause(ctx, min(beatEvery, step)) {
+	for pace.Sleep(ctx, min(beatEvery, step)) {
 		asked := time.Now()
 		var report *contract.WorkerReport
 		if asked.Sub(s.reported) >= reportEvery || s.pooled.Load() != s.told {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/pace"
 )
 
 // settleLimit bounds one try to tell the database how an attempt ended.
@@ -36,7 +37,7 @@ func (w *Worker) settleAll(ctx context.Context, jobs []Job, cause error) {
 // keepSettling tries again what could not be settled, beside the heartbeat and never in its way: a row that somebody
 // has locked makes each try wait.
 func (w *Worker) keepSettling(ctx context.Context) {
-	for pause(ctx, w.cfg.Lease/3) {
+	for pace.Sleep(ctx, w.cfg.Lease/3) {
 		for _, u := range w.forgetUnsettled() {
 			if ctx.Err() != nil {
 				return // ending the session gives it back

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pawl-go/pawl/internal/jobtest"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -70,7 +71,7 @@ func (b *bed) enqueueIn(tx pgx.Tx, r job.Request) {
 
 func (b *bed) claimUpTo(limit int) []job.Job {
 	b.Helper()
-	jobs, err := job.Claim(b.Context(), b.pool, "q", b.worker, limit)
+	jobs, err := jobtest.Claim(b.Context(), b.pool, "q", b.worker, limit)
 	b.must(err)
 	return jobs
 }

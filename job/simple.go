@@ -9,6 +9,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
@@ -85,7 +86,7 @@ func (w *Worker) finish(s *session, jobs []Job, took time.Duration) {
 			event.Kind = pawl.EventTrouble
 			w.emit(s.ctx, event)
 		}
-		if !pause(s.ctx, wait) {
+		if !pace.Sleep(s.ctx, wait) {
 			event.Kind = pawl.EventWastedWork
 			w.emit(s.ctx, event)
 			return

@@ -9,6 +9,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/solo"
 )
 
@@ -79,7 +80,7 @@ func (w *Worker) unmark(s *session, j Job) {
 	}
 	w.emit(s.ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.isolate", Scope: j.Queue, JobID: j.ID, Attempt: j.Attempt, Err: err})
 	go func() {
-		for err != nil && pause(s.ctx, markPatience) {
+		for err != nil && pace.Sleep(s.ctx, markPatience) {
 			err = w.clearMark(s, j)
 		}
 	}()

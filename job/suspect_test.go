@@ -80,7 +80,7 @@ func TestProcess_WaitsForASlotOutsideOfTheGate(t *testing.T) {
 				}
 			}
 		}()
-		c.exec("insert into pawl.job (queue, kind, args, crashes) values ('q', 'k', '', 1)")
+		c.exec("insert into pawl.job (queue, kind, payload, crashes) values ('q', 'k', '', 1)")
 		select {
 		case err := <-answered:
 			c.must(err)
@@ -159,7 +159,7 @@ func TestProcess_ThatWaitsForASlotIsNoCompany(t *testing.T) {
 			}
 		}()
 		time.Sleep(500 * time.Millisecond) // that it waits is not seen from here; where it does not yet, this round shows nothing
-		c.exec("insert into pawl.job (queue, kind, args, crashes) values ('r', 'suspect', '', 1)")
+		c.exec("insert into pawl.job (queue, kind, payload, crashes) values ('r', 'suspect', '', 1)")
 		c.within(3*healthyWait, "the suspect runs", func() bool { return ran.Load() == round })
 		select {
 		case <-answered:
@@ -187,7 +187,7 @@ func TestSuspect_LongHandlersStopNobody(t *testing.T) {
 	defer close(goOn)
 	c.enqueue(job.Request{Queue: "q", Kind: "long"})
 	<-entered
-	c.exec("insert into pawl.job (queue, kind, args, crashes) select 'q', 'k', '', 1 from generate_series(1, 3)")
+	c.exec("insert into pawl.job (queue, kind, payload, crashes) select 'q', 'k', '', 1 from generate_series(1, 3)")
 	for range 3 {
 		fast.Store(0)
 		c.exec("select pawl_v1.job_enqueue('r', 'fast', '') from generate_series(1, 100)")
@@ -210,9 +210,9 @@ func TestSuspect_WhoHangsStopsNobody(t *testing.T) {
 		return nil
 	}).With(job.Policy{Timeout: time.Second, Backoff: job.Backoff{Base: time.Hour, Max: time.Hour}}), quick("fast", &fast), quick("k", &suspects))
 	defer close(goOn)
-	c.exec("insert into pawl.job (queue, kind, args, crashes) values ('q', 'deaf', '', 1)")
+	c.exec("insert into pawl.job (queue, kind, payload, crashes) values ('q', 'deaf', '', 1)")
 	<-entered
-	c.exec("insert into pawl.job (queue, kind, args, crashes) values ('q', 'k', '', 1); select pawl_v1.job_enqueue('r', 'fast', '') from generate_series(1, 100)")
+	c.exec("insert into pawl.job (queue, kind, payload, crashes) values ('q', 'k', '', 1); select pawl_v1.job_enqueue('r', 'fast', '') from generate_series(1, 100)")
 	c.within(healthyWait, "100 instant jobs of another queue", func() bool { return fast.Load() == 100 })
 	c.within(healthyWait, "the next suspect", func() bool { return suspects.Load() == 1 })
 }
@@ -229,7 +229,7 @@ func TestSuspect_WithAllSlotsHeld(t *testing.T) {
 	}).With(job.Policy{Timeout: time.Hour}), quick("k", &ran))
 	c.exec("select pawl_v1.job_enqueue(q, 'long', '') from unnest('{q,q,r,r,r,r}'::text[]) as q")
 	c.within(healthyWait, "all slots are held", func() bool { return ran.Load() == 6 })
-	c.exec("insert into pawl.job (queue, kind, args, crashes) values ('q', 'k', '', 1), ('r', 'k', '', 1), ('r', 'k', '', 0)")
+	c.exec("insert into pawl.job (queue, kind, payload, crashes) values ('q', 'k', '', 1), ('r', 'k', '', 1), ('r', 'k', '', 0)")
 	close(goOn)
 	c.within(healthyWait, "suspects and others", func() bool { return ran.Load() == 9 })
 }
@@ -247,7 +247,7 @@ func TestSuspect_OneAtATime(t *testing.T) {
 		ran.Add(1)
 		return nil
 	})
-	c.exec("insert into pawl.job (queue, kind, args, crashes) select q, 'k', '', 1 from generate_series(1, 10), unnest('{q,r}'::text[]) as q")
+	c.exec("insert into pawl.job (queue, kind, payload, crashes) select q, 'k', '', 1 from generate_series(1, 10), unnest('{q,r}'::text[]) as q")
 	c.hire2(4, work)
 	c.hire2(4, work)
 	c.within(3*healthyWait, "all suspects", func() bool { return ran.Load() == 20 })
@@ -277,7 +277,7 @@ func TestSuspect_IsMarkedOnlyWhileAlone(t *testing.T) {
 		fast.Add(1)
 		return nil
 	}))
-	c.exec("insert into pawl.job (queue, kind, args, crashes) select 'q', 'slow', '', 1 from generate_series(1, 3)")
+	c.exec("insert into pawl.job (queue, kind, payload, crashes) select 'q', 'slow', '', 1 from generate_series(1, 3)")
 	for left := 1; left > 0; {
 		c.exec("select pawl_v1.job_enqueue(q, 'fast', '') from generate_series(1, 5), unnest('{q,r}'::text[]) as q")
 		c.must(c.pool.QueryRow(t.Context(), "select count(*) from pawl.job where kind = 'slow'").Scan(&left))
@@ -300,7 +300,7 @@ func TestSuspect_MarkThatCannotBeClearedStopsNobody(t *testing.T) {
 		return nil
 	}), quick("fast", &fast))
 	defer close(goOn)
-	c.exec("insert into pawl.job (queue, kind, args, crashes) values ('q', 'slow', '', 1)")
+	c.exec("insert into pawl.job (queue, kind, payload, crashes) values ('q', 'slow', '', 1)")
 	<-entered
 	tx := c.begin()
 	_, err := tx.Exec(t.Context(), "select from pawl.worker for no key update") // as somebody who looks at it with psql
@@ -326,9 +326,9 @@ func TestProcess_OfASecondSuspect(t *testing.T) {
 	}))
 	release := sync.OnceFunc(func() { close(goOn) })
 	defer release()
-	c.exec("insert into pawl.job (queue, kind, args, crashes) values ('q', 'slow', '', 1)")
+	c.exec("insert into pawl.job (queue, kind, payload, crashes) values ('q', 'slow', '', 1)")
 	<-entered
-	c.exec("insert into pawl.job (queue, kind, args, crashes, available_at) values ('r', 'slow', '', 1, now() + interval '1 hour')")
+	c.exec("insert into pawl.job (queue, kind, payload, crashes, available_at) values ('r', 'slow', '', 1, now() + interval '1 hour')")
 	if got, err := w.ProcessEarly(t.Context(), 2); !errors.Is(err, pawl.ErrInProgress) || got != "" {
 		t.Errorf("got %q, %v", got, err)
 	}

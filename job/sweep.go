@@ -7,6 +7,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/pace"
 )
 
 // requeuePause is the most that the sweep makes a job wait after its first crash.
@@ -17,7 +18,7 @@ const requeuePause = 100 * time.Millisecond
 // enqueue keys as well.
 func (w *Worker) keepHouse(ctx context.Context, s *session) {
 	lanes, archive, keys := w.newLaneKeeper(), w.newArchiveKeeper(), w.newKeyKeeper()
-	for pause(ctx, w.sweepPause()) {
+	for pace.Sleep(ctx, w.sweepPause()) {
 		if !s.present.Load() && w.mayJudge(s) {
 			_ = w.sweep(ctx, w.pool)
 		}

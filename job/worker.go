@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/solo"
 	"github.com/pawl-go/pawl/internal/txn"
@@ -63,7 +64,7 @@ func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 	return w, nil
 }
 
-// Run works until ctx ends, then stops claiming, lets the running handlers finish within Drain, gives everything else
+// Run works until ctx ends, then stops claiming, lets the running handlers finish within ShutdownTimeout, gives everything else
 // back uncharged, and returns nil. It returns an error only if it cannot start: the database is unreachable or its
 // schema does not fit.
 func (w *Worker) Run(ctx context.Context) error {
@@ -135,7 +136,7 @@ func (w *Worker) drain(ctx context.Context, s *session) {
 	defer stop()
 	if !s.lost() {
 		background.Go(func() { w.keepAlive(detached, s) })
-		w.idle(s.ctx, w.cfg.Drain)
+		w.idle(s.ctx, w.cfg.ShutdownTimeout)
 	}
 	s.lose()
 	if ctx.Err() != nil {
@@ -239,7 +240,7 @@ func (w *Worker) process(ctx context.Context, id int64, early bool) (Processed, 
 
 // lineOf returns the line of a job's queue, so that its slot is had before the job is claimed; nil if there is no such job.
 func (w *Worker) lineOf(ctx context.Context, id int64) (*line, error) {
-	queue, err := contract.JobQueue(ctx, w.pool, id)
+	queue, err := catalog.JobQueue(ctx, w.pool, id)
 	if err != nil || queue == "" {
 		return nil, err
 	}
@@ -291,14 +292,4 @@ func (w *Worker) emit(ctx context.Context, e pawl.Event) {
 		e.Scope = w.cfg.Queues[0].Name
 	}
 	w.cfg.Hooks.Emit(context.WithoutCancel(ctx), e)
-}
-
-// pause waits for d and reports whether ctx is still open.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }

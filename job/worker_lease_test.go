@@ -201,7 +201,7 @@ func TestWorker_SuspectsDoNotWaitForTheDeaf(t *testing.T) {
 	c.enqueueMany(1, job.Request{})
 	c.hire()
 	<-entered
-	c.exec("insert into pawl.job (queue, kind, args, crashes) values ('q', 'k', '', 1)")
+	c.exec("insert into pawl.job (queue, kind, payload, crashes) values ('q', 'k', '', 1)")
 	c.until("the suspect does not run", "select count(*) from effect where job = 2", 1)
 }
 
@@ -211,7 +211,7 @@ func TestWorker_SweepNamesNoQueue(t *testing.T) {
 	c := setupCrew(t)
 	c.config.Lease = time.Second // a session of that age may sweep
 	_, err := c.pool.Exec(t.Context(), `with w as (insert into pawl.worker (name, lease, seen_at) values ('gone', '1 second', now() - interval '1 hour') returning id)
-insert into pawl.job (queue, kind, args, status, claimed_by) select 'elsewhere', 'k', '', 'processing', w.id from w`)
+insert into pawl.job (queue, kind, payload, status, claimed_by) select 'elsewhere', 'k', '', 'processing', w.id from w`)
 	c.must(err)
 	c.hire()
 	c.untilTrue("the sweep has taken it back", func() bool { return c.saw(pawl.EventStaleTakeover, "job.sweep") > 0 })

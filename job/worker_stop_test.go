@@ -60,7 +60,7 @@ func (c *crew) pendingUncharged() []int64 {
 func TestWorker_StopGivesBackTheRest(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
-	c.concurrency, c.config.Drain, c.abandon = 4, 50*time.Millisecond, time.Minute
+	c.concurrency, c.config.ShutdownTimeout, c.abandon = 4, 50*time.Millisecond, time.Minute
 	entered := make(chan struct{}, 2)
 	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		if err := apply(ctx, tx, j); err != nil {
@@ -87,7 +87,7 @@ func TestWorker_StopGivesBackTheRest(t *testing.T) {
 func TestWorker_StopLeavesADeafHandlerBehind(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
-	c.config.Drain, c.abandon = 50*time.Millisecond, 50*time.Millisecond
+	c.config.ShutdownTimeout, c.abandon = 50*time.Millisecond, 50*time.Millisecond
 	entered, goOn := make(chan struct{}), make(chan struct{})
 	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		close(entered)

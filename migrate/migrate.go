@@ -11,7 +11,8 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/pooler"
-	"github.com/pawl-go/pawl/sql"
+	"github.com/pawl-go/pawl/internal/script"
+	"github.com/pawl-go/pawl/schema"
 )
 
 // The migrators' lock, in Pawl's half of the two-key advisory space ('pawl' in ASCII).
@@ -47,11 +48,11 @@ func up(ctx context.Context, conn *pgx.Conn, progress Progress) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	if installed.Version > sql.Newest() {
+	if installed.Version > schema.Newest() {
 		return nil, fits(installed)
 	}
 	var applied []int
-	for _, v := range sql.Versions() {
+	for _, v := range schema.Versions() {
 		if v.Number <= installed.Version {
 			continue
 		}
@@ -61,9 +62,9 @@ func up(ctx context.Context, conn *pgx.Conn, progress Progress) ([]int, error) {
 		}
 		applied = append(applied, v.Number)
 	}
-	if installed.Version == sql.Newest() && installed.APIHash != sql.APIHash() {
+	if installed.Version == schema.Newest() && installed.APIHash != script.Hash(schema.API()) {
 		progress.say("replacing the functions of version %04d", installed.Version)
-		return applied, inTx(ctx, conn, sql.ReplaceAPI(installed.Version))
+		return applied, inTx(ctx, conn, script.ReplaceAPI(schema.API(), installed.Version))
 	}
 	return applied, nil
 }
@@ -86,10 +87,10 @@ func down(ctx context.Context, conn *pgx.Conn, to int, progress Progress) ([]int
 		return nil, &pawl.Error{Op: "migrate.down", Code: pawl.CodeArgumentInvalid,
 			Err: fmt.Errorf("the target must lie between 0 and the installed version %d, it is %d", installed.Version, to)}
 	}
-	if installed.Version > sql.Newest() {
+	if installed.Version > schema.Newest() {
 		return nil, newerSchema(installed)
 	}
-	versions := sql.Versions()
+	versions := schema.Versions()
 	var removed []int
 	for i := len(versions) - 1; i >= 0; i-- {
 		v := versions[i]
@@ -212,7 +213,7 @@ func Check(ctx context.Context, db Querier) error {
 
 // fits returns nil if this build can work with what is installed.
 func fits(installed Installed) error {
-	newest := sql.Newest()
+	newest := schema.Newest()
 	switch {
 	case installed.Version == 0:
 		return mismatch("run: pawl migrate up", "Pawl's schema is not installed in this database")
@@ -221,7 +222,7 @@ func fits(installed Installed) error {
 			installed.Version, newest, missing(installed.Version))
 	case installed.MinClient > newest:
 		return newerSchema(installed)
-	case installed.Version == newest && installed.APIHash != sql.APIHash():
+	case installed.Version == newest && installed.APIHash != script.Hash(schema.API()):
 		return mismatch("run: pawl migrate up, with the build you deploy",
 			"the functions of schema version %d are not those of this build", installed.Version)
 	}
@@ -230,7 +231,7 @@ func fits(installed Installed) error {
 
 func missing(installed int) string {
 	list := ""
-	for _, v := range sql.Versions() {
+	for _, v := range schema.Versions() {
 		if v.Number > installed {
 			list += fmt.Sprintf(" %04d_%s", v.Number, v.Name)
 		}
@@ -241,7 +242,7 @@ func missing(installed int) string {
 func newerSchema(i Installed) error {
 	return mismatch("deploy a newer build of this program",
 		"the schema is at version %d and needs clients of version %d or later; this build is version %d",
-		i.Version, i.MinClient, sql.Newest())
+		i.Version, i.MinClient, schema.Newest())
 }
 
 func mismatch(hint, format string, args ...any) error {

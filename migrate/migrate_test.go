@@ -13,7 +13,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/migrate"
-	"github.com/pawl-go/pawl/sql"
+	"github.com/pawl-go/pawl/schema"
 )
 
 func empty(t *testing.T) string {
@@ -59,8 +59,8 @@ func TestT73_ConcurrentMigratorsAgree(t *testing.T) {
 	for _, n := range applied {
 		total += n
 	}
-	if total != len(sql.Versions()) {
-		t.Errorf("%d versions were applied in all, want %d", total, len(sql.Versions()))
+	if total != len(schema.Versions()) {
+		t.Errorf("%d versions were applied in all, want %d", total, len(schema.Versions()))
 	}
 	if err := migrate.Check(t.Context(), connect(t, url)); err != nil {
 		t.Error(err)
@@ -100,7 +100,7 @@ func TestDown_RemovesEverythingAndUpStartsAgain(t *testing.T) {
 			t.Fatalf("%d schemas left, %v", left, err)
 		}
 	}
-	if len(said) != 2*len(sql.Versions()) {
+	if len(said) != 2*len(schema.Versions()) {
 		t.Errorf("progress: %q", said)
 	}
 }
@@ -174,7 +174,7 @@ func TestUp_OnANewerSchema(t *testing.T) {
 		}
 		return state
 	}
-	exec(t, conn, fmt.Sprintf("insert into pawl.migration values (999, 'later', %d, 'x')", sql.Newest()))
+	exec(t, conn, fmt.Sprintf("insert into pawl.migration values (999, 'later', %d, 'x')", schema.Newest()))
 	before := state()
 	if applied, err := migrate.Up(t.Context(), conn, nil); err != nil || len(applied) != 0 {
 		t.Errorf("it still serves this build: applied %v, %v", applied, err)
@@ -182,7 +182,7 @@ func TestUp_OnANewerSchema(t *testing.T) {
 	if state() != before {
 		t.Error("an older build changed a newer schema")
 	}
-	exec(t, conn, fmt.Sprintf("update pawl.migration set min_client = %d where version = 999", sql.Newest()+1))
+	exec(t, conn, fmt.Sprintf("update pawl.migration set min_client = %d where version = 999", schema.Newest()+1))
 	before = state()
 	applied, err := migrate.Up(t.Context(), conn, nil)
 	if !errors.Is(err, pawl.ErrSchemaMismatch) || len(applied) != 0 || !strings.Contains(err.Error(), "version 999") || !strings.Contains(err.Error(), "deploy a newer build") {

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/sql"
+	"github.com/pawl-go/pawl/schema"
 )
 
 // A Format is a migration tool's file layout.
@@ -32,7 +32,7 @@ const lockTimeout = "set local lock_timeout = '5s';\n\n"
 // Files renders every version above from for another migration tool. The files carry Pawl's own version record, so
 // that [Check] works whoever applied them.
 func Files(format Format, from int) ([]File, error) {
-	var render func(v sql.Version) []File
+	var render func(v schema.Version) []File
 	switch format {
 	case Plain:
 		return []File{{"pawl.sql", plain(from)}}, nil
@@ -53,9 +53,9 @@ func Files(format Format, from int) ([]File, error) {
 	return files, nil
 }
 
-func versionsAfter(from int) []sql.Version {
-	var later []sql.Version
-	for _, v := range sql.Versions() {
+func versionsAfter(from int) []schema.Version {
+	var later []schema.Version
+	for _, v := range schema.Versions() {
 		if v.Number > from {
 			later = append(later, v)
 		}
@@ -65,25 +65,25 @@ func versionsAfter(from int) []sql.Version {
 
 func plain(from int) string {
 	var s strings.Builder
-	s.WriteString("-- Pawl's schema, generated from sql/. Apply with: psql -v ON_ERROR_STOP=1 -f pawl.sql\n")
+	s.WriteString("-- Pawl's schema, generated from schema/. Apply with: psql -v ON_ERROR_STOP=1 -f pawl.sql\n")
 	for _, v := range versionsAfter(from) {
 		fmt.Fprintf(&s, "\nbegin;\n%s%s\ncommit;\n", lockTimeout, v.Script())
 	}
 	return s.String()
 }
 
-func goose(v sql.Version) []File {
+func goose(v schema.Version) []File {
 	text := "-- +goose Up\n-- +goose StatementBegin\n" + lockTimeout + v.Script() + "-- +goose StatementEnd\n\n" +
 		"-- +goose Down\n-- +goose StatementBegin\n" + lockTimeout + v.DownScript() + "-- +goose StatementEnd\n"
 	return []File{{fmt.Sprintf("%05d_pawl_%s.sql", v.Number, v.Name), text}}
 }
 
-func tern(v sql.Version) []File {
+func tern(v schema.Version) []File {
 	text := lockTimeout + v.Script() + "\n---- create above / drop below ----\n\n" + lockTimeout + v.DownScript()
 	return []File{{fmt.Sprintf("%03d_pawl_%s.sql", v.Number, v.Name), text}}
 }
 
-func golangMigrate(v sql.Version) []File {
+func golangMigrate(v schema.Version) []File {
 	base := fmt.Sprintf("%06d_pawl_%s", v.Number, v.Name)
 	return []File{{base + ".up.sql", lockTimeout + v.Script()}, {base + ".down.sql", lockTimeout + v.DownScript()}}
 }

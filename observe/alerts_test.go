@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pawl-go/pawl/observe"
+	"github.com/pawl-go/pawl/observe/internal/metrics"
 )
 
 var (
@@ -22,11 +22,11 @@ var (
 func TestAlerts_NameWhatExists(t *testing.T) {
 	t.Parallel()
 	page, kinds := read(t, "../docs/operating/alerts.md"), read(t, "../event.go")
-	byName := map[string]observe.Metric{}
-	for _, m := range observe.Metrics() {
+	byName := map[string]metrics.Metric{}
+	for _, m := range metrics.Metrics() {
 		byName[m.Name] = m
-		if m.Type == observe.Histogram {
-			byName[m.Name+"_bucket"] = observe.Metric{Labels: append([]string{"le"}, m.Labels...)}
+		if m.Type == metrics.Histogram {
+			byName[m.Name+"_bucket"] = metrics.Metric{Labels: append([]string{"le"}, m.Labels...)}
 		}
 	}
 	_, rules, _ := strings.Cut(page, "```yaml\n")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/observe"
+	"github.com/pawl-go/pawl/observe/internal/metrics"
 	"github.com/pawl-go/pawl/observe/otelpawl"
 	"github.com/pawl-go/pawl/observe/prompawl"
 )
@@ -13,7 +14,7 @@ import (
 // A pool that is missing is refused where a reader is made, not by a panic at its first scrape.
 func TestConstructors_RefuseNil(t *testing.T) {
 	t.Parallel()
-	_, plain := observe.NewDatabase(nil, observe.DatabaseOptions{})
+	_, plain := metrics.NewDatabase(nil, observe.DatabaseOptions{})
 	_, prometheus := prompawl.NewDatabase(nil, observe.DatabaseOptions{})
 	_, telemetry := otelpawl.Database(nil, nil, observe.DatabaseOptions{})
 	for name, err := range map[string]error{"observe": plain, "prompawl": prometheus, "otelpawl": telemetry} {

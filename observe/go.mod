@@ -8,7 +8,7 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/sqs v1.52.9
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/pawl-go/pawl v0.0.0
-	github.com/pawl-go/pawl/transport/sqs v0.0.0
+	github.com/pawl-go/pawl/transport/pawlsqs v0.0.0
 	github.com/prometheus/client_golang v1.25.0
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/metric v1.47.0
@@ -44,5 +44,5 @@ require (
 
 replace (
 	github.com/pawl-go/pawl => ..
-	github.com/pawl-go/pawl/transport/sqs => ../transport/sqs
+	github.com/pawl-go/pawl/transport/pawlsqs => ../transport/pawlsqs
 )

@@ -9,24 +9,25 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/observe"
+	"github.com/pawl-go/pawl/observe/internal/metrics"
 )
 
 // The name in Prometheus is what an exporter makes of the one in OpenTelemetry: dots, unit and type. So dashboards fit both.
 func TestMetrics_NamesFit(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for _, m := range observe.Metrics() {
+	for _, m := range metrics.Metrics() {
 		want := strings.ReplaceAll(m.OTel, ".", "_")
 		if m.Unit == "s" {
 			want += "_seconds"
 		}
-		if m.Type == observe.Counter {
+		if m.Type == metrics.Counter {
 			want += "_total"
 		}
 		if m.Name != want || seen[m.Name] || !regexp.MustCompile(`^pawl(\.[a-z]+(_[a-z]+)*)+$`).MatchString(m.OTel) {
 			t.Errorf("%s is %s in OpenTelemetry, which is exported as %s", m.Name, m.OTel, want)
 		}
-		if m.Help == "" || strings.HasSuffix(m.Help, ".") || (m.Type == observe.Histogram) != (len(m.Buckets) > 0) || !slices.IsSorted(m.Buckets) {
+		if m.Help == "" || strings.HasSuffix(m.Help, ".") || (m.Type == metrics.Histogram) != (len(m.Buckets) > 0) || !slices.IsSorted(m.Buckets) {
 			t.Errorf("%+v", m)
 		}
 		seen[m.Name] = true
@@ -42,7 +43,7 @@ func TestScope_IsDecidedForEachOp(t *testing.T) {
 		for _, op := range regexp.MustCompile("`([a-z]+)\\.[a-z_]+`").FindAllStringSubmatch(cells[len(cells)-2], -1) {
 			ops++
 			if !observe.Decided(op[1]) {
-				t.Errorf("add %q to named in observe/events.go: may callers of a service choose the Scope of its events?", op[1])
+				t.Errorf("add %q to named in observe/scope.go: may callers of a service choose the Scope of its events?", op[1])
 			}
 		}
 	}
@@ -54,8 +55,8 @@ func TestScope_IsDecidedForEachOp(t *testing.T) {
 // A tenant chooses the scope of a command, so it never becomes a label; nor does anything of an op that nobody has looked at.
 func TestScope_LeavesOutWhatCallersChoose(t *testing.T) {
 	t.Parallel()
-	scopes := observe.NewScopes(observe.EventOptions{})
-	for op, want := range map[string]string{"flow.commit": "x", "job.finish": "x", "sqs.receive": "x", "command.commit": "", "command.claim": "", "new.op": "", "": ""} {
+	scopes := metrics.NewScopes(observe.EventOptions{})
+	for op, want := range map[string]string{"consumer.commit": "x", "job.finish": "x", "sqs.receive": "x", "command.commit": "", "command.claim": "", "new.op": "", "": ""} {
 		if got := scopes.Of(pawl.Event{Op: op, Scope: "x"}); got != want {
 			t.Errorf("%q: scope %q, want %q", op, got, want)
 		}
@@ -65,7 +66,7 @@ func TestScope_LeavesOutWhatCallersChoose(t *testing.T) {
 // Whatever the scopes are, there are no more than allowed; those that were there stay.
 func TestScopes_AreBounded(t *testing.T) {
 	t.Parallel()
-	scopes := observe.NewScopes(observe.EventOptions{MaxScopes: 2, Scope: func(e pawl.Event) string { return e.Key }})
+	scopes := metrics.NewScopes(observe.EventOptions{MaxScopes: 2, Scope: func(e pawl.Event) string { return e.Key }})
 	for _, c := range [][2]string{{"a", "a"}, {"", ""}, {"b", "b"}, {"c", "other"}, {"a", "a"}, {"d", "other"}, {"\xff", "other"}} {
 		if got := scopes.Of(pawl.Event{Key: c[0]}); got != c[1] {
 			t.Errorf("%q: %q, want %q", c[0], got, c[1])

@@ -3,142 +3,125 @@ package ops
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// A CommandStatus is where a command stands.
-type CommandStatus string
-
-// The statuses.
-const (
-	CommandProcessing      CommandStatus = "processing"
-	CommandSucceeded       CommandStatus = "succeeded"
-	CommandFailedRetryable CommandStatus = "failed_retryable" // the next call with the key runs it again
-	CommandFailedFinal     CommandStatus = "failed_final"
-	CommandUnknown         CommandStatus = "unknown" // nobody knows whether it took effect: see SettleCommand
-)
-
-// CommandStatuses returns all of them.
-func CommandStatuses() []CommandStatus {
-	return []CommandStatus{CommandProcessing, CommandSucceeded, CommandFailedRetryable, CommandFailedFinal, CommandUnknown}
-}
-
-// A CommandID names a command.
-type CommandID struct{ Scope, Key string }
-
 // A Command is one command without what it answers.
 type Command struct {
-	CommandID
-	Status               CommandStatus
-	Stale                bool // nobody can finish it without help: unknown, or processing with its lease over
-	Attempts             int
-	Fence                int64
-	ClaimedBy            string
-	Fingerprint          []byte // of the payload, 32 octets
-	LeaseExpiresAt       time.Time
-	CreatedAt, UpdatedAt time.Time
-	ExpiresAt            time.Time // end of the memory
-	ResponseStatus       int       // of a stored HTTP answer; 0: none
-	ResponseOctets       int
-	ResultOctets         int
-	RefType, RefID       string
-	FailureCode, Failure string
-	ReadAt               time.Time // the database's clock at the reading
+	Scope          string    `json:"scope"`
+	Key            string    `json:"key"`
+	Status         Status    `json:"status"`
+	Stale          bool      `json:"stale"` // it does not end without help: unknown, or processing with its lease over
+	Attempts       int       `json:"attempts"`
+	Fence          int64     `json:"fence"`
+	ClaimedBy      string    `json:"claimed_by,omitzero"`
+	LeaseExpiresAt time.Time `json:"lease_expires_at,omitzero"`
+	CreatedAt      time.Time `json:"created_at"`
+	UpdatedAt      time.Time `json:"updated_at"`
+	ExpiresAt      time.Time `json:"expires_at"`               // end of the memory
+	ResponseStatus int       `json:"response_status,omitzero"` // of a stored HTTP answer; 0: none
+	ResponseOctets int       `json:"response_octets"`
+	ResultOctets   int       `json:"result_octets"`
+	RefType        string    `json:"result_ref_type,omitzero"`
+	RefID          string    `json:"result_ref_id,omitzero"`
+	FailureCode    string    `json:"failure_code,omitzero"`
+	FailureMessage string    `json:"failure_message,omitzero"`
+	Fingerprint    string    `json:"fingerprint"` // of the payload, in hexadecimal
+	ReadAt         time.Time `json:"read_at"`     // the database's clock at the reading
+
+	Changes []Change `json:"changes,omitzero" col:"-"` // by hand: the newest 100, oldest first; read by Get only
 }
 
-// A CommandFilter selects commands. The zero value selects the first 50 of all.
-type CommandFilter struct {
-	Scope  string
-	Status CommandStatus
-	Stale  bool      // only those that nobody can finish without help; reads the whole table
-	After  CommandID // only those behind it, by octets: the last of the page before
-	Limit  int       // default 50, at most 1000
+// Ref names the command as it was read.
+func (c Command) Ref() CommandRef { return CommandRef{Scope: c.Scope, Key: c.Key, Fence: c.Fence} }
+
+// Commands selects commands. The zero value selects all.
+type Commands struct {
+	Scope    string
+	Statuses []Status // empty: any
+	Stale    bool     // only those that do not end without help; reads the whole table
+	After    string   // only those behind this one: [Page.Next] of the page before
+	Limit    int      // default 50, at most 1000
 }
 
-// Commands returns commands in the order of scope and key. A page shorter than the limit is the last.
+// List returns commands in the order of scope and key, by octets.
 //
 // Errors: [pawl.ErrArgumentInvalid].
-func Commands(ctx context.Context, db DB, f CommandFilter) ([]Command, error) {
-	if err := (Filter{Limit: f.Limit}).check(); err != nil {
-		return nil, err
+func (s Commands) List(ctx context.Context, db pawl.DB) (Page[Command], error) {
+	const op = "command.list"
+	page, err := pageOf(op, s.After, s.Limit, anyText, anyText)
+	if err == nil {
+		err = known(op, CommandStatuses(), s.Statuses)
 	}
-	if f.Status != "" && !slices.Contains(CommandStatuses(), f.Status) {
-		return nil, &pawl.Error{Op: "command.list", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("unknown status %q", f.Status),
-			Hint: "known: " + strings.Trim(fmt.Sprint(CommandStatuses()), "[]")}
-	}
-	if f.Limit == 0 {
-		f.Limit = defaultLimit
-	}
-	rows, err := contract.CommandList(ctx, db, contract.CommandListArgs{Scope: f.Scope, Status: string(f.Status), Stale: f.Stale,
-		After: [2]string{f.After.Scope, f.After.Key}, Limit: f.Limit})
 	if err != nil {
-		return nil, err
+		return Page[Command]{}, err
 	}
-	commands := make([]Command, len(rows))
-	for i, r := range rows {
-		commands[i] = commandOf(r)
-	}
-	return commands, nil
+	rows, err := catalog.Commands[Command](ctx, db, catalog.CommandQuery{Scope: s.Scope, Statuses: texts(s.Statuses), Stale: s.Stale, Page: page})
+	return cut(rows, page, func(c Command) []string { return []string{c.Scope, c.Key} }), err
 }
 
-// ShowCommand returns one command with what operators did, and false if there is none: then changes may still tell something.
-func ShowCommand(ctx context.Context, db DB, id CommandID) (c Command, changes []Change, found bool, err error) {
-	rows, err := contract.CommandShow(ctx, db, id.Scope, id.Key)
+// A CommandRef names a command, and what you saw of it.
+type CommandRef struct {
+	Scope, Key string
+	Fence      int64 // of the attempt that a verdict is about, as you saw it; Settle requires it
+}
+
+// Get returns everything about the command but what it answers.
+//
+// Errors: [pawl.ErrNotFound] if it never came, or its memory is over.
+func (r CommandRef) Get(ctx context.Context, db pawl.DB) (Command, error) {
+	rows, err := catalog.Command[Command](ctx, db, r.Scope, r.Key)
+	c, err := only(rows, err, "command.get", fmt.Sprintf("command %s in scope %s", r.Key, r.Scope))
 	if err != nil {
-		return Command{}, nil, false, err
+		return c, err
 	}
-	for _, r := range rows { // one or none
-		c, found = commandOf(r), true
-	}
-	audit, err := contract.AuditOf(ctx, db, changeLimit, "command", id.Scope, id.Key)
-	return c, changesOf(audit), found, err
+	c.Changes, err = r.Changes(ctx, db)
+	return c, err
 }
 
-func commandOf(r contract.CommandRow) Command {
-	c := Command{CommandID: CommandID{r.Scope, r.Key}, Status: CommandStatus(r.Status), Stale: r.Stale, Attempts: r.Attempts, Fence: r.Fence,
-		ClaimedBy: textOf(r.ClaimedBy), Fingerprint: r.Hash, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, ExpiresAt: r.ExpiresAt,
-		RefType: textOf(r.RefType), RefID: textOf(r.RefID), FailureCode: textOf(r.FailureCode), Failure: textOf(r.FailureMessage),
-		ResponseStatus: r.ResponseStatus, ResponseOctets: r.ResponseOctets, ResultOctets: r.ResultOctets, ReadAt: r.ReadAt}
-	if r.LeaseExpiresAt != nil {
-		c.LeaseExpiresAt = *r.LeaseExpiresAt
-	}
-	return c
+// Changes returns what was done with the command by hand: the newest 100 records, oldest first.
+func (r CommandRef) Changes(ctx context.Context, db pawl.DB) ([]Change, error) {
+	return changes(ctx, db, "command", r.Scope, r.Key)
 }
 
-// A CommandVerdict is what somebody found out about a command of which nobody knew whether it took effect.
+// A CommandVerdict is what you found out about a command of unknown outcome.
 type CommandVerdict struct {
-	Landed bool // it took effect. Otherwise the next call with the key may run it
-	// Result, RefType and RefID are the answer from now on, if it landed; optional. Result is text, usually JSON.
+	Executed bool // it took effect. Otherwise the next call with the key may run it
+	// Result, RefType and RefID are the answer from now on, if it was executed. Optional. Result is text, usually JSON.
 	Result, RefType, RefID string
 }
 
-// SettleCommand ends an unknown command by a verdict: [Settled], [Refused] if it is not unknown, [Moved] if another attempt has begun since
-// the one with By.Fence, or [Absent]. The attempt that fell silent is refused from now on. By.Fence is required: [Command.Fence] as you saw
-// it when you found out.
+// Settle ends an unknown command by a verdict: [Settled], [Refused] if it is not unknown, [Moved] if another attempt has begun since
+// the one with Fence, or [Absent]. The attempt that fell silent is refused from now on.
 //
-// Errors: [pawl.ErrArgumentInvalid], also for By.From, which is about jobs; a [pawl.Retryable] one if an open transaction has the
-// row for more than 2 s.
-func SettleCommand(ctx context.Context, db DB, id CommandID, v CommandVerdict, by By) (Outcome, error) {
+// Errors: [pawl.ErrArgumentInvalid], also for a missing Fence; a [pawl.Retryable] one if an open transaction has the row for more than 2 s.
+func (r CommandRef) Settle(ctx context.Context, db pawl.DB, v CommandVerdict, by By) (Result, error) {
 	const op = "command.settle"
-	if err := by.only(op, "Fence"); err != nil {
-		return "", err
+	if r.Fence == 0 {
+		return Result{}, noFence(op, "CommandRef.Fence", "Command.Fence")
 	}
-	if by.Fence == 0 {
-		return "", noFence(op, "see Command.Fence")
-	}
-	outcome, err := contract.CommandSettle(ctx, db, contract.CommandSettleArgs{Scope: id.Scope, Key: id.Key, Fence: by.Fence, Landed: v.Landed,
-		Result: v.Result, RefType: v.RefType, RefID: v.RefID, Actor: by.Actor, Reason: by.Reason})
-	if err != nil {
-		return "", err
-	}
-	switch Outcome(outcome) {
-	case Settled, Refused, Moved, Absent:
-		return Outcome(outcome), nil
-	}
-	return "", &pawl.Error{Op: op, Code: pawl.CodeUnknownState, Err: fmt.Errorf("outcome %q", outcome)}
+	return by.once(ctx, db, op, func(db pawl.DB) (Result, error) {
+		row, err := contract.CommandSettle(ctx, db, contract.CommandSettleArgs{Scope: r.Scope, Key: r.Key, Fence: r.Fence, Executed: v.Executed,
+			Result: v.Result, RefType: v.RefType, RefID: v.RefID, Actor: by.Actor, Reason: by.Reason})
+		result := Result{Outcome: Outcome(row.Outcome), Fence: row.Fence}
+		switch result.Outcome {
+		case Settled:
+			result.Was, result.Now = string(StatusUnknown), row.Status
+		case Refused:
+			result.Was, result.Hint = row.Status, "only what is unknown needs a verdict"
+		case Moved:
+			result.Was, result.Hint = row.Status, fmt.Sprintf("another attempt has begun since: its fence is %d; find out about that one", row.Fence)
+		case Absent:
+			result.Hint = "list the commands that are stale"
+		}
+		return result, err
+	})
+}
+
+func noFence(op, field, shown string) error {
+	return invalid(op, fmt.Errorf("the verdict names no fence"), fmt.Sprintf("set %s to what was shown when you looked: see %s", field, shown))
 }

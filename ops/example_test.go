@@ -9,49 +9,44 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/jobtest"
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/ops"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// Look at the dead letters, decide, act. From says what the decision was about: if somebody else has acted in between, the
-// job is left alone, and the result says so.
+// Look at the dead letters, decide, act. The Ref of a listed job says what the decision was about: if the job has been changed
+// in between, it is left alone, and the result says so.
 func Example() {
 	ctx := context.Background()
 	e := &pgtest.Example{}
 	defer e.End()
-	conn, err := pgx.Connect(ctx, pawltest.URL(e)) // yours: the database of the workers
-	if err != nil {
-		log.Fatal(err)
-	}
+	conn := connect(ctx, e) // yours: the database of the workers
 	defer conn.Close(ctx)
-	if err := bury(ctx, conn); err != nil {
-		log.Fatal(err)
-	}
+	bury(ctx, conn)
 
-	dead, err := ops.List(ctx, conn, ops.Filter{Statuses: []ops.Status{ops.StatusDeadLetter}})
+	page, err := ops.Jobs{Statuses: []ops.Status{ops.StatusDeadLetter}}.List(ctx, conn)
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, j := range dead {
-		fmt.Printf("job %d of %s: %s\n", j.ID, j.Queue, j.LastError)
-	}
+	dead := page.Rows[0]
+	fmt.Printf("job %d of %s: %s\n", dead.ID, dead.Queue, dead.LastError)
 
-	by := ops.By{Actor: "ann", Reason: "the stock service is back", From: []ops.Status{ops.StatusDeadLetter}}
+	by := ops.By{Actor: "ann", Reason: "the stock service is back"}
 	for range 2 {
-		r, err := ops.Retry(ctx, conn, dead[0].ID, by)
+		r, err := dead.Ref().Retry(ctx, conn, by)
 		if err != nil {
 			log.Fatal(err)
 		}
 		fmt.Println(r.Outcome, r.Was, r.Changed())
 	}
 
-	d, _, err := ops.Show(ctx, conn, dead[0].ID)
+	job, err := ops.JobRef{ID: dead.ID}.Get(ctx, conn)
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, c := range d.Changes {
+	for _, c := range job.Changes {
 		fmt.Println(c.Actor, c.Verb, c.Reason)
 	}
 	// Output:
@@ -61,19 +56,113 @@ func Example() {
 	// ann job_retry the stock service is back
 }
 
+// Retry all dead letters with one error. A dry run counts them first.
+func ExampleJobs_RetryAll() {
+	ctx := context.Background()
+	e := &pgtest.Example{}
+	defer e.End()
+	conn := connect(ctx, e)
+	defer conn.Close(ctx)
+	bury(ctx, conn)
+
+	dead := ops.Jobs{Queue: "orders", Error: "no such item"}
+	for _, by := range []ops.By{ops.DryRun, {Actor: "ann", Reason: "the item is there now"}} {
+		tally, err := dead.RetryAll(ctx, conn, by, nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%d selected, %d retried\n", tally.Matched, tally.Done)
+	}
+	// Output:
+	// 1 selected, 0 retried
+	// 1 selected, 1 retried
+}
+
+// Pause a queue, and let it go on.
+func ExampleQueueRef_Pause() {
+	ctx := context.Background()
+	e := &pgtest.Example{}
+	defer e.End()
+	conn := connect(ctx, e)
+	defer conn.Close(ctx)
+
+	orders := ops.QueueRef{Name: "orders"}
+	paused, err := orders.Pause(ctx, conn, ops.By{Actor: "ann", Reason: "the stock service is down"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	resumed, err := orders.Resume(ctx, conn, ops.By{Actor: "ann", Reason: "it is back"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(paused.Outcome, paused.Was, paused.Now)
+	fmt.Println(resumed.Outcome, resumed.Was, resumed.Now)
+	// Output:
+	// changed running paused
+	// changed paused running
+}
+
+// Tell the story of a key.
+func ExampleExplain() {
+	ctx := context.Background()
+	e := &pgtest.Example{}
+	defer e.End()
+	conn := connect(ctx, e)
+	defer conn.Close(ctx)
+	bury(ctx, conn)
+
+	story, err := ops.Explain(ctx, conn, "1", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, m := range story.Moments {
+		fmt.Println(m.Kind, m.Scope, m.Key, m.Event)
+	}
+	// Output:
+	// job orders 1 enqueued
+	// job orders 1 failed
+	// job orders 1 dead_letter
+}
+
+// Purge what need not be remembered any more. Run it every hour.
+func ExamplePurge() {
+	ctx := context.Background()
+	e := &pgtest.Example{}
+	defer e.End()
+	conn := connect(ctx, e)
+	defer conn.Close(ctx)
+
+	tally, err := ops.Purge(ctx, conn, ops.PurgeRule{Table: ops.TableCommand}, ops.By{Actor: "cron", Reason: "hourly"}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(tally.Done, "rows deleted")
+	// Output: 0 rows deleted
+}
+
+func connect(ctx context.Context, e *pgtest.Example) *pgx.Conn {
+	conn, err := pgx.Connect(ctx, pawltest.URL(e))
+	if err != nil {
+		log.Fatal(err)
+	}
+	return conn
+}
+
 // bury makes one dead letter.
-func bury(ctx context.Context, conn *pgx.Conn) error {
-	if _, err := job.Enqueue(ctx, conn, job.Request{Queue: "orders", Kind: "charge"}); err != nil {
-		return err
+func bury(ctx context.Context, conn *pgx.Conn) {
+	_, err := job.Enqueue(ctx, conn, job.Request{Queue: "orders", Kind: "charge"})
+	if err != nil {
+		log.Fatal(err)
 	}
 	var worker int64
 	if err := conn.QueryRow(ctx, "select w.worker_id from pawl_v1.worker_register('example') as w").Scan(&worker); err != nil {
-		return err
+		log.Fatal(err)
 	}
-	jobs, err := job.Claim(ctx, conn, "orders", worker, 1)
+	jobs, err := jobtest.Claim(ctx, conn, "orders", worker, 1)
 	if err != nil {
-		return err
+		log.Fatal(err)
 	}
-	_, err = jobs[0].Fail(ctx, conn, pawl.Final(errors.New("no such item in stock")), job.Backoff{})
-	return err
+	if _, err = jobs[0].Fail(ctx, conn, pawl.Final(errors.New("no such item in stock")), job.Backoff{}); err != nil {
+		log.Fatal(err)
+	}
 }

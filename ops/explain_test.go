@@ -50,7 +50,7 @@ func TestExplain(t *testing.T) {
 func TestLook(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for _, status := range ops.Statuses() {
+	for _, status := range ops.JobStatuses() {
 		b.in(status)
 	}
 	b.exec("update pawl.job set available_at = clock_timestamp() - interval '1 minute' where status = 'pending'")
@@ -69,10 +69,10 @@ func TestLook(t *testing.T) {
 		t.Fatalf("%+v", o.Queues)
 	}
 	q := o.Queues[1]
-	if q.Queue != "q" || q.Due != 1 || q.Later != 0 || q.Waiting != 1 || q.Processing != 1 || q.Dead != 1 || q.Unknown != 1 || q.Cancelled != 1 || q.LanesBlocked != 1 || q.DueSince.IsZero() {
+	if q.Name != "q" || q.Begun != 1 || q.Due != 1 || q.Later != 0 || q.Waiting != 1 || q.Processing != 1 || q.Dead != 1 || q.Unknown != 1 || q.Cancelled != 1 || q.LanesBlocked != 1 || q.DueSince.IsZero() {
 		t.Errorf("%+v", q)
 	}
-	if len(o.Workers) != 2 || o.Workers[0].Name != "gone" || o.Workers[0].Alive || !o.Workers[1].Alive || o.Workers[1].Held != 1 {
+	if len(o.Workers) != 2 || o.Workers[0].Name != "gone" || o.Workers[0].State != "silent" || o.Workers[1].State != "alive" || o.Workers[1].Held != 1 {
 		t.Errorf("%+v", o.Workers)
 	}
 	if o.UnknownCommands != 1 || o.StaleCommands != 1 || len(o.Outbox) != 1 || o.OldestSnapshot.IsZero() {
@@ -84,7 +84,7 @@ func TestLook(t *testing.T) {
 func TestExplain_DatesADeadLetterByItsLastError(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.exec(`insert into pawl.job (queue, kind, args, status, created_at, last_errors) values ('q', 'k', '', 'dead_letter', now() - interval '3 days',
+	b.exec(`insert into pawl.job (queue, kind, payload, status, created_at, last_errors) values ('q', 'k', '', 'dead_letter', now() - interval '3 days',
   jsonb_build_array(jsonb_build_object('at', now() - interval '2 days', 'error', 'no')))`)
 	story, err := ops.Explain(t.Context(), b.pool, "1", "")
 	if err != nil || len(story.Moments) != 3 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/internal/delivery"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -15,40 +16,46 @@ import (
 func TestGates(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	r, err := ops.ResetGate(t.Context(), b.pool, "orders", "account 7", 41, by)
-	if err != nil || r.Outcome != ops.GateReset || r.Before != nil || r.Last != 41 {
+	r, err := ops.SequenceGateRef{Consumer: "orders", Resource: "account 7"}.Reset(t.Context(), b.pool, 41, by)
+	if err != nil || r.Outcome != ops.Reset || r.Was != "" || r.Now != "41" {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if r, err = ops.ReleaseGate(t.Context(), b.pool, "orders", "account 7", by); err != nil || r.Outcome != ops.Idle {
+	if r, err = (ops.SequenceGateRef{Consumer: "orders", Resource: "account 7"}).Release(t.Context(), b.pool, by); err != nil || r.Outcome != ops.Idle {
 		t.Errorf("%+v, %v", r, err)
 	}
 	b.must(pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
-		claim, err := inbox.Take(t.Context(), tx, pawl.Intent{Scope: "orders", Key: "m", Fingerprint: pawl.FingerprintOf()})
+		claim, err := delivery.Take(t.Context(), tx, pawl.Intent{Scope: "orders", Key: "m", Fingerprint: pawl.FingerprintOf()})
 		b.must(err)
-		turn := inbox.Turn{Consumer: "orders", Resource: "account 7", Seq: 44, Mode: inbox.Strict}
-		if v, _, err := inbox.Pass(t.Context(), tx, turn); err != nil || v != inbox.Early {
+		turn := delivery.Turn{Consumer: "orders", Resource: "account 7", Seq: 44, Mode: string(inbox.Strict)}
+		if v, _, err := delivery.Pass(t.Context(), tx, turn); err != nil || v != delivery.Early {
 			t.Errorf("%s, %v", v, err)
 		}
-		id, err := claim.Land(t.Context(), tx, inbox.Landing{Queue: "q", Kind: "k"})
+		id, err := claim.Store(t.Context(), tx, delivery.Storage{Queue: "q", Kind: "k"})
 		b.must(err)
-		return inbox.Hold(t.Context(), tx, turn, id)
+		return delivery.Hold(t.Context(), tx, turn, id)
 	}))
-	gates, err := ops.Gates(t.Context(), b.pool, ops.GateFilter{Held: true})
-	if err != nil || len(gates) != 1 || gates[0].Resource != "account 7" || *gates[0].Last != 41 || gates[0].Held != 1 || gates[0].NextHeld != 44 || gates[0].Since.IsZero() {
+	page, err := ops.SequenceGates{Held: true}.List(t.Context(), b.pool)
+	gates := page.Rows
+	if err != nil || len(gates) != 1 || gates[0].Resource != "account 7" || *gates[0].Last != 41 || gates[0].Held != 1 || *gates[0].NextHeld != 44 || gates[0].Since.IsZero() {
 		t.Errorf("%+v, %v", gates, err)
 	}
-	r, err = ops.ReleaseGate(t.Context(), b.pool, "orders", "account 7", by)
-	if err != nil || r.Outcome != ops.GateReleased || *r.Before != 41 || r.Last != 43 {
+	other := gates[0].Ref()
+	other.NextHeld = new(int64)
+	if r, err = other.Release(t.Context(), b.pool, by); err != nil || r.Outcome != ops.Moved {
+		t.Errorf("another number was held: %+v, %v", r, err)
+	}
+	r, err = gates[0].Ref().Release(t.Context(), b.pool, by)
+	if err != nil || r.Outcome != ops.Released || r.Was != "41" || r.Now != "43" {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if n := one[int](b, "select count(*)::int from pawl.audit as a where a.target = 'gate orders account 7'"); n != 2 {
 		t.Errorf("%d records", n)
 	}
-	if _, err := ops.ResetGate(t.Context(), b.pool, "orders", "account 7", 1, ops.By{Actor: "ann"}); !errors.Is(err, pawl.ErrArgumentInvalid) {
+	if _, err := (ops.SequenceGateRef{Consumer: "orders", Resource: "account 7"}).Reset(t.Context(), b.pool, 1, ops.By{Actor: "ann"}); !errors.Is(err, pawl.ErrArgumentInvalid) {
 		t.Errorf("without a reason: %v", err)
 	}
-	for _, bad := range []ops.GateFilter{{Limit: 1001}, {After: "account 7"}} {
-		if _, err := ops.Gates(t.Context(), b.pool, bad); !errors.Is(err, pawl.ErrArgumentInvalid) {
+	for _, bad := range []ops.SequenceGates{{Limit: 1001}, {After: "account 7"}} {
+		if _, err := bad.List(t.Context(), b.pool); !errors.Is(err, pawl.ErrArgumentInvalid) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}

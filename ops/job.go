@@ -1,114 +1,177 @@
 package ops
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// A Status is where a job stands.
-type Status string
-
-// The statuses. A job that finished has none: its row is gone.
-const (
-	StatusPending    Status = "pending"     // due, or waiting for its time
-	StatusWaiting    Status = "waiting"     // for its turn behind others
-	StatusProcessing Status = "processing"  // an attempt is running
-	StatusUnknown    Status = "unknown"     // whether it took effect is not known
-	StatusDeadLetter Status = "dead_letter" // nobody tries it again until an operator decides
-	StatusCancelled  Status = "cancelled"   // ended by its handler or an operator
-	StatusSucceeded  Status = "succeeded"   // nothing leaves a job in it yet
-)
-
-// Statuses returns all of them.
-func Statuses() []Status {
-	return []Status{StatusPending, StatusWaiting, StatusProcessing, StatusUnknown, StatusDeadLetter, StatusCancelled, StatusSucceeded}
-}
-
-// texts makes an empty list nil: no condition.
-func texts[T ~string](values []T) []string {
-	if len(values) == 0 {
-		return nil
-	}
-	all := make([]string, len(values))
-	for i, v := range values {
-		all[i] = string(v)
-	}
-	return all
-}
-
-// A Job is one job at a glance.
+// A Job is one job. The fields from Headers on are read by Get only.
 type Job struct {
-	ID          int64
-	Queue, Kind string
-	Status      Status
-	Priority    int // 1 first
-	Attempts    int // used, the running one included
-	MaxAttempts int
-	Crashes     int // deaths of a process it was present at
-	Fence       int64
-	AvailableAt time.Time // not before
-	CreatedAt   time.Time
-	Worker      string // whose attempt is running; empty: nobody's, or one without a worker
-	LastError   string
-	LastCode    string // of that error: a SQLSTATE, "crash", or empty
-	ArgsOctets  int
-	Lane        string    // in which it runs one at a time with others; empty: none
-	MessageKey  string    // of the delivery that landed in it; empty: it is none, or that had none
-	ReadAt      time.Time // the database's clock at the reading: ages count from here
+	ID            int64     `json:"id"`
+	Queue         string    `json:"queue"`
+	Kind          string    `json:"kind"`
+	Status        Status    `json:"status"`
+	Priority      int       `json:"priority"`     // 1 first
+	Attempts      int       `json:"attempts"`     // used, the running one included
+	MaxAttempts   int       `json:"max_attempts"` // 0: it has finished
+	Crashes       int       `json:"crashes"`      // deaths of a process it was present at
+	Fence         int64     `json:"fence"`
+	AvailableAt   time.Time `json:"available_at,omitzero"` // not before
+	CreatedAt     time.Time `json:"created_at"`
+	Worker        string    `json:"worker,omitzero"` // whose attempt is running; empty: none, or one without a worker
+	LastError     string    `json:"last_error,omitzero"`
+	LastCode      string    `json:"last_code,omitzero"` // of that error: a SQLSTATE, "crash", "mismatch" ([CodeMismatch]), or empty
+	PayloadOctets int       `json:"payload_octets"`
+	Lane          string    `json:"lane,omitzero"`                  // in which it runs one at a time with others; empty: none
+	Key           string    `json:"key,omitzero" col:"message_key"` // of the delivery that was executed in it; empty: it is none, or that had none
+	ReadAt        time.Time `json:"read_at"`                        // the database's clock at the reading: ages count from here
+
+	Headers        map[string]any `json:"headers,omitzero" col:"get"`
+	Payload        []byte         `json:"payload,omitzero" col:"get"`
+	Errors         []JobError     `json:"errors,omitzero" col:"get"`           // the last 10, oldest first
+	Position       int64          `json:"position,omitzero" col:"get"`         // in the lane
+	FinishedAt     time.Time      `json:"finished_at,omitzero" col:"get"`      // of an archived job
+	LeaseExpiresAt time.Time      `json:"lease_expires_at,omitzero" col:"get"` // zero: no attempt is running
+	WorkerID       int64          `json:"worker_id,omitzero" col:"get"`        // 0: none, or it was claimed without a worker
+	WorkerSeenAt   time.Time      `json:"worker_seen_at,omitzero" col:"get"`   // its last heartbeat
+	WorkerPresence bool           `json:"worker_presence,omitzero" col:"get"`  // it holds a presence lock, so that its death is noticed before the lease is over
+	Steps          []Step         `json:"steps,omitzero" col:"-"`              // its calls of other systems, at most 100
+	Changes        []Change       `json:"changes,omitzero" col:"-"`            // by hand: the newest 100, oldest first
 }
 
-func jobOf(r contract.JobRow) Job {
-	return Job{ID: r.ID, Queue: r.Queue, Kind: r.Kind, Status: Status(r.Status), Priority: r.Priority, Attempts: r.Attempts,
-		MaxAttempts: r.MaxAttempts, Crashes: r.Crashes, Fence: r.Fence, AvailableAt: r.AvailableAt, CreatedAt: r.CreatedAt,
-		Worker: orZero(r.Worker), LastError: orZero(r.LastError), LastCode: orZero(r.LastCode),
-		ArgsOctets: r.ArgsOctets, Lane: orZero(r.Lane), MessageKey: orZero(r.MessageKey), ReadAt: r.ReadAt}
-}
+// Ref names the job as it was read.
+func (j Job) Ref() JobRef { return JobRef{ID: j.ID, Fence: j.Fence, Statuses: []Status{j.Status}} }
 
 // MayDouble reports whether a retry of the job may take effect a second time: it is a delivery that came under a known key with another
-// payload, or later than is remembered, and nobody has retried it yet.
+// payload, or later than is remembered, and has not been retried.
 func (j Job) MayDouble() bool {
 	return j.Status == StatusDeadLetter && slices.Contains(doubling, pawl.Code(j.LastCode))
 }
 
+// CodeMismatch is the LastCode of a delivery that came under a known key with another payload. A handler that fails with
+// [pawl.ErrKeyReused] of something it asked for leaves that code.
+const CodeMismatch pawl.Code = contract.CodeMismatch
+
 // doubling are the codes of such errors.
-var doubling = []pawl.Code{pawl.CodeMessageReused, pawl.CodeDeliveryStale}
+var doubling = []pawl.Code{CodeMismatch, pawl.CodeDeliveryStale}
 
-// A Detail is all there is to know of one job.
-type Detail struct {
-	Job
-	Headers map[string]any
-	Args    []byte   // the payload
-	Errors  []Error  // the last 10, oldest first
-	Holder  *Holder  // nil: no attempt is running
-	Changes []Change // the newest 100 records of the audit, oldest first
-	Steps   []Effect // its calls of other systems that package effect knows, at most 100
+// A JobError is how one attempt ended.
+type JobError struct {
+	At      time.Time `json:"at"`
+	Attempt int       `json:"attempt"`
+	Code    string    `json:"code,omitzero"` // a SQLSTATE, "crash", or empty
+	Error   string    `json:"error"`
 }
 
-// An Error is how one attempt ended.
-type Error struct {
-	At      time.Time
-	Attempt int
-	Code    string // a SQLSTATE, "crash", or empty
-	Error   string
+// Jobs selects jobs that have not finished. The zero value selects all.
+type Jobs struct {
+	Queue, Kind string
+	Statuses    []Status      // empty: any; of RetryAll and DiscardAll: dead letters
+	Error       string        // only those whose last error holds this text, as it is
+	NoDoubles   bool          // not those of which a retry may take effect a second time: see [Job.MayDouble]
+	OlderThan   time.Duration // only those enqueued longer ago than this; 0: any
+	After       string        // only those behind this one: [Page.Next] of the page before
+	Limit       int           // of List: default 50, at most 1000
 }
 
-// A Holder is who runs the attempt.
-type Holder struct {
-	WorkerID       int64 // 0: claimed without a worker
-	Name           string
-	SeenAt         time.Time // the last heartbeat; zero without a worker
-	LeaseExpiresAt time.Time
-	Present        bool // the worker holds a presence lock, so that its death is noticed before the lease is over
+// List returns jobs in the order of their ids.
+//
+// Errors: [pawl.ErrArgumentInvalid].
+func (s Jobs) List(ctx context.Context, db pawl.DB) (Page[Job], error) {
+	q, err := s.query("job.list")
+	if err != nil {
+		return Page[Job]{}, err
+	}
+	rows, err := catalog.Jobs[Job](ctx, db, q)
+	return cut(rows, q.Page, func(j Job) []string { return []string{id(j.ID)} }), err
 }
 
-// A Change is one record of the audit.
-type Change struct {
-	ID            int64
-	At            time.Time
-	Actor, Reason string
-	Verb          string // the SQL function: "job_retry"
-	Before, After []byte // JSON: the row without its payload, of which length and SHA-256 stay. After null: deleted
+// Count counts jobs. After and Limit do not count.
+//
+// Errors: as of List.
+func (s Jobs) Count(ctx context.Context, db pawl.DB) (int, error) {
+	s.After, s.Limit = "", 0
+	q, err := s.query("job.count")
+	if err != nil {
+		return 0, err
+	}
+	count, _, err := catalog.JobCount(ctx, db, q)
+	return count, err
+}
+
+func (s Jobs) query(op string) (catalog.JobQuery, error) {
+	page, err := pageOf(op, s.After, s.Limit, anID)
+	if err == nil {
+		err = known(op, JobStatuses(), s.Statuses)
+	}
+	q := catalog.JobQuery{Queue: s.Queue, Kind: s.Kind, Statuses: texts(s.Statuses), Error: s.Error, OlderThan: s.OlderThan, Page: page}
+	if s.NoDoubles {
+		q.NotCodes = texts(doubling)
+	}
+	return q, err
+}
+
+// A JobRef names a job, and what you saw of it.
+type JobRef struct {
+	ID int64
+	// Fence is that of the job as you saw it: if there has been another attempt or change since, a change verb is refused. Default: any.
+	Fence int64
+	// Statuses narrows what a change verb takes: a job in any other status is refused. Default: all that the verb takes.
+	Statuses []Status
+}
+
+func (r JobRef) name() string { return fmt.Sprintf("job %d", r.ID) }
+
+// Get returns everything about the job, whatever was seen of it.
+//
+// Errors: [pawl.ErrNotFound] if it has finished, was discarded, or was never there. Then [JobRef.Changes] and [JobRef.Archived] may still know it.
+func (r JobRef) Get(ctx context.Context, db pawl.DB) (Job, error) {
+	rows, err := catalog.Job[Job](ctx, db, r.ID)
+	j, err := only(rows, err, "job.get", r.name())
+	if err != nil {
+		return j, err
+	}
+	j.complete()
+	if j.Steps, err = catalog.StepsOfJob[Step](ctx, db, r.ID, changeLimit); err != nil {
+		return Job{}, err
+	}
+	j.Changes, err = r.Changes(ctx, db)
+	return j, err
+}
+
+// Archived returns the job as the archive keeps it for seven days after it finished, if its queue has one: see [QueueRef.SetArchive].
+//
+// Errors: [pawl.ErrNotFound] if its queue kept no jobs when it finished, or it is older, or has not finished.
+func (r JobRef) Archived(ctx context.Context, db pawl.DB) (Job, error) {
+	rows, err := catalog.ArchivedJob[Job](ctx, db, r.ID)
+	j, err := only(rows, err, "job.archived", r.name()+" in the archive")
+	j.complete()
+	return j, err
+}
+
+// complete makes lists that were read and are empty lists, and times UTC.
+func (j *Job) complete() {
+	if j.Headers == nil {
+		j.Headers = map[string]any{}
+	}
+	if j.Errors == nil {
+		j.Errors = []JobError{}
+	}
+	if j.Payload == nil {
+		j.Payload = []byte{}
+	}
+	for i := range j.Errors {
+		j.Errors[i].At = j.Errors[i].At.UTC()
+	}
+}
+
+// Changes returns what was done with the job by hand: the newest 100 records, oldest first. It knows jobs that are gone, too.
+func (r JobRef) Changes(ctx context.Context, db pawl.DB) ([]Change, error) {
+	return changes(ctx, db, "job", id(r.ID))
 }

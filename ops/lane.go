@@ -6,122 +6,107 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// A Lane is one lane at a glance: jobs of one queue that run one at a time, in order.
+// A Lane is one lane: jobs of one queue that run one at a time, in order.
 type Lane struct {
-	ID          int64
-	Queue, Name string
-	Policy      string    // what a dead letter does that has the turn: "block", "park" or "skip"
-	Head        int64     // the job that has the turn; 0: nobody
-	HeadStatus  Status    // of that job; empty: nobody
-	Waiting     int       // jobs behind it
-	Oldest      time.Time // when the first of those was enqueued; zero: nobody waits
-	ReadAt      time.Time // the database's clock at the reading
+	ID         int64     `json:"id"`
+	Queue      string    `json:"queue"`
+	Name       string    `json:"name"`
+	Policy     string    `json:"policy"`               // what a dead letter does that has the turn: "block", "park" or "skip"
+	Head       int64     `json:"head,omitzero"`        // the job that has the turn; 0: none
+	HeadStatus Status    `json:"head_status,omitzero"` // of that job
+	Waiting    int       `json:"waiting"`              // jobs behind it
+	Oldest     time.Time `json:"oldest,omitzero"`      // when the first of those was enqueued; zero: none waits
+	ReadAt     time.Time `json:"read_at"`              // the database's clock at the reading
+
+	Changes []Change `json:"changes,omitzero" col:"-"` // by hand: the newest 100, oldest first; read by Get only
 }
 
-// Blocked reports whether the lane stands until somebody decides.
+// Ref names the lane as it was read.
+func (l Lane) Ref() LaneRef { return LaneRef{Queue: l.Queue, Name: l.Name, Head: l.Head} }
+
+// Blocked reports whether the lane stands until an operator decides.
 func (l Lane) Blocked() bool {
 	return l.HeadStatus == StatusDeadLetter || l.HeadStatus == StatusUnknown
 }
 
-// A LaneFilter selects lanes. The zero value selects the oldest 50 of all.
-type LaneFilter struct {
+// Lanes selects lanes. The zero value selects all.
+type Lanes struct {
 	Queue   string
-	Blocked bool  // only those that stand until somebody decides
-	After   int64 // only ids above it: the last id of the page before
-	Limit   int   // default 50, at most 1000
+	Blocked bool   // only those that stand until an operator decides
+	After   string // only those behind this one: [Page.Next] of the page before
+	Limit   int    // default 50, at most 1000
 }
 
-// Lanes returns lanes in the order of their ids. A page shorter than the limit is the last. Lanes without a job are deleted
-// after a while.
+// List returns lanes in the order of their ids. Lanes without a job are deleted after a while.
 //
 // Errors: [pawl.ErrArgumentInvalid].
-func Lanes(ctx context.Context, db DB, f LaneFilter) ([]Lane, error) {
-	if err := (Filter{Limit: f.Limit}).check(); err != nil {
-		return nil, err
-	}
-	if f.Limit == 0 {
-		f.Limit = defaultLimit
-	}
-	rows, err := contract.LaneList(ctx, db, contract.LaneListArgs(f))
+func (s Lanes) List(ctx context.Context, db pawl.DB) (Page[Lane], error) {
+	page, err := pageOf("lane.list", s.After, s.Limit, anID)
 	if err != nil {
-		return nil, err
+		return Page[Lane]{}, err
 	}
-	lanes := make([]Lane, len(rows))
-	for i, r := range rows {
-		lanes[i] = laneOf(r)
-	}
-	return lanes, nil
+	rows, err := catalog.Lanes[Lane](ctx, db, catalog.LaneQuery{Queue: s.Queue, Blocked: s.Blocked, Page: page})
+	return cut(rows, page, func(l Lane) []string { return []string{id(l.ID)} }), err
 }
 
-func laneOf(r contract.LaneRow) Lane {
-	l := Lane{ID: r.ID, Queue: r.Queue, Name: r.Name, Policy: r.Policy, Waiting: r.Waiting, ReadAt: r.ReadAt}
-	if r.Head != nil {
-		l.Head, l.HeadStatus = *r.Head, Status(*r.HeadStatus)
-	}
-	if r.Oldest != nil {
-		l.Oldest = *r.Oldest
-	}
-	return l
+// A LaneRef names a lane, and what you saw of it.
+type LaneRef struct {
+	Queue, Name string
+	// Head is the job that blocks the lane, as you saw it: if another one does by now, Unblock is refused. Default: any.
+	Head int64
 }
 
-// The outcomes of the verbs for lanes, beside [Refused] and [Absent].
-const (
-	Unblocked     Outcome = "unblocked"
-	PolicyChanged Outcome = "changed"
-	Idle          Outcome = "idle" // nobody has the turn; nothing changed
-)
-
-// A LaneResult is the answer of a verb for lanes.
-type LaneResult struct {
-	Outcome Outcome
-	Job     int64  // that had the turn; 0: nobody, or it was not looked at
-	Was     Status // of that job, if refused
-	Policy  string // what it was, if changed
-	Hint    string // the next step, if nothing changed
-}
-
-// Changed reports whether the verb did what it says.
-func (r LaneResult) Changed() bool { return r.Outcome == Unblocked || r.Outcome == PolicyChanged }
-
-// UnblockLane ends the turn of a dead letter that blocks a lane, and lets the lane go on. The dead letter stays, to be retried
-// or discarded. If job is not 0, only that job is meant: if another one blocks the lane by now, it is refused. Retry the job
-// instead if the order matters more than the delay.
+// Get returns everything about the lane.
 //
-// Errors: as of [Retry]; [pawl.ErrArgumentInvalid] also for By.From, which is about jobs.
-func UnblockLane(ctx context.Context, db DB, queue, lane string, job int64, by By) (LaneResult, error) {
-	if err := by.only("lane.unblock"); err != nil {
-		return LaneResult{}, err
+// Errors: [pawl.ErrNotFound].
+func (r LaneRef) Get(ctx context.Context, db pawl.DB) (Lane, error) {
+	rows, err := catalog.Lane[Lane](ctx, db, r.Queue, r.Name)
+	l, err := only(rows, err, "lane.get", fmt.Sprintf("lane %s in queue %s", r.Name, r.Queue))
+	if err != nil {
+		return l, err
 	}
-	return laneResult("lane.unblock")(contract.LaneUnblock(ctx, db, queue, lane, by.Actor, by.Reason, job))
+	l.Changes, err = changes(ctx, db, "lane", id(l.ID))
+	return l, err
 }
 
-// SetLanePolicy says what a lane does when the job that has the turn becomes a dead letter: "block", "park" or "skip". A dead
-// letter that blocks it already stays where it is: see [UnblockLane].
+// Unblock ends the turn of a dead letter that blocks the lane, and lets the lane go on. The dead letter stays, to be retried
+// or discarded. [Idle]: no dead letter blocks it. If the order matters more than the delay, retry the job instead.
 //
-// Errors: as of [UnblockLane].
-func SetLanePolicy(ctx context.Context, db DB, queue, lane, policy string, by By) (LaneResult, error) {
-	if err := by.only("lane.policy"); err != nil {
-		return LaneResult{}, err
-	}
-	return laneResult("lane.policy")(contract.LanePolicy(ctx, db, queue, lane, policy, by.Actor, by.Reason))
+// Errors: as of [JobRef.Retry].
+func (r LaneRef) Unblock(ctx context.Context, db pawl.DB, by By) (Result, error) {
+	return by.once(ctx, db, "lane.unblock", func(db pawl.DB) (Result, error) {
+		return r.result(contract.LaneUnblock(ctx, db, r.Queue, r.Name, by.Actor, by.Reason, r.Head))
+	})
 }
 
-func laneResult(op string) func(contract.LaneOperateRow, error) (LaneResult, error) {
-	return func(row contract.LaneOperateRow, err error) (LaneResult, error) {
-		if err != nil {
-			return LaneResult{}, err
+// SetPolicy says what the lane does when the job that has the turn becomes a dead letter: "block", "park" or "skip". A dead
+// letter that blocks it already stays where it is.
+//
+// Errors: as of [JobRef.Retry].
+func (r LaneRef) SetPolicy(ctx context.Context, db pawl.DB, policy string, by By) (Result, error) {
+	return by.once(ctx, db, "lane.policy", func(db pawl.DB) (Result, error) {
+		result, err := r.result(contract.LanePolicy(ctx, db, r.Queue, r.Name, policy, by.Actor, by.Reason))
+		if result.Changed() {
+			result.Now = policy
 		}
-		r := LaneResult{Outcome: Outcome(row.Outcome), Was: Status(row.Status), Policy: row.Policy, Hint: row.Hint}
-		if row.Job != nil {
-			r.Job = *row.Job
-		}
-		switch r.Outcome {
-		case Unblocked, PolicyChanged, Idle, Refused, Absent:
-			return r, nil
-		}
-		return LaneResult{}, &pawl.Error{Op: op, Code: pawl.CodeUnknownState, Err: fmt.Errorf("outcome %q", row.Outcome)}
+		return result, err
+	})
+}
+
+func (r LaneRef) result(row contract.LaneOperateRow, err error) (Result, error) {
+	result := Result{Outcome: Outcome(row.Outcome), Was: row.Status, Hint: row.Hint}
+	if row.Policy != "" {
+		result.Was = row.Policy
 	}
+	if row.Job != nil {
+		result.JobID = *row.Job
+	}
+	if result.Hint == "" && !result.Changed() {
+		result.Hint = "list the lanes that are blocked"
+	}
+	return result, err
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-func (b *bed) list(f ops.Filter) (ids []int64) {
+func (b *bed) list(f ops.Jobs) (ids []int64) {
 	b.Helper()
-	jobs, err := ops.List(b.Context(), b.pool, f)
+	page, err := f.List(b.Context(), b.pool)
 	b.must(err)
-	for _, j := range jobs {
+	for _, j := range page.Rows {
 		ids = append(ids, j.ID)
 	}
 	return ids
@@ -23,43 +23,46 @@ func (b *bed) list(f ops.Filter) (ids []int64) {
 func TestList_FiltersAndPages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.exec(`insert into pawl.job (queue, kind, args, status)
+	b.exec(`insert into pawl.job (queue, kind, payload, status)
 select 'q' || g % 2, 'k' || g % 3, 'x', (array['pending', 'dead_letter', 'cancelled', 'unknown'])[1 + g % 4]
   from generate_series(0, 119) as g`)
 	for name, c := range map[string]struct {
-		filter ops.Filter
+		filter ops.Jobs
 		want   int
 	}{
-		"default": {ops.Filter{}, 50},
-		"all":     {ops.Filter{Limit: 1000}, 120},
-		"queue":   {ops.Filter{Queue: "q1", Limit: 1000}, 60},
-		"kind":    {ops.Filter{Kind: "k2", Limit: 1000}, 40},
-		"both":    {ops.Filter{Queue: "q1", Kind: "k2", Limit: 1000}, 20},
-		"dead":    {ops.Filter{Statuses: []ops.Status{ops.StatusDeadLetter, ops.StatusUnknown}, Limit: 1000}, 60},
-		"none":    {ops.Filter{Queue: "q", Limit: 1000}, 0},
-		"quoted":  {ops.Filter{Queue: "' or true --", Limit: 1000}, 0},
+		"default": {ops.Jobs{}, 50},
+		"all":     {ops.Jobs{Limit: 1000}, 120},
+		"queue":   {ops.Jobs{Queue: "q1", Limit: 1000}, 60},
+		"kind":    {ops.Jobs{Kind: "k2", Limit: 1000}, 40},
+		"both":    {ops.Jobs{Queue: "q1", Kind: "k2", Limit: 1000}, 20},
+		"dead":    {ops.Jobs{Statuses: []ops.Status{ops.StatusDeadLetter, ops.StatusUnknown}, Limit: 1000}, 60},
+		"none":    {ops.Jobs{Queue: "q", Limit: 1000}, 0},
+		"quoted":  {ops.Jobs{Queue: "' or true --", Limit: 1000}, 0},
 	} {
 		if got := b.list(c.filter); len(got) != c.want {
 			t.Errorf("%s: %d jobs, want %d", name, len(got), c.want)
 		}
 	}
 	var walked []int64
-	for f := (ops.Filter{Queue: "q0", Limit: 7}); ; f.After = walked[len(walked)-1] {
-		page := b.list(f)
-		walked = append(walked, page...)
-		if len(page) < f.Limit {
+	for f := (ops.Jobs{Queue: "q0", Limit: 6}); ; { // 60 jobs: the last page is full
+		page, err := f.List(t.Context(), b.pool)
+		b.must(err)
+		for _, j := range page.Rows {
+			walked = append(walked, j.ID)
+		}
+		if f.After = page.Next; f.After == "" {
 			break
 		}
 	}
-	if whole := b.list(ops.Filter{Queue: "q0", Limit: 1000}); len(walked) != len(whole) || walked[30] != whole[30] {
+	if whole := b.list(ops.Jobs{Queue: "q0", Limit: 1000}); len(walked) != len(whole) || walked[30] != whole[30] {
 		t.Errorf("walked %v, want %v", walked, whole)
 	}
 }
 
 func TestList_RefusesBadFilters(t *testing.T) {
 	t.Parallel()
-	for _, f := range []ops.Filter{{Limit: -1}, {Limit: 1001}, {Statuses: []ops.Status{"dead"}}} {
-		if _, err := ops.List(t.Context(), nil, f); !errors.Is(err, pawl.ErrArgumentInvalid) {
+	for _, f := range []ops.Jobs{{Limit: -1}, {Limit: 1001}, {Statuses: []ops.Status{"dead"}}, {Statuses: []ops.Status{ops.StatusPlanned}}, {After: "x"}, {After: "1/2"}, {After: "-1"}} {
+		if _, err := f.List(t.Context(), nil); !errors.Is(err, pawl.ErrArgumentInvalid) {
 			t.Errorf("%+v: %v", f, err)
 		}
 	}
@@ -69,24 +72,23 @@ func TestList_RefusesBadFilters(t *testing.T) {
 func TestShow_TellsAll(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	_, err := job.Enqueue(t.Context(), b.pool, job.Request{Queue: "q", Kind: "k", Args: []byte{0, 255}, Headers: map[string]any{"a": "b"}})
+	_, err := job.Enqueue(t.Context(), b.pool, job.Request{Queue: "q", Kind: "k", Payload: []byte{0, 255}, Headers: map[string]any{"a": "b"}})
 	b.must(err)
 	j := b.claim()
 	_, err = j.Fail(t.Context(), b.pool, pawl.Final(errors.New("boom")), job.Backoff{})
 	b.must(err)
-	b.do(ops.Retry, j.ID, ops.Retried)
+	b.do(ops.JobRef.Retry, j.ID, ops.Retried)
 	b.claim()
-	d, found, err := ops.Show(t.Context(), b.pool, j.ID)
+	d, err := ops.JobRef{ID: j.ID}.Get(t.Context(), b.pool)
 	b.must(err)
-	if !found || string(d.Args) != "\x00\xff" || d.ArgsOctets != 2 || d.Headers["a"] != "b" || d.Attempts != 1 {
+	if string(d.Payload) != "\x00\xff" || d.PayloadOctets != 2 || d.Headers["a"] != "b" || d.Attempts != 1 {
 		t.Errorf("%+v", d)
 	}
 	if len(d.Errors) != 1 || d.Errors[0].Error != "final: boom" || d.Errors[0].Attempt != 1 || d.Errors[0].At.IsZero() {
 		t.Errorf("errors: %+v", d.Errors)
 	}
-	h := d.Holder
-	if h == nil || h.WorkerID != b.worker || h.Name != "test" || h.Present || !h.LeaseExpiresAt.After(h.SeenAt) || d.Worker != "test" {
-		t.Errorf("holder: %+v", h)
+	if d.WorkerID != b.worker || d.Worker != "test" || d.WorkerPresence || !d.LeaseExpiresAt.After(d.WorkerSeenAt) || d.WorkerSeenAt.IsZero() {
+		t.Errorf("holder: %+v", d)
 	}
 	if len(d.Changes) != 1 || d.Changes[0].Verb != "job_retry" || d.Changes[0].Actor != "ann" || d.Changes[0].After == nil {
 		t.Errorf("changes: %+v", d.Changes)
@@ -99,10 +101,10 @@ func TestShow_RowLease(t *testing.T) {
 	b := setup(t)
 	id := b.enqueue()
 	b.exec("select pawl_v1.job_claim_id($1, null)", id)
-	d, _, err := ops.Show(t.Context(), b.pool, id)
+	d, err := ops.JobRef{ID: id}.Get(t.Context(), b.pool)
 	b.must(err)
-	if h := d.Holder; h == nil || h.WorkerID != 0 || h.Name != "" || !h.LeaseExpiresAt.After(d.ReadAt) {
-		t.Errorf("holder: %+v", h)
+	if d.WorkerID != 0 || d.Worker != "" || !d.LeaseExpiresAt.After(d.ReadAt) {
+		t.Errorf("holder: %+v", d)
 	}
 }
 
@@ -111,10 +113,13 @@ func TestShow_AbsentKeepsItsAudit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.in(ops.StatusDeadLetter)
-	b.do(ops.Discard, id, ops.Discarded)
-	d, found, err := ops.Show(t.Context(), b.pool, id)
-	if err != nil || found || len(d.Changes) != 1 || d.Changes[0].After != nil {
-		t.Errorf("%+v, %v, %v", d, found, err)
+	b.do(ops.JobRef.Discard, id, ops.Discarded)
+	if _, err := (ops.JobRef{ID: id}).Get(t.Context(), b.pool); !errors.Is(err, pawl.ErrNotFound) {
+		t.Errorf("%v", err)
+	}
+	changes, err := ops.JobRef{ID: id}.Changes(t.Context(), b.pool)
+	if err != nil || len(changes) != 1 || changes[0].After != nil {
+		t.Errorf("%+v, %v", changes, err)
 	}
 }
 
@@ -122,7 +127,7 @@ func TestShow_AbsentKeepsItsAudit(t *testing.T) {
 func TestHotRetries(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for _, status := range ops.Statuses() {
+	for _, status := range ops.JobStatuses() {
 		b.in(status)
 	}
 	b.wantCount("select count(*) from pawl_v1.hot_retries", 0)

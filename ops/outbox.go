@@ -2,85 +2,71 @@ package ops
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
-	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/catalog"
 )
 
-// An OutboxEvent is an event that is not published yet. The verbs for jobs change it, by its JobID, and those for lanes its
-// aggregate, by its queue "outbox/SINK" and its lane.
+// An OutboxEvent is an event that is not published yet. It is a job, and its aggregate a lane of queue "outbox/SINK": change it with
+// [JobRef] and [LaneRef].
 type OutboxEvent struct {
-	JobID                      int64
-	Sink, EventID, EventType   string
-	AggregateType, AggregateID string // empty: no order
-	Status                     Status
-	Attempts                   int
-	LastError                  string
-	CreatedAt                  time.Time
-	ReadAt                     time.Time // the database's clock at the reading
+	JobID         int64     `json:"job_id"`
+	Sink          string    `json:"sink"`
+	EventID       string    `json:"event_id"`
+	EventType     string    `json:"event_type"`
+	AggregateType string    `json:"aggregate_type,omitzero"` // empty: no order
+	AggregateID   string    `json:"aggregate_id,omitzero"`
+	Status        Status    `json:"status"`
+	Attempts      int       `json:"attempts"`
+	LastError     string    `json:"last_error,omitzero"`
+	CreatedAt     time.Time `json:"created_at"`
+	Lane          string    `json:"lane,omitzero"`    // of the aggregate; of heads only, as all below
+	Policy        string    `json:"policy,omitzero"`  // what a dead letter does that is the head: "block", "park" or "skip"
+	Waiting       int       `json:"waiting,omitzero"` // events behind it
+	ReadAt        time.Time `json:"read_at"`          // the database's clock at the reading
 }
 
-// An OutboxFilter selects events. The zero value selects the oldest 50 of all.
-type OutboxFilter struct {
+// Outbox selects events that are not published yet, dead letters included. The zero value selects all.
+type Outbox struct {
 	Sink, EventType string
-	Status          Status
-	After           int64 // only job ids above it: the last of the page before; not for heads
-	Limit           int   // default 50, at most 1000
+	Statuses        []Status // empty: any
+	Heads           bool     // only the event that each aggregate waits for
+	After           string   // only those behind this one: [Page.Next] of the page before
+	Limit           int      // of List: default 50, at most 1000
 }
 
-// OutboxEvents returns events that are not published yet, dead letters included, in the order of their job ids. A page shorter
-// than the limit is the last.
+// List returns events in the order of their job ids; heads in the order in which they were appended.
 //
 // Errors: [pawl.ErrArgumentInvalid].
-func OutboxEvents(ctx context.Context, db DB, f OutboxFilter) ([]OutboxEvent, error) {
-	args, err := f.args()
+func (s Outbox) List(ctx context.Context, db pawl.DB) (Page[OutboxEvent], error) {
+	const op = "outbox.list"
+	order := []func(string) bool{anID}
+	cursor := func(e OutboxEvent) []string { return []string{id(e.JobID)} }
+	if s.Heads {
+		order = []func(string) bool{aTime, anID}
+		cursor = func(e OutboxEvent) []string { return []string{instant(e.CreatedAt), id(e.JobID)} }
+	}
+	page, err := pageOf(op, s.After, s.Limit, order...)
+	if err == nil {
+		err = known(op, JobStatuses(), s.Statuses)
+	}
 	if err != nil {
-		return nil, err
+		return Page[OutboxEvent]{}, err
 	}
-	rows, err := contract.OutboxPending(ctx, db, args)
-	if err != nil {
-		return nil, err
-	}
-	events := make([]OutboxEvent, len(rows))
-	for i, r := range rows {
-		events[i] = outboxEventOf(r)
-	}
-	return events, nil
-}
-
-// An OutboxHead is the event that an aggregate waits for.
-type OutboxHead struct {
-	OutboxEvent
-	Lane    string // of the aggregate
-	Policy  string // what a dead letter does that is the head: "block", "park" or "skip"
-	Waiting int    // events behind it
-}
-
-// OutboxHeads returns the first event of each aggregate, oldest first.
-//
-// Errors: [pawl.ErrArgumentInvalid].
-func OutboxHeads(ctx context.Context, db DB, f OutboxFilter) ([]OutboxHead, error) {
-	args, err := f.args()
-	if err != nil {
-		return nil, err
-	}
-	rows, err := contract.OutboxHeads(ctx, db, args)
-	if err != nil {
-		return nil, err
-	}
-	heads := make([]OutboxHead, len(rows))
-	for i, r := range rows {
-		heads[i] = OutboxHead{outboxEventOf(r.OutboxPendingRow), r.Lane, r.Policy, r.Waiting}
-	}
-	return heads, nil
+	rows, err := catalog.Outbox[OutboxEvent](ctx, db, catalog.OutboxQuery{Sink: s.Sink, EventType: s.EventType, Statuses: texts(s.Statuses), Heads: s.Heads, Page: page})
+	return cut(rows, page, cursor), err
 }
 
 // An OutboxLag says how far a sink is behind with one type of event.
 type OutboxLag struct {
-	Sink, EventType string
-	Pending, Dead   int       // to be published; dead letters
-	Oldest          time.Time // of those to be published; zero: none
-	ReadAt          time.Time // the database's clock at the reading
+	Sink      string    `json:"sink"`
+	EventType string    `json:"event_type"`
+	Pending   int       `json:"pending"`         // to be published
+	Dead      int       `json:"dead"`            // dead letters
+	Oldest    time.Time `json:"oldest,omitzero"` // of those to be published; zero: none
+	ReadAt    time.Time `json:"read_at"`         // the database's clock at the reading
 }
 
 // Behind is the age of the oldest event to be published.
@@ -91,46 +77,26 @@ func (l OutboxLag) Behind() time.Duration {
 	return l.ReadAt.Sub(l.Oldest)
 }
 
-// OutboxLags returns the lag of one sink, or of all if it is empty, by event type. It reads all that is pending.
-func OutboxLags(ctx context.Context, db DB, sink string) ([]OutboxLag, error) {
-	rows, err := contract.OutboxLag(ctx, db, sink)
-	if err != nil {
-		return nil, err
-	}
-	lags := make([]OutboxLag, len(rows))
-	for i, r := range rows {
-		lags[i] = OutboxLag{Sink: r.Sink, EventType: r.EventType, Pending: r.Pending, Dead: r.Dead, ReadAt: r.ReadAt}
-		if r.Oldest != nil {
-			lags[i].Oldest = *r.Oldest
-		}
-	}
-	return lags, nil
+// MarshalJSON adds behind_ms.
+func (l OutboxLag) MarshalJSON() ([]byte, error) {
+	type plain OutboxLag
+	return json.Marshal(struct {
+		plain
+		BehindMS int64 `json:"behind_ms"`
+	}{plain(l), l.Behind().Milliseconds()})
 }
 
-func (f OutboxFilter) args() (contract.OutboxListArgs, error) {
-	jobs := Filter{Limit: f.Limit}
-	if f.Status != "" {
-		jobs.Statuses = []Status{f.Status}
-	}
-	if err := jobs.check(); err != nil {
-		return contract.OutboxListArgs{}, err
-	}
-	if f.Limit == 0 {
-		f.Limit = defaultLimit
-	}
-	return contract.OutboxListArgs{Sink: f.Sink, EventType: f.EventType, Status: string(f.Status), After: f.After, Limit: f.Limit}, nil
+// Lag returns how far the selected sink is behind, or all of them, by event type. It reads all that is pending; the other fields do not
+// count.
+func (s Outbox) Lag(ctx context.Context, db pawl.DB) ([]OutboxLag, error) {
+	rows, err := catalog.OutboxLag[OutboxLag](ctx, db, s.Sink)
+	return listed(rows), err
 }
 
-func outboxEventOf(r contract.OutboxPendingRow) OutboxEvent {
-	e := OutboxEvent{JobID: r.JobID, Sink: r.Sink, EventID: r.EventID, EventType: r.EventType, Status: Status(r.Status),
-		Attempts: r.Attempts, CreatedAt: r.CreatedAt, ReadAt: r.ReadAt}
-	e.AggregateType, e.AggregateID, e.LastError = textOf(r.AggregateType), textOf(r.AggregateID), textOf(r.LastError)
-	return e
-}
-
-func textOf(text *string) string {
-	if text == nil {
-		return ""
+// listed is never nil: an empty array is printed as one.
+func listed[T any](rows []T) []T {
+	if rows == nil {
+		return []T{}
 	}
-	return *text
+	return rows
 }

@@ -1,6 +1,8 @@
 package ops_test
 
 import (
+	"errors"
+	"github.com/pawl-go/pawl/doctor"
 	"testing"
 	"time"
 
@@ -11,14 +13,14 @@ import (
 	"github.com/pawl-go/pawl/internal/pgtest/hostile"
 	"github.com/pawl-go/pawl/ops"
 	"github.com/pawl-go/pawl/pawltest"
-	"github.com/pawl-go/pawl/sql"
+	"github.com/pawl-go/pawl/schema"
 )
 
 // Where others may create objects in a schema of the operator's search_path, what looks and what changes rows calls none of them:
 // whether it is sent through a pool, in a transaction or through database/sql, and the path is as it was afterwards.
 func TestVerbs_CallNothingOfOthers(t *testing.T) {
 	t.Parallel()
-	url := pawltest.URL(t, sql.Roles())
+	url := pawltest.URL(t, schema.Roles())
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		t.Fatal(err)
@@ -40,10 +42,10 @@ func TestVerbs_CallNothingOfOthers(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		for handle, db := range map[string]func(*testing.T) ops.DB{
-			"pool":         func(*testing.T) ops.DB { return pool },
-			"database/sql": func(*testing.T) ops.DB { return pawl.SQL(stdlib.OpenDBFromPool(pool)) },
-			"transaction": func(t *testing.T) ops.DB {
+		for handle, db := range map[string]func(*testing.T) pawl.DB{
+			"pool":         func(*testing.T) pawl.DB { return pool },
+			"database/sql": func(*testing.T) pawl.DB { return pawl.SQL(stdlib.OpenDBFromPool(pool)) },
+			"transaction": func(t *testing.T) pawl.DB {
 				tx, err := pool.Begin(t.Context())
 				if err != nil {
 					t.Fatal(err)
@@ -86,77 +88,74 @@ func plant(t *testing.T, pool *pgxpool.Pool) {
 }
 
 // look calls what the operator's tool and the gauges call.
-func look(t *testing.T, db ops.DB) {
+func look(t *testing.T, db pawl.DB) {
 	t.Helper()
 	ctx := t.Context()
 	try := func(what string, err error) {
 		t.Helper()
-		if err != nil {
+		if err != nil && !errors.Is(err, pawl.ErrNotFound) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	by := ops.By{Actor: "a", Reason: "why"}
-	_, err := ops.Diagnose(ctx, db, ops.Limits{Skip: []string{"pooler"}})
+	_, err := doctor.Diagnose(ctx, db, doctor.Limits{Skip: []string{"pooler"}})
 	try("Diagnose", err)
 	_, err = ops.Look(ctx, db)
 	try("Look", err)
-	_, err = ops.List(ctx, db, ops.Filter{Queue: "q", Kind: "k", Statuses: []ops.Status{"pending"}, Error: "e", OlderThan: time.Hour, NoDoubles: true})
+	_, err = ops.Jobs{Queue: "q", Kind: "k", Statuses: []ops.Status{"pending"}, Error: "e", OlderThan: time.Hour, NoDoubles: true}.List(ctx, db)
 	try("List", err)
-	_, _, err = ops.Show(ctx, db, 1)
+	_, err = ops.JobRef{ID: 1}.Get(ctx, db)
 	try("Show", err)
-	_, err = ops.Count(ctx, db, ops.Filter{})
+	_, err = ops.Jobs{}.Count(ctx, db)
 	try("Count", err)
-	_, err = ops.Commands(ctx, db, ops.CommandFilter{Scope: "s", Stale: true})
+	_, err = ops.Commands{Scope: "s", Stale: true}.List(ctx, db)
 	try("Commands", err)
-	_, _, _, err = ops.ShowCommand(ctx, db, ops.CommandID{Scope: "s", Key: "k"})
+	_, err = ops.CommandRef{Scope: "s", Key: "k"}.Get(ctx, db)
 	try("ShowCommand", err)
-	_, err = ops.Effects(ctx, db, ops.EffectFilter{})
-	try("Effects", err)
-	_, _, err = ops.ShowEffect(ctx, db, ops.EffectID{Scope: "s", Key: "k", Step: "e"})
-	try("ShowEffect", err)
+	_, err = ops.Steps{}.List(ctx, db)
+	try("Steps", err)
+	_, err = ops.StepRef{Scope: "s", Key: "k", Step: "e"}.Get(ctx, db)
+	try("ShowStep", err)
 	_, err = ops.Explain(ctx, db, "k", "")
 	try("Explain", err)
-	_, err = ops.Gates(ctx, db, ops.GateFilter{})
+	_, err = ops.SequenceGates{}.List(ctx, db)
 	try("Gates", err)
-	_, err = ops.JobCounts(ctx, db)
-	try("JobCounts", err)
-	_, err = ops.QueuesDue(ctx, db)
-	try("QueuesDue", err)
-	_, err = ops.QueuesServed(ctx, db, "outbox/")
-	try("QueuesServed", err)
-	_, err = ops.DeadCounts(ctx, db)
-	try("DeadCounts", err)
-	_, err = ops.CountWorkers(ctx, db)
-	try("CountWorkers", err)
-	_, err = ops.CountStaleCommands(ctx, db)
-	try("CountStaleCommands", err)
-	_, _, err = ops.ShowInbox(ctx, db, "c", "m")
+	_, err = ops.SequenceGateRef{Consumer: "c", Resource: "r"}.Get(ctx, db)
+	try("SequenceGate", err)
+	_, err = ops.QueueRef{Name: "q"}.Get(ctx, db)
+	try("Queue", err)
+	_, err = ops.LaneRef{Queue: "q", Name: "l"}.Get(ctx, db)
+	try("Lane", err)
+	_, err = ops.ScheduleRef{Name: "s"}.Get(ctx, db)
+	try("Schedule", err)
+	_, err = ops.JobRef{ID: 1}.Changes(ctx, db)
+	try("Changes", err)
+	_, err = ops.DeliveryRef{Consumer: "c", Key: "m"}.Get(ctx, db)
 	try("ShowInbox", err)
-	_, err = ops.Lanes(ctx, db, ops.LaneFilter{Queue: "q"})
+	_, err = ops.Lanes{Queue: "q"}.List(ctx, db)
 	try("Lanes", err)
-	_, err = ops.OutboxEvents(ctx, db, ops.OutboxFilter{Sink: "s"})
+	_, err = ops.Outbox{Sink: "s"}.List(ctx, db)
 	try("OutboxEvents", err)
-	_, err = ops.OutboxHeads(ctx, db, ops.OutboxFilter{})
+	_, err = ops.Outbox{Heads: true}.List(ctx, db)
 	try("OutboxHeads", err)
-	_, err = ops.OutboxLags(ctx, db, "s")
+	_, err = ops.Outbox{Sink: "s"}.Lag(ctx, db)
 	try("OutboxLags", err)
-	_, err = ops.Purgeable(ctx, db, ops.PurgeRule{Table: "job_key"})
+	_, err = ops.Purge(ctx, db, ops.PurgeRule{Table: "job_key"}, ops.DryRun, nil)
 	try("Purgeable", err)
-	_, err = ops.Queues(ctx, db, ops.QueueFilter{})
+	_, err = ops.Queues{}.List(ctx, db)
 	try("Queues", err)
-	_, _, err = ops.Archived(ctx, db, 1)
+	_, err = ops.JobRef{ID: 1}.Archived(ctx, db)
 	try("Archived", err)
-	_, err = ops.ReplayInbox(ctx, db, "c", "m", true, by)
+	_, err = ops.DeliveryRef{Consumer: "c", Key: "m"}.Replay(ctx, db, ops.DryRun)
 	try("ReplayInbox", err)
-	for _, err := range ops.KeptInbox(ctx, db, "c", time.Now().Add(-time.Hour), time.Now()) {
-		try("KeptInbox", err)
-	}
-	_, err = ops.Schedules(ctx, db, ops.ScheduleFilter{})
+	_, err = ops.Deliveries{Consumer: "c", From: time.Now().Add(-time.Hour), After: "2026-11-21T12:00:00Z/m"}.List(ctx, db)
+	try("Deliveries", err)
+	_, err = ops.Schedules{}.List(ctx, db)
 	try("Schedules", err)
 	_, err = ops.Stales(ctx, db, "", nil)
 	try("Stales", err)
-	_, err = ops.RetryAll(ctx, db, ops.Filter{}, by, nil)
+	_, err = ops.Jobs{}.RetryAll(ctx, db, by, nil)
 	try("RetryAll", err)
-	_, err = ops.Cancel(ctx, db, 1, by)
+	_, err = ops.JobRef{ID: 1}.Cancel(ctx, db, by)
 	try("Cancel", err)
 }

@@ -13,29 +13,26 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// A Table is a table from which rows are deleted by age. What is not among them is never: gates, because an old number would
+// The tables from which rows are deleted by age. What is not among them is never purged: sequence gates, because an old number would
 // pass; the audit; jobs, lanes and workers, which end otherwise; and the archive, which workers empty.
-type Table string
-
-// The tables.
 const (
-	TableCommand  Table = "command"  // finished ones whose memory is over
-	TableJobKey   Table = "job_key"  // those whose memory is over and whose job has no row
-	TableEffect   Table = "effect"   // finished steps whose memory is over and whose job or command has ended
-	TableInbox    Table = "inbox"    // of one consumer, without a job; flows do it by themselves
-	TableDelivery Table = "delivery" // of one consumer; flows do it by themselves
-	TableReplay   Table = "replay"   // counts of scopes without a command
-	TableFence    Table = "fence"    // of resources that nobody has written to
+	TableCommand  = "command"  // finished ones whose memory is over
+	TableJobKey   = "job_key"  // those whose memory is over and whose job has no row
+	TableStep     = "step"     // finished steps whose memory is over and whose job or command has ended
+	TableInbox    = "inbox"    // of one consumer, without a job; consumers purge their own
+	TableDelivery = "delivery" // of one consumer; consumers purge their own
+	TableReplay   = "replay"   // counts of scopes without a command
+	TableFence    = "fence"    // of resources that are not written to any more
 )
 
 // Tables returns all of them.
-func Tables() []Table {
-	return []Table{TableCommand, TableJobKey, TableEffect, TableInbox, TableDelivery, TableReplay, TableFence}
+func Tables() []string {
+	return []string{TableCommand, TableJobKey, TableStep, TableInbox, TableDelivery, TableReplay, TableFence}
 }
 
 // A PurgeRule says what may be forgotten.
 type PurgeRule struct {
-	Table    Table
+	Table    string
 	Consumer string // of TableInbox and TableDelivery, required there
 	// OlderThan is required of TableInbox, TableDelivery, TableReplay and TableFence, whose rows do not know their end. For an
 	// inbox it is the promise itself: what comes again later than that runs as new. Of the others it only
@@ -46,62 +43,47 @@ type PurgeRule struct {
 	Unreported bool
 }
 
-// KnowsEnd reports whether the rows of a table know when their memory ends.
-func (t Table) KnowsEnd() bool { return t == TableCommand || t == TableJobKey || t == TableEffect }
-
-// OfConsumer reports whether the rows of a table belong to a consumer.
-func (t Table) OfConsumer() bool { return t == TableInbox || t == TableDelivery }
-
 const (
 	purgeRest  = 4               // times as long as a batch took
 	purgeGrace = 5 * time.Second // for the batch in hand, once ctx has ended; and for the record
 )
 
-// Purgeable counts the rows that [Purge] would delete now. It reads the whole table.
-//
-// Errors: [pawl.ErrArgumentInvalid].
-func Purgeable(ctx context.Context, db DB, r PurgeRule) (int64, error) {
-	if err := r.check(); err != nil {
-		return 0, err
-	}
-	return contract.PurgeCount(ctx, db, string(r.Table), r.args())
-}
-
 // Purge deletes what may be forgotten, in transactions of as many rows as 20 ms allow (10 to 10,000), and rests after each for four times as long as it took. Rows
 // are looked at again as they are deleted, and rows that others have locked are left for the next time, so several may run at once.
 // progress, which may be nil, is told after each transaction. What is processing, unknown, or waits for a retry never goes, nor does
-// a key whose job has a row.
+// a key whose job has a row. [DryRun] counts in [Tally.Matched] what would be deleted now; that reads the whole table.
 //
 // Purge writes one record into the audit when it ends, with the count; also if ctx ends or an error stops it after rows were deleted. If ctx
 // ends, the batch in hand has 5 s to end. If the process is killed, or the record cannot be written, the batches before stay
 // deleted without a record.
 //
 // Errors: [pawl.ErrArgumentInvalid]; 42501, if the login may not record a purge. Nothing has been deleted then. An error of the record. The
-// count is right beside an error, too.
-func Purge(ctx context.Context, db DB, r PurgeRule, by By, progress func(purged int)) (purged int, err error) {
-	if err := r.check(); err != nil {
-		return 0, err
+// tally is right beside an error, too.
+func Purge(ctx context.Context, db pawl.DB, r PurgeRule, by By, progress func(Tally)) (t Tally, err error) {
+	if err := r.Check(); err != nil {
+		return t, err
 	}
-	if err := by.only("purge"); err != nil {
-		return 0, err
+	if by.dryRun {
+		due, err := contract.PurgeCount(ctx, db, r.Table, r.args())
+		return Tally{DryRun: true, Matched: int(due)}, err
 	}
-	if err := contract.PurgeAudit(ctx, db, string(r.Table), r.args(), nil, by.Actor, by.Reason); err != nil {
-		return 0, err
+	if err := contract.PurgeAudit(ctx, db, r.Table, r.args(), nil, by.Actor, by.Reason); err != nil {
+		return t, err
 	}
-	purged, err = r.batches(ctx, db, progress)
-	if err != nil && purged == 0 {
-		return 0, err
+	t.Done, err = r.batches(ctx, db, progress)
+	if err != nil && t.Done == 0 {
+		return t, err
 	}
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), purgeGrace)
 	defer cancel()
-	if e := contract.PurgeAudit(late, db, string(r.Table), r.args(), &purged, by.Actor, by.Reason); e != nil {
-		return purged, errors.Join(err, fmt.Errorf("%d rows were purged without a record: %w", purged, e))
+	if e := contract.PurgeAudit(late, db, r.Table, r.args(), &t.Done, by.Actor, by.Reason); e != nil {
+		return t, errors.Join(err, fmt.Errorf("%d rows were purged without a record: %w", t.Done, e))
 	}
-	return purged, err
+	return t, err
 }
 
 // batches deletes until nothing is left. The batch in hand outlives ctx: a connection that is cut off in a query could not write the record.
-func (r PurgeRule) batches(ctx context.Context, db DB, progress func(purged int)) (purged int, err error) {
+func (r PurgeRule) batches(ctx context.Context, db pawl.DB, progress func(Tally)) (purged int, err error) {
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(purgeGrace, cancel) })()
@@ -115,7 +97,7 @@ func (r PurgeRule) batches(ctx context.Context, db DB, progress func(purged int)
 			return purged, err
 		}
 		if progress != nil {
-			progress(purged)
+			progress(Tally{Done: purged})
 		}
 		select {
 		case <-ctx.Done():
@@ -126,7 +108,7 @@ func (r PurgeRule) batches(ctx context.Context, db DB, progress func(purged int)
 }
 
 // batch deletes once, from where the one before has left off, and reports whether there may be more.
-func (r PurgeRule) batch(ctx context.Context, db DB, limit int, next *string) (purged int, more bool, err error) {
+func (r PurgeRule) batch(ctx context.Context, db pawl.DB, limit int, next *string) (purged int, more bool, err error) {
 	var row contract.PurgeRow
 	args := r.args()
 	args.Limit, args.Since = limit, *next
@@ -135,8 +117,8 @@ func (r PurgeRule) batch(ctx context.Context, db DB, limit int, next *string) (p
 		row, err = contract.CommandPurge(ctx, db, args)
 	case TableJobKey:
 		row, err = contract.JobKeyPurge(ctx, db, args)
-	case TableEffect:
-		row, err = contract.EffectPurge(ctx, db, args)
+	case TableStep:
+		row, err = contract.StepPurge(ctx, db, args)
 	case TableInbox:
 		row, err = contract.InboxPurge(ctx, db, args)
 	case TableDelivery:
@@ -162,17 +144,26 @@ func (r PurgeRule) olderThan() time.Duration {
 	return r.OlderThan
 }
 
-func (r PurgeRule) check() error {
-	wrong := func(what, next string) error {
-		return &pawl.Error{Op: "purge", Code: pawl.CodeArgumentInvalid, Err: errors.New(what), Hint: next}
-	}
+// knowsEnd reports whether the rows of the table know when their memory ends.
+func (r PurgeRule) knowsEnd() bool {
+	return slices.Contains([]string{TableCommand, TableJobKey, TableStep}, r.Table)
+}
+
+// Check refuses a rule that names no table, or not what its table needs.
+//
+// Errors: [pawl.ErrArgumentInvalid].
+func (r PurgeRule) Check() error {
+	wrong := func(what, next string) error { return invalid("purge", errors.New(what), next) }
+	ofConsumer := r.Table == TableInbox || r.Table == TableDelivery
 	switch {
 	case !slices.Contains(Tables(), r.Table):
-		return wrong(fmt.Sprintf("no table %q is purged", r.Table), "known: "+strings.Trim(fmt.Sprint(Tables()), "[]"))
-	case r.Table.OfConsumer() != (r.Consumer != ""):
-		return wrong(fmt.Sprintf("the consumer is %q, the table %s", r.Consumer, r.Table), "name the consumer for inbox and delivery, and only there")
-	case r.OlderThan < 0 || r.OlderThan == 0 && !r.Table.KnowsEnd():
-		return wrong(fmt.Sprintf("rows of %s do not know when they may go, and OlderThan is %v", r.Table, r.OlderThan), "say how old they must be")
+		return wrong(fmt.Sprintf("no table %q is purged", r.Table), "known: "+strings.Join(Tables(), ", "))
+	case ofConsumer && r.Consumer == "":
+		return wrong("rows of "+r.Table+" belong to a consumer, and none is named", "name the consumer")
+	case !ofConsumer && r.Consumer != "":
+		return wrong("rows of "+r.Table+" belong to no consumer", "name none")
+	case r.OlderThan < 0 || r.OlderThan == 0 && !r.knowsEnd():
+		return wrong("rows of "+r.Table+" do not know when they may go", "say how old they must be: more than 0")
 	}
 	return nil
 }

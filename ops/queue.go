@@ -2,136 +2,130 @@ package ops
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// A Queue is what was set for a queue by hand.
+// A Queue is one queue: what was set for it by hand, and how many jobs it has. A queue needs no setting up.
 type Queue struct {
-	ID      int64 // its name in the audit: "queue 3"
-	Name    string
-	Archive bool // finished jobs are kept for seven days
-	Mode    QueueMode
-	// Processing jobs are running, and those that were Begun wait for another try: both 0 means that a queue that drains is drained.
-	Processing, Begun int
+	ID   int64  `json:"id,omitzero"` // its name in the audit: "queue 3"; 0: nothing was set
+	Name string `json:"name"`
+	// Mode is what may be claimed of the queue: "running", all that is due; "draining", only what was tried before and is to be tried again;
+	// "paused", nothing. In each, attempts that are running go on to their end, and jobs can be enqueued.
+	Mode         string    `json:"mode"`
+	Archive      bool      `json:"archive"`    // finished jobs are kept for seven days
+	Due          int       `json:"due"`        // may be claimed now, if the mode lets them
+	Later        int       `json:"later"`      // wait for their time: retries and delayed jobs
+	Waiting      int       `json:"waiting"`    // for their turn in a lane
+	Processing   int       `json:"processing"` // with Begun 0: a queue that drains is drained
+	Begun        int       `json:"begun"`      // of Due and Later: tried before, and to be tried again
+	Dead         int       `json:"dead"`
+	Unknown      int       `json:"unknown"`
+	Cancelled    int       `json:"cancelled"`
+	LanesBlocked int       `json:"lanes_blocked"`      // by a dead letter or an unknown job
+	DueSince     time.Time `json:"due_since,omitzero"` // of the first that is due; zero: none is
+	ReadAt       time.Time `json:"read_at"`            // the database's clock at the reading
+
+	Changes []Change `json:"changes,omitzero" col:"-"` // by hand: the newest 100, oldest first; read by Get only
 }
 
-// A QueueMode is what may be claimed of a queue. It holds for claims that begin after the commit, in any process: a worker looks at each,
-// and finds that a queue runs again within its Poll.
-type QueueMode string
+// Ref names the queue.
+func (q Queue) Ref() QueueRef { return QueueRef{Name: q.Name} }
 
-// The modes. In each, attempts that are running go on to their end, and jobs can be enqueued.
+// The modes of a queue.
 const (
-	QueueRunning QueueMode = "running"
-	// QueueDraining claims only what was tried before and is to be tried again, so that what was begun comes to its end.
-	QueueDraining QueueMode = "draining"
-	// QueuePaused claims nothing.
-	QueuePaused QueueMode = "paused"
+	QueueRunning  = "running"
+	QueueDraining = "draining"
+	QueuePaused   = "paused"
 )
 
-// A QueueFilter selects queues. The zero value selects the first 50.
-type QueueFilter struct {
-	After string // only names behind it: the last of the page before
+// Queues selects queues: those for which something was set, and those with a job that has not finished. The zero value selects all.
+type Queues struct {
+	After string // only those behind this one: [Page.Next] of the page before
 	Limit int    // default 50, at most 1000
 }
 
-// Queues returns the queues for which something was set, in the order of their names (by octets). A queue that is not among
-// them has the defaults. A page shorter than the limit is the last.
+// List returns queues in the order of their names, by octets. A queue that is not among them has no jobs and the mode running. It reads
+// the whole of pawl.job.
 //
 // Errors: [pawl.ErrArgumentInvalid].
-func Queues(ctx context.Context, db DB, f QueueFilter) ([]Queue, error) {
-	if err := (Filter{Limit: f.Limit}).check(); err != nil {
-		return nil, err
-	}
-	if f.Limit == 0 {
-		f.Limit = defaultLimit
-	}
-	rows, err := contract.QueueList(ctx, db, f.After, f.Limit)
+func (s Queues) List(ctx context.Context, db pawl.DB) (Page[Queue], error) {
+	page, err := pageOf("queue.list", s.After, s.Limit, anyText)
 	if err != nil {
-		return nil, err
+		return Page[Queue]{}, err
 	}
-	queues := make([]Queue, len(rows))
-	for i, r := range rows {
-		queues[i] = Queue{r.ID, r.Name, r.Archive, QueueMode(r.Mode), r.Processing, r.Begun}
-	}
-	return queues, nil
+	rows, err := catalog.Queues[Queue](ctx, db, page)
+	return cut(rows, page, func(q Queue) []string { return []string{q.Name} }), err
 }
 
-// QueueOptions are what can be set for a queue. A zero field stays as it is.
-type QueueOptions struct {
-	// Mode is what may be claimed of the queue. Default QueueRunning.
-	Mode QueueMode
-	// Archive keeps finished jobs, payload and all, for seven days. Default off: a finished job is deleted. A finish then costs
-	// two to three times as much; see docs/decisions/0019-archive.md.
-	Archive *bool
-}
+// A QueueRef names a queue.
+type QueueRef struct{ Name string }
 
-// The outcomes of SetQueue.
-const (
-	QueueChanged Outcome = "changed"
-	Unchanged    Outcome = "unchanged" // it was so already; no record
-)
-
-// A QueueResult is the answer of [SetQueue].
-type QueueResult struct {
-	Outcome Outcome
-	Was     Queue // before: Name, Archive and Mode
-}
-
-// Changed reports whether anything changed.
-func (r QueueResult) Changed() bool { return r.Outcome == QueueChanged }
-
-// SetQueue sets what holds for all jobs of a queue, from the commit on. The queue need not have had a job.
+// Get returns everything about the queue. It reads its jobs.
 //
-// Errors: as of [Retry]; [pawl.ErrScopeInvalid] for the name; [pawl.ErrArgumentInvalid] also for By.From, which is about jobs.
-func SetQueue(ctx context.Context, db DB, queue string, o QueueOptions, by By) (QueueResult, error) {
-	if err := by.only("queue.set"); err != nil {
-		return QueueResult{}, err
-	}
-	row, err := contract.QueueSet(ctx, db, queue, o.Archive, string(o.Mode), by.Actor, by.Reason)
+// Errors: [pawl.ErrNotFound] if nothing was set for it and it has no job: then it has the mode running and no archive.
+func (r QueueRef) Get(ctx context.Context, db pawl.DB) (Queue, error) {
+	rows, err := catalog.Queue[Queue](ctx, db, r.Name)
+	q, err := only(rows, err, "queue.get", "job of queue "+r.Name+", and nothing was set for it")
 	if err != nil {
-		return QueueResult{}, err
+		return q, err
 	}
-	r := QueueResult{Outcome: Outcome(row.Outcome), Was: Queue{Name: queue, Archive: row.Archive, Mode: QueueMode(row.Mode)}}
-	switch r.Outcome {
-	case QueueChanged, Unchanged:
-		return r, nil
-	}
-	return QueueResult{}, &pawl.Error{Op: "queue.set", Code: pawl.CodeUnknownState, Err: fmt.Errorf("outcome %q", row.Outcome)}
+	q.Changes, err = changes(ctx, db, "queue", id(q.ID))
+	return q, err
 }
 
-// An ArchivedJob is a job that finished, as its queue's archive kept it.
-type ArchivedJob struct {
-	ID          int64
-	Queue, Kind string
-	Lane        string // empty: it was in none
-	Position    int64  // in the lane
-	Priority    int
-	Attempts    int // the last one succeeded
-	Crashes     int
-	Fence       int64 // of the attempt that finished
-	CreatedAt   time.Time
-	FinishedAt  time.Time
-	Headers     map[string]any
-	Args        []byte    // the payload
-	ReadAt      time.Time // the database's clock at the reading
+// Pause lets workers claim nothing of the queue. Modes hold for claims that begin after the commit, in any process. The queue need not have
+// had a job. [Unchanged]: it was paused already.
+//
+// Errors: as of [JobRef.Retry]; [pawl.ErrScopeInvalid] for the name.
+func (r QueueRef) Pause(ctx context.Context, db pawl.DB, by By) (Result, error) {
+	return r.mode(ctx, db, QueuePaused, by)
 }
 
-// Archived returns a job that finished in the last seven days, and false if the archive does not have it: its queue had none
-// when it finished, or it is older, or has not finished.
-func Archived(ctx context.Context, db DB, id int64) (j ArchivedJob, found bool, err error) {
-	rows, err := contract.ArchiveShow(ctx, db, id)
-	if err != nil || len(rows) == 0 {
-		return ArchivedJob{}, false, err
+// Drain lets workers claim of the queue only what was tried before and is to be tried again, so that what was begun comes to its end.
+//
+// Errors: as of Pause.
+func (r QueueRef) Drain(ctx context.Context, db pawl.DB, by By) (Result, error) {
+	return r.mode(ctx, db, QueueDraining, by)
+}
+
+// Resume lets workers claim all that is due. A worker finds that a queue runs again within its Poll.
+//
+// Errors: as of Pause.
+func (r QueueRef) Resume(ctx context.Context, db pawl.DB, by By) (Result, error) {
+	return r.mode(ctx, db, QueueRunning, by)
+}
+
+func (r QueueRef) mode(ctx context.Context, db pawl.DB, mode string, by By) (Result, error) {
+	return r.set(ctx, db, nil, mode, by, func(row contract.QueueSetRow) (was, now string) { return row.Mode, mode })
+}
+
+// SetArchive keeps finished jobs, payload and all, for seven days, or no longer keeps them: by default a finished job is deleted. A finish then costs
+// two to three times as much; see docs/decisions/0019-archive.md.
+//
+// Errors: as of Pause.
+func (r QueueRef) SetArchive(ctx context.Context, db pawl.DB, archive bool, by By) (Result, error) {
+	return r.set(ctx, db, &archive, "", by, func(row contract.QueueSetRow) (was, now string) { return onOff(row.Archive), onOff(archive) })
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
 	}
-	r := rows[0]
-	j = ArchivedJob{ID: r.ID, Queue: r.Queue, Kind: r.Kind, Priority: r.Priority, Attempts: r.Attempts, Crashes: r.Crashes, Fence: r.Fence,
-		CreatedAt: r.CreatedAt, FinishedAt: r.FinishedAt, Headers: r.Headers, Args: r.Args, ReadAt: r.ReadAt}
-	if r.Lane != nil {
-		j.Lane, j.Position = *r.Lane, *r.Position
-	}
-	return j, true, nil
+	return "off"
+}
+
+func (r QueueRef) set(ctx context.Context, db pawl.DB, archive *bool, mode string, by By, told func(contract.QueueSetRow) (was, now string)) (Result, error) {
+	return by.once(ctx, db, "queue.set", func(db pawl.DB) (Result, error) {
+		row, err := contract.QueueSet(ctx, db, r.Name, archive, mode, by.Actor, by.Reason)
+		was, now := told(row)
+		result := Result{Outcome: Outcome(row.Outcome), Was: was, Now: now}
+		if result.Outcome == Unchanged {
+			result.Hint = "it was " + was + " already"
+		}
+		return result, err
+	})
 }

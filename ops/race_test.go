@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/internal/delivery"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/ops"
 )
@@ -44,17 +44,17 @@ func TestVerbs_FenceOutTheLiveHolder(t *testing.T) {
 	b := setup(t)
 	b.enqueue()
 	j := b.claim()
-	b.do(ops.Cancel, j.ID, ops.Cancelled)
+	b.do(ops.JobRef.Cancel, j.ID, ops.Cancelled)
 	b.refused(j, "cancelled")
-	b.do(ops.Retry, j.ID, ops.Retried)
+	b.do(ops.JobRef.Retry, j.ID, ops.Retried)
 	b.refused(j, "superseded")
 	successor := b.claim()
 	if successor.Fence != j.Fence+3 { // two decisions and a claim
 		t.Errorf("fence %d after %d", successor.Fence, j.Fence)
 	}
 	b.refused(j, "superseded")
-	b.do(ops.Cancel, j.ID, ops.Cancelled)
-	b.do(ops.Discard, j.ID, ops.Discarded)
+	b.do(ops.JobRef.Cancel, j.ID, ops.Cancelled)
+	b.do(ops.JobRef.Discard, j.ID, ops.Discarded)
 	b.refused(successor, "absent")
 }
 
@@ -67,7 +67,7 @@ func TestRetry_AfterSweepFencesOutTheSleeper(t *testing.T) {
 	b.exec("update pawl.worker set seen_at = now() - lease * 2")
 	b.exec("select pawl_v1.worker_isolate(j.claimed_by, j.id, j.fence) from pawl.job as j")
 	b.exec("select pawl_v1.job_sweep('{k}', '{\"max_crashes\": 1}')")
-	if r := b.do(ops.Retry, j.ID, ops.Retried); r.Was != ops.StatusDeadLetter {
+	if r := b.do(ops.JobRef.Retry, j.ID, ops.Retried); r.Was != "dead_letter" {
 		t.Errorf("was %s", r.Was)
 	}
 	b.refused(j, "superseded")
@@ -80,8 +80,8 @@ func TestCancel_RecallsOnce(t *testing.T) {
 	first, second := b.enqueue(), b.enqueue()
 	b.claim()
 	b.claim()
-	b.do(ops.Cancel, first, ops.Cancelled)
-	b.do(ops.Cancel, second, ops.Cancelled)
+	b.do(ops.JobRef.Cancel, first, ops.Cancelled)
+	b.do(ops.JobRef.Cancel, second, ops.Cancelled)
 	if told := b.heartbeat(); len(told) != 2 || told[0] != first || told[1] != second {
 		t.Errorf("recalled %v, want %d and %d", told, first, second)
 	}
@@ -96,8 +96,8 @@ func TestRetry_RecallsNoLaterAttempt(t *testing.T) {
 	b := setup(t)
 	id := b.enqueue()
 	b.claim()
-	b.do(ops.Cancel, id, ops.Cancelled)
-	b.do(ops.Retry, id, ops.Retried)
+	b.do(ops.JobRef.Cancel, id, ops.Cancelled)
+	b.do(ops.JobRef.Retry, id, ops.Retried)
 	b.claim()
 	if told := b.heartbeat(); len(told) != 0 {
 		t.Errorf("recalled %v", told)
@@ -110,7 +110,7 @@ func TestCancel_OfARowLease(t *testing.T) {
 	b := setup(t)
 	id := b.enqueue()
 	b.exec("select pawl_v1.job_claim_id($1, null)", id)
-	b.do(ops.Cancel, id, ops.Cancelled)
+	b.do(ops.JobRef.Cancel, id, ops.Cancelled)
 	b.wantCount("select count(*) from pawl.job where status = 'cancelled' and claimed_by is null and lease_expires_at is null", 1)
 	if told := b.heartbeat(); len(told) != 0 {
 		t.Errorf("recalled %v", told)
@@ -128,8 +128,8 @@ func TestVerbs_LockedByAnOpenTransaction(t *testing.T) {
 	b.must(j.Hold(t.Context(), tx))
 	var pid string
 	b.must(tx.QueryRow(t.Context(), "select pg_backend_pid()::text").Scan(&pid))
-	for name, v := range map[string]verb{"retry": ops.Retry, "cancel": ops.Cancel, "discard": ops.Discard} {
-		_, err := v(t.Context(), b.pool, j.ID, by)
+	for name, v := range map[string]verb{"retry": ops.JobRef.Retry, "cancel": ops.JobRef.Cancel, "discard": ops.JobRef.Discard} {
+		_, err := v(ops.JobRef{ID: j.ID}, t.Context(), b.pool, by)
 		if pawl.CodeOf(err) != "55P03" || !pawl.Retryable(err) || !strings.Contains(err.Error(), "pg_terminate_backend("+pid+")") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -137,7 +137,7 @@ func TestVerbs_LockedByAnOpenTransaction(t *testing.T) {
 	b.wantCount("select count(*) from pawl.audit", 0)
 	b.must(j.Finish(t.Context(), tx))
 	b.must(tx.Commit(t.Context()))
-	b.do(ops.Cancel, j.ID, ops.Absent)
+	b.do(ops.JobRef.Cancel, j.ID, ops.Absent)
 }
 
 // Two operators at the same dead letter: one acts, the other is told what the first did. Each change has its record.
@@ -147,15 +147,14 @@ func TestVerbs_TwoOperatorsAtOnce(t *testing.T) {
 		verb       verb
 		won, other ops.Outcome
 	}{
-		"retry":   {ops.Retry, ops.Retried, ops.Refused},
-		"discard": {ops.Discard, ops.Discarded, ops.Absent},
+		"retry":   {ops.JobRef.Retry, ops.Retried, ops.Refused},
+		"discard": {ops.JobRef.Discard, ops.Discarded, ops.Absent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			id := b.in(ops.StatusDeadLetter)
-			dead := by
-			dead.From = []ops.Status{ops.StatusDeadLetter}
+			dead := ops.JobRef{ID: id, Statuses: []ops.Status{ops.StatusDeadLetter}}
 			gate := b.begin() // both wait behind it
 			_, err := gate.Exec(t.Context(), "select from pawl.job for update")
 			b.must(err)
@@ -164,7 +163,7 @@ func TestVerbs_TwoOperatorsAtOnce(t *testing.T) {
 			for i := range results {
 				both.Go(func() {
 					var err error
-					if results[i], err = c.verb(ctx, b.pool, id, dead); err != nil {
+					if results[i], err = c.verb(dead, ctx, b.pool, by); err != nil {
 						t.Error(err)
 					}
 				})
@@ -190,17 +189,17 @@ func TestT38_RetryIsNotADuplicate(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	const take = "select c.outcome from pawl_v1.inbox_claim('orders', 'order-1', sha256('x')) as c"
-	b.exec("select pawl_v1.inbox_claim('orders', 'order-1', sha256('x')), pawl_v1.inbox_land('orders', 'order-1', 'q', 'k', 'x', '{\"dead\": true}')")
+	b.exec("select pawl_v1.inbox_claim('orders', 'order-1', sha256('x')), pawl_v1.inbox_store('orders', 'order-1', 'q', 'k', 'x', '{\"dead\": true}')")
 	id := one[int64](b, "select j.id from pawl.job as j")
-	b.do(ops.Retry, id, ops.Retried)
+	b.do(ops.JobRef.Retry, id, ops.Retried)
 	if got := one[string](b, take); got != "duplicate_ignored" {
 		t.Errorf("a redelivery is %s", got)
 	}
 	j, tx := b.claim(), b.begin()
 	b.must(j.Hold(t.Context(), tx))
-	b.must(inbox.Settle(t.Context(), tx, "orders", "order-1", id))
+	b.must(delivery.Settle(t.Context(), tx, "orders", "order-1", id))
 	b.must(j.Finish(t.Context(), tx))
 	b.must(tx.Commit(t.Context()))
-	b.do(ops.Retry, id, ops.Absent)
+	b.do(ops.JobRef.Retry, id, ops.Absent)
 	b.wantCount("select count(*) from pawl.inbox where processed_at is not null", 1)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -28,6 +28,8 @@ func (s *once) Receive(ctx context.Context, _ int) ([]pawl.Delivery, error) {
 		return nil, nil
 	}
 }
+
+func (s *once) Info() pawl.SourceInfo { return pawl.SourceInfo{} }
 
 func (s *once) Ack(context.Context, ...pawl.Receipt) error { return nil }
 
@@ -50,8 +52,8 @@ func TestT38_ReplayIsNotSwallowedAndDoublesNothing(t *testing.T) {
 	var broken atomic.Bool
 	var runs atomic.Int32
 	broken.Store(true)
-	f, err := flow.New(b.pool, flow.Config{Consumer: "orders", Source: source, Keep: flow.KeepAll, KeepAttributes: []string{"type"}, Concurrency: 1, RetryConcurrency: 1,
-		Hooks: (&pawl.Counters{}).Hooks(), Handler: func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+	f, err := consumer.New(b.pool, consumer.Config{Name: "orders", Source: source, Keep: consumer.Keep{Mode: consumer.KeepAll, Attributes: []string{"type"}}, Concurrency: 1, RetryConcurrency: 1,
+		Hooks: (&pawl.Counters{}).Hooks(), Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 			runs.Add(1)
 			if broken.Load() && d.Key != "fine" {
 				return pawl.Final(errors.New("the account is missing"))
@@ -61,14 +63,14 @@ func TestT38_ReplayIsNotSwallowedAndDoublesNothing(t *testing.T) {
 			}
 			_, err := tx.Exec(ctx, "insert into effect values ($1)", d.Key)
 			return err
-		}})
+		})})
 	b.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- f.Run(ctx) }()
 	defer func() { cancel(); b.must(<-ended) }()
 	send := func(key string) {
-		source.open <- pawl.Delivery{Key: key, MessageID: "message of " + key, Body: []byte("body of " + key), Attributes: map[string]string{"type": "order", "secret": "x"},
+		source.open <- pawl.Delivery{Key: key, MessageID: "message of " + key, Payload: []byte("body of " + key), Attributes: map[string]string{"type": "order", "secret": "x"},
 			SemanticKey: "thing " + key}
 	}
 	until := func(what string, query string, want int) {
@@ -83,9 +85,9 @@ func TestT38_ReplayIsNotSwallowedAndDoublesNothing(t *testing.T) {
 			}
 		}
 	}
-	replay := func(key string, want ops.Outcome) (r ops.ReplayResult) {
+	replay := func(key string, want ops.Outcome) (r ops.Result) {
 		t.Helper()
-		r, err := ops.ReplayInbox(t.Context(), b.pool, "orders", key, false, by)
+		r, err := ops.DeliveryRef{Consumer: "orders", Key: key}.Replay(t.Context(), b.pool, by)
 		if err != nil || r.Outcome != want || r.Changed() != (want == ops.Replayed) {
 			t.Errorf("%s: %+v, %v, want %s", key, r, err, want)
 		}
@@ -97,12 +99,12 @@ func TestT38_ReplayIsNotSwallowedAndDoublesNothing(t *testing.T) {
 	until("three are dead", "select count(*) from pawl.job where status = 'dead_letter'", 3)
 	until("one took effect", "select count(*) from effect", 1)
 	for _, key := range []string{"discarded", "forgotten"} {
-		s, _, err := ops.ShowInbox(t.Context(), b.pool, "orders", key)
+		s, err := ops.DeliveryRef{Consumer: "orders", Key: key}.Get(t.Context(), b.pool)
 		b.must(err)
-		_, err = ops.Discard(t.Context(), b.pool, s.Job, by)
+		_, err = ops.JobRef{ID: s.JobID}.Discard(t.Context(), b.pool, by)
 		b.must(err)
 	}
-	if r, err := ops.ForgetInbox(t.Context(), b.pool, "orders", "forgotten", by); err != nil || !r.Changed() {
+	if r, err := (ops.DeliveryRef{Consumer: "orders", Key: "forgotten"}).Forget(t.Context(), b.pool, by); err != nil || !r.Changed() {
 		t.Errorf("%+v, %v", r, err)
 	}
 
@@ -113,17 +115,17 @@ func TestT38_ReplayIsNotSwallowedAndDoublesNothing(t *testing.T) {
 		t.Errorf("%d attempts, want one more than %d", runs.Load(), before)
 	}
 	broken.Store(false)
-	if r := replay("fine", ops.Refused); r.ProcessedAt.IsZero() || r.Hint == "" {
+	if r := replay("fine", ops.Refused); r.Was != "processed" || r.Hint == "" {
 		t.Errorf("%+v", r)
 	}
-	if r := replay("dead", ops.Replayed); r.Was != ops.StatusDeadLetter || r.Job == 0 {
+	if r := replay("dead", ops.Replayed); r.Was != "dead_letter" || r.JobID == 0 {
 		t.Errorf("%+v", r)
 	}
 	for _, key := range []string{"discarded", "forgotten"} {
-		if r, err := ops.ReplayInbox(t.Context(), b.pool, "orders", key, true, by); err != nil || r.Outcome != ops.WouldReplay || r.Changed() {
+		if r, err := (ops.DeliveryRef{Consumer: "orders", Key: key}).Replay(t.Context(), b.pool, ops.DryRun); err != nil || r.Outcome != ops.Replayed || !r.DryRun || r.JobID != 0 {
 			t.Errorf("%+v, %v", r, err)
 		}
-		if r := replay(key, ops.Replayed); r.Was != "" || r.Job == 0 {
+		if r := replay(key, ops.Replayed); r.Was != "" || r.JobID == 0 {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -142,11 +144,11 @@ func TestT38_ReplayIsNotSwallowedAndDoublesNothing(t *testing.T) {
 	// An effect that was taken back, and is wanted again: the one way.
 	_, err = b.pool.Exec(t.Context(), "delete from effect where key = 'fine'")
 	b.must(err)
-	_, err = ops.ForgetInbox(t.Context(), b.pool, "orders", "fine", by)
+	_, err = ops.DeliveryRef{Consumer: "orders", Key: "fine"}.Forget(t.Context(), b.pool, by)
 	b.must(err)
 	replay("fine", ops.Replayed)
 	until("it is there again", "select count(*) from effect where key = 'fine'", 1)
-	s, _, err := ops.ShowInbox(t.Context(), b.pool, "orders", "fine")
+	s, err := ops.DeliveryRef{Consumer: "orders", Key: "fine"}.Get(t.Context(), b.pool)
 	if err != nil || len(s.Changes) != 2 || s.Changes[0].Verb != "inbox_forget" || s.Changes[1].Verb != "inbox_replay" || s.Changes[1].Reason != by.Reason {
 		t.Errorf("%+v, %v", s.Changes, err)
 	}
@@ -154,27 +156,33 @@ func TestT38_ReplayIsNotSwallowedAndDoublesNothing(t *testing.T) {
 }
 
 // What was kept in an interval, oldest first, page by page.
-func TestKeptInbox(t *testing.T) {
+func TestDeliveries_ListsWhatWasKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	_, err := b.pool.Exec(t.Context(), `insert into pawl.delivery (consumer, message_id, body, received_at)
+	_, err := b.pool.Exec(t.Context(), `insert into pawl.delivery (consumer, key, payload, received_at)
 		select c, 'm' || n, '', timestamptz '2026-11-21 12:00Z' + n * interval '1 s' from generate_series(1, 1200) as n, unnest('{orders,others}'::text[]) as c;
-		insert into pawl.delivery (consumer, message_id, body, received_at) values ('orders', 'pawl/mismatch/1', '', '2026-11-21 12:00:02Z')`)
+		insert into pawl.delivery (consumer, key, payload, received_at) values ('orders', 'pawl/mismatch/1', '', '2026-11-21 12:00:02Z')`)
 	b.must(err)
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	n := 1
-	for k, err := range ops.KeptInbox(t.Context(), b.pool, "orders", noon.Add(2*time.Second), noon.Add(1100*time.Second)) {
+	for f := (ops.Deliveries{Consumer: "orders", From: noon.Add(2 * time.Second), Until: noon.Add(1100 * time.Second), Limit: 500}); ; {
+		page, err := f.List(t.Context(), b.pool)
 		b.must(err)
-		if n++; k.ReceivedAt.Sub(noon) != time.Duration(n)*time.Second {
-			t.Fatalf("%+v is not number %d", k, n)
+		for _, d := range page.Rows {
+			if n++; d.ReceivedAt.Sub(noon) != time.Duration(n)*time.Second || !d.Kept || d.Remembered {
+				t.Fatalf("%+v is not number %d", d, n)
+			}
+		}
+		if f.After = page.Next; f.After == "" {
+			break
 		}
 	}
 	if n != 1099 {
 		t.Errorf("the last is %d", n)
 	}
-	for _, err := range ops.KeptInbox(t.Context(), b.pool, "orders", noon, noon) {
-		if !errors.Is(err, pawl.ErrArgumentInvalid) {
-			t.Errorf("got %v", err)
+	for _, bad := range []ops.Deliveries{{Consumer: "orders", From: noon, Until: noon}, {From: noon}, {Consumer: "orders", After: "m1"}} {
+		if _, err := bad.List(t.Context(), b.pool); !errors.Is(err, pawl.ErrArgumentInvalid) {
+			t.Errorf("%+v: %v", bad, err)
 		}
 	}
 }

@@ -2,32 +2,40 @@ package ops
 
 import (
 	"context"
-	"fmt"
+	"encoding/json"
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
 // A Schedule enqueues a job again and again; see package schedule.
 type Schedule struct {
-	Name           string
-	Cron, TimeZone string        // or
-	Every          time.Duration // an interval
-	Missed         string        // what is enqueued after an outage: "last" or "all" of what was missed
-	Paused         bool
-	NextAt         time.Time // zero: a keeper that reads cron has not looked yet
-	LastAt         time.Time // the last tick that was enqueued; zero: none
-	Queue, Kind    string
-	Priority       int
-	MaxAttempts    int
-	Lane           string
-	ArgsOctets     int
-	CreatedAt      time.Time
-	ReadAt         time.Time // the database's clock at the reading
+	Name          string        `json:"name"`
+	Cron          string        `json:"cron,omitzero"` // with TimeZone; or
+	TimeZone      string        `json:"time_zone,omitzero"`
+	Every         time.Duration `json:"-" col:"every_ms"` // an interval
+	Missed        string        `json:"missed"`           // what is enqueued after an outage: "last" or "all" of what was missed
+	Paused        bool          `json:"paused"`
+	NextAt        time.Time     `json:"next_at,omitzero"` // zero: no keeper that reads cron has looked yet
+	LastAt        time.Time     `json:"last_at,omitzero"` // the last tick that was enqueued; zero: none
+	Queue         string        `json:"queue"`
+	Kind          string        `json:"kind"`
+	Priority      int           `json:"priority"`
+	MaxAttempts   int           `json:"max_attempts"`
+	Lane          string        `json:"lane,omitzero"`
+	PayloadOctets int           `json:"payload_octets"`
+	CreatedAt     time.Time     `json:"created_at"`
+	ReadAt        time.Time     `json:"read_at"` // the database's clock at the reading
+
+	Changes []Change `json:"changes,omitzero" col:"-"` // by hand: the newest 100, oldest first; read by Get only
 }
 
-// Overdue is how long the next tick is late; more than a second or two means that no keeper runs, or none that reads cron.
+// Ref names the schedule.
+func (s Schedule) Ref() ScheduleRef { return ScheduleRef{Name: s.Name} }
+
+// Overdue is how long the next tick is late. If it is more than a second or two, no keeper runs, or none that reads cron.
 func (s Schedule) Overdue() time.Duration {
 	if s.Paused || s.NextAt.IsZero() {
 		return 0
@@ -35,118 +43,103 @@ func (s Schedule) Overdue() time.Duration {
 	return max(0, s.ReadAt.Sub(s.NextAt))
 }
 
-// A ScheduleFilter selects schedules. The zero value selects the first 50.
-type ScheduleFilter struct {
-	After string // only names behind it: the last of the page before
+// MarshalJSON writes Every as every_ms.
+func (s Schedule) MarshalJSON() ([]byte, error) {
+	type plain Schedule
+	return json.Marshal(struct {
+		plain
+		EveryMS int64 `json:"every_ms,omitzero"`
+	}{plain(s), s.Every.Milliseconds()})
+}
+
+// Schedules selects schedules. The zero value selects all.
+type Schedules struct {
+	After string // only those behind this one: [Page.Next] of the page before
 	Limit int    // default 50, at most 1000
 }
 
-// Schedules returns schedules in the order of their names (by octets). A page shorter than the limit is the last.
+// List returns schedules in the order of their names, by octets.
 //
 // Errors: [pawl.ErrArgumentInvalid].
-func Schedules(ctx context.Context, db DB, f ScheduleFilter) ([]Schedule, error) {
-	if err := (Filter{Limit: f.Limit}).check(); err != nil {
-		return nil, err
-	}
-	if f.Limit == 0 {
-		f.Limit = defaultLimit
-	}
-	rows, err := contract.ScheduleList(ctx, db, f.After, f.Limit)
+func (s Schedules) List(ctx context.Context, db pawl.DB) (Page[Schedule], error) {
+	page, err := pageOf("schedule.list", s.After, s.Limit, anyText)
 	if err != nil {
-		return nil, err
+		return Page[Schedule]{}, err
 	}
-	schedules := make([]Schedule, len(rows))
-	for i, r := range rows {
-		schedules[i] = scheduleOf(r)
-	}
-	return schedules, nil
+	rows, err := catalog.Schedules[Schedule](ctx, db, page)
+	return cut(rows, page, func(s Schedule) []string { return []string{s.Name} }), err
 }
 
-func scheduleOf(r contract.ScheduleRow) Schedule {
-	s := Schedule{Name: r.Name, Cron: textOf(r.Cron), TimeZone: textOf(r.TimeZone), Missed: r.Missed, Paused: r.Paused, Queue: r.Queue, Kind: r.Kind,
-		Priority: r.Priority, MaxAttempts: r.MaxAttempts, Lane: textOf(r.Lane), ArgsOctets: r.ArgsOctets, CreatedAt: r.CreatedAt, ReadAt: r.ReadAt}
-	if r.EveryMs != nil {
-		s.Every = time.Duration(*r.EveryMs) * time.Millisecond
-	}
-	if r.NextAt != nil {
-		s.NextAt = *r.NextAt
-	}
-	if r.LastAt != nil {
-		s.LastAt = *r.LastAt
-	}
-	return s
-}
+// A ScheduleRef names a schedule.
+type ScheduleRef struct{ Name string }
 
-// The outcomes of the verbs for schedules, beside [Unchanged] and [Absent].
-const (
-	SchedulePaused  Outcome = "paused"
-	ScheduleResumed Outcome = "resumed"
-	ScheduleRan     Outcome = "enqueued"
-	ScheduleDeleted Outcome = "deleted"
-)
-
-// A ScheduleResult is the answer of a verb for schedules.
-type ScheduleResult struct {
-	Outcome Outcome
-	Job     int64 // of RunScheduleNow
-}
-
-// Changed reports whether the verb did what it says.
-func (r ScheduleResult) Changed() bool { return r.Outcome != Unchanged && r.Outcome != Absent }
-
-// PauseSchedule stops a schedule: it enqueues nothing until it is resumed, also what is due already. Jobs that it has enqueued stay.
+// Get returns everything about the schedule.
 //
-// Errors: [pawl.ErrArgumentInvalid], also for By.From, which is about jobs; a [pawl.Retryable] one if an open transaction has the
-// schedule for more than 2 s.
-func PauseSchedule(ctx context.Context, db DB, name string, by By) (ScheduleResult, error) {
-	return scheduleVerb(ctx, db, "pause", name, by, SchedulePaused)
-}
-
-// ResumeSchedule lets a schedule go on, with its next tick from now on: what would have ticked meanwhile is dropped.
-//
-// Errors: as of [PauseSchedule].
-func ResumeSchedule(ctx context.Context, db DB, name string, by By) (ScheduleResult, error) {
-	return scheduleVerb(ctx, db, "resume", name, by, ScheduleResumed)
-}
-
-// DeleteSchedule deletes a schedule. Jobs that it has enqueued stay. A program that still puts it makes it anew when it starts.
-//
-// Errors: as of [PauseSchedule].
-func DeleteSchedule(ctx context.Context, db DB, name string, by By) (ScheduleResult, error) {
-	return scheduleVerb(ctx, db, "delete", name, by, ScheduleDeleted)
-}
-
-// RunScheduleNow enqueues a job of a schedule, paused or not, beside its plan, which stays as it is. Called twice it enqueues two.
-//
-// Errors: as of [PauseSchedule].
-func RunScheduleNow(ctx context.Context, db DB, name string, by By) (ScheduleResult, error) {
-	const op = "schedule.run_now"
-	if err := by.only(op); err != nil {
-		return ScheduleResult{}, err
-	}
-	outcome, job, err := contract.ScheduleRunNow(ctx, db, name, by.Actor, by.Reason)
+// Errors: [pawl.ErrNotFound].
+func (r ScheduleRef) Get(ctx context.Context, db pawl.DB) (Schedule, error) {
+	rows, err := catalog.Schedule[Schedule](ctx, db, r.Name)
+	s, err := only(rows, err, "schedule.get", "schedule "+r.Name)
 	if err != nil {
-		return ScheduleResult{}, err
+		return s, err
 	}
-	return scheduleResult(op, ScheduleResult{Outcome(outcome), job}, ScheduleRan)
+	s.Changes, err = r.Changes(ctx, db)
+	return s, err
 }
 
-func scheduleVerb(ctx context.Context, db DB, verb, name string, by By, done Outcome) (ScheduleResult, error) {
-	op := "schedule." + verb
-	if err := by.only(op); err != nil {
-		return ScheduleResult{}, err
-	}
-	outcome, err := contract.ScheduleOperate(ctx, db, verb, name, by.Actor, by.Reason)
-	if err != nil {
-		return ScheduleResult{}, err
-	}
-	return scheduleResult(op, ScheduleResult{Outcome: Outcome(outcome)}, done)
+// Changes returns what was done with the schedule by hand: the newest 100 records, oldest first. It knows schedules that were deleted, too.
+func (r ScheduleRef) Changes(ctx context.Context, db pawl.DB) ([]Change, error) {
+	return changes(ctx, db, "schedule", r.Name)
 }
 
-func scheduleResult(op string, r ScheduleResult, done Outcome) (ScheduleResult, error) {
-	switch r.Outcome {
-	case done, Unchanged, Absent:
-		return r, nil
+// Pause stops the schedule: it enqueues nothing until it is resumed, also what is due already. Jobs that it has enqueued stay. [Unchanged]: it
+// was paused already.
+//
+// Errors: [pawl.ErrArgumentInvalid]; a [pawl.Retryable] one if an open transaction has the schedule for more than 2 s.
+func (r ScheduleRef) Pause(ctx context.Context, db pawl.DB, by By) (Result, error) {
+	return r.operate(ctx, db, "pause", by)
+}
+
+// Resume lets the schedule go on, with its next tick from now on: what would have ticked meanwhile is dropped.
+//
+// Errors: as of Pause.
+func (r ScheduleRef) Resume(ctx context.Context, db pawl.DB, by By) (Result, error) {
+	return r.operate(ctx, db, "resume", by)
+}
+
+// Delete deletes the schedule. Jobs that it has enqueued stay. A program that still puts it makes it anew when it starts.
+//
+// Errors: as of Pause.
+func (r ScheduleRef) Delete(ctx context.Context, db pawl.DB, by By) (Result, error) {
+	return r.operate(ctx, db, "delete", by)
+}
+
+// RunNow enqueues a job of the schedule, paused or not, beside its plan, which stays as it is. Called twice it enqueues two.
+//
+// Errors: as of Pause.
+func (r ScheduleRef) RunNow(ctx context.Context, db pawl.DB, by By) (Result, error) {
+	return by.once(ctx, db, "schedule.run_now", func(db pawl.DB) (Result, error) {
+		outcome, job, err := contract.ScheduleRunNow(ctx, db, r.Name, by.Actor, by.Reason)
+		if by.dryRun {
+			job = 0 // it was taken back
+		}
+		return r.result(outcome, job), err
+	})
+}
+
+func (r ScheduleRef) operate(ctx context.Context, db pawl.DB, verb string, by By) (Result, error) {
+	return by.once(ctx, db, "schedule."+verb, func(db pawl.DB) (Result, error) {
+		outcome, err := contract.ScheduleOperate(ctx, db, verb, r.Name, by.Actor, by.Reason)
+		return r.result(outcome, 0), err
+	})
+}
+
+func (r ScheduleRef) result(outcome string, job int64) Result {
+	result := Result{Outcome: Outcome(outcome), JobID: job}
+	switch result.Outcome {
+	case Absent:
+		result.Hint = "list the schedules"
+	case Unchanged:
+		result.Hint = "it was so already"
 	}
-	return ScheduleResult{}, &pawl.Error{Op: op, Code: pawl.CodeUnknownState, Err: fmt.Errorf("outcome %q", r.Outcome)}
+	return result
 }

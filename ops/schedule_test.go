@@ -11,64 +11,64 @@ import (
 	"github.com/pawl-go/pawl/schedule"
 )
 
-type scheduleVerb = func(ctx context.Context, db ops.DB, name string, by ops.By) (ops.ScheduleResult, error)
+type scheduleVerb = func(r ops.ScheduleRef, ctx context.Context, db pawl.DB, by ops.By) (ops.Result, error)
 
 // Each verb does what it says and leaves a record; what is so already, or is not there, is an answer.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	_, err := schedule.Put(t.Context(), b.pool, schedule.Schedule{Name: "s", Plan: schedule.Every(time.Hour), Queue: "q", Kind: "k", Lane: "l", Priority: 1,
-		Missed: schedule.MissedAll, Args: []byte("payload"), FirstAt: time.Now().Add(-time.Minute)})
+		Missed: schedule.MissedAll, Payload: []byte("payload"), FirstAt: time.Now().Add(-time.Minute)})
 	b.must(err)
 	b.exec(`select pawl_v1.schedule_put('c', 'q', 'k', '', '{"cron": "30 2 * * *", "time_zone": "Europe/Berlin"}')`)
-	list := func(f ops.ScheduleFilter) []ops.Schedule {
+	list := func(f ops.Schedules) []ops.Schedule {
 		t.Helper()
-		all, err := ops.Schedules(t.Context(), b.pool, f)
+		page, err := f.List(t.Context(), b.pool)
 		b.must(err)
-		return all
+		return page.Rows
 	}
-	all := list(ops.ScheduleFilter{})
+	all := list(ops.Schedules{})
 	if len(all) != 2 || all[0].Name != "c" || all[0].Cron != "30 2 * * *" || all[0].TimeZone != "Europe/Berlin" || !all[0].NextAt.IsZero() || all[0].Every != 0 || all[0].Overdue() != 0 {
 		t.Errorf("%+v", all)
 	}
 	if s := all[1]; s.Every != time.Hour || s.Cron != "" || s.Missed != "all" || s.Paused || s.Queue != "q" || s.Kind != "k" || s.Priority != 1 || s.MaxAttempts != 25 ||
-		s.Lane != "l" || s.ArgsOctets != 7 || !s.LastAt.IsZero() || s.Overdue() < 50*time.Second || s.Overdue() > 10*time.Minute {
+		s.Lane != "l" || s.PayloadOctets != 7 || !s.LastAt.IsZero() || s.Overdue() < 50*time.Second || s.Overdue() > 10*time.Minute {
 		t.Errorf("%+v", s)
 	}
-	if page := list(ops.ScheduleFilter{After: "c", Limit: 1}); len(page) != 1 || page[0].Name != "s" {
+	if page := list(ops.Schedules{After: "c", Limit: 1}); len(page) != 1 || page[0].Name != "s" {
 		t.Errorf("%+v", page)
 	}
 	for _, step := range []struct {
 		verb scheduleVerb
 		want ops.Outcome
 	}{
-		{ops.ResumeSchedule, ops.Unchanged}, {ops.PauseSchedule, ops.SchedulePaused}, {ops.PauseSchedule, ops.Unchanged},
-		{ops.RunScheduleNow, ops.ScheduleRan}, {ops.ResumeSchedule, ops.ScheduleResumed}, {ops.DeleteSchedule, ops.ScheduleDeleted},
-		{ops.DeleteSchedule, ops.Absent}, {ops.PauseSchedule, ops.Absent}, {ops.ResumeSchedule, ops.Absent}, {ops.RunScheduleNow, ops.Absent},
+		{ops.ScheduleRef.Resume, ops.Unchanged}, {ops.ScheduleRef.Pause, ops.Paused}, {ops.ScheduleRef.Pause, ops.Unchanged},
+		{ops.ScheduleRef.RunNow, ops.Enqueued}, {ops.ScheduleRef.Resume, ops.Resumed}, {ops.ScheduleRef.Delete, ops.Deleted},
+		{ops.ScheduleRef.Delete, ops.Absent}, {ops.ScheduleRef.Pause, ops.Absent}, {ops.ScheduleRef.Resume, ops.Absent}, {ops.ScheduleRef.RunNow, ops.Absent},
 	} {
-		r, err := step.verb(t.Context(), b.pool, "s", by)
-		if err != nil || r.Outcome != step.want || r.Changed() != (step.want != ops.Unchanged && step.want != ops.Absent) || (r.Job != 0) != (step.want == ops.ScheduleRan) {
+		r, err := step.verb(ops.ScheduleRef{Name: "s"}, t.Context(), b.pool, by)
+		if err != nil || r.Outcome != step.want || r.Changed() != (step.want != ops.Unchanged && step.want != ops.Absent) || (r.JobID != 0) != (step.want == ops.Enqueued) {
 			t.Errorf("%+v, %v, want %s", r, err, step.want)
 		}
 	}
 	b.wantCount("select count(*) from pawl.audit where target = 'schedule s' and actor = 'ann'", 4)
 	b.wantCount("select count(*) from pawl.job as j join pawl.lane as l on l.id = j.lane_id where l.name = 'l'", 1)
-	for name, verb := range map[string]scheduleVerb{"pause": ops.PauseSchedule, "resume": ops.ResumeSchedule, "run now": ops.RunScheduleNow, "delete": ops.DeleteSchedule} {
-		for _, bad := range []ops.By{{Actor: "ann"}, {Reason: "r"}, {Actor: "ann", Reason: "r", From: []ops.Status{ops.StatusPending}}} {
-			if _, err := verb(t.Context(), b.pool, "c", bad); !errors.Is(err, pawl.ErrArgumentInvalid) {
+	for name, verb := range map[string]scheduleVerb{"pause": ops.ScheduleRef.Pause, "resume": ops.ScheduleRef.Resume, "run now": ops.ScheduleRef.RunNow, "delete": ops.ScheduleRef.Delete} {
+		for _, bad := range []ops.By{{Actor: "ann"}, {Reason: "r"}} {
+			if _, err := verb(ops.ScheduleRef{Name: "c"}, t.Context(), b.pool, bad); !errors.Is(err, pawl.ErrArgumentInvalid) {
 				t.Errorf("%s, %+v: %v", name, bad, err)
 			}
 		}
 	}
 	tx := b.begin()
-	if r, err := ops.DeleteSchedule(t.Context(), tx, "c", by); err != nil || !r.Changed() {
+	if r, err := (ops.ScheduleRef{Name: "c"}).Delete(t.Context(), tx, by); err != nil || !r.Changed() {
 		t.Errorf("%+v, %v", r, err)
 	}
 	b.must(tx.Rollback(t.Context()))
-	if len(list(ops.ScheduleFilter{})) != 1 {
+	if len(list(ops.Schedules{})) != 1 {
 		t.Error("a rolled back verb deleted it")
 	}
-	if _, err := ops.Schedules(t.Context(), b.pool, ops.ScheduleFilter{Limit: 1001}); !errors.Is(err, pawl.ErrArgumentInvalid) {
+	if _, err := (ops.Schedules{Limit: 1001}).List(t.Context(), b.pool); !errors.Is(err, pawl.ErrArgumentInvalid) {
 		t.Errorf("limit 1001: %v", err)
 	}
 }

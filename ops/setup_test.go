@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/jobtest"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/ops"
 	"github.com/pawl-go/pawl/pawltest"
@@ -57,14 +59,14 @@ func (b *bed) begin() pgx.Tx {
 
 func (b *bed) enqueue() int64 {
 	b.Helper()
-	e, err := job.Enqueue(b.Context(), b.pool, job.Request{Queue: "q", Kind: "k", Args: []byte("payload")})
+	e, err := job.Enqueue(b.Context(), b.pool, job.Request{Queue: "q", Kind: "k", Payload: []byte("payload")})
 	b.must(err)
 	return e.ID
 }
 
 func (b *bed) claim() job.Job {
 	b.Helper()
-	jobs, err := job.Claim(b.Context(), b.pool, "q", b.worker, 1)
+	jobs, err := jobtest.Claim(b.Context(), b.pool, "q", b.worker, 1)
 	b.must(err)
 	if len(jobs) != 1 {
 		b.Fatalf("claimed %d jobs, want 1", len(jobs))
@@ -88,7 +90,7 @@ func (b *bed) in(status ops.Status) int64 {
 // do runs a verb and wants an outcome.
 func (b *bed) do(v verb, id int64, want ops.Outcome) ops.Result {
 	b.Helper()
-	r, err := v(b.Context(), b.pool, id, by)
+	r, err := v(ops.JobRef{ID: id}, b.Context(), b.pool, by)
 	b.must(err)
 	if r.Outcome != want || r.Changed() != (r.Hint == "") {
 		b.Fatalf("job %d: %+v, want %s", id, r, want)
@@ -96,7 +98,7 @@ func (b *bed) do(v verb, id int64, want ops.Outcome) ops.Result {
 	return r
 }
 
-type verb = func(ctx context.Context, db ops.DB, id int64, by ops.By) (ops.Result, error)
+type verb = func(r ops.JobRef, ctx context.Context, db pawl.DB, by ops.By) (ops.Result, error)
 
 func (b *bed) wantCount(query string, want int) {
 	b.Helper()

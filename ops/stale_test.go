@@ -22,7 +22,7 @@ update pawl.command set lease_expires_at = now() - interval '1 minute'`)
 		return made, err
 	}
 	for range 2 {
-		stale, err := ops.Stales(t.Context(), b.pool, "", map[string]ops.StaleProbe{"orders": probe})
+		stale, err := ops.Stales(t.Context(), b.pool, "", map[string]func(context.Context, ops.Stale) (bool, error){"orders": probe})
 		b.must(err)
 		got := map[string]string{}
 		for _, s := range stale {
@@ -33,7 +33,7 @@ update pawl.command set lease_expires_at = now() - interval '1 minute'`)
 		}
 	}
 	away := errors.New("the orders are not to be read")
-	_, err := ops.Stales(t.Context(), b.pool, "command", map[string]ops.StaleProbe{"orders": func(context.Context, ops.Stale) (bool, error) { return false, away }})
+	_, err := ops.Stales(t.Context(), b.pool, "command", map[string]func(context.Context, ops.Stale) (bool, error){"orders": func(context.Context, ops.Stale) (bool, error) { return false, away }})
 	if !errors.Is(err, away) {
 		t.Errorf("%v", err)
 	}

@@ -20,27 +20,27 @@ func TestVerbs_EachStatus(t *testing.T) {
 		done ops.Outcome
 		into map[ops.Status]ops.Status // what is not here is refused
 	}{
-		"job_retry": {ops.Retry, ops.Retried, map[ops.Status]ops.Status{
+		"job_retry": {ops.JobRef.Retry, ops.Retried, map[ops.Status]ops.Status{
 			ops.StatusPending: ops.StatusPending, ops.StatusDeadLetter: ops.StatusPending, ops.StatusCancelled: ops.StatusPending}},
-		"job_cancel": {ops.Cancel, ops.Cancelled, map[ops.Status]ops.Status{
+		"job_cancel": {ops.JobRef.Cancel, ops.Cancelled, map[ops.Status]ops.Status{
 			ops.StatusPending: ops.StatusCancelled, ops.StatusWaiting: ops.StatusCancelled, ops.StatusProcessing: ops.StatusCancelled}},
-		"job_discard": {ops.Discard, ops.Discarded, map[ops.Status]ops.Status{
+		"job_discard": {ops.JobRef.Discard, ops.Discarded, map[ops.Status]ops.Status{
 			ops.StatusPending: gone, ops.StatusWaiting: gone, ops.StatusDeadLetter: gone, ops.StatusCancelled: gone}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			for _, status := range ops.Statuses() {
+			for _, status := range ops.JobStatuses() {
 				id := b.in(status)
 				after, taken := c.into[status]
 				if !taken {
-					if r := b.do(c.verb, id, ops.Refused); r.Was != status {
+					if r := b.do(c.verb, id, ops.Refused); r.Was != string(status) {
 						t.Errorf("%s: was %q", status, r.Was)
 					}
 					b.wantUntouched(id, status)
 					continue
 				}
-				if r := b.do(c.verb, id, c.done); r.Was != status {
+				if r := b.do(c.verb, id, c.done); r.Was != string(status) {
 					t.Errorf("%s: was %q", status, r.Was)
 				}
 				b.wantRow(id, after)
@@ -64,15 +64,18 @@ func (b *bed) wantUntouched(id int64, status ops.Status) {
 // wantRow checks a job made by in after a verb; the empty status means that it is gone.
 func (b *bed) wantRow(id int64, status ops.Status) {
 	b.Helper()
-	d, found, err := ops.Show(b.Context(), b.pool, id)
-	b.must(err)
+	d, err := ops.JobRef{ID: id}.Get(b.Context(), b.pool)
+	found := !errors.Is(err, pawl.ErrNotFound)
+	if found {
+		b.must(err)
+	}
 	if found != (status != "") {
 		b.Fatalf("job %d: found %v, want %q", id, found, status)
 	}
 	if !found {
 		return
 	}
-	if d.Status != status || d.Fence != 6 || d.Holder != nil || string(d.Args) != "payload" || d.LastError != "boom" {
+	if d.Status != status || d.Fence != 6 || !d.LeaseExpiresAt.IsZero() || string(d.Payload) != "payload" || d.LastError != "boom" {
 		b.Errorf("job %d: %+v, want %s with fence 6 and its history", id, d, status)
 	}
 	if fresh := d.Attempts == 0 && d.Crashes == 0 && !d.AvailableAt.After(d.ReadAt); fresh != (status == ops.StatusPending) {
@@ -86,9 +89,9 @@ func (b *bed) wantAudit(id int64, verb string, before, after ops.Status) {
 	sum := sha256.Sum256([]byte("payload"))
 	if !one[bool](b, `select count(*) = 1
    and bool_and(a.actor = 'ann' and a.verb = $2 and a.reason = $3
-   and a.before @> jsonb_build_object('id', $1::bigint, 'status', $4::text, 'fence', 5, 'attempts', 3, 'args_octets', 7, 'args_sha256', $6::text)
+   and a.before @> jsonb_build_object('id', $1::bigint, 'status', $4::text, 'fence', 5, 'attempts', 3, 'payload_octets', 7, 'payload_sha256', $6::text)
    and a.before -> 'last_errors' -> 0 ->> 'error' = 'boom'
-   and not a.before ? 'args' and not coalesce(a.after ? 'args', false)
+   and not a.before ? 'payload' and not coalesce(a.after ? 'payload', false)
    and coalesce(a.after ->> 'status', '') = $5
    and coalesce((a.after ->> 'fence')::int, 6) = 6)
   from pawl.audit as a
@@ -101,10 +104,10 @@ func (b *bed) wantAudit(id int64, verb string, before, after ops.Status) {
 func TestVerbs_AuditSharesTheTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for name, v := range map[string]verb{"retry": ops.Retry, "cancel": ops.Cancel, "discard": ops.Discard} {
+	for name, v := range map[string]verb{"retry": ops.JobRef.Retry, "cancel": ops.JobRef.Cancel, "discard": ops.JobRef.Discard} {
 		id := b.in(ops.StatusPending)
 		tx := b.begin()
-		if r, err := v(t.Context(), tx, id, by); err != nil || !r.Changed() {
+		if r, err := v(ops.JobRef{ID: id}, t.Context(), tx, by); err != nil || !r.Changed() {
 			t.Fatalf("%s: %+v, %v", name, r, err)
 		}
 		b.must(tx.Rollback(t.Context()))
@@ -114,21 +117,20 @@ func TestVerbs_AuditSharesTheTransaction(t *testing.T) {
 }
 
 // A verb told from where to take a job leaves it alone anywhere else: somebody was faster.
-func TestVerbs_From(t *testing.T) {
+func TestVerbs_TakeWhatTheRefSays(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.in(ops.StatusPending)
-	dead := by
-	dead.From = []ops.Status{ops.StatusDeadLetter, ops.StatusUnknown}
-	for name, v := range map[string]verb{"retry": ops.Retry, "cancel": ops.Cancel, "discard": ops.Discard} {
-		r, err := v(t.Context(), b.pool, id, dead)
+	dead := ops.JobRef{ID: id, Statuses: []ops.Status{ops.StatusDeadLetter, ops.StatusUnknown}}
+	for name, v := range map[string]verb{"retry": ops.JobRef.Retry, "cancel": ops.JobRef.Cancel, "discard": ops.JobRef.Discard} {
+		r, err := v(dead, t.Context(), b.pool, by)
 		if err != nil || r.Outcome != ops.Refused || !strings.Contains(r.Hint, "dead_letter or unknown only") {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}
 	b.wantUntouched(id, ops.StatusPending)
 	b.exec("update pawl.job set status = 'dead_letter'")
-	if r, err := ops.Discard(t.Context(), b.pool, id, dead); err != nil || r.Outcome != ops.Discarded {
+	if r, err := dead.Discard(t.Context(), b.pool, by); err != nil || r.Outcome != ops.Discarded {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -138,14 +140,13 @@ func TestVerbs_RefuseBadArguments(t *testing.T) {
 	b := setup(t)
 	id := b.in(ops.StatusDeadLetter)
 	for name, bad := range map[string]ops.By{
-		"no actor":       {Reason: "r"},
-		"long actor":     {Actor: strings.Repeat("a", 256), Reason: "r"},
-		"no reason":      {Actor: "a"},
-		"long reason":    {Actor: "a", Reason: strings.Repeat("r", 4001)},
-		"unknown status": {Actor: "a", Reason: "r", From: []ops.Status{"dead"}},
+		"no actor":    {Reason: "r"},
+		"long actor":  {Actor: strings.Repeat("a", 256), Reason: "r"},
+		"no reason":   {Actor: "a"},
+		"long reason": {Actor: "a", Reason: strings.Repeat("r", 4001)},
 	} {
-		for _, v := range []verb{ops.Retry, ops.Cancel, ops.Discard} {
-			_, err := v(t.Context(), b.pool, id, bad)
+		for _, v := range []verb{ops.JobRef.Retry, ops.JobRef.Cancel, ops.JobRef.Discard} {
+			_, err := v(ops.JobRef{ID: id}, t.Context(), b.pool, bad)
 			var e *pawl.Error
 			if !errors.Is(err, pawl.ErrArgumentInvalid) || !errors.As(err, &e) || e.Hint == "" {
 				t.Errorf("%s: %v, want P4004 with a hint", name, err)
@@ -153,8 +154,11 @@ func TestVerbs_RefuseBadArguments(t *testing.T) {
 		}
 	}
 	b.wantUntouched(id, ops.StatusDeadLetter)
-	widest := ops.By{Actor: strings.Repeat("a", 255), Reason: strings.Repeat("r", 4000), From: []ops.Status{ops.StatusDeadLetter}}
-	if r, err := ops.Retry(t.Context(), b.pool, id, widest); err != nil || !r.Changed() {
+	widest := ops.By{Actor: strings.Repeat("a", 255), Reason: strings.Repeat("r", 4000)}
+	if _, err := (ops.JobRef{ID: id, Statuses: []ops.Status{"dead"}}).Retry(t.Context(), b.pool, widest); !errors.Is(err, pawl.ErrArgumentInvalid) {
+		t.Errorf("an unknown status: %v", err)
+	}
+	if r, err := (ops.JobRef{ID: id}).Retry(t.Context(), b.pool, widest); err != nil || !r.Changed() {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -39,7 +39,7 @@ func TestRelay_WhatTheSinkCannotCarryIsDeadAtOnce(t *testing.T) {
 	}
 	b.append(events...)
 	b.relay(func(c *outbox.Config) {
-		c.Sink = picky{b, func(m pawl.Message) error {
+		c.Publisher = picky{b, func(m pawl.Message) error {
 			if string(m.Payload) == "bad" {
 				return errors.New("only good ones")
 			}
@@ -142,7 +142,7 @@ func TestSinks_ExactlyOrRefused(t *testing.T) {
 				defer mu.Unlock()
 				arrived[m.Headers["ce-id"]] = m
 			})
-			b.relay(func(c *outbox.Config) { c.Sink = sink })
+			b.relay(func(c *outbox.Config) { c.Publisher = sink })
 			b.untilDone()
 			b.wantCount("select count(*) from pawl_v1.outbox_pending where attempt_count <> 1", 0)
 			dead := b.count("select count(*) from pawl_v1.outbox_pending")
@@ -263,7 +263,7 @@ func TestRelay_OneBadEventDelaysNoOther(t *testing.T) {
 			b.relay(func(c *outbox.Config) {
 				c.Probe = time.Hour
 				c.Backoff = job.Backoff{Base: 50 * time.Millisecond, Max: 200 * time.Millisecond}
-				c.Sink = sinkFunc(func(_ context.Context, ms []pawl.Message) []error {
+				c.Publisher = sinkFunc(func(_ context.Context, ms []pawl.Message) []error {
 					b.mu.Lock()
 					defer b.mu.Unlock()
 					if slices.ContainsFunc(ms, isBad) {

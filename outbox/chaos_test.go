@@ -52,7 +52,7 @@ func TestRelayProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r, err := outbox.NewRelay(poolOf(t, o.URL), outbox.Config{Sink: outbox.Func(post(o.Sink)), Batch: 10, Concurrency: 40,
+	r, err := outbox.NewRelay(poolOf(t, o.URL), outbox.Config{Publisher: outbox.Func(post(o.Sink)), Batch: 10, Concurrency: 40,
 		Lease: 2 * time.Second, Timeout: time.Second, Poll: 50 * time.Millisecond, Probe: 200 * time.Millisecond,
 		Backoff: job.Backoff{Base: 10 * time.Millisecond, Max: 100 * time.Millisecond}, Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}})
 	if err != nil {
@@ -313,7 +313,7 @@ func TestRelay_CrashRepeatsTheEvent(t *testing.T) {
 			if err := dies.Wait(); err == nil {
 				t.Fatal("the relay did not die")
 			}
-			b.relay(func(cfg *outbox.Config) { cfg.Sink = outbox.Func(post(server.URL)) })
+			b.relay(func(cfg *outbox.Config) { cfg.Publisher = outbox.Func(post(server.URL)) })
 			b.untilDone()
 			b.wantCount("select count(*) from applied", 2)
 			b.wantCount("select count(distinct event_id) from applied", 2)

@@ -12,15 +12,15 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// Config configures a [Relay]. Only Sink is required; the zero value of the rest is fit for production.
+// Config configures a [Relay]. Only Publisher is required; the zero value of the rest is fit for production.
 type Config struct {
-	// Sink publishes the events.
-	Sink pawl.Sink
-	// Name is whose events: those appended with [Event.Sink] of this name. Many relays of one name share the work. Default
+	// Publisher publishes the events.
+	Publisher pawl.Sink
+	// Sink is whose events: those appended with an [Event.Sink] of this name. Many relays of one sink share the work. Default
 	// [DefaultSink], up to 200 octets.
-	Name string
+	Sink string
 	// Source is the ce-source of events that have none, a URI reference that says which system they come from. Default
-	// "/outbox/" and the Name.
+	// "/outbox/" and the Sink.
 	Source string
 	// Batch is the most events a call of Publish is handed. Default 100, at most 500.
 	Batch int
@@ -34,14 +34,14 @@ type Config struct {
 	// Probe is the longest pause between two tries of a sink that is down; the first is 100 ms. Longer spares the sink, shorter
 	// finds out sooner. Default 5 s.
 	Probe time.Duration
-	// Poll, Lease, Presence, MaxCrashes, Drain, WorkerName and Hooks are those of [job.Config]; WorkerName is its Name.
-	Poll       time.Duration
-	Lease      time.Duration
-	Presence   job.Presence
-	MaxCrashes int
-	Drain      time.Duration
-	WorkerName string
-	Hooks      pawl.Hooks
+	// Poll, Lease, Presence, MaxCrashes, ShutdownTimeout, Name and Hooks are those of [job.Config].
+	Poll            time.Duration
+	Lease           time.Duration
+	Presence        job.Presence
+	MaxCrashes      int
+	ShutdownTimeout time.Duration
+	Name            string
+	Hooks           pawl.Hooks
 }
 
 const (
@@ -52,20 +52,20 @@ const (
 )
 
 func (c *Config) complete() error {
-	if c.Sink == nil {
+	if c.Publisher == nil {
 		return errors.New("the field Sink is required: for a function of yours see Func")
 	}
-	if c.Name == "" {
-		c.Name = DefaultSink
+	if c.Sink == "" {
+		c.Sink = DefaultSink
 	}
-	if len(c.Name) > maxName {
-		return fmt.Errorf("the Name must have at most %d octets, it has %d", maxName, len(c.Name))
+	if len(c.Sink) > maxName {
+		return fmt.Errorf("the Name must have at most %d octets, it has %d", maxName, len(c.Sink))
 	}
 	if c.Source == "" {
-		c.Source = "/" + QueueOf(c.Name)
+		c.Source = "/" + QueueOf(c.Sink)
 	}
-	if text := c.Name + c.Source; strings.ContainsFunc(text, unicode.IsControl) || !utf8.ValidString(text) {
-		return fmt.Errorf("the Name %q and the Source %q must be UTF-8 without control characters", c.Name, c.Source)
+	if text := c.Sink + c.Source; strings.ContainsFunc(text, unicode.IsControl) || !utf8.ValidString(text) {
+		return fmt.Errorf("the Name %q and the Source %q must be UTF-8 without control characters", c.Sink, c.Source)
 	}
 	if c.Batch < 0 || c.Batch > maxBatch {
 		return fmt.Errorf("the Batch must lie between 1 and %d, it is %d", maxBatch, c.Batch)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/kick"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -30,8 +31,8 @@ type Event struct {
 	Scope, Key string
 	// Fingerprint tells events apart under one Key. Default: over the aggregate and the payload.
 	Fingerprint pawl.Fingerprint
-	// KeyTTL is how long the key is remembered, also after publishing. Default 24 h, 1 s to 10 years.
-	KeyTTL time.Duration
+	// Retention is how long the key is remembered, also after publishing. Default 24 h, 1 s to 10 years.
+	Retention time.Duration
 	// Source is the ce-source attribute of CloudEvents, a URI reference. Default that of the relay.
 	Source string
 	// ContentType describes Payload. Default application/json for a Value, else none.
@@ -56,8 +57,8 @@ const DefaultSink = "default"
 // QueueOf returns the queue of jobs that a sink's events wait in.
 func QueueOf(sink string) string { return "outbox/" + sink }
 
-// Kind is the kind of the jobs that are events.
-const Kind = "event"
+// kind of the jobs that are events.
+const kind = "event"
 
 // Appended is what became of an event.
 type Appended struct {
@@ -68,7 +69,7 @@ type Appended struct {
 }
 
 // Append stores events in your transaction, up to 10,000, and answers in their order: they are published if and only if it
-// commits. For database/sql pass [pawl.SQLTx]. All keys of a call are remembered for the longest KeyTTL among the events, and
+// commits. For database/sql pass [pawl.SQLTx]. All keys of a call are remembered for the longest Retention among the events, and
 // events with an aggregate must agree in their LanePolicy.
 //
 // In a transaction that a handler of Pawl was lent the relays are told at its commit; after one of your own call [Kick].
@@ -81,23 +82,23 @@ func Append(ctx context.Context, tx pawl.Tx, events ...Event) ([]Appended, error
 		return nil, nil
 	}
 	args := make([]contract.OutboxAppendArgs, len(events))
-	var keyTTL time.Duration
+	var retention time.Duration
 	for i, e := range events {
 		var err error
 		if args[i], err = e.args(ctx); err != nil {
 			return nil, fmt.Errorf("event %d: %w", i, err)
 		}
-		keyTTL = max(keyTTL, e.KeyTTL)
+		retention = max(retention, e.Retention)
 	}
 	policy, err := commonPolicy(events)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := send(ctx, tx, args, keyTTL, policy)
+	rows, err := send(ctx, tx, args, retention, policy)
 	if err != nil {
 		return nil, err
 	}
-	job.KickAfter(tx, queuesOf(args)...)
+	kick.AfterCommit(tx, queuesOf(args)...)
 	answers := make([]Appended, len(rows))
 	for i, r := range rows {
 		if answers[i], err = appended(r); err != nil {
@@ -120,12 +121,12 @@ func Kick(db pawl.DB, sinks ...string) {
 	job.Kick(db, queues...)
 }
 
-func send(ctx context.Context, tx pawl.Tx, args []contract.OutboxAppendArgs, keyTTL time.Duration, policy string) ([]contract.OutboxAppendRow, error) {
+func send(ctx context.Context, tx pawl.Tx, args []contract.OutboxAppendArgs, retention time.Duration, policy string) ([]contract.OutboxAppendRow, error) {
 	if len(args) == 1 {
 		row, err := contract.OutboxAppend(ctx, tx, args[0])
 		return []contract.OutboxAppendRow{row}, err
 	}
-	return contract.OutboxAppendMany(ctx, tx, args, keyTTL, policy)
+	return contract.OutboxAppendMany(ctx, tx, args, retention, policy)
 }
 
 // commonPolicy returns the one policy of all events with an aggregate.
@@ -150,7 +151,7 @@ func (e Event) args(ctx context.Context) (contract.OutboxAppendArgs, error) {
 	}
 	args := contract.OutboxAppendArgs{
 		Sink: e.Sink, Type: e.Type, AggregateType: e.AggregateType, AggregateID: e.AggregateID, Payload: e.Payload,
-		Scope: e.Scope, Key: e.Key, Fingerprint: e.Fingerprint, KeyTTL: e.KeyTTL, MaxAttempts: e.MaxAttempts,
+		Scope: e.Scope, Key: e.Key, Fingerprint: e.Fingerprint, Retention: e.Retention, MaxAttempts: e.MaxAttempts,
 		LanePolicy: string(e.LanePolicy),
 	}
 	if e.LanePolicy != "" && e.AggregateID == "" {

@@ -34,7 +34,7 @@ func messageOf(j job.Job, source string) (pawl.Message, bool) {
 	}
 	m := pawl.Message{
 		ID: headers[ceID], Type: headers[ceType], AggregateType: headers[aggregateType], AggregateID: headers[aggregateID],
-		Group: j.Lane, Position: j.Position, Time: j.CreatedAt, Payload: j.Args, Headers: headers, Attempt: j.Attempt,
+		Group: j.Lane, Position: j.Position, Time: j.CreatedAt, Payload: j.Payload, Headers: headers, Attempt: j.Attempt,
 	}
 	delete(headers, aggregateType)
 	delete(headers, aggregateID)

@@ -13,7 +13,7 @@ import (
 
 // carried returns why the sink can never publish m; nil if it can, or does not say.
 func (r *Relay) carried(m pawl.Message) error {
-	c, knows := r.cfg.Sink.(pawl.Carrier)
+	c, knows := r.cfg.Publisher.(pawl.Carrier)
 	if !knows {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (r *Relay) ask(ctx context.Context, ms []pawl.Message) (errs []error, err e
 	go func() {
 		var a answer
 		a.err = safely(func() error {
-			a.errs = r.cfg.Sink.Publish(ctx, ms)
+			a.errs = r.cfg.Publisher.Publish(ctx, ms)
 			return nil
 		})
 		answered <- a

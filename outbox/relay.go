@@ -28,13 +28,13 @@ func NewRelay(pool *pgxpool.Pool, cfg Config) (*Relay, error) {
 		return nil, &pawl.Error{Op: "outbox.relay", Code: pawl.CodeArgumentInvalid, Err: err}
 	}
 	r := &Relay{cfg: cfg, breaker: newBreaker(cfg.Probe)}
-	handler := job.HandleMany(Kind, r.publish).With(job.Policy{Timeout: cfg.Timeout, Backoff: cfg.Backoff, BatchSize: cfg.Batch})
+	handler := job.HandleMany(kind, r.publish).With(job.Policy{Timeout: cfg.Timeout, Backoff: cfg.Backoff, BatchSize: cfg.Batch})
 	var err error
 	r.worker, err = job.NewWorker(pool, job.Config{
-		Queues:   []job.Queue{{Name: QueueOf(cfg.Name), Concurrency: cfg.Concurrency, Gate: r.breaker.gate}},
+		Queues:   []job.Queue{{Name: QueueOf(cfg.Sink), Concurrency: cfg.Concurrency, Admit: r.breaker.gate}},
 		Handlers: []job.Handler{handler},
 		Poll:     cfg.Poll, Lease: cfg.Lease, Presence: cfg.Presence, Timeout: cfg.Timeout, Backoff: cfg.Backoff,
-		MaxCrashes: cfg.MaxCrashes, Drain: cfg.Drain, Name: cfg.WorkerName,
+		MaxCrashes: cfg.MaxCrashes, ShutdownTimeout: cfg.ShutdownTimeout, Name: cfg.Name,
 		Hooks: pawl.Hooks{OnEvent: r.report},
 	})
 	if err != nil {
@@ -77,7 +77,7 @@ func (r *Relay) publish(ctx context.Context, ts []job.Task[[]byte]) []error {
 		}
 	}
 	if excused > 0 {
-		r.cfg.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: pawl.EventTrouble, Op: "outbox.publish", Scope: QueueOf(r.cfg.Name),
+		r.cfg.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: pawl.EventTrouble, Op: "outbox.publish", Scope: QueueOf(r.cfg.Sink),
 			JobID: ts[0].ID, Count: excused, Err: why})
 	}
 	return verdicts

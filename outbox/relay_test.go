@@ -64,7 +64,7 @@ func TestRelay_EachSinkHasAQueueOfItsOwn(t *testing.T) {
 	b.relay()
 	b.untilAccepted(1)
 	b.want("ours")
-	b.relay(func(c *outbox.Config) { c.Name = "other" })
+	b.relay(func(c *outbox.Config) { c.Sink = "other" })
 	b.untilDone()
 	b.want("ours", "theirs")
 }
@@ -136,7 +136,7 @@ func TestT18_NoTransactionWhilePublishing(t *testing.T) {
 	open := -1
 	b.append(event("1", "a"), event("2", "b"))
 	b.relay(func(c *outbox.Config) {
-		c.Sink = sinkFunc(func(ctx context.Context, ms []pawl.Message) []error {
+		c.Publisher = sinkFunc(func(ctx context.Context, ms []pawl.Message) []error {
 			err := b.pool.QueryRow(ctx, `select count(*) from pg_stat_activity
  where datname = current_database() and pid <> pg_backend_pid() and state like 'idle in transaction%'`).Scan(&open)
 			return slices.Repeat([]error{err}, len(ms))
@@ -271,12 +271,13 @@ func TestT41_PoisonHead(t *testing.T) {
 			if policy != job.LaneBlock {
 				return
 			}
-			heads, err := ops.OutboxHeads(t.Context(), b.pool, ops.OutboxFilter{Status: ops.StatusDeadLetter})
+			page, err := ops.Outbox{Heads: true, Statuses: []ops.Status{ops.StatusDeadLetter}}.List(t.Context(), b.pool)
 			b.must(err)
+			heads := page.Rows
 			if len(heads) != 1 || heads[0].AggregateID != "1" || heads[0].Waiting != 1 || heads[0].Attempts != 3 || heads[0].LastError != "no such topic" {
 				t.Fatalf("the blocked heads are %+v", heads)
 			}
-			r, err := ops.UnblockLane(t.Context(), b.pool, outbox.QueueOf("default"), heads[0].Lane, heads[0].JobID, operator)
+			r, err := ops.LaneRef{Queue: outbox.QueueOf("default"), Name: heads[0].Lane, Head: heads[0].JobID}.Unblock(t.Context(), b.pool, operator)
 			b.must(err)
 			if !r.Changed() {
 				t.Errorf("unblocking: %+v", r)
@@ -389,7 +390,7 @@ func TestT46_OutgoingDoesNotDependOnIncoming(t *testing.T) {
 	running.Go(func() { _ = w.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
 	for _, what := range []string{"first", "fails", "second"} {
-		_, err := job.Enqueue(t.Context(), b.pool, job.Request{Queue: "incoming", Kind: "k", Args: []byte(what), MaxAttempts: 2})
+		_, err := job.Enqueue(t.Context(), b.pool, job.Request{Queue: "incoming", Kind: "k", Payload: []byte(what), MaxAttempts: 2})
 		b.must(err)
 	}
 	b.wait("the failing one is a dead letter", func() bool {
@@ -427,7 +428,7 @@ func TestRelay_ChecksWhatItIsTold(t *testing.T) {
 	one := outbox.Event{Type: "T", MaxAttempts: 1}
 	b.append(one, one)
 	b.relay(func(c *outbox.Config) {
-		c.Sink = sinkFunc(func(context.Context, []pawl.Message) []error { return []error{nil, nil, nil} })
+		c.Publisher = sinkFunc(func(context.Context, []pawl.Message) []error { return []error{nil, nil, nil} })
 	})
 	b.wait("three dead letters", func() bool { return b.count("select count(*) from pawl_v1.dead_letters") == 3 })
 	if _, err := outbox.NewRelay(b.pool, outbox.Config{}); pawl.CodeOf(err) != pawl.CodeArgumentInvalid {

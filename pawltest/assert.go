@@ -3,6 +3,7 @@ package pawltest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,8 +14,8 @@ import (
 
 // A Job is a job with its payload decoded.
 type Job[T any] struct {
-	ops.Detail
-	Value T // from Args, which are JSON; a T of []byte gets them as they are
+	ops.Job
+	Value T // from the payload, which is JSON; a T of []byte gets them as they are
 }
 
 // Enqueued returns the jobs of a kind, oldest first, whatever their status; those that have finished are gone. It fails the test
@@ -23,7 +24,7 @@ type Job[T any] struct {
 func Enqueued[T any](tb testing.TB, db pawl.DB, kind string, want int) []Job[T] {
 	tb.Helper()
 	ctx := context.Background()
-	jobs, err := jobsOf(ctx, db, ops.Filter{Kind: kind})
+	jobs, err := jobsOf(ctx, db, ops.Jobs{Kind: kind})
 	if err != nil {
 		tb.Fatalf("pawltest: %v", err)
 	}
@@ -33,7 +34,7 @@ func Enqueued[T any](tb testing.TB, db pawl.DB, kind string, want int) []Job[T] 
 	}
 	found := make([]Job[T], len(jobs))
 	for i, j := range jobs {
-		if found[i].Detail, found[i].Value, err = detailed[T](ctx, db, j.ID); err != nil {
+		if found[i].Job, found[i].Value, err = detailed[T](ctx, db, j.ID); err != nil {
 			tb.Fatalf("pawltest: job %d of kind %q: %v", j.ID, kind, err)
 		}
 	}
@@ -73,15 +74,15 @@ func Appended[T any](tb testing.TB, db pawl.DB, eventType string, want int) []Ev
 }
 
 // Command returns the command that is known under a key. It fails the test if there is none, and tells what is known of the
-// key, and which commands the scope has. That one is not known says [ops.ShowCommand].
+// key, and which commands the scope has. To assert that it is not known, use [ops.CommandRef].
 func Command(tb testing.TB, db pawl.DB, scope, key string) ops.Command {
 	tb.Helper()
 	ctx := context.Background()
-	c, _, found, err := ops.ShowCommand(ctx, db, ops.CommandID{Scope: scope, Key: key})
-	if err != nil {
+	c, err := ops.CommandRef{Scope: scope, Key: key}.Get(ctx, db)
+	if err != nil && !errors.Is(err, pawl.ErrNotFound) {
 		tb.Fatalf("pawltest: %v", err)
 	}
-	if !found {
+	if err != nil {
 		tb.Fatalf("pawltest: no command %q in scope %q. The scope has:%s\nOf the key is known:%s", key, scope,
 			commandsThere(ctx, db, scope), keyKnown(ctx, db, key))
 	}
@@ -89,47 +90,47 @@ func Command(tb testing.TB, db pawl.DB, scope, key string) ops.Command {
 }
 
 // Seen returns what a consumer remembers of the delivery with a key. It fails the test if that is nothing, and tells what else is
-// known of the key. That one is not known says [ops.ShowInbox].
-func Seen(tb testing.TB, db pawl.DB, consumer, key string) ops.Seen {
+// known of the key. To assert that it is not known, use [ops.DeliveryRef].
+func Seen(tb testing.TB, db pawl.DB, consumer, key string) ops.Delivery {
 	tb.Helper()
 	ctx := context.Background()
-	s, found, err := ops.ShowInbox(ctx, db, consumer, key)
-	if err != nil {
+	d, err := ops.DeliveryRef{Consumer: consumer, Key: key}.Get(ctx, db)
+	if err != nil && !errors.Is(err, pawl.ErrNotFound) {
 		tb.Fatalf("pawltest: %v", err)
 	}
-	if !found {
+	if err != nil {
 		tb.Fatalf("pawltest: consumer %q has not seen %q. Of the key is known:%s", consumer, key, keyKnown(ctx, db, key))
 	}
-	return s
+	return d
 }
 
-func jobsOf(ctx context.Context, db pawl.DB, f ops.Filter) ([]ops.Job, error) {
-	f.Limit = page
-	return all(func(after int64) ([]ops.Job, error) {
-		f.After = after
-		return ops.List(ctx, db, f)
-	}, func(j ops.Job) int64 { return j.ID })
+func jobsOf(ctx context.Context, db pawl.DB, s ops.Jobs) ([]ops.Job, error) {
+	s.Limit = page
+	return all(func(after string) (ops.Page[ops.Job], error) {
+		s.After = after
+		return s.List(ctx, db)
+	})
 }
 
 func eventsOf(ctx context.Context, db pawl.DB, eventType string) ([]ops.OutboxEvent, error) {
-	return all(func(after int64) ([]ops.OutboxEvent, error) {
-		return ops.OutboxEvents(ctx, db, ops.OutboxFilter{EventType: eventType, After: after, Limit: page})
-	}, func(e ops.OutboxEvent) int64 { return e.JobID })
+	return all(func(after string) (ops.Page[ops.OutboxEvent], error) {
+		return ops.Outbox{EventType: eventType, After: after, Limit: page}.List(ctx, db)
+	})
 }
 
-func detailed[T any](ctx context.Context, db pawl.DB, id int64) (d ops.Detail, value T, err error) {
-	d, found, err := ops.Show(ctx, db, id)
-	if err == nil && !found {
+func detailed[T any](ctx context.Context, db pawl.DB, id int64) (d ops.Job, value T, err error) {
+	d, err = ops.JobRef{ID: id}.Get(ctx, db)
+	if errors.Is(err, pawl.ErrNotFound) {
 		err = fmt.Errorf("it ended while it was read: drain first, or stop the worker")
 	}
 	if err != nil {
 		return d, value, err
 	}
 	if raw, ok := any(&value).(*[]byte); ok {
-		*raw = d.Args
+		*raw = d.Payload
 		return d, value, nil
 	}
-	if err = json.Unmarshal(d.Args, &value); err != nil {
+	if err = json.Unmarshal(d.Payload, &value); err != nil {
 		err = fmt.Errorf("its payload does not fit %T: %w", value, err)
 	}
 	return d, value, err
@@ -140,28 +141,28 @@ func detailed[T any](ctx context.Context, db pawl.DB, id int64) (d ops.Detail, v
 const mostOctets = 200 // of a payload in a message
 
 func jobsThere(ctx context.Context, db pawl.DB) string {
-	jobs, err := ops.List(ctx, db, ops.Filter{Limit: mostTold})
-	lines := make([]string, len(jobs))
-	for i, j := range jobs {
+	jobs, err := ops.Jobs{Limit: mostTold}.List(ctx, db)
+	lines := make([]string, len(jobs.Rows))
+	for i, j := range jobs.Rows {
 		lines[i] = told(j) + payload(ctx, db, j.ID)
 	}
 	return there(lines, "no job", err)
 }
 
 func eventsThere(ctx context.Context, db pawl.DB) string {
-	events, err := ops.OutboxEvents(ctx, db, ops.OutboxFilter{Limit: mostTold})
-	lines := make([]string, len(events))
-	for i, e := range events {
+	events, err := ops.Outbox{Limit: mostTold}.List(ctx, db)
+	lines := make([]string, len(events.Rows))
+	for i, e := range events.Rows {
 		lines[i] = fmt.Sprintf("type %q for sink %q, of %s/%s: %s%s", e.EventType, e.Sink, e.AggregateType, e.AggregateID, e.Status, payload(ctx, db, e.JobID))
 	}
 	return there(lines, "no event", err)
 }
 
 func commandsThere(ctx context.Context, db pawl.DB, scope string) string {
-	commands, err := ops.Commands(ctx, db, ops.CommandFilter{Scope: scope, Limit: mostTold})
-	lines := make([]string, len(commands))
-	for i, c := range commands {
-		lines[i] = fmt.Sprintf("%q: %s %s", c.Key, c.Status, c.Failure)
+	commands, err := ops.Commands{Scope: scope, Limit: mostTold}.List(ctx, db)
+	lines := make([]string, len(commands.Rows))
+	for i, c := range commands.Rows {
+		lines[i] = fmt.Sprintf("%q: %s %s", c.Key, c.Status, c.FailureMessage)
 	}
 	return there(lines, "no command", err)
 }
@@ -176,14 +177,14 @@ func keyKnown(ctx context.Context, db pawl.DB, key string) string {
 }
 
 func payload(ctx context.Context, db pawl.DB, id int64) string {
-	d, found, err := ops.Show(ctx, db, id)
+	d, err := ops.JobRef{ID: id}.Get(ctx, db)
 	switch {
+	case errors.Is(err, pawl.ErrNotFound):
+		return ", it has ended since"
 	case err != nil:
 		return ", " + err.Error()
-	case !found:
-		return ", it has ended since"
 	}
-	return fmt.Sprintf(", %.*q", mostOctets, d.Args)
+	return fmt.Sprintf(", %.*q", mostOctets, d.Payload)
 }
 
 func there(lines []string, none string, err error) string {

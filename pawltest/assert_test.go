@@ -10,7 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/ops"
@@ -31,7 +31,7 @@ func TestEnqueued(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	enqueue(t, tx, job.Request{Queue: "mail", Kind: "greet", Value: letter{"ann"}, Headers: map[string]any{"tone": "kind"}}, job.Request{Kind: "raw", Args: []byte("{")})
+	enqueue(t, tx, job.Request{Queue: "mail", Kind: "greet", Value: letter{"ann"}, Headers: map[string]any{"tone": "kind"}}, job.Request{Kind: "raw", Payload: []byte("{")})
 	got := pawltest.Enqueued[letter](t, tx, "greet", 1)[0]
 	if got.Value.To != "ann" || got.Queue != "mail" || got.Status != ops.StatusPending || got.Headers["tone"] != "kind" {
 		t.Errorf("got %+v", got)
@@ -94,7 +94,7 @@ func TestCommandAndSeen(t *testing.T) {
 	pool := pawltest.DB(t)
 	print := pawl.FingerprintOf([]byte("x"))
 	intent := pawl.Intent{Scope: "orders", Key: "order-1", Fingerprint: print}
-	_, err := command.Once(t.Context(), pool, intent, func(context.Context, pgx.Tx) (string, error) { return "17", nil })
+	_, err := command.Once(t.Context(), pool, intent, command.Options{}, func(context.Context, pgx.Tx) (string, error) { return "17", nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,10 +106,10 @@ func TestCommandAndSeen(t *testing.T) {
 	if _, err := inbox.Take(t.Context(), tx, pawl.Intent{Scope: "shipping", Key: "m-1", Fingerprint: print}); err != nil {
 		t.Fatal(err)
 	}
-	if c := pawltest.Command(t, tx, "orders", "order-1"); c.Status != ops.CommandSucceeded || c.Attempts != 1 {
+	if c := pawltest.Command(t, tx, "orders", "order-1"); c.Status != ops.StatusSucceeded || c.Attempts != 1 {
 		t.Errorf("got %+v", c)
 	}
-	if s := pawltest.Seen(t, tx, "shipping", "m-1"); s.ProcessedAt.IsZero() || s.Job != 0 {
+	if s := pawltest.Seen(t, tx, "shipping", "m-1"); s.ProcessedAt.IsZero() || s.JobID != 0 {
 		t.Errorf("got %+v", s)
 	}
 	for want, assert := range map[string]func(testing.TB){
@@ -138,7 +138,7 @@ func TestAssertions_SQL(t *testing.T) {
 	if got := pawltest.Enqueued[letter](t, pawl.SQLTx(tx), "greet", 1)[0]; got.Value.To != "ann" {
 		t.Errorf("got %+v", got)
 	}
-	if _, err := ops.Retry(t.Context(), pawl.SQLTx(tx), 1, ops.By{Actor: "test", Reason: "test"}); err != nil {
+	if _, err := (ops.JobRef{ID: 1}).Retry(t.Context(), pawl.SQLTx(tx), ops.By{Actor: "test", Reason: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := pawltest.Enqueued[letter](t, pawl.SQLTx(tx), "greet", 1)[0]; len(got.Changes) != 1 || len(got.Changes[0].After) == 0 {
@@ -162,7 +162,7 @@ func TestHelpers_RefuseANilPool(t *testing.T) {
 		"Drain":     func(tb testing.TB) { pawltest.Drain(tb, nil, job.Config{}) },
 		"DrainOnce": func(tb testing.TB) { pawltest.DrainOnce(tb, nil, job.Config{}) },
 		"Consume": func(tb testing.TB) {
-			pawltest.Consume(tb, nil, flow.Config{Consumer: "c", Source: &pawltest.Source{}, Handler: noHandler})
+			pawltest.Consume(tb, nil, consumer.Config{Name: "c", Source: &pawltest.Source{}, Handler: consumer.HandleTx(noHandler)})
 		},
 	} {
 		if said := judged(t, call); !strings.Contains(said, "pool") {
@@ -171,4 +171,4 @@ func TestHelpers_RefuseANilPool(t *testing.T) {
 	}
 }
 
-func noHandler(context.Context, pgx.Tx, pawl.Delivery) error { return nil }
+func noHandler(context.Context, pgx.Tx, consumer.Message[[]byte]) error { return nil }

@@ -1,6 +1,7 @@
 package pawltest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"testing"
@@ -9,25 +10,26 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/ops"
 )
 
-// Consume runs a [flow.Flow] on pool until cfg.Source, a [Source], has nothing left and every delivery that has landed is done, or a
+// Consume runs a [consumer.Consumer] on pool until cfg.Source, a [Source], has nothing left and every delivery that has been stored is done, or a
 // dead letter. What is held at a gate until something comes before it is left, and so is what stands behind a dead letter.
 //
 // It returns what happened, counted: [pawl.EventFresh] took effect, [pawl.EventDuplicateSkipped] had done so before,
-// [pawl.EventRetryable] failed and was tried again, [pawl.EventFinal] became dead letters, and the others. Unless cfg says
-// otherwise, the back-off is 10 ms at most. It holds no presence lock.
+// [pawl.EventRetryable] failed and was tried again, [pawl.EventFinal] became dead letters, and the others. Unless the handler's policy
+// says otherwise, the back-off is 10 ms at most. It holds no presence lock.
 //
 // The test fails if there is still work after a minute.
-func Consume(tb testing.TB, pool *pgxpool.Pool, cfg flow.Config) *pawl.Counters {
+func Consume(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config) *pawl.Counters {
 	tb.Helper()
 	return consume(tb, pool, cfg, drainLimit)
 }
 
-func consume(tb testing.TB, pool *pgxpool.Pool, cfg flow.Config, limit time.Duration) *pawl.Counters {
+func consume(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config, limit time.Duration) *pawl.Counters {
 	tb.Helper()
 	counters, trouble := &pawl.Counters{}, &lastTrouble{}
 	source, ok := cfg.Source.(*Source)
@@ -35,12 +37,10 @@ func consume(tb testing.TB, pool *pgxpool.Pool, cfg flow.Config, limit time.Dura
 		tb.Fatalf("pawltest: the Source is a %T, want a *pawltest.Source", cfg.Source)
 		return counters
 	}
-	if cfg.Backoff == (job.Backoff{}) {
-		cfg.Backoff = job.Backoff{Base: time.Millisecond, Max: 10 * time.Millisecond}
-	}
+	cfg.Handler = impatient(cfg.Handler)
 	cfg.Presence = job.Presence{Off: true}
 	cfg.Hooks = pawl.Join(cfg.Hooks, counters.Hooks(), pawl.Hooks{OnEvent: trouble.event})
-	f, err := flow.New(pool, cfg)
+	f, err := consumer.New(pool, cfg)
 	if err != nil {
 		tb.Fatalf("pawltest: %v", err)
 		return counters
@@ -49,16 +49,16 @@ func consume(tb testing.TB, pool *pgxpool.Pool, cfg flow.Config, limit time.Dura
 		for {
 			began := time.Now()
 			open := source.Open() // first: what is acknowledged by now has been committed when the snapshot is taken
-			s, err := look(ctx, pool, []string{"inbox/" + cfg.Consumer})
-			work := s.landedWork()
+			s, err := look(ctx, pool, []string{"inbox/" + cfg.Name})
+			work := s.storedWork()
 			if err == nil && open == 0 && len(work) == 0 {
 				return nil
 			}
 			if err != nil && ctx.Err() == nil {
 				return err
 			}
-			if !pause(ctx, max(5*time.Millisecond, time.Since(began))) {
-				return fmt.Errorf("after %v %d deliveries are not acknowledged, and of those that landed there is still work:%s%s",
+			if !pace.Sleep(ctx, max(5*time.Millisecond, time.Since(began))) {
+				return fmt.Errorf("after %v %d deliveries are not acknowledged, and of those that are stored there is still work:%s%s",
 					limit, open, listed(work), trouble)
 			}
 		}
@@ -69,8 +69,28 @@ func consume(tb testing.TB, pool *pgxpool.Pool, cfg flow.Config, limit time.Dura
 	return counters
 }
 
-// landedWork returns the landed deliveries that will be something else soon: a gate's, which are not tried before they may pass, will not.
-func (s *standing) landedWork() (work []ops.Job) {
+// impatient is the handler, with a short back-off if it has none of its own.
+func impatient(h consumer.Handler) consumer.Handler {
+	short := job.Backoff{Base: time.Millisecond, Max: 10 * time.Millisecond}
+	switch h := h.(type) {
+	case consumer.TxHandler:
+		p := h.Policy()
+		p.Backoff = cmp.Or(p.Backoff, short)
+		return h.With(p)
+	case consumer.ManyTxHandler:
+		p := h.Policy()
+		p.Backoff = cmp.Or(p.Backoff, short)
+		return h.With(p)
+	case consumer.LeasedHandler:
+		p := h.Policy()
+		p.Backoff = cmp.Or(p.Backoff, short)
+		return h.With(p)
+	}
+	return h
+}
+
+// storedWork returns the stored deliveries that will be something else soon: a gate's, which are not tried before they may pass, will not.
+func (s *standing) storedWork() (work []ops.Job) {
 	for _, j := range s.jobs {
 		if s.moves(j) || j.Status == ops.StatusPending && (due(j) || j.Attempts > 0) && s.claimable(j) {
 			work = append(work, j)

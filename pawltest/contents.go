@@ -29,7 +29,7 @@ const (
 )
 
 // enqueuedJobs are all jobs that have not ended, events among them.
-const enqueuedJobs = `(select j.queue, j.kind, j.priority, j.max_attempts, j.args, j.headers, l.name as lane
+const enqueuedJobs = `(select j.queue, j.kind, j.priority, j.max_attempts, j.payload, j.headers, l.name as lane
   from pawl.job as j
   left join pawl.lane as l on l.id = j.lane_id)`
 
@@ -67,7 +67,7 @@ func read(ctx context.Context, pool *pgxpool.Pool, answer contents, ignored []st
 		known[column], known[table+"."+column] = true, true
 		return !slices.Contains(ignored, column) && !slices.Contains(ignored, table+"."+column)
 	}
-	for _, t := range append(tables, described{enqueuedJobs, []string{"queue", "kind", "priority", "max_attempts", "args", "headers", "lane"}}) {
+	for _, t := range append(tables, described{enqueuedJobs, []string{"queue", "kind", "priority", "max_attempts", "payload", "headers", "lane"}}) {
 		short := strings.TrimPrefix(t.Name, "public.")
 		if t.Name == enqueuedJobs {
 			short = enqueuedName

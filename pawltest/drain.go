@@ -12,25 +12,26 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/ops"
 )
 
 // Drained is what a drain did, and what it left.
 type Drained struct {
-	Done      []Attempt // finished, in the order in which their handlers returned
-	Retried   []Attempt // failed, to be tried again: each attempt that did
-	Snoozed   []Attempt // given back by [job.Snooze], to wait for their time
-	Dead      []Attempt // dead letters
-	Cancelled []Attempt // by [job.Cancel]
-	Unknown   []Attempt // of which a step of package effect may have landed: they wait for a verdict
+	Done      []DrainedJob // finished, in the order in which their handlers returned
+	Retried   []DrainedJob // failed, to be tried again: each attempt that did
+	Snoozed   []DrainedJob // given back by [job.Snooze], to wait for their time
+	Dead      []DrainedJob // dead letters
+	Cancelled []DrainedJob // by [job.Cancel]
+	Unknown   []DrainedJob // of which a step of package step may have been executed: they wait for a verdict
 	// Left are the jobs of the queues that are still to be worked on: scheduled for later, snoozed, behind a dead letter in their
 	// lane, of a paused queue, of a kind without a handler; after [DrainOnce] those to be tried again, too.
 	Left []ops.Job
 }
 
-// An Attempt is one attempt at a job that has ended.
-type Attempt struct {
+// A DrainedJob is a job and how one attempt at it ended.
+type DrainedJob struct {
 	job.Job
 	Err error // what the handler said; nil if it is done
 }
@@ -47,7 +48,7 @@ const (
 // that is to be tried again is tried at once, so a handler that always fails uses up all of its attempts. See [DrainOnce] to look
 // at a job after one of them.
 //
-// What waits for its time is left: jobs that were enqueued with StartIn, or snoozed. [ops.Retry] makes such a job due.
+// What waits for its time is left: jobs that were enqueued with StartIn, or snoozed. [ops.JobRef.Retry] makes such a job due.
 //
 // The work is done by a [job.Worker], with cfg's concurrency and batches, on the jobs as the database has them: commit before you
 // drain. Only its Poll is 10 ms, and it holds no presence lock.
@@ -60,7 +61,7 @@ func Drain(tb testing.TB, pool *pgxpool.Pool, cfg job.Config) Drained {
 }
 
 // DrainOnce works as [Drain], but tries no job twice: what fails waits for its next try, as the database has it. It takes one job
-// at a time, in the order in which a worker claims them; a handler for many is handed one. [job.Queue.Gate] is not asked.
+// at a time, in the order in which a worker claims them; a handler for many is handed one. [job.Queue.Admit] is not asked.
 func DrainOnce(tb testing.TB, pool *pgxpool.Pool, cfg job.Config) Drained {
 	tb.Helper()
 	return (&drain{limit: drainLimit, most: drainAttempts, once: true}).run(tb, pool, cfg)
@@ -126,7 +127,7 @@ func (d *drain) config(cfg job.Config) job.Config {
 	for i, q := range cfg.Queues {
 		d.queues = append(d.queues, q.Name)
 		if d.once {
-			cfg.Queues[i].Gate = func() int { return 0 } // each job is asked for by its id
+			cfg.Queues[i].Admit = func() int { return 0 } // each job is asked for by its id
 		}
 	}
 	for _, h := range cfg.Handlers {
@@ -175,7 +176,7 @@ func (d *drain) event(_ context.Context, e pawl.Event) {
 	if t.job.Attempt == e.Attempt {
 		t.fate = e.Kind
 	}
-	a := Attempt{t.job, e.Err}
+	a := DrainedJob{t.job, e.Err}
 	a.Attempt = e.Attempt // the next one may have begun
 	switch e.Kind {
 	case pawl.EventRetryable:
@@ -213,7 +214,7 @@ func (d *drain) untilIdle(ctx context.Context) (there []ops.Job, err error) {
 				return nil, d.overdue(ctx, work, err)
 			}
 		}
-		if !pause(ctx, max(5*time.Millisecond, time.Since(began))) {
+		if !pace.Sleep(ctx, max(5*time.Millisecond, time.Since(began))) {
 			return nil, d.overdue(ctx, work, ctx.Err())
 		}
 	}
@@ -317,7 +318,7 @@ func (d *drain) result(there []ops.Job) Drained {
 	}
 	slices.SortFunc(done, func(a, b tried) int { return cmp.Or(cmp.Compare(a.turn, b.turn), cmp.Compare(a.job.ID, b.job.ID)) })
 	for _, t := range done {
-		d.ended.Done = append(d.ended.Done, Attempt{Job: t.job})
+		d.ended.Done = append(d.ended.Done, DrainedJob{Job: t.job})
 	}
 	return d.ended
 }
@@ -327,7 +328,7 @@ func (d Drained) String() string {
 	text := fmt.Sprintf("%d done", len(d.Done))
 	for _, part := range []struct {
 		name     string
-		attempts []Attempt
+		attempts []DrainedJob
 	}{{"retried", d.Retried}, {"snoozed", d.Snoozed}, {"dead", d.Dead}, {"cancelled", d.Cancelled}, {"unknown", d.Unknown}} {
 		if len(part.attempts) > 0 {
 			text += fmt.Sprintf(", %d %s", len(part.attempts), part.name)

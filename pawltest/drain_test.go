@@ -15,10 +15,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/effect"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/ops"
 	"github.com/pawl-go/pawl/pawltest"
+	"github.com/pawl-go/pawl/step"
 )
 
 var errBroken = errors.New("the printer is on fire")
@@ -30,7 +30,7 @@ func enqueue(t *testing.T, db job.DB, requests ...job.Request) (ids []int64) {
 		if r.Queue == "" {
 			r.Queue = "q"
 		}
-		if r.Value == nil && r.Args == nil {
+		if r.Value == nil && r.Payload == nil {
 			r.Value = r.Kind
 		}
 		e, err := job.Enqueue(t.Context(), db, r)
@@ -46,7 +46,7 @@ func working(hs ...job.Handler) job.Config {
 	return job.Config{Queues: []job.Queue{{Name: "q"}}, Handlers: hs, Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}
 }
 
-func ids(as []pawltest.Attempt) (all []int64) {
+func ids(as []pawltest.DrainedJob) (all []int64) {
 	for _, a := range as {
 		all = append(all, a.ID)
 	}
@@ -81,7 +81,7 @@ func TestDrain_WorksUntilNothingIsDue(t *testing.T) {
 			}
 			return follow(ctx, tx, "q", "last")
 		}),
-		job.HandleBatch("batch", func(_ context.Context, _ pgx.Tx, ts []job.Task[string]) error {
+		job.HandleManyTx("batch", func(_ context.Context, _ pgx.Tx, ts []job.Task[string]) error {
 			largest.Store(max(largest.Load(), int32(len(ts))))
 			return nil
 		}),
@@ -134,8 +134,8 @@ func TestDrain_StepsOverBackOffs(t *testing.T) {
 		job.Handle("final", func(context.Context, job.Task[string]) error { return pawl.Final(errBroken) }),
 		job.Handle("gone", func(context.Context, job.Task[string]) error { return job.Cancel(errBroken) }),
 		job.Handle("unsure", func(ctx context.Context, t job.Task[string]) error {
-			_, err := effect.Do(ctx, pool, t, effect.Step{Name: "charge", Policy: effect.AtMostOnce(), Provider: "bank"},
-				func(context.Context, effect.Call) (string, error) { return "", errBroken })
+			_, err := step.Run(ctx, pool, t, step.Step{Name: "charge", Recovery: step.AtMostOnce(), Provider: "bank"},
+				func(context.Context, step.Call) (string, error) { return "", errBroken })
 			return err
 		}),
 	)
@@ -210,7 +210,7 @@ func TestDrain_LeavesWhatWaits(t *testing.T) {
 				job.Handle("dead", func(context.Context, job.Task[string]) error { return pawl.Final(errBroken) }),
 			)
 			cfg.Queues = []job.Queue{{Name: "q", Concurrency: 1}, {Name: "paused", Concurrency: 1}}
-			if _, err := ops.SetQueue(t.Context(), pool, "paused", ops.QueueOptions{Mode: ops.QueuePaused}, ops.By{Actor: "test", Reason: "test"}); err != nil {
+			if _, err := (ops.QueueRef{Name: "paused"}).Pause(t.Context(), pool, ops.By{Actor: "test", Reason: "test"}); err != nil {
 				t.Fatal(err)
 			}
 			id := enqueue(t, pool, job.Request{Kind: "k", StartIn: time.Hour}, job.Request{Kind: "early"}, job.Request{Kind: "early", Value: "failing"},
@@ -228,7 +228,7 @@ func TestDrain_LeavesWhatWaits(t *testing.T) {
 			if want := slices.Concat(id[:3], id[4:]); len(d.Done) != 0 || !slices.Equal(left, want) || !slices.Equal(ids(d.Snoozed), snoozed) || !slices.Equal(ids(d.Dead), id[3:4]) {
 				t.Errorf("drained %v", d)
 			}
-			if _, err := ops.Retry(t.Context(), pool, id[0], ops.By{Actor: "test", Reason: "an hour has passed"}); err != nil {
+			if _, err := (ops.JobRef{ID: id[0]}).Retry(t.Context(), pool, ops.By{Actor: "test", Reason: "an hour has passed"}); err != nil {
 				t.Fatal(err)
 			}
 			if d := drain(t, pool, cfg); !slices.Equal(ids(d.Done), id[:1]) {
@@ -281,7 +281,7 @@ func TestDrain_EndsInTime(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}))
-	cfg.Drain = 10 * time.Millisecond
+	cfg.ShutdownTimeout = 10 * time.Millisecond
 	enqueue(t, pool, job.Request{Kind: "slow"})
 	said := judged(t, func(tb testing.TB) { pawltest.DrainWithin(tb, pool, cfg, 3*time.Second, 20) })
 	if !strings.Contains(said, "after 3s and ") || !strings.Contains(said, "there is still work:") || !strings.Contains(said, `job 1, kind "slow" in queue "q": `) {

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/outbox"
@@ -102,12 +102,12 @@ func ExampleConsume() {
 	pool := pawltest.DB(t, "create table orders (id text)")
 	source := &pawltest.Source{}
 	for range 3 {
-		source.Send(pawl.Delivery{Key: "order-17", Body: []byte("1250 EUR")})
+		source.Send(pawl.Delivery{Key: "order-17", Payload: []byte("1250 EUR")})
 	}
-	n := pawltest.Consume(t, pool, flow.Config{Consumer: "orders", Source: source, Handler: func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
-		_, err := tx.Exec(ctx, "insert into orders values ($1)", d.Key)
+	n := pawltest.Consume(t, pool, consumer.Config{Name: "orders", Source: source, Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, m consumer.Message[[]byte]) error {
+		_, err := tx.Exec(ctx, "insert into orders values ($1)", m.Key)
 		return err
-	}})
+	})})
 	fmt.Println(n.Count(pawl.EventFresh), "fresh,", n.Count(pawl.EventDuplicateSkipped), "duplicates")
 	// Output: 1 fresh, 2 duplicates
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -17,6 +17,6 @@ func DrainWithin(tb testing.TB, pool *pgxpool.Pool, cfg job.Config, limit time.D
 }
 
 // ConsumeWithin is Consume with another bound.
-func ConsumeWithin(tb testing.TB, pool *pgxpool.Pool, cfg flow.Config, limit time.Duration) *pawl.Counters {
+func ConsumeWithin(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config, limit time.Duration) *pawl.Counters {
 	return consume(tb, pool, cfg, limit)
 }

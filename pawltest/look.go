@@ -20,7 +20,7 @@ const (
 // A standing is how some queues stand at one moment.
 type standing struct {
 	jobs     []ops.Job // in the order of their ids
-	modes    map[string]ops.QueueMode
+	modes    map[string]string
 	headless map[[2]string]bool // lanes, by queue and name, in which somebody waits and nobody has the turn
 }
 
@@ -28,11 +28,9 @@ type standing struct {
 func look(ctx context.Context, pool *pgxpool.Pool, queues []string) (s standing, err error) {
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, pool, snapshot, func(tx pgx.Tx) error {
-		s = standing{modes: map[string]ops.QueueMode{}, headless: map[[2]string]bool{}}
+		s = standing{modes: map[string]string{}, headless: map[[2]string]bool{}}
 		for _, q := range queues {
-			jobs, err := all(func(after int64) ([]ops.Job, error) {
-				return ops.List(ctx, tx, ops.Filter{Queue: q, After: after, Limit: page})
-			}, func(j ops.Job) int64 { return j.ID })
+			jobs, err := jobsOf(ctx, tx, ops.Jobs{Queue: q})
 			if err != nil {
 				return err
 			}
@@ -41,7 +39,9 @@ func look(ctx context.Context, pool *pgxpool.Pool, queues []string) (s standing,
 				return err
 			}
 		}
-		set, err := ops.Queues(ctx, tx, ops.QueueFilter{Limit: page})
+		set, err := all(func(after string) (ops.Page[ops.Queue], error) {
+			return ops.Queues{After: after, Limit: page}.List(ctx, tx)
+		})
 		for _, q := range set {
 			s.modes[q.Name] = q.Mode
 		}
@@ -51,9 +51,9 @@ func look(ctx context.Context, pool *pgxpool.Pool, queues []string) (s standing,
 }
 
 func (s *standing) lanes(ctx context.Context, tx pgx.Tx, queue string) error {
-	lanes, err := all(func(after int64) ([]ops.Lane, error) {
-		return ops.Lanes(ctx, tx, ops.LaneFilter{Queue: queue, After: after, Limit: page})
-	}, func(l ops.Lane) int64 { return l.ID })
+	lanes, err := all(func(after string) (ops.Page[ops.Lane], error) {
+		return ops.Lanes{Queue: queue, After: after, Limit: page}.List(ctx, tx)
+	})
 	for _, l := range lanes {
 		s.headless[[2]string{queue, l.Name}] = l.Head == 0 && l.Waiting > 0
 	}
@@ -79,13 +79,13 @@ func (s *standing) moves(j ops.Job) bool {
 func due(j ops.Job) bool { return !j.AvailableAt.After(j.ReadAt) }
 
 // all reads page after page.
-func all[T any](read func(after int64) ([]T, error), id func(T) int64) (rows []T, err error) {
-	for after := int64(0); ; {
+func all[T any](read func(after string) (ops.Page[T], error)) (rows []T, err error) {
+	for after := ""; ; {
 		some, err := read(after)
-		if rows = append(rows, some...); err != nil || len(some) < page {
+		if rows = append(rows, some.Rows...); err != nil || some.Next == "" {
 			return rows, err
 		}
-		after = id(some[len(some)-1])
+		after = some.Next
 	}
 }
 

@@ -22,14 +22,14 @@ import (
 
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/migrate"
-	"github.com/pawl-go/pawl/sql"
+	"github.com/pawl-go/pawl/schema"
 )
 
-// DB returns a pool on a fresh database that holds Pawl's schema and then whatever the schema scripts create. The pool
+// DB returns a pool on a fresh database that holds Pawl's schema and then whatever the scripts in extra create. The pool
 // is closed and the database dropped when the test ends; if the test failed the database is kept and its URL logged.
-func DB(tb testing.TB, schema ...string) *pgxpool.Pool {
+func DB(tb testing.TB, extra ...string) *pgxpool.Pool {
 	tb.Helper()
-	pool, err := pgxpool.New(context.Background(), URL(tb, schema...))
+	pool, err := pgxpool.New(context.Background(), URL(tb, extra...))
 	if err != nil {
 		tb.Fatalf("pawltest: %v", err)
 	}
@@ -38,18 +38,18 @@ func DB(tb testing.TB, schema ...string) *pgxpool.Pool {
 }
 
 // URL returns the connection string of such a database, for tests that start processes or use database/sql.
-func URL(tb testing.TB, schema ...string) string {
+func URL(tb testing.TB, extra ...string) string {
 	tb.Helper()
-	return pgtest.URL(tb, template(schema))
+	return pgtest.URL(tb, template(extra))
 }
 
 // template names the schema by what it consists of: a changed migration makes a new template by itself.
-func template(schema []string) pgtest.Template {
+func template(extra []string) pgtest.Template {
 	h := sha256.New()
-	for _, v := range sql.Versions() {
+	for _, v := range schema.Versions() {
 		fmt.Fprintf(h, "%d\n%s", v.Number, v.Script())
 	}
-	own := strings.Join(schema, ";\n")
+	own := strings.Join(extra, ";\n")
 	fmt.Fprintf(h, "own\n%s", own)
 	return pgtest.Template{
 		Name: fmt.Sprintf("pawl_%x", h.Sum(nil)[:8]),

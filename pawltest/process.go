@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/pace"
 )
 
 // A process stands for one that dies. When it does, all of its connections are cut at the same moment and none is made any more, so that
@@ -244,14 +245,14 @@ func bury(ctx context.Context, eyes *pgxpool.Pool) error {
 		if err != nil {
 			return err
 		}
-		if n > 0 && !pause(ctx, 5*time.Millisecond) {
+		if n > 0 && !pace.Sleep(ctx, 5*time.Millisecond) {
 			return fmt.Errorf("the server still has %d connections of the dead process: %w", n, ctx.Err())
 		}
 	}
 	for _, move := range []string{
 		"update pawl.worker set seen_at = clock_timestamp() - lease * 2",
 		"update pawl.command set lease_expires_at = clock_timestamp() - interval '1 minute' where lease_expires_at is not null",
-		"update pawl.effect_call set started_at = started_at - interval '2 days', not_after = not_after - interval '2 days' where ended_at is null",
+		"update pawl.step_call set started_at = started_at - interval '2 days', not_after = not_after - interval '2 days' where ended_at is null",
 	} {
 		if _, err := eyes.Exec(ctx, move); err != nil {
 			return err

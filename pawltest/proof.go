@@ -10,10 +10,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// A Proof is the handler of a consumer to be proved, on databases of its own: however often its delivery comes, and wherever the process
+// A Proof is a [consumer.HandleTx] to be proved, on databases of its own: however often its delivery comes, and wherever the process
 // dies, every table outside of Pawl's schemas must hold the same rows as after one delivery that went well, and so must the jobs and
 // events that it enqueues. Columns in which two such deliveries, in two databases, differ are not compared: times, ids that a sequence
 // gave, random values. How many rows there are always is.
@@ -21,9 +23,9 @@ type Proof struct {
 	// Schema are the scripts that make your tables, and the rows that the handler needs.
 	Schema []string
 	// Handler is what is proved. Give it or Make.
-	Handler pawl.Handler
+	Handler consumer.TxHandler
 	// Make makes the handler, for one that keeps a pool. It is called when a process begins: for each database, and again after a death.
-	Make func(*pgxpool.Pool) pawl.Handler
+	Make func(*pgxpool.Pool) consumer.TxHandler
 	// Delivery is what the handler is handed. Default key "proof", no body.
 	Delivery pawl.Delivery
 	// Ignore are more columns that are not compared, as "column" or "table.column". Default none.
@@ -109,33 +111,33 @@ func CrashEverywhere[P Proof | JobProof | RequestProof](tb testing.TB, p P) {
 	tb.Errorf("pawltest: more than %d places; the later ones were not tried", maxPlaces)
 }
 
-// deliver is what a consumer does with one delivery: claim, handle, commit, all in one transaction, again while somebody else has it.
-func (p Proof) deliver(ctx context.Context, of *process, h pawl.Handler) error {
+// deliver is what a consumer does with one delivery: claim, handle, commit, all in one transaction, again while another process has it.
+func (p Proof) deliver(ctx context.Context, of *process, h consumer.TxHandler) error {
 	d := p.Delivery
 	if d.Key == "" {
 		d.Key = "proof"
 	}
 	for {
 		err := p.attempt(ctx, of, h, d)
-		if !pawl.Retryable(err) || !pause(ctx, 10*time.Millisecond) {
+		if !pawl.Retryable(err) || !pace.Sleep(ctx, 10*time.Millisecond) {
 			return err
 		}
 	}
 }
 
-func (p Proof) attempt(ctx context.Context, of *process, h pawl.Handler, d pawl.Delivery) error {
+func (p Proof) attempt(ctx context.Context, of *process, h consumer.TxHandler, d pawl.Delivery) error {
 	tx, err := of.own.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback(ctx) }()
-	claim, err := inbox.Take(ctx, tx, pawl.Intent{Scope: "pawltest", Key: d.Key, Fingerprint: pawl.FingerprintOf(d.Body)})
+	claim, err := inbox.Take(ctx, tx, pawl.Intent{Scope: "pawltest", Key: d.Key, Fingerprint: pawl.FingerprintOf(d.Payload)})
 	if err != nil {
 		return err
 	}
 	if claim.Fresh {
 		of.lend(tx)
-		if err := h(ctx, tx, d); err != nil {
+		if err := h.Apply(ctx, tx, d); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,7 @@ type JobProof struct {
 	// Make makes the handler, for one that keeps a pool, as [job.Handle] needs. It is called when a process begins: for each database, and
 	// again after a death.
 	Make func(*pgxpool.Pool) job.Handler
-	// Jobs are what is enqueued before the process begins: one, or several for [job.HandleBatch] and [job.HandleMany]. Default queue
+	// Jobs are what is enqueued before the process begins: one, or several for [job.HandleManyTx] and [job.HandleMany]. Default queue
 	// "proof", and the kind of the handler.
 	Jobs []job.Request
 	// Ignore are more columns that are not compared, as "column" or "table.column". Default none.
@@ -40,7 +40,7 @@ func (p JobProof) provedCase() provedCase {
 		schema: p.Schema, ignore: p.Ignore, check: p.Check, begin: p.begin,
 		advice: "what the handler writes must go through the transaction that it is handed, or, without one, bear repeating: under a key made of the job, " +
 			"such as its id, with \"on conflict do nothing\", or in a transaction with Job.Hold and Job.Finish; what it calls outside belongs into a step " +
-			"of package effect, with a policy that can find out what became of a call, such as Keyed or Checked",
+			"of package step, with a recovery that can find out what became of a call, such as Keyed or Checked",
 		idle: "was the handler called?",
 	}
 }
@@ -58,7 +58,7 @@ func (p JobProof) begin(ctx context.Context, t *trial, of *process) (life, error
 		return nil, err
 	}
 	cfg := job.Config{
-		Handlers: []job.Handler{h}, Middleware: []job.Middleware{of.call}, Drain: grace, Backoff: job.Backoff{Base: time.Millisecond, Max: 10 * time.Millisecond},
+		Handlers: []job.Handler{h}, Middleware: []job.Middleware{of.call}, ShutdownTimeout: grace, Backoff: job.Backoff{Base: time.Millisecond, Max: 10 * time.Millisecond},
 		Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}},
 	}
 	for _, r := range requests {

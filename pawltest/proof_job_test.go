@@ -14,9 +14,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/effect"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
+	"github.com/pawl-go/pawl/step"
 )
 
 // payout has a column for the job and one that differs from run to run.
@@ -57,8 +57,8 @@ func TestJobProof_GoodHandlers(t *testing.T) {
 				return pay(ctx, tx, t)
 			})
 		}},
-		"HandleBatch": {3, func(*pgxpool.Pool) job.Handler {
-			return job.HandleBatch("pay", func(ctx context.Context, tx pgx.Tx, ts []job.Task[cents]) error {
+		"HandleManyTx": {3, func(*pgxpool.Pool) job.Handler {
+			return job.HandleManyTx("pay", func(ctx context.Context, tx pgx.Tx, ts []job.Task[cents]) error {
 				for _, t := range ts {
 					if err := pay(ctx, tx, t); err != nil {
 						return err
@@ -139,8 +139,8 @@ func TestJobProof_WrongHandlersAreFound(t *testing.T) {
 				return errors.Join(err, pay(ctx, tx, t))
 			})
 		}, `not every job is done`},
-		"HandleBatch, a row through the pool": {3, func(pool *pgxpool.Pool) job.Handler {
-			return job.HandleBatch("pay", func(ctx context.Context, tx pgx.Tx, ts []job.Task[cents]) error {
+		"HandleManyTx, a row through the pool": {3, func(pool *pgxpool.Pool) job.Handler {
+			return job.HandleManyTx("pay", func(ctx context.Context, tx pgx.Tx, ts []job.Task[cents]) error {
 				for _, t := range ts {
 					if err := insert(ctx, pool, t); err != nil {
 						return err
@@ -211,12 +211,12 @@ func (p till) prove(tb testing.TB, made func(*pgxpool.Pool) job.Handler) {
 	}})
 }
 
-// step makes a handler that charges in a step of package effect.
-func (p till) step(policy effect.Policy) func(*pgxpool.Pool) job.Handler {
+// step makes a handler that charges in a step of package step.
+func (p till) step(policy step.Recovery) func(*pgxpool.Pool) job.Handler {
 	return func(pool *pgxpool.Pool) job.Handler {
 		return job.Handle("pay", func(ctx context.Context, t job.Task[cents]) error {
-			s := effect.Step{Name: "charge", Policy: policy, Request: t.Value, Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}
-			_, err := effect.Do(ctx, pool, t, s, func(ctx context.Context, c effect.Call) (int, error) { return p.charge(ctx, c.Key()) })
+			s := step.Step{Name: "charge", Recovery: policy, Request: t.Value, Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}
+			_, err := step.Run(ctx, pool, t, s, func(ctx context.Context, c step.Call) (int, error) { return p.charge(ctx, c.Key()) })
 			return err
 		})
 	}
@@ -230,16 +230,16 @@ func TestJobProof_CallsOutside(t *testing.T) {
 	t.Run("a keyed step", func(t *testing.T) {
 		t.Parallel()
 		p := open(t)
-		p.prove(t, p.step(effect.Keyed(time.Hour)))
+		p.prove(t, p.step(step.Keyed(time.Hour)))
 	})
 	t.Run("a checked step", func(t *testing.T) {
 		t.Parallel()
 		p := open(t)
-		p.prove(t, p.step(effect.Checked(func(_ context.Context, c effect.Call) (effect.Verdict, any, error) {
+		p.prove(t, p.step(step.Checked(func(_ context.Context, c step.Call) (step.ProbeResult, any, error) {
 			if slices.ContainsFunc(p.Charges(), func(made pawltest.Charge) bool { return made.Key == c.Key() }) {
-				return effect.Landed, http.StatusOK, nil
+				return step.Executed, http.StatusOK, nil
 			}
-			return effect.NotLanded, nil, nil
+			return step.NotExecuted, nil, nil
 		}, 0)))
 	})
 	t.Run("a call without a step", func(t *testing.T) {
@@ -253,15 +253,15 @@ func TestJobProof_CallsOutside(t *testing.T) {
 				})
 			})
 		})
-		if !strings.Contains(said, "death after the handler has returned, before its job is finished (place 1): 2 charges") || !strings.Contains(said, "a step of package effect") {
+		if !strings.Contains(said, "death after the handler has returned, before its job is finished (place 1): 2 charges") || !strings.Contains(said, "a step of package step") {
 			t.Errorf("said %s", said)
 		}
 	})
 	t.Run("a step that is called once at most", func(t *testing.T) {
 		t.Parallel()
 		p := open(t)
-		said := judged(t, func(tb testing.TB) { p.prove(tb, p.step(effect.AtMostOnce())) })
-		if !strings.Contains(said, "death before pawl_v1.effect_end (place 10): not every job is done: 0 done, 1 unknown") {
+		said := judged(t, func(tb testing.TB) { p.prove(tb, p.step(step.AtMostOnce())) })
+		if !strings.Contains(said, "death before pawl_v1.step_end (place 10): not every job is done: 0 done, 1 unknown") {
 			t.Errorf("said %s", said)
 		}
 	})

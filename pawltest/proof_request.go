@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl/command/httpkey"
+	"github.com/pawl-go/pawl/internal/pace"
 )
 
 // A RequestProof is an HTTP handler behind an Idempotency-Key to be proved, on databases of its own: however often a request comes, and
@@ -45,7 +46,7 @@ func (p RequestProof) provedCase() provedCase {
 			}, nil
 		},
 		advice: "what the handler writes must go through the transaction that it is handed, in a leased one through Attempt.Commit; what it calls outside " +
-			"belongs into a step of package effect, of a route whose Lease is Repeatable, or into a job that it enqueues in the transaction",
+			"belongs into a step of package step, of a route whose Lease is Repeatable, or into a job that it enqueues in the transaction",
 		idle: "did the handler get the pool that was handed to Make?",
 	}
 }
@@ -69,7 +70,7 @@ func (p RequestProof) send(ctx context.Context, h http.Handler) (contents, error
 		case err != nil && n >= mostSends:
 			return nil, err
 		}
-		if !pause(ctx, 10*time.Millisecond) {
+		if !pace.Sleep(ctx, 10*time.Millisecond) {
 			return nil, fmt.Errorf("the request is still answered %d: %s", w.Code, strings.TrimSpace(w.Body.String()))
 		}
 	}

@@ -29,7 +29,7 @@ func purchase() *http.Request {
 
 func acme(*http.Request) (string, error) { return "acme", nil }
 
-var unheard = httpkey.Policy{Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}
+var unheard = httpkey.Options{Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}
 
 // place writes an order, and answers with its id.
 func place(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
@@ -54,28 +54,28 @@ func place(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 func TestRequestProof_GoodHandlers(t *testing.T) {
 	t.Parallel()
 	for name, made := range map[string]func(*pgxpool.Pool) http.Handler{
-		"Once": func(pool *pgxpool.Pool) http.Handler { return httpkey.Once(pool, acme, place, unheard) },
+		"Once": func(pool *pgxpool.Pool) http.Handler { return httpkey.Once(pool, acme, unheard, place) },
 		"OnceSQL": func(pool *pgxpool.Pool) http.Handler {
-			return httpkey.OnceSQL(stdlib.OpenDBFromPool(pool), acme, func(w http.ResponseWriter, r *http.Request, tx *sql.Tx) error {
+			return httpkey.OnceSQL(stdlib.OpenDBFromPool(pool), acme, unheard, func(w http.ResponseWriter, r *http.Request, tx *sql.Tx) error {
 				w.WriteHeader(http.StatusCreated)
 				_, err := tx.ExecContext(r.Context(), "insert into orders (item) values ('tea')")
 				return err
-			}, unheard)
+			})
 		},
 		"Leased": func(pool *pgxpool.Pool) http.Handler {
-			return httpkey.Leased(pool, acme, httpkey.Lease{Repeatable: true}, func(w http.ResponseWriter, r *http.Request, a *httpkey.Attempt) error {
+			return httpkey.Leased(pool, acme, httpkey.Lease{Repeatable: true}, unheard, func(w http.ResponseWriter, r *http.Request, a *httpkey.Attempt) error {
 				return a.Commit(r.Context(), func(_ context.Context, tx pgx.Tx) error { return place(w, r, tx) })
-			}, unheard)
+			})
 		},
 		"Once, refused": func(pool *pgxpool.Pool) http.Handler {
 			audit := func(ctx context.Context) error {
 				_, err := pool.Exec(ctx, "insert into orders (id, item) values (0, 'seen') on conflict do nothing")
 				return err
 			}
-			return httpkey.Once(pool, acme, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
+			return httpkey.Once(pool, acme, unheard, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 				http.Error(w, "sold out", http.StatusConflict)
 				return audit(r.Context())
-			}, unheard)
+			})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -95,41 +95,41 @@ func TestRequestProof_WrongHandlersAreFound(t *testing.T) {
 		want string
 	}{
 		"Once, a row through the pool": {func(pool *pgxpool.Pool) http.Handler {
-			return httpkey.Once(pool, acme, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
+			return httpkey.Once(pool, acme, unheard, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 				_, err := pool.Exec(r.Context(), "insert into orders (item) values ('outside')")
 				return errors.Join(err, place(w, r, tx))
-			}, unheard)
+			})
 		}, `death after "insert into orders (item) values ('outside')" (place 4): table orders has 3 rows, undisturbed it has 2`},
 		"Once, a job through the pool": {func(pool *pgxpool.Pool) http.Handler {
-			return httpkey.Once(pool, acme, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
+			return httpkey.Once(pool, acme, unheard, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 				_, err := job.Enqueue(r.Context(), pool, job.Request{Queue: "mail", Kind: "receipt", Value: "tea"})
 				return errors.Join(err, place(w, r, tx))
-			}, unheard)
+			})
 		}, `what is enqueued has 3 rows, undisturbed it has 2`},
 		"Leased, a row outside of Commit": {func(pool *pgxpool.Pool) http.Handler {
-			return httpkey.Leased(pool, acme, httpkey.Lease{Repeatable: true}, func(w http.ResponseWriter, r *http.Request, _ *httpkey.Attempt) error {
+			return httpkey.Leased(pool, acme, httpkey.Lease{Repeatable: true}, unheard, func(w http.ResponseWriter, r *http.Request, _ *httpkey.Attempt) error {
 				w.WriteHeader(http.StatusCreated)
 				_, err := pool.Exec(r.Context(), "insert into orders (item) values ('outside')")
 				return err
-			}, unheard)
+			})
 		}, `death before pawl_v1.command_succeed (place 5): table orders has 2 rows, undisturbed it has 1`},
 		"Leased, not to be repeated": {func(pool *pgxpool.Pool) http.Handler {
-			return httpkey.Leased(pool, acme, httpkey.Lease{}, func(w http.ResponseWriter, r *http.Request, a *httpkey.Attempt) error {
+			return httpkey.Leased(pool, acme, httpkey.Lease{}, unheard, func(w http.ResponseWriter, r *http.Request, a *httpkey.Attempt) error {
 				return a.Commit(r.Context(), func(_ context.Context, tx pgx.Tx) error { return place(w, r, tx) })
-			}, unheard)
+			})
 		}, `status ("409") from what it is undisturbed`},
 		"Once, without a key": {func(pool *pgxpool.Pool) http.Handler {
-			h := httpkey.Once(pool, acme, place, httpkey.Policy{Optional: true, Hooks: unheard.Hooks})
+			h := httpkey.Once(pool, acme, httpkey.Options{Optional: true, Hooks: unheard.Hooks}, place)
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				r.Header.Del(httpkey.KeyHeader)
 				h.ServeHTTP(w, r)
 			})
 		}, `without a death: table orders has 2 rows, undisturbed it has 1`},
 		"always 500": {func(pool *pgxpool.Pool) http.Handler {
-			return httpkey.Once(pool, acme, func(http.ResponseWriter, *http.Request, pgx.Tx) error { return errors.New("no") }, unheard)
+			return httpkey.Once(pool, acme, unheard, func(http.ResponseWriter, *http.Request, pgx.Tx) error { return errors.New("no") })
 		}, `undisturbed: the request was sent 20 times, and is answered 500`},
 		"on another pool": {func(*pgxpool.Pool) http.Handler {
-			return httpkey.Once(pawltest.DB(t, purchases), acme, place, unheard)
+			return httpkey.Once(pawltest.DB(t, purchases), acme, unheard, place)
 		}, `changed no table and enqueued nothing, so nothing is proved`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestRequestProof_ProvesSomething(t *testing.T) {
 	elsewhere := pawltest.DB(t, purchases)
 	said := judged(t, func(tb testing.TB) {
 		pawltest.CrashEverywhere(tb, pawltest.RequestProof{Schema: []string{purchases}, Request: purchase,
-			Make:  func(*pgxpool.Pool) http.Handler { return httpkey.Once(elsewhere, acme, place, unheard) },
+			Make:  func(*pgxpool.Pool) http.Handler { return httpkey.Once(elsewhere, acme, unheard, place) },
 			Check: func(testing.TB, *pgxpool.Pool) {}})
 	})
 	if !strings.Contains(said, "there was no place to die at, so nothing is proved: did the handler get the pool that was handed to Make?") {

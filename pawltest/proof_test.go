@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -18,7 +18,7 @@ import (
 const invoices = "create table invoice (no text); create table line (invoice text)"
 
 // invoice writes three rows in four statements, one of them in a savepoint.
-func invoice(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+func invoice(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 	if _, err := tx.Exec(ctx, "insert into invoice values ($1)", d.Key); err != nil {
 		return err
 	}
@@ -36,10 +36,10 @@ func invoice(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 func TestProof_GoodHandler(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
-	p := pawltest.Proof{Schema: []string{invoices}, Handler: func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+	p := pawltest.Proof{Schema: []string{invoices}, Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 		calls.Add(1)
 		return invoice(ctx, tx, d)
-	}}
+	})}
 	pawltest.Twice(t, p)
 	if n := calls.Load(); n != 4 {
 		t.Errorf("the handler ran %d times, want 4: once in each database", n)
@@ -54,13 +54,13 @@ func TestProof_GoodHandler(t *testing.T) {
 // A handler that writes through a connection of its own is found out: what it wrote there survives the crash.
 func TestProof_OwnConnectionIsFound(t *testing.T) {
 	t.Parallel()
-	p := pawltest.Proof{Schema: []string{invoices}, Make: func(pool *pgxpool.Pool) pawl.Handler {
-		return func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+	p := pawltest.Proof{Schema: []string{invoices}, Make: func(pool *pgxpool.Pool) consumer.TxHandler {
+		return consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 			if _, err := pool.Exec(ctx, "insert into line values ($1)", d.Key); err != nil {
 				return err
 			}
 			return invoice(ctx, tx, d)
-		}
+		})
 	}}
 	if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, p) }); !strings.Contains(said, "death after \"insert into line values ($1)\" (place 2): table line has 4 rows, undisturbed it has 3") {
 		t.Errorf("said %q", said)
@@ -73,14 +73,14 @@ create table booking (id bigserial primary key, account int, at timestamptz defa
 // A handler that changes a row through a connection of its own is found out: there are as many rows as before, but not the same.
 func TestProof_AChangeOutsideTheTransactionIsFound(t *testing.T) {
 	t.Parallel()
-	p := pawltest.Proof{Schema: []string{accounts}, Make: func(pool *pgxpool.Pool) pawl.Handler {
-		return func(ctx context.Context, tx pgx.Tx, _ pawl.Delivery) error {
+	p := pawltest.Proof{Schema: []string{accounts}, Make: func(pool *pgxpool.Pool) consumer.TxHandler {
+		return consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, _ consumer.Message[[]byte]) error {
 			if _, err := pool.Exec(ctx, "update account set balance = balance - 10, touched = now() where no = 1"); err != nil {
 				return err
 			}
 			_, err := tx.Exec(ctx, "insert into booking (account) values (1)")
 			return err
-		}
+		})
 	}}
 	if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, p) }); !strings.Contains(said, "(place 2): table account differs in balance from") {
 		t.Errorf("said %q", said)
@@ -97,11 +97,11 @@ func TestProof_AChangeOutsideTheTransactionIsFound(t *testing.T) {
 // A handler that changes places of two rows' values is found out, though every column holds the same values as before.
 func TestProof_ValuesThatChangePlacesAreFound(t *testing.T) {
 	t.Parallel()
-	p := pawltest.Proof{Schema: []string{"create table seat (no int primary key, guest text); insert into seat values (1, 'ann'), (2, 'bob')"}, Make: func(pool *pgxpool.Pool) pawl.Handler {
-		return func(ctx context.Context, _ pgx.Tx, _ pawl.Delivery) error {
+	p := pawltest.Proof{Schema: []string{"create table seat (no int primary key, guest text); insert into seat values (1, 'ann'), (2, 'bob')"}, Make: func(pool *pgxpool.Pool) consumer.TxHandler {
+		return consumer.HandleTx(func(ctx context.Context, _ pgx.Tx, _ consumer.Message[[]byte]) error {
 			_, err := pool.Exec(ctx, "update seat set guest = case guest when 'ann' then 'bob' else 'ann' end")
 			return err
-		}
+		})
 	}}
 	if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, p) }); !strings.Contains(said, "rows of table seat hold each other's values") {
 		t.Errorf("said %q", said)
@@ -112,8 +112,8 @@ func TestProof_ValuesThatChangePlacesAreFound(t *testing.T) {
 func TestProof_HeadersAndLanesAreCompared(t *testing.T) {
 	t.Parallel()
 	for _, column := range []string{"headers", "lane"} {
-		p := pawltest.Proof{Schema: []string{"create table try (n int)"}, Make: func(pool *pgxpool.Pool) pawl.Handler {
-			return func(ctx context.Context, tx pgx.Tx, _ pawl.Delivery) error {
+		p := pawltest.Proof{Schema: []string{"create table try (n int)"}, Make: func(pool *pgxpool.Pool) consumer.TxHandler {
+			return consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, _ consumer.Message[[]byte]) error {
 				var tries int
 				if err := pool.QueryRow(ctx, "with t as (insert into try values (1)) select count(*) from try").Scan(&tries); err != nil {
 					return err
@@ -126,7 +126,7 @@ func TestProof_HeadersAndLanesAreCompared(t *testing.T) {
 				}
 				_, err := job.Enqueue(ctx, tx, r)
 				return err
-			}
+			})
 		}}
 		if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, p) }); !strings.Contains(said, "what is enqueued differs in "+column+" from") {
 			t.Errorf("%s: said %q", column, said)
@@ -137,10 +137,10 @@ func TestProof_HeadersAndLanesAreCompared(t *testing.T) {
 // Times, ids of a sequence and random values differ from run to run, and are not held against a handler.
 func TestProof_WhatDiffersFromRunToRunIsNotCompared(t *testing.T) {
 	t.Parallel()
-	p := pawltest.Proof{Schema: []string{accounts}, Handler: func(ctx context.Context, tx pgx.Tx, _ pawl.Delivery) error {
+	p := pawltest.Proof{Schema: []string{accounts}, Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, _ consumer.Message[[]byte]) error {
 		_, err := tx.Exec(ctx, "with b as (insert into booking (account) values (1)) update account set balance = balance - 10, touched = now() where no = 1")
 		return err
-	}}
+	})}
 	pawltest.CrashEverywhere(t, p)
 	j := &judge{TB: t}
 	pawltest.Twice(j, p)
@@ -158,10 +158,10 @@ func TestProof_CallsOutsideAreFound(t *testing.T) {
 	t.Parallel()
 	var mails atomic.Int32
 	p := pawltest.Proof{Schema: []string{invoices},
-		Handler: func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 			mails.Add(1) // nothing can take it back
 			return invoice(ctx, tx, d)
-		},
+		}),
 		Check: func(tb testing.TB, _ *pgxpool.Pool) {
 			if n := mails.Swap(0); n != 1 {
 				tb.Errorf("%d mails", n)

@@ -55,13 +55,3 @@ func (l *lastTrouble) String() string {
 	}
 	return fmt.Sprintf("\nThe last trouble: %v", l.err)
 }
-
-// pause waits for d and reports whether ctx is still open.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}

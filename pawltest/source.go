@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/pace"
 )
 
 // A Source is an at-least-once queue without a broker, for tests: a [pawl.Source] that hands out what you send, in that order,
@@ -52,7 +53,7 @@ func (s *Source) Send(ds ...pawl.Delivery) {
 
 // Receive returns what is visible, and waits for it, up to a second, if there is nothing.
 func (s *Source) Receive(ctx context.Context, limit int) ([]pawl.Delivery, error) {
-	for began := time.Now(); ctx.Err() == nil; pause(ctx, sourcePoll) {
+	for began := time.Now(); ctx.Err() == nil; pace.Sleep(ctx, sourcePoll) {
 		if batch := s.visible(limit); len(batch) > 0 || time.Since(began) > sourceWait {
 			return batch, nil
 		}
@@ -84,6 +85,9 @@ func (s *Source) visible(limit int) (batch []pawl.Delivery) {
 }
 
 func (m *message) waits(now time.Time) bool { return !m.acked && !m.visibleAt.After(now) }
+
+// Info claims nothing.
+func (s *Source) Info() pawl.SourceInfo { return pawl.SourceInfo{} }
 
 // ErrNoCommit is what [Source.Ack] says of a receipt that no commit has made.
 var ErrNoCommit = errors.New("pawltest: a receipt that no commit has made")

@@ -11,13 +11,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// The source is one as flow needs it.
+// The source is one as consumer needs it.
 func TestSource(t *testing.T) {
 	t.Parallel()
 	for name, features := range map[string]transporttest.Features{
@@ -29,7 +29,7 @@ func TestSource(t *testing.T) {
 				s := &pawltest.Source{Invisibility: 300 * time.Millisecond}
 				return transporttest.Queue{
 					Send: func(_ context.Context, m transporttest.Message) error {
-						s.Send(pawl.Delivery{Key: m.Key, OrderingKey: m.OrderingKey, Body: m.Body, Attributes: m.Attributes})
+						s.Send(pawl.Delivery{Key: m.Key, OrderingKey: m.OrderingKey, Payload: m.Payload, Attributes: m.Attributes})
 						return nil
 					},
 					Source:  func(*testing.T) pawl.Source { return s },
@@ -42,13 +42,13 @@ func TestSource(t *testing.T) {
 
 const orders = "create table orders (id text, body text)"
 
-func order(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
-	_, err := tx.Exec(ctx, "insert into orders values ($1, $2)", d.Key, string(d.Body))
+func order(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
+	_, err := tx.Exec(ctx, "insert into orders values ($1, $2)", d.Key, string(d.Payload))
 	return err
 }
 
-func consuming(s *pawltest.Source, h pawl.Handler) flow.Config {
-	return flow.Config{Consumer: "orders", Source: s, Handler: h, Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}
+func consuming(s *pawltest.Source, h func(context.Context, pgx.Tx, consumer.Message[[]byte]) error) consumer.Config {
+	return consumer.Config{Name: "orders", Source: s, Handler: consumer.HandleTx(h), Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}
 }
 
 // Deliveries that come several times, in any order, take effect once; what fails is tried again and ends.
@@ -58,15 +58,15 @@ func TestConsume(t *testing.T) {
 	var all []pawl.Delivery
 	for _, key := range []string{"a", "b", "c", "flaky", "dead"} {
 		for range 3 {
-			all = append(all, pawl.Delivery{Key: key, Body: []byte(key)})
+			all = append(all, pawl.Delivery{Key: key, Payload: []byte(key)})
 		}
 	}
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	source.Send(all...)
-	source.Send(pawl.Delivery{Body: []byte("no key")})
+	source.Send(pawl.Delivery{Payload: []byte("no key")})
 	failed := make(chan struct{}, 1)
 	failed <- struct{}{}
-	n := pawltest.Consume(t, pool, consuming(source, func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+	n := pawltest.Consume(t, pool, consuming(source, func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 		if d.Key == "dead" {
 			return pawl.Final(errBroken)
 		}
@@ -89,7 +89,7 @@ func TestConsume(t *testing.T) {
 	if n := pawltest.Consume(t, pool, consuming(source, order)); n.Count(pawl.EventFresh) != 0 {
 		t.Errorf("consumed again: %d", n.Count(pawl.EventFresh))
 	}
-	if s := pawltest.Seen(t, pool, "orders", "dead"); s.Job == 0 || !s.ProcessedAt.IsZero() {
+	if s := pawltest.Seen(t, pool, "orders", "dead"); s.JobID == 0 || !s.ProcessedAt.IsZero() {
 		t.Errorf("the dead letter is seen as %+v", s)
 	}
 }
@@ -99,32 +99,33 @@ func TestConsume_LeavesWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	pool, source := pawltest.DB(t, orders), &pawltest.Source{}
 	cfg, first := consuming(source, order), int64(1)
-	cfg.Gate = &flow.Gate{Mode: inbox.Strict, First: &first, Of: func(d pawl.Delivery) (string, int64, error) { return "account", int64(len(d.Body)), nil }}
-	source.Send(pawl.Delivery{Key: "2", Body: []byte("22")}, pawl.Delivery{Key: "3", Body: []byte("333")})
+	cfg.Handler = consumer.HandleTx(order).With(consumer.TxPolicy{SequenceGate: &consumer.SequenceGate{Mode: inbox.Strict, First: &first,
+		Of: func(d pawl.Delivery) (string, int64, error) { return "account", int64(len(d.Payload)), nil }}})
+	source.Send(pawl.Delivery{Key: "2", Payload: []byte("22")}, pawl.Delivery{Key: "3", Payload: []byte("333")})
 	if n := pawltest.Consume(t, pool, cfg); n.Count(pawl.EventHeld) != 2 || n.Count(pawl.EventFresh) != 0 {
 		t.Errorf("%d held, %d fresh", n.Count(pawl.EventHeld), n.Count(pawl.EventFresh))
 	}
-	source.Send(pawl.Delivery{Key: "1", Body: []byte("1")})
+	source.Send(pawl.Delivery{Key: "1", Payload: []byte("1")})
 	if n := pawltest.Consume(t, pool, cfg); n.Count(pawl.EventFresh) != 3 {
 		t.Errorf("%d fresh", n.Count(pawl.EventFresh))
 	}
 }
 
-// What does not come to an end fails the test, as does a source of somebody else's.
+// What does not come to an end fails the test, as does a source of another kind.
 func TestConsume_EndsInTime(t *testing.T) {
 	t.Parallel()
 	pool, source := pawltest.DB(t, orders), &pawltest.Source{}
 	source.Send(pawl.Delivery{Key: "a"})
-	cfg := consuming(source, func(ctx context.Context, _ pgx.Tx, _ pawl.Delivery) error {
+	cfg := consuming(source, func(ctx context.Context, _ pgx.Tx, _ consumer.Message[[]byte]) error {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	cfg.Drain = 10 * time.Millisecond
+	cfg.ShutdownTimeout = 10 * time.Millisecond
 	said := judged(t, func(tb testing.TB) { pawltest.ConsumeWithin(tb, pool, cfg, time.Second) })
 	if !strings.Contains(said, "after 1s 1 deliveries are not acknowledged") {
 		t.Errorf("said %q", said)
 	}
-	if said := judged(t, func(tb testing.TB) { pawltest.Consume(tb, pool, flow.Config{}) }); !strings.Contains(said, "want a *pawltest.Source") {
+	if said := judged(t, func(tb testing.TB) { pawltest.Consume(tb, pool, consumer.Config{}) }); !strings.Contains(said, "want a *pawltest.Source") {
 		t.Errorf("said %q", said)
 	}
 	if err := source.Ack(t.Context(), pawl.Receipt{}); !errors.Is(err, pawltest.ErrNoCommit) {

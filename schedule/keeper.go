@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/job"
@@ -75,7 +76,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 // round enqueues what is due and returns how long nothing will be.
 func (k *Keeper) round(ctx context.Context) time.Duration {
 	limited, cancel := context.WithTimeout(ctx, callTime)
-	rows, err := contract.ScheduleNext(limited, k.pool, k.cfg.Cron != nil, k.failing(), pageSize)
+	rows, err := catalog.ScheduleNext(limited, k.pool, k.cfg.Cron != nil, k.failing(), pageSize)
 	cancel()
 	if err != nil {
 		if ctx.Err() == nil {
@@ -111,7 +112,7 @@ func ownFault(err error) bool {
 var errPlan = errors.New("the plan cannot be followed")
 
 // until is how long the tick of a schedule is still away, by the database's clock.
-func until(r contract.ScheduleRow) time.Duration {
+func until(r catalog.ScheduleRow) time.Duration {
 	if r.NextAt == nil {
 		return 0
 	}
@@ -132,7 +133,7 @@ func (k *Keeper) failing() (names []string) {
 
 // tick enqueues what one schedule owes. A crash before the call leaves it owed, after it all is done; the one that lost its reply has
 // an old fence when it asks again.
-func (k *Keeper) tick(ctx context.Context, r contract.ScheduleRow) error {
+func (k *Keeper) tick(ctx context.Context, r catalog.ScheduleRow) error {
 	ticks, skipped, next, err := k.ticks(r)
 	if err != nil {
 		return err
@@ -166,7 +167,7 @@ func (k *Keeper) tick(ctx context.Context, r contract.ScheduleRow) error {
 }
 
 // ticks reads a cron expression; the database itself counts intervals.
-func (k *Keeper) ticks(r contract.ScheduleRow) (ticks []time.Time, skipped int, next time.Time, err error) {
+func (k *Keeper) ticks(r catalog.ScheduleRow) (ticks []time.Time, skipped int, next time.Time, err error) {
 	if r.Cron == nil {
 		return nil, 0, time.Time{}, nil
 	}

@@ -11,6 +11,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // registers pgx with database/sql
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/jobtest"
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/schedule"
@@ -49,7 +50,7 @@ func TestKeepers_TickOnce(t *testing.T) {
 	if n := b.counters.Count(pawl.EventTicked); n != int64(made) {
 		t.Errorf("%d reported, %d made", n, made)
 	}
-	jobs, err := job.Claim(t.Context(), b.pool, "q", one[int64](b, "select w.worker_id from pawl_v1.worker_register('w') as w"), 1)
+	jobs, err := jobtest.Claim(t.Context(), b.pool, "q", one[int64](b, "select w.worker_id from pawl_v1.worker_register('w') as w"), 1)
 	b.must(err)
 	if tick, ok := schedule.TickOf(jobs[0]); !ok || tick.Schedule != "s" || !tick.At.Equal(first) {
 		t.Errorf("%+v, %v, want %v", tick, ok, first)
@@ -204,7 +205,7 @@ func TestPut(t *testing.T) {
 		"no name":          {schedule.Schedule{Queue: "q", Kind: "k", Plan: every}, pawl.ErrScopeInvalid},
 		"long name":        {schedule.Schedule{Name: strings.Repeat("s", 201), Queue: "q", Kind: "k", Plan: every}, pawl.ErrScopeInvalid},
 		"no kind":          {schedule.Schedule{Name: "s", Queue: "q", Plan: every}, pawl.ErrScopeInvalid},
-		"two payloads":     {schedule.Schedule{Name: "s", Queue: "q", Kind: "k", Plan: every, Args: []byte("1"), Value: 1}, pawl.ErrArgumentInvalid},
+		"two payloads":     {schedule.Schedule{Name: "s", Queue: "q", Kind: "k", Plan: every, Payload: []byte("1"), Value: 1}, pawl.ErrArgumentInvalid},
 		"no JSON":          {schedule.Schedule{Name: "s", Queue: "q", Kind: "k", Plan: every, Value: func() {}}, pawl.ErrArgumentInvalid},
 		"unknown missed":   {schedule.Schedule{Name: "s", Queue: "q", Kind: "k", Plan: every, Missed: "some"}, pawl.ErrArgumentInvalid},
 		"priority too low": {schedule.Schedule{Name: "s", Queue: "q", Kind: "k", Plan: every, Priority: 5}, pawl.ErrArgumentInvalid},
@@ -238,7 +239,7 @@ func TestPut(t *testing.T) {
 		t.Errorf("%s, %v", got, err)
 	}
 	want := `{"n":1} {"lane": "s", "headers": {"tenant": "acme"}, "priority": 1, "lane_policy": "skip", "max_attempts": 3} all`
-	if got := one[string](b, "select convert_from(s.args, 'UTF8') || ' ' || s.options || ' ' || s.missed from pawl.schedule as s"); got != want {
+	if got := one[string](b, "select convert_from(s.payload, 'UTF8') || ' ' || s.options || ' ' || s.missed from pawl.schedule as s"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	full.Name, full.FirstAt = "earlier", time.Date(2026, 1, 1, 0, 30, 0, 0, time.UTC)

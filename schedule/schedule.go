@@ -20,9 +20,9 @@ type Schedule struct {
 	Plan Plan
 	// Queue and Kind of the job, as of [job.Request].
 	Queue, Kind string
-	// Args is the payload of each job, exact octets; or Value, which is encoded as JSON. Which tick it is stands in the headers: [TickOf].
-	Args  []byte
-	Value any
+	// Payload of each job, exact octets; or Value, which is encoded as JSON. Which tick it is stands in the headers: [TickOf].
+	Payload []byte
+	Value   any
 	// Missed says what becomes of ticks that nobody enqueued when they were due, in an outage for instance. Default MissedLast.
 	Missed Missed
 	// FirstAt begins a plan that is new: an interval ticks there for the first time, an expression no sooner. If that has passed, it is due
@@ -93,15 +93,15 @@ func (s Schedule) first(ctx context.Context, db pawl.DB) (time.Time, error) {
 }
 
 func (s Schedule) args() (contract.SchedulePutArgs, error) {
-	a := contract.SchedulePutArgs{Name: s.Name, Queue: s.Queue, Kind: s.Kind, Args: s.Args, Every: s.Plan.every, Cron: s.Plan.expression,
+	a := contract.SchedulePutArgs{Name: s.Name, Queue: s.Queue, Kind: s.Kind, Args: s.Payload, Every: s.Plan.every, Cron: s.Plan.expression,
 		TimeZone: s.Plan.zone, FirstAt: s.FirstAt, Missed: string(s.Missed), Priority: s.Priority, MaxAttempts: s.MaxAttempts,
 		Headers: s.Headers, Lane: s.Lane, LanePolicy: string(s.LanePolicy)}
 	err := s.Plan.check()
 	switch {
 	case err != nil:
 		return a, err
-	case s.Value != nil && s.Args != nil:
-		return a, errors.New("the schedule has both Args and Value: give one of the two")
+	case s.Value != nil && s.Payload != nil:
+		return a, errors.New("the schedule has both Payload and Value: give one of the two")
 	case s.Value != nil:
 		a.Args, err = json.Marshal(s.Value)
 	}

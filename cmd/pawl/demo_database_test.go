@@ -15,7 +15,7 @@ import (
 // traces counts what a demo may leave in a database.
 const traces = `
 select (select count(*) from pawl.inbox) + (select count(*) from pawl.job) + (select count(*) from pawl.worker)
-     + (select count(*) from pawl.effect) + (select count(*) from pawl.effect_call) + (select count(*) from pawl.audit)
+     + (select count(*) from pawl.step) + (select count(*) from pawl.step_call) + (select count(*) from pawl.audit)
      + (select count(*) from pg_namespace as n where n.nspname like 'pawl\_demo%')`
 
 // In somebody else's database a demo works and leaves everything as it was, also what was there before.

@@ -59,7 +59,7 @@ func TestDemo_Payments(t *testing.T) {
 	}
 	called := false
 	for _, k := range r.KilledAt {
-		called = called || strings.HasPrefix(k.Point, "effect.")
+		called = called || strings.HasPrefix(k.Point, "step.")
 	}
 	if !called {
 		t.Errorf("nobody was killed around a call: %+v", r.KilledAt)

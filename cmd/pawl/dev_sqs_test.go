@@ -12,7 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 
-	"github.com/pawl-go/pawl/transport/sqs/sqstest"
+	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
 // Any client can use the SQS of `pawl dev sqs` until the command is told to stop.
@@ -86,10 +86,10 @@ func TestDevSQSSend(t *testing.T) {
 		_ = cmd.Run()
 		return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 	}
-	if r := send("", "--key", "order-17", "--body", body, "--queue", "orders", "--repeat", "3"); r.code != 0 || r.stdout != "sent order-17 to orders, 3 times\n" {
+	if r := send("", "--key", "order-17", "--payload", body, "--queue", "orders", "--repeat", "3"); r.code != 0 || r.stdout != "sent order-17 to orders, 3 times\n" {
 		t.Fatalf("%+v", r)
 	}
-	if r := send(body, "--key", "paid-17", "--body", "-", "--queue", "ledger.fifo", "--group", "account-3"); r.code != 0 || r.stdout != "sent paid-17 to ledger.fifo, once\n" {
+	if r := send(body, "--key", "paid-17", "--payload", "-", "--queue", "ledger.fifo", "--group", "account-3"); r.code != 0 || r.stdout != "sent paid-17 to ledger.fifo, once\n" {
 		t.Fatalf("%+v", r)
 	}
 	for queue, want := range map[string]string{"orders": "order-17", "ledger.fifo": "paid-17"} {
@@ -108,7 +108,7 @@ func TestDevSQSSend(t *testing.T) {
 	wantFailure(t, send("", "--key", "k"), 2, "several queues: ", "orders", "ledger.fifo", "--queue")
 	wantFailure(t, send("", "--key", "k", "--queue", "oders"), 1, `no queue "oders"`, "orders", "pawl dev sqs --queue oders")
 	wantFailure(t, send("", "--key", "k", "--queue", "ledger.fifo"), 2, "FIFO", "--group")
-	wantFailure(t, send("", "--key", "k", "--queue", "orders", "--body", "-"), 2, "empty", "--body")
+	wantFailure(t, send("", "--key", "k", "--queue", "orders", "--payload", "-"), 2, "empty", "--payload")
 	wantFailure(t, send("", "--key", "k", "--endpoint", "http://127.0.0.1:1"), 1, "no SQS answers at http://127.0.0.1:1", "pawl dev sqs --queue orders", "--endpoint")
 }
 

@@ -8,7 +8,7 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/sqs v1.52.9
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/pawl-go/pawl v0.0.0
-	github.com/pawl-go/pawl/transport/sqs v0.0.0-00010101000000-000000000000
+	github.com/pawl-go/pawl/transport/pawlsqs v0.0.0-00010101000000-000000000000
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
 	golang.org/x/term v0.47.0
@@ -29,4 +29,4 @@ require (
 
 replace github.com/pawl-go/pawl => ../..
 
-replace github.com/pawl-go/pawl/transport/sqs => ../../transport/sqs
+replace github.com/pawl-go/pawl/transport/pawlsqs => ../../transport/pawlsqs

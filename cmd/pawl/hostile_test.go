@@ -18,7 +18,7 @@ import (
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/internal/pgtest/hostile"
 	"github.com/pawl-go/pawl/migrate"
-	"github.com/pawl-go/pawl/sql"
+	"github.com/pawl-go/pawl/schema"
 )
 
 // withoutDatabase are commands that connect to no database, or to a server that they started.
@@ -38,11 +38,11 @@ var lines = []string{
 	"schedules list --json", "schedules pause s --reason r", "schedules resume s --reason r", "schedules run-now s --reason r --yes", "schedules delete s --reason r --yes",
 	"inbox show shop m1", "inbox replay shop dead --reason r --dry-run", "inbox replay shop dead --reason r --yes", "inbox replay shop --since 1h --reason r --yes",
 	"inbox forget shop m1 --reason r --yes",
-	"gates list --json", "gates reset shop account 50 --reason r --yes", "gates release shop other --reason r --yes",
+	"sequence-gates list --json", "sequence-gates reset shop account 50 --reason r --yes", "sequence-gates release shop other --reason r --yes",
 	"outbox list --sink default --type T --status pending", "outbox lag", "outbox heads --sink default",
-	"commands list --scope orders", "commands list --stale --json", "commands show orders k1", "commands settle orders k1 not_landed --fence COMMAND --reason r --yes",
-	"effects list --scope pay", "effects show pay 1 charge", "effects settle pay 1 charge landed --fence EFFECT --reason r --yes",
-	"effects again pay 2 charge --fence REFUSED --reason r --dry-run", "effects again pay 2 charge --fence REFUSED --reason r --yes",
+	"commands list --scope orders", "commands list --stale --json", "commands show orders k1", "commands settle orders k1 not_executed --fence COMMAND --reason r --yes",
+	"steps list --scope pay", "steps show pay 1 charge", "steps settle pay 1 charge executed --fence EFFECT --reason r --yes",
+	"steps again pay 2 charge --fence REFUSED --reason r --dry-run", "steps again pay 2 charge --fence REFUSED --reason r --yes",
 	"purge --older-than 0s --dry-run --json", "purge --older-than 0s --reason r --yes",
 	"purge --table inbox,delivery --consumer shop --older-than 1s --unreported --reason r --yes", "purge --table replay,fence --older-than 1s --reason r --yes",
 }
@@ -61,7 +61,7 @@ select pawl_v1.worker_register('w1', '1 minute');
 select pawl_v1.queue_set('orders', '{"archive": true}', 'a', 'r'), pawl_v1.job_enqueue('orders', 'charge', '{}');
 select f.outcome from pawl_v1.job_claim('orders', 1, 1) as c, lateral pawl_v1.job_finish(c.id, c.fence) as f;
 select pawl_v1.job_enqueue('orders', 'charge', '{}', '{"key": "order-17", "headers": {"a": "b"}}') from generate_series(1, 2);
-insert into pawl.job (queue, kind, args, status, attempts, max_attempts, created_at, last_errors)
+insert into pawl.job (queue, kind, payload, status, attempts, max_attempts, created_at, last_errors)
 select q, 'k', '{}', 'dead_letter', 3, 3, now() - interval '3 hours', '[{"at": "2026-03-01T10:00:00Z", "attempt": 3, "code": "P0001", "error": "stock is away"}]'
   from unnest('{dead,letter,unkeyed,many,many,rest}'::text[]) as q;
 select pawl_v1.job_enqueue('lanes', 'k', '', '{"lane": "a"}') from generate_series(1, 3);
@@ -70,23 +70,23 @@ select pawl_v1.schedule_put('s', 'q', 'k', 'x', '{"every_ms": 1000, "first_at": 
 select pawl_v1.outbox_append('default', 'T', 'order', '17', 'x', '{"scope": "s", "key": "k"}') from generate_series(1, 2);
 select pawl_v1.consumer_report('shop', 1000, '{"horizon_ms": 10}');
 select pawl_v1.inbox_claim('shop', 'm1', sha256('x'), '{"result_ref": "order 17"}'), pawl_v1.delivery_keep('shop', 'm1', 'x');
-select pawl_v1.gate_reset('shop', 'account', 41, 'a', 'r'), pawl_v1.gate_reset('shop', 'other', 41, 'a', 'r');
+select pawl_v1.sequence_gate_reset('shop', 'account', 41, 'a', 'r'), pawl_v1.sequence_gate_reset('shop', 'other', 41, 'a', 'r');
 do $$
 begin
   for n in 43..44 loop
     perform pawl_v1.inbox_claim('shop', 'g' || n, sha256(''));
-    perform pawl_v1.gate_pass('shop', r, n, '{"mode": "strict"}') from unnest('{account,other}'::text[]) as r;
-    perform pawl_v1.gate_hold('shop', r, n, l.job_id) from pawl_v1.inbox_land('shop', 'g' || n, 'held', 'k', '', '{"retry_in_ms": 300000}') as l, unnest('{account,other}'::text[]) as r;
+    perform pawl_v1.sequence_gate_pass('shop', r, n, '{"mode": "strict"}') from unnest('{account,other}'::text[]) as r;
+    perform pawl_v1.sequence_gate_hold('shop', r, n, l.job_id) from pawl_v1.inbox_store('shop', 'g' || n, 'held', 'k', '', '{"retry_in_ms": 300000}') as l, unnest('{account,other}'::text[]) as r;
   end loop;
   perform pawl_v1.inbox_claim('shop', 'dead', sha256(''));
-  perform pawl_v1.inbox_land('shop', 'dead', 'inbox/shop', 'delivery', '', '{"dead": true}');
-  perform pawl_v1.delivery_keep('shop', 'dead', '', '{"landing": {"queue": "inbox/shop", "kind": "delivery"}}');
+  perform pawl_v1.inbox_store('shop', 'dead', 'inbox/shop', 'delivery', '', '{"dead": true}');
+  perform pawl_v1.delivery_keep('shop', 'dead', '', '{"stored_as": {"queue": "inbox/shop", "kind": "delivery"}}');
 end
 $$;
 select pawl_v1.command_claim('orders', 'k1', sha256('')), pawl_v1.command_claim('orders', 'k2', sha256(''));
 select pawl_v1.command_fail('orders', 'k1', c.fence, c.hash, '{"code": "timeout", "error": "no answer"}', '{"unknown": true}') from pawl.command as c where c.key = 'k1';
-select pawl_v1.effect_begin('pay', k, 'charge', sha256('p'), '{"policy": "at_most_once", "provider": "stripe", "provider_key": "p"}') from unnest('{1,2}'::text[]) as k;
-select pawl_v1.effect_end('pay', c.key, 'charge', c.fence, case c.key when '1' then 'ambiguous' else 'refused' end, null, '{"error": "cut"}') from pawl.effect_call as c;
+select pawl_v1.step_begin('pay', k, 'charge', sha256('p'), '{"recovery": "at_most_once", "provider": "stripe", "provider_key": "p"}') from unnest('{1,2}'::text[]) as k;
+select pawl_v1.step_end('pay', c.key, 'charge', c.fence, case c.key when '1' then 'ambiguous' else 'refused' end, null, '{"error": "cut"}') from pawl.step_call as c;
 select pawl_v1.fence_accept('r', 1)`
 
 // meant is what the words of lines stand for.
@@ -96,8 +96,8 @@ var meant = map[string]string{
 	"UNKEYED":  "select j.id from pawl.job as j where j.queue = 'unkeyed'",
 	"ARCHIVED": "select a.id from pawl_v1.archive as a",
 	"COMMAND":  "select c.fence from pawl.command as c where c.key = 'k1'",
-	"EFFECT":   "select e.fence from pawl.effect as e where e.key = '1'",
-	"REFUSED":  "select e.fence from pawl.effect as e where e.key = '2'",
+	"EFFECT":   "select e.fence from pawl.step as e where e.key = '1'",
+	"REFUSED":  "select e.fence from pawl.step as e where e.key = '2'",
 }
 
 // Where others may create objects in a schema of the path, no command of the tool runs what they put there, whoever runs the command.
@@ -207,7 +207,7 @@ var deniedFunction = regexp.MustCompile(`permission denied for (?:function|aggre
 // hijacked reports whether a statement named what is planted: it ran, or the login was refused to run it, and it is none of Pawl's.
 func hijacked(output string) bool {
 	for _, m := range deniedFunction.FindAllStringSubmatch(output, -1) {
-		if !strings.Contains(sql.API(), "pawl_v1."+m[1]+"(") {
+		if !strings.Contains(schema.API(), "pawl_v1."+m[1]+"(") {
 			return true
 		}
 	}
@@ -227,12 +227,12 @@ func fill(line string, words map[string]string) (all []string) {
 // hostileDatabase has a little of everything, and what others planted, which none but superusers may run.
 func hostileDatabase(t *testing.T) string {
 	t.Helper()
-	h := sha256.Sum256([]byte(sql.Versions()[0].Script() + sql.Roles() + hostileFixture + hostile.Sum()))
+	h := sha256.Sum256([]byte(schema.Versions()[0].Script() + schema.Roles() + hostileFixture + hostile.Sum()))
 	return pgtest.URL(t, pgtest.Template{Name: fmt.Sprintf("hostile_%x", h[:8]), Apply: func(ctx context.Context, conn *pgx.Conn) error {
 		if _, err := migrate.Up(ctx, conn, nil); err != nil {
 			return err
 		}
-		for _, script := range []string{sql.Roles(), hostileFixture} {
+		for _, script := range []string{schema.Roles(), hostileFixture} {
 			if _, err := conn.Exec(ctx, script); err != nil {
 				return err
 			}

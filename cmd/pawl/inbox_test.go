@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ select pawl_v1.inbox_claim('orders', 'done', sha256('{"n": 1}'), '{"result_ref":
 do $$
 begin
   perform pawl_v1.inbox_claim('orders', 'dead', sha256(''));
-  perform pawl_v1.inbox_land('orders', 'dead', 'inbox/orders', 'delivery', '', '{"dead": true}');
+  perform pawl_v1.inbox_store('orders', 'dead', 'inbox/orders', 'delivery', '', '{"dead": true}');
 end $$;
 update pawl.inbox set received_at = clock_timestamp() - interval '3 hours'`)
 	return db
@@ -62,35 +63,37 @@ func TestInbox_JSON(t *testing.T) {
 	t.Parallel()
 	db := withInbox(t)
 	type seen struct {
-		Found       bool
+		Remembered  bool
 		Consumer    string
-		MessageID   string `json:"message_id"`
+		Key         string
 		Fingerprint *string
 		ReceivedAt  *string `json:"received_at"`
 		ProcessedAt *string `json:"processed_at"`
-		Job         *int64
+		JobID       *int64  `json:"job_id"`
 		JobStatus   *string `json:"job_status"`
 		ResultRef   *string `json:"result_ref"`
-		KeptOctets  *int    `json:"kept_octets"`
+		Kept        bool
+		KeptOctets  *int   `json:"kept_octets"`
+		ReadAt      string `json:"read_at"`
 		Changes     []struct{ Verb string }
 	}
 	s := decode[seen](t, mustPawl(t, db, "inbox", "show", "orders", "done", "--json").stdout)
-	if !s.Found || s.MessageID != "done" || len(*s.Fingerprint) != 64 || !strings.HasSuffix(*s.ProcessedAt, "Z") || s.Job != nil || *s.ResultRef != "order 17" || *s.KeptOctets != 8 {
+	if !s.Remembered || s.Key != "done" || !s.Kept || len(*s.Fingerprint) != 64 || !strings.HasSuffix(*s.ProcessedAt, "Z") || s.JobID != nil || *s.ResultRef != "order 17" || *s.KeptOctets != 8 {
 		t.Errorf("%+v", s)
 	}
 	s = decode[seen](t, mustPawl(t, db, "inbox", "show", "orders", "dead", "--json").stdout)
-	if !s.Found || s.ProcessedAt != nil || *s.Job != 1 || *s.JobStatus != "dead_letter" || s.KeptOctets != nil || s.Changes == nil {
+	if !s.Remembered || s.ProcessedAt != nil || *s.JobID != 1 || *s.JobStatus != "dead_letter" || s.KeptOctets != nil || s.Changes == nil {
 		t.Errorf("%+v", s)
 	}
 	r := pawl(t, db, "inbox", "show", "orders", "never", "--json")
-	if s = decode[seen](t, r.stdout); r.code != 1 || s.Found || s.Fingerprint != nil || s.ReceivedAt != nil {
+	if s = decode[seen](t, r.stdout); r.code != 1 || s.Remembered || s.Fingerprint != nil || s.ProcessedAt != nil {
 		t.Errorf("%+v", r)
 	}
 	r = pawl(t, db, "inbox", "forget", "orders", "dead", "--json", "--reason", "r", "--yes")
-	if r.code != 1 || !strings.HasPrefix(r.stdout, `{"outcome":"refused","job":1,"was":"dead_letter","hint":"`) || strings.Count(r.stderr, "\n") != 1 {
+	if r.code != 1 || !strings.HasPrefix(r.stdout, `{"outcome":"refused","job_id":1,"was":"dead_letter","hint":"`) || strings.Count(r.stderr, "\n") != 1 {
 		t.Errorf("%+v", r)
 	}
-	if r := mustPawl(t, db, "inbox", "forget", "orders", "done", "--json", "--reason", "r", "--yes"); r.stdout != `{"outcome":"forgotten","job":null,"was":null,"hint":null}`+"\n" {
+	if r := mustPawl(t, db, "inbox", "forget", "orders", "done", "--json", "--reason", "r", "--yes"); r.stdout != `{"outcome":"forgotten"}`+"\n" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -103,8 +106,8 @@ func TestInbox_Replay(t *testing.T) {
 do $$
 begin
   perform pawl_v1.inbox_claim('orders', 'gone', sha256('g'));
-  perform pawl_v1.inbox_land('orders', 'gone', 'inbox/orders', 'delivery', 'g', '{"dead": true}');
-  perform pawl_v1.delivery_keep('orders', 'gone', 'g', jsonb_build_object('hash', encode(sha256('g'), 'hex'), 'landing', '{"queue": "inbox/orders", "kind": "delivery"}'::jsonb));
+  perform pawl_v1.inbox_store('orders', 'gone', 'inbox/orders', 'delivery', 'g', '{"dead": true}');
+  perform pawl_v1.delivery_keep('orders', 'gone', 'g', jsonb_build_object('hash', encode(sha256('g'), 'hex'), 'stored_as', '{"queue": "inbox/orders", "kind": "delivery"}'::jsonb));
   perform pawl_v1.job_discard(2, 'ann', 'r');
 end $$`)
 	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "dead", "--reason", "r"), 2, "this would replay 1 delivery of consumer orders", "--yes")
@@ -113,25 +116,24 @@ end $$`)
 	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "--since", "soon", "--reason", "r", "--yes"), 2, "neither a time nor a duration")
 	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "--since", "1h", "--until", "2h", "--reason", "r", "--yes"), 2, "the interval is empty")
 	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "dead", "--yes"), 2, "why is missing")
-	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "done", "--reason", "r", "--yes"), 1, "1 of 1 delivery", "delivery done: it has taken effect")
+	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "done", "--reason", "r", "--yes"), 1, "delivery done is refused processed", "it has taken effect")
 	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "never", "--reason", "r", "--yes"), 1, "remembers no delivery never, and none was kept")
 
-	if r := mustPawl(t, db, "inbox", "replay", "orders", "--since", "1h", "--reason", "r", "--dry-run"); r.stdout != "delivery gone would be tried again (a new job)\n2 deliveries looked at, 1 took effect before\n" {
+	if r := mustPawl(t, db, "inbox", "replay", "orders", "--since", "1h", "--reason", "r", "--dry-run"); r.stdout != "dry run, nothing changed: delivery gone is tried again (a new job)\n2 deliveries looked at, 1 took effect before\n" {
 		t.Errorf("%+v", r)
 	}
 	type result struct {
-		MessageID   string `json:"message_id"`
-		Outcome     string
-		Job         *int64
-		Was         *string
-		ProcessedAt *string `json:"processed_at"`
-		Hint        *string
+		Key     string
+		Outcome string
+		JobID   *int64 `json:"job_id"`
+		Was     *string
+		Hint    *string
 	}
-	all := decode[[]result](t, mustPawl(t, db, "inbox", "replay", "orders", "--since", "1h", "--reason", "r", "--yes", "--json").stdout)
-	if len(all) != 2 || all[0].MessageID != "done" || all[0].Outcome != "refused" || all[0].ProcessedAt == nil || all[1].Outcome != "replayed" || *all[1].Job != 3 || all[1].Was != nil {
+	all := decode[struct{ Results []result }](t, mustPawl(t, db, "inbox", "replay", "orders", "--since", "1h", "--reason", "r", "--yes", "--json").stdout).Results
+	if len(all) != 2 || all[0].Key != "done" || all[0].Outcome != "refused" || *all[0].Was != "processed" || all[1].Outcome != "replayed" || all[1].JobID == nil || all[1].Was != nil {
 		t.Errorf("%+v", all)
 	}
-	if r := mustPawl(t, db, "inbox", "replay", "orders", "dead", "gone", "--reason", "the account exists now", "--actor", "ann", "--yes"); r.stdout != "delivery dead is tried again (job 1, was dead_letter)\ndelivery gone is tried again (job 3, was pending)\n" {
+	if r := mustPawl(t, db, "inbox", "replay", "orders", "dead", "gone", "--reason", "the account exists now", "--actor", "ann", "--yes"); r.stdout != "delivery dead is tried again (job 1, was dead_letter)\ndelivery gone is tried again (job "+fmt.Sprint(*all[1].JobID)+", was pending)\n" {
 		t.Errorf("%+v", r)
 	}
 	if r := mustPawl(t, db, "inbox", "show", "orders", "dead"); !strings.Contains(r.stdout, "inbox_replay by ann: the account exists now") {

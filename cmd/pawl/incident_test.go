@@ -20,9 +20,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	lib "github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/effect"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
+	"github.com/pawl-go/pawl/step"
 )
 
 // A deployment is a worker as production runs it: it charges, in the lane of an account; pays, which calls a provider; and mails.
@@ -73,8 +73,8 @@ func (d deployment) worker(pool *pgxpool.Pool) (*job.Worker, error) {
 				return err
 			}),
 			job.Handle("payment", func(ctx context.Context, t job.Task[string]) error {
-				step := effect.Step{Name: "pay", Policy: effect.AtMostOnce(), Provider: "bank", Request: t.Value, Timeout: 5 * time.Second, Hooks: quiet}
-				if _, err := effect.Do(ctx, pool, t, step, func(ctx context.Context, c effect.Call) (string, error) {
+				payment := step.Step{Name: "pay", Recovery: step.AtMostOnce(), Provider: "bank", Request: t.Value, Timeout: 5 * time.Second, Hooks: quiet}
+				if _, err := step.Run(ctx, pool, t, payment, func(ctx context.Context, c step.Call) (string, error) {
 					return post(ctx, client, d.Provider, t.Value)
 				}); err != nil {
 					return err
@@ -82,7 +82,7 @@ func (d deployment) worker(pool *pgxpool.Pool) (*job.Worker, error) {
 				_, err := pool.Exec(ctx, "insert into charged (what) values ($1)", t.Value)
 				return err
 			}),
-			job.HandleBatch("welcome", func(ctx context.Context, tx pgx.Tx, batch []job.Task[string]) error {
+			job.HandleManyTx("welcome", func(ctx context.Context, tx pgx.Tx, batch []job.Task[string]) error {
 				_, err := tx.Exec(ctx, "insert into mailed select from generate_series(1, $1::int)", len(batch))
 				return err
 			}),
@@ -190,7 +190,7 @@ func TestIncident(t *testing.T) {
 	})
 	const well = "doctor --skip durability,snapshots,collations" // the server is that of all tests
 	exec1(t, db, fmt.Sprintf(`
-insert into pawl.job (queue, kind, args, status, attempts, created_at, last_errors)
+insert into pawl.job (queue, kind, payload, status, attempts, created_at, last_errors)
 select 'mail', 'welcome', '"mail"', 'dead_letter', 25, now() - interval '9 hours', '[{"at": "2026-01-01T00:00:00Z", "attempt": 25, "error": "smtp: connection refused"}]' from generate_series(1, %d)`, deadLetters))
 	i.enqueue(job.Request{Queue: "orders", Kind: "charge", Value: "held", Key: "order-1"})
 	i.workerDies("orders-1")
@@ -224,19 +224,19 @@ select 'mail', 'welcome', '"mail"', 'dead_letter', 25, now() - interval '9 hours
 	i.do("dlq discard " + lane[1] + " --reason 'the account was closed' --yes")
 	i.until("select count(*) from charged where what in ('second', 'third')", 2)
 
-	// 3. The provider was away: nobody knows whether the payment landed, and its lane stands frozen behind it.
-	i.until("select count(*) from pawl.effect where status = 'unknown'", 1)
+	// 3. The provider was away: nobody knows whether the payment executed, and its lane stands frozen behind it.
+	i.until("select count(*) from pawl.step where status = 'unknown'", 1)
 	i.until("select count(*) from pawl.job where queue = 'pay' and status = 'unknown'", 1)
-	i.says("stale", `^effect +job/pay .*unknown`, `^job +pay .*unknown`)
-	step := regexp.MustCompile(`(?m)^(job/pay) +(\S+) +pay +unknown +(\d+) +at_most_once +bank`).FindStringSubmatch(i.do("effects list --provider bank"))
+	i.says("stale", `^step +job/pay .*unknown`, `^job +pay .*unknown`)
+	step := regexp.MustCompile(`(?m)^(job/pay) +(\S+) +pay +unknown +(\d+) +at_most_once +bank`).FindStringSubmatch(i.do("steps list --provider bank"))
 	if step == nil {
 		t.Fatal("the step is not listed")
 	}
 	id, _, _ := strings.Cut(step[2], "@")
-	i.says("explain "+id, `effect job/pay .* called`, `effect job/pay .* unknown`, `next: .*pawl effects settle`)
+	i.says("explain "+id, `step job/pay .* called`, `step job/pay .* unknown`, `next: .*pawl steps settle`)
 	i.away.Store(false)
 	eventually(t, "the step is settled", func() bool { // not before a frozen call can no longer be sent
-		return pawl(t, db, "effects", "settle", step[1], step[2], "pay", "not_landed", "--fence", step[3], "--reason", "their books have no such payment", "--yes").code == 0
+		return pawl(t, db, "steps", "settle", step[1], step[2], "pay", "not_executed", "--fence", step[3], "--reason", "their books have no such payment", "--yes").code == 0
 	})
 	i.until("select count(*) from charged where what in ('invoice', 'next')", 2)
 	if requests, charges := i.bank.Requests(), len(i.bank.Charges()); requests != 3 || charges != 2 {
@@ -266,8 +266,8 @@ select 'mail', 'welcome', '"mail"', 'dead_letter', 25, now() - interval '9 hours
 	i.until("select count(*) from pawl.job", 0)
 	i.do(well)
 	i.says("stale", "nothing stands still")
-	i.says("status", "^no jobs")
-	if got := one[string](t, db, "select string_agg(s.n, ', ') from (select a.verb || ' ' || count(*) as n from pawl.audit as a group by a.verb order by 1) as s"); got != "effect_settle 1, job_discard 1, job_retry 10000, lane_unblock 1" {
+	i.says("status", "^no queues")
+	if got := one[string](t, db, "select string_agg(s.n, ', ') from (select a.verb || ' ' || count(*) as n from pawl.audit as a group by a.verb order by 1) as s"); got != "job_discard 1, job_retry 10000, lane_unblock 1, step_settle 1" {
 		t.Error(got)
 	}
 	if got := one[string](t, db, "select string_agg(c.what, ' ' order by c.what) from charged as c"); got != "held invoice next second third" {

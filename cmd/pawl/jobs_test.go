@@ -14,7 +14,7 @@ import (
 const letters = `
 select pawl_v1.worker_register('w1', '1 minute');
 insert into pawl.lane (queue, name) values ('orders', 'account-17');
-insert into pawl.job (queue, kind, args, lane_id, position, status, attempts, max_attempts, fence, created_at, available_at, claimed_by, last_errors)
+insert into pawl.job (queue, kind, payload, lane_id, position, status, attempts, max_attempts, fence, created_at, available_at, claimed_by, last_errors)
 select 'orders', 'charge', convert_to('{"cents": ' || g || '}', 'UTF8'), case when g = 6 then 1 end, case when g = 6 then 6 end,
        (array['dead_letter', 'unknown', 'pending', 'processing', 'cancelled', 'waiting'])[g], 3, 3, 3,
        clock_timestamp() - interval '3 hours 5 minutes', clock_timestamp() + interval '9 minutes 50 seconds',
@@ -76,7 +76,7 @@ func TestJobs_NeedReasonAndYes(t *testing.T) {
 		"dlq discard 1 --yes":             {"why is missing", "--reason"},
 		"jobs cancel 3 --reason= --yes":   {"why is missing", "--reason"},
 		"jobs cancel 3 4 --reason r":      {"this would cancel 2 jobs (3 4): running attempts lose their work", "add --yes"},
-		"dlq discard 1 --reason r":        {"this would discard job 1: the payload is lost, but for deliveries that a flow has kept", "add --yes"},
+		"dlq discard 1 --reason r":        {"this would discard job 1: the payload is lost, but for deliveries that a consumer has kept", "add --yes"},
 		"jobs retry --reason r":           {"which job is missing", "pawl jobs retry 17"},
 		"jobs retry seventeen --reason r": {`"seventeen" is not the id of a job`, "see: pawl jobs list"},
 		"dlq show 0":                      {`"0" is not the id`, "see: pawl dlq list"},
@@ -137,7 +137,7 @@ func TestJobs_TerminalAttack(t *testing.T) {
 	const bad = `U&'\001b[2J\001b]0;pwned\0007\202e\000afake line\009b31m'`
 	db := withLetters(t, `
 update pawl.worker set name = `+bad+`;
-update pawl.job set queue = `+bad+` || id, kind = `+bad+`, args = convert_to(`+bad+`, 'UTF8'), headers = jsonb_build_object(`+bad+`, `+bad+`),
+update pawl.job set queue = `+bad+` || id, kind = `+bad+`, payload = convert_to(`+bad+`, 'UTF8'), headers = jsonb_build_object(`+bad+`, `+bad+`),
   last_errors = jsonb_build_array(jsonb_build_object('at', now(), 'attempt', 1, 'code', `+bad+`, 'error', `+bad+`));
 select pawl_v1.job_discard(5, `+bad+`, `+bad+`), pawl_v1.job_retry(3, `+bad+`, `+bad+`);`)
 	for _, line := range []string{"jobs list", "jobs list --json", "dlq list", "jobs show 4 3", "jobs show 4 3 --json", "jobs show 5", "jobs show 5 --json",

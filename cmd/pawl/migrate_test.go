@@ -14,7 +14,7 @@ import (
 
 	"github.com/pawl-go/pawl/migrate"
 	"github.com/pawl-go/pawl/pawltest"
-	"github.com/pawl-go/pawl/sql"
+	"github.com/pawl-go/pawl/schema"
 )
 
 // The life of a schema, as an operator sees it. Progress goes to stderr, results to stdout.
@@ -68,7 +68,7 @@ func TestMigrateStatus_JSON(t *testing.T) {
 		}
 	}
 	read(pawltest.URL(t))
-	if s.Installed != sql.Newest() || !s.OK || s.AppliedAt == nil || len(s.Versions) != len(sql.Versions()) || !s.Versions[0].Applied {
+	if s.Installed != schema.Newest() || !s.OK || s.AppliedAt == nil || len(s.Versions) != len(schema.Versions()) || !s.Versions[0].Applied {
 		t.Errorf("%+v", s)
 	}
 	read(empty(t))
@@ -97,7 +97,7 @@ func TestMigrate_NewerSchema(t *testing.T) {
 func TestMigrateUp_NewerSchemaThatStillServes(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t, "insert into pawl.migration values (999, 'later', 1, 'x')")
-	said := fmt.Sprintf("the schema is newer (999 > %d) and still serves this build; nothing to do\n", sql.Newest())
+	said := fmt.Sprintf("the schema is newer (999 > %d) and still serves this build; nothing to do\n", schema.Newest())
 	if r := mustPawl(t, db, "migrate", "up"); r.stdout != said || r.stderr != "" {
 		t.Errorf("up: %q, %q", r.stdout, r.stderr)
 	}
@@ -111,7 +111,7 @@ func TestMigrateDown_WithoutYes(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t, "select pawl_v1.job_enqueue('q', 'k', 'a', '{}') from generate_series(1, 3)")
 	wantFailure(t, pawl(t, db, "migrate", "down", "--to", "0"), 2,
-		"this would remove 0001_init and its data", "archive_7 0", "inbox 0, job 3, job_key 0, lane 0, queue 0, recall 0, replay 0, schedule 0, worker 0 rows", "--yes")
+		"this would remove 0001_init and its data", "archive_7 0", "inbox 0, job 3, job_key 0, lane 0, queue 0, recall 0, replay 0, schedule 0, sequence_gate 0, sequence_gate_held 0, step 0, step_call 0, worker 0 rows", "--yes")
 	if n := one[int](t, db, "select count(*) from pawl.job"); n != 3 {
 		t.Errorf("%d jobs left, want 3", n)
 	}
@@ -219,7 +219,7 @@ func TestMigratePrint_Stdout(t *testing.T) {
 		}
 	}
 	// One transaction: the search_path that the script sets ends with it, and psql commits after each statement.
-	if r := mustPawl(t, "", "migrate", "print", "--roles"); r.stdout != "begin;\n\n"+sql.Roles()+"\ncommit;\n" {
+	if r := mustPawl(t, "", "migrate", "print", "--roles"); r.stdout != "begin;\n\n"+schema.Roles()+"\ncommit;\n" {
 		t.Error("print --roles is not roles.sql in one transaction")
 	}
 }

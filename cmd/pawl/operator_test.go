@@ -14,7 +14,7 @@ func TestExplain(t *testing.T) {
 	db := withInbox(t)
 	golden := regexp.MustCompile(`^AT +WHAT +EVENT +DETAIL
 \S+Z \(3h ago\) +delivery orders dead +received +fingerprint=[0-9a-f]{64} job=1
-\S+Z \(\d+[sm] ago\) +job 1 inbox/orders +enqueued +args_octets=0 kind=delivery priority=2
+\S+Z \(\d+[sm] ago\) +job 1 inbox/orders +enqueued +kind=delivery payload_octets=0 priority=2
 \S+Z \(\d+[sm] ago\) +job 1 inbox/orders +dead_letter +attempts=1 fence=0 max_attempts=25
 $`)
 	r := mustPawl(t, db, "explain", "dead")
@@ -25,7 +25,7 @@ $`)
 		t.Error(byScope.stdout)
 	}
 	wantFailure(t, pawl(t, db, "explain", "never"), 1, "nothing is known of never; looked in: commands of 0 scopes, deliveries and gates of 1 consumers", "the audit", "it never came")
-	wantFailure(t, pawl(t, db, "explain", "dead", "--scope", "mail"), 1, "looked in: commands, deliveries, gates, enqueue keys and effects of mail, jobs")
+	wantFailure(t, pawl(t, db, "explain", "dead", "--scope", "mail"), 1, "looked in: commands, deliveries, gates, enqueue keys and steps of mail, jobs")
 	wantFailure(t, pawl(t, db, "explain"), 2, "it takes 1 argument, not 0")
 	type story struct {
 		Key     string
@@ -48,10 +48,10 @@ $`)
 	}
 }
 
-// Dead letters by the thousand: counted first, changed only if somebody agrees, each with its record, others untouched.
+// Dead letters by the thousand: counted first, changed only after a yes, each with its record, others untouched.
 func TestDLQ_Bulk(t *testing.T) {
 	t.Parallel()
-	db := withLetters(t, `insert into pawl.job (queue, kind, args, status, created_at, last_errors)
+	db := withLetters(t, `insert into pawl.job (queue, kind, payload, status, created_at, last_errors)
 select 'mail', 'welcome', '', 'dead_letter', now() - n * interval '1 hour', jsonb_build_array(jsonb_build_object('at', now(), 'attempt', 1, 'error', case when n <= 500 then 'connection refused' else 'no such user' end))
   from generate_series(1, 1000) as n`)
 	if r := mustPawl(t, db, "dlq", "retry", "--queue", "mail", "--error", "connection refused", "--dry-run"); r.stdout != "would retry 500 dead letters of queue mail whose last error holds \"connection refused\"\n" {
@@ -100,9 +100,9 @@ select 'mail', 'welcome', '', 'dead_letter', now() - n * interval '1 hour', json
 }
 
 // mismatches makes dead letters 7, under a known key with another payload, and 8, too old to be remembered, beside one as any other, 9.
-const mismatches = `insert into pawl.job (queue, kind, args, status, headers, last_errors)
+const mismatches = `insert into pawl.job (queue, kind, payload, status, headers, last_errors)
 select 'inbox/shop', 'delivery', '', 'dead_letter', jsonb_build_object('pawl-key', 'order-' || n),
-       jsonb_build_array(jsonb_build_object('at', now(), 'attempt', 0, 'code', (array['P4050', 'P4051', 'P0001'])[n], 'error', 'it says why'))
+       jsonb_build_array(jsonb_build_object('at', now(), 'attempt', 0, 'code', (array['mismatch', 'P4051', 'P0001'])[n], 'error', 'it says why'))
   from generate_series(1, 3) as n`
 
 // What may take effect a second time is retried only by somebody who was told so: by id with --yes, by the dozen with a flag of its own.
@@ -145,13 +145,13 @@ func TestDLQ_Keys(t *testing.T) {
 	if !regexp.MustCompile(`(?m)^7 +inbox/shop +delivery +dead_letter +0/25 +0 +\d+[sm] +order-1 +it says why$`).MatchString(list) {
 		t.Error(list)
 	}
-	if r := mustPawl(t, db, "dlq", "list", "--queue", "inbox/shop", "--limit", "1", "--json"); !strings.Contains(r.stdout, `"last_code":"P4050","message_key":"order-1"`) {
+	if r := mustPawl(t, db, "dlq", "list", "--queue", "inbox/shop", "--limit", "1", "--json"); !strings.Contains(r.stdout, `"last_code":"mismatch","payload_octets":0,"key":"order-1"`) {
 		t.Error(r.stdout)
 	}
 	stale := mustPawl(t, db, "stale", "--kind", "job").stdout
 	for _, line := range []string{`job +inbox/shop +7 \(order-1\) +dead_letter .*another payload.*runs this one beside it; pawl dlq discard 7 --reason …, unless both are wanted$`,
 		`job +inbox/shop +8 \(order-2\) +dead_letter .*may have taken effect: find out, then pawl dlq discard 8 `, `job +inbox/shop +9 \(order-3\) .*repair the cause, then pawl dlq retry 9 `,
-		`job +orders +2 +unknown .*pawl stale --kind effect$`} {
+		`job +orders +2 +unknown .*pawl stale --kind step$`} {
 		if !regexp.MustCompile("(?m)^" + line).MatchString(stale) {
 			t.Errorf("no line %s in\n%s", line, stale)
 		}
@@ -175,18 +175,21 @@ func TestStatus(t *testing.T) {
 	r := mustPawl(t, db, "status")
 	for _, line := range []string{`QUEUE +DUE +OLDEST +LATER +WAITING +PROCESSING +DEAD +UNKNOWN +CANCELLED +BLOCKED`, `orders \(paused\) +0 +- +1 +1 +1 +1 +1 +1 +0`, `outbox/billing +1 +\d+[sm]`,
 		`shop +14d +4d +\d+[sm]`, `audit +for ever +- +\d+[sm]`,
-		`1 +w1 +alive +\d+[sm] +1 +off`, `2 +w2 +silent +1h +0 +off`, `3 +w3 +gone +\d+[sm] +0 +on`, `billing +OrderPlaced +1 +0 +\d+[sm]`, `unknown commands 0, stale commands 0, unknown effects 0; oldest snapshot: none`} {
+		`1 +w1 +alive +\d+[sm] +1 +off`, `2 +w2 +silent +1h +0 +off`, `3 +w3 +gone +\d+[sm] +0 +on`, `billing +OrderPlaced +1 +0 +\d+[sm]`, `unknown commands 0, stale commands 0, unknown steps 0; oldest snapshot: none`} {
 		if !regexp.MustCompile("(?m)^" + line).MatchString(r.stdout) {
 			t.Errorf("no line %s in\n%s", line, r.stdout)
 		}
 	}
 	type status struct {
 		Queues []struct {
-			Queue                                                     string
-			Due, Later, Waiting, Processing, Dead, Unknown, Cancelled int
-			DueSince                                                  *string `json:"due_since"`
-			LanesBlocked                                              int     `json:"lanes_blocked"`
-			Mode                                                      string
+			ID                                                               int64
+			Name                                                             string
+			Archive                                                          bool
+			Due, Later, Waiting, Processing, Begun, Dead, Unknown, Cancelled int
+			ReadAt                                                           string  `json:"read_at"`
+			DueSince                                                         *string `json:"due_since"`
+			LanesBlocked                                                     int     `json:"lanes_blocked"`
+			Mode                                                             string
 		}
 		Consumers []struct {
 			Name         string
@@ -195,27 +198,27 @@ func TestStatus(t *testing.T) {
 			SeenAt       string `json:"seen_at"`
 		}
 		Workers []struct {
-			ID              int
-			Name            string
-			Alive, Presence bool
-			State           string
-			Jobs            int
-			SeenAt          string `json:"seen_at"`
-			LeaseExpiresAt  string `json:"lease_expires_at"`
+			ID             int
+			Name           string
+			Presence       bool
+			State          string
+			Held           int
+			SeenAt         string `json:"seen_at"`
+			LeaseExpiresAt string `json:"lease_expires_at"`
 		}
 		Outbox          []map[string]any
 		UnknownCommands int     `json:"unknown_commands"`
 		StaleCommands   int     `json:"stale_commands"`
-		UnknownEffects  int     `json:"unknown_effects"`
+		UnknownSteps    int     `json:"unknown_steps"`
 		OldestSnapshot  *string `json:"oldest_snapshot"`
 		XminAge         int     `json:"xmin_age"`
 		ReadAt          string  `json:"read_at"`
 	}
-	if s := decode[status](t, mustPawl(t, db, "status", "--json").stdout); len(s.Queues) != 2 || s.Queues[0].Dead != 1 || len(s.Workers) != 3 || !s.Workers[2].Alive || s.Workers[2].State != "gone" || !s.Workers[0].Alive || s.Workers[0].State != "alive" || s.Workers[1].Alive || s.Workers[1].State != "silent" ||
+	if s := decode[status](t, mustPawl(t, db, "status", "--json").stdout); len(s.Queues) != 2 || s.Queues[0].Dead != 1 || len(s.Workers) != 3 || s.Workers[2].State != "gone" || s.Workers[0].State != "alive" || s.Workers[1].State != "silent" ||
 		s.Queues[0].Mode != "paused" || len(s.Consumers) != 2 || s.Consumers[1].RemembersMS != 14*24*3600*1000 {
 		t.Errorf("%+v", s)
 	}
-	if r := mustPawl(t, pawltest.URL(t), "status"); !strings.HasPrefix(r.stdout, "no jobs\n\nno workers\n\nno consumers\n\nno events\n\nunknown commands 0") {
+	if r := mustPawl(t, pawltest.URL(t), "status"); !strings.HasPrefix(r.stdout, "no queues\n\nno workers\n\nno consumers\n\nno events\n\nunknown commands 0") {
 		t.Errorf("%q", r.stdout)
 	}
 }
@@ -228,13 +231,13 @@ func TestDoctor(t *testing.T) {
 	if r := mustPawl(t, db, well...); !strings.HasPrefix(r.stdout, "nothing found in contract, replication, pooler, prepared, vacuum") || !strings.HasSuffix(r.stdout, "\nnothing stands still\n") {
 		t.Errorf("%+v", r)
 	}
-	exec1(t, db, "insert into pawl.job (queue, kind, args, status) select 'q', 'k', '', s::pawl.job_status from unnest('{dead_letter,dead_letter,unknown,cancelled}'::text[]) as s")
-	if r := mustPawl(t, db, well...); !strings.HasSuffix(r.stdout, "\nstands still until somebody decides or something notices: 2 dead_letter, 1 unknown; see: pawl stale\n") {
+	exec1(t, db, "insert into pawl.job (queue, kind, payload, status) select 'q', 'k', '', s::pawl.job_status from unnest('{dead_letter,dead_letter,unknown,cancelled}'::text[]) as s")
+	if r := mustPawl(t, db, well...); !strings.HasSuffix(r.stdout, "\nwaits for a decision or a worker: 2 dead_letter, 1 unknown; see: pawl stale\n") {
 		t.Errorf("%+v", r)
 	}
-	exec1(t, db, "insert into pawl.job (queue, kind, args, available_at) values ('q', 'unheard', '', now() - interval '1 hour')")
+	exec1(t, db, "insert into pawl.job (queue, kind, payload, available_at) values ('q', 'unheard', '', now() - interval '1 hour')")
 	r := pawl(t, db, well...)
-	if !strings.Contains(r.stdout, "waiting: 1 jobs of kind unheard in queue q are due") || !strings.Contains(r.stdout, "\n  why  nobody claims them") || !strings.Contains(r.stdout, "\n  fix  no worker that runs serves queue q") {
+	if !strings.Contains(r.stdout, "waiting: 1 jobs of kind unheard in queue q are due") || !strings.Contains(r.stdout, "\n  why  no worker claims them") || !strings.Contains(r.stdout, "\n  fix  no worker that runs serves queue q") {
 		t.Errorf("%s", r.stdout)
 	}
 	wantFailure(t, result{r.code, "", r.stderr}, 1, "findings: 1", "--skip")
@@ -274,7 +277,7 @@ func TestStaleAndCommands(t *testing.T) {
 	db := withLetters(t, `select pawl_v1.command_claim('orders/acme', 'k 1', sha256(''));
 select pawl_v1.command_fail('orders/acme', 'k 1', c.fence, c.hash, '{"code": "timeout", "error": "no answer"}', '{"unknown": true}') from pawl.command as c`)
 	r := mustPawl(t, db, "stale")
-	for _, line := range []string{`command +orders/acme +k 1 +unknown +\S+Z +.* then: pawl commands settle orders/acme 'k 1' landed\|not_landed`, `job +orders +1 +dead_letter`, `job +orders +2 +unknown`} {
+	for _, line := range []string{`command +orders/acme +k 1 +unknown +\S+Z +.* then: pawl commands settle orders/acme 'k 1' executed\|not_executed`, `job +orders +1 +dead_letter`, `job +orders +2 +unknown`} {
 		if !regexp.MustCompile("(?m)^" + line).MatchString(r.stdout) {
 			t.Errorf("no line %s in\n%s", line, r.stdout)
 		}
@@ -289,29 +292,29 @@ select pawl_v1.command_fail('orders/acme', 'k 1', c.fence, c.hash, '{"code": "ti
 		t.Error(r.stdout)
 	}
 	for line, want := range map[string][]string{
-		"commands settle orders/acme k1 maybe --reason r --yes":            {"the verdict is landed or not_landed"},
-		"commands settle orders/acme k1 not_landed --result {} --reason r": {"has no result"},
-		"commands settle orders/acme k1 landed --fence 1 --reason r":       {"a wrong verdict doubles or loses", "add --yes"},
-		"commands settle orders/acme k1 landed --reason r --yes":           {"which attempt", "--fence", "pawl commands show"},
-		"commands settle orders/acme k1 landed --yes":                      {"why is missing"},
-		"commands show orders/acme":                                        {"it takes 2 arguments"},
-		"commands list --status dead":                                      {`unknown status "dead"`},
-		"stale --kind lane":                                                {"the kind is command, effect or job"},
-		"purge --yes":                                                      {"why is missing", "--reason"},
-		"purge --reason r":                                                 {"this would purge command, job_key, effect", "add --yes"},
-		"purge --table gate --yes":                                         {`no table "gate" is purged`},
-		"purge --table inbox --yes":                                        {"belong to a consumer"},
-		"purge --table inbox --consumer c --yes":                           {"do not know when", "--older-than"},
-		"purge --table fence --consumer c --older-than 1h --yes":           {"belong to no consumer"},
+		"commands settle orders/acme k1 maybe --reason r --yes":              {"the verdict is executed or not_executed"},
+		"commands settle orders/acme k1 not_executed --result {} --reason r": {"has no result"},
+		"commands settle orders/acme k1 executed --fence 1 --reason r":       {"a wrong verdict doubles or loses", "add --yes"},
+		"commands settle orders/acme k1 executed --reason r --yes":           {"which attempt", "--fence", "pawl commands show"},
+		"commands settle orders/acme k1 executed --fence 1 --yes":            {"why is missing"},
+		"commands show orders/acme":                                          {"it takes 2 arguments"},
+		"commands list --status dead":                                        {`unknown status "dead"`},
+		"stale --kind lane":                                                  {"the kind is command, step or job"},
+		"purge --yes":                                                        {"why is missing", "--reason"},
+		"purge --reason r":                                                   {"this would purge command, job_key, step", "add --yes"},
+		"purge --table gate --yes":                                           {`no table "gate" is purged`},
+		"purge --table inbox --yes":                                          {"belong to a consumer"},
+		"purge --table inbox --consumer c --yes":                             {"do not know when", "how old"},
+		"purge --table fence --consumer c --older-than 1h --yes":             {"belong to no consumer"},
 	} {
 		wantFailure(t, pawl(t, db, strings.Fields(line)...), 2, want...)
 	}
-	wantFailure(t, pawl(t, db, "commands", "settle", "orders/acme", "k1", "landed", "--fence", "1", "--reason", "r", "--yes"), 1, "there is no command k1")
-	wantFailure(t, pawl(t, db, "commands", "settle", "orders/acme", "k 1", "landed", "--fence", "9", "--reason", "r", "--yes"), 1, "tried again since you looked", "pawl commands show")
-	if r := mustPawl(t, db, "commands", "settle", "orders/acme", "k 1", "landed", "--fence", "1", "--result", `{"id": 17}`, "--reason", "it is there", "--actor", "ann", "--yes"); r.stdout != "command k 1 of scope orders/acme settled as landed\n" {
+	wantFailure(t, pawl(t, db, "commands", "settle", "orders/acme", "k1", "executed", "--fence", "1", "--reason", "r", "--yes"), 1, "there is no command k1")
+	wantFailure(t, pawl(t, db, "commands", "settle", "orders/acme", "k 1", "executed", "--fence", "9", "--reason", "r", "--yes"), 1, "tried again since you looked", "pawl commands show")
+	if r := mustPawl(t, db, "commands", "settle", "orders/acme", "k 1", "executed", "--fence", "1", "--result", `{"id": 17}`, "--reason", "it is there", "--actor", "ann", "--yes"); r.stdout != "command k 1 of scope orders/acme settled as executed\n" {
 		t.Errorf("%+v", r)
 	}
-	wantFailure(t, pawl(t, db, "commands", "settle", "orders/acme", "k 1", "landed", "--fence", "1", "--reason", "r", "--yes"), 1, "is not unknown", "pawl commands show orders/acme 'k 1'")
+	wantFailure(t, pawl(t, db, "commands", "settle", "orders/acme", "k 1", "executed", "--fence", "1", "--reason", "r", "--yes"), 1, "is not unknown", "pawl commands show orders/acme 'k 1'")
 	if r := mustPawl(t, db, "commands", "show", "orders/acme", "k 1", "--json"); !strings.Contains(r.stdout, `"status":"succeeded"`) || !strings.Contains(r.stdout, `"verb":"command_settle"`) {
 		t.Error(r.stdout)
 	}
@@ -327,11 +330,11 @@ func TestPurge(t *testing.T) {
 	db := pawltest.URL(t)
 	exec1(t, db, `insert into pawl.command (scope, key, hash, status, created_at, expires_at)
 select 's', n::text, sha256(''), case n when 1 then 'unknown' else 'succeeded' end, now() - interval '3 days', now() - interval '2 days' from generate_series(1, 8) as n;
-insert into pawl.inbox (consumer, message_id, hash, received_at, processed_at) select 'c', n::text, sha256(''), now() - interval '3 days', now() from generate_series(1, 4) as n`)
-	if r := mustPawl(t, db, "purge", "--dry-run"); !regexp.MustCompile(`^TABLE +PURGEABLE\npawl.command +7\npawl.job_key +0\npawl.effect +0\n$`).MatchString(r.stdout) {
+insert into pawl.inbox (consumer, key, hash, received_at, processed_at) select 'c', n::text, sha256(''), now() - interval '3 days', now() from generate_series(1, 4) as n`)
+	if r := mustPawl(t, db, "purge", "--dry-run"); !regexp.MustCompile(`^TABLE +PURGEABLE\npawl.command +7\npawl.job_key +0\npawl.step +0\n$`).MatchString(r.stdout) {
 		t.Errorf("%s", r.stdout)
 	}
-	if r := mustPawl(t, db, "purge", "--reason", "hourly", "--actor", "cron", "--yes", "--json"); r.stdout != `{"dry_run":false,"tables":[{"table":"command","rows":7},{"table":"job_key","rows":0},{"table":"effect","rows":0}]}`+"\n" {
+	if r := mustPawl(t, db, "purge", "--reason", "hourly", "--actor", "cron", "--yes", "--json"); r.stdout != `{"dry_run":false,"tables":[{"table":"command","rows":7},{"table":"job_key","rows":0},{"table":"step","rows":0}]}`+"\n" {
 		t.Errorf("%s", r.stdout)
 	}
 	wantFailure(t, pawl(t, db, "purge", "--table", "inbox", "--consumer", "c", "--older-than", "48h", "--reason", "r", "--yes"), 2, "never reported for how long", "pawl purge --unreported")
@@ -342,7 +345,7 @@ insert into pawl.inbox (consumer, message_id, hash, received_at, processed_at) s
 		t.Errorf("%d left", n)
 	}
 	records := "select string_agg(concat_ws(' ', a.actor, a.verb, a.target, a.before ->> 'rows', a.reason), ', ' order by a.id) from pawl.audit as a"
-	want := "cron purge table command 7 hourly, cron purge table job_key 0 hourly, cron purge table effect 0 hourly, ann purge table inbox c 4 r"
+	want := "cron purge table command 7 hourly, cron purge table job_key 0 hourly, cron purge table step 0 hourly, ann purge table inbox c 4 r"
 	if got := one[string](t, db, records); got != want {
 		t.Errorf("recorded %s, want %s", got, want)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"regexp"
 	"strings"
 	"testing"
@@ -24,17 +25,17 @@ select pawl_v1.job_finish(1, 1), pawl_v1.job_finish(2, 1)`)
 func TestQueues_Table(t *testing.T) {
 	t.Parallel()
 	db := withArchive(t)
-	const golden = `ID  QUEUE   MODE     ARCHIVE  PROCESSING  BEGUN
-2   mail    running  off      0           0
-1   orders  running  on       0           0
+	const golden = `QUEUE   MODE     ARCHIVE  DUE  LATER  WAITING  PROCESSING  BEGUN  DEAD
+mail    running  off      0    0      0        0           0      0
+orders  running  on       0    0      0        0           0      0
 `
 	if r := mustPawl(t, db, "queues", "list"); r.stdout != golden || r.stderr != "" {
 		t.Errorf("%s%s", r.stdout, r.stderr)
 	}
-	if r := mustPawl(t, db, "queues", "list", "--limit", "1"); strings.Count(r.stdout, "\n") != 2 || r.stderr != "there may be more: add --after mail\n" {
+	if r := mustPawl(t, db, "queues", "list", "--limit", "1"); strings.Count(r.stdout, "\n") != 2 || r.stderr != "there is more: add --after mail\n" {
 		t.Errorf("%+v", r)
 	}
-	if r := mustPawl(t, db, "queues", "list", "--after", "orders"); r.stdout != "" || r.stderr != "nothing was set for any queue; those with jobs: pawl status\n" {
+	if r := mustPawl(t, db, "queues", "list", "--after", "orders"); r.stdout != "" || r.stderr != "no queue has a job, and nothing was set for any\n" {
 		t.Errorf("%+v", r)
 	}
 	for _, step := range [][2]string{{"true", "queue mail changed (archive was off)\n"}, {"true", "queue mail unchanged (archive was on)\n"}, {"false", "queue mail changed (archive was on)\n"}} {
@@ -61,11 +62,12 @@ func TestQueues_Modes(t *testing.T) {
 			t.Errorf("%+v, want %s", r, step[1])
 		}
 	}
-	const golden = `ID  QUEUE   MODE      ARCHIVE  PROCESSING  BEGUN
-2   mail    draining  off      1           1
-1   orders  running   on       0           0
+	const golden = `QUEUE   MODE      ARCHIVE  DUE  LATER  WAITING  PROCESSING  BEGUN  DEAD
+mail    draining  off      DUE  LATER  0        1           1      0
+orders  running   on       0    0      0        0           0      0
 `
-	if r := mustPawl(t, db, "queues", "list"); r.stdout != golden {
+	later := regexp.MustCompile(`(?m)^(mail +draining +off +)\d    \d    `) // its retry may be due by now
+	if r := mustPawl(t, db, "queues", "list"); later.ReplaceAllString(r.stdout, "${1}DUE  LATER") != golden {
 		t.Errorf("%s%s", r.stdout, r.stderr)
 	}
 	if n := one[int](t, db, "select count(*) from pawl.audit as a where a.verb = 'queue_set' and a.actor = 'bob' and a.before ->> 'mode' <> a.after ->> 'mode'"); n != 4 {
@@ -75,22 +77,37 @@ func TestQueues_Modes(t *testing.T) {
 	if _, err := holder.Exec(t.Context(), "begin; select from pawl.queue where name = 'mail' for update"); err != nil {
 		t.Fatal(err)
 	}
-	wantFailure(t, pawl(t, db, "queues", "resume", "mail", "--reason", "r"), 1, "somebody else sets this queue", "ask again")
+	wantFailure(t, pawl(t, db, "queues", "resume", "mail", "--reason", "r"), 1, "being set in another open transaction", "ask again")
 }
 
 // The documents that scripts read.
 func TestQueues_JSON(t *testing.T) {
 	t.Parallel()
 	db := withArchive(t)
+	type page struct {
+		Queues []struct {
+			ID                                                               int64
+			Name, Mode                                                       string
+			Archive                                                          bool
+			Due, Later, Waiting, Processing, Begun, Dead, Unknown, Cancelled int
+			LanesBlocked                                                     int    `json:"lanes_blocked"`
+			DueSince                                                         string `json:"due_since"`
+			ReadAt                                                           string `json:"read_at"`
+		}
+		NextAfter string `json:"next_after"`
+	}
+	p := decode[page](t, mustPawl(t, db, "queues", "list", "--json", "--limit", "1").stdout)
+	if len(p.Queues) != 1 || p.Queues[0].ID != 2 || p.Queues[0].Name != "mail" || p.Queues[0].Mode != "running" || p.Queues[0].Archive || p.NextAfter != "mail" {
+		t.Errorf("%+v", p)
+	}
 	for _, c := range [][2]string{
-		{"queues list --json", `{"queues":[{"id":2,"name":"mail","mode":"running","archive":false,"processing":0,"begun":0},{"id":1,"name":"orders","mode":"running","archive":true,"processing":0,"begun":0}],"next_after":null}`},
-		{"queues list --json --limit 1", `{"queues":[{"id":2,"name":"mail","mode":"running","archive":false,"processing":0,"begun":0}],"next_after":"mail"}`},
-		{"queues list --json --after z", `{"queues":[],"next_after":null}`},
-		{"queues set o --archive --json --reason r", `{"outcome":"changed","was_archive":false}`},
-		{"queues pause o --json --reason r", `{"outcome":"changed","was":"running"}`},
-		{"queues pause o --json --reason r", `{"outcome":"unchanged","was":"paused"}`},
-		{"queues drain o --json --reason r", `{"outcome":"changed","was":"paused"}`},
-		{"queues resume o --json --reason r", `{"outcome":"changed","was":"draining"}`},
+		{"queues list --json --after z", `{"queues":[]}`},
+		{"queues set o --archive --json --reason r", `{"outcome":"changed","was":"off","now":"on"}`},
+		{"queues pause o --json --reason r", `{"outcome":"changed","was":"running","now":"paused"}`},
+		{"queues pause o --json --reason r", `{"outcome":"unchanged","was":"paused","now":"paused","hint":"it was paused already"}`},
+		{"queues resume o --dry-run --json", `{"outcome":"changed","dry_run":true,"was":"paused","now":"running"}`},
+		{"queues drain o --json --reason r", `{"outcome":"changed","was":"paused","now":"draining"}`},
+		{"queues resume o --json --reason r", `{"outcome":"changed","was":"draining","now":"running"}`},
 	} {
 		line, want := c[0], c[1]
 		if r := mustPawl(t, db, strings.Fields(line)...); r.stdout != want+"\n" || r.stderr != "" {
@@ -99,7 +116,7 @@ func TestQueues_JSON(t *testing.T) {
 	}
 }
 
-// A job that finished is shown from the archive; without one nobody knows.
+// A job that finished is shown from the archive; without one it is not known.
 func TestJobsShow_Archived(t *testing.T) {
 	t.Parallel()
 	db := withArchive(t)
@@ -126,7 +143,7 @@ func TestJobsShow_Archived(t *testing.T) {
 		Archived     []map[string]any
 	}
 	d := decode[document](t, mustPawl(t, db, "jobs", "show", "1", "--json").stdout)
-	if len(d.Archived) != 1 || d.Archived[0]["lane"] != "account-17" || d.Archived[0]["args"].(map[string]any)["text"] != `{"cents": 1}` || d.Jobs == nil || d.Absent == nil {
+	if len(d.Archived) != 1 || d.Archived[0]["lane"] != "account-17" || d.Archived[0]["payload"] != base64.StdEncoding.EncodeToString([]byte(`{"cents": 1}`)) || d.Jobs == nil || d.Absent == nil {
 		t.Errorf("%+v", d)
 	}
 	wantFailure(t, pawl(t, db, "jobs", "show", "2"), 1, "there is no job 2", "it finished, or was never there")

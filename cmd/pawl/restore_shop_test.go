@@ -21,14 +21,14 @@ import (
 
 	lib "github.com/pawl-go/pawl"
 	commands "github.com/pawl-go/pawl/command"
-	"github.com/pawl-go/pawl/effect"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/schedule"
-	"github.com/pawl-go/pawl/transport/sqs"
-	"github.com/pawl-go/pawl/transport/sqs/sqstest"
+	"github.com/pawl-go/pawl/step"
+	"github.com/pawl-go/pawl/transport/pawlsqs"
+	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
@@ -40,7 +40,7 @@ create table charged (what text primary key); create table ticked (schedule text
 type shop struct {
 	*testing.T
 	orders       *awssqs.Client
-	sender       *sqs.Sender
+	sender       *pawlsqs.Sender
 	scheme       webhook.Scheme
 	bank, mailer *pawltest.Provider // the bank remembers keys, the mailer knows none
 	inHand       chan struct{}      // the handler of payment p-3 has begun
@@ -62,7 +62,7 @@ func openShop(t *testing.T) *shop {
 		Credentials: credentials.NewStaticCredentialsProvider("any", "any", "")})
 	_, err := s.orders.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String("orders")})
 	s.must(err)
-	s.sender, err = sqs.OpenSender(t.Context(), s.orders, "orders", "")
+	s.sender, err = pawlsqs.OpenSender(t.Context(), s.orders, "orders", "")
 	s.must(err)
 	return s
 }
@@ -111,16 +111,18 @@ func (s *shop) open(number int, url string) *life {
 	s.must(err)
 	s.Cleanup(pool.Close)
 	l := &life{shop: s, number: number, pool: pool}
-	source, err := sqs.Open(s.Context(), s.orders, "orders", sqs.Config{Wait: time.Second})
+	source, err := pawlsqs.Open(s.Context(), s.orders, "orders", pawlsqs.Config{Wait: time.Second})
 	s.must(err)
-	l.run(flow.New(pool, flow.Config{Consumer: "orders", Source: source, Handler: l.ship, Concurrency: 2, RetryConcurrency: 1, Lease: shopLease, Hooks: quiet}))
+	l.run(consumer.New(pool, consumer.Config{Name: "orders", Source: source, Concurrency: 2, RetryConcurrency: 1, Hooks: quiet,
+		Handler: consumer.HandleTx(l.ship).With(consumer.TxPolicy{Policy: consumer.Policy{Lease: shopLease}})}))
 	verifier, err := webhook.New(webhook.Config{Scheme: s.scheme, Hooks: quiet})
 	s.must(err)
 	receiver, err := webhook.NewReceiver(verifier, webhook.ReceiverConfig{Hooks: quiet})
 	s.must(err)
 	l.door = httptest.NewServer(receiver)
 	s.Cleanup(l.door.Close)
-	l.run(flow.New(pool, flow.Config{Consumer: "payments", Source: receiver, LongHandler: l.pay, RetryConcurrency: 1, Lease: shopLease, Hooks: quiet}))
+	l.run(consumer.New(pool, consumer.Config{Name: "payments", Source: receiver, RetryConcurrency: 1, Hooks: quiet,
+		Handler: consumer.Handle(l.pay).With(consumer.Policy{Lease: shopLease})}))
 	l.run(job.NewWorker(pool, job.Config{Queues: []job.Queue{{Name: "invoices"}, {Name: "fees"}, {Name: "ticks"}}, Lease: shopLease, Hooks: quiet,
 		Handlers: []job.Handler{job.Handle("invoice", l.charge), job.Handle("fee", l.charge), job.HandleTx("tick", l.tick)}}))
 	return l
@@ -129,7 +131,7 @@ func (s *shop) open(number int, url string) *life {
 // relay publishes; it does not run from the start, nor does keep.
 func (l *life) relay() {
 	l.Helper()
-	l.run(outbox.NewRelay(l.pool, outbox.Config{Lease: shopLease, Hooks: quiet, Sink: outbox.Func(func(_ context.Context, m lib.Message) error {
+	l.run(outbox.NewRelay(l.pool, outbox.Config{Lease: shopLease, Hooks: quiet, Publisher: outbox.Func(func(_ context.Context, m lib.Message) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.events = append(l.events, m)
@@ -161,7 +163,7 @@ func (l *life) stop() {
 }
 
 // ship takes an order: a row, an event that is idempotent, and one that is not.
-func (l *life) ship(ctx context.Context, tx pgx.Tx, d lib.Delivery) error {
+func (l *life) ship(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 	l.ran(d.Key, l.number)
 	if _, err := tx.Exec(ctx, "insert into shipped values ($1)", d.Key); err != nil {
 		return err
@@ -171,7 +173,7 @@ func (l *life) ship(ctx context.Context, tx pgx.Tx, d lib.Delivery) error {
 }
 
 // pay takes a payment: a charge that has a key, a mail that has none, a row.
-func (l *life) pay(ctx context.Context, a *flow.Attempt) error {
+func (l *life) pay(ctx context.Context, a *consumer.Attempt[[]byte]) error {
 	l.ran(a.Key, l.number)
 	if a.Key == "p-3" {
 		l.inHand <- struct{}{}
@@ -181,10 +183,10 @@ func (l *life) pay(ctx context.Context, a *flow.Attempt) error {
 			return ctx.Err()
 		}
 	}
-	if err := l.call(ctx, a, "charge", effect.Keyed(time.Hour), "", l.bank, string(a.Body)); err != nil {
+	if err := l.call(ctx, a, "charge", step.Keyed(time.Hour), "", l.bank, string(a.Payload)); err != nil {
 		return err
 	}
-	if err := l.call(ctx, a, "mail", effect.AtMostOnce(), "", l.mailer, string(a.Body)); err != nil {
+	if err := l.call(ctx, a, "mail", step.AtMostOnce(), "", l.mailer, string(a.Payload)); err != nil {
 		return err
 	}
 	return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error {
@@ -200,16 +202,16 @@ func (l *life) charge(ctx context.Context, t job.Task[string]) error {
 	if t.Kind == "invoice" {
 		key = t.Value
 	}
-	if err := l.call(ctx, t, "charge", effect.Keyed(time.Hour), key, l.bank, t.Value); err != nil {
+	if err := l.call(ctx, t, "charge", step.Keyed(time.Hour), key, l.bank, t.Value); err != nil {
 		return err
 	}
 	_, err := l.pool.Exec(ctx, "insert into charged values ($1) on conflict do nothing", t.Value)
 	return err
 }
 
-func (l *life) call(ctx context.Context, h lib.Holder, name string, policy effect.Policy, key string, at *pawltest.Provider, body string) error {
-	step := effect.Step{Name: name, Policy: policy, Key: key, Request: []byte(body), Hooks: quiet}
-	_, err := effect.Do(ctx, l.pool, h, step, func(ctx context.Context, c effect.Call) (string, error) {
+func (l *life) call(ctx context.Context, h lib.Holder, name string, policy step.Recovery, key string, at *pawltest.Provider, body string) error {
+	s := step.Step{Name: name, Recovery: policy, Key: key, Request: []byte(body), Hooks: quiet}
+	_, err := step.Run(ctx, l.pool, h, s, func(ctx context.Context, c step.Call) (string, error) {
 		return post(ctx, caller(), at.URL+"/charges", body)
 	})
 	return err
@@ -233,7 +235,7 @@ func tickName(schedule string, at time.Time) string {
 func (l *life) place(key string) (replayed bool) {
 	l.Helper()
 	intent := lib.Intent{Scope: "shop", Key: key, Fingerprint: lib.FingerprintOf([]byte(key))}
-	r, err := commands.Once(l.Context(), l.pool, intent, func(ctx context.Context, tx pgx.Tx) (string, error) {
+	r, err := commands.Once(l.Context(), l.pool, intent, commands.Options{Hooks: quiet}, func(ctx context.Context, tx pgx.Tx) (string, error) {
 		if _, err := tx.Exec(ctx, "insert into placed values ($1)", key); err != nil {
 			return "", err
 		}
@@ -244,7 +246,7 @@ func (l *life) place(key string) (replayed bool) {
 			}
 		}
 		return key, nil
-	}, commands.Options{Hooks: quiet})
+	})
 	l.must(err)
 	return r.Replayed
 }
@@ -252,7 +254,7 @@ func (l *life) place(key string) (replayed bool) {
 // order is sent by a producer.
 func (s *shop) order(key string) {
 	s.Helper()
-	s.must(s.sender.Send(s.Context(), sqs.Message{Key: key, Body: []byte(key)}))
+	s.must(s.sender.Send(s.Context(), pawlsqs.Message{Key: key, Payload: []byte(key)}))
 }
 
 // webhook is sent by its sender until it is answered 200.

@@ -64,7 +64,7 @@ func (r *rehearsal) settles(step, line string) {
 		r.Fatalf("%s does not say: %s", runbook, line)
 	}
 	r.done[line] = true
-	shown := r.also("pawl effects show " + step)
+	shown := r.also("pawl steps show " + step)
 	fence := regexp.MustCompile(`(?m)^  fence +(\d+)$`).FindStringSubmatch(shown)
 	if fence == nil {
 		r.Fatalf("no fence in\n%s", shown)
@@ -320,7 +320,7 @@ func (r *restoration) forgotten() {
 	r.first.until("all is published", "not exists (select from pawl_v1.outbox_pending)")
 	r.first.until("each schedule has ticked twice",
 		"(select min(s.n) from (select count(*) filter (where t.at > "+moment(r.backed)+") as n from ticked as t group by t.schedule) as s) >= 2")
-	r.lostFee = one[string](r.T, r.db, "select e.key from pawl.effect as e where e.scope = 'job/fees' order by e.created_at desc limit 1")
+	r.lostFee = one[string](r.T, r.db, "select e.key from pawl.step as e where e.scope = 'job/fees' order by e.created_at desc limit 1")
 }
 
 // ready is step 2: the schema fits, the roles are there, and nothing is wrong but that the workers of the backup are silent.
@@ -361,7 +361,7 @@ func (r *restoration) holdBack() {
 	if steps := fmt.Sprint(r.asks("max(e.updated_at)")); !strings.Contains(steps, "[inbox/payments mail at_most_once") || !strings.Contains(steps, "[job/fees charge keyed") {
 		r.Error(steps)
 	}
-	r.says("pawl stale --kind effect", "nothing stands still")
+	r.says("pawl stale --kind step", "nothing stands still")
 	r.says("pawl queues pause inbox/payments --reason 'restored: mails of the gap are not known here'", "paused")
 	r.says("pawl queues pause fees --reason 'restored: fees of the gap would get another key'", "paused")
 	eventually(r.T, "the newest tick that was missed is none of the gap", func() bool { return time.Since(r.lost) > 2*shopTick })
@@ -399,13 +399,13 @@ func (r *restoration) tell() {
 	}
 	fee := fees[0][1]
 	for _, words := range [][]string{nil, {"'p-2'", "'p-3'"}, {"'inbox/payments', 'p-2', 'mail'", "'job/fees', '" + fee + "', 'charge'", "('p-2'", "('fee of c-2'"}} {
-		if outcome := r.asks("effect_begin", words...); fmt.Sprint(outcome) != "[[unknown]]" {
+		if outcome := r.asks("step_begin", words...); fmt.Sprint(outcome) != "[[unknown]]" {
 			r.Errorf("%q: %s", words, outcome)
 		}
 	}
-	r.settles("inbox/payments p-2 mail", "pawl effects settle inbox/payments p-2 mail landed --fence 41 --reason 'in their list of mails sent' --yes")
-	r.settles("inbox/payments p-3 mail", "pawl effects settle inbox/payments p-2 mail landed --fence 41 --reason 'in their list of mails sent' --yes")
-	r.settles("job/fees "+fee+" charge", "pawl effects settle inbox/payments p-2 mail landed --fence 41 --reason 'in their list of mails sent' --yes")
+	r.settles("inbox/payments p-2 mail", "pawl steps settle inbox/payments p-2 mail executed --fence 41 --reason 'in their list of mails sent' --yes")
+	r.settles("inbox/payments p-3 mail", "pawl steps settle inbox/payments p-2 mail executed --fence 41 --reason 'in their list of mails sent' --yes")
+	r.settles("job/fees "+fee+" charge", "pawl steps settle inbox/payments p-2 mail executed --fence 41 --reason 'in their list of mails sent' --yes")
 	r.says("pawl queues resume inbox/payments --reason 'the mails of the gap are told'", "running")
 	r.says("pawl queues resume fees --reason 'the fees of the gap are told'", "running")
 }
@@ -415,7 +415,7 @@ func (r *restoration) look() {
 	r.second.until("all is done again", `(select count(*) from shipped) = 2 and (select count(*) from paid) = 3 and (select count(*) from placed) = 2 and (select count(*) from charged) = 4
  and not exists (select from pawl.job)`)
 	eventually(r.T, "no worker is silent or gone", func() bool {
-		status := r.says("pawl status", `unknown commands 0, stale commands 0, unknown effects 0`)
+		status := r.says("pawl status", `unknown commands 0, stale commands 0, unknown steps 0`)
 		return !strings.Contains(status, "silent") && !strings.Contains(status, "gone")
 	})
 	r.says("pawl explain o-2", `delivery orders o-2 +processed`)

@@ -38,7 +38,7 @@ still     every 1s                  paused  -        last    house    sweep
 	if r := mustPawl(t, db, "schedules", "list"); squeeze(r.stdout) != squeeze(golden) || r.stderr != "" {
 		t.Errorf("%s%s", r.stdout, r.stderr)
 	}
-	if r := mustPawl(t, db, "schedules", "list", "--limit", "2"); strings.Count(r.stdout, "\n") != 3 || r.stderr != "there may be more: add --after nightly\n" {
+	if r := mustPawl(t, db, "schedules", "list", "--limit", "2"); strings.Count(r.stdout, "\n") != 3 || r.stderr != "there is more: add --after nightly\n" {
 		t.Errorf("%+v", r)
 	}
 	if r := mustPawl(t, db, "schedules", "list", "--after", "z"); r.stdout != "" || r.stderr != "no schedules\n" {
@@ -99,10 +99,10 @@ func TestSchedules_JSON(t *testing.T) {
 		t.Errorf("%v", nightly)
 	}
 	for _, c := range [][2]string{
-		{"schedules list --json --after z", `{"schedules":[],"next_after":null}`},
-		{"schedules pause nightly --json --reason r", `{"outcome":"paused","job":null}`},
-		{"schedules run-now nightly --json --reason r --yes", `{"outcome":"enqueued","job":2}`},
-		{"schedules pause none --json --reason r", `{"outcome":"absent","job":null}`},
+		{"schedules list --json --after z", `{"schedules":[]}`},
+		{"schedules pause nightly --json --reason r", `{"outcome":"paused"}`},
+		{"schedules run-now nightly --json --reason r --yes", `{"outcome":"enqueued","job_id":2}`},
+		{"schedules pause none --json --reason r", `{"outcome":"absent","hint":"list the schedules"}`},
 	} {
 		if r := pawl(t, db, strings.Fields(c[0])...); r.stdout != c[1]+"\n" || (r.code == 1) != strings.Contains(c[1], "absent") {
 			t.Errorf("pawl %s: %+v, want %s", c[0], r, c[1])

@@ -17,8 +17,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pawl-go/pawl/effect"
 	"github.com/pawl-go/pawl/internal/pgtest"
+	"github.com/pawl-go/pawl/step"
 )
 
 // binary is the pawl that these tests run as a process of its own.
@@ -188,21 +188,21 @@ func shellWords(line string) (all []string) {
 
 // caller is a client that sends the key of the call that it is used for.
 func caller() *http.Client {
-	return &http.Client{Transport: &effect.Transport{Base: &http.Transport{DisableKeepAlives: true}}}
+	return &http.Client{Transport: &step.Transport{Base: &http.Transport{DisableKeepAlives: true}}}
 }
 
 // post asks a provider for something, once, and returns what it answered.
 func post(ctx context.Context, client *http.Client, url, body string) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
-		return "", effect.NotSent(err)
+		return "", step.NotSent(err)
 	}
 	answer, err := client.Do(r)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = answer.Body.Close() }()
-	if err := effect.HTTPStatus(answer.StatusCode, answer.Status); err != nil {
+	if err := step.HTTPStatus(answer.StatusCode, answer.Status); err != nil {
 		return "", err
 	}
 	made, err := io.ReadAll(answer.Body)

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/pace"
 )
 
 // A RetryingClient is an [http.RoundTripper] that sends a request under one key until it has an answer:
@@ -47,7 +49,7 @@ func (c *RetryingClient) RoundTrip(r *http.Request) (*http.Response, error) {
 			return response, err
 		}
 		discard(response)
-		if !sleep(r.Context(), pause) {
+		if !pace.Sleep(r.Context(), pause) {
 			return nil, context.Cause(r.Context())
 		}
 		keyed = keyed.Clone(r.Context())
@@ -97,14 +99,5 @@ func discard(r *http.Response) {
 	if r != nil {
 		_, _ = io.CopyN(io.Discard, r.Body, 64<<10)
 		_ = r.Body.Close()
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
 	}
 }

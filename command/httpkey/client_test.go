@@ -136,8 +136,7 @@ func (failing) RoundTrip(*http.Request) (*http.Response, error) {
 func TestRetryingClient_EndToEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	door := httpkey.Once(b.pool, tenant, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error { return place(w, r, tx) },
-		httpkey.Policy{Hooks: b.hooks()})
+	door := httpkey.Once(b.pool, tenant, httpkey.Options{Hooks: b.hooks()}, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error { return place(w, r, tx) })
 	lost := 0
 	s := b.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		door.ServeHTTP(w, r)

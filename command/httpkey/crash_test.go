@@ -34,8 +34,8 @@ func TestOnce_LostCommitReplies(t *testing.T) {
 	proxy.OnCommit(func() wireproxy.Cut {
 		return []wireproxy.Cut{wireproxy.BeforeSend, wireproxy.Pass, wireproxy.BeforeReply, wireproxy.Pass}[sent.Add(1)%4]
 	})
-	s := b.once(place, httpkey.Policy{Patience: minute})
-	again := direct.once(place, httpkey.Policy{}) // a second run would not be a replay
+	s := b.once(place, httpkey.Options{AcquireTimeout: minute})
+	again := direct.once(place, httpkey.Options{}) // a second run would not be a replay
 	queue := make(chan int)
 	var all sync.WaitGroup
 	for range 8 {
@@ -78,15 +78,15 @@ func (v serving) handler(pool *pgxpool.Pool) http.Handler {
 	lease := httpkey.Lease{Repeatable: v.Repeatable}
 	switch v.Form {
 	case "commit":
-		return httpkey.Leased(pool, tenant, lease, commit)
+		return httpkey.Leased(pool, tenant, lease, httpkey.Options{}, commit)
 	case "outside":
-		return httpkey.Leased(pool, tenant, lease, func(w http.ResponseWriter, r *http.Request, _ *httpkey.Attempt) error {
+		return httpkey.Leased(pool, tenant, lease, httpkey.Options{}, func(w http.ResponseWriter, r *http.Request, _ *httpkey.Attempt) error {
 			_, err := pool.Exec(r.Context(), "insert into orders (body) values ('outside')")
 			w.WriteHeader(http.StatusCreated)
 			return err
 		})
 	}
-	return httpkey.Once(pool, tenant, place)
+	return httpkey.Once(pool, tenant, httpkey.Options{}, place)
 }
 
 // TestServerProcess is no test: it is the server that other tests kill. It prints its address, and serves until its input ends.

@@ -25,7 +25,7 @@ func ExampleOnce() {
 	defer example.End()
 	pool := pawltest.DB(example, orders)
 	account := func(*http.Request) (string, error) { return "acme", nil } // yours comes from your authentication
-	server := httptest.NewServer(httpkey.Once(pool, account, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
+	server := httptest.NewServer(httpkey.Once(pool, account, httpkey.Options{Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 		var id int64
 		if err := tx.QueryRow(r.Context(), "insert into orders (body) values ('shoes') returning id").Scan(&id); err != nil {
 			return err
@@ -33,7 +33,7 @@ func ExampleOnce() {
 		w.WriteHeader(http.StatusCreated)
 		_, err := fmt.Fprintf(w, "order %d", id)
 		return err
-	}, httpkey.Policy{Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}))
+	}))
 	defer server.Close()
 	send := func(key, body string) {
 		r, _ := http.NewRequestWithContext(context.Background(), http.MethodPost, server.URL, strings.NewReader(body))

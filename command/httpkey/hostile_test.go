@@ -29,7 +29,7 @@ func TestKey_BadInput(t *testing.T) {
 	s := b.once(func(http.ResponseWriter, *http.Request, pgx.Tx) error {
 		t.Error("the handler was entered")
 		return nil
-	}, httpkey.Policy{Optional: true})
+	}, httpkey.Options{Optional: true})
 	for _, key := range []string{
 		`""`, strings.Repeat("k", 256), `"` + strings.Repeat("k", 256) + `"`, "schlüssel", `"schlüssel"`, "\xff", `"\xff"`,
 		`"unterminated`, `"`, `"a\"`, `"a"b`, `"a";p=1`, `"a", "b"`, `"a\b"`, "a b", "a,b", `a"b`, "a\tb", "\"a\tb\"",
@@ -45,7 +45,7 @@ func TestKey_BadInput(t *testing.T) {
 func TestKey_QuotedOrBare(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.once(place, httpkey.Policy{})
+	s := b.once(place, httpkey.Options{})
 	longest := strings.Repeat("k", 255)
 	for n, pair := range [][2]string{
 		{"abc-1", `"abc-1"`}, {`back\slash`, `"back\\slash"`}, {longest, `"` + longest + `"`}, {"{}[]()!#'*;=?", `"{}[]()!#'*;=?"`},
@@ -64,7 +64,7 @@ func TestKey_QuotedOrBare(t *testing.T) {
 func TestT34_OnlyTheRequestCounts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.once(place, httpkey.Policy{})
+	s := b.once(place, httpkey.Options{})
 	send := func(method, target, body string, headers ...string) got {
 		r, err := http.NewRequestWithContext(t.Context(), method, s.URL+target, strings.NewReader(body))
 		b.must(err)
@@ -88,7 +88,7 @@ func TestT34_OnlyTheRequestCounts(t *testing.T) {
 	}
 	b.wantOrders(1)
 
-	canonical := b.once(place, httpkey.Policy{Name: "canonical", Fingerprint: func(_ *http.Request, body []byte) (pawl.Fingerprint, error) {
+	canonical := b.once(place, httpkey.Options{Name: "canonical", Fingerprint: func(_ *http.Request, body []byte) (pawl.Fingerprint, error) {
 		return pawl.FingerprintJSON(body)
 	}})
 	b.wantStatus(canonical.post("k", `{"a":1,"b":2}`), 201)
@@ -114,7 +114,7 @@ func TestT39_ReplaysKeepSecrets(t *testing.T) {
 		w.Header().Set("X-Kept", "yes")
 		w.Header().Set("Keep-Alive", "timeout=5")
 		return place(w, r, tx)
-	}, httpkey.Policy{Headers: []string{"x-kept"}, Authorize: func(*http.Request) error {
+	}, httpkey.Options{Headers: []string{"x-kept"}, Authorize: func(*http.Request) error {
 		asked++
 		return allowed
 	}})
@@ -162,7 +162,7 @@ func TestT40_ATombstoneIsNotARun(t *testing.T) {
 					t.Errorf("Write: %v", err)
 				}
 				return nil
-			}, httpkey.Policy{MaxResponse: 4096 + len("Location/orders/1Content-Typetext/plain; charset=utf-8")})
+			}, httpkey.Options{MaxResponse: 4096 + len("Location/orders/1Content-Typetext/plain; charset=utf-8")})
 			first, again := s.post("k", "a"), s.post("k", "a")
 			if whole := len(first.body) == size; first.status != 201 || whole != (size < 32<<20) {
 				t.Errorf("the first caller got %d with %d octets", first.status, len(first.body))
@@ -253,13 +253,13 @@ func TestOnce_OddHandlers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			g := b.once(c.handler, httpkey.Policy{}).post("k", "a")
+			g := b.once(c.handler, httpkey.Options{}).post("k", "a")
 			c.check(b, g)
 			b.wantOrders(c.orders)
 			if c.orders == 0 {
 				b.wantLedger("failed_retryable 1")
-				b.wantStatus(b.once(place, httpkey.Policy{}).post("k", "a"), 201)
-			} else if again := b.once(place, httpkey.Policy{}).post("k", "a"); again.stored() != g.stored() {
+				b.wantStatus(b.once(place, httpkey.Options{}).post("k", "a"), 201)
+			} else if again := b.once(place, httpkey.Options{}).post("k", "a"); again.stored() != g.stored() {
 				t.Errorf("%v, then %v", g, again)
 			}
 			b.wantOrders(1)
@@ -283,7 +283,7 @@ func TestOnce_Aborts(t *testing.T) {
 			return err
 		}
 		panic(http.ErrAbortHandler)
-	}, httpkey.Policy{})
+	}, httpkey.Options{})
 	s.Config.ErrorLog = nil
 	if g, err := s.try(t.Context(), "k", "a"); err == nil {
 		t.Errorf("%v", g)
@@ -292,14 +292,14 @@ func TestOnce_Aborts(t *testing.T) {
 		t.Errorf("Write: %v", err)
 	}
 	b.wantOrders(0)
-	b.wantStatus(b.once(place, httpkey.Policy{}).post("k", "a"), 201)
+	b.wantStatus(b.once(place, httpkey.Options{}).post("k", "a"), 201)
 }
 
 // A body over the limit is not read to its end, and nothing happens.
 func TestOnce_LongBody(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.once(place, httpkey.Policy{MaxBody: 1000})
+	s := b.once(place, httpkey.Options{MaxBody: 1000})
 	b.wantStatus(s.post("fits", strings.Repeat("x", 1000)), 201)
 	b.wantProblem(s.post("k", strings.Repeat("x", 1001)), 413, "request-too-large", true)
 	b.want("select count(*) from pawl.command", 1)
@@ -310,7 +310,7 @@ func TestOnce_LongBody(t *testing.T) {
 func TestOnce_CallerGoneInTheBody(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.once(place, httpkey.Policy{})
+	s := b.once(place, httpkey.Options{})
 	conn, err := net.Dial("tcp", s.Listener.Addr().String())
 	b.must(err)
 	_, err = io.WriteString(conn, "POST /orders HTTP/1.1\r\nHost: x\r\nIdempotency-Key: k\r\nContent-Length: 100\r\n\r\nhalf of")
@@ -330,7 +330,7 @@ func TestT9_CallerGoneInTheHandler(t *testing.T) {
 		close(entered)
 		<-leave
 		return place(w, r, tx)
-	}, httpkey.Policy{})
+	}, httpkey.Options{})
 	ctx, gone := context.WithCancel(t.Context())
 	go func() {
 		<-entered
@@ -356,7 +356,7 @@ func TestOnce_CallerGoneInTheQueue(t *testing.T) {
 		close(entered)
 		<-leave
 		return place(w, r, tx)
-	}, httpkey.Policy{Wait: 10 * minute})
+	}, httpkey.Options{Wait: 10 * minute})
 	var first sync.WaitGroup
 	first.Go(func() { b.wantStatus(s.post("k", "a"), 201) })
 	<-entered
@@ -391,7 +391,7 @@ func TestT10_NoDatabaseNoRun(t *testing.T) {
 		}
 		defer pool.Close()
 		b := &bed{T: t, pool: pool, counters: &pawl.Counters{}}
-		b.wantProblem(b.once(never, httpkey.Policy{}).post("k", "a"), 503, "unavailable", false)
+		b.wantProblem(b.once(never, httpkey.Options{}).post("k", "a"), 503, "unavailable", false)
 	})
 	t.Run("busy", func(t *testing.T) {
 		t.Parallel()
@@ -401,14 +401,14 @@ func TestT10_NoDatabaseNoRun(t *testing.T) {
 			b.must(err)
 			defer c.Release()
 		}
-		short := httpkey.Policy{Patience: 20 * time.Millisecond}
+		short := httpkey.Options{AcquireTimeout: 20 * time.Millisecond}
 		b.wantProblem(b.once(never, short).post("k", "a"), 503, "unavailable", false)
 		db := stdlib.OpenDBFromPool(b.pool)
 		defer db.Close()
-		b.wantProblem(b.serve(httpkey.OnceSQL(db, tenant, func(http.ResponseWriter, *http.Request, *sql.Tx) error {
+		b.wantProblem(b.serve(httpkey.OnceSQL(db, tenant, short, func(http.ResponseWriter, *http.Request, *sql.Tx) error {
 			t.Error("it ran")
 			return nil
-		}, short)).post("k", "a"), 503, "unavailable", false)
+		})).post("k", "a"), 503, "unavailable", false)
 	})
 	t.Run("gone in the handler", func(t *testing.T) {
 		t.Parallel()
@@ -421,7 +421,7 @@ func TestT10_NoDatabaseNoRun(t *testing.T) {
 			cut = false
 			_, err := tx.Exec(r.Context(), "select pg_terminate_backend(pg_backend_pid())")
 			return err
-		}, httpkey.Policy{Wait: minute}) // the backend may take a moment to let the key go
+		}, httpkey.Options{Wait: minute}) // the backend may take a moment to let the key go
 		b.wantProblem(s.post("k", "a"), 503, "unavailable", false)
 		b.wantOrders(0)
 		b.wantStatus(s.post("k", "a"), 201)

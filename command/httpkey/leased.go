@@ -57,20 +57,20 @@ func (a *Attempt) Commit(ctx context.Context, fn func(context.Context, pgx.Tx) e
 // response that belongs to them, in [Attempt.Commit]. If it returns nil without, the response is stored by itself; a status that
 // is not final, or an error, ends the attempt badly, as by [command.Leased]: wrap what may have happened in [command.Unknown].
 //
-// r is a copy with a body of its own. Its context ends when the lease is lost, or with Policy.Timeout, not when the caller leaves.
+// r is a copy with a body of its own. Its context ends when the lease is lost, or with Options.Timeout, not when the caller leaves.
 type LeasedHandler func(w http.ResponseWriter, r *http.Request, a *Attempt) error
 
 // Leased returns a handler that answers each key once, by work between a claim and an end that are transactions of their own. A
 // caller who changes the request is told so at once, one who repeats it while it is worked on is answered 409. It panics if the
-// policy cannot be; KeepRefused means nothing here.
-func Leased(pool *pgxpool.Pool, tenant Tenant, lease Lease, handler LeasedHandler, policy ...Policy) http.Handler {
+// options cannot be; KeepRefused means nothing here.
+func Leased(pool *pgxpool.Pool, tenant Tenant, lease Lease, options Options, handler LeasedHandler) http.Handler {
 	required(pool != nil, tenant != nil, handler != nil)
-	p := one(policy)
+	options = options.complete()
 	if lease.For != 0 && (lease.For < time.Second || lease.For > 12*time.Hour) {
 		panic(fmt.Sprintf("httpkey: a Lease lasts from 1s to 12h, not %v", lease.For))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x, ok := enter(p, tenant, w, r)
+		x, ok := enter(options, tenant, w, r)
 		if !ok {
 			return
 		}
@@ -91,13 +91,13 @@ func Leased(pool *pgxpool.Pool, tenant Tenant, lease Lease, handler LeasedHandle
 }
 
 func (x *exchange) leaseOptions(lease Lease) command.LeaseOptions {
-	o := x.options()
+	o := x.commandOptions()
 	return command.LeaseOptions{Lease: lease.For, Repeatable: lease.Repeatable, Wait: o.Wait, Timeout: o.Timeout, Retention: o.Retention, Hooks: o.Hooks}
 }
 
 // attempt runs the handler once, and ends the command unless it has done so.
 func (x *exchange) attempt(ctx context.Context, a *command.Attempt[command.Answer], handler LeasedHandler) error {
-	x.last = newRecording(&x.policy, a.Fence())
+	x.last = newRecording(&x.options, a.Fence())
 	defer x.last.end()
 	attempt := &Attempt{attempt: a, record: x.last}
 	failure := handler(x.last, x.request(ctx), attempt)

@@ -31,8 +31,8 @@ func TestLeased_AThousandAtOnce(t *testing.T) {
 		}
 		return commit(w, r, a)
 	}
-	s := b.leased(httpkey.Lease{}, gate, httpkey.Policy{Wait: 2 * minute, Patience: minute})
-	hasty := b.leased(httpkey.Lease{}, gate, httpkey.Policy{})
+	s := b.leased(httpkey.Lease{}, gate, httpkey.Options{Wait: 2 * minute, AcquireTimeout: minute})
+	hasty := b.leased(httpkey.Lease{}, gate, httpkey.Options{})
 	first := make(chan got)
 	go func() { first <- hasty.post("slow", "a", "X-Slow", "yes") }()
 	<-entered
@@ -55,7 +55,7 @@ func TestLeased_WithoutCommit(t *testing.T) {
 		w.WriteHeader(status)
 		_, err := w.Write([]byte("no stock"))
 		return err
-	}, httpkey.Policy{})
+	}, httpkey.Options{})
 	for _, status = range []int{503, 409, 200} {
 		if g := s.post("k", "a"); g.body != "no stock" || g.replayed() != (status == 200) {
 			t.Errorf("%d: %v", status, g)
@@ -83,14 +83,14 @@ func TestLeased_Silence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			policy := httpkey.Policy{Timeout: 50 * time.Millisecond}
-			b.wantProblem(b.leased(httpkey.Lease{}, c.fails, policy).post("once", "a"), 409, "outcome-unknown", false)
-			b.wantProblem(b.leased(httpkey.Lease{}, commit, httpkey.Policy{}).post("once", "a"), 409, "outcome-unknown", false)
+			options := httpkey.Options{Timeout: 50 * time.Millisecond}
+			b.wantProblem(b.leased(httpkey.Lease{}, c.fails, options).post("once", "a"), 409, "outcome-unknown", false)
+			b.wantProblem(b.leased(httpkey.Lease{}, commit, httpkey.Options{}).post("once", "a"), 409, "outcome-unknown", false)
 			b.wantOrders(0)
 			repeatable := httpkey.Lease{Repeatable: true}
 			status := map[string]int{"not-done": 500, "unavailable": 503}[c.again]
-			b.wantProblem(b.leased(repeatable, c.fails, policy).post("again", "a"), status, c.again, false)
-			b.wantStatus(b.leased(repeatable, commit, httpkey.Policy{}).post("again", "a"), 201)
+			b.wantProblem(b.leased(repeatable, c.fails, options).post("again", "a"), status, c.again, false)
+			b.wantStatus(b.leased(repeatable, commit, httpkey.Options{}).post("again", "a"), 201)
 			b.wantOrders(1)
 		})
 	}
@@ -102,9 +102,9 @@ func TestLeased_Settled(t *testing.T) {
 	b := setup(t)
 	s := b.leased(httpkey.Lease{}, func(http.ResponseWriter, *http.Request, *httpkey.Attempt) error {
 		return command.Unknown(errors.New("the provider did not answer"))
-	}, httpkey.Policy{})
+	}, httpkey.Options{})
 	b.wantProblem(s.post("k", "a"), 409, "outcome-unknown", false)
-	b.exec(`select pawl_v1.command_settle(c.scope, c.key, c.fence, 'landed', 'somebody', 'looked it up') from pawl.command as c`)
+	b.exec(`select pawl_v1.command_settle(c.scope, c.key, c.fence, 'executed', 'somebody', 'looked it up') from pawl.command as c`)
 	b.wantProblem(s.post("k", "a"), 200, "answer-not-kept", false)
 }
 
@@ -140,7 +140,7 @@ func TestLeased_CommitAndItsResponse(t *testing.T) {
 			t.Errorf("Write: %v", late)
 		}
 		return err
-	}, httpkey.Policy{})
+	}, httpkey.Options{})
 	first, again := s.post("k", "a"), s.post("k", "a")
 	if first.status != 201 || first.stored() != again.stored() || first.header.Get("Etag") != `"1"` || len(first.header["Location"]) != 1 {
 		t.Errorf("%v\n%v", first, again)
@@ -160,7 +160,7 @@ func TestLeased_CallerGone(t *testing.T) {
 		close(entered)
 		<-leave
 		return commit(w, r, a)
-	}, httpkey.Policy{})
+	}, httpkey.Options{})
 	ctx, gone := context.WithCancel(t.Context())
 	go func() {
 		<-entered

@@ -25,31 +25,30 @@ import (
 // An error drops what was written: one wrapped in [pawl.Final], or data that the database refuses, is answered 422 from now on,
 // any other, and a panic, 500 this once. [http.ErrAbortHandler] aborts the response, as it does elsewhere.
 //
-// r is a copy with a body of its own. Its context does not end when the caller leaves, but with Policy.Timeout.
+// r is a copy with a body of its own. Its context does not end when the caller leaves, but with Options.Timeout.
 type Handler[X any] func(w http.ResponseWriter, r *http.Request, tx X) error
 
 // Once returns a handler that answers each key once: claim, the rows of handler and the answer commit in one transaction, and
-// only then is the answer sent. It panics, as [http.ServeMux.Handle] does, if pool, tenant or handler is nil or the policy cannot be; at most one
-// may be given.
-func Once(pool *pgxpool.Pool, tenant Tenant, handler Handler[pgx.Tx], policy ...Policy) http.Handler {
+// only then is the answer sent. It panics, as [http.ServeMux.Handle] does, if pool, tenant or handler is nil or the options cannot be.
+func Once(pool *pgxpool.Pool, tenant Tenant, options Options, handler Handler[pgx.Tx]) http.Handler {
 	required(pool != nil, tenant != nil, handler != nil)
-	return once(tenant, handler, policy, func(ctx context.Context, i pawl.Intent, fn func(context.Context, pgx.Tx) (command.Answer, error), o command.Options) (command.Result[command.Answer], error) {
-		return command.Once(ctx, pool, i, fn, o)
+	return once(tenant, options, handler, func(ctx context.Context, i pawl.Intent, fn func(context.Context, pgx.Tx) (command.Answer, error), o command.Options) (command.Result[command.Answer], error) {
+		return command.Once(ctx, pool, i, o, fn)
 	})
 }
 
 // OnceSQL is [Once] for database/sql, and so for sqlc, GORM, ent, bun and sqlx. The driver must be pgx's
 // (github.com/jackc/pgx/v5/stdlib), or one that wraps it and hands on its errors. It panics for another, such as lib/pq: a driver that is not
 // pgx's own is asked at once, with two statements within 5 s. If the database cannot be reached then, it is asked at the first request.
-func OnceSQL(db *sql.DB, tenant Tenant, handler Handler[*sql.Tx], policy ...Policy) http.Handler {
+func OnceSQL(db *sql.DB, tenant Tenant, options Options, handler Handler[*sql.Tx]) http.Handler {
 	required(db != nil, tenant != nil, handler != nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := sqldriver.Check(ctx, db); errors.As(err, new(*sqldriver.Foreign)) {
 		panic("httpkey: " + err.Error() + ": " + sqldriver.Hint)
 	}
-	return once(tenant, handler, policy, func(ctx context.Context, i pawl.Intent, fn func(context.Context, *sql.Tx) (command.Answer, error), o command.Options) (command.Result[command.Answer], error) {
-		return command.OnceSQL(ctx, db, i, fn, o)
+	return once(tenant, options, handler, func(ctx context.Context, i pawl.Intent, fn func(context.Context, *sql.Tx) (command.Answer, error), o command.Options) (command.Result[command.Answer], error) {
+		return command.OnceSQL(ctx, db, i, o, fn)
 	})
 }
 
@@ -64,10 +63,10 @@ func required(database, tenant, handler bool) {
 
 type runner[X any] func(context.Context, pawl.Intent, func(context.Context, X) (command.Answer, error), command.Options) (command.Result[command.Answer], error)
 
-func once[X any](tenant Tenant, handler Handler[X], policies []Policy, run runner[X]) http.Handler {
-	p := one(policies)
+func once[X any](tenant Tenant, options Options, handler Handler[X], run runner[X]) http.Handler {
+	options = options.complete()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x, ok := enter(p, tenant, w, r)
+		x, ok := enter(options, tenant, w, r)
 		if !ok {
 			return
 		}
@@ -77,15 +76,15 @@ func once[X any](tenant Tenant, handler Handler[X], policies []Policy, run runne
 			if err := leash.enter(); err != nil {
 				return command.Answer{}, err
 			}
-			x.last = newRecording(&x.policy, info(ctx))
+			x.last = newRecording(&x.options, info(ctx))
 			defer x.last.end()
 			defer noteAbort(&aborted)
 			answer, err := x.last.answer(handler(x.last, x.request(ctx), tx))
-			if err == nil && answer.Response.Status >= 400 && !p.KeepRefused {
+			if err == nil && answer.Response.Status >= 400 && !x.options.KeepRefused {
 				return answer, command.Decline(answer)
 			}
 			return answer, err
-		}, x.options())
+		}, x.commandOptions())
 		if aborted && err != nil {
 			panic(http.ErrAbortHandler)
 		}
@@ -93,9 +92,9 @@ func once[X any](tenant Tenant, handler Handler[X], policies []Policy, run runne
 	})
 }
 
-// options are those of the policy. What came without a key is not asked for again.
-func (x *exchange) options() command.Options {
-	o := x.policy.options()
+// commandOptions are those of the command. What came without a key is not asked for again.
+func (x *exchange) commandOptions() command.Options {
+	o := x.options.command()
 	if !x.keyed {
 		o.Retention = time.Minute
 	}
@@ -108,14 +107,4 @@ func noteAbort(aborted *bool) {
 		*aborted = cause == http.ErrAbortHandler //nolint:errorlint // it is compared so by net/http
 		panic(cause)
 	}
-}
-
-func one(policies []Policy) Policy {
-	switch len(policies) {
-	case 0:
-		return Policy{}.complete()
-	case 1:
-		return policies[0].complete()
-	}
-	panic("httpkey: at most one Policy may be given")
 }

@@ -22,7 +22,7 @@ func TestOnce_AThousandAtOnce(t *testing.T) {
 	t.Parallel()
 	const requests = 1000
 	b := setup(t)
-	s := b.once(place, httpkey.Policy{Wait: 2 * minute, Patience: minute})
+	s := b.once(place, httpkey.Options{Wait: 2 * minute, AcquireTimeout: minute})
 	first := atOnce(s, requests, "k", "two shoes")
 	b.wantOrders(1)
 	b.wantLedger("succeeded 1")
@@ -75,7 +75,7 @@ func TestOnce_InProgress(t *testing.T) {
 		close(entered)
 		<-leave
 		return place(w, r, tx)
-	}, httpkey.Policy{})
+	}, httpkey.Options{})
 	first := make(chan got)
 	go func() { first <- s.post("k", "a") }()
 	<-entered
@@ -114,7 +114,7 @@ func TestOnce_Statuses(t *testing.T) {
 					t.Errorf("Write: %v", err)
 				}
 				return nil
-			}, httpkey.Policy{Headers: []string{"X-Reason"}})
+			}, httpkey.Options{Headers: []string{"X-Reason"}})
 			s.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 			for n := range 2 {
 				g := s.post("k", "a")
@@ -129,7 +129,7 @@ func TestOnce_Statuses(t *testing.T) {
 	}
 }
 
-// A refusal that wants its rows kept says so in the policy; one after a statement failed is answered all the same.
+// A refusal that wants its rows kept says so in the options; one after a statement failed is answered all the same.
 func TestOnce_Refusals(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -138,7 +138,7 @@ func TestOnce_Refusals(t *testing.T) {
 		http.Error(w, "not in stock", http.StatusConflict)
 		return err
 	}
-	b.wantStatus(b.once(refuse, httpkey.Policy{KeepRefused: true}).post("kept", "a"), 409)
+	b.wantStatus(b.once(refuse, httpkey.Options{KeepRefused: true}).post("kept", "a"), 409)
 	b.wantOrders(1)
 	s := b.once(func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 		if _, err := tx.Exec(r.Context(), "select 1/0"); err == nil {
@@ -146,7 +146,7 @@ func TestOnce_Refusals(t *testing.T) {
 		}
 		http.Error(w, "not in stock", http.StatusConflict)
 		return nil
-	}, httpkey.Policy{})
+	}, httpkey.Options{})
 	for range 2 {
 		if g := s.post("failed-statement", "a"); g.status != 409 || g.body != "not in stock\n" {
 			t.Errorf("%v", g)
@@ -170,7 +170,7 @@ func TestOnce_Errors(t *testing.T) {
 			return err
 		}
 	}
-	final := b.once(fails(pawl.Final(errPlain)), httpkey.Policy{})
+	final := b.once(fails(pawl.Final(errPlain)), httpkey.Options{})
 	for range 2 {
 		g := final.post("final", "a")
 		b.wantProblem(g, 422, "failed", true)
@@ -181,8 +181,8 @@ func TestOnce_Errors(t *testing.T) {
 	if runs != 1 {
 		t.Errorf("%d runs", runs)
 	}
-	b.wantProblem(b.once(fails(errPlain), httpkey.Policy{}).post("plain", "a"), 500, "not-done", false)
-	b.wantStatus(b.once(place, httpkey.Policy{}).post("plain", "a"), 201)
+	b.wantProblem(b.once(fails(errPlain), httpkey.Options{}).post("plain", "a"), 500, "not-done", false)
+	b.wantStatus(b.once(place, httpkey.Options{}).post("plain", "a"), 201)
 	b.wantOrders(1)
 }
 
@@ -204,7 +204,7 @@ func TestOnce_ErrorsOfOtherKeys(t *testing.T) {
 		{pawl.ErrArgumentInvalid, 500, "not-done", false},
 		{pawl.ErrOutcomeUnknown, 409, "outcome-unknown", false}, // of a step, which is a part of this
 	} {
-		door := b.once(func(http.ResponseWriter, *http.Request, pgx.Tx) error { return fmt.Errorf("of a job: %w", c.err) }, httpkey.Policy{})
+		door := b.once(func(http.ResponseWriter, *http.Request, pgx.Tx) error { return fmt.Errorf("of a job: %w", c.err) }, httpkey.Options{})
 		b.wantProblem(door.post("fresh-"+string(pawl.CodeOf(c.err)), "a"), c.status, c.kind, c.safe)
 	}
 }
@@ -215,7 +215,7 @@ func TestOnceSQL(t *testing.T) {
 	b := setup(t)
 	db := stdlib.OpenDBFromPool(b.pool)
 	t.Cleanup(func() { _ = db.Close() })
-	s := b.serve(httpkey.OnceSQL(db, tenant, func(w http.ResponseWriter, r *http.Request, tx *sql.Tx) error {
+	s := b.serve(httpkey.OnceSQL(db, tenant, httpkey.Options{Wait: minute, Hooks: b.hooks()}, func(w http.ResponseWriter, r *http.Request, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(r.Context(), "insert into orders (body) values ('sql')"); err != nil {
 			return err
 		}
@@ -225,7 +225,7 @@ func TestOnceSQL(t *testing.T) {
 		}
 		created(w, 1)
 		return nil
-	}, httpkey.Policy{Wait: minute, Hooks: b.hooks()}))
+	}))
 	atOnce(s, 50, "k", "a")
 	for n := range 2 {
 		if g := s.post("refused", "a", "X-Refuse", "yes"); g.status != 402 || g.replayed() != (n == 1) {
@@ -240,9 +240,9 @@ func TestOnceSQL(t *testing.T) {
 func TestOnce_WithoutKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.wantProblem(b.once(place, httpkey.Policy{}).post("", "a"), 400, "key-missing", true)
+	b.wantProblem(b.once(place, httpkey.Options{}).post("", "a"), 400, "key-missing", true)
 	b.wantOrders(0)
-	s := b.once(place, httpkey.Policy{Optional: true})
+	s := b.once(place, httpkey.Options{Optional: true})
 	for range 2 {
 		b.wantStatus(s.post("", "a"), 201)
 	}
@@ -254,7 +254,7 @@ func TestOnce_WithoutKey(t *testing.T) {
 func TestOnce_Scopes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	shoes, hats := b.once(place, httpkey.Policy{Name: "shoes"}), b.once(place, httpkey.Policy{Name: "hats"})
+	shoes, hats := b.once(place, httpkey.Options{Name: "shoes"}), b.once(place, httpkey.Options{Name: "hats"})
 	names := []string{"acme", "umbrella", strings.Repeat("long", 200), "tab\tbed", "\xff", "2:ab1:c"}
 	for _, s := range []*site{shoes, hats} {
 		for _, name := range names {
@@ -265,7 +265,7 @@ func TestOnce_Scopes(t *testing.T) {
 	}
 	b.wantOrders(2 * len(names))
 	anonymous := func(*http.Request) (string, error) { return "", nil }
-	b.wantProblem(b.serve(httpkey.Once(b.pool, anonymous, place)).post("k", "a"), 403, "forbidden", false)
+	b.wantProblem(b.serve(httpkey.Once(b.pool, anonymous, httpkey.Options{}, place)).post("k", "a"), 403, "forbidden", false)
 }
 
 // Whatever isolation and races do to the transaction, each run has the whole body and a clean response.
@@ -283,17 +283,17 @@ func TestOnce_RunsAgain(t *testing.T) {
 			return err
 		}
 		return nil
-	}, httpkey.Policy{})
+	}, httpkey.Options{})
 	if g := s.post("k", "a"); g.status != 201 || strings.Count(g.body, "id") != 1 || len(g.header["Location"]) != 1 || runs != 3 {
 		t.Errorf("%v after %d runs", g, runs)
 	}
 	b.want("select count(*) from orders where body = 'a'", 1)
 }
 
-// A policy that cannot be is found when the server starts.
+// A options that cannot be is found when the server starts.
 func TestPolicy_Impossible(t *testing.T) {
 	t.Parallel()
-	for name, p := range map[string]httpkey.Policy{
+	for name, p := range map[string]httpkey.Options{
 		"response": {MaxResponse: 5 << 20}, "negative": {Wait: -1}, "cookie": {Headers: []string{"set-cookie"}},
 		"credentials": {Headers: []string{"Authorization"}}, "hop": {Headers: []string{"proxy-authenticate"}},
 	} {
@@ -303,7 +303,7 @@ func TestPolicy_Impossible(t *testing.T) {
 					t.Errorf("%s: accepted", name)
 				}
 			}()
-			httpkey.Once(new(pgxpool.Pool), tenant, place, p) // a nil one would be refused for itself
+			httpkey.Once(new(pgxpool.Pool), tenant, p, place) // a nil one would be refused for itself
 		}()
 	}
 }

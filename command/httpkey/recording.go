@@ -20,8 +20,8 @@ import (
 // A recording is the response of a handler, kept back until COMMIT. It behaves as net/http's: no status means 200, the second
 // is ignored, headers count when the status is written. It cannot stream: see FlushError and Hijack.
 type recording struct {
-	policy *Policy
-	fence  int64 // of the attempt
+	options *Options
+	fence   int64 // of the attempt
 
 	mu     sync.Mutex
 	header http.Header
@@ -39,8 +39,8 @@ var ErrSealed = errors.New("httpkey: the response is sealed; write it before Com
 // errStreaming is a clear no to what cannot be.
 var errStreaming = fmt.Errorf("httpkey: the response is sent after COMMIT and cannot be streamed: %w", errors.ErrUnsupported)
 
-func newRecording(p *Policy, fence int64) *recording {
-	return &recording{policy: p, fence: fence, header: http.Header{}}
+func newRecording(p *Options, fence int64) *recording {
+	return &recording{options: p, fence: fence, header: http.Header{}}
 }
 
 // FlushError is what [http.ResponseController.Flush] calls.
@@ -134,7 +134,7 @@ func (c *recording) answer(failure error) (command.Answer, error) {
 	switch {
 	case failure != nil:
 		return command.Answer{}, failure
-	case !c.policy.Final(c.status):
+	case !c.options.Final(c.status):
 		return command.Answer{}, &passed{c.status}
 	}
 	return c.stored(), nil
@@ -143,7 +143,7 @@ func (c *recording) answer(failure error) (command.Answer, error) {
 // stored is what is kept: the headers that may be given again, and the body if it is not too long.
 func (c *recording) stored() command.Answer {
 	headers, size := map[string][]string{}, c.body.Len()
-	for _, name := range c.policy.Headers {
+	for _, name := range c.options.Headers {
 		for _, v := range c.final[name] {
 			if storable(v) {
 				headers[name] = append(headers[name], v)
@@ -152,7 +152,7 @@ func (c *recording) stored() command.Answer {
 		}
 	}
 	response := &command.Response{Status: c.status, Headers: headers, Body: c.body.Bytes()}
-	if size <= c.policy.MaxResponse && c.lost == 0 {
+	if size <= c.options.MaxResponse && c.lost == 0 {
 		return command.Answer{Response: response}
 	}
 	return command.Answer{Result: tombstone{int64(c.body.Len()) + c.lost}.text(),

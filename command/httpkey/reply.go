@@ -41,8 +41,8 @@ func settled(err error) bool {
 }
 
 func (x *exchange) replay(answer command.Answer) {
-	if x.policy.Authorize != nil {
-		if err := x.policy.Authorize(x.request(x.r.Context())); err != nil {
+	if x.options.Authorize != nil {
+		if err := x.options.Authorize(x.request(x.r.Context())); err != nil {
 			problem(forbidden).write(x.w)
 			return
 		}

@@ -16,18 +16,18 @@ import (
 
 // An exchange is one request and its response.
 type exchange struct {
-	policy Policy
-	w      http.ResponseWriter
-	r      *http.Request
-	body   []byte
-	intent pawl.Intent
-	keyed  bool // the caller sent the key
-	last   *recording
+	options Options
+	w       http.ResponseWriter
+	r       *http.Request
+	body    []byte
+	intent  pawl.Intent
+	keyed   bool // the caller sent the key
+	last    *recording
 }
 
 // enter reads the request up to its intent; what is wrong with it is answered, and ok is false.
-func enter(p Policy, tenant Tenant, w http.ResponseWriter, r *http.Request) (x *exchange, ok bool) {
-	x = &exchange{policy: p, w: w, r: r}
+func enter(p Options, tenant Tenant, w http.ResponseWriter, r *http.Request) (x *exchange, ok bool) {
+	x = &exchange{options: p, w: w, r: r}
 	if wrong := x.read(tenant); wrong != nil {
 		wrong.write(w)
 		return nil, false
@@ -40,7 +40,7 @@ func (x *exchange) read(tenant Tenant) (wrong *Problem) {
 	if err != nil {
 		return problem(keyMalformed).because(err)
 	}
-	if x.keyed = key != ""; !x.keyed && !x.policy.Optional {
+	if x.keyed = key != ""; !x.keyed && !x.options.Optional {
 		return problem(keyMissing)
 	}
 	if !x.keyed {
@@ -53,11 +53,11 @@ func (x *exchange) read(tenant Tenant) (wrong *Problem) {
 	if wrong := x.readBody(); wrong != nil {
 		return wrong
 	}
-	print, err := x.policy.Fingerprint(x.request(x.r.Context()), x.body)
+	print, err := x.options.Fingerprint(x.request(x.r.Context()), x.body)
 	if err != nil {
 		return problem(unreadable).because(err)
 	}
-	x.intent = pawl.Intent{Scope: scope(x.policy.Name, name), Key: key, Fingerprint: print}
+	x.intent = pawl.Intent{Scope: scope(x.options.Name, name), Key: key, Fingerprint: print}
 	if err := x.intent.Validate(); err != nil {
 		return problem(unreadable)
 	}
@@ -77,10 +77,10 @@ func (x *exchange) readBody() (wrong *Problem) {
 		return nil
 	}
 	var err error
-	x.body, err = io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, x.policy.MaxBody))
+	x.body, err = io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, x.options.MaxBody))
 	switch {
 	case errors.As(err, new(*http.MaxBytesError)):
-		return problem(tooLarge).because(fmt.Errorf("at most %d octets are allowed", x.policy.MaxBody))
+		return problem(tooLarge).because(fmt.Errorf("at most %d octets are allowed", x.options.MaxBody))
 	case err != nil:
 		return problem(unreadable)
 	}
@@ -110,7 +110,7 @@ func (x *exchange) leash() *leash {
 	l := &leash{}
 	l.Context, l.cancel = context.WithCancelCause(context.WithoutCancel(x.r.Context()))
 	caller := context.AfterFunc(x.r.Context(), func() { l.cancel(context.Cause(x.r.Context())) })
-	clock := time.AfterFunc(x.policy.Wait+x.policy.Patience, func() { l.cancel(errImpatient) })
+	clock := time.AfterFunc(x.options.Wait+x.options.AcquireTimeout, func() { l.cancel(errImpatient) })
 	l.slip = func() {
 		caller()
 		clock.Stop()

@@ -59,17 +59,17 @@ func (b *bed) hooks() pawl.Hooks {
 	}})
 }
 
-// once serves a handler under a policy.
-func (b *bed) once(handler httpkey.Handler[pgx.Tx], policy httpkey.Policy) *site {
+// once serves a handler under a options.
+func (b *bed) once(handler httpkey.Handler[pgx.Tx], options httpkey.Options) *site {
 	b.Helper()
-	policy.Hooks = b.hooks()
-	return b.serve(httpkey.Once(b.pool, tenant, handler, policy))
+	options.Hooks = b.hooks()
+	return b.serve(httpkey.Once(b.pool, tenant, options, handler))
 }
 
-func (b *bed) leased(lease httpkey.Lease, handler httpkey.LeasedHandler, policy httpkey.Policy) *site {
+func (b *bed) leased(lease httpkey.Lease, handler httpkey.LeasedHandler, options httpkey.Options) *site {
 	b.Helper()
-	policy.Hooks = b.hooks()
-	return b.serve(httpkey.Leased(b.pool, tenant, lease, handler, policy))
+	options.Hooks = b.hooks()
+	return b.serve(httpkey.Leased(b.pool, tenant, lease, options, handler))
 }
 
 // tenant trusts what the caller says, which only tests may do.

@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"log"
 	"os"
 	"os/signal"
@@ -14,9 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
-	"github.com/pawl-go/pawl/transport/sqs"
+	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/transport/pawlsqs"
 )
 
 func main() {
@@ -37,26 +35,25 @@ func run(ctx context.Context, database, queue string) error {
 	if err != nil {
 		return err
 	}
-	source, err := sqs.Open(ctx, awssqs.NewFromConfig(aws), queue, sqs.Config{})
+	source, err := pawlsqs.Open(ctx, awssqs.NewFromConfig(aws), queue, pawlsqs.Config{})
 	if err != nil {
 		return err
 	}
-	consumer, err := flow.New(pool, flow.Config{Consumer: "orders", Source: source, Handler: apply})
+	consumer, err := consumer.New(pool, consumer.Config{Name: "orders", Source: source, Handler: consumer.HandleTx(apply)})
 	if err != nil {
 		return err
 	}
 	return consumer.Run(ctx)
 }
 
+// An Order is the payload of a message. One that is not such JSON becomes a dead letter, with its payload: no retry can help.
+type Order struct {
+	ID    string `json:"id"`
+	Cents int64  `json:"cents"`
+}
+
 // apply writes one order. It commits together with the record that the order was seen, or not at all.
-func apply(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
-	var order struct {
-		ID    string `json:"id"`
-		Cents int64  `json:"cents"`
-	}
-	if err := json.Unmarshal(d.Body, &order); err != nil {
-		return pawl.Final(err) // no retry can help: a dead letter, with its payload
-	}
-	_, err := tx.Exec(ctx, "insert into orders (id, cents) values ($1, $2)", order.ID, order.Cents)
-	return err // any other error: retried from the database, with back-off
+func apply(ctx context.Context, tx pgx.Tx, m consumer.Message[Order]) error {
+	_, err := tx.Exec(ctx, "insert into orders (id, cents) values ($1, $2)", m.Value.ID, m.Value.Cents)
+	return err // retried from the database, with back-off
 }

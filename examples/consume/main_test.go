@@ -17,8 +17,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl/pawltest"
-	"github.com/pawl-go/pawl/transport/sqs"
-	"github.com/pawl-go/pawl/transport/sqs/sqstest"
+	"github.com/pawl-go/pawl/transport/pawlsqs"
+	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
 // The program of the guide, as a process, on a queue that answers over HTTP: each order once, what cannot be read kept
@@ -37,10 +37,10 @@ func TestConsume(t *testing.T) {
 	t.Cleanup(func() { _ = listener.Close() })
 	send := producer(t, listener.URL)
 	for n := range orders {
-		m := sqs.Message{Key: fmt.Sprintf("order-%d", n), Body: fmt.Appendf(nil, `{"id":"order-%d","cents":%d}`, n, 100+n)}
+		m := pawlsqs.Message{Key: fmt.Sprintf("order-%d", n), Payload: fmt.Appendf(nil, `{"id":"order-%d","cents":%d}`, n, 100+n)}
 		send(m, m, m)
 	}
-	send(sqs.Message{Key: "broken", Body: []byte("not JSON")})
+	send(pawlsqs.Message{Key: "broken", Payload: []byte("not JSON")})
 
 	consumer := start(t, "DATABASE_URL="+database, "QUEUE=orders", "AWS_REGION=us-east-1",
 		"AWS_ENDPOINT_URL="+listener.URL, "AWS_ACCESS_KEY_ID=any", "AWS_SECRET_ACCESS_KEY=any")
@@ -53,11 +53,11 @@ func TestConsume(t *testing.T) {
 	if err := consumer.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	consumer.mustEnd(t, func() { send(sqs.Message{Key: "late", Body: []byte(`{"id":"late","cents":1}`)}) })
+	consumer.mustEnd(t, func() { send(pawlsqs.Message{Key: "late", Payload: []byte(`{"id":"late","cents":1}`)}) })
 	var all, distinct, letters int
 	err = pool.QueryRow(t.Context(), `select (select count(*) from orders where id <> 'late'),
        (select count(distinct id) from orders where id <> 'late'),
-       (select count(*) from pawl_v1.dead_letters as d where d.queue = 'inbox/orders' and d.args_text = 'not JSON')`).
+       (select count(*) from pawl_v1.dead_letters as d where d.queue = 'inbox/orders' and d.payload_text = 'not JSON')`).
 		Scan(&all, &distinct, &letters)
 	if err != nil || all != orders || distinct != orders || letters != 1 {
 		t.Errorf("%d orders, %d different, %d dead letters, %v; want %d, %d, 1\n%s", all, distinct, letters, err, orders, orders, consumer.stderr)
@@ -68,18 +68,18 @@ func TestConsume(t *testing.T) {
 }
 
 // producer makes the queue and returns what sends to it.
-func producer(t *testing.T, endpoint string) func(...sqs.Message) {
+func producer(t *testing.T, endpoint string) func(...pawlsqs.Message) {
 	t.Helper()
 	client := awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: &endpoint,
 		Credentials: credentials.NewStaticCredentialsProvider("any", "any", "")})
 	if _, err := client.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String("orders")}); err != nil {
 		t.Fatal(err)
 	}
-	sender, err := sqs.OpenSender(t.Context(), client, "orders", "")
+	sender, err := pawlsqs.OpenSender(t.Context(), client, "orders", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(ms ...sqs.Message) {
+	return func(ms ...pawlsqs.Message) {
 		t.Helper()
 		if err := sender.Send(t.Context(), ms...); err != nil {
 			t.Fatal(err)

@@ -11,17 +11,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/examples/handlers"
-	"github.com/pawl-go/pawl/flow"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
 // prove proves a handler, and that its tables end up as a query says.
-func prove(t *testing.T, handler pawl.Handler, body, query, want string, rows ...string) {
+func prove(t *testing.T, handler consumer.TxHandler, body, query, want string, rows ...string) {
 	t.Helper()
 	p := pawltest.Proof{Schema: append([]string{handlers.Schema}, rows...), Handler: handler,
-		Delivery: pawl.Delivery{Key: "m-1", Body: []byte(body)},
+		Delivery: pawl.Delivery{Key: "m-1", Payload: []byte(body)},
 		Check: func(tb testing.TB, pool *pgxpool.Pool) {
 			var got string
 			if err := pool.QueryRow(context.Background(), query).Scan(&got); err != nil || got != want {
@@ -34,14 +34,14 @@ func prove(t *testing.T, handler pawl.Handler, body, query, want string, rows ..
 
 func TestMoveCase(t *testing.T) {
 	t.Parallel()
-	prove(t, handlers.MoveCase, `{"case": 7, "from": "new", "to": "open"}`,
+	prove(t, consumer.HandleTx(handlers.MoveCase), `{"case": 7, "from": "new", "to": "open"}`,
 		"select concat_ws(' ', c.status, a.was, a.now, a.message) from cases as c join case_audit as a on a.case_id = c.id", "open new open m-1",
 		"insert into cases values (7, 'new')")
 }
 
 func TestWriteInvoice(t *testing.T) {
 	t.Parallel()
-	prove(t, handlers.WriteInvoice, `{"id": 17, "cents": 1250}`,
+	prove(t, consumer.HandleTx(handlers.WriteInvoice), `{"id": 17, "cents": 1250}`,
 		"select concat_ws(' ', i.order_id, i.cents, (select count(*) from pawl.job as j where j.queue = 'mail')) from invoice as i", "17 1250 1")
 }
 
@@ -85,6 +85,8 @@ func (b *mailbox) Receive(ctx context.Context, limit int) ([]pawl.Delivery, erro
 	return batch, ctx.Err()
 }
 
+func (b *mailbox) Info() pawl.SourceInfo { return pawl.SourceInfo{} }
+
 func (b *mailbox) Ack(_ context.Context, rs ...pawl.Receipt) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,11 +106,11 @@ func TestNotify(t *testing.T) {
 	pool := pawltest.DB(t, handlers.Schema)
 	m, box := &mailer{sent: map[string]string{}}, &mailbox{}
 	for n := range 5 {
-		d := pawl.Delivery{Key: fmt.Sprint("n-", n), Body: []byte("hello")}
+		d := pawl.Delivery{Key: fmt.Sprint("n-", n), Payload: []byte("hello")}
 		box.left = append(box.left, d, d)
 	}
-	f, err := flow.New(pool, flow.Config{Consumer: "notifications", Source: box, LongHandler: handlers.Notify(m),
-		RetryConcurrency: 1, Backoff: job.Backoff{Base: time.Millisecond}})
+	f, err := consumer.New(pool, consumer.Config{Name: "notifications", Source: box, RetryConcurrency: 1,
+		Handler: handlers.Notify(m).With(consumer.Policy{Backoff: job.Backoff{Base: time.Millisecond}})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pawl-go/pawl/guard"
+	"github.com/pawl-go/pawl/lock"
 )
 
 // ErrRunning means that another process is migrating now.
@@ -19,7 +19,7 @@ var ErrRunning = errors.New("the migration is running elsewhere")
 func NormalizeEmails(ctx context.Context, pool *pgxpool.Pool) (changed int64, err error) {
 	for some := int64(1); some > 0; changed += some {
 		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			locked, err := guard.TryLock(ctx, tx, "migration", "normalize emails")
+			locked, err := lock.TryLock(ctx, tx, "migration", "normalize emails")
 			if err != nil {
 				return err
 			}

@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 )
 
 // A Mailer is a provider that knows idempotency keys: the same key sends once and answers the same id.
@@ -17,9 +17,9 @@ type Mailer interface {
 // Notify sends a mail for each message, once. The call is made with no transaction open, under a key that every attempt shares; that
 // it was sent is recorded together with the end of the delivery. A crash in between sends again under the same key. A provider
 // without keys cannot be used like this: it would send twice.
-func Notify(mailer Mailer) flow.LongHandler {
-	return func(ctx context.Context, a *flow.Attempt) error {
-		id, err := mailer.Send(ctx, pawl.Key("notification", a.Key), a.Body)
+func Notify(mailer Mailer) consumer.LeasedHandler {
+	return consumer.Handle(func(ctx context.Context, a *consumer.Attempt[[]byte]) error {
+		id, err := mailer.Send(ctx, pawl.Key("notification", a.Key), a.Payload)
 		if err != nil {
 			return err
 		}
@@ -27,5 +27,5 @@ func Notify(mailer Mailer) flow.LongHandler {
 			_, err := tx.Exec(ctx, "insert into notification (key, provider_id) values ($1, $2)", a.Key, id)
 			return err
 		})
-	}
+	})
 }

@@ -56,7 +56,7 @@ func run(ctx context.Context, database, address string) error {
 // routes is the whole API.
 func routes(pool *pgxpool.Pool) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("POST /orders", httpkey.Once(pool, account, createOrder, httpkey.Policy{Wait: 5 * time.Second}))
+	mux.Handle("POST /orders", httpkey.Once(pool, account, httpkey.Options{Wait: 5 * time.Second}, createOrder))
 	return mux
 }
 

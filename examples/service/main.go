@@ -18,12 +18,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl/command/httpkey"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/job"
-	"github.com/pawl-go/pawl/transport/sqs"
+	"github.com/pawl-go/pawl/transport/pawlsqs"
 )
 
-// What works at once, each on a connection of its own, and the two that the flow and the worker need beside.
+// What works at once, each on a connection of its own, and the two that the consumer and the worker need beside.
 const (
 	fresh, retried, booked, requests = 6, 2, 4, 6
 	connections                      = fresh + retried + 2 + booked + 2 + requests
@@ -52,11 +52,11 @@ func run(ctx context.Context, database, queue, address string) error {
 	if err != nil {
 		return err
 	}
-	source, err := sqs.Open(ctx, awssqs.NewFromConfig(aws), queue, sqs.Config{})
+	source, err := pawlsqs.Open(ctx, awssqs.NewFromConfig(aws), queue, pawlsqs.Config{})
 	if err != nil {
 		return err
 	}
-	consumer, err := flow.New(pool, flow.Config{Consumer: "orders", Source: source, Handler: apply, Concurrency: fresh, RetryConcurrency: retried})
+	consumer, err := consumer.New(pool, consumer.Config{Name: "orders", Source: source, Handler: consumer.HandleTx(apply), Concurrency: fresh, RetryConcurrency: retried})
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func run(ctx context.Context, database, queue, address string) error {
 		return err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("POST /orders", httpkey.Once(pool, account, create))
+	mux.Handle("POST /orders", httpkey.Once(pool, account, httpkey.Options{}, create))
 	log.Printf("serving http://%s", listener.Addr())
 	return together(ctx, consumer.Run, worker.Run, func(ctx context.Context) error { return serve(ctx, listener, mux) })
 }

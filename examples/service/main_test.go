@@ -22,8 +22,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl/pawltest"
-	"github.com/pawl-go/pawl/transport/sqs"
-	"github.com/pawl-go/pawl/transport/sqs/sqstest"
+	"github.com/pawl-go/pawl/transport/pawlsqs"
+	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
 // The program of the guide, as a process that is killed with bookings in hand and a request half done: each order is there once
@@ -49,7 +49,7 @@ func TestService(t *testing.T) {
 	p := service.start(t)
 	bookings := hold(t, database, "booking")
 	for n := range sent {
-		m := sqs.Message{Key: fmt.Sprintf("sent-%d", n), Body: fmt.Appendf(nil, `{"id":"sent-%d","cents":%d}`, n, 100+n)}
+		m := pawlsqs.Message{Key: fmt.Sprintf("sent-%d", n), Payload: fmt.Appendf(nil, `{"id":"sent-%d","cents":%d}`, n, 100+n)}
 		send(m, m, m)
 	}
 	answers := map[string]string{}
@@ -81,8 +81,8 @@ func TestService(t *testing.T) {
 	orders()
 
 	p = service.start(t)
-	again := sqs.Message{Key: "sent-0", Body: []byte(`{"id":"sent-0","cents":100}`)}
-	send(again, sqs.Message{Key: "broken", Body: []byte("not JSON")})
+	again := pawlsqs.Message{Key: "sent-0", Payload: []byte(`{"id":"sent-0","cents":100}`)}
+	send(again, pawlsqs.Message{Key: "broken", Payload: []byte("not JSON")})
 	for n := range asked + 1 {
 		p.until(t, "the request is answered", func() bool { // the dead process may hold the key for a moment
 			status, answer := ask(t.Context(), p.url, n)
@@ -100,7 +100,7 @@ func TestService(t *testing.T) {
        (select count(*) from orders), (select count(distinct id) from orders),
        (select count(*) from booking), (select count(distinct order_id) from booking),
        (select count(*) from orders as o full join booking as b on b.order_id = o.id and b.cents = o.cents where o.id is null or b.order_id is null),
-       (select string_agg(d.args_text, ', ') from pawl_v1.dead_letters as d))`)
+       (select string_agg(d.payload_text, ', ') from pawl_v1.dead_letters as d))`)
 	if want := fmt.Sprintf("%d orders of %[1]d ids, %[1]d bookings of %[1]d, 0 differ, dead letters: not JSON", sent+asked+1); got != want {
 		t.Errorf("%s; want %s\n%s", got, want, p.log)
 	}
@@ -155,18 +155,18 @@ func hold(t *testing.T, database, table string) (release func()) {
 }
 
 // producer makes the queue and returns what sends to it.
-func producer(t *testing.T, endpoint string) func(...sqs.Message) {
+func producer(t *testing.T, endpoint string) func(...pawlsqs.Message) {
 	t.Helper()
 	client := awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: &endpoint,
 		Credentials: credentials.NewStaticCredentialsProvider("any", "any", "")})
 	if _, err := client.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String("orders")}); err != nil {
 		t.Fatal(err)
 	}
-	sender, err := sqs.OpenSender(t.Context(), client, "orders", "")
+	sender, err := pawlsqs.OpenSender(t.Context(), client, "orders", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(ms ...sqs.Message) {
+	return func(ms ...pawlsqs.Message) {
 		t.Helper()
 		if err := sender.Send(t.Context(), ms...); err != nil {
 			t.Fatal(err)

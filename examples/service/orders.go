@@ -1,17 +1,16 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -21,12 +20,12 @@ type Order struct {
 	Cents int64  `json:"cents"`
 }
 
-// read tells an order from what can never become one.
-func read(body io.Reader) (o Order, err error) {
-	if err = json.NewDecoder(body).Decode(&o); err == nil && (o.ID == "" || o.Cents <= 0) {
-		err = errors.New("an order has an id and cents")
+// check tells an order from what can never become one.
+func (o Order) check() error {
+	if o.ID == "" || o.Cents <= 0 {
+		return errors.New("an order has an id and cents")
 	}
-	return o, err
+	return nil
 }
 
 // place writes the order and asks for its booking, in the transaction of the delivery or request, which takes effect once.
@@ -39,17 +38,20 @@ func place(ctx context.Context, tx pgx.Tx, o Order) error {
 }
 
 // apply takes an order from the queue.
-func apply(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
-	o, err := read(bytes.NewReader(d.Body))
-	if err != nil {
+func apply(ctx context.Context, tx pgx.Tx, m consumer.Message[Order]) error {
+	if err := m.Value.check(); err != nil {
 		return pawl.Final(err) // no retry can help: a dead letter, with its payload
 	}
-	return place(ctx, tx, o)
+	return place(ctx, tx, m.Value)
 }
 
 // create takes an order over HTTP. The answer is sent after COMMIT, and given again to whoever asks with the same key.
 func create(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
-	o, err := read(r.Body)
+	var o Order
+	err := json.NewDecoder(r.Body).Decode(&o)
+	if err == nil {
+		err = o.check()
+	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command/httpkey"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/outbox"
 )
@@ -40,18 +41,14 @@ func Place(ctx context.Context, tx pgx.Tx, o Order) error {
 }
 
 // Receive is the handler of the queue that orders come from.
-func Receive(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
-	var o Order
-	if err := json.Unmarshal(d.Body, &o); err != nil {
-		return pawl.Final(err)
-	}
-	return Place(ctx, tx, o)
+func Receive(ctx context.Context, tx pgx.Tx, m consumer.Message[Order]) error {
+	return Place(ctx, tx, m.Value)
 }
 
 // Orders answers POST /orders: an order for each Idempotency-Key, and the same answer however often it is asked for.
 func Orders(pool *pgxpool.Pool) http.Handler {
 	tenant := func(*http.Request) (string, error) { return "shop", nil } // a real shop asks who is logged in
-	return httpkey.Once(pool, tenant, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
+	return httpkey.Once(pool, tenant, httpkey.Options{}, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 		var o Order
 		if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
 			return pawl.Final(err)
@@ -72,7 +69,7 @@ func Payments(provider string) job.Config {
 // Charge charges an order. The provider drops a second request with the same key.
 func Charge(provider string) job.Handler {
 	return job.Handle("charge", func(ctx context.Context, t job.Task[Order]) error {
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, provider+"/charges", bytes.NewReader(t.Args))
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, provider+"/charges", bytes.NewReader(t.Payload))
 		if err != nil {
 			return err
 		}

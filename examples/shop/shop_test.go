@@ -13,8 +13,8 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/examples/shop"
-	"github.com/pawl-go/pawl/flow"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -74,10 +74,10 @@ func TestCharge_WaitsAfterAFailure(t *testing.T) {
 func TestReceive_OnceHoweverOftenItComes(t *testing.T) {
 	pool := pawltest.DB(t, shop.Schema)
 	source := &pawltest.Source{}
-	order := pawl.Delivery{Key: "order-17", Body: []byte(`{"id":"17","cents":1250}`)}
-	source.Send(order, order, pawl.Delivery{Key: "order-18", Body: []byte(`not JSON`)}, order)
+	order := pawl.Delivery{Key: "order-17", Payload: []byte(`{"id":"17","cents":1250}`)}
+	source.Send(order, order, pawl.Delivery{Key: "order-18", Payload: []byte(`not JSON`)}, order)
 
-	n := pawltest.Consume(t, pool, flow.Config{Consumer: "orders", Source: source, Handler: shop.Receive})
+	n := pawltest.Consume(t, pool, consumer.Config{Name: "orders", Source: source, Handler: consumer.HandleTx(shop.Receive)})
 	if n.Count(pawl.EventFresh) != 1 || n.Count(pawl.EventDuplicateSkipped) != 2 || n.Count(pawl.EventFinal) != 1 {
 		t.Errorf("%d fresh, %d duplicates, %d dead letters", n.Count(pawl.EventFresh), n.Count(pawl.EventDuplicateSkipped), n.Count(pawl.EventFinal))
 	}
@@ -88,8 +88,8 @@ func TestReceive_OnceHoweverOftenItComes(t *testing.T) {
 }
 
 func TestReceive_BearsCrashes(t *testing.T) {
-	p := pawltest.Proof{Schema: []string{shop.Schema}, Handler: shop.Receive,
-		Delivery: pawl.Delivery{Key: "order-17", Body: []byte(`{"id":"17","cents":1250}`)}}
+	p := pawltest.Proof{Schema: []string{shop.Schema}, Handler: consumer.HandleTx(shop.Receive),
+		Delivery: pawl.Delivery{Key: "order-17", Payload: []byte(`{"id":"17","cents":1250}`)}}
 	pawltest.Twice(t, p)
 	pawltest.CrashEverywhere(t, p)
 }
@@ -127,7 +127,7 @@ func TestPlace_IsRemembered(t *testing.T) {
 func place(t *testing.T, pool *pgxpool.Pool, o shop.Order) {
 	t.Helper()
 	intent := pawl.Intent{Scope: "shop", Key: "order-" + o.ID, Fingerprint: pawl.FingerprintOf([]byte(o.ID))}
-	_, err := command.Once(t.Context(), pool, intent, func(ctx context.Context, tx pgx.Tx) (string, error) {
+	_, err := command.Once(t.Context(), pool, intent, command.Options{}, func(ctx context.Context, tx pgx.Tx) (string, error) {
 		return o.ID, shop.Place(ctx, tx, o)
 	})
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stripe/stripe-go/v84"
 
-	"github.com/pawl-go/pawl/effect"
 	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/step"
 )
 
 func main() {
@@ -29,12 +29,12 @@ func main() {
 	}
 }
 
-// client is stripe-go over an effect.Transport. stripe-go sets an Idempotency-Key of its own, a new one for each call of its
+// client is stripe-go over a step.Transport. stripe-go sets an Idempotency-Key of its own, a new one for each call of its
 // methods; the transport replaces it by that of the step. Its retries are switched off: the job tries again.
 func client(key, url string) *stripe.Client {
 	return stripe.NewClient(key, stripe.WithBackends(stripe.NewBackendsWithConfig(&stripe.BackendConfig{
 		URL:               stripe.String(url),
-		HTTPClient:        &http.Client{Transport: &effect.Transport{}},
+		HTTPClient:        &http.Client{Transport: &step.Transport{}},
 		MaxNetworkRetries: stripe.Int64(0),
 		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull},
 	})))
@@ -52,13 +52,13 @@ func run(ctx context.Context, database string, api *stripe.Client) error {
 		return err
 	}
 	defer pool.Close()
-	known, _ := effect.ProviderNamed("stripe")
-	keyed, _ := known.Policy()
+	known, _ := step.ProviderNamed("stripe")
+	keyed, _ := known.Recovery()
 	w, err := job.NewWorker(pool, job.Config{
 		Queues: []job.Queue{{Name: "payments"}},
 		Handlers: []job.Handler{job.Handle("charge", func(ctx context.Context, t job.Task[Order]) error {
-			step := effect.Step{Name: "charge", Policy: keyed, Request: t.Value, Provider: known.Name}
-			id, err := effect.Do(ctx, pool, t.Job, step, func(ctx context.Context, c effect.Call) (string, error) {
+			payment := step.Step{Name: "charge", Recovery: keyed, Request: t.Value, Provider: known.Name}
+			id, err := step.Run(ctx, pool, t.Job, payment, func(ctx context.Context, c step.Call) (string, error) {
 				return charge(ctx, api, c, t.Value)
 			})
 			if err == nil {
@@ -73,7 +73,7 @@ func run(ctx context.Context, database string, api *stripe.Client) error {
 	return w.Run(ctx)
 }
 
-func charge(ctx context.Context, api *stripe.Client, c effect.Call, o Order) (string, error) {
+func charge(ctx context.Context, api *stripe.Client, c step.Call, o Order) (string, error) {
 	made, err := api.V1PaymentIntents.Create(ctx, &stripe.PaymentIntentCreateParams{
 		Amount: stripe.Int64(o.Cents), Currency: stripe.String("eur"), Confirm: stripe.Bool(true),
 		PaymentMethod: stripe.String("pm_card_visa"), Metadata: map[string]string{"order": o.Order},
@@ -92,7 +92,7 @@ func meaning(err error) error {
 		return err
 	}
 	if e.Type == stripe.ErrorTypeCard {
-		return effect.Refused(string(e.Code), e.Msg)
+		return step.Refused(string(e.Code), e.Msg)
 	}
-	return effect.HTTPStatus(e.HTTPStatusCode, e.Msg)
+	return step.HTTPStatus(e.HTTPStatusCode, e.Msg)
 }

@@ -74,8 +74,8 @@ func TestRun(t *testing.T) {
 	}
 	var steps string
 	if err := conn.QueryRow(t.Context(), `select string_agg(concat_ws(' ', e.status, e.reference, e.failure_code, c.requests), ', ' order by e.job_id)
-  from pawl.effect as e, lateral (select string_agg(coalesce(c.detail -> 'exchange' ->> 'request_id', '-'), ' ' order by c.fence) as requests
-                                    from pawl.effect_call as c where c.key = e.key) as c`).Scan(&steps); err != nil {
+  from pawl.step as e, lateral (select string_agg(coalesce(c.detail -> 'exchange' ->> 'request_id', '-'), ' ' order by c.fence) as requests
+                                    from pawl.step_call as c where c.key = e.key) as c`).Scan(&steps); err != nil {
 		t.Fatal(err)
 	}
 	if want := "succeeded pi_order-17 - req_order-17, failed_final card_declined req_order-18"; steps != want || jobs != "dead_letter" {

@@ -25,7 +25,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
@@ -76,11 +76,11 @@ func run(ctx context.Context, database, address string, try bool) error {
 	return serve(ctx, listener, doors)
 }
 
-// A door is what takes the webhooks of one sender: the receiver answers, the flow behind it handles.
+// A door is what takes the webhooks of one sender: the receiver answers, the consumer behind it handles.
 type door struct {
 	path     string
 	receiver *webhook.Receiver
-	flow     *flow.Flow
+	consumer *consumer.Consumer
 }
 
 // open opens a door for each sender. Each has a consumer of its own: the ids of two senders have nothing to do with each other.
@@ -88,13 +88,13 @@ func open(pool *pgxpool.Pool) (doors []door, err error) {
 	for path, c := range map[string]struct {
 		verifier webhook.Config
 		receiver webhook.ReceiverConfig
-		handler  pawl.Handler
+		handler  consumer.Handler
 	}{
-		// GitHub signs neither time nor id: the body is a second key, so that a request that somebody has seen is no use under another id.
-		"/github": {webhook.Config{Scheme: webhook.GitHub(secret("GITHUB_SECRET")), SemanticKey: webhook.KeyBody()}, webhook.ReceiverConfig{}, pushed},
+		// GitHub signs neither time nor id: the body is a second key, so that a request that was captured is no use under another id.
+		"/github": {webhook.Config{Scheme: webhook.GitHub(secret("GITHUB_SECRET")), SemanticKey: webhook.KeyBody()}, webhook.ReceiverConfig{}, consumer.HandleTx(pushed)},
 		// Stripe may announce one change as two events: an invoice is paid once, whatever the event's id.
 		"/stripe": {webhook.Config{Scheme: webhook.Stripe(secret("STRIPE_SECRET")), SemanticKey: webhook.KeyFunc(paidInvoice)},
-			webhook.ReceiverConfig{ProducedAt: webhook.CreatedAt("/created")}, paid},
+			webhook.ReceiverConfig{ProducedAt: webhook.CreatedAt("/created")}, consumer.HandleTx(paid)},
 	} {
 		verifier, err := webhook.New(c.verifier)
 		if err != nil {
@@ -104,7 +104,7 @@ func open(pool *pgxpool.Pool) (doors []door, err error) {
 		if err != nil {
 			return nil, err
 		}
-		f, err := flow.New(pool, flow.Config{Consumer: path[1:], Source: receiver, Handler: c.handler, Concurrency: 2, RetryConcurrency: 1})
+		f, err := consumer.New(pool, consumer.Config{Name: path[1:], Source: receiver, Handler: c.handler, Concurrency: 2, RetryConcurrency: 1})
 		if err != nil {
 			return nil, err
 		}
@@ -118,17 +118,17 @@ func secret(name string) webhook.Secret {
 	return webhook.Secret{Name: name, Value: cmp.Or(os.Getenv(name), "for-trying-it-out-only")}
 }
 
-// serve answers until ctx ends: then the flows answer what they have in hand, and only then the server ends.
+// serve answers until ctx ends: then the consumers answer what they have in hand, and only then the server ends.
 func serve(ctx context.Context, listener net.Listener, doors []door) error {
 	mux := http.NewServeMux()
 	failures := make(chan error, len(doors))
-	var flows sync.WaitGroup
+	var consumers sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for _, d := range doors {
 		mux.Handle(d.path, d.receiver)
-		flows.Go(func() {
-			if err := d.flow.Run(ctx); err != nil {
+		consumers.Go(func() {
+			if err := d.consumer.Run(ctx); err != nil {
 				failures <- err
 				cancel()
 			}
@@ -141,7 +141,7 @@ func serve(ctx context.Context, listener net.Listener, doors []door) error {
 			cancel()
 		}
 	}()
-	flows.Wait()
+	consumers.Wait()
 	select {
 	case err := <-failures:
 		return errors.Join(err, server.Close())
@@ -150,17 +150,16 @@ func serve(ctx context.Context, listener net.Listener, doors []door) error {
 	}
 }
 
+// A push is what GitHub says of one. A payload that is not such JSON becomes a dead letter.
+type push struct{ Ref, After string }
+
 // pushed notes where a branch stands. It commits together with the record that the delivery was seen, or not at all.
-func pushed(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
-	var push struct{ Ref, After string }
-	if err := json.Unmarshal(d.Body, &push); err != nil {
-		return pawl.Final(err) // no retry can help: a dead letter, with its payload
-	}
-	if d.Attributes["X-Github-Event"] != "push" {
+func pushed(ctx context.Context, tx pgx.Tx, m consumer.Message[push]) error {
+	if m.Attributes["X-Github-Event"] != "push" {
 		return nil // ping, for instance
 	}
-	_, err := tx.Exec(ctx, "insert into push (ref, commit) values ($1, $2)", push.Ref, push.After)
-	return err // any other error: retried from the database, with back-off
+	_, err := tx.Exec(ctx, "insert into push (ref, commit) values ($1, $2)", m.Value.Ref, m.Value.After)
+	return err // retried from the database, with back-off
 }
 
 // An event is one of Stripe's.
@@ -184,11 +183,8 @@ func paidInvoice(m webhook.Verified) string {
 }
 
 // paid books what was paid.
-func paid(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
-	var e event
-	if err := json.Unmarshal(d.Body, &e); err != nil {
-		return pawl.Final(err)
-	}
+func paid(ctx context.Context, tx pgx.Tx, m consumer.Message[event]) error {
+	e := m.Value
 	if e.Type != "invoice.paid" {
 		return nil
 	}

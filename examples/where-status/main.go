@@ -15,10 +15,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/guard"
-	"github.com/pawl-go/pawl/transport/sqs"
+	"github.com/pawl-go/pawl/transport/pawlsqs"
 )
 
 // Schema is what an application had before it met Pawl.
@@ -57,7 +56,7 @@ func run(ctx context.Context, database, queue string) error {
 }
 
 func consume(ctx context.Context, pool *pgxpool.Pool, client *awssqs.Client, queue string, redrive guard.Redrive) error {
-	source, err := sqs.Open(ctx, client, queue, sqs.Config{})
+	source, err := pawlsqs.Open(ctx, client, queue, pawlsqs.Config{})
 	if err != nil {
 		return err
 	}
@@ -65,7 +64,7 @@ func consume(ctx context.Context, pool *pgxpool.Pool, client *awssqs.Client, que
 	if err != nil {
 		return err
 	}
-	consumer, err := flow.New(pool, flow.Config{Consumer: "orders", Source: source, Trigger: w.handle})
+	consumer, err := consumer.New(pool, consumer.Config{Name: "orders", Source: source, Handler: consumer.Trigger(w.handle)})
 	if err != nil {
 		return err
 	}
@@ -91,14 +90,13 @@ func newWorker(pool *pgxpool.Pool, redrive guard.Redrive) (*worker, error) {
 }
 
 // handle takes the order's id from the message. The message is deleted once the row holds the outcome, good or bad.
-func (w *worker) handle(ctx context.Context, d pawl.Delivery) error {
-	var message struct {
-		Order json.Number `json:"order"`
-	}
-	if err := json.Unmarshal(d.Body, &message); err != nil {
-		return err // it stays, for the queue's dead letters
-	}
-	return w.ship(ctx, message.Order.String())
+func (w *worker) handle(ctx context.Context, m consumer.Message[named]) error {
+	return w.ship(ctx, m.Value.Order.String())
+}
+
+// A named is the payload of a message. One that is not such JSON becomes a dead letter.
+type named struct {
+	Order json.Number `json:"order"`
 }
 
 // ship takes the order from pending to completed, in one transaction with its shipment.

@@ -14,10 +14,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/guard"
 	"github.com/pawl-go/pawl/pawltest"
-	"github.com/pawl-go/pawl/transport/sqs"
-	"github.com/pawl-go/pawl/transport/sqs/sqstest"
+	"github.com/pawl-go/pawl/transport/pawlsqs"
+	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
 // The contract: a row at pending, its handler twice at once, one completion, one ErrAlreadyHandled.
@@ -33,7 +34,7 @@ func TestContract(t *testing.T) {
 	var both sync.WaitGroup
 	for range 2 {
 		both.Go(func() {
-			err := w.handle(t.Context(), pawl.Delivery{Body: []byte(`{"order": 17}`)})
+			err := w.handle(t.Context(), consumer.Message[named]{Value: named{"17"}})
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -82,12 +83,12 @@ func TestWorker(t *testing.T) {
 	if _, err := client.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String("orders")}); err != nil {
 		t.Fatal(err)
 	}
-	sender, err := sqs.OpenSender(t.Context(), client, "orders", "")
+	sender, err := pawlsqs.OpenSender(t.Context(), client, "orders", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := range orders - 1 { // none for the last
-		m := sqs.Message{Key: fmt.Sprint(n), Body: fmt.Appendf(nil, `{"order": %d}`, n+1)}
+		m := pawlsqs.Message{Key: fmt.Sprint(n), Payload: fmt.Appendf(nil, `{"order": %d}`, n+1)}
 		if err := sender.Send(t.Context(), m, m); err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +110,7 @@ func TestWorker(t *testing.T) {
 		}
 	}
 	stop()
-	if err := sender.Send(t.Context(), sqs.Message{Key: "late", Body: []byte(`{"order": 1}`)}); err != nil { // ends the running poll
+	if err := sender.Send(t.Context(), pawlsqs.Message{Key: "late", Payload: []byte(`{"order": 1}`)}); err != nil { // ends the running poll
 		t.Fatal(err)
 	}
 	if err := <-ended; err != nil {

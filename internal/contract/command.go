@@ -14,7 +14,7 @@ import (
 type CommandClaimArgs struct {
 	Intent     pawl.Intent
 	Lease      time.Duration // 0: the one-transaction form
-	TTL        time.Duration
+	Retention  time.Duration
 	Repeatable bool
 	ClaimedBy  string
 }
@@ -57,7 +57,7 @@ func (a CommandClaimArgs) args() []any {
 	if a.Lease > 0 {
 		o["lease_ms"] = a.Lease.Milliseconds()
 	}
-	set(o, "ttl_ms", a.TTL.Milliseconds())
+	set(o, "retention_ms", a.Retention.Milliseconds())
 	set(o, "repeatable", a.Repeatable)
 	set(o, "claimed_by", a.ClaimedBy)
 	return []any{a.Intent.Scope, a.Intent.Key, a.Intent.Fingerprint[:], o.text()}
@@ -140,7 +140,7 @@ type CommandFailArgs struct {
 	Fence          int64
 	Failure        Failure
 	Final, Unknown bool
-	TTL            time.Duration
+	Retention      time.Duration
 }
 
 // CommandFailRow is the answer of command_fail.
@@ -155,7 +155,7 @@ func CommandFail(ctx context.Context, db DB, a CommandFailArgs) (r CommandFailRo
 	o := Options{}
 	set(o, "final", a.Final)
 	set(o, "unknown", a.Unknown)
-	set(o, "ttl_ms", a.TTL.Milliseconds())
+	set(o, "retention_ms", a.Retention.Milliseconds())
 	what := Options{"error": a.Failure.Error}
 	set(what, "code", a.Failure.Code)
 	err = one(ctx, db, "command.fail", "select f.outcome, f.attempts, f.detail operator(pg_catalog.?) 'unproved' from pawl_v1.command_fail($1, $2, $3, $4, $5::pg_catalog.jsonb, $6::pg_catalog.jsonb) as f",
@@ -173,81 +173,30 @@ func CommandReplayed(ctx context.Context, db DB, scopes []string, counts []int64
 type CommandSettleArgs struct {
 	Scope, Key             string
 	Fence                  int64 // of the newest attempt that the verdict is about
-	Landed                 bool
+	Executed               bool
 	Result, RefType, RefID string
 	Actor, Reason          string
 }
 
-// CommandSettle calls pawl_v1.command_settle and returns its outcome.
-func CommandSettle(ctx context.Context, db DB, a CommandSettleArgs) (outcome string, err error) {
-	verdict := "not_landed"
-	if a.Landed {
-		verdict = "landed"
+// CommandSettleRow is the answer of command_settle.
+type CommandSettleRow struct {
+	Outcome string // "settled", "refused", "moved" or "absent"
+	Status  string // now; empty if absent
+	Fence   int64  // now, if it has moved
+}
+
+// CommandSettle calls pawl_v1.command_settle.
+func CommandSettle(ctx context.Context, db DB, a CommandSettleArgs) (r CommandSettleRow, err error) {
+	verdict := "not_executed"
+	if a.Executed {
+		verdict = "executed"
 	}
 	o := Options{}
 	set(o, "result", a.Result)
 	set(o, "result_ref_type", a.RefType)
 	set(o, "result_ref_id", a.RefID)
-	err = one(ctx, db, "command.settle", "select s.outcome from pawl_v1.command_settle($1, $2, $3, $4, $5, $6, $7::pg_catalog.jsonb) as s",
-		[]any{a.Scope, a.Key, a.Fence, verdict, a.Actor, a.Reason, o.text()}, &outcome)
-	return outcome, err
-}
-
-// CommandListArgs select rows of pawl.command; a zero field selects all.
-type CommandListArgs struct {
-	Scope  string
-	Status string
-	Stale  bool      // only those of pawl_v1.stale_commands
-	After  [2]string // scope and key of the last row before
-	Limit  int
-}
-
-// CommandRow is one row of pawl.command without what it answers.
-type CommandRow struct {
-	Scope, Key                  string
-	Hash                        []byte
-	Fence                       int64
-	Attempts                    int
-	ClaimedBy                   *string
-	LeaseExpiresAt              *time.Time
-	CreatedAt, UpdatedAt        time.Time
-	ExpiresAt                   time.Time
-	Status                      string
-	ResponseStatus              int // 0: none
-	ResponseOctets              int
-	ResultOctets                int
-	RefType, RefID              *string
-	FailureCode, FailureMessage *string
-	Stale                       bool
-	ReadAt                      time.Time // the database's clock
-}
-
-const commandColumns = `select c.scope, c.key, c.hash, c.fence, c.attempts, c.claimed_by, c.lease_expires_at, c.created_at, c.updated_at,
-       c.expires_at, c.status, coalesce(c.response_status, 0), coalesce(octet_length(c.response_body), 0), coalesce(octet_length(c.result), 0),
-       c.result_ref_type, c.result_ref_id,
-       c.failure_code, c.failure_message,
-       c.status = 'unknown' or c.status = 'processing' and coalesce(c.lease_expires_at, '-infinity') < clock_timestamp(), clock_timestamp()
-  from pawl.command as c
-`
-
-func commandRow(row pgx.CollectableRow) (r CommandRow, err error) {
-	err = row.Scan(&r.Scope, &r.Key, &r.Hash, &r.Fence, &r.Attempts, &r.ClaimedBy, &r.LeaseExpiresAt, &r.CreatedAt, &r.UpdatedAt,
-		&r.ExpiresAt, &r.Status, &r.ResponseStatus, &r.ResponseOctets, &r.ResultOctets, &r.RefType, &r.RefID,
-		&r.FailureCode, &r.FailureMessage, &r.Stale, &r.ReadAt)
+	err = one(ctx, db, "command.settle", `select s.outcome, coalesce(s.detail operator(pg_catalog.->>) 'status', ''), coalesce((s.detail operator(pg_catalog.->>) 'fence')::bigint, 0)
+  from pawl_v1.command_settle($1, $2, $3, $4, $5, $6, $7::pg_catalog.jsonb) as s`,
+		[]any{a.Scope, a.Key, a.Fence, verdict, a.Actor, a.Reason, o.text()}, &r.Outcome, &r.Status, &r.Fence)
 	return r, err
-}
-
-// CommandList reads pawl.command in the order of scope and key.
-func CommandList(ctx context.Context, db DB, a CommandListArgs) ([]CommandRow, error) {
-	return Look(ctx, db, "command.list", commandColumns+` where (c.scope, c.key) > ($1::text, $2::text)
-   and ($3::text = '' or c.scope = $3::text)
-   and ($4::text = '' or c.status = $4::text)
-   and (not $5::boolean or exists (select from pawl_v1.stale_commands as s where s.scope = c.scope and s.key = c.key))
- order by c.scope, c.key
- limit $6`, []any{a.After[0], a.After[1], a.Scope, a.Status, a.Stale, a.Limit}, commandRow)
-}
-
-// CommandShow reads one command. It returns no row if there is no such command.
-func CommandShow(ctx context.Context, db DB, scope, key string) ([]CommandRow, error) {
-	return Look(ctx, db, "command.show", commandColumns+" where c.scope = $1::text and c.key = $2::text", []any{scope, key}, commandRow)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/internal/watched"
 )
 
@@ -88,31 +89,27 @@ func allUTF8(v reflect.Value) bool {
 	return true
 }
 
-// Failure is the p_error of job_fail and the error option of inbox_land.
+// Failure is the p_error of job_fail and the error option of inbox_store.
 type Failure struct {
 	Error string `json:"error"`
 	Code  string `json:"code,omitempty"`
 }
 
+// maxFailure is how many characters of an error are kept.
+const maxFailure = 4000
+
 // FailureOf describes err in at most 4,000 characters, without what jsonb cannot hold.
 func FailureOf(err error) Failure {
-	return Failure{Error: printable(err.Error()), Code: printable(string(pawl.CodeOf(err)))}
+	return Failure{Error: text.Characters(err.Error(), maxFailure), Code: text.Characters(string(pawl.CodeOf(err)), maxFailure)}
 }
 
-// printable replaces invalid UTF-8 and NUL, which jsonb refuses (22P05), and cuts to the stored length.
-func printable(s string) string {
-	const limit = 4000
-	out := make([]rune, 0, min(len(s), limit))
-	for _, r := range s { // ranging yields U+FFFD for invalid octets
-		if len(out) == limit {
-			break
-		}
-		if r == 0 {
-			r = '\uFFFD'
-		}
-		out = append(out, r)
+// column is one field of some rows: a function that takes many rows takes an array a field.
+func column[R, T any](rows []R, field func(R) T) []T {
+	values := make([]T, len(rows))
+	for i, r := range rows {
+		values[i] = field(r)
 	}
-	return string(out)
+	return values
 }
 
 // octets makes an absent payload an empty one: pgx sends a nil slice as NULL.
@@ -138,11 +135,6 @@ func scanDetail(detail, into any) error {
 	}
 	return fmt.Errorf("a detail is %T", detail)
 }
-
-// jsonInto reads a column of jsonb into what it points at, through pgx or database/sql. Null leaves that as it is.
-type jsonInto struct{ into any }
-
-func (j jsonInto) Scan(column any) error { return scanDetail(column, j.into) }
 
 // Unproved reports whether an answer was only read, while the server replicates synchronously: what it rests on may be visible and
 // not replicated. The transaction that read it proves it by its COMMIT, which waits; else txn.Replicated does.

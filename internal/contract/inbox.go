@@ -9,9 +9,12 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
+// CodeMismatch is the code in the error history of a delivery that came under a known key with another payload; stale_classify looks for it.
+const CodeMismatch = "mismatch"
+
 // InboxClaimRow is the answer of inbox_claim.
 type InboxClaimRow struct {
-	Outcome     string // "processed": ours now; "behind": ours, to be landed; "duplicate_ignored"; of many also "mismatch", "in_progress"
+	Outcome     string // "processed": ours now; "behind": ours, to be stored; "duplicate_ignored"; of many also "mismatch", "in_progress"
 	ResultRef   *string
 	JobID       *int64
 	ReceivedAt  time.Time
@@ -69,10 +72,11 @@ func InboxClaimStep(consumer, messageID string, hash pawl.Fingerprint, lane Inbo
 	return step("inbox.claim", sql, args, r.columns()...)
 }
 
-// InboxClaimManyStep calls pawl_v1.inbox_claim_many; row i of the answer belongs to message i.
-func InboxClaimManyStep(consumer string, messageIDs []string, hashes [][]byte, into func([]InboxClaimRow)) Step {
+// InboxClaimManyStep calls pawl_v1.inbox_claim_many; row i of the answer belongs to intent i.
+func InboxClaimManyStep(consumer string, intents []pawl.Intent, into func([]InboxClaimRow)) Step {
 	const query = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at, c.detail, c.detail operator(pg_catalog.?) 'unproved' from pawl_v1.inbox_claim_many($1, $2, $3) as c order by c.n"
-	return steps("inbox.claim", query, []any{consumer, messageIDs, hashes}, func(row pgx.CollectableRow) (r InboxClaimRow, err error) {
+	return steps("inbox.claim", query, []any{consumer, column(intents, func(i pawl.Intent) string { return i.Key }),
+		column(intents, func(i pawl.Intent) []byte { return i.Fingerprint[:] })}, func(row pgx.CollectableRow) (r InboxClaimRow, err error) {
 		var received *time.Time
 		err = row.Scan(&r.Outcome, &r.ResultRef, &r.JobID, &received, &r.ProcessedAt, &r.Hashes, &r.Unproved)
 		if received != nil {
@@ -82,29 +86,29 @@ func InboxClaimManyStep(consumer string, messageIDs []string, hashes [][]byte, i
 	}, into)
 }
 
-// InboxLandArgs are the arguments of inbox_land.
-type InboxLandArgs struct {
-	Consumer, MessageID string
-	Queue, Kind         string
-	Args                []byte
-	Headers             map[string]any
-	Attempts, Crashes   int
-	MaxAttempts         int
-	RetryIn             time.Duration
-	Failure             *Failure
-	Dead                bool
-	Lane, LanePolicy    string
+// InboxStoreArgs are the arguments of inbox_store.
+type InboxStoreArgs struct {
+	Consumer, Key     string
+	Queue, Kind       string
+	Payload           []byte
+	Headers           map[string]any
+	Attempts, Crashes int
+	MaxAttempts       int
+	RetryIn           time.Duration
+	Failure           *Failure
+	Dead              bool
+	Lane, LanePolicy  string
 }
 
-// InboxLandRow is the answer of inbox_land.
-type InboxLandRow struct {
-	Outcome     string // "landed" or "dead_letter"
+// InboxStoreRow is the answer of inbox_store.
+type InboxStoreRow struct {
+	Outcome     string // "stored" or "dead_letter"
 	JobID       int64
 	AvailableAt time.Time
 }
 
-// InboxLand calls pawl_v1.inbox_land.
-func InboxLand(ctx context.Context, db DB, a InboxLandArgs) (InboxLandRow, error) {
+// InboxStore calls pawl_v1.inbox_store.
+func InboxStore(ctx context.Context, db DB, a InboxStoreArgs) (InboxStoreRow, error) {
 	o := Options{"attempts": a.Attempts}
 	set(o, "crashes", a.Crashes)
 	set(o, "max_attempts", a.MaxAttempts)
@@ -118,12 +122,12 @@ func InboxLand(ctx context.Context, db DB, a InboxLandArgs) (InboxLandRow, error
 	if a.Headers != nil {
 		o["headers"] = a.Headers
 	}
-	// Not exact: a header of a webhook may be Latin-1, and a delivery that does not land is sent again until the sender gives up.
+	// Not exact: a header of a webhook may be Latin-1, and a delivery that is not stored is sent again until the sender gives up.
 	// Keys are arguments of their own and stay exact.
-	var r InboxLandRow
-	err := one(ctx, db, "inbox.land",
-		"select l.outcome, l.job_id, l.available_at from pawl_v1.inbox_land($1, $2, $3, $4, $5, $6::pg_catalog.jsonb) as l",
-		[]any{a.Consumer, a.MessageID, a.Queue, a.Kind, octets(a.Args), o.text()},
+	var r InboxStoreRow
+	err := one(ctx, db, "inbox.store",
+		"select l.outcome, l.job_id, l.available_at from pawl_v1.inbox_store($1, $2, $3, $4, $5, $6::pg_catalog.jsonb) as l",
+		[]any{a.Consumer, a.Key, a.Queue, a.Kind, octets(a.Payload), o.text()},
 		&r.Outcome, &r.JobID, &r.AvailableAt)
 	return r, err
 }
@@ -159,7 +163,7 @@ func InboxForget(ctx context.Context, db DB, consumer, messageID string, process
 
 // InboxReplayRow is the answer of inbox_replay.
 type InboxReplayRow struct {
-	Outcome     string     // "replayed", "would_replay", "refused", "absent"
+	Outcome     string     // "replayed", "refused", "absent"
 	Job         *int64     // that owns the delivery
 	Status      string     // of that job before; empty: it is new
 	ProcessedAt *time.Time // it took effect then, if refused
@@ -167,48 +171,10 @@ type InboxReplayRow struct {
 }
 
 // InboxReplay calls pawl_v1.inbox_replay.
-func InboxReplay(ctx context.Context, db DB, consumer, messageID string, dryRun bool, actor, reason string) (r InboxReplayRow, err error) {
-	o := Options{}
-	set(o, "dry_run", dryRun)
+func InboxReplay(ctx context.Context, db DB, consumer, messageID, actor, reason string) (r InboxReplayRow, err error) {
 	err = one(ctx, db, "inbox.replay", `select r.outcome, r.job_id, coalesce(r.detail operator(pg_catalog.->>) 'status', ''), (r.detail operator(pg_catalog.->>) 'processed_at')::pg_catalog.timestamptz, coalesce(r.detail operator(pg_catalog.->>) 'hint', '')
-  from pawl_v1.inbox_replay($1, $2, $3, $4, $5::pg_catalog.jsonb) as r`, []any{consumer, messageID, actor, reason, o.text()}, &r.Outcome, &r.Job, &r.Status, &r.ProcessedAt, &r.Hint)
+  from pawl_v1.inbox_replay($1, $2, $3, $4) as r`, []any{consumer, messageID, actor, reason}, &r.Outcome, &r.Job, &r.Status, &r.ProcessedAt, &r.Hint)
 	return r, err
-}
-
-// InboxMissing returns those of some keys that a consumer does not remember.
-func InboxMissing(ctx context.Context, db DB, consumer string, keys []string) ([]string, error) {
-	return Look(ctx, db, "inbox.missing", `select k.key
-  from unnest($2::text[]) with ordinality as k (key, n)
- where not exists (select from pawl.inbox as i where i.consumer = $1 and i.message_id = k.key)
- order by k.n`, []any{consumer, keys}, func(row pgx.CollectableRow) (key string, err error) {
-		err = row.Scan(&key)
-		return key, err
-	})
-}
-
-// InboxRow is one row of pawl.inbox, the status of its job and the size of what was kept of it.
-type InboxRow struct {
-	Hash        []byte
-	ReceivedAt  time.Time
-	ProcessedAt *time.Time
-	JobID       *int64
-	JobStatus   *string // null: there is no such job any more
-	ResultRef   *string
-	KeptOctets  *int // null: it was not kept
-	ReadAt      time.Time
-}
-
-// InboxShow reads one row, or none.
-func InboxShow(ctx context.Context, db DB, consumer, messageID string) ([]InboxRow, error) {
-	return Look(ctx, db, "inbox.show", `select i.hash, i.received_at, i.processed_at, i.job_id, j.status, i.result_ref, octet_length(d.body), clock_timestamp()
-  from pawl.inbox as i
-  left join pawl.job as j on j.id = i.job_id
-  left join pawl.delivery as d on d.consumer = i.consumer and d.message_id = i.message_id
- where i.consumer = $1
-   and i.message_id = $2`, []any{consumer, messageID}, func(row pgx.CollectableRow) (r InboxRow, err error) {
-		err = row.Scan(&r.Hash, &r.ReceivedAt, &r.ProcessedAt, &r.JobID, &r.JobStatus, &r.ResultRef, &r.KeptOctets, &r.ReadAt)
-		return r, err
-	})
 }
 
 // ConsumerReport calls pawl_v1.consumer_report and returns for how long the consumer remembers. 0 is for ever, and of the horizon

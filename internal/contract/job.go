@@ -3,6 +3,7 @@ package contract
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,10 +14,10 @@ import (
 // JobEnqueueArgs are the arguments of job_enqueue.
 type JobEnqueueArgs struct {
 	Queue, Kind string
-	Args        []byte
+	Payload     []byte
 	Key         string
 	Fingerprint pawl.Fingerprint
-	KeyTTL      time.Duration
+	Retention   time.Duration
 	Priority    int
 	StartIn     time.Duration
 	MaxAttempts int
@@ -39,7 +40,7 @@ func JobEnqueue(ctx context.Context, db DB, a JobEnqueueArgs) (JobEnqueueRow, er
 	if !a.Fingerprint.IsZero() {
 		o["hash"] = a.Fingerprint.String()
 	}
-	set(o, "key_ttl_ms", a.KeyTTL.Milliseconds())
+	set(o, "retention_ms", a.Retention.Milliseconds())
 	set(o, "priority", a.Priority)
 	set(o, "retry_in_ms", a.StartIn.Milliseconds())
 	set(o, "max_attempts", a.MaxAttempts)
@@ -50,49 +51,53 @@ func JobEnqueue(ctx context.Context, db DB, a JobEnqueueArgs) (JobEnqueueRow, er
 	}
 	var r JobEnqueueRow
 	err := one(ctx, db, "job.enqueue", "select e.outcome, e.job_id, e.detail from pawl_v1.job_enqueue($1, $2, $3, $4::pg_catalog.jsonb) as e",
-		[]any{a.Queue, a.Kind, octets(a.Args), o.exact()}, &r.Outcome, &r.JobID, &r.Unproved)
+		[]any{a.Queue, a.Kind, octets(a.Payload), o.exact()}, &r.Outcome, &r.JobID, &r.Unproved)
 	return r, err
 }
 
-// JobEnqueueMany calls pawl_v1.job_enqueue_many. All keys are remembered for keyTTL, all new lanes have one policy.
-func JobEnqueueMany(ctx context.Context, db DB, jobs []JobEnqueueArgs, keyTTL time.Duration, lanePolicy string) ([]JobEnqueueRow, error) {
-	n := len(jobs)
-	var (
-		queues, kinds = make([]string, n), make([]string, n)
-		args, hashes  = make([][]byte, n), make([][]byte, n)
-		keys, headers = make([]*string, n), make([]*string, n)
-		priorities    = make([]*int32, n)
-		retryIn       = make([]*int64, n)
-		maxAttempts   = make([]*int32, n)
-		lanes         = make([]*string, n)
-		ordered       = false
-	)
-	for i, j := range jobs {
-		queues[i], kinds[i], args[i] = j.Queue, j.Kind, octets(j.Args)
-		keys[i], priorities[i], maxAttempts[i] = given(j.Key), given(int32(j.Priority)), given(int32(j.MaxAttempts))
-		retryIn[i], lanes[i] = given(j.StartIn.Milliseconds()), given(j.Lane)
-		ordered = ordered || j.Lane != ""
-		if !j.Fingerprint.IsZero() {
-			hashes[i] = j.Fingerprint[:]
-		}
-		if j.Headers != nil {
-			headers[i] = given(Options(j.Headers).exact())
-		}
-	}
+// JobEnqueueMany calls pawl_v1.job_enqueue_many. All keys are remembered for retention, all new lanes have one policy.
+func JobEnqueueMany(ctx context.Context, db DB, jobs []JobEnqueueArgs, retention time.Duration, lanePolicy string) ([]JobEnqueueRow, error) {
 	o := Options{}
-	set(o, "key_ttl_ms", keyTTL.Milliseconds())
+	set(o, "retention_ms", retention.Milliseconds())
 	set(o, "lane_policy", lanePolicy)
-	if ordered {
-		o["lanes"] = lanes
+	if slices.ContainsFunc(jobs, func(j JobEnqueueArgs) bool { return j.Lane != "" }) {
+		o["lanes"] = column(jobs, func(j JobEnqueueArgs) *string { return given(j.Lane) })
 	}
 	return many(ctx, db, "job.enqueue", `select e.outcome, e.job_id, e.detail
   from pawl_v1.job_enqueue_many($1, $2, $3, $4, $5, $6, $7, $8, $9::pg_catalog.jsonb[], $10::pg_catalog.jsonb) as e
  order by e.n`,
-		[]any{queues, kinds, args, keys, hashes, priorities, retryIn, maxAttempts, headers, o.exact()},
+		[]any{
+			column(jobs, func(j JobEnqueueArgs) string { return j.Queue }),
+			column(jobs, func(j JobEnqueueArgs) string { return j.Kind }),
+			column(jobs, func(j JobEnqueueArgs) []byte { return octets(j.Payload) }),
+			column(jobs, func(j JobEnqueueArgs) *string { return given(j.Key) }),
+			column(jobs, JobEnqueueArgs.hash),
+			column(jobs, func(j JobEnqueueArgs) *int32 { return given(int32(j.Priority)) }),
+			column(jobs, func(j JobEnqueueArgs) *int64 { return given(j.StartIn.Milliseconds()) }),
+			column(jobs, func(j JobEnqueueArgs) *int32 { return given(int32(j.MaxAttempts)) }),
+			column(jobs, JobEnqueueArgs.headers),
+			o.exact(),
+		},
 		func(row pgx.CollectableRow) (r JobEnqueueRow, err error) {
 			err = row.Scan(&r.Outcome, &r.JobID, &r.Unproved)
 			return r, err
 		})
+}
+
+// hash is nil if there is no fingerprint.
+func (a JobEnqueueArgs) hash() []byte {
+	if a.Fingerprint.IsZero() {
+		return nil
+	}
+	return a.Fingerprint[:]
+}
+
+// headers is nil if there are none.
+func (a JobEnqueueArgs) headers() *string {
+	if a.Headers == nil {
+		return nil
+	}
+	return given(Options(a.Headers).exact())
 }
 
 // JobKick calls pawl_v1.job_kick.
@@ -104,7 +109,7 @@ func JobKick(ctx context.Context, db DB, queues []string) error {
 type JobClaimRow struct {
 	ID, Fence                      int64
 	Queue, Kind                    string
-	Args                           []byte
+	Payload                        []byte
 	Headers                        map[string]any
 	Attempts, MaxAttempts, Crashes int
 	Priority                       int
@@ -146,21 +151,15 @@ func JobClaim(ctx context.Context, db DB, queue string, worker int64, limit int,
 	if since != (Marks{}) {
 		o["since"] = since.texts()
 	}
-	return many(ctx, db, "job.claim", `select c.id, c.fence, c.kind, c.args, c.headers, c.attempts, c.max_attempts, c.crashes,
+	return many(ctx, db, "job.claim", `select c.id, c.fence, c.kind, c.payload, c.headers, c.attempts, c.max_attempts, c.crashes,
        c.priority, c.created_at, c.available_at, c.detail
   from pawl_v1.job_claim($1, $2, $3, $4::pg_catalog.jsonb) as c`, []any{queue, worker, limit, o.text()},
 		func(row pgx.CollectableRow) (JobClaimRow, error) {
 			j := JobClaimRow{Queue: queue}
-			err := row.Scan(&j.ID, &j.Fence, &j.Kind, &j.Args, &j.Headers, &j.Attempts, &j.MaxAttempts, &j.Crashes,
+			err := row.Scan(&j.ID, &j.Fence, &j.Kind, &j.Payload, &j.Headers, &j.Attempts, &j.MaxAttempts, &j.Crashes,
 				&j.Priority, &j.CreatedAt, &j.AvailableAt, &j.Place)
 			return j, err
 		})
-}
-
-// JobQueue returns the queue of a job; "" if there is no such job.
-func JobQueue(ctx context.Context, db DB, id int64) (queue string, err error) {
-	err = one(ctx, db, "job.queue", "select coalesce((select j.queue from pawl.job as j where j.id operator(pg_catalog.=) $1), '')", []any{id}, &queue)
-	return queue, err
 }
 
 // JobClaimIDRow is the answer of job_claim_id.
@@ -182,10 +181,10 @@ func JobClaimID(ctx context.Context, db DB, id, worker int64, early bool) (JobCl
 		attempts, maxAttempts, crashes *int
 		createdAt, availableAt         *time.Time
 	)
-	err := one(ctx, db, "job.claim_id", `select c.outcome, c.fence, c.queue, c.kind, c.args, c.headers, c.attempts, c.max_attempts,
+	err := one(ctx, db, "job.claim_id", `select c.outcome, c.fence, c.queue, c.kind, c.payload, c.headers, c.attempts, c.max_attempts,
        c.crashes, c.created_at, c.available_at, c.detail, c.detail operator(pg_catalog.?) 'unproved'
   from pawl_v1.job_claim_id($1, $2, $3::pg_catalog.jsonb) as c`, []any{id, worker, o.text()},
-		&r.Outcome, &fence, &queue, &kind, &r.Job.Args, &r.Job.Headers, &attempts, &maxAttempts, &crashes, &createdAt, &availableAt,
+		&r.Outcome, &fence, &queue, &kind, &r.Job.Payload, &r.Job.Headers, &attempts, &maxAttempts, &crashes, &createdAt, &availableAt,
 		&r.Job.Place, &r.Unproved)
 	if availableAt != nil {
 		r.AvailableAt = *availableAt
@@ -237,9 +236,17 @@ func JobCloseStep(id, fence int64, opened *JobOpenRow, into *Lanes) Step {
 	return step("job.close", closeSQL, []any{id, fence, opened.Outcome, opened.Xact, opened.Lane}, new(string), into)
 }
 
+// A Holding is a job and the attempt that holds it.
+type Holding struct{ ID, Fence int64 }
+
+// identities are the first two arguments of a function that is told of several jobs.
+func identities(jobs []Holding) []any {
+	return []any{column(jobs, func(h Holding) int64 { return h.ID }), column(jobs, func(h Holding) int64 { return h.Fence })}
+}
+
 // JobHoldManyStep calls pawl_v1.job_hold_many.
-func JobHoldManyStep(ids, fences []int64, into func([]JobEndRow)) Step {
-	return steps("job.hold", holdManySQL, []any{ids, fences}, jobEnd, into)
+func JobHoldManyStep(jobs []Holding, into func([]JobEndRow)) Step {
+	return steps("job.hold", holdManySQL, identities(jobs), jobEnd, into)
 }
 
 // JobFinish calls pawl_v1.job_finish.
@@ -249,19 +256,19 @@ func JobFinish(ctx context.Context, db DB, id, fence int64) (lanes Lanes, err er
 }
 
 // JobFinishMany calls pawl_v1.job_finish_many.
-func JobFinishMany(ctx context.Context, db DB, ids, fences []int64, skipStale bool) ([]JobEndRow, error) {
-	return many(ctx, db, "job.finish", finishManySQL, finishManyArgs(ids, fences, skipStale), jobEnd)
+func JobFinishMany(ctx context.Context, db DB, jobs []Holding, skipStale bool) ([]JobEndRow, error) {
+	return many(ctx, db, "job.finish", finishManySQL, finishManyArgs(jobs, skipStale), jobEnd)
 }
 
 // JobFinishManyStep is JobFinishMany as a step.
-func JobFinishManyStep(ids, fences []int64, skipStale bool, into func([]JobEndRow)) Step {
-	return steps("job.finish", finishManySQL, finishManyArgs(ids, fences, skipStale), jobEnd, into)
+func JobFinishManyStep(jobs []Holding, skipStale bool, into func([]JobEndRow)) Step {
+	return steps("job.finish", finishManySQL, finishManyArgs(jobs, skipStale), jobEnd, into)
 }
 
-func finishManyArgs(ids, fences []int64, skipStale bool) []any {
+func finishManyArgs(jobs []Holding, skipStale bool) []any {
 	o := Options{}
 	set(o, "skip_stale", skipStale)
-	return []any{ids, fences, o.text()}
+	return append(identities(jobs), o.text())
 }
 
 func jobEnd(row pgx.CollectableRow) (r JobEndRow, err error) {

@@ -2,9 +2,6 @@ package contract
 
 import (
 	"context"
-	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // Lanes is what the detail of a call says of the lanes in which it ended somebody's turn.
@@ -79,41 +76,4 @@ func LanePolicy(ctx context.Context, db DB, queue, lane, policy, actor, reason s
 	err = one(ctx, db, "lane.policy", laneOperateColumns+"pawl_v1.lane_policy($1, $2, $3, $4, $5) as o",
 		[]any{queue, lane, policy, actor, reason}, r.columns()...)
 	return r, err
-}
-
-// LaneRow is one row of pawl_v1.lanes.
-type LaneRow struct {
-	ID                  int64
-	Queue, Name, Policy string
-	Head                *int64 // the job that has the turn; null: nobody
-	HeadStatus          *string
-	Waiting             int
-	Oldest              *time.Time // of those who wait
-	ReadAt              time.Time  // the database's clock
-}
-
-// LaneListArgs select rows of pawl_v1.lanes; a zero field selects all.
-type LaneListArgs struct {
-	Queue   string
-	Blocked bool // only those whose head is a dead letter or unknown
-	After   int64
-	Limit   int
-}
-
-// LaneList reads pawl_v1.lanes in the order of the ids.
-func LaneList(ctx context.Context, db DB, a LaneListArgs) ([]LaneRow, error) {
-	where, args := "l.id > $1", []any{a.After, a.Limit}
-	if a.Queue != "" {
-		where += "\n   and l.queue = $3"
-		args = append(args, a.Queue)
-	}
-	if a.Blocked {
-		where += "\n   and l.head_status in ('dead_letter', 'unknown')"
-	}
-	return Look(ctx, db, "lane.list", `select l.id, l.queue, l.name, l.policy, l.head, l.head_status, l.waiting, l.oldest, clock_timestamp()
-  from pawl_v1.lanes as l
- where `+where+"\n order by l.id\n limit $2", args, func(row pgx.CollectableRow) (r LaneRow, err error) {
-		err = row.Scan(&r.ID, &r.Queue, &r.Name, &r.Policy, &r.Head, &r.HeadStatus, &r.Waiting, &r.Oldest, &r.ReadAt)
-		return r, err
-	})
 }

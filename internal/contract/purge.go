@@ -32,9 +32,9 @@ func CommandPurge(ctx context.Context, db DB, a PurgeArgs) (PurgeRow, error) {
 	return a.byEnd(ctx, db, "command")
 }
 
-// EffectPurge calls pawl_v1.effect_purge.
-func EffectPurge(ctx context.Context, db DB, a PurgeArgs) (PurgeRow, error) {
-	return a.byEnd(ctx, db, "effect")
+// StepPurge calls pawl_v1.step_purge.
+func StepPurge(ctx context.Context, db DB, a PurgeArgs) (PurgeRow, error) {
+	return a.byEnd(ctx, db, "step")
 }
 
 // InboxPurge calls pawl_v1.inbox_purge.

@@ -3,8 +3,6 @@ package contract
 import (
 	"context"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // SchedulePutArgs are the arguments of schedule_put.
@@ -61,54 +59,6 @@ func ScheduleTick(ctx context.Context, db DB, name string, fence int64, ticks []
 		"select t.outcome, t.enqueued, coalesce((t.detail operator(pg_catalog.->>) 'skipped')::int, 0) from pawl_v1.schedule_tick($1, $2, $3, $4) as t",
 		[]any{name, fence, ticks, given(next)}, &r.Outcome, &r.Enqueued, &r.Skipped)
 	return r, err
-}
-
-// ScheduleRow is one row of pawl_v1.schedules.
-type ScheduleRow struct {
-	Name                  string
-	Cron, TimeZone        *string
-	EveryMs               *int64
-	Missed                string
-	Paused                bool
-	NextAt, LastAt        *time.Time
-	SinceAt               time.Time
-	Queue, Kind           string
-	Priority, MaxAttempts int
-	Lane                  *string
-	ArgsOctets            int
-	Fence                 int64
-	CreatedAt             time.Time
-	ReadAt                time.Time // the database's clock
-}
-
-const scheduleColumns = `s.name, s.cron, s.time_zone, s.every_ms, s.missed, s.paused, s.next_at, s.last_at, s.since_at, s.queue, s.kind,
-       coalesce((s.options ->> 'priority')::int, 2), coalesce((s.options ->> 'max_attempts')::int, 25), s.options ->> 'lane',
-       s.args_octets, s.fence, s.created_at, clock_timestamp()`
-
-func scheduleRow(row pgx.CollectableRow) (r ScheduleRow, err error) {
-	err = row.Scan(&r.Name, &r.Cron, &r.TimeZone, &r.EveryMs, &r.Missed, &r.Paused, &r.NextAt, &r.LastAt, &r.SinceAt, &r.Queue, &r.Kind,
-		&r.Priority, &r.MaxAttempts, &r.Lane, &r.ArgsOctets, &r.Fence, &r.CreatedAt, &r.ReadAt)
-	return r, err
-}
-
-// ScheduleList reads pawl_v1.schedules in the order of the names.
-func ScheduleList(ctx context.Context, db DB, after string, limit int) ([]ScheduleRow, error) {
-	return Look(ctx, db, "schedule.list", "select "+scheduleColumns+`
-  from pawl_v1.schedules as s
- where s.name > $1::text
- order by s.name
- limit $2`, []any{after, limit}, scheduleRow)
-}
-
-// ScheduleNext reads those that tick next, soonest first. Cron expressions only if the caller reads them.
-func ScheduleNext(ctx context.Context, db DB, cron bool, except []string, limit int) ([]ScheduleRow, error) {
-	return Look(ctx, db, "schedule.next", "select "+scheduleColumns+`
-  from pawl_v1.schedules as s
- where not s.paused
-   and (s.cron is null or $1)
-   and s.name <> all (coalesce($2::text[], '{}'))
- order by s.next_at nulls first
- limit $3`, []any{cron, except, limit}, scheduleRow)
 }
 
 // Now reads the database's clock.

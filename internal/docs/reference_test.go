@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawl-go/pawl/sql"
+	"github.com/pawl-go/pawl/schema"
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
@@ -28,7 +28,7 @@ var (
 func TestSQL_EveryFunctionHasASection(t *testing.T) {
 	t.Parallel()
 	const page = "docs/reference/sql.md"
-	functions := function.FindAllStringSubmatch(sql.API(), -1)
+	functions := function.FindAllStringSubmatch(schema.API(), -1)
 	if len(functions) < 10 {
 		t.Fatalf("found only %d functions", len(functions))
 	}
@@ -54,13 +54,13 @@ func TestSQL_EveryFunctionHasASection(t *testing.T) {
 			}
 		}
 	}
-	for _, v := range view.FindAllStringSubmatch(sql.API(), -1) {
+	for _, v := range view.FindAllStringSubmatch(schema.API(), -1) {
 		names = append(names, v[1])
 		sectionOf(t, page, v[1])
 	}
 	for _, m := range regexp.MustCompile(`(?m)^### (\w+)$`).FindAllStringSubmatch(read(t, page), -1) {
 		if !slices.Contains(names, m[1]) {
-			t.Errorf("%s: section %s is about nothing in sql/api", page, m[1])
+			t.Errorf("%s: section %s is about nothing in schema/api", page, m[1])
 		}
 	}
 }
@@ -191,23 +191,26 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 	t.Parallel()
 	const page = "docs/reference/configuration.md"
 	for section, where := range map[string][2]string{
-		"flow.Config": {"flow/config.go", "Config"}, "job.Config": {"job/config.go", "Config"},
-		"flow.Gate":       {"flow/gate.go", "Gate"},
+		"consumer.Config": {"consumer/config.go", "Config"}, "job.Config": {"job/config.go", "Config"},
+		"consumer.Keep": {"consumer/config.go", "Keep"}, "consumer.Policy": {"consumer/policy.go", "Policy"},
+		"consumer.TxPolicy": {"consumer/policy.go", "TxPolicy"}, "consumer.ManyTxPolicy": {"consumer/policy.go", "ManyTxPolicy"},
+		"consumer.TriggerPolicy": {"consumer/policy.go", "TriggerPolicy"}, "consumer.SequenceGate": {"consumer/4_sequence_gate.go", "SequenceGate"},
 		"inbox.Retention": {"inbox/retention.go", "Retention"},
 		"job.Queue":       {"job/config.go", "Queue"}, "job.Presence": {"job/config.go", "Presence"}, "job.Policy": {"job/handler.go", "Policy"},
 		"command.Options": {"command/once.go", "Options"}, "command.LeaseOptions": {"command/lease.go", "LeaseOptions"},
-		"effect.Step": {"effect/do.go", "Step"}, "effect.Transport": {"effect/transport.go", "Transport"},
-		"effect.Reconciliation": {"effect/reconcile.go", "Reconciliation"},
-		"httpkey.Policy":        {"command/httpkey/policy.go", "Policy"}, "httpkey.Lease": {"command/httpkey/leased.go", "Lease"},
+		"step.Step": {"step/run.go", "Step"}, "step.Transport": {"step/transport.go", "Transport"},
+		"step.Reconciliation": {"step/reconcile.go", "Reconciliation"},
+		"httpkey.Options":     {"command/httpkey/options.go", "Options"}, "httpkey.Lease": {"command/httpkey/leased.go", "Lease"},
 		"httpkey.RetryingClient": {"command/httpkey/client.go", "RetryingClient"},
 		"job.Backoff":            {"job/retry.go", "Backoff"}, "job.Request": {"job/enqueue.go", "Request"},
+		"outbox.Config": {"outbox/config.go", "Config"}, "outbox.Event": {"outbox/event.go", "Event"},
 		"schedule.Schedule": {"schedule/schedule.go", "Schedule"}, "schedule.Config": {"schedule/keeper.go", "Config"},
 		"webhook.Config": {"transport/webhook/verifier.go", "Config"}, "webhook.HMACConfig": {"transport/webhook/hmac.go", "HMACConfig"},
 		"webhook.ReceiverConfig":   {"transport/webhook/receiver.go", "ReceiverConfig"},
 		"webhook.ReconcilerConfig": {"transport/webhook/reconciler.go", "ReconcilerConfig"},
 		"webhook.GitHubConfig":     {"transport/webhook/github.go", "GitHubConfig"},
-		"observe.EventOptions":     {"observe/events.go", "EventOptions"}, "observe.DatabaseOptions": {"observe/database.go", "DatabaseOptions"},
-		"sqs.Config": {"transport/sqs/config.go", "Config"}, "sqs.Message": {"transport/sqs/send.go", "Message"},
+		"observe.EventOptions":     {"observe/options.go", "EventOptions"}, "observe.DatabaseOptions": {"observe/options.go", "DatabaseOptions"},
+		"pawlsqs.Config": {"transport/pawlsqs/config.go", "Config"}, "pawlsqs.Message": {"transport/pawlsqs/send.go", "Message"},
 	} {
 		text, fields := sectionOf(t, page, section), 0
 		for _, spec := range specs(t, where[0], token.TYPE) {

@@ -6,11 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -47,22 +45,22 @@ end $do$`, function)
 var claims = map[string]struct {
 	door, function string
 }{
-	"flow":             {"flow", "inbox_claim"},
-	"flow, batch":      {"flow, batch", "inbox_claim_many"},
-	"flow, land":       {"flow, land", "inbox_claim"},
-	"flow, attempt":    {"flow, attempt", "job_hold"},
-	"job, HandleTx":    {"job, HandleTx", "job_open"},
-	"job, HandleBatch": {"job, HandleBatch", "job_hold_many"},
-	"command, Once":    {"command, Once", "command_claim"},
-	"command, OnceSQL": {"command, OnceSQL", "command_claim"},
-	"command, Leased":  {"command, Leased", "command_claim"},
-	"command, Commit":  {"command, Leased", "command_hold"},
-	"httpkey":          {"httpkey", "command_claim"},
+	"consumer":          {"consumer", "inbox_claim"},
+	"consumer, batch":   {"consumer, batch", "inbox_claim_many"},
+	"consumer, store":   {"consumer, store", "inbox_claim"},
+	"consumer, attempt": {"consumer, attempt", "job_hold"},
+	"job, HandleTx":     {"job, HandleTx", "job_open"},
+	"job, HandleManyTx": {"job, HandleManyTx", "job_hold_many"},
+	"command, Once":     {"command, Once", "command_claim"},
+	"command, OnceSQL":  {"command, OnceSQL", "command_claim"},
+	"command, Leased":   {"command, Leased", "command_claim"},
+	"command, Commit":   {"command, Leased", "command_hold"},
+	"httpkey":           {"httpkey", "command_claim"},
 }
 
 func init() {
-	doors["flow, land"] = func(v *visit) {
-		v.flow(flow.Config{Mode: flow.Land, Handler: func(ctx context.Context, tx pgx.Tx, _ pawl.Delivery) error { return inPgx(v.do)(ctx, tx) }})
+	doors["consumer, store"] = func(v *visit) {
+		v.consumer(v.applyTx().With(consumer.TxPolicy{Policy: v.policy(), Mode: consumer.StoreFirst}))
 	}
 }
 

@@ -13,12 +13,12 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
 	"github.com/pawl-go/pawl/command/httpkey"
-	"github.com/pawl-go/pawl/effect"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/guard"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/schedule"
+	"github.com/pawl-go/pawl/step"
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
@@ -26,24 +26,24 @@ import (
 func TestConstructors_RefuseNil(t *testing.T) {
 	t.Parallel()
 	ctx, intent := t.Context(), pawl.Intent{Scope: "s", Key: "k", Fingerprint: pawl.FingerprintOf()}
-	probe := func(context.Context, effect.Call) (effect.Verdict, any, error) { return effect.CannotTell, nil, nil }
+	probe := func(context.Context, step.Call) (step.ProbeResult, any, error) { return step.CannotTell, nil, nil }
 	for name, err := range map[string]error{
-		"flow.New":              second(flow.New(nil, flow.Config{Consumer: "c"})),
+		"consumer.New":          second(consumer.New(nil, consumer.Config{Name: "c"})),
 		"job.NewWorker":         second(job.NewWorker(nil, job.Config{})),
 		"outbox.NewRelay":       second(outbox.NewRelay(nil, outbox.Config{})),
 		"guard.New":             second(guard.New(nil, guard.Table{})),
 		"webhook.New":           second(webhook.New(webhook.Config{})),
 		"webhook.NewReceiver":   second(webhook.NewReceiver(nil, webhook.ReceiverConfig{})),
 		"webhook.NewReconciler": second(webhook.NewReconciler(webhook.ReconcilerConfig{})),
-		"command.Once":          second(command.Once(ctx, nil, intent, func(context.Context, pgx.Tx) (int, error) { return 0, nil })),
-		"command.OnceSQL":       second(command.OnceSQL(ctx, nil, intent, func(context.Context, *sql.Tx) (int, error) { return 0, nil })),
+		"command.Once":          second(command.Once(ctx, nil, intent, command.Options{}, func(context.Context, pgx.Tx) (int, error) { return 0, nil })),
+		"command.OnceSQL":       second(command.OnceSQL(ctx, nil, intent, command.Options{}, func(context.Context, *sql.Tx) (int, error) { return 0, nil })),
 		"command.Leased":        second(command.Leased(ctx, nil, intent, command.LeaseOptions{}, func(context.Context, *command.Attempt[int]) error { return nil })),
 		"command.Leased, no fn": second(command.Leased[int](ctx, new(pgxpool.Pool), intent, command.LeaseOptions{}, nil)),
 		"command.Begin":         third(command.Begin[int](ctx, nil, intent, command.LeaseOptions{})),
 		"schedule.NewKeeper":    second(schedule.NewKeeper(nil, schedule.Config{})),
-		"effect.Reconcile":      second(effect.Reconcile(ctx, nil, effect.Reconciliation{Providers: map[string]effect.Probe{"p": probe}})),
-		"effect.Reconcile, nil": second(effect.Reconcile(ctx, new(pgxpool.Pool), effect.Reconciliation{Providers: map[string]effect.Probe{"p": nil}})),
-		"effect.Do":             second(effect.Do(ctx, nil, nil, effect.Step{Name: "s", Policy: effect.AtMostOnce()}, func(context.Context, effect.Call) (int, error) { return 0, nil })),
+		"step.Reconcile":        second(step.Reconcile(ctx, nil, step.Reconciliation{Providers: map[string]step.Probe{"p": probe}})),
+		"step.Reconcile, nil":   second(step.Reconcile(ctx, new(pgxpool.Pool), step.Reconciliation{Providers: map[string]step.Probe{"p": nil}})),
+		"step.Run":              second(step.Run(ctx, nil, nil, step.Step{Name: "s", Recovery: step.AtMostOnce()}, func(context.Context, step.Call) (int, error) { return 0, nil })),
 	} {
 		if !errors.Is(err, pawl.ErrArgumentInvalid) {
 			t.Errorf("%s: %v", name, err)
@@ -51,9 +51,9 @@ func TestConstructors_RefuseNil(t *testing.T) {
 	}
 	tenant := func(*http.Request) (string, error) { return "t", nil }
 	for name, make := range map[string]func(){
-		"httpkey.Once":    func() { httpkey.Once(nil, nil, nil) },
-		"httpkey.OnceSQL": func() { httpkey.OnceSQL(nil, tenant, nil) },
-		"httpkey.Leased":  func() { httpkey.Leased(nil, tenant, httpkey.Lease{}, nil) },
+		"httpkey.Once":    func() { httpkey.Once(nil, nil, httpkey.Options{}, nil) },
+		"httpkey.OnceSQL": func() { httpkey.OnceSQL(nil, tenant, httpkey.Options{}, nil) },
+		"httpkey.Leased":  func() { httpkey.Leased(nil, tenant, httpkey.Lease{}, httpkey.Options{}, nil) },
 	} {
 		func() {
 			defer func() {

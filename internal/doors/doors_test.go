@@ -19,7 +19,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
 	"github.com/pawl-go/pawl/command/httpkey"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/guard"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
@@ -85,11 +85,16 @@ func (v *visit) job(queue, lane string, h job.Handler) {
 	pawltest.Drain(v, v.pool, job.Config{Queues: []job.Queue{{Name: queue}}, Handlers: []job.Handler{h}, Hooks: v.hooks()})
 }
 
-func (v *visit) flow(config flow.Config) {
+func (v *visit) consumer(handler consumer.Handler) {
 	source := &pawltest.Source{Invisibility: 300 * time.Millisecond}
-	source.Send(pawl.Delivery{Key: v.key, MessageID: v.key, Body: []byte("payload")})
-	config.Consumer, config.Source, config.MaxAttempts, config.Hooks = "orders", source, v.maxAttempts(), v.hooks()
-	pawltest.Consume(v, v.pool, config)
+	source.Send(pawl.Delivery{Key: v.key, MessageID: v.key, Payload: []byte("payload")})
+	pawltest.Consume(v, v.pool, consumer.Config{Name: "orders", Source: source, Handler: handler, Hooks: v.hooks()})
+}
+
+func (v *visit) policy() consumer.Policy { return consumer.Policy{MaxAttempts: v.maxAttempts()} }
+
+func (v *visit) applyTx() consumer.TxHandler {
+	return consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, _ consumer.Message[[]byte]) error { return inPgx(v.do)(ctx, tx) })
 }
 
 func (v *visit) rows() *guard.Rows {
@@ -114,22 +119,23 @@ var doors = map[string]func(*visit){
 	"job, HandleTx, lane":     func(v *visit) { v.job("laned", v.key, v.handleTx()) },
 	"job, HandleTx, archive":  func(v *visit) { v.job("archived", "", v.handleTx()) },
 	"job, HandleTx, row kept": func(v *visit) { v.job("kept", "", v.handleTx().With(job.Policy{KeepRow: true})) },
-	"job, HandleBatch": func(v *visit) {
-		v.job("batch", "", job.HandleBatch("k", func(ctx context.Context, tx pgx.Tx, _ []job.Task[[]byte]) error { return inPgx(v.do)(ctx, tx) }))
+	"job, HandleManyTx": func(v *visit) {
+		v.job("batch", "", job.HandleManyTx("k", func(ctx context.Context, tx pgx.Tx, _ []job.Task[[]byte]) error { return inPgx(v.do)(ctx, tx) }))
 	},
-	"flow": func(v *visit) {
-		v.flow(flow.Config{Handler: func(ctx context.Context, tx pgx.Tx, _ pawl.Delivery) error { return inPgx(v.do)(ctx, tx) }})
+	"consumer": func(v *visit) {
+		v.consumer(v.applyTx().With(consumer.TxPolicy{Policy: v.policy()}))
 	},
-	"flow, batch": func(v *visit) {
-		v.flow(flow.Config{BatchHandler: func(ctx context.Context, tx pgx.Tx, _ []pawl.Delivery) error { return inPgx(v.do)(ctx, tx) }})
+	"consumer, batch": func(v *visit) {
+		v.consumer(consumer.HandleManyTx(func(ctx context.Context, tx pgx.Tx, _ []consumer.Message[[]byte]) error { return inPgx(v.do)(ctx, tx) }).
+			With(consumer.ManyTxPolicy{Policy: v.policy()}))
 	},
-	"flow, attempt": func(v *visit) {
-		v.flow(flow.Config{LongHandler: func(ctx context.Context, a *flow.Attempt) error { return a.Commit(ctx, inPgx(v.do)) }})
+	"consumer, attempt": func(v *visit) {
+		v.consumer(consumer.Handle(func(ctx context.Context, a *consumer.Attempt[[]byte]) error { return a.Commit(ctx, inPgx(v.do)) }).With(v.policy()))
 	},
 	"command, Once": func(v *visit) {
 		v.thrice(func() error {
 			_, err := command.Once(v.Context(), v.pool, pawl.Intent{Scope: "s", Key: v.key, Fingerprint: print},
-				func(ctx context.Context, tx pgx.Tx) (int, error) { return 1, inPgx(v.do)(ctx, tx) }, command.Options{Hooks: v.hooks()})
+				command.Options{Hooks: v.hooks()}, func(ctx context.Context, tx pgx.Tx) (int, error) { return 1, inPgx(v.do)(ctx, tx) })
 			return err
 		})
 	},
@@ -137,7 +143,7 @@ var doors = map[string]func(*visit){
 		db := stdlib.OpenDBFromPool(v.pool)
 		v.thrice(func() error {
 			_, err := command.OnceSQL(v.Context(), db, pawl.Intent{Scope: "sql", Key: v.key, Fingerprint: print},
-				func(ctx context.Context, tx *sql.Tx) (int, error) { return 1, inSQL(v.do)(ctx, tx) }, command.Options{Hooks: v.hooks()})
+				command.Options{Hooks: v.hooks()}, func(ctx context.Context, tx *sql.Tx) (int, error) { return 1, inSQL(v.do)(ctx, tx) })
 			return err
 		})
 	},
@@ -152,7 +158,7 @@ var doors = map[string]func(*visit){
 	},
 	"httpkey": func(v *visit) {
 		h := httpkey.Once(v.pool, func(*http.Request) (string, error) { return "tenant", nil },
-			func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error { return inPgx(v.do)(r.Context(), tx) })
+			httpkey.Options{}, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error { return inPgx(v.do)(r.Context(), tx) })
 		v.thrice(func() error {
 			r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader("payload"))
 			r.Header.Set("Idempotency-Key", `"`+v.key+`"`)

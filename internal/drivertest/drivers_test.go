@@ -27,7 +27,7 @@ func init() {
 var doors = map[string]func(ctx context.Context, db *sql.DB) error{
 	"OnceSQL": func(ctx context.Context, db *sql.DB) error {
 		intent := pawl.Intent{Scope: "s", Key: "k", Fingerprint: pawl.FingerprintOf()}
-		_, err := command.OnceSQL(ctx, db, intent, func(context.Context, *sql.Tx) (int, error) { return 1, nil })
+		_, err := command.OnceSQL(ctx, db, intent, command.Options{}, func(context.Context, *sql.Tx) (int, error) { return 1, nil })
 		return err
 	},
 	"httpkey.OnceSQL": func(_ context.Context, db *sql.DB) (err error) {
@@ -36,7 +36,7 @@ var doors = map[string]func(ctx context.Context, db *sql.DB) error{
 				err = &pawl.Error{Op: "httpkey", Code: pawl.CodeArgumentInvalid, Err: errors.New(said)}
 			}
 		}()
-		httpkey.OnceSQL(db, func(*http.Request) (string, error) { return "t", nil }, func(http.ResponseWriter, *http.Request, *sql.Tx) error { return nil })
+		httpkey.OnceSQL(db, func(*http.Request) (string, error) { return "t", nil }, httpkey.Options{}, func(http.ResponseWriter, *http.Request, *sql.Tx) error { return nil })
 		return nil
 	},
 	"SQL": func(ctx context.Context, db *sql.DB) error {

@@ -2,7 +2,7 @@
 //
 // A point is inert unless armed: it costs one atomic load. Only the program itself can arm points; nothing reads the
 // environment, so a library user's process cannot be hit by accident. Names follow package, step and side:
-// "flow.commit.before", "job.commit.after".
+// "consumer.commit.before", "job.commit.after".
 package fault
 
 import (
@@ -51,7 +51,7 @@ func (a *action) act(point string) error {
 		select {} // the signal is on its way
 	case "stop":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		time.Sleep(100 * time.Millisecond) // it may reach another thread first; nothing may happen here before it lands
+		time.Sleep(100 * time.Millisecond) // it may reach another thread first; nothing may happen here before it is stored
 	case "delay":
 		time.Sleep(a.delay)
 	case "fail":

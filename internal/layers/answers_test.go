@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"testing"
 )
 
@@ -18,17 +19,17 @@ var onlyRead = regexp.MustCompile(`'(duplicate_ignored|duplicate|replay_success|
 var notAnswers = map[string]string{
 	"_raise_fence_lost": "raises: nobody is answered", "_command_refuse": "raises", "_command_raise": "raises",
 	"_refusal": "a verb of operators, who look again", "inbox_forget": "the same", "inbox_replay": "the same", "job_recall": "the same",
-	"lane_unblock": "the same", "lane_policy": "the same", "command_settle": "the same", "effect_settle": "the same",
+	"lane_unblock": "the same", "lane_policy": "the same", "command_settle": "the same", "step_settle": "the same",
 	"schedule_pause": "the same", "schedule_resume": "the same", "schedule_run_now": "the same", "schedule_delete": "the same",
 	"lane_promote": "a hint to a worker", "schedule_tick": "a keeper asks again at the next tick",
-	"effect_again": "a verb of operators, who look again", "job_open": "'ended' by its own DELETE", "job_close": "the same: it compares what it is told",
-	"effect_end": "whoever is told that the step is gone, or had ended, plans again",
+	"step_again": "a verb of operators, who look again", "job_open": "'ended' by its own DELETE", "job_close": "the same: it compares what it is told",
+	"step_end": "whoever is told that the step is gone, or had ended, plans again",
 }
 
 // Every SQL function that answers from what it only read makes its COMMIT wait for the synchronous standbys (pawl_v1._unproved).
 func TestAnswers_ThatAreOnlyReadAreUnproved(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("../../sql/api/*.sql")
+	files, err := filepath.Glob("../../schema/api/*.sql")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d files: %v", len(files), err)
 	}
@@ -68,22 +69,21 @@ func TestAnswers_ThatAreOnlyReadAreUnproved(t *testing.T) {
 	}
 }
 
-// makers are the functions of package flow that make a receipt without proof, and what makes it durable.
+// makers are the functions of package consumer that make a receipt, or an outcome that leads to one, and what makes it durable.
 var makers = map[string]string{
-	"answered":  "itself",
-	"duplicate": "Unproved was asked",
-	"once":      "its own COMMIT",
-	"onceBatch": "its own COMMIT",
-	"landIn":    "its own COMMIT",
-	"notPassed": "its own COMMIT, of its inbox row",
-	"trigger":   "the trigger; packages guard and job prove what they read",
-	"prove":     "txn.Replicated",
+	"answered":       "itself",
+	"acknowledge":    "the outcome is decided, and not only read",
+	"prove":          "txn.Replicated",
+	"commit":         "its own COMMIT; what was only read says so",
+	"commitMany":     "its own COMMIT; what was only read says so",
+	"notPassed":      "the COMMIT of its inbox row, which waits",
+	"deliverTrigger": "the trigger; packages guard and job prove what they read",
 }
 
 // Only these functions make receipts: a new one has to say what makes the outcome durable, and replicated.
 func TestReceipts_AreMadeWhereSomethingWasCommittedOrProved(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("../../flow/*.go")
+	files, err := filepath.Glob("../../consumer/*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,8 +102,7 @@ func TestReceipts_AreMadeWhereSomethingWasCommittedOrProved(t *testing.T) {
 				continue
 			}
 			ast.Inspect(fn, func(n ast.Node) bool {
-				call, is := n.(*ast.CallExpr)
-				if !is || !makesReceipt(call.Fun) {
+				if !makesReceipt(n) {
 					return true
 				}
 				if makers[fn.Name.Name] == "" {
@@ -121,13 +120,31 @@ func TestReceipts_AreMadeWhereSomethingWasCommittedOrProved(t *testing.T) {
 	}
 }
 
-func makesReceipt(called ast.Expr) bool {
-	switch f := called.(type) {
-	case *ast.Ident:
-		return f.Name == "answered"
-	case *ast.SelectorExpr:
-		pkg, is := f.X.(*ast.Ident)
-		return is && pkg.Name == "receipt" && (f.Sel.Name == "Committed" || f.Sel.Name == "Proved")
+// makesReceipt recognises answered(…), receipt.Committed[…](…), outcome{decided: …} and an assignment to unproved.
+func makesReceipt(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.CallExpr:
+		called := n.Fun
+		if generic, is := called.(*ast.IndexExpr); is {
+			called = generic.X
+		}
+		if f, is := called.(*ast.SelectorExpr); is {
+			pkg, is := f.X.(*ast.Ident)
+			return is && pkg.Name == "receipt"
+		}
+		f, is := called.(*ast.Ident)
+		return is && f.Name == "answered"
+	case *ast.CompositeLit:
+		of, is := n.Type.(*ast.Ident)
+		return is && of.Name == "outcome" && slices.ContainsFunc(n.Elts, func(e ast.Expr) bool {
+			field, is := e.(*ast.KeyValueExpr)
+			return is && field.Key.(*ast.Ident).Name == "decided"
+		})
+	case *ast.AssignStmt:
+		return slices.ContainsFunc(n.Lhs, func(e ast.Expr) bool {
+			to, is := e.(*ast.SelectorExpr)
+			return is && (to.Sel.Name == "unproved" || to.Sel.Name == "decided")
+		})
 	}
 	return false
 }

@@ -31,21 +31,22 @@ var ownPath = map[string]string{
 }
 
 // pinnedBy are functions that send a text under Pawl's own path, or put it into a script that sets it.
-var pinnedBy = []string{"Look", "lookOne", "findings", "pinned"}
+var pinnedBy = []string{"Look", "lookOne", "lookRows", "lookWhole", "Pinned"}
 
 // pieces are functions and package-level texts that hold a piece of a statement, and why its names are safe.
 var pieces = map[string]string{
-	"guard.statements":                  "your table, whose types and operators may be your own",
-	"guard.look":                        "the same",
-	"guard.take":                        "the same",
-	"internal/contract.where":           "read through Look",
-	"internal/contract.commandColumns":  "the same",
-	"internal/contract.jobColumns":      "the same",
-	"internal/contract.scheduleColumns": "the same",
-	"internal/contract.PresenceFree":    "the same",
-	"internal/contract.byEnd":           "follows pawl_v1.",
-	"internal/contract.ofConsumer":      "follows pawl_v1.",
-	"ops.silent":                        "passed to findings",
+	"guard.templates":               "your table, whose types and operators may be your own",
+	"guard.highest":                 "the same",
+	"guard.giveBack":                "the same",
+	"internal/catalog.query":        "read through Look",
+	"internal/catalog.behind":       "the same",
+	"internal/catalog.selected":     "the same",
+	"internal/catalog.commands":     "the same",
+	"internal/catalog.queues":       "the same",
+	"internal/catalog.schedules":    "the same",
+	"internal/catalog.PresenceFree": "the same",
+	"internal/contract.byEnd":       "follows pawl_v1.",
+	"internal/contract.ofConsumer":  "follows pawl_v1.",
 }
 
 // sends are functions to which a text goes under the caller's path, also where the function around it uses one of pinnedBy.
@@ -71,7 +72,7 @@ func TestSQL_InGoResolvesNothingThroughThePath(t *testing.T) {
 				used[where] = true
 				continue
 			}
-			t.Errorf("%s: %s: these resolve through the caller's search_path: %q\nqualify them, operator(pg_catalog.=), or read through contract.Look; see docs/decisions/0035-search-path.md",
+			t.Errorf("%s: %s: these resolve through the caller's search_path: %q\nqualify them, operator(pg_catalog.=), or read through catalog.Look; see docs/decisions/0035-search-path.md",
 				f.set.Position(text.pos), text.in, found)
 		}
 	}

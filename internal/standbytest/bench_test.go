@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/migrate"
 )
@@ -28,7 +28,7 @@ func (f *flood) Receive(ctx context.Context, limit int) (ds []pawl.Delivery, _ e
 		if f.left.Add(-1) < 0 {
 			break
 		}
-		ds = append(ds, pawl.Delivery{Key: fmt.Sprint(f.left.Load()), MessageID: "m", Body: []byte("x"), Handle: 1})
+		ds = append(ds, pawl.Delivery{Key: fmt.Sprint(f.left.Load()), MessageID: "m", Payload: []byte("x"), Handle: 1})
 	}
 	if len(ds) == 0 {
 		select {
@@ -38,6 +38,8 @@ func (f *flood) Receive(ctx context.Context, limit int) (ds []pawl.Delivery, _ e
 	}
 	return ds, ctx.Err()
 }
+
+func (f *flood) Info() pawl.SourceInfo { return pawl.SourceInfo{} }
 
 func (f *flood) Ack(_ context.Context, rs ...pawl.Receipt) error {
 	if f.acked.Add(int64(len(rs))) == f.n {
@@ -51,7 +53,7 @@ func (f *flood) Release(_ context.Context, _ time.Duration, ds ...pawl.Delivery)
 	return nil
 }
 
-// Duplicates by a flow with 8 handlers, while nothing is configured and with a synchronous standby.
+// Duplicates by a consumer with 8 handlers, while nothing is configured and with a synchronous standby.
 //
 //	go test ./internal/standbytest -run xxx -bench Duplicates -benchtime 5000x
 func BenchmarkDuplicates(b *testing.B) {
@@ -75,15 +77,15 @@ func BenchmarkDuplicates(b *testing.B) {
 			}
 			defer pool.Close()
 			print := pawl.FingerprintOf([]byte("x"))
-			if _, err := pool.Exec(b.Context(), `insert into pawl.inbox (consumer, message_id, hash, processed_at)
+			if _, err := pool.Exec(b.Context(), `insert into pawl.inbox (consumer, key, hash, processed_at)
 select 'orders', g::text, $1, clock_timestamp() from generate_series(0, $2::int) as g on conflict do nothing`, print[:], b.N); err != nil {
 				b.Fatal(err)
 			}
 			source := &flood{done: make(chan struct{}), n: int64(b.N)}
 			source.left.Store(int64(b.N))
-			f, err := flow.New(pool, flow.Config{Consumer: "orders", Source: source, Concurrency: 8, Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}},
+			f, err := consumer.New(pool, consumer.Config{Name: "orders", Source: source, Concurrency: 8, Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}},
 				Fingerprint: func(pawl.Delivery) (pawl.Fingerprint, error) { return print, nil },
-				Handler:     func(context.Context, pgx.Tx, pawl.Delivery) error { return fmt.Errorf("fresh") }})
+				Handler:     consumer.HandleTx(func(context.Context, pgx.Tx, consumer.Message[[]byte]) error { return fmt.Errorf("fresh") })})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -18,12 +18,14 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
 	"github.com/pawl-go/pawl/command/httpkey"
-	"github.com/pawl-go/pawl/effect"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/guard"
+	"github.com/pawl-go/pawl/internal/jobtest"
+	steps "github.com/pawl-go/pawl/internal/owner"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/pawltest"
+	"github.com/pawl-go/pawl/step"
 )
 
 const schema = `create table effect (door text not null);
@@ -65,9 +67,9 @@ func intent(name string) pawl.Intent {
 func (b *bed) once() door {
 	call := func(pool *pgxpool.Pool) func(context.Context) error {
 		return func(ctx context.Context) error {
-			_, err := command.Once(ctx, pool, intent("once"), func(ctx context.Context, tx pgx.Tx) (string, error) {
+			_, err := command.Once(ctx, pool, intent("once"), command.Options{Wait: -1}, func(ctx context.Context, tx pgx.Tx) (string, error) {
 				return "done", insert(ctx, tx, "once")
-			}, command.Options{Wait: -1})
+			})
 			return err
 		}
 	}
@@ -84,10 +86,10 @@ func (b *bed) onceSQL() door {
 		db := stdlib.OpenDB(*config)
 		b.Cleanup(func() { _ = db.Close() })
 		return func(ctx context.Context) error {
-			_, err := command.OnceSQL(ctx, db, intent("once sql"), func(ctx context.Context, tx *sql.Tx) (string, error) {
+			_, err := command.OnceSQL(ctx, db, intent("once sql"), command.Options{Wait: -1}, func(ctx context.Context, tx *sql.Tx) (string, error) {
 				_, err := tx.ExecContext(ctx, "insert into effect values ('once sql')")
 				return "done", err
-			}, command.Options{Wait: -1})
+			})
 			return err
 		}
 	}
@@ -98,9 +100,9 @@ func (b *bed) onceSQL() door {
 func (b *bed) onceFinal() door {
 	call := func(pool *pgxpool.Pool) func(context.Context) error {
 		return func(ctx context.Context) error {
-			_, err := command.Once(ctx, pool, intent("once final"), func(context.Context, pgx.Tx) (string, error) {
+			_, err := command.Once(ctx, pool, intent("once final"), command.Options{Wait: -1}, func(context.Context, pgx.Tx) (string, error) {
 				return "", pawl.Final(errors.New("no"))
-			}, command.Options{Wait: -1})
+			})
 			if errors.Is(err, pawl.ErrFailedFinal) {
 				return nil
 			}
@@ -134,10 +136,10 @@ func (b *bed) leased() door {
 func (b *bed) http() door {
 	tenant := func(*http.Request) (string, error) { return "acme", nil }
 	call := func(pool *pgxpool.Pool) func(context.Context) error {
-		server := httptest.NewServer(httpkey.Once(pool, tenant, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
+		server := httptest.NewServer(httpkey.Once(pool, tenant, httpkey.Options{Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 			w.WriteHeader(http.StatusCreated)
 			return insert(r.Context(), tx, "http")
-		}, httpkey.Policy{Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}))
+		}))
 		b.Cleanup(server.Close)
 		return func(ctx context.Context) error {
 			r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, strings.NewReader("shoes"))
@@ -219,7 +221,7 @@ func (b *bed) claimed(queue string) job.Job {
 	b.must(err)
 	var worker int64
 	b.must(b.watched.QueryRow(b.Context(), "select w.worker_id from pawl_v1.worker_register('w', '1 hour') as w").Scan(&worker))
-	jobs, err := job.Claim(b.Context(), b.watched, queue, worker, 1)
+	jobs, err := jobtest.Claim(b.Context(), b.watched, queue, worker, 1)
 	b.must(err)
 	return jobs[0]
 }
@@ -361,17 +363,17 @@ func (b *bed) impatient() door {
 
 type owner string
 
-func (o owner) Owner() pawl.Owner                   { return pawl.OwnerOf("job", "standby", string(o), 0) }
+func (o owner) Owner() pawl.Owner                   { return steps.Of("job", "standby", string(o), 0) }
 func (o owner) Hold(context.Context, pawl.Tx) error { return nil }
 
 // A step whose plan was replicated, and whose end was not.
 func (b *bed) effect() door {
 	var calls int
 	called, record := make(chan struct{}), make(chan struct{})
-	step := effect.Step{Name: "charge", Policy: effect.Keyed(time.Hour)}
+	charge := step.Step{Name: "charge", Recovery: step.Keyed(time.Hour)}
 	ended := make(chan error, 1)
 	go func() {
-		_, err := effect.Do(b.Context(), b.watched, owner("step"), step, func(context.Context, effect.Call) (string, error) {
+		_, err := step.Run(b.Context(), b.watched, owner("step"), charge, func(context.Context, step.Call) (string, error) {
 			close(called)
 			<-record
 			return "charged", nil
@@ -387,22 +389,22 @@ func (b *bed) effect() door {
 		return <-ended
 	}
 	again := func(ctx context.Context) error {
-		_, err := effect.Do(ctx, b.plain, owner("step"), step, func(context.Context, effect.Call) (string, error) {
+		_, err := step.Run(ctx, b.plain, owner("step"), charge, func(context.Context, step.Call) (string, error) {
 			return "", errors.New("called again")
 		})
 		return err
 	}
-	return door{"effect", first, again, "exists (select from pawl.effect as e where e.status = 'succeeded')", false}
+	return door{"step", first, again, "exists (select from pawl.step as e where e.status = 'succeeded')", false}
 }
 
-// flow is a consumer; again is a redelivery to another process of it.
-func (b *bed) flow(name string, configure func(c *flow.Config, pool *pgxpool.Pool), again *pgxpool.Pool) door {
-	handle := func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error { return insert(ctx, tx, name) }
+// consumer is a consumer; again is a redelivery to another process of it.
+func (b *bed) consumer(name string, configure func(c *consumer.Config, pool *pgxpool.Pool), again *pgxpool.Pool) door {
+	handle := consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, _ consumer.Message[[]byte]) error { return insert(ctx, tx, name) })
 	call := func(pool *pgxpool.Pool, key string) func(context.Context) error {
 		source := &pawltest.Source{Invisibility: 500 * time.Millisecond}
-		c := flow.Config{Consumer: name, Source: source, Handler: handle, Concurrency: 2, Hooks: logTo(b.T, name)}
+		c := consumer.Config{Name: name, Source: source, Handler: handle, Concurrency: 2, Hooks: logTo(b.T, name)}
 		configure(&c, pool)
-		f, err := flow.New(pool, c)
+		f, err := consumer.New(pool, c)
 		b.must(err)
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
@@ -411,7 +413,7 @@ func (b *bed) flow(name string, configure func(c *flow.Config, pool *pgxpool.Poo
 		sent := false
 		return func(ctx context.Context) error {
 			if !sent {
-				source.Send(pawl.Delivery{Key: key, SemanticKey: semantic(name), Body: []byte(name)})
+				source.Send(pawl.Delivery{Key: key, SemanticKey: semantic(name), Payload: []byte(name)})
 				sent = true
 			}
 			for source.Open() > 0 {
@@ -432,29 +434,31 @@ func (b *bed) flow(name string, configure func(c *flow.Config, pool *pgxpool.Poo
 }
 
 func semantic(name string) string {
-	if name == "flow semantic" {
+	if name == "consumer semantic" {
 		return "the same thing"
 	}
 	return ""
 }
 
-func (b *bed) flows() []door {
-	inline := func(*flow.Config, *pgxpool.Pool) {}
-	batch := func(c *flow.Config, _ *pgxpool.Pool) {
-		c.Handler, c.BatchHandler = nil, func(ctx context.Context, tx pgx.Tx, ds []pawl.Delivery) error { return insert(ctx, tx, "flow batch") }
+func (b *bed) consumers() []door {
+	inline := func(*consumer.Config, *pgxpool.Pool) {}
+	batch := func(c *consumer.Config, _ *pgxpool.Pool) {
+		c.Handler = consumer.HandleManyTx(func(ctx context.Context, tx pgx.Tx, _ []consumer.Message[[]byte]) error {
+			return insert(ctx, tx, "consumer batch")
+		})
 	}
-	fails := func(c *flow.Config, _ *pgxpool.Pool) {
-		c.Handler = func(context.Context, pgx.Tx, pawl.Delivery) error { return pawl.Final(errors.New("no")) }
+	fails := func(c *consumer.Config, _ *pgxpool.Pool) {
+		c.Handler = consumer.HandleTx(func(context.Context, pgx.Tx, consumer.Message[[]byte]) error { return pawl.Final(errors.New("no")) })
 	}
-	trigger := func(c *flow.Config, pool *pgxpool.Pool) {
+	trigger := func(c *consumer.Config, pool *pgxpool.Pool) {
 		rows, err := guard.New(pool, guard.Table{Name: "orders"})
 		b.must(err)
-		c.Handler, c.Trigger = nil, func(ctx context.Context, d pawl.Delivery) error {
-			return rows.Once(ctx, int64(2), func(ctx context.Context, tx pgx.Tx) (any, error) { return nil, insert(ctx, tx, "flow trigger") })
-		}
+		c.Handler = consumer.Trigger(func(ctx context.Context, _ consumer.Message[[]byte]) error {
+			return rows.Once(ctx, int64(2), func(ctx context.Context, tx pgx.Tx) (any, error) { return nil, insert(ctx, tx, "consumer trigger") })
+		})
 	}
-	landed := b.flow("flow landed", fails, b.plain)
-	landed.row = "exists (select from pawl.job as j where j.queue = 'inbox/flow landed')"
-	return []door{b.flow("flow inline", inline, b.plain), b.flow("flow batch", batch, b.plain), landed,
-		b.flow("flow trigger", trigger, b.plain), b.flow("flow semantic", inline, b.watched)}
+	stored := b.consumer("consumer stored", fails, b.plain)
+	stored.row = "exists (select from pawl.job as j where j.queue = 'inbox/consumer stored')"
+	return []door{b.consumer("consumer inline", inline, b.plain), b.consumer("consumer batch", batch, b.plain), stored,
+		b.consumer("consumer trigger", trigger, b.plain), b.consumer("consumer semantic", inline, b.watched)}
 }

@@ -18,13 +18,13 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/doctor"
 	"github.com/pawl-go/pawl/guard"
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/migrate"
-	"github.com/pawl-go/pawl/ops"
 	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -126,7 +126,7 @@ func cutOff(t *testing.T, p *pgtest.Pair, rollback bool, caught ...string) (b *b
 	t.Helper()
 	b = &bed{T: t, watched: poolOf(t, p.URL(), watch), plain: poolOf(t, p.URL(), nil), patient: poolOf(t, p.URL(), patient), rollback: rollback}
 	doors = slices.Concat([]door{b.once(), b.onceSQL(), b.onceFinal(), b.leased(), b.http(), b.guard(), b.guardFails(), b.enqueue(), b.enqueueMany(), b.release(),
-		b.psql(), b.impatient(), b.effect()}, b.appends(), b.processes(), b.flows())
+		b.psql(), b.impatient(), b.effect()}, b.appends(), b.processes(), b.consumers())
 	ctx, cancel := context.WithCancel(context.Background())
 	a = &answers{}
 	t.Cleanup(func() { cancel(); a.all.Wait() })
@@ -220,9 +220,9 @@ func TestOnce_AFailureToldTwiceWaitsForTheStandby(t *testing.T) {
 	t.Cleanup(func() { p.Synchronous("") })
 	answered := make(chan error, 1)
 	go func() {
-		_, err := command.Once(context.Background(), pool, intent("told twice"), func(context.Context, pgx.Tx) (string, error) {
+		_, err := command.Once(context.Background(), pool, intent("told twice"), command.Options{Wait: -1}, func(context.Context, pgx.Tx) (string, error) {
 			return "", pawl.Final(errors.New("no"))
-		}, command.Options{Wait: -1})
+		})
 		answered <- err
 	}()
 	waits := "exists (select from pg_stat_activity as a where a.wait_event = 'SyncRep')"
@@ -255,7 +255,7 @@ func TestOnce_ItsOwnLostTransactionIsNoConflict(t *testing.T) {
 	const giveUp = 300 * time.Millisecond
 	p := pair(t)
 	pool := poolOf(t, p.URL(), func(c *pgxpool.Config) {
-		pawl.Watch(c.ConnConfig, pawl.Watching{CommitPatience: 200 * time.Millisecond})
+		pawl.Watch(c.ConnConfig, pawl.Watching{CommitTimeout: 200 * time.Millisecond})
 	})
 	rows, err := guard.New(pool, guard.Table{Name: "orders"})
 	if err != nil {
@@ -272,13 +272,13 @@ func TestOnce_ItsOwnLostTransactionIsNoConflict(t *testing.T) {
 		for form, call := range map[string]func(ctx context.Context, lost func()) error{
 			"command": func(ctx context.Context, lost func()) error {
 				name := fmt.Sprint("own ", n)
-				_, err := command.Once(ctx, pool, intent(name), func(ctx context.Context, tx pgx.Tx) (string, error) {
-					return "done", insert(ctx, tx, name)
-				}, command.Options{Wait: -1, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+				_, err := command.Once(ctx, pool, intent(name), command.Options{Wait: -1, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 					if e.Kind == pawl.EventCommitUnknown {
 						lost()
 					}
-				}}})
+				}}}, func(ctx context.Context, tx pgx.Tx) (string, error) {
+					return "done", insert(ctx, tx, name)
+				})
 				return err
 			},
 			"guard": func(ctx context.Context, lost func()) error {
@@ -337,9 +337,9 @@ func TestMutants_OfTheBarrierAreCaught(t *testing.T) {
 		rollback bool
 		caught   []string
 	}{
-		"NOBARRIER": {body: `return '{}'`, caught: []string{"append", "append many", "effect", "enqueue", "enqueue many", "flow batch", "flow inline", "flow landed", "flow semantic", "flow trigger", "guard", "guard fails", "http", "leased", "once", "once final",
+		"NOBARRIER": {body: `return '{}'`, caught: []string{"append", "append many", "step", "enqueue", "enqueue many", "consumer batch", "consumer inline", "consumer stored", "consumer semantic", "consumer trigger", "guard", "guard fails", "http", "leased", "once", "once final",
 			"process a dead letter", "process the finished", "psql", "release"}},
-		"IDONLY": {body: `perform pg_current_xact_id(); return '{"unproved": true}'`, caught: []string{"append", "append many", "effect", "enqueue", "enqueue many", "flow batch", "flow inline", "flow landed", "flow semantic", "flow trigger", "guard", "guard fails", "http", "leased", "once", "once final",
+		"IDONLY": {body: `perform pg_current_xact_id(); return '{"unproved": true}'`, caught: []string{"append", "append many", "step", "enqueue", "enqueue many", "consumer batch", "consumer inline", "consumer stored", "consumer semantic", "consumer trigger", "guard", "guard fails", "http", "leased", "once", "once final",
 			"process a dead letter", "process the finished", "psql", "release"}},
 		"ROLLBACK": {rollback: true, caught: []string{"append", "append many", "psql"}},
 	} {
@@ -367,7 +367,7 @@ func TestPatience_CancelsNoCommitThatWaitsForItsStandby(t *testing.T) {
 	t.Parallel()
 	p := pair(t)
 	pool := poolOf(t, p.URL(), func(c *pgxpool.Config) {
-		pawl.Watch(c.ConnConfig, pawl.Watching{CommitPatience: 300 * time.Millisecond})
+		pawl.Watch(c.ConnConfig, pawl.Watching{CommitTimeout: 300 * time.Millisecond})
 	})
 	look := poolOf(t, p.URL(), nil)
 	for name, commit := range map[string]func() error{
@@ -421,7 +421,7 @@ func TestRelay_PublishesWhatIsReplicated(t *testing.T) {
 	pool := poolOf(t, p.URL(), watch)
 	var published atomic.Int32
 	relay, err := outbox.NewRelay(pool, outbox.Config{Hooks: logTo(t, "relay"), Poll: 50 * time.Millisecond, Presence: job.Presence{Off: true},
-		Sink: outbox.Func(func(context.Context, pawl.Message) error { published.Add(1); return nil })})
+		Publisher: outbox.Func(func(context.Context, pawl.Message) error { published.Add(1); return nil })})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -459,8 +459,8 @@ func TestRelay_PublishesWhatIsReplicated(t *testing.T) {
 // onStandby is how long all connections reach a standby. It is 30 s in the acceptance run.
 const onStandby = 5 * time.Second
 
-// While every connection reaches a standby the flow receives next to nothing, and finds the primary again by itself.
-func TestFlow_AllConnectionsOnAStandby(t *testing.T) {
+// While every connection reaches a standby the consumer receives next to nothing, and finds the primary again by itself.
+func TestConsumer_AllConnectionsOnAStandby(t *testing.T) {
 	t.Parallel()
 	p := pair(t)
 	var astray atomic.Bool
@@ -478,8 +478,8 @@ func TestFlow_AllConnectionsOnAStandby(t *testing.T) {
 		}
 	})
 	source, counters := &pawltest.Source{Invisibility: 3 * time.Second}, &pawl.Counters{}
-	f, err := flow.New(pool, flow.Config{Consumer: "orders", Source: source, Hooks: counters.Hooks(),
-		Handler: func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error { return insert(ctx, tx, d.Key) }})
+	f, err := consumer.New(pool, consumer.Config{Name: "orders", Source: source, Hooks: counters.Hooks(),
+		Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error { return insert(ctx, tx, d.Key) })})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -487,15 +487,15 @@ func TestFlow_AllConnectionsOnAStandby(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- f.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	source.Send(pawl.Delivery{Key: "before", Body: []byte("x")})
-	until(t, "the flow works", func() bool { return source.Open() == 0 })
+	source.Send(pawl.Delivery{Key: "before", Payload: []byte("x")})
+	until(t, "the consumer works", func() bool { return source.Open() == 0 })
 
 	astray.Store(true)
 	pool.Reset()
 	before := source.Receives()
 	const messages = 50
 	for i := range messages {
-		source.Send(pawl.Delivery{Key: fmt.Sprint(i), Body: []byte("x")})
+		source.Send(pawl.Delivery{Key: fmt.Sprint(i), Payload: []byte("x")})
 	}
 	time.Sleep(onStandby)
 	astray.Store(false)
@@ -535,7 +535,7 @@ func TestDoctor_LooksAtReplication(t *testing.T) {
 	defer conn.Close(t.Context())
 	wrong := func() (all []string) {
 		t.Helper()
-		d, err := ops.Diagnose(t.Context(), conn, ops.Limits{})
+		d, err := doctor.Diagnose(t.Context(), conn, doctor.Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}

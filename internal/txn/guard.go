@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"strings"
 	"time"
@@ -90,25 +89,6 @@ func panicSite() string {
 		}
 		if !more {
 			return "an unknown place"
-		}
-	}
-}
-
-// restarts bounds how often one transaction is run again after losing a race.
-const restarts = 8
-
-// Restart runs attempt, a whole transaction, again as long as it fails with 40001 (serialization failure) or 40P01
-// (deadlock), with jitter, at most 8 times. PostgreSQL documents that such a transaction must be retried from its start.
-func Restart(ctx context.Context, attempt func() error) error {
-	for n := 1; ; n++ {
-		err := attempt()
-		if code := pawl.CodeOf(err); n == restarts || (code != "40001" && code != "40P01") {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(rand.N(time.Duration(n) * 20 * time.Millisecond)):
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 // Replicated returns once everything that was committed before the call is replicated, as the server's settings ask for it. An
 // answer that was only read calls it before it leaves: what it rests on may be visible and not replicated (see
-// sql/api/02_replicated.sql). Its own transaction may have been rolled back.
+// schema/api/02_replicated.sql). Its own transaction may have been rolled back.
 //
 // Calls of one pool share: all that ask before a barrier begins are answered by that one. It has a connection of its own, which is
 // always watched, whatever the pool's are, and which is closed when it was not needed for a while.
@@ -99,7 +99,7 @@ var barriers sync.Map
 func barrierOf(pool any, config func(context.Context) (*pgx.ConnConfig, error)) *barrier {
 	b, there := barriers.Load(pool)
 	if !there {
-		b, _ = barriers.LoadOrStore(pool, &barrier{pool: pool, config: config, patience: watched.Patience, wake: make(chan struct{}, 1)})
+		b, _ = barriers.LoadOrStore(pool, &barrier{pool: pool, config: config, patience: watched.CommitTimeout, wake: make(chan struct{}, 1)})
 	}
 	return b.(*barrier)
 }
@@ -201,7 +201,7 @@ func (b *barrier) connect() error {
 	if b.conn != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), watched.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), watched.CommitTimeout)
 	defer cancel()
 	config, err := b.config(ctx)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Patience is how long COMMIT is waited for where nothing else was said.
-const Patience = 15 * time.Second
+// CommitTimeout is how long COMMIT is waited for where nothing else was said.
+const CommitTimeout = 15 * time.Second
 
 // key under which a connection carries its state.
 const key = "github.com/pawl-go/pawl"
@@ -27,10 +27,10 @@ type Statement struct{ cancelled bool }
 // Cancelled reports whether the server stopped waiting for its synchronous standbys: what was committed may not be replicated.
 func (s *Statement) Cancelled() bool { return s != nil && s.cancelled }
 
-// Install makes connections of this configuration watched, beside the callbacks that are there. patience 0 is [Patience].
+// Install makes connections of this configuration watched, beside the callbacks that are there. patience 0 is [CommitTimeout].
 func Install(config *pgconn.Config, patience time.Duration) {
 	if patience <= 0 {
-		patience = Patience
+		patience = CommitTimeout
 	}
 	connected, noticed := config.AfterConnect, config.OnNotice
 	config.AfterConnect = func(ctx context.Context, c *pgconn.PgConn) error {
@@ -60,7 +60,7 @@ func cancelsWait(n *pgconn.Notice) bool {
 func Begin(c *pgconn.PgConn) (s *Statement, patience time.Duration) {
 	is := of(c)
 	if is == nil {
-		return nil, Patience
+		return nil, CommitTimeout
 	}
 	is.current = &Statement{}
 	return is.current, is.patience

@@ -18,11 +18,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/observe/otelpawl"
-	"github.com/pawl-go/pawl/transport/sqs"
-	"github.com/pawl-go/pawl/transport/sqs/sqstest"
+	"github.com/pawl-go/pawl/transport/pawlsqs"
+	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
 // One trace from a producer to a call of somebody else: its span, the message in SQS, the handler of the delivery, the job that
@@ -50,25 +50,24 @@ func TestTracing_OneTraceAcrossBrokerJobAndCall(t *testing.T) {
 	}))
 
 	queue := b.queue("orders")
-	source, err := sqs.Open(t.Context(), queue, "orders", sqs.Config{Wait: time.Second, Hooks: quiet})
+	source, err := pawlsqs.Open(t.Context(), queue, "orders", pawlsqs.Config{Wait: time.Second, Hooks: quiet})
 	b.must(err)
 	var tries atomic.Int32
-	f, err := flow.New(b.pool, flow.Config{Consumer: "billing", Source: source, Concurrency: 2, RetryConcurrency: 1, Hooks: quiet,
-		Backoff: job.Backoff{Base: 10 * time.Millisecond, Max: 50 * time.Millisecond},
-		Handler: b.tracing.From(source).Handler("billing", func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+	f, err := consumer.New(b.pool, consumer.Config{Name: "billing", Source: source, Middleware: []consumer.Middleware{b.tracing.From(source).Consumer()}, Concurrency: 2, RetryConcurrency: 1, Hooks: quiet,
+		Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 			if tries.Add(1) == 1 {
 				return errors.New("not yet")
 			}
 			_, err := job.Enqueue(ctx, tx, job.Request{Queue: "mail", Kind: "receipt", Value: d.Key})
 			return err
-		})})
+		}).With(consumer.TxPolicy{Policy: consumer.Policy{Backoff: job.Backoff{Base: 10 * time.Millisecond, Max: 50 * time.Millisecond}}})})
 	b.must(err)
 	b.run(f.Run)
 
-	sender, err := sqs.OpenSender(t.Context(), queue, "orders", "")
+	sender, err := pawlsqs.OpenSender(t.Context(), queue, "orders", "")
 	b.must(err)
 	ctx, publish := b.provider.Tracer("test").Start(t.Context(), "publish")
-	b.must(sender.Send(otelpawl.Inject(ctx), sqs.Message{Key: "order-17", Body: []byte("b")}))
+	b.must(sender.Send(otelpawl.Inject(ctx), pawlsqs.Message{Key: "order-17", Payload: []byte("b")}))
 	publish.End()
 
 	handled, mailed := b.ended("process billing", 2), b.ended("process mail", 1)[0]
@@ -122,7 +121,7 @@ func TestTracing_LinksABatch(t *testing.T) {
 	}
 	_, err := job.Enqueue(t.Context(), b.pool, job.Request{Queue: "search", Kind: "index"}) // in no trace
 	b.must(err)
-	b.work("search", job.HandleBatch("index", func(context.Context, pgx.Tx, []job.Task[[]byte]) error { return nil }))
+	b.work("search", job.HandleManyTx("index", func(context.Context, pgx.Tx, []job.Task[[]byte]) error { return nil }))
 	s := b.ended("process search", 1)[0]
 	for _, l := range s.Links {
 		delete(want, l.SpanContext.SpanID())
@@ -172,7 +171,7 @@ func TestTracing_Sink(t *testing.T) {
 func TestTracing_SinkOfABroker(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	sink, err := sqs.OpenSink(t.Context(), b.queue("orders"), "orders", "")
+	sink, err := pawlsqs.OpenSink(t.Context(), b.queue("orders"), "orders", "")
 	b.must(err)
 	traced := b.tracing.Sink("main", sink)
 	carrier, is := traced.(pawl.Carrier)

@@ -26,16 +26,16 @@ func TestTracing_HTTP(t *testing.T) {
 	b := setup(t)
 	acme := func(*http.Request) (string, error) { return "acme", nil }
 	mux := http.NewServeMux()
-	mux.Handle("POST /orders", b.tracing.HTTP(httpkey.Once(b.pool, acme, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
+	mux.Handle("POST /orders", b.tracing.HTTP(httpkey.Once(b.pool, acme, httpkey.Options{Hooks: quiet}, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 		if _, err := job.Enqueue(r.Context(), tx, job.Request{Queue: "mail", Kind: "receipt"}); err != nil {
 			return err
 		}
 		w.WriteHeader(http.StatusCreated)
 		return nil
-	}, httpkey.Policy{Hooks: quiet})))
-	mux.Handle("POST /broken", b.tracing.HTTP(httpkey.Once(b.pool, acme, func(http.ResponseWriter, *http.Request, pgx.Tx) error {
+	})))
+	mux.Handle("POST /broken", b.tracing.HTTP(httpkey.Once(b.pool, acme, httpkey.Options{Name: "broken", Hooks: quiet}, func(http.ResponseWriter, *http.Request, pgx.Tx) error {
 		return errors.New("no stock service")
-	}, httpkey.Policy{Name: "broken", Hooks: quiet})))
+	})))
 	send := func(path string) int {
 		r := httptest.NewRequest(http.MethodPost, path, strings.NewReader("shoes"))
 		r.Header.Set("Idempotency-Key", `"key-1"`)

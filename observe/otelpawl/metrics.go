@@ -11,23 +11,24 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/observe"
+	"github.com/pawl-go/pawl/observe/internal/metrics"
 )
 
 // Events returns the hooks that count what happens in this process; nil means the process's own provider. They log nothing: see
 // [pawl.Join] and [pawl.LogTo].
 func Events(p metric.MeterProvider, o observe.EventOptions) (pawl.Hooks, error) {
-	meter, scopes := meterOf(p), observe.NewScopes(o)
-	total, err := meter.Int64Counter(observe.EventsTotal.OTel, metric.WithUnit(observe.EventsTotal.Unit), metric.WithDescription(observe.EventsTotal.Help))
-	took, err2 := histogram(meter, observe.HandlerSeconds)
-	age, err3 := histogram(meter, observe.MessageAgeSeconds)
+	meter, scopes := meterOf(p), metrics.NewScopes(o)
+	total, err := meter.Int64Counter(metrics.EventsTotal.OTel, metric.WithUnit(metrics.EventsTotal.Unit), metric.WithDescription(metrics.EventsTotal.Help))
+	took, err2 := histogram(meter, metrics.HandlerSeconds)
+	age, err3 := histogram(meter, metrics.MessageAgeSeconds)
 	return pawl.Hooks{OnEvent: func(ctx context.Context, e pawl.Event) {
 		scope := scopes.Of(e)
-		total.Add(ctx, int64(max(e.Count, 1)), labelled(observe.EventsTotal, string(e.Kind), e.Op, scope))
+		total.Add(ctx, int64(max(e.Count, 1)), labelled(metrics.EventsTotal, string(e.Kind), e.Op, scope))
 		if e.Kind == pawl.EventFresh && e.Took > 0 {
-			took.Record(ctx, e.Took.Seconds(), labelled(observe.HandlerSeconds, e.Op, scope))
+			took.Record(ctx, e.Took.Seconds(), labelled(metrics.HandlerSeconds, e.Op, scope))
 		}
 		if e.Age > 0 {
-			age.Record(ctx, e.Age.Seconds(), labelled(observe.MessageAgeSeconds, scope))
+			age.Record(ctx, e.Age.Seconds(), labelled(metrics.MessageAgeSeconds, scope))
 		}
 	}}, errors.Join(err, err2, err3)
 }
@@ -39,12 +40,12 @@ func meterOf(p metric.MeterProvider) metric.Meter {
 	return p.Meter(name)
 }
 
-func histogram(meter metric.Meter, m observe.Metric) (metric.Float64Histogram, error) {
+func histogram(meter metric.Meter, m metrics.Metric) (metric.Float64Histogram, error) {
 	return meter.Float64Histogram(m.OTel, metric.WithUnit(m.Unit), metric.WithDescription(m.Help), metric.WithExplicitBucketBoundaries(m.Buckets...))
 }
 
 // labelled are the labels of a metric as attributes; an empty one is left out.
-func labelled(m observe.Metric, values ...string) metric.MeasurementOption {
+func labelled(m metrics.Metric, values ...string) metric.MeasurementOption {
 	all := make([]attribute.KeyValue, 0, len(values))
 	for i, value := range values {
 		if value != "" {
@@ -58,13 +59,13 @@ func labelled(m observe.Metric, values ...string) metric.MeasurementOption {
 // process's own provider. Every process that does so reports the same numbers: do it in one, or take the maximum. The pool's role needs the
 // rights of pawl_reader. Unregister ends it.
 func Database(p metric.MeterProvider, pool *pgxpool.Pool, o observe.DatabaseOptions) (metric.Registration, error) {
-	reader, err := observe.NewDatabase(pool, o)
+	reader, err := metrics.NewDatabase(pool, o)
 	if err != nil {
 		return nil, err
 	}
 	meter := meterOf(p)
 	gauges, instruments := map[string]metric.Float64ObservableGauge{}, []metric.Observable{}
-	for _, m := range observe.Gauges() {
+	for _, m := range metrics.Gauges() {
 		g, err := meter.Float64ObservableGauge(m.OTel, metric.WithUnit(m.Unit), metric.WithDescription(m.Help))
 		if err != nil {
 			return nil, err

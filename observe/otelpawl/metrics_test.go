@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/observe"
+	"github.com/pawl-go/pawl/observe/internal/metrics"
 	"github.com/pawl-go/pawl/observe/otelpawl"
 )
 
@@ -30,7 +31,7 @@ func TestMetrics_AreTheListedOnes(t *testing.T) {
 		_, err := job.Enqueue(t.Context(), b.pool, job.Request{Queue: queue, Kind: "k"})
 		b.must(err)
 	}
-	_, err = b.pool.Exec(t.Context(), "insert into pawl.job (queue, kind, args, status) values ('mail', 'k', '', 'dead_letter')")
+	_, err = b.pool.Exec(t.Context(), "insert into pawl.job (queue, kind, payload, status) values ('mail', 'k', '', 'dead_letter')")
 	b.must(err)
 	events.Emit(t.Context(), pawl.Event{Kind: pawl.EventFresh, Op: "job.commit", Scope: "mail", Count: 3, Took: 20 * time.Millisecond, Age: time.Second})
 	events.Emit(t.Context(), pawl.Event{Kind: pawl.EventFinal, Op: "command.fail", Scope: "orders/acme", Took: time.Second})
@@ -41,7 +42,7 @@ func TestMetrics_AreTheListedOnes(t *testing.T) {
 	for _, m := range data.ScopeMetrics[0].Metrics {
 		got = append(got, m.Name+" "+m.Unit+" "+strings.Join(labelsOf(m), ","))
 	}
-	for _, m := range observe.Metrics() {
+	for _, m := range metrics.Metrics() {
 		labels := slices.Sorted(slices.Values(m.Labels))
 		want = append(want, m.OTel+" "+m.Unit+" "+strings.Join(labels, ","))
 	}

@@ -35,7 +35,7 @@ func setup(t *testing.T) *bed {
 	return b
 }
 
-// bigPool has connections for a flow and a worker.
+// bigPool has connections for a consumer and a worker.
 func bigPool(t *testing.T, url string) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -14,15 +13,15 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/job"
 )
 
 // name is that of the instrumentation.
 const name = "github.com/pawl-go/pawl/observe/otelpawl"
 
-// Tracing puts spans around handlers: "process", and the queue or consumer. The parent is the span of whoever sent the message or
-// enqueued the job, however long ago; of a batch there is none, and a link to each. An error that the handler returns is the span's,
+// Tracing puts spans around handlers: "process", and the queue or consumer. The parent is the span in which the message was sent
+// or the job enqueued, however long ago; of a batch there is none, and a link to each. An error that the handler returns is the span's,
 // also one that only asks for another try, as [job.Snooze] does.
 type Tracing struct {
 	tracer trace.Tracer
@@ -85,31 +84,10 @@ func (t *Tracing) Job() job.Middleware {
 	}
 }
 
-// Handler returns h with a span around it, for flow.Config: at the first try of a delivery and at every retry.
-func (t *Tracing) Handler(consumer string, h pawl.Handler) pawl.Handler {
-	return func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
-		return t.around(ctx, t.ofDeliveries(consumer, d), func(ctx context.Context) error { return h(ctx, tx, d) })
-	}
-}
-
-// BatchHandler is [Tracing.Handler] for many deliveries.
-func (t *Tracing) BatchHandler(consumer string, h pawl.BatchHandler) pawl.BatchHandler {
-	return func(ctx context.Context, tx pgx.Tx, ds []pawl.Delivery) error {
-		return t.around(ctx, t.ofDeliveries(consumer, ds...), func(ctx context.Context) error { return h(ctx, tx, ds) })
-	}
-}
-
-// LongHandler is [Tracing.Handler] for work without a transaction.
-func (t *Tracing) LongHandler(consumer string, h flow.LongHandler) flow.LongHandler {
-	return func(ctx context.Context, a *flow.Attempt) error {
-		return t.around(ctx, t.ofDeliveries(consumer, a.Delivery), func(ctx context.Context) error { return h(ctx, a) })
-	}
-}
-
-// Trigger is [Tracing.Handler] for messages that only name a row.
-func (t *Tracing) Trigger(consumer string, h flow.Trigger) flow.Trigger {
-	return func(ctx context.Context, d pawl.Delivery) error {
-		return t.around(ctx, t.ofDeliveries(consumer, d), func(ctx context.Context) error { return h(ctx, d) })
+// Consumer returns the middleware for consumer.Config: a span around every call, at the first try of a delivery and at every retry.
+func (t *Tracing) Consumer() consumer.Middleware {
+	return func(ctx context.Context, c consumer.Call, next func(context.Context) error) error {
+		return t.around(ctx, t.ofDeliveries(c.Consumer, c.Deliveries), next)
 	}
 }
 
@@ -120,7 +98,7 @@ type span struct {
 	attributes []attribute.KeyValue
 }
 
-func (t *Tracing) ofDeliveries(consumer string, ds ...pawl.Delivery) span {
+func (t *Tracing) ofDeliveries(consumer string, ds []pawl.Delivery) span {
 	s := span{name: "process " + consumer, attributes: append(messaging(t.from, consumer), semconv.MessagingConsumerGroupName(consumer))}
 	for _, d := range ds {
 		s.from = append(s.from, d.Trace())

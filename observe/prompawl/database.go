@@ -7,11 +7,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pawl-go/pawl/observe"
+	"github.com/pawl-go/pawl/observe/internal/metrics"
 )
 
 // Database collects the gauges of a database at each scrape, or those of the last one if that was a moment ago.
 type Database struct {
-	reader *observe.Database
+	reader *metrics.Database
 	descs  map[string]*prometheus.Desc // by name
 }
 
@@ -19,12 +20,12 @@ var _ prometheus.Collector = (*Database)(nil)
 
 // NewDatabase checks the options; it reads nothing before the first scrape. The pool's role needs the rights of pawl_reader.
 func NewDatabase(pool *pgxpool.Pool, o observe.DatabaseOptions) (*Database, error) {
-	reader, err := observe.NewDatabase(pool, o)
+	reader, err := metrics.NewDatabase(pool, o)
 	if err != nil {
 		return nil, err
 	}
 	d := &Database{reader: reader, descs: map[string]*prometheus.Desc{}}
-	for _, m := range observe.Gauges() {
+	for _, m := range metrics.Gauges() {
 		d.descs[m.Name] = prometheus.NewDesc(m.Name, m.Help+".", m.Labels, nil)
 	}
 	return d, nil

@@ -7,11 +7,12 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/observe"
+	"github.com/pawl-go/pawl/observe/internal/metrics"
 )
 
 // Events counts what happens in this process. Register it, and give its hooks to what is to be counted.
 type Events struct {
-	scopes *observe.Scopes
+	scopes *metrics.Scopes
 	total  *prometheus.CounterVec
 	took   *prometheus.HistogramVec
 	age    *prometheus.HistogramVec
@@ -21,11 +22,11 @@ var _ prometheus.Collector = (*Events)(nil)
 
 // NewEvents makes counters and histograms without a value.
 func NewEvents(o observe.EventOptions) *Events {
-	count, took, age := observe.EventsTotal, observe.HandlerSeconds, observe.MessageAgeSeconds
-	histogram := func(m observe.Metric) *prometheus.HistogramVec {
+	count, took, age := metrics.EventsTotal, metrics.HandlerSeconds, metrics.MessageAgeSeconds
+	histogram := func(m metrics.Metric) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help + ".", Buckets: m.Buckets}, m.Labels)
 	}
-	return &Events{scopes: observe.NewScopes(o), took: histogram(took), age: histogram(age),
+	return &Events{scopes: metrics.NewScopes(o), took: histogram(took), age: histogram(age),
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{Name: count.Name, Help: count.Help + "."}, count.Labels)}
 }
 

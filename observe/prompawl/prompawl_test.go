@@ -14,6 +14,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/observe"
+	"github.com/pawl-go/pawl/observe/internal/metrics"
 	"github.com/pawl-go/pawl/observe/prompawl"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -75,7 +76,7 @@ func TestMetrics_PassTheLinter(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := pool.Exec(t.Context(), "insert into pawl.job (queue, kind, args, status) values ('mail', 'k', '', 'dead_letter')"); err != nil {
+	if _, err := pool.Exec(t.Context(), "insert into pawl.job (queue, kind, payload, status) values ('mail', 'k', '', 'dead_letter')"); err != nil {
 		t.Fatal(err)
 	}
 	events := prompawl.NewEvents(observe.EventOptions{})
@@ -98,7 +99,7 @@ func TestMetrics_PassTheLinter(t *testing.T) {
 	for _, f := range families {
 		got = append(got, f.GetName()+" "+strings.ToLower(f.GetType().String()))
 	}
-	for _, m := range observe.Metrics() {
+	for _, m := range metrics.Metrics() {
 		want = append(want, m.Name+" "+string(m.Type))
 	}
 	slices.Sort(want)

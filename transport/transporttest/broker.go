@@ -13,12 +13,12 @@ import (
 
 // A Broker is what the suite is run on.
 type Broker struct {
-	// Open makes a queue nobody else uses, removed when the test ends.
+	// Open makes a queue of its own, removed when the test ends.
 	Open func(t *testing.T) Queue
 	// Features that the broker has.
 	Features Features
-	// Patience is how long the suite waits for what must come. Default 30 s.
-	Patience time.Duration
+	// Timeout is how long the suite waits for what must come. Default 30 s.
+	Timeout time.Duration
 	// Quiet is how long it waits to see that nothing comes. Default 500 ms.
 	Quiet time.Duration
 }
@@ -45,7 +45,7 @@ type Queue struct {
 // A Message is what the suite sends.
 type Message struct {
 	Key, OrderingKey string
-	Body             []byte
+	Payload          []byte
 	Attributes       map[string]string
 }
 
@@ -66,7 +66,7 @@ func (b Broker) bench(t *testing.T) *bench {
 	return one
 }
 
-// another opens a receiver, and ends it with the test as flow would: nothing of it outlives the test.
+// another opens a receiver, and ends it with the test as consumer would: nothing of it outlives the test.
 func (b *bench) another() pawl.Source {
 	b.Helper()
 	s := b.queue.Source(b.T)
@@ -93,7 +93,7 @@ func (b *bench) must(err error) {
 func (b *bench) send(keys ...string) {
 	b.Helper()
 	for _, key := range keys {
-		m := Message{Key: key, Body: []byte("body of " + key)}
+		m := Message{Key: key, Payload: []byte("body of " + key)}
 		if b.Features.Ordered {
 			m.OrderingKey = "alone-" + key
 		}
@@ -105,14 +105,14 @@ func (b *bench) send(keys ...string) {
 func (b *bench) sendIn(group string, keys ...string) {
 	b.Helper()
 	for _, key := range keys {
-		b.must(b.queue.Send(b.Context(), Message{Key: group + "/" + key, OrderingKey: group, Body: []byte(key)}))
+		b.must(b.queue.Send(b.Context(), Message{Key: group + "/" + key, OrderingKey: group, Payload: []byte(key)}))
 	}
 }
 
 // get receives until it has n deliveries.
 func (b *bench) get(from pawl.Source, n int) (all []pawl.Delivery) {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), b.Patience)
+	ctx, cancel := context.WithTimeout(b.Context(), b.Timeout)
 	defer cancel()
 	for len(all) < n {
 		ds, err := from.Receive(ctx, n-len(all))
@@ -135,7 +135,7 @@ func (b *bench) took(from pawl.Source, ds []pawl.Delivery) []pawl.Delivery {
 // some receives until something comes, at most so many.
 func (b *bench) some(from pawl.Source, most int) []pawl.Delivery {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), b.Patience)
+	ctx, cancel := context.WithTimeout(b.Context(), b.Timeout)
 	defer cancel()
 	for {
 		ds, err := from.Receive(ctx, most)
@@ -180,7 +180,7 @@ func (b *bench) none(from pawl.Source) {
 	}
 }
 
-// stop ends a source as flow does: Receive once more with a context that has ended.
+// stop ends a source as consumer does: Receive once more with a context that has ended.
 func (b *bench) stop(s pawl.Source) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
@@ -194,7 +194,7 @@ func (b *bench) ack(s pawl.Source, ds ...pawl.Delivery) {
 	b.Helper()
 	rs := make([]pawl.Receipt, len(ds))
 	for i, d := range ds {
-		rs[i] = receipt.Committed(d.Handle)
+		rs[i] = receipt.Committed[pawl.Receipt](d.Handle)
 		delete(b.out, d.Handle)
 	}
 	b.must(s.Ack(b.Context(), rs...))

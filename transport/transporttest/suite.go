@@ -14,8 +14,8 @@ import (
 // Run tries a broker. Each promise is a subtest.
 func Run(t *testing.T, b Broker) {
 	t.Helper()
-	if b.Patience == 0 {
-		b.Patience = 30 * time.Second
+	if b.Timeout == 0 {
+		b.Timeout = 30 * time.Second
 	}
 	if b.Quiet == 0 {
 		b.Quiet = 500 * time.Millisecond
@@ -33,6 +33,7 @@ var suite = []struct {
 	test  func(*bench)
 }{
 	{"Content", nil, content},
+	{"InfoHoldsTogether", nil, info},
 	{"EmptyQueueReturns", nil, emptyQueue},
 	{"MaxIsKept", nil, maxIsKept},
 	{"AcknowledgedStaysAway", nil, acknowledged},
@@ -55,13 +56,13 @@ var suite = []struct {
 // A message arrives with its key, its exact octets and its attributes.
 func content(b *bench) {
 	body := []byte("{\"name\":\"w\u00f6rld \U0001F600\"}\n")
-	m := Message{Key: "key-1", Body: body, Attributes: map[string]string{"type": "order.placed"}}
+	m := Message{Key: "key-1", Payload: body, Attributes: map[string]string{"type": "order.placed"}}
 	if b.Features.Ordered {
 		m.OrderingKey = "account-7"
 	}
 	b.must(b.queue.Send(b.Context(), m))
 	d := b.one(b.source)
-	if d.Key != m.Key || !bytes.Equal(d.Body, body) || d.Attributes["type"] != "order.placed" || d.MessageID == "" || d.Handle == nil {
+	if d.Key != m.Key || !bytes.Equal(d.Payload, body) || d.Attributes["type"] != "order.placed" || d.MessageID == "" || d.Handle == nil {
 		b.Errorf("received %+v", d)
 	}
 	if d.OrderingKey != m.OrderingKey {
@@ -73,9 +74,20 @@ func content(b *bench) {
 	b.ack(b.source, d)
 }
 
-// Receive on an empty queue ends, without an error: nobody may wait in it for ever.
+// What a source says of itself is what a consumer takes: no horizon below zero, and attributes of evidence only if it is evidence.
+func info(b *bench) {
+	i := b.source.Info()
+	if i.RedeliveryHorizon < 0 {
+		b.Errorf("the RedeliveryHorizon is %v", i.RedeliveryHorizon)
+	}
+	if !i.Evidence && len(i.EvidenceAttributes) > 0 {
+		b.Errorf("it names the EvidenceAttributes %q, and its deliveries are no evidence", i.EvidenceAttributes)
+	}
+}
+
+// Receive on an empty queue ends, without an error: a receiver must not wait in it for ever.
 func emptyQueue(b *bench) {
-	ctx, cancel := context.WithTimeout(b.Context(), b.Patience)
+	ctx, cancel := context.WithTimeout(b.Context(), b.Timeout)
 	defer cancel()
 	ds, err := b.source.Receive(ctx, 10)
 	if len(ds) > 0 || err != nil {
@@ -135,7 +147,7 @@ func allArrive(b *bench) {
 	b.send(want...)
 	var got []string
 	sources := []pawl.Source{b.source, b.another(), b.another()}
-	ctx, cancel := context.WithTimeout(b.Context(), b.Patience)
+	ctx, cancel := context.WithTimeout(b.Context(), b.Timeout)
 	defer cancel()
 	for i := 0; len(got) < len(want); i++ {
 		s := sources[i%len(sources)]
@@ -158,7 +170,7 @@ func stopStrandsNothing(b *bench) {
 	ended := make(chan error, 1)
 	go func() {
 		ds, err := b.source.Receive(ctx, 10)
-		if len(ds) > 0 { // it came before the end: give it back, as flow does
+		if len(ds) > 0 { // it came before the end: give it back, as consumer does
 			err = b.source.Release(context.WithoutCancel(ctx), 0, ds...)
 		}
 		ended <- err
@@ -266,7 +278,7 @@ func twoReceivers(b *bench) {
 		}
 	}
 	seen := map[string][]string{}
-	ctx, cancel := context.WithTimeout(b.Context(), b.Patience)
+	ctx, cancel := context.WithTimeout(b.Context(), b.Timeout)
 	defer cancel()
 	// The second stops half-way: nothing in it may block its groups for the first.
 	sources := []pawl.Source{b.source, b.another()}
@@ -277,7 +289,7 @@ func twoReceivers(b *bench) {
 			b.Fatalf("after %d: %v", got, err)
 		}
 		for _, d := range ds {
-			seen[d.OrderingKey] = append(seen[d.OrderingKey], string(d.Body))
+			seen[d.OrderingKey] = append(seen[d.OrderingKey], string(d.Payload))
 			b.ack(s, d)
 			got++
 		}

@@ -38,6 +38,8 @@ func TestSuite_NoticesEachMutant(t *testing.T) {
 		"changes bodies":          "Content",
 		"drops attributes":        "Content",
 		"drops ordering keys":     "Content",
+		"looks into the past":     "InfoHoldsTogether",
+		"is no evidence":          "InfoHoldsTogether",
 		"waits for ever":          "EmptyQueueReturns",
 		"ignores max":             "MaxIsKept",
 		"keeps acknowledged":      "AcknowledgedStaysAway",
@@ -73,7 +75,7 @@ func memory(mutant string, ordered bool) transporttest.Broker {
 	if mutant != "" {
 		patience = 2500 * time.Millisecond
 	}
-	return transporttest.Broker{Patience: patience, Quiet: 150 * time.Millisecond,
+	return transporttest.Broker{Timeout: patience, Quiet: 150 * time.Millisecond,
 		Features: transporttest.Features{Ordered: ordered, Counted: true, ReleaseDelay: true, CrashRedelive: true, SentAt: true},
 		Open: func(t *testing.T) transporttest.Queue {
 			q := &queue{mutant: mutant}
@@ -103,10 +105,10 @@ func (q *queue) send(_ context.Context, m transporttest.Message) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.sent++
-	d := pawl.Delivery{Key: m.Key, OrderingKey: m.OrderingKey, Body: m.Body, Attributes: m.Attributes, MessageID: fmt.Sprint(q.sent), SentAt: time.Now()}
+	d := pawl.Delivery{Key: m.Key, OrderingKey: m.OrderingKey, Payload: m.Payload, Attributes: m.Attributes, MessageID: fmt.Sprint(q.sent), SentAt: time.Now()}
 	switch {
 	case q.broken("changes bodies"):
-		d.Body = append(slices.Clone(m.Body), ' ')
+		d.Payload = append(slices.Clone(m.Payload), ' ')
 	case q.broken("drops attributes"):
 		d.Attributes = nil
 	case q.broken("drops ordering keys"):
@@ -187,6 +189,16 @@ func (s *source) take(limit int) (ds []pawl.Delivery) {
 		slices.Reverse(ds)
 	}
 	return ds
+}
+
+func (s *source) Info() (i pawl.SourceInfo) {
+	if s.queue.broken("looks into the past") {
+		i.RedeliveryHorizon = -time.Second
+	}
+	if s.queue.broken("is no evidence") {
+		i.EvidenceAttributes = []string{"type"}
+	}
+	return i
 }
 
 func (s *source) Ack(_ context.Context, rs ...pawl.Receipt) error {

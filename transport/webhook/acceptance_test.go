@@ -55,7 +55,7 @@ func (e *endpoint) Receive(ctx context.Context, limit int) ([]pawl.Delivery, err
 func (o *outbound) open(t *testing.T) pawl.Source {
 	s := senderNamed("standard")
 	v := verifier(t, webhook.Config{Scheme: s.scheme(secrets(s.value)...), Keep: []string{"type"}})
-	e := &endpoint{Receiver: newReceiver(t, v, webhook.ReceiverConfig{Patience: 4 * time.Second})}
+	e := &endpoint{Receiver: newReceiver(t, v, webhook.ReceiverConfig{ResponseTimeout: 4 * time.Second})}
 	e.server = httptest.NewServer(e.Receiver)
 	t.Cleanup(e.server.CloseClientConnections)
 	o.mu.Lock()
@@ -77,14 +77,14 @@ func (o *outbound) send(ctx context.Context, m transporttest.Message) error {
 	scheme := s.scheme(secrets(s.value)...)
 	go func() {
 		for ctx.Err() == nil {
-			h, err := scheme.Sign(m.Key, time.Now(), m.Body)
+			h, err := scheme.Sign(m.Key, time.Now(), m.Payload)
 			if err != nil {
 				panic(fmt.Sprint("sign: ", err))
 			}
 			for name, value := range m.Attributes {
 				h.Set(name, value)
 			}
-			if a, err := post(ctx, o.url(), h, string(m.Body)); err == nil && a.status == http.StatusOK {
+			if a, err := post(ctx, o.url(), h, string(m.Payload)); err == nil && a.status == http.StatusOK {
 				return
 			}
 			time.Sleep(2 * time.Millisecond)

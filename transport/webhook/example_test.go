@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/transport/webhook"
@@ -40,10 +40,11 @@ func ExampleReceiver() {
 	if err != nil {
 		panic(err)
 	}
-	f, err := flow.New(pool, flow.Config{Consumer: "stripe", Source: receiver, Hooks: quiet, Handler: func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
-		_, err := tx.Exec(ctx, "insert into payment select $1, ($2::jsonb ->> 'amount')::int", d.Key, string(d.Body))
+	type charge struct{ Amount int }
+	f, err := consumer.New(pool, consumer.Config{Name: "stripe", Source: receiver, Hooks: quiet, Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, m consumer.Message[charge]) error {
+		_, err := tx.Exec(ctx, "insert into payment values ($1, $2)", m.Key, m.Value.Amount)
 		return err
-	}})
+	})})
 	if err != nil {
 		panic(err)
 	}

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/pace"
 )
 
 // GitHubConfig of [GitHubDeliveries]. Hook and Token are required.
@@ -151,7 +153,7 @@ func (g *GitHubDeliveries) call(ctx context.Context, method string, at *url.URL,
 		if limited == 0 || try == githubTries || limited > g.cfg.LimitWait {
 			return h, err
 		}
-		if sleep(ctx, limited); ctx.Err() != nil {
+		if !pace.Sleep(ctx, limited) {
 			return nil, ctx.Err()
 		}
 	}

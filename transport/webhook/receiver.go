@@ -19,10 +19,10 @@ import (
 
 // ReceiverConfig of a [Receiver]. The zero value is fit for production.
 type ReceiverConfig struct {
-	// Patience is how long a request waits for its answer, from the moment it was verified. Keep it below the time after which the sender
-	// gives up: longer answers nobody, shorter turns a database that is away for a moment into a lost delivery of a sender that never
+	// ResponseTimeout is how long a request waits for its answer, from the moment it was verified. Keep it below the time after which the sender
+	// gives up: longer answers a sender that has gone, shorter turns a database that is away for a moment into a lost delivery of a sender that never
 	// retries. Default four fifths of Sender.Waits, 8 s where that is not known; 100 ms to 1 min.
-	Patience time.Duration
+	ResponseTimeout time.Duration
 	// MaxWaiting is how many verified requests may wait at once; more are answered 503. Each holds its body in memory, at most
 	// Config.MaxBody. Default 256, 1 to 100,000.
 	MaxWaiting int
@@ -37,9 +37,9 @@ type ReceiverConfig struct {
 }
 
 const (
-	usualPatience   = 8 * time.Second
-	leastPatience   = 100 * time.Millisecond
-	longestPatience = time.Minute
+	usualTimeout   = 8 * time.Second
+	leastTimeout   = 100 * time.Millisecond
+	longestTimeout = time.Minute
 	// longestBody is what a delivery can hold when it is stored.
 	longestBody = 4 * mebibyte
 	// retryAfter is what a sender is told that has to come again.
@@ -50,13 +50,13 @@ const (
 	poll = time.Second
 )
 
-// ErrUnavailable says that nobody took a delivery in time: the sender has to send it again.
+// ErrUnavailable says that no consumer took a delivery in time: the sender has to send it again.
 var ErrUnavailable = errors.New("the delivery was not taken")
 
-// A Receiver answers webhooks. It is an [http.Handler] for the sender and a [pawl.Source] for the flow that takes the deliveries; each
-// request is held until the flow has an answer of the database, and answered then:
+// A Receiver answers webhooks. It is an [http.Handler] for the sender and a [pawl.Source] for the consumer that takes the deliveries; each
+// request is held until the consumer has an answer of the database, and answered then:
 //
-//	200   its outcome is in the database: it took effect, has landed, is a duplicate, or is a dead letter for a person
+//	200   its outcome is in the database: it took effect, has been stored, is a duplicate, or is a dead letter for a person
 //	503   it is not known to be there, with Retry-After: the database is away, too many wait, the process stops
 //	4xx   it could not be verified, see [Refusal]
 //
@@ -68,8 +68,8 @@ type Receiver struct {
 	mu      sync.Mutex
 	queue   []*arrival    // not handed out
 	inHand  int           // arrivals that wait for an answer
-	arrived chan struct{} // closed when the queue gets its first; nil if nobody waits
-	stopped bool          // the flow has ended
+	arrived chan struct{} // closed when the queue gets its first; nil if nothing waits
+	stopped bool          // the consumer has ended
 }
 
 // An arrival is one request in hand.
@@ -80,11 +80,8 @@ type arrival struct {
 }
 
 var (
-	_ http.Handler           = (*Receiver)(nil)
-	_ pawl.Source            = (*Receiver)(nil)
-	_ pawl.RedeliveryHorizon = (*Receiver)(nil)
-	_ pawl.Evidence          = (*Receiver)(nil)
-	_ pawl.AckAtOnce         = (*Receiver)(nil)
+	_ http.Handler = (*Receiver)(nil)
+	_ pawl.Source  = (*Receiver)(nil)
 )
 
 // NewReceiver returns a receiver of what v verifies, or [pawl.ErrArgumentInvalid].
@@ -99,18 +96,18 @@ func NewReceiver(v *Verifier, c ReceiverConfig) (*Receiver, error) {
 }
 
 func (c *ReceiverConfig) complete(v *Verifier) error {
-	usual := usualPatience
+	usual := usualTimeout
 	if waits := v.cfg.Scheme.Sender().Waits; waits > 0 {
 		usual = waits / 5 * 4
 	}
-	c.Patience = orDefault(c.Patience, usual)
+	c.ResponseTimeout = orDefault(c.ResponseTimeout, usual)
 	c.MaxWaiting = orDefault(c.MaxWaiting, 256)
 	if c.Answer == nil && v.cfg.Scheme.Name() == "slack" {
 		c.Answer = SlackChallenge
 	}
 	switch {
-	case c.Patience < leastPatience || c.Patience > longestPatience:
-		return fmt.Errorf("the Patience is %s; %s to %s are allowed", c.Patience, leastPatience, longestPatience)
+	case c.ResponseTimeout < leastTimeout || c.ResponseTimeout > longestTimeout:
+		return fmt.Errorf("the ResponseTimeout is %s; %s to %s are allowed", c.ResponseTimeout, leastTimeout, longestTimeout)
 	case c.MaxWaiting < 1 || c.MaxWaiting > 100_000:
 		return fmt.Errorf("the MaxWaiting is %d; 1 to 100000 are allowed", c.MaxWaiting)
 	case v.cfg.MaxBody > longestBody:
@@ -137,12 +134,12 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	plain(w, status)
 }
 
-// Accept hands a delivery to the flow, and returns nil once the database holds its outcome: for deliveries that came another way than over
-// HTTP, such as those that a [Reconciler] found. It waits no longer than Patience.
+// Accept hands a delivery to the consumer, and returns nil once the database holds its outcome: for deliveries that came another way than over
+// HTTP, such as those that a [Reconciler] found. It waits no longer than ResponseTimeout.
 //
 // Errors: [ErrUnavailable], also if ctx ended first; the delivery may have taken effect nevertheless, and is absorbed when it comes again.
 func (r *Receiver) Accept(ctx context.Context, m Verified) error {
-	a := &arrival{delivery: r.delivery(m), deadline: time.Now().Add(r.cfg.Patience), answer: make(chan error, 1)}
+	a := &arrival{delivery: r.delivery(m), deadline: time.Now().Add(r.cfg.ResponseTimeout), answer: make(chan error, 1)}
 	a.delivery.Handle = a
 	err := r.enter(a)
 	if err == nil {
@@ -159,7 +156,7 @@ func (r *Receiver) Accept(ctx context.Context, m Verified) error {
 
 func (r *Receiver) delivery(m Verified) pawl.Delivery {
 	d := pawl.Delivery{Key: m.Key, KeyFault: m.KeyFault, SemanticKey: m.SemanticKey, Fingerprint: m.Fingerprint, MessageID: m.ID,
-		Body: m.Body, Attributes: m.UnsignedHeaders, SentAt: m.SentAt, VerifiedBy: m.Scheme + "/" + m.Secret}
+		Payload: m.Body, Attributes: m.UnsignedHeaders, SentAt: m.SentAt, VerifiedBy: m.Scheme + "/" + m.Secret}
 	if d.MessageID == "" {
 		d.MessageID = "sha256:" + pawl.FingerprintOf(m.Body).String()
 	}
@@ -217,7 +214,7 @@ func (r *Receiver) await(ctx context.Context, a *arrival) error {
 	}
 }
 
-// leave ends the stay of an arrival. If the flow has it, it is decided by the database alone; nobody is told.
+// leave ends the stay of an arrival. If the consumer has it, it is decided by the database alone, and the sender is not told.
 func (r *Receiver) leave(a *arrival) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -335,14 +332,12 @@ func (r *Receiver) offerAgain(a *arrival) {
 	}
 }
 
-// RedeliveryHorizon is the sender's Retention: a flow remembers no shorter.
-func (r *Receiver) RedeliveryHorizon() time.Duration { return r.verifier.cfg.Scheme.Sender().Retention }
-
-// AckAtOnce says that senders wait for their answers.
-func (r *Receiver) AckAtOnce() {}
-
-// Evidence says that signed deliveries are kept as they came, with the headers that the scheme and Config.Keep name.
-func (r *Receiver) Evidence() []string { return slices.Clone(r.verifier.cfg.Keep) }
+// Info says that a consumer must remember for as long as the sender's Retention, that signed deliveries are kept as they came, with the
+// headers that the scheme and Config.Keep name, and that senders wait for their answers.
+func (r *Receiver) Info() pawl.SourceInfo {
+	return pawl.SourceInfo{RedeliveryHorizon: r.verifier.cfg.Scheme.Sender().Retention,
+		Evidence: true, EvidenceAttributes: slices.Clone(r.verifier.cfg.Keep), AckAtOnce: true}
+}
 
 func (r *Receiver) emit(ctx context.Context, e pawl.Event) {
 	e.Scope = r.verifier.cfg.Scheme.Name()
@@ -373,6 +368,6 @@ func SlackChallenge(w http.ResponseWriter, m Verified) bool {
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	_, _ = io.WriteString(w, question.Challenge) // nobody may be left to read it
+	_, _ = io.WriteString(w, question.Challenge) // the sender may have gone
 	return true
 }

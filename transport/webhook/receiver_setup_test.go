@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/transport/webhook"
@@ -23,7 +23,7 @@ import (
 // effects has no unique constraint on purpose: if Pawl doubles, it shows.
 const effects = "create table effect (at bigint generated always as identity, key text not null, body text not null)"
 
-// A bed is a receiver behind HTTP, a flow behind the receiver, and a real database.
+// A bed is a receiver behind HTTP, a consumer behind the receiver, and a real database.
 type bed struct {
 	*testing.T
 	sender   sender
@@ -31,10 +31,12 @@ type bed struct {
 	counters *pawl.Counters
 	verifier webhook.Config
 	door     webhook.ReceiverConfig
-	flow     flow.Config
+	consumer consumer.Config
+	handle   func(context.Context, pgx.Tx, consumer.Message[[]byte]) error
+	policy   consumer.TxPolicy
 	receiver *webhook.Receiver
 	server   *httptest.Server
-	stop     func() // the flow, and waits for its drain
+	stop     func() // the consumer, and waits for its drain
 }
 
 func senderNamed(name string) sender {
@@ -71,13 +73,14 @@ func receiveOn(t *testing.T, url, name string, change ...func(*bed)) *bed {
 		}
 	}})
 	b.verifier = webhook.Config{Scheme: b.sender.scheme(secrets(b.sender.value)...), Hooks: hooks}
-	b.door = webhook.ReceiverConfig{Patience: 10 * time.Second, Hooks: hooks}
-	b.flow = flow.Config{Consumer: "hooks", Handler: handle, Lease: time.Minute, Backoff: job.Backoff{Base: 10 * time.Millisecond, Max: 50 * time.Millisecond}, Hooks: hooks}
+	b.door = webhook.ReceiverConfig{ResponseTimeout: 10 * time.Second, Hooks: hooks}
+	b.consumer, b.handle = consumer.Config{Name: "hooks", Hooks: hooks}, handle
+	b.policy.Policy = consumer.Policy{Lease: time.Minute, Backoff: job.Backoff{Base: 10 * time.Millisecond, Max: 50 * time.Millisecond}}
 	for _, f := range change {
 		f(b)
 	}
 	b.receiver = newReceiver(t, verifier(t, b.verifier), b.door)
-	b.flow.Source = b.receiver
+	b.consumer.Source = b.receiver
 	b.server = httptest.NewServer(b.receiver)
 	t.Cleanup(b.server.Close)
 	b.start()
@@ -95,7 +98,8 @@ func newReceiver(t *testing.T, v *webhook.Verifier, c webhook.ReceiverConfig) *w
 
 func (b *bed) start() {
 	b.Helper()
-	f, err := flow.New(b.pool, b.flow)
+	b.consumer.Handler = consumer.HandleTx(b.handle).With(b.policy)
+	f, err := consumer.New(b.pool, b.consumer)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -112,8 +116,8 @@ func (b *bed) start() {
 	b.Cleanup(b.stop)
 }
 
-func handle(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
-	_, err := tx.Exec(ctx, "insert into effect (key, body) values ($1, $2)", d.Key, string(d.Body))
+func handle(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
+	_, err := tx.Exec(ctx, "insert into effect (key, body) values ($1, $2)", d.Key, string(d.Payload))
 	return err
 }
 
@@ -210,7 +214,7 @@ func (b *bed) until(what string, reached func() bool) {
 func (b *bed) letters() string {
 	b.Helper()
 	var text *string
-	err := b.pool.QueryRow(b.Context(), `select string_agg(split_part(j.headers ->> 'pawl-inbox-key', '/', 2) || ': ' || convert_from(j.args, 'UTF8'), e'\n' order by j.args)
+	err := b.pool.QueryRow(b.Context(), `select string_agg(split_part(j.headers ->> 'pawl-inbox-key', '/', 2) || ': ' || convert_from(j.payload, 'UTF8'), e'\n' order by j.payload)
 		from pawl.job as j where j.status = 'dead_letter'`).Scan(&text)
 	if err != nil {
 		b.Fatal(err)

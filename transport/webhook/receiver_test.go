@@ -17,7 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/internal/wireproxy"
@@ -35,7 +35,7 @@ func TestReceiver_OneEffect(t *testing.T) {
 		}
 		b.wantEffects(1)
 		var kept, by, kind string
-		err := b.pool.QueryRow(t.Context(), "select convert_from(d.body, 'UTF8'), d.verified_by, coalesce(d.headers::text, '') from pawl.delivery as d").Scan(&kept, &by, &kind)
+		err := b.pool.QueryRow(t.Context(), "select convert_from(d.payload, 'UTF8'), d.verified_by, coalesce(d.headers::text, '') from pawl.delivery as d").Scan(&kept, &by, &kind)
 		if err != nil || kept != body || by != b.verifier.Scheme.Name()+"/1" {
 			t.Errorf("kept %q by %q, %v", kept, by, err)
 		}
@@ -51,11 +51,11 @@ func TestReceiver_OneEffect(t *testing.T) {
 // No answer before COMMIT: not while the handler runs, and not while the COMMIT is under way.
 func TestT53_AnsweredAfterCommit(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []flow.Mode{flow.Inline, flow.Land} {
+	for _, mode := range []consumer.Mode{consumer.RetryFromDatabase, consumer.StoreFirst} {
 		entered, leave := make(chan struct{}), make(chan struct{})
 		b := receive(t, "stripe", func(b *bed) {
-			b.flow.Mode = mode
-			b.flow.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+			b.policy.Mode = mode
+			b.handle = func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 				close(entered)
 				<-leave
 				return handle(ctx, tx, d)
@@ -64,7 +64,7 @@ func TestT53_AnsweredAfterCommit(t *testing.T) {
 		answered := make(chan answer, 1)
 		go func() { answered <- b.send("", body) }()
 		<-entered
-		if mode == flow.Land {
+		if mode == consumer.StoreFirst {
 			b.want(<-answered, http.StatusOK) // stored as a job, and not handled yet
 			b.wantEffects(0)
 			close(leave)
@@ -115,7 +115,7 @@ func TestT53_LostCommitReplies(t *testing.T) {
 func TestReceiver_DatabaseAway(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t, effects)
-	b := receiveOn(t, url, "github", func(b *bed) { b.door.Patience = 300 * time.Millisecond })
+	b := receiveOn(t, url, "github", func(b *bed) { b.door.ResponseTimeout = 300 * time.Millisecond })
 	b.until("the first is taken", func() bool { return b.send("before", body).status == http.StatusOK }) // 300 ms may be short for a busy machine
 	admin, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -146,7 +146,7 @@ func TestReceiver_TwiceAtOnce(t *testing.T) {
 	t.Parallel()
 	var entered atomic.Int32
 	b := receive(t, "standard", func(b *bed) {
-		b.flow.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		b.handle = func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 			entered.Add(1)
 			time.Sleep(200 * time.Millisecond)
 			return handle(ctx, tx, d)
@@ -217,9 +217,9 @@ func TestReceiver_KeyFault(t *testing.T) {
 // Two events of one change: under the second key only the first takes effect. If its handler fails, whoever comes first does.
 func TestT56_OneChangeTwoEvents(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []flow.Mode{flow.Inline, flow.Land} {
+	for _, mode := range []consumer.Mode{consumer.RetryFromDatabase, consumer.StoreFirst} {
 		b := receive(t, "stripe", func(b *bed) {
-			b.flow.Mode = mode
+			b.policy.Mode = mode
 			b.verifier.SemanticKey = webhook.KeyJSON("/type", "/data/object/id")
 		})
 		for _, id := range []string{"evt_1", "evt_2", "evt_1", "evt_2"} {
@@ -228,7 +228,7 @@ func TestT56_OneChangeTwoEvents(t *testing.T) {
 		b.want(b.send("", event("evt_3", "invoice.paid", "in_8")), http.StatusOK)
 		b.until("all jobs have ended", func() bool { return b.count("select count(*) from pawl.job") == 0 })
 		b.wantEffects(2)
-		if n := b.count("select count(*) from pawl.inbox where result_ref is not null and message_id like 'pawl/semantic/%'"); n != 2 {
+		if n := b.count("select count(*) from pawl.inbox where result_ref is not null and key like 'pawl/semantic/%'"); n != 2 {
 			t.Errorf("%d semantic keys are remembered, want 2", n)
 		}
 	}
@@ -241,16 +241,16 @@ func TestT56_AFailureHoldsNoKey(t *testing.T) {
 	var fails atomic.Bool
 	fails.Store(true)
 	b := receive(t, "stripe", func(b *bed) {
-		b.flow.Backoff.Base, b.flow.Backoff.Max = time.Hour, time.Hour
+		b.policy.Backoff.Base, b.policy.Backoff.Max = time.Hour, time.Hour
 		b.verifier.SemanticKey = webhook.KeyJSON("/type", "/data/object/id")
-		b.flow.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		b.handle = func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 			if err := handle(ctx, tx, d); err != nil || !fails.Load() {
 				return err
 			}
 			return errors.New("not now")
 		}
 	})
-	b.want(b.send("", event("evt_1", "invoice.paid", "in_7")), http.StatusOK) // landed
+	b.want(b.send("", event("evt_1", "invoice.paid", "in_7")), http.StatusOK) // stored
 	fails.Store(false)
 	b.want(b.send("", event("evt_2", "invoice.paid", "in_7")), http.StatusOK)
 	b.wantEffects(1)
@@ -269,8 +269,8 @@ func TestReceiver_SequenceGate(t *testing.T) {
 	t.Parallel()
 	first := int64(1)
 	b := receive(t, "standard", func(b *bed) {
-		b.flow.Gate = &flow.Gate{Mode: inbox.Strict, First: &first, HoldTimeout: time.Hour, Of: func(d pawl.Delivery) (string, int64, error) {
-			n, err := strconv.ParseInt(string(d.Body), 10, 64)
+		b.policy.SequenceGate = &consumer.SequenceGate{Mode: inbox.Strict, First: &first, HoldTimeout: time.Hour, Of: func(d pawl.Delivery) (string, int64, error) {
+			n, err := strconv.ParseInt(string(d.Payload), 10, 64)
 			return "account", n, err
 		}}
 	})
@@ -284,14 +284,14 @@ func TestReceiver_SequenceGate(t *testing.T) {
 	}
 }
 
-// A handler that fails: the delivery lands and is answered 200, or, if the sender is to retry, 503 and nothing of it stays.
+// A handler that fails: the delivery is stored and is answered 200, or, if the sender is to retry, 503 and nothing of it stays.
 func TestReceiver_OnError(t *testing.T) {
 	t.Parallel()
-	for on, want := range map[flow.OnError]int{flow.Lands: http.StatusOK, flow.SourceRetries: http.StatusServiceUnavailable} {
+	for on, want := range map[consumer.Mode]int{consumer.RetryFromDatabase: http.StatusOK, consumer.RetryFromSource: http.StatusServiceUnavailable} {
 		var tries atomic.Int32
 		b := receive(t, "stripe", func(b *bed) {
-			b.flow.OnError = on
-			b.flow.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+			b.policy.Mode = on
+			b.handle = func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 				if err := handle(ctx, tx, d); err != nil || tries.Add(1) > 1 {
 					return err
 				}
@@ -299,7 +299,7 @@ func TestReceiver_OnError(t *testing.T) {
 			}
 		})
 		b.want(b.send("", body), want)
-		if on == flow.SourceRetries {
+		if on == consumer.RetryFromSource {
 			if n := b.count("select (select count(*) from pawl.inbox) + (select count(*) from pawl.job) + (select count(*) from effect)"); n != 0 {
 				t.Errorf("%d rows stayed", n)
 			}
@@ -324,7 +324,7 @@ func TestReceiver_Stale(t *testing.T) {
 	}
 }
 
-// A flow that would forget before the sender has given up is refused when it starts. Without a wish it remembers as long as the sender's
+// A consumer that would forget before the sender has given up is refused when it starts. Without a wish it remembers as long as the sender's
 // retries and resends want it.
 func TestReceiver_RetentionIsChecked(t *testing.T) {
 	t.Parallel()
@@ -332,27 +332,27 @@ func TestReceiver_RetentionIsChecked(t *testing.T) {
 		scheme := s.scheme(secrets(s.value)...)
 		r := newReceiver(t, verifier(t, webhook.Config{Scheme: scheme}), webhook.ReceiverConfig{})
 		said := scheme.Sender()
-		if h := r.RedeliveryHorizon(); h < 14*24*time.Hour || h <= said.Retries || h <= said.Resends {
+		if h := r.Info().RedeliveryHorizon; h < 14*24*time.Hour || h <= said.Retries || h <= said.Resends {
 			t.Errorf("%v is remembered, the sender retries for %v and resends for %v", h, said.Retries, said.Resends)
 		}
 		pool := pawltest.DB(t)
-		_, err := flow.New(pool, flow.Config{Consumer: "c", Source: r, Handler: handle, Retention: inbox.Retention{ClientRetry: said.Retention - time.Second}})
+		_, err := consumer.New(pool, consumer.Config{Name: "c", Source: r, Handler: consumer.HandleTx(handle), Retention: inbox.Retention{ClientRetry: said.Retention - time.Second}})
 		wantInvalid(t, err, "would run twice")
 		for _, fit := range []inbox.Retention{{}, {Forever: true}, {ClientRetry: time.Hour, Audit: said.Retention}} {
-			if _, err := flow.New(pool, flow.Config{Consumer: "c", Source: r, Handler: handle, Retention: fit}); err != nil {
+			if _, err := consumer.New(pool, consumer.Config{Name: "c", Source: r, Handler: consumer.HandleTx(handle), Retention: fit}); err != nil {
 				t.Errorf("%+v: %v", fit, err)
 			}
 		}
 	})
 }
 
-// Once the flow ends, what it has in hand is answered as the database says, and everybody else is sent away at once.
+// Once the consumer ends, what it has in hand is answered as the database says, and everybody else is sent away at once.
 func TestReceiver_Stop(t *testing.T) {
 	t.Parallel()
 	entered, leave := make(chan struct{}), make(chan struct{})
 	b := receive(t, "stripe", func(b *bed) {
-		b.flow.Concurrency = 1
-		b.flow.Handler = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		b.consumer.Concurrency = 1
+		b.handle = func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 			close(entered)
 			<-leave
 			return handle(ctx, tx, d)
@@ -380,7 +380,7 @@ func TestReceiver_Stop(t *testing.T) {
 func TestReceiver_Full(t *testing.T) {
 	t.Parallel()
 	s := senderNamed("github")
-	r := newReceiver(t, s.verifier(t), webhook.ReceiverConfig{MaxWaiting: 2, Patience: time.Minute})
+	r := newReceiver(t, s.verifier(t), webhook.ReceiverConfig{MaxWaiting: 2, ResponseTimeout: time.Minute})
 	serve := func(ctx context.Context, id string) *httptest.ResponseRecorder {
 		w, request := httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(body))
 		request.Header = s.sign(t, now, body)
@@ -421,7 +421,7 @@ func TestReceiver_Full(t *testing.T) {
 func TestNewReceiver_Refuses(t *testing.T) {
 	t.Parallel()
 	s := senderNamed("stripe")
-	for part, c := range map[string]webhook.ReceiverConfig{"Patience": {Patience: time.Hour}, "MaxWaiting": {MaxWaiting: -1}} {
+	for part, c := range map[string]webhook.ReceiverConfig{"ResponseTimeout": {ResponseTimeout: time.Hour}, "MaxWaiting": {MaxWaiting: -1}} {
 		_, err := webhook.NewReceiver(s.verifier(t), c)
 		wantInvalid(t, err, part)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/pace"
 )
 
 // Sent is one attempt of a delivery, as its sender remembers it.
@@ -87,7 +88,7 @@ func (c *ReconcilerConfig) complete() error {
 	c.Lookback = orDefault(c.Lookback, 3*day)
 	c.Grace = max(orDefault(c.Grace, 2*time.Minute), 0)
 	c.Every = orDefault(c.Every, 5*time.Minute)
-	remembered := c.Receiver.RedeliveryHorizon()
+	remembered := c.Receiver.Info().RedeliveryHorizon
 	switch {
 	case c.Lookback < 0 || c.Lookback > remembered:
 		return fmt.Errorf("the Lookback is %s; up to %s are remembered, and what is older would run again", c.Lookback, remembered)
@@ -201,15 +202,6 @@ func (r *Reconciler) Run(ctx context.Context) {
 		if _, err := r.Once(ctx); err != nil && ctx.Err() == nil {
 			r.cfg.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "webhook.reconcile", Scope: r.scope(), Err: err})
 		}
-		sleep(ctx, r.cfg.Every)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	pause := time.NewTimer(d)
-	defer pause.Stop()
-	select {
-	case <-ctx.Done():
-	case <-pause.C:
+		pace.Sleep(ctx, r.cfg.Every)
 	}
 }

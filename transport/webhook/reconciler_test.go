@@ -16,7 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/transport/webhook"
@@ -317,7 +317,7 @@ func TestReceiver_ALongMessageIDIsCut(t *testing.T) {
 				b.Errorf("%s: a message id of %d octets, an error of %v", e.Kind, len(e.MessageID), e.Err)
 			}
 		}})
-		b.flow.Hooks = b.door.Hooks
+		b.consumer.Hooks = b.door.Hooks
 	})
 	long := "é" + strings.Repeat("x", 198) + "é" + strings.Repeat("y", 5000)
 	b.want(b.send("", event(long, "invoice.paid", "in_1")), http.StatusOK) // no key can be that long: a dead letter
@@ -425,7 +425,7 @@ func TestNewReconciler_Refuses(t *testing.T) {
 // Run reconciles until it is told to stop.
 func TestReconciler_Run(t *testing.T) {
 	t.Parallel()
-	b := receiveOn(t, pawltest.URL(t, effects), "github", func(b *bed) { b.flow.Mode = flow.Land })
+	b := receiveOn(t, pawltest.URL(t, effects), "github", func(b *bed) { b.policy.Mode = consumer.StoreFirst })
 	g := newGitHub(t, "http://127.0.0.1:1/")
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})

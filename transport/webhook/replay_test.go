@@ -46,7 +46,7 @@ func TestReplay_OneEffect(t *testing.T) {
 			t.Fatal(err)
 		}
 		other := strings.Replace(body, "1.10", "9.10", 1)
-		if err := apply(t, pool, s.name, v, s.sign(t, now, other), other); !errors.Is(err, pawl.ErrMessageReused) {
+		if err := apply(t, pool, s.name, v, s.sign(t, now, other), other); !errors.Is(err, pawl.ErrKeyReused) {
 			t.Errorf("%s: another payload under the same id: %v", s.name, err)
 		}
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/job"
@@ -48,7 +48,7 @@ const (
 // Signed deliveries, three of each and in any order, over HTTP to a receiver process that is killed again and again: each takes effect once,
 // and what was answered 200 is in the database at that moment.
 func TestSoak(t *testing.T) {
-	for _, mode := range []string{"inline", "land"} {
+	for _, mode := range []string{"inline", "store"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			s := newSoak(t, mode)
@@ -88,8 +88,8 @@ type assignment struct {
 
 // points are where receivers die, by mode; "" is any moment.
 var points = map[string][]string{
-	"inline": {"", "flow.claim.after", "flow.handle.before", "flow.handle.after", "flow.commit.before", "flow.commit.after", "flow.ack.before"},
-	"land":   {"", "flow.claim.after", "flow.ack.before", "job.hold.before", "job.handle.before", "job.commit.before", "job.commit.after"},
+	"inline": {"", "consumer.claim.after", "consumer.handle.before", "consumer.handle.after", "consumer.commit.before", "consumer.commit.after", "consumer.ack.before"},
+	"store":  {"", "consumer.claim.after", "consumer.ack.before", "job.hold.before", "job.handle.before", "job.commit.before", "job.commit.after"},
 }
 
 func newSoak(t *testing.T, mode string) *soak {
@@ -157,7 +157,7 @@ func (s *soak) play() {
 			receiver = s.receiver("")
 		}
 	}
-	s.until("all landed deliveries are done", func() bool {
+	s.until("all stored deliveries are done", func() bool {
 		if receiver.over() {
 			receiver = s.receiver("")
 		}
@@ -376,12 +376,13 @@ func (a assignment) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cfg := flow.Config{Consumer: "soak", Source: receiver, Concurrency: 8, RetryConcurrency: 2, Lease: 2 * time.Second, Handler: soakHandler,
-		Backoff: job.Backoff{Base: 20 * time.Millisecond, Max: 200 * time.Millisecond}, Hooks: hooks}
-	if a.Mode == "land" {
-		cfg.Mode = flow.Land
+	cfg := consumer.Config{Name: "soak", Source: receiver, Concurrency: 8, RetryConcurrency: 2, Hooks: hooks}
+	policy := consumer.TxPolicy{Policy: consumer.Policy{Lease: 2 * time.Second, Backoff: job.Backoff{Base: 20 * time.Millisecond, Max: 200 * time.Millisecond}}}
+	if a.Mode == "store" {
+		policy.Mode = consumer.StoreFirst
 	}
-	f, err := flow.New(pool, cfg)
+	cfg.Handler = consumer.HandleTx(soakHandler).With(policy)
+	f, err := consumer.New(pool, cfg)
 	if err != nil {
 		return err
 	}
@@ -405,12 +406,12 @@ func (a assignment) serve(ctx context.Context) error {
 	return nil
 }
 
-// soakHandler fails for the first try of every fiftieth delivery, which lands.
-func soakHandler(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+// soakHandler fails for the first try of every fiftieth delivery, which is stored.
+func soakHandler(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 	if err := handle(ctx, tx, d); err != nil {
 		return err
 	}
-	if strings.HasSuffix(d.Key, "49") && (d.Handle != nil || d.Receives == 1) { // a landed one has no handle, and its attempt is counted
+	if strings.HasSuffix(d.Key, "49") && (d.Handle != nil || d.Receives == 1) { // a stored one has no handle, and its attempt is counted
 		return errors.New("not the first time")
 	}
 	return nil

@@ -53,8 +53,8 @@ func TestReceiver_AReplayUnderASemanticKeyKeepsNothing(t *testing.T) {
 	}
 	b.wantEffects(1)
 	for what, query := range map[string]string{
-		"rows":          "select count(*) from pawl.inbox where message_id not like 'pawl/%'",
-		"semantic keys": "select count(*) from pawl.inbox where message_id like 'pawl/%'",
+		"rows":          "select count(*) from pawl.inbox where key not like 'pawl/%'",
+		"semantic keys": "select count(*) from pawl.inbox where key like 'pawl/%'",
 		"bodies":        "select count(*) from pawl.delivery",
 	} {
 		if n := b.count(query); n != 1 {

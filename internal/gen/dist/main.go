@@ -1,4 +1,4 @@
-// Command dist writes sql/dist/pawl.sql, the whole contract as one script for psql. Run it through go generate in sql.
+// Command dist writes schema/dist/pawl.sql, the whole contract as one script for psql. Run it through go generate in sql.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command sqlstates writes the Go constants for the SQLSTATEs in sql/sqlstates.csv, the one place that names them,
+// Command sqlstates writes the Go constants for the SQLSTATEs in schema/sqlstates.csv, the one place that names them,
 // and the page docs/reference/errors.md. Run it through go generate in the module's root.
 package main
 
@@ -24,7 +24,7 @@ func main() {
 }
 
 func generate(root string) error {
-	states, err := read(filepath.Join(root, "sql", "sqlstates.csv"))
+	states, err := read(filepath.Join(root, "schema", "sqlstates.csv"))
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func read(path string) ([]state, error) {
 
 func goFile(states []state) []byte {
 	var b bytes.Buffer
-	b.WriteString("// Code generated from sql/sqlstates.csv by internal/gen/sqlstates. DO NOT EDIT.\n\npackage pawl\n\n")
+	b.WriteString("// Code generated from schema/sqlstates.csv by internal/gen/sqlstates. DO NOT EDIT.\n\npackage pawl\n\n")
 	b.WriteString("// The codes Pawl's SQL functions and Go packages report. docs/reference/errors.md lists them.\nconst (\n")
 	for _, s := range states {
 		fmt.Fprintf(&b, "\t// Code%s: %s. Retry: %s.\n\tCode%s Code = %q\n", s.name, s.meaning, s.retry, s.name, s.sqlstate)
@@ -80,14 +80,25 @@ func goFile(states []state) []byte {
 	return b.Bytes()
 }
 
+// asked is the section on functions that read an error.
+const asked = "\n## Ask what an error means\n\nAsk these functions instead of comparing texts or codes of PostgreSQL.\n\n" +
+	"| call | answer |\n|---|---|\n" +
+	"| `errors.Is(err, pawl.ErrKeyReused)` | the error has this code, whatever wraps it |\n" +
+	"| `pawl.Retryable(err)` | the same call may succeed later |\n" +
+	"| `pawl.MayHaveHappened(err)` | the reply to COMMIT was lost: claim the same key again, and read the answer |\n" +
+	"| `pawl.Unreachable(err)` | the database was not reached, or takes no writes now |\n" +
+	"| `pawl.IsFinal(err)` | no retry can help |\n" +
+	"| `pawl.Classify(err)` | who tries again, and what; `pawl.Classes()` returns [the table](../guides/choose.md#what-an-error-means) |\n"
+
 func docPage(states []state) []byte {
 	var b bytes.Buffer
-	b.WriteString("# Error codes\n\nGenerated from `sql/sqlstates.csv`; edit that file and run `go generate`.\n\n" +
+	b.WriteString("# Error codes\n\nGenerated from `schema/sqlstates.csv`; edit that file and run `go generate`.\n\n" +
 		"Expected forks are rows with an `outcome`. These are errors: each aborts the transaction it was raised in.\n\n" +
 		"| SQLSTATE | Go | meaning | retry? | next step |\n|---|---|---|---|---|\n")
 	for _, s := range states {
 		fmt.Fprintf(&b, "| `%s` | `pawl.Err%s` | %s | %s | %s |\n", s.sqlstate, s.name, s.meaning, s.retry, s.next)
 	}
 	b.WriteString("\nOne rule is enough for callers: P4020, P4010 and P4011 all mean *drop this attempt*.\n")
+	b.WriteString(asked)
 	return b.Bytes()
 }

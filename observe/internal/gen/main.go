@@ -1,4 +1,4 @@
-// Command gen writes docs/reference/metrics.md from the list in package observe. Run it through go generate in that package.
+// Command gen writes docs/reference/metrics.md from the list in package metrics. Run it through go generate in that package.
 package main
 
 import (
@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/pawl-go/pawl/observe"
+	"github.com/pawl-go/pawl/observe/internal/metrics"
 )
 
 func main() {
@@ -23,7 +23,7 @@ func main() {
 
 const preface = `# Metrics
 
-Generated from ` + "`observe/metrics.go`" + `; edit that file and run ` + "`go generate`" + ` in ` + "`observe`" + `.
+Generated from ` + "`observe/internal/metrics/metrics.go`" + `; edit that file and run ` + "`go generate`" + ` in ` + "`observe`" + `.
 
 [prompawl](../guides/observe.md) exports them to Prometheus, otelpawl to OpenTelemetry, where they have the name in the second column.
 Kinds, ops and scopes are those of [events](events.md). [Alerts](../operating/alerts.md) has rules.
@@ -34,21 +34,21 @@ func page() []byte {
 	var b bytes.Buffer
 	b.WriteString(preface)
 	b.WriteString("## Of events\n\nOf one process. Sum them.\n\n")
-	all := observe.Metrics()
-	gauges := observe.Gauges()
+	all := metrics.Metrics()
+	gauges := metrics.Gauges()
 	table(&b, all[:len(all)-len(gauges)])
 	b.WriteString("\n## Of the database\n\nThe same from every process that reads it. Take the maximum, never the sum.\n\n")
 	table(&b, gauges)
 	b.WriteString("\n## What they are read from\n\n| read | gauges | how | grows with |\n|---|---|---|---|\n")
-	for _, r := range observe.Reads() {
+	for _, r := range metrics.Reads() {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", r.Name, metricsOf(r.Name), r.How, r.Grows)
 	}
 	return b.Bytes()
 }
 
-func table(b *bytes.Buffer, metrics []observe.Metric) {
+func table(b *bytes.Buffer, list []metrics.Metric) {
 	b.WriteString("| Prometheus | OpenTelemetry | type | unit | labels | meaning | look out for |\n|---|---|---|---|---|---|---|\n")
-	for _, m := range metrics {
+	for _, m := range list {
 		fmt.Fprintf(b, "| `%s` | `%s` | %s | %s | %s | %s | %s |\n",
 			m.Name, m.OTel, m.Type, or(m.Unit), "`"+strings.Join(m.Labels, "`, `")+"`", m.Help, or(m.Alert))
 	}
@@ -56,7 +56,7 @@ func table(b *bytes.Buffer, metrics []observe.Metric) {
 
 func metricsOf(read string) string {
 	var names []string
-	for _, m := range observe.Gauges() {
+	for _, m := range metrics.Gauges() {
 		if m.Read == read {
 			names = append(names, "`"+m.Name+"`")
 		}

@@ -3,7 +3,6 @@ package cli
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,8 +15,6 @@ func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
-
-var errNotAgreed = errors.New("not agreed to; nothing changed")
 
 // agreed puts a question to a person. Anything but yes is no, and so is an interruption.
 func agreed(ctx context.Context, in io.Reader, out io.Writer, question string) bool {

@@ -32,11 +32,11 @@ it must have one effect as well: one order, one shipment.
 
 With --payments orders come as signed webhooks over HTTP, each until it is answered 200. The handler charges at a bank, sends a mail
 and appends the event; bank and mail server lie: they time out, cut connections, answer 500 after they have acted. The bank
-remembers keys; the mail server does not, so a mail in doubt is unknown until somebody has asked. One order, one charge, one
+remembers keys; the mail server does not, so a mail in doubt is unknown until the demo asks. One order, one charge, one
 mail, one event.
 
 With --lease nothing is counted by the thousand: two letters are mailed, told step by step. One worker is killed while the mail is
-being sent, another frozen past its lease; each time somebody else takes over, finds that the mail was sent, and does the rest. The
+being sent, another frozen past its lease; each time another process takes over, finds that the mail was sent, and does the rest. The
 one that was frozen is refused when it wakes up.
 
 The database is a private PostgreSQL with its own, durable settings, gone afterwards; --database-url names another, which
@@ -51,7 +51,7 @@ must hold Pawl's schema (the environment is not asked, so that no demo runs wher
 	flags.IntVar(&o.Kills, "kills", 10, "workers to SIGKILL and restart")
 	flags.IntVar(&o.Poison, "poison", 0, "orders among them that no handler can apply: dead letters")
 	flags.BoolVar(&o.Pipeline, "pipeline", false, "let each order append an event, which goes through a second queue and is shipped there")
-	flags.BoolVar(&o.Payments, "payments", false, "let orders come as webhooks, and charge and mail each at somebody who lies")
+	flags.BoolVar(&o.Payments, "payments", false, "let orders come as webhooks, and charge and mail each at a server that lies")
 	lease := flags.Bool("lease", false, "tell of a lease step by step, instead")
 	flags.Float64Var(&o.HandlerErrors, "handler-errors", 0.02, "share of attempts whose handler fails after writing")
 	flags.Uint64Var(&o.Seed, "seed", 0, "decides orders, faults and kills; 0 picks one and prints it")

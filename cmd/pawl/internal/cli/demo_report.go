@@ -24,7 +24,7 @@ func printReport(w io.Writer, r demo.Report, asJSON bool) error {
 		{"shipments", count(r.Shipped), "rows behind the second queue"},
 		{"unknown", count(r.Unknown), "mails in doubt, not sent again before somebody had asked"},
 		{"duplicates absorbed", count(r.DuplicatesAbsorbed), "deliveries recognised as seen"},
-		{"failures retried", count(r.Retried), "handler errors, landed and tried again"},
+		{"failures retried", count(r.Retried), "handler errors, stored and tried again"},
 		{"dead letters", count(r.DeadLetters), "kept with their payload"},
 		{"workers killed", count(r.Kills), whereKilled(r.KilledAt)},
 		{"doubled", count(r.Doubled), verdict(r.Doubled)},

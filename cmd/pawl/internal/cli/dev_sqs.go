@@ -10,7 +10,7 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-go/pawl/transport/sqs/sqstest"
+	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
 // A devQueue is what `pawl dev sqs --json` prints. Fields are only ever added.
@@ -37,7 +37,7 @@ gone when this command ends. Any credentials will do, and nothing is authenticat
 It was never compared with a real AWS account. --chaos SEED makes it behave as SQS may on a bad day: second copies, lost
 deletes and answers, errors, messages out of order, polls that take messages for a client that has gone.`,
 		Example: `  pawl dev sqs --queue orders --queue ledger.fifo
-  pawl dev sqs send --queue orders --key order-17 --body '{"id":"order-17"}'    # in another shell
+  pawl dev sqs send --queue orders --key order-17 --payload '{"id":"order-17"}'    # in another shell
   aws --endpoint-url http://127.0.0.1:9324 --region us-east-1 sqs list-queues`,
 		Annotations: map[string]string{usageAnnotation: "[COMMAND]"},
 		Args:        knownCommand,
@@ -105,7 +105,7 @@ func (f devSQSFlags) announce(cmd *cobra.Command, endpoint string, made []string
 		say("queue " + url)
 	}
 	if len(made) > 0 {
-		say("and there: pawl dev sqs send --queue " + path.Base(made[0]) + " --key order-17 --body '{}'")
+		say("and there: pawl dev sqs send --queue " + path.Base(made[0]) + " --key order-17 --payload '{}'")
 	}
 	if *f.json {
 		return printJSON(cmd.OutOrStdout(), devQueue{URL: endpoint, Queues: made})

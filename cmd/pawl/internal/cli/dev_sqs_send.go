@@ -17,7 +17,7 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-go/pawl/transport/sqs"
+	"github.com/pawl-go/pawl/transport/pawlsqs"
 )
 
 const (
@@ -26,8 +26,8 @@ const (
 )
 
 type devSendFlags struct {
-	key, body, queue, group, endpoint string
-	repeat                            int
+	key, payload, queue, group, endpoint string
+	repeat                               int
 }
 
 func newDevSQSSend() *cobra.Command {
@@ -35,20 +35,20 @@ func newDevSQSSend() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "send --key KEY",
 		Short: "Send a message with an idempotency key, once or several times",
-		Long: `Sends a message to the queue of a running pawl dev sqs, with its key in the attribute Idempotency-Key, as package transport/sqs does. With
+		Long: `Sends a message to the queue of a running pawl dev sqs, with its key in the attribute Idempotency-Key, as package transport/pawlsqs does. With
 --repeat the same message is sent again, as by a producer that heard no answer: a consumer must let it take effect once. A FIFO queue
 drops the repeats by itself, for five minutes.
 
-It signs with credentials that AWS would refuse, so it reaches only services that authenticate nobody.`,
-		Example: `  pawl dev sqs send --key order-17 --body '{"id":"order-17","cents":1250}' --repeat 3    # duplicates: one effect?
-  pawl dev sqs send --key order-17 --body '{"id":"order-17","cents":9}'                  # the key again, another payload: a mismatch
-  pawl dev sqs send --key order-18 --body 'not JSON'                                     # a dead letter?
-  pawl dev sqs send --key paid-17 --group account-3 --queue ledger.fifo --body - <paid.json`,
+It signs with credentials that AWS would refuse, so it reaches only services that do not authenticate.`,
+		Example: `  pawl dev sqs send --key order-17 --payload '{"id":"order-17","cents":1250}' --repeat 3    # duplicates: one effect?
+  pawl dev sqs send --key order-17 --payload '{"id":"order-17","cents":9}'                  # the key again, another payload: a mismatch
+  pawl dev sqs send --key order-18 --payload 'not JSON'                                     # a dead letter?
+  pawl dev sqs send --key paid-17 --group account-3 --queue ledger.fifo --payload - <paid.json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	cmd.Flags().StringVar(&f.key, "key", "", "the idempotency key: what names the intent, the same at each resend")
-	cmd.Flags().StringVar(&f.body, "body", "{}", "the payload itself; - reads it from stdin")
+	cmd.Flags().StringVar(&f.payload, "payload", "{}", "the payload itself; - reads it from stdin")
 	cmd.Flags().StringVar(&f.queue, "queue", "", "name of the queue; default: the only one there is")
 	cmd.Flags().StringVar(&f.group, "group", "", "the message group, which a FIFO queue demands")
 	cmd.Flags().IntVar(&f.repeat, "repeat", 1, fmt.Sprintf("how often to send it, 1 to %d", mostRepeats))
@@ -59,19 +59,19 @@ It signs with credentials that AWS would refuse, so it reaches only services tha
 func (f devSendFlags) run(cmd *cobra.Command) error {
 	switch {
 	case f.key == "":
-		return misused(cmd, "the idempotency key is missing", "pass --key, as in: pawl dev sqs send --key order-17 --body '{}'")
+		return misused(cmd, "the idempotency key is missing", "pass --key, as in: pawl dev sqs send --key order-17 --payload '{}'")
 	case f.repeat < 1 || f.repeat > mostRepeats:
 		return misused(cmd, fmt.Sprintf("--repeat must lie between 1 and %d, it is %d", mostRepeats, f.repeat), "see: "+cmd.CommandPath()+" --help")
 	}
-	body := []byte(f.body)
-	if f.body == "-" {
+	payload := []byte(f.payload)
+	if f.payload == "-" {
 		var err error
-		if body, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), sqs.MaxSize+1)); err != nil {
-			return failed(cmd, fmt.Errorf("stdin: %w", err), "pass the payload with --body")
+		if payload, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), pawlsqs.MaxSize+1)); err != nil {
+			return failed(cmd, fmt.Errorf("stdin: %w", err), "pass the payload with --payload")
 		}
 	}
-	if len(body) == 0 {
-		return misused(cmd, "the body is empty, which SQS refuses", "pass the payload with --body")
+	if len(payload) == 0 {
+		return misused(cmd, "the payload is empty, which SQS refuses", "pass the payload with --payload")
 	}
 	endpoint := cmp.Or(f.endpoint, os.Getenv(endpointVariable), "http://"+devSQSAddress)
 	client := devClient(endpoint)
@@ -79,12 +79,12 @@ func (f devSendFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	sender, err := sqs.OpenSender(cmd.Context(), client, queue, "")
+	sender, err := pawlsqs.OpenSender(cmd.Context(), client, queue, "")
 	if err != nil {
 		return err
 	}
-	message := sqs.Message{Key: f.key, Body: body, Group: f.group, ProducedAt: time.Now()} // the same at each resend
-	if err := sender.Send(cmd.Context(), slices.Repeat([]sqs.Message{message}, f.repeat)...); err != nil {
+	message := pawlsqs.Message{Key: f.key, Payload: payload, Group: f.group, ProducedAt: time.Now()} // the same at each resend
+	if err := sender.Send(cmd.Context(), slices.Repeat([]pawlsqs.Message{message}, f.repeat)...); err != nil {
 		return err
 	}
 	times := "once"
@@ -132,7 +132,7 @@ func queueNames(ctx context.Context, client *awssqs.Client) (names []string, err
 	return names, nil
 }
 
-// devClient talks to a service that authenticates nobody, and does not wait long for one that is not there.
+// devClient talks to a service that does not authenticate, and does not wait long for one that is not there.
 func devClient(endpoint string) *awssqs.Client {
 	return awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: &endpoint,
 		Credentials: credentials.NewStaticCredentialsProvider("any", "any", ""),

@@ -13,7 +13,7 @@ import (
 func TestFit_NeverWraps(t *testing.T) {
 	t.Parallel()
 	p := demo.Progress{Effects: 5000, Orders: 5000, Deliveries: 16000, Duplicates: 11000, Retried: 100, Kills: 10, KillsWant: 10,
-		LastKill: "flow.handle.before", Elapsed: time.Minute}
+		LastKill: "consumer.handle.before", Elapsed: time.Minute}
 	parts := append([]string{bar(p.Effects, p.Orders)}, counters(p)...)
 	for width := range 200 {
 		if line := fit(parts, width); utf8.RuneCountInString(line) > width {
@@ -23,7 +23,7 @@ func TestFit_NeverWraps(t *testing.T) {
 	if line := fit(parts, 99); !strings.HasSuffix(line, "100 retried") {
 		t.Errorf("100 columns: %q", line)
 	}
-	if line := fit(parts, 150); !strings.HasSuffix(line, "last kill: flow.handle.before") {
+	if line := fit(parts, 150); !strings.HasSuffix(line, "last kill: consumer.handle.before") {
 		t.Errorf("150 columns: %q", line)
 	}
 }

@@ -11,20 +11,21 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-go/pawl/ops"
+	"github.com/pawl-go/pawl/doctor"
 )
 
 func newDoctor() *cobra.Command {
-	var l ops.Limits
+	var l doctor.Limits
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look for what makes trouble in production, and say how to repair it",
+		Short: "Check the database and workers for common production problems, with a fix for each",
 		Args:  noArgs,
 		Long: `Looks for trouble in the server, the schema and the rows. Each finding says what it is, why it matters and how to repair it. Exit 1 if
 there is one, or if a check could not be made, else 0. It changes nothing.
 
   contract    schema and functions are those of this build
   durability  synchronous_commit, fsync and full_page_writes are on
+  replication synchronous standbys are connected, and commits wait for them
   pooler      one connection is one session
   snapshots   no transaction or replication slot keeps vacuum from its work
   prepared    no prepared transaction
@@ -32,36 +33,37 @@ there is one, or if a check could not be made, else 0. It changes nothing.
   indexes     none is invalid
   collations  keys are in collation C; the library of others has not changed under them
   workers     none is silent while it holds jobs
-  handlers    no worker is silent for half its lease; what 99 of 100 runs take is well within Timeout and Drain
-  waiting     no kind of job has been due for long while nobody works on any of it
+  handlers    no worker is silent for half its lease; what 99 of 100 runs take is well within Timeout and ShutdownTimeout
+  waiting     no kind of job has been due for long while no worker works on any of it
   paused      no queue that was paused has had jobs due for seven days
   schedules   no tick is overdue
   crashes     no job has lost its worker: a lease too short, or a process that dies
   retention   what is over is purged
+  path        no schema of a search_path lets other roles create objects
   redelivery  each consumer remembers as long as its source may deliver; nothing came later than that
 
 What stands still is counted, and is no finding: see pawl stale.
 
-What handlers take, and how long is remembered, is known of workers and flows that run, which report it; programs that only call
+What handlers take, and how long is remembered, is known of workers and consumers that run, which report it; programs that only call
 the SQL functions may report it too.`,
 		Example: "  pawl doctor\n  pawl doctor --skip pooler,crashes\n  pawl doctor --json | jq -r '.findings[].fix'",
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&l.Skip, "skip", nil, "checks not to make; several with commas")
 	flags.DurationVar(&l.Transaction, "transaction", 5*time.Minute, "how long a transaction may be open")
-	flags.DurationVar(&l.Waiting, "waiting", 5*time.Minute, "how long work may be due before somebody takes it")
+	flags.DurationVar(&l.Waiting, "waiting", 5*time.Minute, "how long work may be due before a worker takes it")
 	asJSON := addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkLimits(cmd, l); err != nil {
 			return err
 		}
 		return withDatabase(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-			d, err := ops.Diagnose(ctx, conn, l)
+			d, err := doctor.Diagnose(ctx, conn, l)
 			if err != nil {
 				return err
 			}
 			if *asJSON {
-				err = printJSON(cmd.OutOrStdout(), diagnosisToJSON(d))
+				err = printJSON(cmd.OutOrStdout(), d)
 			} else {
 				err = printDiagnosis(cmd, d)
 			}
@@ -82,10 +84,10 @@ the SQL functions may report it too.`,
 }
 
 // checkLimits refuses what no check can use, before a database is asked.
-func checkLimits(cmd *cobra.Command, l ops.Limits) error {
+func checkLimits(cmd *cobra.Command, l doctor.Limits) error {
 	for _, name := range l.Skip {
-		if !slices.Contains(ops.Checks(), name) {
-			return misused(cmd, fmt.Sprintf("there is no check %q", name), "known: "+strings.Join(ops.Checks(), ", "))
+		if !slices.Contains(doctor.Checks(), name) {
+			return misused(cmd, fmt.Sprintf("there is no check %q", name), "known: "+strings.Join(doctor.Checks(), ", "))
 		}
 	}
 	if l.Transaction <= 0 || l.Waiting <= 0 {
@@ -95,8 +97,8 @@ func checkLimits(cmd *cobra.Command, l ops.Limits) error {
 }
 
 // notMade returns the checks that were asked for and could not be made.
-func notMade(d ops.Diagnosis, l ops.Limits) (missed []string) {
-	for _, name := range ops.Checks() {
+func notMade(d doctor.Diagnosis, l doctor.Limits) (missed []string) {
+	for _, name := range doctor.Checks() {
 		if !slices.Contains(d.Checked, name) && !slices.Contains(l.Skip, name) {
 			missed = append(missed, name)
 		}
@@ -104,7 +106,7 @@ func notMade(d ops.Diagnosis, l ops.Limits) (missed []string) {
 	return missed
 }
 
-func printDiagnosis(cmd *cobra.Command, d ops.Diagnosis) error {
+func printDiagnosis(cmd *cobra.Command, d doctor.Diagnosis) error {
 	var out strings.Builder
 	for _, f := range d.Findings {
 		fmt.Fprintf(&out, "%s: %s\n  why  %s\n  fix  %s\n", f.Check, visible(f.What), visible(f.Why), visible(f.Fix))
@@ -122,7 +124,7 @@ func printDiagnosis(cmd *cobra.Command, d ops.Diagnosis) error {
 	return err
 }
 
-// standsStill says in one line how much waits for somebody.
+// standsStill says in one line how much waits for a decision.
 func standsStill(classes map[string]int) string {
 	var parts []string
 	for _, class := range slices.Sorted(maps.Keys(classes)) {
@@ -131,31 +133,5 @@ func standsStill(classes map[string]int) string {
 	if len(parts) == 0 {
 		return "nothing stands still"
 	}
-	return "stands still until somebody decides or something notices: " + strings.Join(parts, ", ") + "; see: pawl stale"
-}
-
-type diagnosisJSON struct {
-	Findings   []findingJSON   `json:"findings"`
-	Unchecked  []uncheckedJSON `json:"unchecked"`
-	Checked    []string        `json:"checked"`
-	StandStill map[string]int  `json:"stand_still"` // by class, as of pawl stale; null: not looked at
-}
-
-type findingJSON struct {
-	Check string `json:"check"`
-	What  string `json:"what"`
-	Why   string `json:"why"`
-	Fix   string `json:"fix"`
-}
-
-type uncheckedJSON struct {
-	Check string `json:"check"`
-	Why   string `json:"why"`
-}
-
-func diagnosisToJSON(d ops.Diagnosis) diagnosisJSON {
-	return diagnosisJSON{
-		each(d.Findings, func(f ops.Finding) findingJSON { return findingJSON(f) }),
-		each(d.Unchecked, func(u ops.Unchecked) uncheckedJSON { return uncheckedJSON(u) }),
-		each(d.Checked, func(name string) string { return name }), d.StandStill}
+	return "waits for a decision or a worker: " + strings.Join(parts, ", ") + "; see: pawl stale"
 }

@@ -1,109 +1,167 @@
 package cli
 
 import (
-	"errors"
+	"context"
+	"encoding/json"
 	"fmt"
-	"net"
+	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/ops"
 )
 
-// explain reduces what pgx and the server say, several lines with every address tried, to one line with the next
-// step. It names host, port, user and database, and never the URL: the password is in there.
-func explain(cmd *cobra.Command, c *pgx.ConnConfig, err error) error {
-	if err == nil {
-		return nil
+func newExplain() *cobra.Command {
+	var scope string
+	cmd := &cobra.Command{
+		Use:   "explain KEY",
+		Short: "Show everything that is known of one key: the request, its jobs and calls, and what operators did",
+		Long: `Tells what is known of a key in the order of time, from the rows and the audit: the key of a command, a delivery, a job or an event,
+the id of a job, or the resource of a gate. What belongs to it comes along: the job that a delivery executed in, the calls that a job
+made, the events that a command appended under its key. What is still to come, a retry or the end of the memory, stands behind now.
+
+It reads by indexes only, however large the tables are, and shows no payload: see pawl jobs show. An event without a key of its own has
+a random id, by which no index finds it: see pawl outbox list.`,
+		Example: "  pawl explain order-17\n  pawl explain order-17 --scope orders/acme\n  pawl explain 4711 --json | jq '.moments[] | select(.kind == \"job\")'",
 	}
-	var usage *usageError
-	if errors.As(err, &usage) {
+	cmd.Flags().StringVar(&scope, "scope", "", "look there only: a command's scope, a consumer or a queue (default: the first 500 of each)")
+	asJSON := addJSONFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return misused(cmd, fmt.Sprintf("it takes 1 argument, not %d", len(args)), "as in: "+cmd.UseLine())
+		}
+		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
+			s, err := ops.Explain(ctx, conn, args[0], scope)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				err = printJSON(cmd.OutOrStdout(), struct {
+					ops.Story
+					Known bool `json:"known"`
+				}{s, s.Known()})
+			} else if s.Known() {
+				err = printStory(cmd, s)
+			}
+			if err != nil || s.Known() {
+				return err
+			}
+			return failed(cmd, fmt.Errorf("nothing is known of %s; looked in: %s", args[0], strings.Join(s.Looked, ", ")), unknownKey(s))
+		})
+	}
+	return cmd
+}
+
+func unknownKey(s ops.Story) string {
+	if len(s.Beyond) > 0 {
+		return "there are more " + strings.Join(s.Beyond, " and ") + " than were looked in: add --scope"
+	}
+	return "it never came, or longer ago than is remembered; the key is the one its sender gave"
+}
+
+func printStory(cmd *cobra.Command, s ops.Story) error {
+	rows := make([][]string, len(s.Moments))
+	for i, m := range s.Moments {
+		at := "-"
+		if !m.At.IsZero() {
+			at = when(m.At, s.ReadAt)
+		}
+		rows[i] = []string{at, subject(m), visible(m.Event), details(m.Detail)}
+	}
+	if err := printTable(cmd.OutOrStdout(), []string{"AT", "WHAT", "EVENT", "DETAIL"}, rows); err != nil {
 		return err
 	}
-	if cmd.Context().Err() != nil {
-		return failed(cmd, errors.New("interrupted"), "run it again; the step in progress was rolled back")
+	for _, next := range nextSteps(s) {
+		progress(cmd)("next: " + next)
 	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		if why, next := refusal(c, pg); next != "" {
-			return failed(cmd, errors.New(why), next)
+	if len(s.Beyond) > 0 {
+		progress(cmd)("there may be more: " + unknownKey(s))
+	}
+	return nil
+}
+
+// subject names what a moment is about.
+func subject(m ops.Moment) string {
+	if m.Kind == "job" {
+		return visible(strings.TrimSpace("job " + m.Key + " " + m.Scope))
+	}
+	return visible(m.Kind + " " + m.Scope + " " + m.Key)
+}
+
+// details shows the members of a JSON object in one line, by name.
+func details(object []byte) string {
+	var members map[string]any
+	decoder := json.NewDecoder(strings.NewReader(string(object)))
+	decoder.UseNumber()
+	if decoder.Decode(&members) != nil || len(members) == 0 {
+		return "-"
+	}
+	var names []string
+	for name, value := range members {
+		if value != nil {
+			names = append(names, name)
 		}
 	}
-	if pg == nil && pawl.Unreachable(err) {
-		why, next := unreachable(c, err)
-		return failed(cmd, errors.New(why), next)
+	slices.Sort(names)
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%s=%v", name, members[name])
 	}
-	return pawl.Wrap(operation(cmd), err)
+	return shorten(visible(strings.Join(names, " ")), 200)
 }
 
-// refusal explains the SQLSTATEs that a person at a shell meets; next is empty for any other.
-func refusal(c *pgx.ConnConfig, pg *pgconn.PgError) (why, next string) {
-	user, database := pgx.Identifier{c.User}.Sanitize(), pgx.Identifier{c.Database}.Sanitize()
-	switch pg.Code {
-	case "28P01", "28000":
-		why, next = place(c)+" refused user "+user+": "+pg.Message, "correct the user and the password in the database URL"
-		if strings.Contains(pg.Message, "pg_hba.conf") {
-			next = "allow this user in the server's pg_hba.conf, or correct user and sslmode in the database URL"
+// nextSteps says what an operator may do about how things stand, each once.
+func nextSteps(s ops.Story) (steps []string) {
+	failed := map[string]string{} // the code of each job's last error
+	for _, m := range s.Moments {
+		step := ""
+		switch m.Kind + " " + m.Event {
+		case "job failed":
+			var e struct{ Code string }
+			_ = json.Unmarshal(m.Detail, &e) // without one it is empty
+			failed[m.Key] = e.Code
+		case "job dead_letter":
+			var d struct{ Crashes int }
+			_ = json.Unmarshal(m.Detail, &d)
+			step = "pawl dlq show " + m.Key + "; " + adviceOnLetter(m.Key, failed[m.Key], d.Crashes)
+		case "job unknown":
+			step = "settle its step: pawl steps list"
+		case "job cancelled":
+			step = "pawl jobs retry " + m.Key + ", or discard it"
+		case "command unknown":
+			step = fmt.Sprintf("find out whether it took effect, then: pawl commands settle %s %s executed|not_executed --fence %d --reason …", quoted(m.Scope), quoted(m.Key), fenceOf(m))
+		case "step unknown":
+			step = "ask the provider, then: " + settleLine(stepOf(m))
+		case "step failed_final":
+			step = "the refusal is stored; if it may be accepted now: " + againLine(stepOf(m)) + ", then retry its job"
+		case "gate held":
+			step = fmt.Sprintf("what comes before it is missing: pawl sequence-gates list --consumer %s --held", quoted(m.Scope))
 		}
-	case "3D000":
-		why = "there is no database " + database + " on " + place(c)
-		next = "create it: create database " + database + ", or correct the name in the database URL"
-	case "42501":
-		why = "user " + user + ": " + pg.Message
-		next = "connect as the owner, or let the owner run: grant connect, create on database " + database + " to " + user
-	case "25006":
-		why, next = place(c)+" takes no writes: "+pg.Message, "connect to the primary, without default_transaction_read_only"
-	case "42P05", "26000":
-		why = place(c) + ": " + pg.Message
-		next = "connect directly; through a pooler in transaction mode add default_query_exec_mode=exec to the database URL, but migrate over a direct connection"
-	case "42P06", "42P07", "42710":
-		why = pg.Message + ", but pawl.migration has no record of it"
-		next = "bring that table back from a backup, or, if the data may go: drop schema pawl, pawl_v1 cascade"
-	case "2BP01":
-		why, next = pg.Message+": "+pg.Detail, "drop what depends on Pawl's tables first"
-	case "55P03":
-		why, next = "another transaction holds a lock for longer than 5 s", "end that transaction (see pg_stat_activity), then run it again"
-	case "53300", "57P01", "57P02", "57P03":
-		why, next = place(c)+" is not ready: "+pg.Message, "run it again in a moment"
+		if step != "" && !slices.Contains(steps, step) {
+			steps = append(steps, step)
+		}
 	}
-	return why, next
+	return steps
 }
 
-func unreachable(c *pgx.ConnConfig, err error) (why, next string) {
-	cause := dialCause(err)
-	if strings.Contains(cause, "TLS") || strings.Contains(cause, "tls:") || strings.Contains(cause, "x509:") {
-		return fmt.Sprintf("no TLS connection to %s: %s", place(c), cause), "correct sslmode and sslrootcert in the database URL"
-	}
-	return fmt.Sprintf("cannot reach %s: %s", place(c), cause), "start that server, correct the database URL, or " + startOne
+// fenceOf is the fence that a verdict on the row names.
+func fenceOf(m ops.Moment) int64 {
+	var d struct{ Fence int64 }
+	_ = json.Unmarshal(m.Detail, &d)
+	return d.Fence
 }
 
-func place(c *pgx.ConnConfig) string {
-	if strings.HasPrefix(c.Host, "/") {
-		return fmt.Sprintf("%s/.s.PGSQL.%d", c.Host, c.Port)
-	}
-	return net.JoinHostPort(c.Host, fmt.Sprint(c.Port))
+func stepOf(m ops.Moment) ops.StepRef {
+	var d struct{ Step string }
+	_ = json.Unmarshal(m.Detail, &d)
+	return ops.StepRef{Scope: m.Scope, Key: m.Key, Step: d.Step, Fence: fenceOf(m)}
 }
 
-// dialCause says in a few words why nothing answered.
-func dialCause(err error) string {
-	var dns *net.DNSError
-	var timeout net.Error
-	var number syscall.Errno
-	switch {
-	case errors.As(err, &dns):
-		return "this host name is not known"
-	case errors.As(err, &timeout) && timeout.Timeout():
-		return "no answer in time"
-	case errors.As(err, &number):
-		return number.Error()
+// quoted writes a word as a shell takes it.
+func quoted(word string) string {
+	if strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+=,") == "" && word != "" {
+		return word
 	}
-	for cause := errors.Unwrap(err); cause != nil; cause = errors.Unwrap(err) {
-		err = cause
-	}
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return line
+	return "'" + strings.ReplaceAll(visible(word), "'", `'\''`) + "'"
 }

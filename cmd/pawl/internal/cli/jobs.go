@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -43,21 +42,21 @@ pawl_operator; to look, pawl_reader is enough.
 	cmd.Example = `  pawl jobs list --status processing --queue orders
   pawl jobs show 17
   pawl jobs cancel 17 --reason 'sent twice by mistake' --yes`
-	cmd.AddCommand(d.newList(), d.newShow(), d.newChange(retryVerb), d.newChange(cancelVerb), d.newChange(discardVerb))
+	cmd.AddCommand(d.newList(), d.newShow(), d.newVerb(retryVerb), d.newVerb(cancelVerb), d.newVerb(discardVerb))
 	return cmd
 }
 
 func newDLQ() *cobra.Command {
 	d := door{name: "dlq", only: []ops.Status{ops.StatusDeadLetter, ops.StatusUnknown}}
 	cmd := group(d.name, "Look at dead letters, and retry or discard them")
-	cmd.Long = `Dead letters are jobs that nobody tries again until you decide: their attempts are used, or their handler said that no
-retry can help. These are the verbs of pawl jobs, for dead letters only: a job that somebody else has retried in the
+	cmd.Long = `Dead letters are jobs that are not tried again until you decide: their attempts are used, or their handler said that no
+retry can help. These are the verbs of pawl jobs, for dead letters only: a job that has been retried in the
 meantime is left alone.`
 	cmd.Example = `  pawl dlq list --queue inbox/orders
   pawl dlq show 17
   pawl dlq retry 17 18 --reason 'the stock service is back'
   pawl dlq list --json | jq -r '.jobs[].id' | xargs -r pawl dlq retry --reason 'the stock service is back'`
-	cmd.AddCommand(d.newList(), d.newShow(), d.newChange(retryVerb), d.newChange(discardVerb))
+	cmd.AddCommand(d.newList(), d.newShow(), d.newVerb(retryVerb), d.newVerb(discardVerb))
 	return cmd
 }
 
@@ -100,33 +99,6 @@ func jobIDs(cmd *cobra.Command, args []string) (ids []int64, err error) {
 
 // lister names the neighbour that lists.
 func lister(cmd *cobra.Command) string { return cmd.Parent().CommandPath() + " list" }
-
-// A miss is a job that a command could not serve.
-type miss struct{ why, next string }
-
-// missed says in one line what is left of several jobs; nil if nothing is.
-func missed(cmd *cobra.Command, asked int, misses []miss) error {
-	const named = 5
-	if len(misses) == 0 {
-		return nil
-	}
-	var whys, nexts []string
-	for i, m := range misses {
-		if i == named {
-			whys = append(whys, fmt.Sprintf("and %d more", len(misses)-named))
-			break
-		}
-		whys = append(whys, m.why)
-		if !slices.Contains(nexts, m.next) {
-			nexts = append(nexts, m.next)
-		}
-	}
-	what := strings.Join(whys, ", ")
-	if asked > 1 {
-		what = fmt.Sprintf("not done for %d of %d: %s", len(misses), asked, what)
-	}
-	return failed(cmd, errors.New(what), strings.Join(nexts, "; "))
-}
 
 // span is a duration at a glance: 7s, 12m, 3h, 40d.
 func span(d time.Duration) string {

@@ -4,32 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/user"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A change is a verb that writes.
-type change struct {
+// A jobVerb is a verb about jobs.
+type jobVerb struct {
 	name, short, long string
-	do                func(ctx context.Context, db ops.DB, id int64, by ops.By) (ops.Result, error)
+	do                func(r ops.JobRef, ctx context.Context, db pawl.DB, by ops.By) (ops.Result, error)
 	example           string
-	bulk              func(ctx context.Context, db ops.DB, f ops.Filter, by ops.By, progress func(ops.Bulk)) (ops.Bulk, error)
+	bulk              func(s ops.Jobs, ctx context.Context, db pawl.DB, by ops.By, progress func(ops.Tally)) (ops.Tally, error)
 	done              string // what then has become of them
-	warning           string // what cannot be taken back; empty: nothing, and nobody is asked
-	mayDouble         bool   // for some jobs it may do so a second time: see [ops.Job.MayDouble]; of these somebody is asked
+	warning           string // what cannot be taken back; empty: nothing, and it does not ask
+	mayDouble         bool   // for some jobs it may do so a second time: see [ops.Job.MayDouble]; for these it asks
 }
 
 var (
-	retryVerb = change{name: "retry", do: ops.Retry, bulk: ops.RetryAll, done: "retried", mayDouble: true,
+	retryVerb = jobVerb{name: "retry", do: ops.JobRef.Retry, bulk: ops.Jobs.RetryAll, done: "retried", mayDouble: true,
 		short: "Make jobs due now, with all their attempts before them",
 		long: `Makes dead letters, cancelled jobs, or pending jobs that wait for their next try due now. Attempts and crashes start
 from zero, the errors so far stay. It is the same job and the same intent: what committed before is not done again.
@@ -37,39 +33,39 @@ from zero, the errors so far stay. It is the same job and the same intent: what 
 Some dead letters may take effect a second time: a delivery that came under a known key with another payload runs beside the first, and
 one that is older than what is remembered may have run before. For these it asks, or needs --yes.`,
 		example: "17 18 --reason 'the stock service is back'"}
-	cancelVerb = change{name: "cancel", do: ops.Cancel,
+	cancelVerb = jobVerb{name: "cancel", do: ops.JobRef.Cancel,
 		short: "End jobs that have not ended, and keep them to be retried or discarded",
 		long: `Ends jobs that have not ended and keeps them. A running attempt cannot commit any more; its worker learns of it with its
 next heartbeat. An attempt whose transaction is open at this moment is left alone: the command says which session
 that is.`,
 		example: "17 --reason 'the customer called it off' --yes",
 		warning: "running attempts lose their work"}
-	discardVerb = change{name: "discard", do: ops.Discard, bulk: ops.DiscardAll, done: "discarded",
-		short: "Delete jobs that nobody works on",
+	discardVerb = jobVerb{name: "discard", do: ops.JobRef.Discard, bulk: ops.Jobs.DiscardAll, done: "discarded",
+		short: "Delete jobs that no attempt holds",
 		long: `Deletes jobs with their payload and errors. The audit keeps the rest, with length and SHA-256 of the payload. The memory
-of their keys stays: a redelivery is still a duplicate. A delivery that a flow kept as it came stays in pawl.delivery until its
+of their keys stays: a redelivery is still a duplicate. A delivery that a consumer kept as it came stays in pawl.delivery until its
 time is over, and pawl inbox replay can bring it back.`,
 		example: "17 --reason 'a test message of last week' --yes",
-		warning: "the payload is lost, but for deliveries that a flow has kept"}
+		warning: "the payload is lost, but for deliveries that a consumer has kept"}
 )
 
-type changeFlags struct {
-	verb      change
-	by        ops.By
-	yes, json *bool
+// A jobChange is one call of such a verb.
+type jobChange struct {
+	*change
+	verb  jobVerb
+	only  []ops.Status
+	fence int64
 	bulkFlags
 }
 
-func (d door) newChange(verb change) *cobra.Command {
-	f := changeFlags{verb: verb, by: ops.By{From: d.only}}
+func (d door) newVerb(verb jobVerb) *cobra.Command {
+	f := jobChange{verb: verb, only: d.only}
 	cmd := &cobra.Command{Use: verb.name + " ID... --reason TEXT", Short: verb.short}
 	cmd.Long = verb.long + `
 
 Each job is a transaction of its own. Who and why go to pawl.audit with the job before and after. Exit 1 if any of the
 jobs could not be changed; the others are.`
 	cmd.Example = fmt.Sprintf("  pawl %s %s %s", d.name, verb.name, verb.example)
-	addByFlags(cmd, &f.by)
-	addFenceFlag(cmd, &f.by)
 	many := d.only != nil && verb.bulk != nil
 	if many {
 		addBulkFlags(cmd, &f.bulkFlags, verb)
@@ -80,12 +76,10 @@ Instead of IDs, dead letters may be selected by queue, kind, error and age: all 
 transaction, each with its own record. It asks or needs --yes; begun again after an interruption, it does the rest.`
 		cmd.Example += fmt.Sprintf("\n  pawl %[1]s %[2]s --queue orders --error 'connection refused' --dry-run", d.name, verb.name)
 	}
-	if verb.warning != "" || verb.mayDouble || many {
-		f.yes = cmd.Flags().Bool("yes", false, "do not ask; required where nobody can be asked")
-	}
-	f.json = addJSONFlag(cmd)
+	f.change = addChange(cmd, verb.warning != "" || verb.mayDouble || many)
+	addFenceFlag(cmd, &f.fence)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if f.given() {
+		if f.selects(args) {
 			return f.bulk(cmd, args)
 		}
 		return f.run(cmd, args)
@@ -93,50 +87,57 @@ transaction, each with its own record. It asks or needs --yes; begun again after
 	return cmd
 }
 
-func (f changeFlags) run(cmd *cobra.Command, args []string) error {
+func (f jobChange) run(cmd *cobra.Command, args []string) error {
 	ids, err := jobIDs(cmd, args)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if f.by.Fence != 0 && len(ids) != 1 {
+	case f.fence != 0 && len(ids) != 1:
 		return misused(cmd, "--fence is for one job", "give one id, or leave --fence out")
-	}
-	if f.doubles {
+	case f.doubles:
 		return misused(cmd, "--include-duplicates is for dead letters that are selected", "with ids, add --yes")
 	}
-	if err := checkBy(cmd, &f.by); err != nil {
-		return err
-	}
-	ask := f.verb.warning != "" && !*f.yes
-	if ask && !mayAsk(cmd) {
-		return misused(cmd, fmt.Sprintf("this would %s %s: %s", f.verb.name, named(ids), f.verb.warning), "add --yes")
-	}
-	return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-		if ask && !agreed(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), question(conn, f.verb.name+" "+named(ids), f.verb.warning)) {
-			return failed(cmd, errNotAgreed, "answer y, or add --yes")
-		}
+	return f.change.run(cmd, f.verb.name+" "+counted(ids), f.verb.warning, func(ctx context.Context, conn *pgx.Conn, by ops.By) error {
 		if err := f.askOfDoubles(ctx, cmd, conn, ids); err != nil {
 			return err
 		}
-		return f.change(ctx, cmd, conn, ids)
+		return several[int64]{change: f.change, asked: ids, text: jobChanged, miss: jobMissed}.run(cmd, func(id int64) (ops.Result, error) {
+			r, err := f.verb.do(ops.JobRef{ID: id, Fence: f.fence, Statuses: f.only}, ctx, conn, by)
+			r.JobID = id
+			return r, err
+		})
 	})
 }
 
+func jobChanged(id int64, r ops.Result) string {
+	return fmt.Sprintf("job %d %s (was %s)", id, r.Outcome, r.Was)
+}
+
+func jobMissed(id int64, r ops.Result) *miss {
+	switch r.Outcome {
+	case locked:
+		return &miss{fmt.Sprintf("job %d is locked by an open transaction", id), r.Hint}
+	case ops.Absent:
+		return &miss{fmt.Sprintf("there is no job %d", id), r.Hint}
+	}
+	return &miss{fmt.Sprintf("job %d is %s", id, r.Was), r.Hint}
+}
+
 // askOfDoubles asks before anything takes effect a second time.
-func (f changeFlags) askOfDoubles(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ids []int64) error {
-	if !f.verb.mayDouble || *f.yes {
+func (f jobChange) askOfDoubles(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ids []int64) error {
+	if !f.verb.mayDouble || f.yes || f.dryRun {
 		return nil
 	}
 	var doubles []int64
 	var dangers []string
 	for _, id := range ids {
-		d, found, err := ops.Show(ctx, conn, id)
-		if err != nil {
+		j, err := ops.JobRef{ID: id}.Get(ctx, conn)
+		if err != nil && !errors.Is(err, pawl.ErrNotFound) {
 			return err
 		}
-		if found && d.MayDouble() {
+		if j.MayDouble() {
 			doubles = append(doubles, id)
-			dangers = append(dangers, danger(d.Job))
+			dangers = append(dangers, danger(j))
 		}
 	}
 	if len(doubles) == 0 {
@@ -147,20 +148,14 @@ func (f changeFlags) askOfDoubles(ctx context.Context, cmd *cobra.Command, conn 
 	if len(dangers) > most {
 		warning += fmt.Sprintf("; and %d more", len(dangers)-most)
 	}
-	if !mayAsk(cmd) {
-		return misused(cmd, fmt.Sprintf("this would %s %s: %s", f.verb.name, named(doubles), warning), "add --yes if that is wanted, or discard them")
-	}
-	if !agreed(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), question(conn, f.verb.name+" "+named(doubles), warning)) {
-		return failed(cmd, errNotAgreed, "answer y, or add --yes")
-	}
-	return nil
+	return f.ask(ctx, cmd, conn, f.verb.name+" "+counted(doubles), warning)
 }
 
 // danger says why a job may take effect a second time.
 func danger(j ops.Job) string {
 	name := fmt.Sprintf("job %d", j.ID)
-	if j.MessageKey != "" {
-		name += " (" + j.MessageKey + ")"
+	if j.Key != "" {
+		name += " (" + j.Key + ")"
 	}
 	if j.LastCode == string(pawl.CodeDeliveryStale) {
 		return name + " is older than what is remembered and may have taken effect before"
@@ -168,74 +163,8 @@ func danger(j ops.Job) string {
 	return name + " came under a known key with another payload and runs beside the first"
 }
 
-// question asks whether to do something of which the warning says what cannot be taken back.
-func question(conn *pgx.Conn, what, warning string) string {
-	c := conn.Config()
-	return fmt.Sprintf("%s of database %s on %s? (%s) [y/N] ", what, pgx.Identifier{c.Database}.Sanitize(), place(c), warning)
-}
-
-// change goes through the jobs and tells what became of each, also if it has to stop on the way.
-func (f changeFlags) change(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ids []int64) error {
-	var misses []miss
-	results := []resultJSON{}
-	stopped := func() error {
-		for _, id := range ids {
-			r, err := f.one(ctx, conn, id)
-			if err != nil {
-				return err
-			}
-			results = append(results, r)
-			if r.Hint != nil {
-				misses = append(misses, missOf(r))
-			}
-		}
-		return nil
-	}()
-	if err := f.print(cmd.OutOrStdout(), results); err != nil {
-		return err
-	}
-	if stopped != nil {
-		return stopped
-	}
-	return missed(cmd, len(ids), misses)
-}
-
-// one changes a job. A locked row concerns this job only, so it is an answer here.
-func (f changeFlags) one(ctx context.Context, conn *pgx.Conn, id int64) (resultJSON, error) {
-	r, err := f.verb.do(ctx, conn, id, f.by)
-	var pg *pgconn.PgError
-	if pawl.CodeOf(err) == "55P03" && errors.As(err, &pg) {
-		return resultJSON{ID: id, Outcome: "locked", Hint: &pg.Hint}, nil
-	}
-	return resultJSON{id, string(r.Outcome), given(string(r.Was)), given(r.Hint)}, err
-}
-
-func missOf(r resultJSON) miss {
-	switch {
-	case r.Outcome == "locked":
-		return miss{fmt.Sprintf("job %d is locked by an open transaction", r.ID), *r.Hint}
-	case r.Was == nil:
-		return miss{fmt.Sprintf("there is no job %d", r.ID), *r.Hint}
-	}
-	return miss{fmt.Sprintf("job %d is %s", r.ID, *r.Was), *r.Hint}
-}
-
-func (f changeFlags) print(w io.Writer, results []resultJSON) error {
-	if *f.json {
-		return printJSON(w, resultsJSON{results})
-	}
-	for _, r := range results {
-		if r.Hint == nil {
-			if _, err := fmt.Fprintf(w, "job %d %s (was %s)\n", r.ID, r.Outcome, *r.Was); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// named counts the jobs and names the first few.
-func named(ids []int64) string {
+// counted counts the jobs and names the first few.
+func counted(ids []int64) string {
 	const most = 10
 	if len(ids) == 1 {
 		return fmt.Sprintf("job %d", ids[0])
@@ -245,51 +174,4 @@ func named(ids []int64) string {
 		text += " …"
 	}
 	return fmt.Sprintf("%d jobs (%s)", len(ids), text)
-}
-
-// addByFlags gives a command the flags that say who and why.
-func addByFlags(cmd *cobra.Command, by *ops.By) {
-	cmd.Flags().StringVar(&by.Reason, "reason", "", "why, for whoever reads the audit later; required")
-	cmd.Flags().StringVar(&by.Actor, "actor", "", "who (default: $USER)")
-}
-
-// addFenceFlag gives a command the flag that says what was looked at.
-func addFenceFlag(cmd *cobra.Command, by *ops.By) {
-	cmd.Flags().Int64Var(&by.Fence, "fence", 0, "the fence that was shown when you looked: if it has moved since, nothing changes")
-}
-
-// checkFence requires the fence of a verdict. Looking it up here would defeat it: it must be that of what the person saw.
-func checkFence(cmd *cobra.Command, by ops.By, look string) error {
-	if by.Fence <= 0 {
-		return misused(cmd, "which attempt your verdict is about is missing", "pass --fence, as shown by: "+look)
-	}
-	return nil
-}
-
-// checkBy requires a reason, and somebody.
-func checkBy(cmd *cobra.Command, by *ops.By) error {
-	if strings.TrimSpace(by.Reason) == "" {
-		return misused(cmd, "why is missing", "pass --reason, as in: --reason 'the stock service is back'")
-	}
-	if by.Actor == "" {
-		by.Actor = whoami()
-	}
-	if by.Actor == "" {
-		return misused(cmd, "who is missing: $USER is not set", "pass --actor")
-	}
-	return nil
-}
-
-func mayAsk(cmd *cobra.Command) bool {
-	return isTerminal(cmd.InOrStdin()) && isTerminal(cmd.ErrOrStderr())
-}
-
-func whoami() string {
-	if name := os.Getenv("USER"); name != "" {
-		return name
-	}
-	if u, err := user.Current(); err == nil {
-		return u.Username
-	}
-	return ""
 }

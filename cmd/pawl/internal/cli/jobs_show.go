@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -21,7 +22,7 @@ func (d door) newShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID...",
 		Short: "Show a job whole: payload, errors, who holds it, what operators did; or as the archive kept it",
-		Example: fmt.Sprintf("  pawl %[1]s show 17\n  pawl %[1]s show 17 --json | jq -r '.jobs[0].args.base64' | base64 -d > payload",
+		Example: fmt.Sprintf("  pawl %[1]s show 17\n  pawl %[1]s show 17 --json | jq -r '.jobs[0].payload' | base64 -d > payload",
 			d.name),
 	}
 	asJSON := addJSONFlag(cmd)
@@ -31,11 +32,13 @@ func (d door) newShow() *cobra.Command {
 			return err
 		}
 		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-			s, err := d.look(ctx, cmd, conn, ids)
-			if err == nil {
-				err = s.print(cmd.OutOrStdout(), *asJSON)
+			s := shown{Jobs: []ops.Job{}, Archived: []ops.Job{}, Absent: []absentJob{}}
+			for _, id := range ids {
+				if err := d.look(ctx, cmd, conn, ops.JobRef{ID: id}, &s); err != nil {
+					return err
+				}
 			}
-			if err != nil {
+			if err := s.print(cmd.OutOrStdout(), *asJSON); err != nil {
 				return err
 			}
 			return missed(cmd, len(ids), s.misses)
@@ -46,53 +49,55 @@ func (d door) newShow() *cobra.Command {
 
 // shown is what there is of the jobs asked for.
 type shown struct {
-	jobs     []ops.Detail
-	archived []ops.ArchivedJob
-	absent   []absentJSON
+	Jobs     []ops.Job   `json:"jobs"`
+	Archived []ops.Job   `json:"archived"` // finished
+	Absent   []absentJob `json:"absent"`
 	misses   []miss
 }
 
-func (d door) look(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ids []int64) (shown, error) {
-	s := shown{absent: []absentJSON{}}
-	for _, id := range ids {
-		detail, found, err := ops.Show(ctx, conn, id)
-		switch {
-		case err != nil:
-			return s, err
-		case !found:
-			if err := d.lookBack(ctx, cmd, conn, id, detail.Changes, &s); err != nil {
-				return s, err
-			}
-		case d.only != nil && !slices.Contains(d.only, detail.Status):
-			s.misses = append(s.misses, miss{fmt.Sprintf("job %d is %s, not a dead letter", id, detail.Status),
-				fmt.Sprintf("see: pawl jobs show %d", id)})
-		default:
-			s.jobs = append(s.jobs, detail)
-		}
-	}
-	return s, nil
+// An absentJob is gone; what was done with it by hand may tell why.
+type absentJob struct {
+	ID      int64        `json:"id"`
+	Changes []ops.Change `json:"changes"`
 }
 
-// lookBack looks for a job that is gone in the archive of those that finished.
-func (d door) lookBack(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, id int64, changes []ops.Change, s *shown) error {
-	job, found, err := ops.Archived(ctx, conn, id)
+func (d door) look(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ref ops.JobRef, s *shown) error {
+	j, err := ref.Get(ctx, conn)
 	switch {
+	case errors.Is(err, pawl.ErrNotFound):
+		return d.lookBack(ctx, cmd, conn, ref, s)
 	case err != nil:
 		return err
-	case !found:
-		s.absent = append(s.absent, absentJSON{id, each(changes, changeToJSON)})
-		s.misses = append(s.misses, miss{fmt.Sprintf("there is no job %d", id), whereabouts(cmd, changes)})
-	case d.only != nil:
-		s.misses = append(s.misses, miss{fmt.Sprintf("job %d has finished", id), fmt.Sprintf("see: pawl jobs show %d", id)})
+	case d.only != nil && !slices.Contains(d.only, j.Status):
+		s.misses = append(s.misses, miss{fmt.Sprintf("job %d is %s, not a dead letter", j.ID, j.Status), fmt.Sprintf("see: pawl jobs show %d", j.ID)})
 	default:
-		s.archived = append(s.archived, job)
+		s.Jobs = append(s.Jobs, j)
 	}
 	return nil
 }
 
-// whereabouts says what became of a job that is gone, as far as anybody knows.
+// lookBack looks for a job that is gone in the archive of those that finished, and in the audit.
+func (d door) lookBack(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ref ops.JobRef, s *shown) error {
+	j, err := ref.Archived(ctx, conn)
+	switch {
+	case errors.Is(err, pawl.ErrNotFound):
+		changes, err := ref.Changes(ctx, conn)
+		s.Absent = append(s.Absent, absentJob{ref.ID, changes})
+		s.misses = append(s.misses, miss{fmt.Sprintf("there is no job %d", ref.ID), whereabouts(cmd, changes)})
+		return err
+	case err != nil:
+		return err
+	case d.only != nil:
+		s.misses = append(s.misses, miss{fmt.Sprintf("job %d has finished", j.ID), fmt.Sprintf("see: pawl jobs show %d", j.ID)})
+	default:
+		s.Archived = append(s.Archived, j)
+	}
+	return nil
+}
+
+// whereabouts says what became of a job that is gone, as far as the audit knows.
 func whereabouts(cmd *cobra.Command, changes []ops.Change) string {
-	if n := len(changes); n > 0 && changes[n-1].After == nil {
+	if n := len(changes); n > 0 && deleted(changes[n-1]) {
 		last := changes[n-1]
 		return fmt.Sprintf("%s discarded it at %s: %s", last.Actor, last.At.UTC().Format(time.RFC3339), last.Reason)
 	}
@@ -101,124 +106,125 @@ func whereabouts(cmd *cobra.Command, changes []ops.Change) string {
 
 func (s shown) print(w io.Writer, asJSON bool) error {
 	if asJSON {
-		return printJSON(w, shownJSON{each(s.jobs, detailToJSON), each(s.archived, archivedToJSON), s.absent})
+		return printJSON(w, s)
 	}
-	_, err := io.WriteString(w, strings.Join(append(each(s.jobs, detailText), each(s.archived, archivedText)...), "\n"))
+	_, err := io.WriteString(w, strings.Join(append(each(s.Jobs, jobText), each(s.Archived, archivedText)...), "\n"))
 	return err
 }
 
-func detailText(d ops.Detail) string {
-	var out strings.Builder
-	field := func(name, format string, args ...any) {
-		fmt.Fprintf(&out, "  %-10s "+format+"\n", append([]any{name}, args...)...)
+func jobText(j ops.Job) string {
+	var out sheet
+	out.title("job %d", j.ID)
+	out.jobHead(j)
+	out.field("status", "%s", j.Status)
+	out.field("attempts", "%d of %d, %d crashes", j.Attempts, j.MaxAttempts, j.Crashes)
+	out.jobCounts(j)
+	out.field("available", "%s", when(j.AvailableAt, j.ReadAt))
+	if !j.LeaseExpiresAt.IsZero() {
+		out.field("held by", "%s", holderText(j))
 	}
-	lines := func(all []string) {
-		for _, line := range all {
-			fmt.Fprintf(&out, "    %s\n", line)
-		}
+	out.headers(j.Headers)
+	if len(j.Steps) > 0 {
+		out.field("steps", "%d", len(j.Steps))
+		out.lines(each(j.Steps, jobStepText))
 	}
-	fmt.Fprintf(&out, "job %d\n", d.ID)
-	field("queue", "%s", visible(d.Queue))
-	field("kind", "%s", visible(d.Kind))
-	if d.Lane != "" {
-		field("lane", "%s", visible(d.Lane))
-	}
-	field("status", "%s", d.Status)
-	field("attempts", "%d of %d, %d crashes", d.Attempts, d.MaxAttempts, d.Crashes)
-	field("priority", "%d", d.Priority)
-	field("fence", "%d", d.Fence)
-	field("created", "%s", when(d.CreatedAt, d.ReadAt))
-	field("available", "%s", when(d.AvailableAt, d.ReadAt))
-	if d.Holder != nil {
-		field("held by", "%s", holderText(*d.Holder, d.ReadAt))
-	}
-	if headers, err := json.Marshal(d.Headers); err == nil && d.Headers != nil {
-		field("headers", "%s", visible(string(headers)))
-	}
-	if len(d.Steps) > 0 {
-		field("steps", "%d", len(d.Steps))
-		lines(each(d.Steps, stepText))
-	}
-	field("errors", "%d kept", len(d.Errors))
-	lines(each(d.Errors, errorText))
-	field("payload", "%d octets, SHA-256 %x", len(d.Args), sha256.Sum256(d.Args))
-	lines(payloadLines(d.Args))
-	field("audit", "changes by hand: %d", len(d.Changes))
-	lines(each(d.Changes, changeText))
-	if d.Status == ops.StatusDeadLetter {
-		field("next", "%s", visible(adviceOnJob(d)))
+	out.field("errors", "%d kept", len(j.Errors))
+	out.lines(each(j.Errors, errorText))
+	out.payload(j.Payload)
+	out.audit(j.Changes)
+	if j.Status == ops.StatusDeadLetter {
+		out.field("next", "%s", adviceOnJob(j))
 	}
 	return out.String()
 }
 
-func stepText(s ops.Effect) string {
+func archivedText(j ops.Job) string {
+	var out sheet
+	out.title("job %d, from the archive", j.ID)
+	out.jobHead(j)
+	out.field("finished", "%s", when(j.FinishedAt, j.ReadAt))
+	out.field("attempts", "%d, %d crashes", j.Attempts, j.Crashes)
+	out.jobCounts(j)
+	out.headers(j.Headers)
+	out.payload(j.Payload)
+	return out.String()
+}
+
+func (s *sheet) jobHead(j ops.Job) {
+	s.field("queue", "%s", j.Queue)
+	s.field("kind", "%s", j.Kind)
+	s.text("lane", j.Lane)
+}
+
+func (s *sheet) jobCounts(j ops.Job) {
+	s.field("priority", "%d", j.Priority)
+	s.field("fence", "%d", j.Fence)
+	s.field("created", "%s", when(j.CreatedAt, j.ReadAt))
+}
+
+func (s *sheet) headers(headers map[string]any) {
+	if text, err := json.Marshal(headers); err == nil && headers != nil {
+		s.field("headers", "%s", text)
+	}
+}
+
+func (s *sheet) payload(payload []byte) {
+	s.field("payload", "%d octets, SHA-256 %x", len(payload), sha256.Sum256(payload))
+	s.lines(payloadLines(payload))
+}
+
+func jobStepText(s ops.Step) string {
 	text := fmt.Sprintf("%s: %s, %s, sent key %s", s.Step, s.Status, plural(s.Calls, "call", "calls"), s.ProviderKey)
 	if s.InDoubt > 0 {
-		text += fmt.Sprintf(", of which %d may have landed", s.InDoubt)
+		text += fmt.Sprintf(", of which %d may have been executed", s.InDoubt)
 	}
-	if s.Failure != "" || s.FailureCode != "" {
-		text += ", " + strings.TrimPrefix(s.FailureCode+": "+s.Failure, ": ")
+	if f := failure(s.FailureCode, s.FailureMessage); f != "" {
+		text += ", " + f
 	}
 	return visible(text)
 }
 
 // adviceOnJob is what to do about a dead letter, and what may have happened already.
-func adviceOnJob(d ops.Detail) string {
+func adviceOnJob(d ops.Job) string {
 	id := fmt.Sprint(d.ID)
 	retry, discard := "pawl dlq retry "+id+" --reason …", "pawl dlq discard "+id+" --reason …"
-	if c := pawl.Code(d.LastCode); c == pawl.CodeMessageReused || c == pawl.CodeDeliveryStale {
+	if c := pawl.Code(d.LastCode); c == ops.CodeMismatch || c == pawl.CodeDeliveryStale {
 		return adviceOnLetter(id, d.LastCode, d.Crashes)
 	}
 	for _, s := range d.Steps {
-		if s.Status == ops.EffectPlanned && s.InDoubt > 0 {
-			return fmt.Sprintf("a call of step %s may have landed. %s is safe for it: the step asks, calls again with its key or becomes unknown, as its policy says. "+
+		if s.Status == ops.StatusPlanned && s.InDoubt > 0 {
+			return fmt.Sprintf("a call of step %s may have been executed. %s is safe for it: the step asks, calls again with its key or becomes unknown, as its policy says. "+
 				"Ask the provider for %s before you discard it", s.Step, retry, s.ProviderKey)
 		}
 	}
 	for _, s := range d.Steps {
-		if s.Status == ops.EffectFailedFinal {
+		if s.Status == ops.StatusFailedFinal {
 			return fmt.Sprintf("step %s was refused for good, and a retry meets the stored refusal at once. If it may be accepted now: %s, then %s; else %s",
-				s.Step, againLine(s.EffectID, s.Fence), retry, discard)
+				s.Step, againLine(s.Ref()), retry, discard)
 		}
 	}
 	return adviceOnLetter(id, d.LastCode, d.Crashes)
 }
 
-func holderText(h ops.Holder, now time.Time) string {
-	lease := "its lease ends " + when(h.LeaseExpiresAt, now)
-	if !h.LeaseExpiresAt.After(now) {
-		lease = "its lease ended " + when(h.LeaseExpiresAt, now) + ", the next sweep takes the job back"
+func holderText(j ops.Job) string {
+	lease := "its lease ends " + when(j.LeaseExpiresAt, j.ReadAt)
+	if !j.LeaseExpiresAt.After(j.ReadAt) {
+		lease = "its lease ended " + when(j.LeaseExpiresAt, j.ReadAt) + ", the next sweep takes the job back"
 	}
-	if h.WorkerID == 0 {
+	if j.WorkerID == 0 {
 		return "an attempt without a worker; " + lease
 	}
 	presence := "no presence lock"
-	if h.Present {
+	if j.WorkerPresence {
 		presence = "with a presence lock"
 	}
-	return fmt.Sprintf("worker %d, %s, seen %s ago, %s; %s", h.WorkerID, visible(h.Name), span(now.Sub(h.SeenAt)), presence, lease)
+	return fmt.Sprintf("worker %d, %s, seen %s ago, %s; %s", j.WorkerID, j.Worker, span(j.ReadAt.Sub(j.WorkerSeenAt)), presence, lease)
 }
 
-func errorText(e ops.Error) string {
+func errorText(e ops.JobError) string {
 	text := visible(e.Error)
 	if e.Code != "" {
 		text = visible(e.Code) + ": " + text
 	}
 	return fmt.Sprintf("%s attempt %d: %s", e.At.UTC().Format(time.RFC3339), e.Attempt, text)
-}
-
-func changeText(c ops.Change) string {
-	became := "deleted"
-	if c.After != nil {
-		became = statusOf(c.After)
-	}
-	return visible(fmt.Sprintf("%s %s by %s, %s → %s: %s", c.At.UTC().Format(time.RFC3339), c.Verb, c.Actor, statusOf(c.Before), became, c.Reason))
-}
-
-func statusOf(record []byte) string {
-	var row struct{ Status string }
-	if json.Unmarshal(record, &row) != nil {
-		return "?"
-	}
-	return row.Status
 }

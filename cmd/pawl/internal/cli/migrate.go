@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl/migrate"
-	"github.com/pawl-go/pawl/sql"
+	"github.com/pawl-go/pawl/schema"
 )
 
 func newMigrate() *cobra.Command {
@@ -42,7 +42,7 @@ this build and still serves it, it changes nothing and exits 0; if it does not s
 			if err != nil {
 				return err
 			}
-			if installed.Version > sql.Newest() {
+			if installed.Version > schema.Newest() {
 				return leftNewer(cmd, installed.Version, *roles)
 			}
 			if *roles {
@@ -50,7 +50,7 @@ this build and still serves it, it changes nothing and exits 0; if it does not s
 					return err
 				}
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "schema version %d (%d applied now)\n", sql.Newest(), len(applied))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "schema version %d (%d applied now)\n", schema.Newest(), len(applied))
 			return err
 		})
 	}
@@ -62,7 +62,7 @@ func leftNewer(cmd *cobra.Command, installed int, roles bool) error {
 	if roles {
 		progress(cmd)("not granting the roles: run pawl migrate up --roles of the build that made the schema")
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "the schema is newer (%d > %d) and still serves this build; nothing to do\n", installed, sql.Newest())
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "the schema is newer (%d > %d) and still serves this build; nothing to do\n", installed, schema.Newest())
 	return err
 }
 
@@ -76,7 +76,7 @@ func newMigrateCheck() *cobra.Command {
 				if err := migrate.Check(ctx, conn); err != nil {
 					return err
 				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "ok: the database fits this build (schema version %d)\n", sql.Newest())
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "ok: the database fits this build (schema version %d)\n", schema.Newest())
 				return err
 			})
 		},
@@ -88,7 +88,7 @@ func newMigrateCheck() *cobra.Command {
 func grantRoles(ctx context.Context, conn *pgx.Conn, say func(string)) error {
 	say("granting the roles")
 	for try := 1; ; try++ {
-		_, err := conn.Exec(ctx, sql.Roles())
+		_, err := conn.Exec(ctx, schema.Roles())
 		var pg *pgconn.PgError
 		if err == nil {
 			return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl/migrate"
-	"github.com/pawl-go/pawl/sql"
+	"github.com/pawl-go/pawl/schema"
 )
 
 // countLimit bounds the counting of rows that would be lost: beyond it the answer is "more than".
@@ -51,12 +51,12 @@ func confirm(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, to int) er
 	if err != nil {
 		return err
 	}
-	if installed.Version > sql.Newest() {
-		return failed(cmd, fmt.Errorf("the schema is at version %d, this build knows up to %d", installed.Version, sql.Newest()),
+	if installed.Version > schema.Newest() {
+		return failed(cmd, fmt.Errorf("the schema is at version %d, this build knows up to %d", installed.Version, schema.Newest()),
 			"use a newer build, the one that installed it")
 	}
 	var versions []string
-	for _, v := range sql.Versions() {
+	for _, v := range schema.Versions() {
 		if v.Number > to && v.Number <= installed.Version {
 			versions = append(versions, fmt.Sprintf("%04d_%s", v.Number, v.Name))
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl/migrate"
-	"github.com/pawl-go/pawl/sql"
+	"github.com/pawl-go/pawl/schema"
 )
 
 type printFlags struct {
@@ -69,10 +69,10 @@ func (f printFlags) files(cmd *cobra.Command) ([]migrate.File, error) {
 			return nil, misused(cmd, "--roles prints one script, without --format and --from", "run: pawl migrate print --roles")
 		}
 		// One transaction: the path that the script sets ends with it, and psql commits after each statement.
-		return []migrate.File{{Name: "pawl_roles.sql", Text: "begin;\n\n" + sql.Roles() + "\ncommit;\n"}}, nil
+		return []migrate.File{{Name: "pawl_roles.sql", Text: "begin;\n\n" + schema.Roles() + "\ncommit;\n"}}, nil
 	}
-	if f.from < 0 || f.from >= sql.Newest() {
-		return nil, misused(cmd, fmt.Sprintf("--from %d leaves nothing to print: the newest version is %d", f.from, sql.Newest()),
+	if f.from < 0 || f.from >= schema.Newest() {
+		return nil, misused(cmd, fmt.Sprintf("--from %d leaves nothing to print: the newest version is %d", f.from, schema.Newest()),
 			"pass the version that the database has; see: pawl migrate status")
 	}
 	files, err := migrate.Files(migrate.Format(f.format), f.from)

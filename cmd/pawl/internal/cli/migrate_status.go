@@ -11,7 +11,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/migrate"
-	"github.com/pawl-go/pawl/sql"
+	"github.com/pawl-go/pawl/schema"
 )
 
 // A status is what `pawl migrate status --json` prints. Fields are only ever added.
@@ -58,11 +58,11 @@ func readStatus(ctx context.Context, conn *pgx.Conn) (status, error) {
 	if err != nil {
 		return status{}, err
 	}
-	s := status{Installed: installed.Version, Newest: sql.Newest(), MinClient: installed.MinClient, OK: true}
+	s := status{Installed: installed.Version, Newest: schema.Newest(), MinClient: installed.MinClient, OK: true}
 	if installed.Version > 0 {
 		s.AppliedAt = &installed.AppliedAt
 	}
-	for _, v := range sql.Versions() {
+	for _, v := range schema.Versions() {
 		s.Versions = append(s.Versions, versionStatus{v.Number, v.Name, v.Number <= installed.Version})
 	}
 	switch err := migrate.Check(ctx, conn); {

@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"strconv"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
@@ -28,67 +26,27 @@ func newOutbox() *cobra.Command {
 	return cmd
 }
 
-// addOutboxFlags adds the flags that select events, and returns the check of what was given.
-func addOutboxFlags(cmd *cobra.Command, f *ops.OutboxFilter) (check func() error) {
-	var status string
-	flags := cmd.Flags()
-	flags.StringVar(&f.Sink, "sink", "", "only of this sink")
-	flags.StringVar(&f.EventType, "type", "", "only of this event type")
-	flags.StringVar(&status, "status", "", "only with this status: pending, waiting, processing, dead_letter, cancelled")
-	flags.IntVar(&f.Limit, "limit", 50, "events at most, 1 to 1000")
-	return func() error {
-		f.Status = ops.Status(status)
-		return cmp.Or(checkLimit(cmd, f.Limit), checkAfter(cmd, f.After), checkStatuses(cmd, ops.Statuses(), f.Status))
-	}
-}
-
 func newOutboxList() *cobra.Command {
-	var f ops.OutboxFilter
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List events that are not published yet, oldest first",
-		Args:    noArgs,
 		Example: "  pawl outbox list --sink billing --status dead_letter\n  pawl outbox list --after 1200 --limit 200",
 	}
-	check := addOutboxFlags(cmd, &f)
-	cmd.Flags().Int64Var(&f.After, "after", 0, "only job ids above this one: the last of the page before")
-	asJSON := addJSONFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := check(); err != nil {
-			return err
-		}
-		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-			events, err := ops.OutboxEvents(ctx, conn, f)
-			if err != nil {
-				return err
-			}
-			var next *int64
-			if len(events) == f.Limit {
-				next = &events[len(events)-1].JobID
-			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), outboxJSON{each(events, outboxEventToJSON), next})
-			}
-			return printOutbox(cmd, events, next)
-		})
-	}
-	return cmd
+	l := list[ops.OutboxEvent]{name: "events",
+		heading: []string{"JOB", "SINK", "TYPE", "AGGREGATE", "STATUS", "ATTEMPTS", "AGE", "ERROR"},
+		row:     func(e ops.OutboxEvent) []string { return append(outboxCells(e), cell(e.LastError, errorWidth)) }}
+	return outboxList(cmd, l, ops.Outbox{})
 }
 
-func printOutbox(cmd *cobra.Command, events []ops.OutboxEvent, next *int64) error {
-	if len(events) == 0 {
-		progress(cmd)("no events")
-		return nil
-	}
-	rows := make([][]string, len(events))
-	for i, e := range events {
-		rows[i] = append(outboxCells(e), cell(e.LastError, errorWidth))
-	}
-	if err := printTable(cmd.OutOrStdout(), []string{"JOB", "SINK", "TYPE", "AGGREGATE", "STATUS", "ATTEMPTS", "AGE", "ERROR"}, rows); err != nil {
-		return err
-	}
-	sayMore(cmd, next)
-	return nil
+// outboxList is a list of events that a sink, a type and statuses select.
+func outboxList(cmd *cobra.Command, l list[ops.OutboxEvent], s ops.Outbox) *cobra.Command {
+	flags := cmd.Flags()
+	flags.StringVar(&s.Sink, "sink", "", "only of this sink")
+	flags.StringVar(&s.EventType, "type", "", "only of this event type")
+	addStatusFlag(cmd, &s.Statuses, ops.JobStatuses())
+	l.check = func(cmd *cobra.Command) error { return checkStatuses(cmd, ops.JobStatuses(), s.Statuses...) }
+	l.read = func(ctx context.Context, conn *pgx.Conn) (ops.Page[ops.OutboxEvent], error) { return s.List(ctx, conn) }
+	return l.on(cmd, &s.Limit, &s.After)
 }
 
 // outboxCells are the cells that lists of events share.
@@ -101,138 +59,55 @@ func outboxCells(e ops.OutboxEvent) []string {
 		cell(string(e.Status), nameWidth), strconv.Itoa(e.Attempts), span(e.ReadAt.Sub(e.CreatedAt))}
 }
 
+func newOutboxHeads() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "heads",
+		Short: "List the event that each aggregate waits for, oldest first",
+		Long: `The head of an aggregate is its first event that is not published; those behind it wait. A head that is a dead letter blocks its
+aggregate, if the policy is block, until you retry or discard it, or unblock the lane.`,
+		Example: "  pawl outbox heads --status dead_letter\n  pawl outbox heads --sink billing --limit 10 --json",
+	}
+	l := list[ops.OutboxEvent]{name: "heads", none: "no aggregate waits",
+		heading: []string{"JOB", "SINK", "TYPE", "AGGREGATE", "STATUS", "ATTEMPTS", "AGE", "WAITING", "POLICY", "LANE"},
+		row: func(e ops.OutboxEvent) []string {
+			return append(outboxCells(e), strconv.Itoa(e.Waiting), e.Policy, cell(e.Lane, nameWidth))
+		}}
+	return outboxList(cmd, l, ops.Outbox{Heads: true})
+}
+
 func newOutboxLag() *cobra.Command {
-	var sink string
+	var s ops.Outbox
 	cmd := &cobra.Command{
 		Use:     "lag",
 		Short:   "Show how far each sink is behind, by event type",
 		Long:    "Counts all events that are not published yet. BEHIND is the age of the oldest one that is to be published.",
 		Args:    noArgs,
-		Example: "  pawl outbox lag\n  pawl outbox lag --sink billing --json | jq -r '.lags[].behind_seconds'",
+		Example: "  pawl outbox lag\n  pawl outbox lag --sink billing --json | jq -r '.lags[].behind_ms'",
 	}
-	cmd.Flags().StringVar(&sink, "sink", "", "only of this sink")
+	cmd.Flags().StringVar(&s.Sink, "sink", "", "only of this sink")
 	asJSON := addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-			lags, err := ops.OutboxLags(ctx, conn, sink)
-			if err != nil {
+			lags, err := s.Lag(ctx, conn)
+			switch {
+			case err != nil:
 				return err
-			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), outboxLagsJSON{each(lags, outboxLagToJSON)})
-			}
-			if len(lags) == 0 {
+			case *asJSON:
+				return printJSON(cmd.OutOrStdout(), map[string]any{"lags": lags})
+			case len(lags) == 0:
 				progress(cmd)("nothing is behind")
 				return nil
 			}
-			rows := make([][]string, len(lags))
-			for i, l := range lags {
-				behind := "-"
-				if l.Pending > 0 {
-					behind = span(l.Behind())
-				}
-				rows[i] = []string{cell(l.Sink, nameWidth), cell(l.EventType, nameWidth), strconv.Itoa(l.Pending), strconv.Itoa(l.Dead), behind}
-			}
-			return printTable(cmd.OutOrStdout(), []string{"SINK", "TYPE", "PENDING", "DEAD", "BEHIND"}, rows)
+			return printTable(cmd.OutOrStdout(), []string{"SINK", "TYPE", "PENDING", "DEAD", "BEHIND"}, each(lags, lagCells))
 		})
 	}
 	return cmd
 }
 
-func newOutboxHeads() *cobra.Command {
-	var f ops.OutboxFilter
-	cmd := &cobra.Command{
-		Use:   "heads",
-		Short: "List the event that each aggregate waits for, oldest first",
-		Long: `The head of an aggregate is its first event that is not published; those behind it wait. A head that is a dead letter blocks its
-aggregate, if the policy is block, until somebody retries or discards it, or unblocks the lane.`,
-		Args:    noArgs,
-		Example: "  pawl outbox heads --status dead_letter\n  pawl outbox heads --sink billing --limit 10 --json",
+func lagCells(l ops.OutboxLag) []string {
+	behind := "-"
+	if l.Pending > 0 {
+		behind = span(l.Behind())
 	}
-	check := addOutboxFlags(cmd, &f)
-	asJSON := addJSONFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := check(); err != nil {
-			return err
-		}
-		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-			heads, err := ops.OutboxHeads(ctx, conn, f)
-			if err != nil {
-				return err
-			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), outboxHeadsJSON{each(heads, outboxHeadToJSON)})
-			}
-			if len(heads) == 0 {
-				progress(cmd)("no aggregate waits")
-				return nil
-			}
-			rows := make([][]string, len(heads))
-			for i, h := range heads {
-				rows[i] = append(outboxCells(h.OutboxEvent), strconv.Itoa(h.Waiting), h.Policy, cell(h.Lane, nameWidth))
-			}
-			return printTable(cmd.OutOrStdout(), []string{"JOB", "SINK", "TYPE", "AGGREGATE", "STATUS", "ATTEMPTS", "AGE", "WAITING", "POLICY", "LANE"}, rows)
-		})
-	}
-	return cmd
-}
-
-type outboxJSON struct {
-	Events    []outboxEventJSON `json:"events"`
-	NextAfter *int64            `json:"next_after"` // for --after; null: that was all
-}
-
-type outboxEventJSON struct {
-	JobID         int64     `json:"job_id"`
-	Sink          string    `json:"sink"`
-	EventID       string    `json:"event_id"`
-	EventType     string    `json:"event_type"`
-	AggregateType *string   `json:"aggregate_type"` // null: no order
-	AggregateID   *string   `json:"aggregate_id"`
-	Status        string    `json:"status"`
-	AttemptCount  int       `json:"attempt_count"`
-	LastError     *string   `json:"last_error"`
-	CreatedAt     time.Time `json:"created_at"`
-}
-
-func outboxEventToJSON(e ops.OutboxEvent) outboxEventJSON {
-	return outboxEventJSON{JobID: e.JobID, Sink: e.Sink, EventID: e.EventID, EventType: e.EventType, AggregateType: given(e.AggregateType),
-		AggregateID: given(e.AggregateID), Status: string(e.Status), AttemptCount: e.Attempts, LastError: given(e.LastError),
-		CreatedAt: e.CreatedAt.UTC()}
-}
-
-type outboxLagsJSON struct {
-	Lags []outboxLagJSON `json:"lags"`
-}
-
-type outboxLagJSON struct {
-	Sink          string     `json:"sink"`
-	EventType     string     `json:"event_type"`
-	Pending       int        `json:"pending"`
-	Dead          int        `json:"dead"`
-	Oldest        *time.Time `json:"oldest"` // of those pending; null: none
-	BehindSeconds float64    `json:"behind_seconds"`
-}
-
-func outboxLagToJSON(l ops.OutboxLag) outboxLagJSON {
-	j := outboxLagJSON{Sink: l.Sink, EventType: l.EventType, Pending: l.Pending, Dead: l.Dead, BehindSeconds: l.Behind().Seconds()}
-	if !l.Oldest.IsZero() {
-		j.Oldest = given(l.Oldest.UTC())
-	}
-	return j
-}
-
-type outboxHeadsJSON struct {
-	Heads []outboxHeadJSON `json:"heads"`
-}
-
-type outboxHeadJSON struct {
-	outboxEventJSON
-	Lane    string `json:"lane"`
-	Policy  string `json:"policy"`
-	Waiting int    `json:"waiting"`
-}
-
-func outboxHeadToJSON(h ops.OutboxHead) outboxHeadJSON {
-	return outboxHeadJSON{outboxEventToJSON(h.OutboxEvent), h.Lane, h.Policy, h.Waiting}
+	return []string{cell(l.Sink, nameWidth), cell(l.EventType, nameWidth), strconv.Itoa(l.Pending), strconv.Itoa(l.Dead), behind}
 }

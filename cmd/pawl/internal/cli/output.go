@@ -59,18 +59,3 @@ func checkStatuses[S ~string](cmd *cobra.Command, known []S, given ...S) error {
 	}
 	return nil
 }
-
-// checkAfter refuses what is no id to go on from.
-func checkAfter(cmd *cobra.Command, after int64) error {
-	if after < 0 {
-		return misused(cmd, fmt.Sprintf("--after must be an id, 0 or more, it is %d", after), "see: "+cmd.CommandPath()+" --help")
-	}
-	return nil
-}
-
-// sayMore tells how to go on behind a page that is full; next is nil if it is not.
-func sayMore(cmd *cobra.Command, next *int64) {
-	if next != nil {
-		progress(cmd)(fmt.Sprintf("there may be more: add --after %d", *next))
-	}
-}

@@ -8,12 +8,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/ops"
 )
 
 func newQueues() *cobra.Command {
 	cmd := group("queues", "Pause, drain and resume queues, and look at what was set for them")
-	cmd.Long = `A queue needs no setting up: one that is not listed has the defaults.
+	cmd.Long = `A queue needs no setting up: one that is not listed has no jobs and the defaults.
 
   mode      running    workers claim what is due
             draining   they claim only what was tried before and is to be tried again
@@ -28,85 +29,50 @@ set, in every process. A worker finds that a queue runs again at its next poll, 
   pawl queues drain orders --reason 'version 7 reads other payloads'
   pawl queues list                                         # PROCESSING and BEGUN 0: drained
   pawl queues set orders --archive=true --reason 'the auditors ask for a week'`
-	cmd.AddCommand(newQueuesList(), newQueuesMode("pause", "Claim nothing of a queue", ops.QueuePaused),
-		newQueuesMode("drain", "Claim of a queue only what was tried before", ops.QueueDraining),
-		newQueuesMode("resume", "Claim again all that is due", ops.QueueRunning), newQueuesSet())
+	cmd.AddCommand(newQueuesList(),
+		newQueuesMode("pause", "Claim nothing of a queue", ops.QueuePaused, ops.QueueRef.Pause),
+		newQueuesMode("drain", "Claim of a queue only what was tried before", ops.QueueDraining, ops.QueueRef.Drain),
+		newQueuesMode("resume", "Claim again all that is due", ops.QueueRunning, ops.QueueRef.Resume), newQueuesSet())
 	return cmd
 }
 
 func newQueuesList() *cobra.Command {
-	var f ops.QueueFilter
+	var s ops.Queues
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "List the queues for which something was set, by name",
-		Args:    noArgs,
+		Short:   "List the queues that have jobs, or for which something was set, by name",
 		Example: "  pawl queues list\n  pawl queues list --json | jq -r '.queues[] | select(.mode == \"paused\").name'",
 	}
-	flags := cmd.Flags()
-	flags.IntVar(&f.Limit, "limit", 50, "queues at most, 1 to 1000")
-	flags.StringVar(&f.After, "after", "", "only names behind this one: the last of the page before")
-	asJSON := addJSONFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkLimit(cmd, f.Limit); err != nil {
-			return err
-		}
-		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-			queues, err := ops.Queues(ctx, conn, f)
-			if err != nil {
-				return err
-			}
-			var next *string
-			if len(queues) == f.Limit {
-				next = &queues[len(queues)-1].Name
-			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), queuesJSON{each(queues, queueToJSON), next})
-			}
-			return printQueues(cmd, queues, next)
-		})
-	}
-	return cmd
+	return list[ops.Queue]{name: "queues", none: "no queue has a job, and nothing was set for any", row: queueCells,
+		heading: []string{"QUEUE", "MODE", "ARCHIVE", "DUE", "LATER", "WAITING", "PROCESSING", "BEGUN", "DEAD"},
+		read:    func(ctx context.Context, conn *pgx.Conn) (ops.Page[ops.Queue], error) { return s.List(ctx, conn) },
+	}.on(cmd, &s.Limit, &s.After)
 }
 
-func printQueues(cmd *cobra.Command, queues []ops.Queue, next *string) error {
-	if len(queues) == 0 {
-		progress(cmd)("nothing was set for any queue; those with jobs: pawl status")
-		return nil
-	}
-	rows := make([][]string, len(queues))
-	for i, q := range queues {
-		rows[i] = []string{strconv.FormatInt(q.ID, 10), cell(q.Name, nameWidth), string(q.Mode), onOff(q.Archive), strconv.Itoa(q.Processing), strconv.Itoa(q.Begun)}
-	}
-	if err := printTable(cmd.OutOrStdout(), []string{"ID", "QUEUE", "MODE", "ARCHIVE", "PROCESSING", "BEGUN"}, rows); err != nil {
-		return err
-	}
-	if next != nil {
-		progress(cmd)("there may be more: add --after " + visible(*next))
-	}
-	return nil
+func queueCells(q ops.Queue) []string {
+	return []string{cell(q.Name, nameWidth), q.Mode, onOff(q.Archive), strconv.Itoa(q.Due), strconv.Itoa(q.Later), strconv.Itoa(q.Waiting),
+		strconv.Itoa(q.Processing), strconv.Itoa(q.Begun), strconv.Itoa(q.Dead)}
 }
 
 // newQueuesMode is a command that sets what may be claimed of a queue.
-func newQueuesMode(name, short string, mode ops.QueueMode) *cobra.Command {
+func newQueuesMode(name, short, mode string, set func(r ops.QueueRef, ctx context.Context, db pawl.DB, by ops.By) (ops.Result, error)) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     name + " QUEUE --reason TEXT",
 		Short:   short,
 		Long:    short + ", from now on, in every process; the queue need not have had a job. See: pawl queues --help. Who and why go to pawl.audit.",
 		Example: "  pawl queues " + name + " orders --reason 'the stock service was down from 9 to 10'",
 	}
-	return verb{arguments: 1, what: func(args []string) string { return "queue " + args[0] }, locked: "somebody else sets this queue in an open transaction",
-		do: func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (answer, error) {
-			r, err := ops.SetQueue(ctx, conn, args[0], ops.QueueOptions{Mode: mode}, by)
-			a := answer{json: queueModeJSON{string(r.Outcome), string(r.Was.Mode)}, done: fmt.Sprintf("queue %s %s (was %s)", visible(args[0]), mode, r.Was.Mode)}
-			if !r.Changed() {
-				a.done = fmt.Sprintf("queue %s %s already", visible(args[0]), mode)
-			}
-			return a, err
-		}}.on(cmd)
+	return queueVerb(func(args []string, r ops.Result) string {
+		if !r.Changed() {
+			return fmt.Sprintf("queue %s %s already", visible(args[0]), mode)
+		}
+		return fmt.Sprintf("queue %s %s (was %s)", visible(args[0]), mode, r.Was)
+	}, func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (ops.Result, error) {
+		return set(ops.QueueRef{Name: args[0]}, ctx, conn, by)
+	}).on(cmd)
 }
 
 func newQueuesSet() *cobra.Command {
-	var by ops.By
 	var archive bool
 	cmd := &cobra.Command{
 		Use:   "set QUEUE --archive=BOOL --reason TEXT",
@@ -116,34 +82,30 @@ it is seven days old. Payloads are kept too: think of who may read them. Who and
 		Example: "  pawl queues set orders --archive=true --reason 'the auditors ask for a week'",
 	}
 	cmd.Flags().BoolVar(&archive, "archive", false, "keep finished jobs for seven days; required")
-	addByFlags(cmd, &by)
-	asJSON := addJSONFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return misused(cmd, fmt.Sprintf("it takes 1 argument, not %d", len(args)), "as in: "+cmd.UseLine())
-		}
+	set := queueVerb(func(args []string, r ops.Result) string {
+		return fmt.Sprintf("queue %s %s (archive was %s)", visible(args[0]), r.Outcome, r.Was)
+	}, func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (ops.Result, error) {
+		return ops.QueueRef{Name: args[0]}.SetArchive(ctx, conn, archive, by)
+	})
+	set.check = func(cmd *cobra.Command, args []string) error {
 		if n := len(args[0]); n < 1 || n > 255 {
-			return misused(cmd, fmt.Sprintf("the name of a queue has 1 to 255 octets, this one has %d", n), "see: pawl jobs list")
+			return misused(cmd, fmt.Sprintf("the name of a queue has 1 to 255 octets, this one has %d", n), "see: pawl queues list")
 		}
 		if !cmd.Flags().Changed("archive") {
 			return misused(cmd, "what to set is missing", "pass --archive=true or --archive=false")
 		}
-		if err := checkBy(cmd, &by); err != nil {
-			return err
-		}
-		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-			r, err := ops.SetQueue(ctx, conn, args[0], ops.QueueOptions{Archive: &archive}, by)
-			if err != nil {
-				return err
-			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), queueResultJSON{string(r.Outcome), r.Was.Archive})
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "queue %s %s (archive was %s)\n", visible(args[0]), r.Outcome, onOff(r.Was.Archive))
-			return err
-		})
+		return nil
 	}
-	return cmd
+	return set.on(cmd)
+}
+
+// queueVerb is a verb whose argument is a queue. It always finds one.
+func queueVerb(done func(args []string, r ops.Result) string, do func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (ops.Result, error)) verb {
+	return verb{arguments: 1, locked: "the queue is being set in another open transaction", do: do, done: done,
+		what: func(args []string) string { return "queue " + args[0] },
+		why: func(args []string, r ops.Result) (why, next string) {
+			return "queue " + args[0] + ": " + string(r.Outcome), ""
+		}}
 }
 
 func onOff(on bool) string {
@@ -151,32 +113,4 @@ func onOff(on bool) string {
 		return "on"
 	}
 	return "off"
-}
-
-type queuesJSON struct {
-	Queues    []queueJSON `json:"queues"`
-	NextAfter *string     `json:"next_after"` // for --after; null: that was all
-}
-
-type queueJSON struct {
-	ID         int64  `json:"id"`
-	Name       string `json:"name"`
-	Mode       string `json:"mode"` // running, draining, paused
-	Archive    bool   `json:"archive"`
-	Processing int    `json:"processing"`
-	Begun      int    `json:"begun"` // tried before, waiting for another try
-}
-
-func queueToJSON(q ops.Queue) queueJSON {
-	return queueJSON{q.ID, q.Name, string(q.Mode), q.Archive, q.Processing, q.Begun}
-}
-
-type queueModeJSON struct {
-	Outcome string `json:"outcome"` // changed, unchanged
-	Was     string `json:"was"`     // the mode
-}
-
-type queueResultJSON struct {
-	Outcome    string `json:"outcome"` // changed, unchanged
-	WasArchive bool   `json:"was_archive"`
 }

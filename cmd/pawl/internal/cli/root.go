@@ -2,18 +2,14 @@
 //
 //	root.go      the tree, help and exit codes
 //	fail.go      how an error becomes one line
-//	database.go  which database, and connecting to it; explain.go: what went wrong there
-//	output.go    tables and JSON
+//	database.go  which database, and connecting to it; database_error.go: what went wrong there
+//	output.go    tables and JSON; visible.go: text from the database on a terminal
+//	list.go      what all lists share; show.go: all that show one thing; change.go: all that change something (ask.go asks); several.go: many that are named
 //	migrate*.go  pawl migrate up, down, status, check, print
-//	status.go    pawl status; doctor.go, stale.go, purge.go, commands.go: the same; story.go: pawl explain
-//	jobs*.go     pawl jobs and pawl dlq list, show, retry, cancel, discard; visible.go: text from the database on a terminal
-//	lanes.go     pawl lanes list, unblock, policy
-//	queues.go    pawl queues list, pause, drain, resume, set
-//	schedules.go pawl schedules list, pause, resume, run-now, delete
-//	outbox.go    pawl outbox list, lag, heads
+//	status.go    pawl status; doctor.go, explain.go, stale.go, purge.go: the same
+//	jobs*.go     pawl jobs and pawl dlq list, show, retry, cancel, discard
+//	commands.go  pawl commands; steps.go, queues.go, lanes.go, schedules.go, inbox*.go, outbox.go, sequence_gates.go: the same
 //	webhook*.go  pawl webhook sign, send, verify
-//	gates.go     pawl gates list, reset, release; inbox.go: pawl inbox show, forget; verb.go: what such changes share
-//	effects.go   pawl effects list, show, settle
 //	dev.go       pawl dev postgres; dev_sqs.go, dev_sqs_send.go: pawl dev sqs, pawl dev sqs send
 //	demo*.go     pawl demo; display.go: its progress
 //	version.go   pawl version
@@ -28,7 +24,7 @@ import (
 
 const promise = `Pawl: at-least-once in, exactly one effect out, on plain PostgreSQL.
 
-The same intent, with the same payload, in the same scope, takes effect once, and everyone who asks again gets the
+The same intent, with the same payload, in the same scope, takes effect once, and every repeated request gets the
 same answer. Work may arrive twice, a process may die anywhere: that costs a retry, never a second effect.`
 
 const examples = `  pawl demo                            # duplicates and SIGKILL against a private server: nothing doubled, nothing lost
@@ -38,9 +34,9 @@ const examples = `  pawl demo                            # duplicates and SIGKIL
   pawl migrate check                   # in a deploy: does this build fit this database?
   pawl migrate print --format goose --dir ./migrations
   pawl status                          # queues, workers, events, what needs a verdict
-  pawl doctor                          # what makes trouble, and how to repair it
+  pawl doctor                          # common production problems, with a fix for each
   pawl explain order-17                # the whole story of one key
-  pawl dlq list                        # what nobody tries again until you decide
+  pawl dlq list                        # what is not tried again until you decide
   pawl dlq retry 17 --reason 'the stock service is back'
   pawl webhook send http://localhost:8080/hook --scheme stripe --body event.json --repeat 3`
 
@@ -93,7 +89,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(newDemo(), newDemoWorker())
 	root.AddCommand(newMigrate())
 	root.AddCommand(newStatus(), newDoctor(), newExplain(), newStale(), newPurge())
-	root.AddCommand(newCommands(), newJobs(), newDLQ(), newLanes(), newQueues(), newSchedules(), newInbox(), newGates(), newOutbox(), newEffects(), newWebhook())
+	root.AddCommand(newCommands(), newJobs(), newDLQ(), newLanes(), newQueues(), newSchedules(), newInbox(), newGates(), newOutbox(), newSteps(), newWebhook())
 	root.AddCommand(newDev())
 	root.AddCommand(newVersion())
 	return root

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -26,59 +26,24 @@ worker processes enqueue what is due. One that stays due has no keeper: NEXT the
 }
 
 func newSchedulesList() *cobra.Command {
-	var f ops.ScheduleFilter
+	var s ops.Schedules
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List schedules, by name",
-		Args:    noArgs,
 		Example: "  pawl schedules list\n  pawl schedules list --after nightly-report --limit 200\n  pawl schedules list --json | jq -r '.schedules[] | select(.paused).name'",
 	}
-	flags := cmd.Flags()
-	flags.IntVar(&f.Limit, "limit", 50, "schedules at most, 1 to 1000")
-	flags.StringVar(&f.After, "after", "", "only names behind this one: the last of the page before")
-	asJSON := addJSONFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkLimit(cmd, f.Limit); err != nil {
-			return err
-		}
-		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-			schedules, err := ops.Schedules(ctx, conn, f)
-			if err != nil {
-				return err
-			}
-			var next *string
-			if len(schedules) == f.Limit {
-				next = &schedules[len(schedules)-1].Name
-			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), schedulesJSON{each(schedules, scheduleToJSON), next})
-			}
-			return printSchedules(cmd, schedules, next)
-		})
-	}
-	return cmd
+	return list[ops.Schedule]{name: "schedules", row: scheduleCells,
+		heading: []string{"SCHEDULE", "PLAN", "NEXT", "LAST", "MISSED", "QUEUE", "KIND"},
+		read:    func(ctx context.Context, conn *pgx.Conn) (ops.Page[ops.Schedule], error) { return s.List(ctx, conn) },
+	}.on(cmd, &s.Limit, &s.After)
 }
 
-func printSchedules(cmd *cobra.Command, schedules []ops.Schedule, next *string) error {
-	if len(schedules) == 0 {
-		progress(cmd)("no schedules")
-		return nil
+func scheduleCells(s ops.Schedule) []string {
+	last := "-"
+	if !s.LastAt.IsZero() {
+		last = span(s.ReadAt.Sub(s.LastAt)) + " ago"
 	}
-	rows := make([][]string, len(schedules))
-	for i, s := range schedules {
-		last := "-"
-		if !s.LastAt.IsZero() {
-			last = span(s.ReadAt.Sub(s.LastAt)) + " ago"
-		}
-		rows[i] = []string{cell(s.Name, nameWidth), cell(planOf(s), nameWidth), nextTick(s), last, s.Missed, cell(s.Queue, nameWidth), cell(s.Kind, nameWidth)}
-	}
-	if err := printTable(cmd.OutOrStdout(), []string{"SCHEDULE", "PLAN", "NEXT", "LAST", "MISSED", "QUEUE", "KIND"}, rows); err != nil {
-		return err
-	}
-	if next != nil {
-		progress(cmd)("there may be more: add --after " + visible(*next))
-	}
-	return nil
+	return []string{cell(s.Name, nameWidth), cell(planOf(s), nameWidth), nextTick(s), last, s.Missed, cell(s.Queue, nameWidth), cell(s.Kind, nameWidth)}
 }
 
 func planOf(s ops.Schedule) string {
@@ -105,7 +70,7 @@ func nextTick(s ops.Schedule) string {
 }
 
 func newSchedulesPause() *cobra.Command {
-	return scheduleVerb("paused already", "", ops.PauseSchedule).on(&cobra.Command{
+	return scheduleVerb("paused already", "", ops.ScheduleRef.Pause).on(&cobra.Command{
 		Use:     "pause NAME --reason TEXT",
 		Short:   "Enqueue nothing until it is resumed",
 		Long:    `Stops a schedule: nothing is enqueued until it is resumed, also what is due already. Jobs that it has enqueued stay. Who and why go to pawl.audit.`,
@@ -114,7 +79,7 @@ func newSchedulesPause() *cobra.Command {
 }
 
 func newSchedulesResume() *cobra.Command {
-	return scheduleVerb("not paused", "", ops.ResumeSchedule).on(&cobra.Command{
+	return scheduleVerb("not paused", "", ops.ScheduleRef.Resume).on(&cobra.Command{
 		Use:   "resume NAME --reason TEXT",
 		Short: "Go on with the next tick",
 		Long: `Lets a schedule go on with its next tick from now on. What would have ticked meanwhile is dropped: see pawl schedules run-now. Who and
@@ -124,7 +89,7 @@ why go to pawl.audit.`,
 }
 
 func newSchedulesRunNow() *cobra.Command {
-	return scheduleVerb("", "a job is enqueued at once, beside the plan", ops.RunScheduleNow).on(&cobra.Command{
+	return scheduleVerb("", "a job is enqueued at once, beside the plan", ops.ScheduleRef.RunNow).on(&cobra.Command{
 		Use:   "run-now NAME --reason TEXT",
 		Short: "Enqueue a job now, beside the plan",
 		Long: `Enqueues a job of a schedule now, paused or not. Its plan stays as it is. Called twice it enqueues two. Who and why go to
@@ -134,7 +99,7 @@ pawl.audit.`,
 }
 
 func newSchedulesDelete() *cobra.Command {
-	return scheduleVerb("", "it enqueues nothing any more", ops.DeleteSchedule).on(&cobra.Command{
+	return scheduleVerb("", "it enqueues nothing any more", ops.ScheduleRef.Delete).on(&cobra.Command{
 		Use:   "delete NAME --reason TEXT",
 		Short: "Delete a schedule",
 		Long: `Deletes a schedule. Jobs that it has enqueued stay. A program that still puts it makes it anew when it starts: take it out there
@@ -144,54 +109,23 @@ first, or pause the schedule. Who and why go to pawl.audit.`,
 }
 
 // scheduleVerb is a verb whose argument is a schedule; unchanged is what it says of one that was so already.
-func scheduleVerb(unchanged, warning string, do func(ctx context.Context, db ops.DB, name string, by ops.By) (ops.ScheduleResult, error)) verb {
+func scheduleVerb(unchanged, warning string, do func(r ops.ScheduleRef, ctx context.Context, db pawl.DB, by ops.By) (ops.Result, error)) verb {
 	return verb{arguments: 1, warning: warning,
 		what:   func(args []string) string { return "schedule " + args[0] },
 		locked: "the schedule is locked by an open transaction",
-		do: func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (answer, error) {
-			r, err := do(ctx, conn, args[0], by)
-			a := answer{json: scheduleResultJSON{string(r.Outcome), given(r.Job)}}
+		do: func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (ops.Result, error) {
+			return do(ops.ScheduleRef{Name: args[0]}, ctx, conn, by)
+		},
+		done: func(args []string, r ops.Result) string {
 			switch r.Outcome {
-			case ops.Absent:
-				a.why, a.next = "there is no schedule "+args[0], "see: pawl schedules list"
 			case ops.Unchanged:
-				a.done = fmt.Sprintf("schedule %s is %s", visible(args[0]), unchanged)
-			case ops.ScheduleRan:
-				a.done = fmt.Sprintf("schedule %s: job %d enqueued", visible(args[0]), r.Job)
-			default:
-				a.done = fmt.Sprintf("schedule %s %s", visible(args[0]), r.Outcome)
+				return fmt.Sprintf("schedule %s is %s", visible(args[0]), unchanged)
+			case ops.Enqueued:
+				return fmt.Sprintf("schedule %s: job %s enqueued", visible(args[0]), idCell(r.JobID))
 			}
-			return a, err
+			return fmt.Sprintf("schedule %s %s", visible(args[0]), r.Outcome)
+		},
+		why: func(args []string, _ ops.Result) (why, next string) {
+			return "there is no schedule " + args[0], "see: pawl schedules list"
 		}}
-}
-
-type schedulesJSON struct {
-	Schedules []scheduleJSON `json:"schedules"`
-	NextAfter *string        `json:"next_after"` // for --after; null: that was all
-}
-
-type scheduleJSON struct {
-	Name      string     `json:"name"`
-	Cron      *string    `json:"cron"` // null: an interval
-	TimeZone  *string    `json:"time_zone"`
-	EveryMs   *int64     `json:"every_ms"` // null: a cron expression
-	Missed    string     `json:"missed"`   // last, all
-	Paused    bool       `json:"paused"`
-	NextAt    *time.Time `json:"next_at"` // null: a keeper is to find it
-	LastAt    *time.Time `json:"last_at"` // null: it has not ticked
-	Queue     string     `json:"queue"`
-	Kind      string     `json:"kind"`
-	Lane      *string    `json:"lane"`
-	CreatedAt time.Time  `json:"created_at"`
-}
-
-func scheduleToJSON(s ops.Schedule) scheduleJSON {
-	return scheduleJSON{Name: s.Name, Cron: given(s.Cron), TimeZone: given(s.TimeZone), EveryMs: given(s.Every.Milliseconds()), Missed: s.Missed,
-		Paused: s.Paused, NextAt: given(s.NextAt.UTC()), LastAt: given(s.LastAt.UTC()), Queue: s.Queue, Kind: s.Kind, Lane: given(s.Lane),
-		CreatedAt: s.CreatedAt.UTC()}
-}
-
-type scheduleResultJSON struct {
-	Outcome string `json:"outcome"` // paused, resumed, enqueued, deleted; unchanged, absent
-	Job     *int64 `json:"job"`     // that run-now has enqueued
 }

@@ -19,29 +19,32 @@ func newStale() *cobra.Command {
 	var kind string
 	cmd := &cobra.Command{
 		Use:   "stale",
-		Short: "List all that stands still until somebody decides or something notices, and what to do",
+		Short: "List all that waits for a decision or for a worker, and what to do",
 		Args:  noArgs,
-		Long: `Lists commands, effects and jobs that go on only if somebody decides, or something notices that their attempt is gone. It changes nothing.
+		Long: `Lists commands, steps and jobs that go on only if you decide, or a worker notices that their attempt is gone. It changes nothing.
 
-  unknown      nobody can tell whether it took effect: find out, then settle it
+  unknown      whether it took effect is not known: find out, then settle it
   orphaned     a call that went unanswered, and no attempt will follow it up
-  dead_letter  nobody tries it again: pawl dlq
+  dead_letter  it is not tried again: pawl dlq
   abandoned    its attempt has gone; the next claim or sweep takes it`,
-		Example: "  pawl stale\n  pawl stale --kind effect --json | jq -r '.stale[].advice'",
+		Example: "  pawl stale\n  pawl stale --kind step --json | jq -r '.stale[].advice'",
 	}
-	cmd.Flags().StringVar(&kind, "kind", "", "only of this kind: command, effect, job")
+	cmd.Flags().StringVar(&kind, "kind", "", "only of this kind: command, step, job")
 	asJSON := addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if kind != "" && !slices.Contains([]string{"command", "effect", "job"}, kind) {
-			return misused(cmd, "the kind is command, effect or job", "leave --kind out for all")
+		if kind != "" && !slices.Contains([]string{"command", "step", "job"}, kind) {
+			return misused(cmd, "the kind is command, step or job", "leave --kind out for all")
 		}
 		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
 			stale, err := ops.Stales(ctx, conn, kind, nil)
 			if err != nil {
 				return err
 			}
+			for i := range stale {
+				stale[i].Advice = adviceOn(stale[i])
+			}
 			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), stalesJSON{each(stale, staleToJSON)})
+				return printJSON(cmd.OutOrStdout(), map[string]any{"stale": stale})
 			}
 			return printStale(cmd, stale)
 		})
@@ -56,7 +59,7 @@ func printStale(cmd *cobra.Command, stale []ops.Stale) error {
 	}
 	rows := make([][]string, len(stale))
 	for i, s := range stale {
-		rows[i] = []string{s.Kind, cell(s.Scope, nameWidth), cell(keyOf(s), nameWidth), s.Class, s.Since.UTC().Format(time.RFC3339), cell(s.Reason, errorWidth), visible(adviceOn(s))}
+		rows[i] = []string{s.Kind, cell(s.Scope, nameWidth), cell(keyOf(s), nameWidth), s.Class, s.Since.UTC().Format(time.RFC3339), cell(s.Reason, errorWidth), visible(s.Advice)}
 	}
 	return printTable(cmd.OutOrStdout(), []string{"KIND", "SCOPE", "KEY", "CLASS", "SINCE", "REASON", "ADVICE"}, rows)
 }
@@ -88,12 +91,12 @@ func keyOf(s ops.Stale) string {
 func adviceOn(s ops.Stale) string {
 	switch d := standingOf(s); s.Kind + " " + s.Class {
 	case "command unknown":
-		return fmt.Sprintf("it may have taken effect: find out, then: pawl commands settle %s %s landed|not_landed --fence %d --reason …", quoted(s.Scope), quoted(s.Key), d.Fence)
-	case "effect unknown":
-		return fmt.Sprintf("ask the provider for %s, then: %s; or run effect.Reconcile", d.ProviderKey,
-			settleLine(ops.EffectID{Scope: s.Scope, Key: s.Key, Step: d.Step}, d.Fence))
+		return fmt.Sprintf("it may have taken effect: find out, then: pawl commands settle %s %s executed|not_executed --fence %d --reason …", quoted(s.Scope), quoted(s.Key), d.Fence)
+	case "step unknown":
+		return fmt.Sprintf("ask the provider for %s, then: %s; or run step.Reconcile", d.ProviderKey,
+			settleLine(ops.StepRef{Scope: s.Scope, Key: s.Key, Step: d.Step, Fence: d.Fence}))
 	case "job unknown":
-		return "settle its step: pawl stale --kind effect"
+		return "settle its step: pawl stale --kind step"
 	case "job dead_letter":
 		if strings.HasPrefix(s.Advice, "step ") || strings.HasPrefix(s.Advice, "a call of step ") {
 			return s.Advice + "; see: pawl dlq show " + s.Key
@@ -107,7 +110,7 @@ func adviceOn(s ops.Stale) string {
 func adviceOnLetter(id, code string, crashes int) string {
 	retry, discard := "pawl dlq retry "+id+" --reason …", "pawl dlq discard "+id+" --reason …"
 	switch pawl.Code(code) {
-	case pawl.CodeMessageReused:
+	case ops.CodeMismatch:
 		return "it came under a known key with another payload: the first took effect, or is a job of its own, and a retry runs this one beside it; " +
 			discard + ", unless both are wanted"
 	case pawl.CodeDeliveryStale:
@@ -115,26 +118,7 @@ func adviceOnLetter(id, code string, crashes int) string {
 	}
 	if crashes > 0 {
 		return fmt.Sprintf("its process died or froze %s while it ran. What it wrote to this database was rolled back, but calls of other systems that are no "+
-			"steps may have landed: ask those systems first. If nothing happened: %s. If it did: %s", plural(crashes, "time", "times"), retry, discard)
+			"steps may have been executed: ask those systems first. If nothing happened: %s. If it did: %s", plural(crashes, "time", "times"), retry, discard)
 	}
 	return "repair the cause, then " + retry + ", or " + discard
-}
-
-type stalesJSON struct {
-	Stale []staleJSON `json:"stale"`
-}
-
-type staleJSON struct {
-	Kind   string          `json:"kind"`
-	Scope  string          `json:"scope"` // of a job the queue, of an effect its owner's
-	Key    string          `json:"key"`   // of a job the id
-	Class  string          `json:"class"`
-	Reason string          `json:"reason"`
-	Advice string          `json:"advice"`
-	Since  time.Time       `json:"since"`
-	Detail json.RawMessage `json:"detail"`
-}
-
-func staleToJSON(s ops.Stale) staleJSON {
-	return staleJSON{s.Kind, s.Scope, s.Key, s.Class, s.Reason, adviceOn(s), s.Since.UTC(), s.Detail}
 }

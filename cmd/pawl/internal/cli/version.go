@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-go/pawl/sql"
+	"github.com/pawl-go/pawl/schema"
 )
 
 func newVersion() *cobra.Command {
@@ -17,7 +17,7 @@ func newVersion() *cobra.Command {
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "pawl %s, schema %d, %s %s/%s\n",
-				buildVersion(), sql.Newest(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+				buildVersion(), schema.Newest(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}

@@ -103,7 +103,7 @@ func (f *sendFlags) send(cmd *cobra.Command, to *url.URL, d delivery) error {
 	return nil
 }
 
-// try signs and sends once. That nobody answers is a result; that it cannot be signed is an error.
+// try signs and sends once. A missing answer is a result. A request that cannot be signed is an error.
 func (f *sendFlags) try(cmd *cobra.Command, client *http.Client, to *url.URL, d delivery) (tryJSON, error) {
 	at, err := readTime(cmd, f.at)
 	if err != nil {
@@ -169,4 +169,13 @@ func (t tryJSON) String() string {
 		return fmt.Sprintf("%d %s  %.1f ms", *t.Status, http.StatusText(*t.Status), t.Milliseconds)
 	}
 	return fmt.Sprintf("%d %s  %.1f ms  %s", *t.Status, http.StatusText(*t.Status), t.Milliseconds, visible(oneLine(t.Answer)))
+}
+
+// given is nil for a zero value, which prints as null.
+func given[T comparable](value T) *T {
+	var zero T
+	if value == zero {
+		return nil
+	}
+	return &value
 }

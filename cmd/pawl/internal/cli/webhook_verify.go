@@ -93,7 +93,7 @@ func (f *verifyFlags) verdict(cmd *cobra.Command, v *webhook.Verifier, h http.He
 		if r.Reason == webhook.ReasonTimestampStale && f.at == "" {
 			next = "if the capture is old, pass --at with the time at which it came; else " + next
 		}
-		return failed(cmd, fmt.Errorf("%s: %s", stepOf(r.Reason), r.Reason), next)
+		return failed(cmd, fmt.Errorf("%s: %s", checkOf(r.Reason), r.Reason), next)
 	case m.Key == "":
 		return failed(cmd, errors.New("key: "+m.KeyFault), "it is genuine, but nothing tells its duplicates: choose another Config.Key")
 	}
@@ -150,7 +150,7 @@ const (
 	stepKey       = "key"
 )
 
-func stepOf(reason webhook.Reason) string {
+func checkOf(reason webhook.Reason) string {
 	switch reason {
 	case webhook.ReasonBodyEmpty, webhook.ReasonBodyTooLarge:
 		return stepBody
@@ -164,7 +164,7 @@ func stepOf(reason webhook.Reason) string {
 
 type checkedJSON struct {
 	Verified bool              `json:"verified"`
-	Steps    []stepJSON        `json:"steps"`
+	Steps    []checkJSON       `json:"steps"`
 	Secret   *string           `json:"secret"` // which one signed
 	Key      *string           `json:"key"`
 	ID       *string           `json:"id"`
@@ -173,7 +173,7 @@ type checkedJSON struct {
 	Headers  map[string]string `json:"headers"`
 }
 
-type stepJSON struct {
+type checkJSON struct {
 	Step    string  `json:"step"`
 	Outcome string  `json:"outcome"` // ok, failed, not_reached
 	Reason  *string `json:"reason"`
@@ -185,11 +185,11 @@ func checkedOf(m webhook.Verified, refused error) checkedJSON {
 	if !m.SentAt.IsZero() {
 		c.SentAt = &m.SentAt
 	}
-	fault := stepJSON{Outcome: "failed"}
+	fault := checkJSON{Outcome: "failed"}
 	var r *webhook.Refusal
 	switch {
 	case errors.As(refused, &r):
-		fault.Step, fault.Reason, fault.Detail = stepOf(r.Reason), given(string(r.Reason)), given(r.Detail)
+		fault.Step, fault.Reason, fault.Detail = checkOf(r.Reason), given(string(r.Reason)), given(r.Detail)
 	case m.Key == "":
 		fault.Step, fault.Detail = stepKey, given(m.KeyFault)
 	}
@@ -200,7 +200,7 @@ func checkedOf(m webhook.Verified, refused error) checkedJSON {
 			outcome = "not_reached"
 			continue
 		}
-		c.Steps = append(c.Steps, stepJSON{Step: name, Outcome: outcome})
+		c.Steps = append(c.Steps, checkJSON{Step: name, Outcome: outcome})
 	}
 	return c
 }
@@ -225,7 +225,7 @@ func (f *verifyFlags) print(cmd *cobra.Command, c checkedJSON) error {
 }
 
 // note says what there is to say of a step.
-func (c checkedJSON) note(s stepJSON) string {
+func (c checkedJSON) note(s checkJSON) string {
 	switch {
 	case s.Reason != nil && s.Detail != nil:
 		return *s.Reason + ": " + visible(*s.Detail)

@@ -121,12 +121,12 @@ func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, config)
 }
 
-// queues are those of the run's jobs: deliveries that landed, and events.
+// queues are those of the run's jobs: deliveries that are stored, and events.
 func (d *database) queues() []string {
 	return []string{"inbox/" + d.schema, "inbox/" + shipping(d.schema), outbox.QueueOf(d.schema)}
 }
 
-// waiting counts the landed deliveries that still wait for a retry, and the events that are not published.
+// waiting counts the stored deliveries that still wait for a retry, and the events that are not published.
 func (d *database) waiting(ctx context.Context) (n int, err error) {
 	err = d.conn.QueryRow(ctx, "select pg_catalog.count(*) from pawl.job as j where j.queue operator(pg_catalog.=) any ($1) and j.status operator(pg_catalog.<>) 'dead_letter'",
 		d.queues()).Scan(&n)
@@ -135,7 +135,7 @@ func (d *database) waiting(ctx context.Context) (n int, err error) {
 
 // unknown counts the calls of which nobody could tell, until the asker did.
 func (d *database) unknown(ctx context.Context) (n int, err error) {
-	err = d.conn.QueryRow(ctx, "select pg_catalog.count(*) from pawl.audit as a where a.verb operator(pg_catalog.=) 'effect_settle' and a.actor operator(pg_catalog.=) $1", d.schema).Scan(&n)
+	err = d.conn.QueryRow(ctx, "select pg_catalog.count(*) from pawl.audit as a where a.verb operator(pg_catalog.=) 'step_settle' and a.actor operator(pg_catalog.=) $1", d.schema).Scan(&n)
 	return n, err
 }
 
@@ -171,7 +171,7 @@ func (d *database) history(ctx context.Context) (checker.History, error) {
 		return h, err
 	}
 	var body []byte
-	_, err = pgx.ForEachRow(query("select d.args from pawl_v1.dead_letters as d where d.queue operator(pg_catalog.=) $1", "inbox/"+d.schema), []any{&body}, func() error {
+	_, err = pgx.ForEachRow(query("select d.payload from pawl_v1.dead_letters as d where d.queue operator(pg_catalog.=) $1", "inbox/"+d.schema), []any{&body}, func() error {
 		o, err := orderOf(body)
 		h.DeadLetters[o.ID] = checker.Order{Key: o.ID, Customer: o.Customer, Cents: o.Cents}
 		return err
@@ -221,8 +221,8 @@ func (d *database) removeTraces(ctx context.Context) error {
 		{"pawl.job as t where t.queue operator(pg_catalog.=) any ($1)", append(d.queues(), letterQueue(d.schema))},
 		{"pawl.job_key as t where t.queue operator(pg_catalog.=) $1", event},
 		{"pawl.lane as t where t.queue operator(pg_catalog.=) $1", event},
-		{"pawl.effect_call as t where t.scope operator(pg_catalog.=) any ($1)", scopes},
-		{"pawl.effect as t where t.scope operator(pg_catalog.=) any ($1)", scopes},
+		{"pawl.step_call as t where t.scope operator(pg_catalog.=) any ($1)", scopes},
+		{"pawl.step as t where t.scope operator(pg_catalog.=) any ($1)", scopes},
 		{"pawl.audit as t where t.actor operator(pg_catalog.=) $1", d.schema},
 		{"pawl.worker as t where pg_catalog.starts_with(t.name, $1)", d.schema + "/"},
 	} {

@@ -17,7 +17,7 @@ type Options struct {
 	Poison        int     // orders among Messages that no handler can apply
 	Payments      bool    // orders come as webhooks; each is charged at a bank and mailed, and has an event; implies Pipeline
 	Pipeline      bool    // the handler appends an event, which goes through a second queue and has an effect there
-	HandlerErrors float64 // share of attempts whose handler fails; the delivery lands and is retried
+	HandlerErrors float64 // share of attempts whose handler fails; the delivery is stored and is retried
 	Seed          uint64  // decides orders, faults, failures and the plan of kills
 	DatabaseURL   string  // empty: a private server
 	Keep          bool    // leave the database for a look

@@ -2,14 +2,14 @@
 // killed; one effect for each order.
 //
 //	producer ──SDK──▶ SQS in this process ──SDK──▶ worker process 1..W ──▶ PostgreSQL
-//	N orders, D×         duplicates, lost            flow, Inline mode         orders, ledger, balances
+//	N orders, D×         duplicates, lost            consumer, Inline mode         orders, ledger, balances
 //	                     deletes, reordering              ▲
 //	                                                      │ SIGKILL, at random and at named points
 //	                                                   killer
-//	with --pipeline: the handler appends an event ── outbox ──▶ a second queue ──▶ a second flow ──▶ shipments
-//	with --payments: webhook ──HTTP──▶ landed ──▶ charge ──▶ mail ──▶ the rows and the event; bank and mail server lie
+//	with --pipeline: the handler appends an event ── outbox ──▶ a second queue ──▶ a second consumer ──▶ shipments
+//	with --payments: webhook ──HTTP──▶ executed ──▶ charge ──▶ mail ──▶ the rows and the event; bank and mail server lie
 //
-//	checker: what was sent ◀── compared ──▶ the business rows (shares no code with the flow)
+//	checker: what was sent ◀── compared ──▶ the business rows (shares no code with the consumer)
 //
 // With --lease it tells of two letters instead, one whose worker is killed and one whose worker is frozen.
 package demo

@@ -20,7 +20,7 @@ import (
 // WorkerCommand is the hidden command under which the binary runs as a worker.
 const WorkerCommand = "demo-worker"
 
-// drainPatience is how long a worker may take to stop: its flow and its job worker drain for 30 s at most.
+// drainPatience is how long a worker may take to stop: its consumer and its job worker drain for 30 s at most.
 const drainPatience = 45 * time.Second
 
 // A fleet keeps worker processes running: one that is killed is replaced.

@@ -9,7 +9,7 @@ import (
 )
 
 // points are where a worker is made to die, beside random moments: on each side of every arrow of the pipeline.
-var points = []string{"flow.claim.after", "flow.handle.before", "flow.handle.after", "flow.commit.before", "flow.commit.after", "flow.ack.before"}
+var points = []string{"consumer.claim.after", "consumer.handle.before", "consumer.handle.after", "consumer.commit.before", "consumer.commit.after", "consumer.ack.before"}
 
 // hopPoints are those of the way from one queue to the next.
 var hopPoints = []string{"outbox.publish.before", "outbox.publish.after", "job.finish.before"}

@@ -14,11 +14,11 @@ import (
 
 // The demo kills at every named point of the pipeline (long handlers have points of their own), and at none that does not exist: an unknown one would wait for its
 // patience and then count as a random moment.
-func TestPoints_AreThoseOfTheFlow(t *testing.T) {
+func TestPoints_AreThoseOfTheConsumer(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("../../../../flow/*.go")
+	files, err := filepath.Glob("../../../../consumer/*.go")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no source of the flow: %v", err)
+		t.Fatalf("no source of the consumer: %v", err)
 	}
 	found := map[string]bool{}
 	for _, name := range files {
@@ -27,14 +27,14 @@ func TestPoints_AreThoseOfTheFlow(t *testing.T) {
 			t.Fatal(err)
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
-			if point, ok := pointOf(n); ok && strings.HasPrefix(point, "flow.") {
+			if point, ok := pointOf(n); ok && strings.HasPrefix(point, "consumer.") {
 				found[point] = true
 			}
 			return true
 		})
 	}
 	if want, got := slices.Sorted(maps.Keys(found)), slices.Sorted(slices.Values(points)); !slices.Equal(got, want) {
-		t.Errorf("the demo kills at\n%q, the flow has\n%q", got, want)
+		t.Errorf("the demo kills at\n%q, the consumer has\n%q", got, want)
 	}
 }
 

@@ -146,11 +146,11 @@ func (s *stage) kill(ctx context.Context) (seconds float64, err error) {
 func (s *stage) freeze(ctx context.Context) (seconds float64, err error) {
 	s.display.Note("\nAct 2: SIGSTOP before the worker writes its row, SIGCONT when all is over")
 	for _, w := range s.fleet.snapshot() {
-		s.fleet.arm(w, "effect.record.after", "stop")
+		s.fleet.arm(w, "step.record.after", "stop")
 	}
 	first, err := s.send(ctx, "letter-2", func() (recorded bool, err error) {
 		var steps int
-		err = s.database.conn.QueryRow(ctx, "select pg_catalog.count(*) from pawl.effect as e where e.scope operator(pg_catalog.=) $1 and e.status operator(pg_catalog.=) 'succeeded'",
+		err = s.database.conn.QueryRow(ctx, "select pg_catalog.count(*) from pawl.step as e where e.scope operator(pg_catalog.=) $1 and e.status operator(pg_catalog.=) 'succeeded'",
 			"job/"+letterQueue(s.database.schema)).Scan(&steps)
 		return steps == 2, err
 	})
@@ -190,7 +190,7 @@ type held struct {
 
 // send enqueues a letter and waits until it has come as far as reached says. It returns who has it.
 func (s *stage) send(ctx context.Context, key string, reached func() (bool, error)) (h held, err error) {
-	if _, err := job.Enqueue(ctx, s.database.conn, job.Request{Queue: letterQueue(s.database.schema), Kind: letterKind, Args: []byte(key)}); err != nil {
+	if _, err := job.Enqueue(ctx, s.database.conn, job.Request{Queue: letterQueue(s.database.schema), Kind: letterKind, Payload: []byte(key)}); err != nil {
 		return h, err
 	}
 	err = s.until(ctx, key+" is on its way", func() (bool, error) {

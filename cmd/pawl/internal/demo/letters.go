@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/effect"
 	"github.com/pawl-go/pawl/internal/provider"
 	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/step"
 )
 
 // letterKind is the kind of the jobs of letters.
@@ -32,7 +32,7 @@ type postman struct {
 }
 
 func (c workerConfig) postman(pool *pgxpool.Pool, hooks pawl.Hooks, out io.Writer) (part, error) {
-	p := &postman{c, pool, hooks, out, &http.Client{Transport: &effect.Transport{Base: oneRequestEach(), Reads: true}}}
+	p := &postman{c, pool, hooks, out, &http.Client{Transport: &step.Transport{Base: oneRequestEach(), Reads: true}}}
 	return job.NewWorker(pool, job.Config{Queues: []job.Queue{{Name: letterQueue(c.Schema), Concurrency: 1}}, Handlers: []job.Handler{job.Handle(letterKind, p.mail)},
 		Lease: letterLease, Backoff: backoff, Poll: 100 * time.Millisecond, Name: c.name(), Hooks: hooks})
 }
@@ -45,12 +45,12 @@ func (p *postman) say(format string, args ...any) {
 func (p *postman) mail(ctx context.Context, t job.Task[[]byte]) error {
 	p.say("claims %s: attempt %d, fence %d", t.Value, t.Attempt, t.Fence)
 	knew := "finds in the database that the mail was sent: it does not send again"
-	s := effect.Step{Name: "mail", Provider: "mail server", Request: t.Value, Timeout: mailLimit, Hooks: p.hooks,
-		Policy: effect.Checked(func(ctx context.Context, c effect.Call) (effect.Verdict, any, error) {
+	s := step.Step{Name: "mail", Provider: "mail server", Request: t.Value, Timeout: mailLimit, Hooks: p.hooks,
+		Recovery: step.Checked(func(ctx context.Context, c step.Call) (step.ProbeResult, any, error) {
 			knew = "has asked the mail server: already sent; it does not send again"
 			return sent(ctx, p.client, p.Letters, c)
 		}, 100*time.Millisecond)}
-	_, err := effect.Do(ctx, p.pool, t.Job, s, func(ctx context.Context, c effect.Call) (provider.Charge, error) {
+	_, err := step.Run(ctx, p.pool, t.Job, s, func(ctx context.Context, c step.Call) (provider.Charge, error) {
 		p.say("hands the mail to the mail server")
 		made, err := post(ctx, p.client, p.Letters, t.Value)
 		c.Reference(made.ID)

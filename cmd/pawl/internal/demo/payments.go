@@ -15,15 +15,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/effect"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/internal/checker"
 	"github.com/pawl-go/pawl/internal/provider"
+	"github.com/pawl-go/pawl/step"
 )
 
 // Payments: each arrow may be taken twice, and each box has one effect.
 //
-//	webhook ──▶ receiver ──▶ landed ──▶ charge ──▶ mail ──▶ rows + event, one transaction ──▶ outbox ──▶ relay ──▶ flow: a row
+//	webhook ──▶ receiver ──▶ stored ──▶ charge ──▶ mail ──▶ rows + event, one transaction ──▶ outbox ──▶ relay ──▶ consumer: a row
 //	 signed     200: it is               keyed      at most
 //	            in the database                     once
 
@@ -34,52 +34,52 @@ type payments struct {
 }
 
 // callPoints are those around a call, and of the end of a payment.
-var callPoints = []string{"effect.plan.before", "effect.plan.after", "effect.call.before", "effect.call.after", "effect.record.after", "long.commit.before"}
+var callPoints = []string{"step.plan.before", "step.plan.after", "step.call.before", "step.call.after", "step.record.after", "attempt.commit.before"}
 
 // callLimit is how long a provider may take to answer.
 const callLimit = time.Second
 
 // pay is the first hop, with the door of its webhooks and whoever asks about its doubts.
-func (c workerConfig) pay(pool *pgxpool.Pool, hooks pawl.Hooks) (first *flow.Flow, more []part, err error) {
+func (c workerConfig) pay(pool *pgxpool.Pool, hooks pawl.Hooks) (first *consumer.Consumer, more []part, err error) {
 	webhooks, err := newDoor(c.Payments.Secret, hooks)
 	if err != nil {
 		return nil, nil, err
 	}
-	first, err = flow.New(pool, flow.Config{
-		Consumer: c.Schema, Name: c.name(), Source: webhooks, LongHandler: c.payer(pool, hooks),
-		Concurrency: 6, RetryConcurrency: 2, Lease: lease, MaxAttempts: 50, Backoff: backoff, Hooks: hooks,
+	first, err = consumer.New(pool, consumer.Config{
+		Name: c.Schema, WorkerName: c.name(), Source: webhooks, Concurrency: 6, RetryConcurrency: 2, Hooks: hooks,
+		Handler: c.payer(pool, hooks).With(consumer.Policy{Lease: lease, MaxAttempts: 50, Backoff: backoff}),
 	})
 	return first, []part{webhooks, &asker{c, pool}}, err
 }
 
 // payer is the handler of a payment: no transaction is open while it calls.
-func (c workerConfig) payer(pool *pgxpool.Pool, hooks pawl.Hooks) flow.LongHandler {
-	caller := &http.Client{Transport: &effect.Transport{Base: oneRequestEach()}}
-	return func(ctx context.Context, a *flow.Attempt) error {
-		o, err := orderOf(a.Body)
-		if err != nil || o.Poison {
-			return pawl.Final(errors.Join(err, errors.New("this payment cannot be made")))
+func (c workerConfig) payer(pool *pgxpool.Pool, hooks pawl.Hooks) consumer.LeasedHandler {
+	caller := &http.Client{Transport: &step.Transport{Base: oneRequestEach()}}
+	return consumer.Handle(func(ctx context.Context, a *consumer.Attempt[order]) error {
+		o := a.Value
+		if o.Poison {
+			return pawl.Final(errors.New("this payment cannot be made"))
 		}
-		call := func(name, at string, policy effect.Policy, to string) error {
-			s := effect.Step{Name: name, Provider: at, Policy: policy, Request: a.Body, Timeout: callLimit, Hooks: hooks}
-			_, err := effect.Do(ctx, pool, a, s, func(ctx context.Context, e effect.Call) (provider.Charge, error) {
-				made, err := post(ctx, caller, to, a.Body)
+		call := func(name, at string, policy step.Recovery, to string) error {
+			s := step.Step{Name: name, Provider: at, Recovery: policy, Request: a.Payload, Timeout: callLimit, Hooks: hooks}
+			_, err := step.Run(ctx, pool, a, s, func(ctx context.Context, e step.Call) (provider.Charge, error) {
+				made, err := post(ctx, caller, to, a.Payload)
 				e.Reference(made.ID)
 				return made, err
 			})
 			return err
 		}
-		if err := call("charge", "bank", effect.Keyed(time.Hour), c.Payments.ChargeURL); err != nil {
+		if err := call("charge", "bank", step.Keyed(time.Hour), c.Payments.ChargeURL); err != nil {
 			return err
 		}
 		if c.unlucky(a.Delivery) {
 			return errors.New("the handler failed after it had charged")
 		}
-		if err := call("mail", c.mailServer(), effect.AtMostOnce(), c.Payments.MailURL); err != nil {
+		if err := call("mail", c.mailServer(), step.AtMostOnce(), c.Payments.MailURL); err != nil {
 			return err
 		}
 		return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error { return c.order(ctx, tx, o) })
-	}
+	})
 }
 
 // mailServer names it in the database, where others may have mail servers too.
@@ -95,7 +95,7 @@ func oneRequestEach() *http.Transport {
 func post(ctx context.Context, client *http.Client, to string, body []byte) (made provider.Charge, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
-		return made, effect.NotSent(err)
+		return made, step.NotSent(err)
 	}
 	return answerOf(client.Do(r))
 }
@@ -105,7 +105,7 @@ func answerOf(answer *http.Response, failed error) (made provider.Charge, err er
 		return made, failed
 	}
 	defer func() { _ = answer.Body.Close() }()
-	if err := effect.HTTPStatus(answer.StatusCode, answer.Status); err != nil {
+	if err := step.HTTPStatus(answer.StatusCode, answer.Status); err != nil {
 		return made, err
 	}
 	err = json.NewDecoder(answer.Body).Decode(&made)
@@ -113,18 +113,18 @@ func answerOf(answer *http.Response, failed error) (made provider.Charge, err er
 }
 
 // sent asks a mail server whether it has sent the mail of a call.
-func sent(ctx context.Context, client *http.Client, at string, c effect.Call) (effect.Verdict, any, error) {
+func sent(ctx context.Context, client *http.Client, at string, c step.Call) (step.ProbeResult, any, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at+"?key="+url.QueryEscape(c.Key()), nil)
 	if err != nil {
 		return "", nil, err
 	}
 	answer, err := client.Do(r)
 	if err == nil && answer.StatusCode == http.StatusNotFound {
-		return effect.NotLanded, nil, answer.Body.Close()
+		return step.NotExecuted, nil, answer.Body.Close()
 	}
 	made, err := answerOf(answer, err)
 	c.Reference(made.ID)
-	return effect.Landed, made, err
+	return step.Executed, made, err
 }
 
 // An asker settles the mails of which nobody can tell: it looks into what was sent, as a person would.
@@ -135,12 +135,12 @@ type asker struct {
 
 // Run asks now and then, until ctx ends.
 func (a *asker) Run(ctx context.Context) error {
-	client := &http.Client{Transport: &effect.Transport{Base: oneRequestEach(), Reads: true}}
-	probe := func(ctx context.Context, e effect.Call) (effect.Verdict, any, error) {
+	client := &http.Client{Transport: &step.Transport{Base: oneRequestEach(), Reads: true}}
+	probe := func(ctx context.Context, e step.Call) (step.ProbeResult, any, error) {
 		return sent(ctx, client, a.Payments.MailURL, e)
 	}
 	for {
-		_, err := effect.Reconcile(ctx, a.pool, effect.Reconciliation{Providers: map[string]effect.Probe{a.mailServer(): probe},
+		_, err := step.Reconcile(ctx, a.pool, step.Reconciliation{Providers: map[string]step.Probe{a.mailServer(): probe},
 			Actor: a.Schema, Settle: 100 * time.Millisecond, Timeout: callLimit})
 		if err != nil && !pawl.Retryable(err) && ctx.Err() == nil {
 			return err

@@ -8,28 +8,28 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/outbox"
-	"github.com/pawl-go/pawl/transport/sqs"
+	"github.com/pawl-go/pawl/transport/pawlsqs"
 )
 
 // A pipeline: each arrow may carry a message twice, each hop has one effect.
 //
-//	orders ──▶ flow: rows + event, one transaction ──▶ outbox ──▶ relay ──▶ shipments ──▶ flow: a row
+//	orders ──▶ consumer: rows + event, one transaction ──▶ outbox ──▶ relay ──▶ shipments ──▶ consumer: a row
 
 // shipping is the consumer of the second hop.
 func shipping(schema string) string { return schema + "/shipping" }
 
 // hop is the relay and what is behind it.
 func (c workerConfig) hop(ctx context.Context, pool *pgxpool.Pool, hooks pawl.Hooks) ([]part, error) {
-	sink, err := sqs.OpenSink(ctx, client(c.Endpoint), shipmentQueue, "")
+	sink, err := pawlsqs.OpenSink(ctx, client(c.Endpoint), shipmentQueue, "")
 	if err != nil {
 		return nil, err
 	}
-	relay, err := outbox.NewRelay(pool, outbox.Config{Sink: sink, Name: c.Schema, Batch: 10, Concurrency: 50,
-		Lease: lease, Backoff: backoff, WorkerName: c.name(), Hooks: hooks})
+	relay, err := outbox.NewRelay(pool, outbox.Config{Publisher: sink, Sink: c.Schema, Batch: 10, Concurrency: 50,
+		Lease: lease, Backoff: backoff, Name: c.name(), Hooks: hooks})
 	if err != nil {
 		return nil, err
 	}
-	second, err := c.flow(ctx, pool, hooks, shipmentQueue, shipping(c.Schema), c.handler(c.ship))
+	second, err := c.consumer(ctx, pool, hooks, shipmentQueue, shipping(c.Schema), c.handler(c.ship))
 	return []part{relay, second}, err
 }
 

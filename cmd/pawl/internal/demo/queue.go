@@ -12,8 +12,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 
-	"github.com/pawl-go/pawl/transport/sqs"
-	"github.com/pawl-go/pawl/transport/sqs/sqstest"
+	"github.com/pawl-go/pawl/transport/pawlsqs"
+	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
 // The queue that orders come by and, with --pipeline, the one that their events go to.
@@ -76,13 +76,13 @@ func client(endpoint string) *awssqs.Client {
 // does that retries after a timeout. Half are sent once and matter most: nothing repairs their loss. It sends in
 // portions, one after each kill has begun, so that every armed worker meets work.
 func (g *game) produce(ctx context.Context) error {
-	send := func(ctx context.Context, messages []sqs.Message) error { return g.sender.sendAll(ctx, messages) }
+	send := func(ctx context.Context, messages []pawlsqs.Message) error { return g.sender.sendAll(ctx, messages) }
 	if !g.Payments {
-		sender, err := sqs.OpenSender(ctx, client(g.queue.endpoint), queueName, "")
+		sender, err := pawlsqs.OpenSender(ctx, client(g.queue.endpoint), queueName, "")
 		if err != nil {
 			return err
 		}
-		send = func(ctx context.Context, messages []sqs.Message) error { return sendAll(ctx, sender, messages) }
+		send = func(ctx context.Context, messages []pawlsqs.Message) error { return sendAll(ctx, sender, messages) }
 	}
 	messages := g.messages()
 	portions := g.Kills + 1
@@ -103,14 +103,14 @@ const resends = 10
 
 // sendAll sends, and sends again what is not known to be sent, as a producer must: an order given up here would be lost
 // before Pawl could see it. What was sent after all becomes one more duplicate.
-func sendAll(ctx context.Context, sender *sqs.Sender, messages []sqs.Message) error {
+func sendAll(ctx context.Context, sender *pawlsqs.Sender, messages []pawlsqs.Message) error {
 	for again := 0; ; again++ {
 		err := sender.Send(ctx, messages...)
-		var failed *sqs.SendError
+		var failed *pawlsqs.SendError
 		if err == nil || again == resends || ctx.Err() != nil || !errors.As(err, &failed) {
 			return err
 		}
-		unsent := make([]sqs.Message, len(failed.Unsent))
+		unsent := make([]pawlsqs.Message, len(failed.Unsent))
 		for i, n := range failed.Unsent {
 			unsent[i] = messages[n]
 		}
@@ -118,12 +118,12 @@ func sendAll(ctx context.Context, sender *sqs.Sender, messages []sqs.Message) er
 	}
 }
 
-func (g *game) messages() []sqs.Message {
-	messages := make([]sqs.Message, 0, len(g.sent)*g.Duplicates)
+func (g *game) messages() []pawlsqs.Message {
+	messages := make([]pawlsqs.Message, 0, len(g.sent)*g.Duplicates)
 	for _, o := range g.sent {
 		body := bodyOf(o)
 		for range g.copies() {
-			messages = append(messages, sqs.Message{Key: o.Key, Body: body})
+			messages = append(messages, pawlsqs.Message{Key: o.Key, Payload: body})
 		}
 	}
 	g.random.Shuffle(len(messages), func(i, j int) { messages[i], messages[j] = messages[j], messages[i] })

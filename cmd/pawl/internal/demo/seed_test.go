@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/transport/sqs"
-	"github.com/pawl-go/pawl/transport/sqs/sqstest"
+	"github.com/pawl-go/pawl/transport/pawlsqs"
+	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
 func gameOf(seed uint64) *game {
@@ -26,7 +26,7 @@ func TestSeed_DecidesEverything(t *testing.T) {
 	}
 	text := func(g *game) (s []string) {
 		for _, m := range g.messages() {
-			s = append(s, fmt.Sprintf("%s %s", m.Key, m.Body))
+			s = append(s, fmt.Sprintf("%s %s", m.Key, m.Payload))
 		}
 		return s
 	}
@@ -105,7 +105,7 @@ func TestSendAll_SendsAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer q.close()
-	sender, err := sqs.OpenSender(t.Context(), client(q.endpoint), queueName, "")
+	sender, err := pawlsqs.OpenSender(t.Context(), client(q.endpoint), queueName, "")
 	if err != nil {
 		t.Fatal(err)
 	}

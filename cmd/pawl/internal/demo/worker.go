@@ -18,19 +18,19 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/flow"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/job"
-	"github.com/pawl-go/pawl/transport/sqs"
+	"github.com/pawl-go/pawl/transport/pawlsqs"
 )
 
 const (
 	// How long a killed worker's messages stay hidden. A run ends about twice that after its last kill.
 	visibility = 2 * time.Second
 
-	lease        = 2 * time.Second // how long its landed deliveries do
+	lease        = 2 * time.Second // how long its stored deliveries do
 	connsAWorker = 10
-	retriers     = 1 // of them, for landed deliveries
+	retriers     = 1 // of them, for stored deliveries
 )
 
 // workerConfig is the first line a worker reads. It comes through a pipe, not the command line, where every user of the
@@ -80,7 +80,7 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// A part of a worker runs until its context ends: a flow, a relay.
+// A part of a worker runs until its context ends: a consumer, a relay.
 type part interface{ Run(context.Context) error }
 
 // runAll runs the parts until all have ended, which they do together.
@@ -117,7 +117,7 @@ func runOne(ctx context.Context, p part) error {
 	}
 }
 
-// parts are a flow and, in a pipeline, a relay and the flow behind the next queue; with payments, the webhooks' door too.
+// parts are a consumer and, in a pipeline, a relay and the consumer behind the next queue; with payments, the webhooks' door too.
 func (c workerConfig) parts(ctx context.Context, out io.Writer) (parts []part, closePool func(), err error) {
 	config, err := pgxpool.ParseConfig(c.DatabaseURL)
 	if err != nil {
@@ -138,11 +138,11 @@ func (c workerConfig) parts(ctx context.Context, out io.Writer) (parts []part, c
 		p, err := c.postman(pool, hooks, out)
 		return []part{p}, pool.Close, err
 	}
-	var f *flow.Flow
+	var f *consumer.Consumer
 	if c.Payments != nil {
 		f, parts, err = c.pay(pool, hooks)
 	} else {
-		f, err = c.flow(ctx, pool, hooks, queueName, c.Schema, c.handler(c.order))
+		f, err = c.consumer(ctx, pool, hooks, queueName, c.Schema, c.handler(c.order))
 	}
 	parts = append(parts, f)
 	if err == nil && c.Pipeline {
@@ -157,8 +157,8 @@ func (c workerConfig) parts(ctx context.Context, out io.Writer) (parts []part, c
 	return parts, pool.Close, nil
 }
 
-func (c workerConfig) flow(ctx context.Context, pool *pgxpool.Pool, hooks pawl.Hooks, queue, consumer string, h pawl.Handler) (*flow.Flow, error) {
-	source, err := sqs.Open(ctx, client(c.Endpoint), queue, sqs.Config{Visibility: visibility, Wait: time.Second})
+func (c workerConfig) consumer(ctx context.Context, pool *pgxpool.Pool, hooks pawl.Hooks, queue, name string, h func(context.Context, pgx.Tx, consumer.Message[order]) error) (*consumer.Consumer, error) {
+	source, err := pawlsqs.Open(ctx, client(c.Endpoint), queue, pawlsqs.Config{Visibility: visibility, Wait: time.Second})
 	if err != nil {
 		return nil, err
 	}
@@ -166,9 +166,9 @@ func (c workerConfig) flow(ctx context.Context, pool *pgxpool.Pool, hooks pawl.H
 	if c.Pipeline {
 		handlers = (connsAWorker - 2 - 2*retriers) / 2
 	}
-	return flow.New(pool, flow.Config{
-		Consumer: consumer, Name: c.name(), Source: source, Handler: h,
-		Concurrency: handlers, RetryConcurrency: retriers, Lease: lease, MaxAttempts: 10, Backoff: backoff, Hooks: hooks,
+	return consumer.New(pool, consumer.Config{
+		Name: name, WorkerName: c.name(), Source: source, Concurrency: handlers, RetryConcurrency: retriers, Hooks: hooks,
+		Handler: consumer.HandleTx(h).With(consumer.TxPolicy{Policy: consumer.Policy{Lease: lease, MaxAttempts: 10, Backoff: backoff}}),
 	})
 }
 
@@ -177,19 +177,15 @@ var backoff = job.Backoff{Base: 50 * time.Millisecond, Max: time.Second}
 func (c workerConfig) name() string { return fmt.Sprintf("%s/%d", c.Schema, os.Getpid()) }
 
 // handler applies orders, refuses poison, and fails now and then after it has written.
-func (c workerConfig) handler(apply func(context.Context, pgx.Tx, order) error) pawl.Handler {
-	return func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
-		o, err := orderOf(d.Body)
-		if err != nil {
-			return pawl.Final(err)
-		}
-		if err := apply(ctx, tx, o); err != nil {
+func (c workerConfig) handler(apply func(context.Context, pgx.Tx, order) error) func(context.Context, pgx.Tx, consumer.Message[order]) error {
+	return func(ctx context.Context, tx pgx.Tx, m consumer.Message[order]) error {
+		if err := apply(ctx, tx, m.Value); err != nil {
 			return err
 		}
-		if o.Poison {
+		if m.Value.Poison {
 			return pawl.Final(errors.New("this order cannot be applied"))
 		}
-		if c.unlucky(d) {
+		if c.unlucky(m.Delivery) {
 			return errors.New("the handler failed after it had written its rows")
 		}
 		return nil

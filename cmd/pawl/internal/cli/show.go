@@ -1,0 +1,53 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-go/pawl"
+)
+
+// A show is a command that shows one thing that its arguments name, as text or as JSON.
+type show[T any] struct {
+	arguments int
+	get       func(ctx context.Context, conn *pgx.Conn, args []string) (T, error)
+	next      func(args []string) string // if there is no such thing
+	text      func(T) string
+}
+
+func (s show[T]) on(cmd *cobra.Command) *cobra.Command {
+	asJSON := addJSONFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) != s.arguments {
+			return misused(cmd, fmt.Sprintf("it takes %s, not %d", plural(s.arguments, "argument", "arguments"), len(args)), "as in: "+cmd.UseLine())
+		}
+		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
+			row, err := s.get(ctx, conn, args)
+			switch {
+			case errors.Is(err, pawl.ErrNotFound):
+				return failed(cmd, absent(err), s.next(args))
+			case err != nil:
+				return err
+			case *asJSON:
+				return printJSON(cmd.OutOrStdout(), row)
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), s.text(row))
+			return err
+		})
+	}
+	return cmd
+}
+
+// absent is what a Get says there is not, without its operation and code.
+func absent(err error) error {
+	var p *pawl.Error
+	if errors.As(err, &p) && p.Err != nil {
+		return p.Err
+	}
+	return err
+}

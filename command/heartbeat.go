@@ -1,0 +1,76 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/pace"
+)
+
+func (a *Attempt[T]) renew(ctx context.Context) error {
+	i := a.call.intent
+	err := contract.CommandRenew(ctx, a.pool, i.Scope, i.Key, a.Fence(), a.opts.Lease)
+	if refusal(err) == "succeeded" {
+		return err
+	}
+	return a.note(err)
+}
+
+// note makes a refusal by the database final, whatever becomes of the error.
+func (a *Attempt[T]) note(err error) error {
+	var e *pawl.Error
+	if errors.As(err, &e) && (e.Code == pawl.CodeFenceLost || e.Code == pawl.CodeNotHolderSucceed || e.Code == pawl.CodeNotHolderFail) {
+		if a.refused.CompareAndSwap(nil, e) {
+			a.call.emit(a.ctx, pawl.Event{Kind: pawl.EventStaleWriteRefused, Op: e.Op, Err: e})
+		}
+		a.lose(e)
+	}
+	return err
+}
+
+// lost returns why the attempt is refused, or nil.
+func (a *Attempt[T]) lost() error {
+	if e := a.refused.Load(); e != nil {
+		return e
+	}
+	return nil
+}
+
+// refusal is the DETAIL of a refusal: what became of the attempt.
+func refusal(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == string(pawl.CodeFenceLost) {
+		return pg.Detail
+	}
+	return ""
+}
+
+// keepAlive renews the lease at a third of it, and ends the context when it is lost: refused by the database, or silent for so
+// long that nobody may count on it.
+func (a *Attempt[T]) keepAlive(ctx context.Context) {
+	beat, step := a.call.claimedAt, a.opts.Lease/3
+	for pace.Sleep(ctx, step) {
+		asked := time.Now()
+		if asked.Sub(beat) > a.opts.Lease {
+			a.lose(&pawl.Error{Op: "command.renew", Code: pawl.CodeFenceLost, Err: errors.New("the lease ran out unrenewed")})
+		}
+		limited, cancel := context.WithTimeout(ctx, a.opts.Lease/6)
+		err := a.renew(limited)
+		cancel()
+		step = a.opts.Lease / 3
+		switch {
+		case err == nil, pawl.CodeOf(err) == "55P03": // an open transaction has the row: nobody can take it over
+			beat = asked
+		case refusal(err) != "" || ctx.Err() != nil:
+			return
+		default:
+			a.call.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "command.renew", Err: err})
+			step = a.opts.Lease / 12
+		}
+	}
+}

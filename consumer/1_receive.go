@@ -1,0 +1,98 @@
+package consumer
+
+import (
+	"context"
+	crypto "crypto/rand"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/delivery"
+	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/internal/txn"
+)
+
+// receiveBatch is how many deliveries are asked for at once: SQS's largest batch. It is also the most that can sit
+// fetched and not started, which is what a crash leaves invisible until its timeout.
+const receiveBatch = 10
+
+// pingPatience bounds one question whether the database is back, and longestProbe the pause until the next.
+const (
+	pingPatience = 5 * time.Second
+	longestProbe = 2 * time.Second
+)
+
+// longestBackoff bounds the pause after errors of the source, and after those of the database that a probe does not find.
+const longestBackoff = 20 * time.Second
+
+// receive fetches batches and hands them to the handling goroutines, one batch ahead at most, until ctx ends. What was
+// fetched and not started by then goes straight back. The last call sees the ended ctx, as [pawl.Source] wants it.
+//
+// receive: a crash after it costs a redelivery when the source's invisibility ends.
+func (c *Consumer) receive(ctx context.Context, work chan<- pawl.Delivery) {
+	for failures, stopped := 0, false; !stopped; {
+		c.awaitDatabase(ctx)
+		c.groups.awaitRoom(ctx)
+		stopped = ctx.Err() != nil
+		batch, err := c.cfg.Source.Receive(ctx, max(receiveBatch, c.handler.batchSize))
+		for _, d := range c.groups.join(batch) {
+			select {
+			case work <- d:
+			case <-ctx.Done():
+				c.giveBack(ctx, 0, c.groups.disband(d)...)
+			}
+		}
+		if err == nil || ctx.Err() != nil {
+			failures = 0
+			continue
+		}
+		failures++
+		c.emit(ctx, pawl.Event{Kind: pawl.EventReceiveFailed, Op: "consumer.receive", Err: err})
+		pace.Sleep(ctx, pace.Jittered(backoff(failures)))
+	}
+}
+
+// awaitDatabase holds the receiving while the database is away: whatever was received meanwhile would only be given back,
+// and the broker counts receives and takes good messages to its dead letters for them (trap T43). If a probe succeeds and our own
+// transactions fail all the same, less and less is received.
+func (c *Consumer) awaitDatabase(ctx context.Context) {
+	if !c.away.Load() {
+		return
+	}
+	failures := 0
+	for c.probe(ctx) != nil && ctx.Err() == nil {
+		c.setbacks.Store(0)
+		failures++
+		pace.Sleep(ctx, pace.Jittered(min(backoff(failures), longestProbe)))
+	}
+	c.away.Store(false)
+	if failures == 0 {
+		if again := int(c.setbacks.Add(1)) - setbacksAtOnce; again > 0 {
+			pace.Sleep(ctx, pace.Jittered(backoff(again)))
+		}
+	}
+}
+
+// setbacksAtOnce is how often in a row a probe may succeed while deliveries fail through the database, before receiving slows down.
+const setbacksAtOnce = 3
+
+// probe does what a delivery needs of the database: it claims, as the first statement of a transaction that is rolled back, and, if
+// there are synchronous standbys, commits.
+func (c *Consumer) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, pingPatience)
+	defer cancel()
+	key := reservedPrefix + "probe/" + crypto.Text()
+	pending, err := delivery.Prepare(pawl.Intent{Scope: c.cfg.Name, Key: key, Fingerprint: pawl.FingerprintOf()}, delivery.Lane{})
+	if err != nil {
+		return err
+	}
+	tx, err := txn.Open(ctx, c.pool, "consumer.probe", "", pingPatience, pending.Queue)
+	if err != nil {
+		return err
+	}
+	txn.Rollback(ctx, tx)
+	return txn.Prove(ctx, c.pool)
+}
+
+func backoff(failures int) time.Duration {
+	return min(250*time.Millisecond<<min(failures-1, 10), longestBackoff)
+}

@@ -1,0 +1,153 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/delivery"
+)
+
+// An item is a delivery whose intent is known.
+type item struct {
+	pawl.Delivery
+	intent   pawl.Intent
+	lane     delivery.Lane
+	turn     *delivery.Turn // at its gate; nil for none
+	resource string         // that no other handler may work on meanwhile; "" for none
+	instead  *ending        // how its transaction ends without its handler; nil: the handler is called
+}
+
+// identify names what a delivery asks for, or says why it cannot be handled at all. It calls the user's functions, whose panic
+// must not kill the process: before the claim nothing counts crashes.
+func (c *Consumer) identify(d pawl.Delivery) (it item, err error) {
+	it.Delivery = d
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = &pawl.Error{Op: "consumer.claim", Code: pawl.CodeFingerprintInvalid, Err: fmt.Errorf("panic: %v", cause)}
+		}
+	}()
+	it.Key = c.cfg.Key(d)
+	if it.intent, err = c.intent(it.Delivery); err != nil {
+		return it, err
+	}
+	if it.SemanticKey != "" {
+		if err := c.semanticOf(it.Delivery).Validate(); err != nil {
+			return it, err
+		}
+	}
+	if c.handler.exclusive != nil {
+		it.resource = c.handler.exclusive(it.Delivery)
+	}
+	if it.turn, err = c.turn(it.Delivery); err != nil {
+		return it, err
+	}
+	if d.OrderingKey != "" {
+		it.lane, err = c.laneOf(d.OrderingKey)
+	}
+	return it, err
+}
+
+// laneOf is the lane of an ordering key: the key itself, or its hash if it is too long for a name.
+func (c *Consumer) laneOf(orderingKey string) (delivery.Lane, error) {
+	if strings.ContainsRune(orderingKey, 0) || !utf8.ValidString(orderingKey) {
+		return delivery.Lane{}, &pawl.Error{Op: "consumer.claim", Code: pawl.CodeKeyInvalid, Err: fmt.Errorf("the ordering key %q is not text", orderingKey)}
+	}
+	if len(orderingKey) > pawl.MaxScope {
+		orderingKey = pawl.Key(orderingKey)
+	}
+	return delivery.Lane{Queue: c.queue, Name: orderingKey, Policy: string(c.handler.LanePolicy)}, nil
+}
+
+func (c *Consumer) intent(d pawl.Delivery) (pawl.Intent, error) {
+	if d.Key == "" {
+		err := fmt.Errorf("message %s carries no idempotency key", d.MessageID)
+		if d.KeyFault != "" {
+			err = fmt.Errorf("%w: %s", err, d.KeyFault)
+		}
+		return pawl.Intent{}, &pawl.Error{Op: "consumer.claim", Code: pawl.CodeKeyInvalid, Err: err,
+			Hint: "let the producer set one, or choose another key in the source's configuration"}
+	}
+	if strings.HasPrefix(d.Key, reservedPrefix) {
+		return pawl.Intent{}, &pawl.Error{Op: "consumer.claim", Code: pawl.CodeKeyInvalid,
+			Err: fmt.Errorf("key %q begins with the reserved %q", d.Key, reservedPrefix)}
+	}
+	if len(d.Payload) > c.handler.MaxPayload {
+		return pawl.Intent{}, &pawl.Error{Op: "consumer.claim", Code: pawl.CodeArgumentInvalid,
+			Err:  fmt.Errorf("the payload has %d octets, the limit is %d", len(d.Payload), c.handler.MaxPayload),
+			Hint: "raise MaxPayload, or let the producer send a reference"}
+	}
+	print, err := c.cfg.Fingerprint(d)
+	if err != nil {
+		return pawl.Intent{}, err
+	}
+	i := pawl.Intent{Scope: c.cfg.Name, Key: d.Key, Fingerprint: print}
+	return i, i.Validate()
+}
+
+// without says how a delivery ends whose handler is not to be called now: it is suspected, or every delivery is stored first. nil: it is
+// called.
+func (c *Consumer) without(ctx context.Context, d pawl.Delivery) (*ending, error) {
+	suspected, err := c.suspected(ctx, d)
+	switch {
+	case err != nil:
+		return nil, err
+	case suspected:
+		end := c.untried(pawl.EventSuspect)
+		end.store.Suspect = true
+		return end, nil
+	case c.handler.mode == StoreFirst:
+		return c.untried(pawl.EventStored), nil
+	}
+	return nil, nil
+}
+
+// buried is a delivery that no retry can help: it becomes a dead letter with its payload and the reason. Its inbox key
+// is made from what identifies this very message, so that a redelivery is a duplicate and not a second dead letter.
+func (c *Consumer) buried(d pawl.Delivery, why error) item {
+	kind := pawl.EventUnfit
+	if errors.As(why, new(mismatch)) {
+		kind = pawl.EventMismatch
+	}
+	print := printOf(d)
+	what := pawl.FingerprintOf([]byte(d.Key), print[:])
+	if d.Key == "" {
+		what = pawl.FingerprintOf([]byte(d.MessageID), print[:])
+	}
+	end := dead(kind, why)
+	if kind == pawl.EventMismatch {
+		end.store.Code = delivery.CodeMismatch
+	}
+	return item{Delivery: d, instead: end,
+		intent: pawl.Intent{Scope: c.cfg.Name, Key: reservedPrefix + string(kind) + "/" + what.String(), Fingerprint: print}}
+}
+
+// inFlight is the set of keys this process is working on. It saves a duplicate the wait for the database's answer and
+// the connection it would hold meanwhile; the database decides all the same.
+type inFlight struct {
+	mu   sync.Mutex
+	keys map[string]struct{}
+}
+
+func (s *inFlight) enter(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, there := s.keys[key]; there {
+		return false
+	}
+	if s.keys == nil {
+		s.keys = map[string]struct{}{}
+	}
+	s.keys[key] = struct{}{}
+	return true
+}
+
+func (s *inFlight) leave(key string) {
+	s.mu.Lock()
+	delete(s.keys, key)
+	s.mu.Unlock()
+}

@@ -1,0 +1,179 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/delivery"
+	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/lock"
+)
+
+// claim opens the transaction and inserts the inbox row as its first statement, in one message. With an ordering key the lane
+// is locked before: a delivery of it that was in hand is done then, or stored.
+//
+// claim: a crash after it costs a redelivery; the row was never visible.
+func (c *Consumer) claim(ctx context.Context, it item) (*txn.Opened, delivery.Claim, error) {
+	pending, err := delivery.Prepare(it.intent, it.lane)
+	if err != nil {
+		return nil, delivery.Claim{}, err
+	}
+	tx, err := c.open(ctx, pending.Queue)
+	if err != nil {
+		return nil, delivery.Claim{}, mismatched(err)
+	}
+	claim, err := pending.Claim()
+	if err != nil {
+		txn.Rollback(ctx, tx)
+		return nil, delivery.Claim{}, err
+	}
+	return tx, claim, nil
+}
+
+// A mismatch is the answer to a claim: the delivery's key came before with another payload. It is told from a handler's own
+// [pawl.ErrKeyReused], of something else that it asked for, by the call that failed.
+type mismatch struct{ error }
+
+func (m mismatch) Unwrap() error { return m.error }
+
+// mismatched marks the error of a claim if it says that the key was reused.
+func mismatched(err error) error {
+	if errors.Is(err, pawl.ErrKeyReused) {
+		return mismatch{err}
+	}
+	return err
+}
+
+// open begins the transaction that every effect shares with its claim.
+func (c *Consumer) open(ctx context.Context, claim func(*pgx.Batch)) (*txn.Opened, error) {
+	tx, err := txn.Open(ctx, c.pool, "consumer.begin", "", c.handler.Timeout+abandonAfter, claim)
+	if err != nil {
+		return nil, err
+	}
+	if err := fault.At("consumer.claim.after"); err != nil {
+		txn.Rollback(ctx, tx)
+		return nil, err
+	}
+	return tx, nil
+}
+
+// claimMany opens the transaction and inserts the inbox rows of a batch, in one statement that is the first. Each share whose handler is
+// not entered knows how it ends.
+func (c *Consumer) claimMany(ctx context.Context, items []item) (*txn.Opened, []*share, error) {
+	intents := make([]pawl.Intent, len(items))
+	for n, it := range items {
+		intents[n] = it.intent
+	}
+	pending, err := delivery.PrepareMany(intents)
+	if err != nil {
+		return nil, nil, err
+	}
+	tx, err := c.open(ctx, pending.Queue)
+	if err != nil {
+		return nil, nil, err
+	}
+	claims, refused := pending.Claims()
+	shares := make([]*share, len(items))
+	for n, it := range items {
+		s := &share{item: it, claim: claims[n], refused: mismatched(refused[n])}
+		switch {
+		case s.refused != nil:
+		case !s.claim.Fresh:
+			s.end = known("consumer.claim", s.claim)
+		default:
+			s.end = c.stale(s.claim, it.Delivery)
+		}
+		shares[n] = s
+	}
+	return tx, shares, nil
+}
+
+// A share is one delivery's part of a batch's transaction.
+type share struct {
+	item
+	claim   delivery.Claim
+	refused error   // it could not be claimed
+	end     *ending // nil: not known yet
+}
+
+// unhandled says how the transaction of a delivery ends whose handler is not entered: the database has seen the delivery, it is too
+// old, something of its lane is before it, its resource is busy, or it was decided before. nil: the handler is entered.
+func (c *Consumer) unhandled(ctx context.Context, tx *txn.Opened, claim delivery.Claim, it item) (*ending, error) {
+	if !claim.Fresh {
+		if it.instead != nil {
+			c.emitEnded(ctx, it.Delivery, it.instead.event.Err)
+		}
+		return known("consumer.claim", claim), nil
+	}
+	if it.instead != nil && !it.instead.untried() {
+		return it.instead, nil
+	}
+	if end := c.stale(claim, it.Delivery); end != nil {
+		return end, nil
+	}
+	if it.instead == nil && !claim.Behind {
+		return c.busy(ctx, tx, it)
+	}
+	first, took, err := c.tookEffect(ctx, tx, it)
+	switch {
+	case err != nil:
+		return nil, err
+	case took:
+		return known("consumer.semantic", first), nil
+	case it.instead != nil:
+		return it.instead, nil
+	}
+	return c.untried(pawl.EventStored), nil
+}
+
+// busy takes the lock of the delivery's resource. A delivery that found it busy each time it came is stored and tried again from the
+// database, and nothing is suspected.
+func (c *Consumer) busy(ctx context.Context, tx pgx.Tx, it item) (*ending, error) {
+	err := exclude(ctx, tx, it.resource)
+	if pawl.CodeOf(err) != lockNotHad || it.Receives < c.handler.SoloAfter {
+		return nil, err
+	}
+	end := c.untried(pawl.EventStored)
+	end.store.RetryIn, end.event.Err = pace.Jittered(time.Second), err
+	return end, nil
+}
+
+// exclusiveNamespace is that of the locks of [TxPolicy.Exclusive], shared by all consumers.
+const exclusiveNamespace = "consumer"
+
+// exclude takes the lock of a resource until the transaction ends.
+func exclude(ctx context.Context, tx pgx.Tx, resource string) error {
+	if resource == "" {
+		return nil
+	}
+	locked, err := lock.TryLock(ctx, tx, exclusiveNamespace, resource)
+	if err == nil && !locked {
+		err = &pawl.Error{Op: "consumer.exclude", Code: lockNotHad, Err: fmt.Errorf("another handler works on %s", resource)}
+	}
+	return err
+}
+
+// lockNotHad is lock_not_available: another transaction has it now.
+const lockNotHad pawl.Code = "55P03"
+
+// stale says how a delivery ends that is so old that an earlier arrival of it may have been forgotten, by its own word and the clock of
+// the database: as a dead letter. It is never run as new. One that does not say its age is believed to be new.
+func (c *Consumer) stale(claim delivery.Claim, d pawl.Delivery) *ending {
+	window := c.cfg.Retention.Window()
+	born := d.ProducedAt
+	if born.IsZero() || !d.SentAt.IsZero() && d.SentAt.Before(born) {
+		born = d.SentAt
+	}
+	if window == 0 || born.IsZero() || !claim.Fresh || claim.ReceivedAt.Sub(born) <= window {
+		return nil
+	}
+	return c.outside(pawl.EventStale, &pawl.Error{Op: "consumer.claim", Code: pawl.CodeDeliveryStale,
+		Err: fmt.Errorf("it is of %s, and deliveries are remembered for %v", born.UTC().Format(time.RFC3339), window)})
+}

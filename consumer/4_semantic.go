@@ -1,0 +1,57 @@
+package consumer
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/delivery"
+)
+
+// repeated is the admission of a delivery whose semantic key took effect before, under another key.
+const repeated delivery.Admission = "repeated"
+
+// A passage is what the gate and the semantic key said of a delivery.
+type passage struct {
+	admission delivery.Admission
+	next      *int64         // the number that the gate waits for
+	first     delivery.Claim // of the semantic key, if the admission is repeated
+}
+
+// unlessRepeated calls fn for a delivery whose semantic key, if it has one, has not taken effect. It claims that key behind the
+// handler's savepoint: what fails leaves it to others.
+func (c *Consumer) unlessRepeated(ctx context.Context, tx pgx.Tx, d pawl.Delivery, inboxKey string, fn func() error) (p passage, err error) {
+	if d.SemanticKey != "" {
+		p.first, err = delivery.TakeFor(ctx, tx, c.semanticOf(d), inboxKey)
+		if err != nil {
+			return p, claimError{err}
+		}
+		if !p.first.Fresh {
+			p.admission = repeated
+			return p, nil
+		}
+	}
+	p.admission = delivery.Passed
+	return p, fn()
+}
+
+// tookEffect asks, for a delivery whose handler is not entered now, whether its semantic key took effect before. It keeps nothing of the question.
+// While another transaction decides that, the answer is no.
+func (c *Consumer) tookEffect(ctx context.Context, tx pgx.Tx, it item) (first delivery.Claim, yes bool, err error) {
+	if it.SemanticKey == "" {
+		return first, false, nil
+	}
+	question, err := tx.Begin(ctx)
+	if err != nil {
+		return first, false, pawl.Wrap("consumer.semantic", err)
+	}
+	first, err = delivery.TakeFor(ctx, question, c.semanticOf(it.Delivery), it.intent.Key)
+	if undone := question.Rollback(ctx); undone != nil {
+		return first, false, pawl.Wrap("consumer.semantic", undone)
+	}
+	if pawl.CodeOf(err) == lockNotHad {
+		return first, false, nil
+	}
+	return first, err == nil && !first.Fresh, err
+}

@@ -1,0 +1,41 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/txn"
+)
+
+// An unfitError is that of a payload which is not of the trigger's type.
+type unfitError struct{ error }
+
+func (e unfitError) Unwrap() error { return e.error }
+
+// trigger calls the trigger, and reads from its answer whether the message may go.
+func (c *Consumer) trigger(ctx context.Context, d pawl.Delivery, leave func()) (ending, error) {
+	start, overdue := time.Now(), c.watch(ctx, leave)
+	err := txn.Run(ctx, c.handler.Timeout, func(ctx context.Context) error { return c.handler.trigger(ctx, d) })
+	overdue.Stop()
+	event := pawl.Event{Kind: pawl.EventFresh, Op: "consumer.trigger", Err: err, Took: time.Since(start)}
+	switch {
+	case !rowHolds(err):
+		return ending{}, err
+	case errors.Is(err, pawl.ErrAlreadyHandled), errors.Is(err, pawl.ErrInProgress):
+		event.Kind = pawl.EventGuardHandled
+	case err != nil: // the row holds the error
+		event.Kind = pawl.EventRetryable
+		if pawl.IsFinal(errors.Unwrap(err)) {
+			event.Kind = pawl.EventFinal
+		}
+	}
+	return ending{event: event}, nil
+}
+
+// rowHolds reports whether a trigger's answer says that the row holds the outcome, or that it will be driven again.
+func rowHolds(err error) bool {
+	return err == nil || errors.Is(err, pawl.ErrAlreadyHandled) || errors.Is(err, pawl.ErrFailureRecorded) ||
+		errors.Is(err, pawl.ErrInProgress) && pawl.Swept(err)
+}

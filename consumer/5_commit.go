@@ -1,0 +1,141 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/delivery"
+	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/txn"
+)
+
+// An ending is how a transaction ends for the delivery that it has claimed.
+type ending struct {
+	rollback bool              // nothing is kept: the database had the answer before
+	unproved bool              // that answer was only read, and may not be replicated
+	store    *delivery.Storage // the job that takes the delivery over; nil: it needs none
+	held     bool              // at its gate, as that job
+	event    pawl.Event        // what is told after COMMIT
+}
+
+// untried reports whether the delivery is stored for a first try.
+func (e *ending) untried() bool { return e.store != nil && !e.store.Dead && e.store.Attempts == 0 }
+
+// known is how a delivery ends that the database has seen. While the server replicates synchronously that is not enough: what was
+// read must be replicated too, which [Consumer.proveAll] finds out. The transaction that claimed is rolled back. So what took effect under
+// another key before leaves nothing: ids may be new each time one captured request is sent again.
+func known(op string, c delivery.Claim) *ending {
+	return &ending{rollback: true, unproved: c.Unproved, event: pawl.Event{Kind: pawl.EventDuplicateSkipped, Op: op, JobID: c.JobID}}
+}
+
+// applied is how a delivery ends whose handler succeeded.
+func applied(took time.Duration) *ending {
+	return &ending{event: pawl.Event{Kind: pawl.EventFresh, Op: "consumer.commit", Attempt: 1, Took: took}}
+}
+
+// commit makes the end of a delivery durable, and tells of it. It fails with a lostError if COMMIT was refused for what the handler wrote.
+func (c *Consumer) commit(ctx context.Context, tx *txn.Opened, claim delivery.Claim, it item, end *ending) (outcome, error) {
+	event := end.event
+	switch {
+	case end.rollback:
+		txn.Rollback(ctx, tx)
+	case end.store != nil:
+		var err error
+		if event.JobID, err = c.commitStored(ctx, tx, claim, it, end); err != nil {
+			return outcome{}, err
+		}
+	default:
+		err := c.commitRows(ctx, tx, it)
+		if handled := event.Kind == pawl.EventFresh; handled && (definite(err) || errors.Is(err, txn.ErrEnded)) {
+			return outcome{}, &lostError{err} // a deferred constraint, for instance
+		}
+		if err != nil {
+			return outcome{}, err
+		}
+	}
+	c.emitOf(ctx, it.Delivery, event)
+	return outcome{decided: true, unproved: end.unproved}, nil
+}
+
+// commitMany makes the ends of a batch durable, and tells of them. Duplicates alone need no COMMIT: they are proved together with others.
+func (c *Consumer) commitMany(ctx context.Context, tx *txn.Opened, shares []*share) ([]outcome, error) {
+	var succeeded []item
+	events, writes := make([]pawl.Event, len(shares)), false
+	for n, s := range shares {
+		if s.refused != nil {
+			continue
+		}
+		events[n] = s.end.event
+		switch {
+		case s.end.rollback:
+			continue
+		case s.end.store == nil:
+			succeeded = append(succeeded, s.item)
+		default:
+			var err error
+			if events[n].JobID, err = c.storeRow(ctx, tx, s.claim, s.item, *s.end.store); err != nil {
+				return nil, err
+			}
+		}
+		writes = true
+	}
+	if writes {
+		if err := c.commitRows(ctx, tx, succeeded...); err != nil {
+			return nil, c.refusedMany(ctx, shares, err)
+		}
+	}
+	outcomes := make([]outcome, len(shares))
+	for n, s := range shares {
+		if s.refused != nil {
+			outcomes[n].failure = s.refused
+			continue
+		}
+		c.emitOf(ctx, s.Delivery, events[n])
+		outcomes[n] = outcome{decided: true, unproved: s.end.unproved}
+	}
+	return outcomes, nil
+}
+
+// refusedMany is a lostError if the COMMIT of a batch was refused for what a handler wrote.
+func (c *Consumer) refusedMany(ctx context.Context, shares []*share, err error) error {
+	if endedByText(err) {
+		return &lostError{err}
+	}
+	c.emitEnded(ctx, shares[0].Delivery, err)
+	if definite(err) {
+		return &lostError{err}
+	}
+	return err
+}
+
+// commitRows makes rows and inbox row durable together, and the deliveries themselves if all are kept.
+//
+// commit: a crash before COMMIT arrives costs a redelivery; after it, nothing: the duplicate is absorbed.
+func (c *Consumer) commitRows(ctx context.Context, tx *txn.Opened, items ...item) error {
+	if err := fault.At("consumer.commit.before"); err != nil {
+		return err
+	}
+	if err := tx.CommitWith(ctx, "consumer.commit", func(b *pgx.Batch) {
+		if c.cfg.Keep.Mode != KeepAll {
+			return
+		}
+		for _, it := range items {
+			c.queueKeep(b, it)
+		}
+	}); err != nil {
+		return err
+	}
+	if err := fault.At("consumer.commit.after"); err != nil { // plays a reply that was lost
+		return &pawl.Error{Op: "consumer.commit", Code: pawl.CodeCommitUnknown, Err: err}
+	}
+	return nil
+}
+
+// definite reports whether COMMIT was refused for a reason that will not go away by running the transaction again.
+func definite(err error) bool {
+	return pawl.CodeOf(err) != "" && !txn.LostRace(err) && !pawl.MayHaveHappened(err) && !pawl.Unreachable(err)
+}

@@ -1,0 +1,130 @@
+package consumer
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/delivery"
+	"github.com/pawl-go/pawl/internal/text"
+	"github.com/pawl-go/pawl/internal/txn"
+)
+
+// failed is how a delivery ends whose handler failed: a job retries it, with the error in its history, or it is a dead letter. One whose
+// handler ended its transaction by text may have committed what it wrote then, and is never run again by itself.
+func (c *Consumer) failed(failure error) *ending {
+	if endedByText(failure) {
+		failure = pawl.Final(failure)
+	}
+	s := delivery.Storage{Attempts: 1, MaxAttempts: c.handler.MaxAttempts, RetryIn: c.handler.Backoff.After(1), Failure: failure,
+		Dead: pawl.IsFinal(failure) || c.handler.MaxAttempts == 1}
+	if s.Dead {
+		return storedAs(s, pawl.EventFinal)
+	}
+	return storedAs(s, pawl.EventRetryable)
+}
+
+// untried is how a delivery ends that no handler has met.
+func (c *Consumer) untried(kind pawl.EventKind) *ending {
+	return storedAs(delivery.Storage{MaxAttempts: c.handler.MaxAttempts}, kind)
+}
+
+// outside is how a delivery ends that is a dead letter, untried, and stops nothing in its lane.
+func (c *Consumer) outside(kind pawl.EventKind, why error) *ending {
+	return storedAs(delivery.Storage{MaxAttempts: c.handler.MaxAttempts, Dead: true, Outside: true, Failure: why}, kind)
+}
+
+// dead is how a delivery ends that has no intent to be tried under.
+func dead(kind pawl.EventKind, why error) *ending {
+	return storedAs(delivery.Storage{Dead: true, Failure: why}, kind)
+}
+
+func storedAs(s delivery.Storage, kind pawl.EventKind) *ending {
+	return &ending{store: &s, event: pawl.Event{Kind: kind, Op: "consumer.store", Attempt: s.Attempts, Err: s.Failure}}
+}
+
+// commitStored gives the delivery to a durable job, in the transaction that claimed it, and commits that. Afterwards the job is its retry
+// ledger.
+func (c *Consumer) commitStored(ctx context.Context, tx pgx.Tx, claim delivery.Claim, it item, end *ending) (jobID int64, err error) {
+	if jobID, err = c.storeRow(ctx, tx, claim, it, *end.store); err != nil {
+		return 0, err
+	}
+	if end.held {
+		if err := delivery.Hold(ctx, tx, *it.turn, jobID); err != nil {
+			return 0, err
+		}
+	}
+	return jobID, txn.Commit(ctx, "consumer.store", tx)
+}
+
+func (c *Consumer) storeRow(ctx context.Context, tx pgx.Tx, claim delivery.Claim, it item, s delivery.Storage) (jobID int64, err error) {
+	s.Queue, s.Kind, s.Payload, s.Headers = c.queue, storedKind, it.Payload, headersOf(it)
+	if c.cfg.Keep.Mode == KeepAll || c.cfg.Keep.Mode == KeepFailed && s.Failure != nil {
+		batch := &pgx.Batch{}
+		c.queueKeep(batch, it)
+		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+			return 0, pawl.Wrap("consumer.keep", err)
+		}
+	}
+	return claim.Store(ctx, tx, s)
+}
+
+// queueKeep adds to a batch that a delivery is kept as it came, with the attributes that may be.
+func (c *Consumer) queueKeep(b *pgx.Batch, it item) {
+	headers := map[string]any{}
+	for _, name := range c.cfg.Keep.Attributes {
+		if value, there := it.Attributes[name]; there {
+			headers[text.Storable(name)] = text.Storable(value)
+		}
+	}
+	delivery.QueueKeep(b, it.intent, delivery.Record{Payload: it.Payload, Headers: headers, VerifiedBy: it.VerifiedBy, Storage: c.storageOf(it)})
+}
+
+// Names of the headers a stored delivery keeps beside its payload.
+const (
+	headerKey         = "pawl-key"
+	headerSemanticKey = "pawl-semantic-key"
+	headerMessageID   = "pawl-message-id"
+	headerSentAt      = "pawl-sent-at"
+	headerProducedAt  = "pawl-produced-at"
+	headerOrderingKey = "pawl-ordering-key"
+	headerInboxKey    = "pawl-inbox-key"
+	headerAttributes  = "attributes"
+)
+
+func headersOf(it item) map[string]any {
+	attributes := make(map[string]any, len(it.Attributes))
+	for name, value := range it.Attributes {
+		attributes[text.Storable(name)] = text.Storable(value)
+	}
+	h := envelopeOf(it)
+	h[headerAttributes] = attributes
+	return h
+}
+
+// storageOf is how a delivery that is kept would be stored, for an operator who replays it.
+func (c *Consumer) storageOf(it item) delivery.Replay {
+	r := delivery.Replay{Queue: c.queue, Kind: storedKind, Lane: it.lane.Name, LanePolicy: it.lane.Policy, MaxAttempts: c.handler.MaxAttempts, Headers: envelopeOf(it)}
+	if it.SemanticKey != "" {
+		r.Semantic = text.Storable(c.semanticOf(it.Delivery).Key)
+	}
+	return r
+}
+
+// envelopeOf is what a delivery needs beside its payload and its attributes, to be handled later.
+func envelopeOf(it item) map[string]any {
+	h := map[string]any{headerInboxKey: it.intent.Key, headerKey: text.Storable(it.Key), headerMessageID: text.Storable(it.MessageID)}
+	for name, value := range map[string]string{headerOrderingKey: it.OrderingKey, headerSemanticKey: it.SemanticKey} {
+		if value != "" {
+			h[name] = text.Storable(value)
+		}
+	}
+	for name, at := range map[string]time.Time{headerSentAt: it.SentAt, headerProducedAt: it.ProducedAt} {
+		if !at.IsZero() {
+			h[name] = at.UTC().Format(time.RFC3339Nano)
+		}
+	}
+	return h
+}

@@ -1,0 +1,160 @@
+package consumer
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/internal/receipt"
+	"github.com/pawl-go/pawl/internal/txn"
+)
+
+const (
+	ackBatch       = 10                    // SQS's largest batch
+	ackLinger      = 20 * time.Millisecond // how long the first receipt waits for company
+	sourcePatience = 10 * time.Second      // for one call of the source beside Receive
+)
+
+// An outcome is what the steps before have found out about a delivery. The zero outcome gives it back at once.
+type outcome struct {
+	decided  bool          // the database holds it
+	unproved bool          // it was only read, and may not be replicated
+	wait     time.Duration // of one that is not decided: given back for
+	failure  error         // of one of a batch that could not be claimed
+}
+
+// acknowledge hands the receipt of a decided delivery on: to the source, or first to be proved.
+func (c *Consumer) acknowledge(d pawl.Delivery, o outcome, stopped <-chan struct{}) {
+	c.setbacks.Store(0)
+	if o.unproved {
+		select {
+		case c.unproved <- d:
+		case <-stopped:
+		}
+		return
+	}
+	select {
+	case c.acks <- answered(d):
+	case <-stopped: // Run has returned; the message comes again and is absorbed
+	}
+}
+
+// answered makes the receipt of a delivery whose outcome the database holds, proved if it was only read.
+func answered(d pawl.Delivery) pawl.Receipt { return receipt.Committed[pawl.Receipt](d.Handle) }
+
+// maxUnproved is how many may wait for proof without holding their handlers' goroutines.
+const maxUnproved = 1000
+
+// proveAll passes on the receipts of what was only read, once everything before it is replicated: all that wait, by one commit. It ends
+// when all was handled and nothing waits. What cannot be proved goes back to the source.
+//
+// prove: a crash before it costs one more absorbed duplicate.
+func (c *Consumer) proveAll(ctx context.Context, handled <-chan struct{}) {
+	for {
+		select {
+		case first := <-c.unproved:
+			c.prove(ctx, first)
+		case <-handled:
+			for len(c.unproved) > 0 {
+				c.prove(ctx, <-c.unproved)
+			}
+			return
+		}
+	}
+}
+
+func (c *Consumer) prove(ctx context.Context, first pawl.Delivery) {
+	all := append(make([]pawl.Delivery, 0, 1+len(c.unproved)), first)
+	for range len(c.unproved) {
+		all = append(all, <-c.unproved)
+	}
+	if err := txn.Replicated(ctx, c.pool); err != nil {
+		c.away.Store(true)
+		c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "consumer.prove", Count: len(all), Err: err})
+		c.giveBack(ctx, pace.Jittered(2*time.Second), all...)
+		return
+	}
+	for _, d := range all {
+		c.acks <- answered(d)
+	}
+}
+
+// ackAll acknowledges receipts in small batches until stopped, then what is left.
+//
+// ack: a crash before it costs one absorbed duplicate.
+func (c *Consumer) ackAll(ctx context.Context, stopped <-chan struct{}) {
+	for {
+		select {
+		case first := <-c.acks:
+			c.ack(ctx, c.gather(first))
+		case <-stopped:
+			for {
+				select {
+				case first := <-c.acks:
+					c.ack(ctx, c.gather(first))
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+// gather collects the receipts that arrive within the linger, up to a batch; if a sender waits for them, those that are there.
+func (c *Consumer) gather(first pawl.Receipt) []pawl.Receipt {
+	batch := append(make([]pawl.Receipt, 0, ackBatch), first)
+	linger := time.After(ackLinger)
+	if c.info.AckAtOnce {
+		linger = over
+	}
+	for len(batch) < ackBatch {
+		select {
+		case r := <-c.acks:
+			batch = append(batch, r)
+			continue
+		default:
+		}
+		select {
+		case r := <-c.acks:
+			batch = append(batch, r)
+		case <-linger:
+			return batch
+		}
+	}
+	return batch
+}
+
+// over is a linger that has ended.
+var over = func() <-chan time.Time {
+	ended := make(chan time.Time)
+	close(ended)
+	return ended
+}()
+
+// ack tells the source. A failure is counted, not retried as work: the message comes again and is absorbed.
+func (c *Consumer) ack(ctx context.Context, batch []pawl.Receipt) {
+	ctx, cancel := context.WithTimeout(ctx, sourcePatience)
+	defer cancel()
+	err := fault.At("consumer.ack.before")
+	if err == nil {
+		err = c.cfg.Source.Ack(ctx, batch...)
+	}
+	if err != nil {
+		c.emit(ctx, pawl.Event{Kind: pawl.EventAckFailed, Op: "consumer.ack", Count: len(batch), Err: err})
+	}
+}
+
+// giveBack returns deliveries to the source, unacknowledged, those of one ordering key in one call. If even that fails they come back
+// by themselves, later.
+func (c *Consumer) giveBack(ctx context.Context, wait time.Duration, ds ...pawl.Delivery) {
+	if len(ds) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sourcePatience)
+	defer cancel()
+	if err := c.cfg.Source.Release(ctx, wait, ds...); err != nil {
+		c.emitOf(ctx, ds[0], pawl.Event{Kind: pawl.EventTrouble, Op: "consumer.release", Count: len(ds), Err: err})
+	}
+}

@@ -1,0 +1,49 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/internal/txn"
+)
+
+// undecided says for how long a delivery goes back whose transaction ended with an error: one whose handler failed, for a minute, if the
+// source is to retry it; whatever else it is, for a moment.
+func (c *Consumer) undecided(ctx context.Context, d pawl.Delivery, op string, err error) outcome {
+	switch {
+	case errors.As(err, new(leftToSource)):
+		c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventRetryable, Op: "consumer.handle", Attempt: max(d.Receives, 1), Err: err})
+		return outcome{wait: time.Minute}
+	case pawl.CodeOf(err) == lockNotHad, op == "consumer.trigger" && errors.Is(err, pawl.ErrInProgress):
+		return c.conflict(ctx, d, err)
+	case away(op, err):
+		c.away.Store(true)
+	}
+	c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: err})
+	return outcome{wait: pace.Jittered(2 * time.Second)}
+}
+
+// conflict gives back a delivery whose intent is being processed right now, here or elsewhere. It is neither
+// acknowledged nor dead-lettered (trap T12): that attempt may yet fail.
+func (c *Consumer) conflict(ctx context.Context, d pawl.Delivery, err error) outcome {
+	c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventConflict, Op: "consumer.claim", Err: err})
+	return outcome{wait: pace.Jittered(2 * time.Second)}
+}
+
+// away reports whether an error says that the database is not to be counted on now. A trigger's is the user's own, and says so only if
+// the database was not reached. What a transaction of ours failed with does, whatever it is: a standby, a full disk, a schema or a
+// right that is missing, a COMMIT without an answer. Lost races do not, nor what is wrong with the delivery itself.
+func away(op string, err error) bool {
+	code := pawl.CodeOf(err)
+	switch {
+	case pawl.Unreachable(err), pawl.MayHaveHappened(err), code == pawl.CodeSchemaMismatch:
+		return true
+	case op == "consumer.trigger", errors.Is(err, context.Canceled), txn.LostRace(err), strings.HasPrefix(string(code), "P4"):
+		return false
+	}
+	return code != ""
+}

@@ -1,0 +1,128 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/migrate"
+)
+
+// A Consumer consumes one source.
+type Consumer struct {
+	pool    *pgxpool.Pool
+	cfg     Config
+	handler settings
+	info    pawl.SourceInfo // as it was at the start
+	follows bool            // the Retention is what the source declares
+	queue   string          // of stored deliveries
+	retries *job.Worker
+
+	acks     chan pawl.Receipt
+	unproved chan pawl.Delivery
+	inFlight inFlight
+	groups   groups
+	deaths   deaths
+	away     atomic.Bool  // our own statements failed, or went unanswered, when last sent
+	setbacks atomic.Int32 // how often in a row a probe found nothing, with no delivery decided in between
+}
+
+// storedKind is the kind of the job that owns a stored delivery.
+const storedKind = "delivery"
+
+// maxConsumer leaves room for the queue name made from it.
+const maxConsumer = 200
+
+// serviceConns is how many connections stay free of handlers, for heartbeats, claims and storing.
+const serviceConns = 2
+
+// New checks the configuration against the pool and fills in the defaults.
+//
+// Errors: [pawl.ErrArgumentInvalid], with the field and what to set instead.
+func New(pool *pgxpool.Pool, cfg Config) (*Consumer, error) {
+	if pool == nil {
+		return nil, &pawl.Error{Op: "consumer.new", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}
+	}
+	unsaid := cfg.Retention.Window() == 0 && !cfg.Retention.Forever
+	handler, info, err := cfg.complete(int(pool.Config().MaxConns))
+	if err != nil {
+		return nil, &pawl.Error{Op: "consumer.new", Code: pawl.CodeArgumentInvalid, Err: err}
+	}
+	c := &Consumer{pool: pool, cfg: cfg, handler: handler, info: info, follows: unsaid && info.RedeliveryHorizon > 0, queue: "inbox/" + cfg.Name,
+		acks: make(chan pawl.Receipt, cfg.Concurrency), unproved: make(chan pawl.Delivery, maxUnproved)}
+	c.retries, err = job.NewWorker(pool, c.retrying())
+	return c, err
+}
+
+// retrying configures the worker of stored deliveries.
+func (c *Consumer) retrying() job.Config {
+	cfg, h := c.cfg, c.handler
+	// A delivery that must wait at its gate is copied from its job's row.
+	stored, working := job.HandleTx(storedKind, c.retry).With(job.Policy{KeepRow: h.gate != nil}), cfg.RetryConcurrency
+	if h.form == leased || h.form == triggered {
+		stored = job.Handle(storedKind, c.work)
+	}
+	if h.mode == StoreFirst {
+		working = cfg.Concurrency
+	}
+	return job.Config{
+		Queues:   []job.Queue{{Name: c.queue, Concurrency: working}},
+		Handlers: []job.Handler{stored},
+		Lease:    h.Lease, MaxCrashes: h.MaxCrashes, Timeout: h.Timeout, Backoff: h.Backoff,
+		Presence: cfg.Presence, ShutdownTimeout: cfg.ShutdownTimeout, Name: cfg.WorkerName, Hooks: cfg.Hooks,
+	}
+}
+
+// Run consumes until ctx ends, then drains and returns nil. It returns an error only if it cannot start: the database
+// is unreachable or its schema does not fit. A source that fails is retried with back-off and reported as an event.
+func (c *Consumer) Run(ctx context.Context) error {
+	if err := migrate.Check(ctx, c.pool); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	work := make(chan pawl.Delivery)
+	handled, stopped := make(chan struct{}), make(chan struct{})
+	var retries, handling, proving, acking sync.WaitGroup
+	retries.Go(func() { c.retryStored(ctx) })
+	retries.Go(func() { c.keepInbox(ctx) })
+	acking.Go(func() { c.ackAll(context.WithoutCancel(ctx), stopped) })
+	proving.Go(func() { c.proveAll(context.WithoutCancel(ctx), handled) })
+	handling.Go(func() { c.handleAll(ctx, work, stopped) })
+
+	c.awaitWorker(ctx)
+	c.receive(ctx, work)
+	close(work)
+	handling.Wait()
+	close(handled)
+	proving.Wait()
+	close(stopped)
+	acking.Wait()
+	retries.Wait()
+	return nil
+}
+
+// awaitWorker waits until this process is known to the database: only then can its death be.
+func (c *Consumer) awaitWorker(ctx context.Context) {
+	if c.handler.form == triggered {
+		return // nothing is suspected
+	}
+	select {
+	case <-c.retries.Ready():
+	case <-ctx.Done():
+	}
+}
+
+// atOnce is how many deliveries, or batches, are taken from the source at once.
+func (c *Consumer) atOnce() int {
+	if c.handler.mode == StoreFirst {
+		return c.cfg.RetryConcurrency
+	}
+	return c.cfg.Concurrency
+}

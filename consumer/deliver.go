@@ -1,0 +1,126 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/internal/txn"
+)
+
+// askAgain bounds how often a lost reply to COMMIT is asked about before the delivery is left to the source.
+const askAgain = 5
+
+// deliver takes one delivery through the steps, in their order. If the outcome is decided the database holds it; otherwise the delivery must be
+// given back after the wait.
+func (c *Consumer) deliver(ctx context.Context, d pawl.Delivery) outcome {
+	if c.handler.form == triggered {
+		return c.deliverTrigger(ctx, d)
+	}
+	it, unfit := c.identify(d)
+	if unfit != nil {
+		it = c.buried(it.Delivery, unfit)
+	}
+	if !c.inFlight.enter(it.intent.Key) {
+		return c.conflict(ctx, it.Delivery, nil)
+	}
+	defer c.inFlight.leave(it.intent.Key)
+	if unfit == nil {
+		var err error
+		if it.instead, err = c.without(ctx, d); err != nil {
+			return c.undecided(ctx, d, "consumer.suspect", err)
+		}
+	}
+	return c.settled(ctx, it)
+}
+
+// settled runs the transaction of a delivery until its outcome is known. A known key with another payload is kept as a dead letter.
+func (c *Consumer) settled(ctx context.Context, it item) outcome {
+	o, err := c.apply(ctx, it)
+	if errors.As(err, new(mismatch)) {
+		it = c.buried(it.Delivery, err)
+		o, err = c.apply(ctx, it)
+	}
+	switch {
+	case err == nil:
+		return o
+	case it.instead != nil:
+		return c.undecided(ctx, it.Delivery, "consumer.store", err)
+	}
+	return c.undecided(ctx, it.Delivery, "consumer.apply", err)
+}
+
+// apply takes a delivery through claim, handle and commit, as often as its transaction loses a race or its COMMIT goes unanswered. If the
+// handler loses the transaction, another one claims and records that: the database may hold the outcome by then, and that is the answer.
+func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
+	leave := func() {}
+	if it.instead == nil {
+		if leave, err = c.enter(ctx); err != nil {
+			return outcome{}, nil // stopping
+		}
+	}
+	defer leave()
+	err = c.untilKnown(ctx, it.Delivery, func() (err error) {
+		o, err = c.once(ctx, it, leave)
+		var lost *lostError
+		if errors.As(err, &lost) {
+			it.instead = c.failed(lost.failure)
+			o, err = c.once(ctx, it, leave)
+		}
+		return err
+	})
+	return o, err
+}
+
+// once is one transaction: claim, handle, commit.
+func (c *Consumer) once(ctx context.Context, it item, leave func()) (outcome, error) {
+	tx, claim, err := c.claim(ctx, it)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer txn.Rollback(ctx, tx)
+	end, err := c.unhandled(ctx, tx, claim, it)
+	if err == nil && end == nil {
+		end, err = c.handle(ctx, tx, it, leave)
+	}
+	if err != nil {
+		return outcome{}, err
+	}
+	return c.commit(ctx, tx, claim, it, end)
+}
+
+// untilKnown runs a whole transaction again after a lost race, and after a COMMIT without an answer. In the latter case we do
+// not guess: we claim again, which waits for the old transaction and then shows who won, and handle it only if the claim is
+// fresh.
+func (c *Consumer) untilKnown(ctx context.Context, d pawl.Delivery, once func() error) (err error) {
+	for asked := 0; asked <= askAgain; asked++ {
+		err = txn.Restart(ctx, once)
+		if !pawl.MayHaveHappened(err) && !(asked > 0 && pawl.Retryable(err)) {
+			break
+		}
+		c.away.Store(true) // it may accept connections and answer no COMMIT: ask before more is received
+		c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventCommitUnknown, Op: "consumer.commit", Err: err})
+		pace.Sleep(ctx, pace.Jittered(100*time.Millisecond<<asked))
+	}
+	return err
+}
+
+// deliverTrigger calls the trigger, without a claim. A payload that is not of its type becomes a dead letter.
+func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) outcome {
+	leave, err := c.enter(ctx)
+	if err != nil {
+		return outcome{} // stopping
+	}
+	end, err := c.trigger(ctx, d, leave)
+	leave()
+	switch {
+	case errors.As(err, new(unfitError)), errors.As(err, new(mismatch)):
+		return c.settled(ctx, c.buried(d, err))
+	case err != nil:
+		return c.undecided(ctx, d, "consumer.trigger", err)
+	}
+	c.emitOf(ctx, d, end.event)
+	return outcome{decided: true}
+}

@@ -1,0 +1,103 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/txn"
+)
+
+// maxBatch is what inbox_claim_many takes.
+const maxBatch = 1000
+
+// deliverMany takes deliveries through claim, handle and commit together. A key that is there twice goes in once: the second is
+// answered as the first (trap T16). What does not fit into the batch is delivered by itself, behind it.
+func (c *Consumer) deliverMany(ctx context.Context, ds []pawl.Delivery) []outcome {
+	var (
+		outcomes = make([]outcome, len(ds))
+		first    = map[string]int{} // by key, the place in items
+		items    []item
+		places   [][]int // of each item: the deliveries it answers
+		alone    []int
+	)
+	for i, d := range ds {
+		it, err := c.identify(d)
+		at, twice := first[it.intent.Key]
+		switch {
+		case err != nil, d.Receives >= c.handler.SoloAfter, twice && items[at].intent != it.intent:
+			alone = append(alone, i)
+		case twice:
+			places[at] = append(places[at], i)
+		case !c.inFlight.enter(it.intent.Key):
+			outcomes[i] = c.conflict(ctx, d, nil)
+		default:
+			first[it.intent.Key] = len(items)
+			items, places = append(items, it), append(places, []int{i})
+		}
+	}
+	for n, o := range c.applyMany(ctx, items) {
+		c.inFlight.leave(items[n].intent.Key)
+		for _, i := range places[n] {
+			outcomes[i] = o
+			if o.decided && i != places[n][0] {
+				c.emitOf(ctx, ds[i], pawl.Event{Kind: pawl.EventDuplicateSkipped, Op: "consumer.claim"})
+			}
+		}
+	}
+	for _, i := range alone {
+		outcomes[i] = c.deliver(ctx, ds[i])
+	}
+	return outcomes
+}
+
+// applyMany is apply for many, in one transaction. If that is lost it is not known through which, and each goes by itself; if the handler
+// has ended it by text, rows of any of them may be durable, and none meets it again.
+func (c *Consumer) applyMany(ctx context.Context, items []item) (outcomes []outcome) {
+	if len(items) == 0 {
+		return nil
+	}
+	leave, err := c.enter(ctx)
+	if err != nil {
+		return make([]outcome, len(items)) // stopping
+	}
+	err = c.untilKnown(ctx, items[0].Delivery, func() (err error) {
+		outcomes, err = c.onceMany(ctx, items, leave)
+		return err
+	})
+	leave()
+	var lost *lostError
+	singly := errors.As(err, &lost)
+	if err != nil {
+		outcomes = make([]outcome, len(items))
+	}
+	for n, it := range items {
+		switch {
+		case singly:
+			if endedByText(lost.failure) {
+				it.instead = c.failed(lost.failure)
+			}
+			outcomes[n] = c.settled(ctx, it)
+		case err != nil:
+			outcomes[n] = c.undecided(ctx, it.Delivery, "consumer.apply", err)
+		case errors.As(outcomes[n].failure, new(mismatch)):
+			outcomes[n] = c.settled(ctx, c.buried(it.Delivery, outcomes[n].failure))
+		case outcomes[n].failure != nil:
+			outcomes[n] = c.undecided(ctx, it.Delivery, "consumer.claim", outcomes[n].failure)
+		}
+	}
+	return outcomes
+}
+
+// onceMany is one transaction of a batch: claim all, handle those that are fresh, commit, with jobs for those that failed by themselves.
+func (c *Consumer) onceMany(ctx context.Context, items []item, leave func()) ([]outcome, error) {
+	tx, shares, err := c.claimMany(ctx, items)
+	if err != nil {
+		return nil, err
+	}
+	defer txn.Rollback(ctx, tx)
+	if err := c.handleMany(ctx, tx, shares, leave); err != nil {
+		return nil, err
+	}
+	return c.commitMany(ctx, tx, shares)
+}

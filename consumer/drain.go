@@ -1,0 +1,96 @@
+package consumer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/pawl-go/pawl"
+)
+
+// abandonAfter is how long a cancelled handler may take to notice before Run leaves it behind. Its transaction is then
+// decided by the database alone.
+const abandonAfter = 5 * time.Second
+
+// handleAll runs the handling goroutines until work is closed and done, or ctx's end plus ShutdownTimeout has passed.
+func (c *Consumer) handleAll(ctx context.Context, work <-chan pawl.Delivery, stopped <-chan struct{}) {
+	handling, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var handlers sync.WaitGroup
+	for range c.atOnce() {
+		handlers.Go(func() {
+			for d := range work {
+				if c.handler.form == many {
+					c.finishBatch(ctx, handling, c.batchFrom(d, work), stopped)
+					continue
+				}
+				c.finishGroup(ctx, handling, d, stopped)
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		handlers.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return
+	case <-ctx.Done():
+	}
+	if within(done, c.cfg.ShutdownTimeout) {
+		return
+	}
+	cancel()
+	if !within(done, abandonAfter) {
+		c.giveBack(ctx, 0, c.groups.abandon()...)
+	}
+}
+
+// finishBatch brings each delivery of a batch to an acknowledgement or back to the source. Those with an ordering key or a semantic one
+// go by themselves.
+func (c *Consumer) finishBatch(stopping, ctx context.Context, all []pawl.Delivery, stopped <-chan struct{}) {
+	var ds, ordered []pawl.Delivery
+	for _, d := range all {
+		if d.OrderingKey != "" || d.SemanticKey != "" {
+			ordered = append(ordered, d)
+			continue
+		}
+		ds = append(ds, d)
+	}
+	for i, o := range c.deliverMany(ctx, ds) {
+		if !o.decided {
+			c.giveBack(ctx, o.wait, ds[i])
+			continue
+		}
+		c.acknowledge(ds[i], o, stopped)
+	}
+	for _, d := range ordered {
+		c.finishGroup(stopping, ctx, d, stopped)
+	}
+}
+
+// finishGroup brings a delivery to its end, then those that stand behind it, until one goes back or stopping ends.
+func (c *Consumer) finishGroup(stopping, ctx context.Context, d pawl.Delivery, stopped <-chan struct{}) {
+	for found := true; found; {
+		o := c.deliver(ctx, d)
+		if !o.decided {
+			c.giveBack(ctx, o.wait, c.groups.disband(d)...)
+			return
+		}
+		c.acknowledge(d, o, stopped)
+		if d, found = c.groups.next(d); found && stopping.Err() != nil {
+			c.giveBack(ctx, 0, c.groups.disband(d)...)
+			return
+		}
+	}
+}
+
+func within(done <-chan struct{}, limit time.Duration) bool {
+	select {
+	case <-done:
+		return true
+	case <-time.After(limit):
+		return false
+	}
+}

@@ -1,0 +1,216 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/inbox"
+)
+
+// An amount is the payload of the tests here.
+type amount struct{ Cents int }
+
+func book(ctx context.Context, tx pgx.Tx, m consumer.Message[amount]) error {
+	_, err := tx.Exec(ctx, "insert into effect values ($1, $2::int::text)", m.Key, m.Value.Cents)
+	return err
+}
+
+// typed are handlers of one payload type, one of each form. Each call is counted by its key.
+func typed(b *bed, called func(key string)) map[string]consumer.Handler {
+	return map[string]consumer.Handler{
+		"HandleTx": consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, m consumer.Message[amount]) error {
+			called(m.Key)
+			return book(ctx, tx, m)
+		}).With(consumer.TxPolicy{Policy: impatient}),
+		"HandleTx, from the source": consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, m consumer.Message[amount]) error {
+			called(m.Key)
+			return book(ctx, tx, m)
+		}).With(consumer.TxPolicy{Policy: impatient, Mode: consumer.RetryFromSource}),
+		"HandleTx, stored first": consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, m consumer.Message[amount]) error {
+			called(m.Key)
+			return book(ctx, tx, m)
+		}).With(consumer.TxPolicy{Policy: impatient, Mode: consumer.StoreFirst}),
+		"HandleManyTx": consumer.HandleManyTx(func(ctx context.Context, tx pgx.Tx, ms []consumer.Message[amount]) error {
+			for _, m := range ms {
+				called(m.Key)
+				if err := book(ctx, tx, m); err != nil {
+					return err
+				}
+			}
+			return nil
+		}).With(consumer.ManyTxPolicy{Policy: impatient}),
+		"Handle": consumer.Handle(func(ctx context.Context, a *consumer.Attempt[amount]) error {
+			called(a.Key)
+			return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error { return book(ctx, tx, a.Message) })
+		}).With(impatient),
+		"Trigger": consumer.Trigger(func(ctx context.Context, m consumer.Message[amount]) error {
+			called(m.Key)
+			return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return book(ctx, tx, m) })
+		}),
+	}
+}
+
+// A payload that is not of the handler's type is a dead letter at once, with the reason, in every form: the handler never sees it, the source has
+// it no more, and its neighbours take effect.
+func TestHandler_APayloadThatDoesNotDecodeIsFinal(t *testing.T) {
+	t.Parallel()
+	for form := range typed(nil, nil) {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			var bad atomic.Int32
+			b.config.Handler = typed(b, func(key string) {
+				if key == "bad" {
+					bad.Add(1)
+				}
+			})[form]
+			b.source.Send(pawl.Delivery{Key: "bad", Payload: []byte(`{"Cents": "many"}`)})
+			for _, key := range []string{"a", "b", "c"} {
+				b.source.Send(pawl.Delivery{Key: key, Payload: []byte(`{"Cents": 7}`)})
+			}
+			b.consume()
+			b.wantEffects(3)
+			if n := b.count("select count(*) from effect where body = '7'"); n != 3 {
+				t.Errorf("%d effects of 7 cents, want 3", n)
+			}
+			if n := bad.Load(); n != 0 {
+				t.Errorf("the handler saw it %d times", n)
+			}
+			if n := b.count("select count(*) from pawl_v1.dead_letters where last_error like '%does not fit%' and payload_text like '%many%' and attempts <= 1"); n != 1 {
+				t.Errorf("%d dead letters with the reason", n)
+			}
+			if n := b.counters.Count(pawl.EventRetryable); n != 0 {
+				t.Errorf("it was retried %d times", n)
+			}
+		})
+	}
+}
+
+// A duplicate of what took effect is absorbed, whatever type the handler has by now.
+func TestHandler_ADuplicateIsNotDecoded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.source.Send(order(1))
+	b.consume()
+	b.config.Handler = consumer.HandleTx(book).With(consumer.TxPolicy{Policy: impatient})
+	b.source.Send(order(1))
+	b.consume()
+	b.wantEffects(1)
+	if dup, dead := b.counters.Count(pawl.EventDuplicateSkipped), b.count("select count(*) from pawl_v1.dead_letters"); dup != 1 || dead != 0 {
+		t.Errorf("%d duplicates, %d dead letters", dup, dead)
+	}
+}
+
+// When an operator retries a trigger's dead letter, the trigger is called for it.
+func TestTrigger_ADeadLetterIsRetried(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.config.Handler = typed(b, func(string) {})["Trigger"]
+	b.source.Send(pawl.Delivery{Key: "bad", Payload: []byte("17")})
+	b.consume()
+	b.wantEffects(0)
+	b.config.Handler = consumer.Trigger(func(ctx context.Context, m consumer.Message[int]) error { // the type is repaired
+		return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+			return book(ctx, tx, consumer.Message[amount]{Delivery: m.Delivery, Value: amount{m.Value}})
+		})
+	})
+	if _, err := b.pool.Exec(t.Context(), "select pawl_v1.job_retry(j.id, 'ada', 'the type is repaired') from pawl.job as j"); err != nil {
+		t.Fatal(err)
+	}
+	stop := b.start()
+	b.until("it is done", func() bool { return b.count("select count(*) from pawl.job") == 0 })
+	stop()
+	b.wantEffects(1)
+}
+
+// Middleware is around every call of every form, first try and retry, and what it returns counts.
+func TestMiddleware_IsAroundEveryCall(t *testing.T) {
+	t.Parallel()
+	for form := range typed(nil, nil) {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			var mu sync.Mutex
+			var order []string
+			note := func(what string) {
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, what)
+			}
+			b.config.Handler = typed(b, func(string) { note("handler") })[form]
+			around := func(name string) consumer.Middleware {
+				var tries atomic.Int32
+				return func(ctx context.Context, c consumer.Call, next func(context.Context) error) error {
+					if lent := c.Tx != nil; lent != (strings.HasSuffix(strings.SplitN(form, ",", 2)[0], "Tx")) {
+						t.Errorf("a transaction is lent: %v", lent)
+					}
+					if c.Consumer != "orders" || len(c.Deliveries) != 1 || c.Deliveries[0].Key != "k" {
+						t.Errorf("it sees %+v", c)
+					}
+					note(name)
+					if n := tries.Add(1); name == "inner" && n == 1 {
+						return errors.New("not the first time")
+					}
+					return next(ctx)
+				}
+			}
+			b.source.Invisibility = time.Minute // a trigger that comes again is called again, as on a busy machine
+			b.config.Middleware = []consumer.Middleware{around("outer"), around("inner")}
+			b.source.Send(pawl.Delivery{Key: "k", Payload: []byte(`{"Cents": 7}`)})
+			b.consume()
+			b.wantEffects(1)
+			if got := strings.Join(order, " "); got != "outer inner outer inner handler" {
+				t.Errorf("called: %s", got)
+			}
+		})
+	}
+}
+
+// A policy is the handler's own copy.
+func TestHandler_WithChangesACopy(t *testing.T) {
+	t.Parallel()
+	one := consumer.HandleTx(book)
+	two := one.With(consumer.TxPolicy{Mode: consumer.StoreFirst})
+	if one.Policy().Mode != consumer.RetryFromDatabase || two.Policy().Mode != consumer.StoreFirst {
+		t.Errorf("%v and %v", one.Policy(), two.Policy())
+	}
+	if err := (consumer.TxHandler{}).Apply(t.Context(), nil, pawl.Delivery{}); err == nil {
+		t.Error("a handler that nobody made was called")
+	}
+	if err := one.Apply(t.Context(), nil, pawl.Delivery{Payload: []byte("no JSON")}); !pawl.IsFinal(err) {
+		t.Errorf("a payload that does not fit: %v", err)
+	}
+}
+
+// What a trigger has no use for is refused, with the field and what to do.
+func TestNew_RefusesWhatATriggerHasNoUseFor(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.config.Handler = consumer.Trigger(func(context.Context, consumer.Message[[]byte]) error { return nil })
+	for field, change := range map[string]func(*consumer.Config){
+		"Key": func(c *consumer.Config) { c.Key = consumer.PayloadKey },
+		"Fingerprint": func(c *consumer.Config) {
+			c.Fingerprint = func(pawl.Delivery) (pawl.Fingerprint, error) { return pawl.Fingerprint{}, nil }
+		},
+		"Retention": func(c *consumer.Config) { c.Retention = inbox.Retention{Audit: time.Hour} },
+		"Keep":      func(c *consumer.Config) { c.Keep.Mode = consumer.KeepOff },
+	} {
+		config := b.config
+		change(&config)
+		if _, err := consumer.New(b.pool, config); !errors.Is(err, pawl.ErrArgumentInvalid) || !strings.Contains(err.Error(), "the "+field+" is of the inbox") || !strings.Contains(err.Error(), "HandleTx") {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	if _, err := consumer.New(b.pool, b.config); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,84 @@
+package consumer
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+)
+
+// A Call is one call of a handler, as middleware sees it.
+type Call struct {
+	Consumer   string
+	Deliveries []pawl.Delivery // one, except of a [HandleManyTx]
+	Tx         pgx.Tx          // nil in the forms without a transaction
+}
+
+// Middleware runs around every call of a handler, at the first try of a delivery and at every retry. It calls next, once, and returns its
+// error or another. It is inside the handler's time limit, and what it writes through Call.Tx shares the handler's fate. The payload is
+// decoded inside of it.
+type Middleware func(ctx context.Context, c Call, next func(context.Context) error) error
+
+// A form is how a handler is called.
+type form int
+
+const (
+	single    form = iota + 1 // one delivery, in the transaction of its claim or of its job
+	many                      // many deliveries, in one transaction
+	leased                    // from the database, without a transaction
+	triggered                 // when it is received, without a claim
+)
+
+type txCall func(ctx context.Context, tx pgx.Tx, ds []pawl.Delivery) error
+
+// settings are what the consumer knows of its handler, whatever the form.
+type settings struct {
+	form form
+	Policy
+	mode      Mode
+	exclusive func(pawl.Delivery) string
+	gate      *SequenceGate
+	batchSize int
+
+	tx      txCall // of single and many
+	try     func(context.Context, *try) error
+	trigger func(context.Context, pawl.Delivery) error
+}
+
+// around puts the trace of the sender and the middleware around every call, the first middleware outermost.
+func (s *settings) around(consumer string, all []Middleware) {
+	call := func(ctx context.Context, tx pgx.Tx, ds []pawl.Delivery, next func(context.Context) error) error {
+		if len(ds) == 1 {
+			ctx = traceOf(ctx, ds[0])
+		}
+		for i := len(all) - 1; i >= 0; i-- {
+			around, further := all[i], next
+			next = func(ctx context.Context) error { return around(ctx, Call{consumer, ds, tx}, further) }
+		}
+		return next(ctx)
+	}
+	if inner := s.tx; inner != nil {
+		s.tx = func(ctx context.Context, tx pgx.Tx, ds []pawl.Delivery) error {
+			return call(ctx, tx, ds, func(ctx context.Context) error { return inner(ctx, tx, ds) })
+		}
+	}
+	if inner := s.try; inner != nil {
+		s.try = func(ctx context.Context, t *try) error {
+			return call(ctx, nil, []pawl.Delivery{t.delivery}, func(ctx context.Context) error { return inner(ctx, t) })
+		}
+	}
+	if inner := s.trigger; inner != nil {
+		s.trigger = func(ctx context.Context, d pawl.Delivery) error {
+			return call(ctx, nil, []pawl.Delivery{d}, func(ctx context.Context) error { return inner(ctx, d) })
+		}
+	}
+}
+
+// traceOf has a handler work in the trace of the sender.
+func traceOf(ctx context.Context, d pawl.Delivery) context.Context {
+	if t := d.Trace(); t.Valid() {
+		return pawl.WithTrace(ctx, t)
+	}
+	return ctx
+}

@@ -1,0 +1,55 @@
+package consumer
+
+import (
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/delivery"
+)
+
+// PayloadKey is the key that the producer sent, or else the SHA-256 of the payload: for [Config.Key] where producers send no key. Two
+// messages that mean two things and read the same are one then.
+func PayloadKey(d pawl.Delivery) string {
+	if d.Key != "" {
+		return d.Key
+	}
+	return "sha256:" + pawl.FingerprintOf(d.Payload).String()
+}
+
+// printOf is the fingerprint of a delivery's payload, unless the configuration has another.
+func printOf(d pawl.Delivery) pawl.Fingerprint {
+	if d.Fingerprint != (pawl.Fingerprint{}) {
+		return d.Fingerprint
+	}
+	return pawl.FingerprintOf(d.Payload)
+}
+
+// reservedPrefix begins inbox keys of our own; a sender's key must not.
+const reservedPrefix = "pawl/"
+
+// semanticPrefix begins the inbox keys that stand for semantic keys.
+const semanticPrefix = reservedPrefix + "semantic/"
+
+// semanticOf is what the inbox remembers of a semantic key. Payloads under it may differ, so they do not count.
+func (c *Consumer) semanticOf(d pawl.Delivery) pawl.Intent {
+	key := semanticPrefix + d.SemanticKey
+	if len(key) > pawl.MaxKey {
+		key = semanticPrefix + pawl.FingerprintOf([]byte(d.SemanticKey)).String()
+	}
+	return pawl.Intent{Scope: c.cfg.Name, Key: key, Fingerprint: pawl.FingerprintOf()}
+}
+
+// turn is a delivery's number at its gate; nil if it has none.
+func (c *Consumer) turn(d pawl.Delivery) (*delivery.Turn, error) {
+	g := c.handler.gate
+	if g == nil {
+		return nil, nil
+	}
+	resource, seq, err := g.Of(d)
+	if err != nil {
+		return nil, &pawl.Error{Op: "consumer.sequence_gate", Code: pawl.CodeArgumentInvalid, Err: err}
+	}
+	if resource == "" {
+		return nil, nil
+	}
+	probe := pawl.Intent{Scope: resource, Key: "any", Fingerprint: pawl.FingerprintOf()}
+	return &delivery.Turn{Consumer: c.cfg.Name, Resource: resource, Seq: seq, Mode: string(g.Mode), First: g.First, HoldLimit: g.HoldLimit}, probe.Validate()
+}

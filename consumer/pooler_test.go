@@ -1,0 +1,239 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/doctor"
+	"github.com/pawl-go/pawl/internal/pooler"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/migrate"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// Through a pooler in transaction mode a consumer does all it does elsewhere, storing, retries and batches included, if pgx keeps no named
+// statements (trap T71).
+func TestT71_ThroughAPooler(t *testing.T) {
+	t.Parallel()
+	program := pgbouncer(t)
+	for _, mode := range []string{"exec", "cache_describe", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			direct := pawltest.URL(t, effects)
+			b := setupOn(t, pooled(t, program, direct)+"&default_query_exec_mode="+mode)
+			b.config.Presence, b.form.Lease = job.Presence{URL: direct}, 30*time.Second // no trouble but the pooler's
+			var failed sync.Map
+			b.form.handle = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+				if err := apply(ctx, tx, d); err != nil {
+					return err
+				}
+				if _, before := failed.LoadOrStore(d.Key, true); !before && strings.HasSuffix(d.Key, "7") {
+					return errors.New("not now")
+				}
+				return nil
+			}
+			for n := range 200 {
+				b.source.Send(order(n), order(n), order(n))
+			}
+			b.consume()
+			b.wantEffects(200)
+			b.batches(nothing)
+			for n := range 200 {
+				b.source.Send(order(n), order(1000+n))
+			}
+			b.consume()
+			b.wantEffects(400)
+			if n := b.counters.Count(pawl.EventRetryable); n != 20 {
+				t.Errorf("%d deliveries stored, want 20", n)
+			}
+			if n := b.counters.Count(pawl.EventTrouble); n != 0 {
+				t.Errorf("trouble %d times", n)
+			}
+		})
+	}
+}
+
+// Through a pooler in transaction mode a presence lock proves nothing. The worker notices before it takes one, says so with the next
+// step, and is not present: its lease alone counts. The doctor names the worker. In session mode it is present.
+func TestT71_PresenceThroughAPoolerIsRefusedAndSaid(t *testing.T) {
+	t.Parallel()
+	program := pgbouncer(t)
+	for mode, want := range map[string]bool{"transaction": false, "session": true} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			direct := pawltest.URL(t, effects)
+			b := setupOn(t, pooledIn(t, program, direct, mode)+"&default_query_exec_mode=exec")
+			said := make(chan error, 1)
+			b.config.Hooks = pawl.Join(b.config.Hooks, pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+				if e.Op == "worker.presence" && e.Kind == pawl.EventTrouble {
+					select {
+					case said <- e.Err:
+					default:
+					}
+				}
+			}})
+			b.start()
+			admin := connectTo(t, direct)
+			present := func() (present, reported bool) {
+				err := admin.QueryRow(t.Context(), `select coalesce(bool_or(w.presence), false), coalesce(bool_or((w.report ->> 'pooled')::boolean), false)
+				  from pawl.worker as w`).Scan(&present, &reported)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return present, reported
+			}
+			if want {
+				b.until("present", func() bool { present, _ := present(); return present })
+				return
+			}
+			select {
+			case err := <-said:
+				if !errors.Is(err, pooler.ErrBetween) || !strings.Contains(err.Error(), "Presence.URL") {
+					t.Errorf("said %v", err)
+				}
+			case <-time.After(time.Minute):
+				t.Fatal("a presence that proves nothing, and not a word about it")
+			}
+			b.until("reported", func() bool { _, reported := present(); return reported })
+			if present, _ := present(); present {
+				t.Error("the worker counts as present")
+			}
+			d, err := doctor.Diagnose(t.Context(), admin, doctor.Limits{})
+			if err != nil || !strings.Contains(fmt.Sprint(d.Findings), "keeps its presence through a pooler") {
+				t.Errorf("%v, %v", d.Findings, err)
+			}
+		})
+	}
+}
+
+// With pgx's own setting a pooler in transaction mode answers 42P05 or 26000: wherever a person meets it, the next step is said.
+func TestT71_AStatementThatThePoolerLostNamesTheSetting(t *testing.T) {
+	t.Parallel()
+	through := pooledIn(t, pgbouncer(t), pawltest.URL(t, effects), "transaction")
+	first, second := connectTo(t, through), connectTo(t, through)
+	if err := migrate.Check(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{
+		"a statement that another client prepared": migrate.Check(t.Context(), second),
+		"a migration": func() error { _, err := migrate.Up(t.Context(), second, nil); return err }(),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "direct") || !strings.Contains(err.Error(), "pooler") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := doctor.Diagnose(t.Context(), second, doctor.Limits{}); err == nil || !strings.Contains(err.Error(), "default_query_exec_mode=exec") {
+		t.Errorf("doctor: %v", err)
+	}
+}
+
+func connectTo(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// pgbouncer finds the program, or skips the test and says why.
+func pgbouncer(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"pgbouncer", "/usr/sbin/pgbouncer"} {
+		if found, err := exec.LookPath(name); err == nil {
+			return found
+		}
+	}
+	t.Skip("did not run: pgbouncer is neither on the PATH nor in /usr/sbin (apt-get install pgbouncer)")
+	return ""
+}
+
+// pooled is pooledIn transaction mode.
+func pooled(t *testing.T, program, direct string) string {
+	return pooledIn(t, program, direct, "transaction")
+}
+
+// pooledIn starts a pooler with fewer sessions than the pool has connections, and returns the database's URL through it.
+func pooledIn(t *testing.T, program, direct, mode string) string {
+	t.Helper()
+	server, err := pgx.ParseConfig(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "pooler") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	to := fmt.Sprintf("host=%s port=%d user=%s", server.Host, server.Port, server.User)
+	if server.Password != "" {
+		to += " password=" + server.Password
+	}
+	settings := filepath.Join(dir, "settings.ini")
+	if err := os.WriteFile(settings, fmt.Appendf(nil, `[databases]
+* = %s
+[pgbouncer]
+unix_socket_dir = %s
+listen_port = %d
+auth_type = any
+pool_mode = %s
+default_pool_size = %d
+`, to, dir, server.Port, mode, map[string]int{"transaction": 6, "session": 40}[mode]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(program, "--quiet", settings)
+	if who := unprivileged(t, server.Host); who != nil { // it refuses to run as root
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: who}
+		for _, path := range []string{dir, settings} {
+			if err := os.Chown(path, int(who.Uid), int(who.Gid)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = c.Process.Kill(), c.Wait() })
+	through := fmt.Sprintf("postgres://%s@/%s?host=%s&port=%d&sslmode=disable", url.PathEscape(server.User), server.Database, url.QueryEscape(dir), server.Port)
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := pgx.Connect(t.Context(), through)
+		if err == nil {
+			_ = conn.Close(t.Context())
+			return through
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the pooler did not start: %v", err)
+		}
+	}
+}
+
+// unprivileged says as whom to run what must not run as root: the owner of the server's socket, who may use it; nil for oneself.
+func unprivileged(t *testing.T, host string) *syscall.Credential {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return nil
+	}
+	if !strings.HasPrefix(host, "/") {
+		return &syscall.Credential{Uid: 65534, Gid: 65534}
+	}
+	socket, err := os.Stat(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := socket.Sys().(*syscall.Stat_t)
+	return &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}
+}

@@ -1,0 +1,81 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/delivery"
+	"github.com/pawl-go/pawl/internal/pace"
+)
+
+const (
+	longestQueue  = 28 * 24 * time.Hour // an SQS queue keeps a message for 14 days at most, its dead letter queue as long again
+	purgeEvery    = time.Minute
+	purgePatience = 5 * time.Second // for one batch
+	manyRows      = 1_000_000       // from here on remembering everything is worth a warning
+)
+
+// keepInbox forgets what is older than the window, until ctx ends. Rows stay a tenth longer, and an hour at least: a sender
+// may have a clock that is ahead of the database's, and is refused as stale by its own.
+func (c *Consumer) keepInbox(ctx context.Context) {
+	window := c.cfg.Retention.Window()
+	if window == 0 {
+		c.warnOfGrowth(ctx)
+	}
+	for ctx.Err() == nil {
+		if holds := c.promise(ctx, window); holds > 0 {
+			c.purge(ctx, "inbox.purge", delivery.Purge, holds+max(holds/10, time.Hour))
+		}
+		if c.cfg.Keep.Mode != KeepOff {
+			c.purge(ctx, "delivery.purge", delivery.PurgeKept, c.cfg.Keep.Retention)
+		}
+		pace.Sleep(ctx, pace.Jittered(purgeEvery))
+	}
+}
+
+// promise says for how long this consumer remembers, and returns for how long all programs of its name do: 0 is for ever, or not known
+// now.
+func (c *Consumer) promise(ctx context.Context, window time.Duration) time.Duration {
+	horizon := c.cfg.Source.Info().RedeliveryHorizon // may ask the broker; it may have grown since the start
+	if c.follows {
+		window = max(window, horizon)
+	}
+	limited, cancel := context.WithTimeout(ctx, purgePatience)
+	defer cancel()
+	holds, err := delivery.Report(limited, c.pool, c.cfg.Name, window, horizon)
+	if err != nil && ctx.Err() == nil {
+		c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "inbox.report", Err: err})
+	}
+	return holds
+}
+
+type purge = func(ctx context.Context, db pawl.DB, b delivery.PurgeBatch) (delivery.Purged, error)
+
+// purge forgets in batches as large as 20 ms allow, and rests after each for four times as long as it took.
+func (c *Consumer) purge(ctx context.Context, op string, some purge, olderThan time.Duration) {
+	var size pace.Pace
+	for next := ""; ctx.Err() == nil; {
+		start, batch := time.Now(), size.Rows()
+		limited, cancel := context.WithTimeout(ctx, purgePatience)
+		purged, err := some(limited, c.pool, delivery.PurgeBatch{Consumer: c.cfg.Name, OlderThan: olderThan, Limit: batch, Since: next})
+		cancel()
+		size.Took(time.Since(start))
+		if err != nil && ctx.Err() == nil {
+			c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: err})
+		}
+		if err != nil || purged.Rows < batch {
+			return
+		}
+		next = purged.Next
+		pace.Sleep(ctx, 4*time.Since(start))
+	}
+}
+
+func (c *Consumer) warnOfGrowth(ctx context.Context) {
+	if rows, err := delivery.Estimate(ctx, c.pool); err == nil && rows > manyRows {
+		c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "inbox.purge",
+			Err: fmt.Errorf("about %d deliveries are remembered, and Retention.Forever forgets none", rows)})
+	}
+}

@@ -1,0 +1,170 @@
+package consumer_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// A farSource may deliver a message again for two weeks.
+type farSource struct{ pawltest.Source }
+
+func (*farSource) Info() pawl.SourceInfo { return pawl.SourceInfo{RedeliveryHorizon: 14 * day} }
+
+const day = 24 * time.Hour
+
+// Remembering shorter than the source may deliver again is refused, with both numbers (trap T37).
+func TestT37_WindowBelowTheHorizonIsRefused(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), pawltest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	for _, c := range []struct {
+		source    pawl.Source
+		retention inbox.Retention
+		refused   bool
+	}{
+		{&farSource{}, inbox.Retention{}, false},
+		{&farSource{}, inbox.Retention{QueueRedelivery: 4 * day}, true},
+		{&farSource{}, inbox.Retention{QueueRedelivery: 4 * day, Audit: 90 * day}, false},
+		{&farSource{}, inbox.Retention{QueueRedelivery: 4 * day, Forever: true}, false},
+		{newSource(), inbox.Retention{QueueRedelivery: time.Hour}, false},
+		{newSource(), inbox.Retention{QueueRedelivery: -time.Hour}, false}, // nothing is given: the default
+	} {
+		_, err := consumer.New(pool, consumer.Config{Name: "c", Source: c.source, Handler: handleFunc(apply).handler(), Concurrency: 1, RetryConcurrency: 1, Retention: c.retention})
+		if refused := err != nil; refused != c.refused || refused && !(strings.Contains(err.Error(), "96h0m0s") && strings.Contains(err.Error(), "336h0m0s")) {
+			t.Errorf("%T, %+v: %v", c.source, c.retention, err)
+		}
+	}
+}
+
+// A delivery that is older than what is remembered may have taken effect and be forgotten: it is a dead letter, in every mode,
+// and what its producer says counts where a redrive has made the broker's time new (trap T37).
+func TestT37_OlderThanTheWindowIsStale(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*bed){
+		"inline": func(*bed) {}, "batch": func(b *bed) { b.batches(nothing) }, "store": func(b *bed) { b.form.Mode = consumer.StoreFirst },
+		"suspects": func(b *bed) { b.form.SoloAfter = 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.config.Retention = inbox.Retention{QueueRedelivery: 14 * day}
+			change(b)
+			now := time.Now()
+			for n, sent := range []pawl.Delivery{
+				{SentAt: now.Add(-13 * day)}, {SentAt: now.Add(-15 * day)}, {SentAt: now, ProducedAt: now.Add(-15 * day)},
+				{SentAt: now, ProducedAt: now.Add(-13 * day)}, {SentAt: now.Add(-15 * day), OrderingKey: "l"}, {OrderingKey: "l"}, {},
+			} {
+				d := order(n)
+				d.SentAt, d.ProducedAt, d.OrderingKey = sent.SentAt, sent.ProducedAt, sent.OrderingKey
+				b.source.Send(d)
+			}
+			b.consume()
+			b.wantEffects(4)
+			if n := b.count("select count(*) from pawl_v1.dead_letters where attempts = 0 and last_errors -> -1 ->> 'code' = 'P4051'"); n != 3 {
+				t.Errorf("%d dead letters, want 3", n)
+			}
+			if n := b.counters.Count(pawl.EventStale); n != 3 {
+				t.Errorf("%d events", n)
+			}
+		})
+	}
+}
+
+// What is older than the window, and a little more, is forgotten while the consumer runs; what is younger stays.
+func TestConsumer_ForgetsInTheBackground(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `insert into pawl.inbox (consumer, key, hash, processed_at, received_at)
+select 'orders', 'm' || g, sha256(''), now(), now() - g * interval '1 hour' from generate_series(1, 2500) as g`)
+	b.config.Retention = inbox.Retention{QueueRedelivery: 10 * day}
+	b.start()
+	b.until("the old are forgotten", func() bool { return b.count("select count(*) from pawl.inbox") == 11*24-1 })
+}
+
+// Of two programs of one consumer, in the middle of a deploy that remembers shorter, the longer memory holds: the old one would run as
+// new what the new one has forgotten.
+func TestConsumer_TheLongerMemoryHolds(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "select pawl_v1.consumer_report('orders', 20 * 86400000::bigint)",
+		`insert into pawl.inbox (consumer, key, hash, processed_at, received_at)
+select 'orders', 'm' || g, sha256(''), now(), now() - g * interval '1 day' from generate_series(1, 30) as g`)
+	b.config.Retention = inbox.Retention{QueueRedelivery: 10 * day}
+	b.start()
+	b.until("what the longer has forgotten is gone", func() bool { return b.count("select count(*) from pawl.inbox") == 22-1 })
+	if n := b.count("select window_ms / 86400000 from pawl.consumer"); n != 20 {
+		t.Errorf("%d days hold", n)
+	}
+}
+
+// What a consumer says of itself is there for those who diagnose.
+func TestConsumer_ReportsItsMemory(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.config.Retention = inbox.Retention{QueueRedelivery: 10 * day}
+	b.start()
+	b.until("it is reported", func() bool {
+		return b.count("select count(*) from pawl.consumer as c where c.name = 'orders' and c.window_ms = 10 * 86400000 and c.horizon_ms is null") == 1
+	})
+}
+
+// With Retention.Forever nothing is too old, and no round of housekeeping forgets a delivery, whatever else the Retention or the source says.
+// A table of more than a million rows is warned of, once at each start.
+func TestConsumer_ForeverForgetsNothing(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		horizon   bool
+		retention inbox.Retention
+	}{
+		"with a window":  {false, inbox.Retention{QueueRedelivery: 10 * day, Forever: true}},
+		"with a horizon": {true, inbox.Retention{Forever: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, `insert into pawl.inbox (consumer, key, hash, processed_at, received_at)
+select 'orders', 'm' || g, sha256(''), now(), now() - interval '400 days' from generate_series(1, 10) as g`,
+				"insert into pawl.delivery (consumer, key, payload, received_at) values ('orders', 'm1', '', now() - interval '400 days')",
+				"update pg_class set reltuples = 2000000 where oid = 'pawl.inbox'::regclass")
+			if c.horizon {
+				far := &farSource{}
+				far.Invisibility = b.source.Invisibility
+				b.source, b.config.Source = &far.Source, far
+			}
+			b.config.Retention = c.retention
+			old := order(1)
+			old.SentAt = time.Now().Add(-400 * day)
+			b.source.Send(old)
+			warned := make(chan struct{}, 10)
+			b.config.Hooks = pawl.Join(b.config.Hooks, pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+				if e.Kind == pawl.EventTrouble && e.Err != nil && strings.Contains(e.Err.Error(), "Retention.Forever") {
+					warned <- struct{}{}
+				}
+			}})
+			stop := b.start()
+			// A round forgets kept deliveries last.
+			b.until("a round is over", func() bool { return b.count("select count(*) from pawl.delivery where key = 'm1'") == 0 })
+			b.until("the old message is handled", func() bool { return b.source.Open() == 0 })
+			stop()
+			b.wantEffects(1)
+			if n := b.count("select count(*) from pawl.inbox"); n != 11 {
+				t.Errorf("%d deliveries are remembered, want 11", n)
+			}
+			if n := b.count("select count(*) from pawl.consumer where name = 'orders' and window_ms is null"); n != 1 {
+				t.Error("it did not report that it remembers for ever")
+			}
+			if len(warned) != 1 {
+				t.Errorf("%d warnings, want 1", len(warned))
+			}
+		})
+	}
+}

@@ -1,0 +1,125 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/job"
+)
+
+// In mode StoreFirst a delivery is acknowledged before anybody works on it, and still takes effect once; in order, if it has one.
+func TestStore_StoresThenWorks(t *testing.T) {
+	t.Parallel()
+	b := setup(t, ran)
+	goOn := make(chan struct{})
+	leave := sync.OnceFunc(func() { close(goOn) })
+	b.form.Mode, b.form.Lease = consumer.StoreFirst, time.Minute // a worker that lost it would leave these handlers behind, with their connections
+	b.form.handle = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		<-goOn
+		if d.OrderingKey != "" {
+			return note(ctx, tx, d)
+		}
+		return apply(ctx, tx, d)
+	}
+	for n := range 20 {
+		b.source.Send(order(n), order(n), ordered("l", n))
+	}
+	stop := b.start()
+	t.Cleanup(leave) // before the consumer is stopped, which waits for its handlers
+	b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
+	b.wantEffects(0)
+	leave()
+	b.until("all worked on", func() bool { return b.count("select count(*) from pawl.job") == 0 })
+	stop()
+	b.wantEffects(20)
+	b.wantOrder(1, 20)
+	if n := b.count("select count(*) from pawl.inbox where processed_at is null"); n != 0 {
+		t.Errorf("%d inbox rows are not settled", n)
+	}
+}
+
+// long runs deliveries through a Handle until none is open.
+func (b *bed) long(handler workFunc, ds ...pawl.Delivery) {
+	b.Helper()
+	b.form.handle, b.form.work = nil, handler
+	b.source.Send(ds...)
+	b.consume()
+	if n := b.count("select count(*) from pawl.inbox where processed_at is null and not exists (select from pawl.job where id = job_id)"); n != 0 {
+		b.Errorf("%d inbox rows are not settled", n)
+	}
+}
+
+// What a long handler commits takes effect once, together with the end of the delivery.
+func TestLong_CommitsOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var calls atomic.Int32
+	b.long(func(ctx context.Context, a *consumer.Attempt[[]byte]) error {
+		if calls.Add(1); a.Number() == 1 && a.Key == "order-1" {
+			return job.RetryAfter(time.Millisecond, errors.New("the other side is away"))
+		}
+		if a.Fence() < 1 || a.Job() < 1 {
+			t.Errorf("fence %d, job %d", a.Fence(), a.Job())
+		}
+		err := a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error { return apply(ctx, tx, a.Delivery) })
+		if again := a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error { return apply(ctx, tx, a.Delivery) }); again == nil {
+			t.Error("committed twice")
+		}
+		return err
+	}, order(1), order(1), order(2))
+	b.wantEffects(2)
+	if calls.Load() != 3 {
+		t.Errorf("%d calls, want 3", calls.Load())
+	}
+}
+
+// Without a Commit the delivery is settled when the handler has returned nil; an error that was swallowed settles nothing.
+func TestLong_SwallowedFailureIsOne(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.form.MaxAttempts = 2
+	b.long(func(ctx context.Context, a *consumer.Attempt[[]byte]) error {
+		if a.Key == "order-2" {
+			_ = a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error {
+				return errors.Join(apply(ctx, tx, a.Delivery), errors.New("boom"))
+			})
+		}
+		return nil
+	}, order(1), order(2))
+	b.wantEffects(0)
+	if n := b.count("select count(*) from pawl_v1.dead_letters where headers ->> 'pawl-key' = 'order-2' and attempts = 2"); n != 1 {
+		t.Errorf("%d dead letters", n)
+	}
+}
+
+// An attempt that was taken over cannot commit.
+func TestLong_LateAttemptIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var refused atomic.Int32
+	b.long(func(ctx context.Context, a *consumer.Attempt[[]byte]) error {
+		if a.Number() == 1 { // somebody else claims the job, as after a lease that ran out
+			_, err := b.pool.Exec(ctx, "update pawl.job set fence = fence + 1, status = 'pending', claimed_by = null, lease_expires_at = null where id = $1", a.Job())
+			if err != nil {
+				return err
+			}
+		}
+		err := a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error { return apply(ctx, tx, a.Delivery) })
+		if errors.Is(err, pawl.ErrFenceLost) {
+			refused.Add(1)
+		}
+		return err
+	}, order(1))
+	b.wantEffects(1)
+	if refused.Load() != 1 {
+		t.Errorf("refused %d times", refused.Load())
+	}
+}

@@ -1,0 +1,130 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/delivery"
+	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/job"
+)
+
+// retryStored runs the worker of stored deliveries until ctx ends, starting it again if the database was away.
+func (c *Consumer) retryStored(ctx context.Context) {
+	for {
+		err := c.retries.Run(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "consumer.retries", Err: err})
+		pace.Sleep(ctx, time.Second)
+	}
+}
+
+// retry applies a stored delivery: the same handler, in the transaction that holds the delivery's job. The inbox row
+// is marked first: if the job owns the delivery no more (P4020), the handler is never entered.
+func (c *Consumer) retry(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error {
+	d := storedDelivery(t.Job)
+	if err := c.settle(ctx, tx, t.Job); err != nil {
+		return err
+	}
+	if c.handler.exclusive != nil {
+		err := exclude(ctx, tx, c.handler.exclusive(d))
+		if pawl.CodeOf(err) == lockNotHad {
+			return job.Snooze(pace.Jittered(time.Second))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return c.retryGated(ctx, tx, t.Job, d)
+}
+
+// retryGated is what becomes of a stored delivery behind its gate, if there is one: passed, it is handled; stale, it is done; early, it waits, also beyond
+// the limit, since it is stored already. As a rule it comes here because the delivery before it has made it due.
+func (c *Consumer) retryGated(ctx context.Context, tx pgx.Tx, j job.Job, d pawl.Delivery) error {
+	turn, err := c.turn(d)
+	if err != nil {
+		return pawl.Final(err)
+	}
+	it := item{Delivery: d, turn: turn, intent: pawl.Intent{Key: textAt(j.Headers, headerInboxKey)}}
+	p, err := c.gated(ctx, tx, it)
+	switch {
+	case pawl.CodeOf(err) == lockNotHad && errors.As(err, new(claimError)):
+		return job.Snooze(pace.Jittered(time.Second))
+	case err != nil || p.admission == delivery.Passed:
+		return err
+	case p.admission == repeated:
+		c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventDuplicateSkipped, Op: "consumer.semantic", JobID: j.ID})
+		return nil
+	case p.admission == delivery.Stale:
+		c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventSuperseded, Op: "consumer.sequence_gate", JobID: j.ID})
+		return nil
+	}
+	waited := time.Since(j.CreatedAt)
+	if waited >= c.handler.gate.HoldTimeout && (p.next == nil || *p.next >= turn.Seq) {
+		c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventGap, Op: "consumer.sequence_gate", JobID: j.ID,
+			Err: fmt.Errorf("number %d of %s is the first that waits, for %v", turn.Seq, turn.Resource, waited.Round(time.Second))})
+	}
+	_, err = delivery.HoldAgain(ctx, tx, *turn, it.intent.Key, j.ID, c.handler.gate.HoldTimeout)
+	return err
+}
+
+// work calls a handler that has no transaction for a stored delivery. It returns nil only if the transaction that settled it has
+// committed.
+func (c *Consumer) work(ctx context.Context, j job.Task[[]byte]) error {
+	t := &try{delivery: storedDelivery(j.Job), consumer: c, job: j.Job}
+	call := c.handler.try
+	if c.handler.form == triggered {
+		call = c.retrigger
+	}
+	if err := call(ctx, t); err != nil {
+		return err
+	}
+	if t.ended || t.failure != nil {
+		return t.failure
+	}
+	return t.end(ctx, func(context.Context, pgx.Tx) error { return nil })
+}
+
+// retrigger calls the trigger for a dead letter that an operator retries.
+func (c *Consumer) retrigger(ctx context.Context, t *try) error {
+	err := c.handler.trigger(ctx, t.delivery)
+	if rowHolds(err) {
+		return nil
+	}
+	return err
+}
+
+// settle marks the inbox row of a stored delivery processed. If the job owns the delivery no more there is nothing left to try.
+func (c *Consumer) settle(ctx context.Context, tx pgx.Tx, j job.Job) error {
+	err := delivery.Settle(ctx, tx, c.cfg.Name, textAt(j.Headers, headerInboxKey), j.ID)
+	if errors.Is(err, pawl.ErrFenceLost) {
+		return pawl.Final(err)
+	}
+	return err
+}
+
+func storedDelivery(j job.Job) pawl.Delivery {
+	d := pawl.Delivery{Key: textAt(j.Headers, headerKey), MessageID: textAt(j.Headers, headerMessageID), Payload: j.Payload, Receives: j.Attempt}
+	if attributes, ok := j.Headers[headerAttributes].(map[string]any); ok && len(attributes) > 0 {
+		d.Attributes = make(map[string]string, len(attributes))
+		for name := range attributes {
+			d.Attributes[name] = textAt(attributes, name)
+		}
+	}
+	d.OrderingKey, d.SemanticKey = textAt(j.Headers, headerOrderingKey), textAt(j.Headers, headerSemanticKey)
+	d.SentAt, _ = time.Parse(time.RFC3339Nano, textAt(j.Headers, headerSentAt)) // absent: zero
+	d.ProducedAt, _ = time.Parse(time.RFC3339Nano, textAt(j.Headers, headerProducedAt))
+	return d
+}
+
+func textAt(m map[string]any, name string) string {
+	s, _ := m[name].(string)
+	return s
+}

@@ -1,0 +1,283 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/internal/solo"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// healthyWait is what healthy deliveries may wait for suspects in a row, and what a busy machine needs for the rest of it.
+const healthyWait = solo.AloneWait + solo.AloneFor + 45*time.Second
+
+func (b *bed) within(limit time.Duration, what string, reached func() bool) {
+	b.Helper()
+	for start := time.Now(); !reached(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(start) > limit {
+			b.Fatalf("not within %v: %s", limit, what)
+		}
+	}
+}
+
+// died notes the death of a process of the consumer.
+func (b *bed) died(ago time.Duration) {
+	b.Helper()
+	if _, err := b.pool.Exec(b.Context(), "insert into pawl.death values ('inbox/orders', now() - $1::interval)", ago); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// often is a delivery that comes for the third time.
+func often(n int) pawl.Delivery {
+	d := order(n)
+	d.Receives, d.SentAt = 2, time.Now()
+	return d
+}
+
+// A handler that ignores its context and a suspect beside it stop nobody, in any form of handler. Not parallel: other tests' handlers would be
+// company at the process's gate.
+func TestSuspect_DeafHandlersStopNobody(t *testing.T) {
+	goOn := make(chan struct{})
+	var ran atomic.Int32
+	handle := func(key string) error {
+		if key == "hangs" {
+			<-goOn
+			return nil
+		}
+		ran.Add(1)
+		return nil
+	}
+	for name, set := range map[string]func(c *form){
+		"single": func(c *form) {
+			c.handle = func(_ context.Context, _ pgx.Tx, d pawl.Delivery) error { return handle(d.Key) }
+		},
+		"batch": func(c *form) {
+			c.batchSize = 1
+			c.many = func(_ context.Context, _ pgx.Tx, ds []pawl.Delivery) error { return handle(ds[0].Key) }
+		},
+		"trigger": func(c *form) {
+			c.trigger = func(_ context.Context, d pawl.Delivery) error { return handle(d.Key) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			goOn = make(chan struct{})
+			ran.Store(0)
+			b := setup(t)
+			b.form.Timeout, b.config.Concurrency, b.form.handle = time.Second, 4, nil
+			set(&b.form)
+			b.source.Invisibility = time.Hour
+			b.start()
+			release := sync.OnceFunc(func() { close(goOn) })
+			t.Cleanup(release)
+			b.source.Send(pawl.Delivery{Key: "hangs", Payload: []byte("x")})
+			b.source.Send(order(1))
+			b.within(healthyWait, "the first is handled", func() bool { return ran.Load() == 1 })
+			suspects := time.Now()
+			for n := range 20 {
+				gate := solo.Process
+				for gate.Enter(t.Context(), 1) == nil {
+					if s := gate.Suspect(); s != nil {
+						go func() { s.Alone(context.Background()); s.Leave() }()
+						break
+					}
+					gate.Leave(1)
+					time.Sleep(time.Millisecond)
+				}
+				b.source.Send(order(2 + n))
+			}
+			b.within(time.Until(suspects.Add(20*2*(solo.AloneWait+solo.AloneFor)))+healthyWait, "20 healthy deliveries beside 20 suspects", func() bool { return ran.Load() == 21 })
+			// After its limit and the grace it is company no more.
+			b.within(healthyWait, "the handler is left behind", func() bool { return b.counters.Count(pawl.EventTrouble) > 0 })
+			if err := solo.Process.Enter(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+			b.within(healthyWait, "a suspect is due", func() bool { now, _ := solo.Process.Due(); return now })
+			s := solo.Process.Suspect()
+			if s == nil || !s.Alone(t.Context()) {
+				t.Error("a handler that was left behind is company still")
+			}
+			s.Leave()
+			release()
+		})
+	}
+}
+
+// A delivery that came often, without a death of the consumer's since it was sent, is no suspect, for whatever reason it came. With one it is.
+func TestSuspect_NeedsADeath(t *testing.T) {
+	t.Parallel()
+	old, unknown := often(1), often(1)
+	old.SentAt, unknown.SentAt = time.Now().Add(-2*time.Hour), time.Time{}
+	for name, c := range map[string]struct {
+		d    pawl.Delivery
+		died time.Duration
+		want int64
+	}{
+		"no death":                {often(1), 0, 0},
+		"no death, age not known": {unknown, 0, 0},
+		"a death before":          {often(1), time.Hour, 0},
+		"a death since":           {old, time.Hour, 1},
+		"a death, age not known":  {unknown, time.Hour, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			if c.died > 0 {
+				b.died(c.died)
+			}
+			b.source.Send(c.d)
+			b.consume()
+			b.wantEffects(1)
+			if n := b.counters.Count(pawl.EventSuspect); n != c.want {
+				t.Errorf("%d suspects, want %d", n, c.want)
+			}
+		})
+	}
+}
+
+// A process that dies at once, again and again, so that no sweep ever judges it: its silence is enough.
+func TestSuspect_SilenceMayBeDeath(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	if _, err := b.pool.Exec(t.Context(), `insert into pawl.worker (name, queues, seen_at) values ('gone', '["inbox/orders"]', now() - interval '4 seconds')`); err != nil {
+		t.Fatal(err)
+	}
+	b.source.Send(often(1))
+	b.consume()
+	b.wantEffects(1)
+	if n := b.counters.Count(pawl.EventSuspect); n != 1 {
+		t.Errorf("%d suspects, want 1", n)
+	}
+}
+
+// Contention is no suspicion: what finds its resource busy again and again is stored healthy, and every delivery takes effect.
+func TestExclusive_MakesNoSuspects(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.died(0)                           // the worst case
+	b.source.Invisibility = time.Minute // what it gives back comes after its pause
+	b.config.Concurrency, b.form.Lease = 6, 30*time.Second
+	b.form.Exclusive = func(pawl.Delivery) string { return "one resource" }
+	b.form.handle = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		time.Sleep(50 * time.Millisecond)
+		return apply(ctx, tx, d)
+	}
+	const n = 40
+	for i := range n {
+		d := order(i)
+		d.SentAt = time.Now().Add(time.Hour) // after the death
+		b.source.Send(d)
+	}
+	b.consume()
+	b.wantEffects(n)
+	if suspects := b.counters.Count(pawl.EventSuspect); suspects != 0 {
+		t.Errorf("%d suspects, want none", suspects)
+	}
+	if b.counters.Count(pawl.EventConflict) == 0 || b.counters.Count(pawl.EventStored) == 0 {
+		t.Errorf("%d conflicts, %d stored: this shows nothing", b.counters.Count(pawl.EventConflict), b.counters.Count(pawl.EventStored))
+	}
+}
+
+// Resends that meet their slow first copy count towards nothing.
+func TestSuspect_ResendsOfASlowDelivery(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	b.form.handle = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		close(entered)
+		<-goOn
+		return apply(ctx, tx, d)
+	}
+	b.source.Send(order(1))
+	b.start()
+	<-entered
+	for range 5 {
+		b.source.Send(often(1))
+	}
+	b.within(healthyWait, "the resends are given back", func() bool { return b.counters.Count(pawl.EventConflict) >= 5 })
+	close(goOn)
+	b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
+	b.wantEffects(1)
+	if n := b.counters.Count(pawl.EventSuspect); n != 0 {
+		t.Errorf("%d suspects, want none", n)
+	}
+}
+
+// MaxCrashes reaches the sweep.
+func TestConfig_MaxCrashes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.form.MaxCrashes = 2
+	if _, err := b.pool.Exec(t.Context(), `with w as (insert into pawl.worker (name, lease, seen_at) values ('gone', '1 second', now() - interval '1 hour') returning id)
+insert into pawl.job (queue, kind, payload, status, claimed_by, crashes) select 'inbox/orders', 'delivery', '', 'processing', w.id, 5 from w`); err != nil {
+		t.Fatal(err)
+	}
+	b.start()
+	b.until("the sixth death, of two times three, ends it", func() bool { return b.count("select count(*) from pawl.job where status = 'dead_letter'") == 1 })
+	b.form.MaxCrashes = 1001
+	if _, err := consumer.New(b.pool, b.config); !errors.Is(err, pawl.ErrArgumentInvalid) {
+		t.Errorf("MaxCrashes 1001: %v", err)
+	}
+}
+
+// A trigger's message names a row, and the row remembers: a semantic key does not keep the second announcement from it.
+func TestTrigger_TheRowRemembersNotTheSemanticKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var rows sync.Map
+	var first, again atomic.Int32
+	b.form.handle = nil
+	b.form.trigger = func(_ context.Context, d pawl.Delivery) error {
+		if _, done := rows.LoadOrStore(string(d.Payload), true); done {
+			again.Add(1)
+			return pawl.ErrAlreadyHandled
+		}
+		first.Add(1)
+		return nil
+	}
+	for n := range 2 {
+		b.source.Send(pawl.Delivery{Key: fmt.Sprint("message ", n), SemanticKey: "row 17", Payload: []byte("row 17")})
+	}
+	b.start()
+	b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
+	if first.Load() != 1 || again.Load() != 1 {
+		t.Errorf("handled %d times, found done %d times", first.Load(), again.Load())
+	}
+}
+
+// A source that fails is told of, each time.
+func TestReceive_FailuresAreTold(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	broken := &brokenSource{Source: newSource()}
+	b.source, b.config.Source = broken.Source, broken
+	broken.Send(order(1))
+	b.start()
+	b.until("all acknowledged", func() bool { return broken.Open() == 0 })
+	if n := b.counters.Count(pawl.EventReceiveFailed); n != 3 {
+		t.Errorf("told of %d failures, want 3", n)
+	}
+	b.wantEffects(1)
+}
+
+// A brokenSource fails three times.
+type brokenSource struct {
+	*pawltest.Source
+	failed atomic.Int32
+}
+
+func (s *brokenSource) Receive(ctx context.Context, limit int) ([]pawl.Delivery, error) {
+	if s.failed.Add(1) <= 3 {
+		return nil, errors.New("no answer")
+	}
+	return s.Source.Receive(ctx, limit)
+}

@@ -1,0 +1,117 @@
+package consumer_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/guard"
+)
+
+const things = `create table thing (id bigint primary key, status text not null default 'pending', claimed_at timestamptz, completed_at timestamptz,
+  last_error text, attempt_count int not null default 0); insert into thing (id) select g from generate_series(1, 30) as g`
+
+// A message that names a row starts its work once; whatever the row holds afterwards, the message is gone, and nothing is in the
+// inbox. A message whose row is not there stays.
+func TestTrigger_TheRowRemembers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, things)
+	rows, err := guard.New(b.pool, guard.Table{Name: "thing"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var absent atomic.Int32
+	b.form.handle = nil
+	b.form.trigger = func(ctx context.Context, d pawl.Delivery) error {
+		var message struct{ ID int64 }
+		if err := json.Unmarshal(d.Payload, &message); err != nil {
+			return err
+		}
+		err := rows.Once(ctx, message.ID, func(ctx context.Context, tx pgx.Tx) (any, error) {
+			if message.ID == 7 {
+				return nil, errors.New("cannot be done")
+			}
+			if message.ID == 8 {
+				_, err := tx.Exec(ctx, "select 'x'::int")
+				return nil, err
+			}
+			return nil, apply(ctx, tx, d)
+		})
+		if errors.Is(err, pawl.ErrNotFound) {
+			absent.Add(1)
+		}
+		return err
+	}
+	for n := range 30 {
+		d := order(n + 1)
+		d.Payload, _ = json.Marshal(map[string]int{"id": n + 1})
+		b.source.Send(d, d)
+	}
+	b.source.Send(pawl.Delivery{Payload: []byte(`{"id": 99}`)})
+	b.start()
+	b.until("all but one acknowledged", func() bool { return b.source.Open() == 1 })
+	b.until("the other one came again", func() bool { return absent.Load() > 1 })
+	b.wantEffects(28)
+	if n := b.count("select count(*) from thing where status = 'error' and last_error like 'cannot be done%' and attempt_count = 1"); n != 1 {
+		t.Errorf("%d rows hold the error", n)
+	}
+	if n := b.count("select count(*) from pawl.inbox") + b.count("select count(*) from pawl.job"); n != 0 {
+		t.Errorf("%d rows of Pawl's", n)
+	}
+	handled, failed, final := b.counters.Count(pawl.EventGuardHandled), b.counters.Count(pawl.EventRetryable), b.counters.Count(pawl.EventFinal)
+	if handled != 30 || failed != 1 || final != 1 {
+		t.Errorf("%d already handled, %d failed, %d for good", handled, failed, final)
+	}
+}
+
+// A message whose row is claimed may go while a sweeper drives such rows again, and stays while none does (its holder may die).
+func TestTrigger_ClaimedRows(t *testing.T) {
+	t.Parallel()
+	b := setup(t, things)
+	swept, err := guard.New(b.pool, guard.Table{Name: "thing"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unswept, err := guard.New(b.pool, guard.Table{Name: "thing"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sweeper, err := swept.Sweeper(guard.Redrive{}, func(context.Context, string) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	go sweeper.Run(t.Context())
+	var claims []*guard.Claimed
+	b.until("both are claimed", func() bool { // once the sweeper runs
+		c, err := swept.Claim(t.Context(), len(claims)+1)
+		if err == nil {
+			claims = append(claims, c)
+		}
+		return len(claims) == 2
+	})
+	nothing := func(context.Context, pgx.Tx) (any, error) { return nil, nil }
+	b.form.handle = nil
+	b.form.trigger = func(ctx context.Context, d pawl.Delivery) error {
+		if d.Key == "order-1" {
+			return swept.Once(ctx, 1, nothing)
+		}
+		return unswept.Once(ctx, 2, nothing)
+	}
+	b.source.Send(order(1), order(2))
+	b.start()
+	b.until("the other one came again", func() bool { return b.counters.Count(pawl.EventConflict) > 1 })
+	if handled, open := b.counters.Count(pawl.EventGuardHandled), b.source.Open(); handled != 1 || open != 1 {
+		t.Errorf("%d handled, %d open, want one each", handled, open)
+	}
+	for _, c := range claims {
+		if err := c.Commit(t.Context(), nothing); err != nil {
+			t.Error(err)
+		}
+	}
+	b.until("the other one is done", func() bool { return b.source.Open() == 0 })
+}

@@ -1,0 +1,197 @@
+// Package doctor looks for what makes trouble in production: in the server, the schema and the rows. The command pawl doctor prints its findings.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/catalog"
+	"github.com/pawl-go/pawl/migrate"
+	"github.com/pawl-go/pawl/ops"
+)
+
+// A Finding is something that is wrong, or soon will be.
+type Finding struct {
+	Check string `json:"check"`         // its name, for Limits.Skip
+	What  string `json:"what,omitzero"` // was found; empty: the check could not be made
+	Why   string `json:"why"`           // it matters, or it could not be made
+	Fix   string `json:"fix,omitzero"`
+}
+
+// A Diagnosis is the answer of [Diagnose].
+type Diagnosis struct {
+	Findings  []Finding `json:"findings"`
+	Unchecked []Finding `json:"unchecked"` // checks that could not be made, and why
+	Checked   []string  `json:"checked"`   // the names of the checks that were made
+
+	// StandStill counts, by [ops.Stale.Class], what waits until an operator decides or a worker notices: no finding, but see [ops.Stales].
+	// Nil: it could not be counted.
+	StandStill map[string]int `json:"stand_still"`
+}
+
+// Limits say from when on something is a finding.
+type Limits struct {
+	// Transaction is how long a transaction may be open. Default 5 min. Vacuum removes nothing that died since it began.
+	Transaction time.Duration
+	// Waiting is how long work may be due before a worker takes it. Default 5 min.
+	Waiting time.Duration
+	// DeadRows is how many dead rows a table may have beyond thrice those at which autovacuum should have begun. Default 100,000.
+	DeadRows int64
+	// Overdue is how long rows whose memory is over may stay, and jobs may be due in a queue that was paused. Default 7 days.
+	Overdue time.Duration
+	// Skip are checks that are not made.
+	Skip []string
+}
+
+func (l Limits) complete() Limits {
+	set := func(d *time.Duration, value time.Duration) {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	set(&l.Transaction, 5*time.Minute)
+	set(&l.Waiting, 5*time.Minute)
+	set(&l.Overdue, 7*24*time.Hour)
+	if l.DeadRows == 0 {
+		l.DeadRows = 100_000
+	}
+	return l
+}
+
+// A check looks for one kind of trouble.
+type check struct {
+	name string
+	look func(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error)
+}
+
+// checks are made in this order.
+var checks = []check{
+	{"contract", checkContract},
+	{"durability", checkDurability},
+	{"replication", checkReplication},
+	{"pooler", checkPooler},
+	{"snapshots", checkSnapshots},
+	{"prepared", checkPrepared},
+	{"vacuum", checkVacuum},
+	{"indexes", checkIndexes},
+	{"collations", checkCollations},
+	{"path", checkPath},
+	{"workers", checkWorkers},
+	{"handlers", checkHandlers},
+	{"waiting", checkWaiting},
+	{"paused", checkPaused},
+	{"schedules", checkSchedules},
+	{"crashes", checkCrashes},
+	{"retention", checkRetention},
+	{"redelivery", checkRedelivery},
+}
+
+// Checks returns the names of all checks.
+func Checks() []string {
+	names := make([]string, len(checks))
+	for i, c := range checks {
+		names[i] = c.name
+	}
+	return names
+}
+
+// Diagnose looks for what makes trouble in production: in the server, the schema and the rows. Give it a connection, not a pool; it
+// changes nothing. The login needs pawl_reader, and pg_monitor to see what other logins hold open. Some checks read the whole of
+// pawl.job. What handlers take, and for how long consumers remember, it knows of those that report it, as this build's do.
+//
+// Errors: [pawl.ErrArgumentInvalid] for a name in Skip; those of the connection.
+func Diagnose(ctx context.Context, db pawl.DB, l Limits) (d Diagnosis, err error) {
+	for _, name := range l.Skip {
+		if !slices.Contains(Checks(), name) {
+			return d, &pawl.Error{Op: "doctor", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("there is no check %q", name),
+				Hint: "known: " + strings.Join(Checks(), ", ")}
+		}
+	}
+	l = l.complete()
+	d = Diagnosis{Findings: []Finding{}, Unchecked: []Finding{}, Checked: []string{}}
+	for _, c := range checks {
+		if slices.Contains(l.Skip, c.name) {
+			continue
+		}
+		found, err := c.look(ctx, db, l)
+		if code := pawl.CodeOf(err); code == "42501" {
+			d.Unchecked = append(d.Unchecked, Finding{Check: c.name, Why: err.Error()})
+			continue
+		}
+		if err != nil {
+			return d, pawl.Wrap("doctor."+c.name, err)
+		}
+		d.Checked = append(d.Checked, c.name)
+		for _, f := range found {
+			f.Check = c.name
+			d.Findings = append(d.Findings, f)
+		}
+		if c.name == "contract" && len(found) > 0 {
+			d.Unchecked = append(d.Unchecked, Finding{Check: "all others", Why: "the schema is not that of this build"})
+			return d, nil
+		}
+	}
+	if !slices.Contains(l.Skip, "snapshots") {
+		d.Unchecked = append(d.Unchecked, hidden(ctx, db)...)
+	}
+	stale, err := ops.Stales(ctx, db, "", nil)
+	if pawl.CodeOf(err) == "42501" {
+		d.Unchecked = append(d.Unchecked, Finding{Check: "what stands still", Why: err.Error()})
+		return d, nil
+	}
+	d.StandStill = map[string]int{}
+	for _, s := range stale {
+		d.StandStill[s.Class]++
+	}
+	return d, err
+}
+
+// hidden says that other logins' transactions cannot be seen.
+func hidden(ctx context.Context, db pawl.DB) []Finding {
+	var sees bool
+	err := db.QueryRow(ctx, "select pg_catalog.pg_has_role('pg_read_all_stats', 'usage')").Scan(&sees)
+	if err != nil || sees {
+		return nil
+	}
+	return []Finding{{Check: "snapshots", Why: "of other logins: grant pg_monitor to this one"}}
+}
+
+func checkContract(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
+	err := migrate.Check(ctx, db)
+	var p *pawl.Error
+	if !errors.Is(err, pawl.ErrSchemaMismatch) || !errors.As(err, &p) {
+		return nil, err
+	}
+	return []Finding{{What: p.Err.Error(), Why: "workers and doors of this build refuse to start", Fix: p.Hint}}, nil
+}
+
+// findings asks a question of package catalog and words each of its facts.
+func findings[T any](ctx context.Context, db pawl.DB, question string, word func(T) Finding, args ...any) ([]Finding, error) {
+	facts, err := catalog.Facts[T](ctx, db, question, args...)
+	all := make([]Finding, len(facts))
+	for i, f := range facts {
+		all[i] = word(f)
+	}
+	return all, err
+}
+
+// both joins the findings of two questions.
+func both(first []Finding, err error, then func() ([]Finding, error)) ([]Finding, error) {
+	if err != nil {
+		return nil, err
+	}
+	more, err := then()
+	return append(first, more...), err
+}
+
+// literal quotes a text for SQL, word for a shell.
+func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+func word(text string) string    { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
+// second is a time as findings tell it.
+func second(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05Z") }

@@ -1,0 +1,289 @@
+package doctor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"github.com/pawl-go/pawl/doctor"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/postgres"
+	"github.com/pawl-go/pawl/migrate"
+)
+
+// clinic is a server that is well: it keeps what it has answered, which that of the other tests does not, and allows prepared
+// transactions.
+var clinic = sync.OnceValues(func() (*postgres.Server, error) {
+	s, err := postgres.Start(context.Background(), postgres.Options{RAM: true, Durable: true, Settings: map[string]string{"max_prepared_transactions": "2"}})
+	if err != nil {
+		return nil, err
+	}
+	in := func(database string, do func(ctx context.Context, conn *pgx.Conn) error) error {
+		ctx := context.Background()
+		conn, err := pgx.Connect(ctx, s.URL(database))
+		if err != nil {
+			return err
+		}
+		return errors.Join(do(ctx, conn), conn.Close(ctx))
+	}
+	err = in("postgres", func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "create role passer_by login")
+		_, err2 := conn.Exec(ctx, "create database well")
+		return errors.Join(err, err2)
+	})
+	if err == nil {
+		err = in("well", func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := migrate.Up(ctx, conn, nil)
+			return err
+		})
+	}
+	return s, err
+})
+
+// A patient is a database of that server.
+type patient struct {
+	*testing.T
+	url  string
+	conn *pgx.Conn
+}
+
+func admit(t *testing.T, name string) *patient {
+	t.Helper()
+	s, err := clinic()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &patient{T: t, url: s.URL("postgres")}
+	admin := p.connect(p.url)
+	p.exec(admin, "create database "+name+" template well")
+	p.url = s.URL(name)
+	p.conn = p.connect(p.url)
+	return p
+}
+
+func (p *patient) connect(url string) *pgx.Conn {
+	p.Helper()
+	conn, err := pgx.Connect(p.Context(), url)
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+func (p *patient) exec(conn *pgx.Conn, script string) {
+	p.Helper()
+	if _, err := conn.Exec(p.Context(), script); err != nil {
+		p.Fatalf("%s: %v", script, err)
+	}
+}
+
+// healthy requires that nothing is found.
+func (p *patient) healthy(db pawl.DB, l doctor.Limits) {
+	p.Helper()
+	d, err := doctor.Diagnose(p.Context(), db, l)
+	if err != nil || len(d.Findings) > 0 || len(d.Unchecked) > 0 {
+		p.Errorf("%+v, %v", d, err)
+	}
+}
+
+// has requires one finding, whose parts hold some words.
+func (p *patient) has(db pawl.DB, l doctor.Limits, check string, parts ...string) {
+	p.Helper()
+	d, err := doctor.Diagnose(p.Context(), db, l)
+	if err != nil || len(d.Findings) != 1 || d.Findings[0].Check != check || d.Findings[0].Why == "" || d.Findings[0].Fix == "" {
+		p.Fatalf("want one finding of %s: %+v, %v", check, d, err)
+	}
+	for _, part := range parts {
+		if !strings.Contains(d.Findings[0].What+"\n"+d.Findings[0].Fix, part) {
+			p.Errorf("no %q in %+v", part, d.Findings[0])
+		}
+	}
+}
+
+// Each check sees the trouble it is for, and none where there is none. The tests of one server run one after the other: what a
+// server holds open, another database of it may see.
+func TestDiagnose(t *testing.T) {
+	t.Parallel()
+	for i, c := range []struct {
+		check, make, cure string
+		limits            doctor.Limits
+		parts             []string
+	}{
+		{"contract", "update pawl.migration set api_hash = 'x'", "", doctor.Limits{}, []string{"functions", "pawl migrate up"}},
+		{"durability", "alter database this_database set synchronous_commit = off", "alter database this_database reset synchronous_commit", doctor.Limits{},
+			[]string{"synchronous_commit is off for database", "alter database"}},
+		{"prepared", "begin; insert into pawl.fence (resource, fence) values ('r', 1); prepare transaction 'forgotten'", "rollback prepared 'forgotten'", doctor.Limits{},
+			[]string{"'forgotten'", "rollback prepared 'forgotten'"}},
+		{"vacuum", "alter table pawl.job set (autovacuum_enabled = off)", "alter table pawl.job reset (autovacuum_enabled)", doctor.Limits{},
+			[]string{"off for pawl.job", "reset (autovacuum_enabled)"}},
+		{"vacuum", `alter table pawl.inbox set (autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0); insert into pawl.inbox (consumer, key, hash, processed_at) select 'c', n::text, sha256(''), now() from generate_series(1, 2000) as n; delete from pawl.inbox; select pg_stat_force_next_flush()`, "vacuum pawl.inbox; select pg_stat_force_next_flush()", doctor.Limits{DeadRows: 1000}, []string{"pawl.inbox has about 2000 dead rows", "vacuum pawl.inbox"}},
+		{"indexes", "update pg_index set indisvalid = false where indexrelid = 'pawl.job_claim'::regclass", "reindex index pawl.job_claim", doctor.Limits{},
+			[]string{"index pawl.job_claim is invalid", "reindex index pawl.job_claim"}},
+		{"collations", "update pg_database set datcollversion = '0.1' where datname = current_database()", "update pg_database set datcollversion = null where datname = current_database()", doctor.Limits{},
+			[]string{"version 0.1", "reindex database"}},
+		{"collations", "alter table pawl.audit alter target type text collate \"en-x-icu\"", "alter table pawl.audit alter target type pawl.name", doctor.Limits{},
+			[]string{"audit.target", "en-x-icu"}},
+		{"path", "grant create on schema public to public", "revoke create on schema public from public", doctor.Limits{},
+			[]string{"PUBLIC may create objects in schema public", "revoke create on schema public from public"}},
+		{"workers", `insert into pawl.worker (name, seen_at) values ('w1', now() - interval '1 hour'); insert into pawl.job (queue, kind, payload, status, claimed_by) values ('q', 'k', '', 'processing', 1)`, "delete from pawl.job", doctor.Limits{}, []string{"(w1) has been silent", "holds 1 jobs", "start a worker"}},
+		{"workers", `insert into pawl.worker (name, presence, seen_at, lease) values ('w1', true, now() - interval '6 seconds', '1 hour'); insert into pawl.job (queue, kind, payload, status, claimed_by) values ('q', 'k', '', 'processing', 1)`,
+			"update pawl.worker set seen_at = now() - interval '2 seconds'", doctor.Limits{}, []string{"(w1) has been silent", "its presence lock is free", "holds 1 jobs"}},
+		{"workers", `insert into pawl.worker (name, presence, seen_at, lease) values ('w1', true, now() - interval '6 seconds', '1 hour'); insert into pawl.job (queue, kind, payload, status, claimed_by) values ('q', 'k', '', 'processing', 1)`,
+			"select pg_advisory_lock(1885435757, 1)", doctor.Limits{}, []string{"(w1) has been silent"}},
+		{"waiting", "insert into pawl.job (queue, kind, payload, available_at) values ('q', 'unheard of', '', now() - interval '1 hour')", "delete from pawl.job", doctor.Limits{},
+			[]string{"1 jobs of kind unheard of in queue q are due", "no worker that runs serves queue q"}},
+		{"crashes", "insert into pawl.job (queue, kind, payload, crashes) values ('q', 'k', '', 3)", "delete from pawl.job", doctor.Limits{}, []string{"up to 3 times", "raise Lease"}},
+		{"retention", `insert into pawl.command (scope, key, hash, status, created_at, expires_at)
+values ('s', 'k', sha256(''), 'succeeded', now() - interval '30 days', now() - interval '29 days')`, "select pawl_v1.command_purge()", doctor.Limits{},
+			[]string{"pawl.command has rows", "pawl purge --table command --reason hourly --yes"}},
+		{"retention", old("fourteen", 23) + "; select pawl_v1.consumer_report('fourteen', 14 * 86400000)", "select pawl_v1.inbox_purge('fourteen', 14 * 86400000::bigint)", doctor.Limits{},
+			[]string{"consumer fourteen", "pawl purge --table inbox --consumer 'fourteen' --older-than 337h --reason retention --yes"}},
+		{"retention", old("silent", 36), "delete from pawl.inbox", doctor.Limits{}, []string{"to silent, which has never said", "consumer_report"}},
+		{"redelivery", `select pawl_v1.consumer_report('c', 86400000, '{"horizon_ms": 1209600000}')`, "select pawl_v1.consumer_report('c', 1209600000)", doctor.Limits{},
+			[]string{"c remembers for 24 hours, and its source may deliver for 336 hours", "raise the Retention"}},
+		{"redelivery", `insert into pawl.job (queue, kind, payload, status, last_errors) values ('inbox/c', 'delivery', '', 'dead_letter', '[{"code": "P4051"}]')`, "delete from pawl.job", doctor.Limits{},
+			[]string{"1 deliveries to queue inbox/c were older", "pawl dlq list --queue 'inbox/c'"}},
+		{"schedules", "insert into pawl.schedule (name, next_at, every_ms, queue, kind, payload) values ('nightly', now() - interval '1 hour', 1000, 'q', 'k', '')",
+			"update pawl.schedule set paused = true", doctor.Limits{}, []string{"schedule nightly should have ticked", "pawl schedules pause 'nightly'"}},
+		{"paused", `select pawl_v1.queue_set('q', '{"mode": "paused"}', 'ann', 'the bank is away')` + "; insert into pawl.job (queue, kind, payload, available_at) values ('q', 'k', '', now() - interval '8 days')",
+			"delete from pawl.job", doctor.Limits{}, []string{"queue q is paused, and 1 of its jobs are due", "ann did it at ", ": the bank is away", "pawl queues resume 'q'"}},
+		{"handlers", "insert into pawl.worker (name, lease, silence) values ('w1', '30 seconds', '16 seconds')", "delete from pawl.worker", doctor.Limits{},
+			[]string{"(w1) was silent for 16.0 s, of its lease of 30.0 s", "raise Lease"}},
+		{"handlers", works(`"runs": 20, "p99_ms": 8000, "timeout_ms": 10000`), "update pawl.worker set report = jsonb_set(report, '{handlers,k,p99_ms}', '7999')", doctor.Limits{},
+			[]string{"handler of k in worker 1 (w1) takes 8000 ms (p99), and is cut off at 10000 ms", "raise its Timeout"}},
+		{"handlers", works(`"runs": 20, "p99_ms": 25000, "timeout_ms": 60000`), "update pawl.worker set seen_at = now() - interval '1 hour'", doctor.Limits{},
+			[]string{"takes 25000 ms (p99), and is cut off in a deploy after 25000 ms", "raise ShutdownTimeout"}},
+		{"waiting", "insert into pawl.worker (name) values ('w1')" + waits("k", "q"), "delete from pawl.job", doctor.Limits{}, []string{"run a worker with queue q and a handler for k"}},
+		{"waiting", works("") + waits("unheard of", "q"), "delete from pawl.job", doctor.Limits{}, []string{"the workers of queue q have no handler for unheard of"}},
+		{"waiting", works("") + waits("k", "elsewhere"), "delete from pawl.job", doctor.Limits{}, []string{"no worker that runs serves queue elsewhere"}},
+		{"waiting", works("") + waits("k", "q"), "delete from pawl.job", doctor.Limits{}, []string{"all are busy"}},
+	} {
+		t.Run(c.check, func(t *testing.T) {
+			p := admit(t, fmt.Sprintf("clinic_%d", i))
+			do := func(script string) {
+				for _, s := range strings.Split(script, "; ") {
+					p.exec(p.conn, strings.ReplaceAll(s, "this_database", fmt.Sprintf("clinic_%d", i)))
+				}
+			}
+			p.healthy(p.conn, c.limits)
+			do(c.make)
+			p.has(p.conn, c.limits, c.check, c.parts...)
+			if d, err := doctor.Diagnose(t.Context(), p.conn, doctor.Limits{Skip: []string{c.check}}); err != nil || len(d.Findings) > 0 || slices.Contains(d.Checked, c.check) {
+				t.Errorf("skipped: %+v, %v", d, err)
+			}
+			if c.cure != "" {
+				do(c.cure)
+				p.healthy(p.conn, c.limits)
+			}
+		})
+	}
+}
+
+// works is a worker that reports of its one handler, for kind k in queue q.
+func works(handler string) string {
+	return `insert into pawl.worker (name, report) values ('w1', '{"queues": ["q"], "drain_ms": 25000, "handlers": {"k": {` + handler + `}}}')`
+}
+
+// waits is a job that has been due for an hour.
+func waits(kind, queue string) string {
+	return fmt.Sprintf("; insert into pawl.job (queue, kind, payload, available_at) values ('%s', '%s', '', now() - interval '1 hour')", queue, kind)
+}
+
+// old is a delivery that came so many days ago.
+func old(consumer string, days int) string {
+	return fmt.Sprintf("insert into pawl.inbox (consumer, key, hash, processed_at, received_at) values ('%s', 'm', sha256(''), now(), now() - interval '%d days')", consumer, days)
+}
+
+// A transaction that somebody left open is named, with who has it and how to end it.
+func TestDiagnose_Snapshots(t *testing.T) {
+	t.Parallel()
+	p := admit(t, "clinic_snapshots")
+	other := p.connect(p.url + "&application_name=report")
+	p.exec(other, "begin isolation level repeatable read; select from pawl.job")
+	p.healthy(p.conn, doctor.Limits{}) // younger than five minutes
+	young := doctor.Limits{Transaction: time.Millisecond}
+	p.has(p.conn, young, "snapshots", "(report) has had a transaction open", fmt.Sprintf("pg_terminate_backend(%d)", other.PgConn().PID()))
+	p.exec(other, "rollback")
+	p.healthy(p.conn, young)
+
+	passer := p.connect(as(t, p.url, "passer_by"))
+	p.exec(p.conn, "grant usage on schema pawl, pawl_v1 to passer_by; grant select on all tables in schema pawl, pawl_v1 to passer_by; grant execute on function pawl_v1.stale_classify(text), pawl_v1._dead_letter_advice(pawl.job), pawl_v1._steps_of_job(pawl.job), pawl_v1._step_doubts(pawl.step), pawl_v1._presence(bigint) to passer_by")
+	d, err := doctor.Diagnose(t.Context(), passer, doctor.Limits{})
+	if err != nil || len(d.Findings) > 0 || len(d.Unchecked) != 1 || !strings.Contains(d.Unchecked[0].Why, "pg_monitor") {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+func as(t *testing.T, database, user string) string {
+	t.Helper()
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.User(user)
+	return u.String()
+}
+
+// A pooler in transaction mode hands each statement to another session.
+func TestDiagnose_Pooler(t *testing.T) {
+	t.Parallel()
+	p := admit(t, "clinic_pooler")
+	p.has(&pooler{sessions: []*pgx.Conn{p.conn, p.connect(p.url)}}, doctor.Limits{}, "pooler", "several sessions", "direct URL")
+	tx, err := p.conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.healthy(tx, doctor.Limits{})
+}
+
+// A pooler does with real sessions what one in transaction mode does.
+type pooler struct {
+	sessions []*pgx.Conn
+	next     int
+}
+
+func (p *pooler) take() *pgx.Conn {
+	p.next++
+	return p.sessions[p.next%len(p.sessions)]
+}
+
+func (p *pooler) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return p.take().Query(ctx, sql, args...)
+}
+
+func (p *pooler) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return p.take().QueryRow(ctx, sql, args...)
+}
+
+func (p *pooler) Begin(ctx context.Context) (pgx.Tx, error) { return p.take().Begin(ctx) }
+
+// A queue that was paused by hand waits because somebody wants it to.
+func TestDiagnose_PausedQueue(t *testing.T) {
+	t.Parallel()
+	p := admit(t, "clinic_paused")
+	p.exec(p.conn, "insert into pawl.job (queue, kind, payload, available_at) values ('q', 'k', '', now() - interval '1 hour'); insert into pawl.queue (name, mode) values ('q', 'paused')")
+	p.healthy(p.conn, doctor.Limits{})
+}
+
+// Where the schema is missing, that is the finding, and nothing else is looked at.
+func TestDiagnose_NoSchema(t *testing.T) {
+	t.Parallel()
+	p := admit(t, "clinic_bare")
+	p.exec(p.conn, "drop schema pawl, pawl_v1 cascade")
+	d, err := doctor.Diagnose(t.Context(), p.conn, doctor.Limits{})
+	if err != nil || len(d.Findings) != 1 || !strings.Contains(d.Findings[0].Fix, "pawl migrate up") || len(d.Unchecked) != 1 || len(d.Checked) != 1 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if _, err := doctor.Diagnose(t.Context(), p.conn, doctor.Limits{Skip: []string{"luck"}}); !errors.Is(err, pawl.ErrArgumentInvalid) {
+		t.Errorf("%v", err)
+	}
+}

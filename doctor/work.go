@@ -1,0 +1,190 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pawl-go/pawl"
+)
+
+func checkWorkers(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
+	type fact struct {
+		ID        int64     `json:"id"`
+		Name      string    `json:"name"`
+		SeenAt    time.Time `json:"seen_at"`
+		PastLease bool      `json:"past_lease"`
+		Jobs      int       `json:"jobs"`
+	}
+	return findings(ctx, db, "workers", func(f fact) Finding {
+		how := "and its presence lock is free"
+		if f.PastLease {
+			how = "past its lease"
+		}
+		return Finding{What: fmt.Sprintf("worker %d (%s) has been silent since %s, %s, and holds %d jobs", f.ID, f.Name, second(f.SeenAt), how, f.Jobs),
+			Why: "its jobs wait until a worker sweeps, which each does several times a lease: no worker is running here",
+			Fix: "start a worker of any kind in this database"}
+	})
+}
+
+func checkHandlers(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
+	const why = "work is cut off or taken over that would have ended well a little later, and is done again"
+	type silence struct {
+		ID     int64     `json:"id"`
+		Name   string    `json:"name"`
+		Silent string    `json:"silent"`
+		Lease  string    `json:"lease"`
+		Until  time.Time `json:"until"`
+	}
+	type handler struct {
+		Kind      string `json:"kind"`
+		ID        int64  `json:"id"`
+		Name      string `json:"name"`
+		P99       string `json:"p99_ms"`
+		Timeout   string `json:"timeout_ms"`
+		Drain     string `json:"drain_ms"`
+		ByTimeout bool   `json:"by_timeout"`
+	}
+	found, err := findings(ctx, db, "silence", func(f silence) Finding {
+		what := fmt.Sprintf("worker %d (%s) was silent for %s s, of its lease of %s s", f.ID, f.Name, f.Silent, f.Lease)
+		if !f.Until.IsZero() {
+			what += ", until " + second(f.Until)
+		}
+		return Finding{Why: why, What: what,
+			Fix: "raise Lease to twice that or more; or find what stops the process: too little processor time, long pauses, a database that does not answer"}
+	})
+	return both(found, err, func() ([]Finding, error) {
+		return findings(ctx, db, "handlers", func(f handler) Finding {
+			limit, fix := "in a deploy after "+f.Drain+" ms", "raise ShutdownTimeout, and what the orchestrator grants; or do less in one job"
+			if f.ByTimeout {
+				limit, fix = "at "+f.Timeout+" ms", "raise its Timeout, or do less in one job"
+			}
+			return Finding{Why: why, Fix: fix, What: fmt.Sprintf("handler of %s in worker %d (%s) takes %s ms (p99), and is cut off %s", f.Kind, f.ID, f.Name, f.P99, limit)}
+		})
+	})
+}
+
+func checkWaiting(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error) {
+	type fact struct {
+		Jobs      int       `json:"jobs"`
+		Kind      string    `json:"kind"`
+		Queue     string    `json:"queue"`
+		Since     time.Time `json:"since"`
+		AllReport bool      `json:"all_report"` // every worker that runs
+		Serving   int       `json:"serving"`    // workers of the queue
+		Knowing   int       `json:"knowing"`    // of those, with a handler for the kind
+	}
+	return findings(ctx, db, "waiting", func(f fact) Finding {
+		var fix string
+		switch {
+		case !f.AllReport:
+			fix = "run a worker with queue " + f.Queue + " and a handler for " + f.Kind
+		case f.Serving == 0:
+			fix = "no worker that runs serves queue " + f.Queue + ": start one"
+		case f.Knowing == 0:
+			fix = "the workers of queue " + f.Queue + " have no handler for " + f.Kind + ": deploy one"
+		default:
+			fix = "the workers of queue " + f.Queue + " have a handler for " + f.Kind + ", but all are busy, or their Admit lets nothing in: give it more workers, or Concurrency"
+		}
+		return Finding{What: fmt.Sprintf("%d jobs of kind %s in queue %s are due, the first since %s, and none is being worked on", f.Jobs, f.Kind, f.Queue, second(f.Since)),
+			Why: "no worker claims them: none that runs serves the queue and has a handler for the kind, or all are busy",
+			Fix: fix + "; or: pawl jobs list --queue " + word(f.Queue) + " --kind " + word(f.Kind)}
+	}, l.Waiting.Milliseconds())
+}
+
+func checkPaused(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error) {
+	type fact struct {
+		Queue  string    `json:"queue"`
+		Mode   string    `json:"mode"`
+		Due    int       `json:"due"`
+		Since  time.Time `json:"since"`
+		Actor  string    `json:"actor"` // empty: the audit does not say
+		At     time.Time `json:"at"`
+		Reason string    `json:"reason"`
+	}
+	return findings(ctx, db, "paused", func(f fact) Finding {
+		what := fmt.Sprintf("queue %s is %s, and %d of its jobs are due, the first since %s", f.Queue, f.Mode, f.Due, second(f.Since))
+		if f.Actor != "" {
+			what += fmt.Sprintf("; %s did it at %s: %s", f.Actor, second(f.At), f.Reason)
+		}
+		return Finding{What: what, Why: "an operator has stopped it, and may have forgotten it: its jobs wait",
+			Fix: "if that is over: pawl queues resume " + word(f.Queue) + " --reason …"}
+	}, l.Overdue.Milliseconds())
+}
+
+func checkSchedules(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error) {
+	type fact struct {
+		Name   string    `json:"name"`
+		TickAt time.Time `json:"tick_at"`
+	}
+	return findings(ctx, db, "schedules", func(f fact) Finding {
+		return Finding{What: fmt.Sprintf("schedule %s should have ticked at %s", f.Name, second(f.TickAt)),
+			Why: "no keeper enqueues its ticks: none runs, or none that can read it",
+			Fix: "run a schedule.Keeper, with Config.Cron if the schedule is a cron expression; or pause it: pawl schedules pause " + word(f.Name) + " --reason …"}
+	}, l.Waiting.Milliseconds())
+}
+
+func checkCrashes(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
+	type fact struct {
+		Jobs    int    `json:"jobs"`
+		Kind    string `json:"kind"`
+		Queue   string `json:"queue"`
+		Crashes int    `json:"crashes"`
+	}
+	return findings(ctx, db, "crashes", func(f fact) Finding {
+		return Finding{What: fmt.Sprintf("%d jobs of kind %s in queue %s have lost their worker, up to %d times", f.Jobs, f.Kind, f.Queue, f.Crashes),
+			Why: "their process died under them, or was silent for longer than its lease: each such attempt is run again beside what is left of the first",
+			Fix: "look for the out-of-memory killer and for pauses of the process; if it was alive, raise Lease above its longest pause; pawl jobs list --queue " + word(f.Queue) + " --kind " + word(f.Kind)}
+	})
+}
+
+func checkRetention(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error) {
+	const why = "no purge runs: the table grows without bound"
+	overdue, hours := l.Overdue.Milliseconds(), int64(l.Overdue/time.Hour)
+	type named struct {
+		Name string `json:"name"`
+	}
+	type remembers struct {
+		Name  string `json:"name"`
+		Hours int64  `json:"hours"` // for which it remembers
+	}
+	found, err := findings(ctx, db, "retention_tables", func(f named) Finding {
+		return Finding{Why: why, What: fmt.Sprintf("pawl.%s has rows whose memory has been over for %d hours", f.Name, hours),
+			Fix: "run every hour: pawl purge --table " + f.Name + " --reason hourly --yes"}
+	}, overdue)
+	found, err = both(found, err, func() ([]Finding, error) {
+		return findings(ctx, db, "retention_consumers", func(f remembers) Finding {
+			return Finding{Why: why, What: fmt.Sprintf("pawl.inbox has deliveries that consumer %s need not remember for %d hours", f.Name, hours),
+				Fix: fmt.Sprintf("a consumer of that name purges while it runs; if none will again: pawl purge --table inbox --consumer %s --older-than %dh --reason retention --yes", word(f.Name), f.Hours+1)}
+		}, overdue)
+	})
+	return both(found, err, func() ([]Finding, error) {
+		return findings(ctx, db, "retention_unreported", func(f named) Finding {
+			return Finding{Why: why, What: fmt.Sprintf("pawl.inbox has deliveries of more than %d days to %s, which has never said for how long it remembers", 28+hours/24, f.Name),
+				Fix: "say it with pawl_v1.consumer_report, and run every hour: pawl purge --table inbox --consumer " + word(f.Name) + " --older-than 672h --reason hourly --yes"}
+		}, overdue)
+	})
+}
+
+func checkRedelivery(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
+	const why = "what comes again after it was forgotten is not known to be a duplicate"
+	type short struct {
+		Name      string `json:"name"`
+		Remembers int64  `json:"remembers"` // hours, as Delivers
+		Delivers  int64  `json:"delivers"`
+	}
+	type late struct {
+		Deliveries int    `json:"deliveries"`
+		Queue      string `json:"queue"`
+	}
+	found, err := findings(ctx, db, "redelivery", func(f short) Finding {
+		return Finding{Why: why, Fix: "raise the Retention of that consumer",
+			What: fmt.Sprintf("consumer %s remembers for %d hours, and its source may deliver for %d hours", f.Name, f.Remembers, f.Delivers)}
+	})
+	return both(found, err, func() ([]Finding, error) {
+		return findings(ctx, db, "stale_deliveries", func(f late) Finding {
+			return Finding{Why: why, What: fmt.Sprintf("%d deliveries to queue %s were older than is remembered, and have not run", f.Deliveries, f.Queue),
+				Fix: "raise the Retention of that consumer, then decide on each: pawl dlq list --queue " + word(f.Queue)}
+		})
+	})
+}

@@ -1,0 +1,120 @@
+package guard
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// statements are the texts for one table. $1 is the row's id; names are quoted, states are literals, so that an enum will do and
+// a partial index on the status can be used.
+type statements struct {
+	complete string // pending → completed
+	result   string // $2: what the work returned; "" if the table does not keep it
+	fail     string // $2: the error; of a row that this transaction has completed
+	failLate string // $2: the error; of a row that is pending, after the transaction was lost
+	look     string // what the status is, and whether synchronous standbys are set
+	claim    string // pending → processing; answers the token
+	settle   string // processing under token $2 → completed
+	refuse   string // processing under token $2 → error $3
+}
+
+// templates name columns and states by their fields in Table. A line that names a column which the table does not have is left out.
+var templates = statements{
+	complete: `update {Name}
+   set {Status} = {Completed}
+     , {CompletedAt} = {now}
+     , {ClaimedAt} = {now}
+     , {AttemptCount} = {AttemptCount} + 1
+ where {ID} = $1 and {Status} = {Pending}`,
+
+	result: `update {Name}
+   set {Result} = $2
+ where {ID} = $1`,
+
+	fail: `update {Name}
+   set {Status} = {Error}
+     , {CompletedAt} = null
+     , {ClaimedAt} = {now}
+     , {LastError} = $2
+ where {ID} = $1 and {Status} = {Completed}`,
+
+	failLate: `update {Name}
+   set {Status} = {Error}
+     , {ClaimedAt} = {now}
+     , {AttemptCount} = {AttemptCount} + 1
+     , {LastError} = $2
+ where {ID} = $1 and {Status} = {Pending}`,
+
+	look: `select {Status}::text, pg_catalog.current_setting('synchronous_standby_names') operator(pg_catalog.<>) ''
+  from {Name}
+ where {ID} = $1`,
+
+	claim: `update {Name}
+   set {Status} = {Processing}
+     , {ClaimedAt} = {now}
+     , {AttemptCount} = {AttemptCount} + 1
+ where {ID} = $1 and {Status} = {Pending}
+returning {ClaimedAt}`,
+
+	settle: `update {Name}
+   set {Status} = {Completed}
+     , {CompletedAt} = {now}
+ where {ID} = $1 and {Status} = {Processing}
+   and {ClaimedAt} = $2`,
+
+	refuse: `update {Name}
+   set {Status} = {Error}
+     , {LastError} = $3
+ where {ID} = $1 and {Status} = {Processing}
+   and {ClaimedAt} = $2`,
+}
+
+func (t Table) statements() statements {
+	s := statements{complete: t.fill(templates.complete), fail: t.fill(templates.fail), failLate: t.fill(templates.failLate),
+		look: t.fill(templates.look), claim: t.fill(templates.claim), settle: t.fill(templates.settle), refuse: t.fill(templates.refuse)}
+	if t.Result != None {
+		s.result = t.fill(templates.result)
+	}
+	return s
+}
+
+// columns of the table, by their fields. None of them is a column that the table does not have.
+func (t Table) columns() map[string]string {
+	return map[string]string{"{ID}": t.ID, "{Status}": t.Status, "{Result}": t.Result, "{CompletedAt}": t.CompletedAt, "{ClaimedAt}": t.ClaimedAt,
+		"{LastError}": t.LastError, "{AttemptCount}": t.AttemptCount, "{CreatedAt}": t.CreatedAt, "{Monotone}": t.Monotone}
+}
+
+var field = regexp.MustCompile(`\{\w+\}`)
+
+// fill makes a statement, or a part of one, of its template. more are pairs of a name in braces and its text.
+func (t Table) fill(template string, more ...string) string {
+	columns := t.columns()
+	var lines []string
+	for line := range strings.Lines(template) {
+		if !t.lacks(columns, line) {
+			lines = append(lines, line)
+		}
+	}
+	pairs := append([]string{"{Name}", pgx.Identifier(strings.Split(t.Name, ".")).Sanitize(), "{now}", "pg_catalog.clock_timestamp()",
+		"{Pending}", literal(t.Pending), "{Processing}", literal(t.Processing), "{Completed}", literal(t.Completed), "{Error}", literal(t.Error)}, more...)
+	for name, column := range columns {
+		pairs = append(pairs, name, pgx.Identifier{column}.Sanitize())
+	}
+	return strings.TrimSpace(strings.NewReplacer(pairs...).Replace(strings.Join(lines, "")))
+}
+
+// lacks reports whether a line names a column that the table does not have.
+func (t Table) lacks(columns map[string]string, line string) bool {
+	for _, name := range field.FindAllString(line, -1) {
+		if columns[name] == None {
+			return true
+		}
+	}
+	return false
+}
+
+func literal(state string) string {
+	return "'" + strings.ReplaceAll(state, "'", "''") + "'"
+}

@@ -1,0 +1,39 @@
+package catalog
+
+import "context"
+
+// CommandQuery selects rows of pawl.command; a zero field selects all.
+type CommandQuery struct {
+	Scope    string
+	Statuses []string
+	Stale    bool // only those of pawl_v1.stale_commands
+	Page
+}
+
+const commands = `(
+  select c.*, encode(c.hash, 'hex') as fingerprint, octet_length(c.response_body) as response_octets, octet_length(c.result) as result_octets,
+         c.status = 'unknown' or c.status = 'processing' and coalesce(c.lease_expires_at, '-infinity') < clock_timestamp() as stale
+    from pawl.command as c
+  ) as r`
+
+// Commands reads pawl.command in the order of scope and key.
+func Commands[T any](ctx context.Context, db DB, a CommandQuery) ([]T, error) {
+	q := &query{from: commands}
+	q.behind(a.Page, []string{"scope", "key"}, []string{"text", "text"})
+	if a.Scope != "" {
+		q.only("r.scope = %s", a.Scope)
+	}
+	if len(a.Statuses) > 0 {
+		q.only("r.status = any (%s)", a.Statuses)
+	}
+	if a.Stale {
+		q.also("exists (select from pawl_v1.stale_commands as s where s.scope = r.scope and s.key = r.key)")
+	}
+	text := q.page(a.Page, "r.scope, r.key")
+	return lookRows[T](ctx, db, "command.list", text, q.args...)
+}
+
+// Command reads one command. It returns no row if there is no such command.
+func Command[T any](ctx context.Context, db DB, scope, key string) ([]T, error) {
+	return lookWhole[T](ctx, db, "command.get", commands+" where r.scope = $1::text and r.key = $2::text", scope, key)
+}

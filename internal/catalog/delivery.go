@@ -1,0 +1,55 @@
+package catalog
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// DeliveryQuery selects deliveries that were kept.
+type DeliveryQuery struct {
+	Consumer    string
+	From, Until time.Time
+	Page
+}
+
+// Deliveries reads the deliveries of a consumer that were kept in an interval, oldest first. Those under keys of Pawl's own, which are
+// dead letters, are not among them.
+func Deliveries[T any](ctx context.Context, db DB, a DeliveryQuery) ([]T, error) {
+	q := &query{from: `(
+  select d.consumer, d.key, d.received_at, i.processed_at, i.job_id, j.status as job_status, i.result_ref, encode(coalesce(i.hash, d.hash), 'hex') as fingerprint,
+         i.key is not null as remembered, true as kept, octet_length(d.payload) as kept_octets
+    from pawl.delivery as d
+    left join pawl.inbox as i on i.consumer = d.consumer and i.key = d.key
+    left join pawl.job as j on j.id = i.job_id
+   where not starts_with(d.key, 'pawl/')
+  ) as r`}
+	q.only("r.consumer = %s", a.Consumer)
+	q.only("r.received_at >= %s", a.From)
+	q.only("r.received_at < %s", a.Until)
+	q.behind(a.Page, []string{"received_at", "key"}, []string{"timestamptz", "text"})
+	text := q.page(a.Page, "r.received_at, r.key")
+	return lookRows[T](ctx, db, "delivery.list", text, q.args...)
+}
+
+// Delivery reads what the inbox remembers of one delivery, or nothing.
+func Delivery[T any](ctx context.Context, db DB, consumer, key string) ([]T, error) {
+	return lookWhole[T](ctx, db, "delivery.get", `(
+  select i.consumer, i.key, i.received_at, i.processed_at, i.job_id, j.status as job_status, i.result_ref, encode(i.hash, 'hex') as fingerprint,
+         true as remembered, d.key is not null as kept, octet_length(d.payload) as kept_octets
+    from pawl.inbox as i
+    left join pawl.job as j on j.id = i.job_id
+    left join pawl.delivery as d on d.consumer = i.consumer and d.key = i.key
+  ) as r
+ where r.consumer = $1
+   and r.key = $2`, consumer, key)
+}
+
+// InboxMissing returns those of some keys that a consumer does not remember.
+func InboxMissing(ctx context.Context, db DB, consumer string, keys []string) ([]string, error) {
+	return Look(ctx, db, "inbox.missing", `select k.key
+  from unnest($2::text[]) with ordinality as k (key, n)
+ where not exists (select from pawl.inbox as i where i.consumer = $1 and i.key = k.key)
+ order by k.n`, []any{consumer, keys}, pgx.RowTo[string])
+}

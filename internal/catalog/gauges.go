@@ -1,0 +1,121 @@
+package catalog
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// JobCountRow counts the jobs of one queue and status.
+type JobCountRow struct {
+	Queue, Status string
+	Jobs          int
+	Oldest        time.Time // when the first of them was enqueued
+	ReadAt        time.Time // the database's clock
+}
+
+// JobCounts reads pawl_v1.jobs, every row of it.
+func JobCounts(ctx context.Context, db DB, limit int) ([]JobCountRow, error) {
+	return Look(ctx, db, "job.counts", `select j.queue, j.status, count(*), min(j.created_at), clock_timestamp()
+  from pawl_v1.jobs as j
+ group by j.queue, j.status
+ order by j.queue, j.status
+ limit $1`, []any{limit}, func(row pgx.CollectableRow) (r JobCountRow, err error) {
+		err = row.Scan(&r.Queue, &r.Status, &r.Jobs, &r.Oldest, &r.ReadAt)
+		return r, err
+	})
+}
+
+// JobDueRow is the job of a queue that has been due for longest.
+type JobDueRow struct {
+	Queue  string
+	Due    time.Time // may lie ahead
+	ReadAt time.Time // the database's clock
+}
+
+// JobDue finds, for each queue with pending jobs, the first of each priority in job_claim, and jumps from queue to queue in it:
+// what it reads does not grow with the jobs.
+func JobDue(ctx context.Context, db DB, limit int) ([]JobDueRow, error) {
+	return Look(ctx, db, "job.due", `with recursive queues (name, n) as (
+        (select j.queue::text collate "C", 1
+           from pawl.job as j
+          where j.status = 'pending'
+          order by j.queue
+          limit 1)
+         union all
+        (select n.name, q.n + 1
+           from queues as q
+          cross join lateral (
+                select j.queue::text collate "C" as name
+                  from pawl.job as j
+                 where j.status = 'pending'
+                   and j.queue > q.name
+                 order by j.queue
+                 limit 1) as n
+          where q.n < $1)
+       )
+select q.name, min(f.available_at), clock_timestamp()
+  from queues as q
+ cross join generate_series(1, 4) as p (priority)
+ cross join lateral (
+        select j.available_at
+          from pawl.job as j
+         where j.status = 'pending'
+           and j.queue = q.name
+           and j.priority = p.priority
+         order by j.available_at
+         limit 1) as f
+ group by q.name
+ order by q.name`, []any{limit}, func(row pgx.CollectableRow) (r JobDueRow, err error) {
+		err = row.Scan(&r.Queue, &r.Due, &r.ReadAt)
+		return r, err
+	})
+}
+
+// DeadCountRow counts the jobs of one queue that wait for an operator.
+type DeadCountRow struct {
+	Queue, Status string
+	Jobs          int
+	Heads         int // of them, those at the head of a lane, which stands
+}
+
+// DeadCounts counts through job_dead; what it reads grows with them and with the cancelled jobs.
+func DeadCounts(ctx context.Context, db DB, limit int) ([]DeadCountRow, error) {
+	return Look(ctx, db, "job.dead", `select j.queue, j.status, count(*), count(*) filter (where j.lane_head)
+  from pawl.job as j
+ where j.status in ('dead_letter', 'unknown')
+ group by j.queue, j.status
+ order by j.queue, j.status
+ limit $1`, []any{limit}, func(row pgx.CollectableRow) (r DeadCountRow, err error) {
+		err = row.Scan(&r.Queue, &r.Status, &r.Jobs, &r.Heads)
+		return r, err
+	})
+}
+
+// WorkerCounts counts the registered workers, and of them those within their lease.
+func WorkerCounts(ctx context.Context, db DB) (all, alive int, err error) {
+	err = lookOne(ctx, db, "worker.counts", `select count(*), count(*) filter (where w.seen_at + w.lease > clock_timestamp())
+  from pawl.worker as w`, nil, &all, &alive)
+	return all, alive, err
+}
+
+// QueuesServed reads the names of the queues that live workers work on and that begin with prefix.
+func QueuesServed(ctx context.Context, db DB, prefix string, limit int) ([]string, error) {
+	return Look(ctx, db, "queues.served", `select distinct q.name
+  from pawl.worker as w
+ cross join jsonb_array_elements_text(w.queues) as q (name)
+ where w.seen_at + w.lease > clock_timestamp()
+   and starts_with(q.name, $1)
+ order by q.name
+ limit $2`, []any{prefix, limit}, pgx.RowTo[string])
+}
+
+// StaleCommandCounts counts through command_stale the leased commands that are unknown, and those whose lease is over.
+func StaleCommandCounts(ctx context.Context, db DB) (unknown, overdue int, err error) {
+	err = lookOne(ctx, db, "command.stale", `select count(*) filter (where c.status = 'unknown'),
+       count(*) filter (where c.status = 'processing' and c.lease_expires_at < clock_timestamp())
+  from pawl.command as c
+ where c.lease_expires_at is not null`, nil, &unknown, &overdue)
+	return unknown, overdue, err
+}

@@ -1,0 +1,107 @@
+package catalog
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// JobQuery selects rows of pawl_v1.jobs; a zero field selects all.
+type JobQuery struct {
+	Queue, Kind string
+	Statuses    []string
+	Error       string   // the last one holds it
+	NotCodes    []string // the last one has none of them
+	OlderThan   time.Duration
+	Page
+}
+
+func (a JobQuery) query() *query {
+	q := &query{from: "pawl_v1.jobs as r"}
+	q.behind(a.Page, []string{"id"}, []string{"bigint"})
+	if a.Queue != "" {
+		q.only("r.queue = %s", a.Queue)
+	}
+	if a.Kind != "" {
+		q.only("r.kind = %s", a.Kind)
+	}
+	if len(a.Statuses) > 0 {
+		q.only("r.status = any (%s)", a.Statuses)
+	}
+	if a.Error != "" {
+		q.only("position(%s::text in r.last_error) > 0", a.Error)
+	}
+	if len(a.NotCodes) > 0 {
+		q.only("coalesce(r.last_code, '') <> all (%s)", a.NotCodes)
+	}
+	if a.OlderThan > 0 {
+		q.only("r.created_at < clock_timestamp() - %s * interval '1 millisecond'", a.OlderThan.Milliseconds())
+	}
+	return q
+}
+
+// Jobs reads pawl_v1.jobs in the order of the ids.
+func Jobs[T any](ctx context.Context, db DB, a JobQuery) ([]T, error) {
+	q := a.query()
+	text := q.page(a.Page, "r.id")
+	return lookRows[T](ctx, db, "job.list", text, q.args...)
+}
+
+// JobCount counts what Jobs would read without a limit, and says which id is the last.
+func JobCount(ctx context.Context, db DB, a JobQuery) (count int, last int64, err error) {
+	q := a.query()
+	err = lookOne(ctx, db, "job.count", "select count(*), coalesce(max(r.id), 0) from "+q.text(), q.args, &count, &last)
+	return count, last, err
+}
+
+// JobIDs reads the ids of what Jobs would read.
+func JobIDs(ctx context.Context, db DB, a JobQuery) ([]int64, error) {
+	q := a.query()
+	text := q.page(a.Page, "r.id")
+	return Look(ctx, db, "job.list", "select r.id from "+text, q.args, pgx.RowTo[int64])
+}
+
+// Job reads one job with its holder. It returns no row if there is no such job.
+func Job[T any](ctx context.Context, db DB, id int64) ([]T, error) {
+	return lookWhole[T](ctx, db, "job.get", `(
+  select j.*, s.payload, s.headers, s.last_errors as errors, s.position, null::timestamptz as finished_at,
+         w.id as worker_id, w.seen_at as worker_seen_at, w.presence as worker_presence,
+         coalesce(w.seen_at + w.lease, s.lease_expires_at) as lease_expires_at
+    from pawl_v1.jobs as j
+    join pawl.job as s on s.id = j.id
+    left join pawl.worker as w on w.id = s.claimed_by
+   where j.id = $1
+  ) as r`, id)
+}
+
+// ArchivedJob reads one job of the archive. It returns no row if it is not there.
+func ArchivedJob[T any](ctx context.Context, db DB, id int64) ([]T, error) {
+	return lookWhole[T](ctx, db, "job.archived", `(
+  select a.*, 'succeeded' as status, null::int as max_attempts, null::timestamptz as available_at, null::text as worker, null::text as last_error,
+         null::text as last_code, octet_length(a.payload) as payload_octets, a.headers ->> 'pawl-key' as message_key, null::jsonb as errors,
+         null::bigint as worker_id, null::timestamptz as worker_seen_at, null::boolean as worker_presence, null::timestamptz as lease_expires_at
+    from pawl_v1.archive as a
+   where a.id = $1
+   order by a.finished_at desc
+   limit 1
+  ) as r`, id)
+}
+
+// JobQueue returns the queue of a job; "" if there is no such job.
+func JobQueue(ctx context.Context, db DB, id int64) (queue string, err error) {
+	err = lookOne(ctx, db, "job.queue", "select coalesce((select j.queue from pawl.job as j where j.id = $1), '')", []any{id}, &queue)
+	return queue, err
+}
+
+// Changes reads the newest records of the audit of what pawl_v1._audit_target names, oldest first.
+func Changes[T any](ctx context.Context, db DB, limit int, kind string, names ...string) ([]T, error) {
+	return lookRows[T](ctx, db, "audit.list", `(
+  select a.id, a.at, a.actor, a.verb, a.reason, a.before, a.after
+    from pawl.audit as a
+   where a.target = pawl_v1._audit_target($1, variadic $3::text[])
+   order by a.id desc
+   limit $2
+  ) as r
+ order by r.id`, kind, limit, names)
+}

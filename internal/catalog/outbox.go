@@ -1,0 +1,47 @@
+package catalog
+
+import "context"
+
+// OutboxQuery selects events that are not published yet; a zero field selects all.
+type OutboxQuery struct {
+	Sink, EventType string
+	Statuses        []string
+	Heads           bool // only the first of each aggregate
+	Page
+}
+
+// Outbox reads pawl_v1.outbox_pending in the order of the ids, or pawl_v1.outbox_heads, the oldest first.
+func Outbox[T any](ctx context.Context, db DB, a OutboxQuery) ([]T, error) {
+	q := &query{from: `(
+  select p.*, p.attempt_count as attempts, null::text as lane, null::text as policy, null::bigint as waiting
+    from pawl_v1.outbox_pending as p
+  ) as r`}
+	order, by, types := "r.job_id", []string{"job_id"}, []string{"bigint"}
+	if a.Heads {
+		q.from = `(
+  select h.*, h.attempt_count as attempts, p.event_id
+    from pawl_v1.outbox_heads as h
+    join pawl_v1.outbox_pending as p on p.job_id = h.job_id
+  ) as r`
+		order, by, types = "r.created_at, r.job_id", []string{"created_at", "job_id"}, []string{"timestamptz", "bigint"}
+	}
+	q.behind(a.Page, by, types)
+	if a.Sink != "" {
+		q.only("r.sink = %s::text", a.Sink)
+	}
+	if a.EventType != "" {
+		q.only("r.event_type = %s::text", a.EventType)
+	}
+	if len(a.Statuses) > 0 {
+		q.only("r.status = any (%s)", a.Statuses)
+	}
+	text := q.page(a.Page, order)
+	return lookRows[T](ctx, db, "outbox.list", text, q.args...)
+}
+
+// OutboxLag reads pawl_v1.outbox_lag; an empty sink means all.
+func OutboxLag[T any](ctx context.Context, db DB, sink string) ([]T, error) {
+	return lookRows[T](ctx, db, "outbox.lag", `pawl_v1.outbox_lag as r
+ where $1::text = '' or r.sink = $1
+ order by r.sink, r.event_type`, sink)
+}

@@ -1,0 +1,83 @@
+package catalog
+
+import "context"
+
+// queues are those for which something was set, and those with a job that has not finished.
+const queues = `(
+  select coalesce(b.queue, q.name) as name, q.id, coalesce(q.mode, 'running') as mode, coalesce(q.archive, false) as archive,
+         coalesce(b.due, 0) as due, coalesce(b.later, 0) as later, coalesce(b.waiting, 0) as waiting, coalesce(b.processing, 0) as processing,
+         coalesce(b.dead, 0) as dead, coalesce(b.unknown, 0) as unknown, coalesce(b.cancelled, 0) as cancelled,
+         coalesce(b.lanes_blocked, 0) as lanes_blocked, b.due_since,
+         (select count(*)
+            from pawl.job as j
+           where j.status = 'pending'
+             and (j.attempts > 0 or j.crashes > 0)
+             and j.queue = coalesce(b.queue, q.name)) as begun
+    from pawl_v1.backlog as b
+    full join pawl.queue as q on q.name = b.queue
+  ) as r`
+
+// Queues reads pawl.queue and pawl_v1.backlog in the order of the names. A page without a limit is all.
+func Queues[T any](ctx context.Context, db DB, p Page) ([]T, error) {
+	q := &query{from: queues}
+	q.behind(p, []string{"name"}, []string{"text"})
+	text := q.page(p, "r.name")
+	return lookRows[T](ctx, db, "queue.list", text, q.args...)
+}
+
+// Queue reads one queue, or none.
+func Queue[T any](ctx context.Context, db DB, name string) ([]T, error) {
+	return lookWhole[T](ctx, db, "queue.get", queues+" where r.name = $1::text", name)
+}
+
+// LaneQuery selects rows of pawl_v1.lanes; a zero field selects all.
+type LaneQuery struct {
+	Queue   string
+	Blocked bool // only those whose head is a dead letter or unknown
+	Page
+}
+
+// Lanes reads pawl_v1.lanes in the order of the ids.
+func Lanes[T any](ctx context.Context, db DB, a LaneQuery) ([]T, error) {
+	q := &query{from: "pawl_v1.lanes as r"}
+	q.behind(a.Page, []string{"id"}, []string{"bigint"})
+	if a.Queue != "" {
+		q.only("r.queue = %s", a.Queue)
+	}
+	if a.Blocked {
+		q.also("r.head_status in ('dead_letter', 'unknown')")
+	}
+	text := q.page(a.Page, "r.id")
+	return lookRows[T](ctx, db, "lane.list", text, q.args...)
+}
+
+// Lane reads one lane, or none.
+func Lane[T any](ctx context.Context, db DB, queue, name string) ([]T, error) {
+	return lookWhole[T](ctx, db, "lane.get", "pawl_v1.lanes as r where r.queue = $1 and r.name = $2", queue, name)
+}
+
+// SequenceGateQuery selects rows of pawl_v1.gates; a zero field selects all.
+type SequenceGateQuery struct {
+	Consumer string
+	Held     bool // only those at which something is held
+	Page
+}
+
+// SequenceGates reads pawl_v1.gates in the order of consumer and resource.
+func SequenceGates[T any](ctx context.Context, db DB, a SequenceGateQuery) ([]T, error) {
+	q := &query{from: "pawl_v1.gates as r"}
+	q.behind(a.Page, []string{"consumer", "resource"}, []string{"text", "text"})
+	if a.Consumer != "" {
+		q.only("r.consumer = %s", a.Consumer)
+	}
+	if a.Held {
+		q.also("r.held > 0")
+	}
+	text := q.page(a.Page, "r.consumer, r.resource")
+	return lookRows[T](ctx, db, "gate.list", text, q.args...)
+}
+
+// SequenceGate reads one gate, or none.
+func SequenceGate[T any](ctx context.Context, db DB, consumer, resource string) ([]T, error) {
+	return lookWhole[T](ctx, db, "gate.get", "pawl_v1.gates as r where r.consumer = $1 and r.resource = $2", consumer, resource)
+}

@@ -1,0 +1,81 @@
+package catalog
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// StepQuery selects rows of pawl_v1.steps; a zero field selects all.
+type StepQuery struct {
+	Scope, Key string
+	Providers  []string
+	Statuses   []string
+	Page
+}
+
+// A StepRow is what a reconciler needs of a step.
+type StepRow struct {
+	Scope        string     `json:"scope"`
+	Key          string     `json:"key"`
+	Step         string     `json:"step"`
+	Fence        int64      `json:"fence"`
+	Provider     *string    `json:"provider"`
+	ProviderKey  string     `json:"provider_key"`
+	JobID        *int64     `json:"job_id"`
+	Calls        int        `json:"calls"`
+	LastNotAfter *time.Time `json:"last_not_after"`
+	ReadAt       time.Time  `json:"read_at"` // the database's clock
+}
+
+// Steps reads pawl_v1.steps in the order of scope, key and step.
+func Steps[T any](ctx context.Context, db DB, a StepQuery) ([]T, error) {
+	q := &query{from: "pawl_v1.steps as r"}
+	q.behind(a.Page, []string{"scope", "key", "step"}, []string{"text", "text", "text"})
+	if a.Scope != "" {
+		q.only("r.scope = %s", a.Scope)
+	}
+	if a.Key != "" {
+		q.only("r.key = %s", a.Key)
+	}
+	if len(a.Providers) > 0 {
+		q.only("r.provider = any (%s)", a.Providers)
+	}
+	switch {
+	case slices.Equal(a.Statuses, []string{"unknown"}):
+		q.also("r.status = 'unknown'") // a literal: for step_unknown
+	case len(a.Statuses) > 0:
+		q.only("r.status = any (%s)", a.Statuses)
+	}
+	text := q.page(a.Page, "r.scope, r.key, r.step")
+	return lookRows[T](ctx, db, "step.list", text, q.args...)
+}
+
+// Step reads one step. It returns no row if there is no such step.
+func Step[T any](ctx context.Context, db DB, scope, key, step string) ([]T, error) {
+	return lookWhole[T](ctx, db, "step.get", "pawl_v1.steps as r where r.scope = $1 and r.key = $2 and r.step = $3", scope, key, step)
+}
+
+// StepsOfJob reads the steps of a job that has not finished, in the order of their names, at most limit.
+func StepsOfJob[T any](ctx context.Context, db DB, id int64, limit int) ([]T, error) {
+	return lookRows[T](ctx, db, "step.list", `pawl.job as j
+ cross join lateral pawl_v1._steps_of_job(j) as s
+  join pawl_v1.steps as r on r.scope = s.scope and r.key = s.key and r.step = s.step
+ where j.id = $1
+ order by r.step
+ limit $2`, id, limit)
+}
+
+// StepCalls reads the calls of a step, oldest first, the newest so many of them.
+func StepCalls[T any](ctx context.Context, db DB, scope, key, step string, limit int) ([]T, error) {
+	return lookRows[T](ctx, db, "step.calls", `(
+  select c.fence, c.probe, c.started_at, c.not_after, c.ended_at, c.outcome, c.reference, c.detail
+    from pawl.step_call as c
+   where c.scope = $1
+     and c.key = $2
+     and c.step = $3
+   order by c.fence desc
+   limit $4
+  ) as r
+ order by r.fence`, scope, key, step, limit)
+}

@@ -1,0 +1,54 @@
+package schematest_test
+
+import (
+	"fmt"
+	"testing"
+)
+
+// A transaction that looked at a row of another before it had an id of its own still knows what it wrote itself, in whichever
+// savepoint, while other transactions come and go.
+func TestOurs_IsToldAlsoAfterALook(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `select pawl_v1.command_claim('s', 'orphan', sha256('x'), '{"lease_ms": null}')`)
+	b.main.Do("begin")
+	b.is("select age(c.xmin) > 0 from pawl.command as c", "true") // a caller's own look fixes what age() counts from
+	b.is("select pawl_v1._command_is_ours('s', 'orphan')", "false")
+	other := b.open("other")
+	for range 5 {
+		other.Do("select pg_current_xact_id()")
+	}
+	b.main.Do("savepoint a")
+	b.is(`select c.outcome from pawl_v1.command_claim('s', 'mine', sha256('y'), '{"lease_ms": null}') as c`, "new_claim")
+	b.main.Do("release savepoint a")
+	b.is(`select c.outcome from pawl_v1.command_claim('s', 'mine', sha256('y'), '{"lease_ms": null}') as c`, "processing_active")
+	other.Do("select pawl_v1.inbox_claim('c', 'theirs', sha256('x'))")
+	b.main.Do("savepoint b")
+	b.is("select c.outcome from pawl_v1.inbox_claim('c', 'm', sha256('x')) as c", "processed")
+	b.main.Do("release savepoint b")
+	b.is("select l.outcome from pawl_v1.inbox_store('c', 'm', 'q', 'k', 'x') as l", "stored")
+	b.is("select pawl_v1.inbox_store('c', 'theirs', 'q', 'k', 'x')", "P4020")
+}
+
+// A row that was frozen more than four billion transactions ago may carry an id that lies ahead of all ids in use. It is another's.
+func TestOurs_AnIdThatHasComeRoundIsAnothers(t *testing.T) {
+	t.Parallel()
+	for _, level := range levels {
+		b := setup(t, "")
+		b.main.Do("begin isolation level " + level)
+		b.is("select pawl_v1._is_ours(pg_current_xact_id()::xid)", "true")
+		for _, ahead := range []int{1 << 10, 1 << 20, 1 << 24, 1<<31 - 1, 1 << 31} {
+			b.is(fmt.Sprintf("select pawl_v1._is_ours(((pg_current_xact_id()::text::bigint + %d) & 4294967295)::text::xid)", ahead), "false")
+		}
+		b.main.Do("rollback")
+	}
+}
+
+// What is remembered ends after it began: a memory that is over from the start would let a duplicate in.
+func TestTables_AMemoryEndsAfterItBegan(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', 'x', '{"key": "a"}'), pawl_v1.command_claim('s', 'k', sha256('x')),
+       pawl_v1.step_begin('s', 'k', 'e', sha256('x'), '{"recovery": "keyed", "provider_key": "p"}')`)
+	for _, table := range []string{"job_key", "command", "step"} {
+		b.is("update pawl."+table+" set expires_at = created_at", "23514")
+	}
+}

@@ -1,0 +1,116 @@
+package schematest_test
+
+import (
+	"fmt"
+	"testing"
+)
+
+const (
+	isolate = "select i.outcome from pawl_v1.worker_isolate(%d, %s) as i"
+	dueNow  = "update pawl.job set available_at = clock_timestamp() where status = 'pending'"
+	counted = "select j.status, j.crashes, j.crashes_alone from pawl.job as j"
+)
+
+// dies lets a new worker take the job and die with it.
+func (b *bed) dies(alone bool) {
+	b.Helper()
+	b.do(dueNow + "; insert into pawl.worker (name) values ('w')")
+	b.do("select from pawl.worker as w, pawl_v1.job_claim('q', w.id) order by w.id desc limit 1")
+	if alone {
+		b.do("select pawl_v1.worker_isolate(j.claimed_by, j.id, j.fence) from pawl.job as j")
+	}
+	b.do(expireWorkers)
+	b.do(sweepAll)
+}
+
+// Deaths alone and in company are counted apart: four alone end a job, or twelve in all, so that an innocent that is merely near a poison
+// job, or in the way of kills from outside, outlives it, and a poison that takes its time does not live for ever.
+func TestSweep_CountsDeathsAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', '', '{"max_attempts": 1000}')`)
+	for n := 1; n <= 3; n++ {
+		b.dies(true)
+		b.is(counted, fmt.Sprintf("pending %d %d", n, n))
+	}
+	for n := 4; n <= 11; n++ {
+		b.dies(false)
+		b.is(counted, fmt.Sprintf("pending %d 3", n))
+	}
+	b.dies(false)
+	b.is(counted, "dead_letter 12 3")
+	b.do("select pawl_v1.job_retry(1, 'me', 'again')")
+	b.is(counted, "pending 0 0")
+	for range 4 {
+		b.dies(true)
+	}
+	b.is(counted, "dead_letter 4 4")
+}
+
+// The mark is of one attempt: it says nothing of the next, nor of another job, and only the holder of an attempt can set it.
+func TestIsolate_IsOfOneAttempt(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `select pawl_v1.worker_register('w'), pawl_v1.worker_register('v'); select pawl_v1.job_enqueue_many('{q,q}', '{k,k}', '{a,a}');
+select pawl_v1.job_claim('q', 1)`)
+	for arguments, want := range map[string]string{"1, 1": "alone", "1, 2": "lost", "3, 1": "lost", "null, null": "lost", "1, 1, false": "company"} {
+		b.is(fmt.Sprintf(isolate, 1, arguments), want)
+	}
+	b.is(fmt.Sprintf(isolate, 2, "1, 1"), "lost") // not its own
+	b.is(fmt.Sprintf(isolate, 7, "1, 1"), "lost")
+	b.is(fmt.Sprintf(isolate, 1, "1, 1"), "alone")
+	b.do("select pawl_v1.job_release(1, 1); select pawl_v1.job_claim('q', 1)")
+	b.do(expireWorkers)
+	b.do(sweepAll)
+	b.is("select j.id, j.crashes, j.crashes_alone from pawl.job as j order by j.id", "1 1 0, 2 1 0")
+}
+
+// A mark that is taken away late does not take away the next suspect's: each attempt names itself.
+func TestIsolate_ALateEndLeavesTheNextMark(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `select pawl_v1.worker_register('w'); select pawl_v1.job_enqueue_many('{q,q}', '{k,k}', '{a,a}'); select pawl_v1.job_claim('q', 1, 2)`)
+	const marked = "select w.alone_job, w.alone_fence from pawl.worker as w"
+	b.is(fmt.Sprintf(isolate, 1, "1, 1"), "alone")
+	b.is(fmt.Sprintf(isolate, 1, "2, 1"), "alone")
+	b.is(fmt.Sprintf(isolate, 1, "1, 1, false"), "company") // late
+	b.is(marked, "2 1")
+	b.is(fmt.Sprintf(isolate, 1, "2, 7, false"), "company") // another attempt of it
+	b.is(marked, "2 1")
+	b.is(fmt.Sprintf(isolate, 1, "2, 1, false"), "company")
+	b.is(marked, "<nil> <nil>")
+}
+
+// The death of a worker is known for each of its queues, at once as a possibility and for good once a sweep has judged. Who leaves in good order
+// has not died.
+func TestQueueDeath(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "")
+	const died = "select d.outcome, round(extract(epoch from clock_timestamp() - d.died_at)) < 2 from pawl_v1.queue_death('q') as d"
+	b.is(died, "none <nil>")
+	b.do(`select pawl_v1.worker_register('w', '30 seconds', '{"queues": ["q", "r"]}'), pawl_v1.worker_register('elsewhere', '30 seconds', '{"queues": ["s"]}')`)
+	b.is(died, "none <nil>")
+	b.do("update pawl.worker set seen_at = clock_timestamp() - interval '2 seconds'")
+	b.is(died, "none <nil>")
+	b.do("update pawl.worker set seen_at = clock_timestamp() - interval '4 seconds' where id = 1")
+	b.is(died, "silent true")
+	b.do("select pawl_v1.worker_heartbeat(1)")
+	b.is(died, "none <nil>")
+	b.do("update pawl.worker set seen_at = now() - lease * 2 where id = 1")
+	b.do(sweepAll)
+	b.is(died, "died true")
+	b.is("select string_agg(d.queue, ' ' order by d.queue) from pawl.death as d", "q r")
+	b.do("update pawl.death set died_at = now() - interval '1 hour'")
+	b.do(`select pawl_v1.worker_register('w', '30 seconds', '{"queues": ["q"]}')`)
+	b.is(died, "died false")
+	b.do("select pawl_v1.worker_leave(3)")
+	b.do(sweepAll)
+	b.is(died, "died false")
+	b.do("insert into pawl.worker (name, queues, seen_at) values ('left, and its row had to stay', '[\"q\"]', '-infinity')")
+	b.is(died, "died false")
+	b.do(sweepAll)
+	b.is(died, "died false")
+	b.do("insert into pawl.worker (name, queues, seen_at) select 'dead with others', '[\"q\", \"r\", \"q\"]', now() - interval '1 hour' from generate_series(1, 3)")
+	b.is(sweepAll, "0 0 3")
+	b.is(died, "died true")
+	b.is(`select pawl_v1.worker_register('w', '30 seconds', '{"queues": [""]}')`, "P4000")
+	b.is(`select pawl_v1.worker_register('w', '30 seconds', '{"queues": "q"}')`, "P4004")
+	b.is(`select pawl_v1.worker_register('w', '30 seconds', '{"queue": ["q"]}')`, "P4004")
+}

@@ -1,0 +1,129 @@
+package schematest_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// unbounded are the public functions without a lock_timeout of their own, each with the reason.
+var unbounded = map[string]string{
+	"inbox_store":        callers,
+	"inbox_settle":       callers,
+	"job_enqueue":        callers,
+	"job_enqueue_many":   callers,
+	"outbox_append":      callers,
+	"outbox_append_many": callers,
+	"delivery_keep":      callers,
+
+	"worker_attend": "it waits for its own worker's claim or heartbeat, and for a sweep",
+	"worker_leave":  "it waits for its own worker's claim, which must not be overlooked",
+
+	"job_hold":        helper,
+	"job_hold_many":   helper,
+	"job_finish":      helper,
+	"job_finish_many": helper,
+	"job_open":        helper,
+	"job_close":       helper,
+
+	"job_claim":       skips,
+	"job_claim_id":    skips,
+	"job_sweep":       skips,
+	"job_key_purge":   skips,
+	"inbox_purge":     skips,
+	"delivery_purge":  skips,
+	"command_purge":   skips,
+	"step_purge":      skips,
+	"replay_purge":    skips,
+	"fence_purge":     skips,
+	"lane_purge":      skips,
+	"lane_sweep":      skips,
+	"try_lock":        "it tries, and says busy",
+	"job_kick":        "NOTIFY waits at COMMIT, which is the caller's",
+	"worker_register": "it inserts a row under a number of its own",
+	"purge_count":     reads,
+	"explain":         reads,
+	"stale_classify":  reads,
+	"queue_death":     reads,
+}
+
+const (
+	callers = "it is part of the caller's transaction, whose lock_timeout decides"
+	helper  = "it locks with skip locked, then waits in _job_wait or _jobs_wait, which bound it"
+	skips   = "it passes by what is locked"
+	reads   = "it only reads"
+)
+
+// Each public function bounds its wait for locks by itself, waits in a helper that does, never waits, or leaves the bound to its caller for a
+// reason that stands in the list.
+func TestFunctions_BoundTheirWaits(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	rows, _ := pool.Query(t.Context(), `select distinct p.proname::text
+  from pg_proc as p
+ where p.pronamespace = 'pawl_v1'::regnamespace
+   and p.proname not like '\_%'
+   and not coalesce(p.proconfig::text like '%lock_timeout=%', false)`)
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, name := range found {
+		seen[name] = true
+		if unbounded[name] == "" {
+			t.Errorf("%s sets no lock_timeout, and no reason is given here", name)
+		}
+	}
+	for name := range unbounded {
+		if !seen[name] {
+			t.Errorf("%s sets a lock_timeout, or does not exist: take it out of the list", name)
+		}
+	}
+	var loose []string
+	err = pool.QueryRow(t.Context(), `select coalesce(array_agg(p.proname::text), '{}')
+  from pg_proc as p
+ where p.pronamespace = 'pawl_v1'::regnamespace
+   and p.proname in ('_job_wait', '_jobs_wait', '_command_wait')
+   and not coalesce(p.proconfig::text like '%lock_timeout=%', false)`).Scan(&loose)
+	if err != nil || len(loose) > 0 {
+		t.Errorf("helpers that wait without a bound: %v, %v", loose, err)
+	}
+}
+
+// What is called in the caller's transaction waits as long as the caller's lock_timeout allows.
+func TestFunctions_OfTheCallersTransactionWaitAsItSays(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ given, first, second string }{
+		"job_enqueue": {"", `select pawl_v1.job_enqueue('q', 'k', '', '{"key": "a"}')`, `select pawl_v1.job_enqueue('q', 'k', '', '{"key": "a"}')`},
+		"job_enqueue_many": {"", `select pawl_v1.job_enqueue('q', 'k', '', '{"key": "a"}')`,
+			`select pawl_v1.job_enqueue_many('{q}', '{k}', array[''::bytea], '{a}')`},
+		"outbox_append": {"", `select pawl_v1.outbox_append('s', 'T', 'order', '1', 'x', '{"scope": "s", "key": "k"}')`,
+			`select pawl_v1.outbox_append('s', 'T', 'order', '1', 'x', '{"scope": "s", "key": "k"}')`},
+		"outbox_append_many": {"", `select pawl_v1.outbox_append('s', 'T', 'order', '1', 'x', '{"scope": "s", "key": "k"}')`,
+			`select pawl_v1.outbox_append_many('{s}', '{T}', '{order}', '{1}', array['x'::bytea], '{s}', '{k}')`},
+		"inbox_store": {"", `select pawl_v1.job_enqueue('q', 'k', '', '{"lane": "l"}')`,
+			`begin; select pawl_v1.inbox_claim('c', 'm', sha256('')); select pawl_v1.inbox_store('c', 'm', 'q', 'k', '', '{"lane": "l"}')`},
+		"inbox_settle": {"begin; select pawl_v1.inbox_claim('c', 'm', sha256('')); select pawl_v1.inbox_store('c', 'm', 'q', 'k', ''); commit",
+			"select from pawl.inbox for update", "select pawl_v1.inbox_settle('c', 'm', 1)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, c.given)
+			b.do("begin")
+			b.do(c.first)
+			other := b.open("other")
+			other.Do("set lock_timeout = '100ms'")
+			got := other.Do(c.second)
+			if got == "blocked" {
+				got = other.Wait()
+			}
+			if got != "55P03" {
+				t.Errorf("%s: %q, want 55P03", c.second, got)
+			}
+			b.do("rollback")
+		})
+	}
+}

@@ -1,0 +1,35 @@
+package txn
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/pace"
+)
+
+// LostRace reports whether a transaction failed through another one: a serialization failure (40001) or a deadlock (40P01). It took no
+// effect, and may succeed if the whole of it runs again. The codes stand in the table of [pawl.Classify]; that a handler called the error
+// final does not matter here.
+func LostRace(err error) bool {
+	code := pawl.CodeOf(err)
+	return code != "" && pawl.Classify(&pawl.Error{Code: code}).Redo == pawl.RedoTransaction
+}
+
+// restarts bounds how often one transaction is run again after losing a race.
+const restarts = 8
+
+// Restart runs attempt, a whole transaction, again as long as it loses a race, with jitter, at most 8 times. PostgreSQL documents that such a
+// transaction must be retried from its start.
+func Restart(ctx context.Context, attempt func() error) error {
+	for n := 1; ; n++ {
+		err := attempt()
+		if n == restarts || !LostRace(err) {
+			return err
+		}
+		if !pace.Sleep(ctx, rand.N(time.Duration(n)*20*time.Millisecond)) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,22 @@
+package lock_test
+
+import (
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl/internal/pgtest"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// database gives an example what pawltest.DB gives a test.
+func database(schema string) (pool *pgxpool.Pool, drop func()) {
+	e := &pgtest.Example{}
+	return pawltest.DB(e, schema), e.End
+}
+
+// must returns the value or panics.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}

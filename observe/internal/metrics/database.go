@@ -1,0 +1,137 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/observe"
+)
+
+// rest bounds what reading costs the database: after a read that took long, it is not made again for this many times as long.
+const rest = 20
+
+// slack is what a call may take beside its reads, for a connection and the way there and back.
+const slack = time.Second
+
+// A Database reads gauges, as seldom as its options say and one read at a time, whoever asks and how often. It takes one connection
+// of the pool while it reads. Its methods may be called at once.
+type Database struct {
+	pool    *pgxpool.Pool
+	options observe.DatabaseOptions
+
+	mu      sync.Mutex
+	answers []*answer
+}
+
+// A Sample is one number.
+type Sample struct {
+	Metric Metric
+	Labels []string // their values, in the order of Metric.Labels
+	Value  float64
+}
+
+// NewDatabase checks the options. It reads nothing yet. The pool's role needs the rights of pawl_reader.
+func NewDatabase(pool *pgxpool.Pool, o observe.DatabaseOptions) (*Database, error) {
+	if pool == nil {
+		return nil, &pawl.Error{Op: "observe.database", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}
+	}
+	if o.Every == 0 {
+		o.Every = 15 * time.Second
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 2 * time.Second
+	}
+	if o.Every < time.Second || o.Timeout < time.Millisecond {
+		return nil, badOption(fmt.Errorf("the field Every must be at least 1s and Timeout 1ms, they are %v and %v", o.Every, o.Timeout))
+	}
+	d := &Database{pool: pool, options: o}
+	for _, r := range Reads() {
+		if !slices.Contains(o.Without, r.Name) {
+			d.answers = append(d.answers, &answer{read: r})
+		}
+	}
+	for _, name := range o.Without {
+		if !slices.ContainsFunc(Reads(), func(r Read) bool { return r.Name == name }) {
+			return nil, badOption(fmt.Errorf("the field Without has %q, which is no read", name))
+		}
+	}
+	return d, nil
+}
+
+func badOption(err error) error {
+	return &pawl.Error{Op: "observe.database", Code: pawl.CodeArgumentInvalid, Err: err}
+}
+
+// Gauges returns the gauges, read anew where they are older than Every. Those of a read that failed are missing, and [ReadUp]
+// says so. Who asks while another call reads waits for its answer.
+func (d *Database) Gauges(ctx context.Context) []Sample {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	until := time.Now().Add(d.options.Timeout)
+	var all []Sample
+	for _, a := range d.answers {
+		if !time.Now().Before(a.next) {
+			d.renew(ctx, a, until)
+		}
+		all = append(append(all, a.samples...), a.about()...)
+	}
+	return all
+}
+
+// An answer is the newest one of a read.
+type answer struct {
+	read    Read
+	samples []Sample
+	err     error
+	took    time.Duration
+	next    time.Time // when to ask again
+}
+
+func (a *answer) about() []Sample {
+	up := 1.0
+	if a.err != nil {
+		up = 0
+	}
+	return []Sample{{ReadUp, []string{a.read.Name}, up}, {ReadSeconds, []string{a.read.Name}, a.took.Seconds()}}
+}
+
+func (d *Database) renew(ctx context.Context, a *answer, until time.Time) {
+	start := time.Now()
+	a.samples, a.err = d.ask(ctx, a.read, until)
+	a.took = time.Since(start)
+	a.next = time.Now().Add(max(d.options.Every, rest*a.took))
+	if a.err != nil {
+		a.samples = nil
+		d.options.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: pawl.EventTrouble, Op: "observe.read", Scope: a.read.Name, Err: a.err})
+	}
+}
+
+// ask reads in a transaction that can write nothing and that the server ends. It goes on when whoever asked has left: the next
+// one gets its answer.
+func (d *Database) ask(ctx context.Context, r Read, until time.Time) (samples []Sample, err error) {
+	left := time.Until(until).Milliseconds()
+	if left < 1 {
+		return nil, &pawl.Error{Op: "observe.read", Err: errNoTime, Hint: "raise Timeout, or leave a read out"}
+	}
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), until.Add(slack))
+	defer cancel()
+	tx, err := d.pool.BeginTx(ctx, pgx.TxOptions{AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return nil, pawl.Wrap("observe.read", err)
+	}
+	defer func() { _ = tx.Rollback(ctx) }()
+	if _, err := tx.Exec(ctx, fmt.Sprintf("set local statement_timeout = %d", left)); err != nil {
+		return nil, pawl.Wrap("observe.read", err)
+	}
+	return r.ask(ctx, tx)
+}
+
+var errNoTime = errors.New("the reads before it left no time")

@@ -1,0 +1,122 @@
+package ops
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/catalog"
+)
+
+const (
+	defaultLimit = 50
+	maxLimit     = 1000
+	changeLimit  = 100 // records of the audit, and calls of a step, that are read of one thing
+)
+
+// A Page is what one List returns.
+type Page[T any] struct {
+	Rows []T
+	Next string // After of the next page; empty: this was the last
+}
+
+// pageOf is what a selection asks the catalog for: one row more than the limit, which tells whether there is another page. After holds as
+// many parts as the order has columns.
+func pageOf(op, after string, limit int, valid ...func(part string) bool) (catalog.Page, error) {
+	if limit < 0 || limit > maxLimit {
+		return catalog.Page{}, invalid(op, fmt.Errorf("the limit must lie between 1 and %d, it is %d", maxLimit, limit), "read several pages with After")
+	}
+	if limit == 0 {
+		limit = defaultLimit
+	}
+	p := catalog.Page{Limit: limit + 1}
+	if after == "" {
+		return p, nil
+	}
+	for i, part := range strings.Split(after, "/") {
+		text, err := url.PathUnescape(part)
+		if err != nil || i >= len(valid) || !valid[i](text) {
+			return p, noCursor(op, after)
+		}
+		p.After = append(p.After, text)
+	}
+	if len(p.After) != len(valid) {
+		return p, noCursor(op, after)
+	}
+	return p, nil
+}
+
+func noCursor(op, after string) error {
+	return invalid(op, fmt.Errorf("%.255q is no place to go on from", after), "pass Page.Next of the page before")
+}
+
+// What a part of a cursor may be.
+func anyText(string) bool { return true }
+func anID(part string) bool {
+	id, err := strconv.ParseInt(part, 10, 64)
+	return err == nil && id >= 0
+}
+func aTime(part string) bool {
+	_, err := time.Parse(time.RFC3339Nano, part)
+	return err == nil
+}
+
+// cut makes a page of rows that were read with a limit of one more. cursor returns the columns of the order.
+func cut[T any](rows []T, p catalog.Page, cursor func(T) []string) Page[T] {
+	if rows == nil {
+		rows = []T{}
+	}
+	if len(rows) < p.Limit {
+		return Page[T]{Rows: rows}
+	}
+	rows = rows[:p.Limit-1]
+	parts := cursor(rows[len(rows)-1])
+	for i, part := range parts {
+		parts[i] = url.PathEscape(part)
+	}
+	return Page[T]{Rows: rows, Next: strings.Join(parts, "/")}
+}
+
+func id(n int64) string          { return strconv.FormatInt(n, 10) }
+func instant(t time.Time) string { return t.Format(time.RFC3339Nano) }
+
+// only returns the row that a Get has read.
+func only[T any](rows []T, err error, op string, what string) (row T, _ error) {
+	if err == nil && len(rows) == 0 {
+		err = &pawl.Error{Op: op, Code: pawl.CodeNotFound, Err: fmt.Errorf("there is no %s", what)}
+	}
+	if err != nil {
+		return row, err
+	}
+	return rows[0], nil
+}
+
+func invalid(op string, why error, next string) error {
+	return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: why, Hint: next}
+}
+
+// texts makes an empty list nil: no condition.
+func texts[T ~string](values []T) []string {
+	if len(values) == 0 {
+		return nil
+	}
+	all := make([]string, len(values))
+	for i, v := range values {
+		all[i] = string(v)
+	}
+	return all
+}
+
+// known refuses a status that the noun does not have.
+func known(op string, have, given []Status) error {
+	for _, s := range given {
+		if !slices.Contains(have, s) {
+			return invalid(op, fmt.Errorf("unknown status %q", s), "known: "+strings.Join(texts(have), ", "))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,327 @@
+-- Sequence gates: per consumer and resource, the last number that took effect.
+--
+--            latest                                      strict
+--   n > last   passed, last = n               n = last + 1   passed, last = n; who is held next is promoted
+--   n <= last  stale: drop it                 n <= last      stale: drop it
+--                                             n > last + 1   early: sequence_gate_hold, until the gap is closed, or somebody decides
+--
+-- Whoever passes and whoever holds has updated the gate's row first, and keeps it until its transaction ends: so either the one
+-- who passes sees whom to promote, or the one who would hold sees that it may pass. Gates are never purged by age: a forgotten
+-- one would let an old number pass.
+
+-- Updates the row of a gate, which is made if there is none, and locks it until this transaction ends.
+create or replace function pawl_v1._sequence_gate_enter(p_consumer text, p_resource text, p_last bigint default null)
+returns pawl.sequence_gate
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_gate pawl.sequence_gate;
+begin
+  for v_try in 1..3 loop
+    update pawl.sequence_gate as g
+       set ver = g.ver + 1,
+           last = coalesce(g.last, p_last)
+     where g.consumer = p_consumer
+       and g.resource = p_resource
+    returning g.*
+         into v_gate;
+    if found then
+      return v_gate;
+    end if;
+    insert into pawl.sequence_gate as g (consumer, resource, last)
+    values (p_consumer, p_resource, p_last)
+    on conflict do nothing;
+  end loop;
+  raise exception 'gate % of consumer % keeps appearing and disappearing', p_resource, p_consumer
+    using errcode = '40001', hint = 'restart the transaction';
+end
+$$;
+
+-- Makes due whoever is held up to p_seq. The caller has updated the gate's row. A job whose row is locked, by its own attempt or an
+-- operator, is not waited for: its attempt waits for the gate, and finds it open.
+create or replace function pawl_v1._sequence_gate_promote(p_consumer text, p_resource text, p_seq bigint)
+returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_free     bigint[];
+  v_promoted int;
+begin
+  v_free := array(
+    select j.id
+      from pawl.job as j
+     where j.id in (select h.job_id
+                      from pawl.sequence_gate_held as h
+                     where h.consumer = p_consumer
+                       and h.resource = p_resource
+                       and h.seq <= p_seq)
+     order by j.id
+       for update skip locked);
+  update pawl.job as j
+     set available_at = clock_timestamp()
+   where j.id = any (v_free)
+     and j.status = 'pending';
+  get diagnostics v_promoted = row_count;
+  -- Those whose job is gone, discarded by an operator, go as well.
+  delete from pawl.sequence_gate_held as h
+   where h.consumer = p_consumer
+     and h.resource = p_resource
+     and h.seq <= p_seq
+     and (h.job_id = any (v_free) or not exists (select from pawl.job as j where j.id = h.job_id));
+  return v_promoted;
+end
+$$;
+
+-- Asks whether a delivery with this number may take effect now: first statement of its handler, behind the savepoint, so that a
+-- failure closes the gate again.
+--
+-- options: mode, 'latest' or 'strict' (required); first bigint: of a strict gate, the number that comes first; without it all are
+-- early until sequence_gate_reset says where to begin; hold_limit (default 1000, up to 1000000): how many a strict gate holds.
+-- outcome 'passed', 'stale', 'early' (call inbox_store and sequence_gate_hold), 'full' (early, and as many are held as may be: make
+-- a dead letter of it). last: the number that took effect last, before this one; null if none. detail.next_held: the lowest number
+-- that is held. 55P03: another transaction has the gate for longer than 2 s.
+create or replace function pawl_v1.sequence_gate_pass(p_consumer text, p_resource text, p_seq bigint, p_options jsonb)
+returns table (outcome text, last bigint, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+declare
+  v_mode  text := p_options ->> 'mode';
+  v_gate  pawl.sequence_gate;
+  v_count bigint;
+  v_next  bigint;
+begin
+  perform pawl_v1._check_options(p_options, '{mode,first,hold_limit}'), pawl_v1._check_scope('consumer', p_consumer),
+          pawl_v1._check_scope('resource', p_resource);
+  if p_seq is null or v_mode is null or v_mode not in ('latest', 'strict') then
+    raise exception 'a gate needs a number and a mode, latest or strict'
+      using errcode = 'P4004';
+  end if;
+  v_gate := pawl_v1._sequence_gate_enter(p_consumer, p_resource, case when v_mode = 'strict' then (p_options ->> 'first')::bigint - 1 end);
+
+  if p_seq <= v_gate.last then
+    return query
+    select 'stale', v_gate.last, '{}'::jsonb;
+    return;
+  end if;
+  if v_mode = 'latest' or p_seq = v_gate.last + 1 then
+    update pawl.sequence_gate as g
+       set last = p_seq
+     where g.consumer = p_consumer
+       and g.resource = p_resource;
+    if v_mode = 'strict' then
+      perform pawl_v1._sequence_gate_promote(p_consumer, p_resource, p_seq + 1);
+    end if;
+    return query
+    select 'passed', v_gate.last, '{}'::jsonb;
+    return;
+  end if;
+  select count(*), min(h.seq)
+    into v_count, v_next
+    from pawl.sequence_gate_held as h
+   where h.consumer = p_consumer
+     and h.resource = p_resource;
+  return query
+  select case when v_count < pawl_v1._int_option(p_options, 'hold_limit', 1000, 1, 1000000) then 'early' else 'full' end,
+         v_gate.last, jsonb_strip_nulls(jsonb_build_object('next_held', v_next));
+end
+$$;
+
+-- Notes that this job holds a delivery that sequence_gate_pass, in this transaction, found early. Whoever passes with the number before
+-- makes the job due.
+-- outcome 'held'.
+create or replace function pawl_v1.sequence_gate_hold(p_consumer text, p_resource text, p_seq bigint, p_job_id bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+begin
+  perform pawl_v1._sequence_gate_enter(p_consumer, p_resource);
+  insert into pawl.sequence_gate_held as h (consumer, resource, seq, job_id)
+  values (p_consumer, p_resource, p_seq, p_job_id);
+  return query
+  select 'held', '{}'::jsonb;
+end
+$$;
+
+-- Holds a delivery that a job, in its own transaction, found early: a copy of the job takes it over, and this one is to be finished in
+-- the same transaction, which keeps the gate until then. A job that was merely given back could be overlooked by whoever passes
+-- meanwhile. The attempt is not charged. The copy is in no lane: there it would stop those whom it waits for.
+--
+-- options: retry_in_ms (default 0): not due before, unless it is promoted.
+-- outcome 'held'. job_id: the copy. P4020: the job does not own the delivery.
+create or replace function pawl_v1.sequence_gate_hold_again(
+  p_consumer   text,
+  p_resource   text,
+  p_seq        bigint,
+  p_key text,
+  p_job_id     bigint,
+  p_options    jsonb default '{}'
+)
+returns table (outcome text, job_id bigint, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+declare
+  v_id bigint := nextval('pawl.job_id_seq');
+begin
+  perform pawl_v1._check_options(p_options, '{retry_in_ms}');
+  perform pawl_v1._sequence_gate_enter(p_consumer, p_resource);
+  update pawl.inbox as i
+     set job_id = v_id,
+         processed_at = null
+   where i.consumer = p_consumer
+     and i.key = p_key
+     and i.job_id = p_job_id;
+  if not found then
+    raise exception 'job % does not own message % of consumer %', p_job_id, p_key, p_consumer
+      using errcode = 'P4020', hint = 'the delivery was forgotten or settled elsewhere; drop this attempt';
+  end if;
+  insert into pawl.job as j (id, queue, kind, payload, headers, priority, attempts, crashes, crashes_alone, max_attempts, created_at, last_errors, available_at)
+  overriding system value
+  select v_id, o.queue, o.kind, o.payload, o.headers, o.priority, greatest(o.attempts - 1, 0), o.crashes, o.crashes_alone, o.max_attempts, o.created_at,
+         o.last_errors, clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond'
+    from pawl.job as o
+   where o.id = p_job_id;
+  delete from pawl.sequence_gate_held as h
+   where h.consumer = p_consumer
+     and h.resource = p_resource
+     and h.seq = p_seq
+     and h.job_id = p_job_id;
+  insert into pawl.sequence_gate_held as h (consumer, resource, seq, job_id)
+  values (p_consumer, p_resource, p_seq, v_id);
+  return query
+  select 'held', v_id, '{}'::jsonb;
+end
+$$;
+
+create or replace function pawl_v1._sequence_gate_audit(p_verb text, p_before pawl.sequence_gate, p_last bigint, p_actor text, p_reason text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  insert into pawl.audit as a (actor, verb, target, reason, before, after)
+  values (p_actor, p_verb, pawl_v1._audit_target('gate', p_before.consumer, p_before.resource), p_reason,
+          to_jsonb(p_before) - 'ver', (to_jsonb(p_before) - 'ver') || jsonb_build_object('last', p_last));
+end
+$$;
+
+-- Says where a gate stands: the next number is p_last + 1. For a strict gate without a beginning, for one whose gap will not be
+-- closed, or after a sender has begun its numbers anew. It leaves a record in pawl.audit.
+--
+-- options: from bigint or null: where the gate stood when you looked. If it has moved since, setting it back would let numbers pass again.
+-- outcome 'reset'. detail: before, promoted (how many that were held are due now). 'moved': detail.before is where it stands.
+create or replace function pawl_v1.sequence_gate_reset(
+  p_consumer text,
+  p_resource text,
+  p_last     bigint,
+  p_actor    text,
+  p_reason   text,
+  p_options  jsonb default '{}'
+)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.sequence_gate;
+begin
+  perform pawl_v1._check_options(p_options, '{from}');
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_scope('resource', p_resource);
+  perform pawl_v1._check_by(p_actor, p_reason);
+  if p_last is null then
+    raise exception 'last is required'
+      using errcode = 'P4004', hint = 'pass the number that took effect last';
+  end if;
+  v_before := pawl_v1._sequence_gate_enter(p_consumer, p_resource);
+  if p_options ? 'from' and v_before.last is distinct from pawl_v1._int_option(p_options, 'from', null, -9223372036854775808, 9223372036854775807) then
+    return query
+    select 'moved', jsonb_build_object('before', v_before.last);
+    return;
+  end if;
+  update pawl.sequence_gate as g
+     set last = p_last
+   where g.consumer = p_consumer
+     and g.resource = p_resource;
+  perform pawl_v1._sequence_gate_audit('sequence_gate_reset', v_before, p_last, p_actor, p_reason);
+  return query
+  select 'reset', jsonb_build_object('before', v_before.last, 'promoted', pawl_v1._sequence_gate_promote(p_consumer, p_resource, p_last + 1));
+end
+$$;
+
+-- Gives up the numbers that are missing before the lowest that is held, which is due then. It leaves a record in pawl.audit. What was
+-- given up and comes after all is stale.
+--
+-- options: next_held bigint: the lowest number that was held when you looked. If another one is, the gap is another too.
+-- outcome 'released' (detail: before, last); 'idle': nothing is held; 'moved': detail.next_held is what is held now.
+create or replace function pawl_v1.sequence_gate_release(
+  p_consumer text,
+  p_resource text,
+  p_actor    text,
+  p_reason   text,
+  p_options  jsonb default '{}'
+)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.sequence_gate;
+  v_next   bigint;
+begin
+  perform pawl_v1._check_options(p_options, '{next_held}');
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  perform pawl_v1._check_scope('resource', p_resource);
+  perform pawl_v1._check_by(p_actor, p_reason);
+  v_before := pawl_v1._sequence_gate_enter(p_consumer, p_resource);
+  select min(h.seq)
+    into v_next
+    from pawl.sequence_gate_held as h
+   where h.consumer = p_consumer
+     and h.resource = p_resource;
+  if v_next is null then
+    return query
+    select 'idle', '{}'::jsonb;
+    return;
+  end if;
+  if v_next <> pawl_v1._int_option(p_options, 'next_held', null, -9223372036854775808, 9223372036854775807) then
+    return query
+    select 'moved', jsonb_build_object('before', v_before.last, 'next_held', v_next);
+    return;
+  end if;
+  update pawl.sequence_gate as g
+     set last = greatest(g.last, v_next - 1)
+   where g.consumer = p_consumer
+     and g.resource = p_resource;
+  perform pawl_v1._sequence_gate_promote(p_consumer, p_resource, v_next);
+  perform pawl_v1._sequence_gate_audit('sequence_gate_release', v_before, greatest(v_before.last, v_next - 1), p_actor, p_reason);
+  return query
+  select 'released', jsonb_build_object('before', v_before.last, 'last', greatest(v_before.last, v_next - 1));
+end
+$$;
+
+-- Gates, and what is held at each since when: a gap that may need somebody. Counts the held of every gate it shows.
+create or replace view pawl_v1.gates as
+select g.consumer,
+       g.resource,
+       g.last,
+       h.next_held,
+       h.held,
+       h.since
+  from pawl.sequence_gate as g
+ cross join lateral (
+       select min(o.seq) as next_held,
+              count(*) as held,
+              min(o.held_at) as since
+         from pawl.sequence_gate_held as o
+        where o.consumer = g.consumer
+          and o.resource = g.resource) as h;

@@ -1,0 +1,64 @@
+-- Deliveries as they came: for replays, as evidence of mismatches, and for whoever reconciles.
+
+-- Keeps a delivery as it came, in the transaction that claims it in the inbox, under the same key.
+--
+-- options: headers object (those that may be kept), verified_by text (1 to 255 octets: what proved who sent it); for inbox_replay, hash
+-- text (of the claim, in hexadecimal) and stored_as object (queue and kind, required; headers, lane, lane_policy and max_attempts, as of
+-- inbox_store; semantic: the inbox key that stands for its second name).
+-- outcome 'kept', or 'present': it was kept before. P4004: the payload has more than 4 MiB.
+create or replace function pawl_v1.delivery_keep(p_consumer text, p_key text, p_payload bytea, p_options jsonb default '{}')
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pawl_v1._check_options(p_options, '{headers,verified_by,hash,stored_as}'), pawl_v1._check_scope('consumer', p_consumer),
+          pawl_v1._check_key('key', p_key), pawl_v1._check_payload(p_payload), pawl_v1._check_headers(p_options -> 'headers');
+  insert into pawl.delivery as d (consumer, key, headers, payload, verified_by, hash, stored_as)
+  values (p_consumer, p_key, p_options -> 'headers', p_payload, p_options ->> 'verified_by', decode(p_options ->> 'hash', 'hex'),
+          p_options -> 'stored_as')
+  on conflict do nothing;
+  return query
+  select case when found then 'kept' else 'present' end, '{}'::jsonb;
+end
+$$;
+
+-- Deletes what was kept of a consumer's deliveries longer ago than p_older_than_ms, at most p_limit of them (1 to 10000).
+-- options: since: see job_key_purge.
+-- outcome 'purged'; detail.next: see job_key_purge.
+create or replace function pawl_v1.delivery_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
+returns table (outcome text, purged int, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_sort = off
+set enable_seqscan = off
+as $$
+declare
+  v_before timestamptz;
+  v_due    tid[];
+  v_next   timestamptz;
+  v_purged int;
+begin
+  perform pawl_v1._check_options(p_options, '{since}');
+  v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
+  select array_agg(o.ctid), max(o.received_at) -- their places: see job_key_purge
+    into v_due, v_next
+    from (
+      select d.ctid, d.received_at
+        from pawl.delivery as d
+       where d.received_at < v_before
+         and d.received_at >= pawl_v1._since(p_options)
+         and d.consumer = p_consumer
+       order by d.received_at
+       limit p_limit
+         for update skip locked
+    ) as o;
+  delete from pawl.delivery as d
+   where d.ctid = any (v_due)
+     and d.received_at < v_before;
+  get diagnostics v_purged = row_count;
+  return query
+  select 'purged', v_purged, jsonb_strip_nulls(jsonb_build_object('next', v_next));
+end
+$$;

@@ -1,0 +1,339 @@
+-- Enqueueing: one job or many, with or without a key.
+--
+--                        claim: fence + 1, attempts + 1
+--   enqueue ──▶ pending ───────────────────────────────▶ processing ──finish──▶ (row deleted)
+--                 ▲                                        │   │
+--                 ├──────── fail, attempts left ───────────┘   │
+--                 ├──────── release: attempts - 1 ─────────────┤
+--                 ├──────── sweep: crashes + 1 ────────────────┤
+--                 │                                            ├── fail or sweep, none left ──▶ dead_letter
+--                 └──────── job_retry, by an operator ◀────────┴── cancelled by the handler or an operator
+--
+-- In a lane a job is waiting before it is pending, unless nothing is ahead of it: see 26_lane.sql.
+
+create or replace function pawl_v1._job_insert(p_id bigint, p_queue text, p_kind text, p_payload bytea, p_options jsonb,
+  p_lane bigint default null)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_position bigint;
+  v_head     boolean := false;
+begin
+  if p_lane is not null then
+    v_position := nextval('pawl.position_seq');
+    v_head := not pawl_v1._lane_is_open(p_lane);
+  end if;
+  -- One look, and a call for each only to say what is wrong.
+  if (octet_length(p_queue) between 1 and 255 and octet_length(p_kind) between 1 and 255 and octet_length(p_payload) <= 4194304
+      and not p_options ? 'headers') is not true then
+    perform pawl_v1._check_scope('queue', p_queue), pawl_v1._check_scope('kind', p_kind), pawl_v1._check_payload(p_payload),
+            pawl_v1._check_headers(p_options -> 'headers');
+  end if;
+  insert into pawl.job as j (id, queue, kind, payload, headers, priority, attempts, crashes, max_attempts, available_at, lane_id,
+                             position, lane_head, status)
+  overriding system value
+  values (
+    p_id, p_queue, p_kind, p_payload, p_options -> 'headers',
+    pawl_v1._int_option(p_options, 'priority', 2, 1, 4),
+    pawl_v1._int_option(p_options, 'attempts', 0, 0, 1000),
+    pawl_v1._int_option(p_options, 'crashes', 0, 0, 1000),
+    pawl_v1._int_option(p_options, 'max_attempts', 25, 1, 1000),
+    clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond',
+    p_lane, v_position, v_head, case when p_lane is null or v_head then 'pending' else 'waiting' end
+  );
+end
+$$;
+
+-- The default fingerprint of a job: kind and payload, each behind its length.
+create or replace function pawl_v1._job_hash(p_kind text, p_payload bytea)
+returns bytea
+language sql
+stable -- as convert_to is
+return sha256(int8send(octet_length(p_kind)) || convert_to(p_kind, 'UTF8') || int8send(octet_length(p_payload)) || p_payload);
+
+create or replace function pawl_v1._raise_key_reused(p_queue text, p_key text, p_stored bytea, p_given bytea)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  raise exception 'key % of queue % came before with a different payload', p_key, p_queue
+    using errcode = 'P4002',
+          detail = json_build_object('stored_hash', encode(p_stored, 'hex'), 'given_hash', encode(p_given, 'hex')),
+          hint = 'use a new key for a new intent, or fix the caller that changes its payload between retries';
+end
+$$;
+
+-- Enqueues one job, in the caller's transaction if there is one.
+--
+-- options: key text (the same key, queue and payload enqueue once), hash text (64 hex digits; default: kind and payload),
+-- retention_ms (memory of the key, default 24 h), priority 1..4 (default 2), retry_in_ms (start no sooner), max_attempts
+-- (default 25), headers object, lane text (1 to 255 octets: jobs of one lane of a queue run in order, one at a time),
+-- lane_policy (of a lane that is new: block, park or skip; default block).
+-- outcome 'enqueued' or 'duplicate' (job_id is the first one's, which may have finished; commit before you rely on it). P4002: the key came with
+-- another payload. If another transaction has enqueued the key and is open, this waits for its end, as long as the caller's lock_timeout allows.
+create or replace function pawl_v1.job_enqueue(
+  p_queue   text,
+  p_kind    text,
+  p_payload    bytea,
+  p_options jsonb default '{}'
+)
+returns table (outcome text, job_id bigint, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_usual  boolean;
+  v_id     bigint := nextval('pawl.job_id_seq');
+  v_key    text := p_options ->> 'key';
+  v_hash   bytea;
+  v_owner  bigint; -- of the key, if it came before
+  v_stored bytea;
+  v_lane   bigint;
+begin
+  -- What most callers ask for needs the table's defaults only; to look for options that are not there takes as long as the insert.
+  v_usual := coalesce(p_options - '{headers,key,hash,retention_ms}'::text[] = '{}'
+    and coalesce(jsonb_typeof(p_options -> 'headers'), 'object') = 'object'
+    and octet_length(p_queue) between 1 and 255 and octet_length(p_kind) between 1 and 255 and octet_length(p_payload) <= 4194304, false);
+  if not v_usual then
+    perform pawl_v1._check_options(p_options, '{key,hash,retention_ms,priority,retry_in_ms,max_attempts,headers,lane,lane_policy}');
+  end if;
+  if v_key is not null then
+    if p_options ->> 'hash' !~ '^([0-9A-Fa-f]{2})*$' then
+      raise exception 'option hash must be 64 hexadecimal digits'
+        using errcode = 'P4003', hint = 'pass encode(sha256(payload), ''hex'')';
+    end if;
+    v_hash := coalesce(decode(p_options ->> 'hash', 'hex'), pawl_v1._job_hash(p_kind, p_payload));
+    perform pawl_v1._check_scope('queue', p_queue), pawl_v1._check_key('key', v_key), pawl_v1._check_hash(v_hash);
+    -- Insert or observe, as inbox_claim does.
+    for v_try in 1..3 loop
+      insert into pawl.job_key as k (queue, key, hash, job_id, expires_at)
+      values (p_queue, v_key, v_hash, v_id,
+              clock_timestamp() + pawl_v1._ms_option(p_options, 'retention_ms', 86400000, 1000, 315360000000))
+      on conflict do nothing;
+      exit when found;
+      select k.job_id, k.hash
+        into v_owner, v_stored
+        from pawl.job_key as k
+       where k.queue = p_queue
+         and k.key = v_key;
+      if found then
+        if v_stored <> v_hash then
+          perform pawl_v1._raise_key_reused(p_queue, v_key, v_stored, v_hash);
+        end if;
+        return query
+        select 'duplicate', v_owner,
+               case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
+        return;
+      end if;
+      if v_try = 3 then
+        raise exception 'key % of queue % keeps appearing and disappearing', v_key, p_queue
+          using errcode = '40001', hint = 'restart the transaction';
+      end if;
+    end loop;
+  end if;
+  if v_usual then
+    insert into pawl.job as j (id, queue, kind, payload, headers)
+    overriding system value
+    values (v_id, p_queue, p_kind, p_payload, p_options -> 'headers');
+  else
+    -- The lane's row is locked until this transaction ends: whoever enqueues into it next has a later position.
+    if p_options ? 'lane' then
+      v_lane := (pawl_v1._lanes_enter(array[p_queue], array[p_options ->> 'lane'], p_options))[1];
+    end if;
+    perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_payload, p_options, v_lane);
+  end if;
+  outcome := 'enqueued';
+  job_id := v_id;
+  detail := '{}';
+  return next;
+end
+$$;
+
+-- Enqueues up to 10000 jobs in one statement; row i of every array belongs to job i. An absent array or a null element
+-- means the default of job_enqueue. Keys are claimed in their sorted order, so that two batches cannot deadlock; two
+-- batches in one transaction can, and one of them is then told 40P01. The same holds for lanes.
+--
+-- options: for all, retention_ms (default 24 h), lane_policy; lanes (array of texts and nulls, one a job).
+-- n counts from 1; outcome and job_id as of job_enqueue. A key twice in one batch is a duplicate of its first row.
+-- P4002, and nothing enqueued: some key came with another payload.
+create or replace function pawl_v1.job_enqueue_many(
+  p_queues       text[],
+  p_kinds        text[],
+  p_payload         bytea[],
+  p_keys         text[] default null,
+  p_hashes       bytea[] default null,
+  p_priorities   int[] default null,
+  p_retry_in_ms  bigint[] default null,
+  p_max_attempts int[] default null,
+  p_headers      jsonb[] default null,
+  p_options      jsonb default '{}'
+)
+returns table (n int, outcome text, job_id bigint, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_count  int := coalesce(cardinality(p_queues), 0);
+  v_ids    bigint[];
+  v_hashes bytea[];
+  v_owners bigint[];
+  v_names  text[];
+  v_lanes  bigint[];
+  v_proof  jsonb := '{}';
+begin
+  perform pawl_v1._check_options(p_options, '{retention_ms,lanes,lane_policy}'),
+          pawl_v1._check_batch('queues', v_count, 10000, coalesce(cardinality(p_kinds), 0), coalesce(cardinality(p_payload), 0),
+    coalesce(cardinality(p_keys), v_count), coalesce(cardinality(p_hashes), v_count),
+    coalesce(cardinality(p_priorities), v_count), coalesce(cardinality(p_retry_in_ms), v_count),
+    coalesce(cardinality(p_max_attempts), v_count), coalesce(cardinality(p_headers), v_count));
+  if v_count = 0 then
+    return;
+  end if;
+  perform pawl_v1._check_scope('queue', r.queue), pawl_v1._check_scope('kind', r.kind), pawl_v1._check_payload(r.payload),
+          pawl_v1._check_headers(r.headers), pawl_v1._check_int('priority', r.priority, 1, 4),
+          pawl_v1._check_int('retry_in_ms', r.retry_in_ms, 0, 31536000000),
+          pawl_v1._check_int('max_attempts', r.max_attempts, 1, 1000)
+     from unnest(p_queues, p_kinds, p_payload, p_priorities, p_retry_in_ms, p_max_attempts, p_headers)
+            as r (queue, kind, payload, priority, retry_in_ms, max_attempts, headers)
+    where r.queue is null or octet_length(r.queue) not between 1 and 255
+       or r.kind is null or octet_length(r.kind) not between 1 and 255
+       or r.payload is null or octet_length(r.payload) > 4194304
+       or r.priority not between 1 and 4
+       or r.retry_in_ms not between 0 and 31536000000
+       or r.max_attempts not between 1 and 1000
+       or jsonb_typeof(r.headers) not in ('object', 'null');
+
+  v_ids := array(select nextval('pawl.job_id_seq') from generate_series(1, v_count));
+  v_owners := v_ids;
+  if array_length(array_remove(p_keys, null), 1) > 0 then
+    perform pawl_v1._check_key('key', r.key), pawl_v1._check_hash(r.hash)
+       from unnest(p_keys, p_hashes) as r (key, hash)
+      where octet_length(r.key) not between 1 and 255
+         or octet_length(r.hash) <> 32;
+    v_hashes := array(
+      select case when r.key is not null then coalesce(r.hash, pawl_v1._job_hash(r.kind, r.payload)) end
+        from unnest(p_keys, p_hashes, p_kinds, p_payload) with ordinality as r (key, hash, kind, payload, n)
+       order by r.n);
+    v_owners := pawl_v1._job_keys_claim(p_queues, p_keys, v_hashes, v_ids,
+      pawl_v1._int_option(p_options, 'retention_ms', 86400000, 1000, 315360000000) * interval '1 millisecond');
+  end if;
+
+  v_names := pawl_v1._text_array_option(p_options, 'lanes');
+  if array_length(array_remove(v_names, null), 1) > 0 then
+    perform pawl_v1._check_batch('queues', v_count, 10000, cardinality(v_names));
+    -- A duplicate enters no lane.
+    v_names := array(select case when r.owner = r.id then r.name end
+                       from unnest(v_ids, v_owners, v_names) with ordinality as r (id, owner, name, n) order by r.n);
+    v_lanes := pawl_v1._lanes_enter(p_queues, v_names, p_options);
+    insert into pawl.job as j (id, queue, kind, payload, headers, priority, max_attempts, available_at, lane_id, position, lane_head, status)
+    overriding system value
+    select o.id, o.queue, o.kind, o.payload, o.headers, o.priority, o.max_attempts, o.available_at, o.lane_id,
+           case when o.lane_id is not null then nextval('pawl.position_seq') end,
+           o.head,
+           case when o.lane_id is null or o.head then 'pending' else 'waiting' end
+      from (
+        select r.id, r.queue, r.kind, r.payload, r.headers, coalesce(r.priority, 2) as priority,
+               coalesce(r.max_attempts, 25) as max_attempts,
+               clock_timestamp() + coalesce(r.retry_in_ms, 0) * interval '1 millisecond' as available_at,
+               r.lane_id,
+               r.lane_id is not null
+                 and row_number() over (partition by r.lane_id order by r.n) = 1
+                 and not pawl_v1._lane_is_open(r.lane_id) as head
+          from unnest(v_ids, v_owners, p_queues, p_kinds, p_payload, p_priorities, p_retry_in_ms, p_max_attempts, p_headers, v_lanes)
+                 with ordinality as r (id, owner, queue, kind, payload, priority, retry_in_ms, max_attempts, headers, lane_id, n)
+         where r.owner = r.id
+         order by r.n
+      ) as o;
+  else
+    insert into pawl.job as j (id, queue, kind, payload, headers, priority, max_attempts, available_at)
+    overriding system value
+    select r.id, r.queue, r.kind, r.payload, r.headers, coalesce(r.priority, 2), coalesce(r.max_attempts, 25),
+           clock_timestamp() + coalesce(r.retry_in_ms, 0) * interval '1 millisecond'
+      from unnest(v_ids, v_owners, p_queues, p_kinds, p_payload, p_priorities, p_retry_in_ms, p_max_attempts, p_headers)
+             as r (id, owner, queue, kind, payload, priority, retry_in_ms, max_attempts, headers)
+     where r.owner = r.id;
+  end if;
+
+  if v_owners <> v_ids and current_setting('synchronous_standby_names') <> '' then
+    v_proof := pawl_v1._unproved();
+  end if;
+  return query
+  select r.n::int, case when r.owner = r.id then 'enqueued' else 'duplicate' end, r.owner, case when r.owner = r.id then '{}' else v_proof end
+    from unnest(v_ids, v_owners) with ordinality as r (id, owner, n)
+   order by r.n;
+end
+$$;
+
+-- Insert or observe many keys; row i of the answer is the job that owns key i, or p_ids[i] where there is no key.
+create or replace function pawl_v1._job_keys_claim(p_queues text[], p_keys text[], p_hashes bytea[], p_ids bigint[], p_ttl interval)
+returns bigint[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_gone boolean;
+  v_odd  record;
+  v_owners bigint[];
+begin
+  for v_try in 1..3 loop
+    insert into pawl.job_key as k (queue, key, hash, job_id, expires_at)
+    select distinct on (r.queue collate "C", r.key collate "C") r.queue, r.key, r.hash, r.id, clock_timestamp() + p_ttl
+      from unnest(p_queues, p_keys, p_hashes, p_ids) with ordinality as r (queue, key, hash, id, n)
+     where r.key is not null
+     order by r.queue collate "C", r.key collate "C", r.n
+    on conflict do nothing;
+
+    select array_agg(coalesce(k.job_id, r.id) order by r.n), coalesce(bool_or(r.key is not null and k.job_id is null), false)
+      into v_owners, v_gone
+      from unnest(p_queues, p_keys, p_ids) with ordinality as r (queue, key, id, n)
+      left join lateral (
+             select o.job_id
+               from pawl.job_key as o
+              where o.queue = r.queue
+                and o.key = r.key
+              limit 1) as k on true;
+    exit when not v_gone;
+  end loop;
+  if v_gone then
+    raise exception 'some keys keep appearing and disappearing'
+      using errcode = '40001', hint = 'restart the transaction';
+  end if;
+  select r.queue, r.key, r.hash, k.hash as stored
+    into v_odd
+    from unnest(p_queues, p_keys, p_hashes) with ordinality as r (queue, key, hash, n)
+   cross join lateral (
+          select o.hash
+            from pawl.job_key as o
+           where o.queue = r.queue
+             and o.key = r.key
+           limit 1) as k
+   where k.hash <> r.hash
+   order by r.n
+   limit 1;
+  if found then
+    perform pawl_v1._raise_key_reused(v_odd.queue, v_odd.key, v_odd.stored, v_odd.hash);
+  end if;
+  return v_owners;
+end
+$$;
+
+-- Tells the workers that listen that there are jobs in these queues, so that they need not wait for their next poll. A hint:
+-- who misses it polls. Call it on its own after your commit, never in the transaction that enqueues: NOTIFY takes a lock on the
+-- whole database at COMMIT.
+-- outcome 'told'.
+create or replace function pawl_v1.job_kick(p_queues text[])
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pawl_v1._check_batch('queues', coalesce(cardinality(p_queues), 0), 1000, coalesce(cardinality(p_queues), 0));
+  perform pawl_v1._check_scope('queue', q.name), pg_notify('pawl_jobs', q.name)
+     from unnest(p_queues) as q (name);
+  return query
+  select 'told', '{}'::jsonb;
+end
+$$;

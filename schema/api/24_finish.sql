@@ -1,0 +1,446 @@
+-- The ends of an attempt: hold, finish, fail, release. All are fenced: who is not the holder any more changes nothing.
+
+create or replace function pawl_v1._error_pushed(p_errors jsonb, p_error jsonb, p_attempt int)
+returns jsonb
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return (
+    select jsonb_agg(e.entry order by e.n)
+      from (
+        select h.entry, h.n
+          from jsonb_array_elements(
+                 coalesce(p_errors, '[]') || jsonb_build_array(jsonb_build_object(
+                   'at', clock_timestamp(),
+                   'attempt', p_attempt,
+                   'code', p_error ->> 'code',
+                   'error', left(p_error ->> 'error', 4000)))
+               ) with ordinality as h (entry, n)
+         order by h.n desc
+         limit 10
+      ) as e);
+end
+$$;
+
+-- Appends to the bounded error history: the last 10 errors, each cut to 4,000 characters.
+create or replace function pawl_v1._push_error(p_errors jsonb, p_error jsonb, p_attempt int)
+returns jsonb
+language sql
+return case when p_error is null then p_errors else pawl_v1._error_pushed(p_errors, p_error, p_attempt) end;
+
+-- Raises P4020 and says in DETAIL what became of the job: absent (finished by a successor, by your own lost COMMIT,
+-- or discarded), cancelled, dead_letter, or superseded.
+create or replace function pawl_v1._raise_fence_lost(p_id bigint, p_fence bigint)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_status text;
+begin
+  select case when j.status in ('cancelled', 'dead_letter') then j.status else 'superseded' end
+    into v_status
+    from pawl.job as j
+   where j.id = p_id;
+  raise exception 'job % is not held with fence %', p_id, p_fence
+    using errcode = 'P4020',
+          detail = coalesce(v_status, 'absent'),
+          hint = 'a newer attempt owns this job or it has ended; drop this attempt';
+end
+$$;
+
+-- Locks a job that another transaction has locked, for 2 s at most: then 55P03. A function of its own, because to set a
+-- timeout costs more than most calls, which need not wait.
+create or replace function pawl_v1._job_wait(p_id bigint)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+begin
+  perform
+     from pawl.job as j
+    where j.id = p_id
+      for update;
+end
+$$;
+
+-- Locks a claimed job and proves the fence. Call it first in the transaction that will do the work: a stale attempt
+-- then stops before it writes, and nobody can take the job over while the transaction is open.
+-- outcome 'held'. P4020: see _raise_fence_lost. 55P03: another transaction holds the row; nothing is known yet.
+create or replace function pawl_v1.job_hold(p_id bigint, p_fence bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_status text;
+  v_fence  bigint;
+begin
+  select j.status, j.fence
+    into v_status, v_fence
+    from pawl.job as j
+   where j.id = p_id
+     for update skip locked;
+  if not found then
+    perform pawl_v1._job_wait(p_id);
+    select j.status, j.fence
+      into v_status, v_fence
+      from pawl.job as j
+     where j.id = p_id;
+  end if;
+  if v_status is distinct from 'processing' or v_fence is distinct from p_fence then
+    perform pawl_v1._raise_fence_lost(p_id, p_fence);
+  end if;
+  return query
+  select 'held', '{}'::jsonb;
+end
+$$;
+
+-- Ends a job well: the row is deleted, or goes to the archive if its queue has one. In the handler's transaction the work and
+-- its end commit together.
+-- outcome 'finished'; if it was in a lane, detail is that of _lanes_free. P4020 aborts the transaction, so a stale holder
+-- loses its writes together with its claim.
+create or replace function pawl_v1.job_finish(p_id bigint, p_fence bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_lane bigint;
+begin
+  for v_try in 1..2 loop
+    delete from pawl.job as j
+     where j.id = (
+             select l.id
+               from pawl.job as l
+              where l.id = p_id
+                and l.status = 'processing'
+                and l.fence = p_fence
+                for update skip locked)
+       and j.queue <> all (array(select q.name from pawl.queue as q where q.archive))
+    returning j.lane_id
+         into v_lane;
+    if not found then
+      select j.lane_id
+        into v_lane
+        from pawl.job as j
+       where j.id = p_id
+         and j.status = 'processing'
+         and j.fence = p_fence
+         and j.queue = any (array(select q.name from pawl.queue as q where q.archive))
+         for update skip locked;
+      if found then
+        perform pawl_v1._archive(array[p_id]);
+      end if;
+    end if;
+    if found then
+      return query
+      select 'finished', case when v_lane is null then '{}' else pawl_v1._lanes_free(array[v_lane]) end;
+      return;
+    end if;
+    perform
+       from pawl.job as j
+      where j.id = p_id
+        and j.fence = p_fence;
+    exit when not found;
+    perform pawl_v1._job_wait(p_id);
+  end loop;
+  perform pawl_v1._raise_fence_lost(p_id, p_fence);
+end
+$$;
+
+-- Waits, in the order of their ids, for jobs that another transaction has locked: p_ms for one, and for all; then it gives up.
+-- Who locks a job as a rule is a claimer: its snapshot shows the row pending, another has claimed it since, and PostgreSQL locks the
+-- newest version of a row before it tests it again. The claimer does not take it, and holds the lock until its own commit.
+create or replace function pawl_v1._jobs_wait(p_ids bigint[], p_ms int)
+returns void
+language plpgsql
+set lock_timeout = '2s' -- so that the end of the function restores it
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_id    bigint;
+  v_since timestamptz := clock_timestamp();
+begin
+  perform set_config('lock_timeout', p_ms::text, true);
+  for v_id in select w.id from unnest(p_ids) as w (id) order by w.id loop
+    begin
+      perform from pawl.job as j where j.id = v_id for update;
+    exception
+      when lock_not_available or deadlock_detected then
+        return;
+    end;
+    exit when clock_timestamp() > v_since + p_ms * interval '1 millisecond';
+  end loop;
+end
+$$;
+
+-- Those of some jobs whose rows are there and are locked by another transaction, after this one has locked p_locked of them.
+create or replace function pawl_v1._jobs_elsewhere(p_ids bigint[], p_fences bigint[], p_locked bigint[])
+returns bigint[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return array(
+    select j.id
+      from pawl.job as j
+      join unnest(p_ids, p_fences) as g (id, fence) on g.id = j.id
+     where j.id = any (array(select unnest(p_ids)))
+       and j.id <> all (p_locked)
+       and j.status = 'processing'
+       and j.fence = g.fence);
+end
+$$;
+
+-- Locks many claimed jobs, in the order of their ids, and says which are still held. Nothing is raised: do the work of the
+-- held ones only, and finish exactly those. It waits for rows that others have locked, for 2 s: 'locked' means that another
+-- transaction has kept the row for longer.
+-- outcome per job: 'held', 'stale' (not this attempt's any more), 'locked'.
+create or replace function pawl_v1.job_hold_many(p_ids bigint[], p_fences bigint[])
+returns table (id bigint, outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_locked bigint[];
+  v_fences bigint[]; -- of v_locked; null where the job is not processing
+  v_rest   bigint[];
+begin
+  perform pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
+  for v_try in 1..2 loop
+    with locked as (
+      select j.id, j.status, j.fence
+        from pawl.job as j
+       where j.id = any (array(select unnest(p_ids))) -- see job_claim
+       order by j.id
+         for update skip locked
+    )
+    select coalesce(array_agg(l.id), '{}'), array_agg(case l.status when 'processing' then l.fence end)
+      into v_locked, v_fences
+      from locked as l;
+    exit when v_try = 2 or cardinality(v_locked) >= cardinality(p_ids);
+    v_rest := pawl_v1._jobs_elsewhere(p_ids, p_fences, v_locked);
+    exit when cardinality(v_rest) = 0;
+    perform pawl_v1._jobs_wait(v_rest, 2000);
+  end loop;
+  return query
+  select g.id, pawl_v1._holding(g.id, l.id is not null, coalesce(l.fence = g.fence, false)), '{}'::jsonb
+    from unnest(p_ids, p_fences) as g (id, fence)
+    left join unnest(v_locked, v_fences) as l (id, fence) on l.id = g.id
+   order by g.id;
+end
+$$;
+
+-- Of a job whose row this transaction could not lock: whether it is there.
+create or replace function pawl_v1._locked_or_stale(p_id bigint)
+returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform from pawl.job as j where j.id = p_id;
+  return case when found then 'locked' else 'stale' end;
+end
+$$;
+
+create or replace function pawl_v1._holding(p_id bigint, p_locked boolean, p_ours boolean)
+returns text
+language sql
+return case
+  when p_locked then case when p_ours then 'held' else 'stale' end
+  else pawl_v1._locked_or_stale(p_id)
+end;
+
+-- Ends many jobs well, in the order of their ids. If one of them is not held any more, P4020 aborts the transaction: call
+-- it in the transaction that did the work. It waits as job_hold_many does. 55P03: another transaction has the row of one of them;
+-- nothing is known yet.
+--
+-- options: skip_stale boolean: for work that is done and committed elsewhere; nothing is raised, the others are finished, and it
+-- waits for 250 ms.
+-- outcome per job: 'finished', 'stale', 'locked' (another transaction has the row; ask again). If some were in lanes, the
+-- detail of the first row is that of _lanes_free for all of them.
+create or replace function pawl_v1.job_finish_many(p_ids bigint[], p_fences bigint[], p_options jsonb default '{}')
+returns table (id bigint, outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_strict   boolean := not coalesce((p_options ->> 'skip_stale')::boolean, false);
+  v_todo     bigint[] := p_ids;
+  v_locked   bigint[];
+  v_gone     bigint[];
+  v_fences   bigint[]; -- of v_gone
+  v_lanes    bigint[];
+  v_kept     bigint[]; -- of v_locked, those whose queue has an archive
+  v_before   record;   -- what the first try has locked and ended, if there is a second
+  v_lost     record;
+  v_said     text[] := '{}';
+  v_ids      bigint[] := '{}';
+begin
+  perform pawl_v1._check_options(p_options, '{skip_stale}'),
+          pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0));
+  for v_try in 1..2 loop
+    with locked as (
+      select j.id, j.status, j.fence, j.queue = any (array(select q.name from pawl.queue as q where q.archive)) as kept
+        from pawl.job as j
+       where j.id = any (array(select unnest(v_todo))) -- see job_claim
+       order by j.id
+         for update skip locked
+    ), gone as (
+      delete from pawl.job as j
+       where j.id = any (array( -- not a join: the planner may prefer to read the whole table for it
+               select l.id
+                 from locked as l
+                 join unnest(p_ids, p_fences) as g (id, fence) on g.id = l.id
+                where l.status = 'processing'
+                  and not l.kept
+                  and l.fence = g.fence))
+      returning j.id, j.fence, j.lane_id
+    )
+    select array(select l.id from locked as l),
+           array(select l.id from locked as l where l.kept),
+           array_agg(d.id order by d.id),
+           array_agg(d.fence order by d.id),
+           array_agg(d.lane_id) filter (where d.lane_id is not null)
+      into v_locked, v_kept, v_gone, v_fences, v_lanes
+      from gone as d;
+
+    if cardinality(v_kept) > 0 then
+      select k.gone, k.fences, k.lanes
+        into v_gone, v_fences, v_lanes
+        from pawl_v1._archive_held(v_kept, p_ids, p_fences, v_gone, v_fences, v_lanes) as k;
+    end if;
+    if v_try = 2 then
+      v_locked := v_before.locked || v_locked;
+      v_gone := v_before.gone || v_gone;
+      v_fences := v_before.fences || v_fences;
+      v_lanes := v_before.lanes || v_lanes;
+      exit;
+    end if;
+    exit when cardinality(v_gone) = cardinality(p_ids); -- as a rule
+    v_todo := pawl_v1._jobs_elsewhere(p_ids, p_fences, v_locked);
+    exit when cardinality(v_todo) = 0;
+    select v_locked as locked, v_gone as gone, v_fences as fences, v_lanes as lanes
+      into v_before;
+    perform pawl_v1._jobs_wait(v_todo, case when v_strict then 2000 else 250 end);
+  end loop;
+  if cardinality(v_gone) = cardinality(p_ids) then
+    return query
+    select d.id, 'finished', case when d.n = 1 and v_lanes is not null then pawl_v1._lanes_free(v_lanes) else '{}' end
+      from unnest(v_gone) with ordinality as d (id, n)
+     order by d.n;
+    return;
+  end if;
+  for v_lost in
+    select g.id,
+           g.fence,
+           case when d.id is not null then 'finished' else pawl_v1._holding(g.id, g.id = any (v_locked), false) end as outcome
+      from unnest(p_ids, p_fences) as g (id, fence)
+      left join unnest(v_gone, v_fences) as d (id, fence) on d.id = g.id and d.fence = g.fence
+     order by g.id
+  loop
+    if v_strict and v_lost.outcome = 'locked' then
+      raise exception 'job % is locked by another transaction', v_lost.id
+        using errcode = '55P03', hint = 'nothing is known yet; restart the transaction';
+    elsif v_strict and v_lost.outcome <> 'finished' then
+      perform pawl_v1._raise_fence_lost(v_lost.id, v_lost.fence);
+    end if;
+    v_ids := v_ids || v_lost.id;
+    v_said := v_said || v_lost.outcome;
+  end loop;
+  return query
+  select e.id, e.outcome,
+         case when e.n = 1 and v_lanes is not null then pawl_v1._lanes_free(v_lanes) else '{}' end
+    from unnest(v_ids, v_said) with ordinality as e (id, outcome, n)
+   order by e.n;
+end
+$$;
+
+-- Ends an attempt badly. The job waits retry_in_ms and becomes pending again, or goes to the dead letters if its
+-- attempts are spent or final is true, or is cancelled if cancel is true; it keeps its payload and its last errors. If unknown
+-- is true, and a step of it is unknown, it waits for a verdict (step_settle), in a lane with its turn.
+--
+-- p_error: {"error": text, "code": SQLSTATE}. options: retry_in_ms (default 1000), final boolean, cancel boolean, unknown boolean.
+-- outcome 'retry', 'dead_letter', 'cancelled' or 'unknown'. A job in a lane keeps its turn while it is tried again; when it has
+-- ended, detail is that of _lanes_leave. P4020: not the holder.
+create or replace function pawl_v1.job_fail(p_id bigint, p_fence bigint, p_error jsonb, p_options jsonb default '{}')
+returns table (outcome text, available_at timestamptz, attempts int, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+declare
+  v_job     pawl.job;
+  v_unknown boolean := false;
+begin
+  perform pawl_v1._check_options(p_options, '{retry_in_ms,final,cancel,unknown}');
+  if (p_options ->> 'unknown')::boolean then
+    -- Somebody may be settling it just now. The job's row first, as whoever settles locks them.
+    perform from pawl.job as j where j.id = p_id for update;
+    perform from pawl.step as e where e.job_id = p_id and e.status = 'unknown' for update;
+    v_unknown := found;
+  end if;
+  update pawl.job as j
+     set status = case
+           when v_unknown then 'unknown'
+           when coalesce((p_options ->> 'cancel')::boolean, false) then 'cancelled'
+           when coalesce((p_options ->> 'final')::boolean, false) or j.attempts >= j.max_attempts then 'dead_letter'
+           else 'pending'
+         end,
+         lane_head = j.lane_head and (v_unknown or not coalesce((p_options ->> 'cancel')::boolean, false)),
+         claimed_by = null,
+         lease_expires_at = null,
+         available_at = clock_timestamp()
+           + pawl_v1._int_option(p_options, 'retry_in_ms', 1000, 0, 31536000000) * interval '1 millisecond',
+         last_errors = pawl_v1._push_error(j.last_errors, p_error, j.attempts)
+   where j.id = p_id
+     and j.status = 'processing'
+     and j.fence = p_fence
+  returning j.*
+       into v_job;
+  if not found then
+    perform pawl_v1._raise_fence_lost(p_id, p_fence);
+  end if;
+  return query
+  select case v_job.status when 'pending' then 'retry' else v_job.status end,
+         v_job.available_at, v_job.attempts::int,
+         case when v_job.lane_id is null or v_job.status in ('pending', 'unknown') then '{}' else pawl_v1._lanes_leave(array[p_id]) end;
+end
+$$;
+
+-- Gives a claimed job back without charging the attempt: on shutdown, when the database was away, to be asked again later
+-- (retry_in_ms), or when the reply to COMMIT was lost. In the last case it is the question and the answer in one: whatever
+-- the old transaction did, after this call the job is either pending again or was not ours to give back.
+--
+-- options: retry_in_ms (default 0).
+-- outcome 'released'; or 'not_held', nothing changed (finished, taken over, or ended otherwise).
+create or replace function pawl_v1.job_release(p_id bigint, p_fence bigint, p_options jsonb default '{}')
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+begin
+  perform pawl_v1._check_options(p_options, '{retry_in_ms}');
+  update pawl.job as j
+     set status = 'pending',
+         claimed_by = null,
+         lease_expires_at = null,
+         attempts = greatest(j.attempts - 1, 0),
+         available_at = greatest(j.available_at, clock_timestamp()
+           + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond')
+   where j.id = p_id
+     and j.status = 'processing'
+     and j.fence = p_fence;
+  if found then
+    return query
+    select 'released', '{}'::jsonb;
+    return;
+  end if;
+  return query
+  select 'not_held', case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
+end
+$$;

@@ -1,0 +1,443 @@
+-- Schedules: jobs that are enqueued at their time. Keepers do it, any number of them at once, each with
+--
+--   look    pawl_v1.schedules: what is due, and its fence
+--   tick    schedule_tick: the fence proves that nobody was faster; the ticks' jobs and the next tick are one transaction
+--
+-- A tick is a moment, not an event: after an outage it is still owed. Intervals are counted here, in absolute time. Cron expressions
+-- are read by the keeper, because only a parser knows them; what it finds is checked here for what would double or lose a tick.
+
+-- Enqueues the job of one tick. Its key is the schedule and the moment, so even a tick that comes twice has one job; the hash is that
+-- of the key, because a schedule may have been given another payload since.
+create or replace function pawl_v1._schedule_enqueue(p_schedule pawl.schedule, p_at timestamptz)
+returns table (outcome text, job_id bigint)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_at  text := to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
+  v_key text := 'schedule/' || p_schedule.name || '/' || v_at;
+begin
+  return query
+  select e.outcome, e.job_id
+    from pawl_v1.job_enqueue(p_schedule.queue, p_schedule.kind, p_schedule.payload,
+           p_schedule.options || jsonb_build_object(
+             'key', v_key,
+             'hash', encode(sha256(convert_to(v_key, 'UTF8')), 'hex'),
+             'headers', coalesce(nullif(p_schedule.options -> 'headers', 'null'), '{}')
+               || jsonb_build_object('pawl-schedule', p_schedule.name, 'pawl-tick', v_at))) as e;
+end
+$$;
+
+-- A schedule as the audit keeps it: not the payload, but what proves which payload it was.
+create or replace function pawl_v1._schedule_record(p_schedule pawl.schedule)
+returns jsonb
+language sql
+stable
+return to_jsonb(p_schedule) - 'payload'
+  || jsonb_build_object('payload_octets', octet_length(p_schedule.payload), 'payload_sha256', encode(sha256(p_schedule.payload), 'hex'));
+
+-- The first tick of an interval's grid after a moment.
+create or replace function pawl_v1._schedule_after(p_schedule pawl.schedule, p_now timestamptz)
+returns timestamptz
+language sql
+stable
+return p_schedule.next_at
+  + (floor(extract(epoch from p_now - p_schedule.next_at) * 1000 / p_schedule.every_ms) + 1)::bigint * p_schedule.every_ms * interval '1 millisecond';
+
+create or replace function pawl_v1._check_schedule(p_name text, p_queue text, p_kind text, p_payload bytea, p_options jsonb)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_name is null or octet_length(p_name) not between 1 and 200 then
+    raise exception 'the name of a schedule must have 1 to 200 octets, it has %', coalesce(octet_length(p_name), 0)
+      using errcode = 'P4000', hint = 'pass the same short name at every call';
+  end if;
+  perform pawl_v1._check_scope('queue', p_queue);
+  perform pawl_v1._check_scope('kind', p_kind);
+  perform pawl_v1._check_payload(p_payload);
+  perform pawl_v1._check_headers(p_options -> 'headers');
+  perform pawl_v1._int_option(p_options, 'priority', 2, 1, 4), pawl_v1._int_option(p_options, 'max_attempts', 25, 1, 1000);
+  if p_options ->> 'lane' is not null then
+    perform pawl_v1._check_scope('lane', p_options ->> 'lane');
+  end if;
+  perform pawl_v1._check_lane_policy(coalesce(p_options ->> 'lane_policy', 'block'));
+  if (p_options ->> 'cron' is null) = (p_options ->> 'every_ms' is null) then
+    raise exception 'a schedule has either the option cron or the option every_ms'
+      using errcode = 'P4004';
+  end if;
+  if p_options ->> 'time_zone' is not null and p_options ->> 'cron' is null then
+    raise exception 'an interval has no time zone'
+      using errcode = 'P4004', hint = 'it is counted in absolute time; pass cron for a time of day';
+  end if;
+  if p_options ->> 'cron' is not null then
+    perform pawl_v1._check_scope('cron', p_options ->> 'cron');
+    perform pawl_v1._check_scope('time_zone', coalesce(p_options ->> 'time_zone', 'UTC'));
+  end if;
+  if coalesce(p_options ->> 'missed', 'last') not in ('last', 'all') then
+    raise exception 'option missed is last or all, not %', p_options ->> 'missed'
+      using errcode = 'P4004';
+  end if;
+end
+$$;
+
+-- Makes a schedule, or gives the one of this name another plan, job or policy. A program calls it each time it starts: as long as the
+-- plan (cron, time_zone, every_ms) is the same, the next tick stays what it is, however often that is. With another plan the ticks are
+-- counted anew, from first_at; a tick that is due already is still made. A schedule that is paused stays paused.
+--
+-- options: cron text (a keeper reads it) with time_zone text (default UTC), or every_ms (100 to 31536000000); first_at text, a moment
+-- (the first tick of a new plan; default after one interval, or for cron what a keeper finds); missed text: of the ticks missed in an
+-- outage enqueue the 'last' (default) or 'all' (the newest 1000). For each job, as of job_enqueue: priority, max_attempts, headers,
+-- lane, lane_policy.
+-- outcome 'created', 'changed', 'unchanged'. next_at: null until a keeper has read the cron expression. P4000, P4004.
+create or replace function pawl_v1.schedule_put(p_name text, p_queue text, p_kind text, p_payload bytea, p_options jsonb)
+returns table (outcome text, next_at timestamptz, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+declare
+  v_every  bigint := pawl_v1._int_option(p_options, 'every_ms', null, 100, 31536000000);
+  v_now    timestamptz := clock_timestamp();
+  v_new    pawl.schedule;
+  v_before pawl.schedule;
+begin
+  perform pawl_v1._check_options(p_options, '{cron,time_zone,every_ms,first_at,missed,priority,max_attempts,headers,lane,lane_policy}');
+  perform pawl_v1._check_schedule(p_name, p_queue, p_kind, p_payload, p_options);
+  v_new.name := p_name;
+  v_new.cron := p_options ->> 'cron';
+  v_new.time_zone := case when v_new.cron is not null then coalesce(p_options ->> 'time_zone', 'UTC') end;
+  v_new.every_ms := v_every;
+  v_new.next_at := coalesce((p_options ->> 'first_at')::timestamptz, v_now + v_every * interval '1 millisecond');
+  v_new.missed := coalesce(p_options ->> 'missed', 'last');
+  v_new.queue := p_queue;
+  v_new.kind := p_kind;
+  v_new.payload := p_payload;
+  v_new.options := p_options - '{cron,time_zone,every_ms,first_at,missed}'::text[];
+
+  for v_try in 1..3 loop
+    insert into pawl.schedule as s (name, next_at, since_at, every_ms, cron, time_zone, missed, queue, kind, payload, options)
+    values (v_new.name, v_new.next_at, v_now, v_new.every_ms, v_new.cron, v_new.time_zone, v_new.missed, v_new.queue, v_new.kind,
+            v_new.payload, v_new.options)
+    on conflict do nothing;
+    if found then
+      return query
+      select 'created', v_new.next_at, '{}'::jsonb;
+      return;
+    end if;
+    select s.*
+      into v_before
+      from pawl.schedule as s
+     where s.name = p_name
+       for update;
+    exit when found;
+  end loop;
+  if v_before.name is null then
+    raise exception 'schedule % keeps appearing and disappearing', p_name
+      using errcode = '40001', hint = 'restart the transaction';
+  end if;
+
+  -- What is due is owed, whatever the plan is from now on.
+  if (v_before.cron, v_before.time_zone, v_before.every_ms) is distinct from (v_new.cron, v_new.time_zone, v_new.every_ms)
+     and (v_before.paused or coalesce(v_before.next_at > v_now, true)) then
+    v_new.since_at := v_now;
+  else
+    v_new.since_at := v_before.since_at;
+    v_new.next_at := v_before.next_at;
+  end if;
+  if (v_before.cron, v_before.time_zone, v_before.every_ms, v_before.missed, v_before.queue, v_before.kind, v_before.payload, v_before.options)
+     is not distinct from
+     (v_new.cron, v_new.time_zone, v_new.every_ms, v_new.missed, v_new.queue, v_new.kind, v_new.payload, v_new.options) then
+    return query
+    select 'unchanged', v_before.next_at, '{}'::jsonb;
+    return;
+  end if;
+  update pawl.schedule as s
+     set fence = nextval('pawl.fence_seq'),
+         next_at = v_new.next_at,
+         since_at = v_new.since_at,
+         every_ms = v_new.every_ms,
+         cron = v_new.cron,
+         time_zone = v_new.time_zone,
+         missed = v_new.missed,
+         queue = v_new.queue,
+         kind = v_new.kind,
+         payload = v_new.payload,
+         options = v_new.options
+   where s.name = p_name;
+  return query
+  select 'changed', v_new.next_at, '{}'::jsonb;
+end
+$$;
+
+-- Enqueues what a schedule owes and says when it ticks next, in one transaction: a keeper that dies has done both or nothing, and of
+-- two keepers the slower one is told that its fence is old. For an interval nothing is passed. For a cron expression the keeper says
+-- which ticks are due (ascending; none if it only says the next one) and which is next, in the schedule's order.
+--
+-- outcome 'ticked' (enqueued: jobs; next_at; detail.skipped: how many missed ticks of an interval were left out), 'superseded'
+-- (somebody changed the schedule since the fence was read: look again), 'not_due', 'absent'.
+-- P4004: ticks that are out of order, before the one that is due, or in the future. 55P03: an open transaction has the schedule for more
+-- than 0.5 s.
+create or replace function pawl_v1.schedule_tick(
+  p_name    text,
+  p_fence   bigint,
+  p_ticks   timestamptz[] default null,
+  p_next_at timestamptz default null
+)
+returns table (outcome text, enqueued int, next_at timestamptz, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '500ms' -- the others that are due wait meanwhile
+as $$
+declare
+  v_now      timestamptz := clock_timestamp();
+  v_schedule pawl.schedule;
+  v_ticks    timestamptz[] := coalesce(p_ticks, '{}');
+  v_next     timestamptz := p_next_at;
+  v_missed   bigint;
+  v_skipped  bigint := 0;
+  v_last     timestamptz;
+  v_enqueued int;
+begin
+  select s.*
+    into v_schedule
+    from pawl.schedule as s
+   where s.name = p_name;
+  if not found or v_schedule.fence <> p_fence or v_schedule.paused or v_schedule.next_at > v_now then
+    return query
+    select case
+             when v_schedule.name is null then 'absent'
+             when v_schedule.fence = p_fence and not v_schedule.paused then 'not_due'
+             else 'superseded'
+           end, 0, v_schedule.next_at, '{}'::jsonb;
+    return;
+  end if;
+
+  if v_schedule.every_ms is not null and p_ticks is null and p_next_at is null then
+    v_missed := floor(extract(epoch from v_now - v_schedule.next_at) * 1000 / v_schedule.every_ms)::bigint;
+    v_skipped := case v_schedule.missed when 'all' then greatest(v_missed - 999, 0) else v_missed end;
+    v_ticks := array(
+      select v_schedule.next_at + n * v_schedule.every_ms * interval '1 millisecond'
+        from generate_series(v_skipped, v_missed) as n);
+    v_next := pawl_v1._schedule_after(v_schedule, v_now);
+  else
+    perform pawl_v1._check_ticks(v_schedule, v_ticks, v_next, v_now);
+  end if;
+  v_last := v_ticks[cardinality(v_ticks)];
+
+  update pawl.schedule as s
+     set fence = nextval('pawl.fence_seq'),
+         next_at = v_next,
+         since_at = coalesce(v_last, s.since_at),
+         last_at = coalesce(v_last, s.last_at)
+   where s.name = p_name
+     and s.fence = p_fence;
+  if not found then
+    return query
+    select 'superseded', 0, null::timestamptz, '{}'::jsonb;
+    return;
+  end if;
+  select count(*) filter (where e.outcome = 'enqueued')
+    into v_enqueued
+    from unnest(v_ticks) with ordinality as t (at, n)
+   cross join lateral pawl_v1._schedule_enqueue(v_schedule, t.at) as e;
+  return query
+  select 'ticked', v_enqueued, v_next, case when v_skipped > 0 then jsonb_build_object('skipped', v_skipped) else '{}' end;
+end
+$$;
+
+-- What a keeper may say of a cron schedule: nothing that would double a tick, or lose the one that is due in silence.
+create or replace function pawl_v1._check_ticks(p_schedule pawl.schedule, p_ticks timestamptz[], p_next_at timestamptz, p_now timestamptz)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_after timestamptz := coalesce(p_schedule.next_at - interval '1 microsecond', p_schedule.since_at);
+  v_wrong text;
+begin
+  perform pawl_v1._check_batch('ticks', coalesce(cardinality(p_ticks), 0), 1000, coalesce(cardinality(p_ticks), 0));
+  v_wrong := case
+    when p_schedule.every_ms is not null then 'an interval is counted by schedule_tick itself'
+    when p_next_at is null then 'the next tick of a cron expression is required'
+    when p_schedule.next_at is not null and cardinality(p_ticks) = 0 then 'a tick is due, and none is named'
+    when array_position(p_ticks, null) is not null then 'a tick is null'
+    when exists (
+           select
+             from unnest(v_after || p_ticks || p_next_at) with ordinality as t (at, n)
+             join unnest(p_ticks || p_next_at) with ordinality as u (at, n) on u.n = t.n
+            where u.at <= t.at) then 'ticks must ascend, from the one that is due to the next'
+    when p_ticks[cardinality(p_ticks)] > p_now then 'a tick lies in the future'
+  end;
+  if v_wrong is not null then
+    raise exception 'schedule %: %', p_schedule.name, v_wrong
+      using errcode = 'P4004', hint = 'read pawl_v1.schedules again';
+  end if;
+end
+$$;
+
+-- Checks what the operator's verbs are told, and returns the row locked; null if there is none.
+create or replace function pawl_v1._schedule_operate(p_name text, p_actor text, p_reason text)
+returns pawl.schedule
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_schedule pawl.schedule;
+begin
+  perform pawl_v1._check_by(p_actor, p_reason);
+  select s.*
+    into v_schedule
+    from pawl.schedule as s
+   where s.name = p_name
+     for update;
+  return v_schedule;
+end
+$$;
+
+-- p_after null: deleted.
+create or replace function pawl_v1._schedule_audit(p_verb text, p_actor text, p_reason text, p_before pawl.schedule, p_after pawl.schedule)
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  insert into pawl.audit (actor, verb, target, reason, before, after)
+  values (p_actor, p_verb, pawl_v1._audit_target('schedule', (p_before).name), p_reason, pawl_v1._schedule_record(p_before),
+          case when (p_after).name is not null then pawl_v1._schedule_record(p_after) end)
+$$;
+
+-- Stops a schedule: nothing is enqueued until it is resumed, also what is due already. Jobs that it has enqueued stay.
+-- outcome 'paused', 'unchanged' (it was; no record), 'absent'. P4004: actor or reason. 55P03: an open transaction has it for more than
+-- 2 s; nothing changed.
+create or replace function pawl_v1.schedule_pause(p_name text, p_actor text, p_reason text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.schedule := pawl_v1._schedule_operate(p_name, p_actor, p_reason);
+  v_after  pawl.schedule;
+begin
+  if v_before.name is null or v_before.paused then
+    return query
+    select case when v_before.paused then 'unchanged' else 'absent' end, '{}'::jsonb;
+    return;
+  end if;
+  update pawl.schedule as s
+     set fence = nextval('pawl.fence_seq'),
+         paused = true
+   where s.name = p_name
+  returning s.*
+       into v_after;
+  perform pawl_v1._schedule_audit('schedule_pause', p_actor, p_reason, v_before, v_after);
+  return query
+  select 'paused', '{}'::jsonb;
+end
+$$;
+
+-- Lets a schedule go on. Ticks whose time has come meanwhile are dropped, whatever it does with missed ones: an interval keeps its
+-- grid, and of a cron expression a keeper looks for the next tick from now on. See schedule_run_now.
+-- outcome 'resumed' (detail.next_at, unless a keeper has to find it), 'unchanged' (it was not paused), 'absent'. Errors as of schedule_pause.
+create or replace function pawl_v1.schedule_resume(p_name text, p_actor text, p_reason text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.schedule := pawl_v1._schedule_operate(p_name, p_actor, p_reason);
+  v_after  pawl.schedule;
+  v_now    timestamptz := clock_timestamp();
+begin
+  if v_before.name is null or not v_before.paused then
+    return query
+    select case when v_before.name is null then 'absent' else 'unchanged' end, '{}'::jsonb;
+    return;
+  end if;
+  update pawl.schedule as s
+     set fence = nextval('pawl.fence_seq'),
+         paused = false,
+         since_at = v_now,
+         next_at = case
+           when s.next_at > v_now then s.next_at
+           when s.every_ms is not null then pawl_v1._schedule_after(v_before, v_now)
+         end
+   where s.name = p_name
+  returning s.*
+       into v_after;
+  perform pawl_v1._schedule_audit('schedule_resume', p_actor, p_reason, v_before, v_after);
+  return query
+  select 'resumed', jsonb_strip_nulls(jsonb_build_object('next_at', v_after.next_at));
+end
+$$;
+
+-- Enqueues a job now, beside the plan, which stays as it is; also of a schedule that is paused. Called twice it enqueues two.
+-- outcome 'enqueued' (detail.job), 'absent'. Errors as of schedule_pause.
+create or replace function pawl_v1.schedule_run_now(p_name text, p_actor text, p_reason text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+declare
+  v_schedule pawl.schedule := pawl_v1._schedule_operate(p_name, p_actor, p_reason);
+  v_job      bigint;
+begin
+  if v_schedule.name is null then
+    return query
+    select 'absent', '{}'::jsonb;
+    return;
+  end if;
+  select e.job_id
+    into v_job
+    from pawl_v1._schedule_enqueue(v_schedule, clock_timestamp()) as e;
+  perform pawl_v1._schedule_audit('schedule_run_now', p_actor, p_reason, v_schedule, v_schedule);
+  return query
+  select 'enqueued', jsonb_build_object('job', v_job);
+end
+$$;
+
+-- Deletes a schedule. Jobs that it has enqueued stay. A program that still puts it makes it anew when it starts.
+-- outcome 'deleted', 'absent'. Errors as of schedule_pause.
+create or replace function pawl_v1.schedule_delete(p_name text, p_actor text, p_reason text)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+declare
+  v_before pawl.schedule := pawl_v1._schedule_operate(p_name, p_actor, p_reason);
+begin
+  if v_before.name is null then
+    return query
+    select 'absent', '{}'::jsonb;
+    return;
+  end if;
+  delete from pawl.schedule as s
+   where s.name = p_name;
+  perform pawl_v1._schedule_audit('schedule_delete', p_actor, p_reason, v_before, null);
+  return query
+  select 'deleted', '{}'::jsonb;
+end
+$$;
+
+-- Schedules, payload left out. A keeper looks here for those that are not paused, and whose next_at is null or has come.
+create or replace view pawl_v1.schedules as
+select s.name,
+       s.cron,
+       s.time_zone,
+       s.every_ms,
+       s.missed,
+       s.paused,
+       s.next_at,
+       s.last_at,
+       s.since_at,
+       s.queue,
+       s.kind,
+       s.options,
+       octet_length(s.payload) as payload_octets,
+       s.fence,
+       s.created_at
+  from pawl.schedule as s;

@@ -1,0 +1,223 @@
+-- The outbox: events that exist if and only if the transaction committed that appended them.
+--
+--   your transaction:  your rows + outbox_append ── commit ──▶ job in queue 'outbox/SINK', in the lane of its aggregate
+--                                                                  │ claim, publish, finish; then the next of the aggregate
+--                                                                  ▼
+--                                                            the sink, at least once, each time with the same event id
+--
+-- An event is a job of kind 'event' whose handler publishes it. So the claim, the lease, retries, dead letters, lanes and the
+-- operator's verbs are those of jobs; here is only what an event is, and what is looked at.
+
+-- Parts that cannot run into each other: each behind its length in octets, and hashed where that is longer than a key may be.
+create or replace function pawl_v1._joined(p_one text, p_two text, p_three text default null)
+returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+immutable
+as $$
+declare
+  v_key text := octet_length(p_one) || ':' || p_one || octet_length(p_two) || ':' || p_two
+    || coalesce(octet_length(p_three) || ':' || p_three, '');
+begin
+  if octet_length(v_key) > 255 then
+    return 'sha256:' || encode(sha256(convert_to(v_key, 'UTF8')), 'hex');
+  end if;
+  return v_key;
+end
+$$;
+
+-- Checks what names an event; null if nothing is wrong.
+create or replace function pawl_v1._check_event(p_sink text, p_type text, p_aggregate_type text, p_aggregate_id text, p_scope text,
+  p_key text, p_headers jsonb)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+immutable
+as $$
+declare
+  -- CloudEvents has no place for control characters (type String), nor has a header of HTTP.
+  c_control constant text := '[\u0001-\u001F\u007F]';
+  v_name    text;
+begin
+  if p_sink is null or octet_length(p_sink) not between 1 and 200 then
+    raise exception 'sink must have 1 to 200 octets, it has %', coalesce(octet_length(p_sink), 0)
+      using errcode = 'P4000', hint = 'pass the name of the relay that is to publish the event';
+  end if;
+  perform pawl_v1._check_scope('event type', p_type), pawl_v1._check_headers(p_headers);
+  if (p_aggregate_type is null) <> (p_aggregate_id is null) then
+    raise exception 'an aggregate has both a type and an id'
+      using errcode = 'P4004', hint = 'pass null for both if the event needs no order';
+  end if;
+  if p_aggregate_type is not null then
+    perform pawl_v1._check_scope('aggregate type', p_aggregate_type), pawl_v1._check_scope('aggregate id', p_aggregate_id);
+  end if;
+  if (p_scope is null) <> (p_key is null) then
+    raise exception 'an event has both a scope and a key, or neither'
+      using errcode = 'P4004', hint = 'pass those of the command that appends it, or null for both to have a key made';
+  end if;
+  if p_key is not null then
+    perform pawl_v1._check_scope('scope', p_scope), pawl_v1._check_key('key', p_key);
+  end if;
+  if concat(p_sink, p_type, p_aggregate_type, p_aggregate_id, p_scope, p_key) ~ c_control then
+    select n.what
+      into v_name
+      from (values ('sink', p_sink), ('event type', p_type), ('aggregate type', p_aggregate_type), ('aggregate id', p_aggregate_id),
+                   ('scope', p_scope), ('key', p_key)) as n (what, name)
+     where n.name ~ c_control;
+    raise exception 'the % holds a control character, which no event can carry', v_name
+      using errcode = 'P4004', hint = 'line feeds and other control characters belong into the payload';
+  end if;
+  if jsonb_typeof(p_headers) = 'object' then
+    select h.key
+      into v_name
+      from jsonb_each(p_headers) as h
+     where jsonb_typeof(h.value) <> 'string'
+        or lower(h.key) in ('ce-id', 'ce-type', 'ce-specversion')
+        or h.key ilike 'pawl-%'
+     limit 1;
+    if found then
+      raise exception 'header % is not a text, or is not yours to set', v_name
+        using errcode = 'P4004', hint = 'ce-id, ce-type, ce-specversion and names that begin with pawl- are set by the outbox';
+    end if;
+    select h.key
+      into v_name
+      from jsonb_each_text(p_headers) as h
+     where h.key ~ c_control
+        or replace(h.value, e'\t', '') ~ c_control
+     limit 1;
+    if found then
+      raise exception 'header % holds a control character, which no event can carry', quote_ident(v_name)
+        using errcode = 'P4004', hint = 'line feeds and other control characters belong into the payload; only a tab may stand in a value';
+    end if;
+  end if;
+end
+$$;
+
+-- The headers under which an event is stored. Absent ones are those that follow from its row.
+create or replace function pawl_v1._event_headers(p_id text, p_type text, p_aggregate_type text, p_aggregate_id text, p_headers jsonb)
+returns jsonb
+language sql
+stable -- as jsonb_build_object is
+return coalesce(nullif(p_headers, 'null'), '{}')
+    || case when p_aggregate_id is null then jsonb_build_object('ce-id', p_id, 'ce-type', p_type)
+         else jsonb_build_object('ce-id', p_id, 'ce-type', p_type,
+           'pawl-aggregate-type', p_aggregate_type, 'pawl-aggregate-id', p_aggregate_id)
+       end;
+
+-- Appends one event, in the caller's transaction: it is published if and only if that commits. Events of one aggregate are
+-- published one at a time, in the order in which they were appended; until the transaction ends, others that append to the
+-- aggregate wait, so append late.
+--
+-- p_sink: the relay that is to publish it, which works off queue 'outbox/' || p_sink. Aggregate null, null: no order.
+-- options: scope and key text, both or neither (the same scope, key and type append once; default: a new event each time), hash
+-- text (64 hex digits; default: aggregate and payload), retention_ms (memory of the key, default 24 h), max_attempts (default 25),
+-- headers object of texts (content-type, ce-source, ce-time, traceparent, your own), lane_policy (of an aggregate without
+-- events: block, park or skip; default block).
+-- outcome 'appended' or 'duplicate' (nothing was stored; event_id and job_id are the first one's). event_id: what consumers
+-- recognise a second delivery by. P4002: the key came with another aggregate or payload.
+create or replace function pawl_v1.outbox_append(
+  p_sink           text,
+  p_type           text,
+  p_aggregate_type text,
+  p_aggregate_id   text,
+  p_payload        bytea,
+  p_options        jsonb default '{}'
+)
+returns table (outcome text, event_id text, job_id bigint, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_scope   text := p_options ->> 'scope';
+  v_key     text := p_options ->> 'key';
+  v_lane    text;
+  v_id      text;
+  v_options jsonb;
+begin
+  perform pawl_v1._check_options(p_options, '{scope,key,hash,retention_ms,max_attempts,headers,lane_policy}'),
+          pawl_v1._check_event(p_sink, p_type, p_aggregate_type, p_aggregate_id, v_scope, v_key, p_options -> 'headers');
+  if p_aggregate_id is not null then
+    v_lane := pawl_v1._joined(p_aggregate_type, p_aggregate_id);
+  end if;
+  if v_key is null then
+    v_id := gen_random_uuid()::text;
+    v_options := p_options - '{scope,key,hash,retention_ms}'::text[];
+  else
+    v_id := pawl_v1._joined(v_scope, v_key, p_type);
+    v_options := p_options - 'scope' || jsonb_build_object('key', v_id,
+      'hash', coalesce(p_options ->> 'hash', encode(pawl_v1._job_hash(coalesce(v_lane, ''), p_payload), 'hex')));
+  end if;
+  v_options := v_options
+    || jsonb_build_object('headers', pawl_v1._event_headers(v_id, p_type, p_aggregate_type, p_aggregate_id, p_options -> 'headers'));
+  if v_lane is not null then
+    v_options := v_options || jsonb_build_object('lane', v_lane);
+  end if;
+  return query
+  select case e.outcome when 'enqueued' then 'appended' else e.outcome end, v_id, e.job_id, e.detail
+    from pawl_v1.job_enqueue('outbox/' || p_sink, 'event', p_payload, v_options) as e;
+end
+$$;
+
+-- Appends up to 10000 events in one statement; row i of every array belongs to event i. An absent array or a null element means
+-- the default of outbox_append. Aggregates and keys are locked in sorted order, as by job_enqueue_many.
+--
+-- options: for all, retention_ms, lane_policy.
+-- n counts from 1; the rest as of outbox_append. P4002, and nothing appended: some key came with another payload.
+create or replace function pawl_v1.outbox_append_many(
+  p_sinks           text[],
+  p_types           text[],
+  p_aggregate_types text[],
+  p_aggregate_ids   text[],
+  p_payloads        bytea[],
+  p_scopes          text[] default null,
+  p_keys            text[] default null,
+  p_hashes          bytea[] default null,
+  p_max_attempts    int[] default null,
+  p_headers         jsonb[] default null,
+  p_options         jsonb default '{}'
+)
+returns table (n int, outcome text, event_id text, job_id bigint, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_count   int := coalesce(cardinality(p_sinks), 0);
+  v_lanes   text[];
+  v_keys    text[];
+  v_hashes  bytea[];
+  v_ids     text[];
+  v_headers jsonb[];
+begin
+  perform pawl_v1._check_options(p_options, '{retention_ms,lane_policy}'),
+          pawl_v1._check_batch('sinks', v_count, 10000, coalesce(cardinality(p_types), 0),
+    coalesce(cardinality(p_aggregate_types), 0), coalesce(cardinality(p_aggregate_ids), 0), coalesce(cardinality(p_payloads), 0),
+    coalesce(cardinality(p_scopes), v_count), coalesce(cardinality(p_keys), v_count), coalesce(cardinality(p_hashes), v_count),
+    coalesce(cardinality(p_max_attempts), v_count), coalesce(cardinality(p_headers), v_count));
+  if v_count = 0 then
+    return;
+  end if;
+  perform pawl_v1._check_event(r.sink, r.type, r.aggregate_type, r.aggregate_id, r.scope, r.key, r.headers)
+     from unnest(p_sinks, p_types, p_aggregate_types, p_aggregate_ids, p_scopes, p_keys, p_headers)
+            as r (sink, type, aggregate_type, aggregate_id, scope, key, headers);
+  select array_agg(case when e.key is not null then pawl_v1._joined(e.scope, e.key, e.type) end order by e.n),
+         array_agg(pawl_v1._joined(e.aggregate_type, e.aggregate_id) order by e.n)
+    into v_keys, v_lanes
+    from unnest(p_types, p_aggregate_types, p_aggregate_ids, p_scopes, p_keys)
+           with ordinality as e (type, aggregate_type, aggregate_id, scope, key, n);
+  select array_agg(coalesce(e.key, gen_random_uuid()::text) order by e.n),
+         array_agg(case when e.key is not null
+           then coalesce(e.hash, pawl_v1._job_hash(coalesce(e.lane, ''), e.payload)) end order by e.n)
+    into v_ids, v_hashes
+    from unnest(v_keys, p_hashes, v_lanes, p_payloads) with ordinality as e (key, hash, lane, payload, n);
+  select array_agg(pawl_v1._event_headers(e.id, e.type, e.aggregate_type, e.aggregate_id, e.headers) order by e.n)
+    into v_headers
+    from unnest(v_ids, p_types, p_aggregate_types, p_aggregate_ids, p_headers)
+           with ordinality as e (id, type, aggregate_type, aggregate_id, headers, n);
+  return query
+  select e.n, case e.outcome when 'enqueued' then 'appended' else e.outcome end, v_ids[e.n], e.job_id, e.detail
+    from pawl_v1.job_enqueue_many(
+           array(select 'outbox/' || s.sink from unnest(p_sinks) with ordinality as s (sink, n) order by s.n),
+           array_fill('event'::text, array[v_count]), p_payloads, v_keys, v_hashes, null, null, p_max_attempts, v_headers,
+           p_options || jsonb_build_object('lanes', to_jsonb(v_lanes))) as e;
+end
+$$;

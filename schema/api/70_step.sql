@@ -1,0 +1,704 @@
+-- Effects: calls of systems that share no transaction with us. Plan inside, call outside, record after.
+--
+--   step_begin ── call ──▶ (you call the provider) ──▶ step_end ── executed ──▶ succeeded
+--        ▲    │                                               │        refused ─▶ failed_final
+--        │    ├── probe ─▶ (you ask the provider) ──▶ step_end       not_sent, not_executed ─▶ planned: begin again
+--        │    ├── wait                                        │
+--        │    └── unknown ◀── nobody can tell ────────────────┘
+--        ├──────── step_settle: somebody found out
+--        └──────── step_again: what was refused may be asked anew, under a new key
+--
+-- Two kinds of rows. pawl.step is state: each change names a fence, or comes from evidence. pawl.step_call is evidence, one
+-- row a call: it is accepted from any attempt, however late, because the provider acted or did not, whoever holds the job now.
+--
+-- A call is in doubt while nobody said how it ended, or it ended 'ambiguous' (the request left, no answer came). What may be done
+-- in spite of a doubt is the step's recovery:
+--   keyed              call again with the same key, while the provider is sure to remember it; then unknown
+--   checked            ask the provider, once nothing sent can still arrive; then call, or take what is there
+--   at_most_once       unknown
+--   repeatable         call again: the request is idempotent by nature
+--   accept_duplicates  call again, and count it
+--
+-- Call all of these in transactions of their own, the owner's fence proved first (job_hold, command_hold): nothing may be called
+-- before its plan has committed.
+
+create or replace function pawl_v1._refuse_recovery(p_recovery text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+immutable
+cost 1
+as $$
+begin
+  raise exception 'option recovery is keyed, checked, at_most_once, repeatable or accept_duplicates, not %', coalesce(p_recovery, 'null')
+    using errcode = 'P4004';
+end
+$$;
+
+create or replace function pawl_v1._check_recovery(p_recovery text)
+returns void
+language sql
+immutable
+return case
+  when p_recovery in ('keyed', 'checked', 'at_most_once', 'repeatable', 'accept_duplicates') then null
+  else pawl_v1._refuse_recovery(p_recovery)
+end;
+
+-- How long a provider's memory is relied on: without its last tenth, a minute at most, which is left to clocks and to the way there.
+create or replace function pawl_v1._step_memory(p_memory interval)
+returns interval
+language sql
+immutable
+return p_memory - least(p_memory / 10, interval '1 minute');
+
+-- The calls of a step of which nobody knows whether they were executed, and until when the last of them may have been sent: until its end
+-- was told, or its time was over.
+create or replace function pawl_v1._step_doubts(p_step_row pawl.step, out calls int, out until timestamptz)
+language plpgsql -- which keeps the plan: one in SQL is planned at each call
+set search_path = pg_catalog, pg_temp
+stable
+as $$
+begin
+  select count(*), max(least(c.ended_at, c.not_after))
+    into calls, until
+    from pawl.step_call as c
+   where c.scope = p_step_row.scope
+     and c.key = p_step_row.key
+     and c.step = p_step_row.step
+     and c.fence > p_step_row.cleared
+     and not c.probe
+     and coalesce(c.outcome, 'ambiguous') = 'ambiguous';
+end
+$$;
+
+-- The job that waited for a verdict goes on, unless another of its steps is unknown too. Its row is locked since before the
+-- step's, which is the order of its worker.
+create or replace function pawl_v1._step_resume(p_job bigint)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  update pawl.job as j
+     set status = 'pending',
+         fence = j.fence + 1,
+         available_at = clock_timestamp()
+   where j.id = p_job
+     and j.status = 'unknown'
+     and not exists (select from pawl.step as e where e.job_id = p_job and e.status = 'unknown');
+end
+$$;
+
+-- Whether a step is unknown, and the job that waits for a verdict, which is locked now, before the step's own row.
+create or replace function pawl_v1._step_is_unknown(p_scope text, p_key text, p_step text, out known boolean, out job_id bigint)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  select e.job_id
+    into job_id
+    from pawl.step as e
+   where e.scope = p_scope
+     and e.key = p_key
+     and e.step = p_step
+     and e.status = 'unknown';
+  known := found;
+  if not known then
+    return;
+  end if;
+  -- Updated, not only locked: of two verdicts on two steps of a job, the later must not decide by a snapshot from before the first.
+  update pawl.job as j
+     set available_at = j.available_at
+   where j.id = _step_is_unknown.job_id;
+end
+$$;
+
+-- A step that has become unknown, or another job's, since _step_is_unknown looked: its job is not locked, and locking it now
+-- could deadlock with its worker.
+create or replace function pawl_v1._step_restart(p_key text, p_step text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  raise exception 'step % of % has become unknown this moment', p_step, p_key
+    using errcode = '40001', hint = 'restart the transaction';
+end
+$$;
+
+-- A step as the audit keeps it: not the result, but its length.
+create or replace function pawl_v1._step_record(p_step_row pawl.step)
+returns jsonb
+language sql
+stable
+return to_jsonb(p_step_row) - 'result' || jsonb_build_object('result_octets', octet_length((p_step_row).result));
+
+-- What a step may do next.
+--
+-- p_scope, p_key: the intent. p_step: its name within it. p_hash: SHA-256 of the request; another one under the same step is
+-- P4002.
+-- options: recovery (required); provider_key (required: the same at every attempt); provider, for people; timeout_ms (default
+-- 30000: nothing is sent later than this); memory_ms (keyed: how long the provider remembers a key, default 24 h); settle_ms
+-- (checked, default 10000: how long after the last moment of sending a request may still take effect); retention_ms (default 30
+-- days: memory of the finished step); job_id (the job that is to wait for a verdict).
+-- outcome 'call': call now, with provider_key, not later than not_after; then step_end with this fence. detail.again: an
+-- earlier call is in doubt.
+-- outcome 'probe': ask the provider whether a call was executed; then step_end with 'executed', 'not_executed' or 'cannot_tell'.
+-- outcome 'wait': ask again after retry_after_ms.
+-- outcome 'replay_success', 'final_failure': how the step ended; do nothing. outcome 'unknown': see step_settle.
+create or replace function pawl_v1.step_begin(p_scope text, p_key text, p_step text, p_hash bytea, p_options jsonb)
+returns table (
+  outcome text, fence bigint, provider_key text, not_after timestamptz, retry_after_ms int, result bytea, reference text,
+  failure_code text, failure_message text, calls int, detail jsonb
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+declare
+  v_step_row  pawl.step;
+  v_outcome text;
+  v_doubt   record;
+  v_settled timestamptz;
+  v_now     timestamptz;
+  v_timeout interval;
+  v_until   timestamptz;
+  v_calls   int;
+begin
+  perform pawl_v1._check_scope('scope', p_scope), pawl_v1._check_key('key', p_key), pawl_v1._check_key('step', p_step),
+          pawl_v1._check_hash(p_hash),
+          pawl_v1._check_options(p_options, '{recovery,provider_key,provider,timeout_ms,memory_ms,settle_ms,retention_ms,job_id}'),
+          pawl_v1._check_recovery(p_options ->> 'recovery'), pawl_v1._check_key('provider_key', p_options ->> 'provider_key');
+  v_timeout := pawl_v1._ms_option(p_options, 'timeout_ms', 30000, 1, 43200000);
+
+  for v_try in 1..3 loop
+    insert into pawl.step as e (scope, key, step, hash, recovery, provider, provider_key, job_id, expires_at)
+    values (p_scope, p_key, p_step, p_hash, p_options ->> 'recovery', p_options ->> 'provider', p_options ->> 'provider_key',
+            (p_options ->> 'job_id')::bigint,
+            clock_timestamp() + pawl_v1._ms_option(p_options, 'retention_ms', 2592000000, 1000, 315360000000))
+    on conflict do nothing;
+    select e.*
+      into v_step_row
+      from pawl.step as e
+     where e.scope = p_scope
+       and e.key = p_key
+       and e.step = p_step
+       for update;
+    exit when found;
+  end loop;
+  if not found then
+    raise exception 'step % of % keeps appearing and disappearing', p_step, p_key
+      using errcode = '40001', hint = 'restart the transaction';
+  end if;
+  if v_step_row.hash <> p_hash then
+    raise exception 'step % of key % in scope % came before with a different request', p_step, p_key, p_scope
+      using errcode = 'P4002',
+            detail = json_build_object('stored_hash', encode(v_step_row.hash, 'hex'), 'given_hash', encode(p_hash, 'hex')),
+            hint = 'a step names one request: derive it from the intent alone, or give the new request a step of its own';
+  end if;
+
+  v_now := clock_timestamp();
+  select d.calls, d.until
+    into v_doubt
+    from pawl_v1._step_doubts(v_step_row) as d;
+  v_settled := v_doubt.until + pawl_v1._ms_option(p_options, 'settle_ms', 10000, 0, 86400000);
+  v_outcome := case
+    when v_step_row.status = 'succeeded' then 'replay_success'
+    when v_step_row.status = 'failed_final' then 'final_failure'
+    when v_step_row.status = 'unknown' then 'unknown'
+    when v_doubt.calls = 0 then 'call'
+    when p_options ->> 'recovery' in ('repeatable', 'accept_duplicates') then 'call'
+    when p_options ->> 'recovery' = 'keyed' and v_now < v_step_row.memory_ends_at then 'call'
+    when p_options ->> 'recovery' = 'checked' and v_now < v_settled then 'wait'
+    when p_options ->> 'recovery' = 'checked' then 'probe'
+    else 'unknown'
+  end;
+
+  -- Another job may work for the owner than at first: a delivery that was replayed has a new one. The purge asks whether it may still run.
+  if v_outcome in ('replay_success', 'final_failure') and (p_options ->> 'job_id')::bigint <> coalesce(v_step_row.job_id, 0) then
+    update pawl.step as e
+       set job_id = (p_options ->> 'job_id')::bigint
+     where e.scope = p_scope
+       and e.key = p_key
+       and e.step = p_step;
+  end if;
+  if v_outcome in ('call', 'probe') then
+    -- Only a first call starts the provider's memory; also one of which the provider says that it did nothing, for it came with
+    -- the key.
+    v_until := case when v_outcome = 'call' and p_options ->> 'recovery' = 'keyed' then
+      coalesce(case when v_doubt.calls > 0 or v_now < v_step_row.memory_ends_at then v_step_row.memory_ends_at end,
+               v_now + pawl_v1._step_memory(pawl_v1._ms_option(p_options, 'memory_ms', 86400000, 1000, 315360000000)))
+    end;
+    update pawl.step as e
+       set fence = nextval('pawl.fence_seq'),
+           recovery = p_options ->> 'recovery',
+           memory_ends_at = coalesce(v_until, e.memory_ends_at),
+           job_id = (p_options ->> 'job_id')::bigint,
+           updated_at = clock_timestamp()
+     where e.scope = p_scope -- locked since its status was read
+       and e.key = p_key
+       and e.step = p_step
+    returning e.*
+         into v_step_row;
+    v_until := least(v_now + v_timeout, v_until);
+    insert into pawl.step_call (fence, scope, key, step, probe, started_at, not_after)
+    values (v_step_row.fence, p_scope, p_key, p_step, v_outcome = 'probe', v_now, v_until);
+  elsif v_outcome = 'unknown' and (v_step_row.status = 'planned' or v_step_row.job_id is distinct from (p_options ->> 'job_id')::bigint) then
+    -- Another job may come to it: of a delivery that was forgotten, and came again.
+    update pawl.step as e
+       set status = 'unknown',
+           job_id = (p_options ->> 'job_id')::bigint,
+           updated_at = clock_timestamp()
+     where e.scope = p_scope
+       and e.key = p_key
+       and e.step = p_step;
+  end if;
+  select count(*) filter (where not c.probe)
+    into v_calls
+    from pawl.step_call as c
+   where c.scope = p_scope
+     and c.key = p_key
+     and c.step = p_step;
+  return query
+  select v_outcome, case when v_outcome in ('call', 'probe') then v_step_row.fence end, v_step_row.provider_key::text,
+         case when v_outcome in ('call', 'probe') then v_until end,
+         case v_outcome when 'wait' then ceil(extract(epoch from v_settled - v_now) * 1000)::int end,
+         v_step_row.result::bytea, v_step_row.reference::text, v_step_row.failure_code::text, v_step_row.failure_message::text, v_calls,
+         case
+           when v_outcome = 'call' and v_doubt.calls > 0 then jsonb_build_object('again', v_doubt.calls)
+           when v_outcome in ('replay_success', 'final_failure') and current_setting('synchronous_standby_names') <> ''
+           then pawl_v1._unproved()
+           else '{}'
+         end;
+end
+$$;
+
+-- Says how a call or a probe ended. It is taken from any attempt: what the provider did is true whoever holds the job by now.
+--
+-- p_outcome of a call: 'executed' (it took effect; p_result is what it answered), 'refused' (a final answer: it did not and will
+-- not), 'not_sent' (nothing left, or the provider says that it did nothing), 'ambiguous' (the request left and no answer came).
+-- Of a probe: 'executed', 'not_executed', 'cannot_tell'.
+-- A refusal ends the step if no other call of it is in doubt, or if the same key went with all of them (keyed: the answer is the
+-- key's); else nobody can tell, and the step is unknown.
+-- options: keyless boolean (the call of a keyed step carried no key: if it may have been executed the step is unknown, since another call would be a second
+-- effect), reference (the provider's name for what it made), error, code (of a refusal), exchange (an object: what was seen on the
+-- way, kept with the call).
+-- outcome: the step's status now: 'planned', 'succeeded', 'failed_final', 'unknown'; or 'absent' (purged). detail.late: a newer
+-- call has begun since; detail.kept: the step had ended before, and what it held stays; detail.twice: the provider acted more than
+-- once; detail.contradicts: it is against what was known. 40001: the step has become unknown this moment; restart.
+create or replace function pawl_v1.step_end(
+  p_scope   text,
+  p_key     text,
+  p_step    text,
+  p_fence   bigint,
+  p_outcome text,
+  p_result  bytea default null,
+  p_options jsonb default '{}'
+)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+declare
+  v_known  record;
+  v_step_row pawl.step;
+  v_call   pawl.step_call;
+  v_doubts int;
+  v_status text;
+  v_twice  boolean;
+  v_ends   boolean;
+  v_keyed  boolean;
+begin
+  perform pawl_v1._check_options(p_options, '{reference,error,code,exchange,keyless}');
+  select u.known, u.job_id
+    into v_known
+    from pawl_v1._step_is_unknown(p_scope, p_key, p_step) as u;
+  select e.*
+    into v_step_row
+    from pawl.step as e
+   where e.scope = p_scope
+     and e.key = p_key
+     and e.step = p_step
+     for update;
+  select c.*
+    into v_call
+    from pawl.step_call as c
+   where c.fence = p_fence
+     and c.scope = p_scope
+     and c.key = p_key
+     and c.step = p_step;
+  if v_step_row.key is null or v_call.fence is null then
+    return query
+    select 'absent', '{}'::jsonb;
+    return;
+  end if;
+  if v_step_row.status = 'unknown' and (not v_known.known or v_step_row.job_id is distinct from v_known.job_id) then
+    perform pawl_v1._step_restart(p_key, p_step);
+  end if;
+  if p_outcome is null or p_outcome <> all (
+    case when v_call.probe then '{executed,not_executed,cannot_tell}' else '{executed,refused,not_sent,ambiguous}' end::text[])
+  then
+    raise exception '% is not how a % ends', coalesce(p_outcome, 'null'), case when v_call.probe then 'probe' else 'call' end
+      using errcode = 'P4004';
+  end if;
+  if coalesce(v_call.outcome, 'ambiguous') not in ('ambiguous', p_outcome) then -- what is known of a call stays
+    return query
+    select v_step_row.status::text, jsonb_build_object('kept', true, 'contradicts', true);
+    return;
+  end if;
+
+  update pawl.step_call as c
+     set outcome = p_outcome,
+         ended_at = coalesce(case when c.outcome = p_outcome then c.ended_at end, clock_timestamp()),
+         reference = coalesce(p_options ->> 'reference', c.reference),
+         detail = c.detail || (p_options - 'reference')
+   where c.fence = p_fence;
+  select case
+           when v_step_row.recovery in ('keyed', 'repeatable') then count(distinct c.reference) > 1
+           else count(*) > 1
+         end
+    into v_twice
+    from pawl.step_call as c
+   where c.scope = p_scope
+     and c.key = p_key
+     and c.step = p_step
+     and c.outcome = 'executed'
+     and not c.probe;
+  select d.calls
+    into v_doubts
+    from pawl_v1._step_doubts(v_step_row) as d;
+  v_keyed := v_step_row.recovery = 'keyed' and not coalesce((p_options ->> 'keyless')::boolean, false);
+  v_status := case
+    when v_step_row.status in ('succeeded', 'failed_final') then v_step_row.status::text
+    when p_outcome = 'executed' then 'succeeded'
+    when p_outcome = 'refused' and p_fence <= v_step_row.cleared then v_step_row.status::text -- settled since, or asked again under another key
+    when p_outcome = 'refused' and (v_doubts = 0 or v_keyed) then 'failed_final'
+    when p_outcome in ('refused', 'cannot_tell') and p_fence = v_step_row.fence and p_fence > v_step_row.cleared then 'unknown'
+    when p_outcome = 'ambiguous' and (v_step_row.recovery = 'at_most_once' or v_step_row.recovery = 'keyed' and not v_keyed)
+         and p_fence > v_step_row.cleared then 'unknown'
+    when v_step_row.status = 'unknown' and v_doubts = 0 then 'planned'
+    else v_step_row.status::text
+  end;
+  v_ends := v_status in ('succeeded', 'failed_final') and v_status <> v_step_row.status;
+  update pawl.step as e
+     set status = v_status,
+         cleared = case when p_outcome = 'not_executed' and p_fence = e.fence then e.fence else e.cleared end,
+         updated_at = clock_timestamp(),
+         expires_at = case when v_ends then clock_timestamp() + (e.expires_at - e.created_at) else e.expires_at end,
+         result = case when v_ends and v_status = 'succeeded' then p_result else e.result end,
+         reference = case when v_ends and v_status = 'succeeded' then p_options ->> 'reference' else e.reference end,
+         failure_code = case when v_ends and v_status = 'failed_final' then p_options ->> 'code' else e.failure_code end,
+         failure_message = case when v_ends and v_status = 'failed_final' then left(p_options ->> 'error', 4000) else e.failure_message end
+   where e.scope = p_scope
+     and e.key = p_key
+     and e.step = p_step;
+  if v_step_row.status = 'unknown' and v_status <> 'unknown' then
+    perform pawl_v1._step_resume(v_step_row.job_id);
+  end if;
+  return query
+  select v_status,
+         case when p_fence < v_step_row.fence then '{"late": true}' else '{}' end::jsonb
+         || case when v_step_row.status in ('succeeded', 'failed_final') then '{"kept": true}' else '{}' end::jsonb
+         || case when p_outcome = 'executed' and v_twice and v_step_row.recovery <> 'accept_duplicates' then '{"twice": true}' else '{}' end::jsonb
+         || case when p_outcome = 'executed' and v_step_row.status = 'failed_final' then '{"contradicts": true}' else '{}' end::jsonb;
+end
+$$;
+
+-- Settles a step of which nobody could tell whether it was executed, after somebody found out. It leaves a record in pawl.audit, and
+-- the job that waits for it goes on.
+--
+-- p_fence: the step's fence when you asked the provider (pawl_v1.steps). The verdict is about the calls up to that one.
+-- p_verdict: 'executed' (the step succeeded), 'refused' (it never will) or 'not_executed' (it may be called again).
+-- options: result text, reference: what the provider made; error, code: of a refusal.
+-- outcome 'settled'; 'refused' (detail.status: it is not unknown); 'moved' (another call has begun since; detail.fence is its fence: ask the
+-- provider again); 'early' (not executed or refused, but until detail.retry_after_ms are
+-- over a frozen attempt may still send it); 'absent'. P4004: verdict, actor or reason. 40001: restart.
+create or replace function pawl_v1.step_settle(
+  p_scope   text,
+  p_key     text,
+  p_step    text,
+  p_fence   bigint,
+  p_verdict text,
+  p_actor   text,
+  p_reason  text,
+  p_options jsonb default '{}'
+)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+declare
+  v_known  record;
+  v_before pawl.step;
+  v_after  pawl.step;
+  v_until  timestamptz;
+begin
+  perform pawl_v1._check_options(p_options, '{result,reference,error,code}');
+  perform pawl_v1._check_by(p_actor, p_reason);
+  if p_verdict is null or p_verdict not in ('executed', 'refused', 'not_executed') then
+    raise exception 'the verdict is executed, refused or not_executed, not %', coalesce(p_verdict, 'null')
+      using errcode = 'P4004';
+  end if;
+  perform pawl_v1._check_fence_seen(p_fence);
+  select u.known, u.job_id
+    into v_known
+    from pawl_v1._step_is_unknown(p_scope, p_key, p_step) as u;
+  select e.*
+    into v_before
+    from pawl.step as e
+   where e.scope = p_scope
+     and e.key = p_key
+     and e.step = p_step
+     for update;
+  if v_before.status is distinct from 'unknown' then
+    return query
+    select case when v_before.key is null then 'absent' else 'refused' end,
+           jsonb_strip_nulls(jsonb_build_object('status', v_before.status));
+    return;
+  end if;
+  if not v_known.known or v_before.job_id is distinct from v_known.job_id then
+    perform pawl_v1._step_restart(p_key, p_step);
+  end if;
+  if v_before.fence <> p_fence then
+    return query
+    select 'moved', jsonb_build_object('status', v_before.status, 'fence', v_before.fence);
+    return;
+  end if;
+  select d.until
+    into v_until
+    from pawl_v1._step_doubts(v_before) as d;
+  if p_verdict <> 'executed' and v_until > clock_timestamp() then
+    return query
+    select 'early', jsonb_build_object('status', v_before.status,
+                                       'retry_after_ms', ceil(extract(epoch from v_until - clock_timestamp()) * 1000)::bigint);
+    return;
+  end if;
+  update pawl.step as e
+     set status = case p_verdict when 'executed' then 'succeeded' when 'refused' then 'failed_final' else 'planned' end,
+         cleared = e.fence,
+         memory_ends_at = null,
+         updated_at = clock_timestamp(),
+         expires_at = clock_timestamp() + (e.expires_at - e.created_at),
+         result = case p_verdict when 'executed' then convert_to(p_options ->> 'result', 'UTF8') end,
+         reference = case p_verdict when 'executed' then p_options ->> 'reference' end,
+         failure_code = case p_verdict when 'refused' then p_options ->> 'code' end,
+         failure_message = case p_verdict when 'refused' then left(coalesce(p_options ->> 'error', p_reason), 4000) end
+   where e.scope = p_scope
+     and e.key = p_key
+     and e.step = p_step
+  returning e.*
+       into v_after;
+  insert into pawl.audit (actor, verb, target, reason, before, after)
+  values (p_actor, 'step_settle', pawl_v1._audit_target('step', p_scope, p_key, p_step), p_reason,
+          pawl_v1._step_record(v_before), pawl_v1._step_record(v_after));
+  perform pawl_v1._step_resume(v_after.job_id);
+  return query
+  select 'settled', jsonb_build_object('status', v_after.status);
+end
+$$;
+
+-- Has a step called again under a new key that its provider refused for good. The refusal is stored, and a provider repeats it for its key:
+-- so a retry of the job alone meets it at once. Use it when what was refused may be accepted now: the customer has another card. The next
+-- attempt of its owner calls: retry its job (job_retry). It leaves a record in pawl.audit.
+--
+-- If the provider took an earlier call after all, the new one is a second effect, since no key ties the two.
+--
+-- p_fence: the step's fence when you looked (pawl_v1.steps).
+-- options: provider_key (1 to 255 octets; default: a random UUID): the key from now on. dry_run boolean: say what would be done, and do nothing.
+-- outcome 'renewed' (detail: provider_key, job, calls), with dry_run 'would_renew'; 'refused' (detail.status: it was not refused; or
+-- detail.executed: a call of it was executed); 'moved' (detail.fence: another call has begun since); 'early' (until detail.retry_after_ms are over a
+-- frozen attempt may still send an earlier call); 'absent'. P4001: the key, or it is the old one. P4004: fence, actor or reason.
+create or replace function pawl_v1.step_again(
+  p_scope   text,
+  p_key     text,
+  p_step    text,
+  p_fence   bigint,
+  p_actor   text,
+  p_reason  text,
+  p_options jsonb default '{}'
+)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set lock_timeout = '2s'
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_before pawl.step;
+  v_after  pawl.step;
+  v_seen   record;
+  v_new    text := coalesce(p_options ->> 'provider_key', gen_random_uuid()::text);
+begin
+  perform pawl_v1._check_options(p_options, '{provider_key,dry_run}');
+  perform pawl_v1._check_by(p_actor, p_reason);
+  perform pawl_v1._check_fence_seen(p_fence);
+  perform pawl_v1._check_key('provider_key', v_new);
+  select e.*
+    into v_before
+    from pawl.step as e
+   where e.scope = p_scope
+     and e.key = p_key
+     and e.step = p_step
+     for update;
+  select count(*)::int as calls,
+         bool_or(c.outcome = 'executed') as executed,
+         max(c.not_after) filter (where c.fence > v_before.cleared and coalesce(c.outcome, 'ambiguous') = 'ambiguous') as open_until
+    into v_seen
+    from pawl.step_call as c
+   where c.scope = p_scope
+     and c.key = p_key
+     and c.step = p_step
+     and not c.probe;
+  if v_before.status is distinct from 'failed_final' or v_seen.executed then
+    return query
+    select case when v_before.key is null then 'absent' else 'refused' end,
+           jsonb_strip_nulls(jsonb_build_object('status', v_before.status, 'executed', nullif(v_seen.executed, false)));
+    return;
+  end if;
+  if v_before.fence <> p_fence then
+    return query
+    select 'moved', jsonb_build_object('status', v_before.status, 'fence', v_before.fence);
+    return;
+  end if;
+  if v_seen.open_until > clock_timestamp() then
+    return query
+    select 'early', jsonb_build_object('status', v_before.status,
+                                       'retry_after_ms', ceil(extract(epoch from v_seen.open_until - clock_timestamp()) * 1000)::bigint);
+    return;
+  end if;
+  if v_new = v_before.provider_key then
+    raise exception 'the provider refused under the key %', v_new
+      using errcode = 'P4001', hint = 'give another, or none: a random one is made';
+  end if;
+  if not coalesce((p_options ->> 'dry_run')::boolean, false) then
+    update pawl.step as e
+       set status = 'planned',
+           cleared = e.fence,
+           provider_key = v_new,
+           memory_ends_at = null,
+           updated_at = clock_timestamp(),
+           failure_code = null,
+           failure_message = null
+     where e.scope = p_scope -- locked since its status was read
+       and e.key = p_key
+       and e.step = p_step
+    returning e.*
+         into v_after;
+    insert into pawl.audit (actor, verb, target, reason, before, after)
+    values (p_actor, 'step_again', pawl_v1._audit_target('step', p_scope, p_key, p_step), p_reason,
+            pawl_v1._step_record(v_before), pawl_v1._step_record(v_after));
+  end if;
+  return query
+  select case when v_after.key is null then 'would_renew' else 'renewed' end,
+         jsonb_strip_nulls(jsonb_build_object('provider_key', v_after.provider_key, 'job', v_before.job_id, 'calls', v_seen.calls));
+end
+$$;
+
+-- Forgets finished steps whose memory is over, and what was seen of them, at most p_limit; and what was planned for a job that is
+-- gone, unless a call of it is in doubt. What is in doubt or unknown never leaves by age, nor does a step whose job or command may
+-- still run again: a dead letter may be retried.
+--
+-- options: older_than_ms (default 24 h): looks at nothing created since. since: see job_key_purge.
+-- outcome 'purged'; detail.next: see job_key_purge.
+create or replace function pawl_v1.step_purge(p_limit int default 10000, p_options jsonb default '{}')
+returns table (outcome text, purged int, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_sort = off
+set enable_seqscan = off
+as $$
+declare
+  v_before timestamptz := pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000));
+  v_due    tid[];
+  v_next   timestamptz;
+  v_purged int;
+begin
+  perform pawl_v1._check_options(p_options, '{older_than_ms,since}');
+  perform pawl_v1._check_int('limit', p_limit, 1, 100000);
+  select array_agg(d.ctid), max(d.created_at) -- their places: see job_key_purge
+    into v_due, v_next
+    from (
+      select e.ctid, e.created_at
+        from pawl.step as e
+       where e.created_at < v_before
+         and e.created_at >= pawl_v1._since(p_options)
+         and e.expires_at < clock_timestamp()
+         and (e.status in ('succeeded', 'failed_final')
+              or e.status = 'planned' and e.job_id is not null and (pawl_v1._step_doubts(e)).calls = 0)
+         and not exists (select from pawl.job as j where j.id = e.job_id)
+         and not exists ( -- the job that owns the delivery now, which may not have begun
+               select
+                 from pawl.inbox as i
+                 join pawl.job as j on j.id = i.job_id
+                where i.consumer = substr(e.scope, length('inbox/') + 1)
+                  and i.key = e.key
+                  and e.scope like 'inbox/%')
+         and not exists (
+               select
+                 from pawl.command as c
+                where c.scope = substr(e.scope, length('command/') + 1)
+                  and c.key = e.key
+                  and e.scope like 'command/%'
+                  and c.status not in ('succeeded', 'failed_final'))
+       order by e.created_at
+       limit p_limit
+         for update skip locked
+    ) as d;
+  with gone as (
+    delete from pawl.step as e
+     where e.ctid = any (v_due)
+       and e.expires_at < clock_timestamp()
+       and e.status <> 'unknown'
+    returning e.scope, e.key, e.step
+  ), calls as materialized (
+    select c.ctid as place
+      from gone as g
+     cross join lateral (
+            select o.ctid from pawl.step_call as o where o.scope = g.scope and o.key = g.key and o.step = g.step limit 100000) as c
+  ), evidence as (
+    delete from pawl.step_call as c
+     where c.ctid = any (array(select s.place from calls as s))
+  )
+  select count(*)
+    into v_purged
+    from gone;
+  return query
+  select 'purged', v_purged, jsonb_strip_nulls(jsonb_build_object('next', v_next));
+end
+$$;
+
+-- Steps with what was seen of them. Look at status = 'unknown' first. It counts the calls of every step that it shows.
+create or replace view pawl_v1.steps as
+select e.scope,
+       e.key,
+       e.step,
+       e.status,
+       e.fence,
+       e.recovery,
+       e.provider,
+       e.provider_key,
+       e.reference,
+       e.job_id,
+       c.calls,
+       c.in_doubt,
+       c.first_called_at,
+       c.last_not_after,
+       e.memory_ends_at,
+       e.failure_code,
+       e.failure_message,
+       e.created_at,
+       e.updated_at,
+       e.expires_at
+  from pawl.step as e
+ cross join lateral (
+        select count(*) as calls,
+               count(*) filter (where k.fence > e.cleared and coalesce(k.outcome, 'ambiguous') = 'ambiguous') as in_doubt,
+               min(k.started_at) as first_called_at,
+               max(k.not_after) as last_not_after
+          from pawl.step_call as k
+         where k.scope = e.scope
+           and k.key = e.key
+           and k.step = e.step
+           and not k.probe) as c;

@@ -1,0 +1,137 @@
+-- What stands still until somebody decides or something notices, of all kinds, and what to do about it.
+
+-- The steps of a job: under its queue with its id, '@' and when it was enqueued, or, if it is a delivery that was executed, under its key.
+create or replace function pawl_v1._steps_of_job(p_job pawl.job)
+returns setof pawl.step
+language sql
+stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select e.*
+    from pawl.step as e
+   where e.scope = 'job/' || p_job.queue
+     and e.key > p_job.id || '@'
+     and e.key < p_job.id || 'A'
+   union all
+  select e.*
+    from pawl.step as e
+   where e.scope = p_job.queue
+     and e.key = p_job.headers ->> 'pawl-inbox-key'
+$$;
+
+-- What an operator may do about a dead letter, and what may have happened already.
+create or replace function pawl_v1._dead_letter_advice(p_job pawl.job)
+returns text
+language plpgsql
+stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_code    text := p_job.last_errors -> -1 ->> 'code';
+  v_refused text;
+  v_doubted text;
+begin
+  select string_agg(s.step, ', ' order by s.step) filter (where s.status = 'failed_final'),
+         string_agg(s.step || ' (key ' || s.provider_key || ')', ', ' order by s.step)
+           filter (where s.status = 'planned' and (pawl_v1._step_doubts(s)).calls > 0)
+    into v_refused, v_doubted
+    from pawl_v1._steps_of_job(p_job) as s;
+  return case
+    when v_code = 'mismatch' then 'it came under a known key with another payload: the first took effect, or is a job of its own, and a retry runs '
+                               || 'this one beside it; job_discard, unless both are wanted'
+    when v_code = 'P4051' then 'it is older than what is remembered, and may have taken effect: find out, then job_discard or job_retry'
+    when v_doubted is not null then 'a call of step ' || v_doubted || ' may have been executed: job_retry is safe for it, the step asks, calls again or '
+                                    || 'becomes unknown as its recovery says; ask the provider before job_discard'
+    when v_refused is not null then 'step ' || v_refused || ' was refused for good, and a retry meets the stored refusal at once: if it may be accepted '
+                                    || 'now, step_again (a new key), then job_retry; else job_discard'
+    when p_job.crashes > 0 then 'its process died or froze ' || p_job.crashes || ' times while it ran: what it wrote here was rolled back, but calls of other '
+                                || 'systems outside of steps may have been executed. Ask those systems first; then job_retry if nothing happened, job_discard if it did'
+    else 'repair the cause, then job_retry or job_discard'
+  end;
+end
+$$;
+
+-- p_kind: 'command', 'step', 'job' or null for all. Changes nothing; reads the whole of the tables it is about.
+--
+-- scope and key name the row: of a step scope and key are its owner's, with the step in detail; of a job the queue and the id.
+-- class: 'unknown' (nobody can tell whether it took effect: needs a verdict), 'abandoned' (its attempt has gone, and the next claim
+-- or sweep takes it), 'dead_letter' (nobody tries it again), 'orphaned' (a call in doubt that no attempt will follow up).
+-- detail of a command and a step: fence, which a verdict names. detail of a job: attempts, crashes, code (of its last error),
+-- message_key (of the delivery that it is).
+create or replace function pawl_v1.stale_classify(p_kind text default null)
+returns table (kind text, scope text, key text, class text, reason text, advice text, since timestamptz, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+stable
+as $$
+begin
+  if p_kind not in ('command', 'step', 'job') then
+    raise exception 'the kind is command, step or job, not %', p_kind
+      using errcode = 'P4004';
+  end if;
+  return query
+  select 'command',
+         c.scope::text,
+         c.key::text,
+         case c.status when 'unknown' then 'unknown' else 'abandoned' end,
+         case
+           when c.status = 'unknown' then 'an attempt fell silent, and nobody declared the work repeatable'
+           when c.lease_expires_at is null then 'its claim was committed without an end'
+           else 'its lease is over'
+         end,
+         c.advice,
+         c.updated_at,
+         jsonb_build_object('fence', c.fence)
+    from pawl_v1.stale_commands as c
+   where p_kind is null or p_kind = 'command'
+   union all
+  select 'step',
+         e.scope::text,
+         e.key::text,
+         case e.status when 'unknown' then 'unknown' else 'orphaned' end,
+         case
+           when e.status = 'unknown' and e.recovery = 'keyed' then 'a call went unanswered, and the provider may have forgotten its key'
+           when e.status = 'unknown' then 'a call went unanswered'
+           when j.id is null then 'a call went unanswered, and its job has ended or was none'
+           else 'a call went unanswered, and its job is ' || j.status
+         end,
+         case
+           when e.status = 'unknown' then 'ask the provider for ' || e.provider_key || ', then step_settle; or run step.Reconcile'
+           when j.id is null then 'ask the provider for ' || e.provider_key || ' whether it was executed; only a new attempt of its owner can record it'
+           else 'retry the job: its step asks, calls again or becomes unknown, as the recovery says'
+         end,
+         e.updated_at,
+         jsonb_build_object('step', e.step, 'fence', e.fence, 'recovery', e.recovery, 'provider', e.provider, 'provider_key', e.provider_key)
+    from pawl_v1.steps as e
+    left join pawl.job as j on j.id = e.job_id
+   where (p_kind is null or p_kind = 'step')
+     and (e.status = 'unknown'
+          or e.status = 'planned'
+         and e.in_doubt > 0
+         and e.last_not_after < clock_timestamp()
+         and coalesce(j.status, 'succeeded') in ('dead_letter', 'cancelled', 'succeeded')
+         and e.scope not like 'command/%')
+   union all
+  select 'job',
+         j.queue::text,
+         j.id::text,
+         case j.status when 'processing' then 'abandoned' else j.status::text end,
+         case
+           when j.status = 'processing' then 'its lease is over'
+           else coalesce(j.last_errors -> -1 ->> 'error', 'it says nothing')
+         end,
+         case j.status
+           when 'processing' then 'nothing: the sweep gives it back; if it stays, no worker is running'
+           when 'unknown' then 'settle its step: see kind step'
+           else pawl_v1._dead_letter_advice(j)
+         end,
+         j.available_at,
+         jsonb_strip_nulls(jsonb_build_object('attempts', j.attempts, 'crashes', j.crashes, 'code', j.last_errors -> -1 ->> 'code',
+                                              'message_key', j.headers ->> 'pawl-key'))
+    from pawl.job as j
+    left join pawl.worker as w on w.id = j.claimed_by
+   where (p_kind is null or p_kind = 'job')
+     and (j.status in ('dead_letter', 'unknown')
+          or j.status = 'processing' and coalesce(w.seen_at + w.lease, j.lease_expires_at, '-infinity') < clock_timestamp());
+end
+$$;

@@ -1,0 +1,106 @@
+// Package schema is the contract: the tables and functions that every client of Pawl, in any language, works through.
+//
+// tables/ holds numbered, append-only migrations. api/ holds the functions, replaced whole at every version; version
+// N means the tables up to N and the functions as they stood when N was made. A released version never changes: see
+// docs/decisions/0002-contract-versions.md. dist/pawl.sql is the same thing as one script for psql.
+package schema
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/pawl-go/pawl/internal/script"
+)
+
+//go:generate go run ../internal/gen/dist
+
+//go:embed tables/*.sql api/*.sql roles.sql
+var files embed.FS
+
+// minClient is the oldest client version that understands the newest schema. Raise it only when old workers must stop.
+const minClient = 1
+
+// A Version is one migration: the change of the tables and how to take it back.
+type Version struct {
+	Number   int
+	Name     string // "init"
+	Up, Down string // SQL text
+}
+
+// Versions returns every version, oldest first.
+func Versions() []Version {
+	ups, err := fs.Glob(files, "tables/*.up.sql")
+	if err != nil {
+		panic(err) // a malformed pattern, found by any test
+	}
+	versions := make([]Version, 0, len(ups))
+	for _, up := range ups {
+		base := strings.TrimSuffix(path.Base(up), ".up.sql")
+		number, name, _ := strings.Cut(base, "_")
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			panic(fmt.Sprintf("schema/%s: the name must start with a number", up))
+		}
+		versions = append(versions, Version{n, name, read(up), read("tables/" + base + ".down.sql")})
+	}
+	return versions
+}
+
+// Newest returns the number of the newest version.
+func Newest() int {
+	all := Versions()
+	return all[len(all)-1].Number
+}
+
+// API returns the functions and views, in the order they must be created.
+func API() string {
+	names, err := fs.Glob(files, "api/*.sql")
+	if err != nil {
+		panic(err)
+	}
+	var all strings.Builder
+	for _, name := range names {
+		all.WriteString(read(name))
+		all.WriteByte('\n')
+	}
+	return all.String()
+}
+
+// Roles returns the script that makes and grants pawl_app, pawl_operator and pawl_reader.
+func Roles() string { return script.Pinned(read("roles.sql")) }
+
+// Script returns the statements that take a database from the version before v to v, its record in pawl.migration
+// included. The newest version also installs the functions.
+func (v Version) Script() string {
+	var s strings.Builder
+	s.WriteString(v.Up)
+	s.WriteByte('\n')
+	if v.Number == Newest() {
+		s.WriteString(API())
+	}
+	fmt.Fprintf(&s, "insert into pawl.migration (version, name, min_client, api_hash)\nvalues (%d, '%s', %d, '%s');\n",
+		v.Number, v.Name, minClient, script.Hash(API()))
+	return script.Pinned(s.String())
+}
+
+// DownScript returns the statements that take one version back, its record included; version 1 takes the record's table with it.
+// The functions stay those of the later version, which the record then says: the build that belongs there puts its own back.
+func (v Version) DownScript() string {
+	if v.Number == 1 {
+		return script.Pinned(v.Down)
+	}
+	return script.Pinned(v.Down + fmt.Sprintf("\ndelete from pawl.migration as m where m.version = %d;\n"+
+		"update pawl.migration as m set api_hash = 'of version %d' where m.version = %d;\n", v.Number, v.Number, v.Number-1))
+}
+
+func read(name string) string {
+	text, err := files.ReadFile(name)
+	if err != nil {
+		panic(err) // embedded at build time
+	}
+	return string(text)
+}

@@ -1,0 +1,103 @@
+package step_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/pawltest"
+	"github.com/pawl-go/pawl/step"
+)
+
+// What the provider can tell is settled, and the jobs go on: one was executed, one did not, of one it cannot tell, one it cannot be asked,
+// and one is somebody else's.
+func TestReconcile(t *testing.T) {
+	t.Parallel()
+	b := setup(t, time.Hour, lies(pawltest.CutAfter, pawltest.CutBefore, pawltest.CutAfter, pawltest.CutAfter, pawltest.CutAfter))
+	names := []string{"executed", "not executed", "unclear", "out of order", "of another"}
+	b.work(func(ctx context.Context, task job.Task[string]) error {
+		s := b.step(step.AtMostOnce())
+		s.Request, s.Provider = task.Value, "payments"
+		s.Timeout = 20 * time.Second // which a busy machine does not reach: the connections are cut at once
+		if task.Value == "of another" {
+			s.Provider = "another"
+		}
+		_, err := step.Run(ctx, b.pool, task.Job, s, func(ctx context.Context, c step.Call) (pawltest.Charge, error) {
+			return b.charge(ctx, task.Value)
+		})
+		return err
+	})
+	for n, name := range names {
+		b.enqueue(name)
+		b.until("it waits", func() bool { return b.count("select count(*) from pawl.job where status = 'unknown'") == n+1 })
+	}
+	asked := map[string]string{}
+	byKey := map[string]string{}
+	for _, c := range b.provider.Charges() {
+		byKey[c.Key] = c.Body
+	}
+	probe := func(ctx context.Context, c step.Call) (step.ProbeResult, any, error) {
+		if c.Owner.Scope != "job/pay" || c.Owner.JobID == 0 || c.Step != "charge" || c.Number != 1 {
+			t.Errorf("asked about %+v", c)
+		}
+		body := byKey[c.Key()]
+		asked[body] = c.Key()
+		switch body {
+		case "":
+			return step.NotExecuted, nil, nil
+		case "unclear":
+			return step.CannotTell, nil, nil
+		case "out of order":
+			return "", nil, errors.New("out of order")
+		}
+		c.Reference("ch_1")
+		return b.found(body)(ctx, c)
+	}
+	r := step.Reconciliation{Providers: map[string]step.Probe{"payments": probe}, Actor: "the night watch", Settle: time.Hour, Hooks: b.counters.Hooks()}
+	if got, err := step.Reconcile(t.Context(), b.pool, r); err != nil || got != (step.Reconciled{Early: 4}) || len(asked) > 0 {
+		t.Errorf("too early: %+v, %v", got, err)
+	}
+	_, err := b.pool.Exec(t.Context(), "update pawl.step_call set not_after = now() - interval '2 hours'")
+	b.must(err)
+	got, err := step.Reconcile(t.Context(), b.pool, r)
+	if err != nil || got != (step.Reconciled{Executed: 1, NotExecuted: 1, CannotTell: 1, Failed: 1}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	b.until("two go on", func() bool { return b.count("select count(*) from pawl.job") == 3 })
+	b.wantCharges(5) // the one that had not been executed was made
+	if n := b.count("select count(*) from pawl.step where status = 'unknown'"); n != 3 {
+		t.Errorf("%d are unknown", n)
+	}
+	if n := b.count("select count(*) from pawl.audit as a where a.actor = 'the night watch' and a.verb = 'step_settle'"); n != 2 {
+		t.Errorf("%d records", n)
+	}
+	if n := b.counters.Count(pawl.EventTrouble); n != 1 {
+		t.Errorf("%d times trouble", n)
+	}
+	if _, err := step.Reconcile(t.Context(), b.pool, step.Reconciliation{}); pawl.CodeOf(err) != pawl.CodeArgumentInvalid {
+		t.Errorf("%v", err)
+	}
+}
+
+// What has ended and is old is forgotten.
+func TestPurge(t *testing.T) {
+	t.Parallel()
+	b := setup(t, time.Hour, nil)
+	j := b.claim()
+	_, err := b.pay(j, b.step(step.Keyed(time.Hour)))
+	b.must(err)
+	_, err = b.pool.Exec(t.Context(), "update pawl.step set created_at = now() - interval '2 days', expires_at = now() - interval '1 day'")
+	b.must(err)
+	if n, err := step.Purge(t.Context(), b.pool, 100, 0); n != 0 || err != nil {
+		t.Errorf("while its job runs: %d, %v", n, err)
+	}
+	b.must(pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error { return j.Finish(t.Context(), tx) }))
+	if n, err := step.Purge(t.Context(), b.pool, 100, 0); n != 1 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+}

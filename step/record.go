@@ -1,0 +1,57 @@
+package step
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/internal/text"
+	"github.com/pawl-go/pawl/internal/txn"
+)
+
+// giveBack says that a permission was not used whose COMMIT went unanswered. It may still be on its way to being durable, so that
+// an absent one is asked for again, for a while; what is never told stays in doubt, which is safe.
+func (t *taking) giveBack(ctx context.Context, fence int64) {
+	for range 20 {
+		row, err := t.record(ctx, Call{Fence: fence, seen: &seen{}}, contract.StepEndArgs{Outcome: "not_sent"})
+		if err != nil || row.Status != "absent" || !pace.Sleep(ctx, 100*time.Millisecond) {
+			return
+		}
+	}
+}
+
+// recordFor bounds how long the end of a call is told to a database that does not answer. It is worth waiting for: what is not told
+// has to be found out.
+const recordFor = 20 * time.Second
+
+// record tells how a call ended. It may be told twice, so it is until an answer comes.
+func (t *taking) record(ctx context.Context, c Call, a contract.StepEndArgs) (row contract.StepEndRow, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordFor)
+	defer cancel()
+	reference, exchange := c.seen.noted()
+	a.Owner, a.Step, a.Fence, a.Reference = t.args.Owner, t.args.Step, c.Fence, text.Octets(reference, 255)
+	if exchange != nil {
+		a.Exchange = exchange
+	}
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		row, err = contract.StepEnd(ctx, t.pool, a)
+		if err == nil || txn.Refused(err) && !pawl.Retryable(err) || !pace.Sleep(ctx, wait) {
+			break
+		}
+	}
+	for kind, is := range map[pawl.EventKind]bool{pawl.EventStepTwice: row.Twice, pawl.EventTrouble: row.Contradicts} {
+		if is {
+			t.emit(ctx, pawl.Event{Kind: kind, Op: "step.end", Err: fmt.Errorf("call %d ended %s, against what was known", a.Fence, a.Outcome)})
+		}
+	}
+	return row, err
+}
+
+func (t *taking) emit(ctx context.Context, e pawl.Event) {
+	e.Scope, e.Key, e.JobID = t.args.Owner.Scope, t.args.Owner.Key+" "+t.args.Step, t.args.Owner.JobID
+	e.Step, e.Provider = t.args.Step, t.step.Provider
+	t.step.Hooks.Emit(context.WithoutCancel(ctx), e)
+}

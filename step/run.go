@@ -1,0 +1,126 @@
+package step
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+)
+
+// A Step is one call of a provider, within what a handler does for one job, delivery or command. Name and Recovery are required.
+type Step struct {
+	// Name of the step, the same at every attempt: "charge". 1 to 255 octets.
+	Name string
+	// Recovery says what may be done if nobody knows how a call ended.
+	Recovery Recovery
+	// Request is what is asked for: octets, or anything that JSON can hold. The same step with another request is refused with
+	// [pawl.ErrKeyReused]: derive it from the intent alone, not from the time or the attempt.
+	Request any
+	// Provider is shown to operators, and chooses who reconciles: "stripe".
+	Provider string
+	// Key is sent as the idempotency key, verbatim. Default: one derived from owner and step.
+	Key string
+	// Timeout of one call, and of a probe. Default 30 s, at most 12 h.
+	Timeout time.Duration
+	// Retention is how long the finished step is remembered; it must outlast every retry of its owner. Default 30 days.
+	Retention time.Duration
+	// Hooks receive what happens.
+	Hooks pawl.Hooks
+}
+
+// Run takes a step, unless an earlier attempt has, and returns its result: what fn returned, read back from what is stored.
+//
+// fn is called after the plan has committed, with no transaction open, at most until the call's deadline. It must send
+// [Call.Key]; see [Transport]. A call of a [Keyed] step that sends none is an error. What it returns says how the call ended: nil, it was executed; [Refused]; [NotSent]; any other error,
+// and a result that cannot be stored (over 4 MiB as JSON), is ambiguous.
+//
+// Errors: a [Refusal], wrapped as [pawl.Final]; [pawl.ErrOutcomeUnknown]: nobody knows whether it was executed, return it and the job
+// waits for a verdict; [pawl.ErrFenceLost]: a newer attempt is at work, drop this one; [pawl.ErrKeyReused]; fn's own, after which
+// the job's next attempt tries again as the recovery allows.
+//
+// A step that was settled by hand as executed, without a result, returns the zero value.
+//
+// h must not be in a transaction that has called Hold, as in job.HandleTx: the plan is made in another one, which would wait for it
+// in vain (55P03). In a leased command that makes no other call, set Repeatable: steps are not repeated.
+func Run[T any](ctx context.Context, pool *pgxpool.Pool, h pawl.Holder, s Step, fn func(context.Context, Call) (T, error)) (result T, err error) {
+	t, err := newTaking(pool, h, s)
+	if err != nil {
+		return result, err
+	}
+	stored, err := t.take(ctx, func(ctx context.Context, c Call) ([]byte, error) {
+		value, err := fn(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		return encodeResult(value)
+	})
+	if err != nil {
+		return result, err
+	}
+	return decode[T](stored)
+}
+
+const (
+	defaultTimeout = 30 * time.Second
+	defaultSettle  = 10 * time.Second
+)
+
+// A taking is one attempt's way through a step.
+type taking struct {
+	pool *pgxpool.Pool
+	h    pawl.Holder
+	step Step
+	args contract.StepArgs
+}
+
+func newTaking(pool *pgxpool.Pool, h pawl.Holder, s Step) (*taking, error) {
+	request, err := encode(s.Request)
+	switch {
+	case pool == nil || h == nil:
+		return nil, invalid(errors.New("the pool or the Holder is missing"))
+	case err != nil:
+		return nil, invalid(fmt.Errorf("the request cannot be written as JSON: %w", err))
+	case s.Recovery.name == "":
+		return nil, invalid(errors.New("the step has no Recovery"))
+	case s.Recovery.name == "keyed" && s.Recovery.memory < time.Second:
+		return nil, invalid(fmt.Errorf("the provider's memory must be a second or more, it is %v", s.Recovery.memory))
+	case s.Recovery.name == "checked" && s.Recovery.probe == nil:
+		return nil, invalid(errors.New("the recovery Checked needs a probe"))
+	}
+	if s.Timeout <= 0 {
+		s.Timeout = defaultTimeout
+	}
+	owner := h.Owner()
+	key := s.Key
+	if key == "" {
+		key = derivedKey(owner, s.Name)
+	}
+	if strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return nil, &pawl.Error{Op: "step.run", Code: pawl.CodeKeyInvalid, Err: fmt.Errorf("the key %q does not fit an HTTP header: printable ASCII only", key)}
+	}
+	return &taking{pool: pool, h: h, step: s, args: contract.StepArgs{
+		Owner: owner, Step: s.Name, Fingerprint: pawl.FingerprintOf(request), Recovery: s.Recovery.name, Provider: s.Provider,
+		ProviderKey: key, Timeout: s.Timeout, Memory: s.Recovery.memory, Settle: s.Recovery.settle, Retention: s.Retention,
+	}}, nil
+}
+
+func invalid(err error) error {
+	return &pawl.Error{Op: "step.run", Code: pawl.CodeArgumentInvalid, Err: err}
+}
+
+// derivedKey is the same at every attempt, on every machine, and after a restore of the database, but for a job that its backup does not
+// have: enqueued again it is another owner. It is a UUID of version 8 (RFC 9562, 5.8), because some providers take nothing longer (Square:
+// 45 characters) or nothing else (Brevo).
+func derivedKey(o pawl.Owner, step string) string {
+	u := sha256.Sum256([]byte(pawl.Key(o.Scope) + pawl.Key(o.Key) + pawl.Key(step)))
+	u[6] = u[6]&0x0f | 0x80
+	u[8] = u[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:16])
+}

@@ -1,0 +1,94 @@
+package pawlsqs_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/pawlsqs"
+	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
+	"github.com/pawl-go/pawl/transport/transporttest"
+)
+
+func TestAcceptance_Standard(t *testing.T) {
+	t.Parallel()
+	transporttest.Run(t, broker("q", transporttest.Features{Counted: true, ReleaseDelay: true, CrashRedelive: true, SentAt: true}))
+}
+
+func TestAcceptance_FIFO(t *testing.T) {
+	t.Parallel()
+	transporttest.Run(t, broker("q.fifo", transporttest.Features{Ordered: true, Counted: true, ReleaseDelay: true, CrashRedelive: true, SentAt: true}))
+}
+
+// broker is the SQS of this process over loopback, whose abandoned polls take messages as those of AWS do.
+func broker(queue string, features transporttest.Features) transporttest.Broker {
+	return transporttest.Broker{Features: features, Open: func(t *testing.T) transporttest.Queue {
+		server := sqstest.New(sqstest.Options{Faults: sqstest.Faults{AbandonedPolls: true}})
+		l, err := server.Start()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		client := newClient(nil, l.URL)
+		createQueue(t, client, queue)
+		sender, err := pawlsqs.OpenSender(t.Context(), client, queue, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		crashed := map[pawl.Source]*cutOff{}
+		return transporttest.Queue{
+			Send: func(ctx context.Context, m transporttest.Message) error {
+				return sender.Send(ctx, pawlsqs.Message{Key: m.Key, Payload: m.Payload, Attributes: m.Attributes, Group: m.OrderingKey})
+			},
+			Source: func(t *testing.T) pawl.Source {
+				api := &cutOff{API: client}
+				s, err := pawlsqs.Open(t.Context(), api, queue, pawlsqs.Config{Visibility: 2 * time.Second, Wait: time.Second})
+				if err != nil {
+					t.Fatal(err)
+				}
+				crashed[s] = api
+				return s
+			},
+			Abandon: func(s pawl.Source) { crashed[s].cut() },
+		}
+	}}
+}
+
+// A cutOff is a client whose process can die: from then on its heartbeats do not arrive.
+type cutOff struct {
+	pawlsqs.API
+	gone atomic.Bool
+}
+
+func (c *cutOff) cut() { c.gone.Store(true) }
+
+func (c *cutOff) ChangeMessageVisibilityBatch(ctx context.Context, in *awssqs.ChangeMessageVisibilityBatchInput, o ...func(*awssqs.Options)) (*awssqs.ChangeMessageVisibilityBatchOutput, error) {
+	if c.gone.Load() { // and the source, which lives on in this test, forgets what it held
+		out := &awssqs.ChangeMessageVisibilityBatchOutput{}
+		for _, e := range in.Entries {
+			out.Failed = append(out.Failed, types.BatchResultErrorEntry{Id: e.Id, Code: aws.String("ReceiptHandleIsInvalid"), SenderFault: true})
+		}
+		return out, nil
+	}
+	return c.API.ChangeMessageVisibilityBatch(ctx, in, o...)
+}
+
+func createQueue(t testing.TB, client *awssqs.Client, name string) (url string) {
+	t.Helper()
+	in := &awssqs.CreateQueueInput{QueueName: &name}
+	if strings.HasSuffix(name, ".fifo") {
+		in.Attributes = map[string]string{"FifoQueue": "true"}
+	}
+	out, err := client.CreateQueue(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return aws.ToString(out.QueueUrl)
+}

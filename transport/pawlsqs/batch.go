@@ -1,0 +1,126 @@
+package pawlsqs
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+)
+
+// entry is one message of a batch call.
+type entry struct {
+	receipt string
+	seconds int32 // visibility to set; unused by deletes
+	message int   // index of the message to send; unused by the others
+}
+
+// outcome is what became of one entry.
+type outcome struct {
+	err   error // nil: done
+	dead  bool  // the handle can do nothing any more
+	again bool  // the service's fault: the same entry may succeed now
+}
+
+// answered is what a batch call says about its entries, by their ids.
+type answered struct {
+	successful []string
+	failed     []types.BatchResultErrorEntry
+}
+
+// batchCall sends up to ten entries; ids[i] belongs to entries[i].
+type batchCall func(ctx context.Context, ids []string, entries []entry) (answered, error)
+
+var errUnanswered = errors.New("the answer does not mention the entry")
+
+// inBatches sends entries ten at a time and answers one outcome for each. Entry ids are positions: message ids may
+// repeat in a batch, when a redelivery is stored beside its original, and SQS refuses the whole batch then (trap T75).
+func inBatches(ctx context.Context, entries []entry, call batchCall) []outcome {
+	outcomes := make([]outcome, 0, len(entries))
+	for chunk := range slices.Chunk(entries, maxBatch) {
+		outcomes = append(outcomes, oneBatch(ctx, chunk, call)...)
+	}
+	return outcomes
+}
+
+func oneBatch(ctx context.Context, chunk []entry, call batchCall) []outcome {
+	ids := positions(len(chunk))
+	outcomes := make([]outcome, len(chunk))
+	reply, err := call(ctx, ids, chunk)
+	for i := range outcomes {
+		if err != nil {
+			outcomes[i].err = err // the SDK has tried again already
+		} else if !slices.Contains(reply.successful, ids[i]) {
+			outcomes[i] = outcome{err: errUnanswered, again: true}
+		}
+	}
+	for _, f := range reply.failed {
+		i := slices.Index(ids, aws.ToString(f.Id))
+		if i < 0 {
+			continue
+		}
+		outcomes[i] = judge(f)
+	}
+	return outcomes
+}
+
+// twice is inBatches, with one more try for the entries that failed by the service's fault.
+func twice(ctx context.Context, entries []entry, call batchCall) []outcome {
+	outcomes := inBatches(ctx, entries, call)
+	var again []entry
+	var where []int
+	for i, o := range outcomes {
+		if o.again {
+			again, where = append(again, entries[i]), append(where, i)
+		}
+	}
+	for i, o := range inBatches(ctx, again, call) {
+		outcomes[where[i]] = o
+	}
+	return outcomes
+}
+
+func positions(n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = strconv.Itoa(i)
+	}
+	return ids
+}
+
+func (s *Source) deleteMessages(ctx context.Context, ids []string, entries []entry) (answered, error) {
+	in := &awssqs.DeleteMessageBatchInput{QueueUrl: &s.url}
+	for i := range entries {
+		in.Entries = append(in.Entries,
+			types.DeleteMessageBatchRequestEntry{Id: &ids[i], ReceiptHandle: &entries[i].receipt})
+	}
+	out, err := s.client.DeleteMessageBatch(ctx, in)
+	if err != nil {
+		return answered{}, err
+	}
+	reply := answered{failed: out.Failed}
+	for _, done := range out.Successful {
+		reply.successful = append(reply.successful, aws.ToString(done.Id))
+	}
+	return reply, nil
+}
+
+func (s *Source) changeVisibility(ctx context.Context, ids []string, entries []entry) (answered, error) {
+	in := &awssqs.ChangeMessageVisibilityBatchInput{QueueUrl: &s.url}
+	for i := range entries {
+		in.Entries = append(in.Entries, types.ChangeMessageVisibilityBatchRequestEntry{
+			Id: &ids[i], ReceiptHandle: &entries[i].receipt, VisibilityTimeout: entries[i].seconds})
+	}
+	out, err := s.client.ChangeMessageVisibilityBatch(ctx, in)
+	if err != nil {
+		return answered{}, err
+	}
+	reply := answered{failed: out.Failed}
+	for _, done := range out.Successful {
+		reply.successful = append(reply.successful, aws.ToString(done.Id))
+	}
+	return reply, nil
+}

@@ -1,0 +1,244 @@
+package pawlsqs
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/pawl-go/pawl"
+)
+
+// arrival is our Delivery.Handle: what one receive of one message needs to be settled.
+type arrival struct {
+	receipt string
+	polled  time.Time // start of the poll: never later than the receive, from which SQS counts twelve hours
+}
+
+func handleOf(d pawl.Delivery) *arrival { return d.Handle.(*arrival) }
+
+// attempts are the names of a FIFO queue's polls at SQS (ReceiveRequestAttemptId). A poll that was not answered lends its name to the
+// next: SQS then answers with the messages that it handed to the lost one, instead of keeping their groups blocked until their
+// timeout. Polls that run side by side never share a name, or both would get the same messages.
+type attempts struct {
+	mu         sync.Mutex
+	unanswered []string
+}
+
+func (a *attempts) name() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	last := len(a.unanswered) - 1
+	if last < 0 {
+		return rand.Text()
+	}
+	name := a.unanswered[last]
+	a.unanswered = a.unanswered[:last]
+	return name
+}
+
+func (a *attempts) lost(name string) {
+	a.mu.Lock()
+	a.unanswered = append(a.unanswered, name)
+	a.mu.Unlock()
+}
+
+// BinarySuffix marks attributes of type Binary in Delivery.Attributes: a Binary attribute "photo" arrives as
+// "photo;base64", in standard base64. No attribute of SQS can have such a name of its own.
+const BinarySuffix = ";base64"
+
+// Receive makes one call of ReceiveMessage: it waits at most Config.Wait for the first message and returns at most
+// max deliveries, never more than ten whatever max says. It may return none. From here each delivery is kept
+// invisible until Ack or Release, also if the caller forgets it, for at most twelve hours.
+//
+// From a FIFO queue it may return several deliveries of a message group, which is their OrderingKey, in the order of the group; SQS
+// hands out no more of a group while one of it is held. The caller takes them in that order, and gives back with one those behind
+// it, as package consumer does.
+//
+// The call is not repeated on an error: poll again, after a pause. After an error that needs an operator (credentials,
+// permissions, a queue that is gone) the next poll waits by itself, 5 s to a minute, and so do short polls that find
+// nothing. A poll whose answer was lost may have put messages in flight: in a standard queue they return after
+// Visibility, from a FIFO queue the next poll asks for the same ones (ReceiveRequestAttemptId).
+//
+// When ctx ends during the poll, the poll is not cut off: SQS would go on handing messages to it, and they would be
+// hidden until their timeout (trap T76). Receive waits for its answer, makes what arrived visible again and returns
+// the context's error. So a drain may take as long as Wait, if the endpoint hangs ten seconds more, and never longer than
+// Config.StopWait where that is set.
+func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) {
+	if max < 1 {
+		return nil, badArgument("sqs.receive", "max is %d, must be at least 1", max)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, wrap("sqs.receive", s.url, err)
+	}
+	ds, err := s.pollOnce(ctx, min(max, maxBatch))
+	if stopped := ctx.Err(); stopped != nil {
+		late := make([]*arrival, len(ds))
+		for i, d := range ds {
+			late[i] = handleOf(d)
+		}
+		return nil, wrap("sqs.receive", s.url, errors.Join(stopped, s.giveBack(ctx, late)))
+	}
+	if err != nil {
+		return nil, wrap("sqs.receive", s.url, err)
+	}
+	return ds, nil
+}
+
+// giveBack makes messages visible at once that will not be handled here.
+func (s *Source) giveBack(ctx context.Context, as []*arrival) error {
+	if len(as) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	return s.release(ctx, as, func(*arrival) time.Duration { return 0 })
+}
+
+// pollOnce is one poll, which outlives ctx by StopWait, with its messages held.
+func (s *Source) pollOnce(ctx context.Context, most int) ([]pawl.Delivery, error) {
+	s.pace.await(ctx)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	polled := time.Now()
+	messages, err := s.poll(ctx, most)
+	s.pace.polled(len(messages), err)
+	if err != nil {
+		s.counters.pollErrors.Add(1)
+		return nil, err
+	}
+	s.counters.polls.Add(1)
+	s.counters.received.Add(int64(len(messages)))
+	if len(messages) == 0 {
+		s.counters.emptyPolls.Add(1)
+		s.emit(ctx, pawl.Event{Kind: pawl.EventEmptyReceive, Op: "sqs.receive"})
+		return nil, nil
+	}
+	ds := make([]pawl.Delivery, len(messages))
+	var age time.Duration
+	for i, m := range messages {
+		ds[i] = s.delivery(m, polled)
+		s.heart.hold(handleOf(ds[i]))
+		if !ds[i].SentAt.IsZero() {
+			age = max(age, time.Since(ds[i].SentAt))
+		}
+	}
+	s.emit(ctx, pawl.Event{Kind: pawl.EventReceived, Op: "sqs.receive", Count: len(ds), Age: age})
+	return ds, nil
+}
+
+func (s *Source) poll(ctx context.Context, max int) ([]types.Message, error) {
+	ctx, cancel := s.pollContext(ctx)
+	defer cancel()
+	in := &awssqs.ReceiveMessageInput{
+		QueueUrl:              &s.url,
+		MaxNumberOfMessages:   int32(max),
+		VisibilityTimeout:     wholeSeconds(s.config.Visibility), // never 0, which the SDK would not send
+		WaitTimeSeconds:       wholeSeconds(s.config.Wait),       // 0 for ShortPoll: not sent, the queue decides
+		MessageAttributeNames: []string{"All"},
+		MessageSystemAttributeNames: []types.MessageSystemAttributeName{
+			types.MessageSystemAttributeNameApproximateReceiveCount, types.MessageSystemAttributeNameSentTimestamp,
+			types.MessageSystemAttributeNameMessageGroupId, types.MessageSystemAttributeNameMessageDeduplicationId,
+			types.MessageSystemAttributeNameDeadLetterQueueSourceArn,
+		},
+	}
+	if s.fifo {
+		in.ReceiveRequestAttemptId = aws.String(s.attempts.name())
+	}
+	out, err := s.client.ReceiveMessage(ctx, in, once)
+	if err != nil {
+		if s.fifo {
+			s.attempts.lost(*in.ReceiveRequestAttemptId)
+		}
+		return nil, err
+	}
+	return out.Messages, nil
+}
+
+// pollContext ends when a poll in good health would have, and StopWait after ctx.
+func (s *Source) pollContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	polling, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.longestPoll()+pollSlack)
+	if s.config.StopWait == 0 {
+		return polling, cancel
+	}
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(s.config.StopWait)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel()
+		case <-polling.Done():
+		}
+	})
+	return polling, func() {
+		stop()
+		cancel()
+	}
+}
+
+// once switches the SDK's own retries off: they would start new polls after the caller asked to stop. Nothing of the one
+// answer may be lost: see ownBody.
+func once(o *awssqs.Options) {
+	o.Retryer = aws.NopRetryer{}
+	o.HTTPClient = ownBody{o.HTTPClient}
+}
+
+func (s *Source) delivery(m types.Message, polled time.Time) pawl.Delivery {
+	if s.config.Unwrap != nil {
+		m = s.config.Unwrap(m)
+	}
+	m = decoded(m)
+	system := func(name types.MessageSystemAttributeName) string { return m.Attributes[string(name)] }
+	receives, _ := strconv.Atoi(system(types.MessageSystemAttributeNameApproximateReceiveCount))
+	group := ""
+	if s.fifo { // on a standard queue it is a tenant's label
+		group = system(types.MessageSystemAttributeNameMessageGroupId)
+	}
+	return pawl.Delivery{
+		Key:         s.config.Key.KeyOf(m),
+		MessageID:   aws.ToString(m.MessageId),
+		Payload:     []byte(aws.ToString(m.Body)),
+		Attributes:  attributes(m.MessageAttributes),
+		Receives:    receives,
+		SentAt:      sentAt(system(types.MessageSystemAttributeNameSentTimestamp)),
+		OrderingKey: group,
+		ProducedAt:  producedAt(m),
+		Handle:      &arrival{receipt: aws.ToString(m.ReceiptHandle), polled: polled},
+	}
+}
+
+// sentAt reads milliseconds since 1970; zero if there are none.
+func sentAt(millis string) time.Time {
+	n, err := strconv.ParseInt(millis, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(n)
+}
+
+// producedAt reads what a [Sender] wrote; zero if none did.
+func producedAt(m types.Message) time.Time {
+	at, _ := time.Parse(time.RFC3339Nano, aws.ToString(m.MessageAttributes[ProducedAtAttribute].StringValue))
+	return at
+}
+
+func attributes(from map[string]types.MessageAttributeValue) map[string]string {
+	to := make(map[string]string, len(from))
+	for name, a := range from {
+		if strings.HasPrefix(aws.ToString(a.DataType), "Binary") {
+			to[name+BinarySuffix] = base64.StdEncoding.EncodeToString(a.BinaryValue)
+		} else {
+			to[name] = aws.ToString(a.StringValue)
+		}
+	}
+	return to
+}

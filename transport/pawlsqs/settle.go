@@ -1,0 +1,155 @@
+package pawlsqs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pawl-go/pawl"
+)
+
+// Ack deletes messages whose outcome the database already holds. Their visibility is not extended any more, whatever
+// the answer: a message that could not be deleted returns and is absorbed as a duplicate.
+//
+// Receipts that are not valid, or of another source, are refused with an error; the valid ones beside them are still
+// acknowledged, as their outcome is safe. Entries that fail by the service's fault are tried once more. A handle that
+// has expired is counted in Stats.LostHandles and is no error. The error names how many messages were left.
+func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
+	held, refused := ackable(rs)
+	return errors.Join(refused, s.delete(ctx, held))
+}
+
+// ackable are the handles behind valid receipts of ours, and an error that counts the others.
+func ackable(rs []pawl.Receipt) (held []*arrival, err error) {
+	for _, r := range rs {
+		if a, ours := r.Handle().(*arrival); ours && r.Valid() {
+			held = append(held, a)
+		}
+	}
+	if refused := len(rs) - len(held); refused > 0 {
+		err = &pawl.Error{Op: "sqs.ack", Code: pawl.CodeArgumentInvalid,
+			Err:  fmt.Errorf("%d of %d receipts refused: not from a commit of a delivery of this source", refused, len(rs)),
+			Hint: "acknowledge with the receipts that the commit returned"}
+	}
+	return held, err
+}
+
+// releasable are the handles of deliveries of ours, and an error that counts the others.
+func releasable(ds []pawl.Delivery) (held []*arrival, err error) {
+	for _, d := range ds {
+		if a, ours := d.Handle.(*arrival); ours && a != nil {
+			held = append(held, a)
+		}
+	}
+	if refused := len(ds) - len(held); refused > 0 {
+		err = badArgument("sqs.release", "%d of %d deliveries are not of this source", refused, len(ds))
+	}
+	return held, err
+}
+
+func (s *Source) delete(ctx context.Context, held []*arrival) error {
+	entries := make([]entry, len(held))
+	for i, a := range held {
+		entries[i].receipt = a.receipt
+	}
+	s.heart.letGo(held) // an extension still in flight does no harm: the message is deleted all the same
+	var left failures
+	var acked, dead int
+	for _, o := range twice(ctx, entries, s.deleteMessages) {
+		switch {
+		case o.err == nil:
+			acked++
+		case o.dead:
+			dead++
+		default:
+			s.counters.ackFailures.Add(1)
+			left.add(o.err)
+		}
+	}
+	s.counters.acked.Add(int64(acked))
+	s.report(ctx, pawl.EventAcknowledged, "sqs.ack", acked)
+	s.lost(ctx, "sqs.ack", dead)
+	return left.report("sqs.ack", s.url, "deleted", len(held),
+		"nothing to do: they return after their visibility timeout and are absorbed as duplicates")
+}
+
+// Release gives deliveries back. They become visible after delay, rounded up to whole seconds and cut to what is left
+// of twelve hours since their receive; 0 and less mean at once, [KeepTimeout] what is left of the visibility timeout.
+// [Config.ReleaseDelay] may overrule delay. A delivery whose handle is dead is visible already or belongs to another
+// receiver: it is counted in Stats.LostHandles and is no error. Deliveries of another source are refused with an error,
+// the others beside them are released.
+//
+// In a FIFO queue give back with a delivery those behind it in its group, in one call. SQS hands none of them out before it: it is
+// in flight until its delay is over, and that blocks its group.
+func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.Delivery) error {
+	held, refused := releasable(ds)
+	delays := make(map[*arrival]time.Duration, len(held))
+	for _, d := range ds {
+		if a, ours := d.Handle.(*arrival); ours {
+			delays[a] = s.config.ReleaseDelay(delay, d)
+		}
+	}
+	return errors.Join(refused, s.release(ctx, held, func(a *arrival) time.Duration { return delays[a] }))
+}
+
+func (s *Source) release(ctx context.Context, held []*arrival, delay func(*arrival) time.Duration) error {
+	if stored := s.heart.letGo(held); stored != nil {
+		select { // an extension still in flight would overrule the delay
+		case <-stored:
+		case <-ctx.Done():
+		}
+	}
+	now := time.Now()
+	entries := make([]entry, 0, len(held))
+	for _, a := range held {
+		if d := delay(a); d != KeepTimeout {
+			entries = append(entries, entry{receipt: a.receipt, seconds: min(wholeSeconds(d), secondsLeft(a.polled, now))})
+		}
+	}
+	var left failures
+	var released, dead int
+	for _, o := range twice(ctx, entries, s.changeVisibility) {
+		switch {
+		case o.err == nil:
+			released++
+		case o.dead:
+			dead++
+		default:
+			left.add(o.err)
+		}
+	}
+	s.counters.released.Add(int64(released))
+	s.report(ctx, pawl.EventReleased, "sqs.release", released)
+	s.lost(ctx, "sqs.release", dead)
+	return left.report("sqs.release", s.url, "released", len(entries),
+		"nothing to do: they return after their visibility timeout")
+}
+
+// secondsLeft is how many whole seconds of the twelve hours a message may stay invisible from now on.
+func secondsLeft(polled, now time.Time) int32 {
+	return int32(max(maxVisibility-now.Sub(polled), 0) / time.Second)
+}
+
+// failures collects what is left of a batch: how many, and the first reason.
+type failures struct {
+	count int
+	first error
+}
+
+func (f *failures) add(err error) {
+	if f.count++; f.first == nil {
+		f.first = err
+	}
+}
+
+func (f *failures) report(op, queue, done string, all int, hint string) error {
+	if f.count == 0 {
+		return nil
+	}
+	if err, ok := wrap(op, queue, f.first).(*pawl.Error); ok && err.Hint != "" {
+		hint = err.Hint
+		f.first = err.Err
+	}
+	return &pawl.Error{Op: op, Err: fmt.Errorf("%d of %d messages not %s: %w", f.count, all, done, f.first), Hint: hint}
+}

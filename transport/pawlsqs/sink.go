@@ -1,0 +1,207 @@
+package pawlsqs
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/aws/smithy-go"
+
+	"github.com/pawl-go/pawl"
+)
+
+// A Sink publishes the events of an outbox to a queue, standard or FIFO: give it to outbox.Config.
+//
+// The event's id is the key attribute, so that a [Source] behind the queue recognises a second delivery. In a FIFO queue the
+// aggregate is the message group, and the id is the deduplication id; an event without an aggregate is a group of its own.
+//
+// SQS takes ten attributes. Sent are the key attribute, pawl-event-id, ce-id, ce-source, ce-specversion, ce-type and, if there
+// is one, traceparent; then the event's own headers by their names, three at least; then, as long as there is room,
+// ce-subject, ce-time, content-type and tracestate.
+//
+// What SQS cannot carry becomes a dead letter at once, and nothing of it is sent; see [Sink.Carries].
+type Sink struct {
+	// Base64 sends a payload that SQS cannot carry as it is, such as protobuf or gzip, encoded, and says so in the attribute
+	// [EncodingAttribute]; a [Source] decodes it. It grows by a third. Default false: such an event becomes a dead letter. Set it
+	// before the first Publish.
+	Base64 bool
+
+	client SendAPI
+	url    string
+	name   string
+	fifo   bool
+}
+
+var _ pawl.Carrier = (*Sink)(nil)
+
+// OpenSink finds the queue as [Open] does; a name or URL that ends in .fifo is a FIFO queue. keyAttribute is the message
+// attribute for the event's id; "" means [DefaultKeyAttribute], which the receiver's default looks at.
+func OpenSink(ctx context.Context, client SendAPI, queue, keyAttribute string) (*Sink, error) {
+	const op = "sqs.sink"
+	s := &Sink{client: client, name: cmp.Or(keyAttribute, DefaultKeyAttribute), fifo: strings.HasSuffix(queue, ".fifo")}
+	var err error
+	s.url, err = resolve(ctx, op, client, queue)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Carries returns why SQS can never carry the event octet for octet: an empty payload; a payload or a header that is no UTF-8 or holds a
+// character outside of XML 1.0; a header whose name SQS does not take, that is empty, or has the name of the key attribute; more
+// headers of its own than fit; more than 1 MiB in all.
+func (s *Sink) Carries(m pawl.Message) error {
+	_, err := s.parcel(m)
+	return err
+}
+
+// Publish implements [pawl.Sink]. What SQS refuses as a whole, or by its own fault, is the sink's failure and charged to no event.
+func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
+	errs := make([]error, len(ms))
+	var fit []types.SendMessageBatchRequestEntry
+	var places, sizes []int
+	for i, m := range ms {
+		p, err := s.parcel(m)
+		if err != nil {
+			errs[i] = pawl.Final(&pawl.Error{Op: "sqs.sink", Err: err})
+			continue
+		}
+		fit, places, sizes = append(fit, s.entry(m, p)), append(places, i), append(sizes, p.size())
+	}
+	for from := 0; from < len(fit); {
+		n := together(sizes[from:])
+		for i, err := range s.send(ctx, fit[from:from+n]) {
+			errs[places[from+i]] = err
+		}
+		from += n
+	}
+	return errs
+}
+
+// together counts how many of the first entries go into one call; at least one.
+func together(sizes []int) (n int) {
+	for sum := 0; n < len(sizes) && n < maxBatch; n++ {
+		if sum += sizes[n]; n > 0 && sum > MaxSize {
+			break
+		}
+	}
+	return n
+}
+
+func (s *Sink) send(ctx context.Context, all []types.SendMessageBatchRequestEntry) []error {
+	entries, errs := make([]entry, len(all)), make([]error, len(all))
+	for i := range entries {
+		entries[i].message = i
+	}
+	var whole error
+	for i, o := range twice(ctx, entries, func(ctx context.Context, ids []string, entries []entry) (answered, error) {
+		in := &awssqs.SendMessageBatchInput{QueueUrl: &s.url}
+		for n, e := range entries {
+			one := all[e.message]
+			one.Id = &ids[n]
+			in.Entries = append(in.Entries, one)
+		}
+		reply, err := callSend(ctx, s.client, in)
+		if err != nil {
+			whole = err
+		}
+		return reply, err
+	}) {
+		switch {
+		case o.err == nil:
+		case whole != nil && errors.Is(o.err, whole) && !(len(all) == 1 && aboutMessages(whole)), o.again:
+			errs[i] = pawl.SinkDown(wrap("sqs.sink", s.url, o.err))
+		default:
+			errs[i] = wrap("sqs.sink", s.url, o.err)
+		}
+	}
+	return errs
+}
+
+// aboutMessages recognises a refusal of a whole call that is about what it holds. Of many messages it may be about any: the relay
+// publishes each alone then.
+func aboutMessages(err error) bool {
+	var serialization *smithy.SerializationError
+	var api smithy.APIError
+	if errors.As(err, &serialization) {
+		return true
+	}
+	return errors.As(err, &api) && messageCodes[plainCode(api.ErrorCode())]
+}
+
+var messageCodes = map[string]bool{"BatchRequestTooLong": true, "InvalidMessageContents": true, "InvalidParameterValue": true,
+	"InvalidParameterCombination": true, "InvalidAttributeValue": true, "MissingParameter": true, "SerializationException": true,
+	"MalformedInput": true, "RequestEntityTooLarge": true}
+
+func (s *Sink) entry(m pawl.Message, p parcel) types.SendMessageBatchRequestEntry {
+	e := types.SendMessageBatchRequestEntry{MessageBody: &p.body, MessageAttributes: p.messageAttributes()}
+	if s.fifo {
+		e.MessageGroupId, e.MessageDeduplicationId = aws.String(short(cmp.Or(m.Group, m.ID))), aws.String(short(m.ID))
+	}
+	return e
+}
+
+func (s *Sink) parcel(m pawl.Message) (parcel, error) {
+	room := maxAttributes
+	if s.Base64 && fitText(string(m.Payload)) != nil {
+		room-- // for EncodingAttribute
+	}
+	headers, err := s.headers(m, room)
+	if err != nil {
+		return parcel{}, err
+	}
+	return parcelOf(m.Payload, headers, s.Base64)
+}
+
+// headers chooses what is sent as attributes, room at most.
+func (s *Sink) headers(m pawl.Message, room int) (map[string]string, error) {
+	chosen := map[string]string{s.name: m.ID, pawl.HeaderEventID: m.ID}
+	rest := maps.Clone(m.Headers)
+	delete(rest, pawl.HeaderEventID)
+	if value, own := rest[s.name]; own && value != m.ID {
+		return nil, fmt.Errorf("the header %q has the name of the attribute that carries the event's id", s.name)
+	}
+	delete(rest, s.name)
+	take := func(from map[string]string, names ...string) {
+		for _, name := range names {
+			if value, there := from[name]; there && len(chosen) < room {
+				chosen[name] = value
+			}
+			delete(from, name)
+		}
+	}
+	optional := map[string]string{}
+	for _, name := range optionalHeaders {
+		if value := rest[name]; value != "" {
+			optional[name] = value
+		}
+		delete(rest, name)
+	}
+	take(rest, "ce-id", "ce-source", "ce-specversion", "ce-type", traceParent)
+	if own := len(rest); own > room-len(chosen) {
+		return nil, fmt.Errorf("the event has %d headers of its own, SQS has room for %d", own, room-len(chosen))
+	}
+	take(rest, slices.Sorted(maps.Keys(rest))...)
+	take(optional, optionalHeaders...)
+	return chosen, nil
+}
+
+// optionalHeaders fill what room is left.
+var optionalHeaders = []string{"ce-subject", "ce-time", "content-type", traceState}
+
+// short makes a group or deduplication id, of which SQS takes 128 letters, digits and signs of ASCII.
+func short(id string) string {
+	odd := func(r rune) bool { return r <= ' ' || r > '~' }
+	if len(id) <= 128 && !strings.ContainsFunc(id, odd) {
+		return id
+	}
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(id)))
+}

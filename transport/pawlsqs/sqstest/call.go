@@ -1,0 +1,151 @@
+package sqstest
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/pawl-go/pawl/internal/pace"
+)
+
+// request is one call on its way through the server.
+type request struct {
+	ctx  context.Context
+	op   string
+	body []byte
+	base string // endpoint, for queue URLs
+	url  string // QueueUrl, if the body names one; filled in by Server.call
+	call Call   // for hooks; filled in by Server.call
+}
+
+// operation does one call. Its result is encoded as JSON.
+type operation func(*Server, *request) (any, *Error)
+
+var operations = map[string]operation{
+	"CreateQueue":                  (*Server).createQueue,
+	"GetQueueUrl":                  (*Server).getQueueURL,
+	"ListQueues":                   (*Server).listQueues,
+	"ListDeadLetterSourceQueues":   (*Server).listDeadLetterSources,
+	"StartMessageMoveTask":         (*Server).startMove,
+	"ListMessageMoveTasks":         (*Server).listMoves,
+	"CancelMessageMoveTask":        (*Server).cancelMove,
+	"TagQueue":                     onQueue((*queue).tagQueue),
+	"UntagQueue":                   onQueue((*queue).untagQueue),
+	"ListQueueTags":                onQueue((*queue).listTags),
+	"DeleteQueue":                  onQueue((*queue).deleteQueue),
+	"GetQueueAttributes":           onQueue((*queue).getAttributes),
+	"SetQueueAttributes":           onQueue((*queue).setAttributes),
+	"PurgeQueue":                   onQueue((*queue).purgeQueue),
+	"SendMessage":                  onQueue((*queue).sendMessage),
+	"SendMessageBatch":             onQueue((*queue).sendBatch),
+	"ReceiveMessage":               onQueue((*queue).receiveMessage),
+	"DeleteMessage":                onQueue((*queue).deleteMessage),
+	"DeleteMessageBatch":           onQueue((*queue).deleteBatch),
+	"ChangeMessageVisibility":      onQueue((*queue).changeMessageVisibility),
+	"ChangeMessageVisibilityBatch": onQueue((*queue).changeVisibilityBatch),
+}
+
+// later are actions that SQS has and this server does not have yet.
+var later = map[string]bool{
+	"AddPermission": true, "RemovePermission": true,
+}
+
+// call passes a request through the faults to its operation.
+func (s *Server) call(r request) (any, *Error) {
+	do, known := operations[r.op]
+	if !known {
+		if later[r.op] {
+			return nil, unsupported("%s is not simulated.", r.op)
+		}
+		return nil, failure("InvalidAction", "", "The action %s is not valid for this endpoint.", r.op)
+	}
+	faults := s.faults.Load()
+	r.call = s.count(&r)
+	if faults.Latency != nil && !pace.Sleep(r.ctx, faults.Latency(r.call)) {
+		return nil, errCut
+	}
+	if fail := faults.fail(r.call); fail != nil {
+		s.refused(r.call.Queue)
+		return nil, fail
+	}
+	if q := s.named(r.call.Queue); q != nil && !q.withinQuota(r.op) {
+		s.refused(r.call.Queue)
+		return nil, Throttled()
+	}
+	result, fail := do(s, &r)
+	if fail != nil {
+		return nil, fail
+	}
+	received, _ := result.(receiveResult)
+	if faults.cut(r.call, len(received.Messages)) {
+		s.lost(r.call.Queue, len(received.Messages))
+		return nil, errCut
+	}
+	return result, nil
+}
+
+// count numbers the call among those of its operation and queue, which it finds in the body.
+func (s *Server) count(r *request) Call {
+	var named struct{ QueueUrl string }
+	_ = json.Unmarshal(r.body, &named) // a body that is no JSON is refused by the operation
+	r.url = named.QueueUrl
+	_, name, _ := nameOf(r.url)
+	call := Call{Op: r.op, Queue: name}
+	s.callsMu.Lock()
+	defer s.callsMu.Unlock()
+	s.calls[call]++
+	call.N = s.calls[call]
+	return call
+}
+
+func (s *Server) refused(name string) {
+	if q := s.named(name); q != nil {
+		q.mu.Lock()
+		q.stats.Refused++
+		q.mu.Unlock()
+	}
+}
+
+func (s *Server) lost(name string, messages int) {
+	if q := s.named(name); q != nil {
+		q.mu.Lock()
+		q.stats.LostReceives += int64(messages)
+		q.mu.Unlock()
+	}
+}
+
+// onQueue makes an operation of one that works on the queue which the request names.
+func onQueue[T any](do func(*queue, *request, *T) (any, *Error)) operation {
+	return func(s *Server, r *request) (any, *Error) {
+		in, failed := decode[T](r.body)
+		if failed != nil {
+			return nil, failed
+		}
+		q, failed := s.find(r.url)
+		if failed != nil {
+			return nil, failed
+		}
+		return do(q, r, in)
+	}
+}
+
+func (s *Server) find(queueURL string) (*queue, *Error) {
+	if queueURL == "" {
+		return nil, missing("QueueUrl")
+	}
+	account, name, ok := nameOf(queueURL)
+	if !ok {
+		return nil, failure("InvalidAddress", "", "The address %s is not valid for this endpoint.", queueURL)
+	}
+	if q := s.named(name); q != nil && account == s.account {
+		return q, nil
+	}
+	return nil, noSuchQueue()
+}
+
+func decode[T any](body []byte) (*T, *Error) {
+	in := new(T)
+	if err := json.Unmarshal(body, in); err != nil {
+		return nil, failure("SerializationException", "", "%v", err)
+	}
+	return in, nil
+}

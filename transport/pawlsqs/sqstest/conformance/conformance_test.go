@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
+)
+
+func clientOf(h aws.HTTPClient, endpoint string, retries int) *sqs.Client {
+	return sqs.New(sqs.Options{Region: "us-east-1", BaseEndpoint: &endpoint, HTTPClient: h, RetryMaxAttempts: retries,
+		Credentials: credentials.NewStaticCredentialsProvider("any", "any", "")})
+}
+
+// Every promise, those of hours too, on virtual time and without a socket.
+func TestInProcess(t *testing.T) {
+	for _, c := range all {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				if wrong := c.run(t.Context(), clientOf(sqstest.New(sqstest.Options{}), "http://sqs.test", 3), "check"); wrong != "" {
+					t.Error(wrong)
+				}
+			})
+		})
+	}
+}
+
+// The program itself, over loopback and in real time, with what it prints and its exit code.
+func TestOverLoopback(t *testing.T) {
+	t.Parallel()
+	l, err := sqstest.New(sqstest.Options{}).Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var stdout, stderr bytes.Buffer
+	exit := run(t.Context(), []string{"--endpoint", l.URL, "--parallel", "32"}, &stdout, &stderr)
+	if exit != 0 || stderr.Len() > 0 {
+		t.Fatalf("exit %d\n%s%s", exit, stdout.String(), stderr.String())
+	}
+	slow := 0
+	for _, c := range all {
+		line := regexp.MustCompile(`(?m)^ok    ` + regexp.QuoteMeta(c.name) + ` `)
+		if c.takes > 30*time.Second {
+			slow++
+			line = regexp.MustCompile(`(?m)^skip  ` + regexp.QuoteMeta(c.name) + ` `)
+		}
+		if !line.MatchString(stdout.String()) {
+			t.Errorf("no line for %s", c.name)
+		}
+	}
+	if !strings.HasSuffix(stdout.String(), " kept, 0 broken, 3 skipped\n") || slow != 3 {
+		t.Errorf("the last line of\n%s", stdout.String())
+	}
+}
+
+// A check that cannot fail proves nothing: no promise survives a service that answers every call with an error.
+func TestChecks_CanFail(t *testing.T) {
+	t.Parallel()
+	for _, c := range all {
+		synctest.Test(t, func(t *testing.T) {
+			server := sqstest.New(sqstest.Options{Faults: sqstest.Faults{Fail: func(sqstest.Call) *sqstest.Error { return sqstest.Throttled() }}})
+			if wrong := c.run(t.Context(), clientOf(server, "http://sqs.test", 1), "check"); wrong == "" {
+				t.Errorf("%s holds on a service that does nothing", c.name)
+			}
+		})
+	}
+}
+
+// Nor do these survive the fault that breaks just them.
+func TestChecks_NoticeTheirFault(t *testing.T) {
+	t.Parallel()
+	for name, faults := range map[string]sqstest.Faults{
+		"message/round-trip": {LoseDelete: func(sqstest.Arrival) bool { return true }},
+		"pollers/none-lost":  {Duplicate: func(a sqstest.Arrival) bool { return a.Number == 77 }},
+		"poll/waits":         {Latency: func(sqstest.Call) time.Duration { return 5 * time.Second }},
+		"fifo/order":         {Fewer: func(sqstest.Call, int) int { return 1 }},
+		"batch/delete":       {FailEntry: func(_ sqstest.Call, entry int) *sqstest.Error { return sqstest.Internal() }},
+	} {
+		for _, c := range all {
+			if c.name != name {
+				continue
+			}
+			synctest.Test(t, func(t *testing.T) {
+				if wrong := c.run(t.Context(), clientOf(sqstest.New(sqstest.Options{Faults: faults}), "http://sqs.test", 1), "check"); wrong == "" {
+					t.Errorf("%s does not notice", name)
+				}
+			})
+		}
+	}
+}
+
+// The page lists every check, so that a reader can see that nothing is missing.
+func TestChecks_AreListed(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../../docs/reference/sqs.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, c := range all {
+		if seen[c.name] {
+			t.Errorf("two checks are called %s", c.name)
+		}
+		if seen[c.name] = true; !strings.Contains(string(page), "`"+c.name+"`") {
+			t.Errorf("docs/reference/sqs.md does not list %s", c.name)
+		}
+	}
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args string
+		exit int
+		says string
+	}{
+		{"--help", 0, "--endpoint http://127.0.0.1:9324"},
+		{"", 2, "--endpoint is missing"},
+		{"--endpoint http://127.0.0.1:1 --run poll/waits", 2, "does not answer as SQS"},
+		{"--run nothing-like-it", 2, "no check matches"},
+		{"--run (", 2, "--run"},
+		{"--endpoint x y", 2, "unknown argument"},
+		{"--list --run ^fifo/order$", 0, "a group comes in the order"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		var out bytes.Buffer
+		if exit := run(ctx, strings.Fields(c.args), &out, &out); exit != c.exit || !strings.Contains(out.String(), c.says) {
+			t.Errorf("%q: exit %d, %s", c.args, exit, out.String())
+		}
+		cancel()
+	}
+}
