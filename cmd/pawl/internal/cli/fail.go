@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pawl-go/pawl"
 )
@@ -70,7 +71,28 @@ func flagError(cmd *cobra.Command, err error) error {
 	if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
 		return knownCommand(cmd, words)
 	}
-	return misused(cmd, err.Error(), "see: "+cmd.CommandPath()+" --help")
+	next := "see: " + cmd.CommandPath() + " --help"
+	var value *pflag.InvalidValueError
+	if errors.As(err, &value) {
+		return misused(cmd, wrongValue(value), next)
+	}
+	return misused(cmd, err.Error(), next)
+}
+
+// wrongValue says what the value of a flag has to be; the parser's words name no example.
+func wrongValue(e *pflag.InvalidValueError) string {
+	is := "does not fit"
+	switch e.GetFlag().Value.Type() {
+	case "duration":
+		is = "is no duration such as 90s, 15m or 24h"
+	case "int", "int64":
+		is = "is no whole number"
+	case "float64":
+		is = "is no number"
+	case "bool":
+		is = "is neither true nor false"
+	}
+	return fmt.Sprintf("the value %q of --%s %s", e.GetValue(), e.GetFlag().Name, is)
 }
 
 // knownCommand refuses any argument of a group: it can only be a command that does not exist.
