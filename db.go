@@ -47,6 +47,9 @@ func SQLTx(tx *sql.Tx) Tx { return sqlTx{sqlDB{tx}, tx} }
 
 type sqlDB struct{ q Queryer }
 
+// Handle returns what the DB stands on, for packages of ours that know transactions by it.
+func (d sqlDB) Handle() Queryer { return d.q }
+
 func (d sqlDB) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
 	if err := d.check(ctx); err != nil {
 		return failedRow{err}

@@ -74,8 +74,8 @@ type Event struct {
 }
 
 // Hooks receive events. OnEvent runs on the working goroutine: it must be quick. If it panics the event is lost and the work goes on;
-// the first panic of the process is logged to [slog.Default], and all are counted: see [HookPanics]. The zero Hooks log to
-// [slog.Default].
+// the first panic of the process is logged to [slog.Default], and all are counted: see [HookPanics]. The zero Hooks are those that the context
+// carries, see [WithHooks]; where it carries none, they log to [slog.Default].
 type Hooks struct {
 	OnEvent func(context.Context, Event)
 }
@@ -83,7 +83,7 @@ type Hooks struct {
 // Emit reports e to the hooks.
 func (h Hooks) Emit(ctx context.Context, e Event) {
 	if h.OnEvent == nil {
-		h = LogTo(nil)
+		h, ctx = inherited(ctx)
 	}
 	defer func() {
 		if cause := recover(); cause != nil && hookPanics.Add(1) == 1 {
@@ -100,8 +100,33 @@ var hookPanics atomic.Int64
 // HookPanics returns how often a hook has panicked in this process.
 func HookPanics() int64 { return hookPanics.Load() }
 
-// Join returns hooks that call each of hs in turn.
+type hooksKey struct{}
+
+// WithHooks returns a context with which the zero [Hooks] call h. A source, a step, a command or a webhook that has no hooks of its own then
+// tells h what happens in calls with this context. Package service does so for all that its parts call. The zero h changes nothing.
+func WithHooks(ctx context.Context, h Hooks) context.Context {
+	if h.OnEvent == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, hooksKey{}, h)
+}
+
+// inherited returns the hooks that the context carries, and a context without them: hooks that emit to the zero Hooks must not call themselves.
+func inherited(ctx context.Context) (Hooks, context.Context) {
+	if h, _ := ctx.Value(hooksKey{}).(Hooks); h.OnEvent != nil {
+		return h, context.WithValue(ctx, hooksKey{}, Hooks{})
+	}
+	return LogTo(nil), ctx
+}
+
+// Join returns hooks that call each of hs in turn. The zero Hooks among them log to [slog.Default].
 func Join(hs ...Hooks) Hooks {
+	hs = slices.Clone(hs)
+	for i, h := range hs {
+		if h.OnEvent == nil {
+			hs[i] = LogTo(nil)
+		}
+	}
 	return Hooks{OnEvent: func(ctx context.Context, e Event) {
 		for _, h := range hs {
 			h.Emit(ctx, e)

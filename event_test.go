@@ -125,3 +125,22 @@ func TestCounters_Print(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// The zero Hooks are those of the context; Join's zero Hooks log, and hooks that emit to the zero Hooks do not call themselves.
+func TestWithHooks(t *testing.T) {
+	t.Parallel()
+	var told []string
+	ctx := pawl.WithHooks(t.Context(), pawl.Hooks{OnEvent: func(ctx context.Context, e pawl.Event) {
+		told = append(told, "outer "+e.Op)
+		pawl.Hooks{}.Emit(ctx, pawl.Event{Kind: pawl.EventFresh, Op: "again"}) // to the log
+	}})
+	pawl.Hooks{}.Emit(ctx, pawl.Event{Kind: pawl.EventFresh, Op: "zero"})
+	pawl.Hooks{}.Emit(pawl.WithHooks(ctx, pawl.Hooks{}), pawl.Event{Kind: pawl.EventFresh, Op: "kept"})
+	own := pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { told = append(told, "own "+e.Op) }}
+	own.Emit(ctx, pawl.Event{Kind: pawl.EventFresh, Op: "own"})
+	pawl.Join(own, pawl.Hooks{}).Emit(ctx, pawl.Event{Kind: pawl.EventFresh, Op: "joined"})
+	pawl.Hooks{}.Emit(pawl.WithHooks(ctx, own), pawl.Event{Kind: pawl.EventFresh, Op: "inner"})
+	if got := strings.Join(told, ", "); got != "outer zero, outer kept, own own, own joined, own inner" {
+		t.Error(got)
+	}
+}

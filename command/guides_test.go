@@ -179,6 +179,9 @@ func TestGuide_Python(t *testing.T) {
 	all.Wait()
 	b.wantOrders(3)
 	b.want("select count(*) from orders where body = 'race'", 1)
+	t.Log(run("jobs"))
+	t.Log(run("queue"))
+	b.wantOrders(6)
 }
 
 // The guide's JavaScript is at least correct, and runs where pg is installed.
@@ -189,23 +192,20 @@ func TestGuide_Node(t *testing.T) {
 		t.Skip("did not run: there is no node on the PATH")
 	}
 	b := setup(t)
+	tests, err := os.ReadFile("testdata/guide_test.js")
+	b.must(err)
 	program := filepath.Join(t.TempDir(), "guide.js")
-	b.must(os.WriteFile(program, []byte(codeOf(t, "node.md", "js")+`
-const { Pool } = require('pg')
-const pool = new Pool({ connectionString: process.argv[2] })
-orderTwice(pool).then(([a, b]) => {
-  if (a.replayed || !b.replayed || a.value.id !== b.value.id) throw new Error(JSON.stringify([a, b]))
-  return pool.end()
-}).catch((error) => { console.error(error); process.exit(1) })
-`), 0o600))
+	b.must(os.WriteFile(program, []byte(codeOf(t, "node.md", "js")+string(tests)), 0o600))
 	if out, err := exec.Command(node, "--check", program).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if out, err := exec.Command(node, "-e", "require('pg')").CombinedOutput(); err != nil {
 		t.Skipf("its syntax is right; did not run: node has no package pg here (npm install pg, and NODE_PATH): %.200s", out)
 	}
-	if out, err := exec.Command(node, program, b.url).CombinedOutput(); err != nil {
+	out, err := exec.Command(node, program, b.url).CombinedOutput()
+	if err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	b.wantOrders(1)
+	t.Logf("%s", out)
+	b.wantOrders(4)
 }

@@ -34,6 +34,7 @@ func (c *Consumer) receive(ctx context.Context, work chan<- pawl.Delivery) {
 		c.groups.awaitRoom(ctx)
 		stopped = ctx.Err() != nil
 		batch, err := c.cfg.Source.Receive(ctx, max(receiveBatch, c.handler.batchSize))
+		c.turns.Turn()
 		for _, d := range c.groups.join(batch) {
 			select {
 			case work <- d:

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"time"
 
@@ -53,28 +54,37 @@ func (a *Attempt[T]) Job() int64 { return a.try.job.ID }
 
 // Commit runs fn, for 30 s at most, in a transaction that first proves that this attempt still owns the delivery and last settles it: what fn
 // writes and the end of the delivery commit together or not at all. Call it once, last, and return its error. If the delivery's
-// SemanticKey took effect meanwhile, fn is not run, and the delivery is settled.
+// SemanticKey took effect meanwhile, fn is not run, and the delivery is settled. If the transaction loses a race (40001, 40P01), it runs again,
+// and fn with it, at most 8 times.
 //
 // Errors: [pawl.ErrFenceLost]: a newer attempt owns the delivery, nothing was written; fn's own.
 func (a *Attempt[T]) Commit(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
-	return a.try.end(ctx, fn)
+	return a.try.end(ctx, false, fn)
+}
+
+// CommitSQL is [Attempt.Commit] for database/sql: see [HandleSQL].
+func (a *Attempt[T]) CommitSQL(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	return a.try.end(ctx, true, func(ctx context.Context, tx pgx.Tx) error {
+		return txn.LendSQL(ctx, tx, func(tx *sql.Tx) error { return fn(ctx, tx) })
+	})
 }
 
 // commitTimeout bounds the transaction of an attempt: it holds back vacuum, as every open one does, however long the work before it.
 const commitTimeout = 30 * time.Second
 
-func (t *try) end(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
+// end commits the end of the delivery with what fn writes; onSQL if fn needs a transaction that can be lent as a *sql.Tx.
+func (t *try) end(ctx context.Context, onSQL bool, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	if t.ended || t.failure != nil {
 		return &pawl.Error{Op: "consumer.commit", Code: pawl.CodeArgumentInvalid, Err: errors.New("Commit was called before")}
 	}
-	t.failure = t.commit(ctx, fn)
+	t.failure = txn.Restart(ctx, func() error { return t.commit(ctx, onSQL, fn) })
 	t.ended = t.failure == nil
 	return t.failure
 }
 
-func (t *try) commit(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
+func (t *try) commit(ctx context.Context, onSQL bool, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	c := t.consumer
-	tx, err := txn.Begin(ctx, c.pool, "consumer.begin", commitTimeout+abandonAfter)
+	tx, err := txn.Opener{Pool: c.pool, SQL: onSQL}.Begin(ctx, "consumer.begin", commitTimeout+abandonAfter)
 	if err != nil {
 		return err
 	}

@@ -116,3 +116,34 @@ func TestLong_UnknownWaitsForAVerdict(t *testing.T) {
 		t.Errorf("%d requests, want 1", n)
 	}
 }
+
+// A Commit that loses a race is run again. The work before it is not.
+func TestAttempt_ALostRaceRepeatsItsCommitAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.form.handle, b.form.MaxAttempts = nil, 1
+	var worked, committed atomic.Int32
+	b.form.work = func(ctx context.Context, a *consumer.Attempt[[]byte]) error {
+		worked.Add(1)
+		return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			if err := apply(ctx, tx, a.Delivery); err != nil {
+				return err
+			}
+			if committed.Add(1) < 3 {
+				_, err := tx.Exec(ctx, "do $$ begin raise exception 'a race was lost' using errcode = '40001'; end $$")
+				return err
+			}
+			return nil
+		})
+	}
+	b.source.Send(order(1))
+	stop := b.start()
+	b.until("it is settled", func() bool {
+		return b.source.Open() == 0 && b.count("select count(*) from pawl.job") == 0
+	})
+	stop()
+	b.wantEffects(1)
+	if w, c := worked.Load(), committed.Load(); w != 1 || c != 3 {
+		t.Errorf("the work ran %d times and its commit %d times, want 1 and 3", w, c)
+	}
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -51,6 +52,19 @@ type Config struct {
 	WorkerName string
 	// Hooks receive what happens.
 	Hooks pawl.Hooks
+	// MaxConns is how many connections of the pool the consumer may take at once; its defaults follow from it. Default all that the pool
+	// has. Set it where several parts share a pool. Package service does so by itself.
+	MaxConns int
+}
+
+// MinConns is the fewest connections of a pool with which the consumer can run: Concurrency and RetryConcurrency, 1 for each that is left to
+// its default, and 2 for housekeeping. The handlers of a Handle hold none. Presence takes one beside the pool.
+func (c Config) MinConns() int {
+	need := max(1, c.RetryConcurrency) + conns.Housekeeping
+	if c.Handler == nil || c.Handler.settings().form != leased {
+		need += max(1, c.Concurrency)
+	}
+	return need
 }
 
 // Keep says which deliveries are kept as they came: as evidence, and to find out later what was sent.
@@ -195,15 +209,20 @@ func (c *Config) completeConcurrency(conns int, f form) error {
 			c.Concurrency = 32
 		}
 	}
-	need := c.Concurrency + c.RetryConcurrency + serviceConns
-	if f == leased {
-		need = c.RetryConcurrency + serviceConns
-	}
-	if need > conns {
-		return fmt.Errorf("the pool has %d connections, but Concurrency %d + RetryConcurrency %d + %d for housekeeping need %d: "+
-			"set pool_max_conns=%d in the database URL or lower Concurrency", conns, c.Concurrency, c.RetryConcurrency, serviceConns, need, need)
+	if need := c.MinConns(); need > conns {
+		return fmt.Errorf("the pool has %d connections%s, but Concurrency %d + RetryConcurrency %d + %d for housekeeping need %d: "+
+			"set pool_max_conns=%d in the database URL or lower Concurrency", conns, c.limited(), c.Concurrency, c.RetryConcurrency, housekeeping, need, need)
 	}
 	return nil
+}
+
+const housekeeping = conns.Housekeeping
+
+func (c *Config) limited() string {
+	if c.MaxConns > 0 {
+		return " for this consumer (MaxConns)"
+	}
+	return ""
 }
 
 // longestHorizon is the longest for which it makes sense to remember by age.

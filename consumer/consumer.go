@@ -5,10 +5,13 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/conns"
+	"github.com/pawl-go/pawl/internal/progress"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/migrate"
 )
@@ -28,8 +31,9 @@ type Consumer struct {
 	inFlight inFlight
 	groups   groups
 	deaths   deaths
-	away     atomic.Bool  // our own statements failed, or went unanswered, when last sent
-	setbacks atomic.Int32 // how often in a row a probe found nothing, with no delivery decided in between
+	turns    *progress.Loop // of receiving and handling; nil unless somebody looks
+	away     atomic.Bool    // our own statements failed, or went unanswered, when last sent
+	setbacks atomic.Int32   // how often in a row a probe found nothing, with no delivery decided in between
 }
 
 // storedKind is the kind of the job that owns a stored delivery.
@@ -37,9 +41,6 @@ const storedKind = "delivery"
 
 // maxConsumer leaves room for the queue name made from it.
 const maxConsumer = 200
-
-// serviceConns is how many connections stay free of handlers, for heartbeats, claims and storing.
-const serviceConns = 2
 
 // New checks the configuration against the pool and fills in the defaults.
 //
@@ -49,7 +50,11 @@ func New(pool *pgxpool.Pool, cfg Config) (*Consumer, error) {
 		return nil, &pawl.Error{Op: "consumer.new", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}
 	}
 	unsaid := cfg.Retention.Window() == 0 && !cfg.Retention.Forever
-	handler, info, err := cfg.complete(int(pool.Config().MaxConns))
+	limit, err := conns.Limit(cfg.MaxConns, int(pool.Config().MaxConns))
+	if err != nil {
+		return nil, &pawl.Error{Op: "consumer.new", Code: pawl.CodeArgumentInvalid, Err: err}
+	}
+	handler, info, err := cfg.complete(limit)
 	if err != nil {
 		return nil, &pawl.Error{Op: "consumer.new", Code: pawl.CodeArgumentInvalid, Err: err}
 	}
@@ -63,7 +68,11 @@ func New(pool *pgxpool.Pool, cfg Config) (*Consumer, error) {
 func (c *Consumer) retrying() job.Config {
 	cfg, h := c.cfg, c.handler
 	// A delivery that must wait at its gate is copied from its job's row.
-	stored, working := job.HandleTx(storedKind, c.retry).With(job.Policy{KeepRow: h.gate != nil}), cfg.RetryConcurrency
+	stored, working := job.HandleTx(storedKind, c.retry), cfg.RetryConcurrency
+	if h.sql {
+		stored = job.HandleSQL(storedKind, c.retrySQL)
+	}
+	stored = stored.With(job.Policy{KeepRow: h.gate != nil})
 	if h.form == leased || h.form == triggered {
 		stored = job.Handle(storedKind, c.work)
 	}
@@ -75,6 +84,7 @@ func (c *Consumer) retrying() job.Config {
 		Handlers: []job.Handler{stored},
 		Lease:    h.Lease, MaxCrashes: h.MaxCrashes, Timeout: h.Timeout, Backoff: h.Backoff,
 		Presence: cfg.Presence, ShutdownTimeout: cfg.ShutdownTimeout, Name: cfg.WorkerName, Hooks: cfg.Hooks,
+		MaxConns: cfg.MaxConns,
 	}
 }
 
@@ -87,6 +97,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		}
 		return err
 	}
+	c.watchProgress(ctx)
 	work := make(chan pawl.Delivery)
 	handled, stopped := make(chan struct{}), make(chan struct{})
 	var retries, handling, proving, acking sync.WaitGroup
@@ -106,6 +117,19 @@ func (c *Consumer) Run(ctx context.Context) error {
 	acking.Wait()
 	retries.Wait()
 	return nil
+}
+
+// Ready is closed when Run has registered this process in the database, for the first time: from then on others notice its death.
+func (c *Consumer) Ready() <-chan struct{} { return c.retries.Ready() }
+
+// longestPoll is how long a source may take for one Receive: the 20 s of SQS, and as much again for its answer.
+const longestPoll = 40 * time.Second
+
+// watchProgress has the receiving tell whoever runs the consumer that it goes round. What waits at the source cannot be asked for, so it
+// always counts as due.
+func (c *Consumer) watchProgress(ctx context.Context) {
+	// Twice: a transaction that lost a race runs again.
+	c.turns = progress.From(ctx).Loop("receiving of "+c.cfg.Name, longestPoll+2*(c.handler.Timeout+abandonAfter), nil)
 }
 
 // awaitWorker waits until this process is known to the database: only then can its death be.

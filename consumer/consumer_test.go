@@ -2,7 +2,9 @@ package consumer_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -18,6 +20,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/internal/pgtest"
+	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/internal/wireproxy"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
@@ -25,6 +28,9 @@ import (
 
 // effects has no unique constraint on purpose: if Pawl doubles, it shows.
 const effects = "create table effect (key text not null, body text not null)"
+
+// viaSQL has all tests of HandleTx run through HandleSQL, in whose transaction their handlers work.
+var viaSQL = flag.Bool("sql", false, "run the tests of HandleTx through HandleSQL")
 
 // A bed is a consumer on a real database and an impatient source.
 type bed struct {
@@ -44,6 +50,8 @@ type form struct {
 	work    workFunc
 	trigger func(context.Context, pawl.Delivery) error
 	many    func(context.Context, pgx.Tx, []pawl.Delivery) error
+	manySQL func(context.Context, *sql.Tx, []pawl.Delivery) error
+	sql     func(context.Context, *sql.Tx, pawl.Delivery) error
 	handle  handleFunc
 }
 
@@ -67,6 +75,23 @@ func (f form) handler() consumer.Handler {
 			}
 			return f.many(ctx, tx, ds)
 		}).With(consumer.ManyTxPolicy{Policy: f.Policy, BatchSize: f.batchSize})
+	}
+	if f.manySQL != nil {
+		return consumer.HandleManySQL(func(ctx context.Context, tx *sql.Tx, ms []consumer.Message[[]byte]) error {
+			ds := make([]pawl.Delivery, len(ms))
+			for i, m := range ms {
+				ds[i] = m.Delivery
+			}
+			return f.manySQL(ctx, tx, ds)
+		}).With(consumer.ManyTxPolicy{Policy: f.Policy, BatchSize: f.batchSize})
+	}
+	if f.sql == nil && *viaSQL {
+		f.sql = func(ctx context.Context, tx *sql.Tx, d pawl.Delivery) error { return f.handle(ctx, txn.Beneath(tx), d) }
+	}
+	if f.sql != nil {
+		return consumer.HandleSQL(func(ctx context.Context, tx *sql.Tx, m consumer.Message[[]byte]) error {
+			return f.sql(ctx, tx, m.Delivery)
+		}).With(f.TxPolicy)
 	}
 	return f.handle.handler().With(f.TxPolicy)
 }
@@ -460,15 +485,33 @@ func TestConsumer_LostRacesRestart(t *testing.T) {
 // every message is acknowledged.
 func TestConsumer_LostCommitReplies(t *testing.T) {
 	t.Parallel()
+	for form, onSQL := range map[string]bool{"HandleTx": *viaSQL, "HandleSQL": true} {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			lostCommitReplies(t, onSQL)
+		})
+	}
+}
+
+func lostCommitReplies(t *testing.T, onSQL bool) {
 	url := pawltest.URL(t, effects)
 	proxy, through := wireproxy.Start(t, url)
 	b := setupOn(t, through)
 	random := rand.New(rand.NewPCG(1, 2)) // guarded by the proxy's lock
+	fails := func(d pawl.Delivery) bool { return d.Receives == 1 && strings.HasSuffix(d.Key, "7") }
 	b.form.handle = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
-		if d.Receives == 1 && strings.HasSuffix(d.Key, "7") {
+		if fails(d) {
 			return errors.New("not the first time")
 		}
 		return apply(ctx, tx, d)
+	}
+	if onSQL {
+		b.form.sql = func(ctx context.Context, tx *sql.Tx, d pawl.Delivery) error {
+			if fails(d) {
+				return errors.New("not the first time")
+			}
+			return applySQL(ctx, tx, d)
+		}
 	}
 	proxy.OnCommit(func() wireproxy.Cut {
 		switch random.IntN(4) {

@@ -58,7 +58,9 @@ func (c *Consumer) finishBatch(stopping, ctx context.Context, all []pawl.Deliver
 		}
 		ds = append(ds, d)
 	}
-	for i, o := range c.deliverMany(ctx, ds) {
+	outcomes := c.deliverMany(ctx, ds)
+	c.turns.Turn()
+	for i, o := range outcomes {
 		if !o.decided {
 			c.giveBack(ctx, o.wait, ds[i])
 			continue
@@ -74,6 +76,7 @@ func (c *Consumer) finishBatch(stopping, ctx context.Context, all []pawl.Deliver
 func (c *Consumer) finishGroup(stopping, ctx context.Context, d pawl.Delivery, stopped <-chan struct{}) {
 	for found := true; found; {
 		o := c.deliver(ctx, d)
+		c.turns.Turn()
 		if !o.decided {
 			c.giveBack(ctx, o.wait, c.groups.disband(d)...)
 			return

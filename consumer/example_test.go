@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -76,6 +77,24 @@ func ExampleHandleManyTx() {
 		Handler: handler.With(consumer.ManyTxPolicy{BatchSize: 500}), Hooks: (&pawl.Counters{}).Hooks()})
 	fmt.Println(n.Count(pawl.EventFresh), "took effect,", n.Count(pawl.EventFinal), "dead letter")
 	// Output: 3 took effect, 1 dead letter
+}
+
+// The handler writes through a *sql.Tx: it is the transaction that records the delivery.
+func ExampleHandleSQL() {
+	t := &pgtest.Example{}
+	defer t.End()
+	pool := pawltest.DB(t, "create table orders (id text, cents int)")
+	source := &pawltest.Source{}
+	for range 2 { // the second is a duplicate
+		source.Send(pawl.Delivery{Key: "order-17", Payload: []byte(`{"id": "17", "cents": 1250}`)})
+	}
+	handler := consumer.HandleSQL(func(ctx context.Context, tx *sql.Tx, m consumer.Message[Order]) error {
+		_, err := tx.ExecContext(ctx, "insert into orders values ($1, $2)", m.Value.ID, m.Value.Cents)
+		return err
+	})
+	n := pawltest.Consume(t, pool, consumer.Config{Name: "orders", Source: source, Handler: handler, Hooks: (&pawl.Counters{}).Hooks()})
+	fmt.Println(n.Count(pawl.EventFresh), "took effect")
+	// Output: 1 took effect
 }
 
 // A call to another system is made with no transaction open. What it came to, and the end of the delivery, commit together.

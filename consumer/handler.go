@@ -16,7 +16,8 @@ type Message[T any] struct {
 	Value T // from Payload, which is JSON; a T of []byte gets the octets as they are
 }
 
-// A Handler is your function, its form and its policy. Make it with [HandleTx], [HandleManyTx], [Handle] or [Trigger].
+// A Handler is your function, its form and its policy. Make it with [HandleTx], [HandleManyTx], [HandleSQL], [HandleManySQL], [Handle] or
+// [Trigger].
 //
 // In every form a payload that is not JSON of the function's type becomes a dead letter at once, with the reason.
 type Handler interface {
@@ -89,9 +90,10 @@ func HandleManyTx[T any](fn func(ctx context.Context, tx pgx.Tx, ms []Message[T]
 	}}
 }
 
-// A ManyTxHandler is a handler made by [HandleManyTx].
+// A ManyTxHandler is a handler made by [HandleManyTx] or [HandleManySQL].
 type ManyTxHandler struct {
 	call   txCall
+	sql    bool
 	policy ManyTxPolicy
 }
 
@@ -105,7 +107,7 @@ func (h ManyTxHandler) With(p ManyTxPolicy) ManyTxHandler {
 func (h ManyTxHandler) Policy() ManyTxPolicy { return h.policy }
 
 func (h ManyTxHandler) settings() settings {
-	return settings{form: many, Policy: h.policy.Policy, batchSize: h.policy.BatchSize, tx: h.call}
+	return settings{form: many, Policy: h.policy.Policy, batchSize: h.policy.BatchSize, tx: h.call, sql: h.sql}
 }
 
 // Handle makes the form without a transaction: a delivery is stored and acknowledged, then fn works on it under a lease, for work that takes

@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"strings"
 	"sync"
@@ -48,6 +49,27 @@ func typed(b *bed, called func(key string)) map[string]consumer.Handler {
 			}
 			return nil
 		}).With(consumer.ManyTxPolicy{Policy: impatient}),
+		"HandleSQL": consumer.HandleSQL(func(ctx context.Context, tx *sql.Tx, m consumer.Message[amount]) error {
+			called(m.Key)
+			return bookSQL(ctx, tx, m)
+		}).With(consumer.TxPolicy{Policy: impatient}),
+		"HandleSQL, stored first": consumer.HandleSQL(func(ctx context.Context, tx *sql.Tx, m consumer.Message[amount]) error {
+			called(m.Key)
+			return bookSQL(ctx, tx, m)
+		}).With(consumer.TxPolicy{Policy: impatient, Mode: consumer.StoreFirst}),
+		"HandleManySQL": consumer.HandleManySQL(func(ctx context.Context, tx *sql.Tx, ms []consumer.Message[amount]) error {
+			for _, m := range ms {
+				called(m.Key)
+				if err := bookSQL(ctx, tx, m); err != nil {
+					return err
+				}
+			}
+			return nil
+		}).With(consumer.ManyTxPolicy{Policy: impatient}),
+		"Handle, CommitSQL": consumer.Handle(func(ctx context.Context, a *consumer.Attempt[amount]) error {
+			called(a.Key)
+			return a.CommitSQL(ctx, func(ctx context.Context, tx *sql.Tx) error { return bookSQL(ctx, tx, a.Message) })
+		}).With(impatient),
 		"Handle": consumer.Handle(func(ctx context.Context, a *consumer.Attempt[amount]) error {
 			called(a.Key)
 			return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error { return book(ctx, tx, a.Message) })
@@ -57,6 +79,11 @@ func typed(b *bed, called func(key string)) map[string]consumer.Handler {
 			return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return book(ctx, tx, m) })
 		}),
 	}
+}
+
+func bookSQL(ctx context.Context, tx *sql.Tx, m consumer.Message[amount]) error {
+	_, err := tx.ExecContext(ctx, "insert into effect values ($1, $2::int::text)", m.Key, m.Value.Cents)
+	return err
 }
 
 // A payload that is not of the handler's type is a dead letter at once, with the reason, in every form: the handler never sees it, the source has
@@ -150,7 +177,7 @@ func TestMiddleware_IsAroundEveryCall(t *testing.T) {
 			around := func(name string) consumer.Middleware {
 				var tries atomic.Int32
 				return func(ctx context.Context, c consumer.Call, next func(context.Context) error) error {
-					if lent := c.Tx != nil; lent != (strings.HasSuffix(strings.SplitN(form, ",", 2)[0], "Tx")) {
+					if lent := c.Tx != nil; lent != !(strings.HasPrefix(form, "Trigger") || form == "Handle" || strings.HasPrefix(form, "Handle,")) {
 						t.Errorf("a transaction is lent: %v", lent)
 					}
 					if c.Consumer != "orders" || len(c.Deliveries) != 1 || c.Deliveries[0].Key != "k" {
@@ -182,6 +209,16 @@ func TestHandler_WithChangesACopy(t *testing.T) {
 	two := one.With(consumer.TxPolicy{Mode: consumer.StoreFirst})
 	if one.Policy().Mode != consumer.RetryFromDatabase || two.Policy().Mode != consumer.StoreFirst {
 		t.Errorf("%v and %v", one.Policy(), two.Policy())
+	}
+	third := consumer.HandleSQL(bookSQL)
+	if fourth := third.With(consumer.TxPolicy{Mode: consumer.StoreFirst}); third.Policy().Mode != consumer.RetryFromDatabase || fourth.Policy().Mode != consumer.StoreFirst {
+		t.Errorf("%v and %v", third.Policy(), fourth.Policy())
+	}
+	if err := third.Apply(t.Context(), nil, pawl.Delivery{Payload: []byte("no JSON")}); !pawl.IsFinal(err) {
+		t.Errorf("a payload that does not fit: %v", err)
+	}
+	if err := (consumer.SQLHandler{}).Apply(t.Context(), nil, pawl.Delivery{}); err == nil {
+		t.Error("a handler that nobody made was called")
 	}
 	if err := (consumer.TxHandler{}).Apply(t.Context(), nil, pawl.Delivery{}); err == nil {
 		t.Error("a handler that nobody made was called")

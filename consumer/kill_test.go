@@ -3,6 +3,7 @@ package consumer_test
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -68,11 +69,11 @@ const childMessages = 60
 func childConfig(pool *pgxpool.Pool, kind, provider string) consumer.Config {
 	source := newSource()
 	for n := range childMessages {
-		if kind == "gate" {
+		if kind == "gate" || kind == "sql gate" {
 			n = childMessages - 1 - n // the last number first
 		}
 		d := ordered(fmt.Sprintf("lane %d", n%4), n/4)
-		if kind == "batch" || kind == "gate" {
+		if strings.HasSuffix(kind, "batch") || strings.HasSuffix(kind, "gate") {
 			d.OrderingKey, d.Attributes = "", map[string]string{"lane": d.OrderingKey}
 		}
 		source.Send(d, d)
@@ -85,13 +86,38 @@ func childConfig(pool *pgxpool.Pool, kind, provider string) consumer.Config {
 		}
 		return err
 	}
+	writeSQL := func(ctx context.Context, tx *sql.Tx, d pawl.Delivery) error {
+		_, err := tx.ExecContext(ctx, "insert into ran (lane, seq) values ($1, $2::int)", d.OrderingKey+d.Attributes["lane"], string(d.Payload))
+		if err == nil && d.Handle != nil && strings.HasSuffix(d.Key, "7") {
+			err = errors.New("not the first time")
+		}
+		return err
+	}
 	c := &form{TxPolicy: consumer.TxPolicy{Policy: impatient}}
 	switch kind {
 	case "inline":
 		c.handle = write
-	case "gate":
+	case "sql", "sql store":
+		c.sql = writeSQL
+		if kind == "sql store" {
+			c.Mode = consumer.StoreFirst
+		}
+	case "sql batch":
+		c.batchSize = 20
+		c.manySQL = func(ctx context.Context, tx *sql.Tx, ds []pawl.Delivery) error {
+			for _, d := range ds {
+				if err := writeSQL(ctx, tx, d); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	case "gate", "sql gate":
 		first := int64(0)
 		c.handle = write
+		if kind == "sql gate" {
+			c.sql = writeSQL
+		}
 		c.SequenceGate = &consumer.SequenceGate{Mode: inbox.Strict, First: &first, HoldTimeout: time.Hour, Of: func(d pawl.Delivery) (lane string, seq int64, err error) {
 			_, err = fmt.Sscan(string(d.Payload), &seq)
 			return d.Attributes["lane"], seq, err
@@ -130,7 +156,9 @@ func TestConsumer_KilledAtEveryPoint(t *testing.T) {
 	early := []string{"consumer.claim.after", "consumer.handle.before", "consumer.handle.after", "consumer.commit.before", "consumer.commit.after", "consumer.ack.before"}
 	jobs := []string{"job.hold.before", "job.handle.before", "job.commit.before", "job.commit.after"}
 	for form, points := range map[string][]string{
-		"inline": slices.Concat(early, jobs), "gate": slices.Concat(early, jobs), "batch": early, "store": slices.Concat([]string{"consumer.claim.after", "consumer.ack.before"}, jobs),
+		"inline": slices.Concat(early, jobs), "gate": slices.Concat(early, jobs), "batch": early,
+		"sql": slices.Concat(early, jobs), "sql gate": slices.Concat(early, jobs), "sql batch": early, "sql store": jobs,
+		"store": slices.Concat([]string{"consumer.claim.after", "consumer.ack.before"}, jobs),
 		"long":  {"consumer.claim.after", "consumer.ack.before", "job.handle.before", "attempt.commit.before"},
 		"calls": {"step.plan.before", "step.plan.after", "step.call.before", "step.call.after", "step.record.after", "attempt.commit.before"},
 	} {
@@ -147,7 +175,7 @@ func TestConsumer_KilledAtEveryPoint(t *testing.T) {
 				b.start()
 				b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
 				b.until("all retries ended", func() bool { return b.count("select count(*) from pawl.job") == 0 })
-				if form == "batch" {
+				if strings.HasSuffix(form, "batch") {
 					if n, twice := b.count("select count(*) from ran"), b.count("select count(*) from (select from ran group by lane, seq having count(*) > 1) as d"); n != childMessages || twice != 0 {
 						t.Errorf("%d ran, %d of them twice", n, twice)
 					}

@@ -11,8 +11,8 @@ import (
 // A Call is one call of a handler, as middleware sees it.
 type Call struct {
 	Consumer   string
-	Deliveries []pawl.Delivery // one, except of a [HandleManyTx]
-	Tx         pgx.Tx          // nil in the forms without a transaction
+	Deliveries []pawl.Delivery // one, except in the forms for many
+	Tx         pgx.Tx          // nil in the forms without a transaction; in those for database/sql it is the transaction of the *sql.Tx
 }
 
 // Middleware runs around every call of a handler, at the first try of a delivery and at every retry. It calls next, once, and returns its
@@ -42,6 +42,7 @@ type settings struct {
 	batchSize int
 
 	tx      txCall // of single and many
+	sql     bool   // which takes a *sql.Tx
 	try     func(context.Context, *try) error
 	trigger func(context.Context, pawl.Delivery) error
 }

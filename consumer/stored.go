@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/delivery"
 	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -43,6 +45,11 @@ func (c *Consumer) retry(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) err
 		}
 	}
 	return c.retryGated(ctx, tx, t.Job, d)
+}
+
+// retrySQL is retry for a handler that takes a *sql.Tx: it lends one of its own, on the transaction of this one.
+func (c *Consumer) retrySQL(ctx context.Context, tx *sql.Tx, t job.Task[[]byte]) error {
+	return c.retry(ctx, txn.Beneath(tx), t)
 }
 
 // retryGated is what becomes of a stored delivery behind its gate, if there is one: passed, it is handled; stale, it is done; early, it waits, also beyond
@@ -89,7 +96,7 @@ func (c *Consumer) work(ctx context.Context, j job.Task[[]byte]) error {
 	if t.ended || t.failure != nil {
 		return t.failure
 	}
-	return t.end(ctx, func(context.Context, pgx.Tx) error { return nil })
+	return t.end(ctx, false, func(context.Context, pgx.Tx) error { return nil })
 }
 
 // retrigger calls the trigger for a dead letter that an operator retries.

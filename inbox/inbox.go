@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/delivery"
 )
@@ -25,11 +23,11 @@ type Claim struct {
 }
 
 // Take claims the delivery that intent names. Scope is the consumer, Key the delivery's key. Call it as the first statement of the
-// transaction that writes the effect.
+// transaction that writes the effect: a pgx.Tx, or a *sql.Tx through [pawl.SQLTx].
 //
 // Errors: [pawl.ErrKeyReused] if the key came before with another payload. SQLSTATE 55P03, which is [pawl.Retryable], if another
 // transaction holds the key for more than 50 ms: roll back and do not acknowledge.
-func Take(ctx context.Context, tx pgx.Tx, intent pawl.Intent) (Claim, error) {
+func Take(ctx context.Context, tx pawl.Tx, intent pawl.Intent) (Claim, error) {
 	c, err := delivery.Take(ctx, tx, intent)
 	return Claim{Fresh: c.Fresh, JobID: c.JobID, ReceivedAt: c.ReceivedAt, Unproved: c.Unproved}, err
 }

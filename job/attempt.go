@@ -32,6 +32,8 @@ func (w *Worker) attempt(s *session, h Handler, jobs []Job) (ran bool) {
 		w.attemptSimple(ctx, s, h, jobs[0], leave)
 	case many:
 		w.attemptMany(ctx, s, h, jobs, leave)
+	case then:
+		w.attemptThen(ctx, s, h, jobs[0], leave)
 	default:
 		w.attemptTx(ctx, s, h, jobs, leave)
 	}

@@ -31,7 +31,7 @@ const childEnv = "PAWL_TEST_WORKER"
 type order struct {
 	URL         string
 	Session     string // application_name of its sessions
-	Form        string // "transactional" (default), "batch", "simple", "many", "own" (simple, with a transaction of its own), "own sql"
+	Form        string // "transactional" (default), "batch", "sql", "sql batch", "then", "sql then", "simple", "many", "own" (simple, with a transaction of its own), "own sql"
 	Lanes       bool   // the handler notes where it is in its lane
 	MaxCrashes  int
 	Faults      string
@@ -111,7 +111,23 @@ func (o order) handler(pool *pgxpool.Pool) job.Handler {
 		return err
 	}
 	type task = job.Task[[]byte]
+	none := func(context.Context, task) (int, error) { return 0, nil }
 	switch o.Form {
+	case "sql":
+		return job.HandleSQL("k", func(ctx context.Context, tx *sql.Tx, t task) error { return work(ctx, pawl.SQLTx(tx), t.Job) })
+	case "sql batch":
+		return job.HandleManySQL("k", func(ctx context.Context, tx *sql.Tx, ts []task) error {
+			for _, t := range ts {
+				if err := work(ctx, pawl.SQLTx(tx), t.Job); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	case "then":
+		return job.HandleThenTx("k", none, func(ctx context.Context, tx pgx.Tx, t task, _ int) error { return work(ctx, tx, t.Job) })
+	case "sql then":
+		return job.HandleThenSQL("k", none, func(ctx context.Context, tx *sql.Tx, t task, _ int) error { return work(ctx, pawl.SQLTx(tx), t.Job) })
 	case "batch":
 		return job.HandleManyTx("k", func(ctx context.Context, tx pgx.Tx, ts []task) error {
 			for _, t := range ts {

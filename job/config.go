@@ -4,15 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/conns"
 )
 
-// Config configures a [Worker]. Only Queues and Handlers are required; the zero value of the rest is fit for production.
+// Config configures a [Worker]. Only Handlers are required, and Queues if one of them is not of a [Definition]; the zero value of the
+// rest is fit for production.
 type Config struct {
-	// Queues to work on.
+	// Queues to work on, these and no others. Default the queues of the handlers' definitions (see [Define]), each with the default
+	// Concurrency.
 	Queues []Queue
 	// Handlers of the kinds this worker knows. Jobs of other kinds are left where they are: it never claims them and never
 	// decides what becomes of them.
@@ -44,17 +48,20 @@ type Config struct {
 	Name string
 	// Hooks receive what happens.
 	Hooks pawl.Hooks
+	// MaxConns is how many connections of the pool the worker may take at once; its defaults follow from it. Default all that the pool has.
+	// Set it where several parts share a pool. Package service does so by itself.
+	MaxConns int
 }
 
 // A Queue is one queue to work on.
 type Queue struct {
 	Name string // 1 to 255 octets
 	// Concurrency is how many of its jobs are in hand at once, claimed by this worker and not yet ended. A job of HandleTx
-	// takes one connection of the pool while it runs, a batch takes one, a simple job none; two connections must stay free
-	// for heartbeats and claims, or long handlers would starve the lease they run under. Default 4 if there is a HandleTx,
+	// takes one connection of the pool while it runs, a batch takes one, a HandleThenTx while it commits, a simple job none; two
+	// connections must stay free for heartbeats and claims, or long handlers would starve the lease they run under. Default 4 if there is a HandleTx,
 	// or what the pool leaves; else two batches if there is a HandleManyTx or HandleMany; else 32.
 	Concurrency int
-	// Gate, if not nil, is asked before each claim how many jobs it may take at most; 0 leaves them where they are until the
+	// Admit, if not nil, is asked before each claim how many jobs it may take at most; 0 leaves them where they are until the
 	// next poll or [Worker.Kick]. It is for a queue whose handlers depend on something that can be away: no attempt is made
 	// that would be charged, and nothing is claimed to be given back. It must be quick. Default no limit.
 	Admit func() int
@@ -70,9 +77,6 @@ type Presence struct {
 	URL string
 }
 
-// serviceConns is how many connections of the pool stay free of handlers.
-const serviceConns = 2
-
 const (
 	maxBatch       = 500 // job_hold_many and job_finish_many take no more
 	defaultBatch   = 100
@@ -84,6 +88,9 @@ func (c *Config) complete(conns int) error {
 	defaulted(&c.Timeout, 30*time.Second)
 	defaulted(&c.Poll, 500*time.Millisecond)
 	defaulted(&c.ShutdownTimeout, 25*time.Second)
+	if err := c.deriveQueues(); err != nil {
+		return err
+	}
 	if c.Name == "" {
 		host, _ := os.Hostname()
 		c.Name = fmt.Sprintf("%.100s/%d", host, os.Getpid())
@@ -105,15 +112,17 @@ func (c *Config) complete(conns int) error {
 
 func (c *Config) completeHandlers() error {
 	if len(c.Handlers) == 0 {
-		return errors.New("the field Handlers is required: make them with Handle, HandleMany, HandleTx or HandleManyTx")
+		return errors.New("the field Handlers is required: make them with HandleTx or another form, or with a Definition")
 	}
 	handlers, seen := make([]Handler, len(c.Handlers)), map[string]bool{}
 	for i, h := range c.Handlers {
 		switch {
 		case h.form == 0:
-			return fmt.Errorf("handler %d is empty: make it with Handle, HandleMany, HandleTx or HandleManyTx", i)
+			return fmt.Errorf("handler %d is empty: make it with HandleTx or another form, or with a Definition", i)
 		case len(h.kind) < 1 || len(h.kind) > 255:
 			return fmt.Errorf("a kind must have 1 to 255 octets, it is %.300q", h.kind)
+		case h.empty:
+			return fmt.Errorf("a function of the handler for kind %q is nil", h.kind)
 		case seen[h.kind]:
 			return fmt.Errorf("two handlers for kind %q", h.kind)
 		case h.policy.BatchSize < 0 || h.policy.BatchSize > maxBatch:
@@ -131,11 +140,29 @@ func (c *Config) completeHandlers() error {
 	return nil
 }
 
+// deriveQueues works on the queues of the handlers' definitions, if the configuration names none.
+func (c *Config) deriveQueues() error {
+	if len(c.Queues) > 0 {
+		return nil
+	}
+	var queues []Queue
+	for _, h := range c.Handlers {
+		if h.queue == "" && h.form != 0 {
+			return fmt.Errorf("the field Queues is required: the handler for kind %q is not of a Definition, which would name its queue", h.kind)
+		}
+		if h.queue != "" && !slices.ContainsFunc(queues, func(q Queue) bool { return q.Name == h.queue }) {
+			queues = append(queues, Queue{Name: h.queue})
+		}
+	}
+	c.Queues = queues
+	return nil
+}
+
 func (c *Config) completeQueues(conns int) error {
 	if len(c.Queues) == 0 {
 		return errors.New("the field Queues is required")
 	}
-	queues, seen, sum := make([]Queue, len(c.Queues)), map[string]bool{}, 0
+	queues, seen := make([]Queue, len(c.Queues)), map[string]bool{}
 	for i, q := range c.Queues {
 		if len(q.Name) < 1 || len(q.Name) > 255 {
 			return fmt.Errorf("a queue must have a name of 1 to 255 octets, it is %.300q", q.Name)
@@ -145,29 +172,47 @@ func (c *Config) completeQueues(conns int) error {
 		}
 		seen[q.Name] = true
 		defaulted(&q.Concurrency, c.concurrency(conns))
-		sum += q.Concurrency
 		queues[i] = q
 	}
 	c.Queues = queues
-	need := serviceConns
-	switch {
-	case c.has(transactional):
-		need += sum
-	case c.has(batch):
-		need++
-	}
-	if need > conns {
-		return fmt.Errorf("the pool has %d connections, but the handlers need %d and housekeeping %d: "+
-			"set pool_max_conns=%d in the database URL or lower Concurrency", conns, need-serviceConns, serviceConns, need)
+	if need := c.MinConns(); need > conns {
+		return fmt.Errorf("the pool has %d connections%s, but the handlers need %d and housekeeping %d: "+
+			"set pool_max_conns=%d in the database URL or lower Concurrency", conns, c.limited(), need-housekeeping, housekeeping, need)
 	}
 	return nil
+}
+
+func (c *Config) limited() string {
+	if c.MaxConns > 0 {
+		return " for this worker (MaxConns)"
+	}
+	return ""
+}
+
+const housekeeping = conns.Housekeeping
+
+// MinConns is the fewest connections of a pool with which the worker can run: one a job of a HandleTx that may be in hand at once, or one a
+// queue where Concurrency is left to its default; one if there are only batches and jobs of a HandleThenTx; none for other forms; and 2 for housekeeping. Presence
+// takes one beside the pool.
+func (c Config) MinConns() int {
+	handlers := 0
+	switch {
+	case c.has(transactional):
+		_ = c.deriveQueues() // of this copy; New says what is missing
+		for _, q := range c.Queues {
+			handlers += max(1, q.Concurrency)
+		}
+	case c.has(batch), c.has(then):
+		handlers = 1
+	}
+	return handlers + housekeeping
 }
 
 // concurrency is the default of one queue.
 func (c *Config) concurrency(conns int) int {
 	switch {
 	case c.has(transactional):
-		return max(1, min(4, (conns-serviceConns)/len(c.Queues)))
+		return max(1, min(4, (conns-housekeeping)/len(c.Queues)))
 	case c.has(batch), c.has(many):
 		return 2 * c.largestBatch()
 	}

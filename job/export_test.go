@@ -26,3 +26,6 @@ func NewArchiveKeeper(pool *pgxpool.Pool, cfg Config) (keep func(context.Context
 	k := (&Worker{pool: pool, cfg: cfg}).newArchiveKeeper()
 	return k.keep, &k.due
 }
+
+// QueueNames returns the queues that the worker works on.
+func (w *Worker) QueueNames() []string { return w.queues() }

@@ -2,6 +2,7 @@ package job_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -44,12 +45,44 @@ func (c *crew) handlerOf(form string, verdict func(job.Job) error) job.Handler {
 			return nil
 		})
 	}
+	none := func(context.Context, task) (int, error) { return 0, nil }
+	switch form {
+	case "sql":
+		return job.HandleSQL("k", func(ctx context.Context, tx *sql.Tx, t task) error {
+			return errors.Join(applySQL(ctx, tx, t.Job), verdict(t.Job))
+		})
+	case "sql batch":
+		return job.HandleManySQL("k", func(ctx context.Context, tx *sql.Tx, ts []task) error {
+			for _, t := range ts {
+				if err := errors.Join(applySQL(ctx, tx, t.Job), verdict(t.Job)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	case "call":
+		return job.HandleThenTx("k", func(_ context.Context, t task) (int, error) { return 0, verdict(t.Job) },
+			func(ctx context.Context, tx pgx.Tx, t task, _ int) error { return apply(ctx, tx, t.Job) })
+	case "then":
+		return job.HandleThenTx("k", none, func(ctx context.Context, tx pgx.Tx, t task, _ int) error {
+			return errors.Join(apply(ctx, tx, t.Job), verdict(t.Job))
+		})
+	case "sql then":
+		return job.HandleThenSQL("k", none, func(ctx context.Context, tx *sql.Tx, t task, _ int) error {
+			return errors.Join(applySQL(ctx, tx, t.Job), verdict(t.Job))
+		})
+	}
 	return job.HandleTx("k", func(ctx context.Context, tx pgx.Tx, t task) error {
 		return errors.Join(apply(ctx, tx, t.Job), verdict(t.Job))
 	})
 }
 
-var forms = []string{"simple", "transactional", "batch"}
+func applySQL(ctx context.Context, tx *sql.Tx, j job.Job) error {
+	_, err := tx.ExecContext(ctx, "insert into effect values ($1)", j.ID)
+	return err
+}
+
+var forms = []string{"simple", "transactional", "batch", "sql", "sql batch", "call", "then", "sql then"}
 
 // What a handler's error says about the job is done, in every form, and leaves no effect.
 func TestVerdicts(t *testing.T) {

@@ -18,14 +18,22 @@ type Task[T any] struct {
 	Value T // from Payload, which is JSON; a T of []byte gets it as it is
 }
 
-// A Handler runs the jobs of one kind. Make it with [Handle], [HandleMany], [HandleTx] or [HandleManyTx].
+// A Handler runs the jobs of one kind. Make it with [Handle], [HandleMany], [HandleTx], [HandleManyTx], [HandleThenTx], [HandleSQL],
+// [HandleManySQL] or [HandleThenSQL], or with the methods of a [Definition].
 type Handler struct {
 	kind   string
+	queue  string // of its definition, if it is of one
 	form   form
 	policy Policy
-	call   func(ctx context.Context, tx pgx.Tx, jobs []Job) error // tx is nil in the simple forms
-	watch  *stopwatch                                             // of a worker's
+	call   call                                                    // in the form then it is what first returned
+	first  func(ctx context.Context, j Job) (then call, err error) // of the form then; else nil
+	sql    bool                                                    // its transactions lend a *sql.Tx
+	empty  bool                                                    // a function is missing
+	watch  *stopwatch                                              // of a worker's
 }
+
+// A call runs a handler. tx is nil in the simple forms.
+type call func(ctx context.Context, tx pgx.Tx, jobs []Job) error
 
 type form int
 
@@ -34,11 +42,13 @@ const (
 	transactional                 // one job, finished in the handler's transaction
 	batch                         // many jobs, finished in one transaction
 	many                          // many jobs, those that succeeded finished after the handler returned
+	then                          // one job: called without a transaction, then finished in one
 )
 
 // Policy is how one kind differs from the worker's settings. Its zero value differs in nothing.
 type Policy struct {
-	// Timeout cancels the handler's context. Default that of the worker.
+	// Timeout cancels the handler's context; of a [HandleThenTx] that of call, and that of commit after 30 s at most. Default that of the
+	// worker.
 	Timeout time.Duration
 	// Backoff between the tries of one job. Default that of the worker.
 	Backoff Backoff
@@ -56,6 +66,9 @@ func (h Handler) With(p Policy) Handler {
 	return h
 }
 
+// Queue returns the queue of its [Definition]; empty if it is of none.
+func (h Handler) Queue() string { return h.queue }
+
 // Kind returns the kind of the jobs it runs.
 func (h Handler) Kind() string { return h.kind }
 
@@ -68,7 +81,7 @@ func (h Handler) Kind() string { return h.kind }
 //
 // An error or a panic means another try; see [RetryAfter], [Snooze], [Cancel] and [pawl.Final] for other ends.
 func Handle[T any](kind string, fn func(ctx context.Context, t Task[T]) error) Handler {
-	return Handler{kind: kind, form: simple, call: func(ctx context.Context, _ pgx.Tx, jobs []Job) error {
+	return Handler{kind: kind, form: simple, empty: fn == nil, call: func(ctx context.Context, _ pgx.Tx, jobs []Job) error {
 		tasks, err := decode[T](jobs)
 		if err != nil {
 			return err
@@ -83,7 +96,7 @@ func Handle[T any](kind string, fn func(ctx context.Context, t Task[T]) error) H
 //
 // An error or a panic rolls the transaction back and means another try; see [RetryAfter], [Snooze], [Cancel] and [pawl.Final].
 func HandleTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, t Task[T]) error) Handler {
-	return Handler{kind: kind, form: transactional, call: func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
+	return Handler{kind: kind, form: transactional, empty: fn == nil, call: func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
 		tasks, err := decode[T](jobs)
 		if err != nil {
 			return err
@@ -97,7 +110,7 @@ func HandleTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, t Task
 // charged. So it may see one job several times, never twice in one committed transaction. Of several jobs the context has no
 // trace, as theirs differ; see [Job.Trace].
 func HandleManyTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, ts []Task[T]) error) Handler {
-	return Handler{kind: kind, form: batch, call: func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
+	return Handler{kind: kind, form: batch, empty: fn == nil, call: func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
 		tasks, err := decode[T](jobs)
 		if err != nil {
 			return err
@@ -112,7 +125,7 @@ func HandleManyTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, ts
 //
 // No two jobs of a call are of one lane. The context has no trace, as theirs differ; see [Job.Trace].
 func HandleMany[T any](kind string, fn func(ctx context.Context, ts []Task[T]) []error) Handler {
-	return Handler{kind: kind, form: many, call: func(ctx context.Context, _ pgx.Tx, jobs []Job) error {
+	return Handler{kind: kind, form: many, empty: fn == nil, call: func(ctx context.Context, _ pgx.Tx, jobs []Job) error {
 		errs, tasks, places := make([]error, len(jobs)), make([]Task[T], 0, len(jobs)), make([]int, 0, len(jobs))
 		for i, j := range jobs {
 			task, err := decodeOne[T](j)
@@ -167,23 +180,42 @@ func decodeOne[T any](j Job) (t Task[T], err error) {
 type Call struct {
 	Kind string
 	Jobs []Job  // one, except in the forms for many
-	Tx   pgx.Tx // nil in the simple forms
+	Tx   pgx.Tx // nil in the forms without a transaction; in those for database/sql it is the transaction of the *sql.Tx
 }
 
 // Middleware runs around every call of a handler. It calls next, once, and returns its error or another. It is inside the
-// handler's time limit, and what it writes through Call.Tx shares the handler's fate.
+// handler's time limit, and what it writes through Call.Tx shares the handler's fate. Of a [HandleThenTx] it runs around call, without
+// Tx, and around commit.
 type Middleware func(ctx context.Context, c Call, next func(context.Context) error) error
 
 // wrapped returns the call of h inside the middleware, the first outermost.
 func (h Handler) wrapped(all []Middleware) Handler {
-	inner := h.call
-	h.call = func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
-		next := func(ctx context.Context) error { return inner(ctx, tx, jobs) }
+	around := func(ctx context.Context, c Call, next func(context.Context) error) error {
 		for i := len(all) - 1; i >= 0; i-- {
 			around, further := all[i], next
-			next = func(ctx context.Context) error { return around(ctx, Call{h.kind, jobs, tx}, further) }
+			next = func(ctx context.Context) error { return around(ctx, c, further) }
 		}
 		return next(ctx)
 	}
+	inside := func(inner call) call {
+		return func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
+			return around(ctx, Call{h.kind, jobs, tx}, func(ctx context.Context) error { return inner(ctx, tx, jobs) })
+		}
+	}
+	if first := h.first; first != nil {
+		h.first = func(ctx context.Context, j Job) (then call, err error) {
+			then = func(context.Context, pgx.Tx, []Job) error { return nil } // if middleware answers in its place
+			err = around(ctx, Call{h.kind, []Job{j}, nil}, func(ctx context.Context) error {
+				commit, err := first(ctx, j)
+				if err == nil {
+					then = commit
+				}
+				return err
+			})
+			return inside(then), err
+		}
+		return h
+	}
+	h.call = inside(h.call)
 	return h
 }

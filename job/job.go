@@ -38,6 +38,7 @@ type Job struct {
 
 	ended *ended // by the handler itself, in the simple form; else nil
 	lent  pgx.Tx // the handler's, in the transactional forms; else nil
+	tied  bool   // its end belongs to a transaction that the handler will be lent
 }
 
 func byID(rows []contract.JobClaimRow) []Job {
@@ -85,12 +86,11 @@ func (j Job) Owner() pawl.Owner {
 // into the lane and is still open, nobody is promoted now; inside of [Handle] the worker sees to it when fn has returned,
 // elsewhere the lane sweep of the workers does, within about a second of that transaction's end.
 //
-// Handlers of [HandleTx] and [HandleManyTx] must not call it: those end the job themselves. There it is an error that ends the job as
-// a dead letter.
+// Only handlers of [Handle] call it: in the other forms the worker ends the job. There it is an error that ends the job as a dead letter.
 func (j Job) Finish(ctx context.Context, tx Tx) error {
-	if j.lent != nil {
-		return pawl.Final(&pawl.Error{Op: "job.finish", Code: pawl.CodeArgumentInvalid, Err: errors.New("the job ends with the transaction that its handler was handed"),
-			Hint: "do not call Finish in HandleTx or HandleManyTx; return nil"})
+	if j.lent != nil || j.tied {
+		return pawl.Final(&pawl.Error{Op: "job.finish", Code: pawl.CodeArgumentInvalid, Err: errors.New("the job ends with the transaction that its handler is handed"),
+			Hint: "do not call Finish in HandleTx or another form with a transaction; return nil"})
 	}
 	lanes, err := contract.JobFinish(ctx, tx, j.ID, j.Fence)
 	if err == nil {

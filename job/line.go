@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/progress"
 	"github.com/pawl-go/pawl/internal/solo"
 )
 
@@ -17,6 +19,7 @@ type line struct {
 	slots *slots // one a job in hand
 	kick  chan struct{}
 	mark  watermark
+	turns *progress.Loop // nil unless somebody looks
 }
 
 const (
@@ -47,6 +50,7 @@ func (l *line) work(ctx context.Context, s *session) {
 			return
 		}
 		if free = l.admitted(free); free == 0 {
+			l.turns.Turn()
 			if !l.rest(ctx, l.w.cfg.Poll, nil) {
 				return
 			}
@@ -77,6 +81,14 @@ func (l *line) work(ctx context.Context, s *session) {
 	}
 }
 
+// overdue is for how long a job must have been due before a line that does not move counts as stuck.
+const overdue = time.Second
+
+// due asks whether the queue has a job that the line could claim and has not.
+func (l *line) due(ctx context.Context, db DB) (bool, error) {
+	return catalog.JobsDue(ctx, db, catalog.DueJobs{Queue: l.queue.Name, Kinds: l.w.kinds, For: overdue})
+}
+
 // admitted returns how many of some taken slots the gate lets be filled, and gives the others back.
 func (l *line) admitted(taken int) int {
 	if l.queue.Admit == nil {
@@ -91,10 +103,14 @@ func (l *line) admitted(taken int) int {
 // where they are unless one is due.
 func (l *line) start(ctx context.Context, s *session, free int, due bool, p pass) (started int, open bool) {
 	jobs, err := l.claim(ctx, s, free, due, p)
+	if err == nil {
+		l.turns.Turn()
+	}
 	l.slots.give(free - len(jobs))
 	for _, group := range l.groups(jobs) {
 		go func() {
 			defer l.slots.give(len(group))
+			defer l.turns.Turn()
 			l.w.attempt(s, l.w.handlers[group[0].Kind], group)
 		}()
 	}

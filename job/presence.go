@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/direct"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/pooler"
 )
@@ -147,25 +148,5 @@ func throughPooler(err error) error {
 func (w *Worker) connectDirect(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
-	if w.cfg.Presence.URL != "" {
-		config, err := pgx.ParseConfig(w.cfg.Presence.URL)
-		if err != nil {
-			return nil, errors.Join(errors.New("the Presence.URL cannot be read"), err)
-		}
-		pawl.Watch(config, pawl.Watching{})
-		conn, err := pgx.ConnectConfig(ctx, config)
-		if err != nil {
-			return nil, errors.Join(errors.New("the Presence.URL cannot be reached"), err)
-		}
-		return conn, nil
-	}
-	pool := w.pool.Config()
-	config := pool.ConnConfig.Copy()
-	if pool.BeforeConnect != nil {
-		if err := pool.BeforeConnect(ctx, config); err != nil {
-			return nil, err
-		}
-	}
-	pawl.Watch(config, pawl.Watching{})
-	return pgx.ConnectConfig(ctx, config)
+	return direct.Connect(ctx, w.pool, w.cfg.Presence.URL)
 }

@@ -2,6 +2,7 @@ package job_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"testing"
 	"time"
@@ -28,7 +29,28 @@ func TestCancel_EndsTheRunningHandler(t *testing.T) {
 				<-ctx.Done()
 				return ctx.Err()
 			}
+			type task = job.Task[[]byte]
+			none := func(context.Context, task) (int, error) { return 0, nil }
 			switch form {
+			case "sql":
+				c.handlers = []job.Handler{job.HandleSQL("k", func(ctx context.Context, tx *sql.Tx, t task) error {
+					return errors.Join(applySQL(ctx, tx, t.Job), hang(ctx))
+				})}
+			case "sql batch":
+				c.handlers = []job.Handler{job.HandleManySQL("k", func(ctx context.Context, tx *sql.Tx, ts []task) error {
+					return errors.Join(applySQL(ctx, tx, ts[0].Job), hang(ctx))
+				})}
+			case "call":
+				c.handlers = []job.Handler{job.HandleThenTx("k", func(ctx context.Context, _ task) (int, error) { return 0, hang(ctx) },
+					func(ctx context.Context, tx pgx.Tx, t task, _ int) error { return apply(ctx, tx, t.Job) })}
+			case "then":
+				c.handlers = []job.Handler{job.HandleThenTx("k", none, func(ctx context.Context, tx pgx.Tx, t task, _ int) error {
+					return errors.Join(apply(ctx, tx, t.Job), hang(ctx))
+				})}
+			case "sql then":
+				c.handlers = []job.Handler{job.HandleThenSQL("k", none, func(ctx context.Context, tx *sql.Tx, t task, _ int) error {
+					return errors.Join(applySQL(ctx, tx, t.Job), hang(ctx))
+				})}
 			case "simple":
 				c.handlers = []job.Handler{job.Handle("k", func(ctx context.Context, _ job.Task[[]byte]) error { return hang(ctx) })}
 			case "transactional":

@@ -48,11 +48,18 @@ func (s *stopwatch) p99() (runs int64, took time.Duration) {
 
 // timed returns the handler with a stopwatch at each of its runs, those that fail as well.
 func (h Handler) timed() Handler {
-	call, watch := h.call, new(stopwatch)
+	inner, watch := h.call, new(stopwatch)
 	h.watch = watch
+	if first := h.first; first != nil { // what its Timeout is for
+		h.first = func(ctx context.Context, j Job) (call, error) {
+			defer func(start time.Time) { watch.add(time.Since(start)) }(time.Now())
+			return first(ctx, j)
+		}
+		return h
+	}
 	h.call = func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
 		defer func(start time.Time) { watch.add(time.Since(start)) }(time.Now())
-		return call(ctx, tx, jobs)
+		return inner(ctx, tx, jobs)
 	}
 	return h
 }

@@ -32,7 +32,7 @@ func (w *Worker) tryOne(ctx context.Context, h Handler, j Job, leave func()) err
 		return err
 	}
 	var opened contract.JobOpenRow
-	tx, err := txn.Start(ctx, w.pool, "job.begin", "", contract.JobOpenStep(j.ID, j.Fence, h.policy.Timeout+w.abandon, h.policy.KeepRow, &opened))
+	tx, err := txn.Opener{Pool: w.pool, SQL: h.sql}.Start(ctx, "job.begin", "", contract.JobOpenStep(j.ID, j.Fence, h.policy.Timeout+w.abandon, h.policy.KeepRow, &opened))
 	if err != nil {
 		return err
 	}

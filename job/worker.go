@@ -12,7 +12,9 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/catalog"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/progress"
 	"github.com/pawl-go/pawl/internal/solo"
 	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/migrate"
@@ -36,6 +38,7 @@ type Worker struct {
 	abandon  time.Duration
 	ready    chan struct{} // closed when the first session has begun
 
+	progress  *progress.Part // of the current Run
 	begun     sync.Once
 	mu        sync.Mutex
 	unsettled []unsettled
@@ -46,12 +49,15 @@ func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 	if pool == nil {
 		return nil, &pawl.Error{Op: "job.worker", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}
 	}
-	conns := int(pool.Config().MaxConns)
-	if err := cfg.complete(conns); err != nil {
+	limit, err := conns.Limit(cfg.MaxConns, int(pool.Config().MaxConns))
+	if err == nil {
+		err = cfg.complete(limit)
+	}
+	if err != nil {
 		return nil, &pawl.Error{Op: "job.worker", Code: pawl.CodeArgumentInvalid, Err: err}
 	}
 	w := &Worker{pool: pool, cfg: cfg, handlers: map[string]Handler{}, abandon: abandonAfter, ready: make(chan struct{}),
-		conns: make(chan struct{}, max(1, conns-serviceConns))}
+		conns: make(chan struct{}, max(1, limit-conns.Housekeeping))}
 	w.promoter = newPromoter(pool, w.kickQueue)
 	w.finisher = newFinisher(pool, w.promoter)
 	for _, h := range cfg.Handlers {
@@ -75,6 +81,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return unlessOver(ctx, err)
 	}
+	w.watchProgress(ctx)
 	w.begun.Do(func() { close(w.ready) })
 	defer w.promoter.wait()
 	defer func() { s.depart() }()
@@ -103,6 +110,19 @@ func unlessOver(ctx context.Context, err error) error {
 	return err
 }
 
+// watchProgress has each line tell whoever runs the worker that it goes round.
+func (w *Worker) watchProgress(ctx context.Context) {
+	w.progress = progress.From(ctx)
+	var longest time.Duration
+	for _, h := range w.cfg.Handlers {
+		longest = max(longest, h.policy.Timeout)
+	}
+	for _, l := range w.lines {
+		// Twice: a transaction that lost a race runs again.
+		l.turns = w.progress.Loop("queue "+l.queue.Name, w.cfg.Poll+2*(longest+w.abandon), l.due)
+	}
+}
+
 // Ready is closed when Run has registered the worker in the database, for the first time: from then on others notice its death.
 func (w *Worker) Ready() <-chan struct{} { return w.ready }
 
@@ -114,6 +134,8 @@ func (w *Worker) work(ctx context.Context, s *session) {
 	defer context.AfterFunc(s.doubtful, stop)()
 	w.session.Store(s)
 	defer w.session.Store(nil)
+	w.progress.Register(w, true)
+	defer w.progress.Register(w, false)
 
 	var all sync.WaitGroup
 	all.Go(func() { w.keepAlive(until, s) })

@@ -200,7 +200,7 @@ func TestWorker_KilledConnectionIsNotCharged(t *testing.T) {
 func TestWorker_LostCommitReply(t *testing.T) {
 	t.Parallel()
 	for name, world := range worlds {
-		for _, form := range []string{"transactional", "batch"} {
+		for _, form := range []string{"transactional", "batch", "sql", "sql batch", "then", "sql then"} {
 			t.Run(form+" "+name, func(t *testing.T) {
 				t.Parallel()
 				url := pawltest.URL(t, effects)

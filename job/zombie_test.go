@@ -12,9 +12,21 @@ import (
 // before its handler runs.
 func TestZombie_StoppedBeforeHold(t *testing.T) {
 	t.Parallel()
+	for _, form := range formsOfOne {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			stoppedBeforeHold(t, form)
+		})
+	}
+}
+
+// formsOfOne are the forms whose transaction ends one job.
+var formsOfOne = []string{"transactional", "sql", "then", "sql then"}
+
+func stoppedBeforeHold(t *testing.T, form string) {
 	c := setupCrew(t)
 	c.enqueueMany(1, job.Request{})
-	zombie := c.process(order{Faults: "job.hold.before=stop"})
+	zombie := c.process(order{Form: form, Faults: "job.hold.before=stop"})
 	zombie.untilStopped()
 	c.wantCount("select count(*) from pawl.job where status = 'processing'", 1)
 	c.process(order{})
@@ -37,9 +49,18 @@ var silenced = []string{"commit_unknown job.finish", "wasted_work job.finish"}
 // the server ends the silent transaction. Then another process finishes the job, and what the zombie wrote is gone.
 func TestZombie_StoppedBeforeCommit(t *testing.T) {
 	t.Parallel()
+	for _, form := range formsOfOne {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			stoppedBeforeCommit(t, form)
+		})
+	}
+}
+
+func stoppedBeforeCommit(t *testing.T, form string) {
 	c := setupCrew(t)
 	c.enqueueMany(1, job.Request{})
-	zombie := c.process(order{Faults: "job.commit.before=stop"})
+	zombie := c.process(order{Form: form, Faults: "job.commit.before=stop"})
 	zombie.untilStopped()
 	c.wantCount("select count(*) from pg_stat_activity where datname = current_database() and state = 'idle in transaction'", 1)
 	c.process(order{})
@@ -127,7 +148,7 @@ func TestZombie_SimpleFinishIsRefused(t *testing.T) {
 func TestZombie_KilledAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{"job.hold.before", "job.handle.before", "job.commit.before", "job.commit.after"} {
-		for _, form := range []string{"transactional", "batch"} {
+		for _, form := range []string{"transactional", "batch", "sql", "sql batch", "then", "sql then"} {
 			t.Run(form+" "+point, func(t *testing.T) {
 				t.Parallel()
 				c := setupCrew(t)

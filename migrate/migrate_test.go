@@ -210,9 +210,39 @@ func TestUp_ReplacesStaleFunctions(t *testing.T) {
 	}
 }
 
+// Files are numbered without gaps from a start, or a second apart from a time; what a tool cannot carry is refused.
+func TestFiles_Numbers(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 22, 23, 59, 59, 0, time.FixedZone("", 3600))
+	for _, c := range []struct {
+		format  migrate.Format
+		numbers migrate.Numbering
+		want    string // the first file; empty: refused
+	}{
+		{migrate.Goose, migrate.Numbering{}, "00001_pawl_init.sql"},
+		{migrate.Goose, migrate.Numbering{Start: 123456}, "123456_pawl_init.sql"},
+		{migrate.Goose, migrate.Numbering{At: at}, "20261122225959_pawl_init.sql"},
+		{migrate.Tern, migrate.Numbering{Start: 7}, "007_pawl_init.sql"},
+		{migrate.Tern, migrate.Numbering{At: at}, ""},
+		{migrate.GolangMigrate, migrate.Numbering{At: at}, "20261122225959_pawl_init.up.sql"},
+		{migrate.GolangMigrate, migrate.Numbering{Start: 7, At: at}, ""},
+		{migrate.GolangMigrate, migrate.Numbering{Start: -1}, ""},
+		{migrate.GolangMigrate, migrate.Numbering{Start: 1 << 31}, ""},
+		{migrate.Plain, migrate.Numbering{Start: 7}, ""},
+	} {
+		files, err := migrate.Files(c.format, 0, c.numbers)
+		switch {
+		case c.want == "" && !errors.Is(err, pawl.ErrArgumentInvalid):
+			t.Errorf("%s, %+v: %v", c.format, c.numbers, err)
+		case c.want != "" && (err != nil || files[0].Name != c.want):
+			t.Errorf("%s, %+v: %v, want %s", c.format, c.numbers, err, c.want)
+		}
+	}
+}
+
 func TestFiles_RefusesUnknownFormat(t *testing.T) {
 	t.Parallel()
-	if _, err := migrate.Files("liquibase", 0); !errors.Is(err, pawl.ErrArgumentInvalid) {
+	if _, err := migrate.Files("liquibase", 0, migrate.Numbering{}); !errors.Is(err, pawl.ErrArgumentInvalid) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,8 +1,10 @@
 package migrate
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/schema"
@@ -29,10 +31,53 @@ type File struct{ Name, Text string }
 // goose and tern open it, golang-migrate sends the file as one multi-statement query.
 const lockTimeout = "set local lock_timeout = '5s';\n\n"
 
+// Numbering says which numbers the files of [Files] carry. The zero value takes Pawl's own versions, from 1. At most one field is set.
+type Numbering struct {
+	// Start is the number of the first file; the others follow without gaps. For files among migrations of your own: one more than the last
+	// number of yours. 1 to 2,147,000,000. Tern's
+	// numbers have no gaps, so there it must be exactly one more.
+	Start int
+	// At numbers the files by time, as 20060102150405 in UTC, one second apart. Not for Tern, whose numbers have no gaps.
+	At time.Time
+}
+
+// maxStart leaves room for later versions in 32 bits, which is what tern has.
+const maxStart = 2_147_000_000
+
+func (n Numbering) check(format Format) error {
+	switch {
+	case n.Start < 0 || n.Start > maxStart:
+		return fmt.Errorf("the first number must lie between 1 and %d, it is %d", maxStart, n.Start)
+	case n.Start > 0 && !n.At.IsZero():
+		return errors.New("files are numbered from a start or by time, not both")
+	case format == Plain && n != (Numbering{}):
+		return errors.New("the format plain is one script without a number")
+	case format == Tern && !n.At.IsZero():
+		return errors.New("tern numbers migrations without gaps: no times")
+	}
+	return nil
+}
+
+// of returns the number of the file at place i, which holds version v, with at least so many digits.
+func (n Numbering) of(i int, v schema.Version, digits int) string {
+	switch {
+	case !n.At.IsZero():
+		return n.At.UTC().Add(time.Duration(i) * time.Second).Format("20060102150405")
+	case n.Start > 0:
+		return fmt.Sprintf("%0*d", digits, n.Start+i)
+	}
+	return fmt.Sprintf("%0*d", digits, v.Number)
+}
+
 // Files renders every version above from for another migration tool. The files carry Pawl's own version record, so
-// that [Check] works whoever applied them.
-func Files(format Format, from int) ([]File, error) {
-	var render func(v schema.Version) []File
+// that [Check] works whoever applied them, and whatever numbers the files have.
+//
+// Errors: [pawl.ErrArgumentInvalid] for an unknown format, and for numbers that it cannot carry.
+func Files(format Format, from int, numbers Numbering) ([]File, error) {
+	if err := numbers.check(format); err != nil {
+		return nil, &pawl.Error{Op: "migrate.print", Code: pawl.CodeArgumentInvalid, Err: err}
+	}
+	var render func(number func(digits int) string, v schema.Version) []File
 	switch format {
 	case Plain:
 		return []File{{"pawl.sql", plain(from)}}, nil
@@ -47,8 +92,8 @@ func Files(format Format, from int) ([]File, error) {
 			Err: fmt.Errorf("unknown format %q", format), Hint: fmt.Sprintf("one of %v", Formats())}
 	}
 	var files []File
-	for _, v := range versionsAfter(from) {
-		files = append(files, render(v)...)
+	for i, v := range versionsAfter(from) {
+		files = append(files, render(func(digits int) string { return numbers.of(i, v, digits) }, v)...)
 	}
 	return files, nil
 }
@@ -72,18 +117,18 @@ func plain(from int) string {
 	return s.String()
 }
 
-func goose(v schema.Version) []File {
+func goose(number func(int) string, v schema.Version) []File {
 	text := "-- +goose Up\n-- +goose StatementBegin\n" + lockTimeout + v.Script() + "-- +goose StatementEnd\n\n" +
 		"-- +goose Down\n-- +goose StatementBegin\n" + lockTimeout + v.DownScript() + "-- +goose StatementEnd\n"
-	return []File{{fmt.Sprintf("%05d_pawl_%s.sql", v.Number, v.Name), text}}
+	return []File{{fmt.Sprintf("%s_pawl_%s.sql", number(5), v.Name), text}}
 }
 
-func tern(v schema.Version) []File {
+func tern(number func(int) string, v schema.Version) []File {
 	text := lockTimeout + v.Script() + "\n---- create above / drop below ----\n\n" + lockTimeout + v.DownScript()
-	return []File{{fmt.Sprintf("%03d_pawl_%s.sql", v.Number, v.Name), text}}
+	return []File{{fmt.Sprintf("%s_pawl_%s.sql", number(3), v.Name), text}}
 }
 
-func golangMigrate(v schema.Version) []File {
-	base := fmt.Sprintf("%06d_pawl_%s", v.Number, v.Name)
+func golangMigrate(number func(int) string, v schema.Version) []File {
+	base := fmt.Sprintf("%s_pawl_%s", number(6), v.Name)
 	return []File{{base + ".up.sql", lockTimeout + v.Script()}, {base + ".down.sql", lockTimeout + v.DownScript()}}
 }

@@ -41,8 +41,3 @@ require (
 	golang.org/x/text v0.42.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
-
-replace (
-	github.com/pawl-go/pawl => ..
-	github.com/pawl-go/pawl/transport/pawlsqs => ../transport/pawlsqs
-)

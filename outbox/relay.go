@@ -52,6 +52,9 @@ func (r *Relay) Run(ctx context.Context) error { return r.worker.Run(ctx) }
 // see the function [Kick].
 func (r *Relay) Kick() { r.worker.Kick() }
 
+// Ready is closed when Run has registered the relay in the database, for the first time.
+func (r *Relay) Ready() <-chan struct{} { return r.worker.Ready() }
+
 // publish ends each event with a verdict. What the sink cannot carry is a dead letter before anything is sent. A crash in between
 // publishes once more, with the same ids. No transaction is open.
 func (r *Relay) publish(ctx context.Context, ts []job.Task[[]byte]) []error {

@@ -77,6 +77,10 @@ func impatient(h consumer.Handler) consumer.Handler {
 		p := h.Policy()
 		p.Backoff = cmp.Or(p.Backoff, short)
 		return h.With(p)
+	case consumer.SQLHandler:
+		p := h.Policy()
+		p.Backoff = cmp.Or(p.Backoff, short)
+		return h.With(p)
 	case consumer.ManyTxHandler:
 		p := h.Policy()
 		p.Backoff = cmp.Or(p.Backoff, short)

@@ -43,7 +43,7 @@ const (
 	drainPoll     = 10 * time.Millisecond
 )
 
-// Drain works on the jobs of cfg.Queues until nothing is to be done: on what is due, on what handlers enqueue meanwhile, and again
+// Drain works on the jobs of cfg.Queues, or of the queues of the handlers' definitions, until nothing is to be done: on what is due, on what handlers enqueue meanwhile, and again
 // on what fails, until it is done, or a dead letter, or cancelled. It does not wait for a back-off, nor for [job.RetryAfter]: a job
 // that is to be tried again is tried at once, so a handler that always fails uses up all of its attempts. See [DrainOnce] to look
 // at a job after one of them.
@@ -124,6 +124,13 @@ func (d *drain) work(ctx context.Context, own, eyes *pgxpool.Pool, cfg job.Confi
 // config is the worker's: the caller's, watched.
 func (d *drain) config(cfg job.Config) job.Config {
 	cfg.Queues = slices.Clone(cfg.Queues)
+	if len(cfg.Queues) == 0 { // as a worker has it
+		for _, h := range cfg.Handlers {
+			if q := h.Queue(); q != "" && !slices.ContainsFunc(cfg.Queues, func(other job.Queue) bool { return other.Name == q }) {
+				cfg.Queues = append(cfg.Queues, job.Queue{Name: q})
+			}
+		}
+	}
 	for i, q := range cfg.Queues {
 		d.queues = append(d.queues, q.Name)
 		if d.once {

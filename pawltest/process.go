@@ -115,8 +115,8 @@ func (p *process) forget(w *wire) {
 }
 
 // lend watches the connection of a transaction that a handler is handed, until it ends.
-func (p *process) lend(tx pgx.Tx) {
-	if w, ok := tx.Conn().PgConn().Conn().(*wire); ok {
+func (p *process) lend(conn *pgx.Conn) {
+	if w, ok := conn.PgConn().Conn().(*wire); ok {
 		w.watch()
 	}
 }

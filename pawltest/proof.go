@@ -2,12 +2,16 @@ package pawltest
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
@@ -15,7 +19,7 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// A Proof is a [consumer.HandleTx] to be proved, on databases of its own: however often its delivery comes, and wherever the process
+// A Proof is a [consumer.HandleTx] or [consumer.HandleSQL] to be proved, on databases of its own: however often its delivery comes, and wherever the process
 // dies, every table outside of Pawl's schemas must hold the same rows as after one delivery that went well, and so must the jobs and
 // events that it enqueues. Columns in which two such deliveries, in two databases, differ are not compared: times, ids that a sequence
 // gave, random values. How many rows there are always is.
@@ -23,9 +27,9 @@ type Proof struct {
 	// Schema are the scripts that make your tables, and the rows that the handler needs.
 	Schema []string
 	// Handler is what is proved. Give it or Make.
-	Handler consumer.TxHandler
+	Handler consumer.Handler
 	// Make makes the handler, for one that keeps a pool. It is called when a process begins: for each database, and again after a death.
-	Make func(*pgxpool.Pool) consumer.TxHandler
+	Make func(*pgxpool.Pool) consumer.Handler
 	// Delivery is what the handler is handed. Default key "proof", no body.
 	Delivery pawl.Delivery
 	// Ignore are more columns that are not compared, as "column" or "table.column". Default none.
@@ -112,36 +116,80 @@ func CrashEverywhere[P Proof | JobProof | RequestProof](tb testing.TB, p P) {
 }
 
 // deliver is what a consumer does with one delivery: claim, handle, commit, all in one transaction, again while another process has it.
-func (p Proof) deliver(ctx context.Context, of *process, h consumer.TxHandler) error {
+func (p Proof) deliver(ctx context.Context, of *process, h consumer.Handler) error {
 	d := p.Delivery
 	if d.Key == "" {
 		d.Key = "proof"
 	}
 	for {
-		err := p.attempt(ctx, of, h, d)
+		err := p.attempt(ctx, of, h, p.intent(d), d)
 		if !pawl.Retryable(err) || !pace.Sleep(ctx, 10*time.Millisecond) {
 			return err
 		}
 	}
 }
 
-func (p Proof) attempt(ctx context.Context, of *process, h consumer.TxHandler, d pawl.Delivery) error {
+func (p Proof) intent(d pawl.Delivery) pawl.Intent {
+	return pawl.Intent{Scope: "pawltest", Key: d.Key, Fingerprint: pawl.FingerprintOf(d.Payload)}
+}
+
+func (p Proof) attempt(ctx context.Context, of *process, h consumer.Handler, intent pawl.Intent, d pawl.Delivery) error {
+	switch h := h.(type) {
+	case consumer.TxHandler:
+		return inPgx(ctx, of, intent, func(tx pgx.Tx) error { return h.Apply(ctx, tx, d) })
+	case consumer.SQLHandler:
+		return inSQL(ctx, of, intent, func(tx *sql.Tx) error { return h.Apply(ctx, tx, d) })
+	}
+	return fmt.Errorf("a Proof is of a HandleTx or a HandleSQL, not of a %T", h)
+}
+
+// inPgx is one transaction of a delivery: it claims, calls the handler if the claim is fresh, and commits.
+func inPgx(ctx context.Context, of *process, intent pawl.Intent, apply func(pgx.Tx) error) error {
 	tx, err := of.own.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback(ctx) }()
-	claim, err := inbox.Take(ctx, tx, pawl.Intent{Scope: "pawltest", Key: d.Key, Fingerprint: pawl.FingerprintOf(d.Payload)})
+	claim, err := inbox.Take(ctx, tx, intent)
 	if err != nil {
 		return err
 	}
 	if claim.Fresh {
-		of.lend(tx)
-		if err := h.Apply(ctx, tx, d); err != nil {
+		of.lend(tx.Conn())
+		if err := apply(tx); err != nil {
 			return err
 		}
 	}
 	return tx.Commit(ctx)
+}
+
+// inSQL is inPgx for database/sql.
+func inSQL(ctx context.Context, of *process, intent pawl.Intent, apply func(*sql.Tx) error) error {
+	db := stdlib.OpenDBFromPool(of.own)
+	defer db.Close()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	tx, err := conn.BeginTx(context.WithoutCancel(ctx), nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	claim, err := inbox.Take(ctx, pawl.SQLTx(tx), intent)
+	if err != nil {
+		return err
+	}
+	if claim.Fresh {
+		if err := conn.Raw(func(driver any) error { of.lend(driver.(*stdlib.Conn).Conn()); return nil }); err != nil {
+			return err
+		}
+		if err := apply(tx); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
 }
 
 func (p Proof) provedCase() provedCase {

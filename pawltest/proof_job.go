@@ -96,7 +96,7 @@ func (p *process) call(ctx context.Context, c job.Call, next func(context.Contex
 	p.running.Lock()
 	defer p.running.Unlock()
 	if c.Tx != nil {
-		p.lend(c.Tx)
+		p.lend(c.Tx.Conn())
 	}
 	err := next(ctx)
 	if p.dead() || c.Tx == nil && err == nil && p.pass("after the handler has returned, before its job is finished") {

@@ -54,7 +54,7 @@ func TestProof_GoodHandler(t *testing.T) {
 // A handler that writes through a connection of its own is found out: what it wrote there survives the crash.
 func TestProof_OwnConnectionIsFound(t *testing.T) {
 	t.Parallel()
-	p := pawltest.Proof{Schema: []string{invoices}, Make: func(pool *pgxpool.Pool) consumer.TxHandler {
+	p := pawltest.Proof{Schema: []string{invoices}, Make: func(pool *pgxpool.Pool) consumer.Handler {
 		return consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 			if _, err := pool.Exec(ctx, "insert into line values ($1)", d.Key); err != nil {
 				return err
@@ -73,7 +73,7 @@ create table booking (id bigserial primary key, account int, at timestamptz defa
 // A handler that changes a row through a connection of its own is found out: there are as many rows as before, but not the same.
 func TestProof_AChangeOutsideTheTransactionIsFound(t *testing.T) {
 	t.Parallel()
-	p := pawltest.Proof{Schema: []string{accounts}, Make: func(pool *pgxpool.Pool) consumer.TxHandler {
+	p := pawltest.Proof{Schema: []string{accounts}, Make: func(pool *pgxpool.Pool) consumer.Handler {
 		return consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, _ consumer.Message[[]byte]) error {
 			if _, err := pool.Exec(ctx, "update account set balance = balance - 10, touched = now() where no = 1"); err != nil {
 				return err
@@ -97,7 +97,7 @@ func TestProof_AChangeOutsideTheTransactionIsFound(t *testing.T) {
 // A handler that changes places of two rows' values is found out, though every column holds the same values as before.
 func TestProof_ValuesThatChangePlacesAreFound(t *testing.T) {
 	t.Parallel()
-	p := pawltest.Proof{Schema: []string{"create table seat (no int primary key, guest text); insert into seat values (1, 'ann'), (2, 'bob')"}, Make: func(pool *pgxpool.Pool) consumer.TxHandler {
+	p := pawltest.Proof{Schema: []string{"create table seat (no int primary key, guest text); insert into seat values (1, 'ann'), (2, 'bob')"}, Make: func(pool *pgxpool.Pool) consumer.Handler {
 		return consumer.HandleTx(func(ctx context.Context, _ pgx.Tx, _ consumer.Message[[]byte]) error {
 			_, err := pool.Exec(ctx, "update seat set guest = case guest when 'ann' then 'bob' else 'ann' end")
 			return err
@@ -112,7 +112,7 @@ func TestProof_ValuesThatChangePlacesAreFound(t *testing.T) {
 func TestProof_HeadersAndLanesAreCompared(t *testing.T) {
 	t.Parallel()
 	for _, column := range []string{"headers", "lane"} {
-		p := pawltest.Proof{Schema: []string{"create table try (n int)"}, Make: func(pool *pgxpool.Pool) consumer.TxHandler {
+		p := pawltest.Proof{Schema: []string{"create table try (n int)"}, Make: func(pool *pgxpool.Pool) consumer.Handler {
 			return consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, _ consumer.Message[[]byte]) error {
 				var tries int
 				if err := pool.QueryRow(ctx, "with t as (insert into try values (1)) select count(*) from try").Scan(&tries); err != nil {

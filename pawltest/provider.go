@@ -22,6 +22,7 @@ const (
 	FailAfter     = provider.FailAfter     // it acts and answers 500
 	Forget        = provider.Forget        // it acts as if it had never seen the key
 	Conflict      = provider.Conflict      // 409: another request with the key is at work; does nothing
+	Decline       = provider.Decline       // 402, and no lie: it refuses for good, and every request with the key gets the same answer
 )
 
 // A Charge is one thing that a [Provider] really did: its ID, the Idempotency-Key it came with, and its Body.
@@ -38,8 +39,8 @@ type Provider struct {
 	server *provider.Server
 }
 
-// NewProvider starts a provider that remembers a key for as long as memory. lie is asked at every POST, with its number from 0; nil
-// is honest. It stops when the test ends.
+// NewProvider starts a provider that remembers a key for as long as memory. lie is asked at every POST, with its number from 0,
+// and may read the body; nil is honest. It stops when the test ends.
 func NewProvider(tb testing.TB, memory time.Duration, lie func(n int, r *http.Request) Lie) *Provider {
 	tb.Helper()
 	p := &Provider{server: provider.New(memory, lie)}

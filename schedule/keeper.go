@@ -13,12 +13,17 @@ import (
 	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/internal/progress"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/migrate"
 )
 
 // Config configures a [Keeper]. Its zero value keeps intervals.
 type Config struct {
+	// Schedules are those of this program. Run puts them before it keeps any: see [Put]. Those that other programs have put, and those that
+	// are not in the list any more, are kept as well: delete one with `pawl schedules delete`. Default none.
+	Schedules []Schedule
 	// Cron reads cron expressions: cron.Parse of package schedule/cron. Without it schedules with one are left to other keepers.
 	Cron func(expression, zone string) (Plan, error)
 	// Poll is the longest pause between two looks at the schedules. A keeper wakes up for the ticks that it knows of; Poll bounds how
@@ -34,6 +39,7 @@ type Keeper struct {
 	pool   *pgxpool.Pool
 	cfg    Config
 	failed map[string]time.Time // schedules that cannot tick, and when to try again
+	turns  *progress.Loop       // nil unless somebody looks
 }
 
 // NewKeeper checks the configuration and fills in the defaults.
@@ -47,6 +53,11 @@ func NewKeeper(pool *pgxpool.Pool, cfg Config) (*Keeper, error) {
 	if cfg.Poll < 10*time.Millisecond {
 		return nil, &pawl.Error{Op: "schedule.keeper", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the Poll must be at least 10ms, it is %v", cfg.Poll)}
 	}
+	for _, s := range cfg.Schedules {
+		if _, err := s.args(); err != nil {
+			return nil, &pawl.Error{Op: "schedule.keeper", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the schedule %q: %w", s.Name, err)}
+		}
+	}
 	return &Keeper{pool: pool, cfg: cfg, failed: map[string]time.Time{}}, nil
 }
 
@@ -59,15 +70,39 @@ const (
 )
 
 // Run keeps the schedules until ctx ends, and returns nil. While the database is away it keeps trying. It returns an error only if it
-// cannot start: the database is unreachable or its schema does not fit. One Run at a time.
+// cannot start: the database is unreachable, its schema does not fit, or it refuses one of Config.Schedules. One Run at a time.
 func (k *Keeper) Run(ctx context.Context) error {
 	if err := migrate.Check(ctx, k.pool); err != nil && ctx.Err() == nil {
 		return err
 	}
+	if err := k.put(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
+	k.turns = progress.From(ctx).Loop("schedules", k.cfg.Poll+2*callTime, k.due)
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-time.After(k.round(ctx)):
+		}
+	}
+	return nil
+}
+
+// put stores the schedules of the configuration. While the database is away, or an open transaction holds one of them, it keeps trying.
+func (k *Keeper) put(ctx context.Context) error {
+	for _, s := range k.cfg.Schedules {
+		for {
+			limited, cancel := context.WithTimeout(ctx, callTime)
+			_, err := Put(limited, k.pool, s)
+			cancel()
+			if err == nil {
+				break
+			}
+			if ctx.Err() != nil || !pawl.Retryable(err) {
+				return err
+			}
+			k.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "schedule.put", Scope: s.Queue, Key: s.Name, Err: err})
+			pace.Sleep(ctx, lostWait)
 		}
 	}
 	return nil
@@ -84,6 +119,7 @@ func (k *Keeper) round(ctx context.Context) time.Duration {
 		}
 		return lostWait
 	}
+	k.turns.Turn()
 	for _, r := range rows {
 		if wait := until(r); wait > 0 {
 			return min(wait, k.cfg.Poll)
@@ -95,11 +131,21 @@ func (k *Keeper) round(ctx context.Context) time.Duration {
 			}
 			k.failed[r.Name] = time.Now().Add(failWait)
 		}
+		k.turns.Turn()
 	}
 	if len(rows) == 0 {
 		return k.cfg.Poll
 	}
 	return briefWait // each of them has another tick to wait for: look again
+}
+
+// overdue is for how long a tick must have been due before a keeper that does not move counts as stuck.
+const overdue = time.Second
+
+// due asks whether a schedule has a tick that the keeper could enqueue and has not.
+func (k *Keeper) due(ctx context.Context, db pawl.DB) (bool, error) {
+	rows, err := catalog.ScheduleNext(ctx, db, k.cfg.Cron != nil, nil, 1)
+	return len(rows) > 0 && until(rows[0]) < -overdue, err
 }
 
 // ownFault tells what is wrong with one schedule, or locked, from a database that is away: then no schedule is to blame.

@@ -1,6 +1,7 @@
 package schedule_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"strings"
@@ -268,5 +269,32 @@ func TestPut_RefusesWhatIsNoUTF8(t *testing.T) {
 		if stored, err := schedule.Put(t.Context(), b.pool, s); !pawl.IsFinal(err) {
 			t.Errorf("%+v: %s, %v", s, stored, err)
 		}
+	}
+}
+
+// A keeper puts the schedules of its configuration when it starts, as often as it does, and waits for one that is locked.
+func TestKeeper_PutsItsSchedules(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := schedule.Schedule{Name: "s", Plan: schedule.Every(time.Hour), Queue: "q", Kind: "k"}
+	if _, err := schedule.NewKeeper(b.pool, schedule.Config{Schedules: []schedule.Schedule{{Name: "s", Queue: "q", Kind: "k"}}}); err == nil {
+		t.Error("a schedule without a plan is taken")
+	}
+	b.keep(schedule.Config{Schedules: []schedule.Schedule{s}})
+	b.until("the schedule is there", "select count(*) = 1 from pawl.schedule as s where s.name = 's' and s.kind = 'k'")
+	next := one[time.Time](b, "select s.next_at from pawl.schedule as s")
+
+	tx, err := b.pool.Begin(t.Context())
+	b.must(err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), "select 1 from pawl.schedule for update")
+	b.must(err)
+	s.Kind = "other"
+	b.keep(schedule.Config{Schedules: []schedule.Schedule{s}})
+	b.untilReported(pawl.EventTrouble, 1)
+	b.must(tx.Rollback(t.Context()))
+	b.until("the schedule is changed", "select count(*) = 1 from pawl.schedule as s where s.name = 's' and s.kind = 'other'")
+	if again := one[time.Time](b, "select s.next_at from pawl.schedule as s"); !again.Equal(next) {
+		t.Errorf("the next tick moved from %v to %v", next, again)
 	}
 }

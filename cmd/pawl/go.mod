@@ -8,7 +8,7 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/sqs v1.52.9
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/pawl-go/pawl v0.0.0
-	github.com/pawl-go/pawl/transport/pawlsqs v0.0.0-00010101000000-000000000000
+	github.com/pawl-go/pawl/transport/pawlsqs v0.0.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
 	golang.org/x/term v0.47.0
@@ -26,7 +26,3 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 )
-
-replace github.com/pawl-go/pawl => ../..
-
-replace github.com/pawl-go/pawl/transport/pawlsqs => ../../transport/pawlsqs

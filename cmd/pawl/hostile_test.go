@@ -22,7 +22,7 @@ import (
 )
 
 // withoutDatabase are commands that connect to no database, or to a server that they started.
-var withoutDatabase = []string{"completion", "dev postgres", "dev sqs", "version", "webhook", "migrate print"}
+var withoutDatabase = []string{"completion", "dev postgres", "dev sqs", "init", "version", "webhook", "migrate print"}
 
 // lines call every other command. An upper-case word stands for what the database says.
 var lines = []string{

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/pawl-go/pawl/migrate"
 	"github.com/pawl-go/pawl/pawltest"
@@ -203,7 +204,7 @@ func TestMigrateUp_RolesOfTwoAtOnce(t *testing.T) {
 func TestMigratePrint_Stdout(t *testing.T) {
 	t.Parallel()
 	for _, format := range migrate.Formats() {
-		files, err := migrate.Files(format, 0)
+		files, err := migrate.Files(format, 0, migrate.Numbering{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,6 +250,42 @@ func TestMigratePrint_Dir(t *testing.T) {
 		t.Error("--force did not overwrite")
 	}
 	wantFailure(t, pawl(t, "", append(print[:5:5], filepath.Join(up, "sub"))...), 1, "not a directory", "choose another --dir")
+}
+
+// Files can be numbered to stand among migrations of the user's own; what they hold is the same.
+func TestMigratePrint_Numbers(t *testing.T) {
+	t.Parallel()
+	for format, want := range map[migrate.Format][]string{
+		migrate.Goose: {"00042_pawl_init.sql"}, migrate.Tern: {"042_pawl_init.sql"},
+		migrate.GolangMigrate: {"000042_pawl_init.up.sql", "000042_pawl_init.down.sql"},
+	} {
+		plain, err := migrate.Files(format, 0, migrate.Numbering{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		mustPawl(t, "", "migrate", "print", "--format", string(format), "--start", "42", "--dir", dir)
+		for i, name := range want {
+			if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(text) != plain[i].Text {
+				t.Errorf("%s: %s is not the file %s under another name: %v", format, name, plain[i].Name, err)
+			}
+		}
+		if format == migrate.Tern {
+			continue
+		}
+		before := time.Now().UTC().Add(-time.Second).Format("20060102150405")
+		times := strings.Fields(mustPawl(t, "", "migrate", "print", "--format", string(format), "--timestamps", "--dir", t.TempDir()).stdout)
+		after := time.Now().UTC().Add(time.Minute).Format("20060102150405")
+		for i, path := range times {
+			number, rest, _ := strings.Cut(filepath.Base(path), "_")
+			if _, name, _ := strings.Cut(plain[i].Name, "_"); rest != name || len(number) != len(before) || number < before || number > after {
+				t.Errorf("%s: %s, not between %s and %s", format, path, before, after)
+			}
+		}
+		if len(times) != len(plain) {
+			t.Errorf("%s: wrote %v", format, times)
+		}
+	}
 }
 
 // The plain script is a way to install: what it makes passes the check.

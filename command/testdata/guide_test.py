@@ -1,5 +1,6 @@
-"""Runs the code of docs/guides/python.md: guide_test.py URL twice|failures|race."""
+"""Runs the code of docs/guides/python.md: guide_test.py URL twice|failures|race|jobs|queue."""
 
+import os
 import re
 import subprocess
 import sys
@@ -44,7 +45,7 @@ class PsqlConnection:
         return self
 
     def fetchone(self):
-        return self.rows.pop(0)
+        return self.rows.pop(0) if self.rows else None
 
     def commit(self):
         if self.open:
@@ -109,4 +110,104 @@ def race(conn):
     guide.once(conn, "orders", "race", b"race", work, wait_ms=20000)
 
 
-{"twice": twice, "failures": failures, "race": race}[sys.argv[2]](connect(sys.argv[1]))
+def ask(conn, statement):
+    cur = conn.cursor()
+    cur.execute(statement)
+    value = cur.fetchone()[0]
+    conn.commit()
+    return str(value)
+
+
+def change(conn, statement):
+    conn.cursor().execute(statement)
+    conn.commit()
+
+
+def jobs(conn):
+    cur = conn.cursor()
+    first = guide.enqueue(cur, "mail", "greet", {"name": "ada"}, key="greet-ada")
+    assert guide.enqueue(cur, "mail", "greet", {"name": "ada"}, key="greet-ada") == first
+    guide.enqueue(cur, "mail", "never", {})
+    conn.commit()
+    guide.enqueue(cur, "mail", "greet", {"name": "rolled back"})
+    conn.rollback()
+
+    tries = []
+
+    def greet(cur, payload):
+        cur.execute("insert into orders (body) values (%s)", ("hello " + payload["name"],))
+        tries.append(payload)
+        if len(tries) == 1:
+            raise ValueError("the first try fails after it has written")
+
+    def never(cur, payload):
+        raise guide.Final("no retry can help")
+
+    handlers = {"greet": greet, "never": never}
+    # A process claims the job and dies: its lease is moved into the past, and the job is taken back.
+    change(conn, "select count(*) from pawl_v1.job_claim('mail', null, 1, '{\"kinds\": [\"greet\"]}')")
+    change(conn, "update pawl.job set lease_expires_at = clock_timestamp() - interval '1 second' where kind = 'greet'")
+    guide.sweep(conn, list(handlers))
+    assert ask(conn, "select count(*) from pawl.job where status = 'pending'") == "2"
+    for _ in range(10):
+        change(conn, "update pawl.job set available_at = clock_timestamp() where status = 'pending'")
+        while guide.work_one(conn, "mail", handlers):
+            pass
+    assert len(tries) == 2, tries
+    assert ask(conn, "select count(*) from orders where body = 'hello ada'") == "1"
+    assert ask(conn, "select string_agg(kind || ' ' || status, ', ') from pawl.job") == "never dead_letter"
+
+
+class Queue:
+    """As much of boto3's SQS client as the guide uses: every message is received again until it is deleted."""
+
+    def __init__(self):
+        self.messages = {}
+
+    def send_message(self, QueueUrl, MessageBody, MessageAttributes):
+        self.messages[str(len(self.messages))] = {"Body": MessageBody, "MessageAttributes": MessageAttributes}
+
+    def receive_message(self, **options):
+        return {"Messages": [dict(m, ReceiptHandle=handle) for handle, m in self.messages.items()][:10]} if self.messages else {}
+
+    def delete_message(self, QueueUrl, ReceiptHandle):
+        self.messages.pop(ReceiptHandle)
+
+
+def sqs_client():
+    if "AWS_ENDPOINT_URL" not in os.environ:
+        print("with a queue in memory: there is no AWS_ENDPOINT_URL")
+        return Queue(), "orders"
+    import boto3
+    print("with boto3")
+    client = boto3.client("sqs")
+    return client, client.create_queue(QueueName="guide-python", Attributes={"VisibilityTimeout": "0"})["QueueUrl"]
+
+
+def queue(conn):
+    client, url = sqs_client()
+
+    def send(key, body):
+        client.send_message(QueueUrl=url, MessageBody=body,
+                            MessageAttributes={"Idempotency-Key": {"DataType": "String", "StringValue": key}})
+
+    def apply(cur, message):
+        cur.execute("insert into orders (body) values (%s)", (message["body"],))
+        if message["body"] == "bad":
+            raise ValueError("bad")
+
+    for n in range(3):
+        send("a", '{"body": "a"}')
+    send("b", '{"body": "b"}')
+    send("a", '{"body": "another"}')  # the same key with another body
+    send("c", '{"body": "bad"}')
+    failed = []
+    for _ in range(3):
+        failed += guide.consume(conn, client, url, "orders", apply)
+        if len(failed) >= 2:
+            break
+    assert len(failed) >= 2 and any("P4002" in str(e) or getattr(e, "sqlstate", "") == "P4002" for e in failed), failed
+    assert ask(conn, "select string_agg(body, ',' order by body) from orders where body in ('a', 'b', 'another', 'bad')") == "a,b"
+
+
+{"twice": twice, "failures": failures, "race": race, "jobs": jobs, "queue": queue}[sys.argv[2]](connect(sys.argv[1]))

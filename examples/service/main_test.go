@@ -1,313 +1,279 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
-	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/transport/pawlsqs"
-	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
+	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// The program of the guide, as a process that is killed with bookings in hand and a request half done: each order is there once
-// and booked once, whichever door it came through and however often, and who asks again gets the answer.
-func TestService(t *testing.T) {
-	t.Parallel()
-	const sent, asked = 20, 5
-	// No unique keys: if an order or a booking took effect twice, it would show.
-	database := pawltest.URL(t, "create table orders (id text not null, cents bigint not null)",
-		"create table booking (order_id text not null, cents bigint not null)")
-	db := dial(t, database)
-	server := sqstest.New(sqstest.Options{})
-	queue, err := server.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = queue.Close() })
-	send := producer(t, queue.URL)
-	service := build(t, "DATABASE_URL="+database, "QUEUE=orders", "LISTEN=127.0.0.1:0", "AWS_REGION=us-east-1",
-		"AWS_ENDPOINT_URL="+queue.URL, "AWS_ACCESS_KEY_ID=any", "AWS_SECRET_ACCESS_KEY=any")
+const secret = "for this test only"
 
-	// Nothing can be booked, and then nothing ordered, until the process is dead.
-	p := service.start(t)
-	bookings := hold(t, database, "booking")
-	for n := range sent {
-		m := pawlsqs.Message{Key: fmt.Sprintf("sent-%d", n), Payload: fmt.Appendf(nil, `{"id":"sent-%d","cents":%d}`, n, 100+n)}
-		send(m, m, m)
-	}
-	answers := map[string]string{}
-	for n := range asked {
-		status, answer := ask(t.Context(), p.url, n)
-		if status != http.StatusCreated {
-			t.Fatalf("%d %s\n%s", status, answer, p.log)
-		}
-		answers[fmt.Sprint(n)] = answer
-	}
-	p.until(t, "the queue is empty", func() bool {
-		s := server.Stats("orders")
-		return s.Ready+s.InFlight == 0
-	})
-	orders := hold(t, database, "orders")
-	unheard := make(chan int, 1)
-	go func() {
-		status, _ := ask(context.WithoutCancel(t.Context()), p.url, asked)
-		unheard <- status
-	}()
-	p.until(t, "bookings and a request are in hand", func() bool {
-		return one[int](t, db, "select count(distinct relation) from pg_locks where not granted and relation in ('orders'::regclass, 'booking'::regclass)") == 2
-	})
-	p.kill(t)
-	if status := <-unheard; status != 0 {
-		t.Fatalf("the request was answered %d", status)
-	}
-	bookings()
-	orders()
-
-	p = service.start(t)
-	again := pawlsqs.Message{Key: "sent-0", Payload: []byte(`{"id":"sent-0","cents":100}`)}
-	send(again, pawlsqs.Message{Key: "broken", Payload: []byte("not JSON")})
-	for n := range asked + 1 {
-		p.until(t, "the request is answered", func() bool { // the dead process may hold the key for a moment
-			status, answer := ask(t.Context(), p.url, n)
-			if first := answers[fmt.Sprint(n)]; first != "" && answer != first {
-				t.Errorf("request %d: first %q, then %q", n, first, answer)
+// TestMain is the service itself in the processes that the tests start. Each may be told where it is to die.
+func TestMain(m *testing.M) {
+	if faults, child := os.LookupEnv("SERVICE_FAULTS"); child {
+		if faults != "" {
+			if err := fault.Arm(faults); err != nil {
+				panic(err)
 			}
-			return status == http.StatusCreated
-		})
+		}
+		main()
+		os.Exit(0)
 	}
-	p.until(t, "all is booked", func() bool {
-		return one[int](t, db, "select count(*) from pawl.job where status <> 'dead_letter'") == 0 && server.Stats("orders").Ready+server.Stats("orders").InFlight == 0
-	})
-	p.stop(t, func() { send(again) }) // the running poll wakes up to it
-	got := one[string](t, db, `select format('%s orders of %s ids, %s bookings of %s, %s differ, dead letters: %s',
-       (select count(*) from orders), (select count(distinct id) from orders),
-       (select count(*) from booking), (select count(distinct order_id) from booking),
-       (select count(*) from orders as o full join booking as b on b.order_id = o.id and b.cents = o.cents where o.id is null or b.order_id is null),
-       (select string_agg(d.payload_text, ', ') from pawl_v1.dead_letters as d))`)
-	if want := fmt.Sprintf("%d orders of %[1]d ids, %[1]d bookings of %[1]d, 0 differ, dead letters: not JSON", sent+asked+1); got != want {
-		t.Errorf("%s; want %s\n%s", got, want, p.log)
+	os.Exit(m.Run())
+}
+
+// The program stays one that can be read in a quarter of an hour.
+func TestService_IsShort(t *testing.T) {
+	text, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := bytes.Count(text, []byte("\n")); lines > 220 {
+		t.Errorf("main.go has %d lines, and 220 are enough", lines)
+	}
+	if files, _ := os.ReadDir("."); len(files) != 4 {
+		t.Errorf("main.go, its table and two files of tests are all there is, not %v", files)
 	}
 }
 
-// A part that cannot start ends the others, and the program says why.
-func TestService_OnePartFails(t *testing.T) {
+// Where processes die, one after the other: in each part once.
+var deaths = []string{"command.commit.after", "consumer.commit.before", "step.call.after", "job.commit.before", "outbox.publish.after"}
+
+// Orders come by two doors, each several times. The provider lies, refunds are announced more than once and early, and the process is killed in
+// each part of its work. In the end everything is sent again. Each order is there once, charged once by the provider's own books, refunded once,
+// and told to others under one id; each day is reported once.
+func TestService_EachEffectOnce(t *testing.T) {
 	t.Parallel()
-	server := sqstest.New(sqstest.Options{})
-	queue, err := server.Start()
+	const orders = 24 // by each door; every sixth card is declined, every fourth charge refunded
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	w := newWorld(t, seed)
+
+	// Days that were missed are owed: the schedule stands three days back.
+	p := w.start("")
+	p.untilReady()
+	w.exec("update pawl.schedule set next_at = next_at - interval '3 days', since_at = since_at - interval '3 days'")
+	p.kill()
+
+	var clients sync.WaitGroup
+	answers := make([]string, orders)
+	send := func() {
+		for n := range orders {
+			m := pawlsqs.Message{Key: fmt.Sprint("m-", n), Payload: fmt.Appendf(nil, `{"customer":"sqs-%d","cents":%d}`, n, 100+n)}
+			w.send(m, m)
+		}
+	}
+	ask := func(n int) {
+		answer := w.ask(n)
+		if answers[n] == "" {
+			answers[n] = answer
+		}
+		if answer != answers[n] {
+			t.Errorf("order %d was answered %q, then %q", n, answers[n], answer)
+		}
+	}
+	clients.Go(send)
+	for n := range orders {
+		clients.Go(func() { ask(n) })
+	}
+	stopRefunds := make(chan struct{})
+	refunds := sync.WaitGroup{}
+	refunds.Go(func() { w.refund(stopRefunds) })
+	for _, point := range deaths {
+		p := w.start(fmt.Sprintf("%s=kill@%d", point, random.IntN(3)))
+		if !p.endsWithin(time.Duration(3000+random.IntN(4000)) * time.Millisecond) {
+			t.Logf("not reached: %s", point)
+			p.kill() // at random, then
+		}
+	}
+
+	p = w.start("")
+	clients.Wait()
+	send()
+	for n := range orders {
+		clients.Go(func() { ask(n) })
+	}
+	clients.Wait()
+	p.until("each order has an answer of the provider", w.count("select count(*) from payment"), 2*orders)
+	p.until("each refund is booked", w.count("select count(*) from refund"), len(w.refundable()))
+	close(stopRefunds)
+	refunds.Wait()
+	p.until("no message is left", func() int { s := w.queues.Stats("orders"); return s.Ready + s.InFlight }, 0)
+	p.until("no work is left", w.count("select count(*) from pawl.job as j where j.status <> 'dead_letter'"), 0)
+
+	w.wantBooks(orders)
+	w.wantEvents()
+	if days := one[string](w, "select format('%s of %s', count(*), count(distinct r.until)) from daily_report as r"); days != "3 of 3" {
+		t.Errorf("reports: %s", days)
+	}
+	metrics := w.get("/metrics")
+	for _, line := range []string{`pawl_events_total\{kind="fresh",op="job.commit",scope="payments"\} [1-9]`, `pawl_events_total\{kind="replay",op="command.claim",scope=""\} [1-9]`,
+		`pawl_events_total\{kind="received",op="webhook.receive",scope="stripe"\} [1-9]`, `pawl_database_read_up\{read="jobs"\} 1`} {
+		if !regexp.MustCompile(line).MatchString(metrics) {
+			t.Errorf("/metrics does not say %s:\n%s", line, metrics)
+		}
+	}
+	p.stop()
+}
+
+// wantBooks compares the tables with what the provider really did.
+func (w *world) wantBooks(each int) {
+	w.Helper()
+	charged := map[string][]string{}
+	for _, c := range w.provider.Charges() {
+		var o Order
+		if err := json.Unmarshal([]byte(c.Body), &o); err != nil {
+			w.Fatal(err)
+		}
+		charged[o.Customer] = append(charged[o.Customer], c.ID)
+	}
+	rows, err := w.db.Query(w.Context(), `select o.customer, count(distinct o.id)::int, count(distinct p.ctid)::int, count(distinct r.ctid)::int,
+       coalesce(max(p.charge), ''), coalesce(max(p.declined), '')
+  from orders as o left join payment as p on p.order_id = o.id left join refund as r on r.order_id = o.id group by o.customer`)
 	if err != nil {
-		t.Fatal(err)
+		w.Fatal(err)
 	}
-	t.Cleanup(func() { _ = queue.Close() })
-	producer(t, queue.URL)
-	database := pawltest.URL(t)
-	if _, err := dial(t, database).Exec(t.Context(), "drop schema pawl_v1 cascade; drop schema pawl cascade"); err != nil {
-		t.Fatal(err)
+	type book struct {
+		Customer                  string
+		Orders, Payments, Refunds int
+		Charge, Declined          string
 	}
-	service := build(t, "DATABASE_URL="+database, "QUEUE=orders", "LISTEN=127.0.0.1:0", "AWS_REGION=us-east-1",
-		"AWS_ENDPOINT_URL="+queue.URL, "AWS_ACCESS_KEY_ID=any", "AWS_SECRET_ACCESS_KEY=any")
-	p := service.start(t)
-	if err := p.end(t); err == nil || !strings.Contains(p.log.String(), "pawl migrate up") || strings.Contains(p.log.String(), "context canceled") {
-		t.Errorf("%v\n%s", err, p.log)
+	books, err := pgx.CollectRows(rows, pgx.RowToStructByPos[book])
+	if err != nil {
+		w.Fatal(err)
+	}
+	if len(books) != 2*each {
+		w.Errorf("%d customers have ordered, want %d", len(books), 2*each)
+	}
+	for _, b := range books {
+		want := book{Customer: b.Customer, Orders: 1, Payments: 1}
+		if declines(b.Customer) {
+			want.Declined = "the card was declined"
+		} else if len(charged[b.Customer]) == 1 {
+			want.Charge = charged[b.Customer][0]
+		}
+		if slices.Contains(w.refundable(), want.Charge) {
+			want.Refunds = 1
+		}
+		if charges := len(charged[b.Customer]); b != want || (charges != 1) != declines(b.Customer) {
+			w.Errorf("the books say %+v, want %+v; the provider has charged %d times", b, want, charges)
+		}
+	}
+	if left := one[string](w, `select concat_ws(', ', (select string_agg(j.queue || ' ' || j.status || ' ' || j.kind, '; ') from pawl.job as j),
+ (select string_agg(s.status, '; ') from pawl.step as s where s.status = 'unknown'))`); left != "" {
+		w.Errorf("left: %s", left)
 	}
 }
 
-// ask sends request n with its key; status 0 says that no answer came.
-func ask(ctx context.Context, url string, n int) (status int, body string) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/orders", strings.NewReader(fmt.Sprintf(`{"id":"asked-%d","cents":%d}`, n, 500+n)))
-	if err != nil {
-		return 0, ""
+// wantEvents wants each event under one id, however often it was published, those of an order in their order, and none of what did not happen.
+func (w *world) wantEvents() {
+	w.Helper()
+	ids, types := map[string]string{}, map[string][]string{}
+	for _, m := range w.published() {
+		what := m.subject + " " + m.kind
+		if first, known := ids[what]; known && first != m.id {
+			w.Errorf("%s was published as %s and as %s", what, first, m.id)
+		}
+		if ids[what] == "" {
+			types[m.customer] = append(types[m.customer], m.kind)
+		}
+		ids[what] = m.id
 	}
-	r.Header.Set("Idempotency-Key", fmt.Sprintf("asked-%d", n))
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return 0, ""
+	for _, customer := range one[[]string](w, "select array_agg(o.customer) from orders as o") {
+		want := "OrderPlaced OrderPaid"
+		switch {
+		case declines(customer):
+			want = "OrderPlaced OrderDeclined"
+		case one[bool](w, "select exists (select 1 from refund as r join orders as o on o.id = r.order_id where o.customer = '"+customer+"')"):
+			want += " OrderRefunded"
+		}
+		slices.Sort(types[customer]) // a standard queue keeps no order
+		sorted := strings.Fields(want)
+		slices.Sort(sorted)
+		if !slices.Equal(types[customer], sorted) {
+			w.Errorf("events of %s: %v, want %s", customer, types[customer], want)
+		}
 	}
-	defer func() { _ = answer.Body.Close() }()
-	text, _ := io.ReadAll(answer.Body)
-	return answer.StatusCode, string(text)
 }
 
-// hold keeps every writer out of a table until the function it returns is called.
-func hold(t *testing.T, database, table string) (release func()) {
-	t.Helper()
-	conn := dial(t, database)
-	if _, err := conn.Exec(t.Context(), "begin; lock table "+pgx.Identifier{table}.Sanitize()+" in exclusive mode"); err != nil {
-		t.Fatal(err)
+// A service that is told to stop says so to its load balancer, finishes the charge that it has begun, publishes what it came to, and exits with 0.
+func TestService_StopsWithWorkInHand(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	release := w.hold("payment")
+	p := w.start("", "PAWL_STOP_DELAY=4s")
+	p.untilReady()
+	w.ask(0)
+	p.until("the order is charged, and being recorded", w.count("select count(*) from pg_locks as l where not l.granted and l.relation = 'payment'::regclass"), 1)
+	began := time.Now()
+	p.terminate()
+	p.until("it is not ready any more", func() int { return w.status("/readyz") }, http.StatusServiceUnavailable)
+	if live := w.status("/livez"); live != http.StatusOK {
+		t.Errorf("/livez is %d", live)
 	}
-	return func() { _ = conn.Close(context.WithoutCancel(t.Context())) }
+	time.AfterFunc(6*time.Second, release)
+	p.stops()
+	if took := time.Since(began); took < 4*time.Second || took > 31*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if paid := one[int](w, "select count(*) from payment as p join orders as o on o.id = p.order_id where o.customer = 'http-0' and p.charge = 'ch_1'"); paid != 1 {
+		t.Errorf("%d payments of the order in hand\n%s", paid, p.log)
+	}
+	var told []string
+	for _, m := range w.published() {
+		if m.customer == "http-0" {
+			told = append(told, m.kind)
+		}
+	}
+	if !slices.Contains(told, "OrderPaid") {
+		t.Errorf("told: %v", told)
+	}
 }
 
-// producer makes the queue and returns what sends to it.
-func producer(t *testing.T, endpoint string) func(...pawlsqs.Message) {
-	t.Helper()
-	client := awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: &endpoint,
-		Credentials: credentials.NewStaticCredentialsProvider("any", "any", "")})
-	if _, err := client.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String("orders")}); err != nil {
-		t.Fatal(err)
-	}
-	sender, err := pawlsqs.OpenSender(t.Context(), client, "orders", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func(ms ...pawlsqs.Message) {
-		t.Helper()
-		if err := sender.Send(t.Context(), ms...); err != nil {
+// A webhook that nobody signed, and an order that cannot be, change nothing.
+func TestService_RefusesWhatIsNotRight(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	p := w.start("")
+	p.untilReady()
+	forged := pawltest.SignWebhook(t, webhook.Stripe(webhook.Secret{Value: "of somebody else"}), w.url+"/webhooks/payments", "", []byte(`{"id":"evt_1","type":"charge.refunded"}`))
+	for want, r := range map[int]*http.Request{
+		http.StatusUnauthorized:        forged,
+		http.StatusUnprocessableEntity: w.order("bad-1", `{"customer":"bad","cents":-1}`),
+		http.StatusBadRequest:          w.order("bad-2", `cents`),
+	} {
+		answer, err := client.Do(r)
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// A program is the service, built, and its environment.
-type program struct {
-	binary string
-	env    []string
-}
-
-func build(t *testing.T, env ...string) program {
-	t.Helper()
-	p := program{filepath.Join(t.TempDir(), "service"), append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}, env...)}
-	if out, err := exec.Command("go", "build", "-o", p.binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return p
-}
-
-// A process is a run of the service.
-type process struct {
-	cmd   *exec.Cmd
-	url   string
-	log   *journal
-	ended chan error
-}
-
-// start returns once the process has said where it serves.
-func (p program) start(t *testing.T) process {
-	t.Helper()
-	r := process{cmd: exec.CommandContext(context.WithoutCancel(t.Context()), p.binary), log: &journal{}, ended: make(chan error, 1)}
-	r.cmd.Env = p.env
-	stderr, err := r.cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = r.cmd.Process.Kill() })
-	served := make(chan string, 1)
-	go func() {
-		for lines := bufio.NewScanner(stderr); lines.Scan(); {
-			fmt.Fprintln(r.log, lines.Text())
-			if _, url, found := strings.Cut(lines.Text(), "serving "); found {
-				served <- url
-			}
-		}
-		r.ended <- r.cmd.Wait()
-	}()
-	select {
-	case r.url = <-served:
-	case err := <-r.ended:
-		t.Fatalf("the program ended: %v\n%s", err, r.log)
-	case <-time.After(time.Minute):
-		t.Fatalf("serves nothing after a minute\n%s", r.log)
-	}
-	return r
-}
-
-// A journal is what a process has said so far.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
-func (p process) until(t *testing.T, what string, reached func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !reached(); time.Sleep(10 * time.Millisecond) {
-		select {
-		case err := <-p.ended:
-			t.Fatalf("the program ended: %v\n%s", err, p.log)
-		default:
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not reached in a minute: %s\n%s", what, p.log)
+		text, _ := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if answer.StatusCode != want {
+			t.Errorf("answered %d %s, want %d", answer.StatusCode, text, want)
 		}
 	}
-}
-
-// end waits for the end of the process.
-func (p process) end(t *testing.T) error {
-	t.Helper()
-	select {
-	case err := <-p.ended:
-		return err
-	case <-time.After(time.Minute):
-		t.Fatalf("still running after a minute\n%s", p.log)
-		return nil
+	w.send(pawlsqs.Message{Key: "bad", Payload: []byte(`{"customer":"","cents":1}`)})
+	p.until("it is a dead letter", w.count("select count(*) from pawl_v1.dead_letters"), 1)
+	if n := one[int](w, "select (select count(*) from orders) + (select count(*) from refund)"); n != 0 {
+		t.Errorf("%d rows", n)
 	}
-}
-
-func (p process) kill(t *testing.T) {
-	t.Helper()
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = p.end(t)
-}
-
-// stop asks the process to stop, nudges it once, and expects an end without an error.
-func (p process) stop(t *testing.T, nudge func()) {
-	t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	nudge()
-	if err := p.end(t); err != nil {
-		t.Fatalf("%v\n%s", err, p.log)
-	}
-}
-
-func dial(t *testing.T, database string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
-}
-
-func one[T any](t *testing.T, conn *pgx.Conn, query string) (value T) {
-	t.Helper()
-	if err := conn.QueryRow(t.Context(), query).Scan(&value); err != nil {
-		t.Fatal(err)
-	}
-	return value
+	p.stop()
 }

@@ -16,7 +16,9 @@ import (
 	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/examples/shop"
 	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/pawltest"
+	"github.com/pawl-go/pawl/transport/webhook"
 )
 
 func TestPlace_ChargesAndTells(t *testing.T) {
@@ -85,6 +87,39 @@ func TestReceive_OnceHoweverOftenItComes(t *testing.T) {
 	if seen := pawltest.Seen(t, pool, "orders", "order-17"); seen.ProcessedAt.IsZero() {
 		t.Errorf("seen %+v", seen)
 	}
+}
+
+func TestPlace_IsPublished(t *testing.T) {
+	pool := pawltest.DB(t, shop.Schema)
+	place(t, pool, shop.Order{ID: "17", Cents: 1250})
+
+	relayed := pawltest.DrainRelay(t, pool, outbox.Config{Publisher: outbox.Func(func(context.Context, pawl.Message) error { return nil })})
+	if len(relayed.Published) != 1 || relayed.Published[0].Type != "OrderPlaced" || len(relayed.Left) != 0 {
+		t.Errorf("relayed %+v", relayed)
+	}
+}
+
+func TestReceive_SignedWebhooks(t *testing.T) {
+	pool := pawltest.DB(t, shop.Schema)
+	scheme := webhook.GitHub(webhook.Secret{Value: "for this test only"})
+	verifier, err := webhook.New(webhook.Config{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	receiver, err := webhook.NewReceiver(verifier, webhook.ReceiverConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func() *http.Request {
+		return pawltest.SignWebhook(t, scheme, "/orders", "delivery-1", []byte(`{"id":"17","cents":1250}`))
+	}
+	cfg := consumer.Config{Name: "orders", Source: receiver, Handler: consumer.HandleTx(shop.Receive)}
+	for _, answer := range pawltest.ServeWebhooks(t, pool, cfg, send(), send(), send()) {
+		if answer.StatusCode != http.StatusOK {
+			t.Errorf("answered %s", answer.Status)
+		}
+	}
+	pawltest.Enqueued[shop.Order](t, pool, "charge", 1)
 }
 
 func TestReceive_BearsCrashes(t *testing.T) {

@@ -16,27 +16,22 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
-	"sync"
-	"syscall"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/service"
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
 func main() {
 	try := flag.Bool("try", false, "send each thing three times, say what it came to, and end")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Getenv("DATABASE_URL"), cmp.Or(os.Getenv("LISTEN"), "localhost:8080"), *try); err != nil {
-		log.Fatal(err)
-	}
+	service.Main(func(ctx context.Context) error {
+		return run(ctx, os.Getenv("DATABASE_URL"), cmp.Or(os.Getenv("LISTEN"), "localhost:8080"), *try)
+	})
 }
 
 func run(ctx context.Context, database, address string, try bool) error {
@@ -55,11 +50,11 @@ func run(ctx context.Context, database, address string, try bool) error {
 		return err
 	}
 	defer pool.Close()
-	doors, err := open(pool)
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", address)
+	app, err := open(pool, listener)
 	if err != nil {
 		return err
 	}
@@ -68,23 +63,22 @@ func run(ctx context.Context, database, address string, try bool) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		ended := make(chan error, 1)
-		go func() { ended <- serve(ctx, listener, doors) }()
+		go func() { ended <- app.Run(ctx) }()
 		err = tryOut(ctx, "http://"+listener.Addr().String(), pool)
 		cancel()
 		return errors.Join(err, <-ended)
 	}
-	return serve(ctx, listener, doors)
+	return app.Run(ctx)
 }
 
-// A door is what takes the webhooks of one sender: the receiver answers, the consumer behind it handles.
-type door struct {
-	path     string
-	receiver *webhook.Receiver
-	consumer *consumer.Consumer
-}
-
-// open opens a door for each sender. Each has a consumer of its own: the ids of two senders have nothing to do with each other.
-func open(pool *pgxpool.Pool) (doors []door, err error) {
+// open makes an app with a door for each sender: the receiver answers, the consumer behind it handles. Each has a consumer of its own, since
+// the ids of two senders have nothing to do with each other.
+func open(pool *pgxpool.Pool, listener net.Listener) (*service.App, error) {
+	app, err := service.New(pool, service.Config{})
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
 	for path, c := range map[string]struct {
 		verifier webhook.Config
 		receiver webhook.ReceiverConfig
@@ -104,50 +98,16 @@ func open(pool *pgxpool.Pool) (doors []door, err error) {
 		if err != nil {
 			return nil, err
 		}
-		f, err := consumer.New(pool, consumer.Config{Name: path[1:], Source: receiver, Handler: c.handler, Concurrency: 2, RetryConcurrency: 1})
-		if err != nil {
-			return nil, err
-		}
-		doors = append(doors, door{path, receiver, f})
+		mux.Handle(path, receiver)
+		app.Consumer(consumer.Config{Name: path[1:], Source: receiver, Handler: c.handler, Concurrency: 2, RetryConcurrency: 1})
 	}
-	return doors, nil
+	app.HTTP(service.HTTPConfig{Listener: listener, Handler: mux})
+	return app, nil
 }
 
 // secret takes a secret from the environment. Yours has no default.
 func secret(name string) webhook.Secret {
 	return webhook.Secret{Name: name, Value: cmp.Or(os.Getenv(name), "for-trying-it-out-only")}
-}
-
-// serve answers until ctx ends: then the consumers answer what they have in hand, and only then the server ends.
-func serve(ctx context.Context, listener net.Listener, doors []door) error {
-	mux := http.NewServeMux()
-	failures := make(chan error, len(doors))
-	var consumers sync.WaitGroup
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	for _, d := range doors {
-		mux.Handle(d.path, d.receiver)
-		consumers.Go(func() {
-			if err := d.consumer.Run(ctx); err != nil {
-				failures <- err
-				cancel()
-			}
-		})
-	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second}
-	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			failures <- err
-			cancel()
-		}
-	}()
-	consumers.Wait()
-	select {
-	case err := <-failures:
-		return errors.Join(err, server.Close())
-	default:
-		return server.Shutdown(context.WithoutCancel(ctx))
-	}
 }
 
 // A push is what GitHub says of one. A payload that is not such JSON becomes a dead letter.

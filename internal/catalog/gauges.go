@@ -119,3 +119,38 @@ func StaleCommandCounts(ctx context.Context, db DB) (unknown, overdue int, err e
  where c.lease_expires_at is not null`, nil, &unknown, &overdue)
 	return unknown, overdue, err
 }
+
+// DueJobs says which jobs [JobsDue] looks for.
+type DueJobs struct {
+	Queue string
+	Kinds []string      // nil: all
+	For   time.Duration // due for so long at least
+	UpTo  int64         // no id above this; 0: all
+}
+
+// JobsDue reports whether a queue has a job that a worker could claim now. It reads the first that fits of each priority in job_claim.
+func JobsDue(ctx context.Context, db DB, d DueJobs) (due bool, err error) {
+	err = lookOne(ctx, db, "jobs.due", `select exists (
+        select
+          from generate_series(1, 4) as p (priority)
+         cross join lateral (
+                select
+                  from pawl.job as j
+                 where j.queue = $1
+                   and j.priority = p.priority
+                   and j.status = 'pending'
+                   and j.available_at <= clock_timestamp() - $3::interval
+                   and ($2::text[] is null or j.kind = any ($2))
+                   and ($4 = 0 or j.id <= $4)
+                   and (j.attempts > 0 or j.crashes > 0 or not exists (select from pawl.queue as q where q.name = $1 and q.mode = 'draining'))
+                 limit 1) as f)
+       and not exists (select from pawl.queue as q where q.name = $1 and q.mode = 'paused')`,
+		[]any{d.Queue, d.Kinds, d.For, d.UpTo}, &due)
+	return due, err
+}
+
+// NewestJob reads the highest id of a job.
+func NewestJob(ctx context.Context, db DB) (id int64, err error) {
+	err = lookOne(ctx, db, "job.newest", "select coalesce(max(j.id), 0) from pawl.job as j", nil, &id)
+	return id, err
+}

@@ -47,13 +47,13 @@ type Lane struct {
 // Errors: [pawl.ErrKeyReused] if the key came before with another payload. SQLSTATE 55P03, which is
 // [pawl.Retryable], if another transaction is processing it right now: after at most 50 ms the caller is told instead
 // of waiting with a connection in its hand; roll back and do not acknowledge.
-func Take(ctx context.Context, tx pgx.Tx, intent pawl.Intent) (Claim, error) {
+func Take(ctx context.Context, tx pawl.Tx, intent pawl.Intent) (Claim, error) {
 	return TakeInLane(ctx, tx, intent, Lane{})
 }
 
 // TakeInLane is [Take] for a delivery that has an order. It locks the lane until the transaction ends: the next delivery of the
 // lane is told 55P03 until then.
-func TakeInLane(ctx context.Context, tx pgx.Tx, intent pawl.Intent, lane Lane) (Claim, error) {
+func TakeInLane(ctx context.Context, tx pawl.Tx, intent pawl.Intent, lane Lane) (Claim, error) {
 	if err := intent.Validate(); err != nil {
 		return Claim{}, err
 	}

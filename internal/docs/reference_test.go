@@ -197,6 +197,8 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 		"consumer.TriggerPolicy": {"consumer/policy.go", "TriggerPolicy"}, "consumer.SequenceGate": {"consumer/4_sequence_gate.go", "SequenceGate"},
 		"inbox.Retention": {"inbox/retention.go", "Retention"},
 		"job.Queue":       {"job/config.go", "Queue"}, "job.Presence": {"job/config.go", "Presence"}, "job.Policy": {"job/handler.go", "Policy"},
+		"job.Defaults":   {"job/define.go", "Defaults"},
+		"service.Config": {"service/config.go", "Config"}, "service.HTTPConfig": {"service/app.go", "HTTPConfig"}, "service.Part": {"service/app.go", "Part"},
 		"command.Options": {"command/once.go", "Options"}, "command.LeaseOptions": {"command/lease.go", "LeaseOptions"},
 		"step.Step": {"step/run.go", "Step"}, "step.Transport": {"step/transport.go", "Transport"},
 		"step.Reconciliation": {"step/reconcile.go", "Reconciliation"},
@@ -265,6 +267,28 @@ func TestTesting_ShowsTheExample(t *testing.T) {
 	}
 }
 
+// The guide on database/sql shows the recipes: each of its snippets is code of the examples, in their order.
+func TestDatabaseSQL_ShowsTheRecipes(t *testing.T) {
+	t.Parallel()
+	var all strings.Builder
+	for _, name := range []string{"orders", "gorm", "ent", "bun", "sqlx", "sqlc"} {
+		all.WriteString(read(t, "examples/recipes/"+name+".go"))
+	}
+	code := all.String()
+	snippets := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(read(t, "docs/guides/database-sql.md"), -1)
+	declaration := regexp.MustCompile(`(?m)\n\n(?:// )`)
+	for _, s := range snippets {
+		for _, part := range declaration.Split("\n\n"+s[1], -1)[1:] {
+			if !strings.Contains(code, "\n// "+strings.TrimRight(part, "\n")+"\n") {
+				t.Errorf("docs/guides/database-sql.md shows what is not in examples/recipes:\n// %s", part)
+			}
+		}
+	}
+	if len(snippets) < 7 {
+		t.Errorf("found only %d snippets", len(snippets))
+	}
+}
+
 // Every trap has one row; a test it names exists, and a test named after a trap is named there.
 func TestTraps_AreAnswered(t *testing.T) {
 	t.Parallel()
@@ -325,9 +349,28 @@ func TestStart_ShowsTheExample(t *testing.T) {
 	if !strings.Contains(read(t, "docs/start.md"), "```go\n"+read(t, "examples/consume/main.go")+"```\n") {
 		t.Error("docs/start.md does not show examples/consume/main.go as it is")
 	}
-	for _, file := range []string{"examples/service/main.go", "examples/service/orders.go"} {
-		if !strings.Contains(read(t, "docs/guides/service.md"), "```go\n"+read(t, file)+"```\n") {
-			t.Errorf("docs/guides/service.md does not show %s as it is", file)
+}
+
+// The guide on a service goes through its example from func main on, in parts, and leaves nothing out; and it shows its tables.
+func TestService_ShowsTheExample(t *testing.T) {
+	t.Parallel()
+	page, _, _ := strings.Cut(read(t, "docs/guides/service.md"), "\n## Test it\n")
+	_, code, _ := strings.Cut(read(t, "examples/service/main.go"), "\nfunc main()")
+	var shown strings.Builder
+	for _, s := range regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
+		shown.WriteString(s[1])
+	}
+	dense := func(text string) []string {
+		return slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool { return line == "" })
+	}
+	want, got := dense("func main()"+code), dense(shown.String())
+	for i := range max(len(want), len(got)) {
+		if i >= len(want) || i >= len(got) || want[i] != got[i] {
+			t.Fatalf("docs/guides/service.md and examples/service/main.go differ: %.3q, want %.3q", got[min(i, len(got)):], want[min(i, len(want)):])
 		}
+	}
+	_, tables, _ := strings.Cut(read(t, "examples/service/schema.sql"), "\ncreate table")
+	if !strings.Contains(page, "```sql\ncreate table"+tables+"```\n") {
+		t.Error("docs/guides/service.md does not show examples/service/schema.sql")
 	}
 }

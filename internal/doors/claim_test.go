@@ -45,17 +45,25 @@ end $do$`, function)
 var claims = map[string]struct {
 	door, function string
 }{
-	"consumer":          {"consumer", "inbox_claim"},
-	"consumer, batch":   {"consumer, batch", "inbox_claim_many"},
-	"consumer, store":   {"consumer, store", "inbox_claim"},
-	"consumer, attempt": {"consumer, attempt", "job_hold"},
-	"job, HandleTx":     {"job, HandleTx", "job_open"},
-	"job, HandleManyTx": {"job, HandleManyTx", "job_hold_many"},
-	"command, Once":     {"command, Once", "command_claim"},
-	"command, OnceSQL":  {"command, OnceSQL", "command_claim"},
-	"command, Leased":   {"command, Leased", "command_claim"},
-	"command, Commit":   {"command, Leased", "command_hold"},
-	"httpkey":           {"httpkey", "command_claim"},
+	"consumer":                   {"consumer", "inbox_claim"},
+	"consumer, batch":            {"consumer, batch", "inbox_claim_many"},
+	"consumer, store":            {"consumer, store", "inbox_claim"},
+	"consumer, attempt":          {"consumer, attempt", "job_hold"},
+	"job, HandleTx":              {"job, HandleTx", "job_open"},
+	"job, HandleManyTx":          {"job, HandleManyTx", "job_hold_many"},
+	"job, HandleSQL":             {"job, HandleSQL", "job_open"},
+	"job, HandleManySQL":         {"job, HandleManySQL", "job_hold_many"},
+	"job, HandleThenTx":          {"job, HandleThenTx", "job_open"},
+	"job, HandleThenSQL":         {"job, HandleThenSQL", "job_open"},
+	"consumer, HandleSQL":        {"consumer, HandleSQL", "inbox_claim"},
+	"consumer, HandleSQL, store": {"consumer, HandleSQL, store", "inbox_claim"},
+	"consumer, HandleManySQL":    {"consumer, HandleManySQL", "inbox_claim_many"},
+	"consumer, attempt, SQL":     {"consumer, attempt, SQL", "job_hold"},
+	"command, Once":              {"command, Once", "command_claim"},
+	"command, OnceSQL":           {"command, OnceSQL", "command_claim"},
+	"command, Leased":            {"command, Leased", "command_claim"},
+	"command, Commit":            {"command, Leased", "command_hold"},
+	"httpkey":                    {"httpkey", "command_claim"},
 }
 
 func init() {

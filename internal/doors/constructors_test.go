@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +18,7 @@ import (
 	"github.com/pawl-go/pawl/guard"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/outbox"
+	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/schedule"
 	"github.com/pawl-go/pawl/step"
 	"github.com/pawl-go/pawl/transport/webhook"
@@ -46,6 +48,23 @@ func TestConstructors_RefuseNil(t *testing.T) {
 		"step.Run":              second(step.Run(ctx, nil, nil, step.Step{Name: "s", Recovery: step.AtMostOnce()}, func(context.Context, step.Call) (int, error) { return 0, nil })),
 	} {
 		if !errors.Is(err, pawl.ErrArgumentInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	pool := pawltest.DB(t)
+	type task = job.Task[[]byte]
+	for name, h := range map[string]job.Handler{
+		"Handle": job.Handle[[]byte]("k", nil), "HandleMany": job.HandleMany[[]byte]("k", nil),
+		"HandleTx": job.HandleTx[[]byte]("k", nil), "HandleManyTx": job.HandleManyTx[[]byte]("k", nil),
+		"HandleSQL": job.HandleSQL[[]byte]("k", nil), "HandleManySQL": job.HandleManySQL[[]byte]("k", nil),
+		"HandleThenTx, call":    job.HandleThenTx("k", nil, func(context.Context, pgx.Tx, task, int) error { return nil }),
+		"HandleThenTx, commit":  job.HandleThenTx("k", func(context.Context, task) (int, error) { return 0, nil }, nil),
+		"HandleThenSQL, call":   job.HandleThenSQL("k", nil, func(context.Context, *sql.Tx, task, int) error { return nil }),
+		"HandleThenSQL, commit": job.HandleThenSQL("k", func(context.Context, task) (int, error) { return 0, nil }, nil),
+		"Definition":            job.Define("k", job.Defaults[[]byte]{}).HandleTx(nil),
+	} {
+		_, err := job.NewWorker(pool, job.Config{Queues: []job.Queue{{Name: "q"}}, Handlers: []job.Handler{h}})
+		if !errors.Is(err, pawl.ErrArgumentInvalid) || !strings.Contains(err.Error(), "is nil") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -34,15 +34,36 @@ select pawl_v1.queue_set('archived', '{"archive": true}', 'ann', 'a reason')`
 // A work is what a handler does in the transaction that it is lent, whatever its type.
 type work func(ctx context.Context, exec func(query string) error) error
 
+// byCommit and byRollback stand for calls of the transaction's methods.
+const byCommit, byRollback = "tx.Commit", "tx.Rollback"
+
 func inPgx(do work) func(context.Context, pgx.Tx) error {
 	return func(ctx context.Context, tx pgx.Tx) error {
-		return do(ctx, func(query string) error { _, err := tx.Exec(ctx, query); return err })
+		return do(ctx, func(query string) error {
+			switch query {
+			case byCommit:
+				return tx.Commit(ctx)
+			case byRollback:
+				return tx.Rollback(ctx)
+			}
+			_, err := tx.Exec(ctx, query)
+			return err
+		})
 	}
 }
 
 func inSQL(do work) func(context.Context, *sql.Tx) error {
 	return func(ctx context.Context, tx *sql.Tx) error {
-		return do(ctx, func(query string) error { _, err := tx.ExecContext(ctx, query); return err })
+		return do(ctx, func(query string) error {
+			switch query {
+			case byCommit:
+				return tx.Commit()
+			case byRollback:
+				return tx.Rollback()
+			}
+			_, err := tx.ExecContext(ctx, query)
+			return err
+		})
 	}
 }
 
@@ -97,6 +118,13 @@ func (v *visit) applyTx() consumer.TxHandler {
 	return consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, _ consumer.Message[[]byte]) error { return inPgx(v.do)(ctx, tx) })
 }
 
+func (v *visit) applySQL() consumer.SQLHandler {
+	return consumer.HandleSQL(func(ctx context.Context, tx *sql.Tx, _ consumer.Message[[]byte]) error { return inSQL(v.do)(ctx, tx) })
+}
+
+// call is what goes before a transaction.
+func (v *visit) call(context.Context, job.Task[[]byte]) (int, error) { return 1, nil }
+
 func (v *visit) rows() *guard.Rows {
 	rows, err := guard.New(v.pool, guard.Table{Name: "orders", Result: "result", CreatedAt: "created_at"})
 	if err != nil {
@@ -122,6 +150,17 @@ var doors = map[string]func(*visit){
 	"job, HandleManyTx": func(v *visit) {
 		v.job("batch", "", job.HandleManyTx("k", func(ctx context.Context, tx pgx.Tx, _ []job.Task[[]byte]) error { return inPgx(v.do)(ctx, tx) }))
 	},
+	"job, HandleSQL":           func(v *visit) { v.job("sql", "", v.handleSQL()) },
+	"job, HandleSQL, row kept": func(v *visit) { v.job("sql kept", "", v.handleSQL().With(job.Policy{KeepRow: true})) },
+	"job, HandleManySQL": func(v *visit) {
+		v.job("sql batch", "", job.HandleManySQL("k", func(ctx context.Context, tx *sql.Tx, _ []job.Task[[]byte]) error { return inSQL(v.do)(ctx, tx) }))
+	},
+	"job, HandleThenTx": func(v *visit) {
+		v.job("then", "", job.HandleThenTx("k", v.call, func(ctx context.Context, tx pgx.Tx, _ job.Task[[]byte], _ int) error { return inPgx(v.do)(ctx, tx) }))
+	},
+	"job, HandleThenSQL": func(v *visit) {
+		v.job("sql then", "", job.HandleThenSQL("k", v.call, func(ctx context.Context, tx *sql.Tx, _ job.Task[[]byte], _ int) error { return inSQL(v.do)(ctx, tx) }))
+	},
 	"consumer": func(v *visit) {
 		v.consumer(v.applyTx().With(consumer.TxPolicy{Policy: v.policy()}))
 	},
@@ -131,6 +170,19 @@ var doors = map[string]func(*visit){
 	},
 	"consumer, attempt": func(v *visit) {
 		v.consumer(consumer.Handle(func(ctx context.Context, a *consumer.Attempt[[]byte]) error { return a.Commit(ctx, inPgx(v.do)) }).With(v.policy()))
+	},
+	"consumer, HandleSQL": func(v *visit) {
+		v.consumer(v.applySQL().With(consumer.TxPolicy{Policy: v.policy()}))
+	},
+	"consumer, HandleSQL, store": func(v *visit) {
+		v.consumer(v.applySQL().With(consumer.TxPolicy{Policy: v.policy(), Mode: consumer.StoreFirst}))
+	},
+	"consumer, HandleManySQL": func(v *visit) {
+		v.consumer(consumer.HandleManySQL(func(ctx context.Context, tx *sql.Tx, _ []consumer.Message[[]byte]) error { return inSQL(v.do)(ctx, tx) }).
+			With(consumer.ManyTxPolicy{Policy: v.policy()}))
+	},
+	"consumer, attempt, SQL": func(v *visit) {
+		v.consumer(consumer.Handle(func(ctx context.Context, a *consumer.Attempt[[]byte]) error { return a.CommitSQL(ctx, inSQL(v.do)) }).With(v.policy()))
 	},
 	"command, Once": func(v *visit) {
 		v.thrice(func() error {
@@ -209,10 +261,17 @@ func (v *visit) handleTx() job.Handler {
 	return job.HandleTx("k", func(ctx context.Context, tx pgx.Tx, _ job.Task[[]byte]) error { return inPgx(v.do)(ctx, tx) })
 }
 
+func (v *visit) handleSQL() job.Handler {
+	return job.HandleSQL("k", func(ctx context.Context, tx *sql.Tx, _ job.Task[[]byte]) error { return inSQL(v.do)(ctx, tx) })
+}
+
 // attacks are what a handler sends between two rows of its own.
 var attacks = map[string][]string{
 	"commit":                                {"commit"},
 	"rollback":                              {"rollback"},
+	"tx.Commit":                             {byCommit},
+	"tx.Rollback":                           {byRollback},
+	"tx.Rollback, then a row":               {byRollback, insertAfter},
 	"commit and chain":                      {"commit and chain"},
 	"rollback and chain":                    {"rollback and chain"},
 	"commit, begin":                         {"commit", "begin"},

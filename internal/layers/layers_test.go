@@ -38,6 +38,9 @@ var plan = []struct {
 	{"internal/text", nil},
 	{"internal/script", nil},
 	{"internal/jsonptr", nil},
+	{"internal/conns", nil},
+	{"internal/progress", []string{"."}},
+	{"internal/direct", []string{"."}},
 	{"internal/surface", nil},
 	{"internal/checker", nil}, // it judges the others, so it shares nothing with them
 	// the contract
@@ -54,15 +57,16 @@ var plan = []struct {
 	{"command", []string{".", "internal/contract", "internal/fault", "internal/owner", "internal/sqldriver", "internal/txn", "internal/pace"}},
 	{"command/httpkey", []string{".", "command", "internal/fault", "internal/sqldriver", "internal/pace"}},
 	{"internal/kick", []string{".", "internal/contract", "internal/txn"}},
-	{"job", []string{".", "migrate", "internal/catalog", "internal/contract", "internal/fault", "internal/kick", "internal/owner", "internal/pace", "internal/pooler", "internal/solo", "internal/txn"}},
+	{"job", []string{".", "migrate", "internal/catalog", "internal/conns", "internal/contract", "internal/direct", "internal/progress", "internal/fault", "internal/kick", "internal/owner", "internal/pace", "internal/pooler", "internal/solo", "internal/txn"}},
 	{"outbox", []string{".", "internal/contract", "internal/fault", "internal/kick", "job"}},
 	{"step", []string{".", "internal/catalog", "internal/contract", "internal/fault", "internal/txn", "internal/pace", "internal/text"}},
-	{"schedule", []string{".", "internal/catalog", "internal/contract", "internal/fault", "job", "migrate"}},
+	{"schedule", []string{".", "internal/catalog", "internal/contract", "internal/fault", "internal/pace", "internal/progress", "job", "migrate"}},
 	{"schedule/cron", []string{".", "schedule"}},
 	// motion
-	{"consumer", []string{".", "inbox", "internal/delivery", "internal/owner", "job", "lock", "migrate", "internal/fault", "internal/pace", "internal/receipt", "internal/solo", "internal/txn", "internal/text"}},
+	{"consumer", []string{".", "inbox", "internal/conns", "internal/progress", "internal/delivery", "internal/owner", "job", "lock", "migrate", "internal/fault", "internal/pace", "internal/receipt", "internal/solo", "internal/txn", "internal/text"}},
 	{"ops", []string{".", "internal/catalog", "internal/contract", "internal/pace"}},
 	{"doctor", []string{".", "migrate", "ops", "internal/catalog", "internal/pooler"}},
+	{"service", []string{".", "consumer", "job", "migrate", "outbox", "schedule", "internal/catalog", "internal/conns", "internal/direct", "internal/pace", "internal/progress"}},
 	// doors
 	{"transport/pawlsqs", []string{".", "internal/jsonptr", "internal/pace"}},
 	{"transport/webhook", []string{".", "internal/jsonptr", "internal/pace"}},
@@ -83,14 +87,15 @@ var plan = []struct {
 	{"internal/provider", nil},
 	{"internal/stepper", []string{"."}},
 	{"internal/jobtest", []string{".", "internal/contract", "job"}},
-	{"pawltest", []string{".", "command/httpkey", "consumer", "inbox", "internal/contract", "internal/pgtest", "internal/provider", "job", "migrate", "ops", "schema", "internal/pace"}},
+	{"pawltest", []string{".", "command/httpkey", "consumer", "inbox", "outbox", "transport/webhook", "internal/contract", "internal/pgtest", "internal/provider", "job", "migrate", "ops", "schema", "internal/pace"}},
 	// generators
 	{"internal/gen/sqlstates", nil},
 	{"internal/gen/dist", []string{"migrate"}},
 	{"observe/internal/gen", []string{"observe/internal/metrics"}},
 	// the binary
 	{"cmd/pawl/internal/demo", []string{".", "step", "consumer", "job", "outbox", "migrate", "internal/checker", "internal/fault", "internal/postgres", "internal/provider", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook"}},
-	{"cmd/pawl/internal/cli", []string{".", "schema", "migrate", "ops", "doctor", "internal/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/demo"}},
+	{"cmd/pawl/internal/scaffold", nil},
+	{"cmd/pawl/internal/cli", []string{".", "cmd/pawl/internal/scaffold", "schema", "migrate", "ops", "doctor", "internal/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/demo"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	// the benchmark
 	{"bench", []string{".", "command", "consumer", "job", "outbox", "migrate", "internal/postgres"}},
@@ -172,7 +177,7 @@ func sources(t *testing.T) (files []source) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (name == ".git" || name == "examples" || name == "internal/drivertest" || name == "internal/migratetest" || name == "internal/webhooktest" || path.Base(name) == "testdata") {
+		if d.IsDir() && (name == ".git" || name == "examples" || name == "internal/deploytest" || name == "internal/drivertest" || name == "internal/migratetest" || name == "internal/release" || name == "internal/webhooktest" || path.Base(name) == "testdata") {
 			return fs.SkipDir
 		}
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {

@@ -27,6 +27,7 @@ var ownPath = map[string]string{
 	"internal/postgres":    "a server of its own",
 	"internal/drivertest":  "tests only",
 	"internal/migratetest": "tests only",
+	"internal/release":     "the SQL of a user",
 	"internal/webhooktest": "tests only",
 }
 

@@ -36,7 +36,7 @@ const (
 
 var rolesOfFiles = map[string]int{
 	"consumer.go": line, "deliver.go": line, "deliver_many.go": line, "drain.go": line,
-	"doc.go": leaf, "config.go": leaf, "handler.go": leaf, "policy.go": leaf, "middleware.go": leaf, "names.go": leaf, "events.go": leaf,
+	"doc.go": leaf, "config.go": leaf, "handler.go": leaf, "policy.go": leaf, "middleware.go": leaf, "sql.go": leaf, "names.go": leaf, "events.go": leaf,
 	"attempt.go": aside, "stored.go": aside, "retention.go": aside,
 }
 

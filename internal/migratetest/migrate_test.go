@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io/fs"
 	"strings"
 	"testing"
@@ -103,6 +104,49 @@ func TestPrintedFiles_WorkWithTheRealTool(t *testing.T) {
 	}
 }
 
+// Numbered to follow migrations of the user's own, the files are applied with them by one tool, in one directory and one version table.
+func TestPrintedFiles_AmongOthers(t *testing.T) {
+	t.Parallel()
+	want := schemaOf(t, pawltest.URL(t))
+	own := map[migrate.Format][]string{migrate.Goose: {"00001_own.sql", "00002_own.sql"}, migrate.Tern: {"001_own.sql", "002_own.sql"},
+		migrate.GolangMigrate: {"000001_own.up.sql", "000002_own.up.sql"}}
+	for format, names := range own {
+		numberings := map[string]migrate.Numbering{"start": {Start: 3}}
+		if format != migrate.Tern {
+			numberings["timestamps"] = migrate.Numbering{At: time.Now()}
+		}
+		for how, numbers := range numberings {
+			t.Run(string(format)+" "+how, func(t *testing.T) {
+				t.Parallel()
+				files, err := migrate.Files(format, 0, numbers)
+				must(t, err)
+				dir := fstest.MapFS{}
+				for _, file := range files {
+					dir[file.Name] = &fstest.MapFile{Data: []byte(file.Text)}
+				}
+				for i, name := range names {
+					text := fmt.Sprintf("create table public.own_%d (id int);\n", i)
+					if format == migrate.Goose {
+						text = "-- +goose Up\n" + text
+					}
+					dir[name] = &fstest.MapFile{Data: []byte(text)}
+				}
+				url := pgtest.URL(t, pgtest.Template{Name: "empty"})
+				must(t, tools[format](t, url, dir).up(t.Context()))
+				must(t, migrate.Check(t.Context(), connect(t, url)))
+				if differ := catalogue.Difference(want, schemaOf(t, url)); len(differ) > 0 {
+					t.Errorf("the schema differs from migrate.Up's:\n%s", strings.Join(differ, "\n"))
+				}
+				var tables int
+				must(t, connect(t, url).QueryRow(t.Context(), "select count(*) from pg_class where relname in ('own_0', 'own_1')").Scan(&tables))
+				if tables != 2 {
+					t.Errorf("%d tables of the user's own", tables)
+				}
+			})
+		}
+	}
+}
+
 // The tool's lock_timeout is ours, so that a migration queued behind a long transaction does not stop the workers
 // queued behind it, whoever migrates (trap T29).
 func TestT29_PrintedFilesDoNotWaitForLocks(t *testing.T) {
@@ -137,7 +181,7 @@ func TestT29_PrintedFilesDoNotWaitForLocks(t *testing.T) {
 // printed is a directory with the files of `pawl migrate print`.
 func printed(t *testing.T, format migrate.Format) fs.FS {
 	t.Helper()
-	files, err := migrate.Files(format, 0)
+	files, err := migrate.Files(format, 0, migrate.Numbering{})
 	must(t, err)
 	dir := fstest.MapFS{}
 	for _, file := range files {

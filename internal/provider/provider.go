@@ -2,6 +2,7 @@
 package provider
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -23,6 +24,7 @@ const (
 	FailAfter     Lie = "500 after acting"
 	Forget        Lie = "forget the key" // it acts as if it had never seen the key
 	Conflict      Lie = "409"            // says that another request with the key is at work; does nothing
+	Decline       Lie = "402"            // no lie: it refuses, for good, and remembers that under the key
 )
 
 // A Charge is one thing that a [Server] really did.
@@ -45,11 +47,13 @@ type Server struct {
 }
 
 type answer struct {
-	charge Charge
-	until  time.Time
+	charge   Charge
+	declined bool
+	until    time.Time
 }
 
-// New makes a server that remembers a key for as long as memory. lie is asked at every POST, with its number from 0; nil is honest.
+// New makes a server that remembers a key for as long as memory. lie is asked at every POST, with its number from 0, and may
+// read the body; nil is honest.
 func New(memory time.Duration, lie func(n int, r *http.Request) Lie) *Server {
 	if lie == nil {
 		lie = func(int, *http.Request) Lie { return "" }
@@ -84,6 +88,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
 	s.mu.Lock()
 	lie := s.lie(s.n, r)
 	s.n++
@@ -98,7 +103,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case Conflict:
 		http.Error(w, "a request with this key is in progress", http.StatusConflict)
 	default:
-		c := s.act(r.Header.Get("Idempotency-Key"), string(body), lie == Forget)
+		c, declined := s.act(r.Header.Get("Idempotency-Key"), string(body), lie)
 		switch lie {
 		case TimeOutAfter:
 			s.hang(r)
@@ -107,6 +112,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case FailAfter:
 			http.Error(w, "out of order", http.StatusInternalServerError)
 		default:
+			if declined {
+				http.Error(w, "the card was declined", http.StatusPaymentRequired)
+				return
+			}
 			reply(w, c)
 		}
 	}
@@ -121,16 +130,19 @@ func (s *Server) hang(r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-func (s *Server) act(key, body string, forgetful bool) Charge {
+// act charges or declines, unless the key is known: then the first answer to it holds.
+func (s *Server) act(key, body string, lie Lie) (c Charge, declined bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if seen, ok := s.answers[key]; ok && key != "" && !forgetful && time.Now().Before(seen.until) {
-		return seen.charge
+	if seen, ok := s.answers[key]; ok && key != "" && lie != Forget && time.Now().Before(seen.until) {
+		return seen.charge, seen.declined
 	}
-	c := Charge{ID: fmt.Sprintf("ch_%d", len(s.charges)+1), Key: key, Body: body}
-	s.charges = append(s.charges, c)
-	s.answers[key] = answer{c, time.Now().Add(s.memory)}
-	return c
+	if declined = lie == Decline; !declined {
+		c = Charge{ID: fmt.Sprintf("ch_%d", len(s.charges)+1), Key: key, Body: body}
+		s.charges = append(s.charges, c)
+	}
+	s.answers[key] = answer{c, declined, time.Now().Add(s.memory)}
+	return c, declined
 }
 
 func (s *Server) find(w http.ResponseWriter, r *http.Request) {

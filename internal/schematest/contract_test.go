@@ -185,7 +185,7 @@ func TestGenerated_IsCurrent(t *testing.T) {
 			t.Errorf("%s is stale: run go generate in the module's root", name)
 		}
 	}
-	files, err := migrate.Files(migrate.Plain, 0)
+	files, err := migrate.Files(migrate.Plain, 0, migrate.Numbering{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,9 @@ func (f *Foreign) Error() string {
 	return fmt.Sprintf("the database/sql driver is %s, and not pgx", f.Driver)
 }
 
+// OnPgx marks a driver's transaction of ours, which stands on pgx's driver.
+type OnPgx interface{ OnPgx() }
+
 // A handle is a *sql.DB, *sql.Conn or *sql.Tx, or what stands in its place.
 type handle interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
@@ -56,7 +59,7 @@ func checkTx(ctx context.Context, tx *sql.Tx) error {
 		return nil
 	}
 	kind := held.Elem().Type()
-	if pkgOf(kind) == reflect.TypeFor[stdlib.Driver]().PkgPath() {
+	if pkgOf(kind) == reflect.TypeFor[stdlib.Driver]().PkgPath() || kind.Implements(reflect.TypeFor[OnPgx]()) {
 		return nil
 	}
 	return once(kind, func() error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pawl-go/pawl"
 )
@@ -20,6 +21,7 @@ type lent struct {
 	pgx.Tx
 	*tenure
 	nested bool
+	driver *stdlib.Conn // of database/sql on the same connection; nil if the transaction was not opened for it
 }
 
 // A tenure is the time for which a handler has a transaction.
@@ -30,19 +32,28 @@ type tenure struct {
 	soils atomic.Bool  // a statement may change the session beyond the transaction
 	ends  atomic.Bool  // a statement may have ended the transaction
 
+	stranded atomic.Pointer[func()] // a *sql.Tx could not be ended, since a statement ran: what ends it then
+
 	mu    sync.Mutex
-	hints bool // functions given to AfterCommit will be called
 	after []func(pawl.DB)
 }
 
-func lend(tx pgx.Tx, hints bool) *lent { return &lent{Tx: tx, tenure: &tenure{hints: hints}} }
+func lend(tx pgx.Tx, driver *stdlib.Conn) *lent {
+	return &lent{Tx: tx, tenure: &tenure{}, driver: driver}
+}
+
+// strand notes that a statement of a *sql.Tx runs on. The tenure is over with that.
+func (t *tenure) strand(end func()) {
+	t.over.Store(true)
+	t.stranded.Store(&end)
+}
 
 // AfterCommit has fn called, with the pool, when the transaction of db has committed, if it is one that a handler was lent;
 // else it reports false. fn must not block. It is not called if what the handler did was rolled back, nor, though that may have
 // committed, if the reply to COMMIT was lost: it is for hints.
 func AfterCommit(db pawl.DB, fn func(pool pawl.DB)) bool {
-	l, ok := db.(*lent)
-	if !ok || !l.hints {
+	l, ok := lentOf(db)
+	if !ok {
 		return false
 	}
 	l.mu.Lock()
@@ -53,8 +64,8 @@ func AfterCommit(db pawl.DB, fn func(pool pawl.DB)) bool {
 
 // Same reports whether db is the transaction a, or nested in it: both as a handler was lent them.
 func Same(a, db pawl.DB) bool {
-	x, one := a.(*lent)
-	y, other := db.(*lent)
+	x, one := lentOf(a)
+	y, other := lentOf(db)
 	return one && other && x.tenure == y.tenure
 }
 
@@ -71,7 +82,7 @@ func (t *tenure) end() error {
 	switch {
 	case t.ended.Load():
 		return errors.Join(ErrLost, ErrEnded)
-	case !t.using.TryLock():
+	case t.stranded.Load() != nil, !t.using.TryLock():
 		return errors.Join(ErrLost, errRunning)
 	}
 	t.using.Unlock()
@@ -88,7 +99,11 @@ func (t *tenure) sever(ctx context.Context, conn *pgconn.PgConn) {
 	_ = conn.CancelRequest(ctx)
 	_ = conn.Conn().Close()
 	t.using.Lock() // had when the statement has ended
-	defer t.using.Unlock()
+	end := t.stranded.Load()
+	t.using.Unlock()
+	if end != nil {
+		(*end)()
+	}
 }
 
 // severLimit bounds the request to cancel a statement.
@@ -154,7 +169,7 @@ func (l *lent) Begin(ctx context.Context) (pgx.Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lent{Tx: tx, tenure: l.tenure, nested: true}, nil
+	return &lent{Tx: tx, tenure: l.tenure, nested: true, driver: l.driver}, nil
 }
 
 // enter also refuses once the handler has ended the transaction by text: what is sent then would be durable by itself.

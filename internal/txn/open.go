@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pawl-go/pawl"
 )
@@ -29,10 +30,11 @@ var (
 // it costs two round trips beside those of the user's statements.
 type Opened struct {
 	pgx.Tx
-	conn   *pgxpool.Conn
-	before settings  // of the session
-	point  savepoint // where user code is rolled back to
-	soiled bool      // user code changed the session
+	conn   acquired
+	driver *stdlib.Conn // of conn, if the [Opener] has SQL
+	before settings     // of the session
+	point  savepoint    // where user code is rolled back to
+	soiled bool         // user code changed the session
 	ended  bool
 	commit atomic.Int32 // open, answered or left
 	pool   *pgxpool.Pool
@@ -48,26 +50,42 @@ const (
 	passed           // user code has succeeded behind it; its release is owed
 )
 
+// An Opener opens transactions on a pool's connections. With SQL they can be lent as a *sql.Tx, too: see [LendSQL].
+type Opener struct {
+	Pool *pgxpool.Pool
+	SQL  bool
+}
+
 // Open begins a transaction, sends what claim queues, and sets a savepoint: one message, one round trip. Nothing of the
 // user's travels with it: a claim that answers by a row stops nothing that was sent behind it. The server ends the
 // transaction by itself once nothing was heard in it for idle; see [Begin].
-func Open(ctx context.Context, pool *pgxpool.Pool, op string, level pgx.TxIsoLevel, idle time.Duration, claim func(*pgx.Batch)) (*Opened, error) {
-	o, err := Start(ctx, pool, op, level, func(b *pgx.Batch) {
+func (o Opener) Open(ctx context.Context, op string, level pgx.TxIsoLevel, idle time.Duration, claim func(*pgx.Batch)) (*Opened, error) {
+	tx, err := o.Start(ctx, op, level, func(b *pgx.Batch) {
 		b.Queue(endWhenSilent(idle))
 		claim(b)
 		b.Queue(setSavepoint)
 	})
 	if err == nil {
-		o.point = set
+		tx.point = set
 	}
-	return o, err
+	return tx, err
+}
+
+// Open is that of an [Opener] for the pool.
+func Open(ctx context.Context, pool *pgxpool.Pool, op string, level pgx.TxIsoLevel, idle time.Duration, claim func(*pgx.Batch)) (*Opened, error) {
+	return Opener{Pool: pool}.Open(ctx, op, level, idle, claim)
 }
 
 // Begin starts a transaction that the server ends by itself once nothing was heard in it for idle. A process that froze,
 // or a handler that ignores its cancelled context, holds its rows (and vacuum, everywhere) until then and no longer.
 // Without it they would be held for as long as the connection lasts.
+func (o Opener) Begin(ctx context.Context, op string, idle time.Duration) (*Opened, error) {
+	return o.Start(ctx, op, "", func(b *pgx.Batch) { b.Queue(endWhenSilent(idle)) })
+}
+
+// Begin is that of an [Opener] for the pool.
 func Begin(ctx context.Context, pool *pgxpool.Pool, op string, idle time.Duration) (*Opened, error) {
-	return Start(ctx, pool, op, "", func(b *pgx.Batch) { b.Queue(endWhenSilent(idle)) })
+	return Opener{Pool: pool}.Begin(ctx, op, idle)
 }
 
 // endWhenSilent is text and not a call of set_config, which costs a query; limits are few, so its plans are.
@@ -76,8 +94,8 @@ func endWhenSilent(idle time.Duration) string {
 }
 
 // Start begins a transaction and sends what first queues, in one message. What first queues bounds the silence; see [Begin].
-func Start(ctx context.Context, pool *pgxpool.Pool, op string, level pgx.TxIsoLevel, first func(*pgx.Batch)) (*Opened, error) {
-	conn, err := pool.Acquire(ctx)
+func (o Opener) Start(ctx context.Context, op string, level pgx.TxIsoLevel, first func(*pgx.Batch)) (*Opened, error) {
+	conn, err := o.acquire(ctx)
 	if err != nil {
 		return nil, pawl.Wrap(op, err)
 	}
@@ -85,14 +103,17 @@ func Start(ctx context.Context, pool *pgxpool.Pool, op string, level pgx.TxIsoLe
 	batch.BeginTx(pgx.TxOptions{IsoLevel: level})
 	first(batch)
 	before := settingsOf(conn.Conn().PgConn())
-	results := conn.SendBatch(ctx, batch)
-	o := &Opened{Tx: results.Tx(), conn: conn, pool: pool, before: before}
+	results := conn.Conn().SendBatch(ctx, batch)
+	tx := &Opened{Tx: results.Tx(), conn: conn, pool: o.Pool, before: before}
+	if c, with := conn.(withDriver); with {
+		tx.driver = c.driver
+	}
 	if err := results.Close(); err != nil {
-		Rollback(ctx, o)
-		LeaveStandby(pool, err)
+		Rollback(ctx, tx)
+		LeaveStandby(o.Pool, err)
 		return nil, pawl.Wrap(op, err)
 	}
-	return o, nil
+	return tx, nil
 }
 
 // LeaveStandby empties a pool whose connection refused a write because it is read-only, as those to a standby are: after a failover
@@ -113,7 +134,7 @@ func (o *Opened) Guard(ctx context.Context, limit time.Duration, fn func(context
 		}
 		o.point = set
 	}
-	l := lend(o.Tx, true)
+	l := lend(o.Tx, o.driver)
 	failure := o.run(ctx, l, limit, fn)
 	if failure == nil {
 		if failure = o.pass(ctx); failure == nil {
@@ -128,7 +149,7 @@ func (o *Opened) Guard(ctx context.Context, limit time.Duration, fn func(context
 // is rolled back and Lend returns fn's error; if the connection was lost with it, the error also is [ErrLost]. If fn had ended the
 // transaction by text, what it wrote afterwards may be durable, and the error also is [ErrEnded].
 func (o *Opened) Lend(ctx context.Context, limit time.Duration, xact string, fn func(context.Context, pgx.Tx) error) error {
-	l := lend(o.Tx, true)
+	l := lend(o.Tx, o.driver)
 	failure := o.run(ctx, l, limit, fn)
 	if failure == nil {
 		failure = o.whole()

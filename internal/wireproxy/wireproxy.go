@@ -33,6 +33,34 @@ type Proxy struct {
 	aim  func(sent []byte) bool
 	next func() Cut // asked once a hit
 	cuts int
+	thaw chan struct{} // closed when octets flow again; nil while they do
+}
+
+// Freeze holds back every octet, of connections that are open and of new ones, in both directions, until the function it returns is called:
+// what a network looks like that drops packets in silence.
+func (p *Proxy) Freeze() (thaw func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.thaw == nil {
+		p.thaw = make(chan struct{})
+	}
+	frozen := p.thaw
+	return sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		close(frozen)
+		p.thaw = nil
+	})
+}
+
+// flow waits while the proxy is frozen.
+func (p *Proxy) flow() {
+	p.mu.Lock()
+	frozen := p.thaw
+	p.mu.Unlock()
+	if frozen != nil {
+		<-frozen
+	}
 }
 
 // Start runs a proxy in front of the database that rawURL names and returns it with the URL to use instead.
@@ -135,6 +163,7 @@ func (p *Proxy) forward(client, server net.Conn) {
 		buffer := make([]byte, 64<<10)
 		for {
 			n, err := server.Read(buffer)
+			p.flow()
 			select {
 			case <-muted:
 				return // one read after the COMMIT: the server has answered it
@@ -154,6 +183,7 @@ func (p *Proxy) forward(client, server net.Conn) {
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := client.Read(buffer)
+		p.flow()
 		if n > 0 {
 			switch p.fate(buffer[:n]) {
 			case BeforeSend:

@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"io"
 	"net/http"
@@ -33,6 +34,7 @@ type bed struct {
 	door     webhook.ReceiverConfig
 	consumer consumer.Config
 	handle   func(context.Context, pgx.Tx, consumer.Message[[]byte]) error
+	sql      func(context.Context, *sql.Tx, consumer.Message[[]byte]) error // in place of handle
 	policy   consumer.TxPolicy
 	receiver *webhook.Receiver
 	server   *httptest.Server
@@ -99,6 +101,9 @@ func newReceiver(t *testing.T, v *webhook.Verifier, c webhook.ReceiverConfig) *w
 func (b *bed) start() {
 	b.Helper()
 	b.consumer.Handler = consumer.HandleTx(b.handle).With(b.policy)
+	if b.sql != nil {
+		b.consumer.Handler = consumer.HandleSQL(b.sql).With(b.policy)
+	}
 	f, err := consumer.New(b.pool, b.consumer)
 	if err != nil {
 		b.Fatal(err)

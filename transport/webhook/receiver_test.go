@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -108,6 +109,56 @@ func TestT53_LostCommitReplies(t *testing.T) {
 	b.wantEffects(deliveries)
 	if proxy.Cuts() < deliveries/4 {
 		t.Errorf("only %d COMMITs were cut", proxy.Cuts())
+	}
+}
+
+// Through HandleSQL it is the same, at every isolation level that the database may have as its default: who was told 200 is in the database,
+// and took effect once. The total is changed by all, so above READ COMMITTED transactions lose races and run again.
+func TestReceiver_HandleSQL(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
+		t.Run(level, func(t *testing.T) {
+			t.Parallel()
+			proxy, through := wireproxy.Start(t, pawltest.URL(t, effects, "create table total (n int not null)", "insert into total values (0)"))
+			b := receiveOn(t, through+"&default_transaction_isolation="+strings.ReplaceAll(level, " ", "%20"), "stripe", func(b *bed) {
+				b.sql = func(ctx context.Context, tx *sql.Tx, m consumer.Message[[]byte]) error {
+					if _, err := tx.ExecContext(ctx, "insert into effect (key, body) values ($1, $2)", m.Key, string(m.Payload)); err != nil {
+						return err
+					}
+					_, err := tx.ExecContext(ctx, "update total set n = n + 1")
+					return err
+				}
+			})
+			var commits atomic.Int32
+			proxy.OnCommit(func() wireproxy.Cut {
+				return []wireproxy.Cut{wireproxy.Pass, wireproxy.BeforeSend, wireproxy.Pass, wireproxy.BeforeReply}[commits.Add(1)%4]
+			})
+			var senders sync.WaitGroup
+			const deliveries = 30
+			for n := range deliveries {
+				senders.Go(func() {
+					taken := 0
+					for try := 0; try < 40 && taken < 2; try++ { // each is sent again once it was taken
+						if b.send("", event(fmt.Sprintf("evt_%d", n), "t", "o")).status == http.StatusOK {
+							taken++
+						}
+					}
+					if taken < 2 {
+						t.Errorf("delivery %d was taken %d times of 2", n, taken)
+					}
+				})
+			}
+			senders.Wait()
+			proxy.OnCommit(nil)
+			b.until("what was stored is done", func() bool { return b.count("select count(*) from pawl.job") == 0 })
+			b.wantEffects(deliveries)
+			if n := b.count("select n from total"); n != deliveries {
+				t.Errorf("the total is %d of %d", n, deliveries)
+			}
+			if proxy.Cuts() < deliveries/4 {
+				t.Errorf("only %d COMMITs were cut", proxy.Cuts())
+			}
+		})
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	files, err := migrate.Files(migrate.Plain, 0)
+	files, err := migrate.Files(migrate.Plain, 0, migrate.Numbering{})
 	if err == nil {
 		err = os.WriteFile("dist/pawl.sql", []byte(files[0].Text), 0o644)
 	}

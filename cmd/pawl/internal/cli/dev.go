@@ -35,14 +35,17 @@ type devFlags struct {
 func newDevPostgres() *cobra.Command {
 	var f devFlags
 	cmd := &cobra.Command{
-		Use:   "postgres --dir DIR",
-		Short: "Run a private PostgreSQL until Ctrl-C; its data stays in DIR",
+		Use:   "postgres --dir DIR [-- COMMAND ...]",
+		Short: "Run a private PostgreSQL until Ctrl-C, or for one command; its data stays in DIR",
 		Long: `Runs a private PostgreSQL on a Unix socket that only you can open, with the data in DIR and Pawl's schema and roles installed. The
 URL is printed on stdout once the server answers; it is the same at each start on DIR. The server stops with this command,
-however that ends; the data stays. Commits are durable: every setting is PostgreSQL's own.`,
-		Example: "  pawl dev postgres --dir ./pgdata\n  pawl dev postgres --dir ./pgdata --json | jq -r .url",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+however that ends; the data stays. Commits are durable: every setting is PostgreSQL's own.
+
+With a COMMAND behind -- it runs that, with the URL in DATABASE_URL and PAWL_DATABASE_URL, and stops when it has ended. Ctrl-C and SIGTERM
+reach the command as SIGINT.`,
+		Example: "  pawl dev postgres --dir ./pgdata\n  pawl dev postgres --dir ./pgdata -- go run .\n  pawl dev postgres --dir ./pgdata --json | jq -r .url",
+		Args:    behindDash,
+		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	cmd.Flags().StringVar(&f.dir, "dir", "", "directory of the data; made if missing")
 	cmd.Flags().BoolVar(&f.noMigrate, "no-migrate", false, "do not install Pawl's schema and roles")
@@ -50,7 +53,7 @@ however that ends; the data stays. Commits are durable: every setting is Postgre
 	return cmd
 }
 
-func (f devFlags) run(cmd *cobra.Command) (err error) {
+func (f devFlags) run(cmd *cobra.Command, command []string) (err error) {
 	if f.dir == "" {
 		return misused(cmd, "where to keep the data is missing", "pass --dir, as in: pawl dev postgres --dir ./pgdata")
 	}
@@ -64,6 +67,9 @@ func (f devFlags) run(cmd *cobra.Command) (err error) {
 		if err := install(cmd, server); err != nil {
 			return err
 		}
+	}
+	if len(command) > 0 {
+		return runOn(cmd, server, command)
 	}
 	if err := f.announce(cmd, server); err != nil {
 		return err

@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,6 +22,8 @@ type printFlags struct {
 	dir    string
 	force  bool
 	roles  bool
+	start  int
+	times  bool
 }
 
 func newMigratePrint() *cobra.Command {
@@ -30,8 +34,12 @@ func newMigratePrint() *cobra.Command {
 		Long: `Prints the migrations as files of another tool. They carry Pawl's own version record, so that pawl migrate check works
 whoever applied them. Several files go to --dir, or to stdout with a line "-- file: NAME" before each.
 
-The files are numbered by Pawl's versions, from 1. Beside migrations of your own, keep them in a directory and a
-version table of their own, or renumber them.`,
+The files are numbered by Pawl's versions, from 1. Among migrations of your own, number them with --start N, where N is one more than your
+last number, or with --timestamps, which takes the time of now. Tern's numbers have no gaps, so it takes --start only. Print once and
+keep the files: with other numbers your tool would apply them again.`,
+		Example: `  pawl migrate print > pawl.sql
+  pawl migrate print --format golang-migrate --start 42 --dir ./migrations
+  pawl migrate print --format goose --timestamps --dir ./migrations`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			files, err := f.files(cmd)
@@ -48,6 +56,8 @@ version table of their own, or renumber them.`,
 	cmd.Flags().IntVar(&f.from, "from", 0, "leave out this version and those before it: the database has them")
 	cmd.Flags().StringVar(&f.dir, "dir", "", "write files to this directory instead of stdout")
 	cmd.Flags().BoolVar(&f.force, "force", false, "overwrite files that exist")
+	cmd.Flags().IntVar(&f.start, "start", 0, "number the files from N on, for a directory with migrations of your own")
+	cmd.Flags().BoolVar(&f.times, "timestamps", false, "number the files by the time, as 20060102150405 in UTC")
 	cmd.Flags().BoolVar(&f.roles, "roles", false, "print the script of the roles instead")
 	return cmd
 }
@@ -65,8 +75,8 @@ func (f printFlags) files(cmd *cobra.Command) ([]migrate.File, error) {
 		return nil, misused(cmd, "--force overwrites files, and stdout is none", "add --dir DIR")
 	}
 	if f.roles {
-		if cmd.Flags().Changed("format") || cmd.Flags().Changed("from") {
-			return nil, misused(cmd, "--roles prints one script, without --format and --from", "run: pawl migrate print --roles")
+		if cmd.Flags().Changed("format") || cmd.Flags().Changed("from") || cmd.Flags().Changed("start") || f.times {
+			return nil, misused(cmd, "--roles prints one script, without --format, --from, --start and --timestamps", "run: pawl migrate print --roles")
 		}
 		// One transaction: the path that the script sets ends with it, and psql commits after each statement.
 		return []migrate.File{{Name: "pawl_roles.sql", Text: "begin;\n\n" + schema.Roles() + "\ncommit;\n"}}, nil
@@ -75,11 +85,37 @@ func (f printFlags) files(cmd *cobra.Command) ([]migrate.File, error) {
 		return nil, misused(cmd, fmt.Sprintf("--from %d leaves nothing to print: the newest version is %d", f.from, schema.Newest()),
 			"pass the version that the database has; see: pawl migrate status")
 	}
-	files, err := migrate.Files(migrate.Format(f.format), f.from)
-	if err != nil {
+	if !slices.Contains(migrate.Formats(), migrate.Format(f.format)) {
 		return nil, misused(cmd, fmt.Sprintf("unknown format %q", f.format), "pass one of "+formats())
 	}
+	numbers, err := f.numbers(cmd)
+	if err != nil {
+		return nil, err
+	}
+	files, err := migrate.Files(migrate.Format(f.format), f.from, numbers)
+	if err != nil {
+		return nil, misused(cmd, fmt.Sprintf("--start %d is too large", f.start), "pass one more than the last number of your own migrations")
+	}
 	return files, nil
+}
+
+// numbers reads --start and --timestamps.
+func (f printFlags) numbers(cmd *cobra.Command) (n migrate.Numbering, err error) {
+	started := cmd.Flags().Changed("start")
+	switch {
+	case started && f.times:
+		return n, misused(cmd, "--start and --timestamps are two ways to number the files", "pass one of them")
+	case started && f.start < 1:
+		return n, misused(cmd, fmt.Sprintf("--start %d is no number of a file", f.start), "pass one more than the last number of your own migrations")
+	case (started || f.times) && f.format == string(migrate.Plain):
+		return n, misused(cmd, "the format plain is one script without a number", "add --format goose, tern or golang-migrate, or leave out --start and --timestamps")
+	case f.times && f.format == string(migrate.Tern):
+		return n, misused(cmd, "tern numbers migrations without gaps, so --timestamps does not go with it", "pass --start N, where N is one more than your last number")
+	case f.times:
+		n.At = time.Now()
+	}
+	n.Start = f.start
+	return n, nil
 }
 
 func printFiles(cmd *cobra.Command, files []migrate.File) error {

@@ -10,7 +10,8 @@
 //	jobs*.go     pawl jobs and pawl dlq list, show, retry, cancel, discard
 //	commands.go  pawl commands; steps.go, queues.go, lanes.go, schedules.go, inbox*.go, outbox.go, sequence_gates.go: the same
 //	webhook*.go  pawl webhook sign, send, verify
-//	dev.go       pawl dev postgres; dev_sqs.go, dev_sqs_send.go: pawl dev sqs, pawl dev sqs send
+//	init.go      pawl init
+//	dev.go       pawl dev postgres, dev_run.go on behalf of a command; dev_sqs.go, dev_sqs_send.go: pawl dev sqs, pawl dev sqs send
 //	demo*.go     pawl demo; display.go: its progress
 //	version.go   pawl version
 package cli
@@ -28,6 +29,7 @@ The same intent, with the same payload, in the same scope, takes effect once, an
 same answer. Work may arrive twice, a process may die anywhere: that costs a retry, never a second effect.`
 
 const examples = `  pawl demo                            # duplicates and SIGKILL against a private server: nothing doubled, nothing lost
+  pawl init orders                     # the smallest service that runs, with a test
   pawl dev postgres --dir ./pgdata     # a private server, until Ctrl-C; prints its URL
   export PAWL_DATABASE_URL='postgres://user:password@host:5432/database'
   pawl migrate up                      # install or bring up to date
@@ -90,7 +92,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(newMigrate())
 	root.AddCommand(newStatus(), newDoctor(), newExplain(), newStale(), newPurge())
 	root.AddCommand(newCommands(), newJobs(), newDLQ(), newLanes(), newQueues(), newSchedules(), newInbox(), newGates(), newOutbox(), newSteps(), newWebhook())
-	root.AddCommand(newDev())
+	root.AddCommand(newInit(), newDev())
 	root.AddCommand(newVersion())
 	return root
 }

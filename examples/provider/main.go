@@ -1,0 +1,29 @@
+// Command provider is a payment provider for trying the service out: POST /charges charges, once for each Idempotency-Key. Every fifth
+// request is charged and not answered.
+package main
+
+import (
+	"cmp"
+	"log"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/pawl-go/pawl/internal/provider"
+)
+
+func main() {
+	address := cmp.Or(os.Getenv("LISTEN"), "localhost:9000")
+	log.Printf("charging at http://%s/charges", address)
+	server := &http.Server{Addr: address, Handler: handler(), ReadHeaderTimeout: 10 * time.Second}
+	log.Fatal(server.ListenAndServe())
+}
+
+func handler() http.Handler {
+	return provider.New(24*time.Hour, func(n int, _ *http.Request) provider.Lie {
+		if n%5 == 4 {
+			return provider.CutAfter
+		}
+		return ""
+	})
+}

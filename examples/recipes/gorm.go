@@ -1,0 +1,60 @@
+package recipes
+
+import (
+	"context"
+	"database/sql"
+
+	"gorm.io/driver/postgres"
+	"gorm.io/gorm"
+
+	"github.com/pawl-go/pawl"
+)
+
+// A GormOrder is a row, for GORM.
+type GormOrder struct {
+	ID    string
+	Cents int64
+}
+
+// TableName of the rows.
+func (GormOrder) TableName() string { return "recipe_order" }
+
+// OpenGorm opens GORM on a handle that shares Pawl's pool, which connects when it is used. PrepareStmt goes with it.
+func OpenGorm(db *sql.DB) (*gorm.DB, error) {
+	return gorm.Open(postgres.New(postgres.Config{Conn: db}), &gorm.Config{PrepareStmt: true, DisableAutomaticPing: true})
+}
+
+// GormOn returns GORM on one transaction. Its statements there are not prepared: GORM caches prepared statements for each handle, and those
+// of another handle cannot be used in the transaction.
+func GormOn(ctx context.Context, db *gorm.DB, tx *sql.Tx) *gorm.DB {
+	session := db.Session(&gorm.Session{NewDB: true, Context: ctx}) // with a Context the session has a statement of its own
+	session.Statement.ConnPool = tx
+	return session
+}
+
+// InsertGorm writes an order with GORM.
+func InsertGorm(db *gorm.DB) func(context.Context, *sql.Tx, Order) error {
+	return func(ctx context.Context, tx *sql.Tx, o Order) error {
+		return GormOn(ctx, db, tx).Create(&GormOrder{ID: o.ID, Cents: o.Cents}).Error
+	}
+}
+
+// InsertGormPrepared writes an order with a GORM that prepares its statements on the transaction, and closes them with it.
+func InsertGormPrepared(ctx context.Context, tx *sql.Tx, o Order) error {
+	db, err := gorm.Open(postgres.New(postgres.Config{Conn: tx}), &gorm.Config{PrepareStmt: true, DisableAutomaticPing: true})
+	if err != nil {
+		return err
+	}
+	return db.WithContext(ctx).Create(&GormOrder{ID: o.ID, Cents: o.Cents}).Error
+}
+
+// PlaceWithGorm is a transaction that GORM begins: the order and the job commit together.
+func PlaceWithGorm(ctx context.Context, db *gorm.DB, o Order) error {
+	return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		if err := tx.Create(&GormOrder{ID: o.ID, Cents: o.Cents}).Error; err != nil {
+			return err
+		}
+		_, err := Ship.Enqueue(ctx, pawl.SQL(tx.Statement.ConnPool), o)
+		return err
+	})
+}

@@ -1,0 +1,2 @@
+-- name: InsertOrder :exec
+insert into recipe_order (id, cents) values ($1, $2);

@@ -1,0 +1,37 @@
+// Package direct makes connections beside a pool: for presence, and for questions that must not wait for the pool.
+package direct
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+)
+
+// Connect connects as the pool does, its BeforeConnect included, or to url if that is not empty.
+func Connect(ctx context.Context, pool *pgxpool.Pool, url string) (*pgx.Conn, error) {
+	if url != "" {
+		config, err := pgx.ParseConfig(url)
+		if err != nil {
+			return nil, errors.Join(errors.New("the Presence.URL cannot be read"), err)
+		}
+		pawl.Watch(config, pawl.Watching{})
+		conn, err := pgx.ConnectConfig(ctx, config)
+		if err != nil {
+			return nil, errors.Join(errors.New("the Presence.URL cannot be reached"), err)
+		}
+		return conn, nil
+	}
+	settings := pool.Config()
+	config := settings.ConnConfig.Copy()
+	if settings.BeforeConnect != nil {
+		if err := settings.BeforeConnect(ctx, config); err != nil {
+			return nil, err
+		}
+	}
+	pawl.Watch(config, pawl.Watching{})
+	return pgx.ConnectConfig(ctx, config)
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+var errUsage = errors.New("usage: release set VERSION | check VERSION | tags VERSION | modules | proxy VERSION DIR")
+
+func run(args []string) error {
+	t, err := openTree(".")
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(args) == 2 && args[0] == "set":
+		if err := t.untagged(args[1]); err != nil {
+			return err
+		}
+		return t.set(args[1])
+	case len(args) == 2 && args[0] == "check":
+		return t.check(args[1])
+	case len(args) == 2 && args[0] == "tags":
+		for _, dir := range published {
+			fmt.Println(tagOf(dir, args[1]))
+		}
+		return nil
+	case len(args) == 1 && args[0] == "modules":
+		return modules(t)
+	case len(args) == 3 && args[0] == "proxy":
+		return proxy(t, args[1], args[2])
+	}
+	return errUsage
+}
+
+// modules proves for each module by itself what the workspace hides: that it builds with what its go.mod requires, and nothing less or more.
+func modules(t *tree) (err error) {
+	if found := t.fit(); len(found) > 0 {
+		return errors.New(strings.Join(found, "\n"))
+	}
+	r, err := rehearse(t)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+	return r.eachByItself(t, func(dir string) { fmt.Println(dir) })
+}
+
+// proxy releases a copy of the tree at a version into a directory.
+func proxy(t *tree, version, to string) error {
+	dir, err := os.MkdirTemp("", "release-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	released, err := t.copyTo(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(released.set(version), released.writeProxy(version, to))
+}

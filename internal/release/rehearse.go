@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// A rehearsal is a release of a tree that stays on this machine: a copy with the version set, and a module proxy made from it.
+type rehearsal struct {
+	dir     string // of all that is below
+	lock    *os.File
+	tree    *tree // the copy
+	version string
+	env     []string // for the go command: our modules from the proxy, all others as usual
+}
+
+// rehearse releases a copy of the tree at a version that stands for its files and its place, so that nothing stale is found in the module
+// cache, and what was compiled for an earlier rehearsal of the same files is not compiled again. It waits for other rehearsals of the tree.
+func rehearse(t *tree) (_ *rehearsal, err error) {
+	r := &rehearsal{}
+	if r.version, err = t.rehearsed(); err != nil {
+		return nil, err
+	}
+	caches, err := os.UserCacheDir()
+	if err != nil {
+		return nil, err
+	}
+	place := sha256.Sum256([]byte(t.root))
+	r.dir = filepath.Join(caches, "pawl-release", hex.EncodeToString(place[:8]))
+	if r.lock, err = lock(t.root); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	if err := os.RemoveAll(r.dir); err != nil { // of a rehearsal that was killed
+		return nil, err
+	}
+	if r.tree, err = t.copyTo(filepath.Join(r.dir, "tree")); err != nil {
+		return nil, err
+	}
+	if err := r.tree.set(r.version); err != nil {
+		return nil, err
+	}
+	if err := r.tree.writeProxy(r.version, r.proxy()); err != nil {
+		return nil, err
+	}
+	r.env, err = behind(r.proxy())
+	return r, err
+}
+
+// rehearsed returns the version of a rehearsal of the tree.
+func (t *tree) rehearsed() (string, error) {
+	all := sha256.New()
+	fmt.Fprintln(all, t.root)
+	for _, name := range t.files {
+		text, err := os.ReadFile(filepath.Join(t.root, name))
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(all, "%q %d\n%s", name, len(text), text)
+	}
+	return fmt.Sprintf("v0.0.0-rehearsal.x%x", all.Sum(nil)[:8]), nil
+}
+
+// lock waits until no other rehearsal, of this process or another, has the directory.
+func lock(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func (r *rehearsal) proxy() string { return filepath.Join(r.dir, "proxy") }
+
+// behind returns the environment of a go command that asks a proxy of ours first, and then what this machine usually asks. The checksum
+// database is not asked about our modules, which it does not know, and about all others as usual.
+func behind(proxy string) ([]string, error) {
+	out, err := exec.Command("go", "env", "GOPROXY", "GONOSUMDB", "GOFLAGS").Output()
+	if err != nil {
+		return nil, err
+	}
+	usual := strings.Split(string(out), "\n")
+	flags := strings.Fields(usual[2])
+	for i, flag := range flags {
+		if strings.HasPrefix(flag, "-mod=") {
+			flags[i] = ""
+		}
+	}
+	return append(os.Environ(), "GOWORK=off", "GOPROXY=file://"+filepath.ToSlash(proxy)+","+usual[0], "GONOSUMDB="+strings.Trim(core+","+usual[1], ","),
+		"GOFLAGS="+strings.Join(flags, " ")), nil
+}
+
+// run runs a command in a directory as a user would, and returns what it prints. An error holds it too.
+func (r *rehearsal) run(dir string, name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.Env = dir, append(r.env, "PWD="+dir)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out.String())
+	}
+	return out.String(), nil
+}
+
+// eachByItself builds, vets and tidies every published module without the workspace. Those that require another are tried in the copy and get
+// it from the proxy; the core requires none. The others, which nobody builds from a release, are vetted and tidied in t, where they find the
+// published ones in the directories beside them.
+func (r *rehearsal) eachByItself(t *tree, say func(dir string)) error {
+	for _, dir := range t.modules() {
+		say(dir)
+		at, commands := t.root, [][]string{{"vet", "./..."}, {"mod", "tidy", "-diff"}}
+		if slices.Contains(published, dir) {
+			commands = append(commands, []string{"build", "-o", os.DevNull, "./..."})
+			if dir != "." {
+				at = r.tree.root
+			}
+		}
+		for _, args := range commands {
+			if _, err := r.run(filepath.Join(at, dir), "go", args...); err != nil {
+				return fmt.Errorf("%s: %w", pathOf(dir), err)
+			}
+		}
+	}
+	return nil
+}
+
+// close removes the rehearsal, also from the module cache.
+func (r *rehearsal) close() error {
+	defer r.lock.Close()
+	cache, err := exec.Command("go", "env", "GOMODCACHE").Output()
+	if err != nil {
+		return err
+	}
+	at := strings.TrimSpace(string(cache))
+	for _, dir := range published {
+		name := filepath.FromSlash(pathOf(dir))
+		err = errors.Join(err, removeAll(filepath.Join(at, name+"@"+r.version)))
+		files, _ := filepath.Glob(filepath.Join(at, "cache", "download", name, "@v", r.version+".*")) // its only error is a wrong pattern
+		for _, file := range files {
+			err = errors.Join(err, os.Remove(file))
+		}
+	}
+	return errors.Join(err, os.RemoveAll(r.dir))
+}
+
+// removeAll removes a module from the cache, whose directories are read-only.
+func removeAll(dir string) error {
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			err = os.Chmod(name, 0o755)
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, os.RemoveAll(dir))
+}

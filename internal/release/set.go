@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/semver"
+)
+
+// set writes a version into the tree: into what every go.mod requires of Pawl, into go.work, and into the go.sum of published modules.
+func (t *tree) set(version string) error {
+	if !semver.IsValid(version) || semver.Canonical(version) != version {
+		return fmt.Errorf("%q is no version: write v1.2.3 or v1.2.3-rc.1", version)
+	}
+	for _, dir := range t.modules() {
+		if err := t.setRequired(dir, version); err != nil {
+			return err
+		}
+	}
+	if err := t.setWork(version); err != nil { // before the hashes: go.work is a file of the core
+		return err
+	}
+	sums := map[string][2]string{}
+	for _, dir := range published { // each after those that it requires, since their hashes go into its go.sum, and that into its own hash
+		if err := t.setSums(dir, sums); err != nil {
+			return err
+		}
+		lines, err := t.sums(dir, version)
+		if err != nil {
+			return err
+		}
+		sums[pathOf(dir)] = lines
+	}
+	return nil
+}
+
+func (t *tree) parse(dir string) (*modfile.File, error) {
+	name := filepath.Join(t.root, dir, "go.mod")
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return modfile.Parse(name, text, nil)
+}
+
+// setRequired makes a module require the version of every published module that it requires.
+func (t *tree) setRequired(dir, version string) error {
+	f, err := t.parse(dir)
+	if err != nil {
+		return err
+	}
+	for _, r := range f.Require {
+		if isPublished(r.Mod.Path) {
+			if err := f.AddRequire(r.Mod.Path, version); err != nil {
+				return err
+			}
+		}
+	}
+	f.Cleanup()
+	text, err := f.Format()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(t.root, dir, "go.mod"), text, 0o644)
+}
+
+// setWork makes go.work replace the version of every published module by its directory: the go command reads the go.mod of every version that
+// is required, also of a directory in the workspace, and this one is not there until it is tagged. (The replace lines of modules that are not
+// published hold in the workspace as well, and would do while they name every module.)
+func (t *tree) setWork(version string) error {
+	name := filepath.Join(t.root, "go.work")
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	f, err := modfile.ParseWork(name, text, nil)
+	if err != nil {
+		return err
+	}
+	for _, r := range slices.Clone(f.Replace) {
+		if isPublished(r.Old.Path) {
+			if err := f.DropReplace(r.Old.Path, r.Old.Version); err != nil {
+				return err
+			}
+		}
+	}
+	f.Cleanup()
+	for _, dir := range published {
+		local := "."
+		if dir != "." {
+			local = "./" + dir
+		}
+		if err := f.AddReplace(pathOf(dir), version, local, ""); err != nil {
+			return err
+		}
+	}
+	f.Cleanup()
+	return os.WriteFile(name, modfile.Format(f.Syntax), 0o644)
+}
+
+// setSums writes the hashes of the published modules that a module requires into its go.sum.
+func (t *tree) setSums(dir string, sums map[string][2]string) error {
+	f, err := t.parse(dir)
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(t.root, dir, "go.sum")
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(string(text)), "\n"), func(line string) bool {
+		return line == "" || isPublished(strings.Fields(line)[0])
+	})
+	for _, r := range f.Require {
+		if !isPublished(r.Mod.Path) {
+			continue
+		}
+		needed, known := sums[r.Mod.Path]
+		if !known {
+			return fmt.Errorf("%s requires %s, which is not released before it", path.Join(dir, "go.mod"), r.Mod.Path)
+		}
+		lines = append(lines, needed[:]...)
+	}
+	return os.WriteFile(name, []byte(strings.Join(sorted(lines), "\n")+"\n"), 0o644)
+}
+
+// sorted orders the lines of a go.sum as the go command does.
+func sorted(lines []string) []string {
+	key := func(line string) module.Version {
+		words := strings.Fields(line)
+		return module.Version{Path: words[0], Version: words[1]}
+	}
+	versions, at := make([]module.Version, 0, len(lines)), map[module.Version]string{}
+	for _, line := range lines {
+		versions = append(versions, key(line))
+		at[key(line)] = line
+	}
+	module.Sort(versions)
+	for i, v := range versions {
+		lines[i] = at[v]
+	}
+	return lines
+}

@@ -1,0 +1,270 @@
+package txn
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pawl-go/pawl"
+)
+
+// acquired is a connection of a pool, held for one transaction.
+type acquired interface {
+	Conn() *pgx.Conn
+	Release()
+}
+
+// withDriver is one that pgx's driver for database/sql stands on.
+type withDriver struct{ driver *stdlib.Conn }
+
+func (c withDriver) Conn() *pgx.Conn { return c.driver.Conn() }
+func (c withDriver) Release()        { _ = c.driver.Close() } // gives it back to the pool, as pgxpool's own Release does
+
+// acquire takes a connection from the pool. Only pgx's connector puts its driver around a connection, when it takes it from the pool. That
+// costs some microseconds (BenchmarkLendSQL), so it is done for those who need it.
+func (o Opener) acquire(ctx context.Context) (acquired, error) {
+	if !o.SQL {
+		conn, err := o.Pool.Acquire(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return conn, nil
+	}
+	conn, err := stdlib.GetPoolConnector(o.Pool).Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return withDriver{conn.(*stdlib.Conn)}, nil
+}
+
+var _ acquired = (*pgxpool.Conn)(nil)
+
+var errNoDriver = errors.New("the transaction was not opened for database/sql")
+
+// LendSQL runs fn with a *sql.Tx that is the transaction tx, as a handler was lent it by an [Opener] that has SQL. The *sql.Tx has a life of its
+// own: what was opened on it is closed when fn returns, and nothing can be sent through it then. Its COMMIT and ROLLBACK send nothing, as those
+// of tx.
+//
+// If a statement of fn still runs when it returns, the error is [ErrLost], and tx is over as well.
+func LendSQL(ctx context.Context, tx pgx.Tx, fn func(*sql.Tx) error) (err error) {
+	l, is := tx.(*lent)
+	if !is || l.driver == nil {
+		return errNoDriver
+	}
+	g := &lending{lent: &lent{Tx: l.Tx, tenure: l.tenure, driver: l.driver}} // also of a nested one: to commit it is not fn's either
+	db := sql.OpenDB(connector{g})
+	x, err := db.BeginTx(context.WithoutCancel(ctx), nil) // else database/sql would roll back behind our back
+	if err != nil {
+		_ = db.Close()
+		return err
+	}
+	lendings.Store(x, l)
+	end := func() {
+		_ = x.Rollback() // closes rows and statements; nothing else is sent
+		g.closed.Store(true)
+		_ = db.Close()
+	}
+	defer func() { // also if fn panics, or exits its goroutine
+		lendings.Delete(x)
+		g.over.Store(true)
+		if !l.using.TryLock() {
+			l.strand(end)
+			err = errors.Join(ErrLost, errRunning, err)
+			return
+		}
+		l.using.Unlock()
+		end()
+	}()
+	return fn(x)
+}
+
+// lendings has the transaction of each *sql.Tx that is lent now.
+var lendings sync.Map
+
+// Beneath returns the transaction that a *sql.Tx is lent on; nil if it is not lent now.
+func Beneath(x *sql.Tx) pgx.Tx {
+	if l, is := lentAs(x); is {
+		return l
+	}
+	return nil
+}
+
+func lentAs(x *sql.Tx) (*lent, bool) {
+	l, is := lendings.Load(x)
+	if !is {
+		return nil, false
+	}
+	return l.(*lent), true
+}
+
+// lentOf returns the transaction of db, if it is one that a handler was lent, of either kind.
+func lentOf(db pawl.DB) (*lent, bool) {
+	switch db := db.(type) {
+	case *lent:
+		return db, true
+	case interface{ Handle() pawl.Queryer }:
+		if x, is := db.Handle().(*sql.Tx); is {
+			return lentAs(x)
+		}
+	}
+	return nil, false
+}
+
+// A lending is the connection behind one *sql.Tx. Its statements pass the same gate as those of the transaction that it lends, and go on to
+// pgx's driver.
+type lending struct {
+	*lent
+	over   atomic.Bool // fn has returned: nothing more is sent
+	closed atomic.Bool // nor closed: the connection may be another's
+}
+
+// connector connects one *sql.DB to one lending.
+type connector struct{ g *lending }
+
+func (c connector) Connect(context.Context) (driver.Conn, error) { return lentConn(c), nil }
+func (c connector) Driver() driver.Driver                        { return stdlib.GetDefaultDriver() }
+
+var errOpenRows = errors.New("the rows of an earlier statement of this transaction are open: close them before the next one")
+
+// enter is that of the transaction, as long as the lending lasts. If it returns nil, leave follows.
+func (g *lending) enter(query string) error {
+	if !g.lent.enter(query) {
+		return sql.ErrTxDone
+	}
+	switch {
+	case g.over.Load():
+		g.leave()
+		return sql.ErrTxDone
+	case !g.driver.Conn().IsClosed() && g.driver.Conn().PgConn().IsBusy():
+		g.leave()
+		return errOpenRows
+	}
+	return nil
+}
+
+// closing runs what frees something on the connection, as long as that is this lending's.
+func (g *lending) closing(free func() error) error {
+	g.using.RLock()
+	defer g.using.RUnlock()
+	if g.closed.Load() {
+		return nil
+	}
+	return free()
+}
+
+// lentConn is the driver's side of a lending.
+type lentConn struct{ g *lending }
+
+func (c lentConn) Close() error              { return nil } // the connection is the transaction's
+func (c lentConn) Begin() (driver.Tx, error) { return lentTx(c), nil }
+
+// BeginTx sends nothing: the transaction is open.
+func (c lentConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
+	return lentTx(c), nil
+}
+
+func (c lentConn) CheckNamedValue(v *driver.NamedValue) error { return c.g.driver.CheckNamedValue(v) }
+
+func (c lentConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if err := c.g.enter(query); err != nil {
+		return nil, err
+	}
+	defer c.g.leave()
+	return c.g.driver.ExecContext(ctx, query, args)
+}
+
+func (c lentConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if err := c.g.enter(query); err != nil {
+		return nil, err
+	}
+	defer c.g.leave()
+	return c.g.rows(c.g.driver.QueryContext(ctx, query, args))
+}
+
+func (c lentConn) Prepare(query string) (driver.Stmt, error) {
+	return c.PrepareContext(context.Background(), query)
+}
+
+func (c lentConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	if err := c.g.enter(query); err != nil {
+		return nil, err
+	}
+	defer c.g.leave()
+	s, err := c.g.driver.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return &lentStmt{s.(*stdlib.Stmt), c.g, query}, nil
+}
+
+// lentTx ends nothing.
+type lentTx struct{ g *lending }
+
+// OnPgx says that its errors and arguments are pgx's: see package sqldriver.
+func (lentTx) OnPgx() {}
+
+func (t lentTx) Commit() error { return t.g.lent.Commit(context.Background()) }
+
+// Rollback is that of database/sql itself once the lending is over.
+func (t lentTx) Rollback() error {
+	if t.g.over.Load() {
+		return nil
+	}
+	return t.g.lent.Rollback(context.Background())
+}
+
+// lentStmt is a prepared statement of a lending.
+type lentStmt struct {
+	*stdlib.Stmt
+	g     *lending
+	query string
+}
+
+func (s *lentStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	if err := s.g.enter(s.query); err != nil {
+		return nil, err
+	}
+	defer s.g.leave()
+	return s.Stmt.ExecContext(ctx, args)
+}
+
+func (s *lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	if err := s.g.enter(s.query); err != nil {
+		return nil, err
+	}
+	defer s.g.leave()
+	return s.g.rows(s.Stmt.QueryContext(ctx, args))
+}
+
+func (s *lentStmt) Close() error { return s.g.closing(s.Stmt.Close) }
+
+// lentRows are rows of a lending, with all that pgx's driver tells of them.
+type lentRows struct {
+	*stdlib.Rows
+	g *lending
+}
+
+func (g *lending) rows(rows driver.Rows, err error) (driver.Rows, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &lentRows{rows.(*stdlib.Rows), g}, nil
+}
+
+func (r *lentRows) Next(dest []driver.Value) error {
+	r.g.using.RLock()
+	defer r.g.using.RUnlock()
+	if r.g.over.Load() || r.g.tenure.over.Load() {
+		return sql.ErrTxDone
+	}
+	return r.Rows.Next(dest)
+}
+
+func (r *lentRows) Close() error { return r.g.closing(r.Rows.Close) }

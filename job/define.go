@@ -1,0 +1,130 @@
+package job
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Defaults are what all jobs of a [Definition] have in common. The zero value of each field is fit for production; bounds are those of
+// [Request].
+type Defaults[T any] struct {
+	// Queue the jobs wait in. Default "default".
+	Queue string
+	// Key makes enqueueing idempotent: values of one key are one job, for Retention. A value with the key "" is always a new job. Default
+	// none.
+	Key func(T) string
+	// Retention is how long a key is remembered. Default 24 h.
+	Retention time.Duration
+	// Lane names what must happen in order; a value with the lane "" is in none. Default none.
+	Lane func(T) string
+	// LanePolicy is what a lane does when the job that has the turn becomes a dead letter. Default [LaneBlock].
+	LanePolicy LanePolicy
+	// MaxAttempts bounds the tries before a job becomes a dead letter. Default 25.
+	MaxAttempts int
+	// Priority 1 is claimed first, 4 last. Default 2.
+	Priority int
+	// StartIn delays the first attempt. Default 0.
+	StartIn time.Duration
+}
+
+// A Definition says once what the jobs of one kind are: their payload, queue, attempts and key. Both those who enqueue and the worker
+// take it from there. Make it with [Define]; it may be a variable of a package, and used from several goroutines.
+type Definition[T any] struct {
+	kind     string
+	defaults Defaults[T]
+}
+
+// Define defines the jobs of a kind, whose payload is a T as JSON, or the octets themselves if T is []byte. Whether kind and defaults are
+// within their bounds is checked when a job is enqueued, and by [NewWorker].
+func Define[T any](kind string, d Defaults[T]) Definition[T] {
+	if d.Queue == "" {
+		d.Queue = defaultQueue
+	}
+	return Definition[T]{kind, d}
+}
+
+const defaultQueue = "default"
+
+// Kind returns the kind of the jobs.
+func (d Definition[T]) Kind() string { return d.kind }
+
+// Queue returns the queue in which they wait.
+func (d Definition[T]) Queue() string { return d.defaults.Queue }
+
+// Request returns the request for one job, to change before it is handed to the function [Enqueue]: another StartIn, headers.
+func (d Definition[T]) Request(value T) Request {
+	r := Request{Queue: d.defaults.Queue, Kind: d.kind, Retention: d.defaults.Retention, MaxAttempts: d.defaults.MaxAttempts,
+		Priority: d.defaults.Priority, StartIn: d.defaults.StartIn}
+	switch v := any(value).(type) {
+	case nil:
+		r.Payload = []byte("null")
+	case []byte:
+		r.Payload = v
+	default:
+		r.Value = value
+	}
+	if d.defaults.Key != nil {
+		r.Key = d.defaults.Key(value)
+	}
+	if d.defaults.Lane != nil {
+		r.Lane = d.defaults.Lane(value)
+	}
+	if r.Lane != "" {
+		r.LanePolicy = d.defaults.LanePolicy
+	}
+	return r
+}
+
+// Enqueue stores a job for the value: see the function [Enqueue]. db is your open transaction, a pgx.Tx, or a pool. A *sql.Tx, or the
+// transaction of an ORM, is handed over as pawl.SQL(tx).
+func (d Definition[T]) Enqueue(ctx context.Context, db DB, value T) (Enqueued, error) {
+	return Enqueue(ctx, db, d.Request(value))
+}
+
+// EnqueueMany stores a job for each of up to 10,000 values, all of them or none: see the function [EnqueueMany].
+func (d Definition[T]) EnqueueMany(ctx context.Context, db DB, values []T) ([]Enqueued, error) {
+	requests := make([]Request, len(values))
+	for i, v := range values {
+		requests[i] = d.Request(v)
+	}
+	return EnqueueMany(ctx, db, requests)
+}
+
+// Handle is the function [Handle] for these jobs.
+func (d Definition[T]) Handle(fn func(ctx context.Context, t Task[T]) error) Handler {
+	return d.handler(Handle(d.kind, fn))
+}
+
+// HandleMany is the function [HandleMany] for these jobs.
+func (d Definition[T]) HandleMany(fn func(ctx context.Context, ts []Task[T]) []error) Handler {
+	return d.handler(HandleMany(d.kind, fn))
+}
+
+// HandleTx is the function [HandleTx] for these jobs.
+func (d Definition[T]) HandleTx(fn func(ctx context.Context, tx pgx.Tx, t Task[T]) error) Handler {
+	return d.handler(HandleTx(d.kind, fn))
+}
+
+// HandleManyTx is the function [HandleManyTx] for these jobs.
+func (d Definition[T]) HandleManyTx(fn func(ctx context.Context, tx pgx.Tx, ts []Task[T]) error) Handler {
+	return d.handler(HandleManyTx(d.kind, fn))
+}
+
+// HandleSQL is the function [HandleSQL] for these jobs.
+func (d Definition[T]) HandleSQL(fn func(ctx context.Context, tx *sql.Tx, t Task[T]) error) Handler {
+	return d.handler(HandleSQL(d.kind, fn))
+}
+
+// HandleManySQL is the function [HandleManySQL] for these jobs.
+func (d Definition[T]) HandleManySQL(fn func(ctx context.Context, tx *sql.Tx, ts []Task[T]) error) Handler {
+	return d.handler(HandleManySQL(d.kind, fn))
+}
+
+// handler notes the queue of the definition in a handler.
+func (d Definition[T]) handler(h Handler) Handler {
+	h.queue = d.defaults.Queue
+	return h
+}

@@ -1,0 +1,33 @@
+package job
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/internal/txn"
+)
+
+// HandleSQL is [HandleTx] for database/sql, and so for GORM, ent, bun, sqlx and sqlc: tx is the very transaction in which the job ends, on a
+// connection of the worker's pool, through pgx's driver. Commit on it is an error, Rollback makes the attempt fail, and neither sends
+// anything. What was opened on it, rows and prepared statements, is closed when fn returns; from then on it answers [sql.ErrTxDone].
+//
+// Statements of other transactions, such as those of your *sql.DB, are not part of it. Make the *sql.DB of the rest of your program with
+// stdlib.OpenDBFromPool, so that both share one pool. In calls of Pawl pass pawl.SQLTx(tx).
+func HandleSQL[T any](kind string, fn func(ctx context.Context, tx *sql.Tx, t Task[T]) error) Handler {
+	h := HandleTx(kind, func(ctx context.Context, tx pgx.Tx, t Task[T]) error {
+		return txn.LendSQL(ctx, tx, func(tx *sql.Tx) error { return fn(ctx, tx, t) })
+	})
+	h.sql, h.empty = true, fn == nil
+	return h
+}
+
+// HandleManySQL is [HandleManyTx] for database/sql: see [HandleSQL].
+func HandleManySQL[T any](kind string, fn func(ctx context.Context, tx *sql.Tx, ts []Task[T]) error) Handler {
+	h := HandleManyTx(kind, func(ctx context.Context, tx pgx.Tx, ts []Task[T]) error {
+		return txn.LendSQL(ctx, tx, func(tx *sql.Tx) error { return fn(ctx, tx, ts) })
+	})
+	h.sql, h.empty = true, fn == nil
+	return h
+}

@@ -1,0 +1,30 @@
+package prompawl
+
+import (
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/observe"
+)
+
+// Register registers [Events] and, if pool is not nil, [Database], each with its default options, and returns hooks that feed the metrics and
+// log as [pawl.LogTo] of nil does. Give the hooks to every part of the program. Call it once for each registerer, such as [prometheus.DefaultRegisterer].
+//
+// Errors: those of to.Register.
+func Register(to prometheus.Registerer, pool *pgxpool.Pool) (pawl.Hooks, error) {
+	events := NewEvents(observe.EventOptions{})
+	if err := to.Register(events); err != nil {
+		return pawl.Hooks{}, err
+	}
+	if pool != nil {
+		database, err := NewDatabase(pool, observe.DatabaseOptions{})
+		if err != nil {
+			return pawl.Hooks{}, err
+		}
+		if err := to.Register(database); err != nil {
+			return pawl.Hooks{}, err
+		}
+	}
+	return pawl.Join(events.Hooks(), pawl.LogTo(nil)), nil
+}

@@ -1,0 +1,125 @@
+package pawltest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/ops"
+	"github.com/pawl-go/pawl/outbox"
+)
+
+// Relayed is what a relay did, and what it left.
+type Relayed struct {
+	Published []pawl.Message // accepted, in the order in which they were
+	Refused   []RefusedEvent // each try that the sink refused
+	// Left are the events that are not published: refused and to be tried again, dead letters, behind one of these in their aggregate, of a
+	// paused queue.
+	Left []ops.Job
+}
+
+// A RefusedEvent is one try to publish an event, and what the sink said.
+type RefusedEvent struct {
+	pawl.Message
+	Err error
+}
+
+// DrainRelay publishes the events of cfg.Sink that are due now, in their order, and returns what was published. Commit before you drain. An
+// event that the sink refuses is tried once: unless cfg.Backoff says otherwise its next try is an hour away, and it is left. If cfg.Publisher
+// is nil, every event is accepted and goes nowhere.
+//
+// The work is done by an [outbox.Relay]. Only its Poll is 10 ms, and it holds no presence lock. The test fails if there is still work after a
+// minute. Errors of the sink do not fail it: look at what is returned.
+func DrainRelay(tb testing.TB, pool *pgxpool.Pool, cfg outbox.Config) Relayed {
+	tb.Helper()
+	relayed, err := drainRelay(pool, cfg, drainLimit)
+	if err != nil {
+		tb.Fatalf("pawltest: %v", err)
+	}
+	return relayed
+}
+
+func drainRelay(pool *pgxpool.Pool, cfg outbox.Config, limit time.Duration) (Relayed, error) {
+	watched, trouble := &watchedSink{sink: cfg.Publisher}, &lastTrouble{}
+	cfg.Publisher = watched
+	cfg.Poll, cfg.Presence = drainPoll, job.Presence{Off: true}
+	cfg.Backoff = cmp.Or(cfg.Backoff, job.Backoff{Base: time.Hour, Max: time.Hour})
+	cfg.Hooks = pawl.Join(cfg.Hooks, pawl.Hooks{OnEvent: trouble.event})
+	relay, err := outbox.NewRelay(pool, cfg)
+	if err != nil {
+		return Relayed{}, err
+	}
+	queue := outbox.QueueOf(cmp.Or(cfg.Sink, outbox.DefaultSink))
+	var left []ops.Job
+	err = whileRunning(context.Background(), relay.Run, limit, func(ctx context.Context) error {
+		for {
+			began := time.Now()
+			s, err := look(ctx, pool, []string{queue})
+			work := s.dueWork()
+			if err == nil && len(work) == 0 {
+				left = s.jobs
+				return nil
+			}
+			if err != nil && ctx.Err() == nil {
+				return err
+			}
+			if !pace.Sleep(ctx, max(5*time.Millisecond, time.Since(began))) {
+				return fmt.Errorf("after %v there are still events to publish:%s%s", limit, listed(work), trouble)
+			}
+		}
+	})
+	watched.mu.Lock()
+	defer watched.mu.Unlock()
+	return Relayed{watched.published, watched.refused, left}, err
+}
+
+// dueWork returns the jobs that a worker would claim now, or that will be something else soon.
+func (s *standing) dueWork() (work []ops.Job) {
+	for _, j := range s.jobs {
+		if s.moves(j) || j.Status == ops.StatusPending && due(j) && s.claimable(j) {
+			work = append(work, j)
+		}
+	}
+	return work
+}
+
+// A watchedSink notes what a sink answers. One without a sink accepts all.
+type watchedSink struct {
+	sink pawl.Sink
+
+	mu        sync.Mutex
+	published []pawl.Message
+	refused   []RefusedEvent
+}
+
+func (w *watchedSink) Publish(ctx context.Context, ms []pawl.Message) (errs []error) {
+	if w.sink != nil {
+		errs = w.sink.Publish(ctx, ms)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, m := range ms {
+		if i < len(errs) && errs[i] != nil {
+			w.refused = append(w.refused, RefusedEvent{m, errs[i]})
+			continue
+		}
+		w.published = append(w.published, m)
+	}
+	return errs
+}
+
+// Carries asks the sink, if it knows.
+func (w *watchedSink) Carries(m pawl.Message) error {
+	if c, knows := w.sink.(pawl.Carrier); knows {
+		return c.Carries(m)
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/pawl-go/pawl"
+)
+
+// readHeaderTimeout keeps clients that send nothing from holding connections.
+const readHeaderTimeout = 10 * time.Second
+
+// A server is an HTTP server as a part.
+type server struct {
+	app      *App
+	address  string
+	listener net.Listener
+	http     *http.Server
+}
+
+func newServer(cfg HTTPConfig, a *App) (*server, error) {
+	s := &server{app: a, address: cfg.Address, listener: cfg.Listener, http: cfg.Server}
+	if s.http == nil {
+		s.http = &http.Server{ReadHeaderTimeout: readHeaderTimeout}
+	}
+	if cfg.Handler != nil {
+		s.http.Handler = cfg.Handler
+	}
+	if s.http.BaseContext == nil {
+		s.http.BaseContext = func(net.Listener) context.Context { return pawl.WithHooks(context.Background(), a.cfg.Hooks) }
+	}
+	switch {
+	case s.http.Handler == nil:
+		return nil, invalid("service.http", errors.New("the Handler is missing"))
+	case s.listener == nil && s.address == "":
+		return nil, invalid("service.http", errors.New("the Listener or the Address is missing"))
+	}
+	return s, nil
+}
+
+// listen opens the address, unless there is a listener.
+func (s *server) listen() (err error) {
+	if s.listener == nil {
+		s.listener, err = net.Listen("tcp", s.address)
+	}
+	return err
+}
+
+// Run serves until ctx ends; then it takes no more requests and lets those finish that are under way.
+func (s *server) Run(ctx context.Context) error {
+	ended := make(chan error, 1)
+	go func() {
+		if s.http.TLSConfig != nil {
+			ended <- s.http.ServeTLS(s.listener, "", "")
+			return
+		}
+		ended <- s.http.Serve(s.listener)
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.app.cfg.ShutdownTimeout*3/5)
+	defer cancel()
+	if err := s.http.Shutdown(patience); err != nil {
+		s.app.cfg.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: pawl.EventTrouble, Op: "service.http", Err: err})
+		_ = s.http.Close()
+	}
+	return nil
+}
+
+// open listens on all addresses and begins to answer for health. What it returns ends that, and closes listeners that nothing serves.
+func (a *App) open() (end func(), err error) {
+	var opened []net.Listener
+	done := func() {
+		for _, l := range opened {
+			_ = l.Close() // once more, if it was served
+		}
+	}
+	for _, p := range a.parts {
+		s, is := p.runner.(*server)
+		if !is {
+			continue
+		}
+		if err := s.listen(); err != nil {
+			done()
+			return nil, &pawl.Error{Op: "service.http", Err: err, Hint: "choose another Address"}
+		}
+		opened = append(opened, s.listener)
+	}
+	if a.cfg.HealthAddress == "" {
+		return done, nil
+	}
+	listener, err := net.Listen("tcp", a.cfg.HealthAddress)
+	if err != nil {
+		done()
+		return nil, &pawl.Error{Op: "service.health", Err: err, Hint: "choose another HealthAddress"}
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /livez", a.Live())
+	mux.Handle("GET /readyz", a.Ready())
+	health := &http.Server{Handler: mux, ReadHeaderTimeout: readHeaderTimeout}
+	go func() { _ = health.Serve(listener) }()
+	return func() {
+		done()
+		_ = health.Close()
+	}, nil
+}

@@ -1,0 +1,157 @@
+package service_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/pawltest"
+	"github.com/pawl-go/pawl/service"
+)
+
+// childEnv marks the process that [TestServiceProcess] is.
+const childEnv = "PAWL_TEST_SERVICE"
+
+// TestServiceProcess is no test: it is the program that other tests start.
+func TestServiceProcess(t *testing.T) {
+	if os.Getenv(childEnv) == "" {
+		return
+	}
+	service.Main(func(ctx context.Context) error {
+		pool, cfg, err := service.FromEnv(ctx)
+		if err != nil {
+			return err
+		}
+		app, err := service.New(pool, cfg)
+		if err != nil {
+			return err
+		}
+		app.Worker(job.Config{Queues: []job.Queue{{Name: "q", Concurrency: 3}}, Timeout: time.Minute, Handlers: []job.Handler{
+			job.HandleTx("slow", func(ctx context.Context, tx pgx.Tx, _ job.Task[[]byte]) error {
+				if err := insert(ctx, tx, "effect", "slow"); err != nil {
+					return err
+				}
+				<-ctx.Done() // longer than any stop
+				return ctx.Err()
+			}),
+			job.HandleTx("quick", func(ctx context.Context, tx pgx.Tx, _ job.Task[[]byte]) error {
+				time.Sleep(500 * time.Millisecond) // shorter than a stop
+				return insert(context.WithoutCancel(ctx), tx, "effect", "quick")
+			}),
+			job.Handle("deaf", func(context.Context, job.Task[[]byte]) error { time.Sleep(time.Hour); return nil }),
+		}})
+		app.Consumer(consumer.Config{Name: "orders", Source: &pawltest.Source{}, Handler: consumer.HandleTx(ignoreDelivery)})
+		return app.Run(ctx)
+	})
+	os.Exit(0)
+}
+
+// A program is a process of it.
+type program struct {
+	cmd   *exec.Cmd
+	said  *bytes.Buffer
+	ended chan error
+}
+
+func (b *bed) start(env ...string) *program {
+	b.Helper()
+	p := &program{cmd: exec.Command(os.Args[0], "-test.run=^TestServiceProcess$"), said: &bytes.Buffer{}, ended: make(chan error, 1)}
+	p.cmd.Env = append(append(os.Environ(), childEnv+"=1", "DATABASE_URL="+b.url), env...)
+	p.cmd.Stdout, p.cmd.Stderr = p.said, p.said
+	b.must(p.cmd.Start())
+	b.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	go func() { p.ended <- p.cmd.Wait() }()
+	return p
+}
+
+func (b *bed) awaitEnd(p *program) (took time.Duration, err error) {
+	b.Helper()
+	began := time.Now()
+	select {
+	case err := <-p.ended:
+		return time.Since(began), err
+	case <-time.After(patience):
+		b.Fatalf("the process does not end\n%s", p.said)
+		return 0, nil
+	}
+}
+
+// On SIGTERM a process ends within its ShutdownTimeout. Work in hand that can end does; the rest is rolled back and handed back uncharged, for
+// others to claim at once.
+func TestMain_EndsWithinTheDeadline(t *testing.T) {
+	t.Parallel()
+	const deadline = 20 * time.Second
+	for name, kinds := range map[string][]string{"well": {"slow", "quick"}, "left behind": {"slow", "quick", "deaf"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, "create table effect (v text)")
+			p := b.start("PAWL_SHUTDOWN_TIMEOUT=" + deadline.String())
+			b.until("the program works", func() bool { return b.count("select count(*) from pawl.worker") == 2 })
+			for _, kind := range kinds {
+				_, err := job.Enqueue(t.Context(), b.eyes, job.Request{Queue: "q", Kind: kind, Payload: []byte("1")})
+				b.must(err)
+			}
+			b.until("the work is in hand", func() bool {
+				return b.count("select count(*) from pawl.job where status = 'processing' and kind <> 'quick'") == len(kinds)-1
+			})
+			b.must(p.cmd.Process.Signal(syscall.SIGTERM))
+			took, err := b.awaitEnd(p)
+			if err != nil {
+				t.Errorf("%v\n%s", err, p.said)
+			}
+			if took > deadline+5*time.Second { // the machine may be slow
+				t.Errorf("the end took %v", took)
+			}
+			if n := b.count("select count(*) from effect where v = 'quick'"); n != 1 {
+				t.Errorf("what could end took effect %d times", n)
+			}
+			if n := b.count("select count(*) from effect where v = 'slow'"); n != 0 {
+				t.Errorf("what could not end took effect %d times", n)
+			}
+			if n := b.count("select count(*) from pawl.job where kind = 'slow' and status = 'pending' and attempts = 0 and crashes = 0"); n != 1 {
+				t.Errorf("%d jobs were handed back uncharged\n%s", n, p.said)
+			}
+			if n := b.count("select count(*) from pawl.worker"); n != 0 {
+				t.Errorf("%d workers did not leave", n)
+			}
+			if n := b.count("select count(*) from pawl.job where status = 'processing'"); n != 0 {
+				t.Errorf("%d jobs are still held", n)
+			}
+		})
+	}
+}
+
+// A second signal ends the process at once, and an error ends it with code 1 and the next step.
+func TestMain_SecondSignalAndErrors(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "create table effect (v text)")
+	p := b.start()
+	b.until("the program works", func() bool { return b.count("select count(*) from pawl.worker") == 2 })
+	_, err := job.Enqueue(t.Context(), b.eyes, job.Request{Queue: "q", Kind: "slow", Payload: []byte("1")})
+	b.must(err)
+	b.until("the work is in hand", func() bool { return b.count("select count(*) from pawl.job where status = 'processing'") == 1 })
+	b.must(p.cmd.Process.Signal(syscall.SIGTERM))
+	time.Sleep(time.Second) // until it has heard the first: nothing tells
+	b.must(p.cmd.Process.Signal(syscall.SIGTERM))
+	_, err = b.awaitEnd(p)
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+		t.Errorf("%v\n%s", err, p.said)
+	}
+
+	p = b.start("PAWL_MAX_CONNS=3")
+	_, err = b.awaitEnd(p)
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(p.said.String(), "pool_max_conns=") {
+		t.Errorf("%v\n%s", err, p.said)
+	}
+}

@@ -1,0 +1,129 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/conns"
+	"github.com/pawl-go/pawl/internal/progress"
+)
+
+// A Stage says when a part stops: the earlier stage first. Parts start in the opposite order. Consumers have a stage of their own, after
+// StageReceive.
+type Stage int
+
+const (
+	StageWork    Stage = iota // with workers and schedules
+	StageReceive              // first, with HTTP servers: what hands work to consumers
+	StagePublish              // last, with relays: what sends out what the others have done
+
+	stageConsume // of consumers
+)
+
+// stopOrder is the order in which stages stop.
+var stopOrder = []Stage{StageReceive, stageConsume, StageWork, StagePublish}
+
+// A runner works until its context ends.
+type runner interface {
+	Run(ctx context.Context) error
+}
+
+// A part is one thing that the app runs.
+type part struct {
+	name      string
+	stage     Stage
+	least     int    // connections of the pool that it needs
+	grows     bool   // and whether it can use more
+	mayEnd    bool   // by itself, without an error
+	publishes string // the queue of the events, of a relay
+	build     func(share int) (runner, error)
+
+	runner   runner
+	progress *progress.Part
+	stop     context.CancelFunc // nil: it was not begun
+	ended    chan struct{}      // closed when Run has returned
+	err      error              // of Run; read when ended is closed
+}
+
+// assemble divides the pool and makes the parts, without starting anything.
+func (a *App) assemble() error {
+	if len(a.parts) == 0 {
+		return invalid("service.run", errors.New("the app has no parts: add some with Consumer, Worker, Relay, Schedules, HTTP or Add"))
+	}
+	least, grows := make([]int, len(a.parts)), make([]bool, len(a.parts))
+	for i, p := range a.parts {
+		least[i], grows[i] = p.least, p.grows
+	}
+	pool := int(a.pool.Config().MaxConns)
+	shares, fits := conns.Divide(pool, least, grows)
+	if !fits {
+		return a.tooSmall(pool)
+	}
+	var failed error
+	for i, p := range a.parts {
+		p.progress, p.ended = &progress.Part{}, make(chan struct{})
+		var err error
+		if p.runner, err = p.build(shares[i]); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", p.name, err))
+		}
+	}
+	return failed
+}
+
+// tooSmall says what the parts need of the pool, and what to set.
+func (a *App) tooSmall(pool int) error {
+	sum, parts := 0, make([]string, 0, len(a.parts))
+	for _, p := range a.parts {
+		sum += p.least
+		if p.least > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", p.name, p.least))
+		}
+	}
+	return &pawl.Error{Op: "service.run", Code: pawl.CodeArgumentInvalid,
+		Err:  fmt.Errorf("the pool has %d connections, but the parts need %d at least: %s", pool, sum, strings.Join(parts, ", ")),
+		Hint: fmt.Sprintf("set pool_max_conns=%d in the database URL, or more, or lower their Concurrency", sum)}
+}
+
+// begin starts a part. Its context ends when the part is stopped, and not with ctx.
+func (p *part) begin(ctx context.Context, failed chan<- *part) {
+	ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		err := p.runner.Run(progress.With(ctx, p.progress))
+		switch {
+		case err == nil && ctx.Err() == nil && !p.mayEnd:
+			err = errors.New("it ended without being told to")
+		case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+			err = nil // it was told to
+		}
+		if err != nil {
+			p.err = fmt.Errorf("%s: %w", p.name, err)
+		}
+		close(p.ended)
+		if err != nil {
+			failed <- p
+		}
+	}()
+}
+
+// ready returns a channel that is closed when the part is at work; nil if it is at once.
+func (p *part) ready() <-chan struct{} {
+	if r, tells := p.runner.(interface{ Ready() <-chan struct{} }); tells {
+		return r.Ready()
+	}
+	return nil
+}
+
+// over reports whether the part has ended, or was never begun.
+func (p *part) over() bool { return p.stop == nil || p.hasEnded() }
+
+func (p *part) hasEnded() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
