@@ -95,7 +95,7 @@ func withDatabase(base *url.URL, database string) string {
 	q := u.Query()
 	q.Del("dbname")
 	q.Del("database")
-	u.RawQuery = q.Encode()
+	u.RawQuery = postgres.Settings(q)
 	return u.String()
 }
 

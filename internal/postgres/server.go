@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -151,9 +152,12 @@ func (s *Server) launch(o Options) error {
 // port too, so that PGPORT and its like in the environment change nothing. Of a kept cluster it is the same at each start.
 func (s *Server) URL(database string) string {
 	q := url.Values{"host": {s.host}, "port": {port}, "sslmode": {"disable"}}
-	u := url.URL{Scheme: "postgres", User: url.User(superuser), Path: "/" + database, RawQuery: q.Encode()}
+	u := url.URL{Scheme: "postgres", User: url.User(superuser), Path: "/" + database, RawQuery: Settings(q)}
 	return u.String()
 }
+
+// Settings is the query of a connection string. A space is %20 there: PostgreSQL and pgx read a + as itself.
+func Settings(q url.Values) string { return strings.ReplaceAll(q.Encode(), "+", "%20") }
 
 // PID is the process id of the server.
 func (s *Server) PID() int { return s.cmd.Process.Pid }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -87,7 +88,7 @@ func Start(tb testing.TB, rawURL string) (*Proxy, string) {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = p.listener.Close() })
-	u.Host, u.RawQuery = p.listener.Addr().String(), q.Encode()
+	u.Host, u.RawQuery = p.listener.Addr().String(), strings.ReplaceAll(q.Encode(), "+", "%20") // pgx reads a + as itself
 	go p.accept()
 	return p, u.String()
 }
