@@ -48,8 +48,6 @@ type Config struct {
 	Presence job.Presence
 	// ShutdownTimeout is how long a stop lets handlers finish. Default 25 s.
 	ShutdownTimeout time.Duration
-	// WorkerName is shown to operators beside the work that this process holds. Default host name and process id, 1 to 255 octets.
-	WorkerName string
 	// Hooks receive what happens.
 	Hooks pawl.Hooks
 	// MaxConns is how many connections of the pool the consumer may take at once; its defaults follow from it. Default all that the pool

@@ -83,8 +83,7 @@ func (c *Consumer) retrying() job.Config {
 		Queues:   []job.Queue{{Name: c.queue, Concurrency: working}},
 		Handlers: []job.Handler{stored},
 		Lease:    h.Lease, MaxCrashes: h.MaxCrashes, Timeout: h.Timeout, Backoff: h.Backoff,
-		Presence: cfg.Presence, ShutdownTimeout: cfg.ShutdownTimeout, Name: cfg.WorkerName, Hooks: cfg.Hooks,
-		MaxConns: cfg.MaxConns,
+		Presence: cfg.Presence, ShutdownTimeout: cfg.ShutdownTimeout, Hooks: cfg.Hooks, MaxConns: cfg.MaxConns,
 	}
 }
 

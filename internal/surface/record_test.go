@@ -228,3 +228,20 @@ func (w writer) methods(name string, t types.Type) (all []line) {
 	}
 	return all
 }
+
+// The configuration of a consumer and the package of the operator's verbs stay as small as they were decided to be.
+func TestAPI_StaysSmall(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		file, lines string
+		most        int
+	}{{"consumer.txt", "field Config.", 14}, {"ops.txt", "type ", 45}} {
+		text, err := os.ReadFile(filepath.Join(folder, c.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count("\n"+string(text), "\n"+c.lines); n == 0 || n > c.most {
+			t.Errorf("%s has %d lines that begin with %q, at most %d are wanted", c.file, n, c.lines, c.most)
+		}
+	}
+}

@@ -211,6 +211,7 @@ func (d *database) removeTraces(ctx context.Context) error {
 		return err
 	}
 	consumers, event := []string{d.schema, shipping(d.schema)}, outbox.QueueOf(d.schema)
+	queues := append(d.queues(), letterQueue(d.schema))
 	scopes := []string{"inbox/" + d.schema, "job/" + letterQueue(d.schema)}
 	for _, made := range []struct {
 		in string
@@ -218,13 +219,13 @@ func (d *database) removeTraces(ctx context.Context) error {
 	}{
 		{"pawl.inbox as t where t.consumer operator(pg_catalog.=) any ($1)", consumers},
 		{"pawl.delivery as t where t.consumer operator(pg_catalog.=) any ($1)", consumers},
-		{"pawl.job as t where t.queue operator(pg_catalog.=) any ($1)", append(d.queues(), letterQueue(d.schema))},
+		{"pawl.job as t where t.queue operator(pg_catalog.=) any ($1)", queues},
 		{"pawl.job_key as t where t.queue operator(pg_catalog.=) $1", event},
 		{"pawl.lane as t where t.queue operator(pg_catalog.=) $1", event},
 		{"pawl.step_call as t where t.scope operator(pg_catalog.=) any ($1)", scopes},
 		{"pawl.step as t where t.scope operator(pg_catalog.=) any ($1)", scopes},
 		{"pawl.audit as t where t.actor operator(pg_catalog.=) $1", d.schema},
-		{"pawl.worker as t where pg_catalog.starts_with(t.name, $1)", d.schema + "/"},
+		{"pawl.worker as t where t.queues operator(pg_catalog.?|) $1", queues},
 	} {
 		if _, err := conn.Exec(ctx, "delete from "+made.in, made.by); err != nil {
 			return err

@@ -46,7 +46,7 @@ func (c workerConfig) pay(pool *pgxpool.Pool, hooks pawl.Hooks) (first *consumer
 		return nil, nil, err
 	}
 	first, err = consumer.New(pool, consumer.Config{
-		Name: c.Schema, WorkerName: c.name(), Source: webhooks, Concurrency: 6, RetryConcurrency: 2, Hooks: hooks,
+		Name: c.Schema, Source: webhooks, Concurrency: 6, RetryConcurrency: 2, Hooks: hooks,
 		Handler: c.payer(pool, hooks).With(consumer.Policy{Lease: lease, MaxAttempts: 50, Backoff: backoff}),
 	})
 	return first, []part{webhooks, &asker{c, pool}}, err

@@ -167,7 +167,7 @@ func (c workerConfig) consumer(ctx context.Context, pool *pgxpool.Pool, hooks pa
 		handlers = (connsAWorker - 2 - 2*retriers) / 2
 	}
 	return consumer.New(pool, consumer.Config{
-		Name: name, WorkerName: c.name(), Source: source, Concurrency: handlers, RetryConcurrency: retriers, Hooks: hooks,
+		Name: name, Source: source, Concurrency: handlers, RetryConcurrency: retriers, Hooks: hooks,
 		Handler: consumer.HandleTx(h).With(consumer.TxPolicy{Policy: consumer.Policy{Lease: lease, MaxAttempts: 10, Backoff: backoff}}),
 	})
 }
