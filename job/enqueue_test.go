@@ -19,23 +19,36 @@ import (
 func TestEnqueueMany(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	first := b.enqueue(job.Request{Queue: "q", Kind: "k", Key: "a", Value: mail{"ada"}})
-	got, err := job.EnqueueMany(t.Context(), b.pool, []job.Request{
-		{Queue: "q", Kind: "k", Key: "a", Value: mail{"ada"}},
-		{Queue: "q", Kind: "k", Key: "b", Payload: []byte("1"), Priority: 1, StartIn: time.Hour, MaxAttempts: 3, Headers: map[string]any{"x": "y"}},
-		{Queue: "q", Kind: "k", Key: "b", Payload: []byte("1")},
-		{Queue: "other", Kind: "k", Key: "a"},
-		{Queue: "q", Kind: "k"},
-	})
-	b.must(err)
-	if !got[0].Duplicate || got[0].ID != first.ID || got[1].Duplicate || !got[2].Duplicate || got[2].ID != got[1].ID ||
-		got[3].Duplicate || got[4].Duplicate {
-		t.Errorf("%+v after %+v", got, first)
-	}
-	b.wantCount("select count(*) from pawl.job", 4)
-	b.wantCount(fmt.Sprintf("select count(*) from pawl.job where id = %d and priority = 1 and max_attempts = 3 and headers ->> 'x' = 'y' and available_at > now() + interval '59 minutes'", got[1].ID), 1)
-	if again := b.enqueue(job.Request{Queue: "q", Kind: "k", Key: "b", Payload: []byte("1")}); again.ID != got[1].ID {
-		t.Errorf("a key of a batch enqueued singly: %+v", again)
+	db := stdlib.OpenDBFromPool(b.pool)
+	for name, on := range map[string]job.DB{"pgx": b.pool, "sql": pawl.SQL(db)} {
+		first := b.enqueue(job.Request{Queue: name, Kind: "k", Key: "a", Value: mail{"ada"}})
+		requests := []job.Request{
+			{Queue: name, Kind: "k", Key: "a", Value: mail{"ada"}},
+			{Queue: name, Kind: "k", Key: "b", Payload: []byte("1"), Priority: 1, StartIn: time.Hour, MaxAttempts: 3, Headers: map[string]any{"x": "y"}},
+			{Queue: name, Kind: "k", Key: "b", Payload: []byte("1")},
+			{Queue: name + " other", Kind: "k", Key: "a"},
+			{Queue: name, Kind: "k"},
+			{Queue: name, Kind: "k", Key: "own", Payload: []byte("2"), Fingerprint: pawl.FingerprintOf([]byte("own"))},
+		}
+		got, err := job.EnqueueMany(t.Context(), on, requests)
+		b.must(err)
+		if !got[0].Duplicate || got[0].ID != first.ID || got[1].Duplicate || !got[2].Duplicate || got[2].ID != got[1].ID ||
+			got[3].Duplicate || got[4].Duplicate || got[5].Duplicate {
+			t.Errorf("%s: %+v after %+v", name, got, first)
+		}
+		b.wantCount(fmt.Sprintf("select count(*) from pawl.job where queue in ('%s', '%[1]s other')", name), 5)
+		b.wantCount(fmt.Sprintf("select count(*) from pawl.job where id = %d and priority = 1 and max_attempts = 3 and headers ->> 'x' = 'y' and available_at > now() + interval '59 minutes'", got[1].ID), 1)
+		if again := b.enqueue(job.Request{Queue: name, Kind: "k", Key: "b", Payload: []byte("1")}); again.ID != got[1].ID {
+			t.Errorf("%s: a key of a batch enqueued singly: %+v", name, again)
+		}
+		requests[4].Key = "c" // the others have all come before
+		again, err := job.EnqueueMany(t.Context(), on, requests)
+		b.must(err)
+		for i, e := range again {
+			if (i == 4) == e.Duplicate || i != 4 && e.ID != got[i].ID {
+				t.Errorf("%s, again: %+v after %+v", name, again, got)
+			}
+		}
 	}
 }
 

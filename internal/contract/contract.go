@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
@@ -43,7 +45,8 @@ func given[T comparable](value T) *T {
 	if value == zero {
 		return nil
 	}
-	return &value
+	there := value // the absent one stays off the heap
+	return &there
 }
 
 func (o Options) text() string {
@@ -110,6 +113,30 @@ func column[R, T any](rows []R, field func(R) T) []T {
 		values[i] = field(r)
 	}
 	return values
+}
+
+// sparse is column of a field that is nil where it is absent; nil, an absent array, if it is absent everywhere.
+func sparse[R, T any](rows []R, field func(R) *T) []*T {
+	if !slices.ContainsFunc(rows, func(r R) bool { return field(r) != nil }) {
+		return nil
+	}
+	return column(rows, field)
+}
+
+// numbers and words are arrays, read from pgx and from database/sql.
+type (
+	numbers struct{ pgtype.FlatArray[int64] }
+	words   struct{ pgtype.FlatArray[string] }
+)
+
+// Scan implements sql.Scanner.
+func (n *numbers) Scan(array any) error {
+	return pgtype.NewMap().SQLScanner((*[]int64)(&n.FlatArray)).Scan(array)
+}
+
+// Scan implements sql.Scanner.
+func (w *words) Scan(array any) error {
+	return pgtype.NewMap().SQLScanner((*[]string)(&w.FlatArray)).Scan(array)
 }
 
 // octets makes an absent payload an empty one: pgx sends a nil slice as NULL.

@@ -179,7 +179,7 @@ declare
   v_count  int := coalesce(cardinality(p_queues), 0);
   v_ids    bigint[];
   v_hashes bytea[];
-  v_owners bigint[];
+  v_owners bigint[]; -- of the keys; null: no job has one
   v_names  text[];
   v_lanes  bigint[];
   v_proof  jsonb := '{}';
@@ -207,7 +207,6 @@ begin
        or jsonb_typeof(r.headers) not in ('object', 'null');
 
   v_ids := array(select nextval('pawl.job_id_seq') from generate_series(1, v_count));
-  v_owners := v_ids;
   if array_length(array_remove(p_keys, null), 1) > 0 then
     perform pawl_v1._check_key('key', r.key), pawl_v1._check_hash(r.hash)
        from unnest(p_keys, p_hashes) as r (key, hash)
@@ -224,6 +223,7 @@ begin
   v_names := pawl_v1._text_array_option(p_options, 'lanes');
   if array_length(array_remove(v_names, null), 1) > 0 then
     perform pawl_v1._check_batch('queues', v_count, 10000, cardinality(v_names));
+    v_owners := coalesce(v_owners, v_ids);
     -- A duplicate enters no lane.
     v_names := array(select case when r.owner = r.id then r.name end
                        from unnest(v_ids, v_owners, v_names) with ordinality as r (id, owner, name, n) order by r.n);
@@ -254,9 +254,16 @@ begin
            clock_timestamp() + coalesce(r.retry_in_ms, 0) * interval '1 millisecond'
       from unnest(v_ids, v_owners, p_queues, p_kinds, p_payload, p_priorities, p_retry_in_ms, p_max_attempts, p_headers)
              as r (id, owner, queue, kind, payload, priority, retry_in_ms, max_attempts, headers)
-     where r.owner = r.id;
+     where r.owner is null or r.owner = r.id;
   end if;
 
+  if v_owners is null then
+    return query
+    select r.n::int, 'enqueued', r.id, '{}'::jsonb
+      from unnest(v_ids) with ordinality as r (id, n)
+     order by r.n;
+    return;
+  end if;
   if v_owners <> v_ids and current_setting('synchronous_standby_names') <> '' then
     v_proof := pawl_v1._unproved();
   end if;
