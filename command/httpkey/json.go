@@ -7,7 +7,7 @@ import (
 )
 
 // JSON makes a [Handler], for [Once] or [OnceSQL], of a function that takes the body of a request as an In and answers with an Out, both as
-// JSON. If fn returns nil, its answer has the status, 200 to 299. Its errors are those of a Handler. A body that does not decode into an In is
+// JSON. If fn returns nil, its answer has the status, 200 to 299; with 204 and 205 it has no body, whatever the Out is. Its errors are those of a Handler. A body that does not decode into an In is
 // answered 400, and fn is not called. The transaction's rules are those of Handler; r holds the context, the path and the headers.
 func JSON[In, Out, X any](status int, fn func(r *http.Request, tx X, in In) (Out, error)) Handler[X] {
 	if fn == nil || status < 200 || status > 299 {
@@ -26,6 +26,10 @@ func JSON[In, Out, X any](status int, fn func(r *http.Request, tx X, in In) (Out
 		out, err := fn(r, tx, in)
 		if err != nil {
 			return err
+		}
+		if status == http.StatusNoContent || status == http.StatusResetContent {
+			w.WriteHeader(status)
+			return nil
 		}
 		answer, err := json.Marshal(out)
 		if err != nil {

@@ -54,3 +54,21 @@ func TestJSON_RefusesWhatCannotAnswer(t *testing.T) {
 		}()
 	}
 }
+
+// An answer without a body is one, too.
+func TestJSON_NoContent(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.once(httpkey.JSON(http.StatusNoContent, func(r *http.Request, tx pgx.Tx, _ struct{}) (struct{}, error) {
+		_, err := insert(r, tx)
+		return struct{}{}, err
+	}), httpkey.Options{})
+	for range 2 {
+		got := s.post("k", "{}")
+		b.wantStatus(got, http.StatusNoContent)
+		if got.body != "" {
+			t.Errorf("%s", got)
+		}
+	}
+	b.wantOrders(1)
+}

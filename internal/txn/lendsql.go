@@ -52,7 +52,8 @@ var errNoDriver = errors.New("the transaction was not opened for database/sql")
 // own: what was opened on it is closed when fn returns, and nothing can be sent through it then. Its COMMIT and ROLLBACK send nothing, as those
 // of tx.
 //
-// If a statement of fn still runs when it returns, the error is [ErrLost], and tx is over as well.
+// If a statement of fn still runs when it returns, or rows that it left open do not close before ctx ends, the error is [ErrLost], and tx is over
+// as well.
 func LendSQL(ctx context.Context, tx pgx.Tx, fn func(*sql.Tx) error) (err error) {
 	l, is := tx.(*lent)
 	if !is || l.driver == nil {
@@ -80,9 +81,34 @@ func LendSQL(ctx context.Context, tx pgx.Tx, fn func(*sql.Tx) error) (err error)
 			return
 		}
 		l.using.Unlock()
-		end()
+		if !g.endBefore(ctx, end) {
+			l.strand(func() { g.closed.Store(true) })
+			err = errors.Join(ErrLost, errRows, err)
+		}
 	}()
 	return fn(x)
+}
+
+var errRows = errors.New("the handler left rows open that do not close")
+
+// endBefore ends the *sql.Tx and reports whether that was done before ctx ended. Rows that were left open are closed with it: their
+// server may be slow to send the rest, and database/sql waits for whoever holds raw octets of them, for ever.
+func (g *lending) endBefore(ctx context.Context, end func()) bool {
+	if g.open.Load() == 0 {
+		end()
+		return true
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		end()
+	}()
+	select {
+	case <-ended:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // lendings has the transaction of each *sql.Tx that is lent now.
@@ -121,8 +147,9 @@ func lentOf(db pawl.DB) (*lent, bool) {
 // pgx's driver.
 type lending struct {
 	*lent
-	over   atomic.Bool // fn has returned: nothing more is sent
-	closed atomic.Bool // nor closed: the connection may be another's
+	over   atomic.Bool  // fn has returned: nothing more is sent
+	closed atomic.Bool  // nor closed: the connection may be another's
+	open   atomic.Int64 // rows that are not closed
 }
 
 // connector connects one *sql.DB to one lending.
@@ -248,14 +275,16 @@ func (s *lentStmt) Close() error { return s.g.closing(s.Stmt.Close) }
 // lentRows are rows of a lending, with all that pgx's driver tells of them.
 type lentRows struct {
 	*stdlib.Rows
-	g *lending
+	g    *lending
+	once sync.Once
 }
 
 func (g *lending) rows(rows driver.Rows, err error) (driver.Rows, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lentRows{rows.(*stdlib.Rows), g}, nil
+	g.open.Add(1)
+	return &lentRows{Rows: rows.(*stdlib.Rows), g: g}, nil
 }
 
 func (r *lentRows) Next(dest []driver.Value) error {
@@ -267,4 +296,7 @@ func (r *lentRows) Next(dest []driver.Value) error {
 	return r.Rows.Next(dest)
 }
 
-func (r *lentRows) Close() error { return r.g.closing(r.Rows.Close) }
+func (r *lentRows) Close() error {
+	defer r.once.Do(func() { r.g.open.Add(-1) })
+	return r.g.closing(r.Rows.Close)
+}
