@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"net"
 	"net/http"
 	"os"
@@ -152,6 +153,34 @@ func TestInit_RefusesADirectoryThatIsNotEmpty(t *testing.T) {
 	}
 	if text, _ := os.ReadFile(filepath.Join(dir, "go.mod")); !strings.HasPrefix(string(text), "module example.com/mine\n") {
 		t.Errorf("go.mod is %q", text)
+	}
+}
+
+// The directory of the sources may have any name.
+func TestInit_SourcesInAStrangePlace(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"with a space", `with"quotes'`, "with // two", "(with) parentheses"} {
+		source, dir := filepath.Join(t.TempDir(), name), t.TempDir()
+		if err := os.MkdirAll(filepath.Dir(source), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(root, source); err != nil {
+			t.Fatal(err)
+		}
+		mustPawl(t, "", "init", dir, "--source", source, "--no-tidy")
+		edit := exec.Command("go", "mod", "edit", "-json")
+		edit.Dir = dir
+		out, err := edit.CombinedOutput()
+		var mod struct {
+			Replace []struct{ New struct{ Path string } }
+		}
+		if err != nil || json.Unmarshal(out, &mod) != nil || len(mod.Replace) != 1 || mod.Replace[0].New.Path != source {
+			t.Errorf("%q: %v: %s", source, err, out)
+		}
 	}
 }
 
