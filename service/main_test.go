@@ -102,7 +102,7 @@ func TestMain_EndsWithinTheDeadline(t *testing.T) {
 				b.must(err)
 			}
 			b.until("the work is in hand", func() bool {
-				return b.count("select count(*) from pawl.job where status = 'processing' and kind <> 'quick'") == len(kinds)-1
+				return b.count("select count(*) from pawl.job where status = 'pending'") == 0
 			})
 			b.must(p.cmd.Process.Signal(syscall.SIGTERM))
 			took, err := b.awaitEnd(p)
