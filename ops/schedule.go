@@ -106,7 +106,8 @@ func (r ScheduleRef) Resume(ctx context.Context, db pawl.DB, by By) (Result, err
 	return r.operate(ctx, db, "resume", by)
 }
 
-// Delete deletes the schedule. Jobs that it has enqueued stay. A program that still puts it makes it anew when it starts.
+// Delete deletes the schedule. Jobs that it has enqueued stay. A program that still puts it makes it anew when it
+// starts, and with a FirstAt in the past it is due again: pause it instead.
 //
 // Errors: as of Pause.
 func (r ScheduleRef) Delete(ctx context.Context, db pawl.DB, by By) (Result, error) {

@@ -298,3 +298,27 @@ func TestKeeper_PutsItsSchedules(t *testing.T) {
 		t.Errorf("the next tick moved from %v to %v", next, again)
 	}
 }
+
+// Two versions of a program run at once during a deploy, and each of their starts puts another plan, whose FirstAt has passed. No moment
+// ticks twice, although its key is purged, and ticks never go back.
+func TestKeepers_TwoPlansInTurn(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first := one[time.Time](b, "select date_trunc('milliseconds', clock_timestamp()) - interval '10 seconds'")
+	version := func(every time.Duration) schedule.Config {
+		return schedule.Config{Schedules: []schedule.Schedule{{Name: "s", Queue: "q", Kind: "k", Plan: schedule.Every(every), Missed: schedule.MissedAll, FirstAt: first}}}
+	}
+	for range 5 {
+		for _, every := range []time.Duration{100 * time.Millisecond, 150 * time.Millisecond} {
+			made := one[int](b, "select count(*) from pawl.job")
+			defer b.keep(version(every))()
+			b.until("it ticks by this plan", "select (select count(*) from pawl.job) > $2 + 2 and exists (select from pawl.schedule as s where s.every_ms = $1)", every.Milliseconds(), made)
+			b.exec("delete from pawl.job_key")
+		}
+	}
+	if n := one[int](b, `select count(*) from (
+  select (j.headers ->> 'pawl-tick')::timestamptz as at, lag((j.headers ->> 'pawl-tick')::timestamptz) over (order by j.id) as before from pawl.job as j) as t
+ where t.at <= t.before`); n != 0 {
+		t.Errorf("%d ticks came again, or out of order", n)
+	}
+}

@@ -25,8 +25,9 @@ type Schedule struct {
 	Value   any
 	// Missed says what becomes of ticks that nobody enqueued when they were due, in an outage for instance. Default MissedLast.
 	Missed Missed
-	// FirstAt begins a plan that is new: an interval ticks there for the first time, an expression no sooner. If that has passed, it is due
-	// at once, and Missed says what of all that followed. Default one interval from now, or the expression's next.
+	// FirstAt is where the ticks begin: an interval ticks there for the first time, an expression no sooner. If it has passed, a schedule that
+	// is new is due at once, and Missed says what of all that followed. One whose Plan changes ticks at the next moment of its grid: no tick
+	// is made twice. Default one interval from now, or the expression's next.
 	FirstAt time.Time
 	// Priority, MaxAttempts and Headers are those of [job.Request].
 	Priority, MaxAttempts int
@@ -57,8 +58,8 @@ const (
 )
 
 // Put stores a schedule under its name. Call it each time the program starts: while the plan stays the same, so does the next tick,
-// however often that is. With another plan it ticks by that from now on; what is due already is still enqueued. One that an operator
-// has paused stays paused. In a transaction of yours it holds from your COMMIT.
+// however often that is. With another plan it ticks by that from now on, whatever its FirstAt; what is due already is still enqueued, and an
+// interval is counted from there. One that an operator has paused stays paused. In a transaction of yours it holds from your COMMIT.
 //
 // Errors: [pawl.ErrScopeInvalid] for a name; [pawl.ErrArgumentInvalid] outside a bound; a [pawl.Retryable] one if somebody else
 // changes the same schedule for more than 2 s.

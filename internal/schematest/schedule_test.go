@@ -61,6 +61,70 @@ func TestSchedule_AnotherPlanKeepsWhatIsDue(t *testing.T) {
 	b.is("select s.next_at between now() + interval '119 minutes' and now() + interval '2 hours' from pawl.schedule as s", "true")
 }
 
+// A plan that changes begins after now, wherever its first_at lies: ticks that were made are not made again, although their keys are purged,
+// and neither are those that a resume has dropped.
+func TestSchedule_AnotherPlanRepeatsNoTick(t *testing.T) {
+	t.Parallel()
+	put := func(plan string) string {
+		return `select p.outcome, coalesce(p.next_at > now(), true) from pawl_v1.schedule_put('s', 'q', 'k', '', '{` + plan + `, "missed": "all"}') as p`
+	}
+	const (
+		daily   = `"every_ms": 86400000, "first_at": "2026-01-01 06:00Z"`
+		halves  = `"every_ms": 43200000, "first_at": "2026-01-01 06:00Z"`
+		utc     = `"cron": "0 0 1 * *", "first_at": "2026-01-01"`
+		london  = `"cron": "0 0 1 * *", "time_zone": "Europe/London", "first_at": "2026-01-01"`
+		purged  = "delete from pawl.job_key"
+	)
+	t.Run("interval", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, "")
+		b.is(put(daily), "created false")
+		b.do(tickS)
+		b.do(purged)
+		b.is(put(halves), "changed true")
+		b.is("select extract(epoch from s.next_at)::bigint % 43200 = 21600, s.next_at <= now() + interval '12 hours' from pawl.schedule as s", "true true") // its own grid
+		b.is(tickS, "not_due 0 true none")
+	})
+	t.Run("cron", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, "")
+		b.is(put(utc), "created false")
+		b.is(fmt.Sprintf(cronTik, "'{2026-01-01}'", "'2126-01-01'"), "ticked 1")
+		b.do(purged)
+		b.is(put(london), "changed true")
+		b.is("select s.next_at is null, s.since_at between now() - interval '1 minute' and now() from pawl.schedule as s", "true true")
+		b.is(fmt.Sprintf(cronTik, "'{2026-01-01}'", "'2126-01-01'"), "P4004")
+	})
+	t.Run("dropped by a resume", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, "")
+		b.is(put(daily), "created false")
+		b.do(fmt.Sprintf(aVerb, "pause", "s"))
+		b.do(fmt.Sprintf(aVerb, "resume", "s"))
+		b.is(put(halves), "changed true")
+		b.is(ticks, "")
+	})
+	t.Run("the clock went back", func(t *testing.T) {
+		t.Parallel()
+		for plan, next := range map[string]string{halves: "true", london: "null"} {
+			b := setup(t, "")
+			b.do(put(daily))
+			b.do("update pawl.schedule set last_at = now() + interval '3 days', since_at = now() + interval '3 days', next_at = now() + interval '4 days'")
+			b.do(put(plan))
+			b.is("select coalesce((s.next_at > s.last_at)::text, 'null'), s.since_at >= s.last_at from pawl.schedule as s", next+" true")
+			b.do(fmt.Sprintf(aVerb, "pause", "s"))
+			b.do(fmt.Sprintf(aVerb, "resume", "s"))
+			b.is("select s.since_at >= s.last_at from pawl.schedule as s", "true")
+		}
+	})
+	t.Run("the table refuses it", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, put(daily))
+		b.is("update pawl.schedule set last_at = next_at", "23514")
+		b.is("update pawl.schedule set last_at = since_at + interval '1 second', next_at = null", "23514")
+	})
+}
+
 // After an outage: the last tick, or all of them in order, but no more than the newest thousand.
 func TestSchedule_MissedTicks(t *testing.T) {
 	t.Parallel()
@@ -122,7 +186,7 @@ func TestSchedule_TheKeyIsTheSecondGuard(t *testing.T) {
 	t.Parallel()
 	b := setup(t, cronly+";"+isDue)
 	b.is(fmt.Sprintf(cronTik, "'{2026-01-01 00:00Z}'", "'2026-01-01 01:00Z'"), "ticked 1")
-	b.do(isDue + ", payload = 'another payload'")
+	b.do(isDue + ", last_at = null, payload = 'another payload'")
 	b.is(fmt.Sprintf(cronTik, "'{2026-01-01 00:00Z}'", "'2026-01-01 01:00Z'"), "ticked 0")
 	b.is("select count(*) from pawl.job", "1")
 }

@@ -175,7 +175,9 @@ create table pawl.schedule (
   payload    bytea not null,
   options    jsonb not null default '{}', -- of job_enqueue
   check ((cron is null) = (time_zone is null)),
-  check ((cron is null) <> (every_ms is null))
+  check ((cron is null) <> (every_ms is null)),
+  check (next_at > last_at),   -- no tick is made twice
+  check (since_at >= last_at)
 );
 
 create index schedule_next on pawl.schedule (next_at nulls first) where not paused;
@@ -4645,13 +4647,14 @@ end
 $$;
 
 -- Makes a schedule, or gives the one of this name another plan, job or policy. A program calls it each time it starts: as long as the
--- plan (cron, time_zone, every_ms) is the same, the next tick stays what it is, however often that is. With another plan the ticks are
--- counted anew, from first_at; a tick that is due already is still made. A schedule that is paused stays paused.
+-- plan (cron, time_zone, every_ms) is the same, the next tick stays what it is, however often that is. A tick that is due already is
+-- still made, and an interval is counted from it. Otherwise another plan begins after now, so that no tick is made twice. A schedule
+-- that is paused stays paused.
 --
 -- options: cron text (a keeper reads it) with time_zone text (default UTC), or every_ms (100 to 31536000000); first_at text, a moment
--- (the first tick of a new plan; default after one interval, or for cron what a keeper finds); missed text: of the ticks missed in an
--- outage enqueue the 'last' (default) or 'all' (the newest 1000). For each job, as of job_enqueue: priority, max_attempts, headers,
--- lane, lane_policy.
+-- (the first tick; default after one interval, or for cron what a keeper finds. If it has passed, a schedule that is made is due at
+-- once, and another plan begins with the next tick of its grid); missed text: of the ticks missed in an outage enqueue the 'last'
+-- (default) or 'all' (the newest 1000). For each job, as of job_enqueue: priority, max_attempts, headers, lane, lane_policy.
 -- outcome 'created', 'changed', 'unchanged'. next_at: null until a keeper has read the cron expression. P4000, P4004.
 create or replace function pawl_v1.schedule_put(p_name text, p_queue text, p_kind text, p_payload bytea, p_options jsonb)
 returns table (outcome text, next_at timestamptz, detail jsonb)
@@ -4703,7 +4706,10 @@ begin
   -- What is due is owed, whatever the plan is from now on.
   if (v_before.cron, v_before.time_zone, v_before.every_ms) is distinct from (v_new.cron, v_new.time_zone, v_new.every_ms)
      and (v_before.paused or coalesce(v_before.next_at > v_now, true)) then
-    v_new.since_at := v_now;
+    v_new.since_at := greatest(v_now, v_before.since_at); -- clocks differ after a failover
+    if v_new.next_at <= v_new.since_at then -- ticks of the old plan may have been made since: only their keys, which are purged, know
+      v_new.next_at := case when v_every is not null then pawl_v1._schedule_after(v_new, v_new.since_at) end;
+    end if;
   else
     v_new.since_at := v_before.since_at;
     v_new.next_at := v_before.next_at;
@@ -4921,7 +4927,7 @@ begin
   update pawl.schedule as s
      set fence = nextval('pawl.fence_seq'),
          paused = false,
-         since_at = v_now,
+         since_at = greatest(v_now, s.since_at),
          next_at = case
            when s.next_at > v_now then s.next_at
            when s.every_ms is not null then pawl_v1._schedule_after(v_before, v_now)
@@ -4961,7 +4967,8 @@ begin
 end
 $$;
 
--- Deletes a schedule. Jobs that it has enqueued stay. A program that still puts it makes it anew when it starts.
+-- Deletes a schedule, and with it which ticks were made. Jobs that it has enqueued stay. A program that still puts it makes it anew when
+-- it starts: if its first_at has passed, ticks from then on are due again.
 -- outcome 'deleted', 'absent'. Errors as of schedule_pause.
 create or replace function pawl_v1.schedule_delete(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
@@ -7639,7 +7646,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '373902a39a85a1a5147ca1986b193f9dd28f5d62fb6519a0c5c1b906268c59ac');
+values (1, 'init', 1, 'b3481967c0052c38256f421057a18547669ca13332952065c231f8180c1b7fd1');
 
 do $$
 begin

@@ -163,7 +163,9 @@ create table pawl.schedule (
   payload    bytea not null,
   options    jsonb not null default '{}', -- of job_enqueue
   check ((cron is null) = (time_zone is null)),
-  check ((cron is null) <> (every_ms is null))
+  check ((cron is null) <> (every_ms is null)),
+  check (next_at > last_at),   -- no tick is made twice
+  check (since_at >= last_at)
 );
 
 create index schedule_next on pawl.schedule (next_at nulls first) where not paused;

@@ -102,8 +102,8 @@ func newSchedulesDelete() *cobra.Command {
 	return scheduleVerb("", "it enqueues nothing any more", ops.ScheduleRef.Delete).on(&cobra.Command{
 		Use:   "delete NAME --reason TEXT",
 		Short: "Delete a schedule",
-		Long: `Deletes a schedule. Jobs that it has enqueued stay. A program that still puts it makes it anew when it starts: take it out there
-first, or pause the schedule. Who and why go to pawl.audit.`,
+		Long: `Deletes a schedule. Jobs that it has enqueued stay. A program that still puts it makes it anew when it starts, and with
+a first tick in the past it is due again: take it out there first, or pause the schedule. Who and why go to pawl.audit.`,
 		Example: "  pawl schedules delete nightly-report --reason 'replaced by weekly-report' --yes",
 	})
 }
