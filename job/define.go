@@ -58,11 +58,11 @@ func (d Definition[T]) Queue() string { return d.defaults.Queue }
 func (d Definition[T]) Request(value T) Request {
 	r := Request{Queue: d.defaults.Queue, Kind: d.kind, Retention: d.defaults.Retention, MaxAttempts: d.defaults.MaxAttempts,
 		Priority: d.defaults.Priority, StartIn: d.defaults.StartIn}
-	switch v := any(value).(type) {
-	case nil:
+	switch octets, raw := any(&value).(*[]byte); {
+	case raw:
+		r.Payload = *octets
+	case any(value) == nil:
 		r.Payload = []byte("null")
-	case []byte:
-		r.Payload = v
 	default:
 		r.Value = value
 	}

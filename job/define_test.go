@@ -45,6 +45,9 @@ func TestDefinition_SaysItOnce(t *testing.T) {
 	if r := job.Define("any", job.Defaults[any]{}).Request(nil); string(r.Payload) != "null" {
 		t.Errorf("%+v", r)
 	}
+	if r := job.Define("any", job.Defaults[any]{}).Request([]byte("octets")); r.Payload != nil || r.Value == nil {
+		t.Errorf("an any is JSON, also of octets: a handler decodes it: %+v", r)
+	}
 }
 
 func same(a, b job.Request) bool {

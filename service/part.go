@@ -91,21 +91,27 @@ func (a *App) tooSmall(pool int) error {
 func (p *part) begin(ctx context.Context, failed chan<- *part) {
 	ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
-		err := p.runner.Run(progress.With(ctx, p.progress))
-		switch {
-		case err == nil && ctx.Err() == nil && !p.mayEnd:
-			err = errors.New("it ended without being told to")
-		case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-			err = nil // it was told to
-		}
-		if err != nil {
-			p.err = fmt.Errorf("%s: %w", p.name, err)
-		}
-		close(p.ended)
-		if err != nil {
-			failed <- p
-		}
+		err := errors.New("its goroutine exited")
+		defer func() { p.finish(ctx, err, failed) }() // also if it exits
+		err = p.runner.Run(progress.With(ctx, p.progress))
 	}()
+}
+
+// finish notes how a part ended, and tells the app of one that failed.
+func (p *part) finish(ctx context.Context, err error, failed chan<- *part) {
+	switch {
+	case err == nil && ctx.Err() == nil && !p.mayEnd:
+		err = errors.New("it ended without being told to")
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		err = nil // it was told to
+	}
+	if err != nil {
+		p.err = fmt.Errorf("%s: %w", p.name, err)
+	}
+	close(p.ended)
+	if err != nil {
+		failed <- p
+	}
 }
 
 // ready returns a channel that is closed when the part is at work; nil if it is at once.

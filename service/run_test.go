@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -209,6 +210,7 @@ func TestRun_OnePartFails(t *testing.T) {
 			}
 			return boom
 		},
+		"exits its goroutine": func(context.Context) error { runtime.Goexit(); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -219,8 +221,10 @@ func TestRun_OnePartFails(t *testing.T) {
 			listener := b.listener()
 			app.HTTP(service.HTTPConfig{Listener: listener, Handler: http.NotFoundHandler()})
 			app.Add(service.Part{Name: "mine", Run: fail})
-			err := app.Run(t.Context())
-			if !errors.Is(err, boom) || !strings.Contains(err.Error(), "mine") || strings.Contains(err.Error(), "orders") {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			err := app.Run(ctx)
+			if exits := strings.Contains(name, "exits"); ctx.Err() != nil || err == nil || errors.Is(err, boom) == exits || !strings.Contains(err.Error(), "mine") || strings.Contains(err.Error(), "orders") {
 				t.Errorf("%v", err)
 			}
 			if n := b.count("select count(*) from pawl.worker"); n != 0 {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -52,8 +53,8 @@ var errNoDriver = errors.New("the transaction was not opened for database/sql")
 // own: what was opened on it is closed when fn returns, and nothing can be sent through it then. Its COMMIT and ROLLBACK send nothing, as those
 // of tx.
 //
-// If a statement of fn still runs when it returns, or rows that it left open do not close before ctx ends, the error is [ErrLost], and tx is over
-// as well.
+// If a statement of fn still runs when it returns, or rows that it left open cannot be closed by the end of ctx, the error is [ErrLost], and tx
+// is over as well.
 func LendSQL(ctx context.Context, tx pgx.Tx, fn func(*sql.Tx) error) (err error) {
 	l, is := tx.(*lent)
 	if !is || l.driver == nil {
@@ -67,46 +68,54 @@ func LendSQL(ctx context.Context, tx pgx.Tx, fn func(*sql.Tx) error) (err error)
 		return err
 	}
 	lendings.Store(x, l)
-	end := func() {
-		_ = x.Rollback() // closes rows and statements; nothing else is sent
-		g.closed.Store(true)
+	release := func() { // closes rows and statements; nothing else is sent
+		_ = x.Rollback()
 		_ = db.Close()
 	}
 	defer func() { // also if fn panics, or exits its goroutine
 		lendings.Delete(x)
 		g.over.Store(true)
 		if !l.using.TryLock() {
-			l.strand(end)
+			l.strand(func() { within(gone, release); g.shut() })
 			err = errors.Join(ErrLost, errRunning, err)
 			return
 		}
 		l.using.Unlock()
-		if !g.endBefore(ctx, end) {
-			l.strand(func() { g.closed.Store(true) })
-			err = errors.Join(ErrLost, errRows, err)
+		if !within(ctx, release) {
+			l.strand(g.shut)
+			err = errors.Join(ErrLost, errRowsLeft, err)
+			return
 		}
+		g.shut()
 	}()
 	return fn(x)
 }
 
-var errRows = errors.New("the handler left rows open that do not close")
+var errRowsLeft = errors.New("the handler left rows open, and they could not be closed in time: close them")
 
-// endBefore ends the *sql.Tx and reports whether that was done before ctx ended. Rows that were left open are closed with it: their
-// server may be slow to send the rest, and database/sql waits for whoever holds raw octets of them, for ever.
-func (g *lending) endBefore(ctx context.Context, end func()) bool {
-	if g.open.Load() == 0 {
-		end()
-		return true
-	}
+// releaseGrace is how long the rows and statements that a handler left open may take to close when its time is over.
+const releaseGrace = time.Second
+
+// gone is over.
+var gone, _ = context.WithDeadline(context.Background(), time.Time{})
+
+// within runs fn and reports whether it ended in time. Rows may have much to read before they are closed, and database/sql waits without a
+// limit for one who has scanned raw octets, or is scanning.
+func within(ctx context.Context, fn func()) bool {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		end()
+		fn()
 	}()
 	select {
 	case <-ended:
 		return true
 	case <-ctx.Done():
+	}
+	select {
+	case <-ended:
+		return true
+	case <-time.After(releaseGrace):
 		return false
 	}
 }
@@ -147,9 +156,8 @@ func lentOf(db pawl.DB) (*lent, bool) {
 // pgx's driver.
 type lending struct {
 	*lent
-	over   atomic.Bool  // fn has returned: nothing more is sent
-	closed atomic.Bool  // nor closed: the connection may be another's
-	open   atomic.Int64 // rows that are not closed
+	over   atomic.Bool // fn has returned: nothing more is sent
+	closed atomic.Bool // nor closed: the connection may be another's
 }
 
 // connector connects one *sql.DB to one lending.
@@ -184,6 +192,13 @@ func (g *lending) closing(free func() error) error {
 		return nil
 	}
 	return free()
+}
+
+// shut keeps what is closed later from the connection.
+func (g *lending) shut() {
+	g.using.Lock()
+	g.closed.Store(true)
+	g.using.Unlock()
 }
 
 // lentConn is the driver's side of a lending.
@@ -275,16 +290,14 @@ func (s *lentStmt) Close() error { return s.g.closing(s.Stmt.Close) }
 // lentRows are rows of a lending, with all that pgx's driver tells of them.
 type lentRows struct {
 	*stdlib.Rows
-	g    *lending
-	once sync.Once
+	g *lending
 }
 
 func (g *lending) rows(rows driver.Rows, err error) (driver.Rows, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.open.Add(1)
-	return &lentRows{Rows: rows.(*stdlib.Rows), g: g}, nil
+	return &lentRows{rows.(*stdlib.Rows), g}, nil
 }
 
 func (r *lentRows) Next(dest []driver.Value) error {
@@ -296,7 +309,4 @@ func (r *lentRows) Next(dest []driver.Value) error {
 	return r.Rows.Next(dest)
 }
 
-func (r *lentRows) Close() error {
-	defer r.once.Do(func() { r.g.open.Add(-1) })
-	return r.g.closing(r.Rows.Close)
-}
+func (r *lentRows) Close() error { return r.g.closing(r.Rows.Close) }

@@ -32,7 +32,7 @@ type tenure struct {
 	soils atomic.Bool  // a statement may change the session beyond the transaction
 	ends  atomic.Bool  // a statement may have ended the transaction
 
-	stranded atomic.Pointer[func()] // a *sql.Tx could not be ended, since a statement ran: what ends it then
+	stranded atomic.Pointer[func()] // a *sql.Tx could not be ended, since a statement ran or rows stayed open: what ends it then
 
 	mu    sync.Mutex
 	after []func(pawl.DB)
@@ -42,7 +42,7 @@ func lend(tx pgx.Tx, driver *stdlib.Conn) *lent {
 	return &lent{Tx: tx, tenure: &tenure{}, driver: driver}
 }
 
-// strand notes that a statement of a *sql.Tx runs on. The tenure is over with that.
+// strand notes that a statement of a *sql.Tx runs on, or that its rows cannot be closed. The tenure is over with that.
 func (t *tenure) strand(end func()) {
 	t.over.Store(true)
 	t.stranded.Store(&end)

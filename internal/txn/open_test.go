@@ -141,8 +141,12 @@ func TestOpened_RefusedClaim(t *testing.T) {
 			t.Fatalf("%v, %v", tx, err)
 		}
 	}
-	if n := pool.Stat().AcquiredConns(); n != 0 {
-		t.Errorf("%d connections are still taken", n)
+	deadline := time.Now().Add(time.Minute)
+	for n := pool.Stat().AcquiredConns(); n != 0; n = pool.Stat().AcquiredConns() { // pgxpool closes beside
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections are still taken", n)
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
 }
 
