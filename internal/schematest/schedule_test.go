@@ -69,11 +69,11 @@ func TestSchedule_AnotherPlanRepeatsNoTick(t *testing.T) {
 		return `select p.outcome, coalesce(p.next_at > now(), true) from pawl_v1.schedule_put('s', 'q', 'k', '', '{` + plan + `, "missed": "all"}') as p`
 	}
 	const (
-		daily   = `"every_ms": 86400000, "first_at": "2026-01-01 06:00Z"`
-		halves  = `"every_ms": 43200000, "first_at": "2026-01-01 06:00Z"`
-		utc     = `"cron": "0 0 1 * *", "first_at": "2026-01-01"`
-		london  = `"cron": "0 0 1 * *", "time_zone": "Europe/London", "first_at": "2026-01-01"`
-		purged  = "delete from pawl.job_key"
+		daily  = `"every_ms": 86400000, "first_at": "2026-01-01 06:00Z"`
+		halves = `"every_ms": 43200000, "first_at": "2026-01-01 06:00Z"`
+		utc    = `"cron": "0 0 1 * *", "first_at": "2026-01-01"`
+		london = `"cron": "0 0 1 * *", "time_zone": "Europe/London", "first_at": "2026-01-01"`
+		purged = "delete from pawl.job_key"
 	)
 	t.Run("interval", func(t *testing.T) {
 		t.Parallel()
