@@ -3,7 +3,7 @@ package job
 import (
 	"context"
 	"errors"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -12,48 +12,127 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// attempt runs claimed jobs of one kind to an end the database knows of, or leaves them to be settled later: one job, or a
-// batch. They are inside the process's gate, as ordinary entrants, since before they were claimed. It reports whether they ran: a
-// suspect goes back if the process has another.
-func (w *Worker) attempt(s *session, h Handler, jobs []Job) (ran bool) {
-	leave := sync.OnceFunc(func() { solo.Process.Leave(len(jobs)) })
-	if jobs[0].Crashes > 0 {
-		var ok bool
-		if leave, ok = w.isolate(s, h, jobs[0]); !ok {
-			leave()
-			return false
-		}
-	}
-	defer leave()
-	ctx, forget := s.enter(jobs)
-	defer forget()
-	switch h.form {
-	case simple:
-		w.attemptSimple(ctx, s, h, jobs[0], leave)
-	case many:
-		w.attemptMany(ctx, s, h, jobs, leave)
-	case then:
-		w.attemptThen(ctx, s, h, jobs[0], leave)
-	default:
-		w.attemptTx(ctx, s, h, jobs, leave)
-	}
-	return true
+// An attempt takes a claimed job, or a batch of one kind, to an end the database knows of, or leaves it to be settled later. It is
+// inside the process's gate, as so many ordinary entrants, since before its jobs were claimed.
+type attempt struct {
+	handling // the context of its handler
+	w        *Worker
+	l        *line // has a slot taken for each of the jobs
+	s        *session
+	h        *Handler
+	jobs     []Job
+	ran      bool          // a suspect goes back if the process has another
+	over     chan struct{} // closed when it has ended; nil: nobody asks
+
+	leave func()      // of a suspect: ends its stay in the gate
+	left  atomic.Bool // an ordinary entrant's stay has ended
+
+	calling bool // a simple handler has not returned
+	began   time.Time
+	took    time.Duration // by it
+	ended   ended
+	ending  ending
+
+	// Of the session's roll, and guarded by it.
+	previous, following *attempt
+	enrolled            bool
+	due, overdue        time.Time
+	handed              []Job
 }
 
-// attemptTx runs the transaction, again if it lost a race, and settles what it leaves open.
-func (w *Worker) attemptTx(ctx context.Context, s *session, h Handler, jobs []Job, leave func()) {
+// run goes on until the attempt has ended, or the finisher has it.
+func (a *attempt) run() {
+	over := true
+	defer func() {
+		switch {
+		case a.calling:
+			go a.goOn(txn.ErrExited) // the handler took this goroutine with it
+		case over:
+			endAll(a)
+		}
+	}()
+	if a.jobs[0].Crashes > 0 && !a.w.isolate(a) {
+		return
+	}
+	a.ran = true
+	switch a.h.form {
+	case simple:
+		over = !a.runSimple()
+	case many:
+		a.runMany()
+	case then:
+		a.runThen()
+	default:
+		a.runTx()
+	}
+}
+
+// endAll ends attempts whose jobs have ended, or are left to be settled.
+func endAll(all ...*attempt) {
+	leaving := 0
+	for _, a := range all {
+		a.s.roll.strike(a)
+		a.cancel(nil)
+		leaving += a.departing()
+	}
+	solo.Process.Leave(leaving)
+	for i, jobs := 0, 0; i < len(all); i++ {
+		jobs += len(all[i].jobs)
+		if l := all[i].l; i+1 == len(all) || all[i+1].l != l {
+			l.slots.give(jobs)
+			l.turns.Turn()
+			jobs = 0
+		}
+		if all[i].over != nil {
+			close(all[i].over)
+		}
+	}
+}
+
+// departing ends the attempt's stay in the gate, but for the ordinary entrants that it returns.
+func (a *attempt) departing() int {
+	switch {
+	case a.leave != nil:
+		a.leave()
+	case a.left.CompareAndSwap(false, true):
+		return len(a.jobs)
+	}
+	return 0
+}
+
+// watch gives up on a handler, when its limit is long over, that ignores the end of its context: see leaveBehind. Call stop when it has
+// returned.
+func (a *attempt) watch(jobs []Job) (stop func()) {
+	a.s.roll.watch(a, time.Time{}, time.Now().Add(a.h.policy.Timeout+a.w.abandon), jobs)
+	return a.unwatch
+}
+
+func (a *attempt) unwatch() { a.s.roll.watch(a, time.Time{}, time.Time{}, nil) }
+
+// leaveBehind does without the handler: its jobs fail like any other, and suspects need not wait for it. What it does later is refused
+// by the fence. Its slot stays taken, and its goroutine, until it returns.
+func (a *attempt) leaveBehind(jobs []Job) {
+	solo.Process.Leave(a.departing())
+	a.w.settleAll(a.s.ctx, jobs, errIgnored)
+}
+
+var errIgnored = errors.New("the handler ignored the end of its context and was left behind")
+
+// runTx runs the transaction, again if it lost a race, and settles what it leaves open.
+func (a *attempt) runTx() {
+	w, s, jobs := a.w, a.s, a.jobs
 	select {
 	case w.conns <- struct{}{}:
 		defer func() { <-w.conns }()
-	case <-ctx.Done():
-		w.settleAll(ctx, jobs, nil)
+	case <-a.Done():
+		w.settleAll(a, jobs, nil)
 		return
 	}
-	err := txn.Restart(ctx, func() error {
-		if h.form == batch {
-			return w.tryBatch(ctx, h, jobs, leave)
+	err := txn.Restart(a, func() error {
+		if a.h.form == batch {
+			return a.tryBatch()
 		}
-		return w.tryOne(ctx, h, jobs[0], leave)
+		return a.tryOne()
 	})
 	if err == nil {
 		return
@@ -64,7 +143,7 @@ func (w *Worker) attemptTx(ctx context.Context, s *session, h Handler, jobs []Jo
 	case errors.Is(err, txn.ErrEnded) && pawl.MayHaveHappened(err):
 		w.settleAll(s.ctx, jobs, pawl.Final(err)) // its rows may be durable while the job is not finished: never again
 		return
-	case recalled(ctx):
+	case a.recalled():
 		w.settleAll(s.ctx, jobs, nil) // who recalled it ends it, or else it goes on
 		return
 	case errors.As(err, &own):
@@ -91,17 +170,6 @@ func (w *Worker) giveBack(s *session, jobs []Job, why pawl.Event) {
 	}
 	w.settleAll(s.ctx, jobs, nil)
 }
-
-// watch gives up on a handler that ignores the end of its context: its jobs fail like any other, and suspects need not
-// wait for it. What it does later is refused by the fence. Its slot stays taken, and its goroutine, until it returns.
-func (w *Worker) watch(ctx context.Context, h Handler, jobs []Job, leave func()) *time.Timer {
-	return solo.Abandon(h.policy.Timeout+w.abandon, func() {
-		leave()
-		w.settleAll(ctx, jobs, errIgnored)
-	})
-}
-
-var errIgnored = errors.New("the handler ignored the end of its context and was left behind")
 
 // event describes jobs that share a fate.
 func (w *Worker) event(jobs []Job, op string, err error) pawl.Event {

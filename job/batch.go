@@ -21,7 +21,9 @@ type failure struct {
 }
 
 // tryBatch is one transaction: hold, handle, finish, commit. A nil error means the database holds the outcome, good or bad.
-func (w *Worker) tryBatch(ctx context.Context, h Handler, jobs []Job, leave func()) error {
+func (a *attempt) tryBatch() error {
+	var ctx context.Context = a
+	w, h, jobs := a.w, a.h, a.jobs
 	// hold: a crash here costs a retry once the process is known to be dead. A process that freezes before it is refused
 	// when it wakes; one that freezes after it keeps the rows until the server ends the silent transaction, and only then
 	// is taken over.
@@ -42,7 +44,7 @@ func (w *Worker) tryBatch(ctx context.Context, h Handler, jobs []Job, leave func
 
 	// handle: a crash here costs the same; the handler's rows were never visible.
 	start := time.Now()
-	failures, err := w.handle(ctx, tx, h, held, leave)
+	failures, err := a.handle(ctx, tx, held)
 	if err != nil {
 		return err
 	}
@@ -71,7 +73,7 @@ func (w *Worker) tryBatch(ctx context.Context, h Handler, jobs []Job, leave func
 }
 
 // hold opens the transaction, locks the jobs' rows, in the order of their ids, and returns those this attempt still owns.
-func (w *Worker) hold(ctx context.Context, h Handler, jobs []Job) (tx *txn.Opened, held []Job, err error) {
+func (w *Worker) hold(ctx context.Context, h *Handler, jobs []Job) (tx *txn.Opened, held []Job, err error) {
 	var rows []contract.JobEndRow
 	step := contract.JobHoldManyStep(holdings(jobs), func(all []contract.JobEndRow) { rows = all })
 	tx, err = txn.Opener{Pool: w.pool, SQL: h.sql}.Open(ctx, "job.begin", "", h.policy.Timeout+w.abandon, step)
@@ -99,12 +101,12 @@ func (w *Worker) hold(ctx context.Context, h Handler, jobs []Job) (tx *txn.Opene
 
 // handle calls the handler for some jobs behind a savepoint; if it fails, for each half of them. It returns the jobs that
 // fail by themselves, or an error if the transaction cannot record that.
-func (w *Worker) handle(ctx context.Context, tx *txn.Opened, h Handler, jobs []Job, leave func()) ([]failure, error) {
-	overdue := w.watch(ctx, h, jobs, leave)
-	err := tx.Guard(traceOf(ctx, jobs), h.policy.Timeout, func(ctx context.Context, tx pgx.Tx) error {
-		return h.call(ctx, tx, lentTo(jobs, tx))
+func (a *attempt) handle(ctx context.Context, tx *txn.Opened, jobs []Job) ([]failure, error) {
+	returned := a.watch(jobs)
+	err := tx.Guard(traceOf(ctx, jobs), a.h.policy.Timeout, func(ctx context.Context, tx pgx.Tx) error {
+		return a.h.call(ctx, tx, lentTo(jobs, tx))
 	})
-	overdue.Stop()
+	returned()
 	if err == nil {
 		return nil, nil
 	}
@@ -114,15 +116,15 @@ func (w *Worker) handle(ctx context.Context, tx *txn.Opened, h Handler, jobs []J
 	if len(jobs) == 1 {
 		return []failure{{jobs[0], err}}, nil
 	}
-	first, err := w.handle(ctx, tx, h, jobs[:len(jobs)/2], leave)
+	first, err := a.handle(ctx, tx, jobs[:len(jobs)/2])
 	if err != nil {
 		return nil, err
 	}
-	second, err := w.handle(ctx, tx, h, jobs[len(jobs)/2:], leave)
+	second, err := a.handle(ctx, tx, jobs[len(jobs)/2:])
 	return append(first, second...), err
 }
 
-func (w *Worker) record(ctx context.Context, tx pgx.Tx, h Handler, failures []failure) ([]Failed, []contract.Lanes, error) {
+func (w *Worker) record(ctx context.Context, tx pgx.Tx, h *Handler, failures []failure) ([]Failed, []contract.Lanes, error) {
 	failed, lanes := make([]Failed, len(failures)), make([]contract.Lanes, len(failures))
 	for i, f := range failures {
 		var err error

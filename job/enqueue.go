@@ -212,7 +212,7 @@ func withTrace(ctx context.Context, headers map[string]any) map[string]any {
 
 // traceOf returns a handler's context, in the trace of whoever enqueued the job; of many jobs in none, as theirs differ.
 func traceOf(ctx context.Context, jobs []Job) context.Context {
-	if len(jobs) != 1 {
+	if len(jobs) != 1 || jobs[0].Headers == nil {
 		return ctx
 	}
 	if t := jobs[0].Trace(); t.Valid() {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
@@ -18,33 +19,45 @@ type finisher struct {
 	busy     bool
 }
 
+// An ending is a job whose handler is done. Either an attempt was handed over with it, or its owner waits for all.
 type ending struct {
-	job     Job
+	job     *Job
 	outcome string // "finished", "stale" or "locked"; "" with err
 	err     error
-	done    *sync.WaitGroup // of all that were handed over together
+	of      *attempt
+	all     *sync.WaitGroup // of those that were asked for together
 }
 
 func newFinisher(pool *pgxpool.Pool, p *promoter) *finisher {
 	return &finisher{pool: pool, promoter: p}
 }
 
+// take ends the job of an attempt, which is over with that.
+func (f *finisher) take(a *attempt) {
+	a.ending = ending{job: &a.jobs[0], of: a}
+	f.add(&a.ending)
+}
+
 // finish returns what became of each job.
 func (f *finisher) finish(jobs []Job) (ends []*ending) {
-	var done sync.WaitGroup
-	done.Add(len(jobs))
-	for _, j := range jobs {
-		ends = append(ends, &ending{job: j, done: &done})
+	var all sync.WaitGroup
+	all.Add(len(jobs))
+	for i := range jobs {
+		ends = append(ends, &ending{job: &jobs[i], all: &all})
 	}
+	f.add(ends...)
+	all.Wait()
+	return ends
+}
+
+func (f *finisher) add(ends ...*ending) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.waiting = append(f.waiting, ends...)
 	if !f.busy {
 		f.busy = true
 		go f.flushAll()
 	}
-	f.mu.Unlock()
-	done.Wait()
-	return ends
 }
 
 func (f *finisher) flushAll() {
@@ -65,17 +78,44 @@ func (f *finisher) flushAll() {
 func (f *finisher) flush(all []*ending) {
 	ctx, cancel := context.WithTimeout(context.Background(), settleLimit)
 	defer cancel()
-	jobs, byID := make([]Job, len(all)), make(map[int64]*ending, len(all))
+	held, byID := make([]contract.Holding, len(all)), make(map[int64]*ending, len(all))
 	for i, e := range all {
-		jobs[i], byID[e.job.ID] = e.job, e
+		held[i], byID[e.job.ID] = contract.Holding{ID: e.job.ID, Fence: e.job.Fence}, e
 	}
-	rows, err := contract.JobFinishMany(ctx, f.pool, holdings(jobs), true)
+	rows, err := contract.JobFinishMany(ctx, f.pool, held, true)
 	for _, r := range rows {
 		byID[r.ID].outcome = r.Outcome
 		f.promoter.after("", r.Lanes)
 	}
+	var over []*attempt
 	for _, e := range all {
 		e.err = err
-		e.done.Done()
+		switch {
+		case e.of == nil:
+			e.all.Done()
+		case e.outcome == "finished":
+			over = append(over, e.of)
+		default:
+			go e.of.finishOn()
+		}
 	}
+	if len(over) > 0 {
+		go finishedAll(over) // beside the next batch: hooks are called
+	}
+}
+
+// finishedAll ends attempts whose jobs have ended well.
+func finishedAll(all []*attempt) {
+	defer endAll(all...)
+	for _, a := range all {
+		event := a.w.event(a.jobs, "job.finish", nil)
+		event.Kind, event.Took = pawl.EventFresh, a.took
+		a.w.cfg.Hooks.Emit(a.s.quiet, event)
+	}
+}
+
+// finishOn sees to an attempt whose job could not be ended at the first try.
+func (a *attempt) finishOn() {
+	defer endAll(a)
+	a.w.finishOn(a.s, []*ending{&a.ending}, a.took)
 }

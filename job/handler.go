@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -82,11 +83,11 @@ func (h Handler) Kind() string { return h.kind }
 // An error or a panic means another try; see [RetryAfter], [Snooze], [Cancel] and [pawl.Final] for other ends.
 func Handle[T any](kind string, fn func(ctx context.Context, t Task[T]) error) Handler {
 	return Handler{kind: kind, form: simple, empty: fn == nil, call: func(ctx context.Context, _ pgx.Tx, jobs []Job) error {
-		tasks, err := decode[T](jobs)
+		task, err := decodeOne[T](jobs[0])
 		if err != nil {
 			return err
 		}
-		return fn(ctx, tasks[0])
+		return fn(ctx, task)
 	}}
 }
 
@@ -97,11 +98,11 @@ func Handle[T any](kind string, fn func(ctx context.Context, t Task[T]) error) H
 // An error or a panic rolls the transaction back and means another try; see [RetryAfter], [Snooze], [Cancel] and [pawl.Final].
 func HandleTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, t Task[T]) error) Handler {
 	return Handler{kind: kind, form: transactional, empty: fn == nil, call: func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
-		tasks, err := decode[T](jobs)
+		task, err := decodeOne[T](jobs[0])
 		if err != nil {
 			return err
 		}
-		return fn(ctx, tx, tasks[0])
+		return fn(ctx, tx, task)
 	}}
 }
 
@@ -190,6 +191,9 @@ type Middleware func(ctx context.Context, c Call, next func(context.Context) err
 
 // wrapped returns the call of h inside the middleware, the first outermost.
 func (h Handler) wrapped(all []Middleware) Handler {
+	if len(all) == 0 {
+		return h
+	}
 	around := func(ctx context.Context, c Call, next func(context.Context) error) error {
 		for i := len(all) - 1; i >= 0; i-- {
 			around, further := all[i], next
@@ -199,6 +203,7 @@ func (h Handler) wrapped(all []Middleware) Handler {
 	}
 	inside := func(inner call) call {
 		return func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
+			jobs = slices.Clone(jobs) // what middleware changes is for the handler, and not for the worker
 			return around(ctx, Call{h.kind, jobs, tx}, func(ctx context.Context) error { return inner(ctx, tx, jobs) })
 		}
 	}

@@ -17,6 +17,7 @@ type line struct {
 	w     *Worker
 	queue Queue
 	slots *slots // one a job in hand
+	crew  *crew
 	kick  chan struct{}
 	mark  watermark
 	turns *progress.Loop // nil unless somebody looks
@@ -34,7 +35,7 @@ const (
 )
 
 func newLine(w *Worker, q Queue) *line {
-	return &line{w: w, queue: q, slots: newSlots(q.Concurrency), kick: make(chan struct{}, 1)}
+	return &line{w: w, queue: q, slots: newSlots(q.Concurrency), crew: newCrew(), kick: make(chan struct{}, 1)}
 }
 
 // work claims as many jobs as there are free slots and starts them, until ctx ends. Only it fills slots, but for the
@@ -107,13 +108,7 @@ func (l *line) start(ctx context.Context, s *session, free int, due bool, p pass
 		l.turns.Turn()
 	}
 	l.slots.give(free - len(jobs))
-	for _, group := range l.groups(jobs) {
-		go func() {
-			defer l.slots.give(len(group))
-			defer l.turns.Turn()
-			l.w.attempt(s, l.w.handlers[group[0].Kind], group)
-		}()
-	}
+	l.run(s, l.attempts(s, jobs)...)
 	return len(jobs), err == nil || l.w.claimFailed(ctx, s, err)
 }
 
@@ -136,24 +131,42 @@ func (l *line) claim(ctx context.Context, s *session, limit int, suspects bool, 
 	return byID(rows), err
 }
 
-// groups divides claimed jobs into what one attempt takes: a batch of one kind, or a job.
-func (l *line) groups(jobs []Job) (groups [][]Job) {
-	open := map[string]int{} // kind to the index of its unfilled batch
-	for _, j := range jobs {
-		h := l.w.handlers[j.Kind]
-		if (h.form != batch && h.form != many) || j.Crashes > 0 {
-			groups = append(groups, []Job{j})
+// run has attempts run, for which slots were taken.
+func (l *line) run(s *session, all ...*attempt) {
+	s.roll.call(all)
+	l.crew.add(all...)
+}
+
+// attemptsAtOnce is how many attempts are made together. One that lasts keeps so many in memory.
+const attemptsAtOnce = 64
+
+// attempts divides claimed jobs into what one attempt takes: a batch of one kind, or a job.
+func (l *line) attempts(s *session, jobs []Job) []*attempt {
+	all := make([]*attempt, 0, len(jobs))
+	var block []attempt
+	var open map[*Handler]*attempt // the unfilled batch
+	for i := range jobs {
+		h := l.w.handlers[jobs[i].Kind]
+		batched := (h.form == batch || h.form == many) && jobs[i].Crashes == 0
+		if a := open[h]; batched && a != nil && len(a.jobs) < h.policy.BatchSize {
+			a.jobs = append(a.jobs, jobs[i])
 			continue
 		}
-		at, ok := open[j.Kind]
-		if !ok || len(groups[at]) == h.policy.BatchSize {
-			at = len(groups)
-			groups = append(groups, nil)
-			open[j.Kind] = at
+		if len(block) == cap(block) {
+			block = make([]attempt, 0, min(len(jobs)-i, attemptsAtOnce))
 		}
-		groups[at] = append(groups[at], j)
+		block = block[:len(block)+1]
+		a := &block[len(block)-1]
+		a.base, a.w, a.l, a.s, a.h, a.jobs = s.ctx, l.w, l, s, h, jobs[i:i+1:i+1]
+		all = append(all, a)
+		if batched {
+			if open == nil {
+				open = map[*Handler]*attempt{}
+			}
+			open[h] = a
+		}
 	}
-	return groups
+	return all
 }
 
 // rest waits for d or a kick, or until a suspect may be claimed that was not asked for, and reports whether ctx is still open.

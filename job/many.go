@@ -9,23 +9,24 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// attemptMany calls the handler for many jobs, then finishes those it is done with. A crash in between costs a second run of
+// runMany calls the handler for many jobs, then finishes those it is done with. A crash in between costs a second run of
 // the handler for all of them.
-func (w *Worker) attemptMany(ctx context.Context, s *session, h Handler, jobs []Job, leave func()) {
+func (a *attempt) runMany() {
+	w, s, h, jobs := a.w, a.s, a.h, a.jobs
 	if err := fault.At("job.handle.before"); err != nil {
 		w.settleAll(s.ctx, jobs, err)
 		return
 	}
 	start := time.Now()
-	overdue := w.watch(s.ctx, h, jobs, leave)
-	err := txn.Run(ctx, h.policy.Timeout, func(ctx context.Context) error { return h.call(ctx, nil, jobs) })
-	overdue.Stop()
+	returned := a.watch(jobs)
+	err := txn.Run(a, h.policy.Timeout, func(ctx context.Context) error { return h.call(ctx, nil, jobs) })
+	returned()
 	took := time.Since(start)
 
 	var done []Job
 	for i, j := range jobs {
 		if failure := errorOf(err, i); failure != nil {
-			w.unfinished(ctx, s, j, failure)
+			a.unfinished(j, failure)
 			continue
 		}
 		done = append(done, j)

@@ -3,7 +3,6 @@ package job
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,9 +16,9 @@ import (
 // it. When the lease is lost the handlers' context ends and a new session begins.
 type session struct {
 	id       int64
-	ctx      context.Context // of the handlers
-	lose     context.CancelFunc
-	doubtful context.Context // ended by doubt
+	ctx      context.Context    // of the handlers
+	end      context.CancelFunc // of it; see lose
+	doubtful context.Context    // ended by doubt
 	doubt    context.CancelFunc
 	began    time.Time
 	beat     time.Time     // last renewal, monotonic; only keepAlive touches it
@@ -32,45 +31,20 @@ type session struct {
 	settled  chan struct{} // closed when it is, or cannot be had
 	depart   func()        // ends the presence
 
-	mu      sync.Mutex
-	running map[int64]context.CancelCauseFunc // by job id
+	quiet context.Context // of what is told of the session's jobs: without an end
+	roll  roll
 }
 
 func (s *session) lost() bool { return s.ctx.Err() != nil }
 
+// lose ends the handlers' contexts.
+func (s *session) lose() {
+	s.end()
+	s.roll.end()
+}
+
 // errRecalled is why the context of a job ended that an operator cancels.
 var errRecalled = errors.New("an operator has recalled the job")
-
-// enter returns the context for some jobs' attempt, which a recall of any of them ends.
-func (s *session) enter(jobs []Job) (ctx context.Context, leave func()) {
-	ctx, cancel := context.WithCancelCause(s.ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, j := range jobs {
-		s.running[j.ID] = cancel
-	}
-	return ctx, func() {
-		cancel(nil)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, j := range jobs {
-			delete(s.running, j.ID)
-		}
-	}
-}
-
-// recall ends the contexts of cancelled jobs.
-func (s *session) recall(ids []int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, id := range ids {
-		if cancel := s.running[id]; cancel != nil {
-			cancel(errRecalled)
-		}
-	}
-}
-
-func recalled(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errRecalled) }
 
 func (w *Worker) register(ctx context.Context) (*session, error) {
 	asked := time.Now()
@@ -78,8 +52,9 @@ func (w *Worker) register(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{id: id, began: asked, beat: asked, settled: make(chan struct{}), running: map[int64]context.CancelCauseFunc{}}
-	s.ctx, s.lose = context.WithCancel(context.WithoutCancel(ctx))
+	s := &session{id: id, began: asked, beat: asked, settled: make(chan struct{})}
+	s.quiet = context.WithoutCancel(ctx)
+	s.ctx, s.end = context.WithCancel(s.quiet)
 	s.doubtful, s.doubt = context.WithCancel(context.Background())
 	s.watched = txn.Watched(ctx, w.pool)
 	s.depart = w.attend(ctx, s)
@@ -159,7 +134,9 @@ func (w *Worker) recall(ctx context.Context, s *session, ids []int64) {
 	for _, id := range ids {
 		w.emit(ctx, pawl.Event{Kind: pawl.EventCancelled, Op: "job.recall", JobID: id})
 	}
-	s.recall(ids)
+	if len(ids) > 0 {
+		s.roll.recall(ids)
+	}
 }
 
 // giveUp ends the session. A heartbeat and a claim may both learn that the lease is lost: the first one tells of it.

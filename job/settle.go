@@ -53,6 +53,14 @@ func isAbsent(refused error) bool {
 	return errors.As(refused, &pg) && pg.Detail == "absent"
 }
 
+// backoff is that of a kind's handler.
+func (w *Worker) backoff(kind string) Backoff {
+	if h := w.handlers[kind]; h != nil {
+		return h.policy.Backoff
+	}
+	return w.cfg.Backoff
+}
+
 func (w *Worker) forgetUnsettled() []unsettled {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -70,7 +78,7 @@ func (w *Worker) trySettle(ctx context.Context, u unsettled) {
 	} else {
 		var failed Failed
 		var lanes contract.Lanes
-		failed, lanes, err = u.job.fail(ctx, w.pool, u.cause, w.handlers[u.job.Kind].policy.Backoff)
+		failed, lanes, err = u.job.fail(ctx, w.pool, u.cause, w.backoff(u.job.Kind))
 		if err == nil {
 			w.emitFailed(ctx, u.job, failed, u.cause)
 			w.promoter.after(u.job.Queue, lanes)

@@ -13,37 +13,61 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// attemptSimple calls the handler, then finishes the job. A crash in between costs a second run of the handler.
-func (w *Worker) attemptSimple(ctx context.Context, s *session, h Handler, j Job, leave func()) {
+// runSimple calls the handler, then hands the job over to be finished, and reports whether it did. A crash in between costs a second
+// run of the handler.
+func (a *attempt) runSimple() (handed bool) {
 	if err := fault.At("job.handle.before"); err != nil {
-		w.settle(s.ctx, j, err)
-		return
+		a.w.settle(a.s.ctx, a.jobs[0], err)
+		return false
 	}
-	j.ended = new(ended)
-	start := time.Now()
-	overdue := w.watch(s.ctx, h, []Job{j}, leave)
-	err := txn.Run(traceOf(ctx, []Job{j}), h.policy.Timeout, func(ctx context.Context) error { return h.call(ctx, nil, []Job{j}) })
-	overdue.Stop()
-	took := time.Since(start)
+	a.jobs[0].ended = &a.ended
+	began, timeout := time.Now(), a.h.policy.Timeout
+	a.limit = began.Add(timeout)
+	a.s.roll.watch(a, a.limit, a.limit.Add(a.w.abandon), a.jobs)
+	ctx := traceOf(a, a.jobs)
+	a.began, a.calling = began, true
+	err := txn.Here(func() error { return a.h.call(ctx, nil, a.jobs) })
+	a.calling = false
+	return a.returned(err)
+}
 
-	switch {
-	case err != nil:
-		w.unfinished(ctx, s, j, err)
-	case j.ended.byItself():
-		w.confirm(s, j, took)
-	default:
-		w.finish(s, []Job{j}, took)
+// goOn is run from where a handler took its goroutine with it.
+func (a *attempt) goOn(err error) {
+	if !a.returned(err) {
+		endAll(a)
 	}
 }
 
+// returned sees to what follows a handler of the simple form, and reports whether the job was handed over to be finished.
+func (a *attempt) returned(err error) (handed bool) {
+	err = txn.Overrun(a, a.h.policy.Timeout, err)
+	a.unwatch()
+	a.took = time.Since(a.began)
+	switch {
+	case err != nil:
+		a.unfinished(a.jobs[0], err)
+	case a.ended.byItself():
+		a.w.confirm(a.s, a.jobs[0], a.took)
+	default:
+		if err := fault.At("job.finish.before"); err != nil {
+			a.w.settle(a.s.ctx, a.jobs[0], nil)
+			return false
+		}
+		a.w.finisher.take(a)
+		return true
+	}
+	return false
+}
+
 // unfinished settles a simple job whose handler failed. One that returned nil is done, also if it was recalled meanwhile.
-func (w *Worker) unfinished(ctx context.Context, s *session, j Job, err error) {
+func (a *attempt) unfinished(j Job, err error) {
+	w, s := a.w, a.s
 	event := w.event([]Job{j}, "job.finish", err)
 	switch {
 	case errors.Is(err, txn.ErrEnded) && pawl.MayHaveHappened(err):
 		w.settle(s.ctx, j, pawl.Final(err)) // its rows may be durable: never again
 		return
-	case recalled(ctx):
+	case a.recalled():
 		w.settle(s.ctx, j, nil) // who recalled it ends it, or else it goes on
 		return
 	case errors.Is(err, pawl.ErrFenceLost) && s.lost():
@@ -74,10 +98,15 @@ func (w *Worker) finish(s *session, jobs []Job, took time.Duration) {
 		w.settleAll(s.ctx, jobs, nil)
 		return
 	}
+	w.finishOn(s, w.finisher.finish(jobs), took)
+}
+
+// finishOn goes on asking for what a first try did not end.
+func (w *Worker) finishOn(s *session, ends []*ending, took time.Duration) {
 	for asked, wait := false, 10*time.Millisecond; ; wait = min(2*wait, time.Second) {
-		ends := w.finisher.finish(jobs)
 		err := w.finished(s, ends, asked, took)
-		if jobs = openOf(ends); len(jobs) == 0 {
+		jobs := openOf(ends)
+		if len(jobs) == 0 {
 			return
 		}
 		asked = asked || err != nil && !txn.Refused(err)
@@ -91,6 +120,7 @@ func (w *Worker) finish(s *session, jobs []Job, took time.Duration) {
 			w.emit(s.ctx, event)
 			return
 		}
+		ends = w.finisher.finish(jobs)
 	}
 }
 
@@ -99,10 +129,10 @@ func (w *Worker) finished(s *session, ends []*ending, asked bool, took time.Dura
 	var fresh []Job
 	for _, e := range ends {
 		if e.outcome == "finished" {
-			fresh = append(fresh, e.job)
+			fresh = append(fresh, *e.job)
 			continue
 		}
-		event := w.event([]Job{e.job}, "job.finish", nil)
+		event := w.event([]Job{*e.job}, "job.finish", nil)
 		switch {
 		case e.outcome == "stale" && asked: // an earlier try may have done it, and its reply been lost
 			event.Kind = pawl.EventCommitUnknown
@@ -126,7 +156,7 @@ func (w *Worker) finished(s *session, ends []*ending, asked bool, took time.Dura
 func openOf(ends []*ending) (jobs []Job) {
 	for _, e := range ends {
 		if e.outcome != "finished" && e.outcome != "stale" {
-			jobs = append(jobs, e.job)
+			jobs = append(jobs, *e.job)
 		}
 	}
 	return jobs

@@ -12,16 +12,16 @@ type slots struct {
 	mu    sync.Mutex
 	size  int
 	free  int
-	given chan struct{} // closed and replaced at every give
+	given chan struct{} // closed at the next give; nil: nobody waits
 }
 
-func newSlots(size int) *slots { return &slots{size: size, free: size, given: make(chan struct{})} }
+func newSlots(size int) *slots { return &slots{size: size, free: size} }
 
 // take waits for one slot, takes up to limit, and returns how many it took: none if ctx has ended.
 func (s *slots) take(ctx context.Context, limit int) (taken int) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
-		taken, given := min(s.free, limit), s.given
+		taken, given := min(s.free, limit), s.next()
 		s.free -= taken
 		s.mu.Unlock()
 		if taken > 0 {
@@ -40,7 +40,7 @@ func (s *slots) gather(ctx context.Context, enough int, patience time.Duration) 
 	var late <-chan time.Time
 	for {
 		s.mu.Lock()
-		free, given := s.free, s.given
+		free, given := s.free, s.next()
 		s.mu.Unlock()
 		if free >= min(enough, s.size) {
 			return
@@ -74,6 +74,16 @@ func (s *slots) give(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free += n
-	close(s.given)
-	s.given = make(chan struct{})
+	if s.given != nil {
+		close(s.given)
+		s.given = nil
+	}
+}
+
+// next returns what the next give closes. It is called with the lock held.
+func (s *slots) next() <-chan struct{} {
+	if s.given == nil {
+		s.given = make(chan struct{})
+	}
+	return s.given
 }

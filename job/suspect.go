@@ -22,39 +22,42 @@ const suspectPause = 200 * time.Millisecond
 
 // isolate makes a claimed job the suspect of this process, alone if it can be within solo.AloneWait, else in company. While it is
 // alone the database knows it, and counts a death against it alone; it knows otherwise before anything enters beside it. If the
-// process has another suspect, or the database cannot be told, the job goes back for a moment. Call leave in either case.
+// process has another suspect, or the database cannot be told, the job goes back for a moment, and the attempt is over.
 //
 // mark: a crash before it counts as a death in company; after it, until the door opens, as a death alone.
-func (w *Worker) isolate(s *session, h Handler, j Job) (leave func(), ok bool) {
+func (w *Worker) isolate(a *attempt) (ok bool) {
+	s, j := a.s, a.jobs[0]
 	suspect := solo.Process.Suspect()
 	if suspect == nil {
 		w.putBack(s, j)
-		return sync.OnceFunc(func() { solo.Process.Leave(1) }), false
+		return false
 	}
 	// Whatever its attempt waits for beside its handler, others get their turn.
-	limit := time.AfterFunc(h.policy.Timeout+2*w.abandon, suspect.Leave)
+	limit := time.AfterFunc(a.h.policy.Timeout+2*w.abandon, suspect.Leave)
 	out := func() {
 		limit.Stop()
 		suspect.Leave()
 	}
+	a.leave = sync.OnceFunc(out)
 	if !suspect.Alone(s.ctx) {
-		return sync.OnceFunc(out), true
+		return true
 	}
 	if err := w.mark(s, j); err != nil {
 		w.emit(s.ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.isolate", Scope: j.Queue, JobID: j.ID, Attempt: j.Attempt, Err: err})
 		w.putBack(s, j) // the mark may stand: of an attempt that is over, it says nothing
-		return sync.OnceFunc(out), false
+		return false
 	}
 	reopen := sync.OnceFunc(func() {
 		w.unmark(s, j)
 		suspect.Open()
 	})
 	late := time.AfterFunc(solo.AloneFor-2*markPatience, reopen)
-	return sync.OnceFunc(func() {
+	a.leave = sync.OnceFunc(func() {
 		late.Stop()
 		reopen()
 		out()
-	}), true
+	})
+	return true
 }
 
 func (w *Worker) mark(s *session, j Job) error {

@@ -64,24 +64,26 @@ func handleThen[T, V any, K string | Definition[T]](kind K, work func(context.Co
 // commitTimeout bounds the transaction behind a call, however long that took.
 const commitTimeout = 30 * time.Second
 
-// attemptThen calls the handler, then runs the transaction that ends the job with what the handler returned. A crash in between costs a
+// runThen calls the handler, then runs the transaction that ends the job with what the handler returned. A crash in between costs a
 // second call.
-func (w *Worker) attemptThen(ctx context.Context, s *session, h Handler, j Job, leave func()) {
+func (a *attempt) runThen() {
 	if err := fault.At("job.handle.before"); err != nil {
-		w.settle(s.ctx, j, err)
+		a.w.settle(a.s.ctx, a.jobs[0], err)
 		return
 	}
-	j.tied = true
-	overdue := w.watch(s.ctx, h, []Job{j}, leave)
-	err := txn.Run(traceOf(ctx, []Job{j}), h.policy.Timeout, func(ctx context.Context) (err error) {
-		h.call, err = h.first(ctx, j)
+	a.jobs[0].tied = true
+	h := *a.h
+	returned := a.watch(a.jobs)
+	err := txn.Run(traceOf(a, a.jobs), h.policy.Timeout, func(ctx context.Context) (err error) {
+		h.call, err = h.first(ctx, a.jobs[0])
 		return err
 	})
-	overdue.Stop()
+	returned()
 	if err != nil {
-		w.unfinished(ctx, s, j, err)
+		a.unfinished(a.jobs[0], err)
 		return
 	}
 	h.policy.Timeout = min(h.policy.Timeout, commitTimeout)
-	w.attemptTx(ctx, s, h, []Job{j}, leave)
+	a.h = &h
+	a.runTx()
 }

@@ -24,7 +24,9 @@ var errEndedJob = errOwn{errors.New("the handler ended its job itself, which the
 
 // tryOne is one transaction: end the job, handle, close, commit. A nil error means that the database holds the outcome. With an
 // error of its own the row is back, processing, and still ours.
-func (w *Worker) tryOne(ctx context.Context, h Handler, j Job, leave func()) error {
+func (a *attempt) tryOne() error {
+	var ctx context.Context = a
+	w, h, j := a.w, a.h, a.jobs[0]
 	// open: a crash here costs a retry once the process is known to be dead. A process that freezes before it is refused
 	// when it wakes; one that freezes after it keeps the row until the server ends the silent transaction, and only then
 	// is taken over.
@@ -43,17 +45,17 @@ func (w *Worker) tryOne(ctx context.Context, h Handler, j Job, leave func()) err
 
 	// handle: a crash here costs the same; neither the handler's rows nor the end of the job were ever visible.
 	start := time.Now()
-	overdue := w.watch(ctx, h, []Job{j}, leave)
+	returned := a.watch(a.jobs)
 	lend := func(ctx context.Context, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
 		return tx.Lend(ctx, limit, opened.Xact, fn)
 	}
 	if opened.Outcome == "kept" { // the effect could be committed without the end: behind a savepoint, that is found out also on an error
 		lend = tx.Guard
 	}
-	err = lend(traceOf(ctx, []Job{j}), h.policy.Timeout, func(ctx context.Context, tx pgx.Tx) error {
-		return h.call(ctx, tx, lentTo([]Job{j}, tx))
+	err = lend(traceOf(ctx, a.jobs), h.policy.Timeout, func(ctx context.Context, tx pgx.Tx) error {
+		return h.call(ctx, tx, lentTo(a.jobs, tx))
 	})
-	overdue.Stop()
+	returned()
 	switch {
 	case err == nil:
 	case errors.Is(err, txn.ErrLost) && (!errors.Is(err, txn.ErrEnded) || pawl.MayHaveHappened(err)), ctx.Err() != nil:
@@ -76,7 +78,7 @@ func (w *Worker) tryOne(ctx context.Context, h Handler, j Job, leave func()) err
 		return err
 	}
 	_ = fault.At("job.commit.after")
-	w.ended(ctx, []Job{j}, freed, took)
+	w.ended(ctx, a.jobs, freed, took)
 	return nil
 }
 

@@ -28,7 +28,7 @@ const abandonAfter = 5 * time.Second
 type Worker struct {
 	pool     *pgxpool.Pool
 	cfg      Config
-	handlers map[string]Handler // by kind
+	handlers map[string]*Handler // by kind
 	kinds    []string
 	lines    []*line
 	conns    chan struct{} // one token a handler that has a transaction
@@ -56,12 +56,13 @@ func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, &pawl.Error{Op: "job.worker", Code: pawl.CodeArgumentInvalid, Err: err}
 	}
-	w := &Worker{pool: pool, cfg: cfg, handlers: map[string]Handler{}, abandon: abandonAfter, ready: make(chan struct{}),
+	w := &Worker{pool: pool, cfg: cfg, handlers: map[string]*Handler{}, abandon: abandonAfter, ready: make(chan struct{}),
 		conns: make(chan struct{}, max(1, limit-conns.Housekeeping))}
 	w.promoter = newPromoter(pool, w.kickQueue)
 	w.finisher = newFinisher(pool, w.promoter)
 	for _, h := range cfg.Handlers {
-		w.handlers[h.kind] = h.timed()
+		timed := h.timed()
+		w.handlers[h.kind] = &timed
 		w.kinds = append(w.kinds, h.kind)
 	}
 	for _, q := range cfg.Queues {
@@ -82,6 +83,10 @@ func (w *Worker) Run(ctx context.Context) error {
 		return unlessOver(ctx, err)
 	}
 	w.watchProgress(ctx)
+	for _, l := range w.lines {
+		l.crew.stay(true)
+		defer l.crew.stay(false)
+	}
 	w.begun.Do(func() { close(w.ready) })
 	defer w.promoter.wait()
 	defer func() { s.depart() }()
@@ -243,13 +248,14 @@ func (w *Worker) process(ctx context.Context, id int64, early bool) (Processed, 
 	if l.slots.take(ctx, 1) == 0 {
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: errors.New("no slot of its queue became free"), Hint: "try again"}
 	}
-	defer l.slots.give(1)
 	if err := solo.Process.Enter(ctx, 1); err != nil {
+		l.slots.give(1)
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: err, Hint: "try again"}
 	}
 	row, err := contract.JobClaimID(ctx, w.pool, id, s.id, early)
 	if err != nil || row.Outcome != "claimed" {
 		solo.Process.Leave(1)
+		l.slots.give(1)
 		if err != nil {
 			w.claimFailed(ctx, s, err)
 		} else {
@@ -257,7 +263,7 @@ func (w *Worker) process(ctx context.Context, id int64, early bool) (Processed, 
 		}
 		return Processed(row.Outcome), err
 	}
-	return w.processClaimed(ctx, s, claimed(row.Job))
+	return w.processClaimed(ctx, s, l, claimed(row.Job))
 }
 
 // lineOf returns the line of a job's queue, so that its slot is had before the job is claimed; nil if there is no such job.
@@ -275,15 +281,19 @@ func (w *Worker) lineOf(ctx context.Context, id int64) (*line, error) {
 }
 
 // processClaimed runs a job that was claimed by its id, in a slot of its queue.
-func (w *Worker) processClaimed(ctx context.Context, s *session, j Job) (Processed, error) {
-	h, known := w.handlers[j.Kind]
-	switch {
-	case !known:
+func (w *Worker) processClaimed(ctx context.Context, s *session, l *line, j Job) (Processed, error) {
+	if w.handlers[j.Kind] == nil {
 		w.settle(ctx, j, nil)
 		solo.Process.Leave(1)
+		l.slots.give(1)
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeArgumentInvalid,
 			Err: fmt.Errorf("job %d is of kind %q in queue %q, which this worker does not serve", j.ID, j.Kind, j.Queue)}
-	case !w.attempt(s, h, []Job{j}):
+	}
+	a := l.attempts(s, []Job{j})[0]
+	a.over = make(chan struct{})
+	l.run(s, a)
+	<-a.over
+	if !a.ran {
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: fmt.Errorf("job %d may have killed a process, and another such job is in hand", j.ID),
 			Hint: "a process runs one of them at a time; try again"}
 	}

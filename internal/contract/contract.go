@@ -240,6 +240,11 @@ func steps[T any](op, sql string, args []any, read pgx.RowToFunc[T], into func([
 
 // many runs a statement that answers any number of rows.
 func many[T any](ctx context.Context, db DB, op, sql string, args []any, read pgx.RowToFunc[T]) ([]T, error) {
+	return collected(ctx, db, op, sql, args, func(rows pgx.Rows) ([]T, error) { return pgx.CollectRows(rows, read) })
+}
+
+// collected is many for a statement whose rows are read together.
+func collected[T any](ctx context.Context, db DB, op, sql string, args []any, read func(pgx.Rows) ([]T, error)) ([]T, error) {
 	db, heard, release, err := listened(ctx, db)
 	if err != nil {
 		return nil, pawl.Wrap(op, err)
@@ -249,7 +254,7 @@ func many[T any](ctx context.Context, db DB, op, sql string, args []any, read pg
 	if err != nil {
 		return nil, pawl.Wrap(op, err)
 	}
-	all, err := pgx.CollectRows(rows, read)
+	all, err := read(rows)
 	if err != nil {
 		return all, pawl.Wrap(op, err)
 	}

@@ -167,15 +167,8 @@ func JobClaim(ctx context.Context, db DB, queue string, worker int64, limit int,
 	if since != (Marks{}) {
 		o["since"] = since.texts()
 	}
-	return many(ctx, db, "job.claim", `select c.id, c.fence, c.kind, c.payload, c.headers, c.attempts, c.max_attempts, c.crashes,
-       c.priority, c.created_at, c.available_at, c.detail
-  from pawl_v1.job_claim($1, $2, $3, $4::pg_catalog.jsonb) as c`, []any{queue, worker, limit, o.text()},
-		func(row pgx.CollectableRow) (JobClaimRow, error) {
-			j := JobClaimRow{Queue: queue}
-			err := row.Scan(&j.ID, &j.Fence, &j.Kind, &j.Payload, &j.Headers, &j.Attempts, &j.MaxAttempts, &j.Crashes,
-				&j.Priority, &j.CreatedAt, &j.AvailableAt, &j.Place)
-			return j, err
-		})
+	return collected(ctx, db, "job.claim", "select "+claimColumns+" from pawl_v1.job_claim($1, $2, $3, $4::pg_catalog.jsonb) as c",
+		[]any{queue, worker, limit, o.text()}, func(rows pgx.Rows) ([]JobClaimRow, error) { return readClaims(rows, queue, kinds) })
 }
 
 // JobClaimIDRow is the answer of job_claim_id.
@@ -273,7 +266,7 @@ func JobFinish(ctx context.Context, db DB, id, fence int64) (lanes Lanes, err er
 
 // JobFinishMany calls pawl_v1.job_finish_many.
 func JobFinishMany(ctx context.Context, db DB, jobs []Holding, skipStale bool) ([]JobEndRow, error) {
-	return many(ctx, db, "job.finish", finishManySQL, finishManyArgs(jobs, skipStale), jobEnd)
+	return collected(ctx, db, "job.finish", finishManySQL, finishManyArgs(jobs, skipStale), readEnds)
 }
 
 // JobFinishManyStep is JobFinishMany as a step.

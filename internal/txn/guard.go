@@ -40,7 +40,11 @@ func (e *overrunError) Unwrap() []error { return []error{context.DeadlineExceede
 func Run(ctx context.Context, limit time.Duration, fn func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	err := Safely(func() error { return fn(ctx) })
+	return Overrun(ctx, limit, Safely(func() error { return fn(ctx) }))
+}
+
+// Overrun returns the failure of user code whose context had a limit.
+func Overrun(ctx context.Context, limit time.Duration, err error) error {
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return &overrunError{limit, err}
 	}
@@ -52,21 +56,31 @@ func Run(ctx context.Context, limit time.Duration, fn func(context.Context) erro
 func Safely(fn func() error) error {
 	result := make(chan error, 1)
 	go func() {
-		err := error(abrupt("the handler's goroutine exited"))
+		err := error(ErrExited)
 		defer func() { result <- err }()
-		defer func() {
-			if cause := recover(); cause != nil {
-				err = abrupt(fmt.Sprintf("panic: %v, at %s", cause, panicSite()))
-			}
-		}()
-		failure := fn()
-		if failure != nil {
-			_ = failure.Error() // an error that panics when asked must do so in here
-		}
-		err = failure
+		err = Here(fn)
 	}()
 	return <-result
 }
+
+// Here calls user code in the caller's goroutine. Its panic is a failure like any other. If it exits the goroutine, Here does not
+// return, and the failure is [ErrExited].
+func Here(fn func() error) (err error) {
+	err = ErrExited // also if what a panic brings is nil
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = abrupt(fmt.Sprintf("panic: %v, at %s", cause, panicSite()))
+		}
+	}()
+	failure := fn()
+	if failure != nil {
+		_ = failure.Error() // an error that panics when asked must do so in here
+	}
+	return failure
+}
+
+// ErrExited is the failure of a handler that exited its goroutine.
+const ErrExited = abrupt("the handler's goroutine exited")
 
 // abrupt is the failure of a handler that did not return.
 type abrupt string

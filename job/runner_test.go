@@ -1,0 +1,207 @@
+package job_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/job"
+)
+
+func simply(fn func(ctx context.Context, j job.Job) error) []job.Handler {
+	return []job.Handler{job.Handle("k", func(ctx context.Context, t job.Task[[]byte]) error { return fn(ctx, t.Job) })}
+}
+
+// goroutineID is the number of the goroutine that calls it.
+func goroutineID() string {
+	buf := make([]byte, 64)
+	return strings.Fields(string(buf[:runtime.Stack(buf, false)]))[1]
+}
+
+// Handlers that block get all slots: each of these waits until all have begun.
+func TestRunners_BlockingHandlersGetAllSlots(t *testing.T) {
+	t.Parallel()
+	const n = 200
+	c := setupCrew(t)
+	c.concurrency = n
+	var begun atomic.Int32
+	all := make(chan struct{})
+	c.handlers = simply(func(ctx context.Context, _ job.Job) error {
+		if begun.Add(1) == n {
+			close(all)
+		}
+		select {
+		case <-all:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	c.enqueueMany(n, job.Request{})
+	c.hire()
+	c.untilDone()
+	if c.counters.Count(pawl.EventRetryable) != 0 {
+		t.Error("not all slots were used at once")
+	}
+}
+
+// Jobs that come one after another share a goroutine: numbers of goroutines are not given twice.
+func TestRunners_JobsInTurnShareAGoroutine(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	c := setupCrew(t)
+	c.concurrency = 1
+	var used sync.Map
+	c.handlers = simply(func(context.Context, job.Job) error { used.Store(goroutineID(), true); return nil })
+	c.hire()
+	for range n {
+		c.enqueueMany(1, job.Request{})
+		c.untilDone()
+	}
+	runners := 0
+	used.Range(func(any, any) bool { runners++; return true })
+	if runners > n/2 {
+		t.Errorf("%d goroutines for %d jobs", runners, n)
+	}
+}
+
+// A handler that exits its goroutine costs its attempt, and a runner: the slot comes back, and the next job runs.
+func TestRunners_ExitCostsOneAttempt(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.concurrency = 1
+	c.handlers = simply(func(_ context.Context, j job.Job) error {
+		if string(j.Payload) == "exit" {
+			runtime.Goexit()
+		}
+		return nil
+	})
+	for i := range 30 {
+		c.enqueueMany(1, job.Request{Payload: []byte([]string{"exit", "return"}[i%2]), MaxAttempts: 2})
+	}
+	c.hire()
+	c.untilDone()
+	c.wantCount("select count(*) from pawl_v1.dead_letters as d where d.attempts = 2 and d.last_error like '%goroutine exited%'", 15)
+	c.wantCount("select count(*) from pawl.job", 15)
+	c.untilTrue("all healthy jobs are told of", func() bool { return c.counters.Count(pawl.EventFresh) == 15 })
+}
+
+// A handler that asks for Done, one that asks for Err, and one that asks what it made of its context all learn of the limit.
+func TestRunners_LimitReachesHandlers(t *testing.T) {
+	t.Parallel()
+	for name, wait := range map[string]func(ctx context.Context) error{
+		"done": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		"err": func(ctx context.Context) error {
+			for ctx.Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
+			return ctx.Err()
+		},
+		"child": func(ctx context.Context) error {
+			child, cancel := context.WithTimeout(ctx, time.Hour)
+			defer cancel()
+			<-child.Done()
+			return child.Err()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := setupCrew(t)
+			c.config.Timeout = 100 * time.Millisecond
+			var wrong atomic.Bool
+			c.handlers = simply(func(ctx context.Context, _ job.Job) error {
+				limit, ok := ctx.Deadline()
+				err := wait(ctx)
+				wrong.Store(!ok || time.Now().Before(limit) || !errors.Is(err, context.DeadlineExceeded))
+				return err
+			})
+			c.enqueueMany(1, job.Request{MaxAttempts: 1})
+			c.hire()
+			c.untilDone()
+			c.wantDeadLetter(1, "overran its limit of 100ms: context deadline exceeded")
+			if wrong.Load() {
+				t.Error("the limit came early, or with another error")
+			}
+		})
+	}
+}
+
+// A simple handler that never asks for Done learns from Err that an operator has recalled its job.
+func TestRunners_RecallReachesErr(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	begun := make(chan int64, 1)
+	cause := make(chan error, 1)
+	c.handlers = simply(func(ctx context.Context, j job.Job) error {
+		begun <- j.ID
+		for ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		cause <- context.Cause(ctx)
+		return ctx.Err()
+	})
+	c.enqueueMany(1, job.Request{})
+	c.hire()
+	_, err := job.CancelByID(c.Context(), c.pool, <-begun)
+	c.must(err)
+	if err := <-cause; err == nil || !strings.Contains(err.Error(), "recalled") {
+		t.Errorf("the cause is %v", err)
+	}
+	c.wantCount("select count(*) from pawl.job where status = 'cancelled'", 1)
+}
+
+// What is claimed is the same however the connection asks for it: as binary, or as text as behind some poolers.
+func TestClaim_IsTheSameInEveryMode(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for i, size := range []int{0, 1, 2047, 2048, 20_000, 16 << 10, 5} {
+		b.enqueue(job.Request{Queue: "q", Kind: fmt.Sprintf("k%d", i%2), Payload: []byte(strings.Repeat(string(rune('a'+i)), size)),
+			Headers: []map[string]any{nil, {"a": "1", "n": []any{1.5, nil}}}[i%2], Lane: []string{"", "", fmt.Sprint("lane ", i)}[i%3], Priority: i%4 + 1})
+	}
+	b.exec("update pawl.job set crashes = 0, created_at = '1999-12-31 23:59:59.999999+02' where id % 2 = 0")
+	read := func(mode pgx.QueryExecMode) (jobs []job.Job) {
+		config := b.pool.Config()
+		config.ConnConfig.DefaultQueryExecMode = mode
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		b.must(err)
+		defer pool.Close()
+		own := *b
+		own.pool = pool
+		jobs = own.claimUpTo(100)
+		slices.SortFunc(jobs, func(a, b job.Job) int { return cmp.Compare(a.ID, b.ID) })
+		b.exec("update pawl.job set status = 'pending', fence = fence - 1, attempts = 0, claimed_by = null where status = 'processing'")
+		return jobs
+	}
+	want := read(pgx.QueryExecModeSimpleProtocol)
+	if len(want) != 7 {
+		t.Fatalf("claimed %d", len(want))
+	}
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec} {
+		got := read(mode)
+		if len(got) != len(want) {
+			t.Fatalf("%v: claimed %d", mode, len(got))
+		}
+		for i := range want {
+			if !got[i].CreatedAt.Equal(want[i].CreatedAt) {
+				t.Errorf("%v: created at %v, want %v", mode, got[i].CreatedAt, want[i].CreatedAt)
+			}
+			got[i].CreatedAt = want[i].CreatedAt
+			if !reflect.DeepEqual(got[i], want[i]) {
+				t.Errorf("%v: %+v, want %+v", mode, got[i], want[i])
+			}
+		}
+	}
+}
