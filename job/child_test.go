@@ -2,6 +2,7 @@ package job_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -41,6 +42,7 @@ type order struct {
 	Concurrency int           // default 1
 	Take        time.Duration // how long the handler takes
 	Quiet       bool          // prints no event
+	Poll        time.Duration // default 20 ms
 	Hang        bool          // the first attempt of a job does not return
 	Freeze      bool          // the handler stops its process once, when its rows are written
 }
@@ -64,7 +66,7 @@ func TestWorkerProcess(t *testing.T) {
 	t.Setenv("PGAPPNAME", o.Session)
 	pool := poolOf(t, o.URL)
 	config := job.Config{Queues: []job.Queue{{Name: "q", Concurrency: o.Concurrency}}, Handlers: []job.Handler{o.handler(pool)},
-		Lease: o.Lease, Presence: job.Presence{Off: o.LeaseOnly}, Timeout: o.Timeout, Poll: 20 * time.Millisecond, MaxCrashes: o.MaxCrashes, Name: "child",
+		Lease: o.Lease, Presence: job.Presence{Off: o.LeaseOnly}, Timeout: o.Timeout, Poll: cmp.Or(o.Poll, 20*time.Millisecond), MaxCrashes: o.MaxCrashes, Name: "child",
 		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 			if !o.Quiet {
 				fmt.Printf("event %s %s %v\n", e.Kind, e.Op, e.Err)

@@ -32,7 +32,8 @@ type Config struct {
 	// Timeout cancels a handler's context. A transaction open for long holds back vacuum for the whole database.
 	// Default 30 s.
 	Timeout time.Duration
-	// Poll is the pause between claims of an idle queue. Shorter starts work sooner and asks the idle database more often.
+	// Poll is the longest pause between claims of an idle queue. What is enqueued wakes an idle worker; polls find the rest: what becomes
+	// due by itself, and everything where Presence is off. Shorter starts that sooner and asks the idle database more often.
 	// After the last job the pauses grow from 10 ms up to it, so a busy queue is asked more often. Default 500 ms.
 	Poll time.Duration
 	// Backoff between the tries of one job.
@@ -70,7 +71,7 @@ type Queue struct {
 // Presence configures the one connection a worker keeps beside the pool. It holds a session lock that the server frees
 // when the process dies, so that its jobs go on within about two seconds instead of a lease.
 type Presence struct {
-	// Off works by the lease alone, with no connection beside the pool. Then nobody hears the function [Kick] either.
+	// Off works by the lease alone, with no connection beside the pool. Then nothing wakes the worker, and new jobs wait for its next poll.
 	Off bool
 	// URL of a direct connection, if the pool's goes through a pooler in transaction mode: there a session lock says
 	// nothing, and the lease alone decides. Default the settings of the pool.

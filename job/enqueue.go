@@ -67,8 +67,8 @@ type Enqueued struct {
 }
 
 // Enqueue stores the job. In your transaction it becomes visible if and only if you commit; on a pool it is one round
-// trip. If the reply to that one is lost, enqueue again with the same Key. The workers hear of it at the end of a transaction that
-// a handler of Pawl was lent; after one of your own call [Kick], or they find it at their next poll.
+// trip. If the reply to that one is lost, enqueue again with the same Key. A worker that sleeps is woken when your transaction
+// commits; see [Kick] for transactions that stay open.
 //
 // With synchronous standbys, that a job is there already is an answer like any other: on a pool it comes once the job is replicated
 // ([pawl.ErrCommitUnknown] if that cannot be told); in your transaction it holds once that has committed, not after a rollback.

@@ -19,6 +19,7 @@ type line struct {
 	slots *slots // one a job in hand
 	crew  *crew
 	kick  chan struct{}
+	doze  doze
 	mark  watermark
 	turns *progress.Loop // nil unless somebody looks
 }
@@ -43,6 +44,7 @@ func newLine(w *Worker, q Queue) *line {
 func (l *line) work(ctx context.Context, s *session) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
+	defer l.busy()
 	pause := briefPoll
 	for {
 		l.slots.gather(ctx, l.queue.Concurrency/2, gatherFor)
@@ -73,12 +75,14 @@ func (l *line) work(ctx context.Context, s *session) {
 		}
 		if started > 0 {
 			pause = briefPoll
+			l.busy()
 			continue
 		}
+		l.idle()
 		if !l.rest(ctx, min(pause, l.w.cfg.Poll), later) {
 			return
 		}
-		pause = min(2*pause, l.w.cfg.Poll)
+		pause = l.longer(pause)
 	}
 }
 
@@ -167,6 +171,14 @@ func (l *line) attempts(s *session, jobs []Job) []*attempt {
 		}
 	}
 	return all
+}
+
+// kickNow makes the line look for jobs now instead of after its pause.
+func (l *line) kickNow() {
+	select {
+	case l.kick <- struct{}{}:
+	default:
+	}
 }
 
 // rest waits for d or a kick, or until a suspect may be claimed that was not asked for, and reports whether ctx is still open.

@@ -84,8 +84,10 @@ func (w *Worker) bePresent(ctx context.Context, s *session, settle func()) (held
 		return true, err
 	}
 	w.Kick() // for what was not heard until now
+	b := &bedside{conn: conn, signals: map[*line]string{}}
+	defer b.close()
 	for {
-		if err := w.listen(ctx, conn); ctx.Err() != nil || conn.IsClosed() {
+		if err := w.listen(ctx, b); ctx.Err() != nil || conn.IsClosed() {
 			return true, err
 		}
 		if w.mayJudge(s) {
@@ -98,18 +100,18 @@ func (w *Worker) bePresent(ctx context.Context, s *session, settle func()) (held
 	}
 }
 
-// listen passes kicks on until it is time for the next sweep. Reading notices at once that the server closed the connection;
+// listen lets lines sleep and wakes them until it is time for the next sweep. Reading notices at once that the server closed the connection;
 // asking, which follows, notices one that died in silence.
-func (w *Worker) listen(ctx context.Context, conn *pgx.Conn) error {
+func (w *Worker) listen(ctx context.Context, b *bedside) error {
 	ctx, cancel := context.WithTimeout(ctx, w.sweepPause())
 	defer cancel()
 	for {
-		n, err := conn.WaitForNotification(ctx)
+		n, err := w.notified(ctx, b)
+		if err == nil && n != nil {
+			err = w.wake(ctx, b, n.Payload)
+		}
 		if err != nil {
 			return err
-		}
-		if n.Payload != "" {
-			w.kickQueue(n.Payload)
 		}
 	}
 }

@@ -34,6 +34,7 @@ type Worker struct {
 	conns    chan struct{} // one token a handler that has a transaction
 	finisher *finisher
 	promoter *promoter
+	sleepers sleepers
 	session  atomic.Pointer[session] // the current one, while Run works
 	abandon  time.Duration
 	ready    chan struct{} // closed when the first session has begun
@@ -187,12 +188,8 @@ func (w *Worker) Kick() { w.kickQueue("") }
 // kickQueue kicks one queue, or all if the name is empty.
 func (w *Worker) kickQueue(name string) {
 	for _, l := range w.lines {
-		if name != "" && name != l.queue.Name {
-			continue
-		}
-		select {
-		case l.kick <- struct{}{}:
-		default:
+		if name == "" || name == l.queue.Name {
+			l.kickNow()
 		}
 	}
 }

@@ -69,11 +69,29 @@ func TestRelay_EachSinkHasAQueueOfItsOwn(t *testing.T) {
 	b.want("ours", "theirs")
 }
 
-// A kick is heard at once by a relay that polls once in an hour: in this process, from another one, and after a commit of a
-// handler of ours (trap T27: nothing depends on it).
+// An append wakes a relay that polls once in an hour, and sleeps.
+func TestAppend_WakesTheRelay(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay(func(c *outbox.Config) { c.Poll, c.Presence = time.Hour, job.Presence{} })
+	for n, e := range []outbox.Event{event("1", "ordered"), {Type: "Changed", Payload: []byte("alone")}} {
+		time.Sleep(5300 * time.Millisecond) // after 10, 20, … 2560 ms it has polled, and does not for another 5 s
+		began := time.Now()
+		b.append(e)
+		b.untilAccepted(n + 1)
+		if took := time.Since(began); took > 4*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	}
+}
+
+// A kick is heard at once by a relay that polls once in an hour, where appends notify nobody: in this process, from another one, and after a
+// commit of a handler of ours (trap T27: nothing depends on it).
 func TestKick_WakesTheRelay(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	_, err := b.pool.Exec(t.Context(), "create or replace function pawl_v1._wake(p_queues text[]) returns void language plpgsql as 'begin end'")
+	b.must(err)
 	slow := func(c *outbox.Config) { c.Poll, c.Presence = time.Hour, job.Presence{} }
 	r, _ := b.relay(slow)
 	b.wait("the relay listens", func() bool {
@@ -118,8 +136,8 @@ func TestKick_WakesTheRelay(t *testing.T) {
 	}
 }
 
-// Without a kick an event waits for a poll.
-func TestRelay_PollsWithoutAKick(t *testing.T) {
+// A relay without presence is not woken, and polls.
+func TestRelay_PollsWithoutPresence(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.relay(func(c *outbox.Config) { c.Poll = 50 * time.Millisecond })

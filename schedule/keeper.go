@@ -15,7 +15,6 @@ import (
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/progress"
-	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/migrate"
 )
 
@@ -203,7 +202,6 @@ func (k *Keeper) tick(ctx context.Context, r catalog.ScheduleRow) error {
 		return nil // somebody else was faster
 	}
 	if row.Enqueued > 0 {
-		job.Kick(k.pool, r.Queue)
 		k.emit(ctx, pawl.Event{Kind: pawl.EventTicked, Op: "schedule.tick", Scope: r.Queue, Key: r.Name, Count: row.Enqueued})
 	}
 	if skipped += row.Skipped; skipped > 0 {

@@ -114,3 +114,22 @@ func WorkerLeave(ctx context.Context, db DB, worker int64) (released int, err er
 	err = one(ctx, db, "worker.leave", "select l.released from pawl_v1.worker_leave($1) as l", []any{worker}, &released)
 	return released, err
 }
+
+// WorkerAsleepRow is one row of the answer of worker_asleep.
+type WorkerAsleepRow struct {
+	Outcome string // "asleep" or "taken"
+	Queue   string
+	Signal  string // the payload of notifications that mean the queue
+}
+
+// WorkerAsleep calls pawl_v1.worker_asleep.
+func WorkerAsleep(ctx context.Context, db DB, queues []string) ([]WorkerAsleepRow, error) {
+	return many(ctx, db, "worker.asleep", "select a.outcome, a.queue, a.signal from pawl_v1.worker_asleep($1) as a", []any{queues},
+		pgx.RowToStructByPos[WorkerAsleepRow])
+}
+
+// WorkerAwake calls pawl_v1.worker_awake.
+func WorkerAwake(ctx context.Context, db DB, queues []string) error {
+	_, err := many(ctx, db, "worker.awake", "select a.outcome from pawl_v1.worker_awake($1) as a", []any{queues}, pgx.RowTo[string])
+	return err
+}

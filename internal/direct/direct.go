@@ -6,6 +6,8 @@ import (
 	"errors"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
@@ -31,6 +33,10 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, url string) (*pgx.Conn, er
 		if err := settings.BeforeConnect(ctx, config); err != nil {
 			return nil, err
 		}
+	}
+	// Waits for notifications end all the time; a handler that sends a cancel request each time could hit the statement that follows.
+	config.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
 	}
 	pawl.Watch(config, pawl.Watching{})
 	return pgx.ConnectConfig(ctx, config)

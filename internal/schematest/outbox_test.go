@@ -3,8 +3,6 @@ package schematest_test
 import (
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/pawl-go/pawl/internal/stepper"
 )
 
@@ -46,25 +44,4 @@ func TestOutbox_AnEventIsAJob(t *testing.T) {
 	b.is("select h.event_type, h.lane, h.policy, h.status, h.waiting, h.last_error from pawl_v1.outbox_heads as h", "Placed 5:order2:17 block dead_letter 1 no")
 	b.do("select pawl_v1.job_enqueue('outbox', 'event', ''), pawl_v1.job_enqueue('outbox0', 'event', ''), pawl_v1.job_enqueue('outbox/s', 'other', '')")
 	b.is("select count(*) from pawl_v1.outbox_pending", "2")
-}
-
-// A kick is a notification for each queue, and nothing before the commit.
-func TestJobKick_NotifiesAtCommit(t *testing.T) {
-	t.Parallel()
-	b := setup(t, "")
-	conn := connect(t, b.url)
-	if _, err := conn.Exec(t.Context(), "listen pawl_jobs"); err != nil {
-		t.Fatal(err)
-	}
-	b.is("select k.outcome from pawl_v1.job_kick('{a,outbox/s}') as k", "told")
-	for _, want := range []string{"a", "outbox/s"} {
-		n, err := conn.WaitForNotification(t.Context())
-		if err != nil || n.Payload != want {
-			t.Errorf("heard %+v, %v; want %s", n, err, want)
-		}
-	}
-	var pg *pgconn.PgError
-	if _, err := conn.Exec(t.Context(), "select pawl_v1.job_kick(array[''])"); !asPgError(err, &pg) || pg.Code != "P4000" {
-		t.Errorf("a queue without a name: %v", err)
-	}
 }

@@ -41,7 +41,9 @@ var unbounded = map[string]string{
 	"lane_purge":      skips,
 	"lane_sweep":      skips,
 	"try_lock":        "it tries, and says busy",
-	"job_kick":        "NOTIFY waits at COMMIT, which is the caller's",
+	"job_kick":        tries,
+	"worker_asleep":   tries,
+	"worker_awake":    tries,
 	"worker_register": "it inserts a row under a number of its own",
 	"purge_count":     reads,
 	"explain":         reads,
@@ -53,6 +55,7 @@ const (
 	callers = "it is part of the caller's transaction, whose lock_timeout decides"
 	helper  = "it locks with skip locked, then waits in _job_wait or _jobs_wait, which bound it"
 	skips   = "it passes by what is locked"
+	tries   = "it tries its locks; a NOTIFY waits at COMMIT, which is the caller's"
 	reads   = "it only reads"
 )
 

@@ -48,6 +48,7 @@ as $$
 declare
   v_free     bigint[];
   v_promoted int;
+  v_queues   text[];
 begin
   v_free := array(
     select j.id
@@ -59,11 +60,19 @@ begin
                        and h.seq <= p_seq)
      order by j.id
        for update skip locked);
-  update pawl.job as j
-     set available_at = clock_timestamp()
-   where j.id = any (v_free)
-     and j.status = 'pending';
-  get diagnostics v_promoted = row_count;
+  with promoted as (
+    update pawl.job as j
+       set available_at = clock_timestamp()
+     where j.id = any (v_free)
+       and j.status = 'pending'
+    returning j.queue
+  )
+  select count(*), array_agg(p.queue)
+    into v_promoted, v_queues
+    from promoted as p;
+  if v_promoted > 0 then
+    perform pawl_v1._wake(v_queues);
+  end if;
   -- Those whose job is gone, discarded by an operator, go as well.
   delete from pawl.sequence_gate_held as h
    where h.consumer = p_consumer

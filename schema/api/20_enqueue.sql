@@ -43,6 +43,9 @@ begin
     clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond',
     p_lane, v_position, v_head, case when p_lane is null or v_head then 'pending' else 'waiting' end
   );
+  if (p_lane is null or v_head) and coalesce(p_options ->> 'retry_in_ms', '0') = '0' and pawl_v1._asleep(p_queue) then
+    perform pawl_v1._wake(array[p_queue]);
+  end if;
 end
 $$;
 
@@ -138,6 +141,9 @@ begin
     insert into pawl.job as j (id, queue, kind, payload, headers)
     overriding system value
     values (v_id, p_queue, p_kind, p_payload, p_options -> 'headers');
+    if pawl_v1._asleep(p_queue) then
+      perform pawl_v1._wake(array[p_queue]);
+    end if;
   else
     -- The lane's row is locked until this transaction ends: whoever enqueues into it next has a later position.
     if p_options ? 'lane' then
@@ -183,6 +189,7 @@ declare
   v_names  text[];
   v_lanes  bigint[];
   v_proof  jsonb := '{}';
+  v_new    bigint; -- jobs that were enqueued
 begin
   perform pawl_v1._check_options(p_options, '{retention_ms,lanes,lane_policy}'),
           pawl_v1._check_batch('queues', v_count, 10000, coalesce(cardinality(p_kinds), 0), coalesce(cardinality(p_payload), 0),
@@ -256,6 +263,15 @@ begin
              as r (id, owner, queue, kind, payload, priority, retry_in_ms, max_attempts, headers)
      where r.owner is null or r.owner = r.id;
   end if;
+  get diagnostics v_new = row_count;
+  if v_new > 0 and 0 = any (p_retry_in_ms) is distinct from false then
+    -- Most batches have one queue, which is quicker to see than to sort out.
+    if p_queues[1] <> any (p_queues) then
+      perform pawl_v1._wake(p_queues);
+    elsif pawl_v1._asleep(p_queues[1]) then
+      perform pawl_v1._wake(p_queues[1:1]);
+    end if;
+  end if;
 
   if v_owners is null then
     return query
@@ -324,23 +340,5 @@ begin
     perform pawl_v1._raise_key_reused(v_odd.queue, v_odd.key, v_odd.stored, v_odd.hash);
   end if;
   return v_owners;
-end
-$$;
-
--- Tells the workers that listen that there are jobs in these queues, so that they need not wait for their next poll. A hint:
--- who misses it polls. Call it on its own after your commit, never in the transaction that enqueues: NOTIFY takes a lock on the
--- whole database at COMMIT.
--- outcome 'told'.
-create or replace function pawl_v1.job_kick(p_queues text[])
-returns table (outcome text, detail jsonb)
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  perform pawl_v1._check_batch('queues', coalesce(cardinality(p_queues), 0), 1000, coalesce(cardinality(p_queues), 0));
-  perform pawl_v1._check_scope('queue', q.name), pg_notify('pawl_jobs', q.name)
-     from unnest(p_queues) as q (name);
-  return query
-  select 'told', '{}'::jsonb;
 end
 $$;

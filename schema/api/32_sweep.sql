@@ -9,6 +9,7 @@
 --     are at least 5 s old (after a restart of the server every lock is free and everybody was silent),
 --   a job claimed without a worker whose own lease is over.
 -- On evidence of presence the attempt is given back: the crash alone is counted.
+-- The presence session of a worker whose lease is over is ended: see _presence_end.
 -- Only kinds in p_kinds are dead-lettered: a sweeper does not decide on work it does not know.
 -- The advisory lock saves work, nothing else: two sweeps at once are safe.
 --
@@ -46,6 +47,9 @@ begin
      order by w.id
      limit 100
        for update skip locked);
+  if cardinality(v_expired) > 0 then
+    perform pawl_v1._presence_end(v_expired);
+  end if;
   v_absent := pawl_v1._absent_workers(v_expired);
   v_gone := v_expired || v_absent;
 
@@ -118,6 +122,36 @@ begin
   return query
   select 'swept', v_requeued, v_dead, v_workers,
          case when v_ended is null then '{}' else pawl_v1._lanes_leave(v_ended) end;
+end
+$$;
+
+-- Ends the presence sessions of workers whose lease is over, as far as the caller may: a process that is frozen, or whose host has vanished, would
+-- stay announced as asleep for as long as the server keeps its connection, and each enqueue into its queues would notify.
+create or replace function pawl_v1._presence_end(p_workers bigint[])
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_pid int;
+begin
+  for v_pid in
+    select l.pid
+      from pg_catalog.pg_locks as l
+     where l.locktype = 'advisory'
+       and l.database = (select d.oid from pg_catalog.pg_database as d where d.datname = current_database())
+       and l.classid = 1885435757
+       and l.objsubid = 2 -- a key of two ints
+       and l.objid in (select pawl_v1._presence(w.id)::oid from unnest(p_workers) as w (id))
+       and l.granted
+       and l.pid <> pg_backend_pid()
+  loop
+    begin
+      perform pg_terminate_backend(v_pid);
+    exception
+      when insufficient_privilege then null; -- another role's: its own sweep may
+    end;
+  end loop;
 end
 $$;
 

@@ -214,6 +214,7 @@ begin
   returning j.*
        into v_after;
   perform pawl_v1._job_audit('job_retry', p_actor, p_reason, v_before, v_after);
+  perform pawl_v1._wake(array[v_after.queue]);
   return query
   select 'retried', jsonb_build_object('status', v_before.status) || v_lane;
 end
@@ -412,7 +413,7 @@ begin
      and j.lane_head
      for update;
   if not found then
-    perform pawl_v1._lanes_advance(array[v_lane]);
+    perform pawl_v1._lanes_advance(array[v_lane]), pawl_v1._wake(array[p_queue]);
     return query
     select 'idle', '{}'::jsonb;
     return;
@@ -434,6 +435,7 @@ begin
   select a.promoted, a.stuck
     into v_advanced
     from pawl_v1._lanes_advance(array[v_lane]) as a;
+  perform pawl_v1._wake(array[p_queue]);
   return query
   select 'unblocked', jsonb_build_object('job', v_before.id)
     || case when v_advanced.promoted > 0 then jsonb_build_object('promoted', v_advanced.promoted) else '{}' end
@@ -535,6 +537,9 @@ begin
        into v_after;
   insert into pawl.audit (actor, verb, target, reason, before, after)
   values (p_actor, 'queue_set', 'queue ' || v_before.id, p_reason, to_jsonb(v_before), to_jsonb(v_after));
+  if v_after.mode <> 'paused' then
+    perform pawl_v1._wake(array[p_queue]);
+  end if;
   return query
   select 'changed', v_was;
 end

@@ -61,6 +61,9 @@ begin
    where j.id = p_id -- locked since its status was read
   returning j.*
        into v_after;
+  if v_after.status = 'pending' and v_after.available_at <= clock_timestamp() then
+    perform pawl_v1._wake(array[v_after.queue]);
+  end if;
   return query
   select 'rescheduled', jsonb_build_object('status', v_before.status, 'queue', v_before.queue, 'available_at', v_after.available_at);
 end

@@ -78,6 +78,8 @@ returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_queue text;
 begin
   update pawl.job as j
      set status = 'pending',
@@ -85,7 +87,12 @@ begin
          available_at = clock_timestamp()
    where j.id = p_job
      and j.status = 'unknown'
-     and not exists (select from pawl.step as e where e.job_id = p_job and e.status = 'unknown');
+     and not exists (select from pawl.step as e where e.job_id = p_job and e.status = 'unknown')
+  returning j.queue
+       into v_queue;
+  if found then
+    perform pawl_v1._wake(array[v_queue]);
+  end if;
 end
 $$;
 

@@ -1334,6 +1334,7 @@ as $$
 declare
   v_free     bigint[];
   v_promoted int;
+  v_queues   text[];
 begin
   v_free := array(
     select j.id
@@ -1345,11 +1346,19 @@ begin
                        and h.seq <= p_seq)
      order by j.id
        for update skip locked);
-  update pawl.job as j
-     set available_at = clock_timestamp()
-   where j.id = any (v_free)
-     and j.status = 'pending';
-  get diagnostics v_promoted = row_count;
+  with promoted as (
+    update pawl.job as j
+       set available_at = clock_timestamp()
+     where j.id = any (v_free)
+       and j.status = 'pending'
+    returning j.queue
+  )
+  select count(*), array_agg(p.queue)
+    into v_promoted, v_queues
+    from promoted as p;
+  if v_promoted > 0 then
+    perform pawl_v1._wake(v_queues);
+  end if;
   -- Those whose job is gone, discarded by an operator, go as well.
   delete from pawl.sequence_gate_held as h
    where h.consumer = p_consumer
@@ -1677,6 +1686,113 @@ begin
 end
 $$;
 
+-- Waking workers that sleep. A worker that finds its queue empty for a while takes an exclusive advisory lock on its presence connection. A
+-- function that makes a job due tries that lock shared, gives it back at once, and notifies only if it was taken. So an enqueue notifies only
+-- while a worker sleeps, and commits do not queue for the lock of NOTIFY. It is a hint: a worker that misses it polls.
+--
+--   worker   polls a few times · worker_asleep: the lock · polls once more · waits for a notification or its next poll
+--   enqueue  insert · the lock, shared: free, no worker sleeps · COMMIT
+--            insert · the lock, shared: taken, so NOTIFY        · COMMIT ──▶ worker: worker_awake, polls
+
+-- The second number of the lock of a queue, whose first is 1885435767, and what notifications on pawl_jobs carry. Queues that share a number
+-- wake each other's workers in vain.
+create or replace function pawl_v1._wake_key(p_queue text)
+returns int
+language sql
+immutable
+return hashtext(p_queue);
+
+-- Whether a worker of the queue sleeps. One expression: were the call cut between lock and unlock, the session would keep the lock.
+create or replace function pawl_v1._asleep(p_queue text)
+returns boolean
+language sql
+volatile
+return case
+    when pg_try_advisory_lock_shared(1885435767, pawl_v1._wake_key(p_queue))
+      then not pg_advisory_unlock_shared(1885435767, pawl_v1._wake_key(p_queue))
+    else true
+  end;
+
+-- Wakes the sleeping workers of the queues, at COMMIT. Of the transactions that are open at once eight at most notify, by a lock each, because
+-- those that do commit one at a time; the jobs of the others are there when the worker has woken, or soon after. With one lock for all, a
+-- transaction that stays open would keep every other from waking a worker. Where transactions can be prepared it does nothing: PREPARE TRANSACTION refuses one
+-- that has notified.
+create or replace function pawl_v1._wake(p_queues text[])
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if current_setting('max_prepared_transactions') = '0' then
+    perform pg_notify('pawl_jobs', pawl_v1._wake_key(q.name)::text)
+       from (select distinct u.name from unnest(p_queues) as u (name)) as q
+      where pawl_v1._asleep(q.name)
+        and pg_try_advisory_xact_lock(1885435768 + pg_backend_pid() % 8, pawl_v1._wake_key(q.name));
+  end if;
+end
+$$;
+
+-- Tells the workers that sleep that there are jobs in these queues. What enqueues does so by itself. Call it on its own after your commit, if
+-- your transaction was open for long after it enqueued: a worker may have fallen asleep meanwhile. It notifies too where transactions can be
+-- prepared.
+-- outcome 'told'.
+create or replace function pawl_v1.job_kick(p_queues text[])
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pawl_v1._check_batch('queues', coalesce(cardinality(p_queues), 0), 1000, coalesce(cardinality(p_queues), 0));
+  perform pawl_v1._check_scope('queue', q.name)
+     from unnest(p_queues) as q (name);
+  perform pg_notify('pawl_jobs', pawl_v1._wake_key(q.name)::text)
+     from unnest(p_queues) as q (name)
+    where pawl_v1._asleep(q.name);
+  return query
+  select 'told', '{}'::jsonb;
+end
+$$;
+
+-- Says that a worker of these queues, up to 1000, finds nothing and waits: from now on enqueues notify channel pawl_jobs. Call it on the
+-- connection of worker_attend, which listens there, once a queue until worker_awake, and then claim once more: what was enqueued just before
+-- sent no notification. The server takes it back when the connection ends.
+-- A row for each queue: outcome 'asleep', or 'taken': another worker of it sleeps already, and every listener hears what wakes that one.
+-- signal: the payload of notifications that mean the queue.
+create or replace function pawl_v1.worker_asleep(p_queues text[])
+returns table (outcome text, queue text, signal text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pawl_v1._check_batch('queues', coalesce(cardinality(p_queues), 0), 1000, coalesce(cardinality(p_queues), 0));
+  perform pawl_v1._check_scope('queue', q.name)
+     from unnest(p_queues) as q (name);
+  return query
+  select case when pg_try_advisory_lock(1885435767, pawl_v1._wake_key(q.name)) then 'asleep' else 'taken' end,
+         q.name, pawl_v1._wake_key(q.name)::text, '{}'::jsonb
+    from unnest(p_queues) as q (name);
+end
+$$;
+
+-- Takes back what worker_asleep said of these queues. Call it as soon as a notification comes, and when there is work: until then each
+-- enqueue notifies.
+-- A row for each queue: outcome 'awake', or 'was_awake': this session had not said that it sleeps.
+create or replace function pawl_v1.worker_awake(p_queues text[])
+returns table (outcome text, queue text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set client_min_messages = 'error' -- a lock that is not held is answered, not warned of
+as $$
+begin
+  perform pawl_v1._check_batch('queues', coalesce(cardinality(p_queues), 0), 1000, coalesce(cardinality(p_queues), 0));
+  perform pawl_v1._check_scope('queue', q.name)
+     from unnest(p_queues) as q (name);
+  return query
+  select case when pg_advisory_unlock(1885435767, pawl_v1._wake_key(q.name)) then 'awake' else 'was_awake' end, q.name, '{}'::jsonb
+    from unnest(p_queues) as q (name);
+end
+$$;
+
 -- Enqueueing: one job or many, with or without a key.
 --
 --                        claim: fence + 1, attempts + 1
@@ -1722,6 +1838,9 @@ begin
     clock_timestamp() + pawl_v1._int_option(p_options, 'retry_in_ms', 0, 0, 31536000000) * interval '1 millisecond',
     p_lane, v_position, v_head, case when p_lane is null or v_head then 'pending' else 'waiting' end
   );
+  if (p_lane is null or v_head) and coalesce(p_options ->> 'retry_in_ms', '0') = '0' and pawl_v1._asleep(p_queue) then
+    perform pawl_v1._wake(array[p_queue]);
+  end if;
 end
 $$;
 
@@ -1817,6 +1936,9 @@ begin
     insert into pawl.job as j (id, queue, kind, payload, headers)
     overriding system value
     values (v_id, p_queue, p_kind, p_payload, p_options -> 'headers');
+    if pawl_v1._asleep(p_queue) then
+      perform pawl_v1._wake(array[p_queue]);
+    end if;
   else
     -- The lane's row is locked until this transaction ends: whoever enqueues into it next has a later position.
     if p_options ? 'lane' then
@@ -1862,6 +1984,7 @@ declare
   v_names  text[];
   v_lanes  bigint[];
   v_proof  jsonb := '{}';
+  v_new    bigint; -- jobs that were enqueued
 begin
   perform pawl_v1._check_options(p_options, '{retention_ms,lanes,lane_policy}'),
           pawl_v1._check_batch('queues', v_count, 10000, coalesce(cardinality(p_kinds), 0), coalesce(cardinality(p_payload), 0),
@@ -1935,6 +2058,15 @@ begin
              as r (id, owner, queue, kind, payload, priority, retry_in_ms, max_attempts, headers)
      where r.owner is null or r.owner = r.id;
   end if;
+  get diagnostics v_new = row_count;
+  if v_new > 0 and 0 = any (p_retry_in_ms) is distinct from false then
+    -- Most batches have one queue, which is quicker to see than to sort out.
+    if p_queues[1] <> any (p_queues) then
+      perform pawl_v1._wake(p_queues);
+    elsif pawl_v1._asleep(p_queues[1]) then
+      perform pawl_v1._wake(p_queues[1:1]);
+    end if;
+  end if;
 
   if v_owners is null then
     return query
@@ -2003,24 +2135,6 @@ begin
     perform pawl_v1._raise_key_reused(v_odd.queue, v_odd.key, v_odd.stored, v_odd.hash);
   end if;
   return v_owners;
-end
-$$;
-
--- Tells the workers that listen that there are jobs in these queues, so that they need not wait for their next poll. A hint:
--- who misses it polls. Call it on its own after your commit, never in the transaction that enqueues: NOTIFY takes a lock on the
--- whole database at COMMIT.
--- outcome 'told'.
-create or replace function pawl_v1.job_kick(p_queues text[])
-returns table (outcome text, detail jsonb)
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  perform pawl_v1._check_batch('queues', coalesce(cardinality(p_queues), 0), 1000, coalesce(cardinality(p_queues), 0));
-  perform pawl_v1._check_scope('queue', q.name), pg_notify('pawl_jobs', q.name)
-     from unnest(p_queues) as q (name);
-  return query
-  select 'told', '{}'::jsonb;
 end
 $$;
 
@@ -3561,6 +3675,7 @@ $$;
 --     are at least 5 s old (after a restart of the server every lock is free and everybody was silent),
 --   a job claimed without a worker whose own lease is over.
 -- On evidence of presence the attempt is given back: the crash alone is counted.
+-- The presence session of a worker whose lease is over is ended: see _presence_end.
 -- Only kinds in p_kinds are dead-lettered: a sweeper does not decide on work it does not know.
 -- The advisory lock saves work, nothing else: two sweeps at once are safe.
 --
@@ -3598,6 +3713,9 @@ begin
      order by w.id
      limit 100
        for update skip locked);
+  if cardinality(v_expired) > 0 then
+    perform pawl_v1._presence_end(v_expired);
+  end if;
   v_absent := pawl_v1._absent_workers(v_expired);
   v_gone := v_expired || v_absent;
 
@@ -3670,6 +3788,36 @@ begin
   return query
   select 'swept', v_requeued, v_dead, v_workers,
          case when v_ended is null then '{}' else pawl_v1._lanes_leave(v_ended) end;
+end
+$$;
+
+-- Ends the presence sessions of workers whose lease is over, as far as the caller may: a process that is frozen, or whose host has vanished, would
+-- stay announced as asleep for as long as the server keeps its connection, and each enqueue into its queues would notify.
+create or replace function pawl_v1._presence_end(p_workers bigint[])
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_pid int;
+begin
+  for v_pid in
+    select l.pid
+      from pg_catalog.pg_locks as l
+     where l.locktype = 'advisory'
+       and l.database = (select d.oid from pg_catalog.pg_database as d where d.datname = current_database())
+       and l.classid = 1885435757
+       and l.objsubid = 2 -- a key of two ints
+       and l.objid in (select pawl_v1._presence(w.id)::oid from unnest(p_workers) as w (id))
+       and l.granted
+       and l.pid <> pg_backend_pid()
+  loop
+    begin
+      perform pg_terminate_backend(v_pid);
+    exception
+      when insufficient_privilege then null; -- another role's: its own sweep may
+    end;
+  end loop;
 end
 $$;
 
@@ -4017,6 +4165,7 @@ begin
   returning j.*
        into v_after;
   perform pawl_v1._job_audit('job_retry', p_actor, p_reason, v_before, v_after);
+  perform pawl_v1._wake(array[v_after.queue]);
   return query
   select 'retried', jsonb_build_object('status', v_before.status) || v_lane;
 end
@@ -4215,7 +4364,7 @@ begin
      and j.lane_head
      for update;
   if not found then
-    perform pawl_v1._lanes_advance(array[v_lane]);
+    perform pawl_v1._lanes_advance(array[v_lane]), pawl_v1._wake(array[p_queue]);
     return query
     select 'idle', '{}'::jsonb;
     return;
@@ -4237,6 +4386,7 @@ begin
   select a.promoted, a.stuck
     into v_advanced
     from pawl_v1._lanes_advance(array[v_lane]) as a;
+  perform pawl_v1._wake(array[p_queue]);
   return query
   select 'unblocked', jsonb_build_object('job', v_before.id)
     || case when v_advanced.promoted > 0 then jsonb_build_object('promoted', v_advanced.promoted) else '{}' end
@@ -4338,6 +4488,9 @@ begin
        into v_after;
   insert into pawl.audit (actor, verb, target, reason, before, after)
   values (p_actor, 'queue_set', 'queue ' || v_before.id, p_reason, to_jsonb(v_before), to_jsonb(v_after));
+  if v_after.mode <> 'paused' then
+    perform pawl_v1._wake(array[p_queue]);
+  end if;
   return query
   select 'changed', v_was;
 end
@@ -4406,6 +4559,9 @@ begin
    where j.id = p_id -- locked since its status was read
   returning j.*
        into v_after;
+  if v_after.status = 'pending' and v_after.available_at <= clock_timestamp() then
+    perform pawl_v1._wake(array[v_after.queue]);
+  end if;
   return query
   select 'rescheduled', jsonb_build_object('status', v_before.status, 'queue', v_before.queue, 'available_at', v_after.available_at);
 end
@@ -6063,6 +6219,8 @@ returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_queue text;
 begin
   update pawl.job as j
      set status = 'pending',
@@ -6070,7 +6228,12 @@ begin
          available_at = clock_timestamp()
    where j.id = p_job
      and j.status = 'unknown'
-     and not exists (select from pawl.step as e where e.job_id = p_job and e.status = 'unknown');
+     and not exists (select from pawl.step as e where e.job_id = p_job and e.status = 'unknown')
+  returning j.queue
+       into v_queue;
+  if found then
+    perform pawl_v1._wake(array[v_queue]);
+  end if;
 end
 $$;
 
@@ -7646,7 +7809,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'b3481967c0052c38256f421057a18547669ca13332952065c231f8180c1b7fd1');
+values (1, 'init', 1, '213e7704dd1794364e0201d73acc7fd963f712441549b6af6a9d641a424f385c');
 
 do $$
 begin

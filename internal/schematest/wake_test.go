@@ -1,0 +1,412 @@
+package schematest_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pawl-go/pawl/internal/postgres"
+	"github.com/pawl-go/pawl/migrate"
+	"github.com/pawl-go/pawl/schema"
+)
+
+// A sleeper is the presence connection of a worker that sleeps.
+type sleeper struct {
+	*testing.T
+	conn    *pgx.Conn
+	signals map[string]string // payload to queue
+}
+
+func newSleeper(t *testing.T, url string, queues ...string) *sleeper {
+	t.Helper()
+	s := &sleeper{T: t, conn: connect(t, url), signals: map[string]string{}}
+	if _, err := s.conn.Exec(t.Context(), "listen pawl_jobs"); err != nil {
+		t.Fatal(err)
+	}
+	s.sleep(queues...)
+	return s
+}
+
+func (s *sleeper) sleep(queues ...string) (outcomes []string) {
+	s.Helper()
+	rows, _ := s.conn.Query(s.Context(), "select a.outcome, a.queue, a.signal from pawl_v1.worker_asleep($1) as a", queues)
+	var outcome, queue, signal string
+	if _, err := pgx.ForEachRow(rows, []any{&outcome, &queue, &signal}, func() error {
+		outcomes, s.signals[signal] = append(outcomes, outcome), queue
+		return nil
+	}); err != nil {
+		s.Fatal(err)
+	}
+	return outcomes
+}
+
+// heard returns the queues, sorted, that were notified by what has committed. A notification of our own comes behind all of them.
+func (s *sleeper) heard() string {
+	s.Helper()
+	if _, err := s.conn.Exec(s.Context(), "notify pawl_jobs, 'mark'"); err != nil {
+		s.Fatal(err)
+	}
+	var queues []string
+	for {
+		n, err := s.conn.WaitForNotification(s.Context())
+		if err != nil {
+			s.Fatal(err)
+		}
+		if n.Payload == "mark" {
+			slices.Sort(queues)
+			return strings.Join(queues, " ")
+		}
+		queues = append(queues, s.signals[n.Payload])
+	}
+}
+
+// A waking is something that makes jobs due, or does not, and the queues that it must wake.
+type waking struct{ name, given, statement, want string }
+
+const heldDelivery = `begin; select pawl_v1.inbox_claim('c', 'm', sha256('')); select pawl_v1.sequence_gate_pass('c', 'r', 2, '{"mode": "strict", "first": 1}');
+select pawl_v1.inbox_store('c', 'm', 'inbox/c', 'k', '', '{"retry_in_ms": 60000}');
+select pawl_v1.sequence_gate_hold('c', 'r', 2, (select max(j.id) from pawl.job as j)); commit;`
+
+var wakings = []waking{
+	{"enqueue", "", "select pawl_v1.job_enqueue('q', 'k', '')", "q"},
+	{"enqueue, a key", "", `select pawl_v1.job_enqueue('q', 'k', '', '{"key": "a"}')`, "q"},
+	{"enqueue, urgent", "", `select pawl_v1.job_enqueue('q', 'k', '', '{"priority": 1}')`, "q"},
+	{"enqueue, first of its lane", "", `select pawl_v1.job_enqueue('q', 'k', '', '{"lane": "l"}')`, "q"},
+	{"enqueue, three in a transaction", "", `begin; select pawl_v1.job_enqueue('q', 'k', ''), pawl_v1.job_enqueue('q', 'k', ''), pawl_v1.job_enqueue('r', 'k', ''); commit`, "q r"},
+	{"enqueue, again after a savepoint", "", `begin; savepoint s; select pawl_v1.job_enqueue('q', 'k', ''); rollback to s; select pawl_v1.job_enqueue('q', 'k', ''); commit`, "q"},
+	{"enqueue, serializable", "", `begin isolation level serializable; select pawl_v1.job_enqueue('q', 'k', ''); commit`, "q"},
+	{"enqueue, with little patience", "", `begin; set local lock_timeout = 1; set local statement_timeout = '20s'; select pawl_v1.job_enqueue('q', 'k', ''); commit`, "q"},
+	{"enqueue many", "", `select pawl_v1.job_enqueue_many('{q,q,q}', '{k,k,k}', array['','','']::bytea[])`, "q"},
+	{"enqueue many, two queues", "", `select pawl_v1.job_enqueue_many('{q,q,r}', '{k,k,k}', array['','','']::bytea[])`, "q r"},
+	{"enqueue many, one not later", "", `select pawl_v1.job_enqueue_many('{q,q}', '{k,k}', array['','']::bytea[], p_retry_in_ms => '{null,5000}')`, "q"},
+	{"enqueue many, lanes", "", `select pawl_v1.job_enqueue_many('{q,q}', '{k,k}', array['','']::bytea[], p_options => '{"lanes": ["l", "l"]}')`, "q"},
+	{"append", "", `select pawl_v1.outbox_append('s', 'T', null, null, 'x')`, "outbox/s"},
+	{"append, an aggregate", "", `select pawl_v1.outbox_append('s', 'T', 'order', '1', 'x')`, "outbox/s"},
+	{"append many", "", `select pawl_v1.outbox_append_many('{s,s}', '{T,T}', '{order,order}', '{1,2}', array['x','y']::bytea[])`, "outbox/s"},
+	{"store", "", `begin; select pawl_v1.inbox_claim('c', 'm', sha256('')); select pawl_v1.inbox_store('c', 'm', 'inbox/c', 'k', ''); commit`, "inbox/c"},
+	{"tick", `select pawl_v1.schedule_put('s', 'q', 'k', 'a', '{"every_ms": 1000, "first_at": "2026-01-01"}')`,
+		"select pawl_v1.schedule_tick('s', (select s.fence from pawl_v1.schedules as s))", "q"},
+	{"run now", `select pawl_v1.schedule_put('s', 'q', 'k', 'a', '{"every_ms": 3600000}')`, "select pawl_v1.schedule_run_now('s', 'ann', 'why')", "q"},
+	{"retry", `select pawl_v1.job_enqueue('q', 'k', ''); select pawl_v1.job_claim('q', null); select pawl_v1.job_fail(1, 1, '{"error": "no"}', '{"final": true}')`,
+		"select pawl_v1.job_retry(1, 'ann', 'why')", "q"},
+	{"reschedule to now", `select pawl_v1.job_enqueue('q', 'k', '', '{"retry_in_ms": 60000}')`, "select pawl_v1.job_reschedule(1, 0)", "q"},
+	{"replay", handForgotten, "select pawl_v1.inbox_replay('c', 'm', 'ann', 'why')", "q"},
+	{"resume", `select pawl_v1.queue_set('q', '{"mode": "paused"}', 'ann', 'why')`, `select pawl_v1.queue_set('q', '{"mode": "running"}', 'ann', 'why')`, "q"},
+	{"unblock", `select pawl_v1.job_enqueue('q', 'k', '', '{"lane": "l"}'), pawl_v1.job_enqueue('q', 'k', '', '{"lane": "l"}'); select pawl_v1.job_claim('q', null);
+select pawl_v1.job_fail(1, 1, '{"error": "no"}', '{"final": true}')`, "select pawl_v1.lane_unblock('q', 'l', 'ann', 'why')", "q"},
+	{"settle a step", `select pawl_v1.job_enqueue('q', 'k', ''); select pawl_v1.job_claim('q', null);
+select pawl_v1.step_begin('s', 'k', 'e', sha256(''), '{"recovery": "at_most_once", "provider_key": "p", "job_id": 1}');
+update pawl.step set status = 'unknown'; select pawl_v1.job_fail(1, 1, '{"error": "no"}', '{"unknown": true}')`,
+		"select pawl_v1.step_settle('s', 'k', 'e', s.fence, 'executed', 'ann', 'why') from pawl.step as s", "q"},
+	{"pass a gate", heldDelivery, `begin; select pawl_v1.inbox_claim('c', 'm1', sha256('')); select pawl_v1.sequence_gate_pass('c', 'r', 1, '{"mode": "strict", "first": 1}'); commit`, "inbox/c"},
+	{"kick", "", "select pawl_v1.job_kick('{q,r}')", "q r"},
+
+	{"nothing", "", "select 1", ""},
+	{"enqueue, duplicate", `select pawl_v1.job_enqueue('q', 'k', '', '{"key": "a"}')`, `select pawl_v1.job_enqueue('q', 'k', '', '{"key": "a"}')`, ""},
+	{"enqueue, later", "", `select pawl_v1.job_enqueue('q', 'k', '', '{"retry_in_ms": 60000}')`, ""},
+	{"enqueue, behind in its lane", `select pawl_v1.job_enqueue('q', 'k', '', '{"lane": "l"}')`, `select pawl_v1.job_enqueue('q', 'k', '', '{"lane": "l"}')`, ""},
+	{"enqueue, rolled back", "", `begin; select pawl_v1.job_enqueue('q', 'k', ''); rollback`, ""},
+	{"enqueue, to a savepoint rolled back", "", `begin; savepoint s; select pawl_v1.job_enqueue('q', 'k', ''); rollback to s; commit`, ""},
+	{"enqueue, another queue", "", `select pawl_v1.job_enqueue('other', 'k', '')`, ""},
+	{"enqueue many, later", "", `select pawl_v1.job_enqueue_many('{q,q}', '{k,k}', array['','']::bytea[], p_retry_in_ms => '{5000,5000}')`, ""},
+	{"enqueue many, duplicates", `select pawl_v1.job_enqueue('q', 'k', '', '{"key": "a"}')`, `select pawl_v1.job_enqueue_many('{q}', '{k}', array['']::bytea[], '{a}')`, ""},
+	{"pause", "", `select pawl_v1.queue_set('q', '{"mode": "paused"}', 'ann', 'why')`, ""},
+	{"kick, another queue", "", "select pawl_v1.job_kick('{other}')", ""},
+}
+
+// A function that makes a job due notifies once a queue and transaction if a worker of the queue sleeps, and never else. Either way the caller's
+// session keeps no lock.
+func TestWake_OnlySleepers(t *testing.T) {
+	t.Parallel()
+	for _, w := range wakings {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			for _, asleep := range []bool{true, false} {
+				for _, fault := range w.judge(t, asleep) {
+					t.Error(fault)
+				}
+			}
+		})
+	}
+}
+
+// judge plays a waking, with the functions changed as edits say, and returns what is wrong.
+func (w waking) judge(t *testing.T, asleep bool, mutate ...string) (faults []string) {
+	t.Helper()
+	b := setup(t, strings.Join(mutate, ";")+";"+w.given)
+	s := newSleeper(t, b.url, "q", "r", "outbox/s", "inbox/c")
+	want := w.want
+	if !asleep {
+		want = ""
+		if _, err := s.conn.Exec(t.Context(), "select pawl_v1.worker_awake('{q,r,outbox/s,inbox/c}')"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.do(w.statement)
+	if got := s.heard(); got != want {
+		faults = append(faults, fmt.Sprintf("asleep %v: it notified %q, want %q", asleep, got, want))
+	}
+	if got := b.main.Do("select count(*) from pg_locks as l where l.pid = pg_backend_pid() and l.locktype = 'advisory'"); got != "0" {
+		faults = append(faults, "the session keeps "+got+" locks")
+	}
+	return faults
+}
+
+// Ways to get it wrong, each of which a waking shows.
+func TestWake_MutantsAreCaught(t *testing.T) {
+	t.Parallel()
+	const expression = "create or replace function pawl_v1._asleep(p_queue text) returns boolean language sql volatile return "
+	for name, m := range map[string]struct{ mutation, waking string }{
+		"enqueue notifies always":           {expression + "true", "enqueue"},
+		"enqueue never notifies":            {expression + "false", "enqueue"},
+		"the probe keeps its lock":          {expression + "not pg_try_advisory_lock_shared(1885435767, pawl_v1._wake_key(p_queue))", "enqueue"},
+		"a lane's first wakes nobody":       {edited("_job_insert", "(p_lane is null or v_head)", "p_lane is null"), "enqueue, first of its lane"},
+		"who is behind in a lane wakes":     {edited("_job_insert", "(p_lane is null or v_head) and ", ""), "enqueue, behind in its lane"},
+		"what comes later wakes":            {edited("_job_insert", "coalesce(p_options ->> 'retry_in_ms', '0') = '0' and ", ""), "enqueue, later"},
+		"a batch wakes its first queue":     {edited("job_enqueue_many", "if p_queues[1] <> any (p_queues) then", "if false then"), "enqueue many, two queues"},
+		"a batch of what comes later wakes": {edited("job_enqueue_many", " and 0 = any (p_retry_in_ms) is distinct from false", ""), "enqueue many, later"},
+		"a batch of duplicates wakes":       {edited("job_enqueue_many", "v_new > 0 and ", ""), "enqueue many, duplicates"},
+		"a kick notifies always":            {edited("job_kick", "\n    where pawl_v1._asleep(q.name)", ""), "kick"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := wakings[slices.IndexFunc(wakings, func(w waking) bool { return w.name == m.waking })]
+			if faults := append(w.judge(t, true, m.mutation), w.judge(t, false, m.mutation)...); len(faults) == 0 {
+				t.Errorf("it survives %q", w.name)
+			}
+		})
+	}
+}
+
+// edited is a script that replaces a piece of a function's source, which must be there once.
+func edited(function, old, new string) string {
+	return fmt.Sprintf(`do $do$
+declare v_source text := pg_get_functiondef('pawl_v1.%s'::regproc);
+begin
+  if (length(v_source) - length(replace(v_source, $old$%s$old$, ''))) <> length($old$%[2]s$old$) then raise 'not there once'; end if;
+  execute replace(v_source, $old$%[2]s$old$, $new$%[3]s$new$);
+end $do$`, function, old, new)
+}
+
+// One worker of a queue is announced at a time, and its end is the end of that, whatever it died of.
+func TestWorkerAsleep_OneAtATime(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "")
+	first := newSleeper(t, b.url, "q")
+	second := newSleeper(t, b.url)
+	if got := fmt.Sprint(second.sleep("q", "r")); got != "[taken asleep]" {
+		t.Errorf("got %s", got)
+	}
+	b.do("select pawl_v1.job_enqueue('q', 'k', '')")
+	if one, two := first.heard(), second.heard(); one != "q" || two != "q" {
+		t.Errorf("heard %q and %q: both listen", one, two)
+	}
+	b.is("select pg_terminate_backend(l.pid, 10000) from pg_locks as l where l.classid = 1885435767 and l.granted and l.objid::bigint = pawl_v1._wake_key('q')::bigint & 4294967295", "true")
+	if got := fmt.Sprint(second.sleep("q")); got != "[asleep]" {
+		t.Errorf("after the first died: %s", got)
+	}
+	rows, _ := second.conn.Query(t.Context(), "select a.outcome || ' ' || a.queue from pawl_v1.worker_awake('{q,other,r}') as a")
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || fmt.Sprint(got) != "[awake q was_awake other awake r]" {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for _, call := range []string{"worker_asleep(array[''])", "worker_awake(array[''])", "job_kick(array[''])"} {
+		b.same(b.refusal("select pawl_v1."+call).Code, "P4000")
+	}
+	for _, call := range []string{"worker_asleep", "worker_awake", "job_kick"} {
+		b.same(b.refusal("select pawl_v1."+call+"(array_fill('q'::text, '{1001}'))").Code, "P4004")
+	}
+}
+
+// A frozen worker stays announced no longer than its lease: the sweep ends its presence session, if its role may. One that is late, but within
+// its lease, is left alone.
+func TestSweep_EndsTheSessionsOfExpiredWorkers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ role, lease, mutation, left string }{
+		"expired":                  {"postgres", "1 second", "", "0"},
+		"late":                     {"postgres", "1 hour", "", "2"},
+		"of another role":          {"pawl_app", "1 second", "", "2"},
+		"mutant: no end of theirs": {"postgres", "1 second", edited("job_sweep", "perform pawl_v1._presence_end(v_expired);", ""), "2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, schema.Roles()+";"+c.mutation)
+			s := newSleeper(t, b.url, "q")
+			if _, err := s.conn.Exec(t.Context(), "select pawl_v1.worker_register('w', $1::text::interval), pawl_v1.worker_attend(1)", c.lease); err != nil {
+				t.Fatal(err)
+			}
+			b.do("update pawl.worker set seen_at = clock_timestamp() - interval '10 seconds'")
+			b.do("set role " + c.role)
+			b.is("select s.outcome from pawl_v1.job_sweep('{k}') as s", "swept")
+			const held = `select count(*) from pg_locks as l where l.locktype = 'advisory' and l.classid in (1885435757, 1885435767)
+ and l.database = (select d.oid from pg_database as d where d.datname = current_database())`
+			if c.left == "0" {
+				b.until(b.main, held, "0")
+			}
+			b.is(held, c.left)
+		})
+	}
+}
+
+// Two queues with one number: each wakes the other's worker, and both are announced.
+func TestWorkerAsleep_QueuesOfOneNumber(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "")
+	b.is("select pawl_v1._wake_key('"+collidingA+"') = pawl_v1._wake_key('"+collidingB+"')", "true")
+	s := newSleeper(t, b.url, collidingA)
+	if got := fmt.Sprint(s.sleep(collidingB)); got != "[asleep]" {
+		t.Errorf("a worker of both: %s", got)
+	}
+	b.do("select pawl_v1.job_enqueue('" + collidingA + "', 'k', '')")
+	if got := s.heard(); got == "" {
+		t.Error("heard nothing")
+	}
+	if got := fmt.Sprint(newSleeper(t, b.url).sleep(collidingB)); got != "[taken]" {
+		t.Errorf("another worker: %s", got)
+	}
+}
+
+// collidingA and collidingB have the same number on every server of the usual byte order.
+const collidingA, collidingB = "q7169", "q122757"
+
+// The application's role is enough to wake and to sleep.
+func TestWake_AsTheApplication(t *testing.T) {
+	t.Parallel()
+	b := setup(t, schema.Roles())
+	s := newSleeper(t, b.url)
+	if _, err := s.conn.Exec(t.Context(), "set role pawl_app"); err != nil {
+		t.Fatal(err)
+	}
+	s.sleep("q", "outbox/s")
+	b.do("set role pawl_app")
+	b.do("select pawl_v1.job_enqueue('q', 'k', '')")
+	b.do("select pawl_v1.outbox_append('s', 'T', null, null, 'x')")
+	b.do("select pawl_v1.job_kick('{q}')")
+	if got := s.heard(); got != "outbox/s q q" && got != "outbox/s q" {
+		t.Errorf("heard %q", got)
+	}
+}
+
+// An enqueue never waits for a worker that falls asleep, nor the worker for an open transaction that has enqueued.
+func TestWake_NeverWaits(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "")
+	b.do("begin")
+	b.do("select pawl_v1.job_enqueue('q', 'k', '')")
+	s := newSleeper(t, b.url) // a transaction that has enqueued is open
+	if got := fmt.Sprint(s.sleep("q")); got != "[asleep]" {
+		t.Errorf("beside an open transaction: %s", got)
+	}
+	b.do("commit")
+	if got := s.heard(); got != "" {
+		t.Errorf("it asked before the worker slept, and notified %q", got)
+	}
+	b.do("select pawl_v1.job_kick('{q}')")
+	if got := s.heard(); got != "q" {
+		t.Errorf("a kick after the commit: %q", got)
+	}
+}
+
+// However many transactions enqueue at once while a worker sleeps, eight at most notify, and at least one: those that do commit one at a time.
+func TestWake_FewNotifyAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ mutation, want string }{
+		"":                   {"", "true true"},
+		"mutant: all notify": {edited("_wake", "\n        and pg_try_advisory_xact_lock(1885435768 + pg_backend_pid() % 8, pawl_v1._wake_key(q.name))", ""), "true false"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, c.mutation)
+			s := newSleeper(t, b.url, "q")
+			var open []*pgx.Conn
+			for range 20 {
+				conn := connect(t, b.url)
+				if _, err := conn.Exec(t.Context(), "begin; select pawl_v1.job_enqueue('q', 'k', ''), pawl_v1.job_enqueue('q', 'k', '')"); err != nil {
+					t.Fatal(err)
+				}
+				open = append(open, conn)
+			}
+			for _, conn := range open {
+				if _, err := conn.Exec(t.Context(), "commit"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			heard := len(strings.Fields(s.heard()))
+			if got := fmt.Sprint(heard >= 1, heard <= 8); got != c.want {
+				t.Errorf("%d of 20 notified", heard)
+			}
+		})
+	}
+}
+
+// A transaction that is to be prepared may enqueue while a worker sleeps: PREPARE TRANSACTION would refuse it if it had notified. Its jobs
+// wait for a poll, or a kick.
+func TestWake_PreparedTransactions(t *testing.T) {
+	t.Parallel()
+	server, err := postgres.Start(t.Context(), postgres.Options{RAM: true, Settings: map[string]string{"max_prepared_transactions": "2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Stop() })
+	url := server.URL("postgres")
+	conn := connect(t, url)
+	if _, err := migrate.Up(t.Context(), conn, nil); err != nil {
+		t.Fatal(err)
+	}
+	s := newSleeper(t, url, "q")
+	for _, statement := range []string{"begin", "select pawl_v1.job_enqueue('q', 'k', '')", "prepare transaction 'one'", "commit prepared 'one'"} {
+		if _, err := conn.Exec(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	if got := s.heard(); got != "" {
+		t.Errorf("heard %q", got)
+	}
+	if _, err := conn.Exec(t.Context(), "select pawl_v1.job_kick('{q}')"); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.heard(); got != "q" {
+		t.Errorf("a kick: %q", got)
+	}
+	if _, err := conn.Exec(t.Context(), edited("_wake", "current_setting('max_prepared_transactions') = '0'", "true")); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = conn.Exec(t.Context(), "begin; select pawl_v1.job_enqueue('q', 'k', '')")
+	_, err = conn.Exec(t.Context(), "prepare transaction 'two'")
+	var pg *pgconn.PgError
+	if !asPgError(err, &pg) || pg.Code != "0A000" {
+		t.Errorf("the mutant that notifies there: %v, want 0A000", err)
+	}
+}
+
+// The probe is one expression, put in place of its call: a cancel that comes between lock and unlock finds no place to stop at. Sessions
+// whose enqueues are cancelled all the time keep no lock.
+func TestWake_CancelledProbesKeepNoLock(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "")
+	conn := connect(t, b.url)
+	_, err := conn.Exec(t.Context(), "set statement_timeout = '20ms'")
+	for n := 0; n < 50 && err == nil; n++ {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		_, e := conn.Exec(ctx, "do $$ begin for n in 1..1000000 loop perform pawl_v1._asleep('q'); end loop; end $$")
+		cancel()
+		var pg *pgconn.PgError
+		if !asPgError(e, &pg) || pg.Code != "57014" {
+			t.Fatalf("got %v, want a cancel", e)
+		}
+		var kept int
+		err = conn.QueryRow(t.Context(), "select count(*) from pg_locks as l where l.pid = pg_backend_pid() and l.locktype = 'advisory'").Scan(&kept)
+		if kept != 0 {
+			t.Fatalf("after %d cancels the session keeps %d locks", n+1, kept)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

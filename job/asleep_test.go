@@ -1,0 +1,400 @@
+package job_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/pgtest"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// asleep counts the queues of this database for which a worker is announced as asleep.
+const asleep = `select count(*) from pg_locks as l where l.locktype = 'advisory' and l.classid = 1885435767 and l.granted
+ and l.database = (select d.oid from pg_database as d where d.datname = current_database())`
+
+// A worker that polls once in an hour, or nearly, has polled after 10, 20, … 2560 ms when it has been idle for lieStill, and does not for another
+// 5 s: what it does soon is no poll.
+const (
+	lieStill = 5300 * time.Millisecond
+	soon     = 4 * time.Second
+)
+
+// untilAsleep waits until some queues are announced, and no poll is near.
+func (c *crew) untilAsleep(queues int) {
+	c.Helper()
+	time.Sleep(lieStill)
+	c.until("not asleep", asleep, queues)
+}
+
+func (c *crew) untilAnnounced(queues int) {
+	c.Helper()
+	c.until("not announced", asleep, queues)
+}
+
+// wakes runs enqueue and requires that all is done soon after.
+func (c *crew) wakes(what string, enqueue func()) {
+	c.Helper()
+	began := time.Now()
+	enqueue()
+	c.untilDone()
+	took := time.Since(began)
+	c.Logf("%s: %v", what, took.Round(100*time.Microsecond))
+	if took > soon {
+		c.Errorf("%s: it took %v", what, took)
+	}
+}
+
+func (c *crew) psql(statement string) {
+	c.Helper()
+	out, err := exec.CommandContext(c.Context(), "psql", "-XAtc", statement, c.url).CombinedOutput()
+	if err != nil {
+		c.Fatalf("psql: %v: %s", err, out)
+	}
+}
+
+// A worker that polls once in an hour finds each job at once, whoever enqueued it: Go, another language, psql; one or many, in a
+// transaction, in a handler.
+func TestWake_FromEverywhere(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.config.Poll = time.Hour
+	c.hire()
+	doors := map[string]func(){
+		"Enqueue": func() { c.enqueueMany(1, job.Request{}) },
+		"EnqueueMany": func() {
+			_, err := job.EnqueueMany(t.Context(), c.pool, []job.Request{{Queue: "q", Kind: "k"}, {Queue: "q", Kind: "k"}})
+			c.must(err)
+		},
+		"a lane": func() { c.enqueueMany(1, job.Request{Lane: "l"}) },
+		"a transaction": func() {
+			c.must(pgx.BeginFunc(t.Context(), c.pool, func(tx pgx.Tx) error { c.enqueueIn(tx, job.Request{Queue: "q", Kind: "k"}); return nil }))
+		},
+		"psql": func() { c.psql("select pawl_v1.job_enqueue('q', 'k', '')") },
+		"a serializable transaction": func() {
+			c.psql("begin isolation level serializable; select pawl_v1.job_enqueue('q', 'k', ''); commit")
+		},
+	}
+	for name, enqueue := range doors {
+		c.untilAsleep(1)
+		c.wakes(name, enqueue)
+	}
+	c.wantEffects(len(doors) + 1)
+}
+
+// Sessions whose settings leave statements and locks little time, in the worker and in what enqueues, and a pool that cancels on the server what
+// its client does not wait for any more: the wait for notifications is ended all the time.
+func TestWake_ImpatientSessions(t *testing.T) {
+	t.Parallel()
+	c := setupCrewOn(t, pawltest.URL(t, effects)+"&lock_timeout=1&statement_timeout=3000&idle_session_timeout=5000&idle_in_transaction_session_timeout=1000")
+	settings := c.pool.Config()
+	settings.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: 5 * time.Second}
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), settings)
+	c.must(err)
+	t.Cleanup(pool.Close)
+	c.config.Poll = time.Hour
+	c.run(c.worker(pool))
+	began := time.Now()
+	for range 20 {
+		c.untilAnnounced(1)
+		c.enqueueMany(1, job.Request{})
+		c.untilDone()
+	}
+	if took := time.Since(began); took > 40*time.Second {
+		t.Errorf("each end of a wait waits for the server: 20 took %v", took)
+	}
+	c.untilAsleep(1)
+	c.wakes("impatient", func() { c.enqueueMany(1, job.Request{}) })
+	if n := c.saw(pawl.EventTrouble, "worker.presence"); n != 0 {
+		t.Errorf("the presence connection was lost %d times", n)
+	}
+	c.wantEffects(21)
+}
+
+// A worker of many queues sleeps and wakes in each by itself; two queues whose locks have one number wake each other, and nothing is
+// missed or left announced.
+func TestWake_ManyQueues(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	config := c.complete()
+	config.Poll, config.Queues = time.Hour, nil
+	names := []string{"q7169", "q122757"} // of one number: see TestWorkerAsleep_QueuesOfOneNumber
+	for n := range 40 {
+		names = append(names, fmt.Sprintf("many %d", n))
+	}
+	for _, name := range names {
+		config.Queues = append(config.Queues, job.Queue{Name: name, Concurrency: 1})
+	}
+	config.Handlers = []job.Handler{job.Handle("k", func(ctx context.Context, j job.Task[[]byte]) error {
+		_, err := c.pool.Exec(ctx, "insert into effect values ($1)", j.ID)
+		return err
+	})}
+	w, err := job.NewWorker(c.pool, config)
+	c.must(err)
+	c.run(w)
+	for range 2 {
+		c.untilAsleep(len(names) - 1)
+		for n := range 10 {
+			name := names[(1+n)%10] // the first two are far apart: each wakes the other
+			c.wakes(name, func() {
+				_, err := job.Enqueue(t.Context(), c.pool, job.Request{Queue: name, Kind: "k"})
+				c.must(err)
+			})
+		}
+		c.untilAnnounced(len(names) - 1)
+	}
+	c.wantEffects(20)
+}
+
+// A worker that dies or freezes while it is announced keeps nobody waiting: the server ends the announcement of the dead, and what wakes
+// the frozen wakes all that listen.
+func TestWake_BesideTheDeadAndTheFrozen(t *testing.T) {
+	t.Parallel()
+	for name, signal := range map[string]syscall.Signal{"SIGKILL": syscall.SIGKILL, "SIGSTOP": syscall.SIGSTOP} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := setupCrew(t)
+			o := order{Form: "simple", Lease: time.Minute, Quiet: true, Session: "first", Poll: time.Hour}
+			first := c.process(o)
+			c.untilAnnounced(1)
+			c.config.Poll = time.Hour
+			c.hire()
+			c.until("not both present", "select count(*) from pawl.worker where presence", 2)
+			time.Sleep(3 * time.Second) // the second has asked, and found the first announced
+			first.signal(signal)
+			if signal == syscall.SIGSTOP {
+				first.untilStopped()
+			}
+			c.untilAsleep(1) // the frozen one, or the second, which has polled
+			c.wakes(name, func() { c.enqueueMany(1, job.Request{}) })
+			c.wantEffects(1)
+		})
+	}
+}
+
+// The presence connection of a sleeping worker is cut: polls find what comes meanwhile, and when it is back the worker is announced again,
+// whether something came or not.
+func TestWake_AfterTheConnectionWasCut(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.config.Poll = 300 * time.Millisecond
+	c.hire()
+	for round := range 3 {
+		c.untilAnnounced(1)
+		c.exec("select pg_terminate_backend(l.pid, 10000) from pg_locks as l where l.classid = 1885435767 and l.database = (select d.oid from pg_database as d where d.datname = current_database())")
+		c.wantCount(asleep, 0)
+		if round > 0 {
+			c.wakes("cut", func() { c.enqueueMany(1, job.Request{}) })
+		}
+	}
+	c.untilAnnounced(1)
+	c.wakes("back", func() { c.enqueueMany(1, job.Request{}) })
+	c.wantEffects(3)
+}
+
+// After an outage, or a failover, a worker is announced in its new session.
+func TestWake_AfterAnOutage(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.config.Poll = 300 * time.Millisecond
+	c.hire()
+	c.untilAnnounced(1)
+	admin := adminOf(t)
+	u, err := url.Parse(c.url)
+	c.must(err)
+	database := strings.TrimPrefix(u.Path, "/")
+	c.must(pgtest.Shut(t.Context(), admin, database))
+	time.Sleep(500 * time.Millisecond)
+	c.must(pgtest.Reopen(t.Context(), admin, database))
+	c.pool.Reset()
+	c.untilAnnounced(1)
+	c.wakes("after the outage", func() { c.enqueueMany(1, job.Request{}) })
+	c.wantEffects(1)
+}
+
+// An enqueue in a transaction that stays open wakes at its commit, if the worker slept before; if it falls asleep after the enqueue, the next
+// poll finds the job, or a kick.
+func TestWake_OpenTransactions(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.config.Poll = time.Hour
+	c.hire()
+	c.untilAsleep(1)
+	early := c.begin()
+	c.enqueueIn(early, job.Request{Queue: "q", Kind: "k"})
+	time.Sleep(lieStill)
+	c.wakes("it slept before", func() { c.must(early.Commit(t.Context())) })
+
+	late := c.begin()
+	c.enqueueMany(1, job.Request{})
+	c.until("still asleep", asleep, 0)
+	c.enqueueIn(late, job.Request{Queue: "q", Kind: "k"}) // it is awake
+	c.untilAsleep(1)
+	c.must(late.Commit(t.Context()))
+	time.Sleep(100 * time.Millisecond)
+	c.wakes("a kick", func() { job.Kick(c.pool, "q") })
+	c.wantEffects(3)
+}
+
+// A queue that is paused, or whose jobs are of other kinds, wakes its worker in vain. Ever longer pauses follow before it is announced
+// again, so that those who enqueue do not notify all the time.
+func TestWake_InVainIsRare(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.config.Poll = 100 * time.Millisecond
+	c.hire()
+	c.untilAnnounced(1)
+	conn, err := pgx.Connect(t.Context(), c.url)
+	c.must(err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(t.Context(), "listen pawl_jobs")
+	c.must(err)
+	enqueued := 0
+	for began := time.Now(); time.Since(began) < 6*time.Second; enqueued++ {
+		_, err := job.Enqueue(t.Context(), c.pool, job.Request{Queue: "q", Kind: "other"})
+		c.must(err)
+	}
+	heard := 0
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		_, err := conn.WaitForNotification(ctx)
+		cancel()
+		if err != nil {
+			break
+		}
+		heard++
+	}
+	t.Logf("%d enqueues, %d notifications", enqueued, heard)
+	if heard > 40 || heard > enqueued/4 {
+		t.Errorf("%d of %d enqueues notified", heard, enqueued)
+	}
+}
+
+// Without a connection that keeps its session nothing is announced, nobody notifies, and polls find the jobs.
+func TestWake_WithoutPresence(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.config.Presence.Off = true
+	c.hire()
+	conn, err := pgx.Connect(t.Context(), c.url)
+	c.must(err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(t.Context(), "listen pawl_jobs")
+	c.must(err)
+	time.Sleep(time.Second)
+	c.wantCount(asleep, 0)
+	c.enqueueMany(5, job.Request{})
+	job.Kick(c.pool, "q")
+	c.untilDone()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if n, err := conn.WaitForNotification(ctx); err == nil {
+		t.Errorf("heard %+v", n)
+	}
+	c.wantEffects(5)
+}
+
+// A worker that found a job by a poll takes its announcement back: it is busy, and an enqueue would wake nobody else.
+func TestWake_AWorkingWorkerIsAwake(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	release := make(chan struct{})
+	c.handlers = []job.Handler{job.Handle("k", func(context.Context, job.Task[[]byte]) error { <-release; return nil })}
+	c.config.Poll, c.concurrency = 50*time.Millisecond, 1
+	c.hire()
+	c.untilAnnounced(1)
+	c.enqueueMany(1, job.Request{StartIn: time.Second})
+	c.wantCount(asleep, 1)
+	c.until("not running", "select count(*) from pawl.job where status = 'processing'", 1)
+	c.until("still announced", asleep, 0)
+	close(release)
+	c.untilAnnounced(1)
+}
+
+// When the announced worker takes a job for long, another one of the queue is announced at once: the notification that woke one has woken both.
+func TestWake_TheNextIsAnnounced(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	release := make(chan struct{})
+	c.handlers = []job.Handler{job.Handle("k", func(context.Context, job.Task[[]byte]) error { <-release; return nil })}
+	c.config.Poll, c.concurrency = time.Hour, 1
+	c.hire()
+	c.hire()
+	defer close(release)
+	c.untilAsleep(1)
+	for running := range 2 {
+		began := time.Now()
+		c.enqueueMany(1, job.Request{})
+		c.until("not running", "select count(*) from pawl.job where status = 'processing'", running+1)
+		if running == 0 {
+			c.until("not announced", asleep, 1)
+		}
+		if took := time.Since(began); took > soon {
+			t.Errorf("it took %v", took)
+		}
+	}
+}
+
+// A worker that stops takes its announcement back at once, although its handlers of other queues go on.
+func TestWake_AStoppingWorkerIsAwake(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	started, release := make(chan struct{}), make(chan struct{})
+	config := c.complete()
+	config.Queues = []job.Queue{{Name: "q", Concurrency: 1}, {Name: "slow", Concurrency: 1}}
+	config.Handlers = []job.Handler{job.Handle("k", func(context.Context, job.Task[[]byte]) error { close(started); <-release; return nil })}
+	w, err := job.NewWorker(c.pool, config)
+	c.must(err)
+	stop := c.run(w)
+	c.untilAnnounced(2)
+	_, err = job.Enqueue(t.Context(), c.pool, job.Request{Queue: "slow", Kind: "k"})
+	c.must(err)
+	<-started
+	ended := make(chan struct{})
+	go func() { stop(); close(ended) }()
+	c.until("still announced", asleep, 0)
+	close(release)
+	<-ended
+	if c.counters.Count(pawl.EventTrouble) != 0 {
+		t.Error("it was no trouble")
+	}
+}
+
+// A job that is committed after the last look and before the announcement notified nobody: the look that follows the announcement finds it.
+func TestWake_LooksOnceMore(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t, `create table once (); alter function pawl_v1.worker_asleep(text[]) rename to worker_asleep_itself;
+create function pawl_v1.worker_asleep(p_queues text[]) returns table (outcome text, queue text, signal text, detail jsonb) language plpgsql as $$
+begin
+  return query select * from pawl_v1.worker_asleep_itself(p_queues);
+  if exists (select from pg_locks as l where l.classid = 1885435767 and l.pid = pg_backend_pid()) and not exists (select from public.once) then
+    insert into public.once default values;
+    insert into pawl.job (queue, kind, payload) values ('q', 'k', '');
+  end if;
+end $$`)
+	c.config.Poll = time.Hour
+	other, err := pgx.Connect(t.Context(), c.url)
+	c.must(err)
+	_, err = other.Exec(t.Context(), "select pawl_v1.worker_asleep_itself('{q}')")
+	c.must(err)
+	c.hire()
+	time.Sleep(3 * time.Second) // it asks again when it has been idle for 5.1 s, and polls once more at 10.2 s
+	c.must(other.Close(t.Context()))
+	c.until("never announced", "select count(*) from once", 1)
+	c.wakes("in between", func() {})
+	c.wantEffects(1)
+}
