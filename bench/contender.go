@@ -49,6 +49,8 @@ type task struct {
 	form    form
 	polite  bool            // default settings, as an application would leave them, instead of speed
 	inHand  int             // jobs at a time, if not zero
+	strange bool            // Pawl: of another kind than what is enqueued
+	deaf    bool            // Pawl: without a presence connection
 	lease   time.Duration   // Pawl: by the lease alone, if not zero
 	rescue  time.Duration   // River: after how long a job counts as stuck; zero leaves its default
 	started func(p payload) // called by each handler, if not nil

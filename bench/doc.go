@@ -15,7 +15,7 @@
 //	contender.go  what every contender can do; pawl.go, river.go, loop.go: the three
 //	rows.go       the rows, in order: a table of who is measured how
 //	command.go    commands, beside a table of keys written by hand
-//	enqueue.go, drain.go, pickup.go, snapshot.go, blocked.go, straggler.go, crash.go, memory.go, zombie.go: how a row is measured
+//	enqueue.go, convoy.go, drain.go, pickup.go, snapshot.go, blocked.go, straggler.go, crash.go, memory.go, zombie.go: how a row is measured
 //	frozen.go     what processes of their own do that are frozen or killed
 //	pgbench.go    floors: the same SQL driven by a C client
 //	cost.go       WAL and processor time around a measurement

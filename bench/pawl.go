@@ -29,10 +29,7 @@ func installPawl(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-type pawlQueue struct {
-	pool   *pgxpool.Pool
-	worker *job.Worker // the last one started
-}
+type pawlQueue struct{ pool *pgxpool.Pool }
 
 func (q *pawlQueue) enqueue(ctx context.Context, p payload) error {
 	_, err := job.Enqueue(ctx, q.pool, job.Request{Queue: queue, Kind: kind, Value: p})
@@ -65,18 +62,19 @@ func (q *pawlQueue) waiting(ctx context.Context) (n int, err error) {
 func (q *pawlQueue) work(ctx context.Context, t task) (stop func(), err error) {
 	config := job.Config{
 		Lease:    t.lease,
-		Presence: job.Presence{Off: t.lease > 0},
+		Presence: job.Presence{Off: t.lease > 0 || t.deaf},
 		Queues:   []job.Queue{{Name: queue, Concurrency: pawlConcurrency(t)}},
 		Handlers: []job.Handler{pawlHandler(t)},
 		Hooks:    pawl.Hooks{OnEvent: pawlEvents(t)},
 	}
-	if q.worker, err = job.NewWorker(q.pool, config); err != nil {
+	worker, err := job.NewWorker(q.pool, config)
+	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := q.worker.Run(ctx); err != nil {
+		if err := worker.Run(ctx); err != nil {
 			slog.Error("pawl", "err", err)
 		}
 	})
@@ -104,6 +102,10 @@ func pawlHandler(t task) job.Handler {
 	}
 	switch t.form {
 	case noop:
+		kind := kind
+		if t.strange {
+			kind = "strange"
+		}
 		return job.Handle(kind, func(_ context.Context, j job.Task[payload]) error { started(j.Value); return nil })
 	case effect:
 		return job.HandleTx(kind, func(ctx context.Context, tx pgx.Tx, j job.Task[payload]) error {

@@ -4,17 +4,24 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os/exec"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
+// A pickup is how jobs come to an idle queue.
+type pickup struct {
+	deaf    bool                              // the worker is not woken
+	enqueue func(context.Context, *bed) error // in place of the contender's
+}
+
 // pickupIdle measures the time from the call that enqueues a job to the start of its handler, on an idle queue whose
-// workers have their default settings. after runs once the job is enqueued, if not nil.
-func pickupIdle(after func(*bed)) measure {
+// workers have their default settings.
+func pickupIdle(how pickup) measure {
 	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
 		started := make(chan float64, 1)
-		stop, err := b.work(ctx, task{form: noop, polite: true, ended: func(int) {},
+		stop, err := b.work(ctx, task{form: noop, polite: true, deaf: how.deaf, ended: func(int) {},
 			started: func(p payload) { started <- sinceMs(p) }})
 		if err != nil {
 			return r, err
@@ -23,11 +30,13 @@ func pickupIdle(after func(*bed)) measure {
 		var waits []float64
 		for i := range s.pickups + 1 {
 			time.Sleep(s.idle + rand.N(500*time.Millisecond+1)) // idle by now, and in step with nobody's poll
-			if err := b.enqueue(ctx, payload{At: time.Now().UnixNano()}); err != nil {
-				return r, err
+			if how.enqueue != nil {
+				err = how.enqueue(ctx, b)
+			} else {
+				err = b.enqueue(ctx, payload{At: time.Now().UnixNano()})
 			}
-			if after != nil {
-				after(b)
+			if err != nil {
+				return r, err
 			}
 			select {
 			case ms := <-started:
@@ -43,7 +52,15 @@ func pickupIdle(after func(*bed)) measure {
 	}
 }
 
-func kickPawl(b *bed) { b.contender.(*pawlQueue).worker.Kick() }
+// byPsql enqueues from a process that knows nothing but SQL. Its start is not counted: the server reads the clock, which is this machine's.
+func byPsql(ctx context.Context, b *bed) error {
+	out, err := exec.CommandContext(ctx, "psql", "-XAtqc", `select e.outcome from pawl_v1.job_enqueue('bench', 'bench',
+  convert_to('{"at": ' || (extract(epoch from clock_timestamp()) * 1000000)::bigint || '000}', 'UTF8')) as e`, b.url).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("psql: %w: %s", err, out)
+	}
+	return nil
+}
 
 func sinceMs(p payload) float64 { return float64(time.Now().UnixNano()-p.At) / 1e6 }
 
