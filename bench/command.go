@@ -6,8 +6,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -15,6 +19,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
+	"github.com/pawl-go/pawl/command/httpkey"
 )
 
 const (
@@ -152,11 +157,62 @@ func bare(ctx context.Context, b *bed, _, _ string) ([]byte, error) {
 	})
 }
 
+// overHTTP measures requests to a handler, through a socket of this machine.
+func overHTTP(handler func(*bed) http.Handler, key func() string) measure {
+	return func(ctx context.Context, b *bed, s scale) (Round, error) {
+		server := httptest.NewServer(handler(b))
+		defer server.Close()
+		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: poolConns}}
+		defer client.CloseIdleConnections()
+		return commands(func(ctx context.Context, _ *bed, key, payload string) ([]byte, error) {
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, strings.NewReader(payload))
+			if err != nil {
+				return nil, err
+			}
+			r.Header.Set("Idempotency-Key", `"`+key+`"`)
+			response, err := client.Do(r)
+			if err != nil {
+				return nil, err
+			}
+			defer response.Body.Close()
+			return io.ReadAll(response.Body)
+		}, nothing, key, "p", nil)(ctx, b, s)
+	}
+}
+
+// keyed is a handler behind httpkey.
+func keyed(b *bed) http.Handler {
+	tenant := func(*http.Request) (string, error) { return "bench", nil }
+	return httpkey.Once(b.pool, tenant, httpkey.Options{Hooks: quiet}, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
+		_, err := tx.Exec(r.Context(), insertEffect, 1)
+		if err == nil {
+			_, err = w.Write(made)
+		}
+		return err
+	})
+}
+
+// unkeyed is the same handler without a key.
+func unkeyed(b *bed) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, err := bare(r.Context(), b, "", "")
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		_, _ = w.Write(answer)
+	})
+}
+
 // commandPlans are the rows of commands. Beside Pawl stands a table by hand, which is their floor.
 func commandPlans() []plan {
 	const table = "a table of keys, insert … on conflict do nothing"
 	row := func(id, title string, entries ...entry) plan {
-		return plan{Row: Row{ID: id, Title: title + ", 16 callers", Unit: commandsPerSec}, rounds: 1, entries: entries}
+		var bars []Bar
+		if len(entries) > 1 && entries[1].Floor {
+			bars = []Bar{{Who: "Pawl", Of: "by hand", Factor: 0.8}}
+		}
+		return plan{Row: Row{ID: id, Title: title + ", 16 callers", Unit: commandsPerSec, Bars: bars}, entries: entries}
 	}
 	hand := Line{Who: "by hand", How: table, Floor: true}
 	return []plan{
@@ -173,5 +229,9 @@ func commandPlans() []plan {
 		row("command-mismatch", "Commands whose key came with another payload",
 			entry{who("Pawl", "Once"), pawlSystem, commands(once, nothing, knownKey, "q", pawl.ErrKeyReused)},
 			entry{hand, loopSystem, commands(byHand, nothing, knownKey, "q", errReused)}),
+		row("command-http", "HTTP requests that write one row",
+			entry{who("Pawl", "httpkey.Once, each key new"), pawlSystem, overHTTP(keyed, freshKey())},
+			entry{who("Pawl, replay", "httpkey.Once, answered before"), pawlSystem, overHTTP(keyed, knownKey)},
+			entry{who("no key", "the same handler without a key"), loopSystem, overHTTP(unkeyed, freshKey())}),
 	}
 }

@@ -76,7 +76,7 @@ func decode[T any](a Answer) (value T, err error) {
 	return value, nil
 }
 
-func answerOf(r contract.CommandClaimRow) Answer {
+func answerOf(r contract.CommandRow) Answer {
 	a := Answer{Result: r.Result, RefType: r.RefType, RefID: r.RefID}
 	if r.ResponseStatus != 0 {
 		a.Response = &Response{Status: r.ResponseStatus, Headers: r.ResponseHeaders, Body: r.ResponseBody}
@@ -84,10 +84,11 @@ func answerOf(r contract.CommandClaimRow) Answer {
 	return a
 }
 
-func succeedArgs(i pawl.Intent, fence int64, a Answer) contract.CommandSucceedArgs {
-	args := contract.CommandSucceedArgs{Scope: i.Scope, Key: i.Key, Fence: fence, Result: a.Result, RefType: a.RefType, RefID: a.RefID}
+// stored is the answer as the contract takes it.
+func (a Answer) stored() contract.CommandAnswer {
+	s := contract.CommandAnswer{Result: a.Result, RefType: a.RefType, RefID: a.RefID}
 	if r := a.Response; r != nil {
-		args.ResponseStatus, args.ResponseHeaders, args.ResponseBody = r.Status, r.Headers, r.Body
+		s.ResponseStatus, s.ResponseHeaders, s.ResponseBody = r.Status, r.Headers, r.Body
 	}
-	return args
+	return s
 }

@@ -31,7 +31,7 @@ type Attempt[T any] struct {
 	finished *Result[T] // by Finish, in a transaction of yours
 }
 
-func newAttempt[T any](ctx context.Context, pool *pgxpool.Pool, c *call[struct{}], row contract.CommandClaimRow, options LeaseOptions) *Attempt[T] {
+func newAttempt[T any](ctx context.Context, pool *pgxpool.Pool, c *call[struct{}], row contract.CommandRow, options LeaseOptions) *Attempt[T] {
 	c.db = pool
 	a := &Attempt[T]{call: c, pool: pool, opts: options}
 	ctx, a.lose = context.WithCancelCause(ctx)

@@ -21,8 +21,8 @@ type call[X any] struct {
 	proof  func(context.Context) error // that everything that could be read before is replicated
 	intent pawl.Intent
 	opts   Options
-	row    contract.CommandClaimRow // of the newest claim that was ours
-	asked  map[int64]bool           // fences of attempts whose COMMIT was not answered
+	row    contract.CommandRow // of the newest attempt that was ours
+	asked  map[int64]bool      // fences of attempts whose COMMIT was not answered
 
 	claimedAt time.Time // of a lease: before it was asked for
 }
@@ -84,13 +84,24 @@ func (c *call[X]) run(ctx context.Context, work func(context.Context, X) (Answer
 	}
 }
 
-// try is one transaction: claim, handle, succeed, commit; or claim, fail, commit; or a claim that shows another's answer.
+// try is one transaction: open, handle, close, commit; or open, fail, commit; or an opening that shows another's answer. Where most
+// calls of the scope are answered, it looks for the answer first.
 func (c *call[X]) try(ctx context.Context, work func(context.Context, X) (Answer, error)) (d done, err error) {
-	tx, row, err := c.door.open(ctx, contract.CommandClaimArgs{Intent: c.intent, Retention: c.opts.Retention},
-		c.opts.Isolation, c.opts.Timeout+abandonAfter)
+	if c.asked == nil && habits.answered(c.intent.Scope) {
+		row, found, err := contract.CommandLook(ctx, c.db, c.intent)
+		switch {
+		case err != nil:
+			return d, c.refused(ctx, err)
+		case found:
+			habits.note(c.intent.Scope, true)
+			return c.look(ctx, row)
+		}
+	}
+	tx, row, err := c.door.open(ctx, c.intent, c.opts.Isolation, c.opts.Timeout+abandonAfter)
 	if err != nil {
 		return d, c.refused(ctx, err)
 	}
+	habits.note(c.intent.Scope, row.Seen())
 	if !row.Held() {
 		return c.answered(ctx, tx, row)
 	}
@@ -98,7 +109,7 @@ func (c *call[X]) try(ctx context.Context, work func(context.Context, X) (Answer
 	defer inFlight.enter(c.intent)()
 	c.row = row
 
-	// claim: a crash here costs nothing; the claim was never visible.
+	// open: a crash here costs nothing; nothing was written.
 	if err := fault.At("command.claim.after"); err != nil {
 		return d, c.failed(ctx, tx, err)
 	}
@@ -113,7 +124,8 @@ func (c *call[X]) try(ctx context.Context, work func(context.Context, X) (Answer
 	took := time.Since(start)
 
 	end := func(ctx context.Context, op string) error {
-		return tx.succeed(ctx, op, succeedArgs(c.intent, row.Fence, answer))
+		return tx.close(ctx, op, contract.CommandCloseArgs{Intent: c.intent, Fence: row.Fence, Xact: row.Xact,
+			Retention: c.opts.Retention, Answer: answer.stored()})
 	}
 	if err := commit(ctx, end); err != nil {
 		tx.rollback(ctx)
@@ -157,8 +169,16 @@ func commit(ctx context.Context, send func(context.Context, string) error) error
 	return nil
 }
 
+// look gives the answer that was found without a transaction.
+func (c *call[X]) look(ctx context.Context, row contract.CommandRow) (done, error) {
+	if row.Outcome == "processing_active" {
+		return done{}, &busy{row.RetryAfter}
+	}
+	return c.standing(ctx, row)
+}
+
 // answered gives the answer that a claim found. The caller does not wait for the end of the transaction, which holds nothing.
-func (c *call[X]) answered(ctx context.Context, tx opened[X], row contract.CommandClaimRow) (done, error) {
+func (c *call[X]) answered(ctx context.Context, tx opened[X], row contract.CommandRow) (done, error) {
 	switch row.Outcome {
 	case "processing_active":
 		tx.rollback(ctx)
@@ -175,7 +195,7 @@ func (c *call[X]) answered(ctx context.Context, tx opened[X], row contract.Comma
 }
 
 // standing reads the answer of a command that nobody is working on. It is given once what it was read from is replicated.
-func (c *call[X]) standing(ctx context.Context, row contract.CommandClaimRow) (d done, err error) {
+func (c *call[X]) standing(ctx context.Context, row contract.CommandRow) (d done, err error) {
 	if err := c.proved(ctx, row.Unproved); err != nil {
 		return d, err
 	}
@@ -191,6 +211,9 @@ func (c *call[X]) standing(ctx context.Context, row contract.CommandClaimRow) (d
 	case "unknown":
 		err = replayed("command.claim", row)
 		e.Kind, e.Err = pawl.EventUnknown, err
+	case "mismatch":
+		err = keyReused("command.claim", c.intent)
+		e.Kind, e.Err = pawl.EventMismatch, err
 	default:
 		return d, &pawl.Error{Op: "command.claim", Code: pawl.CodeUnknownState, Err: fmt.Errorf("outcome %q", row.Outcome)}
 	}
@@ -213,20 +236,17 @@ func (c *call[X]) refused(ctx context.Context, err error) error {
 		return &busy{}
 	case txn.LostRace(err):
 		return err
-	case errors.Is(err, pawl.ErrKeyReused):
-		c.emit(ctx, pawl.Event{Kind: pawl.EventMismatch, Op: "command.claim", Err: err})
-		return err
 	case c.asked != nil && pawl.Retryable(err):
 		return &again{err}
 	}
 	return c.undecided(err)
 }
 
-// failed records a failure in the transaction that claimed, its savepoint rolled back: nobody can win in between. Only where
+// failed records a failure in the transaction that has the key, its savepoint rolled back: nobody can win in between. Only where
 // that transaction is gone does another one.
 func (c *call[X]) failed(ctx context.Context, tx opened[X], cause error) error {
 	switch {
-	case errors.Is(cause, txn.ErrEnded): // what it wrote may be durable, and the claim with it
+	case errors.Is(cause, txn.ErrEnded): // it tried; or it did, and what it wrote behind that may be durable
 		tx.rollback(ctx)
 		return c.mark(ctx, cause)
 	case txn.LostRace(cause):
@@ -255,7 +275,7 @@ func (c *call[X]) failed(ctx context.Context, tx opened[X], cause error) error {
 func (c *call[X]) unfinished(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, txn.ErrEnded):
-		return c.mark(ctx, err) // by text: what was written may be durable, and no claim with it
+		return c.mark(ctx, err) // through the connection: what it wrote behind a ROLLBACK may be durable
 	case txn.LostRace(err):
 		return err
 	case pawl.MayHaveHappened(err) && !errors.Is(err, txn.ErrLost):

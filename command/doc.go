@@ -10,7 +10,8 @@
 //	   asked again:  │
 //	   runs again    succeeded ──────── asked again: the same answer, Replayed
 //
-// [Once] is the form to use: your rows, the claim and the answer commit in one transaction, or none of them does.
+// [Once] is the form to use: your rows and the answer commit in one transaction, or neither does. The figure is that of [Leased]: a
+// command of Once is written when it ends.
 //
 //	result, err := command.Once(ctx, pool, intent, command.Options{}, func(ctx context.Context, tx pgx.Tx) (Order, error) {
 //		return insertOrder(ctx, tx, request)

@@ -19,16 +19,16 @@ type door[X any] interface {
 	db() pawl.DB
 	// replicated returns once everything that could be read before is replicated.
 	replicated(ctx context.Context) error
-	// open begins a transaction and claims in it.
-	open(ctx context.Context, args contract.CommandClaimArgs, level pgx.TxIsoLevel, idle time.Duration) (opened[X], contract.CommandClaimRow, error)
+	// open begins a transaction and opens the command in it.
+	open(ctx context.Context, i pawl.Intent, level pgx.TxIsoLevel, idle time.Duration) (opened[X], contract.CommandRow, error)
 }
 
-// An opened transaction has claimed.
+// An opened transaction has the key, or knows why not.
 type opened[X any] interface {
 	db() pawl.DB
 	guard(ctx context.Context, limit time.Duration, fn func(context.Context, X) error) error
-	// succeed ends the command and commits.
-	succeed(ctx context.Context, op string, args contract.CommandSucceedArgs) error
+	// close ends the command and commits.
+	close(ctx context.Context, op string, args contract.CommandCloseArgs) error
 	commit(ctx context.Context, op string) error
 	rollback(ctx context.Context)
 }
@@ -39,9 +39,9 @@ func (d pgxDoor) db() pawl.DB { return d.pool }
 
 func (d pgxDoor) replicated(ctx context.Context) error { return txn.Replicated(ctx, d.pool) }
 
-func (d pgxDoor) open(ctx context.Context, args contract.CommandClaimArgs, level pgx.TxIsoLevel, idle time.Duration) (opened[pgx.Tx], contract.CommandClaimRow, error) {
-	var row contract.CommandClaimRow
-	tx, err := txn.Open(ctx, d.pool, "command.claim", level, idle, contract.CommandClaimStep(args, &row))
+func (d pgxDoor) open(ctx context.Context, i pawl.Intent, level pgx.TxIsoLevel, idle time.Duration) (opened[pgx.Tx], contract.CommandRow, error) {
+	var row contract.CommandRow
+	tx, err := txn.Open(ctx, d.pool, "command.claim", level, 0, contract.CommandOpenStep(i, idle, &row))
 	if err != nil {
 		return nil, row, err
 	}
@@ -52,8 +52,8 @@ type pgxTx struct{ tx *txn.Opened }
 
 func (t pgxTx) db() pawl.DB                                 { return t.tx }
 func (t pgxTx) commit(ctx context.Context, op string) error { return txn.Commit(ctx, op, t.tx) }
-func (t pgxTx) succeed(ctx context.Context, op string, args contract.CommandSucceedArgs) error {
-	return t.tx.CommitWith(ctx, op, contract.CommandSucceedStep(args))
+func (t pgxTx) close(ctx context.Context, op string, args contract.CommandCloseArgs) error {
+	return t.tx.CommitWith(ctx, op, contract.CommandCloseStep(args))
 }
 func (t pgxTx) rollback(ctx context.Context) { txn.Rollback(ctx, t.tx) }
 func (t pgxTx) guard(ctx context.Context, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
@@ -67,8 +67,8 @@ func (d sqlDoor) db() pawl.DB { return pawl.SQL(d.handle) }
 func (d sqlDoor) replicated(ctx context.Context) error { return txn.ReplicatedSQL(ctx, d.handle) }
 
 // open begins detached from the context's end: database/sql would roll back behind our back. What is sent in it is not.
-func (d sqlDoor) open(ctx context.Context, args contract.CommandClaimArgs, level pgx.TxIsoLevel, idle time.Duration) (opened[*sql.Tx], contract.CommandClaimRow, error) {
-	var row contract.CommandClaimRow
+func (d sqlDoor) open(ctx context.Context, i pawl.Intent, level pgx.TxIsoLevel, idle time.Duration) (opened[*sql.Tx], contract.CommandRow, error) {
+	var row contract.CommandRow
 	conn, err := d.handle.Conn(ctx) // waits for no longer than the caller does
 	if err != nil {
 		return nil, row, pawl.Wrap("command.begin", err)
@@ -80,11 +80,7 @@ func (d sqlDoor) open(ctx context.Context, args contract.CommandClaimArgs, level
 		return nil, row, pawl.Wrap("command.begin", err)
 	}
 	t := sqlTx{tx, conn, session}
-	err = txn.EndWhenSilent(ctx, tx, idle)
-	if err == nil {
-		row, err = contract.CommandClaim(ctx, t.db(), args)
-	}
-	if err != nil {
+	if row, err = contract.CommandOpen(ctx, t.db(), i, idle); err != nil {
 		t.rollback(ctx)
 		return nil, row, pawl.Wrap("command.claim", err)
 	}
@@ -104,8 +100,8 @@ type sqlTx struct {
 
 func (t sqlTx) db() pawl.DB { return pawl.SQLTx(t.tx) }
 
-func (t sqlTx) succeed(ctx context.Context, op string, args contract.CommandSucceedArgs) error {
-	if err := contract.CommandSucceed(ctx, t.db(), args); err != nil {
+func (t sqlTx) close(ctx context.Context, op string, args contract.CommandCloseArgs) error {
+	if err := contract.CommandClose(ctx, t.db(), args); err != nil {
 		return err
 	}
 	return t.commit(ctx, op)

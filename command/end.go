@@ -118,7 +118,8 @@ func (a *Attempt[T]) result(value T) (Result[T], error) {
 }
 
 func (a *Attempt[T]) succeed(ctx context.Context, db pawl.DB, r Result[T]) error {
-	return a.note(contract.CommandSucceed(ctx, db, succeedArgs(a.call.intent, a.Fence(), r.Answer)))
+	return a.note(contract.CommandSucceed(ctx, db, contract.CommandSucceedArgs{
+		Scope: a.call.intent.Scope, Key: a.call.intent.Key, Fence: a.Fence(), Answer: r.Answer.stored()}))
 }
 
 // stored notes that the command has ended. The caller holds mu.

@@ -88,7 +88,7 @@ func errInProgress(op string, after time.Duration) error {
 // endOf reads what the handler's error says of the command.
 func endOf(cause error) (final, unknown bool) {
 	var u *unknownError
-	if errors.As(cause, &u) || errors.Is(cause, txn.ErrEnded) { // ended by text, what it wrote may be durable
+	if errors.As(cause, &u) || errors.Is(cause, txn.ErrEnded) && pawl.MayHaveHappened(cause) { // else nothing was sent
 		return false, true
 	}
 	return pawl.IsFinal(cause), false
@@ -111,8 +111,14 @@ func failed(op, status string, attempt int, cause error) error {
 	return pawl.Wrap(op, cause)
 }
 
+// keyReused makes the error of a key that came before with another payload.
+func keyReused(op string, i pawl.Intent) error {
+	return &pawl.Error{Op: op, Code: pawl.CodeKeyReused, Err: fmt.Errorf("key %s of scope %s came before with a different payload", i.Key, i.Scope),
+		Hint: "use a new key for a new intent, or fix the caller that changes its payload between retries"}
+}
+
 // replayed makes the error of a command that failed earlier, or of which nobody knows.
-func replayed(op string, r contract.CommandClaimRow) error {
+func replayed(op string, r contract.CommandRow) error {
 	if r.Outcome == "final_failure" {
 		return &pawl.Error{Op: op, Code: pawl.CodeFailedFinal,
 			Err: &Failure{Code: r.FailureCode, Message: r.FailureMessage, Attempt: r.Attempts, Replayed: true}}

@@ -108,7 +108,7 @@ func Begin[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, o
 // it was made.
 //
 // claim: a crash after it costs the lease, and then another run if the command is repeatable, or an operator's verdict.
-func (c *call[X]) lease(ctx context.Context, pool *pgxpool.Pool, options LeaseOptions) (row contract.CommandClaimRow, err error) {
+func (c *call[X]) lease(ctx context.Context, pool *pgxpool.Pool, options LeaseOptions) (row contract.CommandRow, err error) {
 	args := contract.CommandClaimArgs{Intent: c.intent, Lease: options.Lease, Retention: options.Retention, Repeatable: options.Repeatable,
 		ClaimedBy: holder()}
 	p := patience{until: time.Now().Add(options.Wait)}

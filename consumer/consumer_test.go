@@ -391,14 +391,16 @@ func TestConsumer_MismatchRunsOnlyIfRetried(t *testing.T) {
 func TestConsumer_HandlerMayNotEndTheTransaction(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(context.Context, pgx.Tx) error{
-		"commit":     func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) },
-		"rollback":   func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) },
-		"raw commit": func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "commit"); return err },
+		"commit":                    func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) },
+		"rollback":                  func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) },
+		"commit as text":            func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "commit"); return err },
+		"rollback as text, ignored": func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "rollback"); return nil },
+		"raw commit":                func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Conn().Exec(ctx, "commit"); return err },
 		"raw commit, error": func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "commit")
+			_, err := tx.Conn().Exec(ctx, "commit")
 			return errors.Join(err, errors.New("boom"))
 		},
-		"raw rollback": func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "rollback"); return err },
+		"raw rollback": func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Conn().Exec(ctx, "rollback"); return err },
 		"swallowed":    func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -59,8 +59,10 @@ var failures = map[string]struct {
 		_, err := tx.Exec(ctx, "insert into strict values (1)")
 		return err
 	}, 3, "23505"},
-	"commit":   {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, 3, "must not commit or roll back"},
-	"rollback": {func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, 3, "must not commit or roll back"},
+	"commit":                    {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, 3, "must not commit or roll back"},
+	"rollback":                  {func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, 3, "must not commit or roll back"},
+	"commit as text":            {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "/**/ Commit"); return err }, 3, "COMMIT was not sent"},
+	"rollback as text, ignored": {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "rollback"); return nil }, 3, "must not commit or roll back"},
 }
 
 // However a handler fails, nothing of its work stays, the attempt is charged, and the last one makes a dead letter that
@@ -95,7 +97,7 @@ func TestWorker_FailuresAreChargedThenDeadLetter(t *testing.T) {
 	}
 }
 
-// A handler that sends COMMIT as text commits its rows and the end of its job together: one effect, and an event that names what it did.
+// A handler that sends COMMIT through the connection commits its rows and the end of its job together: one effect, and an event that names what it did.
 func TestWorker_RawCommitIsNotRunAgain(t *testing.T) {
 	t.Parallel()
 	for name, then := range map[string]error{"then nil": nil, "then an error": errors.New("boom")} {
@@ -106,7 +108,7 @@ func TestWorker_RawCommitIsNotRunAgain(t *testing.T) {
 				if err := apply(ctx, tx, j); err != nil {
 					return err
 				}
-				if _, err := tx.Exec(ctx, "commit"); err != nil {
+				if _, err := tx.Conn().Exec(ctx, "commit"); err != nil {
 					return err
 				}
 				return then

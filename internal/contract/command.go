@@ -2,7 +2,10 @@ package contract
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
+	"errors"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,16 +16,17 @@ import (
 // CommandClaimArgs are the arguments of command_claim.
 type CommandClaimArgs struct {
 	Intent     pawl.Intent
-	Lease      time.Duration // 0: the one-transaction form
+	Lease      time.Duration
 	Retention  time.Duration
 	Repeatable bool
 	ClaimedBy  string
 }
 
-// CommandClaimRow is the answer of command_claim. Of an active command the rest may be zero.
-type CommandClaimRow struct {
+// CommandRow is the answer of command_open, command_claim and CommandLook. Of an active command the rest may be zero.
+type CommandRow struct {
 	Outcome         string // "new_claim", "processing_stale", "retryable_failure": ours; else somebody's answer
 	Fence           int64
+	Xact            string // of command_open: the transaction, for command_close
 	Attempts        int
 	RetryAfter      time.Duration
 	ResponseStatus  int
@@ -38,54 +42,146 @@ type CommandClaimRow struct {
 }
 
 // Held reports whether the claim is the caller's.
-func (r CommandClaimRow) Held() bool {
+func (r CommandRow) Held() bool {
 	return r.Outcome == "new_claim" || r.Outcome == "processing_stale" || r.Outcome == "retryable_failure"
 }
 
-// Calls that are sent on their own, and as steps of a transaction.
-const commandSucceedSQL = "select s.outcome from pawl_v1.command_succeed($1, $2, $3, $4, $5, $6::pg_catalog.jsonb) as s"
-
-const commandClaimSQL = `select c.outcome, coalesce(c.fence, 0), coalesce(c.attempts, 0), coalesce(c.retry_after_ms, 0),
-       coalesce(c.response_status, 0), c.response_headers, c.response_body, c.result, coalesce(c.result_ref_type, ''),
-       coalesce(c.result_ref_id, ''), coalesce(c.failure_code, ''), coalesce(c.failure_message, ''),
-       coalesce(c.detail operator(pg_catalog.->>) 'claimed_by', ''),
-       coalesce(c.created_at, pg_catalog.clock_timestamp()), c.detail operator(pg_catalog.?) 'unproved'
-  from pawl_v1.command_claim($1, $2, $3, $4::pg_catalog.jsonb) as c`
-
-func (a CommandClaimArgs) args() []any {
-	o := Options{"lease_ms": nil}
-	if a.Lease > 0 {
-		o["lease_ms"] = a.Lease.Milliseconds()
+// Seen reports whether [CommandLook] would have found the answer.
+func (r CommandRow) Seen() bool {
+	switch r.Outcome {
+	case "replay_success", "final_failure", "mismatch":
+		return true
 	}
-	set(o, "retention_ms", a.Retention.Milliseconds())
-	set(o, "repeatable", a.Repeatable)
-	set(o, "claimed_by", a.ClaimedBy)
-	return []any{a.Intent.Scope, a.Intent.Key, a.Intent.Fingerprint[:], o.text()}
+	return r.Outcome == "processing_active" && r.Fence > 0
 }
 
-func (r *CommandClaimRow) scan(row interface{ Scan(...any) error }) error {
-	var retryAfterMS int64
+// commandColumns are what all three answer.
+const commandColumns = `c.outcome, coalesce(c.fence, 0), coalesce(c.attempts, 0), coalesce(c.response_status, 0), c.response_headers,
+       c.response_body, c.result, coalesce(c.result_ref_type, ''), coalesce(c.result_ref_id, ''), coalesce(c.failure_code, ''),
+       coalesce(c.failure_message, ''), coalesce(c.created_at, pg_catalog.clock_timestamp()), `
+
+func (r *CommandRow) scan(row interface{ Scan(...any) error }, more ...any) error {
 	var headers []byte
-	err := row.Scan(&r.Outcome, &r.Fence, &r.Attempts, &retryAfterMS, &r.ResponseStatus, &headers, &r.ResponseBody,
-		&r.Result, &r.RefType, &r.RefID, &r.FailureCode, &r.FailureMessage, &r.ClaimedBy, &r.CreatedAt, &r.Unproved)
-	r.RetryAfter = time.Duration(retryAfterMS) * time.Millisecond
+	err := row.Scan(append([]any{&r.Outcome, &r.Fence, &r.Attempts, &r.ResponseStatus, &headers, &r.ResponseBody,
+		&r.Result, &r.RefType, &r.RefID, &r.FailureCode, &r.FailureMessage, &r.CreatedAt, &r.Unproved}, more...)...)
 	if err == nil && headers != nil {
 		err = json.Unmarshal(headers, &r.ResponseHeaders)
 	}
 	return pawl.Wrap("command.claim", err)
 }
 
-// CommandClaim calls pawl_v1.command_claim, without waiting for anybody.
-func CommandClaim(ctx context.Context, db DB, a CommandClaimArgs) (r CommandClaimRow, err error) {
-	err = r.scan(db.QueryRow(ctx, commandClaimSQL, a.args()...))
+const commandLookSQL = "select " + commandColumns + `pg_catalog.current_setting('synchronous_standby_names') operator(pg_catalog.<>) ''
+  from (
+    select case when l.hash::pg_catalog.bytea operator(pg_catalog.<>) $3::pg_catalog.bytea then 'mismatch'
+                when l.status operator(pg_catalog.=) 'succeeded' then 'replay_success'
+                when l.status operator(pg_catalog.=) 'failed_final' then 'final_failure'
+                when l.status operator(pg_catalog.=) 'processing'
+                 and l.lease_expires_at operator(pg_catalog.>) pg_catalog.clock_timestamp() then 'processing_active'
+           end as outcome, l.*
+      from pawl.command as l
+     where l.scope operator(pg_catalog.=) $1::pg_catalog.text
+       and l.key operator(pg_catalog.=) $2::pg_catalog.text) as c
+ where c.outcome is not null
+   and not pg_catalog.pg_is_in_recovery()`
+
+// CommandLook reads what a row answers that no claim may change: a stored answer, another payload, a lease that runs. It calls no
+// function, and waits for nobody. A standby says nothing: what it has may be missing on the one that is promoted.
+func CommandLook(ctx context.Context, db DB, i pawl.Intent) (r CommandRow, found bool, err error) {
+	err = r.scan(db.QueryRow(ctx, commandLookSQL, i.Scope, i.Key, i.Fingerprint[:]))
+	if errors.Is(err, pgx.ErrNoRows) || errors.Is(err, sql.ErrNoRows) {
+		return r, false, nil
+	}
+	return r, err == nil, err
+}
+
+const commandOpenSQL = "select " + commandColumns + `c.detail operator(pg_catalog.?) 'unproved', coalesce(c.xact, ''), coalesce(c.retry_after_ms, 0)
+  from pawl_v1.command_open($1, $2, $3, $4) as c`
+
+// CommandOpen calls pawl_v1.command_open, without waiting for anybody. The server ends the transaction after a silence of idle.
+func CommandOpen(ctx context.Context, db DB, i pawl.Intent, idle time.Duration) (r CommandRow, err error) {
+	err = r.opened(db.QueryRow(ctx, commandOpenSQL, openArgs(i, idle)...))
 	return r, err
 }
 
-// CommandClaimStep is CommandClaim as a step.
-func CommandClaimStep(a CommandClaimArgs, into *CommandClaimRow) Step {
+// CommandOpenStep is CommandOpen as a step.
+func CommandOpenStep(i pawl.Intent, idle time.Duration, into *CommandRow) Step {
 	return func(b *pgx.Batch) {
-		b.Queue(commandClaimSQL, a.args()...).QueryRow(func(row pgx.Row) error { return into.scan(row) })
+		b.Queue(commandOpenSQL, openArgs(i, idle)...).QueryRow(func(row pgx.Row) error { return into.opened(row) })
 	}
+}
+
+func openArgs(i pawl.Intent, idle time.Duration) []any {
+	return []any{i.Scope, i.Key, i.Fingerprint[:], int32(min(idle.Milliseconds(), math.MaxInt32))}
+}
+
+func (r *CommandRow) opened(row interface{ Scan(...any) error }) error {
+	var retryAfterMS int64
+	err := r.scan(row, &r.Xact, &retryAfterMS)
+	r.RetryAfter = time.Duration(retryAfterMS) * time.Millisecond
+	return err
+}
+
+// CommandCloseArgs are the arguments of command_close; Fence and Xact are those of command_open.
+type CommandCloseArgs struct {
+	Intent    pawl.Intent
+	Fence     int64
+	Xact      string
+	Retention time.Duration
+	Answer    CommandAnswer
+}
+
+// CommandAnswer is what is stored of a success.
+type CommandAnswer struct {
+	Result          []byte // nil: none
+	ResponseStatus  int
+	ResponseHeaders map[string][]string
+	ResponseBody    []byte
+	RefType, RefID  string
+}
+
+func (a CommandAnswer) options() Options {
+	o := Options{}
+	set(o, "response_status", a.ResponseStatus)
+	set(o, "result_ref_type", a.RefType)
+	set(o, "result_ref_id", a.RefID)
+	if a.ResponseHeaders != nil {
+		o["response_headers"] = a.ResponseHeaders
+	}
+	return o
+}
+
+const commandCloseSQL = "select s.outcome from pawl_v1.command_close($1, $2, $3, $4, $5, $6, $7, $8::pg_catalog.jsonb) as s"
+
+// CommandClose calls pawl_v1.command_close.
+func CommandClose(ctx context.Context, db DB, a CommandCloseArgs) error {
+	return one(ctx, db, "command.succeed", commandCloseSQL, a.args(), new(string))
+}
+
+// CommandCloseStep is CommandClose as a step.
+func CommandCloseStep(a CommandCloseArgs) Step {
+	return step("command.succeed", commandCloseSQL, a.args(), new(string))
+}
+
+func (a CommandCloseArgs) args() []any {
+	o := a.Answer.options()
+	set(o, "retention_ms", a.Retention.Milliseconds())
+	return []any{a.Intent.Scope, a.Intent.Key, a.Intent.Fingerprint[:], a.Fence, a.Xact, a.Answer.Result, a.Answer.ResponseBody, o.text()}
+}
+
+const commandClaimSQL = "select " + commandColumns + `c.detail operator(pg_catalog.?) 'unproved', coalesce(c.retry_after_ms, 0),
+       coalesce(c.detail operator(pg_catalog.->>) 'claimed_by', '')
+  from pawl_v1.command_claim($1, $2, $3, $4::pg_catalog.jsonb) as c`
+
+// CommandClaim calls pawl_v1.command_claim, without waiting for anybody.
+func CommandClaim(ctx context.Context, db DB, a CommandClaimArgs) (r CommandRow, err error) {
+	o := Options{"lease_ms": a.Lease.Milliseconds()}
+	set(o, "retention_ms", a.Retention.Milliseconds())
+	set(o, "repeatable", a.Repeatable)
+	set(o, "claimed_by", a.ClaimedBy)
+	var retryAfterMS int64
+	err = r.scan(db.QueryRow(ctx, commandClaimSQL, a.Intent.Scope, a.Intent.Key, a.Intent.Fingerprint[:], o.text()), &retryAfterMS, &r.ClaimedBy)
+	r.RetryAfter = time.Duration(retryAfterMS) * time.Millisecond
+	return r, err
 }
 
 // CommandHold calls pawl_v1.command_hold.
@@ -104,34 +200,15 @@ func CommandRenew(ctx context.Context, db DB, scope, key string, fence int64, le
 
 // CommandSucceedArgs are the arguments of command_succeed.
 type CommandSucceedArgs struct {
-	Scope, Key      string
-	Fence           int64
-	Result          []byte // nil: none
-	ResponseStatus  int
-	ResponseHeaders map[string][]string
-	ResponseBody    []byte
-	RefType, RefID  string
+	Scope, Key string
+	Fence      int64
+	Answer     CommandAnswer
 }
 
 // CommandSucceed calls pawl_v1.command_succeed.
 func CommandSucceed(ctx context.Context, db DB, a CommandSucceedArgs) error {
-	return one(ctx, db, "command.succeed", commandSucceedSQL, a.args(), new(string))
-}
-
-// CommandSucceedStep is CommandSucceed as a step.
-func CommandSucceedStep(a CommandSucceedArgs) Step {
-	return step("command.succeed", commandSucceedSQL, a.args(), new(string))
-}
-
-func (a CommandSucceedArgs) args() []any {
-	o := Options{}
-	set(o, "response_status", a.ResponseStatus)
-	set(o, "result_ref_type", a.RefType)
-	set(o, "result_ref_id", a.RefID)
-	if a.ResponseHeaders != nil {
-		o["response_headers"] = a.ResponseHeaders
-	}
-	return []any{a.Scope, a.Key, a.Fence, a.Result, a.ResponseBody, o.text()}
+	return one(ctx, db, "command.succeed", "select s.outcome from pawl_v1.command_succeed($1, $2, $3, $4, $5, $6::pg_catalog.jsonb) as s",
+		[]any{a.Scope, a.Key, a.Fence, a.Answer.Result, a.Answer.ResponseBody, a.Answer.options().text()}, new(string))
 }
 
 // CommandFailArgs are the arguments of command_fail.

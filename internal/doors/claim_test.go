@@ -59,11 +59,11 @@ var claims = map[string]struct {
 	"consumer, HandleSQL, store": {"consumer, HandleSQL, store", "inbox_claim"},
 	"consumer, HandleManySQL":    {"consumer, HandleManySQL", "inbox_claim_many"},
 	"consumer, attempt, SQL":     {"consumer, attempt, SQL", "job_hold"},
-	"command, Once":              {"command, Once", "command_claim"},
-	"command, OnceSQL":           {"command, OnceSQL", "command_claim"},
+	"command, Once":              {"command, Once", "command_open"},
+	"command, OnceSQL":           {"command, OnceSQL", "command_open"},
 	"command, Leased":            {"command, Leased", "command_claim"},
 	"command, Commit":            {"command, Leased", "command_hold"},
-	"httpkey":                    {"httpkey", "command_claim"},
+	"httpkey":                    {"httpkey", "command_open"},
 }
 
 func init() {

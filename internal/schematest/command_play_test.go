@@ -12,7 +12,7 @@ import (
 // commandPlay are the verbs of commands, as play has those of jobs. Fences come from a sequence and cannot be foretold, so
 // attempts have names. Everything is about one key, k.
 const commandPlay = `
-create table play.attempt (name text primary key, fence bigint not null);
+create table play.attempt (name text primary key, fence bigint not null, xact text);
 create table play.command_told (n bigint generated always as identity primary key, fence bigint not null, verb text not null);
 
 create function play.note(p_fence bigint, p_verb text) returns void language sql as $$
@@ -36,8 +36,19 @@ begin
 end $$;
 
 -- The two forms. Whoever works in one transaction waits for another that does.
-create function play.in_one(p_name text, p_payload text default 'one') returns text language sql as $$
-  select play.ask(p_name, p_payload, '{"lease_ms": null, "wait_ms": 60000}') $$;
+create function play.in_one(p_name text, p_payload text default 'one') returns text language plpgsql as $$
+declare
+  v_said record;
+begin
+  select o.outcome, o.fence, o.xact into v_said from pawl_v1.command_open('s', 'k', sha256(p_payload::bytea), null, '{"wait_ms": 60000}') as o;
+  if v_said.outcome in ('new_claim', 'retryable_failure') then
+    perform play.note(v_said.fence, 'claim');
+    insert into play.attempt (name, fence, xact) values (p_name, v_said.fence, v_said.xact);
+  elsif v_said.outcome = 'unknown' then
+    perform play.note(v_said.fence, 'unknown');
+  end if;
+  return v_said.outcome;
+end $$;
 create function play.leased(p_name text, p_payload text default 'one') returns text language sql as $$
   select play.ask(p_name, p_payload, '{}') $$;
 create function play.repeatable(p_name text) returns text language sql as $$
@@ -45,6 +56,10 @@ create function play.repeatable(p_name text) returns text language sql as $$
 
 create function play.work() returns void language sql as $$
   insert into play.effect (what) values ('command k') $$;
+
+-- The effect without an end.
+create function play.half(p_name text) returns void language sql as $$
+  select play.work() where play.fence(p_name) is not null $$;
 
 -- The effect and its answer in one transaction; nothing if the claim was not had.
 create function play.succeed(p_name text) returns text language plpgsql as $$
@@ -55,7 +70,12 @@ begin
     return 'nothing';
   end if;
   perform play.work();
-  select s.outcome into v_said from pawl_v1.command_succeed('s', 'k', play.fence(p_name), 'the answer') as s;
+  if (select a.xact from play.attempt as a where a.name = p_name) is null then
+    select s.outcome into v_said from pawl_v1.command_succeed('s', 'k', play.fence(p_name), 'the answer') as s;
+  else
+    select c.outcome into v_said from play.attempt as a, pawl_v1.command_close('s', 'k', sha256('one'), a.fence, a.xact, 'the answer') as c
+     where a.name = p_name;
+  end if;
   perform play.note(play.fence(p_name), v_said);
   return v_said;
 end $$;
@@ -134,10 +154,13 @@ create function play.reset_commands() returns void language sql as $$
 // commandScenes are pairs that the ledger of commands must get right.
 var commandScenes = []scene{
 	{name: "command: claim, claim", sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
+	{name: "command: open, open", heeded: true, refusal: []string{"25P02"}, sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
+	{name: "command: claim, a claim without an end", refusal: []string{"2D000"}, sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.in_one('b')", "select play.half('b')"}}},
+	{name: "command: claim after a failure, one without an end", given: flopped, refusal: []string{"2D000"}, sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.in_one('b')", "select play.half('b')"}}},
 	{name: "command: claim aborted, claim", sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')", rollback}, {"select play.in_one('b')", "select play.succeed('b')"}}},
 	{name: "command: claim, claim, claim", sides: [][]string{{"select play.in_one('a')", rollback}, {"select play.in_one('b'); select play.succeed('b')"}, {"select play.in_one('c'); select play.succeed('c')"}}},
-	{name: "command: claim, other payload", refusal: []string{"P4002"}, sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.in_one('b', 'two')", "select play.succeed('b')"}}},
-	{name: "command: claim aborted, other payload", refusal: []string{"P4002"}, sides: [][]string{{"select play.in_one('a')", rollback}, {"select play.in_one('b', 'two')", "select play.succeed('b')"}}},
+	{name: "command: claim, other payload", sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.in_one('b', 'two')", "select play.succeed('b')"}}},
+	{name: "command: claim aborted, other payload", sides: [][]string{{"select play.in_one('a')", rollback}, {"select play.in_one('b', 'two')", "select play.succeed('b')"}}},
 	{name: "command: claim, leased claim", sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.leased('b')", "select play.succeed('b')"}}},
 	{name: "command: leased claim, leased claim", sides: [][]string{{"select play.leased('a')"}, {"select play.leased('b')", "select play.succeed('b')"}}},
 	{name: "command: claim, failing claim", sides: [][]string{{"select play.in_one('a')", finalFlop("a")}, {"select play.in_one('b')", "select play.succeed('b')"}}},
@@ -156,6 +179,8 @@ var commandScenes = []scene{
 	{name: "command: late failure, failing claim", refusal: ended, given: "select play.rolled_back('one');", sides: [][]string{{finalFlop("one")}, {"select play.in_one('b')", "select play.flop('b')"}}},
 	{name: "command: late failure, late failure", refusal: ended, given: "select play.rolled_back('one'), play.rolled_back('two');", sides: [][]string{{finalFlop("one")}, {finalFlop("two")}}},
 	{name: "command: late failure over an older one, claim", refusal: ended, given: flopped + "select play.rolled_back('two');", sides: [][]string{{finalFlop("two")}, {"select play.in_one('b')", "select play.succeed('b')"}}},
+	{name: "command: late failure that is no final one, claim", refusal: ended, given: "select play.rolled_back('one');", sides: [][]string{{"select play.flop('one')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
+	{name: "command: late failure over an older one that is no final one, claim", refusal: ended, given: flopped + "select play.rolled_back('two');", sides: [][]string{{"select play.flop('two')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
 
 	{name: "command: takeover, zombie's end", refusal: ended, given: lapsed, sides: [][]string{{"select play.repeatable('heir')", "select play.succeed('heir')"}, {"select play.succeed('one')"}}},
 	{name: "command: takeover and late end, zombie's end", refusal: ended, given: lapsed, sides: [][]string{{"select play.succeed('one')"}, {"select play.repeatable('heir')", "select play.succeed('heir')"}}, apart: true},
@@ -201,9 +226,16 @@ var commandMutants = []mutant{
 	{name: "a late failure overwrites", property: "p_fence", scene: "command: late failure, leased claim", edits: []edit{{"command_fail", "c.status in ('processing', 'unknown') and c.fence = p_fence", "c.status in ('processing', 'unknown')"}}},
 	{name: "a late failure beats a newer one", property: "p_fence", scene: "command: late failure, failing claim", edits: []edit{
 		{"command_fail", "c.status = 'failed_retryable' and c.fence < p_fence)", "c.status = 'failed_retryable')"}}},
-	{name: "silence is failure", property: "p_once", scene: "command: effect without an end, claim", edits: []edit{{"command_claim", " and (p_options ->> 'repeatable')::boolean", ""}}},
-	{name: "a finished command is claimed", property: "p_once", scene: "command: claim, claim", edits: []edit{{"_command_standing", "'replay_success'::text", "NULL::text"}, {"command_claim", "v_seen.status = 'failed_retryable'", "v_seen.status <> 'processing'"}}},
-	{name: "a live lease is no lease", property: "p_excl", scene: "command: leased claim, leased claim", edits: []edit{{"_command_standing", "lease_expires_at > clock_timestamp()", "lease_expires_at > 'infinity'"}, {"command_claim", " and (p_options ->> 'repeatable')::boolean", ""}}},
+	{name: "silence is failure", property: "p_once", scene: "command: effect without an end, claim", edits: []edit{{"command_claim", "when (p_options ->> 'repeatable')::boolean then", "when true then"}}},
+	{name: "a finished command is claimed", property: "p_once", scene: "command: claim, leased claim", edits: []edit{{"_command_standing", "'replay_success'::text", "NULL::text"}, {"command_claim", "v_seen.status = 'failed_retryable'", "v_seen.status <> 'processing'"}}},
+	{name: "a late failure does not wait for who has the key", property: "p_fence", scene: "command: late failure that is no final one, claim", edits: []edit{{"command_fail", "perform pg_advisory_xact_lock(pawl_v1._command_lock(p_scope, p_key));", ""}}},
+	{name: "a failure is opened without its row", property: "p_fence", scene: "command: late failure over an older one that is no final one, claim", edits: []edit{{"_command_reopen", "\n       for update skip locked", ""}}},
+	{name: "an open command is not locked", property: "p_answer", scene: "command: open, open", edits: []edit{{"command_open", "v_mine := pg_try_advisory_xact_lock(pawl_v1._command_lock(p_scope, p_key));", "v_mine := true;"}}},
+	{name: "an open command did not look", property: "p_answer", scene: "command: open, open", edits: []edit{withoutLook}},
+	{name: "a key that came in between is no conflict", property: "p_once", scene: "command: open, open", edits: []edit{withoutLook, {"command_close", "perform pawl_v1._command_refuse(p_scope, p_key, p_fence, 'P4010');", "null;"}}},
+	{name: "COMMIT passes by an open command", property: "p_once", scene: "command: claim, a claim without an end", edits: []edit{{"_command_unended", "raise exception", "raise notice"}}},
+	{name: "COMMIT passes by a command that is open again", property: "p_once", scene: "command: claim after a failure, one without an end", edits: []edit{{"command_open", "select pawl_v1._command_unended(' || fence || ')';\n    when", "select 1';\n    when"}}},
+	{name: "a live lease is no lease", property: "p_excl", scene: "command: leased claim, leased claim", edits: []edit{{"_command_standing", "lease_expires_at > clock_timestamp()", "lease_expires_at > 'infinity'"}, {"command_claim", "when (p_options ->> 'repeatable')::boolean then", "when true then"}}},
 	{name: "fences of one life only", property: "p_fence", scene: "command: purge and claim, zombie's end", edits: []edit{
 		{"command_claim", "(scope, key, hash, claimed_by, lease_expires_at, expires_at)\n      values (p_scope,", "(fence, scope, key, hash, claimed_by, lease_expires_at, expires_at)\n      values (1, p_scope,"},
 		{"_command_take", "nextval('pawl.fence_seq')", "c.fence + 1"}}},
@@ -213,6 +245,8 @@ var commandMutants = []mutant{
 	{name: "a verdict names no attempt", property: "p_excl", scene: "command: verdict on an older attempt, verdict", edits: []edit{{"command_settle", "v_before.fence <> p_fence", "false"}}},
 	{name: "a verdict leaves the fence", property: "p_fence", scene: "command: settled, zombie's end", edits: []edit{{"command_settle", "fence = nextval('pawl.fence_seq')", "fence = c.fence"}}},
 }
+
+var withoutLook = edit{"command_open", "and c.key = p_key;\n  detail := '{}';\n  if not found", "and false;\n  detail := '{}';\n  if not found"}
 
 // judgeCommands reads the ledger of the key and its row, and names what is broken.
 func judgeCommands(ctx context.Context, conn *pgx.Conn) error {

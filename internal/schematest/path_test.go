@@ -208,11 +208,14 @@ rollback`,
 	"select pawl_v1.command_hold('s', 'k1', COMMAND), pawl_v1.command_renew('s', 'k1', COMMAND)",
 	"select pawl_v1.command_succeed('s', 'k1', COMMAND, 'r', 'b', '{\"response_status\": 200}')",
 	"select pawl_v1.command_claim('s', 'k1', HASH)",
-	`begin;
-select pawl_v1.command_claim('s', 'k2', HASH, '{"lease_ms": null}');
-select pawl_v1.command_claim('s', 'k2', HASH, '{"lease_ms": null}');
-select pawl_v1.command_fail('s', 'k2', COMMAND, HASH, '{"error": "e", "code": "c"}', '{"unknown": true}');
-commit`,
+	"select pawl_v1.command_claim('s', 'k1', pg_catalog.sha256('other'))",
+	"select pawl_v1.command_open('s', 'k1', HASH, 1000), pawl_v1.command_open('s', 'k1', pg_catalog.sha256('other'), 1000)",
+	`select x.outcome from pawl_v1.command_open('s', 'k0', HASH, 1000, '{"wait_ms": 10}') as o,
+       lateral pawl_v1.command_close('s', 'k0', HASH, o.fence, o.xact, 'r', 'b', '{"response_status": 200, "retention_ms": 1000}') as x`,
+	`select f.outcome from pawl_v1.command_open('s', 'k3', HASH) as o, lateral pawl_v1.command_fail('s', 'k3', o.fence, HASH, '{}') as f`,
+	`select x.outcome from pawl_v1.command_open('s', 'k3', HASH) as o, lateral pawl_v1.command_close('s', 'k3', HASH, o.fence, o.xact) as x`,
+	`select f.outcome from pawl_v1.command_open('s', 'k2', HASH) as o,
+       lateral pawl_v1.command_fail('s', 'k2', o.fence, HASH, '{"error": "e", "code": "c"}', '{"unknown": true}') as f`,
 	"select pawl_v1.command_settle('s', 'k2', COMMAND, 'executed', 'a', 'why')",
 	"select pawl_v1.command_replayed('{s}', '{1}'), pawl_v1.command_purge(), pawl_v1.replay_purge(0)",
 	`select pawl_v1.step_begin('s', 'k1', 'e', HASH, '{"recovery": "at_most_once", "provider_key": "p"}')`,

@@ -59,7 +59,9 @@ var hot = []struct {
 	{"pawl_v1.lane_purge()", []string{"job_head"}},
 	{"pawl_v1.lane_unblock('q', '7', 'somebody', 'a reason')", []string{"job_head"}},
 	{"pawl_v1.job_sweep('{k}')", []string{"job_held", "job_pkey"}},
-	{"pawl_v1.command_claim('s', 'fresh', sha256(''), '{\"lease_ms\": null}')", []string{"command_pkey"}},
+	{"pawl_v1.command_open('s', 'fresh', sha256(''))", []string{"command_pkey"}},
+	{"pawl_v1.command_open('s', '77', sha256(''))", []string{"command_pkey"}}, // replay
+	{"x.outcome from pawl_v1.command_open('s', 'fresh', sha256('')) as o, pawl_v1.command_close('s', 'fresh', sha256(''), o.fence, o.xact) as x", []string{"command_pkey"}},
 	{"pawl_v1.command_claim('s', 'fresh', sha256(''))", []string{"command_pkey"}},
 	{"pawl_v1.command_claim('s', '77', sha256(''))", []string{"command_pkey"}},                          // replay
 	{"pawl_v1.command_claim('s', '7', sha256(''), '{\"repeatable\": true}')", []string{"command_pkey"}}, // takeover

@@ -18,6 +18,8 @@ var unbounded = map[string]string{
 	"outbox_append_many": callers,
 	"delivery_keep":      callers,
 
+	"command_open":  "it tries the lock, waits for it in _command_wait, and passes by a row that is locked",
+	"command_close": "its key is locked since command_open; the row that it ends, too",
 	"worker_attend": "it waits for its own worker's claim or heartbeat, and for a sweep",
 	"worker_leave":  "it waits for its own worker's claim, which must not be overlooked",
 

@@ -125,7 +125,7 @@ const holdFor = 1500 * time.Millisecond
 func cutOff(t *testing.T, p *pgtest.Pair, rollback bool, caught ...string) (b *bed, doors []door, a *answers) {
 	t.Helper()
 	b = &bed{T: t, watched: poolOf(t, p.URL(), watch), plain: poolOf(t, p.URL(), nil), patient: poolOf(t, p.URL(), patient), rollback: rollback}
-	doors = slices.Concat([]door{b.once(), b.onceSQL(), b.onceFinal(), b.leased(), b.http(), b.guard(), b.guardFails(), b.enqueue(), b.enqueueMany(), b.release(),
+	doors = slices.Concat([]door{b.once(), b.onceLooked(), b.onceSQL(), b.onceFinal(), b.leased(), b.http(), b.guard(), b.guardFails(), b.enqueue(), b.enqueueMany(), b.release(),
 		b.psql(), b.impatient(), b.effect()}, b.appends(), b.processes(), b.consumers())
 	ctx, cancel := context.WithCancel(context.Background())
 	a = &answers{}
@@ -303,6 +303,33 @@ func TestOnce_ItsOwnLostTransactionIsNoConflict(t *testing.T) {
 		}
 	}
 	calls.Wait()
+}
+
+// A standby answers no command, not by a look either: what it has may be missing on another that is promoted. Once promoted it answers.
+func TestOnce_AStandbyDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	p := pair(t)
+	b := &bed{T: t, watched: poolOf(t, p.URL(), watch), plain: poolOf(t, p.URL(), nil)}
+	looked := b.onceLooked()
+	b.must(looked.first(t.Context()))
+	standby := poolOf(t, p.StandbyURL(), nil)
+	untilTrue(t, standby, looked.row)
+	b.plain = standby
+	ask := func(scope string) error {
+		i := pawl.Intent{Scope: scope, Key: "once looked", Fingerprint: pawl.FingerprintOf([]byte("once looked"))}
+		_, err := command.Once(t.Context(), standby, i, command.Options{Wait: -1}, func(context.Context, pgx.Tx) (string, error) {
+			return "", errors.New("it ran again")
+		})
+		return err
+	}
+	for range 20 {
+		if err := ask("looked"); pawl.CodeOf(err) != "25006" {
+			t.Fatalf("a standby answers: %v", err)
+		}
+	}
+	p.Promote()
+	untilTrue(t, standby, "not pg_is_in_recovery()")
+	b.must(ask("looked"))
 }
 
 // The standby is promoted without what it missed. No intent that was answered is missing there.

@@ -14,8 +14,8 @@ import (
 // ErrLost means that the transaction itself is gone, not only the work since the savepoint.
 var ErrLost = errors.New("the transaction was lost")
 
-// ErrEnded means that user code ended the transaction it was lent, by COMMIT or ROLLBACK as text. What it wrote may be
-// durable.
+// ErrEnded means that user code ended the transaction it was lent, or tried to. If it is [pawl.ErrCommitUnknown] as well, it did, through the
+// connection, and what it wrote may be durable. Else nothing was sent.
 var ErrEnded = errors.New("the handler ended the transaction it was lent; it must not commit or roll back")
 
 // endedByText is the failure of a transaction that user code has ended behind our back. The claim may have become durable

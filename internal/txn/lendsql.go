@@ -170,10 +170,11 @@ var errOpenRows = errors.New("the rows of an earlier statement of this transacti
 
 // enter is that of the transaction, as long as the lending lasts. If it returns nil, leave follows.
 func (g *lending) enter(query string) error {
-	if !g.lent.enter(query) {
+	switch err := g.lent.enter(query); {
+	case errors.Is(err, ErrEnded):
+		return err
+	case err != nil:
 		return sql.ErrTxDone
-	}
-	switch {
 	case g.over.Load():
 		g.leave()
 		return sql.ErrTxDone

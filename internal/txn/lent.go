@@ -3,6 +3,7 @@ package txn
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,7 +17,8 @@ import (
 
 // lent is the transaction, or one nested in it, as a handler gets it. When the handler has returned, its tenure is over and
 // nothing can be sent through any of them: a goroutine that was left behind does not reach the transaction, nor the one that has
-// the connection next. Conn and LargeObjects give the connection itself, which nothing guards.
+// the connection next. A text that would end the transaction is refused before it is sent. Conn and LargeObjects give the connection
+// itself, which nothing guards.
 type lent struct {
 	pgx.Tx
 	*tenure
@@ -27,10 +29,9 @@ type lent struct {
 // A tenure is the time for which a handler has a transaction.
 type tenure struct {
 	over  atomic.Bool
-	ended atomic.Bool  // the handler called Commit or Rollback; nothing was sent
+	ended atomic.Bool  // the handler called Commit or Rollback, or said so by text; nothing was sent
 	using sync.RWMutex // read-locked while a statement is sent
 	soils atomic.Bool  // a statement may change the session beyond the transaction
-	ends  atomic.Bool  // a statement may have ended the transaction
 
 	stranded atomic.Pointer[func()] // a *sql.Tx could not be ended, since a statement ran or rows stayed open: what ends it then
 
@@ -109,32 +110,32 @@ func (t *tenure) sever(ctx context.Context, conn *pgconn.PgConn) {
 // severLimit bounds the request to cancel a statement.
 const severLimit = 2 * time.Second
 
-// enter is called before a statement is sent. If it reports true, leave follows.
-func (t *tenure) enter(query string) bool {
+// enter is called before statements are sent. If it returns nil, leave follows.
+func (t *tenure) enter(queries ...string) error {
 	t.using.RLock()
 	if t.over.Load() || t.ended.Load() {
 		t.using.RUnlock()
-		return false
+		return pgx.ErrTxClosed
 	}
-	t.note(query)
-	return true
-}
-
-// note keeps in mind what a statement may do beside its work.
-func (t *tenure) note(query string) {
-	if soils(query) {
-		t.soils.Store(true)
+	for _, query := range queries {
+		soils, ends := look(query)
+		if soils {
+			t.soils.Store(true)
+		}
+		if ends != "" {
+			t.using.RUnlock()
+			t.ended.Store(true) // as by Commit and Rollback: what the handler believes now is not so
+			return fmt.Errorf("%w: %s was not sent; return nil to commit, or an error to roll back", ErrEnded, ends)
+		}
 	}
-	if ends(query) {
-		t.ends.Store(true)
-	}
+	return nil
 }
 
 func (t *tenure) leave() { t.using.RUnlock() }
 
 // Commit and Rollback end a nested transaction. The one that was lent is not the handler's to end: nothing is sent.
 func (l *lent) Commit(ctx context.Context) error {
-	if !l.nested && l.tenure.enter("") {
+	if !l.nested && l.tenure.enter() == nil {
 		l.leave()
 		l.ended.Store(true)
 		return ErrEnded
@@ -144,7 +145,7 @@ func (l *lent) Commit(ctx context.Context) error {
 
 // Rollback: see Commit.
 func (l *lent) Rollback(ctx context.Context) error {
-	if !l.nested && l.tenure.enter("") {
+	if !l.nested && l.tenure.enter() == nil {
 		l.leave()
 		l.ended.Store(true)
 		return nil
@@ -153,16 +154,19 @@ func (l *lent) Rollback(ctx context.Context) error {
 }
 
 func (l *lent) finish(ctx context.Context, how func(context.Context) error) error {
-	if !l.nested || !l.enter("") {
+	if !l.nested {
 		return pgx.ErrTxClosed
+	}
+	if err := l.enter(); err != nil {
+		return err
 	}
 	defer l.leave()
 	return how(ctx)
 }
 
 func (l *lent) Begin(ctx context.Context) (pgx.Tx, error) {
-	if !l.enter("") {
-		return nil, pgx.ErrTxClosed
+	if err := l.enter(); err != nil {
+		return nil, err
 	}
 	defer l.leave()
 	tx, err := l.Tx.Begin(ctx)
@@ -172,68 +176,69 @@ func (l *lent) Begin(ctx context.Context) (pgx.Tx, error) {
 	return &lent{Tx: tx, tenure: l.tenure, nested: true, driver: l.driver}, nil
 }
 
-// enter also refuses once the handler has ended the transaction by text: what is sent then would be durable by itself.
-func (l *lent) enter(query string) bool {
-	if !l.tenure.enter(query) {
-		return false
+// enter also refuses once the handler has ended the transaction through the connection: what is sent then would be durable by itself.
+func (l *lent) enter(queries ...string) error {
+	if err := l.tenure.enter(queries...); err != nil {
+		return err
 	}
 	if conn := l.Tx.Conn().PgConn(); !conn.IsClosed() && !conn.IsBusy() && conn.TxStatus() == 'I' {
 		l.leave()
-		return false
+		return pgx.ErrTxClosed
 	}
-	return true
+	return nil
 }
 
 func (l *lent) Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error) {
-	if !l.enter(query) {
-		return pgconn.CommandTag{}, pgx.ErrTxClosed
+	if err := l.enter(query); err != nil {
+		return pgconn.CommandTag{}, err
 	}
 	defer l.leave()
 	return l.Tx.Exec(ctx, query, args...)
 }
 
 func (l *lent) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
-	if !l.enter(query) {
-		return refused.Query()
+	if err := l.enter(query); err != nil {
+		return refused(err).Query()
 	}
 	defer l.leave()
 	return l.Tx.Query(ctx, query, args...)
 }
 
 func (l *lent) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
-	if !l.enter(query) {
-		return refused.QueryRow()
+	if err := l.enter(query); err != nil {
+		return refused(err).QueryRow()
 	}
 	defer l.leave()
 	return l.Tx.QueryRow(ctx, query, args...)
 }
 
 func (l *lent) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
-	if !l.enter("") {
-		return 0, pgx.ErrTxClosed
+	if err := l.enter(); err != nil {
+		return 0, err
 	}
 	defer l.leave()
 	return l.Tx.CopyFrom(ctx, table, columns, rows)
 }
 
 func (l *lent) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	if !l.enter("") {
-		return pgx.FailedBatchResults(b, pgx.ErrTxClosed)
+	queries := make([]string, len(b.QueuedQueries))
+	for i, q := range b.QueuedQueries {
+		queries[i] = q.SQL
+	}
+	if err := l.enter(queries...); err != nil {
+		return pgx.FailedBatchResults(b, err)
 	}
 	defer l.leave()
-	for _, q := range b.QueuedQueries {
-		l.note(q.SQL)
-	}
 	return l.Tx.SendBatch(ctx, b)
 }
 
 func (l *lent) Prepare(ctx context.Context, name, query string) (*pgconn.StatementDescription, error) {
-	if !l.enter(query) {
-		return nil, pgx.ErrTxClosed
+	if err := l.enter(query); err != nil {
+		return nil, err
 	}
 	defer l.leave()
 	return l.Tx.Prepare(ctx, name, query)
 }
 
-// refused answers what is asked when the tenure is over.
-var refused = pgx.FailedBatchResults(&pgx.Batch{}, pgx.ErrTxClosed)
+// refused answers what is not sent.
+func refused(err error) pgx.BatchResults { return pgx.FailedBatchResults(&pgx.Batch{}, err) }

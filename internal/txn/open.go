@@ -58,10 +58,12 @@ type Opener struct {
 
 // Open begins a transaction, sends what claim queues, and sets a savepoint: one message, one round trip. Nothing of the
 // user's travels with it: a claim that answers by a row stops nothing that was sent behind it. The server ends the
-// transaction by itself once nothing was heard in it for idle; see [Begin].
+// transaction by itself once nothing was heard in it for idle; see [Begin]. With idle 0 the claim sees to that.
 func (o Opener) Open(ctx context.Context, op string, level pgx.TxIsoLevel, idle time.Duration, claim func(*pgx.Batch)) (*Opened, error) {
 	tx, err := o.Start(ctx, op, level, func(b *pgx.Batch) {
-		b.Queue(endWhenSilent(idle))
+		if idle > 0 {
+			b.Queue(endWhenSilent(idle))
+		}
 		claim(b)
 		b.Queue(setSavepoint)
 	})
@@ -160,7 +162,7 @@ func (o *Opened) Lend(ctx context.Context, limit time.Duration, xact string, fn 
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if o.endedByText(back, l, xact) {
+	if o.endedByText(back, xact) {
 		failure = endedByText(failure)
 	}
 	if err := o.Rollback(back); err != nil && !errors.As(failure, new(*overrunError)) {
@@ -169,17 +171,12 @@ func (o *Opened) Lend(ctx context.Context, limit time.Duration, xact string, fn 
 	return failure
 }
 
-// endedByText reports whether user code has ended the transaction xact by text. An aborted transaction cannot be asked for its id: then
-// the first words of what was sent tell.
-func (o *Opened) endedByText(ctx context.Context, l *lent, xact string) bool {
+// endedByText reports whether user code has ended the transaction xact through the connection. An aborted transaction cannot be asked for
+// its id; it is taken for the one that was lent.
+func (o *Opened) endedByText(ctx context.Context, xact string) bool {
 	conn := o.Tx.Conn().PgConn()
-	switch {
-	case conn.IsClosed(), conn.IsBusy():
-		return l.ends.Load()
-	case conn.TxStatus() == 'I':
-		return true
-	case conn.TxStatus() == 'E':
-		return l.ends.Load()
+	if conn.IsClosed() || conn.IsBusy() || conn.TxStatus() != 'T' {
+		return !conn.IsClosed() && !conn.IsBusy() && conn.TxStatus() == 'I'
 	}
 	var now *string
 	err := o.Tx.QueryRow(ctx, "select pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text").Scan(&now)

@@ -70,11 +70,6 @@ func control(ctx context.Context, tx *sql.Tx, statement string) error {
 	return rows.Err()
 }
 
-// EndWhenSilent makes the server end the transaction once nothing was heard in it for idle; see [Begin].
-func EndWhenSilent(ctx context.Context, tx *sql.Tx, idle time.Duration) error {
-	return control(ctx, tx, endWhenSilent(idle))
-}
-
 // A Session is what the server reported of a connection's settings; nothing, if the driver is wrapped.
 type Session struct{ settings }
 

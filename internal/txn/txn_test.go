@@ -100,12 +100,14 @@ func TestGuard_NoticesALostTransaction(t *testing.T) {
 		fn          func(context.Context, pgx.Tx) error
 		ended, asks bool // ErrEnded; MayHaveHappened
 	}{
-		"commit":       {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, true, false},
-		"rollback":     {func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, true, false},
-		"raw commit":   {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "commit"); return err }, true, true},
-		"raw rollback": {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "rollback"); return err }, true, true},
+		"commit":           {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, true, false},
+		"rollback":         {func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, true, false},
+		"commit as text":   {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "commit"); return err }, true, false},
+		"rollback as text": {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "rollback"); return nil }, true, false},
+		"raw commit":       {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Conn().Exec(ctx, "commit"); return err }, true, true},
+		"raw rollback":     {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Conn().Exec(ctx, "rollback"); return err }, true, true},
 		"raw commit, error": {func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "commit")
+			_, err := tx.Conn().Exec(ctx, "commit")
 			return errors.Join(err, errors.New("boom"))
 		}, true, true},
 		"rows open": {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Query(ctx, "select 1"); return err }, false, false},

@@ -1,16 +1,257 @@
 -- Commands: a caller asks, once, and is told the same answer each time.
 --
---                     command_claim
---                          │
---                     processing ──── lease over ────┬── repeatable: processing again, under a new fence
---                      │   │   │                     └── else: unknown ── the attempt's own end, or command_settle
---         command_fail │   │   │ command_fail, final
---      failed_retryable    │   failed_final
---       (claim it again)   │ command_succeed
---                      succeeded
+--   one transaction                        leased
 --
--- One transaction: claim, your rows and command_succeed commit together; nobody else sees the claim before. Leased: claim
--- commits alone, and whoever it is knows that somebody works on it, until when. Every later word names the fence.
+--   command_open                           command_claim
+--        │ the key is locked,                   │
+--        │ nothing is written              processing ──── lease over ────┬── repeatable: processing again, under a new fence
+--    your rows                              │   │   │                     └── else: unknown ── the attempt's own end, or command_settle
+--        │                     command_fail │   │   │ command_fail, final
+--   command_close           failed_retryable    │   failed_final
+--        │                   (ask it again)     │ command_succeed
+--    succeeded                              succeeded
+--
+-- One transaction: the key is held by an advisory lock from command_open to the end of the transaction, and the row is written
+-- once, as it ends, with your rows. Behind the lock stands the primary key: of two transactions that both ended one key the second
+-- is refused, with all its rows. Leased: the claim commits alone, and others see that somebody works on it, until when. Every later
+-- word names the fence, of both forms.
+
+-- Opens a command, in the transaction that will do the work and end it: call it first. It locks the key until that transaction ends,
+-- looks, and draws a fence. Nothing is written, so a transaction that dies leaves nothing.
+--
+-- outcome 'new_claim', 'retryable_failure' (the attempt before failed): the key is yours. Do the work, then command_close with fence and
+-- xact as they are; or roll back, and command_fail with the fence. Until then COMMIT fails with 2D000 and rolls back.
+-- outcome 'replay_success', 'final_failure': the stored answer; do nothing but commit before you pass it on. detail.unproved:
+-- COMMIT waits for the synchronous standbys.
+-- outcome 'processing_active': somebody else is at it; ask again after retry_after_ms. The other columns may be null.
+-- outcome 'unknown': an attempt may have taken effect and did not say. Commit; see command_settle.
+-- outcome 'mismatch': the key came before with another payload (detail: stored_hash, given_hash).
+--
+-- p_idle_ms: the server ends the transaction after so long a silence (idle_in_transaction_session_timeout); null leaves the
+-- session's own limit. options: wait_ms (default 0: how long to wait for another transaction that has the key), raise boolean
+-- (what is not yours and no replay is raised: P4002, P4029, P4030, P4031).
+create or replace function pawl_v1.command_open(p_scope text, p_key text, p_hash bytea, p_idle_ms int default null, p_options jsonb default '{}')
+returns table (
+  outcome text, fence bigint, xact text, attempts int, retry_after_ms int, response_status int, response_headers jsonb,
+  response_body bytea, result bytea, result_ref_type text, result_ref_id text, failure_code text, failure_message text,
+  created_at timestamptz, expires_at timestamptz, detail jsonb
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_mine boolean;
+  v_hash bytea;
+  v_idle text;
+begin
+  -- Helpers are called only to say what is wrong.
+  if (octet_length(p_scope) between 1 and 255 and octet_length(p_key) between 1 and 255 and octet_length(p_hash) = 32
+      and p_options - '{wait_ms,raise}'::text[] = '{}') is not true
+  then
+    perform pawl_v1._check_scope('scope', p_scope), pawl_v1._check_key('key', p_key), pawl_v1._check_hash(p_hash),
+            pawl_v1._check_options(p_options, '{wait_ms,raise}');
+  end if;
+  if p_idle_ms is not null then
+    v_idle := set_config('idle_in_transaction_session_timeout', p_idle_ms::text, true); -- PERFORM would run a query
+  end if;
+
+  -- First the lock, then the look, each with a snapshot of its own: who had the lock before has committed what is seen.
+  v_mine := pg_try_advisory_xact_lock(pawl_v1._command_lock(p_scope, p_key));
+  if not v_mine and p_options ? 'wait_ms' then
+    v_mine := pawl_v1._command_wait(p_scope, p_key, pawl_v1._int_option(p_options, 'wait_ms', 0, 0, 600000)::int);
+  end if;
+  select case c.status
+           when 'succeeded' then 'replay_success'
+           when 'failed_final' then 'final_failure'
+           when 'processing' then case when c.lease_expires_at > clock_timestamp() then 'processing_active' end
+         end, c.hash, c.fence,
+         c.attempts, c.response_status, c.response_headers, c.response_body, c.result, c.result_ref_type, c.result_ref_id,
+         c.failure_code, c.failure_message, c.created_at, c.expires_at
+    into outcome, v_hash, fence, attempts, response_status, response_headers, response_body, result, result_ref_type, result_ref_id,
+         failure_code, failure_message, created_at, expires_at
+    from pawl.command as c
+   where c.scope = p_scope
+     and c.key = p_key;
+  detail := '{}';
+  if not found and v_mine then
+    outcome := 'new_claim';
+    attempts := 1;
+    fence := nextval('pawl.fence_seq');
+    xact := pawl_v1._command_xact(fence);
+    execute 'declare pawl_command_' || fence || ' no scroll cursor with hold for select pawl_v1._command_unended(' || fence || ')'; -- see there
+    return next;
+    return;
+  end if;
+
+  if v_hash <> p_hash then
+    outcome := 'mismatch';
+  elsif outcome is null then
+    select r.outcome, r.fence, r.attempts, r.failure_code, r.failure_message
+      into outcome, fence, attempts, failure_code, failure_message
+      from pawl_v1._command_reopen(p_scope, p_key, p_hash, v_mine) as r;
+  end if;
+  if (p_options ->> 'raise')::boolean then
+    perform pawl_v1._command_raise(outcome, c, p_hash)
+       from (select) as one
+       left join pawl.command as c on c.scope = p_scope and c.key = p_key;
+  end if;
+  case outcome
+    when 'retryable_failure' then
+      xact := pawl_v1._command_xact(fence);
+      execute 'declare pawl_command_' || fence || ' no scroll cursor with hold for select pawl_v1._command_unended(' || fence || ')';
+    when 'mismatch' then
+      detail := pawl_v1._command_mismatch(v_hash, p_hash);
+      fence := null; attempts := null; response_status := null; response_headers := null; response_body := null; result := null;
+      result_ref_type := null; result_ref_id := null; failure_code := null; failure_message := null; created_at := null; expires_at := null;
+    when 'processing_active' then
+      retry_after_ms := 1000;
+    else
+      if current_setting('synchronous_standby_names') <> '' or pg_is_in_recovery() then -- a standby raises 25006
+        detail := pawl_v1._unproved();
+      end if;
+  end case;
+  return next;
+end
+$$;
+
+-- What was opened in this transaction, under this fence.
+create or replace function pawl_v1._command_xact(p_fence bigint)
+returns text
+language sql
+return pg_current_xact_id()::text || ' ' || p_fence;
+
+-- Makes COMMIT fail while a command is open. command_open declares a cursor WITH HOLD over it; COMMIT runs the query of such a cursor, since
+-- its rows are to outlive the transaction, and an error of the query rolls all back. command_close and command_fail close the cursor.
+-- PREPARE TRANSACTION refuses such a cursor by itself (0A000). A rollback drops it.
+create or replace function pawl_v1._command_unended(p_fence bigint)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  raise exception 'the command with fence % has no end', p_fence
+    using errcode = '2D000',
+          hint = 'call command_close or command_fail before COMMIT, or roll back; code that is lent the transaction of a command must not end it';
+end
+$$;
+
+-- The answer of a command that is no final one: the row is looked at again, under its lock, if the key is ours.
+create or replace function pawl_v1._command_reopen(p_scope text, p_key text, p_hash bytea, p_mine boolean)
+returns table (outcome text, fence bigint, attempts int, failure_code text, failure_message text)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_seen    pawl.command;
+  v_outcome text := 'processing_active';
+begin
+  if p_mine then
+    -- Locked: an attempt is ending it.
+    select c.*
+      into v_seen
+      from pawl.command as c
+     where c.scope = p_scope
+       and c.key = p_key
+       for update skip locked;
+    if found then
+      v_outcome := coalesce(pawl_v1._command_standing(v_seen, p_hash), case v_seen.status when 'failed_retryable' then 'retryable_failure' else 'unknown' end);
+    end if;
+  end if;
+  if v_outcome = 'retryable_failure' then -- stays as it is, locked, until command_close or command_fail
+    v_seen.fence := nextval('pawl.fence_seq');
+    v_seen.attempts := v_seen.attempts + 1;
+  elsif v_outcome = 'unknown' and v_seen.status = 'processing' then -- its lease is over, and who knows how far it came
+    v_seen := pawl_v1._command_take(v_seen, 'unknown', '{}');
+  end if;
+  return query
+  select v_outcome, v_seen.fence, v_seen.attempts::int, v_seen.failure_code::text, v_seen.failure_message::text;
+end
+$$;
+
+-- The counterpart of command_open, as the last statement before COMMIT: writes the command, ended well, with its answer. Its memory
+-- counts from now. p_fence, p_xact: what command_open answered.
+--
+-- options: retention_ms (default 24 h), response_status (100 to 999), response_headers object, result_ref_type, result_ref_id (what
+-- was made).
+-- outcome 'succeeded'. 25000: the work has rolled back the transaction in which the command was opened, and what it committed behind that
+-- is durable; tell command_fail with option unknown. P4020: a newer attempt owns it. P4010: it has ended. All abort the transaction.
+create or replace function pawl_v1.command_close(
+  p_scope         text,
+  p_key           text,
+  p_hash          bytea,
+  p_fence         bigint,
+  p_xact          text,
+  p_result        bytea default null,
+  p_response_body bytea default null,
+  p_options       jsonb default '{}'
+)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_open refcursor := 'pawl_command_' || p_fence;
+begin
+  if (p_xact = pg_current_xact_id_if_assigned()::text || ' ' || p_fence) is not true then
+    raise exception 'the transaction in which command % of scope % was opened has ended', p_key, p_scope
+      using errcode = '25000', hint = 'code that is lent the transaction of a command must not commit or roll back';
+  end if;
+  if (p_options = '{}' and greatest(octet_length(p_result), octet_length(p_response_body), 0) <= 4194304) is not true then
+    perform pawl_v1._command_check_answer(p_result, p_response_body, p_options,
+              '{retention_ms,response_status,response_headers,result_ref_type,result_ref_id}');
+  end if;
+  insert into pawl.command as c (scope, key, hash, fence, expires_at, status, result, response_body, response_status,
+                                 response_headers, result_ref_type, result_ref_id)
+  values (p_scope, p_key, p_hash, p_fence, pawl_v1._command_memory(p_options), 'succeeded', p_result, p_response_body,
+          case when p_options ? 'response_status' then pawl_v1._int_option(p_options, 'response_status', null, 100, 999) end,
+          nullif(p_options -> 'response_headers', 'null'), p_options ->> 'result_ref_type', p_options ->> 'result_ref_id')
+  on conflict do nothing;
+  if not found then
+    -- Over a failure that may be tried again: its row is locked since command_open.
+    update pawl.command as c
+       set status = 'succeeded',
+           fence = p_fence,
+           attempts = c.attempts + 1,
+           updated_at = clock_timestamp(),
+           expires_at = pawl_v1._command_memory(p_options),
+           result = p_result,
+           response_status = case
+             when p_options ? 'response_status' then pawl_v1._int_option(p_options, 'response_status', null, 100, 999)
+           end,
+           response_headers = nullif(p_options -> 'response_headers', 'null'),
+           response_body = p_response_body,
+           result_ref_type = p_options ->> 'result_ref_type',
+           result_ref_id = p_options ->> 'result_ref_id',
+           failure_code = null,
+           failure_message = null
+     where c.scope = p_scope
+       and c.key = p_key
+       and c.hash = p_hash
+       and c.status = 'failed_retryable'
+       and c.fence < p_fence;
+    if not found then
+      perform pawl_v1._command_refuse(p_scope, p_key, p_fence, 'P4010');
+    end if;
+  end if;
+  close v_open; -- COMMIT may succeed from here on
+  outcome := 'succeeded';
+  detail := '{}';
+  return next;
+end
+$$;
+
+create or replace function pawl_v1._command_check_answer(p_result bytea, p_response_body bytea, p_options jsonb, p_known text[])
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+immutable
+as $$
+begin
+  perform pawl_v1._check_options(p_options, p_known), pawl_v1._check_headers(p_options -> 'response_headers'),
+          pawl_v1._check_int('the length of the result', coalesce(octet_length(p_result), 0), 0, 4194304),
+          pawl_v1._check_int('the length of the response', coalesce(octet_length(p_response_body), 0), 0, 4194304);
+end
+$$;
 
 -- Claims a key. A finished command is answered from its row by a plain read; claims of one key go one at a time.
 --
@@ -21,12 +262,13 @@
 -- outcome 'processing_active': somebody else holds it, nothing changed; ask again after retry_after_ms. Also when another
 -- transaction is claiming or ending it right now, in which case the other columns may be null. detail.claimed_by: who.
 -- outcome 'unknown': the attempt before may have taken effect and did not say. Nobody holds it; see command_settle.
--- P4002: the key came before with another payload. 40001: restart the transaction.
+-- outcome 'mismatch': the key came before with another payload (detail: stored_hash, given_hash). Nothing changed.
+-- 40001: restart the transaction.
 --
--- options: lease_ms (default 300000; null as a JSON value: the one-transaction form), wait_ms (default 0: how long to wait for
--- the transaction of another claim), retention_ms (default 24 h: memory of a finished command), repeatable boolean (running the
--- handler again is safe: all it writes is fenced), claimed_by text (for people), raise boolean (processing_active,
--- final_failure and unknown are raised as P4029, P4030 and P4031).
+-- options: lease_ms (default 300000), wait_ms (default 0: how long to wait for the transaction of another claim), retention_ms
+-- (default 24 h: memory of a finished command), repeatable boolean (running the handler again is safe: all it writes is fenced),
+-- claimed_by text (for people), raise boolean (processing_active, final_failure, unknown and mismatch are raised as P4029, P4030,
+-- P4031 and P4002).
 create or replace function pawl_v1.command_claim(p_scope text, p_key text, p_hash bytea, p_options jsonb default '{}')
 returns table (
   outcome text, fence bigint, attempts int, lease_expires_at timestamptz, retry_after_ms int, response_status int,
@@ -69,10 +311,8 @@ begin
       v_locked := pg_try_advisory_xact_lock(pawl_v1._command_lock(p_scope, p_key));
       if not v_locked then
         v_wait := pawl_v1._int_option(p_options, 'wait_ms', 0, 0, 600000);
-        if v_wait > 0 then
-          v_locked := pawl_v1._command_wait(p_scope, p_key, v_wait);
-          continue when v_locked; -- what was waited for may have ended it
-        end if;
+        v_locked := pawl_v1._command_wait(p_scope, p_key, v_wait);
+        continue when v_locked; -- what was waited for may have ended it
         v_outcome := 'processing_active';
         exit;
       end if;
@@ -104,11 +344,10 @@ begin
     end if;
     v_outcome := pawl_v1._command_standing(v_seen, p_hash);
     if v_outcome is null then
-      -- Whether an attempt that fell silent took effect, nobody knows: it runs again only if the claim says that this is
-      -- safe, and never if it committed a claim of the one-transaction form without an end, because then its rows are durable.
+      -- Whether an attempt that fell silent took effect, nobody knows: it runs again only if the claim says that this is safe.
       v_outcome := case
         when v_seen.status = 'failed_retryable' then 'retryable_failure'
-        when v_seen.lease_expires_at is not null and (p_options ->> 'repeatable')::boolean then 'processing_stale'
+        when (p_options ->> 'repeatable')::boolean then 'processing_stale'
         else 'unknown'
       end;
       v_seen := pawl_v1._command_take(v_seen, v_outcome, p_options);
@@ -121,7 +360,13 @@ begin
       using errcode = '40001', hint = 'restart the transaction';
   end if;
   if (p_options ->> 'raise')::boolean then
-    perform pawl_v1._command_raise(v_outcome, v_seen);
+    perform pawl_v1._command_raise(v_outcome, v_seen, p_hash);
+  end if;
+  if v_outcome = 'mismatch' then
+    return query
+    select v_outcome, null::bigint, null::int, null::timestamptz, null::int, null::int, null::jsonb, null::bytea, null::bytea, null::text,
+           null::text, null::text, null::text, null::timestamptz, null::timestamptz, pawl_v1._command_mismatch(v_seen.hash, p_hash);
+    return;
   end if;
   return query
   select v_outcome, v_seen.fence, v_seen.attempts::int, v_seen.lease_expires_at,
@@ -139,34 +384,24 @@ begin
 end
 $$;
 
--- Whether this transaction wrote the row of a command.
-create or replace function pawl_v1._command_is_ours(p_scope text, p_key text)
-returns boolean
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  return (select pawl_v1._is_ours(c.xmin) from pawl.command as c where c.scope = p_scope and c.key = p_key);
-end
-$$;
-
--- Says that the row holds another payload, or a status that a later version knows.
-create or replace function pawl_v1._command_misfit(p_seen pawl.command, p_hash bytea)
+-- Says that the row has a status that a later version knows.
+create or replace function pawl_v1._command_misfit(p_seen pawl.command)
 returns text
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if p_seen.hash <> p_hash then
-    raise exception 'key % of scope % came before with a different payload', p_seen.key, p_seen.scope
-      using errcode = 'P4002',
-            detail = json_build_object('stored_hash', encode(p_seen.hash, 'hex'), 'given_hash', encode(p_hash, 'hex')),
-            hint = 'use a new key for a new intent, or fix the caller that changes its payload between retries';
-  end if;
   raise exception 'key % of scope % is %, which this version does not know', p_seen.key, p_seen.scope, p_seen.status
     using errcode = 'P4099';
 end
 $$;
+
+-- The detail of a mismatch. Like any answer that was only read, it waits for replication.
+create or replace function pawl_v1._command_mismatch(p_stored bytea, p_given bytea)
+returns jsonb
+language sql
+return jsonb_build_object('stored_hash', encode(p_stored, 'hex'), 'given_hash', encode(p_given, 'hex'))
+  || case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
 
 -- What a row answers to whoever claims its key, or null: it may be claimed. The payload is looked at first: a caller who
 -- changes it is told so while the first one is still being worked on.
@@ -175,14 +410,13 @@ returns text
 language sql
 return case
   when p_seen.key is null then null
-  when p_seen.hash <> p_hash then pawl_v1._command_misfit(p_seen, p_hash)
+  when p_seen.hash <> p_hash then 'mismatch'
   when p_seen.status = 'succeeded' then 'replay_success'
   when p_seen.status = 'failed_final' then 'final_failure'
   when p_seen.status = 'unknown' then 'unknown'
   when p_seen.status = 'failed_retryable' then null
-  when p_seen.status <> 'processing' then pawl_v1._command_misfit(p_seen, p_hash)
+  when p_seen.status <> 'processing' then pawl_v1._command_misfit(p_seen)
   when p_seen.lease_expires_at > clock_timestamp() then 'processing_active'
-  when p_seen.lease_expires_at is null and pawl_v1._command_is_ours(p_seen.scope, p_seen.key) then 'processing_active'
 end;
 
 create or replace function pawl_v1._command_lock(p_scope text, p_key text)
@@ -199,6 +433,9 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
+  if p_ms = 0 then -- which lock_timeout takes for ever
+    return false;
+  end if;
   perform set_config('lock_timeout', p_ms::text, true);
   perform pg_advisory_xact_lock(pawl_v1._command_lock(p_scope, p_key));
   return true;
@@ -208,14 +445,10 @@ exception
 end
 $$;
 
--- Null in the one-transaction form.
 create or replace function pawl_v1._command_lease(p_options jsonb)
 returns timestamptz
 language sql
-return case
-  when p_options -> 'lease_ms' = 'null' then null
-  else clock_timestamp() + pawl_v1._ms_option(p_options, 'lease_ms', 300000, 1000, 43200000)
-end;
+return clock_timestamp() + pawl_v1._ms_option(p_options, 'lease_ms', 300000, 1000, 43200000);
 
 create or replace function pawl_v1._command_memory(p_options jsonb)
 returns timestamptz
@@ -234,7 +467,6 @@ begin
   if p_outcome = 'unknown' then
     update pawl.command as c
        set status = 'unknown',
-           lease_expires_at = coalesce(c.lease_expires_at, clock_timestamp()),
            updated_at = clock_timestamp()
      where c.scope = p_seen.scope
        and c.key = p_seen.key
@@ -258,13 +490,18 @@ end
 $$;
 
 -- Raises what the caller asked to be raised; returns for the other outcomes.
-create or replace function pawl_v1._command_raise(p_outcome text, p_seen pawl.command)
+create or replace function pawl_v1._command_raise(p_outcome text, p_seen pawl.command, p_hash bytea)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
   case p_outcome
+    when 'mismatch' then
+      raise exception 'key % of scope % came before with a different payload', p_seen.key, p_seen.scope
+        using errcode = 'P4002',
+              detail = json_build_object('stored_hash', encode(p_seen.hash, 'hex'), 'given_hash', encode(p_hash, 'hex')),
+              hint = 'use a new key for a new intent, or fix the caller that changes its payload between retries';
     when 'processing_active' then
       raise exception 'the command is being processed now'
         using errcode = 'P4029', detail = json_build_object('retry_after', 1), hint = 'retry after retry_after seconds';
@@ -387,14 +624,7 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
-  if p_options <> '{}' then
-    perform pawl_v1._check_options(p_options, '{response_status,response_headers,result_ref_type,result_ref_id}'),
-            pawl_v1._check_headers(p_options -> 'response_headers');
-  end if;
-  if greatest(octet_length(p_result), octet_length(p_response_body)) > 4194304 then
-    perform pawl_v1._check_int('the length of the result', octet_length(p_result), 0, 4194304);
-    perform pawl_v1._check_int('the length of the response', octet_length(p_response_body), 0, 4194304);
-  end if;
+  perform pawl_v1._command_check_answer(p_result, p_response_body, p_options, '{response_status,response_headers,result_ref_type,result_ref_id}');
   update pawl.command as c
      set status = 'succeeded',
          lease_expires_at = null,
@@ -422,9 +652,9 @@ begin
 end
 $$;
 
--- Ends an attempt badly. In the transaction of the claim, after rolling back to a savepoint behind it; or, when that
--- transaction is lost, in one of its own: then the row may be gone, and is inserted as failed, unless somebody else has claimed
--- the key in between. Telling the same failure twice is no error.
+-- Ends an attempt badly. In the transaction that opened the command, after rolling back to a savepoint behind command_open; or in one
+-- of its own. If there is no row it is inserted, unless somebody else has the key by then: it waits for their end. Telling the same
+-- failure twice is no error.
 --
 -- p_error: {"error": text, "code": text}. options: final boolean (the failure is the answer from now on), unknown boolean (the
 -- attempt may have taken effect), retention_ms as of command_claim, for a row that is inserted.
@@ -449,15 +679,17 @@ declare
     when (p_options ->> 'final')::boolean then 'failed_final'
     else 'failed_retryable'
   end;
-  v_seen pawl.command;
-  v_proof jsonb := '{}';
+  v_seen   pawl.command;
+  v_locked boolean := false;
+  v_proof  jsonb := '{}';
+  v_open   refcursor := 'pawl_command_' || p_fence;
 begin
   perform pawl_v1._check_scope('scope', p_scope), pawl_v1._check_key('key', p_key), pawl_v1._check_hash(p_hash),
           pawl_v1._check_options(p_options, '{final,unknown,retention_ms}');
   perform pawl_v1._command_check_fence(p_fence);
 
-  for v_try in 1..3 loop
-    -- Held by this attempt; or its claim was rolled back over an older failure, which is still the newest word.
+  for v_try in 1..4 loop
+    -- Held by this attempt; or its transaction was rolled back over an older failure, which is still the newest word.
     update pawl.command as c
        set status = v_status,
            fence = p_fence,
@@ -476,6 +708,12 @@ begin
          into v_seen;
     exit when found;
 
+    -- Another transaction may have opened the key since, of which there is no row yet: its end decides.
+    if not v_locked then
+      perform pg_advisory_xact_lock(pawl_v1._command_lock(p_scope, p_key));
+      v_locked := true;
+      continue;
+    end if;
     insert into pawl.command as c (scope, key, hash, fence, lease_expires_at, expires_at, status, failure_code, failure_message)
     values (p_scope, p_key, p_hash, p_fence, case v_status when 'unknown' then clock_timestamp() end,
             pawl_v1._command_memory(p_options), v_status, pawl_v1._command_code(p_error), left(p_error ->> 'error', 4000))
@@ -503,6 +741,9 @@ begin
   if v_seen.key is null then
     raise exception 'command % of scope % keeps changing', p_key, p_scope
       using errcode = '40001', hint = 'restart the transaction';
+  end if;
+  if exists (select from pg_cursors as o where o.name = v_open::text) then -- it was opened in this transaction, which may commit from here on
+    close v_open;
   end if;
   return query
   select v_seen.status::text, v_seen.attempts::int, v_proof;

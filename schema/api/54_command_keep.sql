@@ -191,7 +191,6 @@ select c.scope,
        c.status,
        case
          when c.status = 'unknown' then 'it may have taken effect: find out, then command_settle'
-         when c.lease_expires_at is null then 'its claim was committed without an end: the next claim makes it unknown'
          else 'its lease is over: the next claim takes it over, or makes it unknown'
        end as advice,
        c.fence,
@@ -202,7 +201,7 @@ select c.scope,
        c.updated_at
   from pawl.command as c
  where c.status = 'unknown'
-    or c.status = 'processing' and coalesce(c.lease_expires_at, '-infinity') < clock_timestamp();
+    or c.status = 'processing' and c.lease_expires_at < clock_timestamp();
 
 -- What a scope asked for and what it was spared: commands, those that needed a second attempt, the most attempts of one, and
 -- answers given again as far as they were counted. Reads the whole table.

@@ -1,0 +1,45 @@
+package txn
+
+import "testing"
+
+// What ends a transaction is told from what goes back to a savepoint, and from other statements, wherever it stands in a text.
+func TestLook_OnlyWhatEndsTheTransaction(t *testing.T) {
+	t.Parallel()
+	for _, query := range []string{"commit", " COMMIT AND CHAIN", "end;", "abort", "rollback", "Rollback and chain", "rollback; begin", "rollback work",
+		"-- a note\nrollback transaction and chain", "prepare transaction 'x'", "commit prepared 'x'", "ROLLBACK PREPARED 'x'", ";;commit",
+		"/* a /* nested */ note */ commit", "--\n--\n\fcommit", "--x\rcommit", "insert into t values (1); commit; begin", "select 1;/**/end",
+		"select 'a;b'; commit", `select e'\'; '; commit`, `select '\'; commit`, "select ';''; '; abort", `select ";"; commit`, "select $$;$$; commit",
+		"select $a$; $b$ $$ $a$; commit", "select $1; commit", "select 1 as a$b$; commit", "commit/* and */and chain", "COMMIT--", "rollback/**/to/**/; commit",
+		"create function f() returns int begin atomic select case when true then 1 end; end; commit", "create table t (n int); commit",
+		"create table begin (n int); commit", "savepoint a; rollback to a; rollback"} {
+		if _, end := look(query); end == "" {
+			t.Errorf("%q ends a transaction", query)
+		}
+	}
+	for _, query := range []string{"", ";", "--", "/*", "rollback to a", "ROLLBACK TO SAVEPOINT a", "rollback work to a", "rollback transaction to savepoint a", "prepare p as select 1",
+		"begin", "savepoint commit", "insert into commit values (1)", "endless", "rollback/**/to a", "select 'a'; rollback to a", "select '; commit'", "select $$; commit$$",
+		"select 1 -- ; commit", "select 1 /* ; commit */", `select "; commit"`, `select e'\'; commit'`, "select $x$; commit; $x$", "select '; commit", "select $x$; commit",
+		"do $$ begin commit; end $$", "create or replace function f() returns int begin atomic select case when true then 1 end; select 2; end",
+		"create procedure p() begin atomic insert into t values (1); end", "select case when true then 1 end", "commits", "commit_1"} {
+		if _, end := look(query); end != "" {
+			t.Errorf("%q ends no transaction", query)
+		}
+	}
+}
+
+// What stays in a session is seen wherever it stands in a text.
+func TestLook_WhatSoilsTheSession(t *testing.T) {
+	t.Parallel()
+	for query, want := range map[string]bool{"set role x": true, "SET LOCAL role x": false, "set transaction read only": false, "set constraints all deferred": false,
+		"reset all": true, "listen x": true, "load 'x'": true, "select 1; set role x": true, "select 'set; set'": false, "/* */ set role x": true, "update t set x = 1": false} {
+		if soils, _ := look(query); soils != want {
+			t.Errorf("%q: %v", query, soils)
+		}
+	}
+}
+
+func BenchmarkLook(b *testing.B) {
+	for b.Loop() {
+		look("insert into effect (a, b, c) values ($1, $2, $3) on conflict do nothing")
+	}
+}
