@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/kick"
 )
 
 // A line that finds nothing polls a few times in quick succession, then asks to be announced as asleep, looks once more, and polls on at longer
@@ -161,6 +162,10 @@ func (w *Worker) announce(ctx context.Context, b *bedside, asleep []*line) error
 
 // wake kicks the lines that a notification means, and takes back what they have announced.
 func (w *Worker) wake(ctx context.Context, b *bedside, signal string) error {
+	if signal == kick.Schedules {
+		kick.Keepers()
+		return nil
+	}
 	var awake []*line
 	for l, s := range b.signals {
 		if s != signal {

@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/kick"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/progress"
 	"github.com/pawl-go/pawl/migrate"
@@ -25,8 +26,9 @@ type Config struct {
 	Schedules []Schedule
 	// Cron reads cron expressions: cron.Parse of package schedule/cron. Without it schedules with one are left to other keepers.
 	Cron func(expression, zone string) (Plan, error)
-	// Poll is the longest pause between two looks at the schedules. A keeper wakes up for the ticks that it knows of; Poll bounds how
-	// late it notices one that was put, resumed or changed meanwhile. Shorter asks the database more often. Default 1 s, at least 10 ms.
+	// Poll is the longest pause between two looks at the schedules. A keeper wakes up for the ticks that it knows of. If a worker with a
+	// presence connection runs in the same process, the keeper learns within milliseconds of a schedule that was put, resumed or changed and is due
+	// within a second; otherwise Poll bounds how late it notices. Shorter asks the database more often. Default 1 s, at least 10 ms.
 	Poll time.Duration
 	// Hooks receive what happens.
 	Hooks pawl.Hooks
@@ -78,9 +80,12 @@ func (k *Keeper) Run(ctx context.Context) error {
 		return err
 	}
 	k.turns = progress.From(ctx).Loop("schedules", k.cfg.Poll+2*callTime, k.due)
+	kicked, leave := kick.Keeper()
+	defer leave()
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
+		case <-kicked:
 		case <-time.After(k.round(ctx)):
 		}
 	}

@@ -322,3 +322,38 @@ func TestKeepers_TwoPlansInTurn(t *testing.T) {
 		t.Errorf("%d ticks came again, or out of order", n)
 	}
 }
+
+// A keeper that looks once in an hour, beside a worker, ticks soon after a schedule was put or resumed, whoever did it. Without the worker's presence it
+// waits for its next look.
+func TestKeeper_LearnsOfSchedules(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	worker, err := job.NewWorker(b.pool, job.Config{Queues: []job.Queue{{Name: "q"}}, Poll: time.Hour, Handlers: []job.Handler{
+		job.Handle("k", func(context.Context, job.Task[[]byte]) error { return nil })}})
+	b.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- worker.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	b.until("the worker listens", "select exists (select from pg_locks as l where l.classid = 1885435767 and l.database = (select d.oid from pg_database as d where d.datname = current_database()))")
+	b.keep(schedule.Config{Poll: time.Hour, Cron: hours})
+	b.exec("select pawl_v1.schedule_put('far', 'q', 'k', '', '{\"every_ms\": 3600000}')")
+	time.Sleep(time.Second) // the keeper has looked, and sleeps
+
+	const ticked = "select count(*) = 1 from pawl.schedule as s where s.name = $1 and s.last_at is not null"
+	soon := func(what, statement, question string, args ...any) {
+		t.Helper()
+		began := time.Now()
+		b.exec(statement)
+		b.until(what, question, args...)
+		t.Logf("%s: %v", what, time.Since(began).Round(time.Millisecond))
+		if took := time.Since(began); took > 4*time.Second {
+			t.Errorf("%s: it took %v", what, took)
+		}
+	}
+	soon("put", `select pawl_v1.schedule_put('due', 'q', 'k', '', '{"every_ms": 3600000, "first_at": "2026-01-01"}')`, ticked, "due")
+	soon("put a cron", `select pawl_v1.schedule_put('cron', 'q', 'k', '', '{"cron": "0 * * * *"}')`, "select s.next_at is not null from pawl.schedule as s where s.name = 'cron'")
+	b.exec("select pawl_v1.schedule_pause('cron', 'ann', 'why'); ")
+	b.exec("update pawl.schedule set next_at = null where name = 'cron'")
+	soon("resume", "select pawl_v1.schedule_resume('cron', 'ann', 'why')", "select s.next_at is not null from pawl.schedule as s where s.name = 'cron'")
+}

@@ -60,7 +60,7 @@ var plan = []struct {
 	{"job", []string{".", "migrate", "internal/catalog", "internal/conns", "internal/contract", "internal/direct", "internal/progress", "internal/fault", "internal/kick", "internal/owner", "internal/pace", "internal/pooler", "internal/solo", "internal/txn"}},
 	{"outbox", []string{".", "internal/contract", "internal/fault", "internal/kick", "job"}},
 	{"step", []string{".", "internal/catalog", "internal/contract", "internal/fault", "internal/txn", "internal/pace", "internal/text"}},
-	{"schedule", []string{".", "internal/catalog", "internal/contract", "internal/fault", "internal/pace", "internal/progress", "job", "migrate"}},
+	{"schedule", []string{".", "internal/catalog", "internal/contract", "internal/fault", "internal/kick", "internal/pace", "internal/progress", "job", "migrate"}},
 	{"schedule/cron", []string{".", "schedule"}},
 	// motion
 	{"consumer", []string{".", "inbox", "internal/conns", "internal/progress", "internal/delivery", "internal/owner", "job", "lock", "migrate", "internal/fault", "internal/pace", "internal/receipt", "internal/solo", "internal/txn", "internal/text"}},

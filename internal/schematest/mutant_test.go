@@ -88,7 +88,7 @@ var ours = []mutant{
 	{name: "finish promotes nobody", property: "p_told", scene: "lane: enqueue, finish", edits: []edit{{"job_finish", "pawl_v1._lanes_free(array[v_lane])", "'{}'::jsonb"}}},
 	{name: "finish does not say which lane it skipped", property: "p_told", scene: "lane: enqueue, finish", edits: []edit{{"_lanes_free", "jsonb_build_object('skipped', to_jsonb(v_skipped))", "'{}'::jsonb"}}},
 	{name: "a retry becomes head", property: "p_answer", scene: "lane: retry of parked, finish", edits: []edit{{"_lane_again", "set status = 'waiting'", "set status = 'pending', lane_head = true"}}},
-	{name: "cancel promotes nobody", property: "p_told", scene: "lane: cancel, enqueue", edits: []edit{{"job_cancel", "pawl_v1._lanes_free(array[v_before.lane_id])", "'{}'::jsonb"}}},
+	{name: "cancel promotes nobody", property: "p_told", scene: "lane: cancel, enqueue", edits: []edit{{"job_cancel", "pawl_v1._lane_freed(v_before.lane_id, v_before.queue)", "'{}'::jsonb"}}},
 	{name: "a dead letter gives up its turn whatever the policy", property: "p_order", scene: "lane: dead letter, enqueue", edits: []edit{{"_lanes_leave", "j.lane_head and l.policy = 'block'", "false"}}},
 	{name: "the lane sweep promotes nobody", property: "p_frozen", scene: "lane: enqueue, finish", edits: []edit{{"lane_sweep", "v_frozen := v_frozen || v_lane;", "null;"}}},
 }

@@ -39,6 +39,6 @@ var ownScenes = []scene{
 }
 
 var ownMutants = []mutant{
-	{name: "own cancel leaves its lane standing", property: "p_told", scene: "lane: own cancel, enqueue", edits: []edit{{"job_cancel_own", "pawl_v1._lanes_free(array[v_before.lane_id])", "'{}'::jsonb"}}},
+	{name: "own cancel leaves its lane standing", property: "p_told", scene: "lane: own cancel, enqueue", edits: []edit{{"job_cancel_own", "pawl_v1._lane_freed(v_before.lane_id, v_before.queue)", "'{}'::jsonb"}}},
 	{name: "reschedule of what runs", property: "p_term", scene: "reschedule, finish", edits: []edit{{"job_reschedule", "'{pending,waiting}'", "'{pending,waiting,processing}'"}}},
 }

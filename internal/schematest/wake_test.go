@@ -62,6 +62,10 @@ func (s *sleeper) heard() string {
 			slices.Sort(queues)
 			return strings.Join(queues, " ")
 		}
+		if n.Payload == "schedules" {
+			queues = append(queues, n.Payload)
+			continue
+		}
 		queues = append(queues, s.signals[n.Payload])
 	}
 }
@@ -72,6 +76,12 @@ type waking struct{ name, given, statement, want string }
 const heldDelivery = `begin; select pawl_v1.inbox_claim('c', 'm', sha256('')); select pawl_v1.sequence_gate_pass('c', 'r', 2, '{"mode": "strict", "first": 1}');
 select pawl_v1.inbox_store('c', 'm', 'inbox/c', 'k', '', '{"retry_in_ms": 60000}');
 select pawl_v1.sequence_gate_hold('c', 'r', 2, (select max(j.id) from pawl.job as j)); commit;`
+
+// lanePair is a job that has the turn of its lane, and one behind it; the first is a dead letter, and blocks it, in deadPair.
+const (
+	lanePair = `select pawl_v1.job_enqueue('q', 'k', '', '{"lane": "l"}'), pawl_v1.job_enqueue('q', 'k', '', '{"lane": "l"}');`
+	deadPair = lanePair + `select pawl_v1.job_claim('q', null); select pawl_v1.job_fail(1, 1, '{"error": "no"}', '{"final": true}')`
+)
 
 var wakings = []waking{
 	{"enqueue", "", "select pawl_v1.job_enqueue('q', 'k', '')", "q"},
@@ -98,8 +108,16 @@ var wakings = []waking{
 	{"reschedule to now", `select pawl_v1.job_enqueue('q', 'k', '', '{"retry_in_ms": 60000}')`, "select pawl_v1.job_reschedule(1, 0)", "q"},
 	{"replay", handForgotten, "select pawl_v1.inbox_replay('c', 'm', 'ann', 'why')", "q"},
 	{"resume", `select pawl_v1.queue_set('q', '{"mode": "paused"}', 'ann', 'why')`, `select pawl_v1.queue_set('q', '{"mode": "running"}', 'ann', 'why')`, "q"},
-	{"unblock", `select pawl_v1.job_enqueue('q', 'k', '', '{"lane": "l"}'), pawl_v1.job_enqueue('q', 'k', '', '{"lane": "l"}'); select pawl_v1.job_claim('q', null);
-select pawl_v1.job_fail(1, 1, '{"error": "no"}', '{"final": true}')`, "select pawl_v1.lane_unblock('q', 'l', 'ann', 'why')", "q"},
+	{"unblock", deadPair, "select pawl_v1.lane_unblock('q', 'l', 'ann', 'why')", "q"},
+	{"discard what blocks a lane", deadPair, "select pawl_v1.job_discard(1, 'ann', 'why')", "q"},
+	{"cancel the first of a lane", lanePair, "select pawl_v1.job_cancel(1, 'ann', 'why')", "q"},
+	{"cancel one's own, the first of a lane", lanePair, "select pawl_v1.job_cancel_own(1)", "q"},
+	{"retry a cancelled job of a lane", `select pawl_v1.job_enqueue('q', 'k', '', '{"lane": "l"}'); select pawl_v1.job_cancel(1, 'ann', 'why')`, "select pawl_v1.job_retry(1, 'ann', 'why')", "q"},
+	{"leave", `select pawl_v1.worker_register('w'), pawl_v1.job_enqueue('q', 'k', ''), pawl_v1.job_enqueue('r', 'k', '');
+select pawl_v1.job_claim('q', 1), pawl_v1.job_claim('r', 1)`, "select pawl_v1.worker_leave(1)", "q r"},
+	{"drain, no longer paused", `select pawl_v1.queue_set('q', '{"mode": "paused"}', 'ann', 'why')`, `select pawl_v1.queue_set('q', '{"mode": "draining"}', 'ann', 'why')`, "q"},
+	{"reset a gate", heldDelivery, "select pawl_v1.sequence_gate_reset('c', 'r', 1, 'ann', 'why')", "inbox/c"},
+	{"release a gate", heldDelivery, "select pawl_v1.sequence_gate_release('c', 'r', 'ann', 'why')", "inbox/c"},
 	{"settle a step", `select pawl_v1.job_enqueue('q', 'k', ''); select pawl_v1.job_claim('q', null);
 select pawl_v1.step_begin('s', 'k', 'e', sha256(''), '{"recovery": "at_most_once", "provider_key": "p", "job_id": 1}');
 update pawl.step set status = 'unknown'; select pawl_v1.job_fail(1, 1, '{"error": "no"}', '{"unknown": true}')`,
@@ -116,6 +134,10 @@ update pawl.step set status = 'unknown'; select pawl_v1.job_fail(1, 1, '{"error"
 	{"enqueue, another queue", "", `select pawl_v1.job_enqueue('other', 'k', '')`, ""},
 	{"enqueue many, later", "", `select pawl_v1.job_enqueue_many('{q,q}', '{k,k}', array['','']::bytea[], p_retry_in_ms => '{5000,5000}')`, ""},
 	{"enqueue many, duplicates", `select pawl_v1.job_enqueue('q', 'k', '', '{"key": "a"}')`, `select pawl_v1.job_enqueue_many('{q}', '{k}', array['']::bytea[], '{a}')`, ""},
+	{"cancel what has no lane", `select pawl_v1.job_enqueue('q', 'k', '')`, "select pawl_v1.job_cancel(1, 'ann', 'why')", ""},
+	{"cancel the last of a lane", `select pawl_v1.job_enqueue('q', 'k', '', '{"lane": "l"}')`, "select pawl_v1.job_cancel(1, 'ann', 'why')", ""},
+	{"leave, with nothing in hand", `select pawl_v1.worker_register('w'), pawl_v1.job_enqueue('q', 'k', '')`, "select pawl_v1.worker_leave(1)", ""},
+	{"reschedule, later", `select pawl_v1.job_enqueue('q', 'k', '', '{"retry_in_ms": 60000}')`, "select pawl_v1.job_reschedule(1, 1000)", ""},
 	{"pause", "", `select pawl_v1.queue_set('q', '{"mode": "paused"}', 'ann', 'why')`, ""},
 	{"kick, another queue", "", "select pawl_v1.job_kick('{other}')", ""},
 }
@@ -172,6 +194,9 @@ func TestWake_MutantsAreCaught(t *testing.T) {
 		"a batch wakes its first queue":     {edited("job_enqueue_many", "if p_queues[1] <> any (p_queues) then", "if false then"), "enqueue many, two queues"},
 		"a batch of what comes later wakes": {edited("job_enqueue_many", " and 0 = any (p_retry_in_ms) is distinct from false", ""), "enqueue many, later"},
 		"a batch of duplicates wakes":       {edited("job_enqueue_many", "v_new > 0 and ", ""), "enqueue many, duplicates"},
+		"what a discard frees wakes nobody": {edited("job_discard", "pawl_v1._lane_freed(v_before.lane_id, v_before.queue)", "pawl_v1._lanes_free(array[v_before.lane_id])"), "discard what blocks a lane"},
+		"every cancel wakes":                {edited("_lane_freed", "if v_detail ? 'promoted' then", "if true then"), "cancel the last of a lane"},
+		"who leaves wakes nobody":           {edited("worker_leave", "if v_released > 0 then", "if false then"), "leave"},
 		"a kick notifies always":            {edited("job_kick", "\n    where pawl_v1._asleep(q.name)", ""), "kick"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -179,6 +204,61 @@ func TestWake_MutantsAreCaught(t *testing.T) {
 			w := wakings[slices.IndexFunc(wakings, func(w waking) bool { return w.name == m.waking })]
 			if faults := append(w.judge(t, true, m.mutation), w.judge(t, false, m.mutation)...); len(faults) == 0 {
 				t.Errorf("it survives %q", w.name)
+			}
+		})
+	}
+}
+
+// A schedule that is due, or whose next tick a keeper has to find, has the keepers look, whether a worker sleeps or not. One that is paused, unchanged or
+// due later does not.
+func TestWake_Keepers(t *testing.T) {
+	t.Parallel()
+	const (
+		hourly = `select pawl_v1.schedule_put('s', 'q', 'k', '', '{"every_ms": 3600000}')`
+		past   = `select pawl_v1.schedule_put('s', 'q', 'k', '', '{"every_ms": 3600000, "first_at": "2026-01-01"}')`
+		cron   = `select pawl_v1.schedule_put('s', 'q', 'k', '', '{"cron": "0 * * * *"}')`
+		quick  = `select pawl_v1.schedule_put('s', 'q', 'k', '', '{"every_ms": 500}')`
+		pause  = `select pawl_v1.schedule_pause('s', 'ann', 'why')`
+		resume = `select pawl_v1.schedule_resume('s', 'ann', 'why')`
+	)
+	for name, w := range map[string]waking{
+		"put, due":              {"", "", past, "schedules"},
+		"put, a cron":           {"", "", cron, "schedules"},
+		"put, soon":             {"", "", quick, "schedules"},
+		"put, later":            {"", "", hourly, ""},
+		"put, rolled back":      {"", "", "begin;" + past + "; rollback", ""},
+		"put, unchanged":        {"", cron, cron, ""},
+		"put, changed to soon":  {"", hourly, quick, "schedules"},
+		"put, changed to later": {"", quick + "; update pawl.schedule set next_at = now() + interval '1 hour'", hourly, ""},
+		"put, paused":           {"", hourly + ";" + pause, cron, ""},
+		"resume, soon":          {"", quick + ";" + pause, resume, "schedules"},
+		"resume, a cron":        {"", cron + ";" + pause, resume, "schedules"},
+		"resume, later":         {"", hourly + ";" + pause, resume, ""},
+		"resume, unchanged":     {"", cron, resume, ""},
+		"pause":                 {"", past, pause, ""},
+		"delete":                {"", past, `select pawl_v1.schedule_delete('s', 'ann', 'why')`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, fault := range w.judge(t, true) {
+				t.Error(fault)
+			}
+		})
+	}
+	for name, m := range map[string]struct {
+		mutation string
+		w        waking
+	}{
+		"mutant: a put tells no keeper":             {edited("_wake_keepers", "perform pg_notify('pawl_jobs', 'schedules')", "null"), waking{"", "", past, "schedules"}},
+		"mutant: a resume tells no keeper":          {edited("schedule_resume", "  perform pawl_v1._wake_keepers(v_after.next_at);\n", ""), waking{"", cron + ";" + pause, resume, "schedules"}},
+		"mutant: what is due later tells them":      {edited("_wake_keepers", "p_next_at < clock_timestamp() + interval '1 second'", "true"), waking{"", "", hourly, ""}},
+		"mutant: what is paused tells them":         {edited("schedule_put", "if not v_before.paused then", "if true then"), waking{"", hourly + ";" + pause, cron, ""}},
+		"mutant: a tick that is not known does not": {edited("_wake_keepers", "interval '1 second', true)", "interval '1 second', false)"), waking{"", "", cron, "schedules"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if len(m.w.judge(t, true, m.mutation)) == 0 {
+				t.Error("it survives")
 			}
 		})
 	}

@@ -44,6 +44,23 @@ begin
 end
 $$;
 
+-- Has the keepers beside workers that listen look at the schedules, at COMMIT, if one is due within the second that they poll in at most, or a
+-- keeper has to find its next tick. Schedules change seldom, so it does not ask whether a keeper sleeps; but at most eight transactions
+-- at once notify, as of _wake.
+create or replace function pawl_v1._wake_keepers(p_next_at timestamptz)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if coalesce(p_next_at < clock_timestamp() + interval '1 second', true)
+     and current_setting('max_prepared_transactions') = '0'
+     and pg_try_advisory_xact_lock(1885435776, pg_backend_pid() % 8) then
+    perform pg_notify('pawl_jobs', 'schedules');
+  end if;
+end
+$$;
+
 -- Tells the workers that sleep that there are jobs in these queues. What enqueues does so by itself. Call it on its own after your commit, if
 -- your transaction was open for long after it enqueued: a worker may have fallen asleep meanwhile. It notifies too where transactions can be
 -- prepared.

@@ -184,6 +184,23 @@ begin
 end
 $$;
 
+-- After the job that had the turn of a lane was taken out of it, by a call that no worker makes, in this transaction: as _lanes_free, and wakes a
+-- worker for the next. A worker that ends a turn claims the next job itself, so nothing else of lanes does.
+create or replace function pawl_v1._lane_freed(p_lane bigint, p_queue text)
+returns jsonb
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_detail jsonb := pawl_v1._lanes_free(array[p_lane]);
+begin
+  if v_detail ? 'promoted' then
+    perform pawl_v1._wake(array[p_queue]);
+  end if;
+  return v_detail;
+end
+$$;
+
 -- After these jobs have become dead letters or were cancelled, in this transaction: dead letters give up their turn unless
 -- their lane's policy is block, and the lanes go on. detail as of _lanes_free.
 create or replace function pawl_v1._lanes_leave(p_ids bigint[])

@@ -134,7 +134,7 @@ begin
 end
 $$;
 
--- Ends a worker in good order: what it still holds goes back at once, uncharged. A job whose transaction is still open
+-- Ends a worker in good order: what it still holds goes back at once, uncharged, and wakes other workers. A job whose transaction is still open
 -- stays with the worker row until the sweep.
 create or replace function pawl_v1.worker_leave(p_worker bigint)
 returns table (outcome text, released int, detail jsonb)
@@ -143,6 +143,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_released int;
+  v_queues   text[];
 begin
   -- A claim of this worker may be under way, whose answer nobody waits for any more. It has the row until it commits; what it
   -- claimed is seen below, because each statement has a snapshot of its own, and none can follow.
@@ -154,17 +155,24 @@ begin
        and p_worker <> 0 -- the jobs claimed without a worker are not one worker's to leave
      order by j.id
        for update skip locked
+  ), released as (
+    update pawl.job as j
+       set status = 'pending',
+           claimed_by = null,
+           attempts = greatest(j.attempts - 1, 0),
+           available_at = greatest(j.available_at, clock_timestamp())
+      from held
+     where j.id = held.id
+       and j.status = 'processing'
+       and j.claimed_by = p_worker
+    returning j.queue
   )
-  update pawl.job as j
-     set status = 'pending',
-         claimed_by = null,
-         attempts = greatest(j.attempts - 1, 0),
-         available_at = greatest(j.available_at, clock_timestamp())
-    from held
-   where j.id = held.id
-     and j.status = 'processing'
-     and j.claimed_by = p_worker;
-  get diagnostics v_released = row_count;
+  select count(*), array_agg(distinct r.queue)
+    into v_released, v_queues
+    from released as r;
+  if v_released > 0 then
+    perform pawl_v1._wake(v_queues);
+  end if;
   if current_setting('transaction_isolation') in ('read committed', 'read uncommitted') then
     delete from pawl.worker as w
      where w.id = p_worker

@@ -310,7 +310,7 @@ begin
   perform pawl_v1._job_audit('job_cancel', p_actor, p_reason, v_before, v_after);
   return query
   select 'cancelled', jsonb_build_object('status', v_before.status)
-    || case when v_before.lane_head then pawl_v1._lanes_free(array[v_before.lane_id]) else '{}' end;
+    || case when v_before.lane_head then pawl_v1._lane_freed(v_before.lane_id, v_before.queue) else '{}' end;
 end
 $$;
 
@@ -364,7 +364,7 @@ begin
   perform pawl_v1._job_audit('job_discard', p_actor, p_reason, v_before, null);
   return query
   select 'discarded', jsonb_build_object('status', v_before.status)
-    || case when v_before.lane_head then pawl_v1._lanes_free(array[v_before.lane_id]) else '{}' end;
+    || case when v_before.lane_head then pawl_v1._lane_freed(v_before.lane_id, v_before.queue) else '{}' end;
 end
 $$;
 

@@ -27,7 +27,7 @@ begin
   perform pawl_v1._job_stop(v_before);
   return query
   select 'cancelled', jsonb_build_object('status', v_before.status)
-    || case when v_before.lane_head then pawl_v1._lanes_free(array[v_before.lane_id]) else '{}' end;
+    || case when v_before.lane_head then pawl_v1._lane_freed(v_before.lane_id, v_before.queue) else '{}' end;
 end
 $$;
 

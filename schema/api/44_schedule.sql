@@ -123,6 +123,7 @@ begin
             v_new.payload, v_new.options)
     on conflict do nothing;
     if found then
+      perform pawl_v1._wake_keepers(v_new.next_at);
       return query
       select 'created', v_new.next_at, '{}'::jsonb;
       return;
@@ -170,6 +171,9 @@ begin
          payload = v_new.payload,
          options = v_new.options
    where s.name = p_name;
+  if not v_before.paused then
+    perform pawl_v1._wake_keepers(v_new.next_at);
+  end if;
   return query
   select 'changed', v_new.next_at, '{}'::jsonb;
 end
@@ -372,6 +376,7 @@ begin
   returning s.*
        into v_after;
   perform pawl_v1._schedule_audit('schedule_resume', p_actor, p_reason, v_before, v_after);
+  perform pawl_v1._wake_keepers(v_after.next_at);
   return query
   select 'resumed', jsonb_strip_nulls(jsonb_build_object('next_at', v_after.next_at));
 end

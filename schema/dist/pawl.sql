@@ -1732,6 +1732,23 @@ begin
 end
 $$;
 
+-- Has the keepers beside workers that listen look at the schedules, at COMMIT, if one is due within the second that they poll in at most, or a
+-- keeper has to find its next tick. Schedules change seldom, so it does not ask whether a keeper sleeps; but at most eight transactions
+-- at once notify, as of _wake.
+create or replace function pawl_v1._wake_keepers(p_next_at timestamptz)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if coalesce(p_next_at < clock_timestamp() + interval '1 second', true)
+     and current_setting('max_prepared_transactions') = '0'
+     and pg_try_advisory_xact_lock(1885435776, pg_backend_pid() % 8) then
+    perform pg_notify('pawl_jobs', 'schedules');
+  end if;
+end
+$$;
+
 -- Tells the workers that sleep that there are jobs in these queues. What enqueues does so by itself. Call it on its own after your commit, if
 -- your transaction was open for long after it enqueued: a worker may have fallen asleep meanwhile. It notifies too where transactions can be
 -- prepared.
@@ -3130,6 +3147,23 @@ begin
 end
 $$;
 
+-- After the job that had the turn of a lane was taken out of it, by a call that no worker makes, in this transaction: as _lanes_free, and wakes a
+-- worker for the next. A worker that ends a turn claims the next job itself, so nothing else of lanes does.
+create or replace function pawl_v1._lane_freed(p_lane bigint, p_queue text)
+returns jsonb
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_detail jsonb := pawl_v1._lanes_free(array[p_lane]);
+begin
+  if v_detail ? 'promoted' then
+    perform pawl_v1._wake(array[p_queue]);
+  end if;
+  return v_detail;
+end
+$$;
+
 -- After these jobs have become dead letters or were cancelled, in this transaction: dead letters give up their turn unless
 -- their lane's policy is block, and the lanes go on. detail as of _lanes_free.
 create or replace function pawl_v1._lanes_leave(p_ids bigint[])
@@ -3585,7 +3619,7 @@ begin
 end
 $$;
 
--- Ends a worker in good order: what it still holds goes back at once, uncharged. A job whose transaction is still open
+-- Ends a worker in good order: what it still holds goes back at once, uncharged, and wakes other workers. A job whose transaction is still open
 -- stays with the worker row until the sweep.
 create or replace function pawl_v1.worker_leave(p_worker bigint)
 returns table (outcome text, released int, detail jsonb)
@@ -3594,6 +3628,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_released int;
+  v_queues   text[];
 begin
   -- A claim of this worker may be under way, whose answer nobody waits for any more. It has the row until it commits; what it
   -- claimed is seen below, because each statement has a snapshot of its own, and none can follow.
@@ -3605,17 +3640,24 @@ begin
        and p_worker <> 0 -- the jobs claimed without a worker are not one worker's to leave
      order by j.id
        for update skip locked
+  ), released as (
+    update pawl.job as j
+       set status = 'pending',
+           claimed_by = null,
+           attempts = greatest(j.attempts - 1, 0),
+           available_at = greatest(j.available_at, clock_timestamp())
+      from held
+     where j.id = held.id
+       and j.status = 'processing'
+       and j.claimed_by = p_worker
+    returning j.queue
   )
-  update pawl.job as j
-     set status = 'pending',
-         claimed_by = null,
-         attempts = greatest(j.attempts - 1, 0),
-         available_at = greatest(j.available_at, clock_timestamp())
-    from held
-   where j.id = held.id
-     and j.status = 'processing'
-     and j.claimed_by = p_worker;
-  get diagnostics v_released = row_count;
+  select count(*), array_agg(distinct r.queue)
+    into v_released, v_queues
+    from released as r;
+  if v_released > 0 then
+    perform pawl_v1._wake(v_queues);
+  end if;
   if current_setting('transaction_isolation') in ('read committed', 'read uncommitted') then
     delete from pawl.worker as w
      where w.id = p_worker
@@ -4261,7 +4303,7 @@ begin
   perform pawl_v1._job_audit('job_cancel', p_actor, p_reason, v_before, v_after);
   return query
   select 'cancelled', jsonb_build_object('status', v_before.status)
-    || case when v_before.lane_head then pawl_v1._lanes_free(array[v_before.lane_id]) else '{}' end;
+    || case when v_before.lane_head then pawl_v1._lane_freed(v_before.lane_id, v_before.queue) else '{}' end;
 end
 $$;
 
@@ -4315,7 +4357,7 @@ begin
   perform pawl_v1._job_audit('job_discard', p_actor, p_reason, v_before, null);
   return query
   select 'discarded', jsonb_build_object('status', v_before.status)
-    || case when v_before.lane_head then pawl_v1._lanes_free(array[v_before.lane_id]) else '{}' end;
+    || case when v_before.lane_head then pawl_v1._lane_freed(v_before.lane_id, v_before.queue) else '{}' end;
 end
 $$;
 
@@ -4525,7 +4567,7 @@ begin
   perform pawl_v1._job_stop(v_before);
   return query
   select 'cancelled', jsonb_build_object('status', v_before.status)
-    || case when v_before.lane_head then pawl_v1._lanes_free(array[v_before.lane_id]) else '{}' end;
+    || case when v_before.lane_head then pawl_v1._lane_freed(v_before.lane_id, v_before.queue) else '{}' end;
 end
 $$;
 
@@ -4843,6 +4885,7 @@ begin
             v_new.payload, v_new.options)
     on conflict do nothing;
     if found then
+      perform pawl_v1._wake_keepers(v_new.next_at);
       return query
       select 'created', v_new.next_at, '{}'::jsonb;
       return;
@@ -4890,6 +4933,9 @@ begin
          payload = v_new.payload,
          options = v_new.options
    where s.name = p_name;
+  if not v_before.paused then
+    perform pawl_v1._wake_keepers(v_new.next_at);
+  end if;
   return query
   select 'changed', v_new.next_at, '{}'::jsonb;
 end
@@ -5092,6 +5138,7 @@ begin
   returning s.*
        into v_after;
   perform pawl_v1._schedule_audit('schedule_resume', p_actor, p_reason, v_before, v_after);
+  perform pawl_v1._wake_keepers(v_after.next_at);
   return query
   select 'resumed', jsonb_strip_nulls(jsonb_build_object('next_at', v_after.next_at));
 end
@@ -8049,7 +8096,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '142252f418bfa799ca6350517f4a688017c097d304d1e1a4a47b0aeede7ec94e');
+values (1, 'init', 1, '817ba52dca16c7df5290e27e4534330f8500de41c88ff714a0279b15d1684b57');
 
 do $$
 begin
