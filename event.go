@@ -33,6 +33,8 @@ const (
 	EventFinal             EventKind = "final"                 // an attempt failed for good: dead letter
 	EventSnoozed           EventKind = "snoozed"               // a handler asked to be called again later; uncharged
 	EventCancelled         EventKind = "cancelled"             // ended without success, by its handler or an operator
+	EventWoken             EventKind = "woken"                 // a notification told an idle worker of Count jobs
+	EventPolled            EventKind = "polled"                // an idle worker found Count jobs by a poll
 	EventTicked            EventKind = "ticked"                // a schedule's jobs were enqueued
 	EventMissed            EventKind = "missed"                // ticks of a schedule that were left out after an outage
 	EventGuardHandled      EventKind = "guard_already_handled" // the user's own row says it is done, or claimed and swept
@@ -135,7 +137,7 @@ func Join(hs ...Hooks) Hooks {
 }
 
 // LogTo returns hooks that write one structured line an event to l, or to [slog.Default] if l is nil. What happens all
-// day (fresh, replay, duplicate_skipped, guard_already_handled, stored, ticked, and what a source receives, acknowledges and releases, conflict) is
+// day (fresh, replay, duplicate_skipped, guard_already_handled, stored, woken, polled, ticked, and what a source receives, acknowledges and releases, conflict) is
 // logged at debug, a coming retry at info, what
 // somebody should look at (final, mismatch, unfit, trouble, failures to receive or acknowledge) at warn or error.
 func LogTo(l *slog.Logger) Hooks {
@@ -160,7 +162,7 @@ func (e Event) level() slog.Level {
 
 func (k EventKind) level() slog.Level {
 	switch k {
-	case EventFresh, EventReplay, EventDuplicateSkipped, EventGuardHandled, EventStored, EventSuperseded, EventTicked, EventReceived, EventEmptyReceive, EventConflict,
+	case EventFresh, EventReplay, EventDuplicateSkipped, EventGuardHandled, EventStored, EventSuperseded, EventWoken, EventPolled, EventTicked, EventReceived, EventEmptyReceive, EventConflict,
 		EventAcknowledged, EventReleased:
 		return slog.LevelDebug
 	case EventHeld, EventRetryable, EventSnoozed, EventCancelled, EventStaleTakeover, EventSuspect, EventHandleLost:

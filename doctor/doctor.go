@@ -82,6 +82,7 @@ var checks = []check{
 	{"collations", checkCollations},
 	{"path", checkPath},
 	{"workers", checkWorkers},
+	{"wakeups", checkWakeups},
 	{"handlers", checkHandlers},
 	{"waiting", checkWaiting},
 	{"paused", checkPaused},

@@ -162,6 +162,10 @@ values ('s', 'k', sha256(''), 'succeeded', now() - interval '30 days', now() - i
 			[]string{"handler of k in worker 1 (w1) takes 8000 ms (p99), and is cut off at 10000 ms", "raise its Timeout"}},
 		{"handlers", works(`"runs": 20, "p99_ms": 25000, "timeout_ms": 60000`), "update pawl.worker set seen_at = now() - interval '1 hour'", doctor.Limits{},
 			[]string{"takes 25000 ms (p99), and is cut off in a deploy after 25000 ms", "raise ShutdownTimeout"}},
+		{"wakeups", reports("on"), "delete from pawl.worker", doctor.Limits{}, []string{"max_prepared_transactions is 2", "job.Kick"}},
+		{"wakeups", reports("off"), "delete from pawl.worker", doctor.Limits{}, []string{"(w1): Presence.Off is set", "Presence.URL"}},
+		{"wakeups", reports("none"), "update pawl.worker set seen_at = now() - interval '1 hour'", doctor.Limits{}, []string{"(w1): it has no presence connection", "worker.presence"}},
+		{"pooler", `insert into pawl.worker (name, report) values ('w1', '{"wakeups": "none", "pooled": true}')`, "delete from pawl.worker", doctor.Limits{}, []string{"through a pooler", "Presence.URL"}},
 		{"waiting", "insert into pawl.worker (name) values ('w1')" + waits("k", "q"), "delete from pawl.job", doctor.Limits{}, []string{"run a worker with queue q and a handler for k"}},
 		{"waiting", works("") + waits("unheard of", "q"), "delete from pawl.job", doctor.Limits{}, []string{"the workers of queue q have no handler for unheard of"}},
 		{"waiting", works("") + waits("k", "elsewhere"), "delete from pawl.job", doctor.Limits{}, []string{"no worker that runs serves queue elsewhere"}},
@@ -186,6 +190,11 @@ values ('s', 'k', sha256(''), 'succeeded', now() - interval '30 days', now() - i
 			}
 		})
 	}
+}
+
+// reports is a worker that says whether enqueues wake it.
+func reports(wakeups string) string {
+	return `insert into pawl.worker (name, report) values ('w1', '{"wakeups": "` + wakeups + `"}')`
 }
 
 // works is a worker that reports of its one handler, for kind k in queue q.

@@ -43,7 +43,7 @@ func checkPooler(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	}
 	found, err := findings(ctx, db, "presence", func(f fact) Finding {
 		return Finding{What: fmt.Sprintf("worker %d (%s) keeps its presence through a pooler in transaction or statement mode", f.ID, f.Name),
-			Why: "it holds no presence lock: if its process is killed, its jobs wait for the lease, and until then it counts as alive",
+			Why: "it holds no presence lock: if its process is killed, its jobs wait for the lease, and until then it counts as alive. No enqueue wakes it: new jobs wait for its next poll",
 			Fix: "set Presence.URL of that program to a direct connection, or Presence.Off"}
 	})
 	if err != nil {

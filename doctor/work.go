@@ -27,6 +27,31 @@ func checkWorkers(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) 
 	})
 }
 
+// checkWakeups looks at what keeps enqueues from waking idle workers. Polls find all jobs in any case.
+func checkWakeups(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
+	type fact struct {
+		Scope string `json:"scope"` // "server" or "worker"
+		ID    int64  `json:"worker_id"`
+		Name  string `json:"worker_name"`
+		State string `json:"state"` // of a worker "off" or "none", of the server the setting
+	}
+	return findings(ctx, db, "wakeups", func(f fact) Finding {
+		found := Finding{Why: "an idle worker finds a new job at its next poll, after up to 500 ms (Poll), in place of milliseconds"}
+		switch {
+		case f.Scope == "server":
+			found.What = "no enqueue notifies: max_prepared_transactions is " + f.State + ", and PREPARE TRANSACTION refuses a transaction that has notified"
+			found.Fix = "if nothing uses PREPARE TRANSACTION: alter system set max_prepared_transactions = 0, and restart; otherwise call job.Kick after your commits, and skip this check"
+		case f.State == "off":
+			found.What = fmt.Sprintf("no enqueue wakes worker %d (%s): Presence.Off is set", f.ID, f.Name)
+			found.Fix = "unset Presence.Off; behind a pooler set Presence.URL to a direct connection. If polls are enough, skip this check"
+		default:
+			found.What = fmt.Sprintf("no enqueue wakes worker %d (%s): it has no presence connection", f.ID, f.Name)
+			found.Fix = "see its event trouble of worker.presence: the server may be out of connections, or Presence.URL is wrong"
+		}
+		return found
+	})
+}
+
 func checkHandlers(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	const why = "work is cut off or taken over that would have ended well a little later, and is done again"
 	type silence struct {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/kick"
 )
@@ -38,6 +39,7 @@ type doze struct {
 	vain  int       // notifications since it last found something
 	asked bool      // to be announced
 	again time.Time // when it may ask once more
+	woken bool      // what ended its last pause was a notification
 	// The presence connection sets these: it is announced; a notification has come; that has ended its announcement, and not another worker's.
 	asleep, heard, own atomic.Bool
 }
@@ -55,9 +57,22 @@ func (l *line) idle() {
 	l.w.sleepers.ask(l, true)
 }
 
+// found is told that a claim found so many jobs.
+func (l *line) found(ctx context.Context, jobs int) {
+	switch {
+	case l.doze.woken:
+		l.w.sleepers.woken.Add(1)
+		l.w.emit(ctx, pawl.Event{Kind: pawl.EventWoken, Op: "job.claim", Scope: l.queue.Name, Count: jobs})
+	case !l.doze.since.IsZero() && time.Since(l.doze.since) >= drowsy:
+		l.w.sleepers.polled.Add(1)
+		l.w.emit(ctx, pawl.Event{Kind: pawl.EventPolled, Op: "job.claim", Scope: l.queue.Name, Count: jobs})
+	}
+	l.busy()
+}
+
 // busy is told that a claim found something, or that the line ends.
 func (l *line) busy() {
-	l.doze.since, l.doze.vain, l.doze.again = time.Time{}, 0, time.Time{}
+	l.doze.since, l.doze.vain, l.doze.again, l.doze.woken = time.Time{}, 0, time.Time{}, false
 	if l.doze.asked {
 		l.doze.asked = false
 		l.w.sleepers.ask(l, false)
@@ -67,7 +82,7 @@ func (l *line) busy() {
 // longer is the pause after this one. After a notification it is shorter again: until a line is announced anew only polls find what comes.
 func (l *line) longer(pause time.Duration) time.Duration {
 	pause = min(2*pause, l.w.cfg.Poll)
-	if !l.doze.heard.Swap(false) {
+	if l.doze.woken = l.doze.heard.Swap(false); !l.doze.woken {
 		return pause
 	}
 	l.doze.since, l.doze.again = time.Time{}, time.Time{}
@@ -83,6 +98,8 @@ type sleepers struct {
 	mu    sync.Mutex
 	asked map[*line]bool // to be announced, or to have that taken back
 	poke  func()         // ends the wait of the presence connection
+
+	woken, polled atomic.Int64 // how often a line that was idle found jobs, after a notification and by a poll
 }
 
 func (s *sleepers) ask(l *line, asleep bool) {

@@ -75,7 +75,7 @@ func (l *line) work(ctx context.Context, s *session) {
 		}
 		if started > 0 {
 			pause = briefPoll
-			l.busy()
+			l.found(ctx, started)
 			continue
 		}
 		l.idle()

@@ -64,9 +64,37 @@ func (h Handler) timed() Handler {
 	return h
 }
 
+// A told is what a worker reports as soon as it changes.
+type told struct {
+	pooled  bool
+	wakeups string
+}
+
+func (w *Worker) toTell(s *session) told {
+	now := told{pooled: s.pooled.Load()}
+	switch {
+	case w.cfg.Presence.Off:
+		now.wakeups = "off"
+	case s.present.Load():
+		now.wakeups = "on"
+	case isClosed(s.settled):
+		now.wakeups = "none"
+	}
+	return now
+}
+
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
 // report is what operators may want to know of this worker when it is not at hand.
 func (w *Worker) report(watched bool) *contract.WorkerReport {
-	r := &contract.WorkerReport{DrainMS: w.cfg.ShutdownTimeout.Milliseconds(), Queues: w.queues(), Watched: watched, Handlers: map[string]contract.HandlerReport{}}
+	r := &contract.WorkerReport{DrainMS: w.cfg.ShutdownTimeout.Milliseconds(), Queues: w.queues(), Watched: watched, Woken: w.sleepers.woken.Load(), Polled: w.sleepers.polled.Load(), Handlers: map[string]contract.HandlerReport{}}
 	for kind, h := range w.handlers {
 		runs, took := h.watch.p99()
 		r.Handlers[kind] = contract.HandlerReport{TimeoutMS: h.policy.Timeout.Milliseconds(), Runs: runs, P99MS: took.Milliseconds()}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -25,4 +26,48 @@ func TestWorker_Reports(t *testing.T) {
    and w.report -> 'drain_ms' = '7000'
    and (w.report #>> '{handlers,k,timeout_ms}')::int > 0
    and w.silence between interval '0.1 ms' and interval '1 hour'`, 1)
+}
+
+// A worker says whether enqueues wake it: doctor's check wakeups reads that. It tells of a change with its next heartbeat.
+func TestWorker_ReportsWakeups(t *testing.T) {
+	t.Parallel()
+	const says = "select count(*) from pawl.worker as w where w.report ->> 'wakeups' = "
+	t.Run("on, cut, and on again", func(t *testing.T) {
+		t.Parallel()
+		c := setupCrew(t)
+		c.hire()
+		c.until("not on", says+"'on'", 1)
+		c.exec("select pg_terminate_backend(l.pid, 10000) from pg_locks as l where l.classid = 1885435757 and l.database = (select d.oid from pg_database as d where d.datname = current_database())")
+		c.until("not none", says+"'none'", 1)
+		c.until("not on again", says+"'on'", 1)
+	})
+	t.Run("off", func(t *testing.T) {
+		t.Parallel()
+		c := setupCrew(t)
+		c.config.Presence.Off = true
+		c.hire()
+		c.until("not off", says+"'off'", 1)
+	})
+}
+
+// A worker tells, in events and in its report, how an idle queue found its jobs: it was woken, or it polled. What it finds while there is work counts for
+// neither.
+func TestWorker_TellsHowItFoundJobs(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.config.Poll = 2 * time.Second // it polls 4.6 s and 6.6 s after it has found nothing
+	c.hire()
+	c.untilAsleep(1)
+	c.enqueueMany(3, job.Request{})
+	c.untilDone()
+	if woken, polled := c.saw(pawl.EventWoken, "job.claim"), c.saw(pawl.EventPolled, "job.claim"); woken != 1 || polled != 0 {
+		t.Errorf("an enqueue: woken %d, polled %d", woken, polled)
+	}
+	c.untilAnnounced(1)
+	c.enqueueMany(1, job.Request{StartIn: time.Second})
+	c.untilDone()
+	if woken, polled := c.saw(pawl.EventWoken, "job.claim"), c.saw(pawl.EventPolled, "job.claim"); woken != 1 || polled != 1 {
+		t.Errorf("a job whose time comes: woken %d, polled %d", woken, polled)
+	}
+	c.until("not reported", "select count(*) from pawl.worker as w where w.report -> 'woken' = '1' and w.report -> 'polled' = '1'", 1)
 }

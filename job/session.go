@@ -27,7 +27,7 @@ type session struct {
 	givenUp  atomic.Bool   // its end was told of
 	present  atomic.Bool   // the presence lock is held
 	pooled   atomic.Bool   // the presence connection goes through a pooler that changes sessions
-	told     bool          // what the last report said of that; as beat
+	told     told          // what the last report said of these; as beat
 	settled  chan struct{} // closed when it is, or cannot be had
 	depart   func()        // ends the presence
 
@@ -103,9 +103,9 @@ func (w *Worker) keepAlive(ctx context.Context, s *session) {
 	for pace.Sleep(ctx, min(beatEvery, step)) {
 		asked := time.Now()
 		var report *contract.WorkerReport
-		if asked.Sub(s.reported) >= reportEvery || s.pooled.Load() != s.told {
+		if now := w.toTell(s); asked.Sub(s.reported) >= reportEvery || now != s.told {
 			report = w.report(s.watched)
-			report.Pooled = s.pooled.Load()
+			report.Pooled, report.Wakeups = now.pooled, now.wakeups
 		}
 		beat, cancel := context.WithTimeout(ctx, step)
 		row, err := contract.WorkerHeartbeat(beat, w.pool, s.id, s.present.Load(), report)
@@ -114,7 +114,7 @@ func (w *Worker) keepAlive(ctx context.Context, s *session) {
 		case err == nil && row.Alive:
 			s.beat = asked
 			if report != nil {
-				s.reported, s.told = asked, report.Pooled
+				s.reported, s.told = asked, told{report.Pooled, report.Wakeups}
 			}
 			w.recall(ctx, s, row.Recalled)
 		case err == nil:

@@ -93,11 +93,21 @@ func DeadCounts(ctx context.Context, db DB, limit int) ([]DeadCountRow, error) {
 	})
 }
 
-// WorkerCounts counts the registered workers, and of them those within their lease.
-func WorkerCounts(ctx context.Context, db DB) (all, alive int, err error) {
-	err = lookOne(ctx, db, "worker.counts", `select count(*), count(*) filter (where w.seen_at + w.lease > clock_timestamp())
-  from pawl.worker as w`, nil, &all, &alive)
-	return all, alive, err
+// WorkerCount is an answer of WorkerCounts.
+type WorkerCount struct {
+	All, Alive int // registered, and of them within their lease
+	Wakeable   int // of these: enqueues wake them, they say, and the server lets enqueues notify
+}
+
+// WorkerCounts counts the registered workers.
+func WorkerCounts(ctx context.Context, db DB) (n WorkerCount, err error) {
+	err = lookOne(ctx, db, "worker.counts", `select count(*),
+       count(*) filter (where w.seen_at + w.lease > clock_timestamp()),
+       count(*) filter (where w.seen_at + w.lease > clock_timestamp()
+                          and w.report ->> 'wakeups' = 'on'
+                          and current_setting('max_prepared_transactions') = '0')
+  from pawl.worker as w`, nil, &n.All, &n.Alive, &n.Wakeable)
+	return n, err
 }
 
 // QueuesServed reads the names of the queues that live workers work on and that begin with prefix.

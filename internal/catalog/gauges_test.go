@@ -112,8 +112,10 @@ func TestCountWorkers(t *testing.T) {
 	b.exec("select pawl_v1.worker_register('here')")
 	b.exec(`insert into pawl.worker (name, seen_at, lease)
 values ('slow', now() - interval '1 hour', '2 hours'), ('gone', now() - interval '1 hour', '30 seconds')`)
-	if all, alive, err := catalog.WorkerCounts(b.Context(), b.pool); err != nil || all != 3 || alive != 2 {
-		t.Errorf("%d, %d alive, %v", all, alive, err)
+	b.exec(`insert into pawl.worker (name, report, seen_at) values ('on', '{"wakeups": "on"}', now()), ('off', '{"wakeups": "off"}', now()),
+('gone, too', '{"wakeups": "on"}', now() - interval '1 hour')`)
+	if n, err := catalog.WorkerCounts(b.Context(), b.pool); err != nil || n != (catalog.WorkerCount{All: 6, Alive: 4, Wakeable: 1}) {
+		t.Errorf("%+v, %v", n, err)
 	}
 }
 

@@ -66,9 +66,12 @@ type WorkerHeartbeatRow struct {
 type WorkerReport struct {
 	Queues   []string                 `json:"queues"`
 	DrainMS  int64                    `json:"drain_ms"`
-	Handlers map[string]HandlerReport `json:"handlers"`         // by kind
-	Pooled   bool                     `json:"pooled,omitempty"` // its presence connection changes sessions, so it is not present
-	Watched  bool                     `json:"watched"`          // its pool hears of commits that stopped waiting for a standby
+	Handlers map[string]HandlerReport `json:"handlers"`          // by kind
+	Pooled   bool                     `json:"pooled,omitempty"`  // its presence connection changes sessions, so it is not present
+	Watched  bool                     `json:"watched"`           // its pool hears of commits that stopped waiting for a standby
+	Wakeups  string                   `json:"wakeups,omitempty"` // "on"; "off": Presence.Off; "none": no presence connection. Empty: it is not known yet
+	Woken    int64                    `json:"woken"`             // how often it found jobs in a queue that was empty, after a notification
+	Polled   int64                    `json:"polled"`            // and by a poll
 }
 
 // HandlerReport is what a worker says of one of its handlers.

@@ -65,7 +65,8 @@ return (p_worker & 2147483647)::int;
 -- fence makes harmless, so synchronous_commit may be off for it.
 --
 -- options: presence boolean (the process holds its presence lock), report object (what pawl doctor is to know: queues, an array of
--- names; drain_ms; watched; handlers, an object of objects by kind, with timeout_ms, runs and p99_ms); default of both: as it was.
+-- names; drain_ms; watched; wakeups: on, off or none; woken, polled; handlers, an object of objects by kind, with timeout_ms, runs and p99_ms);
+-- default of both: as it was.
 -- outcome 'alive', or 'lost': its jobs were taken back; stop their handlers and register again.
 -- recalled: jobs that were cancelled or recalled under it since the last beat; end their handlers. Each is named once, and not at all if
 -- the worker has claimed it again meanwhile.

@@ -3550,7 +3550,8 @@ return (p_worker & 2147483647)::int;
 -- fence makes harmless, so synchronous_commit may be off for it.
 --
 -- options: presence boolean (the process holds its presence lock), report object (what pawl doctor is to know: queues, an array of
--- names; drain_ms; watched; handlers, an object of objects by kind, with timeout_ms, runs and p99_ms); default of both: as it was.
+-- names; drain_ms; watched; wakeups: on, off or none; woken, polled; handlers, an object of objects by kind, with timeout_ms, runs and p99_ms);
+-- default of both: as it was.
 -- outcome 'alive', or 'lost': its jobs were taken back; stop their handlers and register again.
 -- recalled: jobs that were cancelled or recalled under it since the last beat; end their handlers. Each is named once, and not at all if
 -- the worker has claimed it again meanwhile.
@@ -8096,7 +8097,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '817ba52dca16c7df5290e27e4534330f8500de41c88ff714a0279b15d1684b57');
+values (1, 'init', 1, '3cb2f1a21c2149322200c7af34d21c7f8a47aa2435aa09e235b0ff487c7ce578');
 
 do $$
 begin

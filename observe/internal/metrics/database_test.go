@@ -77,7 +77,7 @@ insert into pawl.job (queue, kind, payload, status, created_at, available_at, la
 select d.queue, 'k', '', d.status, now() - d.minutes * interval '1 minute', now() - d.minutes * interval '1 minute', d.lane, d.lane, d.lane is not null
   from (values ('mail', 'pending', 3, null), ('mail', 'dead_letter', 9, 1), ('outbox/main', 'pending', 5, null), ('outbox/main', 'dead_letter', 50, null),
                ('outbox/idle', 'cancelled', 70, null)) as d (queue, status, minutes, lane);
-insert into pawl.worker (name) values ('w')`
+insert into pawl.worker (name, report) values ('w', '{"wakeups": "on"}')`
 
 // What is in the database stands in the gauges, and pawl_reader may look.
 func TestDatabase_ReadsWhatThereIs(t *testing.T) {
@@ -92,6 +92,7 @@ func TestDatabase_ReadsWhatThereIs(t *testing.T) {
 		"pawl.oldest_due_age mail 3", "pawl.oldest_due_age outbox/main 5",
 		"pawl.outbox.lag idle 0", "pawl.outbox.lag main 5", "pawl.outbox.pending idle 0", "pawl.outbox.pending main 1",
 		"pawl.stale_commands processing 0", "pawl.stale_commands unknown 0",
+		"pawl.worker.wakeups off 0", "pawl.worker.wakeups on 1",
 		"pawl.workers alive 1", "pawl.workers silent 0",
 	}
 	if got := b.texts(b.open(observe.DatabaseOptions{})); !slices.Equal(got, want) {

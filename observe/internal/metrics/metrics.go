@@ -71,6 +71,10 @@ var (
 		Help:  "Registered workers, alive or silent for longer than their lease",
 		Alert: "no worker is alive; a silent one that stays for minutes: nobody sweeps"}
 
+	WorkerWakeups = Metric{Name: "pawl_worker_wakeups", OTel: "pawl.worker.wakeups", Type: Gauge, Unit: "{worker}", Labels: []string{"state"}, Read: readWorkers,
+		Help:  "Workers alive, by whether an enqueue wakes them when they are idle; state off: they find new jobs by polls",
+		Alert: "state off above 0, unless you mean it: pawl doctor says why, as wakeups"}
+
 	StaleCommands = Metric{Name: "pawl_stale_commands", OTel: "pawl.stale_commands", Type: Gauge, Unit: "{command}", Labels: []string{"status"}, Read: readCommands,
 		Help:  "Leased commands that nobody may finish without help, unknown ones and those whose lease is over",
 		Alert: "status unknown above 0: find out whether it took effect, then settle it"}
@@ -95,6 +99,6 @@ func Metrics() []Metric {
 
 // Gauges returns the metrics that are read from the database.
 func Gauges() []Metric {
-	return slices.Clone([]Metric{Jobs, OutboxPending, OutboxLagSeconds, OldestDueSeconds, DeadLetters, BlockedLanes, Workers,
+	return slices.Clone([]Metric{Jobs, OutboxPending, OutboxLagSeconds, OldestDueSeconds, DeadLetters, BlockedLanes, Workers, WorkerWakeups,
 		StaleCommands, ReadUp, ReadSeconds})
 }

@@ -97,8 +97,11 @@ func dead(ctx context.Context, db pawl.DB) (samples []Sample, err error) {
 }
 
 func workers(ctx context.Context, db pawl.DB) ([]Sample, error) {
-	all, alive, err := catalog.WorkerCounts(ctx, db)
-	return []Sample{{Workers, []string{"alive"}, float64(alive)}, {Workers, []string{"silent"}, float64(all - alive)}}, err
+	n, err := catalog.WorkerCounts(ctx, db)
+	return []Sample{
+		{Workers, []string{"alive"}, float64(n.Alive)}, {Workers, []string{"silent"}, float64(n.All - n.Alive)},
+		{WorkerWakeups, []string{"on"}, float64(n.Wakeable)}, {WorkerWakeups, []string{"off"}, float64(n.Alive - n.Wakeable)},
+	}, err
 }
 
 func commands(ctx context.Context, db pawl.DB) ([]Sample, error) {
