@@ -466,27 +466,55 @@ func TestWake_PreparedTransactions(t *testing.T) {
 }
 
 // The probe is one expression, put in place of its call: a cancel that comes between lock and unlock finds no place to stop at. Sessions
-// whose enqueues are cancelled all the time keep no lock.
+// whose enqueues are cancelled all the time keep no lock. Were it two statements, they would.
 func TestWake_CancelledProbesKeepNoLock(t *testing.T) {
 	t.Parallel()
-	b := setup(t, "")
-	conn := connect(t, b.url)
-	_, err := conn.Exec(t.Context(), "set statement_timeout = '20ms'")
-	for n := 0; n < 50 && err == nil; n++ {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		_, e := conn.Exec(ctx, "do $$ begin for n in 1..1000000 loop perform pawl_v1._asleep('q'); end loop; end $$")
+	const inTwo = `create or replace function pawl_v1._asleep(p_queue text) returns boolean language plpgsql as $$
+begin
+  if pg_try_advisory_lock_shared(1885435767, pawl_v1._wake_key(p_queue)) then
+    perform pg_advisory_unlock_shared(1885435767, pawl_v1._wake_key(p_queue));
+    return false;
+  end if;
+  return true;
+end $$`
+	for name, c := range map[string]struct {
+		mutation string
+		keeps    bool
+	}{"": {"", false}, "mutant: two statements": {inTwo, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, c.mutation)
+			if kept := b.keptByCancels(50); kept > 0 != c.keeps {
+				t.Errorf("after 50 cancels at most the session keeps %d locks", kept)
+			}
+		})
+	}
+}
+
+// keptByCancels cancels probes until the session keeps locks, or so many times, and returns how many it keeps.
+func (b *bed) keptByCancels(times int) (kept int) {
+	b.Helper()
+	conn := connect(b.T, b.url)
+	if _, err := conn.Exec(b.Context(), "set statement_timeout = '20ms'"); err != nil {
+		b.Fatal(err)
+	}
+	for n := 0; n < times && kept == 0; n++ {
+		ctx, cancel := context.WithTimeout(b.Context(), 10*time.Second)
+		_, err := conn.Exec(ctx, "do $$ begin for n in 1..1000000 loop perform pawl_v1._asleep('q'); end loop; end $$")
 		cancel()
 		var pg *pgconn.PgError
-		if !asPgError(e, &pg) || pg.Code != "57014" {
-			t.Fatalf("got %v, want a cancel", e)
+		if !asPgError(err, &pg) || pg.Code != "57014" {
+			b.Fatalf("got %v, want a cancel", err)
 		}
-		var kept int
-		err = conn.QueryRow(t.Context(), "select count(*) from pg_locks as l where l.pid = pg_backend_pid() and l.locktype = 'advisory'").Scan(&kept)
-		if kept != 0 {
-			t.Fatalf("after %d cancels the session keeps %d locks", n+1, kept)
+		if _, err := conn.Exec(b.Context(), "set statement_timeout = 0"); err != nil {
+			b.Fatal(err)
+		}
+		if err := conn.QueryRow(b.Context(), "select count(*) from pg_locks as l where l.pid = pg_backend_pid() and l.locktype = 'advisory'").Scan(&kept); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := conn.Exec(b.Context(), "set statement_timeout = '20ms'"); err != nil {
+			b.Fatal(err)
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	return kept
 }
