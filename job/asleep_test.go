@@ -17,7 +17,9 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/pgtest"
+	"github.com/pawl-go/pawl/internal/postgres"
 	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/migrate"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -224,6 +226,86 @@ func TestWake_AfterAnOutage(t *testing.T) {
 	c.untilAnnounced(1)
 	c.wakes("after the outage", func() { c.enqueueMany(1, job.Request{}) })
 	c.wantEffects(1)
+}
+
+// After a crash of the server, which ends all sessions and frees all locks, workers are announced again, and enqueues wake them.
+func TestWake_AfterACrashOfTheServer(t *testing.T) {
+	t.Parallel()
+	server, err := postgres.Start(t.Context(), postgres.Options{RAM: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Stop() })
+	c := setupCrewOn(t, server.URL("postgres"))
+	conn, err := pgx.Connect(t.Context(), c.url)
+	c.must(err)
+	_, err = migrate.Up(t.Context(), conn, nil)
+	c.must(err)
+	c.exec(effects)
+	c.config.Poll = 300 * time.Millisecond
+	c.hire()
+	c.untilAnnounced(1)
+	witness, err := pgx.Connect(t.Context(), c.url)
+	c.must(err)
+	c.must(syscall.Kill(int(conn.PgConn().PID()), syscall.SIGKILL)) // the server restarts when one of its processes is killed
+	c.untilTrue("the server has ended all sessions", func() bool { return witness.Ping(t.Context()) != nil })
+	c.pool.Reset()
+	c.untilTrue("the server is back", func() bool { return c.pool.Ping(t.Context()) == nil })
+	c.untilAnnounced(1)
+	woken := c.saw(pawl.EventWoken, "job.claim")
+	for range 5 {
+		time.Sleep(time.Second)
+		c.untilAnnounced(1)
+		time.Sleep(50 * time.Millisecond) // beyond the look that follows
+		c.enqueueMany(1, job.Request{})
+		c.untilDone()
+	}
+	if got := c.saw(pawl.EventWoken, "job.claim") - woken; got == 0 {
+		t.Errorf("none of 5 enqueues woke a worker, polled %d", c.saw(pawl.EventPolled, "job.claim"))
+	}
+	c.wantEffects(5)
+}
+
+// A worker that freezes while it is announced makes enqueues notify until its lease is over and another worker, of whatever queue, has swept.
+// When it goes on it is announced again.
+func TestWake_AFrozenWorkerIsNotAnnouncedBeyondItsLease(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	const announced = asleep + " and l.objid = pawl_v1._wake_key('q')::oid"
+	frozen := c.process(order{Form: "simple", Lease: 2 * time.Second, Quiet: true, Session: "frozen"})
+	c.until("not announced", announced, 1)
+	conn, err := pgx.Connect(t.Context(), c.url)
+	c.must(err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(t.Context(), "listen pawl_jobs")
+	c.must(err)
+	notifies := func() bool {
+		c.enqueueMany(1, job.Request{})
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		_, err := conn.WaitForNotification(ctx)
+		return err == nil
+	}
+	frozen.signal(syscall.SIGSTOP)
+	frozen.untilStopped()
+	if !notifies() {
+		t.Error("within its lease it is announced: an enqueue did not notify")
+	}
+	config := c.complete()
+	config.Queues = []job.Queue{{Name: "other", Concurrency: 1}}
+	w, err := job.NewWorker(c.pool, config)
+	c.must(err)
+	c.run(w)
+	c.until("still announced", announced, 0)
+	for range 5 {
+		if notifies() {
+			t.Error("beyond its lease an enqueue notified")
+		}
+	}
+	frozen.signal(syscall.SIGCONT)
+	c.untilDone()
+	c.until("not announced again", announced, 1)
+	c.wantEffects(6)
 }
 
 // An enqueue in a transaction that stays open wakes at its commit, if the worker slept before; if it falls asleep after the enqueue, the next

@@ -1,6 +1,7 @@
 package schematest_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -304,32 +305,49 @@ func TestWorkerAsleep_OneAtATime(t *testing.T) {
 	}
 }
 
-// A frozen worker stays announced no longer than its lease: the sweep ends its presence session, if its role may. One that is late, but within
-// its lease, is left alone.
+// A frozen worker stays announced no longer than its lease: the sweep ends its presence session, if its role may. It ends no session that is not
+// provably that: not of a worker that is late, but within its lease; not one in a transaction, or without an announcement; not one of another
+// worker, or another database.
 func TestSweep_EndsTheSessionsOfExpiredWorkers(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ role, lease, mutation, left string }{
-		"expired":                  {"postgres", "1 second", "", "0"},
-		"late":                     {"postgres", "1 hour", "", "2"},
-		"of another role":          {"pawl_app", "1 second", "", "2"},
-		"mutant: no end of theirs": {"postgres", "1 second", edited("job_sweep", "perform pawl_v1._presence_end(v_expired);", ""), "2"},
+	const noTransaction = "\n          and a.state in ('idle', 'disabled')"
+	for name, c := range map[string]struct {
+		role, lease, also, mutation string
+		number                      int // of the presence lock
+		ended                       bool
+	}{
+		"expired":                       {number: 1, ended: true},
+		"late":                          {lease: "1 hour", number: 1},
+		"of another role":               {role: "pawl_app", number: 1},
+		"in a transaction":              {also: "begin", number: 1},
+		"in a transaction that failed":  {also: "begin; select 1/0", number: 1},
+		"not announced":                 {also: "select pawl_v1.worker_awake('{q}')", number: 1},
+		"of another worker":             {number: 2},
+		"mutant: no end of theirs":      {number: 1, mutation: edited("job_sweep", "perform pawl_v1._presence_end(v_expired);", "")},
+		"mutant: also in a transaction": {also: "begin", number: 1, mutation: edited("_presence_end", noTransaction, ""), ended: true},
+		"mutant: any worker's":          {number: 2, mutation: edited("_presence_end", "\n          and l.objid = pawl_v1._presence(v_worker)::oid", ""), ended: true},
+		"mutant: announced as whatever": {also: "select pawl_v1.worker_awake('{q}'), pg_advisory_lock(1, 1)", number: 1, mutation: edited("_presence_end", "\n                   and s.classid = 1885435767", ""), ended: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, schema.Roles()+";"+c.mutation)
 			s := newSleeper(t, b.url, "q")
-			if _, err := s.conn.Exec(t.Context(), "select pawl_v1.worker_register('w', $1::text::interval), pawl_v1.worker_attend(1)", c.lease); err != nil {
+			pid := s.conn.PgConn().PID()
+			if _, err := s.conn.Exec(t.Context(), "select pawl_v1.worker_register('w', $1::text::interval)", cmp.Or(c.lease, "1 second")); err != nil {
 				t.Fatal(err)
 			}
+			_, _ = s.conn.Exec(t.Context(), "select pawl_v1.worker_register('another', '1 hour'), pg_advisory_lock(1885435757, "+fmt.Sprint(c.number)+")")
+			_, _ = s.conn.Exec(t.Context(), c.also)
 			b.do("update pawl.worker set seen_at = clock_timestamp() - interval '10 seconds'")
-			b.do("set role " + c.role)
+			b.do("set role " + cmp.Or(c.role, "postgres"))
 			b.is("select s.outcome from pawl_v1.job_sweep('{k}') as s", "swept")
-			const held = `select count(*) from pg_locks as l where l.locktype = 'advisory' and l.classid in (1885435757, 1885435767)
- and l.database = (select d.oid from pg_database as d where d.datname = current_database())`
-			if c.left == "0" {
-				b.until(b.main, held, "0")
+			alive := fmt.Sprintf("select count(*) from pg_stat_activity as a where a.pid = %d", pid)
+			if c.ended {
+				b.until(b.main, alive, "0")
+				return
 			}
-			b.is(held, c.left)
+			time.Sleep(300 * time.Millisecond)
+			b.is(alive, "1")
 		})
 	}
 }

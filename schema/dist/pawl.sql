@@ -3718,7 +3718,7 @@ $$;
 --     are at least 5 s old (after a restart of the server every lock is free and everybody was silent),
 --   a job claimed without a worker whose own lease is over.
 -- On evidence of presence the attempt is given back: the crash alone is counted.
--- The presence session of a worker whose lease is over is ended: see _presence_end.
+-- The presence session of a worker whose lease is over is ended if it is announced as asleep: see _presence_end.
 -- Only kinds in p_kinds are dead-lettered: a sweeper does not decide on work it does not know.
 -- The advisory lock saves work, nothing else: two sweeps at once are safe.
 --
@@ -3834,31 +3834,46 @@ begin
 end
 $$;
 
--- Ends the presence sessions of workers whose lease is over, as far as the caller may: a process that is frozen, or whose host has vanished, would
--- stay announced as asleep for as long as the server keeps its connection, and each enqueue into its queues would notify.
+-- Ends the presence sessions of workers whose lease is over and that are announced as asleep, as far as the caller may: a process that is frozen, or
+-- whose host has vanished, would stay announced for as long as the server keeps its connection, and each enqueue into its queues would notify.
+-- It ends no other session: one that has the worker's presence lock, the exclusive lock of a sleeping queue, both as locks of a session that is in no
+-- transaction, is a presence connection. It is looked up in the statement that ends it, so that its process id is not another's by then. A session
+-- that the caller's role cannot look into is left alone; its own sweep may end it. If two workers share a number, the other connects again.
 create or replace function pawl_v1._presence_end(p_workers bigint[])
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_pid int;
+  v_worker bigint;
 begin
-  for v_pid in
-    select l.pid
-      from pg_catalog.pg_locks as l
-     where l.locktype = 'advisory'
-       and l.database = (select d.oid from pg_catalog.pg_database as d where d.datname = current_database())
-       and l.classid = 1885435757
-       and l.objsubid = 2 -- a key of two ints
-       and l.objid in (select pawl_v1._presence(w.id)::oid from unnest(p_workers) as w (id))
-       and l.granted
-       and l.pid <> pg_backend_pid()
-  loop
+  foreach v_worker in array p_workers loop
     begin
-      perform pg_terminate_backend(v_pid);
+      perform pg_terminate_backend(l.pid)
+         from pg_catalog.pg_locks as l
+         join pg_catalog.pg_stat_activity as a on a.pid = l.pid
+        where l.locktype = 'advisory'
+          and l.database = a.datid
+          and a.datname = current_database()
+          and l.classid = 1885435757
+          and l.objid = pawl_v1._presence(v_worker)::oid
+          and l.objsubid = 2 -- a key of two ints
+          and l.granted
+          and l.mode = 'ExclusiveLock'
+          and l.pid <> pg_backend_pid()
+          and a.state in ('idle', 'disabled') -- the latter: the server does not track what sessions do
+          and exists (
+                select
+                  from pg_catalog.pg_locks as s
+                 where s.locktype = 'advisory'
+                   and s.pid = l.pid
+                   and s.database = l.database
+                   and s.classid = 1885435767
+                   and s.objsubid = 2
+                   and s.granted
+                   and s.mode = 'ExclusiveLock');
     exception
-      when insufficient_privilege then null; -- another role's: its own sweep may
+      when insufficient_privilege then null; -- another role's
     end;
   end loop;
 end
@@ -8097,7 +8112,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '3cb2f1a21c2149322200c7af34d21c7f8a47aa2435aa09e235b0ff487c7ce578');
+values (1, 'init', 1, '9c0c8a0242feb325fab256a1d6f2d5f4ff76f70dafd48b93278c07d1eb30d1bd');
 
 do $$
 begin
