@@ -8,3 +8,5 @@
 //
 // The metrics have the same names and labels in both; docs/reference/metrics.md lists them.
 package observe
+
+//go:generate go run ./internal/gen ../docs/reference/metrics.md
