@@ -69,27 +69,35 @@ func TestReplayCounter(t *testing.T) {
 	}
 }
 
-// The caller of a replay waits for one message to the database and its answer.
+// The caller of a replay waits for one message to the database and its answer, whether the call opens the command or looks first.
 func TestOnce_AReplayIsOneRoundTrip(t *testing.T) {
 	t.Parallel()
-	direct := setup(t)
-	proxy, through := wireproxy.Start(t, direct.url)
-	b := setupOn(t, through)
-	for range 3 { // statements are prepared once a connection
-		_, err := b.once("k", "p", place("one"))
-		b.must(err)
-		b.until("select count(*) from pg_stat_activity where datname = current_database() and state = 'idle in transaction'", 0)
-	}
-	var sent atomic.Int64
-	proxy.Aim(func(message []byte) bool {
-		if !strings.Contains(string(message), "rollback") { // which the caller does not wait for
-			sent.Add(1)
-		}
-		return false
-	})
-	r, err := b.once("k", "p", place("never"))
-	b.must(err)
-	if !r.Replayed || sent.Load() != 1 {
-		t.Errorf("%d messages, %+v", sent.Load(), r)
+	for way, calls := range map[string]int{"open": 3, "look": 20} { // statements are prepared once a connection
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			proxy, through := wireproxy.Start(t, setup(t).url)
+			b := setupOn(t, through)
+			once := func() (command.Result[order], error) { // in a scope of its own: what others ask in one decides whether it looks first
+				i := pawl.Intent{Scope: t.Name(), Key: "k", Fingerprint: pawl.FingerprintOf([]byte("p"))}
+				return command.Once(t.Context(), b.pool, i, b.options(), place("one"))
+			}
+			for range calls {
+				_, err := once()
+				b.must(err)
+				b.until("select count(*) from pg_stat_activity where datname = current_database() and state = 'idle in transaction'", 0)
+			}
+			var sent atomic.Int64
+			proxy.Aim(func(message []byte) bool {
+				if !strings.Contains(string(message), "rollback") { // which the caller does not wait for
+					sent.Add(1)
+				}
+				return false
+			})
+			r, err := once()
+			b.must(err)
+			if !r.Replayed || sent.Load() != 1 {
+				t.Errorf("%d messages, %+v", sent.Load(), r)
+			}
+		})
 	}
 }
