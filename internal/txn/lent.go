@@ -17,8 +17,8 @@ import (
 
 // lent is the transaction, or one nested in it, as a handler gets it. When the handler has returned, its tenure is over and
 // nothing can be sent through any of them: a goroutine that was left behind does not reach the transaction, nor the one that has
-// the connection next. A text that would end the transaction is refused before it is sent. Conn and LargeObjects give the connection
-// itself, which nothing guards.
+// the connection next. A text that would end the transaction is refused before it is sent. Conn gives the connection itself, which nothing
+// guards.
 type lent struct {
 	pgx.Tx
 	*tenure
@@ -34,6 +34,8 @@ type tenure struct {
 	soils atomic.Bool  // a statement may change the session beyond the transaction
 
 	stranded atomic.Pointer[func()] // a *sql.Tx could not be ended, since a statement ran or rows stayed open: what ends it then
+
+	bare bare
 
 	mu    sync.Mutex
 	after []func(pawl.DB)

@@ -147,11 +147,12 @@ func (o *Opened) Guard(ctx context.Context, limit time.Duration, fn func(context
 	return o.returned(ctx, failure)
 }
 
-// Lend runs user code in the transaction, whose id is xact, without a savepoint. If fn fails, panics or overruns limit, the transaction
+// Lend runs user code in the transaction, whose id is xact, without a savepoint unless it asks for the connection. If fn fails, panics or overruns limit, the transaction
 // is rolled back and Lend returns fn's error; if the connection was lost with it, the error also is [ErrLost]. If fn had ended the
 // transaction by text, what it wrote afterwards may be durable, and the error also is [ErrEnded].
 func (o *Opened) Lend(ctx context.Context, limit time.Duration, xact string, fn func(context.Context, pgx.Tx) error) error {
 	l := lend(o.Tx, o.driver)
+	l.bare.wanted = true
 	failure := o.run(ctx, l, limit, fn)
 	if failure == nil {
 		failure = o.whole()
@@ -162,7 +163,7 @@ func (o *Opened) Lend(ctx context.Context, limit time.Duration, xact string, fn 
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if o.endedByText(back, xact) {
+	if o.endedByText(back, xact, &l.bare) {
 		failure = endedByText(failure)
 	}
 	if err := o.Rollback(back); err != nil && !errors.As(failure, new(*overrunError)) {
@@ -172,11 +173,17 @@ func (o *Opened) Lend(ctx context.Context, limit time.Duration, xact string, fn 
 }
 
 // endedByText reports whether user code has ended the transaction xact through the connection. An aborted transaction cannot be asked for
-// its id; it is taken for the one that was lent.
-func (o *Opened) endedByText(ctx context.Context, xact string) bool {
+// its id, but for the savepoint that was set when the connection was given.
+func (o *Opened) endedByText(ctx context.Context, xact string, b *bare) bool {
 	conn := o.Tx.Conn().PgConn()
-	if conn.IsClosed() || conn.IsBusy() || conn.TxStatus() != 'T' {
-		return !conn.IsClosed() && !conn.IsBusy() && conn.TxStatus() == 'I'
+	if conn.IsClosed() || conn.IsBusy() {
+		return false
+	}
+	switch conn.TxStatus() {
+	case 'I':
+		return true
+	case 'E':
+		return b.ended(ctx, o.Tx.Conn())
 	}
 	var now *string
 	err := o.Tx.QueryRow(ctx, "select pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text").Scan(&now)
