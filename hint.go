@@ -10,15 +10,18 @@ import (
 const (
 	hintPooler = "if the URL leads through a pooler in transaction mode, add default_query_exec_mode=exec to it, or connect directly; " +
 		"migrations and presence need a direct connection"
-	hintSchema = "run: pawl migrate up, on this database"
-	hintGrant  = "if the object is one of Pawl's, grant pawl_app to this role, pawl_operator if it uses the operator's verbs; pawl migrate up --roles makes these roles"
+	hintDropped = "if code on this connection says DEALLOCATE ALL or DISCARD ALL, leave it out; " + hintPooler
+	hintSchema  = "run: pawl migrate up, on this database"
+	hintGrant   = "if the object is one of Pawl's, grant pawl_app to this role, pawl_operator if it uses the operator's verbs; pawl migrate up --roles makes these roles"
 )
 
 // setupHint returns the next step for an error of PostgreSQL that a missing schema, a missing grant or a pooler explains, else "".
 func setupHint(pg *pgconn.PgError) string {
 	switch pg.Code {
-	case "42P05", "26000": // a named statement exists already, or does not exist
+	case "42P05": // a named statement exists already
 		return hintPooler
+	case "26000": // it does not exist
+		return hintDropped
 	case "08P01":
 		if strings.Contains(pg.Message, "prepared statement") {
 			return hintPooler

@@ -220,6 +220,7 @@ func (c lentConn) ExecContext(ctx context.Context, query string, args []driver.N
 		return nil, err
 	}
 	defer c.g.leave()
+	defer c.g.forget(ctx)
 	return c.g.driver.ExecContext(ctx, query, args)
 }
 

@@ -32,6 +32,7 @@ type tenure struct {
 	ended atomic.Bool  // the handler called Commit or Rollback, or said so by text; nothing was sent
 	using sync.RWMutex // read-locked while a statement is sent
 	soils atomic.Bool  // a statement may change the session beyond the transaction
+	drops atomic.Bool  // a statement has dropped what pgx has prepared
 
 	stranded atomic.Pointer[func()] // a *sql.Tx could not be ended, since a statement ran or rows stayed open: what ends it then
 
@@ -120,9 +121,12 @@ func (t *tenure) enter(queries ...string) error {
 		return pgx.ErrTxClosed
 	}
 	for _, query := range queries {
-		soils, ends := look(query)
-		if soils {
+		soils, drops, ends := look(query)
+		if soils || drops {
 			t.soils.Store(true)
+		}
+		if drops {
+			t.drops.Store(true)
 		}
 		if ends != "" {
 			t.using.RUnlock()
@@ -190,11 +194,24 @@ func (l *lent) enter(queries ...string) error {
 	return nil
 }
 
+// forget has pgx forget what the server has dropped. It is called once the statement that did was sent.
+func (l *lent) forget(ctx context.Context) {
+	conn := l.Tx.Conn()
+	if !l.drops.Load() || conn.IsClosed() || conn.PgConn().IsBusy() {
+		return
+	}
+	l.drops.Store(false)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markLimit)
+	defer cancel()
+	_ = conn.DeallocateAll(ctx)
+}
+
 func (l *lent) Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error) {
 	if err := l.enter(query); err != nil {
 		return pgconn.CommandTag{}, err
 	}
 	defer l.leave()
+	defer l.forget(ctx)
 	return l.Tx.Exec(ctx, query, args...)
 }
 

@@ -210,6 +210,7 @@ func (o *Opened) run(ctx context.Context, l *lent, limit time.Duration, fn func(
 		l.sever(ctx, o.Tx.Conn().PgConn())
 	}
 	o.soiled = o.soiled || l.soils.Load()
+	l.forget(ctx)
 	switch {
 	case failure == nil:
 		return unbelievable

@@ -3,20 +3,21 @@ package txn
 import "strings"
 
 // look reads what the statements of a text do beside their work. soils: one of them changes the session beyond the end of its transaction,
-// by SET without LOCAL, RESET, LISTEN or LOAD. ends: the first word of one that ends the transaction.
+// by SET without LOCAL, RESET, LISTEN or LOAD. drops: one drops what is prepared, by DEALLOCATE ALL or DISCARD ALL. ends: the first word of one that ends the transaction.
 //
 // It cannot see what a function, a DO block or a procedure does. There COMMIT is no worry, since PostgreSQL refuses it inside a
 // transaction block (SQLSTATE 2D000). Nearly every text is one statement, of which only the first words are read.
-func look(text string) (soils bool, ends string) {
+func look(text string) (soils, drops bool, ends string) {
 	for more := true; more; {
 		var words [3]string
 		words, text, more = statement(text)
 		soils = soils || wordsSoil(words)
+		drops = drops || words[0] == "deallocate" && (words[1] == "all" || words[2] == "all") || words[0] == "discard" && words[1] == "all"
 		if ends == "" && wordsEnd(words) {
 			ends = strings.ToUpper(words[0])
 		}
 	}
-	return soils, ends
+	return soils, drops, ends
 }
 
 func wordsSoil(w [3]string) bool {

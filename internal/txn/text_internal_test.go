@@ -12,7 +12,7 @@ func TestLook_OnlyWhatEndsTheTransaction(t *testing.T) {
 		"select $a$; $b$ $$ $a$; commit", "select $1; commit", "select 1 as a$b$; commit", "commit/* and */and chain", "COMMIT--", "rollback/**/to/**/; commit",
 		"create function f() returns int begin atomic select case when true then 1 end; end; commit", "create table t (n int); commit",
 		"create table begin (n int); commit", "savepoint a; rollback to a; rollback"} {
-		if _, end := look(query); end == "" {
+		if _, _, end := look(query); end == "" {
 			t.Errorf("%q ends a transaction", query)
 		}
 	}
@@ -21,7 +21,7 @@ func TestLook_OnlyWhatEndsTheTransaction(t *testing.T) {
 		"select 1 -- ; commit", "select 1 /* ; commit */", `select "; commit"`, `select e'\'; commit'`, "select $x$; commit; $x$", "select '; commit", "select $x$; commit",
 		"do $$ begin commit; end $$", "create or replace function f() returns int begin atomic select case when true then 1 end; select 2; end",
 		"create procedure p() begin atomic insert into t values (1); end", "select case when true then 1 end", "commits", "commit_1"} {
-		if _, end := look(query); end != "" {
+		if _, _, end := look(query); end != "" {
 			t.Errorf("%q ends no transaction", query)
 		}
 	}
@@ -32,8 +32,18 @@ func TestLook_WhatSoilsTheSession(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]bool{"set role x": true, "SET LOCAL role x": false, "set transaction read only": false, "set constraints all deferred": false,
 		"reset all": true, "listen x": true, "load 'x'": true, "select 1; set role x": true, "select 'set; set'": false, "/* */ set role x": true, "update t set x = 1": false} {
-		if soils, _ := look(query); soils != want {
+		if soils, _, _ := look(query); soils != want {
 			t.Errorf("%q: %v", query, soils)
+		}
+	}
+}
+
+// What drops prepared statements is seen, so that pgx forgets them.
+func TestLook_WhatDropsPreparedStatements(t *testing.T) {
+	t.Parallel()
+	for query, want := range map[string]bool{"deallocate all": true, "DEALLOCATE PREPARE ALL": true, "select 1; discard all": true, "deallocate a": false, "discard plans": false} {
+		if _, drops, _ := look(query); drops != want {
+			t.Errorf("%q: %v", query, drops)
 		}
 	}
 }

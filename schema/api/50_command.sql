@@ -233,7 +233,12 @@ begin
       perform pawl_v1._command_refuse(p_scope, p_key, p_fence, 'P4010');
     end if;
   end if;
-  close v_open; -- COMMIT may succeed from here on
+  begin
+    close v_open; -- COMMIT may succeed from here on
+  exception
+    when invalid_cursor_name then -- the work has said CLOSE ALL
+      null;
+  end;
   outcome := 'succeeded';
   detail := '{}';
   return next;

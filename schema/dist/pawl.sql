@@ -5465,7 +5465,12 @@ begin
       perform pawl_v1._command_refuse(p_scope, p_key, p_fence, 'P4010');
     end if;
   end if;
-  close v_open; -- COMMIT may succeed from here on
+  begin
+    close v_open; -- COMMIT may succeed from here on
+  exception
+    when invalid_cursor_name then -- the work has said CLOSE ALL
+      null;
+  end;
   outcome := 'succeeded';
   detail := '{}';
   return next;
@@ -8112,7 +8117,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '9c0c8a0242feb325fab256a1d6f2d5f4ff76f70dafd48b93278c07d1eb30d1bd');
+values (1, 'init', 1, 'fe89fcd2be84197ca481d80a5b854076b36d85a83e88b532cd19e7de9943937d');
 
 do $$
 begin
