@@ -5,8 +5,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"flag"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -103,12 +107,24 @@ func (v *visit) hooks() pawl.Hooks {
 
 var print = pawl.FingerprintOf([]byte("payload"))
 
+// soon is the wait before a job or a delivery is tried again.
+var soon = job.Backoff{Base: time.Millisecond}
+
+// TestMain lets more tests run at once than there are processors: they wait for the server and for polls most of the time.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
 func (v *visit) job(queue, lane string, h job.Handler) {
 	_, err := job.Enqueue(v.Context(), v.pool, job.Request{Queue: queue, Kind: "k", Lane: lane, MaxAttempts: v.maxAttempts()})
 	if err != nil {
 		v.Fatal(err)
 	}
-	pawltest.Drain(v, v.pool, job.Config{Queues: []job.Queue{{Name: queue}}, Handlers: []job.Handler{h}, Hooks: v.hooks()})
+	pawltest.Drain(v, v.pool, job.Config{Queues: []job.Queue{{Name: queue}}, Handlers: []job.Handler{h}, Backoff: soon, Hooks: v.hooks()})
 }
 
 func (v *visit) consumer(handler consumer.Handler) {
@@ -117,7 +133,9 @@ func (v *visit) consumer(handler consumer.Handler) {
 	pawltest.Consume(v, v.pool, consumer.Config{Name: "orders", Source: source, Handler: handler, Hooks: v.hooks()})
 }
 
-func (v *visit) policy() consumer.Policy { return consumer.Policy{MaxAttempts: v.maxAttempts()} }
+func (v *visit) policy() consumer.Policy {
+	return consumer.Policy{MaxAttempts: v.maxAttempts(), Backoff: soon}
+}
 
 func (v *visit) applyTx() consumer.TxHandler {
 	return consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, _ consumer.Message[[]byte]) error { return inPgx(v.do)(ctx, tx) })
