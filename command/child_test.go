@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pawl-go/pawl/command"
 	"github.com/pawl-go/pawl/internal/fault"
@@ -25,7 +26,7 @@ const childEnv = "PAWL_TEST_COMMAND"
 // An errand says how a process runs the command.
 type errand struct {
 	URL    string
-	Form   string // "once", "commit" (leased, its rows in Commit), "outside" (leased, its rows through a connection of its own)
+	Form   string // "once", "sql" (once, through database/sql), "commit" (leased, its rows in Commit), "outside" (leased, its rows through a connection of its own)
 	Lease  command.LeaseOptions
 	Faults string
 }
@@ -57,6 +58,10 @@ func (e errand) run(ctx context.Context, pool *pgxpool.Pool) (command.Result[ord
 	switch e.Form {
 	case "commit":
 		return command.Leased(ctx, pool, intent("k", "p"), e.Lease, commitOrder)
+	case "sql":
+		db := stdlib.OpenDBFromPool(pool)
+		defer db.Close()
+		return command.OnceSQL(ctx, db, intent("k", "p"), command.Options{}, placeSQL("one"))
 	case "outside":
 		return command.Leased(ctx, pool, intent("k", "p"), e.Lease, func(ctx context.Context, a *command.Attempt[order]) error {
 			_, err := pool.Exec(ctx, "insert into orders (body) values ('outside')")

@@ -1,35 +1,102 @@
 package command_test
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
+	"github.com/pawl-go/pawl/internal/wireproxy"
 )
 
-// A process killed at any point of the one-transaction form: the retry gives one effect.
+// A process killed at any point of the one-transaction form, also of a key whose attempt before has failed: the retry gives one effect, and
+// whoever asks after that is given its answer.
 func TestOnce_KilledAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	for point, replayed := range map[string]bool{
 		"command.claim.after": false, "command.handle.before": false, "command.handle.after": false,
 		"command.commit.before": false, "command.commit.after": true,
 	} {
-		t.Run(point, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			e := errand{Form: "once", Faults: point + "=kill"}
-			b.wantKilled(b.process(e))
-			r, err := e.run(t.Context(), b.pool)
-			b.must(err)
-			if r.Replayed != replayed || r.Attempt != 1 {
-				t.Errorf("%+v", r)
+		for _, form := range []string{"once", "sql"} {
+			for attempt, name := range map[int]string{1: "fresh", 2: "after a failure"} {
+				t.Run(form+", "+name+", "+point, func(t *testing.T) {
+					t.Parallel()
+					b := setup(t)
+					if attempt > 1 {
+						if _, err := b.once("k", "p", fails(errors.New("boom"))); err == nil {
+							t.Fatal("no error")
+						}
+					}
+					e := errand{Form: form, Faults: point + "=kill"}
+					b.wantKilled(b.process(e))
+					r, err := e.run(t.Context(), b.pool)
+					b.must(err)
+					if r.Replayed != replayed || r.Attempt != attempt {
+						t.Errorf("%+v", r)
+					}
+					again, err := e.run(t.Context(), b.pool)
+					b.must(err)
+					if !again.Replayed || again.Value != r.Value || again.Fence != r.Fence {
+						t.Errorf("%+v, then %+v", r, again)
+					}
+					b.wantOrders(1)
+					b.wantStatus(fmt.Sprintf("succeeded %d", attempt))
+				})
 			}
-			b.wantOrders(1)
-			b.wantStatus("succeeded 1")
-		})
+		}
+	}
+}
+
+// The connection is cut at any message between BEGIN and COMMIT, before it is sent or before it is answered: whoever asks again has one effect
+// and one answer.
+func TestOnce_CutAtEveryMessage(t *testing.T) {
+	t.Parallel()
+	for _, form := range []string{"once", "sql"} {
+		for _, attempt := range []int{1, 2} {
+			for _, target := range []string{"command_open", "insert into orders", "command_close", "commit"} {
+				for fate, when := range map[wireproxy.Cut]string{wireproxy.BeforeSend: "not sent", wireproxy.BeforeReply: "not answered"} {
+					t.Run(fmt.Sprintf("%s, attempt %d, %s %s", form, attempt, target, when), func(t *testing.T) {
+						t.Parallel()
+						direct := setup(t)
+						if attempt > 1 {
+							if _, err := direct.once("k", "p", fails(errors.New("boom"))); err == nil {
+								t.Fatal("no error")
+							}
+						}
+						proxy, through := wireproxy.Start(t, direct.url+separator(direct.url)+"default_query_exec_mode=cache_describe")
+						b := setupOn(t, through)
+						var once sync.Once
+						if target == "commit" {
+							proxy.Aim(func(sent []byte) bool { return bytes.Contains(sent, []byte("commit\x00")) }) // a whole text, of either protocol
+						} else {
+							proxy.Aim(wireproxy.Executes(target))
+						}
+						proxy.OnCommit(func() (c wireproxy.Cut) {
+							once.Do(func() { c = fate })
+							return c
+						})
+						var r command.Result[order]
+						err := errors.New("not asked")
+						for asked := 0; err != nil && asked < 5; asked++ {
+							r, err = errand{Form: form}.run(t.Context(), b.pool)
+						}
+						b.must(err)
+						again, err := errand{Form: form}.run(t.Context(), direct.pool)
+						b.must(err)
+						if proxy.Cuts() != 1 || !again.Replayed || again.Value != r.Value || again.Fence != r.Fence || again.Attempt != r.Attempt {
+							t.Errorf("%d cuts: %+v, then %+v", proxy.Cuts(), r, again)
+						}
+						direct.wantOrders(1)
+						direct.want("select count(*) from pawl.command where status = 'succeeded'", 1)
+					})
+				}
+			}
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package command_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"testing"
 	"time"
@@ -72,6 +73,15 @@ func place(body string) func(context.Context, pgx.Tx) (order, error) {
 	return func(ctx context.Context, tx pgx.Tx) (o order, err error) {
 		o.Body = body
 		err = tx.QueryRow(ctx, "insert into orders (body) values ($1) returning id", body).Scan(&o.ID)
+		return o, err
+	}
+}
+
+// placeSQL is place through database/sql.
+func placeSQL(body string) func(context.Context, *sql.Tx) (order, error) {
+	return func(ctx context.Context, tx *sql.Tx) (o order, err error) {
+		o.Body = body
+		err = tx.QueryRowContext(ctx, "insert into orders (body) values ($1) returning id", body).Scan(&o.ID)
 		return o, err
 	}
 }
