@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -41,6 +42,8 @@ type Keeper struct {
 	cfg    Config
 	failed map[string]time.Time // schedules that cannot tick, and when to try again
 	turns  *progress.Loop       // nil unless somebody looks
+	begun  sync.Once
+	ready  chan struct{} // closed when the schedules are put
 }
 
 // NewKeeper checks the configuration and fills in the defaults.
@@ -59,7 +62,7 @@ func NewKeeper(pool *pgxpool.Pool, cfg Config) (*Keeper, error) {
 			return nil, &pawl.Error{Op: "schedule.keeper", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the schedule %q: %w", s.Name, err)}
 		}
 	}
-	return &Keeper{pool: pool, cfg: cfg, failed: map[string]time.Time{}}, nil
+	return &Keeper{pool: pool, cfg: cfg, failed: map[string]time.Time{}, ready: make(chan struct{})}, nil
 }
 
 const (
@@ -79,6 +82,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	if err := k.put(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
+	k.begun.Do(func() { close(k.ready) })
 	k.turns = progress.From(ctx).Loop("schedules", k.cfg.Poll+2*callTime, k.due)
 	kicked, leave := kick.Keeper()
 	defer leave()
@@ -91,6 +95,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Ready is closed when Run has put Config.Schedules, for the first time.
+func (k *Keeper) Ready() <-chan struct{} { return k.ready }
 
 // put stores the schedules of the configuration. While the database is away, or an open transaction holds one of them, it keeps trying.
 func (k *Keeper) put(ctx context.Context) error {

@@ -35,6 +35,37 @@ func hourly(t *testing.T) schedule.Plan {
 	return plan
 }
 
+// A keeper is ready when its schedules are put, and not while an open transaction holds one of them.
+func TestKeeper_ReadyOnceItsSchedulesArePut(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	mine := schedule.Schedule{Name: "s", Queue: "q", Kind: "k", Plan: schedule.Every(time.Hour)}
+	tx, err := b.pool.Begin(t.Context())
+	b.must(err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = schedule.Put(t.Context(), tx, mine)
+	b.must(err)
+	k, err := schedule.NewKeeper(b.pool, schedule.Config{Schedules: []schedule.Schedule{mine}})
+	b.must(err)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- k.Run(ctx) }()
+	b.until("the keeper waits", "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')")
+	select {
+	case <-k.Ready():
+		t.Error("it is ready already")
+	default:
+	}
+	b.must(tx.Commit(t.Context()))
+	select {
+	case <-k.Ready():
+	case <-time.After(time.Minute):
+		t.Error("it is not ready")
+	}
+	stop()
+	b.must(<-done)
+}
+
 // Five keepers, one interval: each tick is enqueued once, on its grid, and tells its handler which it is.
 func TestKeepers_TickOnce(t *testing.T) {
 	t.Parallel()

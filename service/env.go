@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
@@ -81,7 +82,7 @@ func poolFrom(ctx context.Context, env func(string) string) (*pgxpool.Pool, erro
 	if err != nil {
 		return nil, wrong(name, "cannot be read", "set it to postgres://user:password@host:5432/database, with special characters in the password escaped as %40")
 	}
-	if !strings.Contains(url, "pool_max_conns") {
+	if !saysMaxConns(url) {
 		text := cmp.Or(env("PAWL_MAX_CONNS"), strconv.Itoa(usualConns))
 		conns, err := strconv.ParseInt(text, 10, 32)
 		if err != nil || conns < 1 {
@@ -91,6 +92,12 @@ func poolFrom(ctx context.Context, env func(string) string) (*pgxpool.Pool, erro
 	}
 	pawl.Watch(settings.ConnConfig, pawl.Watching{})
 	return pgxpool.NewWithConfig(ctx, settings)
+}
+
+// saysMaxConns reports whether a URL, which can be read, has pool_max_conns as a setting.
+func saysMaxConns(url string) bool {
+	settings, err := pgx.ParseConfig(url)
+	return err == nil && settings.RuntimeParams["pool_max_conns"] != ""
 }
 
 // wrong says which variable is wrong and what to do. It shows no value that may hold a password.

@@ -29,6 +29,8 @@ func TestFromEnv(t *testing.T) {
 		"default":        {nil, 20},
 		"variable":       {map[string]string{"PAWL_MAX_CONNS": "33"}, 33},
 		"URL goes first": {map[string]string{"PAWL_MAX_CONNS": "33", "DATABASE_URL": "postgres://localhost/db?pool_max_conns=7"}, 7},
+		"not a setting":  {map[string]string{"PAWL_MAX_CONNS": "33", "DATABASE_URL": "postgres://localhost/pool_max_conns"}, 33},
+		"keywords":       {map[string]string{"PAWL_MAX_CONNS": "33", "DATABASE_URL": "host=localhost pool_max_conns=7"}, 7},
 		"other name":     {map[string]string{"DATABASE_URL": "", "PAWL_DATABASE_URL": "postgres://localhost/db"}, 20},
 	} {
 		pool, err := poolFrom(t.Context(), func(name string) string {

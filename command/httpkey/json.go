@@ -1,14 +1,18 @@
 package httpkey
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 )
 
 // JSON makes a [Handler], for [Once] or [OnceSQL], of a function that takes the body of a request as an In and answers with an Out, both as
 // JSON. If fn returns nil, its answer has the status, 200 to 299; with 204 and 205 it has no body, whatever the Out is. Its errors are those of a Handler. A body that does not decode into an In is
-// answered 400, and fn is not called. The transaction's rules are those of Handler; r holds the context, the path and the headers.
+// answered 400, with a [Problem] that names the field, and fn is not called. So is null, unless an In can be nil or decodes itself. The transaction's rules are those of Handler; r holds the context, the path and the headers.
 func JSON[In, Out, X any](status int, fn func(r *http.Request, tx X, in In) (Out, error)) Handler[X] {
 	if fn == nil || status < 200 || status > 299 {
 		panic("httpkey: JSON needs a function and a status from 200 to 299")
@@ -18,9 +22,9 @@ func JSON[In, Out, X any](status int, fn func(r *http.Request, tx X, in In) (Out
 		if err != nil {
 			return err
 		}
-		var in In
-		if err := json.Unmarshal(body, &in); err != nil {
-			http.Error(w, "the body is not the JSON that is expected: "+err.Error(), http.StatusBadRequest)
+		in, err := decode[In](body)
+		if err != nil {
+			problem(unreadable).because(err).write(w)
 			return nil
 		}
 		out, err := fn(r, tx, in)
@@ -40,4 +44,32 @@ func JSON[In, Out, X any](status int, fn func(r *http.Request, tx X, in In) (Out
 		_, err = w.Write(append(answer, '\n'))
 		return err
 	}
+}
+
+// decode says what the caller of an HTTP service can mend, so it names fields as JSON does, and no types of Go.
+func decode[In any](body []byte) (in In, err error) {
+	err = json.Unmarshal(body, &in)
+	var misfit *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &misfit) && misfit.Field != "":
+		err = fmt.Errorf("the field %s cannot be a JSON %s", misfit.Field, misfit.Value)
+	case errors.As(err, &misfit):
+		err = fmt.Errorf("the body cannot be a JSON %s", misfit.Value)
+	case err != nil:
+		err = fmt.Errorf("the body is not the JSON that is expected: %w", err)
+	case bytes.Equal(bytes.TrimSpace(body), []byte("null")) && !takesNull(&in):
+		err = errors.New("the body cannot be null") // which encoding/json takes for the zero value
+	}
+	return in, err
+}
+
+func takesNull[In any](in *In) bool {
+	if _, itself := any(in).(json.Unmarshaler); itself {
+		return true
+	}
+	switch reflect.TypeFor[In]().Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Interface:
+		return true
+	}
+	return false
 }

@@ -1,8 +1,11 @@
 package httpkey_test
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -34,11 +37,29 @@ func TestJSON(t *testing.T) {
 	if again := s.post("k", `{"note": "a"}`); !again.replayed() || again.stored() != first.stored() {
 		t.Errorf("first %s, again %s", first, again)
 	}
-	for _, bad := range []string{"", "no JSON", `{"note": 1}`, `{"note": "a"} {}`} {
-		b.wantStatus(s.post("bad "+bad[:min(len(bad), 5)]+string(rune('a'+len(bad))), bad), http.StatusBadRequest)
+	for bad, detail := range map[string]string{
+		"": "unexpected end of JSON input", "no JSON": "invalid character", `{"note": "a"} {}`: "after top-level value",
+		`{"note": 1}`: "the field Note cannot be a JSON number", "7": "the body cannot be a JSON number", " null ": "the body cannot be null",
+	} {
+		got := s.post("bad-"+strconv.Itoa(len(bad)), bad)
+		b.wantStatus(got, http.StatusBadRequest)
+		var p httpkey.Problem
+		if err := json.Unmarshal([]byte(got.body), &p); err != nil || !strings.Contains(p.Detail, detail) || strings.Contains(p.Detail, "Go ") {
+			t.Errorf("%q: %s, want %s", bad, got.body, detail)
+		}
 	}
 	b.wantStatus(s.post("never", `{"note": "never"}`), http.StatusUnprocessableEntity)
 	b.wantOrders(1)
+}
+
+// Null is a body where the type can say so.
+func TestJSON_Null(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.once(httpkey.JSON(http.StatusOK, func(_ *http.Request, _ pgx.Tx, in *struct{ Note string }) (bool, error) { return in == nil, nil }), httpkey.Options{})
+	if got := s.post("k", "null"); got.body != "true\n" {
+		t.Errorf("%s", got)
+	}
 }
 
 func TestJSON_RefusesWhatCannotAnswer(t *testing.T) {
