@@ -76,11 +76,13 @@ func (q *outboxQueue) waiting(ctx context.Context) (n int, err error) {
 // work starts one relay, with its default settings.
 func (q *outboxQueue) work(ctx context.Context, t task) (stop func(), err error) {
 	config := outbox.Config{Publisher: memorySink{t.started}, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-		if e.Kind == pawl.EventFresh {
+		switch e.Kind {
+		case pawl.EventFresh:
 			t.ended(max(1, e.Count))
-			return
+		case pawl.EventWoken, pawl.EventPolled:
+		default:
+			slog.Warn("outbox", "event", fmt.Sprintf("%s %s: %v", e.Kind, e.Op, e.Err))
 		}
-		slog.Warn("outbox", "event", fmt.Sprintf("%s %s: %v", e.Kind, e.Op, e.Err))
 	}}}
 	relay, err := outbox.NewRelay(q.pool, config)
 	if err != nil {

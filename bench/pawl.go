@@ -129,10 +129,12 @@ func pawlHandler(t task) job.Handler {
 // pawlEvents counts what has ended, and shows what should not happen in a benchmark.
 func pawlEvents(t task) func(context.Context, pawl.Event) {
 	return func(_ context.Context, e pawl.Event) {
-		if e.Kind == pawl.EventFresh {
+		switch e.Kind {
+		case pawl.EventFresh:
 			t.ended(max(1, e.Count))
-			return
+		case pawl.EventWoken, pawl.EventPolled:
+		default:
+			slog.Warn("pawl", "event", fmt.Sprintf("%s %s: %v", e.Kind, e.Op, e.Err))
 		}
-		slog.Warn("pawl", "event", fmt.Sprintf("%s %s: %v", e.Kind, e.Op, e.Err))
 	}
 }

@@ -75,7 +75,11 @@ func ExampleFunc() {
 			close(done)
 			return nil
 		}),
-		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { fmt.Println(e.Kind) }},
+		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+			if e.Kind != pawl.EventPolled {
+				fmt.Println(e.Kind)
+			}
+		}},
 	})
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
