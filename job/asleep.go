@@ -42,6 +42,7 @@ type doze struct {
 	woken bool      // what ended its last pause was a notification
 	// The presence connection sets these: it is announced; a notification has come; that has ended its announcement, and not another worker's.
 	asleep, heard, own atomic.Bool
+	beside             atomic.Int64 // jobs that a slow pass has found since the line looked
 }
 
 // idle is told that a claim found nothing.

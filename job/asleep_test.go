@@ -366,6 +366,32 @@ func TestWake_InVainIsRare(t *testing.T) {
 	}
 }
 
+// A claim that takes long is made beside the line, which finds nothing meanwhile. What that claim finds is no notification in vain.
+func TestWake_SlowClaims(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t, `alter function pawl_v1.job_claim(text, bigint, int, jsonb) rename to job_claim_itself;
+create function pawl_v1.job_claim(p_queue text, p_worker bigint, p_limit int default 25, p_options jsonb default '{}')
+returns table (id bigint, fence bigint, kind text, payload bytea, headers jsonb, attempts int, max_attempts int, crashes int, priority int, created_at timestamptz,
+  available_at timestamptz, detail jsonb) language plpgsql as $$
+begin
+  return query select * from pawl_v1.job_claim_itself(p_queue, p_worker, p_limit, p_options);
+  perform pg_sleep(0.03);
+end $$`)
+	c.config.Poll, c.concurrency = 2*time.Second, 8
+	c.hire()
+	for range 6 {
+		c.untilAnnounced(1)
+		time.Sleep(200 * time.Millisecond) // beyond the look that follows
+		c.enqueueMany(1, job.Request{})
+		c.untilDone()
+	}
+	time.Sleep(time.Second)
+	if woken := c.saw(pawl.EventWoken, "job.claim"); woken < 5 {
+		t.Errorf("6 enqueues woke a worker, it says %d, and %d polls", woken, c.saw(pawl.EventPolled, "job.claim"))
+	}
+	c.wantEffects(6)
+}
+
 // Without a connection that keeps its session nothing is announced, nobody notifies, and polls find the jobs.
 func TestWake_WithoutPresence(t *testing.T) {
 	t.Parallel()

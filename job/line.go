@@ -63,7 +63,10 @@ func (l *line) work(ctx context.Context, s *session) {
 		p := l.mark.begin(time.Now())
 		if some := min(free, l.queue.Concurrency/slowShare); p.slow && some > 0 {
 			slow := p
-			beside.Go(func() { l.start(ctx, s, some, due, slow) })
+			beside.Go(func() {
+				started, _ := l.start(ctx, s, some, due, slow)
+				l.doze.beside.Add(int64(started))
+			})
 			if free -= some; free == 0 {
 				continue
 			}
@@ -73,16 +76,18 @@ func (l *line) work(ctx context.Context, s *session) {
 		if !open {
 			return
 		}
-		if started > 0 {
+		if started == 0 {
+			l.idle()
+			if !l.rest(ctx, min(pause, l.w.cfg.Poll), later) {
+				return
+			}
+		}
+		if started += int(l.doze.beside.Swap(0)); started > 0 {
 			pause = briefPoll
 			l.found(ctx, started)
-			continue
+		} else {
+			pause = l.longer(pause)
 		}
-		l.idle()
-		if !l.rest(ctx, min(pause, l.w.cfg.Poll), later) {
-			return
-		}
-		pause = l.longer(pause)
 	}
 }
 
