@@ -83,15 +83,16 @@ select d.adrelid::regclass::text from pg_attrdef as d join pg_class as c on c.oi
  where c.relnamespace = 'pawl'::regnamespace and pg_get_expr(d.adbin, d.adrelid) ~* `+began)
 }
 
-// No trigger, no rule, and no NOTIFY but in the two functions that notify only where a worker sleeps: NOTIFY takes a lock of the whole
-// server at the commit of work (trap T66). That they notify only there is TestWake_OnlySleepers.
+// No trigger, no rule, and no NOTIFY but in the two functions that notify only where a worker sleeps, and in the one that tells keepers of a schedule
+// that was put or resumed: NOTIFY takes a lock of the whole server at the commit of work (trap T66). TestWake_OnlySleepers and TestWake_Keepers
+// hold them to that.
 func TestT66_NoTriggersNoNotify(t *testing.T) {
 	t.Parallel()
 	none(t, `select t.tgname::text from pg_trigger as t join pg_class as c on c.oid = t.tgrelid where c.relnamespace = 'pawl'::regnamespace
 union all
 select r.rulename::text from pg_rewrite as r join pg_class as c on c.oid = r.ev_class where c.relnamespace = 'pawl'::regnamespace
 union all
-select p.proname::text from pg_proc as p where p.pronamespace = 'pawl_v1'::regnamespace and p.proname not in ('_wake', 'job_kick') and p.prosrc ~* '\m(pg_notify|notify|listen|job_kick)\M'`)
+select p.proname::text from pg_proc as p where p.pronamespace = 'pawl_v1'::regnamespace and p.proname not in ('_wake', '_wake_keepers', 'job_kick') and p.prosrc ~* '\m(pg_notify|notify|listen|job_kick)\M'`)
 }
 
 // none requires that a catalogue query finds nothing.
