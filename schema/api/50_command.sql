@@ -60,15 +60,8 @@ begin
   if not v_mine and p_options ? 'wait_ms' then
     v_mine := pawl_v1._command_wait(p_scope, p_key, pawl_v1._int_option(p_options, 'wait_ms', 0, 0, 600000)::int);
   end if;
-  select case c.status
-           when 'succeeded' then 'replay_success'
-           when 'failed_final' then 'final_failure'
-           when 'processing' then case when c.lease_expires_at > clock_timestamp() then 'processing_active' end
-         end, c.hash, c.fence,
-         c.attempts, c.response_status, c.response_headers, c.response_body, c.result, c.result_ref_type, c.result_ref_id,
-         c.failure_code, c.failure_message, c.created_at, c.expires_at
-    into outcome, v_hash, fence, attempts, response_status, response_headers, response_body, result, result_ref_type, result_ref_id,
-         failure_code, failure_message, created_at, expires_at
+  select c.hash
+    into v_hash
     from pawl.command as c
    where c.scope = p_scope
      and c.key = p_key;
@@ -85,10 +78,26 @@ begin
 
   if v_hash <> p_hash then
     outcome := 'mismatch';
-  elsif outcome is null then
-    select r.outcome, r.fence, r.attempts, r.failure_code, r.failure_message
-      into outcome, fence, attempts, failure_code, failure_message
-      from pawl_v1._command_reopen(p_scope, p_key, p_hash, v_mine) as r;
+  else
+    -- A wide row is dear, and a new key has none: only now. By another statement it may be another row.
+    select case c.status
+             when 'succeeded' then 'replay_success'
+             when 'failed_final' then 'final_failure'
+             when 'processing' then case when c.lease_expires_at > clock_timestamp() then 'processing_active' end
+           end, c.fence,
+           c.attempts, c.response_status, c.response_headers, c.response_body, c.result, c.result_ref_type, c.result_ref_id,
+           c.failure_code, c.failure_message, c.created_at, c.expires_at
+      into outcome, fence, attempts, response_status, response_headers, response_body, result, result_ref_type, result_ref_id,
+           failure_code, failure_message, created_at, expires_at
+      from pawl.command as c
+     where c.scope = p_scope
+       and c.key = p_key
+       and c.hash = p_hash;
+    if outcome is null then
+      select r.outcome, r.fence, r.attempts, r.failure_code, r.failure_message
+        into outcome, fence, attempts, failure_code, failure_message
+        from pawl_v1._command_reopen(p_scope, p_key, p_hash, v_mine) as r;
+    end if;
   end if;
   if (p_options ->> 'raise')::boolean then
     perform pawl_v1._command_raise(outcome, c, p_hash)
@@ -101,8 +110,6 @@ begin
       execute 'declare pawl_command_' || fence || ' no scroll cursor with hold for select pawl_v1._command_unended(' || fence || ')';
     when 'mismatch' then
       detail := pawl_v1._command_mismatch(v_hash, p_hash);
-      fence := null; attempts := null; response_status := null; response_headers := null; response_body := null; result := null;
-      result_ref_type := null; result_ref_id := null; failure_code := null; failure_message := null; created_at := null; expires_at := null;
     when 'processing_active' then
       retry_after_ms := 1000;
     else

@@ -5292,15 +5292,8 @@ begin
   if not v_mine and p_options ? 'wait_ms' then
     v_mine := pawl_v1._command_wait(p_scope, p_key, pawl_v1._int_option(p_options, 'wait_ms', 0, 0, 600000)::int);
   end if;
-  select case c.status
-           when 'succeeded' then 'replay_success'
-           when 'failed_final' then 'final_failure'
-           when 'processing' then case when c.lease_expires_at > clock_timestamp() then 'processing_active' end
-         end, c.hash, c.fence,
-         c.attempts, c.response_status, c.response_headers, c.response_body, c.result, c.result_ref_type, c.result_ref_id,
-         c.failure_code, c.failure_message, c.created_at, c.expires_at
-    into outcome, v_hash, fence, attempts, response_status, response_headers, response_body, result, result_ref_type, result_ref_id,
-         failure_code, failure_message, created_at, expires_at
+  select c.hash
+    into v_hash
     from pawl.command as c
    where c.scope = p_scope
      and c.key = p_key;
@@ -5317,10 +5310,26 @@ begin
 
   if v_hash <> p_hash then
     outcome := 'mismatch';
-  elsif outcome is null then
-    select r.outcome, r.fence, r.attempts, r.failure_code, r.failure_message
-      into outcome, fence, attempts, failure_code, failure_message
-      from pawl_v1._command_reopen(p_scope, p_key, p_hash, v_mine) as r;
+  else
+    -- A wide row is dear, and a new key has none: only now. By another statement it may be another row.
+    select case c.status
+             when 'succeeded' then 'replay_success'
+             when 'failed_final' then 'final_failure'
+             when 'processing' then case when c.lease_expires_at > clock_timestamp() then 'processing_active' end
+           end, c.fence,
+           c.attempts, c.response_status, c.response_headers, c.response_body, c.result, c.result_ref_type, c.result_ref_id,
+           c.failure_code, c.failure_message, c.created_at, c.expires_at
+      into outcome, fence, attempts, response_status, response_headers, response_body, result, result_ref_type, result_ref_id,
+           failure_code, failure_message, created_at, expires_at
+      from pawl.command as c
+     where c.scope = p_scope
+       and c.key = p_key
+       and c.hash = p_hash;
+    if outcome is null then
+      select r.outcome, r.fence, r.attempts, r.failure_code, r.failure_message
+        into outcome, fence, attempts, failure_code, failure_message
+        from pawl_v1._command_reopen(p_scope, p_key, p_hash, v_mine) as r;
+    end if;
   end if;
   if (p_options ->> 'raise')::boolean then
     perform pawl_v1._command_raise(outcome, c, p_hash)
@@ -5333,8 +5342,6 @@ begin
       execute 'declare pawl_command_' || fence || ' no scroll cursor with hold for select pawl_v1._command_unended(' || fence || ')';
     when 'mismatch' then
       detail := pawl_v1._command_mismatch(v_hash, p_hash);
-      fence := null; attempts := null; response_status := null; response_headers := null; response_body := null; result := null;
-      result_ref_type := null; result_ref_id := null; failure_code := null; failure_message := null; created_at := null; expires_at := null;
     when 'processing_active' then
       retry_after_ms := 1000;
     else
@@ -8117,7 +8124,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'fe89fcd2be84197ca481d80a5b854076b36d85a83e88b532cd19e7de9943937d');
+values (1, 'init', 1, '67ee28a4414c5e8fa3d770ef9fd019c3bafa43fd5fcb40418528d9c1474e3bca');
 
 do $$
 begin
