@@ -17,7 +17,7 @@ import (
 type attempt struct {
 	handling // the context of its handler
 	w        *Worker
-	l        *line // has a slot taken for each of the jobs
+	l        *line // has a slot taken for each of the jobs; nil: they are had by others
 	s        *session
 	h        *Handler
 	jobs     []Job
@@ -79,8 +79,10 @@ func endAll(all ...*attempt) {
 	for i, jobs := 0, 0; i < len(all); i++ {
 		jobs += len(all[i].jobs)
 		if l := all[i].l; i+1 == len(all) || all[i+1].l != l {
-			l.slots.give(jobs)
-			l.turns.Turn()
+			if l != nil {
+				l.slots.give(jobs)
+				l.turns.Turn()
+			}
 			jobs = 0
 		}
 		if all[i].over != nil {

@@ -32,10 +32,14 @@ func newFinisher(pool *pgxpool.Pool, p *promoter) *finisher {
 	return &finisher{pool: pool, promoter: p}
 }
 
-// take ends the job of an attempt, which is over with that.
-func (f *finisher) take(a *attempt) {
-	a.ending = ending{job: &a.jobs[0], of: a}
-	f.add(&a.ending)
+// take ends the jobs of attempts, which are over with that.
+func (f *finisher) take(all ...*attempt) {
+	ends := make([]*ending, len(all))
+	for i, a := range all {
+		a.ending = ending{job: &a.jobs[0], of: a}
+		ends[i] = &a.ending
+	}
+	f.add(ends...)
 }
 
 // finish returns what became of each job.

@@ -36,23 +36,25 @@ const (
 )
 
 func newLine(w *Worker, q Queue) *line {
-	return &line{w: w, queue: q, slots: newSlots(q.Concurrency), crew: newCrew(), kick: make(chan struct{}, 1)}
+	l := &line{w: w, queue: q, slots: newSlots(q.Concurrency), crew: newCrew(), kick: make(chan struct{}, 1)}
+	l.slots.keeps = q.Admit == nil // else a claim may have to wait, and ends do not wait for it
+	return l
 }
 
 // work claims as many jobs as there are free slots and starts them, until ctx ends. Only it fills slots, but for the
-// odd job that is claimed by its id.
+// odd job that is claimed by its id. The ends of simple jobs go along.
 func (l *line) work(ctx context.Context, s *session) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer l.busy()
+	defer l.handOn()
 	pause := briefPoll
 	for {
-		l.slots.gather(ctx, l.queue.Concurrency/2, gatherFor)
-		free := l.slots.take(ctx, maxBatch)
-		if free == 0 {
+		done, free, open := l.next(ctx)
+		if !open {
 			return
 		}
-		if free = l.admitted(free); free == 0 {
+		if free+len(done) == 0 {
 			l.turns.Turn()
 			if !l.rest(ctx, l.w.cfg.Poll, nil) {
 				return
@@ -61,18 +63,21 @@ func (l *line) work(ctx context.Context, s *session) {
 		}
 		due, later := solo.Process.Due()
 		p := l.mark.begin(time.Now())
-		if some := min(free, l.queue.Concurrency/slowShare); p.slow && some > 0 {
+		if share := min(free, l.queue.Concurrency/slowShare); p.slow && share > 0 {
 			slow := p
+			if len(done) > 0 {
+				solo.Process.Leave(share) // it enters by itself
+			}
 			beside.Go(func() {
-				started, _ := l.start(ctx, s, some, due, slow)
+				started, _ := l.start(ctx, s, share, due, slow)
 				l.doze.beside.Add(int64(started))
 			})
-			if free -= some; free == 0 {
+			if free -= share; free+len(done) == 0 {
 				continue
 			}
 			p = l.mark.begin(time.Now())
 		}
-		started, open := l.start(ctx, s, free, due, p)
+		started, open := l.ask(ctx, s, done, free, due, p)
 		if !open {
 			return
 		}
@@ -88,6 +93,40 @@ func (l *line) work(ctx context.Context, s *session) {
 		} else {
 			pause = l.longer(pause)
 		}
+	}
+}
+
+// next waits until there is something to ask for, and takes it: attempts whose jobs are done, which are inside the process's gate then together
+// with the free slots, and slots. Both are empty if the queue admits nothing now. It reports whether ctx is still open.
+func (l *line) next(ctx context.Context) (done []*attempt, free int, open bool) {
+	for {
+		l.slots.gather(ctx, l.queue.Concurrency/2, gatherFor)
+		done, free = l.slots.takeDone(ctx, maxBatch)
+		if free+len(done) == 0 {
+			return nil, 0, false
+		}
+		if len(done) > 0 && !solo.Process.TryEnter(free+len(done)) { // a claim would wait, and ends do not wait for it
+			l.w.finisher.take(done...)
+			if done = nil; free == 0 {
+				continue
+			}
+		}
+		return done, l.admitted(free), true
+	}
+}
+
+// ask claims for the free slots, and ends what is done on the way. It reports how many jobs it started, and whether the line may go on.
+func (l *line) ask(ctx context.Context, s *session, done []*attempt, free int, due bool, p pass) (started int, open bool) {
+	if len(done) > 0 {
+		return l.turn(ctx, s, done, free, due, p)
+	}
+	return l.start(ctx, s, free, due, p)
+}
+
+// handOn has ended what is done, without a turn.
+func (l *line) handOn() {
+	if done := l.slots.rest(); len(done) > 0 {
+		l.w.finisher.take(done...)
 	}
 }
 
@@ -126,8 +165,11 @@ func (l *line) start(ctx context.Context, s *session, free int, due bool, p pass
 func (l *line) claim(ctx context.Context, s *session, limit int, suspects bool, p pass) (jobs []Job, err error) {
 	var rows []contract.JobClaimRow
 	defer func() { l.mark.end(p, rows, time.Now()) }()
-	if err := solo.Process.Enter(ctx, limit); err != nil {
-		return nil, err
+	if !solo.Process.TryEnter(limit) {
+		l.handOn() // a suspect may wait for what is done to leave
+		if err := solo.Process.Enter(ctx, limit); err != nil {
+			return nil, err
+		}
 	}
 	defer func() { solo.Process.Leave(limit - len(rows)) }()
 	conn, err := l.w.pool.Acquire(ctx)
@@ -188,6 +230,7 @@ func (l *line) kickNow() {
 
 // rest waits for d or a kick, or until a suspect may be claimed that was not asked for, and reports whether ctx is still open.
 func (l *line) rest(ctx context.Context, d time.Duration, suspects <-chan struct{}) bool {
+	l.handOn()
 	select {
 	case <-ctx.Done():
 		return false

@@ -58,7 +58,9 @@ func TestWorker_TellsHowItFoundJobs(t *testing.T) {
 	c.config.Poll = 2 * time.Second // it polls 4.6 s and 6.6 s after it has found nothing
 	c.hire()
 	c.untilAsleep(1)
-	c.enqueueMany(3, job.Request{})
+	three := job.Request{Queue: "q", Kind: "k"}
+	_, err := job.EnqueueMany(t.Context(), c.pool, []job.Request{three, three, three}) // one COMMIT: each may notify
+	c.must(err)
 	c.untilDone()
 	if woken, polled := c.saw(pawl.EventWoken, "job.claim"), c.saw(pawl.EventPolled, "job.claim"); woken != 1 || polled != 0 {
 		t.Errorf("an enqueue: woken %d, polled %d", woken, polled)

@@ -53,7 +53,9 @@ func (a *attempt) returned(err error) (handed bool) {
 			a.w.settle(a.s.ctx, a.jobs[0], nil)
 			return false
 		}
-		a.w.finisher.take(a)
+		if !a.l.slots.hand(a) {
+			a.w.finisher.take(a)
+		}
 		return true
 	}
 	return false

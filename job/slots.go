@@ -8,11 +8,17 @@ import (
 
 // slots count what may still be started. What is given back together can be taken together: given back one by one, a batch
 // of a hundred would be followed by a hundred batches of one.
+//
+// They also keep the attempts whose handlers are done and whose ends wait for the line's next turn.
 type slots struct {
-	mu    sync.Mutex
-	size  int
-	free  int
-	given chan struct{} // closed at the next give; nil: nobody waits
+	mu      sync.Mutex
+	size    int
+	free    int
+	given   chan struct{} // closed at the next give; nil: nobody waits
+	keeps   bool          // the line takes what is done
+	turning bool          // and it comes round soon
+	done    []*attempt
+	enough  int // of slots that are free, or whose jobs are done: who waits is told
 }
 
 func newSlots(size int) *slots { return &slots{size: size, free: size} }
@@ -35,14 +41,16 @@ func (s *slots) take(ctx context.Context, limit int) (taken int) {
 	return 0
 }
 
-// gather waits until so many slots are free, but not for long.
+// gather waits until so many slots are free or their jobs are done, but not for long.
 func (s *slots) gather(ctx context.Context, enough int, patience time.Duration) {
 	var late <-chan time.Time
 	for {
 		s.mu.Lock()
-		free, given := s.free, s.next()
+		ready, given := s.free+len(s.done), s.next()
+		s.enough = min(enough, s.size)
+		s.turning = s.keeps
 		s.mu.Unlock()
-		if free >= min(enough, s.size) {
+		if ready >= min(enough, s.size) {
 			return
 		}
 		if late == nil {
@@ -56,6 +64,50 @@ func (s *slots) gather(ctx context.Context, enough int, patience time.Duration) 
 			return
 		}
 	}
+}
+
+// takeDone waits for one slot or one attempt whose job is done, and takes up to limit of each; nothing if ctx has ended.
+func (s *slots) takeDone(ctx context.Context, limit int) (done []*attempt, taken int) {
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		n := min(len(s.done), limit)
+		done, s.done = s.done[:n:n], s.done[n:]
+		taken = min(s.free, limit-n)
+		s.free -= taken
+		s.enough = 1
+		given := s.next()
+		s.mu.Unlock()
+		if n+taken > 0 {
+			return done, taken
+		}
+		select {
+		case <-given:
+		case <-ctx.Done():
+		}
+	}
+	return nil, 0
+}
+
+// hand keeps an attempt for the line's next turn. It reports false if none comes soon.
+func (s *slots) hand(a *attempt) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.turning {
+		return false
+	}
+	s.done = append(s.done, a)
+	if s.free+len(s.done) >= s.enough {
+		s.tell()
+	}
+	return true
+}
+
+// rest returns what is done when no turn comes soon. Until the next gather nothing is kept.
+func (s *slots) rest() (done []*attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	done, s.done, s.turning = s.done, nil, false
+	return done
 }
 
 // takeAll takes slot after slot until it has them all or ctx ends.
@@ -74,13 +126,18 @@ func (s *slots) give(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free += n
+	s.tell()
+}
+
+// tell wakes who waits. It is called with the lock held, as next is.
+func (s *slots) tell() {
 	if s.given != nil {
 		close(s.given)
 		s.given = nil
 	}
 }
 
-// next returns what the next give closes. It is called with the lock held.
+// next returns what the next give closes.
 func (s *slots) next() <-chan struct{} {
 	if s.given == nil {
 		s.given = make(chan struct{})

@@ -39,6 +39,8 @@ type Worker struct {
 	abandon  time.Duration
 	ready    chan struct{} // closed when the first session has begun
 
+	telling *sync.WaitGroup // the hooks, of jobs that have ended; of the current Run
+
 	progress  *progress.Part // of the current Run
 	begun     sync.Once
 	mu        sync.Mutex
@@ -84,6 +86,8 @@ func (w *Worker) Run(ctx context.Context) error {
 		return unlessOver(ctx, err)
 	}
 	w.watchProgress(ctx)
+	w.telling = new(sync.WaitGroup)
+	defer w.told()
 	for _, l := range w.lines {
 		l.crew.stay(true)
 		defer l.crew.stay(false)
@@ -105,6 +109,17 @@ func (w *Worker) Run(ctx context.Context) error {
 			return nil // ctx ended while the database was away; nothing is held
 		}
 		s = again
+	}
+}
+
+// told waits until the hooks have been told of what has ended, for as long as for a handler that ignores its context.
+func (w *Worker) told() {
+	all := w.telling
+	over := make(chan struct{})
+	go func() { all.Wait(); close(over) }()
+	select {
+	case <-over:
+	case <-time.After(w.abandon):
 	}
 }
 

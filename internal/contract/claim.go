@@ -133,6 +133,56 @@ func jsonOf(raw []byte) []byte {
 	return raw
 }
 
+// turnTypes are the types of what [readTurn] reads: the outcome, and the columns of a claim.
+var turnTypes = append([]uint32{pgtype.TextOID}, claimTypes[:]...)
+
+// readTurn reads the answer of job_turn.
+func readTurn(rows pgx.Rows, queue string, kinds []string) (turn JobTurnRow, err error) {
+	defer rows.Close()
+	r := claimReader{kinds: kinds}
+	binary, answered := isBinary(rows.FieldDescriptions(), turnTypes), false
+	for rows.Next() {
+		v := rows.RawValues()
+		switch outcome := string(v[0]); outcome { // text is the same in both formats
+		case "claimed":
+			turn.Jobs = append(turn.Jobs, JobClaimRow{Queue: queue})
+			if j := &turn.Jobs[len(turn.Jobs)-1]; binary {
+				err = r.read(v[1:], j)
+			} else {
+				err = scanClaim(skipping{rows}, j)
+			}
+		case "ended":
+			answered = true
+			var detail struct {
+				Lanes
+				Finished int `json:"finished"`
+			}
+			err = json.Unmarshal(jsonOf(v[len(v)-1]), &detail)
+			turn.Finished, turn.Lanes = detail.Finished, detail.Lanes
+		case "stale", "locked":
+			end := JobEndRow{Outcome: outcome}
+			err = rows.Scan(nil, &end.ID, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil)
+			turn.Failed = append(turn.Failed, end)
+		case "lease_lost":
+			turn.LeaseLost = true
+		default:
+			err = errClaim
+		}
+		if err != nil {
+			return JobTurnRow{}, err
+		}
+	}
+	if err = rows.Err(); err == nil && !answered {
+		err = errClaim
+	}
+	return turn, err
+}
+
+// skipping scans all columns but the first.
+type skipping struct{ pgx.Rows }
+
+func (s skipping) Scan(into ...any) error { return s.Rows.Scan(append([]any{nil}, into...)...) }
+
 // endTypes are the types of what [readEnds] reads: id, outcome, detail.
 var endTypes = [...]uint32{pgtype.Int8OID, pgtype.TextOID, pgtype.JSONBOID}
 

@@ -157,6 +157,11 @@ func (m Marks) texts() (texts [4]*string) {
 // JobClaim calls pawl_v1.job_claim for a registered worker; kinds nil means all, and crashed false leaves the jobs with crashes where
 // they are. The rows come in no particular order.
 func JobClaim(ctx context.Context, db DB, queue string, worker int64, limit int, kinds []string, crashed bool, since Marks) ([]JobClaimRow, error) {
+	return collected(ctx, db, "job.claim", "select "+claimColumns+" from pawl_v1.job_claim($1, $2, $3, $4::pg_catalog.jsonb) as c",
+		[]any{queue, worker, limit, claimOptions(kinds, crashed, since)}, func(rows pgx.Rows) ([]JobClaimRow, error) { return readClaims(rows, queue, kinds) })
+}
+
+func claimOptions(kinds []string, crashed bool, since Marks) string {
 	o := Options{}
 	if !crashed {
 		o["crashed"] = false
@@ -167,8 +172,30 @@ func JobClaim(ctx context.Context, db DB, queue string, worker int64, limit int,
 	if since != (Marks{}) {
 		o["since"] = since.texts()
 	}
-	return collected(ctx, db, "job.claim", "select "+claimColumns+" from pawl_v1.job_claim($1, $2, $3, $4::pg_catalog.jsonb) as c",
-		[]any{queue, worker, limit, o.text()}, func(rows pgx.Rows) ([]JobClaimRow, error) { return readClaims(rows, queue, kinds) })
+	return o.text()
+}
+
+// JobTurnRow is the answer of job_turn.
+type JobTurnRow struct {
+	Finished  int
+	Failed    []JobEndRow // "stale" or "locked"
+	Lanes     Lanes       // of those that finished
+	LeaseLost bool
+	Jobs      []JobClaimRow
+}
+
+// JobTurn calls pawl_v1.job_turn: it ends some jobs and claims others.
+func JobTurn(ctx context.Context, db DB, ends []Holding, queue string, worker int64, limit int, kinds []string, crashed bool, since Marks) (JobTurnRow, error) {
+	args := append(identities(ends), queue, worker, limit, claimOptions(kinds, crashed, since))
+	rows, err := collected(ctx, db, "job.turn", "select c.outcome, "+claimColumns+" from pawl_v1.job_turn($1, $2, $3, $4, $5, $6::pg_catalog.jsonb) as c",
+		args, func(rows pgx.Rows) ([]JobTurnRow, error) {
+			row, err := readTurn(rows, queue, kinds)
+			return []JobTurnRow{row}, err
+		})
+	if err != nil {
+		return JobTurnRow{}, err
+	}
+	return rows[0], nil
 }
 
 // JobClaimIDRow is the answer of job_claim_id.

@@ -169,7 +169,7 @@ var scenes = []scene{
 }
 
 func allScenes() []scene {
-	return slices.Concat(scenes, openScenes, ownScenes, commandScenes, stepScenes)
+	return slices.Concat(scenes, openScenes, turnScenes, ownScenes, commandScenes, stepScenes)
 }
 
 var levels = []string{"read committed", "repeatable read", "serializable"}

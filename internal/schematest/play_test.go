@@ -239,7 +239,7 @@ create function play.reset() returns void language sql as $$
   delete from pawl.job; delete from pawl.worker; delete from pawl.audit;
   select setval('pawl.job_id_seq', 1, false), setval('pawl.worker_id_seq', 1, false);
   select play.reset_lanes(); select play.reset_gates(); select play.reset_schedules() $$;
-` + openPlay + ownPlay + commandPlay + stepPlay
+` + openPlay + turnPlay + ownPlay + commandPlay + stepPlay
 
 // A violation is a broken property, by the name it has in docs/reference/mutants.md.
 type violation struct{ property, what string }

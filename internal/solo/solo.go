@@ -77,6 +77,27 @@ func (g *Gate) Enter(ctx context.Context, n int) error {
 	return ctx.Err()
 }
 
+// TryEnter admits n ordinary entrants if the door is open.
+func (g *Gate) TryEnter(n int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.closed.IsZero() {
+		return false
+	}
+	g.inside += n
+	return true
+}
+
+// Waiting returns how many ordinary entrants stand at the closed door.
+func (g *Gate) Waiting() (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, e := range g.waiting {
+		n += e.n
+	}
+	return n
+}
+
 // Leave ends the stay of n ordinary entrants.
 func (g *Gate) Leave(n int) {
 	g.mu.Lock()

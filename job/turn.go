@@ -1,0 +1,101 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/internal/solo"
+)
+
+// turn ends attempts whose handlers are done, and claims jobs for free slots, which were taken, and for the slots of those that ended. It
+// reports how many it started, and whether the line may go on. No handler starts before the answer has come, and with it the COMMIT.
+//
+// turn: a crash before COMMIT costs a second run of those handlers; after it, a crash of the jobs that were claimed.
+func (l *line) turn(ctx context.Context, s *session, done []*attempt, free int, due bool, p pass) (started int, open bool) {
+	room := free + len(done) // inside the gate, as the jobs that are claimed will be
+	row, err := l.askTurn(ctx, s, done, free, due, p)
+	if err == nil {
+		err = fault.At("job.turn.after")
+	}
+	if err != nil { // what is not known of the ends is asked again; what is not known of the claims ends the session
+		solo.Process.Leave(room)
+		l.slots.give(free)
+		l.w.finishOnAll(done, nil, err)
+		return 0, l.w.claimFailed(ctx, s, err)
+	}
+	l.turns.Turn()
+	l.w.promoter.after(l.queue.Name, row.Lanes)
+	over := l.w.finishOnAll(done, row.Failed, nil)
+	solo.Process.Leave(room - len(row.Jobs))
+	have := free
+	for _, a := range over {
+		have += len(a.jobs)
+		a.l = nil // its slot is had by another
+	}
+	l.slots.give(have - len(row.Jobs))
+	if len(over) > 0 {
+		l.w.telling.Go(func() { finishedAll(over) })
+	}
+	l.run(s, l.attempts(s, byID(row.Jobs))...)
+	if row.LeaseLost {
+		l.w.giveUp(ctx, s, &pawl.Error{Op: "job.turn", Code: pawl.CodeFenceLost})
+		return 0, false
+	}
+	return len(row.Jobs), true
+}
+
+var errTurn = errors.New("job_turn did not say what became of each job")
+
+func (l *line) askTurn(ctx context.Context, s *session, done []*attempt, free int, due bool, p pass) (row contract.JobTurnRow, err error) {
+	defer func() { l.mark.end(p, row.Jobs, time.Now()) }()
+	ctx, cancel := lingering(ctx, settleLimit) // a worker that stops ends what is done
+	defer cancel()
+	ends := make([]contract.Holding, len(done))
+	for i, a := range done {
+		ends[i] = contract.Holding{ID: a.jobs[0].ID, Fence: a.jobs[0].Fence}
+	}
+	conn, err := l.w.pool.Acquire(ctx)
+	if err != nil {
+		return row, pawl.Wrap("job.turn", err)
+	}
+	defer conn.Release()
+	p.began = time.Now()
+	row, err = contract.JobTurn(ctx, conn, ends, l.queue.Name, s.id, free, l.w.kinds, due, p.since)
+	if err == nil && row.Finished+len(row.Failed) != len(ends) {
+		err = errTurn
+	}
+	return row, err
+}
+
+// lingering returns a context that ends so long after ctx.
+func lingering(ctx context.Context, after time.Duration) (_ context.Context, cancel context.CancelFunc) {
+	longer, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		pace.Sleep(longer, after)
+		end()
+	})
+	return longer, func() { stop(); end() }
+}
+
+// finishOnAll goes on asking for the ends of attempts that failed, or of all with err. It returns the others.
+func (w *Worker) finishOnAll(all []*attempt, failed []contract.JobEndRow, err error) (finished []*attempt) {
+	outcomes := make(map[int64]string, len(failed))
+	for _, f := range failed {
+		outcomes[f.ID] = f.Outcome
+	}
+	for _, a := range all {
+		outcome, open := outcomes[a.jobs[0].ID]
+		if !open && err == nil {
+			finished = append(finished, a)
+			continue
+		}
+		a.ending = ending{job: &a.jobs[0], of: a, outcome: outcome, err: err}
+		go a.finishOn()
+	}
+	return finished
+}
