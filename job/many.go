@@ -26,7 +26,9 @@ func (a *attempt) runMany() {
 	var done []Job
 	for i, j := range jobs {
 		if failure := errorOf(err, i); failure != nil {
-			a.unfinished(j, failure)
+			if !a.endedItself(j, failure, took) {
+				a.unfinished(j, failure)
+			}
 			continue
 		}
 		done = append(done, j)

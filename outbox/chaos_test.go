@@ -37,7 +37,10 @@ var (
 // relayEnv holds the orders of a relay process, as JSON.
 const relayEnv = "PAWL_TEST_RELAY"
 
-type relayOrder struct{ URL, Sink, Faults string }
+type relayOrder struct {
+	URL, Sink, Faults string
+	Runs              bool // the sink takes runs
+}
 
 // TestRelayProcess is no test: it is the relay process that others start.
 func TestRelayProcess(t *testing.T) {
@@ -52,7 +55,11 @@ func TestRelayProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r, err := outbox.NewRelay(poolOf(t, o.URL), outbox.Config{Publisher: outbox.Func(post(o.Sink)), Batch: 10, Concurrency: 40,
+	sink := outbox.Func(post(o.Sink))
+	if o.Runs {
+		sink = oneByOne{sink, post(o.Sink)}
+	}
+	r, err := outbox.NewRelay(poolOf(t, o.URL), outbox.Config{Publisher: sink, Batch: 10, Concurrency: 40,
 		Lease: 2 * time.Second, Timeout: time.Second, Poll: 50 * time.Millisecond, Probe: 200 * time.Millisecond,
 		Backoff: job.Backoff{Base: 10 * time.Millisecond, Max: 100 * time.Millisecond}, Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}})
 	if err != nil {
@@ -285,10 +292,14 @@ func (b *bed) killUntil(done <-chan struct{}, sink string, random *rand.Rand) (k
 }
 
 func (b *bed) process(sink, faults string) *exec.Cmd {
-	text, err := json.Marshal(relayOrder{b.url, sink, faults})
+	text, err := json.Marshal(relayOrder{URL: b.url, Sink: sink, Faults: faults})
 	if err != nil {
 		panic(err)
 	}
+	return b.start(text)
+}
+
+func (b *bed) start(text []byte) *exec.Cmd {
 	p := exec.Command(os.Args[0], "-test.run=^TestRelayProcess$")
 	p.Env = append(os.Environ(), relayEnv+"="+string(text))
 	if err := p.Start(); err != nil {

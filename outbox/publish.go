@@ -28,17 +28,24 @@ const maxApart = 16
 
 // deliver publishes messages, and sets what became of each in its trial. An event that has found the sink down before is a suspect
 // and goes alone: if it is what makes the sink fail, its neighbours are not published again with it, nor held up.
-func (r *Relay) deliver(ctx context.Context, ms []pawl.Message, trials []trial) {
-	r.breaker.mark(trials)
+func (r *Relay) deliver(ctx context.Context, ms []pawl.Message, trials []trial, runs map[int]*run) {
 	var together, apart []int
+	var all sync.WaitGroup
+	slots := make(chan struct{}, maxApart)
 	for i, t := range trials {
-		if t.suspect {
+		switch one := runs[i]; {
+		case one != nil && len(one.ids) > 0:
+			all.Go(func() {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				r.callRun(ctx, one, &trials[i])
+			})
+		case t.suspect:
 			apart = append(apart, i)
-		} else {
+		default:
 			together = append(together, i)
 		}
 	}
-	var all sync.WaitGroup
 	all.Go(func() { r.apart(ctx, ms, trials, apart) })
 	r.call(ctx, ms, trials, together)
 	all.Wait()
@@ -110,17 +117,21 @@ func (r *Relay) call(ctx context.Context, ms []pawl.Message, trials []trial, pla
 // would then charge all events of the batch.
 const sinkGrace = 2 * time.Second
 
-// ask calls the sink. One that panics fails its call, and one that ignores the end of its context is left behind.
 func (r *Relay) ask(ctx context.Context, ms []pawl.Message) (errs []error, err error) {
+	return askSink(ctx, func() []error { return r.cfg.Publisher.Publish(ctx, ms) })
+}
+
+// askSink calls the sink. One that panics fails its call, and one that ignores the end of its context is left behind.
+func askSink[T any](ctx context.Context, call func() T) (T, error) {
 	type answer struct {
-		errs []error
+		said T
 		err  error
 	}
 	answered := make(chan answer, 1)
 	go func() {
 		var a answer
 		a.err = safely(func() error {
-			a.errs = r.cfg.Publisher.Publish(ctx, ms)
+			a.said = call()
 			return nil
 		})
 		answered <- a
@@ -129,8 +140,9 @@ func (r *Relay) ask(ctx context.Context, ms []pawl.Message) (errs []error, err e
 	defer stop()
 	select {
 	case a := <-answered:
-		return a.errs, a.err
+		return a.said, a.err
 	case <-over:
-		return nil, errLeftBehind
+		var none T
+		return none, errLeftBehind
 	}
 }

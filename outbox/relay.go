@@ -14,6 +14,8 @@ import (
 // processes, share the work, and each aggregate is published in order all the same.
 type Relay struct {
 	cfg     Config
+	pool    *pgxpool.Pool
+	runs    pawl.RunSink // nil: the sink takes no runs
 	worker  *job.Worker
 	breaker *breaker
 }
@@ -27,7 +29,10 @@ func NewRelay(pool *pgxpool.Pool, cfg Config) (*Relay, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, &pawl.Error{Op: "outbox.relay", Code: pawl.CodeArgumentInvalid, Err: err}
 	}
-	r := &Relay{cfg: cfg, breaker: newBreaker(cfg.Probe)}
+	r := &Relay{cfg: cfg, pool: pool, breaker: newBreaker(cfg.Probe)}
+	if cfg.Run > 1 {
+		r.runs, _ = cfg.Publisher.(pawl.RunSink)
+	}
 	handler := job.HandleMany(kind, r.publish).With(job.Policy{Timeout: cfg.Timeout, Backoff: cfg.Backoff, BatchSize: cfg.Batch})
 	var err error
 	r.worker, err = job.NewWorker(pool, job.Config{
@@ -71,14 +76,16 @@ func (r *Relay) publish(ctx context.Context, ts []job.Task[[]byte]) []error {
 		}
 		messages, places, trials = append(messages, m), append(places, i), append(trials, trial{event: t.ID})
 	}
-	r.deliver(ctx, messages, trials)
-	excused, why := r.breaker.judge(trials)
+	runs := r.runsOf(ctx, ts, messages, places, trials)
+	r.deliver(ctx, messages, trials, runs)
+	excused, why := r.breaker.judge(append(trials, broken(runs)...))
 	for n, i := range places {
 		verdicts[i] = trials[n].err
 		if trials[n].excused {
 			verdicts[i] = job.Snooze(trials[n].pause)
 		}
 	}
+	r.finish(ctx, ts, runs, verdicts)
 	if excused > 0 {
 		r.cfg.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: pawl.EventTrouble, Op: "outbox.publish", Scope: QueueOf(r.cfg.Sink),
 			JobID: ts[0].ID, Count: excused, Err: why})

@@ -6,8 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -449,8 +451,25 @@ func TestRelay_ChecksWhatItIsTold(t *testing.T) {
 		c.Publisher = sinkFunc(func(context.Context, []pawl.Message) []error { return []error{nil, nil, nil} })
 	})
 	b.wait("three dead letters", func() bool { return b.count("select count(*) from pawl_v1.dead_letters") == 3 })
-	if _, err := outbox.NewRelay(b.pool, outbox.Config{}); pawl.CodeOf(err) != pawl.CodeArgumentInvalid {
-		t.Errorf("a relay without a sink: %v", err)
+}
+
+// A setting that cannot be is refused, by the name of its field.
+func TestNewRelay_NamesTheFieldThatItRefuses(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for field, change := range map[string]func(*outbox.Config){
+		"Publisher": func(c *outbox.Config) { c.Publisher = nil },
+		"Sink":      func(c *outbox.Config) { c.Sink = strings.Repeat("s", 201) },
+		"Source":    func(c *outbox.Config) { c.Source = "/\n" },
+		"Batch":     func(c *outbox.Config) { c.Batch = 501 },
+		"Run":       func(c *outbox.Config) { c.Run = 1001 },
+	} {
+		cfg := outbox.Config{Publisher: outbox.Channel(nil)}
+		change(&cfg)
+		named := regexp.MustCompile(`\bthe (field )?` + field + `\b`)
+		if _, err := outbox.NewRelay(b.pool, cfg); pawl.CodeOf(err) != pawl.CodeArgumentInvalid || !named.MatchString(err.Error()) {
+			t.Errorf("%s: %v", field, err)
+		}
 	}
 }
 

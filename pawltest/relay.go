@@ -50,6 +50,9 @@ func DrainRelay(tb testing.TB, pool *pgxpool.Pool, cfg outbox.Config) Relayed {
 func drainRelay(pool *pgxpool.Pool, cfg outbox.Config, limit time.Duration) (Relayed, error) {
 	watched, trouble := &watchedSink{sink: cfg.Publisher}, &lastTrouble{}
 	cfg.Publisher = watched
+	if log, takesRuns := watched.sink.(pawl.RunSink); takesRuns {
+		cfg.Publisher = watchedRunSink{watched, log}
+	}
 	cfg.Poll, cfg.Presence = drainPoll, job.Presence{Off: true}
 	cfg.Backoff = cmp.Or(cfg.Backoff, job.Backoff{Base: time.Hour, Max: time.Hour})
 	cfg.Hooks = pawl.Join(cfg.Hooks, pawl.Hooks{OnEvent: trouble.event})
@@ -122,4 +125,21 @@ func (w *watchedSink) Carries(m pawl.Message) error {
 		return c.Carries(m)
 	}
 	return nil
+}
+
+// A watchedRunSink notes what a sink that takes runs answers.
+type watchedRunSink struct {
+	*watchedSink
+	log pawl.RunSink
+}
+
+func (w watchedRunSink) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
+	accepted, err = w.log.PublishRun(ctx, ms)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.published = append(w.published, ms[:min(max(accepted, 0), len(ms))]...)
+	if err != nil && accepted >= 0 && accepted < len(ms) {
+		w.refused = append(w.refused, RefusedEvent{ms[accepted], err})
+	}
+	return accepted, err
 }

@@ -89,3 +89,54 @@ func (smallSink) Carries(m pawl.Message) error {
 	}
 	return nil
 }
+
+// A partition takes events one by one or in runs, and refuses those of a type.
+type partition struct {
+	refuses string
+	runs    int
+}
+
+func (p *partition) Publish(_ context.Context, ms []pawl.Message) []error {
+	errs := make([]error, len(ms))
+	for i, m := range ms {
+		if m.Type == p.refuses {
+			errs[i] = errors.New("not this one")
+		}
+	}
+	return errs
+}
+
+func (p *partition) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
+	p.runs++
+	for i, err := range p.Publish(ctx, ms) {
+		if err != nil {
+			return i, err
+		}
+	}
+	return len(ms), nil
+}
+
+// A sink that takes runs gets them in a drain too. What it accepts of a run is published, and what stopped the run is told each time.
+func TestDrainRelay_TakesRuns(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		for _, what := range []string{"Placed", "Paid", "Refused", "Later"} {
+			if _, err := outbox.Append(t.Context(), tx, outbox.Event{Type: what, AggregateType: "order", AggregateID: "1", Payload: []byte("x")}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink := &partition{refuses: "Refused"}
+	got := pawltest.DrainRelay(t, pool, outbox.Config{Publisher: sink})
+	if len(got.Published) != 2 || got.Published[0].Type != "Placed" || got.Published[1].Type != "Paid" || sink.runs == 0 {
+		t.Errorf("%d runs, published %+v", sink.runs, got.Published)
+	}
+	if len(got.Refused) != 2 || got.Refused[1].Type != "Refused" || len(got.Left) != 2 || got.Left[0].Attempts != 1 {
+		t.Errorf("refused %+v, left %+v", got.Refused, got.Left)
+	}
+}

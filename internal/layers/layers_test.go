@@ -58,7 +58,7 @@ var plan = []struct {
 	{"command/httpkey", []string{".", "command", "internal/fault", "internal/sqldriver", "internal/pace"}},
 	{"internal/kick", []string{".", "internal/contract", "internal/txn"}},
 	{"job", []string{".", "migrate", "internal/catalog", "internal/conns", "internal/contract", "internal/direct", "internal/progress", "internal/fault", "internal/kick", "internal/owner", "internal/pace", "internal/pooler", "internal/solo", "internal/txn"}},
-	{"outbox", []string{".", "internal/contract", "internal/fault", "internal/kick", "job"}},
+	{"outbox", []string{".", "internal/contract", "internal/fault", "internal/kick", "internal/pace", "job"}},
 	{"step", []string{".", "internal/catalog", "internal/contract", "internal/fault", "internal/txn", "internal/pace", "internal/text"}},
 	{"schedule", []string{".", "internal/catalog", "internal/contract", "internal/fault", "internal/kick", "internal/pace", "internal/progress", "job", "migrate"}},
 	{"schedule/cron", []string{".", "schedule"}},

@@ -56,6 +56,8 @@ var hot = []struct {
 	{"pawl_v1.job_enqueue('q', 'k', '', '{\"lane\": \"fresh\"}')", []string{"job_wait", "job_head"}},
 	{"pawl_v1.job_enqueue_many('{q,q}', '{k,k}', array[''::bytea, ''], p_options => '{\"lanes\": [\"7\", \"fresh\"]}')", []string{"job_wait", "job_head"}},
 	{"pawl_v1.lane_promote(7)", []string{"job_head"}},
+	{"pawl_v1.lane_run('{7}', '{1}')", []string{"job_pkey"}},
+	{"pawl_v1.lane_finish('{-7}', '{1}', '{8,9}')", []string{"job_pkey", "job_wait", "job_head"}},
 	{"pawl_v1.lane_sweep()", []string{"job_wait", "job_head"}},
 	{"pawl_v1.lane_purge()", []string{"job_head"}},
 	{"pawl_v1.lane_unblock('q', '7', 'somebody', 'a reason')", []string{"job_head"}},

@@ -41,6 +41,29 @@ begin
   return v_outcome;
 end $$;
 
+-- A holder of a head ends it with members of its run. Who is noted is locked first: what others end is not this call's.
+create function play.finish_run(p_id bigint, p_fence bigint, p_members bigint[]) returns text language plpgsql as $$
+declare
+  v_before pawl.job[];
+  v_said   record;
+begin
+  v_before := array(select j from pawl.job as j where j.id = any (p_members) and j.status <> 'processing' order by j.position for update skip locked);
+  select f.outcome, f.members, f.detail into v_said from pawl_v1.lane_finish(array[p_id], array[p_fence], p_members) as f;
+  perform play.tell(v_said.detail);
+  if v_said.outcome = 'finished' then
+    insert into play.ledger (job, fence, verb) values (p_id, p_fence, 'finish');
+    perform play.effect(p_id);
+  end if;
+  insert into play.ledger (job, fence, verb)
+  select b.id, b.fence + 1, v.verb
+    from unnest(v_before) as b
+    cross join unnest('{claim,finish}'::text[]) with ordinality as v (verb, n)
+   where not exists (select from pawl.job as j where j.id = b.id)
+   order by b.position, v.n;
+  perform play.effect(b.id) from unnest(v_before) as b where not exists (select from pawl.job as j where j.id = b.id);
+  return v_said.outcome || ' ' || v_said.members;
+end $$;
+
 create function play.frozen() returns setof bigint language sql as $$
   select distinct j.lane_id from pawl.job as j
    where j.status = 'waiting' and not exists (select from pawl.job as h where h.lane_id = j.lane_id and h.lane_head) $$;
@@ -116,6 +139,9 @@ const (
 	laneIdle  = workers + "select play.enqueue_lanes('{l}'); select play.claim(1); select play.finish(1, 1);"
 	twoLanes  = workers + "select play.enqueue_lanes('{a,b}'); select play.claim(1, 2);"
 
+	laneRun = laneHeld + enqueueLane + "; select count(*) from pawl_v1.lane_run('{1}', '{1}');" // 2 and 3 wait behind 1
+
+	finishRun   = "select play.finish_run(1, 1, '{2,3}')"
 	enqueueLane = "select play.enqueue_lanes('{l}')"
 	promote     = "select p.outcome from pawl_v1.lane_promote(1) as p"
 	sweepLanes  = "select s.promoted from pawl_v1.lane_sweep() as s"
@@ -185,4 +211,30 @@ var laneScenes = []scene{
 	{name: "lane: purge, finish", given: workers + enqueueLane + ";" + claimOne + ";", sides: [][]string{{purge}, {finishOne}}},
 }
 
-func init() { scenes = append(scenes, laneScenes...) }
+// runScenes are the pairs that runs must get right.
+var runScenes = []scene{
+	{name: "run: finish, enqueue", given: laneRun, sides: [][]string{{finishRun}, {enqueueLane}}},
+	{name: "run: finish aborted, enqueue", given: laneRun, sides: [][]string{{finishRun, rollback}, {enqueueLane}}},
+	{name: "run: finish of a part, enqueue", given: laneRun, sides: [][]string{{"select play.finish_run(1, 1, '{2}')"}, {enqueueLane}}},
+	{name: "run: finish, cancel of a member", given: laneRun, sides: [][]string{{finishRun}, {verbOn("cancel", "2")}}},
+	{name: "run: finish, cancel of a member aborted", given: laneRun, sides: [][]string{{finishRun}, {verbOn("cancel", "2"), rollback}}},
+	{name: "run: finish, discard of the last member", given: laneRun, sides: [][]string{{finishRun}, {verbOn("discard", "3")}}},
+	{name: "run: finish, cancel of the head", given: laneRun, sides: [][]string{{finishRun}, {verbOn("cancel", "1")}}},
+	{name: "run: finish, claim by id of a member", given: laneRun, sides: [][]string{{finishRun}, {"select play.claim_id(2, 2)"}}},
+	{name: "run: finish, sweep, enqueue", given: laneRun + oneIsDead, sides: [][]string{{finishRun}, {sweepEverybody}, {enqueueLane}}},
+	{name: "run: finish, zombie's finish", given: laneRun + oneIsDead + "select play.sweep(); select play.claim(2);", sides: [][]string{{finishTwo}, {finishRun}}},
+	{name: "run: finish, leave", given: laneRun, sides: [][]string{{finishRun}, {"select play.leave(1)"}}},
+}
+
+var runMutants = []mutant{
+	{name: "a run's members end without their head", property: "p_order", scene: "run: finish, zombie's finish", edits: []edit{
+		{"lane_finish", "\n           and (j.id, j.fence) in (select g.id, g.fence from unnest(p_ids, p_fences) as g (id, fence))", ""}}},
+	{name: "a run goes on behind a locked member", property: "p_order", scene: "run: finish, cancel of a member aborted", edits: []edit{
+		{"_run_members", "where n.whole", "where n.id = any (v_locked)"}}},
+	{name: "a run ends members that do not wait", property: "p_term", scene: "run: finish, cancel of a member", edits: []edit{
+		{"_run_members", "\n       and j.status = 'waiting'\n       and j.lane_id = any (p_lanes)\n     order", "\n       and j.lane_id = any (p_lanes)\n     order"},
+		{"_run_members", "\n           and j.status = 'waiting'\n", "\n"}}},
+	{name: "a run's end promotes nobody", property: "p_told", scene: "run: finish, enqueue", edits: []edit{{"lane_finish", "f.detail\n", "'{}'::jsonb\n"}}},
+}
+
+func init() { scenes = append(scenes, append(laneScenes, runScenes...)...) }

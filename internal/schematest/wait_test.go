@@ -27,6 +27,7 @@ var unbounded = map[string]string{
 	"job_hold_many":   helper,
 	"job_finish":      helper,
 	"job_finish_many": helper,
+	"lane_finish":     helper,
 	"job_open":        helper,
 	"job_close":       helper,
 
@@ -41,6 +42,7 @@ var unbounded = map[string]string{
 	"step_purge":      skips,
 	"replay_purge":    skips,
 	"fence_purge":     skips,
+	"lane_run":        skips,
 	"lane_purge":      skips,
 	"lane_sweep":      skips,
 	"try_lock":        "it tries, and says busy",

@@ -187,6 +187,44 @@ func TestTracing_SinkOfABroker(t *testing.T) {
 	}
 }
 
+// A sink that takes runs still takes them when it is traced, each in a span of its own, and still says what it can carry.
+func TestTracing_SinkThatTakesRuns(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	full := errors.New("the partition is full")
+	log := runFunc{sinkFunc(nil), func(ms []pawl.Message) (int, error) { return min(len(ms), 2), full }}
+	traced := b.tracing.Sink("main", log).(pawl.RunSink)
+	if _, is := traced.(pawl.Carrier); is {
+		t.Error("a sink that does not say what it can carry seems to")
+	}
+	ms := []pawl.Message{{ID: "1"}, {ID: "2"}, {ID: "3"}}
+	for _, n := range []int{2, 3} {
+		accepted, err := traced.PublishRun(t.Context(), ms[:n])
+		if accepted != 2 || !errors.Is(err, full) {
+			t.Errorf("of %d accepted %d, %v", n, accepted, err)
+		}
+	}
+	spans := b.ended("send main", 2)
+	if spans[0].Status.Code != codes.Unset || spans[1].Status.Code != codes.Error || attributeOf(spans[1], "messaging.batch.message_count") != "3" {
+		t.Errorf("spans %+v", spans)
+	}
+	both, is := b.tracing.Sink("main", carryingRuns{log}).(pawl.Carrier)
+	if _, takesRuns := both.(pawl.RunSink); !is || !takesRuns || both.Carries(ms[0]) == nil {
+		t.Error("what the sink can carry, or that it takes runs, is lost")
+	}
+}
+
+type runFunc struct {
+	sinkFunc
+	run func([]pawl.Message) (int, error)
+}
+
+func (f runFunc) PublishRun(_ context.Context, ms []pawl.Message) (int, error) { return f.run(ms) }
+
+type carryingRuns struct{ runFunc }
+
+func (carryingRuns) Carries(pawl.Message) error { return errors.New("it does not fit") }
+
 type sinkFunc func(context.Context, []pawl.Message) []error
 
 func (f sinkFunc) Publish(ctx context.Context, ms []pawl.Message) []error { return f(ctx, ms) }

@@ -11,25 +11,36 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Sink returns next with a span around each call of Publish, for outbox.Config: "send" and the name of the sink, with a link to
-// whoever appended each event. The events themselves carry the trace of whoever appended them, not that of the relay.
+// Sink returns next with a span around each call of Publish and of PublishRun, for outbox.Config: "send" and the name of the sink, with a link
+// to the trace in which each event was appended. The events themselves carry that trace, not that of the relay. What is returned is a
+// [pawl.Carrier] or a [pawl.RunSink] if next is.
 //
 // If next is a [pawl.Broker], such as a sink of package sqs, the span has its system and queue, else "pawl" and the name of the sink.
 func (t *Tracing) Sink(sink string, next pawl.Sink) pawl.Sink {
 	traced := tracedSink{t, sink, next}
-	if carrier, is := next.(pawl.Carrier); is {
-		return tracedCarrier{traced, carrier}
+	carrier, carries := next.(pawl.Carrier)
+	log, takesRuns := next.(pawl.RunSink)
+	switch {
+	case carries && takesRuns:
+		return struct {
+			tracedRunSink
+			carrying
+		}{tracedRunSink{traced, log}, carrying{carrier}}
+	case takesRuns:
+		return tracedRunSink{traced, log}
+	case carries:
+		return struct {
+			tracedSink
+			carrying
+		}{traced, carrying{carrier}}
 	}
 	return traced
 }
 
-// A tracedCarrier still says what the sink can carry.
-type tracedCarrier struct {
-	tracedSink
-	carrier pawl.Carrier
-}
+// carrying says what the sink can carry.
+type carrying struct{ carrier pawl.Carrier }
 
-func (s tracedCarrier) Carries(m pawl.Message) error { return s.carrier.Carries(m) }
+func (c carrying) Carries(m pawl.Message) error { return c.carrier.Carries(m) }
 
 type tracedSink struct {
 	tracing *Tracing
@@ -38,25 +49,52 @@ type tracedSink struct {
 }
 
 func (s tracedSink) Publish(ctx context.Context, ms []pawl.Message) []error {
+	ctx, span := s.start(ctx, ms)
+	defer span.End()
+	errs := s.next.Publish(ctx, ms)
+	failed(span, errs...)
+	return errs
+}
+
+// A tracedRunSink takes runs, as the sink does.
+type tracedRunSink struct {
+	tracedSink
+	log pawl.RunSink
+}
+
+func (s tracedRunSink) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
+	ctx, span := s.start(ctx, ms)
+	defer span.End()
+	accepted, err = s.log.PublishRun(ctx, ms)
+	if accepted != len(ms) { // else err is dropped
+		failed(span, err)
+	}
+	return accepted, err
+}
+
+func (s tracedSink) start(ctx context.Context, ms []pawl.Message) (context.Context, trace.Span) {
 	from := make([]pawl.Trace, len(ms))
 	for i, m := range ms {
 		from[i] = pawl.Trace{Parent: m.Headers["traceparent"], State: m.Headers["tracestate"]}
 	}
 	broker, _ := s.next.(pawl.Broker)
-	ctx, span := s.tracing.tracer.Start(ctx, "send "+s.name, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links(from)...),
+	return s.tracing.tracer.Start(ctx, "send "+s.name, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links(from)...),
 		trace.WithAttributes(messaging(broker, s.name)...), trace.WithAttributes(semconv.MessagingOperationName("send"),
 			semconv.MessagingOperationTypeSend, semconv.MessagingBatchMessageCount(len(ms))))
-	defer span.End()
-	errs := s.next.Publish(ctx, ms)
-	if err := errors.Join(errs...); err != nil {
-		span.RecordError(err)
-		for _, one := range errs {
-			if one != nil {
-				span.SetAttributes(errorType(one)) // of the first
-				break
-			}
-		}
-		span.SetStatus(codes.Error, err.Error())
+}
+
+// failed records what the sink did not accept, and the type of the first error.
+func failed(span trace.Span, errs ...error) {
+	err := errors.Join(errs...)
+	if err == nil {
+		return
 	}
-	return errs
+	span.RecordError(err)
+	for _, one := range errs {
+		if one != nil {
+			span.SetAttributes(errorType(one))
+			break
+		}
+	}
+	span.SetStatus(codes.Error, err.Error())
 }

@@ -21,6 +21,9 @@
 #ifndef VERBS
 #define VERBS 1       /* what the operator does */
 #endif
+#ifndef RUNS
+#define RUNS 0        /* heads take along those that wait */
+#endif
 #ifndef POLICY
 #define POLICY BLOCK
 #endif
@@ -59,21 +62,68 @@ bool inverted = 0, twice = 0;
 
 inline committed() { if :: heads > 1 -> twice = 1 :: else fi }
 
+/* A run is a head and those that wait behind it: m1 and m2, in order, 0 for none. They stay WAIT; the head's row guards them. */
+#define waits(k) (st[k] == WAIT && m1 != k && m2 != k)
+
 /* What the holder of the lane's lock sees waiting first; `but` is deleted in its own transaction. */
 inline look(but, chosen) {
   chosen = 0;
 #ifdef M_SKIPROW
-  if :: st[1] == WAIT && !row[1] -> chosen = 1
-     :: else -> if :: st[2] == WAIT && !row[2] -> chosen = 2
-     :: else -> if :: st[3] == WAIT && !row[3] -> chosen = 3 :: else fi fi fi;
+  if :: waits(1) && !row[1] -> chosen = 1
+     :: else -> if :: waits(2) && !row[2] -> chosen = 2
+     :: else -> if :: waits(3) && !row[3] -> chosen = 3 :: else fi fi fi;
 #else
-  if :: st[1] == WAIT -> chosen = 1
-     :: else -> if :: st[2] == WAIT -> chosen = 2
-     :: else -> if :: st[3] == WAIT -> chosen = 3 :: else fi fi fi;
+  if :: waits(1) -> chosen = 1
+     :: else -> if :: waits(2) -> chosen = 2
+     :: else -> if :: waits(3) -> chosen = 3 :: else fi fi fi;
 #endif
 #ifndef M_NORECHECK
   if :: heads > (but != 0 && is_head(but)) -> chosen = 0 :: else fi
 #endif
+}
+
+/* pawl_v1.lane_finish deletes a member with the head. Until then the row is locked. */
+inline end_member(m) {
+  if
+  :: m != 0 -> if :: (m > 1 && !freed[1]) || (m > 2 && !freed[2]) -> inverted = 1 :: else fi;
+               st[m] = DONE; row[m] = 0; freed[m] = 1
+  :: else
+  fi
+}
+
+/* pawl_v1.lane_run, then the sink: what waits behind the head, in order, cut anywhere. An event is first published after all before it. */
+inline take_run() {
+  if
+  :: st[j] == PROC && RUNS ->
+     if :: st[1] == WAIT -> m1 = 1 :: else -> if :: st[2] == WAIT -> m1 = 2 :: else -> if :: st[3] == WAIT -> m1 = 3 :: else fi fi fi;
+     if :: m1 != 0 && m1 < 2 && st[2] == WAIT -> m2 = 2 :: else -> if :: m1 != 0 && m1 < 3 && st[3] == WAIT -> m2 = 3 :: else fi fi;
+     if :: m2 = 0 :: skip fi;
+     if :: m1 != 0 && m2 == 0 -> m1 = 0 :: skip fi;
+#ifdef M_RUNSKIP
+     if :: m2 != 0 -> m1 = m2; m2 = 0 :: else fi;
+#endif
+     publish(m1); publish(m2)
+  :: else
+  fi
+}
+inline publish(m) {
+  if
+  :: m != 0 ->
+     if :: !ran[m] && ((m > 1 && !freed[1] && j != 1 && m1 != 1) || (m > 2 && !freed[2] && j != 2 && m1 != 2)) -> inverted = 1 :: else fi;
+     ran[m] = 1
+  :: else
+  fi
+}
+
+/* pawl_v1.lane_finish locks the members that still wait, up to the first that another transaction has. */
+inline lock_run() {
+#ifndef M_RUNBLIND
+  if :: m1 != 0 && st[m1] == WAIT && row[m1] -> m1 = 0; m2 = 0 :: else fi;
+#endif
+  if :: m1 != 0 && (st[m1] != WAIT || row[m1]) -> m1 = 0 :: else fi;
+  if :: m2 != 0 && (st[m2] != WAIT || row[m2]) -> m2 = 0 :: else fi;
+  if :: m1 != 0 -> row[m1] = 1 :: else fi;
+  if :: m2 != 0 -> row[m2] = 1 :: else fi
 }
 
 /* The end of a head's turn. The row goes first, then the lane is asked for without waiting; it all becomes visible at
@@ -93,6 +143,7 @@ inline give_up(j, to, worker) {
   }
   atomic {
     st[j] = to; row[j] = 0; freed[j] = 1;
+    end_member(m1); end_member(m2); m1 = 0; m2 = 0;
     if :: chosen != 0 -> st[chosen] = PEND; row[chosen] = 0 :: else fi;
     if :: locked -> lock = 0; bump :: else fi;
     if :: skipped && worker -> owed++ :: skipped && !worker -> abandoned = 1 :: else fi;
@@ -158,7 +209,7 @@ again:
 
 /* Claims a head, ends it well or badly, promotes what it had to skip. It may die before or after the commit. */
 proctype Worker() {
-  byte j, chosen; bool skipped, locked;
+  byte j, chosen, m1, m2; bool skipped, locked;
   do
   :: atomic { /* pawl_v1.job_claim */
        if :: st[1] == PEND && !row[1] -> j = 1 :: st[2] == PEND && !row[2] -> j = 2 :: st[3] == PEND && !row[3] -> j = 3 fi;
@@ -166,13 +217,14 @@ proctype Worker() {
        if :: !ran[j] && ((j > 1 && !freed[1]) || (j > 2 && !freed[2])) -> inverted = 1 :: else fi;
        ran[j] = 1
      };
+     atomic { take_run() };
      if
      :: atomic { crashes < CRASHES && st[j] == PROC && !row[j] -> crashes++; st[j] = PEND } /* job_sweep gives it back */
      :: atomic { st[j] != PROC -> skip } /* fenced out by the operator */
      :: atomic { st[j] == PROC && !row[j] -> row[j] = 1 };
         if
-        :: give_up(j, DONE, 1)
-        :: atomic { poisoned < POISON -> poisoned++ };
+        :: atomic { lock_run() }; give_up(j, DONE, 1)
+        :: atomic { poisoned < POISON -> poisoned++; m1 = 0; m2 = 0 };
            if :: POLICY == BLOCK -> atomic { st[j] = DEAD; row[j] = 0; committed() }
               :: else -> give_up(j, PARKED, 1)
            fi
@@ -186,7 +238,7 @@ proctype Worker() {
         :: else
         fi
      fi;
-     atomic { j = 0; skipped = 0 }
+     atomic { j = 0; skipped = 0; m1 = 0; m2 = 0 }
   :: atomic { ended -> break }
   od
 }
@@ -194,7 +246,7 @@ proctype Worker() {
 #ifndef M_NOSWEEP
 /* pawl_v1.lane_sweep: looks, then takes the lane without waiting and looks again. */
 active proctype Sweep() {
-  byte chosen; bool found;
+  byte chosen, m1, m2; bool found;
   do
   :: atomic { frozen -> found = 1
 #ifdef M_NORECHECK
@@ -219,7 +271,7 @@ active proctype Sweep() {
 
 /* job_cancel, job_discard, job_retry and lane_unblock, each at any moment, on any job. */
 proctype Operator() {
-  byte j, chosen; bool skipped, locked;
+  byte j, chosen, m1, m2; bool skipped, locked;
   do
   :: verbs > 0 ->
      if :: j = 1 :: j = 2 :: j = 3 fi;

@@ -42,6 +42,11 @@ done
 
 build "-DVERBS=2 -DPOISON=0 -DCRASHES=0" && expect "two verbs, no failures" p_safe 0
 
+for policy in BLOCK PARK; do
+  build "-DPOLICY=$policy -DRUNS=1 -DVERBS=1 -DCRASHES=0" && expect "$policy, runs, an operator" p_safe 0
+  build "-DPOLICY=$policy -DRUNS=1 -DVERBS=0 -DCRASHES=2" && expect "$policy, runs, crashes" p_safe 0 && expect "$policy, runs, crashes" p_live 0
+done
+
 # mutant <name> <defines> <property>
 mutant() { build "-D$1 $2" && expect "$1" "$3" 1; }
 mutant M_LOCKONLY  "-DOLD -DVERBS=0"                p_prompt
@@ -52,6 +57,8 @@ mutant M_RETRYHEAD "-DPOLICY=PARK -DVERBS=1"        p_head
 mutant M_HEADONLY  "-DVERBS=0"                      p_order
 mutant M_POSFIRST  "-DVERBS=0"                      p_order
 mutant M_SKIPROW   "-DVERBS=1"                      p_order
+mutant M_RUNSKIP   "-DRUNS=1 -DVERBS=0"             p_order
+mutant M_RUNBLIND  "-DRUNS=1 -DVERBS=1"             p_order
 
 echo "$searches searches, $wrong wrong, $SECONDS s"
 [ $wrong = 0 ]

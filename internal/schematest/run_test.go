@@ -1,0 +1,121 @@
+package schematest_test
+
+import "testing"
+
+// Jobs 1 to 5 of one lane: 1 is held with fence 1 by worker 1, the others wait behind it.
+const fiveInLane = `select pawl_v1.worker_register('one'), pawl_v1.worker_register('two');
+do $do$ begin for n in 1..5 loop perform pawl_v1.job_enqueue('q', 'k', 'payload', '{"lane": "l"}'); end loop; end $do$;
+select c.id from pawl_v1.job_claim('q', 1, 10) as c`
+
+const runOfOne = "select r.id from pawl_v1.lane_run('{1}', '{1}') as r"
+
+// A run is what waits behind a head that the caller holds, in its order, and no more than it asks for.
+func TestRun_IsWhatWaitsBehindAHead(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fiveInLane)
+	b.is(runOfOne, "2, 3, 4, 5")
+	b.is("select r.id, r.head, r.kind, convert_from(r.payload, 'UTF8'), r.detail ->> 'lane' from pawl_v1.lane_run('{1}', '{1}', 1) as r", "2 1 k payload l")
+	b.is("select r.id from pawl_v1.lane_run('{1,99}', '{2,1}') as r", "") // neither is held
+	b.is("select count(*) from pawl.job as j where j.status = 'waiting'", "4")
+}
+
+// A run ends before a job that may not be worked on now, or whose kind is another.
+func TestRun_EndsBeforeWhatDiffers(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]string{
+		"not due":      "available_at = clock_timestamp() + interval '1 hour'",
+		"tried before": "attempts = 1",
+		"crashed":      "crashes = 1",
+		"another kind": "kind = 'other'",
+		"goes alone":   "run_end = -9",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, fiveInLane)
+			b.do("update pawl.job set " + change + " where id = 4")
+			b.is(runOfOne, "2, 3")
+			b.do("update pawl.job set " + change + " where id = 2")
+			b.is(runOfOne, "")
+		})
+	}
+}
+
+// A head that was tried before has no run, nor has one of a queue that is paused or drains: its run would be work that was never begun.
+func TestRun_NoneForAHeadThatGoesAlone(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]string{
+		"tried before": "update pawl.job set attempts = 2 where id = 1",
+		"crashed":      "update pawl.job set crashes = 1 where id = 1",
+		"behind one":   "update pawl.job set run_end = -9 where id = 1",
+		"paused":       "select pawl_v1.queue_set('q', '{\"mode\": \"paused\"}', 'ann', 'test')",
+		"draining":     "select pawl_v1.queue_set('q', '{\"mode\": \"draining\"}', 'ann', 'test')",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, fiveInLane)
+			b.do(change)
+			b.is(runOfOne, "")
+		})
+	}
+}
+
+// The end of a head ends what is named of its run, and the next of the lane gets the turn. An end without the fence ends nothing.
+func TestRun_EndsWithItsHead(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fiveInLane)
+	b.is(runOfOne, "2, 3, 4, 5")
+	b.is("select f.id, f.outcome, f.members from pawl_v1.lane_finish('{1}', '{7}', '{2,3}') as f", "1 stale 0")
+	b.is("select count(*) from pawl.job", "5")
+	b.is("select f.id, f.outcome, f.members, f.detail ->> 'promoted' from pawl_v1.lane_finish('{1}', '{1}', '{2,3}') as f", "1 finished 2 1")
+	b.is(inLane, "4 pending true, 5 waiting false")
+	b.is("select f.id, f.outcome, f.members from pawl_v1.lane_finish('{1}', '{1}', '{2,3}') as f", "1 stale 0") // asked again
+}
+
+// Members that an operator has ended are passed by, and counted for nothing.
+func TestRun_PassesByWhatAnOperatorEnded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fiveInLane)
+	b.is(runOfOne, "2, 3, 4, 5")
+	b.do("select pawl_v1.job_cancel(3, 'ann', 'test')")
+	b.is("select f.outcome, f.members from pawl_v1.lane_finish('{1}', '{1}', '{2,3,4}') as f", "finished 2")
+	b.is("select j.id, j.status from pawl.job as j order by j.id", "3 cancelled, 5 pending")
+}
+
+// Members of a queue that keeps what has finished are kept, each as tried once.
+func TestRun_IsArchived(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `select pawl_v1.queue_set('q', '{"archive": true}', 'ann', 'the auditors ask');`+fiveInLane)
+	b.is(runOfOne, "2, 3, 4, 5")
+	b.do("select pawl_v1.lane_finish('{1}', '{1}', '{2,3}')")
+	b.is("select a.id, a.attempts, a.lane from pawl_v1.archive as a order by a.id", "1 1 l, 2 1 l, 3 1 l")
+}
+
+// When a process has died in a run, the head goes alone, and after it each job up to the last of that run: whichever of them kills is found.
+// What came later goes in runs again.
+func TestRun_AfterACrashEachGoesAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fiveInLane)
+	b.is("select r.id from pawl_v1.lane_run('{1}', '{1}', 2) as r", "2, 3")
+	b.do(oneIsDead)
+	b.do("select pawl_v1.job_sweep('{k}')")
+	for _, id := range []string{"1", "2", "3"} {
+		b.do("update pawl.job set available_at = clock_timestamp() where id = " + id)
+		b.is("select c.id from pawl_v1.job_claim('q', 2, 10) as c", id)
+		b.is("select r.id from pawl.job as j, lateral pawl_v1.lane_run(array[j.id], array[j.fence]) as r where j.id = "+id, "")
+		b.is("select f.outcome from pawl.job as j, lateral pawl_v1.lane_finish(array[j.id], array[j.fence], '{}') as f where j.id = "+id, "finished")
+	}
+	b.is("select c.id from pawl_v1.job_claim('q', 2, 10) as c", "4")
+	b.is("select r.id from pawl_v1.lane_run('{4}', '{1}') as r", "5")
+}
+
+// What lane_run and lane_finish refuse.
+func TestRun_Refuses(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fiveInLane)
+	for _, call := range []string{"lane_run('{1}', '{1,2}')", "lane_run('{1}', '{1}', 0)", "lane_run('{1}', '{1}', 1001)", `lane_run('{1}', '{1}', 5, '{"x": 1}')`,
+		"lane_run(array_fill(1::bigint, '{501}'), array_fill(1::bigint, '{501}'))", "lane_finish('{1}', '{1,2}', '{}')",
+		"lane_finish('{1}', '{1}', array_fill(1::bigint, '{10001}'))", `lane_finish('{1}', '{1}', '{}', '{"x": 1}')`} {
+		b.is("select pawl_v1."+call, "P4004")
+	}
+	b.is("select count(*) from pawl.job", "5")
+}

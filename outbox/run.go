@@ -1,0 +1,169 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/job"
+)
+
+// A run is the event that has the turn in its aggregate, and those that wait behind it. Only the first is claimed.
+type run struct {
+	head     contract.Holding
+	place    int // of the head among the tasks
+	messages []pawl.Message
+	ids      []int64 // of those behind the head
+	accepted int     // messages
+	err      error   // why the next was not
+}
+
+// runsOf returns the runs of the heads among ms, by their places there: also those of a head with nothing behind it, for its end must tell
+// what follows to go alone if a process died with it. It is nil if the sink takes no runs.
+func (r *Relay) runsOf(ctx context.Context, ts []job.Task[[]byte], ms []pawl.Message, places []int, trials []trial) map[int]*run {
+	r.breaker.mark(trials)
+	if r.runs == nil {
+		return nil
+	}
+	runs, byHead := map[int]*run{}, map[int64]*run{}
+	var fit []contract.Holding
+	for n, i := range places {
+		t := ts[i]
+		if t.Lane == "" {
+			continue
+		}
+		one := &run{head: contract.Holding{ID: t.ID, Fence: t.Fence}, place: i, messages: ms[n : n+1 : n+1]}
+		runs[n], byHead[t.ID] = one, one
+		if t.Attempt == 1 && !trials[n].suspect {
+			fit = append(fit, one.head)
+		}
+	}
+	if len(fit) == 0 {
+		return runs
+	}
+	rows, err := contract.LaneRun(ctx, r.pool, fit, r.share(len(fit)))
+	if err != nil { // each head goes alone
+		r.cfg.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "outbox.run", Scope: QueueOf(r.cfg.Sink), Err: err})
+		return runs
+	}
+	cut := map[int64]bool{}
+	for _, row := range rows {
+		one := byHead[row.Head]
+		m, ok := messageOf(job.Job{ID: row.ID, Kind: row.Kind, Payload: row.Payload, Headers: row.Headers, Attempt: 1, CreatedAt: row.CreatedAt,
+			Lane: row.Place.Lane, Position: row.Place.Position}, r.cfg.Source)
+		if cut[row.Head] = cut[row.Head] || !ok || r.carried(m) != nil; !cut[row.Head] {
+			one.messages, one.ids = append(one.messages, m), append(one.ids, row.ID)
+		}
+	}
+	return runs
+}
+
+// share is how many events behind each of so many heads are asked for, so that a batch stays within ten times [Config.Run].
+func (r *Relay) share(heads int) int {
+	return min(r.cfg.Run-1, max(1, 10*r.cfg.Run/heads))
+}
+
+// callRun is one call of PublishRun.
+func (r *Relay) callRun(ctx context.Context, one *run, t *trial) {
+	err := fault.At("outbox.publish.before")
+	if err == nil {
+		type answer struct {
+			accepted int
+			err      error
+		}
+		var a answer
+		a, err = askSink(ctx, func() (a answer) {
+			a.accepted, a.err = r.runs.PublishRun(ctx, one.messages)
+			return a
+		})
+		_ = fault.At("outbox.publish.after")
+		switch {
+		case err != nil:
+		case a.accepted < 0 || a.accepted > len(one.messages):
+			err = fmt.Errorf("the sink answered that it accepted %d of %d messages", a.accepted, len(one.messages))
+		default:
+			one.accepted, err = a.accepted, a.err
+		}
+	}
+	switch {
+	case one.accepted == len(one.messages):
+	case one.accepted > 0:
+		one.err = err
+	case err == nil:
+		t.err = fmt.Errorf("the sink accepted none of %d messages, and gave no reason", len(one.messages))
+	default:
+		t.err, t.alone = err, true // of one aggregate, but one call
+	}
+}
+
+// broken are the trials of the events at which runs ended early. They say something of the sink; the events are not charged.
+func broken(runs map[int]*run) (trials []trial) {
+	for _, one := range runs {
+		if one.err != nil {
+			trials = append(trials, trial{event: one.ids[one.accepted-1], alone: true, err: one.err})
+		}
+	}
+	return trials
+}
+
+// finish ends the heads that were accepted, each with what was accepted of its run, and sets their verdicts.
+func (r *Relay) finish(ctx context.Context, ts []job.Task[[]byte], runs map[int]*run, verdicts []error) {
+	var heads []contract.Holding
+	var members []int64
+	var done []*run
+	for _, one := range runs {
+		if verdicts[one.place] != nil {
+			continue
+		}
+		done, heads = append(done, one), append(heads, one.head)
+		if one.accepted > 1 {
+			members = append(members, one.ids[:one.accepted-1]...)
+		}
+	}
+	if len(done) == 0 {
+		return
+	}
+	if err := fault.At("job.finish.before"); err != nil {
+		for _, one := range done {
+			verdicts[one.place] = &contract.Ended{Err: err}
+		}
+		return
+	}
+	ends := r.end(ctx, heads, members)
+	for _, one := range done {
+		verdicts[one.place] = ends[one.head.ID]
+	}
+}
+
+// endLimit bounds how long the end of runs is asked for. After it they are given back and published again.
+const endLimit = 10 * time.Second
+
+// end calls lane_finish until the end of each head is known. It does not end with ctx: the sink has accepted.
+func (r *Relay) end(ctx context.Context, heads []contract.Holding, members []int64) map[int64]*contract.Ended {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
+	defer cancel()
+	ends := make(map[int64]*contract.Ended, len(heads))
+	for _, h := range heads {
+		ends[h.ID] = &contract.Ended{}
+	}
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		rows, err := contract.LaneFinish(ctx, r.pool, heads, members)
+		for _, row := range rows {
+			ends[row.ID].LaneFinishRow = row
+		}
+		var open []contract.Holding
+		for _, h := range heads {
+			if e := ends[h.ID]; e.Outcome != "finished" && e.Outcome != "stale" {
+				e.Err, e.Asked = err, e.Asked || err != nil
+				open = append(open, h)
+			}
+		}
+		if heads = open; len(heads) == 0 || !pace.Sleep(ctx, wait) {
+			return ends
+		}
+	}
+}

@@ -1,0 +1,358 @@
+package outbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http/httptest"
+	"os/exec"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/wireproxy"
+	"github.com/pawl-go/pawl/outbox"
+)
+
+// A partition is a sink that takes ordered batches, as a partition of a log does: it appends what it accepts, in order. cut says
+// how many messages of a run it accepts, how many it says, and why not the rest.
+type partition struct {
+	*bed
+	cut func(ms []pawl.Message) (accept, say int, err error)
+
+	runs int
+	most int // messages in one call
+}
+
+func (p *partition) PublishRun(_ context.Context, ms []pawl.Message) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.runs, p.most = p.runs+1, max(p.most, len(ms))
+	accept, say, err := len(ms), len(ms), error(nil)
+	if p.cut != nil {
+		accept, say, err = p.cut(ms)
+	}
+	p.got = append(p.got, ms[:accept]...)
+	return say, err
+}
+
+func (b *bed) partition() *partition { return &partition{bed: b} }
+
+func (p *partition) relay(change ...func(*outbox.Config)) (stop func()) {
+	_, stop = p.bed.relay(append([]func(*outbox.Config){func(cfg *outbox.Config) { cfg.Publisher = p }}, change...)...)
+	return stop
+}
+
+// numbered appends n events to an aggregate, and returns their payloads.
+func (b *bed) numbered(of string, n int) (payloads []string) {
+	b.Helper()
+	events := make([]outbox.Event, n)
+	for i := range events {
+		payloads = append(payloads, fmt.Sprintf("%s/%03d", of, i))
+		events[i] = event(of, payloads[i])
+	}
+	b.append(events...)
+	return payloads
+}
+
+// wantRewinds requires each payload at least once, and each for the first time only when all before it had come: what comes again
+// goes on from there in order.
+func (b *bed) wantRewinds(want []string) (repeated int) {
+	b.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	reached, last, ids := 0, -1, map[string]string{}
+	for _, m := range b.got {
+		at := slices.Index(want, string(m.Payload))
+		if at < 0 || at > reached || last >= 0 && at > last+1 {
+			b.Fatalf("%s came after place %d, %d places were reached", m.Payload, last, reached)
+		}
+		if id := ids[string(m.Payload)]; id != "" && id != m.ID {
+			b.Errorf("%s came as %s and as %s", m.Payload, id, m.ID)
+		}
+		if ids[string(m.Payload)] = m.ID; at == reached {
+			reached++
+		} else {
+			repeated++
+		}
+		last = at
+	}
+	if reached != len(want) {
+		b.Errorf("%d of %d came", reached, len(want))
+	}
+	return repeated
+}
+
+// The events of one aggregate are published in order, each once, in far fewer calls than events; so are those of others beside it.
+func TestRun_OneAggregateInOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.partition()
+	want := b.numbered("1", 300)
+	p.relay(func(cfg *outbox.Config) { cfg.Run = 100 })
+	b.untilDone()
+	b.wantInOrder(want...)
+	if p.runs > 10 || p.most > 100 || p.most < 50 {
+		t.Errorf("%d calls for 300 events, at most %d in one", p.runs, p.most)
+	}
+	b.wait("each event counted once", func() bool { return b.counters.Count(pawl.EventFresh) == 300 })
+	b.wantCount("select count(*) from pawl.job", 0)
+}
+
+// A sink that accepts a prefix and fails gets the rest again, from the event that it refused on. Nothing is skipped or repeated, and only
+// an event that was refused as the first of its run is charged.
+func TestRun_APrefixIsAccepted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.partition()
+	random := rand.New(rand.NewPCG(1, 2))
+	p.cut = func(ms []pawl.Message) (int, int, error) {
+		n := 1 + random.IntN(len(ms))
+		return n, n, errors.New("no more for now")
+	}
+	want := b.numbered("1", 200)
+	p.relay()
+	b.untilDone()
+	b.wantInOrder(want...)
+}
+
+// An event that the sink refuses for good stops its aggregate there: those before it are published, those behind it wait.
+func TestRun_ARefusedEventStopsItsAggregate(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.partition()
+	bad := func(m pawl.Message) error {
+		if string(m.Payload) == "1/005" {
+			return pawl.Final(errors.New("never"))
+		}
+		return nil
+	}
+	p.refuse = bad
+	p.cut = func(ms []pawl.Message) (int, int, error) {
+		for i, m := range ms {
+			if err := bad(m); err != nil {
+				return i, i, err
+			}
+		}
+		return len(ms), len(ms), nil
+	}
+	want := b.numbered("1", 10)
+	p.relay()
+	b.wait("a dead letter", func() bool { return b.count("select count(*) from pawl.job where status = 'dead_letter'") == 1 })
+	b.wantInOrder(want[:5]...)
+	b.wantCount("select count(*) from pawl.job where status = 'waiting' and attempts = 0", 4)
+}
+
+// A sink that accepts more than it says gets those again, in order.
+func TestRun_ASinkThatAcceptsMoreThanItSays(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.partition()
+	random := rand.New(rand.NewPCG(3, 4))
+	p.cut = func(ms []pawl.Message) (int, int, error) {
+		accept := 1 + random.IntN(len(ms))
+		return accept, 1 + random.IntN(accept), errors.New("the connection broke")
+	}
+	want := b.numbered("1", 200)
+	p.relay()
+	b.untilDone()
+	if b.wantRewinds(want) == 0 {
+		t.Error("nothing came again: the test shows nothing")
+	}
+}
+
+// A sink whose answer cannot be right ends nothing.
+func TestRun_AnImpossibleAnswerIsAFailure(t *testing.T) {
+	t.Parallel()
+	for _, say := range []int{-1, 1000} {
+		t.Run(strconv.Itoa(say), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			p := b.partition()
+			lied := false
+			p.cut = func(ms []pawl.Message) (int, int, error) {
+				if !lied {
+					lied = true
+					return 0, say, nil
+				}
+				return len(ms), len(ms), nil
+			}
+			want := b.numbered("1", 20)
+			p.relay()
+			b.untilDone()
+			b.wantInOrder(want...)
+		})
+	}
+}
+
+// Two relays, sinks that cut runs at random and operators that cancel: each aggregate in order, each event that was not cancelled published.
+func TestRun_TwoRelays(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	random := rand.New(rand.NewPCG(5, 6))
+	cut := func(ms []pawl.Message) (int, int, error) {
+		n := random.IntN(len(ms) + 1)
+		return n, n, pawl.SinkDown(errors.New("down for a moment"))
+	}
+	want := map[string][]string{}
+	for a := range 5 {
+		of := strconv.Itoa(a)
+		want[of] = b.numbered(of, 100)
+	}
+	for range 2 {
+		p := b.partition()
+		p.cut = cut
+		p.relay(func(cfg *outbox.Config) { cfg.Run = 30 })
+	}
+	b.untilDone()
+	for of, payloads := range want {
+		var got []string
+		for _, m := range b.got {
+			if m.AggregateID == of {
+				got = append(got, string(m.Payload))
+			}
+		}
+		if !slices.Equal(got, payloads) {
+			t.Errorf("aggregate %s: %v", of, got)
+		}
+	}
+}
+
+// If the reply to the end of a run is lost, the run is ended once or published again: no event is skipped.
+func TestRun_TheReplyToItsEndIsLost(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]wireproxy.Cut{"committed": wireproxy.BeforeReply, "rolled back": wireproxy.BeforeSend} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			proxy, through := wireproxy.Start(t, b.url)
+			proxy.Aim(wireproxy.Executes("pawl_v1.lane_finish"))
+			var once sync.Once
+			proxy.OnCommit(func() (fate wireproxy.Cut) {
+				fate = wireproxy.Pass
+				once.Do(func() { fate = cut })
+				return fate
+			})
+			want := b.numbered("1", 50)
+			b.pool = poolOf(t, through+"&default_query_exec_mode=cache_describe")
+			p := b.partition()
+			p.relay()
+			b.pool = poolOf(t, b.url)
+			b.untilDone()
+			b.wantInOrder(want...) // the end is asked for again
+			if proxy.Cuts() != 1 {
+				t.Errorf("%d cuts", proxy.Cuts())
+			}
+		})
+	}
+}
+
+// A relay that dies in a run is charged to the head alone, and its events then go one by one up to the end of that run: whichever
+// killed the process is found.
+func TestRun_ACrashRepeatsItAndItsEventsGoAlone(t *testing.T) {
+	t.Parallel()
+	for point, before := range map[string]int{"outbox.publish.before": 0, "outbox.publish.after": 20, "job.finish.before": 20} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, chaosTables)
+			c := &consumer{bed: b, payloads: map[string]string{}}
+			server := httptest.NewServer(c)
+			t.Cleanup(server.Close)
+			want := b.numbered("1", 20)
+			if err := b.runProcess(server.URL, point+"=kill").Wait(); err == nil {
+				t.Fatal("the relay did not die")
+			}
+			if len(c.arrived) != before {
+				t.Errorf("%d arrived before the crash, want %d", len(c.arrived), before)
+			}
+			late := b.numbered("1", 10) // not in the run that died
+			p := b.partition()
+			p.relay()
+			b.untilDone()
+			b.wantInOrder(append(want, late...)...)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if p.runs == 0 || p.most != 10 {
+				t.Errorf("%d runs of at most %d, want those that came later in one", p.runs, p.most)
+			}
+		})
+	}
+}
+
+// Relays that take runs are killed at random moments: an event is first published after all before it, and none is lost.
+func TestRun_SurvivesKills(t *testing.T) {
+	t.Parallel()
+	b := setup(t, chaosTables)
+	c := &consumer{bed: b, payloads: map[string]string{}}
+	server := httptest.NewServer(c)
+	t.Cleanup(server.Close)
+	var want []string
+	for range 2 {
+		for _, a := range b.append(eventsOf("1", 100)...) {
+			want = append(want, a.EventID)
+		}
+	}
+	kills := 0
+	for kills < 8 && b.count("select count(*) from pawl.job") > 0 {
+		p := b.runProcess(server.URL, fmt.Sprintf("outbox.publish.after=kill@%d", rand.IntN(3)))
+		dead := make(chan error, 1)
+		go func() { dead <- p.Wait() }()
+		select {
+		case <-dead:
+		case <-time.After(500*time.Millisecond + time.Duration(rand.Int64N(int64(time.Second)))):
+			_ = p.Process.Kill()
+			<-dead
+		}
+		kills++
+	}
+	b.relay(func(cfg *outbox.Config) { cfg.Publisher = oneByOne{outbox.Func(post(server.URL)), post(server.URL)} })
+	b.untilDone()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	reached := 0
+	for _, a := range c.arrived {
+		at := slices.Index(want, a.id)
+		if at > reached {
+			t.Fatalf("event %d came before event %d", at, reached)
+		}
+		if at == reached {
+			reached++
+		}
+	}
+	t.Logf("%d kills, %d deliveries of %d events", kills, len(c.arrived), len(want))
+	b.wantCount("select count(*) from applied", len(want))
+}
+
+func eventsOf(of string, n int) (events []outbox.Event) {
+	for i := range n {
+		events = append(events, event(of, strconv.Itoa(i)))
+	}
+	return events
+}
+
+// oneByOne publishes a run one message after the other, and stops at the first that fails.
+type oneByOne struct {
+	pawl.Sink
+	publish func(context.Context, pawl.Message) error
+}
+
+func (s oneByOne) PublishRun(ctx context.Context, ms []pawl.Message) (int, error) {
+	for i, m := range ms {
+		if err := s.publish(ctx, m); err != nil {
+			return i, err
+		}
+	}
+	return len(ms), nil
+}
+
+// runProcess starts a relay process whose sink takes runs.
+func (b *bed) runProcess(sink, faults string) *exec.Cmd {
+	text, err := json.Marshal(relayOrder{URL: b.url, Sink: sink, Faults: faults, Runs: true})
+	b.must(err)
+	return b.start(text)
+}
