@@ -208,10 +208,19 @@ func (r *Receiver) await(ctx context.Context, a *arrival) error {
 	case err := <-a.answer:
 		return err
 	case <-ctx.Done():
-		return ctx.Err()
+		return a.toldOr(ctx.Err())
 	case <-patience.C:
-		return errImpatient
+		return a.toldOr(errImpatient)
 	}
+}
+
+// toldOr is what a was answered, or else err. An answer that came at the last moment counts: the database has decided.
+func (a *arrival) toldOr(err error) error {
+	select {
+	case err = <-a.answer:
+	default:
+	}
+	return err
 }
 
 // leave ends the stay of an arrival. If the consumer has it, it is decided by the database alone, and the sender is not told.
