@@ -228,13 +228,19 @@ var runScenes = []scene{
 
 var runMutants = []mutant{
 	{name: "a run's members end without their head", property: "p_order", scene: "run: finish, zombie's finish", edits: []edit{
-		{"lane_finish", "\n           and (j.id, j.fence) in (select g.id, g.fence from unnest(p_ids, p_fences) as g (id, fence))", ""}}},
+		{"lane_finish", "           array_agg(h.lane_id) filter (where h.held),\n           array_agg(h.lane_id) filter (where h.held and h.lane_head),\n",
+			"           array_agg(h.lane_id),\n           array_agg(h.lane_id),\n"},
+		{"lane_finish", "  if v_held is not null then", "  if v_locked <> '{}' then"}}},
+	{name: "a run's head ends without its fence", property: "p_term", scene: "run: finish, zombie's finish", edits: []edit{
+		{"lane_finish", " and (j.id, j.fence) in (select g.id, g.fence from unnest(p_ids, p_fences) as g (id, fence)) as held", " as held"}}},
+	{name: "a run's head ends when it was taken back", property: "p_held", scene: "run: finish, sweep, enqueue", edits: []edit{
+		{"lane_finish", "               j.status = 'processing' and (j.id", "               (j.id"}}},
 	{name: "a run goes on behind a locked member", property: "p_order", scene: "run: finish, cancel of a member aborted", edits: []edit{
 		{"_run_members", "where n.whole", "where n.id = any (v_locked)"}}},
 	{name: "a run ends members that do not wait", property: "p_term", scene: "run: finish, cancel of a member", edits: []edit{
-		{"_run_members", "\n       and j.status = 'waiting'\n       and j.lane_id = any (p_lanes)\n     order", "\n       and j.lane_id = any (p_lanes)\n     order"},
-		{"_run_members", "\n           and j.status = 'waiting'\n", "\n"}}},
-	{name: "a run's end promotes nobody", property: "p_told", scene: "run: finish, enqueue", edits: []edit{{"lane_finish", "f.detail\n", "'{}'::jsonb\n"}}},
+		{"_run_members", "\n         and j.status = 'waiting'\n         and j.lane_id = any (p_lanes)\n       order", "\n         and j.lane_id = any (p_lanes)\n       order"},
+		{"_run_members", "\n         and j.status = 'waiting'\n         and j.lane_id = any (p_lanes)) as n", "\n         and j.lane_id = any (p_lanes)) as n"}}},
+	{name: "a run's end promotes nobody", property: "p_told", scene: "run: finish, enqueue", edits: []edit{{"lane_finish", "when 1 then v_freed", "when 1 then '{}'::jsonb"}}},
 }
 
 func init() { scenes = append(scenes, append(laneScenes, runScenes...)...) }

@@ -1,6 +1,9 @@
 package schematest_test
 
-import "testing"
+import (
+	"context"
+	"testing"
+)
 
 // Jobs 1 to 5 of one lane: 1 is held with fence 1 by worker 1, the others wait behind it.
 const fiveInLane = `select pawl_v1.worker_register('one'), pawl_v1.worker_register('two');
@@ -106,6 +109,64 @@ func TestRun_AfterACrashEachGoesAlone(t *testing.T) {
 	}
 	b.is("select c.id from pawl_v1.job_claim('q', 2, 10) as c", "4")
 	b.is("select r.id from pawl_v1.lane_run('{4}', '{1}') as r", "5")
+}
+
+// Jobs 1 to 12 are in turn of the lanes a, b, c and d; 1 to 4 are held with fence 1. In lane c the next is not due.
+const fourLanes = `select pawl_v1.worker_register('one'), pawl_v1.worker_register('two');
+do $do$ begin for n in 0..11 loop perform pawl_v1.job_enqueue('q', 'k', '', jsonb_build_object('lane', substr('abcd', 1 + n % 4, 1))); end loop; end $do$;
+update pawl.job set available_at = clock_timestamp() + interval '1 hour' where id = 7;
+select c.id from pawl_v1.job_claim('q', 1, 10) as c`
+
+// A call for many heads answers the run of each, in its order, and ends each with its own members: those of a head that is not held stay.
+func TestRun_ManyHeadsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fourLanes)
+	const runs = "select r.head, r.id, r.detail ->> 'lane' from pawl_v1.lane_run('{4,3,2,1}', '{1,1,1,7}') as r" // the fence of 1 is another
+	b.is(runs, "2 6 b, 2 10 b, 4 8 d, 4 12 d")
+	b.is("select j.id, j.run_end = l.position from pawl.job as j left join pawl.job as l on l.id = j.id + 8 where j.run_end is not null order by j.id", "2 true, 4 true")
+	const finish = "select f.id, f.outcome, f.members, f.detail ->> 'promoted' from pawl_v1.lane_finish('{4,3,2,1}', '{1,1,1,7}', '{5,6,8,10}') as f"
+	b.is(finish, "1 stale 0 2, 2 finished 2 <nil>, 3 finished 0 <nil>, 4 finished 1 <nil>")
+	b.is("select j.id, j.status, j.lane_head from pawl.job as j order by j.id",
+		"1 processing true, 5 waiting false, 7 pending true, 9 waiting false, 11 waiting false, 12 pending true")
+	b.is(finish, "1 stale 0 <nil>, 2 stale 0 <nil>, 3 stale 0 <nil>, 4 stale 0 <nil>") // asked again
+}
+
+// A member that another transaction has locked ends the run of its own lane, and no other.
+func TestRun_ALockedMemberEndsItsOwnRun(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fourLanes)
+	other := connect(t, b.url)
+	tx, err := other.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), "select from pawl.job where id = 6 for update"); err != nil {
+		t.Fatal(err)
+	}
+	b.is("select f.id, f.outcome, f.members from pawl_v1.lane_finish('{2,4}', '{1,1}', '{6,8,10,12}') as f", "2 finished 0, 4 finished 2")
+	b.is("select j.id from pawl.job as j where j.id in (6, 8, 10, 12) order by j.id", "6, 10")
+}
+
+// A job that is held without the turn of its lane ends by itself: what waits there is another's to end.
+func TestRun_NoTurnNoMembers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fiveInLane)
+	b.do("update pawl.job set lane_head = false where id = 1")
+	b.is("select f.id, f.outcome, f.members from pawl_v1.lane_finish('{1}', '{1}', '{2,3}') as f", "1 finished 0")
+	b.is("select j.id from pawl.job as j order by j.id", "2, 3, 4, 5")
+}
+
+// The end of some heads archives those of a queue that keeps what has finished, with their runs, and deletes the others.
+func TestRun_ArchivesByQueue(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fiveInLane)
+	b.do(`select pawl_v1.queue_set('kept', '{"archive": true}', 'ann', 'the auditors ask')`)
+	b.do("do $do$ begin for n in 1..3 loop perform pawl_v1.job_enqueue('kept', 'k', '', '{\"lane\": \"m\"}'); end loop; end $do$")
+	b.do("select pawl_v1.job_claim('kept', 1)")
+	b.is("select f.id, f.outcome, f.members from pawl_v1.lane_finish('{1,6}', '{1,1}', '{2,3,7}') as f", "1 finished 2, 6 finished 1")
+	b.is("select a.id, a.attempts, a.lane from pawl_v1.archive as a order by a.id", "6 1 m, 7 1 m")
+	b.is("select j.id from pawl.job as j order by j.id", "4, 5, 8")
 }
 
 // What lane_run and lane_finish refuse.

@@ -3342,53 +3342,61 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_head record;
-  v_run  bigint[];
-  v_end  bigint;
+  v_heads bigint[];
+  v_lanes bigint[]; -- of v_heads, as are the next two
+  v_names text[];
+  v_kinds text[];
 begin
   perform pawl_v1._check_options(p_options, '{}'),
           pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0)),
           pawl_v1._check_int('limit', p_limit, 1, 1000);
-  for v_head in
-    select j.id, j.lane_id, j.kind, j.lane_head, (select l.name from pawl.lane as l where l.id = j.lane_id) as lane -- joined, it would lead
-      from pawl.job as j
-     where j.id = any (array(select unnest(p_ids))) -- see job_claim
-       and (j.id, j.fence) in (select g.id, g.fence from unnest(p_ids, p_fences) as g (id, fence))
-       and j.status = 'processing'
-       and j.attempts = 1
-       and j.crashes = 0
-       and coalesce(j.run_end, 0) >= 0
-       and not exists (select from pawl.queue as q where q.name = j.queue and q.mode in ('paused', 'draining'))
-     order by j.id
-       for no key update skip locked
-  loop
-    continue when not v_head.lane_head; -- asked for above, it would have the index of all heads read
-    select array_agg(n.id order by n.position), max(n.position)
-      into v_run, v_end
-      from (
-        select w.id, w.position, bool_and(w.fits) over (order by w.position) as fits
-          from (
-            select j.id, j.position,
-                   j.available_at <= clock_timestamp() and j.attempts = 0 and j.crashes = 0 and j.kind = v_head.kind
-                     and j.run_end is null as fits
-              from pawl.job as j
-             where j.lane_id = v_head.lane_id
-               and j.status = 'waiting'
-             order by j.position
-             limit coalesce(p_limit, 100)) as w) as n
-     where n.fits;
-    continue when v_run is null;
-    -- Written, so that the caller's COMMIT waits for the synchronous standbys, and with it whatever was read here.
+  -- A test of lane_head in WHERE would let the planner read the index of all heads. Without IS TRUE, the test of the fences is a join that
+  -- compares each head with each id; with it, it is a hash lookup.
+  select array_agg(h.id) filter (where h.lane_head), array_agg(h.lane_id) filter (where h.lane_head),
+         array_agg(h.lane) filter (where h.lane_head), array_agg(h.kind) filter (where h.lane_head)
+    into v_heads, v_lanes, v_names, v_kinds
+    from (
+      select j.id, j.lane_id, j.kind, j.lane_head, (select l.name from pawl.lane as l where l.id = j.lane_id) as lane -- joined, it would lead
+        from pawl.job as j
+       where j.id = any (array(select unnest(p_ids))) -- see job_claim
+         and ((j.id, j.fence) in (select g.id, g.fence from unnest(p_ids, p_fences) as g (id, fence))) is true
+         and j.status = 'processing'
+         and j.attempts = 1
+         and j.crashes = 0
+         and coalesce(j.run_end, 0) >= 0
+         and not exists (select from pawl.queue as q where q.name = j.queue and q.mode in ('paused', 'draining'))
+       order by j.id
+         for no key update skip locked) as h;
+  if v_heads is null then
+    return;
+  end if;
+  return query
+  with run as (
+    select h.id as head, h.lane, n.*
+      from unnest(v_heads, v_lanes, v_names, v_kinds) as h (id, lane_id, lane, kind)
+     cross join lateral (
+            select w.*, bool_and(w.fits) over (order by w.position) as fit
+              from (
+                select j.id, j.kind, j.payload, j.headers, j.max_attempts, j.created_at, j.position,
+                       j.available_at <= clock_timestamp() and j.attempts = 0 and j.crashes = 0 and j.kind = h.kind
+                         and j.run_end is null as fits
+                  from pawl.job as j
+                 where j.lane_id = h.lane_id
+                   and j.status = 'waiting'
+                 order by j.position
+                 limit coalesce(p_limit, 100)) as w) as n
+     where n.fit
+  ), noted as ( -- Written, so that the caller's COMMIT waits for the synchronous standbys, and with it whatever was read here.
     update pawl.job as j
-       set run_end = v_end
-     where j.id = v_head.id;
-    return query
-    select v_head.id, j.id, j.kind::text, j.payload, j.headers, j.max_attempts::int, j.created_at,
-           jsonb_build_object('lane', v_head.lane, 'position', j.position)
-      from pawl.job as j
-     where j.id = any (array(select unnest(v_run)))
-     order by j.position;
-  end loop;
+       set run_end = e.position
+      from (select r.head, max(r.position) as position from run as r group by r.head) as e
+     where j.id = any (array(select unnest(v_heads)))
+       and j.id = e.head
+  )
+  select r.head, r.id, r.kind::text, r.payload, r.headers, r.max_attempts::int, r.created_at,
+         jsonb_build_object('lane', r.lane, 'position', r.position)
+    from run as r
+   order by r.head, r.position;
 end
 $$;
 
@@ -3403,76 +3411,99 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_held   bigint[];
-  v_lanes  bigint[]; -- of v_held
-  v_ended  bigint[];
-  v_counts jsonb;    -- of members, by lane
+  v_locked  bigint[]; -- of p_ids: the rows that exist and that no other transaction has locked
+  v_held    bigint[]; -- of v_locked: the jobs that the caller still holds
+  v_fences  bigint[]; -- of v_held
+  v_lanes   bigint[]; -- of v_held
+  v_turns   bigint[]; -- those of v_lanes whose turn one of v_held has
+  v_alone   bigint[]; -- of v_lanes: the lanes in which a process died in a run
+  v_ends    bigint[]; -- of v_alone: the last position of that run
+  v_members bigint[];
+  v_behind  bigint[]; -- the lanes of v_members
+  v_freed   jsonb := '{}';
 begin
   perform pawl_v1._check_options(p_options, '{}'),
           pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0)),
           pawl_v1._check_int('members', coalesce(cardinality(p_members), 0), 0, 10000);
   for v_try in 1..2 loop
-    select array_agg(h.id) filter (where h.lane_head), array_agg(h.lane_id) filter (where h.lane_head) -- see lane_run
-      into v_held, v_lanes
+    select coalesce(array_agg(h.id), '{}'),
+           array_agg(h.id) filter (where h.held),
+           array_agg(h.fence) filter (where h.held),
+           array_agg(h.lane_id) filter (where h.held),
+           array_agg(h.lane_id) filter (where h.held and h.lane_head),
+           array_agg(h.lane_id) filter (where h.held and h.crashed),
+           array_agg(abs(h.run_end)) filter (where h.held and h.crashed)
+      into v_locked, v_held, v_fences, v_lanes, v_turns, v_alone, v_ends
       from (
-        select j.id, j.lane_id, j.lane_head
+        select j.id, j.fence, j.lane_id, j.lane_head, j.run_end, j.run_end < 0 or j.run_end > 0 and j.crashes > 0 as crashed,
+               j.status = 'processing' and (j.id, j.fence) in (select g.id, g.fence from unnest(p_ids, p_fences) as g (id, fence)) as held
           from pawl.job as j
          where j.id = any (array(select unnest(p_ids))) -- see job_claim
-           and (j.id, j.fence) in (select g.id, g.fence from unnest(p_ids, p_fences) as g (id, fence))
-           and j.status = 'processing'
          order by j.id
            for update skip locked) as h;
     exit when v_try = 2 or cardinality(v_held) = cardinality(p_ids);
-    perform pawl_v1._jobs_wait(pawl_v1._jobs_elsewhere(p_ids, p_fences, coalesce(v_held, '{}')), 250);
+    perform pawl_v1._jobs_wait(pawl_v1._jobs_elsewhere(p_ids, p_fences, v_locked), 250);
   end loop;
-  if cardinality(p_members) > 0 and v_held is not null then
-    v_ended := pawl_v1._run_members(v_lanes, p_members);
-    select jsonb_object_agg(c.lane_id, c.n)
-      into v_counts
-      from (
-        select j.lane_id, count(*) as n
-          from pawl.job as j
-         where j.id = any (array(select unnest(v_ended)))
-         group by j.lane_id) as c;
-    perform pawl_v1._run_end(v_ended);
+  if v_held is not null then
+    if cardinality(p_members) > 0 then
+      select m.ids, m.lanes
+        into v_members, v_behind
+        from pawl_v1._run_members(v_turns, p_members) as m;
+    end if;
+    perform pawl_v1._run_end(v_held || v_members);
+    if v_alone is not null then
+      perform pawl_v1._run_hand_down(v_alone, v_ends);
+    end if;
+    v_freed := pawl_v1._lanes_free(array_remove(v_lanes, null));
   end if;
-  perform pawl_v1._run_hand_down(v_held);
   return query
-  select f.id, f.outcome, coalesce((v_counts ->> (v_lanes[array_position(v_held, f.id)])::text)::int, 0), f.detail
-    from pawl_v1.job_finish_many(p_ids, p_fences, '{"skip_stale": true}') as f;
+  select g.id,
+         case when h.id is null then pawl_v1._holding(g.id, g.id = any (v_locked), false) else 'finished' end,
+         coalesce(m.n, 0)::int,
+         case row_number() over (order by g.id) when 1 then v_freed else '{}' end
+    from unnest(p_ids, p_fences) as g (id, fence)
+    left join unnest(v_held, v_fences, v_lanes) as h (id, fence, lane_id) on h.id = g.id and h.fence = g.fence
+    left join (select e.lane_id, count(*) as n from unnest(v_behind) as e (lane_id) group by e.lane_id) as m on m.lane_id = h.lane_id
+   order by g.id;
 end
 $$;
 
--- Locks those of some jobs that wait in these lanes, and returns them: in each lane, up to the first that another transaction has locked.
-create or replace function pawl_v1._run_members(p_lanes bigint[], p_members bigint[])
-returns bigint[]
+-- Locks those of some jobs that wait in these lanes, and returns them with their lanes: in each lane, up to the first that another transaction
+-- has locked. If it has locked them all, as a rule, it does not look for that one.
+create or replace function pawl_v1._run_members(p_lanes bigint[], p_members bigint[], out ids bigint[], out lanes bigint[])
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_locked bigint[];
 begin
-  v_locked := array(
-    select j.id
-      from pawl.job as j
-     where j.id = any (array(select unnest(p_members)))
-       and j.status = 'waiting'
-       and j.lane_id = any (p_lanes)
-     order by j.id
-       for update skip locked);
-  return array(
-    select n.id
-      from (
-        select j.id, bool_and(j.id = any (v_locked)) over (partition by j.lane_id order by j.position) as whole
-          from pawl.job as j
-         where j.id = any (array(select unnest(p_members)))
-           and j.status = 'waiting'
-           and j.lane_id = any (p_lanes)) as n
-     where n.whole);
+  select array_agg(l.id), array_agg(l.lane_id)
+    into v_locked, lanes
+    from (
+      select j.id, j.lane_id
+        from pawl.job as j
+       where j.id = any (array(select unnest(p_members)))
+         and j.status = 'waiting'
+         and j.lane_id = any (p_lanes)
+       order by j.id
+         for update skip locked) as l;
+  ids := v_locked;
+  if cardinality(ids) = cardinality(p_members) then
+    return;
+  end if;
+  select array_agg(n.id), array_agg(n.lane_id)
+    into ids, lanes
+    from (
+      select j.id, j.lane_id, bool_and(j.id = any (v_locked)) over (partition by j.lane_id order by j.position) as whole
+        from pawl.job as j
+       where j.id = any (array(select unnest(p_members)))
+         and j.status = 'waiting'
+         and j.lane_id = any (p_lanes)) as n
+   where n.whole;
 end
 $$;
 
--- Deletes members of runs, or archives them. The caller has locked them.
+-- Deletes heads and members of their runs. Those of a queue with an archive are archived, a member with one attempt. The caller has locked them.
 create or replace function pawl_v1._run_end(p_ids bigint[])
 returns void
 language plpgsql
@@ -3481,15 +3512,18 @@ as $$
 declare
   v_kept bigint[];
 begin
-  v_kept := array(
-    select j.id
-      from pawl.job as j
-     where j.id = any (array(select unnest(p_ids)))
-       and j.queue = any (array(select q.name from pawl.queue as q where q.archive)));
+  if exists (select from pawl.queue as q where q.archive) then
+    v_kept := array(
+      select j.id
+        from pawl.job as j
+       where j.id = any (array(select unnest(p_ids)))
+         and j.queue = any (array(select q.name from pawl.queue as q where q.archive)));
+  end if;
   if cardinality(v_kept) > 0 then
     update pawl.job as j
        set attempts = 1
-     where j.id = any (v_kept);
+     where j.id = any (array(select unnest(v_kept)))
+       and j.status = 'waiting';
     perform pawl_v1._archive(v_kept);
   end if;
   delete from pawl.job as j
@@ -3497,8 +3531,8 @@ begin
 end
 $$;
 
--- Of heads that are about to end, and went alone because one crashed in a run: the next of the lane goes alone too, up to the end of that run.
-create or replace function pawl_v1._run_hand_down(p_heads bigint[])
+-- Marks the next job of each lane to go alone, up to the last position of the run in which a process died. Call it when their heads have ended.
+create or replace function pawl_v1._run_hand_down(p_lanes bigint[], p_ends bigint[])
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -3507,10 +3541,8 @@ declare
   v_head record;
 begin
   for v_head in
-    select j.lane_id, abs(j.run_end) as run_end
-      from pawl.job as j
-     where j.id = any (array(select unnest(p_heads)))
-       and (j.run_end < 0 or j.run_end > 0 and j.crashes > 0)
+    select h.lane_id, h.run_end
+      from unnest(p_lanes, p_ends) as h (lane_id, run_end)
   loop
     update pawl.job as j
        set run_end = - v_head.run_end
@@ -8406,7 +8438,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'dec234b6bffae71ef3f7bfdbef712c2bb192f420b1ebe4106f801cefcf5248de');
+values (1, 'init', 1, '825d23633e5a88f3042169d28bb1d62b08a57cdf7aa9a2b6f40921b4ef027d3e');
 
 do $$
 begin
