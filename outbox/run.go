@@ -45,7 +45,11 @@ func (r *Relay) runsOf(ctx context.Context, ts []job.Task[[]byte], ms []pawl.Mes
 	if len(fit) == 0 {
 		return runs
 	}
-	rows, err := contract.LaneRun(ctx, r.pool, fit, r.share(len(fit)))
+	var rows []contract.LaneRunRow
+	err := r.inTurn(ctx, func() (err error) {
+		rows, err = contract.LaneRun(ctx, r.pool, fit, r.share(len(fit)))
+		return err
+	})
 	if err != nil { // each head goes alone
 		r.cfg.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "outbox.run", Scope: QueueOf(r.cfg.Sink), Err: err})
 		return runs
@@ -60,6 +64,17 @@ func (r *Relay) runsOf(ctx context.Context, ts []job.Task[[]byte], ms []pawl.Mes
 		}
 	}
 	return runs
+}
+
+// inTurn makes a call about runs, once few enough are on their way.
+func (r *Relay) inTurn(ctx context.Context, fn func() error) error {
+	select {
+	case r.calls <- struct{}{}:
+		defer func() { <-r.calls }()
+		return fn()
+	case <-ctx.Done():
+		return pawl.Wrap("outbox.run", context.Cause(ctx))
+	}
 }
 
 // share is how many events behind each of so many heads are asked for, so that a batch stays within ten times [Config.Run].
@@ -151,7 +166,11 @@ func (r *Relay) end(ctx context.Context, heads []contract.Holding, members []int
 		ends[h.ID] = &contract.Ended{}
 	}
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		rows, err := contract.LaneFinish(ctx, r.pool, heads, members)
+		var rows []contract.LaneFinishRow
+		err := r.inTurn(ctx, func() (err error) {
+			rows, err = contract.LaneFinish(ctx, r.pool, heads, members)
+			return err
+		})
 		for _, row := range rows {
 			ends[row.ID].LaneFinishRow = row
 		}

@@ -1,0 +1,89 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/outbox"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// held notes the most connections of a pool that were taken at once.
+type held struct{ now, most atomic.Int32 }
+
+func (h *held) take() {
+	for now := h.now.Add(1); ; {
+		if most := h.most.Load(); now <= most || h.most.CompareAndSwap(most, now) {
+			return
+		}
+	}
+}
+
+// A logOf takes runs.
+type logOf struct{ n atomic.Int32 }
+
+func (l *logOf) Publish(_ context.Context, ms []pawl.Message) []error {
+	l.n.Add(int32(len(ms)))
+	return nil
+}
+
+func (l *logOf) PublishRun(ctx context.Context, ms []pawl.Message) (int, error) {
+	l.Publish(ctx, ms)
+	return len(ms), nil
+}
+
+// A relay takes no more connections of its pool than it says, however many batches it has in hand.
+func TestRelay_TakesFewConnections(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	const aggregates, each = 400, 5
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		events := make([]outbox.Event, 0, aggregates*each)
+		for i := range aggregates * each {
+			events = append(events, outbox.Event{Type: "Changed", AggregateType: "order", AggregateID: fmt.Sprint(i % aggregates), Payload: []byte("{}")})
+		}
+		_, err := outbox.Append(t.Context(), tx, events...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var h held
+	config := pool.Config()
+	config.MaxConns = 30
+	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { h.take(); return true, nil }
+	config.AfterRelease = func(*pgx.Conn) bool { h.now.Add(-1); return true }
+	counted, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(counted.Close)
+	var sink logOf
+	relay, err := outbox.NewRelay(counted, outbox.Config{Publisher: &sink, Batch: 10, Concurrency: 200})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- relay.Run(ctx) }()
+	for deadline := time.Now().Add(time.Minute); sink.n.Load() < aggregates*each; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Errorf("%d of %d events", sink.n.Load(), aggregates*each)
+			break
+		}
+	}
+	stop()
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+	if most := h.most.Load(); most > 4 {
+		t.Errorf("%d connections of the pool at once, want 4 at most", most)
+	}
+}
