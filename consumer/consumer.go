@@ -12,6 +12,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/progress"
+	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/migrate"
 )
@@ -30,6 +31,7 @@ type Consumer struct {
 	unproved chan pawl.Delivery
 	inFlight inFlight
 	groups   groups
+	hands    txn.Hands
 	deaths   deaths
 	turns    *progress.Loop // of receiving and handling; nil unless somebody looks
 	away     atomic.Bool    // our own statements failed, or went unanswered, when last sent
@@ -97,6 +99,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 		return err
 	}
 	c.watchProgress(ctx)
+	c.hands.Stay(true)
+	defer c.hands.Stay(false)
 	work := make(chan pawl.Delivery)
 	handled, stopped := make(chan struct{}), make(chan struct{})
 	var retries, handling, proving, acking sync.WaitGroup

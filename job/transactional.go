@@ -34,7 +34,7 @@ func (a *attempt) tryOne() error {
 		return err
 	}
 	var opened contract.JobOpenRow
-	tx, err := txn.Opener{Pool: w.pool, SQL: h.sql}.Start(ctx, "job.begin", "", contract.JobOpenStep(j.ID, j.Fence, h.policy.Timeout+w.abandon, h.policy.KeepRow, &opened))
+	tx, err := txn.Opener{Pool: w.pool, SQL: h.sql, Hands: &w.hands}.Start(ctx, "job.begin", "", contract.JobOpenStep(j.ID, j.Fence, h.policy.Timeout+w.abandon, h.policy.KeepRow, &opened))
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,11 @@ func (a *attempt) tryOne() error {
 		return err
 	}
 	var freed contract.Lanes
-	err = tx.CommitWith(ctx, "job.commit", contract.JobCloseStep(j.ID, j.Fence, &opened, &freed))
+	last := contract.JobCloseStep(j.ID, j.Fence, &opened, &freed)
+	if opened.Outcome == "ended" && opened.Lane == nil && tx.Unbroken() { // it would find nothing to refuse, and no lane
+		last = func(*pgx.Batch) {}
+	}
+	err = tx.CommitWith(ctx, "job.commit", last)
 	switch {
 	case errors.Is(err, pawl.ErrFenceLost):
 		return errEndedJob

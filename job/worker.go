@@ -35,6 +35,7 @@ type Worker struct {
 	finisher *finisher
 	promoter *promoter
 	sleepers sleepers
+	hands    txn.Hands
 	session  atomic.Pointer[session] // the current one, while Run works
 	abandon  time.Duration
 	ready    chan struct{} // closed when the first session has begun
@@ -88,6 +89,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.watchProgress(ctx)
 	w.telling = new(sync.WaitGroup)
 	defer w.told()
+	w.hands.Stay(true)
+	defer w.hands.Stay(false)
 	for _, l := range w.lines {
 		l.crew.stay(true)
 		defer l.crew.stay(false)

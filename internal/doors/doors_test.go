@@ -38,8 +38,9 @@ select pawl_v1.queue_set('archived', '{"archive": true}', 'ann', 'a reason')`
 // A work is what a handler does in the transaction that it is lent, whatever its type.
 type work func(ctx context.Context, exec func(query string) error) error
 
-// byCommit and byRollback stand for calls of the transaction's methods. What follows byConn is sent through the connection, where there is one.
-const byCommit, byRollback, byConn = "tx.Commit", "tx.Rollback", "tx.Conn: "
+// byCommit and byRollback stand for calls of the transaction's methods. What follows byConn is sent through the connection, where there is one;
+// what follows byRows or byBatch, too, had from rows.
+const byCommit, byRollback, byConn, byRows, byBatch = "tx.Commit", "tx.Rollback", "tx.Conn: ", "rows.Conn: ", "batch: "
 
 func inPgx(do work) func(context.Context, pgx.Tx) error {
 	return func(ctx context.Context, tx pgx.Tx) error {
@@ -50,15 +51,37 @@ func inPgx(do work) func(context.Context, pgx.Tx) error {
 			case byRollback:
 				return tx.Rollback(ctx)
 			}
-			var err error
-			if raw, is := strings.CutPrefix(query, byConn); is {
-				_, err = tx.Conn().Exec(ctx, raw)
-			} else {
-				_, err = tx.Exec(ctx, query)
+			for by, conn := range map[string]func() (*pgx.Conn, error){
+				byConn: func() (*pgx.Conn, error) { return tx.Conn(), nil },
+				byRows: func() (*pgx.Conn, error) { return connOf(tx.Query(ctx, "select 1")) },
+				byBatch: func() (conn *pgx.Conn, err error) {
+					b := &pgx.Batch{}
+					b.Queue("select 1").Query(func(rows pgx.Rows) error { conn, err = connOf(rows, nil); return err })
+					return conn, errors.Join(tx.SendBatch(ctx, b).Close(), err)
+				},
+			} {
+				if raw, is := strings.CutPrefix(query, by); is {
+					c, err := conn()
+					if err == nil {
+						_, err = c.Exec(ctx, raw)
+					}
+					return err
+				}
 			}
+			_, err := tx.Exec(ctx, query)
 			return err
 		})
 	}
+}
+
+// connOf is the connection of rows, which are read.
+func connOf(rows pgx.Rows, err error) (*pgx.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	conn := rows.Conn()
+	rows.Close()
+	return conn, rows.Err()
 }
 
 func inSQL(do work) func(context.Context, *sql.Tx) error {
@@ -336,6 +359,10 @@ func TestDoors_ATransactionThatIsNotTheHandlersToEnd(t *testing.T) {
 					t.Run(attack+", "+end, func(t *testing.T) { attackOnce(t, pool, ask, attack, "", texts, err) })
 					if !strings.Contains(door, "SQL") && texts[0] != byCommit && texts[0] != byRollback && !isHarmless(attack) {
 						t.Run(attack+", through the connection, "+end, func(t *testing.T) { attackOnce(t, pool, ask, attack, byConn, texts, err) })
+						if end == "nil" && texts[len(texts)-1] != failing {
+							t.Run(attack+", through that of rows", func(t *testing.T) { attackOnce(t, pool, ask, attack, byRows, texts, err) })
+							t.Run(attack+", through that of a batch", func(t *testing.T) { attackOnce(t, pool, ask, attack, byBatch, texts, err) })
+						}
 					}
 				}
 			}

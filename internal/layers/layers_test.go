@@ -98,7 +98,7 @@ var plan = []struct {
 	{"cmd/pawl/internal/cli", []string{".", "cmd/pawl/internal/scaffold", "schema", "migrate", "ops", "doctor", "internal/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/demo"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	// the benchmark
-	{"bench", []string{".", "command", "command/httpkey", "consumer", "job", "outbox", "migrate", "internal/postgres"}},
+	{"bench", []string{".", "command", "command/httpkey", "consumer", "job", "outbox", "ops", "schedule", "migrate", "internal/postgres"}},
 }
 
 // Every import of ours is in the plan, and the plan itself only points to rooms above it in the list.

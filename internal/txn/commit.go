@@ -18,7 +18,7 @@ func Commit(ctx context.Context, op string, tx pgx.Tx) error {
 	if o, is := tx.(*Opened); is {
 		return o.CommitWith(context.WithoutCancel(ctx), op, func(*pgx.Batch) {})
 	}
-	return patiently(ctx, op, tx.Conn(), tx.Commit, func() bool { return true })
+	return patiently(ctx, nil, op, tx.Conn(), tx.Commit, func() bool { return true })
 }
 
 // classify knows three outcomes. PostgreSQL answers a COMMIT it refuses with severity ERROR, or rolls back a failed
@@ -64,6 +64,9 @@ func Refused(err error) bool {
 // Rollback ends tx, detached from ctx's end but not for long. An error only means that the connection is gone, and the
 // transaction with it.
 func Rollback(ctx context.Context, tx pgx.Tx) {
+	if o, is := tx.(*Opened); is && o.ended {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	_ = tx.Rollback(ctx)

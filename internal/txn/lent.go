@@ -31,6 +31,7 @@ type tenure struct {
 	over  atomic.Bool
 	ended atomic.Bool  // the handler called Commit or Rollback, or said so by text; nothing was sent
 	using sync.RWMutex // read-locked while a statement is sent
+	given atomic.Bool  // the handler may have the connection itself; see Unbroken
 	soils atomic.Bool  // a statement may change the session beyond the transaction
 	drops atomic.Bool  // a statement has dropped what pgx has prepared
 
@@ -220,7 +221,19 @@ func (l *lent) Query(ctx context.Context, query string, args ...any) (pgx.Rows, 
 		return refused(err).Query()
 	}
 	defer l.leave()
-	return l.Tx.Query(ctx, query, args...)
+	rows, err := l.Tx.Query(ctx, query, args...)
+	return watchedRows{rows, l.tenure}, err
+}
+
+// watchedRows notice that their connection is asked for.
+type watchedRows struct {
+	pgx.Rows
+	of *tenure
+}
+
+func (r watchedRows) Conn() *pgx.Conn {
+	r.of.given.Store(true)
+	return r.Rows.Conn()
 }
 
 func (l *lent) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
@@ -248,6 +261,7 @@ func (l *lent) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 		return pgx.FailedBatchResults(b, err)
 	}
 	defer l.leave()
+	l.given.Store(true) // by the rows of its answers, and what reads them
 	return l.Tx.SendBatch(ctx, b)
 }
 

@@ -35,9 +35,11 @@ type Opened struct {
 	before settings     // of the session
 	point  savepoint    // where user code is rolled back to
 	soiled bool         // user code changed the session
+	given  bool         // and may have had the connection itself
 	ended  bool
 	commit atomic.Int32 // open, answered or left
 	pool   *pgxpool.Pool
+	hands  *Hands
 	after  []func(pawl.DB) // see AfterCommit
 }
 
@@ -50,10 +52,12 @@ const (
 	passed           // user code has succeeded behind it; its release is owed
 )
 
-// An Opener opens transactions on a pool's connections. With SQL they can be lent as a *sql.Tx, too: see [LendSQL].
+// An Opener opens transactions on a pool's connections. With SQL they can be lent as a *sql.Tx, too: see [LendSQL]. Handlers and COMMITs run
+// on Hands.
 type Opener struct {
-	Pool *pgxpool.Pool
-	SQL  bool
+	Pool  *pgxpool.Pool
+	SQL   bool
+	Hands *Hands
 }
 
 // Open begins a transaction, sends what claim queues, and sets a savepoint: one message, one round trip. Nothing of the
@@ -106,7 +110,7 @@ func (o Opener) Start(ctx context.Context, op string, level pgx.TxIsoLevel, firs
 	first(batch)
 	before := settingsOf(conn.Conn().PgConn())
 	results := conn.Conn().SendBatch(ctx, batch)
-	tx := &Opened{Tx: results.Tx(), conn: conn, pool: o.Pool, before: before}
+	tx := &Opened{Tx: results.Tx(), conn: conn, pool: o.Pool, hands: o.Hands, before: before}
 	if c, with := conn.(withDriver); with {
 		tx.driver = c.driver
 	}
@@ -203,13 +207,21 @@ func (o *Opened) whole() error {
 	return nil
 }
 
+// Unbroken reports whether this is certainly the transaction that was opened, so that the server need not be asked: user code was not given its
+// connection, and no text that it sent could end it. Texts are read as with standard_conforming_strings; see look.
+func (o *Opened) Unbroken() bool {
+	conn := o.Tx.Conn().PgConn()
+	return !o.given && conn.TxStatus() == 'T' && conn.ParameterStatus("standard_conforming_strings") == "on"
+}
+
 func (o *Opened) run(ctx context.Context, l *lent, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
-	failure := Run(ctx, limit, func(ctx context.Context) error { return fn(ctx, l) })
+	failure := runIn(ctx, o.hands, limit, func(ctx context.Context) error { return fn(ctx, l) })
 	unbelievable := l.end()
 	if errors.Is(unbelievable, errRunning) {
 		l.sever(ctx, o.Tx.Conn().PgConn())
 	}
 	o.soiled = o.soiled || l.soils.Load()
+	o.given = o.given || l.given.Load()
 	l.forget(ctx)
 	switch {
 	case failure == nil:
@@ -255,15 +267,10 @@ func (o *Opened) CommitWith(ctx context.Context, op string, last func(*pgx.Batch
 	}
 	batch := o.behind(func(b *pgx.Batch) {
 		last(b)
-		b.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
-			if tag.String() == "ROLLBACK" {
-				return pgx.ErrTxCommitRollback
-			}
-			return nil
-		})
+		b.Queue("commit").Exec(committed)
 	})
-	err := patiently(ctx, op, o.Conn(), func(ctx context.Context) error {
-		err := o.flush(ctx, batch)
+	err := patiently(ctx, o.hands, op, o.Conn(), func(ctx context.Context) error {
+		err := o.sendLast(ctx, batch)
 		if !o.commit.CompareAndSwap(open, answered) {
 			o.giveBack()
 		}
@@ -276,6 +283,26 @@ func (o *Opened) CommitWith(ctx context.Context, op string, last func(*pgx.Batch
 		}
 	}
 	return err
+}
+
+// sendLast sends what ends with COMMIT. By itself that is a simple query, which takes fewer messages than a batch.
+func (o *Opened) sendLast(ctx context.Context, batch *pgx.Batch) error {
+	if batch.Len() > 1 {
+		return o.flush(ctx, batch)
+	}
+	tag, err := o.Tx.Exec(ctx, "commit")
+	if err == nil {
+		err = committed(tag)
+	}
+	return err
+}
+
+// committed returns an error if the server answers a COMMIT of an aborted transaction, which it rolls back.
+func committed(tag pgconn.CommandTag) error {
+	if tag.String() == "ROLLBACK" {
+		return pgx.ErrTxCommitRollback
+	}
+	return nil
 }
 
 // What became of a COMMIT: not answered yet, answered, or left behind by whoever sent it.

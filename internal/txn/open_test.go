@@ -381,3 +381,56 @@ func TestOpened_CommitIsDetachedFromTheCaller(t *testing.T) {
 		t.Errorf("%v; %d rows, want 2", err, marks(t, pool))
 	}
 }
+
+// A transaction whose connection user code may have had is asked for at the end. Any other is what it was.
+func TestOpened_UnbrokenUnlessTheConnectionWasGiven(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, rows)
+	exec := func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "insert into mark values (2)")
+		return err
+	}
+	for name, c := range map[string]struct {
+		fn       func(context.Context, pgx.Tx) error
+		unbroken bool
+	}{
+		"nothing":  {func(context.Context, pgx.Tx) error { return nil }, true},
+		"Exec":     {exec, true},
+		"QueryRow": {func(ctx context.Context, tx pgx.Tx) error { return tx.QueryRow(ctx, "select 1").Scan(new(int)) }, true},
+		"Query": {func(ctx context.Context, tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, "select 1")
+			rows.Close()
+			return err
+		}, true},
+		"BeginFunc": {func(ctx context.Context, tx pgx.Tx) error {
+			return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return exec(ctx, tx) })
+		}, true},
+		"Conn": {func(_ context.Context, tx pgx.Tx) error { tx.Conn(); return nil }, false},
+		"nested Conn": {func(ctx context.Context, tx pgx.Tx) error {
+			return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { tx.Conn(); return nil })
+		}, false},
+		"Rows.Conn": {func(ctx context.Context, tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, "select 1")
+			if err == nil {
+				rows.Conn()
+				rows.Close()
+			}
+			return err
+		}, false},
+		"SendBatch": {func(ctx context.Context, tx pgx.Tx) error { return tx.SendBatch(ctx, &pgx.Batch{}).Close() }, false},
+		"quotes": {func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "set local standard_conforming_strings = off")
+			return err
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tx := open(t, pool)
+			if err := tx.Guard(t.Context(), 20*time.Second, c.fn); err != nil {
+				t.Fatal(err)
+			}
+			if got := tx.Unbroken(); got != c.unbroken {
+				t.Errorf("unbroken: %v", got)
+			}
+		})
+	}
+}

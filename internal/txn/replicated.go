@@ -188,7 +188,7 @@ func (b *barrier) prove() error {
 // second backend waits.
 func (b *barrier) once() error {
 	answered := make(chan struct{})
-	err := patiently(context.Background(), "replicated", b.conn, func(ctx context.Context) error {
+	err := patiently(context.Background(), nil, "replicated", b.conn, func(ctx context.Context) error {
 		defer close(answered)
 		_, err := b.conn.Exec(ctx, emit)
 		return err
