@@ -6,20 +6,16 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
-	"net/http/httptest"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
-	"github.com/pawl-go/pawl/command/httpkey"
 )
 
 const (
@@ -149,58 +145,62 @@ func holdByHand(ctx context.Context, b *bed) error {
 	return err
 }
 
+// createEmpty makes two functions that do nothing but take the arguments of command_open and command_close, and write the row of the latter.
+const createEmpty = `
+create schema if not exists empty;
+create or replace function empty.open(p_scope text, p_key text, p_hash bytea, p_idle_ms int) returns table (outcome text, fence bigint)
+language plpgsql as $$ begin outcome := 'new_claim'; fence := 1; return next; end $$;
+create or replace function empty.close(p_scope text, p_key text, p_hash bytea, p_fence bigint, p_result bytea) returns table (outcome text)
+language plpgsql as $$
+begin
+  insert into pawl.command (scope, key, hash, fence, expires_at, status, result)
+  values (p_scope, p_key, p_hash, p_fence, clock_timestamp() + interval '24 hours', 'succeeded', p_result);
+  outcome := 'succeeded';
+  return next;
+end $$`
+
+func installEmpty(ctx context.Context, pool *pgxpool.Pool) error {
+	if err := installPawl(ctx, pool); err != nil {
+		return err
+	}
+	_, err := pool.Exec(ctx, createEmpty)
+	return err
+}
+
+// emptySystem is Pawl's schema with those functions.
+var emptySystem = system{"empty", installEmpty, pawlSystem.open}
+
+// inFunctions sends what Once sends, in as few messages, to functions that are empty. It neither locks a key nor looks for it: it is what
+// is left if all that Once does cost nothing.
+func inFunctions(ctx context.Context, b *bed, key, payload string) ([]byte, error) {
+	hash := sha256.Sum256([]byte(payload))
+	err := b.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		var outcome string
+		var fence int64
+		first := &pgx.Batch{}
+		first.Queue("begin")
+		first.Queue("select o.outcome, o.fence from empty.open($1, $2, $3, $4) as o", "bench", key, hash[:], 60_000).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&outcome, &fence) })
+		if err := c.SendBatch(ctx, first).Close(); err != nil {
+			return err
+		}
+		if _, err := c.Exec(ctx, insertEffect, 1); err != nil {
+			return err
+		}
+		last := &pgx.Batch{}
+		last.Queue("select c.outcome from empty.close($1, $2, $3, $4, $5) as c", "bench", key, hash[:], fence, made).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&outcome) })
+		last.Queue("commit")
+		return c.SendBatch(ctx, last).Close()
+	})
+	return made, err
+}
+
 // bare writes the row and knows nothing of keys.
 func bare(ctx context.Context, b *bed, _, _ string) ([]byte, error) {
 	return made, pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, insertEffect, 1)
 		return err
-	})
-}
-
-// overHTTP measures requests to a handler, through a socket of this machine.
-func overHTTP(handler func(*bed) http.Handler, key func() string) measure {
-	return func(ctx context.Context, b *bed, s scale) (Round, error) {
-		server := httptest.NewServer(handler(b))
-		defer server.Close()
-		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: poolConns}}
-		defer client.CloseIdleConnections()
-		return commands(func(ctx context.Context, _ *bed, key, payload string) ([]byte, error) {
-			r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, strings.NewReader(payload))
-			if err != nil {
-				return nil, err
-			}
-			r.Header.Set("Idempotency-Key", `"`+key+`"`)
-			response, err := client.Do(r)
-			if err != nil {
-				return nil, err
-			}
-			defer response.Body.Close()
-			return io.ReadAll(response.Body)
-		}, nothing, key, "p", nil)(ctx, b, s)
-	}
-}
-
-// keyed is a handler behind httpkey.
-func keyed(b *bed) http.Handler {
-	tenant := func(*http.Request) (string, error) { return "bench", nil }
-	return httpkey.Once(b.pool, tenant, httpkey.Options{Hooks: quiet}, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
-		_, err := tx.Exec(r.Context(), insertEffect, 1)
-		if err == nil {
-			_, err = w.Write(made)
-		}
-		return err
-	})
-}
-
-// unkeyed is the same handler without a key.
-func unkeyed(b *bed) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer, err := bare(r.Context(), b, "", "")
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		_, _ = w.Write(answer)
 	})
 }
 
@@ -219,19 +219,17 @@ func commandPlans() []plan {
 		row("command-fresh", "Commands that write one row, each key new",
 			entry{who("Pawl", "Once"), pawlSystem, commands(once, nothing, freshKey(), "p", nil)},
 			entry{hand, loopSystem, commands(byHand, nothing, freshKey(), "p", nil)},
+			entry{who("empty functions", "as many messages and the same row, by two functions that check nothing: the floor of Once"), emptySystem,
+				commands(inFunctions, nothing, freshKey(), "p", nil)},
 			entry{who("no key", "the row alone, in a transaction"), loopSystem, commands(bare, nothing, freshKey(), "p", nil)}),
 		row("command-replay", "Commands that were answered before",
 			entry{who("Pawl", "Once"), pawlSystem, commands(once, nothing, knownKey, "p", nil)},
 			entry{hand, loopSystem, commands(byHand, nothing, knownKey, "p", nil)}),
-		row("command-conflict", "Commands that somebody else is at, not waited for",
+		row("command-conflict", "Commands that another caller is at, not waited for",
 			entry{who("Pawl", "Once, against a lease"), pawlSystem, commands(once, hold, heldKey, "p", pawl.ErrInProgress)},
 			entry{hand, loopSystem, commands(byHand, holdByHand, heldKey, "p", errBusy)}),
 		row("command-mismatch", "Commands whose key came with another payload",
 			entry{who("Pawl", "Once"), pawlSystem, commands(once, nothing, knownKey, "q", pawl.ErrKeyReused)},
 			entry{hand, loopSystem, commands(byHand, nothing, knownKey, "q", errReused)}),
-		row("command-http", "HTTP requests that write one row",
-			entry{who("Pawl", "httpkey.Once, each key new"), pawlSystem, overHTTP(keyed, freshKey())},
-			entry{who("Pawl, replay", "httpkey.Once, answered before"), pawlSystem, overHTTP(keyed, knownKey)},
-			entry{who("no key", "the same handler without a key"), loopSystem, overHTTP(unkeyed, freshKey())}),
 	}
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,7 +16,9 @@ const committers = 64
 
 // A storm is what they do, and who works off what they enqueue.
 type storm struct {
+	callers int // committers, if zero
 	workers int
+	busy    bool   // the workers are, before anything is measured
 	deaf    bool   // the workers have no presence connection, and poll
 	strange bool   // the workers handle another kind, and are always idle
 	sql     string // in place of the contender's call
@@ -26,6 +30,7 @@ const notifyAlways = `select e.job_id, pg_notify('pawl_jobs', '1') from pawl_v1.
 // convoy measures how many jobs are enqueued by callers that commit all the time, beside workers that are woken. Transactions that notify
 // commit one at a time.
 func convoy(st storm) measure {
+	st.callers = cmp.Or(st.callers, committers)
 	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
 		call, closed, err := b.committer(ctx, st)
 		if err != nil {
@@ -40,33 +45,48 @@ func convoy(st storm) measure {
 			defer stop()
 		}
 		time.Sleep(s.idle) // they sleep
+		calls, ended := committing(st.callers, func() error { return call(ctx) })
+		if st.busy {
+			time.Sleep(s.warm)
+		}
 		m, err := b.host.meter(ctx)
 		if err != nil {
-			return r, err
+			return r, errors.Join(err, ended())
 		}
-		var (
-			calls  atomic.Int64
-			failed atomic.Pointer[error]
-			all    sync.WaitGroup
-			start  = time.Now()
-		)
-		for range committers {
-			all.Go(func() {
-				for time.Since(start) < s.enqueue && failed.Load() == nil {
-					if err := call(ctx); err != nil {
-						failed.Store(&err)
-						return
-					}
-					calls.Add(1)
+		before, start := calls.Load(), time.Now()
+		time.Sleep(s.enqueue)
+		n, took := int(calls.Load()-before), time.Since(start)
+		r.Value = float64(n) / took.Seconds()
+		return r, errors.Join(m.charge(ctx, &r, n), ended())
+	}
+}
+
+// committing has callers call all the time until ended is called, which returns the first error of a call.
+func committing(callers int, call func() error) (calls *atomic.Int64, ended func() error) {
+	var (
+		over   atomic.Bool
+		failed atomic.Pointer[error]
+		all    sync.WaitGroup
+	)
+	calls = &atomic.Int64{}
+	for range callers {
+		all.Go(func() {
+			for !over.Load() && failed.Load() == nil {
+				if err := call(); err != nil {
+					failed.Store(&err)
+					return
 				}
-			})
-		}
+				calls.Add(1)
+			}
+		})
+	}
+	return calls, func() error {
+		over.Store(true)
 		all.Wait()
 		if err := failed.Load(); err != nil {
-			return r, *err
+			return *err
 		}
-		r.Value = float64(calls.Load()) / time.Since(start).Seconds()
-		return r, m.charge(ctx, &r, int(calls.Load()))
+		return nil
 	}
 }
 
@@ -76,7 +96,7 @@ func (b *bed) committer(ctx context.Context, st storm) (call func(context.Contex
 	if err != nil {
 		return nil, nil, err
 	}
-	config.MaxConns = committers
+	config.MaxConns = int32(st.callers)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, nil, err
@@ -99,11 +119,25 @@ func convoyPlan() plan {
 		entries: []entry{
 			{who("Pawl", "Enqueue; one worker, 1,000 in hand"), pawlSystem, convoy(storm{workers: 1})},
 			{base("Insert; one client, 2,000 workers. It notifies once in 100 ms"), riverSystem, convoy(storm{workers: 1})},
-			{who("Pawl, 4 workers", "the same, 4 workers"), pawlSystem, convoy(storm{workers: 4})},
-			{who("Pawl, 4 poll", "the same without presence, so that none is woken"), pawlSystem, convoy(storm{workers: 4, deaf: true})},
+			{who("Pawl, 4 workers", "the same, 4 workers, busy from the start"), pawlSystem, convoy(storm{workers: 4, busy: true})},
+			{who("Pawl, 4 poll", "the same without presence, so that none is woken"), pawlSystem, convoy(storm{workers: 4, busy: true, deaf: true})},
 			{who("Pawl, alone", "no worker: nothing is claimed"), pawlSystem, convoy(storm{})},
 			{who("Pawl, strange", "an idle worker of another kind: it is woken in vain"), pawlSystem, convoy(storm{workers: 1, strange: true})},
 			{who("NOTIFY always", "Pawl's SQL, and pg_notify in each transaction; one worker"), pawlSystem, convoy(storm{workers: 1, sql: notifyAlways})},
+		},
+	}
+}
+
+// busyPlan sets workers that are woken beside workers that only poll, while both always have something to do: nothing may wait for the
+// wake-ups then. The two differ by less than the rounds of one do, so there are more rounds.
+func busyPlan() plan {
+	return plan{
+		Row: Row{ID: "enqueue-busy", Title: "Enqueue, one job a call, 16 callers, while a worker is busy", Unit: perSec,
+			Bars: []Bar{{Who: "Pawl", Of: "Pawl, polls", Factor: 0.97}, {Who: "Pawl", Of: "Pawl, polls", Factor: 0.97, CPU: true}}},
+		many: 3,
+		entries: []entry{
+			{who("Pawl", "one worker, 1,000 in hand, woken"), pawlSystem, convoy(storm{callers: 16, workers: 1, busy: true})},
+			{who("Pawl, polls", "the same without presence, so that it is never woken"), pawlSystem, convoy(storm{callers: 16, workers: 1, busy: true, deaf: true})},
 		},
 	}
 }

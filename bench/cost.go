@@ -18,14 +18,14 @@ type meter struct {
 }
 
 func (h *host) meter(ctx context.Context) (m meter, err error) {
-	m = meter{host: h, client: ownCPU(), server: serverCPU(h.server.PID())}
+	m = meter{host: h, client: h.clientCPU(), server: serverCPU(h.server.PID())}
 	err = h.admin.QueryRow(ctx, "select pg_current_wal_insert_lsn()::text").Scan(&m.lsn)
 	return m, err
 }
 
 // charge puts the cost since the meter was read onto a round of count jobs.
 func (m meter) charge(ctx context.Context, r *Round, count int) error {
-	client, server := ownCPU()-m.client, serverCPU(m.host.server.PID())-m.server
+	client, server := m.host.clientCPU()-m.client, serverCPU(m.host.server.PID())-m.server
 	var bytes float64
 	err := m.host.admin.QueryRow(ctx, "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), $1::text::pg_lsn)::float8", m.lsn).Scan(&bytes)
 	if err != nil || count == 0 {
@@ -50,26 +50,51 @@ func ownCPU() (seconds float64) {
 	return seconds
 }
 
+// clientCPU is ownCPU and that of the children that live, such as a peer's process. It moves to those waited for when they end.
+func (h *host) clientCPU() (seconds float64) {
+	seconds = ownCPU()
+	for _, p := range processes() {
+		if p.parent == os.Getpid() && p.pid != h.server.PID() {
+			seconds += p.own + p.waited
+		}
+	}
+	return seconds
+}
+
 const ticksPerSecond = 100 // USER_HZ, the same on every Linux that Go runs on
 
 // serverCPU is the processor time of a server: its own, that of its children, and that of those it has waited for.
 // Zero where there is no /proc.
 func serverCPU(postmaster int) (seconds float64) {
-	all, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, file := range all {
+	for _, p := range processes() {
+		switch postmaster {
+		case p.pid:
+			seconds += p.own + p.waited
+		case p.parent:
+			seconds += p.own
+		}
+	}
+	return seconds
+}
+
+// A processTime is the processor time of one process, in seconds.
+type processTime struct {
+	pid, parent int
+	own, waited float64 // waited: of its children that have ended
+}
+
+func processes() (all []processTime) {
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			continue // it has just ended
 		}
-		pid, parent, own, waited := processTimes(string(text))
-		switch postmaster {
-		case pid:
-			seconds += own + waited
-		case parent:
-			seconds += own
-		}
+		var p processTime
+		p.pid, p.parent, p.own, p.waited = processTimes(string(text))
+		all = append(all, p)
 	}
-	return seconds
+	return all
 }
 
 // processTimes reads a line of /proc/PID/stat: fields 1, 4, 14 + 15 and 16 + 17, counted after the command's name, which may

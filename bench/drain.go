@@ -26,25 +26,30 @@ func drain(f form, n int) measure {
 		if err := b.fill(ctx, n); err != nil {
 			return r, err
 		}
-		if err := b.ready(ctx); err != nil {
-			return r, err
-		}
-		m, err := b.host.meter(ctx)
-		if err != nil {
-			return r, err
-		}
-		ended, took, stop, err := b.workOff(ctx, f, n, s.drain)
-		if err != nil {
-			return r, err
-		}
-		r.Value = float64(ended) / took.Seconds()
-		err = m.charge(ctx, &r, ended)
-		stop()
-		if err == nil {
-			err = b.wantDone(ctx, f, n, ended)
-		}
+		return b.drainWaiting(ctx, f, n, s)
+	}
+}
+
+// drainWaiting is drain of n jobs that wait already.
+func (b *bed) drainWaiting(ctx context.Context, f form, n int, s scale) (r Round, err error) {
+	if err := b.ready(ctx); err != nil {
 		return r, err
 	}
+	m, err := b.host.meter(ctx)
+	if err != nil {
+		return r, err
+	}
+	ended, took, stop, err := b.workOff(ctx, f, n, s.drain)
+	if err != nil {
+		return r, err
+	}
+	r.Value = float64(ended) / took.Seconds()
+	err = m.charge(ctx, &r, ended)
+	stop()
+	if err == nil {
+		err = b.wantDone(ctx, f, n, ended)
+	}
+	return r, err
 }
 
 // workOff starts workers and returns how many jobs had ended, and how long that took, when all had or time was up.

@@ -12,6 +12,14 @@ func enqueueSingle(callers int) measure {
 	return enqueueLoop(callers, 1, func(ctx context.Context, b *bed) error { return b.enqueue(ctx, payload{}) })
 }
 
+// enqueueBare measures the insert alone, sent as enqueueSingle sends its call: what a client in Go pays at least.
+func enqueueBare(callers int) measure {
+	return enqueueLoop(callers, 1, func(ctx context.Context, b *bed) error {
+		var id int64
+		return b.pool.QueryRow(ctx, "insert into pawl.job (queue, kind, payload) values ($1, $2, $3) returning id", queue, kind, []byte(`{"at":0}`)).Scan(&id)
+	})
+}
+
 // enqueueBatched measures calls of 1,000 jobs by one caller.
 func enqueueBatched(ctx context.Context, b *bed, s scale) (Round, error) {
 	return enqueueLoop(1, manySize, func(ctx context.Context, b *bed) error {

@@ -37,10 +37,15 @@ func runFrozen(variant, url string) error {
 		return crashingPawl(ctx, pool, job.Config{Lease: crashLease, Presence: job.Presence{Off: true}})
 	case "pawl/memory", "river/memory":
 		return roomyWorker(ctx, pool, variant == "pawl/memory")
+	case "growth/noop", "growth/step":
+		return teamWorker(ctx, pool, variant == "growth/step")
 	case "loop/lock":
 		return lockOnce(ctx, pool)
 	case "loop/lease":
 		leaseLoop(ctx, pool, pauseHere, func(int) { say("committed") })
+	}
+	if work := peerWorkers[variant]; work != nil {
+		return work(ctx, pool)
 	}
 	return fmt.Errorf("no variant %q", variant)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,12 +17,17 @@ import (
 )
 
 // An endless source has always another message. It costs as good as nothing, and forgets what is acknowledged.
-type endless struct{ acked atomic.Int64 }
+type endless struct {
+	key   func() string
+	acked atomic.Int64
+}
+
+func numberKey() string { return strconv.FormatUint(rand.Uint64(), 10) }
 
 func (s *endless) Receive(_ context.Context, limit int) ([]pawl.Delivery, error) {
 	batch := make([]pawl.Delivery, limit)
 	for i := range batch {
-		key := strconv.FormatUint(rand.Uint64(), 10)
+		key := s.key()
 		batch[i] = pawl.Delivery{Key: key, MessageID: key, Payload: made}
 	}
 	return batch, nil
@@ -37,29 +43,17 @@ func (s *endless) Ack(_ context.Context, rs ...pawl.Receipt) error {
 func (s *endless) Release(context.Context, time.Duration, ...pawl.Delivery) error { return nil }
 
 // inboxOf measures a consumer that applies messages, each new, for as long as enqueueing is measured.
-func inboxOf(config consumer.Config) measure {
+func inboxOf(config consumer.Config) measure { return inboxBeside(config, numberKey, 0) }
+
+// inboxBeside is inboxOf with so many deliveries seen before.
+func inboxBeside(config consumer.Config, key func() string, seen int64) measure {
 	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
-		source := &endless{}
-		config.Name, config.Source, config.Hooks = "bench", source, quiet
-		config.RetryConcurrency, config.Presence = 1, job.Presence{Off: true}
-		f, err := consumer.New(b.pool, config)
+		source := &endless{key: key}
+		stop, err := b.consume(ctx, config, source, &source.acked)
 		if err != nil {
 			return r, err
 		}
-		if err := b.ready(ctx); err != nil {
-			return r, err
-		}
-		ended := make(chan error, 1)
-		running, stop := context.WithCancel(ctx)
 		defer stop()
-		go func() { ended <- f.Run(running) }()
-		for source.acked.Load() < 500 { // statements are prepared, and planned for the sixth time
-			select {
-			case err := <-ended:
-				return r, fmt.Errorf("the consumer has ended: %w", err)
-			case <-time.After(time.Millisecond):
-			}
-		}
 		m, err := b.host.meter(ctx)
 		if err != nil {
 			return r, err
@@ -71,20 +65,44 @@ func inboxOf(config consumer.Config) measure {
 		if err := m.charge(ctx, &r, int(n)); err != nil {
 			return r, err
 		}
-		stop()
-		if err := <-ended; err != nil {
+		if err := stop(); err != nil {
 			return r, err
 		}
-		return r, b.wantSeen(ctx, source.acked.Load())
+		return r, b.wantSeen(ctx, seen, source.acked.Load())
 	}
 }
 
-// wantSeen checks in the database what was acknowledged: each once, with its effect.
-func (b *bed) wantSeen(ctx context.Context, acked int64) error {
+// consume starts a consumer, and returns when it has acknowledged enough to be warm. The stop that it returns may be called twice.
+func (b *bed) consume(ctx context.Context, config consumer.Config, source pawl.Source, acked *atomic.Int64) (stop func() error, err error) {
+	config.Name, config.Source, config.Hooks = "bench", source, quiet
+	config.RetryConcurrency, config.Presence = 1, job.Presence{Off: true}
+	f, err := consumer.New(b.pool, config)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.ready(ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(ctx) }()
+	for acked.Load() < 500 { // statements are prepared, and planned for the sixth time
+		select {
+		case err := <-ended:
+			cancel()
+			return nil, fmt.Errorf("the consumer has ended: %w", err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return sync.OnceValue(func() error { cancel(); return <-ended }), nil
+}
+
+// wantSeen checks in the database what was acknowledged, beside what was seen before: each once, with its effect.
+func (b *bed) wantSeen(ctx context.Context, before, acked int64) error {
 	var seen, effects int64
 	err := b.pool.QueryRow(ctx, "select (select count(*) from pawl.inbox where processed_at is not null), (select count(*) from effect)").Scan(&seen, &effects)
-	if err == nil && (seen != effects || seen < acked) {
-		err = fmt.Errorf("%d acknowledged, %d seen, %d effects", acked, seen, effects)
+	if err == nil && (seen-before != effects || effects < acked) {
+		err = fmt.Errorf("%d acknowledged, %d seen beside %d before, %d effects", acked, seen-before, before, effects)
 	}
 	return err
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -17,29 +19,11 @@ func main() {
 		fmt.Fprintln(os.Stderr, runFrozen(variant, os.Getenv(frozenURL)))
 		os.Exit(1)
 	}
-	var (
-		quick  = flag.Bool("quick", false, "every row in at most five minutes on two cores: 2 rounds, fewer jobs")
-		only   = flag.String("only", "", "rows whose id holds one of these, with commas between; those of -list")
-		name   = flag.String("who", "", "contenders whose name holds this; all if empty")
-		file   = flag.String("json", "", "write everything to this `file`")
-		list   = flag.Bool("list", false, "list the rows")
-		render = flag.String("render", "", "print docs/performance.md from this `file`; nothing is measured")
-		prof   = flag.String("cpuprofile", "", "write a processor profile of this process to this `file`")
-		again  = flag.String("table", "", "print the table of this `file`; nothing is measured")
-	)
-	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	var err error
-	switch {
-	case *list:
-		listRows()
-	case *render != "":
-		err = show(*render, page)
-	case *again != "":
-		err = show(*again, table)
-	default:
-		err = profiled(*prof, func() error { return measureAll(ctx, *quick, *only, *name, *file) })
+	err := bench(ctx, os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -47,31 +31,49 @@ func main() {
 	}
 }
 
+func bench(ctx context.Context, args []string) error {
+	o, err := parse(args, os.Stdout)
+	switch {
+	case err != nil:
+		return err
+	case o.list:
+		listRows()
+		return nil
+	case o.render != "":
+		return render(o)
+	case o.table != "":
+		r, err := load(o.table)
+		if err == nil {
+			fmt.Print(table(r) + barsText(r))
+		}
+		return err
+	}
+	return profiled(o.cpuprofile, func() error { return measureAll(ctx, o) })
+}
+
 func listRows() {
-	for _, p := range plans() {
-		fmt.Printf("%-14s %s\n", p.ID, p.Title)
+	for _, name := range slices.Sorted(maps.Keys(suites())) {
+		for _, p := range suites()[name]() {
+			fmt.Printf("%-8s %-16s %s\n", name, p.ID, p.Title)
+		}
 	}
 }
 
-func show(file string, as func(Report) string) error {
-	r, err := load(file)
-	if err == nil {
-		fmt.Print(as(r))
-	}
-	return err
-}
-
-func measureAll(ctx context.Context, quick bool, only, name, file string) error {
+func measureAll(ctx context.Context, o options) error {
 	s := scales["full"]
-	if quick {
+	if o.quick {
 		s = scales["quick"]
 	}
-	r, err := run(ctx, s, strings.Split(only, ","), name, func(line string) { fmt.Fprintln(os.Stderr, line) })
-	if len(r.Rows) > 0 {
-		fmt.Print(table(r))
+	if o.calm {
+		s.calm = calmLimit
 	}
-	if len(r.Rows) > 0 && file != "" { // also what an interrupted run has
-		err = errors.Join(err, r.save(file))
+	r, err := run(ctx, suites()[o.suite](), s, strings.Split(o.only, ","), o.who, func(line string) { fmt.Fprintln(os.Stderr, line) })
+	r.Settings.Suite = o.suite
+	if len(r.Rows) > 0 {
+		fmt.Print(table(r) + barsText(r))
+	}
+	if len(r.Rows) > 0 && o.json != "" { // also what an interrupted run has
+		err = errors.Join(err, r.save(o.json))
 	}
 	return err
 }

@@ -1,10 +1,16 @@
 package main
 
 import (
+	"bufio"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,8 +18,8 @@ import (
 
 // A pickup is how jobs come to an idle queue.
 type pickup struct {
-	deaf    bool                              // the worker is not woken
-	enqueue func(context.Context, *bed) error // in place of the contender's
+	deaf bool                                                                                              // the worker is not woken
+	open func(ctx context.Context, b *bed) (enqueue func(context.Context) error, closed func(), err error) // in place of the contender's call
 }
 
 // pickupIdle measures the time from the call that enqueues a job to the start of its handler, on an idle queue whose
@@ -27,39 +33,75 @@ func pickupIdle(how pickup) measure {
 			return r, err
 		}
 		defer stop()
-		var waits []float64
-		for i := range s.pickups + 1 {
-			time.Sleep(s.idle + rand.N(500*time.Millisecond+1)) // idle by now, and in step with nobody's poll
-			if how.enqueue != nil {
-				err = how.enqueue(ctx, b)
-			} else {
-				err = b.enqueue(ctx, payload{At: time.Now().UnixNano()})
-			}
-			if err != nil {
+		enqueue := func(ctx context.Context) error { return b.enqueue(ctx, payload{At: time.Now().UnixNano()}) }
+		if how.open != nil {
+			var closed func()
+			if enqueue, closed, err = how.open(ctx, b); err != nil {
 				return r, err
 			}
-			select {
-			case ms := <-started:
-				if i > 0 { // the first finds workers that are still starting
-					waits = append(waits, ms)
-				}
-			case <-time.After(30 * time.Second):
-				return r, fmt.Errorf("the job was not picked up within 30 s")
-			}
+			defer closed()
 		}
-		r.Value, r.P99, r.Count = median(waits), quantile(waits, 0.99), len(waits)
-		return r, nil
+		return pickedUp(ctx, s, enqueue, started)
 	}
 }
 
-// byPsql enqueues from a process that knows nothing but SQL. Its start is not counted: the server reads the clock, which is this machine's.
-func byPsql(ctx context.Context, b *bed) error {
-	out, err := exec.CommandContext(ctx, "psql", "-XAtqc", `select e.outcome from pawl_v1.job_enqueue('bench', 'bench',
-  convert_to('{"at": ' || (extract(epoch from clock_timestamp()) * 1000000)::bigint || '000}', 'UTF8')) as e`, b.url).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("psql: %w: %s", err, out)
+// pickedUp lets one thing arrive after the other, each when all is idle, and takes from started for how many ms each has waited.
+func pickedUp(ctx context.Context, s scale, arrive func(context.Context) error, started chan float64) (r Round, err error) {
+	var waits []float64
+	for i := range s.pickups + 1 {
+		time.Sleep(s.idle + rand.N(500*time.Millisecond+1)) // idle by now, and in step with no poll
+		if err := arrive(ctx); err != nil {
+			return r, err
+		}
+		select {
+		case ms := <-started:
+			if i > 0 { // the first finds workers that are still starting
+				waits = append(waits, ms)
+			}
+		case <-ctx.Done():
+			return r, ctx.Err()
+		case <-time.After(30 * time.Second):
+			return r, errors.New("it was not picked up within 30 s")
+		}
 	}
-	return nil
+	r.Value, r.P99, r.Count = median(waits), quantile(waits, 0.99), len(waits)
+	return r, nil
+}
+
+// enqueueSQL takes the time on the server's clock, which is this machine's, so that sending the statement to psql is not counted.
+const enqueueSQL = `select e.outcome from pawl_v1.job_enqueue('bench', 'bench',` +
+	` convert_to('{"at": ' || (extract(epoch from clock_timestamp()) * 1000000)::bigint || '000}', 'UTF8')) as e;` + "\n"
+
+// byPsql enqueues from a process that knows nothing but SQL. It stays open as an application would: in a new session the server first compiles
+// the functions that it calls.
+func byPsql(ctx context.Context, b *bed) (enqueue func(context.Context) error, closed func(), err error) {
+	psql := exec.CommandContext(ctx, filepath.Join(b.host.server.BinDir(), "psql"), "-XAtq", "-v", "ON_ERROR_STOP=1", b.url)
+	psql.Stderr = os.Stderr
+	in, err := psql.StdinPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	out, err := psql.StdoutPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := psql.Start(); err != nil {
+		return nil, nil, err
+	}
+	answers := bufio.NewScanner(out)
+	enqueue = func(context.Context) error {
+		if _, err := io.WriteString(in, enqueueSQL); err != nil {
+			return fmt.Errorf("psql: %w", err)
+		}
+		if !answers.Scan() {
+			return fmt.Errorf("psql has ended: %w", cmp.Or(answers.Err(), io.EOF))
+		}
+		if answers.Text() != "enqueued" {
+			return fmt.Errorf("psql answered %q, want enqueued", answers.Text())
+		}
+		return nil
+	}
+	return enqueue, func() { _ = in.Close(); _ = psql.Wait() }, nil
 }
 
 func sinceMs(p payload) float64 { return float64(time.Now().UnixNano()-p.At) / 1e6 }

@@ -1,54 +1,297 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"math"
+	"os"
+	"path/filepath"
 	"strings"
 )
 
-const preface = `# Performance
+// A publication is the runs that docs/performance.md is made from.
+type publication struct {
+	options               // which say how the page is made again
+	main                  Report
+	second, growth, peers *Report // nil if there is none
+}
 
-Generated from a committed run by ` + "`go run ./bench -render FILE > docs/performance.md`" + `; do not edit. What each row does
-is in [bench](../bench), whose figures you can have on your machine: ` + "`go run ./bench -quick`" + `.
-
-Each contender gets a fresh database on one durable private server, in turn, in one run. Rates are the median of the rounds;
-beside them stand the extremes. River runs with the settings of its own benchmark (2,000 workers, fetch every 2 ms). "loop" is
-what one writes by hand with FOR UPDATE SKIP LOCKED: no retries, no dead letters, no lease unless said. "pgbench" is the floor:
-the SQL alone, driven by a C client. "CPU × River" compares processor time for a job, client and server together; it moves
-less than the rates when others use the machine.
-
-`
-
-const epilogue = `
-## Where a bar is met narrowly, or not
-
-Two cores that others use as well move every rate here by a third from run to run; processor time for a job moves less. By profiles of
-both sides:
-
-- **Enqueue, one job a call.** The bare insert into ` + "`pawl.job`" + `, with its index, is the line "pgbench"; the function adds 20 µs of the
-  server's time to its 55, and the client takes 24 µs, nearly all of it pgx's. What was saved, and how it was measured:
-  [0016](decisions/0016-cheap-statements.md).
-- **Jobs that do nothing.** Each claim and each finish is a durable transaction, so that the rate follows the disk; a quarter of the
-  processors is idle. In the client 14 % is the decoding of JSON, 20 % garbage collection, 13 % the stacks of new goroutines, 13 % system calls.
-  Alone, at 5dd4266, it was 1.66× and 2.03×.
-- **An idle snapshot held.** The rate at the end is that of the last seconds of one round; alone, at 5dd4266, it was 109 % of the
-  clean rate. Five minutes of half load hold the offered rate ([0014](decisions/0014-watermark.md)).
-- **Jobs that write one row, each in a transaction.** Two messages a job, and a claim that must be durable before a handler starts:
-  [0018](decisions/0018-one-message.md) has the profile, and what was tried. In batches the bar is met with room.
-`
-
-// page shows a report as docs/performance.md.
-func page(r Report) string {
-	var out strings.Builder
-	out.WriteString(preface + "```text\n" + settingsText(r.Settings) + "\n```\n")
-	for _, row := range r.Rows {
-		fmt.Fprintf(&out, "\n## %s\n\n", row.Title)
-		h := append(heads(row), "how, and what is to be reached")
-		out.WriteString("| " + strings.Join(h, " | ") + " |\n|---|" + strings.Repeat("---:|", len(h)-2) + "---|\n")
-		for _, l := range row.Lines {
-			c := append(cells(row, l), strings.ReplaceAll(note(row, l), "|", "\\|"))
-			out.WriteString("| " + strings.Join(c, " | ") + " |\n")
+// publish reads the runs, and refuses those that do not belong together.
+func publish(o options) (p publication, err error) {
+	p.options = o
+	if p.main, err = load(o.render); err != nil {
+		return p, err
+	}
+	for _, part := range []struct {
+		flag, file, suite string
+		to                **Report
+	}{{"-render", "", "main", nil}, {"-second", o.second, "main", &p.second}, {"-growth", o.growth, "growth", &p.growth}, {"-peers", o.peers, "peers", &p.peers}} {
+		r, file := p.main, o.render
+		if part.to != nil {
+			if file = part.file; file == "" {
+				continue
+			}
+			if r, err = load(file); err != nil {
+				return p, err
+			}
+			*part.to = &r
+		}
+		if suite := cmp.Or(r.Settings.Suite, "main"); suite != part.suite {
+			return p, fmt.Errorf("%s takes a run of the suite %s, and %s is one of %s", part.flag, part.suite, file, suite)
 		}
 	}
-	out.WriteString(epilogue)
+	if p.second != nil && p.second.Settings.Mode != p.main.Settings.Mode {
+		return p, fmt.Errorf("%s is a %s run and %s a %s one: they do not compare", o.render, p.main.Settings.Mode, o.second, p.second.Settings.Mode)
+	}
+	return p, nil
+}
+
+// render prints the page and writes its charts, if there is a directory for them.
+func render(o options) error {
+	p, err := publish(o)
+	if err != nil {
+		return err
+	}
+	if o.charts != "" {
+		err = os.MkdirAll(o.charts, 0o755)
+		for _, d := range p.drawings() {
+			err = errors.Join(err, os.WriteFile(filepath.Join(o.charts, d.name), []byte(d.svg()), 0o644))
+		}
+	}
+	if err == nil {
+		fmt.Print(p.page())
+	}
+	return err
+}
+
+// drawings are the charts of the page.
+func (p publication) drawings() (all []*drawing) {
+	if d := rateChart(p.main); d != nil {
+		all = append(all, d)
+	}
+	if p.growth != nil {
+		for _, row := range p.growth.Rows {
+			if d := sizeChart(row); d != nil {
+				all = append(all, d)
+			}
+		}
+	}
+	return all
+}
+
+// command is how the page is made again, at the root of the repository.
+func (p publication) command() string {
+	text := "go run ./bench"
+	for _, part := range [][2]string{{"-render", p.render}, {"-second", p.options.second}, {"-growth", p.options.growth}, {"-peers", p.options.peers}} {
+		if part[1] != "" {
+			text += " " + part[0] + " bench/results/" + filepath.Base(part[1])
+		}
+	}
+	if p.charts != "" {
+		text += " -charts docs/images"
+	}
+	return text + " > docs/performance.md"
+}
+
+const method = `## How it was measured
+
+Each contender gets a fresh database on one durable private server, and the contenders take turns in one run. A rate is the median of the
+rounds, with the extremes beside it. River runs with the settings of its own benchmark: 2,000 workers, a fetch every 2 ms. "loop" is what one
+writes by hand with FOR UPDATE SKIP LOCKED. It has no retries and no dead letters, and no lease unless its line says so. "pgbench" is the
+floor: the SQL alone, driven by a C client. "CPU × River" compares the processor time of a job, client and server together. It moves less
+than a rate when others use the machine.
+
+`
+
+// page is docs/performance.md.
+func (p publication) page() string {
+	var out strings.Builder
+	out.WriteString("# Performance\n\n" + takeaway(p.main) + "\n\n")
+	if d := rateChart(p.main); d != nil {
+		out.WriteString(p.chart(d))
+	}
+	out.WriteString("What each row does is in [bench](../bench). `go run ./bench -quick` measures your machine. This page is generated, so do not edit it:\n\n```sh\n" +
+		p.command() + "\n```\n\n")
+	out.WriteString(p.bars() + method + settingsBlock(p.main))
+	if p.second != nil {
+		out.WriteString("\n" + compared(p.main, *p.second) + "\n\n" + settingsBlock(*p.second))
+	}
+	for _, row := range p.main.Rows {
+		fmt.Fprintf(&out, "\n## %s\n\n%s", row.Title, rowTable(row, nil)+p.explanations(row))
+	}
+	if p.growth != nil {
+		out.WriteString("\n## Growth\n\n" + settingsBlock(*p.growth))
+		for _, row := range p.growth.Rows {
+			fmt.Fprintf(&out, "\n### %s\n\n", row.Title)
+			if d := sizeChart(row); d != nil {
+				out.WriteString(p.chart(d))
+			}
+			out.WriteString(rowTable(row, nil))
+		}
+	}
+	if p.peers != nil {
+		out.WriteString("\n## Peers\n\n" + settingsBlock(*p.peers))
+		for _, row := range p.peers.Rows {
+			fmt.Fprintf(&out, "\n### %s\n\n%s", row.Title, rowTable(row, p.peers.killed(row)))
+		}
+	}
+	return out.String()
+}
+
+func (p publication) chart(d *drawing) string {
+	if p.charts == "" {
+		return ""
+	}
+	return d.markdown() + "\n"
+}
+
+func settingsBlock(r Report) string {
+	text := "```text\n" + settingsText(r.Settings) + "\n```\n"
+	if calm := calmText(r.Settings); calm != "" {
+		text += "\n" + calm + "\n"
+	}
+	return text
+}
+
+// verdicts are those of all bars on the page.
+func (p publication) verdicts() []verdict {
+	all := verdicts(p.main)
+	for _, r := range []*Report{p.growth, p.peers} {
+		if r != nil {
+			all = append(all, verdicts(*r)...)
+		}
+	}
+	return all
+}
+
+// bars is the table of all bars, with the figures of both runs.
+func (p publication) bars() string {
+	all := p.verdicts()
+	if len(all) == 0 {
+		return ""
+	}
+	var out strings.Builder
+	out.WriteString("## Bars\n\n")
+	heads, line := "| row | who | bar | reached |", "|---|---|---|---:|"
+	if p.second != nil {
+		heads, line = heads+" second run |", line+"---:|"
+	}
+	out.WriteString(heads + " |\n" + line + "---|\n")
+	var again []verdict
+	for n, v := range all {
+		fmt.Fprintf(&out, "| [%s](#%s) | %s | %s | %s |", v.row.ID, anchor(v.row.Title), v.bar.Who, v.bar, v.reached())
+		word := v.String()
+		switch {
+		case p.second == nil:
+		case n >= len(verdicts(p.main)): // growth and peers are measured once
+			out.WriteString(" |")
+		default:
+			w := v.in(*p.second)
+			again = append(again, w)
+			fmt.Fprintf(&out, " %s |", w.reached())
+			if v.met() != w.met() {
+				word += ", then " + w.String()
+			}
+		}
+		fmt.Fprintf(&out, " %s |\n", word)
+	}
+	out.WriteString("\n" + metOf(all) + ".")
+	if p.second != nil {
+		out.WriteString(" In the second run, " + metOf(again) + ".")
+	}
+	out.WriteString("\n\n")
+	return out.String()
+}
+
+// in is the verdict on the same bar in another run.
+func (v verdict) in(r Report) verdict {
+	row, ok := r.row(v.row.ID)
+	if !ok {
+		return verdict{row: v.row, bar: v.bar}
+	}
+	got, ok := row.reached(v.bar)
+	return verdict{row, v.bar, got, ok}
+}
+
+// compared says how far apart two runs are.
+func compared(a, b Report) string {
+	var apart []float64
+	most, where := 0.0, ""
+	for _, row := range a.Rows {
+		other, _ := b.row(row.ID)
+		for _, l := range row.Lines {
+			m, found := other.line(l.Who)
+			change := math.Abs(m.median()/l.median() - 1)
+			if !found || math.IsNaN(change) || math.IsInf(change, 0) {
+				continue
+			}
+			if apart = append(apart, change); change > most {
+				most, where = change, fmt.Sprintf(" (%s, %s)", row.ID, l.Who)
+			}
+		}
+	}
+	if len(apart) == 0 {
+		return "The second run shares no line with the first."
+	}
+	return fmt.Sprintf("The tables show the first run. A figure of the second run differs from it by %s in the median and %s at most%s.",
+		percent(median(apart)), percent(most), where)
+}
+
+// explanations are printed below a row with a bar that one of the runs misses.
+func (p publication) explanations(row Row) string {
+	text := ""
+	told := map[string]bool{}
+	for _, v := range row.verdicts() {
+		why, ok := v.explanation()
+		if !ok && p.second != nil {
+			why, ok = v.in(*p.second).explanation()
+		}
+		if ok && !told[v.bar.Who] {
+			text += fmt.Sprintf("\n**Why %s misses its bar (%s):** %s\n", v.bar.Who, v.bar, why)
+		}
+		told[v.bar.Who] = told[v.bar.Who] || ok
+	}
+	return text
+}
+
+// killHead is the column of what kills did to a contender.
+const killHead, killRow = "doubled or lost after SIGKILL and SIGSTOP", "peers-kill"
+
+// killed returns, for a contender, what kills did to it, for the rates of the peers and the row of the kills themselves. It is nil for others.
+func (r Report) killed(row Row) func(Line) string {
+	kills, ok := r.row(killRow)
+	if !ok || row.ID != killRow && !row.isRate() {
+		return nil
+	}
+	return func(l Line) string {
+		k, _ := kills.line(l.Who)
+		for n := len(k.Rounds) - 1; n >= 0; n-- {
+			if said := cmp.Or(k.Rounds[n].Failed, k.Rounds[n].Said); said != "" {
+				return said
+			}
+		}
+		return "not tried"
+	}
+}
+
+// rowTable shows a row. If killed is not nil, a column has what it says.
+func rowTable(row Row, killed func(Line) string) string {
+	var out strings.Builder
+	escape := strings.NewReplacer("|", "\\|")
+	h := heads(row)
+	align := "|---|" + strings.Repeat("---:|", len(h)-1)
+	if killed != nil {
+		h, align = append(h, killHead), align+"---|"
+	}
+	out.WriteString("| " + strings.Join(append(h, "how, and what is to be reached"), " | ") + " |\n" + align + "---|\n")
+	for _, l := range row.Lines {
+		c := cells(row, l)
+		if killed != nil {
+			c = append(c, escape.Replace(killed(l)))
+		}
+		told := killed == nil || row.ID != killRow // there the column has it
+		out.WriteString("| " + strings.Join(append(c, escape.Replace(note(row, l, told))), " | ") + " |\n")
+	}
 	return out.String()
 }

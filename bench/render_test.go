@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,37 +51,177 @@ func TestBar_OfOneselfAndOfLess(t *testing.T) {
 	}
 }
 
+// recorded are the runs of a page, each with few figures.
+func recorded() publication {
+	second := example()
+	second.Rows[0].Lines[0].Rounds = []Round{{Value: 30_000, ClientCPU: 0.01}} // 1.42 times River
+	timed := func(who string, value, p99 float64) Line {
+		return Line{Who: who, Base: who == "River", Rounds: []Round{{Value: value, P99: p99}}}
+	}
+	main := example()
+	main.Rows = append(main.Rows,
+		Row{ID: "pickup", Title: "Enqueue to handler, idle", Unit: ms, Less: true, Bars: []Bar{{Who: "Pawl", Factor: 5, Meaning: "p50 ≤ 5 ms"}},
+			Lines: []Line{timed("Pawl", 3.1, 5.2), timed("River", 2.8, 4)}},
+		Row{ID: "crash", Title: "SIGKILL", Unit: ms, Less: true, Lines: []Line{timed("Pawl", 2400, 2426)}},
+		Row{ID: "zombie", Title: "Zombie", Unit: "rows", Less: true, Lines: []Line{{Who: "Pawl", Rounds: []Round{{Value: 1}}}, {Who: "Pawl, own tx", Rounds: []Round{{Value: 1}}}}})
+	grown := func(x float64, rate ...float64) Line {
+		l := Line{Who: "Pawl, " + number(x) + " keys", X: x}
+		for _, v := range rate {
+			l.Rounds = append(l.Rounds, Round{Value: v})
+		}
+		return l
+	}
+	growth := Report{Settings: Settings{Suite: "growth", Mode: "full"}, Rows: []Row{{ID: "growth-keys", Title: "Messages beside <keys>", Unit: perSec,
+		XLabel: "remembered keys", Lines: []Line{grown(0, 5000, 5200), grown(1e6, 4900), grown(1e7, 4700, 4500)}}}}
+	peers := Report{Settings: Settings{Suite: "peers", Mode: "full"}, Rows: []Row{
+		{ID: "peers-noop", Title: "Peers: jobs", Unit: perSec, Lines: []Line{{Who: "Pawl", Rounds: []Round{{Value: 9}}}, {Who: "Pawl, batch", Rounds: []Round{{Value: 9}}}}},
+		{ID: killRow, Title: "Peers: kills", Unit: "rows", Less: true, Bars: []Bar{{Who: "Pawl", Meaning: "none"}},
+			Lines: []Line{{Who: "Pawl", How: "HandleTx", Rounds: []Round{{Said: "0 doubled, 0 lost"}}}}}}}
+	return publication{main: main, second: &second, growth: &growth, peers: &peers,
+		options: options{render: "a/1.json", second: "a/2.json", growth: "3.json", peers: "4.json", charts: "x"}}
+}
+
 func TestPage_HasAsManyCellsAsHeads(t *testing.T) {
 	t.Parallel()
-	for _, line := range strings.Split(page(example()), "\n") {
-		if strings.HasPrefix(line, "|") && strings.Count(line, "|") != 11 {
-			t.Errorf("%d bars in %s", strings.Count(line, "|"), line)
+	heads := 0
+	for _, line := range strings.Split(recorded().page(), "\n") {
+		cells := strings.Count(line, "|")
+		switch {
+		case cells == 0:
+			heads = 0
+		case heads == 0:
+			heads = cells
+		case cells != heads:
+			t.Errorf("%d cells below %d heads in %s", cells, heads, line)
 		}
 	}
 }
 
-// docs/performance.md is what the newest committed run renders to.
-func TestPage_IsRenderedFromTheCommittedRun(t *testing.T) {
+func TestPage_ShowsBothRunsBarsGrowthAndPeers(t *testing.T) {
+	t.Parallel()
+	text := recorded().page()
+	for _, want := range []string{
+		"| [noop](#no-op) | Pawl | ≥ 2× River | 2.14× | 1.42× | met, then NOT met |",
+		"| [noop](#no-op) | loop | ≥ 2× River | 1.42× | 1.42× | NOT met |",
+		"| [peers-kill](#peers-kills) | Pawl | none | 0 rows | | met |",
+		"3 of 4 bars met. In the second run, 0 of 3 bars met, 1 not measured.",
+		"**Why Pawl misses its bar (≥ 2× River):** Each claim",
+		"go run ./bench -render bench/results/1.json -second bench/results/2.json -growth bench/results/3.json -peers bench/results/4.json -charts docs/images",
+		"A figure of the second run differs from it by 0 % in the median and 33 % at most (noop, Pawl)",
+		"![Messages beside <keys>: jobs/s by remembered keys](images/growth-keys.svg)",
+		"| doubled or lost after SIGKILL and SIGSTOP |",
+		"| 0 doubled, 0 lost | HandleTx; [bar none: met] |",
+		"| not tried |",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q:\n%s", want, text)
+		}
+	}
+	p := recorded()
+	p.charts, p.second = "", nil
+	if text := p.page(); strings.Contains(text, "images/") || strings.Contains(text, "second run") {
+		t.Errorf("a page without charts and a second run must not show them:\n%s", text)
+	}
+}
+
+func TestTakeaway_FollowsFromTheFigures(t *testing.T) {
+	t.Parallel()
+	p := recorded()
+	got := takeaway(p.main)
+	for _, want := range []string{
+		"Pawl works off 2.1 times as many jobs a second as River if they do nothing. ",
+		"An idle worker starts a job 3.10 ms after it was enqueued (River: 2.80 ms), another one within 2.4 s of a SIGKILL, " +
+			"and one that was frozen past its lease leaves 1 row of a job. ",
+		" River is ahead in 1 of 2 shared rows ([pickup](#enqueue-to-handler-idle)).",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the takeaway lacks %q:\n%s", want, got)
+		}
+	}
+	p.main.Rows[0].Lines[2].Rounds = []Round{{Value: 135_000}}
+	if got, want := takeaway(p.main), "A loop without leases and retries works off 3.0 times as many jobs"; !strings.Contains(got, want) {
+		t.Errorf("what is faster must be said: %s", got)
+	}
+	p.main.Rows[3].Lines[1].Rounds[0].Value = 2
+	if got := takeaway(p.main); !strings.Contains(got, "leaves 2 rows of a job.") {
+		t.Errorf("two rows must be said: %s", got)
+	}
+	if got := takeaway(Report{}); got != "" {
+		t.Errorf("no figures, no sentence, got %q", got)
+	}
+}
+
+func TestPublish_RefusesRunsThatDoNotBelong(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := func(name, suite, mode string) string {
+		r := example()
+		r.Settings.Suite, r.Settings.Mode = suite, mode
+		at := filepath.Join(dir, name)
+		if err := r.save(at); err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	main, quick, growth := file("main.json", "", "full"), file("quick.json", "main", "quick"), file("growth.json", "growth", "full")
+	for _, c := range []struct {
+		o    options
+		want string
+	}{
+		{options{render: filepath.Join(dir, "missing.json")}, "no such file"},
+		{options{render: main, second: filepath.Join(dir, "missing.json")}, "no such file"},
+		{options{render: growth}, "-render takes a run of the suite main"},
+		{options{render: main, peers: growth}, "-peers takes a run of the suite peers"},
+		{options{render: main, second: quick}, "do not compare"},
+	} {
+		if _, err := publish(c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: got %v, want an error with %q", c.o, err, c.want)
+		}
+	}
+	if p, err := publish(options{render: main, growth: growth}); err != nil || p.growth == nil || p.second != nil {
+		t.Errorf("got %v, %v", p.growth, err)
+	}
+}
+
+// docs/performance.md is what the command that it names prints, and the charts are those that it writes.
+func TestPage_IsRenderedFromCommittedRuns(t *testing.T) {
 	t.Parallel()
 	got, err := os.ReadFile("../docs/performance.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob("results/*.json")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no committed run: %v", err)
+	_, command, found := strings.Cut(string(got), "\ngo run ./bench ")
+	command, _, _ = strings.Cut(command, " > ")
+	o, err := parse(strings.Fields(command), io.Discard)
+	if !found || err != nil {
+		t.Fatalf("the page does not name its command: %v", err)
 	}
-	for _, file := range files {
-		r, err := load(file)
+	for _, file := range []*string{&o.render, &o.second, &o.growth, &o.peers} {
+		if *file == "" {
+			continue
+		}
+		*file = filepath.Join("..", *file)
+		r, err := load(*file)
 		if err != nil {
-			t.Fatalf("%s: %v", file, err)
+			t.Fatal(err)
 		}
-		if want := strings.TrimSuffix(filepath.Base(file), ".json"); !strings.HasPrefix(r.Settings.Commit, want) {
-			t.Errorf("%s was run at commit %s: name it after that", file, r.Settings.Commit)
-		}
-		if page(r) == string(got) {
-			return
+		if id, _, _ := strings.Cut(strings.TrimSuffix(filepath.Base(*file), ".json"), "-"); !strings.HasPrefix(r.Settings.Commit, id) {
+			t.Errorf("%s was run at commit %s: name it after that", *file, r.Settings.Commit)
 		}
 	}
-	t.Errorf("docs/performance.md is the page of none of %v: go run ./bench -render FILE > docs/performance.md", files)
+	p, err := publish(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.page() != string(got) {
+		t.Errorf("docs/performance.md is out of date: %s", p.command())
+	}
+	if o.charts == "" {
+		return
+	}
+	for _, d := range p.drawings() {
+		if file, err := os.ReadFile(filepath.Join("..", o.charts, d.name)); err != nil || string(file) != d.svg() {
+			t.Errorf("the chart %s is out of date (%v): %s", d.name, err, p.command())
+		}
+	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -18,7 +19,8 @@ type Settings struct {
 	At                string `json:"at"`
 	Commit            string `json:"commit"`
 	Dirty             bool   `json:"dirty"` // the tree had changes of its own
-	Mode              string `json:"mode"`  // "full", "quick" or "tiny"
+	Suite             string `json:"suite,omitempty"`
+	Mode              string `json:"mode"` // "full", "quick" or "tiny"
 	Rounds            int    `json:"rounds"`
 	Cores             int    `json:"cores"`
 	OS                string `json:"os"`
@@ -34,7 +36,13 @@ type Settings struct {
 	MaxWALSize        string `json:"max_wal_size"`
 	PoolConns         int    `json:"pool_conns"`
 	LoadAverage       string `json:"load_average"` // when the run began: what others did with the machine
-	Seconds           int    `json:"seconds"`      // the whole run
+	LoadAfter         string `json:"load_average_after,omitempty"`
+	Seconds           int    `json:"seconds"`                   // the whole run
+	Calm              bool   `json:"calm,omitempty"`            // each round waited until others were quiet
+	Restless          int    `json:"restless_rounds,omitempty"` // rounds that began although they were not
+	// StealMedian and StealLargest are the share of the processors' time that the host took during a round: absent where there is no /proc/stat.
+	StealMedian  *float64 `json:"steal_median,omitempty"`
+	StealLargest *float64 `json:"steal_largest,omitempty"`
 }
 
 // A Row is one thing measured on several contenders.
@@ -43,8 +51,10 @@ type Row struct {
 	Title string `json:"title"`
 	Unit  string `json:"unit"`
 	Less  bool   `json:"less_is_better,omitempty"`
-	Bars  []Bar  `json:"bars,omitempty"`
-	Lines []Line `json:"lines"`
+	// XLabel says what X of each line counts, with its unit, such as "remembered keys". A row that has it is drawn as a chart.
+	XLabel string `json:"x_label,omitempty"`
+	Bars   []Bar  `json:"bars,omitempty"`
+	Lines  []Line `json:"lines"`
 }
 
 // A Line is one contender in a row.
@@ -53,6 +63,7 @@ type Line struct {
 	How    string  `json:"how"`
 	Base   bool    `json:"base,omitempty"`  // River's line, which the ratios of the row are to
 	Floor  bool    `json:"floor,omitempty"` // the floor of the row
+	X      float64 `json:"x,omitempty"`     // how much of what the row's XLabel names
 	Rounds []Round `json:"rounds"`
 }
 
@@ -65,6 +76,7 @@ type Round struct {
 	WAL       float64 `json:"wal_bytes_per_1000"`    // server, whole cluster
 	ClientCPU float64 `json:"client_cpu_s_per_1000"` // this process and its children
 	ServerCPU float64 `json:"server_cpu_s_per_1000"` // every process of the server
+	Steal     float64 `json:"steal,omitempty"`       // share of the processors' time that the host took for others
 	Said      string  `json:"said,omitempty"`        // what happened, in words
 	Failed    string  `json:"failed,omitempty"`      // why there is no figure
 }
@@ -75,6 +87,7 @@ type Bar struct {
 	Of      string  `json:"of,omitempty"`      // the line it is a multiple of; empty: of its own clean rate, or absolute
 	Factor  float64 `json:"factor"`            // at least this; at most, where less is better
 	P99     bool    `json:"p99,omitempty"`     // it is the P99 that must reach it, not the median
+	CPU     bool    `json:"cpu,omitempty"`     // it is jobs in a second of processor time, client's and server's, and not jobs in a second
 	Meaning string  `json:"meaning,omitempty"` // in words, where it is no multiple of a line
 }
 
@@ -89,6 +102,11 @@ func (l Line) values(of func(Round) float64) (values []float64) {
 
 func (l Line) median() float64 { return median(l.values(func(r Round) float64 { return r.Value })) }
 
+// processorTime is what 1,000 jobs take of the client's and the server's, in seconds: the median of the rounds.
+func (l Line) processorTime() float64 {
+	return median(l.values(func(r Round) float64 { return r.ClientCPU + r.ServerCPU }))
+}
+
 func (r Row) line(who string) (Line, bool) {
 	for _, l := range r.Lines {
 		if l.Who == who {
@@ -96,6 +114,15 @@ func (r Row) line(who string) (Line, bool) {
 		}
 	}
 	return Line{}, false
+}
+
+func (r Report) row(id string) (Row, bool) {
+	for _, row := range r.Rows {
+		if row.ID == id {
+			return row, true
+		}
+	}
+	return Row{}, false
 }
 
 func (r Row) marked(mark func(Line) bool) (Line, bool) {
@@ -114,6 +141,8 @@ func (r Row) reached(b Bar) (got float64, ok bool) {
 		return 0, false
 	}
 	switch of, found := r.line(b.Of); {
+	case found && b.CPU:
+		return of.processorTime() / line.processorTime(), line.processorTime() > 0
 	case found:
 		return line.median() / of.median(), of.median() > 0
 	case b.Of != "":
@@ -137,6 +166,9 @@ func (b Bar) String() string {
 	if b.Meaning != "" {
 		return b.Meaning
 	}
+	if b.CPU {
+		return fmt.Sprintf("≥ %g× %s by processor time", b.Factor, b.Of)
+	}
 	return fmt.Sprintf("≥ %g× %s", b.Factor, b.Of)
 }
 
@@ -148,12 +180,19 @@ func (r Report) save(file string) error {
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
+// load reads a report that save has written. It refuses a file that is something else.
 func load(file string) (r Report, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return r, err
 	}
-	return r, json.Unmarshal(text, &r)
+	if err = json.Unmarshal(text, &r); err == nil && (r.Settings.Mode == "" || len(r.Rows) == 0) {
+		err = errors.New("it has no settings or no rows")
+	}
+	if err != nil {
+		return r, fmt.Errorf("%s is not the report of a run: %w: write one with go run ./bench -json FILE", file, err)
+	}
+	return r, nil
 }
 
 func now() string { return time.Now().UTC().Format(time.RFC3339) }

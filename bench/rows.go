@@ -14,6 +14,7 @@ type plan struct {
 	Row
 	entries []entry
 	rounds  int  // fewer than the run's, if not zero
+	many    int  // times the run's rounds, if not zero: for lines that lie close together
 	slow    bool // not with -quick
 	abreast bool // the entries run at the same time: they leave the machine idle
 }
@@ -44,6 +45,7 @@ type scale struct {
 	straggle time.Duration // transactions stay open
 	blocked  int           // jobs
 	command  time.Duration // of each row of commands
+	calm     time.Duration // for which a round waits until others are quiet, at most
 }
 
 var scales = map[string]scale{
@@ -54,7 +56,7 @@ var scales = map[string]scale{
 	"quick": {name: "quick", rounds: 2, work: 0.6, drain: 1500 * time.Millisecond, enqueue: 600 * time.Millisecond,
 		pickups: 8, idle: 700 * time.Millisecond, warm: time.Second, clean: 2 * time.Second,
 		held: 7 * time.Second, settled: 6 * time.Second, kills: 4,
-		waiting: 200_000, straggle: 3 * time.Second, blocked: 100_000, command: 300 * time.Millisecond},
+		waiting: 200_000, straggle: 3 * time.Second, blocked: 100_000, command: 1500 * time.Millisecond},
 	"tiny": {name: "tiny", rounds: 1, work: 0.005, drain: 5 * time.Second, enqueue: 100 * time.Millisecond,
 		pickups: 2, warm: 300 * time.Millisecond, clean: 500 * time.Millisecond,
 		held: time.Second, half: time.Second, settled: 6 * time.Second, kills: 1,
@@ -71,8 +73,13 @@ func floor(how string) Line { return Line{Who: "pgbench", How: how, Floor: true}
 
 func times(who string, factor float64) Bar { return Bar{Who: who, Of: "River", Factor: factor} }
 
-// plans are all rows, in the order in which they run.
-func plans() []plan {
+// suites are the sets of rows that one run can take, by name.
+func suites() map[string]func() []plan {
+	return map[string]func() []plan{"main": mainPlans, "peers": peerPlans, "growth": growthPlans}
+}
+
+// mainPlans are the rows that have bars, in the order in which they run.
+func mainPlans() []plan {
 	return append([]plan{
 		{Row: Row{ID: "enqueue-1", Title: "Enqueue, one job a call, 1 caller", Unit: perSec, Bars: []Bar{times("Pawl", 2)}},
 			entries: singles(1)},
@@ -87,7 +94,7 @@ func plans() []plan {
 				{floor("insert … generate_series"), pawlSystem, floorFor(insertMany, 1, manySize)},
 			}},
 		{Row: Row{ID: "noop", Title: "Jobs that do nothing: claim to finish, one process", Unit: perSec,
-			Bars: []Bar{times("Pawl", 2), times("Pawl, batch", 2)}},
+			Bars: []Bar{times("Pawl", 2.5), times("Pawl, batch", 2)}},
 			entries: []entry{
 				{who("Pawl", "Handle"), pawlSystem, drain(noop, 40_000)},
 				{base("2,000 workers, fetch every 2 ms"), riverSystem, drain(noop, 30_000)},
@@ -103,7 +110,7 @@ func plans() []plan {
 				{who("loop", "1 a transaction, 32 loops"), loopSystem, drain(effect, 15_000)},
 				{floor("the loop's SQL, 32 clients"), loopSystem, floorDrain(loopSQL, inFlight, 1, 15_000)},
 			}},
-		{Row: Row{ID: "effect-batch", Title: "The same, 100 in a transaction", Unit: perSec, Bars: []Bar{times("Pawl, batch", 15)}},
+		{Row: Row{ID: "effect-batch", Title: "The same, 100 in a transaction", Unit: perSec, Bars: []Bar{times("Pawl, batch", 25)}},
 			entries: []entry{
 				{who("Pawl, batch", "HandleManyTx of 100"), pawlSystem, drain(effectBatch, 50_000)},
 				{base("JobCompleteTx, per item: it has no batches"), riverSystem, drain(effect, 6_000)},
@@ -111,16 +118,18 @@ func plans() []plan {
 				{floor("Pawl's SQL, 4 clients"), pawlSystem, floorDrain(batchSQL, 4, batchSize, 40_000)},
 			}},
 		convoyPlan(),
+		busyPlan(),
 		{Row: Row{ID: "pickup", Title: "Enqueue to handler, idle, default settings", Unit: ms, Less: true,
 			Bars: []Bar{{Who: "Pawl", Factor: 5, Meaning: "p50 ≤ 5 ms"}, {Who: "Pawl", Factor: 20, P99: true, Meaning: "p99 ≤ 20 ms"},
 				{Who: "Pawl, psql", Factor: 5, Meaning: "p50 ≤ 5 ms"}, {Who: "Pawl, psql", Factor: 20, P99: true, Meaning: "p99 ≤ 20 ms"}}}, rounds: 1, abreast: true,
 			entries: []entry{
 				{who("Pawl", "Enqueue; woken"), pawlSystem, pickupIdle(pickup{})},
 				{base("LISTEN/NOTIFY"), riverSystem, pickupIdle(pickup{})},
-				{who("Pawl, psql", "job_enqueue by psql; woken"), pawlSystem, pickupIdle(pickup{enqueue: byPsql})},
+				{who("Pawl, psql", "job_enqueue by a psql that stays open, so that its session is warm; woken"), pawlSystem, pickupIdle(pickup{open: byPsql})},
 				{who("Pawl, no presence", "poll every 500 ms"), pawlSystem, pickupIdle(pickup{deaf: true})},
 				{who("loop", "poll every 500 ms"), loopSystem, pickupIdle(pickup{})},
 			}},
+		doorsPlan(),
 		{Row: Row{ID: "pickup-half", Title: "Enqueue to handler at half load", Unit: ms, Less: true}, rounds: 1,
 			entries: contenders("set up for speed", pickupHalf)},
 		{Row: Row{ID: "held", Title: "An idle snapshot held, saturated: rate at the end", Unit: perSec,
@@ -150,7 +159,7 @@ func plans() []plan {
 				{base("2,000 workers"), riverSystem, memory("river/memory")},
 			}},
 		zombies(),
-	}, slices.Concat(inboxPlans(), outboxPlans(), commandPlans())...)
+	}, slices.Concat(inboxPlans(), outboxPlans(), commandPlans(), httpPlans())...)
 }
 
 func singles(callers int) []entry {
@@ -158,6 +167,7 @@ func singles(callers int) []entry {
 		{who("Pawl", "Enqueue"), pawlSystem, enqueueSingle(callers)},
 		{base("Insert"), riverSystem, enqueueSingle(callers)},
 		{who("loop", "insert"), loopSystem, enqueueSingle(callers)},
+		{who("pgx", "the same insert by pgx, without a function: the floor of a client in Go"), pawlSystem, enqueueBare(callers)},
 		{floor("insert into pawl.job"), pawlSystem, floorFor(insertOne, callers, 1)},
 	}
 }

@@ -3,14 +3,17 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 )
 
-// run measures the rows whose id holds one of only, for the contenders whose name holds name, on a server of its own, and reports each round as it ends.
-func run(ctx context.Context, s scale, only []string, name string, report func(string)) (r Report, err error) {
+// run measures those of the rows whose id holds one of only, for the contenders whose name holds name, on a server of its own, and reports each round
+// as it ends.
+func run(ctx context.Context, plans []plan, s scale, only []string, name string, report func(string)) (r Report, err error) {
+	if plans, err = choose(plans, s, only, name); err != nil {
+		return r, err
+	}
 	h, err := startHost(ctx, s.name != "tiny")
 	if err != nil {
 		return r, err
@@ -19,17 +22,14 @@ func run(ctx context.Context, s scale, only []string, name string, report func(s
 	if r.Settings, err = h.settings(ctx); err != nil {
 		return r, err
 	}
-	r.Settings.Mode, r.Settings.Rounds = s.name, s.rounds
+	r.Settings.Mode, r.Settings.Rounds, r.Settings.Calm = s.name, s.rounds, s.calm > 0
 	start := time.Now()
-	for _, p := range plans() {
-		wanted := slices.ContainsFunc(only, func(part string) bool { return strings.Contains(p.ID, part) })
-		if !wanted || p.slow && s.half == 0 {
-			continue
-		}
-		p.entries = slices.DeleteFunc(p.entries, func(e entry) bool { return !strings.Contains(e.Who, name) })
+	h.report = report
+	for _, p := range plans {
 		report("# " + p.Title)
-		r.Rows = append(r.Rows, h.row(ctx, p, s, report))
-		r.Settings.Seconds = int(time.Since(start).Seconds())
+		r.Rows = append(r.Rows, h.row(ctx, p, s))
+		r.Settings.Seconds, r.Settings.LoadAfter, r.Settings.Restless = int(time.Since(start).Seconds()), loadAverage(), h.restless
+		r.Settings.StealMedian, r.Settings.StealLargest = r.steal()
 		if ctx.Err() != nil {
 			return r, ctx.Err()
 		}
@@ -38,18 +38,18 @@ func run(ctx context.Context, s scale, only []string, name string, report func(s
 }
 
 // row takes the rounds of a row: A B C, A B C.
-func (h *host) row(ctx context.Context, p plan, s scale, report func(string)) Row {
+func (h *host) row(ctx context.Context, p plan, s scale) Row {
 	for _, e := range p.entries {
 		p.Lines = append(p.Lines, e.Line)
 	}
-	rounds := s.rounds
+	rounds := s.rounds * max(1, p.many)
 	if p.rounds > 0 {
-		rounds = p.rounds
+		rounds = min(rounds, p.rounds)
 	}
 	for n := range rounds {
 		for i, r := range h.round(ctx, p, s) {
 			p.Lines[i].Rounds = append(p.Lines[i].Rounds, r)
-			report(fmt.Sprintf("  %d  %-16s %12.1f %s %s%s", n+1, p.Lines[i].Who, r.Value, p.Unit, r.Said, r.Failed))
+			h.report(fmt.Sprintf("  %d  %-16s %12.1f %s %s%s", n+1, p.Lines[i].Who, r.Value, p.Unit, r.Said, r.Failed))
 		}
 	}
 	return p.Row
@@ -58,8 +58,12 @@ func (h *host) row(ctx context.Context, p plan, s scale, report func(string)) Ro
 func (h *host) round(ctx context.Context, p plan, s scale) []Round {
 	rounds := make([]Round, len(p.entries))
 	beds := make([]*bed, len(p.entries))
+	left := s.calm
 	var all sync.WaitGroup
 	for i, e := range p.entries {
+		if i == 0 || !p.abreast {
+			h.becomeCalm(ctx, &left)
+		}
 		if p.abreast {
 			var err error
 			if beds[i], err = h.bed(ctx, e.on); err != nil {
@@ -82,8 +86,25 @@ func (h *host) round(ctx context.Context, p plan, s scale) []Round {
 	return rounds
 }
 
+// becomeCalm waits until others are quiet, for as long as the round may still wait. A round that may wait no longer goes on and is counted.
+func (h *host) becomeCalm(ctx context.Context, left *time.Duration) {
+	if *left <= 0 {
+		return
+	}
+	waited, err := awaitCalm(ctx, *left)
+	*left -= waited
+	if err != nil && ctx.Err() == nil {
+		*left = 0
+		h.restless++
+		h.report("  goes on: " + err.Error())
+	}
+}
+
 func (system) take(ctx context.Context, b *bed, m measure, s scale) Round {
+	before, _ := readProcessors()
 	r, err := m(ctx, b, s)
+	after, _ := readProcessors()
+	r.Steal = after.stolenSince(before)
 	if err != nil {
 		r.Failed = brief(err.Error(), 200)
 	}

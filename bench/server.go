@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -21,6 +22,8 @@ type host struct {
 	admin     *pgx.Conn
 	templates map[string]bool
 	made      int
+	report    func(string) // a line for who watches
+	restless  int          // rounds that began although others were busy
 }
 
 // startHost starts the server. Not durable is for the smoke test only.
@@ -34,7 +37,7 @@ func startHost(ctx context.Context, durable bool) (*host, error) {
 		_ = server.Stop()
 		return nil, err
 	}
-	h := &host{server: server, admin: admin, templates: map[string]bool{}}
+	h := &host{server: server, admin: admin, templates: map[string]bool{}, report: func(string) {}}
 	if durable {
 		err = h.warmUp(ctx)
 	}
@@ -75,10 +78,10 @@ func (h *host) bed(ctx context.Context, s system) (*bed, error) {
 	h.made++
 	b := &bed{host: h, name: fmt.Sprintf("bench_%s_%d", s.name, h.made)}
 	b.url = h.server.URL(b.name)
-	_, err := h.admin.Exec(ctx, "create database "+b.name+" template bench_"+s.name)
-	if err != nil {
+	if err := h.copy(ctx, "bench_"+s.name, b.name); err != nil {
 		return nil, err
 	}
+	var err error
 	if b.pool, err = openPool(ctx, b.url); err != nil {
 		return nil, err
 	}
@@ -98,16 +101,35 @@ func (h *host) template(ctx context.Context, s system) error {
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	if err := s.install(ctx, pool); err != nil {
-		return err
+	if err = s.install(ctx, pool); err == nil {
+		_, err = pool.Exec(ctx, createEffect)
 	}
-	_, err = pool.Exec(ctx, createEffect)
+	pool.Close()
+	if err != nil {
+		_, _ = h.admin.Exec(ctx, "drop database bench_"+s.name+" with (force)") // what is half filled takes space, and the next round tries again
+	}
 	h.templates[s.name] = err == nil
 	return err
 }
 
+// copy makes a database from a template. A large one is copied by files: the default is to write every page to the WAL as well.
+func (h *host) copy(ctx context.Context, template, name string) error {
+	var octets int64
+	if err := h.admin.QueryRow(ctx, "select pg_database_size($1)", template).Scan(&octets); err != nil {
+		return err
+	}
+	sql := "create database " + name + " template " + template
+	if octets > 256<<20 {
+		sql += " strategy file_copy"
+	}
+	_, err := h.admin.Exec(ctx, sql)
+	return err
+}
+
 func (b *bed) close(ctx context.Context) {
+	if own, ok := b.contender.(io.Closer); ok {
+		_ = own.Close()
+	}
 	b.pool.Close()
 	_, _ = b.host.admin.Exec(ctx, "drop database "+b.name+" with (force)")
 }
@@ -151,13 +173,19 @@ func (h *host) settings(ctx context.Context) (Settings, error) {
 		Pgx: version("github.com/jackc/pgx/v5"), River: version("github.com/riverqueue/river"),
 		PostgreSQL: h.server.Version(), PoolConns: poolConns, FileSystem: fileSystem(h.server.DataDir())}
 	s.Commit, s.Dirty = commit()
-	load, _ := os.ReadFile("/proc/loadavg")
-	s.LoadAverage = strings.Join(strings.Fields(string(load))[:min(3, len(strings.Fields(string(load))))], " ")
+	s.LoadAverage = loadAverage()
 	err := h.admin.QueryRow(ctx, `
 		select current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes'),
 		       current_setting('shared_buffers'), current_setting('max_wal_size')`).
 		Scan(&s.Fsync, &s.SynchronousCommit, &s.FullPageWrites, &s.SharedBuffers, &s.MaxWALSize)
 	return s, err
+}
+
+// loadAverage is that of the last 1, 5 and 15 minutes; empty where there is no /proc.
+func loadAverage() string {
+	text, _ := os.ReadFile("/proc/loadavg")
+	fields := strings.Fields(string(text))
+	return strings.Join(fields[:min(3, len(fields))], " ")
 }
 
 func version(module string) string {

@@ -23,12 +23,13 @@ func TestMain(m *testing.M) {
 func TestRun_EveryRow(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
-	r, err := run(ctx, scales["tiny"], []string{""}, "", func(line string) { t.Log(line) })
+	plans := mainPlans()
+	r, err := run(ctx, plans, scales["tiny"], []string{""}, "", func(line string) { t.Log(line) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Rows) != len(plans()) {
-		t.Errorf("%d rows of %d", len(r.Rows), len(plans()))
+	if len(r.Rows) != len(plans) {
+		t.Errorf("%d rows of %d", len(r.Rows), len(plans))
 	}
 	for _, row := range r.Rows {
 		for _, l := range row.Lines {

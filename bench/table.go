@@ -11,12 +11,15 @@ import (
 func table(r Report) string {
 	var out strings.Builder
 	out.WriteString(settingsText(r.Settings) + "\n")
+	if calm := calmText(r.Settings); calm != "" {
+		out.WriteString(calm + "\n")
+	}
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, row := range r.Rows {
 		fmt.Fprintf(w, "\n%s\n", row.Title)
 		fmt.Fprintln(w, strings.Join(heads(row), "\t")+"\t")
 		for _, l := range row.Lines {
-			fmt.Fprintln(w, strings.Join(cells(row, l), "\t")+"\t "+note(row, l))
+			fmt.Fprintln(w, strings.Join(cells(row, l), "\t")+"\t "+note(row, l, true))
 		}
 		_ = w.Flush()
 	}
@@ -74,12 +77,11 @@ func cells(row Row, l Line) []string {
 // machine.
 func thrift(row Row, l Line) string {
 	river, ok := row.marked(func(l Line) bool { return l.Base })
-	cpu := func(r Round) float64 { return r.ClientCPU + r.ServerCPU }
-	own := median(l.values(cpu))
+	own := l.processorTime()
 	if !ok || l.Base || !(own > 0) {
 		return ""
 	}
-	return fmt.Sprintf("%.2f", median(river.values(cpu))/own)
+	return fmt.Sprintf("%.2f", river.processorTime()/own)
 }
 
 func seconds(v float64) string {
@@ -112,10 +114,10 @@ func ratio(row Row, l Line, mark func(Line) bool) string {
 	return fmt.Sprintf("%.2f", l.median()/to.median())
 }
 
-// note is what stands after a line: how it works, what happened, and whether its bar is met.
-func note(row Row, l Line) string {
+// note is what stands after a line: how it works, what happened if told is true, and whether its bars are met.
+func note(row Row, l Line, told bool) string {
 	notes := []string{l.How}
-	if len(l.Rounds) > 0 {
+	if told && len(l.Rounds) > 0 {
 		last := l.Rounds[len(l.Rounds)-1]
 		if last.Said != "" {
 			notes = append(notes, last.Said)
@@ -126,27 +128,12 @@ func note(row Row, l Line) string {
 			notes = append(notes, "FAILED: "+r.Failed)
 		}
 	}
-	if v := verdict(row, l); v != "" {
-		notes = append(notes, v)
+	for _, v := range row.verdicts() {
+		if v.bar.Who == l.Who {
+			notes = append(notes, fmt.Sprintf("[bar %s: %s]", v.bar, v))
+		}
 	}
 	return strings.Join(notes, "; ")
-}
-
-func verdict(row Row, l Line) string {
-	for _, b := range row.Bars {
-		if b.Who != l.Who {
-			continue
-		}
-		got, ok := row.reached(b)
-		switch {
-		case !ok:
-			return fmt.Sprintf("[bar %s: not measured]", b)
-		case row.met(b, got):
-			return fmt.Sprintf("[bar %s: met]", b)
-		}
-		return fmt.Sprintf("[bar %s: NOT met]", b)
-	}
-	return ""
 }
 
 // number writes three significant digits or all before the point, with thousands apart.

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	calmShare  = 0.05                   // of the processors: others use less on a calm machine
+	calmSample = 500 * time.Millisecond // over which that is measured
+	calmLimit  = 2 * time.Minute        // for which a round waits, over all its contenders
+)
+
+// processors is what they have done since the machine started, in ticks, summed over all of them.
+type processors struct{ all, idle, steal float64 }
+
+// readProcessors reads the first line of /proc/stat. It fails on systems that have none.
+func readProcessors() (processors, error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return processors{}, err
+	}
+	return parseProcessors(string(text))
+}
+
+// parseProcessors reads the fields user, nice, system, idle, iowait, irq, softirq and steal of the line "cpu". A guest's time, which follows
+// them, is in user already.
+func parseProcessors(stat string) (p processors, err error) {
+	line, _, _ := strings.Cut(stat, "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 9 || fields[0] != "cpu" {
+		return p, fmt.Errorf("the first line of /proc/stat is %q, want the word cpu and 8 numbers", line)
+	}
+	const idle, iowait, steal = 4, 5, 8
+	for i, field := range fields[1:9] {
+		ticks, err := strconv.ParseFloat(field, 64)
+		if err != nil {
+			return p, fmt.Errorf("/proc/stat: %w", err)
+		}
+		p.all += ticks
+		switch i + 1 {
+		case idle, iowait:
+			p.idle += ticks
+		case steal:
+			p.steal += ticks
+		}
+	}
+	return p, nil
+}
+
+// usedSince is the share of the processors that was busy, or stolen by the host, since before was read. stolenSince is the latter alone.
+func (p processors) usedSince(before processors) float64 {
+	return share(p.all-p.idle-(before.all-before.idle), p.all-before.all)
+}
+
+func (p processors) stolenSince(before processors) float64 {
+	return share(p.steal-before.steal, p.all-before.all)
+}
+
+func share(part, all float64) float64 {
+	if all <= 0 {
+		return 0
+	}
+	return part / all
+}
+
+// canCalm says why -calm cannot be had on this system, if so.
+func canCalm() error {
+	if _, err := readProcessors(); err != nil {
+		return fmt.Errorf("-calm needs /proc/stat, which Linux has, to see what others use: %w", err)
+	}
+	return nil
+}
+
+// errRestless is what a wait ends with that has taken its time.
+var errRestless = errors.New("the machine did not become calm")
+
+// awaitCalm waits until others use less than calmShare of the processors, for at most limit. It measures while this program idles, so that all
+// that is busy is others: what the server still does after the last measurement counts as well.
+func awaitCalm(ctx context.Context, limit time.Duration) (waited time.Duration, err error) {
+	start := time.Now()
+	for {
+		before, err := readProcessors()
+		if err != nil {
+			return time.Since(start), err
+		}
+		select {
+		case <-ctx.Done():
+			return time.Since(start), ctx.Err()
+		case <-time.After(calmSample):
+		}
+		after, err := readProcessors()
+		switch used := after.usedSince(before); {
+		case err != nil:
+			return time.Since(start), err
+		case used < calmShare:
+			return time.Since(start), nil
+		case time.Since(start) >= limit:
+			return time.Since(start), fmt.Errorf("%w: after %v others use %.0f %% of the processors", errRestless, limit.Round(time.Second), 100*used)
+		}
+	}
+}
+
+// steal is the median and the largest share that the host took during a round of the report. It is nil where that cannot be known.
+func (r Report) steal() (middle, largest *float64) {
+	if _, err := readProcessors(); err != nil {
+		return nil, nil
+	}
+	var shares []float64
+	for _, row := range r.Rows {
+		for _, l := range row.Lines {
+			for _, round := range l.Rounds {
+				shares = append(shares, round.Steal)
+			}
+		}
+	}
+	if len(shares) == 0 {
+		return nil, nil
+	}
+	half := median(shares)
+	_, most := spread(shares)
+	return &half, &most
+}
+
+// calmText is the sentence that says how calm the machine was. It is empty for runs that did not look.
+func calmText(s Settings) string {
+	if s.StealMedian == nil || s.StealLargest == nil {
+		return ""
+	}
+	text := fmt.Sprintf("During the rounds the host took %s of the processors' time in the median and %s at most, and the load average was %s before the run and %s after it",
+		percent(*s.StealMedian), percent(*s.StealLargest), s.LoadAverage, s.LoadAfter)
+	switch {
+	case !s.Calm:
+		return text + "; the rounds did not wait for others to be quiet."
+	case s.Restless == 0:
+		return fmt.Sprintf("Each round began when other processes and the host used less than %s of the processors. %s.", percent(calmShare), text)
+	}
+	return fmt.Sprintf("A round waited up to %v until other processes and the host used less than %s of the processors, and %s began without that. %s.",
+		calmLimit, percent(calmShare), counted(s.Restless, "round"), text)
+}
+
+// percent writes a share, with a decimal if it is below 10 % and has one.
+func percent(share float64) string {
+	if share < 0.0995 && share > 0 {
+		return strings.TrimSuffix(fmt.Sprintf("%.1f", 100*share), ".0") + " %"
+	}
+	return fmt.Sprintf("%.0f %%", 100*share)
+}
+
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
