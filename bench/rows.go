@@ -49,10 +49,10 @@ type scale struct {
 }
 
 var scales = map[string]scale{
-	"full": {name: "full", rounds: 5, work: 3, drain: 15 * time.Second, enqueue: 5 * time.Second,
+	"full": {name: "full", rounds: 5, work: 2, drain: 15 * time.Second, enqueue: 3 * time.Second,
 		pickups: 100, idle: 700 * time.Millisecond, warm: 3 * time.Second, clean: 10 * time.Second,
-		held: time.Minute, half: 5 * time.Minute, settled: 6 * time.Second, kills: 30,
-		waiting: 1_000_000, straggle: 30 * time.Second, blocked: 100_000, command: 5 * time.Second},
+		held: time.Minute, half: 5 * time.Minute, settled: 6 * time.Second, kills: 20,
+		waiting: 1_000_000, straggle: 30 * time.Second, blocked: 100_000, command: 3 * time.Second},
 	"quick": {name: "quick", rounds: 2, work: 0.6, drain: 1500 * time.Millisecond, enqueue: 600 * time.Millisecond,
 		pickups: 8, idle: 700 * time.Millisecond, warm: time.Second, clean: 2 * time.Second,
 		held: 7 * time.Second, settled: 6 * time.Second, kills: 4,
