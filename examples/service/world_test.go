@@ -213,12 +213,12 @@ func (w *world) status(path string) int {
 // An event is a message that was published.
 type event struct{ id, kind, subject, customer string }
 
-// published empties the queue of events, and returns all that was in it until now.
+// published empties the queue of events, and returns all that was in it until now. Messages whose hand-out was lost on its way come again.
 func (w *world) published() []event {
 	w.Helper()
 	for {
 		got, err := w.client.ReceiveMessage(w.Context(), &awssqs.ReceiveMessageInput{QueueUrl: &w.told, MaxNumberOfMessages: 10,
-			MessageAttributeNames: []string{"All"}})
+			MessageAttributeNames: []string{"All"}, VisibilityTimeout: 2})
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -229,10 +229,14 @@ func (w *world) published() []event {
 				w.Fatal(err)
 			}
 			w.events = append(w.events, event{text("Idempotency-Key"), text("ce-type"), text("ce-subject"), o.Customer})
+			if _, err := w.client.DeleteMessage(w.Context(), &awssqs.DeleteMessageInput{QueueUrl: &w.told, ReceiptHandle: m.ReceiptHandle}); err != nil {
+				w.Fatal(err)
+			}
 		}
-		if len(got.Messages) == 0 {
+		if s := w.queues.Stats("events"); s.Ready+s.InFlight == 0 {
 			return w.events
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
