@@ -93,15 +93,3 @@ func JobQueue(ctx context.Context, db DB, id int64) (queue string, err error) {
 	err = lookOne(ctx, db, "job.queue", "select coalesce((select j.queue from pawl.job as j where j.id = $1), '')", []any{id}, &queue)
 	return queue, err
 }
-
-// Changes reads the newest records of the audit of what pawl_v1._audit_target names, oldest first.
-func Changes[T any](ctx context.Context, db DB, limit int, kind string, names ...string) ([]T, error) {
-	return lookRows[T](ctx, db, "audit.list", `(
-  select a.id, a.at, a.actor, a.verb, a.reason, a.before, a.after
-    from pawl.audit as a
-   where a.target = pawl_v1._audit_target($1, variadic $3::text[])
-   order by a.id desc
-   limit $2
-  ) as r
- order by r.id`, kind, limit, names)
-}

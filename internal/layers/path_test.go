@@ -45,6 +45,7 @@ var pieces = map[string]string{
 	"internal/catalog.commands":     "the same",
 	"internal/catalog.queues":       "the same",
 	"internal/catalog.schedules":    "the same",
+	"internal/catalog.glance":       "the same",
 	"internal/catalog.PresenceFree": "the same",
 	"internal/contract.byEnd":       "follows pawl_v1.",
 	"internal/contract.ofConsumer":  "follows pawl_v1.",
