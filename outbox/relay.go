@@ -24,8 +24,9 @@ type Relay struct {
 // runCalls is how many calls about runs a relay makes at once. With one for each batch in hand, the server took a fifth more time for them.
 const runCalls = 2
 
-// NewRelay checks the configuration against the pool and fills in the defaults. A relay takes two connections of the pool at
-// once at most, four if its sink takes runs, and one beside the pool; see [job.Presence].
+// NewRelay checks the configuration against the pool and fills in the defaults. As a rule a relay takes two connections of the pool at once, four if
+// its sink takes runs, and one beside the pool; see [job.Presence]. A claim that takes long is made beside the next one, and can add one or two
+// for a moment. Batches in hand take none.
 func NewRelay(pool *pgxpool.Pool, cfg Config) (*Relay, error) {
 	if pool == nil {
 		return nil, &pawl.Error{Op: "outbox.relay", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}
