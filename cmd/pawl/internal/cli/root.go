@@ -6,7 +6,7 @@
 //	output.go    tables and JSON; visible.go: text from the database on a terminal
 //	list.go      what all lists share; show.go: all that show one thing; change.go: all that change something (ask.go asks); several.go: many that are named
 //	migrate*.go  pawl migrate up, down, status, check, print
-//	status.go    pawl status; doctor.go, explain.go, stale.go, purge.go: the same
+//	status.go    pawl status; dashboard.go, doctor.go, explain.go, stale.go, purge.go: the same
 //	jobs*.go     pawl jobs and pawl dlq list, show, retry, cancel, discard
 //	commands.go  pawl commands; steps.go, queues.go, lanes.go, schedules.go, inbox*.go, outbox.go, sequence_gates.go: the same
 //	webhook*.go  pawl webhook sign, send, verify
@@ -36,6 +36,7 @@ const examples = `  pawl demo                            # duplicates and SIGKIL
   pawl migrate check                   # in a deploy: does this build fit this database?
   pawl migrate print --format goose --dir ./migrations
   pawl status                          # queues, workers, events, what needs a verdict
+  pawl dashboard                       # the same and more, in a browser
   pawl doctor                          # common production problems, with a fix for each
   pawl explain order-17                # the whole story of one key
   pawl dlq list                        # what is not tried again until you decide
@@ -90,7 +91,7 @@ func newRoot() *cobra.Command {
 	// Each command is added here and nowhere else.
 	root.AddCommand(newDemo(), newDemoWorker())
 	root.AddCommand(newMigrate())
-	root.AddCommand(newStatus(), newDoctor(), newExplain(), newStale(), newPurge())
+	root.AddCommand(newStatus(), newDashboard(), newDoctor(), newExplain(), newStale(), newPurge())
 	root.AddCommand(newCommands(), newJobs(), newDLQ(), newLanes(), newQueues(), newSchedules(), newInbox(), newGates(), newOutbox(), newSteps(), newWebhook())
 	root.AddCommand(newInit(), newDev())
 	root.AddCommand(newVersion())

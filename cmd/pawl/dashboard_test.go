@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// The address that `pawl dashboard` prints lets one browser in. There a dead letter is found, retried with a reason, and the audit has it.
+func TestDashboard_CuresADeadLetter(t *testing.T) {
+	t.Parallel()
+	database := pawltest.URL(t)
+	exec1(t, database, `insert into pawl.job (queue, kind, payload, status, attempts, fence, last_errors)
+values ('orders', 'charge', 'x', 'dead_letter', 25, 3, '[{"at": "2026-01-01T00:00:00Z", "attempt": 25, "error": "no stock"}]')`)
+	cmd := command(t, database, "dashboard", "--listen", "127.0.0.1:0", "--actor", "ann", "--json")
+	stderr := &bytes.Buffer{}
+	cmd.Stderr = stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr)
+	}
+	var running struct{ URL, Login string }
+	if err := json.Unmarshal(line, &running); err != nil {
+		t.Fatalf("%v: %q", err, line)
+	}
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser, other := &http.Client{Jar: jar}, &http.Client{}
+	page := func(client *http.Client, address string, form url.Values) (status int, body string) {
+		t.Helper()
+		answer, err := client.Get(address)
+		if form != nil {
+			answer, err = client.PostForm(address, form)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.StatusCode, string(text)
+	}
+	if status, body := page(browser, running.Login, nil); status != http.StatusOK || !strings.Contains(body, "dead letters") {
+		t.Errorf("%d %s", status, body)
+	}
+	for _, address := range []string{running.URL, running.Login} {
+		if status, _ := page(other, address, nil); status != http.StatusUnauthorized {
+			t.Errorf("another browser at %s: %d", address, status)
+		}
+	}
+	if _, body := page(browser, running.URL+"dead-letters", nil); !strings.Contains(body, "no stock") {
+		t.Error(body)
+	}
+	if _, body := page(browser, running.URL+"do/job_retry", url.Values{"id": {"1"}, "fence": {"3"}, "reason": {"stock is back"}, "mode": {"execute"}}); !strings.Contains(body, "retried") {
+		t.Error(body)
+	}
+	if record := one[string](t, database, "select a.actor || ', ' || a.verb || ', ' || a.reason from pawl.audit as a"); record != "ann, job_retry, stock is back" {
+		t.Errorf("the audit says %s", record)
+	}
+	wantFailure(t, pawl(t, database, "dashboard", "--listen", strings.Trim(strings.TrimPrefix(running.URL, "http://"), "/")), 1, "address already in use", "--listen")
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil || !strings.Contains(stderr.String(), "works once") {
+		t.Errorf("%v: %s", err, stderr)
+	}
+}
+
+func TestDashboard_Refusals(t *testing.T) {
+	t.Parallel()
+	for _, listen := range []string{"0.0.0.0:8484", "10.1.2.3:80", "localhost:1", ":8484", "127.0.0.1", "nowhere"} {
+		wantFailure(t, pawl(t, "postgres://localhost:1/x", "dashboard", "--listen", listen), 2, "no loopback address", "127.0.0.1:8484")
+	}
+	wantFailure(t, pawl(t, "", "dashboard"), 2, "no database", "PAWL_DATABASE_URL")
+	wantFailure(t, pawl(t, "postgres://localhost:1/x", "dashboard", "--actor", strings.Repeat("x", 256)), 2, "--actor")
+	wantFailure(t, pawl(t, empty(t), "dashboard", "--listen", "127.0.0.1:0"), 1, "pawl migrate up")
+}

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-go/pawl/dashboard"
+)
+
+// dashboardAddress is where pawl dashboard listens by default.
+const dashboardAddress = "127.0.0.1:8484"
+
+type dashboardFlags struct {
+	listen   string
+	actor    string
+	readOnly bool
+	payloads bool
+	json     *bool
+}
+
+func newDashboard() *cobra.Command {
+	var f dashboardFlags
+	cmd := &cobra.Command{
+		Use:   "dashboard",
+		Short: "Show queues, jobs, keys and their stories in a browser, and change them there",
+		Long: `Serves the dashboard for one browser on this machine until Ctrl-C. It prints an address with a token: open it in the browser that
+is to have access. The token works once.
+
+Actions write an audit row with your name and a reason, as the commands do. With --read-only nothing can be changed. Payloads are
+shown only with --payloads.
+
+To give a team access, mount the package github.com/pawl-go/pawl/dashboard in a server of yours, behind your login.`,
+		Example: "  pawl dashboard\n  pawl dashboard --read-only --listen 127.0.0.1:0",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.listen, "listen", dashboardAddress, "loopback address and port; port 0 takes a free one")
+	flags.StringVar(&f.actor, "actor", "", "who you are, for the audit (default: $USER)")
+	flags.BoolVar(&f.readOnly, "read-only", false, "change nothing")
+	flags.BoolVar(&f.payloads, "payloads", false, "show payloads to those who open them")
+	f.json = addJSONFlag(cmd)
+	return cmd
+}
+
+func (f dashboardFlags) run(cmd *cobra.Command) error {
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	config, err := databaseConfig(cmd)
+	if err != nil {
+		return err
+	}
+	if err := withSchema(cmd, func(context.Context, *pgx.Conn) error { return nil }); err != nil { // what is wrong is said before the browser opens
+		return err
+	}
+	pool, err := poolOf(cmd.Context(), config)
+	if err != nil {
+		return explain(cmd, config, err)
+	}
+	defer pool.Close()
+	login := dashboard.NewLogin(dashboard.User{Name: f.actor, MayChange: !f.readOnly, MaySeePayloads: f.payloads})
+	c := dashboard.Config{Pool: pool, Authorize: login.Authorize, Logger: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))}
+	if !f.readOnly {
+		c.Operators = pool
+	}
+	board, err := dashboard.New(c)
+	if err != nil {
+		return err
+	}
+	return f.serve(cmd, board, login)
+}
+
+func (f *dashboardFlags) check(cmd *cobra.Command) error {
+	if f.actor == "" {
+		f.actor = whoami()
+	}
+	if f.actor == "" || len(f.actor) > 255 {
+		return misused(cmd, "who is missing: $USER is not set, or longer than 255 octets", "pass --actor")
+	}
+	address, err := netip.ParseAddrPort(f.listen)
+	if err != nil || !address.Addr().IsLoopback() {
+		return misused(cmd, fmt.Sprintf("--listen %s is no loopback address with a port", f.listen), "as in: --listen "+dashboardAddress+"; for others, mount the package dashboard behind your login")
+	}
+	return nil
+}
+
+// poolOf makes a pool of a few connections like the one that was configured.
+func poolOf(ctx context.Context, config *pgx.ConnConfig) (*pgxpool.Pool, error) {
+	c, err := pgxpool.ParseConfig("")
+	if err != nil {
+		return nil, err
+	}
+	c.ConnConfig, c.MaxConns = config, 6 // four reads at once, and actions
+	return pgxpool.NewWithConfig(ctx, c)
+}
+
+func (f dashboardFlags) serve(cmd *cobra.Command, board http.Handler, login *dashboard.Login) error {
+	socket, err := net.Listen("tcp", f.listen)
+	if err != nil {
+		return failed(cmd, err, "choose another port with --listen, as in --listen 127.0.0.1:0")
+	}
+	url := "http://" + socket.Addr().String() + "/"
+	server := &http.Server{Handler: board, ReadHeaderTimeout: 10 * time.Second}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(socket) }()
+	progress(cmd)("the dashboard is at " + url + "; Ctrl-C stops it. This address works once, in one browser:")
+	if *f.json {
+		err = printJSON(cmd.OutOrStdout(), struct {
+			URL   string `json:"url"`
+			Login string `json:"login"` // works once
+		}{url, url + login.Query()})
+	} else {
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), url+login.Query())
+	}
+	if err == nil {
+		select {
+		case <-cmd.Context().Done():
+			progress(cmd)("stopping")
+		case err = <-ended:
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 5*time.Second)
+	defer cancel()
+	if stopped := server.Shutdown(ctx); stopped != nil && !errors.Is(stopped, context.DeadlineExceeded) {
+		err = errors.Join(err, stopped)
+	}
+	return err
+}

@@ -1,0 +1,185 @@
+package dashboard_test
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/dashboard"
+	"github.com/pawl-go/pawl/job"
+)
+
+// dead enqueues a job and makes a dead letter of it.
+func (b *bed) dead() (id int64) {
+	b.Helper()
+	e, err := job.Enqueue(b.Context(), b.pool, job.Request{Queue: "q", Kind: "k", Payload: []byte(`{"secret": 1}`)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.exec("update pawl.job as j set status = 'dead_letter', attempts = 25, fence = 7 where j.id = $1", e.ID)
+	return e.ID
+}
+
+func retry(id, reason, mode string) url.Values {
+	return url.Values{"id": {id}, "fence": {"7"}, "reason": {reason}, "mode": {mode}}
+}
+
+// An action is executed by a POST with a reason, and leaves a record with the name of its user. A dry run changes nothing.
+func TestAction_NeedsAReasonAndLeavesARecord(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", nil)
+	id := b.dead()
+	state := func() string {
+		return one[string](b, "select j.status || ' ' || (select count(*) from pawl.audit) from pawl.job as j where j.id = $1", id)
+	}
+	for _, c := range []struct {
+		name   string
+		answer answer
+		status int
+		says   string
+		after  string
+	}{
+		{"ask", b.get("do/job_retry?id=1&fence=7"), http.StatusOK, "becomes due now", "dead_letter 0"},
+		{"get executes nothing", b.get("do/job_retry?id=1&fence=7&reason=x&mode=execute"), http.StatusOK, "becomes due now", "dead_letter 0"},
+		{"no reason", b.post("do/job_retry", retry("1", " ", "execute")), http.StatusUnprocessableEntity, "Say why", "dead_letter 0"},
+		{"dry run", b.post("do/job_retry", retry("1", "", "dry")), http.StatusOK, "would be: retried", "dead_letter 0"},
+		{"seen too long ago", b.post("do/job_retry", url.Values{"id": {"1"}, "fence": {"6"}, "reason": {"x"}, "mode": {"execute"}}), http.StatusOK, "Nothing was changed. job 1: refused", "dead_letter 0"},
+		{"no job", b.post("do/job_retry", retry("99", "x", "execute")), http.StatusOK, "absent", "dead_letter 0"},
+		{"no id", b.post("do/job_retry", retry("seventeen", "x", "execute")), http.StatusUnprocessableEntity, "whole number", "dead_letter 0"},
+		{"parameters of the address", b.post("do/job_retry?id=1&fence=7&reason=x&mode=execute", url.Values{}), http.StatusUnprocessableEntity, "whole number", "dead_letter 0"},
+		{"a large form", b.post("do/job_retry", retry("1", strings.Repeat("x", 1<<20), "execute")), http.StatusBadRequest, "at most 64.0 KiB", "dead_letter 0"},
+		{"no such verb", b.post("do/job_explode", retry("1", "x", "execute")), http.StatusNotFound, "", "dead_letter 0"},
+		{"execute", b.post("do/job_retry", retry("1", "the card service is back", "execute")), http.StatusOK, "job 1: retried", "pending 1"},
+		{"again", b.post("do/job_retry", retry("1", "the card service is back", "execute")), http.StatusOK, "Nothing was changed", "pending 1"},
+	} {
+		if c.answer.status != c.status || !strings.Contains(c.answer.body, c.says) {
+			t.Errorf("%s: %d, want %d and %q\n%s", c.name, c.answer.status, c.status, c.says, c.answer.body)
+		}
+	}
+	if got := state(); got != "pending 1" {
+		t.Errorf("the job and the audit: %s", got)
+	}
+	if record := one[string](b, "select a.actor || ': ' || a.reason from pawl.audit as a"); record != operator.Name+": the card service is back" {
+		t.Errorf("the record says %s", record)
+	}
+}
+
+// Every verb is refused to those who may only read, whatever stands in the page, and to pages of other sites.
+func TestAction_IsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", nil)
+	b.dead()
+	readOnly := setup(t, "", func(c *dashboard.Config) { c.Operators = nil })
+	unchanged := func(what string) {
+		t.Helper()
+		if n := one[int](b, "select count(*) from pawl.audit") + one[int](b, "select count(*) from pawl.job as j where j.status <> 'dead_letter'"); n != 0 {
+			t.Errorf("%s: something was changed", what)
+		}
+	}
+	for _, verb := range dashboard.Verbs() {
+		form := retry("1", "x", "execute")
+		for name, a := range map[string]answer{
+			"another site":               b.send(http.MethodPost, "do/"+verb, form, "Sec-Fetch-Site", "cross-site"),
+			"a sibling's site":           b.send(http.MethodPost, "do/"+verb, form, "Sec-Fetch-Site", "same-site"),
+			"another origin":             b.send(http.MethodPost, "do/"+verb, form, "Origin", "https://evil.example"),
+			"a read-only dashboard":      readOnly.post("do/"+verb, form),
+			"a read-only dashboard, ask": readOnly.get("do/" + verb + "?id=1&name=x&queue=x&consumer=x&scope=x"),
+		} {
+			if a.status != http.StatusForbidden {
+				t.Errorf("%s, %s: %d", verb, name, a.status)
+			}
+		}
+	}
+	b.user.MayChange = false
+	for _, verb := range dashboard.Verbs() {
+		if a := b.post("do/"+verb, retry("1", "x", "execute")); a.status != http.StatusForbidden {
+			t.Errorf("%s by a reader: %d", verb, a.status)
+		}
+	}
+	if a := b.get("job?id=1"); strings.Contains(a.body, "do/job_retry") {
+		t.Error("a reader is shown a link to an action")
+	}
+	unchanged("refused actions")
+}
+
+// Payloads are shown to those who may see them, redacted, and each time that is logged without the payload.
+func TestPayload_IsClosedByDefault(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	b := setup(t, "", func(c *dashboard.Config) {
+		c.Logger = loggerTo(&log)
+		c.Redact = func(p dashboard.Payload) []byte { return []byte(strings.ReplaceAll(string(p.Body), "1", "[hidden]")) }
+	})
+	b.dead()
+	a := b.get("payload?id=1")
+	if a.status != http.StatusOK || !strings.Contains(a.body, "{&#34;secret&#34;: [hidden]}") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if !strings.Contains(log.String(), "payload shown") || !strings.Contains(log.String(), operator.Name) || strings.Contains(log.String(), "secret") {
+		t.Errorf("the log says %s", log.String())
+	}
+	b.user.MaySeePayloads = false
+	if a := b.get("payload?id=1"); a.status != http.StatusForbidden || strings.Contains(a.body, "secret") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := b.get("job?id=1"); strings.Contains(a.body, "secret") || strings.Contains(a.body, "payload?id") {
+		t.Error("the page of a job shows its payload, or leads there")
+	}
+}
+
+// Nothing is answered before Authorize has said who asks.
+func TestAuthorize_DecidesFirst(t *testing.T) {
+	t.Parallel()
+	refusal := error(&dashboard.Refusal{Status: http.StatusSeeOther, Header: http.Header{"Location": {"/login"}}, Err: errors.New("no session")})
+	b := setup(t, "", func(c *dashboard.Config) {
+		c.Authorize = func(r *http.Request) (dashboard.User, error) { return dashboard.User{}, refusal }
+	})
+	for _, address := range []string{"", "jobs", "assets/pawl.css", "payload?id=1", "do/job_retry?id=1", "nothing"} {
+		if a := b.get(address); a.status != http.StatusSeeOther || a.header.Get("Location") != "/login" {
+			t.Errorf("%s: %d %v", address, a.status, a.header)
+		}
+	}
+	refusal = errors.New("the session is over, and this text is not shown")
+	if a := b.get("jobs"); a.status != http.StatusForbidden || strings.Contains(a.body, "session") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	refusal = nil // and no name
+	if a := b.get("jobs"); a.status != http.StatusForbidden {
+		t.Errorf("a user without a name: %d", a.status)
+	}
+}
+
+// What keeps a page from being framed, sniffed, stored or extended stands on every answer, refusals included.
+func TestHeaders_OnEveryAnswer(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", nil)
+	for name, a := range map[string]answer{
+		"page": b.get(""), "asset": b.get("assets/pawl.js"), "not found": b.get("nothing"), "bad": b.get("job?id=x"),
+		"refused": b.send(http.MethodPost, "do/job_retry", url.Values{}, "Sec-Fetch-Site", "cross-site"),
+	} {
+		csp := a.header.Get("Content-Security-Policy")
+		if !strings.Contains(csp, "default-src 'none'") || !strings.Contains(csp, "frame-ancestors 'none'") || strings.Contains(csp, "unsafe") {
+			t.Errorf("%s: Content-Security-Policy: %s", name, csp)
+		}
+		if a.header.Get("X-Content-Type-Options") != "nosniff" || a.header.Get("X-Frame-Options") != "DENY" || !strings.Contains(a.header.Get("Cache-Control"), "no-store") && name != "asset" {
+			t.Errorf("%s: %v", name, a.header)
+		}
+	}
+}
+
+// A dashboard that could not know who asks does not start.
+func TestNew_RefusesToStartWithoutAuthorize(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", nil)
+	for name, c := range map[string]dashboard.Config{
+		"no pool":      {Authorize: func(*http.Request) (dashboard.User, error) { return operator, nil }},
+		"no authorize": {Pool: b.pool},
+	} {
+		if _, err := dashboard.New(c); !errors.Is(err, pawl.ErrArgumentInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package dashboard
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/catalog"
+	"github.com/pawl-go/pawl/ops"
+)
+
+// A record is one row of the audit, and what was changed.
+type record struct {
+	ops.Change
+	Target string `json:"target"` // "job 17"
+}
+
+// auditPage is how many records a page has.
+const auditPage = 50
+
+// audit lists what was changed by hand, the newest first.
+func audit(v *view) error {
+	q := catalog.AuditQuery{Actor: v.param("actor"), Verb: v.param("verb"), Page: catalog.Page{Limit: auditPage + 1}}
+	if after := v.param("after"); after != "" {
+		if _, err := strconv.ParseInt(after, 10, 64); err != nil {
+			return badParameter{"after", after, "what the link to the next page has"}
+		}
+		q.After = []string{after}
+	}
+	v.add(filter{Address: v.Link.To("audit"), Fields: []field{{Name: "actor", Label: "who", Value: q.Actor}, {Name: "verb", Label: "verb", Value: q.Verb, Help: "job_retry"}}})
+	found, err := see(v, func(ctx context.Context, db pawl.DB) ([]record, error) { return catalog.Audit[record](ctx, db, q) })
+	if err != nil {
+		return err
+	}
+	t := v.recordTable(found, "No change was made by hand.")
+	if len(found) > auditPage {
+		t.Rows = t.Rows[:auditPage]
+		t.Next = v.Link.To("audit", "actor", q.Actor, "verb", q.Verb, "after", found[auditPage-1].ID)
+	}
+	v.add(t)
+	return nil
+}
+
+// changeTable shows what was done with one thing.
+func (v *view) changeTable(all []ops.Change, empty string) table {
+	records := make([]record, len(all))
+	for i, c := range all {
+		records[i].Change = c
+	}
+	return v.recordTable(records, empty)
+}
+
+// recordTable shows records of the audit.
+func (v *view) recordTable(all []record, empty string) table {
+	t := table{Caption: "Changes by hand", Head: []string{"at", "who", "verb", "what", "why"}, Empty: empty}
+	for _, r := range all {
+		what := mono(r.Target)
+		if id, is := strings.CutPrefix(r.Target, "job "); is {
+			what.Link = v.Link.To("job", "id", id)
+		}
+		t.Rows = append(t.Rows, []cell{at(r.At), plain(r.Actor), mono(r.Verb), what, plain(r.Reason)})
+	}
+	return t
+}

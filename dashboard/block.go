@@ -1,0 +1,142 @@
+package dashboard
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pawl-go/pawl/ops"
+)
+
+// A page is made of blocks, one below the other. The templates know the blocks and nothing else, so what is escaped and how it looks is decided
+// once, for all pages.
+type block interface{ Kind() string }
+
+// A heading begins a section.
+type heading string
+
+// A note is a sentence that stands out.
+type note struct {
+	Class string // "notice" or "trouble"
+	Text  string
+	Hint  string // the next step; optional
+}
+
+// facts are names and values of one thing.
+type facts []fact
+
+type fact struct {
+	Name  string
+	Value cell
+}
+
+// A table shows many things of one kind.
+type table struct {
+	Caption string
+	Head    []string // a name that begins with "#" is that of figures, which stand to the right
+	Rows    [][]cell
+	Next    string // address of the next page; empty: this is the last
+	Empty   string // stands there if it has no rows
+}
+
+// A cell is one value.
+type cell struct {
+	Text   string
+	Link   string
+	Class  string
+	Status ops.Status // in place of Text
+	At     time.Time  // in place of Text
+	Mono   bool       // a key or an id
+}
+
+// A filter is the form above a table.
+type filter struct {
+	Address string
+	Fields  []field
+}
+
+type field struct {
+	Name, Label, Value, Help string
+	Options                  []string // a choice of these; empty: any text
+}
+
+// needs are what an operator should look at, and how many there are.
+type needs []need
+
+type need struct {
+	Count, Text, Link, Class string
+}
+
+// verbs are links to the pages that ask before an action.
+type verbs []verbLink
+
+type verbLink struct {
+	Text, Link string
+	Danger     bool
+}
+
+// A text is shown as it is, in lines.
+type text string
+
+func (heading) Kind() string  { return "heading" }
+func (note) Kind() string     { return "note" }
+func (facts) Kind() string    { return "facts" }
+func (table) Kind() string    { return "table" }
+func (filter) Kind() string   { return "filter" }
+func (needs) Kind() string    { return "needs" }
+func (verbs) Kind() string    { return "verbs" }
+func (text) Kind() string     { return "text" }
+func (timeline) Kind() string { return "timeline" }
+
+// add puts blocks at the end of the page.
+func (v *view) add(blocks ...block) { v.Blocks = append(v.Blocks, blocks...) }
+
+// The cells that pages are made of.
+
+func plain(value any) cell { return cell{Text: fmt.Sprint(value)} }
+
+func mono(value any) cell { return cell{Text: fmt.Sprint(value), Mono: true} }
+
+func linked(value any, link string) cell {
+	return cell{Text: fmt.Sprint(value), Link: link, Mono: true}
+}
+
+func figure(n int) cell { return cell{Text: number(n)} }
+
+// capped is a figure of glance.
+func capped(n int) cell {
+	if n > countLimit {
+		return cell{Text: number(countLimit) + "+"}
+	}
+	return figure(n)
+}
+
+// alarming is a figure that needs a person if it is not zero.
+func alarming(n int, class string) cell {
+	c := capped(n)
+	if n > 0 {
+		c.Class = class
+	}
+	return c
+}
+
+// ended is a figure of the jobs of a queue that wait for a person or were cancelled. glance counts these kinds together, so that each
+// may be more than it says if all of them are more than it counts.
+func ended(q ops.Queue, n int, class string) cell {
+	c := alarming(n, class)
+	if q.Dead+q.Unknown+q.Cancelled > countLimit && n <= countLimit {
+		c.Text += "+"
+	}
+	return c
+}
+
+func status(s ops.Status) cell { return cell{Status: s} }
+
+func at(t time.Time) cell { return cell{At: t} }
+
+// yes is a cell for a fact that is true or not.
+func yes(is bool, text, not string) cell {
+	if is {
+		return plain(text)
+	}
+	return plain(not)
+}

@@ -1,0 +1,281 @@
+package dashboard
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/ops"
+)
+
+// A bulk action does one verb to all dead letters that a filter selects.
+type bulkAction struct {
+	name, title string
+	danger      bool
+	doubles     bool // some may take effect a second time: they are left out unless they are asked for
+	effect      string
+	do          func(s ops.Jobs, ctx context.Context, db pawl.DB, by ops.By, progress func(ops.Tally)) (ops.Tally, error)
+}
+
+var bulkActions = []bulkAction{
+	{name: "retry", title: "Retry all of these", doubles: true, do: ops.Jobs.RetryAll,
+		effect: "They all become due now, each with all its attempts before it. What an earlier attempt did outside of the database may happen a second time, unless it was a step."},
+	{name: "discard", title: "Discard all of these", danger: true, do: ops.Jobs.DiscardAll,
+		effect: "They are deleted, with their payloads and errors. That cannot be undone."},
+}
+
+// bulkNames are the parameters of a filter.
+var bulkNames = []string{"queue", "kind", "error", "older_than"}
+
+// bulkLinks lead from a list of dead letters to what can be done to all of them.
+func (v *view) bulkLinks() verbs {
+	if !v.Change {
+		return nil
+	}
+	var parameters []any
+	for _, name := range bulkNames {
+		parameters = append(parameters, name, v.param(name))
+	}
+	var links verbs
+	for _, a := range bulkActions {
+		links = append(links, verbLink{a.title, v.Link.To("all/"+a.name, parameters...), a.danger})
+	}
+	return links
+}
+
+// bulkWhat names what a filter selects.
+func (v *view) bulkWhat() string {
+	what := "dead letters"
+	for _, part := range [][2]string{{"kind", " of kind %s"}, {"queue", " of queue %s"}, {"error", " whose last error holds %q"}, {"older_than", " older than %s"}} {
+		if value := v.param(part[0]); value != "" {
+			what += fmt.Sprintf(part[1], value)
+		}
+	}
+	return what
+}
+
+// askAll is the page before a bulk action.
+func (h *Handler) askAll(a bulkAction) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		v := h.view(page{pattern: "/all/" + a.name, title: a.title}, r)
+		err := v.mayChange()
+		if err == nil {
+			err = v.questionAll(a, "")
+		}
+		if err != nil {
+			v.trouble(err)
+		}
+		v.write(w)
+	}
+}
+
+// questionAll adds the form of a bulk action, with how many it is about.
+func (v *view) questionAll(a bulkAction, problem string) error {
+	s, err := v.selected(string(ops.StatusDeadLetter))
+	if err != nil {
+		return err
+	}
+	v.Title = a.title + ": " + v.bulkWhat()
+	q := question{Address: v.Link.To("all/" + a.name), What: v.bulkWhat(), Effect: a.effect, Title: a.title, Danger: a.danger, Reason: v.param("reason"), Problem: problem,
+		Back: v.Link.To("dead-letters"), NoDryRun: true}
+	for _, name := range bulkNames {
+		q.Hidden = append(q.Hidden, field{Name: name, Value: v.param(name)})
+	}
+	all, err := see(v, s.Count)
+	if err != nil {
+		v.add(note{Class: "notice", Text: "They could not be counted: " + err.Error()})
+		all = -1
+	} else {
+		v.add(note{Class: "notice", Text: fmt.Sprintf("%s dead letters are selected now.", number(all))})
+	}
+	if a.doubles {
+		s.NoDoubles = true
+		if safe, err := see(v, s.Count); err == nil && all > safe {
+			v.add(note{Class: "notice", Text: fmt.Sprintf("%s of them may take effect a second time: they came under a known key with another payload, or later than is remembered.", number(all-safe))})
+			q.Inputs = append(q.Inputs, field{Name: "doubles", Label: "those", Value: v.param("doubles"), Options: []string{"leave out", "retry as well"}})
+		}
+	}
+	v.add(q)
+	return nil
+}
+
+// actAll begins a bulk action. It goes on without the browser; a page shows how far it is.
+func (h *Handler) actAll(a bulkAction) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		v := h.view(page{pattern: "/all/" + a.name, title: a.title}, r)
+		id, err := v.beginAll(a)
+		if err != nil {
+			v.trouble(err)
+		}
+		if id != "" {
+			seeOther(w, v.Link.To("run", "id", id))
+			return
+		}
+		v.write(w)
+	}
+}
+
+func (v *view) beginAll(a bulkAction) (id string, err error) {
+	if err := v.mayChange(); err != nil {
+		return "", err
+	}
+	if err := v.readForm(); err != nil {
+		return "", err
+	}
+	s, err := v.selected(string(ops.StatusDeadLetter))
+	if err != nil {
+		return "", err
+	}
+	by := ops.By{Actor: v.User.Name, Reason: strings.TrimSpace(v.param("reason"))}
+	if by.Reason == "" || v.param("mode") != "execute" {
+		v.status = http.StatusUnprocessableEntity
+		return "", v.questionAll(a, "Say why. The reason stands in the audit, at each of them.")
+	}
+	s.After, s.NoDoubles = "", a.doubles && v.param("doubles") != "retry as well"
+	run := &bulkRun{action: a, what: v.bulkWhat(), user: v.User.Name, began: time.Now()}
+	ctx, stop := context.WithCancel(context.WithoutCancel(v.ctx()))
+	run.stop = stop
+	if id, err = v.h.bulk.keep(run); err != nil {
+		stop()
+		return "", err
+	}
+	v.h.cfg.Logger.InfoContext(v.ctx(), "dashboard: bulk action", "user", v.User.Name, "verb", a.name, "what", run.what)
+	go func() {
+		defer stop()
+		t, err := a.do(s, ctx, v.h.cfg.Operators, by, run.set)
+		run.end(t, err)
+	}()
+	return id, nil
+}
+
+// A bulkRun is a bulk action that was begun.
+type bulkRun struct {
+	action     bulkAction
+	what, user string
+	began      time.Time
+	stop       func()
+
+	mu    sync.Mutex
+	tally ops.Tally
+	ended bool
+	err   error
+}
+
+func (r *bulkRun) set(t ops.Tally) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tally = t
+}
+
+func (r *bulkRun) end(t ops.Tally, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tally, r.err, r.ended = t, err, true
+}
+
+func (r *bulkRun) state() (t ops.Tally, ended bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tally, r.ended, r.err
+}
+
+// mostRuns is how many bulk actions are remembered. If all of them still run, no other is begun.
+const mostRuns = 20
+
+// bulkRuns are those of this process, the newest last.
+type bulkRuns struct {
+	mu   sync.Mutex
+	ids  []string
+	runs map[string]*bulkRun
+}
+
+func newBulkRuns() *bulkRuns { return &bulkRuns{runs: map[string]*bulkRun{}} }
+
+func (b *bulkRuns) keep(r *bulkRun) (id string, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := 0; i < len(b.ids) && len(b.ids) >= mostRuns; i++ {
+		if _, ended, _ := b.runs[b.ids[i]].state(); ended {
+			delete(b.runs, b.ids[i])
+			b.ids = append(b.ids[:i], b.ids[i+1:]...)
+			i--
+		}
+	}
+	if len(b.ids) >= mostRuns {
+		return "", errors.New("too many bulk actions are running: wait until one has ended")
+	}
+	id = rand.Text()
+	b.ids, b.runs[id] = append(b.ids, id), r
+	return id, nil
+}
+
+func (b *bulkRuns) get(id string) (*bulkRun, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r := b.runs[id]; r != nil {
+		return r, nil
+	}
+	return nil, fmt.Errorf("%w: this process knows no such bulk action: it was begun by another process, or before a restart. What was done is in the audit", pawl.ErrNotFound)
+}
+
+// run shows how far a bulk action is.
+func run(v *view) error {
+	if err := v.mayChange(); err != nil {
+		return err
+	}
+	r, err := v.h.bulk.get(v.param("id"))
+	if err != nil {
+		return err
+	}
+	v.Title = r.action.title + ": " + r.what
+	t, ended, failed := r.state()
+	switch {
+	case !ended:
+		v.Refresh = 1
+		v.add(note{Class: "notice", Text: fmt.Sprintf("%s of %s were looked at. It goes on if you leave this page.", number(t.Seen()), number(t.Matched))},
+			stopForm{Address: v.Link.To("run"), ID: v.param("id")})
+	case errors.Is(failed, context.Canceled):
+		v.add(note{Class: "notice", Text: "It was stopped. What was done stays done.", Hint: "begin it again for the rest"})
+	case failed != nil:
+		v.add(note{Class: "trouble", Text: "It ended early: " + failed.Error(), Hint: "what was done stays done; begin it again for the rest"})
+	default:
+		v.add(note{Class: "done", Text: "It has ended."})
+	}
+	v.add(facts{{"selected when it began", figure(t.Matched)}, {"done", figure(t.Done)}, {"refused: changed by others meanwhile", figure(t.Refused)},
+		{"gone meanwhile", figure(t.Absent)}, {"locked by an open transaction", figure(t.Locked)}, {"begun by", plain(r.user)}, {"begun", at(r.began)}},
+		verbs{{Text: "Dead letters", Link: v.Link.To("dead-letters")}, {Text: "Audit", Link: v.Link.To("audit", "actor", r.user)}})
+	return nil
+}
+
+// A stopForm stops a bulk action.
+type stopForm struct{ Address, ID string }
+
+func (stopForm) Kind() string { return "stop" }
+
+// stopRun stops a bulk action after the transaction in hand.
+func (h *Handler) stopRun(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	v := h.view(page{pattern: "/run", title: "Stop"}, r)
+	err := v.mayChange()
+	if err == nil {
+		err = v.readForm()
+	}
+	var running *bulkRun
+	if err == nil {
+		running, err = h.bulk.get(v.param("id"))
+	}
+	if err != nil {
+		v.trouble(err)
+		v.write(w)
+		return
+	}
+	running.stop()
+	seeOther(w, v.Link.To("run", "id", v.param("id")))
+}

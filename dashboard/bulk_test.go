@@ -1,0 +1,77 @@
+package dashboard_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// All dead letters of a filter are retried, but for those that may take effect a second time; the page says how far it is.
+func TestBulk_RetriesAFilterAndLeavesDoublesOut(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "/p", nil)
+	b.exec(`insert into pawl.job (queue, kind, payload, status, last_errors)
+select 'q' || g % 2, 'k', 'x', 'dead_letter', jsonb_build_array(jsonb_build_object('at', clock_timestamp(), 'attempt', 1, 'code', case when g % 10 = 0 then 'mismatch' end, 'error', 'boom'))
+  from generate_series(1, 2000) as g`)
+	list := b.get("dead-letters?queue=q0")
+	if !strings.Contains(list.body, "all/retry?queue=q0") {
+		t.Fatal(list.body)
+	}
+	if a := b.get("all/retry?queue=q0"); !strings.Contains(a.body, "1,000 dead letters are selected now") || !strings.Contains(a.body, "200 of them may take effect a second time") {
+		t.Error(a.body)
+	}
+	if a := b.post("all/retry", url.Values{"queue": {"q0"}, "mode": {"execute"}}); a.status != http.StatusUnprocessableEntity {
+		t.Errorf("without a reason: %d", a.status)
+	}
+	a := b.post("all/retry", url.Values{"queue": {"q0"}, "mode": {"execute"}, "reason": {"fixed"}})
+	if a.status != http.StatusSeeOther {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	place, err := url.Parse(b.url + "all/retry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	progress, err := place.Parse(a.header.Get("Location"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		page := b.get(progress.String())
+		if page.status != http.StatusOK || time.Now().After(deadline) {
+			t.Fatalf("%d %s", page.status, page.body)
+		}
+		if strings.Contains(page.body, "It has ended") {
+			break
+		}
+	}
+	if got := one[string](b, "select format('%s retried, %s left, %s records', count(*) filter (where j.status = 'pending'), count(*) filter (where j.status = 'dead_letter'), (select count(*) from pawl.audit)) from pawl.job as j"); got != "800 retried, 1200 left, 800 records" {
+		t.Error(got)
+	}
+}
+
+// A bulk action needs the same rights as others, and is not begun by another site or by opening an address.
+func TestBulk_IsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", nil)
+	b.dead()
+	form := url.Values{"mode": {"execute"}, "reason": {"x"}}
+	b.get("all/discard?mode=execute&reason=x")
+	if a := b.send(http.MethodPost, "all/discard", form, "Sec-Fetch-Site", "cross-site"); a.status != http.StatusForbidden {
+		t.Errorf("another site: %d", a.status)
+	}
+	if a := b.get("run?id=x"); a.status != http.StatusNotFound {
+		t.Errorf("no such run: %d", a.status)
+	}
+	b.user.MayChange = false
+	for what, a := range map[string]answer{"begin": b.post("all/discard", form), "ask": b.get("all/discard"), "look": b.get("run?id=x"), "stop": b.post("run", url.Values{"id": {"x"}})} {
+		if a.status != http.StatusForbidden {
+			t.Errorf("%s: %d", what, a.status)
+		}
+	}
+	if left := one[int](b, "select count(*) from pawl.job"); left != 1 {
+		t.Error(fmt.Sprint(left, " jobs are left"))
+	}
+}

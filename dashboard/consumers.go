@@ -1,0 +1,160 @@
+package dashboard
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/ops"
+)
+
+// consumers lists the consumers that have said for how long they remember.
+func consumers(v *view) error {
+	o, err := see(v, glance)
+	if err != nil {
+		return err
+	}
+	v.ReadAt = o.ReadAt
+	t := table{Caption: "Consumers", Empty: "No consumer has reported yet.", Head: []string{"consumer", "remembers its deliveries for", "a message may be delivered for", "last report"}}
+	for _, c := range o.Consumers {
+		remembers, horizon := "ever", "not known"
+		if c.Remembers > 0 {
+			remembers = span(c.Remembers)
+		}
+		row := []cell{linked(c.Name, v.Link.Consumer(c.Name)), plain(remembers), plain(horizon), plain(ago(c.SeenAt, o.ReadAt))}
+		if c.Redelivery > 0 {
+			row[2] = plain(span(c.Redelivery))
+			if c.Remembers > 0 && c.Remembers < c.Redelivery {
+				row[1].Class = "bad" // a late copy would run as new
+			}
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	v.add(t, verbs{{Text: "Sequence gates", Link: v.Link.To("gates")}})
+	return nil
+}
+
+// consumer lists the deliveries of one consumer that were kept as they came.
+func consumer(v *view) error {
+	s := ops.Deliveries{Consumer: v.param("name"), After: v.param("after")}
+	v.Title = "Consumer " + s.Consumer
+	v.add(verbs{{Text: "Dead letters", Link: v.Link.To("dead-letters", "queue", s.Consumer)}, {Text: "Jobs", Link: v.Link.To("jobs", "queue", s.Consumer)},
+		{Text: "Sequence gates", Link: v.Link.To("gates", "consumer", s.Consumer)}})
+	v.add(v.deliveryFilter(s.Consumer))
+	var err error
+	if s.From, err = v.instant("from"); err != nil {
+		return err
+	}
+	if s.Until, err = v.instant("until"); err != nil {
+		return err
+	}
+	found, err := see(v, s.List)
+	if err != nil {
+		return err
+	}
+	t := table{Caption: "Deliveries that were kept as they came, in the order in which they were received", Empty: "None was kept. Consumers keep signed webhooks as they came, and what became a dead letter.",
+		Head: []string{"key", "received", "took effect", "job", "kept"}}
+	for _, d := range found.Rows {
+		v.ReadAt = d.ReadAt
+		owner := cell{}
+		if d.JobID != 0 {
+			owner = linked(d.JobID, v.Link.Job(d.JobID))
+		}
+		t.Rows = append(t.Rows, []cell{linked(short(80, d.Key), v.Link.Delivery(d.Consumer, d.Key)), at(d.ReceivedAt), at(d.ProcessedAt), owner, plain(octets(d.KeptOctets))})
+	}
+	if found.Next != "" {
+		t.Next = v.Link.To("consumer", "name", s.Consumer, "from", v.param("from"), "until", v.param("until"), "after", found.Next)
+	}
+	v.add(heading("Kept deliveries"), t)
+	return nil
+}
+
+// deliveryFilter is the form that finds one delivery.
+func (v *view) deliveryFilter(consumer string) filter {
+	return filter{Address: v.Link.To("delivery"), Fields: []field{{Name: "consumer", Label: "consumer", Value: consumer}, {Name: "key", Label: "key of a delivery"}}}
+}
+
+// instant is a parameter that is a time.
+func (v *view) instant(name string) (time.Time, error) {
+	value := v.param(name)
+	if value == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04", "2006-01-02"} {
+		if t, err := time.Parse(layout, value); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, badParameter{name, value, "a time such as 2026-01-31 or 2026-01-31T12:00:00Z"}
+}
+
+// delivery shows what is remembered of one delivery.
+func delivery(v *view) error {
+	ref := ops.DeliveryRef{Consumer: v.param("consumer"), Key: v.param("key")}
+	if ref.Key == "" {
+		v.add(v.deliveryFilter(ref.Consumer))
+		return nil
+	}
+	v.Title = "Delivery " + ref.Key
+	d, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Delivery, error) { return ref.Get(ctx, db) })
+	if err != nil {
+		return err
+	}
+	v.ReadAt = d.ReadAt
+	owner := cell{}
+	if d.JobID != 0 {
+		owner = linked(d.JobID, v.Link.Job(d.JobID))
+	}
+	v.add(facts{{"consumer", linked(d.Consumer, v.Link.Consumer(d.Consumer))}, {"key", v.storyCell(d.Key, d.Consumer)}, {"remembered", yes(d.Remembered, "yes: a copy is a duplicate", "no: a copy would run as new")},
+		{"received", at(d.ReceivedAt)}, {"took effect", at(d.ProcessedAt)}, {"job", owner}, {"status of the job", status(d.JobStatus)}, {"result", plain(d.ResultRef)},
+		{"kept as it came", yes(d.Kept, octets(d.KeptOctets), "no")}, {"fingerprint", mono(d.Fingerprint)}})
+	v.add(v.actions(deliveryVerbs(d)...))
+	v.add(heading("By hand"), v.changeTable(d.Changes, "No changes by hand."))
+	return nil
+}
+
+// gates lists sequence gates.
+func gates(v *view) error {
+	s := ops.SequenceGates{Consumer: v.param("consumer"), Held: v.param("held") == "yes", After: v.param("after")}
+	v.add(filter{Address: v.Link.To("gates"), Fields: []field{{Name: "consumer", Label: "consumer", Value: s.Consumer}, {Name: "held", Label: "only with held deliveries", Value: v.param("held"), Options: []string{"yes"}}}})
+	found, err := see(v, s.List)
+	if err != nil {
+		return err
+	}
+	t := table{Caption: "Sequence gates: deliveries of a resource take effect in the order of their numbers", Empty: "No gate fits.",
+		Head: []string{"resource", "consumer", "#last", "#held", "#lowest held", "since"}}
+	for _, g := range found.Rows {
+		v.ReadAt = g.ReadAt
+		t.Rows = append(t.Rows, []cell{linked(g.Resource, v.Link.Gate(g.Consumer, g.Resource)), linked(g.Consumer, v.Link.Consumer(g.Consumer)), optional(g.Last), alarming(g.Held, "odd"),
+			optional(g.NextHeld), plain(ago(g.Since, g.ReadAt))})
+	}
+	if found.Next != "" {
+		t.Next = v.Link.To("gates", "consumer", s.Consumer, "held", v.param("held"), "after", found.Next)
+	}
+	v.add(t)
+	return nil
+}
+
+// optional is a number that may not be there.
+func optional(n *int64) cell {
+	if n == nil {
+		return cell{}
+	}
+	return plain(*n)
+}
+
+// gate shows one sequence gate.
+func gate(v *view) error {
+	ref := ops.SequenceGateRef{Consumer: v.param("consumer"), Resource: v.param("resource")}
+	v.Title = "Sequence gate " + ref.Resource
+	g, err := see(v, func(ctx context.Context, db pawl.DB) (ops.SequenceGate, error) { return ref.Get(ctx, db) })
+	if err != nil {
+		return err
+	}
+	v.ReadAt = g.ReadAt
+	v.add(facts{{"consumer", linked(g.Consumer, v.Link.Consumer(g.Consumer))}, {"last number that took effect", optional(g.Last)}, {"held", alarming(g.Held, "odd")},
+		{"lowest number held", optional(g.NextHeld)}, {"held since", at(g.Since)}})
+	v.add(v.actions(gateVerbs(g)...))
+	v.add(heading("By hand"), v.changeTable(g.Changes, "No changes by hand."))
+	return nil
+}

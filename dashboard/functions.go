@@ -1,0 +1,148 @@
+package dashboard
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/pawl-go/pawl/ops"
+)
+
+// functions are what templates may call. None returns template.HTML or its like: html/template escapes everything.
+var functions = template.FuncMap{
+	"ago":      ago,
+	"until":    func(at, now time.Time) string { return span(at.Sub(now)) },
+	"span":     span,
+	"number":   number,
+	"octets":   octets,
+	"stamp":    stamp,
+	"iso":      func(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) },
+	"visible":  visible,
+	"short":    short,
+	"details":  details,
+	"state":    state,
+	"figures":  func(head string) bool { return strings.HasPrefix(head, "#") },
+	"headText": func(head string) string { return strings.TrimPrefix(head, "#") },
+}
+
+// ago is how long before now something was.
+func ago(at, now time.Time) string {
+	if at.IsZero() {
+		return "–"
+	}
+	return span(now.Sub(at)) + " ago"
+}
+
+// span writes a duration with the one or two units that matter.
+func span(d time.Duration) string {
+	if d < 0 {
+		return "−" + span(-d)
+	}
+	switch {
+	case d < time.Second:
+		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
+	case d < 10*time.Second:
+		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
+	case d < 2*time.Minute:
+		return strconv.FormatInt(int64(d.Seconds()), 10) + " s"
+	case d < 2*time.Hour:
+		return strconv.FormatInt(int64(d.Minutes()), 10) + " min"
+	case d < 48*time.Hour:
+		return strconv.FormatInt(int64(d.Hours()), 10) + " h"
+	}
+	return strconv.FormatInt(int64(d.Hours()/24), 10) + " days"
+}
+
+// number writes 12345 as 12,345.
+func number(n any) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+func octets(n int) string {
+	switch {
+	case n < 1<<10:
+		return fmt.Sprintf("%d B", n)
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+}
+
+// stamp is a time in UTC, as people compare it with logs.
+func stamp(at time.Time) string {
+	if at.IsZero() {
+		return "–"
+	}
+	return at.UTC().Format("2006-01-02 15:04:05.000 UTC")
+}
+
+// visible replaces what a browser does not show, or shows out of order: control characters and marks of direction.
+func visible(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
+}
+
+// short cuts a text for a table.
+func short(limit int, text string) string {
+	runes := []rune(visible(text))
+	if len(runes) <= limit {
+		return string(runes)
+	}
+	return string(runes[:limit]) + "…"
+}
+
+// A member is a name and a value of a JSON object.
+type member struct{ Name, Value string }
+
+// details are the members of a JSON object by name, without those that are null.
+func details(object json.RawMessage) (members []member) {
+	var all map[string]any
+	decoder := json.NewDecoder(strings.NewReader(string(object)))
+	decoder.UseNumber()
+	if decoder.Decode(&all) != nil {
+		return nil
+	}
+	for name, value := range all {
+		if value == nil {
+			continue
+		}
+		text, is := value.(string)
+		if !is {
+			encoded, _ := json.Marshal(value) // it was decoded from JSON
+			text = string(encoded)
+		}
+		members = append(members, member{name, text})
+	}
+	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.Name, b.Name) })
+	return members
+}
+
+// state is the class of a status: how much it needs a person. The word of the status stands beside it, so that colour is never all.
+func state(s ops.Status) string {
+	switch s {
+	case ops.StatusDeadLetter, ops.StatusUnknown, ops.StatusFailedFinal:
+		return "bad"
+	case ops.StatusProcessing, ops.StatusSucceeded:
+		return "good"
+	case ops.StatusCancelled, ops.StatusFailedRetryable:
+		return "odd"
+	}
+	return "plain"
+}
+
+// hexDump shows octets that are no text.
+func hexDump(body []byte) string { return hex.Dump(body) }

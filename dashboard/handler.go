@@ -1,0 +1,109 @@
+package dashboard
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// A Handler serves the dashboard. Mount it at any path with [http.StripPrefix]: its links are relative. It is safe for concurrent use.
+type Handler struct {
+	cfg    Config
+	mux    *http.ServeMux
+	origin *http.CrossOriginProtection
+	reader reader
+	bulk   *bulkRuns
+}
+
+// New returns the dashboard of a database.
+//
+// Errors: [pawl.ErrArgumentInvalid] if Pool or Authorize is missing.
+func New(c Config) (*Handler, error) {
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	if c.Name == "" {
+		c.Name = c.Pool.Config().ConnConfig.Database
+	}
+	h := &Handler{cfg: c, mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(), bulk: newBulkRuns(),
+		reader: reader{pool: c.Pool, places: make(chan struct{}, readPlaces)}}
+	for _, p := range pages {
+		h.mux.HandleFunc("GET "+p.pattern, h.page(p))
+	}
+	for _, a := range actions {
+		h.mux.HandleFunc("GET /do/"+a.name, h.ask(a))
+		h.mux.HandleFunc("POST /do/"+a.name, h.act(a))
+	}
+	for _, a := range bulkActions {
+		h.mux.HandleFunc("GET /all/"+a.name, h.askAll(a))
+		h.mux.HandleFunc("POST /all/"+a.name, h.actAll(a))
+	}
+	h.mux.HandleFunc("POST /run", h.stopRun)
+	h.mux.Handle("GET /assets/", assets())
+	return h, nil
+}
+
+// ServeHTTP implements [http.Handler].
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	guard(w.Header())
+	if err := h.origin.Check(r); err != nil {
+		h.refuse(w, r, http.StatusForbidden, "", err)
+		return
+	}
+	user, err := h.cfg.Authorize(r)
+	if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
+		for name, values := range refusal.Header {
+			w.Header()[http.CanonicalHeaderKey(name)] = values
+		}
+		h.refuse(w, r, refusal.Status, "", err)
+		return
+	}
+	if err == nil && (user.Name == "" || len(user.Name) > 255) {
+		err = errors.New("Authorize returned a user without a name, or with one of more than 255 octets")
+	}
+	if err != nil {
+		h.refuse(w, r, http.StatusForbidden, "", err)
+		return
+	}
+	if r.URL.Path == "" { // mounted at /pawl and asked for /pawl: without the slash, relative links would lead elsewhere
+		path, _, _ := strings.Cut(r.RequestURI, "?")
+		seeOther(w, path[strings.LastIndexByte(path, '/')+1:]+"/")
+		return
+	}
+	h.mux.ServeHTTP(w, r.WithContext(withUser(r.Context(), user)))
+}
+
+// seeOther leads to a relative address. http.Redirect would make it absolute, without the path under which the handler is mounted.
+func seeOther(w http.ResponseWriter, address string) {
+	w.Header().Set("Location", address)
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// guard sets what keeps a page from being framed, sniffed, kept or extended. Sources: CSP Level 3, Fetch, HTML.
+func guard(header http.Header) {
+	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
+		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("X-Frame-Options", "DENY") // for browsers without frame-ancestors
+	header.Set("Referrer-Policy", "same-origin")
+	header.Set("Cross-Origin-Opener-Policy", "same-origin")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	header.Set("Cache-Control", "no-store")
+}
+
+// refuse answers without a page. The reason is logged and not shown.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, status int, user string, err error) {
+	if status < 300 || status > 499 {
+		status = http.StatusForbidden
+	}
+	h.cfg.Logger.LogAttrs(r.Context(), slog.LevelWarn, "dashboard: request refused", slog.String("method", r.Method), slog.String("path", r.URL.Path),
+		slog.String("user", user), slog.Int("status", status), slog.Any("error", err))
+	http.Error(w, http.StatusText(status), status)
+}
+
+const (
+	readPlaces  = 4               // connections that the pages take at once
+	readTimeout = 2 * time.Second // of one read
+)

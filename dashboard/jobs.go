@@ -1,0 +1,241 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/ops"
+)
+
+// jobs lists the jobs that have not finished.
+func jobs(v *view) error {
+	if err := v.jobFilter("jobs", true); err != nil {
+		return err
+	}
+	return v.jobTable("jobs", v.param("status"))
+}
+
+// deadLetters lists those that wait for an operator, with what can be done to all of a selection.
+func deadLetters(v *view) error {
+	if err := v.jobFilter("dead-letters", false); err != nil {
+		return err
+	}
+	v.add(v.bulkLinks())
+	return v.jobTable("dead-letters", string(ops.StatusDeadLetter))
+}
+
+// jobFilter adds the form above a list of jobs.
+func (v *view) jobFilter(page string, any bool) error {
+	f := filter{Address: v.Link.To(page), Fields: []field{
+		{Name: "queue", Label: "queue", Value: v.param("queue")},
+		{Name: "kind", Label: "kind", Value: v.param("kind")},
+		{Name: "older_than", Label: "older than", Value: v.param("older_than"), Help: "90m, 720h"},
+		{Name: "error", Label: "last error holds (slow)", Value: v.param("error")},
+	}}
+	if any {
+		status := field{Name: "status", Label: "status", Value: v.param("status")}
+		for _, s := range ops.JobStatuses() {
+			status.Options = append(status.Options, string(s))
+		}
+		f.Fields = append(f.Fields, status)
+	}
+	v.add(f)
+	return nil
+}
+
+// selected is what the form selects.
+func (v *view) selected(status string) (s ops.Jobs, err error) {
+	s = ops.Jobs{Queue: v.param("queue"), Kind: v.param("kind"), Error: v.param("error"), After: v.param("after")}
+	if status != "" {
+		s.Statuses = []ops.Status{ops.Status(status)}
+	}
+	if age := v.param("older_than"); age != "" {
+		if s.OlderThan, err = time.ParseDuration(age); err != nil || s.OlderThan <= 0 {
+			return s, badParameter{"older_than", age, "a duration above zero, such as 90m or 720h"}
+		}
+	}
+	return s, nil
+}
+
+func (v *view) jobTable(page, status string) error {
+	s, err := v.selected(status)
+	if err != nil {
+		return err
+	}
+	found, err := see(v, s.List)
+	if err != nil {
+		return err
+	}
+	t := table{Caption: "Jobs in the order of their ids", Empty: "No job fits.",
+		Head: []string{"#id", "queue", "kind", "key", "status", "#attempts", "enqueued", "last error", "on a retry"}}
+	for _, j := range found.Rows {
+		v.ReadAt = j.ReadAt
+		t.Rows = append(t.Rows, []cell{linked(j.ID, v.Link.Job(j.ID)), linked(j.Queue, v.Link.Queue(j.Queue)), plain(j.Kind), v.storyCell(j.Key, ""),
+			{Status: j.Status}, plain(attempts(j)), plain(ago(j.CreatedAt, j.ReadAt)), plain(short(120, j.LastError)), doubling(j)})
+	}
+	if found.Next != "" {
+		t.Next = v.Link.To(page, "queue", s.Queue, "kind", s.Kind, "error", s.Error, "older_than", v.param("older_than"), "status", v.param("status"), "after", found.Next)
+	}
+	v.add(t)
+	return nil
+}
+
+func attempts(j ops.Job) string { return fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts) }
+
+// doubling says whether a retry may take effect a second time.
+func doubling(j ops.Job) cell {
+	if j.MayDouble() {
+		return cell{Text: "may take effect a second time", Class: "bad"}
+	}
+	return plain("")
+}
+
+// storyCell is a key, with a link to its story.
+func (v *view) storyCell(key, scope string) cell {
+	if key == "" {
+		return cell{}
+	}
+	return cell{Text: short(80, key), Link: v.Link.Story(key, scope), Mono: true}
+}
+
+// job shows one job: also one that has finished, if the archive or the audit knows it.
+func job(v *view) error {
+	id, err := v.id("id")
+	if err != nil {
+		return err
+	}
+	v.Title = fmt.Sprintf("Job %d", id)
+	ref := ops.JobRef{ID: id}
+	j, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Job, error) { return ref.Get(ctx, db) })
+	if errors.Is(err, pawl.ErrNotFound) {
+		return v.endedJob(ref, err)
+	}
+	if err != nil {
+		return err
+	}
+	v.ReadAt = j.ReadAt
+	if j.MayDouble() {
+		v.add(note{Class: "notice", Text: "A retry may take effect a second time.", Hint: "read the last error, and compare with what is in your tables"})
+	}
+	v.add(v.jobFacts(j))
+	v.add(v.actions(jobVerbs(j)...))
+	v.add(heading("Attempts that failed"), v.errorTable(j.Errors))
+	if len(j.Steps) > 0 {
+		v.add(heading("Calls of other systems"), v.stepTable(j.Steps, ""))
+	}
+	v.add(heading("By hand"), v.changeTable(j.Changes, "No changes by hand."))
+	return nil
+}
+
+func (v *view) jobFacts(j ops.Job) facts {
+	all := facts{
+		{"status", status(j.Status)}, {"queue", linked(j.Queue, v.Link.Queue(j.Queue))}, {"kind", plain(j.Kind)}, {"key", v.storyCell(j.Key, "")},
+		{"story", linked("everything that is known of this job", v.Link.Story(strconv.FormatInt(j.ID, 10), ""))},
+		{"attempts", plain(attempts(j))}, {"process deaths in hand", figure(j.Crashes)}, {"fence", plain(j.Fence)}, {"priority", plain(j.Priority)},
+		{"enqueued", at(j.CreatedAt)}, {"not before", at(j.AvailableAt)}, {"last error", plain(j.LastError)}, {"its code", plain(j.LastCode)},
+	}
+	if j.Lane != "" {
+		all = append(all, fact{"lane", linked(j.Lane, v.Link.Lane(j.Queue, j.Lane))}, fact{"position in the lane", plain(j.Position)})
+	}
+	if !j.LeaseExpiresAt.IsZero() {
+		all = append(all, fact{"running in", plain(j.Worker)}, fact{"lease until", at(j.LeaseExpiresAt)}, fact{"last heartbeat", at(j.WorkerSeenAt)})
+	}
+	if !j.FinishedAt.IsZero() {
+		all = append(all, fact{"finished", at(j.FinishedAt)})
+	}
+	payload := plain(octets(j.PayloadOctets))
+	if v.User.MaySeePayloads {
+		payload = cell{Text: octets(j.PayloadOctets) + ": show it (this is logged)", Link: v.Link.To("payload", "id", j.ID)}
+	}
+	return append(all, fact{"payload", payload})
+}
+
+// endedJob shows a job without a row.
+func (v *view) endedJob(ref ops.JobRef, gone error) error {
+	j, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Job, error) { return ref.Archived(ctx, db) })
+	if err != nil && !errors.Is(err, pawl.ErrNotFound) {
+		return err
+	}
+	archived := err == nil
+	changes, err := see(v, func(ctx context.Context, db pawl.DB) ([]ops.Change, error) { return ref.Changes(ctx, db) })
+	switch {
+	case err != nil:
+		return err
+	case !archived && len(changes) == 0:
+		return gone
+	case archived:
+		v.ReadAt = j.ReadAt
+		v.add(note{Class: "notice", Text: "This job has finished. Its queue keeps finished jobs for seven days."}, v.jobFacts(j))
+	default:
+		v.add(note{Class: "notice", Text: "This job has finished or was discarded. Only the audit knows it."})
+	}
+	v.add(heading("By hand"), v.changeTable(changes, "No changes by hand."))
+	return nil
+}
+
+func (v *view) errorTable(all []ops.JobError) table {
+	t := table{Caption: "The last 10 attempts that failed, the newest first", Head: []string{"at", "#attempt", "code", "error"}, Empty: "No attempt has failed."}
+	for i := len(all) - 1; i >= 0; i-- {
+		e := all[i]
+		t.Rows = append(t.Rows, []cell{at(e.At), figure(e.Attempt), mono(e.Code), plain(e.Error)})
+	}
+	return t
+}
+
+// maxShown is how much of a payload is shown.
+const maxShown = 64 << 10
+
+// payload shows the payload of a job, to a user who may see it. It is logged who has seen which.
+func payload(v *view) error {
+	if !v.User.MaySeePayloads {
+		return fmt.Errorf("%w: you may not see payloads", errForbidden)
+	}
+	id, err := v.id("id")
+	if err != nil {
+		return err
+	}
+	v.Title = fmt.Sprintf("Payload of job %d", id)
+	j, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Job, error) {
+		j, err := (ops.JobRef{ID: id}).Get(ctx, db)
+		if errors.Is(err, pawl.ErrNotFound) {
+			return (ops.JobRef{ID: id}).Archived(ctx, db)
+		}
+		return j, err
+	})
+	if err != nil {
+		return err
+	}
+	v.h.cfg.Logger.InfoContext(v.ctx(), "dashboard: payload shown", "user", v.User.Name, "job", id)
+	body := j.Payload
+	if v.h.cfg.Redact != nil {
+		body = v.h.cfg.Redact(Payload{Queue: j.Queue, Kind: j.Kind, JobID: id, Body: body})
+	}
+	v.add(verbs{{Text: "Back to the job", Link: v.Link.Job(id)}})
+	if len(body) > maxShown {
+		v.add(note{Class: "notice", Text: fmt.Sprintf("These are the first %s of %s.", octets(maxShown), octets(len(body)))})
+		body = body[:maxShown]
+	}
+	if !utf8.Valid(body) && len(body) < maxShown {
+		v.add(note{Class: "notice", Text: "The payload is not text. It is shown in hexadecimal."})
+		v.add(text(hexDump(body)))
+		return nil
+	}
+	v.add(text(strings.ToValidUTF8(string(body), "\uFFFD")))
+	return nil
+}
+
+// id is a parameter that is the id of a job.
+func (v *view) id(name string) (int64, error) {
+	value := v.param(name)
+	id, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || id < 1 {
+		return 0, badParameter{name, value, "the id of a job: a whole number above zero"}
+	}
+	return id, nil
+}

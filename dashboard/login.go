@@ -1,0 +1,94 @@
+package dashboard
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+)
+
+// A Login lets one browser in, for a dashboard that one person runs on the own machine: the browser that first opens the address with the token.
+// Its Authorize is for [Config]. It refuses requests that do not name a loopback host, so that no other site's name can be pointed at it.
+type Login struct {
+	user User
+
+	mu      sync.Mutex
+	token   string // empty: it was used
+	session string
+}
+
+const (
+	tokenParameter = "token"
+	sessionCookie  = "pawl_session"
+)
+
+// NewLogin returns a login for this user, with a new token.
+func NewLogin(user User) *Login {
+	return &Login{user: user, token: rand.Text(), session: rand.Text()}
+}
+
+// Query is what stands behind the address of the dashboard, for its first request: "?token=…". It works once.
+func (l *Login) Query() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return "?" + tokenParameter + "=" + l.token
+}
+
+// Authorize knows the browser by its session cookie. With the token, it gives the cookie and leads to the same page without the token.
+func (l *Login) Authorize(r *http.Request) (User, error) {
+	if !loopback(r.Host) {
+		return User{}, errors.New("the request names the host " + r.Host + ", which is not this machine's loopback address")
+	}
+	if c, err := r.Cookie(sessionCookie); err == nil && subtle.ConstantTimeCompare([]byte(c.Value), []byte(l.session)) == 1 {
+		return l.user, nil
+	}
+	if !l.redeem(r.URL.Query().Get(tokenParameter)) {
+		return User{}, &Refusal{Status: http.StatusUnauthorized, Err: errors.New("no session: open the address that pawl dashboard printed; it works once, so start it again for another browser")}
+	}
+	cookie := http.Cookie{Name: sessionCookie, Value: l.session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	rest := r.URL.Query()
+	rest.Del(tokenParameter)
+	return User{}, &Refusal{Status: http.StatusSeeOther, Err: errors.New("a browser has logged in"),
+		Header: http.Header{"Set-Cookie": {cookie.String()}, "Location": {"./" + r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:] + withQuery(rest.Encode())}}}
+}
+
+func withQuery(query string) string {
+	if query == "" {
+		return ""
+	}
+	return "?" + query
+}
+
+// redeem reports whether this is the token, which is then used up.
+func (l *Login) redeem(token string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(l.token)) != 1 {
+		return false
+	}
+	l.token = ""
+	return true
+}
+
+// loopback reports whether a Host header names this machine and nothing else.
+func loopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if host == "localhost" {
+		return true
+	}
+	address, err := netip.ParseAddr(trimBrackets(host))
+	return err == nil && address.IsLoopback()
+}
+
+func trimBrackets(host string) string {
+	if n := len(host); n > 1 && host[0] == '[' && host[n-1] == ']' {
+		return host[1 : n-1]
+	}
+	return host
+}

@@ -1,0 +1,151 @@
+package dashboard
+
+import (
+	"strings"
+	"time"
+
+	"github.com/pawl-go/pawl/ops"
+)
+
+// overview shows what needs a person first, then how everything stands.
+func overview(v *view) error {
+	o, err := see(v, glance)
+	if err != nil {
+		return err
+	}
+	v.ReadAt = o.ReadAt
+	v.add(v.needed(o), heading("Queues"), v.queueTable(o.Queues, o.ReadAt), heading("Workers"), v.workerTable(o.Workers, o.ReadAt))
+	return nil
+}
+
+// needed are what a person should look at.
+func (v *view) needed(o ops.Overview) needs {
+	var dead, unknown, blocked, due int
+	var oldest time.Time
+	for _, q := range o.Queues {
+		dead, unknown, blocked, due = dead+q.Dead, unknown+q.Unknown, blocked+q.LanesBlocked, due+q.Due
+		if !q.DueSince.IsZero() && (oldest.IsZero() || q.DueSince.Before(oldest)) && q.Mode == ops.QueueRunning {
+			oldest = q.DueSince
+		}
+	}
+	silent := 0
+	for _, w := range o.Workers {
+		if w.State != "alive" {
+			silent++
+		}
+	}
+	item := func(n int, text, link, class string) need {
+		c := alarming(n, class)
+		return need{c.Text, text, link, c.Class}
+	}
+	wait := need{"–", "oldest due job", v.Link.To("queues"), ""}
+	if !oldest.IsZero() {
+		wait.Count = span(o.ReadAt.Sub(oldest))
+		if o.ReadAt.Sub(oldest) > time.Minute {
+			wait.Class = "odd"
+		}
+	}
+	return needs{
+		item(dead, "dead letters", v.Link.To("dead-letters"), "bad"),
+		item(o.UnknownSteps, "steps of unknown outcome", v.Link.To("steps", "status", ops.StatusUnknown), "bad"),
+		item(o.UnknownCommands, "commands of unknown outcome", v.Link.To("commands", "status", ops.StatusUnknown), "bad"),
+		item(unknown, "jobs that wait for a step", v.Link.To("jobs", "status", ops.StatusUnknown), "odd"),
+		item(blocked, "lanes blocked", v.Link.To("lanes", "blocked", "yes"), "odd"),
+		item(silent, "workers silent", v.Link.To("workers"), "odd"),
+		item(due, "jobs due", v.Link.To("queues"), ""),
+		wait,
+	}
+}
+
+// queues shows all queues. An outbox is the queue "outbox/SINK".
+func queues(v *view) error {
+	o, err := see(v, glance)
+	if err != nil {
+		return err
+	}
+	v.ReadAt = o.ReadAt
+	v.add(v.queueTable(o.Queues, o.ReadAt))
+	return nil
+}
+
+func (v *view) queueTable(all []ops.Queue, now time.Time) table {
+	t := table{Caption: "Jobs that have not finished, by queue. Counts stop at " + number(countLimit) + ".",
+		Head:  []string{"queue", "mode", "#due", "#oldest due", "#later", "#waiting", "#processing", "#dead letters", "#unknown", "#lanes blocked"},
+		Empty: "No queue has a job, and nothing was set for any."}
+	for _, q := range all {
+		mode := plain(q.Mode)
+		if q.Mode != ops.QueueRunning {
+			mode.Class = "odd"
+		}
+		oldest := plain("")
+		if !q.DueSince.IsZero() {
+			oldest = plain(span(now.Sub(q.DueSince)))
+		}
+		dead := ended(q, q.Dead, "bad")
+		if q.Dead > 0 {
+			dead.Link = v.Link.To("dead-letters", "queue", q.Name)
+		}
+		t.Rows = append(t.Rows, []cell{linked(q.Name, v.Link.Queue(q.Name)), mode, capped(q.Due), oldest, capped(q.Later), capped(q.Waiting),
+			capped(q.Processing), dead, ended(q, q.Unknown, "bad"), ended(q, q.LanesBlocked, "odd")})
+	}
+	return t
+}
+
+// queue shows one queue.
+func queue(v *view) error {
+	name := v.param("name")
+	o, err := see(v, glance)
+	if err != nil {
+		return err
+	}
+	v.Title, v.ReadAt = "Queue "+name, o.ReadAt
+	q := ops.Queue{Name: name, Mode: ops.QueueRunning}
+	for _, one := range o.Queues {
+		if one.Name == name {
+			q = one
+		}
+	}
+	v.add(facts{
+		{"mode", plain(q.Mode)}, {"archive", yes(q.Archive, "finished jobs are kept for seven days", "finished jobs are deleted")},
+		{"due", capped(q.Due)}, {"later", capped(q.Later)}, {"waiting in lanes", capped(q.Waiting)}, {"processing", capped(q.Processing)},
+		{"tried before, to be tried again", capped(q.Begun)}, {"dead letters", ended(q, q.Dead, "bad")}, {"unknown", ended(q, q.Unknown, "bad")},
+		{"cancelled", ended(q, q.Cancelled, "")}, {"lanes blocked", ended(q, q.LanesBlocked, "odd")}, {"first due since", at(q.DueSince)},
+	})
+	v.add(v.actions(queueVerbs(q)...))
+	v.add(verbs{{Text: "Jobs", Link: v.Link.To("jobs", "queue", name)}, {Text: "Dead letters", Link: v.Link.To("dead-letters", "queue", name)},
+		{Text: "Lanes", Link: v.Link.To("lanes", "queue", name)}})
+	return nil
+}
+
+// workers shows the processes that have registered.
+func workers(v *view) error {
+	o, err := see(v, glance)
+	if err != nil {
+		return err
+	}
+	v.ReadAt = o.ReadAt
+	v.add(v.workerTable(o.Workers, o.ReadAt))
+	return nil
+}
+
+func (v *view) workerTable(all []ops.Worker, now time.Time) table {
+	t := table{Caption: "Workers: processes that claim jobs", Head: []string{"worker", "#id", "state", "#last heartbeat", "#lease left", "presence lock", "#jobs in hand"},
+		Empty: "No worker is registered. Start one, or look at its log."}
+	for _, w := range all {
+		state := cell{Text: w.State, Class: "good"}
+		if w.State != "alive" {
+			state.Class = "bad"
+		}
+		left := w.LeaseExpiresAt.Sub(now)
+		lease := cell{Text: span(left)}
+		if left <= 0 {
+			lease = cell{Text: "over for " + span(-left), Class: "bad"}
+		}
+		t.Rows = append(t.Rows, []cell{{Text: w.Name, Mono: true}, plain(w.ID), state, plain(ago(w.SeenAt, now)), lease,
+			yes(w.Presence, "held: its death is noticed at once", "none: its death is noticed when its lease is over"), figure(w.Held)})
+	}
+	return t
+}
+
+// isOutbox reports whether a queue holds the events of a sink, and of which.
+func isOutbox(queue string) (sink string, is bool) { return strings.CutPrefix(queue, "outbox/") }

@@ -1,0 +1,191 @@
+package dashboard
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"time"
+
+	"github.com/pawl-go/pawl"
+)
+
+// A page is one kind of page: where it is, what it is called, and how it is filled.
+type page struct {
+	pattern string // of http.ServeMux, without the method
+	title   string
+	menu    bool // it stands in the menu
+	live    bool // it may be refreshed by itself
+	fill    func(*view) error
+}
+
+// pages are all pages, in the order of the menu.
+var pages = []page{
+	{"/{$}", "Overview", true, true, overview},
+	{"/queues", "Queues", true, true, queues},
+	{"/queue", "Queue", false, true, queue},
+	{"/jobs", "Jobs", true, false, jobs},
+	{"/job", "Job", false, true, job},
+	{"/payload", "Payload", false, false, payload},
+	{"/dead-letters", "Dead letters", true, false, deadLetters},
+	{"/lanes", "Lanes", true, false, lanes},
+	{"/lane", "Lane", false, true, lane},
+	{"/consumers", "Consumers", true, false, consumers},
+	{"/consumer", "Consumer", false, false, consumer},
+	{"/delivery", "Delivery", false, false, delivery},
+	{"/gates", "Sequence gates", true, false, gates},
+	{"/gate", "Sequence gate", false, false, gate},
+	{"/commands", "Commands", true, false, commands},
+	{"/command", "Command", false, false, command},
+	{"/steps", "Steps", true, false, steps},
+	{"/step", "Step", false, false, step},
+	{"/outbox", "Outbox", true, true, outbox},
+	{"/schedules", "Schedules", true, false, schedules},
+	{"/schedule", "Schedule", false, false, schedule},
+	{"/workers", "Workers", true, true, workers},
+	{"/doctor", "Doctor", true, false, diagnosis},
+	{"/audit", "Audit", true, false, audit},
+	{"/story", "Story", false, false, story},
+	{"/run", "Bulk action", false, false, run},
+}
+
+// A view is one page on its way to the browser. Its exported fields and methods are what the templates see.
+type view struct {
+	Page   page
+	Title  string // of this page; default: that of its kind
+	Name   string // of the dashboard
+	User   User
+	Link   link
+	Blocks []block
+	ReadAt time.Time // the database's clock at the reading; zero: the page shows nothing that was read
+	Change bool      // the user may change things here
+
+	Refresh int // seconds until the browser loads the page again by itself; 0: never
+
+	began   time.Time
+	h       *Handler
+	request *http.Request
+	status  int
+}
+
+// Took is how long it took until now.
+func (v *view) Took() time.Duration { return time.Since(v.began) }
+
+// Menu are the pages of the menu.
+func (v *view) Menu() (all []page) {
+	for _, p := range pages {
+		if p.menu {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// MenuTitle and Live are for the templates.
+func (p page) MenuTitle() string { return p.title }
+func (p page) Live() bool        { return p.live }
+
+// Path is the address of a page of the menu, without the slash in front.
+func (p page) Path() string {
+	if p.pattern == "/{$}" {
+		return ""
+	}
+	return p.pattern[1:]
+}
+
+// param is a parameter of the request.
+func (v *view) param(name string) string { return v.request.FormValue(name) }
+
+// ctx ends with the request.
+func (v *view) ctx() context.Context { return v.request.Context() }
+
+// see reads something for the view.
+func see[T any](v *view, ask func(context.Context, pawl.DB) (T, error)) (T, error) {
+	return read(v.ctx(), v.h.reader, ask)
+}
+
+func (h *Handler) view(p page, r *http.Request) *view {
+	user := userOf(r.Context())
+	return &view{Page: p, Title: p.title, Name: h.cfg.Name, User: user, Link: linkFrom(r.URL.Path), began: time.Now(),
+		Change: user.MayChange && h.cfg.Operators != nil, h: h, request: r, status: http.StatusOK}
+}
+
+// page serves one kind of page.
+func (h *Handler) page(p page) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		v := h.view(p, r)
+		if err := p.fill(v); err != nil {
+			v.trouble(err)
+		}
+		v.write(w)
+	}
+}
+
+// trouble makes the view say what went wrong, and what to do about it.
+func (v *view) trouble(err error) {
+	problem := note{Class: "trouble", Text: err.Error()}
+	var e *pawl.Error
+	if errors.As(err, &e) {
+		problem.Hint = e.Hint
+	}
+	switch {
+	case errors.Is(err, pawl.ErrNotFound):
+		v.status = http.StatusNotFound
+	case errors.Is(err, pawl.ErrArgumentInvalid), errors.As(err, new(badParameter)):
+		v.status = http.StatusBadRequest
+	case errors.Is(err, errForbidden):
+		v.status = http.StatusForbidden
+	case errors.Is(err, errSlow):
+		v.status = http.StatusServiceUnavailable
+	case v.ctx().Err() != nil: // its viewer has left
+		v.status = http.StatusServiceUnavailable
+	default:
+		v.status = http.StatusInternalServerError
+		v.h.cfg.Logger.ErrorContext(v.ctx(), "dashboard: page failed", "path", v.request.URL.Path, "user", v.User.Name, "error", err)
+	}
+	v.Page.live, v.Blocks = false, append(v.Blocks, problem)
+}
+
+// A badParameter is an address that was typed or edited by hand.
+type badParameter struct{ name, value, want string }
+
+func (b badParameter) Error() string {
+	return fmt.Sprintf("the parameter %s is %q: it must be %s", b.name, b.value, b.want)
+}
+
+var errForbidden = errors.New("you may not do this here")
+
+func (v *view) write(w http.ResponseWriter) {
+	var body bytes.Buffer
+	name := "page"
+	if v.request.Header.Get("X-Pawl-Part") == "main" { // a page that refreshes itself
+		name = "main"
+	}
+	if err := templates.ExecuteTemplate(&body, name, v); err != nil {
+		v.h.cfg.Logger.ErrorContext(v.ctx(), "dashboard: template failed", "page", v.Page.title, "error", err)
+		http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(v.status)
+	_, _ = body.WriteTo(w) // the viewer may have left
+}
+
+//go:embed templates/*.html
+var templateFiles embed.FS
+
+var templates = template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/*.html"))
+
+type userKey struct{}
+
+func withUser(ctx context.Context, u User) context.Context {
+	return context.WithValue(ctx, userKey{}, u)
+}
+
+func userOf(ctx context.Context) User {
+	u, _ := ctx.Value(userKey{}).(User)
+	return u
+}

@@ -1,0 +1,48 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+)
+
+// A reader reads for pages: in transactions that cannot write, that the server ends after readTimeout, and only as many at once as there
+// are places. A page that its viewer has left is not read on.
+type reader struct {
+	pool   *pgxpool.Pool
+	places chan struct{}
+}
+
+// errSlow is shown in place of what took longer than readTimeout.
+var errSlow = errors.New("this took longer than 2 seconds and was stopped: narrow the selection")
+
+// read runs ask in a read-only transaction.
+func read[T any](ctx context.Context, r reader, ask func(context.Context, pawl.DB) (T, error)) (answer T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*readTimeout) // the place, the connection and the answer
+	defer cancel()
+	select {
+	case r.places <- struct{}{}:
+		defer func() { <-r.places }()
+	case <-ctx.Done():
+		return answer, errSlow
+	}
+	tx, err := r.pool.BeginTx(ctx, pgx.TxOptions{AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return answer, pawl.Wrap("dashboard.read", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	if _, err := tx.Exec(ctx, fmt.Sprintf("set local statement_timeout = %d", readTimeout/time.Millisecond)); err != nil {
+		return answer, pawl.Wrap("dashboard.read", err)
+	}
+	answer, err = ask(ctx, tx)
+	if pawl.CodeOf(err) == "57014" || errors.Is(err, context.DeadlineExceeded) {
+		err = errSlow
+	}
+	return answer, err
+}

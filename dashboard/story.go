@@ -1,0 +1,132 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/ops"
+)
+
+// A timeline is the story of one intent.
+type timeline []moment
+
+// A moment is one line of it.
+type moment struct {
+	At      time.Time
+	Later   string // than the moment before: "+1.9 s"
+	Mark    string // a sign that stands for the class, beside the words
+	Class   string
+	Subject cell
+	Event   string
+	Details []member
+}
+
+// story shows everything that is known of one key, in the order of time: the facts of pawl explain.
+func story(v *view) error {
+	key, scope := strings.TrimSpace(v.param("key")), v.param("scope")
+	v.add(filter{Address: v.Link.To("story"), Fields: []field{{Name: "key", Label: "key or job id", Value: key}, {Name: "scope", Label: "only in this scope, consumer or queue", Value: scope}}})
+	if key == "" {
+		v.add(note{Class: "quiet", Text: "Enter the key of a command, a delivery, a job or an event, the id of a job, or the resource of a sequence gate."})
+		return nil
+	}
+	v.Title = "Story of " + key
+	s, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Story, error) { return ops.Explain(ctx, db, key, scope) })
+	if err != nil {
+		return err
+	}
+	v.ReadAt = s.ReadAt
+	if !s.Known() {
+		hint := "it never came, or longer ago than is remembered; the key is the one its sender gave"
+		if len(s.Beyond) > 0 {
+			hint = "there are more " + strings.Join(s.Beyond, " and ") + " than were looked in: name one"
+		}
+		v.add(note{Class: "notice", Text: "Nothing is known of this key.", Hint: hint})
+	} else {
+		v.add(v.timeline(s))
+	}
+	looked := "Looked in: " + strings.Join(s.Looked, ", ") + "."
+	if len(s.Beyond) > 0 {
+		looked += " Not looked in all of: " + strings.Join(s.Beyond, ", ") + "."
+	}
+	command := "pawl explain " + shellWord(key)
+	if scope != "" {
+		command += " --scope " + shellWord(scope)
+	}
+	v.add(note{Class: "quiet", Text: looked}, facts{{"the same in a terminal", mono(command)}})
+	return nil
+}
+
+func (v *view) timeline(s ops.Story) (t timeline) {
+	var before time.Time
+	now := false
+	for _, m := range s.Moments {
+		if m.At.After(s.ReadAt) && !now {
+			t, now, before = append(t, moment{At: s.ReadAt, Later: after(before, s.ReadAt), Class: "now", Mark: "―", Event: "now"}), true, s.ReadAt
+		}
+		mark, class := markOf(m)
+		t = append(t, moment{At: m.At, Later: after(before, m.At), Mark: mark, Class: class, Subject: v.subject(m), Event: m.Event, Details: details(m.Detail)})
+		if !m.At.IsZero() {
+			before = m.At
+		}
+	}
+	return t
+}
+
+// after is how much later than the moment before.
+func after(before, t time.Time) string {
+	if before.IsZero() || t.IsZero() || t.Before(before) {
+		return ""
+	}
+	return "+" + span(t.Sub(before))
+}
+
+// subject names what a moment is about, and leads there.
+func (v *view) subject(m ops.Moment) cell {
+	c := cell{Text: strings.TrimSpace(m.Kind + " " + m.Scope + " " + m.Key)}
+	switch m.Kind {
+	case "job":
+		if id, err := strconv.ParseInt(m.Key, 10, 64); err == nil {
+			c.Link = v.Link.Job(id)
+		}
+	case "command":
+		c.Link = v.Link.Command(m.Scope, m.Key)
+	case "delivery":
+		c.Link = v.Link.Delivery(m.Scope, m.Key)
+	case "gate":
+		c.Link = v.Link.Gate(m.Scope, m.Key)
+	case "step":
+		var d struct{ Step string }
+		if json.Unmarshal(m.Detail, &d) == nil && d.Step != "" {
+			c.Link = v.Link.Step(m.Scope, m.Key, d.Step)
+		}
+	}
+	return c
+}
+
+// markOf is the sign and the class of a moment, by what happened.
+func markOf(m ops.Moment) (mark, class string) {
+	switch m.Event {
+	case "dead_letter", "unknown", "failed_final", "crash":
+		return "✕", "bad"
+	case "failed", "failed_retryable", "cancelled", "held", "ambiguous":
+		return "△", "odd"
+	case "succeeded", "processed", "executed", "finished", "committed":
+		return "●", "good"
+	}
+	if strings.Contains(m.Event, "_") && !strings.HasPrefix(m.Event, "pending") { // a verb of an operator
+		return "◆", "hand"
+	}
+	return "○", "plain"
+}
+
+// shellWord writes a word as a shell takes it.
+func shellWord(word string) string {
+	if strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+=,") == "" && word != "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(visible(word), "'", `'\''`) + "'"
+}
