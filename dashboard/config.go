@@ -13,7 +13,7 @@ import (
 // Config says what a dashboard shows, and to whom.
 type Config struct {
 	// Pool is what the pages are read from. Required. Its login needs the rights of pawl_reader. The dashboard takes up to 4 connections of
-	// it at once, each for at most 2 seconds.
+	// it at once, each for at most 4 seconds.
 	Pool *pgxpool.Pool
 	// Operators is what actions are executed on. Its login needs the rights of pawl_operator. Default: nil, and the dashboard is read-only
 	// for everyone. It may be the same pool as Pool.

@@ -105,5 +105,5 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, status int, use
 
 const (
 	readPlaces  = 4               // connections that the pages take at once
-	readTimeout = 2 * time.Second // of one read
+	readTimeout = 2 * time.Second // of one statement
 )

@@ -12,15 +12,15 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A reader reads for pages: in transactions that cannot write, that the server ends after readTimeout, and only as many at once as there
+// A reader reads for pages: in transactions that cannot write, whose statements the server ends after readTimeout, and only as many at once as there
 // are places. A page that its viewer has left is not read on.
 type reader struct {
 	pool   *pgxpool.Pool
 	places chan struct{}
 }
 
-// errSlow is shown in place of what took longer than readTimeout.
-var errSlow = errors.New("this took longer than 2 seconds and was stopped: narrow the selection")
+// errSlow is shown in place of what took longer than readTimeout, or twice as long in several statements.
+var errSlow = errors.New("this took too long and was stopped: narrow the selection")
 
 // read runs ask in a read-only transaction.
 func read[T any](ctx context.Context, r reader, ask func(context.Context, pawl.DB) (T, error)) (answer T, err error) {
