@@ -31,6 +31,9 @@ func TestAlerts_NameWhatExists(t *testing.T) {
 	}
 	_, rules, _ := strings.Cut(page, "```yaml\n")
 	rules, rest, _ := strings.Cut(rules, "```\n")
+	if file := read(t, "../deploy/prometheus/pawl.rules.yaml"); !strings.HasSuffix(file, "\n"+rules) {
+		t.Error("deploy/prometheus/pawl.rules.yaml has other rules than the page")
+	}
 	alerts := 0
 	for rule := range strings.SplitSeq(rules, "- alert: ") {
 		alert, body, _ := strings.Cut(rule, "\n")
