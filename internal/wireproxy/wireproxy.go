@@ -1,5 +1,5 @@
 // Package wireproxy stands between a client and PostgreSQL and cuts the connection at a chosen moment of COMMIT (or
-// of another statement), which no byte-blind proxy can aim at. For tests only.
+// of another statement), which no byte-blind proxy can aim at. For tests and the crash lab only.
 package wireproxy
 
 import (
@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"testing"
 )
 
 // A Cut says what the next COMMIT (or other target) meets.
@@ -64,12 +63,29 @@ func (p *Proxy) flow() {
 	}
 }
 
-// Start runs a proxy in front of the database that rawURL names and returns it with the URL to use instead.
-func Start(tb testing.TB, rawURL string) (*Proxy, string) {
+// A TB is what Start needs of a test.
+type TB interface {
+	Helper()
+	Fatal(args ...any)
+	Cleanup(fn func())
+}
+
+// Start runs a proxy in front of the database that rawURL names until the test ends, and returns it with the URL to use instead.
+func Start(tb TB, rawURL string) (*Proxy, string) {
 	tb.Helper()
-	u, err := url.Parse(rawURL)
+	p, through, err := Open(rawURL)
 	if err != nil {
 		tb.Fatal(err)
+	}
+	tb.Cleanup(p.Close)
+	return p, through
+}
+
+// Open runs a proxy in front of the database that rawURL names until Close, and returns it with the URL to use instead.
+func Open(rawURL string) (*Proxy, string, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, "", err
 	}
 	p := &Proxy{aim: isCommit, next: func() Cut { return Pass }}
 	p.network, p.upstream = "tcp", u.Host
@@ -85,13 +101,15 @@ func Start(tb testing.TB, rawURL string) (*Proxy, string) {
 	}
 	var listen net.ListenConfig
 	if p.listener, err = listen.Listen(context.Background(), "tcp", "127.0.0.1:0"); err != nil {
-		tb.Fatal(err)
+		return nil, "", err
 	}
-	tb.Cleanup(func() { _ = p.listener.Close() })
 	u.Host, u.RawQuery = p.listener.Addr().String(), strings.ReplaceAll(q.Encode(), "+", "%20") // pgx reads a + as itself
 	go p.accept()
-	return p, u.String()
+	return p, u.String(), nil
 }
+
+// Close takes no more connections. Those that are open stay.
+func (p *Proxy) Close() { _ = p.listener.Close() }
 
 // OnCommit decides the fate of each COMMIT from now on; nil lets all pass.
 func (p *Proxy) OnCommit(next func() Cut) {

@@ -88,11 +88,28 @@ func (f *dashboardFlags) check(cmd *cobra.Command) error {
 	if f.actor == "" || len(f.actor) > 255 {
 		return misused(cmd, "who is missing: $USER is not set, or longer than 255 octets", "pass --actor")
 	}
-	address, err := netip.ParseAddrPort(f.listen)
+	return loopbackAddress(cmd, f.listen, "for others, mount the package dashboard behind your login")
+}
+
+// loopbackAddress refuses a --listen that others could reach.
+func loopbackAddress(cmd *cobra.Command, listen, otherwise string) error {
+	address, err := netip.ParseAddrPort(listen)
 	if err != nil || !address.Addr().IsLoopback() {
-		return misused(cmd, fmt.Sprintf("--listen %s is no loopback address with a port", f.listen), "as in: --listen "+dashboardAddress+"; for others, mount the package dashboard behind your login")
+		return misused(cmd, fmt.Sprintf("--listen %s is no loopback address with a port", listen), "as in: --listen "+dashboardAddress+"; "+otherwise)
 	}
 	return nil
+}
+
+// printLogin prints the address that lets one browser in.
+func printLogin(cmd *cobra.Command, asJSON bool, login, url string) (err error) {
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), struct {
+			URL   string `json:"url"`
+			Login string `json:"login"` // works once
+		}{url, login})
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), login)
+	return err
 }
 
 // poolOf makes a pool of a few connections like the one that was configured.
@@ -115,15 +132,7 @@ func (f dashboardFlags) serve(cmd *cobra.Command, board http.Handler, login *das
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(socket) }()
 	progress(cmd)("the dashboard is at " + url + "; Ctrl-C stops it. This address works once, in one browser:")
-	if *f.json {
-		err = printJSON(cmd.OutOrStdout(), struct {
-			URL   string `json:"url"`
-			Login string `json:"login"` // works once
-		}{url, url + login.Query()})
-	} else {
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), url+login.Query())
-	}
-	if err == nil {
+	if err = printLogin(cmd, *f.json, url+login.Query(), url); err == nil {
 		select {
 		case <-cmd.Context().Done():
 			progress(cmd)("stopping")

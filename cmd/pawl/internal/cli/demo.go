@@ -39,9 +39,12 @@ With --lease nothing is counted by the thousand: two letters are mailed, told st
 being sent, another frozen past its lease; each time another process takes over, finds that the mail was sent, and does the rest. The
 one that was frozen is refused when it wakes up.
 
+With --watch it opens a page: workers with Pawl beside workers with a table of processed messages, and buttons that kill, freeze and cut both. It
+goes on until Ctrl-C, and then says what was doubled or lost.
+
 The database is a private PostgreSQL with its own, durable settings, gone afterwards; --database-url names another, which
 must hold Pawl's schema (the environment is not asked, so that no demo runs where you did not mean it).`,
-		Example: "  pawl demo\n  pawl demo --messages 50000 --kills 40 --workers 4\n  pawl demo --poison 3 --keep\n  pawl demo --pipeline\n  pawl demo --payments\n  pawl demo --lease\n  pawl demo --seed 7 --json",
+		Example: "  pawl demo\n  pawl demo --messages 50000 --kills 40 --workers 4\n  pawl demo --poison 3 --keep\n  pawl demo --pipeline\n  pawl demo --payments\n  pawl demo --lease\n  pawl demo --watch\n  pawl demo --seed 7 --json",
 		Args:    noArgs,
 	}
 	flags := cmd.Flags()
@@ -53,12 +56,24 @@ must hold Pawl's schema (the environment is not asked, so that no demo runs wher
 	flags.BoolVar(&o.Pipeline, "pipeline", false, "let each order append an event, which goes through a second queue and is shipped there")
 	flags.BoolVar(&o.Payments, "payments", false, "let orders come as webhooks, and charge and mail each at a server that lies")
 	lease := flags.Bool("lease", false, "tell of a lease step by step, instead")
+	var w watchFlags
+	flags.BoolVar(&w.watch, "watch", false, "open the crash lab, a page with buttons, instead")
+	flags.Float64Var(&w.rate, "rate", 25, "with --watch: orders a second")
+	flags.StringVar(&w.listen, "listen", dashboardAddress, "with --watch: loopback address and port; port 0 takes a free one")
 	flags.Float64Var(&o.HandlerErrors, "handler-errors", 0.02, "share of attempts whose handler fails after writing")
 	flags.Uint64Var(&o.Seed, "seed", 0, "decides orders, faults and kills; 0 picks one and prints it")
 	flags.BoolVar(&o.Keep, "keep", false, "keep the database and say where it is")
 	flags.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "give up after this long")
 	asJSON := addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if w.watch {
+			return w.run(cmd, o.Workers, *asJSON)
+		}
+		for _, name := range []string{"rate", "listen"} {
+			if cmd.Flags().Changed(name) {
+				return misused(cmd, "--"+name+" goes with --watch", "see: pawl demo --help")
+			}
+		}
 		if *lease {
 			return runLease(cmd, o, *asJSON)
 		}

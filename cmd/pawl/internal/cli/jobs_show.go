@@ -226,5 +226,9 @@ func errorText(e ops.JobError) string {
 	if e.Code != "" {
 		text = visible(e.Code) + ": " + text
 	}
-	return fmt.Sprintf("%s attempt %d: %s", e.At.UTC().Format(time.RFC3339), e.Attempt, text)
+	by := ""
+	if e.Worker != "" {
+		by = " by " + visible(e.Worker)
+	}
+	return fmt.Sprintf("%s attempt %d%s: %s", e.At.UTC().Format(time.RFC3339), e.Attempt, by, text)
 }

@@ -89,7 +89,7 @@ func newRoot() *cobra.Command {
 	root.SetHelpCommand(newHelp())
 
 	// Each command is added here and nowhere else.
-	root.AddCommand(newDemo(), newDemoWorker())
+	root.AddCommand(newDemo(), newDemoWorker(), newLabWorker())
 	root.AddCommand(newMigrate())
 	root.AddCommand(newStatus(), newDashboard(), newDoctor(), newExplain(), newStale(), newPurge())
 	root.AddCommand(newCommands(), newJobs(), newDLQ(), newLanes(), newQueues(), newSchedules(), newInbox(), newGates(), newOutbox(), newSteps(), newWebhook())

@@ -105,12 +105,12 @@ func run(ctx context.Context, o Options, display Display) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	defer queue.close()
+	defer queue.Close()
 	o.Pipeline = o.Pipeline || o.Payments
-	fleet := newFleet(o.Executable, workerConfig{DatabaseURL: database.url, Schema: database.schema,
-		Endpoint: queue.endpoint, Seed: o.Seed, HandlerErrors: o.HandlerErrors, Pipeline: o.Pipeline})
-	defer fleet.killAll()
-	game := newGame(o, display, database, queue, fleet)
+	crew := newCrew(o.Executable, workerConfig{DatabaseURL: database.url, Schema: database.schema,
+		Endpoint: queue.Endpoint, Seed: o.Seed, HandlerErrors: o.HandlerErrors, Pipeline: o.Pipeline})
+	defer crew.KillAll()
+	game := newGame(o, display, database, queue, crew)
 	if o.Payments {
 		if err := game.openPayments(); err != nil {
 			return Report{}, err

@@ -29,7 +29,7 @@ type Kill struct {
 
 // A killer spreads its kills over the run: the n-th when the n-th share of the orders took effect.
 type killer struct {
-	fleet  *fleet
+	crew   *crew
 	random *rand.Rand
 	plan   []string
 	began  time.Time
@@ -42,8 +42,8 @@ type killer struct {
 
 // newKiller plans kills that visit each point and a random moment in turn, in an order the seed decides. It takes a
 // generator of its own, because the producer draws at the same time.
-func newKiller(random *rand.Rand, f *fleet, kills int, more ...string) *killer {
-	k := &killer{fleet: f, random: rand.New(rand.NewPCG(random.Uint64(), 1)), began: time.Now(),
+func newKiller(random *rand.Rand, c *crew, kills int, more ...string) *killer {
+	k := &killer{crew: c, random: rand.New(rand.NewPCG(random.Uint64(), 1)), began: time.Now(),
 		done: []Kill{}, moved: make(chan struct{})}
 	for len(k.plan) < kills {
 		turn := slices.Concat([]string{Randomly, Randomly}, points, more)
@@ -79,22 +79,22 @@ func (k *killer) step(ctx context.Context, effects, of int, empty, allSent bool)
 	if n == len(k.plan) || !empty && effects*2*(len(k.plan)+1) < of*(2*n+1) {
 		return
 	}
-	w := k.fleet.pick(k.random)
+	w := k.crew.Pick(k.random)
 	if w == nil {
 		return // the last one killed is not up yet
 	}
 	point := k.plan[n]
-	armed := point != Randomly && !(empty && allSent) && k.fleet.arm(w, point, "kill")
+	armed := point != Randomly && !(empty && allSent) && k.crew.Arm(w, point, "kill")
 	k.begin()
-	if !armed || !k.fleet.diesWithin(ctx, w, killPatience) {
+	if !armed || !k.crew.DiesWithin(ctx, w, killPatience) {
 		point = Randomly
-		k.fleet.kill(w)
+		k.crew.Kill(w)
 	}
 	if ctx.Err() != nil {
 		return
 	}
 	k.mu.Lock()
-	k.done = append(k.done, Kill{point, w.number, round(time.Since(k.began).Seconds())})
+	k.done = append(k.done, Kill{point, w.Number, round(time.Since(k.began).Seconds())})
 	k.mu.Unlock()
 }
 

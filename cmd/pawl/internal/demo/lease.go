@@ -7,11 +7,11 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pawl-go/pawl/cmd/pawl/internal/fleet"
 	"github.com/pawl-go/pawl/internal/provider"
 	"github.com/pawl-go/pawl/job"
 )
@@ -82,10 +82,10 @@ func runLease(ctx context.Context, o Options, display Display) (r LeaseReport, e
 	}
 	defer closeMail()
 	s := &stage{display: display, database: database, mail: mail, began: time.Now(),
-		fleet: newFleet(o.Executable, workerConfig{DatabaseURL: database.url, Schema: database.schema, Letters: url})}
-	s.fleet.said = s.say
-	defer s.fleet.killAll()
-	if err := s.fleet.start(ctx, o.Workers); err != nil {
+		crew: newCrew(o.Executable, workerConfig{DatabaseURL: database.url, Schema: database.schema, Letters: url})}
+	s.crew.said = s.say
+	defer s.crew.KillAll()
+	if err := s.crew.Start(ctx, o.Workers); err != nil {
 		return r, err
 	}
 	s.say("a worker that has just begun judges nobody by presence: waiting")
@@ -98,10 +98,10 @@ func runLease(ctx context.Context, o Options, display Display) (r LeaseReport, e
 	if r.Frozen, err = s.freeze(ctx); err != nil {
 		return r, err
 	}
-	if err := s.fleet.drain(ctx); err != nil {
+	if err := s.crew.Drain(ctx); err != nil {
 		return r, err
 	}
-	r.Letters, r.Mails, r.Refused, r.Lease = 2, len(mail.Charges()), int(s.fleet.events.count("stale_write_refused")), letterLease.Seconds()
+	r.Letters, r.Mails, r.Refused, r.Lease = 2, len(mail.Charges()), int(s.crew.events.count("stale_write_refused")), letterLease.Seconds()
 	if err = s.count(ctx, &r); err == nil && o.Keep {
 		r.Schema, r.Directory = database.schema, database.directory
 	}
@@ -112,7 +112,7 @@ func runLease(ctx context.Context, o Options, display Display) (r LeaseReport, e
 type stage struct {
 	display  Display
 	database *database
-	fleet    *fleet
+	crew     *crew
 	mail     *provider.Server
 	began    time.Time
 }
@@ -135,7 +135,7 @@ func (s *stage) kill(ctx context.Context) (seconds float64, err error) {
 		return 0, err
 	}
 	at := time.Now()
-	s.fleet.kill(w)
+	s.crew.Kill(w)
 	if err := s.takenOver(ctx, first); err != nil {
 		return 0, err
 	}
@@ -145,8 +145,8 @@ func (s *stage) kill(ctx context.Context) (seconds float64, err error) {
 // freeze is the second act.
 func (s *stage) freeze(ctx context.Context) (seconds float64, err error) {
 	s.display.Note("\nAct 2: SIGSTOP before the worker writes its row, SIGCONT when all is over")
-	for _, w := range s.fleet.snapshot() {
-		s.fleet.arm(w, "step.record.after", "stop")
+	for _, w := range s.crew.Workers() {
+		s.crew.Arm(w, "step.record.after", "stop")
 	}
 	first, err := s.send(ctx, "letter-2", func() (recorded bool, err error) {
 		var steps int
@@ -171,11 +171,11 @@ func (s *stage) freeze(ctx context.Context) (seconds float64, err error) {
 		return 0, err
 	}
 	s.say("SIGCONT to " + first.worker)
-	if err := w.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		return 0, err
+	if !s.crew.Wake(w) {
+		return 0, fmt.Errorf("%s is gone", first.worker)
 	}
 	return seconds, s.until(ctx, "the frozen worker is refused", func() (bool, error) {
-		return s.fleet.events.count("stale_write_refused") > 0, nil
+		return s.crew.events.count("stale_write_refused") > 0, nil
 	})
 }
 
@@ -254,10 +254,10 @@ func (s *stage) holder(ctx context.Context) (h held, err error) {
 
 func processName(pid int) string { return fmt.Sprintf("process %d", pid) }
 
-func (s *stage) workerOf(h held) (*worker, error) {
-	for _, w := range s.fleet.snapshot() {
-		if w.cmd.Process.Pid == h.pid {
-			s.fleet.doom(w)
+func (s *stage) workerOf(h held) (*fleet.Worker, error) {
+	for _, w := range s.crew.Workers() {
+		if w.PID() == h.pid {
+			s.crew.Doom(w)
 			return w, nil
 		}
 	}
@@ -276,7 +276,7 @@ func (s *stage) until(ctx context.Context, what string, holds func() (bool, erro
 			return err
 		}
 		select {
-		case err := <-s.fleet.failed:
+		case err := <-s.crew.Failed():
 			return err
 		case <-s.database.ended:
 			return errEnded

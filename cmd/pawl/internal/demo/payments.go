@@ -162,7 +162,7 @@ func (g *game) openPayments() (err error) {
 		g.sender.close()
 		return err
 	}
-	g.fleet.listener, g.fleet.config.Payments = g.sender.listener, &g.calls.config
+	g.crew.Listener, g.crew.config.Payments = g.sender.listener, &g.calls.config
 	return nil
 }
 

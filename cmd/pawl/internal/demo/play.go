@@ -19,16 +19,16 @@ type game struct {
 	queue    *queue
 	sender   *sender    // of the payments; nil: there are none
 	calls    *providers // whom they call
-	fleet    *fleet
+	crew     *crew
 	killer   *killer
 	random   *rand.Rand // the producer's, once the plan is made
 	sent     []checker.Order
 }
 
 // newGame makes what the seed decides.
-func newGame(o Options, display Display, d *database, q *queue, f *fleet) *game {
+func newGame(o Options, display Display, d *database, q *queue, c *crew) *game {
 	random := rand.New(rand.NewPCG(o.Seed, 0))
-	g := &game{Options: o, display: display, database: d, queue: q, fleet: f, random: random}
+	g := &game{Options: o, display: display, database: d, queue: q, crew: c, random: random}
 	g.sent = makeOrders(random, o.Messages, o.Poison)
 	var more []string
 	if o.Pipeline {
@@ -37,13 +37,13 @@ func newGame(o Options, display Display, d *database, q *queue, f *fleet) *game 
 	if o.Payments {
 		more = slices.Concat(more, callPoints)
 	}
-	g.killer = newKiller(random, f, o.Kills, more...)
+	g.killer = newKiller(random, c, o.Kills, more...)
 	return g
 }
 
 // play sends, kills, waits for quiet, and judges.
 func (g *game) play(ctx context.Context) (Report, error) {
-	if err := g.fleet.start(ctx, g.Workers); err != nil {
+	if err := g.crew.Start(ctx, g.Workers); err != nil {
 		return Report{}, err
 	}
 	watch := g.watch(ctx)
@@ -55,7 +55,7 @@ func (g *game) play(ctx context.Context) (Report, error) {
 	}
 	seconds := time.Since(began).Seconds()
 	unsettled := g.unsettled(ctx)
-	if err := g.fleet.drain(ctx); err != nil {
+	if err := g.crew.Drain(ctx); err != nil {
 		return Report{}, err
 	}
 	watch.stop()
@@ -70,7 +70,7 @@ func (g *game) play(ctx context.Context) (Report, error) {
 	}
 	verdict := checker.Judge(history)
 	report := Report{Verdict: verdict, Deliveries: g.deliveries(),
-		DuplicatesAbsorbed: g.fleet.events.count("duplicate_skipped"), Retried: g.fleet.events.count("retryable"),
+		DuplicatesAbsorbed: g.crew.events.count("duplicate_skipped"), Retried: g.crew.events.count("retryable"),
 		Unsettled: unsettled, Kills: len(g.killer.done), KilledAt: g.killer.done,
 		Seconds: round(seconds), PerSecond: round(float64(verdict.Effects) / seconds), Seed: g.Seed, Pipeline: g.Pipeline, Payments: g.Payments}
 	if g.Payments {
@@ -93,7 +93,7 @@ func (g *game) run(ctx context.Context, watch *watcher) error {
 				return fmt.Errorf("sending: %w", err)
 			}
 			produced = true
-		case err := <-g.fleet.failed:
+		case err := <-g.crew.Failed():
 			return err
 		case <-g.database.ended:
 			return errEnded

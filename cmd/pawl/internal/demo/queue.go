@@ -3,15 +3,8 @@ package demo
 import (
 	"context"
 	"errors"
-	"net/http"
-	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
-	"github.com/aws/aws-sdk-go-v2/credentials"
-	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
-
+	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
 	"github.com/pawl-go/pawl/transport/pawlsqs"
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
@@ -20,57 +13,29 @@ import (
 const queueName, shipmentQueue = "orders", "shipments"
 
 // A queue is the SQS in this process, with its faults.
-type queue struct {
-	server   *sqstest.Server
-	listener *sqstest.Listener
-	endpoint string
-}
+type queue struct{ *broker.Broker }
 
 // weather is how badly the queue behaves: as SQS may on a bad day.
 var weather = sqstest.Rates{Duplicate: 0.03, LoseDelete: 0.02, LoseReceive: 0.002, Error: 0.002, EntryError: 0.002,
 	Reorder: true, AbandonedPolls: true}
 
 func openQueue(ctx context.Context, seed uint64, rates sqstest.Rates) (*queue, error) {
-	q := &queue{server: sqstest.New(sqstest.Options{Faults: sqstest.Chaos(seed, rates)})}
-	var err error
-	if q.listener, err = q.server.Start(); err != nil {
-		return nil, err
-	}
-	q.endpoint = q.listener.URL
-	for _, name := range []string{queueName, shipmentQueue} {
-		if _, err = client(q.endpoint).CreateQueue(ctx, &awssqs.CreateQueueInput{QueueName: aws.String(name)}); err != nil {
-			q.close()
-			return nil, err
-		}
-	}
-	return q, nil
+	b, err := broker.Open(ctx, sqstest.Chaos(seed, rates), queueName, shipmentQueue)
+	return &queue{b}, err
 }
 
-func (q *queue) close() { _ = q.listener.Close() }
-
-func (q *queue) stats() sqstest.Stats { return q.server.Stats(queueName) }
+func (q *queue) stats() sqstest.Stats { return q.Server.Stats(queueName) }
 
 // open counts the messages that are anywhere in the queues.
 func (q *queue) open() (n int) {
-	for _, s := range []sqstest.Stats{q.stats(), q.server.Stats(shipmentQueue)} {
+	for _, s := range []sqstest.Stats{q.stats(), q.Server.Stats(shipmentQueue)} {
 		n += s.Ready + s.Delayed + s.InFlight
 	}
 	return n
 }
 
 // moved grows with every message that is deleted.
-func (q *queue) moved() int64 { return q.stats().Deleted + q.server.Stats(shipmentQueue).Deleted }
-
-// client is the real SDK's, pointed at the SQS in the demo's process. Its back-off is short: there is no service to
-// spare, and the usual seconds after each planned error are all one would see of a run.
-func client(endpoint string) *awssqs.Client {
-	return awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: &endpoint,
-		Retryer: retry.NewStandard(func(o *retry.StandardOptions) {
-			o.MaxAttempts, o.MaxBackoff, o.RateLimiter = 8, 100*time.Millisecond, ratelimit.None
-		}),
-		HTTPClient:  &http.Client{Timeout: 30 * time.Second},
-		Credentials: credentials.NewStaticCredentialsProvider("demo", "demo", "")})
-}
+func (q *queue) moved() int64 { return q.stats().Deleted + q.Server.Stats(shipmentQueue).Deleted }
 
 // produce sends every order once or several times, in random order, each time as a message of its own, the way a producer
 // does that retries after a timeout. Half are sent once and matter most: nothing repairs their loss. It sends in
@@ -78,7 +43,7 @@ func client(endpoint string) *awssqs.Client {
 func (g *game) produce(ctx context.Context) error {
 	send := func(ctx context.Context, messages []pawlsqs.Message) error { return g.sender.sendAll(ctx, messages) }
 	if !g.Payments {
-		sender, err := pawlsqs.OpenSender(ctx, client(g.queue.endpoint), queueName, "")
+		sender, err := pawlsqs.OpenSender(ctx, broker.Client(g.queue.Endpoint), queueName, "")
 		if err != nil {
 			return err
 		}

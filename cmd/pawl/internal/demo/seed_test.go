@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
 	"github.com/pawl-go/pawl/transport/pawlsqs"
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
@@ -104,8 +105,8 @@ func TestSendAll_SendsAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer q.close()
-	sender, err := pawlsqs.OpenSender(t.Context(), client(q.endpoint), queueName, "")
+	defer q.Close()
+	sender, err := pawlsqs.OpenSender(t.Context(), broker.Client(q.Endpoint), queueName, "")
 	if err != nil {
 		t.Fatal(err)
 	}

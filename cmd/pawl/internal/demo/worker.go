@@ -18,6 +18,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
+	"github.com/pawl-go/pawl/cmd/pawl/internal/fleet"
 	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/job"
@@ -49,9 +51,6 @@ type workerConfig struct {
 // ErrByHand is what a person gets who runs the worker.
 var ErrByHand = errors.New("this command is the demo's own")
 
-// readyLine is the first line a worker writes; after it, one event a line.
-const readyLine = "ready"
-
 // Work is the worker process: a consumer like any user's, plus the wire to its killer. Further lines of in arm fault
 // points; the end of in means that the demo is gone, and ends the process on the spot.
 func Work(ctx context.Context, in io.Reader, out io.Writer) error {
@@ -71,7 +70,7 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	parts, closePool, err := c.parts(ctx, out)
 	if err == nil {
 		defer closePool()
-		fmt.Fprintln(out, readyLine)
+		fmt.Fprintln(out, fleet.Ready)
 		err = runAll(ctx, parts)
 	}
 	if ctx.Err() != nil {
@@ -158,7 +157,7 @@ func (c workerConfig) parts(ctx context.Context, out io.Writer) (parts []part, c
 }
 
 func (c workerConfig) consumer(ctx context.Context, pool *pgxpool.Pool, hooks pawl.Hooks, queue, name string, h func(context.Context, pgx.Tx, consumer.Message[order]) error) (*consumer.Consumer, error) {
-	source, err := pawlsqs.Open(ctx, client(c.Endpoint), queue, pawlsqs.Config{Visibility: visibility, Wait: time.Second})
+	source, err := pawlsqs.Open(ctx, broker.Client(c.Endpoint), queue, pawlsqs.Config{Visibility: visibility, Wait: time.Second})
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package demo
+package fleet
 
 import (
 	"bufio"
@@ -12,9 +12,11 @@ import (
 	"github.com/pawl-go/pawl/internal/fault"
 )
 
+const workerCommand = "idle-worker"
+
 // TestMain is also the workers of these tests: processes that keep to the protocol and have no work.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == WorkerCommand {
+	if len(os.Args) == 2 && os.Args[1] == workerCommand {
 		os.Exit(idleWorker())
 	}
 	os.Exit(m.Run())
@@ -33,26 +35,26 @@ func idleWorker() int {
 		}
 		os.Exit(1)
 	}()
-	fmt.Println(readyLine)
+	fmt.Println(Ready)
 	<-terminated
 	return 0
 }
 
-func newTestFleet(t *testing.T, workers int) *fleet {
+func newTestFleet(t *testing.T, workers int) *Fleet {
 	t.Helper()
-	f := newFleet(os.Args[0], workerConfig{})
-	t.Cleanup(f.killAll)
-	if err := f.start(t.Context(), workers); err != nil {
+	f := New(os.Args[0], workerCommand, func(int) any { return struct{}{} }, func(int, string) {})
+	t.Cleanup(f.KillAll)
+	if err := f.Start(t.Context(), workers); err != nil {
 		t.Fatal(err)
 	}
 	return f
 }
 
-func (f *fleet) pickAny(t *testing.T) *worker {
+func (f *Fleet) pickAny(t *testing.T) *Worker {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, 1))
 	for t.Context().Err() == nil {
-		if w := f.pick(random); w != nil {
+		if w := f.Pick(random); w != nil {
 			return w
 		}
 	}
@@ -72,9 +74,9 @@ func TestFleet_TheDeadAreNotPicked(t *testing.T) {
 			t.Fatalf("process %d was picked after its end", w.cmd.Process.Pid)
 		}
 		killed[w.cmd.Process.Pid] = true
-		f.kill(w)
+		f.Kill(w)
 	}
-	if err := f.drain(t.Context()); err != nil {
+	if err := f.Drain(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -84,11 +86,11 @@ func TestFleet_DrainsRightAfterAKill(t *testing.T) {
 	t.Parallel()
 	for range 5 {
 		f := newTestFleet(t, 2)
-		f.kill(f.pickAny(t))
-		if err := f.drain(t.Context()); err != nil {
+		f.Kill(f.pickAny(t))
+		if err := f.Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if left := f.snapshot(); len(left) != 0 {
+		if left := f.Workers(); len(left) != 0 {
 			t.Fatalf("%d workers left", len(left))
 		}
 	}
@@ -99,11 +101,11 @@ func TestFleet_ArmedWorkerDiesAtThePoint(t *testing.T) {
 	t.Parallel()
 	f := newTestFleet(t, 1)
 	w := f.pickAny(t)
-	if !f.arm(w, "here", "kill") || !f.diesWithin(t.Context(), w, drainPatience) {
+	if !f.Arm(w, "here", "kill") || !f.DiesWithin(t.Context(), w, drainPatience) {
 		t.Fatal("the worker lives")
 	}
-	if next := f.pickAny(t); next == w || next.number != w.number {
-		t.Errorf("worker %d was replaced by %d", w.number, next.number)
+	if next := f.pickAny(t); next == w || next.Number != w.Number {
+		t.Errorf("worker %d was replaced by %d", w.Number, next.Number)
 	}
 }
 
@@ -111,8 +113,24 @@ func TestFleet_ArmedWorkerDiesAtThePoint(t *testing.T) {
 func TestFleet_EndNobodyAskedFor(t *testing.T) {
 	t.Parallel()
 	f := newTestFleet(t, 1)
-	_ = f.snapshot()[0].stdin.Close()
+	_ = f.Workers()[0].stdin.Close()
 	if err := <-f.failed; err == nil {
 		t.Error("no error")
+	}
+}
+
+// A worker that is frozen says so, goes on when it is woken, and is stopped in good order.
+func TestFleet_FreezesAndWakes(t *testing.T) {
+	t.Parallel()
+	f := newTestFleet(t, 1)
+	w := f.pickAny(t)
+	if !f.Freeze(w) || f.State(w) != "frozen" || !f.Wake(w) || f.State(w) != "up" {
+		t.Fatalf("the worker is %s", f.State(w))
+	}
+	if err := f.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if f.Freeze(w) {
+		t.Error("a worker that is gone was frozen")
 	}
 }

@@ -1,0 +1,328 @@
+// Package fleet keeps worker processes running, kills and freezes them, and reads what they report.
+package fleet
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Ready is the first line that a worker writes, once it works; after it come its reports. The first line that it reads is its configuration, the
+// others arm fault points. Its end of that stream means that whoever started it is gone.
+const Ready = "ready"
+
+// drainPatience is how long a worker may take to stop: its consumer and its job worker drain for 30 s at most.
+const drainPatience = 45 * time.Second
+
+// A Fleet keeps worker processes running: one that is killed is replaced.
+type Fleet struct {
+	Executable string
+	Command    string
+	Config     func(number int) any          // of a worker, as JSON
+	Report     func(number int, line string) // what a worker wrote
+	Listener   *os.File                      // that all workers inherit, as file 3; nil: none
+
+	failed  chan error // a worker ended that was not to
+	mu      sync.Mutex
+	workers []*Worker
+	closing bool
+}
+
+// New returns a fleet without workers.
+func New(executable, command string, config func(number int) any, report func(number int, line string)) *Fleet {
+	return &Fleet{Executable: executable, Command: command, Config: config, Report: report, failed: make(chan error, 1)}
+}
+
+// Failed tells of a worker that ended and that nobody killed.
+func (f *Fleet) Failed() <-chan error { return f.failed }
+
+// A Worker is one process.
+type Worker struct {
+	Number int
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser // its end tells the worker that we are gone
+	ready  chan struct{}  // closed at its first line
+	gone   chan struct{}  // closed when it was waited for
+	doomed bool           // a kill is under way; guarded by Fleet.mu
+	frozen bool           // it was stopped; guarded by Fleet.mu
+	last   tail
+}
+
+// PID is the process's.
+func (w *Worker) PID() int { return w.cmd.Process.Pid }
+
+// Gone is closed when the process has ended.
+func (w *Worker) Gone() <-chan struct{} { return w.gone }
+
+// Start runs n workers and waits until each has begun to consume.
+func (f *Fleet) Start(ctx context.Context, n int) error {
+	for i := range n {
+		if err := f.spawn(i + 1); err != nil {
+			return err
+		}
+	}
+	for _, w := range f.Workers() {
+		select {
+		case <-w.ready:
+		case err := <-f.failed:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Workers are those that run now.
+func (f *Fleet) Workers() []*Worker {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.workers)
+}
+
+// spawn starts a worker, unless the fleet is being brought down.
+func (f *Fleet) spawn(number int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closing {
+		return nil
+	}
+	w := &Worker{Number: number, ready: make(chan struct{}), gone: make(chan struct{})}
+	stdout, err := w.start(f.Executable, f.Command, f.Config(number), f.Listener)
+	if err != nil {
+		return err
+	}
+	f.workers = append(f.workers, w)
+	go f.follow(w, stdout)
+	return nil
+}
+
+// start runs the process and hands it its configuration.
+func (w *Worker) start(executable, command string, config any, listener *os.File) (stdout io.Reader, err error) {
+	first, err := json.Marshal(config)
+	if err != nil {
+		return nil, err
+	}
+	w.cmd = exec.Command(executable, command)
+	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches the demo, which stops its workers in order
+	w.cmd.Stderr = &w.last
+	if listener != nil {
+		w.cmd.ExtraFiles = []*os.File{listener} // which it finds as file 3
+	}
+	if w.stdin, err = w.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if stdout, err = w.cmd.StdoutPipe(); err != nil {
+		return nil, err
+	}
+	if err := w.cmd.Start(); err != nil {
+		return nil, err
+	}
+	// If it is gone already, follow will say why.
+	_, _ = fmt.Fprintf(w.stdin, "%s\n", first)
+	return stdout, nil
+}
+
+// follow reads what a worker reports, one event a line, until it is gone, and replaces it if it was killed.
+func (f *Fleet) follow(w *Worker, stdout io.Reader) {
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() {
+		if lines.Text() == Ready {
+			close(w.ready)
+			continue
+		}
+		f.Report(w.Number, lines.Text())
+	}
+	err := w.cmd.Wait()
+	closing, doomed := f.remove(w)
+	close(w.gone) // only now, so that nobody who waited for its end finds it in the fleet
+	switch {
+	case closing:
+		return
+	case !doomed || !wasKilled(err):
+		f.fail(fmt.Errorf("worker %d ended by itself: %v: %s", w.Number, err, w.last.String()))
+		return
+	}
+	if err := f.spawn(w.Number); err != nil {
+		f.fail(fmt.Errorf("restarting worker %d: %w", w.Number, err))
+	}
+}
+
+func (f *Fleet) remove(w *Worker) (closing, doomed bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.workers = slices.DeleteFunc(f.workers, func(other *Worker) bool { return other == w })
+	return f.closing, w.doomed
+}
+
+func wasKilled(err error) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+}
+
+func (f *Fleet) fail(err error) {
+	select {
+	case f.failed <- err:
+	default: // one is enough
+	}
+}
+
+// Pick chooses a worker that is consuming and marks it, or returns nil if none is.
+func (f *Fleet) Pick(random *rand.Rand) *Worker {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var up []*Worker
+	for _, w := range f.workers {
+		select {
+		case <-w.ready:
+			up = append(up, w)
+		default:
+		}
+	}
+	if len(up) == 0 {
+		return nil
+	}
+	w := up[random.IntN(len(up))]
+	w.doomed = true
+	return w
+}
+
+// Doom marks a worker that is about to be killed.
+func (f *Fleet) Doom(w *Worker) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w.doomed = true
+}
+
+// Kill sends SIGKILL and waits for the end.
+func (f *Fleet) Kill(w *Worker) {
+	_ = w.cmd.Process.Signal(syscall.SIGKILL)
+	<-w.gone
+}
+
+// Freeze stops a worker where it is, with SIGSTOP. It reports false if the worker is gone.
+func (f *Fleet) Freeze(w *Worker) bool { return f.signal(w, syscall.SIGSTOP, true) }
+
+// Wake lets a frozen worker go on.
+func (f *Fleet) Wake(w *Worker) bool { return f.signal(w, syscall.SIGCONT, false) }
+
+func (f *Fleet) signal(w *Worker, s syscall.Signal, frozen bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if w.cmd.Process.Signal(s) != nil {
+		return false
+	}
+	w.frozen = frozen
+	return true
+}
+
+// State is "starting", "up" or "frozen".
+func (f *Fleet) State(w *Worker) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	select {
+	case <-w.ready:
+	default:
+		return "starting"
+	}
+	if w.frozen {
+		return "frozen"
+	}
+	return "up"
+}
+
+// Arm lets the worker do something to itself, such as "kill", when it next comes by a named point, and reports whether it could be
+// told.
+func (f *Fleet) Arm(w *Worker, point, action string) bool {
+	_, err := fmt.Fprintf(w.stdin, "%s=%s\n", point, action)
+	return err == nil
+}
+
+// DiesWithin waits for an armed worker's end and reports whether it came in time.
+func (f *Fleet) DiesWithin(ctx context.Context, w *Worker, patience time.Duration) bool {
+	select {
+	case <-w.gone:
+		return true
+	case <-time.After(patience):
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// Drain stops the workers in good order; each must end by itself, with success.
+func (f *Fleet) Drain(ctx context.Context) error {
+	f.mu.Lock()
+	f.closing = true
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, drainPatience, fmt.Errorf("a worker did not stop within %v of SIGTERM", drainPatience))
+	defer cancel()
+	workers := f.Workers()
+	for _, w := range workers {
+		select {
+		case <-w.ready: // one that was just restarted does not catch signals yet
+		case <-w.gone:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		_ = w.cmd.Process.Signal(syscall.SIGTERM)
+	}
+	for _, w := range workers {
+		select {
+		case <-w.gone:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: worker %d: %s", context.Cause(ctx), w.Number, w.last.String())
+		}
+		if !w.cmd.ProcessState.Success() {
+			return fmt.Errorf("worker %d did not stop cleanly: %v: %s", w.Number, w.cmd.ProcessState, w.last.String())
+		}
+	}
+	return nil
+}
+
+// KillAll ends whatever still runs.
+func (f *Fleet) KillAll() {
+	f.mu.Lock()
+	f.closing = true
+	f.mu.Unlock()
+	for _, w := range f.Workers() {
+		f.Kill(w)
+	}
+}
+
+// A tail keeps the end of what a worker wrote to stderr, to explain an end nobody asked for.
+type tail struct {
+	mu   sync.Mutex
+	text string
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text += string(p)
+	if over := len(t.text) - 2000; over > 0 {
+		t.text = t.text[over:]
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lines := strings.Split(strings.TrimSpace(t.text), "\n")
+	return lines[len(lines)-1]
+}

@@ -1,0 +1,72 @@
+// Shows the state that the lab sends, and presses buttons without leaving the page.
+"use strict";
+
+const set = (element, text) => {
+  if (element && element.textContent !== String(text)) element.textContent = text;
+};
+
+function make(tag, text) {
+  const e = document.createElement(tag);
+  e.textContent = text;
+  return e;
+}
+
+function seconds(ms) {
+  return ms < 0 ? "over for " + (-ms / 1000).toFixed(1) + " s" : (ms / 1000).toFixed(1) + " s left";
+}
+
+function camp(c, i) {
+  const row = document.getElementById("camp-" + c.name);
+  for (const cell of row.querySelectorAll("td")) {
+    set(cell, c[cell.dataset.of]);
+    if (cell.dataset.of === "doubled" || cell.dataset.of === "lost") cell.classList.toggle("bad", c[cell.dataset.of] > 0);
+  }
+  for (const w of c.workers) {
+    const p = document.querySelector("#worker-" + w.number + " ." + c.name);
+    set(p.querySelector("[data-of=state]"), w.state);
+    set(p.querySelector("[data-of=pid]"), w.pid || "–");
+    set(p.querySelector("[data-of=in_hand]"), w.in_hand);
+    const lease = p.querySelector("[data-of=lease]");
+    if (lease) {
+      set(lease, w.lease_ms === null ? "–" : seconds(w.lease_ms));
+      p.querySelector("meter").value = Math.max(0, w.lease_ms || 0);
+    }
+  }
+}
+
+function story(press) {
+  const article = document.createElement("article");
+  article.append(make("h3", press.text + ", " + press.ago.toFixed(0) + " s ago" + (press.failed ? ": " + press.failed : "")));
+  for (const t of press.traces) {
+    const head = make("h4", t.camp + ": " + t.key + ", " + t.verdict);
+    if (t.verdict === "doubled" || t.verdict === "lost") head.className = "bad";
+    const list = document.createElement("ol");
+    for (const l of t.lines) {
+      const sign = l.after < 0 ? "−" : "+";
+      list.append(make("li", sign + Math.abs(l.after).toFixed(2) + " s " + (l.worker ? "worker " + l.worker + ": " : "") + l.text));
+    }
+    article.append(head, list);
+  }
+  return article;
+}
+
+const stories = document.getElementById("stories");
+
+function show(state) {
+  set(document.getElementById("sent"), state.sent);
+  set(document.getElementById("seconds"), state.seconds.toFixed(0));
+  set(document.getElementById("database"), state.database);
+  set(document.getElementById("sending"), state.paused ? "stopped" : "on");
+  state.camps.forEach(camp);
+  stories.replaceChildren(...(state.presses || []).map(story));
+}
+
+const source = new EventSource("events");
+source.onmessage = (event) => show(JSON.parse(event.data));
+
+const said = document.getElementById("said");
+document.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const answer = await fetch("press", { method: "POST", headers: { Accept: "application/json" }, body: new URLSearchParams(new FormData(event.target)) });
+  set(said, answer.ok ? "" : await answer.text());
+});

@@ -1,0 +1,271 @@
+package lab
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pawl-go/pawl/cmd/pawl/internal/fleet"
+	"github.com/pawl-go/pawl/internal/wireproxy"
+)
+
+// A camp is the consumers of one kind: processes, their proxies before the database, and what is known of each order.
+type camp struct {
+	name    string
+	table   string
+	fleet   *fleet.Fleet
+	proxies []*wireproxy.Proxy // of worker n + 1
+
+	mu      sync.Mutex
+	orders  map[string]*fate
+	counts  map[string]int // of reports, by kind
+	arrived int            // deliveries
+	inHand  []map[string]bool
+}
+
+// A fate is what became of one order in one camp.
+type fate struct {
+	copies  int            // messages sent
+	deleted map[int64]bool // those that the queue has deleted, by number
+	closed  time.Time      // when the last was; zero: some are left
+	effects int            // rows
+	waits   bool           // the database has it, to be tried again
+	lines   []line         // the last of what was reported
+}
+
+// A line is one report of a worker about an order, or a fault that hit it.
+type line struct {
+	At     time.Time
+	Worker int // 0: the queue
+	Text   string
+}
+
+const keptLines = 40
+
+func newCamp(name, table string, workers int) *camp {
+	c := &camp{name: name, table: table, orders: map[string]*fate{}, counts: map[string]int{}}
+	for range workers {
+		c.inHand = append(c.inHand, map[string]bool{})
+	}
+	return c
+}
+
+// of is the fate of an order. The caller holds mu.
+func (c *camp) of(key string) *fate {
+	f := c.orders[key]
+	if f == nil {
+		f = &fate{deleted: map[int64]bool{}}
+		c.orders[key] = f
+	}
+	return f
+}
+
+// sent notes a message that was sent.
+func (c *camp) sent(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.of(key)
+	f.copies++
+	f.closed = time.Time{}
+}
+
+// delivered and wasDeleted note what the queue does.
+func (c *camp) delivered() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.arrived++
+}
+
+func (c *camp) wasDeleted(key string, number int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.of(key)
+	if f.deleted[number] = true; len(f.deleted) >= f.copies {
+		f.closed = time.Now()
+	}
+}
+
+// note adds a line to the story of an order.
+func (c *camp) note(key string, worker int, text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.noteLocked(key, worker, text)
+}
+
+func (c *camp) noteLocked(key string, worker int, text string) {
+	f := c.of(key)
+	if f.lines = append(f.lines, line{time.Now(), worker, text}); len(f.lines) > keptLines {
+		f.lines = f.lines[1:]
+	}
+}
+
+// ends are reports after which a worker has an order no more in its hands.
+var ends = []string{"fresh", "duplicate_skipped", "retryable", "stored", "conflict", "final", "wasted_work", seen, failed, effect}
+
+// sentences say what a report means.
+var sentences = map[string]string{
+	began:               "calls the handler",
+	"fresh":             "took effect: the row and its memory committed together",
+	"duplicate_skipped": "seen before: acknowledged without work",
+	"conflict":          "another process is handling it: given back",
+	"retryable":         "the attempt failed: it will be tried again",
+	"stored":            "stored in the database, to be tried from there",
+	"suspect":           "it was in hand when a process died: stored, to begin alone",
+	"commit_unknown":    "the reply to COMMIT was lost: asks the database",
+	"wasted_work":       "its transaction was lost: tried again",
+	"final":             "a dead letter",
+	"ack_failed":        "could not acknowledge: the message will come again",
+	"trouble":           "the database did not answer",
+	seen:                "the table says that it was handled: acknowledged",
+	failed:              "the handler failed: takes the mark back",
+	effect:              "took effect: wrote the row",
+	acked:               "acknowledged",
+}
+
+// report reads a line of a worker.
+func (c *camp) report(number int, text string) {
+	var e entry
+	if json.Unmarshal([]byte(text), &e) != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counts[e.Kind]++
+	if said := sentences[e.Kind]; said != "" {
+		c.noteLocked(e.Key, number, said)
+	}
+	switch {
+	case e.Kind == began:
+		c.inHand[number-1][e.Key] = true
+	case slices.Contains(ends, e.Kind):
+		delete(c.inHand[number-1], e.Key)
+	}
+}
+
+// holds are the orders that a worker has in its hands; of worker 0, those of all.
+func (c *camp) holds(number int) (keys []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, held := range c.inHand {
+		if number == 0 || i == number-1 {
+			keys = append(keys, slices.Sorted(maps.Keys(held))...)
+		}
+	}
+	return keys
+}
+
+// died forgets what a worker had in its hands.
+func (c *camp) died(number int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.inHand[number-1])
+}
+
+// worker is the process that has this number now; nil: it is being replaced.
+func (c *camp) worker(number int) *fleet.Worker {
+	for _, w := range c.fleet.Workers() {
+		if w.Number == number {
+			return w
+		}
+	}
+	return nil
+}
+
+// certainly is how long the last message of an order must be gone before the order counts as lost: what a worker is about to write is not.
+const certainly = 5 * time.Second
+
+// A tally is how a camp stands.
+type tally struct {
+	Delivered int      `json:"delivered"`
+	Effects   int      `json:"effects"`
+	Absorbed  int      `json:"absorbed"` // deliveries that were recognised
+	Doubled   int      `json:"doubled"`
+	Lost      int      `json:"lost"`
+	Open      int      `json:"open"`     // orders with messages in the queue, or that wait in the database
+	Examples  []string `json:"examples"` // of what is doubled or lost
+}
+
+// take counts. effects are the rows of each order, waiting the orders that wait in the database.
+func (c *camp) take(effects map[string]int, waiting map[string]bool) (t tally) {
+	held := map[string]bool{}
+	for _, key := range c.holds(0) {
+		held[key] = true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t.Delivered, t.Absorbed = c.arrived, c.counts["duplicate_skipped"]+c.counts[seen]
+	for key, n := range effects {
+		c.of(key).effects = n
+	}
+	for key, f := range c.orders {
+		f.waits = waiting[key]
+		t.Effects += f.effects
+		open := f.closed.IsZero() || f.waits
+		switch {
+		case f.effects > 1:
+			t.Doubled++
+			t.Examples = append(t.Examples, key)
+		case f.effects == 0 && !open && !held[key] && time.Since(f.closed) > certainly:
+			t.Lost++
+			t.Examples = append(t.Examples, key)
+		}
+		if open {
+			t.Open++
+		}
+	}
+	slices.Sort(t.Examples)
+	if len(t.Examples) > 5 {
+		t.Examples = t.Examples[len(t.Examples)-5:]
+	}
+	return t
+}
+
+// A trace is what happened to one order.
+type trace struct {
+	Camp    string      `json:"camp"`
+	Key     string      `json:"key"`
+	Lines   []traceLine `json:"lines"`
+	Effects int         `json:"effects"`
+	Verdict string      `json:"verdict"`
+}
+
+type traceLine struct {
+	After  float64 `json:"after"` // seconds after the fault; negative: before it
+	Worker int     `json:"worker"`
+	Text   string  `json:"text"`
+}
+
+// traced tells of one order around a moment.
+func (c *camp) traced(key string, around time.Time) trace {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.of(key)
+	t := trace{Camp: c.name, Key: key, Effects: f.effects, Lines: []traceLine{}}
+	for _, l := range f.lines {
+		t.Lines = append(t.Lines, traceLine{round(l.At.Sub(around).Seconds()), l.Worker, l.Text})
+	}
+	switch {
+	case f.effects > 1:
+		t.Verdict = "doubled"
+	case f.effects == 1:
+		t.Verdict = "one effect"
+	case !f.closed.IsZero() && !f.waits && time.Since(f.closed) > certainly:
+		t.Verdict = "lost"
+	default:
+		t.Verdict = "on its way"
+	}
+	return t
+}
+
+func round(seconds float64) float64 { return float64(int64(seconds*1000)) / 1000 }
+
+// title is the name of a camp as people read it.
+func title(name string) string {
+	if name == byHand {
+		return "by hand"
+	}
+	return strings.ToUpper(name[:1]) + name[1:]
+}

@@ -1,0 +1,158 @@
+package lab
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A state is what the page shows; its JSON form is what the browser gets.
+type state struct {
+	Sent     int           `json:"sent"`
+	Paused   bool          `json:"paused"`
+	Seconds  float64       `json:"seconds"` // since the lab was opened
+	Quiet    float64       `json:"quiet"`   // seconds since anything moved
+	Database string        `json:"database"`
+	Camps    []campState   `json:"camps"`
+	Presses  []pressReport `json:"presses"` // the newest first
+}
+
+type campState struct {
+	Name    string        `json:"name"`
+	Title   string        `json:"title"`
+	Workers []workerState `json:"workers"`
+	tally
+}
+
+type workerState struct {
+	Number int    `json:"number"`
+	PID    int    `json:"pid"`
+	State  string `json:"state"`
+	InHand int    `json:"in_hand"`
+	// LeaseMS is how long its lease in the database still runs; below 0: for how long it is over. Nil: it has none.
+	LeaseMS *int64 `json:"lease_ms"`
+}
+
+// every is how often the lab looks.
+const every = 250 * time.Millisecond
+
+// observe looks at everything again and again, until ctx ends.
+func (l *lab) observe(ctx context.Context) {
+	var moved time.Time
+	var before [3]int
+	for ctx.Err() == nil {
+		s := l.look(ctx)
+		now := [3]int{s.Sent}
+		for _, c := range s.Camps {
+			now[1], now[2] = now[1]+c.Delivered, now[2]+c.Effects
+		}
+		if now != before {
+			before, moved = now, time.Now()
+		}
+		s.Quiet = round(time.Since(moved).Seconds())
+		l.mu.Lock()
+		l.state = s
+		close(l.changed)
+		l.changed = make(chan struct{})
+		l.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-time.After(every):
+		}
+	}
+}
+
+// now is the newest state, and what is closed when there is a newer one.
+func (l *lab) now() state {
+	s, _ := l.watch()
+	return s
+}
+
+func (l *lab) watch() (state, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state, l.changed
+}
+
+// look reads the database, which may be away, and asks the camps. What cannot be read is as it was.
+func (l *lab) look(ctx context.Context) state {
+	s := state{Seconds: round(time.Since(l.began).Seconds()), Database: "up"}
+	l.mu.Lock()
+	s.Sent, s.Paused = l.sent, l.paused || l.sent >= mostOrders
+	if l.down {
+		s.Database = "being restarted"
+	}
+	old := map[string]tally{}
+	for _, c := range l.state.Camps {
+		old[c.Name] = c.tally
+	}
+	presses := append([]press(nil), l.presses...)
+	l.mu.Unlock()
+	leases, err := l.leases(ctx)
+	if err != nil && s.Database == "up" {
+		s.Database = "does not answer"
+	}
+	for _, c := range l.camps {
+		one := campState{Name: c.name, Title: title(c.name), Workers: c.workers(leases), tally: old[c.name]}
+		if effects, waiting, err := l.effects(ctx, c); err == nil {
+			one.tally = c.take(effects, waiting)
+		}
+		s.Camps = append(s.Camps, one)
+	}
+	for i := len(presses) - 1; i >= 0; i-- {
+		s.Presses = append(s.Presses, l.reported(presses[i]))
+	}
+	return s
+}
+
+// patience bounds one look at the database.
+const patience = 2 * time.Second
+
+// effects are the rows of each order of a camp, and the orders that wait in the database to be tried.
+func (l *lab) effects(ctx context.Context, c *camp) (rows map[string]int, waiting map[string]bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	rows, waiting = map[string]int{}, map[string]bool{}
+	var key string
+	var n int
+	found, _ := l.pool.Query(ctx, "select e.key, pg_catalog.count(*) from "+c.table+" as e group by e.key") // the error is also in found
+	if _, err = pgx.ForEachRow(found, []any{&key, &n}, func() error { rows[key] = n; return nil }); err != nil || c.name != withPawl {
+		return rows, waiting, err
+	}
+	found, _ = l.pool.Query(ctx, "select j.headers operator(pg_catalog.->>) 'pawl-key' from pawl.job as j where j.queue operator(pg_catalog.=) $1", "inbox/"+consumerName)
+	_, err = pgx.ForEachRow(found, []any{&key}, func() error { waiting[key] = true; return nil })
+	return rows, waiting, err
+}
+
+// leases are what the leases of Pawl's workers still have, by process id.
+func (l *lab) leases(ctx context.Context) (left map[int]time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	left = map[int]time.Duration{}
+	var pid int
+	var ms int64
+	found, _ := l.pool.Query(ctx, `select pg_catalog.substring(w.name, '/([0-9]+)')::int,
+       (extract(epoch from w.seen_at operator(pg_catalog.+) w.lease operator(pg_catalog.-) pg_catalog.clock_timestamp()) operator(pg_catalog.*) 1000)::bigint
+  from pawl.worker as w
+ where w.name operator(pg_catalog.~) '/[0-9]+' and pg_catalog.isfinite(w.seen_at)`)
+	_, err = pgx.ForEachRow(found, []any{&pid, &ms}, func() error { left[pid] = time.Duration(ms) * time.Millisecond; return nil })
+	return left, err
+}
+
+// workers are the processes of the camp, in the order of their numbers.
+func (c *camp) workers(leases map[int]time.Duration) []workerState {
+	all := make([]workerState, len(c.proxies))
+	for i := range all {
+		all[i] = workerState{Number: i + 1, State: "starting"}
+	}
+	for _, w := range c.fleet.Workers() {
+		one := workerState{Number: w.Number, PID: w.PID(), State: c.fleet.State(w), InHand: len(c.holds(w.Number))}
+		if left, known := leases[w.PID()]; known && c.name == withPawl {
+			ms := left.Milliseconds()
+			one.LeaseMS = &ms
+		}
+		all[w.Number-1] = one
+	}
+	return all
+}

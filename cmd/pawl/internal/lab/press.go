@@ -1,0 +1,277 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/pawl-go/pawl/internal/wireproxy"
+)
+
+// A fault is a button of the page. Both camps get it at the same moment.
+type fault struct {
+	Name   string
+	Title  string
+	Worker bool // it hits one worker
+	About  string
+	do     func(l *lab, ctx context.Context, number int) (hit map[string][]string, err error) // hit: the orders, by camp
+}
+
+var faultButtons = []fault{
+	{"kill", "Kill", true, "SIGKILL. The process dies where it is; another one takes its place.", (*lab).kill},
+	{"freeze", "Freeze", true, "SIGSTOP. The process stands still, and does not know it. Its lease and its messages run out.", (*lab).freeze},
+	{"wake", "Wake", true, "SIGCONT. The process goes on where it stood, with what it believes to hold.", (*lab).wake},
+	{"cut", "Cut a COMMIT's reply", true, "The next COMMIT of this worker reaches the database. Its reply does not come back.", (*lab).cut},
+	{"restart", "Crash PostgreSQL", false, "A process of the server is killed. It ends all sessions and recovers from its log; open transactions are lost.", (*lab).restart},
+	{"duplicates", "Deliver duplicates", false, "The last 20 orders are sent twice more, at once.", (*lab).duplicates},
+	{"lose-acks", "Lose acknowledgements", false, "For 5 seconds the queue forgets what is acknowledged, and delivers it again.", (*lab).loseAcks},
+	{"pause", "Stop or go on sending", false, "No new orders are sent until you press it again.", (*lab).pause},
+}
+
+func faultNamed(name string) (fault, bool) {
+	i := slices.IndexFunc(faultButtons, func(f fault) bool { return f.Name == name })
+	if i < 0 {
+		return fault{}, false
+	}
+	return faultButtons[i], true
+}
+
+// A press is one press of a button.
+type press struct {
+	id     int
+	at     time.Time
+	fault  fault
+	worker int
+	hit    map[string][]string
+	failed string
+}
+
+// shownPresses is how many the page tells of, and tracedOrders of how many orders each.
+const shownPresses, tracedOrders = 8, 2
+
+// A pressReport is what the page tells of a press.
+type pressReport struct {
+	ID     int     `json:"id"`
+	Text   string  `json:"text"`
+	Ago    float64 `json:"ago"` // seconds
+	Failed string  `json:"failed,omitempty"`
+	Traces []trace `json:"traces"`
+}
+
+// apply presses a button.
+func (l *lab) apply(ctx context.Context, name, worker string) error {
+	f, known := faultNamed(name)
+	if !known {
+		return fmt.Errorf("there is no fault %q", name)
+	}
+	number := 0
+	if f.Worker {
+		var err error
+		if number, err = strconv.Atoi(worker); err != nil || number < 1 || number > l.Workers {
+			return fmt.Errorf("the worker must be a number from 1 to %d, it is %q", l.Workers, worker)
+		}
+	}
+	p := press{at: time.Now(), fault: f, worker: number}
+	hit, err := f.do(l, ctx, number)
+	if p.hit = hit; err != nil {
+		p.failed = err.Error()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pressed++
+	p.id = l.pressed
+	if l.presses = append(l.presses, p); len(l.presses) > shownPresses {
+		l.presses = l.presses[1:]
+	}
+	return nil
+}
+
+func (p press) text() string {
+	if p.fault.Worker {
+		return fmt.Sprintf("%s: worker %d", p.fault.Title, p.worker)
+	}
+	return p.fault.Title
+}
+
+func (l *lab) reported(p press) pressReport {
+	r := pressReport{ID: p.id, Text: p.text(), Ago: round(time.Since(p.at).Seconds()), Failed: p.failed, Traces: []trace{}}
+	for _, c := range l.camps {
+		for _, key := range p.hit[c.name] {
+			r.Traces = append(r.Traces, c.traced(key, p.at))
+		}
+	}
+	return r
+}
+
+// strike does something to the workers of a number in both camps at once, and notes it in the stories of what they have in hand.
+func (l *lab) strike(number int, said string, do func(c *camp) error) (hit map[string][]string, err error) {
+	hit = map[string][]string{}
+	errs := make([]error, len(l.camps))
+	var all sync.WaitGroup
+	for i, c := range l.camps {
+		keys := c.holds(number)
+		if len(keys) > tracedOrders {
+			keys = keys[:tracedOrders]
+		}
+		for _, key := range keys {
+			c.note(key, number, said)
+		}
+		hit[c.name] = keys
+		all.Go(func() { errs[i] = do(c) })
+	}
+	all.Wait()
+	for _, e := range errs {
+		if e != nil {
+			err = e
+		}
+	}
+	return hit, err
+}
+
+func (l *lab) kill(_ context.Context, number int) (map[string][]string, error) {
+	return l.strike(number, "SIGKILL", func(c *camp) error {
+		w := c.worker(number)
+		if w == nil {
+			return errAway
+		}
+		c.fleet.Doom(w)
+		c.fleet.Kill(w)
+		c.died(number)
+		return nil
+	})
+}
+
+var (
+	errAway = errors.New("that worker is just being replaced")
+	errBusy = errors.New("it is being restarted already")
+)
+
+func (l *lab) freeze(_ context.Context, number int) (map[string][]string, error) {
+	return l.strike(number, "SIGSTOP", func(c *camp) error {
+		if w := c.worker(number); w == nil || !c.fleet.Freeze(w) {
+			return errAway
+		}
+		return nil
+	})
+}
+
+func (l *lab) wake(_ context.Context, number int) (map[string][]string, error) {
+	return l.strike(number, "SIGCONT", func(c *camp) error {
+		if w := c.worker(number); w == nil || !c.fleet.Wake(w) {
+			return errAway
+		}
+		return nil
+	})
+}
+
+func (l *lab) cut(_ context.Context, number int) (map[string][]string, error) {
+	return l.strike(number, "the reply to its next COMMIT will be cut", func(c *camp) error {
+		var once sync.Once
+		c.proxies[number-1].OnCommit(func() (fate wireproxy.Cut) {
+			once.Do(func() { fate = wireproxy.BeforeReply })
+			return fate
+		})
+		return nil
+	})
+}
+
+func (l *lab) restart(ctx context.Context, _ int) (map[string][]string, error) {
+	l.mu.Lock()
+	busy := l.down
+	l.down = true
+	l.mu.Unlock()
+	if busy {
+		return nil, errBusy
+	}
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.down = false
+	}()
+	hit := map[string][]string{}
+	for _, c := range l.camps {
+		keys := c.holds(0)
+		if len(keys) > tracedOrders {
+			keys = keys[:tracedOrders]
+		}
+		for _, key := range keys {
+			c.note(key, 0, "PostgreSQL crashes, and recovers")
+		}
+		hit[c.name] = keys
+	}
+	return hit, l.crash(context.WithoutCancel(ctx))
+}
+
+// recovers is how long the server may take to answer again.
+const recovers = time.Minute
+
+// crash kills a process of the server in the middle of its work. The server ends all sessions then, and recovers from its log.
+func (l *lab) crash(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, recovers)
+	defer cancel()
+	victim, err := l.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	err = syscall.Kill(int(victim.Conn().PgConn().PID()), syscall.SIGKILL)
+	victim.Release()
+	if err != nil {
+		return err
+	}
+	for {
+		l.pool.Reset()
+		if _, err = l.pool.Exec(ctx, "select 1"); err == nil || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// repeated is how many orders are sent again, and how often each.
+const repeated, times = 20, 2
+
+func (l *lab) duplicates(ctx context.Context, _ int) (map[string][]string, error) {
+	l.mu.Lock()
+	last := l.sent
+	l.mu.Unlock()
+	hit := map[string][]string{}
+	var all sync.WaitGroup
+	for n := max(1, last-repeated+1); n <= last; n++ {
+		key := orderKey(n)
+		for _, c := range l.camps {
+			if n > last-tracedOrders {
+				hit[c.name] = append(hit[c.name], key)
+			}
+			c.note(key, 0, fmt.Sprintf("sent %d times more", times))
+			for range times {
+				all.Go(func() { l.send(ctx, c, key) })
+			}
+		}
+	}
+	all.Wait()
+	return hit, nil
+}
+
+func (l *lab) loseAcks(context.Context, int) (map[string][]string, error) {
+	l.mu.Lock()
+	l.loseUntil = time.Now().Add(5 * time.Second)
+	l.mu.Unlock()
+	hit := map[string][]string{}
+	for _, c := range l.camps {
+		keys := c.holds(0)
+		hit[c.name] = keys[:min(len(keys), tracedOrders)]
+	}
+	return hit, nil
+}
+
+func (l *lab) pause(context.Context, int) (map[string][]string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.paused = !l.paused
+	return nil, nil
+}

@@ -1,0 +1,166 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
+	"github.com/pawl-go/pawl/cmd/pawl/internal/fleet"
+	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/transport/pawlsqs"
+)
+
+// WorkerCommand is the hidden command under which the binary runs as a worker of the lab.
+const WorkerCommand = "lab-worker"
+
+// The two camps, which are also the names of their queues.
+const (
+	withPawl = "pawl"
+	byHand   = "by-hand"
+)
+
+const (
+	visibility  = 3 * time.Second // how long a message stays hidden after its worker has died
+	lease       = 3 * time.Second // how long a stored delivery stays with a worker that is silent
+	concurrency = 4
+	worksFor    = 100 * time.Millisecond // what a handler does beside its writes: long enough to be hit
+)
+
+// workerConfig is the first line that a worker reads.
+type workerConfig struct {
+	Camp        string
+	DatabaseURL string // through the worker's own proxy
+	Endpoint    string // of the SQS
+}
+
+// ErrByHand is what a person gets who runs the worker.
+var ErrByHand = errors.New("this command is the crash lab's own")
+
+// order is the body of a message.
+type order struct {
+	Key string `json:"key"`
+}
+
+// Work is the worker process. It ends when whoever started it is gone.
+func Work(ctx context.Context, in io.Reader, out io.Writer) error {
+	lines := bufio.NewScanner(in)
+	var c workerConfig
+	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &c) != nil || c.Camp == "" {
+		return ErrByHand
+	}
+	go func() {
+		for lines.Scan() {
+		}
+		os.Exit(1)
+	}()
+	pool, err := c.pool(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	said := &diary{out: out}
+	run := func(ctx context.Context) error { return c.handleByHand(ctx, pool, said) }
+	if c.Camp == withPawl {
+		f, err := c.consumer(ctx, pool, said)
+		if err != nil {
+			return err
+		}
+		run = f.Run
+	}
+	fmt.Fprintln(out, fleet.Ready)
+	for {
+		err := run(ctx)
+		if ctx.Err() != nil || err == nil {
+			return nil
+		}
+		fmt.Fprintln(os.Stderr, err) // the database is being restarted
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+func (c workerConfig) pool(ctx context.Context) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(c.DatabaseURL)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = 10
+	config.ConnConfig.ConnectTimeout = 5 * time.Second
+	config.ConnConfig.RuntimeParams["application_name"] = "pawl lab " + c.Camp
+	pawl.Watch(config.ConnConfig, pawl.Watching{})
+	return pgxpool.NewWithConfig(ctx, config)
+}
+
+// consumer is a consumer of Pawl like any user's.
+func (c workerConfig) consumer(ctx context.Context, pool *pgxpool.Pool, said *diary) (*consumer.Consumer, error) {
+	hooks := pawl.Join(pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { said.write(string(e.Kind), e.Key) }},
+		pawl.LogTo(slog.New(slog.NewTextHandler(os.Stderr, nil))))
+	source, err := pawlsqs.Open(ctx, broker.Client(c.Endpoint), withPawl, pawlsqs.Config{Visibility: visibility, Wait: time.Second, Hooks: hooks})
+	if err != nil {
+		return nil, err
+	}
+	return consumer.New(pool, consumer.Config{Name: consumerName, Source: source, Concurrency: concurrency, RetryConcurrency: 1, Hooks: hooks,
+		Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, m consumer.Message[order]) error {
+			said.write(began, m.Value.Key)
+			if _, err := tx.Exec(ctx, "insert into lab.pawl_effect (key) values ($1)", m.Value.Key); err != nil {
+				return err
+			}
+			return work(ctx)
+		}).With(consumer.TxPolicy{Policy: consumer.Policy{Lease: lease, Backoff: job.Backoff{Base: 100 * time.Millisecond, Max: time.Second}}})})
+}
+
+// work is what a handler does beside its writes.
+func work(ctx context.Context) error {
+	select {
+	case <-time.After(worksFor):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// What workers report of an order, beside the kinds of Pawl's events.
+const (
+	began  = "began"        // its handler was called
+	seen   = "seen"         // by hand: the table says that it was handled
+	failed = "failed"       // by hand: the handler failed, and took back what the table says
+	effect = "effect"       // by hand: it took effect
+	acked  = "acknowledged" // by hand: the message was deleted
+)
+
+// A diary is what a worker reports: one line for each event of an order, at once, since a process that is killed takes along what it holds in memory.
+type diary struct {
+	mu  sync.Mutex
+	out io.Writer
+}
+
+// An entry is such a line.
+type entry struct {
+	Kind string `json:"kind"`
+	Key  string `json:"key"`
+}
+
+func (d *diary) write(kind, key string) {
+	if key == "" {
+		return
+	}
+	line, err := json.Marshal(entry{kind, key})
+	if err != nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, _ = d.out.Write(append(line, '\n'))
+}
