@@ -12,6 +12,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/progress"
+	"github.com/pawl-go/pawl/internal/rollup"
 	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/migrate"
@@ -26,6 +27,7 @@ type Consumer struct {
 	follows bool            // the Retention is what the source declares
 	queue   string          // of stored deliveries
 	retries *job.Worker
+	counted *rollup.Recorder
 
 	acks     chan pawl.Receipt
 	unproved chan pawl.Delivery
@@ -61,7 +63,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Consumer, error) {
 		return nil, &pawl.Error{Op: "consumer.new", Code: pawl.CodeArgumentInvalid, Err: err}
 	}
 	c := &Consumer{pool: pool, cfg: cfg, handler: handler, info: info, follows: unsaid && info.RedeliveryHorizon > 0, queue: "inbox/" + cfg.Name,
-		acks: make(chan pawl.Receipt, cfg.Concurrency), unproved: make(chan pawl.Delivery, maxUnproved)}
+		counted: rollup.New(pool, rollup.Consumer), acks: make(chan pawl.Receipt, cfg.Concurrency), unproved: make(chan pawl.Delivery, maxUnproved)}
 	c.retries, err = job.NewWorker(pool, c.retrying())
 	return c, err
 }
@@ -106,6 +108,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	var retries, handling, proving, acking sync.WaitGroup
 	retries.Go(func() { c.retryStored(ctx) })
 	retries.Go(func() { c.keepInbox(ctx) })
+	retries.Go(func() { c.keepCounts(ctx) })
 	acking.Go(func() { c.ackAll(context.WithoutCancel(ctx), stopped) })
 	proving.Go(func() { c.proveAll(context.WithoutCancel(ctx), handled) })
 	handling.Go(func() { c.handleAll(ctx, work, stopped) })
@@ -119,6 +122,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	close(stopped)
 	acking.Wait()
 	retries.Wait()
+	c.addCounts(ctx)
 	return nil
 }
 

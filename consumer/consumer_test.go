@@ -228,6 +228,11 @@ func TestConsumer_DuplicatesTakeEffectOnce(t *testing.T) {
 	if fresh, dup := b.counters.Count(pawl.EventFresh), b.counters.Count(pawl.EventDuplicateSkipped); fresh != 200 || dup != 400 {
 		t.Errorf("counted %d fresh and %d duplicates", fresh, dup)
 	}
+	for name, want := range map[string]int{"fresh": 200, "duplicate_skipped": 400} {
+		if got := b.count("select sum(r.value) from pawl.rollup as r where r.span = 'hour' and r.source = 'consumer' and r.name = '" + name + "'"); got != want {
+			t.Errorf("%d %s stand in the database, want %d", got, name, want)
+		}
+	}
 }
 
 // Two consumers, as two processes would, race for the same messages.

@@ -10,7 +10,20 @@ import (
 
 func (c *Consumer) emit(ctx context.Context, e pawl.Event) {
 	e.Scope = c.cfg.Name
+	c.counted.Count(e)
 	c.cfg.Hooks.Emit(context.WithoutCancel(ctx), e)
+}
+
+// keepCounts adds to the database what was counted, until ctx ends.
+func (c *Consumer) keepCounts(ctx context.Context) {
+	c.counted.Keep(ctx, nil, func(err error) { c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "rollup.add", Err: err}) })
+}
+
+// addCounts adds what was counted until the consumer has stopped.
+func (c *Consumer) addCounts(ctx context.Context) {
+	if err := c.counted.Add(context.WithoutCancel(ctx), nil); err != nil {
+		c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "rollup.add", Err: err})
+	}
 }
 
 func (c *Consumer) emitOf(ctx context.Context, d pawl.Delivery, e pawl.Event) {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl/internal/contract"
 )
 
 // AbandonAfter shortens the patience with handlers that ignore their context.
@@ -29,3 +31,6 @@ func NewArchiveKeeper(pool *pgxpool.Pool, cfg Config) (keep func(context.Context
 
 // QueueNames returns the queues that the worker works on.
 func (w *Worker) QueueNames() []string { return w.queues() }
+
+// Measure reads the levels that a worker adds once a minute.
+func (w *Worker) Measure(ctx context.Context) (contract.Rollup, error) { return w.measure(ctx) }

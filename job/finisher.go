@@ -114,7 +114,7 @@ func finishedAll(all []*attempt) {
 	for _, a := range all {
 		event := a.w.event(a.jobs, "job.finish", nil)
 		event.Kind, event.Took = pawl.EventFresh, a.took
-		a.w.cfg.Hooks.Emit(a.s.quiet, event)
+		a.w.tell(a.s.quiet, event)
 	}
 }
 

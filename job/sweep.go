@@ -55,7 +55,7 @@ func (w *Worker) sweep(ctx context.Context, db DB) error {
 		return err
 	}
 	emit := func(kind pawl.EventKind, count int) { // without a scope: the jobs may be of any queue
-		w.cfg.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: kind, Op: "job.sweep", Count: count})
+		w.tell(context.WithoutCancel(ctx), pawl.Event{Kind: kind, Op: "job.sweep", Count: count})
 	}
 	if swept.Requeued > 0 {
 		emit(pawl.EventStaleTakeover, swept.Requeued)

@@ -15,6 +15,7 @@ import (
 	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/progress"
+	"github.com/pawl-go/pawl/internal/rollup"
 	"github.com/pawl-go/pawl/internal/solo"
 	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/migrate"
@@ -41,6 +42,7 @@ type Worker struct {
 	ready    chan struct{} // closed when the first session has begun
 
 	telling *sync.WaitGroup // the hooks, of jobs that have ended; of the current Run
+	counted *rollup.Recorder
 
 	progress  *progress.Part // of the current Run
 	begun     sync.Once
@@ -62,6 +64,7 @@ func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 	}
 	w := &Worker{pool: pool, cfg: cfg, handlers: map[string]*Handler{}, abandon: abandonAfter, ready: make(chan struct{}),
 		conns: make(chan struct{}, max(1, limit-conns.Housekeeping))}
+	w.counted = rollup.New(pool, rollup.Queue)
 	w.promoter = newPromoter(pool, w.kickQueue)
 	w.finisher = newFinisher(pool, w.promoter)
 	for _, h := range cfg.Handlers {
@@ -88,6 +91,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	w.watchProgress(ctx)
 	w.telling = new(sync.WaitGroup)
+	defer w.addCounts(ctx)
 	defer w.told()
 	w.hands.Stay(true)
 	defer w.hands.Stay(false)
@@ -164,6 +168,7 @@ func (w *Worker) work(ctx context.Context, s *session) {
 	var all sync.WaitGroup
 	all.Go(func() { w.keepAlive(until, s) })
 	all.Go(func() { w.keepHouse(until, s) })
+	all.Go(func() { w.keepCounts(until) })
 	all.Go(func() { w.keepSettling(until) })
 	w.settled(until, s)
 	for _, l := range w.lines {
@@ -338,5 +343,5 @@ func (w *Worker) emit(ctx context.Context, e pawl.Event) {
 	if e.Scope == "" {
 		e.Scope = w.cfg.Queues[0].Name
 	}
-	w.cfg.Hooks.Emit(context.WithoutCancel(ctx), e)
+	w.tell(context.WithoutCancel(ctx), e)
 }

@@ -67,6 +67,10 @@ type JobError struct {
 	Attempt int       `json:"attempt"`
 	Code    string    `json:"code,omitzero"` // a SQLSTATE, "crash", or empty
 	Error   string    `json:"error"`
+	Fence   int64     `json:"fence,omitzero"`  // of the attempt; 0: a consumer's, before the delivery was a job
+	Worker  string    `json:"worker,omitzero"` // its name, if it had a row when the attempt ended
+
+	LeaseEndedAt time.Time `json:"lease_ended_at,omitzero"` // of an attempt that was taken back because its lease was over
 }
 
 // Jobs selects jobs that have not finished. The zero value selects all.

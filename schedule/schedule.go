@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/job"
 )
@@ -89,7 +90,7 @@ func (s Schedule) first(ctx context.Context, db pawl.DB) (time.Time, error) {
 	if !s.FirstAt.IsZero() {
 		return s.Plan.Next(s.FirstAt.Add(-time.Microsecond)), nil // as fine as the database's
 	}
-	now, err := contract.Now(ctx, db)
+	now, err := catalog.Now(ctx, db)
 	return s.Plan.Next(now), err
 }
 

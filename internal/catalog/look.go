@@ -5,6 +5,7 @@ package catalog
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -98,4 +99,10 @@ func send(ctx context.Context, db DB, statement string) error {
 	}
 	rows.Close()
 	return rows.Err()
+}
+
+// Now is the time by the server's clock, in UTC.
+func Now(ctx context.Context, db DB) (now time.Time, err error) {
+	err = db.QueryRow(ctx, "select pg_catalog.clock_timestamp()").Scan(&now)
+	return now.UTC(), pawl.Wrap("clock", err)
 }

@@ -61,12 +61,6 @@ func ScheduleTick(ctx context.Context, db DB, name string, fence int64, ticks []
 	return r, err
 }
 
-// Now reads the database's clock.
-func Now(ctx context.Context, db DB) (now time.Time, err error) {
-	err = one(ctx, db, "clock", "select pg_catalog.clock_timestamp()", nil, &now)
-	return now, err
-}
-
 // ScheduleOperate calls pawl_v1.schedule_pause, schedule_resume or schedule_delete, by the last word of the name.
 func ScheduleOperate(ctx context.Context, db DB, verb, name, actor, reason string) (outcome string, err error) {
 	err = one(ctx, db, "schedule."+verb, "select o.outcome from pawl_v1.schedule_"+verb+"($1, $2, $3) as o", []any{name, actor, reason}, &outcome)

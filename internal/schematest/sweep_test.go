@@ -114,3 +114,24 @@ func TestQueueDeath(t *testing.T) {
 	b.is(`select pawl_v1.worker_register('w', '30 seconds', '{"queues": "q"}')`, "P4004")
 	b.is(`select pawl_v1.worker_register('w', '30 seconds', '{"queue": ["q"]}')`, "P4004")
 }
+
+// What is remembered of a failed attempt names its fence and its worker, and when its lease ended if that is why it was taken back.
+func TestErrors_NameTheAttempt(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `select pawl_v1.worker_register('w1'), pawl_v1.worker_register('w2');
+select pawl_v1.job_enqueue('q', 'k', ''), pawl_v1.job_enqueue('q', 'k', ''), pawl_v1.job_enqueue('q', 'k', '')`)
+	const last = `select j.id, j.last_errors -> -1 ->> 'code', j.last_errors -> -1 ->> 'fence', j.last_errors -> -1 ->> 'worker',
+       (j.last_errors -> -1 ->> 'lease_ended_at')::timestamptz between clock_timestamp() - interval '50 seconds' and clock_timestamp()
+  from pawl.job as j
+ order by j.id`
+	b.do("select c.id from pawl_v1.job_claim('q', 1, 1) as c")
+	b.do("select c.id from pawl_v1.job_claim('q', 2, 1) as c")
+	b.do("select c.id from pawl_v1.job_claim_id(3, null) as c")
+	b.do(`select pawl_v1.job_fail(2, 1, '{"error": "e", "code": "22000"}')`)
+	b.do("update pawl.worker set seen_at = clock_timestamp() - interval '40 seconds' where id = 1")
+	b.do("update pawl.job set lease_expires_at = clock_timestamp() - interval '10 seconds' where id = 3")
+	b.do(sweepAll)
+	b.is(last, "1 crash 1 w1 true, 2 22000 1 w2 <nil>, 3 crash 1 <nil> true")
+	b.is("select e.event, e.detail from pawl_v1.explain('1') as e where e.event in ('lease_ended', 'failed')",
+		"lease_ended map[attempt:1 fence:1 worker:w1], failed map[attempt:1 code:crash error:the worker died or froze past its lease fence:1 worker:w1]")
+}

@@ -1,6 +1,6 @@
 -- The ends of an attempt: hold, finish, fail, release. All are fenced: who is not the holder any more changes nothing.
 
-create or replace function pawl_v1._error_pushed(p_errors jsonb, p_error jsonb, p_attempt int)
+create or replace function pawl_v1._error_pushed(p_errors jsonb, p_error jsonb, p_attempt int, p_fence bigint, p_worker bigint, p_lease_ended timestamptz)
 returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -15,7 +15,10 @@ begin
                    'at', clock_timestamp(),
                    'attempt', p_attempt,
                    'code', p_error ->> 'code',
-                   'error', left(p_error ->> 'error', 4000)))
+                   'error', left(p_error ->> 'error', 4000)) || jsonb_strip_nulls(jsonb_build_object(
+                   'fence', p_fence,
+                   'worker', (select w.name from pawl.worker as w where w.id = p_worker),
+                   'lease_ended_at', case when isfinite(p_lease_ended) then p_lease_ended end)))
                ) with ordinality as h (entry, n)
          order by h.n desc
          limit 10
@@ -23,11 +26,13 @@ begin
 end
 $$;
 
--- Appends to the bounded error history: the last 10 errors, each cut to 4,000 characters.
-create or replace function pawl_v1._push_error(p_errors jsonb, p_error jsonb, p_attempt int)
+-- Appends to the bounded error history: the last 10 errors, each cut to 4,000 characters, with the fence and the worker of the attempt if it had
+-- them, and with the end of its lease if it ended by that.
+create or replace function pawl_v1._push_error(p_errors jsonb, p_error jsonb, p_attempt int, p_fence bigint default null, p_worker bigint default null,
+                                               p_lease_ended timestamptz default null)
 returns jsonb
 language sql
-return case when p_error is null then p_errors else pawl_v1._error_pushed(p_errors, p_error, p_attempt) end;
+return case when p_error is null then p_errors else pawl_v1._error_pushed(p_errors, p_error, p_attempt, p_fence, p_worker, p_lease_ended) end;
 
 -- Raises P4020 and says in DETAIL what became of the job: absent (finished by a successor, by your own lost COMMIT,
 -- or discarded), cancelled, dead_letter, or superseded.
@@ -395,7 +400,7 @@ begin
          lease_expires_at = null,
          available_at = clock_timestamp()
            + pawl_v1._int_option(p_options, 'retry_in_ms', 1000, 0, 31536000000) * interval '1 millisecond',
-         last_errors = pawl_v1._push_error(j.last_errors, p_error, j.attempts)
+         last_errors = pawl_v1._push_error(j.last_errors, p_error, j.attempts, j.fence, j.claimed_by)
    where j.id = p_id
      and j.status = 'processing'
      and j.fence = p_fence

@@ -101,7 +101,11 @@ begin
            crashes_alone = least(j.crashes_alone + due.alone::int, 1000),
            available_at = clock_timestamp() + random() * power(2, least(j.crashes, 6)) * interval '100 milliseconds',
            last_errors = pawl_v1._push_error(j.last_errors,
-             jsonb_build_object('code', 'crash', 'error', 'the worker died or froze past its lease'), j.attempts)
+             jsonb_build_object('code', 'crash', 'error', 'the worker died or froze past its lease'), j.attempts, j.fence, j.claimed_by,
+             case
+               when j.claimed_by = 0 then j.lease_expires_at
+               when j.claimed_by <> all (v_absent) then (select w.seen_at + w.lease from pawl.worker as w where w.id = j.claimed_by)
+             end)
       from (select o.id, o.alone from orphan as o union all select e.id, e.alone from expired as e) as due
      where j.id = due.id
        and j.status = 'processing'

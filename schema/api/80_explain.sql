@@ -43,8 +43,13 @@ begin
    cross join lateral (
           select j.created_at, 'enqueued', jsonb_build_object('kind', j.kind, 'priority', j.priority, 'payload_octets', octet_length(j.payload))
            union all
-          select (r.error ->> 'at')::timestamptz, 'failed', r.error - 'at'
+          select (r.error ->> 'at')::timestamptz, 'failed', r.error - 'at' - 'lease_ended_at'
             from jsonb_array_elements(coalesce(nullif(j.last_errors, 'null'), '[]')) as r (error)
+           union all
+          select (r.error ->> 'lease_ended_at')::timestamptz, 'lease_ended', jsonb_strip_nulls(jsonb_build_object(
+                   'attempt', r.error -> 'attempt', 'fence', r.error -> 'fence', 'worker', r.error -> 'worker'))
+            from jsonb_array_elements(coalesce(nullif(j.last_errors, 'null'), '[]')) as r (error)
+           where r.error ? 'lease_ended_at'
            union all
           select case when j.status in ('dead_letter', 'unknown') -- it is so since its last error; without one it was put there so
                       then coalesce((nullif(j.last_errors, 'null') -> -1 ->> 'at')::timestamptz, j.created_at)

@@ -81,6 +81,18 @@ create table pawl.death (
   died_at timestamptz not null
 );
 
+-- What processes have counted, for charts: see rollup_add. Minutes of the last 24 hours, and hours of the last 7 days.
+create table pawl.rollup (
+  span   text collate "C" not null check (octet_length(span) < 64 and span in ('minute', 'hour')),
+  at     timestamptz not null,             -- when it began
+  kind   text collate "C" not null check (octet_length(kind) < 64 and kind in ('count', 'level')), -- counts are summed up, of levels the highest is kept
+  source text collate "C" not null check (octet_length(source) < 64 and source in ('queue', 'consumer')),
+  scope  text collate "C" not null check (octet_length(scope) <= 255), -- the name of a queue or consumer; empty: of none
+  name   text collate "C" not null check (octet_length(name) <= 40),
+  value  bigint not null check (value >= 0),
+  primary key (span, at, kind, source, scope, name)
+) with (fillfactor = 70);
+
 -- Fences of commands, calls and schedules, one sequence for all: a key that was purged and came again must not meet the fence of its
 -- former life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
 create sequence pawl.fence_seq cache 1;
@@ -2422,7 +2434,7 @@ $$;
 
 -- The ends of an attempt: hold, finish, fail, release. All are fenced: who is not the holder any more changes nothing.
 
-create or replace function pawl_v1._error_pushed(p_errors jsonb, p_error jsonb, p_attempt int)
+create or replace function pawl_v1._error_pushed(p_errors jsonb, p_error jsonb, p_attempt int, p_fence bigint, p_worker bigint, p_lease_ended timestamptz)
 returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -2437,7 +2449,10 @@ begin
                    'at', clock_timestamp(),
                    'attempt', p_attempt,
                    'code', p_error ->> 'code',
-                   'error', left(p_error ->> 'error', 4000)))
+                   'error', left(p_error ->> 'error', 4000)) || jsonb_strip_nulls(jsonb_build_object(
+                   'fence', p_fence,
+                   'worker', (select w.name from pawl.worker as w where w.id = p_worker),
+                   'lease_ended_at', case when isfinite(p_lease_ended) then p_lease_ended end)))
                ) with ordinality as h (entry, n)
          order by h.n desc
          limit 10
@@ -2445,11 +2460,13 @@ begin
 end
 $$;
 
--- Appends to the bounded error history: the last 10 errors, each cut to 4,000 characters.
-create or replace function pawl_v1._push_error(p_errors jsonb, p_error jsonb, p_attempt int)
+-- Appends to the bounded error history: the last 10 errors, each cut to 4,000 characters, with the fence and the worker of the attempt if it had
+-- them, and with the end of its lease if it ended by that.
+create or replace function pawl_v1._push_error(p_errors jsonb, p_error jsonb, p_attempt int, p_fence bigint default null, p_worker bigint default null,
+                                               p_lease_ended timestamptz default null)
 returns jsonb
 language sql
-return case when p_error is null then p_errors else pawl_v1._error_pushed(p_errors, p_error, p_attempt) end;
+return case when p_error is null then p_errors else pawl_v1._error_pushed(p_errors, p_error, p_attempt, p_fence, p_worker, p_lease_ended) end;
 
 -- Raises P4020 and says in DETAIL what became of the job: absent (finished by a successor, by your own lost COMMIT,
 -- or discarded), cancelled, dead_letter, or superseded.
@@ -2817,7 +2834,7 @@ begin
          lease_expires_at = null,
          available_at = clock_timestamp()
            + pawl_v1._int_option(p_options, 'retry_in_ms', 1000, 0, 31536000000) * interval '1 millisecond',
-         last_errors = pawl_v1._push_error(j.last_errors, p_error, j.attempts)
+         last_errors = pawl_v1._push_error(j.last_errors, p_error, j.attempts, j.fence, j.claimed_by)
    where j.id = p_id
      and j.status = 'processing'
      and j.fence = p_fence
@@ -4124,7 +4141,11 @@ begin
            crashes_alone = least(j.crashes_alone + due.alone::int, 1000),
            available_at = clock_timestamp() + random() * power(2, least(j.crashes, 6)) * interval '100 milliseconds',
            last_errors = pawl_v1._push_error(j.last_errors,
-             jsonb_build_object('code', 'crash', 'error', 'the worker died or froze past its lease'), j.attempts)
+             jsonb_build_object('code', 'crash', 'error', 'the worker died or froze past its lease'), j.attempts, j.fence, j.claimed_by,
+             case
+               when j.claimed_by = 0 then j.lease_expires_at
+               when j.claimed_by <> all (v_absent) then (select w.seen_at + w.lease from pawl.worker as w where w.id = j.claimed_by)
+             end)
       from (select o.id, o.alone from orphan as o union all select e.id, e.alone from expired as e) as due
      where j.id = due.id
        and j.status = 'processing'
@@ -4318,6 +4339,109 @@ begin
   get diagnostics v_kept = row_count;
   return query
   select 'purged', v_purged, jsonb_strip_nulls(jsonb_build_object('kept', nullif(v_kept, 0), 'next', v_next));
+end
+$$;
+
+-- What processes have counted, by the minute and by the hour, for charts. These are statistics, not records: what a process counted since its last
+-- call is lost if it dies.
+
+-- Adds to the current minute and the current hour, by the server's clock. p_source says what p_scopes name: 'queue' or 'consumer'. The scope
+-- '' stands for none of them. p_names has 1 to 40 of a-z and _ each, p_values 0 to 10^12. The arrays go by place and have up to 1000 elements.
+--
+-- Minutes are kept for 24 hours and hours for 7 days: a call deletes up to 500 rows of each that are older. Once an hour has 500 rows, what
+-- would need another one is added under the scope ''.
+--
+-- options: levels boolean (default false). Counts are added up; of levels the highest is kept.
+-- outcome 'added'. sample: no level of a queue was added in this minute so far, so if you can measure them, do it now.
+create or replace function pawl_v1.rollup_add(p_source text, p_scopes text[], p_names text[], p_values bigint[], p_options jsonb default '{}')
+returns table (outcome text, sample boolean, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+declare
+  v_minute timestamptz := date_trunc('minute', clock_timestamp(), 'UTC');
+  v_hour   timestamptz := date_trunc('hour', clock_timestamp(), 'UTC');
+  v_kind   text;
+  v_full   boolean;
+begin
+  perform pawl_v1._check_options(p_options, '{levels}');
+  v_kind := case when (p_options ->> 'levels')::boolean then 'level' else 'count' end;
+  if p_source is null or p_source not in ('queue', 'consumer') then
+    raise exception 'the source must be queue or consumer, it is %', coalesce(quote_literal(left(p_source, 100)), 'null')
+      using errcode = 'P4004';
+  end if;
+  if cardinality(p_names) is distinct from cardinality(p_scopes) or cardinality(p_values) is distinct from cardinality(p_scopes)
+     or coalesce(cardinality(p_scopes), 1001) > 1000 then
+    raise exception 'scopes, names and values must be arrays of one length up to 1000, they have %, % and %', cardinality(p_scopes), cardinality(p_names), cardinality(p_values)
+      using errcode = 'P4004';
+  end if;
+  if exists (
+       select
+         from unnest(p_scopes, p_names, p_values) as g (scope, name, value)
+        where coalesce(octet_length(g.scope) > 255 or g.name !~ '^[a-z_]{1,40}$' or g.value not between 0 and 1000000000000, true)) then
+    raise exception 'a scope must have up to 255 octets, a name 1 to 40 of a-z and _, a value must lie between 0 and 10^12'
+      using errcode = 'P4004';
+  end if;
+  select count(*) >= 500
+    into v_full
+    from (
+      select
+        from pawl.rollup as r
+       where r.span = 'hour'
+         and r.at = v_hour
+       limit 500
+    ) as r;
+  insert into pawl.rollup as r (span, at, kind, source, scope, name, value)
+  select s.span, s.at, v_kind, p_source, g.scope, g.name, case v_kind when 'level' then max(g.value) else sum(g.value) end
+    from (
+      select case when v_full and not exists (
+                         select
+                           from pawl.rollup as k
+                          where k.span = 'hour'
+                            and k.at = v_hour
+                            and k.kind = v_kind
+                            and k.source = p_source
+                            and k.scope = g.scope
+                            and k.name = g.name) then ''
+                  else g.scope
+             end as scope, g.name, g.value
+        from unnest(p_scopes, p_names, p_values) as g (scope, name, value)
+    ) as g
+   cross join (values ('hour', v_hour), ('minute', v_minute)) as s (span, at)
+   group by s.span, s.at, g.scope, g.name
+   order by s.span, g.scope collate "C", g.name collate "C" -- as every other call, so that two cannot wait for each other
+  on conflict (span, at, kind, source, scope, name) do update
+     set value = case v_kind when 'level' then greatest(r.value, excluded.value) else r.value + excluded.value end;
+  perform pawl_v1._rollup_forget('minute', v_minute - interval '24 hours');
+  perform pawl_v1._rollup_forget('hour', v_hour - interval '7 days');
+  return query
+  select 'added', p_source = 'queue' and not exists (
+           select
+             from pawl.rollup as r
+            where r.span = 'minute'
+              and r.at = v_minute
+              and r.kind = 'level'
+              and r.source = 'queue'), '{}'::jsonb;
+end
+$$;
+
+-- Deletes up to 500 rows of one span that are older. It passes by what is locked.
+create or replace function pawl_v1._rollup_forget(p_span text, p_before timestamptz)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  delete from pawl.rollup as r
+   where r.ctid = any (array(
+           select o.ctid
+             from pawl.rollup as o
+            where o.span = p_span
+              and o.at < p_before
+            order by o.at
+            limit 500
+              for update skip locked));
 end
 $$;
 
@@ -7663,8 +7787,13 @@ begin
    cross join lateral (
           select j.created_at, 'enqueued', jsonb_build_object('kind', j.kind, 'priority', j.priority, 'payload_octets', octet_length(j.payload))
            union all
-          select (r.error ->> 'at')::timestamptz, 'failed', r.error - 'at'
+          select (r.error ->> 'at')::timestamptz, 'failed', r.error - 'at' - 'lease_ended_at'
             from jsonb_array_elements(coalesce(nullif(j.last_errors, 'null'), '[]')) as r (error)
+           union all
+          select (r.error ->> 'lease_ended_at')::timestamptz, 'lease_ended', jsonb_strip_nulls(jsonb_build_object(
+                   'attempt', r.error -> 'attempt', 'fence', r.error -> 'fence', 'worker', r.error -> 'worker'))
+            from jsonb_array_elements(coalesce(nullif(j.last_errors, 'null'), '[]')) as r (error)
+           where r.error ? 'lease_ended_at'
            union all
           select case when j.status in ('dead_letter', 'unknown') -- it is so since its last error; without one it was put there so
                       then coalesce((nullif(j.last_errors, 'null') -> -1 ->> 'at')::timestamptz, j.created_at)
@@ -8438,7 +8567,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '825d23633e5a88f3042169d28bb1d62b08a57cdf7aa9a2b6f40921b4ef027d3e');
+values (1, 'init', 1, '415bfde7c5e2623b2ce1f405598dfcd3b7b3e8298fc6b2fcbc98ab59bf8033fc');
 
 do $$
 begin

@@ -69,6 +69,18 @@ create table pawl.death (
   died_at timestamptz not null
 );
 
+-- What processes have counted, for charts: see rollup_add. Minutes of the last 24 hours, and hours of the last 7 days.
+create table pawl.rollup (
+  span   text collate "C" not null check (octet_length(span) < 64 and span in ('minute', 'hour')),
+  at     timestamptz not null,             -- when it began
+  kind   text collate "C" not null check (octet_length(kind) < 64 and kind in ('count', 'level')), -- counts are summed up, of levels the highest is kept
+  source text collate "C" not null check (octet_length(source) < 64 and source in ('queue', 'consumer')),
+  scope  text collate "C" not null check (octet_length(scope) <= 255), -- the name of a queue or consumer; empty: of none
+  name   text collate "C" not null check (octet_length(name) <= 40),
+  value  bigint not null check (value >= 0),
+  primary key (span, at, kind, source, scope, name)
+) with (fillfactor = 70);
+
 -- Fences of commands, calls and schedules, one sequence for all: a key that was purged and came again must not meet the fence of its
 -- former life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
 create sequence pawl.fence_seq cache 1;

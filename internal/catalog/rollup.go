@@ -1,0 +1,34 @@
+package catalog
+
+import (
+	"context"
+	"time"
+)
+
+// A RollupQuery selects numbers of pawl.rollup.
+type RollupQuery struct {
+	Span          string // "minute" or "hour"
+	From, Until   time.Time
+	Source, Scope string // empty: counts of all, and levels of the whole
+	Names         []string
+}
+
+// Rollup reads pawl.rollup: for each moment and name the sum of its counts, or its level. It reads all rows of the span between the times. The level
+// "workers" is of the whole, whatever the scope: it tells the moments at which levels were measured.
+func Rollup[T any](ctx context.Context, db DB, r RollupQuery) ([]T, error) {
+	return lookRows[T](ctx, db, "rollup.list", `(
+  select u.at, u.name, sum(u.value)::bigint as value
+    from pawl.rollup as u
+   where u.span = $1
+     and u.at >= $2
+     and u.at < $3
+     and u.name = any ($6::text[])
+     and case
+           when u.kind = 'level' and u.name = 'workers' then u.scope = ''
+           when u.kind = 'level' or $5::text <> '' then u.scope = $5 and ($4::text = '' or u.source = $4)
+           else true
+         end
+   group by u.at, u.name
+  ) as r
+ order by r.at, r.name`, r.Span, r.From, r.Until, r.Source, r.Scope, r.Names)
+}

@@ -1,0 +1,142 @@
+package rollup_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/rollup"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+type bed struct {
+	*testing.T
+	pool *pgxpool.Pool
+}
+
+func (b bed) exec(statement string) {
+	b.Helper()
+	if _, err := b.pool.Exec(b.Context(), statement); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// sum is what all hours have of a name.
+func (b bed) sum(name string) (n int64) {
+	b.Helper()
+	if err := b.pool.QueryRow(b.Context(), "select coalesce(sum(r.value), 0) from pawl.rollup as r where r.span = 'hour' and r.name = $1", name).Scan(&n); err != nil {
+		b.Fatal(err)
+	}
+	return n
+}
+
+// What was counted is added once, however many scopes there are; events that say nothing of the work are not.
+func TestRecorder_Adds(t *testing.T) {
+	t.Parallel()
+	b := bed{t, pawltest.DB(t)}
+	r := rollup.New(b.pool, rollup.Queue)
+	for n := range 2500 {
+		r.Count(pawl.Event{Kind: pawl.EventFresh, Scope: fmt.Sprint("q", n)})
+	}
+	r.Count(pawl.Event{Kind: pawl.EventFresh, Scope: "q1", Count: 10})
+	r.Count(pawl.Event{Kind: pawl.EventRetryable})
+	r.Count(pawl.Event{Kind: pawl.EventPolled, Scope: "q1"})
+	r.Count(pawl.Event{Kind: pawl.EventTrouble, Scope: "q1"})
+	for range 2 {
+		if err := r.Add(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]int64{"fresh": 2510, "retryable": 1, "polled": 0, "trouble": 0} {
+		if got := b.sum(name); got != want {
+			t.Errorf("%s: %d, want %d", name, got, want)
+		}
+	}
+}
+
+// What the database has refused is added the next time.
+func TestRecorder_KeepsWhatWasRefused(t *testing.T) {
+	t.Parallel()
+	b := bed{t, pawltest.DB(t)}
+	r := rollup.New(b.pool, rollup.Consumer)
+	r.Count(pawl.Event{Kind: pawl.EventFresh, Scope: "c", Count: 3})
+	b.exec("alter table pawl.rollup rename to away")
+	if err := r.Add(t.Context(), nil); pawl.CodeOf(err) != "42P01" {
+		t.Fatalf("without the table: %v", err)
+	}
+	b.exec("alter table pawl.away rename to rollup")
+	r.Count(pawl.Event{Kind: pawl.EventFresh, Scope: "c"})
+	if err := r.Add(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.sum("fresh"); got != 4 {
+		t.Errorf("%d, want 4", got)
+	}
+}
+
+// What the database may have added is not added again.
+func TestRecorder_CountsNothingTwice(t *testing.T) {
+	t.Parallel()
+	b := bed{t, pawltest.DB(t)}
+	r := rollup.New(b.pool, rollup.Consumer)
+	r.Count(pawl.Event{Kind: pawl.EventFresh, Scope: "c", Count: 3})
+	tx, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), "lock table pawl.rollup"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := r.Add(ctx, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("while the table is locked: %v", err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.Count(pawl.Event{Kind: pawl.EventFresh, Scope: "c"})
+	if err := r.Add(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.sum("fresh"); got != 1 && got != 4 {
+		t.Errorf("%d, want 1 or 4", got)
+	}
+}
+
+// Levels are measured once a minute, whoever asks.
+func TestRecorder_MeasuresOnceAMinute(t *testing.T) {
+	t.Parallel()
+	b := bed{t, pawltest.DB(t)}
+	calls := 0
+	measure := func(context.Context) (l contract.Rollup, err error) {
+		calls++
+		l.Add("", "due", int64(calls))
+		return l, nil
+	}
+	for range 6 {
+		if err := rollup.New(b.pool, rollup.Queue).Add(t.Context(), measure); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var minutes int
+	if err := b.pool.QueryRow(t.Context(), "select count(*) from pawl.rollup as r where r.span = 'minute' and r.kind = 'level'").Scan(&minutes); err != nil {
+		t.Fatal(err)
+	}
+	if calls != minutes || calls > 2 {
+		t.Errorf("measured %d times in %d minutes", calls, minutes)
+	}
+	trouble := errors.New("slow")
+	b.exec("truncate pawl.rollup")
+	err := rollup.New(b.pool, rollup.Queue).Add(t.Context(), func(context.Context) (contract.Rollup, error) { return contract.Rollup{}, trouble })
+	if !errors.Is(err, trouble) {
+		t.Errorf("a measure that failed: %v", err)
+	}
+}
