@@ -75,7 +75,7 @@ func (h *Handler) askAll(a bulkAction) http.HandlerFunc {
 	}
 }
 
-// questionAll adds the form of a bulk action, with how many it is about.
+// questionAll adds the form of a bulk action, with how many it is about, how many of them may take effect twice, and the first of them: what a dry run says.
 func (v *view) questionAll(a bulkAction, problem string) error {
 	s, err := v.selected(string(ops.StatusDeadLetter))
 	if err != nil {
@@ -102,6 +102,10 @@ func (v *view) questionAll(a bulkAction, problem string) error {
 		}
 	}
 	v.add(q)
+	s.NoDoubles, s.Limit = false, 10
+	if found, err := see(v, s.List); err == nil {
+		v.add(heading("The first of them"), v.jobRows("The first 10 in the order of their ids", found.Rows))
+	}
 	return nil
 }
 
@@ -139,28 +143,34 @@ func (v *view) beginAll(a bulkAction) (id string, err error) {
 		return "", v.questionAll(a, "Say why. The reason stands in the audit, at each of them.")
 	}
 	s.After, s.NoDoubles = "", a.doubles && v.param("doubles") != "retry as well"
-	run := &bulkRun{action: a, what: v.bulkWhat(), user: v.User.Name, began: time.Now()}
+	return v.begin(a.title, v.bulkWhat(), func(ctx context.Context, progress func(ops.Tally)) (ops.Tally, error) {
+		return a.do(s, ctx, v.h.cfg.Operators, by, progress)
+	})
+}
+
+// begin begins an action that takes long, and returns the id under which it is remembered.
+func (v *view) begin(title, what string, do func(ctx context.Context, progress func(ops.Tally)) (ops.Tally, error)) (id string, err error) {
+	run := &bulkRun{title: title, what: what, user: v.User.Name, began: time.Now()}
 	ctx, stop := context.WithCancel(context.WithoutCancel(v.ctx()))
 	run.stop = stop
 	if id, err = v.h.bulk.keep(run); err != nil {
 		stop()
 		return "", err
 	}
-	v.h.cfg.Logger.InfoContext(v.ctx(), "dashboard: bulk action", "user", v.User.Name, "verb", a.name, "what", run.what)
+	v.h.cfg.Logger.InfoContext(v.ctx(), "dashboard: bulk action", "user", v.User.Name, "action", title, "what", what)
 	go func() {
 		defer stop()
-		t, err := a.do(s, ctx, v.h.cfg.Operators, by, run.set)
-		run.end(t, err)
+		run.end(do(ctx, run.set))
 	}()
 	return id, nil
 }
 
 // A bulkRun is a bulk action that was begun.
 type bulkRun struct {
-	action     bulkAction
-	what, user string
-	began      time.Time
-	stop       func()
+	title, what, user string
+
+	began time.Time
+	stop  func()
 
 	mu    sync.Mutex
 	tally ops.Tally
@@ -234,12 +244,16 @@ func run(v *view) error {
 	if err != nil {
 		return err
 	}
-	v.Title = r.action.title + ": " + r.what
+	v.Title = r.title + ": " + r.what
 	t, ended, failed := r.state()
 	switch {
 	case !ended:
 		v.Refresh = 1
-		v.add(note{Class: "notice", Text: fmt.Sprintf("%s of %s were looked at. It goes on if you leave this page.", number(t.Seen()), number(t.Matched))},
+		of := ""
+		if t.Matched > 0 {
+			of = " of " + number(t.Matched)
+		}
+		v.add(note{Class: "notice", Text: number(t.Seen()) + of + " were looked at. It goes on if you leave this page."},
 			stopForm{Address: v.Link.To("run"), ID: v.param("id")})
 	case errors.Is(failed, context.Canceled):
 		v.add(note{Class: "notice", Text: "It was stopped. What was done stays done.", Hint: "begin it again for the rest"})

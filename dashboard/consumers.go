@@ -38,7 +38,8 @@ func consumers(v *view) error {
 func consumer(v *view) error {
 	s := ops.Deliveries{Consumer: v.param("name"), After: v.param("after")}
 	v.Title = "Consumer " + s.Consumer
-	v.add(verbs{{Text: "Dead letters", Link: v.Link.To("dead-letters", "queue", s.Consumer)}, {Text: "Jobs", Link: v.Link.To("jobs", "queue", s.Consumer)},
+	stored := storedQueue(s.Consumer)
+	v.add(verbs{{Text: "Dead letters", Link: v.Link.To("dead-letters", "queue", stored)}, {Text: "Stored deliveries", Link: v.Link.To("jobs", "queue", stored)},
 		{Text: "Sequence gates", Link: v.Link.To("gates", "consumer", s.Consumer)}})
 	v.add(v.deliveryFilter(s.Consumer))
 	var err error
@@ -66,8 +67,14 @@ func consumer(v *view) error {
 		t.Next = v.Link.To("consumer", "name", s.Consumer, "from", v.param("from"), "until", v.param("until"), "after", found.Next)
 	}
 	v.add(heading("Kept deliveries"), t)
+	if s.After == "" {
+		v.history("consumer", s.Consumer)
+	}
 	return nil
 }
+
+// storedQueue is the queue of the deliveries that a consumer has stored, its dead letters among them.
+func storedQueue(consumer string) string { return "inbox/" + consumer }
 
 // deliveryFilter is the form that finds one delivery.
 func (v *view) deliveryFilter(consumer string) filter {

@@ -40,13 +40,17 @@ values ($1::text, $1::text, $1::text, sha256('x'), clock_timestamp() + interval 
 	b.exec(`insert into pawl.sequence_gate (consumer, resource, last) values ($1::text, $1::text, 3)`, attack)
 	b.exec(`insert into pawl.consumer (name) values ($1::text)`, attack)
 	b.exec(`insert into pawl.inbox (consumer, key, hash, processed_at) values ($1::text, $1::text, sha256('x'), clock_timestamp())`, attack)
+	b.exec(`insert into pawl.rollup (span, at, kind, source, scope, name, value)
+select s.span, date_trunc(s.span, clock_timestamp(), 'UTC') - ('1 ' || s.span)::interval, n.kind, n.source, n.scope, n.name, 3
+  from (values ('minute'), ('hour')) as s (span)
+ cross join (values ('count', 'queue', $1::text, 'fresh'), ('count', 'consumer', $1::text, 'fresh'), ('level', 'queue', '', 'workers'), ('level', 'queue', $1::text, 'due')) as n (kind, source, scope, name)`, attack)
 }
 
 var (
 	addressOf = regexp.MustCompile(`(?:href|src|class="filter" action|class="search" action)="([^"]*)"`)
 	tag       = regexp.MustCompile(`<[a-zA-Z!/][^>]*>`)
 	quoted    = regexp.MustCompile(`"[^"]*"`)
-	risky     = regexp.MustCompile(`(?i)^<svg|^<script>|\son\w+=|\sstyle=|'`)
+	risky     = regexp.MustCompile(`(?i)^<script>|\son\w+=|\sstyle=|'`)
 )
 
 // markup returns what of a page a browser could execute.

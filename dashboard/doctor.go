@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -21,7 +22,7 @@ func diagnosis(v *view) error {
 	} else {
 		v.diagnosed(d)
 	}
-	v.add(heading("Stands still"))
+	v.add(v.purgeLink(), heading("Stands still"))
 	stales, err := see(v, func(ctx context.Context, db pawl.DB) ([]ops.Stale, error) { return ops.Stales(ctx, db, "", nil) })
 	if err != nil {
 		v.add(note{Class: "trouble", Text: "What stands still: " + err.Error(), Hint: "look at the dead letters, or run: pawl stale"})
@@ -54,15 +55,15 @@ func (v *view) diagnosed(d doctor.Diagnosis) {
 	v.add(note{Class: "quiet", Text: "Checks that were made: " + strings.Join(d.Checked, ", ") + "."})
 }
 
-// mostStale is how many are shown of what stands still.
-const mostStale = 200
+// mostOfAClass is how many are shown of each class of what stands still, so that ten thousand dead letters do not hide one call of unknown outcome.
+const mostOfAClass = 20
 
 func (v *view) staleTable(all []ops.Stale) table {
 	t := table{Caption: "What waits for a decision, or for a worker to notice", Head: []string{"what", "name", "class", "since", "why", "what to do"}, Empty: "Nothing stands still."}
-	for i, s := range all {
-		if i == mostStale {
-			t.Caption = "The first " + number(mostStale) + " of " + number(len(all)) + " that wait for a decision, or for a worker to notice"
-			break
+	shown := map[string]int{}
+	for _, s := range all {
+		if shown[s.Class]++; shown[s.Class] > mostOfAClass {
+			continue
 		}
 		name := mono(short(80, s.Scope+" "+s.Key))
 		switch s.Kind {
@@ -74,6 +75,9 @@ func (v *view) staleTable(all []ops.Stale) table {
 			name.Link = v.Link.To("steps", "scope", s.Scope, "key", s.Key)
 		}
 		t.Rows = append(t.Rows, []cell{plain(s.Kind), name, plain(s.Class), at(s.Since), plain(s.Reason), plain(s.Advice)})
+	}
+	if left := len(all) - len(t.Rows); left > 0 {
+		t.Caption = fmt.Sprintf("What waits for a decision, or for a worker to notice: the first %d of each class, %s are not shown", mostOfAClass, number(left))
 	}
 	return t
 }

@@ -7,3 +7,6 @@ func Verbs() (names []string) {
 	}
 	return names
 }
+
+// RoundUp is the upper end of a chart.
+func RoundUp(n int64, ages bool) int64 { return roundUp(n, ages) }

@@ -40,6 +40,8 @@ func New(c Config) (*Handler, error) {
 		h.mux.HandleFunc("GET /all/"+a.name, h.askAll(a))
 		h.mux.HandleFunc("POST /all/"+a.name, h.actAll(a))
 	}
+	h.mux.HandleFunc("GET /all/purge", h.askPurge)
+	h.mux.HandleFunc("POST /all/purge", h.actPurge)
 	h.mux.HandleFunc("POST /run", h.stopRun)
 	h.mux.Handle("GET /assets/", assets())
 	return h, nil

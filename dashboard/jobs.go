@@ -72,18 +72,22 @@ func (v *view) jobTable(page, status string) error {
 	if err != nil {
 		return err
 	}
-	t := table{Caption: "Jobs in the order of their ids", Empty: "No job fits.",
-		Head: []string{"#id", "queue", "kind", "key", "status", "#attempts", "enqueued", "last error", "on a retry"}}
-	for _, j := range found.Rows {
-		v.ReadAt = j.ReadAt
-		t.Rows = append(t.Rows, []cell{linked(j.ID, v.Link.Job(j.ID)), linked(j.Queue, v.Link.Queue(j.Queue)), plain(j.Kind), v.storyCell(j.Key, ""),
-			{Status: j.Status}, plain(attempts(j)), plain(ago(j.CreatedAt, j.ReadAt)), plain(short(120, j.LastError)), doubling(j)})
-	}
+	t := v.jobRows("Jobs in the order of their ids", found.Rows)
 	if found.Next != "" {
 		t.Next = v.Link.To(page, "queue", s.Queue, "kind", s.Kind, "error", s.Error, "older_than", v.param("older_than"), "status", v.param("status"), "after", found.Next)
 	}
 	v.add(t)
 	return nil
+}
+
+func (v *view) jobRows(caption string, all []ops.Job) table {
+	t := table{Caption: caption, Empty: "No job fits.", Head: []string{"#id", "queue", "kind", "key", "status", "#attempts", "enqueued", "last error", "on a retry"}}
+	for _, j := range all {
+		v.ReadAt = j.ReadAt
+		t.Rows = append(t.Rows, []cell{linked(j.ID, v.Link.Job(j.ID)), linked(j.Queue, v.Link.Queue(j.Queue)), plain(j.Kind), v.storyCell(j.Key, ""),
+			{Status: j.Status}, plain(attempts(j)), plain(ago(j.CreatedAt, j.ReadAt)), plain(short(120, j.LastError)), doubling(j)})
+	}
+	return t
 }
 
 func attempts(j ops.Job) string { return fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts) }
@@ -180,10 +184,10 @@ func (v *view) endedJob(ref ops.JobRef, gone error) error {
 }
 
 func (v *view) errorTable(all []ops.JobError) table {
-	t := table{Caption: "The last 10 attempts that failed, the newest first", Head: []string{"at", "#attempt", "code", "error"}, Empty: "No attempt has failed."}
+	t := table{Caption: "The last 10 attempts that failed, the newest first", Head: []string{"at", "#attempt", "#fence", "worker", "code", "error"}, Empty: "No attempt has failed."}
 	for i := len(all) - 1; i >= 0; i-- {
 		e := all[i]
-		t.Rows = append(t.Rows, []cell{at(e.At), figure(e.Attempt), mono(e.Code), plain(e.Error)})
+		t.Rows = append(t.Rows, []cell{at(e.At), figure(e.Attempt), {Text: number(e.Fence)}, mono(e.Worker), mono(e.Code), plain(e.Error)})
 	}
 	return t
 }

@@ -14,7 +14,9 @@ func overview(v *view) error {
 		return err
 	}
 	v.ReadAt = o.ReadAt
-	v.add(v.needed(o), heading("Queues"), v.queueTable(o.Queues, o.ReadAt), heading("Workers"), v.workerTable(o.Workers, o.ReadAt))
+	v.add(v.needed(o))
+	v.history("", "")
+	v.add(heading("Queues"), v.queueTable(o.Queues, o.ReadAt), heading("Workers"), v.workerTable(o.Workers, o.ReadAt))
 	return nil
 }
 
@@ -114,6 +116,7 @@ func queue(v *view) error {
 	v.add(v.actions(queueVerbs(q)...))
 	v.add(verbs{{Text: "Jobs", Link: v.Link.To("jobs", "queue", name)}, {Text: "Dead letters", Link: v.Link.To("dead-letters", "queue", name)},
 		{Text: "Lanes", Link: v.Link.To("lanes", "queue", name)}})
+	v.history("queue", name)
 	return nil
 }
 

@@ -46,7 +46,11 @@ func story(v *view) error {
 		}
 		v.add(note{Class: "notice", Text: "Nothing is known of this key.", Hint: hint})
 	} else {
-		v.add(v.timeline(s))
+		told := v.timeline(s)
+		if p := v.pictureOf(s, told); p != nil {
+			v.add(*p)
+		}
+		v.add(told)
 	}
 	looked := "Looked in: " + strings.Join(s.Looked, ", ") + "."
 	if len(s.Beyond) > 0 {
@@ -99,25 +103,35 @@ func (v *view) subject(m ops.Moment) cell {
 	case "gate":
 		c.Link = v.Link.Gate(m.Scope, m.Key)
 	case "step":
-		var d struct{ Step string }
-		if json.Unmarshal(m.Detail, &d) == nil && d.Step != "" {
-			c.Link = v.Link.Step(m.Scope, m.Key, d.Step)
+		if name := stepOf(m.Detail); name != "" {
+			c.Text, c.Link = c.Text+" "+name, v.Link.Step(m.Scope, m.Key, name)
 		}
 	}
 	return c
 }
 
+// stepOf is the name of the step that a moment is about.
+func stepOf(detail json.RawMessage) string {
+	var d struct{ Step string }
+	if json.Unmarshal(detail, &d) != nil {
+		return ""
+	}
+	return d.Step
+}
+
 // markOf is the sign and the class of a moment, by what happened.
 func markOf(m ops.Moment) (mark, class string) {
 	switch m.Event {
-	case "dead_letter", "unknown", "failed_final", "crash":
+	case "dead_letter", "unknown", "failed_final", "lease_ended":
 		return "✕", "bad"
 	case "failed", "failed_retryable", "cancelled", "held", "ambiguous":
 		return "△", "odd"
-	case "succeeded", "processed", "executed", "finished", "committed":
+	case "succeeded", "processed", "executed":
 		return "●", "good"
+	case "memory_ends":
+		return "○", "plain"
 	}
-	if strings.Contains(m.Event, "_") && !strings.HasPrefix(m.Event, "pending") { // a verb of an operator
+	if strings.Contains(m.Event, "_") { // a verb of an operator
 		return "◆", "hand"
 	}
 	return "○", "plain"

@@ -1,0 +1,289 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/catalog"
+)
+
+// charts are figures side by side, of what workers and consumers have counted.
+type charts []chart
+
+func (charts) Kind() string { return "charts" }
+
+// A chart shows how some numbers went.
+type chart struct {
+	Title  string
+	Unit   string // what a figure is of: "per minute"
+	Series []series
+	Top    string // the figure at the upper end
+	Begin  string // the time at the left end
+	End    string
+
+	write func(int64) string
+}
+
+// A series is one line of a chart.
+type series struct {
+	Name   string
+	Class  string
+	Last   string
+	Most   string
+	Lines  []string // points of polylines; several where figures are missing
+	points []point
+}
+
+type point struct {
+	at    time.Time
+	value int64
+	known bool
+}
+
+// The field in which the lines of a chart lie, in units of its view box.
+const (
+	chartLeft, chartRight = 4.0, 316.0
+	chartHigh, chartLow   = 14.0, 84.0
+)
+
+// A period is what charts reach back to.
+type period struct {
+	span   string        // of pawl.rollup
+	step   time.Duration // of the chart: one span or several
+	steps  int
+	unit   string
+	layout string // of the times at the ends
+}
+
+// periods are those that a viewer can choose.
+var periods = map[string]period{
+	"hour": {"minute", time.Minute, 60, "per minute", "15:04 UTC"},
+	"day":  {"minute", 10 * time.Minute, 24 * 6, "per 10 minutes", "Jan 2 15:04 UTC"},
+	"week": {"hour", time.Hour, 7 * 24, "per hour", "Jan 2 15:04 UTC"},
+}
+
+// A chartPlan says what a chart is made of.
+type chartPlan struct {
+	title  string
+	levels bool // numbers that were measured; otherwise events that were counted
+	ages   bool // in milliseconds
+	whole  bool // of all queues together only
+	lines  []linePlan
+}
+
+type linePlan struct {
+	name  string
+	names []string // of pawl.rollup
+}
+
+var chartPlans = []chartPlan{
+	{title: "Effects and duplicates", lines: []linePlan{{"effects", []string{"fresh"}}, {"duplicates absorbed", []string{"duplicate_skipped", "replay", "guard_already_handled"}}}},
+	{title: "Failures", lines: []linePlan{{"to be tried again", []string{"retryable"}}, {"dead letters", []string{"final", "mismatch", "unfit", "stale", "gap"}}}},
+	{title: "Crashes and lost replies", lines: []linePlan{{"taken back from dead workers", []string{"stale_takeover"}}, {"stale writes refused", []string{"stale_write_refused"}},
+		{"replies to COMMIT lost", []string{"commit_unknown"}}}},
+	{title: "Age of the oldest due job", levels: true, ages: true, lines: []linePlan{{"age", []string{"oldest_due_ms"}}}},
+	{title: "Jobs", levels: true, lines: []linePlan{{"due", []string{"due"}}, {"processing", []string{"processing"}}}},
+	{title: "Jobs that need a person", levels: true, lines: []linePlan{{"dead letters", []string{"dead_letters"}}, {"unknown", []string{"unknown"}}}},
+	{title: "Workers", levels: true, whole: true, lines: []linePlan{{"alive", []string{measured}}, {"silent", []string{"workers_silent"}}}},
+}
+
+// measured is the level that is there whenever levels were measured.
+const measured = "workers"
+
+// history adds the charts of all, or of one queue or consumer, until the last whole step. If they cannot be read the page goes on without them.
+func (v *view) history(source, scope string) {
+	name := cmp.Or(v.param("charts"), "hour")
+	p, known := periods[name]
+	if !known {
+		v.add(note{Class: "trouble", Text: badParameter{"charts", name, "hour, day or week"}.Error()})
+		return
+	}
+	q := catalog.RollupQuery{Span: p.span, Source: source, Scope: scope, Names: rollupNames()}
+	rows, err := see(v, func(ctx context.Context, db pawl.DB) ([]rollupRow, error) {
+		now, err := catalog.Now(ctx, db)
+		q.Until = now.Truncate(p.step)
+		q.From = q.Until.Add(-time.Duration(p.steps) * p.step)
+		if err != nil {
+			return nil, err
+		}
+		return catalog.Rollup[rollupRow](ctx, db, q)
+	})
+	if err != nil {
+		v.add(note{Class: "trouble", Text: "The charts could not be read: " + err.Error()})
+		return
+	}
+	v.add(v.periodLinks(name))
+	if len(rows) == 0 {
+		v.add(note{Class: "quiet", Text: "Nothing was counted in this time. Workers and consumers add their counts while they run, every 15 seconds or so."})
+		return
+	}
+	var all charts
+	for _, plan := range chartPlans {
+		if scope != "" && plan.whole || source == "consumer" && plan.levels {
+			continue
+		}
+		all = append(all, plan.draw(p, q.From, rows))
+	}
+	v.add(all)
+}
+
+// periodLinks lead to the same page with charts of another period.
+func (v *view) periodLinks(chosen string) periodChoice {
+	var all periodChoice
+	for _, name := range []string{"hour", "day", "week"} {
+		values := v.request.URL.Query()
+		values.Set("charts", name)
+		all = append(all, choice{"Last " + name, "?" + values.Encode(), name == chosen})
+	}
+	return all
+}
+
+// A periodChoice is a row of links of which one is chosen.
+type periodChoice []choice
+
+type choice struct {
+	Text, Link string
+	Chosen     bool
+}
+
+func (periodChoice) Kind() string { return "choice" }
+
+type rollupRow struct {
+	At    time.Time `json:"at"`
+	Name  string    `json:"name"`
+	Value int64     `json:"value"`
+}
+
+// rollupNames are all names that charts are made of.
+func rollupNames() (names []string) {
+	for _, plan := range chartPlans {
+		for _, l := range plan.lines {
+			names = append(names, l.names...)
+		}
+	}
+	return names
+}
+
+// draw makes a chart of rows. A count that is not there is 0; a level is known at the moments at which levels were measured.
+func (plan chartPlan) draw(p period, from time.Time, rows []rollupRow) chart {
+	c := chart{Title: plan.title, Unit: p.unit, Begin: from.Format(p.layout), End: from.Add(time.Duration(p.steps) * p.step).Format(p.layout), write: func(n int64) string { return number(n) }}
+	switch {
+	case plan.ages:
+		c.Unit, c.write = "", func(n int64) string { return span(time.Duration(n) * time.Millisecond) }
+	case plan.levels:
+		c.Unit = ""
+	}
+	values, was := map[string]map[time.Time]int64{}, map[time.Time]bool{}
+	for _, r := range rows {
+		if values[r.Name] == nil {
+			values[r.Name] = map[time.Time]int64{}
+		}
+		at := r.At.Truncate(p.step)
+		if plan.levels {
+			values[r.Name][at] = max(values[r.Name][at], r.Value)
+		} else {
+			values[r.Name][at] += r.Value
+		}
+		was[at] = was[at] || r.Name == measured
+	}
+	top := int64(0)
+	for i, l := range plan.lines {
+		s := series{Name: l.name, Class: fmt.Sprintf("line-%d", i+1)}
+		for n := range p.steps {
+			at := from.Add(time.Duration(n) * p.step)
+			one := point{at: at, known: !plan.levels || was[at]}
+			for _, name := range l.names {
+				one.value += values[name][at]
+			}
+			s.points = append(s.points, one)
+			top = max(top, one.value)
+		}
+		c.Series = append(c.Series, s)
+	}
+	top = roundUp(top, plan.ages)
+	c.Top = c.write(top)
+	for i := range c.Series {
+		c.Series[i].place(top, c.write)
+	}
+	return c
+}
+
+// place computes where the points of a line lie.
+func (s *series) place(top int64, write func(int64) string) {
+	var line []string
+	end := func() {
+		if len(line) == 1 { // a point by itself is a short line
+			line = append(line, line[0])
+		}
+		if len(line) > 0 {
+			s.Lines = append(s.Lines, strings.Join(line, " "))
+		}
+		line = nil
+	}
+	s.Last, s.Most = "–", "–"
+	most := int64(-1)
+	for i, one := range s.points {
+		if !one.known {
+			end()
+			continue
+		}
+		x := chartLeft + (chartRight-chartLeft)*float64(i)/float64(max(len(s.points)-1, 1))
+		y := chartLow - (chartLow-chartHigh)*float64(one.value)/float64(top)
+		line = append(line, fmt.Sprintf("%.1f,%.1f", x, y))
+		most = max(most, one.value)
+		s.Last = write(one.value)
+	}
+	end()
+	if most >= 0 {
+		s.Most = write(most)
+	}
+}
+
+// roundUp is the next of 1, 2 or 5 with zeros behind it, at least 1. Of milliseconds at least a second.
+func roundUp(n int64, ages bool) int64 {
+	if ages && n < 1000 {
+		return 1000
+	}
+	n = max(n, 1)
+	power := int64(math.Pow10(int(math.Log10(float64(n)))))
+	for _, digit := range []int64{1, 2, 5, 10} {
+		if digit*power >= n {
+			return digit * power
+		}
+	}
+	return n
+}
+
+// Said is what a chart says to those who do not see it.
+func (c chart) Said() string {
+	parts := []string{c.Title}
+	for _, s := range c.Series {
+		parts = append(parts, fmt.Sprintf("%s: last %s, highest %s", s.Name, s.Last, s.Most))
+	}
+	return strings.Join(parts, ". ")
+}
+
+// Table has the figures of a chart, from the newest on, without moments at which all are 0 or unknown.
+func (c chart) Table() table {
+	t := table{Caption: c.Title + " from " + c.Begin + " to " + c.End, Head: []string{"from"}, Empty: "All figures are 0."}
+	for _, s := range c.Series {
+		t.Head = append(t.Head, "#"+s.Name)
+	}
+	for i := len(c.Series[0].points) - 1; i >= 0; i-- {
+		row := []cell{{Text: c.Series[0].points[i].at.Format("2006-01-02 15:04 UTC")}}
+		if !slices.ContainsFunc(c.Series, func(s series) bool { return s.points[i].value > 0 }) {
+			continue
+		}
+		for _, s := range c.Series {
+			row = append(row, plain(c.write(s.points[i].value)))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}

@@ -1,0 +1,98 @@
+package dashboard_test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/pawl-go/pawl/dashboard"
+)
+
+// rolled puts a number into a step before the current one.
+func (b *bed) rolled(span string, before int, kind, source, scope, name string, value int) {
+	b.Helper()
+	b.exec(fmt.Sprintf(`insert into pawl.rollup (span, at, kind, source, scope, name, value)
+values ('%[1]s', date_trunc('%[1]s', clock_timestamp(), 'UTC') - interval '%[2]d %[1]s', $1, $2, $3, $4, $5)`, span, before), kind, source, scope, name, value)
+}
+
+var (
+	polyline = regexp.MustCompile(`<polyline class="(line-\d)" points="([^"]*)"/>`)
+	figures  = regexp.MustCompile(`(?s)<figure><figcaption><strong>([^<]*)</strong>.*?</figure>`)
+)
+
+// charts are the figures of a page by their titles.
+func charts(body string) map[string]string {
+	all := map[string]string{}
+	for _, m := range figures.FindAllStringSubmatch(body, -1) {
+		all[m[1]] = m[0]
+	}
+	return all
+}
+
+// What was counted is summed up over all queues and consumers, or shown of one; a level is shown where levels were measured, and nowhere else.
+func TestCharts_ShowWhatWasCounted(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", nil)
+	if body := b.get("").body; !strings.Contains(body, "Nothing was counted in this time") {
+		t.Errorf("before the first count: %s", body)
+	}
+	for before := 2; before < 62; before++ { // the current minute, which may end meanwhile, has nothing
+		if before%20 > 1 {
+			b.rolled("minute", before, "level", "queue", "", "workers", 2)
+			b.rolled("minute", before, "level", "queue", "", "due", 70)
+		}
+	}
+	b.rolled("minute", 5, "count", "queue", "q", "fresh", 1200)
+	b.rolled("minute", 5, "count", "consumer", "q", "fresh", 34)
+	b.rolled("minute", 7, "count", "consumer", "c", "duplicate_skipped", 5)
+	b.rolled("minute", 15, "count", "queue", "elsewhere", "fresh", 77) // in a step of ten minutes that is over
+	b.rolled("minute", 6, "level", "queue", "q", "due", 9)
+	b.rolled("hour", 30, "count", "queue", "q", "stale_takeover", 3)
+	for address, want := range map[string]map[string][]string{
+		"?":                       {"Effects and duplicates": {"1,234", ">5<", "per minute", "2,000"}, "Jobs": {">70<"}, "Workers": {"alive"}, "Crashes and lost replies": {"All figures are 0."}},
+		"?charts=day":             {"Effects and duplicates": {">77<", "per 10 minutes"}},
+		"?charts=week":            {"Effects and duplicates": {"All figures are 0."}, "Crashes and lost replies": {">3<", "per hour"}},
+		"queue?name=q":            {"Effects and duplicates": {"1,200"}, "Jobs": {">9<"}},
+		"consumer?name=q":         {"Effects and duplicates": {">34<"}},
+		"consumer?name=elsewhere": {},
+	} {
+		found := charts(b.get(address).body)
+		for title, texts := range want {
+			for _, text := range texts {
+				if !strings.Contains(found[title], text) {
+					t.Errorf("%s: the chart %q lacks %q:\n%s", address, title, text, found[title])
+				}
+			}
+		}
+	}
+	if found := charts(b.get("consumer?name=q").body); found["Jobs"] != "" || found["Workers"] != "" {
+		t.Error("a consumer shows the levels of queues")
+	}
+	lines := polyline.FindAllStringSubmatch(charts(b.get("").body)["Workers"], -1)
+	solid := 0
+	for _, l := range lines {
+		if l[1] == "line-1" {
+			solid++
+		}
+	}
+	if solid != 3 {
+		t.Errorf("the line of workers has %d parts, want 3: it is interrupted where nothing was measured", solid)
+	}
+	if a := b.get("?charts=year"); !strings.Contains(a.body, "hour, day or week") {
+		t.Errorf("a period that is none: %s", a.body)
+	}
+}
+
+// The upper end of a chart is a round figure that no line passes.
+func TestCharts_RoundUp(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]int64{0: 1, 1: 1, 2: 2, 3: 5, 5: 5, 6: 10, 10: 10, 11: 20, 99: 100, 100: 100, 101: 200, 1000: 1000, 499_999: 500_000, 1 << 60: 2_000_000_000_000_000_000} {
+		if got := dashboard.RoundUp(n, false); got != want {
+			t.Errorf("%d: %d, want %d", n, got, want)
+		}
+	}
+	if got := dashboard.RoundUp(3, true); got != 1000 {
+		t.Errorf("3 ms: %d", got)
+	}
+}

@@ -1,0 +1,122 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/ops"
+)
+
+// purgeTitle and purgeEffect are those of the page that deletes what need not be remembered any more.
+const (
+	purgeTitle  = "Purge"
+	purgeEffect = "What is purged is not remembered: a copy that comes under the same key runs as new. What is processing, unknown or waits for a retry never goes. " +
+		"Consumers purge their own deliveries while they run, and workers the enqueue keys. This is for what neither of them runs for any more."
+)
+
+// purgeFields are what the page asks for.
+var purgeFields = []field{
+	{Name: "table", Label: "table", Options: ops.Tables()},
+	{Name: "consumer", Label: "consumer (of inbox and delivery)"},
+	{Name: "older_than", Label: "older than, as 720h (of inbox, delivery, replay and fence)"},
+}
+
+// purgeLink leads to the page, for a user who may change things.
+func (v *view) purgeLink() verbs {
+	if !v.Change {
+		return nil
+	}
+	return verbs{{purgeTitle, v.Link.To("all/purge"), true}}
+}
+
+func (v *view) purgeQuestion(problem string) question {
+	q := question{Address: v.Link.To("all/purge"), What: "what need not be remembered any more", Effect: purgeEffect, Title: purgeTitle, Danger: true, Reason: v.param("reason"), Problem: problem,
+		Back: v.Link.To("doctor")}
+	for _, f := range purgeFields {
+		f.Value = v.param(f.Name)
+		q.Inputs = append(q.Inputs, f)
+	}
+	return q
+}
+
+// purgeRule is what the form says.
+func (v *view) purgeRule() (r ops.PurgeRule, err error) {
+	r = ops.PurgeRule{Table: v.param("table"), Consumer: v.param("consumer")}
+	if age := v.param("older_than"); age != "" {
+		if r.OlderThan, err = time.ParseDuration(age); err != nil || r.OlderThan <= 0 {
+			return r, badParameter{"older_than", age, "a duration above zero, such as 720h"}
+		}
+	}
+	return r, r.Check()
+}
+
+// askPurge is the page before a purge.
+func (h *Handler) askPurge(w http.ResponseWriter, r *http.Request) {
+	v := h.view(page{pattern: "/all/purge", title: purgeTitle}, r)
+	if err := v.mayChange(); err != nil {
+		v.trouble(err)
+	} else {
+		v.add(v.purgeQuestion(""))
+	}
+	v.write(w)
+}
+
+// actPurge counts what would go, or begins a purge.
+func (h *Handler) actPurge(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	v := h.view(page{pattern: "/all/purge", title: purgeTitle}, r)
+	id, err := v.purge()
+	var bad badParameter
+	switch {
+	case id != "":
+		seeOther(w, v.Link.To("run", "id", id))
+		return
+	case errors.As(err, &bad), errors.Is(err, pawl.ErrArgumentInvalid):
+		v.status = http.StatusUnprocessableEntity
+		v.add(v.purgeQuestion(err.Error()))
+	case err != nil:
+		v.trouble(err)
+	}
+	v.write(w)
+}
+
+func (v *view) purge() (id string, err error) {
+	if err := v.mayChange(); err != nil {
+		return "", err
+	}
+	if err := v.readForm(); err != nil {
+		return "", err
+	}
+	rule, err := v.purgeRule()
+	if err != nil {
+		return "", err
+	}
+	what := "table " + rule.Table
+	if rule.Consumer != "" {
+		what += " of consumer " + rule.Consumer
+	}
+	by := ops.By{Actor: v.User.Name, Reason: strings.TrimSpace(v.param("reason"))}
+	if v.param("mode") != "execute" {
+		t, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Tally, error) {
+			return ops.Purge(ctx, db, rule, ops.DryRun, nil)
+		})
+		if err != nil {
+			return "", err
+		}
+		v.add(note{Class: "quiet", Text: fmt.Sprintf("Dry run: nothing was changed. %s rows of %s would go now.", number(t.Matched), what)}, v.purgeQuestion(""))
+		return "", nil
+	}
+	if by.Reason == "" {
+		v.status = http.StatusUnprocessableEntity
+		v.add(v.purgeQuestion("Say why. The reason stands in the audit."))
+		return "", nil
+	}
+	return v.begin(purgeTitle, what, func(ctx context.Context, progress func(ops.Tally)) (ops.Tally, error) {
+		return ops.Purge(ctx, v.h.cfg.Operators, rule, by, progress)
+	})
+}

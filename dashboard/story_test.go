@@ -1,0 +1,36 @@
+package dashboard_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// The picture has a mark for each moment of the list that has a time, and a lane for each thing.
+func TestStory_PictureAndListSayTheSame(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", nil)
+	b.exec(`insert into pawl.worker (name) values ('w2')`)
+	b.exec(`insert into pawl.job (queue, kind, payload, headers, status, claimed_by, fence, attempts, created_at, last_errors)
+select 'inbox/orders', 'delivery', '', '{"pawl-key": "order-17", "pawl-inbox-key": "order-17"}', 'processing', w.id, 2, 2, clock_timestamp() - interval '1 minute',
+       jsonb_build_array(jsonb_build_object('at', clock_timestamp() - interval '20 seconds', 'attempt', 1, 'code', 'crash', 'error', 'the worker died or froze past its lease',
+         'fence', 1, 'worker', 'w1', 'lease_ended_at', clock_timestamp() - interval '21 seconds'))
+  from pawl.worker as w`)
+	b.exec(`insert into pawl.inbox (consumer, key, hash, received_at, job_id) select 'orders', 'order-17', sha256('x'), j.created_at - interval '1 second', j.id from pawl.job as j`)
+	b.exec(`insert into pawl.step (scope, key, step, hash, created_at, expires_at, status, recovery, provider, provider_key, fence)
+select 'inbox/orders', 'order-17', 'charge', sha256('x'), clock_timestamp() - interval '15 seconds', clock_timestamp() + interval '1 day', 'succeeded', 'keyed', 'psp', 'k', 9`)
+	b.exec(`insert into pawl.step_call (fence, scope, key, step, probe, started_at, not_after, ended_at, outcome)
+values (9, 'inbox/orders', 'order-17', 'charge', false, clock_timestamp() - interval '14 seconds', clock_timestamp(), clock_timestamp() - interval '13 seconds', 'executed')`)
+	b.exec(`insert into pawl.job_key (queue, key, hash, job_id, created_at, expires_at)
+select 'orders', 'order-17', sha256('x'), j.id, clock_timestamp() - interval '2 minutes', clock_timestamp() + interval '1 day' from pawl.job as j`)
+	a := b.get("story?key=order-17")
+	list := a.body[strings.Index(a.body, `<ol class="story">`):]
+	items := strings.Count(list, "<li class=") - strings.Count(list, `<li class="now"`) - strings.Count(list, `<span class="when">–`)
+	if marks := strings.Count(a.body, "<path class="); marks != items || marks < 7 {
+		t.Errorf("%d marks and %d moments:\n%s", marks, items, a.body)
+	}
+	for _, want := range []string{"delivery orders order-17<", "job inbox/orders", "step inbox/orders order-17", "lease_ended", `class="call"`, `class="lease"`, "its lease runs for another", `<line class="now"`} {
+		if !strings.Contains(a.body, want) {
+			t.Errorf("the story lacks %q:\n%s", want, a.body)
+		}
+	}
+}
