@@ -22,6 +22,7 @@ import (
 	lib "github.com/pawl-go/pawl"
 	commands "github.com/pawl-go/pawl/command"
 	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/internal/incident"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/pawltest"
@@ -212,7 +213,7 @@ func (l *life) charge(ctx context.Context, t job.Task[string]) error {
 func (l *life) call(ctx context.Context, h lib.Holder, name string, policy step.Recovery, key string, at *pawltest.Provider, body string) error {
 	s := step.Step{Name: name, Recovery: policy, Key: key, Request: []byte(body), Hooks: quiet}
 	_, err := step.Run(ctx, l.pool, h, s, func(ctx context.Context, c step.Call) (string, error) {
-		return post(ctx, caller(), at.URL+"/charges", body)
+		return incident.Post(ctx, incident.Caller(), at.URL+"/charges", body)
 	})
 	return err
 }

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,18 +15,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	lib "github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/incident"
 	"github.com/pawl-go/pawl/internal/pgtest"
-	"github.com/pawl-go/pawl/step"
 )
+
+// quiet hooks drop all events.
+var quiet = lib.Hooks{OnEvent: func(context.Context, lib.Event) {}}
 
 // binary is the pawl that these tests run as a process of its own.
 var binary string
 
 func TestMain(m *testing.M) {
-	if text := os.Getenv(deploymentEnv); text != "" {
-		fmt.Fprintln(os.Stderr, workAsChild(text))
-		os.Exit(1)
-	}
+	incident.Main()
 	os.Exit(build(m))
 }
 
@@ -184,29 +183,6 @@ func shellWords(line string) (all []string) {
 		}
 	}
 	return all
-}
-
-// caller is a client that sends the key of the call that it is used for.
-func caller() *http.Client {
-	return &http.Client{Transport: &step.Transport{Base: &http.Transport{DisableKeepAlives: true}}}
-}
-
-// post asks a provider for something, once, and returns what it answered.
-func post(ctx context.Context, client *http.Client, url, body string) (string, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
-	if err != nil {
-		return "", step.NotSent(err)
-	}
-	answer, err := client.Do(r)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = answer.Body.Close() }()
-	if err := step.HTTPStatus(answer.StatusCode, answer.Status); err != nil {
-		return "", err
-	}
-	made, err := io.ReadAll(answer.Body)
-	return string(made), err
 }
 
 // shortDir is a directory that a server running as another user can reach, with a name short enough for a socket.

@@ -56,14 +56,15 @@ var plan = []struct {
 	{"lock", []string{".", "internal/contract"}},
 	{"command", []string{".", "internal/contract", "internal/fault", "internal/owner", "internal/sqldriver", "internal/txn", "internal/pace"}},
 	{"command/httpkey", []string{".", "command", "internal/fault", "internal/sqldriver", "internal/pace"}},
+	{"internal/rollup", []string{".", "internal/contract", "internal/pace", "internal/txn"}},
 	{"internal/kick", []string{".", "internal/contract", "internal/txn"}},
-	{"job", []string{".", "migrate", "internal/catalog", "internal/conns", "internal/contract", "internal/direct", "internal/progress", "internal/fault", "internal/kick", "internal/owner", "internal/pace", "internal/pooler", "internal/solo", "internal/txn"}},
+	{"job", []string{".", "migrate", "internal/catalog", "internal/conns", "internal/contract", "internal/direct", "internal/progress", "internal/fault", "internal/kick", "internal/owner", "internal/pace", "internal/pooler", "internal/rollup", "internal/solo", "internal/txn"}},
 	{"outbox", []string{".", "internal/contract", "internal/fault", "internal/kick", "internal/pace", "job"}},
 	{"step", []string{".", "internal/catalog", "internal/contract", "internal/fault", "internal/txn", "internal/pace", "internal/text"}},
 	{"schedule", []string{".", "internal/catalog", "internal/contract", "internal/fault", "internal/kick", "internal/pace", "internal/progress", "job", "migrate"}},
 	{"schedule/cron", []string{".", "schedule"}},
 	// motion
-	{"consumer", []string{".", "inbox", "internal/conns", "internal/progress", "internal/delivery", "internal/owner", "job", "lock", "migrate", "internal/fault", "internal/pace", "internal/receipt", "internal/solo", "internal/txn", "internal/text"}},
+	{"consumer", []string{".", "inbox", "internal/conns", "internal/progress", "internal/delivery", "internal/owner", "job", "lock", "migrate", "internal/fault", "internal/pace", "internal/receipt", "internal/rollup", "internal/solo", "internal/txn", "internal/text"}},
 	{"ops", []string{".", "internal/catalog", "internal/contract", "internal/pace"}},
 	{"doctor", []string{".", "migrate", "ops", "internal/catalog", "internal/pooler"}},
 	{"service", []string{".", "consumer", "job", "migrate", "outbox", "schedule", "internal/catalog", "internal/conns", "internal/direct", "internal/pace", "internal/progress"}},
@@ -90,13 +91,17 @@ var plan = []struct {
 	{"internal/jobtest", []string{".", "internal/contract", "job"}},
 	{"pawltest", []string{".", "command/httpkey", "consumer", "inbox", "outbox", "transport/webhook", "internal/contract", "internal/pgtest", "internal/provider", "job", "migrate", "ops", "schema", "internal/pace"}},
 	// generators
+	{"internal/incident", []string{".", "job", "step", "pawltest"}},
 	{"internal/gen/sqlstates", nil},
 	{"internal/gen/dist", []string{"migrate"}},
 	{"observe/internal/gen", []string{"observe/internal/metrics"}},
 	// the binary
-	{"cmd/pawl/internal/demo", []string{".", "step", "consumer", "job", "outbox", "migrate", "internal/checker", "internal/fault", "internal/postgres", "internal/provider", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook"}},
+	{"cmd/pawl/internal/fleet", nil},
+	{"cmd/pawl/internal/broker", []string{"transport/pawlsqs/sqstest"}},
+	{"cmd/pawl/internal/lab", []string{".", "cmd/pawl/internal/broker", "cmd/pawl/internal/fleet", "consumer", "dashboard", "internal/postgres", "internal/wireproxy", "job", "migrate", "transport/pawlsqs", "transport/pawlsqs/sqstest"}},
+	{"cmd/pawl/internal/demo", []string{".", "cmd/pawl/internal/broker", "cmd/pawl/internal/fleet", "step", "consumer", "job", "outbox", "migrate", "internal/checker", "internal/fault", "internal/postgres", "internal/provider", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook"}},
 	{"cmd/pawl/internal/scaffold", nil},
-	{"cmd/pawl/internal/cli", []string{".", "cmd/pawl/internal/scaffold", "schema", "migrate", "ops", "doctor", "dashboard", "internal/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/demo"}},
+	{"cmd/pawl/internal/cli", []string{".", "cmd/pawl/internal/lab", "cmd/pawl/internal/scaffold", "schema", "migrate", "ops", "doctor", "dashboard", "internal/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/demo"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	// the benchmark
 	{"bench", []string{".", "command", "command/httpkey", "consumer", "job", "outbox", "ops", "schedule", "migrate", "internal/postgres"}},
@@ -178,7 +183,7 @@ func sources(t *testing.T) (files []source) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (name == ".git" || name == "examples" || name == "internal/deploytest" || name == "internal/drivertest" || name == "internal/migratetest" || name == "internal/release" || name == "internal/webhooktest" || path.Base(name) == "testdata") {
+		if d.IsDir() && (name == ".git" || name == "examples" || name == "internal/browsertest" || name == "internal/deploytest" || name == "internal/drivertest" || name == "internal/migratetest" || name == "internal/release" || name == "internal/webhooktest" || path.Base(name) == "testdata") {
 			return fs.SkipDir
 		}
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {

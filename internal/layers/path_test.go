@@ -28,6 +28,8 @@ var ownPath = map[string]string{
 	"internal/drivertest":  "tests only",
 	"internal/migratetest": "tests only",
 	"internal/release":     "the SQL of a user",
+	"internal/browsertest": "tests only",
+	"internal/incident":    "tests only",
 	"internal/webhooktest": "tests only",
 }
 
