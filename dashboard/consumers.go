@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -104,6 +105,9 @@ func delivery(v *view) error {
 	}
 	v.Title = "Delivery " + ref.Key
 	d, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Delivery, error) { return ref.Get(ctx, db) })
+	if errors.Is(err, pawl.ErrNotFound) {
+		return v.forgotten(ref)
+	}
 	if err != nil {
 		return err
 	}
@@ -117,6 +121,19 @@ func delivery(v *view) error {
 		{"kept as it came", yes(d.Kept, octets(d.KeptOctets), "no")}, {"fingerprint", mono(d.Fingerprint)}})
 	v.add(v.actions(deliveryVerbs(d)...))
 	v.add(heading("By hand"), v.changeTable(d.Changes, "No changes by hand."))
+	return nil
+}
+
+// forgotten shows a delivery that the consumer does not remember. It may have been kept as it came.
+func (v *view) forgotten(ref ops.DeliveryRef) error {
+	changes, err := see(v, ref.Changes)
+	if err != nil {
+		return err
+	}
+	v.add(note{Class: "notice", Text: "The consumer remembers no such delivery: a copy would run as new.", Hint: "if it was kept as it came, it can be replayed"},
+		facts{{"consumer", linked(ref.Consumer, v.Link.Consumer(ref.Consumer))}, {"key", v.storyCell(ref.Key, ref.Consumer)}})
+	v.add(v.actions(call{"inbox_replay", []any{"consumer", ref.Consumer, "key", ref.Key, "processed_at", "none"}}))
+	v.add(heading("By hand"), v.changeTable(changes, "No changes by hand."))
 	return nil
 }
 

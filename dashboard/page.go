@@ -134,7 +134,7 @@ func (v *view) trouble(err error) {
 	switch {
 	case errors.Is(err, pawl.ErrNotFound):
 		v.status = http.StatusNotFound
-	case errors.Is(err, pawl.ErrArgumentInvalid), errors.As(err, new(badParameter)):
+	case errors.Is(err, pawl.ErrArgumentInvalid), errors.Is(err, pawl.ErrKeyInvalid), errors.Is(err, pawl.ErrScopeInvalid), errors.As(err, new(badParameter)):
 		v.status = http.StatusBadRequest
 	case errors.Is(err, errForbidden):
 		v.status = http.StatusForbidden

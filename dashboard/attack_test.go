@@ -1,0 +1,104 @@
+package dashboard_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What is large stays where it is: no page grows with a payload, a form has a bound, and both are answered soon.
+func TestAttack_Large(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", nil)
+	b.exec(`insert into pawl.job (queue, kind, payload, headers, status, attempts, last_errors)
+select 'q', 'k', convert_to(repeat('x', 4194304), 'UTF8'), jsonb_build_object('pawl-key', 'big', 'h', repeat('h', 1000000)), 'dead_letter', 10,
+       (select jsonb_agg(jsonb_build_object('at', clock_timestamp(), 'attempt', n, 'error', repeat('e', 4000))) from generate_series(1, 10) as n)`)
+	b.exec(`insert into pawl.delivery (consumer, key, payload, headers) values ('c', 'big', convert_to(repeat('y', 4194304), 'UTF8'), jsonb_build_object('h', repeat('h', 1000000)))`)
+	b.exec(`insert into pawl.command (scope, key, hash, expires_at, status, response_body) values ('s', 'big', sha256('x'), clock_timestamp() + interval '1 day', 'succeeded', convert_to(repeat('z', 4194304), 'UTF8'))`)
+	for _, address := range []string{"", "jobs", "dead-letters", "job?id=1", "payload?id=1", "story?key=big", "consumer?name=c", "delivery?consumer=c&key=big", "command?scope=s&key=big"} {
+		start := time.Now()
+		a := b.get(address)
+		if took := time.Since(start); a.status != http.StatusOK || len(a.body) > 400_000 || took > 5*time.Second {
+			t.Errorf("%s: %d, %d octets in %v", address, a.status, len(a.body), took)
+		}
+	}
+	form := url.Values{"id": {"1"}, "fence": {"0"}, "reason": {strings.Repeat("r", 10<<20)}, "mode": {"execute"}}
+	for _, address := range []string{"do/job_discard", "all/retry", "all/purge", "run"} {
+		if a := b.post(address, form); a.status < 400 || a.status > 499 {
+			t.Errorf("a form of 10 MB to %s: %d", address, a.status)
+		}
+	}
+	if a := b.get("story?key=" + strings.Repeat("k", 500_000)); a.status < 400 || a.status > 499 {
+		t.Errorf("a key of 500,000 octets: %d", a.status)
+	}
+	if left := one[int](b, "select count(*) from pawl.job as j where j.status = 'dead_letter'"); left != 1 {
+		t.Errorf("%d dead letters are left", left)
+	}
+}
+
+// Requests that no browser makes get no file, no action, no other site and no error of the server.
+func TestAttack_PathsAndHeaders(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "/p", nil)
+	b.exec("insert into pawl.job (queue, kind, payload, status) values ('q', 'k', '', 'dead_letter')")
+	at, err := url.Parse(b.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	act := "id=1&fence=0&reason=x&mode=execute"
+	for name, request := range map[string]string{
+		"a file":                         "GET /p/assets/../handler.go HTTP/1.1\r\nHost: %s\r\n\r\n",
+		"a file, encoded":                "GET /p/assets/%%2e%%2e/%%2e%%2e/etc/passwd HTTP/1.1\r\nHost: %s\r\n\r\n",
+		"a file, with backslashes":       "GET /p/assets/..\\..\\handler.go HTTP/1.1\r\nHost: %s\r\n\r\n",
+		"the directory":                  "GET /p/assets/ HTTP/1.1\r\nHost: %s\r\n\r\n",
+		"another site in the path":       "GET /p//evil.example/%%2f.. HTTP/1.1\r\nHost: %s\r\n\r\n",
+		"another site in an absolute":    "GET http://evil.example/p/jobs HTTP/1.1\r\nHost: %s\r\n\r\n",
+		"a null in a parameter":          "GET /p/job?id=1%%00 HTTP/1.1\r\nHost: %s\r\n\r\n",
+		"a broken parameter":             "GET /p/jobs?queue=%%zz&%%=%% HTTP/1.1\r\nHost: %s\r\n\r\n",
+		"a header that splits":           "GET /p/story?key=a%%0d%%0aSet-Cookie:x=y HTTP/1.1\r\nHost: %s\r\n\r\n",
+		"an action by GET":               "GET /p/do/job_discard?" + act + " HTTP/1.1\r\nHost: %s\r\n\r\n",
+		"an action by GET with a method": "GET /p/do/job_discard?" + act + " HTTP/1.1\r\nHost: %s\r\nX-HTTP-Method-Override: POST\r\n\r\n",
+		"an action in the address":       "POST /p/do/job_discard?" + act + " HTTP/1.1\r\nHost: %s\r\nSec-Fetch-Site: same-origin\r\nContent-Length: 0\r\n\r\n",
+		"an action as plain text":        "POST /p/do/job_discard HTTP/1.1\r\nHost: %s\r\nSec-Fetch-Site: same-origin\r\nContent-Type: text/plain\r\nContent-Length: " + fmt.Sprint(len(act)) + "\r\n\r\n" + act,
+		"an action of another site":      "POST /p/do/job_discard HTTP/1.1\r\nHost: %s\r\nOrigin: http://evil.example\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: " + fmt.Sprint(len(act)) + "\r\n\r\n" + act,
+		"an action of a frame":           "POST /p/do/job_discard HTTP/1.1\r\nHost: %s\r\nOrigin: null\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: " + fmt.Sprint(len(act)) + "\r\n\r\n" + act,
+		"an address in a header":         "GET /p/jobs HTTP/1.1\r\nHost: %s\r\nX-Original-URL: /p/do/job_discard?" + act + "\r\nX-Rewrite-URL: /etc/passwd\r\nX-Forwarded-Host: evil.example\r\n\r\n",
+		"DELETE":                         "DELETE /p/job?id=1 HTTP/1.1\r\nHost: %s\r\nSec-Fetch-Site: same-origin\r\n\r\n",
+		"TRACE":                          "TRACE /p/ HTTP/1.1\r\nHost: %s\r\nCookie: secret\r\n\r\n",
+	} {
+		conn, err := net.Dial("tcp", at.Host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		if _, err := fmt.Fprintf(conn, request, at.Host); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			conn.Close()
+			continue
+		}
+		body, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
+		conn.Close()
+		if answer.StatusCode >= 500 || strings.Contains(string(body), "package dashboard") || strings.Contains(string(body), "root:") || strings.Contains(string(body), "secret") {
+			t.Errorf("%s: %d %s", name, answer.StatusCode, body)
+		}
+		if to := answer.Header.Get("Location"); strings.HasPrefix(to, "//") || strings.Contains(to, "://") {
+			t.Errorf("%s: it leads to %s", name, to)
+		}
+		if answer.Header.Get("Set-Cookie") != "" {
+			t.Errorf("%s: it sets a cookie", name)
+		}
+	}
+	if got := one[string](b, "select format('%s dead, %s records', (select count(*) from pawl.job as j where j.status = 'dead_letter'), (select count(*) from pawl.audit))"); got != "1 dead, 0 records" {
+		t.Error(got)
+	}
+}
