@@ -10,7 +10,7 @@ import (
 	"github.com/pawl-go/pawl/dashboard"
 )
 
-// What need not be remembered any more is counted, then deleted with a reason; what a table cannot use is said, and nothing is deleted by who may only read.
+// What need not be remembered any more is counted, then deleted with a reason; what a table cannot use is said, and a user who may only read deletes nothing.
 func TestPurge(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)

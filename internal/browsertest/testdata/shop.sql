@@ -67,7 +67,7 @@ insert into pawl.schedule (name, next_at, every_ms, cron, time_zone, queue, kind
 values ('nightly report', clock_timestamp() + interval '5 hours', null, '0 3 * * *', 'Europe/Berlin', 'reports', 'monthly', '{}', false),
        ('reconcile', clock_timestamp() + interval '20 seconds', 60000, null, null, 'pay', 'reconcile', '{}', true);
 insert into pawl.audit (at, actor, verb, target, reason, before)
-values (clock_timestamp() - interval '3 hours', 'ann@example.com', 'queue_set', 'queue reports', 'the numbers are wrong, nobody should read them', '{}'),
+values (clock_timestamp() - interval '3 hours', 'ann@example.com', 'queue_set', 'queue reports', 'the numbers are wrong: nothing may read them', '{}'),
        (clock_timestamp() - interval '90 seconds', 'ben@example.com', 'inbox_replay', 'inbox orders order-1017', 'the customer asks', '{}');
 
 -- A day and a week of counts: quiet nights, a bad hour in the morning.

@@ -15,7 +15,7 @@ type crew struct {
 	*fleet.Fleet
 	config workerConfig
 	events tally
-	said   func(line string) // what workers want told; nil: nobody listens
+	said   func(line string) // what workers want told; nil: it is dropped
 }
 
 func newCrew(executable string, config workerConfig) *crew {

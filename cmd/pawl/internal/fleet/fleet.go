@@ -44,7 +44,7 @@ func New(executable, command string, config func(number int) any, report func(nu
 	return &Fleet{Executable: executable, Command: command, Config: config, Report: report, failed: make(chan error, 1)}
 }
 
-// Failed tells of a worker that ended and that nobody killed.
+// Failed tells of a worker that ended although the fleet did not kill it.
 func (f *Fleet) Failed() <-chan error { return f.failed }
 
 // A Worker is one process.

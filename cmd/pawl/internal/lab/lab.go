@@ -26,7 +26,7 @@ type Options struct {
 	Workers    int     // processes of each camp
 	Rate       float64 // orders a second
 	Listen     string  // a loopback address
-	Actor      string  // who looks, for the dashboard beside it
+	Actor      string  // the name of the user, for the dashboard beside it
 	Executable string  // what to run as a worker process
 	Note       func(line string)
 }
