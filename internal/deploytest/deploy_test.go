@@ -96,6 +96,9 @@ func portOf(address string, f *findings) string {
 	return port
 }
 
+// elsewhere are files with a test of their own.
+var elsewhere = map[string]string{"grafana/pawl.json": "observe/prompawl, with a real Prometheus", "prometheus/pawl.rules.yaml": "observe, and the same"}
+
 // Every file of the directory deploy is what its reader takes, and all agree.
 func TestDeploy_IsTakenAndAgrees(t *testing.T) {
 	all := read(t)
@@ -104,7 +107,12 @@ func TestDeploy_IsTakenAndAgrees(t *testing.T) {
 			t.Errorf("deploy/%s is not there", name)
 		}
 	}
-	if len(all) != 4 {
+	for name, test := range elsewhere {
+		if all[name] == "" {
+			t.Errorf("deploy/%s, which %s checks, is not there", name, test)
+		}
+	}
+	if len(all) != 4+len(elsewhere) {
 		t.Errorf("deploy holds %d files: enter a new one here, with its check", len(all))
 	}
 	for _, found := range lint(all) {
