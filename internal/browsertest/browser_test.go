@@ -234,6 +234,16 @@ func (b *browser) reads(patterns ...string) {
 	}
 }
 
+// says waits until the page, which changes by itself, has a text.
+func (b *browser) says(text string) {
+	b.Helper()
+	for deadline := time.Now().Add(limit); !strings.Contains(b.said(), text); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Fatalf("no %q within %v:\n%s", text, limit, b.said())
+		}
+	}
+}
+
 // until loads a page again until it has a text.
 func (b *browser) until(address, pattern string) {
 	b.Helper()

@@ -34,12 +34,17 @@ func TestLab(t *testing.T) {
 	for range labPresses {
 		n := random.IntN(buttons)
 		path := fmt.Sprintf(`(//form//button)[%d]`, n+1)
-		pressed[ask(b, chromedp.Text(path))]++
+		what := ask(b, chromedp.Text(path))
+		pressed[what]++
 		b.do(chromedp.Click(path))
 		time.Sleep(time.Duration(100+random.IntN(300)) * time.Millisecond)
+		if what == "Stop or go on sending" { // a lab that sends nothing shows nothing
+			b.do(chromedp.Click(path))
+		}
 	}
 	t.Logf("pressed %v", pressed)
-	b.reads("What happened", `worker \d: (took effect|calls the handler)`)
+	b.do(chromedp.Click(`//button[normalize-space(.)="Deliver duplicates"]`))
+	b.says("sent 2 times more")
 	b.quiet("the crash lab")
 	if *screenshots != "" {
 		b.picture(filepath.Join(*screenshots, "lab-light.webp"))
@@ -60,7 +65,7 @@ func TestLab(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v: %s", err, p.said.String())
 	}
-	if report.Pawl.Doubled+report.Pawl.Lost != 0 || report.Pawl.Effects != report.Sent || report.Sent < 500 {
+	if report.Pawl.Doubled+report.Pawl.Lost != 0 || report.Pawl.Effects != report.Sent || report.Sent < 200 {
 		t.Errorf("with Pawl: %+v of %d orders", report.Pawl, report.Sent)
 	}
 	if report.ByHand.Doubled == 0 || report.ByHand.Lost == 0 {
