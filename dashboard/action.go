@@ -168,7 +168,7 @@ func (v *view) readForm() error {
 		return badParameter{"form", "", fmt.Sprintf("a form of at most %s", octets(maxForm))}
 	}
 	v.request.Form = v.request.PostForm
-	return nil
+	return asText(v.request.Form)
 }
 
 // outcome says what an action did, or would do.

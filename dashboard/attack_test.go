@@ -42,6 +42,30 @@ select 'q', 'k', convert_to(repeat('x', 4194304), 'UTF8'), jsonb_build_object('p
 	}
 }
 
+// What is no text is refused wherever a text is expected, in addresses and in forms, before it reaches the database.
+func TestAttack_OctetsThatAreNoText(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", nil)
+	for _, octets := range []string{"\xff", "a\x00b", "\xed\xa0\x80"} {
+		for _, address := range []string{"story?key=", "queue?name=", "consumer?name=", "jobs?queue=", "jobs?error=", "jobs?after=", "lane?queue=q&name=", "delivery?consumer=c&key=", "command?scope=s&key=",
+			"step?scope=s&key=k&step=", "gate?consumer=c&resource=", "schedule?name=", "audit?actor=", "run?id=", "do/queue_pause?name=", "all/retry?queue=", "?charts="} {
+			if a := b.get(address + url.QueryEscape(octets)); a.status < 400 || a.status > 499 {
+				t.Errorf("%s%q: %d", address, octets, a.status)
+			}
+		}
+		for address, form := range map[string]url.Values{"do/queue_pause": {"name": {octets}}, "do/inbox_forget": {"consumer": {"c"}, "key": {octets}, "processed_at": {"none"}},
+			"all/discard": {"queue": {octets}}, "all/purge": {"table": {"inbox"}, "consumer": {octets}, "older_than": {"720h"}}, "run": {"id": {octets}}, "do/job_retry": {"id": {"1"}, "fence": {"0"}, "reason": {octets}}} {
+			form.Set("mode", "execute")
+			if form.Get("reason") == "" {
+				form.Set("reason", "x")
+			}
+			if a := b.post(address, form); a.status < 400 || a.status > 499 {
+				t.Errorf("%s %q: %d", address, form, a.status)
+			}
+		}
+	}
+}
+
 // Requests that no browser makes get no file, no action, no other site and no error of the server.
 func TestAttack_PathsAndHeaders(t *testing.T) {
 	t.Parallel()

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // A Handler serves the dashboard. Mount it at any path with [http.StripPrefix]: its links are relative. It is safe for concurrent use.
@@ -69,12 +71,28 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, http.StatusForbidden, "", err)
 		return
 	}
+	if err := asText(r.URL.Query()); err != nil {
+		h.refuse(w, r, http.StatusBadRequest, user.Name, err)
+		return
+	}
 	if r.URL.Path == "" { // mounted at /pawl and asked for /pawl: without the slash, relative links would lead elsewhere
 		path, _, _ := strings.Cut(r.RequestURI, "?")
 		seeOther(w, path[strings.LastIndexByte(path, '/')+1:]+"/")
 		return
 	}
 	h.mux.ServeHTTP(w, r.WithContext(withUser(r.Context(), user)))
+}
+
+// asText refuses parameters that no text of PostgreSQL can be: octets that are no UTF-8, and NUL.
+func asText(parameters url.Values) error {
+	for name, values := range parameters {
+		for _, value := range values {
+			if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
+				return badParameter{name, value, "text in UTF-8 without NUL"}
+			}
+		}
+	}
+	return nil
 }
 
 // seeOther leads to a relative address. http.Redirect would make it absolute, without the path under which the handler is mounted.

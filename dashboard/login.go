@@ -47,7 +47,7 @@ func (l *Login) Authorize(r *http.Request) (User, error) {
 		return l.user, nil
 	}
 	if !l.redeem(r.URL.Query().Get(tokenParameter)) {
-		return User{}, &Refusal{Status: http.StatusUnauthorized, Err: errors.New("no session: open the address that pawl dashboard printed; it works once, so start it again for another browser")}
+		return User{}, &Refusal{Status: http.StatusUnauthorized, Err: errors.New("no session: open the address that was printed at the start; it works once, so start the command again for another browser")}
 	}
 	cookie := http.Cookie{Name: sessionCookie, Value: l.session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}
 	rest := r.URL.Query()
