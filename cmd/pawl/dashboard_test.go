@@ -1,12 +1,7 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
-	"io"
 	"net/http"
-	"net/http/cookiejar"
 	"net/url"
 	"os"
 	"strings"
@@ -22,44 +17,16 @@ func TestDashboard_CuresADeadLetter(t *testing.T) {
 	exec1(t, database, `insert into pawl.job (queue, kind, payload, status, attempts, fence, last_errors)
 values ('orders', 'charge', 'x', 'dead_letter', 25, 3, '[{"at": "2026-01-01T00:00:00Z", "attempt": 25, "error": "no stock"}]')`)
 	cmd := command(t, database, "dashboard", "--listen", "127.0.0.1:0", "--actor", "ann", "--json")
-	stderr := &bytes.Buffer{}
-	cmd.Stderr = stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	line, err := bufio.NewReader(out).ReadBytes('\n')
-	if err != nil {
-		t.Fatalf("%v: %s", err, stderr)
-	}
 	var running struct{ URL, Login string }
-	if err := json.Unmarshal(line, &running); err != nil {
-		t.Fatalf("%v: %q", err, line)
-	}
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	browser, other := &http.Client{Jar: jar}, &http.Client{}
-	page := func(client *http.Client, address string, form url.Values) (status int, body string) {
+	served := serve(t, cmd, &running)
+	browser, other := newBrowser(t), &http.Client{}
+	page := func(client *http.Client, address string, form url.Values) (int, string) {
 		t.Helper()
-		answer, err := client.Get(address)
+		method := http.MethodGet
 		if form != nil {
-			answer, err = client.PostForm(address, form)
+			method = http.MethodPost
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer answer.Body.Close()
-		text, err := io.ReadAll(answer.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return answer.StatusCode, string(text)
+		return browse(t, client, method, address, form)
 	}
 	if status, body := page(browser, running.Login, nil); status != http.StatusOK || !strings.Contains(body, "dead letters") {
 		t.Errorf("%d %s", status, body)
@@ -82,8 +49,8 @@ values ('orders', 'charge', 'x', 'dead_letter', 25, 3, '[{"at": "2026-01-01T00:0
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err != nil || !strings.Contains(stderr.String(), "works once") {
-		t.Errorf("%v: %s", err, stderr)
+	if err := cmd.Wait(); err != nil || !strings.Contains(served.stderr.String(), "works once") {
+		t.Errorf("%v: %s", err, served.stderr)
 	}
 }
 

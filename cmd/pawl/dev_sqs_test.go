@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/json"
 	"os"
 	"strings"
 	"testing"
@@ -19,26 +17,13 @@ import (
 func TestDevSQS(t *testing.T) {
 	t.Parallel()
 	cmd := command(t, "", "dev", "sqs", "--listen", "127.0.0.1:0", "--queue", "orders", "--queue", "ledger.fifo", "--json")
-	stderr := &bytes.Buffer{}
-	cmd.Stderr = stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	line, err := bufio.NewReader(out).ReadBytes('\n')
-	if err != nil {
-		t.Fatalf("%v: %s", err, stderr)
-	}
 	var running struct {
 		URL    string
 		Queues []string
 	}
-	if err := json.Unmarshal(line, &running); err != nil || len(running.Queues) != 2 {
-		t.Fatalf("%v: %q", err, line)
+	served := serve(t, cmd, &running)
+	if len(running.Queues) != 2 {
+		t.Fatalf("%+v", running)
 	}
 	client := awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: &running.URL,
 		Credentials: credentials.NewStaticCredentialsProvider("any", "any", "")})
@@ -55,8 +40,8 @@ func TestDevSQS(t *testing.T) {
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err != nil || !strings.Contains(stderr.String(), "export AWS_ENDPOINT_URL="+running.URL) {
-		t.Errorf("%v: %s", err, stderr)
+	if err := cmd.Wait(); err != nil || !strings.Contains(served.stderr.String(), "export AWS_ENDPOINT_URL="+running.URL) {
+		t.Errorf("%v: %s", err, served.stderr)
 	}
 }
 

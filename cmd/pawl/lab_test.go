@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
-	"net/http/cookiejar"
 	"net/url"
 	"os"
 	"strings"
@@ -35,61 +32,16 @@ type labState struct {
 func TestLab_EachFault(t *testing.T) {
 	t.Parallel()
 	cmd := command(t, "", "demo", "--watch", "--workers", "2", "--listen", "127.0.0.1:0", "--json")
-	stderr := &bytes.Buffer{}
-	cmd.Stderr = stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	lines := bufio.NewReader(out)
-	line, err := lines.ReadBytes('\n')
-	if err != nil {
-		t.Fatalf("%v: %s", err, stderr)
-	}
 	var running struct{ URL, Login string }
-	if err := json.Unmarshal(line, &running); err != nil {
-		t.Fatal(err)
-	}
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	browser := &http.Client{Jar: jar}
-	send := func(client *http.Client, r *http.Request) (int, string) {
-		t.Helper()
-		answer, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer answer.Body.Close()
-		text, err := io.ReadAll(answer.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return answer.StatusCode, string(text)
-	}
+	served := serve(t, cmd, &running)
+	browser := newBrowser(t)
 	get := func(address string) (int, string) {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return send(browser, r)
+		return browse(t, browser, http.MethodGet, address, nil)
 	}
 	press := func(client *http.Client, site, fault, worker string) (int, string) {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, running.URL+"press", strings.NewReader(url.Values{"fault": {fault}, "worker": {worker}}.Encode()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.Header.Set("Accept", "application/json")
-		r.Header.Set("Sec-Fetch-Site", site)
-		return send(client, r)
+		return browse(t, client, http.MethodPost, running.URL+"press", url.Values{"fault": {fault}, "worker": {worker}}, "Accept", "application/json", "Sec-Fetch-Site", site)
 	}
 	if status, body := get(running.Login); status != http.StatusOK || !strings.Contains(body, "Crash lab") {
 		t.Fatalf("%d %s", status, body)
@@ -155,15 +107,15 @@ func TestLab_EachFault(t *testing.T) {
 		Sent int
 		Pawl struct{ Effects, Doubled, Lost int }
 	}
-	text, _ := io.ReadAll(lines)
+	text, _ := io.ReadAll(served.stdout)
 	if err := json.Unmarshal(text, &report); err != nil {
-		t.Fatalf("%v: %s %s", err, text, stderr)
+		t.Fatalf("%v: %s %s", err, text, served.stderr)
 	}
 	if report.Pawl.Doubled+report.Pawl.Lost != 0 || report.Pawl.Effects != report.Sent {
 		t.Errorf("%+v", report)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v: %s", err, stderr)
+		t.Errorf("%v: %s", err, served.stderr)
 	}
 }
 

@@ -1,10 +1,16 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -221,4 +227,70 @@ func eventually(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("not within %v: %s", commandLimit, what)
 		}
 	}
+}
+
+// A server is a pawl that runs until it is told to stop.
+type server struct {
+	cmd    *exec.Cmd
+	stdout *bufio.Reader
+	stderr *bytes.Buffer
+}
+
+// serve starts a pawl that prints one line of JSON once it serves, and reads that.
+func serve(t *testing.T, cmd *exec.Cmd, into any) server {
+	t.Helper()
+	s := server{cmd: cmd, stderr: &bytes.Buffer{}}
+	cmd.Stderr = s.stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.stdout = bufio.NewReader(out)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	line, err := s.stdout.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, into)
+	}
+	if err != nil {
+		t.Fatalf("%v: %q %s", err, line, s.stderr)
+	}
+	return s
+}
+
+// browse sends a request as a client, and returns what was answered.
+func browse(t *testing.T, client *http.Client, method, address string, form url.Values, header ...string) (status int, body string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if form != nil {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	answer, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
+}
+
+// newBrowser is a client that keeps cookies.
+func newBrowser(t *testing.T) *http.Client {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &http.Client{Jar: jar}
 }

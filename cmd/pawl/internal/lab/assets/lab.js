@@ -67,6 +67,10 @@ source.onmessage = (event) => show(JSON.parse(event.data));
 const said = document.getElementById("said");
 document.addEventListener("submit", async (event) => {
   event.preventDefault();
-  const answer = await fetch("press", { method: "POST", headers: { Accept: "application/json" }, body: new URLSearchParams(new FormData(event.target)) });
-  set(said, answer.ok ? "" : await answer.text());
+  try {
+    const answer = await fetch("press", { method: "POST", headers: { Accept: "application/json" }, body: new URLSearchParams(new FormData(event.target)) });
+    set(said, answer.ok ? "" : await answer.text());
+  } catch {
+    set(said, "The lab does not answer. Was it ended? Start it again with: pawl demo --watch");
+  }
 });
