@@ -66,6 +66,7 @@ type Event struct {
 	MessageID string
 	JobID     int64
 	JobKind   string // of the job
+	Fence     int64  // of the attempt
 	Step      string // of a call of another system: package step
 	Provider  string // whom that calls
 	Attempt   int
@@ -195,6 +196,7 @@ func (e Event) attrs() []slog.Attr {
 	text("step", e.Step)
 	text("provider", e.Provider)
 	number("attempt", int64(e.Attempt))
+	number("fence", e.Fence)
 	number("count", int64(e.Count))
 	if e.Took > 0 {
 		attrs = append(attrs, slog.Duration("took", e.Took))

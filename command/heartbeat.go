@@ -25,10 +25,11 @@ func (a *Attempt[T]) renew(ctx context.Context) error {
 func (a *Attempt[T]) note(err error) error {
 	var e *pawl.Error
 	if errors.As(err, &e) && (e.Code == pawl.CodeFenceLost || e.Code == pawl.CodeNotHolderSucceed || e.Code == pawl.CodeNotHolderFail) {
-		if a.refused.CompareAndSwap(nil, e) {
-			a.call.emit(a.ctx, pawl.Event{Kind: pawl.EventStaleWriteRefused, Op: e.Op, Err: e})
-		}
+		first := a.refused.CompareAndSwap(nil, e)
 		a.lose(e)
+		if first {
+			a.call.refusedAsStale(a.ctx, e.Op, e)
+		}
 	}
 	return err
 }

@@ -139,7 +139,10 @@ func (c *call[X]) lease(ctx context.Context, pool *pgxpool.Pool, options LeaseOp
 }
 
 // holder names one claim: the machine and process for people, and a text of its own.
-func holder() string {
+func holder() string { return process() + "/" + rand.Text() }
+
+// process names this process for people.
+func process() string {
 	host, _ := os.Hostname()
-	return fmt.Sprintf("%.100s/%d/%s", host, os.Getpid(), rand.Text())
+	return fmt.Sprintf("%.100s/%d", host, os.Getpid())
 }

@@ -3,6 +3,7 @@ package command_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -146,6 +147,7 @@ func TestT3_TheZombieIsRefused(t *testing.T) {
 	if zombie.Context().Err() == nil || b.counters.Count(pawl.EventStaleWriteRefused) != 1 {
 		t.Error("the zombie lives on")
 	}
+	b.want(fmt.Sprintf("select count(*) from pawl_v1.explain('k') as e where e.kind = 'command' and e.event = 'stale_write_refused' and e.detail ->> 'fence' = '%d'", zombie.Fence()), 1)
 	b.must(heir.Commit(t.Context(), place("heir")))
 	b.wantOrders(1)
 	b.wantStatus("succeeded 2")

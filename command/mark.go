@@ -16,6 +16,8 @@ const (
 	markFor = 10 * time.Second
 	// markTries bounds how often it is sent. Telling it twice is no error.
 	markTries = 5
+	// recordFor bounds the recording of a refusal. If that fails, the log alone has it.
+	recordFor = 2 * time.Second
 )
 
 // mark records a failure in a transaction of its own, when the one that claimed is gone. Somebody may have claimed in between;
@@ -34,7 +36,7 @@ func (c *call[X]) mark(ctx context.Context, cause error) error {
 			}
 			return c.told(ctx, row, cause)
 		case errors.Is(err, pawl.ErrNotHolderFail):
-			c.emit(ctx, pawl.Event{Kind: pawl.EventStaleWriteRefused, Op: "command.fail", Err: err})
+			c.refusedAsStale(ctx, "command.fail", err)
 			return &again{err}
 		case !pawl.Retryable(err):
 			return pawl.Wrap("command.fail", errors.Join(cause, err))
@@ -62,4 +64,15 @@ func (c *call[X]) told(ctx context.Context, row contract.CommandFailRow, cause e
 	}
 	c.emit(ctx, pawl.Event{Kind: kind, Op: "command.fail", Attempt: row.Attempts, Err: cause})
 	return failed("command.handle", row.Status, row.Attempts, cause)
+}
+
+// refusedAsStale tells that the attempt came too late, and records it for the key's story.
+func (c *call[X]) refusedAsStale(ctx context.Context, op string, refusal error) {
+	c.emit(ctx, pawl.Event{Kind: pawl.EventStaleWriteRefused, Op: op, Fence: c.row.Fence, Err: refusal})
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordFor)
+	defer cancel()
+	err := contract.StaleWriteAdd(ctx, c.db, "command", contract.StaleWrite{Scope: c.intent.Scope, Key: c.intent.Key, Fence: c.row.Fence, Worker: process()})
+	if err != nil {
+		c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "stale_write.add", Err: err})
+	}
 }

@@ -124,7 +124,7 @@ func markOf(m ops.Moment) (mark, class string) {
 	switch m.Event {
 	case "dead_letter", "unknown", "failed_final", "lease_ended":
 		return "✕", "bad"
-	case "failed", "failed_retryable", "cancelled", "held", "ambiguous":
+	case "failed", "failed_retryable", "cancelled", "held", "ambiguous", "stale_write_refused":
 		return "△", "odd"
 	case "succeeded", "processed", "executed":
 		return "●", "good"

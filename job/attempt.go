@@ -178,6 +178,8 @@ func (w *Worker) event(jobs []Job, op string, err error) pawl.Event {
 	e := pawl.Event{Op: op, Scope: jobs[0].Queue, JobID: jobs[0].ID, JobKind: jobs[0].Kind, Attempt: jobs[0].Attempt, Err: err}
 	if len(jobs) > 1 {
 		e.Count = len(jobs)
+	} else {
+		e.Fence = jobs[0].Fence
 	}
 	return e
 }

@@ -130,7 +130,7 @@ func TestZombie_BatchStoppedBeforeHold(t *testing.T) {
 	c.wantEffects(20)
 }
 
-// In the simple form the handler's effect is outside our reach: a zombie's stays. Its finish is refused, and counted.
+// In the simple form the handler's effect is outside our reach: a zombie's stays. Its finish is refused, counted, and told by the job's story.
 func TestZombie_SimpleFinishIsRefused(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -142,6 +142,9 @@ func TestZombie_SimpleFinishIsRefused(t *testing.T) {
 	c.wantCount("select count(*) from effect", 2)
 	zombie.wake()
 	zombie.until("stale_write_refused job.finish")
+	c.until("the refusal is not recorded", "select 1 - count(*) from pawl.stale_write", 0)
+	c.wantText("select string_agg(e.event || ' ' || (e.detail ->> 'fence'), ', ') from pawl_v1.explain((select w.key from pawl.stale_write as w)) as e where e.kind = 'job' and e.event <> 'gone'",
+		"stale_write_refused 1")
 }
 
 // A process killed at any point of its attempt: another one finishes the job, with one effect.

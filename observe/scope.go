@@ -11,7 +11,7 @@ import (
 var named = map[string]bool{
 	"archive": true, "delivery": true, "consumer": true, "guard": true, "inbox": true, "job": true, "lane": true, "observe": true, "outbox": true, "rollup": true,
 	"schedule": true, "sqs": true, "webhook": true, "worker": true,
-	"command": false, "step": false,
+	"command": false, "stale_write": false, "step": false,
 }
 
 // Scope is the scope of an event if it is a name from your code: a consumer, a queue, a table or a scheme; else "". Events of

@@ -22,7 +22,7 @@ $$;
 
 grant usage on schema pawl, pawl_v1 to pawl_app, pawl_operator, pawl_reader;
 
-grant select, insert, update, delete on pawl.inbox, pawl.delivery, pawl.sequence_gate, pawl.sequence_gate_held, pawl.job, pawl.job_key, pawl.lane, pawl.worker, pawl.recall, pawl.fence, pawl.rollup to pawl_app, pawl_operator;
+grant select, insert, update, delete on pawl.inbox, pawl.delivery, pawl.sequence_gate, pawl.sequence_gate_held, pawl.job, pawl.job_key, pawl.lane, pawl.worker, pawl.recall, pawl.fence, pawl.rollup, pawl.stale_write to pawl_app, pawl_operator;
 grant select, insert, truncate on pawl.archive_0, pawl.archive_1, pawl.archive_2, pawl.archive_3,
   pawl.archive_4, pawl.archive_5, pawl.archive_6, pawl.archive_7 to pawl_app, pawl_operator;
 grant select, insert, update on pawl.death to pawl_app, pawl_operator;

@@ -112,7 +112,7 @@ func TestMigrateDown_WithoutYes(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t, "select pawl_v1.job_enqueue('q', 'k', 'a', '{}') from generate_series(1, 3)")
 	wantFailure(t, pawl(t, db, "migrate", "down", "--to", "0"), 2,
-		"this would remove 0001_init and its data", "archive_7 0", "inbox 0, job 3, job_key 0, lane 0, queue 0, recall 0, replay 0, rollup 0, schedule 0, sequence_gate 0, sequence_gate_held 0, step 0, step_call 0, worker 0 rows", "--yes")
+		"this would remove 0001_init and its data", "archive_7 0", "inbox 0, job 3, job_key 0, lane 0, queue 0, recall 0, replay 0, rollup 0, schedule 0, sequence_gate 0, sequence_gate_held 0, stale_write 0, step 0, step_call 0, worker 0 rows", "--yes")
 	if n := one[int](t, db, "select count(*) from pawl.job"); n != 3 {
 		t.Errorf("%d jobs left, want 3", n)
 	}

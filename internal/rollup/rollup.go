@@ -1,8 +1,10 @@
-// Package rollup counts the events of a process and adds them to the database now and then, for charts.
+// Package rollup tells the database now and then what a process has seen: counts of its events, for charts, and which of its attempts were refused,
+// for stories.
 package rollup
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -18,7 +20,7 @@ import (
 const (
 	addEvery = 20 * time.Second // on average three quarters of it
 	addLimit = 2 * time.Second
-	most     = 1000 // numbers a call
+	most     = 1000 // numbers a call, and refusals that wait for one
 )
 
 // Sources of numbers.
@@ -35,8 +37,9 @@ type Recorder struct {
 	source string
 	pool   *pgxpool.Pool
 
-	mu     sync.Mutex
-	counts map[entry]int64
+	mu      sync.Mutex
+	counts  map[entry]int64
+	refused []contract.StaleWrite
 }
 
 type entry struct {
@@ -59,6 +62,18 @@ func (r *Recorder) Count(e pawl.Event) {
 	r.mu.Unlock()
 }
 
+// Refused notes an attempt at a job that was refused as stale. Beyond a thousand that wait to be recorded there is no room.
+func (r *Recorder) Refused(w contract.StaleWrite) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	if len(r.refused) < most {
+		r.refused = append(r.refused, w)
+	}
+	r.mu.Unlock()
+}
+
 // Keep adds what was counted every 15 seconds or so, until ctx ends. If the database asks for levels, measure is called. Errors go to trouble.
 func (r *Recorder) Keep(ctx context.Context, measure func(context.Context) (contract.Rollup, error), trouble func(error)) {
 	for pace.Sleep(ctx, pace.Jittered(addEvery)) {
@@ -73,6 +88,28 @@ func (r *Recorder) Keep(ctx context.Context, measure func(context.Context) (cont
 func (r *Recorder) Add(ctx context.Context, measure func(context.Context) (contract.Rollup, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, addLimit)
 	defer cancel()
+	return errors.Join(r.record(ctx), r.addAll(ctx, measure))
+}
+
+// record records the refusals. To record one twice is no error, so they wait for the next time whatever went wrong.
+func (r *Recorder) record(ctx context.Context) error {
+	r.mu.Lock()
+	all := r.refused
+	r.refused = nil
+	r.mu.Unlock()
+	if len(all) == 0 {
+		return nil
+	}
+	err := contract.StaleWriteAdd(ctx, r.pool, "job", all...)
+	if err != nil {
+		for _, w := range all {
+			r.Refused(w)
+		}
+	}
+	return err
+}
+
+func (r *Recorder) addAll(ctx context.Context, measure func(context.Context) (contract.Rollup, error)) error {
 	sample, err := r.add(ctx, measure != nil)
 	if err != nil || !sample || measure == nil {
 		return err

@@ -140,3 +140,30 @@ func TestRecorder_MeasuresOnceAMinute(t *testing.T) {
 		t.Errorf("a measure that failed: %v", err)
 	}
 }
+
+// A refusal that could not be recorded is recorded the next time, once.
+func TestRecorder_RecordsRefusals(t *testing.T) {
+	t.Parallel()
+	b := bed{t, pawltest.DB(t)}
+	r := rollup.New(b.pool, rollup.Queue)
+	b.exec("alter table pawl.stale_write rename to away")
+	for n := range 1200 {
+		r.Refused(contract.StaleWrite{Scope: "q", Key: fmt.Sprint(n), Fence: 1, Worker: "w"})
+	}
+	if err := r.Add(t.Context(), nil); pawl.CodeOf(err) != "42P01" {
+		t.Fatalf("without the table: %v", err)
+	}
+	b.exec("alter table pawl.away rename to stale_write")
+	for range 2 {
+		if err := r.Add(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var n int
+	if err := b.pool.QueryRow(t.Context(), "select count(*) from pawl.stale_write").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	if n != 1000 {
+		t.Errorf("%d recorded, want 1000", n)
+	}
+}

@@ -136,7 +136,7 @@ func alone(t *testing.T, conn *pgx.Conn, statement string) error {
 }
 
 const empty = `truncate pawl.inbox, pawl.delivery, pawl.job, pawl.job_key, pawl.command, pawl.step, pawl.step_call, pawl.sequence_gate, pawl.sequence_gate_held,
-  pawl.lane, pawl.queue, pawl.schedule, pawl.worker, pawl.recall, pawl.fence, pawl.consumer, pawl.rollup`
+  pawl.lane, pawl.queue, pawl.schedule, pawl.worker, pawl.recall, pawl.fence, pawl.consumer, pawl.rollup, pawl.stale_write`
 
 // surface are calls without an operator or a name of their own outside of Pawl. An upper-case word stands for what was made last.
 var surface = []string{
@@ -208,6 +208,7 @@ rollback`,
 	"select pawl_v1.job_sweep('{k}'), pawl_v1.queue_death('q')",
 	"select pawl_v1.job_key_purge(10, '{\"older_than_ms\": 0}')",
 	"select pawl_v1.rollup_add('queue', '{q,q}', '{fresh,retryable}', '{1,2}'), pawl_v1.rollup_add('queue', '{q,q}', '{fresh,retryable}', '{1,2}', '{\"levels\": true}')",
+	"select pawl_v1.stale_write_add('job', '{q}', '{1}', '{1}', '{w}')",
 	"select pawl_v1.archive_sweep()",
 
 	`select pawl_v1.command_claim('s', 'k1', HASH, '{"lease_ms": 60000, "claimed_by": "me"}')`,

@@ -71,6 +71,10 @@ begin
                  (a.finished_at, 'succeeded', jsonb_strip_nulls(jsonb_build_object(
                    'attempts', a.attempts, 'crashes', nullif(a.crashes, 0), 'fence', a.fence, 'lane', a.lane)))) as e (at, event, detail);
   return query
+  select w.at, w.kind, w.scope::text, w.key::text, 'stale_write_refused', jsonb_build_object('fence', w.fence, 'worker', w.worker)
+    from unnest(p_jobs) as i (id)
+   cross join lateral (select o.* from pawl.stale_write as o where o.kind = 'job' and o.key = i.id::text order by o.fence limit 100) as w;
+  return query
   select null::timestamptz, 'job', null, i.id::text, 'gone', '{"hint": "it finished, or was discarded: no row of it is kept"}'::jsonb
     from unnest(p_jobs) as i (id)
    where not exists (select from pawl.job as j where j.id = i.id)
@@ -194,7 +198,8 @@ begin
       from (select j.id from pawl.job as j where j.id = p_key::bigint
              union all
             (select a.id from pawl_v1.archive as a where a.id = p_key::bigint limit 1)) as f (id);
-    if v_jobs = '{}' and exists (select from pawl.audit as a where a.target = 'job ' || p_key) then
+    if v_jobs = '{}' and (exists (select from pawl.audit as a where a.target = 'job ' || p_key)
+                          or exists (select from pawl.stale_write as w where w.kind = 'job' and w.key = p_key)) then
       v_jobs := array[p_key::bigint];
     end if;
   end if;
@@ -213,6 +218,11 @@ begin
                     'failure_code', c.failure_code, 'failure_message', c.failure_message))),
                  (case when c.status in ('succeeded', 'failed_final') then c.expires_at end, 'memory_ends', '{}')) as e (at, event, detail)
    where e.at is not null;
+  return query
+  select w.at, w.kind, w.scope::text, w.key::text, 'stale_write_refused', jsonb_build_object('fence', w.fence, 'worker', w.worker)
+    from unnest(p_scopes) as s (name)
+   cross join lateral (
+          select o.* from pawl.stale_write as o where o.kind = 'command' and o.key = p_key and o.scope = s.name order by o.fence limit 100) as w;
 
   v_jobs := v_jobs || array(select r.id from pawl_v1._refused_of(p_key, p_consumers, p_queues) as r (id));
 

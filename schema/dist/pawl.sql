@@ -93,6 +93,18 @@ create table pawl.rollup (
   primary key (span, at, kind, source, scope, name)
 ) with (fillfactor = 70);
 
+-- Attempts that came back after their work was taken over, and were refused: see stale_write_add. Those of the last 7 days.
+create table pawl.stale_write (
+  kind   text collate "C" not null check (octet_length(kind) < 64 and kind in ('job', 'command')),
+  scope  pawl.name not null,               -- of a job its queue
+  key    pawl.name not null,               -- of a job its id
+  fence  bigint not null,                  -- of the attempt that was refused
+  worker pawl.name not null,
+  at     timestamptz not null default clock_timestamp(),
+  primary key (kind, key, scope, fence)
+);
+create index stale_write_at on pawl.stale_write (at);
+
 -- Fences of commands, calls and schedules, one sequence for all: a key that was purged and came again must not meet the fence of its
 -- former life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
 create sequence pawl.fence_seq cache 1;
@@ -4445,6 +4457,72 @@ begin
 end
 $$;
 
+-- Which attempts came back too late and were refused. A refusal rolls its transaction back, so the process that was refused records it afterwards.
+
+-- Records refusals for explain. p_kind says what they are of: 'job' (then a scope is a queue and a key an id) or 'command'. p_fences are those of the
+-- refused attempts, p_workers name their processes. The arrays go by place and have up to 1000 elements. A refusal that is known is not recorded again.
+--
+-- They are kept for 7 days: a call deletes up to 500 older ones. Once the last hour has 1000, no more are recorded.
+--
+-- outcome 'recorded', or 'full' if some found no room. detail.recorded: how many are new.
+create or replace function pawl_v1.stale_write_add(p_kind text, p_scopes text[], p_keys text[], p_fences bigint[], p_workers text[], p_options jsonb default '{}')
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+declare
+  v_room  int;
+  v_added int;
+begin
+  perform pawl_v1._check_options(p_options, '{}');
+  if p_kind is null or p_kind not in ('job', 'command') then
+    raise exception 'the kind must be job or command, it is %', coalesce(quote_literal(left(p_kind, 100)), 'null')
+      using errcode = 'P4004';
+  end if;
+  if cardinality(p_keys) is distinct from cardinality(p_scopes) or cardinality(p_fences) is distinct from cardinality(p_scopes)
+     or cardinality(p_workers) is distinct from cardinality(p_scopes) or coalesce(cardinality(p_scopes), 1001) > 1000 then
+    raise exception 'scopes, keys, fences and workers must be arrays of one length up to 1000, they have %, %, % and %',
+                    cardinality(p_scopes), cardinality(p_keys), cardinality(p_fences), cardinality(p_workers)
+      using errcode = 'P4004';
+  end if;
+  if exists (
+       select
+         from unnest(p_scopes, p_keys, p_fences, p_workers) as g (scope, key, fence, worker)
+        where coalesce(octet_length(g.scope) not between 1 and 255 or octet_length(g.key) not between 1 and 255
+                       or octet_length(g.worker) not between 1 and 255 or g.fence < 0, true)) then
+    raise exception 'a scope, a key and the name of a worker must have 1 to 255 octets, a fence must not be negative'
+      using errcode = 'P4004';
+  end if;
+  select 1000 - count(*)
+    into v_room
+    from (
+      select
+        from pawl.stale_write as w
+       where w.at > clock_timestamp() - interval '1 hour'
+       limit 1000
+    ) as w;
+  insert into pawl.stale_write (kind, scope, key, fence, worker)
+  select p_kind, g.scope, g.key, g.fence, min(g.worker)
+    from unnest(p_scopes, p_keys, p_fences, p_workers) as g (scope, key, fence, worker)
+   group by g.scope, g.key, g.fence
+   order by g.key collate "C", g.scope collate "C", g.fence -- as every other call, so that two cannot wait for each other
+   limit v_room
+  on conflict (kind, key, scope, fence) do nothing;
+  get diagnostics v_added = row_count;
+  delete from pawl.stale_write as w
+   where w.ctid = any (array(
+           select o.ctid
+             from pawl.stale_write as o
+            where o.at < clock_timestamp() - interval '7 days'
+            order by o.at
+            limit 500
+              for update skip locked));
+  return query
+  select case when v_room < cardinality(p_scopes) then 'full' else 'recorded' end, jsonb_build_object('recorded', v_added);
+end
+$$;
+
 -- The operator's verbs: the only way to change a job by hand that leaves a record.
 --
 -- Each locks the row, decides by its status, changes it in one statement and writes pawl.audit in the same transaction: a
@@ -7815,6 +7893,10 @@ begin
                  (a.finished_at, 'succeeded', jsonb_strip_nulls(jsonb_build_object(
                    'attempts', a.attempts, 'crashes', nullif(a.crashes, 0), 'fence', a.fence, 'lane', a.lane)))) as e (at, event, detail);
   return query
+  select w.at, w.kind, w.scope::text, w.key::text, 'stale_write_refused', jsonb_build_object('fence', w.fence, 'worker', w.worker)
+    from unnest(p_jobs) as i (id)
+   cross join lateral (select o.* from pawl.stale_write as o where o.kind = 'job' and o.key = i.id::text order by o.fence limit 100) as w;
+  return query
   select null::timestamptz, 'job', null, i.id::text, 'gone', '{"hint": "it finished, or was discarded: no row of it is kept"}'::jsonb
     from unnest(p_jobs) as i (id)
    where not exists (select from pawl.job as j where j.id = i.id)
@@ -7938,7 +8020,8 @@ begin
       from (select j.id from pawl.job as j where j.id = p_key::bigint
              union all
             (select a.id from pawl_v1.archive as a where a.id = p_key::bigint limit 1)) as f (id);
-    if v_jobs = '{}' and exists (select from pawl.audit as a where a.target = 'job ' || p_key) then
+    if v_jobs = '{}' and (exists (select from pawl.audit as a where a.target = 'job ' || p_key)
+                          or exists (select from pawl.stale_write as w where w.kind = 'job' and w.key = p_key)) then
       v_jobs := array[p_key::bigint];
     end if;
   end if;
@@ -7957,6 +8040,11 @@ begin
                     'failure_code', c.failure_code, 'failure_message', c.failure_message))),
                  (case when c.status in ('succeeded', 'failed_final') then c.expires_at end, 'memory_ends', '{}')) as e (at, event, detail)
    where e.at is not null;
+  return query
+  select w.at, w.kind, w.scope::text, w.key::text, 'stale_write_refused', jsonb_build_object('fence', w.fence, 'worker', w.worker)
+    from unnest(p_scopes) as s (name)
+   cross join lateral (
+          select o.* from pawl.stale_write as o where o.kind = 'command' and o.key = p_key and o.scope = s.name order by o.fence limit 100) as w;
 
   v_jobs := v_jobs || array(select r.id from pawl_v1._refused_of(p_key, p_consumers, p_queues) as r (id));
 
@@ -8567,7 +8655,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '415bfde7c5e2623b2ce1f405598dfcd3b7b3e8298fc6b2fcbc98ab59bf8033fc');
+values (1, 'init', 1, '9a2cf26c5dcff3b712806d1049e90094a642fe61d3003ce8336b5c2b5441635f');
 
 do $$
 begin

@@ -81,6 +81,18 @@ create table pawl.rollup (
   primary key (span, at, kind, source, scope, name)
 ) with (fillfactor = 70);
 
+-- Attempts that came back after their work was taken over, and were refused: see stale_write_add. Those of the last 7 days.
+create table pawl.stale_write (
+  kind   text collate "C" not null check (octet_length(kind) < 64 and kind in ('job', 'command')),
+  scope  pawl.name not null,               -- of a job its queue
+  key    pawl.name not null,               -- of a job its id
+  fence  bigint not null,                  -- of the attempt that was refused
+  worker pawl.name not null,
+  at     timestamptz not null default clock_timestamp(),
+  primary key (kind, key, scope, fence)
+);
+create index stale_write_at on pawl.stale_write (at);
+
 -- Fences of commands, calls and schedules, one sequence for all: a key that was purged and came again must not meet the fence of its
 -- former life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
 create sequence pawl.fence_seq cache 1;

@@ -32,6 +32,8 @@ update pawl.job
    set last_errors = jsonb_build_array(jsonb_build_object('at', clock_timestamp() - interval '70 seconds', 'attempt', 1, 'code', 'crash',
          'error', 'the worker died or froze past its lease', 'fence', 1, 'worker', 'orders-44aa', 'lease_ended_at', clock_timestamp() - interval '72 seconds'))
  where queue = 'inbox/orders';
+insert into pawl.stale_write (kind, scope, key, fence, worker, at)
+select 'job', j.queue, j.id::text, 1, 'orders-44aa', clock_timestamp() - interval '48 seconds' from pawl.job as j where j.queue = 'inbox/orders';
 insert into pawl.job (queue, kind, payload, status, attempts, created_at, last_errors)
 select 'mail', 'welcome', '{}', 'dead_letter', 25, clock_timestamp() - interval '9 hours' - n * interval '7 seconds',
        '[{"at": "2026-11-23T03:00:00Z", "attempt": 25, "error": "smtp: connection refused", "fence": 25, "worker": "mail-2b40"}]'

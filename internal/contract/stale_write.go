@@ -1,0 +1,26 @@
+package contract
+
+import (
+	"context"
+
+	"github.com/pawl-go/pawl"
+)
+
+// A StaleWrite is an attempt that was refused, because its work had been taken over.
+type StaleWrite struct {
+	Scope, Key string // of a job its queue and its id
+	Fence      int64
+	Worker     string // the process
+}
+
+// StaleWriteAdd calls pawl_v1.stale_write_add for up to 1000 refusals. kind is job or command.
+func StaleWriteAdd(ctx context.Context, db DB, kind string, all ...StaleWrite) error {
+	var scopes, keys, workers []string
+	var fences []int64
+	for _, w := range all {
+		scopes, keys, fences, workers = append(scopes, w.Scope), append(keys, w.Key), append(fences, w.Fence), append(workers, w.Worker)
+	}
+	var outcome string
+	err := db.QueryRow(ctx, "select a.outcome from pawl_v1.stale_write_add($1, $2, $3, $4, $5) as a", kind, scopes, keys, fences, workers).Scan(&outcome)
+	return pawl.Wrap("stale_write.add", err)
+}

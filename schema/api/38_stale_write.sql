@@ -1,0 +1,65 @@
+-- Which attempts came back too late and were refused. A refusal rolls its transaction back, so the process that was refused records it afterwards.
+
+-- Records refusals for explain. p_kind says what they are of: 'job' (then a scope is a queue and a key an id) or 'command'. p_fences are those of the
+-- refused attempts, p_workers name their processes. The arrays go by place and have up to 1000 elements. A refusal that is known is not recorded again.
+--
+-- They are kept for 7 days: a call deletes up to 500 older ones. Once the last hour has 1000, no more are recorded.
+--
+-- outcome 'recorded', or 'full' if some found no room. detail.recorded: how many are new.
+create or replace function pawl_v1.stale_write_add(p_kind text, p_scopes text[], p_keys text[], p_fences bigint[], p_workers text[], p_options jsonb default '{}')
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+declare
+  v_room  int;
+  v_added int;
+begin
+  perform pawl_v1._check_options(p_options, '{}');
+  if p_kind is null or p_kind not in ('job', 'command') then
+    raise exception 'the kind must be job or command, it is %', coalesce(quote_literal(left(p_kind, 100)), 'null')
+      using errcode = 'P4004';
+  end if;
+  if cardinality(p_keys) is distinct from cardinality(p_scopes) or cardinality(p_fences) is distinct from cardinality(p_scopes)
+     or cardinality(p_workers) is distinct from cardinality(p_scopes) or coalesce(cardinality(p_scopes), 1001) > 1000 then
+    raise exception 'scopes, keys, fences and workers must be arrays of one length up to 1000, they have %, %, % and %',
+                    cardinality(p_scopes), cardinality(p_keys), cardinality(p_fences), cardinality(p_workers)
+      using errcode = 'P4004';
+  end if;
+  if exists (
+       select
+         from unnest(p_scopes, p_keys, p_fences, p_workers) as g (scope, key, fence, worker)
+        where coalesce(octet_length(g.scope) not between 1 and 255 or octet_length(g.key) not between 1 and 255
+                       or octet_length(g.worker) not between 1 and 255 or g.fence < 0, true)) then
+    raise exception 'a scope, a key and the name of a worker must have 1 to 255 octets, a fence must not be negative'
+      using errcode = 'P4004';
+  end if;
+  select 1000 - count(*)
+    into v_room
+    from (
+      select
+        from pawl.stale_write as w
+       where w.at > clock_timestamp() - interval '1 hour'
+       limit 1000
+    ) as w;
+  insert into pawl.stale_write (kind, scope, key, fence, worker)
+  select p_kind, g.scope, g.key, g.fence, min(g.worker)
+    from unnest(p_scopes, p_keys, p_fences, p_workers) as g (scope, key, fence, worker)
+   group by g.scope, g.key, g.fence
+   order by g.key collate "C", g.scope collate "C", g.fence -- as every other call, so that two cannot wait for each other
+   limit v_room
+  on conflict (kind, key, scope, fence) do nothing;
+  get diagnostics v_added = row_count;
+  delete from pawl.stale_write as w
+   where w.ctid = any (array(
+           select o.ctid
+             from pawl.stale_write as o
+            where o.at < clock_timestamp() - interval '7 days'
+            order by o.at
+            limit 500
+              for update skip locked));
+  return query
+  select case when v_room < cardinality(p_scopes) then 'full' else 'recorded' end, jsonb_build_object('recorded', v_added);
+end
+$$;
