@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	texts "github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -56,9 +57,9 @@ func story(v *view) error {
 	if len(s.Beyond) > 0 {
 		looked += " Not looked in all of: " + strings.Join(s.Beyond, ", ") + "."
 	}
-	command := "pawl explain " + shellWord(key)
+	command := "pawl explain " + texts.ShellWord(key)
 	if scope != "" {
-		command += " --scope " + shellWord(scope)
+		command += " --scope " + texts.ShellWord(scope)
 	}
 	v.add(note{Class: "quiet", Text: looked}, facts{{"the same in a terminal", mono(command)}})
 	return nil
@@ -135,12 +136,4 @@ func markOf(m ops.Moment) (mark, class string) {
 		return "◆", "hand"
 	}
 	return "○", "plain"
-}
-
-// shellWord writes a word as a shell takes it.
-func shellWord(word string) string {
-	if strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+=,") == "" && word != "" {
-		return word
-	}
-	return "'" + strings.ReplaceAll(visible(word), "'", `'\''`) + "'"
 }

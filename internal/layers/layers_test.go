@@ -79,7 +79,7 @@ var plan = []struct {
 	{"observe/internal/metrics", []string{".", "observe", "ops", "internal/catalog"}},
 	{"observe/prompawl", []string{".", "observe", "observe/internal/metrics"}},
 	{"observe/otelpawl", []string{".", "consumer", "job", "observe", "observe/internal/metrics"}},
-	{"dashboard", []string{".", "doctor", "internal/catalog", "ops"}},
+	{"dashboard", []string{".", "doctor", "internal/catalog", "ops", "internal/text"}},
 	// for tests, ours and our users'
 	{"internal/postgres", nil},
 	{"internal/pgtest", []string{"internal/postgres"}},
@@ -101,7 +101,7 @@ var plan = []struct {
 	{"cmd/pawl/internal/lab", []string{".", "cmd/pawl/internal/broker", "cmd/pawl/internal/fleet", "consumer", "dashboard", "internal/postgres", "internal/wireproxy", "job", "migrate", "transport/pawlsqs", "transport/pawlsqs/sqstest"}},
 	{"cmd/pawl/internal/demo", []string{".", "cmd/pawl/internal/broker", "cmd/pawl/internal/fleet", "step", "consumer", "job", "outbox", "migrate", "internal/checker", "internal/fault", "internal/postgres", "internal/provider", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook"}},
 	{"cmd/pawl/internal/scaffold", nil},
-	{"cmd/pawl/internal/cli", []string{".", "cmd/pawl/internal/lab", "cmd/pawl/internal/scaffold", "schema", "migrate", "ops", "doctor", "dashboard", "internal/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/demo"}},
+	{"cmd/pawl/internal/cli", []string{".", "cmd/pawl/internal/lab", "cmd/pawl/internal/scaffold", "schema", "migrate", "ops", "doctor", "dashboard", "internal/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/demo", "internal/text"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	// the benchmark
 	{"bench", []string{".", "command", "command/httpkey", "consumer", "job", "outbox", "ops", "schedule", "migrate", "internal/postgres"}},

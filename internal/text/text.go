@@ -1,4 +1,4 @@
-// Package text makes texts that PostgreSQL stores: valid UTF-8 without NUL, and no longer than a column allows.
+// Package text makes texts that PostgreSQL stores (valid UTF-8 without NUL, and no longer than a column allows), and texts that are safe to show.
 package text
 
 import (

@@ -34,3 +34,28 @@ func TestCut_LeavesCharactersWhole(t *testing.T) {
 		t.Error("a text that fits was cut")
 	}
 }
+
+// What a terminal would act on is written out (colour, title, a reversed line, C1, a new line, invalid UTF-8, a tag), and nothing of it is lost.
+func TestVisible_DisarmsAttacks(t *testing.T) {
+	t.Parallel()
+	const attack = "\x1b[31m\x1b]0;pwned\a\u202egnp.exe\u200f\u0085\x9b2J\n\r\t\x00\x7f\ufeff\U000e0041\\end"
+	const want = `\x1b[31m\x1b]0;pwned\a\u202egnp.exe\u200f\u0085\x9b2J\n\r\t\x00\x7f\ufeff\U000e0041\end`
+	if got := text.Visible(attack); got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	for _, harmless := range []string{"", "order 17 → paid", "größer als 東京 🎉", `C:\temp`} {
+		if got := text.Visible(harmless); got != harmless {
+			t.Errorf("%q became %q", harmless, got)
+		}
+	}
+}
+
+// A shell reads a word back as it was, if all of it can be shown.
+func TestShellWord(t *testing.T) {
+	t.Parallel()
+	for word, want := range map[string]string{"order-17": "order-17", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$(x)": "'$(x)'", "a\nb": `'a\nb'`} {
+		if got := text.ShellWord(word); got != want {
+			t.Errorf("%q: %s, want %s", word, got, want)
+		}
+	}
+}

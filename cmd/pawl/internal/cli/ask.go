@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/term"
+
+	"github.com/pawl-go/pawl/internal/text"
 )
 
 func isTerminal(stream any) bool {
@@ -18,7 +20,7 @@ func isTerminal(stream any) bool {
 
 // agreed puts a question to a person. Anything but yes is no, and so is an interruption.
 func agreed(ctx context.Context, in io.Reader, out io.Writer, question string) bool {
-	fmt.Fprint(out, visible(question))
+	fmt.Fprint(out, text.Visible(question))
 	answer := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(in).ReadString('\n')

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -66,7 +67,7 @@ func newCommandsShow() *cobra.Command {
 			return ops.CommandRef{Scope: args[0], Key: args[1]}.Get(ctx, conn)
 		},
 		next: func(args []string) string {
-			return "it never came, or its memory is over; see: pawl explain " + quoted(args[1])
+			return "it never came, or its memory is over; see: pawl explain " + text.ShellWord(args[1])
 		},
 		text: commandText,
 	}.on(cmd)
@@ -116,7 +117,9 @@ not about that one, and nothing changes. Who and why go to pawl.audit.`,
 	cmd.Flags().StringVar(&v.RefType, "ref-type", "", "what the result is, for people: order")
 	cmd.Flags().StringVar(&v.RefID, "ref-id", "", "and which")
 	name := func(args []string) string { return fmt.Sprintf("command %s of scope %s", args[1], args[0]) }
-	look := func(args []string) string { return "pawl commands show " + quoted(args[0]) + " " + quoted(args[1]) }
+	look := func(args []string) string {
+		return "pawl commands show " + text.ShellWord(args[0]) + " " + text.ShellWord(args[1])
+	}
 	return verb{arguments: 3, what: func(args []string) string { return name(args) + " as " + args[2] },
 		warning: "a wrong verdict doubles or loses an effect",
 		locked:  "the command is locked by an open transaction, most likely of its attempt",
@@ -133,7 +136,7 @@ not about that one, and nothing changes. Who and why go to pawl.audit.`,
 			v.Executed = args[2] == "executed"
 			return ops.CommandRef{Scope: args[0], Key: args[1], Fence: fence}.Settle(ctx, conn, v, by)
 		},
-		done: func(args []string, _ ops.Result) string { return visible(name(args)) + " settled as " + args[2] },
+		done: func(args []string, _ ops.Result) string { return text.Visible(name(args)) + " settled as " + args[2] },
 		why: func(args []string, r ops.Result) (why, next string) {
 			switch r.Outcome {
 			case ops.Refused:

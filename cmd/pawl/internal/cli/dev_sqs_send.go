@@ -17,6 +17,7 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/transport/pawlsqs"
 )
 
@@ -91,7 +92,7 @@ func (f devSendFlags) run(cmd *cobra.Command) error {
 	if f.repeat > 1 {
 		times = fmt.Sprintf("%d times", f.repeat)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "sent %s to %s, %s\n", visible(f.key), queue, times)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "sent %s to %s, %s\n", text.Visible(f.key), queue, times)
 	return err
 }
 

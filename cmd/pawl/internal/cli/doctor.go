@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl/doctor"
+	"github.com/pawl-go/pawl/internal/text"
 )
 
 func newDoctor() *cobra.Command {
@@ -109,10 +110,10 @@ func notMade(d doctor.Diagnosis, l doctor.Limits) (missed []string) {
 func printDiagnosis(cmd *cobra.Command, d doctor.Diagnosis) error {
 	var out strings.Builder
 	for _, f := range d.Findings {
-		fmt.Fprintf(&out, "%s: %s\n  why  %s\n  fix  %s\n", f.Check, visible(f.What), visible(f.Why), visible(f.Fix))
+		fmt.Fprintf(&out, "%s: %s\n  why  %s\n  fix  %s\n", f.Check, text.Visible(f.What), text.Visible(f.Why), text.Visible(f.Fix))
 	}
 	for _, u := range d.Unchecked {
-		fmt.Fprintf(&out, "not checked: %s: %s\n", u.Check, visible(u.Why))
+		fmt.Fprintf(&out, "not checked: %s: %s\n", u.Check, text.Visible(u.Why))
 	}
 	if len(d.Findings) == 0 && len(d.Checked) > 0 {
 		fmt.Fprintf(&out, "nothing found in %s\n", strings.Join(d.Checked, ", "))

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -68,7 +69,7 @@ func printStory(cmd *cobra.Command, s ops.Story) error {
 		if !m.At.IsZero() {
 			at = when(m.At, s.ReadAt)
 		}
-		rows[i] = []string{at, subject(m), visible(m.Event), details(m.Detail)}
+		rows[i] = []string{at, subject(m), text.Visible(m.Event), details(m.Detail)}
 	}
 	if err := printTable(cmd.OutOrStdout(), []string{"AT", "WHAT", "EVENT", "DETAIL"}, rows); err != nil {
 		return err
@@ -85,9 +86,9 @@ func printStory(cmd *cobra.Command, s ops.Story) error {
 // subject names what a moment is about.
 func subject(m ops.Moment) string {
 	if m.Kind == "job" {
-		return visible(strings.TrimSpace("job " + m.Key + " " + m.Scope))
+		return text.Visible(strings.TrimSpace("job " + m.Key + " " + m.Scope))
 	}
-	return visible(m.Kind + " " + m.Scope + " " + m.Key)
+	return text.Visible(m.Kind + " " + m.Scope + " " + m.Key)
 }
 
 // details shows the members of a JSON object in one line, by name.
@@ -108,7 +109,7 @@ func details(object []byte) string {
 	for i, name := range names {
 		names[i] = fmt.Sprintf("%s=%v", name, members[name])
 	}
-	return shorten(visible(strings.Join(names, " ")), 200)
+	return shorten(text.Visible(strings.Join(names, " ")), 200)
 }
 
 // nextSteps says what an operator may do about how things stand, each once.
@@ -130,13 +131,13 @@ func nextSteps(s ops.Story) (steps []string) {
 		case "job cancelled":
 			step = "pawl jobs retry " + m.Key + ", or discard it"
 		case "command unknown":
-			step = fmt.Sprintf("find out whether it took effect, then: pawl commands settle %s %s executed|not_executed --fence %d --reason …", quoted(m.Scope), quoted(m.Key), fenceOf(m))
+			step = fmt.Sprintf("find out whether it took effect, then: pawl commands settle %s %s executed|not_executed --fence %d --reason …", text.ShellWord(m.Scope), text.ShellWord(m.Key), fenceOf(m))
 		case "step unknown":
 			step = "ask the provider, then: " + settleLine(stepOf(m))
 		case "step failed_final":
 			step = "the refusal is stored; if it may be accepted now: " + againLine(stepOf(m)) + ", then retry its job"
 		case "gate held":
-			step = fmt.Sprintf("what comes before it is missing: pawl sequence-gates list --consumer %s --held", quoted(m.Scope))
+			step = fmt.Sprintf("what comes before it is missing: pawl sequence-gates list --consumer %s --held", text.ShellWord(m.Scope))
 		}
 		if step != "" && !slices.Contains(steps, step) {
 			steps = append(steps, step)
@@ -156,12 +157,4 @@ func stepOf(m ops.Moment) ops.StepRef {
 	var d struct{ Step string }
 	_ = json.Unmarshal(m.Detail, &d)
 	return ops.StepRef{Scope: m.Scope, Key: m.Key, Step: d.Step, Fence: fenceOf(m)}
-}
-
-// quoted writes a word as a shell takes it.
-func quoted(word string) string {
-	if strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+=,") == "" && word != "" {
-		return word
-	}
-	return "'" + strings.ReplaceAll(visible(word), "'", `'\''`) + "'"
 }

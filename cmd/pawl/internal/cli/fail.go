@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/text"
 )
 
 // Exit codes, as the help text documents them.
@@ -49,7 +50,7 @@ func report(w io.Writer, err error) int {
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintf(w, "pawl: %s\n", visible(oneLine(err.Error())))
+	fmt.Fprintf(w, "pawl: %s\n", text.Visible(oneLine(err.Error())))
 	var usage *usageError
 	if errors.As(err, &usage) || errors.Is(err, pawl.ErrArgumentInvalid) {
 		return exitUsage

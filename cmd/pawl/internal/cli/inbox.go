@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -128,11 +129,11 @@ why go to pawl.audit.`,
 		do: func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (ops.Result, error) {
 			return ops.DeliveryRef{Consumer: args[0], Key: args[1], ProcessedAt: processedAt}.Forget(ctx, conn, by)
 		},
-		done: func(args []string, _ ops.Result) string { return visible(name(args)) + " forgotten" },
+		done: func(args []string, _ ops.Result) string { return text.Visible(name(args)) + " forgotten" },
 		why: func(args []string, r ops.Result) (why, next string) {
 			switch r.Outcome {
 			case ops.Moved:
-				return name(args) + " has taken effect since you looked, or anew", "see: pawl inbox show " + quoted(args[0]) + " " + quoted(args[1])
+				return name(args) + " has taken effect since you looked, or anew", "see: pawl inbox show " + text.ShellWord(args[0]) + " " + text.ShellWord(args[1])
 			case ops.Refused:
 				return fmt.Sprintf("job %d owns the delivery and is %s", r.JobID, r.Was), ""
 			}

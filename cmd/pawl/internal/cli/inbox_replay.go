@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -64,7 +65,7 @@ func (r replay) run(cmd *cobra.Command, args []string) error {
 		}
 		done := 0 // took effect before
 		all := several[string]{change: r.change, name: "key", asked: keys, text: func(key string, result ops.Result) string {
-			return fmt.Sprintf("delivery %s is tried again (%s)", visible(key), replayed(result))
+			return fmt.Sprintf("delivery %s is tried again (%s)", text.Visible(key), replayed(result))
 		}, miss: func(key string, result ops.Result) *miss {
 			if r.since != "" && result.Was == "processed" {
 				done++

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -132,9 +133,9 @@ func (f jobChange) printBulk(cmd *cobra.Command, t ops.Tally, leftOut int) (err 
 			LeftOut int `json:"left_out"` // they may take effect a second time: see --include-duplicates
 		}{t, leftOut})
 	case f.dryRun:
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "would %s %d %s\n", f.verb.name, t.Matched, visible(f.what()))
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "would %s %d %s\n", f.verb.name, t.Matched, text.Visible(f.what()))
 	default:
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d of %d %s %s\n", t.Done, t.Matched, visible(f.what()), f.verb.done)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d of %d %s %s\n", t.Done, t.Matched, text.Visible(f.what()), f.verb.done)
 	}
 	return err
 }

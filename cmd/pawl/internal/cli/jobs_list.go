@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -59,11 +60,11 @@ func warnOfCrashes(cmd *cobra.Command, jobs []ops.Job) {
 	}
 }
 
-func cell(text string, width int) string {
-	if text == "" {
+func cell(s string, width int) string {
+	if s == "" {
 		return "-"
 	}
-	return shorten(visible(text), width)
+	return shorten(text.Visible(s), width)
 }
 
 // due is when a pending job is tried; the others wait for something else than time.

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -174,14 +175,14 @@ func (s *sheet) payload(payload []byte) {
 }
 
 func jobStepText(s ops.Step) string {
-	text := fmt.Sprintf("%s: %s, %s, sent key %s", s.Step, s.Status, plural(s.Calls, "call", "calls"), s.ProviderKey)
+	line := fmt.Sprintf("%s: %s, %s, sent key %s", s.Step, s.Status, plural(s.Calls, "call", "calls"), s.ProviderKey)
 	if s.InDoubt > 0 {
-		text += fmt.Sprintf(", of which %d may have been executed", s.InDoubt)
+		line += fmt.Sprintf(", of which %d may have been executed", s.InDoubt)
 	}
 	if f := failure(s.FailureCode, s.FailureMessage); f != "" {
-		text += ", " + f
+		line += ", " + f
 	}
-	return visible(text)
+	return text.Visible(line)
 }
 
 // adviceOnJob is what to do about a dead letter, and what may have happened already.
@@ -222,13 +223,13 @@ func holderText(j ops.Job) string {
 }
 
 func errorText(e ops.JobError) string {
-	text := visible(e.Error)
+	line := text.Visible(e.Error)
 	if e.Code != "" {
-		text = visible(e.Code) + ": " + text
+		line = text.Visible(e.Code) + ": " + line
 	}
 	by := ""
 	if e.Worker != "" {
-		by = " by " + visible(e.Worker)
+		by = " by " + text.Visible(e.Worker)
 	}
-	return fmt.Sprintf("%s attempt %d%s: %s", e.At.UTC().Format(time.RFC3339), e.Attempt, by, text)
+	return fmt.Sprintf("%s attempt %d%s: %s", e.At.UTC().Format(time.RFC3339), e.Attempt, by, line)
 }

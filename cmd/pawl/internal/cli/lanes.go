@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -88,9 +89,9 @@ func laneVerb(arguments int, warning string, do func(ctx context.Context, conn *
 		locked: "the lane is locked by an open transaction, most likely one that enqueues into it",
 		done: func(args []string, r ops.Result) string {
 			if r.Outcome == ops.Unblocked {
-				return fmt.Sprintf("lane %s unblocked: job %d has given up its turn", visible(args[1]), r.JobID)
+				return fmt.Sprintf("lane %s unblocked: job %d has given up its turn", text.Visible(args[1]), r.JobID)
 			}
-			return fmt.Sprintf("lane %s changed (was %s)", visible(args[1]), r.Was)
+			return fmt.Sprintf("lane %s changed (was %s)", text.Visible(args[1]), r.Was)
 		},
 		why: func(args []string, r ops.Result) (why, next string) {
 			switch r.Outcome {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -73,7 +74,7 @@ func (l list[T]) print(cmd *cobra.Command, page ops.Page[T]) error {
 		l.after(cmd, page.Rows)
 	}
 	if page.Next != "" {
-		progress(cmd)("there is more: add --after " + quoted(page.Next))
+		progress(cmd)("there is more: add --after " + text.ShellWord(page.Next))
 	}
 	return nil
 }
@@ -82,11 +83,11 @@ func (l list[T]) print(cmd *cobra.Command, page ops.Page[T]) error {
 type sheet struct{ strings.Builder }
 
 func (s *sheet) title(format string, args ...any) {
-	fmt.Fprintln(s, visible(fmt.Sprintf(format, args...)))
+	fmt.Fprintln(s, text.Visible(fmt.Sprintf(format, args...)))
 }
 
 func (s *sheet) field(name, format string, args ...any) {
-	fmt.Fprintf(s, "  %-10s %s\n", name, visible(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(s, "  %-10s %s\n", name, text.Visible(fmt.Sprintf(format, args...)))
 }
 
 // text is a field that is left out if it is empty.
@@ -110,7 +111,7 @@ func (s *sheet) audit(changes []ops.Change) {
 }
 
 func changeText(c ops.Change) string {
-	return visible(fmt.Sprintf("%s %s by %s%s: %s", c.At.UTC().Format(time.RFC3339), c.Verb, c.Actor, turn(c), c.Reason))
+	return text.Visible(fmt.Sprintf("%s %s by %s%s: %s", c.At.UTC().Format(time.RFC3339), c.Verb, c.Actor, turn(c), c.Reason))
 }
 
 // turn is from which status to which a change led, of what has a status.

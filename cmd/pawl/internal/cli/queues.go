@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -64,9 +65,9 @@ func newQueuesMode(name, short, mode string, set func(r ops.QueueRef, ctx contex
 	}
 	return queueVerb(func(args []string, r ops.Result) string {
 		if !r.Changed() {
-			return fmt.Sprintf("queue %s %s already", visible(args[0]), mode)
+			return fmt.Sprintf("queue %s %s already", text.Visible(args[0]), mode)
 		}
-		return fmt.Sprintf("queue %s %s (was %s)", visible(args[0]), mode, r.Was)
+		return fmt.Sprintf("queue %s %s (was %s)", text.Visible(args[0]), mode, r.Was)
 	}, func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (ops.Result, error) {
 		return set(ops.QueueRef{Name: args[0]}, ctx, conn, by)
 	}).on(cmd)
@@ -83,7 +84,7 @@ it is seven days old. Payloads are kept too: think of who may read them. Who and
 	}
 	cmd.Flags().BoolVar(&archive, "archive", false, "keep finished jobs for seven days; required")
 	set := queueVerb(func(args []string, r ops.Result) string {
-		return fmt.Sprintf("queue %s %s (archive was %s)", visible(args[0]), r.Outcome, r.Was)
+		return fmt.Sprintf("queue %s %s (archive was %s)", text.Visible(args[0]), r.Outcome, r.Was)
 	}, func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (ops.Result, error) {
 		return ops.QueueRef{Name: args[0]}.SetArchive(ctx, conn, archive, by)
 	})

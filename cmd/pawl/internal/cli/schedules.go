@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -119,11 +120,11 @@ func scheduleVerb(unchanged, warning string, do func(r ops.ScheduleRef, ctx cont
 		done: func(args []string, r ops.Result) string {
 			switch r.Outcome {
 			case ops.Unchanged:
-				return fmt.Sprintf("schedule %s is %s", visible(args[0]), unchanged)
+				return fmt.Sprintf("schedule %s is %s", text.Visible(args[0]), unchanged)
 			case ops.Enqueued:
-				return fmt.Sprintf("schedule %s: job %s enqueued", visible(args[0]), idCell(r.JobID))
+				return fmt.Sprintf("schedule %s: job %s enqueued", text.Visible(args[0]), idCell(r.JobID))
 			}
-			return fmt.Sprintf("schedule %s %s", visible(args[0]), r.Outcome)
+			return fmt.Sprintf("schedule %s %s", text.Visible(args[0]), r.Outcome)
 		},
 		why: func(args []string, _ ops.Result) (why, next string) {
 			return "there is no schedule " + args[0], "see: pawl schedules list"

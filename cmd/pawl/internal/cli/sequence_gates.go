@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -119,11 +120,11 @@ func gateVerb(warning string, do func(ctx context.Context, conn *pgx.Conn, args 
 			if was == "" {
 				was = "-"
 			}
-			return fmt.Sprintf("gate %s %s: it stands at %s (was %s)", visible(args[1]), r.Outcome, r.Now, was)
+			return fmt.Sprintf("gate %s %s: it stands at %s (was %s)", text.Visible(args[1]), r.Outcome, r.Now, was)
 		},
 		why: func(args []string, r ops.Result) (why, next string) {
 			if r.Outcome == ops.Moved {
-				return name(args) + " has moved since you looked", "see: pawl sequence-gates list --consumer " + quoted(args[0])
+				return name(args) + " has moved since you looked", "see: pawl sequence-gates list --consumer " + text.ShellWord(args[0])
 			}
 			return "nothing is held at " + name(args), "see: pawl sequence-gates list --held"
 		}}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -59,7 +60,7 @@ func printStale(cmd *cobra.Command, stale []ops.Stale) error {
 	}
 	rows := make([][]string, len(stale))
 	for i, s := range stale {
-		rows[i] = []string{s.Kind, cell(s.Scope, nameWidth), cell(keyOf(s), nameWidth), s.Class, s.Since.UTC().Format(time.RFC3339), cell(s.Reason, errorWidth), visible(s.Advice)}
+		rows[i] = []string{s.Kind, cell(s.Scope, nameWidth), cell(keyOf(s), nameWidth), s.Class, s.Since.UTC().Format(time.RFC3339), cell(s.Reason, errorWidth), text.Visible(s.Advice)}
 	}
 	return printTable(cmd.OutOrStdout(), []string{"KIND", "SCOPE", "KEY", "CLASS", "SINCE", "REASON", "ADVICE"}, rows)
 }
@@ -91,7 +92,7 @@ func keyOf(s ops.Stale) string {
 func adviceOn(s ops.Stale) string {
 	switch d := standingOf(s); s.Kind + " " + s.Class {
 	case "command unknown":
-		return fmt.Sprintf("it may have taken effect: find out, then: pawl commands settle %s %s executed|not_executed --fence %d --reason …", quoted(s.Scope), quoted(s.Key), d.Fence)
+		return fmt.Sprintf("it may have taken effect: find out, then: pawl commands settle %s %s executed|not_executed --fence %d --reason …", text.ShellWord(s.Scope), text.ShellWord(s.Key), d.Fence)
 	case "step unknown":
 		return fmt.Sprintf("ask the provider for %s, then: %s; or run step.Reconcile", d.ProviderKey,
 			settleLine(ops.StepRef{Scope: s.Scope, Key: s.Key, Step: d.Step, Fence: d.Fence}))

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -46,7 +47,7 @@ func newStepsList() *cobra.Command {
 }
 
 func stepCells(s ops.Step) []string {
-	return []string{visible(s.Scope), visible(s.Key), visible(s.Step), string(s.Status), strconv.FormatInt(s.Fence, 10), s.Recovery, cell(s.Provider, nameWidth),
+	return []string{text.Visible(s.Scope), text.Visible(s.Key), text.Visible(s.Step), string(s.Status), strconv.FormatInt(s.Fence, 10), s.Recovery, cell(s.Provider, nameWidth),
 		strconv.Itoa(s.Calls), strconv.Itoa(s.InDoubt), idCell(s.JobID), span(s.ReadAt.Sub(s.UpdatedAt)), cell(s.Reference, nameWidth)}
 }
 
@@ -111,11 +112,11 @@ func stepText(s ops.Step) string {
 
 // settleLine and againLine are the commands that name the step as it was shown.
 func settleLine(r ops.StepRef) string {
-	return fmt.Sprintf("pawl steps settle %s %s %s executed|refused|not_executed --fence %d --reason …", quoted(r.Scope), quoted(r.Key), quoted(r.Step), r.Fence)
+	return fmt.Sprintf("pawl steps settle %s %s %s executed|refused|not_executed --fence %d --reason …", text.ShellWord(r.Scope), text.ShellWord(r.Key), text.ShellWord(r.Step), r.Fence)
 }
 
 func againLine(r ops.StepRef) string {
-	return fmt.Sprintf("pawl steps again %s %s %s --fence %d --reason …", quoted(r.Scope), quoted(r.Key), quoted(r.Step), r.Fence)
+	return fmt.Sprintf("pawl steps again %s %s %s --fence %d --reason …", text.ShellWord(r.Scope), text.ShellWord(r.Key), text.ShellWord(r.Step), r.Fence)
 }
 
 func stepCallText(c ops.StepCall) string {
@@ -126,14 +127,14 @@ func stepCallText(c ops.StepCall) string {
 	if c.Outcome != "" {
 		outcome = fmt.Sprintf("%s after %v", c.Outcome, c.EndedAt.Sub(c.StartedAt).Round(time.Millisecond))
 	}
-	text := fmt.Sprintf("%s %s %d: %s", c.StartedAt.UTC().Format(time.RFC3339), what, c.Fence, outcome)
+	line := fmt.Sprintf("%s %s %d: %s", c.StartedAt.UTC().Format(time.RFC3339), what, c.Fence, outcome)
 	if c.Reference != "" {
-		text += ", " + c.Reference
+		line += ", " + c.Reference
 	}
 	if len(c.Detail) > len("{}") {
-		text += ", " + string(c.Detail)
+		line += ", " + string(c.Detail)
 	}
-	return visible(text)
+	return text.Visible(line)
 }
 
 // verdicts are what steps settle takes, as people type them.
@@ -178,7 +179,7 @@ pawl.audit.`,
 		return stepRef(args, fence).Settle(ctx, conn, v, by)
 	}
 	settle.done = func(args []string, r ops.Result) string {
-		return fmt.Sprintf("step %s settled: it is %s", visible(args[2]), r.Now)
+		return fmt.Sprintf("step %s settled: it is %s", text.Visible(args[2]), r.Now)
 	}
 	return settle.on(cmd)
 }
@@ -189,7 +190,7 @@ func stepName(args []string) string { return fmt.Sprintf("step %s of %s", args[2
 func stepVerb(fence *int64, warning string) verb {
 	return verb{arguments: 3, what: stepName, warning: warning, locked: "an open transaction has its row locked",
 		check: func(cmd *cobra.Command, args []string) error {
-			return checkFence(cmd, *fence, "pawl steps show "+quoted(args[0])+" "+quoted(args[1])+" "+quoted(args[2]))
+			return checkFence(cmd, *fence, "pawl steps show "+text.ShellWord(args[0])+" "+text.ShellWord(args[1])+" "+text.ShellWord(args[2]))
 		},
 		why: func(args []string, r ops.Result) (why, next string) {
 			switch r.Outcome {
@@ -236,9 +237,9 @@ provider took one of the old calls after all, it happens twice: look at its dash
 		}
 		under := "a new key"
 		if r.ProviderKey != "" {
-			under = "the key " + visible(r.ProviderKey)
+			under = "the key " + text.Visible(r.ProviderKey)
 		}
-		return fmt.Sprintf("step %s is called under %s at the next attempt\nnext: %s", visible(args[2]), under, next)
+		return fmt.Sprintf("step %s is called under %s at the next attempt\nnext: %s", text.Visible(args[2]), under, next)
 	}
 	return again.on(cmd)
 }

@@ -8,27 +8,9 @@ import (
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
-)
 
-// visible makes text from the database harmless to print: a kind, an actor or an error may hold what would move the cursor,
-// colour the screen, reverse the line or begin a new one. Such characters are shown as Go writes them: \x1b, \u202e, \n.
-func visible(text string) string {
-	var out strings.Builder
-	for len(text) > 0 {
-		r, size := utf8.DecodeRuneInString(text)
-		switch {
-		case r == utf8.RuneError && size == 1:
-			fmt.Fprintf(&out, `\x%02x`, text[0])
-		case unicode.IsPrint(r):
-			out.WriteRune(r)
-		default:
-			quoted := fmt.Sprintf("%+q", r)
-			out.WriteString(quoted[1 : len(quoted)-1])
-		}
-		text = text[size:]
-	}
-	return out.String()
-}
+	"github.com/pawl-go/pawl/internal/text"
+)
 
 // visibleJSON writes what encoding/json leaves as it is, DEL, C1 controls and the marks that reverse a line, as \uXXXX. They
 // stand inside strings only, so the value is the same.
@@ -74,7 +56,7 @@ func payloadLines(args []byte) (lines []string) {
 	}
 	for line := range strings.Lines(string(first)) {
 		line = strings.ReplaceAll(strings.TrimSuffix(line, "\n"), "\t", "    ")
-		lines = append(lines, visible(line))
+		lines = append(lines, text.Visible(line))
 	}
 	return cut(lines, len(args)-len(first))
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/pawl-go/pawl/internal/text"
 )
 
 const (
@@ -164,11 +166,11 @@ func (t tryJSON) ok() bool { return t.Status != nil && *t.Status >= 200 && *t.St
 func (t tryJSON) String() string {
 	switch {
 	case t.Status == nil:
-		return fmt.Sprintf("no answer  %.1f ms  %s", t.Milliseconds, visible(*t.Error))
+		return fmt.Sprintf("no answer  %.1f ms  %s", t.Milliseconds, text.Visible(*t.Error))
 	case t.ok() || t.Answer == "":
 		return fmt.Sprintf("%d %s  %.1f ms", *t.Status, http.StatusText(*t.Status), t.Milliseconds)
 	}
-	return fmt.Sprintf("%d %s  %.1f ms  %s", *t.Status, http.StatusText(*t.Status), t.Milliseconds, visible(oneLine(t.Answer)))
+	return fmt.Sprintf("%d %s  %.1f ms  %s", *t.Status, http.StatusText(*t.Status), t.Milliseconds, text.Visible(oneLine(t.Answer)))
 }
 
 // given is nil for a zero value, which prints as null.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
@@ -217,7 +218,7 @@ func (f *verifyFlags) print(cmd *cobra.Command, c checkedJSON) error {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
-		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", name, visible(c.Headers[name])); err != nil {
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", name, text.Visible(c.Headers[name])); err != nil {
 			return err
 		}
 	}
@@ -228,17 +229,17 @@ func (f *verifyFlags) print(cmd *cobra.Command, c checkedJSON) error {
 func (c checkedJSON) note(s checkJSON) string {
 	switch {
 	case s.Reason != nil && s.Detail != nil:
-		return *s.Reason + ": " + visible(*s.Detail)
+		return *s.Reason + ": " + text.Visible(*s.Detail)
 	case s.Reason != nil:
 		return *s.Reason
 	case s.Detail != nil:
-		return visible(*s.Detail)
+		return text.Visible(*s.Detail)
 	case s.Outcome != "ok" || c.Secret == nil: // a refused request has no more to say
 		return ""
 	}
 	switch s.Step {
 	case stepSignature:
-		return "by " + visible(*c.Secret)
+		return "by " + text.Visible(*c.Secret)
 	case stepTimestamp:
 		if c.SentAt == nil {
 			return "not signed by this scheme"
@@ -246,9 +247,9 @@ func (c checkedJSON) note(s checkJSON) string {
 		return c.SentAt.Format(time.RFC3339)
 	case stepKey:
 		if !c.IDSigned {
-			return visible(*c.Key) + " (the id is not signed)"
+			return text.Visible(*c.Key) + " (the id is not signed)"
 		}
-		return visible(*c.Key)
+		return text.Visible(*c.Key)
 	}
 	return ""
 }
