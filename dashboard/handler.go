@@ -118,7 +118,11 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, status int, use
 	if status < 300 || status > 499 {
 		status = http.StatusForbidden
 	}
-	h.cfg.Logger.LogAttrs(r.Context(), slog.LevelWarn, "dashboard: request refused", slog.String("method", r.Method), slog.String("path", r.URL.Path),
+	level, what := slog.LevelWarn, "dashboard: request refused"
+	if status < 400 { // to a login page, or with a session from there
+		level, what = slog.LevelInfo, "dashboard: request redirected"
+	}
+	h.cfg.Logger.LogAttrs(r.Context(), level, what, slog.String("method", r.Method), slog.String("path", r.URL.Path),
 		slog.String("user", user), slog.Int("status", status), slog.Any("error", err))
 	http.Error(w, http.StatusText(status), status)
 }

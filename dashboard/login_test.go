@@ -13,13 +13,18 @@ func TestLogin_TheTokenWorksOnce(t *testing.T) {
 	t.Parallel()
 	login := dashboard.NewLogin(operator)
 	query := login.Query()
-	b := setup(t, "", func(c *dashboard.Config) { c.Authorize = login.Authorize })
+	var log strings.Builder
+	b := setup(t, "", func(c *dashboard.Config) { c.Authorize, c.Logger = login.Authorize, loggerTo(&log) })
 	for name, address := range map[string]string{"no token": "", "another token": "?token=x", "an empty token": "?token="} {
 		if a := b.get(address); a.status != http.StatusUnauthorized || a.header.Get("Set-Cookie") != "" {
 			t.Errorf("%s: %d %v", name, a.status, a.header)
 		}
 	}
+	refused := strings.Count(log.String(), "request refused")
 	first := b.get(query)
+	if again := strings.Count(log.String(), "request refused"); refused != 3 || again != refused || !strings.Contains(log.String(), "level=INFO msg=\"dashboard: request redirected\"") {
+		t.Errorf("the log does not tell a login from a refusal:\n%s", &log)
+	}
 	cookie := first.header.Get("Set-Cookie")
 	if first.status != http.StatusSeeOther || first.header.Get("Location") != "./" || !strings.Contains(cookie, "HttpOnly") || !strings.Contains(cookie, "SameSite=Strict") {
 		t.Fatalf("%d %v", first.status, first.header)

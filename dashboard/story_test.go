@@ -22,13 +22,17 @@ select 'inbox/orders', 'order-17', 'charge', sha256('x'), clock_timestamp() - in
 values (9, 'inbox/orders', 'order-17', 'charge', false, clock_timestamp() - interval '14 seconds', clock_timestamp(), clock_timestamp() - interval '13 seconds', 'executed')`)
 	b.exec(`insert into pawl.job_key (queue, key, hash, job_id, created_at, expires_at)
 select 'orders', 'order-17', sha256('x'), j.id, clock_timestamp() - interval '2 minutes', clock_timestamp() + interval '1 day' from pawl.job as j`)
+	b.exec(`insert into pawl.stale_write (kind, scope, key, fence, worker, at) select 'job', j.queue, j.id::text, 1, 'w1', clock_timestamp() - interval '10 seconds' from pawl.job as j`)
 	a := b.get("story?key=order-17")
 	list := a.body[strings.Index(a.body, `<ol class="story">`):]
 	items := strings.Count(list, "<li class=") - strings.Count(list, `<li class="now"`) - strings.Count(list, `<span class="when">–`)
 	if marks := strings.Count(a.body, "<path class="); marks != items || marks < 7 {
 		t.Errorf("%d marks and %d moments:\n%s", marks, items, a.body)
 	}
-	for _, want := range []string{"delivery orders order-17<", "job inbox/orders", "step inbox/orders order-17", "lease_ended", `class="call"`, `class="lease"`, "its lease runs for another", `<line class="now"`} {
+	if i := strings.Index(list, "stale_write_refused"); i < 0 || !strings.Contains(list[strings.LastIndex(list[:i], "<li"):i], `<li class="odd"`) {
+		t.Errorf("a refusal does not stand out:\n%s", list)
+	}
+	for _, want := range []string{"delivery orders order-17<", "job inbox/orders", "step inbox/orders order-17", "lease_ended", "stale_write_refused", `class="call"`, `class="lease"`, "its lease runs for another", `<line class="now"`} {
 		if !strings.Contains(a.body, want) {
 			t.Errorf("the story lacks %q:\n%s", want, a.body)
 		}
