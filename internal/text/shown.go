@@ -1,0 +1,36 @@
+package text
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Visible makes text from the database harmless to print: a kind, an actor or an error may hold what would move the cursor,
+// colour the screen, reverse the line or begin a new one. Such characters are shown as Go writes them: \x1b, \u202e, \n.
+func Visible(s string) string {
+	var out strings.Builder
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&out, `\x%02x`, s[0])
+		case unicode.IsPrint(r):
+			out.WriteRune(r)
+		default:
+			quoted := fmt.Sprintf("%+q", r)
+			out.WriteString(quoted[1 : len(quoted)-1])
+		}
+		s = s[size:]
+	}
+	return out.String()
+}
+
+// ShellWord writes a word as a shell takes it.
+func ShellWord(word string) string {
+	if strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+=,") == "" && word != "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(Visible(word), "'", `'\''`) + "'"
+}
