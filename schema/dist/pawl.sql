@@ -7609,10 +7609,12 @@ select e.scope,
 -- The steps of a job: under its queue with its id, '@' and when it was enqueued, or, if it is a delivery that was executed, under its key.
 create or replace function pawl_v1._steps_of_job(p_job pawl.job)
 returns setof pawl.step
-language sql
+language plpgsql
 stable
 set search_path = pg_catalog, pg_temp
 as $$
+begin
+  return query
   select e.*
     from pawl.step as e
    where e.scope = 'job/' || p_job.queue
@@ -7622,7 +7624,8 @@ as $$
   select e.*
     from pawl.step as e
    where e.scope = p_job.queue
-     and e.key = p_job.headers ->> 'pawl-inbox-key'
+     and e.key = p_job.headers ->> 'pawl-inbox-key';
+end
 $$;
 
 -- What an operator may do about a dead letter, and what may have happened already.
@@ -8567,7 +8570,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '415bfde7c5e2623b2ce1f405598dfcd3b7b3e8298fc6b2fcbc98ab59bf8033fc');
+values (1, 'init', 1, '989cd49ec1934f977ee0a8fed32e6831605c3927f9bcdc2365a41eb2679ef52b');
 
 do $$
 begin
