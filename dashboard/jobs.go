@@ -124,8 +124,14 @@ func job(v *view) error {
 		return err
 	}
 	v.ReadAt = j.ReadAt
-	if j.MayDouble() {
+	switch {
+	case j.MayDouble():
 		v.add(note{Class: "notice", Text: "A retry may take effect a second time.", Hint: "read the last error, and compare with what is in your tables"})
+	case j.Status == ops.StatusDeadLetter:
+		v.add(note{Class: "notice", Text: "It is not tried again until you decide.", Hint: "read the last error, repair the cause, then retry; or discard what is not wanted any more"})
+	case j.Status == ops.StatusUnknown:
+		v.add(note{Class: "notice", Text: "A call of this job was sent, and no answer was recorded. The job waits for a verdict on that call.",
+			Hint: "open the call below, and say what the provider answered"})
 	}
 	v.add(v.jobFacts(j))
 	v.add(v.actions(jobVerbs(j)...))
