@@ -124,7 +124,7 @@ func alarming(n int, class string) cell {
 func ended(q ops.Queue, n int, class string) cell {
 	c := alarming(n, class)
 	if q.Dead+q.Unknown+q.Cancelled > countLimit && n <= countLimit {
-		c.Text += "+"
+		c.Text += " or more"
 	}
 	return c
 }

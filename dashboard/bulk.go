@@ -55,6 +55,8 @@ func (v *view) bulkWhat() string {
 	for _, part := range [][2]string{{"kind", " of kind %s"}, {"queue", " of queue %s"}, {"error", " whose last error holds %q"}, {"older_than", " older than %s"}} {
 		if value := v.param(part[0]); value != "" {
 			what += fmt.Sprintf(part[1], value)
+		} else if part[0] == "queue" {
+			what += " of all queues"
 		}
 	}
 	return what

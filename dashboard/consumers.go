@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -176,6 +177,10 @@ func gate(v *view) error {
 		return err
 	}
 	v.ReadAt = g.ReadAt
+	if g.Last != nil && g.NextHeld != nil && *g.NextHeld > *g.Last+1 {
+		v.add(note{Class: "notice", Text: fmt.Sprintf("Number %d has not taken effect. What came after it waits for it.", *g.Last+1),
+			Hint: "look for it at its sender and among the dead letters of the consumer; give it up if it will not come"})
+	}
 	v.add(facts{{"consumer", linked(g.Consumer, v.Link.Consumer(g.Consumer))}, {"last number that took effect", optional(g.Last)}, {"held", alarming(g.Held, "odd")},
 		{"lowest number held", optional(g.NextHeld)}, {"held since", at(g.Since)}})
 	v.add(v.actions(gateVerbs(g)...))

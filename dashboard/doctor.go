@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,18 +19,26 @@ func diagnosis(v *view) error {
 		return doctor.Diagnose(ctx, db, doctor.Limits{})
 	})
 	if err != nil {
-		v.add(note{Class: "trouble", Text: "The checks: " + err.Error(), Hint: "run them without the limit of 2 seconds: pawl doctor"})
+		v.add(note{Class: "trouble", Text: "The checks: " + trouble(err), Hint: "run them in a terminal, without the limit of 2 seconds: pawl doctor"})
 	} else {
 		v.diagnosed(d)
 	}
 	v.add(v.purgeLink(), heading("Stands still"))
 	stales, err := see(v, func(ctx context.Context, db pawl.DB) ([]ops.Stale, error) { return ops.Stales(ctx, db, "", nil) })
 	if err != nil {
-		v.add(note{Class: "trouble", Text: "What stands still: " + err.Error(), Hint: "look at the dead letters, or run: pawl stale"})
+		v.add(note{Class: "trouble", Text: "What stands still: " + trouble(err), Hint: "look at the dead letters; or list it in a terminal: pawl stale"})
 		return nil
 	}
 	v.add(v.staleTable(stales))
 	return nil
+}
+
+// trouble says what went wrong in a part that selects nothing, so that nothing can be narrowed.
+func trouble(err error) string {
+	if errors.Is(err, errSlow) {
+		return "this took too long and was stopped"
+	}
+	return err.Error()
 }
 
 func (v *view) diagnosed(d doctor.Diagnosis) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -118,14 +119,20 @@ func job(v *view) error {
 	ref := ops.JobRef{ID: id}
 	j, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Job, error) { return ref.Get(ctx, db) })
 	if errors.Is(err, pawl.ErrNotFound) {
-		return v.endedJob(ref, err)
+		return v.endedJob(ref)
 	}
 	if err != nil {
 		return err
 	}
 	v.ReadAt = j.ReadAt
-	if j.MayDouble() {
+	switch {
+	case j.MayDouble():
 		v.add(note{Class: "notice", Text: "A retry may take effect a second time.", Hint: "read the last error, and compare with what is in your tables"})
+	case j.Status == ops.StatusDeadLetter:
+		v.add(note{Class: "notice", Text: "It is not tried again until you decide.", Hint: "read the last error, repair the cause, then retry; or discard what is not wanted any more"})
+	case j.Status == ops.StatusUnknown:
+		v.add(note{Class: "notice", Text: "A call of this job was sent, and no answer was recorded. The job waits for a verdict on that call.",
+			Hint: "open the call below, and say what the provider answered"})
 	}
 	v.add(v.jobFacts(j))
 	v.add(v.actions(jobVerbs(j)...))
@@ -161,7 +168,7 @@ func (v *view) jobFacts(j ops.Job) facts {
 }
 
 // endedJob shows a job without a row.
-func (v *view) endedJob(ref ops.JobRef, gone error) error {
+func (v *view) endedJob(ref ops.JobRef) error {
 	j, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Job, error) { return ref.Archived(ctx, db) })
 	if err != nil && !errors.Is(err, pawl.ErrNotFound) {
 		return err
@@ -172,7 +179,8 @@ func (v *view) endedJob(ref ops.JobRef, gone error) error {
 	case err != nil:
 		return err
 	case !archived && len(changes) == 0:
-		return gone
+		v.Page.live, v.status = false, http.StatusNotFound
+		v.add(note{Class: "trouble", Text: fmt.Sprintf("There is no job %d.", ref.ID), Hint: "it has succeeded, or there never was one: finished jobs are deleted, unless their queue keeps them"})
 	case archived:
 		v.ReadAt = j.ReadAt
 		v.add(note{Class: "notice", Text: "This job has finished. Its queue keeps finished jobs for seven days."}, v.jobFacts(j))

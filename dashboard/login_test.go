@@ -63,3 +63,20 @@ func TestLogin_TheTokenWorksOnce(t *testing.T) {
 		}
 	}
 }
+
+// A browser that two dashboards on one machine have let in stays logged in to both, though it sends each the cookies of the other.
+func TestLogin_TwoOnOneHost(t *testing.T) {
+	t.Parallel()
+	one, two := dashboard.NewLogin(operator), dashboard.NewLogin(operator)
+	boards := []*bed{setup(t, "", func(c *dashboard.Config) { c.Authorize = one.Authorize }), setup(t, "", func(c *dashboard.Config) { c.Authorize = two.Authorize })}
+	first, _, _ := strings.Cut(boards[0].get(one.Query()).header.Get("Set-Cookie"), ";")
+	second, _, _ := strings.Cut(boards[1].get(two.Query()).header.Get("Set-Cookie"), ";")
+	if name, _, _ := strings.Cut(first, "="); strings.HasPrefix(second, name+"=") {
+		t.Fatalf("both cookies are named %s", name)
+	}
+	for i, b := range boards {
+		if a := b.send(http.MethodGet, "jobs", nil, "Cookie", first+"; "+second); a.status != http.StatusOK {
+			t.Errorf("dashboard %d: %d", i+1, a.status)
+		}
+	}
+}

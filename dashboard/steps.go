@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"strings"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/ops"
@@ -57,7 +58,7 @@ func step(v *view) error {
 	v.add(facts{{"status", status(s.Status)}, {"owner", owner}, {"provider", plain(s.Provider)}, {"provider's key", mono(s.ProviderKey)}, {"provider's reference", mono(s.Reference)},
 		{"recovery", plain(s.Recovery)}, {"calls", figure(s.Calls)}, {"calls in doubt", alarming(s.InDoubt, "odd")}, {"fence of the newest call", plain(s.Fence)},
 		{"first call", at(s.FirstCalledAt)}, {"nothing was sent after", at(s.LastNotAfter)}, {"the provider remembers the key until", at(s.MemoryEndsAt)},
-		{"failure", plain(s.FailureCode + " " + s.FailureMessage)}})
+		{"failure", plain(strings.TrimSpace(s.FailureCode + " " + s.FailureMessage))}})
 	v.add(v.actions(stepVerbs(s)...))
 	t := table{Caption: "The newest 100 calls and probes, oldest first", Empty: "No call was recorded.", Head: []string{"started", "what", "#fence", "outcome", "ended", "reference", "detail"}}
 	for _, c := range s.History {

@@ -3,10 +3,12 @@
 -- The steps of a job: under its queue with its id, '@' and when it was enqueued, or, if it is a delivery that was executed, under its key.
 create or replace function pawl_v1._steps_of_job(p_job pawl.job)
 returns setof pawl.step
-language sql
+language plpgsql
 stable
 set search_path = pg_catalog, pg_temp
 as $$
+begin
+  return query
   select e.*
     from pawl.step as e
    where e.scope = 'job/' || p_job.queue
@@ -16,7 +18,8 @@ as $$
   select e.*
     from pawl.step as e
    where e.scope = p_job.queue
-     and e.key = p_job.headers ->> 'pawl-inbox-key'
+     and e.key = p_job.headers ->> 'pawl-inbox-key';
+end
 $$;
 
 -- What an operator may do about a dead letter, and what may have happened already.

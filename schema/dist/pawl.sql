@@ -7687,10 +7687,12 @@ select e.scope,
 -- The steps of a job: under its queue with its id, '@' and when it was enqueued, or, if it is a delivery that was executed, under its key.
 create or replace function pawl_v1._steps_of_job(p_job pawl.job)
 returns setof pawl.step
-language sql
+language plpgsql
 stable
 set search_path = pg_catalog, pg_temp
 as $$
+begin
+  return query
   select e.*
     from pawl.step as e
    where e.scope = 'job/' || p_job.queue
@@ -7700,7 +7702,8 @@ as $$
   select e.*
     from pawl.step as e
    where e.scope = p_job.queue
-     and e.key = p_job.headers ->> 'pawl-inbox-key'
+     and e.key = p_job.headers ->> 'pawl-inbox-key';
+end
 $$;
 
 -- What an operator may do about a dead letter, and what may have happened already.
@@ -8655,7 +8658,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '9a2cf26c5dcff3b712806d1049e90094a642fe61d3003ce8336b5c2b5441635f');
+values (1, 'init', 1, 'c04be8bf7bf0424ebfaddb95c5aedd3588cb2ef59fb7be297b9a620a02e234bc');
 
 do $$
 begin

@@ -243,7 +243,7 @@ func (c *camp) traced(key string, around time.Time) trace {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := c.of(key)
-	t := trace{Camp: c.name, Key: key, Effects: f.effects, Lines: []traceLine{}}
+	t := trace{Camp: title(c.name), Key: key, Effects: f.effects, Lines: []traceLine{}}
 	for _, l := range f.lines {
 		t.Lines = append(t.Lines, traceLine{round(l.At.Sub(around).Seconds()), l.Worker, l.Text})
 	}

@@ -24,7 +24,7 @@ type fault struct {
 
 var faultButtons = []fault{
 	{"kill", "Kill", true, "SIGKILL. The process dies where it is; another one takes its place.", (*lab).kill},
-	{"freeze", "Freeze", true, "SIGSTOP. The process stands still, and does not know it. Its lease and its messages run out.", (*lab).freeze},
+	{"freeze", "Freeze", true, "SIGSTOP. The process stands still, and does not know it. Its lease and its messages run out; an order whose transaction it holds open waits for it.", (*lab).freeze},
 	{"wake", "Wake", true, "SIGCONT. The process goes on where it stood, with what it believes to hold.", (*lab).wake},
 	{"cut", "Cut a COMMIT's reply", true, "The next COMMIT of this worker reaches the database. Its reply does not come back.", (*lab).cut},
 	{"restart", "Crash PostgreSQL", false, "A process of the server is killed. It ends all sessions and recovers from its log; open transactions are lost.", (*lab).restart},
@@ -56,11 +56,12 @@ const shownPresses, tracedOrders = 8, 2
 
 // A pressReport is what the page tells of a press.
 type pressReport struct {
-	ID     int     `json:"id"`
-	Text   string  `json:"text"`
-	Ago    float64 `json:"ago"` // seconds
-	Failed string  `json:"failed,omitempty"`
-	Traces []trace `json:"traces"`
+	ID     int      `json:"id"`
+	Text   string   `json:"text"`
+	Ago    float64  `json:"ago"` // seconds
+	Failed string   `json:"failed,omitempty"`
+	Idle   []string `json:"idle,omitempty"` // the camps whose worker had nothing in hand
+	Traces []trace  `json:"traces"`
 }
 
 // apply presses a button.
@@ -101,6 +102,9 @@ func (p press) text() string {
 func (l *lab) reported(p press) pressReport {
 	r := pressReport{ID: p.id, Text: p.text(), Ago: round(time.Since(p.at).Seconds()), Failed: p.failed, Traces: []trace{}}
 	for _, c := range l.camps {
+		if p.fault.Worker && p.failed == "" && len(p.hit[c.name]) == 0 {
+			r.Idle = append(r.Idle, title(c.name))
+		}
 		for _, key := range p.hit[c.name] {
 			r.Traces = append(r.Traces, c.traced(key, p.at))
 		}

@@ -28,7 +28,7 @@ function camp(c, i) {
     set(p.querySelector("[data-of=in_hand]"), w.in_hand);
     const lease = p.querySelector("[data-of=lease]");
     if (lease) {
-      set(lease, w.lease_ms === null ? "–" : seconds(w.lease_ms));
+      set(lease, w.lease_ms === null ? (w.state === "frozen" ? "is over" : "–") : seconds(w.lease_ms));
       p.querySelector("meter").value = Math.max(0, w.lease_ms || 0);
     }
   }
@@ -37,6 +37,7 @@ function camp(c, i) {
 function story(press) {
   const article = document.createElement("article");
   article.append(make("h3", press.text + ", " + press.ago.toFixed(0) + " s ago" + (press.failed ? ": " + press.failed : "")));
+  for (const camp of press.idle || []) article.append(make("p", camp + ": no order in hand"));
   for (const t of press.traces) {
     const head = make("h4", t.camp + ": " + t.key + ", " + t.verdict);
     if (t.verdict === "doubled" || t.verdict === "lost") head.className = "bad";
@@ -62,15 +63,19 @@ function show(state) {
 }
 
 const source = new EventSource("events");
-source.onmessage = (event) => show(JSON.parse(event.data));
-
 const said = document.getElementById("said");
+const gone = "The lab does not answer. Was it ended? Start it again with: pawl demo --watch";
+source.onmessage = (event) => {
+  if (said.textContent === gone) set(said, "");
+  show(JSON.parse(event.data));
+};
+source.onerror = () => set(said, gone); // the browser tries again by itself
 document.addEventListener("submit", async (event) => {
   event.preventDefault();
   try {
     const answer = await fetch("press", { method: "POST", headers: { Accept: "application/json" }, body: new URLSearchParams(new FormData(event.target)) });
     set(said, answer.ok ? "" : await answer.text());
   } catch {
-    set(said, "The lab does not answer. Was it ended? Start it again with: pawl demo --watch");
+    set(said, gone);
   }
 });
