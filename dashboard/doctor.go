@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/doctor"
+	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -24,7 +25,9 @@ func diagnosis(v *view) error {
 		v.diagnosed(d)
 	}
 	v.add(v.purgeLink(), heading("Stands still"))
-	stales, err := see(v, func(ctx context.Context, db pawl.DB) ([]ops.Stale, error) { return ops.Stales(ctx, db, "", nil) })
+	stales, err := see(v, func(ctx context.Context, db pawl.DB) ([]ops.Stale, error) {
+		return catalog.Stale[ops.Stale](ctx, db, mostOfAClass)
+	})
 	if err != nil {
 		v.add(note{Class: "trouble", Text: "What stands still: " + trouble(err), Hint: "look at the dead letters; or list it in a terminal: pawl stale"})
 		return nil
@@ -68,12 +71,8 @@ func (v *view) diagnosed(d doctor.Diagnosis) {
 const mostOfAClass = 20
 
 func (v *view) staleTable(all []ops.Stale) table {
-	t := table{Caption: "What waits for a decision, or for a worker to notice", Head: []string{"what", "name", "class", "since", "why", "what to do"}, Empty: "Nothing stands still."}
-	shown := map[string]int{}
+	t := table{Caption: fmt.Sprintf("What waits for a decision, or for a worker to notice: at most %d of each class, the oldest", mostOfAClass), Head: []string{"what", "name", "class", "since", "why", "what to do"}, Empty: "Nothing stands still."}
 	for _, s := range all {
-		if shown[s.Class]++; shown[s.Class] > mostOfAClass {
-			continue
-		}
 		name := mono(short(80, s.Scope+" "+s.Key))
 		switch s.Kind {
 		case "job":
@@ -84,9 +83,6 @@ func (v *view) staleTable(all []ops.Stale) table {
 			name.Link = v.Link.To("steps", "scope", s.Scope, "key", s.Key)
 		}
 		t.Rows = append(t.Rows, []cell{plain(s.Kind), name, plain(s.Class), at(s.Since), plain(s.Reason), plain(s.Advice)})
-	}
-	if left := len(all) - len(t.Rows); left > 0 {
-		t.Caption = fmt.Sprintf("What waits for a decision, or for a worker to notice: the first %d of each class, %s are not shown", mostOfAClass, number(left))
 	}
 	return t
 }

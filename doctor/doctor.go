@@ -12,7 +12,6 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/migrate"
-	"github.com/pawl-go/pawl/ops"
 )
 
 // A Finding is something that is wrong, or soon will be.
@@ -29,7 +28,7 @@ type Diagnosis struct {
 	Unchecked []Finding `json:"unchecked"` // checks that could not be made, and why
 	Checked   []string  `json:"checked"`   // the names of the checks that were made
 
-	// StandStill counts, by [ops.Stale.Class], what waits until an operator decides or a worker notices: no finding, but see [ops.Stales].
+	// StandStill counts, by [github.com/pawl-go/pawl/ops.Stale.Class], what waits until an operator decides or a worker notices: no finding, but see [github.com/pawl-go/pawl/ops.Stales].
 	// Nil: it could not be counted.
 	StandStill map[string]int `json:"stand_still"`
 }
@@ -140,14 +139,17 @@ func Diagnose(ctx context.Context, db pawl.DB, l Limits) (d Diagnosis, err error
 	if !slices.Contains(l.Skip, "snapshots") {
 		d.Unchecked = append(d.Unchecked, hidden(ctx, db)...)
 	}
-	stale, err := ops.Stales(ctx, db, "", nil)
+	stale, err := catalog.StaleCounts[struct {
+		Class string `json:"class"`
+		N     int    `json:"n"`
+	}](ctx, db)
 	if pawl.CodeOf(err) == "42501" {
 		d.Unchecked = append(d.Unchecked, Finding{Check: "what stands still", Why: err.Error()})
 		return d, nil
 	}
 	d.StandStill = map[string]int{}
 	for _, s := range stale {
-		d.StandStill[s.Class]++
+		d.StandStill[s.Class] = s.N
 	}
 	return d, err
 }

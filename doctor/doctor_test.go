@@ -225,7 +225,7 @@ func TestDiagnose_Snapshots(t *testing.T) {
 	p.healthy(p.conn, young)
 
 	passer := p.connect(as(t, p.url, "passer_by"))
-	p.exec(p.conn, "grant usage on schema pawl, pawl_v1 to passer_by; grant select on all tables in schema pawl, pawl_v1 to passer_by; grant execute on function pawl_v1.stale_classify(text), pawl_v1._dead_letter_advice(pawl.job), pawl_v1._steps_of_job(pawl.job), pawl_v1._step_doubts(pawl.step), pawl_v1._presence(bigint) to passer_by")
+	p.exec(p.conn, "grant usage on schema pawl, pawl_v1 to passer_by; grant select on all tables in schema pawl, pawl_v1 to passer_by; grant execute on function pawl_v1.stale_classify(text, jsonb), pawl_v1._check_options(jsonb, text[]), pawl_v1._refuse_options(jsonb, text[]), pawl_v1._int_option(jsonb, text, bigint, bigint, bigint), pawl_v1._int_given(jsonb, text, bigint, bigint), pawl_v1._dead_letter_advice(pawl.job), pawl_v1._steps_of_job(pawl.job), pawl_v1._step_doubts(pawl.step), pawl_v1._presence(bigint) to passer_by")
 	d, err := doctor.Diagnose(t.Context(), passer, doctor.Limits{})
 	if err != nil || len(d.Findings) > 0 || len(d.Unchecked) != 1 || !strings.Contains(d.Unchecked[0].Why, "pg_monitor") {
 		t.Errorf("%+v, %v", d, err)

@@ -65,7 +65,7 @@ grant select on all tables in schema pawl to pawl_reader;
 
 -- What only looks may be called by whoever only looks.
 grant execute on function
-  pawl_v1.stale_classify(text),
+  pawl_v1.stale_classify(text, jsonb),
   pawl_v1._dead_letter_advice(pawl.job),
   pawl_v1._steps_of_job(pawl.job),
   pawl_v1._step_doubts(pawl.step),

@@ -61,13 +61,21 @@ $$;
 -- or sweep takes it), 'dead_letter' (nobody tries it again), 'orphaned' (a call in doubt that no attempt will follow up).
 -- detail of a command and a step: fence, which a verdict names. detail of a job: attempts, crashes, code (of its last error),
 -- message_key (of the delivery that it is).
-create or replace function pawl_v1.stale_classify(p_kind text default null)
+--
+-- options: limit int: at most so many rows of a kind and class (default all). advice boolean (default true): false leaves it out, which is what
+-- takes most of the time.
+create or replace function pawl_v1.stale_classify(p_kind text default null, p_options jsonb default '{}')
 returns table (kind text, scope text, key text, class text, reason text, advice text, since timestamptz, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 stable
 as $$
+declare
+  v_limit  bigint;
+  v_advice boolean := coalesce((p_options ->> 'advice')::boolean, true);
 begin
+  perform pawl_v1._check_options(p_options, '{limit,advice}');
+  v_limit := pawl_v1._int_option(p_options, 'limit', null, 1, 1000000);
   if p_kind not in ('command', 'step', 'job') then
     raise exception 'the kind is command, step or job, not %', p_kind
       using errcode = 'P4004';
@@ -82,10 +90,13 @@ begin
            when c.lease_expires_at is null then 'its claim was committed without an end'
            else 'its lease is over'
          end,
-         c.advice,
+         case when v_advice then c.advice end,
          c.updated_at,
          jsonb_build_object('fence', c.fence)
-    from pawl_v1.stale_commands as c
+    from (
+      (select s.* from pawl_v1.stale_commands as s where s.status = 'unknown' order by s.updated_at limit v_limit)
+       union all
+      (select s.* from pawl_v1.stale_commands as s where s.status <> 'unknown' order by s.updated_at limit v_limit)) as c
    where p_kind is null or p_kind = 'command'
    union all
   select 'step',
@@ -99,21 +110,28 @@ begin
            else 'a call went unanswered, and its job is ' || j.status
          end,
          case
+           when not v_advice then null
            when e.status = 'unknown' then 'ask the provider for ' || e.provider_key || ', then step_settle; or run step.Reconcile'
            when j.id is null then 'ask the provider for ' || e.provider_key || ' whether it was executed; only a new attempt of its owner can record it'
            else 'retry the job: its step asks, calls again or becomes unknown, as the recovery says'
          end,
          e.updated_at,
          jsonb_build_object('step', e.step, 'fence', e.fence, 'recovery', e.recovery, 'provider', e.provider, 'provider_key', e.provider_key)
-    from pawl_v1.steps as e
+    from (
+      (select s.* from pawl_v1.steps as s where s.status = 'unknown' order by s.updated_at limit v_limit)
+       union all
+      (select s.*
+         from pawl_v1.steps as s
+         left join pawl.job as k on k.id = s.job_id
+        where s.status = 'planned'
+          and s.in_doubt > 0
+          and s.last_not_after < clock_timestamp()
+          and coalesce(k.status, 'succeeded') in ('dead_letter', 'cancelled', 'succeeded')
+          and s.scope not like 'command/%'
+        order by s.updated_at
+        limit v_limit)) as e
     left join pawl.job as j on j.id = e.job_id
-   where (p_kind is null or p_kind = 'step')
-     and (e.status = 'unknown'
-          or e.status = 'planned'
-         and e.in_doubt > 0
-         and e.last_not_after < clock_timestamp()
-         and coalesce(j.status, 'succeeded') in ('dead_letter', 'cancelled', 'succeeded')
-         and e.scope not like 'command/%')
+   where p_kind is null or p_kind = 'step'
    union all
   select 'job',
          j.queue::text,
@@ -123,18 +141,28 @@ begin
            when j.status = 'processing' then 'its lease is over'
            else coalesce(j.last_errors -> -1 ->> 'error', 'it says nothing')
          end,
-         case j.status
-           when 'processing' then 'nothing: the sweep gives it back; if it stays, no worker is running'
-           when 'unknown' then 'settle its step: see kind step'
+         case
+           when not v_advice then null
+           when j.status = 'processing' then 'nothing: the sweep gives it back; if it stays, no worker is running'
+           when j.status = 'unknown' then 'settle its step: see kind step'
            else pawl_v1._dead_letter_advice(j)
          end,
          j.available_at,
          jsonb_strip_nulls(jsonb_build_object('attempts', j.attempts, 'crashes', j.crashes, 'code', j.last_errors -> -1 ->> 'code',
                                               'message_key', j.headers ->> 'pawl-key'))
-    from pawl.job as j
-    left join pawl.worker as w on w.id = j.claimed_by
-   where (p_kind is null or p_kind = 'job')
-     and (j.status in ('dead_letter', 'unknown')
-          or j.status = 'processing' and coalesce(w.seen_at + w.lease, j.lease_expires_at, '-infinity') < clock_timestamp());
+    from (
+      (select o.id from pawl.job as o where o.status = 'dead_letter' order by o.id limit v_limit)
+       union all
+      (select o.id from pawl.job as o where o.status = 'unknown' order by o.id limit v_limit)
+       union all
+      (select o.id
+         from pawl.job as o
+         left join pawl.worker as w on w.id = o.claimed_by
+        where o.status = 'processing'
+          and coalesce(w.seen_at + w.lease, o.lease_expires_at, '-infinity') < clock_timestamp()
+        order by o.id
+        limit v_limit)) as f
+    join pawl.job as j on j.id = f.id
+   where p_kind is null or p_kind = 'job';
 end
 $$;

@@ -1,0 +1,22 @@
+package catalog
+
+import "context"
+
+// Stale reads what stands still, as pawl_v1.stale_classify tells it: at most limit rows of a kind and class, of each kind the oldest first.
+func Stale[T any](ctx context.Context, db DB, limit int) ([]T, error) {
+	return lookRows[T](ctx, db, "stale.list", `(
+  select s.*
+    from pawl_v1.stale_classify(null, jsonb_build_object('limit', $1::int)) as s
+  ) as r
+ order by r.kind, r.since`, limit)
+}
+
+// StaleCounts counts what stands still by its class.
+func StaleCounts[T any](ctx context.Context, db DB) ([]T, error) {
+	return lookRows[T](ctx, db, "stale.count", `(
+  select s.class, count(*) as n
+    from pawl_v1.stale_classify(null, '{"advice": false}') as s
+   group by s.class
+  ) as r
+ order by r.class`)
+}
