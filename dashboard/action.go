@@ -167,8 +167,8 @@ func (v *view) readForm() error {
 	if err := v.request.ParseForm(); err != nil {
 		return badParameter{"form", "", fmt.Sprintf("a form of at most %s", octets(maxForm))}
 	}
-	v.request.Form = v.request.PostForm
-	return asText(v.request.Form)
+	v.given = v.request.PostForm
+	return asText(v.given)
 }
 
 // outcome says what an action did, or would do.

@@ -142,6 +142,10 @@ func TestAuthorize_DecidesFirst(t *testing.T) {
 			t.Errorf("%s: %d %v", address, a.status, a.header)
 		}
 	}
+	refusal = &dashboard.Refusal{Status: http.StatusSeeOther, Header: http.Header{"Location": {"/login"}}} // and no reason
+	if a := b.get("jobs"); a.status != http.StatusSeeOther || refusal.Error() == "" {
+		t.Errorf("without a reason: %d", a.status)
+	}
 	refusal = errors.New("the session is over, and this text is not shown")
 	if a := b.get("jobs"); a.status != http.StatusForbidden || strings.Contains(a.body, "session") {
 		t.Errorf("%d %s", a.status, a.body)
