@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -153,7 +154,12 @@ func (v *view) execute(a action) error {
 			v.add(q)
 			return nil
 		}
-		return err
+		v.trouble(err)
+		if !dry && !txn.Refused(err) {
+			v.add(note{Class: "notice", Text: "The reply of the database was lost. The change may have been made.", Hint: "look at it, and at the audit, before you press again"},
+				verbs{{Text: "Back", Link: q.Back}, {Text: "Audit", Link: v.Link.To("audit", "actor", v.User.Name, "verb", a.name)}})
+		}
+		return nil
 	}
 	if !dry {
 		v.h.cfg.Logger.InfoContext(v.ctx(), "dashboard: action", "user", v.User.Name, "verb", a.name, "what", q.What, "outcome", r.Outcome)

@@ -140,7 +140,7 @@ func (v *view) trouble(err error) {
 		v.status = http.StatusBadRequest
 	case errors.Is(err, errForbidden):
 		v.status = http.StatusForbidden
-	case errors.Is(err, errSlow):
+	case errors.Is(err, errSlow), errors.Is(err, errBusy):
 		v.status = http.StatusServiceUnavailable
 	case v.ctx().Err() != nil: // its viewer has left
 		v.status = http.StatusServiceUnavailable
