@@ -23,7 +23,7 @@ type Login struct {
 
 const (
 	tokenParameter = "token"
-	sessionCookie  = "pawl_session"
+	sessionCookie  = "pawl_session_" // and the port as the browser names it: cookies go to all ports of a host, and one dashboard must not log out of another
 )
 
 // NewLogin returns a login for this user, with a new token.
@@ -43,13 +43,16 @@ func (l *Login) Authorize(r *http.Request) (User, error) {
 	if !loopback(r.Host) {
 		return User{}, errors.New("the request names the host " + r.Host + ", which is not this machine's loopback address")
 	}
-	if c, err := r.Cookie(sessionCookie); err == nil && subtle.ConstantTimeCompare([]byte(c.Value), []byte(l.session)) == 1 {
-		return l.user, nil
+	for _, c := range r.Cookies() {
+		if strings.HasPrefix(c.Name, sessionCookie) && subtle.ConstantTimeCompare([]byte(c.Value), []byte(l.session)) == 1 {
+			return l.user, nil
+		}
 	}
 	if !l.redeem(r.URL.Query().Get(tokenParameter)) {
 		return User{}, &Refusal{Status: http.StatusUnauthorized, Err: errors.New("no session: open the address that was printed at the start; it works once, so start the command again for another browser")}
 	}
-	cookie := http.Cookie{Name: sessionCookie, Value: l.session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	_, port, _ := net.SplitHostPort(r.Host) // empty: that of http
+	cookie := http.Cookie{Name: sessionCookie + port, Value: l.session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}
 	rest := r.URL.Query()
 	rest.Del(tokenParameter)
 	return User{}, &Refusal{Status: http.StatusSeeOther, Err: errors.New("a browser has logged in"),

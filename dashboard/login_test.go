@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"net/http"
+	"net/http/cookiejar"
 	"strings"
 	"testing"
 
@@ -55,6 +56,31 @@ func TestLogin_TheTokenWorksOnce(t *testing.T) {
 		_ = response.Body.Close()
 		if response.StatusCode != want {
 			t.Errorf("host %q: %d, want %d", host, response.StatusCode, want)
+		}
+	}
+}
+
+// Cookies go to all ports of a host. The login of one dashboard does not end that of another beside it.
+func TestLogin_BesideAnother(t *testing.T) {
+	t.Parallel()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := http.Client{Jar: jar}
+	var all []*bed
+	for range 2 {
+		login := dashboard.NewLogin(operator)
+		b := setup(t, "", func(c *dashboard.Config) { c.Authorize = login.Authorize })
+		all = append(all, b)
+		for _, address := range []string{b.url + login.Query(), all[0].url + "jobs"} {
+			answer, err := browser.Get(address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _ = answer.Body.Close(); answer.StatusCode != http.StatusOK {
+				t.Errorf("%s with %d dashboards: %d", address, len(all), answer.StatusCode)
+			}
 		}
 	}
 }
