@@ -240,6 +240,9 @@ func (plan chartPlan) draw(p period, from time.Time, rows []rollupRow, one bool)
 	return c
 }
 
+// fresh is of how many steps at the end a figure passes for that of now: the last one may not have been measured yet.
+const fresh = 2
+
 // place computes where the points of a line lie.
 func (s *series) place(top int64, write func(int64) string) {
 	var line []string
@@ -263,7 +266,9 @@ func (s *series) place(top int64, write func(int64) string) {
 		y := chartLow - (chartLow-chartHigh)*float64(one.value)/float64(top)
 		line = append(line, fmt.Sprintf("%.1f,%.1f", x, y))
 		most = max(most, one.value)
-		s.Last = write(one.value)
+		if i >= len(s.points)-fresh {
+			s.Last = write(one.value)
+		}
 	}
 	end()
 	if most >= 0 {

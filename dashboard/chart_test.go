@@ -109,6 +109,20 @@ func TestCharts_OfAQueueThatWasLeftOut(t *testing.T) {
 	}
 }
 
+// What was measured long ago does not pass for the figure of now: no worker measures any more.
+func TestCharts_NameNoOldFigureNow(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", nil)
+	for before := 30; before < 40; before++ {
+		b.rolled("minute", before, "level", "queue", "", "workers", 2)
+		b.rolled("minute", before, "level", "queue", "", "due", 70)
+	}
+	found := charts(b.get("").body)["Jobs"]
+	if !strings.Contains(found, `now</span> – <span class="quiet">most</span> 70`) || !strings.Contains(found, "due: last –, highest 70") {
+		t.Error(found)
+	}
+}
+
 // The chart of a day begins with a step of which all minutes are kept.
 func TestCharts_OfADayBeginWithAWholeStep(t *testing.T) {
 	t.Parallel()
