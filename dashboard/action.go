@@ -7,8 +7,9 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -155,7 +156,7 @@ func (v *view) execute(a action) error {
 			return nil
 		}
 		v.trouble(err)
-		if !dry && !txn.Refused(err) {
+		if !dry && unanswered(err) {
 			v.add(note{Class: "notice", Text: "The reply of the database was lost. The change may have been made.", Hint: "look at it, and at the audit, before you press again"},
 				verbs{{Text: "Back", Link: q.Back}, {Text: "Audit", Link: v.Link.To("audit", "actor", v.User.Name, "verb", a.name)}})
 		}
@@ -166,6 +167,13 @@ func (v *view) execute(a action) error {
 	}
 	v.add(v.outcome(a, q, r, dry)...)
 	return nil
+}
+
+// unanswered reports whether a change may have been made all the same: there was a connection to send it on, and no refusal came back.
+func unanswered(err error) bool {
+	var connect *pgconn.ConnectError
+	var refused *pgconn.PgError
+	return !errors.As(err, &connect) && (!errors.As(err, &refused) || refused.SeverityUnlocalized != "ERROR")
 }
 
 // readForm makes the parameters those of the form. None is taken from the address.

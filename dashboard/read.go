@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/txn"
 )
 
 // A reader reads for pages: in transactions that cannot write, whose statements the server ends after readTimeout, and only as many at once as there
@@ -43,7 +42,11 @@ func read[T any](ctx context.Context, r reader, ask func(context.Context, pawl.D
 	if err != nil {
 		return answer, pawl.Wrap("dashboard.read", err)
 	}
-	defer txn.Rollback(ctx, tx) // not for long: the place is held until then
+	defer func() {
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*readTimeout) // the place is held until then
+		defer cancel()
+		_ = tx.Rollback(late)
+	}()
 	if _, err = tx.Exec(ctx, fmt.Sprintf("set local statement_timeout = %d", readTimeout/time.Millisecond)); err != nil {
 		err = pawl.Wrap("dashboard.read", err)
 	} else {
