@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/ops"
 )
@@ -153,7 +155,12 @@ func (v *view) execute(a action) error {
 			v.add(q)
 			return nil
 		}
-		return err
+		v.trouble(err)
+		if !dry && unanswered(err) {
+			v.add(note{Class: "notice", Text: "The reply of the database was lost. The change may have been made.", Hint: "look at it, and at the audit, before you press again"},
+				verbs{{Text: "Back", Link: q.Back}, {Text: "Audit", Link: v.Link.To("audit", "actor", v.User.Name, "verb", a.name)}})
+		}
+		return nil
 	}
 	if !dry {
 		v.h.cfg.Logger.InfoContext(v.ctx(), "dashboard: action", "user", v.User.Name, "verb", a.name, "what", q.What, "outcome", r.Outcome)
@@ -162,13 +169,20 @@ func (v *view) execute(a action) error {
 	return nil
 }
 
+// unanswered reports whether a change may have been made all the same: there was a connection to send it on, and no refusal came back.
+func unanswered(err error) bool {
+	var connect *pgconn.ConnectError
+	var refused *pgconn.PgError
+	return !errors.As(err, &connect) && (!errors.As(err, &refused) || refused.SeverityUnlocalized != "ERROR")
+}
+
 // readForm makes the parameters those of the form. None is taken from the address.
 func (v *view) readForm() error {
 	if err := v.request.ParseForm(); err != nil {
 		return badParameter{"form", "", fmt.Sprintf("a form of at most %s", octets(maxForm))}
 	}
-	v.request.Form = v.request.PostForm
-	return asText(v.request.Form)
+	v.given = v.request.PostForm
+	return asText(v.given)
 }
 
 // outcome says what an action did, or would do.

@@ -2,9 +2,12 @@ package dashboard_test
 
 import (
 	"errors"
+	"fmt"
+	"html"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/pawl-go/pawl"
@@ -142,6 +145,10 @@ func TestAuthorize_DecidesFirst(t *testing.T) {
 			t.Errorf("%s: %d %v", address, a.status, a.header)
 		}
 	}
+	refusal = &dashboard.Refusal{Status: http.StatusSeeOther, Header: http.Header{"Location": {"/login"}}} // and no reason
+	if a := b.get("jobs"); a.status != http.StatusSeeOther || refusal.Error() == "" {
+		t.Errorf("without a reason: %d", a.status)
+	}
 	refusal = errors.New("the session is over, and this text is not shown")
 	if a := b.get("jobs"); a.status != http.StatusForbidden || strings.Contains(a.body, "session") {
 		t.Errorf("%d %s", a.status, a.body)
@@ -181,5 +188,79 @@ func TestNew_RefusesToStartWithoutAuthorize(t *testing.T) {
 		if _, err := dashboard.New(c); !errors.Is(err, pawl.ErrArgumentInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// linkTo is the address of an action, as a page has it.
+func (b *bed) linkTo(page, verb string) (address *url.URL) {
+	b.Helper()
+	body := b.get(page).body
+	begin := strings.Index(body, "do/"+verb+"?")
+	if begin < 0 {
+		b.Fatalf("%s does not lead to %s:\n%s", page, verb, body)
+	}
+	address, err := url.Parse(html.UnescapeString(body[begin : begin+strings.IndexByte(body[begin:], '"')]))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return address
+}
+
+// A form that is sent again, or by two operators at once, runs a schedule once. After another look it runs again.
+func TestAction_RunsAScheduleOnceForEachLook(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", nil)
+	b.exec("insert into pawl.schedule (name, every_ms, queue, kind, payload) values ('n', 1000000, 'q', 'k', '')")
+	for look := 1; look <= 2; look++ {
+		form := b.linkTo("schedule?name=n", "schedule_run_now").Query()
+		form.Set("mode", "dry")
+		if a := b.post("do/schedule_run_now", form); !strings.Contains(a.body, "would be: enqueued") {
+			t.Errorf("dry run: %d %s", a.status, a.body)
+		}
+		form.Set("mode", "execute")
+		form.Set("reason", "a customer asks")
+		answers := make([]answer, 6)
+		var all sync.WaitGroup
+		for i := range answers {
+			all.Go(func() { answers[i] = b.post("do/schedule_run_now", form) })
+		}
+		all.Wait()
+		done, moved := 0, 0
+		for _, a := range answers {
+			done += strings.Count(a.body, "schedule n: enqueued.")
+			moved += strings.Count(a.body, "Nothing was changed. schedule n: moved.")
+		}
+		if got := one[string](b, "select format('%s jobs, %s records', (select count(*) from pawl.job), (select count(*) from pawl.audit))"); done != 1 || moved != 5 || got != fmt.Sprintf("%d jobs, %[1]d records", look) {
+			t.Errorf("look %d: %d enqueued, %d moved: %s", look, done, moved, got)
+		}
+	}
+	if a := b.post("do/schedule_run_now", url.Values{"name": {"n"}, "mode": {"execute"}, "reason": {"x"}}); a.status != http.StatusUnprocessableEntity {
+		t.Errorf("without what was seen: %d", a.status)
+	}
+}
+
+// A gate that had no number when it was looked at is not set by who has not seen the number that it has now.
+func TestAction_SetsAGateThatHadNoNumberOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", nil)
+	b.exec("insert into pawl.sequence_gate (consumer, resource) values ('c', 'r')")
+	form := b.linkTo("gate?consumer=c&resource=r", "sequence_gate_reset").Query()
+	form.Set("mode", "execute")
+	form.Set("reason", "x")
+	for i, want := range []string{"c: reset.", "Nothing was changed. sequence gate r of consumer c: moved."} {
+		form.Set("to", fmt.Sprint(10-i))
+		if a := b.post("do/sequence_gate_reset", form); !strings.Contains(a.body, want) {
+			t.Errorf("to %d: %d %s", 10-i, a.status, a.body)
+		}
+	}
+	if last := one[int](b, "select g.last from pawl.sequence_gate as g"); last != 10 {
+		t.Errorf("the gate stands at %d", last)
+	}
+	form = b.linkTo("gate?consumer=c&resource=r", "sequence_gate_reset").Query()
+	form.Set("mode", "execute")
+	form.Set("reason", "x")
+	form.Set("to", "12")
+	if a := b.post("do/sequence_gate_reset", form); !strings.Contains(a.body, "c: reset.") {
+		t.Errorf("after another look: %d %s", a.status, a.body)
 	}
 }

@@ -2,8 +2,10 @@ package dashboard_test
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net"
 	"net/http"
 	"net/url"
@@ -63,6 +65,39 @@ func TestAttack_OctetsThatAreNoText(t *testing.T) {
 				t.Errorf("%s %q: %d", address, form, a.status)
 			}
 		}
+	}
+}
+
+// A body of several parts gives no parameters, whatever the method is: it would come by the checks of addresses and forms.
+func TestAttack_BodiesOfSeveralParts(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", nil)
+	id := b.dead()
+	var body bytes.Buffer
+	parts := multipart.NewWriter(&body)
+	for name, value := range map[string]string{"id": fmt.Sprint(id), "fence": "7", "queue": "\xff", "key": "\xff", "name": "q", "reason": "x", "mode": "execute"} {
+		if err := parts.WriteField(name, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := parts.Close(); err != nil {
+		t.Fatal(err)
+	}
+	send := func(method, address string) answer {
+		return b.sendBody(method, address, bytes.NewReader(body.Bytes()), "Content-Type", parts.FormDataContentType(), "Sec-Fetch-Site", "same-origin")
+	}
+	for _, address := range []string{"jobs", "story"} {
+		if a := send(http.MethodGet, address); a.status != http.StatusOK || strings.Contains(a.body, "trouble") {
+			t.Errorf("%s: %d %s", address, a.status, a.body)
+		}
+	}
+	for _, address := range []string{"do/job_discard", "do/queue_pause", "all/discard", "all/purge", "run"} {
+		if a := send(http.MethodPost, address); a.status < 400 || a.status > 499 {
+			t.Errorf("%s: %d %s", address, a.status, a.body)
+		}
+	}
+	if got := one[string](b, "select format('%s dead, %s records', (select count(*) from pawl.job as j where j.status = 'dead_letter'), (select count(*) from pawl.audit))"); got != "1 dead, 0 records" {
+		t.Error(got)
 	}
 }
 

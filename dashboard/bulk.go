@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -95,6 +96,7 @@ func (v *view) questionAll(a bulkAction, problem string) error {
 		all = -1
 	} else {
 		v.add(note{Class: "notice", Text: fmt.Sprintf("%s dead letters are selected now.", number(all))})
+		q.Hidden = append(q.Hidden, field{Name: "selected", Value: strconv.Itoa(all)})
 	}
 	if a.doubles {
 		s.NoDoubles = true
@@ -144,10 +146,27 @@ func (v *view) beginAll(a bulkAction) (id string, err error) {
 		v.status = http.StatusUnprocessableEntity
 		return "", v.questionAll(a, "Say why. The reason stands in the audit, at each of them.")
 	}
+	if more := v.more(s); a.danger && more > 0 {
+		v.status = http.StatusConflict
+		return "", v.questionAll(a, fmt.Sprintf("Since you looked, %s more have come. Press again if you mean those, too.", number(more)))
+	}
 	s.After, s.NoDoubles = "", a.doubles && v.param("doubles") != "retry as well"
 	return v.begin(a.title, v.bulkWhat(), func(ctx context.Context, progress func(ops.Tally)) (ops.Tally, error) {
 		return a.do(s, ctx, v.h.cfg.Operators, by, progress)
 	})
+}
+
+// more is by how many the selection has grown since the form was made; 0 if either number is not known.
+func (v *view) more(s ops.Jobs) int {
+	seen, err := strconv.Atoi(v.param("selected"))
+	if err != nil {
+		return 0
+	}
+	now, err := see(v, s.Count)
+	if err != nil {
+		return 0
+	}
+	return max(now-seen, 0)
 }
 
 // begin begins an action that takes long, and returns the id under which it is remembered.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -73,5 +74,35 @@ func TestBulk_IsRefused(t *testing.T) {
 	}
 	if left := one[int](b, "select count(*) from pawl.job"); left != 1 {
 		t.Error(fmt.Sprint(left, " jobs are left"))
+	}
+}
+
+// What came after the operator looked is not discarded unseen.
+func TestBulk_AsksAgainIfMoreHaveCome(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", nil)
+	b.dead()
+	selected := regexp.MustCompile(`name="selected" value="(\d+)"`)
+	form := url.Values{"queue": {"q"}, "mode": {"execute"}, "reason": {"x"}}
+	look := func(body string) {
+		t.Helper()
+		m := selected.FindStringSubmatch(body)
+		if m == nil {
+			t.Fatal(body)
+		}
+		form.Set("selected", m[1])
+	}
+	look(b.get("all/discard?queue=q").body)
+	b.dead()
+	a := b.post("all/discard", form)
+	if a.status != http.StatusConflict || !strings.Contains(a.body, "1 more have come") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if left := one[int](b, "select count(*) from pawl.job"); left != 2 {
+		t.Errorf("%d jobs are left", left)
+	}
+	look(a.body)
+	if a := b.post("all/discard", form); a.status != http.StatusSeeOther {
+		t.Errorf("after another look: %d %s", a.status, a.body)
 	}
 }

@@ -61,10 +61,10 @@ type period struct {
 	layout string // of the times at the ends
 }
 
-// periods are those that a viewer can choose.
+// periods are those that a viewer can choose. Minutes are kept for 24 hours: of the step that began so long ago, some are gone.
 var periods = map[string]period{
 	"hour": {"minute", time.Minute, 60, "per minute", "15:04 UTC"},
-	"day":  {"minute", 10 * time.Minute, 24 * 6, "per 10 minutes", "Jan 2 15:04 UTC"},
+	"day":  {"minute", 10 * time.Minute, 24*6 - 1, "per 10 minutes", "Jan 2 15:04 UTC"},
 	"week": {"hour", time.Hour, 7 * 24, "per hour", "Jan 2 15:04 UTC"},
 }
 
@@ -93,8 +93,11 @@ var chartPlans = []chartPlan{
 	{title: "Workers", levels: true, whole: true, lines: []linePlan{{"alive", []string{measured}}, {"silent", []string{"workers_silent"}}}},
 }
 
-// measured is the level that is there whenever levels were measured.
-const measured = "workers"
+// measured is the level that is there whenever levels were measured; leftOut is there if that was not done of all queues.
+const (
+	measured = "workers"
+	leftOut  = "queues_left_out"
+)
 
 // history adds the charts of all, or of one queue or consumer, until the last whole step. If they cannot be read the page goes on without them.
 func (v *view) history(source, scope string) {
@@ -128,7 +131,7 @@ func (v *view) history(source, scope string) {
 		if scope != "" && plan.whole || source == "consumer" && plan.levels {
 			continue
 		}
-		all = append(all, plan.draw(p, q.From, rows))
+		all = append(all, plan.draw(p, q.From, rows, scope != ""))
 	}
 	v.add(all)
 }
@@ -160,8 +163,12 @@ type rollupRow struct {
 	Value int64     `json:"value"`
 }
 
+// queueLevels are the levels that a queue has.
+var queueLevels = []string{"due", "oldest_due_ms", "processing", "dead_letters", "unknown"}
+
 // rollupNames are all names that charts are made of.
 func rollupNames() (names []string) {
+	names = append(names, leftOut)
 	for _, plan := range chartPlans {
 		for _, l := range plan.lines {
 			names = append(names, l.names...)
@@ -170,8 +177,28 @@ func rollupNames() (names []string) {
 	return names
 }
 
-// draw makes a chart of rows. A count that is not there is 0; a level is known at the moments at which levels were measured.
-func (plan chartPlan) draw(p period, from time.Time, rows []rollupRow) chart {
+// moments are the steps in which levels were measured: of one queue, or of all together. A queue whose levels are 0 has no row of its own.
+func moments(p period, rows []rollupRow, one bool) map[time.Time]bool {
+	was, without, own := map[time.Time]bool{}, map[time.Time]bool{}, map[time.Time]bool{}
+	for _, r := range rows {
+		at := r.At.Truncate(p.step)
+		switch {
+		case r.Name == measured:
+			was[at] = true
+		case r.Name == leftOut:
+			without[at] = true
+		case slices.Contains(queueLevels, r.Name):
+			own[at] = true
+		}
+	}
+	for at := range without {
+		was[at] = was[at] && (!one || own[at])
+	}
+	return was
+}
+
+// draw makes a chart of rows, of one queue or of all. A count that is not there is 0; a level is known at the moments at which levels were measured.
+func (plan chartPlan) draw(p period, from time.Time, rows []rollupRow, one bool) chart {
 	c := chart{Title: plan.title, Unit: p.unit, Begin: from.Format(p.layout), End: from.Add(time.Duration(p.steps) * p.step).Format(p.layout), write: func(n int64) string { return number(n) }}
 	switch {
 	case plan.ages:
@@ -179,7 +206,7 @@ func (plan chartPlan) draw(p period, from time.Time, rows []rollupRow) chart {
 	case plan.levels:
 		c.Unit = ""
 	}
-	values, was := map[string]map[time.Time]int64{}, map[time.Time]bool{}
+	values, was := map[string]map[time.Time]int64{}, moments(p, rows, one)
 	for _, r := range rows {
 		if values[r.Name] == nil {
 			values[r.Name] = map[time.Time]int64{}
@@ -190,19 +217,18 @@ func (plan chartPlan) draw(p period, from time.Time, rows []rollupRow) chart {
 		} else {
 			values[r.Name][at] += r.Value
 		}
-		was[at] = was[at] || r.Name == measured
 	}
 	top := int64(0)
 	for i, l := range plan.lines {
 		s := series{Name: l.name, Class: fmt.Sprintf("line-%d", i+1)}
 		for n := range p.steps {
 			at := from.Add(time.Duration(n) * p.step)
-			one := point{at: at, known: !plan.levels || was[at]}
+			here := point{at: at, known: !plan.levels || was[at]}
 			for _, name := range l.names {
-				one.value += values[name][at]
+				here.value += values[name][at]
 			}
-			s.points = append(s.points, one)
-			top = max(top, one.value)
+			s.points = append(s.points, here)
+			top = max(top, here.value)
 		}
 		c.Series = append(c.Series, s)
 	}
@@ -213,6 +239,9 @@ func (plan chartPlan) draw(p period, from time.Time, rows []rollupRow) chart {
 	}
 	return c
 }
+
+// fresh is of how many steps at the end a figure passes for that of now: the last one may not have been measured yet.
+const fresh = 2
 
 // place computes where the points of a line lie.
 func (s *series) place(top int64, write func(int64) string) {
@@ -237,7 +266,9 @@ func (s *series) place(top int64, write func(int64) string) {
 		y := chartLow - (chartLow-chartHigh)*float64(one.value)/float64(top)
 		line = append(line, fmt.Sprintf("%.1f,%.1f", x, y))
 		most = max(most, one.value)
-		s.Last = write(one.value)
+		if i >= len(s.points)-fresh {
+			s.Last = write(one.value)
+		}
 	}
 	end()
 	if most >= 0 {

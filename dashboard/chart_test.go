@@ -84,6 +84,57 @@ func TestCharts_ShowWhatWasCounted(t *testing.T) {
 	}
 }
 
+// A queue whose levels were not measured, because too many others need a person more, shows a gap and no 0.
+func TestCharts_OfAQueueThatWasLeftOut(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", nil)
+	for before := 2; before < 12; before++ {
+		b.rolled("minute", before, "level", "queue", "", "workers", 2)
+		b.rolled("minute", before, "level", "queue", "", "due", 70)
+		if before > 6 {
+			b.rolled("minute", before, "level", "queue", "", "queues_left_out", 3)
+			b.rolled("minute", before, "level", "queue", "measured", "due", 1)
+		}
+	}
+	for address, want := range map[string]int{"?": 10, "queue?name=measured": 10, "queue?name=other": 5} {
+		points := 0
+		for _, l := range polyline.FindAllStringSubmatch(charts(b.get(address).body)["Jobs that need a person"], -1) {
+			if l[1] == "line-1" {
+				points += len(strings.Fields(l[2]))
+			}
+		}
+		if points != want {
+			t.Errorf("%s: %d points, want %d", address, points, want)
+		}
+	}
+}
+
+// What was measured long ago does not pass for the figure of now: no worker measures any more.
+func TestCharts_NameNoOldFigureNow(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", nil)
+	for before := 30; before < 40; before++ {
+		b.rolled("minute", before, "level", "queue", "", "workers", 2)
+		b.rolled("minute", before, "level", "queue", "", "due", 70)
+	}
+	found := charts(b.get("").body)["Jobs"]
+	if !strings.Contains(found, `now</span> – <span class="quiet">most</span> 70`) || !strings.Contains(found, "due: last –, highest 70") {
+		t.Error(found)
+	}
+}
+
+// The chart of a day begins with a step of which all minutes are kept.
+func TestCharts_OfADayBeginWithAWholeStep(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", nil)
+	b.exec(`insert into pawl.rollup (span, at, kind, source, scope, name, value)
+select 'minute', date_trunc('minute', clock_timestamp(), 'UTC') - n * interval '1 minute', 'count', 'queue', 'q', 'fresh', 1 from generate_series(0, 24 * 60) as n`)
+	found := charts(b.get("?charts=day").body)["Effects and duplicates"]
+	if whole, rows := strings.Count(found, ">10</td>"), strings.Count(found, "<tr><td"); whole != rows || rows < 140 {
+		t.Errorf("%d of %d steps are whole:\n%s", whole, rows, found)
+	}
+}
+
 // The upper end of a chart is a round figure that no line passes.
 func TestCharts_RoundUp(t *testing.T) {
 	t.Parallel()

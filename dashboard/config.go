@@ -52,10 +52,17 @@ type Payload struct {
 type Refusal struct {
 	Status int         // 300 to 499
 	Header http.Header // added to the response, such as Location or WWW-Authenticate
-	Err    error       // logged, not shown
+	Err    error       // logged, not shown; optional
 }
 
-func (r *Refusal) Error() string { return "the request was refused: " + r.Err.Error() }
+func (r *Refusal) Error() string {
+	if r.Err == nil {
+		return "the request was refused"
+	}
+	return "the request was refused: " + r.Err.Error()
+}
+
+// Unwrap returns Err.
 func (r *Refusal) Unwrap() error { return r.Err }
 
 func (c *Config) complete() error {

@@ -14,19 +14,21 @@ import (
 // A Login lets one browser in, for a dashboard that one person runs on the own machine: the browser that first opens the address with the token.
 // Its Authorize is for [Config]. It refuses requests that do not name a loopback host, so that no other site's name can be pointed at it.
 type Login struct {
-	user   User
-	cookie string // its name: browsers send cookies to all ports of a host, so that two dashboards with one name would log each other out
+	user User
 
 	mu      sync.Mutex
 	token   string // empty: it was used
 	session string
 }
 
-const tokenParameter = "token"
+const (
+	tokenParameter = "token"
+	sessionCookie  = "pawl_session_" // and the port as the browser names it: cookies go to all ports of a host, and one dashboard must not log out of another
+)
 
 // NewLogin returns a login for this user, with a new token.
 func NewLogin(user User) *Login {
-	return &Login{user: user, cookie: "pawl_session_" + rand.Text()[:8], token: rand.Text(), session: rand.Text()}
+	return &Login{user: user, token: rand.Text(), session: rand.Text()}
 }
 
 // Query is what stands behind the address of the dashboard, for its first request: "?token=…". It works once.
@@ -41,13 +43,16 @@ func (l *Login) Authorize(r *http.Request) (User, error) {
 	if !loopback(r.Host) {
 		return User{}, errors.New("the request names the host " + r.Host + ", which is not this machine's loopback address")
 	}
-	if c, err := r.Cookie(l.cookie); err == nil && subtle.ConstantTimeCompare([]byte(c.Value), []byte(l.session)) == 1 {
-		return l.user, nil
+	for _, c := range r.Cookies() {
+		if strings.HasPrefix(c.Name, sessionCookie) && subtle.ConstantTimeCompare([]byte(c.Value), []byte(l.session)) == 1 {
+			return l.user, nil
+		}
 	}
 	if !l.redeem(r.URL.Query().Get(tokenParameter)) {
 		return User{}, &Refusal{Status: http.StatusUnauthorized, Err: errors.New("no session: open the address that was printed at the start; it works once, so start the command again for another browser")}
 	}
-	cookie := http.Cookie{Name: l.cookie, Value: l.session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	_, port, _ := net.SplitHostPort(r.Host) // empty: that of http
+	cookie := http.Cookie{Name: sessionCookie + port, Value: l.session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}
 	rest := r.URL.Query()
 	rest.Del(tokenParameter)
 	return User{}, &Refusal{Status: http.StatusSeeOther, Err: errors.New("a browser has logged in"),

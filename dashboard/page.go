@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -68,6 +69,7 @@ type view struct {
 	began   time.Time
 	h       *Handler
 	request *http.Request
+	given   url.Values // not those of http.Request, which reads a body of several parts whatever the method is
 	status  int
 }
 
@@ -96,8 +98,8 @@ func (p page) Path() string {
 	return p.pattern[1:]
 }
 
-// param is a parameter of the request.
-func (v *view) param(name string) string { return v.request.FormValue(name) }
+// param is a parameter: of the address, or of the form once that was read.
+func (v *view) param(name string) string { return v.given.Get(name) }
 
 // ctx ends with the request.
 func (v *view) ctx() context.Context { return v.request.Context() }
@@ -110,7 +112,7 @@ func see[T any](v *view, ask func(context.Context, pawl.DB) (T, error)) (T, erro
 func (h *Handler) view(p page, r *http.Request) *view {
 	user := userOf(r.Context())
 	return &view{Page: p, Title: p.title, Name: h.cfg.Name, User: user, Link: linkFrom(r.URL.Path), began: time.Now(),
-		Change: user.MayChange && h.cfg.Operators != nil, h: h, request: r, status: http.StatusOK}
+		Change: user.MayChange && h.cfg.Operators != nil, h: h, request: r, given: r.URL.Query(), status: http.StatusOK}
 }
 
 // page serves one kind of page.
@@ -138,7 +140,7 @@ func (v *view) trouble(err error) {
 		v.status = http.StatusBadRequest
 	case errors.Is(err, errForbidden):
 		v.status = http.StatusForbidden
-	case errors.Is(err, errSlow):
+	case errors.Is(err, errSlow), errors.Is(err, errBusy):
 		v.status = http.StatusServiceUnavailable
 	case v.ctx().Err() != nil: // its viewer has left
 		v.status = http.StatusServiceUnavailable

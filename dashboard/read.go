@@ -19,8 +19,11 @@ type reader struct {
 	places chan struct{}
 }
 
-// errSlow is shown in place of what took longer than readTimeout, or twice as long in several statements.
-var errSlow = errors.New("this took too long and was stopped: narrow the selection")
+// errSlow is shown in place of what took longer than readTimeout, or twice as long in several statements; errBusy in place of what did not begin in that time.
+var (
+	errSlow = errors.New("this took too long and was stopped: narrow the selection")
+	errBusy = errors.New("there was no connection to the database in time: too many pages are read at once, or it does not answer; try again")
+)
 
 // read runs ask in a read-only transaction.
 func read[T any](ctx context.Context, r reader, ask func(context.Context, pawl.DB) (T, error)) (answer T, err error) {
@@ -30,17 +33,25 @@ func read[T any](ctx context.Context, r reader, ask func(context.Context, pawl.D
 	case r.places <- struct{}{}:
 		defer func() { <-r.places }()
 	case <-ctx.Done():
-		return answer, errSlow
+		return answer, errBusy
 	}
 	tx, err := r.pool.BeginTx(ctx, pgx.TxOptions{AccessMode: pgx.ReadOnly})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return answer, errBusy
+	}
 	if err != nil {
 		return answer, pawl.Wrap("dashboard.read", err)
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	if _, err := tx.Exec(ctx, fmt.Sprintf("set local statement_timeout = %d", readTimeout/time.Millisecond)); err != nil {
-		return answer, pawl.Wrap("dashboard.read", err)
+	defer func() {
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*readTimeout) // the place is held until then
+		defer cancel()
+		_ = tx.Rollback(late)
+	}()
+	if _, err = tx.Exec(ctx, fmt.Sprintf("set local statement_timeout = %d", readTimeout/time.Millisecond)); err != nil {
+		err = pawl.Wrap("dashboard.read", err)
+	} else {
+		answer, err = ask(ctx, tx)
 	}
-	answer, err = ask(ctx, tx)
 	if pawl.CodeOf(err) == "57014" || errors.Is(err, context.DeadlineExceeded) {
 		err = errSlow
 	}

@@ -72,15 +72,20 @@ func (b *bed) post(address string, form url.Values) answer {
 
 func (b *bed) send(method, address string, form url.Values, header ...string) answer {
 	b.Helper()
+	if form != nil {
+		header = append(header, "Content-Type", "application/x-www-form-urlencoded")
+	}
+	return b.sendBody(method, address, strings.NewReader(form.Encode()), header...)
+}
+
+func (b *bed) sendBody(method, address string, content io.Reader, header ...string) answer {
+	b.Helper()
 	if !strings.Contains(address, "://") {
 		address = b.url + address
 	}
-	r, err := http.NewRequestWithContext(context.WithoutCancel(b.Context()), method, address, strings.NewReader(form.Encode()))
+	r, err := http.NewRequestWithContext(context.WithoutCancel(b.Context()), method, address, content)
 	if err != nil {
 		b.Fatal(err)
-	}
-	if form != nil {
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])

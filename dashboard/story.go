@@ -28,18 +28,24 @@ type moment struct {
 
 // story shows everything that is known of one key, in the order of time: the facts of pawl explain.
 func story(v *view) error {
-	key, scope := strings.TrimSpace(v.param("key")), v.param("scope")
+	key, scope := v.param("key"), v.param("scope")
 	v.add(filter{Address: v.Link.To("story"), Fields: []field{{Name: "key", Label: "key or job id", Value: key}, {Name: "scope", Label: "only in this scope, consumer or queue", Value: scope}}})
 	if key == "" {
 		v.add(note{Class: "quiet", Text: "Enter the key of a command, a delivery, a job or an event, the id of a job, or the resource of a sequence gate."})
 		return nil
 	}
-	v.Title = "Story of " + key
-	s, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Story, error) { return ops.Explain(ctx, db, key, scope) })
+	s, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Story, error) {
+		s, err := ops.Explain(ctx, db, key, scope)
+		if typed := strings.TrimSpace(key); err == nil && !s.Known() && typed != key && typed != "" { // copied with the space around it, unless a key is like that
+			key = typed
+			return ops.Explain(ctx, db, key, scope)
+		}
+		return s, err
+	})
 	if err != nil {
 		return err
 	}
-	v.ReadAt = s.ReadAt
+	v.Title, v.ReadAt = "Story of "+key, s.ReadAt
 	if !s.Known() {
 		hint := "it never came, or longer ago than is remembered; the key is the one its sender gave"
 		if len(s.Beyond) > 0 {
@@ -57,10 +63,14 @@ func story(v *view) error {
 	if len(s.Beyond) > 0 {
 		looked += " Not looked in all of: " + strings.Join(s.Beyond, ", ") + "."
 	}
-	command := "pawl explain " + texts.ShellWord(key)
+	command := "pawl explain "
 	if scope != "" {
-		command += " --scope " + texts.ShellWord(scope)
+		command += "--scope " + texts.ShellWord(scope) + " "
 	}
+	if strings.HasPrefix(key, "-") { // otherwise it would be a flag
+		command += "-- "
+	}
+	command += texts.ShellWord(key)
 	v.add(note{Class: "quiet", Text: looked}, facts{{"the same in a terminal", mono(command)}})
 	return nil
 }

@@ -1,6 +1,8 @@
 package dashboard_test
 
 import (
+	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -36,5 +38,25 @@ select 'orders', 'order-17', sha256('x'), j.id, clock_timestamp() - interval '2 
 		if !strings.Contains(a.body, want) {
 			t.Errorf("the story lacks %q:\n%s", want, a.body)
 		}
+	}
+}
+
+// A key is asked for as it is, octet by octet; space around it is cut off only if no key is like that. The command that says the same takes no key for a flag.
+func TestStory_OfTheKeyAsItIs(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", nil)
+	for _, key := range []string{" a ", "b", " ", "-c", "\td\n"} {
+		b.exec(`insert into pawl.command (scope, key, hash, expires_at, status) values ('s', $1::text, sha256('x'), clock_timestamp() + interval '1 day', 'succeeded')`, key)
+	}
+	for key, known := range map[string]bool{" a ": true, "b": true, " b\n": true, " ": true, "a": false, "  a": false, "-c": true, "\td\n": true, "d": false} {
+		for _, scope := range []string{"", "s"} {
+			a := b.get("story?scope=" + scope + "&key=" + url.QueryEscape(key))
+			if a.status != http.StatusOK || strings.Contains(a.body, "Nothing is known") == known {
+				t.Errorf("key %q of scope %q: %d %s", key, scope, a.status, a.body)
+			}
+		}
+	}
+	if a := b.get("story?key=-c&scope=-s"); !strings.Contains(a.body, "pawl explain --scope -s -- -c<") {
+		t.Error(a.body)
 	}
 }

@@ -2,8 +2,13 @@ package dashboard
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/ops"
@@ -64,8 +69,8 @@ var actions = []action{
 		effect: "The schedule enqueues nothing until it is resumed, also what is due already.", do: onSchedule(ops.ScheduleRef.Pause)},
 	{name: "schedule_resume", title: "Resume", names: []string{"name"}, what: theSchedule, back: toSchedule,
 		effect: "The schedule goes on with its next tick from now on. Ticks that were missed meanwhile are dropped.", do: onSchedule(ops.ScheduleRef.Resume)},
-	{name: "schedule_run_now", title: "Run now", names: []string{"name"}, what: theSchedule, back: toSchedule,
-		effect: "One job is enqueued, beside the plan. Done twice, it enqueues two.", do: onSchedule(ops.ScheduleRef.RunNow)},
+	{name: "schedule_run_now", title: "Run now", names: []string{"name", "record"}, what: theSchedule, back: toSchedule,
+		effect: "One job is enqueued, beside the plan. To enqueue another one, come here again.", do: runNow},
 	{name: "schedule_delete", title: "Delete", danger: true, names: []string{"name"}, what: theSchedule, back: toSchedule,
 		effect: "The schedule is deleted. A program that still puts it makes it anew when it starts, and may then enqueue at once: pause it instead.", do: onSchedule(ops.ScheduleRef.Delete)},
 	{name: "inbox_replay", title: "Replay", names: []string{"consumer", "key", "processed_at"}, what: theDelivery, back: toDelivery,
@@ -118,15 +123,21 @@ var actions = []action{
 		inputs: []field{{Name: "to", Label: "last number that took effect"}},
 		effect: "The gate expects the number after this one. If you set it back, numbers that took effect can take effect again.",
 		do: func(ctx context.Context, db pawl.DB, p parameters, by ops.By) (ops.Result, error) {
-			last, err := p.maybe("last")
-			if err != nil {
-				return ops.Result{}, err
-			}
 			to, err := strconv.ParseInt(p("to"), 10, 64)
 			if err != nil {
 				return ops.Result{}, badParameter{"to", p("to"), "a whole number"}
 			}
-			return ops.SequenceGateRef{Consumer: p("consumer"), Resource: p("resource"), Last: last}.Reset(ctx, db, to, by)
+			ref := ops.SequenceGateRef{Consumer: p("consumer"), Resource: p("resource")}
+			if p("last") == "none" {
+				return asSeen(ctx, db, func(db pawl.DB) (ops.Result, error) { return ref.Reset(ctx, db, to, by) },
+					func(_ pawl.DB, r ops.Result) (bool, error) { return r.Was == "", nil })
+			}
+			last, err := strconv.ParseInt(p("last"), 10, 64)
+			if err != nil {
+				return ops.Result{}, badParameter{"last", p("last"), "a whole number or none, as the page that led here has it"}
+			}
+			ref.Last = &last
+			return ref.Reset(ctx, db, to, by)
 		}},
 }
 
@@ -176,7 +187,7 @@ func scheduleVerbs(s ops.Schedule) []call {
 	if s.Paused {
 		first = call{"schedule_resume", names}
 	}
-	return []call{first, {"schedule_run_now", names}, {"schedule_delete", names}}
+	return []call{first, {"schedule_run_now", append(names[:2:2], "record", lastRecord(s.Changes))}, {"schedule_delete", names}}
 }
 
 func deliveryVerbs(d ops.Delivery) []call {
@@ -210,10 +221,60 @@ func gateVerbs(g ops.SequenceGate) (all []call) {
 	if g.NextHeld != nil {
 		all = append(all, call{"sequence_gate_release", append(names[:4:4], "next_held", *g.NextHeld)})
 	}
+	last := any("none")
 	if g.Last != nil {
-		names = append(names, "last", *g.Last)
+		last = *g.Last
 	}
-	return append(all, call{"sequence_gate_reset", names})
+	return append(all, call{"sequence_gate_reset", append(names[:4:4], "last", last)})
+}
+
+// lastRecord is the id of the newest record of what was done with a thing by hand; 0: nothing was.
+func lastRecord(all []ops.Change) int64 {
+	if len(all) == 0 {
+		return 0
+	}
+	return all[len(all)-1].ID
+}
+
+var errMoved = errors.New("it is not as it was seen")
+
+// asSeen runs a verb that has no such check of its own, and takes it back if the thing was not as it was seen. The verb holds the thing's lock
+// meanwhile, so of two at once the second sees what the first did.
+func asSeen(ctx context.Context, db pawl.DB, verb func(pawl.DB) (ops.Result, error), same func(pawl.DB, ops.Result) (bool, error)) (r ops.Result, err error) {
+	pool, is := db.(*pgxpool.Pool)
+	if !is {
+		return r, fmt.Errorf("%T cannot begin a transaction", db)
+	}
+	err = pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
+		if r, err = verb(tx); err != nil || !r.Changed() {
+			return err
+		}
+		is, err := same(tx, r)
+		if err == nil && !is {
+			err = errMoved
+		}
+		return err
+	})
+	if errors.Is(err, errMoved) {
+		return ops.Result{Outcome: ops.Moved, DryRun: r.DryRun, Was: r.Was, Hint: "it was changed since you looked, or this form was sent already: go back and look again"}, nil
+	}
+	return r, err
+}
+
+// runNow enqueues a job of a schedule, unless something was done with it by hand since it was looked at: a form that is sent twice enqueues one.
+func runNow(ctx context.Context, db pawl.DB, p parameters, by ops.By) (ops.Result, error) {
+	seen, err := strconv.ParseInt(p("record"), 10, 64)
+	if err != nil {
+		return ops.Result{}, badParameter{"record", p("record"), "a whole number, as the page that led here has it"}
+	}
+	ref := ops.ScheduleRef{Name: p("name")}
+	return asSeen(ctx, db, func(db pawl.DB) (ops.Result, error) { return ref.RunNow(ctx, db, by) }, func(db pawl.DB, r ops.Result) (bool, error) {
+		records, err := ref.Changes(ctx, db)
+		if n := len(records); n > 0 && !r.DryRun { // the last is its own
+			records = records[:n-1]
+		}
+		return lastRecord(records) == seen, err
+	})
 }
 
 // What actions are about, and where their things are shown.

@@ -85,7 +85,7 @@ func (w *Worker) measure(ctx context.Context) (r contract.Rollup, err error) {
 // manyQueues is of how many queues the levels are added by name: those in the greatest need.
 const manyQueues = 50
 
-// addStandings adds the levels of all queues together, and those of single queues that are not 0.
+// addStandings adds the levels of all queues together, and those of single queues that are not 0. If some that have any are left out, it adds how many.
 func addStandings(r *contract.Rollup, queues []standing) {
 	var all standing
 	var oldest time.Duration
@@ -101,6 +101,15 @@ func addStandings(r *contract.Rollup, queues []standing) {
 	slices.SortStableFunc(queues, func(a, b standing) int {
 		return cmp.Or(cmp.Compare(b.Dead+b.Unknown, a.Dead+a.Unknown), cmp.Compare(b.waits(), a.waits()))
 	})
+	left := int64(0)
+	for _, q := range queues[min(len(queues), manyQueues):] {
+		if q.Due+q.Held+q.Dead+q.Unknown > 0 {
+			left++
+		}
+	}
+	if left > 0 {
+		r.Add("", "queues_left_out", left)
+	}
 	for _, q := range queues[:min(len(queues), manyQueues)] {
 		for name, value := range map[string]int64{"due": q.Due, "oldest_due_ms": q.waits().Milliseconds(), "processing": q.Held, "dead_letters": q.Dead, "unknown": q.Unknown} {
 			if value > 0 {

@@ -37,6 +37,33 @@ func TestWorker_AddsItsCounts(t *testing.T) {
 	b.wantCount("select sum(r.value) from pawl.rollup as r where r.span = 'hour' and r.scope = 'counted' and r.name = 'final'", 1)
 }
 
+// Of many queues those in the greatest need are measured, and it is said how many are left out that have anything to measure.
+func TestWorker_MeasuresManyQueues(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w, err := job.NewWorker(b.pool, job.Config{Queues: []job.Queue{{Name: "q"}}, Handlers: []job.Handler{job.Handle("k", func(context.Context, job.Task[[]byte]) error { return nil })}})
+	b.must(err)
+	b.exec("insert into pawl.queue (name, mode) select 'empty' || n, 'paused' from generate_series(1, 60) as n")
+	for _, c := range []struct{ dead, named, left int64 }{{50, 50, 0}, {10, 50, 10}} {
+		b.exec(fmt.Sprintf(`insert into pawl.job (queue, kind, payload, status) select 'd' || q.many + n, 'k', '', 'dead_letter'
+  from generate_series(1, %d) as n, (select count(*) as many from pawl.job) as q`, c.dead))
+		levels, err := w.Measure(t.Context())
+		b.must(err)
+		var named, left int64
+		for i, name := range levels.Names {
+			switch {
+			case name == "queues_left_out":
+				left = levels.Values[i]
+			case name == "dead_letters" && levels.Scopes[i] != "":
+				named++
+			}
+		}
+		if named != c.named || left != c.left {
+			t.Errorf("%d queues by name and %d left out, want %d and %d", named, left, c.named, c.left)
+		}
+	}
+}
+
 // The levels are those that a glance shows: of all queues together, and of each what is not 0.
 func TestWorker_MeasuresLevels(t *testing.T) {
 	t.Parallel()

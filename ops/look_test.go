@@ -150,3 +150,30 @@ select 'orders', s.status || ' ' || n.attempts, sha256(''), n.attempts, s.status
  where kind = 'command' and scope = 'orders' and key in ('processing 5', 'failed_retryable 5') and attempts = 5
    and last_error = 'the stock service is away' and id is null`, 2)
 }
+
+// A worker that leaves under REPEATABLE READ leaves its row to the next sweep, which may be far off. Nothing that is read fails over it.
+func TestLook_AfterAWorkerHasLeft(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	before, err := ops.Look(t.Context(), b.pool)
+	b.must(err)
+	b.exec("insert into pawl.worker (name) values ('left')")
+	tx := b.begin()
+	_, err = tx.Exec(t.Context(), "set transaction isolation level repeatable read")
+	b.must(err)
+	_, err = tx.Exec(t.Context(), "select pawl_v1.worker_leave(w.id) from pawl.worker as w where w.name = 'left'")
+	b.must(err)
+	b.must(tx.Commit(t.Context()))
+	b.wantCount("select count(*) from pawl.worker as w where w.name = 'left' and not isfinite(w.seen_at)", 1)
+	after, err := ops.Look(t.Context(), b.pool)
+	b.must(err)
+	if len(after.Workers) != len(before.Workers) {
+		t.Errorf("workers: %+v", after.Workers)
+	}
+	b.exec(`insert into pawl.job (queue, kind, payload, status, claimed_by, fence, attempts)
+select 'q', 'held', '', 'processing', w.id, 1, 1 from pawl.worker as w where w.name = 'left'`)
+	held, err := ops.JobRef{ID: int64(b.count("select j.id from pawl.job as j where j.kind = 'held'"))}.Get(t.Context(), b.pool)
+	if b.must(err); held.Worker == "" || !held.WorkerSeenAt.IsZero() {
+		t.Errorf("%+v", held)
+	}
+}

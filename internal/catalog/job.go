@@ -66,8 +66,8 @@ func JobIDs(ctx context.Context, db DB, a JobQuery) ([]int64, error) {
 func Job[T any](ctx context.Context, db DB, id int64) ([]T, error) {
 	return lookWhole[T](ctx, db, "job.get", `(
   select j.*, s.payload, s.headers, s.last_errors as errors, s.position, null::timestamptz as finished_at,
-         w.id as worker_id, w.seen_at as worker_seen_at, w.presence as worker_presence,
-         coalesce(w.seen_at + w.lease, s.lease_expires_at) as lease_expires_at
+         w.id as worker_id, nullif(w.seen_at, '-infinity') as worker_seen_at, w.presence as worker_presence,
+         coalesce(nullif(w.seen_at, '-infinity') + w.lease, s.lease_expires_at) as lease_expires_at
     from pawl_v1.jobs as j
     join pawl.job as s on s.id = j.id
     left join pawl.worker as w on w.id = s.claimed_by

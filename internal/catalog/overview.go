@@ -18,7 +18,7 @@ const PresenceFree = `(w.presence and not exists (
             and l.granted))`
 
 // Workers reads pawl.worker by name and id, and the server's locks. A worker is gone by the evidence that a sweep goes by, too: silent
-// for 1.5 s, which one that has just lost its session is not, and its presence lock free.
+// for 1.5 s, which one that has just lost its session is not, and its presence lock free. One that has left, of which only the row waits for a sweep, is not there.
 func Workers[T any](ctx context.Context, db DB) ([]T, error) {
 	return lookRows[T](ctx, db, "worker.list", `(
   select w.id, w.name, w.seen_at, w.seen_at + w.lease as lease_expires_at, w.presence, h.held,
@@ -28,6 +28,7 @@ func Workers[T any](ctx context.Context, db DB) ([]T, error) {
          end as state
     from pawl.worker as w
    cross join lateral (select count(*) as held from pawl.job as j where j.claimed_by = w.id) as h
+   where isfinite(w.seen_at)
   ) as r
  order by r.name, r.id`)
 }

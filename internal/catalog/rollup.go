@@ -14,7 +14,8 @@ type RollupQuery struct {
 }
 
 // Rollup reads pawl.rollup: for each moment and name the sum of its counts, or its level. It reads all rows of the span between the times. The level
-// "workers" is of the whole, whatever the scope: it tells the moments at which levels were measured.
+// "workers" is of the whole, whatever the scope: it tells the moments at which levels were measured. So is "queues_left_out": with it, a queue without levels was
+// not measured at that moment.
 func Rollup[T any](ctx context.Context, db DB, r RollupQuery) ([]T, error) {
 	return lookRows[T](ctx, db, "rollup.list", `(
   select u.at, u.name, sum(u.value)::bigint as value
@@ -24,7 +25,7 @@ func Rollup[T any](ctx context.Context, db DB, r RollupQuery) ([]T, error) {
      and u.at < $3
      and u.name = any ($6::text[])
      and case
-           when u.kind = 'level' and u.name = 'workers' then u.scope = ''
+           when u.kind = 'level' and u.name in ('workers', 'queues_left_out') then u.scope = ''
            when u.kind = 'level' or $5::text <> '' then u.scope = $5 and ($4::text = '' or u.source = $4)
            else true
          end

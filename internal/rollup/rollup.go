@@ -83,7 +83,7 @@ func (r *Recorder) Keep(ctx context.Context, measure func(context.Context) (cont
 	}
 }
 
-// Add adds what was counted now. What the database has refused is kept for the next time; what it has not answered is given up, so that
+// Add adds what was counted now. What the database has refused, or what found no connection, is kept for the next time; what it has not answered is given up, so that
 // nothing is counted twice. measure may be nil.
 func (r *Recorder) Add(ctx context.Context, measure func(context.Context) (contract.Rollup, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, addLimit)
@@ -121,8 +121,17 @@ func (r *Recorder) addAll(ctx context.Context, measure func(context.Context) (co
 	return err
 }
 
-// add sends the counts. Without any it asks whether levels are wanted, if it may.
+// add sends the counts. Without any it asks whether levels are wanted, if it may. While it waits for a connection, nothing is taken out: handlers may hold all of
+// them, most of all when there is much to count.
 func (r *Recorder) add(ctx context.Context, ask bool) (sample bool, err error) {
+	if !ask && !r.counted() {
+		return false, nil
+	}
+	conn, err := r.pool.Acquire(ctx)
+	if err != nil {
+		return false, pawl.Wrap("rollup.add", err)
+	}
+	defer conn.Release()
 	for {
 		var some contract.Rollup
 		taken := r.take(most)
@@ -132,7 +141,7 @@ func (r *Recorder) add(ctx context.Context, ask bool) (sample bool, err error) {
 		for e, n := range taken {
 			some.Add(e.scope, string(e.kind), n)
 		}
-		sample, err = contract.RollupAdd(ctx, r.pool, r.source, some, false)
+		sample, err = contract.RollupAdd(ctx, conn, r.source, some, false)
 		if err != nil {
 			if txn.Refused(err) {
 				r.putBack(taken)
@@ -143,6 +152,13 @@ func (r *Recorder) add(ctx context.Context, ask bool) (sample bool, err error) {
 			return sample, nil
 		}
 	}
+}
+
+// counted reports whether there is anything to add.
+func (r *Recorder) counted() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.counts) > 0
 }
 
 // take takes up to limit counts out.

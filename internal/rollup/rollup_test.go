@@ -111,6 +111,37 @@ func TestRecorder_CountsNothingTwice(t *testing.T) {
 	}
 }
 
+// What was counted while handlers held all connections is added the next time.
+func TestRecorder_KeepsWhatFoundNoConnection(t *testing.T) {
+	t.Parallel()
+	b := bed{t, pawltest.DB(t)}
+	c := b.pool.Config()
+	c.MaxConns = 1
+	small, err := pgxpool.NewWithConfig(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer small.Close()
+	r := rollup.New(small, rollup.Consumer)
+	r.Count(pawl.Event{Kind: pawl.EventFresh, Scope: "c", Count: 3})
+	held, err := small.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := r.Add(ctx, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("without a connection: %v", err)
+	}
+	held.Release()
+	if err := r.Add(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.sum("fresh"); got != 3 {
+		t.Errorf("%d, want 3", got)
+	}
+}
+
 // Levels are measured once a minute, whoever asks.
 func TestRecorder_MeasuresOnceAMinute(t *testing.T) {
 	t.Parallel()

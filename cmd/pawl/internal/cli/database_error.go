@@ -78,6 +78,9 @@ func unreachable(c *pgx.ConnConfig, err error) (why, next string) {
 	if strings.Contains(cause, "TLS") || strings.Contains(cause, "tls:") || strings.Contains(cause, "x509:") {
 		return fmt.Sprintf("no TLS connection to %s: %s", place(c), cause), "correct sslmode and sslrootcert in the database URL"
 	}
+	if connect := (*pgconn.ConnectError)(nil); !errors.As(err, &connect) { // it was reached, and heard the question
+		return fmt.Sprintf("the connection to %s broke before the answer came: %s", place(c), cause), "look before you run it again: what it was to change may be changed"
+	}
 	return fmt.Sprintf("cannot reach %s: %s", place(c), cause), "start that server, correct the database URL, or " + startOne
 }
 

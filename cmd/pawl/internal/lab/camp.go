@@ -177,6 +177,14 @@ func (c *camp) worker(number int) *fleet.Worker {
 // certainly is how long the last message of an order must be gone before the order counts as lost: what a worker is about to write is not.
 const certainly = 5 * time.Second
 
+// open reports whether the queue or the database still has the order.
+func (f *fate) open() bool { return f.closed.IsZero() || f.waits }
+
+// lost reports whether nothing is left that could give the order its row. A worker that is frozen still can. The caller holds mu.
+func (c *camp) lost(key string, f *fate) bool {
+	return f.effects == 0 && !f.open() && time.Since(f.closed) > certainly && !slices.ContainsFunc(c.inHand, func(held map[string]bool) bool { return held[key] })
+}
+
 // A tally is how a camp stands.
 type tally struct {
 	Delivered int      `json:"delivered"`
@@ -190,10 +198,6 @@ type tally struct {
 
 // take counts. effects are the rows of each order, waiting the orders that wait in the database.
 func (c *camp) take(effects map[string]int, waiting map[string]bool) (t tally) {
-	held := map[string]bool{}
-	for _, key := range c.holds(0) {
-		held[key] = true
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t.Delivered, t.Absorbed = c.arrived, c.counts["duplicate_skipped"]+c.counts[seen]
@@ -203,16 +207,15 @@ func (c *camp) take(effects map[string]int, waiting map[string]bool) (t tally) {
 	for key, f := range c.orders {
 		f.waits = waiting[key]
 		t.Effects += f.effects
-		open := f.closed.IsZero() || f.waits
 		switch {
 		case f.effects > 1:
 			t.Doubled++
 			t.Examples = append(t.Examples, key)
-		case f.effects == 0 && !open && !held[key] && time.Since(f.closed) > certainly:
+		case c.lost(key, f):
 			t.Lost++
 			t.Examples = append(t.Examples, key)
 		}
-		if open {
+		if f.open() {
 			t.Open++
 		}
 	}
@@ -252,7 +255,7 @@ func (c *camp) traced(key string, around time.Time) trace {
 		t.Verdict = "doubled"
 	case f.effects == 1:
 		t.Verdict = "one effect"
-	case !f.closed.IsZero() && !f.waits && time.Since(f.closed) > certainly:
+	case c.lost(key, f):
 		t.Verdict = "lost"
 	default:
 		t.Verdict = "on its way"

@@ -67,6 +67,7 @@ type lab struct {
 	mu        sync.Mutex
 	sent      int
 	paused    bool
+	ending    bool      // no more buttons work
 	loseUntil time.Time // acknowledgements are lost until then
 	down      bool      // the database is being restarted
 	presses   []press   // the last
@@ -283,7 +284,7 @@ func (l *lab) send(ctx context.Context, c *camp, key string) {
 // settle wakes whoever is frozen and waits until nothing is under way any more.
 func (l *lab) settle(ctx context.Context) Report {
 	l.mu.Lock()
-	l.paused, l.loseUntil = true, time.Time{}
+	l.ending, l.paused, l.loseUntil = true, true, time.Time{}
 	l.mu.Unlock()
 	for _, c := range l.camps {
 		for _, w := range c.fleet.Workers() {

@@ -77,6 +77,12 @@ func (l *lab) apply(ctx context.Context, name, worker string) error {
 			return fmt.Errorf("the worker must be a number from 1 to %d, it is %q", l.Workers, worker)
 		}
 	}
+	l.mu.Lock()
+	ending := l.ending
+	l.mu.Unlock()
+	if ending {
+		return errors.New("the lab is ending: it waits until nothing is under way")
+	}
 	p := press{at: time.Now(), fault: f, worker: number}
 	hit, err := f.do(l, ctx, number)
 	if p.hit = hit; err != nil {

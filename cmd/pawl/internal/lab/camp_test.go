@@ -1,0 +1,39 @@
+package lab
+
+import (
+	"testing"
+	"time"
+)
+
+// What a frozen worker has in hand is not lost, neither in the counts nor in the story, even if the queue has forgotten it: the worker can still write its row.
+func TestCamp_WhatAFrozenWorkerHoldsIsNotLost(t *testing.T) {
+	t.Parallel()
+	c := newCamp(byHand, "t", 2)
+	const key = "order-000001"
+	c.sent(key)
+	c.report(1, `{"kind": "began", "key": "order-000001"}`)
+	c.wasDeleted(key, 1) // another worker took it for handled
+	c.of(key).closed = time.Now().Add(-2 * certainly)
+	says := func(lost int, verdict string) {
+		t.Helper()
+		if counted, told := c.take(nil, nil).Lost, c.traced(key, time.Now()).Verdict; counted != lost || told != verdict {
+			t.Errorf("%d lost, and the story says %q; want %d and %q", counted, told, lost, verdict)
+		}
+	}
+	says(0, "on its way")
+	c.died(1)
+	says(1, "lost")
+}
+
+// While the lab waits for the end of what is under way, no button keeps it from coming to rest.
+func TestPress_WhileTheLabEnds(t *testing.T) {
+	t.Parallel()
+	l := &lab{Options: Options{Workers: 1}}
+	if err := l.apply(t.Context(), "pause", ""); err != nil || !l.paused {
+		t.Fatalf("before: %v, paused %v", err, l.paused)
+	}
+	l.ending = true
+	if err := l.apply(t.Context(), "pause", ""); err == nil || !l.paused || l.pressed != 1 {
+		t.Errorf("while it ends: %v, paused %v, %d presses", err, l.paused, l.pressed)
+	}
+}
