@@ -240,7 +240,7 @@ func (plan chartPlan) draw(p period, from time.Time, rows []rollupRow, one bool)
 	return c
 }
 
-// fresh is of how many steps at the end a figure passes for that of now: the last one may not have been measured yet.
+// fresh is of how many steps at the end the last figure is named: the very last may not have been measured yet.
 const fresh = 2
 
 // place computes where the points of a line lie.
