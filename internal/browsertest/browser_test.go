@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -68,12 +69,22 @@ func open(t *testing.T, l look, login, root string) *browser {
 	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext(), chromedp.WithListener(b.hear))
 	t.Cleanup(cancel)
 	b.ctx = ctx
+	b.dress(l)
+	if login != "" {
+		b.visit(login)
+	}
+	return b
+}
+
+// dress gives the window another look.
+func (b *browser) dress(l look) {
+	b.Helper()
 	scheme := "light"
 	if l.dark {
 		scheme = "dark"
 	}
 	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}}
-	if err := chromedp.Do(ctx, // without a limit: the window lives as long as the context of its first call
+	if err := chromedp.Do(b.ctx, // without a limit: the window lives as long as the context of its first call
 		chromedp.EmulateViewport(l.width, l.height, func(p *emulation.SetDeviceMetricsOverrideParams, _ *emulation.SetTouchEmulationEnabledParams) {
 			p.Mobile = l.phone
 		}),
@@ -81,12 +92,25 @@ func open(t *testing.T, l look, login, root string) *browser {
 			_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, media)
 			return err
 		})); err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
-	if login != "" {
-		b.visit(login)
+}
+
+// readable checks what stands in the window: axe finds nothing, it is no wider than the window, and it reports no error. With the flag, it takes a picture.
+func (b *browser) readable(name string, l look) {
+	b.Helper()
+	b.do(chromedp.Evaluate[chromedp.Void](axe))
+	for _, text := range evaluate[[]string](b, `axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}).then(r =>
+		r.violations.map(v => v.id + ": " + v.help + ": " + v.nodes.slice(0, 3).map(n => n.html.slice(0, 200) + " " + (n.any[0] || {message: ""}).message).join("; ")))`) {
+		b.Errorf("%s, %s: %s", name, l.name, text)
 	}
-	return b
+	if wide := evaluate[int](b, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); wide > 0 {
+		b.Errorf("%s, %s: %d pixels wider than the window", name, l.name, wide)
+	}
+	b.quiet(name)
+	if *screenshots != "" {
+		b.picture(filepath.Join(*screenshots, name+"-"+l.name+".webp"))
+	}
 }
 
 // hear notes what a page must not do: errors in the console, what the content security policy had to stop, dialogs.

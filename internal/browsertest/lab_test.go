@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -45,9 +44,9 @@ func TestLab(t *testing.T) {
 	t.Logf("pressed %v", pressed)
 	b.do(chromedp.Click(`//button[normalize-space(.)="Deliver duplicates"]`))
 	b.says("sent 2 times more")
-	b.quiet("the crash lab")
-	if *screenshots != "" {
-		b.picture(filepath.Join(*screenshots, "lab-light.webp"))
+	for _, l := range looks {
+		b.dress(l)
+		b.readable("lab", l)
 	}
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)

@@ -16,8 +16,10 @@ import (
 	"github.com/pawl-go/pawl/internal/incident"
 )
 
-// binary is the pawl whose dashboard is looked at.
-var binary string
+var (
+	binary string // the pawl whose dashboard is looked at
+	axe    string // the program that checks whether a page is readable for all
+)
 
 func TestMain(m *testing.M) {
 	incident.Main()
@@ -25,6 +27,12 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
+	program, err := os.ReadFile("node_modules/axe-core/axe.min.js")
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%v: run npm ci --prefix internal/browsertest\n", err)
+		return 1
+	}
+	axe = string(program)
 	dir, err := os.MkdirTemp("", "pawl-browser-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
