@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -28,7 +29,63 @@ func deadLetters(v *view) error {
 		return err
 	}
 	v.add(v.bulkLinks())
+	if v.param("error") == "" && v.param("after") == "" {
+		if err := v.causes(); err != nil {
+			return err
+		}
+	}
 	return v.jobTable("dead-letters", string(ops.StatusDeadLetter))
+}
+
+// Of so many dead letters the causes are looked at, and so many causes are shown.
+const causesOf, mostCauses = 1000, 10
+
+// A cause is what dead letters of a queue and a kind have died of. Numbers in the error stand as "…".
+type cause struct {
+	Queue string `json:"queue"`
+	Kind  string `json:"kind"`
+	Cause string `json:"cause"`
+	Jobs  int    `json:"jobs"`
+}
+
+// fragment is the longest part of the error without a number: what a list can be filtered by.
+func (c cause) fragment() (longest string) {
+	for part := range strings.SplitSeq(c.Cause, "…") {
+		if part = strings.TrimSpace(part); len(part) > len(longest) {
+			longest = part
+		}
+	}
+	return longest
+}
+
+// causes adds what the dead letters have died of, so that ten thousand of one cause are one line.
+func (v *view) causes() error {
+	s, err := v.selected(string(ops.StatusDeadLetter))
+	if err != nil {
+		return err
+	}
+	query := catalog.JobQuery{Queue: s.Queue, Kind: s.Kind, Statuses: []string{string(ops.StatusDeadLetter)}, OlderThan: s.OlderThan}
+	found, err := see(v, func(ctx context.Context, db pawl.DB) ([]cause, error) {
+		return catalog.JobCauses[cause](ctx, db, query, causesOf, mostCauses)
+	})
+	if err != nil {
+		v.add(note{Class: "trouble", Text: "The causes: " + trouble(err)})
+		return nil
+	}
+	t := table{Caption: "What they died of", Head: []string{"#dead letters", "queue", "kind", "last error, without its numbers"}}
+	told := 0
+	for _, c := range found {
+		told += c.Jobs
+		t.Rows = append(t.Rows, []cell{linked(number(c.Jobs), v.Link.To("dead-letters", "queue", c.Queue, "kind", c.Kind, "older_than", v.param("older_than"), "error", c.fragment())),
+			linked(c.Queue, v.Link.Queue(c.Queue)), plain(c.Kind), plain(short(200, c.Cause))})
+	}
+	if told == causesOf || len(found) == mostCauses {
+		t.Caption = fmt.Sprintf("What the first %s died of, the most frequent causes", number(causesOf))
+	}
+	if told > 1 {
+		v.add(t)
+	}
+	return nil
 }
 
 // jobFilter adds the form above a list of jobs.

@@ -34,7 +34,7 @@ var places = []place{
 	{"queue", "A queue", "queue?name=orders", `Effects and duplicates`},
 	{"jobs", "Jobs", "jobs?queue=orders", `account 7|charge`},
 	{"job", "A job", "job?id=1", `violates check constraint`},
-	{"dead-letters", "Dead letters", "dead-letters", `smtp: connection refused|violates`},
+	{"dead-letters", "Dead letters", "dead-letters", `(?s)died of.*smtp: connection refused`},
 	{"lanes", "Lanes", "lanes", `account 7`},
 	{"lane", "A lane that is blocked", "lane?queue=orders&name=account+7", `waits for a decision`},
 	{"consumers", "Consumers", "consumers", `payments`},

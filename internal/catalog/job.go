@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -53,6 +54,24 @@ func JobCount(ctx context.Context, db DB, a JobQuery) (count int, last int64, er
 	q := a.query()
 	err = lookOne(ctx, db, "job.count", "select count(*), coalesce(max(r.id), 0) from "+q.text(), q.args, &count, &last)
 	return count, last, err
+}
+
+// JobCauses groups the first of what Jobs would read by queue, kind and last error, the largest groups first. In column cause numbers stand as "…", so that errors
+// that name an id or an address fall together.
+func JobCauses[T any](ctx context.Context, db DB, a JobQuery, first, groups int) ([]T, error) {
+	q := a.query()
+	a.Limit = first
+	jobs := q.page(a.Page, "r.id")
+	q.args = append(q.args, groups)
+	return lookRows[T](ctx, db, "job.causes", fmt.Sprintf(`(
+  select s.queue, s.kind, s.cause, count(*) as jobs
+    from (
+      select r.queue, r.kind, regexp_replace(left(coalesce(r.last_error, ''), 200), '[0-9]+', '…', 'g') as cause
+        from %s) as s
+   group by s.queue, s.kind, s.cause
+  ) as r
+ order by r.jobs desc, r.queue collate "C", r.kind collate "C", r.cause collate "C"
+ limit $%d`, jobs, len(q.args)), q.args...)
 }
 
 // JobIDs reads the ids of what Jobs would read.
