@@ -192,9 +192,8 @@ func both(first []Finding, err error, then func() ([]Finding, error)) ([]Finding
 	return append(first, more...), err
 }
 
-// literal quotes a text for SQL, word for a shell.
+// literal quotes a text for SQL.
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
-func word(text string) string    { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
 // second is a time as findings tell it.
 func second(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05Z") }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/text"
 )
 
 func checkWorkers(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
@@ -21,7 +22,7 @@ func checkWorkers(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) 
 		if f.PastLease {
 			how = "past its lease"
 		}
-		return Finding{What: fmt.Sprintf("worker %d (%s) has been silent since %s, %s, and holds %d jobs", f.ID, f.Name, second(f.SeenAt), how, f.Jobs),
+		return Finding{What: fmt.Sprintf("worker %d (%s) has been silent since %s, %s, and holds %s", f.ID, f.Name, second(f.SeenAt), how, text.Plural(f.Jobs, "job", "jobs")),
 			Why: "its jobs wait until a worker sweeps, which each does several times a lease: no worker is running here",
 			Fix: "start a worker of any kind in this database"}
 	})
@@ -111,9 +112,9 @@ func checkWaiting(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error) 
 		default:
 			fix = "the workers of queue " + f.Queue + " have a handler for " + f.Kind + ", but all are busy, or their Admit lets nothing in: give it more workers, or Concurrency"
 		}
-		return Finding{What: fmt.Sprintf("%d jobs of kind %s in queue %s are due, the first since %s, and none is being worked on", f.Jobs, f.Kind, f.Queue, second(f.Since)),
+		return Finding{What: fmt.Sprintf("%s of kind %s in queue %s, the first since %s; none is being worked on", text.Plural(f.Jobs, "due job", "due jobs"), f.Kind, f.Queue, second(f.Since)),
 			Why: "no worker claims them: none that runs serves the queue and has a handler for the kind, or all are busy",
-			Fix: fix + "; or: pawl jobs list --queue " + word(f.Queue) + " --kind " + word(f.Kind)}
+			Fix: fix + "; or: pawl jobs list --queue " + text.ShellWord(f.Queue) + " --kind " + text.ShellWord(f.Kind)}
 	}, l.Waiting.Milliseconds())
 }
 
@@ -128,12 +129,12 @@ func checkPaused(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error) {
 		Reason string    `json:"reason"`
 	}
 	return findings(ctx, db, "paused", func(f fact) Finding {
-		what := fmt.Sprintf("queue %s is %s, and %d of its jobs are due, the first since %s", f.Queue, f.Mode, f.Due, second(f.Since))
+		what := fmt.Sprintf("queue %s is %s, with %s, the first since %s", f.Queue, f.Mode, text.Plural(f.Due, "due job", "due jobs"), second(f.Since))
 		if f.Actor != "" {
 			what += fmt.Sprintf("; %s did it at %s: %s", f.Actor, second(f.At), f.Reason)
 		}
 		return Finding{What: what, Why: "an operator has stopped it, and may have forgotten it: its jobs wait",
-			Fix: "if that is over: pawl queues resume " + word(f.Queue) + " --reason …"}
+			Fix: "if that is over: pawl queues resume " + text.ShellWord(f.Queue) + " --reason …"}
 	}, l.Overdue.Milliseconds())
 }
 
@@ -145,7 +146,7 @@ func checkSchedules(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error
 	return findings(ctx, db, "schedules", func(f fact) Finding {
 		return Finding{What: fmt.Sprintf("schedule %s should have ticked at %s", f.Name, second(f.TickAt)),
 			Why: "no keeper enqueues its ticks: none runs, or none that can read it",
-			Fix: "run a schedule.Keeper, with Config.Cron if the schedule is a cron expression; or pause it: pawl schedules pause " + word(f.Name) + " --reason …"}
+			Fix: "run a schedule.Keeper, with Config.Cron if the schedule is a cron expression; or pause it: pawl schedules pause " + text.ShellWord(f.Name) + " --reason …"}
 	}, l.Waiting.Milliseconds())
 }
 
@@ -157,9 +158,9 @@ func checkCrashes(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) 
 		Crashes int    `json:"crashes"`
 	}
 	return findings(ctx, db, "crashes", func(f fact) Finding {
-		return Finding{What: fmt.Sprintf("%d jobs of kind %s in queue %s have lost their worker, up to %d times", f.Jobs, f.Kind, f.Queue, f.Crashes),
+		return Finding{What: fmt.Sprintf("%s of kind %s in queue %s lost a worker, one of them %s", text.Plural(f.Jobs, "job", "jobs"), f.Kind, f.Queue, text.Plural(f.Crashes, "time", "times")),
 			Why: "their process died under them, or was silent for longer than its lease: each such attempt is run again beside what is left of the first",
-			Fix: "look for the out-of-memory killer and for pauses of the process; if it was alive, raise Lease above its longest pause; pawl jobs list --queue " + word(f.Queue) + " --kind " + word(f.Kind)}
+			Fix: "look for the out-of-memory killer and for pauses of the process; if it was alive, raise Lease above its longest pause; pawl jobs list --queue " + text.ShellWord(f.Queue) + " --kind " + text.ShellWord(f.Kind)}
 	})
 }
 
@@ -180,13 +181,13 @@ func checkRetention(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error
 	found, err = both(found, err, func() ([]Finding, error) {
 		return findings(ctx, db, "retention_consumers", func(f remembers) Finding {
 			return Finding{Why: why, What: fmt.Sprintf("pawl.inbox has deliveries that consumer %s need not remember for %d hours", f.Name, hours),
-				Fix: fmt.Sprintf("a consumer of that name purges while it runs; if none will again: pawl purge --table inbox --consumer %s --older-than %dh --reason retention --yes", word(f.Name), f.Hours+1)}
+				Fix: fmt.Sprintf("a consumer of that name purges while it runs; if none will again: pawl purge --table inbox --consumer %s --older-than %dh --reason retention --yes", text.ShellWord(f.Name), f.Hours+1)}
 		}, overdue)
 	})
 	return both(found, err, func() ([]Finding, error) {
 		return findings(ctx, db, "retention_unreported", func(f named) Finding {
 			return Finding{Why: why, What: fmt.Sprintf("pawl.inbox has deliveries of more than %d days to %s, which has never said for how long it remembers", 28+hours/24, f.Name),
-				Fix: "say it with pawl_v1.consumer_report, and run every hour: pawl purge --table inbox --consumer " + word(f.Name) + " --older-than 672h --reason hourly --yes"}
+				Fix: "say it with pawl_v1.consumer_report, and run every hour: pawl purge --table inbox --consumer " + text.ShellWord(f.Name) + " --older-than 672h --reason hourly --yes"}
 		}, overdue)
 	})
 }
@@ -208,8 +209,8 @@ func checkRedelivery(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, erro
 	})
 	return both(found, err, func() ([]Finding, error) {
 		return findings(ctx, db, "stale_deliveries", func(f late) Finding {
-			return Finding{Why: why, What: fmt.Sprintf("%d deliveries to queue %s were older than is remembered, and have not run", f.Deliveries, f.Queue),
-				Fix: "raise the Retention of that consumer, then decide on each: pawl dlq list --queue " + word(f.Queue)}
+			return Finding{Why: why, What: fmt.Sprintf("older than is remembered, and not run: %s to queue %s", text.Plural(f.Deliveries, "delivery", "deliveries"), f.Queue),
+				Fix: "raise the Retention of that consumer, then decide on each: pawl dlq list --queue " + text.ShellWord(f.Queue)}
 		})
 	})
 }

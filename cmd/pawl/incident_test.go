@@ -50,7 +50,7 @@ func TestIncident(t *testing.T) {
 		return strings.Contains(pawl(t, db, shellWords(well)...).stdout, "workers: ")
 	})
 	sh.says("status", `^orders +1 +\d+[sm] +0 +2 +1 +0`, `^mail +.* 10000 `, `orders-1 +gone +\d+[sm] +1`)
-	sh.says(well+" --waiting 1s", `^workers: worker \d+ \(orders-1\) has been silent since .* and holds 1 jobs`, `fix  start a worker`, `^waiting: 1 jobs of kind charge in queue orders are due`)
+	sh.says(well+" --waiting 1s", `^workers: worker \d+ \(orders-1\) has been silent since .* and holds 1 job`, `fix  start a worker`, `^waiting: 1 due job of kind charge in queue orders`)
 	sh.says("explain order-1", `job \d+ orders +processing .*worker=orders-1`)
 	morning.Work()
 	morning.Until("select count(*) from charged where what = 'held'", 1)

@@ -237,7 +237,7 @@ func TestDoctor(t *testing.T) {
 	}
 	exec1(t, db, "insert into pawl.job (queue, kind, payload, available_at) values ('q', 'unheard', '', now() - interval '1 hour')")
 	r := pawl(t, db, well...)
-	if !strings.Contains(r.stdout, "waiting: 1 jobs of kind unheard in queue q are due") || !strings.Contains(r.stdout, "\n  why  no worker claims them") || !strings.Contains(r.stdout, "\n  fix  no worker that runs serves queue q") {
+	if !strings.Contains(r.stdout, "waiting: 1 due job of kind unheard in queue q") || !strings.Contains(r.stdout, "\n  why  no worker claims them") || !strings.Contains(r.stdout, "\n  fix  no worker that runs serves queue q") {
 		t.Errorf("%s", r.stdout)
 	}
 	wantFailure(t, result{r.code, "", r.stderr}, 1, "findings: 1", "--skip")

@@ -22,7 +22,7 @@ func TestIncident(t *testing.T) {
 	// 1. The overview says what is wrong: a worker is silent, and holds a job.
 	b.until("", `1\s+workers silent`)
 	b.reads(`10,000\s+dead letters`)
-	b.until("doctor", `worker \d+ \(orders-1\) has been silent since .* and holds 1 jobs`)
+	b.until("doctor", `worker \d+ \(orders-1\) has been silent since .* and holds 1 job`)
 	b.reads(`start a worker`, `abandoned`)
 	b.search("order-1")
 	b.reads(`Story of order-1`, `processing`, `orders-1`, `taken`)

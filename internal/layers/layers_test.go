@@ -66,7 +66,7 @@ var plan = []struct {
 	// motion
 	{"consumer", []string{".", "inbox", "internal/conns", "internal/progress", "internal/delivery", "internal/owner", "job", "lock", "migrate", "internal/fault", "internal/pace", "internal/receipt", "internal/rollup", "internal/solo", "internal/txn", "internal/text"}},
 	{"ops", []string{".", "internal/catalog", "internal/contract", "internal/pace"}},
-	{"doctor", []string{".", "migrate", "ops", "internal/catalog", "internal/pooler"}},
+	{"doctor", []string{".", "migrate", "internal/catalog", "internal/pooler", "internal/text"}},
 	{"service", []string{".", "consumer", "job", "migrate", "outbox", "schedule", "internal/catalog", "internal/conns", "internal/direct", "internal/pace", "internal/progress"}},
 	// doors
 	{"transport/pawlsqs", []string{".", "internal/jsonptr", "internal/pace"}},

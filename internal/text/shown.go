@@ -34,3 +34,11 @@ func ShellWord(word string) string {
 	}
 	return "'" + strings.ReplaceAll(Visible(word), "'", `'\''`) + "'"
 }
+
+// Plural is a count with its noun: "1 job", "2 jobs".
+func Plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

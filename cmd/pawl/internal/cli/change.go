@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -132,7 +133,7 @@ func (v verb) on(cmd *cobra.Command) *cobra.Command {
 	c := addChange(cmd, v.warning != "")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) != v.arguments {
-			return misused(cmd, fmt.Sprintf("it takes %s, not %d", plural(v.arguments, "argument", "arguments"), len(args)), "as in: "+cmd.UseLine())
+			return misused(cmd, fmt.Sprintf("it takes %s, not %d", text.Plural(v.arguments, "argument", "arguments"), len(args)), "as in: "+cmd.UseLine())
 		}
 		if v.check != nil {
 			if err := v.check(cmd, args); err != nil {
@@ -182,11 +183,4 @@ func checkFence(cmd *cobra.Command, fence int64, look string) error {
 		return misused(cmd, "which attempt your verdict is about is missing", "pass --fence, as shown by: "+look)
 	}
 	return nil
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

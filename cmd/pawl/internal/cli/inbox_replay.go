@@ -53,7 +53,7 @@ func (r replay) run(cmd *cobra.Command, args []string) error {
 		return misused(cmd, "it takes a consumer, and either IDs or --since", "as in: "+cmd.UseLine())
 	}
 	consumer, keys := args[0], args[1:]
-	what := fmt.Sprintf("replay %s of consumer %s", plural(len(keys), "delivery", "deliveries"), consumer)
+	what := fmt.Sprintf("replay %s of consumer %s", text.Plural(len(keys), "delivery", "deliveries"), consumer)
 	if r.since != "" {
 		what = fmt.Sprintf("replay the deliveries of consumer %s kept from %s until %s", consumer, from.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339))
 	}
@@ -78,7 +78,7 @@ func (r replay) run(cmd *cobra.Command, args []string) error {
 		}}
 		if r.since != "" {
 			all.footer = func(w io.Writer) {
-				fmt.Fprintf(w, "%s looked at, %d took effect before\n", plural(len(keys), "delivery", "deliveries"), done)
+				fmt.Fprintf(w, "%s looked at, %d took effect before\n", text.Plural(len(keys), "delivery", "deliveries"), done)
 			}
 		}
 		return all.run(cmd, func(key string) (ops.Result, error) {

@@ -175,7 +175,7 @@ func (s *sheet) payload(payload []byte) {
 }
 
 func jobStepText(s ops.Step) string {
-	line := fmt.Sprintf("%s: %s, %s, sent key %s", s.Step, s.Status, plural(s.Calls, "call", "calls"), s.ProviderKey)
+	line := fmt.Sprintf("%s: %s, %s, sent key %s", s.Step, s.Status, text.Plural(s.Calls, "call", "calls"), s.ProviderKey)
 	if s.InDoubt > 0 {
 		line += fmt.Sprintf(", of which %d may have been executed", s.InDoubt)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/text"
 )
 
 // A show is a command that shows one thing that its arguments name, as text or as JSON.
@@ -24,7 +25,7 @@ func (s show[T]) on(cmd *cobra.Command) *cobra.Command {
 	asJSON := addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) != s.arguments {
-			return misused(cmd, fmt.Sprintf("it takes %s, not %d", plural(s.arguments, "argument", "arguments"), len(args)), "as in: "+cmd.UseLine())
+			return misused(cmd, fmt.Sprintf("it takes %s, not %d", text.Plural(s.arguments, "argument", "arguments"), len(args)), "as in: "+cmd.UseLine())
 		}
 		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
 			row, err := s.get(ctx, conn, args)

@@ -119,7 +119,7 @@ func adviceOnLetter(id, code string, crashes int) string {
 	}
 	if crashes > 0 {
 		return fmt.Sprintf("its process died or froze %s while it ran. What it wrote to this database was rolled back, but calls of other systems that are no "+
-			"steps may have been executed: ask those systems first. If nothing happened: %s. If it did: %s", plural(crashes, "time", "times"), retry, discard)
+			"steps may have been executed: ask those systems first. If nothing happened: %s. If it did: %s", text.Plural(crashes, "time", "times"), retry, discard)
 	}
 	return "repair the cause, then " + retry + ", or " + discard
 }
