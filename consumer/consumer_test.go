@@ -37,6 +37,7 @@ type bed struct {
 	*testing.T
 	source   *pawltest.Source
 	pool     *pgxpool.Pool
+	asks     *pgxpool.Pool // at READ COMMITTED, where a question of the test loses no race
 	counters *pawl.Counters
 	config   consumer.Config
 	form     form // of the handler
@@ -117,7 +118,14 @@ func setupOn(t *testing.T, url string) *bed {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	b := &bed{T: t, source: newSource(), pool: pool, counters: &pawl.Counters{}}
+	config = config.Copy()
+	config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "read committed"
+	asks, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(asks.Close)
+	b := &bed{T: t, source: newSource(), pool: pool, asks: asks, counters: &pawl.Counters{}}
 	b.config = consumer.Config{Name: "orders", Source: b.source, Hooks: pawl.Join(b.counters.Hooks(), logTo(t))}
 	b.form.handle, b.form.Policy = apply, impatient
 	return b
@@ -176,7 +184,7 @@ func (b *bed) start() (stop func()) {
 
 func (b *bed) count(query string) (n int) {
 	b.Helper()
-	if err := b.pool.QueryRow(b.Context(), query).Scan(&n); err != nil {
+	if err := b.asks.QueryRow(b.Context(), query).Scan(&n); err != nil {
 		b.Fatal(err)
 	}
 	return n

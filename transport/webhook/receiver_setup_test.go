@@ -29,6 +29,7 @@ type bed struct {
 	*testing.T
 	sender   sender
 	pool     *pgxpool.Pool
+	asks     *pgxpool.Pool // at READ COMMITTED, where a question of the test loses no race
 	counters *pawl.Counters
 	verifier webhook.Config
 	door     webhook.ReceiverConfig
@@ -68,7 +69,14 @@ func receiveOn(t *testing.T, url, name string, change ...func(*bed)) *bed {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	b := &bed{T: t, sender: senderNamed(name), pool: pool, counters: &pawl.Counters{}}
+	config = config.Copy()
+	config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "read committed"
+	asks, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(asks.Close)
+	b := &bed{T: t, sender: senderNamed(name), pool: pool, asks: asks, counters: &pawl.Counters{}}
 	hooks := pawl.Join(b.counters.Hooks(), pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 		if e.Err != nil {
 			t.Logf("%s %s %s: %v", e.Kind, e.Op, e.Key, e.Err)
@@ -193,7 +201,7 @@ func (b *bed) want(a answer, status int) {
 
 func (b *bed) count(query string, args ...any) (n int) {
 	b.Helper()
-	if err := b.pool.QueryRow(b.Context(), query, args...).Scan(&n); err != nil {
+	if err := b.asks.QueryRow(b.Context(), query, args...).Scan(&n); err != nil {
 		b.Fatal(err)
 	}
 	return n
@@ -219,7 +227,7 @@ func (b *bed) until(what string, reached func() bool) {
 func (b *bed) letters() string {
 	b.Helper()
 	var text *string
-	err := b.pool.QueryRow(b.Context(), `select string_agg(split_part(j.headers ->> 'pawl-inbox-key', '/', 2) || ': ' || convert_from(j.payload, 'UTF8'), e'\n' order by j.payload)
+	err := b.asks.QueryRow(b.Context(), `select string_agg(split_part(j.headers ->> 'pawl-inbox-key', '/', 2) || ': ' || convert_from(j.payload, 'UTF8'), e'\n' order by j.payload)
 		from pawl.job as j where j.status = 'dead_letter'`).Scan(&text)
 	if err != nil {
 		b.Fatal(err)
