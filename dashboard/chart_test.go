@@ -128,7 +128,7 @@ func TestCharts_OfADayBeginWithAWholeStep(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)
 	b.exec(`insert into pawl.rollup (span, at, kind, source, scope, name, value)
-select 'minute', date_trunc('minute', clock_timestamp(), 'UTC') - n * interval '1 minute', 'count', 'queue', 'q', 'fresh', 1 from generate_series(0, 24 * 60) as n`)
+select 'minute', date_trunc('minute', now(), 'UTC') - n * interval '1 minute', 'count', 'queue', 'q', 'fresh', 1 from generate_series(0, 24 * 60) as n`)
 	found := charts(b.get("?charts=day").body)["Effects and duplicates"]
 	if whole, rows := strings.Count(found, ">10</td>"), strings.Count(found, "<tr><td"); whole != rows || rows < 140 {
 		t.Errorf("%d of %d steps are whole:\n%s", whole, rows, found)

@@ -84,7 +84,7 @@ func TestRollupAdd_IsBounded(t *testing.T) {
 
 	b.do(`truncate pawl.rollup;
 insert into pawl.rollup (span, at, kind, source, scope, name, value)
-select s.span, date_trunc('hour', clock_timestamp()) - s.age, 'count', 'queue', 'q' || n, 'fresh', 1
+select s.span, date_trunc('hour', now()) - s.age, 'count', 'queue', 'q' || n, 'fresh', 1
   from generate_series(1, 600) as n
  cross join (values ('minute', interval '25 hours'), ('minute', interval '22 hours'), ('hour', interval '169 hours'), ('hour', interval '166 hours')) as s (span, age)`)
 	const left = "select string_agg(format('%s %s', r.span, r.n), ', ' order by r.span, r.n) from (select r.span, r.at, count(*) as n from pawl.rollup as r where r.scope <> 'now' group by 1, 2) as r"
