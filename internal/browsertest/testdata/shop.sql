@@ -74,7 +74,7 @@ values (clock_timestamp() - interval '3 hours', 'ann@example.com', 'queue_set', 
 
 -- A day and a week of counts: quiet nights, a bad hour in the morning.
 insert into pawl.rollup (span, at, kind, source, scope, name, value)
-select s.span, date_trunc(s.span, clock_timestamp(), 'UTC') - s.n * ('1 ' || s.span)::interval, c.kind, c.source, c.scope, c.name,
+select s.span, date_trunc(s.span, now(), 'UTC') - s.n * ('1 ' || s.span)::interval, c.kind, c.source, c.scope, c.name,
        case when c.name like 'workers%' then c.size else (c.size * case when s.span = 'hour' and c.kind = 'count' then 60 else 1 end
         * (0.7 + 0.3 * sin((case s.span when 'hour' then s.n else s.n / 60.0 end + c.phase) * pi() / 12) + (s.n * 7 % 5) / 20.0)
         * case when c.bad and s.n between 20 and 45 then 6 else 1 end)::bigint end
