@@ -119,7 +119,7 @@ func setupOn(t *testing.T, url string) *bed {
 	}
 	t.Cleanup(pool.Close)
 	config = config.Copy()
-	config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "read committed"
+	delete(config.ConnConfig.RuntimeParams, "default_transaction_isolation")
 	asks, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)

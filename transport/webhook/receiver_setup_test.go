@@ -70,7 +70,7 @@ func receiveOn(t *testing.T, url, name string, change ...func(*bed)) *bed {
 	}
 	t.Cleanup(pool.Close)
 	config = config.Copy()
-	config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "read committed"
+	delete(config.ConnConfig.RuntimeParams, "default_transaction_isolation")
 	asks, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
