@@ -12,33 +12,8 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/ops"
+	"github.com/pawl-go/pawl/pawltest"
 )
-
-// once is a source of a few deliveries, each of which comes until it is acknowledged.
-type once struct{ open chan pawl.Delivery }
-
-func (s *once) Receive(ctx context.Context, _ int) ([]pawl.Delivery, error) {
-	select {
-	case d := <-s.open:
-		d.Handle = d
-		return []pawl.Delivery{d}, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-time.After(20 * time.Millisecond):
-		return nil, nil
-	}
-}
-
-func (s *once) Info() pawl.SourceInfo { return pawl.SourceInfo{} }
-
-func (s *once) Ack(context.Context, ...pawl.Receipt) error { return nil }
-
-func (s *once) Release(_ context.Context, delay time.Duration, ds ...pawl.Delivery) error {
-	for _, d := range ds {
-		time.AfterFunc(min(delay, 50*time.Millisecond), func() { s.open <- d.Handle.(pawl.Delivery) })
-	}
-	return nil
-}
 
 // Deliveries that failed for good are replayed from their jobs, from what was kept after these were discarded, and after they were forgotten;
 // each replay runs the handler once more and no effect is ever there twice, also when the sender sends again meanwhile. What took effect is
@@ -48,7 +23,7 @@ func TestT38_ReplayIsNotSwallowedAndDoublesNothing(t *testing.T) {
 	b := setup(t)
 	_, err := b.pool.Exec(t.Context(), "create table effect (key text not null)")
 	b.must(err)
-	source := &once{open: make(chan pawl.Delivery, 100)}
+	source := &pawltest.Source{}
 	var broken atomic.Bool
 	var runs atomic.Int32
 	broken.Store(true)
@@ -70,8 +45,8 @@ func TestT38_ReplayIsNotSwallowedAndDoublesNothing(t *testing.T) {
 	go func() { ended <- f.Run(ctx) }()
 	defer func() { cancel(); b.must(<-ended) }()
 	send := func(key string) {
-		source.open <- pawl.Delivery{Key: key, MessageID: "message of " + key, Payload: []byte("body of " + key), Attributes: map[string]string{"type": "order", "secret": "x"},
-			SemanticKey: "thing " + key}
+		source.Send(pawl.Delivery{Key: key, MessageID: "message of " + key, Payload: []byte("body of " + key), Attributes: map[string]string{"type": "order", "secret": "x"},
+			SemanticKey: "thing " + key})
 	}
 	until := func(what string, query string, want int) {
 		t.Helper()
@@ -140,6 +115,12 @@ func TestT38_ReplayIsNotSwallowedAndDoublesNothing(t *testing.T) {
 	}
 	until("each once", "select count(distinct key) from effect", 4)
 	until("and no more", "select count(*) from effect", 4)
+
+	for deadline := time.Now().Add(3 * time.Minute); source.Open() > 0; time.Sleep(5 * time.Millisecond) { // what comes after Forget runs as new
+		if time.Now().After(deadline) {
+			t.Fatalf("%d deliveries are not acknowledged", source.Open())
+		}
+	}
 
 	// An effect that was taken back, and is wanted again: the one way.
 	_, err = b.pool.Exec(t.Context(), "delete from effect where key = 'fine'")
