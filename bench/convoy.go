@@ -53,11 +53,9 @@ func convoy(st storm) measure {
 		if err != nil {
 			return r, errors.Join(err, ended())
 		}
-		before, start := calls.Load(), time.Now()
-		time.Sleep(s.enqueue)
-		n, took := int(calls.Load()-before), time.Since(start)
+		n, took := watched(ctx, s.enqueue, calls)
 		r.Value = float64(n) / took.Seconds()
-		return r, errors.Join(m.charge(ctx, &r, n), ended())
+		return r, errors.Join(m.charge(ctx, &r, int(n)), ended())
 	}
 }
 

@@ -58,9 +58,7 @@ func inboxBeside(config consumer.Config, key func() string, seen int64) measure 
 		if err != nil {
 			return r, err
 		}
-		before, start := source.acked.Load(), time.Now()
-		time.Sleep(s.enqueue)
-		n, took := source.acked.Load()-before, time.Since(start)
+		n, took := watched(ctx, s.enqueue, &source.acked)
 		r.Value = float64(n) / took.Seconds()
 		if err := m.charge(ctx, &r, int(n)); err != nil {
 			return r, err

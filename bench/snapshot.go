@@ -60,6 +60,17 @@ func rate(ended *atomic.Int64, d time.Duration) (perSecond float64) {
 	return float64(ended.Load()-before) / time.Since(start).Seconds()
 }
 
+// watched returns by how much count grows in d. If it does not, it waits for longer, up to 20 s: a busy machine may stand still for as long as the times of
+// the tiny scale.
+func watched(ctx context.Context, d time.Duration, count *atomic.Int64) (n int64, took time.Duration) {
+	before, start := count.Load(), time.Now()
+	for n == 0 && ctx.Err() == nil && time.Since(start) < 20*time.Second {
+		time.Sleep(d)
+		n = count.Load() - before
+	}
+	return n, time.Since(start)
+}
+
 // heldSaturated measures workers that always find jobs, first with nothing in the way (Clean), then at the end of a time
 // during which an idle transaction held its snapshot, so that nothing could be cleaned up (Value).
 func heldSaturated(ctx context.Context, b *bed, s scale) (r Round, err error) {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -83,7 +84,7 @@ func runLease(ctx context.Context, o Options, display Display) (r LeaseReport, e
 	defer closeMail()
 	s := &stage{display: display, database: database, mail: mail, began: time.Now(),
 		crew: newCrew(o.Executable, workerConfig{DatabaseURL: database.url, Schema: database.schema, Letters: url})}
-	s.crew.said = s.say
+	s.crew.said = s.relay
 	defer s.crew.KillAll()
 	if err := s.crew.Start(ctx, o.Workers); err != nil {
 		return r, err
@@ -115,6 +116,15 @@ type stage struct {
 	crew     *crew
 	mail     *provider.Server
 	began    time.Time
+	written  atomic.Int64 // letters of which a worker has said so
+}
+
+// relay tells what a worker says.
+func (s *stage) relay(line string) {
+	s.say(line)
+	if strings.HasSuffix(line, wroteRow) {
+		s.written.Add(1)
+	}
 }
 
 // say tells what happens, and when.
@@ -139,7 +149,7 @@ func (s *stage) kill(ctx context.Context) (seconds float64, err error) {
 	if err := s.takenOver(ctx, first); err != nil {
 		return 0, err
 	}
-	return round(time.Since(at).Seconds()), s.done(ctx, "letter-1")
+	return round(time.Since(at).Seconds()), s.done(ctx, 1, "letter-1")
 }
 
 // freeze is the second act.
@@ -167,7 +177,7 @@ func (s *stage) freeze(ctx context.Context) (seconds float64, err error) {
 		return 0, err
 	}
 	seconds = round(time.Since(at).Seconds())
-	if err := s.done(ctx, "letter-2"); err != nil {
+	if err := s.done(ctx, 2, "letter-2"); err != nil {
 		return 0, err
 	}
 	s.say("SIGCONT to " + first.worker)
@@ -227,11 +237,11 @@ func (s *stage) takenOver(ctx context.Context, first held) error {
 	})
 }
 
-// done waits for the end of the letter's job.
-func (s *stage) done(ctx context.Context, key string) error {
+// done waits for the end of a letter's job, the nth, and until its worker has said so: what comes next is told behind it.
+func (s *stage) done(ctx context.Context, n int64, key string) error {
 	return s.until(ctx, key+" is done", func() (bool, error) {
 		h, err := s.holder(ctx)
-		return h.over, err
+		return h.over && s.written.Load() >= n, err
 	})
 }
 

@@ -41,6 +41,9 @@ func (p *postman) say(format string, args ...any) {
 	fmt.Fprintf(p.out, "%s%s %s\n", sayPrefix, processName(os.Getpid()), fmt.Sprintf(format, args...))
 }
 
+// wroteRow is the last that a worker says of a letter.
+const wroteRow = "has written its row and ended the job, in one transaction"
+
 // mail sends a letter, unless it was sent already, and writes its row.
 func (p *postman) mail(ctx context.Context, t job.Task[[]byte]) error {
 	p.say("claims %s: attempt %d, fence %d", t.Value, t.Attempt, t.Fence)
@@ -66,7 +69,7 @@ func (p *postman) mail(ctx context.Context, t job.Task[[]byte]) error {
 		p.say("is refused, with its row: %v", err)
 		return err
 	}
-	p.say("has written its row and ended the job, in one transaction")
+	p.say(wroteRow)
 	return nil
 }
 
