@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -22,6 +23,7 @@ type line struct {
 	doze  doze
 	mark  watermark
 	turns *progress.Loop // nil unless somebody looks
+	ahead atomic.Bool    // a turn is on its way beside the line
 }
 
 const (
@@ -33,6 +35,9 @@ const (
 	gatherFor = 5 * time.Millisecond
 	// slowShare of the slots, and no line with fewer, are left to a slow pass.
 	slowShare = 8
+	// aheadShare of the slots with jobs that are done, and at least aheadLeast, are a turn that the line does not wait for: the server
+	// works on it while the line gathers the next.
+	aheadShare, aheadLeast = 4, 32
 )
 
 func newLine(w *Worker, q Queue) *line {
@@ -76,6 +81,14 @@ func (l *line) work(ctx context.Context, s *session) {
 				continue
 			}
 			p = l.mark.begin(time.Now())
+		}
+		if len(done) >= max(aheadLeast, l.queue.Concurrency/aheadShare) && l.ahead.CompareAndSwap(false, true) {
+			beside.Go(func() {
+				defer l.ahead.Store(false)
+				started, _ := l.turn(ctx, s, done, free, due, p)
+				l.doze.beside.Add(int64(started))
+			})
+			continue
 		}
 		started, open := l.ask(ctx, s, done, free, due, p)
 		if !open {

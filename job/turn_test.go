@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/solo"
 	"github.com/pawl-go/pawl/internal/wireproxy"
@@ -38,29 +40,31 @@ func TestTurn_KilledBehindItsCommit(t *testing.T) {
 func TestTurn_LostReply(t *testing.T) {
 	t.Parallel()
 	for name, world := range worlds {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			proxy, through := wireproxy.Start(t, pawltest.URL(t, effects))
-			c := setupCrewOn(t, through+"&default_query_exec_mode=cache_describe")
-			c.handlers = []job.Handler{c.handlerOf("simple", func(job.Job) error { return nil })}
-			c.concurrency = 10
-			var turns atomic.Int32
-			proxy.Aim(wireproxy.Executes("pawl_v1.job_turn"))
-			proxy.OnCommit(func() wireproxy.Cut {
-				if turns.Add(1)%4 == 0 {
-					return world
+		for _, slots := range []int{10, 80} { // with so many two turns are on their way at once
+			t.Run(fmt.Sprint(name, " ", slots), func(t *testing.T) {
+				t.Parallel()
+				proxy, through := wireproxy.Start(t, pawltest.URL(t, effects))
+				c := setupCrewOn(t, through+"&default_query_exec_mode=cache_describe")
+				c.handlers = []job.Handler{c.handlerOf("simple", func(job.Job) error { return nil })}
+				c.concurrency = slots
+				var turns atomic.Int32
+				proxy.Aim(wireproxy.Executes("pawl_v1.job_turn"))
+				proxy.OnCommit(func() wireproxy.Cut {
+					if turns.Add(1)%4 == 0 {
+						return world
+					}
+					return wireproxy.Pass
+				})
+				c.enqueueMany(30*slots, job.Request{MaxAttempts: 1})
+				c.hire()
+				c.untilDone()
+				c.wantEffects(30 * slots)
+				c.wantCount("select count(*) from pawl.job", 0)
+				if proxy.Cuts() < 2 {
+					t.Errorf("%d replies were cut, of %d turns", proxy.Cuts(), turns.Load())
 				}
-				return wireproxy.Pass
 			})
-			c.enqueueMany(300, job.Request{MaxAttempts: 1})
-			c.hire()
-			c.untilDone()
-			c.wantEffects(300)
-			c.wantCount("select count(*) from pawl.job", 0)
-			if proxy.Cuts() < 2 {
-				t.Errorf("%d replies were cut, of %d turns", proxy.Cuts(), turns.Load())
-			}
-		})
+		}
 	}
 }
 
@@ -90,33 +94,95 @@ func TestTurn_StoppedPastTheLease(t *testing.T) {
 	c.wantCount("select count(*) from (select from effect group by job having count(*) > 1) as d", 1)
 }
 
-// However turns end jobs and claim others, no more are in hand than Concurrency allows, and all slots are used.
+// However turns end jobs and claim others, no more are in hand than Concurrency allows, and all slots are used: with few slots, whose turns come one after
+// the other, and with many, where two are on their way at once.
 func TestTurn_ConcurrencyIsTheBound(t *testing.T) {
 	t.Parallel()
-	const slots = 7
+	for _, slots := range []int{7, 130} {
+		t.Run(fmt.Sprint(slots), func(t *testing.T) {
+			t.Parallel()
+			c := setupCrew(t)
+			c.concurrency = slots
+			var most, running, together atomic.Int32
+			higher := func(highest *atomic.Int32, n int) {
+				for was := highest.Load(); n > int(was) && !highest.CompareAndSwap(was, int32(n)); was = highest.Load() {
+				}
+			}
+			c.handlers = simply(func(ctx context.Context, j job.Job) error {
+				higher(&together, int(running.Add(1)))
+				defer running.Add(-1)
+				time.Sleep(time.Millisecond)
+				if j.ID%int64(slots) > 5 { // questions take a connection each
+					return nil
+				}
+				var held int
+				err := c.pool.QueryRow(ctx, "select count(*) from pawl.job where status = 'processing'").Scan(&held)
+				higher(&most, held)
+				return err
+			})
+			jobs := 60 * slots
+			c.exec(fmt.Sprintf("insert into pawl.job (queue, kind, payload) select 'q', 'k', '' from generate_series(1, %d)", jobs))
+			c.hire()
+			c.untilDone()
+			if int(most.Load()) > slots || int(together.Load()) != slots {
+				t.Errorf("%d jobs in hand, %d handlers at once, of %d slots", most.Load(), together.Load(), slots)
+			}
+			c.untilTrue("all are told of", func() bool { return int(c.counters.Count(pawl.EventFresh)) == jobs })
+		})
+	}
+}
+
+// While a turn with many ends is on its way the line makes another, and no third. Locks hold up what removes jobs: one what removes a single
+// job, the other what removes several.
+func TestTurn_TwoAtOnce(t *testing.T) {
+	t.Parallel()
 	c := setupCrew(t)
-	c.concurrency = slots
-	var most, running, together atomic.Int32
-	higher := func(highest *atomic.Int32, n int32) {
-		for was := highest.Load(); n > was && !highest.CompareAndSwap(was, n); was = highest.Load() {
+	c.exec(`create function hold() returns trigger language plpgsql as $$
+begin perform pg_advisory_xact_lock_shared(case (select count(*) from gone) when 1 then 1 else 2 end); return null; end $$;
+create trigger hold after delete on pawl.job referencing old table as gone for each statement execute function hold()`)
+	single, several := c.begin(), c.begin()
+	for n, tx := range []pgx.Tx{single, several} {
+		_, err := tx.Exec(t.Context(), "select pg_advisory_xact_lock($1)", n+1)
+		c.must(err)
+	}
+	const each, all = 100, 500
+	c.concurrency = 3*each + 1
+	var goOn [4]chan struct{}
+	for part := range goOn {
+		goOn[part] = make(chan struct{})
+	}
+	var begun, ended atomic.Int32
+	c.handlers = simply(func(_ context.Context, j job.Job) error {
+		begun.Add(1)
+		defer ended.Add(1)
+		if n := int(j.ID - 1); n < c.concurrency {
+			<-goOn[n/each]
 		}
-	}
-	c.handlers = simply(func(ctx context.Context, _ job.Job) error {
-		higher(&together, running.Add(1))
-		defer running.Add(-1)
-		var held int32
-		err := c.pool.QueryRow(ctx, "select count(*) from pawl.job where status = 'processing'").Scan(&held)
-		higher(&most, held)
-		time.Sleep(time.Millisecond)
-		return err
+		return nil
 	})
-	c.enqueueMany(400, job.Request{})
+	c.enqueueMany(all, job.Request{})
 	c.hire()
+	c.untilTrue("all slots are used", func() bool { return int(begun.Load()) == c.concurrency })
+	const turns = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory' and query like '%job_turn%'"
+	close(goOn[3])
+	c.until("the turn of one job does not wait", turns, 1)
+	close(goOn[0])
+	c.untilTrue("a hundred are done", func() bool { return ended.Load() == each+1 })
+	time.Sleep(100 * time.Millisecond) // and handed to the line
+	c.must(single.Commit(t.Context()))
+	c.until("the one job has not ended", fmt.Sprintf("select count(*) from pawl.job where id = %d", c.concurrency), 0)
+	c.until("the turn of a hundred jobs does not wait", turns, 1)
+	close(goOn[1])
+	c.until("the line does not make the next turn meanwhile", turns, 2)
+	close(goOn[2])
+	time.Sleep(300 * time.Millisecond)
+	c.wantCount(turns, 2)
+	c.must(several.Commit(t.Context()))
 	c.untilDone()
-	if most.Load() > slots || together.Load() != slots {
-		t.Errorf("%d jobs in hand, %d handlers at once, of %d slots", most.Load(), together.Load(), slots)
+	c.wantCount("select count(*) from pawl.job", 0)
+	if n := begun.Load(); n != all {
+		t.Errorf("%d calls for %d jobs", n, all)
 	}
-	c.untilTrue("all are told of", func() bool { return c.counters.Count(pawl.EventFresh) == 400 })
 }
 
 // Run returns when all hooks have been told of what ended.
