@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,7 +17,7 @@ import (
 )
 
 // A letter is played twice. In the first act the worker is killed while the mail server sends; in the second it is frozen when it
-// knows that the mail was sent, past its lease, and wakes up when somebody else has done the rest.
+// knows that the mail was sent, past its lease, and wakes up when another worker has done the rest.
 
 // letterLease is long enough to be watched.
 const letterLease = 5 * time.Second
@@ -89,7 +88,7 @@ func runLease(ctx context.Context, o Options, display Display) (r LeaseReport, e
 	if err := s.crew.Start(ctx, o.Workers); err != nil {
 		return r, err
 	}
-	s.say("a worker that has just begun judges nobody by presence: waiting")
+	s.say("a worker that has just begun takes no free presence lock for a death: waiting")
 	if err := s.wait(ctx, watchFirst); err != nil {
 		return r, err
 	}
@@ -116,15 +115,14 @@ type stage struct {
 	crew     *crew
 	mail     *provider.Server
 	began    time.Time
-	written  atomic.Int64 // letters of which a worker has said so
+	heard    tally // what workers have said, without their names
 }
 
 // relay tells what a worker says.
 func (s *stage) relay(line string) {
 	s.say(line)
-	if strings.HasSuffix(line, wroteRow) {
-		s.written.Add(1)
-	}
+	said := strings.SplitN(line, " ", 3) // "process", its number, and the rest
+	s.heard.add(said[len(said)-1])
 }
 
 // say tells what happens, and when.
@@ -135,7 +133,7 @@ func (s *stage) say(line string) {
 // kill is the first act.
 func (s *stage) kill(ctx context.Context) (seconds float64, err error) {
 	s.display.Note("\nAct 1: SIGKILL while the mail is being sent")
-	first, err := s.send(ctx, "letter-1", func() (bool, error) { return len(s.mail.Charges()) == 1, nil })
+	first, err := s.send(ctx, 1, func() (bool, error) { return len(s.mail.Charges()) == 1, nil })
 	if err != nil {
 		return 0, err
 	}
@@ -149,7 +147,7 @@ func (s *stage) kill(ctx context.Context) (seconds float64, err error) {
 	if err := s.takenOver(ctx, first); err != nil {
 		return 0, err
 	}
-	return round(time.Since(at).Seconds()), s.done(ctx, 1, "letter-1")
+	return round(time.Since(at).Seconds()), s.done(ctx, 1)
 }
 
 // freeze is the second act.
@@ -158,7 +156,7 @@ func (s *stage) freeze(ctx context.Context) (seconds float64, err error) {
 	for _, w := range s.crew.Workers() {
 		s.crew.Arm(w, "step.record.after", "stop")
 	}
-	first, err := s.send(ctx, "letter-2", func() (recorded bool, err error) {
+	first, err := s.send(ctx, 2, func() (recorded bool, err error) {
 		var steps int
 		err = s.database.conn.QueryRow(ctx, "select pg_catalog.count(*) from pawl.step as e where e.scope operator(pg_catalog.=) $1 and e.status operator(pg_catalog.=) 'succeeded'",
 			"job/"+letterQueue(s.database.schema)).Scan(&steps)
@@ -177,7 +175,7 @@ func (s *stage) freeze(ctx context.Context) (seconds float64, err error) {
 		return 0, err
 	}
 	seconds = round(time.Since(at).Seconds())
-	if err := s.done(ctx, 2, "letter-2"); err != nil {
+	if err := s.done(ctx, 2); err != nil {
 		return 0, err
 	}
 	s.say("SIGCONT to " + first.worker)
@@ -192,19 +190,23 @@ func (s *stage) freeze(ctx context.Context) (seconds float64, err error) {
 // held is who has a letter.
 type held struct {
 	worker string // "process 123"
-	pid    int    // 0: nobody
+	pid    int    // 0: no worker
 	fence  int64
 	over   bool          // the job has ended
 	left   time.Duration // of the lease
 }
 
-// send enqueues a letter and waits until it has come as far as reached says. It returns who has it.
-func (s *stage) send(ctx context.Context, key string, reached func() (bool, error)) (h held, err error) {
+// letter is the key of the nth letter.
+func letter(n int64) string { return fmt.Sprintf("letter-%d", n) }
+
+// send enqueues the nth letter and waits until it has come as far as reached says, and its worker has said that it hands the mail over. It returns which worker has the letter.
+func (s *stage) send(ctx context.Context, n int64, reached func() (bool, error)) (h held, err error) {
+	key := letter(n)
 	if _, err := job.Enqueue(ctx, s.database.conn, job.Request{Queue: letterQueue(s.database.schema), Kind: letterKind, Payload: []byte(key)}); err != nil {
 		return h, err
 	}
 	err = s.until(ctx, key+" is on its way", func() (bool, error) {
-		if h, err = s.holder(ctx); h.pid == 0 || err != nil {
+		if h, err = s.holder(ctx); h.pid == 0 || err != nil || s.heard.count(handsMail) < n {
 			return false, err
 		}
 		return reached()
@@ -212,10 +214,10 @@ func (s *stage) send(ctx context.Context, key string, reached func() (bool, erro
 	return h, err
 }
 
-// takenOver counts the lease down until somebody else has the letter.
+// takenOver counts the lease down until another worker has the letter.
 func (s *stage) takenOver(ctx context.Context, first held) error {
 	told, left := time.Now(), first.left
-	return s.until(ctx, "somebody takes over", func() (bool, error) {
+	return s.until(ctx, "another worker takes over", func() (bool, error) {
 		now, err := s.holder(ctx)
 		switch {
 		case err != nil:
@@ -227,7 +229,7 @@ func (s *stage) takenOver(ctx context.Context, first held) error {
 			return true, nil
 		}
 		if now.pid == 0 {
-			return false, nil // it is free, and nobody has taken it yet
+			return false, nil // it is free, and no worker has taken it yet
 		}
 		if left = now.left; time.Since(told) >= time.Second {
 			told = time.Now()
@@ -237,11 +239,11 @@ func (s *stage) takenOver(ctx context.Context, first held) error {
 	})
 }
 
-// done waits for the end of a letter's job, the nth, and until its worker has said so: what comes next is told behind it.
-func (s *stage) done(ctx context.Context, n int64, key string) error {
-	return s.until(ctx, key+" is done", func() (bool, error) {
+// done waits for the end of the nth letter's job, and until its worker has said so.
+func (s *stage) done(ctx context.Context, n int64) error {
+	return s.until(ctx, letter(n)+" is done", func() (bool, error) {
 		h, err := s.holder(ctx)
-		return h.over && s.written.Load() >= n, err
+		return h.over && s.heard.count(wroteRow) >= n, err
 	})
 }
 
@@ -312,7 +314,7 @@ func (s *stage) count(ctx context.Context, r *LeaseReport) error {
 	for _, key := range keys {
 		written[key]++
 	}
-	for _, key := range []string{"letter-1", "letter-2"} {
+	for _, key := range []string{letter(1), letter(2)} {
 		if mails[key] == 0 || written[key] == 0 {
 			r.Lost++
 		}

@@ -41,8 +41,11 @@ func (p *postman) say(format string, args ...any) {
 	fmt.Fprintf(p.out, "%s%s %s\n", sayPrefix, processName(os.Getpid()), fmt.Sprintf(format, args...))
 }
 
-// wroteRow is the last that a worker says of a letter.
-const wroteRow = "has written its row and ended the job, in one transaction"
+// What the stage waits to hear before it goes on, so that all is told in its order.
+const (
+	handsMail = "hands the mail to the mail server"
+	wroteRow  = "has written its row and ended the job, in one transaction"
+)
 
 // mail sends a letter, unless it was sent already, and writes its row.
 func (p *postman) mail(ctx context.Context, t job.Task[[]byte]) error {
@@ -54,7 +57,7 @@ func (p *postman) mail(ctx context.Context, t job.Task[[]byte]) error {
 			return sent(ctx, p.client, p.Letters, c)
 		}, 100*time.Millisecond)}
 	_, err := step.Run(ctx, p.pool, t.Job, s, func(ctx context.Context, c step.Call) (provider.Charge, error) {
-		p.say("hands the mail to the mail server")
+		p.say(handsMail)
 		made, err := post(ctx, p.client, p.Letters, t.Value)
 		c.Reference(made.ID)
 		knew = "is told that the mail was sent"
@@ -64,7 +67,7 @@ func (p *postman) mail(ctx context.Context, t job.Task[[]byte]) error {
 		return err
 	}
 	p.say("%s", knew)
-	// Whoever wakes up after its lease has a context that ends any moment. It does not look, so that one sees what refuses it.
+	// A worker that wakes up after its lease has a context that ends any moment. It does not look at it, so that one sees what refuses it.
 	if err := p.write(context.WithoutCancel(ctx), t); err != nil {
 		p.say("is refused, with its row: %v", err)
 		return err
@@ -73,7 +76,7 @@ func (p *postman) mail(ctx context.Context, t job.Task[[]byte]) error {
 	return nil
 }
 
-// write is the row, and the end of the job, of whoever holds it.
+// write is the row, and the end of the job, of the attempt that holds it.
 func (p *postman) write(ctx context.Context, t job.Task[[]byte]) error {
 	tx, err := p.pool.Begin(ctx)
 	if err != nil {
