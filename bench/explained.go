@@ -9,9 +9,8 @@ var explained = map[miss]string{
 	{"enqueue-1", "Pawl"}: `The bare insert into ` + "`pawl.job`" + `, sent by pgx without a function (line "pgx"), is 1.75 times as fast as River. With one caller, a job is
 one round trip and one flush of the log, and River pays both as well. The function adds 38 µs of processor time to the 321 of that insert, so it cannot be what is missing to 2.
 A third of the client's time is spent in system calls. [0016](decisions/0016-cheap-statements.md) says what was saved and how it was measured.`,
-	{"noop", "Pawl"}: `By processor time a job is 3.2 times cheaper than River's. A worker makes one turn at a time, which ends jobs and claims others, and one process of the server works on
-it: 20 µs a job, which at this rate is nine tenths of one processor, while two fifths of the two are idle. The claim and the finish by themselves, sent by four C clients (line "pgbench"), reach 2.15 times the rate of River. Two turns
-at a time were up to twice as fast in a prototype, and 13 % faster in the worker on a noisy machine ([0051](decisions/0051-turns.md)); the worker does not do that yet.`,
+	{"noop", "Pawl"}: `By processor time a job is 3.2 times cheaper than River's. A worker makes up to two turns at a time, each of which ends jobs and claims others.
+The claim and the finish by themselves, sent by four C clients (line "pgbench"), reach 2.15 times the rate of River ([0051](decisions/0051-turns.md)).`,
 	{"noop", "Pawl, batch"}: `The transaction of a batch first holds its jobs and ends them itself. That costs a job 45 µs of processor time where Handle takes 27, for handlers that
 write nothing and need no transaction: use Handle for them. Of the claim and the finish alone, "pgbench" makes 2.15 times the rate of River.`,
 	{"step", "Pawl"}: `The loop by hand, in Go, without leases, reaches 2.14 times the rate of River: three messages and one durable commit a job are the floor of a client in Go on two

@@ -35,8 +35,8 @@ const (
 	gatherFor = 5 * time.Millisecond
 	// slowShare of the slots, and no line with fewer, are left to a slow pass.
 	slowShare = 8
-	// aheadShare of the slots with jobs that are done, and at least aheadLeast, are a turn that the line does not wait for: the server
-	// works on it while the line gathers the next.
+	// The line does not wait for a turn that ends one of aheadShare slots, and at least aheadLeast: it gathers the next one while the server
+	// works on this one.
 	aheadShare, aheadLeast = 4, 32
 )
 
