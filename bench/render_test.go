@@ -105,7 +105,7 @@ func TestPage_ShowsBothRunsBarsGrowthAndPeers(t *testing.T) {
 		"| [noop](#no-op) | loop | ≥ 2× River | 1.42× | 1.42× | NOT met |",
 		"| [peers-kill](#peers-kills) | Pawl | none | 0 rows | | met |",
 		"3 of 4 bars met. In the second run, 0 of 3 bars met, 1 not measured.",
-		"**Why Pawl misses its bar (≥ 2× River):** By processor time",
+		"**Why Pawl misses its bar (≥ 2× River):** " + explained[miss{"noop", "Pawl"}],
 		"go run ./bench -render bench/results/1.json -second bench/results/2.json -growth bench/results/3.json -peers bench/results/4.json -charts docs/images",
 		"A figure of the second run differs from it by 0 % in the median and 33 % at most (noop, Pawl)",
 		"![Messages beside <keys>: jobs/s by remembered keys](images/growth-keys.svg)",
