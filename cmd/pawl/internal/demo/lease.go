@@ -22,7 +22,7 @@ import (
 // letterLease is long enough to be watched.
 const letterLease = 5 * time.Second
 
-// watchFirst is how old a worker's session must be before it takes a presence lock that is free for a death.
+// watchFirst is how old a worker's session must be before it treats a free presence lock as a death.
 const watchFirst = 6 * time.Second
 
 // letterQueue is that of the letters.
@@ -88,7 +88,7 @@ func runLease(ctx context.Context, o Options, display Display) (r LeaseReport, e
 	if err := s.crew.Start(ctx, o.Workers); err != nil {
 		return r, err
 	}
-	s.say("a worker that has just begun takes no free presence lock for a death: waiting")
+	s.say("a worker that has just started does not treat a free presence lock as a death yet: waiting")
 	if err := s.wait(ctx, watchFirst); err != nil {
 		return r, err
 	}
@@ -199,7 +199,7 @@ type held struct {
 // letter is the key of the nth letter.
 func letter(n int64) string { return fmt.Sprintf("letter-%d", n) }
 
-// send enqueues the nth letter and waits until it has come as far as reached says, and its worker has said that it hands the mail over. It returns which worker has the letter.
+// send enqueues the nth letter. It waits until reached holds and the letter's worker has said that it hands the mail over, and returns which worker that is.
 func (s *stage) send(ctx context.Context, n int64, reached func() (bool, error)) (h held, err error) {
 	key := letter(n)
 	if _, err := job.Enqueue(ctx, s.database.conn, job.Request{Queue: letterQueue(s.database.schema), Kind: letterKind, Payload: []byte(key)}); err != nil {

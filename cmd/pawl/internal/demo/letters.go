@@ -67,7 +67,7 @@ func (p *postman) mail(ctx context.Context, t job.Task[[]byte]) error {
 		return err
 	}
 	p.say("%s", knew)
-	// A worker that wakes up after its lease has a context that ends any moment. It does not look at it, so that one sees what refuses it.
+	// When a worker wakes up after its lease, its context is about to end. It writes all the same, so that you see what refuses it.
 	if err := p.write(context.WithoutCancel(ctx), t); err != nil {
 		p.say("is refused, with its row: %v", err)
 		return err
