@@ -95,7 +95,7 @@ func TestTurn_StoppedPastTheLease(t *testing.T) {
 }
 
 // However turns end jobs and claim others, no more are in hand than Concurrency allows, and all slots are used: with few slots, whose turns come one after
-// the other, and with many, where two are on their way at once.
+// the other, and with many, where two are on their way at once. Behind a third of the jobs each handler waits until all slots have one.
 func TestTurn_ConcurrencyIsTheBound(t *testing.T) {
 	t.Parallel()
 	for _, slots := range []int{7, 130} {
@@ -103,15 +103,28 @@ func TestTurn_ConcurrencyIsTheBound(t *testing.T) {
 			t.Parallel()
 			c := setupCrew(t)
 			c.concurrency = slots
-			var most, running, together atomic.Int32
+			var most, running, together, begun atomic.Int32
 			higher := func(highest *atomic.Int32, n int) {
 				for was := highest.Load(); n > int(was) && !highest.CompareAndSwap(was, int32(n)); was = highest.Load() {
 				}
 			}
+			full := make(chan struct{})
+			fill := sync.OnceFunc(func() { close(full) })
 			c.handlers = simply(func(ctx context.Context, j job.Job) error {
-				higher(&together, int(running.Add(1)))
+				now := int(running.Add(1))
+				higher(&together, now)
 				defer running.Add(-1)
 				time.Sleep(time.Millisecond)
+				if int(begun.Add(1)) > 20*slots {
+					if now == slots {
+						fill()
+					}
+					select {
+					case <-full:
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				}
 				if j.ID%int64(slots) > 5 { // questions take a connection each
 					return nil
 				}
