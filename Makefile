@@ -1,6 +1,6 @@
 # Pawl's tasks. `make` alone explains them.
 
-MODULES := . ./bench ./cmd/pawl ./dashboard ./internal/browsertest ./internal/deploytest ./internal/drivertest ./internal/migratetest ./internal/release ./internal/webhooktest ./observe ./schedule/cron ./transport/pawlsqs $(wildcard ./examples ./examples/recipes ./examples/stripe)
+MODULES := . ./bench ./cmd/pawl ./dashboard ./internal/browsertest ./internal/deploytest ./internal/drivertest ./internal/migratetest ./internal/release ./internal/webhooktest ./observe ./schedule/cron ./transport/pawlkafka ./transport/pawlnats ./transport/pawlrabbitmq ./transport/pawlsqs $(wildcard ./examples ./examples/recipes ./examples/stripe)
 ALL     := $(addsuffix /...,$(MODULES))
 GO      ?= go
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2

@@ -2,6 +2,7 @@ package pawl
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/pawl-go/pawl/internal/receipt"
@@ -31,6 +32,10 @@ type Delivery struct {
 	Attributes map[string]string
 	// Receives counts how often the transport handed this message out, this time included; 0 if it does not say.
 	Receives int
+	// Log names the log that the message is in, with its partition ("orders/3"), and Offset its place there. A log keeps what was
+	// delivered, so an operator finds the message again by both. Log is empty for a queue, which forgets what is acknowledged.
+	Log    string
+	Offset int64
 	// SentAt is when the transport accepted the message, by its clock; zero if it does not say.
 	SentAt time.Time
 	// ProducedAt is when the producer made the message, by its clock; zero if it does not say. A redrive changes SentAt at some
@@ -60,26 +65,52 @@ func init() { receipt.Register(func(handle any) any { return Receipt{handle: han
 // A Source is where deliveries come from: the smallest seam a broker needs.
 type Source interface {
 	// Receive waits, within the source's own poll time, for at most max deliveries (max ≥ 1) and may return none.
-	// From here until Ack or Release the source keeps each delivery invisible to other receivers.
+	// From here until Ack or Release the source keeps each delivery invisible to other receivers, as far as the broker can. If a
+	// message has an OrderingKey, no later one of that key is received while this one is out or waits for the delay of its Release.
 	// After ctx ends it returns what it holds or an error, and takes nothing more. A consumer that stops calls it once more with
 	// the ended ctx, so that a source with calls of its own under way can end them.
 	Receive(ctx context.Context, max int) ([]Delivery, error)
 	// Ack removes what the database already answered. A failure is counted and reported, not retried as work:
-	// the message returns and is absorbed as a duplicate. Receipts that are not [Receipt.Valid] are refused.
+	// the message returns and is absorbed as a duplicate. Receipts that are not [Receipt.Valid] are refused. The broker may hear of it
+	// later: in a log, once all before it is acknowledged too, and at the latest in [Finisher.Finish].
 	Ack(ctx context.Context, rs ...Receipt) error
 	// Release gives deliveries back without acknowledging them; they return after delay, sooner or later as the
-	// transport allows.
+	// transport allows. They may return to this receiver only, as long as it lives.
 	Release(ctx context.Context, delay time.Duration, ds ...Delivery) error
 	// Info describes the source. The zero SourceInfo claims nothing. A consumer calls it when it is made and then once a minute, so it may
 	// ask the broker, for 10 s at most.
 	Info() SourceInfo
 }
 
+// A Finisher is a [Source] that owns something beyond its deliveries: a membership of a group, a channel, a connection. If it gave that up
+// while deliveries are being settled, they would be delivered elsewhere at once.
+type Finisher interface {
+	Source
+	// Finish ends the source. A consumer calls it once, last: every receipt has been given to Ack, and what was not settled was given to
+	// Release or is left behind. Finish tells the broker what is not told yet and leaves. It returns soon after ctx ends. Ack and
+	// Release after it do nothing and return an error.
+	Finish(ctx context.Context) error
+}
+
+// A Revocable is a [Source] whose broker may take deliveries away that were received and not begun, such as those of a partition that moves
+// to another member of its group.
+type Revocable interface {
+	Source
+	// StillHeld reports whether a delivery is still this receiver's, and notes that work on it begins. A consumer asks once for each
+	// delivery, right before it opens the transaction. After true the source keeps the delivery until Ack or Release, as far as the
+	// broker lets it: whoever wants the partition waits for it. After false the consumer drops the delivery, and neither acknowledges
+	// nor releases it.
+	StillHeld(d Delivery) bool
+}
+
+// Forever is the RedeliveryHorizon of a source that keeps messages for ever.
+const Forever time.Duration = math.MaxInt64
+
 // SourceInfo describes a [Source] to its consumer. Of what a consumer has read when it was made, only RedeliveryHorizon may change later.
 type SourceInfo struct {
 	// RedeliveryHorizon is how long after its first arrival a message may come again, dead letter queues and redrives included. A
-	// consumer refuses to forget sooner. 0: not known. A source that keeps messages for ever returns [math.MaxInt64]; its consumer then
-	// needs to remember for ever too.
+	// consumer refuses to forget sooner. 0: not known. A source that keeps messages for ever returns [Forever]; its consumer then needs to
+	// remember for ever too.
 	RedeliveryHorizon time.Duration
 	// Evidence says that deliveries prove who sent them. By default a consumer then keeps all of them as they came.
 	Evidence bool
@@ -88,4 +119,12 @@ type SourceInfo struct {
 	// AckAtOnce says that a sender waits for each acknowledgement. By default a receipt waits up to 20 ms for others, so that they go in one
 	// call.
 	AckAtOnce bool
+	// ReceiveBatch is how many deliveries a consumer asks for at once, 1 to 10,000; more if its handler takes larger batches. What was
+	// received and not begun waits in memory. Default 10.
+	ReceiveBatch int
+	// AckBatch is how many receipts go in one call of Ack, 1 to 10,000. Default 10.
+	AckBatch int
+	// Cumulative says that an acknowledgement covers all before it, as an offset does. A delivery that was given back then holds up
+	// the acknowledgement of those behind it, so a consumer refuses the mode that retries from the source.
+	Cumulative bool
 }

@@ -69,7 +69,11 @@ var plan = []struct {
 	{"doctor", []string{".", "migrate", "internal/catalog", "internal/pooler", "internal/text"}},
 	{"service", []string{".", "consumer", "job", "migrate", "outbox", "schedule", "internal/catalog", "internal/conns", "internal/direct", "internal/pace", "internal/progress"}},
 	// doors
-	{"transport/pawlsqs", []string{".", "internal/jsonptr", "internal/pace"}},
+	{"internal/cloudevents", []string{"."}},
+	{"transport/pawlsqs", []string{".", "internal/heart", "internal/jsonptr", "internal/pace"}},
+	{"transport/pawlkafka", []string{".", "internal/cloudevents", "internal/fault", "internal/jsonptr", "internal/pace"}},
+	{"transport/pawlnats", []string{".", "internal/cloudevents", "internal/fault", "internal/heart", "internal/jsonptr", "internal/pace"}},
+	{"transport/pawlrabbitmq", []string{".", "internal/cloudevents", "internal/fault", "internal/jsonptr", "internal/pace"}},
 	{"transport/webhook", []string{".", "internal/jsonptr", "internal/pace"}},
 	{"transport/pawlsqs/sqstest", []string{"internal/pace"}},
 	{"transport/pawlsqs/sqstest/conformance", nil},
@@ -82,6 +86,7 @@ var plan = []struct {
 	{"dashboard", []string{".", "doctor", "internal/catalog", "ops", "internal/text"}},
 	// for tests, ours and our users'
 	{"internal/postgres", nil},
+	{"internal/brokers", nil},
 	{"internal/pgtest", []string{"internal/postgres"}},
 	{"internal/pgtest/catalogue", nil},
 	{"internal/pgtest/hostile", nil},

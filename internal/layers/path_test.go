@@ -31,6 +31,7 @@ var ownPath = map[string]string{
 	"internal/browsertest": "tests only",
 	"internal/incident":    "tests only",
 	"internal/webhooktest": "tests only",
+	"internal/brokers":     "a script of a shell, no SQL",
 }
 
 // pinnedBy are functions that send a text under Pawl's own path, or put it into a script that sets it.

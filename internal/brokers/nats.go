@@ -1,0 +1,98 @@
+package brokers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// natsVersion is the NATS server that is built if none is installed: a module of Go.
+const natsVersion = "v2.15.2"
+
+// NATS starts a NATS server with JetStream. It takes the binary that PAWL_NATS_SERVER names, else nats-server on the PATH, else it builds one from
+// its Go module, once for each version.
+func NATS(ctx context.Context, o Options) (*Server, error) {
+	binary, err := natsServer(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return start(ctx, program{
+		name: "nats", limit: time.Minute,
+		prepare: func(context.Context, *Server) error { return nil },
+		command: func(s *Server) *exec.Cmd {
+			return exec.Command(binary, "-a", "127.0.0.1", "-p", strconv.Itoa(s.port), "-js", "-sd", filepath.Join(s.dir, "data"))
+		},
+		ready: natsGreets,
+	}, o)
+}
+
+// natsGreets waits for the INFO line that a server sends to each client, and for the sentence that it serves.
+func natsGreets(ctx context.Context, s *Server) error {
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", s.Addr())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_ = conn.SetReadDeadline(time.Now().Add(time.Second)) // a server that hangs is asked again
+	var head [5]byte
+	if _, err := conn.Read(head[:]); err != nil {
+		return err
+	}
+	if !bytes.HasPrefix(head[:], []byte("INFO")) {
+		return fmt.Errorf("%s is no NATS server: it greets with %q", s.Addr(), head)
+	}
+	return nil
+}
+
+func natsServer(ctx context.Context, o Options) (string, error) {
+	if named := os.Getenv("PAWL_NATS_SERVER"); named != "" {
+		return named, nil
+	}
+	if found, err := exec.LookPath("nats-server"); err == nil {
+		return found, nil
+	}
+	cache, err := cacheDir("nats-" + natsVersion)
+	if err != nil {
+		return "", err
+	}
+	built := filepath.Join(cache, "nats-server")
+	if _, err := os.Stat(built); err == nil {
+		return built, nil
+	}
+	if o.Log != nil {
+		o.Log("no nats-server on the PATH: building " + natsVersion + " from its module, once")
+	}
+	cmd := exec.CommandContext(ctx, "go", "install", "github.com/nats-io/nats-server/v2@"+natsVersion)
+	fresh, err := os.MkdirTemp(cache, "build-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(fresh)
+	cmd.Env = append(os.Environ(), "GOBIN="+fresh, "GOFLAGS=", "GOWORK=off")
+	cmd.Dir = fresh
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("nats: no nats-server on the PATH, and it cannot be built: install the package nats-server, or name one in "+
+			"PAWL_NATS_SERVER: %w\n%s", err, bytes.TrimSpace(out))
+	}
+	if err := os.Rename(filepath.Join(fresh, "nats-server"), built); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", err
+	}
+	return built, nil
+}
+
+// cacheDir is where what was fetched is kept for the next start.
+func cacheDir(name string) (string, error) {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		base = filepath.Join(os.TempDir(), "pawl-cache-"+strconv.Itoa(os.Getuid()))
+	}
+	dir := filepath.Join(base, "pawl", name)
+	return dir, os.MkdirAll(dir, 0o700)
+}

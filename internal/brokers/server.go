@@ -1,0 +1,265 @@
+package brokers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Options choose where a broker runs. The zero value is a throwaway broker on a free port, removed by Stop.
+type Options struct {
+	// Dir keeps configuration and data across starts. It is created if missing. Default: a temporary directory, removed by Stop or soon after
+	// this program ends, however it ends.
+	Dir string
+	// Port is where clients connect, on 127.0.0.1. Default: the port that Dir was started with before, else a free one between 10,000 and
+	// 29,999, below the ports that the system gives to clients.
+	Port int
+	// Settings are lines of the broker's own configuration file, by name, over ours.
+	Settings map[string]string
+	// Log receives a line before something slow happens, such as a download. Default: none.
+	Log func(line string)
+}
+
+// A Server is a running broker. Its methods may be called from many goroutines.
+type Server struct {
+	program program
+	options Options
+	dir     string
+	port    int
+	keep    bool // dir outlives us
+
+	dog  *watchdog
+	mu   sync.Mutex
+	cmd  *exec.Cmd     // nil while it is killed
+	done chan struct{} // closed when cmd has ended
+}
+
+// A program is what one kind of broker needs.
+type program struct {
+	name string
+	// prepare writes configuration into dir before each start.
+	prepare func(ctx context.Context, s *Server) error
+	// command is what serves until it is killed. It names dir, so that the watchdog recognises it. All that it starts must stay in its
+	// process group.
+	command func(s *Server) *exec.Cmd
+	// ready returns nil once clients are served.
+	ready func(ctx context.Context, s *Server) error
+	// limit bounds one start.
+	limit time.Duration
+	// log, under dir, is where the broker says why it did not start.
+	log string
+}
+
+// start starts a broker and returns when it serves clients. ctx bounds the start only.
+func start(ctx context.Context, p program, o Options) (_ *Server, err error) {
+	if o.Log == nil {
+		o.Log = func(string) {}
+	}
+	s := &Server{program: p, options: o, keep: o.Dir != ""}
+	if s.dir, err = o.takeDir(p.name); err != nil {
+		return nil, err
+	}
+	if s.port, err = s.takePort(); err != nil {
+		return nil, err
+	}
+	if s.dog, err = startWatchdog(s.dir, s.keep); err != nil {
+		return nil, err
+	}
+	if err := s.Start(ctx); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+func (o Options) takeDir(name string) (string, error) {
+	if o.Dir == "" {
+		return os.MkdirTemp("", "pawl-"+name+"-")
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return "", err
+	}
+	return dir, os.MkdirAll(dir, 0o700)
+}
+
+// takePort returns the port asked for, or the one written down in the directory, or a free one that it writes down.
+func (s *Server) takePort() (int, error) {
+	file := filepath.Join(s.dir, "pawl.port")
+	if s.options.Port > 0 {
+		return s.options.Port, nil
+	}
+	if text, err := os.ReadFile(file); err == nil {
+		if port, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			return port, nil
+		}
+	}
+	port, err := FreePort()
+	if err != nil {
+		return 0, err
+	}
+	return port, os.WriteFile(file, []byte(strconv.Itoa(port)), 0o600)
+}
+
+// FreePort finds a port of 127.0.0.1 on which nothing listens. A broker that is killed and started again gets it back: the system gives such
+// ports to no client.
+func FreePort() (int, error) {
+	for range 1000 {
+		port := 10_000 + rand.IntN(20_000)
+		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+		if err == nil {
+			return port, l.Close()
+		}
+	}
+	return 0, errors.New("no free port between 10000 and 29999 on 127.0.0.1")
+}
+
+// Addr is where clients connect, as in 127.0.0.1:19092.
+func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
+
+// Port is the port of Addr.
+func (s *Server) Port() int { return s.port }
+
+// Dir holds configuration, data and log.
+func (s *Server) Dir() string { return s.dir }
+
+// Done is closed when the broker has ended. After Start there is a new one.
+func (s *Server) Done() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.done
+}
+
+// Start starts a broker that was killed, on the same port and data, and returns when it serves clients.
+func (s *Server) Start(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd != nil {
+		return fmt.Errorf("%s: it runs already", s.program.name)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.program.limit)
+	defer cancel()
+	if err := s.program.prepare(ctx, s); err != nil {
+		return fmt.Errorf("%s: %w", s.program.name, err)
+	}
+	if err := s.launch(); err != nil {
+		return fmt.Errorf("%s: %w", s.program.name, err)
+	}
+	for {
+		err := s.program.ready(ctx, s)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-s.done:
+			s.cmd = nil
+			return fmt.Errorf("%s: it ended while starting\n%s", s.program.name, s.tail())
+		case <-ctx.Done():
+			return fmt.Errorf("%s: it does not answer: %w: %w\n%s", s.program.name, ctx.Err(), err, s.tail())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (s *Server) launch() error {
+	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) // never our stdout: go test would wait for its end
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := s.program.command(s)
+	if cmd.Err != nil {
+		return cmd.Err
+	}
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	s.cmd, s.done = cmd, done
+	go func() {
+		_ = cmd.Wait()
+		close(done)
+	}()
+	return s.dog.guard(cmd.Process.Pid)
+}
+
+func (s *Server) logFile() string { return filepath.Join(s.dir, "pawl.log") }
+
+// tail is the end of what the broker said.
+func (s *Server) tail() string {
+	var all []string
+	for _, file := range []string{s.logFile(), filepath.Join(s.dir, s.program.log)} {
+		text, _ := os.ReadFile(file) // absent: nothing was said
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		all = append(all, lines[max(0, len(lines)-15):]...)
+	}
+	return strings.Join(slices.Compact(all), "\n")
+}
+
+// Kill ends the broker with SIGKILL, as a crash does, and returns when it is gone. Start starts it again.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.signal(syscall.SIGKILL)
+	if s.cmd != nil {
+		<-s.done
+		s.cmd = nil
+	}
+}
+
+// Freeze stops all processes of the broker where they are; Wake lets them go on.
+func (s *Server) Freeze() { s.locked(syscall.SIGSTOP) }
+
+// Wake lets a frozen broker go on.
+func (s *Server) Wake() { s.locked(syscall.SIGCONT) }
+
+func (s *Server) locked(sig syscall.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.signal(sig)
+}
+
+// signal reaches the broker and all that it started.
+func (s *Server) signal(sig syscall.Signal) {
+	if s.cmd != nil {
+		_ = syscall.Kill(-s.cmd.Process.Pid, sig)
+	}
+}
+
+// stopLimit is how long a broker may take to end in good order.
+const stopLimit = 30 * time.Second
+
+// Stop ends the broker, in good order if its data is to be kept, and removes a directory that is not.
+func (s *Server) Stop() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd != nil {
+		if s.keep {
+			s.signal(syscall.SIGTERM)
+			select {
+			case <-s.done:
+			case <-time.After(stopLimit):
+			}
+		}
+		s.signal(syscall.SIGKILL)
+		<-s.done
+		s.cmd = nil
+	}
+	s.dog.dismiss()
+	if s.keep {
+		return nil
+	}
+	return os.RemoveAll(s.dir)
+}

@@ -1,0 +1,2 @@
+// Package pawlkafka receives from and publishes to Apache Kafka.
+package pawlkafka

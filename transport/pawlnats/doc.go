@@ -1,0 +1,2 @@
+// Package pawlnats receives from and publishes to NATS JetStream.
+package pawlnats

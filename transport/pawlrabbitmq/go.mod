@@ -1,0 +1,3 @@
+module github.com/pawl-go/pawl/transport/pawlrabbitmq
+
+go 1.25.0
