@@ -102,11 +102,11 @@ var plan = []struct {
 	{"observe/internal/gen", []string{"observe/internal/metrics"}},
 	// the binary
 	{"cmd/pawl/internal/fleet", nil},
-	{"cmd/pawl/internal/broker", []string{"transport/pawlsqs/sqstest"}},
+	{"cmd/pawl/internal/broker", []string{".", "transport/pawlsqs", "transport/pawlsqs/sqstest"}},
 	{"cmd/pawl/internal/lab", []string{".", "cmd/pawl/internal/broker", "cmd/pawl/internal/fleet", "consumer", "dashboard", "internal/postgres", "internal/wireproxy", "job", "migrate", "transport/pawlsqs", "transport/pawlsqs/sqstest"}},
-	{"cmd/pawl/internal/demo", []string{".", "cmd/pawl/internal/broker", "cmd/pawl/internal/fleet", "step", "consumer", "job", "outbox", "migrate", "internal/checker", "internal/fault", "internal/postgres", "internal/provider", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook"}},
+	{"cmd/pawl/internal/demo", []string{".", "cmd/pawl/internal/broker", "cmd/pawl/internal/fleet", "step", "consumer", "job", "outbox", "migrate", "internal/checker", "internal/fault", "internal/postgres", "internal/provider", "transport/webhook"}},
 	{"cmd/pawl/internal/scaffold", nil},
-	{"cmd/pawl/internal/cli", []string{".", "cmd/pawl/internal/lab", "cmd/pawl/internal/scaffold", "schema", "migrate", "ops", "doctor", "dashboard", "internal/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/demo", "internal/text"}},
+	{"cmd/pawl/internal/cli", []string{".", "cmd/pawl/internal/lab", "cmd/pawl/internal/scaffold", "schema", "migrate", "ops", "doctor", "dashboard", "internal/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/broker", "cmd/pawl/internal/demo", "internal/text"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	// the benchmark
 	{"bench", []string{".", "command", "command/httpkey", "consumer", "job", "outbox", "ops", "schedule", "migrate", "internal/postgres"}},

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
 	"github.com/pawl-go/pawl/cmd/pawl/internal/demo"
 )
 
@@ -53,6 +54,7 @@ must hold Pawl's schema (the environment is not asked, so that no demo runs wher
 	flags.IntVar(&o.Workers, "workers", 3, "worker processes")
 	flags.IntVar(&o.Kills, "kills", 10, "workers to SIGKILL and restart")
 	flags.IntVar(&o.Poison, "poison", 0, "orders among them that no handler can apply: dead letters")
+	flags.StringVar(&o.Broker, "broker", "sqs", "where orders come by: "+strings.Join(broker.Kinds(), ", "))
 	flags.BoolVar(&o.Pipeline, "pipeline", false, "let each order append an event, which goes through a second queue and is shipped there")
 	flags.BoolVar(&o.Payments, "payments", false, "let orders come as webhooks, and charge and mail each at a server that lies")
 	lease := flags.Bool("lease", false, "tell of a lease step by step, instead")
@@ -110,7 +112,7 @@ func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) error {
 }
 
 // playFlags are those that do not go with --lease.
-var playFlags = []string{"messages", "duplicates", "workers", "kills", "poison", "pipeline", "payments", "handler-errors", "seed"}
+var playFlags = []string{"messages", "duplicates", "workers", "kills", "poison", "pipeline", "broker", "payments", "handler-errors", "seed"}
 
 func runLease(cmd *cobra.Command, o demo.Options, asJSON bool) error {
 	if n := slices.IndexFunc(playFlags, cmd.Flags().Changed); n >= 0 {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
 	"github.com/pawl-go/pawl/cmd/pawl/internal/demo"
 )
 
@@ -15,7 +16,7 @@ func printReport(w io.Writer, r demo.Report, asJSON bool) error {
 	other := r.Altered + r.Torn + r.Unexpected
 	rows := [][]string{
 		{"orders sent", count(r.Intents), "intents: each must take effect once"},
-		{"deliveries", count(r.Deliveries), "messages SQS handed out"},
+		{"deliveries", count(r.Deliveries), "messages that " + broker.Title(r.Broker) + " handed out"},
 		{"deliveries sent", count(r.Deliveries), "webhooks, each until it was answered 200"},
 		{"effects", count(r.Effects), "order rows in PostgreSQL"},
 		{"charges", count(r.Charged), fmt.Sprintf("really made by the bank, in %d requests", r.ChargeRequests)},

@@ -2,9 +2,13 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
 	"github.com/pawl-go/pawl/internal/checker"
 )
 
@@ -15,6 +19,7 @@ type Options struct {
 	Workers       int     // processes
 	Kills         int     // SIGKILLs
 	Poison        int     // orders among Messages that no handler can apply
+	Broker        string  // one of broker.Kinds
 	Payments      bool    // orders come as webhooks; each is charged at a bank and mailed, and has an event; implies Pipeline
 	Pipeline      bool    // the handler appends an event, which goes through a second queue and has an effect there
 	HandlerErrors float64 // share of attempts whose handler fails; the delivery is stored and is retried
@@ -41,6 +46,9 @@ func (o Options) Validate() error {
 			return fmt.Errorf("--%s must lie between %d and %d, it is %d", b.name, b.low, b.high, b.value)
 		}
 	}
+	if !slices.Contains(broker.Kinds(), o.Broker) {
+		return fmt.Errorf("--broker is one of %s, not %q", strings.Join(broker.Kinds(), ", "), o.Broker)
+	}
 	if sent := o.Messages * o.Duplicates; sent > maxSent {
 		return fmt.Errorf("--messages times --duplicates must not exceed %d, it is %d", maxSent, sent)
 	}
@@ -56,7 +64,7 @@ func (o Options) Validate() error {
 // A Report is what a run comes to; its JSON form is the demo's --json output.
 type Report struct {
 	checker.Verdict
-	Deliveries         int64   `json:"deliveries"`          // messages SQS handed out, or webhooks sent
+	Deliveries         int64   `json:"deliveries"`          // messages that the broker handed out, or webhooks sent
 	DuplicatesAbsorbed int64   `json:"duplicates_absorbed"` // deliveries the workers recognised as seen
 	Retried            int64   `json:"retried"`             // attempts that failed and were tried again from the database
 	Kills              int     `json:"kills"`
@@ -65,6 +73,7 @@ type Report struct {
 	Seconds            float64 `json:"seconds"`    // from the first message sent to the last one settled
 	PerSecond          float64 `json:"per_second"` // effects per second, over Seconds
 	Seed               uint64  `json:"seed"`
+	Broker             string  `json:"broker"`
 	Pipeline           bool    `json:"pipeline"` // whether there was a second hop
 	Payments           bool    `json:"payments"` // whether there were calls
 	ChargeRequests     int     `json:"charge_requests,omitempty"`
@@ -95,22 +104,22 @@ func (o Options) limit(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeoutCause(ctx, o.Timeout, late)
 }
 
-func run(ctx context.Context, o Options, display Display) (Report, error) {
+func run(ctx context.Context, o Options, display Display) (_ Report, err error) {
 	database, err := openDatabase(ctx, o, display)
 	if err != nil {
 		return Report{}, err
 	}
 	defer database.close(ctx)
-	queue, err := openQueue(ctx, o.Seed, weather)
+	queues, err := broker.Open(ctx, broker.Options{Kind: o.Broker, Seed: o.Seed, Log: display.Note}, queueName, shipmentQueue)
 	if err != nil {
 		return Report{}, err
 	}
-	defer queue.Close()
+	defer func() { err = errors.Join(err, queues.Close()) }()
 	o.Pipeline = o.Pipeline || o.Payments
 	crew := newCrew(o.Executable, workerConfig{DatabaseURL: database.url, Schema: database.schema,
-		Endpoint: queue.Endpoint, Seed: o.Seed, HandlerErrors: o.HandlerErrors, Pipeline: o.Pipeline})
+		Place: queues.Place(), Seed: o.Seed, HandlerErrors: o.HandlerErrors, Pipeline: o.Pipeline})
 	defer crew.KillAll()
-	game := newGame(o, display, database, queue, crew)
+	game := newGame(o, display, database, queues, crew)
 	if o.Payments {
 		if err := game.openPayments(); err != nil {
 			return Report{}, err

@@ -7,9 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
 	"github.com/pawl-go/pawl/outbox"
-	"github.com/pawl-go/pawl/transport/pawlsqs"
 )
 
 // A pipeline: each arrow may carry a message twice, each hop has one effect.
@@ -21,7 +19,7 @@ func shipping(schema string) string { return schema + "/shipping" }
 
 // hop is the relay and what is behind it.
 func (c workerConfig) hop(ctx context.Context, pool *pgxpool.Pool, hooks pawl.Hooks) ([]part, error) {
-	sink, err := pawlsqs.OpenSink(ctx, broker.Client(c.Endpoint), shipmentQueue, "")
+	sink, err := c.Place.Sink(ctx, shipmentQueue)
 	if err != nil {
 		return nil, err
 	}

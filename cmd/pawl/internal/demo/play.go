@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
 	"github.com/pawl-go/pawl/internal/checker"
 )
 
@@ -16,7 +18,8 @@ type game struct {
 	Options
 	display  Display
 	database *database
-	queue    *queue
+	broker   broker.Broker
+	last     atomic.Pointer[stand]
 	sender   *sender    // of the payments; nil: there are none
 	calls    *providers // whom they call
 	crew     *crew
@@ -26,16 +29,16 @@ type game struct {
 }
 
 // newGame makes what the seed decides.
-func newGame(o Options, display Display, d *database, q *queue, c *crew) *game {
+func newGame(o Options, display Display, d *database, b broker.Broker, c *crew) *game {
 	random := rand.New(rand.NewPCG(o.Seed, 0))
-	g := &game{Options: o, display: display, database: d, queue: q, crew: c, random: random}
+	g := &game{Options: o, display: display, database: d, broker: b, crew: c, random: random}
 	g.sent = makeOrders(random, o.Messages, o.Poison)
-	var more []string
+	more := slices.Clone(broker.Points(o.Broker))
 	if o.Pipeline {
-		more = hopPoints
+		more = append(more, hopPoints...)
 	}
 	if o.Payments {
-		more = slices.Concat(more, callPoints)
+		more = append(more, callPoints...)
 	}
 	g.killer = newKiller(random, c, o.Kills, more...)
 	return g
@@ -54,10 +57,10 @@ func (g *game) play(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	seconds := time.Since(began).Seconds()
-	unsettled := g.unsettled(ctx)
 	if err := g.crew.Drain(ctx); err != nil {
 		return Report{}, err
 	}
+	unsettled := g.stand(ctx).open() // now no worker holds a message that the broker does not count
 	watch.stop()
 
 	history, err := g.database.history(ctx)
@@ -72,7 +75,7 @@ func (g *game) play(ctx context.Context) (Report, error) {
 	report := Report{Verdict: verdict, Deliveries: g.deliveries(),
 		DuplicatesAbsorbed: g.crew.events.count("duplicate_skipped"), Retried: g.crew.events.count("retryable"),
 		Unsettled: unsettled, Kills: len(g.killer.done), KilledAt: g.killer.done,
-		Seconds: round(seconds), PerSecond: round(float64(verdict.Effects) / seconds), Seed: g.Seed, Pipeline: g.Pipeline, Payments: g.Payments}
+		Seconds: round(seconds), PerSecond: round(float64(verdict.Effects) / seconds), Seed: g.Seed, Broker: g.Broker, Pipeline: g.Pipeline, Payments: g.Payments}
 	if g.Payments {
 		report.ChargeRequests, report.MailRequests = g.calls.bank.Requests(), g.calls.mail.Requests()
 		report.Unknown, err = g.database.unknown(ctx)
@@ -86,7 +89,11 @@ func (g *game) run(ctx context.Context, watch *watcher) error {
 	producing := make(chan error, 1)
 	go func() { producing <- g.produce(ctx) }()
 	progress := stall{since: time.Now()}
-	for produced := false; !produced || !g.quiet(ctx); {
+	for produced := false; ; {
+		now := g.stand(ctx)
+		if produced && g.killer.finished() && g.settled(now) {
+			return nil
+		}
 		select {
 		case err := <-producing:
 			if err != nil {
@@ -102,13 +109,11 @@ func (g *game) run(ctx context.Context, watch *watcher) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 		effects := int(watch.effects.Load())
-		stuck := progress.none(int64(effects+g.killer.killed()) + g.moved())
-		if stuck {
+		if progress.none(int64(effects+g.killer.killed()) + g.moved(now)) {
 			return g.whyStuck(ctx, produced)
 		}
-		g.killer.step(ctx, effects, g.Messages-g.Poison, g.empty(ctx), produced)
+		g.killer.step(ctx, effects, g.Messages-g.Poison, g.empty(now), produced)
 	}
-	return nil
 }
 
 var errEnded = errors.New("the private PostgreSQL ended by itself")
@@ -122,48 +127,6 @@ func (g *game) whyStuck(ctx context.Context, produced bool) error {
 		return fmt.Errorf("nothing moved for %v, and not everything was sent", stallAfter)
 	}
 	return nil
-}
-
-// quiet reports whether nothing is left to happen: every kill done, no message anywhere, no delivery waiting for a retry.
-func (g *game) quiet(ctx context.Context) bool {
-	return g.killer.finished() && g.empty(ctx) && g.unsettled(ctx) == 0
-}
-
-// deliveries counts arrivals.
-func (g *game) deliveries() int64 {
-	if g.Payments {
-		return g.sender.sent.Load()
-	}
-	return g.queue.stats().Received
-}
-
-// moved grows with every delivery that is done with.
-func (g *game) moved() int64 {
-	if g.Payments {
-		return g.sender.answered.Load() + g.queue.moved()
-	}
-	return g.queue.moved()
-}
-
-// empty reports that everything sent so far is done. Before the first delivery that is not news. A webhook is answered long before
-// it is worked on.
-func (g *game) empty(ctx context.Context) bool {
-	if g.Payments {
-		return g.sender.sent.Load() > 0 && g.unsettled(ctx) == 0
-	}
-	return g.queue.stats().Sent > 0 && g.queue.open() == 0
-}
-
-// unsettled counts what is still open: messages in the queue, webhooks without an answer and deliveries waiting for a retry.
-func (g *game) unsettled(ctx context.Context) int {
-	waiting, err := g.database.waiting(ctx)
-	if err != nil {
-		waiting = 1 // not known to be quiet
-	}
-	if g.Payments {
-		waiting += int(g.sender.open.Load())
-	}
-	return g.queue.open() + waiting
 }
 
 // stallAfter is how long nothing may take effect, be deleted or be killed before the run is judged as it stands.

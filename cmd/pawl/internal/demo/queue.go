@@ -2,52 +2,20 @@ package demo
 
 import (
 	"context"
-	"errors"
 
 	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
-	"github.com/pawl-go/pawl/transport/pawlsqs"
-	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
 // The queue that orders come by and, with --pipeline, the one that their events go to.
 const queueName, shipmentQueue = "orders", "shipments"
 
-// A queue is the SQS in this process, with its faults.
-type queue struct{ *broker.Broker }
-
-// weather is how badly the queue behaves: as SQS may on a bad day.
-var weather = sqstest.Rates{Duplicate: 0.03, LoseDelete: 0.02, LoseReceive: 0.002, Error: 0.002, EntryError: 0.002,
-	Reorder: true, AbandonedPolls: true}
-
-func openQueue(ctx context.Context, seed uint64, rates sqstest.Rates) (*queue, error) {
-	b, err := broker.Open(ctx, sqstest.Chaos(seed, rates), queueName, shipmentQueue)
-	return &queue{b}, err
-}
-
-func (q *queue) stats() sqstest.Stats { return q.Server.Stats(queueName) }
-
-// open counts the messages that are anywhere in the queues.
-func (q *queue) open() (n int) {
-	for _, s := range []sqstest.Stats{q.stats(), q.Server.Stats(shipmentQueue)} {
-		n += s.Ready + s.Delayed + s.InFlight
-	}
-	return n
-}
-
-// moved grows with every message that is deleted.
-func (q *queue) moved() int64 { return q.stats().Deleted + q.Server.Stats(shipmentQueue).Deleted }
-
 // produce sends every order once or several times, in random order, each time as a message of its own, the way a producer
 // does that retries after a timeout. Half are sent once and matter most: nothing repairs their loss. It sends in
 // portions, one after each kill has begun, so that every armed worker meets work.
 func (g *game) produce(ctx context.Context) error {
-	send := func(ctx context.Context, messages []pawlsqs.Message) error { return g.sender.sendAll(ctx, messages) }
-	if !g.Payments {
-		sender, err := pawlsqs.OpenSender(ctx, broker.Client(g.queue.Endpoint), queueName, "")
-		if err != nil {
-			return err
-		}
-		send = func(ctx context.Context, messages []pawlsqs.Message) error { return sendAll(ctx, sender, messages) }
+	send := func(ctx context.Context, ms []broker.Message) error { return g.broker.Send(ctx, queueName, ms...) }
+	if g.Payments {
+		send = g.sender.sendAll
 	}
 	messages := g.messages()
 	portions := g.Kills + 1
@@ -63,32 +31,12 @@ func (g *game) produce(ctx context.Context) error {
 	return nil
 }
 
-// resends bounds how often messages not known to be sent are sent again.
-const resends = 10
-
-// sendAll sends, and sends again what is not known to be sent, as a producer must: an order given up here would be lost
-// before Pawl could see it. What was sent after all becomes one more duplicate.
-func sendAll(ctx context.Context, sender *pawlsqs.Sender, messages []pawlsqs.Message) error {
-	for again := 0; ; again++ {
-		err := sender.Send(ctx, messages...)
-		var failed *pawlsqs.SendError
-		if err == nil || again == resends || ctx.Err() != nil || !errors.As(err, &failed) {
-			return err
-		}
-		unsent := make([]pawlsqs.Message, len(failed.Unsent))
-		for i, n := range failed.Unsent {
-			unsent[i] = messages[n]
-		}
-		messages = unsent
-	}
-}
-
-func (g *game) messages() []pawlsqs.Message {
-	messages := make([]pawlsqs.Message, 0, len(g.sent)*g.Duplicates)
+func (g *game) messages() []broker.Message {
+	messages := make([]broker.Message, 0, len(g.sent)*g.Duplicates)
 	for _, o := range g.sent {
 		body := bodyOf(o)
 		for range g.copies() {
-			messages = append(messages, pawlsqs.Message{Key: o.Key, Payload: body})
+			messages = append(messages, broker.Message{Key: o.Key, Payload: body})
 		}
 	}
 	g.random.Shuffle(len(messages), func(i, j int) { messages[i], messages[j] = messages[j], messages[i] })
@@ -105,4 +53,69 @@ func (g *game) copies() int {
 		return 1
 	}
 	return 1 + g.random.IntN(4*g.Duplicates-3)
+}
+
+// A stand is how far a run has come, outside of the business tables.
+type stand struct {
+	broker.Count
+	waiting int  // stored deliveries, if Open is 0, and, with payments, webhooks without an answer
+	known   bool // broker and database have both answered
+}
+
+// stand asks the broker and, once nothing is in its queues, the database.
+func (g *game) stand(ctx context.Context) (s stand) {
+	var err error
+	if s.Count, err = g.broker.Count(ctx); err == nil && s.Open == 0 {
+		s.waiting, err = g.database.waiting(ctx)
+	}
+	s.known = err == nil
+	if g.Payments {
+		s.waiting += int(g.sender.open.Load())
+	}
+	g.last.Store(&s)
+	return s
+}
+
+// settled reports that everything sent so far is done. Before the first message that is not news.
+func (g *game) settled(s stand) bool {
+	sent := s.Sent
+	if g.Payments {
+		sent = g.sender.sent.Load()
+	}
+	return s.known && sent > 0 && s.open() == 0
+}
+
+// empty reports that no worker has anything to do but stored deliveries. A webhook is answered long before it is worked on.
+func (g *game) empty(s stand) bool {
+	if g.Payments {
+		return g.settled(s)
+	}
+	return s.known && s.Sent > 0 && s.Open == 0
+}
+
+// open counts what is not done: messages in the queues, webhooks without an answer, stored deliveries.
+func (s stand) open() int {
+	if !s.known {
+		return 1
+	}
+	return s.Open + s.waiting
+}
+
+// moved grows with every delivery that is done with.
+func (g *game) moved(s stand) int64 {
+	if g.Payments {
+		return g.sender.answered.Load() + s.Done
+	}
+	return s.Done
+}
+
+// deliveries counts arrivals.
+func (g *game) deliveries() int64 {
+	if g.Payments {
+		return g.sender.sent.Load()
+	}
+	if last := g.last.Load(); last != nil && last.Received >= 0 {
+		return last.Received
+	}
+	return g.crew.events.count("received")
 }

@@ -6,13 +6,10 @@ import (
 	"testing"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
-	"github.com/pawl-go/pawl/transport/pawlsqs"
-	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
 func gameOf(seed uint64) *game {
-	return newGame(Options{Messages: 300, Duplicates: 3, Kills: 20, Poison: 5, Seed: seed}, nil, nil, nil, nil)
+	return newGame(Options{Broker: "sqs", Messages: 300, Duplicates: 3, Kills: 20, Poison: 5, Seed: seed}, nil, nil, nil, nil)
 }
 
 // A seed decides the orders, what is sent in which order, the plan of kills and which tries fail; timing alone varies.
@@ -95,26 +92,5 @@ func TestShare_FirstPortionIsNeverEmpty(t *testing.T) {
 				t.Fatalf("%d messages in %d portions", messages, portions)
 			}
 		}
-	}
-}
-
-// Entries that the queue refuses are sent again until it has them: an order that was not sent would look lost.
-func TestSendAll_SendsAgain(t *testing.T) {
-	t.Parallel()
-	q, err := openQueue(t.Context(), 3, sqstest.Rates{EntryError: 0.2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer q.Close()
-	sender, err := pawlsqs.OpenSender(t.Context(), broker.Client(q.Endpoint), queueName, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	messages := gameOf(7).messages()
-	if err := sendAll(t.Context(), sender, messages); err != nil {
-		t.Fatal(err)
-	}
-	if sent := q.stats().Sent; sent < int64(len(messages)) {
-		t.Errorf("%d sent, want %d", sent, len(messages))
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/transport/pawlsqs"
+	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
@@ -92,11 +92,11 @@ func (s *sender) close() { _ = s.listener.Close() }
 const senders = 12
 
 // sendAll returns when all are answered.
-func (s *sender) sendAll(ctx context.Context, messages []pawlsqs.Message) error {
+func (s *sender) sendAll(ctx context.Context, messages []broker.Message) error {
 	s.open.Add(int64(len(messages)))
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	work := make(chan pawlsqs.Message)
+	work := make(chan broker.Message)
 	ended := make(chan struct{})
 	for range senders {
 		go func() {
@@ -119,7 +119,7 @@ func (s *sender) sendAll(ctx context.Context, messages []pawlsqs.Message) error 
 }
 
 // send sends one webhook until it is answered 200. It is signed anew for each try.
-func (s *sender) send(ctx context.Context, m pawlsqs.Message) error {
+func (s *sender) send(ctx context.Context, m broker.Message) error {
 	for {
 		code, err := s.try(ctx, m)
 		switch {
@@ -140,7 +140,7 @@ func (s *sender) send(ctx context.Context, m pawlsqs.Message) error {
 	}
 }
 
-func (s *sender) try(ctx context.Context, m pawlsqs.Message) (code int, err error) {
+func (s *sender) try(ctx context.Context, m broker.Message) (code int, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(m.Payload))
 	if err != nil {
 		return 0, err

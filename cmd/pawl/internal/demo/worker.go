@@ -23,13 +23,9 @@ import (
 	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/job"
-	"github.com/pawl-go/pawl/transport/pawlsqs"
 )
 
 const (
-	// How long a killed worker's messages stay hidden. A run ends about twice that after its last kill.
-	visibility = 2 * time.Second
-
 	lease        = 2 * time.Second // how long its stored deliveries do
 	connsAWorker = 10
 	retriers     = 1 // of them, for stored deliveries
@@ -40,7 +36,7 @@ const (
 type workerConfig struct {
 	DatabaseURL   string
 	Schema        string
-	Endpoint      string
+	Place         broker.Place
 	Seed          uint64
 	HandlerErrors float64
 	Pipeline      bool
@@ -157,7 +153,7 @@ func (c workerConfig) parts(ctx context.Context, out io.Writer) (parts []part, c
 }
 
 func (c workerConfig) consumer(ctx context.Context, pool *pgxpool.Pool, hooks pawl.Hooks, queue, name string, h func(context.Context, pgx.Tx, consumer.Message[order]) error) (*consumer.Consumer, error) {
-	source, err := pawlsqs.Open(ctx, broker.Client(c.Endpoint), queue, pawlsqs.Config{Visibility: visibility, Wait: time.Second})
+	source, err := c.Place.Source(ctx, queue)
 	if err != nil {
 		return nil, err
 	}

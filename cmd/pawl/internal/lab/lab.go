@@ -59,7 +59,7 @@ type lab struct {
 	Options
 	server  *postgres.Server
 	pool    *pgxpool.Pool
-	broker  *broker.Broker
+	broker  *broker.SQS
 	camps   []*camp
 	senders map[string]*pawlsqs.Sender // by camp
 	began   time.Time
@@ -140,7 +140,7 @@ func (l *lab) open(ctx context.Context) (err error) {
 	if _, err = conn.Exec(ctx, tables); err != nil {
 		return err
 	}
-	if l.broker, err = broker.Open(ctx, l.faults(), withPawl, byHand); err != nil {
+	if l.broker, err = broker.OpenSQS(ctx, l.faults(), withPawl, byHand); err != nil {
 		return err
 	}
 	l.camps = []*camp{newCamp(withPawl, "lab.pawl_effect", l.Workers), newCamp(byHand, "lab.by_hand_effect", l.Workers)}
@@ -191,7 +191,7 @@ func (l *lab) close() {
 		}
 	}
 	if l.broker != nil {
-		l.broker.Close()
+		_ = l.broker.Close()
 	}
 	if l.pool != nil {
 		l.pool.Close()
