@@ -3,6 +3,8 @@
 MODULES := . ./bench ./cmd/pawl ./dashboard ./internal/browsertest ./internal/deploytest ./internal/drivertest ./internal/migratetest ./internal/release ./internal/webhooktest ./observe ./schedule/cron ./transport/pawlkafka ./transport/pawlnats ./transport/pawlrabbitmq ./transport/pawlsqs $(wildcard ./examples ./examples/recipes ./examples/stripe)
 ALL     := $(addsuffix /...,$(MODULES))
 GO      ?= go
+# Most tests wait for a lease, a poll or a broker. More of them at once than there are processors end sooner.
+AT_ONCE ?= 8
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
@@ -16,11 +18,11 @@ help: ## Print this list
 
 .PHONY: test
 test: ## Run every test of every module
-	$(GO) test -timeout 40m $(ALL)
+	$(GO) test -parallel $(AT_ONCE) -timeout 40m $(ALL)
 
 .PHONY: race
 race: ## The same under the race detector, but for packages whose Go only drives SQL, a benchmark or other programs
-	$(GO) test -race -timeout 40m $$($(GO) list $(filter-out ./bench/... ./examples/... ./internal/deploytest/... ./internal/release/...,$(ALL)) | grep -v '/internal/schematest$$\|/cmd/pawl$$')
+	$(GO) test -race -parallel $(AT_ONCE) -timeout 40m $$($(GO) list $(filter-out ./bench/... ./examples/... ./internal/deploytest/... ./internal/release/...,$(ALL)) | grep -v '/internal/schematest$$\|/cmd/pawl$$')
 
 .PHONY: lint
 lint: ## gofmt, vet and staticcheck
