@@ -1,15 +1,16 @@
 #!/bin/bash
-# Checks lanes.pml, and that each mutant of it breaks the property it should. Needs spin and gcc; about two minutes.
-# usage: ./run.sh [-v]     -v prints every search; without it only what is wrong, and a summary
+# Checks the models here, and that each mutant breaks the property it should. Needs spin and gcc; about ten minutes and 4 GB.
+# usage: ./run.sh [-v] [lanes|floor]     -v prints every search; without it only what is wrong, and a summary
 set -u
 cd "$(dirname "$0")"
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
-verbose=${1:-}; searches=0; wrong=0
+verbose=; [ "${1:-}" = -v ] && { verbose=-v; shift; }
+models=${1:-lanes floor}; searches=0; wrong=0
 
-# build <defines>: makes $work/pan
+# build <defines>: makes $work/pan of $model
 build() {
-  cp lanes.pml "$work"
-  (cd "$work" && rm -f pan && spin $1 -a lanes.pml >/dev/null && gcc -O2 -w -DNFAIR=4 -DVECTORSZ=2048 -DMEMLIM=6000 -o pan pan.c)
+  cp "$model.pml" "$work"
+  (cd "$work" && rm -f pan && spin $1 -a "$model.pml" >/dev/null && gcc -O2 -w -DCOLLAPSE -DNFAIR=4 -DVECTORSZ=2048 -DMEMLIM=8000 -o pan pan.c)
 }
 
 # search <property>: prints errors and states
@@ -33,32 +34,50 @@ expect() {
   return 0
 }
 
-for policy in BLOCK PARK SKIP; do
-  build "-DPOLICY=$policy -DVERBS=1 -DCRASHES=0"      && expect "$policy, an operator" p_safe 0
-  build "-DPOLICY=$policy -DVERBS=1 -DCRASHES=0 -DOLD" && expect "$policy, an operator, old snapshot" p_safe 0
-  build "-DPOLICY=$policy -DVERBS=0 -DCRASHES=2 -DOLD" && expect "$policy, crashes, old snapshot" p_safe 0 && expect "$policy, crashes, old snapshot" p_live 0
-  build "-DPOLICY=$policy -DVERBS=0" && expect "$policy" p_drain 0
-done
-
-build "-DVERBS=2 -DPOISON=0 -DCRASHES=0" && expect "two verbs, no failures" p_safe 0
-
-for policy in BLOCK PARK; do
-  build "-DPOLICY=$policy -DRUNS=1 -DVERBS=1 -DCRASHES=0" && expect "$policy, runs, an operator" p_safe 0
-  build "-DPOLICY=$policy -DRUNS=1 -DVERBS=0 -DCRASHES=2" && expect "$policy, runs, crashes" p_safe 0 && expect "$policy, runs, crashes" p_live 0
-done
-
 # mutant <name> <defines> <property>
 mutant() { build "-D$1 $2" && expect "$1" "$3" 1; }
-mutant M_LOCKONLY  "-DOLD -DVERBS=0"                p_prompt
-mutant M_NORECHECK "-DVERBS=0"                      p_head
-mutant M_NOSWEEP   "-DVERBS=0"                      p_live
-mutant M_NOPROMOTE "-DVERBS=0"                      p_prompt
-mutant M_RETRYHEAD "-DPOLICY=PARK -DVERBS=1"        p_head
-mutant M_HEADONLY  "-DVERBS=0"                      p_order
-mutant M_POSFIRST  "-DVERBS=0"                      p_order
-mutant M_SKIPROW   "-DVERBS=1"                      p_order
-mutant M_RUNSKIP   "-DRUNS=1 -DVERBS=0"             p_order
-mutant M_RUNBLIND  "-DRUNS=1 -DVERBS=1"             p_order
 
+lanes() {
+  for policy in BLOCK PARK SKIP; do
+    build "-DPOLICY=$policy -DVERBS=1 -DCRASHES=0"      && expect "$policy, an operator" p_safe 0
+    build "-DPOLICY=$policy -DVERBS=1 -DCRASHES=0 -DOLD" && expect "$policy, an operator, old snapshot" p_safe 0
+    build "-DPOLICY=$policy -DVERBS=0 -DCRASHES=2 -DOLD" && expect "$policy, crashes, old snapshot" p_safe 0 && expect "$policy, crashes, old snapshot" p_live 0
+    build "-DPOLICY=$policy -DVERBS=0" && expect "$policy" p_drain 0
+  done
+
+  build "-DVERBS=2 -DPOISON=0 -DCRASHES=0" && expect "two verbs, no failures" p_safe 0
+
+  for policy in BLOCK PARK; do
+    build "-DPOLICY=$policy -DRUNS=1 -DVERBS=1 -DCRASHES=0" && expect "$policy, runs, an operator" p_safe 0
+    build "-DPOLICY=$policy -DRUNS=1 -DVERBS=0 -DCRASHES=2" && expect "$policy, runs, crashes" p_safe 0 && expect "$policy, runs, crashes" p_live 0
+  done
+
+  mutant M_LOCKONLY  "-DOLD -DVERBS=0"                p_prompt
+  mutant M_NORECHECK "-DVERBS=0"                      p_head
+  mutant M_NOSWEEP   "-DVERBS=0"                      p_live
+  mutant M_NOPROMOTE "-DVERBS=0"                      p_prompt
+  mutant M_RETRYHEAD "-DPOLICY=PARK -DVERBS=1"        p_head
+  mutant M_HEADONLY  "-DVERBS=0"                      p_order
+  mutant M_POSFIRST  "-DVERBS=0"                      p_order
+  mutant M_SKIPROW   "-DVERBS=1"                      p_order
+  mutant M_RUNSKIP   "-DRUNS=1 -DVERBS=0"             p_order
+  mutant M_RUNBLIND  "-DRUNS=1 -DVERBS=1"             p_order
+
+}
+
+floor() {
+  for what in "ORDERS=1 -DUNCLEAN=0 -DANEW=0" "ORDERS=0 -DUNCLEAN=1 -DANEW=0" "ORDERS=0 -DUNCLEAN=0 -DANEW=1"; do
+    build "-D$what" && expect "$what" p_once 0 && expect "$what" p_all 0
+  done
+  mutant M_NOEPOCH     "-DORDERS=0 -DANEW=0"               p_all
+  mutant M_NOID        "-DORDERS=0 -DUNCLEAN=0"            p_all
+  mutant M_ASKFIRST    "-DORDERS=0 -DANEW=0 -DUNCLEAN=0"   p_once
+  mutant M_HIGHEST     "-DORDERS=0 -DANEW=0 -DUNCLEAN=0"   p_all
+  mutant M_JOIN        "-DANEW=0 -DUNCLEAN=0"              p_all
+  mutant M_COMMITFIRST "-DANEW=0 -DUNCLEAN=0"              p_once
+  mutant M_SINCENOW    "-DORDERS=0 -DANEW=0 -DUNCLEAN=0"   p_once
+}
+
+for model in $models; do $model; done
 echo "$searches searches, $wrong wrong, $SECONDS s"
 [ $wrong = 0 ]
