@@ -60,7 +60,7 @@ func MustFail(t *testing.T, tr Transport, r Run, mutant string) *Verdict {
 	if v.Held() {
 		t.Errorf("nothing was found although processes %s: %s", mutant, v)
 	} else {
-		t.Logf("found:\n%s", v.why())
+		t.Logf("found, among others:\n%s", head(v.why(), 12))
 	}
 	return v
 }
@@ -84,4 +84,10 @@ func judged(t *testing.T, tr Transport, r Run, mutant string) *Verdict {
 		t.Fatalf("the run could not be played: %v\nlast troubles of its processes:\n%s", err, strings.Join(s.witness.lastTroubles(20), "\n"))
 	}
 	return s.verdict
+}
+
+// head returns the first lines of a text.
+func head(text string, lines int) string {
+	all := strings.Split(text, "\n")
+	return strings.Join(all[:min(lines, len(all))], "\n")
 }

@@ -18,12 +18,18 @@ var Cut = Run{Name: "cut", proxied: true, play: func(s *stage) error {
 // transactions stay open and hold their lanes back, so an ordered transport may have to wait for it.
 var Freeze = Run{Name: "freeze", play: func(s *stage) error {
 	return s.silence(!s.transport.Ordered, func(w *fleet.Worker) (restore func()) {
-		if s.random.IntN(2) == 0 {
-			s.crew.Arm(w, consumerPoints[s.random.IntN(len(consumerPoints))], "stop")
+		point := consumerPoints[s.random.IntN(len(consumerPoints))]
+		if s.random.IntN(2) == 0 && s.crew.Arm(w, point, "stop") {
 			pace.Sleep(s.Context(), 300*time.Millisecond)
 		}
 		s.crew.Freeze(w)
-		return func() { s.crew.Wake(w) }
+		return func() {
+			for range 5 { // it may come by its point only now
+				s.crew.Wake(w)
+				s.crew.Arm(w, point, "delay:1ns")
+				pace.Sleep(s.Context(), 50*time.Millisecond)
+			}
+		}
 	})
 }}
 

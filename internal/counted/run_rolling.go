@@ -9,11 +9,14 @@ import (
 // stopLimit is how long a process may take to end after SIGTERM.
 const stopLimit = shutdownTimeout + 5*time.Second
 
+// burst is how many orders are sent right before a stop, so that the process has more in hand than it works on.
+const burst = 60
+
 // Rolling deploys again and again under load: SIGTERM to one consumer, and another in its place; some die by SIGKILL instead. A stop ends in time,
 // and nothing that the process acknowledged comes again after it. After a SIGKILL at most the transport's window does.
 var Rolling = Run{Name: "rolling", play: func(s *stage) error {
 	s.book.lanes = 200
-	s.assign = func(a *assignment, _ int) { a.Most = 20 * time.Millisecond }
+	s.assign = func(a *assignment, _ int) { a.Most = 60 * time.Millisecond }
 	if err := s.start(consumers); err != nil {
 		return err
 	}
@@ -42,6 +45,9 @@ var Rolling = Run{Name: "rolling", play: func(s *stage) error {
 			continue
 		}
 		stopped = append(stopped, w.PID())
+		if err := s.sendNew(burst); err != nil {
+			return err
+		}
 		ctx, cancel := context.WithTimeout(s.Context(), stopLimit)
 		took, err := s.crew.Stop(ctx, w)
 		cancel()
@@ -62,6 +68,7 @@ var Rolling = Run{Name: "rolling", play: func(s *stage) error {
 		return err
 	}
 	s.judgeAgain(stopped, killed)
+	s.verdict.figure("deliveries given back", float64(s.witness.givenBack()))
 	return nil
 }}
 

@@ -25,6 +25,7 @@ type witness struct {
 	lost       int            // receipts swallowed and deliveries cut off
 	arrivals   []entry        // first deliveries, in the order in which they were told
 	records    map[string]map[int64]entry
+	released   int
 	troubles   []string
 }
 
@@ -45,7 +46,9 @@ func (w *witness) hear(worker int, line string) {
 	switch e.What {
 	case received:
 		w.received(e)
-	case acknowledged, released:
+	case acknowledged:
+	case released:
+		w.released++
 	case swallowed, cutOff:
 		w.lost += max(1, e.Count)
 	default:
@@ -87,6 +90,13 @@ func (w *witness) counts() (deliveries, again, lost int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.deliveries, w.again, w.lost
+}
+
+// givenBack counts deliveries that processes gave back to their source.
+func (w *witness) givenBack() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.released
 }
 
 // cameAgain counts the deliveries of orders that the process had acknowledged before, and names some of them. A message that was sent once has no
@@ -173,11 +183,17 @@ func (w *witness) below(log string, from, to int64) map[string]int64 {
 	return keys
 }
 
+// longestStory bounds the lines of one order.
+const longestStory = 40
+
 // story lists what processes saw of an order.
 func (w *witness) story(key string) (lines []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, e := range w.entries[key] {
+	for i, e := range w.entries[key] {
+		if i == longestStory {
+			return append(lines, fmt.Sprintf("and %d more", len(w.entries[key])-i))
+		}
 		line := fmt.Sprintf("%s worker %d pid %d: %s", e.At.Format("15:04:05.000"), w.workers[e.PID], e.PID, e.What)
 		if e.ID != "" {
 			line += fmt.Sprintf(" message %s, receive %d", e.ID, e.Receives)
