@@ -70,6 +70,7 @@ var plan = []struct {
 	{"service", []string{".", "consumer", "job", "migrate", "outbox", "schedule", "internal/catalog", "internal/conns", "internal/direct", "internal/pace", "internal/progress"}},
 	// doors
 	{"internal/cloudevents", []string{"."}},
+	{"internal/heart", nil},
 	{"transport/pawlsqs", []string{".", "internal/heart", "internal/jsonptr", "internal/pace"}},
 	{"transport/pawlkafka", []string{".", "internal/cloudevents", "internal/fault", "internal/jsonptr", "internal/pace"}},
 	{"transport/pawlnats", []string{".", "internal/cloudevents", "internal/fault", "internal/heart", "internal/jsonptr", "internal/pace"}},
@@ -107,7 +108,7 @@ var plan = []struct {
 	{"cmd/pawl/internal/lab", []string{".", "cmd/pawl/internal/broker", "internal/fleet", "consumer", "dashboard", "internal/postgres", "internal/wireproxy", "job", "migrate", "transport/pawlsqs", "transport/pawlsqs/sqstest"}},
 	{"cmd/pawl/internal/demo", []string{".", "cmd/pawl/internal/broker", "internal/fleet", "step", "consumer", "job", "outbox", "migrate", "internal/checker", "internal/fault", "internal/postgres", "internal/provider", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook"}},
 	{"cmd/pawl/internal/scaffold", nil},
-	{"cmd/pawl/internal/cli", []string{".", "cmd/pawl/internal/lab", "cmd/pawl/internal/scaffold", "schema", "migrate", "ops", "doctor", "dashboard", "internal/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/demo", "internal/text"}},
+	{"cmd/pawl/internal/cli", []string{".", "cmd/pawl/internal/lab", "cmd/pawl/internal/scaffold", "schema", "migrate", "ops", "doctor", "dashboard", "internal/brokers", "internal/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/demo", "internal/text"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	// the benchmark
 	{"bench", []string{".", "command", "command/httpkey", "consumer", "job", "outbox", "ops", "schedule", "migrate", "internal/postgres"}},
