@@ -19,6 +19,9 @@ import (
 // workerCommand is the argument with which a test binary is a worker process.
 const workerCommand = "counted-worker"
 
+// publishes says that the package's Opener has a sink.
+var publishes bool
+
 // Main runs the tests of a package, or the worker process that a run has started. Call it from TestMain.
 func Main(m *testing.M, open Opener) {
 	Work(open)
@@ -27,6 +30,7 @@ func Main(m *testing.M, open Opener) {
 
 // Work returns at once in a test process. In a worker process it works, and then exits. Call it first in a TestMain that has more to do.
 func Work(open Opener) {
+	publishes = open.Sink != nil
 	if len(os.Args) != 2 || os.Args[1] != workerCommand {
 		return
 	}

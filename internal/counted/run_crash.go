@@ -9,7 +9,7 @@ import (
 
 // Crash kills the broker while a relay publishes and consumers consume, and starts it again on its data. Nothing that it confirmed is lost, and
 // consumers go on by themselves.
-var Crash = Run{Name: "broker", alone: true, play: func(s *stage) error {
+var Crash = Run{Name: "broker", alone: true, lacks: sinkless, play: func(s *stage) error {
 	broker, ok := s.queue.Broker.(Mortal)
 	if !ok {
 		s.verdict.needs(false, "the broker cannot be killed: it is no counted.Mortal")
@@ -34,6 +34,13 @@ var Crash = Run{Name: "broker", alone: true, play: func(s *stage) error {
 	}
 	return s.settle()
 }}
+
+func sinkless(Transport) string {
+	if !publishes {
+		return "its Opener has no Sink"
+	}
+	return ""
+}
 
 // recoverWithin is how long consumers may take until they consume again.
 const recoverWithin = 30 * time.Second

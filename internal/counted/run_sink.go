@@ -13,7 +13,7 @@ var relayPoints = []string{"outbox.publish.before", "outbox.publish.after", "job
 
 // Sink kills relays around Publish, and the broker if that can be killed. No event is lost, the first deliveries of each aggregate stand in the order in
 // which they were appended, and the receiver absorbs the others.
-var Sink = Run{Name: "sink", alone: true, play: func(s *stage) error {
+var Sink = Run{Name: "sink", alone: true, lacks: sinkless, play: func(s *stage) error {
 	const relays = 2
 	s.book.lanes = 20
 	s.assign = func(a *assignment, number int) { a.Relay = number <= relays }

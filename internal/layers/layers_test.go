@@ -97,7 +97,7 @@ var plan = []struct {
 	{"internal/stepper", []string{"."}},
 	{"internal/jobtest", []string{".", "internal/contract", "job"}},
 	{"pawltest", []string{".", "command/httpkey", "consumer", "inbox", "outbox", "transport/webhook", "internal/contract", "internal/pgtest", "internal/provider", "job", "migrate", "ops", "schema", "internal/pace"}},
-	{"internal/counted", []string{".", "consumer", "job", "outbox", "pawltest", "internal/checker", "internal/fault", "internal/fleet", "internal/pace", "internal/receipt"}},
+	{"internal/counted", []string{".", "consumer", "job", "outbox", "pawltest", "internal/checker", "internal/fault", "internal/fleet", "internal/pace", "internal/receipt", "internal/wireproxy"}},
 	// generators
 	{"internal/incident", []string{".", "job", "step", "pawltest"}},
 	{"internal/gen/sqlstates", nil},
