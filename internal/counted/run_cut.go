@@ -37,7 +37,7 @@ var Freeze = Run{Name: "freeze", play: func(s *stage) error {
 // must go on at once.
 func (s *stage) silence(goesOn bool, begin func(*fleet.Worker) (restore func())) error {
 	s.assign = func(a *assignment, number int) {
-		a.Most = 60 * time.Millisecond
+		a.Most = 100 * time.Millisecond
 		if number == 1 && s.proxy != nil {
 			a.Spec.Addr = s.front
 		}
@@ -58,6 +58,9 @@ func (s *stage) silence(goesOn bool, begin func(*fleet.Worker) (restore func()))
 			return err
 		}
 		pace.Sleep(s.Context(), time.Duration(500+s.random.IntN(500))*time.Millisecond)
+		for end := time.Now().Add(5 * time.Second); !s.witness.holds(first.PID()) && time.Now().Before(end); {
+			pace.Sleep(s.Context(), time.Millisecond) // else its silence takes nothing from anybody
+		}
 		restore := begin(first)
 		s.verdict.fault("silence")
 		pace.Sleep(s.Context(), long)

@@ -140,6 +140,24 @@ func (w *witness) takeovers(pid int) (n int) {
 	return n
 }
 
+// holds reports whether a process has received something that it has not handed a receipt for.
+func (w *witness) holds(pid int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, es := range w.entries {
+		held := false
+		for _, e := range es {
+			if e.PID == pid {
+				held = e.What == received || held && e.What != acknowledged && e.What != released
+			}
+		}
+		if held {
+			return true
+		}
+	}
+	return false
+}
+
 // inStore orders what was delivered as its log holds it. Without a log it is the order in which it was delivered first.
 func (w *witness) inStore() (steps []checker.Step, log bool) {
 	w.mu.Lock()
