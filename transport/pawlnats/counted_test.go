@@ -141,6 +141,7 @@ func countedNATS(ordered bool) counted.Transport {
 		},
 	}
 	if ordered {
+		tr.Rate = 15 // one message at a time: a round trip to the database, one to the server, and a pause for more receipts
 		tr.Name, tr.Options = "nats ordered", map[string]string{"ordered": "yes"}
 	}
 	return tr
