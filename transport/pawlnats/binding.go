@@ -112,7 +112,7 @@ func (s *Source) look(ctx context.Context) (*binding, error) {
 		return nil, err
 	}
 	b := &binding{identity: identity{si.Created, ci.Created}, ackWait: k.AckWait, heart: s.newHeart(k.AckWait), horizon: horizon(si.Config),
-		batch: maxBatch, wait: s.config.Wait, warnings: warnings(si.Config), bytes: max(minPullBytes, int(s.conn.MaxPayload())+headerOverhead)}
+		batch: maxBatch, wait: s.config.Wait, warnings: warnings(si.Config, s.conn.ConnectedServerVersion()), bytes: max(minPullBytes, int(s.conn.MaxPayload())+headerOverhead)}
 	if k.MaxRequestBatch > 0 {
 		b.batch = min(b.batch, k.MaxRequestBatch)
 	}

@@ -98,7 +98,7 @@ func (s *Source) delivery(m *nats.Msg, meta *nats.MsgMetadata, b *binding) pawl.
 		Offset:     int64(meta.Sequence.Stream),
 		SentAt:     meta.Timestamp,
 		ProducedAt: producedAt(m),
-		Handle:     &arrival{reply: m.Reply, sequence: meta.Sequence.Stream, identity: b.identity, heart: b.heart},
+		Handle:     &arrival{owner: s, reply: m.Reply, sequence: meta.Sequence.Stream, identity: b.identity, heart: b.heart},
 	}
 	if s.config.OrderingKey != nil {
 		d.OrderingKey = s.config.OrderingKey(m.Subject)

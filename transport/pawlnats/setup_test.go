@@ -69,7 +69,7 @@ type options struct {
 	via      string // address of the source's connection
 }
 
-const ackWait = 2 * time.Second
+const ackWait = 5 * time.Second
 
 // withDefaults gives the stream and the consumer what the guide recommends, for the patience of a test.
 func (o *options) withDefaults() {
