@@ -20,7 +20,7 @@ var Rolling = Run{Name: "rolling", play: func(s *stage) error {
 	if err := s.start(consumers); err != nil {
 		return err
 	}
-	load := s.flow(sized(50, 100), s.sendNew)
+	load := s.flow(s.rate(50, 100), s.sendNew)
 	var stopped, killed []int // process ids
 	stops, kills := sized(8, 30), sized(3, 10)
 	for n := range stops + kills {

@@ -20,7 +20,7 @@ var Sink = Run{Name: "sink", alone: true, lacks: sinkless, play: func(s *stage) 
 	if err := s.start(relays + 1); err != nil {
 		return err
 	}
-	load := s.flow(sized(60, 200), s.appendNew)
+	load := s.flow(s.rate(60, 200), s.appendNew)
 	broker, mortal := s.queue.Broker.(Mortal)
 	crashes := 0
 	if mortal {

@@ -101,6 +101,14 @@ type flow struct {
 	err  error
 }
 
+// rate chooses between the loads of a short and a long run, both within what the transport can carry.
+func (s *stage) rate(short, long int) int {
+	if s.transport.Rate > 0 {
+		return min(s.transport.Rate, sized(short, long))
+	}
+	return sized(short, long)
+}
+
 // flow puts so many orders a second on their way.
 func (s *stage) flow(perSecond int, put func(n int) error) *flow {
 	ctx, cancel := context.WithCancel(s.Context())

@@ -37,6 +37,8 @@ type Transport struct {
 	Sequential bool
 	// Window is how many deliveries that were acknowledged may come again after one SIGKILL. 0: not checked.
 	Window int
+	// Rate is how many orders a second two consumers can handle for sure. Loads are not higher. Default 100.
+	Rate int
 	// MaxBody is the largest body in octets. Default 1 MiB.
 	MaxBody int
 

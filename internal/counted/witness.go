@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/checker"
@@ -21,16 +22,18 @@ type witness struct {
 	workers    map[int]int        // number of a worker by its process id
 	deliveries int
 	again      int            // of them, orders that had come before
+	latest     []entry        // all of them
 	events     map[string]int // by kind
 	lost       int            // receipts swallowed and deliveries cut off
 	arrivals   []entry        // first deliveries, in the order in which they were told
 	records    map[string]map[int64]entry
 	released   int
+	held       map[int]map[string]bool // messages that a process has received and not settled
 	troubles   []string
 }
 
 func newWitness(t testing.TB) *witness {
-	return &witness{t: t, entries: map[string][]entry{}, workers: map[int]int{}, events: map[string]int{}, records: map[string]map[int64]entry{}}
+	return &witness{t: t, entries: map[string][]entry{}, workers: map[int]int{}, events: map[string]int{}, held: map[int]map[string]bool{}, records: map[string]map[int64]entry{}}
 }
 
 // hear takes one line of a worker's standard output.
@@ -47,7 +50,9 @@ func (w *witness) hear(worker int, line string) {
 	case received:
 		w.received(e)
 	case acknowledged:
+		delete(w.held[e.PID], e.ID)
 	case released:
+		delete(w.held[e.PID], e.ID)
 		w.released++
 	case swallowed, cutOff:
 		w.lost += max(1, e.Count)
@@ -64,6 +69,11 @@ func (w *witness) hear(worker int, line string) {
 
 func (w *witness) received(e entry) {
 	w.deliveries++
+	w.latest = append(w.latest, e)
+	if w.held[e.PID] == nil {
+		w.held[e.PID] = map[string]bool{}
+	}
+	w.held[e.PID][e.ID] = true
 	known := slices.ContainsFunc(w.entries[e.Key], func(other entry) bool { return other.What == received })
 	if known {
 		w.again++
@@ -99,6 +109,13 @@ func (w *witness) givenBack() int {
 	return w.released
 }
 
+// holds reports whether a process has a message that it has not settled.
+func (w *witness) holds(pid int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.held[pid]) > 0
+}
+
 // cameAgain counts the deliveries of orders that the process had acknowledged before, and names some of them. A message that was sent once has no
 // reason to come again after that.
 func (w *witness) cameAgain(pid int) (n int, keys []string) {
@@ -120,42 +137,27 @@ func (w *witness) cameAgain(pid int) (n int, keys []string) {
 	return n, keys
 }
 
-// takeovers counts orders that one process had received, and not settled, when another one received them. A receipt that it handed out settles
-// nothing yet: some brokers do not answer one, and it may never have arrived.
+// takeovers counts orders that one process had received when another one received them too.
 func (w *witness) takeovers(pid int) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, es := range w.entries {
-		held := false
-		for _, e := range es {
-			switch {
-			case e.PID == pid:
-				held = e.What == received || held && e.What != released
-			case held && e.What == received:
-				n++
-				held = false
-			}
+		first := slices.IndexFunc(es, func(e entry) bool { return e.What == received && e.PID == pid })
+		if first >= 0 && slices.ContainsFunc(es, func(e entry) bool { return e.What == received && e.PID != pid && e.At.After(es[first].At) }) {
+			n++
 		}
 	}
 	return n
 }
 
-// holds reports whether a process has received something that it has not handed a receipt for.
-func (w *witness) holds(pid int) bool {
+// receivedSince returns the orders that any process received after a moment.
+func (w *witness) receivedSince(moment time.Time) (keys []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, es := range w.entries {
-		held := false
-		for _, e := range es {
-			if e.PID == pid {
-				held = e.What == received || held && e.What != acknowledged && e.What != released
-			}
-		}
-		if held {
-			return true
-		}
+	for i := len(w.latest) - 1; i >= 0 && w.latest[i].At.After(moment); i-- {
+		keys = append(keys, w.latest[i].Key)
 	}
-	return false
+	return keys
 }
 
 // inStore orders what was delivered as its log holds it. Without a log it is the order in which it was delivered first.
