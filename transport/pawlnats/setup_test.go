@@ -117,8 +117,8 @@ func setup(t testing.TB, o options) *fixture {
 // create makes stream and consumer.
 func (f *fixture) create(o options) {
 	f.Helper()
-	o.withDefaults()
 	o.stream.Name = f.stream
+	o.withDefaults()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	_, err := f.js.CreateStream(ctx, o.stream)
