@@ -116,11 +116,12 @@ func (w *witness) holds(pid int) bool {
 	return len(w.held[pid]) > 0
 }
 
-// cameAgain counts the deliveries of orders that the process had acknowledged before, and names some of them. A message that was sent once has no
-// reason to come again after that.
-func (w *witness) cameAgain(pid int) (n int, keys []string) {
+// cameAgain counts the deliveries of messages that the process had acknowledged before, and names some of their orders. A message that was sent once has
+// no reason to come again after that. Of a log one that stands behind an unsettled one has: the offset stays in front of that. It is excused.
+func (w *witness) cameAgain(pid int) (n, excused int, keys []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	unsettled := w.unsettled(pid)
 	for key, es := range w.entries {
 		done := slices.IndexFunc(es, func(e entry) bool { return e.What == acknowledged && e.PID == pid })
 		if done < 0 {
@@ -128,13 +129,41 @@ func (w *witness) cameAgain(pid int) (n int, keys []string) {
 		}
 		for _, e := range es {
 			// The lines of two processes may reach us in another order than they were written in.
-			if e.What == received && e.ID == es[done].ID && e.At.After(es[done].At) {
-				n++
-				keys = append(keys, key)
+			if e.What != received || e.ID != es[done].ID || !e.At.After(es[done].At) {
+				continue
+			}
+			if lowest, found := unsettled[e.Log]; found && e.Offset > lowest {
+				excused++
+				continue
+			}
+			n++
+			keys = append(keys, key)
+		}
+	}
+	return n, excused, keys
+}
+
+// unsettled returns the lowest offset of each log that the process has received and not acknowledged.
+func (w *witness) unsettled(pid int) map[string]int64 {
+	lowest := map[string]int64{}
+	for _, es := range w.entries {
+		open := map[string]entry{} // by message
+		for _, e := range es {
+			switch {
+			case e.PID != pid || e.Log == "":
+			case e.What == received:
+				open[e.ID] = e
+			case e.What == acknowledged:
+				delete(open, e.ID)
+			}
+		}
+		for _, e := range open {
+			if offset, found := lowest[e.Log]; !found || e.Offset < offset {
+				lowest[e.Log] = e.Offset
 			}
 		}
 	}
-	return n, keys
+	return lowest
 }
 
 // takeovers counts orders that one process had received when another one received them too.
