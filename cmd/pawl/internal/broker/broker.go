@@ -45,12 +45,12 @@ type Place struct {
 type kind struct {
 	name   string // as people write it
 	open   func(ctx context.Context, o Options, queues []string) (Broker, error)
-	source func(ctx context.Context, address, queue string) (pawl.Source, error)
+	source func(ctx context.Context, address, queue string, hooks pawl.Hooks) (pawl.Source, error)
 	sink   func(ctx context.Context, address, queue string) (pawl.Sink, error)
 	points []string // where a worker can be killed, beside those of the consumer
 }
 
-var kinds = map[string]kind{"sqs": sqs}
+var kinds = map[string]kind{"sqs": sqs, "nats": nats}
 
 // Kinds are the names of the brokers that can be opened.
 func Kinds() []string {
@@ -84,9 +84,9 @@ func Title(name string) string { return kinds[name].name }
 // Points are the fault points of a broker's transport.
 func Points(name string) []string { return kinds[name].points }
 
-// Source receives from a queue.
-func (p Place) Source(ctx context.Context, queue string) (pawl.Source, error) {
-	return kinds[p.Kind].source(ctx, p.Address, queue)
+// Source receives from a queue, and tells hooks what it receives.
+func (p Place) Source(ctx context.Context, queue string, hooks pawl.Hooks) (pawl.Source, error) {
+	return kinds[p.Kind].source(ctx, p.Address, queue, hooks)
 }
 
 // Sink publishes to a queue.

@@ -34,8 +34,8 @@ var sqs = kind{
 	open: func(ctx context.Context, o Options, queues []string) (Broker, error) {
 		return OpenSQS(ctx, sqstest.Chaos(o.Seed, weather), queues...)
 	},
-	source: func(ctx context.Context, address, queue string) (pawl.Source, error) {
-		return pawlsqs.Open(ctx, Client(address), queue, pawlsqs.Config{Visibility: Visibility, Wait: time.Second})
+	source: func(ctx context.Context, address, queue string, hooks pawl.Hooks) (pawl.Source, error) {
+		return pawlsqs.Open(ctx, Client(address), queue, pawlsqs.Config{Visibility: Visibility, Wait: time.Second, Hooks: hooks})
 	},
 	sink: func(ctx context.Context, address, queue string) (pawl.Sink, error) {
 		return pawlsqs.OpenSink(ctx, Client(address), queue, "")

@@ -153,7 +153,7 @@ func (c workerConfig) parts(ctx context.Context, out io.Writer) (parts []part, c
 }
 
 func (c workerConfig) consumer(ctx context.Context, pool *pgxpool.Pool, hooks pawl.Hooks, queue, name string, h func(context.Context, pgx.Tx, consumer.Message[order]) error) (*consumer.Consumer, error) {
-	source, err := c.Place.Source(ctx, queue)
+	source, err := c.Place.Source(ctx, queue, hooks)
 	if err != nil {
 		return nil, err
 	}
