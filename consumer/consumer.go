@@ -99,18 +99,22 @@ func (c *Consumer) retrying() job.Config {
 
 // Run consumes until ctx ends, then drains and returns nil. It returns an error only if it cannot start: the database
 // is unreachable or its schema does not fit. A source that fails is retried with back-off and reported as an event. A [pawl.Finisher] is
-// finished when Run returns, also with an error; Run refuses to run on it again.
+// finished when Run returns, and Run refuses to run on it again. After an error that is [pawl.Retryable] it is not: call Run again.
 func (c *Consumer) Run(ctx context.Context) error {
 	if err := c.unfinished(); err != nil {
 		return err
 	}
-	defer c.finish(ctx)
 	if err := migrate.Check(ctx, c.pool); err != nil {
+		if ctx.Err() == nil && pawl.Retryable(err) {
+			return err // nothing has begun: Run can be called again
+		}
+		c.finish(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
+	defer c.finish(ctx)
 	c.watchProgress(ctx)
 	c.hands.Stay(true)
 	defer c.hands.Stay(false)

@@ -114,3 +114,36 @@ func TestConsumer_TellsThatItsSourceDidNotFinish(t *testing.T) {
 		t.Error("nothing was told")
 	}
 }
+
+// After an error that may pass Run can be called again: the source is not finished.
+func TestConsumer_RunsAgainAfterAnErrorThatMayPass(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	m := b.member()
+	b.config.Handler = b.form.handler()
+	down, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none?connect_timeout=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(down.Close)
+	c, err := consumer.New(down, b.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := c.Run(t.Context()); !pawl.Retryable(err) {
+			t.Errorf("run: %v", err)
+		}
+	}
+	if n := m.noted(); n.finished != 0 {
+		t.Errorf("finished %d times", n.finished)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Run(ended); err != nil {
+		t.Errorf("run after the end: %v", err)
+	}
+	if n := m.noted(); n.finished != 1 {
+		t.Errorf("finished %d times after a stop", n.finished)
+	}
+}
