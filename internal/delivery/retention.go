@@ -13,8 +13,11 @@ import (
 // may be delivered, 0 if nobody knows. Call it at the start and once a minute. It returns what holds: of several programs the longest,
 // until it has not been said for ten minutes. [Purge] refuses to forget sooner.
 func Report(ctx context.Context, db pawl.DB, consumer string, window, horizon time.Duration) (holds time.Duration, err error) {
-	return contract.ConsumerReport(ctx, db, consumer, window, horizon)
+	return contract.ConsumerReport(ctx, db, consumer, min(window, longestReport), min(horizon, longestReport))
 }
+
+// longestReport is what pawl_v1.consumer_report takes; [pawl.Forever] is more.
+const longestReport = 3650 * 24 * time.Hour
 
 // A PurgeBatch says what one call of [Purge] or [PurgeKept] may forget.
 type PurgeBatch struct {
