@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// The SQS of others, to run what we promise of SQS on more than our own. They keep messages in memory: Kill loses them. None authenticates.
+// Versions of others' SQS, on which we try what we promise of SQS. They keep messages in memory, so Kill loses them. None authenticates.
 const (
-	elasticMQVersion  = "1.7.1"
-	motoVersion       = "5.2.5"
-	localStackVersion = "2026.3.0"
+	ElasticMQVersion  = "1.7.1"
+	MotoVersion       = "5.2.5"
+	LocalStackVersion = "2026.3.0"
 )
 
 //go:embed python/moto.txt
@@ -32,13 +32,13 @@ var localStackPackages string
 
 // Moto starts moto's SQS: a server in Python, with the packages that it needs of PyPI. Options.Settings are variables of its environment.
 func Moto(ctx context.Context, o Options) (*Server, error) {
-	return startPython(ctx, o, pythonProgram{name: "moto", version: motoVersion, oldest: 11, packages: motoPackages, megabytes: 140},
+	return startPython(ctx, o, pythonProgram{name: "moto", version: MotoVersion, oldest: 11, packages: motoPackages, megabytes: 140},
 		"import sys; from moto.server import main; main(sys.argv[2:])", func(*Server) []string { return nil })
 }
 
 // LocalStack starts LocalStack's SQS, without a token: the community's part of it, from PyPI. Options.Settings are variables of its environment.
 func LocalStack(ctx context.Context, o Options) (*Server, error) {
-	return startPython(ctx, o, pythonProgram{name: "localstack", version: localStackVersion, oldest: 12, packages: localStackPackages, megabytes: 260},
+	return startPython(ctx, o, pythonProgram{name: "localstack", version: LocalStackVersion, oldest: 12, packages: localStackPackages, megabytes: 260},
 		"from localstack.runtime.main import main; main()", func(s *Server) []string {
 			return []string{"GATEWAY_LISTEN=" + s.Addr(), "SERVICES=sqs", "HOME=" + s.dir, "FILESYSTEM_ROOT=" + s.dir, "DISABLE_EVENTS=1", "SKIP_SSL_CERT_DOWNLOAD=1",
 				"DNS_ADDRESS=0"}
@@ -107,14 +107,14 @@ const elasticMQPOM = `<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>io.pawl</groupId><artifactId>elasticmq</artifactId><version>1</version><packaging>pom</packaging>
   <dependencies>
-    <dependency><groupId>org.elasticmq</groupId><artifactId>elasticmq-server_2.13</artifactId><version>` + elasticMQVersion + `</version></dependency>
+    <dependency><groupId>org.elasticmq</groupId><artifactId>elasticmq-server_2.13</artifactId><version>` + ElasticMQVersion + `</version></dependency>
   </dependencies>
 </project>
 `
 
 // elasticMQJars returns a class path. It fetches into a directory of its own and renames that, as python does.
 func elasticMQJars(ctx context.Context, o Options) (string, error) {
-	cache, err := cacheDir("elasticmq-" + elasticMQVersion)
+	cache, err := cacheDir("elasticmq-" + ElasticMQVersion)
 	if err != nil {
 		return "", err
 	}
@@ -127,7 +127,7 @@ func elasticMQJars(ctx context.Context, o Options) (string, error) {
 		return "", errors.New("elasticmq: install Maven (Debian: maven), which fetches its jars")
 	}
 	if o.Log != nil {
-		o.Log("fetching ElasticMQ " + elasticMQVersion + " with Maven, 37 MB, once")
+		o.Log("fetching ElasticMQ " + ElasticMQVersion + " with Maven, 37 MB, once")
 	}
 	fresh, err := os.MkdirTemp(cache, "fetch-")
 	if err != nil {

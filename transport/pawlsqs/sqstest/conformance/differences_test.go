@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/pawl-go/pawl/internal/brokers"
 )
 
 var update = flag.Bool("update", false, "write the differences of other servers into docs/reference/sqs.md")
@@ -19,10 +21,10 @@ type difference struct {
 
 // others are the servers in the order of the page's columns.
 var others = []struct {
-	name        string
-	differences []difference
+	name, version string
+	differences   []difference
 }{
-	{"ElasticMQ", []difference{
+	{"ElasticMQ", brokers.ElasticMQVersion, []difference{
 		{"queue/missing", "refused with .*QueueDoesNotExist, want AWS.SimpleQueueService.NonExistentQueue", "has the type, and not the code `AWS.SimpleQueueService.NonExistentQueue`"},
 		{"queue/attributes", "VisibilityTimeout 43201 is accepted", "no upper bound of `VisibilityTimeout`"},
 		{"queue/purge", "the second PurgeQueue is accepted", "at any time"},
@@ -31,11 +33,11 @@ var others = []struct {
 		{"message/characters", "refused with .*InvalidAttributeValue: InvalidMessageContents", "refused with `InvalidAttributeValue`"},
 		{"batch/limits", "an empty batch is accepted", "an empty batch is accepted"},
 		{"batch/size", "refused with .*InvalidAttributeValue: MessageTooLong", "refused with `InvalidAttributeValue`"},
-		{"visibility/ceiling", "43,201 s is accepted", "no ceiling"},
+		{"visibility/ceiling", "43,201 s is accepted", "43,201 s is accepted"},
 		{"visibility/not-in-flight", "the change is accepted", "the change is accepted"},
 		{"delete/superseded", "older handle: .*ReceiptHandleIsInvalid", "refused with `ReceiptHandleIsInvalid`; the message stays"},
 		{"delete/twice", "the second delete: .*ReceiptHandleIsInvalid", "the second delete is refused with `ReceiptHandleIsInvalid`"},
-		{"retention", "received 1 messages", "messages are kept for ever"},
+		{"retention", "received 1 messages", "messages are kept longer"},
 		{"receive/bounds", "11 messages is refused with .*InvalidAttributeValue", "refused with `InvalidAttributeValue`"},
 		{"dlq/move-task", "has the id it had", "the message keeps its id"},
 		{"fifo/name", "without .fifo is refused with .*InvalidAttributeName", "refused with `InvalidAttributeName`"},
@@ -45,7 +47,7 @@ var others = []struct {
 		{"fifo/delete-after-expiry", "the delete is accepted", "the delete is accepted"},
 		{"fifo/dlq-type", "a standard dead-letter queue is accepted", "a standard queue is accepted"},
 	}},
-	{"moto", []difference{
+	{"moto", brokers.MotoVersion, []difference{
 		{"queue/attributes", "VisibilityTimeout 43201 is accepted", "no upper bound of `VisibilityTimeout`"},
 		{"message/size", "an attribute makes too large is accepted", "attributes do not count"},
 		{"message/characters", "a control character is accepted", "accepted"},
@@ -67,14 +69,14 @@ var others = []struct {
 		{"fifo/dlq", "MessageDeduplicationId is gpoison", "the deduplication id stays as it was"},
 		{"fifo/dlq-type", "refused with InvalidParameterCombination", "refused with `InvalidParameterCombination`"},
 	}},
-	{"LocalStack", []difference{
+	{"LocalStack", brokers.LocalStackVersion, []difference{
 		{"queue/attributes", "VisibilityTimeout 43201 is accepted", "no upper bound of `VisibilityTimeout`"},
 		{"queue/purge", "the second PurgeQueue is accepted", "at any time"},
 		{"batch/send", "SenderFault is false", "`SenderFault` is false"},
-		{"visibility/ceiling", "43,201 s is accepted", "no ceiling"},
+		{"visibility/ceiling", "43,201 s is accepted", "43,201 s is accepted"},
 		{"visibility/not-in-flight", "the change is accepted", "the change is accepted"},
 		{"delete/superseded", "received 0 messages", "the message is deleted"},
-		{"retention", "received 1 messages", "messages are kept for ever"},
+		{"retention", "received 1 messages", "messages are kept longer"},
 		{"receive/bounds", "43,201 s is accepted", "no upper bound of the visibility timeout"},
 		{"dlq/move-task", "has the id it had", "the message keeps its id"},
 		{"fifo/deduplication", "its sequence number is", "one message, but each send gets a sequence number of its own"},
@@ -135,7 +137,7 @@ func differencesTable(t *testing.T) string {
 	head, line := "| check |", "|---|"
 	var differ []map[string]difference
 	for _, o := range others {
-		head, line = head+" "+o.name+" |", line+"---|"
+		head, line = head+" "+o.name+" "+o.version+" |", line+"---|"
 		differ = append(differ, differencesOf(t, o.name))
 	}
 	fmt.Fprintf(&table, "%s\n%s\n", head, line)
@@ -144,11 +146,11 @@ func differencesTable(t *testing.T) string {
 		for _, d := range differ {
 			does, differs := d[c.name]
 			some = some || differs
-			row += " " + does.does + " |"
+			row += strings.TrimRight(" "+does.does, " ") + " |"
 			delete(d, c.name)
 		}
 		if some {
-			table.WriteString(strings.ReplaceAll(row, "|  |", "| |") + "\n")
+			table.WriteString(row + "\n")
 		}
 	}
 	for i, d := range differ {
