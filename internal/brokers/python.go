@@ -21,6 +21,11 @@ type pythonProgram struct {
 	megabytes     int    // once installed
 }
 
+// Python returns an interpreter that has packages of PyPI, each given with its version, one a line. name and version are those of the first.
+func Python(ctx context.Context, name, version, packages string, o Options) (string, error) {
+	return pythonProgram{name: name, version: version, oldest: 11, packages: packages, megabytes: 30}.python(ctx, o)
+}
+
 // python returns the interpreter of the environment. It installs into a directory of its own and renames that: of two programs that install at
 // once, the first to end wins. The interpreter bears the move, the scripts beside it do not.
 func (p pythonProgram) python(ctx context.Context, o Options) (string, error) {
