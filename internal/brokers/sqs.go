@@ -52,7 +52,7 @@ func startPython(ctx context.Context, o Options, p pythonProgram, line string, e
 		return nil, err
 	}
 	return start(ctx, program{
-		name: p.name, limit: 2 * time.Minute,
+		name: p.name, limit: 4 * time.Minute,
 		prepare: func(context.Context, *Server) error { return nil },
 		command: func(s *Server) *exec.Cmd {
 			cmd := exec.Command(python, "-c", line, s.dir, "-H", "127.0.0.1", "-p", strconv.Itoa(s.port))
@@ -82,7 +82,7 @@ func ElasticMQ(ctx context.Context, o Options) (*Server, error) {
 	}
 	file := func(s *Server) string { return filepath.Join(s.dir, "elasticmq.conf") }
 	return start(ctx, program{
-		name: "elasticmq", limit: 2 * time.Minute,
+		name: "elasticmq", limit: 4 * time.Minute,
 		prepare: func(_ context.Context, s *Server) error {
 			all := map[string]string{
 				"node-address.host": `"127.0.0.1"`, "node-address.port": strconv.Itoa(s.port),

@@ -88,9 +88,14 @@ func TestChecks_NoticeTheirFault(t *testing.T) {
 	for name, faults := range map[string]sqstest.Faults{
 		"message/round-trip": {LoseDelete: func(sqstest.Arrival) bool { return true }},
 		"pollers/none-lost":  {Duplicate: func(a sqstest.Arrival) bool { return a.Number == 77 }},
-		"poll/waits":         {Latency: func(sqstest.Call) time.Duration { return 5 * time.Second }},
-		"fifo/order":         {Fewer: func(sqstest.Call, int) int { return 1 }},
-		"batch/delete":       {FailEntry: func(_ sqstest.Call, entry int) *sqstest.Error { return sqstest.Internal() }},
+		"poll/waits": {Latency: func(c sqstest.Call) time.Duration {
+			if c.Op == "ReceiveMessage" {
+				return 5 * time.Second
+			}
+			return 0
+		}},
+		"fifo/order":   {Fewer: func(sqstest.Call, int) int { return 1 }},
+		"batch/delete": {FailEntry: func(_ sqstest.Call, entry int) *sqstest.Error { return sqstest.Internal() }},
 	} {
 		for _, c := range all {
 			if c.name != name {
