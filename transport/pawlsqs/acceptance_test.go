@@ -20,14 +20,20 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
+// What SQS has, and what its FIFO queues have.
+var (
+	standard = transporttest.Features{Counted: true, ReleaseDelay: true, CrashRedelive: true, SentAt: true, Reconnects: true, Revoked: true}
+	fifo     = transporttest.Features{Ordered: true, Counted: true, ReleaseDelay: true, CrashRedelive: true, SentAt: true, Reconnects: true, Revoked: true}
+)
+
 func TestAcceptance_Standard(t *testing.T) {
 	t.Parallel()
-	transporttest.Run(t, broker("q", transporttest.Features{Counted: true, ReleaseDelay: true, CrashRedelive: true, SentAt: true, Reconnects: true, Revoked: true}))
+	transporttest.Run(t, broker("q", standard))
 }
 
 func TestAcceptance_FIFO(t *testing.T) {
 	t.Parallel()
-	transporttest.Run(t, broker("q.fifo", transporttest.Features{Ordered: true, Counted: true, ReleaseDelay: true, CrashRedelive: true, SentAt: true, Reconnects: true, Revoked: true}))
+	transporttest.Run(t, broker("q.fifo", fifo))
 }
 
 // broker is the SQS of this process over loopback, whose abandoned polls take messages as those of AWS do.
@@ -39,42 +45,48 @@ func broker(queue string, features transporttest.Features) transporttest.Broker 
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = l.Close() })
-		wire := &cable{}
-		client := newClient(&http.Client{Transport: &http.Transport{DialContext: wire.dial}}, l.URL)
-		createQueue(t, client, queue)
-		sender, err := pawlsqs.OpenSender(t.Context(), client, queue, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		crashed := map[pawl.Source]*cutOff{}
-		return transporttest.Queue{
-			Send: func(ctx context.Context, m transporttest.Message) error {
-				return sender.Send(ctx, pawlsqs.Message{Key: m.Key, Payload: m.Payload, Attributes: m.Attributes, Group: m.OrderingKey})
-			},
-			Source: func(t *testing.T) pawl.Source {
-				api := &cutOff{API: client}
-				s, err := pawlsqs.Open(t.Context(), api, queue, pawlsqs.Config{Visibility: 2 * time.Second, Wait: time.Second})
-				if err != nil {
-					t.Fatal(err)
-				}
-				crashed[s] = api
-				return s
-			},
-			Abandon:    func(s pawl.Source) { crashed[s].cut() },
-			Revoke:     func(s pawl.Source) { crashed[s].cut() }, // its messages become visible again
-			Disconnect: func(pawl.Source) { wire.cut() },
-			Bounce: func() error {
-				address := strings.TrimPrefix(l.URL, "http://")
-				if err := l.Close(); err != nil {
-					return err
-				}
-				wire.cut()
-				l, err = server.StartAt(address)
+		q := queueAt(t, l.URL, queue)
+		q.Bounce = func() error {
+			address := strings.TrimPrefix(l.URL, "http://")
+			if err := l.Close(); err != nil {
 				return err
-			},
+			}
+			q.Disconnect(nil)
+			l, err = server.StartAt(address)
+			return err
 		}
+		return q
 	}
 	return transporttest.Broker{Features: features, Open: open, Alone: open, MostBody: 1<<20 - attributesSize}
+}
+
+// queueAt makes a queue at an endpoint, whose clients reach it through a network that can be cut.
+func queueAt(t *testing.T, endpoint, queue string) transporttest.Queue {
+	wire := &cable{}
+	client := newClient(&http.Client{Transport: &http.Transport{DialContext: wire.dial}}, endpoint)
+	createQueue(t, client, queue)
+	sender, err := pawlsqs.OpenSender(t.Context(), client, queue, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	crashed := map[pawl.Source]*cutOff{}
+	return transporttest.Queue{
+		Send: func(ctx context.Context, m transporttest.Message) error {
+			return sender.Send(ctx, pawlsqs.Message{Key: m.Key, Payload: m.Payload, Attributes: m.Attributes, Group: m.OrderingKey})
+		},
+		Source: func(t *testing.T) pawl.Source {
+			api := &cutOff{API: client}
+			s, err := pawlsqs.Open(t.Context(), api, queue, pawlsqs.Config{Visibility: 2 * time.Second, Wait: time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			crashed[s] = api
+			return s
+		},
+		Abandon:    func(s pawl.Source) { crashed[s].cut() },
+		Revoke:     func(s pawl.Source) { crashed[s].cut() }, // its messages become visible again
+		Disconnect: func(pawl.Source) { wire.cut() },
+	}
 }
 
 // attributesSize is more than the attributes of a message of the suite have, which SQS counts with its body.

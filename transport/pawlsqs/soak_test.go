@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -89,7 +90,7 @@ type soak struct {
 	*testing.T
 	queue    string
 	fifo     bool
-	server   *sqstest.Server
+	server   *sqstest.Server // nil: the queue is on somebody else's
 	client   *awssqs.Client
 	url      string
 	pool     *pgxpool.Pool
@@ -100,17 +101,26 @@ type soak struct {
 
 func newSoak(t *testing.T, mode, queue string, failures float64, rates sqstest.Rates) *soak {
 	t.Helper()
-	t.Logf("seed %d", *soakSeed)
 	server := sqstest.New(sqstest.Options{Faults: sqstest.Chaos(*soakSeed, rates)})
 	l, err := server.Start()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	client := newClient(nil, l.URL)
-	s := &soak{T: t, queue: queue, fifo: strings.HasSuffix(queue, ".fifo"), server: server, client: client, url: createQueue(t, client, queue),
+	s := newSoakAt(t, l.URL, mode, queue, failures)
+	s.server = server
+	return s
+}
+
+// newSoakAt makes the queue at an endpoint.
+func newSoakAt(t *testing.T, endpoint, mode, queue string, failures float64) *soak {
+	t.Helper()
+	t.Logf("seed %d", *soakSeed)
+	client := newClient(nil, endpoint)
+	s := &soak{T: t, queue: queue, fifo: strings.HasSuffix(queue, ".fifo"), client: client, url: createQueue(t, client, queue),
 		random:   rand.New(rand.NewPCG(*soakSeed, 1)),
-		consumer: assignment{URL: pawltest.URL(t, effects), Endpoint: l.URL, Queue: queue, Mode: mode, Visibility: time.Second, Failures: failures}}
+		consumer: assignment{URL: pawltest.URL(t, effects), Endpoint: endpoint, Queue: queue, Mode: mode, Visibility: time.Second, Failures: failures}}
+	var err error
 	if s.pool, err = pgxpool.New(t.Context(), s.consumer.URL); err != nil {
 		t.Fatal(err)
 	}
@@ -185,9 +195,33 @@ func (s *soak) effects() (n int) {
 }
 
 // open counts messages anywhere in the queue.
-func (s *soak) open() int {
-	stats := s.server.Stats(s.queue)
-	return stats.Ready + stats.Delayed + stats.InFlight
+func (s *soak) open() (n int) {
+	if s.server != nil {
+		stats := s.server.Stats(s.queue)
+		return stats.Ready + stats.Delayed + stats.InFlight
+	}
+	counts := []types.QueueAttributeName{types.QueueAttributeNameApproximateNumberOfMessages, types.QueueAttributeNameApproximateNumberOfMessagesDelayed,
+		types.QueueAttributeNameApproximateNumberOfMessagesNotVisible}
+	out, err := s.client.GetQueueAttributes(s.Context(), &awssqs.GetQueueAttributesInput{QueueUrl: &s.url, AttributeNames: counts})
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, name := range counts {
+		count, err := strconv.Atoi(out.Attributes[string(name)])
+		if err != nil {
+			s.Fatalf("%s: %v", name, err)
+		}
+		n += count
+	}
+	return n
+}
+
+// state is what the server says of the queue.
+func (s *soak) state() string {
+	if s.server == nil {
+		return fmt.Sprintf("%d open", s.open())
+	}
+	return fmt.Sprintf("%+v", s.server.Stats(s.queue))
 }
 
 func (s *soak) until(what string, reached func() bool) {
@@ -201,7 +235,7 @@ func (s *soak) until(what string, reached func() bool) {
 			if left == nil {
 				left = new(string)
 			}
-			s.Fatalf("not reached in %v: %s; %d effects, server %+v; jobs left:\n%s", patience, what, s.effects(), s.server.Stats(s.queue), *left)
+			s.Fatalf("not reached in %v: %s; %d effects, server %s; jobs left:\n%s", patience, what, s.effects(), s.state(), *left)
 		}
 	}
 }
@@ -281,8 +315,8 @@ select count(*), count(distinct e.key),
 	if err != nil {
 		s.Fatal(err)
 	}
-	stats := s.server.Stats(s.queue)
-	s.Logf("%s: %d messages, %d effects, %d doubled, %d lost, %d out of order; server %+v", s.Name(), *soakMessages, all, all-distinct, *soakMessages-distinct, disorder, stats)
+	s.Logf("%s: %d messages, %d sent, %d kills, %d effects, %d doubled, %d lost, %d out of order; server %s", s.Name(), *soakMessages, s.sent, *soakKills, all,
+		all-distinct, *soakMessages-distinct, disorder, s.state())
 	if all != *soakMessages || distinct != *soakMessages || letters != 0 {
 		s.Errorf("%d effects, %d different, %d dead letters, want %d of each and no letters", all, distinct, letters, *soakMessages)
 	}

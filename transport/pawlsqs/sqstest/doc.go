@@ -1,6 +1,7 @@
 // Package sqstest is an Amazon SQS that lives inside your process: for tests and demos, never for production.
 //
-// It speaks the JSON protocol of aws-sdk-go-v2 with nothing but the standard library, and is reached in two ways:
+// It speaks the JSON protocol of today's SDKs, and the query protocol (forms and XML) of older ones: botocore before 1.31.81, boto 2,
+// AWS SDK for Java before 2.21.19. It uses nothing but the standard library, and is reached in two ways:
 // as an [http.Handler] on loopback ([Server.Start]), or with no socket at all, as the SDK's HTTP client
 // ([Server.Do]). The second way works inside testing/synctest, where twelve hours of visibility take a millisecond.
 //
@@ -30,6 +31,7 @@
 // arrives, errors, polls that take messages for a client that has gone. [Chaos] makes them from a seed; the same
 // seed decides the same way, whatever the goroutines do.
 //
-// Left out, and answered with UnsupportedOperation: permissions, and the query protocol of older clients (in XML).
-// Stored without effect: encryption settings, Policy and RedriveAllowPolicy. Signatures are not checked.
+// Left out, and answered with UnsupportedOperation: permissions. Stored without effect: encryption settings, Policy and
+// RedriveAllowPolicy. Signatures are not checked. A member that an action does not have is ignored, and so is an unknown name in
+// AttributeNames of a receive (reported of the service in aws-sdk-js #1988); GetQueueAttributes refuses one.
 package sqstest

@@ -38,6 +38,14 @@ func (e *Error) status() int {
 // senderFault reports whether the caller is to blame, which tells clients not to retry.
 func (e *Error) senderFault() bool { return e.status() < 500 }
 
+// blame names who is at fault, as both protocols say it.
+func (e *Error) blame() string {
+	if e.senderFault() {
+		return "Sender"
+	}
+	return "Receiver"
+}
+
 // Throttled is the refusal of a request rate: RequestThrottled, retried by the SDK.
 func Throttled() *Error { return failure("RequestThrottled", "RequestThrottled", "Rate exceeded.") }
 

@@ -32,5 +32,6 @@ const (
 // Our own limits.
 const (
 	maxRequest    = 8 << 20 // octets of a request: a full batch, escaped as JSON, with room to spare
+	maxQueryDepth = 8       // parts of a parameter's name in the query protocol; the deepest that means something has 7
 	reorderWindow = 128     // how far back in the queue a reordered receive may reach
 )

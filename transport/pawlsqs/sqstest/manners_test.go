@@ -1,12 +1,8 @@
 package sqstest_test
 
 import (
-	"bytes"
-	"encoding/xml"
 	"errors"
-	"io"
 	"maps"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -109,49 +105,6 @@ func TestGetQueueAttributes_RefusesUnknownNames(t *testing.T) {
 	for _, name := range types.QueueAttributeName("").Values() {
 		if _, err := ask(name); err != nil {
 			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-// A client of the query protocol gets a refusal that it can parse, and that names the next step.
-func TestQueryProtocol_IsRefusedInXML(t *testing.T) {
-	t.Parallel()
-	server := sqstest.New(sqstest.Options{})
-	for name, r := range map[string]func() (*http.Request, error){
-		"POST": func() (*http.Request, error) {
-			r, err := http.NewRequest(http.MethodPost, "http://sqs.test/", bytes.NewReader([]byte("Action=ListQueues&Version=2012-11-05")))
-			if err == nil {
-				r.Header.Set("Content-Type", "application/x-www-form-urlencoded; charset=utf-8")
-			}
-			return r, err
-		},
-		"GET": func() (*http.Request, error) {
-			return http.NewRequest(http.MethodGet, "http://sqs.test/?Action=ListQueues&Version=2012-11-05", nil)
-		},
-	} {
-		request, err := r()
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := server.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var refusal struct {
-			XMLName   xml.Name `xml:"http://queue.amazonaws.com/doc/2012-11-05/ ErrorResponse"`
-			Error     struct{ Type, Code, Message string }
-			RequestId string
-		}
-		if err := xml.Unmarshal(text, &refusal); err != nil {
-			t.Fatalf("%s: %v in %s", name, err, text)
-		}
-		if response.StatusCode != 400 || refusal.Error.Type != "Sender" || refusal.Error.Code != "AWS.SimpleQueueService.UnsupportedOperation" ||
-			!strings.Contains(refusal.Error.Message, "botocore") || refusal.RequestId != response.Header.Get("X-Amzn-RequestId") || len(refusal.RequestId) != 36 {
-			t.Errorf("%s: %d %s", name, response.StatusCode, text)
 		}
 	}
 }

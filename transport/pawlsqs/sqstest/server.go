@@ -5,13 +5,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -102,7 +102,7 @@ func (l *Listener) Close() error {
 	return l.http.Close()
 }
 
-// ServeHTTP answers one call of the JSON protocol.
+// ServeHTTP answers one call, of the JSON protocol or of the query protocol.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := s.answer(r)
 	if a.cut {
@@ -143,77 +143,87 @@ type answer struct {
 	status int
 	header http.Header
 	body   []byte
+	idAt   int // where the request's id belongs into the body; 0: nowhere
 	cut    bool
 }
 
 var errCut = &Error{Shape: "cut"} // travels as an error, never reaches the wire
 
-// answer has an id of its own, in the header that AWS sends and clients log.
+// A protocol is one of the two that SQS speaks: it reads a call and writes what becomes of it.
+type protocol struct {
+	read   func(*http.Request) (op string, body []byte, _ *Error) // body is that of the JSON protocol
+	result func(op string, result any) (answer, error)
+	failed func(*Error) answer
+}
+
+// answer has an id of its own, in the header that AWS sends and clients log, and in XML also in the body.
 func (s *Server) answer(r *http.Request) answer {
 	a, id := s.unnamed(r), newID()
 	if a.header != nil {
 		a.header.Set("X-Amzn-Requestid", id)
 	}
-	a.body = bytes.Replace(a.body, []byte(requestID), []byte(id), 1)
+	if a.idAt > 0 {
+		a.body = slices.Insert(a.body, a.idAt, []byte(id)...)
+	}
 	return a
 }
 
 func (s *Server) unnamed(r *http.Request) answer {
+	p := inJSON
 	if isQuery(r) {
-		return inXML(unsupported("the query protocol is not served. Use a client of the JSON protocol: botocore 1.31.81 or later " +
-			"(boto3 1.28.81, kombu and Celery with such a boto3), aws-sdk-go-v2, AWS SDK for Java 2.21.19, for JavaScript 3.446."))
+		p = inXML
 	}
-	op, ok := strings.CutPrefix(r.Header.Get("X-Amz-Target"), "AmazonSQS.")
-	if !ok || r.Body == nil {
-		return failed(failure("InvalidAction", "", "sqstest: only the JSON protocol of SQS is served."))
-	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxRequest+1))
-	if err != nil || len(body) > maxRequest {
-		return failed(failure("RequestEntityTooLarge", "", "sqstest: a request may have %d octets.", maxRequest))
+	op, body, fail := p.read(r)
+	if fail != nil {
+		return p.failed(fail)
 	}
 	result, fail := s.call(request{ctx: r.Context(), op: op, body: body, base: baseURL(r)})
 	if fail == errCut {
 		return answer{cut: true}
 	}
 	if fail != nil {
-		return failed(fail)
+		return p.failed(fail)
 	}
-	text, err := json.Marshal(result)
+	a, err := p.result(op, result)
 	if err != nil {
-		return failed(&Error{Shape: "InternalError", Status: 500, Message: err.Error()})
+		return p.failed(&Error{Shape: "InternalError", Status: http.StatusInternalServerError, Message: err.Error()})
 	}
-	return answer{status: http.StatusOK, header: jsonHeader(), body: text}
+	return a
 }
 
-func failed(e *Error) answer {
-	header := jsonHeader()
-	blame := "Sender"
-	if !e.senderFault() {
-		blame = "Receiver"
+// readBody reads what a request carries, up to our limit.
+func readBody(r *http.Request) ([]byte, *Error) {
+	if r.Body == nil {
+		return nil, nil
 	}
-	header.Set("X-Amzn-Query-Error", e.code()+";"+blame)
-	text, _ := json.Marshal(map[string]string{"__type": "com.amazonaws.sqs#" + e.Shape, "message": e.Message})
-	return answer{status: e.status(), header: header, body: text}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxRequest+1))
+	if err != nil || len(body) > maxRequest {
+		return nil, failure("RequestEntityTooLarge", "", "sqstest: a request may have %d octets.", maxRequest)
+	}
+	return body, nil
 }
 
-// isQuery recognises the older protocol, in which the parameters are a form.
-func isQuery(r *http.Request) bool {
-	return r.Header.Get("X-Amz-Target") == "" &&
-		(strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded") || r.URL.Query().Has("Action"))
-}
-
-// requestID stands where the id of the request belongs into the body.
-const requestID = "00000000-0000-0000-0000-000000000000"
-
-// inXML is an error as clients of the query protocol parse it ("Common errors" of the API reference).
-func inXML(e *Error) answer {
-	type fault struct{ Type, Code, Message, Detail string }
-	text, _ := xml.Marshal(struct {
-		XMLName   xml.Name `xml:"http://queue.amazonaws.com/doc/2012-11-05/ ErrorResponse"`
-		Error     fault
-		RequestId string
-	}{Error: fault{"Sender", e.code(), e.Message, ""}, RequestId: requestID})
-	return answer{status: e.status(), header: http.Header{"Content-Type": {"text/xml"}}, body: append([]byte(xml.Header), text...)}
+// inJSON is the protocol of today's SDKs.
+var inJSON = protocol{
+	read: func(r *http.Request) (string, []byte, *Error) {
+		op, ok := strings.CutPrefix(r.Header.Get("X-Amz-Target"), "AmazonSQS.")
+		if !ok {
+			return "", nil, failure("InvalidAction", "", "sqstest: this is neither the JSON protocol of SQS, with its header X-Amz-Target, nor the query "+
+				"protocol, with its parameter Action.")
+		}
+		body, failed := readBody(r)
+		return op, body, failed
+	},
+	result: func(_ string, result any) (answer, error) {
+		text, err := json.Marshal(result)
+		return answer{status: http.StatusOK, header: jsonHeader(), body: text}, err
+	},
+	failed: func(e *Error) answer {
+		header := jsonHeader()
+		header.Set("X-Amzn-Query-Error", e.code()+";"+e.blame())
+		text, _ := json.Marshal(map[string]string{"__type": "com.amazonaws.sqs#" + e.Shape, "message": e.Message})
+		return answer{status: e.status(), header: header, body: text}
+	},
 }
 
 func jsonHeader() http.Header {
@@ -255,6 +265,6 @@ func nameOf(queueURL string) (account, name string, ok bool) {
 	if err != nil || u.Host == "" {
 		return "", "", false
 	}
-	account, name, ok = strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
+	account, name, ok = strings.Cut(strings.Trim(u.Path, "/"), "/")
 	return account, name, ok && name != ""
 }

@@ -65,16 +65,20 @@ func TestOverLoopback(t *testing.T) {
 	}
 }
 
-// A check that cannot fail proves nothing: no promise survives a service that answers every call with an error.
+// A check that cannot fail proves nothing: no promise survives a service that answers every call with an error, or none.
 func TestChecks_CanFail(t *testing.T) {
 	t.Parallel()
-	for _, c := range all {
-		synctest.Test(t, func(t *testing.T) {
-			server := sqstest.New(sqstest.Options{Faults: sqstest.Faults{Fail: func(sqstest.Call) *sqstest.Error { return sqstest.Throttled() }}})
-			if wrong := c.run(t.Context(), clientOf(server, "http://sqs.test", 1), "check"); wrong == "" {
-				t.Errorf("%s holds on a service that does nothing", c.name)
-			}
-		})
+	for does, faults := range map[string]sqstest.Faults{
+		"refuses":         {Fail: func(sqstest.Call) *sqstest.Error { return sqstest.Throttled() }},
+		"does not answer": {Latency: func(sqstest.Call) time.Duration { return 24 * time.Hour }},
+	} {
+		for _, c := range all {
+			synctest.Test(t, func(t *testing.T) {
+				if wrong := c.run(t.Context(), clientOf(sqstest.New(sqstest.Options{Faults: faults}), "http://sqs.test", 1), "check"); wrong == "" {
+					t.Errorf("%s holds on a service that %s", c.name, does)
+				}
+			})
+		}
 	}
 }
 
@@ -84,9 +88,14 @@ func TestChecks_NoticeTheirFault(t *testing.T) {
 	for name, faults := range map[string]sqstest.Faults{
 		"message/round-trip": {LoseDelete: func(sqstest.Arrival) bool { return true }},
 		"pollers/none-lost":  {Duplicate: func(a sqstest.Arrival) bool { return a.Number == 77 }},
-		"poll/waits":         {Latency: func(sqstest.Call) time.Duration { return 5 * time.Second }},
-		"fifo/order":         {Fewer: func(sqstest.Call, int) int { return 1 }},
-		"batch/delete":       {FailEntry: func(_ sqstest.Call, entry int) *sqstest.Error { return sqstest.Internal() }},
+		"poll/waits": {Latency: func(c sqstest.Call) time.Duration {
+			if c.Op == "ReceiveMessage" {
+				return 5 * time.Second
+			}
+			return 0
+		}},
+		"fifo/order":   {Fewer: func(sqstest.Call, int) int { return 1 }},
+		"batch/delete": {FailEntry: func(_ sqstest.Call, entry int) *sqstest.Error { return sqstest.Internal() }},
 	} {
 		for _, c := range all {
 			if c.name != name {

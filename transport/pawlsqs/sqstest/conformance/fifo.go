@@ -1,6 +1,8 @@
 package main
 
 import (
+	"math/big"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -8,33 +10,42 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
+// sequence is the number of a message, which has 128 bits.
+func (p *probe) sequence(m types.Message) *big.Int {
+	n, ok := new(big.Int).SetString(m.Attributes["SequenceNumber"], 10)
+	if !ok {
+		p.fatalf("the sequence number is %q", m.Attributes["SequenceNumber"])
+	}
+	return n
+}
+
 var fifoChecks = []check{
 	{name: "fifo/order", says: "a group comes in the order of its sends, with group, deduplication id and growing sequence numbers", try: func(p *probe) {
 		url := p.fifo()
-		p.sendGroup(url, "g", "1", "2", "3")
-		ms := p.order(url, "1 2 3")
+		p.sendGroup(url, "g", strings.Fields("1 2 3 4 5 6 7 8 9 10")...) // so many that numbers without order do not grow by chance
+		ms := p.order(url, "1 2 3 4 5 6 7 8 9 10")
 		for i, m := range ms {
 			p.equal("MessageGroupId", m.Attributes["MessageGroupId"], "g")
 			p.equal("MessageDeduplicationId", m.Attributes["MessageDeduplicationId"], "g"+*m.Body)
-			if i > 0 && m.Attributes["SequenceNumber"] <= ms[i-1].Attributes["SequenceNumber"] {
-				p.fatalf("sequence number %q follows %q", m.Attributes["SequenceNumber"], ms[i-1].Attributes["SequenceNumber"])
+			if i > 0 && p.sequence(m).Cmp(p.sequence(ms[i-1])) <= 0 {
+				p.fatalf("sequence number %v follows %v", p.sequence(m), p.sequence(ms[i-1]))
 			}
 		}
 	}},
 	{name: "fifo/group-required", says: "a FIFO queue demands a group and a deduplication id, and refuses DelaySeconds", try: func(p *probe) {
 		url := p.fifo()
 		_, err := p.trySend(url, "x")
-		p.code(err, "MissingParameter")
+		p.code("a send without a group", err, "MissingParameter")
 		_, err = p.trySend(url, "x", in("g", ""))
-		p.code(err, "InvalidParameterValue")
+		p.code("a send without a deduplication id", err, "InvalidParameterValue")
 		_, err = p.trySend(url, "x", in("g", "d"), func(in *sqs.SendMessageInput) { in.DelaySeconds = 1 })
-		p.code(err, "InvalidParameterValue")
+		p.code("DelaySeconds", err, "InvalidParameterValue")
 	}},
 	{name: "fifo/name", says: "FIFO queues have names that end in .fifo, others do not", try: func(p *probe) {
-		for name, attributes := range map[string]map[string]string{p.prefix + ".fifo": nil, p.prefix: {"FifoQueue": "true"}} {
-			_, err := p.client.CreateQueue(p.ctx, &sqs.CreateQueueInput{QueueName: aws.String(name), Attributes: attributes})
-			p.code(err, "InvalidParameterValue")
-		}
+		_, err := p.client.CreateQueue(p.ctx, &sqs.CreateQueueInput{QueueName: aws.String(p.prefix), Attributes: map[string]string{"FifoQueue": "true"}})
+		p.code("a FIFO queue without .fifo", err, "InvalidParameterValue")
+		_, err = p.client.CreateQueue(p.ctx, &sqs.CreateQueueInput{QueueName: aws.String(p.prefix + ".fifo")})
+		p.code("a standard queue with .fifo", err, "InvalidParameterValue")
 	}},
 	{name: "fifo/deduplication", says: "the same deduplication id is one message, also after its delete", try: func(p *probe) {
 		url := p.fifo()
@@ -102,7 +113,7 @@ var fifoChecks = []check{
 		p.sendGroup(url, "g", "1")
 		m := p.one(url)
 		p.sleep(2500 * time.Millisecond)
-		p.code(p.delete(url, m), "InvalidParameterValue")
+		p.code("the delete", p.delete(url, m), "InvalidParameterValue")
 		p.one(url)
 	}},
 	{name: "fifo/receive-attempt", says: "the same ReceiveRequestAttemptId is answered with the same messages and handles", try: func(p *probe) {
@@ -134,6 +145,6 @@ var fifoChecks = []check{
 		policy := `{"deadLetterTargetArn":"` + p.attribute(standard, types.QueueAttributeNameQueueArn) + `","maxReceiveCount":2}`
 		_, err := p.client.CreateQueue(p.ctx, &sqs.CreateQueueInput{QueueName: aws.String(p.name(".fifo")), Attributes: map[string]string{
 			"FifoQueue": "true", "RedrivePolicy": policy}})
-		p.code(err, "InvalidParameterValue")
+		p.code("a standard dead-letter queue", err, "InvalidParameterValue")
 	}},
 }

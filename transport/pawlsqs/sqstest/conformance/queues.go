@@ -13,15 +13,15 @@ import (
 var queueChecks = []check{
 	{name: "queue/missing", says: "a queue that does not exist is QueueDoesNotExist", try: func(p *probe) {
 		_, err := p.client.GetQueueUrl(p.ctx, &sqs.GetQueueUrlInput{QueueName: aws.String(p.prefix + "-none")})
-		typed[*types.QueueDoesNotExist](p, err)
-		p.code(err, "AWS.SimpleQueueService.NonExistentQueue")
+		typed[*types.QueueDoesNotExist](p, "GetQueueUrl", err)
+		p.code("GetQueueUrl", err, "AWS.SimpleQueueService.NonExistentQueue")
 	}},
 	{name: "queue/create-again", says: "CreateQueue is idempotent, and refused with differing attributes", try: func(p *probe) {
 		url := p.queue()
 		name := url[strings.LastIndex(url, "/")+1:]
 		p.equal("the second URL", p.create(name, "VisibilityTimeout", "2"), url)
 		_, err := p.client.CreateQueue(p.ctx, &sqs.CreateQueueInput{QueueName: &name, Attributes: map[string]string{"VisibilityTimeout": "3"}})
-		typed[*types.QueueNameExists](p, err)
+		typed[*types.QueueNameExists](p, "another VisibilityTimeout", err)
 	}},
 	{name: "queue/attributes", says: "attributes are set, read back and bounded", try: func(p *probe) {
 		url := p.queue()
@@ -31,8 +31,8 @@ var queueChecks = []check{
 		}
 		p.must(set("DelaySeconds", "7"))
 		p.equal("DelaySeconds", p.attribute(url, "DelaySeconds"), "7")
-		p.code(set("VisibilityTimeout", "43201"), "InvalidAttributeValue")
-		p.code(set("Colour", "red"), "InvalidAttributeName")
+		p.code("VisibilityTimeout 43201", set("VisibilityTimeout", "43201"), "InvalidAttributeValue")
+		p.code("the attribute Colour", set("Colour", "red"), "InvalidAttributeName")
 	}},
 	{name: "queue/counts", says: "ApproximateNumberOfMessages, NotVisible and Delayed follow the messages", try: func(p *probe) {
 		url := p.queue("VisibilityTimeout", "60")
@@ -53,7 +53,7 @@ var queueChecks = []check{
 			return err
 		}
 		p.must(purge())
-		p.code(purge(), "AWS.SimpleQueueService.PurgeQueueInProgress")
+		p.code("the second PurgeQueue", purge(), "AWS.SimpleQueueService.PurgeQueueInProgress")
 		p.counts(url, "0 0 0")
 		p.sleep(3 * time.Second)
 		p.none(url)

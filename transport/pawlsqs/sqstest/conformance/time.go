@@ -68,15 +68,15 @@ var timeChecks = []check{
 		p.send(url, "x")
 		m := p.one(url)
 		p.sleep(2500 * time.Millisecond)
-		p.code(p.hide(url, m, 60), "InvalidParameterValue")
+		p.code("the change", p.hide(url, m, 60), "InvalidParameterValue")
 	}},
 	{name: "visibility/ceiling", says: "what would pass twelve hours from the receive is refused, not cut", try: func(p *probe) {
 		url := p.queue()
 		p.send(url, "x")
 		m := p.one(url)
-		p.code(p.hide(url, m, 43201), "InvalidParameterValue")
+		p.code("43,201 s", p.hide(url, m, 43201), "InvalidParameterValue")
 		p.sleep(1500 * time.Millisecond)
-		p.code(p.hide(url, m, 43200), "InvalidParameterValue")
+		p.code("43,200 s, 1.5 s after the receive,", p.hide(url, m, 43200), "InvalidParameterValue")
 		p.must(p.hide(url, m, 43190))
 	}},
 	{name: "visibility/twelve-hours", says: "twelve hours after its receive a handle is dead", takes: 12 * time.Hour, try: func(p *probe) {
@@ -84,7 +84,7 @@ var timeChecks = []check{
 		p.send(url, "x")
 		m := p.one(url, hiding(43200))
 		p.sleep(12*time.Hour + time.Second)
-		p.code(p.delete(url, m), "InvalidParameterValue")
+		p.code("the delete", p.delete(url, m), "InvalidParameterValue")
 		p.one(url)
 	}},
 	{name: "delete/superseded", says: "a delete with an older handle is answered with OK and the message stays", try: func(p *probe) {
@@ -92,7 +92,9 @@ var timeChecks = []check{
 		p.send(url, "x")
 		first := p.one(url)
 		second := p.one(url, waiting(5))
-		p.must(p.delete(url, first))
+		if err := p.delete(url, first); err != nil {
+			p.fatalf("the delete with the older handle: %v", err)
+		}
 		p.sleep(2500 * time.Millisecond)
 		if m := p.one(url, waiting(5)); *m.MessageId != *second.MessageId {
 			p.fatalf("another message came")
@@ -113,9 +115,11 @@ var timeChecks = []check{
 		for _, url := range []string{standard, fifo} {
 			m := p.one(url)
 			p.must(p.delete(url, m))
-			p.must(p.delete(url, m))
+			if err := p.delete(url, m); err != nil {
+				p.fatalf("the second delete: %v", err)
+			}
 			err := p.delete(url, types.Message{ReceiptHandle: aws.String("garbage")})
-			typed[*types.ReceiptHandleIsInvalid](p, err)
+			typed[*types.ReceiptHandleIsInvalid](p, "a handle that is none", err)
 		}
 	}},
 	{name: "retention", says: "what is older than the retention period is gone", takes: time.Minute, try: func(p *probe) {
@@ -126,9 +130,12 @@ var timeChecks = []check{
 	}},
 	{name: "receive/bounds", says: "more than 10 messages, 20 s or 12 h are refused", try: func(p *probe) {
 		url := p.queue()
-		for _, change := range []func(*sqs.ReceiveMessageInput){atMost(11), waiting(21), hiding(43201)} {
-			_, err := p.tryReceive(url, change)
-			p.code(err, "InvalidParameterValue")
+		for _, c := range []struct {
+			call   string
+			change func(*sqs.ReceiveMessageInput)
+		}{{"11 messages", atMost(11)}, {"a wait of 21 s", waiting(21)}, {"a visibility of 43,201 s", hiding(43201)}} {
+			_, err := p.tryReceive(url, c.change)
+			p.code(c.call, err, "InvalidParameterValue")
 		}
 	}},
 }

@@ -1,0 +1,177 @@
+package brokers
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Versions of others' SQS, on which we try what we promise of SQS. They keep messages in memory, so Kill loses them. None authenticates.
+const (
+	ElasticMQVersion  = "1.7.1"
+	MotoVersion       = "5.2.5"
+	LocalStackVersion = "2026.3.0"
+)
+
+//go:embed python/moto.txt
+var motoPackages string
+
+//go:embed python/localstack.txt
+var localStackPackages string
+
+// Moto starts moto's SQS: a server in Python, with the packages that it needs of PyPI. Options.Settings are variables of its environment.
+func Moto(ctx context.Context, o Options) (*Server, error) {
+	return startPython(ctx, o, pythonProgram{name: "moto", version: MotoVersion, oldest: 11, packages: motoPackages, megabytes: 140},
+		"import sys; from moto.server import main; main(sys.argv[2:])", func(*Server) []string { return nil })
+}
+
+// LocalStack starts LocalStack's SQS, without a token: the community's part of it, from PyPI. Options.Settings are variables of its environment.
+func LocalStack(ctx context.Context, o Options) (*Server, error) {
+	return startPython(ctx, o, pythonProgram{name: "localstack", version: LocalStackVersion, oldest: 12, packages: localStackPackages, megabytes: 260},
+		"from localstack.runtime.main import main; main()", func(s *Server) []string {
+			return []string{"GATEWAY_LISTEN=" + s.Addr(), "SERVICES=sqs", "HOME=" + s.dir, "FILESYSTEM_ROOT=" + s.dir, "DISABLE_EVENTS=1", "SKIP_SSL_CERT_DOWNLOAD=1",
+				"DNS_ADDRESS=0"}
+		})
+}
+
+// startPython runs a line of Python. The directory is its first argument, so that the watchdog recognises it; address and port are the next.
+func startPython(ctx context.Context, o Options, p pythonProgram, line string, environment func(*Server) []string) (*Server, error) {
+	python, err := p.python(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return start(ctx, program{
+		name: p.name, limit: 4 * time.Minute,
+		prepare: func(context.Context, *Server) error { return nil },
+		command: func(s *Server) *exec.Cmd {
+			cmd := exec.Command(python, "-c", line, s.dir, "-H", "127.0.0.1", "-p", strconv.Itoa(s.port))
+			cmd.Env = append(os.Environ(), environment(s)...)
+			for _, name := range slices.Sorted(maps.Keys(o.Settings)) {
+				cmd.Env = append(cmd.Env, name+"="+o.Settings[name])
+			}
+			return cmd
+		},
+		ready: sqsAnswers,
+	}, o)
+}
+
+// ElasticMQ starts ElasticMQ. Its jars are fetched with Maven, once for each version; Java is found by JAVA_HOME, else on the PATH.
+func ElasticMQ(ctx context.Context, o Options) (*Server, error) {
+	java := "java"
+	if home := os.Getenv("JAVA_HOME"); home != "" {
+		java = filepath.Join(home, "bin", "java")
+	}
+	java, err := exec.LookPath(java)
+	if err != nil {
+		return nil, fmt.Errorf("elasticmq: install a Java runtime, version 17 or newer (Debian: openjdk-17-jre-headless), or name one in JAVA_HOME: %w", err)
+	}
+	jars, err := elasticMQJars(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	file := func(s *Server) string { return filepath.Join(s.dir, "elasticmq.conf") }
+	return start(ctx, program{
+		name: "elasticmq", limit: 4 * time.Minute,
+		prepare: func(_ context.Context, s *Server) error {
+			all := map[string]string{
+				"node-address.host": `"127.0.0.1"`, "node-address.port": strconv.Itoa(s.port),
+				"rest-sqs.bind-hostname": `"127.0.0.1"`, "rest-sqs.bind-port": strconv.Itoa(s.port), "rest-sqs.sqs-limits": "strict",
+				"rest-stats.enabled": "false",
+			}
+			maps.Copy(all, o.Settings)
+			text := "include classpath(\"application.conf\")\n"
+			for _, name := range slices.Sorted(maps.Keys(all)) {
+				text += name + " = " + all[name] + "\n"
+			}
+			return os.WriteFile(file(s), []byte(text), 0o600)
+		},
+		command: func(s *Server) *exec.Cmd {
+			return exec.Command(java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dconfig.file="+file(s), "-cp", jars, "org.elasticmq.server.Main")
+		},
+		ready: sqsAnswers,
+	}, o)
+}
+
+const elasticMQPOM = `<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>io.pawl</groupId><artifactId>elasticmq</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>
+    <dependency><groupId>org.elasticmq</groupId><artifactId>elasticmq-server_2.13</artifactId><version>` + ElasticMQVersion + `</version></dependency>
+  </dependencies>
+</project>
+`
+
+// elasticMQJars returns a class path. It fetches into a directory of its own and renames that, as python does.
+func elasticMQJars(ctx context.Context, o Options) (string, error) {
+	cache, err := cacheDir("elasticmq-" + ElasticMQVersion)
+	if err != nil {
+		return "", err
+	}
+	lib := filepath.Join(cache, "lib")
+	if _, err := os.Stat(lib); err == nil {
+		return filepath.Join(lib, "*"), nil
+	}
+	maven, err := exec.LookPath("mvn")
+	if err != nil {
+		return "", errors.New("elasticmq: install Maven (Debian: maven), which fetches its jars")
+	}
+	if o.Log != nil {
+		o.Log("fetching ElasticMQ " + ElasticMQVersion + " with Maven, 37 MB, once")
+	}
+	fresh, err := os.MkdirTemp(cache, "fetch-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(fresh)
+	if err := os.WriteFile(filepath.Join(fresh, "pom.xml"), []byte(elasticMQPOM), 0o600); err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, maven, "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=lib")
+	cmd.Dir = fresh
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("elasticmq: its jars cannot be fetched; give Maven a network: %w\n%s", err, strings.TrimSpace(string(out)))
+	}
+	if err := os.Rename(filepath.Join(fresh, "lib"), lib); err != nil {
+		if _, there := os.Stat(lib); there != nil {
+			return "", err
+		}
+	}
+	return filepath.Join(lib, "*"), nil
+}
+
+// sqsAnswers lists the queues. The header names a service, by which those that serve many find it, and no key is checked.
+func sqsAnswers(ctx context.Context, s *Server) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second) // the first call loads the service
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Addr()+"/", strings.NewReader("{}"))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/x-amz-json-1.0")
+	r.Header.Set("X-Amz-Target", "AmazonSQS.ListQueues")
+	r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/sqs/aws4_request, SignedHeaders=host, Signature=any")
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, 4096))
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK || !strings.HasPrefix(strings.TrimSpace(string(text)), "{") {
+		return fmt.Errorf("%s does not answer as SQS: %s: %s", s.Addr(), answer.Status, text)
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+package sqstest
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// inXML is the query protocol, which older clients speak: the parameters are a form, the answer is XML ("Making Query API requests for Amazon
+// SQS using AWS query protocol" in the developer guide). Both protocols name the same members. Lists and maps are numbered parameters there:
+//
+//	AttributeName.1=All                                          AttributeNames    ["All"]
+//	Attribute.1.Name=DelaySeconds&Attribute.1.Value=3            Attributes        {"DelaySeconds": "3"}
+//	SendMessageBatchRequestEntry.1.Id=a                          Entries           [{"Id": "a"}]
+//
+// So a form becomes the body of the JSON protocol, and its result becomes XML; the operations know one protocol only.
+var inXML = protocol{read: readQuery, result: resultXML, failed: failedXML}
+
+// isQuery recognises the query protocol.
+func isQuery(r *http.Request) bool {
+	return r.Header.Get("X-Amz-Target") == "" &&
+		(strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded") || r.URL.Query().Has("Action"))
+}
+
+// A collection is a list or a map of one protocol in the other.
+type collection struct {
+	name       string // in JSON
+	key, value string // of a map: what its halves are called in a form. A list has none
+}
+
+// collections are those of requests, by the name of their parameters.
+var collections = map[string]collection{
+	"Attribute":                      {"Attributes", "Name", "Value"},
+	"MessageAttribute":               {"MessageAttributes", "Name", "Value"},
+	"MessageSystemAttribute":         {"MessageSystemAttributes", "Name", "Value"},
+	"Tag":                            {"Tags", "Key", "Value"},
+	"Tags":                           {"Tags", "Key", "Value"}, // some clients name TagQueue's so
+	"AttributeName":                  {name: "AttributeNames"},
+	"MessageAttributeName":           {name: "MessageAttributeNames"},
+	"MessageSystemAttributeName":     {name: "MessageSystemAttributeNames"},
+	"TagKey":                         {name: "TagKeys"},
+	"SendMessageBatchRequestEntry":   {name: "Entries"},
+	"DeleteMessageBatchRequestEntry": {name: "Entries"},
+	"ChangeMessageVisibilityBatchRequestEntry": {name: "Entries"},
+}
+
+// numbers are the members that JSON has as numbers.
+var numbers = map[string]bool{"DelaySeconds": true, "VisibilityTimeout": true, "WaitTimeSeconds": true, "MaxNumberOfMessages": true,
+	"MaxResults": true, "MaxNumberOfMessagesPerSecond": true}
+
+// readQuery takes the parameters from the URL and the body. A request to a queue's own URL need not name the queue.
+func readQuery(r *http.Request) (op string, body []byte, failed *Error) {
+	text, failed := readBody(r)
+	if failed != nil {
+		return "", nil, failed
+	}
+	form, err := url.ParseQuery(string(text))
+	if err != nil {
+		return "", nil, failure("MalformedQueryString", "", "The query string contains a syntax error: %v", err)
+	}
+	for name, values := range r.URL.Query() {
+		form[name] = append(form[name], values...)
+	}
+	op = form.Get("Action")
+	if op == "" {
+		return "", nil, failure("MissingAction", "", "The request must contain the parameter Action.")
+	}
+	if path := strings.Trim(r.URL.Path, "/"); form.Get("QueueUrl") == "" && strings.Contains(path, "/") {
+		form.Set("QueueUrl", baseURL(r)+"/"+path)
+	}
+	tree := node{}
+	for name, values := range form {
+		path := strings.Split(name, ".")
+		if len(path) > maxQueryDepth || !utf8.ValidString(values[0]) {
+			return "", nil, failure("MalformedQueryString", "", "The parameter %.100q has too long a name, or a value that is no UTF-8.", name)
+		}
+		tree.put(path, values[0])
+	}
+	members, failed := tree.structure()
+	if failed != nil {
+		return "", nil, failed
+	}
+	body, err = json.Marshal(members)
+	if err != nil {
+		return "", nil, failure("MalformedQueryString", "", "%v", err)
+	}
+	return op, body, nil
+}
+
+// A node is a part of the parameters' names: those of one parent, or what one stands for, under the empty name.
+type node map[string]any
+
+func (n node) put(path []string, value string) {
+	if len(path) == 0 {
+		n[""] = value
+		return
+	}
+	below, ok := n[path[0]].(node)
+	if !ok {
+		below = node{}
+		n[path[0]] = below
+	}
+	below.put(path[1:], value)
+}
+
+func (n node) text() string {
+	text, _ := n[""].(string) // a node has text or nodes below
+	return text
+}
+
+func (n node) below(name string) node {
+	below, _ := n[name].(node)
+	return below
+}
+
+// structure makes the members of a JSON object.
+func (n node) structure() (map[string]any, *Error) {
+	members := map[string]any{}
+	for name := range n {
+		below := n.below(name)
+		c, isCollection := collections[name]
+		var failed *Error
+		switch {
+		case isCollection && c.key == "":
+			members[c.name], failed = below.list()
+		case isCollection:
+			members[c.name], failed = below.pairs(c)
+		case numbers[name]:
+			members[name], failed = number(name, below.text())
+		default:
+			members[name] = below.text()
+		}
+		if failed != nil {
+			return nil, failed
+		}
+	}
+	return members, nil
+}
+
+func number(name, text string) (int, *Error) {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, invalidParameter(text, name, "Must be an integer.")
+	}
+	return n, nil
+}
+
+// items are the elements of a list or map in the order of their numbers. One alone may go without a number, as older clients send it.
+func (n node) items() []node {
+	if _, numbered := n["1"]; !numbered && n.lone() {
+		return []node{n}
+	}
+	names := slices.SortedFunc(maps.Keys(n), func(a, b string) int {
+		x, _ := strconv.Atoi(a) // what is no number sorts first
+		y, _ := strconv.Atoi(b)
+		return x - y
+	})
+	items := make([]node, len(names))
+	for i, name := range names {
+		items[i] = n.below(name)
+	}
+	return items
+}
+
+// lone tells whether n is an element itself: a text, or the halves of a pair.
+func (n node) lone() bool {
+	for _, name := range []string{"", "Name", "Key"} {
+		if _, ok := n[name]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// list makes a list of texts or of entries.
+func (n node) list() ([]any, *Error) {
+	list := []any{}
+	for _, item := range n.items() {
+		if _, text := item[""]; text {
+			list = append(list, item.text())
+			continue
+		}
+		members, failed := item.structure()
+		if failed != nil {
+			return nil, failed
+		}
+		list = append(list, members)
+	}
+	return list, nil
+}
+
+// pairs makes a map. A value is text, or an attribute's type and value.
+func (n node) pairs(c collection) (map[string]any, *Error) {
+	all := map[string]any{}
+	for _, item := range n.items() {
+		value := item.below(c.value)
+		if value == nil {
+			value = node{}
+		}
+		name := item.below(c.key).text()
+		if _, twice := all[name]; twice {
+			return nil, invalidValue("%s is given twice.", name)
+		}
+		if c.name == "Attributes" || c.name == "Tags" {
+			all[name] = value.text()
+			continue
+		}
+		members, failed := value.structure()
+		if failed != nil {
+			return nil, failed
+		}
+		all[name] = members
+	}
+	return all, nil
+}
