@@ -1,4 +1,4 @@
-//go:build others
+//go:build brokers
 
 package pawlsqs_test
 
