@@ -189,6 +189,8 @@ func (k kafkaNode) defaults(port int, data string) map[string]string {
 		"group.consumer.min.session.timeout.ms":    "1000",
 		"group.consumer.min.heartbeat.interval.ms": "100",
 		"auto.create.topics.enable":                "false",
+		"broker.session.timeout.ms":                "4000", // after a kill the controller waits for so long before it takes the broker again
+		"broker.heartbeat.interval.ms":             "500",
 		"num.network.threads":                      "2",
 		"num.io.threads":                           "4",
 		"log.cleaner.dedupe.buffer.size":           "4194304",
