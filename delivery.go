@@ -86,9 +86,10 @@ type Source interface {
 // while deliveries are being settled, they would be delivered elsewhere at once.
 type Finisher interface {
 	Source
-	// Finish ends the source. A consumer calls it once, last: every receipt has been given to Ack, and what was not settled was given to
-	// Release or is left behind. Finish tells the broker what is not told yet and leaves. It returns soon after ctx ends. Ack and
-	// Release after it do nothing and return an error.
+	// Finish ends the source. A consumer calls it once, last, also if it could not start, and gives it 10 s. Every receipt has been given to
+	// Ack by then, what was not settled was given to Release or is left behind, and no other call runs but Info and StillHeld. Finish tells
+	// the broker what is not told yet, gives up what is left behind, and leaves. It returns soon after ctx ends. After it Ack and Release
+	// do nothing and return an error, StillHeld returns false, and Info still answers.
 	Finish(ctx context.Context) error
 }
 
@@ -97,9 +98,14 @@ type Finisher interface {
 type Revocable interface {
 	Source
 	// StillHeld reports whether a delivery is still this receiver's, and notes that work on it begins. A consumer asks once for each
-	// delivery, right before it opens the transaction. After true the source keeps the delivery until Ack or Release, as far as the
-	// broker lets it: whoever wants the partition waits for it. After false the consumer drops the delivery, and neither acknowledges
-	// nor releases it.
+	// arrival of a delivery, right before it opens the transaction, or calls a handler that has none. It asks from several goroutines, and
+	// waits for the answer, so StillHeld must not ask the broker.
+	//
+	// After true the source keeps the delivery until Ack or Release, as far as the broker lets it: a move of the partition waits for it. After
+	// false the consumer drops the delivery, and neither acknowledges nor releases it. If deliveries of its OrderingKey stand behind it, the
+	// consumer asks for each of them at once. It drops those that are lost too, and gives back those that are held, so that none overtakes it.
+	//
+	// A delivery that the consumer has not asked about may have been taken away unseen when it is given to Release, which then does nothing.
 	StillHeld(d Delivery) bool
 }
 
@@ -119,12 +125,15 @@ type SourceInfo struct {
 	// AckAtOnce says that a sender waits for each acknowledgement. By default a receipt waits up to 20 ms for others, so that they go in one
 	// call.
 	AckAtOnce bool
-	// ReceiveBatch is how many deliveries a consumer asks for at once, 1 to 10,000; more if its handler takes larger batches. What was
-	// received and not begun waits in memory. Default 10.
+	// ReceiveBatch is how many deliveries a consumer asks for at once, 1 to 10,000; more if its handler takes larger batches. One batch
+	// waits in memory for a free handler. Behind others of their OrderingKey stand 100 at most before it receives again, or two batches.
+	// Default 10.
 	ReceiveBatch int
 	// AckBatch is how many receipts go in one call of Ack, 1 to 10,000. Default 10.
 	AckBatch int
-	// Cumulative says that an acknowledgement covers all before it, as an offset does. A delivery that was given back then holds up
-	// the acknowledgement of those behind it, so a consumer refuses the mode that retries from the source.
+	// Cumulative says that an acknowledgement covers all before it, as an offset does. A delivery that is given back then holds up the
+	// acknowledgement of those behind it. So a consumer refuses the mode that retries from the source, and stores at once what it would give
+	// back again and again: what finds its Exclusive resource busy, and what a Trigger fails with. It gives back, for 2 s at most, what another
+	// transaction has in hand, and whatever it receives while the database is away.
 	Cumulative bool
 }

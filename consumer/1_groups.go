@@ -7,13 +7,16 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// maxParked bounds how many deliveries of this process stand behind another one of their group. From there on nothing more is
-// received: a crash would leave them all invisible.
-const maxParked = 100
+// leastParked is how many deliveries of this process may stand behind another one of their group. From there on nothing more is received: a
+// crash would leave them all invisible. If the source hands out large batches, two of them may.
+const leastParked = 100
+
+func maxParked(receiveBatch int) int { return max(leastParked, 2*receiveBatch) }
 
 // groups keeps the deliveries of one ordering key in the order received: the first is handled, the others stand behind it. If
 // one goes back to the source so do those behind it, which it would come after otherwise.
 type groups struct {
+	most   int // may be parked
 	mu     sync.Mutex
 	behind map[string][]pawl.Delivery // of the keys of which one is being handled
 	parked int
@@ -97,11 +100,11 @@ func (g *groups) shrink(by int) {
 	}
 }
 
-// awaitRoom waits until fewer than maxParked stand behind others, or ctx ends.
+// awaitRoom waits until fewer than most stand behind others, or ctx ends.
 func (g *groups) awaitRoom(ctx context.Context) {
 	for {
 		g.mu.Lock()
-		if g.parked < maxParked {
+		if g.parked < g.most {
 			g.mu.Unlock()
 			return
 		}

@@ -11,9 +11,13 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// receiveBatch is how many deliveries are asked for at once: SQS's largest batch. It is also the most that can sit
-// fetched and not started, which is what a crash leaves invisible until its timeout.
-const receiveBatch = 10
+// defaultBatch is how many deliveries are asked for at once, and acknowledged in one call, if the source says nothing: the largest batch of
+// SQS. Of those asked for it is also the most that can sit fetched and not started, which is what a crash leaves invisible until its timeout.
+// maxHint bounds what a source may say.
+const (
+	defaultBatch = 10
+	maxHint      = 10_000
+)
 
 // pingPatience bounds one question whether the database is back, and longestProbe the pause until the next.
 const (
@@ -33,7 +37,7 @@ func (c *Consumer) receive(ctx context.Context, work chan<- pawl.Delivery) {
 		c.awaitDatabase(ctx)
 		c.groups.awaitRoom(ctx)
 		stopped = ctx.Err() != nil
-		batch, err := c.cfg.Source.Receive(ctx, max(receiveBatch, c.handler.batchSize))
+		batch, err := c.cfg.Source.Receive(ctx, max(c.info.ReceiveBatch, c.handler.batchSize))
 		c.turns.Turn()
 		for _, d := range c.groups.join(batch) {
 			select {

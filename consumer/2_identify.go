@@ -20,6 +20,7 @@ type item struct {
 	turn     *delivery.Turn // at its gate; nil for none
 	resource string         // that no other handler may work on meanwhile; "" for none
 	instead  *ending        // how its transaction ends without its handler; nil: the handler is called
+	begun    bool           // the source was asked whether it is still held, and it is
 }
 
 // identify names what a delivery asks for, or says why it cannot be handled at all. It calls the user's functions, whose panic
@@ -124,6 +125,12 @@ func (c *Consumer) buried(d pawl.Delivery, why error) item {
 	}
 	return item{Delivery: d, instead: end,
 		intent: pawl.Intent{Scope: c.cfg.Name, Key: reservedPrefix + string(kind) + "/" + what.String(), Fingerprint: print}}
+}
+
+// again is an item whose delivery has begun before.
+func (it item) again() item {
+	it.begun = true
+	return it
 }
 
 // inFlight is the set of keys this process is working on. It saves a duplicate the wait for the database's answer and

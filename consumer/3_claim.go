@@ -134,10 +134,10 @@ func (c *Consumer) unhandled(ctx context.Context, tx *txn.Opened, claim delivery
 }
 
 // busy takes the lock of the delivery's resource. A delivery that found it busy each time it came is stored and tried again from the
-// database, and nothing is suspected.
+// database, and nothing is suspected. If it would hold up those behind it at the source, it is stored at once.
 func (c *Consumer) busy(ctx context.Context, tx pgx.Tx, it item) (*ending, error) {
 	err := exclude(ctx, tx, it.resource)
-	if pawl.CodeOf(err) != lockNotHad || it.Receives < c.handler.SoloAfter {
+	if pawl.CodeOf(err) != lockNotHad || it.Receives < c.handler.SoloAfter && !c.info.Cumulative {
 		return nil, err
 	}
 	end := c.untried(pawl.EventStored)

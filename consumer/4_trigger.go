@@ -34,6 +34,14 @@ func (c *Consumer) trigger(ctx context.Context, d pawl.Delivery, leave func()) (
 	return ending{event: event}, nil
 }
 
+// untriggered is a delivery whose trigger failed, to be tried again from the database. Its inbox key is made from what identifies this very
+// message, so that one that comes again is stored once.
+func (c *Consumer) untriggered(d pawl.Delivery, why error) item {
+	print := printOf(d)
+	what := pawl.FingerprintOf([]byte(d.MessageID), print[:])
+	return item{Delivery: d, instead: c.failed(why), intent: pawl.Intent{Scope: c.cfg.Name, Key: reservedPrefix + "trigger/" + what.String(), Fingerprint: print}}
+}
+
 // rowHolds reports whether a trigger's answer says that the row holds the outcome, or that it will be driven again.
 func rowHolds(err error) bool {
 	return err == nil || errors.Is(err, pawl.ErrAlreadyHandled) || errors.Is(err, pawl.ErrFailureRecorded) ||

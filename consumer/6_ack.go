@@ -12,7 +12,6 @@ import (
 )
 
 const (
-	ackBatch       = 10                    // SQS's largest batch
 	ackLinger      = 20 * time.Millisecond // how long the first receipt waits for company
 	sourcePatience = 10 * time.Second      // for one call of the source beside Receive
 )
@@ -20,6 +19,7 @@ const (
 // An outcome is what the steps before have found out about a delivery. The zero outcome gives it back at once.
 type outcome struct {
 	decided  bool          // the database holds it
+	lost     bool          // the source has taken it back: it is neither acknowledged nor given back
 	unproved bool          // it was only read, and may not be replicated
 	wait     time.Duration // of one that is not decided: given back for
 	failure  error         // of one of a batch that could not be claimed
@@ -104,12 +104,12 @@ func (c *Consumer) ackAll(ctx context.Context, stopped <-chan struct{}) {
 
 // gather collects the receipts that arrive within the linger, up to a batch; if a sender waits for them, those that are there.
 func (c *Consumer) gather(first pawl.Receipt) []pawl.Receipt {
-	batch := append(make([]pawl.Receipt, 0, ackBatch), first)
+	batch := append(make([]pawl.Receipt, 0, min(c.info.AckBatch, cap(c.acks)+1)), first)
 	linger := time.After(ackLinger)
 	if c.info.AckAtOnce {
 		linger = over
 	}
-	for len(batch) < ackBatch {
+	for len(batch) < c.info.AckBatch {
 		select {
 		case r := <-c.acks:
 			batch = append(batch, r)
@@ -154,7 +154,17 @@ func (c *Consumer) giveBack(ctx context.Context, wait time.Duration, ds ...pawl.
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sourcePatience)
 	defer cancel()
-	if err := c.cfg.Source.Release(ctx, wait, ds...); err != nil {
+	if err := c.release(ctx, wait, ds...); err != nil {
 		c.emitOf(ctx, ds[0], pawl.Event{Kind: pawl.EventTrouble, Op: "consumer.release", Count: len(ds), Err: err})
 	}
+}
+
+// release tells the source, unless it is finished.
+func (c *Consumer) release(ctx context.Context, wait time.Duration, ds ...pawl.Delivery) error {
+	c.ending.RLock()
+	defer c.ending.RUnlock()
+	if c.ending.done {
+		return nil // of a handler that was left behind: the source gave its deliveries up when it left
+	}
+	return c.cfg.Source.Release(ctx, wait, ds...)
 }

@@ -111,7 +111,7 @@ func (c *Config) complete(conns int) (h settings, info pawl.SourceInfo, err erro
 		return h, info, err
 	}
 	info = c.Source.Info()
-	if err := checkInfo(info); err != nil {
+	if err := completeInfo(&info, h); err != nil {
 		return h, info, err
 	}
 	if err := c.completeRetention(info); err != nil {
@@ -226,13 +226,26 @@ func (c *Config) limited() string {
 // longestHorizon is the longest for which it makes sense to remember by age.
 const longestHorizon = 10 * 365 * 24 * time.Hour
 
-// checkInfo checks what a source says of itself.
-func checkInfo(info pawl.SourceInfo) error {
+// completeInfo checks what a source says of itself against the handler, and fills in the defaults.
+func completeInfo(info *pawl.SourceInfo, h settings) error {
 	switch {
+	case info.ReceiveBatch < 0 || info.ReceiveBatch > maxHint:
+		return fmt.Errorf("the source's ReceiveBatch must lie between 1 and %d, it is %d", maxHint, info.ReceiveBatch)
+	case info.AckBatch < 0 || info.AckBatch > maxHint:
+		return fmt.Errorf("the source's AckBatch must lie between 1 and %d, it is %d", maxHint, info.AckBatch)
+	case info.Cumulative && h.mode == RetryFromSource:
+		return errors.New("the Mode is RetryFromSource, and the source acknowledges in order (SourceInfo.Cumulative): each delivery that failed would " +
+			"hold up all behind it until it succeeds; use RetryFromDatabase, or StoreFirst")
 	case info.RedeliveryHorizon < 0:
 		return fmt.Errorf("the source's RedeliveryHorizon is %v: it must not be negative", info.RedeliveryHorizon)
 	case len(info.EvidenceAttributes) > 0 && !info.Evidence:
 		return errors.New("the source names EvidenceAttributes, and says that its deliveries are no evidence: set Evidence in its SourceInfo")
+	}
+	if info.ReceiveBatch == 0 {
+		info.ReceiveBatch = defaultBatch
+	}
+	if info.AckBatch == 0 {
+		info.AckBatch = defaultBatch
 	}
 	return nil
 }
@@ -244,7 +257,7 @@ func (c *Config) completeRetention(info pawl.SourceInfo) error {
 	case c.Retention.Forever:
 		return nil
 	case horizon > longestHorizon:
-		return errors.New("the source may deliver a message again for ever: set Retention.Forever")
+		return errors.New("the source keeps messages for ever and may deliver each again (its RedeliveryHorizon is pawl.Forever): set Retention.Forever")
 	case window == 0 && horizon == 0:
 		c.Retention.QueueRedelivery = longestQueue
 	case window == 0:

@@ -49,6 +49,13 @@ func TestConfig_ChecksWhatTheSourceSays(t *testing.T) {
 		"attributes of no evidence":  {pawl.SourceInfo{EvidenceAttributes: []string{"id"}}, false},
 		"a negative horizon":         {pawl.SourceInfo{RedeliveryHorizon: -1}, false},
 		"a horizon without an end":   {pawl.SourceInfo{RedeliveryHorizon: 1<<63 - 1}, false},
+		"receives of 10,000":         {pawl.SourceInfo{ReceiveBatch: 10_000}, true},
+		"receives of 10,001":         {pawl.SourceInfo{ReceiveBatch: 10_001}, false},
+		"receives of less than one":  {pawl.SourceInfo{ReceiveBatch: -1}, false},
+		"acks of 10,000":             {pawl.SourceInfo{AckBatch: 10_000}, true},
+		"acks of 10,001":             {pawl.SourceInfo{AckBatch: 10_001}, false},
+		"acks of less than one":      {pawl.SourceInfo{AckBatch: -1}, false},
+		"acks in order":              {pawl.SourceInfo{Cumulative: true}, true},
 		"a horizon of fourteen days": {pawl.SourceInfo{RedeliveryHorizon: longestQueue / 2}, true},
 	} {
 		config := Config{Name: "c", Source: noSource{info: c.info}, Handler: HandleTx(func(context.Context, pgx.Tx, Message[[]byte]) error { return nil })}

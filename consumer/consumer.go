@@ -33,6 +33,7 @@ type Consumer struct {
 	unproved chan pawl.Delivery
 	inFlight inFlight
 	groups   groups
+	ending   end
 	hands    txn.Hands
 	deaths   deaths
 	turns    *progress.Loop // of receiving and handling; nil unless somebody looks
@@ -63,7 +64,8 @@ func New(pool *pgxpool.Pool, cfg Config) (*Consumer, error) {
 		return nil, &pawl.Error{Op: "consumer.new", Code: pawl.CodeArgumentInvalid, Err: err}
 	}
 	c := &Consumer{pool: pool, cfg: cfg, handler: handler, info: info, follows: unsaid && info.RedeliveryHorizon > 0, queue: "inbox/" + cfg.Name,
-		counted: rollup.New(pool, rollup.Consumer), acks: make(chan pawl.Receipt, cfg.Concurrency), unproved: make(chan pawl.Delivery, maxUnproved)}
+		counted: rollup.New(pool, rollup.Consumer), acks: make(chan pawl.Receipt, cfg.Concurrency), unproved: make(chan pawl.Delivery, maxUnproved),
+		groups: groups{most: maxParked(info.ReceiveBatch)}}
 	c.retries, err = job.NewWorker(pool, c.retrying())
 	return c, err
 }
@@ -92,8 +94,13 @@ func (c *Consumer) retrying() job.Config {
 }
 
 // Run consumes until ctx ends, then drains and returns nil. It returns an error only if it cannot start: the database
-// is unreachable or its schema does not fit. A source that fails is retried with back-off and reported as an event.
+// is unreachable or its schema does not fit. A source that fails is retried with back-off and reported as an event. A [pawl.Finisher] is
+// finished when Run returns, also with an error; Run refuses to run on it again.
 func (c *Consumer) Run(ctx context.Context) error {
+	if err := c.unfinished(); err != nil {
+		return err
+	}
+	defer c.finish(ctx)
 	if err := migrate.Check(ctx, c.pool); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -121,6 +128,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	proving.Wait()
 	close(stopped)
 	acking.Wait()
+	c.finish(ctx) // before the retries end: what others may have is not kept from them
 	retries.Wait()
 	c.addCounts(ctx)
 	return nil

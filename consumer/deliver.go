@@ -40,7 +40,7 @@ func (c *Consumer) deliver(ctx context.Context, d pawl.Delivery) outcome {
 func (c *Consumer) settled(ctx context.Context, it item) outcome {
 	o, err := c.apply(ctx, it)
 	if errors.As(err, new(mismatch)) {
-		it = c.buried(it.Delivery, err)
+		it = c.buried(it.Delivery, err).again()
 		o, err = c.apply(ctx, it)
 	}
 	switch {
@@ -62,6 +62,9 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 		}
 	}
 	defer leave()
+	if !it.begun && !c.held(it.Delivery) {
+		return outcome{lost: true}, nil
+	}
 	err = c.untilKnown(ctx, it.Delivery, func() (err error) {
 		o, err = c.once(ctx, it, leave)
 		var lost *lostError
@@ -107,17 +110,24 @@ func (c *Consumer) untilKnown(ctx context.Context, d pawl.Delivery, once func() 
 	return err
 }
 
-// deliverTrigger calls the trigger, without a claim. A payload that is not of its type becomes a dead letter.
+// deliverTrigger calls the trigger, without a claim. A payload that is not of its type becomes a dead letter. What failed goes back to the
+// source, or becomes a job if it would hold up those behind it there.
 func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) outcome {
 	leave, err := c.enter(ctx)
 	if err != nil {
 		return outcome{} // stopping
 	}
+	if !c.held(d) {
+		leave()
+		return outcome{lost: true}
+	}
 	end, err := c.trigger(ctx, d, leave)
 	leave()
 	switch {
 	case errors.As(err, new(unfitError)), errors.As(err, new(mismatch)):
-		return c.settled(ctx, c.buried(d, err))
+		return c.settled(ctx, c.buried(d, err).again())
+	case err != nil && c.info.Cumulative && ctx.Err() == nil && !errors.Is(err, pawl.ErrInProgress) && !away("consumer.trigger", err):
+		return c.settled(ctx, c.untriggered(d, err).again())
 	case err != nil:
 		return c.undecided(ctx, d, "consumer.trigger", err)
 	}

@@ -21,22 +21,34 @@ func (c *Consumer) deliverMany(ctx context.Context, ds []pawl.Delivery) []outcom
 		places   [][]int // of each item: the deliveries it answers
 		alone    []int
 	)
+	if len(ds) == 0 {
+		return nil
+	}
+	leave, err := c.enter(ctx) // first: it may wait, and what was begun is kept from others
+	if err != nil {
+		return outcomes // stopping
+	}
 	for i, d := range ds {
 		it, err := c.identify(d)
 		at, twice := first[it.intent.Key]
 		switch {
 		case err != nil, d.Receives >= c.handler.SoloAfter, twice && items[at].intent != it.intent:
 			alone = append(alone, i)
+		case !twice && !c.inFlight.enter(it.intent.Key):
+			outcomes[i] = c.conflict(ctx, d, nil)
+		case !c.held(d):
+			outcomes[i].lost = true
+			if !twice {
+				c.inFlight.leave(it.intent.Key)
+			}
 		case twice:
 			places[at] = append(places[at], i)
-		case !c.inFlight.enter(it.intent.Key):
-			outcomes[i] = c.conflict(ctx, d, nil)
 		default:
 			first[it.intent.Key] = len(items)
-			items, places = append(items, it), append(places, []int{i})
+			items, places = append(items, it.again()), append(places, []int{i})
 		}
 	}
-	for n, o := range c.applyMany(ctx, items) {
+	for n, o := range c.applyMany(ctx, items, leave) {
 		c.inFlight.leave(items[n].intent.Key)
 		for _, i := range places[n] {
 			outcomes[i] = o
@@ -53,15 +65,12 @@ func (c *Consumer) deliverMany(ctx context.Context, ds []pawl.Delivery) []outcom
 
 // applyMany is apply for many, in one transaction. If that is lost it is not known through which, and each goes by itself; if the handler
 // has ended it by text, rows of any of them may be durable, and none meets it again.
-func (c *Consumer) applyMany(ctx context.Context, items []item) (outcomes []outcome) {
+func (c *Consumer) applyMany(ctx context.Context, items []item, leave func()) (outcomes []outcome) {
+	defer leave()
 	if len(items) == 0 {
 		return nil
 	}
-	leave, err := c.enter(ctx)
-	if err != nil {
-		return make([]outcome, len(items)) // stopping
-	}
-	err = c.untilKnown(ctx, items[0].Delivery, func() (err error) {
+	err := c.untilKnown(ctx, items[0].Delivery, func() (err error) {
 		outcomes, err = c.onceMany(ctx, items, leave)
 		return err
 	})
@@ -81,7 +90,7 @@ func (c *Consumer) applyMany(ctx context.Context, items []item) (outcomes []outc
 		case err != nil:
 			outcomes[n] = c.undecided(ctx, it.Delivery, "consumer.apply", err)
 		case errors.As(outcomes[n].failure, new(mismatch)):
-			outcomes[n] = c.settled(ctx, c.buried(it.Delivery, outcomes[n].failure))
+			outcomes[n] = c.settled(ctx, c.buried(it.Delivery, outcomes[n].failure).again())
 		case outcomes[n].failure != nil:
 			outcomes[n] = c.undecided(ctx, it.Delivery, "consumer.claim", outcomes[n].failure)
 		}

@@ -16,10 +16,12 @@
 //
 //	1_receive   a batch from the source; the source keeps it invisible to others from here on
 //	2_identify  the intent, the lane, the number; what is unfit, suspected or stored first is decided here
+//	3_held      whether the source still lets us have it, asked as late as possible
 //	3_claim     the inbox row, first statement of the transaction; duplicates are answered at once
 //	4_handle    your code, behind a savepoint of the same transaction; how the transaction ends
 //	5_commit    your rows and the inbox row together, or the job that takes the delivery over
 //	6_ack       with a receipt, which only a commit (or a row already there) can yield, or back to the source
+//	7_finish    the source, when nothing is acknowledged any more
 //
 // A step returns what it found to the line and calls none before it. If the transaction is lost, or the reply to COMMIT is, the line
 // claims again and reads the answer.

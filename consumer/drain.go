@@ -61,11 +61,14 @@ func (c *Consumer) finishBatch(stopping, ctx context.Context, all []pawl.Deliver
 	outcomes := c.deliverMany(ctx, ds)
 	c.turns.Turn()
 	for i, o := range outcomes {
-		if !o.decided {
+		switch {
+		case o.lost:
+			c.drop(ctx, ds[i])
+		case !o.decided:
 			c.giveBack(ctx, o.wait, ds[i])
-			continue
+		default:
+			c.acknowledge(ds[i], o, stopped)
 		}
-		c.acknowledge(ds[i], o, stopped)
 	}
 	for _, d := range ordered {
 		c.finishGroup(stopping, ctx, d, stopped)
@@ -77,7 +80,12 @@ func (c *Consumer) finishGroup(stopping, ctx context.Context, d pawl.Delivery, s
 	for found := true; found; {
 		o := c.deliver(ctx, d)
 		c.turns.Turn()
-		if !o.decided {
+		switch {
+		case o.lost:
+			behind := c.groups.disband(d)[1:]
+			c.drop(ctx, d, behind...)
+			return
+		case !o.decided:
 			c.giveBack(ctx, o.wait, c.groups.disband(d)...)
 			return
 		}

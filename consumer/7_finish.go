@@ -1,0 +1,48 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/pawl-go/pawl"
+)
+
+// An end is that of the source. Calls of Release hold it for reading.
+type end struct {
+	sync.RWMutex
+	done bool
+}
+
+// finish ends a source that owns something beyond its deliveries. Nothing acknowledges any more, and nothing that was left behind releases
+// while it runs or after it.
+//
+// finish: a crash before it costs what the broker needs to notice that this process is gone, and redeliveries.
+func (c *Consumer) finish(ctx context.Context) {
+	f, can := c.cfg.Source.(pawl.Finisher)
+	if !can {
+		return
+	}
+	c.ending.Lock()
+	defer c.ending.Unlock()
+	if c.ending.done {
+		return
+	}
+	c.ending.done = true
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sourcePatience)
+	defer cancel()
+	if err := f.Finish(ctx); err != nil {
+		c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "consumer.finish", Err: err})
+	}
+}
+
+// unfinished refuses to run on a source that is finished.
+func (c *Consumer) unfinished() error {
+	c.ending.RLock()
+	defer c.ending.RUnlock()
+	if !c.ending.done {
+		return nil
+	}
+	return &pawl.Error{Op: "consumer.run", Code: pawl.CodeArgumentInvalid, Err: errors.New("the source is finished: Run was called before"),
+		Hint: "open the source again and make another consumer"}
+}

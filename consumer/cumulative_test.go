@@ -1,0 +1,152 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/lock"
+)
+
+// A source whose acknowledgements cover all before them is not retried from: one delivery that fails would hold up all behind it.
+func TestConsumer_RefusesToRetryFromACumulativeSource(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.member().info.Cumulative = true
+	b.form.Mode = consumer.RetryFromSource
+	_, err := b.newConsumer()
+	if pawl.CodeOf(err) != pawl.CodeArgumentInvalid || !strings.Contains(err.Error(), "RetryFromDatabase") {
+		t.Errorf("said %v", err)
+	}
+	for _, mode := range []consumer.Mode{consumer.RetryFromDatabase, consumer.StoreFirst} {
+		b.form.Mode = mode
+		if _, err := b.newConsumer(); err != nil {
+			t.Errorf("mode %d: %v", mode, err)
+		}
+	}
+}
+
+// A busy resource does not hold up a log: what finds it busy is stored at its first arrival, although the source counts no receives.
+func TestConsumer_ABusyResourceDoesNotHoldUpALog(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.member().info.Cumulative = true
+	b.form.Exclusive = func(pawl.Delivery) string { return "ledger" }
+	b.config.RetryConcurrency = 1
+	held, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Rollback(context.Background()) }()
+	if locked, err := lock.TryLock(t.Context(), held, "consumer", "ledger"); err != nil || !locked {
+		t.Fatalf("locked %t, %v", locked, err)
+	}
+	b.source.Invisibility = 10 * 60e9
+	for n := range 8 {
+		b.source.Send(order(n))
+	}
+	b.start()
+	b.until("all acknowledged while the resource is busy", func() bool { return b.source.Open() == 0 })
+	if n := b.source.Receives(); n != 8 {
+		t.Errorf("%d receives of 8", n)
+	}
+	b.wantEffects(0)
+	if err := held.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.until("all took effect", func() bool { return b.count("select count(*) from effect") == 8 })
+	b.wantEffects(8)
+}
+
+// A trigger that fails does not hold up a log: its delivery is stored, once however often it comes, and tried again from the database.
+func TestConsumer_AFailedTriggerDoesNotHoldUpALog(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.member().info.Cumulative = true
+	var calls atomic.Int32
+	mended := make(chan struct{})
+	b.form.handle, b.form.trigger = nil, func(ctx context.Context, d pawl.Delivery) error {
+		calls.Add(1)
+		if strings.HasPrefix(d.Key, "bad") {
+			select {
+			case <-mended:
+			default:
+				return errors.New("not now")
+			}
+		}
+		_, err := b.pool.Exec(ctx, "insert into effect values ($1, $2) on conflict do nothing", d.Key, string(d.Payload))
+		return err
+	}
+	if _, err := b.pool.Exec(t.Context(), "create unique index on effect (key)"); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 5 {
+		bad := pawl.Delivery{Key: fmt.Sprint("bad ", n), MessageID: fmt.Sprint("topic/0/", n), Payload: []byte("x")}
+		b.source.Send(bad, order(n), bad)
+	}
+	b.start()
+	b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
+	if n := b.count("select count(*) from pawl.job where queue = 'inbox/orders'"); n != 5 {
+		t.Errorf("%d are stored, want 5", n)
+	}
+	close(mended)
+	if _, err := b.pool.Exec(t.Context(), "update pawl.job set available_at = now() where status = 'pending'"); err != nil {
+		t.Fatal(err)
+	}
+	b.until("all took effect", func() bool { return b.count("select count(*) from effect") == 10 })
+	b.until("no job is left", func() bool { return b.count("select count(*) from pawl.job") == 0 })
+}
+
+// A source says how much is received and acknowledged at once.
+func TestConsumer_FollowsTheSizesOfItsSource(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name         string
+		receive, ack int // hints
+		most, acks   int // that follow
+		batch        int
+	}{
+		{"defaults", 0, 0, 10, 10, 0},
+		{"larger", 250, 100, 250, 100, 0},
+		{"smaller", 3, 1, 3, 1, 0},
+		{"a larger batch of the handler", 50, 10, 400, 10, 400},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			m := b.member()
+			m.info.ReceiveBatch, m.info.AckBatch = c.receive, c.ack
+			if c.batch > 0 {
+				b.batches(nothing)
+				b.form.batchSize = c.batch
+			} else {
+				b.form.handle = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error { return nil }
+			}
+			for n := range 120 {
+				b.source.Send(order(n))
+			}
+			b.start()
+			b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
+			n := m.noted()
+			for _, asked := range n.most {
+				if asked != c.most {
+					t.Fatalf("asked for %d, want %d", asked, c.most)
+				}
+			}
+			largest := 0
+			for _, acks := range n.acks {
+				largest = max(largest, acks)
+			}
+			if largest > c.acks {
+				t.Errorf("%d acknowledged in one call, want %d at most", largest, c.acks)
+			}
+		})
+	}
+}

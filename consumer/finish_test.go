@@ -1,0 +1,116 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// A source that owns a membership is finished once, last: what was handled is acknowledged before, and a handler that was left behind
+// neither acknowledges nor releases while Finish runs or after it.
+func TestConsumer_FinishesItsSourceLast(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	m := b.member()
+	stuck, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan struct{}, 2)
+	release := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(release)
+	var waiting atomic.Int32
+	b.form.handle = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+		if d.Key != "stuck" && d.Key != "stuck too" {
+			return apply(ctx, tx, d)
+		}
+		if waiting.Add(1) == 2 {
+			close(stuck)
+		}
+		<-goOn // whatever the context says
+		defer func() { ended <- struct{}{} }()
+		if d.Key == "stuck" {
+			return nil
+		}
+		return errors.New("not now")
+	}
+	b.config.Concurrency, b.config.ShutdownTimeout = 4, 10*time.Millisecond
+	for n := range 40 {
+		b.source.Send(order(n))
+	}
+	b.source.Send(pawl.Delivery{Key: "stuck"}, pawl.Delivery{Key: "stuck too"})
+	stop := b.start()
+	<-stuck
+	b.until("all others took effect", func() bool { return b.count("select count(*) from effect") == 40 })
+	stop()
+	if open := b.source.Open(); open != 2 {
+		t.Errorf("%d are open after the stop, want the 2 that were left behind", open)
+	}
+	release()
+	<-ended
+	<-ended
+	b.until("what was left behind is rolled back", func() bool {
+		return b.pool.Stat().AcquiredConns() == 0
+	})
+	if n := m.noted(); n.finished != 1 || n.beside != 0 || len(n.late) > 0 {
+		t.Errorf("finished %d times, beside %d calls, and then called %v", n.finished, n.beside, n.late)
+	}
+	if open := b.source.Open(); open != 2 {
+		t.Errorf("%d are open in the end", open)
+	}
+}
+
+// A source is finished too if Run cannot start, and a consumer does not run on a finished source.
+func TestConsumer_FinishesItsSourceIfItCannotStart(t *testing.T) {
+	t.Parallel()
+	empty, err := pgxpool.New(t.Context(), pawltest.URL(t, "drop schema pawl_v1 cascade", "drop schema pawl cascade"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(empty.Close)
+	b := setup(t)
+	m := b.member()
+	b.config.Handler = b.form.handler()
+	c, err := consumer.New(empty, b.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Run(t.Context()); !errors.Is(err, pawl.ErrSchemaMismatch) {
+		t.Errorf("run: %v", err)
+	}
+	if err := c.Run(t.Context()); pawl.CodeOf(err) != pawl.CodeArgumentInvalid || !strings.Contains(err.Error(), "finished") {
+		t.Errorf("run again: %v", err)
+	}
+	if n := m.noted(); n.finished != 1 {
+		t.Errorf("finished %d times", n.finished)
+	}
+}
+
+// A source that cannot leave is told of.
+func TestConsumer_TellsThatItsSourceDidNotFinish(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	m, told := b.member(), make(chan pawl.Event, 1)
+	m.failure = errors.New("the group is gone")
+	b.config.Hooks = pawl.Join(b.config.Hooks, pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+		if e.Op == "consumer.finish" {
+			told <- e
+		}
+	}})
+	b.start()()
+	select {
+	case e := <-told:
+		if e.Kind != pawl.EventTrouble || !errors.Is(e.Err, m.failure) || e.Scope != "orders" {
+			t.Errorf("told %+v", e)
+		}
+	default:
+		t.Error("nothing was told")
+	}
+}
