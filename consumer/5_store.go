@@ -68,6 +68,9 @@ func (c *Consumer) storeRow(ctx context.Context, tx pgx.Tx, claim delivery.Claim
 			return 0, pawl.Wrap("consumer.keep", err)
 		}
 	}
+	if !s.Dead {
+		c.bound.stored.Add(1)
+	}
 	return claim.Store(ctx, tx, s)
 }
 

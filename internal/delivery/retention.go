@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
@@ -55,4 +56,10 @@ func Estimate(ctx context.Context, db pawl.DB) (rows int64, err error) {
 // process that has been silent for 3 s may be dead: then the answer is now.
 func LastDeath(ctx context.Context, db pawl.DB, queue string) (*time.Time, error) {
 	return contract.QueueDeath(ctx, db, queue)
+}
+
+// Open counts the stored deliveries of a consumer that are not done, and stops at the limit. Dead letters are done, and what is held at a
+// sequence gate is not counted.
+func Open(ctx context.Context, db pawl.DB, consumer, queue string, limit int) (int, error) {
+	return catalog.OpenDeliveries(ctx, db, consumer, queue, limit)
 }
