@@ -188,6 +188,8 @@ func (k kafkaNode) defaults(port int, data string) map[string]string {
 		"group.min.session.timeout.ms":             "1000",
 		"group.consumer.min.session.timeout.ms":    "1000",
 		"group.consumer.min.heartbeat.interval.ms": "100",
+		"group.consumer.session.timeout.ms":        "4000", // of KIP-848, where the broker decides them
+		"group.consumer.heartbeat.interval.ms":     "500",
 		"auto.create.topics.enable":                "false",
 		"broker.session.timeout.ms":                "4000", // after a kill the controller waits for so long before it takes the broker again
 		"broker.heartbeat.interval.ms":             "500",

@@ -23,6 +23,7 @@ const (
 	idlePoll          = 250 * time.Millisecond // between two looks at the client's buffer if no record is announced
 	receiveBatch      = 100                    // what a consumer asks for at once
 	ackBatch          = 500                    // receipts of one call: Ack sends nothing
+	troubleFor        = 10 * time.Second       // errors that pass by themselves are returned if they last so long
 	maxErrors         = 16                     // of fetches that wait for a Receive
 )
 

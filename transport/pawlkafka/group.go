@@ -3,6 +3,7 @@ package pawlkafka
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -27,6 +28,7 @@ func (s *Source) onAssigned(ctx context.Context, _ *kgo.Client, added map[string
 	defer s.pumpMu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.troubled = time.Time{}
 	resume := map[string][]int32{}
 	for topic, ids := range added {
 		for _, id := range ids {

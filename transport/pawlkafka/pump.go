@@ -160,6 +160,7 @@ func (s *Source) stowPartition(p *partition, fp kgo.FetchPartition) (found []fin
 		found = append(found, finding{p.String(), fmt.Errorf("the log of %s begins with offset %d, and offset %d was next: records between them were "+
 			"deleted unread, by retention or by hand; raise retention.ms, or consume faster", p, fp.LogStartOffset, p.next)})
 	}
+	s.troubled = time.Time{}
 	if !p.fetched {
 		p.fetched, p.there, p.suspects = true, fp.HighWatermark, s.config.MaxRecords
 	}
@@ -190,10 +191,24 @@ func (s *Source) failed(tp topicPartition, err error) *finding {
 	case errors.As(err, &loss):
 		return &finding{tp.String(), fmt.Errorf("the log of %s lost records: it was read to offset %d, and goes on from %d", tp, loss.ConsumedTo, loss.ResetTo)}
 	}
+	if passing(err) {
+		if s.troubled.IsZero() {
+			s.troubled = time.Now()
+		}
+		if time.Since(s.troubled) < troubleFor {
+			return nil
+		}
+	}
 	if len(s.errs) < maxErrors {
 		s.errs = append(s.errs, err)
 	}
 	return nil
+}
+
+// passing recognises what the client gets over by itself, as a rule: a coordinator that moves, a broker that starts.
+func passing(err error) bool {
+	var network net.Error
+	return kerr.IsRetriable(err) || errors.As(err, &network)
 }
 
 // again goes on with a topic that was deleted and made anew: the client itself would wait for the old one for ever. Nothing is committed of

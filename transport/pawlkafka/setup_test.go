@@ -160,6 +160,16 @@ func (w *wire) crash() {
 	}
 }
 
+// hangUp cuts the connections that there are; others can be made.
+func (w *wire) hangUp() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.conns {
+		_ = c.Close()
+	}
+	w.conns = nil
+}
+
 func (w *wire) mend() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

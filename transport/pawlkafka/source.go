@@ -37,6 +37,7 @@ type Source struct {
 	parts     map[topicPartition]*partition
 	order     []*partition            // of parts, the next to hand out first
 	restart   map[topicPartition]bool // assigned, and their commit is of an earlier topic of that name
+	troubled  time.Time               // since when fetches or joins fail with errors that pass, and nothing comes; zero: they do not
 	errs      []error                 // of fetches, for the next Receive
 	octets    int                     // unsettled, of all partitions
 	crowded   bool                    // too many: nothing is fetched
