@@ -78,7 +78,7 @@ func (s *Source) commitThen(ctx context.Context, op string, of func(*partition) 
 	s.counters.commitFailures.Add(1)
 	err = wrap(op, s.group, err)
 	if !errors.Is(err, context.Canceled) && s.commitTrouble.may() {
-		s.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: err})
+		s.tell(pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: err})
 	}
 	return err
 }
@@ -93,7 +93,7 @@ func (s *Source) choose(of func(*partition) bool, final bool) (map[string]map[in
 		if !of(p) {
 			continue
 		}
-		at, c, due := p.due(final)
+		at, c, due := s.due(p, final)
 		if !due {
 			continue
 		}

@@ -47,7 +47,7 @@ func (s *Source) onAssigned(ctx context.Context, _ *kgo.Client, added map[string
 }
 
 // onFetched reads where the commits of new partitions stand, and what earlier owners wrote beside them.
-func (s *Source) onFetched(ctx context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
+func (s *Source) onFetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
 	var anew []error
 	s.mu.Lock()
 	for _, group := range resp.Groups {
@@ -65,7 +65,7 @@ func (s *Source) onFetched(ctx context.Context, _ *kgo.Client, resp *kmsg.Offset
 	}
 	s.mu.Unlock()
 	for _, err := range anew {
-		s.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "kafka.log", Err: err})
+		s.tell(pawl.Event{Kind: pawl.EventTrouble, Op: "kafka.log", Err: err})
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func (s *Source) onRevoked(called context.Context, _ *kgo.Client, lost map[strin
 	_ = fault.At("kafka.revoke.after")
 	s.counters.revoked.Add(int64(len(leaving)))
 	if left > 0 {
-		s.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "kafka.revoke", Count: left, Err: fmt.Errorf("%d deliveries were still being handled %v "+
+		s.tell(pawl.Event{Kind: pawl.EventTrouble, Op: "kafka.revoke", Count: left, Err: fmt.Errorf("%d deliveries were still being handled %v "+
 			"after their partitions were revoked: the next owner receives them too, and their keys absorb that; set the RebalanceTimeout above the Timeout of the handler and 10s more",
 			left, s.revokeWait)})
 	}
@@ -208,6 +208,6 @@ func (s *Source) onLost(ctx context.Context, _ *kgo.Client, lost map[string][]in
 	s.counters.lost.Add(int64(len(forgotten)))
 	if held > 0 {
 		s.counters.lostHandles.Add(int64(held))
-		s.emit(ctx, pawl.Event{Kind: pawl.EventHandleLost, Op: "kafka.lost", Count: held})
+		s.tell(pawl.Event{Kind: pawl.EventHandleLost, Op: "kafka.lost", Count: held})
 	}
 }

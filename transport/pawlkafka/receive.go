@@ -79,7 +79,7 @@ func (s *Source) start() error {
 		return nil
 	}
 	s.started = true
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancel(s.base)
 	s.stop = stop
 	s.running.Go(func() { s.pump(ctx) })
 	s.running.Go(func() { s.commits(ctx) })

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/brokers"
+	"github.com/pawl-go/pawl/internal/counted"
 	"github.com/pawl-go/pawl/transport/pawlkafka"
 )
 
@@ -24,20 +25,18 @@ var shared = sync.OnceValues(func() (*brokers.Server, error) {
 })
 
 func TestMain(m *testing.M) {
+	counted.Work(counted.Opener{Source: openCounted, Sink: openCountedSink})
+	used := false
+	once := shared
+	shared = func() (*brokers.Server, error) { used = true; return once() }
 	code := m.Run()
-	if os.Getenv(consumerEnv) == "" && os.Getenv(addrEnv) == "" {
-		if s, err := shared(); err == nil {
+	if used {
+		if s, err := once(); err == nil {
 			_ = s.Stop()
 		}
 	}
 	os.Exit(code)
 }
-
-// addrEnv names the broker of the process that started this one.
-const (
-	addrEnv     = "PAWL_TEST_KAFKA_ADDR"
-	consumerEnv = "PAWL_TEST_CONSUMER"
-)
 
 // addr is where the shared broker listens.
 func addr(t testing.TB) string {

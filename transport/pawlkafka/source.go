@@ -22,6 +22,8 @@ type Source struct {
 	group  string
 	topics []string
 	config Config
+	base   context.Context // of Open, without its end: hooks may come with it
+	due    func(p *partition, final bool) (kgo.EpochOffset, commitment, bool)
 
 	revokeWait              time.Duration // how long a revoke waits for what has begun
 	horizon                 horizon
@@ -82,7 +84,7 @@ func Open(ctx context.Context, opts []kgo.Opt, group string, topics []string, cf
 		return nil, badArgument(op, "the topics are %q: name at least one", topics)
 	}
 	topics = slices.Compact(slices.Sorted(slices.Values(topics)))
-	s := &Source{group: group, topics: topics, config: cfg, ids: map[string]topicID{}, parts: map[topicPartition]*partition{},
+	s := &Source{base: context.WithoutCancel(ctx), due: (*partition).due, group: group, topics: topics, config: cfg, ids: map[string]topicID{}, parts: map[topicPartition]*partition{},
 		restart: map[topicPartition]bool{}, changed: make(chan struct{}), announced: make(chan struct{}, 1), kick: make(chan struct{}, 1)}
 	s.client, err = kgo.NewClient(s.options(opts)...)
 	if err != nil {
@@ -214,3 +216,6 @@ func (s *Source) emit(ctx context.Context, e pawl.Event) {
 	e.Scope = s.group
 	s.config.Hooks.Emit(context.WithoutCancel(ctx), e)
 }
+
+// tell emits an event that no call of the consumer has caused.
+func (s *Source) tell(e pawl.Event) { s.emit(s.base, e) }

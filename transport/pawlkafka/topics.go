@@ -82,7 +82,7 @@ func (h *horizon) renew(ctx context.Context, s *Source) {
 		return
 	}
 	h.asked = h.asked.Add(horizonAgain - horizonEvery)
-	s.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "kafka.horizon", Err: wrap("kafka.horizon", strings.Join(s.topics, ", "), err)})
+	s.tell(pawl.Event{Kind: pawl.EventTrouble, Op: "kafka.horizon", Err: wrap("kafka.horizon", strings.Join(s.topics, ", "), err)})
 }
 
 // askHorizon reads the settings of the topics.
