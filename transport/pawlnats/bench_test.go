@@ -178,7 +178,7 @@ func applyBare(ctx context.Context, pool *pgxpool.Pool, ms []jetstream.Msg) erro
 
 // ours consumes n messages through package consumer, and returns messages a second.
 func (f *fixture) ours(b *testing.B, pool *pgxpool.Pool, n, batch int) float64 {
-	source, err := pawlnats.Open(b.Context(), f.js, f.stream, f.consumer, pawlnats.Config{})
+	source, err := pawlnats.Open(b.Context(), f.js, f.stream, f.consumer, pawlnats.Config{Batch: max(100, 4*batch)})
 	f.must(err)
 	var done atomic.Int64
 	ended := make(chan struct{})
