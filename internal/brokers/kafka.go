@@ -235,7 +235,7 @@ func (k kafkaNode) ready(ctx context.Context, s *Server) error {
 
 // kafkaBrokers sends one Metadata request that names no topic, and returns the ids of the brokers in the answer.
 func kafkaBrokers(ctx context.Context, addr string) ([]int, error) {
-	answer, err := kafkaMetadata(ctx, addr, "", false)
+	answer, err := kafkaMetadata(ctx, addr, "")
 	if err != nil {
 		return nil, err
 	}
