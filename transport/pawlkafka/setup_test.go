@@ -197,9 +197,9 @@ func finish(s *pawlkafka.Source) {
 
 func await(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("it is not so within a minute: %s", what)
+			t.Fatalf("it is not so within two minutes: %s", what)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/cloudevents"
+	"github.com/pawl-go/pawl/internal/fault"
 )
 
 // SinkConfig shapes a [Sink]. The zero value is fit for production.
@@ -223,8 +224,16 @@ func batchSize(r *kgo.Record) int {
 
 // Publish implements [pawl.Sink]. Whatever is not about one message alone is the sink's failure and charged to no event. A message whose
 // outcome is not known when ctx ends may be in the log, and is published again.
+//
+// publish: a crash before the broker has the records costs another try, after it the same records once more.
 func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	errs := make([]error, len(ms))
+	if err := fault.At("kafka.publish.before"); err != nil {
+		for i := range errs {
+			errs[i] = pawl.SinkDown(err)
+		}
+		return errs
+	}
 	var records []*kgo.Record
 	var places []int
 	for i, m := range ms {
@@ -240,6 +249,11 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	for i, err := range f.land(ctx) {
 		errs[places[i]] = s.failure(err, len(ms) == 1)
 	}
+	if err := fault.At("kafka.publish.after"); err != nil { // the answers are lost
+		for i := range errs {
+			errs[i] = pawl.SinkDown(err)
+		}
+	}
 	return errs
 }
 
@@ -247,6 +261,9 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 // carries the number of its first record, and one that does not follow the last accepted one is refused. The broker knows the last number once it
 // has taken one record of this producer, so in a new partition the first record goes alone.
 func (s *Sink) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
+	if err := fault.At("kafka.publish.before"); err != nil {
+		return 0, pawl.SinkDown(err)
+	}
 	records := make([]*kgo.Record, 0, len(ms))
 	var unfit error
 	for _, m := range ms {
@@ -267,7 +284,11 @@ func (s *Sink) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int,
 		return 0, s.failure(f.errs[0], len(ms) == 1)
 	}
 	s.send(within, f, records[1:])
-	for _, err := range f.land(ctx) {
+	landed := f.land(ctx)
+	if err := fault.At("kafka.publish.after"); err != nil { // the answers are lost
+		return 0, pawl.SinkDown(err)
+	}
+	for _, err := range landed {
 		if err != nil {
 			return accepted, s.failure(err, len(ms) == 1)
 		}

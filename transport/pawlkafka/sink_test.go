@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -294,6 +295,7 @@ func TestSink_BrokerKilled(t *testing.T) {
 	var publishers sync.WaitGroup
 	unknown := 0
 	var mu sync.Mutex
+	var accepted atomic.Int64
 	for a := range aggregates {
 		publishers.Go(func() {
 			for publishing.Err() == nil {
@@ -305,6 +307,7 @@ func TestSink_BrokerKilled(t *testing.T) {
 				n, err := sink.PublishRun(ctx, run)
 				cancel()
 				confirmed[a] += n
+				accepted.Add(int64(n))
 				if err != nil {
 					mu.Lock()
 					unknown++
@@ -314,7 +317,9 @@ func TestSink_BrokerKilled(t *testing.T) {
 		})
 	}
 	for range kills {
-		time.Sleep(time.Duration(300+rand.IntN(500)) * time.Millisecond) // so long it may work
+		had := accepted.Load()
+		await(t, "something is published", func() bool { return accepted.Load() > had+100 })
+		time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond) // the moment is any
 		own.Kill()
 		time.Sleep(200 * time.Millisecond)
 		if err := own.Start(t.Context()); err != nil {
