@@ -24,6 +24,8 @@ type devBroker struct {
 	variables []string
 	// about is the first paragraph of the help: what runs, and where it comes from.
 	about string
+	// more adds flags of this broker alone, and returns what they ask for once it serves. nil: there are none.
+	more func(*cobra.Command) (served func(context.Context, *brokers.Server) error)
 	// examples are lines of the help that teach what to do next.
 	examples []string
 }
@@ -38,6 +40,8 @@ type devBrokerFlags struct {
 	dir  string
 	port int
 	json *bool
+	// served does what flags of this broker alone ask for.
+	served func(context.Context, *brokers.Server) error
 }
 
 // newDevBroker makes the command `pawl dev NAME --dir DIR [-- COMMAND]`.
@@ -60,6 +64,9 @@ SIGINT.`, strings.Join(b.variables, " and ")),
 	cmd.Flags().StringVar(&f.dir, "dir", "", "directory of configuration, data and log; made if missing")
 	cmd.Flags().IntVar(&f.port, "port", 0, "port of 127.0.0.1; default: that of the last start on DIR, else a free one")
 	f.json = addJSONFlag(cmd)
+	if b.more != nil {
+		f.served = b.more(cmd)
+	}
 	return cmd
 }
 
@@ -80,6 +87,11 @@ func (f devBrokerFlags) run(cmd *cobra.Command, b devBroker, command []string) (
 		return whyBrokerNotStarted(cmd, err, f.dir)
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
+	if f.served != nil {
+		if err := f.served(cmd.Context(), server); err != nil {
+			return failed(cmd, err, "check the flags; the broker's data stays in "+server.Dir())
+		}
+	}
 	if len(command) > 0 {
 		return runOn(cmd, server, server.Dir(), b.url(server), b.variables, command)
 	}

@@ -1,0 +1,145 @@
+package pawlkafka
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/pawl-go/pawl"
+)
+
+// Names in Delivery.Attributes.
+const (
+	// BinarySuffix marks attributes that are no text: a header "photo" whose value is not UTF-8, or holds a zero octet, arrives as
+	// "photo;base64", in standard base64.
+	BinarySuffix = ";base64"
+	// TombstoneAttribute is "true" for a record whose value is null: in a compacted topic it deletes its key. Its payload is empty, as that
+	// of a record with an empty value is.
+	TombstoneAttribute = "pawl-tombstone"
+	// RecordKeyAttribute holds the record's key, which names the entity that the record is about. Absent if the record has none.
+	RecordKeyAttribute = "pawl-record-key"
+)
+
+// timestampLogAppend is the type of a timestamp that the broker set (message.timestamp.type=LogAppendTime); else the producer did.
+const timestampLogAppend = 1
+
+func (s *Source) delivery(at *place) pawl.Delivery {
+	p, r := at.of, at.record
+	d := pawl.Delivery{
+		Key:         s.config.Key.KeyOf(Record{Record: r, TopicID: p.topicID}),
+		MessageID:   messageID(p, r.Offset),
+		OrderingKey: at.key,
+		Payload:     r.Value,
+		Attributes:  attributes(r),
+		Receives:    p.receives(at),
+		Log:         p.String(),
+		Offset:      r.Offset,
+		Handle:      at,
+	}
+	if r.Attrs.TimestampType() == timestampLogAppend {
+		d.SentAt = r.Timestamp
+	} else {
+		d.ProducedAt = r.Timestamp
+	}
+	return d
+}
+
+// messageID reads topic#id/partition/offset. The id tells a topic from an earlier one of its name.
+func messageID(p *partition, offset int64) string {
+	behind := "#" + p.topicID.short() + "/" + strconv.Itoa(int(p.id)) + "/" + strconv.FormatInt(offset, 10)
+	topic := p.topic
+	if over := len(topic) + len(behind) - pawl.MaxKey; over > 0 {
+		topic = topic[:len(topic)-over]
+	}
+	return topic + behind
+}
+
+// orderingKey names what the order of records is about: the topic and the record's key. A key that is no text comes in hexadecimal digits,
+// as PostgreSQL takes neither a zero octet nor what is not UTF-8. Records without a key have no order.
+func orderingKey(r *kgo.Record) string {
+	switch {
+	case r.Key == nil:
+		return ""
+	case isText(r.Key):
+		return r.Topic + "/" + string(r.Key)
+	}
+	return r.Topic + "/hex:" + hex.EncodeToString(r.Key)
+}
+
+// headerOf returns the last value of a header, as Kafka's clients do; "" if there is none.
+func headerOf(r *kgo.Record, name string) string {
+	for _, h := range slices.Backward(r.Headers) {
+		if h.Key == name {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+func attributes(r *kgo.Record) map[string]string {
+	to := make(map[string]string, len(r.Headers)+1)
+	set := func(name string, value []byte) {
+		if !isText([]byte(name)) {
+			name = "hex:" + hex.EncodeToString([]byte(name))
+		}
+		delete(to, name)
+		delete(to, name+BinarySuffix)
+		if isText(value) {
+			to[name] = string(value)
+		} else {
+			to[name+BinarySuffix] = base64.StdEncoding.EncodeToString(value)
+		}
+	}
+	for _, h := range r.Headers { // the last wins
+		if h.Key != TombstoneAttribute && h.Key != RecordKeyAttribute { // these are ours to say
+			set(h.Key, h.Value)
+		}
+	}
+	if r.Key != nil {
+		set(RecordKeyAttribute, r.Key)
+	}
+	if r.Value == nil {
+		to[TombstoneAttribute] = "true"
+	}
+	return to
+}
+
+func isText(b []byte) bool { return utf8.Valid(b) && bytes.IndexByte(b, 0) < 0 }
+
+// owned copies a record out of the buffer of its fetch, which one record would keep in memory as a whole.
+func owned(r *kgo.Record) *kgo.Record {
+	one := &kgo.Record{Key: clone(r.Key), Value: clone(r.Value), Timestamp: r.Timestamp, Topic: r.Topic, Partition: r.Partition,
+		Attrs: r.Attrs, ProducerEpoch: r.ProducerEpoch, ProducerID: r.ProducerID, LeaderEpoch: r.LeaderEpoch, Offset: r.Offset}
+	if len(r.Headers) > 0 {
+		one.Headers = make([]kgo.RecordHeader, len(r.Headers))
+		for i, h := range r.Headers {
+			one.Headers[i] = kgo.RecordHeader{Key: strings.Clone(h.Key), Value: clone(h.Value)}
+		}
+	}
+	return one
+}
+
+// clone keeps the difference between null and empty.
+func clone(b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	return append(make([]byte, 0, len(b)), b...)
+}
+
+// recordOverhead is what a record costs in memory beside its octets.
+const recordOverhead = 400
+
+func sizeOf(r *kgo.Record) int {
+	size := recordOverhead + len(r.Key) + len(r.Value)
+	for _, h := range r.Headers {
+		size += 64 + len(h.Key) + len(h.Value)
+	}
+	return size
+}

@@ -1,0 +1,136 @@
+package pawlkafka
+
+import (
+	"context"
+	"errors"
+	"reflect"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/pawl-go/pawl"
+)
+
+// options are ours and, behind them, theirs. inForce finds what theirs have changed. The group is joined once topics are added.
+func (s *Source) options(theirs []kgo.Opt) []kgo.Opt {
+	ours := []kgo.Opt{
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.ConsumerGroup(s.group),
+		kgo.DisableAutoCommit(),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		kgo.OnPartitionsAssigned(s.onAssigned),
+		kgo.OnPartitionsRevoked(s.onRevoked),
+		kgo.OnPartitionsLost(s.onLost),
+		kgo.OnOffsetsFetched(s.onFetched),
+		kgo.AdjustFetchOffsetsFn(s.onAdjust),
+		kgo.WithHooks(&clientHooks{s}),
+	}
+	if s.config.ServerSideBalancer {
+		ours = append(ours, kgo.ServerSideBalancer())
+	}
+	return append(ours, theirs...)
+}
+
+// A rule about an option of the client, with what to do where it is broken.
+type rule struct {
+	name    string
+	kept    bool
+	instead string
+}
+
+// refuse returns an error about the first rule that is broken.
+func refuse(op string, rules []rule) error {
+	for _, r := range rules {
+		if !r.kept {
+			return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: errors.New("the option kgo." + r.name + " breaks a promise of Pawl"), Hint: r.instead}
+		}
+	}
+	return nil
+}
+
+// commonRules hold for a source and for a sink.
+func commonRules(c *kgo.Client) []rule {
+	return []rule{
+		{"AllowAutoTopicCreation", !isSet(c, kgo.AllowAutoTopicCreation), "leave it out, and create the topics with their partitions and retention"},
+		{"TransactionalID", !isSet(c, kgo.TransactionalID), "leave it out: an effect and its key commit in PostgreSQL"},
+	}
+}
+
+// inForce refuses options that have changed ours.
+func (s *Source) inForce(op string) error {
+	c := s.client
+	const ours, database = "leave it out: the source needs it", "leave it out: offsets are committed once the database holds the outcome"
+	balancers, _ := c.OptValue(kgo.Balancers).([]kgo.GroupBalancer)
+	reset, _ := c.OptValue(kgo.ConsumeResetOffset).(kgo.Offset)
+	fetched, _ := c.OptValue(kgo.OnOffsetsFetched).(func(context.Context, *kgo.Client, *kmsg.OffsetFetchResponse) error)
+	adjust, _ := c.OptValue(kgo.AdjustFetchOffsetsFn).(func(context.Context, map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error))
+	return refuse(op, append(commonRules(c),
+		rule{"ConsumerGroup", c.OptValue(kgo.ConsumerGroup) == s.group, "pass the group to Open"},
+		rule{"ConsumeTopics", !isSet(c, kgo.ConsumeTopics), "pass the topics to Open"},
+		rule{"ConsumePartitions", !isSet(c, kgo.ConsumePartitions), "pass the topics to Open: the group assigns partitions"},
+		rule{"ConsumeRegex", !isSet(c, kgo.ConsumeRegex), "pass the topics to Open by their names"},
+		rule{"DisableAutoCommit", isSet(c, kgo.DisableAutoCommit), database},
+		rule{"FetchIsolationLevel", c.OptValue(kgo.FetchIsolationLevel) == readCommitted, "leave it out: records of transactions that were aborted must not take effect"},
+		rule{"KeepControlRecords", !isSet(c, kgo.KeepControlRecords), "leave it out: control records are no messages"},
+		rule{"Balancers", len(balancers) == 1 && balancers[0].ProtocolName() == "cooperative-sticky", "leave it out: the source relies on cooperative-sticky assignment"},
+		rule{"ServerSideBalancer", c.OptValue(kgo.ServerSideBalancer) == s.config.ServerSideBalancer, "set Config.ServerSideBalancer"},
+		rule{"BlockRebalanceOnPoll", !isSet(c, kgo.BlockRebalanceOnPoll), "leave it out: one slow record would hold up the whole group"},
+		rule{"OnPartitionsAssigned", s.hears(c.OptValue(kgo.OnPartitionsAssigned)), ours},
+		rule{"OnPartitionsRevoked", s.hears(c.OptValue(kgo.OnPartitionsRevoked)), ours},
+		rule{"OnPartitionsLost", s.hears(c.OptValue(kgo.OnPartitionsLost)), ours},
+		rule{"OnOffsetsFetched", sameFunc(fetched, s.onFetched), ours},
+		rule{"AdjustFetchOffsetsFn", sameFunc(adjust, s.onAdjust), ours},
+		rule{"ConsumeResetOffset", reset.EpochOffset().Offset != atEnd, "leave it out: a reset to the end skips records; to begin a new group at the end, use kgo.ConsumeStartOffset"},
+	))
+}
+
+// atEnd is how the client stores an offset that is the end of a log.
+const atEnd = -1
+
+// readCommitted is [kgo.ReadCommitted] as the client stores it.
+const readCommitted = int8(1)
+
+// hears reports whether a callback of the client is ours. The client wraps it, so it is called, with a context by which ours know.
+func (s *Source) hears(callback any) bool {
+	call, ok := callback.(func(context.Context, *kgo.Client, map[string][]int32))
+	if !ok {
+		return false
+	}
+	var heard bool
+	call(context.WithValue(context.Background(), hearing{}, &heard), s.client, nil)
+	return heard
+}
+
+type hearing struct{}
+
+// heard answers hears, and reports whether that is what the call was for.
+func heard(ctx context.Context) bool {
+	mark, asked := ctx.Value(hearing{}).(*bool)
+	if asked {
+		*mark = true
+	}
+	return asked
+}
+
+func sameFunc(a, b any) bool { return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() }
+
+// isSet reports whether an option differs from its zero value.
+func isSet(c *kgo.Client, option any) bool {
+	for _, v := range c.OptValues(option) {
+		if v == nil {
+			continue
+		}
+		switch r := reflect.ValueOf(v); r.Kind() {
+		case reflect.Slice, reflect.Map:
+			if r.Len() > 0 {
+				return true
+			}
+		default:
+			if !r.IsZero() {
+				return true
+			}
+		}
+	}
+	return false
+}

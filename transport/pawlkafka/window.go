@@ -1,0 +1,212 @@
+package pawlkafka
+
+import (
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// A state is where a record stands between its fetch and the commit that passes it.
+type state uint8
+
+const (
+	fresh   state = iota // fetched, or given back and due
+	out                  // handed out
+	waiting              // given back, and its delay is not over
+	settled              // acknowledged
+	void                 // truncated from the log, which may hold another record at its offset now
+)
+
+// A place is one record in a window. It is the handle of its delivery.
+type place struct {
+	of      *partition
+	offset  int64
+	epoch   int32 // of the leader that wrote it
+	state   state
+	started bool   // work has begun on it: a revoke waits
+	handed  int    // how often it was handed out
+	suspect bool   // an earlier owner may have had it
+	size    int    // octets that it holds in memory
+	key     string // the ordering key; "" for none
+	due     time.Time
+	record  *kgo.Record // nil once it is settled
+}
+
+// A window holds the records of one partition from the mark on, in the order of their offsets. It knows no client and no clock:
+//
+//	fetched ─▶ fresh ─▶ out ─▶ settled ─▶ passed by the mark
+//	             ▲        │
+//	             └ waiting ◀ given back
+//
+// The mark is what may be committed: everything before it is settled. It moves behind the longest run of settled records, and only a
+// truncation of the log moves it back.
+type window struct {
+	places []*place // from the mark on
+	todo   []*place // those of them that are fresh or waiting
+	outs   map[string]int
+
+	mark      int64 // the next offset to commit; -1 while nothing is known
+	markEpoch int32
+	next      int64 // where the next record is expected; -1 while nothing is known
+
+	unsettled int
+	octets    int
+	started   int
+}
+
+func newWindow(mark int64, epoch int32) window {
+	return window{mark: mark, markEpoch: epoch, next: mark, outs: map[string]int{}}
+}
+
+// add takes a record that was fetched. Its offset is next or behind it: offsets have gaps.
+func (w *window) add(p *place) {
+	if w.mark < 0 {
+		w.mark, w.markEpoch = p.offset, p.epoch
+	}
+	w.next = p.offset + 1
+	w.unsettled++
+	w.octets += p.size
+	w.places, w.todo = append(w.places, p), append(w.todo, p)
+}
+
+// take hands out at most limit records in the order of their offsets. Of an ordering key it hands out none while one is out from an earlier
+// take, and none behind one that waits for its delay.
+func (w *window) take(limit int, now time.Time) (taken []*place) {
+	var blocked map[string]bool
+	block := func(key string) {
+		if blocked == nil {
+			blocked = map[string]bool{}
+		}
+		blocked[key] = true
+	}
+	kept := w.todo[:0]
+	for i, p := range w.todo {
+		if len(taken) == limit {
+			kept = append(kept, w.todo[i:]...)
+			break
+		}
+		switch {
+		case p.state == waiting && p.due.After(now):
+			if p.key != "" {
+				block(p.key)
+			}
+		case p.key != "" && (blocked[p.key] || w.outs[p.key] > 0):
+		default:
+			taken = append(taken, p)
+			continue
+		}
+		kept = append(kept, p)
+	}
+	clear(w.todo[len(kept):])
+	w.todo = kept
+	for _, p := range taken {
+		p.state = out
+		p.handed++
+		if p.key != "" {
+			w.outs[p.key]++
+		}
+	}
+	return taken
+}
+
+// due is when the first record that waits may be handed out; zero if none waits.
+func (w *window) due() (first time.Time) {
+	for _, p := range w.todo {
+		if p.state == waiting && (first.IsZero() || p.due.Before(first)) {
+			first = p.due
+		}
+	}
+	return first
+}
+
+// begin notes that work on a record begins, and reports whether it is out.
+func (w *window) begin(p *place) bool {
+	if p.state != out {
+		return false
+	}
+	if !p.started {
+		p.started = true
+		w.started++
+	}
+	return true
+}
+
+// settle ends a record that is out, and moves the mark if it was the first. It reports whether the record was out.
+func (w *window) settle(p *place) bool {
+	if p.state != out {
+		return false
+	}
+	w.back(p, settled)
+	w.unsettled--
+	w.octets -= p.size
+	p.record = nil
+	passed := 0
+	for passed < len(w.places) && w.places[passed].state == settled {
+		passed++
+	}
+	if passed > 0 {
+		last := w.places[passed-1]
+		w.mark, w.markEpoch = last.offset+1, last.epoch
+		clear(w.places[:passed])
+		w.places = w.places[passed:]
+	}
+	return true
+}
+
+// release gives a record back that is out, until due. It reports whether the record was out.
+func (w *window) release(p *place, due, now time.Time) bool {
+	if p.state != out {
+		return false
+	}
+	p.due = due
+	if due.After(now) {
+		w.back(p, waiting)
+	} else {
+		w.back(p, fresh)
+	}
+	at := sort.Search(len(w.todo), func(i int) bool { return w.todo[i].offset > p.offset })
+	w.todo = slices.Insert(w.todo, at, p)
+	return true
+}
+
+// back ends that a record is out.
+func (w *window) back(p *place, to state) {
+	p.state = to
+	if p.started {
+		p.started = false
+		w.started--
+	}
+	if p.key == "" {
+		return
+	}
+	if w.outs[p.key]--; w.outs[p.key] == 0 {
+		delete(w.outs, p.key)
+	}
+}
+
+// truncate forgets the records from an offset on: the log was cut there, and goes on with others. The mark moves back if it stood behind.
+func (w *window) truncate(at int64, epoch int32) {
+	cut := sort.Search(len(w.places), func(i int) bool { return w.places[i].offset >= at })
+	for _, p := range w.places[cut:] {
+		if p.state == out {
+			w.back(p, void)
+		}
+		if p.state != settled {
+			w.unsettled--
+			w.octets -= p.size
+		}
+		p.state, p.record = void, nil
+	}
+	clear(w.places[cut:])
+	w.places = w.places[:cut]
+	w.todo = slices.DeleteFunc(w.todo, func(p *place) bool { return p.state == void })
+	w.next = at
+	if w.mark > at {
+		w.mark, w.markEpoch = at, epoch
+	}
+}
+
+// span is how many records the window holds, settled ones behind an unsettled one included.
+func (w *window) span() int { return len(w.places) }
