@@ -2,6 +2,7 @@ package brokers
 
 import (
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -40,5 +41,23 @@ func TestNATS_LivesAndDies(t *testing.T) {
 	}
 	if _, err := os.Stat(s.Dir()); !os.IsNotExist(err) {
 		t.Errorf("its directory is left: %v", err)
+	}
+}
+
+// A port that another listens on is an error, and not taken for the broker's own.
+func TestNATS_PortIsTaken(t *testing.T) {
+	t.Parallel()
+	first, err := NATS(t.Context(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = first.Stop() })
+	second, err := NATS(t.Context(), Options{Port: first.Port()})
+	if err == nil {
+		_ = second.Stop()
+		t.Fatal("two brokers serve one port")
+	}
+	if !strings.Contains(err.Error(), "is taken") {
+		t.Error(err)
 	}
 }

@@ -149,6 +149,9 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.program.limit)
 	defer cancel()
+	if err := s.awaitPort(ctx); err != nil {
+		return fmt.Errorf("%s: %w", s.program.name, err)
+	}
 	if err := s.program.prepare(ctx, s); err != nil {
 		return fmt.Errorf("%s: %w", s.program.name, err)
 	}
@@ -166,6 +169,26 @@ func (s *Server) Start(ctx context.Context) error {
 			return fmt.Errorf("%s: it ended while starting\n%s", s.program.name, s.tail())
 		case <-ctx.Done():
 			return fmt.Errorf("%s: it does not answer: %w: %w\n%s", s.program.name, ctx.Err(), err, s.tail())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// portLimit is how long another may take to leave the port: a broker of a program that was killed just now is about to end.
+const portLimit = 5 * time.Second
+
+// awaitPort waits until nothing listens on the port. Whoever listens there would be taken for the broker.
+func (s *Server) awaitPort(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, portLimit)
+	defer cancel()
+	for {
+		l, err := net.Listen("tcp", s.Addr())
+		if err == nil {
+			return l.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("port %d is taken: %w", s.port, err)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"go/parser"
 	"go/token"
+	"slices"
 	"strings"
 	"testing"
 
@@ -99,13 +100,32 @@ func TestJudge_FindsEveryPlantedFault(t *testing.T) {
 // The checker shares no code with what it judges.
 func TestChecker_ImportsNothingOfPawl(t *testing.T) {
 	t.Parallel()
-	file, err := parser.ParseFile(token.NewFileSet(), "checker.go", nil, parser.ImportsOnly)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, i := range file.Imports {
-		if strings.Contains(i.Path.Value, ".") {
-			t.Errorf("imports %s; only the standard library is allowed", i.Path.Value)
+	for _, name := range []string{"checker.go", "order.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
 		}
+		for _, i := range file.Imports {
+			if strings.Contains(i.Path.Value, ".") {
+				t.Errorf("%s imports %s; only the standard library is allowed", name, i.Path.Value)
+			}
+		}
+	}
+}
+
+// Each line has its own order, gaps are allowed, and every effect that comes late is named.
+func TestOutOfOrder(t *testing.T) {
+	t.Parallel()
+	in := func(line string, numbers ...int) (steps []checker.Step) {
+		for _, n := range numbers {
+			steps = append(steps, checker.Step{Line: line, Number: n})
+		}
+		return steps
+	}
+	if late := checker.OutOfOrder(slices.Concat(in("a", 0, 1, 5), in("b", 3, 3, 4), in("a", 6))); len(late) != 0 {
+		t.Errorf("late: %v", late)
+	}
+	if late := checker.OutOfOrder(slices.Concat(in("a", 2, 0, 1), in("b", 0), in("a", 3))); !slices.Equal(late, in("a", 0, 1)) {
+		t.Errorf("late: %v", late)
 	}
 }

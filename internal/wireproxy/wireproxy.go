@@ -108,6 +108,23 @@ func Open(rawURL string) (*Proxy, string, error) {
 	return p, u.String(), nil
 }
 
+// Listen runs a proxy that has no upstream yet, until Close, and returns it with its address. For any protocol over TCP: see [Proxy.Redirect].
+func Listen() (*Proxy, string, error) {
+	p, through, err := Open("tcp://127.0.0.1:1")
+	if err != nil {
+		return nil, "", err
+	}
+	u, err := url.Parse(through)
+	return p, u.Host, err
+}
+
+// Redirect sends the connections that are made from now on to another server, host:port.
+func (p *Proxy) Redirect(upstream string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.network, p.upstream = "tcp", upstream
+}
+
 // Close takes no more connections. Those that are open stay.
 func (p *Proxy) Close() { _ = p.listener.Close() }
 
@@ -162,7 +179,10 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial(p.network, p.upstream)
+		p.mu.Lock()
+		network, upstream := p.network, p.upstream
+		p.mu.Unlock()
+		server, err := net.Dial(network, upstream)
 		if err != nil {
 			_ = client.Close()
 			continue

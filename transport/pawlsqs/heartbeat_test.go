@@ -143,5 +143,5 @@ func TestHeartbeat_LeavesNoGoroutine(t *testing.T) {
 func beating() bool {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	return strings.Contains(string(stacks), "(*heart).beat")
+	return strings.Contains(string(stacks), "heart.(*Heart[...]).beat")
 }

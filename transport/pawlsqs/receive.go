@@ -127,7 +127,7 @@ func (s *Source) pollOnce(ctx context.Context, most int) ([]pawl.Delivery, error
 	var age time.Duration
 	for i, m := range messages {
 		ds[i] = s.delivery(m, polled)
-		s.heart.hold(handleOf(ds[i]))
+		s.hold(handleOf(ds[i]))
 		if !ds[i].SentAt.IsZero() {
 			age = max(age, time.Since(ds[i].SentAt))
 		}

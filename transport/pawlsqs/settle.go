@@ -53,7 +53,7 @@ func (s *Source) delete(ctx context.Context, held []*arrival) error {
 	for i, a := range held {
 		entries[i].receipt = a.receipt
 	}
-	s.heart.letGo(held) // an extension still in flight does no harm: the message is deleted all the same
+	s.letGo(held) // an extension still in flight does no harm: the message is deleted all the same
 	var left failures
 	var acked, dead int
 	for _, o := range twice(ctx, entries, s.deleteMessages) {
@@ -94,7 +94,7 @@ func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.De
 }
 
 func (s *Source) release(ctx context.Context, held []*arrival, delay func(*arrival) time.Duration) error {
-	if stored := s.heart.letGo(held); stored != nil {
+	if stored := s.letGo(held); stored != nil {
 		select { // an extension still in flight would overrule the delay
 		case <-stored:
 		case <-ctx.Done():

@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/heart"
 )
 
 // A Source receives from one queue, standard or FIFO. Its methods may be called from many goroutines. It needs no closing:
@@ -23,7 +24,7 @@ type Source struct {
 	client   API
 	url      string
 	config   Config
-	heart    *heart
+	heart    *heart.Heart[string]
 	fifo     bool
 	attempts attempts // of a FIFO queue
 	horizon  horizon
@@ -247,6 +248,6 @@ func (s *Source) Stats() Stats {
 		Polls: c.polls.Load(), EmptyPolls: c.emptyPolls.Load(), PollErrors: c.pollErrors.Load(),
 		Received: c.received.Load(), Acked: c.acked.Load(), AckFailures: c.ackFailures.Load(),
 		Released: c.released.Load(), Extended: c.extended.Load(), LostHandles: c.lostHandles.Load(),
-		Held: s.heart.count(),
+		Held: s.heart.Count(),
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 func newDev() *cobra.Command {
 	cmd := group("dev", "Tools for development")
-	cmd.AddCommand(newDevPostgres(), newDevSQS())
+	cmd.AddCommand(newDevPostgres(), newDevSQS(), newDevNATS())
 	return cmd
 }
 
@@ -69,7 +69,7 @@ func (f devFlags) run(cmd *cobra.Command, command []string) (err error) {
 		}
 	}
 	if len(command) > 0 {
-		return runOn(cmd, server, command)
+		return runOn(cmd, server, server.DataDir(), server.URL("postgres"), []string{"DATABASE_URL", urlVariable}, command)
 	}
 	if err := f.announce(cmd, server); err != nil {
 		return err

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/pawl-go/pawl/internal/postgres"
 )
 
 // endLimit is how long a command may take to end when it was told to: longer than Kubernetes would give it.
@@ -26,12 +24,19 @@ func behindDash(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// runOn runs a command on a server, and returns when it has ended with all that it started. go run, for one, does not pass signals on to its
-// program, so the command is a process group of its own.
-func runOn(cmd *cobra.Command, server *postgres.Server, command []string) error {
-	url := server.URL("postgres")
+// A served is a running server for development.
+type served interface {
+	Done() <-chan struct{} // closed when it has ended
+}
+
+// runOn runs a command on a server whose data stays in dir, and returns when it has ended with all that it started. go run, for one, does
+// not pass signals on to its program, so the command is a process group of its own. Each of the variables holds the URL.
+func runOn(cmd *cobra.Command, server served, dir, url string, variables, command []string) error {
 	program := exec.Command(command[0], command[1:]...)
-	program.Env = append(os.Environ(), "DATABASE_URL="+url, urlVariable+"="+url)
+	program.Env = os.Environ()
+	for _, name := range variables {
+		program.Env = append(program.Env, name+"="+url)
+	}
 	program.Stdout, program.Stderr = os.Stdout, os.Stderr
 	program.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	progress(cmd)("running " + strings.Join(command, " "))
@@ -50,7 +55,7 @@ func runOn(cmd *cobra.Command, server *postgres.Server, command []string) error 
 		return nil
 	case <-server.Done():
 		endGroup(group)
-		return failed(cmd, errors.New("the server ended by itself"), "start it again; the data stays in "+server.DataDir())
+		return failed(cmd, errors.New("the server ended by itself"), "start it again; the data stays in "+dir)
 	case <-cmd.Context().Done():
 		endGroup(group)
 		return nil

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pawl-go/pawl/cmd/pawl/internal/fleet"
+	"github.com/pawl-go/pawl/internal/fleet"
 	"github.com/pawl-go/pawl/internal/provider"
 	"github.com/pawl-go/pawl/job"
 )

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/pawl-go/pawl/cmd/pawl/internal/fleet"
+	"github.com/pawl-go/pawl/internal/fleet"
 )
 
 // WorkerCommand is the hidden command under which the binary runs as a worker.

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pawl-go/pawl/cmd/pawl/internal/fleet"
+	"github.com/pawl-go/pawl/internal/fleet"
 	"github.com/pawl-go/pawl/internal/wireproxy"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
-	"github.com/pawl-go/pawl/cmd/pawl/internal/fleet"
+	"github.com/pawl-go/pawl/internal/fleet"
 	"github.com/pawl-go/pawl/internal/postgres"
 	"github.com/pawl-go/pawl/internal/wireproxy"
 	"github.com/pawl-go/pawl/migrate"

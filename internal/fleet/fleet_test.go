@@ -134,3 +134,45 @@ func TestFleet_FreezesAndWakes(t *testing.T) {
 		t.Error("a worker that is gone was frozen")
 	}
 }
+
+// A worker that is stopped ends in good order and is not replaced, and one that is added stays.
+func TestFleet_StopsOneAndAddsOne(t *testing.T) {
+	t.Parallel()
+	f := newTestFleet(t, 1)
+	first := f.Workers()[0]
+	second, err := f.Add(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Stop(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if left := f.Workers(); len(left) != 1 || left[0] != second {
+		t.Errorf("the fleet has %d workers", len(left))
+	}
+	if _, err := f.Stop(t.Context(), second); err != nil {
+		t.Error(err)
+	}
+}
+
+// A fleet of mortals replaces a worker that killed itself, and fails on one that ended in another way.
+func TestFleet_MortalsKillThemselves(t *testing.T) {
+	t.Parallel()
+	f := newTestFleet(t, 1)
+	f.mu.Lock()
+	f.Mortal = true
+	f.mu.Unlock()
+	w := f.Workers()[0]
+	if !f.Arm(w, "here", "kill") {
+		t.Fatal("the worker cannot be told")
+	}
+	<-w.Gone()
+	next := f.pickAny(t)
+	if next.Number != w.Number {
+		t.Errorf("worker %d was replaced by %d", w.Number, next.Number)
+	}
+	_ = next.stdin.Close()
+	if err := <-f.failed; err == nil {
+		t.Error("no error")
+	}
+}

@@ -32,6 +32,7 @@ type Fleet struct {
 	Config     func(number int) any          // of a worker, as JSON
 	Report     func(number int, line string) // what a worker wrote
 	Listener   *os.File                      // that all workers inherit, as file 3; nil: none
+	Mortal     bool                          // a worker may send SIGKILL to itself unasked: it is replaced
 
 	failed  chan error // a worker ended that was not to
 	mu      sync.Mutex
@@ -56,6 +57,7 @@ type Worker struct {
 	gone   chan struct{}  // closed when it was waited for
 	doomed bool           // a kill is under way; guarded by Fleet.mu
 	frozen bool           // it was stopped; guarded by Fleet.mu
+	leaves bool           // it was asked to end and is not replaced; guarded by Fleet.mu
 	last   tail
 }
 
@@ -68,7 +70,7 @@ func (w *Worker) Gone() <-chan struct{} { return w.gone }
 // Start runs n workers and waits until each has begun to consume.
 func (f *Fleet) Start(ctx context.Context, n int) error {
 	for i := range n {
-		if err := f.spawn(i + 1); err != nil {
+		if _, err := f.spawn(i + 1); err != nil {
 			return err
 		}
 	}
@@ -91,21 +93,21 @@ func (f *Fleet) Workers() []*Worker {
 	return slices.Clone(f.workers)
 }
 
-// spawn starts a worker, unless the fleet is being brought down.
-func (f *Fleet) spawn(number int) error {
+// spawn starts a worker, unless the fleet is being brought down: then it returns none.
+func (f *Fleet) spawn(number int) (*Worker, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closing {
-		return nil
+		return nil, nil
 	}
 	w := &Worker{Number: number, ready: make(chan struct{}), gone: make(chan struct{})}
 	stdout, err := w.start(f.Executable, f.Command, f.Config(number), f.Listener)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	f.workers = append(f.workers, w)
 	go f.follow(w, stdout)
-	return nil
+	return w, nil
 }
 
 // start runs the process and hands it its configuration.
@@ -145,25 +147,25 @@ func (f *Fleet) follow(w *Worker, stdout io.Reader) {
 		f.Report(w.Number, lines.Text())
 	}
 	err := w.cmd.Wait()
-	closing, doomed := f.remove(w)
+	unreplaced, doomed := f.remove(w)
 	close(w.gone) // only now, so that nobody who waited for its end finds it in the fleet
 	switch {
-	case closing:
+	case unreplaced:
 		return
 	case !doomed || !wasKilled(err):
 		f.fail(fmt.Errorf("worker %d ended by itself: %v: %s", w.Number, err, w.last.String()))
 		return
 	}
-	if err := f.spawn(w.Number); err != nil {
+	if _, err := f.spawn(w.Number); err != nil {
 		f.fail(fmt.Errorf("restarting worker %d: %w", w.Number, err))
 	}
 }
 
-func (f *Fleet) remove(w *Worker) (closing, doomed bool) {
+func (f *Fleet) remove(w *Worker) (unreplaced, doomed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.workers = slices.DeleteFunc(f.workers, func(other *Worker) bool { return other == w })
-	return f.closing, w.doomed
+	return f.closing || w.leaves, w.doomed || f.Mortal
 }
 
 func wasKilled(err error) bool {
@@ -262,6 +264,47 @@ func (f *Fleet) DiesWithin(ctx context.Context, w *Worker, patience time.Duratio
 	case <-ctx.Done():
 	}
 	return false
+}
+
+// Add starts one more worker under a number and waits until it works.
+func (f *Fleet) Add(ctx context.Context, number int) (*Worker, error) {
+	w, err := f.spawn(number)
+	if err != nil || w == nil {
+		return nil, errors.Join(err, ctx.Err())
+	}
+	select {
+	case <-w.ready:
+		return w, nil
+	case err := <-f.failed:
+		return nil, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Stop ends one worker in good order, as a deploy does, and returns how long it took. The worker is not replaced. An error says that it had not
+// ended when ctx did, or that it did not end with success.
+func (f *Fleet) Stop(ctx context.Context, w *Worker) (took time.Duration, err error) {
+	select {
+	case <-w.ready: // one that was just started does not catch signals yet
+	case <-w.gone:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	f.mu.Lock()
+	w.leaves = true
+	f.mu.Unlock()
+	began := time.Now()
+	_ = w.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-w.gone:
+	case <-ctx.Done():
+		return time.Since(began), fmt.Errorf("worker %d has not ended %v after SIGTERM: %s", w.Number, time.Since(began).Round(time.Millisecond), w.last.String())
+	}
+	if !w.cmd.ProcessState.Success() {
+		return time.Since(began), fmt.Errorf("worker %d did not stop cleanly: %v: %s", w.Number, w.cmd.ProcessState, w.last.String())
+	}
+	return time.Since(began), nil
 }
 
 // Drain stops the workers in good order; each must end by itself, with success.

@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-go/pawl/internal/brokers"
+)
+
+// A devBroker is a broker that `pawl dev` runs.
+type devBroker struct {
+	name  string // of the command
+	title string // for people, as in "NATS with JetStream"
+	start func(context.Context, brokers.Options) (*brokers.Server, error)
+	url   func(*brokers.Server) string
+	// variables hold the URL for COMMAND.
+	variables []string
+	// about is the first paragraph of the help: what runs, and where it comes from.
+	about string
+	// examples are lines of the help that teach what to do next.
+	examples []string
+}
+
+// A devBrokerServer is what `pawl dev nats --json` and its siblings print. Fields are only ever added.
+type devBrokerServer struct {
+	URL string `json:"url"`
+	Dir string `json:"dir"` // of configuration, data and log
+}
+
+type devBrokerFlags struct {
+	dir  string
+	port int
+	json *bool
+}
+
+// newDevBroker makes the command `pawl dev NAME --dir DIR [-- COMMAND]`.
+func newDevBroker(b devBroker) *cobra.Command {
+	var f devBrokerFlags
+	cmd := &cobra.Command{
+		Use:   b.name + " --dir DIR [-- COMMAND ...]",
+		Short: "Run " + b.title + " until Ctrl-C, or for one command; its data stays in DIR",
+		Long: b.about + fmt.Sprintf(`
+
+It listens on 127.0.0.1 only, and asks for no password that is a secret. The URL is printed on stdout once clients are served; it is the
+same at each start on DIR. The broker stops with this command, however that ends; the data stays.
+
+With a COMMAND behind -- it runs that, with the URL in %s, and stops when it has ended. Ctrl-C and SIGTERM reach the command as
+SIGINT.`, strings.Join(b.variables, " and ")),
+		Example: "  " + strings.Join(b.examples, "\n  "),
+		Args:    behindDash,
+		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, b, args) },
+	}
+	cmd.Flags().StringVar(&f.dir, "dir", "", "directory of configuration, data and log; made if missing")
+	cmd.Flags().IntVar(&f.port, "port", 0, "port of 127.0.0.1; default: that of the last start on DIR, else a free one")
+	f.json = addJSONFlag(cmd)
+	return cmd
+}
+
+func (f devBrokerFlags) run(cmd *cobra.Command, b devBroker, command []string) (err error) {
+	switch {
+	case f.dir == "":
+		return misused(cmd, "where to keep the data is missing", "pass --dir, as in: pawl dev "+b.name+" --dir ./"+b.name+"data")
+	case f.port < 0 || f.port > 65535:
+		return misused(cmd, fmt.Sprintf("--port must lie between 1 and 65535, it is %d", f.port), "leave it out for a free port")
+	}
+	unlock, err := lockDir(f.dir)
+	if err != nil {
+		return failed(cmd, err, "stop the broker that runs there, or choose another directory with --dir")
+	}
+	defer unlock()
+	server, err := b.start(cmd.Context(), brokers.Options{Dir: f.dir, Port: f.port, Log: progress(cmd)})
+	if err != nil {
+		return whyBrokerNotStarted(cmd, err, f.dir)
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	if len(command) > 0 {
+		return runOn(cmd, server, server.Dir(), b.url(server), b.variables, command)
+	}
+	if err := f.announce(cmd, b, server); err != nil {
+		return err
+	}
+	select {
+	case <-cmd.Context().Done():
+		progress(cmd)("stopping; the data stays in " + server.Dir())
+		return nil
+	case <-server.Done():
+		return failed(cmd, errors.New("the broker ended by itself"), "read "+filepath.Join(server.Dir(), "pawl.log")+" and start it again; the data stays")
+	}
+}
+
+// announce prints the URL for programs on stdout and what to do with it for people on stderr.
+func (f devBrokerFlags) announce(cmd *cobra.Command, b devBroker, server *brokers.Server) error {
+	url := b.url(server)
+	say := progress(cmd)
+	say(b.title + " is running, data in " + server.Dir() + "; Ctrl-C stops it")
+	say("in another shell: export " + b.variables[0] + "='" + url + "'")
+	if *f.json {
+		return printJSON(cmd.OutOrStdout(), devBrokerServer{URL: url, Dir: server.Dir()})
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), url)
+	return err
+}
+
+// lockDir makes a directory and keeps it to this process, until unlock or its end, however it ends.
+func lockDir(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(filepath.Join(dir, "pawl.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = file.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("a broker runs in %s already", dir)
+		}
+		return nil, fmt.Errorf("%s: %w", file.Name(), err)
+	}
+	return func() { _ = file.Close() }, nil
+}
+
+// whyBrokerNotStarted keeps the first line of a failed start and, of the broker's log behind it, the last line: it says why.
+func whyBrokerNotStarted(cmd *cobra.Command, err error, dir string) error {
+	if cmd.Context().Err() != nil {
+		return failed(cmd, errors.New("interrupted"), "run it again")
+	}
+	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
+	why := lines[0]
+	if last := strings.TrimSpace(lines[len(lines)-1]); len(lines) > 1 && last != "" {
+		why += ": " + last
+	}
+	return failed(cmd, errors.New(why), "check --dir and --port; the broker's own log is "+filepath.Join(dir, "pawl.log"))
+}

@@ -1,0 +1,30 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-go/pawl/internal/brokers"
+)
+
+func newDevNATS() *cobra.Command {
+	return newDevBroker(devBroker{
+		name: "nats", title: "NATS with JetStream", start: brokers.NATS,
+		url:       func(s *brokers.Server) string { return "nats://" + s.Addr() },
+		variables: []string{"NATS_URL", "PAWL_NATS_URL"},
+		about: `Runs a NATS server with JetStream: the one that PAWL_NATS_SERVER names, else nats-server on the PATH, else one that is built
+from its Go module, once.
+
+JetStream writes a message to its file before it confirms it, and by default syncs the file every two minutes: a server that is killed
+loses nothing, a machine that loses power may.`,
+		examples: []string{
+			"pawl dev nats --dir ./natsdata",
+			"pawl dev nats --dir ./natsdata -- go run .",
+			"pawl dev nats --dir ./natsdata --json | jq -r .url",
+			"",
+			"# in another shell, with the tool nats:",
+			"nats stream add ORDERS --subjects 'orders.>' --defaults",
+			"nats consumer add ORDERS billing --pull --ack explicit --deliver all --max-deliver -1 --defaults",
+			`nats pub orders.placed '{"id":"order-17"}' -H Idempotency-Key:order-17`,
+		},
+	})
+}

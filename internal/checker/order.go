@@ -1,0 +1,21 @@
+package checker
+
+// A Step is one effect in a line of effects that have an order.
+type Step struct {
+	Line   string
+	Number int
+}
+
+// OutOfOrder returns the effects that came after one of their line with a higher number. The steps are in the order in which they took effect. Second
+// effects of one number are for Judge.
+func OutOfOrder(steps []Step) (late []Step) {
+	highest := map[string]int{}
+	for _, s := range steps {
+		if h, known := highest[s.Line]; known && s.Number < h {
+			late = append(late, s)
+			continue
+		}
+		highest[s.Line] = s.Number
+	}
+	return late
+}

@@ -1,0 +1,20 @@
+package counted
+
+import (
+	"flag"
+	"math/rand/v2"
+)
+
+var (
+	full   = flag.Bool("counted.full", false, "play the counted runs in their full length: hours, not minutes")
+	seed   = flag.Uint64("counted.seed", rand.Uint64(), "decides what a counted run sends, when it kills and what it loses")
+	report = flag.String("counted.report", "", "append a line of JSON for each counted run to this file")
+)
+
+// sized chooses between the count of a run in CI and that of a long one.
+func sized(short, long int) int {
+	if *full {
+		return long
+	}
+	return short
+}

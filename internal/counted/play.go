@@ -1,0 +1,93 @@
+package counted
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// A Run is one of the counted runs.
+type Run struct {
+	Name    string
+	alone   bool                             // it kills its broker
+	proxied bool                             // it needs a proxy in front of its broker
+	lacks   func(Transport) (lacking string) // what the transport has not; nil: nothing
+	play    func(*stage) error               // an error says that the run could not be played
+}
+
+// Runs are all of them.
+var Runs = []Run{Kill, Batch, Order, Loss, Rolling, Rebalance, Crash, Cut, Freeze, Poison, Size, Memory, Sink}
+
+// All plays all runs that fit a transport, each as a parallel subtest, and says which do not fit and why.
+func All(t *testing.T, tr Transport) {
+	t.Helper()
+	for _, r := range Runs {
+		if lacking := r.lacking(tr); lacking != "" {
+			t.Logf("run %s is not for %s: %s", r.Name, tr.Name, lacking)
+			continue
+		}
+		t.Run(r.Name, func(t *testing.T) {
+			t.Parallel()
+			Play(t, tr, r)
+		})
+	}
+}
+
+func (r Run) lacking(tr Transport) string {
+	if r.lacks == nil {
+		return ""
+	}
+	return r.lacks(tr)
+}
+
+// Play plays one run. The test fails if a promise did not hold, or if the faults did not happen.
+func Play(t *testing.T, tr Transport, r Run) *Verdict {
+	t.Helper()
+	v := judged(t, tr, r, "")
+	if !v.Held() {
+		t.Errorf("%s\n%s", v, v.why())
+	}
+	if len(v.Idle) > 0 {
+		t.Errorf("the run proves nothing: %s", strings.Join(v.Idle, ", "))
+	}
+	return v
+}
+
+// MustFail plays a run with a mutant, one of this package or of the transport, and requires that the judge finds a promise broken.
+func MustFail(t *testing.T, tr Transport, r Run, mutant string) *Verdict {
+	t.Helper()
+	v := judged(t, tr, r, mutant)
+	if v.Held() {
+		t.Errorf("nothing was found although processes %s: %s", mutant, v)
+	} else {
+		t.Logf("found, among others:\n%s", head(v.why(), 12))
+	}
+	return v
+}
+
+func judged(t *testing.T, tr Transport, r Run, mutant string) *Verdict {
+	t.Helper()
+	if lacking := r.lacking(tr); lacking != "" {
+		t.Fatalf("run %s is not for %s: %s", r.Name, tr.Name, lacking)
+	}
+	s := newStage(t, tr, r, mutant)
+	err := r.play(s)
+	s.judge()
+	s.verdict.Seconds = time.Since(s.verdict.Began).Seconds()
+	t.Logf("%s", s.verdict)
+	if *report != "" {
+		if err := s.verdict.append(*report); err != nil {
+			t.Error(err)
+		}
+	}
+	if err != nil {
+		t.Fatalf("the run could not be played: %v\nlast troubles of its processes:\n%s", err, strings.Join(s.witness.lastTroubles(20), "\n"))
+	}
+	return s.verdict
+}
+
+// head returns the first lines of a text.
+func head(text string, lines int) string {
+	all := strings.Split(text, "\n")
+	return strings.Join(all[:min(lines, len(all))], "\n")
+}

@@ -1,0 +1,93 @@
+package counted
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawl-go/pawl/internal/pace"
+)
+
+// Crash kills the broker while a relay publishes and consumers consume, and starts it again on its data. Nothing that it confirmed is lost, and
+// consumers go on by themselves.
+var Crash = Run{Name: "broker", alone: true, lacks: sinkless, play: func(s *stage) error {
+	broker, ok := s.queue.Broker.(Mortal)
+	if !ok {
+		s.verdict.needs(false, "the broker cannot be killed: it is no counted.Mortal")
+		return nil
+	}
+	s.assign = func(a *assignment, number int) { a.Relay = number == 1 }
+	if err := s.start(3); err != nil {
+		return err
+	}
+	load := s.flow(sized(40, 100), s.appendNew)
+	if err := s.consumes("before the first crash"); err != nil {
+		return err
+	}
+	for range sized(3, 10) {
+		pace.Sleep(s.Context(), time.Duration(500+s.random.IntN(1500))*time.Millisecond)
+		if err := s.crash(broker); err != nil {
+			return err
+		}
+	}
+	if err := load.end(); err != nil {
+		return err
+	}
+	return s.settle()
+}}
+
+func sinkless(Transport) string {
+	if !publishes {
+		return "its Opener has no Sink"
+	}
+	return ""
+}
+
+// recoverWithin is how long consumers may take until they consume again.
+const recoverWithin = 30 * time.Second
+
+// crash kills the broker, starts it again, and requires that consumers go on.
+func (s *stage) crash(broker Mortal) error {
+	broker.Kill()
+	s.verdict.fault("SIGKILL of the broker")
+	pace.Sleep(s.Context(), time.Duration(s.random.IntN(1000))*time.Millisecond)
+	ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
+	defer cancel()
+	if err := broker.Start(ctx); err != nil {
+		return err
+	}
+	return s.consumes("after a crash of the broker")
+}
+
+// consumes requires that an order which is sent now takes effect, although nothing else happens to the consumers.
+func (s *stage) consumes(when string) error {
+	return s.consumesWith(when, s.appendNew)
+}
+
+func (s *stage) consumesWith(when string, put func(n int) error) error {
+	before := time.Now()
+	had := len(s.book.all())
+	if err := put(1); err != nil {
+		return err
+	}
+	marker := s.book.all()[had:][0] // or another one of the load, which came in between
+	for {
+		n, err := s.count("select count(*) from orders where key = $1", marker.Key)
+		if err != nil {
+			return err
+		}
+		took := time.Since(before)
+		if n > 0 {
+			s.verdict.figure("slowest return to work in s", took.Seconds())
+			return nil
+		}
+		if took > recoverWithin {
+			s.verdict.breaks("%s: an order that was sent %v ago has not taken effect", when, took.Round(time.Second))
+			return nil
+		}
+		select {
+		case err := <-s.crew.Failed():
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

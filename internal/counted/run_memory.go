@@ -1,0 +1,59 @@
+package counted
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawl-go/pawl"
+)
+
+// Memory makes the broker forget: the queue is gone and another one has its name, whose positions begin anew. What is sent then takes effect, although it
+// may have the places of what came before, and the consumers report that something happened.
+var Memory = Run{Name: "memory",
+	lacks: func(tr Transport) string {
+		if tr.Forget == nil {
+			return "nothing says how it is made to forget"
+		}
+		return ""
+	},
+	play: func(s *stage) error {
+		if err := s.start(2); err != nil {
+			return err
+		}
+		for range sized(2, 10) {
+			n := sized(100, 500)
+			if err := s.sendNew(n); err != nil {
+				return err
+			}
+			want := len(s.book.all())
+			if err := s.until("each order took effect", s.patience(), func() (bool, error) {
+				n, err := s.effects()
+				return n >= want, err
+			}); err != nil {
+				return err
+			}
+			before := s.events()
+			ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
+			err := s.transport.Forget(ctx, s.queue)
+			cancel()
+			if err != nil {
+				return err
+			}
+			s.verdict.fault("broker forgets")
+			if err := s.consumesWith("after the broker has forgotten", s.sendNew); err != nil {
+				return err
+			}
+			if s.events() == before {
+				s.verdict.breaks("the broker has forgotten all, and no consumer reported anything")
+			}
+		}
+		return s.settle()
+	}}
+
+// events counts what consumers report of a broker that behaves strangely.
+func (s *stage) events() (n int) {
+	for _, kind := range []pawl.EventKind{pawl.EventTrouble, pawl.EventReceiveFailed, pawl.EventHandleLost, pawl.EventAckFailed} {
+		n += s.witness.count(kind)
+	}
+	return n
+}

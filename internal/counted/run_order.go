@@ -1,0 +1,20 @@
+package counted
+
+import "slices"
+
+// Order kills consumers while handlers fail: what failed is stored and tried again, and what comes behind it in its lane waits. Every run of an
+// ordered transport requires the order; this one makes it hard.
+var Order = Run{Name: "order",
+	lacks: func(tr Transport) string {
+		if !tr.Ordered {
+			return "its source keeps no order"
+		}
+		return ""
+	},
+	play: func(s *stage) error {
+		s.book.lanes = 20
+		s.assign = func(a *assignment, _ int) { a.Failures = 0.1 }
+		err := s.killConsumers(sized(300, 5000), sized(10, 40), slices.Concat(consumerPoints, storedPoints, s.transport.Points))
+		s.verdict.needs(s.witness.count("stored") > 0, "no delivery was stored")
+		return err
+	}}

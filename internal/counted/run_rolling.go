@@ -1,0 +1,89 @@
+package counted
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// stopLimit is how long a process may take to end after SIGTERM.
+const stopLimit = shutdownTimeout + 5*time.Second
+
+// burst is how many orders are sent right before a stop, so that the process has more in hand than it works on.
+const burst = 60
+
+// Rolling deploys again and again under load: SIGTERM to one consumer, and another in its place; some die by SIGKILL instead. A stop ends in time,
+// and nothing that the process acknowledged comes again after it. After a SIGKILL at most the transport's window does.
+var Rolling = Run{Name: "rolling", play: func(s *stage) error {
+	s.book.lanes = 200
+	s.assign = func(a *assignment, _ int) { a.Most = 60 * time.Millisecond }
+	if err := s.start(consumers); err != nil {
+		return err
+	}
+	load := s.flow(sized(50, 100), s.sendNew)
+	var stopped, killed []int // process ids
+	stops, kills := sized(8, 30), sized(3, 10)
+	for n := range stops + kills {
+		w, err := s.pick(anyWorker)
+		if err != nil {
+			return err
+		}
+		had, err := s.effects()
+		if err != nil {
+			return err
+		}
+		if err := s.until("the load is worked on", 30*time.Second, func() (bool, error) {
+			now, err := s.effects()
+			return now > had+5, err
+		}); err != nil {
+			return err
+		}
+		if n*kills/(stops+kills) < (n+1)*kills/(stops+kills) {
+			killed = append(killed, w.PID())
+			s.crew.Kill(w)
+			s.verdict.fault("SIGKILL at a " + randomly)
+			continue
+		}
+		stopped = append(stopped, w.PID())
+		if err := s.sendNew(burst); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(s.Context(), stopLimit)
+		took, err := s.crew.Stop(ctx, w)
+		cancel()
+		s.verdict.fault("SIGTERM")
+		s.verdict.figure("slowest stop in s", took.Seconds())
+		if err != nil {
+			s.verdict.breaks("%v", err)
+			s.crew.Kill(w)
+		}
+		if _, err := s.crew.Add(s.Context(), w.Number); err != nil {
+			return fmt.Errorf("replacing a stopped worker: %w", err)
+		}
+	}
+	if err := load.end(); err != nil {
+		return err
+	}
+	if err := s.settle(); err != nil {
+		return err
+	}
+	s.judgeAgain(stopped, killed)
+	s.verdict.figure("deliveries given back", float64(s.witness.givenBack()))
+	return nil
+}}
+
+// judgeAgain counts what came again after processes had acknowledged it and ended.
+func (s *stage) judgeAgain(stopped, killed []int) {
+	for _, pid := range stopped {
+		if n, keys := s.witness.cameAgain(pid); n > 0 {
+			s.verdict.breaks("process %d stopped in good order, and %d deliveries that it had acknowledged came again, such as %s: %q", pid, n, keys[0], s.witness.story(keys[0]))
+		}
+	}
+	for _, pid := range killed {
+		n, _ := s.witness.cameAgain(pid)
+		s.verdict.figure("most acknowledged deliveries that came again after a SIGKILL", float64(n))
+		if n > s.transport.Window && s.transport.Window > 0 {
+			s.verdict.breaks("%d deliveries that the killed process %d had acknowledged came again, the window is %d", n, pid, s.transport.Window)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package counted
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/outbox"
+)
+
+// copied makes orders and lists them with two copies each. A copy never comes before the first of its lane: what a producer sends again it has sent
+// before. Where there is no order, all are shuffled.
+func (s *stage) copied(n int) []Message {
+	var all []Message
+	perRow := s.book.lanes
+	for made := 0; made < n; made += perRow {
+		row := s.book.next(min(perRow, n-made))
+		for _, o := range row {
+			all = append(all, s.book.message(o))
+		}
+		known := s.book.all()
+		for range 2 * len(row) {
+			all = append(all, s.book.message(known[s.random.IntN(len(known))]))
+		}
+	}
+	if !s.transport.Ordered {
+		s.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	}
+	return all
+}
+
+// sendPatience is how long a producer tries again what the broker did not confirm.
+const sendPatience = 90 * time.Second
+
+// send sends messages until all are confirmed. No call holds two of a lane, so that the second cannot arrive without the first.
+func (s *stage) send(ms ...Message) error {
+	for len(ms) > 0 {
+		n, seen := 0, map[string]bool{}
+		for n < len(ms) && n < 100 && !seen[ms[n].Lane] {
+			seen[ms[n].Lane] = true
+			n++
+		}
+		if err := s.sendSome(ms[:n]); err != nil {
+			return err
+		}
+		ms = ms[n:]
+	}
+	return nil
+}
+
+func (s *stage) sendSome(ms []Message) error {
+	for end := time.Now().Add(sendPatience); ; {
+		ctx, cancel := context.WithTimeout(s.Context(), 10*time.Second)
+		err := s.transport.Send(ctx, s.queue, ms)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(end) || !pace.Sleep(s.Context(), 100*time.Millisecond) {
+			return fmt.Errorf("sending to %s: %w", s.transport.Name, err)
+		}
+		s.verdict.fault("send without an answer")
+	}
+}
+
+// sendNew sends n new orders, once each.
+func (s *stage) sendNew(n int) error {
+	var ms []Message
+	for _, o := range s.book.next(n) {
+		ms = append(ms, s.book.message(o))
+	}
+	return s.send(ms...)
+}
+
+// appendNew writes n new orders into the outbox, whose relay sends them.
+func (s *stage) appendNew(n int) error {
+	events := make([]outbox.Event, n)
+	for i, o := range s.book.next(n) {
+		m := s.book.message(o)
+		events[i] = outbox.Event{Type: "OrderPlaced", AggregateType: "lane", AggregateID: o.Lane, Payload: m.Body, ContentType: "application/json"}
+	}
+	err := pgx.BeginFunc(s.Context(), s.pool, func(tx pgx.Tx) error {
+		_, err := outbox.Append(s.Context(), tx, events...)
+		return err
+	})
+	if err == nil {
+		outbox.Kick(s.pool)
+	}
+	return err
+}
+
+// A flow sends new orders all the time, until it is stopped.
+type flow struct {
+	stop context.CancelFunc
+	done sync.WaitGroup
+	err  error
+}
+
+// flow puts so many orders a second on their way.
+func (s *stage) flow(perSecond int, put func(n int) error) *flow {
+	ctx, cancel := context.WithCancel(s.Context())
+	f := &flow{stop: cancel}
+	f.done.Go(func() {
+		const ticks = 10
+		for rest := 0; f.err == nil && pace.Sleep(ctx, time.Second/ticks); {
+			rest += perSecond
+			if n := rest / ticks; n > 0 {
+				f.err = put(n)
+				rest -= n * ticks
+			}
+		}
+	})
+	s.Cleanup(func() { _ = f.end() })
+	return f
+}
+
+// end stops the flow and waits until what it has begun is confirmed.
+func (f *flow) end() error {
+	f.stop()
+	f.done.Wait()
+	if errors.Is(f.err, context.Canceled) {
+		return nil // the test has ended
+	}
+	return f.err
+}

@@ -1,0 +1,180 @@
+package pawlnats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/heart"
+)
+
+// An identity tells a stream and a consumer from others of their names. A stream that is made anew numbers its messages from 1 again, and
+// JetStream takes an acknowledgement by number alone: an old one would remove a new message.
+type identity struct{ stream, consumer time.Time }
+
+// A binding is what was last seen of the stream and the consumer.
+type binding struct {
+	identity identity
+	ackWait  time.Duration
+	heart    *heart.Heart[string] // beats at a third of ackWait
+	horizon  time.Duration
+	batch    int // most of one pull
+	bytes    int
+	wait     time.Duration
+	warnings []string
+}
+
+// A binder keeps the binding, and knows when it is in doubt: after a reconnect, and after JetStream said that the consumer is gone.
+type binder struct {
+	turn       chan struct{} // held by who asks
+	now        atomic.Pointer[binding]
+	reconnects atomic.Uint64 // of the connection, when JetStream was asked
+	doubt      atomic.Bool
+	asked      atomic.Int64 // nanoseconds since 1970
+}
+
+// bind returns the binding, asked for anew if it is in doubt.
+func (s *Source) bind(ctx context.Context) (*binding, error) {
+	if err := s.connected(ctx); err != nil {
+		return nil, err
+	}
+	if b := s.certain(); b != nil {
+		return b, nil
+	}
+	select {
+	case s.bound.turn <- struct{}{}:
+		defer func() { <-s.bound.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if b := s.certain(); b != nil {
+		return b, nil // another asked meanwhile
+	}
+	return s.rebind(ctx)
+}
+
+func (s *Source) certain() *binding {
+	b := s.bound.now.Load()
+	if b == nil || s.bound.doubt.Load() || s.bound.reconnects.Load() != s.conn.Stats().Reconnects {
+		return nil
+	}
+	return b
+}
+
+// rebind asks JetStream. The caller has the turn.
+func (s *Source) rebind(ctx context.Context) (*binding, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	reconnects := s.conn.Stats().Reconnects
+	s.bound.doubt.Store(false)
+	b, err := s.look(ctx)
+	if err != nil {
+		s.bound.doubt.Store(true)
+		return nil, err
+	}
+	before := s.bound.now.Swap(b)
+	s.bound.reconnects.Store(reconnects)
+	s.bound.asked.Store(time.Now().UnixNano())
+	switch {
+	case before == nil:
+	case before.identity != b.identity:
+		what := "consumer"
+		if before.identity.stream != b.identity.stream {
+			what = "stream"
+		}
+		s.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "nats.receive",
+			Err: fmt.Errorf("the %s of %s was made anew: all that it holds is delivered again, and absorbed", what, s.name())})
+		s.lost(ctx, "nats.receive", s.letGoAll())
+	case before.ackWait == b.ackWait:
+		b.heart = before.heart
+	}
+	return b, nil
+}
+
+// look asks for stream and consumer, and checks the consumer.
+func (s *Source) look(ctx context.Context) (*binding, error) {
+	stream, err := s.js.Stream(ctx, s.stream)
+	if err != nil {
+		return nil, err
+	}
+	consumer, err := stream.Consumer(ctx, s.consumer)
+	if err != nil {
+		return nil, err
+	}
+	si, ci := stream.CachedInfo(), consumer.CachedInfo()
+	k := ci.Config
+	if err := s.config.unfit(s.name(), k); err != nil {
+		return nil, err
+	}
+	b := &binding{identity: identity{si.Created, ci.Created}, ackWait: k.AckWait, heart: s.newHeart(k.AckWait), horizon: horizon(si.Config),
+		batch: maxBatch, wait: s.config.Wait, warnings: warnings(si.Config), bytes: max(minPullBytes, int(s.conn.MaxPayload())+headerOverhead)}
+	if k.MaxRequestBatch > 0 {
+		b.batch = min(b.batch, k.MaxRequestBatch)
+	}
+	if k.MaxAckPending > 0 {
+		b.batch = min(b.batch, k.MaxAckPending)
+	}
+	if k.MaxRequestExpires > 0 {
+		b.wait = min(b.wait, k.MaxRequestExpires)
+	}
+	if k.MaxRequestMaxBytes > 0 {
+		b.bytes = min(b.bytes, k.MaxRequestMaxBytes)
+	}
+	return b, nil
+}
+
+// connected waits for the connection, for as long as a Receive may wait.
+func (s *Source) connected(ctx context.Context) error {
+	if s.conn.IsConnected() {
+		return nil
+	}
+	changes := s.conn.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	defer s.conn.RemoveStatusListener(changes)
+	ctx, cancel := context.WithTimeout(ctx, s.config.Wait)
+	defer cancel()
+	for !s.conn.IsConnected() {
+		if s.conn.IsClosed() {
+			return nats.ErrConnectionClosed
+		}
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return ctx.Err()
+			}
+			return fmt.Errorf("%w: reconnecting", nats.ErrDisconnected)
+		}
+	}
+	return nil
+}
+
+const (
+	lookEvery = 5 * time.Minute // between two questions of Info
+	lookAgain = time.Minute     // after one without an answer
+)
+
+// recent is the binding, asked for again if it is old. If that fails, it is the last one.
+func (s *Source) recent() *binding {
+	b := s.bound.now.Load()
+	if time.Since(time.Unix(0, s.bound.asked.Load())) < lookEvery {
+		return b
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	select {
+	case s.bound.turn <- struct{}{}:
+		defer func() { <-s.bound.turn }()
+	case <-ctx.Done():
+		return b
+	}
+	if fresh, err := s.rebind(ctx); err == nil {
+		return fresh
+	}
+	s.bound.asked.Store(time.Now().Add(lookAgain - lookEvery).UnixNano())
+	return b
+}

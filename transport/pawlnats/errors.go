@@ -1,0 +1,74 @@
+package pawlnats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pawl-go/pawl"
+)
+
+// wrap gives an error of nats.go its operation and, where we know one, the next step.
+func wrap(op, where string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ours := (*pawl.Error)(nil); errors.As(err, &ours) {
+		return err
+	}
+	if errors.Is(err, context.Canceled) {
+		return &pawl.Error{Op: op, Err: err}
+	}
+	short, hint := diagnose(where, err)
+	if short != "" {
+		err = &cause{text: short, err: err}
+	}
+	return &pawl.Error{Op: op, Err: err, Hint: hint}
+}
+
+// cause says what happened in one line, and keeps the error of nats.go for errors.As.
+type cause struct {
+	text string
+	err  error
+}
+
+func (c *cause) Error() string { return c.text }
+func (c *cause) Unwrap() error { return c.err }
+
+// diagnose recognises the mistakes of a first day. where is STREAM or STREAM/CONSUMER.
+func diagnose(where string, err error) (short, hint string) {
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return fmt.Sprintf("the stream of %s does not exist", where), "create it, or check the account and the domain of the connection"
+	case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrConsumerDoesNotExist), errors.Is(err, jetstream.ErrConsumerDeleted):
+		return fmt.Sprintf("the consumer %s does not exist", where),
+			"create it, durable, with acks explicit and max-deliver -1: it is never made silently, as a new one delivers everything again"
+	case errors.Is(err, jetstream.ErrNotPullConsumer):
+		return fmt.Sprintf("%s is a push consumer", where), "create a pull consumer: one without a deliver subject"
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return "JetStream is not enabled", "enable it in the server (nats-server -js) and for this account"
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse):
+		return "no JetStream answers", "check that the server runs JetStream, that the stream has a leader, and the domain of the connection"
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrPermissionViolation):
+		return err.Error(), "allow the subjects that the guide of this package names"
+	case errors.Is(err, nats.ErrConnectionClosed):
+		return "the connection is closed", "connect with nats.MaxReconnects(-1), and close the connection after the consumer has ended"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		return "no answer in time", "check the server and what lies between; if it is always so, the permissions of this user on $JS.API and the inbox"
+	}
+	return "", ""
+}
+
+// needsOperator reports an error that no pause of seconds will cure.
+func needsOperator(err error) bool {
+	for _, known := range []error{jetstream.ErrStreamNotFound, jetstream.ErrConsumerNotFound, jetstream.ErrConsumerDoesNotExist, jetstream.ErrNotPullConsumer,
+		jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount, nats.ErrConnectionClosed, pawl.ErrArgumentInvalid} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return false
+}

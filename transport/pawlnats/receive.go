@@ -1,0 +1,107 @@
+package pawlnats
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pawl-go/pawl"
+)
+
+var noLimit time.Time // JetStream extends for ever
+
+// Receive makes one pull request: it waits at most Config.Wait for the first message and returns what is there, at most max deliveries and 16 MiB.
+// It may return none. From here each delivery is kept until Ack or Release, also if the caller forgets it.
+//
+// While the connection is broken it waits for that too, and then returns an error: poll again, after a pause. After an error that needs an
+// operator (a consumer that is gone or was changed, a connection that is closed) the next request waits by itself, 5 s to a minute.
+//
+// When ctx ends, Receive takes back its request, gives back at once what was on its way, and returns the context's error.
+func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) {
+	const op = "nats.receive"
+	if max < 1 {
+		return nil, badArgument(op, "max is %d, must be at least 1", max)
+	}
+	if s.finished.Load() {
+		return nil, &pawl.Error{Op: op, Err: errFinished}
+	}
+	s.pace.await(ctx)
+	if err := ctx.Err(); err != nil {
+		return nil, wrap(op, s.name(), err)
+	}
+	ds, err := s.pullOnce(ctx, max)
+	s.pace.polled(err)
+	if stopped := ctx.Err(); stopped != nil {
+		return nil, wrap(op, s.name(), errors.Join(stopped, s.Release(context.WithoutCancel(ctx), 0, ds...)))
+	}
+	if err != nil {
+		s.counters.pollErrors.Add(1)
+		if len(ds) == 0 {
+			return nil, wrap(op, s.name(), err)
+		}
+		return ds, nil // the next request meets the error again
+	}
+	return ds, nil
+}
+
+func (s *Source) pullOnce(ctx context.Context, most int) ([]pawl.Delivery, error) {
+	b, err := s.bind(ctx)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := s.pull(ctx, b, min(most, b.batch))
+	if errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, nats.ErrNoResponders) {
+		s.bound.doubt.Store(true)
+	}
+	if err == nil {
+		s.counters.polls.Add(1)
+	}
+	ds := make([]pawl.Delivery, 0, len(messages))
+	var age time.Duration
+	lost := 0
+	for _, m := range messages {
+		meta, err := m.Metadata()
+		if err != nil {
+			continue // not from JetStream: another published to our inbox
+		}
+		d := s.delivery(m, meta, b)
+		lost += s.hold(d.Handle.(*arrival))
+		if d.Receives > 1 {
+			s.counters.redelivered.Add(1)
+		}
+		age = max(age, time.Since(d.SentAt))
+		ds = append(ds, d)
+	}
+	s.counters.received.Add(int64(len(ds)))
+	s.lost(ctx, "nats.receive", lost)
+	switch {
+	case len(ds) > 0:
+		s.emit(ctx, pawl.Event{Kind: pawl.EventReceived, Op: "nats.receive", Count: len(ds), Age: age})
+	case err == nil:
+		s.counters.emptyPolls.Add(1)
+		s.emit(ctx, pawl.Event{Kind: pawl.EventEmptyReceive, Op: "nats.receive"})
+	}
+	return ds, err
+}
+
+func (s *Source) delivery(m *nats.Msg, meta *nats.MsgMetadata, b *binding) pawl.Delivery {
+	d := pawl.Delivery{
+		Key:        s.config.Key.KeyOf(m),
+		MessageID:  position(meta),
+		Payload:    m.Data,
+		Attributes: attributesOf(m),
+		Receives:   int(min(meta.NumDelivered, 1<<30)),
+		Log:        s.stream,
+		Offset:     int64(meta.Sequence.Stream),
+		SentAt:     meta.Timestamp,
+		ProducedAt: producedAt(m),
+		Handle:     &arrival{reply: m.Reply, sequence: meta.Sequence.Stream, identity: b.identity, heart: b.heart},
+	}
+	if s.config.OrderingKey != nil {
+		d.OrderingKey = s.config.OrderingKey(m.Subject)
+	}
+	return d
+}

@@ -1,0 +1,209 @@
+package pawlnats_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/brokers"
+	"github.com/pawl-go/pawl/internal/receipt"
+	"github.com/pawl-go/pawl/transport/pawlnats"
+)
+
+// names are unique in this process: tests share servers.
+var names atomic.Int64
+
+// startServer runs a NATS server of the test's own, to be killed and frozen.
+func startServer(t testing.TB) *brokers.Server {
+	t.Helper()
+	s, err := brokers.NATS(t.Context(), brokers.Options{Log: func(line string) { t.Log(line) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// connect is a connection as the guide recommends, with pings for a test's patience.
+func connect(t testing.TB, addr string, more ...nats.Option) jetstream.JetStream {
+	t.Helper()
+	options := append([]nats.Option{nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.ReconnectJitter(0, 0),
+		nats.PingInterval(10 * time.Second), nats.Timeout(2 * time.Second)}, more...)
+	conn, err := nats.Connect("nats://"+addr, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// A fixture is a stream with a durable consumer, and a source on it.
+type fixture struct {
+	testing.TB
+	server   *brokers.Server
+	js       jetstream.JetStream
+	stream   string
+	consumer string
+	source   *pawlnats.Source
+}
+
+type options struct {
+	stream   jetstream.StreamConfig
+	consumer jetstream.ConsumerConfig
+	config   pawlnats.Config
+	server   *brokers.Server
+	via      string // address of the source's connection
+}
+
+const ackWait = 2 * time.Second
+
+// withDefaults gives the stream and the consumer what the guide recommends, for the patience of a test.
+func (o *options) withDefaults() {
+	n := names.Add(1)
+	if o.stream.Name == "" {
+		o.stream.Name = fmt.Sprintf("S%d", n)
+	}
+	if o.stream.Subjects == nil {
+		o.stream.Subjects = []string{o.stream.Name + ".>"}
+	}
+	k := &o.consumer
+	if k.Durable == "" {
+		k.Durable = "billing"
+	}
+	if k.AckWait == 0 {
+		k.AckWait = ackWait
+	}
+	if k.MaxDeliver == 0 {
+		k.MaxDeliver = -1
+	}
+	k.AckPolicy = jetstream.AckExplicitPolicy
+	if o.config.Wait == 0 {
+		o.config.Wait = time.Second
+	}
+}
+
+func setup(t testing.TB, o options) *fixture {
+	t.Helper()
+	o.withDefaults()
+	if o.server == nil {
+		o.server = startServer(t)
+	}
+	f := &fixture{TB: t, server: o.server, js: connect(t, o.server.Addr()), stream: o.stream.Name, consumer: o.consumer.Durable}
+	f.create(o)
+	js := f.js
+	if o.via != "" {
+		js = connect(t, o.via)
+	}
+	var err error
+	f.source, err = pawlnats.Open(t.Context(), js, f.stream, f.consumer, o.config)
+	f.must(err)
+	return f
+}
+
+// create makes stream and consumer.
+func (f *fixture) create(o options) {
+	f.Helper()
+	o.withDefaults()
+	o.stream.Name = f.stream
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	_, err := f.js.CreateStream(ctx, o.stream)
+	f.must(err)
+	_, err = f.js.CreateConsumer(ctx, f.stream, o.consumer)
+	f.must(err)
+}
+
+func (f *fixture) must(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+func (f *fixture) publish(m *nats.Msg) *jetstream.PubAck {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	ack, err := f.js.PublishMsg(ctx, m)
+	f.must(err)
+	return ack
+}
+
+func (f *fixture) send(keys ...string) {
+	f.Helper()
+	for _, key := range keys {
+		m := nats.NewMsg(f.stream + ".placed")
+		m.Header.Set("Idempotency-Key", key)
+		m.Data = []byte("body of " + key)
+		f.publish(m)
+	}
+}
+
+// get receives until it has n deliveries.
+func (f *fixture) get(n int) (all []pawl.Delivery) {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for len(all) < n {
+		ds, err := f.source.Receive(ctx, n-len(all))
+		if err != nil && ctx.Err() != nil {
+			f.Fatalf("received %d of %d: %v", len(all), n, err)
+		}
+		all = append(all, ds...)
+	}
+	return all
+}
+
+// info is what JetStream says of the consumer.
+func (f *fixture) info() *jetstream.ConsumerInfo {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, err := f.js.Consumer(ctx, f.stream, f.consumer)
+	f.must(err)
+	return c.CachedInfo()
+}
+
+func (f *fixture) ack(ds ...pawl.Delivery) {
+	f.Helper()
+	f.must(f.source.Ack(context.Background(), committed(ds...)...))
+}
+
+// committed makes the receipts that a commit would.
+func committed(ds ...pawl.Delivery) (rs []pawl.Receipt) {
+	for _, d := range ds {
+		rs = append(rs, receipt.Committed[pawl.Receipt](d.Handle))
+	}
+	return rs
+}
+
+func keys(ds []pawl.Delivery) (all []string) {
+	for _, d := range ds {
+		all = append(all, d.Key)
+	}
+	return all
+}
+
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}

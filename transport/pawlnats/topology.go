@@ -1,0 +1,65 @@
+package pawlnats
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pawl-go/pawl"
+)
+
+// unfit says what of a consumer would lose messages, hold them up or break what this package promises, and how to change it; nil if nothing.
+func (c Config) unfit(name string, k jetstream.ConsumerConfig) error {
+	refuse := func(hint, format string, args ...any) error {
+		return &pawl.Error{Op: "nats.open", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the consumer %s "+format, append([]any{name}, args...)...), Hint: hint}
+	}
+	switch {
+	case k.AckPolicy != jetstream.AckExplicitPolicy:
+		return refuse("make it with ack explicit", "has the ack policy %s: it would remove messages that have no outcome yet", k.AckPolicy)
+	case k.MaxDeliver > 0:
+		return refuse("set max-deliver to -1; package consumer counts attempts and has dead letters",
+			"delivers a message %d times at most: one that reaches it stays in the stream, unseen for ever", k.MaxDeliver)
+	case len(k.BackOff) > 0:
+		return refuse("remove the back-off; package consumer has its own", "has a back-off, which overrides AckWait")
+	case k.AckWait < minAckWait:
+		return refuse("set it to 30s, or to 1s at least", "has an AckWait of %v, too short to be extended", k.AckWait)
+	case k.HeadersOnly:
+		return refuse("switch headers-only off", "delivers headers only")
+	case k.ReplayPolicy != jetstream.ReplayInstantPolicy:
+		return refuse("set the replay policy to instant", "replays at the speed of the producers")
+	case k.DeliverPolicy != jetstream.DeliverAllPolicy && !c.StartsLater:
+		return refuse("make it with deliver all, or set Config.StartsLater if messages may be skipped",
+			"has the deliver policy %s: made anew, it skips what was not handled", k.DeliverPolicy)
+	case k.Durable == "":
+		return refuse("make it durable", "is not durable: it is gone when its clients are")
+	case k.InactiveThreshold > 0:
+		return refuse("remove the inactive threshold", "is deleted after %v without a client, and forgets what was acknowledged", k.InactiveThreshold)
+	case len(k.PriorityGroups) > 0:
+		return refuse("make it without priority groups; for an order, set max-pending to 1", "has priority groups, which this package does not serve")
+	case c.OrderingKey != nil && k.MaxAckPending != 1:
+		return refuse("set max-pending to 1, and partition the subject for more at once; or leave OrderingKey out",
+			"has MaxAckPending %d: JetStream keeps no order between messages that are out at once", k.MaxAckPending)
+	}
+	return nil
+}
+
+// warnings say how a stream may lose messages that were not delivered yet.
+func warnings(c jetstream.StreamConfig) (all []string) {
+	if c.Storage == jetstream.MemoryStorage {
+		all = append(all, fmt.Sprintf("the stream %s is kept in memory: a restart of its server loses its messages", c.Name))
+	}
+	limited := c.MaxMsgs > 0 || c.MaxBytes > 0 || c.MaxMsgsPerSubject > 0
+	if limited && c.Discard == jetstream.DiscardOld && c.Retention == jetstream.LimitsPolicy {
+		all = append(all, fmt.Sprintf("the stream %s drops its oldest messages at its limits, delivered or not: set discard to new, or watch the backlog", c.Name))
+	}
+	return all
+}
+
+// horizon is how long a message stays in a stream.
+func horizon(c jetstream.StreamConfig) time.Duration {
+	if c.MaxAge <= 0 {
+		return pawl.Forever
+	}
+	return c.MaxAge
+}
