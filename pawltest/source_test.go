@@ -21,8 +21,8 @@ import (
 func TestSource(t *testing.T) {
 	t.Parallel()
 	for name, features := range map[string]transporttest.Features{
-		"unordered": {Counted: true, CrashRedelive: true},
-		"ordered":   {Counted: true, CrashRedelive: true, Ordered: true},
+		"unordered": {Counted: true, CrashRedelive: true, Revoked: true, Octets: true, EmptyBodies: true},
+		"ordered":   {Counted: true, CrashRedelive: true, Revoked: true, Octets: true, EmptyBodies: true, Ordered: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			transporttest.Run(t, transporttest.Broker{Features: features, Quiet: 150 * time.Millisecond, Open: func(*testing.T) transporttest.Queue {
@@ -34,6 +34,7 @@ func TestSource(t *testing.T) {
 					},
 					Source:  func(*testing.T) pawl.Source { return s },
 					Abandon: func(pawl.Source) {}, // its invisibility ends
+					Revoke:  func(pawl.Source) {},
 				}
 			}})
 		})

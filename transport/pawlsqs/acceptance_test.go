@@ -2,7 +2,10 @@ package pawlsqs_test
 
 import (
 	"context"
+	"net"
+	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,24 +22,25 @@ import (
 
 func TestAcceptance_Standard(t *testing.T) {
 	t.Parallel()
-	transporttest.Run(t, broker("q", transporttest.Features{Counted: true, ReleaseDelay: true, CrashRedelive: true, SentAt: true}))
+	transporttest.Run(t, broker("q", transporttest.Features{Counted: true, ReleaseDelay: true, CrashRedelive: true, SentAt: true, Reconnects: true, Revoked: true}))
 }
 
 func TestAcceptance_FIFO(t *testing.T) {
 	t.Parallel()
-	transporttest.Run(t, broker("q.fifo", transporttest.Features{Ordered: true, Counted: true, ReleaseDelay: true, CrashRedelive: true, SentAt: true}))
+	transporttest.Run(t, broker("q.fifo", transporttest.Features{Ordered: true, Counted: true, ReleaseDelay: true, CrashRedelive: true, SentAt: true, Reconnects: true, Revoked: true}))
 }
 
 // broker is the SQS of this process over loopback, whose abandoned polls take messages as those of AWS do.
 func broker(queue string, features transporttest.Features) transporttest.Broker {
-	return transporttest.Broker{Features: features, Open: func(t *testing.T) transporttest.Queue {
+	open := func(t *testing.T) transporttest.Queue {
 		server := sqstest.New(sqstest.Options{Faults: sqstest.Faults{AbandonedPolls: true}})
 		l, err := server.Start()
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = l.Close() })
-		client := newClient(nil, l.URL)
+		wire := &cable{}
+		client := newClient(&http.Client{Transport: &http.Transport{DialContext: wire.dial}}, l.URL)
 		createQueue(t, client, queue)
 		sender, err := pawlsqs.OpenSender(t.Context(), client, queue, "")
 		if err != nil {
@@ -56,9 +60,49 @@ func broker(queue string, features transporttest.Features) transporttest.Broker 
 				crashed[s] = api
 				return s
 			},
-			Abandon: func(s pawl.Source) { crashed[s].cut() },
+			Abandon:    func(s pawl.Source) { crashed[s].cut() },
+			Revoke:     func(s pawl.Source) { crashed[s].cut() }, // its messages become visible again
+			Disconnect: func(pawl.Source) { wire.cut() },
+			Bounce: func() error {
+				address := strings.TrimPrefix(l.URL, "http://")
+				if err := l.Close(); err != nil {
+					return err
+				}
+				wire.cut()
+				l, err = server.StartAt(address)
+				return err
+			},
 		}
-	}}
+	}
+	return transporttest.Broker{Features: features, Open: open, Alone: open, MostBody: 1<<20 - attributesSize}
+}
+
+// attributesSize is more than the attributes of a message of the suite have, which SQS counts with its body.
+const attributesSize = 1 << 10
+
+// A cable is the network between a client and its server, which can be cut.
+type cable struct {
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func (c *cable) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err == nil {
+		c.mu.Lock()
+		c.conns = append(c.conns, conn)
+		c.mu.Unlock()
+	}
+	return conn, err
+}
+
+func (c *cable) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.conns = nil
 }
 
 // A cutOff is a client whose process can die: from then on its heartbeats do not arrive.

@@ -9,6 +9,13 @@
 //		})
 //	}
 //
+// The suite treats a source as package consumer does. It asks a [pawl.Revocable] once for each delivery before it goes on with it, and drops
+// what is not held any more. It stops a source by a Receive whose context has ended, acknowledges what was handled, and calls Finish of a
+// [pawl.Finisher] last. What a source says in [pawl.SourceInfo] decides what may come again.
+//
+// Functions of a [Queue] attack it: Abandon crashes a receiver, Disconnect cuts its connection, Revoke takes away what it holds, and Bounce
+// kills the broker and starts it again.
+//
 // Every test runs in parallel on a queue of its own. The suite only waits for what a broker promises, with deadlines of
 // Broker.Timeout. It receives through the broker's own client; no database is involved.
 package transporttest

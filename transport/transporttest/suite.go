@@ -18,13 +18,19 @@ func Run(t *testing.T, b Broker) {
 	if b.Timeout == 0 {
 		b.Timeout = 30 * time.Second
 	}
+	if b.MostBody == 0 {
+		b.MostBody = 1 << 20
+	}
 	if b.Quiet == 0 {
 		b.Quiet = 500 * time.Millisecond
 	}
 	for _, s := range suite {
 		if s.needs == nil || s.needs(b.Features) {
-			t.Run(s.name, func(t *testing.T) { s.test(b.bench(t)) })
+			t.Run(s.name, func(t *testing.T) { s.test(b.bench(t, b.Open)) })
 		}
+	}
+	if b.Alone != nil {
+		t.Run("ReceivesAfterABounce", func(t *testing.T) { bounced(b.bench(t, b.Alone)) })
 	}
 }
 
@@ -52,6 +58,16 @@ var suite = []struct {
 	{"ReleasedHeadIsNotOvertaken", func(f Features) bool { return f.Ordered }, headReleased},
 	{"OrderHoldsBetweenReceivers", func(f Features) bool { return f.Ordered }, twoReceivers},
 	{"GroupGoesOnAfterAStop", func(f Features) bool { return f.Ordered }, stopInAGroup},
+	{"LargeBody", nil, largeBody},
+	{"AnyOctets", func(f Features) bool { return f.Octets }, anyOctets},
+	{"EmptyBody", func(f Features) bool { return f.EmptyBodies }, emptyBody},
+	{"BinaryAttributes", func(f Features) bool { return f.BinaryAttributes }, binaryAttributes},
+	{"BinaryOrderingKeys", func(f Features) bool { return f.Ordered && f.BinaryKeys }, binaryKeys},
+	{"StopHandsOver", nil, stopHandsOver},
+	{"PartlyAcknowledged", func(f Features) bool { return f.CrashRedelive }, partly},
+	{"OldHandlesRemoveNothingElse", func(f Features) bool { return f.Reconnects }, oldHandles},
+	{"LateReceiptSkipsNothing", func(f Features) bool { return f.Revoked }, lateReceipt},
+	{"ReceiversComeAndGo", nil, comeAndGo},
 }
 
 // A message arrives with its key, its exact octets and its attributes.
@@ -63,7 +79,7 @@ func content(b *bench) {
 	}
 	b.must(b.queue.Send(b.Context(), m))
 	d := b.one(b.source)
-	if d.Key != m.Key || !bytes.Equal(d.Payload, body) || d.Attributes["type"] != "order.placed" || d.MessageID == "" || d.Handle == nil {
+	if d.Key != m.Key || !bytes.Equal(d.Payload, body) || d.Attributes["type"] != "order.placed" || d.MessageID == "" && !b.Features.NoMessageID || d.Handle == nil {
 		b.Errorf("received %+v", d)
 	}
 	if d.OrderingKey != m.OrderingKey {
@@ -75,7 +91,8 @@ func content(b *bench) {
 	b.ack(b.source, d)
 }
 
-// What a source says of itself is what a consumer takes: no horizon below zero, and attributes of evidence only if it is evidence.
+// What a source says of itself is what a consumer takes: no horizon below zero, attributes of evidence only if it is evidence, and sizes
+// within their bounds.
 func info(b *bench) {
 	i := b.source.Info()
 	if i.RedeliveryHorizon < 0 {
@@ -83,6 +100,11 @@ func info(b *bench) {
 	}
 	if !i.Evidence && len(i.EvidenceAttributes) > 0 {
 		b.Errorf("it names the EvidenceAttributes %q, and its deliveries are no evidence", i.EvidenceAttributes)
+	}
+	for name, size := range map[string]int{"ReceiveBatch": i.ReceiveBatch, "AckBatch": i.AckBatch} {
+		if size < 0 || size > 10_000 {
+			b.Errorf("the %s is %d", name, size)
+		}
 	}
 }
 
@@ -104,6 +126,7 @@ func maxIsKept(b *bench) {
 		if len(ds) > 2 {
 			b.Fatalf("received %d, allowed were 2", len(ds))
 		}
+		ds = b.took(b.source, ds)
 		n += len(ds)
 		b.ack(b.source, ds...)
 	}
@@ -124,7 +147,7 @@ func zeroReceipt(b *bench) {
 		b.Error("the zero receipt was taken")
 	}
 	b.release(b.source, 0, d)
-	b.wantKey(b.one(b.another()), "a")
+	b.wantKey(b.one(b.next(b.source)), "a")
 }
 
 // What is held is not handed out to others.
@@ -138,8 +161,7 @@ func hidden(b *bench) {
 func released(b *bench) {
 	b.send("a")
 	b.release(b.source, 0, b.one(b.source))
-	again := b.one(b.another())
-	b.wantKey(again, "a")
+	b.wantKey(b.one(b.next(b.source)), "a")
 }
 
 // Three receivers and sixty messages: each arrives. On a slow machine a broker may send one again before it is acknowledged.
@@ -156,6 +178,7 @@ func allArrive(b *bench) {
 		if err != nil {
 			b.Fatalf("received %d of %d: %v", len(got), len(want), err)
 		}
+		ds = b.took(s, ds)
 		for _, k := range keys(ds) {
 			got[k] = true
 		}
@@ -181,6 +204,7 @@ func stopStrandsNothing(b *bench) {
 	b.send("a", "b", "c")
 	<-ended
 	b.stop(b.source)
+	b.finish(b.source)
 	got := keys(b.get(b.another(), 3))
 	slices.Sort(got)
 	if !slices.Equal(got, []string{"a", "b", "c"}) {
@@ -194,6 +218,7 @@ func acknowledgeAfterStop(b *bench) {
 	d := b.one(b.source)
 	b.stop(b.source)
 	b.ack(b.source, d)
+	b.finish(b.source)
 	b.none(b.another())
 }
 
@@ -223,7 +248,7 @@ func releaseDelay(b *bench) {
 func crash(b *bench) {
 	b.send("a")
 	b.one(b.source)
-	b.queue.Abandon(b.source)
+	b.abandon(b.source)
 	b.wantKey(b.one(b.another()), "a")
 }
 
@@ -260,11 +285,11 @@ func sideBySide(b *bench) {
 	}
 }
 
-// Deliveries that are given back come before those behind them, also to another receiver.
+// Deliveries that are given back come before those behind them, also to another receiver if they may go there.
 func headReleased(b *bench) {
 	b.sendIn("g", "1", "2", "3")
 	b.release(b.source, time.Second, b.some(b.source, 2)...)
-	other := b.another()
+	other := b.next(b.source)
 	for n := 0; n < 3; {
 		n = b.ackInOrder(other, n, "g", b.some(other, 10)...)
 	}
@@ -290,13 +315,14 @@ func twoReceivers(b *bench) {
 		if err != nil {
 			b.Fatalf("after %d: %v", got, err)
 		}
-		for _, d := range ds {
+		for _, d := range b.took(s, ds) {
 			seen[d.OrderingKey] = append(seen[d.OrderingKey], string(d.Payload))
 			b.ack(s, d)
 			got++
 		}
 		if got >= each*len(groups)/2 && len(sources) == 2 {
 			b.stop(sources[1])
+			b.finish(sources[1])
 			sources = sources[:1]
 		}
 	}
@@ -318,6 +344,7 @@ func stopInAGroup(b *bench) {
 	if len(held) > 1 {
 		b.release(b.source, 0, held[1:]...)
 	}
+	b.finish(b.source)
 	for n < 3 {
 		n = b.ackInOrder(other, n, "g", b.some(other, 10)...)
 	}

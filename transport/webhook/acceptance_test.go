@@ -19,10 +19,10 @@ import (
 func TestReceiver_Acceptance(t *testing.T) {
 	t.Parallel()
 	transporttest.Run(t, transporttest.Broker{
-		Features: transporttest.Features{ReleaseDelay: true, CrashRedelive: true, SentAt: true},
+		Features: transporttest.Features{ReleaseDelay: true, CrashRedelive: true, SentAt: true, Reconnects: true, Revoked: true, Octets: true},
 		Open: func(t *testing.T) transporttest.Queue {
-			o := &outbound{t: t}
-			return transporttest.Queue{Send: o.send, Source: o.open, Abandon: o.abandon}
+			o := &outbound{t: t, told: map[string]bool{}}
+			return transporttest.Queue{Send: o.send, Source: o.open, Abandon: o.abandon, Disconnect: o.disconnect, Revoke: o.disconnect}
 		},
 	})
 }
@@ -33,18 +33,53 @@ type outbound struct {
 	mu        sync.Mutex
 	endpoints []*endpoint
 	next      int
+	told      map[string]bool // keys whose sender was told 200
+}
+
+// arrives waits until the answers of what an endpoint acknowledged have arrived: a crash then takes none of them along. If its sender has
+// left, an answer arrives nowhere.
+func (o *outbound) arrives(e *endpoint) {
+	e.mu.Lock()
+	acked := slices.Clone(e.acked)
+	e.mu.Unlock()
+	arrived := func() bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return !slices.ContainsFunc(acked, func(key string) bool { return !o.told[key] })
+	}
+	for deadline := time.Now().Add(2 * time.Second); !arrived() && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	}
 }
 
 // An endpoint is one receiver behind its own server.
 type endpoint struct {
 	*webhook.Receiver
 	server *httptest.Server
+
+	mu    sync.Mutex
+	keys  map[any]string // by handle
+	acked []string       // keys
+}
+
+// Ack notes what was acknowledged: the answer is on its way to the sender then.
+func (e *endpoint) Ack(ctx context.Context, rs ...pawl.Receipt) error {
+	e.mu.Lock()
+	for _, r := range rs {
+		if key, known := e.keys[r.Handle()]; known {
+			e.acked = append(e.acked, key)
+		}
+	}
+	e.mu.Unlock()
+	return e.Receiver.Ack(ctx, rs...)
 }
 
 // Receive names attributes as the suite does: names of headers have no case.
 func (e *endpoint) Receive(ctx context.Context, limit int) ([]pawl.Delivery, error) {
 	ds, err := e.Receiver.Receive(ctx, limit)
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	for i := range ds {
+		e.keys[ds[i].Handle] = ds[i].Key
 		if kind, there := ds[i].Attributes["Type"]; there {
 			ds[i].Attributes = map[string]string{"type": kind}
 		}
@@ -55,7 +90,7 @@ func (e *endpoint) Receive(ctx context.Context, limit int) ([]pawl.Delivery, err
 func (o *outbound) open(t *testing.T) pawl.Source {
 	s := senderNamed("standard")
 	v := verifier(t, webhook.Config{Scheme: s.scheme(secrets(s.value)...), Keep: []string{"type"}})
-	e := &endpoint{Receiver: newReceiver(t, v, webhook.ReceiverConfig{ResponseTimeout: 4 * time.Second})}
+	e := &endpoint{keys: map[any]string{}, Receiver: newReceiver(t, v, webhook.ReceiverConfig{ResponseTimeout: 4 * time.Second})}
 	e.server = httptest.NewServer(e.Receiver)
 	t.Cleanup(e.server.CloseClientConnections)
 	o.mu.Lock()
@@ -65,11 +100,15 @@ func (o *outbound) open(t *testing.T) pawl.Source {
 }
 
 func (o *outbound) abandon(s pawl.Source) {
+	o.arrives(s.(*endpoint))
 	o.mu.Lock()
 	o.endpoints = slices.DeleteFunc(o.endpoints, func(e *endpoint) bool { return pawl.Source(e) == s })
 	o.mu.Unlock()
 	s.(*endpoint).server.CloseClientConnections()
 }
+
+// disconnect cuts the requests that a receiver holds: their senders come again.
+func (o *outbound) disconnect(s pawl.Source) { s.(*endpoint).server.CloseClientConnections() }
 
 // send begins to send, and goes on until the test ends or a receiver has said 200.
 func (o *outbound) send(ctx context.Context, m transporttest.Message) error {
@@ -85,6 +124,9 @@ func (o *outbound) send(ctx context.Context, m transporttest.Message) error {
 				h.Set(name, value)
 			}
 			if a, err := post(ctx, o.url(), h, string(m.Payload)); err == nil && a.status == http.StatusOK {
+				o.mu.Lock()
+				o.told[m.Key] = true
+				o.mu.Unlock()
 				return
 			}
 			time.Sleep(2 * time.Millisecond)

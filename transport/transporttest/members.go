@@ -1,0 +1,301 @@
+package transporttest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/receipt"
+)
+
+// receipts makes the receipts of deliveries.
+func receipts(ds ...pawl.Delivery) []pawl.Receipt {
+	rs := make([]pawl.Receipt, len(ds))
+	for i, d := range ds {
+		rs[i] = receipt.Committed[pawl.Receipt](d.Handle)
+	}
+	return rs
+}
+
+// forget takes deliveries from what the test gives back at its end: they are left behind.
+func (b *bench) forget(ds ...pawl.Delivery) {
+	for _, d := range ds {
+		delete(b.out, d.Handle)
+	}
+}
+
+// byKey sorts deliveries by their keys.
+func byKey(ds []pawl.Delivery) []pawl.Delivery {
+	slices.SortFunc(ds, func(a, b pawl.Delivery) int { return strings.Compare(a.Key, b.Key) })
+	return ds
+}
+
+// gather receives from the sources in turn until each of the keys has come, and returns what came first of each, with the source it came
+// from. Other keys may come too.
+func (b *bench) gather(want []string, from ...pawl.Source) (got map[string]pawl.Delivery, at map[string]pawl.Source) {
+	b.Helper()
+	got, at = map[string]pawl.Delivery{}, map[string]pawl.Source{}
+	ctx, cancel := context.WithTimeout(b.Context(), b.Timeout)
+	defer cancel()
+	missing := func() (m []string) {
+		return slices.DeleteFunc(slices.Clone(want), func(k string) bool { return at[k] != nil })
+	}
+	for turn := 0; len(missing()) > 0; turn++ {
+		s := from[turn%len(from)]
+		ds, err := s.Receive(ctx, 10)
+		if ctx.Err() != nil {
+			b.Fatalf("in %v did not come: %v (%v)", b.Timeout, missing(), err)
+		}
+		if err != nil {
+			time.Sleep(pause)
+		}
+		for _, d := range b.took(s, ds) {
+			if at[d.Key] == nil {
+				got[d.Key], at[d.Key] = d, s
+			}
+		}
+	}
+	return got, at
+}
+
+// What a receiver that leaves has not settled is another's: at once if it owned more than its deliveries, when it gave them back if not.
+// What it acknowledged before does not come again, unless receipts count in order and one before it is missing. A source that is finished
+// takes no receipt and gives nothing back.
+func stopHandsOver(b *bench) {
+	b.send("1", "2", "3")
+	ds := byKey(b.get(b.source, 3))
+	b.stop(b.source)
+	b.ack(b.source, ds[1])
+	_, owns := b.source.(pawl.Finisher)
+	if owns {
+		b.forget(ds...) // left behind
+	} else {
+		b.release(b.source, 0, ds[0], ds[2])
+	}
+	b.finish(b.source)
+	if owns && b.source.Ack(b.Context(), receipts(ds[0])...) == nil {
+		b.Error("a receipt was taken after Finish")
+	}
+	if owns && b.source.Release(b.Context(), 0, ds[2]) == nil {
+		b.Error("a delivery was given back after Finish")
+	}
+	if r, may := b.source.(pawl.Revocable); may && r.StillHeld(ds[0]) {
+		b.Error("a delivery is held after Finish")
+	}
+	b.onlyUnsettled(b.another())
+}
+
+// onlyUnsettled receives 1 and 3 of three deliveries, of which 2 was acknowledged.
+func (b *bench) onlyUnsettled(other pawl.Source) {
+	b.Helper()
+	got, _ := b.gather([]string{"1", "3"}, other)
+	if b.source.Info().Cumulative {
+		return
+	}
+	if _, again := got["2"]; again {
+		b.Error("2 came again after it was acknowledged")
+	}
+	b.none(other)
+}
+
+// A receiver that dies has acknowledged the second of three deliveries: the first and the third come again.
+func partly(b *bench) {
+	b.send("1", "2", "3")
+	ds := byKey(b.get(b.source, 3))
+	b.ack(b.source, ds[1])
+	b.forget(ds...)
+	b.abandon(b.source)
+	b.onlyUnsettled(b.another())
+}
+
+// A handle from before a connection broke removes no other message than its own. Brokers that number what they send down a connection
+// begin again with the next one.
+func oldHandles(b *bench) {
+	settled, old, fresh := []string{"a1", "a2", "a3"}, []string{"b1", "b2", "b3"}, []string{"c1", "c2", "c3"}
+	b.send(append(slices.Clone(settled), old...)...)
+	ds := byKey(b.get(b.source, 6))
+	b.ack(b.source, ds[:3]...)
+	b.forget(ds...)
+	b.queue.Disconnect(b.source)
+	b.send(fresh...)
+	got, _ := b.gather(fresh, b.source)
+	for _, d := range ds[3:] {
+		_ = b.source.Ack(b.Context(), receipts(d)...) // may be refused: the delivery was lost with its connection
+	}
+	var back []pawl.Delivery
+	for _, key := range fresh {
+		back = append(back, got[key])
+	}
+	for _, d := range got {
+		b.forget(d)
+		if !slices.Contains(fresh, d.Key) {
+			_ = b.source.Release(b.Context(), 0, d)
+		}
+	}
+	b.release(b.source, 0, back...)
+	b.gather(fresh, b.next(b.source))
+}
+
+// A receipt that comes after its delivery went elsewhere removes at most that one. In a log it must not move the offset past those that
+// were before it.
+func lateReceipt(b *bench) {
+	b.send("1", "2", "3")
+	ds := byKey(b.waiting(b.source, 3))
+	begun(b.source, []pawl.Delivery{ds[0], ds[2]})
+	b.queue.Revoke(b.source)
+	other := b.another()
+	b.gather([]string{"1", "2", "3"}, other, b.source)
+	if r, may := b.source.(pawl.Revocable); may && r.StillHeld(ds[1]) {
+		b.Error("what was taken away is still held")
+	}
+	_ = b.source.Ack(b.Context(), receipts(ds[2])...) // may be refused
+	clear(b.out)                                      // left behind
+	b.abandon(other)
+	b.abandon(b.source)
+	b.gather([]string{"1", "2"}, b.another())
+}
+
+// waiting receives n deliveries and begins none.
+func (b *bench) waiting(from pawl.Source, n int) (all []pawl.Delivery) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), b.Timeout)
+	defer cancel()
+	for len(all) < n {
+		ds, err := from.Receive(ctx, n-len(all))
+		if err != nil {
+			b.Fatalf("received %d of %d: %v", len(all), n, err)
+		}
+		all = append(all, ds...)
+	}
+	return all
+}
+
+const (
+	visits  = 20 // of other receivers, beside one that stays
+	atVisit = 10 // messages that are sent then
+)
+
+// Receivers come and go beside one that stays, while messages are sent: each message arrives. Each that goes has acknowledged half of what
+// it received.
+func comeAndGo(b *bench) {
+	var arrived arrivals
+	staying, leave := context.WithCancel(b.Context())
+	var stayed sync.WaitGroup
+	stayed.Go(func() {
+		for staying.Err() == nil {
+			ds, err := b.source.Receive(staying, 5)
+			if err != nil {
+				time.Sleep(pause)
+			}
+			arrived.settle(b, b.source, begun(b.source, ds))
+		}
+	})
+	defer stayed.Wait()
+	defer leave()
+	var sent []string
+	for visit := range visits {
+		guest := b.another()
+		for n := range atVisit {
+			sent = append(sent, fmt.Sprintf("key-%02d-%d", visit, n))
+		}
+		b.send(sent[len(sent)-atVisit:]...)
+		ds, err := guest.Receive(b.Context(), 5)
+		if err != nil {
+			b.Fatalf("visit %d: %v", visit, err)
+		}
+		ds = begun(guest, ds)
+		half := (len(ds) + 1) / 2
+		arrived.settle(b, guest, ds[:half])
+		b.stop(guest)
+		if _, owns := guest.(pawl.Finisher); !owns && len(ds) > half {
+			b.must(guest.Release(b.Context(), 0, ds[half:]...))
+		}
+		b.finish(guest)
+	}
+	for deadline := time.Now().Add(b.Timeout); ; time.Sleep(pause) {
+		missing := arrived.missing(sent)
+		if len(missing) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			b.Fatalf("of %d messages did not come in %v: %v", len(sent), b.Timeout, missing)
+		}
+	}
+}
+
+// pause is that between two looks.
+const pause = 5 * time.Millisecond
+
+// arrivals are the keys that have come to any receiver, and were acknowledged there.
+type arrivals struct {
+	mu   sync.Mutex
+	keys map[string]bool
+}
+
+// settle acknowledges deliveries. What the broker was not told comes again.
+func (a *arrivals) settle(b *bench, s pawl.Source, ds []pawl.Delivery) {
+	if len(ds) == 0 {
+		return
+	}
+	a.mu.Lock()
+	if a.keys == nil {
+		a.keys = map[string]bool{}
+	}
+	for _, d := range ds {
+		a.keys[d.Key] = true
+	}
+	a.mu.Unlock()
+	if err := s.Ack(context.WithoutCancel(b.Context()), receipts(ds...)...); err != nil {
+		b.Logf("acknowledge %v: %v", keys(ds), err)
+	}
+}
+
+func (a *arrivals) missing(all []string) []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(all), func(k string) bool { return a.keys[k] })
+}
+
+// After its broker was killed and has come back, a source receives again by itself: what was sent before and is not settled, and what is
+// sent afterwards.
+func bounced(b *bench) {
+	b.has("Bounce", true, b.queue.Bounce != nil)
+	b.send("1", "2")
+	ds := byKey(b.get(b.source, 2))
+	b.ack(b.source, ds[0])
+	b.forget(ds[1])
+	ctx, cancel := context.WithTimeout(b.Context(), b.Timeout)
+	defer cancel()
+	meanwhile := make(chan []pawl.Delivery, 1)
+	go func() {
+		ds, _ := b.source.Receive(ctx, 10) // as consumer does all the time
+		meanwhile <- ds
+	}()
+	b.must(b.queue.Bounce())
+	_ = b.source.Release(b.Context(), 0, ds[1]) // may be refused: it was lost with the connection, and comes by itself
+	early := <-meanwhile
+	b.sendAgain(ctx, "3")
+	for _, d := range b.took(b.source, early) {
+		b.release(b.source, 0, d)
+	}
+	b.gather([]string{"2", "3"}, b.source)
+}
+
+// sendAgain sends until it succeeds.
+func (b *bench) sendAgain(ctx context.Context, key string) {
+	b.Helper()
+	for {
+		err := b.queue.Send(ctx, b.message(key, []byte("body of "+key)))
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			b.Fatalf("the broker takes nothing: %v", err)
+		}
+		time.Sleep(pause)
+	}
+}
