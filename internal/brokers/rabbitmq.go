@@ -128,7 +128,7 @@ func prepareRabbit(ctx context.Context, s *Server) error {
 	if s.options.Settings[ManagementPort] != "" {
 		plugins = "[rabbitmq_management]."
 	}
-	files := map[string]string{"rabbitmq.conf": s.rabbitConf(), "advanced.config": "[].\n", "env.conf": "", "plugins": plugins + "\n"}
+	files := map[string]string{"rabbitmq.conf": s.rabbitConf(), "advanced.config": rabbitAdvanced, "env.conf": "", "plugins": plugins + "\n"}
 	cookie := filepath.Join("home", ".erlang.cookie")
 	if _, err := os.Stat(filepath.Join(s.dir, cookie)); err != nil {
 		files[cookie] = "PAWL" + strconv.FormatInt(time.Now().UnixNano(), 36)
@@ -149,6 +149,9 @@ func prepareRabbit(ctx context.Context, s *Server) error {
 	}
 	return nil
 }
+
+// rabbitAdvanced has quorum queues tell their lengths each second, and not each five.
+const rabbitAdvanced = "[{rabbit, [{quorum_tick_interval, 1000}]}].\n"
 
 func (s *Server) chooseRabbitPorts() error {
 	mapper, err := FreePort()
@@ -174,7 +177,7 @@ func (s *Server) rabbitConf() string {
 		"raft.wal_max_size_bytes":           "33554432", // of quorum queues: kept in memory until it is written out
 	}
 	if s.options.Settings[ManagementPort] != "" {
-		lines["management.tcp.ip"] = "127.0.0.1"
+		lines["management.tcp.ip"], lines["collect_statistics_interval"] = "127.0.0.1", "1000"
 	}
 	maps.Copy(lines, s.options.Settings)
 	var text strings.Builder

@@ -10,7 +10,6 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/brokers"
 	"github.com/pawl-go/pawl/transport/pawlrabbitmq"
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
@@ -31,9 +30,9 @@ func TestAcceptance_Classic(t *testing.T) {
 }
 
 // broker is the suite's view of queues on a server.
-func broker(server *brokers.Server, args amqp.Table, cfg pawlrabbitmq.Config) transporttest.Broker {
+func broker(server *rabbit, args amqp.Table, cfg pawlrabbitmq.Config) transporttest.Broker {
 	ordered := cfg.OrderingKey != nil
-	open := func(t *testing.T, server *brokers.Server) (string, transporttest.Queue) {
+	open := func(t *testing.T, server *rabbit) (string, transporttest.Queue) {
 		f := queueOn(t, server, args)
 		var mu sync.Mutex
 		knives := map[pawl.Source]*knife{}

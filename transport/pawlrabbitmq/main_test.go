@@ -5,9 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,11 +22,13 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/brokers"
+	"github.com/pawl-go/pawl/internal/counted"
 	"github.com/pawl-go/pawl/internal/receipt"
 	"github.com/pawl-go/pawl/transport/pawlrabbitmq"
 )
 
 func TestMain(m *testing.M) {
+	counted.Work(counted.Opener{Source: openCounted, Sink: openCountedSink})
 	code := m.Run()
 	if shared.server != nil {
 		_ = shared.server.Stop()
@@ -29,26 +36,64 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// A rabbit is a server with its management API.
+type rabbit struct {
+	*brokers.Server
+	management string
+}
+
 // shared is the server of all tests that do not kill it: a start takes 10 s. Each test has a queue of its own.
 var shared struct {
 	sync.Once
-	server *brokers.Server
+	server *rabbit
 	err    error
 }
 
-func sharedServer(t testing.TB) *brokers.Server {
+// mostOctets is how large a message a server of tests takes.
+const mostOctets = 2 << 20
+
+func sharedServer(t testing.TB) *rabbit {
 	t.Helper()
-	shared.Do(func() { shared.server, shared.err = brokers.RabbitMQ(context.Background(), brokers.Options{}) })
+	shared.Do(func() { shared.server, shared.err = startRabbit(context.Background(), nil) })
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
 	return shared.server
 }
 
-// startServer runs a server of the test's own, to be killed and frozen.
-func startServer(t testing.TB) *brokers.Server {
+func startRabbit(ctx context.Context, more map[string]string) (*rabbit, error) {
+	port, err := brokers.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	settings := map[string]string{brokers.ManagementPort: strconv.Itoa(port), "max_message_size": strconv.Itoa(mostOctets)}
+	maps.Copy(settings, more)
+	s, err := brokers.RabbitMQ(ctx, brokers.Options{Settings: settings})
+	return &rabbit{s, fmt.Sprintf("http://guest:guest@127.0.0.1:%d", port)}, err
+}
+
+// manage puts something into the management API of the shared server.
+func manage(t testing.TB, path, body string) {
 	t.Helper()
-	s, err := brokers.RabbitMQ(t.Context(), brokers.Options{})
+	request, err := http.NewRequest(http.MethodPut, sharedServer(t).management+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode/100 != 2 {
+		text, _ := io.ReadAll(response.Body)
+		t.Fatalf("%s: %d %s", path, response.StatusCode, text)
+	}
+}
+
+// startServer runs a server of the test's own, to be killed and frozen.
+func startServer(t testing.TB) *rabbit {
+	t.Helper()
+	s, err := startRabbit(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +162,7 @@ func single() amqp.Table { return quorum("x-single-active-consumer", true) }
 // A fixture is a queue, with a source on it and a connection beside it.
 type fixture struct {
 	testing.TB
-	server *brokers.Server
+	server *rabbit
 	conn   *amqp.Connection
 	ch     *amqp.Channel
 	queue  string
@@ -128,7 +173,7 @@ type fixture struct {
 }
 
 // queueOn declares a queue that ends with the test.
-func queueOn(t testing.TB, server *brokers.Server, args amqp.Table) *fixture {
+func queueOn(t testing.TB, server *rabbit, args amqp.Table) *fixture {
 	t.Helper()
 	f := &fixture{TB: t, server: server, queue: fmt.Sprintf("q%d", names.Add(1))}
 	f.connect()
@@ -139,17 +184,23 @@ func queueOn(t testing.TB, server *brokers.Server, args amqp.Table) *fixture {
 
 // rooted waits until the broker has written down that the queue exists. RabbitMQ 3.10 does so half a second after the declaration: a queue that is younger
 // when the broker is killed loses its log, and has no leader ever after.
-func rooted(t testing.TB, server *brokers.Server, queue string) {
+func rooted(t testing.TB, server *rabbit, queue string) {
 	t.Helper()
-	eventually(t, "the queue "+queue+" is written down", func() bool {
+	if err := rootedQueue(server, queue); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func rootedQueue(server *rabbit, queue string) error {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		files, _ := filepath.Glob(filepath.Join(server.Dir(), "data", "*", "quorum", "*", "names.dets"))
 		for _, file := range files {
 			if text, err := os.ReadFile(file); err == nil && bytes.Contains(text, []byte("%2F_"+queue)) {
-				return true
+				return nil
 			}
 		}
-		return false
-	})
+	}
+	return fmt.Errorf("the queue %q is not written down", queue)
 }
 
 func (f *fixture) connect() {

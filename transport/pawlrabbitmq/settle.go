@@ -11,8 +11,9 @@ import (
 	"github.com/pawl-go/pawl/internal/fault"
 )
 
-// Ack acknowledges messages whose outcome the database already holds, on the channel that delivered them. RabbitMQ answers none: a message whose
-// acknowledgement is lost returns and is absorbed as a duplicate.
+// Ack acknowledges messages whose outcome the database already holds, on the channel that delivered them. RabbitMQ answers no acknowledgement, so Ack
+// asks for an answer behind them, which proves that they were read: a connection that went silent is an error. The messages return then, and are
+// absorbed as duplicates.
 //
 // If the session of a delivery has ended, nothing is sent: RabbitMQ delivers it again. It is counted in Stats.LostHandles and is no error.
 // Receipts that are not valid, of another source, or of what was settled before are refused with an error; the valid ones beside them are
@@ -28,7 +29,7 @@ func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	refused := len(rs) - len(handles)
 	acked, dead, left := 0, 0, error(nil)
 	for one, mine := range bySession(handles) {
-		n, lost, again, err := s.ackIn(one, mine)
+		n, lost, again, err := s.ackIn(ctx, one, mine)
 		acked, dead, refused, left = acked+n, dead+lost, refused+again, errors.Join(left, err)
 	}
 	s.counters.acked.Add(int64(acked))
@@ -52,7 +53,7 @@ func bySession(handles []*handle) map[*session][]*handle {
 
 // ackIn acknowledges deliveries of one session. Those that it has delivered first and that are all settled by this call go in one frame; the others
 // get one each. It returns how many were acknowledged, how many were lost, and how many were settled before.
-func (s *Source) ackIn(one *session, handles []*handle) (acked, lost, again int, err error) {
+func (s *Source) ackIn(ctx context.Context, one *session, handles []*handle) (acked, lost, again int, err error) {
 	one.frames.Lock()
 	defer one.frames.Unlock()
 	upTo, single, lost, again, err := s.noteAcked(one, handles)
@@ -62,23 +63,34 @@ func (s *Source) ackIn(one *session, handles []*handle) (acked, lost, again int,
 	if err := fault.At("rabbitmq.ack.before"); err != nil {
 		return 0, lost, again, err
 	}
-	acked = len(single)
-	if upTo > 0 {
-		acked = len(handles) - lost - again
-		err = one.ch.Ack(upTo, true)
+	acked = len(handles) - lost - again
+	if acked == 0 {
+		return 0, lost, again, nil
 	}
-	for _, tag := range single {
-		if err == nil {
-			err = one.ch.Ack(tag, false)
-		}
-	}
-	if err != nil {
+	one.acked = true
+	if err := do(ctx, func() error { return s.writeAcks(one, upTo, single) }); err != nil {
 		s.counters.ackFailures.Add(int64(acked))
 		s.fail(one, err)
 		return 0, lost, again, &pawl.Error{Op: "rabbitmq.ack", Err: fmt.Errorf("%d messages not acknowledged: %w", acked, err),
 			Hint: "nothing to do: they return and are absorbed as duplicates"}
 	}
 	return acked, lost, again, fault.At("rabbitmq.ack.after")
+}
+
+// writeAcks acknowledges all up to a tag, unless it is 0, and single ones. RabbitMQ reads a channel in order, so the answer to what comes behind proves
+// that they were read; the prefetch stays what it is.
+func (s *Source) writeAcks(one *session, upTo uint64, single []uint64) error {
+	if upTo > 0 {
+		if err := one.ch.Ack(upTo, true); err != nil {
+			return err
+		}
+	}
+	for _, tag := range single {
+		if err := one.ch.Ack(tag, false); err != nil {
+			return err
+		}
+	}
+	return one.ch.Qos(s.config.Prefetch, 0, false)
 }
 
 // noteAcked marks deliveries as settled. All up to upTo, if it is not 0, can be acknowledged at once: every delivery of the session up to that tag

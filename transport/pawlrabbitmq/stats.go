@@ -13,8 +13,8 @@ type Stats struct {
 	Received    int64 // deliveries handed out
 	Redelivered int64 // of them, those that RabbitMQ had delivered before, to any process
 	Again       int64 // of them, those that were given back here and came again from memory
-	Acked       int64 // acknowledgements sent; RabbitMQ answers none
-	AckFailures int64 // acknowledgements not sent: their messages return and are absorbed
+	Acked       int64 // messages acknowledged; RabbitMQ has read it
+	AckFailures int64 // acknowledgements that RabbitMQ may not have read: their messages return and are absorbed
 	Released    int64 // deliveries given back
 	LostHandles int64 // deliveries whose session had ended when they were settled: they return
 	Held        int   // deliveries handed out and not settled now

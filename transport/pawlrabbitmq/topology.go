@@ -106,7 +106,11 @@ func inspect(ctx context.Context, conn *amqp.Connection, queue string) (facts, e
 			return err
 		})
 		var refusal *amqp.Error
-		if !errors.As(err, &refusal) {
+		switch {
+		case err == nil: // a stream has none of the other arguments, and is the queue that was declared
+			f.kind = kindOf(args)
+			return f, nil
+		case !errors.As(err, &refusal):
 			return f, err
 		}
 		name, value, ok := difference(refusal)

@@ -197,22 +197,19 @@ func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) 
 func (s *Source) receive(ctx context.Context, most int) ([]pawl.Delivery, error) {
 	timer := time.NewTimer(s.config.Wait)
 	defer timer.Stop()
-	if loss := s.lossOf(); loss != nil {
-		return nil, loss
-	}
 	for ctx.Err() == nil {
+		if loss := s.lossOf(); loss != nil {
+			return nil, loss
+		}
 		if err := s.receiving(ctx); err != nil {
 			return nil, err
 		}
 		s.mu.Lock()
 		ds, next := s.take(most)
-		changed, loss := s.changed, s.loss
+		changed := s.changed
 		s.mu.Unlock()
-		switch {
-		case len(ds) > 0:
+		if len(ds) > 0 {
 			return ds, nil
-		case loss != nil:
-			return nil, s.lossOf()
 		}
 		due := make(<-chan time.Time)
 		if !next.IsZero() {
@@ -222,7 +219,7 @@ func (s *Source) receive(ctx context.Context, most int) ([]pawl.Delivery, error)
 		case <-changed:
 		case <-due:
 		case <-timer.C:
-			return nil, nil
+			return nil, s.consumes(ctx)
 		case <-ctx.Done():
 		}
 	}
