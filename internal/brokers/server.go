@@ -178,17 +178,20 @@ func (s *Server) Start(ctx context.Context) error {
 const portLimit = 5 * time.Second
 
 // awaitPort waits until nothing listens on the port. Whoever listens there would be taken for the broker.
-func (s *Server) awaitPort(ctx context.Context) error {
+func (s *Server) awaitPort(ctx context.Context) error { return awaitFree(ctx, s.port) }
+
+// awaitFree waits until nothing listens on a port of 127.0.0.1.
+func awaitFree(ctx context.Context, port int) error {
 	ctx, cancel := context.WithTimeout(ctx, portLimit)
 	defer cancel()
 	for {
-		l, err := net.Listen("tcp", s.Addr())
+		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
 		if err == nil {
 			return l.Close()
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("port %d is taken: %w", s.port, err)
+			return fmt.Errorf("port %d is taken: %w", port, err)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

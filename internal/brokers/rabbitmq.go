@@ -1,0 +1,209 @@
+package brokers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// rabbitServers are where packages put the server. Debian's rabbitmq-server on the PATH is a script for root alone, so it comes last.
+var rabbitServers = []string{"/usr/lib/rabbitmq/bin/rabbitmq-server", "/opt/homebrew/opt/rabbitmq/sbin/rabbitmq-server",
+	"/usr/local/opt/rabbitmq/sbin/rabbitmq-server", "/usr/local/sbin/rabbitmq-server"}
+
+// ManagementPort is the name in Options.Settings that switches the management plugin on: its HTTP API then listens on this port of 127.0.0.1.
+const ManagementPort = "management.tcp.port"
+
+// RabbitMQ starts a RabbitMQ server: guest with the password guest, all queues in Dir. It takes the script that PAWL_RABBITMQ_SERVER names, else
+// that of an installed package. A first start takes 10 s to 20 s. Everything listens on 127.0.0.1 only, and Erlang's port mapper is our own.
+//
+// Options.Settings are lines of rabbitmq.conf. [ManagementPort] among them switches the management plugin on.
+func RabbitMQ(ctx context.Context, o Options) (*Server, error) {
+	binary, err := rabbitServer()
+	if err != nil {
+		return nil, err
+	}
+	return start(ctx, program{
+		name: "rabbitmq", limit: 2 * time.Minute,
+		prepare: prepareRabbit,
+		command: func(s *Server) *exec.Cmd { return rabbitCommand(s, binary) },
+		ready:   rabbitGreets,
+		log:     filepath.Join("log", "rabbit.log"),
+	}, o)
+}
+
+func rabbitServer() (string, error) {
+	return lookRabbit(os.Getenv("PAWL_RABBITMQ_SERVER"), rabbitServers, "rabbitmq-server")
+}
+
+// lookRabbit finds the script: the one that is named, else one of the installed ones, else one on the PATH.
+func lookRabbit(named string, installed []string, onPath string) (string, error) {
+	if named != "" {
+		if _, err := os.Stat(named); err != nil {
+			return "", fmt.Errorf("rabbitmq: the server that PAWL_RABBITMQ_SERVER names: %w", err)
+		}
+		return named, nil
+	}
+	for _, path := range installed {
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	if found, err := exec.LookPath(onPath); err == nil {
+		return found, nil
+	}
+	return "", errors.New("rabbitmq: no rabbitmq-server is installed: install the package rabbitmq-server, or name one in PAWL_RABBITMQ_SERVER")
+}
+
+// rabbitScript keeps the port mapper and the server in its own process group, and ends the group when the server ends. Without a port mapper of our
+// own, Erlang starts one as a daemon on port 4369 that outlives everything. $1 is the directory, by which the watchdog recognises us.
+const rabbitScript = `
+trap : TERM INT
+epmd -port "$ERL_EPMD_PORT" -address 127.0.0.1 -relaxed_command_check &
+detached=yes "$0" &
+server=$!
+while kill -0 "$server" 2>/dev/null; do wait "$server"; done
+kill -KILL 0
+`
+
+func rabbitCommand(s *Server, binary string) *exec.Cmd {
+	cmd := exec.Command("/bin/sh", "-c", rabbitScript, binary, s.dir)
+	mapper, dist := s.rabbitPorts()
+	in := func(name string) string { return filepath.Join(s.dir, name) }
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "RABBITMQ_") || strings.HasPrefix(v, "ERL_") || strings.HasPrefix(v, "HOME=") || strings.HasPrefix(v, "NOTIFY_SOCKET=")
+	}),
+		"HOME="+in("home"),
+		"PATH="+os.Getenv("PATH")+":/usr/local/bin:/usr/bin:/bin",
+		"ERL_EPMD_PORT="+strconv.Itoa(mapper),
+		"ERL_EPMD_ADDRESS=127.0.0.1",
+		"ERL_CRASH_DUMP_SECONDS=0",
+		"RABBITMQ_NODENAME=pawl-"+strconv.Itoa(s.port)+"@localhost",
+		"RABBITMQ_DIST_PORT="+strconv.Itoa(dist),
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
+		"RABBITMQ_CONF_ENV_FILE="+in("env.conf"),
+		"RABBITMQ_CONFIG_FILE="+in("rabbitmq.conf"),
+		"RABBITMQ_ADVANCED_CONFIG_FILE="+in("advanced.config"),
+		"RABBITMQ_CONFIG_FILES="+in("conf.d"),
+		"RABBITMQ_GENERATED_CONFIG_DIR="+in("generated"),
+		"RABBITMQ_MNESIA_BASE="+in("data"),
+		"RABBITMQ_LOG_BASE="+in("log"),
+		"RABBITMQ_LOGS="+in("log/rabbit.log"),
+		"RABBITMQ_ENABLED_PLUGINS_FILE="+in("plugins"),
+	)
+	return cmd
+}
+
+// rabbitPorts are those of the port mapper and of Erlang's distribution, chosen once for a directory.
+func (s *Server) rabbitPorts() (mapper, dist int) {
+	text, _ := os.ReadFile(filepath.Join(s.dir, "pawl.ports")) // written by prepareRabbit
+	_, _ = fmt.Sscan(string(text), &mapper, &dist)
+	return mapper, dist
+}
+
+func prepareRabbit(ctx context.Context, s *Server) error {
+	if s.port < 1 {
+		return errors.New("it has no port")
+	}
+	for _, dir := range []string{"home", "conf.d", "generated", "data", "log"} {
+		if err := os.MkdirAll(filepath.Join(s.dir, dir), 0o700); err != nil {
+			return err
+		}
+	}
+	if mapper, _ := s.rabbitPorts(); mapper == 0 {
+		if err := s.chooseRabbitPorts(); err != nil {
+			return err
+		}
+	}
+	plugins := "[]."
+	if s.options.Settings[ManagementPort] != "" {
+		plugins = "[rabbitmq_management]."
+	}
+	files := map[string]string{"rabbitmq.conf": s.rabbitConf(), "advanced.config": rabbitAdvanced, "env.conf": "", "plugins": plugins + "\n"}
+	cookie := filepath.Join("home", ".erlang.cookie")
+	if _, err := os.Stat(filepath.Join(s.dir, cookie)); err != nil {
+		files[cookie] = "PAWL" + strconv.FormatInt(time.Now().UnixNano(), 36)
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	if err := os.Chmod(filepath.Join(s.dir, cookie), 0o400); err != nil { // Erlang refuses another mode
+		return err
+	}
+	mapper, dist := s.rabbitPorts()
+	for _, port := range []int{mapper, dist} {
+		if err := awaitFree(ctx, port); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rabbitAdvanced has quorum queues tell their lengths each second, and not each five.
+const rabbitAdvanced = "[{rabbit, [{quorum_tick_interval, 1000}]}].\n"
+
+func (s *Server) chooseRabbitPorts() error {
+	mapper, err := FreePort()
+	if err != nil {
+		return err
+	}
+	dist, err := FreePort()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(s.dir, "pawl.ports"), fmt.Appendln(nil, mapper, dist), 0o600)
+}
+
+// rabbitConf is the configuration: ours, with the settings of the options over it.
+func (s *Server) rabbitConf() string {
+	lines := map[string]string{
+		"listeners.tcp.1":                   "127.0.0.1:" + strconv.Itoa(s.port),
+		"loopback_users.guest":              "true",
+		"vm_memory_high_watermark.absolute": "512MiB",
+		"disk_free_limit.absolute":          "50MB",
+		"log.file.level":                    "info",
+		"log.console":                       "false",
+		"raft.wal_max_size_bytes":           "33554432", // of quorum queues: kept in memory until it is written out
+	}
+	if s.options.Settings[ManagementPort] != "" {
+		lines["management.tcp.ip"], lines["collect_statistics_interval"] = "127.0.0.1", "1000"
+	}
+	maps.Copy(lines, s.options.Settings)
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(lines)) {
+		fmt.Fprintf(&text, "%s = %s\n", name, lines[name])
+	}
+	return text.String()
+}
+
+// rabbitGreets opens the protocol: the server answers with the frame Connection.Start.
+func rabbitGreets(ctx context.Context, s *Server) error {
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", s.Addr())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second)) // a server that hangs is asked again
+	if _, err := conn.Write([]byte("AMQP\x00\x00\x09\x01")); err != nil {
+		return err
+	}
+	var head [7]byte
+	if _, err := io.ReadFull(conn, head[:]); err != nil {
+		return err
+	}
+	if head[0] != 1 { // a method frame
+		return fmt.Errorf("%s is no RabbitMQ server: it greets with %q", s.Addr(), head)
+	}
+	return nil
+}

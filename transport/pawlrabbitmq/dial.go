@@ -1,0 +1,94 @@
+package pawlrabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/pawl-go/pawl"
+)
+
+// A Dialer makes a new connection at each call. The [Source] or [Sink] that calls it owns the connection and closes it.
+//
+// The connection must not recover by itself: amqp.Config.Recovery must be nil. A recovered channel numbers its deliveries from 1 again, and a
+// late acknowledgement would remove another message.
+type Dialer func() (*amqp.Connection, error)
+
+// defaultHeartbeat makes a connection that went silent known after 30 s: amqp091-go waits for three heartbeats.
+const defaultHeartbeat = 10 * time.Second
+
+// URL dials an address such as amqp://user:password@host:5672/vhost, or amqps://… for TLS, with a heartbeat of 10 s.
+func URL(url string) Dialer { return URLConfig(url, amqp.Config{}) }
+
+// URLConfig dials an address with a configuration: certificates, the connection's name, another heartbeat. A connection that went silent is
+// noticed after three heartbeats. Heartbeat 0 means 10 s; RabbitMQ may lower it.
+func URLConfig(url string, c amqp.Config) Dialer {
+	if c.Heartbeat == 0 {
+		c.Heartbeat = defaultHeartbeat
+	}
+	if c.Locale == "" {
+		c.Locale = "en_US"
+	}
+	return func() (*amqp.Connection, error) { return amqp.DialConfig(url, c) }
+}
+
+const (
+	callTimeout    = 10 * time.Second // of calls made on our own account
+	connectTimeout = 20 * time.Second // of a connection with its channel
+)
+
+// connect dials, and gives up when ctx ends. A connection that comes later is closed.
+func (dial Dialer) connect(ctx context.Context, op string) (*amqp.Connection, error) {
+	conn, err := await(ctx, dial, func(late *amqp.Connection) { hangUp(late, 0) })
+	switch {
+	case err != nil:
+		return nil, err
+	case conn == nil:
+		return nil, badArgument(op, "the Dialer returned no connection")
+	case conn.Config.Recovery != nil:
+		hangUp(conn, callTimeout)
+		return nil, &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid,
+			Err:  errors.New("the connection recovers by itself: a late acknowledgement would remove another message"),
+			Hint: "leave amqp.Config.Recovery nil: the source and the sink connect again themselves"}
+	}
+	return conn, nil
+}
+
+// await runs a call of amqp091-go that knows no context. If ctx ends first, late gets what it returns without an error.
+func await[T any](ctx context.Context, call func() (T, error), late func(T)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		value, err := call()
+		answers <- answer{value, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.value, a.err
+	case <-ctx.Done():
+		go func() {
+			if a := <-answers; a.err == nil {
+				late(a.value)
+			}
+		}()
+		var none T
+		return none, fmt.Errorf("no answer: %w", ctx.Err())
+	}
+}
+
+// do is await for calls that return an error only.
+func do(ctx context.Context, call func() error) error {
+	_, err := await(ctx, func() (struct{}, error) { return struct{}{}, call() }, func(struct{}) {})
+	return err
+}
+
+// hangUp closes a connection, in good order if that is possible within patience.
+func hangUp(conn *amqp.Connection, patience time.Duration) {
+	_ = conn.CloseDeadline(time.Now().Add(patience))
+}

@@ -1,0 +1,95 @@
+package pawlrabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/pawl-go/pawl"
+)
+
+var (
+	errFinished = errors.New("the source is finished")
+	errLost     = errors.New("the connection was lost")
+)
+
+// wrap gives an error of amqp091-go its operation and, where we know one, the next step.
+func wrap(op, where string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ours := (*pawl.Error)(nil); errors.As(err, &ours) {
+		return err
+	}
+	if errors.Is(err, context.Canceled) {
+		return &pawl.Error{Op: op, Err: err}
+	}
+	short, hint := diagnose(where, err)
+	if short != "" {
+		err = &cause{text: short, err: err}
+	}
+	return &pawl.Error{Op: op, Err: err, Hint: hint}
+}
+
+// cause says what happened in one line, and keeps the error of amqp091-go for errors.As.
+type cause struct {
+	text string
+	err  error
+}
+
+func (c *cause) Error() string { return c.text }
+func (c *cause) Unwrap() error { return c.err }
+
+// diagnose recognises the mistakes of a first day, and what ends a channel. where is a queue or an exchange.
+func diagnose(where string, err error) (short, hint string) {
+	var answer *amqp.Error
+	var network *net.OpError
+	switch {
+	case errors.Is(err, amqp.ErrCredentials), errors.Is(err, amqp.ErrSASL):
+		return "RabbitMQ refuses the user or the password", "check the credentials in the URL; the user guest may connect from localhost only"
+	case errors.Is(err, amqp.ErrVhost):
+		return "RabbitMQ refuses the virtual host", "create it, or grant the user access to it"
+	case errors.As(err, &answer):
+		return diagnoseAnswer(where, answer)
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no answer in time", "check the broker and what lies between: a proxy, a firewall, a full host"
+	case errors.As(err, &network):
+		return "the broker is unreachable: " + network.Error(), "check the address, and that RabbitMQ runs"
+	}
+	return "", ""
+}
+
+func diagnoseAnswer(where string, e *amqp.Error) (short, hint string) {
+	text := fmt.Sprintf("%s (%d)", e.Reason, e.Code)
+	switch {
+	case e.Code == amqp.NotFound && strings.Contains(e.Reason, "no queue"):
+		return fmt.Sprintf("the queue %q does not exist", where), "declare it, with x-queue-type quorum: it is never made silently"
+	case e.Code == amqp.NotFound && strings.Contains(e.Reason, "no exchange"):
+		return fmt.Sprintf("the exchange %q does not exist", where), "declare it: it is never made silently"
+	case e.Code == amqp.AccessRefused:
+		return text, "grant the permissions that the guide of this package names"
+	case e.Code == amqp.PreconditionFailed && strings.Contains(e.Reason, "delivery acknowledgement"):
+		return text, "a handler took longer than the broker's consumer_timeout: store such deliveries first (StoreFirst), or raise consumer_timeout"
+	case e.Code == amqp.NotAllowed && strings.Contains(e.Reason, "vhost"):
+		return text, "create the virtual host, or check the path of the URL"
+	case e.Code == amqp.ResourceLocked:
+		return text, "another connection has the queue exclusively: declare it without exclusive"
+	}
+	return text, ""
+}
+
+// needsOperator reports an error that no pause of seconds will cure.
+func needsOperator(err error) bool {
+	var answer *amqp.Error
+	switch {
+	case errors.Is(err, pawl.ErrArgumentInvalid), errors.Is(err, amqp.ErrCredentials), errors.Is(err, amqp.ErrSASL), errors.Is(err, amqp.ErrVhost):
+		return true
+	case errors.As(err, &answer):
+		return answer.Code == amqp.NotFound || answer.Code == amqp.AccessRefused || answer.Code == amqp.ResourceLocked
+	}
+	return false
+}

@@ -1,0 +1,77 @@
+package pawlrabbitmq
+
+import (
+	"fmt"
+	"math"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/cloudevents"
+)
+
+// GroupHeader is the header in which a [Sink] sends the group of a message, which is its aggregate: for [ByHeader], and as the hash-header of a
+// consistent hash exchange.
+const GroupHeader = "pawl-group"
+
+const (
+	maxShort = 255 // octets of a routing key, a property, the name of a header
+	// maxHeaders is how many octets the headers and properties of a message may have together: they go in one frame, of 128 KiB by default. A
+	// larger one closes the connection.
+	maxHeaders = 127 << 10
+)
+
+// A parcel is what RabbitMQ is handed of a message.
+type parcel struct {
+	message amqp.Publishing
+	key     string
+	place   int
+}
+
+// Carries returns why RabbitMQ can never carry the event octet for octet: a routing key, a type, a content-type or the name of a header with more than
+// 255 octets; headers with more than 127 KiB together; a payload above [SinkConfig.MaxSize]; a header of its own that has the name of one that
+// carries the event's id or group, with another value.
+func (s *Sink) Carries(m pawl.Message) error {
+	_, err := s.parcel(m)
+	return err
+}
+
+func (s *Sink) parcel(m pawl.Message) (parcel, error) {
+	p := parcel{key: s.config.RoutingKey(m), message: amqp.Publishing{MessageId: m.ID, Type: m.Type, ContentType: m.Headers[ContentTypeAttribute],
+		DeliveryMode: amqp.Persistent, Body: m.Payload, Headers: amqp.Table{DefaultKeyHeader: m.ID}}}
+	if seconds := m.Time.Unix(); seconds > 0 && seconds < math.MaxInt64 {
+		p.message.Timestamp = m.Time
+	}
+	if m.Group != "" {
+		p.message.Headers[GroupHeader] = m.Group
+	}
+	size := 0
+	for name, value := range cloudevents.Rename(m.Headers, cloudevents.AMQP) {
+		if name == ContentTypeAttribute {
+			continue
+		}
+		if ours, taken := p.message.Headers[name]; taken && ours != value {
+			return p, fmt.Errorf("the header %q is what carries the event's id or group", name)
+		}
+		p.message.Headers[name] = value
+	}
+	for name, value := range p.message.Headers {
+		if len(name) == 0 || len(name) > maxShort {
+			return p, fmt.Errorf("the name of the header %.40q has %d octets, allowed are 1 to %d", name, len(name), maxShort)
+		}
+		size += len(name) + len(value.(string)) + 6
+	}
+	for what, value := range map[string]string{"routing key": p.key, "type": m.Type, "content-type": p.message.ContentType, "id": m.ID} {
+		if len(value) > maxShort {
+			return p, fmt.Errorf("the %s has %d octets, RabbitMQ takes %d", what, len(value), maxShort)
+		}
+		size += len(value)
+	}
+	switch {
+	case size > maxHeaders:
+		return p, fmt.Errorf("the headers have %d octets together, RabbitMQ takes %d", size, maxHeaders)
+	case len(m.Payload) > s.config.MaxSize:
+		return p, fmt.Errorf("the payload has %d octets, allowed are %d: store it elsewhere and send a reference", len(m.Payload), s.config.MaxSize)
+	}
+	return p, nil
+}

@@ -1,0 +1,235 @@
+package pawlrabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/fault"
+)
+
+// Ack acknowledges messages whose outcome the database already holds, on the channel that delivered them. RabbitMQ answers no acknowledgement, so Ack
+// asks for an answer behind them, which proves that they were read: a connection that went silent is an error. The messages return then, and are
+// absorbed as duplicates.
+//
+// If the session of a delivery has ended, nothing is sent: RabbitMQ delivers it again. It is counted in Stats.LostHandles and is no error.
+// Receipts that are not valid, of another source, or of what was settled before are refused with an error; the valid ones beside them are
+// still acknowledged.
+func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
+	const op = "rabbitmq.ack"
+	handles := make([]*handle, 0, len(rs))
+	for _, r := range rs {
+		if h, ours := r.Handle().(*handle); ours && r.Valid() {
+			handles = append(handles, h)
+		}
+	}
+	refused := len(rs) - len(handles)
+	acked, dead, left := 0, 0, error(nil)
+	for one, mine := range bySession(handles) {
+		n, lost, again, err := s.ackIn(ctx, one, mine)
+		acked, dead, refused, left = acked+n, dead+lost, refused+again, errors.Join(left, err)
+	}
+	s.counters.acked.Add(int64(acked))
+	s.report(ctx, pawl.EventAcknowledged, op, acked)
+	s.lost(ctx, op, dead)
+	if refused > 0 {
+		left = errors.Join(left, &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid,
+			Err:  fmt.Errorf("%d of %d receipts refused: not from a commit of a delivery of this source, or settled before", refused, len(rs)),
+			Hint: "acknowledge once, with the receipts that the commit returned"})
+	}
+	return left
+}
+
+func bySession(handles []*handle) map[*session][]*handle {
+	all := map[*session][]*handle{}
+	for _, h := range handles {
+		all[h.session] = append(all[h.session], h)
+	}
+	return all
+}
+
+// ackIn acknowledges deliveries of one session. Those that it has delivered first and that are all settled by this call go in one frame; the others
+// get one each. It returns how many were acknowledged, how many were lost, and how many were settled before.
+func (s *Source) ackIn(ctx context.Context, one *session, handles []*handle) (acked, lost, again int, err error) {
+	one.frames.Lock()
+	defer one.frames.Unlock()
+	upTo, single, lost, again, err := s.noteAcked(one, handles)
+	if err != nil {
+		return 0, lost, again, err
+	}
+	if err := fault.At("rabbitmq.ack.before"); err != nil {
+		return 0, lost, again, err
+	}
+	acked = len(handles) - lost - again
+	if acked == 0 {
+		return 0, lost, again, nil
+	}
+	one.acked = true
+	if err := do(ctx, func() error { return s.writeAcks(one, upTo, single) }); err != nil {
+		s.counters.ackFailures.Add(int64(acked))
+		s.fail(one, err)
+		return 0, lost, again, &pawl.Error{Op: "rabbitmq.ack", Err: fmt.Errorf("%d messages not acknowledged: %w", acked, err),
+			Hint: "nothing to do: they return and are absorbed as duplicates"}
+	}
+	return acked, lost, again, fault.At("rabbitmq.ack.after")
+}
+
+// writeAcks acknowledges all up to a tag, unless it is 0, and single ones. RabbitMQ reads a channel in order, so the answer to what comes behind proves
+// that they were read; the prefetch stays what it is.
+func (s *Source) writeAcks(one *session, upTo uint64, single []uint64) error {
+	if upTo > 0 {
+		if err := one.ch.Ack(upTo, true); err != nil {
+			return err
+		}
+	}
+	for _, tag := range single {
+		if err := one.ch.Ack(tag, false); err != nil {
+			return err
+		}
+	}
+	return one.ch.Qos(s.config.Prefetch, 0, false)
+}
+
+// noteAcked marks deliveries as settled. All up to upTo, if it is not 0, can be acknowledged at once: every delivery of the session up to that tag
+// has been settled, the last of them by this call. single are the other tags.
+func (s *Source) noteAcked(one *session, handles []*handle) (upTo uint64, single []uint64, lost, again int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.finished {
+		return 0, nil, 0, 0, &pawl.Error{Op: "rabbitmq.ack", Err: errFinished}
+	}
+	for _, h := range handles {
+		switch {
+		case !h.valid():
+			again++
+			continue
+		case one.gone:
+			lost++
+		}
+		s.takeBack(h.arrival, settled)
+	}
+	if one.gone {
+		return 0, nil, lost, again, nil
+	}
+	first := 0
+	for first < len(one.arrivals) && one.arrivals[first].state == settled {
+		first++
+	}
+	if first > 1 {
+		upTo = one.arrivals[first-1].tag
+	} else {
+		first = 0
+	}
+	for _, a := range one.arrivals[first:] {
+		if a.state == settled {
+			single = append(single, a.tag)
+		}
+	}
+	s.forgetSettled(one)
+	return upTo, single, lost, again, nil
+}
+
+// forgetSettled drops what is settled. The caller has s.mu.
+func (s *Source) forgetSettled(one *session) {
+	one.arrivals = slices.DeleteFunc(one.arrivals, func(a *arrival) bool { return a.state == settled })
+	s.closeSettled(one)
+}
+
+// Release gives deliveries back. They wait in memory for the delay and then come again to this source: RabbitMQ does not hear of it, so its
+// delivery limit is not used up. When this source has stopped receiving, they go back to the queue at once, or with an order once all that is
+// out is settled. Deliveries of another source, or settled before, are refused with an error.
+//
+// With an order, give back with a delivery those behind it, in one call.
+func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.Delivery) error {
+	const op = "rabbitmq.release"
+	handles := make([]*handle, 0, len(ds))
+	for _, d := range ds {
+		if h, ours := d.Handle.(*handle); ours && h != nil {
+			handles = append(handles, h)
+		}
+	}
+	released, lost, draining, err := s.noteReleased(delay, handles)
+	if err != nil {
+		return err
+	}
+	for one := range draining {
+		s.giveBackRest(one)
+	}
+	s.counters.released.Add(int64(released))
+	s.report(ctx, pawl.EventReleased, op, released)
+	s.lost(ctx, op, lost)
+	if refused := len(ds) - released - lost; refused > 0 {
+		return badArgument(op, "%d of %d deliveries are not of this source, or were settled before", refused, len(ds))
+	}
+	return nil
+}
+
+// noteReleased puts deliveries back into memory, and returns the sessions that may hand out nothing any more.
+func (s *Source) noteReleased(delay time.Duration, handles []*handle) (released, lost int, draining map[*session]bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.finished {
+		return 0, 0, nil, &pawl.Error{Op: "rabbitmq.release", Err: errFinished}
+	}
+	due := time.Now().Add(max(delay, 0))
+	draining = map[*session]bool{}
+	for _, h := range handles {
+		switch one := h.session; {
+		case !h.valid():
+			continue
+		case one.gone:
+			lost++
+			s.takeBack(h.arrival, dropped)
+		default:
+			released++
+			h.due = due
+			s.takeBack(h.arrival, ready)
+			if one.draining {
+				draining[one] = true
+			}
+		}
+	}
+	s.broadcast()
+	return released, lost, draining, nil
+}
+
+// giveBackRest returns what a session that has stopped holds and has not handed out. With an order that is done by closing its channel, once nothing
+// is out; without one, at once.
+func (s *Source) giveBackRest(one *session) {
+	one.frames.Lock()
+	defer one.frames.Unlock()
+	var tags []uint64
+	s.mu.Lock()
+	if s.config.OrderingKey == nil && one.out > 0 && !one.gone && !one.closing {
+		for _, a := range one.arrivals {
+			if a.state == ready {
+				a.state = settled
+				tags = append(tags, a.tag)
+			}
+		}
+		s.forgetSettled(one)
+	} else {
+		s.closeSettled(one)
+	}
+	s.mu.Unlock()
+	for _, tag := range tags {
+		if err := one.ch.Nack(tag, false, true); err != nil {
+			s.fail(one, err)
+			return
+		}
+	}
+}
+
+// requeue takes back what was about to be returned when the context ended.
+func (s *Source) requeue(ds []pawl.Delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range ds {
+		h := d.Handle.(*handle)
+		h.turns--
+		s.takeBack(h.arrival, ready)
+	}
+}

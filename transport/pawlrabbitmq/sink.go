@@ -1,0 +1,240 @@
+package pawlrabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/fault"
+)
+
+// defaultMaxSize is what RabbitMQ 4 takes of a message (max_message_size); 3.x takes 128 MiB.
+const defaultMaxSize = 16 << 20
+
+// SinkConfig shapes a [Sink].
+type SinkConfig struct {
+	// RoutingKey chooses the routing key of a message, at most 255 octets; it must always answer the same for one message. Default: its Type, as a
+	// topic exchange wants. For the default exchange, named "", it is the name of a queue: see [RouteTo].
+	RoutingKey func(m pawl.Message) string
+	// MaxSize is the broker's max_message_size, in octets of the payload. A larger one becomes a dead letter; without this limit it would close
+	// the channel. Default 16 MiB, which is that of RabbitMQ 4.
+	MaxSize int
+}
+
+// RouteTo sends every message with one routing key.
+func RouteTo(key string) func(pawl.Message) string { return func(pawl.Message) string { return key } }
+
+// A Sink publishes the events of an outbox to an exchange: give it to outbox.Config. Its methods may be called from many goroutines. It has a
+// connection of its own and connects again by itself.
+//
+// A message counts as published once RabbitMQ has confirmed it. It is persistent and mandatory: if no queue is bound for its routing key,
+// RabbitMQ returns it, which is an error of this event. It is tried again, as a binding may be added, and becomes a dead letter when its attempts are
+// used up. What RabbitMQ refuses otherwise (a full queue with reject-publish, a blocked connection, an exchange that is gone) is the sink's failure
+// and charged to no event.
+//
+// If no confirmation comes, it is unknown whether the message is stored: it is published again, with the same id, and receivers absorb it. The event's
+// id is the property message-id and the header Idempotency-Key. The other headers go along, as the AMQP binding of CloudEvents 1.0 names them.
+type Sink struct {
+	dial     Dialer
+	exchange string
+	config   SinkConfig
+	turn     chan struct{} // held by who connects
+
+	mu     sync.Mutex
+	line   *line // nil: to be connected
+	closed bool
+}
+
+var (
+	_ pawl.Carrier = (*Sink)(nil)
+	_ pawl.RunSink = (*Sink)(nil)
+	_ pawl.Broker  = (*Sink)(nil)
+)
+
+// OpenSink connects and finds the exchange; "" is the default exchange, which routes to the queue that the routing key names. It makes nothing. Close
+// the sink after the relay has ended.
+func OpenSink(ctx context.Context, dial Dialer, exchange string, cfg SinkConfig) (*Sink, error) {
+	const op = "rabbitmq.sink"
+	if cfg.RoutingKey == nil {
+		cfg.RoutingKey = func(m pawl.Message) string { return m.Type }
+	}
+	if cfg.MaxSize == 0 {
+		cfg.MaxSize = defaultMaxSize
+	}
+	switch {
+	case dial == nil:
+		return nil, badArgument(op, "the Dialer is missing: pass URL(\"amqp://…\")")
+	case cfg.MaxSize < 1:
+		return nil, badArgument(op, "MaxSize is %d, must be at least 1", cfg.MaxSize)
+	}
+	s := &Sink{dial: dial, exchange: exchange, config: cfg, turn: make(chan struct{}, 1)}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if _, err := s.connected(ctx); err != nil {
+		return nil, wrap(op, exchange, err)
+	}
+	return s, nil
+}
+
+// Broker returns rabbitmq and the name of the exchange, for traces.
+func (s *Sink) Broker() (system, destination string) { return "rabbitmq", s.exchange }
+
+// Close closes the connection. Publish after it returns an error.
+func (s *Sink) Close() error {
+	s.mu.Lock()
+	l := s.line
+	s.line, s.closed = nil, true
+	s.mu.Unlock()
+	if l == nil || l.conn.IsClosed() {
+		return nil
+	}
+	return l.conn.CloseDeadline(time.Now().Add(callTimeout))
+}
+
+// Publish implements [pawl.Sink]: it sends all messages and then waits for their confirmations.
+func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
+	errs := make([]error, len(ms))
+	var parcels []parcel
+	for i, m := range ms {
+		p, err := s.parcel(m)
+		if err != nil {
+			errs[i] = pawl.Final(&pawl.Error{Op: "rabbitmq.sink", Err: err})
+			continue
+		}
+		p.place = i
+		parcels = append(parcels, p)
+	}
+	for i, err := range s.publish(ctx, parcels) {
+		errs[parcels[i].place] = err
+	}
+	for _, err := range errs {
+		if err != nil {
+			return errs
+		}
+	}
+	return nil
+}
+
+// PublishRun implements [pawl.RunSink]: it sends the events of an aggregate one by one, each after the one before was confirmed. RabbitMQ may return
+// or refuse one message and take the next, so no other way keeps their order.
+func (s *Sink) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
+	for _, m := range ms {
+		if errs := s.Publish(ctx, []pawl.Message{m}); errs != nil {
+			return accepted, errs[0]
+		}
+		accepted++
+	}
+	return accepted, nil
+}
+
+// publish sends parcels and returns what became of each.
+func (s *Sink) publish(ctx context.Context, parcels []parcel) []error {
+	errs := make([]error, len(parcels))
+	if len(parcels) == 0 {
+		return errs
+	}
+	l, err := s.connected(ctx)
+	if err == nil {
+		err = l.blocking()
+	}
+	if err != nil {
+		for i := range errs {
+			errs[i] = s.down(err)
+		}
+		return errs
+	}
+	sent, unknown := l.send(ctx, s.exchange, parcels), false
+	for i, p := range parcels {
+		var certain bool
+		errs[i], certain = s.outcome(ctx, l, p, sent, len(parcels) == 1)
+		unknown = unknown || !certain
+	}
+	if unknown && l.blocking() == nil {
+		s.drop(l) // what was not confirmed must not be mixed with what comes next
+	}
+	if err := fault.At("rabbitmq.publish.after"); err != nil {
+		errs[0] = err
+	}
+	return errs
+}
+
+func (s *Sink) down(err error) error { return pawl.SinkDown(wrap("rabbitmq.sink", s.exchange, err)) }
+
+// outcome waits for what RabbitMQ says of one message. If it says nothing, that is not certain.
+func (s *Sink) outcome(ctx context.Context, l *line, p parcel, sent <-chan posted, alone bool) (err error, certain bool) {
+	confirm, err := l.confirmed(ctx, sent)
+	if err != nil {
+		return s.down(fmt.Errorf("it is unknown whether RabbitMQ has the message: %w", err)), false
+	}
+	if reason := l.returned(p.message.MessageId); reason != "" {
+		return &pawl.Error{Op: "rabbitmq.sink", Err: fmt.Errorf("RabbitMQ returned the message: %s, exchange %q, routing key %q", reason, s.exchange, p.key),
+			Hint: "bind a queue for this routing key, or correct SinkConfig.RoutingKey"}, true
+	}
+	if confirm.Acked() {
+		return nil, true
+	}
+	if !l.ch.IsClosed() {
+		return s.down(errors.New("RabbitMQ refused the message: a queue is full (reject-publish), or it could not store it")), true
+	}
+	reason := l.reason()
+	var answer *amqp.Error
+	if errors.As(reason, &answer) && answer.Code == amqp.PreconditionFailed && alone { // about this message, such as its size
+		return wrap("rabbitmq.sink", s.exchange, reason), false
+	}
+	return s.down(fmt.Errorf("it is unknown whether RabbitMQ has the message: %w", reason)), false
+}
+
+// connected returns the line, connected anew if it is lost.
+func (s *Sink) connected(ctx context.Context) (*line, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	s.mu.Lock()
+	l, closed := s.line, s.closed
+	s.mu.Unlock()
+	switch {
+	case closed:
+		return nil, errors.New("the sink is closed")
+	case l != nil && !l.ch.IsClosed() && !l.conn.IsClosed():
+		return l, nil
+	case l != nil:
+		s.drop(l)
+	}
+	conn, err := s.dial.connect(ctx, "rabbitmq.sink")
+	if err != nil {
+		return nil, err
+	}
+	l, err = await(ctx, func() (*line, error) { return newLine(conn, s.exchange) }, func(late *line) {})
+	if err != nil {
+		go hangUp(conn, 0)
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		go hangUp(conn, 0)
+		return nil, errors.New("the sink is closed")
+	}
+	s.line = l
+	return l, nil
+}
+
+// drop gives up a line.
+func (s *Sink) drop(l *line) {
+	s.mu.Lock()
+	if s.line == l {
+		s.line = nil
+	}
+	s.mu.Unlock()
+	go hangUp(l.conn, 0)
+}

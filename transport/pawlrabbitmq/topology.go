@@ -1,0 +1,228 @@
+package pawlrabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/pawl-go/pawl"
+)
+
+// Arguments of a queue.
+const (
+	argType       = "x-queue-type"
+	argSingle     = "x-single-active-consumer"
+	argLimit      = "x-delivery-limit"
+	argDeadLetter = "x-dead-letter-exchange"
+	argTTL        = "x-message-ttl"
+	argExpires    = "x-expires"
+	argMaxLength  = "x-max-length"
+	argMaxBytes   = "x-max-length-bytes"
+	argOverflow   = "x-overflow"
+)
+
+// facts are what is known of a queue.
+type facts struct {
+	kind      string // quorum, classic, stream
+	durable   bool
+	arguments map[string]string // as text
+	known     map[string]bool   // what RabbitMQ has told, absent or not
+	policies  bool              // policies are in arguments too
+	version   string            // of the broker
+	blind     error             // why the arguments could not be seen
+}
+
+func (f facts) has(argument string) bool { return f.arguments[argument] != "" }
+
+// major is the first number of the broker's version; 0 if it does not say.
+func (f facts) major() int {
+	n, _ := strconv.Atoi(strings.SplitN(f.version, ".", 2)[0])
+	return n
+}
+
+// look finds out what is known of a queue: that it exists, and its arguments, from the management API or from AMQP.
+func look(ctx context.Context, conn *amqp.Connection, queue, management string) (facts, error) {
+	exists := func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		return err
+	}
+	if err := onChannel(ctx, conn, exists); err != nil {
+		return facts{}, err
+	}
+	version, _ := conn.Properties["version"].(string)
+	if management != "" {
+		f, err := askManagement(ctx, management, conn.Config.Vhost, queue)
+		f.version = version
+		return f, err
+	}
+	f, err := inspect(ctx, conn, queue)
+	f.version = version
+	return f, err
+}
+
+// onChannel runs one call on a channel of its own: a refusal closes the channel.
+func onChannel(ctx context.Context, conn *amqp.Connection, call func(*amqp.Channel) error) error {
+	return do(ctx, func() error {
+		ch, err := conn.Channel()
+		if err != nil {
+			return err
+		}
+		defer func() { _ = ch.Close() }()
+		return call(ch)
+	})
+}
+
+// probe is a value of a wrong type: no queue has it, and none can be declared with it.
+const probe = "pawl-probe"
+
+// guarded reports whether a declaration holds an argument whose wrong value RabbitMQ refuses for a new queue too. Then it cannot make a queue, should
+// that have been deleted. (x-delivery-limit is no guard: RabbitMQ 3.10 takes any value.)
+func guarded(args amqp.Table) bool {
+	return args[argType] == probe || args[argSingle] == probe || args[argTTL] == probe
+}
+
+// maxProbes bounds the declarations of one look: a queue has no more arguments.
+const maxProbes = 24
+
+// inspect finds out the arguments of a queue. AMQP cannot ask for them, but RabbitMQ refuses a declaration that differs from the queue that is
+// there, and says in which argument and what that is. So the queue is declared with wrong values until all of them are known. Each of these
+// declarations fails, whether the queue exists or not.
+func inspect(ctx context.Context, conn *amqp.Connection, queue string) (facts, error) {
+	f := facts{durable: true, arguments: map[string]string{}, known: map[string]bool{}}
+	args := amqp.Table{argType: probe, argSingle: probe, argTTL: probe, argLimit: probe, argDeadLetter: int32(0)}
+	autoDelete := false
+	for range maxProbes {
+		if !guarded(args) {
+			f.kind = kindOf(args)
+			return f, nil
+		}
+		err := onChannel(ctx, conn, func(ch *amqp.Channel) error {
+			_, err := ch.QueueDeclare(queue, f.durable, autoDelete, false, false, args)
+			return err
+		})
+		var refusal *amqp.Error
+		switch {
+		case err == nil: // a stream has none of the other arguments, and is the queue that was declared
+			f.kind = kindOf(args)
+			return f, nil
+		case !errors.As(err, &refusal):
+			return f, err
+		}
+		name, value, ok := difference(refusal)
+		switch {
+		case !ok || f.known[name]:
+			f.blind = err
+			return f, nil
+		case name == "durable":
+			f.durable = value == "true"
+		case name == "auto_delete":
+			autoDelete = value == "true"
+		default:
+			f.learn(name, value, args)
+		}
+		f.known[name] = true
+	}
+	f.blind = errors.New("it has too many arguments")
+	return f, nil
+}
+
+// kindOf is the type of a queue that matches a declaration.
+func kindOf(args amqp.Table) string {
+	if kind, is := args[argType].(string); is {
+		return kind
+	}
+	return "classic"
+}
+
+// learn notes the value of an argument, "" for none, and declares the queue with it from now on.
+func (f *facts) learn(name, value string, args amqp.Table) {
+	if value == "" {
+		delete(args, name)
+		return
+	}
+	f.arguments[name] = value
+	if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+		args[name] = n
+	} else if value == "true" || value == "false" {
+		args[name] = value == "true"
+	} else {
+		args[name] = value
+	}
+}
+
+// inequivalent reads as "inequivalent arg 'x-message-ttl' for queue 'q' in vhost '/': received none but current is the value '60000' of type
+// 'signedint'", or "received 'false' but current is 'true'".
+var inequivalent = regexp.MustCompile(`(?s)inequivalent arg '([^']+)' for queue .*: received .* but current is (?:(none)$|the value '(.*)' of type '\w+'|'(.*)')`)
+
+// difference reads from a refusal which argument of the queue differs, and its value there; "" if the queue has none.
+func difference(e *amqp.Error) (name, value string, ok bool) {
+	m := inequivalent.FindStringSubmatch(e.Reason)
+	if e.Code != amqp.PreconditionFailed || m == nil {
+		return "", "", false
+	}
+	return m[1], m[3] + m[4], true
+}
+
+// unfit says what of a queue breaks what this package promises, and how to change it; nil if nothing.
+func (c Config) unfit(queue string, f facts) error {
+	refuse := func(hint, format string, args ...any) error {
+		return &pawl.Error{Op: "rabbitmq.open", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the queue %q "+format, append([]any{queue}, args...)...), Hint: hint}
+	}
+	switch {
+	case f.kind == "stream":
+		return refuse("consume a quorum queue: an acknowledgement removes nothing from a stream", "is a stream")
+	case f.blind != nil && c.OrderingKey != nil:
+		return refuse("grant the user the permission to configure the queue, or set Config.Management",
+			"cannot be seen, and OrderingKey needs a single active consumer: %w", f.blind)
+	case f.blind != nil:
+		return nil
+	case f.kind != "quorum" && !c.AllowClassic:
+		return refuse("declare it with x-queue-type quorum, or set Config.AllowClassic", "is a %s queue: it does not count deliveries", f.kind)
+	case c.OrderingKey != nil && f.arguments[argSingle] != "true":
+		return refuse("declare it with x-single-active-consumer, or leave OrderingKey out", "has no single active consumer: %w", errNoOrder)
+	}
+	return nil
+}
+
+// defaultLimit is how often a quorum queue of RabbitMQ 4 delivers a message again, unless it is told otherwise.
+const defaultLimit = 20
+
+// warnings say how RabbitMQ may drop messages that have no outcome yet.
+func (f facts) warnings(queue string) (all []string) {
+	warn := func(format string, args ...any) {
+		all = append(all, fmt.Sprintf("the queue %q "+format, append([]any{queue}, args...)...))
+	}
+	if f.blind != nil {
+		warn("cannot be seen, so its delivery limit, dead letter exchange and TTL are not checked: grant the permission to configure it, or set Config.Management (%v)", f.blind)
+		return all
+	}
+	unseen := ""
+	if !f.policies {
+		unseen = "; policies were not looked at, Config.Management does"
+	}
+	limit, _ := strconv.Atoi(f.arguments[argLimit])
+	if limit == 0 && f.kind == "quorum" && f.major() >= 4 {
+		limit = defaultLimit
+	}
+	if limit > 0 && !f.has(argDeadLetter) {
+		warn("drops a message after %d redeliveries, as it has no dead letter exchange: set one by a policy, or delivery-limit -1%s", limit, unseen)
+	}
+	if f.has(argTTL) && !f.has(argDeadLetter) {
+		warn("drops a message that was not consumed within %s ms (message TTL): set a dead letter exchange%s", f.arguments[argTTL], unseen)
+	}
+	if (f.has(argMaxLength) || f.has(argMaxBytes)) && !strings.HasPrefix(f.arguments[argOverflow], "reject-publish") {
+		warn("drops its oldest messages at its maximum length, consumed or not: set overflow to reject-publish%s", unseen)
+	}
+	if f.has(argExpires) {
+		warn("is deleted with its messages after %s ms without a consumer (x-expires)%s", f.arguments[argExpires], unseen)
+	}
+	if !f.durable {
+		warn("is not durable: a restart of the broker loses its messages")
+	}
+	return all
+}

@@ -1,0 +1,250 @@
+package pawlrabbitmq
+
+import (
+	"context"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/pawl-go/pawl"
+)
+
+// A state of an arrival.
+type state int
+
+const (
+	ready   state = iota // waits in memory, perhaps for a delay
+	handed               // out
+	settled              // acknowledged, or given back to RabbitMQ
+	dropped              // without a word to RabbitMQ, whose it is again
+)
+
+// An arrival is one delivery of RabbitMQ. Its fields are guarded by Source.mu.
+type arrival struct {
+	session *session
+	tag     uint64
+	d       pawl.Delivery
+	state   state
+	due     time.Time // of one that is ready: not before
+	turns   int       // how often it was handed out
+}
+
+// A handle is our Delivery.Handle: one time that an arrival was handed out.
+type handle struct {
+	*arrival
+	turn int
+}
+
+func (h *handle) valid() bool { return h.state == handed && h.turn == h.turns }
+
+// arrived takes what RabbitMQ has delivered.
+func (s *Source) arrived(one *session, d amqp.Delivery) {
+	a := &arrival{session: one, tag: d.DeliveryTag, d: s.delivery(&d)}
+	s.mu.Lock()
+	if one.gone {
+		s.mu.Unlock()
+		return
+	}
+	one.arrivals = append(one.arrivals, a)
+	late := one.draining && s.config.OrderingKey == nil && one.out > 0
+	if s.now == one {
+		s.broadcast()
+	}
+	s.mu.Unlock()
+	if late { // it was on its way when the consumer ended
+		s.giveBackRest(one)
+	}
+}
+
+func (s *Source) delivery(d *amqp.Delivery) pawl.Delivery {
+	to := pawl.Delivery{
+		Key:        s.config.Key.KeyOf(d),
+		MessageID:  d.MessageId,
+		Payload:    d.Body,
+		Attributes: attributesOf(d),
+		Receives:   receives(d),
+		ProducedAt: d.Timestamp, // the sender's clock: SentAt would have to be the broker's
+	}
+	if to.MessageID == "" {
+		to.MessageID = bodyID(d.Body)
+	}
+	if to.Payload == nil {
+		to.Payload = []byte{}
+	}
+	if s.config.OrderingKey != nil {
+		to.OrderingKey = s.config.OrderingKey(d)
+	}
+	return to
+}
+
+// receives counts how often RabbitMQ has delivered a message, this time included. x-acquired-count comes with 4.3, where x-delivery-count counts
+// failures only. A classic queue says no more than whether it was delivered before.
+func receives(d *amqp.Delivery) int {
+	if _, there := d.Headers["x-acquired-count"]; there {
+		return numberOf(d.Headers["x-acquired-count"]) + 1
+	}
+	n := numberOf(d.Headers["x-delivery-count"]) + 1
+	if d.Redelivered {
+		n = max(n, 2)
+	}
+	return n
+}
+
+// take hands out at most so many arrivals, in the order of their tags. Of an ordering key it hands out nothing while some of it is out already, or
+// waits for its delay. If that leaves nothing, it answers when the next delay ends; zero if none waits. The caller has s.mu.
+func (s *Source) take(most int) (ds []pawl.Delivery, next time.Time) {
+	if s.now == nil {
+		return nil, next
+	}
+	now := time.Now()
+	held, mine := map[string]bool{}, map[string]bool{}
+	for _, a := range s.now.arrivals {
+		if len(ds) == most {
+			break
+		}
+		key := a.d.OrderingKey
+		switch {
+		case a.state != ready, key != "" && (held[key] || s.out[key] > 0 && !mine[key]):
+			continue
+		case a.due.After(now):
+			if next.IsZero() || a.due.Before(next) {
+				next = a.due
+			}
+			held[key] = key != ""
+			continue
+		}
+		ds = append(ds, s.hand(a))
+		mine[key] = key != ""
+	}
+	return ds, next
+}
+
+// hand hands an arrival out. The caller has s.mu.
+func (s *Source) hand(a *arrival) pawl.Delivery {
+	a.state = handed
+	a.turns++
+	a.session.out++
+	s.held++
+	if a.d.OrderingKey != "" {
+		s.out[a.d.OrderingKey]++
+	}
+	d := a.d
+	d.Receives += a.turns - 1
+	d.Handle = &handle{a, a.turns}
+	return d
+}
+
+// takeBack ends that an arrival is out. The caller has s.mu.
+func (s *Source) takeBack(a *arrival, to state) {
+	a.state = to
+	a.session.out--
+	s.held--
+	if key := a.d.OrderingKey; key != "" {
+		if s.out[key]--; s.out[key] == 0 {
+			delete(s.out, key)
+			s.broadcast()
+		}
+	}
+}
+
+// StillHeld reports whether the session of a delivery lives: otherwise RabbitMQ has taken the delivery back, and delivers it again.
+func (s *Source) StillHeld(d pawl.Delivery) bool {
+	h, ours := d.Handle.(*handle)
+	if !ours {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !h.valid() {
+		return false
+	}
+	if h.session.gone || s.finished || h.session.ch.IsClosed() {
+		s.takeBack(h.arrival, dropped)
+		s.counters.lostHandles.Add(1)
+		return false
+	}
+	return true
+}
+
+// Receive returns what waits in memory, at most max deliveries, or waits for it, for Config.Wait at most. It may return none. From here RabbitMQ
+// hands each delivery to no other consumer until Ack, or until the connection is lost.
+//
+// If the connection is lost, Receive returns an error once, and then connects again, as often as it is called: pause in between, as package
+// consumer does. After an error that needs an operator (a queue that is gone, permissions) the next call waits by itself, 5 s to a minute.
+//
+// When ctx ends, Receive gives back what was prefetched and returns the context's error; a call after it receives again. What is out can still be
+// settled. Of a queue with an order, no other consumer gets anything until then.
+func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) {
+	const op = "rabbitmq.receive"
+	if max < 1 {
+		return nil, badArgument(op, "max is %d, must be at least 1", max)
+	}
+	s.pace.await(ctx)
+	ds, err := s.receive(ctx, max)
+	if ended := ctx.Err(); ended != nil {
+		s.requeue(ds)
+		s.stop()
+		return nil, wrap(op, s.queue, ended)
+	}
+	s.pace.polled(err)
+	if err != nil {
+		return nil, wrap(op, s.queue, err)
+	}
+	s.tell(ctx, ds)
+	return ds, nil
+}
+
+func (s *Source) receive(ctx context.Context, most int) ([]pawl.Delivery, error) {
+	timer := time.NewTimer(s.config.Wait)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		if loss := s.lossOf(); loss != nil {
+			return nil, loss
+		}
+		if err := s.receiving(ctx); err != nil {
+			return nil, err
+		}
+		s.mu.Lock()
+		ds, next := s.take(most)
+		changed := s.changed
+		s.mu.Unlock()
+		if len(ds) > 0 {
+			return ds, nil
+		}
+		due := make(<-chan time.Time)
+		if !next.IsZero() {
+			due = time.After(time.Until(next))
+		}
+		select {
+		case <-changed:
+		case <-due:
+		case <-timer.C:
+			return nil, s.consumes(ctx)
+		case <-ctx.Done():
+		}
+	}
+	return nil, ctx.Err()
+}
+
+// tell counts and reports what was handed out.
+func (s *Source) tell(ctx context.Context, ds []pawl.Delivery) {
+	if len(ds) == 0 {
+		s.emit(ctx, pawl.Event{Kind: pawl.EventEmptyReceive, Op: "rabbitmq.receive"})
+		return
+	}
+	var age time.Duration
+	for _, d := range ds {
+		if !d.ProducedAt.IsZero() {
+			age = max(age, time.Since(d.ProducedAt))
+		}
+		switch h := d.Handle.(*handle); {
+		case h.turn > 1:
+			s.counters.again.Add(1)
+			fallthrough
+		case d.Receives > 1:
+			s.counters.redelivered.Add(1)
+		}
+	}
+	s.counters.received.Add(int64(len(ds)))
+	s.emit(ctx, pawl.Event{Kind: pawl.EventReceived, Op: "rabbitmq.receive", Count: len(ds), Age: age})
+}
