@@ -50,7 +50,7 @@ type kind struct {
 	points []string // where a worker can be killed, beside those of the consumer
 }
 
-var kinds = map[string]kind{"sqs": sqs, "nats": nats}
+var kinds = map[string]kind{"sqs": sqs, "nats": nats, "rabbitmq": rabbitmq, "kafka": kafka}
 
 // Kinds are the names of the brokers that can be opened.
 func Kinds() []string {
