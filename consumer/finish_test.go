@@ -23,6 +23,7 @@ func TestConsumer_FinishesItsSourceLast(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	m := b.member()
+	m.info.AckBatch, m.slow = 1, 20*time.Millisecond // some receipts are still to be given to it when the handlers have ended
 	stuck, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan struct{}, 2)
 	release := sync.OnceFunc(func() { close(goOn) })
 	t.Cleanup(release)
