@@ -23,7 +23,6 @@ func TestConsumer_FinishesItsSourceLast(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	m := b.member()
-	m.info.AckBatch, m.slow = 1, 20*time.Millisecond // some receipts are still to be given to it when the handlers have ended
 	stuck, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan struct{}, 2)
 	release := sync.OnceFunc(func() { close(goOn) })
 	t.Cleanup(release)
@@ -65,6 +64,24 @@ func TestConsumer_FinishesItsSourceLast(t *testing.T) {
 	}
 	if open := b.source.Open(); open != 2 {
 		t.Errorf("%d are open in the end", open)
+	}
+}
+
+// A slow source is finished behind the last receipt: what took effect before the stop is acknowledged, however many receipts wait.
+func TestConsumer_FinishesItsSourceBehindTheLastReceipt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	m := b.member()
+	m.info.AckBatch, m.slow = 1, 20*time.Millisecond
+	for n := range 40 {
+		b.source.Send(order(n))
+	}
+	stop := b.start()
+	b.until("some took effect", func() bool { return b.count("select count(*) from effect") >= 10 })
+	stop()
+	effects := b.count("select count(*) from effect")
+	if n := m.noted(); n.finished != 1 || n.beside != 0 || len(n.late) > 0 || 40-b.source.Open() != effects {
+		t.Errorf("finished %d times, beside %d calls, then called %v; %d of %d effects acknowledged", n.finished, n.beside, n.late, 40-b.source.Open(), effects)
 	}
 }
 
