@@ -15,7 +15,7 @@ import (
 // fetched and not started, which is what a crash leaves invisible until its timeout.
 const receiveBatch = 10
 
-// pingPatience bounds one question whether the database is back, and longestProbe the pause until the next.
+// pingPatience bounds each step of the question whether the database is back, and longestProbe the pause until the next.
 const (
 	pingPatience = 5 * time.Second
 	longestProbe = 2 * time.Second
@@ -79,18 +79,18 @@ const setbacksAtOnce = 3
 // probe does what a delivery needs of the database: it claims, as the first statement of a transaction that is rolled back, and, if
 // there are synchronous standbys, commits.
 func (c *Consumer) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, pingPatience)
-	defer cancel()
 	key := reservedPrefix + "probe/" + crypto.Text()
 	pending, err := delivery.Prepare(pawl.Intent{Scope: c.cfg.Name, Key: key, Fingerprint: pawl.FingerprintOf()}, delivery.Lane{})
 	if err != nil {
 		return err
 	}
-	tx, err := txn.Open(ctx, c.pool, "consumer.probe", "", pingPatience, pending.Queue)
+	tx, err := txn.Opener{Pool: c.pool, Limit: pingPatience}.Open(ctx, "consumer.probe", "", pingPatience, pending.Queue)
 	if err != nil {
 		return err
 	}
 	txn.Rollback(ctx, tx)
+	ctx, cancel := context.WithTimeout(ctx, pingPatience)
+	defer cancel()
 	return txn.Prove(ctx, c.pool)
 }
 

@@ -24,7 +24,8 @@ type verdict struct {
 	charged         int // bookings of a second attempt, and failures that were charged
 	crashes         int // bookings whose job counts a crash
 	suspects        int
-	most            int // receives of one message
+	most            int           // receives of one message
+	slowest         time.Duration // from the first receive of a message to its acknowledgement
 
 	gapMessages, gapCommands time.Duration // the longest time without an acknowledgement, an answer
 	outages                  []outage
@@ -37,8 +38,8 @@ type outage struct {
 }
 
 func (v verdict) String() string {
-	text := fmt.Sprintf("%d messages acknowledged, %d commands answered; lost %d + %d, doubled %d, torn %d, charged %d, crashes %d, suspects %d, most receives %d; longest time without an acknowledgement %v, an answer %v",
-		v.acked, v.answered, v.lostMessages, v.lostCommands, v.doubled, v.torn, v.charged, v.crashes, v.suspects, v.most, v.gapMessages.Round(time.Millisecond), v.gapCommands.Round(time.Millisecond))
+	text := fmt.Sprintf("%d messages acknowledged, %d commands answered; lost %d + %d, doubled %d, torn %d, charged %d, crashes %d, suspects %d, most receives %d, slowest message %v; longest time without an acknowledgement %v, an answer %v",
+		v.acked, v.answered, v.lostMessages, v.lostCommands, v.doubled, v.torn, v.charged, v.crashes, v.suspects, v.most, v.slowest.Round(time.Millisecond), v.gapMessages.Round(time.Millisecond), v.gapCommands.Round(time.Millisecond))
 	for _, o := range v.outages {
 		text += fmt.Sprintf("; no commit for %v, then first acknowledgement after %v, first answer after %v",
 			o.lasted.Round(time.Millisecond), o.toMessage.Round(time.Millisecond), o.toAnswer.Round(time.Millisecond))
@@ -60,7 +61,7 @@ func (l *load) stop(c *cluster, since time.Time) (v verdict) {
 	l.working.Wait()
 
 	v.acked, v.answered = l.counts()
-	v.most = l.source.most
+	v.most, v.slowest = l.source.most, l.source.longest
 	v.suspects = int(l.counters.Count(pawl.EventSuspect))
 	orders, bookings, payments := l.keys("select o.key from orders as o"), l.keys("select b.key from bookings as b"), l.keys("select p.key from payments as p")
 	v.lostMessages, v.lostCommands = missing(l.source.acked, orders), missing(l.answered, payments)

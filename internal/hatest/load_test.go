@@ -111,7 +111,7 @@ func (l *load) pool() *pgxpool.Pool {
 	if err != nil {
 		l.Fatal(err)
 	}
-	config.MaxConns = 12
+	config.MaxConns, config.PingTimeout = 12, 3*time.Second
 	config.BeforeConnect = l.beforeConnect
 	pawl.Watch(config.ConnConfig, pawl.Watching{})
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
@@ -193,11 +193,11 @@ func (l *load) broken(err error) bool {
 func (l *load) probe(ctx context.Context) {
 	var conn *pgx.Conn
 	for ctx.Err() == nil {
-		try, cancel := context.WithTimeout(ctx, time.Second)
 		err := error(nil)
 		if conn == nil {
-			conn, err = l.connect(try)
+			conn, err = l.connect(ctx)
 		}
+		try, cancel := context.WithTimeout(ctx, time.Second)
 		if err == nil {
 			_, err = conn.Exec(try, "insert into beat (at) values (clock_timestamp())")
 		}
@@ -230,6 +230,7 @@ func (l *load) connect(ctx context.Context) (*pgx.Conn, error) {
 			return nil, err
 		}
 	}
+	config.ConnectTimeout = time.Second // to each node: this is not the guide's
 	return pgx.ConnectConfig(ctx, config)
 }
 

@@ -27,11 +27,13 @@ func atNight(t *testing.T) {
 
 const (
 	longestSwitchover = 5 * time.Second
-	switchovers       = 5  // of each kind of URL
+	switchovers       = 5 // of each kind of URL
 	partitionLasts    = 50 * time.Second
 	etcdAway          = 40 * time.Second
 	onStandby         = 25 * time.Second
-	withFailsafe      = time.Second // the longest time without progress while etcd is away
+	failsOver         = 45 * time.Second // ttl and two rounds of Patroni
+	answers           = 15 * time.Second // internal/txn.AnswerLimit
+	withFailsafe      = time.Second      // the longest time without progress while etcd is away
 )
 
 // Each switchover stops the work for five seconds at most, through HAProxy and with the names of all nodes in the URL.
@@ -103,6 +105,9 @@ func TestNightly_Silence(t *testing.T) {
 	})
 	v.clean(c)
 	v.follows(c)
+	if bound := failsOver + answers; v.slowest > bound {
+		t.Errorf("a message waited for %v on a connection that is silent, more than %v", v.slowest, bound)
+	}
 }
 
 // etcd is away for 40 s. With failsafe_mode the work goes on.

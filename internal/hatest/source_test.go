@@ -12,7 +12,7 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// A source is a queue that notes each Ack. What is neither acknowledged nor released comes again after its invisibility.
+// A source is a queue that notes each Ack. What was received stays away until it is acknowledged or released, as with a broker whose source renews it.
 type source struct {
 	name string // begins each key
 
@@ -22,19 +22,19 @@ type source struct {
 	acked    map[string]bool
 	ackedAt  []time.Time
 	receives int
-	most     int // receives of one message
+	most     int           // receives of one message
+	longest  time.Duration // from a message's first receive to its acknowledgement
 }
 
 type message struct {
 	d         pawl.Delivery
 	visibleAt time.Time
+	first     time.Time // when it was received
+	inHand    bool
 	acked     bool
 }
 
-const (
-	invisibility = 20 * time.Second
-	releaseFor   = time.Second // at most
-)
+const releaseFor = time.Second // at most
 
 // send adds a message under a key of its own.
 func (s *source) send() {
@@ -65,9 +65,11 @@ func (s *source) visible(limit int) (batch []pawl.Delivery) {
 		if len(batch) == limit {
 			break
 		}
-		if !m.visibleAt.After(now) {
-			m.visibleAt = now.Add(invisibility)
-			m.d.Receives++
+		if !m.inHand && !m.visibleAt.After(now) {
+			m.inHand = true
+			if m.d.Receives++; m.d.Receives == 1 {
+				m.first = now
+			}
 			s.receives++
 			s.most = max(s.most, m.d.Receives)
 			batch = append(batch, m.d)
@@ -85,6 +87,7 @@ func (s *source) Ack(_ context.Context, rs ...pawl.Receipt) error {
 			m.acked = true
 			s.acked[m.d.Key] = true
 			s.ackedAt = append(s.ackedAt, time.Now())
+			s.longest = max(s.longest, time.Since(m.first))
 		}
 	}
 	left := s.open[:0]
@@ -101,7 +104,8 @@ func (s *source) Release(_ context.Context, delay time.Duration, ds ...pawl.Deli
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range ds {
-		d.Handle.(*message).visibleAt = time.Now().Add(min(delay, releaseFor))
+		m := d.Handle.(*message)
+		m.inHand, m.visibleAt = false, time.Now().Add(min(delay, releaseFor))
 	}
 	return nil
 }

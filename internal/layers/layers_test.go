@@ -87,6 +87,7 @@ var plan = []struct {
 	// for tests, ours and our users'
 	{"internal/postgres", nil},
 	{"internal/brokers", nil},
+	{"internal/hatest", nil},
 	{"internal/pgtest", []string{"internal/postgres"}},
 	{"internal/pgtest/catalogue", nil},
 	{"internal/pgtest/hostile", nil},
