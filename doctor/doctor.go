@@ -73,6 +73,7 @@ var checks = []check{
 	{"contract", checkContract},
 	{"durability", checkDurability},
 	{"replication", checkReplication},
+	{"standbys", checkStandbys},
 	{"pooler", checkPooler},
 	{"snapshots", checkSnapshots},
 	{"prepared", checkPrepared},

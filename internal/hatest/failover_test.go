@@ -33,12 +33,13 @@ func (v verdict) follows(c *cluster) {
 	}
 }
 
-// run puts a cluster that is well under load, lets something fail, and returns when the work is done and judged.
+// run puts a cluster that is well under load, lets something fail, and returns when the work goes on, has been done and is judged.
 func (c *cluster) run(what string, fail func(l *load)) verdict {
 	c.Helper()
 	l := startLoad(c, nil)
 	began := time.Now()
 	fail(l)
+	l.goesOn(c)
 	v := l.stop(c, began)
 	c.Logf("%s: %v", what, v)
 	return v

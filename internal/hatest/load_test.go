@@ -234,6 +234,19 @@ func (l *load) connect(ctx context.Context) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, config)
 }
 
+// goesOn waits for acknowledgements, answers and commits of the probe after now.
+func (l *load) goesOn(c *cluster) {
+	c.Helper()
+	acks, answers := l.counts()
+	now := time.Now()
+	c.until("the load makes progress again", func() bool {
+		moreAcks, moreAnswers := l.counts()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return moreAcks > acks+callers && moreAnswers > answers+callers && len(l.writableAt) > 0 && l.writableAt[len(l.writableAt)-1].After(now)
+	})
+}
+
 func (l *load) counts() (acks, answers int) {
 	l.source.mu.Lock()
 	acks = len(l.source.ackedAt)

@@ -191,6 +191,7 @@ func TestNightly_AllOnAStandby(t *testing.T) {
 	time.Sleep(onStandby)
 	astray.Store(false)
 	back := time.Now()
+	l.goesOn(c)
 	v := l.stop(c, began)
 	t.Logf("all connections on a standby for %v: %v; first acknowledgement %v after its end, first answer %v", onStandby, v,
 		next(l.source.ackedAt, back).Round(time.Millisecond), next(l.answeredAt, back).Round(time.Millisecond))

@@ -27,6 +27,7 @@ there is one, or if a check could not be made, else 0. It changes nothing.
   contract    schema and functions are those of this build
   durability  synchronous_commit, fsync and full_page_writes are on
   replication synchronous standbys are connected, and commits wait for them
+  standbys    the connection is to the primary; a failover now loses nothing, and the loss of one standby stops no commit
   pooler      one connection is one session
   snapshots   no transaction or replication slot keeps vacuum from its work
   prepared    no prepared transaction
