@@ -78,6 +78,7 @@ func newCluster(t *testing.T, s settings) *cluster {
 	for i := range s.nodes {
 		c.addNode(i + 1)
 	}
+	c.until("etcd knows its version", c.etcdIsReady) // Patroni ends if it is not decided
 	c.nodes[0].run(c)
 	c.until("a leader", func() bool { return c.leader() != nil })
 	for _, n := range c.nodes[1:] {
@@ -89,6 +90,18 @@ func newCluster(t *testing.T, s settings) *cluster {
 	c.settle()
 	c.install()
 	return c
+}
+
+func (c *cluster) etcdIsReady() bool {
+	answer, err := quickly.Get(local(c.etcdPort) + "/version")
+	if err != nil {
+		return false
+	}
+	defer answer.Body.Close()
+	var said struct {
+		Cluster string `json:"etcdcluster"`
+	}
+	return json.NewDecoder(answer.Body).Decode(&said) == nil && said.Cluster != "" && said.Cluster != "not_decided"
 }
 
 func local(port int) string { return "http://127.0.0.1:" + strconv.Itoa(port) }

@@ -43,9 +43,10 @@ var plan = []struct {
 	{"internal/direct", []string{"."}},
 	{"internal/surface", nil},
 	{"internal/checker", nil}, // it judges the others, so it shares nothing with them
+	{"internal/engine", []string{"."}},
 	// the contract
 	{"schema", []string{"internal/script"}},
-	{"migrate", []string{".", "internal/pooler", "internal/script", "schema"}},
+	{"migrate", []string{".", "internal/engine", "internal/pooler", "internal/script", "schema"}},
 	{"internal/contract", []string{".", "internal/watched", "internal/text"}},
 	{"internal/catalog", []string{"."}},
 	{"internal/txn", []string{".", "internal/watched", "internal/pace"}},
@@ -66,7 +67,7 @@ var plan = []struct {
 	// motion
 	{"consumer", []string{".", "inbox", "internal/conns", "internal/progress", "internal/delivery", "internal/owner", "job", "lock", "migrate", "internal/fault", "internal/pace", "internal/receipt", "internal/rollup", "internal/solo", "internal/txn", "internal/text"}},
 	{"ops", []string{".", "internal/catalog", "internal/contract", "internal/pace"}},
-	{"doctor", []string{".", "migrate", "internal/catalog", "internal/pooler", "internal/text"}},
+	{"doctor", []string{".", "migrate", "internal/catalog", "internal/engine", "internal/pooler", "internal/text"}},
 	{"service", []string{".", "consumer", "job", "migrate", "outbox", "schedule", "internal/catalog", "internal/conns", "internal/direct", "internal/pace", "internal/progress"}},
 	// doors
 	{"internal/cloudevents", []string{"."}},
