@@ -176,6 +176,14 @@ func next(moments []time.Time, after time.Time) time.Duration {
 	return moments[i].Sub(after)
 }
 
+// away is the longest time in which the probe could not commit.
+func (v verdict) away() (longest time.Duration) {
+	for _, o := range v.outages {
+		longest = max(longest, o.lasted)
+	}
+	return longest
+}
+
 // clean requires that nothing was lost, doubled, torn or held against healthy work.
 func (v verdict) clean(c *cluster) {
 	c.Helper()
