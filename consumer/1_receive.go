@@ -15,9 +15,12 @@ import (
 // fetched and not started, which is what a crash leaves invisible until its timeout.
 const receiveBatch = 10
 
-// pingPatience bounds each step of the question whether the database is back, and longestProbe the pause until the next.
+// pingPatience bounds each step of the question whether the database is back. shortProbe bounds the pause until the next in the first seconds, in
+// which a restart or a switchover ends, and longestProbe afterwards.
 const (
 	pingPatience = 5 * time.Second
+	shortAbsence = 10 * time.Second
+	shortProbe   = 500 * time.Millisecond
 	longestProbe = 2 * time.Second
 )
 
@@ -59,11 +62,15 @@ func (c *Consumer) awaitDatabase(ctx context.Context) {
 	if !c.away.Load() {
 		return
 	}
-	failures := 0
+	failures, since := 0, time.Now()
 	for c.probe(ctx) != nil && ctx.Err() == nil {
 		c.setbacks.Store(0)
 		failures++
-		pace.Sleep(ctx, pace.Jittered(min(backoff(failures), longestProbe)))
+		longest := longestProbe
+		if time.Since(since) < shortAbsence {
+			longest = shortProbe
+		}
+		pace.Sleep(ctx, pace.Jittered(min(backoff(failures), longest)))
 	}
 	c.away.Store(false)
 	if failures == 0 {
