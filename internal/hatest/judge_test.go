@@ -50,6 +50,7 @@ func (v verdict) String() string {
 // stop ends the load in good order, waits until all work is done, and judges it. Times before since are not looked at.
 func (l *load) stop(c *cluster, since time.Time) (v verdict) {
 	c.Helper()
+	stopped := time.Now()
 	l.stopSending()
 	l.sending.Wait()
 	c.until("all messages are acknowledged", func() bool { return l.source.waiting() == 0 })
@@ -77,6 +78,9 @@ func (l *load) stop(c *cluster, since time.Time) (v verdict) {
 
 	v.gapMessages, v.gapCommands = longest(l.source.ackedAt, since), longest(l.answeredAt, since)
 	for _, end := range ends(l.writableAt, since) {
+		if end.at.After(stopped) {
+			break // nothing was left to follow it
+		}
 		v.outages = append(v.outages, outage{lasted: end.lasted, toMessage: next(l.source.ackedAt, end.at), toAnswer: next(l.answeredAt, end.at)})
 	}
 	return v
@@ -187,9 +191,15 @@ func (v verdict) away() (longest time.Duration) {
 // clean requires that nothing was lost, doubled, torn or held against healthy work.
 func (v verdict) clean(c *cluster) {
 	c.Helper()
+	v.cleanBut(c, 0)
+}
+
+// cleanBut is clean, but for work that was in hand on a silent server, or whose claim was cut off: it may count as one attempt, or one crash, each.
+func (v verdict) cleanBut(c *cluster, held int) {
+	c.Helper()
 	var wrong []string
 	for name, n := range map[string]int{"lost messages": v.lostMessages, "lost commands": v.lostCommands, "doubled": v.doubled, "torn": v.torn,
-		"charged": v.charged, "crashes": v.crashes, "suspects": v.suspects} {
+		"charged": max(0, v.charged-held), "crashes": max(0, v.crashes-held), "suspects": v.suspects} {
 		if n != 0 {
 			wrong = append(wrong, fmt.Sprintf("%s %d", name, n))
 		}
