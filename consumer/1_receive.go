@@ -19,9 +19,12 @@ const (
 	maxHint      = 10_000
 )
 
-// pingPatience bounds one question whether the database is back, and longestProbe the pause until the next.
+// pingPatience bounds each step of the question whether the database is back. shortProbe bounds the pause until the next in the first seconds, in
+// which a restart or a switchover ends, and longestProbe afterwards.
 const (
 	pingPatience = 5 * time.Second
+	shortAbsence = 10 * time.Second
+	shortProbe   = 500 * time.Millisecond
 	longestProbe = 2 * time.Second
 )
 
@@ -64,11 +67,15 @@ func (c *Consumer) awaitDatabase(ctx context.Context) {
 	if !c.away.Load() {
 		return
 	}
-	failures := 0
+	failures, since := 0, time.Now()
 	for c.probe(ctx) != nil && ctx.Err() == nil {
 		c.setbacks.Store(0)
 		failures++
-		pace.Sleep(ctx, pace.Jittered(min(backoff(failures), longestProbe)))
+		longest := longestProbe
+		if time.Since(since) < shortAbsence {
+			longest = shortProbe
+		}
+		pace.Sleep(ctx, pace.Jittered(min(backoff(failures), longest)))
 	}
 	c.away.Store(false)
 	if failures == 0 {
@@ -84,18 +91,18 @@ const setbacksAtOnce = 3
 // probe does what a delivery needs of the database: it claims, as the first statement of a transaction that is rolled back, and, if
 // there are synchronous standbys, commits.
 func (c *Consumer) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, pingPatience)
-	defer cancel()
 	key := reservedPrefix + "probe/" + crypto.Text()
 	pending, err := delivery.Prepare(pawl.Intent{Scope: c.cfg.Name, Key: key, Fingerprint: pawl.FingerprintOf()}, delivery.Lane{})
 	if err != nil {
 		return err
 	}
-	tx, err := txn.Open(ctx, c.pool, "consumer.probe", "", pingPatience, pending.Queue)
+	tx, err := txn.Opener{Pool: c.pool, Limit: pingPatience}.Open(ctx, "consumer.probe", "", pingPatience, pending.Queue)
 	if err != nil {
 		return err
 	}
 	txn.Rollback(ctx, tx)
+	ctx, cancel := context.WithTimeout(ctx, pingPatience)
+	defer cancel()
 	return txn.Prove(ctx, c.pool)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/catalog"
+	"github.com/pawl-go/pawl/internal/engine"
 	"github.com/pawl-go/pawl/migrate"
 )
 
@@ -70,9 +71,11 @@ type check struct {
 
 // checks are made in this order.
 var checks = []check{
+	{"engine", checkEngine},
 	{"contract", checkContract},
 	{"durability", checkDurability},
 	{"replication", checkReplication},
+	{"standbys", checkStandbys},
 	{"pooler", checkPooler},
 	{"snapshots", checkSnapshots},
 	{"prepared", checkPrepared},
@@ -131,8 +134,8 @@ func Diagnose(ctx context.Context, db pawl.DB, l Limits) (d Diagnosis, err error
 			f.Check = c.name
 			d.Findings = append(d.Findings, f)
 		}
-		if c.name == "contract" && len(found) > 0 {
-			d.Unchecked = append(d.Unchecked, Finding{Check: "all others", Why: "the schema is not that of this build"})
+		if without := others(c.name, found); without != "" {
+			d.Unchecked = append(d.Unchecked, Finding{Check: "all others", Why: without})
 			return d, nil
 		}
 	}
@@ -154,6 +157,18 @@ func Diagnose(ctx context.Context, db pawl.DB, l Limits) (d Diagnosis, err error
 	return d, err
 }
 
+// others says why the other checks cannot be made after this one, or nothing.
+func others(check string, found []Finding) string {
+	switch {
+	case len(found) == 0:
+	case check == "contract":
+		return "the schema is not that of this build"
+	case check == "engine" && found[0].Why == notOurs:
+		return "the server is not PostgreSQL"
+	}
+	return ""
+}
+
 // hidden says that other logins' transactions cannot be seen.
 func hidden(ctx context.Context, db pawl.DB) []Finding {
 	var sees bool
@@ -162,6 +177,26 @@ func hidden(ctx context.Context, db pawl.DB) []Finding {
 		return nil
 	}
 	return []Finding{{Check: "snapshots", Why: "of other logins: grant pg_monitor to this one"}}
+}
+
+const notOurs = "what is different there fails late, or locks nothing: two workers would have one job, and a message two effects"
+
+// checkEngine looks at what kind of server this is.
+func checkEngine(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
+	err := engine.Refuse(ctx, db)
+	var p *pawl.Error
+	if errors.As(err, &p) && p.Code == "0A000" {
+		return []Finding{{What: p.Err.Error(), Why: notOurs, Fix: p.Hint}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	major, err := engine.Major(ctx, db)
+	if err != nil || major >= engine.Tested {
+		return nil, err
+	}
+	return []Finding{{What: fmt.Sprintf("this is PostgreSQL %d", major), Why: fmt.Sprintf("Pawl is tested from PostgreSQL %d on, and that version gets no fixes any more", engine.Tested),
+		Fix: fmt.Sprintf("upgrade the server to %d or newer", engine.Tested)}}, nil
 }
 
 func checkContract(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {

@@ -289,7 +289,7 @@ func TestDiagnose_NoSchema(t *testing.T) {
 	p := admit(t, "clinic_bare")
 	p.exec(p.conn, "drop schema pawl, pawl_v1 cascade")
 	d, err := doctor.Diagnose(t.Context(), p.conn, doctor.Limits{})
-	if err != nil || len(d.Findings) != 1 || !strings.Contains(d.Findings[0].Fix, "pawl migrate up") || len(d.Unchecked) != 1 || len(d.Checked) != 1 {
+	if err != nil || len(d.Findings) != 1 || !strings.Contains(d.Findings[0].Fix, "pawl migrate up") || len(d.Unchecked) != 1 || len(d.Checked) != 2 {
 		t.Errorf("%+v, %v", d, err)
 	}
 	if _, err := doctor.Diagnose(t.Context(), p.conn, doctor.Limits{Skip: []string{"luck"}}); !errors.Is(err, pawl.ErrArgumentInvalid) {

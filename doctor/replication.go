@@ -3,8 +3,10 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/text"
 )
 
 // checkReplication looks at what stands between an answer and the synchronous standbys that it should wait for.
@@ -32,4 +34,37 @@ func checkReplication(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, err
 		}
 		return found
 	})
+}
+
+// checkStandbys looks at what a failover now would cost. It sees standbys of streaming replication only: what a provider replicates below SQL is
+// not seen here.
+func checkStandbys(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
+	type fact struct {
+		Scope    string  `json:"scope"` // "standby", "asynchronous" or "few"
+		Standbys int     `json:"standbys"`
+		Needed   int     `json:"needed"` // that must have a commit before it is answered
+		Octets   int64   `json:"octets"` // that the slowest standby does not have
+		Seconds  float64 `json:"seconds"`
+	}
+	return findings(ctx, db, "standbys", func(f fact) Finding {
+		standbys := text.Plural(f.Standbys, "standby", "standbys")
+		switch f.Scope {
+		case "standby":
+			return Finding{What: "this connection is to a standby", Why: "a standby takes no claim: workers and consumers that connect so do nothing, and some checks here see old rows",
+				Fix: "connect to the primary: target_session_attrs=read-write in the URL, with the names of all servers"}
+		case "asynchronous":
+			return Finding{What: fmt.Sprintf("commits wait for no standby: the slowest of %s is %d octets and %v behind", standbys, f.Octets, (time.Duration(f.Seconds * float64(time.Second))).Round(time.Millisecond)),
+				Why: "a failover to it loses so much of what was acknowledged and answered, effect and memory together: brokers do not deliver it again, and callers who retry run it again",
+				Fix: "set synchronous_standby_names (Patroni: synchronous_mode and synchronous_mode_strict), or accept the loss: --skip standbys"}
+		}
+		return Finding{What: fmt.Sprintf("%s connected, and %d must have each commit before it is answered", isAre(standbys, f.Standbys), f.Needed),
+			Why: "while one is away, for a restart or a failover, every commit waits", Fix: "connect one standby more than commits wait for, or accept the pause: --skip standbys"}
+	})
+}
+
+func isAre(what string, n int) string {
+	if n == 1 {
+		return what + " is"
+	}
+	return what + " are"
 }

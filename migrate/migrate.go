@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/engine"
 	"github.com/pawl-go/pawl/internal/pooler"
 	"github.com/pawl-go/pawl/internal/script"
 	"github.com/pawl-go/pawl/schema"
@@ -34,8 +35,11 @@ func (p Progress) say(format string, args ...any) {
 // the tables are current but the functions are not, it replaces the functions. A newer schema that still serves this build is left as it
 // is, without an error: in a rolling deploy an older program may start after a newer one has migrated. A newer schema that does not
 // serve this build is refused with [pawl.ErrSchemaMismatch], as [Check] does. Several may run at once: one works, the others wait and
-// find nothing left to do.
+// find nothing left to do. A server that is not PostgreSQL, or lacks what Pawl needs, is refused with the reason (code 0A000).
 func Up(ctx context.Context, conn *pgx.Conn, progress Progress) (applied []int, err error) {
+	if err := engine.Refuse(ctx, conn); err != nil {
+		return nil, pawl.Wrap("migrate.up", err)
+	}
 	err = locked(ctx, conn, progress, func() error {
 		applied, err = up(ctx, conn, progress)
 		return err
@@ -199,7 +203,7 @@ func read(ctx context.Context, db Querier) (Installed, error) {
 
 // Check returns nil if this build can work with the database, else a [pawl.ErrSchemaMismatch] that names what is
 // missing and the next step. A newer schema is accepted as long as it still understands this build, so that a rolling
-// deploy may migrate first.
+// deploy may migrate first. If there is no schema, a server that is not PostgreSQL is refused with the reason (code 0A000).
 func Check(ctx context.Context, db Querier) error {
 	installed, err := read(ctx, db)
 	switch {
@@ -207,6 +211,11 @@ func Check(ctx context.Context, db Querier) error {
 		return &pawl.Error{Op: "migrate.check", Code: pawl.CodeOf(err), Err: err, Hint: "start the server, or correct the URL of the database"}
 	case err != nil:
 		return pawl.Wrap("migrate.check", err)
+	}
+	if installed.Version == 0 {
+		if err := engine.Refuse(ctx, db); err != nil {
+			return pawl.Wrap("migrate.check", err)
+		}
 	}
 	return fits(installed)
 }

@@ -28,7 +28,7 @@ var withoutDatabase = []string{"completion", "dashboard", "dev postgres", "dev s
 // lines call every other command. An upper-case word stands for what the database says.
 var lines = []string{
 	"migrate status", "migrate check", "migrate up --roles", "migrate down --to 1", "migrate down --to 0",
-	"status", "status --json", "doctor", "stale", "stale --kind job --json",
+	"status", "status --json", "doctor", "size", "stale", "stale --kind job --json",
 	"explain m1", "explain k1 --scope orders --json",
 	"jobs list", "jobs list --queue orders --kind charge --status pending --json", "jobs show DEAD", "jobs show ARCHIVED --json",
 	"jobs retry DEAD --reason r --yes", "jobs cancel DEAD --reason r --yes", "jobs discard DEAD --reason r --yes",

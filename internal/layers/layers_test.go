@@ -42,10 +42,12 @@ var plan = []struct {
 	{"internal/progress", []string{"."}},
 	{"internal/direct", []string{"."}},
 	{"internal/surface", nil},
+	{"internal/sizing", nil},
 	{"internal/checker", nil}, // it judges the others, so it shares nothing with them
+	{"internal/engine", []string{"."}},
 	// the contract
 	{"schema", []string{"internal/script"}},
-	{"migrate", []string{".", "internal/pooler", "internal/script", "schema"}},
+	{"migrate", []string{".", "internal/engine", "internal/pooler", "internal/script", "schema"}},
 	{"internal/contract", []string{".", "internal/watched", "internal/text"}},
 	{"internal/catalog", []string{"."}},
 	{"internal/txn", []string{".", "internal/watched", "internal/pace"}},
@@ -66,7 +68,7 @@ var plan = []struct {
 	// motion
 	{"consumer", []string{".", "inbox", "internal/conns", "internal/progress", "internal/delivery", "internal/owner", "job", "lock", "migrate", "internal/fault", "internal/pace", "internal/receipt", "internal/rollup", "internal/solo", "internal/txn", "internal/text"}},
 	{"ops", []string{".", "internal/catalog", "internal/contract", "internal/pace"}},
-	{"doctor", []string{".", "migrate", "internal/catalog", "internal/pooler", "internal/text"}},
+	{"doctor", []string{".", "migrate", "internal/catalog", "internal/engine", "internal/pooler", "internal/text"}},
 	{"service", []string{".", "consumer", "job", "migrate", "outbox", "schedule", "internal/catalog", "internal/conns", "internal/direct", "internal/pace", "internal/progress"}},
 	// doors
 	{"internal/cloudevents", []string{"."}},
@@ -88,6 +90,7 @@ var plan = []struct {
 	// for tests, ours and our users'
 	{"internal/postgres", nil},
 	{"internal/brokers", nil},
+	{"internal/hatest", nil},
 	{"internal/pgtest", []string{"internal/postgres"}},
 	{"internal/pgtest/catalogue", nil},
 	{"internal/pgtest/hostile", nil},
@@ -108,7 +111,7 @@ var plan = []struct {
 	{"cmd/pawl/internal/lab", []string{".", "cmd/pawl/internal/broker", "internal/fleet", "consumer", "dashboard", "internal/postgres", "internal/wireproxy", "job", "migrate", "transport/pawlsqs", "transport/pawlsqs/sqstest"}},
 	{"cmd/pawl/internal/demo", []string{".", "cmd/pawl/internal/broker", "internal/fleet", "step", "consumer", "job", "outbox", "migrate", "internal/checker", "internal/fault", "internal/postgres", "internal/provider", "transport/webhook"}},
 	{"cmd/pawl/internal/scaffold", nil},
-	{"cmd/pawl/internal/cli", []string{".", "cmd/pawl/internal/lab", "cmd/pawl/internal/scaffold", "schema", "migrate", "ops", "doctor", "dashboard", "internal/brokers", "internal/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/broker", "cmd/pawl/internal/demo", "internal/text"}},
+	{"cmd/pawl/internal/cli", []string{".", "cmd/pawl/internal/lab", "cmd/pawl/internal/scaffold", "schema", "migrate", "ops", "doctor", "dashboard", "internal/brokers", "internal/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/broker", "cmd/pawl/internal/demo", "internal/sizing", "internal/text"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	// the benchmark
 	{"bench", []string{".", "command", "command/httpkey", "consumer", "job", "outbox", "ops", "schedule", "migrate", "internal/postgres"}},

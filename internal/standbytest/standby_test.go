@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -560,19 +562,7 @@ func TestDoctor_LooksAtReplication(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(t.Context())
-	wrong := func() (all []string) {
-		t.Helper()
-		d, err := doctor.Diagnose(t.Context(), conn, doctor.Limits{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range d.Findings {
-			if f.Check == "replication" {
-				all = append(all, f.What)
-			}
-		}
-		return all
-	}
+	wrong := func() []string { t.Helper(); return diagnosed(t, conn, "replication") }
 	if found := wrong(); len(found) > 0 {
 		t.Errorf("a healthy pair: %q", found)
 	}
@@ -588,4 +578,76 @@ func TestDoctor_LooksAtReplication(t *testing.T) {
 		p.Exec(c.undo, "select pg_reload_conf()")
 		until(t, "it is well again", func() bool { return len(wrong()) == 0 })
 	}
+}
+
+// diagnosed returns what one check of the doctor finds.
+func diagnosed(t *testing.T, conn *pgx.Conn, check string) (all []string) {
+	t.Helper()
+	d, err := doctor.Diagnose(t.Context(), conn, doctor.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range d.Findings {
+		if f.Check == check && f.Why != "" && f.Fix != "" {
+			all = append(all, f.What)
+		}
+	}
+	return all
+}
+
+// Doctor says what a failover now would cost: one synchronous standby and no other stops every commit with its loss, an asynchronous one loses what it
+// does not have, and a standby takes no work.
+func TestDoctor_LooksAtStandbys(t *testing.T) {
+	t.Parallel()
+	p := pair(t)
+	primary, standby := connect(t, p.URL()), connect(t, p.StandbyURL())
+	untilSays := func(conn *pgx.Conn, want string) {
+		t.Helper()
+		until(t, want, func() bool {
+			found := diagnosed(t, conn, "standbys")
+			return len(found) == 1 && strings.Contains(found[0], want)
+		})
+	}
+	untilSays(primary, "1 standby is connected, and 1 must have each commit")
+	untilSays(standby, "this connection is to a standby")
+
+	p.Synchronous("")
+	untilSays(primary, "commits wait for no standby: the slowest of 1 standby is ")
+	var receiver int
+	if err := standby.QueryRow(t.Context(), "select r.pid from pg_stat_wal_receiver as r").Scan(&receiver); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(receiver, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	awake := sync.OnceFunc(func() { _ = syscall.Kill(receiver, syscall.SIGCONT) })
+	t.Cleanup(awake)
+	p.Exec("insert into effect select repeat('x', 1000) from generate_series(1, 1000)")
+	behind := regexp.MustCompile(`is (\d{7,}) octets and ([1-9]\d*m?s|[1-9][\d.]*s) behind`)
+	until(t, "a megabyte behind", func() bool {
+		found := diagnosed(t, primary, "standbys")
+		return len(found) == 1 && behind.MatchString(found[0])
+	})
+	awake()
+
+	// A second one: the loss of either stops no commit.
+	p.Synchronous("pair")
+	second, err := p.Primary.Standby(t.Context(), "second")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = second.Stop() })
+	until(t, "nothing is found", func() bool { return len(diagnosed(t, primary, "standbys")) == 0 })
+	p.Synchronous("ANY 2 (pair, second)")
+	untilSays(primary, "2 standbys are connected, and 2 must have each commit")
+}
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
 }

@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -52,12 +53,19 @@ const (
 	passed           // user code has succeeded behind it; its release is owed
 )
 
+// AnswerLimit is how long the answer to BEGIN, and to the claim that travels with it, is waited for. A claim waits two seconds for a lock at
+// most. A server whose machine is lost sends nothing, and without a limit its connections would be waited for until the system gives them up,
+// which takes Linux 15 minutes.
+const AnswerLimit = 15 * time.Second
+
 // An Opener opens transactions on a pool's connections. With SQL they can be lent as a *sql.Tx, too: see [LendSQL]. Handlers and COMMITs run
-// on Hands.
+// on Hands. Limit bounds the wait for a connection, whose ping may not be answered, and then the wait for the first answer. Default: for a
+// connection as long as ctx, for the answer [AnswerLimit].
 type Opener struct {
 	Pool  *pgxpool.Pool
 	SQL   bool
 	Hands *Hands
+	Limit time.Duration
 }
 
 // Open begins a transaction, sends what claim queues, and sets a savepoint: one message, one round trip. Nothing of the
@@ -100,16 +108,21 @@ func endWhenSilent(idle time.Duration) string {
 }
 
 // Start begins a transaction and sends what first queues, in one message. What first queues bounds the silence; see [Begin].
+//
+// Errors: 08006, which means that the database is away, if no answer came in time.
 func (o Opener) Start(ctx context.Context, op string, level pgx.TxIsoLevel, first func(*pgx.Batch)) (*Opened, error) {
-	conn, err := o.acquire(ctx)
+	conn, err := o.acquireInTime(ctx, op)
 	if err != nil {
 		return nil, pawl.Wrap(op, err)
 	}
+	limit := cmp.Or(o.Limit, AnswerLimit)
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{IsoLevel: level})
 	first(batch)
 	before := settingsOf(conn.Conn().PgConn())
-	results := conn.Conn().SendBatch(ctx, batch)
+	results := conn.Conn().SendBatch(limited, batch)
 	tx := &Opened{Tx: results.Tx(), conn: conn, pool: o.Pool, hands: o.Hands, before: before}
 	if c, with := conn.(withDriver); with {
 		tx.driver = c.driver
@@ -117,9 +130,35 @@ func (o Opener) Start(ctx context.Context, op string, level pgx.TxIsoLevel, firs
 	if err := results.Close(); err != nil {
 		Rollback(ctx, tx)
 		LeaveStandby(o.Pool, err)
+		if silent := unanswered(ctx, limited, op, limit, err); silent != nil {
+			o.Pool.Reset() // the other connections to that server are silent, too
+			err = silent
+		}
 		return nil, pawl.Wrap(op, err)
 	}
 	return tx, nil
+}
+
+// acquireInTime takes a connection of the pool.
+func (o Opener) acquireInTime(ctx context.Context, op string) (acquired, error) {
+	if o.Limit == 0 {
+		return o.acquire(ctx)
+	}
+	limited, cancel := context.WithTimeout(ctx, o.Limit)
+	defer cancel()
+	conn, err := o.acquire(limited)
+	if silent := unanswered(ctx, limited, op, o.Limit, err); silent != nil {
+		err = silent
+	}
+	return conn, err
+}
+
+// unanswered returns an error that means that the database is away, if it was our limit that cut off the wait for it; nil otherwise.
+func unanswered(ctx, limited context.Context, op string, limit time.Duration, err error) error {
+	if err == nil || ctx.Err() != nil || !errors.Is(limited.Err(), context.DeadlineExceeded) || pawl.CodeOf(err) != "" {
+		return nil
+	}
+	return &pawl.Error{Op: op, Code: "08006", Err: fmt.Errorf("the database did not answer within %v: %w", limit, err)}
 }
 
 // LeaveStandby empties a pool whose connection refused a write because it is read-only, as those to a standby are: after a failover

@@ -24,9 +24,11 @@ func newDoctor() *cobra.Command {
 		Long: `Looks for trouble in the server, the schema and the rows. Each finding says what it is, why it matters and how to repair it. Exit 1 if
 there is one, or if a check could not be made, else 0. It changes nothing.
 
+  engine      the server is PostgreSQL, of a version that is tested, and has what Pawl needs
   contract    schema and functions are those of this build
   durability  synchronous_commit, fsync and full_page_writes are on
   replication synchronous standbys are connected, and commits wait for them
+  standbys    the connection is to the primary; a failover now loses nothing, and the loss of one standby stops no commit
   pooler      one connection is one session
   snapshots   no transaction or replication slot keeps vacuum from its work
   prepared    no prepared transaction

@@ -6,7 +6,7 @@
 //	output.go    tables and JSON; visible.go: text from the database on a terminal
 //	list.go      what all lists share; show.go: all that show one thing; change.go: all that change something (ask.go asks); several.go: many that are named
 //	migrate*.go  pawl migrate up, down, status, check, print
-//	status.go    pawl status; dashboard.go, doctor.go, explain.go, stale.go, purge.go: the same
+//	status.go    pawl status; dashboard.go, doctor.go, explain.go, stale.go, purge.go: the same; size.go: pawl size, without a database
 //	jobs*.go     pawl jobs and pawl dlq list, show, retry, cancel, discard
 //	commands.go  pawl commands; steps.go, queues.go, lanes.go, schedules.go, inbox*.go, outbox.go, sequence_gates.go: the same
 //	webhook*.go  pawl webhook sign, send, verify
@@ -91,7 +91,7 @@ func newRoot() *cobra.Command {
 	// Each command is added here and nowhere else.
 	root.AddCommand(newDemo(), newDemoWorker(), newLabWorker())
 	root.AddCommand(newMigrate())
-	root.AddCommand(newStatus(), newDashboard(), newDoctor(), newExplain(), newStale(), newPurge())
+	root.AddCommand(newStatus(), newDashboard(), newDoctor(), newExplain(), newStale(), newPurge(), newSize())
 	root.AddCommand(newCommands(), newJobs(), newDLQ(), newLanes(), newQueues(), newSchedules(), newInbox(), newGates(), newOutbox(), newSteps(), newWebhook())
 	root.AddCommand(newInit(), newDev())
 	root.AddCommand(newVersion())

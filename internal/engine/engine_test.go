@@ -1,0 +1,89 @@
+package engine_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/doctor"
+	"github.com/pawl-go/pawl/internal/engine"
+	"github.com/pawl-go/pawl/migrate"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// probed answers the probe; pgx asks for numbers and booleans in their binary form.
+func probed(number, missing, plpgsql, locks string) func(string) ([]string, []string, *pgproto3.ErrorResponse) {
+	return func(string) ([]string, []string, *pgproto3.ErrorResponse) {
+		return []string{"int4", "text", "bool", "bool"}, []string{number, missing, plpgsql, locks}, nil
+	}
+}
+
+func failing(string) ([]string, []string, *pgproto3.ErrorResponse) {
+	return nil, nil, &pgproto3.ErrorResponse{Severity: "ERROR", Code: "42883", Message: "unknown function: pg_try_advisory_xact_lock()"}
+}
+
+const (
+	v15, v13 = "\x00\x02\x49\xf0", "\x00\x01\xfb\xd0"
+	yes, no  = "\x01", "\x00"
+)
+
+// A server that is not PostgreSQL, or lacks what is needed, is refused with the reason and the next step: by migrate up, by what a program checks at
+// its start, and by the doctor. None of these servers is here: what they say is from their documentation.
+func TestRefuse(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fake
+		because string
+	}{
+		"CockroachDB":             {fake{"CockroachDB CCL v25.4.0 (x86_64-pc-linux-gnu, built 2025/11/03, go1.23)", failing}, "this is CockroachDB, not PostgreSQL"},
+		"YugabyteDB":              {fake{"PostgreSQL 15.12-YB-2025.2.0.0-b0 on x86_64-pc-linux-gnu", probed(v15, "", yes, yes)}, "this is YugabyteDB"},
+		"Redshift":                {fake{"PostgreSQL 8.0.2 on i686-pc-linux-gnu, compiled by GCC gcc (GCC) 3.4.2, Redshift 1.0.77467", failing}, "this is Amazon Redshift"},
+		"Greenplum":               {fake{"PostgreSQL 12.12 (Greenplum Database 7.1.0) on x86_64", failing}, "this is Greenplum"},
+		"no PostgreSQL":           {fake{"H2 2.3.232", failing}, "this is not PostgreSQL: H2"},
+		"without PL/pgSQL (DSQL)": {fake{"PostgreSQL 16", probed(v15, "", no, yes)}, "there is no PL/pgSQL here"},
+		"without a function":      {fake{"PostgreSQL 16", probed(v15, "pg_notify", yes, yes)}, "there is no function pg_notify"},
+		"locks that lock nothing": {fake{"PostgreSQL 16", probed(v15, "", yes, no)}, "excludes no one"},
+		"an error for the probe":  {fake{"PostgreSQL 16 (another)", failing}, "unknown function: pg_try_advisory_xact_lock"},
+		"an old PostgreSQL":       {fake{"PostgreSQL 13.23 on x86_64", probed(v13, "", yes, yes)}, "this is PostgreSQL 13, and the schema needs 14"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn := c.connect(t)
+			err := engine.Refuse(t.Context(), conn)
+			if pawl.CodeOf(err) != "0A000" || !strings.Contains(err.Error(), c.because) || pawl.Retryable(err) {
+				t.Errorf("got %v", err)
+			}
+			if _, err := migrate.Up(t.Context(), conn, nil); pawl.CodeOf(err) != "0A000" || !strings.Contains(err.Error(), c.because) {
+				t.Errorf("migrate up: %v", err)
+			}
+			d, err := doctor.Diagnose(t.Context(), conn, doctor.Limits{})
+			if err != nil || len(d.Findings) != 1 || d.Findings[0].Check != "engine" || !strings.Contains(d.Findings[0].What, c.because) || d.Findings[0].Fix == "" || len(d.Unchecked) != 1 {
+				t.Errorf("doctor: %+v, %v", d, err)
+			}
+		})
+	}
+}
+
+// PostgreSQL is taken, also while another session holds the lock of the probe.
+func TestRefuse_PostgreSQLIsTaken(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context())
+	for range 2 {
+		if err := engine.Refuse(t.Context(), tx); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := engine.Refuse(t.Context(), pool); err != nil {
+		t.Errorf("while another session holds the lock: %v", err)
+	}
+	if major, err := engine.Major(t.Context(), pool); err != nil || major < engine.Oldest {
+		t.Errorf("%d, %v", major, err)
+	}
+}

@@ -1,0 +1,58 @@
+package txn_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/internal/wireproxy"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// A server that stops answering, as one does whose machine is lost, is away: a claim does not wait until the system gives the connection up. Once
+// one connection was silent, the pool does not hand out the others to that server.
+func TestOpener_ASilentServerIsAway(t *testing.T) {
+	t.Parallel()
+	for name, pings := range map[string]bool{"to a claim": false, "to the pool's ping": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy, through := wireproxy.Start(t, pawltest.URL(t, rows))
+			config, err := pgxpool.ParseConfig(through)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.MaxConns = 3
+			config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return pings }
+			pool, err := pgxpool.NewWithConfig(t.Context(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(pool.Close)
+			var open []*txn.Opened
+			for range config.MaxConns {
+				open = append(open, begin(t, pool))
+			}
+			for _, tx := range open {
+				txn.Rollback(t.Context(), tx)
+			}
+
+			thaw := proxy.Freeze()
+			defer thaw()
+			_, err = txn.Opener{Pool: pool, Limit: 300 * time.Millisecond}.Open(t.Context(), "x.begin", "", time.Minute, queued("insert into mark values (1)"))
+			if !pawl.Unreachable(err) || !pawl.Retryable(err) || pawl.MayHaveHappened(err) {
+				t.Errorf("it is not away: %v", err)
+			}
+			if !pings { // what the ping finds, the pool throws away by itself
+				for end := time.Now().Add(time.Minute); pool.Stat().TotalConns() > 0; time.Sleep(5 * time.Millisecond) {
+					if time.Now().After(end) {
+						t.Fatalf("the pool keeps %d connections to a silent server", pool.Stat().TotalConns())
+					}
+				}
+			}
+		})
+	}
+}
