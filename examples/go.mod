@@ -15,9 +15,11 @@ require (
 )
 
 require (
-	github.com/klauspost/compress v1.20.1 // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
+	github.com/pierrec/lz4/v4 v4.1.33 // indirect
+	github.com/twmb/franz-go/pkg/kmsg v1.15.1 // indirect
 	golang.org/x/crypto v0.57.0 // indirect
 )
 
@@ -40,10 +42,13 @@ require (
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/nats-io/nats.go v1.55.0
+	github.com/pawl-go/pawl/transport/pawlkafka v0.0.0
 	github.com/pawl-go/pawl/transport/pawlnats v0.0.0
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
+	github.com/twmb/franz-go v1.22.3
+	github.com/twmb/franz-go/pkg/kadm v1.19.0
 	golang.org/x/sync v0.23.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
@@ -57,3 +62,5 @@ replace github.com/pawl-go/pawl/transport/pawlsqs => ../transport/pawlsqs
 replace github.com/pawl-go/pawl/observe => ../observe
 
 replace github.com/pawl-go/pawl/transport/pawlnats => ../transport/pawlnats
+
+replace github.com/pawl-go/pawl/transport/pawlkafka => ../transport/pawlkafka

@@ -9,7 +9,7 @@ import (
 // named says, by the first word of an event's Op, whether its Scope is a name from your code: a consumer, a queue, a table, a
 // scheme. The scope of a command holds a tenant, which is anybody's choice; that of an effect may be a command's.
 var named = map[string]bool{
-	"archive": true, "delivery": true, "consumer": true, "guard": true, "inbox": true, "job": true, "lane": true, "observe": true, "outbox": true, "rollup": true,
+	"archive": true, "delivery": true, "consumer": true, "guard": true, "inbox": true, "job": true, "kafka": true, "lane": true, "observe": true, "outbox": true, "rollup": true,
 	"schedule": true, "sqs": true, "webhook": true, "worker": true,
 	"command": false, "stale_write": false, "step": false,
 }

@@ -235,4 +235,6 @@ func (m *memorySource) Receive(ctx context.Context, limit int) (ds []pawl.Delive
 
 func (m *memorySource) Ack(context.Context, ...pawl.Receipt) error                     { return nil }
 func (m *memorySource) Release(context.Context, time.Duration, ...pawl.Delivery) error { return nil }
-func (m *memorySource) Info() pawl.SourceInfo                                          { return pawl.SourceInfo{ReceiveBatch: 100, AckBatch: 500} }
+func (m *memorySource) Info() pawl.SourceInfo {
+	return pawl.SourceInfo{ReceiveBatch: 100, AckBatch: 500}
+}
