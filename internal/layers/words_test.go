@@ -41,7 +41,7 @@ var words = []retired{
 var history = []string{".git", "CHANGELOG.md", "bench/results", "docs/api", "docs/decisions", "docs/internals", "docs/reference/coming-from.md", "internal/layers/words_test.go"}
 
 // borrowed are words of other systems, and the folders and files that must name them.
-var borrowed = map[string][]string{"ttl": {"internal/hatest/", "docs/operating/high-availability.md"}} // Patroni's
+var borrowed = map[string][]string{"ttl": {"internal/hatest/", "docs/operating/high-availability.md", "transport/pawlrabbitmq/", "docs/guides/rabbitmq.md"}} // of Patroni and RabbitMQ
 
 func isBorrowed(word, name string) bool {
 	return slices.ContainsFunc(borrowed[word], func(place string) bool { return strings.HasPrefix(name, place) })

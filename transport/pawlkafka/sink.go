@@ -246,7 +246,7 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	}
 	f := newFlight(len(records))
 	s.send(ctx, f, records)
-	for i, err := range f.land(ctx) {
+	for i, err := range f.await(ctx) {
 		errs[places[i]] = s.failure(err, len(ms) == 1)
 	}
 	if err := fault.At("kafka.publish.after"); err != nil { // the answers are lost
@@ -280,15 +280,15 @@ func (s *Sink) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int,
 	within, run := withRun(ctx)
 	f := newFlight(len(records))
 	s.send(within, f, records[:1])
-	if !s.knows(records[0].Topic, run) && f.land(ctx)[0] != nil {
+	if !s.knows(records[0].Topic, run) && f.await(ctx)[0] != nil {
 		return 0, s.failure(f.errs[0], len(ms) == 1)
 	}
 	s.send(within, f, records[1:])
-	landed := f.land(ctx)
+	answered := f.await(ctx)
 	if err := fault.At("kafka.publish.after"); err != nil { // the answers are lost
 		return 0, pawl.SinkDown(err)
 	}
-	for _, err := range landed {
+	for _, err := range answered {
 		if err != nil {
 			return accepted, s.failure(err, len(ms) == 1)
 		}
@@ -309,7 +309,7 @@ type flight struct {
 	answers chan answer
 	errs    []error // of each record; errUnanswered until its answer is there
 	sent    int
-	landed  int
+	answered  int
 }
 
 type answer struct {
@@ -341,15 +341,15 @@ func (s *Sink) send(ctx context.Context, f *flight, records []*kgo.Record) {
 	}
 }
 
-// land waits for the answers to what was sent and returns all errors. It returns soon after ctx ends.
-func (f *flight) land(ctx context.Context) []error {
+// await waits for the answers to what was sent and returns all errors. It returns soon after ctx ends.
+func (f *flight) await(ctx context.Context) []error {
 	done := ctx.Done()
 	var late <-chan time.Time
-	for f.landed < f.sent {
+	for f.answered < f.sent {
 		select {
 		case a := <-f.answers:
 			f.errs[a.of] = a.err
-			f.landed++
+			f.answered++
 		case <-done:
 			done, late = nil, time.After(publishSlack)
 		case <-late:
