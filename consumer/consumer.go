@@ -35,6 +35,7 @@ type Consumer struct {
 	groups   groups
 	ending   end
 	bound    bound
+	memory   atomic.Pointer[memory] // nil: no report has succeeded
 	hands    txn.Hands
 	deaths   deaths
 	turns    *progress.Loop // of receiving and handling; nil unless somebody looks

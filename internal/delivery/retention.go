@@ -4,16 +4,31 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
+// A Promise is the answer to a [Report].
+type Promise struct {
+	Holds          time.Duration // for how long the consumer remembers; 0 is for ever
+	ForgottenUntil time.Time     // what first came until then may be forgotten; zero: nothing was ever forgotten
+}
+
 // Report says in the database for how long a consumer remembers its deliveries, 0 for ever, and how long after it was sent a message
 // may be delivered, 0 if nobody knows. Call it at the start and once a minute. It returns what holds: of several programs the longest,
 // until it has not been said for ten minutes. [Purge] refuses to forget sooner.
-func Report(ctx context.Context, db pawl.DB, consumer string, window, horizon time.Duration) (holds time.Duration, err error) {
-	return contract.ConsumerReport(ctx, db, consumer, min(window, longestReport), min(horizon, longestReport))
+func Report(ctx context.Context, db pawl.DB, consumer string, window, horizon time.Duration) (Promise, error) {
+	row, err := contract.ConsumerReport(ctx, db, consumer, min(window, longestReport), min(horizon, longestReport))
+	return Promise{Holds: row.Holds, ForgottenUntil: row.ForgottenUntil}, err
+}
+
+// ForgottenUntil returns until when a consumer may have forgotten what it has seen, by the time of the first arrival; zero: nothing was ever
+// forgotten. Ask in the transaction of the claim, behind it.
+func ForgottenUntil(ctx context.Context, tx pgx.Tx, consumer string) (time.Time, error) {
+	return contract.InboxMemory(ctx, tx, consumer)
 }
 
 // longestReport is what pawl_v1.consumer_report takes; [pawl.Forever] is more.
