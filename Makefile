@@ -24,6 +24,10 @@ test: ## Run every test of every module
 race: ## The same under the race detector, but for packages whose Go only drives SQL, a benchmark or other programs
 	$(GO) test -race -parallel $(AT_ONCE) -timeout 40m $$($(GO) list $(filter-out ./bench/... ./examples/... ./internal/deploytest/... ./internal/release/...,$(ALL)) | grep -v '/internal/schematest$$\|/cmd/pawl$$')
 
+.PHONY: brokers
+brokers: ## Sources, sinks and counted runs on a real NATS, RabbitMQ and Kafka, and on the SQS of others; see .ci/brokers for what it needs
+	.ci/brokers
+
 .PHONY: lint
 lint: ## gofmt, vet and staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
