@@ -45,7 +45,7 @@ func TestCounted_FindsMutants(t *testing.T) {
 	}
 }
 
-// countedOptions reach the broker at one address, whatever it tells: that may be a proxy.
+// countedOptions reach the broker at one address, which may be a proxy, and never at the one that it advertises.
 func countedOptions(addr string) []kgo.Opt {
 	return []kgo.Opt{kgo.SeedBrokers(addr), kgo.MetadataMinAge(100 * time.Millisecond), kgo.MetadataMaxAge(2 * time.Second),
 		kgo.Dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {

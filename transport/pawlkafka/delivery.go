@@ -29,18 +29,26 @@ const (
 // timestampLogAppend is the type of a timestamp that the broker set (message.timestamp.type=LogAppendTime); else the producer did.
 const timestampLogAppend = 1
 
-func (s *Source) delivery(at *place) pawl.Delivery {
-	p, r := at.of, at.record
+// A handout is a record that was taken from its window, with what was true then.
+type handout struct {
+	at       *place
+	record   *kgo.Record
+	topic    topicID
+	receives int
+}
+
+func (s *Source) delivery(h handout) pawl.Delivery {
+	p, r := h.at.of.topicPartition, h.record
 	d := pawl.Delivery{
-		Key:         s.config.Key.KeyOf(Record{Record: r, TopicID: p.topicID}),
-		MessageID:   messageID(p, r.Offset),
-		OrderingKey: at.key,
+		Key:         s.config.Key.KeyOf(Record{Record: r, TopicID: h.topic}),
+		MessageID:   messageID(p, h.topic, r.Offset),
+		OrderingKey: h.at.key,
 		Payload:     r.Value,
 		Attributes:  attributes(r),
-		Receives:    p.receives(at),
+		Receives:    h.receives,
 		Log:         p.String(),
 		Offset:      r.Offset,
-		Handle:      at,
+		Handle:      h.at,
 	}
 	if r.Attrs.TimestampType() == timestampLogAppend {
 		d.SentAt = r.Timestamp
@@ -51,8 +59,8 @@ func (s *Source) delivery(at *place) pawl.Delivery {
 }
 
 // messageID reads topic#id/partition/offset. The id tells a topic from an earlier one of its name.
-func messageID(p *partition, offset int64) string {
-	behind := "#" + p.topicID.short() + "/" + strconv.Itoa(int(p.id)) + "/" + strconv.FormatInt(offset, 10)
+func messageID(p topicPartition, id topicID, offset int64) string {
+	behind := "#" + id.short() + "/" + strconv.Itoa(int(p.id)) + "/" + strconv.FormatInt(offset, 10)
 	topic := p.topic
 	if over := len(topic) + len(behind) - pawl.MaxKey; over > 0 {
 		topic = topic[:len(topic)-over]

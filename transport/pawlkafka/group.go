@@ -17,7 +17,7 @@ import (
 //	onAssigned ─▶ onFetched, onAdjust ─▶ records ─▶ onRevoked ─▶ another member may have it
 //	                                         └────▶ onLost: another member has it already
 //
-// While onRevoked has not returned, nobody else gets the partition. That is the one moment at which a partition changes hands cleanly.
+// No other member gets the partition before onRevoked has returned. That is the one moment at which a partition changes hands cleanly.
 
 // onAssigned begins partitions. They are not fetched before it returns.
 func (s *Source) onAssigned(ctx context.Context, _ *kgo.Client, added map[string][]int32) {

@@ -145,11 +145,11 @@ func (s *Source) stow(fetches kgo.Fetches) (found []finding, anew []string) {
 		}
 	})
 	s.crowded = s.octets >= s.config.MaxTotalOctets
-	s.wake()
-	s.mu.Unlock()
-	if full != nil {
+	if full != nil { // under mu: a resume must not come before the pause that it ends
 		s.client.PauseFetchPartitions(full)
 	}
+	s.wake()
+	s.mu.Unlock()
 	return found, anew
 }
 

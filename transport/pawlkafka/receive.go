@@ -35,12 +35,16 @@ func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) 
 	waited := time.NewTimer(s.config.Wait)
 	defer waited.Stop()
 	for {
-		ds, err, next, changed := s.collect(max)
+		hs, next, changed, err := s.collect(max)
 		switch {
 		case err != nil:
 			s.counters.receiveErrors.Add(1)
 			return nil, wrap(op, s.group, err)
-		case len(ds) > 0:
+		case len(hs) > 0:
+			ds := make([]pawl.Delivery, len(hs))
+			for i, h := range hs {
+				ds[i] = s.delivery(h) // calls your KeyFrom: under no lock
+			}
 			s.handedOut(ctx, ds)
 			return ds, nil
 		}
@@ -99,12 +103,12 @@ func (s *Source) pause() {
 
 // collect hands out what may be handed out, partition by partition, each first in its turn. It returns how long it is until a delay ends,
 // and what is closed when anything changes.
-func (s *Source) collect(max int) (ds []pawl.Delivery, err error, next time.Duration, changed <-chan struct{}) {
+func (s *Source) collect(max int) (hs []handout, next time.Duration, changed <-chan struct{}, err error) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped || s.finishing {
-		return nil, nil, s.config.Wait, s.changed
+		return nil, s.config.Wait, s.changed, nil
 	}
 	next = s.config.Wait
 	for range len(s.order) {
@@ -113,20 +117,20 @@ func (s *Source) collect(max int) (ds []pawl.Delivery, err error, next time.Dura
 		if p.leaving || !p.counted {
 			continue
 		}
-		for _, at := range p.take(max-len(ds), now) {
-			ds = append(ds, s.delivery(at))
+		for _, at := range p.take(max-len(hs), now) {
+			hs = append(hs, handout{at: at, record: at.record, topic: p.topicID, receives: p.receives(at)})
 		}
 		if due := p.window.due(); !due.IsZero() && due.After(now) {
 			next = min(next, due.Sub(now))
 		}
-		if len(ds) == max {
+		if len(hs) == max {
 			break
 		}
 	}
-	if len(ds) == 0 && len(s.errs) > 0 {
+	if len(hs) == 0 && len(s.errs) > 0 {
 		err, s.errs = s.errs[0], s.errs[1:]
 	}
-	return ds, err, next, s.changed
+	return hs, next, s.changed, err
 }
 
 // handedOut counts and reports what a Receive returns.

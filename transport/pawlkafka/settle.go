@@ -88,11 +88,11 @@ func (s *Source) settle(ctx context.Context, op string, held []*place, do func(*
 			roomy[p.topic] = append(roomy[p.topic], p.id)
 		}
 	}
-	s.wake()
-	s.mu.Unlock()
 	if roomy != nil {
 		s.client.ResumeFetchPartitions(roomy)
 	}
+	s.wake()
+	s.mu.Unlock()
 	if lost := len(held) - done; lost > 0 {
 		s.counters.lostHandles.Add(int64(lost))
 		s.report(ctx, pawl.EventHandleLost, op, lost)

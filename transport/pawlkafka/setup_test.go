@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,17 +22,17 @@ import (
 
 // shared is the Kafka of this test binary. Tests that kill a broker start one of their own.
 var shared = sync.OnceValues(func() (*brokers.Server, error) {
+	started.Store(true)
 	return brokers.Kafka(context.Background(), brokers.Options{Log: func(line string) { fmt.Fprintln(os.Stderr, line) }})
 })
 
+var started atomic.Bool
+
 func TestMain(m *testing.M) {
 	counted.Work(counted.Opener{Source: openCounted, Sink: openCountedSink})
-	used := false
-	once := shared
-	shared = func() (*brokers.Server, error) { used = true; return once() }
 	code := m.Run()
-	if used {
-		if s, err := once(); err == nil {
+	if started.Load() {
+		if s, err := shared(); err == nil {
 			_ = s.Stop()
 		}
 	}

@@ -146,7 +146,7 @@ func (s *Sink) ask(ctx context.Context, opts []kgo.Opt) (map[string]int, error) 
 		return nil, err
 	}
 	for _, one := range settings {
-		if one.Err != nil { // who may write need not be allowed to read settings
+		if one.Err != nil { // a user that may write need not be allowed to read settings
 			continue
 		}
 		for _, c := range one.Configs {
@@ -222,7 +222,7 @@ func batchSize(r *kgo.Record) int {
 	return size
 }
 
-// Publish implements [pawl.Sink]. Whatever is not about one message alone is the sink's failure and charged to no event. A message whose
+// Publish implements [pawl.Sink]. An error that is not about one message alone is the sink's failure and charged to no event. A message whose
 // outcome is not known when ctx ends may be in the log, and is published again.
 //
 // publish: a crash before the broker has the records costs another try, after it the same records once more.
@@ -246,7 +246,7 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	}
 	f := newFlight(len(records))
 	s.send(ctx, f, records)
-	for i, err := range f.await(ctx) {
+	for i, err := range f.gather(ctx) {
 		errs[places[i]] = s.failure(err, len(ms) == 1)
 	}
 	if err := fault.At("kafka.publish.after"); err != nil { // the answers are lost
@@ -280,15 +280,15 @@ func (s *Sink) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int,
 	within, run := withRun(ctx)
 	f := newFlight(len(records))
 	s.send(within, f, records[:1])
-	if !s.knows(records[0].Topic, run) && f.await(ctx)[0] != nil {
+	if !s.knows(records[0].Topic, run) && f.gather(ctx)[0] != nil {
 		return 0, s.failure(f.errs[0], len(ms) == 1)
 	}
 	s.send(within, f, records[1:])
-	answered := f.await(ctx)
+	answers := f.gather(ctx)
 	if err := fault.At("kafka.publish.after"); err != nil { // the answers are lost
 		return 0, pawl.SinkDown(err)
 	}
-	for _, err := range answered {
+	for _, err := range answers {
 		if err != nil {
 			return accepted, s.failure(err, len(ms) == 1)
 		}
@@ -306,10 +306,10 @@ func (s *Sink) knows(topic string, r *run) bool {
 
 // A flight is records on their way.
 type flight struct {
-	answers chan answer
-	errs    []error // of each record; errUnanswered until its answer is there
-	sent    int
-	answered  int
+	answers  chan answer
+	errs     []error // of each record; errUnanswered until its answer is there
+	sent     int
+	answered int
 }
 
 type answer struct {
@@ -341,8 +341,8 @@ func (s *Sink) send(ctx context.Context, f *flight, records []*kgo.Record) {
 	}
 }
 
-// await waits for the answers to what was sent and returns all errors. It returns soon after ctx ends.
-func (f *flight) await(ctx context.Context) []error {
+// gather waits for the answers to what was sent and returns all errors. It returns soon after ctx ends.
+func (f *flight) gather(ctx context.Context) []error {
 	done := ctx.Done()
 	var late <-chan time.Time
 	for f.answered < f.sent {

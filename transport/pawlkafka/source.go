@@ -69,7 +69,7 @@ var (
 // transactional id, topics that are created on the way, [kgo.BlockRebalanceOnPoll], a reset of lost offsets to the end.
 //
 // Set [kgo.RebalanceTimeout] above the Timeout of the handler and 10 s more; the default of 60 s fits the default Timeout of 30 s. With an
-// InstanceID a process that ends stays a member until its session ends, for those who restart processes and want no rebalance; its
+// InstanceID a process that ends stays a member until its session ends, which spares a restart the rebalance; its
 // partitions wait meanwhile. [kgo.ConsumeStartOffset] says where a group begins that has never committed: by default with the first record.
 // A group that begins at the end also skips what is in new partitions before it has noticed them.
 func Open(ctx context.Context, opts []kgo.Opt, group string, topics []string, cfg Config) (*Source, error) {
@@ -192,7 +192,7 @@ func (s *Source) leave(ctx context.Context) error {
 	return err
 }
 
-// wake tells those who wait that something has changed. Call it under mu.
+// wake ends the waiting of Receive and of revokes: something has changed. Call it under mu.
 func (s *Source) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})

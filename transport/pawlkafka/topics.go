@@ -56,7 +56,7 @@ type horizon struct {
 	ask   func(ctx context.Context) (time.Duration, error)
 }
 
-// first asks while the source is opened. Who may not ask has a source whose horizon is not known.
+// first asks while the source is opened. If the user may not ask, the horizon is not known.
 func (h *horizon) first(ctx context.Context, s *Source) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
