@@ -27,10 +27,8 @@ func TestNATS_LivesAndDies(t *testing.T) {
 		t.Errorf("it came back at %s, and was at %s", s.Addr(), addr)
 	}
 	s.Freeze()
-	for end := time.Now().Add(20 * time.Second); natsGreets(t.Context(), s) == nil; time.Sleep(20 * time.Millisecond) { // a signal takes its time
-		if time.Now().After(end) {
-			t.Fatal("it greets while it is frozen")
-		}
+	if natsGreets(t.Context(), s) == nil {
+		t.Error("it greets while it is frozen")
 	}
 	s.Wake()
 	for end := time.Now().Add(20 * time.Second); natsGreets(t.Context(), s) != nil; time.Sleep(20 * time.Millisecond) {

@@ -245,8 +245,15 @@ func (s *Server) Kill() {
 	}
 }
 
-// Freeze stops all processes of the broker where they are; Wake lets them go on.
-func (s *Server) Freeze() { s.locked(syscall.SIGSTOP) }
+// Freeze stops all processes of the broker where they are, and returns when they stand still; Wake lets them go on.
+func (s *Server) Freeze() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.signal(syscall.SIGSTOP)
+	for end := time.Now().Add(stopLimit); s.cmd != nil && moves(s.cmd.Process.Pid) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond) // the signal reaches the threads one after the other
+	}
+}
 
 // Wake lets a frozen broker go on.
 func (s *Server) Wake() { s.locked(syscall.SIGCONT) }
