@@ -126,4 +126,3 @@ func until(t *testing.T, what string, stderr *bytes.Buffer, ended chan error, re
 		}
 	}
 }
-
