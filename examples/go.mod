@@ -44,9 +44,11 @@ require (
 	github.com/nats-io/nats.go v1.55.0
 	github.com/pawl-go/pawl/transport/pawlkafka v0.0.0
 	github.com/pawl-go/pawl/transport/pawlnats v0.0.0
+	github.com/pawl-go/pawl/transport/pawlrabbitmq v0.0.0
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
+	github.com/rabbitmq/amqp091-go v1.16.0
 	github.com/twmb/franz-go v1.22.3
 	github.com/twmb/franz-go/pkg/kadm v1.19.0
 	golang.org/x/sync v0.23.0 // indirect
@@ -64,3 +66,5 @@ replace github.com/pawl-go/pawl/observe => ../observe
 replace github.com/pawl-go/pawl/transport/pawlnats => ../transport/pawlnats
 
 replace github.com/pawl-go/pawl/transport/pawlkafka => ../transport/pawlkafka
+
+replace github.com/pawl-go/pawl/transport/pawlrabbitmq => ../transport/pawlrabbitmq
