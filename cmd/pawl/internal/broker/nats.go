@@ -101,8 +101,8 @@ func (b *natsBroker) Send(ctx context.Context, queue string, ms ...Message) erro
 	for _, future := range under {
 		select {
 		case <-future.Ok():
-		case err := <-future.Err():
-			if _, err = b.js.PublishMsg(ctx, future.Msg()); err != nil {
+		case <-future.Err(): // not confirmed: once more
+			if _, err := b.js.PublishMsg(ctx, future.Msg()); err != nil {
 				return fmt.Errorf("a message is not confirmed: %w", err)
 			}
 		case <-ctx.Done():
