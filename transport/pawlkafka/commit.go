@@ -116,11 +116,22 @@ type choice struct {
 	metadata  string
 }
 
-// send makes one commit and notes what the broker has taken.
+// send makes one commit and notes what the broker has taken. It names topics by the ids under which their records were fetched: a commit by
+// name would be taken for a topic that was made anew meanwhile, and skip its first records. A broker before 4.1 knows commits by name alone;
+// there the id in the metadata tells the next owner.
 func (s *Source) send(ctx context.Context, offsets map[string]map[int32]kgo.EpochOffset, chosen map[topicPartition]choice) error {
+	fetchedAs := map[string]topicID{}
+	s.mu.Lock()
+	for tp, c := range chosen {
+		fetchedAs[tp.topic] = c.partition.topicID
+	}
+	s.mu.Unlock()
 	withMetadata := kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
 		for t := range req.Topics {
 			topic := &req.Topics[t]
+			if id := fetchedAs[topic.Topic]; id.known() {
+				topic.TopicID = id
+			}
 			for i := range topic.Partitions {
 				c, ours := chosen[topicPartition{topic.Topic, topic.Partitions[i].Partition}]
 				if !ours {

@@ -28,7 +28,7 @@ func (s *Source) onAssigned(ctx context.Context, _ *kgo.Client, added map[string
 	defer s.pumpMu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.troubled = time.Time{}
+	s.troubledLast = time.Time{}
 	resume := map[string][]int32{}
 	for topic, ids := range added {
 		for _, id := range ids {

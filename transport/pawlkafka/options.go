@@ -15,6 +15,7 @@ import (
 func (s *Source) options(theirs []kgo.Opt) []kgo.Opt {
 	ours := []kgo.Opt{
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.KeepRetryableFetchErrors(), // the first one tells of a topic that was made anew; what passes by itself is not returned
 		kgo.ConsumerGroup(s.group),
 		kgo.DisableAutoCommit(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),

@@ -89,8 +89,8 @@ func (s *Source) poll(ctx context.Context) bool {
 	for _, f := range found {
 		s.tell(pawl.Event{Kind: pawl.EventTrouble, Op: "kafka.log", Key: f.partition, Err: f.err})
 	}
-	for _, topic := range anew {
-		s.again(ctx, topic)
+	for topic, fetched := range anew {
+		s.again(ctx, topic, fetched)
 	}
 	return true
 }
@@ -115,15 +115,18 @@ type finding struct {
 }
 
 // stow puts fetched records into the windows of their partitions, and pauses what is full. It returns what it found out about logs, and the
-// topics that were made anew.
-func (s *Source) stow(fetches kgo.Fetches) (found []finding, anew []string) {
+// topics that the broker does not know any more, by the id under which they were fetched.
+func (s *Source) stow(fetches kgo.Fetches) (found []finding, anew map[string]topicID) {
 	var full map[string][]int32
 	s.mu.Lock()
 	fetches.EachTopic(func(t kgo.FetchTopic) {
 		for _, fp := range t.Partitions {
 			tp := topicPartition{t.Topic, fp.Partition}
 			if errors.Is(fp.Err, kerr.UnknownTopicID) {
-				anew = append(anew, t.Topic)
+				if anew == nil {
+					anew = map[string]topicID{}
+				}
+				anew[t.Topic] = t.TopicID
 			} else if f := s.failed(tp, fp.Err); f != nil {
 				found = append(found, *f)
 			}
@@ -160,7 +163,7 @@ func (s *Source) stowPartition(p *partition, fp kgo.FetchPartition) (found []fin
 		found = append(found, finding{p.String(), fmt.Errorf("the log of %s begins with offset %d, and offset %d was next: records between them were "+
 			"deleted unread, by retention or by hand; raise retention.ms, or consume faster", p, fp.LogStartOffset, p.next)})
 	}
-	s.troubled = time.Time{}
+	s.troubledLast = time.Time{}
 	if !p.fetched {
 		p.fetched, p.there, p.suspects = true, fp.HighWatermark, s.config.MaxRecords
 	}
@@ -192,10 +195,12 @@ func (s *Source) failed(tp topicPartition, err error) *finding {
 		return &finding{tp.String(), fmt.Errorf("the log of %s lost records: it was read to offset %d, and goes on from %d", tp, loss.ConsumedTo, loss.ResetTo)}
 	}
 	if passing(err) {
-		if s.troubled.IsZero() {
-			s.troubled = time.Now()
+		now := time.Now()
+		if now.Sub(s.troubledLast) > troubleFor {
+			s.troubled = now
 		}
-		if time.Since(s.troubled) < troubleFor {
+		s.troubledLast = now
+		if now.Sub(s.troubled) < troubleFor {
 			return nil
 		}
 	}
@@ -213,26 +218,38 @@ func passing(err error) bool {
 
 // again goes on with a topic that was deleted and made anew: the client itself would wait for the old one for ever. Nothing is committed of
 // the new one, so it is received from its first record on.
-func (s *Source) again(ctx context.Context, topic string) {
+//
+// The client may load what it knew before the topic was made anew once more. So what counts is the id under which it fetches, and not
+// whether it was told to go on before.
+func (s *Source) again(ctx context.Context, topic string, fetched topicID) {
 	asking, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	ids, err := topicIDs(asking, s.admin, []string{topic})
-	if err != nil {
-		s.mu.Lock()
+	s.mu.Lock()
+	old, last := s.ids[topic], s.renewed[topic]
+	switch {
+	case err != nil:
 		s.failed(topicPartition{topic: topic}, err)
 		s.mu.Unlock()
 		return
-	}
-	s.mu.Lock()
-	old := s.ids[topic]
-	if old == ids[topic] { // a broker that does not know it yet
-		s.mu.Unlock()
+	case fetched == ids[topic], !fetched.known() && old == ids[topic], time.Since(last) < renewEvery:
+		s.mu.Unlock() // the broker does not know the new one yet, or the client has not loaded it
 		return
 	}
-	s.ids[topic] = ids[topic]
+	s.ids[topic], s.renewed[topic] = ids[topic], time.Now()
+	for _, p := range s.order {
+		if p.topic == topic && p.topicID != ids[topic] {
+			s.forget(p) // nothing of the old topic may be committed for the new one
+		}
+	}
 	s.mu.Unlock()
-	s.tell(pawl.Event{Kind: pawl.EventTrouble, Op: "kafka.log", Key: topic, Err: fmt.Errorf("topic %s was deleted and made anew: it was %s and is %s; "+
-		"the new one is received from its first record on", topic, old, ids[topic])})
+	if old != ids[topic] {
+		s.tell(pawl.Event{Kind: pawl.EventTrouble, Op: "kafka.log", Key: topic, Err: fmt.Errorf("topic %s was deleted and made anew: it was %s and is %s; "+
+			"the new one is received from its first record on", topic, old, ids[topic])})
+	}
 	s.client.PurgeTopicsFromConsuming(topic)
 	s.client.AddConsumeTopics(topic)
 }
+
+// renewEvery is how long the client may take to load a topic that was made anew.
+const renewEvery = 3 * time.Second

@@ -35,18 +35,19 @@ type Source struct {
 	commitMu sync.Mutex // one commit at a time, from the choice of the offsets to the broker's answer
 	mu       sync.Mutex // all below
 
-	ids       map[string]topicID
-	parts     map[topicPartition]*partition
-	order     []*partition            // of parts, the next to hand out first
-	restart   map[topicPartition]bool // assigned, and their commit is of an earlier topic of that name
-	troubled  time.Time               // since when fetches or joins fail with errors that pass, and nothing comes; zero: they do not
-	errs      []error                 // of fetches, for the next Receive
-	octets    int                     // unsettled, of all partitions
-	crowded   bool                    // too many: nothing is fetched
-	started   bool                    // the goroutines run
-	stopped   bool                    // Receive has seen a context that had ended
-	finishing bool
-	changed   chan struct{} // closed and made anew when something may be received or has been settled
+	ids                    map[string]topicID
+	renewed                map[string]time.Time // when the client was told that a topic was made anew
+	parts                  map[topicPartition]*partition
+	order                  []*partition            // of parts, the next to hand out first
+	restart                map[topicPartition]bool // assigned, and their commit is of an earlier topic of that name
+	troubled, troubledLast time.Time               // since when fetches or joins fail with errors that pass, and when one did last
+	errs                   []error                 // of fetches, for the next Receive
+	octets                 int                     // unsettled, of all partitions
+	crowded                bool                    // too many: nothing is fetched
+	started                bool                    // the goroutines run
+	stopped                bool                    // Receive has seen a context that had ended
+	finishing              bool
+	changed                chan struct{} // closed and made anew when something may be received or has been settled
 
 	announced chan struct{} // the client has buffered records
 	kick      chan struct{} // commit soon
@@ -84,7 +85,7 @@ func Open(ctx context.Context, opts []kgo.Opt, group string, topics []string, cf
 		return nil, badArgument(op, "the topics are %q: name at least one", topics)
 	}
 	topics = slices.Compact(slices.Sorted(slices.Values(topics)))
-	s := &Source{base: context.WithoutCancel(ctx), due: (*partition).due, group: group, topics: topics, config: cfg, ids: map[string]topicID{}, parts: map[topicPartition]*partition{},
+	s := &Source{base: context.WithoutCancel(ctx), due: (*partition).due, group: group, topics: topics, config: cfg, ids: map[string]topicID{}, renewed: map[string]time.Time{}, parts: map[topicPartition]*partition{},
 		restart: map[topicPartition]bool{}, changed: make(chan struct{}), announced: make(chan struct{}, 1), kick: make(chan struct{}, 1)}
 	s.client, err = kgo.NewClient(s.options(opts)...)
 	if err != nil {

@@ -494,6 +494,45 @@ func TestTopic_MadeAnewWhileReceived(t *testing.T) {
 	await(t, "it is committed", func() bool { offset, _ := committed(t, admin, group, topic, 0); return offset == 1 })
 }
 
+// What is settled after a topic was made anew, of the old one, is not committed for the new one: that would skip its first records.
+func TestTopic_NothingOfTheOldIsCommittedForTheNew(t *testing.T) {
+	t.Parallel()
+	at := addr(t)
+	topic, group := createTopic(t, at, 1, nil), unique(t)
+	for n := range 20 {
+		produce(t, at, keyed(topic, 0, fmt.Sprint("old-", n)))
+	}
+	s := open(t, quick(at), group, []string{topic}, pawlkafka.Config{})
+	old := get(t, s, 20)
+	ack(t, s, old[1:]...) // the first is being handled
+	admin := kadm.NewClient(client(t, at))
+	if _, err := admin.DeleteTopic(t.Context(), topic); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the topic is made anew", func() bool {
+		made, err := admin.CreateTopics(t.Context(), 1, -1, nil, topic)
+		return err == nil && made[topic].Err == nil
+	})
+	ack(t, s, old[0]) // the mark is behind all 20
+	await(t, "a record can be sent", func() bool {
+		return client(t, at).ProduceSync(t.Context(), keyed(topic, 0, "new-0")).FirstErr() == nil
+	})
+	await(t, "it comes", func() bool {
+		if offset, _ := committed(t, admin, group, topic, 0); offset > 1 {
+			t.Fatalf("committed is %d of a topic with one record", offset)
+		}
+		ds, _ := s.Receive(t.Context(), 1)
+		if len(ds) > 0 {
+			ack(t, s, ds...)
+		}
+		return len(ds) > 0 && ds[0].Key == "new-0"
+	})
+	finish(s)
+	if offset, _ := committed(t, admin, group, topic, 0); offset != 1 {
+		t.Errorf("committed is %d in the end, want 1", offset)
+	}
+}
+
 // A commit of an earlier topic of that name is not taken for one of this.
 func TestTopic_CommitOfAnEarlierOne(t *testing.T) {
 	t.Parallel()
