@@ -10,15 +10,23 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 )
 
 // natsVersion is the NATS server that is built if none is installed: a module of Go.
 const natsVersion = "v2.15.2"
 
-// NATS starts a NATS server with JetStream. It takes the binary that PAWL_NATS_SERVER names, else nats-server on the PATH, else it builds one from
-// its Go module, once for each version.
+// natsLeast is the oldest server that is taken from the PATH. 2.9 drops pull requests without an answer when they expire, and delivers a message
+// twice at once if a request is taken back while it is on its way.
+var natsLeast = [2]int{2, 10}
+
+// NATS starts a NATS server with JetStream. It takes the binary that PAWL_NATS_SERVER names, else nats-server on the PATH if it is 2.10 or newer,
+// else it builds one from its Go module, once for each version. If that fails, an older one on the PATH will do.
 func NATS(ctx context.Context, o Options) (*Server, error) {
+	if o.Log == nil {
+		o.Log = func(string) {}
+	}
 	binary, err := natsServer(ctx, o)
 	if err != nil {
 		return nil, err
@@ -55,9 +63,33 @@ func natsServer(ctx context.Context, o Options) (string, error) {
 	if named := os.Getenv("PAWL_NATS_SERVER"); named != "" {
 		return named, nil
 	}
-	if found, err := exec.LookPath("nats-server"); err == nil {
-		return found, nil
+	installed, err := exec.LookPath("nats-server")
+	if err == nil && natsIsNew(ctx, installed) {
+		return installed, nil
 	}
+	built, buildErr := buildNATS(ctx, o)
+	switch {
+	case buildErr == nil:
+		return built, nil
+	case err == nil && ctx.Err() == nil:
+		o.Log("taking the old " + installed + ", as a new one cannot be built")
+		return installed, nil
+	}
+	return "", buildErr
+}
+
+// natsIsNew asks a server for its version.
+func natsIsNew(ctx context.Context, binary string) bool {
+	out, err := exec.CommandContext(ctx, binary, "--version").Output() // nats-server: v2.15.2
+	_, version, found := strings.Cut(string(out), ": v")
+	var major, minor int
+	if _, scanned := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil || !found || scanned != nil {
+		return false
+	}
+	return major > natsLeast[0] || major == natsLeast[0] && minor >= natsLeast[1]
+}
+
+func buildNATS(ctx context.Context, o Options) (string, error) {
 	cache, err := cacheDir("nats-" + natsVersion)
 	if err != nil {
 		return "", err
@@ -66,9 +98,7 @@ func natsServer(ctx context.Context, o Options) (string, error) {
 	if _, err := os.Stat(built); err == nil {
 		return built, nil
 	}
-	if o.Log != nil {
-		o.Log("no nats-server on the PATH: building " + natsVersion + " from its module, once")
-	}
+	o.Log("no new nats-server on the PATH: building " + natsVersion + " from its module, once")
 	cmd := exec.CommandContext(ctx, "go", "install", "github.com/nats-io/nats-server/v2@"+natsVersion)
 	fresh, err := os.MkdirTemp(cache, "build-")
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/fleet"
 )
@@ -59,7 +60,9 @@ func work(ctx context.Context, open Opener, in io.Reader, out io.Writer) error {
 		}
 		os.Exit(1)
 	}()
-	p, closePool, err := a.part(ctx, open, &journal{out: out})
+	j := &journal{out: out}
+	ctx = pawl.WithHooks(ctx, a.hooks(j)) // also of sources and sinks, which the Opener makes
+	p, closePool, err := a.part(ctx, open, j)
 	if err != nil {
 		return err
 	}

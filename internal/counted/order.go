@@ -60,6 +60,8 @@ type book struct {
 	sends  int
 }
 
+func keyOf(lane string, number int) string { return fmt.Sprintf("%s-%d", lane, number) }
+
 // next makes n orders, in turn for each lane.
 func (b *book) next(n int) []order {
 	b.mu.Lock()
@@ -68,7 +70,7 @@ func (b *book) next(n int) []order {
 	for i := range made {
 		at := len(b.orders)
 		lane, number := fmt.Sprintf("lane-%d", at%b.lanes), at/b.lanes
-		made[i] = order{Key: fmt.Sprintf("%s-%d", lane, number), Lane: lane, Number: number, Cents: int64(100 + at)}
+		made[i] = order{Key: keyOf(lane, number), Lane: lane, Number: number, Cents: int64(100 + at)}
 		b.orders = append(b.orders, made[i])
 	}
 	return made

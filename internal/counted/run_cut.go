@@ -37,7 +37,7 @@ var Freeze = Run{Name: "freeze", play: func(s *stage) error {
 // must go on at once.
 func (s *stage) silence(goesOn bool, begin func(*fleet.Worker) (restore func())) error {
 	s.assign = func(a *assignment, number int) {
-		a.Most = 60 * time.Millisecond
+		a.Least, a.Most = 20*time.Millisecond, 80*time.Millisecond
 		if number == 1 && s.proxy != nil {
 			a.Spec.Addr = s.front
 		}
@@ -51,26 +51,27 @@ func (s *stage) silence(goesOn bool, begin func(*fleet.Worker) (restore func()))
 	if _, err := s.crew.Add(ctx, 2); err != nil {
 		return err
 	}
-	load := s.flow(sized(60, 100), s.sendNew)
+	load := s.flow(s.rate(60, 100), s.sendNew)
 	long := s.transport.Session*3/2 + time.Second
 	for range sized(2, 10) {
-		if err := s.consumesWith("with both consumers", s.sendNew); err != nil {
+		if err := s.consumes("with both consumers", s.sendNew); err != nil {
 			return err
 		}
 		pace.Sleep(s.Context(), time.Duration(500+s.random.IntN(500))*time.Millisecond)
+		s.untilHolds(first)
 		restore := begin(first)
 		s.verdict.fault("silence")
 		pace.Sleep(s.Context(), long)
 		var err error
 		if goesOn {
-			err = s.consumesWith("while a consumer is silent", s.sendNew)
+			err = s.consumes("while a consumer is silent", s.sendNew)
 		}
 		restore()
 		if err != nil {
 			return err
 		}
 	}
-	if err := s.consumesWith("after the last silence", s.sendNew); err != nil {
+	if err := s.consumes("after the last silence", s.sendNew); err != nil {
 		return err
 	}
 	if err := load.end(); err != nil {
@@ -81,4 +82,11 @@ func (s *stage) silence(goesOn bool, begin func(*fleet.Worker) (restore func()))
 	s.verdict.figure("orders of the silent consumer that went elsewhere", float64(taken))
 	s.verdict.needs(taken > 0, "nothing that the silent consumer held went to another one")
 	return err
+}
+
+// untilHolds waits, for a while, until a worker has something in hand.
+func (s *stage) untilHolds(w *fleet.Worker) {
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && !s.witness.holds(w.PID()); {
+		pace.Sleep(s.Context(), time.Millisecond)
+	}
 }

@@ -1,6 +1,11 @@
 package counted
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/pawl-go/pawl/internal/pace"
+)
 
 // Loss swallows acknowledgements and cuts answers of Receive off, between consumer and source. The source believes that the process still has what was
 // lost, so processes die all the while and their successors get it. In the end all are replaced by processes that lose nothing.
@@ -29,6 +34,11 @@ var Loss = Run{Name: "ack loss", play: func(s *stage) error {
 		}
 		if err := s.killAt(w, randomly, func() error { return nil }); err != nil {
 			return err
+		}
+	}
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); pace.Sleep(s.Context(), 20*time.Millisecond) {
+		if _, _, lost := s.witness.counts(); lost > 0 { // slow consumers may not have begun
+			break
 		}
 	}
 	healthy.Store(true)

@@ -40,7 +40,7 @@ var Memory = Run{Name: "memory",
 				return err
 			}
 			s.verdict.fault("broker forgets")
-			if err := s.consumesWith("after the broker has forgotten", s.sendNew); err != nil {
+			if err := s.consumes("after the broker has forgotten", s.sendNew); err != nil {
 				return err
 			}
 			if s.events() == before {

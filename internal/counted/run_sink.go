@@ -1,6 +1,7 @@
 package counted
 
 import (
+	"strings"
 	"time"
 
 	"github.com/pawl-go/pawl/internal/checker"
@@ -20,7 +21,7 @@ var Sink = Run{Name: "sink", alone: true, lacks: sinkless, play: func(s *stage) 
 	if err := s.start(relays + 1); err != nil {
 		return err
 	}
-	load := s.flow(sized(60, 200), s.appendNew)
+	load := s.flow(s.rate(60, 200), s.appendNew)
 	broker, mortal := s.queue.Broker.(Mortal)
 	crashes := 0
 	if mortal {
@@ -58,7 +59,10 @@ func (s *stage) judgeStore() {
 	if !log && !s.transport.Sequential {
 		return // deliveries tell nothing of the order in which the broker has them
 	}
-	if late := checker.OutOfOrder(steps); len(late) > 0 {
-		s.verdict.breaks("%d events were published after later ones of their aggregate, such as number %d of %s", len(late), late[0].Number, late[0].Line)
+	late := checker.OutOfOrder(steps)
+	for _, step := range late[:min(3, len(late))] {
+		key, next := keyOf(step.Line, step.Number), keyOf(step.Line, step.Number+1)
+		s.verdict.breaks("%d events were published after later ones of their aggregate, such as %s:\n%s\nThe one behind it:\n%s", len(late), key,
+			strings.Join(s.witness.story(key), "\n"), strings.Join(s.witness.story(next), "\n"))
 	}
 }

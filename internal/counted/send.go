@@ -70,6 +70,8 @@ func (s *stage) sendSome(ms []Message) error {
 
 // sendNew sends n new orders, once each.
 func (s *stage) sendNew(n int) error {
+	s.putting.Lock()
+	defer s.putting.Unlock()
 	var ms []Message
 	for _, o := range s.book.next(n) {
 		ms = append(ms, s.book.message(o))
@@ -79,6 +81,8 @@ func (s *stage) sendNew(n int) error {
 
 // appendNew writes n new orders into the outbox, whose relay sends them.
 func (s *stage) appendNew(n int) error {
+	s.putting.Lock()
+	defer s.putting.Unlock()
 	events := make([]outbox.Event, n)
 	for i, o := range s.book.next(n) {
 		m := s.book.message(o)
@@ -99,6 +103,14 @@ type flow struct {
 	stop context.CancelFunc
 	done sync.WaitGroup
 	err  error
+}
+
+// rate chooses between the loads of a short and a long run, both within what the transport can carry.
+func (s *stage) rate(short, long int) int {
+	if s.transport.Rate > 0 {
+		return min(s.transport.Rate, sized(short, long))
+	}
+	return sized(short, long)
 }
 
 // flow puts so many orders a second on their way.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,6 +30,7 @@ type stage struct {
 	witness   *witness
 	book      *book
 	random    *rand.Rand // of the goroutine that plays
+	putting   sync.Mutex // numbers are sent in the order in which they are drawn
 	verdict   *Verdict
 
 	// assign changes what the worker with a number does. Set it before start.

@@ -37,6 +37,8 @@ type Transport struct {
 	Sequential bool
 	// Window is how many deliveries that were acknowledged may come again after one SIGKILL. 0: not checked.
 	Window int
+	// Rate is how many orders a second two consumers can handle for sure. Loads are not higher. Default 100.
+	Rate int
 	// MaxBody is the largest body in octets. Default 1 MiB.
 	MaxBody int
 
@@ -104,7 +106,8 @@ type Spec struct {
 	Options map[string]string
 }
 
-// An Opener opens a source or a sink in a process that a run has started. Sink may be nil if no run needs it.
+// An Opener opens a source or a sink in a process that a run has started. Give them no hooks: those of the context tell the run what happens. Sink may
+// be nil; then no run publishes.
 type Opener struct {
 	Source func(ctx context.Context, s Spec) (pawl.Source, error)
 	Sink   func(ctx context.Context, s Spec) (pawl.Sink, error)

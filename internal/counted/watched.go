@@ -84,7 +84,9 @@ func (w *watched) cut(ds []pawl.Delivery) (kept []pawl.Delivery) {
 func (w *watched) spoil(ctx context.Context, ds []pawl.Delivery) []pawl.Delivery {
 	switch w.Mutant {
 	case AckFirst:
-		w.ackUncommitted(ctx, ds)
+		if _, asks := w.Source.(pawl.Revocable); !asks { // else it would drop the deliveries
+			w.ackUncommitted(ctx, ds)
+		}
 	case FreshKeys:
 		for i := range ds {
 			ds[i].Key = fmt.Sprintf("%s/%d", ds[i].Key, rand.Uint64())
@@ -178,5 +180,12 @@ func (w *watched) Finish(ctx context.Context) error {
 
 func (w *watched) StillHeld(d pawl.Delivery) bool {
 	r, ok := w.Source.(pawl.Revocable)
-	return !ok || r.StillHeld(d)
+	if !ok {
+		return true
+	}
+	held := r.StillHeld(d)
+	if held && w.Mutant == AckFirst {
+		w.ackUncommitted(context.Background(), []pawl.Delivery{d})
+	}
+	return held
 }

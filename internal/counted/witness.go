@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/checker"
@@ -21,16 +22,18 @@ type witness struct {
 	workers    map[int]int        // number of a worker by its process id
 	deliveries int
 	again      int            // of them, orders that had come before
+	latest     []entry        // all of them
 	events     map[string]int // by kind
 	lost       int            // receipts swallowed and deliveries cut off
 	arrivals   []entry        // first deliveries, in the order in which they were told
 	records    map[string]map[int64]entry
 	released   int
+	held       map[int]map[string]bool // messages that a process has received and not settled
 	troubles   []string
 }
 
 func newWitness(t testing.TB) *witness {
-	return &witness{t: t, entries: map[string][]entry{}, workers: map[int]int{}, events: map[string]int{}, records: map[string]map[int64]entry{}}
+	return &witness{t: t, entries: map[string][]entry{}, workers: map[int]int{}, events: map[string]int{}, held: map[int]map[string]bool{}, records: map[string]map[int64]entry{}}
 }
 
 // hear takes one line of a worker's standard output.
@@ -47,7 +50,9 @@ func (w *witness) hear(worker int, line string) {
 	case received:
 		w.received(e)
 	case acknowledged:
+		delete(w.held[e.PID], e.ID)
 	case released:
+		delete(w.held[e.PID], e.ID)
 		w.released++
 	case swallowed, cutOff:
 		w.lost += max(1, e.Count)
@@ -64,6 +69,11 @@ func (w *witness) hear(worker int, line string) {
 
 func (w *witness) received(e entry) {
 	w.deliveries++
+	w.latest = append(w.latest, e)
+	if w.held[e.PID] == nil {
+		w.held[e.PID] = map[string]bool{}
+	}
+	w.held[e.PID][e.ID] = true
 	known := slices.ContainsFunc(w.entries[e.Key], func(other entry) bool { return other.What == received })
 	if known {
 		w.again++
@@ -99,11 +109,19 @@ func (w *witness) givenBack() int {
 	return w.released
 }
 
-// cameAgain counts the deliveries of orders that the process had acknowledged before, and names some of them. A message that was sent once has no
-// reason to come again after that.
-func (w *witness) cameAgain(pid int) (n int, keys []string) {
+// holds reports whether a process has a message that it has not settled.
+func (w *witness) holds(pid int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return len(w.held[pid]) > 0
+}
+
+// cameAgain counts the deliveries of messages that the process had acknowledged before, and names some of their orders. A message that was sent once has
+// no reason to come again after that. Of a log one that stands behind an unsettled one has: the offset stays in front of that. It is excused.
+func (w *witness) cameAgain(pid int) (n, excused int, keys []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	unsettled := w.unsettled(pid)
 	for key, es := range w.entries {
 		done := slices.IndexFunc(es, func(e entry) bool { return e.What == acknowledged && e.PID == pid })
 		if done < 0 {
@@ -111,32 +129,64 @@ func (w *witness) cameAgain(pid int) (n int, keys []string) {
 		}
 		for _, e := range es {
 			// The lines of two processes may reach us in another order than they were written in.
-			if e.What == received && e.ID == es[done].ID && e.At.After(es[done].At) {
-				n++
-				keys = append(keys, key)
+			if e.What != received || e.ID != es[done].ID || !e.At.After(es[done].At) {
+				continue
+			}
+			if lowest, found := unsettled[e.Log]; found && e.Offset > lowest {
+				excused++
+				continue
+			}
+			n++
+			keys = append(keys, key)
+		}
+	}
+	return n, excused, keys
+}
+
+// unsettled returns the lowest offset of each log that the process has received and not acknowledged.
+func (w *witness) unsettled(pid int) map[string]int64 {
+	lowest := map[string]int64{}
+	for _, es := range w.entries {
+		open := map[string]entry{} // by message
+		for _, e := range es {
+			switch {
+			case e.PID != pid || e.Log == "":
+			case e.What == received:
+				open[e.ID] = e
+			case e.What == acknowledged:
+				delete(open, e.ID)
+			}
+		}
+		for _, e := range open {
+			if offset, found := lowest[e.Log]; !found || e.Offset < offset {
+				lowest[e.Log] = e.Offset
 			}
 		}
 	}
-	return n, keys
+	return lowest
 }
 
-// takeovers counts orders that one process had received, and not settled, when another one received them.
+// takeovers counts orders that one process had received when another one received them too.
 func (w *witness) takeovers(pid int) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, es := range w.entries {
-		held := false
-		for _, e := range es {
-			switch {
-			case e.PID == pid:
-				held = e.What == received || held && e.What != acknowledged && e.What != released
-			case held && e.What == received:
-				n++
-				held = false
-			}
+		first := slices.IndexFunc(es, func(e entry) bool { return e.What == received && e.PID == pid })
+		if first >= 0 && slices.ContainsFunc(es, func(e entry) bool { return e.What == received && e.PID != pid && e.At.After(es[first].At) }) {
+			n++
 		}
 	}
 	return n
+}
+
+// receivedSince returns the orders that any process received after a moment.
+func (w *witness) receivedSince(moment time.Time) (keys []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := len(w.latest) - 1; i >= 0 && w.latest[i].At.After(moment); i-- {
+		keys = append(keys, w.latest[i].Key)
+	}
+	return keys
 }
 
 // inStore orders what was delivered as its log holds it. Without a log it is the order in which it was delivered first.

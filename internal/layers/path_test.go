@@ -32,6 +32,7 @@ var ownPath = map[string]string{
 	"internal/incident":    "tests only",
 	"internal/webhooktest": "tests only",
 	"internal/brokers":     "a script of a shell, no SQL",
+	"internal/counted":     "a database that a run made",
 }
 
 // pinnedBy are functions that send a text under Pawl's own path, or put it into a script that sets it.

@@ -2,48 +2,151 @@ package pawlnats_test
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/brokers"
+	"github.com/pawl-go/pawl/internal/wireproxy"
 	"github.com/pawl-go/pawl/transport/pawlnats"
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
+var features = transporttest.Features{Counted: true, ReleaseDelay: true, CrashRedelive: true, SentAt: true, Reconnects: true, Revoked: true,
+	Octets: true, EmptyBodies: true, BinaryAttributes: true}
+
+// headersSize is more than the headers of a message of the suite have, which NATS counts with its body.
+const headersSize = 1 << 10
+
 func TestSource_Acceptance(t *testing.T) {
 	t.Parallel()
-	server := startServer(t)
-	transporttest.Run(t, transporttest.Broker{
-		Features: transporttest.Features{Counted: true, ReleaseDelay: true, CrashRedelive: true, SentAt: true},
-		Open: func(t *testing.T) transporttest.Queue {
-			o := options{server: server}
-			o.withDefaults()
-			f := setup(t, o)
-			crashed := map[pawl.Source]*nats.Conn{}
-			return transporttest.Queue{
-				Send: func(ctx context.Context, m transporttest.Message) error {
-					n := nats.NewMsg(f.stream + ".placed")
-					n.Data = m.Payload
-					for name, value := range m.Attributes {
-						n.Header.Set(name, value)
-					}
-					n.Header.Set("Idempotency-Key", m.Key)
-					_, err := f.js.PublishMsg(ctx, n)
-					return err
-				},
-				Source: func(t *testing.T) pawl.Source {
-					js := connect(t, server.Addr())
-					s, err := pawlnats.Open(t.Context(), js, f.stream, f.consumer, pawlnats.Config{Wait: time.Second})
-					if err != nil {
-						t.Fatal(err)
-					}
-					crashed[s] = js.Conn()
-					return s
-				},
-				Abandon: func(s pawl.Source) { crashed[s].Close() },
+	shared := startServer(t)
+	open := func(t *testing.T, server *brokers.Server) transporttest.Queue {
+		f := setup(t, options{server: server})
+		q := queueOn(f, func(string) string { return f.stream + ".placed" }, func(t *testing.T, js jetstream.JetStream) pawl.Source {
+			s, err := pawlnats.Open(t.Context(), js, f.stream, f.consumer, pawlnats.Config{Wait: time.Second})
+			if err != nil {
+				t.Fatal(err)
 			}
+			return s
+		})
+		return q
+	}
+	transporttest.Run(t, transporttest.Broker{Features: features, MostBody: 1<<20 - headersSize,
+		Open:  func(t *testing.T) transporttest.Queue { return open(t, shared) },
+		Alone: func(t *testing.T) transporttest.Queue { return open(t, startServer(t)) }})
+}
+
+// Twelve partitions, each with a consumer of its own, keep the order of a key. Keys that share a partition wait for each other, so the first twelve
+// keys of a test have one each.
+func TestPartitions_Acceptance(t *testing.T) {
+	t.Parallel()
+	shared := startServer(t)
+	open := func(t *testing.T, server *brokers.Server) transporttest.Queue {
+		p := setupPartitions(t, server, 12)
+		f := &fixture{TB: t, server: server, js: p.js, stream: p.stream}
+		return queueOn(f, p.subject, func(t *testing.T, js jetstream.JetStream) pawl.Source { return p.open(t, js) })
+	}
+	ordered := features
+	ordered.Ordered = true
+	transporttest.Run(t, transporttest.Broker{Features: ordered, MostBody: 1<<20 - headersSize,
+		Open:  func(t *testing.T) transporttest.Queue { return open(t, shared) },
+		Alone: func(t *testing.T) transporttest.Queue { return open(t, startServer(t)) }})
+}
+
+// queueOn is a stream as the suite sees it. Each source has a connection of its own, through a proxy.
+func queueOn(f *fixture, subject func(key string) string, open func(*testing.T, jetstream.JetStream) pawl.Source) transporttest.Queue {
+	type line struct {
+		conn  *nats.Conn
+		proxy *wireproxy.Proxy
+	}
+	lines := map[pawl.Source]line{}
+	return transporttest.Queue{
+		Send: func(ctx context.Context, m transporttest.Message) error {
+			n := nats.NewMsg(subject(m.OrderingKey))
+			n.Data = m.Payload
+			for name, value := range m.Attributes {
+				n.Header.Set(name, value)
+			}
+			n.Header.Set("Idempotency-Key", m.Key)
+			_, err := f.js.PublishMsg(ctx, n)
+			return err
 		},
-	})
+		Source: func(t *testing.T) pawl.Source {
+			proxy, front, err := wireproxy.Listen()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(proxy.Close)
+			proxy.Redirect(f.server.Addr())
+			js := connect(t, front)
+			s := open(t, js)
+			lines[s] = line{js.Conn(), proxy}
+			return s
+		},
+		Abandon:    func(s pawl.Source) { lines[s].conn.Close() },
+		Disconnect: func(s pawl.Source) { _ = lines[s].conn.ForceReconnect() },
+		Revoke: func(s pawl.Source) { // the network is silent until JetStream takes it for dead
+			thaw := lines[s].proxy.Freeze()
+			time.Sleep(ackWait + time.Second)
+			thaw()
+		},
+		Bounce: func() error {
+			f.server.Kill()
+			return f.server.Start(context.Background())
+		},
+	}
+}
+
+// A partitioned fixture is a stream whose subjects are STREAM.PARTITION.KEY, with a consumer for each partition.
+type partitioned struct {
+	js        jetstream.JetStream
+	stream    string
+	consumers []string
+
+	mu    sync.Mutex
+	parts map[string]int // of keys
+}
+
+func setupPartitions(t testing.TB, server interface{ Addr() string }, n int) *partitioned {
+	t.Helper()
+	p := &partitioned{js: connect(t, server.Addr()), stream: fmt.Sprintf("P%d", names.Add(1)), parts: map[string]int{}}
+	if _, err := p.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: p.stream, Subjects: []string{p.stream + ".>"}}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		name := fmt.Sprintf("part-%d", i)
+		if _, err := p.js.CreateConsumer(t.Context(), p.stream, jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy,
+			AckWait: ackWait, MaxDeliver: -1, MaxAckPending: 1, FilterSubject: fmt.Sprintf("%s.%d.>", p.stream, i)}); err != nil {
+			t.Fatal(err)
+		}
+		p.consumers = append(p.consumers, name)
+	}
+	return p
+}
+
+// subject puts a key into its partition: the next one, if the key is new.
+func (p *partitioned) subject(key string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	part, known := p.parts[key]
+	if !known {
+		part = len(p.parts) % len(p.consumers)
+		p.parts[key] = part
+	}
+	return fmt.Sprintf("%s.%d.%s", p.stream, part, key)
+}
+
+func (p *partitioned) open(t testing.TB, js jetstream.JetStream) *pawlnats.Partitions {
+	t.Helper()
+	s, err := pawlnats.OpenPartitions(t.Context(), js, p.stream, p.consumers, pawlnats.Config{Wait: time.Second, OrderingKey: pawlnats.BySubjectToken(3)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }

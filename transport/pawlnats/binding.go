@@ -29,13 +29,22 @@ type binding struct {
 	warnings []string
 }
 
-// A binder keeps the binding, and knows when it is in doubt: after a reconnect, and after JetStream said that the consumer is gone.
+// A binder keeps the binding, and knows when it is in doubt: after a reconnect, after JetStream said that the consumer is gone, and when the
+// consumer counts its deliveries from 1 again.
 type binder struct {
 	turn       chan struct{} // held by who asks
 	now        atomic.Pointer[binding]
 	reconnects atomic.Uint64 // of the connection, when JetStream was asked
 	doubt      atomic.Bool
-	asked      atomic.Int64 // nanoseconds since 1970
+	asked      atomic.Int64  // nanoseconds since 1970
+	delivered  atomic.Uint64 // the highest number that the consumer gave to a delivery
+}
+
+// deliveredUpTo notes the highest number of deliveries that were received.
+func (b *binder) deliveredUpTo(number uint64) {
+	for before := b.delivered.Load(); number > before && !b.delivered.CompareAndSwap(before, number); {
+		before = b.delivered.Load()
+	}
 }
 
 // bind returns the binding, asked for anew if it is in doubt.
@@ -79,6 +88,7 @@ func (s *Source) rebind(ctx context.Context) (*binding, error) {
 	}
 	before := s.bound.now.Swap(b)
 	s.bound.reconnects.Store(reconnects)
+	s.bound.delivered.Store(0) // what comes from now on is of this identity
 	s.bound.asked.Store(time.Now().UnixNano())
 	switch {
 	case before == nil:
@@ -112,7 +122,7 @@ func (s *Source) look(ctx context.Context) (*binding, error) {
 		return nil, err
 	}
 	b := &binding{identity: identity{si.Created, ci.Created}, ackWait: k.AckWait, heart: s.newHeart(k.AckWait), horizon: horizon(si.Config),
-		batch: maxBatch, wait: s.config.Wait, warnings: warnings(si.Config), bytes: max(minPullBytes, int(s.conn.MaxPayload())+headerOverhead)}
+		batch: maxBatch, wait: s.config.Wait, warnings: warnings(si.Config, s.conn.ConnectedServerVersion()), bytes: max(minPullBytes, int(s.conn.MaxPayload())+headerOverhead)}
 	if k.MaxRequestBatch > 0 {
 		b.batch = min(b.batch, k.MaxRequestBatch)
 	}

@@ -13,7 +13,9 @@ const (
 	defaultWait    = 5 * time.Second
 	minWait        = 50 * time.Millisecond
 	maxWait        = 30 * time.Second
-	answerSlack    = 5 * time.Second  // how much longer than its wait a pull may take before it counts as unanswered
+	answerSlack    = time.Second      // how much longer than its wait a pull may take before it counts as unanswered
+	pongWait       = 5 * time.Second  // how long the server may take to show that it is there
+	mostUnanswered = 3                // pulls in a row, before that is an error
 	callTimeout    = 10 * time.Second // of calls made on our own account
 	minAckWait     = time.Second      // a third of it must be enough for one extension
 	maxBatch       = 1000             // deliveries of one Receive
@@ -27,7 +29,7 @@ const (
 // Config shapes a [Source]. The zero value is fit for production.
 type Config struct {
 	// Wait is how long one Receive may wait for the first message. Too short: more requests. Too long: a server that hangs is noticed later,
-	// 5 s to 10 s after Wait. A stop does not wait for it. Default 5 s, allowed 50 ms to 30 s; the consumer's own MaxRequestExpires lowers it.
+	// 6 s after Wait. A stop does not wait for it. Default 5 s, allowed 50 ms to 30 s; the consumer's own MaxRequestExpires lowers it.
 	Wait time.Duration
 
 	// Key finds the idempotency key of a message. Default: the header Idempotency-Key, else Nats-Msg-Id, else ce-source and ce-id of

@@ -2,6 +2,8 @@ package pawlnats_test
 
 import (
 	"context"
+	"fmt"
+	"hash/fnv"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +13,6 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/counted"
-	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/transport/pawlnats"
 )
 
@@ -19,10 +20,12 @@ func TestMain(m *testing.M) {
 	counted.Main(m, counted.Opener{Source: openCounted, Sink: openCountedSink})
 }
 
-// The counted runs of package counted: a durable consumer that promises no order, and one that hands out one message at a time.
+const countedAckWait = 3 * time.Second
+
+// The counted runs of package counted: a durable consumer that promises no order, and partitions that hand out one message at a time each.
 func TestCounted(t *testing.T) {
 	t.Run("consumer", func(t *testing.T) { counted.All(t, countedNATS(false)) })
-	t.Run("ordered", func(t *testing.T) { counted.All(t, countedNATS(true)) })
+	t.Run("partitions", func(t *testing.T) { counted.All(t, countedNATS(true)) })
 }
 
 // The judge finds what a broken consumer does.
@@ -59,32 +62,39 @@ func openCounted(ctx context.Context, s counted.Spec) (pawl.Source, error) {
 	}
 	cfg := pawlnats.Config{Wait: time.Second}
 	if s.Options["ordered"] != "" {
-		cfg.OrderingKey = pawlnats.BySubject
+		cfg.OrderingKey = pawlnats.BySubjectToken(3)
+		var consumers []string
+		for part := range countedParts {
+			consumers = append(consumers, countedConsumer(part))
+		}
+		return pawlnats.OpenPartitions(ctx, js, s.Name, consumers, cfg)
 	}
 	return pawlnats.Open(ctx, js, s.Name, "counted", cfg)
 }
 
-func openCountedSink(_ context.Context, s counted.Spec) (pawl.Sink, error) {
+func openCountedSink(ctx context.Context, s counted.Spec) (pawl.Sink, error) {
 	js, err := connectCounted(s.Addr)
 	if err != nil {
 		return nil, err
 	}
-	return outbox.Func(func(ctx context.Context, m pawl.Message) error {
-		n := nats.NewMsg(countedSubject(s.Name, m.AggregateID))
-		n.Data = m.Payload
-		n.Header.Set(nats.MsgIdHdr, m.ID)
-		_, err := js.PublishMsg(ctx, n)
-		return pawl.SinkDown(err)
-	}), nil
+	return pawlnats.OpenSink(ctx, js, s.Name, pawlnats.SinkConfig{SubjectOf: func(m pawl.Message) string { return countedSubject(s.Name, m.AggregateID) }})
 }
 
+// countedParts is how many partitions the ordered stream has.
+const countedParts = 6
+
+// countedSubject puts a lane into its partition.
 func countedSubject(stream, lane string) string {
-	return stream + "." + strings.ReplaceAll(lane, " ", "_")
+	h := fnv.New32a()
+	h.Write([]byte(lane))
+	return fmt.Sprintf("%s.%d.%s", stream, h.Sum32()%countedParts, strings.ReplaceAll(lane, " ", "_"))
 }
+
+func countedConsumer(part int) string { return fmt.Sprintf("counted-%d", part) }
 
 func countedNATS(ordered bool) counted.Transport {
 	tr := counted.Transport{
-		Name: "nats", Session: ackWait, Ordered: ordered, MaxBody: 1<<20 - 1024, // the headers count
+		Name: "nats", Session: countedAckWait, Ordered: ordered, Sequential: true, Points: []string{"nats.ack.before", "nats.ack.after"}, MaxBody: 1<<20 - 1024, // the headers count
 		Start: func(t testing.TB, _ counted.Need) counted.Broker { return startServer(t) },
 		Create: func(ctx context.Context, q counted.Queue) error {
 			js, err := connectCounted(q.Broker.Addr())
@@ -141,7 +151,7 @@ func countedNATS(ordered bool) counted.Transport {
 		},
 	}
 	if ordered {
-		tr.Name, tr.Options = "nats ordered", map[string]string{"ordered": "yes"}
+		tr.Name, tr.Options = "nats partitions", map[string]string{"ordered": "yes"}
 	}
 	return tr
 }
@@ -150,10 +160,15 @@ func createCounted(ctx context.Context, js jetstream.JetStream, name string, ord
 	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}}); err != nil {
 		return err
 	}
-	c := jetstream.ConsumerConfig{Durable: "counted", AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxDeliver: -1}
-	if ordered {
-		c.MaxAckPending = 1
+	if !ordered {
+		_, err := js.CreateConsumer(ctx, name, jetstream.ConsumerConfig{Durable: "counted", AckPolicy: jetstream.AckExplicitPolicy, AckWait: countedAckWait, MaxDeliver: -1})
+		return err
 	}
-	_, err := js.CreateConsumer(ctx, name, c)
-	return err
+	for part := range countedParts {
+		if _, err := js.CreateConsumer(ctx, name, jetstream.ConsumerConfig{Durable: countedConsumer(part), AckPolicy: jetstream.AckExplicitPolicy,
+			AckWait: countedAckWait, MaxDeliver: -1, MaxAckPending: 1, FilterSubject: fmt.Sprintf("%s.%d.>", name, part)}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

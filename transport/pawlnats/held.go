@@ -8,6 +8,7 @@ import (
 
 // arrival is our Delivery.Handle: what one delivery of one message needs to be settled.
 type arrival struct {
+	owner    *Source
 	reply    string // the subject of its acknowledgement
 	sequence uint64
 	identity identity

@@ -3,6 +3,7 @@ package pawlnats
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -54,6 +55,7 @@ func (s *Source) pull(ctx context.Context, b *binding, most int) (got []*nats.Ms
 	for {
 		select {
 		case m := <-p.in:
+			s.unansweredInRow.Store(0)
 			if ended, err := p.take(m); ended {
 				_ = p.sub.Unsubscribe()
 				return p.got, err
@@ -88,7 +90,7 @@ func (p *pull) take(m *nats.Msg) (ended bool, err error) {
 
 // cut ends a request that is still open: it takes the inbox away, and then reads what was on its way.
 func (p *pull) cut(ctx context.Context) []*nats.Msg {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerSlack)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pongWait)
 	defer cancel()
 	_ = p.sub.Drain()
 	_ = p.conn.FlushWithContext(ctx) // a connection that does not answer brings nothing any more
@@ -104,18 +106,25 @@ func (p *pull) cut(ctx context.Context) []*nats.Msg {
 	}
 }
 
-// unanswered finds out whether the server is there at all. If it is not, the connection looks alive and is dead: nats.go would notice after
-// its own pings, in four minutes by default.
+// unanswered finds out what became of a request without an answer. Servers before 2.10 drop one that expires without a word, now and then. If
+// the server does not answer at all, the connection looks alive and is dead: nats.go would notice after its own pings, in four minutes by
+// default.
 func (s *Source) unanswered(ctx context.Context) error {
 	s.bound.doubt.Store(true)
-	flushing, cancel := context.WithTimeout(ctx, answerSlack)
+	flushing, cancel := context.WithTimeout(ctx, pongWait)
 	defer cancel()
 	if err := s.conn.FlushWithContext(flushing); err != nil && ctx.Err() == nil {
 		s.counters.reconnects.Add(1)
 		_ = s.conn.ForceReconnect()
 		return fmt.Errorf("the server does not answer, reconnecting: %w", nats.ErrTimeout)
 	}
-	return nats.ErrTimeout
+	if err := s.conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
+		return err
+	}
+	if s.unansweredInRow.Add(1) >= mostUnanswered {
+		return nats.ErrTimeout
+	}
+	return nil
 }
 
 // verdict reads a word of JetStream about a request.

@@ -52,6 +52,7 @@ func (s *Source) pullOnce(ctx context.Context, most int) ([]pawl.Delivery, error
 	if err != nil {
 		return nil, err
 	}
+	before := s.bound.delivered.Load()
 	messages, err := s.pull(ctx, b, min(most, b.batch))
 	if errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, nats.ErrNoResponders) {
 		s.bound.doubt.Store(true)
@@ -59,14 +60,24 @@ func (s *Source) pullOnce(ctx context.Context, most int) ([]pawl.Delivery, error
 	if err == nil {
 		s.counters.polls.Add(1)
 	}
+	metas := make([]*nats.MsgMetadata, len(messages)) // nil: not from JetStream, another published to our inbox
+	for i, m := range messages {
+		if metas[i], _ = m.Metadata(); metas[i] != nil && metas[i].Sequence.Consumer <= before {
+			s.bound.doubt.Store(true)
+		}
+	}
+	if b, err = s.rebound(ctx, b, err); b == nil {
+		return nil, err // it is not known what they are: they return after AckWait
+	}
 	ds := make([]pawl.Delivery, 0, len(messages))
 	var age time.Duration
 	lost := 0
-	for _, m := range messages {
-		meta, err := m.Metadata()
-		if err != nil {
-			continue // not from JetStream: another published to our inbox
+	for i, m := range messages {
+		meta := metas[i]
+		if meta == nil {
+			continue
 		}
+		s.bound.deliveredUpTo(meta.Sequence.Consumer)
 		d := s.delivery(m, meta, b)
 		lost += s.hold(d.Handle.(*arrival))
 		if d.Receives > 1 {
@@ -87,6 +98,17 @@ func (s *Source) pullOnce(ctx context.Context, most int) ([]pawl.Delivery, error
 	return ds, err
 }
 
+// rebound is the binding of messages that were just received. It is asked for anew if the consumer numbered them as it had numbered others before:
+// then it was made anew, or its server has forgotten, in a crash, what it had delivered.
+func (s *Source) rebound(ctx context.Context, b *binding, err error) (*binding, error) {
+	if err != nil || !s.bound.doubt.Load() {
+		return b, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	return s.bind(ctx)
+}
+
 func (s *Source) delivery(m *nats.Msg, meta *nats.MsgMetadata, b *binding) pawl.Delivery {
 	d := pawl.Delivery{
 		Key:        s.config.Key.KeyOf(m),
@@ -98,7 +120,7 @@ func (s *Source) delivery(m *nats.Msg, meta *nats.MsgMetadata, b *binding) pawl.
 		Offset:     int64(meta.Sequence.Stream),
 		SentAt:     meta.Timestamp,
 		ProducedAt: producedAt(m),
-		Handle:     &arrival{reply: m.Reply, sequence: meta.Sequence.Stream, identity: b.identity, heart: b.heart},
+		Handle:     &arrival{owner: s, reply: m.Reply, sequence: meta.Sequence.Stream, identity: b.identity, heart: b.heart},
 	}
 	if s.config.OrderingKey != nil {
 		d.OrderingKey = s.config.OrderingKey(m.Subject)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -32,17 +33,17 @@ func ackNak(delay time.Duration) []byte {
 // and in one that was made anew the number of an old message is that of a new one. A handle of a stream or consumer that was made anew is
 // counted in Stats.LostHandles, acknowledges nothing and is no error.
 func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
-	held, refused := ackable(rs)
+	held, refused := ackable(rs, s)
 	if s.finished.Load() {
 		return errors.Join(refused, &pawl.Error{Op: "nats.ack", Err: errFinished})
 	}
 	return errors.Join(refused, s.ack(ctx, held))
 }
 
-// ackable are the handles behind valid receipts of ours, and an error that counts the others.
-func ackable(rs []pawl.Receipt) (held []*arrival, err error) {
+// ackable are the handles behind valid receipts of one of these sources, and an error that counts the others.
+func ackable(rs []pawl.Receipt, of ...*Source) (held []*arrival, err error) {
 	for _, r := range rs {
-		if a, ours := r.Handle().(*arrival); ours && r.Valid() {
+		if a, ours := r.Handle().(*arrival); ours && a != nil && r.Valid() && slices.Contains(of, a.owner) {
 			held = append(held, a)
 		}
 	}
@@ -111,17 +112,17 @@ func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.De
 	if len(ds) == 0 {
 		return nil
 	}
-	held, refused := releasable(ds)
+	held, refused := releasable(ds, s)
 	if s.finished.Load() {
 		return errors.Join(refused, &pawl.Error{Op: "nats.release", Err: errFinished})
 	}
 	return errors.Join(refused, s.release(ctx, delay, held))
 }
 
-// releasable are the handles of deliveries of ours, and an error that counts the others.
-func releasable(ds []pawl.Delivery) (held []*arrival, err error) {
+// releasable are the handles of deliveries of one of these sources, and an error that counts the others.
+func releasable(ds []pawl.Delivery, of ...*Source) (held []*arrival, err error) {
 	for _, d := range ds {
-		if a, ours := d.Handle.(*arrival); ours && a != nil {
+		if a, ours := d.Handle.(*arrival); ours && a != nil && slices.Contains(of, a.owner) {
 			held = append(held, a)
 		}
 	}

@@ -69,7 +69,7 @@ type options struct {
 	via      string // address of the source's connection
 }
 
-const ackWait = 2 * time.Second
+const ackWait = 5 * time.Second
 
 // withDefaults gives the stream and the consumer what the guide recommends, for the patience of a test.
 func (o *options) withDefaults() {
@@ -117,8 +117,8 @@ func setup(t testing.TB, o options) *fixture {
 // create makes stream and consumer.
 func (f *fixture) create(o options) {
 	f.Helper()
-	o.withDefaults()
 	o.stream.Name = f.stream
+	o.withDefaults()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	_, err := f.js.CreateStream(ctx, o.stream)

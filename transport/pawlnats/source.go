@@ -28,6 +28,8 @@ type Source struct {
 	pace     pacer
 	counters counters
 	finished atomic.Bool
+
+	unansweredInRow atomic.Int64 // pull requests
 }
 
 var (

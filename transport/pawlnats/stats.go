@@ -55,3 +55,12 @@ func (s *Source) emit(ctx context.Context, e pawl.Event) {
 	e.Scope = s.name()
 	s.config.Hooks.Emit(context.WithoutCancel(ctx), e)
 }
+
+func (s Stats) plus(o Stats) Stats {
+	return Stats{
+		Polls: s.Polls + o.Polls, EmptyPolls: s.EmptyPolls + o.EmptyPolls, PollErrors: s.PollErrors + o.PollErrors,
+		Received: s.Received + o.Received, Redelivered: s.Redelivered + o.Redelivered, Acked: s.Acked + o.Acked,
+		AckFailures: s.AckFailures + o.AckFailures, Released: s.Released + o.Released, Extended: s.Extended + o.Extended,
+		LostHandles: s.LostHandles + o.LostHandles, Reconnects: s.Reconnects + o.Reconnects, Held: s.Held + o.Held,
+	}
+}

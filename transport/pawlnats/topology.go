@@ -44,8 +44,18 @@ func (c Config) unfit(name string, k jetstream.ConsumerConfig) error {
 	return nil
 }
 
-// warnings say how a stream may lose messages that were not delivered yet.
-func warnings(c jetstream.StreamConfig) (all []string) {
+// oldServer recognises a server before 2.10.
+func oldServer(version string) bool {
+	var major, minor int
+	_, err := fmt.Sscanf(version, "%d.%d", &major, &minor)
+	return err == nil && (major < 2 || major == 2 && minor < 10)
+}
+
+// warnings say how a stream may lose messages that were not delivered yet, and what else an operator should change.
+func warnings(c jetstream.StreamConfig, version string) (all []string) {
+	if oldServer(version) {
+		all = append(all, fmt.Sprintf("the server is NATS %s: before 2.10 it delivers messages twice more often than it must, and does not answer each request", version))
+	}
 	if c.Storage == jetstream.MemoryStorage {
 		all = append(all, fmt.Sprintf("the stream %s is kept in memory: a restart of its server loses its messages", c.Name))
 	}

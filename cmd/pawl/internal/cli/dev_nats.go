@@ -11,8 +11,8 @@ func newDevNATS() *cobra.Command {
 		name: "nats", title: "NATS with JetStream", start: brokers.NATS,
 		url:       func(s *brokers.Server) string { return "nats://" + s.Addr() },
 		variables: []string{"NATS_URL", "PAWL_NATS_URL"},
-		about: `Runs a NATS server with JetStream: the one that PAWL_NATS_SERVER names, else nats-server on the PATH, else one that is built
-from its Go module, once.
+		about: `Runs a NATS server with JetStream: the one that PAWL_NATS_SERVER names, else nats-server on the PATH if it is 2.10 or newer, else one
+that is built from its Go module, once.
 
 JetStream writes a message to its file before it confirms it, and by default syncs the file every two minutes: a server that is killed
 loses nothing, a machine that loses power may.`,

@@ -1,0 +1,90 @@
+package pawlnats
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pawl-go/pawl"
+)
+
+// parcel is what JetStream is handed of a message. It arrives octet for octet, or is refused before nats.go sees it: nats.go replaces line ends in
+// values and cuts white space off them.
+func (s *Sink) parcel(m pawl.Message) (*nats.Msg, error) {
+	subject := s.config.Subject
+	if s.config.SubjectOf != nil {
+		subject = s.config.SubjectOf(m)
+		if err := checkSubject(subject); err != nil {
+			return nil, err
+		}
+	}
+	out := nats.NewMsg(subject)
+	out.Data = m.Payload
+	for name, value := range m.Headers {
+		if err := fitHeader(name, value, len(m.Payload) == 0); err != nil {
+			return nil, err
+		}
+		out.Header[name] = []string{value}
+	}
+	for _, name := range []string{DefaultKeyHeader, pawl.HeaderEventID} {
+		if value, own := m.Headers[name]; own && value != m.ID {
+			return nil, fmt.Errorf("the header %q carries the event's id, and has another value", name)
+		}
+		out.Header[name] = []string{m.ID}
+	}
+	if err := fitHeader(MsgIDHeader[len("Nats-"):], m.ID, false); err != nil { // the id itself
+		return nil, err
+	}
+	out.Header[MsgIDHeader] = []string{m.ID}
+	header := headerSize(out) + len(nats.ExpectedStreamHdr) + len(s.stream) + headerLine
+	if header > maxHeader {
+		return nil, fmt.Errorf("its headers have %d octets, JetStream takes %d", header, maxHeader)
+	}
+	size := header + len(out.Data)
+	if size > s.most {
+		return nil, fmt.Errorf("it has %d octets with its headers, the server takes %d: raise max_payload, or store the payload and send a reference", size, s.most)
+	}
+	if s.mostBody >= 0 && size > s.mostBody {
+		return nil, fmt.Errorf("it has %d octets with its headers, the stream takes %d: raise its max-msg-size, or store the payload and send a reference", size, s.mostBody)
+	}
+	return out, nil
+}
+
+const (
+	headerLine = len(": \r\n")
+	headerHead = len("NATS/1.0\r\n") + len("\r\n")
+	maxHeader  = 65535 // of all headers (processJetStreamMsg of nats-server)
+)
+
+// headerSize counts as the server does.
+func headerSize(m *nats.Msg) int {
+	size := headerHead
+	for name, values := range m.Header {
+		for _, value := range values {
+			size += len(name) + len(value) + headerLine
+		}
+	}
+	return size
+}
+
+// fitHeader follows what nats.go takes as it is.
+func fitHeader(name, value string, empty bool) error {
+	odd := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"()/,:;<=>?@[\]{}`, r) }
+	switch {
+	case name == "" || strings.ContainsFunc(name, odd):
+		return fmt.Errorf("NATS has no header %q: names are printable ASCII without separators", name)
+	case strings.HasPrefix(strings.ToLower(name), "nats-"):
+		return fmt.Errorf("the header %q would be an order to the server", name)
+	case name == "Status" && empty:
+		return errors.New("the header \"Status\" of a message without a payload would be taken for a word of the server")
+	case strings.ContainsAny(value, "\r\n"):
+		return fmt.Errorf("the value of the header %q has a line end", name)
+	case strings.Trim(value, " \t") != value:
+		return fmt.Errorf("the value of the header %q begins or ends with white space", name)
+	case !isText(value):
+		return fmt.Errorf("the value of the header %q is no UTF-8, or holds a NUL", name)
+	}
+	return nil
+}

@@ -1,0 +1,272 @@
+package pawlnats
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/pace"
+)
+
+// maxPartitions bounds the pull requests that stand open at once.
+const maxPartitions = 256
+
+// Partitions are a source on several consumers of one stream, each with MaxAckPending 1 and each with its own part of the subjects: as many
+// messages are out at once as there are partitions, over all processes, and each partition keeps its order. Any number of processes may open
+// all of them; JetStream decides which of them gets the next message of a partition.
+//
+// It has a goroutine for each partition from the first Receive until a Receive whose context has ended. Each asks for one message, and offers
+// it to Receive. What no Receive takes within half of AckWait goes back, so that a process that waits for its database holds up no partition.
+type Partitions struct {
+	sources []*Source
+	offered chan pawl.Delivery
+	failed  chan error
+
+	mu      sync.Mutex
+	end     context.CancelFunc // of the goroutines; nil: there are none
+	lanes   *sync.WaitGroup
+	wanted  chan struct{} // closed and made anew at each Receive
+	waiting int           // calls of Receive
+}
+
+var (
+	_ pawl.Finisher = (*Partitions)(nil)
+	_ pawl.Broker   = (*Partitions)(nil)
+)
+
+// OpenPartitions finds 1 to 256 consumers of a stream and checks each as [Open] does. [Config.OrderingKey] is required. The filters of the
+// consumers must cover the subjects without an overlap: that is not checked.
+func OpenPartitions(ctx context.Context, js jetstream.JetStream, stream string, consumers []string, cfg Config) (*Partitions, error) {
+	const op = "nats.open"
+	switch n := len(consumers); {
+	case n < 1 || n > maxPartitions:
+		return nil, badArgument(op, "there are %d consumers, allowed are 1 to %d", n, maxPartitions)
+	case len(slices.Compact(slices.Sorted(slices.Values(consumers)))) != n:
+		return nil, badArgument(op, "a consumer is named twice")
+	case cfg.OrderingKey == nil:
+		return nil, badArgument(op, "OrderingKey is missing: without an order, one consumer does the work of many")
+	}
+	p := &Partitions{offered: make(chan pawl.Delivery), failed: make(chan error), wanted: make(chan struct{})}
+	for _, name := range consumers {
+		s, err := Open(ctx, js, stream, name, cfg)
+		if err != nil {
+			return nil, err
+		}
+		p.sources = append(p.sources, s)
+	}
+	return p, nil
+}
+
+// Broker returns nats and the name of the stream, for traces.
+func (p *Partitions) Broker() (system, destination string) { return p.sources[0].Broker() }
+
+// Info is that of a [Source], with the longest horizon.
+func (p *Partitions) Info() pawl.SourceInfo {
+	i := p.sources[0].Info()
+	for _, s := range p.sources[1:] {
+		i.RedeliveryHorizon = max(i.RedeliveryHorizon, s.Info().RedeliveryHorizon)
+	}
+	i.ReceiveBatch = min(len(p.sources), receiveBatch)
+	return i
+}
+
+// Stats adds up those of the partitions.
+func (p *Partitions) Stats() (sum Stats) {
+	for _, s := range p.sources {
+		sum = sum.plus(s.Stats())
+	}
+	return sum
+}
+
+// Backlog adds up those of the partitions.
+func (p *Partitions) Backlog(ctx context.Context) (sum Backlog, err error) {
+	for _, s := range p.sources {
+		b, err := s.Backlog(ctx)
+		if err != nil {
+			return Backlog{}, err
+		}
+		sum = Backlog{sum.Pending + b.Pending, sum.AckPending + b.AckPending, sum.Redelivered + b.Redelivered}
+	}
+	return sum, nil
+}
+
+// Receive waits at most Config.Wait for the first message and returns at most max deliveries, no two of one partition. When ctx has ended it
+// takes back the requests of all partitions, gives back at once what was on its way, and returns the context's error.
+func (p *Partitions) Receive(ctx context.Context, max int) (ds []pawl.Delivery, err error) {
+	const op = "nats.receive"
+	if max < 1 {
+		return nil, badArgument(op, "max is %d, must be at least 1", max)
+	}
+	if p.sources[0].finished.Load() {
+		return nil, &pawl.Error{Op: op, Err: errFinished}
+	}
+	if err := ctx.Err(); err != nil {
+		p.stop()
+		return nil, wrap(op, p.sources[0].stream, err)
+	}
+	p.start(ctx)
+	defer p.leave()
+	timer := time.NewTimer(p.sources[0].config.Wait)
+	defer timer.Stop()
+	for len(ds) < max {
+		select {
+		case d := <-p.offered:
+			ds = append(ds, d)
+			timer.Reset(0) // others that are offered go along
+			continue
+		default:
+		}
+		select {
+		case d := <-p.offered:
+			ds = append(ds, d)
+			timer.Reset(0)
+		case err := <-p.failed:
+			if len(ds) > 0 {
+				return ds, nil
+			}
+			return nil, err
+		case <-timer.C:
+			return ds, nil
+		case <-ctx.Done():
+			p.stop()
+			return nil, wrap(op, p.sources[0].stream, errors.Join(ctx.Err(), p.Release(context.WithoutCancel(ctx), 0, ds...)))
+		}
+	}
+	return ds, nil
+}
+
+// start tells the goroutines that a Receive waits, and starts them at the first.
+func (p *Partitions) start(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting++
+	close(p.wanted)
+	p.wanted = make(chan struct{})
+	if p.end != nil {
+		return
+	}
+	ctx, p.end = context.WithCancel(context.WithoutCancel(ctx))
+	p.lanes = &sync.WaitGroup{}
+	for _, s := range p.sources {
+		p.lanes.Go(func() { p.serve(ctx, s) })
+	}
+}
+
+func (p *Partitions) leave() {
+	p.mu.Lock()
+	p.waiting--
+	p.mu.Unlock()
+}
+
+// stop ends the goroutines and waits for them: each gives back what it has.
+func (p *Partitions) stop() {
+	p.mu.Lock()
+	end, lanes := p.end, p.lanes
+	p.end = nil
+	p.mu.Unlock()
+	if end != nil {
+		end()
+		lanes.Wait()
+	}
+}
+
+// serve asks for one message of a partition after another, and offers each, until ctx ends.
+func (p *Partitions) serve(ctx context.Context, s *Source) {
+	for ctx.Err() == nil {
+		p.awaitWanted(ctx)
+		ds, err := s.Receive(ctx, 1)
+		for _, d := range ds {
+			p.offer(ctx, s, d)
+		}
+		if err != nil && ctx.Err() == nil {
+			select {
+			case p.failed <- err:
+			case <-time.After(time.Second): // no one asks, or another's error was enough
+			case <-ctx.Done():
+			}
+			pace.Sleep(ctx, pace.Jittered(250*time.Millisecond))
+		}
+	}
+}
+
+// offer hands a delivery to a Receive, or gives it back.
+func (p *Partitions) offer(ctx context.Context, s *Source, d pawl.Delivery) {
+	timer := time.NewTimer(s.bound.now.Load().ackWait / 2)
+	defer timer.Stop()
+	select {
+	case p.offered <- d:
+		return
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	giving, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	if err := s.Release(giving, 0, d); err != nil {
+		s.emit(giving, pawl.Event{Kind: pawl.EventTrouble, Op: "nats.release", Err: err})
+	}
+}
+
+// awaitWanted waits until a Receive is under way, or has been within the last moment.
+func (p *Partitions) awaitWanted(ctx context.Context) {
+	p.mu.Lock()
+	wanted, waiting := p.wanted, p.waiting
+	p.mu.Unlock()
+	if waiting > 0 {
+		return
+	}
+	select {
+	case <-wanted:
+	case <-ctx.Done():
+	}
+}
+
+// Ack acknowledges as [Source.Ack] does, each message at its own consumer.
+func (p *Partitions) Ack(ctx context.Context, rs ...pawl.Receipt) error {
+	held, refused := ackable(rs, p.sources...)
+	errs := []error{refused}
+	for s, as := range byOwner(held) {
+		if s.finished.Load() {
+			errs = append(errs, &pawl.Error{Op: "nats.ack", Err: errFinished})
+			continue
+		}
+		errs = append(errs, s.ack(ctx, as))
+	}
+	return errors.Join(errs...)
+}
+
+// Release gives back as [Source.Release] does, each message to its own consumer.
+func (p *Partitions) Release(ctx context.Context, delay time.Duration, ds ...pawl.Delivery) error {
+	held, refused := releasable(ds, p.sources...)
+	errs := []error{refused}
+	for s, as := range byOwner(held) {
+		if s.finished.Load() {
+			errs = append(errs, &pawl.Error{Op: "nats.release", Err: errFinished})
+			continue
+		}
+		errs = append(errs, s.release(ctx, delay, as))
+	}
+	return errors.Join(errs...)
+}
+
+func byOwner(as []*arrival) map[*Source][]*arrival {
+	all := map[*Source][]*arrival{}
+	for _, a := range as {
+		all[a.owner] = append(all[a.owner], a)
+	}
+	return all
+}
+
+// Finish ends all partitions; see [Source.Finish].
+func (p *Partitions) Finish(ctx context.Context) error {
+	p.stop()
+	for _, s := range p.sources[1:] {
+		s.finished.Store(true)
+		s.letGoAll()
+	}
+	return p.sources[0].Finish(ctx) // they share a connection
+}
