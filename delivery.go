@@ -67,8 +67,9 @@ type Source interface {
 	// Receive waits, within the source's own poll time, for at most max deliveries (max ≥ 1) and may return none.
 	// From here until Ack or Release the source keeps each delivery invisible to other receivers, as far as the broker can. If a
 	// message has an OrderingKey, no later one of that key is received while this one is out or waits for the delay of its Release.
-	// After ctx ends it returns what it holds or an error, and takes nothing more. A consumer that stops calls it once more with
-	// the ended ctx, so that a source with calls of its own under way can end them.
+	// Hours may pass between two calls, while the database is away or as many deliveries are stored as may be. After ctx ends Receive returns
+	// what it holds or an error, and takes nothing more. A consumer that stops calls it once more with the ended ctx, so that a source with
+	// calls of its own under way can end them.
 	Receive(ctx context.Context, max int) ([]Delivery, error)
 	// Ack removes what the database already answered. A failure is counted and reported, not retried as work:
 	// the message returns and is absorbed as a duplicate. Receipts that are not [Receipt.Valid] are refused. The broker may hear of it

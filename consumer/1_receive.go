@@ -35,6 +35,7 @@ const longestBackoff = 20 * time.Second
 func (c *Consumer) receive(ctx context.Context, work chan<- pawl.Delivery) {
 	for failures, stopped := 0, false; !stopped; {
 		c.awaitDatabase(ctx)
+		c.awaitBound(ctx)
 		c.groups.awaitRoom(ctx)
 		stopped = ctx.Err() != nil
 		batch, err := c.cfg.Source.Receive(ctx, max(c.info.ReceiveBatch, c.handler.batchSize))

@@ -80,6 +80,7 @@ func (c *Consumer) claimMany(ctx context.Context, items []item) (*txn.Opened, []
 		return nil, nil, err
 	}
 	claims, refused := pending.Claims()
+	var asked recall
 	shares := make([]*share, len(items))
 	for n, it := range items {
 		s := &share{item: it, claim: claims[n], refused: mismatched(refused[n])}
@@ -88,7 +89,10 @@ func (c *Consumer) claimMany(ctx context.Context, items []item) (*txn.Opened, []
 		case !s.claim.Fresh:
 			s.end = known("consumer.claim", s.claim)
 		default:
-			s.end = c.stale(s.claim, it.Delivery)
+			if s.end, err = c.stale(ctx, tx, s.claim, it.Delivery, &asked); err != nil {
+				txn.Rollback(ctx, tx)
+				return nil, nil, err
+			}
 		}
 		shares[n] = s
 	}
@@ -115,8 +119,8 @@ func (c *Consumer) unhandled(ctx context.Context, tx *txn.Opened, claim delivery
 	if it.instead != nil && !it.instead.untried() {
 		return it.instead, nil
 	}
-	if end := c.stale(claim, it.Delivery); end != nil {
-		return end, nil
+	if end, err := c.stale(ctx, tx, claim, it.Delivery, &recall{}); err != nil || end != nil {
+		return end, err
 	}
 	if it.instead == nil && !claim.Behind {
 		return c.busy(ctx, tx, it)
@@ -162,18 +166,3 @@ func exclude(ctx context.Context, tx pgx.Tx, resource string) error {
 
 // lockNotHad is lock_not_available: another transaction has it now.
 const lockNotHad pawl.Code = "55P03"
-
-// stale says how a delivery ends that is so old that an earlier arrival of it may have been forgotten, by its own word and the clock of
-// the database: as a dead letter. It is never run as new. One that does not say its age is believed to be new.
-func (c *Consumer) stale(claim delivery.Claim, d pawl.Delivery) *ending {
-	window := c.cfg.Retention.Window()
-	born := d.ProducedAt
-	if born.IsZero() || !d.SentAt.IsZero() && d.SentAt.Before(born) {
-		born = d.SentAt
-	}
-	if window == 0 || born.IsZero() || !claim.Fresh || claim.ReceivedAt.Sub(born) <= window {
-		return nil
-	}
-	return c.outside(pawl.EventStale, &pawl.Error{Op: "consumer.claim", Code: pawl.CodeDeliveryStale,
-		Err: fmt.Errorf("it is of %s, and deliveries are remembered for %v", born.UTC().Format(time.RFC3339), window)})
-}

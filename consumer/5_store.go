@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -68,6 +69,9 @@ func (c *Consumer) storeRow(ctx context.Context, tx pgx.Tx, claim delivery.Claim
 			return 0, pawl.Wrap("consumer.keep", err)
 		}
 	}
+	if !s.Dead {
+		c.bound.stored.Add(1)
+	}
 	return claim.Store(ctx, tx, s)
 }
 
@@ -87,6 +91,8 @@ const (
 	headerKey         = "pawl-key"
 	headerSemanticKey = "pawl-semantic-key"
 	headerMessageID   = "pawl-message-id"
+	headerLog         = "pawl-log"
+	headerOffset      = "pawl-offset" // in decimal, as JSON's numbers lose digits
 	headerSentAt      = "pawl-sent-at"
 	headerProducedAt  = "pawl-produced-at"
 	headerOrderingKey = "pawl-ordering-key"
@@ -120,6 +126,9 @@ func envelopeOf(it item) map[string]any {
 		if value != "" {
 			h[name] = text.Storable(value)
 		}
+	}
+	if it.Log != "" {
+		h[headerLog], h[headerOffset] = text.Storable(it.Log), strconv.FormatInt(it.Offset, 10)
 	}
 	for name, at := range map[string]time.Time{headerSentAt: it.SentAt, headerProducedAt: it.ProducedAt} {
 		if !at.IsZero() {

@@ -44,6 +44,13 @@ type Config struct {
 	// RetryConcurrency is how many stored deliveries are retried at once; in mode StoreFirst and of a Handle, how many are being stored at
 	// once. Default an eighth of the pool, at least 1.
 	RetryConcurrency int
+	// MaxStored is how many stored deliveries of this consumer may be open, all its processes together: to be tried again, in hand, or waiting in
+	// their lanes. Dead letters do not count, nor what is held at a sequence gate. From there on nothing is received, so that a broken dependency
+	// does not move a whole topic into table pawl.job, and event [pawl.EventPaused] says so, once a minute; stored deliveries are worked on
+	// meanwhile. Receiving goes on when a tenth is done. Processes count every few seconds, so what they store until then comes on top. Lower
+	// keeps the table small; higher rides out longer outages without a growing queue. Default 100,000, or no bound if the senders of the
+	// source wait for each acknowledgement ([pawl.SourceInfo]), since they may never send again. Negative: no bound.
+	MaxStored int
 	// Presence is the evidence that a process has died before its lease is over; see [job.Presence].
 	Presence job.Presence
 	// ShutdownTimeout is how long a stop lets handlers finish. Default 25 s.
@@ -118,6 +125,9 @@ func (c *Config) complete(conns int) (h settings, info pawl.SourceInfo, err erro
 		return h, info, err
 	}
 	c.completeKeep(info)
+	if c.MaxStored == 0 && !info.AckAtOnce {
+		c.MaxStored = defaultStored
+	}
 	if c.Key == nil {
 		c.Key = func(d pawl.Delivery) string { return d.Key }
 	}

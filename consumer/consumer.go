@@ -34,6 +34,8 @@ type Consumer struct {
 	inFlight inFlight
 	groups   groups
 	ending   end
+	bound    bound
+	memory   atomic.Pointer[memory] // nil: no report has succeeded
 	hands    txn.Hands
 	deaths   deaths
 	turns    *progress.Loop // of receiving and handling; nil unless somebody looks
@@ -66,6 +68,8 @@ func New(pool *pgxpool.Pool, cfg Config) (*Consumer, error) {
 	c := &Consumer{pool: pool, cfg: cfg, handler: handler, info: info, follows: unsaid && info.RedeliveryHorizon > 0, queue: "inbox/" + cfg.Name,
 		counted: rollup.New(pool, rollup.Consumer), acks: make(chan pawl.Receipt, cfg.Concurrency), unproved: make(chan pawl.Delivery, maxUnproved),
 		groups: groups{most: maxParked(info.ReceiveBatch)}}
+	c.bound.most = cfg.MaxStored
+	c.bound.stored.Store(1) // what was stored before
 	c.retries, err = job.NewWorker(pool, c.retrying())
 	return c, err
 }

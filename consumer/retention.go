@@ -26,7 +26,7 @@ func (c *Consumer) keepInbox(ctx context.Context) {
 	}
 	for ctx.Err() == nil {
 		if holds := c.promise(ctx, window); holds > 0 {
-			c.purge(ctx, "inbox.purge", delivery.Purge, holds+max(holds/10, time.Hour))
+			c.purge(ctx, "inbox.purge", delivery.Purge, holds+beyond(holds))
 		}
 		if c.cfg.Keep.Mode != KeepOff {
 			c.purge(ctx, "delivery.purge", delivery.PurgeKept, c.cfg.Keep.Retention)
@@ -39,16 +39,24 @@ func (c *Consumer) keepInbox(ctx context.Context) {
 // now.
 func (c *Consumer) promise(ctx context.Context, window time.Duration) time.Duration {
 	horizon := c.cfg.Source.Info().RedeliveryHorizon // may ask the broker; it may have grown since the start
-	if c.follows {
+	switch {
+	case c.follows && horizon > longestHorizon:
+		window = 0
+	case c.follows:
 		window = max(window, horizon)
 	}
 	limited, cancel := context.WithTimeout(ctx, purgePatience)
 	defer cancel()
-	holds, err := delivery.Report(limited, c.pool, c.cfg.Name, window, horizon)
-	if err != nil && ctx.Err() == nil {
-		c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "inbox.report", Err: err})
+	asked := time.Now()
+	p, err := delivery.Report(limited, c.pool, c.cfg.Name, window, min(horizon, longestHorizon))
+	if err != nil {
+		if ctx.Err() == nil {
+			c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "inbox.report", Err: err})
+		}
+		return 0
 	}
-	return holds
+	c.memory.Store(&memory{at: asked, until: p.ForgottenUntil})
+	return p.Holds
 }
 
 type purge = func(ctx context.Context, db pawl.DB, b delivery.PurgeBatch) (delivery.Purged, error)

@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,111 @@ func TestT37_WindowBelowTheHorizonIsRefused(t *testing.T) {
 	}
 }
 
+// forgotten is a purge that has made the consumer forget what came until some time ago.
+func forgotten(ago time.Duration) string {
+	return fmt.Sprintf(`insert into pawl.inbox (consumer, key, hash, processed_at, received_at)
+select 'orders', 'ancient', sha256(''), now(), clock_timestamp() - %d * interval '1 second'; select pawl_v1.inbox_purge('orders', %d, 10, '{"unreported": true}')`,
+		int(ago.Seconds()), ago.Milliseconds()-1000)
+}
+
+// While nothing was ever forgotten, nothing is stale: a new consumer reads an old log from its beginning.
+func TestConsumer_ReadsAnOldLog(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*bed){
+		"inline": func(*bed) {}, "batch": func(b *bed) { b.batches(nothing) }, "store": func(b *bed) { b.form.Mode = consumer.StoreFirst },
+		"suspects": func(b *bed) { b.form.SoloAfter = 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.config.Retention = inbox.Retention{QueueRedelivery: 14 * day}
+			change(b)
+			for n := range 30 {
+				d := order(n)
+				d.SentAt = time.Now().Add(-time.Duration(n) * 100 * day)
+				b.source.Send(d, d)
+			}
+			b.consume()
+			b.wantEffects(30)
+			if n := b.counters.Count(pawl.EventStale); n != 0 {
+				t.Errorf("%d are stale", n)
+			}
+		})
+	}
+}
+
+// What was forgotten while less was remembered stays forgotten when the Retention is raised, or set to Forever: what is as old is stale although it
+// is younger than the window. What came later is not (trap T37).
+func TestT37_ALongerRetentionRemembersNoMore(t *testing.T) {
+	t.Parallel()
+	for name, r := range map[string]inbox.Retention{"longer": {QueueRedelivery: 28 * day}, "for ever": {Forever: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, forgotten(2*day))
+			b.config.Retention = r
+			for n, ago := range []time.Duration{3 * day, 2*day - 10*time.Minute, day, 0} {
+				d := order(n)
+				d.SentAt = time.Now().Add(-ago)
+				b.source.Send(d)
+			}
+			b.consume()
+			b.wantEffects(2)
+			if n := b.counters.Count(pawl.EventStale); n != 2 {
+				t.Errorf("%d are stale, want 2", n)
+			}
+		})
+	}
+}
+
+// A purge is known at once: a process that has read that nothing was ever forgotten asks again for what is older than the window, at every level of
+// isolation.
+func TestConsumer_APurgeIsKnownAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
+		t.Run(level, func(t *testing.T) {
+			t.Parallel()
+			b := setupOn(t, pawltest.URL(t, effects)+"&default_transaction_isolation="+strings.ReplaceAll(level, " ", "%20"))
+			b.config.Retention = inbox.Retention{QueueRedelivery: 14 * day}
+			first := order(1)
+			first.SentAt = time.Now().Add(-100 * day)
+			b.source.Send(first)
+			b.start()
+			b.until("the first took effect", func() bool { return b.source.Open() == 0 })
+			b.wantEffects(1)
+			if _, err := b.asks.Exec(t.Context(), "update pawl.inbox set received_at = received_at - interval '99 days'"); err != nil {
+				t.Fatal(err)
+			}
+			if n := b.count("select p.purged from pawl_v1.inbox_purge('orders', 15 * 86400000::bigint) as p"); n != 1 {
+				t.Fatalf("%d forgotten", n)
+			}
+			again, other := first, order(2)
+			other.SentAt = time.Now().Add(-50 * day)
+			b.source.Send(again, other)
+			b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
+			b.until("what is younger than what is forgotten took effect", func() bool { return b.count("select count(*) from effect") == 2 })
+			b.wantEffects(2)
+			if n := b.counters.Count(pawl.EventStale); n != 1 {
+				t.Errorf("%d are stale, want the one that is forgotten", n)
+			}
+		})
+	}
+}
+
+// A source that keeps messages for ever is reported as the longest that can be.
+func TestConsumer_ReportsASourceThatKeepsForEver(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.member().info.RedeliveryHorizon = pawl.Forever
+	if _, err := b.newConsumer(); err == nil || !strings.Contains(err.Error(), "Retention.Forever") {
+		t.Errorf("without Retention.Forever: %v", err)
+	}
+	b.config.Retention.Forever = true
+	b.start()
+	b.until("it is reported", func() bool {
+		return b.count("select count(*) from pawl.consumer as c where c.name = 'orders' and c.window_ms is null and c.horizon_ms = 315360000000") == 1
+	})
+}
+
 // A delivery that is older than what is remembered may have taken effect and be forgotten: it is a dead letter, in every mode,
 // and what its producer says counts where a redrive has made the broker's time new (trap T37).
 func TestT37_OlderThanTheWindowIsStale(t *testing.T) {
@@ -58,7 +164,7 @@ func TestT37_OlderThanTheWindowIsStale(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
+			b := setup(t, forgotten(15*day+12*time.Hour)) // as purges do that come every minute: rows stay a tenth longer
 			b.config.Retention = inbox.Retention{QueueRedelivery: 14 * day}
 			change(b)
 			now := time.Now()

@@ -3,6 +3,8 @@ package consumer_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -121,5 +123,45 @@ func TestLong_LateAttemptIsRefused(t *testing.T) {
 	b.wantEffects(1)
 	if refused.Load() != 1 {
 		t.Errorf("refused %d times", refused.Load())
+	}
+}
+
+// A stored delivery comes back as it was received, with its place in its log, which also stands in the job's headers for operators.
+func TestStore_ComesBackWhole(t *testing.T) {
+	t.Parallel()
+	for name, d := range map[string]pawl.Delivery{
+		"of a queue": {Key: "a", MessageID: "m", Payload: []byte("x")},
+		"of a log": {Key: "a", MessageID: "orders#5f/3/9007199254740993", OrderingKey: "account", SemanticKey: "order-1", Payload: []byte("x"),
+			Attributes: map[string]string{"type": "placed"}, Log: "orders/3", Offset: 9007199254740993,
+			SentAt: time.Now().UTC().Truncate(time.Microsecond), ProducedAt: time.Now().UTC().Add(-time.Hour).Truncate(time.Microsecond)},
+		"at the start of a log": {Key: "a", MessageID: "m", Payload: []byte("x"), Log: "orders/0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.form.Mode = consumer.StoreFirst
+			got, goOn := make(chan pawl.Delivery, 1), make(chan struct{})
+			leave := sync.OnceFunc(func() { close(goOn) })
+			b.form.handle = func(_ context.Context, _ pgx.Tx, d pawl.Delivery) error {
+				got <- d
+				<-goOn
+				return nil
+			}
+			b.source.Send(d)
+			b.start()
+			t.Cleanup(leave)
+			back := <-got
+			d.Receives, d.Handle = 1, nil // the number of the try, and no message at the broker
+			if !reflect.DeepEqual(back, d) {
+				t.Errorf("came back as\n%+v, want\n%+v", back, d)
+			}
+			if d.Log != "" {
+				place := fmt.Sprintf("headers ->> 'pawl-log' = '%s' and headers ->> 'pawl-offset' = '%d'", d.Log, d.Offset)
+				if n := b.count("select count(*) from pawl.job where " + place); n != 1 {
+					t.Errorf("%d jobs name the place in the log", n)
+				}
+			}
+			leave()
+		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -126,6 +127,8 @@ func storedDelivery(j job.Job) pawl.Delivery {
 		}
 	}
 	d.OrderingKey, d.SemanticKey = textAt(j.Headers, headerOrderingKey), textAt(j.Headers, headerSemanticKey)
+	d.Log = textAt(j.Headers, headerLog)
+	d.Offset, _ = strconv.ParseInt(textAt(j.Headers, headerOffset), 10, 64)     // absent: zero
 	d.SentAt, _ = time.Parse(time.RFC3339Nano, textAt(j.Headers, headerSentAt)) // absent: zero
 	d.ProducedAt, _ = time.Parse(time.RFC3339Nano, textAt(j.Headers, headerProducedAt))
 	return d

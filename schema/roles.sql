@@ -28,7 +28,7 @@ grant select, insert, truncate on pawl.archive_0, pawl.archive_1, pawl.archive_2
 grant select, insert, update on pawl.death to pawl_app, pawl_operator;
 grant select on pawl.queue to pawl_app;
 grant select, insert, update on pawl.schedule to pawl_app;
-grant select, insert, update on pawl.consumer to pawl_app, pawl_operator;
+grant select, insert, update on pawl.consumer, pawl.forgotten to pawl_app, pawl_operator;
 grant select, insert, update on pawl.queue to pawl_operator;
 grant select, insert, update, delete on pawl.schedule to pawl_operator;
 grant select, insert, update, delete on pawl.command, pawl.step, pawl.step_call, pawl.replay to pawl_app, pawl_operator;

@@ -53,3 +53,30 @@ func InboxMissing(ctx context.Context, db DB, consumer string, keys []string) ([
  where not exists (select from pawl.inbox as i where i.consumer = $1 and i.key = k.key)
  order by k.n`, []any{consumer, keys}, pgx.RowTo[string])
 }
+
+// OpenDeliveries counts the stored deliveries of a consumer that are open, in the queue that they are jobs of: pending, processing, or waiting in
+// their lanes. It stops at the limit. What is held at a sequence gate is not counted: it waits for a delivery that is still to come.
+func OpenDeliveries(ctx context.Context, db DB, consumer, queue string, limit int) (open int, err error) {
+	err = bounded(ctx, db, func(db DB) error {
+		return lookOne(ctx, db, "delivery.open", openDeliveries, []any{consumer, queue, limit}, &open)
+	})
+	return open, err
+}
+
+// Each count reads as many index entries as it counts, and the gates' may hide as many again. A lane whose jobs have all ended has no row for long.
+const openDeliveries = `select least($3::int, greatest(0, p.n - h.n) + c.n + w.n)::int
+  from (select count(*) as n
+          from (select from pawl.sequence_gate_held as h where h.consumer = $1 limit $3 + 1000000) as s) as h
+ cross join lateral (
+        select count(*) as n
+          from (select from pawl.job as j where j.status = 'pending' and j.queue = $2 limit $3 + h.n) as s) as p
+ cross join (
+        select count(*) as n
+          from (select from pawl.job as j where j.claimed_by is not null and j.queue = $2 limit $3) as s) as c
+ cross join (
+        select count(*) as n
+          from (select
+                  from pawl.lane as l
+                  join pawl.job as j on j.lane_id = l.id and j.status = 'waiting'
+                 where l.queue = $2
+                 limit $3) as s) as w`

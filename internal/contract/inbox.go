@@ -177,19 +177,38 @@ func InboxReplay(ctx context.Context, db DB, consumer, messageID, actor, reason 
 	return r, err
 }
 
-// ConsumerReport calls pawl_v1.consumer_report and returns for how long the consumer remembers. 0 is for ever, and of the horizon
-// that nobody knows it.
-func ConsumerReport(ctx context.Context, db DB, consumer string, window, horizon time.Duration) (holds time.Duration, err error) {
+// ConsumerReportRow is the answer of consumer_report.
+type ConsumerReportRow struct {
+	Holds          time.Duration // 0 is for ever
+	ForgottenUntil time.Time     // zero: nothing was ever forgotten
+}
+
+// ConsumerReport calls pawl_v1.consumer_report. Of the window 0 is for ever, and of the horizon that nobody knows it.
+func ConsumerReport(ctx context.Context, db DB, consumer string, window, horizon time.Duration) (r ConsumerReportRow, err error) {
 	o := Options{}
 	set(o, "horizon_ms", horizon.Milliseconds())
 	var asked, answered *int64
 	if ms := window.Milliseconds(); window > 0 {
 		asked = &ms
 	}
-	err = one(ctx, db, "inbox.report", "select r.window_ms from pawl_v1.consumer_report($1, $2, $3::pg_catalog.jsonb) as r",
-		[]any{consumer, asked, o.text()}, &answered)
+	var until *time.Time
+	err = one(ctx, db, "inbox.report", `select r.window_ms, (r.detail operator(pg_catalog.->>) 'forgotten_until')::pg_catalog.timestamptz
+  from pawl_v1.consumer_report($1, $2, $3::pg_catalog.jsonb) as r`, []any{consumer, asked, o.text()}, &answered, &until)
 	if answered != nil {
-		holds = time.Duration(*answered) * time.Millisecond
+		r.Holds = time.Duration(*answered) * time.Millisecond
 	}
-	return holds, err
+	if until != nil {
+		r.ForgottenUntil = *until
+	}
+	return r, err
+}
+
+// InboxMemory calls pawl_v1.inbox_memory and returns until when the consumer has forgotten; zero: nothing was ever forgotten.
+func InboxMemory(ctx context.Context, db DB, consumer string) (until time.Time, err error) {
+	var answered *time.Time
+	err = one(ctx, db, "inbox.memory", "select m.forgotten_until from pawl_v1.inbox_memory($1) as m", []any{consumer}, &answered)
+	if answered != nil {
+		until = *answered
+	}
+	return until, err
 }

@@ -4,15 +4,31 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/contract"
 )
+
+// A Promise is the answer to a [Report].
+type Promise struct {
+	Holds          time.Duration // for how long the consumer remembers; 0 is for ever
+	ForgottenUntil time.Time     // what first came until then may be forgotten; zero: nothing was ever forgotten
+}
 
 // Report says in the database for how long a consumer remembers its deliveries, 0 for ever, and how long after it was sent a message
 // may be delivered, 0 if nobody knows. Call it at the start and once a minute. It returns what holds: of several programs the longest,
 // until it has not been said for ten minutes. [Purge] refuses to forget sooner.
-func Report(ctx context.Context, db pawl.DB, consumer string, window, horizon time.Duration) (holds time.Duration, err error) {
-	return contract.ConsumerReport(ctx, db, consumer, window, horizon)
+func Report(ctx context.Context, db pawl.DB, consumer string, window, horizon time.Duration) (Promise, error) {
+	row, err := contract.ConsumerReport(ctx, db, consumer, window, horizon)
+	return Promise{Holds: row.Holds, ForgottenUntil: row.ForgottenUntil}, err
+}
+
+// ForgottenUntil returns until when a consumer may have forgotten what it has seen, by the time of the first arrival; zero: nothing was ever
+// forgotten. Ask in the transaction of the claim, behind it.
+func ForgottenUntil(ctx context.Context, tx pgx.Tx, consumer string) (time.Time, error) {
+	return contract.InboxMemory(ctx, tx, consumer)
 }
 
 // A PurgeBatch says what one call of [Purge] or [PurgeKept] may forget.
@@ -55,4 +71,10 @@ func Estimate(ctx context.Context, db pawl.DB) (rows int64, err error) {
 // process that has been silent for 3 s may be dead: then the answer is now.
 func LastDeath(ctx context.Context, db pawl.DB, queue string) (*time.Time, error) {
 	return contract.QueueDeath(ctx, db, queue)
+}
+
+// Open counts the stored deliveries of a consumer that are not done, and stops at the limit. Dead letters are done, and what is held at a
+// sequence gate is not counted.
+func Open(ctx context.Context, db pawl.DB, consumer, queue string, limit int) (int, error) {
+	return catalog.OpenDeliveries(ctx, db, consumer, queue, limit)
 }

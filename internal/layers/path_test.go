@@ -40,19 +40,20 @@ var pinnedBy = []string{"Look", "lookOne", "lookRows", "lookWhole", "Pinned"}
 
 // pieces are functions and package-level texts that hold a piece of a statement, and why its names are safe.
 var pieces = map[string]string{
-	"guard.templates":               "your table, whose types and operators may be your own",
-	"guard.highest":                 "the same",
-	"guard.giveBack":                "the same",
-	"internal/catalog.query":        "read through Look",
-	"internal/catalog.behind":       "the same",
-	"internal/catalog.selected":     "the same",
-	"internal/catalog.commands":     "the same",
-	"internal/catalog.queues":       "the same",
-	"internal/catalog.schedules":    "the same",
-	"internal/catalog.glance":       "the same",
-	"internal/catalog.PresenceFree": "the same",
-	"internal/contract.byEnd":       "follows pawl_v1.",
-	"internal/contract.ofConsumer":  "follows pawl_v1.",
+	"guard.templates":                 "your table, whose types and operators may be your own",
+	"guard.highest":                   "the same",
+	"guard.giveBack":                  "the same",
+	"internal/catalog.query":          "read through Look",
+	"internal/catalog.openDeliveries": "read through Look",
+	"internal/catalog.behind":         "the same",
+	"internal/catalog.selected":       "the same",
+	"internal/catalog.commands":       "the same",
+	"internal/catalog.queues":         "the same",
+	"internal/catalog.schedules":      "the same",
+	"internal/catalog.glance":         "the same",
+	"internal/catalog.PresenceFree":   "the same",
+	"internal/contract.byEnd":         "follows pawl_v1.",
+	"internal/contract.ofConsumer":    "follows pawl_v1.",
 }
 
 // sends are functions to which a text goes under the caller's path, also where the function around it uses one of pinnedBy.

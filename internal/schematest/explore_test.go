@@ -169,7 +169,7 @@ var scenes = []scene{
 }
 
 func allScenes() []scene {
-	return slices.Concat(scenes, openScenes, turnScenes, ownScenes, commandScenes, stepScenes)
+	return slices.Concat(scenes, memoryScenes, openScenes, turnScenes, ownScenes, commandScenes, stepScenes)
 }
 
 var levels = []string{"read committed", "repeatable read", "serializable"}
@@ -204,7 +204,7 @@ func TestExplore_NoInterleavingBreaksAnInvariant(t *testing.T) {
 func (s scene) explore(ctx context.Context, stage *stepper.Stage, level string) (int, error) {
 	wentWell := false // for the first side, in some interleaving: else the scene shows nothing
 	acted := stepper.Scene{
-		Given: "select play.reset(), play.reset_commands(), play.reset_effects();" + s.given,
+		Given: "select play.reset(), play.reset_commands(), play.reset_effects(), play.reset_memory();" + s.given,
 		Check: func(ctx context.Context, conn *pgx.Conn, run stepper.Run) error {
 			wentWell = wentWell || !slices.ContainsFunc(run, func(line stepper.Line) bool { return line.Part == "a" && isState(line.Answer) })
 			if err := s.refused(run, level); err != nil {

@@ -94,7 +94,7 @@ var ours = []mutant{
 }
 
 func allMutants() []mutant {
-	return slices.Concat(modelled, ours, openMutants, turnMutants, runMutants, ownMutants, orderMutants, scheduleMutants, commandMutants, stepMutants)
+	return slices.Concat(modelled, ours, memoryMutants, openMutants, turnMutants, runMutants, ownMutants, orderMutants, scheduleMutants, commandMutants, stepMutants)
 }
 
 // Every mutant is caught, and by the property that it breaks.

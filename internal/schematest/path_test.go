@@ -136,7 +136,7 @@ func alone(t *testing.T, conn *pgx.Conn, statement string) error {
 }
 
 const empty = `truncate pawl.inbox, pawl.delivery, pawl.job, pawl.job_key, pawl.command, pawl.step, pawl.step_call, pawl.sequence_gate, pawl.sequence_gate_held,
-  pawl.lane, pawl.queue, pawl.schedule, pawl.worker, pawl.recall, pawl.fence, pawl.consumer, pawl.rollup, pawl.stale_write`
+  pawl.lane, pawl.queue, pawl.schedule, pawl.worker, pawl.recall, pawl.fence, pawl.consumer, pawl.forgotten, pawl.rollup, pawl.stale_write`
 
 // surface are calls without an operator or a name of their own outside of Pawl. An upper-case word stands for what was made last.
 var surface = []string{
@@ -159,6 +159,8 @@ select pawl_v1.inbox_store('c', 'm6', 'inbox/c', 'delivery', 'x', '{"dead": true
 select pawl_v1.inbox_settle('c', 'm6', JOB);
 commit`,
 	"select pawl_v1.consumer_report('c', 1000, '{\"horizon_ms\": 10}')",
+	"select pawl_v1.inbox_memory('c')",
+	"begin isolation level serializable; select pawl_v1.inbox_memory('new'); commit",
 	`select pawl_v1.delivery_keep('c', 'm1', 'body', '{"headers": {"a": "b"}, "verified_by": "me", "stored_as": {"queue": "q", "kind": "k"}}')`,
 	"select pawl_v1.inbox_replay('c', 'm1', 'a', 'why')",
 	"select pawl_v1.inbox_forget('c', 'm1', 'a', 'why')",

@@ -239,7 +239,7 @@ create function play.reset() returns void language sql as $$
   delete from pawl.job; delete from pawl.worker; delete from pawl.audit;
   select setval('pawl.job_id_seq', 1, false), setval('pawl.worker_id_seq', 1, false);
   select play.reset_lanes(); select play.reset_gates(); select play.reset_schedules() $$;
-` + openPlay + turnPlay + ownPlay + commandPlay + stepPlay
+` + memoryPlay + openPlay + turnPlay + ownPlay + commandPlay + stepPlay
 
 // A violation is a broken property, by the name it has in docs/reference/mutants.md.
 type violation struct{ property, what string }
@@ -248,7 +248,7 @@ func (v violation) Error() string { return v.property + ": " + v.what }
 
 // judge reads the ledger and the rows, and names what is broken.
 func judge(ctx context.Context, conn *pgx.Conn) error {
-	odd, err := collect(ctx, conn, "select o.property, o.what from play.odd as o union all select o.property, o.what from play.odd_gates as o union all select o.property, o.what from play.odd_schedules as o", func(row pgx.CollectableRow) (v violation, err error) {
+	odd, err := collect(ctx, conn, "select o.property, o.what from play.odd as o union all select o.property, o.what from play.odd_gates as o union all select o.property, o.what from play.odd_schedules as o union all select o.property, o.what from play.odd_memory as o", func(row pgx.CollectableRow) (v violation, err error) {
 		return v, row.Scan(&v.property, &v.what)
 	})
 	if err != nil {

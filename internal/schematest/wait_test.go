@@ -36,7 +36,6 @@ var unbounded = map[string]string{
 	"job_claim_id":    skips,
 	"job_sweep":       skips,
 	"job_key_purge":   skips,
-	"inbox_purge":     skips,
 	"delivery_purge":  skips,
 	"command_purge":   skips,
 	"step_purge":      skips,

@@ -4,7 +4,8 @@
 -- programs that say it, the longest holds, and what is shorter takes its place when the longer was not said for ten minutes.
 --
 -- options: horizon_ms (how long after it was sent a message may be delivered; default: nobody knows).
--- outcome 'reported', or 'outlasted': somebody else has said longer. window_ms: what holds; null: for ever.
+-- outcome 'reported', or 'outlasted': another program has said longer. window_ms: what holds; null: for ever. detail.forgotten_until: as of
+-- inbox_memory, absent if nothing was ever forgotten. From then on no purge makes the consumer forget what is younger than window_ms.
 create or replace function pawl_v1.consumer_report(p_consumer text, p_window_ms bigint, p_options jsonb default '{}')
 returns table (outcome text, window_ms bigint, detail jsonb)
 language plpgsql
@@ -13,6 +14,7 @@ set lock_timeout = '2s'
 as $$
 declare
   v_window bigint;
+  v_detail jsonb;
 begin
   perform pawl_v1._check_scope('consumer', p_consumer);
   perform pawl_v1._check_int('window_ms', p_window_ms, 1, 315360000000);
@@ -26,16 +28,80 @@ begin
    where coalesce(excluded.window_ms, 9223372036854775807) >= coalesce(c.window_ms, 9223372036854775807)
       or c.seen_at < clock_timestamp() - interval '10 minutes';
   if found then
+    v_detail := jsonb_strip_nulls(jsonb_build_object('forgotten_until', pawl_v1._memory_enter(p_consumer)));
     return query
-    select 'reported', p_window_ms, '{}'::jsonb;
+    select 'reported', p_window_ms, v_detail;
     return;
   end if;
   select c.window_ms
     into v_window
     from pawl.consumer as c
    where c.name = p_consumer;
+  v_detail := jsonb_strip_nulls(jsonb_build_object('forgotten_until', pawl_v1._memory_enter(p_consumer)));
   return query
-  select 'outlasted', v_window, '{}'::jsonb;
+  select 'outlasted', v_window, v_detail;
+end
+$$;
+
+-- Locks the memory of a consumer until the transaction ends, and returns until when it has forgotten. A report enters it behind its promise, and
+-- a purge before it looks at the promise: so the purge sees the promise, or the report hears of the purge. It updates the row, since a lock
+-- alone is not seen by a transaction that has an older snapshot (docs/decisions/0012-lanes.md).
+create or replace function pawl_v1._memory_enter(p_consumer text)
+returns timestamptz
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_until timestamptz;
+begin
+  insert into pawl.forgotten as f (consumer)
+  values (p_consumer)
+      on conflict (consumer) do update
+     set ver = f.ver + 1
+  returning f.until
+       into v_until;
+  return v_until;
+end
+$$;
+
+-- Says until when a consumer has forgotten what it has seen. Ask in the transaction of inbox_claim, behind an answer 'processed', before you
+-- handle a delivery that may be old. If it was sent at forgotten_until or earlier, it may have taken effect before and be forgotten. If it was
+-- sent later, or outcome is 'whole', it has not. Allow for the clock of the sender, which may be ahead.
+--
+-- A purge deletes rows and says so here in one transaction. So whoever finds a row gone can read how far that purge went, but not in a snapshot
+-- that is older than the purge. Above READ COMMITTED such a transaction is told 40001: an insert that would overlook a younger version of the row
+-- is refused, and is taken back.
+--
+-- outcome 'whole': no purge has ever deleted a delivery of it, forgotten_until is null; or 'forgotten'. 40001: restart the transaction.
+-- 55P03: a purge is under way; roll back and leave the message for later.
+create or replace function pawl_v1.inbox_memory(p_consumer text)
+returns table (outcome text, forgotten_until timestamptz, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '50ms'
+as $$
+declare
+  v_until timestamptz;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer);
+  if current_setting('transaction_isolation') <> 'read committed' then
+    begin
+      insert into pawl.forgotten (consumer)
+      values (p_consumer)
+          on conflict do nothing;
+      if found then
+        raise exception 'nothing was ever forgotten';
+      end if;
+    exception
+      when raise_exception then null; -- the row is taken back
+    end;
+  end if;
+  select f.until
+    into v_until
+    from pawl.forgotten as f
+   where f.consumer = p_consumer;
+  return query
+  select case when v_until is null then 'whole' else 'forgotten' end, v_until, '{}'::jsonb;
 end
 $$;
 
@@ -86,8 +152,9 @@ end
 $$;
 
 -- Forgets deliveries of a consumer that came first longer ago than p_older_than_ms, at most p_limit of them (1 to 10000): call it
--- until it answers less. What a job still owns stays, dead letters included. It waits for nobody, and nobody waits for it longer
--- than one batch takes: keep that below the 50 ms of inbox_claim.
+-- until it answers less. What a job still owns stays, dead letters included. It passes by locked rows, and waits for
+-- another purge or a report of the consumer, 2 s at most. No claim waits for it longer than one batch takes: keep that below the 50 ms of
+-- inbox_claim. inbox_memory tells how far it went.
 --
 -- p_older_than_ms: longer than the longest time after which a delivery may come again, or it runs again as new; P4004 if it is shorter
 -- than consumer_report was told, or than 14 days if it was told nothing.
@@ -100,6 +167,7 @@ set search_path = pg_catalog, pg_temp
 set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
 set enable_sort = off
 set enable_seqscan = off
+set lock_timeout = '2s'
 as $$
 declare
   v_before timestamptz;
@@ -109,6 +177,7 @@ declare
 begin
   perform pawl_v1._check_options(p_options, '{since,unreported}');
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
+  perform pawl_v1._memory_enter(p_consumer);
   perform pawl_v1._check_promise(p_consumer, p_older_than_ms, coalesce((p_options ->> 'unreported')::boolean, false));
   select array_agg(d.ctid), max(d.received_at) -- their places: see job_key_purge
     into v_due, v_next
@@ -128,6 +197,11 @@ begin
      and i.received_at < v_before
      and not exists (select from pawl.job as j where j.id = i.job_id);
   get diagnostics v_purged = row_count;
+  if v_purged > 0 then
+    update pawl.forgotten as f
+       set until = greatest(f.until, v_next)
+     where f.consumer = p_consumer;
+  end if;
   return query
   select 'purged', v_purged, jsonb_strip_nulls(jsonb_build_object('next', v_next));
 end

@@ -17,7 +17,7 @@ $$;
 
 drop table pawl.archive_0, pawl.archive_1, pawl.archive_2, pawl.archive_3,
   pawl.archive_4, pawl.archive_5, pawl.archive_6, pawl.archive_7;
-drop table pawl.consumer, pawl.delivery, pawl.sequence_gate, pawl.sequence_gate_held;
+drop table pawl.consumer, pawl.forgotten, pawl.delivery, pawl.sequence_gate, pawl.sequence_gate_held;
 drop table pawl.audit, pawl.command, pawl.step, pawl.step_call, pawl.replay, pawl.fence, pawl.inbox, pawl.job_key, pawl.job, pawl.lane, pawl.queue, pawl.schedule,
   pawl.worker, pawl.recall, pawl.death, pawl.rollup, pawl.stale_write, pawl.migration;
 drop sequence pawl.position_seq, pawl.fence_seq;

@@ -263,6 +263,13 @@ create table pawl.consumer (
   seen_at    timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
 
+-- What purges have made consumers forget. A consumer without a row, or without a time, remembers all that it has ever seen.
+create table pawl.forgotten (
+  consumer pawl.name primary key,
+  ver      bigint not null default 0, -- updated by whoever promises to remember, and by whoever makes forget, before it looks
+  until    timestamptz                -- what came first at this time or earlier may be forgotten; what came later is not
+) with (fillfactor = 50);
+
 -- Deliveries as they came. Which are kept, and for how long, is each consumer's choice.
 create table pawl.delivery (
   consumer    pawl.name not null,

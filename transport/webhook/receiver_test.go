@@ -361,10 +361,16 @@ func TestReceiver_OnError(t *testing.T) {
 	}
 }
 
-// A delivery that is older than what is remembered never runs as new.
+// A delivery that is as old as what is forgotten never runs as new.
 func TestReceiver_Stale(t *testing.T) {
 	t.Parallel()
 	b := receive(t, "stripe", func(b *bed) { b.door.ProducedAt = webhook.CreatedAt("/created") })
+	forgotten := b.count(`with old as (
+  insert into pawl.inbox (consumer, key, hash, processed_at, received_at) select 'hooks', 'ancient', sha256(''), now(), now() - interval '31 days' returning 1)
+select count(*) from old`)
+	if n := b.count("select p.purged from pawl_v1.inbox_purge('hooks', 30 * 86400000::bigint) as p"); forgotten != 1 || n != 1 {
+		t.Fatalf("%d of %d forgotten", n, forgotten)
+	}
 	old := fmt.Sprintf(`{"id":"evt_1","created":%d}`, time.Now().Add(-32*24*time.Hour).Unix())
 	b.want(b.send("", old), http.StatusOK)
 	b.want(b.send("", event("evt_2", "t", "o")), http.StatusOK)

@@ -1,0 +1,90 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/delivery"
+	"github.com/pawl-go/pawl/internal/pace"
+)
+
+const (
+	defaultStored = 100_000
+	// countEvery is how often stored deliveries are counted while this process stores some and the bound is far. countShare is how much longer
+	// than a count the pause before the next is, up to longestRest, and countPatience the limit of one.
+	countEvery    = 5 * time.Second
+	countShare    = 20
+	longestRest   = 30 * time.Second
+	countPatience = 5 * time.Second
+	// tellEvery is how often a consumer says that it receives nothing.
+	tellEvery = time.Minute
+)
+
+// A bound is how many stored deliveries may be open before nothing more is received. All processes of a consumer count the same rows.
+type bound struct {
+	most   int          // no bound if it is not positive
+	stored atomic.Int64 // by this process, since the last count; 1 before the first
+
+	open          int       // at the last count
+	soonest, next time.Time // of the next: if the bound may be reached, and otherwise
+	told          time.Time // that nothing is received
+}
+
+// due reports whether the stored deliveries are to be counted, and for how long to wait before: this process has stored some, and it is time,
+// or the bound may be reached with those.
+func (b *bound) due() (wait time.Duration, due bool) {
+	stored := int(b.stored.Load())
+	switch {
+	case b.most <= 0 || stored == 0:
+		return 0, false
+	case b.open+stored >= b.most:
+		return time.Until(b.soonest), true
+	}
+	return 0, time.Now().After(b.next)
+}
+
+// awaitBound holds the receiving while as many stored deliveries are open as may be: a log, or a queue, is the cheaper place to wait while
+// something that the handler needs is broken. It goes on when a tenth is worked off. If they cannot be counted, the last count holds.
+func (c *Consumer) awaitBound(ctx context.Context) {
+	b := &c.bound
+	wait, due := b.due()
+	if !due {
+		return
+	}
+	pace.Sleep(ctx, wait)
+	for paused := false; ctx.Err() == nil; c.turns.Turn() {
+		wait = c.countStored(ctx)
+		paused = b.open >= b.most || paused && b.open > b.most-b.most/10
+		if !paused {
+			return
+		}
+		b.stored.Store(1) // what is worked off meanwhile is not known without another count
+		if time.Since(b.told) >= tellEvery {
+			b.told = time.Now()
+			c.emit(ctx, pawl.Event{Kind: pawl.EventPaused, Op: "consumer.receive", Count: b.open,
+				Err: fmt.Errorf("%d stored deliveries are open (MaxStored): nothing is received until a tenth of them is done", b.most)})
+		}
+		pace.Sleep(ctx, pace.Jittered(wait))
+	}
+}
+
+// countStored counts the open deliveries up to the bound, and returns how long to wait for the next count.
+func (c *Consumer) countStored(ctx context.Context) (wait time.Duration) {
+	b, start := &c.bound, time.Now()
+	stored := b.stored.Swap(0)
+	ctx, cancel := context.WithTimeout(ctx, countPatience)
+	defer cancel()
+	open, err := delivery.Open(ctx, c.pool, c.cfg.Name, c.queue, b.most)
+	if err != nil {
+		b.stored.Add(stored) // they are not in the count
+	} else {
+		b.open = open
+	}
+	rest := min(countShare*time.Since(start), longestRest)
+	wait = max(countEvery, rest)
+	b.soonest, b.next = time.Now().Add(rest), time.Now().Add(wait)
+	return wait
+}
