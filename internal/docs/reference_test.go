@@ -212,6 +212,7 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 		"webhook.ReconcilerConfig": {"transport/webhook/reconciler.go", "ReconcilerConfig"},
 		"webhook.GitHubConfig":     {"transport/webhook/github.go", "GitHubConfig"},
 		"observe.EventOptions":     {"observe/options.go", "EventOptions"}, "observe.DatabaseOptions": {"observe/options.go", "DatabaseOptions"},
+		"pawlnats.Config": {"transport/pawlnats/config.go", "Config"}, "pawlnats.SinkConfig": {"transport/pawlnats/sink.go", "SinkConfig"},
 		"pawlsqs.Config": {"transport/pawlsqs/config.go", "Config"}, "pawlsqs.Message": {"transport/pawlsqs/send.go", "Message"},
 	} {
 		text, fields := sectionOf(t, page, section), 0

@@ -20,7 +20,7 @@ const (
 	minAckWait     = time.Second      // a third of it must be enough for one extension
 	maxBatch       = 1000             // deliveries of one Receive
 	heldBatch      = 256              // extensions of one turn of the heart
-	receiveBatch   = 64               // what a consumer asks for at once
+	defaultBatch   = 100              // what a consumer asks for at once
 	ackBatch       = 128              // receipts of one call
 	minPullBytes   = 16 << 20         // of one pull: what is received waits in memory
 	headerOverhead = 64 << 10         // beside the largest payload, so that one message always fits a pull
@@ -31,6 +31,11 @@ type Config struct {
 	// Wait is how long one Receive may wait for the first message. Too short: more requests. Too long: a server that hangs is noticed later,
 	// 6 s after Wait. A stop does not wait for it. Default 5 s, allowed 50 ms to 30 s; the consumer's own MaxRequestExpires lowers it.
 	Wait time.Duration
+
+	// Batch is how many deliveries a consumer asks for at once; what of them is not begun waits in memory. Too small: more requests, and a
+	// handler of batches that waits for them; give it several times its own batch. Too large: one process takes what others could have begun,
+	// and a crash hides it for AckWait. Default 100, allowed 1 to 1000; the consumer's own MaxRequestBatch and MaxAckPending lower it.
+	Batch int
 
 	// Key finds the idempotency key of a message. Default: the header Idempotency-Key, else Nats-Msg-Id, else ce-source and ce-id of
 	// CloudEvents; see [DefaultKey]. A message without a key is delivered with an empty [pawl.Delivery.Key]; nothing is guessed.
@@ -56,8 +61,14 @@ func (c Config) filled() (Config, error) {
 	if c.Wait == 0 {
 		c.Wait = defaultWait
 	}
+	if c.Batch == 0 {
+		c.Batch = defaultBatch
+	}
 	if c.Key == nil {
 		c.Key = DefaultKey()
+	}
+	if c.Batch < 1 || c.Batch > maxBatch {
+		return c, badArgument("nats.open", "Batch is %d, allowed are 1 to %d", c.Batch, maxBatch)
 	}
 	if c.Wait < minWait || c.Wait > maxWait {
 		return c, badArgument("nats.open", "Wait is %v, allowed are 50ms to 30s", c.Wait)

@@ -70,6 +70,7 @@ func TestOpen_SaysWhatIsMissing(t *testing.T) {
 		"JetStream context is missing": open(nil, f.stream, f.consumer, pawlnats.Config{}),
 		"both need a name":             open(f.js, f.stream, "", pawlnats.Config{}),
 		"Wait is 1m0s":                 open(f.js, f.stream, f.consumer, pawlnats.Config{Wait: time.Minute}),
+		"Batch is 1001":                open(f.js, f.stream, f.consumer, pawlnats.Config{Batch: 1001}),
 		"KeyHeader needs a name":       open(f.js, f.stream, f.consumer, pawlnats.Config{Key: pawlnats.KeyHeader("")}),
 		"KeyJSON":                      open(f.js, f.stream, f.consumer, pawlnats.Config{Key: pawlnats.KeyFirst(pawlnats.KeyJSON("no pointer"))}),
 		"at least one":                 open(f.js, f.stream, f.consumer, pawlnats.Config{Key: pawlnats.KeyFirst()}),

@@ -71,7 +71,7 @@ func (p *Partitions) Info() pawl.SourceInfo {
 	for _, s := range p.sources[1:] {
 		i.RedeliveryHorizon = max(i.RedeliveryHorizon, s.Info().RedeliveryHorizon)
 	}
-	i.ReceiveBatch = min(len(p.sources), receiveBatch)
+	i.ReceiveBatch = min(len(p.sources), p.sources[0].config.Batch)
 	return i
 }
 
@@ -107,7 +107,7 @@ func (p *Partitions) Receive(ctx context.Context, max int) (ds []pawl.Delivery, 
 	}
 	if err := ctx.Err(); err != nil {
 		p.stop()
-		return nil, wrap(op, p.sources[0].stream, err)
+		return nil, &pawl.Error{Op: op, Err: err}
 	}
 	p.start(ctx)
 	defer p.leave()
@@ -134,7 +134,7 @@ func (p *Partitions) Receive(ctx context.Context, max int) (ds []pawl.Delivery, 
 			return ds, nil
 		case <-ctx.Done():
 			p.stop()
-			return nil, wrap(op, p.sources[0].stream, errors.Join(ctx.Err(), p.Release(context.WithoutCancel(ctx), 0, ds...)))
+			return nil, &pawl.Error{Op: op, Err: errors.Join(ctx.Err(), p.Release(context.WithoutCancel(ctx), 0, ds...))}
 		}
 	}
 	return ds, nil

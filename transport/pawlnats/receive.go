@@ -30,12 +30,12 @@ func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) 
 	}
 	s.pace.await(ctx)
 	if err := ctx.Err(); err != nil {
-		return nil, wrap(op, s.name(), err)
+		return nil, &pawl.Error{Op: op, Err: err}
 	}
 	ds, err := s.pullOnce(ctx, max)
 	s.pace.polled(err)
 	if stopped := ctx.Err(); stopped != nil {
-		return nil, wrap(op, s.name(), errors.Join(stopped, s.Release(context.WithoutCancel(ctx), 0, ds...)))
+		return nil, &pawl.Error{Op: op, Err: errors.Join(stopped, s.Release(context.WithoutCancel(ctx), 0, ds...))}
 	}
 	if err != nil {
 		s.counters.pollErrors.Add(1)

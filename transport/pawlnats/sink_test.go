@@ -164,7 +164,7 @@ func TestSink_CarriesNothingChanged(t *testing.T) {
 		"system":         {"$JS.API.INFO", "a", "b", "subject of the server"},
 		"header name":    {good, "a b", "b", "no header"},
 		"an order":       {good, "Nats-Rollup", "all", "order to the server"},
-		"in lower case":  {good, "nats-ttl", "1s", "order to the server"},
+		"in lower case":  {good, "nats-rollup", "all", "order to the server"},
 		"line end":       {good, "a", "b\nc", "line end"},
 		"white space":    {good, "a", " b", "white space"},
 		"no UTF-8":       {good, "a", "\xff", "no UTF-8"},

@@ -105,7 +105,7 @@ func (s *Source) Broker() (system, destination string) { return "nats", s.stream
 // minute.
 func (s *Source) Info() pawl.SourceInfo {
 	b := s.recent()
-	i := pawl.SourceInfo{RedeliveryHorizon: b.horizon, ReceiveBatch: min(receiveBatch, b.batch), AckBatch: ackBatch}
+	i := pawl.SourceInfo{RedeliveryHorizon: b.horizon, ReceiveBatch: min(s.config.Batch, b.batch), AckBatch: ackBatch}
 	if s.config.OrderingKey != nil {
 		i.ReceiveBatch, i.AckAtOnce = 1, true // the next message comes once this one is acknowledged
 	}
