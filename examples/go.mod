@@ -41,9 +41,11 @@ require (
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/nats-io/nats.go v1.55.0
 	github.com/pawl-go/pawl/transport/pawlnats v0.0.0
+	github.com/pawl-go/pawl/transport/pawlrabbitmq v0.0.0
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
+	github.com/rabbitmq/amqp091-go v1.16.0
 	golang.org/x/sync v0.23.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
@@ -57,3 +59,5 @@ replace github.com/pawl-go/pawl/transport/pawlsqs => ../transport/pawlsqs
 replace github.com/pawl-go/pawl/observe => ../observe
 
 replace github.com/pawl-go/pawl/transport/pawlnats => ../transport/pawlnats
+
+replace github.com/pawl-go/pawl/transport/pawlrabbitmq => ../transport/pawlrabbitmq

@@ -16,7 +16,7 @@ import (
 
 func newDev() *cobra.Command {
 	cmd := group("dev", "Tools for development")
-	cmd.AddCommand(newDevPostgres(), newDevSQS(), newDevNATS())
+	cmd.AddCommand(newDevPostgres(), newDevSQS(), newDevNATS(), newDevRabbitMQ())
 	return cmd
 }
 
