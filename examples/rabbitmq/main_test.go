@@ -46,6 +46,9 @@ func TestRabbitMQ(t *testing.T) {
 	if out, err := prepare.CombinedOutput(); err != nil {
 		t.Fatalf("setup: %v\n%s", err, out)
 	}
+	if err := brokers.AwaitQuorumQueue(t.Context(), server, "orders"); err != nil { // it is killed soon
+		t.Fatal(err)
+	}
 	send(t, url, "broken", "not JSON")
 	for n := range orders / 2 {
 		order(t, url, n)

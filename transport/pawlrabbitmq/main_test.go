@@ -1,7 +1,6 @@
 package pawlrabbitmq_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -182,25 +180,14 @@ func queueOn(t testing.TB, server *rabbit, args amqp.Table) *fixture {
 	return f
 }
 
-// rooted waits until the broker has written down that the queue exists. RabbitMQ 3.10 does so half a second after the declaration: a queue that is younger
-// when the broker is killed loses its log, and has no leader ever after.
+// rooted waits until the broker has written down that the queue exists.
 func rooted(t testing.TB, server *rabbit, queue string) {
 	t.Helper()
-	if err := rootedQueue(server, queue); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := brokers.AwaitQuorumQueue(ctx, server.Server, queue); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func rootedQueue(server *rabbit, queue string) error {
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		files, _ := filepath.Glob(filepath.Join(server.Dir(), "data", "*", "quorum", "*", "names.dets"))
-		for _, file := range files {
-			if text, err := os.ReadFile(file); err == nil && bytes.Contains(text, []byte("%2F_"+queue)) {
-				return nil
-			}
-		}
-	}
-	return fmt.Errorf("the queue %q is not written down", queue)
 }
 
 func (f *fixture) connect() {
