@@ -38,6 +38,14 @@ func TestMain(m *testing.M) {
 type rabbit struct {
 	*brokers.Server
 	management string
+	addr       string // of one that another process runs
+}
+
+func (r *rabbit) Addr() string {
+	if r.Server == nil {
+		return r.addr
+	}
+	return r.Server.Addr()
 }
 
 // shared is the server of all tests that do not kill it: a start takes 10 s. Each test has a queue of its own.
@@ -67,7 +75,7 @@ func startRabbit(ctx context.Context, more map[string]string) (*rabbit, error) {
 	settings := map[string]string{brokers.ManagementPort: strconv.Itoa(port), "max_message_size": strconv.Itoa(mostOctets)}
 	maps.Copy(settings, more)
 	s, err := brokers.RabbitMQ(ctx, brokers.Options{Settings: settings})
-	return &rabbit{s, fmt.Sprintf("http://guest:guest@127.0.0.1:%d", port)}, err
+	return &rabbit{Server: s, management: fmt.Sprintf("http://guest:guest@127.0.0.1:%d", port)}, err
 }
 
 // manage puts something into the management API of the shared server.
@@ -173,7 +181,7 @@ type fixture struct {
 // queueOn declares a queue that ends with the test.
 func queueOn(t testing.TB, server *rabbit, args amqp.Table) *fixture {
 	t.Helper()
-	f := &fixture{TB: t, server: server, queue: fmt.Sprintf("q%d", names.Add(1))}
+	f := &fixture{TB: t, server: server, queue: fmt.Sprintf("q%d-%d", os.Getpid(), names.Add(1))}
 	f.connect()
 	_, err := f.ch.QueueDeclare(f.queue, true, false, false, false, args)
 	f.must(err)
