@@ -30,29 +30,28 @@ func main() {
 	}
 }
 
-// setup declares the queue and the queue behind its dead letter exchange, once, as an operator does: the program itself only checks it.
+// setup makes the queue and its dead letter exchange, once, as an operator does: the program itself only checks them.
 func setup(url string) error {
 	conn, err := amqp.Dial(url)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	channel, err := conn.Channel()
+	ch, err := conn.Channel()
 	if err != nil {
 		return err
 	}
-	if err := channel.ExchangeDeclare("orders-dead", amqp.ExchangeFanout, true, false, false, false, nil); err != nil {
+	if err := ch.ExchangeDeclare("orders.dead", "fanout", true, false, false, false, nil); err != nil {
 		return err
 	}
-	quorum := amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum}
-	if _, err := channel.QueueDeclare("orders-dead", true, false, false, false, quorum); err != nil {
+	if _, err := ch.QueueDeclare("orders.dead", true, false, false, false, amqp.Table{"x-queue-type": "quorum"}); err != nil {
 		return err
 	}
-	if err := channel.QueueBind("orders-dead", "", "orders-dead", false, nil); err != nil {
+	if err := ch.QueueBind("orders.dead", "", "orders.dead", false, nil); err != nil {
 		return err
 	}
-	_, err = channel.QueueDeclare("orders", true, false, false, false,
-		amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum, "x-dead-letter-exchange": "orders-dead", "x-delivery-limit": int32(100)})
+	_, err = ch.QueueDeclare("orders", true, false, false, false, amqp.Table{
+		"x-queue-type": "quorum", "x-delivery-limit": 50, "x-dead-letter-exchange": "orders.dead"})
 	return err
 }
 
@@ -70,7 +69,7 @@ func run(ctx context.Context, database, url string) error {
 	if err != nil {
 		return err
 	}
-	return c.Run(ctx)
+	return c.Run(ctx) // it closes the source's connection last
 }
 
 // An Order is the payload of a message. One that is not such JSON becomes a dead letter, with its payload: no retry can help.

@@ -13,6 +13,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/brokers"
 	"github.com/pawl-go/pawl/internal/counted"
 	"github.com/pawl-go/pawl/transport/pawlrabbitmq"
 )
@@ -77,14 +78,14 @@ func countedRabbit(ordered bool) counted.Transport {
 		tr.Name, tr.Options = "rabbitmq ordered", map[string]string{"ordered": "yes"}
 		args = single()
 	}
-	tr.Create = func(_ context.Context, q counted.Queue) error {
+	tr.Create = func(ctx context.Context, q counted.Queue) error {
 		if err := onCounted(q, func(ch *amqp.Channel) error {
 			_, err := ch.QueueDeclare(q.Name, true, false, false, false, args)
 			return err
 		}); err != nil {
 			return err
 		}
-		return rootedQueue(q.Broker.(*rabbit), q.Name)
+		return brokers.AwaitQuorumQueue(ctx, q.Broker.(*rabbit).Server, q.Name)
 	}
 	tr.Forget = func(ctx context.Context, q counted.Queue) error {
 		if err := onCounted(q, func(ch *amqp.Channel) error {

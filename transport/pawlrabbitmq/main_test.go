@@ -1,7 +1,6 @@
 package pawlrabbitmq_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,6 +38,14 @@ func TestMain(m *testing.M) {
 type rabbit struct {
 	*brokers.Server
 	management string
+	addr       string // of one that another process runs
+}
+
+func (r *rabbit) Addr() string {
+	if r.Server == nil {
+		return r.addr
+	}
+	return r.Server.Addr()
 }
 
 // shared is the server of all tests that do not kill it: a start takes 10 s. Each test has a queue of its own.
@@ -69,7 +75,7 @@ func startRabbit(ctx context.Context, more map[string]string) (*rabbit, error) {
 	settings := map[string]string{brokers.ManagementPort: strconv.Itoa(port), "max_message_size": strconv.Itoa(mostOctets)}
 	maps.Copy(settings, more)
 	s, err := brokers.RabbitMQ(ctx, brokers.Options{Settings: settings})
-	return &rabbit{s, fmt.Sprintf("http://guest:guest@127.0.0.1:%d", port)}, err
+	return &rabbit{Server: s, management: fmt.Sprintf("http://guest:guest@127.0.0.1:%d", port)}, err
 }
 
 // manage puts something into the management API of the shared server.
@@ -175,32 +181,21 @@ type fixture struct {
 // queueOn declares a queue that ends with the test.
 func queueOn(t testing.TB, server *rabbit, args amqp.Table) *fixture {
 	t.Helper()
-	f := &fixture{TB: t, server: server, queue: fmt.Sprintf("q%d", names.Add(1))}
+	f := &fixture{TB: t, server: server, queue: fmt.Sprintf("q%d-%d", os.Getpid(), names.Add(1))}
 	f.connect()
 	_, err := f.ch.QueueDeclare(f.queue, true, false, false, false, args)
 	f.must(err)
 	return f
 }
 
-// rooted waits until the broker has written down that the queue exists. RabbitMQ 3.10 does so half a second after the declaration: a queue that is younger
-// when the broker is killed loses its log, and has no leader ever after.
+// rooted waits until the broker has written down that the queue exists.
 func rooted(t testing.TB, server *rabbit, queue string) {
 	t.Helper()
-	if err := rootedQueue(server, queue); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := brokers.AwaitQuorumQueue(ctx, server.Server, queue); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func rootedQueue(server *rabbit, queue string) error {
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		files, _ := filepath.Glob(filepath.Join(server.Dir(), "data", "*", "quorum", "*", "names.dets"))
-		for _, file := range files {
-			if text, err := os.ReadFile(file); err == nil && bytes.Contains(text, []byte("%2F_"+queue)) {
-				return nil
-			}
-		}
-	}
-	return fmt.Errorf("the queue %q is not written down", queue)
 }
 
 func (f *fixture) connect() {

@@ -263,3 +263,37 @@ func TestSource_Backlog(t *testing.T) {
 		return b.Ready == 3 && b.Consumers == 1
 	})
 }
+
+// A receipt that comes after its connection was lost removes no message, although another one has its delivery tag now.
+func TestSource_LateReceiptRemovesNothing(t *testing.T) {
+	t.Parallel()
+	f := setup(t, quorum(), pawlrabbitmq.Config{})
+	f.lateReceipt(f.source)
+}
+
+// lateReceipt acknowledges deliveries of a session that is over, on a source or a mutant of it.
+func (f *fixture) lateReceipt(acks pawl.Source) {
+	f.Helper()
+	f.send("a1", "a2", "a3", "b1", "b2", "b3")
+	ds := f.get(6)
+	f.must(acks.Ack(context.Background(), committed(ds[:3]...)...))
+	f.knife.cut(false)
+	f.send("c1", "c2", "c3")
+	eventually(f, "RabbitMQ has taken back what was lost", func() bool { return f.waiting() == 6 })
+	f.wantKeys(f.get(6), "b1", "b2", "b3", "c1", "c2", "c3") // with the tags 1 to 6
+	f.must(acks.Ack(context.Background(), committed(ds[3:]...)...))
+	f.must(f.source.Finish(context.Background()))
+	next, _ := f.open(pawlrabbitmq.Config{})
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	got := map[string]bool{}
+	for len(got) < 6 {
+		again, err := next.Receive(ctx, 10)
+		if err != nil {
+			f.Fatalf("came again: %v: %v", got, err)
+		}
+		for _, d := range again {
+			got[d.Key] = true
+		}
+	}
+}

@@ -11,10 +11,11 @@ func newDevRabbitMQ() *cobra.Command {
 		name: "rabbitmq", title: "RabbitMQ", start: brokers.RabbitMQ,
 		url:       func(s *brokers.Server) string { return "amqp://guest:guest@" + s.Addr() + "/" },
 		variables: []string{"RABBITMQ_URL", "PAWL_RABBITMQ_URL"},
-		about: `Runs a RabbitMQ server: the script that PAWL_RABBITMQ_SERVER names, else the one that your system's package rabbitmq-server installs
-(Debian: apt-get install rabbitmq-server; macOS: brew install rabbitmq). A start takes about ten seconds. The user is guest, the password guest.
+		about: `Runs a RabbitMQ server: the one whose script PAWL_RABBITMQ_SERVER names, else that of the installed package rabbitmq-server. A start
+takes 5 s to 20 s.
 
-Its management plugin is off, so the queues are yours to declare: a consumer of Pawl wants quorum queues, and makes none.`,
+It needs no privileges and touches no RabbitMQ of the system: it has its own Erlang port mapper, cookie and ports. Its user is guest, with the
+password guest.`,
 		examples: []string{
 			"pawl dev rabbitmq --dir ./rabbitdata",
 			"pawl dev rabbitmq --dir ./rabbitdata -- go run .",
