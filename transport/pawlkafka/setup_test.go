@@ -1,3 +1,5 @@
+//go:build brokers
+
 package pawlkafka_test
 
 import (

@@ -1,3 +1,5 @@
+//go:build brokers
+
 package pawlrabbitmq_test
 
 import (
