@@ -4,6 +4,7 @@ package pawlkafka_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -42,7 +43,9 @@ func TestCounted_FindsMutants(t *testing.T) {
 	} {
 		t.Run(c.mutant, func(t *testing.T) {
 			t.Parallel()
-			counted.MustFail(t, countedKafka(""), c.run, c.mutant)
+			tr := countedKafka("")
+			tr.Options["eager"] = "yes"
+			counted.MustFail(t, tr, c.run, c.mutant)
 		})
 	}
 }
@@ -58,10 +61,21 @@ func countedOptions(addr string) []kgo.Opt {
 func openCounted(ctx context.Context, s counted.Spec) (pawl.Source, error) {
 	opts := append(countedOptions(s.Addr), kgo.SessionTimeout(s.Session), kgo.HeartbeatInterval(s.Session/10), kgo.FetchMaxWait(500*time.Millisecond))
 	source, err := pawlkafka.Open(ctx, opts, s.Name, []string{s.Name}, pawlkafka.Config{Wait: time.Second, ServerSideBalancer: s.Options["serverside"] != ""})
-	if err == nil {
-		pawlkafka.Break(source, s.Mutant)
+	if err != nil {
+		return nil, err
 	}
-	return source, err
+	pawlkafka.Break(source, s.Mutant)
+	if s.Options["eager"] != "" {
+		return eager{source}, nil
+	}
+	return source, nil
+}
+
+// An eager source commits within Ack. What a consumer acknowledges too early is then lost at any crash, and not only if a tick came in between.
+type eager struct{ *pawlkafka.Source }
+
+func (e eager) Ack(ctx context.Context, rs ...pawl.Receipt) error {
+	return errors.Join(e.Source.Ack(ctx, rs...), pawlkafka.Commit(ctx, e.Source))
 }
 
 func openCountedSink(ctx context.Context, s counted.Spec) (pawl.Sink, error) {
