@@ -25,7 +25,7 @@ var words = []retired{
 	{`\b[Ll]and(s|ed|ing)?\b`, "store, stored"},
 	{`\bHandleBatch\b`, "HandleManyTx"},
 	{`\b(Ack)?Patience\b`, "AcquireTimeout, ResponseTimeout, Timeout"},
-	{`\bKey(TTL|Ttl)\b|\bKeepFor\b|\b(key_)?ttl(_ms)?\b`, "Retention"},
+	{`\bKey(TTL|Ttl)\b|\bKeepFor\b|(^|[^-\w])(key_)?ttl(_ms)?\b`, "Retention"}, // x-message-ttl is RabbitMQ's
 	{`\b(Err|Code)MessageReused\b|\bP4050\b`, "ErrKeyReused (P4002); the code mismatch of a dead letter"},
 	{`\btransport/sqs\b`, "transport/pawlsqs"},
 	{`"github.com/pawl-go/pawl/sql"|\bsql/(api|tables|dist|sqlstates)\b`, "package schema"},
