@@ -148,6 +148,12 @@ func (s *Sink) publish(ctx context.Context, parcels []parcel) []error {
 		}
 		return errs
 	}
+	if err := fault.At("rabbitmq.publish.before"); err != nil {
+		for i := range errs {
+			errs[i] = s.down(err)
+		}
+		return errs
+	}
 	sent, unknown := l.send(ctx, s.exchange, parcels), false
 	for i, p := range parcels {
 		var certain bool
@@ -158,7 +164,7 @@ func (s *Sink) publish(ctx context.Context, parcels []parcel) []error {
 		s.drop(l) // what was not confirmed must not be mixed with what comes next
 	}
 	if err := fault.At("rabbitmq.publish.after"); err != nil {
-		errs[0] = err
+		errs[0] = s.down(err)
 	}
 	return errs
 }
