@@ -49,12 +49,31 @@ const session = 4 * time.Second
 
 func openCounted(ctx context.Context, s counted.Spec) (pawl.Source, error) {
 	cfg := pawlrabbitmq.Config{Wait: time.Second}
+	if s.Options["ordered"] != "" && s.Worker > 1 {
+		awaitFirst(s)
+	}
 	if s.Options["ordered"] != "" {
 		cfg.OrderingKey = func(d *amqp.Delivery) string { // a sink sends the group of an event
 			return cmp.Or(pawlrabbitmq.ByHeader("lane")(d), pawlrabbitmq.ByHeader(pawlrabbitmq.GroupHeader)(d))
 		}
 	}
 	return pawlrabbitmq.Open(ctx, dialer(s.Addr), s.Name, cfg)
+}
+
+// awaitFirst lets the first process be the active consumer: it is the one whose network goes silent. After a crash there may be none to wait for.
+func awaitFirst(s counted.Spec) {
+	q := counted.Queue{Broker: &rabbit{addr: s.Addr}, Name: s.Name}
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		consumers := 0
+		_ = onCounted(q, func(ch *amqp.Channel) error {
+			state, err := ch.QueueDeclarePassive(q.Name, true, false, false, false, nil)
+			consumers = state.Consumers
+			return err
+		})
+		if consumers > 0 {
+			return
+		}
+	}
 }
 
 func openCountedSink(ctx context.Context, s counted.Spec) (pawl.Sink, error) {

@@ -61,11 +61,11 @@ func (s *Sink) parcel(m pawl.Message) (parcel, error) {
 		}
 		size += len(name) + len(value.(string)) + 6
 	}
-	for what, value := range map[string]string{"routing key": p.key, "type": m.Type, "content-type": p.message.ContentType, "id": m.ID} {
-		if len(value) > maxShort {
-			return p, fmt.Errorf("the %s has %d octets, RabbitMQ takes %d", what, len(value), maxShort)
+	for _, short := range []struct{ what, value string }{{"routing key", p.key}, {"type", m.Type}, {"content-type", p.message.ContentType}, {"id", m.ID}} {
+		if len(short.value) > maxShort {
+			return p, fmt.Errorf("the %s has %d octets, RabbitMQ takes %d", short.what, len(short.value), maxShort)
 		}
-		size += len(value)
+		size += len(short.value)
 	}
 	switch {
 	case size > maxHeaders:

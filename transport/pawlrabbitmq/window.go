@@ -184,7 +184,7 @@ func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) 
 	if ended := ctx.Err(); ended != nil {
 		s.requeue(ds)
 		s.stop()
-		return nil, wrap(op, s.queue, ended)
+		return nil, &pawl.Error{Op: op, Err: ended}
 	}
 	s.pace.polled(err)
 	if err != nil {
