@@ -67,6 +67,24 @@ func TestConsumer_FinishesItsSourceLast(t *testing.T) {
 	}
 }
 
+// A slow source is finished behind the last receipt: what took effect before the stop is acknowledged, however many receipts wait.
+func TestConsumer_FinishesItsSourceBehindTheLastReceipt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	m := b.member()
+	m.info.AckBatch, m.slow = 1, 20*time.Millisecond
+	for n := range 40 {
+		b.source.Send(order(n))
+	}
+	stop := b.start()
+	b.until("some took effect", func() bool { return b.count("select count(*) from effect") >= 10 })
+	stop()
+	effects := b.count("select count(*) from effect")
+	if n := m.noted(); n.finished != 1 || n.beside != 0 || len(n.late) > 0 || 40-b.source.Open() != effects {
+		t.Errorf("finished %d times, beside %d calls, then called %v; %d of %d effects acknowledged", n.finished, n.beside, n.late, 40-b.source.Open(), effects)
+	}
+}
+
 // A source is finished too if Run cannot start, and a consumer does not run on a finished source.
 func TestConsumer_FinishesItsSourceIfItCannotStart(t *testing.T) {
 	t.Parallel()

@@ -18,12 +18,14 @@ type member struct {
 	info    pawl.SourceInfo
 	revoked func(pawl.Delivery) bool // nil: none is
 	failure error                    // of Finish
+	slow    time.Duration            // of each Ack
 
 	mu       sync.Mutex
 	asked    map[string]int // by message and receive: how often StillHeld was asked
 	lost     map[string]bool
-	latest   map[any]string // arrival of each handle
-	touched  []string       // what was lost, and acknowledged or released all the same
+	settled  map[string]bool // acknowledged or released
+	latest   map[any]string  // arrival of each handle
+	touched  []string        // what was lost, and acknowledged or released all the same
 	finished int
 	late     []string // calls of Ack and Release that began after Finish
 	running  int      // calls of Ack and Release
@@ -33,7 +35,7 @@ type member struct {
 }
 
 func (b *bed) member() *member {
-	m := &member{Source: b.source, asked: map[string]int{}, lost: map[string]bool{}, latest: map[any]string{}}
+	m := &member{Source: b.source, asked: map[string]int{}, lost: map[string]bool{}, settled: map[string]bool{}, latest: map[any]string{}}
 	b.config.Source = m
 	return m
 }
@@ -75,6 +77,7 @@ func (m *member) begin(call string, handles ...any) func() {
 		m.late = append(m.late, call)
 	}
 	for _, h := range handles {
+		m.settled[m.latest[h]] = true
 		if m.lost[m.latest[h]] {
 			m.touched = append(m.touched, call+" "+m.latest[h])
 		}
@@ -96,6 +99,7 @@ func (m *member) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 		handles[i] = r.Handle()
 	}
 	defer m.begin("ack", handles...)()
+	time.Sleep(m.slow)
 	return m.Source.Ack(ctx, rs...)
 }
 
@@ -122,10 +126,16 @@ func (m *member) noted() (n struct {
 	late, touched    []string
 	asked            map[string]int
 	most, acks       []int
+	left             []string // begun, and neither acknowledged nor released
 }) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n.finished, n.beside, n.late, n.touched = m.finished, m.beside, slices.Clone(m.late), slices.Clone(m.touched)
 	n.asked, n.most, n.acks = maps.Clone(m.asked), slices.Clone(m.most), slices.Clone(m.acks)
+	for a := range m.asked {
+		if !m.lost[a] && !m.settled[a] {
+			n.left = append(n.left, a)
+		}
+	}
 	return n
 }

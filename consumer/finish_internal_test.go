@@ -1,0 +1,75 @@
+package consumer
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl"
+)
+
+// A slowSource takes as long for a Release as the test wants, and notes whether Finish overlaps one.
+type slowSource struct {
+	pawl.Source
+	entered, goOn        chan struct{}
+	releasing, finishing atomic.Int32
+	overlapped           atomic.Bool
+	releases, finishes   atomic.Int32
+}
+
+func (s *slowSource) Release(context.Context, time.Duration, ...pawl.Delivery) error {
+	s.releasing.Add(1)
+	defer s.releasing.Add(-1)
+	s.releases.Add(1)
+	close(s.entered) // a second Release panics
+	<-s.goOn
+	return nil
+}
+
+func (s *slowSource) Finish(context.Context) error {
+	s.finishing.Add(1)
+	s.finishes.Add(1)
+	if s.releasing.Load() > 0 {
+		s.overlapped.Store(true)
+	}
+	return nil
+}
+
+// A handler that was left behind may be giving its delivery back when the source is finished: Finish waits for that, and what comes later is not
+// told to the source.
+func TestFinish_OverlapsNoRelease(t *testing.T) {
+	t.Parallel()
+	s := &slowSource{entered: make(chan struct{}), goOn: make(chan struct{})}
+	c := &Consumer{cfg: Config{Source: s}}
+	done := make(chan struct{})
+	go func() {
+		c.giveBack(context.Background(), 0, pawl.Delivery{})
+		done <- struct{}{}
+	}()
+	<-s.entered
+	go func() {
+		c.finish(context.Background())
+		done <- struct{}{}
+	}()
+	waits := func() bool { // a reader is let in no more: the writer is there
+		if !c.ending.TryRLock() {
+			return true
+		}
+		c.ending.RUnlock()
+		return false
+	}
+	for deadline := time.Now().Add(time.Minute); !waits() && s.finishing.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing has finished the source in a minute")
+		}
+	}
+	close(s.goOn)
+	<-done
+	<-done
+	c.giveBack(t.Context(), 0, pawl.Delivery{})
+	c.finish(t.Context())
+	if s.overlapped.Load() || s.releases.Load() != 1 || s.finishes.Load() != 1 {
+		t.Errorf("overlapped %t, %d releases, %d finishes", s.overlapped.Load(), s.releases.Load(), s.finishes.Load())
+	}
+}
