@@ -106,7 +106,8 @@ type Spec struct {
 	Options map[string]string
 }
 
-// An Opener opens a source or a sink, without hooks of its own: those of the context tell the run what happens. It works in a process that a run has started. Sink may be nil if no run needs it.
+// An Opener opens a source or a sink in a process that a run has started. Give them no hooks: those of the context tell the run what happens. Sink may
+// be nil; then no run publishes.
 type Opener struct {
 	Source func(ctx context.Context, s Spec) (pawl.Source, error)
 	Sink   func(ctx context.Context, s Spec) (pawl.Sink, error)
