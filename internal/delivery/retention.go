@@ -21,7 +21,7 @@ type Promise struct {
 // may be delivered, 0 if nobody knows. Call it at the start and once a minute. It returns what holds: of several programs the longest,
 // until it has not been said for ten minutes. [Purge] refuses to forget sooner.
 func Report(ctx context.Context, db pawl.DB, consumer string, window, horizon time.Duration) (Promise, error) {
-	row, err := contract.ConsumerReport(ctx, db, consumer, window, horizon)
+	row, err := contract.ConsumerReport(ctx, db, consumer, min(window, longestReport), min(horizon, longestReport))
 	return Promise{Holds: row.Holds, ForgottenUntil: row.ForgottenUntil}, err
 }
 
@@ -30,6 +30,9 @@ func Report(ctx context.Context, db pawl.DB, consumer string, window, horizon ti
 func ForgottenUntil(ctx context.Context, tx pgx.Tx, consumer string) (time.Time, error) {
 	return contract.InboxMemory(ctx, tx, consumer)
 }
+
+// longestReport is what pawl_v1.consumer_report takes; [pawl.Forever] is more.
+const longestReport = 3650 * 24 * time.Hour
 
 // A PurgeBatch says what one call of [Purge] or [PurgeKept] may forget.
 type PurgeBatch struct {

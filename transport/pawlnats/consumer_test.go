@@ -234,3 +234,35 @@ func TestConsumer_ServerComesAndGoes(t *testing.T) {
 	}
 	t.Logf("%d of %d deliveries were redeliveries", p.source.Stats().Redelivered, p.source.Stats().Received)
 }
+
+// A stream without a MaxAge keeps messages for ever, and its consumer reports that without an error.
+func TestConsumer_ReportsAHorizonWithoutEnd(t *testing.T) {
+	t.Parallel()
+	p := newPipeline(t, options{})
+	var mu sync.Mutex
+	var trouble []error
+	c, err := consumer.New(p.pool, consumer.Config{Name: "orders", Source: p.source, Retention: inbox.Retention{Forever: true}, Handler: consumer.HandleTx(write),
+		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+			if e.Kind == pawl.EventTrouble {
+				mu.Lock()
+				trouble = append(trouble, e.Err)
+				mu.Unlock()
+			}
+		}}})
+	p.must(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	eventually(t, "the consumer has reported, or failed to", func() bool {
+		var reported int
+		p.must(p.pool.QueryRow(t.Context(), "select count(*) from pawl.consumer as c where c.name = 'orders' and c.horizon_ms is not null").Scan(&reported))
+		mu.Lock()
+		defer mu.Unlock()
+		return reported == 1 || len(trouble) > 0
+	})
+	cancel()
+	p.must(<-ended)
+	if len(trouble) > 0 {
+		t.Error(trouble)
+	}
+}
