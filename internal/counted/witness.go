@@ -143,27 +143,60 @@ func (w *witness) cameAgain(pid int) (n, excused int, keys []string) {
 	return n, excused, keys
 }
 
-// unsettled returns the lowest offset of each log that the process has received and not acknowledged.
+// unsettled returns the lowest offset of each log that the process has received and not acknowledged, or that no process had acknowledged when this
+// one was heard of last.
 func (w *witness) unsettled(pid int) map[string]int64 {
 	lowest := map[string]int64{}
+	open := func(e entry) {
+		if offset, found := lowest[e.Log]; !found || e.Offset < offset {
+			lowest[e.Log] = e.Offset
+		}
+	}
+	last := w.lastOf(pid)
 	for _, es := range w.entries {
-		open := map[string]entry{} // by message
+		left := map[string]entry{}  // by message: what the process received and did not acknowledge
+		never := map[string]entry{} // what no process had acknowledged when this one ended: it may have been fetched, and have waited behind another of its key
 		for _, e := range es {
 			switch {
-			case e.PID != pid || e.Log == "":
+			case e.Log == "":
 			case e.What == received:
-				open[e.ID] = e
+				if e.PID == pid {
+					left[e.ID] = e
+				}
+				if _, settled := never[e.ID]; !settled {
+					never[e.ID] = e
+				}
 			case e.What == acknowledged:
-				delete(open, e.ID)
+				if e.PID == pid {
+					delete(left, e.ID)
+				}
+				if !e.At.After(last) {
+					never[e.ID] = entry{}
+				}
 			}
 		}
-		for _, e := range open {
-			if offset, found := lowest[e.Log]; !found || e.Offset < offset {
-				lowest[e.Log] = e.Offset
+		for _, e := range left {
+			open(e)
+		}
+		for _, e := range never {
+			if e.Log != "" {
+				open(e)
 			}
 		}
 	}
 	return lowest
+}
+
+// lastOf is when a process was heard of last.
+func (w *witness) lastOf(pid int) (last time.Time) {
+	for _, es := range w.entries {
+		for _, e := range es {
+			if e.PID == pid && e.At.After(last) {
+				last = e.At
+			}
+		}
+	}
+	return last
 }
 
 // takeovers counts orders that one process had received when another one received them too.

@@ -68,6 +68,21 @@ func TestWitness_CameAgainInALog(t *testing.T) {
 	}
 }
 
+// A record that a process has fetched, and never handed out as an earlier one of its key was out, holds the offset as well: another process receives
+// it first.
+func TestWitness_CameAgainBehindWhatWasNeverHandedOut(t *testing.T) {
+	t.Parallel()
+	in := func(e entry, offset int64, late time.Duration) entry {
+		e.Log, e.Offset, e.At = "log/0", offset, e.At.Add(late)
+		return e
+	}
+	w := told(t, in(got(1, "m", "a"), 1, 0), in(did(acknowledged, 1, "m", "a"), 1, 0), in(got(1, "o", "c"), 3, 0), in(did(acknowledged, 1, "o", "c"), 3, 0),
+		in(got(2, "n", "b"), 2, time.Minute), in(got(2, "o", "c"), 3, time.Minute), in(did(acknowledged, 2, "n", "b"), 2, 2*time.Minute))
+	if n, excused, _ := w.cameAgain(1); n != 0 || excused != 1 {
+		t.Errorf("%d came again, %d are excused, want 0 and 1", n, excused)
+	}
+}
+
 // What a silent process held and another one received was taken over, also if the silent one believes that it acknowledged it.
 func TestWitness_Takeovers(t *testing.T) {
 	t.Parallel()

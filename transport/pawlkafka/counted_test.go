@@ -35,7 +35,7 @@ func TestCounted_FindsMutants(t *testing.T) {
 		mutant string
 		run    counted.Run
 	}{
-		{counted.AckFirst, counted.Kill},
+		{counted.AckFirst, counted.Rolling}, // which sends each order once: in the run of kills, one of three copies often outlives a crash
 		{counted.AckReleased, counted.Rolling},
 		{counted.NoOrder, counted.Order},
 		{pawlkafka.HighestSettled, counted.Rebalance},
