@@ -23,7 +23,7 @@ import (
 
 // withoutDatabase are commands that connect to no database, or to a server that they started; and dashboard, whose reads are those of its package,
 // which has a test like this one.
-var withoutDatabase = []string{"completion", "dashboard", "dev postgres", "dev sqs", "init", "version", "webhook", "migrate print"}
+var withoutDatabase = []string{"completion", "dashboard", "dev kafka", "dev nats", "dev postgres", "dev rabbitmq", "dev sqs", "init", "version", "webhook", "migrate print"}
 
 // lines call every other command. An upper-case word stands for what the database says.
 var lines = []string{
