@@ -1,3 +1,5 @@
+//go:build brokers
+
 package pawlsqs_test
 
 import (
