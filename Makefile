@@ -4,7 +4,7 @@ MODULES := . ./bench ./cmd/pawl ./dashboard ./internal/browsertest ./internal/de
 ALL     := $(addsuffix /...,$(MODULES))
 GO      ?= go
 # Most tests wait for a lease, a poll or a broker. More of them at once than there are processors end sooner.
-AT_ONCE ?= 8
+AT_ONCE ?= 4
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
