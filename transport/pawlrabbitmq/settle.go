@@ -155,8 +155,8 @@ func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.De
 	if err != nil {
 		return err
 	}
-	for one := range draining {
-		s.giveBackRest(one)
+	for one := range draining { // beside us: a write knows no context
+		s.closing.Go(func() { s.giveBackRest(one) })
 	}
 	s.counters.released.Add(int64(released))
 	s.report(ctx, pawl.EventReleased, op, released)
