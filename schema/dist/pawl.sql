@@ -3758,9 +3758,13 @@ language sql
 stable
 return floor(extract(epoch from p_at) / 86400)::bigint;
 
--- Deletes jobs and returns them as the archive keeps them.
+-- Deletes jobs and returns them with the columns of an archive table. The columns are listed on purpose: `returns setof
+-- pawl.archive_0` would lock that table once a session, and a finish would then wait for the sweep that empties it.
 create or replace function pawl_v1._job_take(p_ids bigint[], p_at timestamptz)
-returns setof pawl.archive_0
+returns table (
+  id bigint, fence bigint, "position" bigint, created_at timestamptz, finished_at timestamptz, priority pawl.priority, attempts pawl.count,
+  crashes pawl.count, queue pawl.name, kind pawl.name, lane pawl.name, payload bytea, headers jsonb
+)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -8767,7 +8771,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '8b27639f3d31cc15681f4c0c628352e3684f4d29d0248ba0d33449234e51712e');
+values (1, 'init', 1, '7bc960d1d9e6288a1cd2eb92f9c608164ec0b6ea2ffefbdde611a8198e22e713');
 
 do $$
 begin
