@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -80,6 +81,62 @@ func TestDevNATS_RunsACommand(t *testing.T) {
 	failed := pawl(t, "", "dev", "nats", "--dir", dir, "--", "sh", "-c", "exit 3")
 	if failed.code != 1 || !strings.Contains(failed.stderr, "exit status 3 (look at its output)") {
 		t.Errorf("%+v", failed)
+	}
+}
+
+// On a machine that has cached nothing, each pawl dev command refuses a bad flag before it fetches or starts anything.
+func TestDev_ChecksFlagsFirst(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = taken.Close() }) // behind the parallel cases
+	port := fmt.Sprint(taken.Addr().(*net.TCPAddr).Port)
+	file := filepath.Join(shortDir(t), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"sqs --queue orders --queue no.dots", 2, `"no.dots" of --queue names no queue`},
+		{"sqs --queue .fifo", 2, `".fifo" of --queue names no queue`},
+		{"sqs --chaos much", 2, `"much" of --chaos`},
+		{"postgres --dir " + file, 1, "not a directory"},
+		{"postgres --dir DIR -- /no/such/program", 2, "check the command behind --"},
+		{"nats --dir " + file, 1, "not a directory"},
+		{"nats --dir DIR --port 70000", 2, "--port must lie between"},
+		{"nats --dir DIR --port " + port, 1, "port " + port + " is taken"},
+		{"nats --dir DIR -- /no/such/program", 2, "check the command behind --"},
+		{"rabbitmq --dir " + file, 1, "not a directory"},
+		{"rabbitmq --dir DIR --port " + port, 1, "port " + port + " is taken"},
+		{"rabbitmq --dir DIR -- /no/such/program", 2, "check the command behind --"},
+		{"kafka --dir " + file, 1, "not a directory"},
+		{"kafka --dir DIR --port " + port, 1, "port " + port + " is taken"},
+		{"kafka --dir DIR --topic orders:many", 2, `"orders:many" of --topic has no count of partitions`},
+		{"kafka --dir DIR --topic orders:0", 2, "1 to 10000"},
+		{"kafka --dir DIR --topic orders:10001", 2, "1 to 10000"},
+		{"kafka --dir DIR --topic orders --topic :6", 2, `":6" of --topic names no topic`},
+		{"kafka --dir DIR --topic ..", 2, `".." of --topic names no topic`},
+		{"kafka --dir DIR -- /no/such/program", 2, "check the command behind --"},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			t.Parallel()
+			home := shortDir(t)
+			cache := filepath.Join(home, "cache")
+			cmd := command(t, "", append([]string{"dev"}, strings.Fields(strings.ReplaceAll(c.args, "DIR", filepath.Join(home, "data")))...)...)
+			cmd.Env = append(cmd.Env, "HOME="+cache, "XDG_CACHE_HOME="+cache, "GOMODCACHE="+cache, "PAWL_PG_BIN=", "PAWL_NATS_SERVER=", "PAWL_KAFKA_HOME=")
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
+			_ = cmd.Run()
+			wantFailure(t, result{cmd.ProcessState.ExitCode(), "", stderr.String()}, c.code, c.want)
+			if fetched, err := os.ReadDir(cache); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("it fetched: %v, %v", fetched, err)
+			}
+		})
 	}
 }
 

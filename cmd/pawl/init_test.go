@@ -210,7 +210,7 @@ func TestDevPostgres_RunsACommand(t *testing.T) {
 	if r := pawl(t, "", "dev", "postgres", "--dir", dir, "--", "sh", "-c", "exit 7"); r.code != 1 || !strings.Contains(r.stderr, "exit status 7") {
 		t.Errorf("%+v", r)
 	}
-	if r := pawl(t, "", "dev", "postgres", "--dir", dir, "--", "/no/such/program"); r.code != 1 || !strings.Contains(r.stderr, "check the command behind --") {
+	if r := pawl(t, "", "dev", "postgres", "--dir", dir, "--", "/no/such/program"); r.code != 2 || !strings.Contains(r.stderr, "check the command behind --") {
 		t.Errorf("%+v", r)
 	}
 }

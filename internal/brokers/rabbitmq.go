@@ -144,7 +144,7 @@ func prepareRabbit(ctx context.Context, s *Server) error {
 	}
 	mapper, dist := s.rabbitPorts()
 	for _, port := range []int{mapper, dist} {
-		if err := awaitFree(ctx, port); err != nil {
+		if err := AwaitFree(ctx, port); err != nil {
 			return err
 		}
 	}

@@ -149,7 +149,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.program.limit)
 	defer cancel()
-	if err := s.awaitPort(ctx); err != nil {
+	if err := AwaitFree(ctx, s.port); err != nil {
 		return fmt.Errorf("%s: %w", s.program.name, err)
 	}
 	if err := s.program.prepare(ctx, s); err != nil {
@@ -177,11 +177,8 @@ func (s *Server) Start(ctx context.Context) error {
 // portLimit is how long another may take to leave the port: a broker of a program that was killed just now is about to end.
 const portLimit = 5 * time.Second
 
-// awaitPort waits until nothing listens on the port. Whoever listens there would be taken for the broker.
-func (s *Server) awaitPort(ctx context.Context) error { return awaitFree(ctx, s.port) }
-
-// awaitFree waits until nothing listens on a port of 127.0.0.1.
-func awaitFree(ctx context.Context, port int) error {
+// AwaitFree waits until nothing listens on a port of 127.0.0.1: another program there would be taken for the broker. It waits for 5 s at most.
+func AwaitFree(ctx context.Context, port int) error {
 	ctx, cancel := context.WithTimeout(ctx, portLimit)
 	defer cancel()
 	for {

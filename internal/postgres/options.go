@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -71,6 +72,9 @@ func (o Options) withDefaults() (Options, error) {
 			return o, fmt.Errorf("postgres: data directory: %w", err)
 		}
 		o.DataDir = abs
+		if err := mayHold(abs); err != nil && !errors.Is(err, os.ErrNotExist) { // before PostgreSQL is fetched
+			return o, err
+		}
 	}
 	if o.tune.env == nil {
 		o.tune.env = os.Getenv

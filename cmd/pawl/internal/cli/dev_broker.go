@@ -82,6 +82,11 @@ func (f devBrokerFlags) run(cmd *cobra.Command, b devBroker, command []string) (
 		return failed(cmd, err, "stop the broker that runs there, or choose another directory with --dir")
 	}
 	defer unlock()
+	if f.port > 0 { // before anything is fetched
+		if err := brokers.AwaitFree(cmd.Context(), f.port); err != nil {
+			return whyBrokerNotStarted(cmd, err, f.dir)
+		}
+	}
 	server, err := b.start(cmd.Context(), brokers.Options{Dir: f.dir, Port: f.port, Log: progress(cmd)})
 	if err != nil {
 		return whyBrokerNotStarted(cmd, err, f.dir)

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -21,9 +23,9 @@ those that Maven fetches, 44 MB, once. It needs Java 17 or newer, by JAVA_HOME o
 
 Topics are not made on the way: name them with --topic, or make them with a tool of your own.`,
 		more: func(cmd *cobra.Command) func(context.Context, *brokers.Server) error {
-			var topics []string
-			cmd.Flags().StringArrayVar(&topics, "topic", nil, "make the topic NAME[:PARTITIONS] if it does not exist; may be repeated")
-			return func(ctx context.Context, s *brokers.Server) error { return makeTopics(ctx, s, topics) }
+			var topics topicFlag
+			cmd.Flags().Var(&topics, "topic", "make the topic NAME[:PARTITIONS] if it does not exist; may be repeated")
+			return topics.make
 		},
 		examples: []string{
 			"pawl dev kafka --dir ./kafkadata --topic orders:6",
@@ -35,19 +37,52 @@ Topics are not made on the way: name them with --topic, or make them with a tool
 	})
 }
 
-// makeTopics makes topics that are named NAME or NAME:PARTITIONS.
-func makeTopics(ctx context.Context, s *brokers.Server, topics []string) error {
-	for _, topic := range topics {
-		name, count, counted := strings.Cut(topic, ":")
-		partitions := 1
-		if counted {
-			var err error
-			if partitions, err = strconv.Atoi(count); err != nil || partitions < 1 || partitions > 10_000 {
-				return fmt.Errorf("--topic %s: %q is no count of partitions, 1 to 10000", topic, count)
-			}
+// topicFlag is the flag --topic. A topic that cannot be is refused while flags are parsed, before anything is fetched or started.
+type topicFlag []kafkaTopic
+
+type kafkaTopic struct {
+	name       string
+	partitions int
+}
+
+const maxPartitions = 10_000 // of a topic; one broker keeps a directory for each
+
+// Set adds a topic NAME or NAME:PARTITIONS.
+func (all *topicFlag) Set(text string) error {
+	name, count, counted := strings.Cut(text, ":")
+	topic := kafkaTopic{name, 1}
+	if counted {
+		var err error
+		if topic.partitions, err = strconv.Atoi(count); err != nil || topic.partitions < 1 || topic.partitions > maxPartitions {
+			return fmt.Errorf("has no count of partitions, 1 to %d, behind the colon; an example is orders:6", maxPartitions)
 		}
-		if err := brokers.MakeKafkaTopic(ctx, s.Addr(), name, partitions); err != nil {
-			return fmt.Errorf("--topic %s: %w", topic, err)
+	}
+	if !kafkaName.MatchString(name) || name == "." || name == ".." {
+		return errors.New("names no topic: a name has 1 to 249 letters, digits, dots, underscores and hyphens")
+	}
+	*all = append(*all, topic)
+	return nil
+}
+
+// kafkaName is what Kafka takes (org.apache.kafka.common.internals.Topic), except for "." and "..".
+var kafkaName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
+
+// Type is what the help calls a value.
+func (*topicFlag) Type() string { return "topic" }
+
+func (all *topicFlag) String() string {
+	var texts []string
+	for _, t := range *all {
+		texts = append(texts, fmt.Sprintf("%s:%d", t.name, t.partitions))
+	}
+	return strings.Join(texts, " ")
+}
+
+// make makes the topics on a broker that serves.
+func (all *topicFlag) make(ctx context.Context, s *brokers.Server) error {
+	for _, t := range *all {
+		if err := brokers.MakeKafkaTopic(ctx, s.Addr(), t.name, t.partitions); err != nil {
+			return fmt.Errorf("--topic %s: %w", t.name, err)
 		}
 	}
 	return nil

@@ -16,10 +16,15 @@ import (
 // endLimit is how long a command may take to end when it was told to: longer than Kubernetes would give it.
 const endLimit = 45 * time.Second
 
-// behindDash accepts arguments behind -- only.
+// behindDash accepts arguments behind -- only, and there a command that exists.
 func behindDash(cmd *cobra.Command, args []string) error {
 	if at := cmd.ArgsLenAtDash(); at > 0 || at < 0 && len(args) > 0 {
 		return noArgs(cmd, args)
+	}
+	if len(args) > 0 {
+		if _, err := exec.LookPath(args[0]); err != nil {
+			return misused(cmd, err.Error(), "check the command behind --")
+		}
 	}
 	return nil
 }

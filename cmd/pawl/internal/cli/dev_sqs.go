@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"strings"
 	"time"
 
@@ -21,7 +22,7 @@ type devQueue struct {
 
 type devSQSFlags struct {
 	listen string
-	queues []string
+	queues queueFlag
 	chaos  uint64
 	json   *bool
 }
@@ -44,7 +45,7 @@ deletes and answers, errors, messages out of order, polls that take messages for
 		RunE:        func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	cmd.Flags().StringVar(&f.listen, "listen", devSQSAddress, "address and port; port 0 takes a free one")
-	cmd.Flags().StringArrayVar(&f.queues, "queue", nil, "queue to make at the start; may be repeated; FIFO if it ends in .fifo")
+	cmd.Flags().Var(&f.queues, "queue", "queue to make at the start; may be repeated; FIFO if it ends in .fifo")
 	cmd.Flags().Uint64Var(&f.chaos, "chaos", 0, "misbehave by this seed; 0 behaves")
 	f.json = addJSONFlag(cmd)
 	cmd.AddCommand(newDevSQSSend())
@@ -88,13 +89,32 @@ func (f devSQSFlags) create(cmd *cobra.Command, endpoint string) ([]string, erro
 		}
 		out, err := client.CreateQueue(cmd.Context(), in)
 		if err != nil {
-			return nil, misused(cmd, fmt.Sprintf("%q cannot be a queue", name),
-				"names have 1 to 80 letters, digits, hyphens and underscores, and may end in .fifo")
+			return nil, failed(cmd, fmt.Errorf("--queue %s: %w", name, err), "see: "+cmd.CommandPath()+" --help")
 		}
 		made = append(made, *out.QueueUrl)
 	}
 	return made, nil
 }
+
+// queueFlag is the flag --queue. A name that cannot be is refused while flags are parsed, before anything is started.
+type queueFlag []string
+
+// queueName is what CreateQueue of Amazon SQS takes: with its suffix a name has at most 80 characters.
+var queueName = regexp.MustCompile(`^([a-zA-Z0-9_-]{1,80}|[a-zA-Z0-9_-]{1,75}\.fifo)$`)
+
+// Set adds a queue.
+func (all *queueFlag) Set(name string) error {
+	if !queueName.MatchString(name) {
+		return errors.New("names no queue: a name has 1 to 80 letters, digits, hyphens and underscores, and may end in .fifo")
+	}
+	*all = append(*all, name)
+	return nil
+}
+
+// Type is what the help calls a value.
+func (*queueFlag) Type() string { return "queue" }
+
+func (all *queueFlag) String() string { return strings.Join(*all, " ") }
 
 // announce prints the endpoint for programs on stdout and what to do with it for people on stderr.
 func (f devSQSFlags) announce(cmd *cobra.Command, endpoint string, made []string) error {

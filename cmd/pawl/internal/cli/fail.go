@@ -92,6 +92,8 @@ func wrongValue(e *pflag.InvalidValueError) string {
 		is = "is no number"
 	case "bool":
 		is = "is neither true nor false"
+	case "topic", "queue":
+		is = e.Unwrap().Error()
 	}
 	return fmt.Sprintf("the value %q of --%s %s", e.GetValue(), e.GetFlag().Name, is)
 }
