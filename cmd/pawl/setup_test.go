@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -67,6 +68,8 @@ func command(t *testing.T, database string, args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGQUIT) } // its goroutines are printed to its stderr
+	cmd.WaitDelay = 20 * time.Second
 	for _, variable := range os.Environ() {
 		if !strings.HasPrefix(variable, "PG") && !strings.HasPrefix(variable, "PAWL_DATABASE_URL=") {
 			cmd.Env = append(cmd.Env, variable)

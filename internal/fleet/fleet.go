@@ -31,7 +31,7 @@ type Fleet struct {
 	Command    string
 	Config     func(number int) any          // of a worker, as JSON
 	Report     func(number int, line string) // what a worker wrote
-	Listener   *os.File                      // that all workers inherit, as file 3; nil: none
+	Listener   *os.File                      // that all workers inherit, as file 3, made by [Share]; nil: none
 	Mortal     bool                          // a worker may send SIGKILL to itself unasked: it is replaced
 
 	failed  chan error // a worker ended that was not to
@@ -299,7 +299,7 @@ func (f *Fleet) Stop(ctx context.Context, w *Worker) (took time.Duration, err er
 	select {
 	case <-w.gone:
 	case <-ctx.Done():
-		return time.Since(began), fmt.Errorf("worker %d has not ended %v after SIGTERM: %s", w.Number, time.Since(began).Round(time.Millisecond), w.last.String())
+		return time.Since(began), w.late(fmt.Errorf("worker %d has not ended %v after SIGTERM", w.Number, time.Since(began).Round(time.Millisecond)))
 	}
 	if !w.cmd.ProcessState.Success() {
 		return time.Since(began), fmt.Errorf("worker %d did not stop cleanly: %v: %s", w.Number, w.cmd.ProcessState, w.last.String())
@@ -328,7 +328,7 @@ func (f *Fleet) Drain(ctx context.Context) error {
 		select {
 		case <-w.gone:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: worker %d: %s", context.Cause(ctx), w.Number, w.last.String())
+			return w.late(fmt.Errorf("%w: worker %d", context.Cause(ctx), w.Number))
 		}
 		if !w.cmd.ProcessState.Success() {
 			return fmt.Errorf("worker %d did not stop cleanly: %v: %s", w.Number, w.cmd.ProcessState, w.last.String())
@@ -347,25 +347,56 @@ func (f *Fleet) KillAll() {
 	}
 }
 
-// A tail keeps the end of what a worker wrote to stderr, to explain an end nobody asked for.
+// dumpLimit is how long a worker that does not stop may take to print its goroutines and end.
+const dumpLimit = 20 * time.Second
+
+// late adds to the error of a worker that did not stop in time what it was doing: at SIGQUIT a Go program prints its goroutines and ends. The dump is
+// kept in a file, which the error names.
+func (w *Worker) late(err error) error {
+	last := w.last.String()
+	_ = w.cmd.Process.Signal(syscall.SIGQUIT)
+	select {
+	case <-w.gone:
+	case <-time.After(dumpLimit):
+	}
+	file, failed := os.CreateTemp("", fmt.Sprintf("pawl-worker-%d-*.goroutines", w.Number))
+	if failed != nil {
+		return fmt.Errorf("%w: %s (no dump: %w)", err, last, failed)
+	}
+	_, failed = file.WriteString(w.last.whole())
+	if failed = errors.Join(failed, file.Close()); failed != nil {
+		return fmt.Errorf("%w: %s (no dump: %w)", err, last, failed)
+	}
+	return fmt.Errorf("%w: %s (its goroutines: %s)", err, last, file.Name())
+}
+
+// A tail keeps the end of what a worker wrote to stderr, to explain an end that was not asked for.
 type tail struct {
 	mu   sync.Mutex
 	text string
 }
 
+// tailLimit is how many octets of a worker's stderr are kept: enough for the goroutines of a busy one.
+const tailLimit = 1 << 20
+
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.text += string(p)
-	if over := len(t.text) - 2000; over > 0 {
+	if over := len(t.text) - tailLimit; over > 0 {
 		t.text = t.text[over:]
 	}
 	return len(p), nil
 }
 
-func (t *tail) String() string {
+func (t *tail) whole() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	lines := strings.Split(strings.TrimSpace(t.text), "\n")
+	return t.text
+}
+
+// String is the last line.
+func (t *tail) String() string {
+	lines := strings.Split(strings.TrimSpace(t.whole()), "\n")
 	return lines[len(lines)-1]
 }

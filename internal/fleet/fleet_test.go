@@ -2,10 +2,13 @@ package fleet
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -152,6 +155,25 @@ func TestFleet_StopsOneAndAddsOne(t *testing.T) {
 	}
 	if _, err := f.Stop(t.Context(), second); err != nil {
 		t.Error(err)
+	}
+}
+
+// The error of a worker that does not stop names a file with its goroutines.
+func TestFleet_KeepsTheGoroutinesOfALateWorker(t *testing.T) {
+	t.Parallel()
+	f := newTestFleet(t, 1)
+	w := f.Workers()[0]
+	f.mu.Lock()
+	w.leaves = true
+	f.mu.Unlock()
+	err := w.late(errors.New("it is late"))
+	found := regexp.MustCompile(`^it is late: .*\(its goroutines: (.+)\)$`).FindStringSubmatch(err.Error())
+	if found == nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(found[1]) })
+	if dump, err := os.ReadFile(found[1]); err != nil || !strings.Contains(string(dump), "fleet.idleWorker") {
+		t.Errorf("%v, %s", err, dump)
 	}
 }
 

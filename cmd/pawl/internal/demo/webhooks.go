@@ -16,6 +16,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
+	"github.com/pawl-go/pawl/internal/fleet"
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
@@ -82,7 +83,7 @@ func newSender() (*sender, error) {
 		return nil, err
 	}
 	s.url = "http://" + listener.Addr().String() + "/payments"
-	s.listener, err = listener.(*net.TCPListener).File()
+	s.listener, err = fleet.Share(listener.(*net.TCPListener))
 	return s, errors.Join(err, listener.Close())
 }
 
