@@ -195,18 +195,17 @@ func (c *cast) take(ctx context.Context, turn int) error {
 	return nil
 }
 
-// settle returns when no statement is running: each has its answer, or the server said twice that it is blocked. Twice,
-// because the pids of one question are not looked at in one instant.
+// settle returns when no statement is running: each has its answer or is blocked.
 func (c *cast) settle(ctx context.Context) error {
 	deadline := time.Now().Add(limit)
-	for calm := 0; calm < 2 && c.waiting() > 0; {
+	for seen := 0; seen < looks && c.waiting() > 0; {
 		blocked, err := c.blocked(ctx)
 		if err != nil {
 			return err
 		}
-		calm++
+		seen++
 		if c.receive(glance) || !blocked {
-			calm = 0
+			seen = 0
 		}
 		if time.Now().After(deadline) {
 			return errors.New("neither done nor blocked")
@@ -215,14 +214,13 @@ func (c *cast) settle(ctx context.Context) error {
 	return c.broken
 }
 
-// blocked reports whether every statement that has no answer waits for a lock.
+// blocked reports whether every statement that has no answer is blocked.
 func (c *cast) blocked(ctx context.Context) (all bool, err error) {
-	var pids []int32
+	var pids []uint32
 	for _, p := range c.players {
 		if p.busy {
-			pids = append(pids, int32(p.conn.PID()))
+			pids = append(pids, p.conn.PID())
 		}
 	}
-	const question = "select bool_and(cardinality(pg_blocking_pids(p.pid)) > 0) from unnest($1::int[]) as p (pid)"
-	return all, c.observer.QueryRow(ctx, question, pids).Scan(&all)
+	return all, c.observer.QueryRow(ctx, allBlocked, pids).Scan(&all)
 }

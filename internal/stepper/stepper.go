@@ -1,5 +1,5 @@
 // Package stepper runs exact interleavings of database sessions. A step returns when its statement has ended, or when
-// the server itself says that it waits for another session; nothing depends on how fast anything is. For tests only.
+// it waits for a session that cannot go on by itself; nothing depends on how fast anything is. For tests only.
 package stepper
 
 import (
@@ -42,8 +42,22 @@ func connect(tb testing.TB, url string) *pgx.Conn {
 	return conn
 }
 
-// Blocked is the answer of a step that waits for another session.
+// Blocked is the answer of a step that waits for a session that is idle in its transaction, or is blocked itself.
 const Blocked = "blocked"
+
+// allBlocked asks whether each of some sessions is blocked. A session that waits for a running statement is not: that
+// wait ends by itself. Such waits are common, for instance to commit after a notification, which one transaction of the
+// whole server does at a time.
+const allBlocked = `select bool_and(cardinality(w.pids) > 0 and not exists (
+         select from pg_stat_activity as a
+          where a.pid = any (w.pids)
+            and a.state = 'active'
+            and cardinality(pg_blocking_pids(a.pid)) = 0))
+  from unnest($1::int[]) as s (pid), lateral (select pg_blocking_pids(s.pid) as pids) as w`
+
+// looks is how often in a row the server must say that sessions are blocked. Once is not enough, because one look does
+// not see all sessions at one instant: the one that is waited for may end its statement, and its lock, in between.
+const looks = 2
 
 // Do takes a step. It answers what the statement returned, the columns joined by blanks and the rows by commas; or
 // [Blocked]; or the SQLSTATE of its error.
@@ -55,7 +69,8 @@ func (s *Session) Do(statement string) string {
 	answer := make(chan string, 1)
 	pid := s.conn.PgConn().PID()
 	go func() { answer <- s.run(statement) }()
-	for deadline := time.Now().Add(limit); ; {
+	deadline := time.Now().Add(limit)
+	for seen := 0; seen < looks; {
 		select {
 		case a := <-answer:
 			s.tb.Logf("%s: %s: %s", s.name, statement, a)
@@ -63,18 +78,20 @@ func (s *Session) Do(statement string) string {
 		case <-time.After(time.Millisecond):
 		}
 		var blocked bool
-		if err := s.observer.QueryRow(s.tb.Context(), "select cardinality(pg_blocking_pids($1)) > 0", pid).Scan(&blocked); err != nil {
+		if err := s.observer.QueryRow(s.tb.Context(), allBlocked, []uint32{pid}).Scan(&blocked); err != nil {
 			s.tb.Fatal(err)
 		}
-		if blocked {
-			s.pending = answer
-			s.tb.Logf("%s: %s: %s", s.name, statement, Blocked)
-			return Blocked
+		seen++
+		if !blocked {
+			seen = 0
 		}
 		if time.Now().After(deadline) {
 			s.tb.Fatalf("%s: %s: neither done nor blocked", s.name, statement)
 		}
 	}
+	s.pending = answer
+	s.tb.Logf("%s: %s: %s", s.name, statement, Blocked)
+	return Blocked
 }
 
 // Wait returns the answer of the step that was blocked.
