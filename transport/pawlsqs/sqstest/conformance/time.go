@@ -73,7 +73,7 @@ var timeChecks = []check{
 	{name: "visibility/ceiling", says: "what would pass twelve hours from the receive is refused, not cut", try: func(p *probe) {
 		url := p.queue()
 		p.send(url, "x")
-		m := p.one(url)
+		m := p.one(url, hiding(60)) // in flight for longer than the changes take
 		p.code("43,201 s", p.hide(url, m, 43201), "InvalidParameterValue")
 		p.sleep(1500 * time.Millisecond)
 		p.code("43,200 s, 1.5 s after the receive,", p.hide(url, m, 43200), "InvalidParameterValue")
