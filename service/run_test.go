@@ -168,6 +168,11 @@ func TestRun_StopsInOrder(t *testing.T) {
 	if status, text := probe(app.Ready()); status != http.StatusServiceUnavailable || !strings.Contains(text, "stopping") {
 		t.Errorf("ready while it stops: %d %s", status, text)
 	}
+	b.until("the part that receives has stopped", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Contains(order, "receive")
+	})
 	close(hookGo)
 	for range hooks {
 		if status := <-answered; status != http.StatusOK {

@@ -44,7 +44,10 @@ type world struct {
 	events   []event // published until now
 }
 
-// newWorld starts a database, queues and a provider. With a seed the provider lies in every third request.
+// mostLies is how often the provider lies to one customer. After more failures the job's next retry is later than the test waits.
+const mostLies = 4
+
+// newWorld starts a database, queues and a provider. With a seed the provider lies in every third request, up to mostLies times to a customer.
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	schema, err := os.ReadFile("schema.sql")
@@ -57,7 +60,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.db.Close(context.Background()) })
-	random := rand.New(rand.NewPCG(seed, 1))
+	random, told := rand.New(rand.NewPCG(seed, 1)), map[string]int{}
 	w.provider = pawltest.NewProvider(t, time.Hour, func(_ int, r *http.Request) pawltest.Lie {
 		var o Order
 		_ = json.NewDecoder(r.Body).Decode(&o)
@@ -65,7 +68,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 		if !declines(o.Customer) {
 			lies, honest = append(lies, pawltest.CutAfter, pawltest.FailAfter, pawltest.TimeOutAfter), ""
 		}
-		if seed != 0 && random.IntN(3) == 0 {
+		if seed != 0 && random.IntN(3) == 0 && told[o.Customer] < mostLies {
+			told[o.Customer]++
 			return lies[random.IntN(len(lies))]
 		}
 		return honest

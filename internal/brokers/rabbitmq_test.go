@@ -202,7 +202,8 @@ func TestRabbitMQ_AsAnOrdinaryUser(t *testing.T) {
 	gone(t, all)
 }
 
-// readable copies a program to where every user can run it.
+// readable copies a program to where every user can run it. cp writes it: if this process did, a child that another test starts at that moment
+// would inherit the file open for writing, and the program could not be run (ETXTBSY).
 func readable(t *testing.T, program string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pawl-readable-")
@@ -210,17 +211,16 @@ func readable(t *testing.T, program string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	text, err := os.ReadFile(program)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "program"), text, 0o755)
+	copied := filepath.Join(dir, "program")
+	if out, err := exec.Command("cp", program, copied).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
-	if err == nil {
-		err = os.Chmod(dir, 0o755)
+	for _, path := range []string{dir, copied} {
+		if err := os.Chmod(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(dir, "program")
+	return copied
 }
 
 // Without a server the error says in one line how to get one.

@@ -195,6 +195,21 @@ func (c *cluster) install() {
 	if _, err := conn.Exec(ctx, tables); err != nil {
 		c.Fatal(err)
 	}
+	// A standby that is promoted must have the schema, an asynchronous one too.
+	var end string
+	if err := conn.QueryRow(ctx, "select pg_current_wal_lsn()::text").Scan(&end); err != nil {
+		c.Fatal(err)
+	}
+	c.until("all standbys have the schema", func() bool {
+		n, standbys := c.leader(), 0
+		if n == nil {
+			return false
+		}
+		err := n.admin(func(conn *pgx.Conn) error {
+			return conn.QueryRow(ctx, "select count(*) from pg_stat_replication as r where r.replay_lsn >= $1::text::pg_lsn and r.application_name like 'pg%'", end).Scan(&standbys)
+		})
+		return err == nil && standbys >= c.settings.nodes-1
+	})
 }
 
 // url is that of an application: through HAProxy, or of all nodes.
