@@ -179,7 +179,7 @@ func TestArchive_NoFunctionNamesATableAsAType(t *testing.T) {
 		"result":   "create function pawl_v1.f() returns setof pawl.archive_3 language sql as 'select * from pawl.archive_3'",
 		"array":    "create function pawl_v1.f() returns pawl.archive_3[] language sql as 'select null::pawl.archive_3[]'",
 		"argument": "create function pawl_v1.f(p pawl.archive_3) returns int language sql return 1",
-		"column":   "create function pawl_v1.f(out a int, out b pawl.archive_3) language sql as 'select 1, null'",
+		"column":   "create function pawl_v1.f(out a int, out b pawl.archive_3) language sql as 'select 1, null::pawl.archive_3'",
 		"variable": "create function pawl_v1.f() returns int language plpgsql as 'declare v pawl.archive_3; begin return 1; end'",
 		"rowtype":  "create function pawl_v1.f() returns int language plpgsql as 'declare v pawl.archive_3%rowtype; begin return 1; end'",
 	} {
