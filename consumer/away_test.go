@@ -10,6 +10,28 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
+// Connections that were made while the database took no claims are not used afterwards: one that is read-only would fail another delivery.
+func TestConsumer_DropsTheConnectionsOfAnOutage(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `create sequence refused;
+create function no_room() returns trigger language plpgsql as $$ begin perform nextval('public.refused'); raise exception 'no room' using errcode = '53100'; end $$;
+create trigger no_room before insert on pawl.inbox execute function no_room();`)
+	b.start()
+	b.source.Send(pawl.Delivery{Key: "k", Payload: []byte("x")})
+	b.until("the delivery and a probe were refused", func() bool { return b.count("select last_value from refused") >= 2 })
+	pooled, err := b.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := pooled.Conn()
+	if _, err := b.asks.Exec(t.Context(), "drop trigger no_room on pawl.inbox"); err != nil {
+		t.Fatal(err)
+	}
+	b.until("all is acknowledged", func() bool { return b.source.Open() == 0 })
+	pooled.Release()
+	b.until("the connection is closed", conn.IsClosed)
+}
+
 // outage is how long the database takes no claims.
 const outage = 4 * time.Second
 
