@@ -10,7 +10,8 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Connections that were made while the database took no claims are not used afterwards: one that is read-only would fail another delivery.
+// Connections that were made while the database took no claims are not used afterwards: one that is
+// read-only would fail another delivery.
 func TestConsumer_DropsTheConnectionsOfAnOutage(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `create sequence refused;
@@ -18,7 +19,8 @@ create function no_room() returns trigger language plpgsql as $$ begin perform n
 create trigger no_room before insert on pawl.inbox execute function no_room();`)
 	b.start()
 	b.source.Send(pawl.Delivery{Key: "k", Payload: []byte("x")})
-	// The delivery may be refused twice, as one call of Receive is under way when the outage is noticed. Then probes are.
+	// The delivery may be refused twice, as one call of Receive is under way when the outage is
+	// noticed. Then probes are.
 	b.until("probes are refused", func() bool { return b.count("select last_value from refused") >= 4 })
 	pooled, err := b.pool.Acquire(t.Context())
 	if err != nil {

@@ -84,7 +84,8 @@ func TestDevNATS_RunsACommand(t *testing.T) {
 	}
 }
 
-// On a machine that has cached nothing, each pawl dev command refuses a bad flag before it fetches or starts anything.
+// On a machine that has cached nothing, each pawl dev command refuses a bad flag before it fetches
+// or starts anything.
 func TestDev_ChecksFlagsFirst(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

@@ -44,10 +44,12 @@ type world struct {
 	events   []event // published until now
 }
 
-// mostLies is how often the provider lies to one customer. After more failures the job's next retry is later than the test waits.
+// mostLies is how often the provider lies to one customer. After more failures the job's next retry
+// is later than the test waits.
 const mostLies = 4
 
-// newWorld starts a database, queues and a provider. With a seed the provider lies in every third request, up to mostLies times to a customer.
+// newWorld starts a database, queues and a provider. With a seed the provider lies in every third
+// request, up to mostLies times to a customer.
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	schema, err := os.ReadFile("schema.sql")

@@ -202,8 +202,9 @@ func TestRabbitMQ_AsAnOrdinaryUser(t *testing.T) {
 	gone(t, all)
 }
 
-// readable copies a program to where every user can run it. cp writes it: if this process did, a child that another test starts at that moment
-// would inherit the file open for writing, and the program could not be run (ETXTBSY).
+// readable copies a program to where every user can run it. cp writes it: if this process did, a
+// child that another test starts at that moment would inherit the file open for writing, and the
+// program could not be run (ETXTBSY).
 func readable(t *testing.T, program string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pawl-readable-")

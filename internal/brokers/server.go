@@ -177,7 +177,8 @@ func (s *Server) Start(ctx context.Context) error {
 // portLimit is how long another may take to leave the port: a broker of a program that was killed just now is about to end.
 const portLimit = 5 * time.Second
 
-// AwaitFree waits until nothing listens on a port of 127.0.0.1: another program there would be taken for the broker. It waits for 5 s at most.
+// AwaitFree waits until nothing listens on a port of 127.0.0.1: another program there would be
+// taken for the broker. It waits for 5 s at most.
 func AwaitFree(ctx context.Context, port int) error {
 	ctx, cancel := context.WithTimeout(ctx, portLimit)
 	defer cancel()

@@ -350,8 +350,8 @@ func (f *Fleet) KillAll() {
 // dumpLimit is how long a worker that does not stop may take to print its goroutines and end.
 const dumpLimit = 20 * time.Second
 
-// late adds to the error of a worker that did not stop in time what it was doing: at SIGQUIT a Go program prints its goroutines and ends. The dump is
-// kept in a file, which the error names.
+// late adds to the error of a worker that did not stop in time what it was doing: at SIGQUIT a Go
+// program prints its goroutines and ends. The dump is kept in a file, which the error names.
 func (w *Worker) late(err error) error {
 	last := w.last.String()
 	_ = w.cmd.Process.Signal(syscall.SIGQUIT)
@@ -376,7 +376,8 @@ type tail struct {
 	text string
 }
 
-// tailLimit is how many octets of a worker's stderr are kept: enough for the goroutines of a busy one.
+// tailLimit is how many octets of a worker's stderr are kept: enough for the goroutines of a busy
+// one.
 const tailLimit = 1 << 20
 
 func (t *tail) Write(p []byte) (int, error) {

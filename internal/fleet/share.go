@@ -6,9 +6,11 @@ import (
 	"syscall"
 )
 
-// Share returns a listener's socket as a file for [Fleet.Listener]. The file and all workers that inherit it share one file description, and with it the
-// flag O_NONBLOCK. [net.TCPListener.File] would not do: os/exec calls [os.File.Fd] on what it hands to a process, which clears that flag if the file
-// is known to be pollable. A worker that accepts at that moment would block in the system call, where closing its listener does not reach it.
+// Share returns a listener's socket as a file for [Fleet.Listener]. The file and all workers that
+// inherit it share one file description, and with it the flag O_NONBLOCK. [net.TCPListener.File]
+// would not do: os/exec calls [os.File.Fd] on what it hands to a process, which clears that flag if
+// the file is known to be pollable. A worker that accepts at that moment would block in the system
+// call, where closing its listener does not reach it.
 func Share(l *net.TCPListener) (*os.File, error) {
 	raw, err := l.SyscallConn()
 	if err != nil {
@@ -22,7 +24,8 @@ func Share(l *net.TCPListener) (*os.File, error) {
 	return file, failed
 }
 
-// duplicate returns a second descriptor, which is inherited only where it is named in [os/exec.Cmd.ExtraFiles].
+// duplicate returns a second descriptor, which is inherited only where it is named in
+// [os/exec.Cmd.ExtraFiles].
 func duplicate(fd int) (*os.File, error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// A shared socket stays non-blocking when processes are started with it, so that no Accept on it blocks in the system call.
+// A shared socket stays non-blocking when processes are started with it, so that no Accept on it
+// blocks in the system call.
 func TestShare_StaysNonBlocking(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

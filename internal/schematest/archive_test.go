@@ -19,10 +19,12 @@ const (
 	sweepRing = "select s.outcome, s.emptied, s.detail from pawl_v1.archive_sweep() as s"
 )
 
-// A ringDay is a day of the ring, named by the number of the table that finishes write to. Its clock stands at noon, so that no test depends on the date.
+// A ringDay is a day of the ring, named by the number of the table that finishes write to. Its
+// clock stands at noon, so that no test depends on the date.
 type ringDay int
 
-// everyDay runs a test on each of the eight days: what holds on one day only is a defect that the calendar hides.
+// everyDay runs a test on each of the eight days: what holds on one day only is a defect that the
+// calendar hides.
 func everyDay(t *testing.T, test func(t *testing.T, day ringDay)) {
 	t.Helper()
 	for day := range ringDay(8) {
@@ -44,7 +46,8 @@ func (d ringDay) stopped() string {
 // table returns the number of the table of some days ago.
 func (d ringDay) table(ago int) string { return fmt.Sprint((int(d) + 800 - ago) % 8) }
 
-// rows is a script that stops the clock and puts a row, for each of some days ago, into the table of its day.
+// rows is a script that stops the clock and puts a row, for each of some days ago, into the table
+// of its day.
 func (d ringDay) rows(days ...int) string {
 	script := d.stopped()
 	for _, ago := range days {
@@ -144,8 +147,8 @@ select pawl_v1.job_claim('q', null)`)
 	b.is("select a.id, a.lane, a.position from pawl_v1.archive as a order by a.position", "1 account-17 1, 2 account-17 2, 3 account-17 3")
 }
 
-// A session's first finish waits for no table but the one of the day, whichever day it is. Before, a finish locked archive_0 as well, and waited for
-// the sweep of it on one day of eight.
+// A session's first finish waits for no table but the one of the day, whichever day it is. Before,
+// a finish locked archive_0 as well, and waited for the sweep of it on one day of eight.
 func TestArchive_FinishLocksTheTableOfTheDay(t *testing.T) {
 	t.Parallel()
 	everyDay(t, func(t *testing.T, day ringDay) {
@@ -161,7 +164,8 @@ func TestArchive_FinishLocksTheTableOfTheDay(t *testing.T) {
 	})
 }
 
-// A function that has the row type of an archive table as a result, an argument or a variable locks that table in each session.
+// A function that has the row type of an archive table as a result, an argument or a variable locks
+// that table in each session.
 func TestArchive_NoFunctionNamesATableAsAType(t *testing.T) {
 	t.Parallel()
 	const named = `select coalesce(string_agg(p.proname, ', '), '')
@@ -204,7 +208,8 @@ func TestArchiveSweep_Wraps(t *testing.T) {
 	})
 }
 
-// After weeks without a sweep, every table with nothing but old rows is emptied, but not the one of today.
+// After weeks without a sweep, every table with nothing but old rows is emptied, but not the one of
+// today.
 func TestArchiveSweep_AfterAPause(t *testing.T) {
 	t.Parallel()
 	everyDay(t, func(t *testing.T, day ringDay) {
@@ -232,8 +237,9 @@ func TestArchiveSweep_YoungRowInAnOldTable(t *testing.T) {
 	})
 }
 
-// A sweep gives up on a table that another transaction holds, and neither a finish nor a writer behind the sweep waits for that transaction. Nothing is
-// lost, and the next sweep empties the table.
+// A sweep gives up on a table that another transaction holds, and neither a finish nor a writer
+// behind the sweep waits for that transaction. Nothing is lost, and the next sweep empties the
+// table.
 func TestArchiveSweep_Busy(t *testing.T) {
 	t.Parallel()
 	everyDay(t, func(t *testing.T, day ringDay) {

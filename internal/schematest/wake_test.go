@@ -515,7 +515,8 @@ func (b *bed) keptByCancels(times int) (kept int) {
 	conn := connect(b.T, b.url)
 	for n := 0; n < times && kept == 0; n++ {
 		ctx, cancel := context.WithTimeout(b.Context(), 10*time.Second)
-		// One message, whose failure takes the timeout back, so that it does not hit what is asked next.
+		// One message, whose failure takes the timeout back, so that it does not hit what is asked
+		// next.
 		_, err := conn.Exec(ctx, "set statement_timeout = '20ms'; do $$ begin for n in 1..1000000 loop perform pawl_v1._asleep('q'); end loop; end $$")
 		cancel()
 		var pg *pgconn.PgError

@@ -1,5 +1,6 @@
-// Package stepper runs exact interleavings of database sessions. A step returns when its statement has ended, or when
-// it waits for a session that cannot go on by itself; nothing depends on how fast anything is. For tests only.
+// Package stepper runs exact interleavings of database sessions. A step returns when its statement
+// has ended, or when it waits for a session that cannot go on by itself; nothing depends on how
+// fast anything is. For tests only.
 package stepper
 
 import (
@@ -42,12 +43,13 @@ func connect(tb testing.TB, url string) *pgx.Conn {
 	return conn
 }
 
-// Blocked is the answer of a step that waits for a session that is idle in its transaction, or is blocked itself.
+// Blocked is the answer of a step that waits for a session that is idle in its transaction, or is
+// blocked itself.
 const Blocked = "blocked"
 
-// allBlocked asks whether each of some sessions is blocked. A session that waits for a running statement is not: that
-// wait ends by itself. Such waits are common, for instance to commit after a notification, which one transaction of the
-// whole server does at a time.
+// allBlocked asks whether each of some sessions is blocked. A session that waits for a running
+// statement is not: that wait ends by itself. Such waits are common, for instance to commit after a
+// notification, which one transaction of the whole server does at a time.
 const allBlocked = `select bool_and(cardinality(w.pids) > 0 and not exists (
          select from pg_stat_activity as a
           where a.pid = any (w.pids)
@@ -55,8 +57,9 @@ const allBlocked = `select bool_and(cardinality(w.pids) > 0 and not exists (
             and cardinality(pg_blocking_pids(a.pid)) = 0))
   from unnest($1::int[]) as s (pid), lateral (select pg_blocking_pids(s.pid) as pids) as w`
 
-// looks is how often in a row the server must say that sessions are blocked. Once is not enough, because one look does
-// not see all sessions at one instant: the one that is waited for may end its statement, and its lock, in between.
+// looks is how often in a row the server must say that sessions are blocked. Once is not enough,
+// because one look does not see all sessions at one instant: the one that is waited for may end its
+// statement, and its lock, in between.
 const looks = 2
 
 // Do takes a step. It answers what the statement returned, the columns joined by blanks and the rows by commas; or

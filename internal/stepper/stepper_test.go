@@ -9,7 +9,8 @@ import (
 	"github.com/pawl-go/pawl/internal/pgtest"
 )
 
-// A step that waits for a running statement is not blocked: it has its answer when that statement ends.
+// A step that waits for a running statement is not blocked: it has its answer when that statement
+// ends.
 func TestSession_ARunningStatementBlocksNothing(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t, counters)
@@ -45,7 +46,8 @@ func TestSession_ARunningStatementBlocksNothing(t *testing.T) {
 	}
 }
 
-// A step that waits for an idle transaction is blocked until that ends, and so is a step that waits for a blocked one.
+// A step that waits for an idle transaction is blocked until that ends, and so is a step that waits
+// for a blocked one.
 func TestSession_BlockedUntilFree(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t, counters)

@@ -8,8 +8,9 @@ language sql
 stable
 return floor(extract(epoch from p_at) / 86400)::bigint;
 
--- Deletes jobs and returns them with the columns of an archive table. The columns are listed on purpose: `returns setof
--- pawl.archive_0` would lock that table once a session, and a finish would then wait for the sweep that empties it.
+-- Deletes jobs and returns them with the columns of an archive table. The columns are listed on
+-- purpose: `returns setof pawl.archive_0` would lock that table once a session, and a finish would
+-- then wait for the sweep that empties it.
 create or replace function pawl_v1._job_take(p_ids bigint[], p_at timestamptz)
 returns table (
   id bigint, fence bigint, "position" bigint, created_at timestamptz, finished_at timestamptz, priority pawl.priority, attempts pawl.count,

@@ -3758,8 +3758,9 @@ language sql
 stable
 return floor(extract(epoch from p_at) / 86400)::bigint;
 
--- Deletes jobs and returns them with the columns of an archive table. The columns are listed on purpose: `returns setof
--- pawl.archive_0` would lock that table once a session, and a finish would then wait for the sweep that empties it.
+-- Deletes jobs and returns them with the columns of an archive table. The columns are listed on
+-- purpose: `returns setof pawl.archive_0` would lock that table once a session, and a finish would
+-- then wait for the sweep that empties it.
 create or replace function pawl_v1._job_take(p_ids bigint[], p_at timestamptz)
 returns table (
   id bigint, fence bigint, "position" bigint, created_at timestamptz, finished_at timestamptz, priority pawl.priority, attempts pawl.count,
@@ -8771,7 +8772,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '7bc960d1d9e6288a1cd2eb92f9c608164ec0b6ea2ffefbdde611a8198e22e713');
+values (1, 'init', 1, '1b28e9fd4ce55a964df2f017ea7c48e28308b6bb411b1c00b3b51bb25170ab8c');
 
 do $$
 begin

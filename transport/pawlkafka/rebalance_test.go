@@ -157,7 +157,8 @@ func rebalance(t *testing.T, cfg pawlkafka.Config) {
 			time.Sleep(50 * time.Millisecond)
 		}
 	}
-	// A member may have died between its outcome and its commit. Then the next owner receives the record again, and commits.
+	// A member may have died between its outcome and its commit. Then the next owner receives the
+	// record again, and commits.
 	for p, n := range sent {
 		await(t, fmt.Sprintf("all of partition %d is committed", p), func() bool {
 			offset, _ := committed(t, admin, group, topic, int32(p))

@@ -37,7 +37,8 @@ Topics are not made on the way: name them with --topic, or make them with a tool
 	})
 }
 
-// topicFlag is the flag --topic. A topic that cannot be is refused while flags are parsed, before anything is fetched or started.
+// topicFlag is the flag --topic. A topic that cannot be is refused while flags are parsed, before
+// anything is fetched or started.
 type topicFlag []kafkaTopic
 
 type kafkaTopic struct {

@@ -96,10 +96,12 @@ func (f devSQSFlags) create(cmd *cobra.Command, endpoint string) ([]string, erro
 	return made, nil
 }
 
-// queueFlag is the flag --queue. A name that cannot be is refused while flags are parsed, before anything is started.
+// queueFlag is the flag --queue. A name that cannot be is refused while flags are parsed, before
+// anything is started.
 type queueFlag []string
 
-// queueName is what CreateQueue of Amazon SQS takes: with its suffix a name has at most 80 characters.
+// queueName is what CreateQueue of Amazon SQS takes: with its suffix a name has at most 80
+// characters.
 var queueName = regexp.MustCompile(`^([a-zA-Z0-9_-]{1,80}|[a-zA-Z0-9_-]{1,75}\.fifo)$`)
 
 // Set adds a queue.
