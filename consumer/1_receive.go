@@ -80,11 +80,8 @@ func (c *Consumer) awaitDatabase(ctx context.Context) {
 	c.away.Store(false)
 	if failures > 0 {
 		c.pool.Reset() // a connection that was made meanwhile may be read-only for the rest of its life
-	}
-	if failures == 0 {
-		if again := int(c.setbacks.Add(1)) - setbacksAtOnce; again > 0 {
-			pace.Sleep(ctx, pace.Jittered(backoff(again)))
-		}
+	} else if again := int(c.setbacks.Add(1)) - setbacksAtOnce; again > 0 {
+		pace.Sleep(ctx, pace.Jittered(backoff(again)))
 	}
 }
 
