@@ -82,9 +82,12 @@ func (f *fixture) stopDuringPoll(stop, send time.Duration) error {
 	f.Helper()
 	ctx, cancel := context.WithCancel(f.Context())
 	defer time.AfterFunc(stop, cancel).Stop()
-	defer time.AfterFunc(send, func() { f.send("late") }).Stop()
+	sent := make(chan error, 1)
+	sender := time.AfterFunc(send, func() { sent <- f.trySend("late") })
 	ds, err := f.source.Receive(ctx, 10)
-	synctest.Wait() // for the sender's answer
+	if !sender.Stop() {
+		f.must(<-sent)
+	}
 	if len(ds) != 0 {
 		f.Fatalf("received %+v after the stop", ds)
 	}

@@ -76,12 +76,13 @@ func TestFIFO_GroupsInOrder(t *testing.T) {
 		f.ack(f.wantKeys("b1")...)
 		f.ack(ds[:2]...)
 		start := time.Now()
-		time.AfterFunc(3*time.Second, func() { f.ack(ds[2]) }) // in the middle of the poll
+		acked := make(chan error, 1)
+		time.AfterFunc(3*time.Second, func() { acked <- f.source.Ack(t.Context(), committed(ds[2])...) }) // in the middle of the poll
 		f.ack(f.wantKeys("a4")...)
 		if took := time.Since(start); took != 3*time.Second {
 			t.Errorf("took %v", took)
 		}
-		synctest.Wait() // until the one in the middle of the poll has been counted, too
+		f.must(<-acked)
 		if got := f.source.Stats(); got.Acked != 5 || got.Received != 5 || got.Held != 0 {
 			t.Errorf("source %+v", got)
 		}

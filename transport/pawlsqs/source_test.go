@@ -77,10 +77,14 @@ func (f *fixture) must(err error) {
 // send puts one message with the key into the queue.
 func (f *fixture) send(key string) {
 	f.Helper()
+	f.must(f.trySend(key))
+}
+
+func (f *fixture) trySend(key string) error {
 	_, err := f.client.SendMessage(f.Context(), &awssqs.SendMessageInput{QueueUrl: &f.url, MessageBody: aws.String("body of " + key),
 		MessageAttributes: map[string]types.MessageAttributeValue{
 			"Idempotency-Key": {DataType: aws.String("String"), StringValue: &key}}})
-	f.must(err)
+	return err
 }
 
 // receive polls once.

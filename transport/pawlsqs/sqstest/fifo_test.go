@@ -96,9 +96,10 @@ func TestFIFO_PollWakesWhenAGroupOpens(t *testing.T) {
 		a1 := f.wantBodies("a1")[0]
 		f.sendIn("a", 2)
 		start := time.Now()
-		time.AfterFunc(3*time.Second, func() { f.must(f.delete(a1)) })
+		deleted := f.after(3*time.Second, func() error { return f.delete(a1) })
 		f.one(20 * time.Second)
 		f.took(start, 3*time.Second)
+		deleted()
 		time.Sleep(20 * time.Second)
 		f.one(20 * time.Second)
 		f.took(start, 33*time.Second) // 30 s of visibility later

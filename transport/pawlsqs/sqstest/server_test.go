@@ -63,11 +63,30 @@ func (f *fixture) must(err error) {
 	}
 }
 
+// after calls act once d has passed. The function that it returns waits until act has returned. A test calls it before
+// it ends: the context of a test that has ended is cancelled, and act would fail.
+func (f *fixture) after(d time.Duration, act func() error) (wait func()) {
+	done := make(chan error, 1)
+	time.AfterFunc(d, func() { done <- act() })
+	return func() {
+		f.Helper()
+		f.must(<-done)
+	}
+}
+
 func (f *fixture) send(body string) string {
 	f.Helper()
-	out, err := f.client.SendMessage(f.Context(), &sqs.SendMessageInput{QueueUrl: &f.url, MessageBody: &body})
+	id, err := f.trySend(body)
 	f.must(err)
-	return *out.MessageId
+	return id
+}
+
+func (f *fixture) trySend(body string) (id string, err error) {
+	out, err := f.client.SendMessage(f.Context(), &sqs.SendMessageInput{QueueUrl: &f.url, MessageBody: &body})
+	if err != nil {
+		return "", err
+	}
+	return *out.MessageId, nil
 }
 
 // receive asks for ten messages with every attribute and waits at most wait.

@@ -42,9 +42,13 @@ func TestLongPoll_WaitsAndComesBackEmpty(t *testing.T) {
 func TestLongPoll_WakesOnSend(t *testing.T) {
 	virtual(t, sqstest.Options{}, nil, func(f *fixture) {
 		start := time.Now()
-		time.AfterFunc(3*time.Second, func() { f.send("a") })
+		sent := f.after(3*time.Second, func() error {
+			_, err := f.trySend("a")
+			return err
+		})
 		f.one(20 * time.Second)
 		f.took(start, 3*time.Second)
+		sent()
 	})
 }
 
@@ -323,13 +327,14 @@ func (f *fixture) takeOne() {
 func TestDeleteQueue_EndsPollsAndKeepsTheNameForAMinute(t *testing.T) {
 	virtual(t, sqstest.Options{}, nil, func(f *fixture) {
 		start := time.Now()
-		time.AfterFunc(2*time.Second, func() {
+		deleted := f.after(2*time.Second, func() error {
 			_, err := f.client.DeleteQueue(f.Context(), &sqs.DeleteQueueInput{QueueUrl: &f.url})
-			f.must(err)
+			return err
 		})
 		_, err := f.client.ReceiveMessage(f.Context(), poll(f.url, 20*time.Second))
 		f.wantCode(err, "AWS.SimpleQueueService.NonExistentQueue")
 		f.took(start, 2*time.Second)
+		deleted()
 		_, err = f.client.CreateQueue(f.Context(), &sqs.CreateQueueInput{QueueName: aws.String("q")})
 		f.wantCode(err, "AWS.SimpleQueueService.QueueDeletedRecently")
 		time.Sleep(time.Minute)
