@@ -18,6 +18,7 @@ import (
 
 	"github.com/pawl-go/pawl/command"
 	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/patience"
 )
 
 // childEnv holds an errand, as JSON, for a process that runs one command.
@@ -129,17 +130,12 @@ func (p *child) end() string {
 
 func (p *child) untilStopped() {
 	p.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	patience.Until(p, "the process has stopped itself", func() bool {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
 		p.must(err)
-		if pid > 0 && status.Stopped() {
-			return
-		}
-		if time.Now().After(deadline) {
-			p.Fatal("the process did not stop itself within 3 min")
-		}
-	}
+		return pid > 0 && status.Stopped()
+	})
 }
 
 func (p *child) wake() { p.Helper(); p.must(p.cmd.Process.Signal(syscall.SIGCONT)) }

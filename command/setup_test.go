@@ -4,14 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -144,16 +145,11 @@ func (b *bed) wantError(err, want error) {
 // until polls a count until it is reached.
 func (b *bed) until(query string, want int) {
 	b.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(2 * time.Millisecond) {
+	patience.Until(b, fmt.Sprintf("%d by %s", want, query), func() bool {
 		var got int
 		b.must(b.pool.QueryRow(b.Context(), query).Scan(&got))
-		if got == want {
-			return
-		}
-		if time.Now().After(deadline) {
-			b.Fatalf("%s is %d, want %d", query, got, want)
-		}
-	}
+		return got == want
+	})
 }
 
 // expire moves the ends of all leases into the past.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/internal/wireproxy"
@@ -192,11 +193,7 @@ func (b *bed) count(query string) (n int) {
 
 func (b *bed) until(what string, reached func() bool) {
 	b.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !reached(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.Fatalf("not reached in 2 min: %s", what)
-		}
-	}
+	patience.Until(b, what, reached)
 }
 
 // consume runs until every message is acknowledged and every job has ended or died.

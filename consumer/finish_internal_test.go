@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 )
 
 // A slowSource takes as long for a Release as the test wants, and notes whether Finish overlaps one.
@@ -59,11 +60,7 @@ func TestFinish_OverlapsNoRelease(t *testing.T) {
 		c.ending.RUnlock()
 		return false
 	}
-	for deadline := time.Now().Add(time.Minute); !waits() && s.finishing.Load() == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("nothing has finished the source in a minute")
-		}
-	}
+	patience.Until(t, "the source is finished", func() bool { return waits() || s.finishing.Load() > 0 })
 	close(s.goOn)
 	<-done
 	<-done

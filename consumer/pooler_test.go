@@ -18,6 +18,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/doctor"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/pooler"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/migrate"
@@ -209,16 +210,14 @@ default_pool_size = %d
 	}
 	t.Cleanup(func() { _, _ = c.Process.Kill(), c.Wait() })
 	through := fmt.Sprintf("postgres://%s@/%s?host=%s&port=%d&sslmode=disable", url.PathEscape(server.User), server.Database, url.QueryEscape(dir), server.Port)
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	patience.Until(t, "the pooler answers", func() bool {
 		conn, err := pgx.Connect(t.Context(), through)
 		if err == nil {
 			_ = conn.Close(t.Context())
-			return through
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the pooler did not start: %v", err)
-		}
-	}
+		return err == nil
+	})
+	return through
 }
 
 // unprivileged says as whom to run what must not run as root: the owner of the server's socket, who may use it; nil for oneself.

@@ -7,7 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/pawl-go/pawl/internal/patience"
 )
 
 // All dead letters of a filter are retried, but for those that may take effect a second time; the page says how far it is.
@@ -39,15 +40,13 @@ select 'q' || g % 2, 'k', 'x', 'dead_letter', jsonb_build_array(jsonb_build_obje
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	patience.Until(t, "the retry has ended", func() bool {
 		page := b.get(progress.String())
-		if page.status != http.StatusOK || time.Now().After(deadline) {
+		if page.status != http.StatusOK {
 			t.Fatalf("%d %s", page.status, page.body)
 		}
-		if strings.Contains(page.body, "It has ended") {
-			break
-		}
-	}
+		return strings.Contains(page.body, "It has ended")
+	})
 	if got := one[string](b, "select format('%s retried, %s left, %s records', count(*) filter (where j.status = 'pending'), count(*) filter (where j.status = 'dead_letter'), (select count(*) from pawl.audit)) from pawl.job as j"); got != "800 retried, 1200 left, 800 records" {
 		t.Error(got)
 	}

@@ -5,9 +5,9 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pawl-go/pawl/dashboard"
+	"github.com/pawl-go/pawl/internal/patience"
 )
 
 // What need not be remembered any more is counted, then deleted with a reason; what a table cannot use is said, and a user who may only read deletes nothing.
@@ -43,11 +43,7 @@ select 's', 'k' || n, sha256('x'), clock_timestamp() - interval '3 days', clock_
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	progress := strings.TrimPrefix(a.header.Get("Location"), "./../") // from all/purge
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(b.get(progress).body, "It has ended"); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it has not ended")
-		}
-	}
+	patience.Until(t, "the purge has ended", func() bool { return strings.Contains(b.get(progress).body, "It has ended") })
 	if got := one[string](b, "select format('%s left, %s', (select count(*) from pawl.command), (select string_agg(r.verb || ' ' || r.reason, ', ') from pawl.audit as r))"); !strings.HasPrefix(got, "0 left, ") || !strings.Contains(got, "they are old") {
 		t.Error(got)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/guard"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/wireproxy"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -226,11 +227,7 @@ func TestClaim_IsOneAttempts(t *testing.T) {
 
 func until(t *testing.T, what string, reached func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !reached(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not reached in 20 s: %s", what)
-		}
-	}
+	patience.Until(t, what, reached)
 }
 
 // Without a time of creation a row that was never claimed is dated by a column that only grows; without that it is never driven, because it

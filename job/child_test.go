@@ -22,6 +22,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -247,19 +248,14 @@ func (p *child) read(out io.Reader) {
 // untilStopped waits until the process has stopped itself.
 func (p *child) untilStopped() {
 	p.t.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	patience.Until(p.t, "the process has stopped itself", func() bool {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		if pid > 0 && status.Stopped() {
-			return
-		}
-		if time.Now().After(deadline) {
-			p.t.Fatal("the process did not stop itself within 3 min")
-		}
-	}
+		return pid > 0 && status.Stopped()
+	})
 }
 
 func (p *child) wake() { p.t.Helper(); p.signal(syscall.SIGCONT) }

@@ -3,14 +3,15 @@ package job_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl/internal/jobtest"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -133,12 +134,9 @@ func (b *bed) untilBlocked() {
 // until polls a count until it is reached.
 func (b *bed) until(otherwise, query string, want int) {
 	b.Helper()
-	deadline := time.Now().Add(3 * time.Minute)
-	for got := -1; got != want; {
+	got := -1
+	patience.Until(b, fmt.Sprintf("%d by %s (%s)", want, query, otherwise), func() bool {
 		b.must(b.pool.QueryRow(b.Context(), query).Scan(&got))
-		if time.Now().After(deadline) {
-			b.Fatalf("%s: %s is %d, want %d", otherwise, query, got, want)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
+		return got == want
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -140,13 +141,11 @@ func TestWorker_SweepsAtOnceAreSafe(t *testing.T) {
 		return n
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	for deadline := time.Now().Add(60 * time.Second); left() > 0; {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d jobs left", left())
-		}
+	patience.Until(t, "no job is left", func() bool {
 		c.exec("update pawl.worker set seen_at = now() - lease * 2 where id % 2 = " + []string{"0", "1"}[random.IntN(2)] +
 			"; select pawl_v1.job_sweep(null); update pawl.job set available_at = now() where status = 'pending'")
-	}
+		return left() == 0
+	})
 	c.wantEffects(100)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/ops"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -50,15 +51,7 @@ func TestT38_ReplayIsNotSwallowedAndDoublesNothing(t *testing.T) {
 	}
 	until := func(what string, query string, want int) {
 		t.Helper()
-		for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
-			var n int
-			if b.must(b.pool.QueryRow(t.Context(), query).Scan(&n)); n == want {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("not reached: %s", what)
-			}
-		}
+		patience.Until(t, what, func() bool { return one[int](b, query) == want })
 	}
 	replay := func(key string, want ops.Outcome) (r ops.Result) {
 		t.Helper()
@@ -116,11 +109,8 @@ func TestT38_ReplayIsNotSwallowedAndDoublesNothing(t *testing.T) {
 	until("each once", "select count(distinct key) from effect", 4)
 	until("and no more", "select count(*) from effect", 4)
 
-	for deadline := time.Now().Add(3 * time.Minute); source.Open() > 0; time.Sleep(5 * time.Millisecond) { // what comes after Forget runs as new
-		if time.Now().After(deadline) {
-			t.Fatalf("%d deliveries are not acknowledged", source.Open())
-		}
-	}
+	// A delivery that comes after Forget runs as new.
+	patience.Until(t, "every delivery is acknowledged", func() bool { return source.Open() == 0 })
 
 	// An effect that was taken back, and is wanted again: the one way.
 	_, err = b.pool.Exec(t.Context(), "delete from effect where key = 'fine'")

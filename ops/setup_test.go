@@ -3,8 +3,8 @@ package ops_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/jobtest"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/ops"
 	"github.com/pawl-go/pawl/pawltest"
@@ -124,14 +125,8 @@ func (b *bed) heartbeat() []int64 {
 // untilBlocked waits until so many sessions of this database wait for a lock.
 func (b *bed) untilBlocked(want int) {
 	b.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(2 * time.Millisecond) {
-		if one[int](b, "select count(*) from pg_stat_activity as a where a.datname = current_database() and a.wait_event_type = 'Lock'") == want {
-			return
-		}
-		if time.Now().After(deadline) {
-			b.Fatalf("not %d sessions wait", want)
-		}
-	}
+	patience.Row(b, b.pool, fmt.Sprintf("%d sessions wait", want),
+		"select count(*) = $1 from pg_stat_activity as a where a.datname = current_database() and a.wait_event_type = 'Lock'", want)
 }
 
 func one[T any](b *bed, query string, args ...any) T {

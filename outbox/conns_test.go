@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -89,12 +89,7 @@ func TestRelay_TakesFewConnections(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- relay.Run(ctx) }()
-	for deadline := time.Now().Add(time.Minute); sink.n.Load() < aggregates*each; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Errorf("%d of %d events", sink.n.Load(), aggregates*each)
-			break
-		}
-	}
+	patience.Until(t, "all events are published", func() bool { return sink.n.Load() >= aggregates*each })
 	stop()
 	if err := <-ran; err != nil {
 		t.Error(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/pawltest"
@@ -149,25 +150,38 @@ func (b *bed) run(r *outbox.Relay) (stop func()) {
 	stop = sync.OnceFunc(func() {
 		b.Helper()
 		cancel()
-		select {
-		case err := <-done:
-			b.must(err)
-		case <-time.After(30 * time.Second):
-			b.Fatal("Run did not return within 30 s")
-		}
+		b.must(patience.Receive(b, "Run has returned", done))
 	})
 	b.Cleanup(stop)
 	return stop
 }
 
-// wait polls a condition with a deadline.
+// wait polls a condition.
 func (b *bed) wait(what string, reached func() bool) {
 	b.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); !reached(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.Fatalf("not reached in 3 min: %s; accepted are %.500s; pending are %s", what, fmt.Sprint(b.accepted()), b.pending())
+	defer func() {
+		if b.Failed() {
+			b.Logf("accepted are %.500s; pending are %s", fmt.Sprint(b.accepted()), b.pending())
+		}
+	}()
+	patience.Until(b, what, reached)
+}
+
+// wakes appends an event, which a relay that is idle finds, until a notification told the relay of it. An idle relay also
+// polls, rarely, so a poll may find the event first; that it does so five times in a row says that no notification came.
+func (b *bed) wakes(what string, appendEvent func()) {
+	b.Helper()
+	for range 5 {
+		patience.Row(b, b.pool, "a relay is announced as asleep", `select exists (select from pg_locks as l where l.locktype = 'advisory' and l.classid = 1885435767 and l.granted
+ and l.database = (select d.oid from pg_database as d where d.datname = current_database()))`)
+		woken, before := b.counters.Count(pawl.EventWoken), len(b.accepted())
+		appendEvent()
+		b.wait(what, func() bool { return len(b.accepted()) > before })
+		if b.counters.Count(pawl.EventWoken) > woken {
+			return
 		}
 	}
+	b.Errorf("%s: polls found the event, and no notification did", what)
 }
 
 // untilAccepted waits for so many, and returns them.

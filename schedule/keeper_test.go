@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/jobtest"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/schedule"
@@ -57,11 +58,7 @@ func TestKeeper_ReadyOnceItsSchedulesArePut(t *testing.T) {
 	default:
 	}
 	b.must(tx.Commit(t.Context()))
-	select {
-	case <-k.Ready():
-	case <-time.After(time.Minute):
-		t.Error("it is not ready")
-	}
+	patience.Receive(t, "the keeper is ready", k.Ready())
 	stop()
 	b.must(<-done)
 }
@@ -192,11 +189,7 @@ func TestKeeper_StartsAndStops(t *testing.T) {
 	b.put(schedule.Schedule{Name: "s", Plan: schedule.Every(time.Hour), FirstAt: time.Now().Add(-time.Second)}, schedule.Created)
 	stop := b.keep(schedule.Config{Poll: time.Hour})
 	b.until("it has looked", "select count(*) = 1 from pawl.job")
-	began := time.Now()
-	stop()
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("it took %v", took)
-	}
+	stop() // long before the next look
 	k, err := schedule.NewKeeper(poolOf(t, pgtest.URL(t, pgtest.Template{Name: "empty"})), schedule.Config{})
 	b.must(err)
 	if err := k.Run(t.Context()); err == nil {
@@ -372,19 +365,14 @@ func TestKeeper_LearnsOfSchedules(t *testing.T) {
 	time.Sleep(time.Second) // the keeper has looked, and sleeps
 
 	const ticked = "select count(*) = 1 from pawl.schedule as s where s.name = $1 and s.last_at is not null"
-	soon := func(what, statement, question string, args ...any) {
+	learns := func(what, statement, question string, args ...any) {
 		t.Helper()
-		began := time.Now()
 		b.exec(statement)
 		b.until(what, question, args...)
-		t.Logf("%s: %v", what, time.Since(began).Round(time.Millisecond))
-		if took := time.Since(began); took > 4*time.Second {
-			t.Errorf("%s: it took %v", what, took)
-		}
 	}
-	soon("put", `select pawl_v1.schedule_put('due', 'q', 'k', '', '{"every_ms": 3600000, "first_at": "2026-01-01"}')`, ticked, "due")
-	soon("put a cron", `select pawl_v1.schedule_put('cron', 'q', 'k', '', '{"cron": "0 * * * *"}')`, "select s.next_at is not null from pawl.schedule as s where s.name = 'cron'")
+	learns("put", `select pawl_v1.schedule_put('due', 'q', 'k', '', '{"every_ms": 3600000, "first_at": "2026-01-01"}')`, ticked, "due")
+	learns("put a cron", `select pawl_v1.schedule_put('cron', 'q', 'k', '', '{"cron": "0 * * * *"}')`, "select s.next_at is not null from pawl.schedule as s where s.name = 'cron'")
 	b.exec("select pawl_v1.schedule_pause('cron', 'ann', 'why'); ")
 	b.exec("update pawl.schedule set next_at = null where name = 'cron'")
-	soon("resume", "select pawl_v1.schedule_resume('cron', 'ann', 'why')", "select s.next_at is not null from pawl.schedule as s where s.name = 'cron'")
+	learns("resume", "select pawl_v1.schedule_resume('cron', 'ann', 'why')", "select s.next_at is not null from pawl.schedule as s where s.name = 'cron'")
 }

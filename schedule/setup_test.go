@@ -2,6 +2,7 @@ package schedule_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/schedule"
 )
@@ -73,13 +75,8 @@ func (b *bed) keep(cfg schedule.Config) (stop func()) {
 	go func() { done <- k.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		select {
-		case err := <-done:
-			if err != nil {
-				b.Errorf("Run: %v", err)
-			}
-		case <-time.After(3 * time.Minute):
-			b.Error("the keeper does not stop")
+		if err := patience.Receive(b, "the keeper has stopped", done); err != nil {
+			b.Errorf("Run: %v", err)
 		}
 	})
 	b.Cleanup(stop)
@@ -97,21 +94,13 @@ func one[T any](b *bed, query string, args ...any) (value T) {
 // until waits until a query answers true.
 func (b *bed) until(what, query string, args ...any) {
 	b.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); !one[bool](b, query, args...); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.Fatalf("not within 3 min: %s", what)
-		}
-	}
+	patience.Until(b, what, func() bool { return one[bool](b, query, args...) })
 }
 
 // untilReported waits until the keepers have reported so many of one event.
 func (b *bed) untilReported(kind pawl.EventKind, want int64) {
 	b.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); b.counters.Count(kind) < want; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.Fatalf("%d events %s within 3 min, want %d", b.counters.Count(kind), kind, want)
-		}
-	}
+	patience.Until(b, fmt.Sprintf("%d events %s", want, kind), func() bool { return b.counters.Count(kind) >= want })
 }
 
 // grid reads what a schedule has ticked so far, and requires that it is every tick of its interval, each once.

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/step"
@@ -153,12 +154,7 @@ func (b *bed) count(query string, args ...any) (n int) {
 
 func (b *bed) until(what string, holds func() bool) {
 	b.Helper()
-	for end := time.Now().Add(30 * time.Second); !holds(); {
-		if time.Now().After(end) {
-			b.Fatalf("not reached in 30 s: %s", what)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	patience.Until(b, what, holds)
 }
 
 // work runs a worker until the test ends.

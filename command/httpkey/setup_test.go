@@ -17,6 +17,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command/httpkey"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -211,16 +212,11 @@ func (b *bed) wantLedger(want string) {
 // until polls a count until it is reached.
 func (b *bed) until(query string, want int) {
 	b.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	patience.Until(b, fmt.Sprintf("%d by %s", want, query), func() bool {
 		var got int
 		b.must(b.pool.QueryRow(b.Context(), query).Scan(&got))
-		if got == want {
-			return
-		}
-		if time.Now().After(deadline) {
-			b.Fatalf("%s is %d, want %d", query, got, want)
-		}
-	}
+		return got == want
+	})
 }
 
 func (b *bed) wantStatus(g got, want int) {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -15,6 +14,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/examples/recipes"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -146,13 +146,7 @@ func TestRecipes_OnePool(t *testing.T) {
 	if err := pool.QueryRow(t.Context(), "select count(*) from recipe_order").Scan(&n); err != nil || n != len(handles) {
 		t.Errorf("%d orders, want %d (%v)", n, len(handles), err)
 	}
-	deadline := time.Now().Add(time.Minute)
-	for in := pool.Stat().AcquiredConns(); in != 0; in = pool.Stat().AcquiredConns() { // pgxpool looks after idle ones meanwhile
-		if time.Now().After(deadline) {
-			t.Fatalf("%d connections are still in use", in)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	patience.Until(t, "no connection is in use", func() bool { return pool.Stat().AcquiredConns() == 0 }) // pgxpool looks after idle ones meanwhile
 }
 
 // wantOrder looks for the order and its job.

@@ -91,6 +91,7 @@ var plan = []struct {
 	{"internal/postgres", nil},
 	{"internal/brokers", nil},
 	{"internal/hatest", nil},
+	{"internal/patience", nil},
 	{"internal/pgtest", []string{"internal/postgres"}},
 	{"internal/pgtest/catalogue", nil},
 	{"internal/pgtest/hostile", nil},

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/postgres"
 )
 
@@ -67,11 +69,7 @@ func exec1(t *testing.T, conn *pgx.Conn, sql string) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("not in time: " + what)
-		}
-	}
+	patience.Until(t, what, ok)
 }
 
 func databaseExists(t *testing.T, conn *pgx.Conn, database string) bool {

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/patience"
 )
 
 // soon is how long the clearing up may take on a busy machine; it takes about 50 ms on an idle one.
@@ -23,9 +25,9 @@ func TestDeath_OfTheProgramClearsAThrowaway(t *testing.T) {
 	t.Parallel()
 	_, h := hold(t)
 	kill(t, h.Program)
-	eventually(t, "server gone", soon, func() bool { return !running(h.Server) })
-	eventually(t, "directory gone", soon, func() bool { return !exists(h.Dir) })
-	eventually(t, "watchdog gone", soon, func() bool { return !running(h.Watchdog) })
+	patience.Until(t, "server gone", func() bool { return !running(h.Server) })
+	patience.Until(t, "directory gone", func() bool { return !exists(h.Dir) })
+	patience.Until(t, "watchdog gone", func() bool { return !running(h.Watchdog) })
 }
 
 // A killed program leaves its kept data, cleanly shut down, and nothing else.
@@ -34,8 +36,8 @@ func TestDeath_OfTheProgramKeepsKeptData(t *testing.T) {
 	data := filepath.Join(sharedDir(t), "data")
 	_, h := hold(t, "DATA_DIR="+data)
 	kill(t, h.Program)
-	eventually(t, "server gone", soon, func() bool { return !running(h.Server) })
-	eventually(t, "socket directory gone", soon, func() bool { return !exists(h.Dir) })
+	patience.Until(t, "server gone", func() bool { return !running(h.Server) })
+	patience.Until(t, "socket directory gone", func() bool { return !exists(h.Dir) })
 	if link := filepath.Join(data, linkFile); exists(link) {
 		t.Errorf("left %s, which leads nowhere", link)
 	}
@@ -78,8 +80,8 @@ func TestDeath_OfTheWatchdogTooIsSweptAtTheNextStart(t *testing.T) {
 	}
 
 	startServer(t, Options{tune: tuning{temp: temp}})
-	eventually(t, "orphan stopped", soon, func() bool { return !running(h.Server) })
-	eventually(t, "its directory removed", soon, func() bool { return !exists(h.Dir) })
+	patience.Until(t, "orphan stopped", func() bool { return !running(h.Server) })
+	patience.Until(t, "its directory removed", func() bool { return !exists(h.Dir) })
 	query(t, bystander, "select 'its owner lives, so the sweep let it be'")
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/doctor"
 	"github.com/pawl-go/pawl/guard"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/job"
@@ -171,11 +172,7 @@ func cutOff(t *testing.T, p *pgtest.Pair, rollback bool, caught ...string) (b *b
 
 func untilTrue(t *testing.T, pool *pgxpool.Pool, condition string) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !isTrue(t, pool, condition); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("still not: %s", condition)
-		}
-	}
+	patience.Until(t, condition, func() bool { return isTrue(t, pool, condition) })
 }
 
 func isTrue(t *testing.T, pool *pgxpool.Pool, condition string) (is bool) {
@@ -201,11 +198,7 @@ func TestAnswers_WaitForTheStandby(t *testing.T) {
 			want--
 		}
 	}
-	for deadline := time.Now().Add(2 * time.Minute); len(a.given()) < want; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d answers after the standby came back, want %d: %q", len(a.given()), want, a.given())
-		}
-	}
+	patience.Until(t, fmt.Sprintf("%d answers after the standby came back", want), func() bool { return len(a.given()) >= want })
 	standby := poolOf(t, p.StandbyURL(), nil)
 	for _, d := range doors {
 		untilTrue(t, standby, d.row)
@@ -435,11 +428,7 @@ func TestPatience_CancelsNoCommitThatWaitsForItsStandby(t *testing.T) {
 		}
 		p.Join()
 		untilTrue(t, look, effectOf(name))
-		for deadline := time.Now().Add(time.Minute); pool.Stat().AcquiredConns() > 0; time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: %d connections did not come back", name, pool.Stat().AcquiredConns())
-			}
-		}
+		patience.Until(t, name+": all connections have come back", func() bool { return pool.Stat().AcquiredConns() == 0 })
 	}
 }
 
@@ -546,11 +535,7 @@ func TestConsumer_AllConnectionsOnAStandby(t *testing.T) {
 
 func until(t *testing.T, what string, reached func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !reached(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not reached: %s", what)
-		}
-	}
+	patience.Until(t, what, reached)
 }
 
 // Doctor names what stands between an answer and its standby.

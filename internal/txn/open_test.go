@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -141,13 +142,7 @@ func TestOpened_RefusedClaim(t *testing.T) {
 			t.Fatalf("%v, %v", tx, err)
 		}
 	}
-	deadline := time.Now().Add(time.Minute)
-	for n := pool.Stat().AcquiredConns(); n != 0; n = pool.Stat().AcquiredConns() { // pgxpool closes beside
-		if time.Now().After(deadline) {
-			t.Fatalf("%d connections are still taken", n)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	patience.Until(t, "no connection is taken", func() bool { return pool.Stat().AcquiredConns() == 0 }) // pgxpool closes beside
 }
 
 // What fails leaves nothing of its own; what succeeded before it stays.

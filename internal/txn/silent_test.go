@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/internal/wireproxy"
 	"github.com/pawl-go/pawl/pawltest"
@@ -51,11 +52,7 @@ func TestOpener_ASilentServerIsAway(t *testing.T) {
 					stat := pool.Stat()
 					return stat.TotalConns() - stat.ConstructingConns()
 				}
-				for end := time.Now().Add(time.Minute); kept() > 0; time.Sleep(5 * time.Millisecond) {
-					if time.Now().After(end) {
-						t.Fatalf("the pool keeps %d connections to a silent server", kept())
-					}
-				}
+				patience.Until(t, "the pool keeps no connection to a silent server", func() bool { return kept() == 0 })
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package otelpawl_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/observe/otelpawl"
 	"github.com/pawl-go/pawl/pawltest"
@@ -85,15 +87,12 @@ var quiet = pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}
 // ended waits for n ended spans of a name.
 func (b *bed) ended(name string, n int) []tracetest.SpanStub {
 	b.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		found := slices.DeleteFunc(b.exporter.GetSpans(), func(s tracetest.SpanStub) bool { return s.Name != name })
-		if len(found) >= n {
-			return found
-		}
-		if time.Now().After(deadline) {
-			b.Fatalf("%d spans %q in 30 s, want %d: %+v", len(found), name, n, b.exporter.GetSpans())
-		}
-	}
+	var found []tracetest.SpanStub
+	patience.Until(b, fmt.Sprintf("%d spans %q have ended", n, name), func() bool {
+		found = slices.DeleteFunc(b.exporter.GetSpans(), func(s tracetest.SpanStub) bool { return s.Name != name })
+		return len(found) >= n
+	})
+	return found
 }
 
 func (b *bed) wantParent(child, parent trace.SpanContext, actual trace.SpanContext) {

@@ -18,6 +18,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/transport/pawlsqs"
@@ -89,11 +90,7 @@ func (p *pipeline) count(query string) (n int) {
 
 func (p *pipeline) until(what string, reached func() bool) {
 	p.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !reached(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			p.Fatalf("not reached in 30 s: %s", what)
-		}
-	}
+	patience.Until(p, what, reached)
 }
 
 // settled reports whether everything sent was acknowledged and nothing waits for a retry.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/transport/webhook"
@@ -216,11 +217,7 @@ func (b *bed) wantEffects(want int) {
 
 func (b *bed) until(what string, reached func() bool) {
 	b.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !reached(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.Fatalf("not reached in 30 s: %s", what)
-		}
-	}
+	patience.Until(b, what, reached)
 }
 
 // letters returns the dead letters of the consumer, as "kind of its inbox key: payload", in the order of their payloads.

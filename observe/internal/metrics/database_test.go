@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/observe"
 	"github.com/pawl-go/pawl/observe/internal/metrics"
 	"github.com/pawl-go/pawl/outbox"
@@ -126,20 +127,16 @@ func TestDatabase_AnIdleOutboxIsZeroAndNotAbsent(t *testing.T) {
 	b.exec(`insert into pawl.worker (name, queues, seen_at) values ('gone', '["outbox/gone"]', now() - interval '1 hour')`)
 	b.exec(`insert into pawl.worker (name, queues) values ('w', '["mail", "outbox/other"]')`)
 	d := b.open(observe.DatabaseOptions{Every: time.Second})
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		var got []string
+	var got []string
+	patience.Until(t, "the gauges of both outboxes are at 0", func() bool {
+		got = nil
 		for _, text := range b.texts(d) {
 			if strings.HasPrefix(text, "pawl.outbox.") {
 				got = append(got, text)
 			}
 		}
-		if slices.Equal(got, []string{"pawl.outbox.lag other 0", "pawl.outbox.lag quiet 0", "pawl.outbox.pending other 0", "pawl.outbox.pending quiet 0"}) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the gauges of outboxes are %q", got)
-		}
-	}
+		return slices.Equal(got, []string{"pawl.outbox.lag other 0", "pawl.outbox.lag quiet 0", "pawl.outbox.pending other 0", "pawl.outbox.pending quiet 0"})
+	})
 }
 
 // Every metric has a unit, and none has "1": exporters to Prometheus append _ratio to a gauge of that unit.

@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
@@ -200,16 +201,10 @@ func TestPoll_EndsWithItsConnection(t *testing.T) {
 	t.Parallel()
 	f := loopback(t, sqstest.Options{}, nil)
 	abandonPoll(f)
-	deadline := time.Now().Add(10 * time.Second)
-	for {
+	patience.Until(t, "the poll of a client that hung up takes no message", func() bool {
 		f.send("a")
-		if ms := f.receive(0); len(ms) == 1 {
-			return // nobody else took it
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the poll of a client that hung up takes messages")
-		}
-	}
+		return len(f.receive(0)) == 1
+	})
 }
 
 // And over a real connection with the fault on: the poll lives on without its connection, and takes the message.
@@ -218,15 +213,10 @@ func TestFault_AbandonedPollOutlivesItsConnection(t *testing.T) {
 	f := loopback(t, faulty(sqstest.Faults{AbandonedPolls: true}), nil)
 	abandonPoll(f)
 	f.send("a")
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	patience.Until(t, "a poll that no client reads takes the message", func() bool {
 		got := f.server.Stats("q")
-		if got.Received == 1 && got.InFlight == 1 { // by a poll that nobody reads
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("stats %+v", got)
-		}
-	}
+		return got.Received == 1 && got.InFlight == 1
+	})
 }
 
 // abandonPoll starts a long poll, hangs up after a moment and waits for the client's end of it.

@@ -1,0 +1,125 @@
+// Package patience waits for tests. It counts polls and not seconds: a machine that stands still for a while stretches
+// the wait. A wait that ends in vain fails with a text that begins with "TIMING:" and tells what the machine did
+// meanwhile, so that a slow machine and a defect can be told apart.
+package patience
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// pause is the time between two polls.
+const pause = 10 * time.Millisecond
+
+// Limit is how long a wait takes at least before it is in vain: three minutes, times PAWL_TEST_PATIENCE.
+var Limit = limit(os.Getenv("PAWL_TEST_PATIENCE"))
+
+func limit(factor string) time.Duration {
+	f, err := strconv.ParseFloat(factor, 64)
+	if err != nil || f <= 0 {
+		f = 1
+	}
+	return time.Duration(f * float64(3*time.Minute))
+}
+
+// A DB answers questions about the sessions of a server: a pool, a connection or a transaction of pgx.
+type DB interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Until waits until ok returns true. what names that in a failure: "the job is done".
+func Until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	if vain := poll(ok); vain != "" {
+		t.Fatalf("TIMING: waited in vain: %s\n%s", what, vain)
+	}
+}
+
+// Row waits until a query returns the one value true. A failure shows the sessions of the server, too.
+func Row(t testing.TB, db DB, what, query string, args ...any) {
+	t.Helper()
+	var last error
+	vain := poll(func() (ok bool) {
+		last = db.QueryRow(t.Context(), query, args...).Scan(&ok)
+		return ok && last == nil
+	})
+	if vain != "" {
+		t.Fatalf("TIMING: waited in vain: %s (%v)\n%s\n%s", what, last, Sessions(db), vain)
+	}
+}
+
+// Receive waits for a value of a channel.
+func Receive[T any](t testing.TB, what string, from <-chan T) (value T) {
+	t.Helper()
+	received := false
+	vain := poll(func() bool {
+		select {
+		case value = <-from:
+			received = true
+		default:
+		}
+		return received
+	})
+	if vain != "" {
+		t.Fatalf("TIMING: waited in vain: %s\n%s", what, vain)
+	}
+	return value
+}
+
+// poll returns nothing once ok has returned true, and what happened meanwhile if it never did.
+func poll(ok func() bool) (vain string) {
+	began := time.Now()
+	var stall time.Duration
+	for range int(Limit / pause) {
+		if ok() {
+			return ""
+		}
+		slept := time.Now()
+		time.Sleep(pause)
+		stall = max(stall, time.Since(slept)-pause)
+	}
+	return fmt.Sprintf("It took %v; the longest stall was %v; the load is %s.\n\n%s", time.Since(began).Round(time.Millisecond),
+		stall.Round(time.Millisecond), load(), goroutines())
+}
+
+func load() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(text))
+}
+
+func goroutines() string {
+	text := make([]byte, 1<<20)
+	return string(text[:runtime.Stack(text, true)])
+}
+
+// Sessions describes the sessions of a server: what each runs, and what it waits for.
+func Sessions(db DB) string {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	rows, err := db.Query(ctx, `
+select pg_catalog.format('%s %s %s %s/%s since %s, blocked by %s: %s', a.pid, a.datname, a.state, a.wait_event_type, a.wait_event,
+         a.state_change, pg_catalog.pg_blocking_pids(a.pid), pg_catalog.left(a.query, 200))
+  from pg_catalog.pg_stat_activity as a
+ where a.backend_type operator(pg_catalog.=) 'client backend'
+ order by a.pid`)
+	if err != nil {
+		return "sessions: " + err.Error()
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return "sessions: " + err.Error()
+	}
+	return "sessions:\n" + strings.Join(lines, "\n")
+}
