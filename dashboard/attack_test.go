@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// What is large stays where it is: no page grows with a payload, a form has a bound, and both are answered soon.
+// What is large stays where it is: no page grows with a payload, and a form has a bound.
 func TestAttack_Large(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)
@@ -24,10 +24,8 @@ select 'q', 'k', convert_to(repeat('x', 4194304), 'UTF8'), jsonb_build_object('p
 	b.exec(`insert into pawl.delivery (consumer, key, payload, headers) values ('c', 'big', convert_to(repeat('y', 4194304), 'UTF8'), jsonb_build_object('h', repeat('h', 1000000)))`)
 	b.exec(`insert into pawl.command (scope, key, hash, expires_at, status, response_body) values ('s', 'big', sha256('x'), clock_timestamp() + interval '1 day', 'succeeded', convert_to(repeat('z', 4194304), 'UTF8'))`)
 	for _, address := range []string{"", "jobs", "dead-letters", "job?id=1", "payload?id=1", "story?key=big", "consumer?name=c", "delivery?consumer=c&key=big", "command?scope=s&key=big"} {
-		start := time.Now()
-		a := b.get(address)
-		if took := time.Since(start); a.status != http.StatusOK || len(a.body) > 400_000 || took > 5*time.Second {
-			t.Errorf("%s: %d, %d octets in %v", address, a.status, len(a.body), took)
+		if a := b.get(address); a.status != http.StatusOK || len(a.body) > 400_000 {
+			t.Errorf("%s: %d, %d octets", address, a.status, len(a.body))
 		}
 	}
 	form := url.Values{"id": {"1"}, "fence": {"0"}, "reason": {strings.Repeat("r", 10<<20)}, "mode": {"execute"}}

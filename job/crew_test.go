@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
@@ -126,12 +127,7 @@ func (c *crew) run(w *job.Worker) (stop func()) {
 	stop = sync.OnceFunc(func() {
 		c.Helper()
 		cancel()
-		select {
-		case err := <-done:
-			c.must(err)
-		case <-time.After(30 * time.Second):
-			c.Fatal("Run did not return within 30 s")
-		}
+		c.must(patience.Receive(c, "Run has returned", done))
 	})
 	c.Cleanup(stop)
 	return stop
@@ -148,11 +144,7 @@ func (c *crew) enqueueMany(n int, r job.Request) {
 // untilTrue polls a condition of this process.
 func (c *crew) untilTrue(what string, reached func() bool) {
 	c.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); !reached(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			c.Fatalf("not reached in 3 min: %s", what)
-		}
-	}
+	patience.Until(c, what, reached)
 }
 
 func (c *crew) untilDone() {
@@ -199,4 +191,11 @@ func (c *crew) wantText(query, want string) {
 	if got != want {
 		c.Errorf("%s: %s, want %s", query, got, want)
 	}
+}
+
+// left counts the jobs that somebody will still try.
+func (c *crew) left() (n int) {
+	c.Helper()
+	c.must(c.pool.QueryRow(c.Context(), "select count(*) from pawl.job where status <> 'dead_letter'").Scan(&n))
+	return n
 }

@@ -14,6 +14,12 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
+// ran is what the handlers write, in the transaction that ends their job. n is drawn while the job has its turn, so in a
+// lane it grows in the order in which the turns were had. No constraint: what is doubled or out of order has to show.
+const ran = `create table ran (n bigint generated always as identity, lane text not null, seq int not null, position bigint not null,
+  at timestamptz not null default clock_timestamp());
+create index on ran (lane, at)`
+
 func (b *bed) inLane(lane string, policy job.LanePolicy, payloads ...string) {
 	b.Helper()
 	for _, p := range payloads {

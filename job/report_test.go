@@ -2,6 +2,7 @@ package job_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -55,21 +56,21 @@ func TestWorker_ReportsWakeups(t *testing.T) {
 func TestWorker_TellsHowItFoundJobs(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
-	c.config.Poll = 2 * time.Second // it polls 4.6 s and 6.6 s after it has found nothing
+	c.config.Poll = 2 * time.Second
 	c.hire()
-	c.untilAsleep(1)
 	three := job.Request{Queue: "q", Kind: "k"}
-	_, err := job.EnqueueMany(t.Context(), c.pool, []job.Request{three, three, three}) // one COMMIT: each may notify
-	c.must(err)
-	c.untilDone()
-	if woken, polled := c.saw(pawl.EventWoken, "job.claim"), c.saw(pawl.EventPolled, "job.claim"); woken != 1 || polled != 0 {
-		t.Errorf("an enqueue: woken %d, polled %d", woken, polled)
+	polls := c.wakes("an enqueue", func() {
+		_, err := job.EnqueueMany(t.Context(), c.pool, []job.Request{three, three, three}) // one COMMIT: each may notify
+		c.must(err)
+	}) - 1
+	if woken, polled := c.saw(pawl.EventWoken, "job.claim"), c.saw(pawl.EventPolled, "job.claim"); woken != 1 || polled != polls {
+		t.Errorf("an enqueue: woken %d, polled %d, want 1 and %d", woken, polled, polls)
 	}
 	c.untilAnnounced(1)
 	c.enqueueMany(1, job.Request{StartIn: time.Second})
 	c.untilDone()
-	if woken, polled := c.saw(pawl.EventWoken, "job.claim"), c.saw(pawl.EventPolled, "job.claim"); woken != 1 || polled != 1 {
-		t.Errorf("a job whose time comes: woken %d, polled %d", woken, polled)
+	if woken, polled := c.saw(pawl.EventWoken, "job.claim"), c.saw(pawl.EventPolled, "job.claim"); woken != 1 || polled != polls+1 {
+		t.Errorf("a job whose time comes: woken %d, polled %d, want 1 and %d", woken, polled, polls+1)
 	}
-	c.until("not reported", "select count(*) from pawl.worker as w where w.report -> 'woken' = '1' and w.report -> 'polled' = '1'", 1)
+	c.until("not reported", fmt.Sprintf("select count(*) from pawl.worker as w where w.report -> 'woken' = '1' and w.report -> 'polled' = '%d'", polls+1), 1)
 }

@@ -118,11 +118,7 @@ func TestWorker_RawCommitIsNotRunAgain(t *testing.T) {
 			c.untilDone()
 			c.wantEffects(1)
 			c.wantCount("select count(*) from pawl.job", 0)
-			for deadline := time.Now().Add(time.Minute); c.saw(pawl.EventStaleWriteRefused, "job.finish") != 1; time.Sleep(5 * time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatal("nothing tells of it")
-				}
-			}
+			c.untilTrue("the refused write is reported", func() bool { return c.saw(pawl.EventStaleWriteRefused, "job.finish") == 1 })
 		})
 	}
 }
@@ -222,8 +218,9 @@ func TestWorker_LostCommitReply(t *testing.T) {
 				c.untilDone()
 				c.wantEffects(40)
 				c.wantCount("select count(*) from pawl.job", 0)
-				if proxy.Cuts() < 10 || c.saw(pawl.EventCommitUnknown, "job.finish") < 10 {
-					t.Errorf("%d replies were cut, %d commits unknown", proxy.Cuts(), c.saw(pawl.EventCommitUnknown, "job.finish"))
+				c.untilTrue("ten unknown commits are reported", func() bool { return c.saw(pawl.EventCommitUnknown, "job.finish") >= 10 })
+				if proxy.Cuts() < 10 {
+					t.Errorf("%d replies were cut", proxy.Cuts())
 				}
 			})
 		}

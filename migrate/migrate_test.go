@@ -77,10 +77,8 @@ func TestT29_MigrationDoesNotWaitForLocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	exec(t, blocker, "begin; lock table pawl.job in access share mode")
-	start := time.Now()
-	_, err := migrate.Down(t.Context(), conn, 0, nil)
-	if pawl.CodeOf(err) != "55P03" || time.Since(start) > 10*time.Second {
-		t.Errorf("after %v: %v, want 55P03 after 5 s", time.Since(start), err)
+	if _, err := migrate.Down(t.Context(), conn, 0, nil); pawl.CodeOf(err) != "55P03" {
+		t.Errorf("%v, want 55P03", err)
 	}
 }
 

@@ -14,32 +14,7 @@ import (
 	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/pawltest"
-	"github.com/pawl-go/pawl/transport/transporttest"
 )
-
-// The source is one as consumer needs it.
-func TestSource(t *testing.T) {
-	t.Parallel()
-	for name, features := range map[string]transporttest.Features{
-		"unordered": {Counted: true, CrashRedelive: true, Revoked: true, Octets: true, EmptyBodies: true},
-		"ordered":   {Counted: true, CrashRedelive: true, Revoked: true, Octets: true, EmptyBodies: true, Ordered: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			transporttest.Run(t, transporttest.Broker{Features: features, Quiet: 150 * time.Millisecond, Open: func(*testing.T) transporttest.Queue {
-				s := &pawltest.Source{Invisibility: 300 * time.Millisecond}
-				return transporttest.Queue{
-					Send: func(_ context.Context, m transporttest.Message) error {
-						s.Send(pawl.Delivery{Key: m.Key, OrderingKey: m.OrderingKey, Payload: m.Payload, Attributes: m.Attributes})
-						return nil
-					},
-					Source:  func(*testing.T) pawl.Source { return s },
-					Abandon: func(pawl.Source) {}, // its invisibility ends
-					Revoke:  func(pawl.Source) {},
-				}
-			}})
-		})
-	}
-}
 
 const orders = "create table orders (id text, body text)"
 

@@ -7,11 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 // A demoRun is a demo whose processes and directories can be told from those of any other: its binary and its TMPDIR
@@ -45,46 +43,11 @@ func newDemo(t *testing.T, args ...string) *demoRun {
 	return d
 }
 
-// underWay is a line of progress that tells of effects.
-var underWay = regexp.MustCompile(`s  [1-9][0-9]*/[0-9]+ effects`)
-
-// startDemo returns while the demo runs, once orders have taken effect.
-func startDemo(t *testing.T, args ...string) *demoRun {
-	t.Helper()
-	d := newDemo(t, args...)
-	if err := d.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = d.cmd.Process.Kill()
-		_ = d.cmd.Wait()
-	})
-	for deadline := time.Now().Add(5 * time.Minute); !underWay.MatchString(d.stderr.String()) && !strings.Contains(d.stderr.String(), "pawl: "); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) { // a private server and its workers start slowly beside other copies of these tests
-			t.Fatalf("no orders took effect within 5 min: %s", d.stderr.String())
-		}
-	}
-	if len(d.processes("demo-worker")) == 0 {
-		t.Fatalf("no worker process is to be seen: %s", d.stderr.String())
-	}
-	return d
-}
-
 // run waits for the demo's end.
 func (d *demoRun) run() result {
 	d.Helper()
 	_ = d.cmd.Run()
 	return result{d.cmd.ProcessState.ExitCode(), d.stdout.String(), d.stderr.String()}
-}
-
-// end sends sig and waits.
-func (d *demoRun) end(sig os.Signal) result {
-	d.Helper()
-	if err := d.cmd.Process.Signal(sig); err != nil {
-		d.Fatal(err)
-	}
-	_ = d.cmd.Wait()
-	return d.result()
 }
 
 // result is what a demo left that has ended; of stderr the last line, without the progress before it.

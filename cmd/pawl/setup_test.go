@@ -15,20 +15,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	lib "github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/incident"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/pgtest"
 )
-
-// quiet hooks drop all events.
-var quiet = lib.Hooks{OnEvent: func(context.Context, lib.Event) {}}
 
 // binary is the pawl that these tests run as a process of its own.
 var binary string
@@ -182,18 +178,6 @@ func one[T any](t *testing.T, url, query string) T {
 	return value
 }
 
-// shellWords splits a line as a shell does, with single quotes.
-func shellWords(line string) (all []string) {
-	for n, part := range strings.Split(line, "'") {
-		if n%2 == 1 {
-			all = append(all, part)
-		} else {
-			all = append(all, strings.Fields(part)...)
-		}
-	}
-	return all
-}
-
 // shortDir is a directory that a server running as another user can reach, with a name short enough for a socket.
 func shortDir(t *testing.T) string {
 	t.Helper()
@@ -208,28 +192,9 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// background runs something until the test ends.
-func background(t *testing.T, what string, run func(context.Context) error) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: %v", what, err)
-		}
-	})
-	t.Cleanup(stop)
-	return stop
-}
-
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(commandLimit); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", commandLimit, what)
-		}
-	}
+	patience.Until(t, what, ok)
 }
 
 // A server is a pawl that runs until it is told to stop.

@@ -103,12 +103,12 @@ func anchors(text string) map[string]bool {
 	return all
 }
 
-// The servers that .ci/versions fetches are those that the pages say are tested.
+// The servers that proof/versions fetches are those that the pages say are tested.
 func TestVersions_AreThoseThatThePagesName(t *testing.T) {
 	t.Parallel()
-	line := regexp.MustCompile(`(?m)^for version in (.*); do$`).FindStringSubmatch(read(t, ".ci/versions"))
+	line := regexp.MustCompile(`(?m)^for version in (.*); do$`).FindStringSubmatch(read(t, "proof/versions"))
 	if line == nil {
-		t.Fatal(".ci/versions lists no versions")
+		t.Fatal("proof/versions lists no versions")
 	}
 	var majors []string
 	for version := range strings.FieldsSeq(line[1]) {

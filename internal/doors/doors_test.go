@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"flag"
+	"hash/fnv"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -355,6 +356,9 @@ func TestDoors_ATransactionThatIsNotTheHandlersToEnd(t *testing.T) {
 			t.Parallel()
 			pool := pawltest.DB(t, schema)
 			for attack, texts := range attacks {
+				if !played(door, attack) {
+					continue
+				}
 				for end, err := range map[string]error{"nil": nil, "error": errors.New("boom")} {
 					t.Run(attack+", "+end, func(t *testing.T) { attackOnce(t, pool, ask, attack, "", texts, err) })
 					if !strings.Contains(door, "SQL") && texts[0] != byCommit && texts[0] != byRollback && !isHarmless(attack) {
@@ -368,6 +372,13 @@ func TestDoors_ATransactionThatIsNotTheHandlersToEnd(t *testing.T) {
 			}
 		})
 	}
+}
+
+// played reports whether an attack is played at a door. The gate plays one in four, always the same ones.
+func played(door, attack string) bool {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(door + attack))
+	return h.Sum32()%oneIn == 0
 }
 
 func attackOnce(t *testing.T, pool *pgxpool.Pool, ask func(*visit), attack, through string, texts []string, end error) {

@@ -7,8 +7,8 @@
 //
 // A forwarder can stop forwarding without closing: a partition.
 //
-// The tests need the build tag ha, Linux, and Debian's packages etcd-server, patroni, haproxy and postgresql:
+// The tests need the build tag proof, Linux, and Debian's packages etcd-server, patroni, haproxy and postgresql:
 //
-//	go test -tags ha ./internal/hatest                                  # one switchover, one kill
-//	go test -tags ha ./internal/hatest -ha.nightly -timeout 2h -v       # all failures, with the bounds of docs/operating/high-availability.md
+//	go test -tags proof ./internal/hatest                                  # one switchover, one kill
+//	go test -tags proof ./internal/hatest -ha.nightly -timeout 2h -v       # all failures, with the bounds of docs/operating/high-availability.md
 package hatest

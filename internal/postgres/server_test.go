@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/internal/patience"
 )
 
 // start starts a server that the test stops.
@@ -70,15 +72,6 @@ func sharedDir(t *testing.T) string {
 	dir := shortDir(t)
 	must(t, os.Chmod(dir, 0o777))
 	return dir
-}
-
-func eventually(t *testing.T, what string, limit time.Duration, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", limit, what)
-		}
-	}
 }
 
 // running reports whether process pid is alive and not a zombie: a first process that does not reap keeps those.
@@ -185,7 +178,7 @@ func TestStart_GivenUpLeavesNothing(t *testing.T) {
 			}
 			result <- err
 		}()
-		eventually(t, "reached "+point, soon, func() bool {
+		patience.Until(t, "reached "+point, func() bool {
 			found, _ := filepath.Glob(filepath.Join(temp, point))
 			return len(found) > 0
 		})
@@ -193,7 +186,7 @@ func TestStart_GivenUpLeavesNothing(t *testing.T) {
 		if err := <-result; !errors.Is(err, context.Canceled) {
 			t.Errorf("at %q: %v", point, err)
 		}
-		eventually(t, "nothing left after "+point, soon, func() bool {
+		patience.Until(t, "nothing left after "+point, func() bool {
 			left, _ := os.ReadDir(temp)
 			return len(left) == 0
 		})
@@ -220,35 +213,6 @@ func TestStart_TwiceAtOnceWithAnEmptyCache(t *testing.T) {
 	if stored, _ := filepath.Glob(filepath.Join(cache, "*")); len(stored) != 1 {
 		t.Errorf("stored %v, want one cluster", stored)
 	}
-}
-
-// A cache that lost a file, or holds nonsense of the right size, costs time and not the start.
-func TestStart_SurvivesARottenCache(t *testing.T) {
-	t.Parallel()
-	cache := shortDir(t)
-	must(t, os.Chmod(cache, 0o755))
-	o := Options{tune: tuning{cache: cache}}
-	must(t, startServer(t, o).Stop())
-	stored := func(name string) string {
-		found, _ := filepath.Glob(filepath.Join(cache, "cluster-*", "cluster", name))
-		if len(found) != 1 {
-			t.Fatalf("found %v", found)
-		}
-		return found[0]
-	}
-	const unread = "base/1/PG_VERSION" // no server misses it before somebody connects to template1
-	must(t, os.Remove(stored(unread)))
-	s := startServer(t, o)
-	if !exists(filepath.Join(s.DataDir(), unread)) {
-		t.Error("started a copy that lacks a file")
-	}
-	must(t, s.Stop())
-
-	control := stored("global/pg_control")
-	info, err := os.Stat(control)
-	must(t, err)
-	must(t, os.WriteFile(control, make([]byte, info.Size()), 0o600))
-	must(t, startServer(t, o).Stop())
 }
 
 // What was cut short, and what nobody uses, does not fill the cache for ever.

@@ -3,10 +3,10 @@ package schematest_test
 import (
 	"regexp"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/stepper"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -69,16 +69,13 @@ func (b *bed) refusal(statement string) *pgconn.PgError {
 // until asks until the answer is the wanted one.
 func (b *bed) until(s *stepper.Session, question, want string) {
 	b.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		got := s.Do(question)
-		if got == want {
-			return
-		}
-		if time.Now().After(deadline) {
-			b.Fatalf("%s is still %s", question, got)
-		}
-	}
+	patience.Until(b, want+" by "+question, func() bool { return s.Do(question) == want })
 }
 
 // jobs is what most tests look at afterwards.
 const jobs = "select j.id, j.status, j.claimed_by, j.fence, j.attempts, j.crashes from pawl.job as j order by j.id"
+
+var levels = []string{"read committed", "repeatable read", "serializable"}
+
+// oneIsDead lets the first worker miss its heartbeats.
+const oneIsDead = "update pawl.worker set seen_at = now() - interval '1 hour' where id = 1;"

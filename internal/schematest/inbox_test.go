@@ -56,15 +56,11 @@ func TestInboxClaimMany_LeavesOutWhatIsInHand(t *testing.T) {
 	holder.Do("begin")
 	holder.Do("select pawl_v1.inbox_claim('c', 'm50', sha256('p'))")
 	b.do("begin")
-	start := time.Now()
 	got := b.main.Do("select c.outcome, count(*) from pawl_v1.inbox_claim_many('c', array(select 'm' || g from generate_series(1, 100) as g), array_fill(sha256('p'), '{100}')) as c group by 1 order by 1")
 	if got == stepper.Blocked {
 		got = b.main.Wait()
 	}
 	b.same(got, "in_progress 1, processed 99")
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("it took %v", took)
-	}
 	b.is("show lock_timeout", "0")
 	b.is("select l.outcome from pawl_v1.inbox_store('c', 'm7', 'q', 'k', '') as l", "stored") // it is ours, also from a block
 	b.do("commit")

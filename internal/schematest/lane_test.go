@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl/internal/stepper"
-	"github.com/pawl-go/pawl/pawltest"
 )
 
 const (
@@ -79,27 +78,6 @@ func TestT22_ALateCommitKeepsItsPlace(t *testing.T) {
 	late.Do("commit")
 	b.is("select s.promoted from pawl_v1.lane_sweep() as s", "1")
 	b.is("select c.id from pawl_v1.job_claim('q', null) as c", "2")
-}
-
-// A hundred thousand jobs that wait in lanes cost a claim nothing (trap T67): it reads as many pages with them as without.
-func TestT67_BlockedLanesCostAClaimNothing(t *testing.T) {
-	t.Parallel()
-	url := pawltest.URL(t)
-	conn := connect(t, url)
-	const due = "truncate pawl.job; insert into pawl.job (queue, kind, payload) select 'q', 'k', '' from generate_series(1, 20000);"
-	// As many rows elsewhere, since the primary key must be as deep.
-	exec1(t, url, due+"insert into pawl.job (queue, kind, payload) select 'other', 'k', '' from generate_series(1, 101000)")
-	without := pagesOf(t, conn, "pawl_v1.job_claim('q', null, 100)")
-	exec1(t, url, due+`
-insert into pawl.lane (queue, name) select 'q', n from generate_series(1, 1000) as n;
-insert into pawl.job (queue, kind, payload, status, lane_id, position, lane_head, available_at)
-select 'q', 'k', '', case when n <= 1000 then 'dead_letter' else 'waiting' end, 1 + (n - 1) % 1000, n, n <= 1000, '2000-01-01'
-  from generate_series(1, 101000) as n`)
-	with := pagesOf(t, conn, "pawl_v1.job_claim('q', null, 100)")
-	t.Logf("pages of a claim of 100 jobs: %d without, %d with 100,000 blocked", without, with)
-	if with > without*11/10 {
-		t.Errorf("a claim reads %d pages while 100,000 jobs are blocked, and %d without them", with, without)
-	}
 }
 
 // pagesOf counts the pages that a call touches, and undoes it.

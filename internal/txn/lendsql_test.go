@@ -175,23 +175,23 @@ func TestLendSQL_ReturnsWhileAStatementRuns(t *testing.T) {
 	pool := pawltest.DB(t, rows)
 	for name, start := range map[string]func(context.Context, *sql.Tx, chan<- struct{}){
 		"a statement": func(ctx context.Context, tx *sql.Tx, ended chan<- struct{}) {
-			_, _ = tx.ExecContext(ctx, "select pg_sleep(60)")
+			_, _ = tx.ExecContext(ctx, "select pg_sleep(86400)")
 			close(ended)
 		},
 		"a prepared statement": func(ctx context.Context, tx *sql.Tx, ended chan<- struct{}) {
-			if statement, err := tx.PrepareContext(ctx, "select pg_sleep(60)"); err == nil {
+			if statement, err := tx.PrepareContext(ctx, "select pg_sleep(86400)"); err == nil {
 				_, _ = statement.ExecContext(ctx)
 			}
 			close(ended)
 		},
 		"a prepared query": func(ctx context.Context, tx *sql.Tx, ended chan<- struct{}) {
-			if statement, err := tx.PrepareContext(ctx, "select pg_sleep(60)"); err == nil {
+			if statement, err := tx.PrepareContext(ctx, "select pg_sleep(86400)"); err == nil {
 				_, _ = statement.QueryContext(ctx)
 			}
 			close(ended)
 		},
 		"rows": func(ctx context.Context, tx *sql.Tx, ended chan<- struct{}) {
-			rows, err := tx.QueryContext(ctx, "select repeat('x', 100000), case g when 1 then '' else pg_sleep(60)::text end from generate_series(1, 2) as g")
+			rows, err := tx.QueryContext(ctx, "select repeat('x', 100000), case g when 1 then '' else pg_sleep(86400)::text end from generate_series(1, 2) as g")
 			for err == nil && rows.Next() {
 				var a, b string
 				_ = rows.Scan(&a, &b)
@@ -202,7 +202,6 @@ func TestLendSQL_ReturnsWhileAStatementRuns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ended := make(chan struct{})
-			began := time.Now()
 			err := guardSQL(t, pool, "", lent(func(_ context.Context, tx *sql.Tx) error {
 				go start(context.WithoutCancel(t.Context()), tx, ended)
 				for running := false; !running; time.Sleep(time.Millisecond) {
@@ -212,8 +211,8 @@ func TestLendSQL_ReturnsWhileAStatementRuns(t *testing.T) {
 				}
 				return nil
 			}))
-			if !errors.Is(err, txn.ErrLost) || time.Since(began) > 30*time.Second {
-				t.Errorf("%v, after %v", err, time.Since(began))
+			if !errors.Is(err, txn.ErrLost) {
+				t.Error(err)
 			}
 			<-ended
 		})
@@ -383,7 +382,7 @@ func TestLendSQL_Overruns(t *testing.T) {
 	pool := pawltest.DB(t, rows)
 	tx := openSQL(t, pool, "")
 	err := tx.Guard(t.Context(), 100*time.Millisecond, lent(func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "select pg_sleep(60)")
+		_, err := tx.ExecContext(ctx, "select pg_sleep(86400)")
 		return err
 	}))
 	if !errors.Is(err, context.DeadlineExceeded) {

@@ -1,0 +1,111 @@
+//go:build proof
+
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl/internal/incident"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// A shell is a database on which commands are run.
+type shell struct {
+	*testing.T
+	db string
+}
+
+// says runs a command and requires lines in what it prints, whether it finds trouble (exit 1) or not.
+func (s shell) says(line string, patterns ...string) string {
+	s.Helper()
+	r := pawl(s.T, s.db, shellWords(line)...)
+	for _, p := range patterns {
+		if !regexp.MustCompile("(?m)" + p).MatchString(r.stdout + r.stderr) {
+			s.Errorf("pawl %s: no %q in\n%s%s", line, p, r.stdout, r.stderr)
+		}
+	}
+	return r.stdout
+}
+
+// do runs a command that must succeed.
+func (s shell) do(line string) string {
+	s.Helper()
+	return mustPawl(s.T, s.db, shellWords(line)...).stdout
+}
+
+// One morning everything is wrong at once. Each trouble is found and cured with the command line alone, by the commands of the
+// runbooks; in the end all that should have happened has happened once, and the audit tells who did what, and why. The same morning is cured with a browser in
+// internal/browsertest.
+func TestIncident(t *testing.T) {
+	t.Parallel()
+	db := pawltest.URL(t, incident.Schema)
+	morning, sh := incident.New(t, db), shell{t, db}
+	const well = "doctor --skip durability,snapshots,collations" // the server is that of all tests
+
+	// 1. Nothing moves: the worker died with a job in its hands, and none has been started since, which would have noticed. Its presence
+	// lock is free, so whoever looks learns that it is gone.
+	eventually(t, "doctor finds the silence", func() bool {
+		return strings.Contains(pawl(t, db, shellWords(well)...).stdout, "workers: ")
+	})
+	sh.says("status", `^orders +1 +\d+[sm] +0 +2 +1 +0`, `^mail +.* 10000 `, `orders-1 +gone +\d+[sm] +1`)
+	sh.says(well+" --waiting 1s", `^workers: worker \d+ \(orders-1\) has been silent since .* and holds 1 job`, `fix  start a worker`, `^waiting: 1 due job of kind charge in queue orders`)
+	sh.says("explain order-1", `job \d+ orders +processing .*worker=orders-1`)
+	morning.Work()
+	morning.Until("select count(*) from charged where what = 'held'", 1)
+
+	// 2. A poison head: what stands behind it in its lane waits for a decision.
+	morning.Until("select count(*) from pawl.job where queue = 'orders' and status = 'dead_letter' and lane_head", 1)
+	sh.says("status", `^orders .* 1$`)
+	lane := regexp.MustCompile(`account 7 +block +(\d+) +dead_letter +2`).FindStringSubmatch(sh.do("lanes list --blocked"))
+	if lane == nil {
+		t.Fatal("the lane is not listed as blocked")
+	}
+	sh.says("explain "+lane[1], `failed .*no such account`, `next: pawl dlq show `+lane[1])
+	sh.do("lanes unblock orders 'account 7' --job " + lane[1] + " --reason 'the account was closed; the others are theirs' --yes")
+	sh.do("dlq discard " + lane[1] + " --reason 'the account was closed' --yes")
+	morning.Until("select count(*) from charged where what in ('second', 'third')", 2)
+
+	// 3. The provider was away: nobody knows whether the payment executed, and its lane stands frozen behind it.
+	morning.Until("select count(*) from pawl.step where status = 'unknown'", 1)
+	morning.Until("select count(*) from pawl.job where queue = 'pay' and status = 'unknown'", 1)
+	sh.says("stale", `^step +job/pay .*unknown`, `^job +pay .*unknown`)
+	step := regexp.MustCompile(`(?m)^(job/pay) +(\S+) +pay +unknown +(\d+) +at_most_once +bank`).FindStringSubmatch(sh.do("steps list --provider bank"))
+	if step == nil {
+		t.Fatal("the step is not listed")
+	}
+	id, _, _ := strings.Cut(step[2], "@")
+	sh.says("explain "+id, `step job/pay .* called`, `step job/pay .* unknown`, `next: .*pawl steps settle`)
+	morning.BankIsBack()
+	eventually(t, "the step is settled", func() bool { // not before a frozen call can no longer be sent
+		return pawl(t, db, "steps", "settle", step[1], step[2], "pay", "not_executed", "--fence", step[3], "--reason", "their books have no such payment", "--yes").code == 0
+	})
+	morning.Until("select count(*) from charged where what in ('invoice', 'next')", 2)
+
+	// 4. A caller uses a key a second time, for something else, and asks why it is refused.
+	refused := connect(t, db)
+	if _, err := refused.Exec(t.Context(), `select pawl_v1.job_enqueue('orders', 'charge', '"another"', '{"key": "order-1"}')`); err == nil || !strings.Contains(err.Error(), "P4002") {
+		t.Fatalf("a reused key: %v", err)
+	}
+	sh.says("explain order-1", `enqueue_key orders order-1 +taken .*fingerprint=[0-9a-f]{64} job=\d+`, `memory_ends`)
+
+	// 5. Ten thousand dead letters, all of one cause, which is gone.
+	sh.says("dlq list --queue mail --limit 1", `smtp: connection refused`)
+	if got := sh.do("dlq retry --queue mail --error 'connection refused' --dry-run"); !strings.HasPrefix(got, fmt.Sprintf("would retry %d dead letters", incident.DeadLetters)) {
+		t.Error(got)
+	}
+	began := time.Now()
+	if got := sh.do("dlq retry --queue mail --error 'connection refused' --reason 'the mail server is back' --yes"); !strings.HasPrefix(got, fmt.Sprintf("%[1]d of %[1]d", incident.DeadLetters)) {
+		t.Error(got)
+	}
+	t.Logf("retried %d in %v", incident.DeadLetters, time.Since(began).Round(time.Millisecond))
+
+	// All is well, and on record.
+	morning.IsOver()
+	sh.do(well)
+	sh.says("stale", "nothing stands still")
+	sh.says("status", "^no queues")
+}

@@ -1,0 +1,122 @@
+//go:build proof
+
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// labState is what the crash lab says of itself.
+type labState struct {
+	Sent  int
+	Camps []struct {
+		Name                                    string
+		Delivered, Effects, Doubled, Lost, Open int
+		Workers                                 []struct{ State string }
+	}
+	Presses []struct {
+		Text, Failed string
+		Traces       []struct {
+			Camp, Key, Verdict string
+			Lines              []struct{ Text string }
+		}
+	}
+}
+
+// Each fault of the crash lab hits both camps, what happened is told, and what Pawl handles takes effect once. Another browser, and another site, can press nothing.
+func TestLab_EachFault(t *testing.T) {
+	t.Parallel()
+	cmd := command(t, "", "demo", "--watch", "--workers", "2", "--listen", "127.0.0.1:0", "--json")
+	var running struct{ URL, Login string }
+	served := serve(t, cmd, &running)
+	browser := newBrowser(t)
+	get := func(address string) (int, string) {
+		t.Helper()
+		return browse(t, browser, http.MethodGet, address, nil)
+	}
+	press := func(client *http.Client, site, fault, worker string) (int, string) {
+		t.Helper()
+		return browse(t, client, http.MethodPost, running.URL+"press", url.Values{"fault": {fault}, "worker": {worker}}, "Accept", "application/json", "Sec-Fetch-Site", site)
+	}
+	if status, body := get(running.Login); status != http.StatusOK || !strings.Contains(body, "Crash lab") {
+		t.Fatalf("%d %s", status, body)
+	}
+	if status, _ := press(&http.Client{}, "same-origin", "kill", "1"); status != http.StatusUnauthorized {
+		t.Errorf("another browser: %d", status)
+	}
+	if status, _ := press(browser, "cross-site", "kill", "1"); status != http.StatusForbidden {
+		t.Errorf("another site: %d", status)
+	}
+	for _, bad := range [][2]string{{"explode", "1"}, {"kill", "3"}, {"kill", "-1"}, {"kill", "x"}, {"", ""}} {
+		if status, _ := press(browser, "same-origin", bad[0], bad[1]); status != http.StatusBadRequest {
+			t.Errorf("%q: %d", bad, status)
+		}
+	}
+	state := func() (s labState) {
+		t.Helper()
+		_, body := get(running.URL + "state")
+		if err := json.Unmarshal([]byte(body), &s); err != nil {
+			t.Fatalf("%v: %s", err, body)
+		}
+		return s
+	}
+	working := func(what string) {
+		t.Helper()
+		before := state()
+		eventually(t, "both camps work "+what, func() bool {
+			now := state()
+			return now.Camps[0].Effects > before.Camps[0].Effects+5 && now.Camps[1].Effects > before.Camps[1].Effects+5
+		})
+	}
+	working("at first")
+	for _, fault := range []string{"kill", "freeze", "wake", "cut", "restart", "duplicates", "lose-acks", "kill"} {
+		if status, body := press(browser, "same-origin", fault, "1"); status != http.StatusNoContent {
+			t.Errorf("%s: %d %s", fault, status, body)
+		}
+		if fault == "freeze" {
+			eventually(t, "worker 1 is frozen", func() bool { return state().Camps[0].Workers[0].State == "frozen" })
+			time.Sleep(4 * time.Second) // past its lease and the visibility of its messages
+			continue
+		}
+		working("after " + fault)
+	}
+	told := 0
+	for _, p := range state().Presses {
+		if p.Failed != "" {
+			t.Errorf("%s: %s", p.Text, p.Failed)
+		}
+		for _, trace := range p.Traces {
+			told += len(trace.Lines)
+		}
+	}
+	if told < 10 {
+		t.Errorf("only %d lines tell what happened", told)
+	}
+	if status, body := get(running.URL + "dashboard/"); status != http.StatusOK || !strings.Contains(body, "Overview") {
+		t.Errorf("the dashboard beside it: %d", status)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	var report struct {
+		Sent int
+		Pawl struct{ Effects, Doubled, Lost int }
+	}
+	text, _ := io.ReadAll(served.stdout)
+	if err := json.Unmarshal(text, &report); err != nil {
+		t.Fatalf("%v: %s %s", err, text, served.stderr)
+	}
+	if report.Pawl.Doubled+report.Pawl.Lost != 0 || report.Pawl.Effects != report.Sent {
+		t.Errorf("%+v", report)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v: %s", err, served.stderr)
+	}
+}

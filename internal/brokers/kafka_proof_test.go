@@ -1,0 +1,121 @@
+//go:build proof
+
+package brokers
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A broker serves, is killed, comes back on its port with its topics, is frozen and woken, and leaves nothing behind. That it comes back
+// with its records is tried in transport/pawlkafka, which has a client.
+func TestKafka_LivesAndDies(t *testing.T) {
+	t.Parallel()
+	begun := time.Now()
+	s, err := Kafka(t.Context(), Options{Log: func(line string) { t.Log(line) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log("the first start took", time.Since(begun))
+	for range 2 { // the second time it is there
+		if err := MakeKafkaTopic(t.Context(), s.Addr(), "kept", 3); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := MakeKafkaTopic(t.Context(), s.Addr(), "no such name!", 1); err == nil {
+		t.Error("a topic whose name is not allowed is made")
+	}
+	addr, pid := s.Addr(), s.cmd.Process.Pid
+	s.Kill()
+	if err := syscall.Kill(pid, 0); err == nil {
+		t.Error("it lives after Kill")
+	}
+	begun = time.Now()
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Log("a start after a kill took", time.Since(begun))
+	if s.Addr() != addr {
+		t.Errorf("it came back at %s, and was at %s", s.Addr(), addr)
+	}
+	await(t, "the topic is there", func() bool {
+		a, err := kafkaMetadata(t.Context(), s.Addr(), "kept")
+		return err == nil && a.topic == 0
+	})
+	s.Freeze()
+	if _, err := kafkaBrokers(t.Context(), s.Addr()); err == nil {
+		t.Error("it answers while it is frozen")
+	}
+	s.Wake()
+	await(t, "it answers after Wake", func() bool {
+		known, err := kafkaBrokers(t.Context(), s.Addr())
+		return err == nil && len(known) == 1
+	})
+	if err := s.Stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(s.Dir()); !os.IsNotExist(err) {
+		t.Errorf("its directory is left: %v", err)
+	}
+}
+
+// A broker that cannot start says why, in the words of its log.
+func TestKafka_SaysWhyItDoesNotStart(t *testing.T) {
+	t.Parallel()
+	s, err := Kafka(t.Context(), Options{Settings: map[string]string{"num.io.threads": "none"}})
+	if err == nil {
+		t.Fatal("it started", s.Stop())
+	}
+	if text := err.Error(); !strings.Contains(text, "num.io.threads") {
+		t.Errorf("it says %q", text)
+	}
+}
+
+var cluster = flag.Bool("kafka.cluster", false, "also start a cluster of three brokers, 1 GB of memory")
+
+// Of three brokers any two serve, whichever is killed.
+func TestKafka_ClusterOutlivesItsMembers(t *testing.T) {
+	if !*cluster {
+		t.Skip("a cluster takes 1 GB of memory: -kafka.cluster")
+	}
+	t.Parallel()
+	begun := time.Now()
+	all, err := KafkaCluster(t.Context(), 3, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log("the start took", time.Since(begun))
+	defer func() {
+		for _, s := range all {
+			if err := s.Stop(); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	for n, s := range all {
+		others := []*Server{all[(n+1)%3], all[(n+2)%3]}
+		s.Kill()
+		for _, other := range others {
+			await(t, "two brokers are left", func() bool {
+				known, err := kafkaBrokers(t.Context(), other.Addr())
+				return err == nil && len(known) == 2
+			})
+		}
+		if err := s.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it is not so within a minute: %s", what)
+		}
+	}
+}

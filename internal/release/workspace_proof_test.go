@@ -1,0 +1,50 @@
+//go:build proof
+
+package main
+
+import (
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// In a clone nothing of Pawl is fetched, whatever version the modules require of each other: not before the first tag, nor between set and
+// the push of the tags. A fetch of a module of ours is forbidden here, and would fail.
+func TestWorkspace_FetchesNothingOfPawl(t *testing.T) {
+	if *released != "" {
+		t.Skip("it is about the working tree")
+	}
+	r := *ours
+	r.env = append(os.Environ(), "GOWORK=", "GOPRIVATE="+core, "GOVCS="+core+":off")
+	args := []string{"list", "-deps", "-test"}
+	for _, dir := range r.tree.modules() {
+		args = append(args, "./"+path.Join(dir, "..."))
+	}
+	packages := strings.Fields(do(t, &r, r.tree.root, "go", args...))
+	if !slices.Contains(packages, core+"/observe/otelpawl") || !slices.Contains(packages, core+"/cmd/pawl") {
+		t.Errorf("the workspace lists %d packages, and not those of all modules", len(packages))
+	}
+	do(t, &r, r.tree.root, "go", "list", "-m", "all")
+
+	// Without any replace lines the same fails: the test sees what it is there for.
+	bad := rehearsalOf(t, planted(t, "CHANGELOG.md", ""))
+	without(t, path.Join(bad.tree.root, "go.work"))
+	for _, dir := range bad.tree.modules() {
+		without(t, path.Join(bad.tree.root, dir, "go.mod"))
+	}
+	bad.env = r.env
+	if out, err := bad.run(bad.tree.root, "go", "list", "-m", "all"); err == nil || !strings.Contains(out, core) {
+		t.Errorf("without replace lines go list ended with %v\n%.500s", err, out)
+	}
+}
+
+// without takes the lines that replace modules of ours out of a file.
+func without(t *testing.T, name string) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	must(t, err)
+	lines := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"), func(line string) bool { return strings.HasPrefix(line, "replace "+core) })
+	must(t, os.WriteFile(name, []byte(strings.Join(lines, "")), 0o644))
+}

@@ -1,0 +1,39 @@
+//go:build proof
+
+package job_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A job that is committed after the last look and before the announcement notified nobody: the look that follows the announcement finds it.
+func TestWake_LooksOnceMore(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t, `create table once (); alter function pawl_v1.worker_asleep(text[]) rename to worker_asleep_itself;
+create function pawl_v1.worker_asleep(p_queues text[]) returns table (outcome text, queue text, signal text, detail jsonb) language plpgsql as $$
+begin
+  return query select * from pawl_v1.worker_asleep_itself(p_queues);
+  if exists (select from pg_locks as l where l.classid = 1885435767 and l.pid = pg_backend_pid()) and not exists (select from public.once) then
+    insert into public.once default values;
+    insert into pawl.job (queue, kind, payload) values ('q', 'k', '');
+  end if;
+end $$`)
+	c.config.Poll = time.Hour
+	other, err := pgx.Connect(t.Context(), c.url)
+	c.must(err)
+	_, err = other.Exec(t.Context(), "select pawl_v1.worker_asleep_itself('{q}')")
+	c.must(err)
+	c.hire()
+	time.Sleep(3 * time.Second) // it asks again when it has been idle for 5.1 s, and polls once more at 10.2 s
+	c.must(other.Close(t.Context()))
+	c.until("never announced", "select count(*) from once", 1)
+	began := time.Now()
+	c.untilDone()
+	if took := time.Since(began); took > 4*time.Second {
+		t.Errorf("it took %v, as long as to the next poll", took)
+	}
+	c.wantEffects(1)
+}

@@ -1,0 +1,66 @@
+//go:build proof
+
+package outbox_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl/outbox"
+)
+
+// Relays that take runs are killed at random moments: an event is first published after all before it, and none is lost.
+func TestRun_SurvivesKills(t *testing.T) {
+	t.Parallel()
+	b := setup(t, chaosTables)
+	c := &consumer{bed: b, payloads: map[string]string{}}
+	server := httptest.NewServer(c)
+	t.Cleanup(server.Close)
+	var want []string
+	for range 2 {
+		for _, a := range b.append(eventsOf("1", 100)...) {
+			want = append(want, a.EventID)
+		}
+	}
+	kills := 0
+	for kills < 8 && b.count("select count(*) from pawl.job") > 0 {
+		p := b.runProcess(server.URL, fmt.Sprintf("outbox.publish.after=kill@%d", rand.IntN(3)))
+		dead := make(chan error, 1)
+		go func() { dead <- p.Wait() }()
+		select {
+		case <-dead:
+		case <-time.After(500*time.Millisecond + time.Duration(rand.Int64N(int64(time.Second)))):
+			_ = p.Process.Kill()
+			<-dead
+		}
+		kills++
+	}
+	b.relay(func(cfg *outbox.Config) { cfg.Publisher = oneByOne{outbox.Func(post(server.URL)), post(server.URL)} })
+	b.untilDone()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	reached := 0
+	for _, a := range c.arrived {
+		at := slices.Index(want, a.id)
+		if at > reached {
+			t.Fatalf("event %d came before event %d", at, reached)
+		}
+		if at == reached {
+			reached++
+		}
+	}
+	t.Logf("%d kills, %d deliveries of %d events", kills, len(c.arrived), len(want))
+	b.wantCount("select count(*) from applied", len(want))
+}
+
+func eventsOf(of string, n int) (events []outbox.Event) {
+	for i := range n {
+		events = append(events, event(of, strconv.Itoa(i)))
+	}
+	return events
+}

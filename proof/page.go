@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+const pageFile = "docs/proof.md"
+
+// The table of the stages stands between these lines of docs/proof.md.
+const pageBegins, pageEnds = "<!-- rendered by go run ./proof -->\n", "<!-- end -->\n"
+
+func writePage(results []result) error {
+	text, err := os.ReadFile(pageFile)
+	if err != nil {
+		return err
+	}
+	page, err := render(string(text), results)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(pageFile, []byte(page), 0o644)
+}
+
+// render returns the page with the table of the stages as the results have it.
+func render(page string, results []result) (string, error) {
+	before, rest, begins := strings.Cut(page, pageBegins)
+	_, after, ends := strings.Cut(rest, pageEnds)
+	if !begins || !ends {
+		return "", fmt.Errorf("%s has no lines %q and %q", pageFile, strings.TrimSpace(pageBegins), strings.TrimSpace(pageEnds))
+	}
+	var t strings.Builder
+	t.WriteString("| stage | what a pass shows | last pass | seconds | load | longest stall | since then |\n|---|---|---|--:|--:|--:|---|\n")
+	for _, s := range stages {
+		last, ok := lastPass(results, s.name)
+		if !ok {
+			fmt.Fprintf(&t, "| `%s` | %s | never | | | | %s |\n", s.name, s.shows, later(results, s.name))
+			continue
+		}
+		fmt.Fprintf(&t, "| `%s` | %s | %s, %s | %d | %s | %d ms | %s |\n", s.name, s.shows, last.Began.Format("2006-01-02"), last.Commit,
+			last.Seconds, last.Load, last.StallMS, later(results, s.name))
+	}
+	return before + pageBegins + "\n" + t.String() + "\n" + pageEnds + after, nil
+}
+
+// later names the failures of a stage that are recorded after its last pass.
+func later(results []result, stage string) string {
+	var failed []string
+	for _, r := range results {
+		switch {
+		case r.Stage != stage:
+		case len(r.Failures) == 0:
+			failed = nil
+		default:
+			failed = append(failed, fmt.Sprintf("%s at %s: %s", r.Began.Format("2006-01-02"), r.Commit, strings.Join(r.Failures, ", ")))
+		}
+	}
+	return strings.Join(failed, "; ")
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	if err := os.Chdir(".."); err != nil { // where a run is
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// Each test that the gate leaves out belongs to a stage.
+func TestStages_CoverEveryProofTest(t *testing.T) {
+	var said strings.Builder
+	for _, s := range stages {
+		words, err := s.command()
+		if err != nil {
+			t.Fatal(err)
+		}
+		said.WriteString(strings.Join(words, " ") + "\n")
+		if text, err := os.ReadFile(words[0]); err == nil {
+			said.Write(text)
+		}
+	}
+	files := 0
+	err := filepath.WalkDir(".", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_proof_test.go") {
+			return err
+		}
+		files++
+		place := "(^|[ \"/])" + regexp.QuoteMeta(filepath.Dir(path)) + `([ "\n]|$)`
+		for dir := filepath.Dir(path); dir != "."; dir = filepath.Dir(dir) {
+			place += "|" + regexp.QuoteMeta(dir) + `/\.\.\.`
+		}
+		if !regexp.MustCompile("(?m)" + place).MatchString(said.String()) {
+			t.Errorf("%s is in no stage", path)
+		}
+		text, err := os.ReadFile(path)
+		if !bytes.HasPrefix(text, []byte("//go:build proof\n")) {
+			t.Errorf("%s has not the build tag proof", path)
+		}
+		return err
+	})
+	if err != nil || files < 50 {
+		t.Fatalf("%d files: %v", files, err)
+	}
+}
+
+// No file has the tag of the proof and the name of a test of the gate.
+func TestTag_ShowsInTheName(t *testing.T) {
+	err := filepath.WalkDir(".", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, "_proof_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if bytes.HasPrefix(text, []byte("//go:build proof\n")) {
+			t.Errorf("%s: name it *_proof_test.go", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Each pathspec of a stage matches files: a stage whose inputs are gone would never be stale again.
+func TestStages_HaveInputs(t *testing.T) {
+	for _, s := range stages {
+		for _, spec := range s.inputs {
+			if strings.HasPrefix(spec, ":!") {
+				continue
+			}
+			if list, err := git(t.Context(), "ls-files", "--cached", "--others", "--exclude-standard", "--", spec); err != nil || list == "" {
+				t.Errorf("stage %s: %q matches no file (%v)", s.name, spec, err)
+			}
+		}
+	}
+}
+
+// A change of an input makes another hash; a change of anything else does not.
+func TestTree_HashIsOfTheInputs(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hash := func() string {
+		t.Helper()
+		h, err := tree{}.hash([]string{"*.sql", ":!c.sql"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	if _, err := git(t.Context(), "init", "-q"); err != nil {
+		t.Fatal(err)
+	}
+	write("a.sql", "one")
+	first := hash()
+	write("b.txt", "other")
+	write("c.sql", "excluded")
+	if hash() != first {
+		t.Error("what is no input changed the hash")
+	}
+	write("a.sql", "two")
+	if hash() == first {
+		t.Error("an input changed and the hash did not")
+	}
+	write("a.sql", "one")
+	write("d.sql", "new")
+	if hash() == first {
+		t.Error("an input is new and the hash is the same")
+	}
+}
+
+// A stage fails if a test failed or the command did, and says which; seeds are kept.
+func TestStage_TellsWhatFailed(t *testing.T) {
+	for name, c := range map[string]struct {
+		script   string
+		failures []string
+		seeds    []string
+		printed  string
+	}{
+		"passes":           {"echo '=== RUN TestA'; echo '    a_test.go:1: seed 17'; echo '--- PASS: TestA'; echo ok", nil, []string{"17"}, "ok\n"},
+		"a test fails":     {"echo '--- FAIL: TestA (1.2s)'; echo '    a_test.go:3: why'; exit 1", []string{"TestA"}, nil, "a_test.go:3: why"},
+		"it exits":         {"echo broken; exit 3", []string{"exit status 3"}, nil, "broken"},
+		"it hides its end": {"echo '--- FAIL: TestA/b (0s)'", []string{"TestA/b"}, nil, "TestA/b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			s := stage{name: "s", command: func() ([]string, error) { return []string{"sh", "-c", c.script}, nil }}
+			r, err := s.run(t.Context(), &out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(r.Failures, c.failures) || !slices.Equal(r.Seeds, c.seeds) || !strings.Contains(out.String(), c.printed) {
+				t.Errorf("%+v, printed %s", r, out.String())
+			}
+			if name == "passes" && out.String() != c.printed {
+				t.Errorf("printed %q", out.String())
+			}
+		})
+	}
+}
+
+// The page shows the last pass of each stage, and failures since.
+func TestRender_ShowsLastPassAndFailuresSince(t *testing.T) {
+	day := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	page, err := render("before\n"+pageBegins+"old\n"+pageEnds+"after\n", []result{
+		{Stage: "doors", Began: day, Commit: "a1", Failures: []string{"TestOld"}},
+		{Stage: "doors", Began: day.AddDate(0, 0, 1), Commit: "b2", Seconds: 70, Load: "1.5", StallMS: 12},
+		{Stage: "doors", Began: day.AddDate(0, 0, 2), Commit: "c3", Failures: []string{"TestNew"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"before\n", "after\n", "| 2026-11-02, b2 | 70 | 1.5 | 12 ms | 2026-11-03 at c3: TestNew |", "| `browser` |"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("%q is not on the page:\n%s", want, page)
+		}
+	}
+	if strings.Contains(page, "old\n") || strings.Contains(page, "TestOld") {
+		t.Errorf("the page keeps what is over:\n%s", page)
+	}
+}
+
+// docs/proof.md is what the recorded results render to.
+func TestPage_IsRenderedFromTheResults(t *testing.T) {
+	results, err := readResults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(pageFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, err := render(string(text), results); err != nil || string(text) != want {
+		t.Errorf("%s is stale (%v): go run ./proof --page", pageFile, err)
+	}
+}
+
+func TestRun_RefusesAStageThatIsNotThere(t *testing.T) {
+	if err := run(t.Context(), []string{"brokres"}, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "--list") {
+		t.Errorf("got %v", err)
+	}
+}

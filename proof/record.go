@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+)
+
+const resultsFile = "proof/results.jsonl"
+
+// A result is a line of proof/results.jsonl: what a stage that ran to its end has shown.
+type result struct {
+	Stage    string    `json:"stage"`
+	Began    time.Time `json:"began"`
+	Seconds  int       `json:"seconds"`
+	Commit   string    `json:"commit"` // with a + if the tree had changes that were not committed
+	Inputs   string    `json:"inputs"` // the hash of the files that the stage depends on
+	Load     string    `json:"load"`   // of the machine, over the last five minutes
+	StallMS  int64     `json:"stall_ms"`
+	Seeds    []string  `json:"seeds,omitempty"`
+	Failures []string  `json:"failures,omitempty"`
+}
+
+func (r result) outcome() string {
+	if len(r.Failures) == 0 {
+		return "passed"
+	}
+	return fmt.Sprintf("FAILED (%s)", strings.Join(r.Failures, ", "))
+}
+
+func readResults() (all []result, err error) {
+	text, err := os.ReadFile(resultsFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for n, line := range bytes.Split(bytes.TrimSpace(text), []byte("\n")) {
+		if len(line) == 0 {
+			continue
+		}
+		var r result
+		if err := json.Unmarshal(line, &r); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", resultsFile, n+1, err)
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+func addResult(all []result, r result) ([]result, error) {
+	line, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(resultsFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	_, err = f.Write(append(line, '\n'))
+	return append(all, r), errors.Join(err, f.Close())
+}
+
+func lastPass(all []result, stage string) (result, bool) {
+	for _, r := range slices.Backward(all) {
+		if r.Stage == stage && len(r.Failures) == 0 {
+			return r, true
+		}
+	}
+	return result{}, false
+}
+
+// A tree is the checkout that is proved.
+type tree struct{ commit string }
+
+func openTree(ctx context.Context) (tree, error) {
+	top, err := git(ctx, "rev-parse", "--show-toplevel")
+	if err != nil {
+		return tree{}, err
+	}
+	if err := os.Chdir(top); err != nil {
+		return tree{}, err
+	}
+	commit, err := git(ctx, "rev-parse", "--short=10", "HEAD")
+	if err != nil {
+		return tree{}, err
+	}
+	changed, err := git(ctx, "status", "--porcelain", "--", ":!"+resultsFile, ":!"+pageFile)
+	if changed != "" {
+		commit += "+"
+	}
+	return tree{commit}, err
+}
+
+// hash is the hash of the files of the tree that the pathspecs match, as they are on disk.
+func (tree) hash(pathspecs []string) (string, error) {
+	list, err := git(context.Background(), append([]string{"ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"}, pathspecs...)...)
+	if err != nil {
+		return "", err
+	}
+	names := strings.Split(strings.Trim(list, "\x00"), "\x00")
+	slices.Sort(names)
+	h := sha256.New()
+	for _, name := range slices.Compact(names) {
+		text, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // deleted, and not committed
+		}
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s %d\n%s", name, len(text), text)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:10]), nil
+}
+
+// since says how many commits the tree is ahead of one.
+func (tree) since(ctx context.Context, commit string) string {
+	n, err := git(ctx, "rev-list", "--count", strings.TrimSuffix(commit, "+")+"..HEAD")
+	if err != nil {
+		return "on a commit that is not here"
+	}
+	return n + " commits ago"
+}
+
+func git(ctx context.Context, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "git", args...).Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = fmt.Errorf("git %s: %s", args[0], bytes.TrimSpace(exit.Stderr))
+	}
+	return strings.TrimRight(string(out), "\n"), err
+}

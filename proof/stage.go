@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A stage is a part of the proof that runs by itself.
+type stage struct {
+	name   string
+	shows  string   // what a pass shows, in a sentence
+	inputs []string // git's pathspecs: what a pass is a pass of
+	// command prints to its standard output what failed, as go test does, and exits with another status than 0.
+	command func() ([]string, error)
+}
+
+// engine is what nearly every stage rests on: the contract and the Go beside it, without pages.
+var engine = []string{"*.go", "*.sql", "go.mod", "go.sum", "go.work", ":!bench", ":!docs", ":!proof", ":!internal/layers", ":!internal/surface"}
+
+// lives are the packages whose proof kills processes, or runs them for long.
+var lives = []string{"./consumer", "./job", "./outbox", "./step", "./schedule", "./service", "./transport/webhook", "./transport/pawlsqs", "./pawltest", "./examples/service"}
+
+// stages are in the order in which they run: those that fail first and cost least come first.
+var stages = []stage{
+	{"contract", "the SQL contract in every interleaving, its mutants, and the plans of its hot statements",
+		[]string{"schema", "internal/schematest", "internal/stepper", "internal/pgtest", "pawltest/*.go", "docs/reference/mutants.md"},
+		proofTests("./internal/schematest")},
+	{"lives", "workers, relays, keepers, receivers and payers that are killed or hang, again and again",
+		engine, proofTests(lives...)},
+	{"races", "the same under the race detector", engine, raced(proofTests(lives...))},
+	{"doors", "every attack on a lent transaction at every door", engine, allTests("./internal/doors")},
+	{"tool", "the demos, the crash lab, an incident and a restore", engine,
+		skip("TestDevBroker|TestDevKafka|TestDevRabbitMQ|TestDemo_Broker", proofTests("./cmd/pawl"))},
+	{"release", "every published module, built and installed from a module proxy", append(engine, "README.md", "RELEASING.md"), proofTests("./internal/release")},
+	{"download", "a PostgreSQL that is fetched through npm", []string{"internal/postgres"}, proofTests("./internal/postgres")},
+	{"size", "the figures of the page on size, measured in a run", engine, proofTests("./internal/sizing")},
+	{"versions", "what depends on the server most, on PostgreSQL 15 to 18", append(engine, "proof/versions"), script("proof/versions")},
+	{"brokers", "sources, sinks and counted runs on NATS, RabbitMQ, Kafka, SQS and three other programs that speak SQS", append(engine, "proof/brokers"), script("proof/brokers")},
+	{"guides", "the Python and JavaScript of the guides, with the packages that their readers use",
+		[]string{"docs/guides", "command", "schema", "proof/guides"}, script("proof/guides")},
+	{"prometheus", "the metrics, scraped by a Prometheus", []string{"observe", "schema"}, proofTests("./observe/prompawl")},
+	{"browser", "the dashboard and the crash lab in Chromium", []string{"dashboard", "cmd/pawl", "internal/browsertest", "schema", "ops"}, script("proof/browser")},
+	{"failover", "a switchover, and the death of a primary, under Patroni", engine, proofTests("./internal/hatest")},
+	{"benchmarks", "every row of the benchmark, and what kills do to other queues", append(slices.Clone(engine), "bench"), proofTests("./bench")},
+}
+
+func stageNamed(name string) (stage, bool) {
+	for _, s := range stages {
+		if s.name == name {
+			return s, true
+		}
+	}
+	return stage{}, false
+}
+
+func script(path string) func() ([]string, error) {
+	return func() ([]string, error) { return []string{path}, nil }
+}
+
+// proofTests runs the tests of the packages' *_proof_test.go files. The gate runs the others.
+func proofTests(packages ...string) func() ([]string, error) {
+	return func() ([]string, error) {
+		var names []string
+		for _, p := range packages {
+			files, err := filepath.Glob(filepath.Join(p, "*_proof_test.go"))
+			if err != nil {
+				return nil, err
+			}
+			for _, file := range files {
+				parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+				if err != nil {
+					return nil, err
+				}
+				for _, d := range parsed.Decls {
+					if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") && f.Name.Name != "TestMain" {
+						names = append(names, f.Name.Name)
+					}
+				}
+			}
+		}
+		if len(names) == 0 {
+			return nil, fmt.Errorf("no tests in files *_proof_test.go of %s", strings.Join(packages, " "))
+		}
+		slices.Sort(names)
+		return goTest(packages, "-run", "^("+strings.Join(names, "|")+")$"), nil
+	}
+}
+
+// allTests runs also those that the gate runs in part.
+func allTests(packages ...string) func() ([]string, error) {
+	return func() ([]string, error) { return goTest(packages), nil }
+}
+
+func goTest(packages []string, flags ...string) []string {
+	return slices.Concat([]string{"go", "test", "-tags", "proof", "-trimpath", "-count=1", "-timeout", "60m", "-v"}, flags, packages)
+}
+
+// skip leaves out the tests that another stage runs.
+func skip(names string, command func() ([]string, error)) func() ([]string, error) {
+	return with(command, "-skip", names)
+}
+
+func raced(command func() ([]string, error)) func() ([]string, error) { return with(command, "-race") }
+
+// with adds flags to a go test.
+func with(command func() ([]string, error), flags ...string) func() ([]string, error) {
+	return func() ([]string, error) {
+		all, err := command()
+		if err != nil {
+			return nil, err
+		}
+		return slices.Insert(all, 2, flags...), nil
+	}
+}

@@ -1,0 +1,287 @@
+//go:build proof
+
+package pawlkafka_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/pawlkafka"
+)
+
+var rebalances = flag.Int("rebalances", 50, "how often a member joins and leaves in the test of rebalances")
+
+// A ledger is where handlers write outcomes before they acknowledge, as a database would hold them.
+type ledger struct {
+	mu   sync.Mutex
+	done map[int32]map[int64]bool // by partition and offset
+}
+
+func (l *ledger) write(d pawl.Delivery, partition int32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done[partition] == nil {
+		l.done[partition] = map[int64]bool{}
+	}
+	l.done[partition][d.Offset] = true
+}
+
+// holds reports whether everything before an offset has an outcome.
+func (l *ledger) holds(partition int32, before int64) (missing int64, holds bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for offset := range before {
+		if !l.done[partition][offset] {
+			return offset, false
+		}
+	}
+	return 0, true
+}
+
+// Members join and leave while handlers take 0 to 3 s: the committed offset, read every 100 ms, never passes a record that has no outcome, and in the
+// end every record has one. Some members leave in good order, others die.
+func TestRebalance_CommitNeverPassesAnUnsettledRecord(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]pawlkafka.Config{"classic": {}, "serverside": {ServerSideBalancer: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rebalance(t, cfg)
+		})
+	}
+}
+
+func rebalance(t *testing.T, cfg pawlkafka.Config) {
+	const partitions = 6
+	at := addr(t)
+	topic, group := createTopic(t, at, partitions, nil), unique(t)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	var l = ledger{done: map[int32]map[int64]bool{}}
+	var m memberStats
+
+	// Records come as long as members do.
+	producing, stop := context.WithCancel(context.Background())
+	sent := make([]int64, partitions)
+	var background sync.WaitGroup
+	producer := client(t, at, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	background.Go(func() {
+		for n := 0; producing.Err() == nil; n++ {
+			p := int32(n % partitions)
+			r := keyed(topic, p, fmt.Sprint(n))
+			r.Key = []byte(fmt.Sprint("k", n%40))
+			if err := producer.ProduceSync(context.Background(), r).FirstErr(); err != nil {
+				t.Error(err)
+				return
+			}
+			sent[p]++
+			time.Sleep(5 * time.Millisecond)
+		}
+	})
+	// An observer reads the commits.
+	admin := kadm.NewClient(client(t, at))
+	looks, moves := 0, 0
+	observing, blind := context.WithCancel(context.Background())
+	var observer sync.WaitGroup
+	observer.Go(func() {
+		last := map[int32]int64{}
+		for observing.Err() == nil {
+			all, err := admin.FetchOffsets(observing, group)
+			if err == nil {
+				looks++
+				for _, c := range all.Offsets().Sorted() {
+					if missing, holds := l.holds(c.Partition, c.At); !holds {
+						t.Errorf("committed is %d of partition %d, and offset %d has no outcome", c.At, c.Partition, missing)
+						return
+					}
+					if c.At > last[c.Partition] {
+						moves++
+					}
+					last[c.Partition] = c.At
+				}
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+
+	var live []*member
+	join := func() {
+		live = append(live, newMember(t, at, group, topic, cfg, &l, rng.Uint64()))
+	}
+	join()
+	revokes := func() (n int64) {
+		for _, one := range live {
+			n += one.s.Stats().Revoked
+		}
+		return n + m.Revoked
+	}
+	for n := 0; n < *rebalances || (revokes() == 0 || m.died == 0) && n < 4**rebalances; n++ {
+		if len(live) < 2 || (len(live) < 5 && rng.IntN(2) == 0) {
+			join()
+		} else {
+			i := rng.IntN(len(live))
+			one := live[i]
+			live = append(live[:i], live[i+1:]...)
+			if rng.IntN(3) == 0 {
+				m.add(one.die())
+			} else {
+				m.add(one.leave())
+			}
+		}
+		time.Sleep(time.Duration(rng.IntN(600)) * time.Millisecond)
+	}
+	stop()
+	background.Wait()
+	if len(live) == 0 {
+		join()
+	}
+	ended := time.Now().Add(3 * time.Minute)
+	for p := range int32(partitions) {
+		for {
+			if _, holds := l.holds(p, sent[p]); holds {
+				break
+			}
+			if time.Now().After(ended) {
+				missing, _ := l.holds(p, sent[p])
+				t.Fatalf("offset %d of partition %d never got an outcome", missing, p)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+	// A member may have died between its outcome and its commit. Then the next owner receives the
+	// record again, and commits.
+	for p, n := range sent {
+		await(t, fmt.Sprintf("all of partition %d is committed", p), func() bool {
+			offset, _ := committed(t, admin, group, topic, int32(p))
+			return offset == n
+		})
+	}
+	for _, one := range live {
+		m.add(one.leave())
+	}
+	blind()
+	observer.Wait()
+	var total int64
+	for p, n := range sent {
+		total += n
+		if offset, _ := committed(t, admin, group, topic, int32(p)); offset != n {
+			t.Errorf("committed is %d of partition %d in the end, want %d", offset, p, n)
+		}
+	}
+	t.Logf("%d records, %d looks, %d moves of a commit; %+v", total, looks, moves, m)
+	if m.Revoked == 0 || m.Lost+m.died == 0 || moves == 0 {
+		t.Error("the attack did not take place")
+	}
+}
+
+type memberStats struct {
+	Received, Revoked, Lost, LostHandles int64
+	died                                 int64
+}
+
+func (m *memberStats) add(s pawlkafka.Stats, died bool) {
+	m.Received += s.Received
+	m.Revoked += s.Revoked
+	m.Lost += s.Lost
+	m.LostHandles += s.LostHandles
+	if died {
+		m.died++
+	}
+}
+
+// A member receives and handles as package consumer does: several at once, those of a key one after the other.
+type member struct {
+	t      *testing.T
+	s      *pawlkafka.Source
+	w      *wire
+	stop   context.CancelFunc
+	work   sync.WaitGroup
+	done   chan struct{}
+	handle context.Context
+	kill   context.CancelFunc
+}
+
+func newMember(t *testing.T, at, group, topic string, cfg pawlkafka.Config, l *ledger, seed uint64) *member {
+	w := &wire{}
+	one := &member{t: t, w: w, done: make(chan struct{}),
+		s: open(t, append(quick(at), kgo.Dialer(w.dial), kgo.SessionTimeout(3*time.Second)), group, []string{topic}, cfg)}
+	var receiving context.Context
+	receiving, one.stop = context.WithCancel(context.Background())
+	one.handle, one.kill = context.WithCancel(context.Background())
+	rng := rand.New(rand.NewPCG(seed, 1))
+	slots := make(chan struct{}, 8)
+	go func() {
+		defer close(one.done)
+		for receiving.Err() == nil {
+			ds, err := one.s.Receive(receiving, 20)
+			if err != nil {
+				time.Sleep(20 * time.Millisecond)
+			}
+			groups := map[string][]pawl.Delivery{}
+			for _, d := range ds {
+				groups[d.OrderingKey] = append(groups[d.OrderingKey], d)
+			}
+			for _, group := range groups {
+				took := make([]time.Duration, len(group))
+				for i := range took {
+					if rng.IntN(40) == 0 {
+						took[i] = time.Duration(rng.IntN(3000)) * time.Millisecond
+					}
+				}
+				slots <- struct{}{}
+				one.work.Go(func() {
+					one.group(group, took, l)
+					<-slots
+				})
+			}
+		}
+	}()
+	return one
+}
+
+func (m *member) group(ds []pawl.Delivery, took []time.Duration, l *ledger) {
+	for i, d := range ds {
+		if !m.s.StillHeld(d) {
+			return // and those behind it
+		}
+		select {
+		case <-time.After(took[i]):
+		case <-m.handle.Done():
+			return // it died
+		}
+		var partition int32
+		fmt.Sscan(d.Log[len(d.Log)-1:], &partition)
+		l.write(d, partition)
+		_ = m.s.Ack(context.Background(), receipts(d)...)
+	}
+}
+
+func (m *member) leave() (pawlkafka.Stats, bool) {
+	m.stop()
+	<-m.done
+	m.work.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := m.s.Finish(ctx); err != nil {
+		m.t.Logf("finish: %v", err)
+	}
+	return m.s.Stats(), false
+}
+
+func (m *member) die() (pawlkafka.Stats, bool) {
+	m.w.crash()
+	m.kill()
+	m.stop()
+	<-m.done
+	m.work.Wait()
+	return m.s.Stats(), true
+}

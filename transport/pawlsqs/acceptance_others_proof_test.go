@@ -1,0 +1,69 @@
+//go:build proof
+
+package pawlsqs_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pawl-go/pawl/internal/brokers"
+	"github.com/pawl-go/pawl/transport/transporttest"
+)
+
+// others are the SQS of others. moto loses the order of a group when a message of it comes again (fifo/redelivery of the conformance suite, where
+// that is checked), so its FIFO queues are not tried.
+var others = map[string]struct {
+	start func(context.Context, brokers.Options) (*brokers.Server, error)
+	fifo  bool
+}{
+	"ElasticMQ":  {brokers.ElasticMQ, true},
+	"LocalStack": {brokers.LocalStack, true},
+	"moto":       {brokers.Moto, false},
+}
+
+// onOthers runs a test on each, with the endpoint. The standard queue's suffix is empty.
+func onOthers(t *testing.T, test func(t *testing.T, endpoint, suffix string)) {
+	t.Parallel()
+	for name, o := range others {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := o.start(t.Context(), brokers.Options{Log: func(line string) { t.Log(line) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = s.Stop() })
+			t.Run("standard", func(t *testing.T) { test(t, "http://"+s.Addr(), "") })
+			if o.fifo {
+				t.Run("FIFO", func(t *testing.T) { test(t, "http://"+s.Addr(), ".fifo") })
+			}
+		})
+	}
+}
+
+// The acceptance suite of sources.
+func TestOthers_Acceptance(t *testing.T) {
+	var queues atomic.Int64
+	onOthers(t, func(t *testing.T, endpoint, suffix string) {
+		t.Parallel()
+		b := transporttest.Broker{Features: standard, MostBody: 1<<20 - attributesSize, Open: func(t *testing.T) transporttest.Queue {
+			return queueAt(t, endpoint, fmt.Sprintf("q-%d%s", queues.Add(1), suffix))
+		}}
+		if suffix != "" {
+			b.Features = fifo
+		}
+		transporttest.Run(t, b)
+	})
+}
+
+// Every message three times, handlers that fail, and consumers killed: one effect each, none lost, and on FIFO queues in order. The servers themselves
+// make no faults.
+func TestOthers_Soak(t *testing.T) {
+	onOthers(t, func(t *testing.T, endpoint, suffix string) {
+		t.Parallel()
+		s := newSoakAt(t, endpoint, "inline", "soak"+suffix, *soakFailures)
+		s.play()
+		s.judge()
+	})
+}
