@@ -38,7 +38,7 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("proof", flag.ContinueOnError)
-	force := flags.Bool("force", false, "run the stages though their inputs have a recorded pass")
+	force := flags.Bool("force", false, "run the stages even if their inputs have a recorded pass")
 	page := flags.Bool("page", false, "render docs/proof.md again, and run nothing")
 	list := flags.Bool("list", false, "list the stages and how stale each is, and run nothing")
 	flags.Usage = func() {
@@ -88,7 +88,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			return err
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("interrupted in stage %s: nothing of it is recorded, and the next run begins with it", s.name)
+			return fmt.Errorf("interrupted in stage %s: it is not recorded, and the next run repeats it", s.name)
 		}
 		r.Commit, r.Inputs = tree.commit, inputs
 		if results, err = addResult(results, r); err != nil {
@@ -123,7 +123,7 @@ func choose(names []string) (chosen []stage, err error) {
 	return chosen, nil
 }
 
-// printStages prints a line a stage: what is recorded of it, and whether that is of the inputs as they are now.
+// printStages prints the last pass of each stage, and whether its inputs have changed since.
 func printStages(ctx context.Context, out io.Writer, tree tree, chosen []stage, results []result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, s := range chosen {

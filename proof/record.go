@@ -18,7 +18,7 @@ import (
 
 const resultsFile = "proof/results.jsonl"
 
-// A result is a line of proof/results.jsonl: what a stage that ran to its end has shown.
+// A result is a line of proof/results.jsonl: one run of one stage, passed or failed.
 type result struct {
 	Stage    string    `json:"stage"`
 	Began    time.Time `json:"began"`

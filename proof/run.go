@@ -27,7 +27,8 @@ var (
 	seed    = regexp.MustCompile(`\bseed[ =:]+([0-9]+)`)
 )
 
-// run runs a stage and returns its result, but for what it was a run of. An error says that nothing could be run.
+// run runs a stage. The caller adds the commit and the inputs to the result. An error means that the stage did not
+// start.
 func (s stage) run(ctx context.Context, out io.Writer) (result, error) {
 	words, err := s.command()
 	if err != nil {
@@ -66,11 +67,12 @@ func (s stage) run(ctx context.Context, out io.Writer) (result, error) {
 	return r, nil
 }
 
-// A sieve keeps all that a stage prints in a log, passes on what is not about passing tests, and notes seeds and failures.
+// A sieve keeps the output of a stage in a log, prints the lines that are not about passing tests, and collects seeds
+// and failures.
 type sieve struct {
 	out, log io.Writer
 	rest     []byte
-	last     []string // lines that were passed on
+	last     []string // the last lines that are not about passing tests
 	seeds    []string
 	failures []string
 }
@@ -107,7 +109,7 @@ func (s *sieve) take(line string) {
 	if passing.MatchString(line) {
 		return
 	}
-	// What a passing test logs is indented under its PASS. It is in the log, and a failed test's is in the last lines.
+	// Tests indent what they log. The log has all of it, and the end of a failed stage shows the last lines.
 	s.last = append(s.last, line)
 	if len(s.last) > failuresShown {
 		s.last = s.last[1:]
@@ -117,7 +119,7 @@ func (s *sieve) take(line string) {
 	}
 }
 
-// A witness notes the longest time for which this process did not run, beside the sleeps that it asked for.
+// A witness measures stalls: the most by which one of its short sleeps was late.
 type witness struct {
 	end     chan struct{}
 	longest atomic.Int64

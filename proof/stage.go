@@ -13,19 +13,19 @@ import (
 // A stage is a part of the proof that runs by itself.
 type stage struct {
 	name   string
-	shows  string   // what a pass shows, in a sentence
-	inputs []string // git's pathspecs: what a pass is a pass of
+	shows  string   // what a pass shows
+	inputs []string // git pathspecs of the files that its result depends on
 	// command prints to its standard output what failed, as go test does, and exits with another status than 0.
 	command func() ([]string, error)
 }
 
-// engine is what nearly every stage rests on: the contract and the Go beside it, without pages.
+// engine is the code that nearly every stage depends on: the SQL contract and all Go, without pages.
 var engine = []string{"*.go", "*.sql", "go.mod", "go.sum", "go.work", ":!bench", ":!docs", ":!proof", ":!internal/layers", ":!internal/surface"}
 
 // lives are the packages whose proof kills processes, or runs them for long.
 var lives = []string{"./consumer", "./job", "./outbox", "./step", "./schedule", "./service", "./transport/webhook", "./transport/pawlsqs", "./pawltest", "./examples/service"}
 
-// stages are in the order in which they run: those that fail first and cost least come first.
+// stages are in the order in which they run.
 var stages = []stage{
 	{"contract", "the SQL contract in every interleaving, its mutants, and the plans of its hot statements",
 		[]string{"schema", "internal/schematest", "internal/stepper", "internal/pgtest", "pawltest/*.go", "docs/reference/mutants.md"},
