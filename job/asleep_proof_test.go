@@ -3,10 +3,13 @@
 package job_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/job"
 )
 
 // A job that is committed after the last look and before the announcement notified nobody: the look that follows the announcement finds it.
@@ -36,4 +39,29 @@ end $$`)
 		t.Errorf("it took %v, as long as to the next poll", took)
 	}
 	c.wantEffects(1)
+}
+
+// When the announced worker takes a job for long, another one of the queue is announced at once: the notification that woke one has woken both.
+func TestWake_TheNextIsAnnounced(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	release := make(chan struct{})
+	c.handlers = []job.Handler{job.Handle("k", func(context.Context, job.Task[[]byte]) error { <-release; return nil })}
+	c.config.Poll, c.concurrency = time.Hour, 1
+	c.hire()
+	c.hire()
+	defer close(release)
+	time.Sleep(5300 * time.Millisecond) // after 10, 20, … 2560 ms it has polled, and does not for another 5 s
+	c.untilAnnounced(1)
+	for running := range 2 {
+		began := time.Now()
+		c.enqueueMany(1, job.Request{})
+		c.until("not running", "select count(*) from pawl.job where status = 'processing'", running+1)
+		if running == 0 {
+			c.until("not announced", asleep, 1)
+		}
+		if took := time.Since(began); took > 4*time.Second {
+			t.Errorf("it took %v, as long as to the next poll", took)
+		}
+	}
 }

@@ -307,6 +307,7 @@ func TestWake_OpenTransactions(t *testing.T) {
 	early := c.wakes("it slept before", func() {
 		tx := c.begin()
 		c.enqueueIn(tx, job.Request{Queue: "q", Kind: "k"})
+		time.Sleep(300 * time.Millisecond) // it stays open over polls
 		c.must(tx.Commit(t.Context()))
 	})
 
@@ -430,26 +431,6 @@ func TestWake_AWorkingWorkerIsAwake(t *testing.T) {
 	c.until("still announced", asleep, 0)
 	close(release)
 	c.untilAnnounced(1)
-}
-
-// When the announced worker takes a job for long, another one of the queue is announced at once: the notification that woke one has woken both.
-func TestWake_TheNextIsAnnounced(t *testing.T) {
-	t.Parallel()
-	c := setupCrew(t)
-	release := make(chan struct{})
-	c.handlers = []job.Handler{job.Handle("k", func(context.Context, job.Task[[]byte]) error { <-release; return nil })}
-	c.config.Poll, c.concurrency = time.Hour, 1
-	c.hire()
-	c.hire()
-	defer close(release)
-	c.untilAnnounced(1)
-	for running := range 2 {
-		c.enqueueMany(1, job.Request{})
-		c.until("not running", "select count(*) from pawl.job where status = 'processing'", running+1)
-		if running == 0 {
-			c.until("not announced", asleep, 1)
-		}
-	}
 }
 
 // A worker that stops takes its announcement back at once, although its handlers of other queues go on.

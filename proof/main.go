@@ -3,7 +3,7 @@
 //
 //	go run ./proof                  every stage whose inputs have no recorded pass
 //	go run ./proof brokers browser  these stages, if their inputs have no recorded pass
-//	go run ./proof --force brokers  this stage, whatever is recorded
+//	go run ./proof --force brokers  this stage, even if its inputs have a recorded pass
 //	go run ./proof --list           the stages, and how stale each is
 //
 // A stage that fails does not stop the others. A run that was interrupted goes on where it was: what has passed is
@@ -94,13 +94,13 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		if results, err = addResult(results, r); err != nil {
 			return err
 		}
+		if err := writePage(results); err != nil {
+			return err
+		}
 		fmt.Fprintf(out, "== %s: %s after %d s\n", s.name, r.outcome(), r.Seconds)
 		if len(r.Failures) > 0 {
 			failed = append(failed, s.name)
 		}
-	}
-	if err := writePage(results); err != nil {
-		return err
 	}
 	if len(failed) > 0 {
 		return fmt.Errorf("failed: %s", strings.Join(failed, ", "))

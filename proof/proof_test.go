@@ -76,7 +76,7 @@ func TestTag_ShowsInTheName(t *testing.T) {
 // Each pathspec of a stage matches files: a stage whose inputs are gone would never be stale again.
 func TestStages_HaveInputs(t *testing.T) {
 	for _, s := range stages {
-		for _, spec := range s.inputs {
+		for _, spec := range slices.Concat(s.inputs...) {
 			if strings.HasPrefix(spec, ":!") {
 				continue
 			}
@@ -99,7 +99,7 @@ func TestTree_HashIsOfTheInputs(t *testing.T) {
 	}
 	hash := func() string {
 		t.Helper()
-		h, err := tree{}.hash([]string{"*.sql", ":!c.sql"})
+		h, err := tree{}.hash([][]string{{"*.sql", ":!c.sql", ":!e.sql"}, {"e.sql"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,6 +120,11 @@ func TestTree_HashIsOfTheInputs(t *testing.T) {
 		t.Error("an input changed and the hash did not")
 	}
 	write("a.sql", "one")
+	write("e.sql", "named by the second set")
+	if hash() == first {
+		t.Error("an input of the second set is new and the hash is the same")
+	}
+	first = hash()
 	write("d.sql", "new")
 	if hash() == first {
 		t.Error("an input is new and the hash is the same")

@@ -100,13 +100,17 @@ func openTree(ctx context.Context) (tree, error) {
 	return tree{commit}, err
 }
 
-// hash is the hash of the files of the tree that the pathspecs match, as they are on disk.
-func (tree) hash(pathspecs []string) (string, error) {
-	list, err := git(context.Background(), append([]string{"ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"}, pathspecs...)...)
-	if err != nil {
-		return "", err
+// hash is the hash of the files that the sets of pathspecs match, as they are on disk. A file that one set excludes
+// counts if another set names it.
+func (tree) hash(sets [][]string) (string, error) {
+	var names []string
+	for _, pathspecs := range sets {
+		list, err := git(context.Background(), append([]string{"ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"}, pathspecs...)...)
+		if err != nil {
+			return "", err
+		}
+		names = append(names, strings.Split(strings.Trim(list, "\x00"), "\x00")...)
 	}
-	names := strings.Split(strings.Trim(list, "\x00"), "\x00")
 	slices.Sort(names)
 	h := sha256.New()
 	for _, name := range slices.Compact(names) {
@@ -122,13 +126,13 @@ func (tree) hash(pathspecs []string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)[:10]), nil
 }
 
-// since says how many commits the tree is ahead of one.
+// since says how many commits the tree has since one.
 func (tree) since(ctx context.Context, commit string) string {
 	n, err := git(ctx, "rev-list", "--count", strings.TrimSuffix(commit, "+")+"..HEAD")
 	if err != nil {
 		return "on a commit that is not here"
 	}
-	return n + " commits ago"
+	return "commits since then: " + n
 }
 
 func git(ctx context.Context, args ...string) (string, error) {

@@ -40,7 +40,6 @@ func (s stage) run(ctx context.Context, out io.Writer) (result, error) {
 	}
 	defer log.Close()
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
-	cmd.Stderr = cmd.Stdout
 	// A stage starts programs of its own, which end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
