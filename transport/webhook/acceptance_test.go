@@ -32,12 +32,12 @@ type outbound struct {
 	t         *testing.T
 	mu        sync.Mutex
 	endpoints []*endpoint
-	next      int
+	sent      int             // messages
 	told      map[string]bool // keys whose sender was told 200
 }
 
-// arrives waits until the answers of what an endpoint acknowledged have arrived: a crash then takes none of them along. If its sender has
-// left, an answer arrives nowhere.
+// arrives waits until the answers of what an endpoint acknowledged have arrived: a crash then takes
+// none of them along. If its sender has left, an answer arrives nowhere, so it waits for 1,000 polls.
 func (o *outbound) arrives(e *endpoint) {
 	e.mu.Lock()
 	acked := slices.Clone(e.acked)
@@ -47,7 +47,8 @@ func (o *outbound) arrives(e *endpoint) {
 		defer o.mu.Unlock()
 		return !slices.ContainsFunc(acked, func(key string) bool { return !o.told[key] })
 	}
-	for deadline := time.Now().Add(2 * time.Second); !arrived() && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for polls := 0; polls < 1000 && !arrived(); polls++ {
+		time.Sleep(2 * time.Millisecond)
 	}
 }
 
@@ -110,12 +111,18 @@ func (o *outbound) abandon(s pawl.Source) {
 // disconnect cuts the requests that a receiver holds: their senders come again.
 func (o *outbound) disconnect(s pawl.Source) { s.(*endpoint).server.CloseClientConnections() }
 
-// send begins to send, and goes on until the test ends or a receiver has said 200.
+// send begins to send, and goes on until the test ends or a receiver has said 200. Each message
+// goes round the receivers by itself and so meets each of them. If all messages took turns
+// together, one could meet the same receiver again and again.
 func (o *outbound) send(ctx context.Context, m transporttest.Message) error {
 	s := senderNamed("standard")
 	scheme := s.scheme(secrets(s.value)...)
+	o.mu.Lock()
+	first := o.sent
+	o.sent++
+	o.mu.Unlock()
 	go func() {
-		for ctx.Err() == nil {
+		for turn := first; ctx.Err() == nil; turn++ {
 			h, err := scheme.Sign(m.Key, time.Now(), m.Payload)
 			if err != nil {
 				panic(fmt.Sprint("sign: ", err))
@@ -123,7 +130,7 @@ func (o *outbound) send(ctx context.Context, m transporttest.Message) error {
 			for name, value := range m.Attributes {
 				h.Set(name, value)
 			}
-			if a, err := post(ctx, o.url(), h, string(m.Payload)); err == nil && a.status == http.StatusOK {
+			if a, err := post(ctx, o.url(turn), h, string(m.Payload)); err == nil && a.status == http.StatusOK {
 				o.mu.Lock()
 				o.told[m.Key] = true
 				o.mu.Unlock()
@@ -135,13 +142,12 @@ func (o *outbound) send(ctx context.Context, m transporttest.Message) error {
 	return nil
 }
 
-// url is that of the next receiver.
-func (o *outbound) url() string {
+// url is that of a receiver, in turn.
+func (o *outbound) url(turn int) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.endpoints) == 0 {
 		return ""
 	}
-	o.next++
-	return o.endpoints[o.next%len(o.endpoints)].server.URL
+	return o.endpoints[turn%len(o.endpoints)].server.URL
 }
