@@ -274,7 +274,7 @@ func TestTurn_EndsDoNotWaitAtTheDoor(t *testing.T) {
 func TestTurn_EndsWithItsLeaseLost(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
-	c.concurrency, c.config.Lease = 1, time.Minute
+	c.concurrency, c.config.Lease = 1, time.Hour
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	var calls atomic.Int32
 	c.handlers = simply(func(context.Context, job.Job) error {
@@ -287,7 +287,11 @@ func TestTurn_EndsWithItsLeaseLost(t *testing.T) {
 	c.enqueueMany(3, job.Request{})
 	c.hire()
 	<-begun
-	c.exec("update pawl.worker set seen_at = now() - lease * 2") // a session that is young sweeps nobody
+	// No heartbeat renews the lease of this session. One that is young sweeps nobody.
+	c.exec("create function over() returns trigger language plpgsql as $$ begin new.seen_at := now() - new.lease * 2; return new; end $$")
+	c.exec(fmt.Sprintf("create trigger over before update on pawl.worker for each row when (new.id = %d) execute function over()",
+		one[int64](c, "select w.id from pawl.worker as w")))
+	c.exec("update pawl.worker set seen_at = now()")
 	close(goOn)
 	c.untilDone()
 	if n := calls.Load(); n != 3 {

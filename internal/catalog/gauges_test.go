@@ -186,3 +186,19 @@ func (b *bed) scans(tx pgx.Tx) map[string]scanned {
 	b.must(err)
 	return all
 }
+
+// reads counts the entries that read takes from the tables of jobs and commands and from their
+// indexes.
+func (b *bed) reads(read func(pgx.Tx)) (n int64) {
+	b.Helper()
+	b.must(pgx.BeginFunc(b.Context(), b.pool, func(tx pgx.Tx) error {
+		before := b.scans(tx)
+		read(tx)
+		for table, after := range b.scans(tx) {
+			n += after.reads - before[table].reads
+		}
+		return nil
+	}))
+	b.Logf("it reads %d entries", n)
+	return n
+}

@@ -16,6 +16,7 @@ const (
 	beat     = `select h.outcome from pawl_v1.worker_heartbeat(1, '{"presence": true}') as h`
 	attend   = "select a.outcome from pawl_v1.worker_attend(1) as a"
 	silent   = "update pawl.worker set seen_at = clock_timestamp() - interval '2 seconds'"
+	heard    = "update pawl.worker set seen_at = clock_timestamp() + interval '1 hour'" // for as long as the test takes
 	suspect  = "select w.suspected_at is not null from pawl.worker as w"
 	longAgo  = "update pawl.worker set suspected_at = suspected_at - interval '300 milliseconds'"
 	nobody   = "0 0 0"
@@ -90,6 +91,7 @@ func heldAndSilent(p *presence) {
 
 func freeAndHeard(p *presence) {
 	p.is(beat, "alive") // it believes that it holds its lock
+	p.do(heard)
 	for range 5 {
 		p.sweep(nobody)
 		p.suspected("false")
@@ -101,7 +103,7 @@ func freeAndSilent(p *presence) {
 	p.do(silent)
 	p.sweep(nobody)
 	p.suspected("true")
-	p.do("update pawl.worker set suspected_at = clock_timestamp() + interval '10 seconds'") // a look of less than 300 ms ago
+	p.do("update pawl.worker set suspected_at = clock_timestamp() + interval '1 hour'") // a look of less than 300 ms ago
 	p.sweep(nobody)
 	p.do("update pawl.worker set suspected_at = clock_timestamp() - interval '300 milliseconds'")
 	p.sweep(reclaims)
@@ -116,8 +118,9 @@ func heardBetween(p *presence) {
 	p.sweep(nobody)
 	p.is(beat, "alive")
 	p.suspected("false")
-	p.do(longAgo)
+	p.do(heard)
 	p.sweep(nobody)
+	p.suspected("false")
 	p.do(silent)
 	p.sweep(nobody) // the first look again
 	p.is(jobs, running)

@@ -27,7 +27,7 @@ func TestSource_Acceptance(t *testing.T) {
 	t.Parallel()
 	shared := startServer(t)
 	open := func(t *testing.T, server *brokers.Server) transporttest.Queue {
-		f := setup(t, options{server: server})
+		f := setup(t, options{server: server, consumer: jetstream.ConsumerConfig{AckWait: crashWait}})
 		q := queueOn(f, func(string) string { return f.stream + ".placed" }, func(t *testing.T, js jetstream.JetStream) pawl.Source {
 			s, err := pawlnats.Open(t.Context(), js, f.stream, f.consumer, pawlnats.Config{Wait: time.Second})
 			if err != nil {
@@ -58,6 +58,9 @@ func TestPartitions_Acceptance(t *testing.T) {
 		Open:  func(t *testing.T) transporttest.Queue { return open(t, shared) },
 		Alone: func(t *testing.T) transporttest.Queue { return open(t, startServer(t)) }})
 }
+
+// crashWait is the AckWait of the suite, which waits for what a crashed receiver held.
+const crashWait = 5 * time.Second
 
 // queueOn is a stream as the suite sees it. Each source has a connection of its own, through a proxy.
 func queueOn(f *fixture, subject func(key string) string, open func(*testing.T, jetstream.JetStream) pawl.Source) transporttest.Queue {
@@ -93,7 +96,7 @@ func queueOn(f *fixture, subject func(key string) string, open func(*testing.T, 
 		Disconnect: func(s pawl.Source) { _ = lines[s].conn.ForceReconnect() },
 		Revoke: func(s pawl.Source) { // the network is silent until JetStream takes it for dead
 			thaw := lines[s].proxy.Freeze()
-			time.Sleep(ackWait + time.Second)
+			time.Sleep(crashWait + time.Second)
 			thaw()
 		},
 		Bounce: func() error {
@@ -122,7 +125,7 @@ func setupPartitions(t testing.TB, server interface{ Addr() string }, n int) *pa
 	for i := range n {
 		name := fmt.Sprintf("part-%d", i)
 		if _, err := p.js.CreateConsumer(t.Context(), p.stream, jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy,
-			AckWait: ackWait, MaxDeliver: -1, MaxAckPending: 1, FilterSubject: fmt.Sprintf("%s.%d.>", p.stream, i)}); err != nil {
+			AckWait: crashWait, MaxDeliver: -1, MaxAckPending: 1, FilterSubject: fmt.Sprintf("%s.%d.>", p.stream, i)}); err != nil {
 			t.Fatal(err)
 		}
 		p.consumers = append(p.consumers, name)

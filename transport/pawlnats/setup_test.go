@@ -70,7 +70,8 @@ type options struct {
 	via      string // address of the source's connection
 }
 
-const ackWait = 5 * time.Second
+// ackWait is longer than any test and any stall. Tests of what it ends have their own.
+const ackWait = time.Minute
 
 // withDefaults gives the stream and the consumer what the guide recommends, for the patience of a test.
 func (o *options) withDefaults() {

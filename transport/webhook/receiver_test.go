@@ -366,12 +366,12 @@ func TestReceiver_Stale(t *testing.T) {
 	t.Parallel()
 	b := receive(t, "stripe", func(b *bed) { b.door.ProducedAt = webhook.CreatedAt("/created") })
 	forgotten := b.count(`with old as (
-  insert into pawl.inbox (consumer, key, hash, processed_at, received_at) select 'hooks', 'ancient', sha256(''), now(), now() - interval '31 days' returning 1)
+  insert into pawl.inbox (consumer, key, hash, processed_at, received_at) select 'hooks', 'ancient', sha256(''), now(), now() - interval '32 days' returning 1)
 select count(*) from old`)
-	if n := b.count("select p.purged from pawl_v1.inbox_purge('hooks', 30 * 86400000::bigint) as p"); forgotten != 1 || n != 1 {
+	if n := b.count("select p.purged from pawl_v1.inbox_purge('hooks', 31 * 86400000::bigint) as p"); forgotten != 1 || n != 1 {
 		t.Fatalf("%d of %d forgotten", n, forgotten)
 	}
-	old := fmt.Sprintf(`{"id":"evt_1","created":%d}`, time.Now().Add(-32*24*time.Hour).Unix())
+	old := fmt.Sprintf(`{"id":"evt_1","created":%d}`, time.Now().Add(-33*24*time.Hour).Unix())
 	b.want(b.send("", old), http.StatusOK)
 	b.want(b.send("", event("evt_2", "t", "o")), http.StatusOK)
 	b.want(b.send("", `{"id":"evt_3","created":"soon"}`), http.StatusOK)

@@ -192,11 +192,7 @@ func givenUpWithin(t *testing.T, limit time.Duration) bool {
 	if _, err := tx.Exec(t.Context(), "lock table pawl.command"); err != nil {
 		t.Fatal(err)
 	}
-	start := time.Now()
 	got := b.texts(d)
-	if took := time.Since(start); took > limit+10*time.Second {
-		t.Errorf("it took %v", took)
-	}
 	b.mu.Lock()
 	short := slices.ContainsFunc(b.troubles, func(s string) bool {
 		return strings.Contains(s, "left no time") && !strings.HasPrefix(s, "trouble observe.read jobs ")
@@ -241,10 +237,9 @@ func TestDatabase_AwayCostsOneLimit(t *testing.T) {
 		}
 		defer busy[i].Release()
 	}
-	start := time.Now()
 	got := b.texts(d)
-	if took := time.Since(start); took > 5*time.Second || len(got) != len(metrics.Reads()) {
-		t.Errorf("%d samples after %v: %v", len(got), took, got)
+	if n := b.pool.Stat().CanceledAcquireCount(); n != 1 || len(got) != len(metrics.Reads()) {
+		t.Errorf("%d samples after %d waits for a connection: %v", len(got), n, got)
 	}
 }
 
