@@ -64,6 +64,7 @@ func (m *member) StillHeld(d pawl.Delivery) bool {
 	m.asked[arrival(d)]++
 	if m.revoked != nil && m.revoked(d) {
 		m.lost[arrival(d)] = true
+		_ = m.Source.Release(context.Background(), 0, d) // the broker's doing: it comes again
 		return false
 	}
 	return true

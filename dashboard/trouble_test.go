@@ -75,7 +75,7 @@ func TestPages_WithoutAConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer held.Release()
-	if a := of.get("jobs"); a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "no connection to the database in time") {
+	if a := of.send(http.MethodGet, "jobs", nil); a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "no connection to the database in time") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }

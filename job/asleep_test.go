@@ -105,21 +105,17 @@ func TestWake_ImpatientSessions(t *testing.T) {
 	c := setupCrewOn(t, pawltest.URL(t, effects)+"&lock_timeout=1&statement_timeout=3000&idle_session_timeout=5000&idle_in_transaction_session_timeout=1000")
 	settings := c.pool.Config()
 	settings.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: 5 * time.Second}
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: time.Hour}
 	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), settings)
 	c.must(err)
 	t.Cleanup(pool.Close)
 	c.config.Poll = time.Hour
 	c.run(c.worker(pool))
-	began := time.Now()
-	for range 20 {
+	for range 20 { // if the end of a wait waited for the server, it would wait for an hour
 		c.untilAnnounced(1)
 		c.enqueueMany(1, job.Request{})
 		c.untilDone()
-	}
-	if took := time.Since(began); took > 40*time.Second {
-		t.Errorf("each end of a wait waits for the server: 20 took %v", took)
 	}
 	times := c.wakes("impatient", func() { c.enqueueMany(1, job.Request{}) })
 	if n := c.saw(pawl.EventTrouble, "worker.presence"); n != 0 {

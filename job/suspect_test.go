@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/solo"
 	"github.com/pawl-go/pawl/job"
 )
@@ -49,11 +50,7 @@ func quick(kind string, ran *atomic.Int32) job.Handler {
 // within requires something of this process in time.
 func (c *crew) within(limit time.Duration, what string, reached func() bool) {
 	c.Helper()
-	for start := time.Now(); !reached(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(start) > limit {
-			c.Fatalf("not within %v: %s", limit, what)
-		}
-	}
+	patience.Within(c, limit, what, reached)
 }
 
 // Process takes its slot first: beside a suspect that has the only one, both go on.
@@ -358,12 +355,7 @@ func TestCrash_RestartOfTheOnlyProcess(t *testing.T) {
 			start := time.Now()
 			c.process(o)
 			bound := 5*time.Second + 2*time.Second + 2*inHand*take + inHand*suspectStep
-			for c.left() > 0 {
-				if time.Since(start) > 5*bound { // a busy machine
-					t.Fatalf("%d of %d jobs are left after %v, the bound is %v", c.left(), inHand, time.Since(start).Round(time.Second), bound)
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
+			c.within(5*bound, "all are done", func() bool { return c.left() == 0 })
 			t.Logf("%d jobs of %v, done %v after the restart; the bound is %v", inHand, take, time.Since(start).Round(10*time.Millisecond), bound)
 			c.wantCount("select count(*) from pawl.job", 0)
 			if form != "simple" { // which may run twice: its effect is not its end

@@ -4,15 +4,15 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl/job"
 )
 
-// While a busy queue is claimed from a mark, under a snapshot that keeps every dead entry, a job that becomes visible far
-// behind the mark is found within a second: here one whose transaction was open for half a minute.
+// While a busy queue is claimed from a mark, under a snapshot that keeps every dead entry, a job that
+// becomes visible far behind the mark is found, although the queue never runs empty: here one whose
+// transaction was open for half a minute. How soon is measured in bench: within a second.
 func TestWatermark_StragglerIsFound(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -53,15 +53,9 @@ func TestWatermark_StragglerIsFound(t *testing.T) {
 		return n > 5000
 	})
 	c.must(tx.Commit(t.Context()))
-	committed := time.Now()
 	c.untilTrue("the straggler is done", func() bool {
 		var done bool
 		c.must(c.pool.QueryRow(t.Context(), "select exists (select from effect where job = $1)", late).Scan(&done))
 		return done
 	})
-	took := time.Since(committed)
-	t.Logf("found after %v", took)
-	if took > 5*time.Second*raceFactor { // a second, on a machine that does nothing else: bench measures that
-		t.Errorf("found after %v", took)
-	}
 }

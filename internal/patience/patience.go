@@ -39,7 +39,16 @@ type DB interface {
 // Until waits until ok returns true. what names that in a failure: "the job is done".
 func Until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	if vain := poll(ok); vain != "" {
+	if vain := poll(Limit, ok); vain != "" {
+		t.Fatalf("TIMING: waited in vain: %s\n%s", what, vain)
+	}
+}
+
+// Within is Until for a wait that has another limit than Limit, because what it waits for may take that
+// long. It counts polls too, and so is no test of a duration.
+func Within(t testing.TB, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	if vain := poll(limit, ok); vain != "" {
 		t.Fatalf("TIMING: waited in vain: %s\n%s", what, vain)
 	}
 }
@@ -48,7 +57,7 @@ func Until(t testing.TB, what string, ok func() bool) {
 func Row(t testing.TB, db DB, what, query string, args ...any) {
 	t.Helper()
 	var last error
-	vain := poll(func() (ok bool) {
+	vain := poll(Limit, func() (ok bool) {
 		last = db.QueryRow(t.Context(), query, args...).Scan(&ok)
 		return ok && last == nil
 	})
@@ -61,7 +70,7 @@ func Row(t testing.TB, db DB, what, query string, args ...any) {
 func Receive[T any](t testing.TB, what string, from <-chan T) (value T) {
 	t.Helper()
 	received := false
-	vain := poll(func() bool {
+	vain := poll(Limit, func() bool {
 		select {
 		case value = <-from:
 			received = true
@@ -76,10 +85,10 @@ func Receive[T any](t testing.TB, what string, from <-chan T) (value T) {
 }
 
 // poll returns nothing once ok has returned true, and what happened meanwhile if it never did.
-func poll(ok func() bool) (vain string) {
+func poll(limit time.Duration, ok func() bool) (vain string) {
 	began := time.Now()
 	var stall time.Duration
-	for range int(Limit / pause) {
+	for range int(limit / pause) {
 		if ok() {
 			return ""
 		}

@@ -98,7 +98,8 @@ var wakings = []waking{
 	{"enqueue, three in a transaction", "", `begin; select pawl_v1.job_enqueue('q', 'k', ''), pawl_v1.job_enqueue('q', 'k', ''), pawl_v1.job_enqueue('r', 'k', ''); commit`, "q r"},
 	{"enqueue, again after a savepoint", "", `begin; savepoint s; select pawl_v1.job_enqueue('q', 'k', ''); rollback to s; select pawl_v1.job_enqueue('q', 'k', ''); commit`, "q"},
 	{"enqueue, serializable", "", `begin isolation level serializable; select pawl_v1.job_enqueue('q', 'k', ''); commit`, "q"},
-	{"enqueue, with little patience", "", `begin; set local lock_timeout = 1; set local statement_timeout = '20s'; select pawl_v1.job_enqueue('q', 'k', ''); commit`, "q"},
+	// The commit of a notification waits for those of other sessions, of other tests too.
+	{"enqueue, with a limit for locks", "", `begin; set local lock_timeout = '20s'; set local statement_timeout = '60s'; select pawl_v1.job_enqueue('q', 'k', ''); commit`, "q"},
 	{"enqueue many", "", `select pawl_v1.job_enqueue_many('{q,q,q}', '{k,k,k}', array['','','']::bytea[])`, "q"},
 	{"enqueue many, two queues", "", `select pawl_v1.job_enqueue_many('{q,q,r}', '{k,k,k}', array['','','']::bytea[])`, "q r"},
 	{"enqueue many, one not later", "", `select pawl_v1.job_enqueue_many('{q,q}', '{k,k}', array['','']::bytea[], p_retry_in_ms => '{null,5000}')`, "q"},

@@ -39,13 +39,13 @@ func startServer(t testing.TB) *brokers.Server {
 func connect(t testing.TB, addr string, more ...nats.Option) jetstream.JetStream {
 	t.Helper()
 	options := append([]nats.Option{nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.ReconnectJitter(0, 0),
-		nats.PingInterval(10 * time.Second), nats.Timeout(2 * time.Second)}, more...)
+		nats.PingInterval(10 * time.Second), nats.Timeout(20 * time.Second)}, more...)
 	conn, err := nats.Connect("nats://"+addr, options...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
+	js, err := jetstream.New(conn, jetstream.WithDefaultTimeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

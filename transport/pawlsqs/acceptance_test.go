@@ -2,8 +2,10 @@ package pawlsqs_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -57,7 +59,7 @@ func broker(queue string, features transporttest.Features) transporttest.Broker 
 		}
 		return q
 	}
-	return transporttest.Broker{Features: features, Open: open, Alone: open, MostBody: 1<<20 - attributesSize}
+	return transporttest.Broker{Features: features, Open: open, Alone: open, MostBody: 1<<20 - attributesSize, Timeout: 2 * time.Minute}
 }
 
 // queueAt makes a queue at an endpoint, whose clients reach it through a network that can be cut.
@@ -76,15 +78,15 @@ func queueAt(t *testing.T, endpoint, queue string) transporttest.Queue {
 		},
 		Source: func(t *testing.T) pawl.Source {
 			api := &cutOff{API: client}
-			s, err := pawlsqs.Open(t.Context(), api, queue, pawlsqs.Config{Visibility: 2 * time.Second, Wait: time.Second})
+			s, err := pawlsqs.Open(t.Context(), api, queue, pawlsqs.Config{Visibility: 12 * time.Second, Wait: time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
 			crashed[s] = api
 			return s
 		},
-		Abandon:    func(s pawl.Source) { crashed[s].cut() },
-		Revoke:     func(s pawl.Source) { crashed[s].cut() }, // its messages become visible again
+		Abandon:    func(s pawl.Source) { crashed[s].cut(t) },
+		Revoke:     func(s pawl.Source) { crashed[s].cut(t) }, // its messages become visible again
 		Disconnect: func(pawl.Source) { wire.cut() },
 	}
 }
@@ -117,13 +119,45 @@ func (c *cable) cut() {
 	c.conns = nil
 }
 
-// A cutOff is a client whose process can die: from then on its heartbeats do not arrive.
+// A cutOff is a client whose process can die: its heartbeats do not arrive any more, and what it held
+// becomes visible, as when the visibility timeout has passed.
 type cutOff struct {
 	pawlsqs.API
 	gone atomic.Bool
+
+	mu    sync.Mutex
+	queue *string
+	held  []string // receipt handles
 }
 
-func (c *cutOff) cut() { c.gone.Store(true) }
+func (c *cutOff) ReceiveMessage(ctx context.Context, in *awssqs.ReceiveMessageInput, o ...func(*awssqs.Options)) (*awssqs.ReceiveMessageOutput, error) {
+	out, err := c.API.ReceiveMessage(ctx, in, o...)
+	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.queue = in.QueueUrl
+		for _, m := range out.Messages {
+			c.held = append(c.held, aws.ToString(m.ReceiptHandle))
+		}
+	}
+	return out, err
+}
+
+func (c *cutOff) cut(t *testing.T) {
+	c.gone.Store(true)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for handles := range slices.Chunk(c.held, 10) {
+		in := &awssqs.ChangeMessageVisibilityBatchInput{QueueUrl: c.queue}
+		for i, h := range handles {
+			in.Entries = append(in.Entries, types.ChangeMessageVisibilityBatchRequestEntry{Id: aws.String(fmt.Sprint(i)), ReceiptHandle: &h})
+		}
+		if _, err := c.API.ChangeMessageVisibilityBatch(t.Context(), in); err != nil { // of deleted messages it says so in its output
+			t.Error(err)
+		}
+	}
+	c.held = nil
+}
 
 func (c *cutOff) ChangeMessageVisibilityBatch(ctx context.Context, in *awssqs.ChangeMessageVisibilityBatchInput, o ...func(*awssqs.Options)) (*awssqs.ChangeMessageVisibilityBatchOutput, error) {
 	if c.gone.Load() { // and the source, which lives on in this test, forgets what it held

@@ -1,4 +1,4 @@
-//go:build race
+//go:build proof && race
 
 package job_test
 
