@@ -156,5 +156,7 @@ func TestKick_FollowsAHandlersCommit(t *testing.T) {
 	c.must(err)
 	c.run(w)
 	c.until("the workers are not present", "select count(*) from pawl.worker where presence", 2)
-	c.wakes("a handler's commit", func() { c.enqueueMany(1, job.Request{}) })
+	next := asleep + " and l.objid::bigint = pawl_v1._wake_key('next')::bigint & 4294967295"
+	c.wakesAfter("a handler's commit", func() { c.until("the worker of what follows is not announced", next, 1) },
+		func() { c.enqueueMany(1, job.Request{}) })
 }

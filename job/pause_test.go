@@ -46,7 +46,7 @@ func TestWorker_QueueIsPaused(t *testing.T) {
 	c.until("what is held ends", "select count(*) from effect", 2)
 	beat := "select count(*) from pawl.worker as w where w.seen_at > $1"
 	since := one[time.Time](c, "select clock_timestamp() + interval '500 milliseconds'") // two polls
-	c.untilTrue("the workers go on", func() bool { return one[int](c, beat, since) > 0 })
+	c.untilTrue("the worker goes on", func() bool { return one[int](c, beat, since) > 0 })
 	c.wantCount("select count(*) from effect", 2)
 	c.wantCount("select count(*) from pawl.job where status = 'pending' and attempts = 0", 18)
 

@@ -95,6 +95,7 @@ func TestKeeper_MissedTicksOfCron(t *testing.T) {
 	for missed, want := range map[schedule.Missed]int{schedule.MissedLast: 1, schedule.MissedAll: 6} {
 		t.Run(string(missed), func(t *testing.T) {
 			t.Parallel()
+			patience.Hour(t)
 			b := setup(t)
 			b.put(schedule.Schedule{Name: "s", Plan: hourly(t), Missed: missed}, schedule.Created)
 			b.until("the next tick is the next full hour", "select s.next_at = date_trunc('hour', now()) + interval '1 hour' from pawl.schedule as s")
@@ -118,6 +119,7 @@ func TestKeeper_MissedTicksOfCron(t *testing.T) {
 // An expression that came through SQL has no next tick yet: a keeper finds it, and owes what has passed since it was put.
 func TestKeeper_FindsTheFirstTick(t *testing.T) {
 	t.Parallel()
+	patience.Hour(t)
 	b := setup(t)
 	b.exec(`select pawl_v1.schedule_put('new', 'q', 'k', '', '{"cron": "0 * * * *"}'), pawl_v1.schedule_put('old', 'q', 'k', '', '{"cron": "0 * * * *"}')`)
 	b.exec("update pawl.schedule set since_at = date_trunc('hour', now()) - interval '1 second' where name = 'old'")

@@ -53,6 +53,16 @@ func Within(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	}
 }
 
+// Hour waits, for a test that asks for the hour more than once, until the hour goes on for a minute.
+// It waits for a minute at most, once in a while.
+func Hour(t testing.TB) {
+	t.Helper()
+	Until(t, "the hour goes on for a minute", func() bool {
+		now := time.Now().UTC()
+		return now.Add(time.Minute).Truncate(time.Hour).Equal(now.Truncate(time.Hour))
+	})
+}
+
 // Row waits until a query returns the one value true. A failure shows the sessions of the server, too.
 func Row(t testing.TB, db DB, what, query string, args ...any) {
 	t.Helper()

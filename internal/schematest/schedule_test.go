@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/pawl-go/pawl/internal/patience"
 )
 
 const (
@@ -21,6 +23,7 @@ const (
 // A job of a tick carries the payload, what was set for it, and which tick of which schedule it is.
 func TestSchedule_TickIsAJob(t *testing.T) {
 	t.Parallel()
+	patience.Hour(t)
 	b := setup(t, `select pawl_v1.schedule_put('s', 'q', 'k', 'payload', '{"every_ms": 3600000, "first_at": "2026-01-01 00:00Z",
   "priority": 1, "max_attempts": 3, "headers": {"tenant": "acme"}, "lane": "one at a time"}');`)
 	b.is(tickS, "ticked 1 true "+b.main.Do("select floor(extract(epoch from now() - '2026-01-01 00:00Z') / 3600)::bigint"))

@@ -28,7 +28,7 @@ const (
 const lease = 300 * time.Millisecond
 
 func memory(mutant string, k kind) transporttest.Broker {
-	patience := 10 * time.Second
+	patience := time.Minute
 	if mutant != "" {
 		patience = 5 * time.Second
 	}

@@ -92,7 +92,10 @@ func TestSuite_NoticesEachMutantByItsOwnTest(t *testing.T) {
 	} {
 		t.Run(mutant, func(t *testing.T) {
 			t.Parallel()
-			if failed := failures(t, mutant, ""); len(failed) != 1 || failed[0] != noticed {
+			failed := slices.DeleteFunc(failures(t, mutant, ""), func(name string) bool { // a mutant fails again by itself, a slow machine does not
+				return name != noticed && len(failures(t, mutant, "/^"+name+"$")) == 0
+			})
+			if len(failed) != 1 || failed[0] != noticed {
 				t.Errorf("failed %q, want %s", failed, noticed)
 			}
 		})
@@ -102,7 +105,7 @@ func TestSuite_NoticesEachMutantByItsOwnTest(t *testing.T) {
 // failures runs the suite, or one of its tests, on a mutant in a process of its own, and returns what failed.
 func failures(t *testing.T, mutant, test string) (names []string) {
 	t.Helper()
-	const limit = "2m"
+	const limit = "10m"
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestMutantProcess$"+test, "-test.timeout", limit, "-test.v")
 	cmd.Env = append(os.Environ(), mutantEnv+"="+mutant)
 	out, err := cmd.CombinedOutput()
