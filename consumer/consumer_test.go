@@ -614,8 +614,7 @@ func TestT43_OutageStopsTheReceiving(t *testing.T) {
 	b.start()
 	b.until("it is noticed", func() bool { return b.counters.Count(pawl.EventTrouble) > 3 })
 	before := b.source.Receives()
-	deadline := time.Now().Add(2 * time.Second)
-	b.until("two seconds of outage", func() bool { return time.Now().After(deadline) })
+	time.Sleep(2 * time.Second)                            // of outage
 	if more := b.source.Receives() - before; more > 2*10 { // what was on its way, and no more
 		t.Errorf("%d messages were received for nothing", more)
 	}

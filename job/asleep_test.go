@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/internal/postgres"
 	"github.com/pawl-go/pawl/job"
@@ -349,10 +350,11 @@ func TestWake_InVainIsRare(t *testing.T) {
 		}
 	})
 	enqueued := 0
-	for began := time.Now(); time.Since(began) < 6*time.Second; enqueued++ {
+	patience.Watch(6*time.Second, func() {
 		_, err := job.Enqueue(t.Context(), c.pool, job.Request{Queue: "q", Kind: "other"})
 		c.must(err)
-	}
+		enqueued++
+	})
 	time.Sleep(100 * time.Millisecond)
 	stop()
 	all.Wait()

@@ -41,9 +41,7 @@ func TestHandling_EndsAsAContextDoes(t *testing.T) {
 					t.Fatalf("begins with %v, value %v", a.Err(), a.Value(errTest))
 				}
 				c.end(t, a, s)
-				for deadline := time.Now().Add(time.Minute); a.Err() == nil && time.Now().Before(deadline); {
-					time.Sleep(time.Millisecond)
-				}
+				patience.Until(t, "the attempt has ended", func() bool { return a.Err() != nil })
 				if a.Err() != c.err || context.Cause(a) != c.cause || a.Value(errTest) != 7 {
 					t.Errorf("ended with %v, cause %v, value %v; want %v, %v", a.Err(), context.Cause(a), a.Value(errTest), c.err, c.cause)
 				}

@@ -2,17 +2,18 @@ package service_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command/httpkey"
 	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/pawltest"
@@ -74,13 +75,8 @@ func TestApp_GivesHooksToWhatItsPartsCall(t *testing.T) {
 
 	missing := map[string]bool{"test.consumer": true, "test.worker": true, "test.step": true, "test.relay": true, "test.part": true, "test.request": true,
 		"command.commit": true}
-	for late := time.After(patience); len(missing) > 0; {
-		select {
-		case op := <-heard:
-			delete(missing, op)
-		case <-late:
-			t.Fatalf("not told: %v", missing)
-		}
+	for len(missing) > 0 {
+		delete(missing, patience.Receive(t, fmt.Sprintf("all are told of, but for %v", missing), heard))
 	}
 	b.until("message, job, step, command and event are done", func() bool { return told.Count(pawl.EventFresh) >= 5 })
 	b.must(r.end())

@@ -29,7 +29,9 @@ func TestMain_EndsWithinTheDeadline(t *testing.T) {
 				return b.count("select count(*) from pawl.job where status = 'pending'") == 0
 			})
 			b.must(p.cmd.Process.Signal(syscall.SIGTERM))
-			took, err := b.awaitEnd(p)
+			began := time.Now()
+			err := b.awaitEnd(p)
+			took := time.Since(began)
 			if err != nil {
 				t.Errorf("%v\n%s", err, p.said)
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/service"
@@ -74,16 +75,9 @@ func (b *bed) start(env ...string) *program {
 	return p
 }
 
-func (b *bed) awaitEnd(p *program) (took time.Duration, err error) {
+func (b *bed) awaitEnd(p *program) error {
 	b.Helper()
-	began := time.Now()
-	select {
-	case err := <-p.ended:
-		return time.Since(began), err
-	case <-time.After(patience):
-		b.Fatalf("the process does not end\n%s", p.said)
-		return 0, nil
-	}
+	return patience.Receive(b, "the process ends", p.ended)
 }
 
 // A second signal ends the process at once, and an error ends it with code 1 and the next step.
@@ -98,14 +92,14 @@ func TestMain_SecondSignalAndErrors(t *testing.T) {
 	b.must(p.cmd.Process.Signal(syscall.SIGTERM))
 	time.Sleep(time.Second) // until it has heard the first: nothing tells
 	b.must(p.cmd.Process.Signal(syscall.SIGTERM))
-	_, err = b.awaitEnd(p)
+	err = b.awaitEnd(p)
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
 		t.Errorf("%v\n%s", err, p.said)
 	}
 
 	p = b.start("PAWL_MAX_CONNS=3")
-	_, err = b.awaitEnd(p)
+	err = b.awaitEnd(p)
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(p.said.String(), "pool_max_conns=") {
 		t.Errorf("%v\n%s", err, p.said)
 	}

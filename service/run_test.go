@@ -20,6 +20,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/pawltest"
@@ -226,7 +227,7 @@ func TestRun_OnePartFails(t *testing.T) {
 			listener := b.listener()
 			app.HTTP(service.HTTPConfig{Listener: listener, Handler: http.NotFoundHandler()})
 			app.Add(service.Part{Name: "mine", Run: fail})
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), patience.Limit)
 			defer cancel()
 			err := app.Run(ctx)
 			if exits := strings.Contains(name, "exits"); ctx.Err() != nil || err == nil || errors.Is(err, boom) == exits || !strings.Contains(err.Error(), "mine") || strings.Contains(err.Error(), "orders") {

@@ -8,17 +8,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/service"
 )
-
-// patience is how long a test waits for what must happen.
-const patience = 3 * time.Minute
 
 // A bed is one database and what looks at it.
 type bed struct {
@@ -89,13 +86,7 @@ func (r *running) end() error {
 
 func (r *running) result() error {
 	r.Helper()
-	select {
-	case err := <-r.ended:
-		return err
-	case <-time.After(patience):
-		r.Fatal("Run does not return")
-		return nil
-	}
+	return patience.Receive(r, "Run returns", r.ended)
 }
 
 func (b *bed) must(err error) {
@@ -107,11 +98,7 @@ func (b *bed) must(err error) {
 
 func (b *bed) until(what string, reached func() bool) {
 	b.Helper()
-	for late := time.Now().Add(patience); !reached(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(late) {
-			b.Fatalf("not reached within %v: %s", patience, what)
-		}
-	}
+	patience.Until(b, what, reached)
 }
 
 func (b *bed) count(query string) (n int) {

@@ -16,6 +16,7 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/transport/pawlsqs"
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
@@ -131,16 +132,14 @@ func (p process) mustEnd(t *testing.T, nudge func()) {
 
 func until(t *testing.T, what string, p process, reached func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !reached(); time.Sleep(10 * time.Millisecond) {
+	patience.Until(t, what, func() bool {
 		select {
 		case err := <-p.ended:
 			t.Fatalf("the program ended: %v\n%s", err, p.stderr)
 		default:
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not reached in a minute: %s", what)
-		}
-	}
+		return reached()
+	})
 }
 
 func connect(t *testing.T, database string) *pgxpool.Pool {

@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/examples/handlers"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -117,18 +118,16 @@ func TestNotify(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- f.Run(ctx) }()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	patience.Until(t, "five messages are notified of, and ten deliveries are acknowledged", func() bool {
 		var rows, keys int
 		err := pool.QueryRow(t.Context(), "select count(*), count(distinct key) from notification").Scan(&rows, &keys)
-		if err != nil || rows != keys || time.Now().After(deadline) {
+		if err != nil || rows != keys {
 			t.Fatalf("%d notifications of %d messages, %v", rows, keys, err)
 		}
-		if box.mu.Lock(); keys == 5 && box.acked == 10 {
-			box.mu.Unlock()
-			break
-		}
-		box.mu.Unlock()
-	}
+		box.mu.Lock()
+		defer box.mu.Unlock()
+		return keys == 5 && box.acked == 10
+	})
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)

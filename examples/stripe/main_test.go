@@ -8,10 +8,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -63,11 +63,12 @@ func TestRun(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, url, client("sk_test_1", server.URL)) }()
 	var jobs string
-	for end := time.Now().Add(30 * time.Second); jobs != "dead_letter" && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	patience.Until(t, "one job is left, a dead letter", func() bool {
 		if err := conn.QueryRow(t.Context(), "select coalesce(string_agg(j.status, ' '), '') from pawl.job as j").Scan(&jobs); err != nil {
 			t.Fatal(err)
 		}
-	}
+		return jobs == "dead_letter"
+	})
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/guard"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/transport/pawlsqs"
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
@@ -98,17 +99,15 @@ func TestWorker(t *testing.T) {
 	go func() {
 		ended <- consume(ctx, pool, client, "orders", guard.Redrive{Every: 50 * time.Millisecond, Wait: time.Millisecond})
 	}()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	patience.Until(t, "all are completed and shipped", func() bool {
 		var completed, shipped int
 		err := pool.QueryRow(t.Context(), `select count(*) filter (where o.status = 'completed'), (select count(*) from shipment)
   from orders as o`).Scan(&completed, &shipped)
-		if err != nil || shipped > orders || time.Now().After(deadline) {
+		if err != nil || shipped > orders {
 			t.Fatalf("%d completed, %d shipped, %v", completed, shipped, err)
 		}
-		if completed == orders && shipped == orders {
-			break
-		}
-	}
+		return completed == orders && shipped == orders
+	})
 	stop()
 	if err := sender.Send(t.Context(), pawlsqs.Message{Key: "late", Payload: []byte(`{"order": 1}`)}); err != nil { // ends the running poll
 		t.Fatal(err)

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -24,15 +24,11 @@ func (l *setLog) set(t *testing.T, at int64) {
 	l.at = at
 	before := l.reads
 	l.mu.Unlock()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	patience.Until(t, "the offset is read", func() bool {
 		l.mu.Lock()
-		reads := l.reads
-		l.mu.Unlock()
-		if reads >= before+2 {
-			return
-		}
-	}
-	t.Error("the offset is not read")
+		defer l.mu.Unlock()
+		return l.reads >= before+2
+	})
 }
 
 func (l *setLog) committed(context.Context, Queue) (map[string]int64, error) {

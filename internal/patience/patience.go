@@ -53,6 +53,15 @@ func Within(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	}
 }
 
+// Watch calls look again and again for a while: for a test that sees what does not happen. It counts
+// calls, so that a machine that stands still sees as much.
+func Watch(while time.Duration, look func()) {
+	for range int(while/pause) + 1 {
+		look()
+		time.Sleep(pause)
+	}
+}
+
 // Hour waits, for a test that asks for the hour more than once, until the hour goes on for a minute.
 // It waits for a minute at most, once in a while.
 func Hour(t testing.TB) {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/outbox"
 )
 
@@ -49,12 +49,12 @@ func TestRun_AnswersWhatIsReplicated(t *testing.T) {
 			}
 		}
 	}()
-	for end := time.Now().Add(holdFor); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	patience.Watch(holdFor, func() {
 		p.CancelWaiting()
 		if n := answered.Load(); n > 0 {
 			t.Fatalf("%d events were answered before the standby had them", n)
 		}
-	}
+	})
 	p.Join()
 	<-asked
 	if n := answered.Load(); n != 1 {

@@ -112,14 +112,6 @@ func (a *answers) has(names []string) bool {
 	return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(given, name) })
 }
 
-// lookFor is how long to wait for the answers to names. Without names it is for those that must not come.
-func (a *answers) lookFor(names []string) time.Duration {
-	if len(names) > 0 {
-		return time.Minute
-	}
-	return holdFor
-}
-
 // holdFor is how long answers are looked for that must not come.
 const holdFor = 1500 * time.Millisecond
 
@@ -162,8 +154,10 @@ func cutOff(t *testing.T, p *pgtest.Pair, rollback bool, caught ...string) (b *b
 	for _, d := range doors {
 		a.ask(ctx, d.name, d.again)
 	}
-	for end := time.Now().Add(a.lookFor(caught)); time.Now().Before(end) && !a.has(caught); {
-		time.Sleep(10 * time.Millisecond)
+	if len(caught) > 0 {
+		patience.Until(t, fmt.Sprintf("an answer that must not come, of %v", caught), func() bool { return a.has(caught) })
+	} else {
+		patience.Watch(holdFor, func() {})
 	}
 	close(stop)
 	operator.Wait()
@@ -225,19 +219,21 @@ func TestOnce_AFailureToldTwiceWaitsForTheStandby(t *testing.T) {
 	p.Exec("select pg_terminate_backend(a.pid) from pg_stat_activity as a where a.wait_event = 'SyncRep'")
 	p.Until("select exists (select from pawl.command as c where c.key = 'told twice')") // visible, and not replicated
 	p.Until("select " + waits)
-	for end := time.Now().Add(holdFor); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	var err error
+	patience.Watch(holdFor, func() {
 		p.CancelWaiting()
 		select {
-		case err := <-answered:
+		case err = <-answered:
 			if errors.Is(err, pawl.ErrFailedFinal) {
 				t.Fatalf("answered before the standby had it: %v", err)
 			}
-			p.Join()
-			return // that it is not known is no answer
 		default:
 		}
-	}
+	})
 	p.Join()
+	if err != nil {
+		return // that it is not known is no answer
+	}
 	if err := <-answered; !errors.Is(err, pawl.ErrFailedFinal) && !pawl.MayHaveHappened(err) {
 		t.Errorf("got %v", err)
 	}
@@ -464,9 +460,7 @@ func TestRelay_PublishesWhatIsReplicated(t *testing.T) {
 		p.CancelWaiting()
 		return isTrue(t, pool, "exists (select from pawl_v1.outbox_events as e where e.event_id like '%cut off%')") || published.Load() > 1
 	})
-	for end := time.Now().Add(holdFor); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		p.CancelWaiting()
-	}
+	patience.Watch(holdFor, func() { p.CancelWaiting() })
 	if n := published.Load(); n > 1 {
 		t.Errorf("%d events were published before the standby had them", n-1)
 	}
@@ -527,9 +521,6 @@ func TestConsumer_AllConnectionsOnAStandby(t *testing.T) {
 	}
 	if n := counters.Count(pawl.EventSuspect); n > 0 {
 		t.Errorf("%d good messages became suspects", n)
-	}
-	if progress > 20*time.Second { // 3 s on a machine that is not busy
-		t.Errorf("progress came %v after the connections were well again", progress)
 	}
 }
 

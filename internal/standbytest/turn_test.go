@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -44,17 +45,17 @@ func TestTurn_StartsNothingBeforeItIsReplicated(t *testing.T) {
 	p.Cut()
 	close(goOn)
 	p.Until("select exists (select from pg_stat_activity as a where a.wait_event = 'SyncRep' and a.query like '%job_turn%')")
-	for end := time.Now().Add(holdFor); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	patience.Watch(holdFor, func() {
 		if n := begun.Load(); n != 2 {
 			t.Fatalf("%d handlers have begun while the turn waits", n)
 		}
-	}
+	})
 	p.CancelWaiting()
-	for end := time.Now().Add(holdFor); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	patience.Watch(holdFor, func() {
 		if n := begun.Load(); n != 2 {
 			t.Fatalf("%d handlers have begun after the wait was cancelled", n)
 		}
-	}
+	})
 	p.Join()
 	untilTrue(t, pool, "not exists (select from pawl.job)")
 	untilTrue(t, poolOf(t, p.StandbyURL(), nil), "not exists (select from pawl.job)")
