@@ -115,7 +115,7 @@ var plan = []struct {
 	{"cmd/pawl/internal/cli", []string{".", "cmd/pawl/internal/lab", "cmd/pawl/internal/scaffold", "schema", "migrate", "ops", "doctor", "dashboard", "internal/brokers", "internal/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/broker", "cmd/pawl/internal/demo", "internal/sizing", "internal/text"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	// the proof, and the benchmark
-	{"proof", nil},
+	{"proof", nil}, {"proof/rerun", nil},
 	{"bench", []string{".", "command", "command/httpkey", "consumer", "job", "outbox", "ops", "schedule", "migrate", "internal/postgres"}},
 }
 
