@@ -119,13 +119,7 @@ func (p *child) read(out io.Reader) {
 // end returns what the process printed, "" if it was killed.
 func (p *child) end() string {
 	p.Helper()
-	select {
-	case line := <-p.lines:
-		return line
-	case <-time.After(3 * time.Minute):
-		p.Fatal("the process does not end")
-		return ""
-	}
+	return patience.Receive(p, "the process has ended", p.lines)
 }
 
 func (p *child) untilStopped() {

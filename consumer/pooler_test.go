@@ -104,13 +104,8 @@ func TestT71_PresenceThroughAPoolerIsRefusedAndSaid(t *testing.T) {
 				b.until("present", func() bool { present, _ := present(); return present })
 				return
 			}
-			select {
-			case err := <-said:
-				if !errors.Is(err, pooler.ErrBetween) || !strings.Contains(err.Error(), "Presence.URL") {
-					t.Errorf("said %v", err)
-				}
-			case <-time.After(time.Minute):
-				t.Fatal("a presence that proves nothing, and not a word about it")
+			if err := patience.Receive(t, "a word about a presence that proves nothing", said); !errors.Is(err, pooler.ErrBetween) || !strings.Contains(err.Error(), "Presence.URL") {
+				t.Errorf("said %v", err)
 			}
 			b.until("reported", func() bool { _, reported := present(); return reported })
 			if present, _ := present(); present {

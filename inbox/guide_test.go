@@ -2,6 +2,7 @@ package inbox_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -90,13 +92,8 @@ func TestGuide_ConsumedIsPublished(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- relay.Run(ctx) }()
 	var got []string
-	for deadline := time.After(time.Minute); len(got) < 2; {
-		select {
-		case p := <-published:
-			got = append(got, p)
-		case <-deadline:
-			t.Fatalf("published in a minute: %q", got)
-		}
+	for len(got) < 2 {
+		got = append(got, patience.Receive(t, fmt.Sprintf("two are published, not only %q", got), published))
 	}
 	stop()
 	if err := <-ended; err != nil {

@@ -241,7 +241,9 @@ func (p *child) wait() {
 func (p *child) read(out io.Reader) {
 	defer close(p.events)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
-		p.events <- lines.Text()
+		if line := lines.Text(); line != "" {
+			p.events <- line
+		}
 	}
 }
 
@@ -263,22 +265,16 @@ func (p *child) wake() { p.t.Helper(); p.signal(syscall.SIGCONT) }
 // until waits for one of some events of the process and returns its line.
 func (p *child) until(events ...string) string {
 	p.t.Helper()
-	limit := time.After(3 * time.Minute)
 	for {
-		select {
-		case line, open := <-p.events:
-			if !open {
-				p.t.Fatalf("the process ended before %q", events)
+		line := patience.Receive(p.t, fmt.Sprintf("an event of %q", events), p.events)
+		if line == "" {
+			p.t.Fatalf("the process ended before %q", events)
+		}
+		p.t.Log(line)
+		for _, event := range events {
+			if strings.HasPrefix(line, "event "+event) {
+				return line
 			}
-			p.t.Log(line)
-			for _, event := range events {
-				if strings.HasPrefix(line, "event "+event) {
-					return line
-				}
-			}
-		case <-limit:
-			p.t.Fatalf("no event %q within 3 min", events)
-			return ""
 		}
 	}
 }

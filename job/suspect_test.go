@@ -3,6 +3,7 @@ package job_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -78,12 +79,7 @@ func TestProcess_WaitsForASlotOutsideOfTheGate(t *testing.T) {
 			}
 		}()
 		c.exec("insert into pawl.job (queue, kind, payload, crashes) values ('q', 'k', '', 1)")
-		select {
-		case err := <-answered:
-			c.must(err)
-		case <-time.After(healthyWait):
-			t.Fatalf("round %d: the process stands still", round)
-		}
+		c.must(patience.Receive(t, fmt.Sprintf("round %d: the process goes on", round), answered))
 		c.until("the suspect does not run", "select count(*) from pawl.job", 0)
 	}
 }
@@ -158,11 +154,7 @@ func TestProcess_ThatWaitsForASlotIsNoCompany(t *testing.T) {
 		time.Sleep(500 * time.Millisecond) // that it waits is not seen from here; where it does not yet, this round shows nothing
 		c.exec("insert into pawl.job (queue, kind, payload, crashes) values ('r', 'suspect', '', 1)")
 		c.within(3*healthyWait, "the suspect runs", func() bool { return ran.Load() == round })
-		select {
-		case <-answered:
-		case <-time.After(3 * healthyWait):
-			t.Fatal("Process does not return")
-		}
+		patience.Receive(t, "Process returns", answered)
 		c.until("all finished", "select count(*) from pawl.job", 0)
 	}
 	if alone.Load() == 0 {

@@ -45,12 +45,12 @@ func TestRelayProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	sink := outbox.Func(post(o.Sink))
-	if o.Runs {
-		sink = oneByOne{sink, post(o.Sink)}
+	sink, lease, timeout := outbox.Func(post(o.Sink)), 2*time.Second, time.Second
+	if o.Runs { // a run is as long as all its messages
+		sink, lease, timeout = oneByOne{sink, post(o.Sink)}, 30*time.Second, time.Minute
 	}
 	r, err := outbox.NewRelay(poolOf(t, o.URL), outbox.Config{Publisher: sink, Batch: 10, Concurrency: 40,
-		Lease: 2 * time.Second, Timeout: time.Second, Poll: 50 * time.Millisecond, Probe: 200 * time.Millisecond,
+		Lease: lease, Timeout: timeout, Poll: 50 * time.Millisecond, Probe: 200 * time.Millisecond,
 		Backoff: job.Backoff{Base: 10 * time.Millisecond, Max: 100 * time.Millisecond}, Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}})
 	if err != nil {
 		t.Fatal(err)

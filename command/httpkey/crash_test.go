@@ -13,12 +13,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl/command/httpkey"
 	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/wireproxy"
 )
 
@@ -134,11 +134,7 @@ func (b *bed) process(v serving) (s *site, killed func()) {
 	}()
 	return &site{bed: b, Server: &httptest.Server{URL: address}}, func() {
 		b.Helper()
-		select {
-		case <-ended:
-		case <-time.After(20 * time.Second):
-			b.Fatal("the server lives")
-		}
+		patience.Receive(b, "the server has died", ended)
 		if status := cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGKILL {
 			b.Fatalf("the server ended by %v", cmd.ProcessState)
 		}

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -115,19 +114,18 @@ func start(t *testing.T, env ...string) process {
 // mustEnd waits for a good end, nudging meanwhile.
 func (p process) mustEnd(t *testing.T, nudge func()) {
 	t.Helper()
-	for deadline := time.After(time.Minute); ; {
+	patience.Until(t, "it ends after SIGTERM", func() bool {
 		select {
 		case err := <-p.ended:
 			if err != nil {
 				t.Fatalf("%v\n%s", err, p.stderr)
 			}
-			return
-		case <-deadline:
-			t.Fatal("still running a minute after SIGTERM")
-		case <-time.After(50 * time.Millisecond):
+			return true
+		default:
 			nudge()
+			return false
 		}
-	}
+	})
 }
 
 func until(t *testing.T, what string, p process, reached func() bool) {

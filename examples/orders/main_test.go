@@ -11,11 +11,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl/command/httpkey"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -123,13 +123,8 @@ func (s server) mustStop(t *testing.T) {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case err := <-s.ended:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(time.Minute):
-		t.Error("still running a minute after SIGTERM")
+	if err := patience.Receive(t, "it ends after SIGTERM", s.ended); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	ternmigrate "github.com/jackc/tern/v2/migrate"
 	"github.com/pressly/goose/v3"
 
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/internal/pgtest/catalogue"
 	"github.com/pawl-go/pawl/migrate"
@@ -162,14 +163,8 @@ func TestT29_PrintedFilesDoNotWaitForLocks(t *testing.T) {
 			must(t, err)
 			result := make(chan error, 1)
 			go func() { result <- tool.down(t.Context()) }()
-			select {
-			case err := <-result:
-				if err == nil || !strings.Contains(err.Error(), "lock timeout") {
-					t.Errorf("got %v, want a lock timeout", err)
-				}
-			case <-time.After(3 * time.Minute):
-				must(t, blocker.Close(t.Context()))
-				t.Fatalf("still waiting for the lock after 3 min; once it was free: %v", <-result)
+			if err := patience.Receive(t, "down gives up the wait for its lock", result); err == nil || !strings.Contains(err.Error(), "lock timeout") {
+				t.Errorf("got %v, want a lock timeout", err)
 			}
 			if left := schemas(t, url); left != 2 {
 				t.Errorf("%d schemas after the failed down, want both", left)

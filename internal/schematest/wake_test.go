@@ -492,7 +492,7 @@ func (b *bed) keptByCancels(times int) (kept int) {
 	b.Helper()
 	conn := connect(b.T, b.url)
 	for n := 0; n < times && kept == 0; n++ {
-		ctx, cancel := context.WithTimeout(b.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
 		// One message, whose failure takes the timeout back, so that it does not hit what is asked
 		// next.
 		_, err := conn.Exec(ctx, "set statement_timeout = '20ms'; do $$ begin for n in 1..1000000 loop perform pawl_v1._asleep('q'); end loop; end $$")

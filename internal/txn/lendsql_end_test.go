@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -48,13 +49,8 @@ func TestLendSQL_RowsThatDoNotClose(t *testing.T) {
 				txn.Rollback(t.Context(), tx)
 				ended <- err
 			}()
-			select {
-			case err := <-ended:
-				if !errors.Is(err, txn.ErrLost) {
-					t.Errorf("%v", err)
-				}
-			case <-time.After(20 * time.Second):
-				t.Error("it hangs")
+			if err := patience.Receive(t, "it does not hang", ended); !errors.Is(err, txn.ErrLost) {
+				t.Errorf("%v", err)
 			}
 		})
 	}
