@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -51,7 +50,6 @@ func adopting(t *testing.T) *adoption {
 		t.Error("the guide has another handler than this test")
 	}
 	a := &adoption{bed: setupOn(t, pawltest.URL(t))}
-	a.source.Invisibility = time.Minute // on a busy machine, too, each message is received as often as it is sent
 	a.config.Name, a.config.Handler = "payments", consumer.HandleTx(pay).With(consumer.TxPolicy{Policy: impatient})
 	for _, m := range regexp.MustCompile("(?ms)^ *```sql\n(.*?)^ *```").FindAllStringSubmatch(string(page), -1) {
 		a.steps = append(a.steps, m[1])

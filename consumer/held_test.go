@@ -41,7 +41,6 @@ func TestConsumer_DropsWhatItsSourceHasTakenBack(t *testing.T) {
 			choose(b)
 			b.form.Lease = time.Minute
 			m := b.member()
-			m.Invisibility = time.Minute
 			m.revoked = func(d pawl.Delivery) bool { return d.Receives == 1 && strings.HasPrefix(d.Key, "lost") }
 			const kept, lost = 20, 7
 			for n := range kept {
@@ -77,7 +76,6 @@ func TestConsumer_AKeyTwiceInABatchIsAskedForTwice(t *testing.T) {
 	b.batches(nothing)
 	b.config.Concurrency = 1
 	m := b.member()
-	m.Invisibility = time.Minute
 	m.revoked = func(d pawl.Delivery) bool { return d.Receives == 1 && d.Attributes["of"] == "the lost" }
 	for n := range 20 {
 		first, second := order(n), order(n)
@@ -146,7 +144,6 @@ func TestConsumer_WhatIsLostIsNotOvertaken(t *testing.T) {
 			b := setup(t, ran)
 			b.form.handle = note
 			m := b.member()
-			m.Invisibility = time.Minute
 			m.revoked = revoked
 			for seq := range 6 {
 				for lane := range 3 {

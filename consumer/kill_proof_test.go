@@ -69,7 +69,7 @@ const childMessages = 60
 
 // childConfig is the same in every process: the same messages, which take effect in one table.
 func childConfig(pool *pgxpool.Pool, kind, provider string) consumer.Config {
-	source := newSource()
+	source := &pawltest.Source{Invisibility: 3 * time.Second} // those of the killed come again soon
 	for n := range childMessages {
 		if kind == "gate" || kind == "sql gate" {
 			n = childMessages - 1 - n // the last number first

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -89,7 +88,6 @@ func TestConsumer_ARepeatUnderANewKeyKeepsNothing(t *testing.T) {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.source.Invisibility = time.Minute // a busy machine brings none of them twice
 			b.config.Keep.Mode = consumer.KeepAll
 			set(&b.form)
 			repeat := func(n int) pawl.Delivery {

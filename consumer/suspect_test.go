@@ -167,8 +167,7 @@ func TestSuspect_SilenceMayBeDeath(t *testing.T) {
 func TestExclusive_MakesNoSuspects(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.died(0)                           // the worst case
-	b.source.Invisibility = time.Minute // what it gives back comes after its pause
+	b.died(0) // the worst case
 	b.config.Concurrency, b.form.Lease = 6, 30*time.Second
 	b.form.Exclusive = func(pawl.Delivery) string { return "one resource" }
 	b.form.handle = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
