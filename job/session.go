@@ -46,9 +46,17 @@ func (s *session) lose() {
 // errRecalled is why the context of a job ended that an operator cancels.
 var errRecalled = errors.New("an operator has recalled the job")
 
+// register begins a session. If ctx ends meanwhile, register still waits for the answer, for settleLimit
+// at most: a worker that does not know its id cannot leave, and then counts as one that died.
 func (w *Worker) register(ctx context.Context) (*session, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(settleLimit, cancel) })()
 	asked := time.Now()
-	id, err := contract.WorkerRegister(ctx, w.pool, w.cfg.Name, w.cfg.Lease, w.queues())
+	id, err := contract.WorkerRegister(asking, w.pool, w.cfg.Name, w.cfg.Lease, w.queues())
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/job"
 )
@@ -236,6 +237,32 @@ func TestWorker_OutageIsNotCharged(t *testing.T) {
 	c.untilDone()
 	c.wantEffects(10)
 	c.wantCount("select count(*) from pawl.job", 0)
+}
+
+// A worker that is stopped while it registers knows its session all the same, and leaves.
+func TestWorker_StoppedWhileItRegisters(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t, `alter function pawl_v1.worker_register(text, interval, jsonb) rename to worker_register_itself;
+create function pawl_v1.worker_register(p_name text, p_lease interval default '30 seconds', p_options jsonb default '{}')
+returns table (worker_id bigint, detail jsonb) language plpgsql as $$
+begin
+  perform pg_advisory_xact_lock(1);
+  return query select * from pawl_v1.worker_register_itself(p_name, p_lease, p_options);
+end $$`)
+	gate, err := pgx.Connect(t.Context(), c.url)
+	c.must(err)
+	defer gate.Close(context.Background())
+	_, err = gate.Exec(t.Context(), "select pg_advisory_lock(1)")
+	c.must(err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.worker(c.pool).Run(ctx) }()
+	c.until("it does not register", "select count(*) from pg_stat_activity where wait_event = 'advisory' and datname = current_database()", 1)
+	stop()
+	_, err = gate.Exec(t.Context(), "select pg_advisory_unlock(1)")
+	c.must(err)
+	c.must(patience.Receive(t, "Run has returned", ended))
+	c.wantCount("select count(*) from pawl.worker", 0)
 }
 
 // Who stops a worker before it has begun has not met an error; one that cannot reach its database has, with the next step.
