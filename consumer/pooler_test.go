@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgconn"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/doctor"
