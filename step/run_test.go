@@ -136,14 +136,18 @@ func TestAtMostOnce_NotSentIsNoDoubt(t *testing.T) {
 // After the provider's memory nothing is sent again without a verdict (trap T31).
 func TestT31_NothingIsSentPastTheProvidersMemory(t *testing.T) {
 	t.Parallel()
-	b := setup(t, time.Second, lies(pawltest.CutAfter))
+	b := setup(t, time.Hour, lies(pawltest.CutAfter))
 	j := b.claim()
-	charge := b.step(step.Keyed(time.Second))
+	charge := b.step(step.Keyed(10 * time.Minute))
 	_, err := b.pay(j, charge)
 	if err == nil {
 		t.Fatal("the answer was not lost")
 	}
-	time.Sleep(950 * time.Millisecond) // of 1 s a tenth is not used
+	if n := b.count("select count(*) from pawl.step as s where s.memory_ends_at between now() + interval '7 minutes' and now() + interval '9 minutes'"); n != 1 {
+		t.Error("the last tenth of the memory is used")
+	}
+	_, err = b.pool.Exec(t.Context(), "update pawl.step set memory_ends_at = now()")
+	b.must(err)
 	if _, err := b.pay(b.reclaim(j.ID), charge); !errors.Is(err, pawl.ErrOutcomeUnknown) {
 		t.Errorf("%v", err)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/pawl-go/pawl/command/httpkey"
 	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/guard"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -287,11 +288,10 @@ var doors = map[string]func(*visit){
 		defer func() { stop(); <-ran }()
 		v.thrice(func() error {
 			var c *guard.Claimed
-			for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) { // until the sweeper has begun
-				if c, err = rows.Claim(v.Context(), v.key); pawl.CodeOf(err) != pawl.CodeArgumentInvalid || time.Now().After(deadline) {
-					break
-				}
-			}
+			patience.Until(v, "the sweeper has begun", func() bool {
+				c, err = rows.Claim(v.Context(), v.key)
+				return pawl.CodeOf(err) != pawl.CodeArgumentInvalid
+			})
 			if err != nil {
 				return err
 			}

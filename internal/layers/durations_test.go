@@ -46,12 +46,11 @@ func TestDurations_AreNoPromises(t *testing.T) {
 		bubbles := bubblesOf(p)
 		for _, f := range p {
 			for _, d := range f.Decls {
-				fn, ok := d.(*ast.FuncDecl)
-				if !ok || fn.Body == nil {
-					continue
+				name := strings.TrimPrefix(filepath.ToSlash(dir), "../../") + "."
+				if fn, ok := d.(*ast.FuncDecl); ok {
+					name += fn.Name.Name
 				}
-				name := strings.TrimPrefix(filepath.ToSlash(dir), "../../") + "." + fn.Name.Name
-				for _, n := range clockBounds(fn.Body, bubbles) {
+				for _, n := range clockBounds(d, bubbles) {
 					seen[name] = true
 					if timed[name] == "" {
 						t.Errorf("%s: %s: a stall breaks this bound", files.Position(n.Pos()), name)
@@ -95,11 +94,11 @@ func callee(call *ast.CallExpr) string {
 	return called(call)
 }
 
-// clockBounds are the upper bounds on durations and the loops until a deadline in a function, but for
+// clockBounds are the upper bounds on durations and the loops until a deadline in a declaration, but for
 // those in bubbles.
-func clockBounds(body ast.Node, bubbles map[string]bool) (found []ast.Node) {
+func clockBounds(in ast.Node, bubbles map[string]bool) (found []ast.Node) {
 	elapsed := map[string]bool{} // variables that hold how long something took
-	ast.Inspect(body, func(n ast.Node) bool {
+	ast.Inspect(in, func(n ast.Node) bool {
 		if a, ok := n.(*ast.AssignStmt); ok && len(a.Lhs) == len(a.Rhs) {
 			for i := range a.Lhs {
 				if v, ok := a.Lhs[i].(*ast.Ident); ok && measures(a.Rhs[i], nil) {
@@ -109,7 +108,7 @@ func clockBounds(body ast.Node, bubbles map[string]bool) (found []ast.Node) {
 		}
 		return true
 	})
-	ast.Inspect(body, func(n ast.Node) bool {
+	ast.Inspect(in, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
 			if bubbles[callee(n)] {
