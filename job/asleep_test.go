@@ -103,7 +103,7 @@ func TestWake_FromEverywhere(t *testing.T) {
 // its client does not wait for any more: the wait for notifications is ended all the time.
 func TestWake_ImpatientSessions(t *testing.T) {
 	t.Parallel()
-	c := setupCrewOn(t, pawltest.URL(t, effects)+"&lock_timeout=1&statement_timeout=3000&idle_session_timeout=5000&idle_in_transaction_session_timeout=1000")
+	c := setupCrewOn(t, pawltest.URL(t, effects)+"&lock_timeout=1&statement_timeout=20000&idle_session_timeout=20000&idle_in_transaction_session_timeout=20000")
 	settings := c.pool.Config()
 	settings.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: time.Hour}

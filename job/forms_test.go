@@ -256,7 +256,7 @@ func TestHandleManyTx_LeavesOutWhatIsLocked(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.enqueueMany(10, job.Request{MaxAttempts: 1})
-	p := c.process(order{Form: "batch", Concurrency: 10, Lease: 6 * time.Second, Faults: "job.hold.before=stop"})
+	p := c.process(order{Form: "batch", Concurrency: 10, Lease: 20 * time.Second, Faults: "job.hold.before=stop"})
 	p.untilStopped() // between claim and hold
 	tx := c.begin()
 	_, err := tx.Exec(t.Context(), "select from pawl.job where id = 5 for update")

@@ -74,12 +74,13 @@ func TestTurn_StoppedPastTheLease(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.enqueueMany(1, job.Request{})
-	patient := order{Form: "simple", Lease: 10 * time.Second, Timeout: time.Minute} // a busy machine must not end the lease of the others
+	patient := order{Form: "simple", Lease: time.Minute, Timeout: time.Minute}
 	frozen := patient
 	frozen.Faults = "job.finish.before=stop"
 	zombie := c.process(frozen)
 	zombie.untilStopped()
 	c.wantCount("select count(*) from effect", 1)
+	c.exec("update pawl.worker set seen_at = now() - 2 * lease")
 	heir := c.process(patient)
 	c.untilDone()
 	c.wantCount("select count(*) from effect", 2) // the handler of this form ran twice, and its job ended once
