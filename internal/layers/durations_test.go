@@ -2,9 +2,7 @@ package layers
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
-	"io/fs"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,24 +22,12 @@ var timed = map[string]string{
 
 // A test of the gate runs beside others, on machines that stand still for seconds: an upper bound on a
 // duration is no promise that it can check. It asserts the cause instead: a counter, a row, an event, a
-// setting, or the same measured in the same run. What waits, waits with package patience, which counts
-// polls. Timers of Go alone run in testing/synctest, where time is the test's own.
+// setting, or the same measured in the same run. To wait, it uses package patience, which counts polls.
+// Timers of Go alone run in testing/synctest, where time is the test's own.
 func TestDurations_AreNoPromises(t *testing.T) {
 	t.Parallel()
-	files := token.NewFileSet()
 	seen := map[string]bool{}
-	packages := map[string][]*ast.File{}
-	err := filepath.WalkDir("../..", func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() || !strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, "_proof_test.go") {
-			return err
-		}
-		f, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
-		packages[filepath.Dir(path)] = append(packages[filepath.Dir(path)], f)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	files, packages := testFiles(t, func(path string) bool { return !strings.HasSuffix(path, "_proof_test.go") })
 	for dir, p := range packages {
 		bubbles := bubblesOf(p)
 		for _, f := range p {
@@ -142,8 +128,8 @@ func clockBounds(in ast.Node, bubbles map[string]bool) (found []ast.Node) {
 	return found
 }
 
-// measures reports whether an expression is how long something took: time.Since, a difference of times,
-// or a variable that holds one.
+// measures reports whether an expression is how long something took: time.Since, or a variable that
+// holds it.
 func measures(e ast.Expr, elapsed map[string]bool) (yes bool) {
 	ast.Inspect(e, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -159,7 +145,8 @@ func measures(e ast.Expr, elapsed map[string]bool) (yes bool) {
 	return yes
 }
 
-// readsClock reports whether a call asks whether a moment has passed: time.Now().After, x.Before(time.Now()).
+// readsClock reports whether a call asks whether a moment has passed: time.Now().After(x),
+// x.Before(time.Now()).
 func readsClock(call *ast.CallExpr) bool {
 	s, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || s.Sel.Name != "After" && s.Sel.Name != "Before" {

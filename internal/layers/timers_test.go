@@ -20,20 +20,8 @@ var ends = map[string]bool{"Fatal": true, "Fatalf": true, "FailNow": true, "Skip
 // function calls no helper that can end a test: it hands its error to the test, which waits for it.
 func TestAfterFunc_NeverEndsATest(t *testing.T) {
 	t.Parallel()
-	packages := map[string][]*ast.File{}
-	files := token.NewFileSet()
-	err := filepath.WalkDir("../..", func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() || !strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		f, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
-		packages[filepath.Dir(path)] = append(packages[filepath.Dir(path)], f)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	timers := 0
+	files, packages := testFiles(t, func(string) bool { return true })
 	for _, p := range packages {
 		ending := helpersThatEnd(p)
 		for _, f := range p {
@@ -55,6 +43,24 @@ func TestAfterFunc_NeverEndsATest(t *testing.T) {
 	if timers < 10 {
 		t.Errorf("%d calls of time.AfterFunc: the test does not see them", timers)
 	}
+}
+
+// testFiles parses the test files that are wanted, by the folder of their package.
+func testFiles(t *testing.T, wanted func(path string) bool) (files *token.FileSet, packages map[string][]*ast.File) {
+	t.Helper()
+	files, packages = token.NewFileSet(), map[string][]*ast.File{}
+	err := filepath.WalkDir("../..", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || !strings.HasSuffix(path, "_test.go") || !wanted(path) {
+			return err
+		}
+		f, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+		packages[filepath.Dir(path)] = append(packages[filepath.Dir(path)], f)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files, packages
 }
 
 // helpersThatEnd names the functions and methods of a package's tests that can end a test, themselves or through others.
