@@ -135,8 +135,8 @@ func setupOn(t *testing.T, url string) *bed {
 // impatient is the policy of tests.
 var impatient = consumer.Policy{Lease: time.Minute, Backoff: job.Backoff{Base: 10 * time.Millisecond, Max: 50 * time.Millisecond}}
 
-// newSource gives a message again when it is released, and otherwise after a time that is longer than
-// a test.
+// newSource gives a message again when it is released, and otherwise after a time that is longer
+// than a test.
 func newSource() *pawltest.Source { return &pawltest.Source{Invisibility: time.Minute} }
 
 func logTo(t *testing.T) pawl.Hooks {

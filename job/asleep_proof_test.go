@@ -41,7 +41,8 @@ end $$`)
 	c.wantEffects(1)
 }
 
-// When the announced worker takes a job for long, another one of the queue is announced at once: the notification that woke one has woken both.
+// When the announced worker takes a job for long, another one of the queue is announced at once:
+// the notification that woke one has woken both.
 func TestWake_TheNextIsAnnounced(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

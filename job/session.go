@@ -46,8 +46,9 @@ func (s *session) lose() {
 // errRecalled is why the context of a job ended that an operator cancels.
 var errRecalled = errors.New("an operator has recalled the job")
 
-// register begins a session. If ctx ends meanwhile, register still waits for the answer, for settleLimit
-// at most: a worker that does not know its id cannot leave, and then counts as one that died.
+// register begins a session. If ctx ends meanwhile, register still waits for the answer, for
+// settleLimit at most: a worker that does not know its id cannot leave, and then counts as one that
+// died.
 func (w *Worker) register(ctx context.Context) (*session, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()

@@ -10,8 +10,9 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// A relay that polls once in an hour hears a kick of its own process at once, also where appends notify no relay (trap T27:
-// nothing depends on it). No event tells such a kick from a poll, so the time decides.
+// A relay that polls once in an hour hears a kick of its own process at once, also where appends
+// notify no relay (trap T27: nothing depends on it). No event tells such a kick from a poll, so the
+// time decides.
 func TestKick_OfThisProcess(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

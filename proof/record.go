@@ -100,8 +100,8 @@ func openTree(ctx context.Context) (tree, error) {
 	return tree{commit}, err
 }
 
-// hash is the hash of the files that the sets of pathspecs match, as they are on disk. A file that one set excludes
-// counts if another set names it.
+// hash is the hash of the files that the sets of pathspecs match, as they are on disk. A file that
+// one set excludes counts if another set names it.
 func (tree) hash(sets [][]string) (string, error) {
 	var names []string
 	for _, pathspecs := range sets {

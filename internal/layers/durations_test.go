@@ -20,10 +20,10 @@ var timed = map[string]string{
 	"transport/transporttest.take":                                        "plays a broker that keeps messages back",
 }
 
-// A test of the gate runs beside others, on machines that stand still for seconds: an upper bound on a
-// duration is no promise that it can check. It asserts the cause instead: a counter, a row, an event, a
-// setting, or the same measured in the same run. To wait, it uses package patience, which counts polls.
-// Timers of Go alone run in testing/synctest, where time is the test's own.
+// A test of the gate runs beside others, on machines that stand still for seconds: an upper bound
+// on a duration is no promise that it can check. It asserts the cause instead: a counter, a row, an
+// event, a setting, or the same measured in the same run. To wait, it uses package patience, which
+// counts polls. Timers of Go alone run in testing/synctest, where time is the test's own.
 func TestDurations_AreNoPromises(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
@@ -52,8 +52,8 @@ func TestDurations_AreNoPromises(t *testing.T) {
 	}
 }
 
-// bubblesOf names what runs a function in a bubble of testing/synctest: its Test, and the helpers of a
-// package that call it.
+// bubblesOf names what runs a function in a bubble of testing/synctest: its Test, and the helpers
+// of a package that call it.
 func bubblesOf(p []*ast.File) map[string]bool {
 	bubbles := map[string]bool{"synctest.Test": true}
 	for _, f := range p {
@@ -80,8 +80,8 @@ func callee(call *ast.CallExpr) string {
 	return called(call)
 }
 
-// clockBounds are the upper bounds on durations and the loops until a deadline in a declaration, but for
-// those in bubbles.
+// clockBounds are the upper bounds on durations and the loops until a deadline in a declaration,
+// but for those in bubbles.
 func clockBounds(in ast.Node, bubbles map[string]bool) (found []ast.Node) {
 	elapsed := map[string]bool{} // variables that hold how long something took
 	ast.Inspect(in, func(n ast.Node) bool {

@@ -44,8 +44,8 @@ func Until(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// Within is Until for a wait that has another limit than Limit, because what it waits for may take that
-// long. It counts polls too, and so is no test of a duration.
+// Within is Until for a wait that has another limit than Limit, because what it waits for may take
+// that long. It counts polls too, and so is no test of a duration.
 func Within(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	t.Helper()
 	if vain := poll(limit, ok); vain != "" {
@@ -53,8 +53,8 @@ func Within(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	}
 }
 
-// Watch calls look again and again for a while: for a test that sees what does not happen. It counts
-// calls, so that a machine that stands still sees as much.
+// Watch calls look again and again for a while: for a test that sees what does not happen. It
+// counts calls, so that a machine that stands still sees as much.
 func Watch(while time.Duration, look func()) {
 	for range int(while/pause) + 1 {
 		look()
@@ -62,8 +62,8 @@ func Watch(while time.Duration, look func()) {
 	}
 }
 
-// Hour waits, for a test that asks for the hour more than once, until the hour goes on for a minute.
-// It waits for a minute at most, once in a while.
+// Hour waits, for a test that asks for the hour more than once, until the hour goes on for a
+// minute. It waits for a minute at most, once in a while.
 func Hour(t testing.TB) {
 	t.Helper()
 	Until(t, "the hour goes on for a minute", func() bool {

@@ -1,12 +1,12 @@
 // Command rerun plays tests again that waited in vain. A machine that stands still for minutes, and
-// nothing else, makes a wait of package patience end with a text that begins with "TIMING:". If that is
-// all that failed in the output of go test, each such test must pass three times by itself.
+// nothing else, makes a wait of package patience end with a text that begins with "TIMING:". If
+// that is all that failed in the output of go test, each such test must pass three times by itself.
 //
 //	go run ./proof/rerun OUTPUT
 //
-// Nothing is played again if more than two tests waited in vain, if anything failed in another way, or if
-// a test would come into the ledger, proof/flakes.jsonl, a third time within 14 days: then it is to be
-// repaired, or moved out of the gate.
+// Nothing is played again if more than two tests waited in vain, if anything failed in another way,
+// or if a test would come into the ledger, proof/flakes.jsonl, a third time within 14 days: then it
+// is to be repaired, or moved out of the gate.
 package main
 
 import (
@@ -91,7 +91,8 @@ var (
 	ended   = regexp.MustCompile(`^FAIL\t(\S+)\t`)
 )
 
-// inVain returns the tests that waited in vain, if that is all that failed in the output of go test.
+// inVain returns the tests that waited in vain, if that is all that failed in the output of go
+// test.
 func inVain(output string) (all []flake, err error) {
 	var (
 		open  []flake // failed tests of the package whose end was not reached yet

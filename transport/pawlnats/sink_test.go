@@ -246,8 +246,8 @@ func TestSink_FullStreamIsDown(t *testing.T) {
 	}
 }
 
-// If the server hangs or is gone, Publish returns when its context ends and says SinkDown. What it gave
-// up is not sent later, unless under the same id.
+// If the server hangs or is gone, Publish returns when its context ends and says SinkDown. What it
+// gave up is not sent later, unless under the same id.
 func TestSink_ServerAway(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})

@@ -115,8 +115,8 @@ func TestHeart_HoldsBeyondAckWait(t *testing.T) {
 	})
 }
 
-// A connection that breaks loses nothing that is held: it is extended by the next connection, and its
-// acknowledgement counts.
+// A connection that breaks loses nothing that is held: it is extended by the next connection, and
+// its acknowledgement counts.
 func TestReconnect_KeepsWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	beyondAckWait(t, func(wait time.Duration) (lost bool) {

@@ -119,8 +119,8 @@ func (c *cable) cut() {
 	c.conns = nil
 }
 
-// A cutOff is a client whose process can die: its heartbeats do not arrive any more, and what it held
-// becomes visible, as when the visibility timeout has passed.
+// A cutOff is a client whose process can die: its heartbeats do not arrive any more, and what it
+// held becomes visible, as when the visibility timeout has passed.
 type cutOff struct {
 	pawlsqs.API
 	gone atomic.Bool

@@ -37,7 +37,8 @@ type outbound struct {
 }
 
 // arrives waits until the answers of what an endpoint acknowledged have arrived: a crash then takes
-// none of them along. If its sender has left, an answer arrives nowhere, so it waits for 1,000 polls.
+// none of them along. If its sender has left, an answer arrives nowhere, so it waits for 1,000
+// polls.
 func (o *outbound) arrives(e *endpoint) {
 	e.mu.Lock()
 	acked := slices.Clone(e.acked)
