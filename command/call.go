@@ -17,8 +17,8 @@ import (
 // A call is one caller's wish, through all the transactions that it takes.
 type call[X any] struct {
 	door   door[X]
-	db     pawl.DB                     // for statements of their own
-	proof  func(context.Context) error // that everything that could be read before is replicated
+	db     pawl.DB                                        // for statements of their own
+	proof  func(ctx context.Context, readOn string) error // see [txn.Replicated]
 	intent pawl.Intent
 	opts   Options
 	row    contract.CommandRow // of the newest attempt that was ours
@@ -196,7 +196,7 @@ func (c *call[X]) answered(ctx context.Context, tx opened[X], row contract.Comma
 
 // standing reads the answer of a command that nobody is working on. It is given once what it was read from is replicated.
 func (c *call[X]) standing(ctx context.Context, row contract.CommandRow) (d done, err error) {
-	if err := c.proved(ctx, row.Unproved); err != nil {
+	if err := c.proof(ctx, row.ReadOn); err != nil {
 		return d, err
 	}
 	e := pawl.Event{Kind: pawl.EventReplay, Op: "command.claim", Attempt: row.Attempts}
@@ -219,14 +219,6 @@ func (c *call[X]) standing(ctx context.Context, row contract.CommandRow) (d done
 	}
 	c.emit(ctx, e)
 	return d, err
-}
-
-// proved returns once an answer that was only read rests on something replicated.
-func (c *call[X]) proved(ctx context.Context, unproved bool) error {
-	if !unproved {
-		return nil
-	}
-	return c.proof(ctx)
 }
 
 // refused reads why there is no claim.

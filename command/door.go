@@ -17,8 +17,8 @@ import (
 type door[X any] interface {
 	// db is for single statements, each a transaction of its own.
 	db() pawl.DB
-	// replicated returns once everything that could be read before is replicated.
-	replicated(ctx context.Context) error
+	// replicated returns once what was read on a server is replicated; see [txn.Replicated].
+	replicated(ctx context.Context, readOn string) error
 	// open begins a transaction and opens the command in it.
 	open(ctx context.Context, i pawl.Intent, level pgx.TxIsoLevel, idle time.Duration) (opened[X], contract.CommandRow, error)
 }
@@ -37,7 +37,9 @@ type pgxDoor struct{ pool *pgxpool.Pool }
 
 func (d pgxDoor) db() pawl.DB { return d.pool }
 
-func (d pgxDoor) replicated(ctx context.Context) error { return txn.Replicated(ctx, d.pool) }
+func (d pgxDoor) replicated(ctx context.Context, readOn string) error {
+	return txn.Replicated(ctx, d.pool, readOn)
+}
 
 func (d pgxDoor) open(ctx context.Context, i pawl.Intent, level pgx.TxIsoLevel, idle time.Duration) (opened[pgx.Tx], contract.CommandRow, error) {
 	var row contract.CommandRow
@@ -64,7 +66,9 @@ type sqlDoor struct{ handle *sql.DB }
 
 func (d sqlDoor) db() pawl.DB { return pawl.SQL(d.handle) }
 
-func (d sqlDoor) replicated(ctx context.Context) error { return txn.ReplicatedSQL(ctx, d.handle) }
+func (d sqlDoor) replicated(ctx context.Context, readOn string) error {
+	return txn.ReplicatedSQL(ctx, d.handle, readOn)
+}
 
 // open begins detached from the context's end: database/sql would roll back behind our back. What is sent in it is not.
 func (d sqlDoor) open(ctx context.Context, i pawl.Intent, level pgx.TxIsoLevel, idle time.Duration) (opened[*sql.Tx], contract.CommandRow, error) {

@@ -170,13 +170,24 @@ func (a *Attempt[T]) ask(ctx context.Context) (executed bool, err error) {
 		case err == nil:
 			return false, nil
 		case refusal(err) == "succeeded":
-			return true, txn.Prove(detached, a.pool)
+			if executed, unsure := a.executed(detached); executed || unsure != nil {
+				return executed, unsure
+			}
 		case a.lost() != nil:
 			return false, err
 		}
 		pace.Sleep(detached, 20*time.Millisecond<<round)
 	}
 	return false, err
+}
+
+// executed reports whether the row holds the success of this attempt, once that is replicated.
+func (a *Attempt[T]) executed(ctx context.Context) (bool, error) {
+	row, found, err := contract.CommandLook(ctx, a.pool, a.call.intent)
+	if err != nil || !found || row.Outcome != "replay_success" || row.Fence != a.Fence() {
+		return false, pawl.Wrap("command.commit", err)
+	}
+	return true, a.call.proof(ctx, row.ReadOn)
 }
 
 // Fail ends the attempt badly, as cause says ([pawl.Final], [Unknown]; else it may be tried again), and returns the error for

@@ -9,6 +9,7 @@ import (
 	"github.com/pawl-go/pawl/internal/delivery"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/internal/watched"
 )
 
 // defaultBatch is how many deliveries are asked for at once, and acknowledged in one call, if the source says nothing: the largest batch of
@@ -100,10 +101,15 @@ func (c *Consumer) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	txn.Rollback(ctx, tx)
+	defer txn.Rollback(ctx, tx)
 	ctx, cancel := context.WithTimeout(ctx, pingPatience)
 	defer cancel()
-	return txn.Prove(ctx, c.pool)
+	var on string
+	if err := tx.QueryRow(ctx, "select "+watched.ReadOn).Scan(&on); err != nil {
+		return pawl.Wrap("consumer.probe", err)
+	}
+	txn.Rollback(ctx, tx)
+	return txn.Replicated(ctx, c.pool, on)
 }
 
 func backoff(failures int) time.Duration {

@@ -57,7 +57,7 @@ func (c *Consumer) notPassed(ctx context.Context, tx pgx.Tx, it item, p passage)
 	case repeated:
 		end := known("consumer.semantic", p.first)
 		if it.turn != nil { // it passed its gate, which stays passed: this COMMIT waits for the standbys
-			end.rollback, end.unproved = false, false
+			end.rollback, end.readOn = false, ""
 		}
 		return end, nil
 	case delivery.Stale: // its inbox row stays: it was seen

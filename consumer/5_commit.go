@@ -16,7 +16,7 @@ import (
 // An ending is how a transaction ends for the delivery that it has claimed.
 type ending struct {
 	rollback bool              // nothing is kept: the database had the answer before
-	unproved bool              // that answer was only read, and may not be replicated
+	readOn   string            // where that answer was read, if it may not be replicated
 	store    *delivery.Storage // the job that takes the delivery over; nil: it needs none
 	held     bool              // at its gate, as that job
 	event    pawl.Event        // what is told after COMMIT
@@ -29,7 +29,7 @@ func (e *ending) untried() bool { return e.store != nil && !e.store.Dead && e.st
 // read must be replicated too, which [Consumer.proveAll] finds out. The transaction that claimed is rolled back. So what took effect under
 // another key before leaves nothing: ids may be new each time one captured request is sent again.
 func known(op string, c delivery.Claim) *ending {
-	return &ending{rollback: true, unproved: c.Unproved, event: pawl.Event{Kind: pawl.EventDuplicateSkipped, Op: op, JobID: c.JobID}}
+	return &ending{rollback: true, readOn: c.ReadOn, event: pawl.Event{Kind: pawl.EventDuplicateSkipped, Op: op, JobID: c.JobID}}
 }
 
 // applied is how a delivery ends whose handler succeeded.
@@ -58,7 +58,7 @@ func (c *Consumer) commit(ctx context.Context, tx *txn.Opened, claim delivery.Cl
 		}
 	}
 	c.emitOf(ctx, it.Delivery, event)
-	return outcome{decided: true, unproved: end.unproved}, nil
+	return outcome{decided: true, readOn: end.readOn}, nil
 }
 
 // commitMany makes the ends of a batch durable, and tells of them. Duplicates alone need no COMMIT: they are proved together with others.
@@ -95,7 +95,7 @@ func (c *Consumer) commitMany(ctx context.Context, tx *txn.Opened, shares []*sha
 			continue
 		}
 		c.emitOf(ctx, s.Delivery, events[n])
-		outcomes[n] = outcome{decided: true, unproved: s.end.unproved}
+		outcomes[n] = outcome{decided: true, readOn: s.end.readOn}
 	}
 	return outcomes, nil
 }

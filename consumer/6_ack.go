@@ -18,19 +18,19 @@ const (
 
 // An outcome is what the steps before have found out about a delivery. The zero outcome gives it back at once.
 type outcome struct {
-	decided  bool          // the database holds it
-	lost     bool          // the source has taken it back: it is neither acknowledged nor given back
-	unproved bool          // it was only read, and may not be replicated
-	wait     time.Duration // of one that is not decided: given back for
-	failure  error         // of one of a batch that could not be claimed
+	decided bool          // the database holds it
+	lost    bool          // the source has taken it back: it is neither acknowledged nor given back
+	readOn  string        // where it was read, if it may not be replicated
+	wait    time.Duration // of one that is not decided: given back for
+	failure error         // of one of a batch that could not be claimed
 }
 
 // acknowledge hands the receipt of a decided delivery on: to the source, or first to be proved.
 func (c *Consumer) acknowledge(d pawl.Delivery, o outcome, stopped <-chan struct{}) {
 	c.setbacks.Store(0)
-	if o.unproved {
+	if o.readOn != "" {
 		select {
-		case c.unproved <- d:
+		case c.unproved <- unproved{d, o.readOn}:
 		case <-stopped:
 		}
 		return
@@ -43,6 +43,12 @@ func (c *Consumer) acknowledge(d pawl.Delivery, o outcome, stopped <-chan struct
 
 // answered makes the receipt of a delivery whose outcome the database holds, proved if it was only read.
 func answered(d pawl.Delivery) pawl.Receipt { return receipt.Committed[pawl.Receipt](d.Handle) }
+
+// An unproved delivery was found to be known on a server whose standbys may not have that yet.
+type unproved struct {
+	pawl.Delivery
+	readOn string
+}
 
 // maxUnproved is how many may wait for proof without holding their handlers' goroutines.
 const maxUnproved = 1000
@@ -65,19 +71,22 @@ func (c *Consumer) proveAll(ctx context.Context, handled <-chan struct{}) {
 	}
 }
 
-func (c *Consumer) prove(ctx context.Context, first pawl.Delivery) {
-	all := append(make([]pawl.Delivery, 0, 1+len(c.unproved)), first)
+func (c *Consumer) prove(ctx context.Context, first unproved) {
+	all := map[string][]pawl.Delivery{first.readOn: {first.Delivery}}
 	for range len(c.unproved) {
-		all = append(all, <-c.unproved)
+		next := <-c.unproved
+		all[next.readOn] = append(all[next.readOn], next.Delivery)
 	}
-	if err := txn.Replicated(ctx, c.pool); err != nil {
-		c.away.Store(true)
-		c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "consumer.prove", Count: len(all), Err: err})
-		c.giveBack(ctx, pace.Jittered(2*time.Second), all...)
-		return
-	}
-	for _, d := range all {
-		c.acks <- answered(d)
+	for readOn, deliveries := range all { // of more than one server while a failover goes on
+		if err := txn.Replicated(ctx, c.pool, readOn); err != nil {
+			c.away.Store(true)
+			c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "consumer.prove", Count: len(deliveries), Err: err})
+			c.giveBack(ctx, pace.Jittered(2*time.Second), deliveries...)
+			continue
+		}
+		for _, d := range deliveries {
+			c.acks <- answered(d)
+		}
 	}
 }
 

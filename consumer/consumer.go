@@ -30,7 +30,7 @@ type Consumer struct {
 	counted *rollup.Recorder
 
 	acks     chan pawl.Receipt
-	unproved chan pawl.Delivery
+	unproved chan unproved
 	inFlight inFlight
 	groups   groups
 	ending   end
@@ -66,7 +66,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Consumer, error) {
 		return nil, &pawl.Error{Op: "consumer.new", Code: pawl.CodeArgumentInvalid, Err: err}
 	}
 	c := &Consumer{pool: pool, cfg: cfg, handler: handler, info: info, follows: unsaid && info.RedeliveryHorizon > 0, queue: "inbox/" + cfg.Name,
-		counted: rollup.New(pool, rollup.Consumer), acks: make(chan pawl.Receipt, cfg.Concurrency), unproved: make(chan pawl.Delivery, maxUnproved),
+		counted: rollup.New(pool, rollup.Consumer), acks: make(chan pawl.Receipt, cfg.Concurrency), unproved: make(chan unproved, maxUnproved),
 		groups: groups{most: maxParked(info.ReceiveBatch)}}
 	c.bound.most = cfg.MaxStored
 	c.bound.stored.Store(1) // what was stored before

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/fault"
@@ -45,7 +44,7 @@ func (r *Rows) Claim(ctx context.Context, id any) (*Claimed, error) {
 	err := txn.Restart(ctx, func() error { return r.pool.QueryRow(ctx, r.sql.claim, id).Scan(&c.token) })
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return nil, r.why(ctx, r.pool, id)
+		return nil, r.why(ctx, id)
 	case err != nil:
 		return nil, pawl.Wrap("guard.claim", err)
 	}
@@ -97,18 +96,14 @@ func (c *Claimed) Fail(ctx context.Context, failure error) error {
 	if c.rows.table.LastError != None {
 		args = append(args, stored(failure))
 	}
-	var tag pgconn.CommandTag
-	err := txn.Restart(ctx, func() (err error) {
-		tag, err = c.rows.pool.Exec(ctx, c.rows.sql.refuse, args...)
-		return err
-	})
+	written, err := c.rows.write(ctx, c.rows.sql.refuse, args...)
 	switch {
 	case err != nil:
-		return pawl.Wrap("guard.fail", err)
-	case tag.RowsAffected() == 0:
+		return err
+	case !written:
 		return c.lost()
 	}
-	return c.rows.recorded(ctx, failure)
+	return recorded(failure)
 }
 
 func (c *Claimed) lost() error {

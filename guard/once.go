@@ -76,7 +76,8 @@ func (r *Rows) once(ctx context.Context, id any, work Work) error {
 	}
 	defer txn.Rollback(ctx, tx)
 	if taken == 0 {
-		return r.why(ctx, tx, id)
+		txn.Rollback(ctx, tx) // it holds no connection while it waits for the standbys
+		return r.why(ctx, id)
 	}
 	if err := fault.At("guard.work.before"); err != nil {
 		return err
@@ -124,18 +125,28 @@ func (r *Rows) fail(ctx context.Context, tx *txn.Opened, id any, failure error) 
 
 // failLate writes the error in a transaction of its own, if the row is still pending: somebody may have completed it.
 func (r *Rows) failLate(ctx context.Context, id any, failure error) error {
-	var tag pgconn.CommandTag
-	err := txn.Restart(ctx, func() (err error) {
-		tag, err = r.pool.Exec(ctx, r.sql.failLate, r.failed(id, failure)...)
+	written, err := r.write(ctx, r.sql.failLate, r.failed(id, failure)...)
+	switch {
+	case err != nil:
 		return err
-	})
-	if err != nil {
-		return pawl.Wrap("guard.fail", err)
+	case !written:
+		return r.why(ctx, id)
 	}
-	if tag.RowsAffected() == 0 {
-		return r.why(ctx, r.pool, id)
+	return recorded(failure)
+}
+
+// write sends a statement of its own that writes an error into a row, and reports whether there was
+// one to write to. It returns once that is replicated.
+func (r *Rows) write(ctx context.Context, statement string, args ...any) (written bool, err error) {
+	var on string
+	err = txn.Restart(ctx, func() error { return r.pool.QueryRow(ctx, statement, args...).Scan(&on) })
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, nil
+	case err != nil:
+		return false, pawl.Wrap("guard.fail", err)
 	}
-	return r.recorded(ctx, failure)
+	return true, txn.Replicated(ctx, r.pool, on)
 }
 
 func (r *Rows) failed(id any, failure error) []any {
@@ -145,26 +156,17 @@ func (r *Rows) failed(id any, failure error) []any {
 	return []any{id, stored(failure)}
 }
 
-// recorded is the answer to a failure that was written by a statement of its own, whose end nobody listened to.
-func (r *Rows) recorded(ctx context.Context, failure error) error {
-	if err := txn.Prove(ctx, r.pool); err != nil {
-		return err
-	}
-	return recorded(failure)
-}
-
 func recorded(failure error) error {
 	return &pawl.Error{Op: "guard.fail", Code: pawl.CodeFailureRecorded, Err: failure}
 }
 
 // why says what became of a row that is not pending, by a second read. Whoever is told so may acknowledge: with synchronous standbys
 // it is said once what was read is replicated.
-func (r *Rows) why(ctx context.Context, db pawl.DB, id any) error {
-	var status string
-	var standbys bool
-	err := db.QueryRow(ctx, r.sql.look, id).Scan(&status, &standbys)
-	if err == nil && standbys {
-		if err := txn.Replicated(ctx, r.pool); err != nil {
+func (r *Rows) why(ctx context.Context, id any) error {
+	var status, readOn string
+	err := r.pool.QueryRow(ctx, r.sql.look, id).Scan(&status, &readOn)
+	if err == nil {
+		if err := txn.Replicated(ctx, r.pool, readOn); err != nil {
 			return err
 		}
 	}

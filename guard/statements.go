@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/internal/watched"
 )
 
 // statements are the texts for one table. $1 is the row's id; names are quoted, states are literals, so that an enum will do and
@@ -45,9 +47,10 @@ var templates = statements{
      , {ClaimedAt} = {now}
      , {AttemptCount} = {AttemptCount} + 1
      , {LastError} = $2
- where {ID} = $1 and {Status} = {Pending}`,
+ where {ID} = $1 and {Status} = {Pending}
+returning ` + watched.ReadOn,
 
-	look: `select {Status}::text, pg_catalog.current_setting('synchronous_standby_names') operator(pg_catalog.<>) ''
+	look: `select {Status}::text, ` + watched.ReadOn + `
   from {Name}
  where {ID} = $1`,
 
@@ -68,7 +71,8 @@ returning {ClaimedAt}`,
    set {Status} = {Error}
      , {LastError} = $3
  where {ID} = $1 and {Status} = {Processing}
-   and {ClaimedAt} = $2`,
+   and {ClaimedAt} = $2
+returning ` + watched.ReadOn,
 }
 
 func (t Table) statements() statements {

@@ -29,7 +29,7 @@ type Claim struct {
 // transaction holds the key for more than 50 ms: roll back and do not acknowledge.
 func Take(ctx context.Context, tx pawl.Tx, intent pawl.Intent) (Claim, error) {
 	c, err := delivery.Take(ctx, tx, intent)
-	return Claim{Fresh: c.Fresh, JobID: c.JobID, ReceivedAt: c.ReceivedAt, Unproved: c.Unproved}, err
+	return Claim{Fresh: c.Fresh, JobID: c.JobID, ReceivedAt: c.ReceivedAt, Unproved: c.ReadOn != ""}, err
 }
 
 // Missing returns the keys that a consumer does not remember, in the order given. Use it to compare with a sender's list of what it has

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -84,7 +83,7 @@ func Enqueue(ctx context.Context, db DB, r Request) (Enqueued, error) {
 		return Enqueued{}, err
 	}
 	kick.AfterCommit(db, r.Queue)
-	if err := proved(ctx, db, bool(row.Unproved)); err != nil {
+	if err := proved(ctx, db, row.ReadOn); err != nil {
 		return Enqueued{}, err
 	}
 	return enqueued(row)
@@ -117,7 +116,7 @@ func EnqueueMany(ctx context.Context, db DB, requests []Request) ([]Enqueued, er
 	if err != nil {
 		return nil, err
 	}
-	if err := proved(ctx, db, slices.ContainsFunc(rows, func(r contract.JobEnqueueRow) bool { return bool(r.Unproved) })); err != nil {
+	if err := proved(ctx, db, rows[0].ReadOn); err != nil {
 		return nil, err
 	}
 	answers := make([]Enqueued, len(rows))
@@ -132,14 +131,13 @@ func EnqueueMany(ctx context.Context, db DB, requests []Request) ([]Enqueued, er
 	return answers, nil
 }
 
-// proved makes sure that an answer which was only read rests on something replicated, if db is a pool. In a transaction of yours its
-// COMMIT does.
-func proved(ctx context.Context, db DB, unproved bool) error {
-	pool, is := db.(*pgxpool.Pool)
-	if !is || !unproved {
-		return nil
+// proved returns once what was read on a server is replicated, if db is a pool. In a transaction of
+// yours its COMMIT proves it.
+func proved(ctx context.Context, db DB, readOn string) error {
+	if pool, is := db.(*pgxpool.Pool); is {
+		return txn.Replicated(ctx, pool, readOn)
 	}
-	return txn.Replicated(ctx, pool)
+	return nil
 }
 
 // commonPolicy returns the one policy of all requests that have a lane.

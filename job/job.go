@@ -142,9 +142,9 @@ func (j Job) fail(ctx context.Context, db DB, cause error, backoff Backoff) (Fai
 // Release gives the job back at once, uncharged, and reports whether it was still held. After a lost reply to COMMIT
 // this is the way to find out: whatever the old transaction did is settled when Release answers without an error.
 func (j Job) Release(ctx context.Context, db DB) (released bool, err error) {
-	released, unproved, err := contract.JobRelease(ctx, db, j.ID, j.Fence, 0)
+	released, readOn, err := contract.JobRelease(ctx, db, j.ID, j.Fence, 0)
 	if err == nil {
-		err = proved(ctx, db, bool(unproved))
+		err = proved(ctx, db, readOn)
 	}
 	return released, err
 }

@@ -258,12 +258,12 @@ func (w *Worker) process(ctx context.Context, id int64, early bool) (Processed, 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	l, err := w.lineOf(ctx, id)
+	l, readOn, err := w.lineOf(ctx, id)
 	switch {
 	case err != nil:
 		return "", err
 	case l == nil:
-		return Absent, txn.Prove(ctx, w.pool) // who finished it may wait for a standby yet
+		return Absent, txn.Replicated(ctx, w.pool, readOn) // its end may not be replicated yet
 	}
 	if l.slots.take(ctx, 1) == 0 {
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: errors.New("no slot of its queue became free"), Hint: "try again"}
@@ -279,25 +279,26 @@ func (w *Worker) process(ctx context.Context, id int64, early bool) (Processed, 
 		if err != nil {
 			w.claimFailed(ctx, s, err)
 		} else {
-			err = proved(ctx, w.pool, row.Unproved)
+			err = proved(ctx, w.pool, row.ReadOn)
 		}
 		return Processed(row.Outcome), err
 	}
 	return w.processClaimed(ctx, s, l, claimed(row.Job))
 }
 
-// lineOf returns the line of a job's queue, so that its slot is had before the job is claimed; nil if there is no such job.
-func (w *Worker) lineOf(ctx context.Context, id int64) (*line, error) {
-	queue, err := catalog.JobQueue(ctx, w.pool, id)
+// lineOf returns the line of a job's queue, so that its slot is had before the job is claimed; nil if
+// there is no such job, and where that was read.
+func (w *Worker) lineOf(ctx context.Context, id int64) (l *line, readOn string, err error) {
+	queue, readOn, err := catalog.JobQueue(ctx, w.pool, id)
 	if err != nil || queue == "" {
-		return nil, err
+		return nil, readOn, err
 	}
 	for _, l := range w.lines {
 		if l.queue.Name == queue {
-			return l, nil
+			return l, readOn, nil
 		}
 	}
-	return nil, &pawl.Error{Op: "job.process", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("job %d is in queue %q, which this worker does not serve", id, queue)}
+	return nil, "", &pawl.Error{Op: "job.process", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("job %d is in queue %q, which this worker does not serve", id, queue)}
 }
 
 // processClaimed runs a job that was claimed by its id, in a slot of its queue.

@@ -72,8 +72,8 @@ func (t *taking) plan(ctx context.Context) (row contract.StepBeginRow, err error
 		}
 		return txn.Commit(ctx, "step.begin", tx)
 	})
-	if err == nil && row.Unproved {
-		err = txn.Replicated(ctx, t.pool)
+	if err == nil {
+		err = txn.Replicated(ctx, t.pool, row.ReadOn)
 	}
 	if pawl.CodeOf(err) == "55P03" {
 		err = &pawl.Error{Op: "step.begin", Code: "55P03", Err: err, Hint: "if the transaction of this very handler holds the row: a step needs a handler without one, job.Handle"}

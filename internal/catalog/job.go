@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/internal/watched"
 )
 
 // JobQuery selects rows of pawl_v1.jobs; a zero field selects all.
@@ -108,7 +110,7 @@ func ArchivedJob[T any](ctx context.Context, db DB, id int64) ([]T, error) {
 }
 
 // JobQueue returns the queue of a job; "" if there is no such job.
-func JobQueue(ctx context.Context, db DB, id int64) (queue string, err error) {
-	err = lookOne(ctx, db, "job.queue", "select coalesce((select j.queue from pawl.job as j where j.id = $1), '')", []any{id}, &queue)
-	return queue, err
+func JobQueue(ctx context.Context, db DB, id int64) (queue, readOn string, err error) {
+	err = lookOne(ctx, db, "job.queue", "select coalesce((select j.queue from pawl.job as j where j.id = $1), ''), "+watched.ReadOn, []any{id}, &queue, &readOn)
+	return queue, readOn, err
 }

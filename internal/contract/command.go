@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/watched"
 )
 
 // CommandClaimArgs are the arguments of command_claim.
@@ -37,7 +38,7 @@ type CommandRow struct {
 	FailureCode     string
 	FailureMessage  string
 	ClaimedBy       string // of an active command
-	Unproved        bool   // see [Unproved]
+	ReadOn          string // see [watched.ReadOn]
 	CreatedAt       time.Time
 }
 
@@ -63,14 +64,14 @@ const commandColumns = `c.outcome, coalesce(c.fence, 0), coalesce(c.attempts, 0)
 func (r *CommandRow) scan(row interface{ Scan(...any) error }, more ...any) error {
 	var headers []byte
 	err := row.Scan(append([]any{&r.Outcome, &r.Fence, &r.Attempts, &r.ResponseStatus, &headers, &r.ResponseBody,
-		&r.Result, &r.RefType, &r.RefID, &r.FailureCode, &r.FailureMessage, &r.CreatedAt, &r.Unproved}, more...)...)
+		&r.Result, &r.RefType, &r.RefID, &r.FailureCode, &r.FailureMessage, &r.CreatedAt, &r.ReadOn}, more...)...)
 	if err == nil && headers != nil {
 		err = json.Unmarshal(headers, &r.ResponseHeaders)
 	}
 	return pawl.Wrap("command.claim", err)
 }
 
-const commandLookSQL = "select " + commandColumns + `pg_catalog.current_setting('synchronous_standby_names') operator(pg_catalog.<>) ''
+const commandLookSQL = "select " + commandColumns + watched.ReadOn + `
   from (
     select case when l.hash::pg_catalog.bytea operator(pg_catalog.<>) $3::pg_catalog.bytea then 'mismatch'
                 when l.status operator(pg_catalog.=) 'succeeded' then 'replay_success'
@@ -94,7 +95,7 @@ func CommandLook(ctx context.Context, db DB, i pawl.Intent) (r CommandRow, found
 	return r, err == nil, err
 }
 
-const commandOpenSQL = "select " + commandColumns + `c.detail operator(pg_catalog.?) 'unproved', coalesce(c.xact, ''), coalesce(c.retry_after_ms, 0)
+const commandOpenSQL = "select " + commandColumns + `coalesce(c.detail operator(pg_catalog.->>) 'unproved', ''), coalesce(c.xact, ''), coalesce(c.retry_after_ms, 0)
   from pawl_v1.command_open($1, $2, $3, $4) as c`
 
 // CommandOpen calls pawl_v1.command_open, without waiting for anybody. The server ends the transaction after a silence of idle.
@@ -168,7 +169,7 @@ func (a CommandCloseArgs) args() []any {
 	return []any{a.Intent.Scope, a.Intent.Key, a.Intent.Fingerprint[:], a.Fence, a.Xact, a.Answer.Result, a.Answer.ResponseBody, o.text()}
 }
 
-const commandClaimSQL = "select " + commandColumns + `c.detail operator(pg_catalog.?) 'unproved', coalesce(c.retry_after_ms, 0),
+const commandClaimSQL = "select " + commandColumns + `coalesce(c.detail operator(pg_catalog.->>) 'unproved', ''), coalesce(c.retry_after_ms, 0),
        coalesce(c.detail operator(pg_catalog.->>) 'claimed_by', '')
   from pawl_v1.command_claim($1, $2, $3, $4::pg_catalog.jsonb) as c`
 
@@ -224,7 +225,7 @@ type CommandFailArgs struct {
 type CommandFailRow struct {
 	Status   string // that the row holds now
 	Attempts int
-	Unproved bool // see [Unproved]
+	ReadOn   string // see [watched.ReadOn]
 }
 
 // CommandFail calls pawl_v1.command_fail.
@@ -235,8 +236,8 @@ func CommandFail(ctx context.Context, db DB, a CommandFailArgs) (r CommandFailRo
 	set(o, "retention_ms", a.Retention.Milliseconds())
 	what := Options{"error": a.Failure.Error}
 	set(what, "code", a.Failure.Code)
-	err = one(ctx, db, "command.fail", "select f.outcome, f.attempts, f.detail operator(pg_catalog.?) 'unproved' from pawl_v1.command_fail($1, $2, $3, $4, $5::pg_catalog.jsonb, $6::pg_catalog.jsonb) as f",
-		[]any{a.Intent.Scope, a.Intent.Key, a.Fence, a.Intent.Fingerprint[:], what.text(), o.text()}, &r.Status, &r.Attempts, &r.Unproved)
+	err = one(ctx, db, "command.fail", "select f.outcome, f.attempts, coalesce(f.detail operator(pg_catalog.->>) 'unproved', '') from pawl_v1.command_fail($1, $2, $3, $4, $5::pg_catalog.jsonb, $6::pg_catalog.jsonb) as f",
+		[]any{a.Intent.Scope, a.Intent.Key, a.Fence, a.Intent.Fingerprint[:], what.text(), o.text()}, &r.Status, &r.Attempts, &r.ReadOn)
 	return r, err
 }
 

@@ -163,18 +163,6 @@ func scanDetail(detail, into any) error {
 	return fmt.Errorf("a detail is %T", detail)
 }
 
-// Unproved reports whether an answer was only read, while the server replicates synchronously: what it rests on may be visible and
-// not replicated. The transaction that read it proves it by its COMMIT, which waits; else txn.Replicated does.
-type Unproved bool
-
-// Scan implements sql.Scanner.
-func (u *Unproved) Scan(detail any) error {
-	var is struct{ Unproved bool }
-	err := scanDetail(detail, &is)
-	*u = Unproved(is.Unproved)
-	return err
-}
-
 // one runs a statement that answers exactly one row. On a pool or connection it is a transaction of its own, whose end is listened
 // to as that of any COMMIT.
 func one(ctx context.Context, db DB, op, sql string, args []any, into ...any) error {

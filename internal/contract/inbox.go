@@ -20,7 +20,7 @@ type InboxClaimRow struct {
 	ReceivedAt  time.Time
 	ProcessedAt *time.Time
 	Hashes      InboxHashes // of a mismatch
-	Unproved    bool        // see [Unproved]
+	ReadOn      string      // see [watched.ReadOn]
 }
 
 // InboxHashes are the two fingerprints of a message id that came with two payloads, in hexadecimal.
@@ -33,12 +33,12 @@ type InboxHashes struct {
 func (h *InboxHashes) Scan(detail any) error { return scanDetail(detail, h) }
 
 const (
-	inboxClaimSQL     = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at, c.detail operator(pg_catalog.?) 'unproved' from pawl_v1.inbox_claim($1, $2, $3) as c"
-	inboxClaimWithSQL = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at, c.detail operator(pg_catalog.?) 'unproved' from pawl_v1.inbox_claim($1, $2, $3, $4::pg_catalog.jsonb) as c"
+	inboxClaimSQL     = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at, coalesce(c.detail operator(pg_catalog.->>) 'unproved', '') from pawl_v1.inbox_claim($1, $2, $3) as c"
+	inboxClaimWithSQL = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at, coalesce(c.detail operator(pg_catalog.->>) 'unproved', '') from pawl_v1.inbox_claim($1, $2, $3, $4::pg_catalog.jsonb) as c"
 )
 
 func (r *InboxClaimRow) columns() []any {
-	return []any{&r.Outcome, &r.ResultRef, &r.JobID, &r.ReceivedAt, &r.ProcessedAt, &r.Unproved}
+	return []any{&r.Outcome, &r.ResultRef, &r.JobID, &r.ReceivedAt, &r.ProcessedAt, &r.ReadOn}
 }
 
 // InboxLane is the lane of a delivery; with an empty name it has none.
@@ -74,11 +74,11 @@ func InboxClaimStep(consumer, messageID string, hash pawl.Fingerprint, lane Inbo
 
 // InboxClaimManyStep calls pawl_v1.inbox_claim_many; row i of the answer belongs to intent i.
 func InboxClaimManyStep(consumer string, intents []pawl.Intent, into func([]InboxClaimRow)) Step {
-	const query = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at, c.detail, c.detail operator(pg_catalog.?) 'unproved' from pawl_v1.inbox_claim_many($1, $2, $3) as c order by c.n"
+	const query = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at, c.detail, coalesce(c.detail operator(pg_catalog.->>) 'unproved', '') from pawl_v1.inbox_claim_many($1, $2, $3) as c order by c.n"
 	return steps("inbox.claim", query, []any{consumer, column(intents, func(i pawl.Intent) string { return i.Key }),
 		column(intents, func(i pawl.Intent) []byte { return i.Fingerprint[:] })}, func(row pgx.CollectableRow) (r InboxClaimRow, err error) {
 		var received *time.Time
-		err = row.Scan(&r.Outcome, &r.ResultRef, &r.JobID, &received, &r.ProcessedAt, &r.Hashes, &r.Unproved)
+		err = row.Scan(&r.Outcome, &r.ResultRef, &r.JobID, &received, &r.ProcessedAt, &r.Hashes, &r.ReadOn)
 		if received != nil {
 			r.ReceivedAt = *received
 		}

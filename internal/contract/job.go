@@ -30,7 +30,7 @@ type JobEnqueueArgs struct {
 type JobEnqueueRow struct {
 	Outcome string // "enqueued" or "duplicate"
 	JobID   int64
-	Unproved
+	ReadOn  string // see [watched.ReadOn]
 }
 
 // JobEnqueue calls pawl_v1.job_enqueue.
@@ -50,8 +50,8 @@ func JobEnqueue(ctx context.Context, db DB, a JobEnqueueArgs) (JobEnqueueRow, er
 		o["headers"] = a.Headers
 	}
 	var r JobEnqueueRow
-	err := one(ctx, db, "job.enqueue", "select e.outcome, e.job_id, e.detail from pawl_v1.job_enqueue($1, $2, $3, $4::pg_catalog.jsonb) as e",
-		[]any{a.Queue, a.Kind, octets(a.Payload), o.exact()}, &r.Outcome, &r.JobID, &r.Unproved)
+	err := one(ctx, db, "job.enqueue", "select e.outcome, e.job_id, coalesce(e.detail operator(pg_catalog.->>) 'unproved', '') from pawl_v1.job_enqueue($1, $2, $3, $4::pg_catalog.jsonb) as e",
+		[]any{a.Queue, a.Kind, octets(a.Payload), o.exact()}, &r.Outcome, &r.JobID, &r.ReadOn)
 	return r, err
 }
 
@@ -67,12 +67,12 @@ func JobEnqueueMany(ctx context.Context, db DB, jobs []JobEnqueueArgs, retention
 	var (
 		ids, odd numbers // odd: places of those that were not enqueued
 		others   words   // what became of them
-		unproved bool
+		readOn   string
 	)
 	err := one(ctx, db, "job.enqueue", `select pg_catalog.array_agg(e.job_id order by e.n),
        pg_catalog.array_agg(e.n::pg_catalog.int8 order by e.n) filter (where e.outcome operator(pg_catalog.<>) 'enqueued'),
        pg_catalog.array_agg(e.outcome order by e.n) filter (where e.outcome operator(pg_catalog.<>) 'enqueued'),
-       coalesce(pg_catalog.bool_or(e.detail operator(pg_catalog.?) 'unproved'), false)
+       coalesce(pg_catalog.max(e.detail operator(pg_catalog.->>) 'unproved'), '')
   from pawl_v1.job_enqueue_many($1, $2, $3, $4, $5, $6, $7, $8, $9::pg_catalog.jsonb[], $10::pg_catalog.jsonb) as e`,
 		[]any{
 			column(jobs, func(j JobEnqueueArgs) string { return j.Queue }),
@@ -85,13 +85,13 @@ func JobEnqueueMany(ctx context.Context, db DB, jobs []JobEnqueueArgs, retention
 			sparse(jobs, func(j JobEnqueueArgs) *int32 { return given(int32(j.MaxAttempts)) }),
 			sparse(jobs, JobEnqueueArgs.headers),
 			o.exact(),
-		}, &ids, &odd, &others, &unproved)
+		}, &ids, &odd, &others, &readOn)
 	if err != nil {
 		return nil, err
 	}
 	rows := make([]JobEnqueueRow, len(ids.FlatArray))
 	for i, id := range ids.FlatArray {
-		rows[i] = JobEnqueueRow{Outcome: "enqueued", JobID: id, Unproved: Unproved(unproved)}
+		rows[i] = JobEnqueueRow{Outcome: "enqueued", JobID: id, ReadOn: readOn}
 	}
 	for i, n := range odd.FlatArray {
 		rows[n-1].Outcome = others.FlatArray[i]
@@ -203,7 +203,7 @@ type JobClaimIDRow struct {
 	Outcome     string      // "claimed", "not_due", "busy", "waiting", "ended" or "absent"
 	Job         JobClaimRow // if claimed
 	AvailableAt time.Time   // if not_due
-	Unproved    bool        // see [Unproved]
+	ReadOn      string      // see [watched.ReadOn]
 }
 
 // JobClaimID calls pawl_v1.job_claim_id for a registered worker.
@@ -218,10 +218,10 @@ func JobClaimID(ctx context.Context, db DB, id, worker int64, early bool) (JobCl
 		createdAt, availableAt         *time.Time
 	)
 	err := one(ctx, db, "job.claim_id", `select c.outcome, c.fence, c.queue, c.kind, c.payload, c.headers, c.attempts, c.max_attempts,
-       c.crashes, c.created_at, c.available_at, c.detail, c.detail operator(pg_catalog.?) 'unproved'
+       c.crashes, c.created_at, c.available_at, c.detail, coalesce(c.detail operator(pg_catalog.->>) 'unproved', '')
   from pawl_v1.job_claim_id($1, $2, $3::pg_catalog.jsonb) as c`, []any{id, worker, o.text()},
 		&r.Outcome, &fence, &queue, &kind, &r.Job.Payload, &r.Job.Headers, &attempts, &maxAttempts, &crashes, &createdAt, &availableAt,
-		&r.Job.Place, &r.Unproved)
+		&r.Job.Place, &r.ReadOn)
 	if availableAt != nil {
 		r.AvailableAt = *availableAt
 	}
@@ -343,12 +343,13 @@ func JobFail(ctx context.Context, db DB, id, fence int64, a JobFailArgs) (JobFai
 	return r, err
 }
 
-// JobRelease calls pawl_v1.job_release and reports whether the job was still ours. If it was not, what became of it may be unproved.
-func JobRelease(ctx context.Context, db DB, id, fence int64, retryIn time.Duration) (released bool, unproved Unproved, err error) {
+// JobRelease calls pawl_v1.job_release and reports whether the job was still ours. If it was not,
+// readOn is where that was read; see [watched.ReadOn].
+func JobRelease(ctx context.Context, db DB, id, fence int64, retryIn time.Duration) (released bool, readOn string, err error) {
 	o := Options{}
 	set(o, "retry_in_ms", retryIn.Milliseconds())
 	var outcome string
-	err = one(ctx, db, "job.release", "select r.outcome, r.detail from pawl_v1.job_release($1, $2, $3::pg_catalog.jsonb) as r",
-		[]any{id, fence, o.text()}, &outcome, &unproved)
-	return outcome == "released", unproved, err
+	err = one(ctx, db, "job.release", "select r.outcome, coalesce(r.detail operator(pg_catalog.->>) 'unproved', '') from pawl_v1.job_release($1, $2, $3::pg_catalog.jsonb) as r",
+		[]any{id, fence, o.text()}, &outcome, &readOn)
+	return outcome == "released", readOn, err
 }

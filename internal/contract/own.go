@@ -7,11 +7,11 @@ import (
 
 // JobOwnRow is the answer of job_cancel_own and job_reschedule.
 type JobOwnRow struct {
-	Outcome  string // "cancelled", "rescheduled"; "refused"; "absent"
-	Status   string // what the job was; empty if absent
-	Hint     string // if nothing changed
-	Queue    string // of a job that was rescheduled
-	Unproved Unproved
+	Outcome string // "cancelled", "rescheduled"; "refused"; "absent"
+	Status  string // what the job was; empty if absent
+	Hint    string // if nothing changed
+	Queue   string // of a job that was rescheduled
+	ReadOn  string // see [watched.ReadOn]
 }
 
 // JobCancelOwn calls pawl_v1.job_cancel_own.
@@ -26,7 +26,7 @@ func JobReschedule(ctx context.Context, db DB, id int64, startIn time.Duration) 
 
 func jobOwn(ctx context.Context, db DB, op, call string, arguments ...any) (r JobOwnRow, err error) {
 	err = one(ctx, db, op, `select o.outcome, coalesce(o.detail operator(pg_catalog.->>) 'status', ''), coalesce(o.detail operator(pg_catalog.->>) 'hint', ''),
-       coalesce(o.detail operator(pg_catalog.->>) 'queue', ''), o.detail
-  from `+call+` as o`, arguments, &r.Outcome, &r.Status, &r.Hint, &r.Queue, &r.Unproved)
+       coalesce(o.detail operator(pg_catalog.->>) 'queue', ''), coalesce(o.detail operator(pg_catalog.->>) 'unproved', '')
+  from `+call+` as o`, arguments, &r.Outcome, &r.Status, &r.Hint, &r.Queue, &r.ReadOn)
 	return r, err
 }

@@ -25,9 +25,9 @@ type Claim struct {
 	JobID int64
 	// ReceivedAt is when it was first claimed, by the database's clock.
 	ReceivedAt time.Time
-	// Unproved: it is not fresh, and the server replicates synchronously, so that only this transaction's COMMIT tells whether its
-	// outcome is replicated.
-	Unproved bool
+	// ReadOn is not empty if it is not fresh, and the server replicates synchronously: this
+	// transaction's COMMIT proves that its outcome is replicated, or txn.Replicated on that server.
+	ReadOn string
 
 	intent pawl.Intent
 	lane   Lane
@@ -139,7 +139,7 @@ func (p *PendingMany) Claims() (claims []Claim, refused []error) {
 }
 
 func claimOf(intent pawl.Intent, lane Lane, row contract.InboxClaimRow) (Claim, error) {
-	claim := Claim{ReceivedAt: row.ReceivedAt, Unproved: row.Unproved, intent: intent, lane: lane}
+	claim := Claim{ReceivedAt: row.ReceivedAt, ReadOn: row.ReadOn, intent: intent, lane: lane}
 	if row.JobID != nil {
 		claim.JobID = *row.JobID
 	}

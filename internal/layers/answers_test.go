@@ -120,7 +120,7 @@ func TestReceipts_AreMadeWhereSomethingWasCommittedOrProved(t *testing.T) {
 	}
 }
 
-// makesReceipt recognises answered(…), receipt.Committed[…](…), outcome{decided: …} and an assignment to unproved.
+// makesReceipt recognises answered(…), receipt.Committed[…](…), outcome{decided: …} and an assignment to readOn.
 func makesReceipt(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.CallExpr:
@@ -143,7 +143,7 @@ func makesReceipt(n ast.Node) bool {
 	case *ast.AssignStmt:
 		return slices.ContainsFunc(n.Lhs, func(e ast.Expr) bool {
 			to, is := e.(*ast.SelectorExpr)
-			return is && (to.Sel.Name == "unproved" || to.Sel.Name == "decided")
+			return is && (to.Sel.Name == "readOn" || to.Sel.Name == "decided")
 		})
 	}
 	return false

@@ -49,12 +49,12 @@ var plan = []struct {
 	{"schema", []string{"internal/script"}},
 	{"migrate", []string{".", "internal/engine", "internal/pooler", "internal/script", "schema"}},
 	{"internal/contract", []string{".", "internal/watched", "internal/text"}},
-	{"internal/catalog", []string{"."}},
+	{"internal/catalog", []string{".", "internal/watched"}},
 	{"internal/txn", []string{".", "internal/watched", "internal/pace"}},
 	// rows: they never import each other
 	{"internal/delivery", []string{".", "internal/catalog", "internal/contract"}},
 	{"inbox", []string{".", "internal/delivery"}},
-	{"guard", []string{".", "internal/contract", "internal/fault", "internal/txn", "internal/pace", "internal/text"}},
+	{"guard", []string{".", "internal/contract", "internal/fault", "internal/txn", "internal/watched", "internal/pace", "internal/text"}},
 	{"lock", []string{".", "internal/contract"}},
 	{"command", []string{".", "internal/contract", "internal/fault", "internal/owner", "internal/sqldriver", "internal/txn", "internal/pace"}},
 	{"command/httpkey", []string{".", "command", "internal/fault", "internal/sqldriver", "internal/pace"}},
@@ -66,7 +66,7 @@ var plan = []struct {
 	{"schedule", []string{".", "internal/catalog", "internal/contract", "internal/fault", "internal/kick", "internal/pace", "internal/progress", "job", "migrate"}},
 	{"schedule/cron", []string{".", "schedule"}},
 	// motion
-	{"consumer", []string{".", "inbox", "internal/conns", "internal/progress", "internal/delivery", "internal/owner", "job", "lock", "migrate", "internal/fault", "internal/pace", "internal/receipt", "internal/rollup", "internal/solo", "internal/txn", "internal/text"}},
+	{"consumer", []string{".", "inbox", "internal/conns", "internal/progress", "internal/delivery", "internal/owner", "job", "lock", "migrate", "internal/fault", "internal/pace", "internal/receipt", "internal/rollup", "internal/solo", "internal/txn", "internal/watched", "internal/text"}},
 	{"ops", []string{".", "internal/catalog", "internal/contract", "internal/pace"}},
 	{"doctor", []string{".", "migrate", "internal/catalog", "internal/engine", "internal/pooler", "internal/text"}},
 	{"service", []string{".", "consumer", "job", "migrate", "outbox", "schedule", "internal/catalog", "internal/conns", "internal/direct", "internal/pace", "internal/progress"}},

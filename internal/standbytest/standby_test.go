@@ -119,38 +119,15 @@ const holdFor = 1500 * time.Millisecond
 // none is replicated, and asks every door again. It returns who was answered all the same, as soon as those of caught are among them.
 func cutOff(t *testing.T, p *pgtest.Pair, rollback bool, caught ...string) (b *bed, doors []door, a *answers) {
 	t.Helper()
-	b = &bed{T: t, watched: poolOf(t, p.URL(), watch), plain: poolOf(t, p.URL(), nil), patient: poolOf(t, p.URL(), patient), rollback: rollback}
-	doors = slices.Concat([]door{b.once(), b.onceLooked(), b.onceSQL(), b.onceFinal(), b.leased(), b.http(), b.guard(), b.guardFails(), b.enqueue(), b.enqueueMany(), b.release(),
-		b.psql(), b.impatient(), b.effect()}, b.appends(), b.processes(), b.consumers())
+	b = newBed(t, p.URL())
+	b.rollback = rollback
+	doors = b.doors()
 	ctx, cancel := context.WithCancel(context.Background())
 	a = &answers{}
 	t.Cleanup(func() { cancel(); a.all.Wait() })
 	t.Cleanup(func() { p.Synchronous("") }) // what still waits ends
 
-	p.Cut()
-	for _, d := range doors {
-		if d.mute {
-			go func() { _ = d.first(ctx) }()
-			continue
-		}
-		a.ask(ctx, d.name+", first", d.first)
-	}
-	stop := make(chan struct{})
-	var operator sync.WaitGroup
-	operator.Go(func() {
-		for {
-			p.CancelWaiting()
-			select {
-			case <-stop:
-				return
-			case <-time.After(50 * time.Millisecond):
-			}
-		}
-	})
-	look := poolOf(t, p.URL(), nil)
-	for _, d := range doors { // the attack is on
-		untilTrue(t, look, d.row)
-	}
+	operator := b.unreplicated(ctx, p, doors, a)
 	for _, d := range doors {
 		a.ask(ctx, d.name, d.again)
 	}
@@ -159,9 +136,39 @@ func cutOff(t *testing.T, p *pgtest.Pair, rollback bool, caught ...string) (b *b
 	} else {
 		patience.Watch(holdFor, func() {})
 	}
-	close(stop)
-	operator.Wait()
+	operator()
 	return b, doors, a
+}
+
+// unreplicated cuts the standby off, asks every door for the first time, and returns once all that they have written is visible and
+// not replicated: an operator cancels each wait for the standby, until stop is called.
+func (b *bed) unreplicated(ctx context.Context, p *pgtest.Pair, doors []door, a *answers) (stop func()) {
+	p.Cut()
+	for _, d := range doors {
+		if d.mute {
+			go func() { _ = d.first(ctx) }()
+			continue
+		}
+		a.ask(ctx, d.name+", first", d.first)
+	}
+	over := make(chan struct{})
+	var operator sync.WaitGroup
+	operator.Go(func() {
+		for {
+			p.CancelWaiting()
+			select {
+			case <-over:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	})
+	look := poolOf(b.T, p.URL(), nil)
+	for _, d := range doors { // the attack is on
+		untilTrue(b.T, look, d.row)
+	}
+	look.Close()
+	return sync.OnceFunc(func() { close(over); operator.Wait() })
 }
 
 func untilTrue(t *testing.T, pool *pgxpool.Pool, condition string) {
@@ -349,15 +356,18 @@ func TestAnswers_SurviveTheFailover(t *testing.T) {
 // Known ways to get the barrier wrong, each found by what is answered too early. They are listed in docs/reference/mutants.md.
 func TestMutants_OfTheBarrierAreCaught(t *testing.T) {
 	t.Parallel()
-	const replace = "create or replace function pawl_v1._unproved() returns jsonb language plpgsql as $$ begin %s; end $$"
+	const (
+		replace = "create or replace function pawl_v1._unproved() returns jsonb language plpgsql as $$ begin %s; end $$"
+		here    = "return jsonb_build_object('unproved', extract(epoch from pg_postmaster_start_time())::text)"
+	)
 	for name, c := range map[string]struct {
 		body     string
 		rollback bool
 		caught   []string
 	}{
-		"NOBARRIER": {body: `return '{}'`, caught: []string{"append", "append many", "step", "enqueue", "enqueue many", "consumer batch", "consumer inline", "consumer stored", "consumer semantic", "consumer trigger", "guard", "guard fails", "http", "leased", "once", "once final",
+		"NOBARRIER": {body: here, caught: []string{"append", "append many", "step", "enqueue", "enqueue many", "consumer batch", "consumer inline", "consumer stored", "consumer semantic", "consumer trigger", "guard", "guard fails", "http", "leased", "once", "once final",
 			"process a dead letter", "process the finished", "psql", "release"}},
-		"IDONLY": {body: `perform pg_current_xact_id(); return '{"unproved": true}'`, caught: []string{"append", "append many", "step", "enqueue", "enqueue many", "consumer batch", "consumer inline", "consumer stored", "consumer semantic", "consumer trigger", "guard", "guard fails", "http", "leased", "once", "once final",
+		"IDONLY": {body: "perform pg_current_xact_id(); " + here, caught: []string{"append", "append many", "step", "enqueue", "enqueue many", "consumer batch", "consumer inline", "consumer stored", "consumer semantic", "consumer trigger", "guard", "guard fails", "http", "leased", "once", "once final",
 			"process a dead letter", "process the finished", "psql", "release"}},
 		"ROLLBACK": {rollback: true, caught: []string{"append", "append many", "psql"}},
 	} {

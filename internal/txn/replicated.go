@@ -3,6 +3,7 @@ package txn
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"sync"
@@ -15,16 +16,24 @@ import (
 	"github.com/pawl-go/pawl/internal/watched"
 )
 
-// Replicated returns once everything that was committed before the call is replicated, as the server's settings ask for it. An
-// answer that was only read calls it before it leaves: what it rests on may be visible and not replicated (see
-// schema/api/02_replicated.sql). Its own transaction may have been rolled back.
+// Replicated returns once everything that was visible on the server readOn before the call is
+// replicated, as that server's settings ask for it; at once if readOn is empty. An answer that was
+// only read calls it before it leaves: what it rests on may be visible and not replicated (see
+// schema/api/02_replicated.sql). readOn is [watched.ReadOn], asked in the same statement or
+// transaction as the answer; the transaction may have been rolled back.
 //
-// Calls of one pool share: all that ask before a barrier begins are answered by that one. It has a connection of its own, which is
-// always watched, whatever the pool's are, and which is closed when it was not needed for a while.
+// Calls of one pool share: all that ask before a barrier begins are answered by that one. It has a
+// connection of its own, which is always watched, whatever the pool's are, and which is closed when
+// it was not needed for a while.
 //
-// Errors: [pawl.ErrCommitUnknown] if no proof came within the connections' patience, or the wait was cancelled; ctx's.
-func Replicated(ctx context.Context, pool *pgxpool.Pool) error {
-	return barrierOf(pool, func(ctx context.Context) (*pgx.ConnConfig, error) {
+// Errors: [pawl.ErrCommitUnknown] if no proof came within the connections' patience, if the wait was
+// cancelled, or if the barrier reached another server than readOn: a failover is going on, and the
+// caller must read again. The pool's connections are then made anew. ctx's.
+func Replicated(ctx context.Context, pool *pgxpool.Pool, readOn string) error {
+	if readOn == "" {
+		return nil
+	}
+	err := barrierOf(pool, func(ctx context.Context) (*pgx.ConnConfig, error) {
 		config := pool.Config() // a copy
 		if config.BeforeConnect != nil {
 			if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
@@ -32,12 +41,19 @@ func Replicated(ctx context.Context, pool *pgxpool.Pool) error {
 			}
 		}
 		return config.ConnConfig, nil
-	}).wait(ctx)
+	}).wait(ctx, readOn)
+	if errors.Is(err, errElsewhere) {
+		pool.Reset() // its connections to the server that is not the primary any more would stay
+	}
+	return err
 }
 
 // ReplicatedSQL is [Replicated] for database/sql on pgx's driver.
-func ReplicatedSQL(ctx context.Context, db *sql.DB) error {
-	return barrierOf(db, func(ctx context.Context) (config *pgx.ConnConfig, err error) {
+func ReplicatedSQL(ctx context.Context, db *sql.DB, readOn string) error {
+	if readOn == "" {
+		return nil
+	}
+	err := barrierOf(db, func(ctx context.Context) (config *pgx.ConnConfig, err error) {
 		conn, err := db.Conn(ctx)
 		if err != nil {
 			return nil, err
@@ -52,17 +68,19 @@ func ReplicatedSQL(ctx context.Context, db *sql.DB) error {
 			return nil
 		})
 		return config, err
-	}).wait(ctx)
+	}).wait(ctx, readOn)
+	if errors.Is(err, errElsewhere) {
+		for range db.Stats().Idle { // what a pool's Reset does
+			if conn, err := db.Conn(ctx); err == nil {
+				_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+			}
+		}
+	}
+	return err
 }
 
-// Prove is [Replicated] for what was read without a word on whether there are synchronous standbys: it asks, which is one round trip.
-func Prove(ctx context.Context, pool *pgxpool.Pool) error {
-	var standbys bool
-	if err := pool.QueryRow(ctx, "select pg_catalog.current_setting('synchronous_standby_names') operator(pg_catalog.<>) ''").Scan(&standbys); err != nil || !standbys {
-		return pawl.Wrap("replicated", err)
-	}
-	return Replicated(ctx, pool)
-}
+// errElsewhere is why nothing is proved for what was read on another server than the barrier reached.
+var errElsewhere = errors.New("this was read on another server than the one that is the primary now")
 
 // Watched reports whether the pool's connections hear of commits that stopped waiting for a standby; see [pawl.Watch].
 func Watched(ctx context.Context, pool *pgxpool.Pool) bool {
@@ -74,8 +92,9 @@ func Watched(ctx context.Context, pool *pgxpool.Pool) bool {
 	return watched.Is(conn.Conn().PgConn())
 }
 
-// emit is a transaction that writes a WAL record: its COMMIT waits for all before it.
-const emit = "select pawl_v1._unproved()"
+// emit is a transaction that writes a WAL record: its COMMIT waits for all before it. It answers the
+// server, as [watched.ReadOn] does.
+const emit = "select pawl_v1._unproved() operator(pg_catalog.->>) 'unproved'"
 
 // barrierIdle is how long a barrier keeps its connection without being asked.
 const barrierIdle = 10 * time.Second
@@ -87,10 +106,17 @@ type barrier struct {
 	conn   *pgx.Conn // run's alone
 
 	mu       sync.Mutex
-	asking   []chan error
+	asking   []chan proof
+	stale    bool // conn reaches another server than the one that a caller has read on
 	running  bool
 	patience time.Duration
 	wake     chan struct{}
+}
+
+// A proof is the server on which everything is replicated, or why that is not known.
+type proof struct {
+	server string
+	err    error
 }
 
 // barriers has one barrier for each pool that is being asked about.
@@ -104,9 +130,9 @@ func barrierOf(pool any, config func(context.Context) (*pgx.ConnConfig, error)) 
 	return b.(*barrier)
 }
 
-// wait joins the next barrier.
-func (b *barrier) wait(ctx context.Context) error {
-	answer := make(chan error, 1)
+// wait joins the next barrier. It is a proof for what was read on the server that the barrier reached.
+func (b *barrier) wait(ctx context.Context, readOn string) error {
+	answer := make(chan proof, 1)
 	b.mu.Lock()
 	b.asking = append(b.asking, answer)
 	if !b.running {
@@ -122,8 +148,14 @@ func (b *barrier) wait(ctx context.Context) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case err := <-answer:
-		return err
+	case p := <-answer:
+		if p.err == nil && p.server != readOn {
+			b.mu.Lock()
+			b.stale = true
+			b.mu.Unlock()
+			return unknown("replicated", errElsewhere)
+		}
+		return p.err
 	case <-timer.C:
 		return unknown("replicated", fmt.Errorf("the synchronous standbys did not answer within %v", patience))
 	case <-ctx.Done():
@@ -135,15 +167,19 @@ func (b *barrier) wait(ctx context.Context) error {
 func (b *barrier) run() {
 	for b.awaken() {
 		b.mu.Lock()
-		asking := b.asking
-		b.asking = nil
+		asking, stale := b.asking, b.stale
+		b.asking, b.stale = nil, false
 		b.mu.Unlock()
+		if stale {
+			hangUp(b.conn)
+			b.conn = nil
+		}
 		if len(asking) == 0 {
 			continue
 		}
-		err := b.prove()
+		p := b.prove()
 		for _, answer := range asking {
-			answer <- err
+			answer <- p
 		}
 	}
 }
@@ -167,34 +203,34 @@ func (b *barrier) awaken() bool {
 }
 
 // prove makes one barrier, with another connection if the one that was kept is broken.
-func (b *barrier) prove() error {
+func (b *barrier) prove() proof {
 	for kept := b.conn != nil; ; kept = false {
+		var server string
 		err := b.connect()
 		if err == nil {
-			err = b.once()
+			server, err = b.once()
 		}
 		if err == nil {
-			return nil
+			return proof{server: server}
 		}
 		hangUp(b.conn)
 		b.conn = nil
 		if !kept || errors.Is(err, errCancelled) || errors.Is(err, errPatience) {
-			return err
+			return proof{err: err}
 		}
 	}
 }
 
 // once sends what waits for the standbys. It returns when that was answered: those who ask have a patience of their own, and no
 // second backend waits.
-func (b *barrier) once() error {
+func (b *barrier) once() (server string, err error) {
 	answered := make(chan struct{})
-	err := patiently(context.Background(), nil, "replicated", b.conn, func(ctx context.Context) error {
+	err = patiently(context.Background(), nil, "replicated", b.conn, func(ctx context.Context) error {
 		defer close(answered)
-		_, err := b.conn.Exec(ctx, emit)
-		return err
+		return b.conn.QueryRow(ctx, emit).Scan(&server)
 	}, func() bool { return true })
 	<-answered
-	return err
+	return server, err
 }
 
 func (b *barrier) connect() error {

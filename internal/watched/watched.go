@@ -15,6 +15,14 @@ const CommitTimeout = 15 * time.Second
 // key under which a connection carries its state.
 const key = "github.com/pawl-go/pawl"
 
+// ReadOn is SQL for a text: the server that reads, if it has synchronous standbys, else ”. What was
+// read may be visible there and not replicated; a COMMIT on that very server proves that it is. One
+// on another server proves nothing: that one may have been promoted without it. The name of a server
+// is the time at which it started, which a restarted primary and its standbys do not share.
+// pawl_v1._unproved answers the same name.
+const ReadOn = `case when pg_catalog.current_setting('synchronous_standby_names') operator(pg_catalog.=) '' then ''
+       else extract(epoch from pg_catalog.pg_postmaster_start_time())::pg_catalog.text end`
+
 // A state belongs to one connection, and like it to one goroutine at a time.
 type state struct {
 	patience time.Duration

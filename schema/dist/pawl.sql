@@ -734,9 +734,14 @@ $$;
 -- server restarts. Its rows are then visible here, and may never reach the standby. A transaction that reads such a row and writes
 -- nothing waits for nobody: its answer would survive a failover that its row does not.
 
--- Writes a WAL record in the transaction that gives the answer, so that its COMMIT waits until everything before it is replicated.
--- A transaction id alone does not: without WAL, COMMIT waits for nothing. Callers test synchronous_standby_names themselves, so
--- that without synchronous standbys nothing is called.
+-- _unproved writes a WAL record in the transaction that gives the answer, so that its COMMIT waits
+-- until everything before it is replicated. A transaction id alone does not: without WAL, COMMIT
+-- waits for nothing. Callers test synchronous_standby_names themselves, so that without synchronous
+-- standbys nothing is called.
+--
+-- The answer names the server, by the time at which it started: only a COMMIT on the same server
+-- proves what was read on it. After a failover a connection to the promoted server proves nothing
+-- about what the old primary showed.
 create or replace function pawl_v1._unproved()
 returns jsonb
 language plpgsql
@@ -748,7 +753,7 @@ begin
       using errcode = '25006', hint = 'ask the primary';
   end if;
   perform pg_logical_emit_message(true, 'pawl', '');
-  return '{"unproved": true}';
+  return jsonb_build_object('unproved', extract(epoch from pg_postmaster_start_time())::text);
 end
 $$;
 
@@ -8772,7 +8777,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '1b28e9fd4ce55a964df2f017ea7c48e28308b6bb411b1c00b3b51bb25170ab8c');
+values (1, 'init', 1, '037586854174c828de1aaf4897b592e7724302a0848dc7d2cbcd35d93933cb1e');
 
 do $$
 begin
