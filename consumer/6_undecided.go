@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/delivery"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
 )
@@ -14,11 +15,14 @@ import (
 // undecided says for how long a delivery goes back whose transaction ended with an error: one whose handler failed, for a minute, if the
 // source is to retry it; whatever else it is, for a moment.
 func (c *Consumer) undecided(ctx context.Context, d pawl.Delivery, op string, err error) outcome {
+	if !c.away.Load() { // else it is known
+		err = delivery.LockedTable(ctx, c.pool, err)
+	}
 	switch {
 	case errors.As(err, new(leftToSource)):
 		c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventRetryable, Op: "consumer.handle", Attempt: max(d.Receives, 1), Err: err})
 		return outcome{wait: time.Minute}
-	case pawl.CodeOf(err) == lockNotHad, op == "consumer.trigger" && errors.Is(err, pawl.ErrInProgress):
+	case pawl.CodeOf(err) == lockNotHad && !errors.Is(err, delivery.ErrTableLocked), op == "consumer.trigger" && errors.Is(err, pawl.ErrInProgress):
 		return c.conflict(ctx, d, err)
 	case away(op, err):
 		c.away.Store(true)
@@ -35,12 +39,12 @@ func (c *Consumer) conflict(ctx context.Context, d pawl.Delivery, err error) out
 }
 
 // away reports whether an error says that the database is not to be counted on now. A trigger's is the user's own, and says so only if
-// the database was not reached. What a transaction of ours failed with does, whatever it is: a standby, a full disk, a schema or a
+// the database was not reached, or a table is locked as a whole. What a transaction of ours failed with does, whatever it is: a standby, a full disk, a schema or a
 // right that is missing, a COMMIT without an answer. Lost races do not, nor what is wrong with the delivery itself.
 func away(op string, err error) bool {
 	code := pawl.CodeOf(err)
 	switch {
-	case pawl.Unreachable(err), pawl.MayHaveHappened(err), code == pawl.CodeSchemaMismatch:
+	case pawl.Unreachable(err), pawl.MayHaveHappened(err), code == pawl.CodeSchemaMismatch, errors.Is(err, delivery.ErrTableLocked):
 		return true
 	case op == "consumer.trigger", errors.Is(err, context.Canceled), txn.LostRace(err), strings.HasPrefix(string(code), "P4"):
 		return false

@@ -1,13 +1,17 @@
 package consumer_test
 
 import (
+	"context"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/guard"
+	"github.com/pawl-go/pawl/internal/patience"
 )
 
 // Connections that were made while the database took no claims are not used afterwards: one that is
@@ -96,5 +100,98 @@ func TestConsumer_StopsReceivingWhileNoClaimSucceeds(t *testing.T) {
 				t.Errorf("%d effects, want %d", n, messages+1)
 			}
 		})
+	}
+}
+
+// A lock on a whole table, as CREATE INDEX takes it, is an outage. It is no conflict with another
+// transaction that works on the message: the broker would count a receive each time, and bury a queue
+// of good messages before the index is built.
+func TestConsumer_StopsReceivingWhileATableIsLocked(t *testing.T) {
+	t.Parallel()
+	plain := func(n int) pawl.Delivery { return pawl.Delivery{Key: fmt.Sprint(n), Payload: []byte("x")} }
+	guarded := func(b *bed) {
+		rows, err := guard.New(b.pool, guard.Table{Name: "thing"})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.form.handle = nil
+		b.form.trigger = func(ctx context.Context, d pawl.Delivery) error {
+			id, err := strconv.Atoi(d.Key)
+			if err != nil {
+				return err
+			}
+			return rows.Once(ctx, id+1, func(ctx context.Context, tx pgx.Tx) (any, error) { return nil, apply(ctx, tx, d) })
+		}
+	}
+	for name, c := range map[string]struct {
+		lock     string
+		form     func(b *bed)
+		delivery func(n int) pawl.Delivery
+	}{
+		"inbox":          {"pawl.inbox in share mode", func(*bed) {}, plain},
+		"inbox, in vain": {"pawl.inbox in access exclusive mode", func(*bed) {}, plain},
+		"inbox, batches": {"pawl.inbox in share mode", func(b *bed) { b.batches(nothing) }, plain},
+		"lanes": {"pawl.lane in share mode", func(*bed) {}, func(n int) pawl.Delivery {
+			return pawl.Delivery{Key: fmt.Sprint(n), OrderingKey: fmt.Sprint(n), Payload: []byte("x")}
+		}},
+		"semantic keys": {"pawl.inbox in share mode", func(*bed) {}, func(n int) pawl.Delivery {
+			return pawl.Delivery{Key: fmt.Sprint(n), SemanticKey: fmt.Sprint(n), Payload: []byte("x")}
+		}},
+		"the trigger's own": {"thing in share mode", guarded, plain},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, things)
+			c.form(b)
+			b.start()
+			const messages = 20
+			locked, err := b.asks.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = locked.Rollback(context.Background()) }()
+			if _, err := locked.Exec(t.Context(), "lock table "+c.lock); err != nil {
+				t.Fatal(err)
+			}
+			for n := range messages {
+				b.source.Send(c.delivery(n))
+			}
+			b.until("the outage is noticed", func() bool { return b.counters.Count(pawl.EventTrouble) > 0 })
+			patience.Watch(outage, func() {})
+			received := b.source.Receives()
+			if err := locked.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			b.until("all is acknowledged", func() bool { return b.source.Open() == 0 })
+			t.Logf("%d receives of %d messages in %v", received, messages, outage)
+			if received > 3*messages {
+				t.Errorf("%d receives of %d messages while the table was locked", received, messages)
+			}
+			b.wantEffects(messages)
+		})
+	}
+}
+
+// A transaction that works on one message holds up that message, and no other.
+func TestConsumer_ALockedRowIsNoOutage(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	held, err := b.asks.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Rollback(context.Background()) }()
+	if _, err := held.Exec(t.Context(), "select pawl_v1.inbox_claim('orders', 'held', sha256('x'))"); err != nil {
+		t.Fatal(err)
+	}
+	b.start()
+	b.source.Send(pawl.Delivery{Key: "held", Payload: []byte("x")})
+	b.until("it is a conflict", func() bool { return b.counters.Count(pawl.EventConflict) > 1 })
+	for n := range 20 {
+		b.source.Send(order(n))
+	}
+	b.until("the others are acknowledged", func() bool { return b.source.Open() == 1 })
+	if n := b.counters.Count(pawl.EventTrouble); n > 0 {
+		t.Errorf("%d times the database counted as away", n)
 	}
 }

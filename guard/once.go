@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
@@ -72,7 +74,7 @@ func (r *Rows) once(ctx context.Context, id any, work Work) error {
 		b.Queue("set local lock_timeout to default")
 	})
 	if err != nil {
-		return notHad(id, err)
+		return r.notHad(ctx, id, err)
 	}
 	defer txn.Rollback(ctx, tx)
 	if taken == 0 {
@@ -193,9 +195,13 @@ type swept struct{ error }
 
 func (swept) Swept() bool { return true }
 
-// notHad turns "the row was locked for too long" into what it means.
-func notHad(id any, err error) error {
+// notHad turns "not locked in time" into what it means: another transaction works on the row, or the
+// table is locked as a whole, which says nothing about the row.
+func (r *Rows) notHad(ctx context.Context, id any, err error) error {
 	if pawl.CodeOf(err) != "55P03" {
+		return err
+	}
+	if err = contract.LockedTable(ctx, r.pool, err, pgx.Identifier(strings.Split(r.table.Name, ".")).Sanitize()); errors.Is(err, contract.ErrTableLocked) {
 		return err
 	}
 	return &pawl.Error{Op: "guard.claim", Code: pawl.CodeInProgress, Err: fmt.Errorf("row %v: %w", id, err)}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/guard"
+	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/wireproxy"
 	"github.com/pawl-go/pawl/pawltest"
@@ -314,5 +315,32 @@ func TestNew_RefusesBadTables(t *testing.T) {
 	rows := rowsOf(t, pool, guard.Table{Name: "t", LastError: guard.None})
 	if _, err := rows.Sweeper(guard.Redrive{}, func(context.Context, string) error { return nil }); !errors.Is(err, pawl.ErrArgumentInvalid) {
 		t.Errorf("a sweeper without last_error: %v", err)
+	}
+}
+
+// A lock on the whole table says nothing about the row, which the message must not be told to be in
+// other hands.
+func TestOnce_ALockedTableIsNoConflict(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, orders)
+	config := pool.Config()
+	config.MaxConns = 1
+	one, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(one.Close)
+	rows := rowsOf(t, one, table)
+	if err := rows.Once(t.Context(), 2, ship(2)); err != nil { // prepares its statements: that waits for locks, too
+		t.Fatal(err)
+	}
+	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), "lock table orders in share mode"); err != nil {
+			return err
+		}
+		return rows.Once(t.Context(), 1, ship(1))
+	})
+	if pawl.CodeOf(err) != "55P03" || !errors.Is(err, contract.ErrTableLocked) || errors.Is(err, pawl.ErrInProgress) {
+		t.Errorf("got %v", err)
 	}
 }

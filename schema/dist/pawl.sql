@@ -757,6 +757,33 @@ begin
 end
 $$;
 
+-- 55P03 says that a lock was not had in time, and not which: that on a row, which another transaction works on, or that on the whole
+-- table, which CREATE INDEX, REINDEX, VACUUM FULL and ALTER TABLE take. The first is about one message, the second about all.
+
+-- _table_locked returns a table of these that nothing can be written to now, or null.
+create or replace function pawl_v1._table_locked(p_tables regclass[])
+returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '50ms'
+as $$
+declare
+  v_table regclass;
+begin
+  foreach v_table in array p_tables loop
+    begin
+      execute format('lock table %s in row exclusive mode', v_table);
+    exception
+      when insufficient_privilege then
+        null; -- the caller does not write to it
+      when lock_not_available then
+        return v_table;
+    end;
+  end loop;
+  return null;
+end
+$$;
+
 -- Guards for work that no row of Pawl's stands for, inside your own transaction.
 
 -- Locks a name until the transaction ends, without waiting: one run at a time of what no row represents, such as the
@@ -8777,7 +8804,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '037586854174c828de1aaf4897b592e7724302a0848dc7d2cbcd35d93933cb1e');
+values (1, 'init', 1, 'bce48588412c221d0e2962962c01ddbf64dd8b55d2566953ad006c91fb07e4b0');
 
 do $$
 begin
