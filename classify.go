@@ -60,6 +60,7 @@ var classes = []Class{
 	{"P4010", RetryNo, "nobody", RedoNothing, "the same"},
 	{"P4011", RetryNo, "nobody", RedoNothing, "the same"},
 	{"P4031", RetryNo, "operator", RedoNothing, "nobody knows whether it took effect"},
+	{"P4032", RetryYes, "pawl", RedoRequest, "the handler's transaction was lost, and the server answers others: charged"},
 	{"P4098", RetryNo, "operator", RedoNothing, "the schema does not fit"},
 	{"P4099", RetryNo, "operator", RedoNothing, "a newer state"},
 	{"P4040", RetryNo, "nobody", RedoNothing, "the row says that it was handled: acknowledge"},

@@ -65,15 +65,19 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 	if !it.begun && !c.held(it.Delivery) {
 		return outcome{lost: true}, nil
 	}
-	err = c.untilKnown(ctx, it.Delivery, func() (err error) {
+	once := func() (err error) {
 		o, err = c.once(ctx, it, leave)
-		var lost *lostError
-		if errors.As(err, &lost) {
-			it.instead = c.failed(lost.failure)
-			o, err = c.once(ctx, it, leave)
-		}
 		return err
-	})
+	}
+	err = c.untilKnown(ctx, it.Delivery, once)
+	var lost *lostError
+	if errors.As(err, &lost) && errors.Is(lost.failure, txn.ErrAlone) { // the first time it may have been the network
+		lost, err = nil, c.untilKnown(ctx, it.Delivery, once)
+	}
+	if errors.As(err, &lost) {
+		it.instead = c.failed(lost.failure)
+		err = c.untilKnown(ctx, it.Delivery, once)
+	}
 	return o, err
 }
 
@@ -96,7 +100,7 @@ func (c *Consumer) once(ctx context.Context, it item, leave func()) (outcome, er
 
 // untilKnown runs a whole transaction again after a lost race, and after a COMMIT without an answer. In the latter case we do
 // not guess: we claim again, which waits for the old transaction and then shows who won, and handle it only if the claim is
-// fresh.
+// fresh. If the server answers others, that is a lostError.
 func (c *Consumer) untilKnown(ctx context.Context, d pawl.Delivery, once func() error) (err error) {
 	for asked := 0; asked <= askAgain; asked++ {
 		err = txn.Restart(ctx, once)
@@ -105,6 +109,9 @@ func (c *Consumer) untilKnown(ctx context.Context, d pawl.Delivery, once func() 
 		}
 		c.away.Store(true) // it may accept connections and answer no COMMIT: ask before more is received
 		c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventCommitUnknown, Op: "consumer.commit", Err: err})
+		if errors.Is(err, txn.ErrAlone) {
+			return &lostError{err}
+		}
 		pace.Sleep(ctx, pace.Jittered(100*time.Millisecond<<asked))
 	}
 	return err

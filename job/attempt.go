@@ -33,6 +33,8 @@ type attempt struct {
 	ended   ended
 	ending  ending
 
+	unanswered bool // a COMMIT of it was not answered: jobs that are not ours any more have ended by it
+
 	// Of the session's roll, and guarded by it.
 	previous, following *attempt
 	enrolled            bool
@@ -122,7 +124,7 @@ var errIgnored = errors.New("the handler ignored the end of its context and was 
 
 // runTx runs the transaction, again if it lost a race, and settles what it leaves open.
 func (a *attempt) runTx() {
-	w, s, jobs := a.w, a.s, a.jobs
+	w, jobs := a.w, a.jobs
 	select {
 	case w.conns <- struct{}{}:
 		defer func() { <-w.conns }()
@@ -130,15 +132,41 @@ func (a *attempt) runTx() {
 		w.settleAll(a, jobs, nil)
 		return
 	}
-	err := txn.Restart(a, func() error {
-		if a.h.form == batch {
-			return a.tryBatch()
+	try := a.tryOne
+	if a.h.form == batch {
+		try = func() error { return a.tryBatch(jobs) }
+	}
+	err := txn.Restart(a, try)
+	if errors.Is(err, txn.ErrAlone) && pawl.MayHaveHappened(err) {
+		a.unanswered = true
+		event := w.event(jobs, "job.finish", err)
+		event.Kind = pawl.EventCommitUnknown
+		w.emit(a.s.ctx, event)
+	}
+	switch {
+	case len(jobs) > 1 && lostByHandler(err): // it is not known by which: each goes by itself
+		for i := range jobs {
+			one := jobs[i : i+1]
+			a.conclude(one, txn.Restart(a, func() error { return a.tryBatch(one) }))
 		}
-		return a.tryOne()
-	})
+		return
+	case errors.Is(err, txn.ErrAlone): // the first time it may have been the network
+		err = txn.Restart(a, try)
+	}
+	a.conclude(jobs, err)
+}
+
+// lostByHandler reports whether a handler has lost its transaction, so that nothing could be recorded in it.
+func lostByHandler(err error) bool {
+	return errors.Is(err, txn.ErrAlone) || errors.Is(err, txn.ErrLost) && !errors.Is(err, txn.ErrEnded) && !pawl.Unreachable(err)
+}
+
+// conclude settles what a transaction has left open.
+func (a *attempt) conclude(jobs []Job, err error) {
 	if err == nil {
 		return
 	}
+	w, s := a.w, a.s
 	var own errOwn
 	event := w.event(jobs, "job.finish", err)
 	switch {
@@ -151,8 +179,15 @@ func (a *attempt) runTx() {
 	case errors.As(err, &own):
 		w.settleAll(s.ctx, jobs, own.error)
 		return
+	case errors.Is(err, pawl.ErrFenceLost) && a.unanswered:
+		return // it has happened
 	case errors.Is(err, pawl.ErrFenceLost):
 		event.Kind = pawl.EventStaleWriteRefused
+	case errors.Is(err, txn.ErrAlone) && pawl.MayHaveHappened(err): // if it has not happened, that is charged
+		event.Kind = pawl.EventCommitUnknown
+		w.emit(s.ctx, event)
+		w.settleAll(s.ctx, jobs, err)
+		return
 	case pawl.MayHaveHappened(err):
 		event.Kind = pawl.EventCommitUnknown
 	case s.lost(), pawl.Unreachable(err), pawl.CodeOf(err) == "55P03":

@@ -20,17 +20,17 @@ type failure struct {
 	cause error
 }
 
-// tryBatch is one transaction: hold, handle, finish, commit. A nil error means the database holds the outcome, good or bad.
-func (a *attempt) tryBatch() error {
+// tryBatch is one transaction for some jobs: hold, handle, finish, commit. A nil error means the database holds the outcome, good or bad.
+func (a *attempt) tryBatch(jobs []Job) error {
 	var ctx context.Context = a
-	w, h, jobs := a.w, a.h, a.jobs
+	w, h := a.w, a.h
 	// hold: a crash here costs a retry once the process is known to be dead. A process that freezes before it is refused
 	// when it wakes; one that freezes after it keeps the rows until the server ends the silent transaction, and only then
 	// is taken over.
 	if err := fault.At("job.hold.before"); err != nil {
 		return err
 	}
-	tx, held, err := w.hold(ctx, h, jobs)
+	tx, held, err := a.hold(jobs)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,9 @@ func (a *attempt) tryBatch() error {
 }
 
 // hold opens the transaction, locks the jobs' rows, in the order of their ids, and returns those this attempt still owns.
-func (w *Worker) hold(ctx context.Context, h *Handler, jobs []Job) (tx *txn.Opened, held []Job, err error) {
+func (a *attempt) hold(jobs []Job) (tx *txn.Opened, held []Job, err error) {
+	var ctx context.Context = a
+	w, h := a.w, a.h
 	var rows []contract.JobEndRow
 	step := contract.JobHoldManyStep(holdings(jobs), func(all []contract.JobEndRow) { rows = all })
 	tx, err = txn.Opener{Pool: w.pool, SQL: h.sql, Hands: &w.hands, Limit: txn.AnswerLimit}.Open(ctx, "job.begin", "", h.policy.Timeout+w.abandon, step)
@@ -89,6 +91,9 @@ func (w *Worker) hold(ctx context.Context, h *Handler, jobs []Job) (tx *txn.Open
 		case "held":
 			held = append(held, j)
 		case "stale":
+			if a.unanswered {
+				continue
+			}
 			e := w.event([]Job{j}, "job.hold", &pawl.Error{Op: "job.hold", Code: pawl.CodeFenceLost})
 			e.Kind = pawl.EventStaleWriteRefused
 			w.emit(ctx, e)

@@ -11,6 +11,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/internal/txn"
 )
 
 // settleLimit bounds one try to tell the database how an attempt ended.
@@ -93,7 +94,7 @@ func (w *Worker) trySettle(ctx context.Context, u unsettled) {
 		switch {
 		case errors.Is(u.cause, pawl.ErrFenceLost): // the handler was refused, and it was this job's fence
 			w.emit(ctx, e)
-		case isAbsent(err) && u.cause != errIgnored:
+		case isAbsent(err) && u.cause != errIgnored && !errors.Is(u.cause, txn.ErrAlone): // else its COMMIT has happened
 			e.Err = fmt.Errorf("the handler failed, and the job has ended: by a newer attempt, or because the handler ended the transaction that it was lent: %w", u.cause)
 			w.emit(ctx, e)
 		}

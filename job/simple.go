@@ -74,6 +74,11 @@ func (a *attempt) unfinished(j Job, err error) {
 		return
 	case errors.Is(err, pawl.ErrFenceLost) && s.lost():
 		event.Kind = pawl.EventStaleWriteRefused
+	case errors.Is(err, txn.ErrAlone) && pawl.MayHaveHappened(err): // if it has not happened, that is charged
+		event.Kind = pawl.EventCommitUnknown
+		w.emit(s.ctx, event)
+		w.settle(s.ctx, j, err)
+		return
 	case pawl.MayHaveHappened(err):
 		event.Kind = pawl.EventCommitUnknown
 	case s.lost(), pawl.Unreachable(err) && w.databaseAway(s.ctx):

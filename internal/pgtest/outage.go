@@ -2,16 +2,21 @@ package pgtest
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Shut makes a database unreachable, as an outage would: nobody can connect any more, and everybody is thrown out. admin
-// is connected to another database. The two are transactions of their own: in one, clients would be back before the
-// first takes effect.
+// Shut makes a database unreachable, as an outage would: no client can connect any more, and all sessions end. admin is
+// connected to another database. The two are transactions of their own: in one, clients would be back before the first
+// takes effect.
+//
+// A session that was beginning is not in pg_stat_activity yet, and has been allowed to connect. A new name for the
+// database waits for it, and is refused while there is one.
 func Shut(ctx context.Context, admin *pgx.Conn, database string) error {
-	name := pgx.Identifier{database}.Sanitize()
+	name, away := pgx.Identifier{database}.Sanitize(), pgx.Identifier{database + "_away"}.Sanitize()
 	if _, err := admin.Exec(ctx, "alter database "+name+" with allow_connections false"); err != nil {
 		return err
 	}
@@ -20,6 +25,19 @@ func Shut(ctx context.Context, admin *pgx.Conn, database string) error {
 			database).Scan(&sessions)
 		if err != nil {
 			return err
+		}
+		if sessions > 0 {
+			continue
+		}
+		for _, renamed := range []string{name + " rename to " + away, away + " rename to " + name} {
+			_, err := admin.Exec(ctx, "alter database "+renamed)
+			if used := new(pgconn.PgError); errors.As(err, &used) && used.Code == "55006" { // object_in_use
+				sessions = 1
+				break
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -34,7 +34,9 @@ type Opened struct {
 	conn   acquired
 	driver *stdlib.Conn // of conn, if the [Opener] has SQL
 	before settings     // of the session
+	server string       // its name; see blame
 	point  savepoint    // where user code is rolled back to
+	lent   bool         // user code has had it
 	soiled bool         // user code changed the session
 	given  bool         // and may have had the connection itself
 	ended  bool
@@ -121,6 +123,7 @@ func (o Opener) Start(ctx context.Context, op string, level pgx.TxIsoLevel, firs
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{IsoLevel: level})
 	first(batch)
+	name(batch, conn.Conn().PgConn())
 	before := settingsOf(conn.Conn().PgConn())
 	results := conn.Conn().SendBatch(limited, batch)
 	tx := &Opened{Tx: results.Tx(), conn: conn, pool: o.Pool, hands: o.Hands, before: before}
@@ -136,6 +139,7 @@ func (o Opener) Start(ctx context.Context, op string, level pgx.TxIsoLevel, firs
 		}
 		return nil, pawl.Wrap(op, err)
 	}
+	tx.server, _ = conn.Conn().PgConn().CustomData()[serverKey].(string)
 	return tx, nil
 }
 
@@ -187,7 +191,7 @@ func (o *Opened) Guard(ctx context.Context, limit time.Duration, fn func(context
 			return nil
 		}
 	}
-	return o.returned(ctx, failure)
+	return o.blame(ctx, o.returned(ctx, failure))
 }
 
 // Lend runs user code in the transaction, whose id is xact, without a savepoint unless it asks for the connection. If fn fails, panics or overruns limit, the transaction
@@ -210,9 +214,9 @@ func (o *Opened) Lend(ctx context.Context, limit time.Duration, xact string, fn 
 		failure = endedByText(failure)
 	}
 	if err := o.Rollback(back); err != nil && !errors.As(failure, new(*overrunError)) {
-		return errors.Join(ErrLost, failure, err)
+		failure = errors.Join(ErrLost, failure, err)
 	}
-	return failure
+	return o.blame(ctx, failure)
 }
 
 // endedByText reports whether user code has ended the transaction xact through the connection. An aborted transaction cannot be asked for
@@ -254,6 +258,7 @@ func (o *Opened) Unbroken() bool {
 }
 
 func (o *Opened) run(ctx context.Context, l *lent, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
+	o.lent = true
 	failure := runIn(ctx, o.hands, limit, func(ctx context.Context) error { return fn(ctx, l) })
 	unbelievable := l.end()
 	if errors.Is(unbelievable, errRunning) {
@@ -321,7 +326,7 @@ func (o *Opened) CommitWith(ctx context.Context, op string, last func(*pgx.Batch
 			fn(o.pool)
 		}
 	}
-	return err
+	return o.blame(ctx, err)
 }
 
 // sendLast sends what ends with COMMIT. By itself that is a simple query, which takes fewer messages than a batch.

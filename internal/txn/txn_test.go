@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/internal/wireproxy"
 	"github.com/pawl-go/pawl/pawltest"
@@ -122,7 +123,7 @@ func TestGuard_NoticesALostTransaction(t *testing.T) {
 			if !errors.Is(err, txn.ErrLost) || errors.Is(err, txn.ErrEnded) != c.ended || pawl.MayHaveHappened(err) != c.asks {
 				t.Errorf("%v: lost %v, ended %v, may have happened %v", err, errors.Is(err, txn.ErrLost), errors.Is(err, txn.ErrEnded), pawl.MayHaveHappened(err))
 			}
-			if !c.asks && (name == "killed") != pawl.Unreachable(err) {
+			if pawl.Unreachable(err) != c.asks || (name == "killed") != errors.Is(err, pawl.ErrTransactionLost) {
 				t.Errorf("unreachable is %v for %v", pawl.Unreachable(err), err)
 			}
 		})
@@ -252,4 +253,31 @@ func untilMarks(t *testing.T, pool *pgxpool.Pool, want int) {
 		t.Errorf("%d rows are durable, want %d", got, want)
 	}
 	txn.Rollback(t.Context(), tx)
+}
+
+// The failure of a transaction that was lost alone names the settings that end sessions.
+func TestBlame_NamesTheSettings(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t, pgtest.Template{Name: "empty"})
+	admin, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close(context.Background())
+	database := pgx.Identifier{admin.Config().Database}.Sanitize()
+	if _, err := admin.Exec(t.Context(), "alter database "+database+" set idle_session_timeout = '1h'"); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	err = begin(t, pool).Guard(t.Context(), time.Minute, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
+		return err
+	})
+	if !errors.Is(err, pawl.ErrTransactionLost) || !strings.Contains(err.Error(), "idle_session_timeout = 3600000ms") {
+		t.Errorf("got %v", err)
+	}
 }

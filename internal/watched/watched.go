@@ -21,7 +21,10 @@ const key = "github.com/pawl-go/pawl"
 // is the time at which it started, which a restarted primary and its standbys do not share.
 // pawl_v1._unproved answers the same name.
 const ReadOn = `case when pg_catalog.current_setting('synchronous_standby_names') operator(pg_catalog.=) '' then ''
-       else extract(epoch from pg_catalog.pg_postmaster_start_time())::pg_catalog.text end`
+       else ` + Server + ` end`
+
+// Server is SQL for the name of the server, a text.
+const Server = `extract(epoch from pg_catalog.pg_postmaster_start_time())::pg_catalog.text`
 
 // A state belongs to one connection, and like it to one goroutine at a time.
 type state struct {

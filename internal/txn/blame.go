@@ -1,0 +1,90 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/watched"
+)
+
+// ErrAlone means that the server answers others, and has not been replaced: what ended the transaction
+// is its own. An outage charges no attempt, so without this a handler that loses its connection each
+// time would be tried for ever, and hold up its lane and its batches.
+var ErrAlone = errors.New("the server answers others")
+
+// blameLimit bounds the question whether the server answers others. It is an outage if that is not
+// answered in time.
+const blameLimit = 2 * time.Second
+
+// serverKey is where a connection keeps the name of its server.
+const serverKey = "github.com/pawl-go/pawl/server"
+
+// name asks for the name of a connection's server in the first transaction on it.
+func name(batch *pgx.Batch, conn *pgconn.PgConn) {
+	if _, known := conn.CustomData()[serverKey]; known {
+		return
+	}
+	batch.Queue("select " + watched.Server).QueryRow(func(row pgx.Row) error {
+		var server string
+		err := row.Scan(&server)
+		conn.CustomData()[serverKey] = server
+		return err
+	})
+}
+
+// blame decides what an error means that looks like an outage, of a transaction that user code has had.
+// If the same server takes writes of others now, the error is [pawl.CodeTransactionLost], a failure of
+// that code; a COMMIT without an answer stays one, and is [ErrAlone]. Else err is returned: nothing
+// speaks against an outage.
+func (o *Opened) blame(ctx context.Context, err error) error {
+	if !o.lent || ctx.Err() != nil || errors.Is(err, ErrEnded) || !lostAlone(err) {
+		return err
+	}
+	settings, alone := o.answersOthers(ctx)
+	if !alone {
+		return err
+	}
+	why := ErrAlone
+	if settings != "" {
+		why = fmt.Errorf("%w (%s)", ErrAlone, settings)
+	}
+	if pawl.MayHaveHappened(err) {
+		return &pawl.Error{Op: "handler", Code: pawl.CodeCommitUnknown, Err: errors.Join(why, err)}
+	}
+	return &pawl.Error{Op: "handler", Code: pawl.CodeTransactionLost, Err: errors.Join(ErrLost, why, err)}
+}
+
+// lostAlone reports whether an error can be one of this transaction alone. A server that is full, or in
+// which another session has crashed (57P02), fails those that did nothing.
+func lostAlone(err error) bool {
+	code := pawl.CodeOf(err)
+	return pawl.Unreachable(err) && !strings.HasPrefix(string(code), "53") && code != "57P02"
+}
+
+// answersOthers reports whether the server of the transaction answers on another connection, and takes
+// writes. settings are those that end sessions.
+func (o *Opened) answersOthers(ctx context.Context) (settings string, yes bool) {
+	const query = "select " + watched.Server + `,
+       not pg_catalog.pg_is_in_recovery() and pg_catalog.current_setting('default_transaction_read_only') operator(pg_catalog.=) 'off',
+       array(select s.name operator(pg_catalog.||) ' = ' operator(pg_catalog.||) s.setting operator(pg_catalog.||) coalesce(s.unit, '')
+               from pg_catalog.pg_settings as s
+              where s.name operator(pg_catalog.=) any (array['transaction_timeout', 'idle_in_transaction_session_timeout', 'idle_session_timeout'])
+                and s.setting operator(pg_catalog.<>) '0'
+              order by s.name)`
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), blameLimit)
+	defer cancel()
+	var (
+		now    string
+		writes bool
+		ends   []string
+	)
+	err := o.pool.QueryRow(ctx, query).Scan(&now, &writes, &ends)
+	return strings.Join(ends, ", "), err == nil && writes && now == o.server
+}
