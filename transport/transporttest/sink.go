@@ -229,11 +229,17 @@ func answersBelong(b *sinkBench) {
 	b.answers.keep(all)
 	for range 8 {
 		ms := b.messages(0, batch)
-		b.refuse(ms, b.some(batch)...)
+		refused := append(b.some(batch), b.random.IntN(batch))
+		b.refuse(ms, refused...)
 		p := b.publish(b.Context(), ms)
 		b.arrive(batch)
 		b.untilDone(p)
 		b.exact(p)
+		for _, i := range refused {
+			if b.result(p)[i] == nil {
+				b.Errorf("message %d was refused, and has no error", i)
+			}
+		}
 	}
 }
 
