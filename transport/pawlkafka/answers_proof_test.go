@@ -7,11 +7,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -54,6 +56,45 @@ func TestSink_Answers(t *testing.T) {
 			return m
 		}}
 	}})
+}
+
+// Records of calls at the same time share a batch, and Kafka refuses a batch as a whole. A message is charged for what it is only if it was alone: here
+// the topic is compacted and takes no record without a key.
+func TestSink_ARefusalIsOfOneMessage(t *testing.T) {
+	t.Parallel()
+	at := addr(t)
+	topic := createTopic(t, at, 1, map[string]string{"cleanup.policy": "compact"})
+	sink := openSink(t, at, []string{topic}, pawlkafka.SinkConfig{}, kgo.ProducerLinger(20*time.Millisecond))
+	shared := 0
+	for round := range 50 {
+		errs := make([]error, 8)
+		var all sync.WaitGroup
+		for i := range errs {
+			all.Go(func() {
+				m := event(fmt.Sprint(round, "-", i), fmt.Sprint("order-", i), []byte("x"))
+				if i == 3 {
+					m.AggregateID = ""
+				}
+				errs[i] = errors.Join(sink.Publish(t.Context(), []pawl.Message{m})...)
+			})
+		}
+		all.Wait()
+		for i, err := range errs {
+			if err == nil || i == 3 {
+				continue
+			}
+			if shared++; !pawl.IsSinkDown(err) {
+				t.Fatalf("message %d is charged for another one: %v", i, err)
+			}
+		}
+	}
+	if shared == 0 {
+		t.Error("no message shared a batch with the one that Kafka refuses")
+	}
+	keyless := event("alone", "", []byte("x"))
+	if err := sink.Publish(t.Context(), []pawl.Message{keyless})[0]; err == nil || pawl.IsSinkDown(err) {
+		t.Errorf("alone: %v", err)
+	}
 }
 
 // readSized reads a request or an answer, with its size.
