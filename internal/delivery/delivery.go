@@ -124,7 +124,11 @@ func (p *PendingMany) Queue(b *pgx.Batch) {
 // [pawl.ErrKeyReused] or 55P03.
 func (p *PendingMany) Claims() (claims []Claim, refused []error) {
 	claims, refused = make([]Claim, len(p.intents)), make([]error, len(p.intents))
-	for n, row := range p.rows {
+	rows := p.rows
+	if len(rows) != len(p.intents) { // nothing is known of any: a claim without an answer must not pass for a duplicate
+		rows = make([]contract.InboxClaimRow, len(p.intents))
+	}
+	for n, row := range rows {
 		switch row.Outcome {
 		case "mismatch":
 			refused[n] = &pawl.Error{Op: "inbox.claim", Code: pawl.CodeKeyReused,
