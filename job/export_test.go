@@ -29,7 +29,8 @@ func NewArchiveKeeper(pool *pgxpool.Pool, cfg Config) (keep func(context.Context
 	return k.keep, &k.due
 }
 
-// FinishTogether ends attempts whose handlers are done at the same time, and returns what became of each.
+// FinishTogether ends attempts whose handlers are done at the same time, and returns what became of
+// each.
 func FinishTogether(pool *pgxpool.Pool, jobs ...Job) (outcomes []string) {
 	for _, e := range newFinisher(pool, newPromoter(pool, func(string) {})).finish(jobs) {
 		outcomes = append(outcomes, e.outcome)

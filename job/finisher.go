@@ -79,8 +79,9 @@ func (f *finisher) flushAll() {
 	}
 }
 
-// together is how many of the first endings go into one call. The answers name jobs, not attempts, so no job goes in twice: a process that stood still
-// past its lease may end two attempts of one job.
+// together is how many of the first endings go into one call. The answers name jobs, not attempts,
+// so no job goes in twice: a process that stood still past its lease may end two attempts of one
+// job.
 func together(all []*ending) int {
 	all = all[:min(len(all), maxBatch)]
 	return distinct(len(all), func(i int) int64 { return all[i].job.ID })
@@ -88,6 +89,9 @@ func together(all []*ending) int {
 
 // distinct is how many of the first n ids are different ones.
 func distinct(n int, id func(int) int64) int {
+	if n < 2 {
+		return n
+	}
 	seen := make(map[int64]bool, n)
 	for i := range n {
 		if seen[id(i)] {

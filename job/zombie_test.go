@@ -42,8 +42,8 @@ func stoppedBeforeHold(t *testing.T, form string) {
 	c.wantEffects(4)
 }
 
-// A process that stood still past its lease claims its job anew, and then the handlers of both attempts return at the same time. The newer one has
-// finished the job, and the older one is stale.
+// A process that stood still past its lease claims its job anew, and then the handlers of both
+// attempts return at the same time. The newer one has finished the job, and the older one is stale.
 func TestZombie_BothAttemptsEndTogether(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

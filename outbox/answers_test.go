@@ -28,7 +28,8 @@ func TestFunc_Answers(t *testing.T) {
 	}})
 }
 
-// requestTo returns a function that sends a message as a request. Each has a connection of its own, so that one which is lost is not tried again.
+// requestTo returns a function that sends a message as a request. Each has a connection of its own,
+// so that one which is lost is not tried again.
 func requestTo(url string) func(context.Context, pawl.Message) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	return func(ctx context.Context, m pawl.Message) error {

@@ -125,7 +125,8 @@ func (p *PendingMany) Queue(b *pgx.Batch) {
 func (p *PendingMany) Claims() (claims []Claim, refused []error) {
 	claims, refused = make([]Claim, len(p.intents)), make([]error, len(p.intents))
 	rows := p.rows
-	if len(rows) != len(p.intents) { // nothing is known of any: a claim without an answer must not pass for a duplicate
+	// Without an answer for each, nothing is known of any: none may pass for a duplicate.
+	if len(rows) != len(p.intents) {
 		rows = make([]contract.InboxClaimRow, len(p.intents))
 	}
 	for n, row := range rows {

@@ -20,7 +20,8 @@ func intent(key, payload string) pawl.Intent {
 	return pawl.Intent{Scope: "billing", Key: key, Fingerprint: pawl.FingerprintOf([]byte(payload))}
 }
 
-// An intent that the database has not answered for is an error. Without one it would pass for a duplicate, which is acknowledged.
+// An intent that the database has not answered for is an error. Without one it would pass for a
+// duplicate, which is acknowledged.
 func TestClaimMany_NoAnswerIsAnError(t *testing.T) {
 	t.Parallel()
 	pending, err := delivery.PrepareMany([]pawl.Intent{intent("a", "1"), intent("b", "2")})

@@ -7,7 +7,8 @@ import (
 	"sync"
 )
 
-// Frames is a proxy that takes a protocol apart into frames, and forwards those that it is told to forward, when it is told to.
+// Frames is a proxy that takes a protocol apart into frames, and forwards those that it is told to
+// forward, when it is told to.
 type Frames struct {
 	listener net.Listener
 	upstream string
@@ -18,7 +19,8 @@ type Frames struct {
 	links map[*Link]bool
 }
 
-// A Link is one connection through a proxy. Its methods may be called at once, and do nothing once the connection is gone.
+// A Link is one connection through a proxy. Its methods may be called at once, and do nothing once
+// the connection is gone.
 type Link struct {
 	client, server     net.Conn
 	toClient, toServer sync.Mutex
@@ -36,8 +38,9 @@ func write(turn *sync.Mutex, to net.Conn, frame []byte) {
 	_, _ = to.Write(frame)
 }
 
-// ListenFrames runs a proxy in front of upstream, host:port, until Close. read reads one frame from either side. begin is called for each
-// connection; what it returns is called with each frame from the client and from the server, and forwards it or not.
+// ListenFrames runs a proxy in front of upstream, host:port, until Close. read reads one frame from
+// either side. begin is called for each connection; what it returns is called with each frame from
+// the client and from the server, and forwards it or not.
 func ListenFrames(upstream string, read func(*bufio.Reader) ([]byte, error), begin func(*Link) (up, down func(frame []byte))) (*Frames, error) {
 	var listen net.ListenConfig
 	l, err := listen.Listen(context.Background(), "tcp", "127.0.0.1:0")

@@ -25,8 +25,10 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// An answer of Kafka is about all batches of a request, one for each partition. Each message gets what was said of its partition, and nothing counts
-// as published that no answer confirmed. Kafka itself confirms; a proxy delays that. Topics are compacted, so Kafka refuses records without a key.
+// An answer of Kafka is about all batches of a request, one for each partition. Each message gets
+// what was said of its partition, and nothing counts as published that no answer confirmed. Kafka
+// itself confirms; a proxy delays that. Topics are compacted, so Kafka refuses records without a
+// key.
 func TestSink_Answers(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -58,8 +60,9 @@ func TestSink_Answers(t *testing.T) {
 	}})
 }
 
-// Records of calls at the same time share a batch, and Kafka refuses a batch as a whole. A message is charged for what it is only if it was alone: here
-// the topic is compacted and takes no record without a key.
+// Records of calls at the same time share a batch, and Kafka refuses a batch as a whole. A message
+// is charged for what it is only if it was alone: here the topic is compacted and takes no record
+// without a key.
 func TestSink_ARefusalIsOfOneMessage(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -108,7 +111,8 @@ func readSized(r *bufio.Reader) ([]byte, error) {
 	return frame, err
 }
 
-// A produceWire reads along on a connection, and lets answers to produce requests pass when it is told to.
+// A produceWire reads along on a connection, and lets answers to produce requests pass when it is
+// told to.
 type produceWire struct {
 	link    *wireproxy.Link
 	answers *transporttest.Answers
@@ -154,8 +158,8 @@ func (w *produceWire) up(frame []byte) {
 	w.link.ToServer(frame)
 }
 
-// eventIDs finds the header with the event's id in each record of a batch that is not compressed: its name, the length of its value as a varint, and
-// the value.
+// eventIDs finds the header with the event's id in each record of a batch that is not compressed:
+// its name, the length of its value as a varint, and the value.
 func eventIDs(batch []byte) (ids []string) {
 	name := []byte(pawl.HeaderEventID)
 	for {
@@ -199,7 +203,8 @@ func (w *produceWire) down(frame []byte) {
 				continue
 			}
 			said = append(said, one)
-			if err := kerr.ErrorForCode(one.ErrorCode); err == nil || err == kerr.DuplicateSequenceNumber { // which says that it is there
+			err := kerr.ErrorForCode(one.ErrorCode)
+			if err == nil || err == kerr.DuplicateSequenceNumber { // which says that it is there
 				confirmed = append(confirmed, ids...)
 			}
 		}

@@ -352,7 +352,8 @@ func (s *Sink) depart(topic string) traffic {
 	return before
 }
 
-// arrive counts a record that is answered, and reports whether no other of its topic was on its way with it.
+// arrive counts a record that is answered, and reports whether no other of its topic was on its way
+// with it.
 func (s *Sink) arrive(r *kgo.Record, err error, before traffic) (alone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -384,8 +385,9 @@ func (f *flight) gather(ctx context.Context) []error {
 
 var errUnanswered = errors.New("the broker has not answered: the record may be in the log")
 
-// failure says what an error of the client is about. One record that is refused fails others of its partition with the same error, also those of
-// other calls, so among several nothing tells which it was about: the relay publishes each alone then.
+// failure says what an error of the client is about. One record that is refused fails others of its
+// partition with the same error, also those of other calls, so among several nothing tells which it
+// was about: the relay publishes each alone then.
 func (s *Sink) failure(err error, alone bool) error {
 	if err == nil {
 		return nil

@@ -58,8 +58,9 @@ var (
 	_ pawl.Broker  = (*Sink)(nil)
 )
 
-// OpenSink finds the stream. It makes nothing. It returns an error that says in one line what to do if the stream does not exist, if it does not
-// take [SinkConfig.Subject], if it confirms nothing (no_ack), or if the connection would give up for good: connect with nats.MaxReconnects(-1).
+// OpenSink finds the stream. It makes nothing. It returns an error that says in one line what to do
+// if the stream does not exist, if it does not take [SinkConfig.Subject], if it confirms nothing
+// (no_ack), or if the connection would give up for good: connect with nats.MaxReconnects(-1).
 func OpenSink(ctx context.Context, js jetstream.JetStream, stream string, cfg SinkConfig) (*Sink, error) {
 	const op = "nats.sink"
 	switch {

@@ -185,7 +185,8 @@ func TestSink_CarriesNothingChanged(t *testing.T) {
 	}
 }
 
-// A stream with no_ack confirms nothing: it is refused, and the setting is named. Once it confirms, the sink publishes to it.
+// A stream with no_ack confirms nothing: it is refused, and the setting is named. Once it confirms,
+// the sink publishes to it.
 func TestSink_NeedsConfirmations(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{stream: jetstream.StreamConfig{NoAck: true}})

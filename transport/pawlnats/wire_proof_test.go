@@ -22,7 +22,8 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// A confirmation reaches its message in whatever order confirmations come. JetStream itself confirms; a proxy delays that.
+// A confirmation reaches its message in whatever order confirmations come. JetStream itself
+// confirms; a proxy delays that.
 func TestSink_Answers(t *testing.T) {
 	t.Parallel()
 	server := startServer(t)

@@ -133,7 +133,8 @@ func (l *line) enter(ctx context.Context, one *posted) error {
 	return nil
 }
 
-// settle makes the answer to a message known. amqp091-go matches confirmations by their delivery tags. A return has none: it is known by the id.
+// settle makes the answer to a message known. amqp091-go matches confirmations by their delivery
+// tags. A return has none: it is known by the id.
 func (l *line) settle(one *posted, acked bool, err error) {
 	l.mu.Lock()
 	l.gather()
@@ -178,8 +179,9 @@ func (l *line) stop() error {
 	return errors.New("RabbitMQ blocked the connection for a while")
 }
 
-// gather reads what was returned so far. RabbitMQ returns a message before it confirms it, so a return is read before its message is settled. If
-// several with one id are on their way, it counts for each: to publish one again does no harm.
+// gather reads what was returned so far. RabbitMQ returns a message before it confirms it, so a
+// return is read before its message is settled. If several with one id are on their way, it counts
+// for each: to publish one again does no harm.
 func (l *line) gather() {
 	for {
 		select {

@@ -191,13 +191,15 @@ func (s *Sink) outcome(ctx context.Context, l *line, p parcel, one *posted) (err
 	}
 	reason := l.reason()
 	var answer *amqp.Error
-	if errors.As(reason, &answer) && answer.Code == amqp.PreconditionFailed && one.alone { // about this message, such as its size
+	aboutContent := errors.As(reason, &answer) && answer.Code == amqp.PreconditionFailed // such as its size
+	if aboutContent && one.alone {
 		return wrap("rabbitmq.sink", s.exchange, reason), false
 	}
 	return s.down(fmt.Errorf("it is unknown whether RabbitMQ has the message: %w", reason)), false
 }
 
-// connected returns the line, connected anew if it is lost, and counts the call that uses it: see leave.
+// connected returns the line, connected anew if it is lost, and counts the call that uses it: see
+// leave.
 func (s *Sink) connected(ctx context.Context) (*line, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -249,7 +251,8 @@ func (s *Sink) leave(l *line) {
 	s.end(l)
 }
 
-// drop gives up a line: later calls connect anew. Other calls that use it still get the answers to their messages.
+// drop gives up a line: later calls connect anew. Other calls that use it still get the answers to
+// their messages.
 func (s *Sink) drop(l *line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,6 +12,9 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/wireproxy"
@@ -19,7 +22,8 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// A confirmation reaches its message in whatever order confirmations come, whoever waits for which. RabbitMQ itself confirms; a proxy delays that.
+// A confirmation reaches its message in whatever order confirmations come, whoever waits for which.
+// RabbitMQ itself confirms; a proxy delays that.
 func TestSink_Answers(t *testing.T) {
 	t.Parallel()
 	transporttest.RunSink(t, transporttest.Destination{Named: true, Open: func(t *testing.T, a *transporttest.Answers) transporttest.Outlet {
@@ -31,14 +35,19 @@ func TestSink_Answers(t *testing.T) {
 		})
 		o.must(err)
 		t.Cleanup(proxy.Close)
-		return transporttest.Outlet{Sink: o.openSink(proxy.Addr(), pawlrabbitmq.SinkConfig{}), Cut: proxy.Cut, Refused: func(m pawl.Message) pawl.Message {
+		patient := pawlrabbitmq.URLConfig(urlOf(proxy.Addr()), amqp.Config{Heartbeat: time.Minute})
+		sink, err := pawlrabbitmq.OpenSink(t.Context(), patient, o.exchange, pawlrabbitmq.SinkConfig{})
+		o.must(err)
+		t.Cleanup(func() { _ = sink.Close() })
+		return transporttest.Outlet{Sink: sink, Cut: proxy.Cut, Refused: func(m pawl.Message) pawl.Message {
 			m.Type = "nowhere." + m.ID // no queue is bound for it
 			return m
 		}}
 	}})
 }
 
-// A relay may publish an event again while an earlier copy is on its way. Each copy that RabbitMQ returns has an error, though it is confirmed too.
+// A relay may publish an event again while an earlier copy is on its way. Each copy that RabbitMQ
+// returns has an error, though it is confirmed too.
 func TestSink_EachCopyIsReturned(t *testing.T) {
 	t.Parallel()
 	o := newOutlet(t, sharedServer(t), quorum(), pawlrabbitmq.SinkConfig{})
@@ -53,7 +62,8 @@ func TestSink_EachCopyIsReturned(t *testing.T) {
 	}
 }
 
-// A message that RabbitMQ refuses for what it is ends the channel for those of other calls, too. None of these is charged for it.
+// A message that RabbitMQ refuses for what it is ends the channel for those of other calls, too.
+// None of these is charged for it.
 func TestSink_ARefusalIsOfOneMessage(t *testing.T) {
 	t.Parallel()
 	o := newOutlet(t, sharedServer(t), quorum(), pawlrabbitmq.SinkConfig{})
@@ -112,7 +122,8 @@ const (
 	basicNack     = 60<<16 | 120
 )
 
-// A wire reads along on a connection, and lets confirmations pass when it is told to. A return passes with the confirmation of its message.
+// A wire reads along on a connection, and lets confirmations pass when it is told to. A return
+// passes with the confirmation of its message.
 type wire struct {
 	link    *wireproxy.Link
 	answers *transporttest.Answers
@@ -180,7 +191,8 @@ func sortedTags(open map[uint64]string) (tags []uint64) {
 	return tags
 }
 
-// returned collects the frames of a return: the method, the header, and the body, which is small and in one frame.
+// returned collects the frames of a return: the method, the header, and the body, which is small
+// and in one frame.
 func (w *wire) returned(c uint16, frame []byte) {
 	w.returning = append(w.returning, frame...)
 	switch frame[0] {
@@ -192,7 +204,8 @@ func (w *wire) returned(c uint16, frame []byte) {
 	}
 }
 
-// confirm makes a confirmation of one message, and hands it over with the message's return, if there is one.
+// confirm makes a confirmation of one message, and hands it over with the message's return, if
+// there is one.
 func (w *wire) confirm(c uint16, tag uint64, ack bool) {
 	id := w.open[c][tag]
 	delete(w.open[c], tag)
@@ -211,7 +224,8 @@ func (w *wire) confirm(c uint16, tag uint64, ack bool) {
 	w.answers.Send([]string{id}, confirmed, func() { w.link.ToClient(append(frames, one...)) })
 }
 
-// messageID reads the property message-id of a content header: those before it have the higher flags.
+// messageID reads the property message-id of a content header: those before it have the higher
+// flags.
 func messageID(frame []byte) string {
 	p := frame[7+12:]
 	flags := binary.BigEndian.Uint16(p)

@@ -18,7 +18,8 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// An entry of an answer reaches the message that it names, in whatever order entries and answers come. What no entry names is not published.
+// An entry of an answer reaches the message that it names, in whatever order entries and answers
+// come. What no entry names is not published.
 func TestSink_Answers(t *testing.T) {
 	t.Parallel()
 	transporttest.RunSink(t, transporttest.Destination{Named: true, Open: func(t *testing.T, a *transporttest.Answers) transporttest.Outlet {
@@ -37,7 +38,8 @@ func TestSink_Answers(t *testing.T) {
 	}})
 }
 
-// An endpoint is a server that refuses messages with the attribute "refuse", and lets answers to SendMessageBatch go when it is told to.
+// An endpoint is a server that refuses messages with the attribute "refuse", and lets answers to
+// SendMessageBatch go when it is told to.
 type endpoint struct {
 	server  *sqstest.Server
 	answers *transporttest.Answers

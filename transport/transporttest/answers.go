@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// Answers decides when a destination answers, and in which order. The destination tells it of each message that arrives and hands it each answer
-// to the sink; the suite lets answers go, keeps them back, or never sends them. All methods may be called at once.
+// Answers decides when a destination answers, and in which order. The destination tells it of each
+// message that arrives and hands it each answer to the sink; the suite lets answers go, keeps them
+// back, or never sends them. All methods may be called at once.
 type Answers struct {
 	inOrder bool
 	sending sync.Mutex // held while an answer is sent: they go one after another
@@ -35,16 +36,17 @@ func newAnswers(inOrder bool) *Answers {
 // Arrived notes that a message has reached the destination.
 func (a *Answers) Arrived() { a.event() }
 
-// Omits reports whether the answer must not mention a message. Ask it if one answer is about several messages. An answer that is about omitted
-// messages only is dropped by Send.
+// Omits reports whether the answer must not mention a message. Ask it if one answer is about
+// several messages. An answer that is about omitted messages only is dropped by Send.
 func (a *Answers) Omits(id string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.omitted[id]
 }
 
-// Send sends an answer that is about the messages ids and confirms some of them. It calls send at most once: now, later from another goroutine,
-// or never. send must not block, and does nothing if its connection is gone.
+// Send sends an answer that is about the messages ids and confirms some of them. It calls send at
+// most once: now, later from another goroutine, or never. send must not block, and does nothing if
+// its connection is gone.
 func (a *Answers) Send(ids, confirmed []string, send func()) {
 	a.mu.Lock()
 	omitted := !slices.ContainsFunc(ids, func(id string) bool { return !a.omitted[id] })
@@ -108,7 +110,8 @@ func (a *Answers) omit(ids ...string) {
 	}
 }
 
-// release sends the answers that were kept back about some messages, in any order, or in theirs if the protocol has no other.
+// release sends the answers that were kept back about some messages, in any order, or in theirs if
+// the protocol has no other.
 func (a *Answers) release(r *rand.Rand, which func(id string) bool) {
 	a.mu.Lock()
 	var now []answer

@@ -12,7 +12,8 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// A destination in memory, with a sink that can be broken. It answers each message by the number that the connection gave it, or a whole call at once.
+// A destination in memory, with a sink that can be broken. It answers each message by the number
+// that the connection gave it, or a whole call at once.
 
 func TestMemorySink(t *testing.T)         { transporttest.RunSink(t, memorySink("", false)) }
 func TestMemorySink_Batches(t *testing.T) { transporttest.RunSink(t, memorySink("", true)) }
