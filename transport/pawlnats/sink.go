@@ -83,7 +83,7 @@ func OpenSink(ctx context.Context, js jetstream.JetStream, stream string, cfg Si
 	}
 	if info.Config.NoAck {
 		return nil, &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the stream %s has no_ack: it confirms no message, so none could count as published", stream),
-			Hint: "set no_ack (StreamConfig.NoAck) of the stream to false"}
+			Hint: "turn off no_ack (StreamConfig.NoAck) of the stream"}
 	}
 	s.mostBody = int(info.Config.MaxMsgSize)
 	if cfg.Subject == "" {
