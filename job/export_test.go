@@ -29,6 +29,15 @@ func NewArchiveKeeper(pool *pgxpool.Pool, cfg Config) (keep func(context.Context
 	return k.keep, &k.due
 }
 
+// FinishTogether ends attempts whose handlers are done at the same time, and returns what became of
+// each.
+func FinishTogether(pool *pgxpool.Pool, jobs ...Job) (outcomes []string) {
+	for _, e := range newFinisher(pool, newPromoter(pool, func(string) {})).finish(jobs) {
+		outcomes = append(outcomes, e.outcome)
+	}
+	return outcomes
+}
+
 // QueueNames returns the queues that the worker works on.
 func (w *Worker) QueueNames() []string { return w.queues() }
 

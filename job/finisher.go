@@ -67,7 +67,7 @@ func (f *finisher) add(ends ...*ending) {
 func (f *finisher) flushAll() {
 	for {
 		f.mu.Lock()
-		n := min(len(f.waiting), maxBatch)
+		n := together(f.waiting)
 		now := f.waiting[:n:n]
 		f.waiting = f.waiting[n:]
 		f.busy = n > 0
@@ -77,6 +77,29 @@ func (f *finisher) flushAll() {
 		}
 		f.flush(now)
 	}
+}
+
+// together is how many of the first endings go into one call. The answers name jobs, not attempts,
+// so no job goes in twice: a process that stood still past its lease may end two attempts of one
+// job.
+func together(all []*ending) int {
+	all = all[:min(len(all), maxBatch)]
+	return distinct(len(all), func(i int) int64 { return all[i].job.ID })
+}
+
+// distinct is how many of the first n ids are different ones.
+func distinct(n int, id func(int) int64) int {
+	if n < 2 {
+		return n
+	}
+	seen := make(map[int64]bool, n)
+	for i := range n {
+		if seen[id(i)] {
+			return i
+		}
+		seen[id(i)] = true
+	}
+	return n
 }
 
 func (f *finisher) flush(all []*ending) {

@@ -118,7 +118,9 @@ func (l *line) next(ctx context.Context) (done []*attempt, free int, open bool) 
 		if free+len(done) == 0 {
 			return nil, 0, false
 		}
-		if len(done) > 0 && !solo.Process.TryEnter(free+len(done)) { // a claim would wait, and ends do not wait for it
+		// The answer to a turn names jobs, not attempts. And its claim may wait, while ends must not.
+		twice := distinct(len(done), func(i int) int64 { return done[i].jobs[0].ID }) < len(done)
+		if len(done) > 0 && (twice || !solo.Process.TryEnter(free+len(done))) {
 			l.w.finisher.take(done...)
 			if done = nil; free == 0 {
 				continue

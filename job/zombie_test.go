@@ -1,6 +1,7 @@
 package job_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,31 @@ func stoppedBeforeHold(t *testing.T, form string) {
 	c.enqueueMany(3, job.Request{}) // it lives on, among the others
 	c.untilDone()
 	c.wantEffects(4)
+}
+
+// A process that stood still past its lease claims its job anew, and then the handlers of both
+// attempts return at the same time. The newer one has finished the job, and the older one is stale.
+func TestZombie_BothAttemptsEndTogether(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, swapped := range []bool{false, true} {
+		b.enqueue(job.Request{Queue: "q", Kind: "k"})
+		older := b.claim()
+		b.dieAndSweep()
+		b.exec("update pawl.job set available_at = now()")
+		newer := b.claim()
+		if older.ID != newer.ID || older.Fence >= newer.Fence {
+			t.Fatalf("claimed %d with fence %d, then %d with fence %d", older.ID, older.Fence, newer.ID, newer.Fence)
+		}
+		both, want := []job.Job{older, newer}, []string{"stale", "finished"}
+		if swapped {
+			slices.Reverse(both)
+			slices.Reverse(want)
+		}
+		if got := job.FinishTogether(b.pool, both...); !slices.Equal(got, want) {
+			t.Errorf("swapped %v: %q, want %q", swapped, got, want)
+		}
+	}
 }
 
 // silenced are what a zombie may say whose transaction the server has ended: it learns either that its lease is gone, and

@@ -124,7 +124,12 @@ func (p *PendingMany) Queue(b *pgx.Batch) {
 // [pawl.ErrKeyReused] or 55P03.
 func (p *PendingMany) Claims() (claims []Claim, refused []error) {
 	claims, refused = make([]Claim, len(p.intents)), make([]error, len(p.intents))
-	for n, row := range p.rows {
+	rows := p.rows
+	// Without an answer for each, nothing is known of any: none may pass for a duplicate.
+	if len(rows) != len(p.intents) {
+		rows = make([]contract.InboxClaimRow, len(p.intents))
+	}
+	for n, row := range rows {
 		switch row.Outcome {
 		case "mismatch":
 			refused[n] = &pawl.Error{Op: "inbox.claim", Code: pawl.CodeKeyReused,

@@ -20,6 +20,22 @@ func intent(key, payload string) pawl.Intent {
 	return pawl.Intent{Scope: "billing", Key: key, Fingerprint: pawl.FingerprintOf([]byte(payload))}
 }
 
+// An intent that the database has not answered for is an error. Without one it would pass for a
+// duplicate, which is acknowledged.
+func TestClaimMany_NoAnswerIsAnError(t *testing.T) {
+	t.Parallel()
+	pending, err := delivery.PrepareMany([]pawl.Intent{intent("a", "1"), intent("b", "2")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims, refused := pending.Claims()
+	for n := range claims {
+		if pawl.CodeOf(refused[n]) != pawl.CodeUnknownState {
+			t.Errorf("claim %d is %+v, %v", n, claims[n], refused[n])
+		}
+	}
+}
+
 func begin(t *testing.T, pool *pgxpool.Pool, level pgx.TxIsoLevel) pgx.Tx {
 	t.Helper()
 	tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})

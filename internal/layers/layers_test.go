@@ -80,7 +80,8 @@ var plan = []struct {
 	{"transport/webhook", []string{".", "internal/jsonptr", "internal/pace"}},
 	{"transport/pawlsqs/sqstest", []string{"internal/pace"}},
 	{"transport/pawlsqs/sqstest/conformance", nil},
-	{"transport/transporttest", []string{".", "internal/receipt"}},
+	{"internal/patience", nil},
+	{"transport/transporttest", []string{".", "internal/patience", "internal/receipt"}},
 	// what looks on
 	{"observe", []string{"."}},
 	{"observe/internal/metrics", []string{".", "observe", "ops", "internal/catalog"}},
@@ -91,7 +92,6 @@ var plan = []struct {
 	{"internal/postgres", nil},
 	{"internal/brokers", nil},
 	{"internal/hatest", nil},
-	{"internal/patience", nil},
 	{"internal/pgtest", []string{"internal/postgres"}},
 	{"internal/pgtest/catalogue", nil},
 	{"internal/pgtest/hostile", nil},

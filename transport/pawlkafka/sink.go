@@ -48,7 +48,11 @@ type Sink struct {
 
 	mu        sync.Mutex
 	confirmed map[topicPartition]bool // partitions in which the broker knows our producer
+	traffic   map[string]traffic      // by topic
 }
+
+// traffic counts records of a topic.
+type traffic struct{ sent, answered int64 }
 
 var (
 	_ pawl.RunSink = (*Sink)(nil)
@@ -70,7 +74,7 @@ func OpenSink(ctx context.Context, opts []kgo.Opt, topics []string, cfg SinkConf
 		return nil, badArgument(op, "the topics are %q: name at least one", topics)
 	}
 	cfg.KeyHeader = cmp.Or(cfg.KeyHeader, DefaultKeyHeader)
-	s := &Sink{topics: topics, config: cfg, limits: map[string]int{}, confirmed: map[topicPartition]bool{}}
+	s := &Sink{topics: topics, config: cfg, limits: map[string]int{}, confirmed: map[topicPartition]bool{}, traffic: map[string]traffic{}}
 	if s.config.TopicOf == nil {
 		s.config.TopicOf = func(pawl.Message) string { return topics[0] }
 	}
@@ -247,7 +251,7 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	f := newFlight(len(records))
 	s.send(ctx, f, records)
 	for i, err := range f.gather(ctx) {
-		errs[places[i]] = s.failure(err, len(ms) == 1)
+		errs[places[i]] = s.failure(err, f.alone[i])
 	}
 	if err := fault.At("kafka.publish.after"); err != nil { // the answers are lost
 		for i := range errs {
@@ -281,16 +285,16 @@ func (s *Sink) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int,
 	f := newFlight(len(records))
 	s.send(within, f, records[:1])
 	if !s.knows(records[0].Topic, run) && f.gather(ctx)[0] != nil {
-		return 0, s.failure(f.errs[0], len(ms) == 1)
+		return 0, s.failure(f.errs[0], f.alone[0])
 	}
 	s.send(within, f, records[1:])
 	answers := f.gather(ctx)
 	if err := fault.At("kafka.publish.after"); err != nil { // the answers are lost
 		return 0, pawl.SinkDown(err)
 	}
-	for _, err := range answers {
+	for i, err := range answers {
 		if err != nil {
-			return accepted, s.failure(err, len(ms) == 1)
+			return accepted, s.failure(err, f.alone[i])
 		}
 		accepted++
 	}
@@ -308,17 +312,19 @@ func (s *Sink) knows(topic string, r *run) bool {
 type flight struct {
 	answers  chan answer
 	errs     []error // of each record; errUnanswered until its answer is there
+	alone    []bool  // no other record of its topic was on its way with it
 	sent     int
 	answered int
 }
 
 type answer struct {
-	of  int
-	err error
+	of    int
+	err   error
+	alone bool
 }
 
 func newFlight(n int) *flight {
-	f := &flight{answers: make(chan answer, n), errs: make([]error, n)}
+	f := &flight{answers: make(chan answer, n), errs: make([]error, n), alone: make([]bool, n)}
 	for i := range f.errs {
 		f.errs[i] = errUnanswered
 	}
@@ -330,15 +336,33 @@ func (s *Sink) send(ctx context.Context, f *flight, records []*kgo.Record) {
 	for _, r := range records {
 		of := f.sent
 		f.sent++
+		before := s.depart(r.Topic)
 		s.client.Produce(ctx, r, func(r *kgo.Record, err error) {
-			if err == nil {
-				s.mu.Lock()
-				s.confirmed[topicPartition{r.Topic, r.Partition}] = true
-				s.mu.Unlock()
-			}
-			f.answers <- answer{of, err}
+			f.answers <- answer{of, err, s.arrive(r, err, before)}
 		})
 	}
+}
+
+// depart counts a record that is sent, and returns what was on its way before.
+func (s *Sink) depart(topic string) traffic {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.traffic[topic]
+	s.traffic[topic] = traffic{before.sent + 1, before.answered}
+	return before
+}
+
+// arrive counts a record that is answered, and reports whether no other of its topic was on its way
+// with it.
+func (s *Sink) arrive(r *kgo.Record, err error, before traffic) (alone bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.traffic[r.Topic]
+	s.traffic[r.Topic] = traffic{now.sent, now.answered + 1}
+	if err == nil {
+		s.confirmed[topicPartition{r.Topic, r.Partition}] = true
+	}
+	return before.sent == before.answered && now.sent == before.sent+1
 }
 
 // gather waits for the answers to what was sent and returns all errors. It returns soon after ctx ends.
@@ -348,7 +372,7 @@ func (f *flight) gather(ctx context.Context) []error {
 	for f.answered < f.sent {
 		select {
 		case a := <-f.answers:
-			f.errs[a.of] = a.err
+			f.errs[a.of], f.alone[a.of] = a.err, a.alone
 			f.answered++
 		case <-done:
 			done, late = nil, time.After(publishSlack)
@@ -361,8 +385,9 @@ func (f *flight) gather(ctx context.Context) []error {
 
 var errUnanswered = errors.New("the broker has not answered: the record may be in the log")
 
-// failure says what an error of the client is about. One record that is refused fails those behind it in its partition with the same error,
-// so among several nothing tells which it was about: the relay publishes each alone then.
+// failure says what an error of the client is about. One record that is refused fails others of its
+// partition with the same error, also those of other calls, so among several nothing tells which it
+// was about: the relay publishes each alone then.
 func (s *Sink) failure(err error, alone bool) error {
 	if err == nil {
 		return nil

@@ -58,8 +58,9 @@ var (
 	_ pawl.Broker  = (*Sink)(nil)
 )
 
-// OpenSink finds the stream. It makes nothing. It returns an error that says in one line what to do if the stream does not exist, if it does not
-// take [SinkConfig.Subject], or if the connection would give up for good: connect with nats.MaxReconnects(-1).
+// OpenSink finds the stream. It makes nothing. It returns an error that says in one line what to do
+// if the stream does not exist, if it does not take [SinkConfig.Subject], if it confirms nothing
+// (no_ack), or if the connection would give up for good: connect with nats.MaxReconnects(-1).
 func OpenSink(ctx context.Context, js jetstream.JetStream, stream string, cfg SinkConfig) (*Sink, error) {
 	const op = "nats.sink"
 	switch {
@@ -79,6 +80,10 @@ func OpenSink(ctx context.Context, js jetstream.JetStream, stream string, cfg Si
 	info, err := s.look(ctx)
 	if err != nil {
 		return nil, wrap(op, stream, err)
+	}
+	if info.Config.NoAck {
+		return nil, &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the stream %s has no_ack: it confirms no message, so none could count as published", stream),
+			Hint: "turn off no_ack (StreamConfig.NoAck) of the stream"}
 	}
 	s.mostBody = int(info.Config.MaxMsgSize)
 	if cfg.Subject == "" {

@@ -185,6 +185,22 @@ func TestSink_CarriesNothingChanged(t *testing.T) {
 	}
 }
 
+// A stream with no_ack confirms nothing: it is refused, and the setting is named. Once it confirms,
+// the sink publishes to it.
+func TestSink_NeedsConfirmations(t *testing.T) {
+	t.Parallel()
+	f := setup(t, options{stream: jetstream.StreamConfig{NoAck: true}})
+	cfg := pawlnats.SinkConfig{Subject: f.stream + ".events"}
+	if _, err := pawlnats.OpenSink(t.Context(), f.js, f.stream, cfg); pawl.CodeOf(err) != pawl.CodeArgumentInvalid || !strings.Contains(err.Error(), "no_ack") {
+		t.Fatalf("got %v", err)
+	}
+	_, err := f.js.UpdateStream(t.Context(), jetstream.StreamConfig{Name: f.stream, Subjects: []string{f.stream + ".>"}})
+	f.must(err)
+	if errs := f.sink(cfg).Publish(t.Context(), []pawl.Message{event("e1", nil)}); errs != nil {
+		t.Error(errs)
+	}
+}
+
 // A stream that does not exist or does not take the fixed subject is an error of Open; a subject that the stream does not take is charged to
 // its event, not to the sink, and its neighbour is published.
 func TestSink_SubjectsOfTheStream(t *testing.T) {

@@ -4,27 +4,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// inFlight bounds the messages of a line that are not confirmed.
+// inFlight bounds the messages of a line that are not answered.
 const inFlight = 1024
 
 // A line is a connection with one channel in confirm mode.
 type line struct {
 	conn  *amqp.Connection
 	ch    *amqp.Channel
-	slots chan struct{} // one for each message that is not confirmed
+	slots chan struct{} // one for each message that is not answered
 	ended chan *amqp.Error
+	calls int  // of Publish that use it; guarded by Sink.mu
+	over  bool // no other call may use it; guarded by Sink.mu
 
 	mu      sync.Mutex
 	why     *amqp.Error // the channel was closed for
+	left    int         // messages that were not answered when the channel ended
 	returns chan amqp.Return
-	back    map[string]string // why messages were returned, by their ids
-	stopped chan struct{}     // closed while RabbitMQ blocks the connection
-	alarm   string            // why it does; "" if it does not
+	open    map[string][]*posted // messages that are not answered, by their ids
+	stopped chan struct{}        // closed while RabbitMQ blocks the connection
+	alarm   string               // why it does; "" if it does not
 }
 
 // newLine opens a channel and finds the exchange.
@@ -35,7 +39,7 @@ func newLine(conn *amqp.Connection, exchange string) (*line, error) {
 	}
 	// RabbitMQ returns a message before it confirms it. So many fit that amqp091-go, which reads both in one goroutine, never waits for us.
 	l := &line{conn: conn, ch: ch, slots: make(chan struct{}, inFlight), returns: ch.NotifyReturn(make(chan amqp.Return, inFlight)),
-		ended: ch.NotifyClose(make(chan *amqp.Error, 1)), back: map[string]string{}, stopped: make(chan struct{})}
+		ended: ch.NotifyClose(make(chan *amqp.Error, 1)), open: map[string][]*posted{}, stopped: make(chan struct{})}
 	blocks := conn.NotifyBlocked(make(chan amqp.Blocking, 8))
 	go func() {
 		for b := range blocks {
@@ -72,69 +76,99 @@ func (l *line) blocking() error {
 	return errors.New(l.alarm)
 }
 
-// A posted is a message that was written, or could not be.
+// A posted is a message on its way, with an answer that is its own.
 type posted struct {
-	confirm *amqp.DeferredConfirmation
-	err     error
+	id       string
+	answered chan struct{} // closed once the answer is known: the fields below
+	err      error         // why it was not written
+	acked    bool
+	returned string // why RabbitMQ returned it; "" if it did not
+	alone    bool   // the channel ended, and no other message was without an answer then
 }
 
 // send writes messages, as fast as the broker takes them: a write knows no context.
-func (l *line) send(ctx context.Context, exchange string, parcels []parcel) <-chan posted {
-	all := make(chan posted, len(parcels))
+func (l *line) send(ctx context.Context, exchange string, parcels []parcel) []*posted {
+	all := make([]*posted, len(parcels))
+	for i, p := range parcels {
+		all[i] = &posted{id: p.message.MessageId, answered: make(chan struct{})}
+	}
 	go func() {
-		for _, p := range parcels {
-			all <- l.post(ctx, exchange, p)
+		for i, p := range parcels {
+			l.post(ctx, exchange, p, all[i])
 		}
 	}()
 	return all
 }
 
-func (l *line) post(ctx context.Context, exchange string, p parcel) posted {
-	select {
-	case l.slots <- struct{}{}:
-	case <-ctx.Done():
-		return posted{err: ctx.Err()}
-	}
-	if err := ctx.Err(); err != nil {
-		<-l.slots
-		return posted{err: err}
+func (l *line) post(ctx context.Context, exchange string, p parcel, one *posted) {
+	if one.err = l.enter(ctx, one); one.err != nil {
+		close(one.answered)
+		return
 	}
 	confirm, err := l.ch.PublishWithDeferredConfirm(exchange, p.key, true, false, p.message)
 	if err != nil {
-		<-l.slots
-		return posted{err: err}
+		l.settle(one, false, err)
+		return
 	}
 	go func() {
 		<-confirm.Done() // also when the channel ends
-		l.gather()
-		<-l.slots
+		l.settle(one, confirm.Acked(), nil)
 	}()
-	return posted{confirm: confirm}
 }
 
-// confirmed waits until RabbitMQ has said something of the next message, or its channel has ended.
-func (l *line) confirmed(ctx context.Context, sent <-chan posted) (*amqp.DeferredConfirmation, error) {
+// enter waits for a slot.
+func (l *line) enter(ctx context.Context, one *posted) error {
+	select {
+	case l.slots <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := ctx.Err(); err != nil {
+		<-l.slots
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open[one.id] = append(l.open[one.id], one)
+	return nil
+}
+
+// settle makes the answer to a message known. amqp091-go matches confirmations by their delivery
+// tags. A return has none: it is known by the id.
+func (l *line) settle(one *posted, acked bool, err error) {
+	l.mu.Lock()
+	l.gather()
+	if l.left == 0 && !acked && l.ch.IsClosed() {
+		l.left = len(l.slots)
+	}
+	one.acked, one.err, one.alone = acked, err, l.left == 1
+	if l.open[one.id] = slices.DeleteFunc(l.open[one.id], func(p *posted) bool { return p == one }); len(l.open[one.id]) == 0 {
+		delete(l.open, one.id)
+	}
+	l.mu.Unlock()
+	close(one.answered)
+	<-l.slots
+}
+
+// answer waits until RabbitMQ has answered a message, or its channel has ended.
+func (l *line) answer(ctx context.Context, one *posted) error {
 	l.mu.Lock()
 	stopped := l.stopped
 	l.mu.Unlock()
-	var p posted
+	var silent error
 	select {
-	case p = <-sent:
+	case <-one.answered:
+		return one.err
 	case <-stopped:
-		return nil, l.stop()
+		silent = l.stop()
 	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if p.err != nil {
-		return nil, p.err
+		silent = ctx.Err()
 	}
 	select {
-	case <-p.confirm.Done():
-		return p.confirm, nil
-	case <-stopped:
-		return nil, l.stop()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	case <-one.answered: // at the same time
+		return one.err
+	default:
+		return silent
 	}
 }
 
@@ -145,10 +179,10 @@ func (l *line) stop() error {
 	return errors.New("RabbitMQ blocked the connection for a while")
 }
 
-// gather reads what was returned so far. A message that was returned is among it once its confirmation is there.
+// gather reads what was returned so far. RabbitMQ returns a message before it confirms it, so a
+// return is read before its message is settled. If several with one id are on their way, it counts
+// for each: to publish one again does no harm.
 func (l *line) gather() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	for {
 		select {
 		case r, open := <-l.returns:
@@ -156,21 +190,13 @@ func (l *line) gather() {
 				l.returns = nil
 				return
 			}
-			l.back[r.MessageId] = fmt.Sprintf("%s (%d)", r.ReplyText, r.ReplyCode)
+			for _, p := range l.open[r.MessageId] {
+				p.returned = fmt.Sprintf("%s (%d)", r.ReplyText, r.ReplyCode)
+			}
 		default:
 			return
 		}
 	}
-}
-
-// returned says why a message that was confirmed was returned, once; "" if it was not.
-func (l *line) returned(id string) string {
-	l.gather()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	reason := l.back[id]
-	delete(l.back, id)
-	return reason
 }
 
 // reason is why the channel was closed.

@@ -75,9 +75,11 @@ func OpenSink(ctx context.Context, dial Dialer, exchange string, cfg SinkConfig)
 	s := &Sink{dial: dial, exchange: exchange, config: cfg, turn: make(chan struct{}, 1)}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	if _, err := s.connected(ctx); err != nil {
+	l, err := s.connected(ctx)
+	if err != nil {
 		return nil, wrap(op, exchange, err)
 	}
+	s.leave(l)
 	return s, nil
 }
 
@@ -140,6 +142,7 @@ func (s *Sink) publish(ctx context.Context, parcels []parcel) []error {
 	}
 	l, err := s.connected(ctx)
 	if err == nil {
+		defer s.leave(l)
 		err = l.blocking()
 	}
 	if err != nil {
@@ -154,14 +157,14 @@ func (s *Sink) publish(ctx context.Context, parcels []parcel) []error {
 		}
 		return errs
 	}
-	sent, unknown := l.send(ctx, s.exchange, parcels), false
-	for i, p := range parcels {
+	unknown := false
+	for i, one := range l.send(ctx, s.exchange, parcels) {
 		var certain bool
-		errs[i], certain = s.outcome(ctx, l, p, sent, len(parcels) == 1)
+		errs[i], certain = s.outcome(ctx, l, parcels[i], one)
 		unknown = unknown || !certain
 	}
 	if unknown && l.blocking() == nil {
-		s.drop(l) // what was not confirmed must not be mixed with what comes next
+		s.drop(l) // the network may be silent, or a queue without a leader hold up the channel
 	}
 	if err := fault.At("rabbitmq.publish.after"); err != nil {
 		errs[0] = s.down(err)
@@ -172,16 +175,15 @@ func (s *Sink) publish(ctx context.Context, parcels []parcel) []error {
 func (s *Sink) down(err error) error { return pawl.SinkDown(wrap("rabbitmq.sink", s.exchange, err)) }
 
 // outcome waits for what RabbitMQ says of one message. If it says nothing, that is not certain.
-func (s *Sink) outcome(ctx context.Context, l *line, p parcel, sent <-chan posted, alone bool) (err error, certain bool) {
-	confirm, err := l.confirmed(ctx, sent)
-	if err != nil {
+func (s *Sink) outcome(ctx context.Context, l *line, p parcel, one *posted) (err error, certain bool) {
+	if err := l.answer(ctx, one); err != nil {
 		return s.down(fmt.Errorf("it is unknown whether RabbitMQ has the message: %w", err)), false
 	}
-	if reason := l.returned(p.message.MessageId); reason != "" {
-		return &pawl.Error{Op: "rabbitmq.sink", Err: fmt.Errorf("RabbitMQ returned the message: %s, exchange %q, routing key %q", reason, s.exchange, p.key),
+	if one.returned != "" {
+		return &pawl.Error{Op: "rabbitmq.sink", Err: fmt.Errorf("RabbitMQ returned the message: %s, exchange %q, routing key %q", one.returned, s.exchange, p.key),
 			Hint: "bind a queue for this routing key, or correct SinkConfig.RoutingKey"}, true
 	}
-	if confirm.Acked() {
+	if one.acked {
 		return nil, true
 	}
 	if !l.ch.IsClosed() {
@@ -189,13 +191,15 @@ func (s *Sink) outcome(ctx context.Context, l *line, p parcel, sent <-chan poste
 	}
 	reason := l.reason()
 	var answer *amqp.Error
-	if errors.As(reason, &answer) && answer.Code == amqp.PreconditionFailed && alone { // about this message, such as its size
+	aboutContent := errors.As(reason, &answer) && answer.Code == amqp.PreconditionFailed // such as its size
+	if aboutContent && one.alone {
 		return wrap("rabbitmq.sink", s.exchange, reason), false
 	}
 	return s.down(fmt.Errorf("it is unknown whether RabbitMQ has the message: %w", reason)), false
 }
 
-// connected returns the line, connected anew if it is lost.
+// connected returns the line, connected anew if it is lost, and counts the call that uses it: see
+// leave.
 func (s *Sink) connected(ctx context.Context) (*line, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -207,14 +211,18 @@ func (s *Sink) connected(ctx context.Context) (*line, error) {
 	}
 	s.mu.Lock()
 	l, closed := s.line, s.closed
+	lost := l != nil && (l.ch.IsClosed() || l.conn.IsClosed())
+	if l != nil && !lost {
+		l.calls++
+	}
 	s.mu.Unlock()
 	switch {
 	case closed:
 		return nil, errors.New("the sink is closed")
-	case l != nil && !l.ch.IsClosed() && !l.conn.IsClosed():
-		return l, nil
-	case l != nil:
+	case lost:
 		s.drop(l)
+	case l != nil:
+		return l, nil
 	}
 	conn, err := s.dial.connect(ctx, "rabbitmq.sink")
 	if err != nil {
@@ -231,16 +239,33 @@ func (s *Sink) connected(ctx context.Context) (*line, error) {
 		go hangUp(conn, 0)
 		return nil, errors.New("the sink is closed")
 	}
-	s.line = l
+	s.line, l.calls = l, 1
 	return l, nil
 }
 
-// drop gives up a line.
+// leave ends the use of a line by a call.
+func (s *Sink) leave(l *line) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.calls--
+	s.end(l)
+}
+
+// drop gives up a line: later calls connect anew. Other calls that use it still get the answers to
+// their messages.
 func (s *Sink) drop(l *line) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.line == l {
 		s.line = nil
 	}
-	s.mu.Unlock()
-	go hangUp(l.conn, 0)
+	l.over = true
+	s.end(l)
+}
+
+// end closes a line that was given up, after its last call.
+func (s *Sink) end(l *line) {
+	if l.over && l.calls == 0 {
+		go hangUp(l.conn, 0)
+	}
 }

@@ -1,4 +1,5 @@
-// Package transporttest is one acceptance suite for every [pawl.Source]: what package consumer relies on, tried on the real thing.
+// Package transporttest has two acceptance suites, tried on the real thing. [Run] is the one for
+// every [pawl.Source]: what package consumer relies on.
 //
 // A broker declares what it can do, and the suite tries that and nothing else; a feature that is not declared is not promised:
 //
@@ -15,6 +16,10 @@
 //
 // Functions of a [Queue] attack it: Abandon crashes a receiver, Disconnect cuts its connection, Revoke takes away what it holds, and Bounce
 // kills the broker and starts it again.
+//
+// [RunSink] is the suite for every [pawl.Sink]: what a relay relies on when a destination
+// withholds, delays, reorders or cuts off its answers. The destination is the real one, behind a
+// proxy that lets each answer pass when [Answers] says so, or one that the test owns.
 //
 // Every test runs in parallel on a queue of its own. The suite only waits for what a broker promises, with deadlines of
 // Broker.Timeout. It receives through the broker's own client; no database is involved.

@@ -21,14 +21,16 @@ func TestMemory_Log(t *testing.T)       { transporttest.Run(t, memory("", log)) 
 // mutantEnv names what is broken, in the process that runs the suite on it.
 const mutantEnv = "PAWL_TEST_MUTANT"
 
-// TestMutantProcess is no test: it is the suite on a broken broker, which must fail.
+// TestMutantProcess is no test: it is a suite on a broken broker or sink, which must fail.
 func TestMutantProcess(t *testing.T) {
-	if mutant := os.Getenv(mutantEnv); mutant != "" {
-		k := ordered
-		if strings.HasPrefix(mutant, "log: ") {
-			k = log
-		}
-		transporttest.Run(t, memory(mutant, k))
+	switch mutant := os.Getenv(mutantEnv); {
+	case mutant == "":
+	case strings.HasPrefix(mutant, "sink: "), strings.HasPrefix(mutant, "batch: "):
+		transporttest.RunSink(t, memorySink(mutant, strings.HasPrefix(mutant, "batch: ")))
+	case strings.HasPrefix(mutant, "log: "):
+		transporttest.Run(t, memory(mutant, log))
+	default:
+		transporttest.Run(t, memory(mutant, ordered))
 	}
 }
 

@@ -1,0 +1,459 @@
+package transporttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
+)
+
+// A Destination is what the suite for sinks is run on.
+type Destination struct {
+	// Open makes a place for events of its own, with a sink on it, removed when the test ends. Its
+	// answers go through a. Messages are of the aggregates "aggregate-00" to "aggregate-15". If a
+	// refusal is one of all messages in a log, give each aggregate a log of its own.
+	Open func(t *testing.T, a *Answers) Outlet
+	// InOrder: the protocol answers in the order of the requests. Answers in another order are not
+	// tried.
+	InOrder bool
+	// Named: the error of a message that is refused names the message: its text contains the id.
+	Named bool
+}
+
+// An Outlet is a place for events.
+type Outlet struct {
+	Sink pawl.Sink
+	// Cut closes the connections of the sink. Answers that are on their way are lost.
+	Cut func()
+	// Refused returns m as a message that the destination refuses. The sink can carry it, and its
+	// neighbours are not refused with it.
+	Refused func(m pawl.Message) pawl.Message
+}
+
+// aggregates is how many different aggregates the messages of one test of a sink have.
+const aggregates = 16
+
+// RunSink tries a sink: what a relay relies on when a destination withholds, delays, reorders or
+// cuts off its answers, while the context of the call ends at any point. Each promise is a subtest.
+func RunSink(t *testing.T, d Destination) {
+	t.Helper()
+	for _, s := range sinkSuite {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			b := &sinkBench{T: t, Destination: d, answers: newAnswers(d.InOrder)}
+			b.seed = rand.Uint64()
+			b.Logf("seed %d", b.seed)
+			b.random = rand.New(rand.NewPCG(b.seed, 0))
+			b.outlet = d.Open(t, b.answers)
+			s.test(b)
+		})
+	}
+}
+
+var sinkSuite = []struct {
+	name string
+	test func(*sinkBench)
+}{
+	{"AnswersBelongToTheirMessages", answersBelong},
+	{"SilenceIsNoConfirmation", silence},
+	{"ContextEndsAtAnyPoint", endsAtAnyPoint},
+	{"LateAnswersAreOfTheirCall", lateAnswers},
+	{"CallsDoNotMix", callsDoNotMix},
+	{"OneCallEndsNoOther", oneEndsNoOther},
+	{"ConnectionEndsInTheMiddle", cutInTheMiddle},
+	{"AnswersForSomeOnly", partlyAnswered},
+	{"RunIsAPrefix", runIsAPrefix},
+}
+
+// batch is how many messages a call has. It is small enough for one batch of any destination.
+const batch = 8
+
+// A sinkBench is one place for events, for one test.
+type sinkBench struct {
+	*testing.T
+	Destination
+	answers *Answers
+	outlet  Outlet
+	random  *rand.Rand
+	seed    uint64
+	calls   int
+}
+
+// messages makes n messages of as many aggregates, beginning with number first, that no other call
+// has.
+func (b *sinkBench) messages(first, n int) (ms []pawl.Message) {
+	b.calls++
+	for i := range n {
+		ms = append(ms, b.message(b.id(i), first+i))
+	}
+	return ms
+}
+
+// id is one that no other call has, nor another run of the tests on the same broker.
+func (b *sinkBench) id(i int) string { return fmt.Sprintf("%x-%d-%d", b.seed, b.calls, i) }
+
+func (b *sinkBench) message(id string, aggregate int) pawl.Message {
+	of := fmt.Sprintf("aggregate-%02d", aggregate)
+	return pawl.Message{ID: id, Type: "placed", AggregateType: "order", AggregateID: of, Group: "order/" + of, Position: int64(b.calls), Time: time.Now(),
+		Payload: []byte("body of " + id), Attempt: 1, Headers: map[string]string{"ce-id": id, "ce-source": "/shop", "ce-specversion": "1.0", "ce-type": "placed",
+			pawl.HeaderEventID: id}}
+}
+
+// refuse makes some messages such that the destination refuses them.
+func (b *sinkBench) refuse(ms []pawl.Message, places ...int) {
+	for _, i := range places {
+		ms[i] = b.outlet.Refused(ms[i])
+	}
+}
+
+// some returns places at random.
+func (b *sinkBench) some(n int) (places []int) {
+	for i := range n {
+		if b.random.IntN(3) == 0 {
+			places = append(places, i)
+		}
+	}
+	return places
+}
+
+// A publishing is a call of Publish that has begun.
+type publishing struct {
+	ms   []pawl.Message
+	done chan []error
+}
+
+func (b *sinkBench) publish(ctx context.Context, ms []pawl.Message) *publishing {
+	p := &publishing{ms, make(chan []error, 1)}
+	go func() { p.done <- b.outlet.Sink.Publish(ctx, ms) }()
+	return p
+}
+
+// result waits for what Publish returns: an error for each message.
+func (b *sinkBench) result(p *publishing) []error {
+	b.Helper()
+	errs := patience.Receive(b, "Publish returns", p.done)
+	switch len(errs) {
+	case 0:
+		errs = make([]error, len(p.ms))
+		p.done <- errs
+		return errs
+	case len(p.ms):
+		p.done <- errs // for whoever asks again
+		return errs
+	}
+	b.Fatalf("%d errors for %d messages", len(errs), len(p.ms))
+	return nil
+}
+
+// ends waits until a call returns, and ends its context if it does not by itself: it may wait for
+// an answer that does not come, or send again.
+func ends[T any](b *sinkBench, done chan T, cancel func()) {
+	b.Helper()
+	const patient = 30 // polls
+	polls := 0
+	patience.Until(b, "the call returns", func() bool {
+		if polls++; polls == patient {
+			cancel()
+		}
+		return len(done) == 1
+	})
+	cancel()
+}
+
+// sound fails the test if a message counts as published that the destination has not confirmed.
+func (b *sinkBench) sound(p *publishing) {
+	b.Helper()
+	for i, err := range b.result(p) {
+		if err == nil && !b.answers.confirms(p.ms[i].ID) {
+			b.Errorf("message %d counts as published, and was never confirmed", i)
+		}
+	}
+}
+
+// exact also fails the test if a message has an error that the destination has confirmed, and looks
+// at whom an error is about. A sink that has a time limit of its own may have given up on a machine
+// that stood still.
+func (b *sinkBench) exact(p *publishing) {
+	b.Helper()
+	for i, err := range b.result(p) {
+		switch id := p.ms[i].ID; {
+		case err == nil && !b.answers.confirms(id):
+			b.Errorf("message %d counts as published, and was never confirmed", i)
+		case errors.Is(err, context.DeadlineExceeded):
+		case err != nil && b.answers.confirms(id):
+			b.Errorf("message %d was confirmed, and has the error: %v", i, err)
+		case err != nil && b.Named && !strings.Contains(err.Error(), id):
+			b.Errorf("message %d, %s, has the error of another: %v", i, id, err)
+		}
+	}
+}
+
+// arrive waits until n messages more wait for answers that are kept back, or until nothing arrives
+// any more: a sink may wait for the answers to the first before it sends the next.
+func (b *sinkBench) arrive(n int) {
+	b.Helper()
+	const still = 25 // polls
+	polls, before := 0, -1
+	patience.Until(b, "messages wait for their answers", func() bool {
+		waiting := b.answers.waiting()
+		if polls++; waiting != before {
+			polls, before = 0, waiting
+		}
+		return waiting >= n || waiting > 0 && polls >= still
+	})
+}
+
+// untilDone releases all answers, again and again, until the call returns.
+func (b *sinkBench) untilDone(ps ...*publishing) {
+	b.Helper()
+	for _, p := range ps {
+		patience.Until(b, "Publish returns", func() bool {
+			b.answers.release(b.random, all)
+			return len(p.done) == 1
+		})
+	}
+}
+
+func all(string) bool { return true }
+
+// of returns a function that knows the ids of the messages at some places.
+func of(ms []pawl.Message, places ...int) func(string) bool {
+	ids := map[string]bool{}
+	for _, i := range places {
+		ids[ms[i].ID] = true
+	}
+	return func(id string) bool { return ids[id] }
+}
+
+// Whatever the order of the answers, each message gets its own: those that were confirmed are
+// published, and the others have their errors.
+func answersBelong(b *sinkBench) {
+	b.exact(b.publish(b.Context(), b.messages(0, batch)))
+	b.answers.keep(all)
+	for range 8 {
+		ms := b.messages(0, batch)
+		refused := append(b.some(batch), b.random.IntN(batch))
+		b.refuse(ms, refused...)
+		p := b.publish(b.Context(), ms)
+		b.arrive(batch)
+		b.untilDone(p)
+		b.exact(p)
+		for _, i := range refused {
+			if b.result(p)[i] == nil {
+				b.Errorf("message %d was refused, and has no error", i)
+			}
+		}
+	}
+}
+
+// What was not answered when the context ends is not published, whatever was answered of others.
+func silence(b *sinkBench) {
+	patterns := [][]int{{0}, {batch - 1}, {0, 1, 2, 3}, {4, 5, 6, 7}, {0, 1, 2, 4, 5, 6, 7}, {1, 2, 3, 4, 5, 6, 7}}
+	for range 20 { // a sink may choose at random between an answer and the end of its context
+		patterns = append(patterns, []int{1, 3, 5, 7}, []int{0, 2, 4, 6})
+	}
+	for _, silent := range patterns {
+		ms := b.messages(0, batch)
+		b.answers.keep(of(ms, silent...))
+		ctx, cancel := context.WithCancel(b.Context())
+		p := b.publish(ctx, ms)
+		b.arrive(len(silent))
+		cancel()
+		b.sound(p)
+		b.answers.release(b.random, all)
+	}
+	b.goesOn()
+}
+
+// The context ends at each arrival and each answer in turn, while every other answer is kept back.
+func endsAtAnyPoint(b *sinkBench) {
+	for at := 1; at <= 3*batch; at++ {
+		ms := b.messages(0, batch)
+		b.answers.keep(of(ms, 1, 3, 5, 7))
+		if at%2 == 0 {
+			b.answers.keep(nil)
+		}
+		ctx, cancel := context.WithCancel(b.Context())
+		b.answers.tell(func(n int) {
+			if n == at {
+				cancel()
+			}
+		})
+		p := b.publish(ctx, ms)
+		ends(b, p.done, cancel)
+		b.sound(p)
+		b.answers.tell(nil)
+		b.answers.release(b.random, all)
+	}
+	b.goesOn()
+}
+
+// The answers to a call whose context has ended come while the next call waits for its own. They
+// are no answers to that.
+func lateAnswers(b *sinkBench) {
+	b.answers.keep(all)
+	for range 4 {
+		first := b.messages(0, batch)
+		ctx, cancel := context.WithCancel(b.Context())
+		p := b.publish(ctx, first)
+		b.arrive(batch)
+		cancel()
+		b.sound(p)
+
+		second := b.messages(0, batch)
+		ctx, cancel = context.WithCancel(b.Context())
+		q := b.publish(ctx, second)
+		b.arrive(2 * batch)
+		b.answers.release(b.random, of(first, 0, 1, 2, 3, 4, 5, 6, 7))
+		cancel()
+		b.sound(q)
+		b.answers.release(b.random, all)
+	}
+	b.goesOn()
+}
+
+// Calls at the same time get the answers to their own messages.
+func callsDoNotMix(b *sinkBench) {
+	const calls = 4
+	b.answers.keep(all)
+	for range 4 {
+		var ps []*publishing
+		for n := range calls {
+			ms := b.messages(n*aggregates/calls, aggregates/calls)
+			b.refuse(ms, b.some(len(ms))...)
+			ps = append(ps, b.publish(b.Context(), ms))
+		}
+		b.arrive(aggregates)
+		b.untilDone(ps...)
+		for _, p := range ps {
+			b.exact(p)
+		}
+	}
+}
+
+// The context of one call ends. The other calls go on: they get their own answers, all of them.
+func oneEndsNoOther(b *sinkBench) {
+	for range 4 {
+		b.answers.keep(all)
+		ended, other := b.messages(0, batch), b.messages(batch, batch)
+		ctx, cancel := context.WithCancel(b.Context())
+		p, q := b.publish(ctx, ended), b.publish(b.Context(), other)
+		b.arrive(2 * batch)
+		cancel()
+		b.sound(p)
+		b.untilDone(q)
+		b.exact(q)
+		b.answers.drop()
+	}
+	b.goesOn()
+}
+
+// The connection is cut after some answers. What was not answered is not published, and the sink
+// connects again.
+func cutInTheMiddle(b *sinkBench) {
+	for _, kept := range [][]int{{0, 1, 2, 3, 4, 5, 6, 7}, {4, 5, 6, 7}, {0, 2, 4, 6}, {1, 3, 5, 7}, {7}} {
+		ms := b.messages(0, batch)
+		b.answers.keep(of(ms, kept...))
+		ctx, cancel := context.WithCancel(b.Context())
+		p := b.publish(ctx, ms)
+		b.arrive(len(kept))
+		b.outlet.Cut()
+		b.answers.drop()
+		ends(b, p.done, cancel)
+		b.sound(p)
+		b.answers.drop()
+	}
+	b.goesOn()
+}
+
+// The destination answers, and does not mention some of the messages.
+func partlyAnswered(b *sinkBench) {
+	for range 4 {
+		ms := b.messages(0, batch)
+		places := append(b.some(batch), b.random.IntN(batch))
+		for _, i := range places {
+			b.answers.omit(ms[i].ID)
+		}
+		ctx, cancel := context.WithCancel(b.Context())
+		p := b.publish(ctx, ms)
+		ends(b, p.done, cancel)
+		b.sound(p)
+		b.answers.drop()
+	}
+	b.goesOn()
+}
+
+// A run is accepted up to the first message that was not confirmed, and no further.
+func runIsAPrefix(b *sinkBench) {
+	sink, takes := b.outlet.Sink.(pawl.RunSink)
+	if !takes {
+		return
+	}
+	for _, at := range []int{0, 1, 4, batch - 1} {
+		for _, how := range []string{"refused", "silent", "cut"} {
+			b.calls++
+			var run []pawl.Message
+			for i := range batch {
+				run = append(run, b.message(b.id(i), 0))
+			}
+			ctx, cancel := context.WithCancel(b.Context())
+			b.answers.keep(nil)
+			switch how {
+			case "refused":
+				b.refuse(run, at)
+			default:
+				b.answers.keep(of(run, at))
+			}
+			accepted := make(chan int, 1)
+			go func() {
+				n, err := sink.PublishRun(ctx, run)
+				if n != len(run) && err == nil {
+					n = -1
+				}
+				accepted <- n
+			}()
+			if how != "refused" {
+				b.arrive(1)
+			}
+			if how == "cut" {
+				b.outlet.Cut()
+				b.answers.drop()
+			}
+			if how == "silent" {
+				cancel()
+			}
+			ends(b, accepted, cancel)
+			n := <-accepted
+			if n < 0 || n > batch {
+				b.Fatalf("%s at %d: accepted %d of %d", how, at, n, batch)
+			}
+			for i := range n {
+				if !b.answers.confirms(run[i].ID) {
+					b.Errorf("%s at %d: %d are accepted, and message %d was never confirmed", how, at, n, i)
+				}
+			}
+			b.answers.drop()
+		}
+	}
+	b.answers.keep(nil)
+	b.goesOn()
+}
+
+// goesOn fails the test unless the sink publishes again, once all is answered.
+func (b *sinkBench) goesOn() {
+	b.Helper()
+	b.answers.keep(nil)
+	b.answers.release(b.random, all)
+	patience.Until(b, "the sink publishes again", func() bool {
+		p := b.publish(b.Context(), b.messages(0, batch))
+		b.sound(p)
+		return !slices.ContainsFunc(b.result(p), func(err error) bool { return err != nil })
+	})
+}
