@@ -1,7 +1,10 @@
 // Package docs holds the documents to the code.
 //
 //	links_test.go      relative links resolve, headings included
-//	reference_test.go  functions, options, events, fault points, fields and traps are all on their pages
+//	names_test.go      files, packages, identifiers and other names exist; world_test.go: what exists
+//	planted_test.go    falsehoods that names_test.go must find
+//	events_test.go     each event is listed with the steps that report it
+//	reference_test.go  functions, options, events, fault points, fields and traps are on their pages
 package docs_test
 
 import (

@@ -1025,7 +1025,7 @@ $$;
 
 -- Hands a delivery that this transaction claimed over to a durable job, which retries it from the database.
 -- Call it after rolling back to the savepoint set behind inbox_claim, in the same transaction: nobody can win in
--- between. The delivery may then be acknowledged; its payload is payload.
+-- between. The delivery may then be acknowledged; the payload of the job is p_payload.
 --
 -- options: attempts (default 1: the try that failed), crashes (default 0; 1 makes the job run alone),
 -- max_attempts, retry_in_ms (default 0), headers object, error object, dead boolean (straight to the dead letters), lane text
@@ -7770,7 +7770,7 @@ select e.scope,
 
 -- What stands still until somebody decides or something notices, of all kinds, and what to do about it.
 
--- The steps of a job: under its queue with its id, '@' and when it was enqueued, or, if it is a delivery that was executed, under its key.
+-- The steps of a job: under its queue with its id, '@' and when it was enqueued, or, if it is a delivery that was stored, under its key.
 create or replace function pawl_v1._steps_of_job(p_job pawl.job)
 returns setof pawl.step
 language plpgsql
@@ -8772,7 +8772,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '1b28e9fd4ce55a964df2f017ea7c48e28308b6bb411b1c00b3b51bb25170ab8c');
+values (1, 'init', 1, '66ac26f53627048069408444c8e90e619c310b344c519a556a891428d6d76106');
 
 do $$
 begin
