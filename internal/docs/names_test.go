@@ -109,9 +109,9 @@ var excepted = map[string]string{
 }
 
 var (
-	address   = regexp.MustCompile(`https?://\S+`)
-	ours      = regexp.MustCompile(`https://github\.com/pawl-go/pawl/(?:blob|tree)/main/`)
-	past      = regexp.MustCompile(`(?m)^\| before \| after \|\n(?:\|.*\n)+`)
+	address = regexp.MustCompile(`https?://\S+`)
+	ours    = regexp.MustCompile(`https://github\.com/pawl-go/pawl/(?:blob|tree)/main/`)
+	past    = regexp.MustCompile(`(?m)^\| before \| after \|\n(?:\|.*\n)+`)
 	// the first column of the page on names that others use
 	elsewhere = regexp.MustCompile(`(?m)^\|[^|]*\|`)
 	// pages for those who work on Pawl, which name internal packages too

@@ -21,6 +21,7 @@ type world struct {
 	ends      map[string][]string        // files by their last element
 	packages  map[string][]string        // folders of Go packages by the package's name
 	api       map[string]map[string]bool // exported names of the public packages, "Config" and "Config.Name", by the package's name
+	usual     map[string]string          // import paths of the public packages and of what examples import, by name
 	own       map[string]members         // declared names by folder, exported or not
 	tests     map[string]bool            // functions Test…, Fuzz…, Benchmark… and Example…
 	targets   map[string]bool            // of the Makefile
@@ -55,7 +56,7 @@ func existing(t *testing.T) *world {
 
 func explore() (*world, error) {
 	w := &world{paths: map[string]bool{}, ends: map[string][]string{}, packages: map[string][]string{}, api: map[string]map[string]bool{},
-		own: map[string]members{}, tests: map[string]bool{}, targets: map[string]bool{}, contract: map[string]bool{}, tables: map[string]bool{},
+		usual: map[string]string{}, own: map[string]members{}, tests: map[string]bool{}, targets: map[string]bool{}, contract: map[string]bool{}, tables: map[string]bool{},
 		codes: map[string]bool{}, metrics: map[string]bool{}, roles: map[string]bool{}, variables: map[string]bool{}, used: map[string]bool{},
 		anchored: map[string]map[string]bool{}}
 	err := filepath.WalkDir(root, func(name string, d os.DirEntry, err error) error {
@@ -126,6 +127,7 @@ func (w *world) read(name string) error {
 		}
 		importPath, _, _ := strings.Cut(strings.TrimPrefix(string(text), "package "), "\n")
 		w.api[path.Base(importPath)] = exported
+		w.usual[path.Base(importPath)] = importPath
 		return err
 	case strings.HasSuffix(name, ".go") && !strings.Contains(name, "/testdata/"):
 		return w.parse(name)
@@ -164,6 +166,9 @@ func (w *world) parse(name string) error {
 		imported := path.Base(from)
 		if i.Name != nil {
 			imported = i.Name.Name
+		}
+		if _, known := w.usual[imported]; !known && strings.HasPrefix(name, "examples/") && !strings.HasPrefix(name, "examples/recipes/") {
+			w.usual[imported] = from
 		}
 		m.imported[imported] = m.imported[imported] || !strings.HasPrefix(from, module)
 	}
