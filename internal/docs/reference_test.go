@@ -24,7 +24,8 @@ var (
 	result   = regexp.MustCompile(`(?s)^ table \((.*?)\)`)
 )
 
-// Every public function and view has a section that names its arguments, its options and its result.
+// Every public function and view has a section that names its arguments, its options and its
+// result.
 func TestSQL_EveryFunctionHasASection(t *testing.T) {
 	t.Parallel()
 	const page = "docs/reference/sql.md"
@@ -135,7 +136,8 @@ func TestFaults_AreListed(t *testing.T) {
 	}
 }
 
-// Every reason for which a webhook is refused stands in the guide, with its answer, and so does what is known of each sender.
+// Every reason for which a webhook is refused stands in the guide, with its answer, and so does
+// what is known of each sender.
 func TestWebhooks_ReasonsAndSendersAreListed(t *testing.T) {
 	t.Parallel()
 	page := read(t, "docs/guides/webhooks.md")
@@ -351,7 +353,8 @@ func TestStart_ShowsTheExample(t *testing.T) {
 	}
 }
 
-// The guide on a service goes through its example from func main on, in parts, and leaves nothing out; and it shows its tables.
+// The guide on a service goes through its example from func main on, in parts, and leaves nothing
+// out; and it shows its tables.
 func TestService_ShowsTheExample(t *testing.T) {
 	t.Parallel()
 	page, _, _ := strings.Cut(read(t, "docs/guides/service.md"), "\n## Test it\n")
@@ -372,5 +375,64 @@ func TestService_ShowsTheExample(t *testing.T) {
 	_, tables, _ := strings.Cut(read(t, "examples/service/schema.sql"), "\ncreate table")
 	if !strings.Contains(page, "```sql\ncreate table"+tables+"```\n") {
 		t.Error("docs/guides/service.md does not show examples/service/schema.sql")
+	}
+}
+
+// The decisions are numbered without gaps, and each stands in the list: also a number that was not
+// used.
+func TestDecisions_AreListed(t *testing.T) {
+	t.Parallel()
+	const folder = "docs/decisions/"
+	list, numbers := read(t, folder+"README.md"), map[string]string{}
+	for _, name := range files(t, ".md") {
+		if below, is := strings.CutPrefix(name, folder); is && below != "README.md" {
+			numbers[below[:4]] = below
+		}
+	}
+	for n := 1; n <= len(numbers)+strings.Count(list, "| not used |"); n++ {
+		number := fmt.Sprintf("%04d", n)
+		row := fmt.Sprintf("\n| [%s](%s) | ", number, numbers[number])
+		if numbers[number] == "" {
+			row = "\n| " + number + " | not used |"
+		}
+		if strings.Count(list, row) != 1 {
+			t.Errorf("%sREADME.md has no row %s", folder, row)
+		}
+	}
+}
+
+// Every module of the workspace stands in the table of modules, and what the root package imports
+// in the first rule.
+func TestArchitecture_NamesTheModules(t *testing.T) {
+	t.Parallel()
+	page := read(t, "ARCHITECTURE.md")
+	modules := regexp.MustCompile(`(?m)^\t\./(\S+)$`).FindAllStringSubmatch(read(t, "go.work"), -1)
+	for _, m := range modules {
+		if !strings.Contains(page, "`…/"+m[1]+"`") {
+			t.Errorf("ARCHITECTURE.md does not name the module %s", m[1])
+		}
+	}
+	if len(modules) < 15 {
+		t.Errorf("found only %d modules", len(modules))
+	}
+	_, rule, _ := strings.Cut(page, "\n1. The root package imports only ")
+	rule, _, _ = strings.Cut(rule, ". ")
+	listed := regexp.MustCompile("`(internal/\\w+)`").FindAllStringSubmatch(rule, -1)
+	imported := map[string]bool{}
+	for _, name := range files(t, ".go") {
+		if !strings.Contains(name, "/") && !strings.HasSuffix(name, "_test.go") {
+			for _, m := range regexp.MustCompile(`"github\.com/pawl-go/pawl/(internal/\w+)"`).FindAllStringSubmatch(read(t, name), -1) {
+				imported[m[1]] = true
+			}
+		}
+	}
+	for _, m := range listed {
+		if !imported[m[1]] {
+			t.Errorf("ARCHITECTURE.md says that the root package imports %s", m[1])
+		}
+		delete(imported, m[1])
+	}
+	for name := range imported {
+		t.Errorf("ARCHITECTURE.md does not say that the root package imports %s", name)
 	}
 }
