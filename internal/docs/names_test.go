@@ -37,12 +37,12 @@ const (
 
 // kinds are what pages and comments name. A match's first group is its name.
 var kinds = []kind{
-	{"file", regexp.MustCompile(`(?:^|[^\w/.:$~@%\\<-])((?:[\w.*{}-]+/)*[\w.*{}-]*\w\.(?:go|md|sql|csv|jsonl))\b(?:#([\w-]+)|(\.\w))?`), everywhere,
+	{"file", regexp.MustCompile(`(?:^|[^\w/.:$~@%\\<-])(?:\./)?((?:[\w.*{}-]+/)*[\w.*{}-]*\w\.(?:go|md|sql|csv|jsonl))\b(?:#([\w-]+)|(\.\w))?`), everywhere,
 		func(w *world, p place, m []string) bool {
 			found := w.find(p.name, m[1])
 			return m[3] != "" || len(found) > 0 && (m[2] == "" || slices.ContainsFunc(found, func(name string) bool { return w.anchored[name][m[2]] }))
 		}},
-	{"path", regexp.MustCompile(`(?:^|[^\w/.:$~@%\\<-])((?:internal|cmd|docs|transport|examples|observe|proof|schema|deploy|\.ci|bench)/[\w.*{}/-]*[\w*}])`), everywhere,
+	{"path", regexp.MustCompile(`(?:^|[^\w/.:$~@%\\<=-])(?:\./)?((?:internal|cmd|docs|transport|examples|observe|proof|schema|deploy|\.ci|bench)/[\w.*{}/-]*[\w*}])`), everywhere,
 		func(w *world, p place, m []string) bool { return len(w.find(p.name, m[1])) > 0 || w.declared(m[1]) }},
 	{"package", regexp.MustCompile("\\b[Pp]ackages?\\s+\\[?`([a-z][\\w/]*)`"), everywhere, (*world).packaged},
 	{"package", regexp.MustCompile(`\b[Pp]ackage\s+\[([a-z][\w/]*)\]`), everywhere, (*world).packaged},
@@ -59,6 +59,7 @@ var kinds = []kind{
 		}},
 	{"variable", regexp.MustCompile(`\b(PAWL_[A-Z_]+)\b`), everywhere, func(w *world, _ place, m []string) bool { return w.variables[m[1]] }},
 	{"test", regexp.MustCompile(`\b((?:Test|Fuzz|Benchmark)[A-Z0-9]\w*)`), everywhere, func(w *world, _ place, m []string) bool { return w.begins(m[1]) }},
+	{"flag", regexp.MustCompile(`\s-([a-z]+\.[a-z]+)\b`), everywhere, func(w *world, _ place, m []string) bool { return w.used[m[1]] }},
 	{"SQLSTATE", regexp.MustCompile(`\b(P4\d{3})\b`), everywhere,
 		func(w *world, p place, m []string) bool {
 			return w.codes[m[1]] || strings.HasPrefix(p.name, "docs/decisions/")
@@ -134,7 +135,7 @@ func (w *world) missing(p place) (all []string) {
 		}
 		for _, m := range k.pattern.FindAllStringSubmatch(text, -1) {
 			if excepted[m[1]] == "" && !k.exists(w, p, m) && !own(p, m[1]) {
-				all = append(all, fmt.Sprintf("%s: there is no %s %s", p.name, k.name, strings.Trim(m[0], " \n`")))
+				all = append(all, fmt.Sprintf("%s: there is no %s %s", p.name, k.name, strings.Trim(m[0], " \n`\"'(,;:")))
 			}
 		}
 	}

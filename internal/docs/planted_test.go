@@ -17,7 +17,7 @@ func TestNames_PlantedFalsehoodsAreFound(t *testing.T) {
 		"docs/operating/production.md#poolers":                  "docs/operating/production.md#poolers-and-more",
 		"https://github.com/pawl-go/pawl/blob/main/docs/faq.md": "https://github.com/pawl-go/pawl/blob/main/docs/questions.md",
 		"a source of package pawlsqs":                           "a source of package sqspawl",
-		"in steps of package [`step`](steps.md)":                "in steps of package [`effect`](steps.md)",
+		"in steps of package [`step`](steps.md)":                "in steps of package [`steppe`](steps.md)",
 		"a call of `step.Providers()`":                          "a call of `step.Vendors()`",
 		"a `job.HandleTx` and job.Config.Lease":                 "a `job.HandleTx` and job.Config.LeaseTime",
 		"internal/txn.Begin":                                    "internal/txn.Commence",

@@ -188,7 +188,7 @@ func days(d time.Duration) string {
 	return fmt.Sprintf("%d days", d/(24*time.Hour))
 }
 
-// Every field of a configuration stands under its type.
+// Every field of a configuration stands under its type, and no other.
 func TestConfiguration_FieldsAreListed(t *testing.T) {
 	t.Parallel()
 	const page = "docs/reference/configuration.md"
@@ -220,6 +220,14 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 		"pawlsqs.Config": {"transport/pawlsqs/config.go", "Config"}, "pawlsqs.Message": {"transport/pawlsqs/send.go", "Message"},
 	} {
 		text, fields := sectionOf(t, page, section), 0
+		pkg, typ, _ := strings.Cut(section, ".")
+		for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*) \\|").FindAllStringSubmatch(text, -1) {
+			for _, m := range regexp.MustCompile("`([A-Z]\\w*)`").FindAllStringSubmatch(row[1], -1) {
+				if !existing(t).api[pkg][typ+"."+m[1]] {
+					t.Errorf("%s: %s has no field %s", page, section, m[1])
+				}
+			}
+		}
 		for _, spec := range specs(t, where[0], token.TYPE) {
 			s, ok := spec.(*ast.TypeSpec)
 			if !ok || s.Name.Name != where[1] {

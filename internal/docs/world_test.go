@@ -177,6 +177,7 @@ func (w *world) parse(name string) error {
 			switch n := n.(type) {
 			case *ast.BasicLit:
 				w.variablesOf(n.Value)
+				w.used[strings.Trim(n.Value, "`\"")] = true
 				for _, text := range word.FindAllString(n.Value, -1) {
 					w.used[text] = true
 				}

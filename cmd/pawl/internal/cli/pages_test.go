@@ -173,3 +173,56 @@ func TestPages_PlantedCommandsAreFound(t *testing.T) {
 		}
 	}
 }
+
+// The tables that pages show have the columns that commands print.
+func TestPages_ShowTheColumns(t *testing.T) {
+	t.Parallel()
+	const top = "../../../.."
+	literal := regexp.MustCompile(`(\[\]string\{|append\(l\.heading, )("[A-Z][A-Z ]*"(?:, "[A-Z ]*")*)[})]`)
+	printed, rest := []string{}, []string{}
+	sources, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range sources {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range literal.FindAllStringSubmatch(string(text), -1) {
+			columns := strings.ReplaceAll(strings.ReplaceAll(m[2], `"`, ""), ", ", "  ")
+			if strings.HasPrefix(m[1], "append") {
+				rest = append(rest, columns)
+				continue
+			}
+			printed = append(printed, strings.TrimRight(columns, " "))
+		}
+	}
+	heading := regexp.MustCompile(`^[A-Z][A-Z ]+(?:  +[A-Z][A-Z ]*)+$`)
+	found := 0
+	err = filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(name) != ".md" || d.Name() == "CHANGELOG.md" {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		for _, line := range code(string(text)) {
+			if !heading.MatchString(line) {
+				continue
+			}
+			found++
+			columns := regexp.MustCompile(`  +`).ReplaceAllString(line, "  ")
+			shown := slices.Contains(printed, columns)
+			for _, tail := range rest {
+				head, cut := strings.CutSuffix(columns, "  "+tail)
+				shown = shown || cut && slices.Contains(printed, head)
+			}
+			if !shown {
+				t.Errorf("%s: no command prints the columns %s", name, line)
+			}
+		}
+		return err
+	})
+	if err != nil || found < 8 {
+		t.Errorf("%d tables: %v", found, err)
+	}
+}
