@@ -59,6 +59,15 @@ var kinds = []kind{
 		}},
 	{"variable", regexp.MustCompile(`\b(PAWL_[A-Z_]+)\b`), everywhere, func(w *world, _ place, m []string) bool { return w.variables[m[1]] }},
 	{"test", regexp.MustCompile(`\b((?:Test|Fuzz|Benchmark)[A-Z0-9]\w*)`), everywhere, func(w *world, _ place, m []string) bool { return w.begins(m[1]) }},
+	{"test", regexp.MustCompile(`\s-(?:run|bench)[ =]'?\^?([A-Za-z]\w+)`), everywhere,
+		func(w *world, _ place, m []string) bool {
+			for test := range w.tests {
+				if strings.Contains(test, m[1]) {
+					return true
+				}
+			}
+			return false
+		}},
 	{"flag", regexp.MustCompile(`\s-([a-z]+\.[a-z]+)\b`), everywhere, func(w *world, _ place, m []string) bool { return w.used[m[1]] }},
 	{"SQLSTATE", regexp.MustCompile(`\b(P4\d{3})\b`), everywhere,
 		func(w *world, p place, m []string) bool {
@@ -104,6 +113,7 @@ var excepted = map[string]string{
 	"idempotency_keys":                   "a table that people have",
 	"drain_queue":                        "of Oban",
 	"args_octets":                        "renamed by decision 0042, which says so",
+	"xxx":                                "no test, on purpose",
 	"OnError":                            "ended by decision 0041, which says so",
 	"runs.jsonl":                         "written by the command that names it",
 	"proof/flakes.jsonl":                 "written when a test is run again",
@@ -284,7 +294,10 @@ var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 // marked are files whose comments begin with -- or #.
 var (
 	marked = regexp.MustCompile(`\.(?:sql|ya?ml|service|py)$|(?:^|/)(?:Makefile|Containerfile|\.ci/\w+|proof/(?:brokers|browser|guides|versions))$`)
-	remark = regexp.MustCompile(`(?m)(?:--|#) .*$`)
+	// lead are files whose texts may send their readers to a page
+	lead    = regexp.MustCompile(`\.(?:go|yaml|json|html|sql|csv|service)$`)
+	toPages = regexp.MustCompile(`\bdocs/[\w./-]+\.md(?:#[\w-]+)?`)
+	remark  = regexp.MustCompile(`(?m)(?:--|#) .*$`)
 )
 
 // places returns all pages, but the changelog, which names what is gone, and all comments.
@@ -308,6 +321,11 @@ func places(t *testing.T, w *world) (all []place) {
 		}
 	}
 	for name := range w.paths {
+		if lead.MatchString(name) && !strings.HasPrefix(name, "internal/docs/") {
+			if led := toPages.FindAllString(read(t, name), -1); led != nil {
+				all = append(all, place{name: name, text: strings.Join(led, " ")})
+			}
+		}
 		if marked.MatchString(name) && name != "schema/dist/pawl.sql" {
 			text := strings.Join(remark.FindAllString(read(t, name), -1), "\n")
 			all = append(all, place{name: name, text: text})

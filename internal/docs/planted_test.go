@@ -28,6 +28,8 @@ func TestNames_PlantedFalsehoodsAreFound(t *testing.T) {
 		"the alert `PawlQueueBehind`":                           "the alert `PawlQueueLate`",
 		"set PAWL_DATABASE_URL":                                 "set PAWL_DB_URL",
 		"tested by `TestConsumer_KilledAtEveryPoint`":           "tested by `TestConsumer_KilledSomewhere`",
+		"go test ./job -run Crash_ToRerun":                      "go test ./job -run Crash_ToRun",
+		"go test ./schedule -args -storm.ticks=9":               "go test ./schedule -args -storm.tocks=9",
 		"the code P4020":                                        "the code P4021",
 	} {
 		planted(t, w, place{name: "docs/guides/jobs.md", page: true}, truth, falsehood)
