@@ -3,7 +3,7 @@
 //	links_test.go      relative links resolve, headings included
 //	names_test.go      files, packages, identifiers and other names exist; world_test.go: what exists
 //	planted_test.go    falsehoods that names_test.go must find
-//	code_test.go       the Go of pages compiles where it is pasted
+//	code_test.go       the Go of pages compiles where it is pasted; sql_test.go: its queries can be planned
 //	events_test.go     each event is listed with the steps that report it
 //	reference_test.go  functions, options, events, fault points, fields and traps are on their pages
 package docs_test
