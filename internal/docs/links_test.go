@@ -89,6 +89,23 @@ func TestLinks_Resolve(t *testing.T) {
 	}
 }
 
+// Each page stands in the list of pages, or in that of its folder.
+func TestPages_AreListed(t *testing.T) {
+	t.Parallel()
+	linked := map[string]bool{"docs/README.md": true}
+	for _, list := range []string{"docs/README.md", "docs/operating/README.md", "docs/decisions/README.md"} {
+		for _, m := range link.FindAllStringSubmatch(read(t, list), -1) {
+			target, _, _ := strings.Cut(m[1], "#")
+			linked[filepath.ToSlash(filepath.Join(filepath.Dir(list), target))] = true
+		}
+	}
+	for _, page := range files(t, ".md") {
+		if strings.HasPrefix(page, "docs/") && !linked[page] {
+			t.Errorf("no list of pages has %s", page)
+		}
+	}
+}
+
 // anchors names the headings of a page the way GitHub does.
 func anchors(text string) map[string]bool {
 	all := map[string]bool{}

@@ -48,7 +48,7 @@ var kinds = []kind{
 	{"package", regexp.MustCompile(`\b[Pp]ackage\s+\[([a-z][\w/]*)\]`), everywhere, (*world).packaged},
 	{"package", regexp.MustCompile(`(?:(?:^|\W)(?:of|in|by|with|for|to|from|like|is|and|as|see|that|let)\s+|[^\w\s]\s+|^)[Pp]ackage\s+([a-z][a-z0-9]*(?:/[a-z0-9]+)*)\b`), everywhere, (*world).packaged},
 	{"function or view", regexp.MustCompile(`\bpawl_v1\.(\w+)`), everywhere, func(w *world, _ place, m []string) bool { return w.contract[m[1]] }},
-	{"table", regexp.MustCompile("(?:^|[^\\w./])pawl\\.([a-z]\\w*(?:\\.\\w+)*)"), everywhere,
+	{"table", regexp.MustCompile(`(?:^|[^\w./])pawl\.([a-z]\w*(?:\.\w+)*)`), everywhere,
 		func(w *world, p place, m []string) bool {
 			name, _, _ := strings.Cut(m[1], ".")
 			return w.tables[name] || w.used["pawl."+m[1]] || len(w.find(p.name, "pawl."+m[1])) > 0
