@@ -177,7 +177,7 @@ func (w *Worker) work(ctx context.Context, s *session) {
 	all.Wait()
 }
 
-// drain lets the running handlers finish within Drain; then it ends their contexts and, if the worker is stopping, waits
+// drain lets the running handlers finish within ShutdownTimeout; then it ends their contexts and, if the worker is stopping, waits
 // a little longer. The lease is renewed to the last, so that nobody counts as crashed what is given back. After a lost
 // lease it only ends the contexts: their work is lost anyway.
 func (w *Worker) drain(ctx context.Context, s *session) {

@@ -29,7 +29,7 @@ type Job struct {
 	LastCode      string    `json:"last_code,omitzero"` // of that error: a SQLSTATE, "crash", "mismatch" ([CodeMismatch]), or empty
 	PayloadOctets int       `json:"payload_octets"`
 	Lane          string    `json:"lane,omitzero"`                  // in which it runs one at a time with others; empty: none
-	Key           string    `json:"key,omitzero" col:"message_key"` // of the delivery that was executed in it; empty: it is none, or that had none
+	Key           string    `json:"key,omitzero" col:"message_key"` // of the delivery that is stored in it; empty: it is none, or that had none
 	ReadAt        time.Time `json:"read_at"`                        // the database's clock at the reading: ages count from here
 
 	Headers        map[string]any `json:"headers,omitzero" col:"get"`

@@ -8,5 +8,5 @@
 //
 // What no library can do: a process that is frozen between the last look at the clock and the write to the socket sends its request
 // when it wakes, however late. With [Keyed] the provider drops it, as long as it remembers the key; with [Checked] it is a second
-// effect, seen and reported ([pawl.EventStepTwice]), and not prevented. See docs/guides/effects.md.
+// effect, seen and reported ([pawl.EventStepTwice]), and not prevented. See docs/guides/steps.md.
 package step

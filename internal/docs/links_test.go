@@ -1,7 +1,11 @@
 // Package docs holds the documents to the code.
 //
 //	links_test.go      relative links resolve, headings included
-//	reference_test.go  functions, options, events, fault points, fields and traps are all on their pages
+//	names_test.go      files, packages, identifiers and other names exist; world_test.go: what exists
+//	planted_test.go    falsehoods that names_test.go must find
+//	code_test.go       the Go of pages compiles where it is pasted; sql_test.go: its queries can be planned
+//	events_test.go     each event is listed with the steps that report it
+//	reference_test.go  functions, options, events, fault points, fields and traps are on their pages
 package docs_test
 
 import (
@@ -82,6 +86,23 @@ func TestLinks_Resolve(t *testing.T) {
 	}
 	if links < 30 {
 		t.Errorf("found only %d links: is the pattern still right?", links)
+	}
+}
+
+// Each page stands in the list of pages, or in that of its folder.
+func TestPages_AreListed(t *testing.T) {
+	t.Parallel()
+	linked := map[string]bool{"docs/README.md": true}
+	for _, list := range []string{"docs/README.md", "docs/operating/README.md", "docs/decisions/README.md"} {
+		for _, m := range link.FindAllStringSubmatch(read(t, list), -1) {
+			target, _, _ := strings.Cut(m[1], "#")
+			linked[filepath.ToSlash(filepath.Join(filepath.Dir(list), target))] = true
+		}
+	}
+	for _, page := range files(t, ".md") {
+		if strings.HasPrefix(page, "docs/") && !linked[page] {
+			t.Errorf("no list of pages has %s", page)
+		}
 	}
 }
 

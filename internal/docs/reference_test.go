@@ -24,7 +24,8 @@ var (
 	result   = regexp.MustCompile(`(?s)^ table \((.*?)\)`)
 )
 
-// Every public function and view has a section that names its arguments, its options and its result.
+// Every public function and view has a section that names its arguments, its options and its
+// result.
 func TestSQL_EveryFunctionHasASection(t *testing.T) {
 	t.Parallel()
 	const page = "docs/reference/sql.md"
@@ -135,7 +136,8 @@ func TestFaults_AreListed(t *testing.T) {
 	}
 }
 
-// Every reason for which a webhook is refused stands in the guide, with its answer, and so does what is known of each sender.
+// Every reason for which a webhook is refused stands in the guide, with its answer, and so does
+// what is known of each sender.
 func TestWebhooks_ReasonsAndSendersAreListed(t *testing.T) {
 	t.Parallel()
 	page := read(t, "docs/guides/webhooks.md")
@@ -186,7 +188,7 @@ func days(d time.Duration) string {
 	return fmt.Sprintf("%d days", d/(24*time.Hour))
 }
 
-// Every field of a configuration stands under its type.
+// Every field of a configuration stands under its type, and no other.
 func TestConfiguration_FieldsAreListed(t *testing.T) {
 	t.Parallel()
 	const page = "docs/reference/configuration.md"
@@ -218,6 +220,14 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 		"pawlsqs.Config": {"transport/pawlsqs/config.go", "Config"}, "pawlsqs.Message": {"transport/pawlsqs/send.go", "Message"},
 	} {
 		text, fields := sectionOf(t, page, section), 0
+		pkg, typ, _ := strings.Cut(section, ".")
+		for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*) \\|").FindAllStringSubmatch(text, -1) {
+			for _, m := range regexp.MustCompile("`([A-Z]\\w*)`").FindAllStringSubmatch(row[1], -1) {
+				if !existing(t).api[pkg][typ+"."+m[1]] {
+					t.Errorf("%s: %s has no field %s", page, section, m[1])
+				}
+			}
+		}
 		for _, spec := range specs(t, where[0], token.TYPE) {
 			s, ok := spec.(*ast.TypeSpec)
 			if !ok || s.Name.Name != where[1] {
@@ -270,25 +280,22 @@ func TestTesting_ShowsTheExample(t *testing.T) {
 	}
 }
 
-// The guide on database/sql shows the recipes: each of its snippets is code of the examples, in their order.
+// The guide on database/sql shows the recipes: the code of a section is a file of the examples,
+// without its package clause, so it compiles where it is pasted.
 func TestDatabaseSQL_ShowsTheRecipes(t *testing.T) {
 	t.Parallel()
-	var all strings.Builder
-	for _, name := range []string{"orders", "gorm", "ent", "bun", "sqlx", "sqlc"} {
-		all.WriteString(read(t, "examples/recipes/"+name+".go"))
-	}
-	code := all.String()
-	snippets := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(read(t, "docs/guides/database-sql.md"), -1)
-	declaration := regexp.MustCompile(`(?m)\n\n(?:// )`)
-	for _, s := range snippets {
-		for _, part := range declaration.Split("\n\n"+s[1], -1)[1:] {
-			if !strings.Contains(code, "\n// "+strings.TrimRight(part, "\n")+"\n") {
-				t.Errorf("docs/guides/database-sql.md shows what is not in examples/recipes:\n// %s", part)
-			}
+	page := read(t, "docs/guides/database-sql.md")
+	for name, section := range map[string]string{"orders": "One function for messages, jobs and your own transactions",
+		"gorm": "GORM", "ent": "ent", "bun": "bun", "sqlx": "sqlx", "sqlc": "sqlc"} {
+		_, text, _ := strings.Cut(page, "\n## "+section+"\n")
+		text, _, _ = strings.Cut(text, "\n## ")
+		var shown []string
+		for _, s := range goFence.FindAllStringSubmatch(text, -1) {
+			shown = append(shown, s[1])
 		}
-	}
-	if len(snippets) < 7 {
-		t.Errorf("found only %d snippets", len(snippets))
+		if "package recipes\n\n"+strings.Join(shown, "\n") != read(t, "examples/recipes/"+name+".go") {
+			t.Errorf("docs/guides/database-sql.md: the code under %s is not examples/recipes/%s.go", section, name)
+		}
 	}
 }
 
@@ -354,7 +361,8 @@ func TestStart_ShowsTheExample(t *testing.T) {
 	}
 }
 
-// The guide on a service goes through its example from func main on, in parts, and leaves nothing out; and it shows its tables.
+// The guide on a service goes through its example from func main on, in parts, and leaves nothing
+// out; and it shows its tables.
 func TestService_ShowsTheExample(t *testing.T) {
 	t.Parallel()
 	page, _, _ := strings.Cut(read(t, "docs/guides/service.md"), "\n## Test it\n")
@@ -375,5 +383,64 @@ func TestService_ShowsTheExample(t *testing.T) {
 	_, tables, _ := strings.Cut(read(t, "examples/service/schema.sql"), "\ncreate table")
 	if !strings.Contains(page, "```sql\ncreate table"+tables+"```\n") {
 		t.Error("docs/guides/service.md does not show examples/service/schema.sql")
+	}
+}
+
+// The decisions are numbered without gaps, and each stands in the list: also a number that was not
+// used.
+func TestDecisions_AreListed(t *testing.T) {
+	t.Parallel()
+	const folder = "docs/decisions/"
+	list, numbers := read(t, folder+"README.md"), map[string]string{}
+	for _, name := range files(t, ".md") {
+		if below, is := strings.CutPrefix(name, folder); is && below != "README.md" {
+			numbers[below[:4]] = below
+		}
+	}
+	for n := 1; n <= len(numbers)+strings.Count(list, "| not used |"); n++ {
+		number := fmt.Sprintf("%04d", n)
+		row := fmt.Sprintf("\n| [%s](%s) | ", number, numbers[number])
+		if numbers[number] == "" {
+			row = "\n| " + number + " | not used |"
+		}
+		if strings.Count(list, row) != 1 {
+			t.Errorf("%sREADME.md has no row %s", folder, row)
+		}
+	}
+}
+
+// Every module of the workspace stands in the table of modules, and what the root package imports
+// in the first rule.
+func TestArchitecture_NamesTheModules(t *testing.T) {
+	t.Parallel()
+	page := read(t, "ARCHITECTURE.md")
+	modules := regexp.MustCompile(`(?m)^\t\./(\S+)$`).FindAllStringSubmatch(read(t, "go.work"), -1)
+	for _, m := range modules {
+		if !strings.Contains(page, "`…/"+m[1]+"`") {
+			t.Errorf("ARCHITECTURE.md does not name the module %s", m[1])
+		}
+	}
+	if len(modules) < 15 {
+		t.Errorf("found only %d modules", len(modules))
+	}
+	_, rule, _ := strings.Cut(page, "\n1. The root package imports only ")
+	rule, _, _ = strings.Cut(rule, ". ")
+	listed := regexp.MustCompile("`(internal/\\w+)`").FindAllStringSubmatch(rule, -1)
+	imported := map[string]bool{}
+	for _, name := range files(t, ".go") {
+		if !strings.Contains(name, "/") && !strings.HasSuffix(name, "_test.go") {
+			for _, m := range regexp.MustCompile(`"github\.com/pawl-go/pawl/(internal/\w+)"`).FindAllStringSubmatch(read(t, name), -1) {
+				imported[m[1]] = true
+			}
+		}
+	}
+	for _, m := range listed {
+		if !imported[m[1]] {
+			t.Errorf("ARCHITECTURE.md says that the root package imports %s", m[1])
+		}
+		delete(imported, m[1])
+	}
+	for name := range imported {
+		t.Errorf("ARCHITECTURE.md does not say that the root package imports %s", name)
 	}
 }

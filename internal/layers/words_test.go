@@ -21,7 +21,8 @@ type retired struct {
 var words = []retired{
 	{`\bflow\.[A-Z]|pawl/flow\b|\bpackage flow\b`, "package consumer"},
 	{`\beffect\.[A-Z]|pawl/effect\b|\bpackage effect\b`, "package step"},
-	{`\bstep\.(Do|File|Policy)\b`, "step.Run, step.Step.Recovery"},
+	{`\bstep\.(Do|File|Policy)\b|` + "`Do`", "step.Run, step.Step.Recovery"},
+	{`\b[Ee]ffect log\b|\[.?effect.?\]\(|\b[Aa]n [\[` + "`" + `]*step\b`, "step log, a step"},
 	{`\b[Ll]and(s|ed|ing)?\b`, "store, stored"},
 	{`\bHandleBatch\b`, "HandleManyTx"},
 	{`\b(Ack)?Patience\b`, "AcquireTimeout, ResponseTimeout, Timeout"},

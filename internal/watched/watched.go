@@ -1,5 +1,5 @@
 // Package watched sees what a server says beside its answers: that a COMMIT stopped waiting for its synchronous standby. Only a
-// callback of the connection's configuration hears it, so package pawl lets users install it ([pawl.Watch]).
+// callback of the connection's configuration hears it, so package pawl lets users install it (pawl.Watch).
 package watched
 
 import (

@@ -39,7 +39,7 @@ func NewTracing(p trace.TracerProvider) *Tracing {
 }
 
 // From returns a Tracing whose spans of deliveries name the broker and the queue of source, as messaging.system and
-// messaging.destination.name, if it is a [pawl.Broker]: aws_sqs and the queue's name for package sqs. Without it they are "pawl" and
+// messaging.destination.name, if it is a [pawl.Broker]: aws_sqs and the queue's name for package pawlsqs. Without it they are "pawl" and
 // the name of the consumer.
 func (t *Tracing) From(source pawl.Source) *Tracing {
 	from, _ := source.(pawl.Broker)

@@ -178,7 +178,7 @@ $$;
 
 -- Hands a delivery that this transaction claimed over to a durable job, which retries it from the database.
 -- Call it after rolling back to the savepoint set behind inbox_claim, in the same transaction: nobody can win in
--- between. The delivery may then be acknowledged; its payload is payload.
+-- between. The delivery may then be acknowledged; the payload of the job is p_payload.
 --
 -- options: attempts (default 1: the try that failed), crashes (default 0; 1 makes the job run alone),
 -- max_attempts, retry_in_ms (default 0), headers object, error object, dead boolean (straight to the dead letters), lane text

@@ -1,6 +1,6 @@
 -- What stands still until somebody decides or something notices, of all kinds, and what to do about it.
 
--- The steps of a job: under its queue with its id, '@' and when it was enqueued, or, if it is a delivery that was executed, under its key.
+-- The steps of a job: under its queue with its id, '@' and when it was enqueued, or, if it is a delivery that was stored, under its key.
 create or replace function pawl_v1._steps_of_job(p_job pawl.job)
 returns setof pawl.step
 language plpgsql

@@ -1057,7 +1057,7 @@ $$;
 
 -- Hands a delivery that this transaction claimed over to a durable job, which retries it from the database.
 -- Call it after rolling back to the savepoint set behind inbox_claim, in the same transaction: nobody can win in
--- between. The delivery may then be acknowledged; its payload is payload.
+-- between. The delivery may then be acknowledged; the payload of the job is p_payload.
 --
 -- options: attempts (default 1: the try that failed), crashes (default 0; 1 makes the job run alone),
 -- max_attempts, retry_in_ms (default 0), headers object, error object, dead boolean (straight to the dead letters), lane text
@@ -7802,7 +7802,7 @@ select e.scope,
 
 -- What stands still until somebody decides or something notices, of all kinds, and what to do about it.
 
--- The steps of a job: under its queue with its id, '@' and when it was enqueued, or, if it is a delivery that was executed, under its key.
+-- The steps of a job: under its queue with its id, '@' and when it was enqueued, or, if it is a delivery that was stored, under its key.
 create or replace function pawl_v1._steps_of_job(p_job pawl.job)
 returns setof pawl.step
 language plpgsql
@@ -8804,7 +8804,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'bce48588412c221d0e2962962c01ddbf64dd8b55d2566953ad006c91fb07e4b0');
+values (1, 'init', 1, '2327fda4a46e70bd406e6fb7a4d6ab357e54390536b7b51cdb54d4094d62f6d8');
 
 do $$
 begin

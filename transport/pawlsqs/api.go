@@ -6,7 +6,7 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 )
 
-// API is what a [Source] calls; *pawlsqs.Client of aws-sdk-go-v2 has it. Each method is named after its action in the
+// API is what a [Source] calls; *sqs.Client of aws-sdk-go-v2 has it. Each method is named after its action in the
 // Amazon SQS API reference.
 type API interface {
 	Resolver
@@ -21,7 +21,7 @@ type Resolver interface {
 	GetQueueAttributes(context.Context, *awssqs.GetQueueAttributesInput, ...func(*awssqs.Options)) (*awssqs.GetQueueAttributesOutput, error)
 }
 
-// SendAPI is what a [Sender] calls; *pawlsqs.Client has it too.
+// SendAPI is what a [Sender] calls; *sqs.Client has it too.
 type SendAPI interface {
 	Resolver
 	SendMessageBatch(context.Context, *awssqs.SendMessageBatchInput, ...func(*awssqs.Options)) (*awssqs.SendMessageBatchOutput, error)

@@ -129,7 +129,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s: %q, %q, %v", name, m.Key, m.KeyFault, err)
 		}
 	}
-	// One action of a merchant, two topics, one event id: two deliveries.
+	// One action of a merchant, two topics: two deliveries. Two deliveries on one topic: also, under one event id.
 	shopify := senders[7]
 	seen := map[string]bool{}
 	for _, topic := range []string{"orders/create", "inventory_levels/update"} {
@@ -141,7 +141,17 @@ func TestKeys(t *testing.T) {
 		}
 		seen[m.Key] = true
 	}
-	if len(seen) != 2 {
+	for _, id := range []string{"delivery-1", "delivery-2", "delivery-2"} {
+		h := shopify.sign(t, now, body)
+		h.Set("X-Shopify-Webhook-Id", id)
+		h.Set("X-Shopify-Event-Id", "event-1")
+		m, err := shopify.verifier(t).Verify(h, []byte(body))
+		if err != nil || m.ID != id || m.UnsignedHeaders["X-Shopify-Event-Id"] != "event-1" {
+			t.Errorf("%+v, %v", m, err)
+		}
+		seen[m.Key] = true
+	}
+	if len(seen) != 4 {
 		t.Errorf("keys %v", seen)
 	}
 }

@@ -141,7 +141,7 @@ func FuzzSlack(f *testing.F) {
 }
 
 func FuzzShopify(f *testing.F) {
-	fuzz(f, senders[7], [3]string{"X-Shopify-Hmac-Sha256", "X-Shopify-Topic", "X-Shopify-Event-Id"}, func(values [3]string, body []byte) bool {
+	fuzz(f, senders[7], [3]string{"X-Shopify-Hmac-Sha256", "X-Shopify-Topic", "X-Shopify-Webhook-Id"}, func(values [3]string, body []byte) bool {
 		return values[0] == base64.StdEncoding.EncodeToString(mac256(plain, string(body)))
 	})
 }

@@ -16,8 +16,9 @@ type KeyFrom interface {
 	check() error
 }
 
-// KeyID takes the id of the scheme: webhook-id, svix-id, X-GitHub-Delivery, X-Shopify-Topic with X-Shopify-Event-Id
-// (Shopify-Topic with Shopify-Webhook-Id), the event's id in Stripe's, Mux' and Slack's body, and the IDHeader of an [HMAC].
+// KeyID takes the id of the scheme: webhook-id, svix-id, X-GitHub-Delivery, X-Shopify-Topic with
+// X-Shopify-Webhook-Id, the event's id in Stripe's, Mux' and Slack's body, and the IDHeader of an
+// [HMAC].
 func KeyID() KeyFrom { return keyID{} }
 
 type keyID struct{}

@@ -37,6 +37,7 @@ type bed struct {
 	consumer consumer.Config
 	handle   func(context.Context, pgx.Tx, consumer.Message[[]byte]) error
 	sql      func(context.Context, *sql.Tx, consumer.Message[[]byte]) error // in place of handle
+	handler  consumer.Handler                                               // in place of both
 	policy   consumer.TxPolicy
 	receiver *webhook.Receiver
 	server   *httptest.Server
@@ -112,6 +113,9 @@ func (b *bed) start() {
 	b.consumer.Handler = consumer.HandleTx(b.handle).With(b.policy)
 	if b.sql != nil {
 		b.consumer.Handler = consumer.HandleSQL(b.sql).With(b.policy)
+	}
+	if b.handler != nil {
+		b.consumer.Handler = b.handler
 	}
 	f, err := consumer.New(b.pool, b.consumer)
 	if err != nil {

@@ -501,3 +501,50 @@ func TestReceiver_SlackChallenge(t *testing.T) {
 		t.Errorf("%d are remembered, want 1", got)
 	}
 }
+
+// A body that is no JSON verifies like any other. A handler of octets gets it as it was signed; one of
+// a type cannot, and it is a dead letter, which the sender is told as 200. A key from the body, and the
+// time of it, are missing: without a key of another kind it is a dead letter too.
+func TestReceiver_BodiesThatAreNoJSON(t *testing.T) {
+	t.Parallel()
+	const form = "payload=%7B%22action%22%3A%22opened%22%7D"
+	type push struct{ Action string }
+	typed := func(b *bed) {
+		b.handler = consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, m consumer.Message[push]) error {
+			return handle(ctx, tx, consumer.Message[[]byte]{Delivery: m.Delivery})
+		})
+	}
+	for name, c := range map[string]struct {
+		sender  string
+		change  func(*bed)
+		effects int
+		letters string
+	}{
+		"octets":               {"github", func(b *bed) { b.door.ProducedAt = webhook.CreatedAt("/created") }, 1, ""},
+		"a type":               {"github", typed, 0, ": " + form},
+		"no id in a form":      {"slack", func(*bed) {}, 0, "unfit: " + form},
+		"the body is the key":  {"slack", func(b *bed) { b.verifier.Key = webhook.KeyBody() }, 1, ""},
+		"no pointer in a form": {"github", func(b *bed) { b.verifier.SemanticKey = webhook.KeyJSON("/action") }, 1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := receive(t, c.sender, c.change)
+			id := "d-1"
+			if c.sender == "slack" {
+				id = "" // a form has none
+			}
+			h := b.sign(id, form)
+			h.Set("Content-Type", "application/x-www-form-urlencoded")
+			for range 2 {
+				b.want(b.post(h, form), http.StatusOK)
+			}
+			b.wantEffects(c.effects)
+			if got := b.letters(); got != c.letters {
+				t.Errorf("dead letters %q, want %q", got, c.letters)
+			}
+			if got := b.count("select count(*) from effect where body <> $1", form); got != 0 {
+				t.Errorf("%d effects are of other octets", got)
+			}
+		})
+	}
+}

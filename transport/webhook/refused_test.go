@@ -143,7 +143,7 @@ func TestReceiver_ReplayUnderAnotherID(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"github", "shopify"} {
 		b := receive(t, name, func(b *bed) { b.verifier.SemanticKey = webhook.KeyBody() })
-		h, ids := b.sign("first", body), map[string]string{"github": "X-Github-Delivery", "shopify": "X-Shopify-Event-Id"}
+		h, ids := b.sign("first", body), map[string]string{"github": "X-Github-Delivery", "shopify": "X-Shopify-Webhook-Id"}
 		for _, id := range []string{"first", "second", "third"} {
 			h.Set(ids[name], id)
 			b.want(b.post(h, body), http.StatusOK)

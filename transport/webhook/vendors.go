@@ -18,25 +18,27 @@ func Slack(secrets ...Secret) Scheme {
 		keyed{inBody: "/event_id", kept: []string{"X-Slack-Retry-Num", "X-Slack-Retry-Reason"}})
 }
 
-// Shopify is the scheme of X-Shopify-Hmac-Sha256. Shopify signs the body and nothing else: no timestamp, and not the id,
-// X-Shopify-Event-Id; what [GitHub] says holds here too. One action of a merchant may cause deliveries on several topics under
-// one event id, so the key is made of topic and id.
+// Shopify is the scheme of X-Shopify-Hmac-Sha256. Shopify signs the body and nothing else: no
+// timestamp, and not the id of the delivery, X-Shopify-Webhook-Id; what [GitHub] says holds here
+// too. The key is made of X-Shopify-Topic and that id, by which Shopify has duplicates recognised
+// (https://shopify.dev/docs/apps/build/webhooks/verify-deliveries). Deliveries that one action of a
+// merchant causes share X-Shopify-Event-Id, which is kept with each.
 //
-// Shopify's Events have the same signature in Shopify-Hmac-Sha256, and their id is Shopify-Webhook-Id. One verifier takes both: a
-// request without X-Shopify-Hmac-Sha256 is read by the other names. Sign uses the names with X-.
+// Shopify's Events have the same names without X-. One verifier takes both: a request without
+// X-Shopify-Hmac-Sha256 is read by the other names. Sign uses the names with X-.
 func Shopify(secrets ...Secret) Scheme {
 	return twoFamilies{
-		keyed:  shopify(secrets, "X-Shopify-", "Event-Id", "Webhook-Id"),
-		second: shopify(secrets, "Shopify-", "Webhook-Id", "Event-Id", "Handle", "Action", "Resource-Id"),
+		keyed:  shopify(secrets, "X-Shopify-"),
+		second: shopify(secrets, "Shopify-", "Handle", "Action", "Resource-Id"),
 	}
 }
 
-func shopify(secrets []Secret, prefix, id string, kept ...string) *keyed {
+func shopify(secrets []Secret, prefix string, kept ...string) *keyed {
 	names := []string{prefix + "Topic"}
-	for _, name := range append([]string{"Shop-Domain", "Triggered-At", "Api-Version"}, kept...) {
+	for _, name := range append([]string{"Shop-Domain", "Triggered-At", "Api-Version", "Event-Id"}, kept...) {
 		names = append(names, prefix+name)
 	}
-	return vendor(HMACConfig{Name: "shopify", Header: prefix + "Hmac-Sha256", Encoding: Base64, IDHeader: prefix + id}, secrets,
+	return vendor(HMACConfig{Name: "shopify", Header: prefix + "Hmac-Sha256", Encoding: Base64, IDHeader: prefix + "Webhook-Id"}, secrets,
 		keyed{topic: names[0], kept: names})
 }
 

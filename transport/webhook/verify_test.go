@@ -215,7 +215,7 @@ func TestVerify_Headers(t *testing.T) {
 	each(t, func(t *testing.T, s sender) {
 		v := s.verifier(t)
 		for name := range s.sign(t, now, body) {
-			optional := s.name == "github" && name == "X-Github-Delivery" || s.name == "shopify" && name == "X-Shopify-Event-Id"
+			optional := s.name == "github" && name == "X-Github-Delivery" || s.name == "shopify" && name == "X-Shopify-Webhook-Id"
 			change := func(f func(h http.Header)) (webhook.Verified, error) {
 				h := s.sign(t, now, body)
 				f(h)

@@ -8,7 +8,7 @@ import (
 )
 
 // A queue is the state machine of the package's figure. Every method below wants q.mu held; the operations that take
-// it are in receive.go and operations.go.
+// it are in receive.go and op_*.go.
 type queue struct {
 	server  *Server
 	name    string

@@ -20,7 +20,7 @@ func newExplain() *cobra.Command {
 		Use:   "explain KEY",
 		Short: "Show everything that is known of one key: the request, its jobs and calls, and what operators did",
 		Long: `Tells what is known of a key in the order of time, from the rows and the audit: the key of a command, a delivery, a job or an event,
-the id of a job, or the resource of a gate. What belongs to it comes along: the job that a delivery executed in, the calls that a job
+the id of a job, or the resource of a gate. What belongs to it comes along: the job that a delivery is stored in, the calls that a job
 made, the events that a command appended under its key. What is still to come, a retry or the end of the memory, stands behind now.
 
 It reads by indexes only, however large the tables are, and shows no payload: see pawl jobs show. An event without a key of its own has
