@@ -172,7 +172,7 @@ func decodeOne[T any](j Job) (t Task[T], err error) {
 	if raw, ok := any(&t.Value).(*[]byte); ok {
 		*raw = j.Payload
 	} else if err = json.Unmarshal(j.Payload, &t.Value); err != nil {
-		err = pawl.Final(fmt.Errorf("the payload of job %d do not fit %T: %w", j.ID, t.Value, err))
+		err = pawl.Final(fmt.Errorf("the payload of job %d does not fit %T: %w", j.ID, t.Value, err))
 	}
 	return t, err
 }
