@@ -142,7 +142,7 @@ func TestHandle_DecodesThePayload(t *testing.T) {
 	}
 	c.enqueueMany(1, job.Request{Payload: []byte("{")})
 	c.untilTrue("a dead letter", func() bool { return c.counters.Count(pawl.EventFinal) == 1 })
-	c.wantDeadLetter(1, "do not fit job_test.mail")
+	c.wantDeadLetter(1, "does not fit job_test.mail")
 }
 
 // What a worker tells of a job names its kind.
