@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -81,7 +83,7 @@ func TestT34_OnlyTheRequestCounts(t *testing.T) {
 		{"PUT", "/a/b?c=d", "e"}, {"POST", "/a/bc?=d", "e"}, {"POST", "/a%2Fb?c=d", "e"}, {"POST", "/a/b?c=", "de"},
 		{"POST", "/a/b", "e"}, {"POST", "/a/b?c=d", ""}, {"POST", "/a/b?c=d", "e "},
 	} {
-		b.wantProblem(send(other[0], other[1], other[2]), 422, "key-reused", true)
+		b.wantProblem(send(other[0], other[1], other[2]), 422, "key-reused", false)
 	}
 	if g := send("POST", "/a/b?c=d", "e", "Traceparent", "00-1-2-03", "X-Signature", "t=1,v1=2", "User-Agent", "another"); !g.replayed() {
 		t.Errorf("%v", g)
@@ -95,8 +97,8 @@ func TestT34_OnlyTheRequestCounts(t *testing.T) {
 	if g := canonical.post("k", ` {"b": 2, "a": 1.0}`); !g.replayed() {
 		t.Errorf("%v", g)
 	}
-	b.wantProblem(canonical.post("k", `{"a":2}`), 422, "key-reused", true)
-	b.wantProblem(canonical.post("k", `no JSON`), 400, "request-unreadable", true)
+	b.wantProblem(canonical.post("k", `{"a":2}`), 422, "key-reused", false)
+	b.wantProblem(canonical.post("k", `no JSON`), 400, "request-unreadable", false)
 	b.wantOrders(2)
 }
 
@@ -301,7 +303,7 @@ func TestOnce_LongBody(t *testing.T) {
 	b := setup(t)
 	s := b.once(place, httpkey.Options{MaxBody: 1000})
 	b.wantStatus(s.post("fits", strings.Repeat("x", 1000)), 201)
-	b.wantProblem(s.post("k", strings.Repeat("x", 1001)), 413, "request-too-large", true)
+	b.wantProblem(s.post("k", strings.Repeat("x", 1001)), 413, "request-too-large", false)
 	b.want("select count(*) from pawl.command", 1)
 	b.wantOrders(1)
 }
@@ -427,4 +429,41 @@ func TestT10_NoDatabaseNoRun(t *testing.T) {
 		b.wantStatus(s.post("k", "a"), 201)
 		b.wantOrders(1)
 	})
+}
+
+// Middleware that has read the body leaves nothing to compare: the request is refused, and not answered
+// with the result of another body.
+func TestRequest_ABodyThatWasRead(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	handler := httpkey.Once(b.pool, tenant, httpkey.Options{Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}, place)
+	for name, read := range map[string]func(r *http.Request){
+		"form":   func(r *http.Request) { _ = r.FormValue("csrf") },
+		"logger": func(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) },
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			read(r)
+			handler.ServeHTTP(w, r)
+		}))
+		t.Cleanup(server.Close)
+		for _, chunked := range []bool{false, true} {
+			var body io.Reader = strings.NewReader("csrf=x&cents=100")
+			if chunked {
+				body = io.MultiReader(body) // of no known length
+			}
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, body)
+			b.must(err)
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			r.Header.Set("Idempotency-Key", "k")
+			answer, err := http.DefaultClient.Do(r)
+			b.must(err)
+			var p httpkey.Problem
+			b.must(json.NewDecoder(answer.Body).Decode(&p))
+			_ = answer.Body.Close()
+			if answer.StatusCode != http.StatusInternalServerError || !strings.HasSuffix(p.Type, "#body-taken") || p.NewKeySafe {
+				t.Errorf("%s, chunked %v: %+v", name, chunked, p)
+			}
+		}
+	}
+	b.wantOrders(0)
 }

@@ -36,7 +36,7 @@ func TestLeased_AThousandAtOnce(t *testing.T) {
 	first := make(chan got)
 	go func() { first <- hasty.post("slow", "a", "X-Slow", "yes") }()
 	<-entered
-	b.wantProblem(hasty.post("slow", "b"), 422, "key-reused", true)
+	b.wantProblem(hasty.post("slow", "b"), 422, "key-reused", false)
 	b.wantProblem(hasty.post("slow", "a"), 409, "in-progress", false)
 	close(leave)
 	b.wantStatus(<-first, 201)

@@ -26,7 +26,7 @@ func TestOnce_AThousandAtOnce(t *testing.T) {
 	first := atOnce(s, requests, "k", "two shoes")
 	b.wantOrders(1)
 	b.wantLedger("succeeded 1")
-	b.wantProblem(s.post("k", "three shoes"), 422, "key-reused", true)
+	b.wantProblem(s.post("k", "three shoes"), 422, "key-reused", false)
 	if again := s.post("k", "two shoes"); again.stored() != first.stored() || !again.replayed() {
 		t.Errorf("%v, want %v", again, first)
 	}
@@ -83,7 +83,7 @@ func TestOnce_InProgress(t *testing.T) {
 	b.wantProblem(s.post("k", "b"), 409, "in-progress", false) // which it is, nobody knows yet
 	close(leave)
 	b.wantStatus(<-first, 201)
-	b.wantProblem(s.post("k", "b"), 422, "key-reused", true)
+	b.wantProblem(s.post("k", "b"), 422, "key-reused", false)
 	b.wantOrders(1)
 }
 

@@ -21,8 +21,9 @@ type Problem struct {
 	Detail string `json:"detail,omitempty"`
 	// RetryAfter is when to send the same request again, in seconds, as in the header Retry-After; 0: do not.
 	RetryAfter int `json:"retry_after,omitempty"`
-	// NewKeySafe: nothing has happened and nothing will, so that the wish may be sent again with another key. Where it is
-	// false a new key may make a second effect.
+	// NewKeySafe: no request with this key has taken effect, and none will, so that the wish may be sent again with another
+	// key. Where it is false a new key may make a second effect: an earlier request with this key may have been carried out,
+	// and its answer lost, also if this one is refused because it cannot be read or is encoded in another way.
 	NewKeySafe bool `json:"new_key_safe"`
 
 	headers http.Header
@@ -41,10 +42,11 @@ type kind struct {
 var (
 	keyMissing   = kind{"key-missing", "The header Idempotency-Key is required", 400, 0, true}
 	keyMalformed = kind{"key-malformed", "The header Idempotency-Key cannot be read", 400, 0, true}
-	unreadable   = kind{"request-unreadable", "The request cannot be read", 400, 0, true}
-	tooLarge     = kind{"request-too-large", "The request body is too large", 413, 0, true}
+	unreadable   = kind{"request-unreadable", "The request cannot be read", 400, 0, false}
+	tooLarge     = kind{"request-too-large", "The request body is too large", 413, 0, false}
+	bodyTaken    = kind{"body-taken", "The body was read before the key was looked at", 500, 0, false}
 	forbidden    = kind{"forbidden", "This caller may not have the answer", 403, 0, false}
-	keyReused    = kind{"key-reused", "The key came before with another request", 422, 0, true}
+	keyReused    = kind{"key-reused", "The key came before with another request", 422, 0, false}
 	inProgress   = kind{"in-progress", "A request with this key is being worked on", 409, 1, false}
 	unsure       = kind{"outcome-unknown", "An earlier request with this key may have taken effect; it has to be looked into", 409, 0, false}
 	failedFinal  = kind{"failed", "The request failed for good and had no effect", 422, 0, true}

@@ -83,9 +83,15 @@ func (x *exchange) readBody() (wrong *Problem) {
 		return problem(tooLarge).because(fmt.Errorf("at most %d octets are allowed", x.options.MaxBody))
 	case err != nil:
 		return problem(unreadable)
+	case len(x.body) == 0 && x.r.ContentLength != 0:
+		return problem(bodyTaken).because(errBodyTaken)
 	}
 	return nil
 }
+
+// errBodyTaken is the refusal of a request with a body of which nothing is left. Without it any body
+// would be the same request.
+var errBodyTaken = errors.New("put package httpkey in front of what reads the body, such as a check of a form's token; if the body is empty, send Content-Length: 0")
 
 // request is the caller's, with a body of its own for each run.
 func (x *exchange) request(ctx context.Context) *http.Request {
