@@ -132,6 +132,8 @@ func TestDiagnose(t *testing.T) {
 			[]string{"version 0.1", "reindex database"}},
 		{"collations", "alter table pawl.audit alter target type text collate \"en-x-icu\"", "alter table pawl.audit alter target type pawl.name", doctor.Limits{},
 			[]string{"audit.target", "en-x-icu"}},
+		{"contract", "insert into pawl.schedule (name, queue, kind, payload, every_ms, next_at, fence) values ('s', 'q', 'k', '', 60000, now() + interval '1 hour', 5000)", "delete from pawl.schedule", doctor.Limits{},
+			[]string{"pawl.fence_seq would give out again", "pawl migrate up"}},
 		{"path", "grant create on schema public to public", "revoke create on schema public from public", doctor.Limits{},
 			[]string{"PUBLIC may create objects in schema public", "revoke create on schema public from public"}},
 		{"workers", `insert into pawl.worker (name, seen_at) values ('w1', now() - interval '1 hour'); insert into pawl.job (queue, kind, payload, status, claimed_by) values ('q', 'k', '', 'processing', 1)`, "delete from pawl.job", doctor.Limits{}, []string{"(w1) has been silent", "holds 1 job", "start a worker"}},

@@ -35,7 +35,7 @@ func (p Progress) say(format string, args ...any) {
 // the tables are current but the functions are not, it replaces the functions. A newer schema that still serves this build is left as it
 // is, without an error: in a rolling deploy an older program may start after a newer one has migrated. A newer schema that does not
 // serve this build is refused with [pawl.ErrSchemaMismatch], as [Check] does. Several may run at once: one works, the others wait and
-// find nothing left to do. A server that is not PostgreSQL, or lacks what Pawl needs, is refused with the reason (code 0A000).
+// find nothing left to do. Sequences that are behind the rows, as after logical replication, are raised. A server that is not PostgreSQL, or lacks what Pawl needs, is refused with the reason (code 0A000).
 func Up(ctx context.Context, conn *pgx.Conn, progress Progress) (applied []int, err error) {
 	if err := engine.Refuse(ctx, conn); err != nil {
 		return nil, pawl.Wrap("migrate.up", err)
@@ -68,9 +68,40 @@ func up(ctx context.Context, conn *pgx.Conn, progress Progress) ([]int, error) {
 	}
 	if installed.Version == schema.Newest() && installed.APIHash != script.Hash(schema.API()) {
 		progress.say("replacing the functions of version %04d", installed.Version)
-		return applied, inTx(ctx, conn, script.ReplaceAPI(schema.API(), installed.Version))
+		if err := inTx(ctx, conn, script.ReplaceAPI(schema.API(), installed.Version)); err != nil {
+			return applied, err
+		}
 	}
-	return applied, nil
+	return applied, raiseSequences(ctx, conn, progress)
+}
+
+// raiseSequences lets each sequence go on behind what the tables hold. They are behind after logical
+// replication, which copies rows alone.
+func raiseSequences(ctx context.Context, conn *pgx.Conn, progress Progress) error {
+	const raise = "select b.sequence, b.held, pg_catalog.setval(b.sequence::pg_catalog.regclass, b.held) from pawl_v1._sequences_behind(null) as b"
+	behind, err := behindOf(ctx, conn)
+	if err != nil || behind == "" {
+		return err
+	}
+	rows, err := conn.Query(ctx, raise)
+	if err != nil {
+		return err
+	}
+	var (
+		sequence   string
+		held, last int64
+	)
+	_, err = pgx.ForEachRow(rows, []any{&sequence, &held, &last}, func() error {
+		progress.say("raising %s to %d", sequence, held)
+		return nil
+	})
+	return err
+}
+
+// behindOf names the sequences that are behind; "" for none.
+func behindOf(ctx context.Context, db Querier) (names string, err error) {
+	err = db.QueryRow(ctx, "select coalesce(pg_catalog.string_agg(b.sequence, ', ' order by b.sequence), '') from pawl_v1._sequences_behind() as b").Scan(&names)
+	return names, err
 }
 
 // Down takes the database back to version to, deleting what the later versions hold; 0 removes everything of Pawl's.
@@ -202,7 +233,7 @@ func read(ctx context.Context, db Querier) (Installed, error) {
 }
 
 // Check returns nil if this build can work with the database, else a [pawl.ErrSchemaMismatch] that names what is
-// missing and the next step. A newer schema is accepted as long as it still understands this build, so that a rolling
+// missing and the next step. So does a database whose sequences are behind its rows. A newer schema is accepted as long as it still understands this build, so that a rolling
 // deploy may migrate first. If there is no schema, a server that is not PostgreSQL is refused with the reason (code 0A000).
 func Check(ctx context.Context, db Querier) error {
 	installed, err := read(ctx, db)
@@ -217,7 +248,18 @@ func Check(ctx context.Context, db Querier) error {
 			return pawl.Wrap("migrate.check", err)
 		}
 	}
-	return fits(installed)
+	if err := fits(installed); err != nil {
+		return err
+	}
+	switch behind, err := behindOf(ctx, db); {
+	case pawl.CodeOf(err) == "42501":
+		return nil // this role reads no table of Pawl's
+	case err != nil:
+		return pawl.Wrap("migrate.check", err)
+	case behind != "":
+		return mismatch("run: pawl migrate up, before anything else runs", "the tables hold numbers that %s would give out again, as after logical replication", behind)
+	}
+	return nil
 }
 
 // fits returns nil if this build can work with what is installed.

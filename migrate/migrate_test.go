@@ -244,3 +244,41 @@ func TestFiles_RefusesUnknownFormat(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Logical replication copies rows and no sequences. Such a database is refused until its sequences are
+// raised: a fence that is given out again lets a call in doubt be made a second time.
+func TestCheck_SequencesThatAreBehind(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, empty(t))
+	if _, err := migrate.Up(t.Context(), conn, nil); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, conn, "select pawl_v1.job_enqueue('q', 'k', '', '{\"lane\": \"l\"}') from generate_series(1, 3)")
+	exec(t, conn, "select pawl_v1.command_claim('s', n::text, sha256('')) from generate_series(1, 3) as n")
+	exec(t, conn, "select pawl_v1.step_begin('s', 'k', 'mail', sha256('r'), '{\"recovery\": \"at_most_once\", \"provider_key\": \"p\"}')")
+	if err := migrate.Check(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	for _, sequence := range []string{"job_id_seq", "lane_id_seq", "position_seq", "fence_seq"} {
+		t.Run(sequence, func(t *testing.T) {
+			var before int64
+			if err := conn.QueryRow(t.Context(), "select last_value from pawl."+sequence).Scan(&before); err != nil {
+				t.Fatal(err)
+			}
+			exec(t, conn, "select setval('pawl."+sequence+"', 1, false)")
+			if err := migrate.Check(t.Context(), conn); !errors.Is(err, pawl.ErrSchemaMismatch) || !strings.Contains(err.Error(), sequence) || !strings.Contains(err.Error(), "pawl migrate up") {
+				t.Errorf("got %v", err)
+			}
+			if _, err := migrate.Up(t.Context(), conn, nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := migrate.Check(t.Context(), conn); err != nil {
+				t.Error(err)
+			}
+			var after int64
+			if err := conn.QueryRow(t.Context(), "select nextval('pawl."+sequence+"')").Scan(&after); err != nil || after != before+1 {
+				t.Errorf("%d follows %d, %v", after, before, err)
+			}
+		})
+	}
+}

@@ -62,6 +62,7 @@ from pawl_app;
 
 grant select on all tables in schema pawl_v1 to pawl_app, pawl_operator, pawl_reader;
 grant select on all tables in schema pawl to pawl_reader;
+grant select on all sequences in schema pawl to pawl_reader;
 
 -- What only looks may be called by whoever only looks.
 grant execute on function
@@ -74,6 +75,7 @@ grant execute on function
   pawl_v1._steps_of(text, bigint[], text[]),
   pawl_v1._refused_of(text, text[], text[]),
   pawl_v1._presence(bigint),
+  pawl_v1._sequences_behind(bigint),
   pawl_v1._key_of_job(bigint, timestamptz),
   pawl_v1._story_of_jobs(bigint[]),
   pawl_v1._names(text, text, int),
