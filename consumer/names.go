@@ -1,6 +1,8 @@
 package consumer
 
 import (
+	"strings"
+
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/delivery"
 )
@@ -25,8 +27,23 @@ func printOf(d pawl.Delivery) pawl.Fingerprint {
 // reservedPrefix begins inbox keys of our own; a sender's key must not.
 const reservedPrefix = "pawl/"
 
+// ownKey reports whether an inbox key is one of our own: its delivery was not claimed under the key of its intent.
+func ownKey(inboxKey string) bool { return strings.HasPrefix(inboxKey, reservedPrefix) }
+
 // semanticPrefix begins the inbox keys that stand for semantic keys.
 const semanticPrefix = reservedPrefix + "semantic/"
+
+// workingPrefix begins the inbox keys that stand for semantic keys of which a [Handle] is at work.
+const workingPrefix = reservedPrefix + "working/"
+
+// workingOf is what the inbox knows of the job that is at work for a semantic key.
+func (c *Consumer) workingOf(d pawl.Delivery) pawl.Intent {
+	key := workingPrefix + d.SemanticKey
+	if len(key) > pawl.MaxKey {
+		key = workingPrefix + pawl.FingerprintOf([]byte(d.SemanticKey)).String()
+	}
+	return pawl.Intent{Scope: c.cfg.Name, Key: key, Fingerprint: pawl.FingerprintOf()}
+}
 
 // semanticOf is what the inbox remembers of a semantic key. Payloads under it may differ, so they do not count.
 func (c *Consumer) semanticOf(d pawl.Delivery) pawl.Intent {
