@@ -109,14 +109,6 @@ const (
 	headerOrderingKey = "pawl-ordering-key"
 	headerInboxKey    = "pawl-inbox-key"
 	headerAttributes  = "attributes"
-
-	// Of a delivery under an inbox key of our own, for its identification when it is retried.
-	headerSourceKey   = "pawl-source-key" // as the source found it
-	headerKeyFault    = "pawl-key-fault"
-	headerVerifiedBy  = "pawl-verified-by"
-	headerFingerprint = "pawl-fingerprint" // the source's, in hexadecimal
-	headerExact       = "pawl-exact"       // texts of which PostgreSQL does not take all octets, in base64, by name
-	headerPartial     = "pawl-partial"     // true: some of its attributes were not kept
 )
 
 func headersOf(it item) map[string]any {

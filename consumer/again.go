@@ -13,7 +13,6 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/delivery"
 	"github.com/pawl-go/pawl/internal/pace"
-	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/job"
 )
@@ -152,36 +151,6 @@ func (c *Consumer) identifyAgain(j job.Job) (it item, err error) {
 		d = now
 	}
 	return c.identify(d)
-}
-
-// addIdentity adds what a delivery needs beside its envelope and attributes to be identified again: what the source found, and, of texts that
-// PostgreSQL does not take as they came, the octets.
-func addIdentity(h map[string]any, it item) {
-	exact := map[string]any{}
-	for name, value := range map[string]string{headerSourceKey: it.sent, headerKeyFault: it.KeyFault, headerVerifiedBy: it.VerifiedBy} {
-		if value != "" {
-			h[name] = text.Storable(value)
-		}
-	}
-	for name, value := range map[string]string{headerSourceKey: it.sent, headerSemanticKey: it.SemanticKey, headerOrderingKey: it.OrderingKey,
-		headerMessageID: it.MessageID, headerLog: it.Log, headerVerifiedBy: it.VerifiedBy} {
-		addExact(exact, name, value)
-	}
-	for name, value := range it.Attributes {
-		addExact(exact, headerAttributes+"/"+text.Storable(name), value)
-	}
-	if len(exact) > 0 {
-		h[headerExact] = exact
-	}
-	if it.Fingerprint != (pawl.Fingerprint{}) {
-		h[headerFingerprint] = it.Fingerprint.String()
-	}
-}
-
-func addExact(to map[string]any, name, value string) {
-	if text.Storable(value) != value {
-		to[name] = base64.StdEncoding.EncodeToString([]byte(value))
-	}
 }
 
 // receivedDelivery is a stored delivery as the source gave it.

@@ -314,6 +314,7 @@ create or replace function pawl_v1.inbox_unreserve(p_consumer text, p_key text, 
 returns table (outcome text, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
 as $$
 begin
   delete from pawl.inbox as i

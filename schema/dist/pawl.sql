@@ -1166,6 +1166,7 @@ create or replace function pawl_v1.inbox_unreserve(p_consumer text, p_key text, 
 returns table (outcome text, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
 as $$
 begin
   delete from pawl.inbox as i
@@ -8845,7 +8846,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '3aa4a62869b013963c5c906dac5e2890ea1bd73fec83f7619d5d05f2f7177e45');
+values (1, 'init', 1, 'e464422fdfbabd26096b00e8c4a9a058815358c33c6e60b2731d0c60b913d89a');
 
 do $$
 begin
