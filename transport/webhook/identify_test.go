@@ -17,9 +17,11 @@ func TestIdentify_AsReceivedNow(t *testing.T) {
 		"json": func(c *webhook.Config) {
 			c.Key, c.SemanticKey = webhook.KeyJSON("/data/object/id"), webhook.KeyJSON("/type", "/data/object/id")
 		},
-		"body":     func(c *webhook.Config) { c.Key = webhook.KeyBody() },
-		"missing":  func(c *webhook.Config) { c.Key = webhook.KeyJSON("/none") },
-		"function": func(c *webhook.Config) { c.Key = webhook.KeyFunc(func(m webhook.Verified) string { return m.Scheme + m.Secret + m.SentAt.String() }) },
+		"body":    func(c *webhook.Config) { c.Key = webhook.KeyBody() },
+		"missing": func(c *webhook.Config) { c.Key = webhook.KeyJSON("/none") },
+		"function": func(c *webhook.Config) {
+			c.Key = webhook.KeyFunc(func(m webhook.Verified) string { return m.Scheme + m.Secret + m.SentAt.String() })
+		},
 	}
 	each(t, func(t *testing.T, s sender) {
 		for name, change := range configs {
