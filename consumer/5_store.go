@@ -108,6 +108,7 @@ const (
 	headerProducedAt  = "pawl-produced-at"
 	headerOrderingKey = "pawl-ordering-key"
 	headerInboxKey    = "pawl-inbox-key"
+	headerStepKey     = "pawl-step-key" // of the owner of its steps, if that is not the inbox key
 	headerAttributes  = "attributes"
 )
 
@@ -140,6 +141,9 @@ func envelopeOf(it item) map[string]any {
 		if value != "" {
 			h[name] = text.Storable(value)
 		}
+	}
+	if it.SemanticKey != "" {
+		h[headerStepKey] = text.Storable(semanticName(semanticPrefix, it.SemanticKey))
 	}
 	if it.Log != "" {
 		h[headerLog], h[headerOffset] = text.Storable(it.Log), strconv.FormatInt(it.Offset, 10)

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -46,11 +47,8 @@ func (a *Attempt[T]) Hold(ctx context.Context, tx pawl.Tx) error { return a.try.
 
 // Owner is the same at every attempt of the delivery, and of all deliveries with its SemanticKey: see package step.
 func (a *Attempt[T]) Owner() pawl.Owner {
-	key := textAt(a.try.job.Headers, headerInboxKey)
-	if a.SemanticKey != "" {
-		key = a.try.consumer.semanticOf(a.Delivery).Key
-	}
-	return owner.Of("inbox", a.try.consumer.cfg.Name, key, a.try.job.ID)
+	headers := a.try.job.Headers
+	return owner.Of("inbox", a.try.consumer.cfg.Name, cmp.Or(textAt(headers, headerStepKey), textAt(headers, headerInboxKey)), a.try.job.ID)
 }
 
 // Job is the id of the job that owns the delivery, for logs and operators.

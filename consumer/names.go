@@ -37,21 +37,21 @@ const semanticPrefix = reservedPrefix + "semantic/"
 const workingPrefix = reservedPrefix + "working/"
 
 // workingOf is what the inbox knows of the job that is at work for a semantic key.
-func (c *Consumer) workingOf(d pawl.Delivery) pawl.Intent {
-	key := workingPrefix + d.SemanticKey
-	if len(key) > pawl.MaxKey {
-		key = workingPrefix + pawl.FingerprintOf([]byte(d.SemanticKey)).String()
-	}
-	return pawl.Intent{Scope: c.cfg.Name, Key: key, Fingerprint: pawl.FingerprintOf()}
-}
+func (c *Consumer) workingOf(d pawl.Delivery) pawl.Intent { return c.nameOf(workingPrefix, d) }
 
 // semanticOf is what the inbox remembers of a semantic key. Payloads under it may differ, so they do not count.
-func (c *Consumer) semanticOf(d pawl.Delivery) pawl.Intent {
-	key := semanticPrefix + d.SemanticKey
-	if len(key) > pawl.MaxKey {
-		key = semanticPrefix + pawl.FingerprintOf([]byte(d.SemanticKey)).String()
+func (c *Consumer) semanticOf(d pawl.Delivery) pawl.Intent { return c.nameOf(semanticPrefix, d) }
+
+func (c *Consumer) nameOf(prefix string, d pawl.Delivery) pawl.Intent {
+	return pawl.Intent{Scope: c.cfg.Name, Key: semanticName(prefix, d.SemanticKey), Fingerprint: pawl.FingerprintOf()}
+}
+
+// semanticName is the inbox key that stands for a semantic key.
+func semanticName(prefix, semanticKey string) string {
+	if key := prefix + semanticKey; len(key) <= pawl.MaxKey {
+		return key
 	}
-	return pawl.Intent{Scope: c.cfg.Name, Key: key, Fingerprint: pawl.FingerprintOf()}
+	return prefix + pawl.FingerprintOf([]byte(semanticKey)).String()
 }
 
 // turn is a delivery's number at its gate; nil if it has none.

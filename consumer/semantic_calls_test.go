@@ -72,6 +72,26 @@ func TestLong_ASemanticKeyCallsOnce(t *testing.T) {
 	b.wantCalls(provider, 1, 1)
 }
 
+// The story of a delivery and its job have the steps of its semantic key; so has the story of that key, for ever.
+func TestLong_TheStepsOfASemanticKeyAreTold(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	provider := pawltest.NewProvider(t, time.Hour, nil)
+	b.refunding(provider, step.AtMostOnce(), func(context.Context, *consumer.Attempt[[]byte]) error { return pawl.Final(errors.New("never")) })
+	b.source.Send(refund(1))
+	b.consume()
+	if n := b.count("select count(*) from pawl_v1.explain('order-1') as e where e.kind = 'step' and e.event = 'succeeded'"); n != 1 {
+		t.Errorf("the story has %d steps that succeeded", n)
+	}
+	if n := b.count("select count(*) from pawl.job as j cross join lateral pawl_v1._steps_of_job(j) as s where s.status = 'succeeded'"); n != 1 {
+		t.Errorf("the job has %d steps that succeeded", n)
+	}
+	b.count("select count(*) from pawl_v1.job_discard((select j.id from pawl.job as j), 'ann', 'never')")
+	if n := b.count("select count(*) from pawl_v1.explain('pawl/semantic/refund-17') as e where e.kind = 'step' and e.event = 'succeeded'"); n != 1 {
+		t.Errorf("without its job the story has %d steps that succeeded", n)
+	}
+}
+
 // What was stored before its semantic key took effect is asked about it before its handler is called.
 func TestLong_AStoredRepeatCallsNothing(t *testing.T) {
 	t.Parallel()

@@ -7862,7 +7862,7 @@ begin
   select e.*
     from pawl.step as e
    where e.scope = p_job.queue
-     and e.key = p_job.headers ->> 'pawl-inbox-key';
+     and e.key = coalesce(p_job.headers ->> 'pawl-step-key', p_job.headers ->> 'pawl-inbox-key');
 end
 $$;
 
@@ -8153,6 +8153,27 @@ begin
   select e.*
     from unnest(p_owners) as s (name)
    cross join lateral (select o.* from pawl.step as o where o.scope = s.name and o.key = p_key order by o.step limit 100) as e;
+  return query -- of a delivery with a second name they belong to that
+  select e.*
+    from unnest(p_owners) as s (name)
+   cross join lateral (
+          select j.headers ->> 'pawl-step-key'
+            from pawl.job as j
+           where j.id = any (p_jobs)
+             and j.queue = s.name
+           union
+          select a.headers ->> 'pawl-step-key'
+            from unnest(p_jobs) as i (id)
+           cross join lateral (select o.* from pawl_v1.archive as o where o.id = i.id limit 1) as a
+           where a.queue = s.name
+           union
+          select d.stored_as ->> 'semantic'
+            from pawl.delivery as d
+           where d.consumer = substr(s.name, length('inbox/') + 1)
+             and d.key = p_key) as n (key)
+   cross join lateral (select o.* from pawl.step as o where o.scope = s.name and o.key = n.key order by o.step limit 100) as e
+   where s.name like 'inbox/%'
+     and n.key <> p_key;
   return query -- of a job the key is its id, '@' and when it was enqueued
   select e.*
     from unnest(p_owners) as s (name)
@@ -8846,7 +8867,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'e464422fdfbabd26096b00e8c4a9a058815358c33c6e60b2731d0c60b913d89a');
+values (1, 'init', 1, 'f0c8b690c0ce044e90787e69e20799df9026dd66f2b0aa2dc444ccba33c6aa8a');
 
 do $$
 begin
