@@ -108,9 +108,10 @@ func (c *Consumer) without(ctx context.Context, d pawl.Delivery) (*ending, error
 	return nil, nil
 }
 
-// buried is a delivery that cannot be claimed under its key: it becomes a dead letter with its payload and the reason. Its inbox key is
-// made from what identifies this very message, so that a redelivery is a duplicate and not a second dead letter. If an operator retries it,
-// the consumer identifies it again: see [Consumer.deliverAgain].
+// buried is a delivery that cannot be claimed under its key: it becomes a dead letter with its
+// payload and the reason. Its inbox key is made from what identifies this very message, so that a
+// redelivery is a duplicate and not a second dead letter. If an operator retries it, the consumer
+// identifies it again: see [Consumer.deliverAgain].
 func (c *Consumer) buried(it item, why error) item {
 	d := it.Delivery
 	kind := pawl.EventUnfit

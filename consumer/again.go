@@ -17,12 +17,15 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// deliverAgain delivers a job again that does not own the key of its intent: an unfit delivery, or one that came under a known key with
-// another payload. The consumer identifies it as it would now and claims its key, in the transaction that ends the job. It becomes a new job
-// under that key, in its lane, or ends as any other delivery does whose handler is not called: as a duplicate, or as a dead letter that is stale
-// or a mismatch. So a copy that comes under the key is a duplicate, and the retry is one of a copy that came before.
+// deliverAgain delivers a job again that does not own the key of its intent: an unfit delivery, or
+// one that came under a known key with another payload. The consumer identifies it as it would now
+// and claims its key, in the transaction that ends the job. It becomes a new job under that key, in
+// its lane, or ends as any other delivery does whose handler is not called: as a duplicate, or as a
+// dead letter that is stale or a mismatch. So a copy that comes under the key is a duplicate, and
+// the retry is one of a copy that came before.
 //
-// A mismatch that is still one does not move: whoever retries it has decided that it takes effect beside the first.
+// A mismatch that is still one does not move: the operator who retries it has decided that it takes
+// effect beside the first.
 //
 // again: a crash before COMMIT costs another retry; after it, nothing.
 func (c *Consumer) deliverAgain(ctx context.Context, tx pgx.Tx, j job.Job) (moved bool, err error) {
@@ -63,8 +66,8 @@ func (c *Consumer) deliverAgain(ctx context.Context, tx pgx.Tx, j job.Job) (move
 	return true, nil
 }
 
-// endAgain says what becomes of a delivery that has just been claimed anew. One that does not say its age is as old as its job: a copy of it may
-// have taken effect since then, and be forgotten.
+// endAgain says what becomes of a delivery that has just been claimed anew. One that does not say
+// its age is as old as its job: a copy of it may have taken effect since then, and be forgotten.
 func (c *Consumer) endAgain(ctx context.Context, tx pgx.Tx, claim delivery.Claim, it item, j job.Job) (*ending, error) {
 	switch {
 	case !claim.Fresh:
@@ -110,7 +113,8 @@ func (c *Consumer) moved(ctx context.Context, j job.Job) (moved bool, err error)
 	return moved, err
 }
 
-// claimBehind claims a delivery in its lane behind a savepoint, so that a refusal leaves the transaction as it was.
+// claimBehind claims a delivery in its lane behind a savepoint, so that a refusal leaves the
+// transaction as it was.
 func claimBehind(ctx context.Context, tx pgx.Tx, it item) (claim delivery.Claim, err error) {
 	savepoint, err := tx.Begin(ctx)
 	if err != nil {
@@ -125,7 +129,8 @@ func claimBehind(ctx context.Context, tx pgx.Tx, it item) (claim delivery.Claim,
 	return claim, mismatched(err)
 }
 
-// undecidable is why a delivery cannot be identified. One that was a mismatch keeps that code: a retry may still take effect beside the first.
+// undecidable is why a delivery cannot be identified. One that was a mismatch keeps that code: a
+// retry may still take effect beside the first.
 func undecidable(why error, decided bool) error {
 	if !decided {
 		return why
@@ -133,7 +138,8 @@ func undecidable(why error, decided bool) error {
 	return &pawl.Error{Op: "consumer.claim", Code: delivery.CodeMismatch, Err: why}
 }
 
-// identifyAgain names what a stored delivery asks for, by the configuration of now: the source's, if it can say, and the consumer's.
+// identifyAgain names what a stored delivery asks for, by the configuration of now: the source's,
+// if it can say, and the consumer's.
 func (c *Consumer) identifyAgain(j job.Job) (it item, err error) {
 	if partial, _ := j.Headers[headerPartial].(bool); partial {
 		return it, &pawl.Error{Op: "consumer.claim", Code: pawl.CodeKeyInvalid, Err: errors.New("the attributes it came with were not kept, so its key is not known"),

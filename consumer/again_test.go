@@ -92,8 +92,9 @@ var broken = map[string]func(b *bed, corrected *bool){
 	},
 }
 
-// A delivery that could not be identified, and that an operator retries, takes effect under its key: also if it was sent twice, comes again
-// afterwards, or came before. Its letter, which a copy made, ends as a duplicate.
+// A delivery that could not be identified, and that an operator retries, takes effect under its
+// key: also if it was sent twice, comes again afterwards, or came before. Its letter, which a copy
+// made, ends as a duplicate.
 func TestAgain_AnUnfitDeliveryTakesEffectOnce(t *testing.T) {
 	t.Parallel()
 	for form, set := range allForms {
@@ -169,8 +170,9 @@ func TestAgain_StillUnfit(t *testing.T) {
 	}
 }
 
-// A delivery that turns out to be a mismatch when it is retried is a dead letter of that kind: a retry of all but those that may double leaves
-// it alone, and one of it by itself applies it beside the first.
+// A delivery that turns out to be a mismatch when it is retried is a dead letter of that kind: a
+// retry of all but those that may double leaves it alone, and one of it by itself applies it beside
+// the first.
 func TestAgain_AMismatchIsDecidedByName(t *testing.T) {
 	t.Parallel()
 	for form, set := range allForms {
@@ -206,7 +208,8 @@ func TestAgain_AMismatchIsDecidedByName(t *testing.T) {
 	}
 }
 
-// A mismatch whose key was forgotten since takes the key when it is retried, so that a copy of it is a duplicate.
+// A mismatch whose key was forgotten since takes the key when it is retried, so that a copy of it
+// is a duplicate.
 func TestAgain_AMismatchOfAForgottenKeyClaimsIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -225,8 +228,8 @@ func TestAgain_AMismatchOfAForgottenKeyClaimsIt(t *testing.T) {
 	}
 }
 
-// A delivery whose key may have taken effect and been forgotten, while its letter waited for an operator, is stale. It says its age, or is as old
-// as its letter.
+// A delivery whose key may have taken effect and been forgotten, while its letter waited for an
+// operator, is stale. It says its age, or is as old as its letter.
 func TestAgain_WhatMayBeForgottenIsStale(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -324,7 +327,8 @@ func TestAgain_PassesItsGate(t *testing.T) {
 	}
 }
 
-// What identifies a delivery is kept octet for octet, and the source's own configuration is asked again.
+// What identifies a delivery is kept octet for octet, and the source's own configuration is asked
+// again.
 func TestAgain_TheSourceIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -7,7 +7,8 @@ import (
 	"github.com/pawl-go/pawl/internal/text"
 )
 
-// Names of the headers of a delivery under an inbox key of our own, for its identification when it is retried.
+// Names of the headers of a delivery under an inbox key of our own, for its identification when it
+// is retried.
 const (
 	headerSourceKey   = "pawl-source-key" // as the source found it
 	headerKeyFault    = "pawl-key-fault"
@@ -17,8 +18,8 @@ const (
 	headerPartial     = "pawl-partial"     // true: some of its attributes were not kept
 )
 
-// addIdentity adds what a delivery needs beside its envelope and attributes to be identified again: what the source found, and, of texts that
-// PostgreSQL does not take as they came, the octets.
+// addIdentity adds what a delivery needs beside its envelope and attributes to be identified again:
+// what the source found, and, of texts that PostgreSQL does not take as they came, the octets.
 func addIdentity(h map[string]any, it item) {
 	exact := map[string]any{}
 	for name, value := range map[string]string{headerSourceKey: it.sent, headerKeyFault: it.KeyFault, headerVerifiedBy: it.VerifiedBy} {

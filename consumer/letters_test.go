@@ -23,8 +23,9 @@ import (
 	"github.com/pawl-go/pawl/step"
 )
 
-// Whatever made dead letters of deliveries, and whatever an operator does about them, each takes effect at most once, however often it is sent
-// under its key before, between and after; and the inbox, the jobs and the effects agree. What no verb has discarded takes effect in the end.
+// Whatever made dead letters of deliveries, and whatever an operator does about them, each takes
+// effect at most once, however often it is sent under its key before, between and after; and the
+// inbox, the jobs and the effects agree. What no verb has discarded takes effect in the end.
 // PAWL_SEED repeats a run.
 func TestLetters_AnyVerbAnyRedelivery(t *testing.T) {
 	t.Parallel()
@@ -59,7 +60,8 @@ func TestLetters_AnyVerbAnyRedelivery(t *testing.T) {
 	}
 }
 
-// A post is a consumer whose deliveries become dead letters, each in its own way, until its configuration is corrected.
+// A post is a consumer whose deliveries become dead letters, each in its own way, until its
+// configuration is corrected.
 type post struct {
 	*bed
 	random    *rand.Rand
@@ -73,7 +75,8 @@ type post struct {
 	calls map[string]int // of the provider, by intent
 }
 
-// The ways to become a dead letter, or to wait for an operator. Those that begin with "unfit" are of deliveries without an intent.
+// The ways to become a dead letter, or to wait for an operator. Those that begin with "unfit" are
+// of deliveries without an intent.
 var letterKinds = []string{"unfit key", "unfit panic", "unfit size", "unfit print", "unfit lane", "unfit other", "mismatch", "stale", "final", "attempts", "crash", "semantic", "fine"}
 
 func newPost(t *testing.T, form string, set func(*form)) *post {

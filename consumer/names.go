@@ -27,7 +27,8 @@ func printOf(d pawl.Delivery) pawl.Fingerprint {
 // reservedPrefix begins inbox keys of our own; a sender's key must not.
 const reservedPrefix = "pawl/"
 
-// ownKey reports whether an inbox key is one of our own: its delivery was not claimed under the key of its intent.
+// ownKey reports whether an inbox key is one of our own: its delivery was not claimed under the key
+// of its intent.
 func ownKey(inboxKey string) bool { return strings.HasPrefix(inboxKey, reservedPrefix) }
 
 // semanticPrefix begins the inbox keys that stand for semantic keys.

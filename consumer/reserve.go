@@ -18,9 +18,10 @@ const (
 	verdictLook = 15 * time.Second // or still waits for a verdict on a step
 )
 
-// reserve is asked before a handler that has no transaction is called. If the delivery's semantic key took effect before, the delivery is settled
-// as a duplicate, and nothing is called. If another delivery of it is being worked on, this one is tried again later. Otherwise it is this
-// one's, until its attempt has ended.
+// reserve is asked before a handler that has no transaction is called. If the delivery's semantic
+// key took effect before, the delivery is settled as a duplicate, and nothing is called. If another
+// delivery of it is being worked on, this one is tried again later. Otherwise it is this one's,
+// until its attempt has ended.
 //
 // reserve: a crash after it costs nothing, since the reservation ends with the attempt.
 func (c *Consumer) reserve(ctx context.Context, t *try) (repeated bool, err error) {

@@ -57,7 +57,8 @@ func (b *bed) wantCalls(provider *pawltest.Provider, requests, charges int) {
 	}
 }
 
-// The provider is called once for a semantic key that is announced under several keys, one after the other.
+// The provider is called once for a semantic key that is announced under several keys, one after
+// the other.
 func TestLong_ASemanticKeyCallsOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -72,7 +73,8 @@ func TestLong_ASemanticKeyCallsOnce(t *testing.T) {
 	b.wantCalls(provider, 1, 1)
 }
 
-// The story of a delivery and its job have the steps of its semantic key; so has the story of that key, for ever.
+// The story of a delivery and its job have the steps of its semantic key; so has the story of that
+// key, for ever.
 func TestLong_TheStepsOfASemanticKeyAreTold(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -92,7 +94,8 @@ func TestLong_TheStepsOfASemanticKeyAreTold(t *testing.T) {
 	}
 }
 
-// What was stored before its semantic key took effect is asked about it before its handler is called.
+// What was stored before its semantic key took effect is asked about it before its handler is
+// called.
 func TestLong_AStoredRepeatCallsNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -115,7 +118,8 @@ func TestLong_AStoredRepeatCallsNothing(t *testing.T) {
 	}
 }
 
-// While one delivery of a semantic key is being worked on, another one waits, also in another process, and calls nothing.
+// While one delivery of a semantic key is being worked on, another one waits, also in another
+// process, and calls nothing.
 func TestLong_ASemanticKeyIsWorkedOnOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -138,8 +142,9 @@ func TestLong_ASemanticKeyIsWorkedOnOnce(t *testing.T) {
 	b.wantCalls(provider, 1, 1)
 }
 
-// A delivery that fails behind its call, or whose process dies there, leaves its semantic key to the next one, which finds the call, or makes it
-// again under the same provider key. The first is a duplicate when it comes to it.
+// A delivery that fails behind its call, or whose process dies there, leaves its semantic key to
+// the next one, which finds the call, or makes it again under the same provider key. The first is a
+// duplicate when it comes to it.
 func TestLong_ASemanticKeyOwnsTheCall(t *testing.T) {
 	t.Parallel()
 	for name, lie := range map[string]func(int, *http.Request) pawltest.Lie{
@@ -189,7 +194,8 @@ func (b *bed) retryPending() {
 	}
 }
 
-// An operator's retry of a dead letter calls nothing if its semantic key took effect meanwhile, and if it did not, finds the call that was made.
+// An operator's retry of a dead letter calls nothing if its semantic key took effect meanwhile, and
+// if it did not, finds the call that was made.
 func TestLong_ARetryOfASemanticKey(t *testing.T) {
 	t.Parallel()
 	for name, second := range map[string]bool{"took effect": true, "did not": false} {

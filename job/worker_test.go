@@ -124,8 +124,8 @@ func TestWorker_RawCommitIsNotRunAgain(t *testing.T) {
 	}
 }
 
-// A batch whose handler sends COMMIT through the connection may have taken effect without its end. Its jobs are dead letters, of which a retry
-// may double.
+// A batch whose handler sends COMMIT through the connection may have taken effect without its end.
+// Its jobs are dead letters, of which a retry may double.
 func TestWorker_ARawCommitOfABatchMayDouble(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

@@ -209,8 +209,9 @@ func Settle(ctx context.Context, tx pgx.Tx, consumer, key string, jobID int64) e
 	return contract.InboxSettle(ctx, tx, consumer, key, jobID)
 }
 
-// Reserve reserves an intent for a job that is about to work for it with no transaction open, once tx commits. If another job is at work for
-// it, it returns that job's status, "processing" or "unknown".
+// Reserve reserves an intent for a job that is about to work for it with no transaction open, once
+// tx commits. If another job is at work for it, it returns that job's status, "processing" or
+// "unknown".
 func Reserve(ctx context.Context, tx pgx.Tx, intent pawl.Intent, jobID int64) (busy string, err error) {
 	if err := intent.Validate(); err != nil {
 		return "", err

@@ -208,7 +208,8 @@ func TestExplain_ReadsByIndexes(t *testing.T) {
 	look("statistics of after")
 }
 
-// The steps of a delivery with a second name belong to that, and its story has them: by its job, and by what was kept of it.
+// The steps of a delivery with a second name belong to that, and its story has them: by its job,
+// and by what was kept of it.
 func TestExplain_StepsOfASecondName(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `begin;

@@ -255,7 +255,8 @@ func TestInboxForget_WaitsForTheAttempt(t *testing.T) {
 	b.same(operator.Wait(), "forgotten")
 }
 
-// A reservation is that of the job that is at work, or waits for a verdict; another job takes it over from one that is not.
+// A reservation is that of the job that is at work, or waits for a verdict; another job takes it
+// over from one that is not.
 func TestInboxReserve(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.job_enqueue_many('{q,q}', '{k,k}', array[''::bytea, '']); select pawl_v1.job_claim('q', null, 2)")
@@ -279,7 +280,8 @@ func TestInboxReserve(t *testing.T) {
 	b.is(reserve(2), "reserved 2 <nil>")
 }
 
-// Of two jobs that reserve a key at once, one has it, at every isolation level; what the one before it wrote is seen behind the reservation.
+// Of two jobs that reserve a key at once, one has it, at every isolation level; what the one before
+// it wrote is seen behind the reservation.
 func TestInboxReserve_OneHasIt(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"read committed", "repeatable read", "serializable"} {

@@ -258,14 +258,16 @@ begin
 end
 $$;
 
--- Reserves a key of the inbox for a job that is about to work for it with no transaction open, such as a consumer's second name of a delivery.
--- Call it in a transaction that has proved the attempt (job_hold), and commit before the work begins. The row says that the job works for the
--- key, not that it took effect: take the effect's key with inbox_claim in the transaction that writes it, and call inbox_unreserve there.
+-- Reserves a key of the inbox for a job that is about to work for it with no transaction open, such
+-- as a consumer's second name of a delivery. Call it in a transaction that has proved the attempt
+-- (job_hold), and commit before the work begins. The row says that the job works for the key, not
+-- that it took effect: take the effect's key with inbox_claim in the transaction that writes it,
+-- and call inbox_unreserve there.
 --
--- The reservation ends with the attempt: the next job takes it over unless the job that has it is being worked on, or waits for a verdict on
--- a step.
--- outcome 'reserved', or 'in_progress': job_id has it; leave the work for later (detail.status: of that job). 55P03: another transaction has
--- the row for more than 50 ms.
+-- The reservation ends with the attempt: the next job takes it over unless the job that has it is
+-- being worked on, or waits for a verdict on a step.
+-- outcome 'reserved', or 'in_progress': job_id has it; leave the work for later (detail.status: of
+-- that job). 55P03: another transaction has the row for more than 50 ms.
 create or replace function pawl_v1.inbox_reserve(p_consumer text, p_key text, p_hash bytea, p_job_id bigint)
 returns table (outcome text, job_id bigint, detail jsonb)
 language plpgsql
@@ -281,7 +283,8 @@ begin
     raise exception 'job_id is required'
       using errcode = 'P4004', hint = 'pass the id of the job that will do the work';
   end if;
-  -- Updated also if the job has it already: whoever would take it over by an older snapshot is told 40001.
+  -- The row is updated even if the job has it already, so that a takeover by an older snapshot gets
+  -- 40001.
   insert into pawl.inbox as i (consumer, key, hash, job_id)
   values (p_consumer, p_key, p_hash, p_job_id)
       on conflict (consumer, key) do update

@@ -11,9 +11,11 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Identify finds the key and the ordering key of a stored delivery as Receive would now; see [pawl.Identifier]. The record that [Config.Key] is
-// asked about has the topic, partition, offset, timestamp, key, value and headers of the one that was received, of each header the last. Its
-// LeaderEpoch is -1, and the id of its topic is not known, so [KeyPosition] finds nothing: the key that was found at first stays.
+// Identify finds the key and the ordering key of a stored delivery as Receive would now; see
+// [pawl.Identifier]. The record that [Config.Key] is asked about has the topic, partition, offset,
+// timestamp, key, value and headers of the one that was received, of each header the last. Its
+// LeaderEpoch is -1, and the id of its topic is not known, so [KeyPosition] finds nothing: the key
+// that was found at first stays.
 func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
 	r := recordOf(d)
 	d.Key, d.KeyFault = s.config.Key.KeyOf(Record{Record: r}), ""

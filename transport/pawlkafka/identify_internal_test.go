@@ -10,7 +10,8 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A stored delivery is identified as its record would be if it were received now, whatever found its key at first.
+// A stored delivery is identified as its record would be if it were received now, whatever found
+// its key at first.
 func TestIdentify_AsReceivedNow(t *testing.T) {
 	t.Parallel()
 	at := time.UnixMilli(1_700_000_000_000)
@@ -45,7 +46,8 @@ func TestIdentify_AsReceivedNow(t *testing.T) {
 	}
 }
 
-// The place of a record is not known any more: the key that was found at first is left to the consumer.
+// The place of a record is not known any more: the key that was found at first is left to the
+// consumer.
 func TestIdentify_APositionIsNotMadeUp(t *testing.T) {
 	t.Parallel()
 	s := &Source{config: Config{Key: KeyPosition()}}

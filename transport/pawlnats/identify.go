@@ -9,9 +9,10 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Identify finds the key and the ordering key of a stored delivery as Receive would now; see [pawl.Identifier]. The message that [Config.Key] is
-// asked about has the subject, data and headers of the one that was received, of each header the last value. It has no metadata, so
-// [KeyPosition] finds nothing: the key that was found at first stays.
+// Identify finds the key and the ordering key of a stored delivery as Receive would now; see
+// [pawl.Identifier]. The message that [Config.Key] is asked about has the subject, data and headers
+// of the one that was received, of each header the last value. It has no metadata, so [KeyPosition]
+// finds nothing: the key that was found at first stays.
 func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
 	m := messageOf(d)
 	d.Key, d.KeyFault, d.OrderingKey = s.config.Key.KeyOf(m), "", ""

@@ -10,7 +10,8 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A stored delivery is identified as its message would be if it were received now, whatever found its key at first.
+// A stored delivery is identified as its message would be if it were received now, whatever found
+// its key at first.
 func TestIdentify_AsReceivedNow(t *testing.T) {
 	t.Parallel()
 	messages := map[string]*nats.Msg{

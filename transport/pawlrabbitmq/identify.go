@@ -9,9 +9,10 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Identify finds the key and the ordering key of a stored delivery as Receive would now; see [pawl.Identifier]. The message that [Config.Key] and
-// [Config.OrderingKey] are asked about has the body, the headers and those properties that are attributes. A header that was a number, a time
-// or a table is its text.
+// Identify finds the key and the ordering key of a stored delivery as Receive would now; see
+// [pawl.Identifier]. The message that [Config.Key] and [Config.OrderingKey] are asked about has the
+// body, the headers and those properties that are attributes. A header that was a number, a time or
+// a table is its text.
 func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
 	m := messageOf(d)
 	d.Key, d.KeyFault, d.OrderingKey = s.config.Key.KeyOf(m), "", ""

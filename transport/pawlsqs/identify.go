@@ -12,10 +12,11 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Identify finds the key of a stored delivery as Receive would now, and takes it out of its envelope if [Config.Unwrap] does so now; see
-// [pawl.Identifier]. The message that [Config.Key] is asked about has the body, id and message attributes of the one that was received, and of the
-// system attributes SentTimestamp, ApproximateReceiveCount and MessageGroupId. So [KeyDeduplicationID] finds nothing: the key that was found
-// at first stays.
+// Identify finds the key of a stored delivery as Receive would now, and takes it out of its
+// envelope if [Config.Unwrap] does so now; see [pawl.Identifier]. The message that [Config.Key] is
+// asked about has the body, id and message attributes of the one that was received, and of the
+// system attributes SentTimestamp, ApproximateReceiveCount and MessageGroupId. So
+// [KeyDeduplicationID] finds nothing: the key that was found at first stays.
 func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
 	now := s.delivery(messageOf(d), time.Time{})
 	now.Receives, now.SentAt, now.Log, now.Offset = d.Receives, d.SentAt, d.Log, d.Offset

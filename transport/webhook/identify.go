@@ -7,9 +7,10 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Identify finds the keys and the fingerprint of a stored delivery as the receiver would now; see [pawl.Identifier]. Of the headers it has those
-// that were kept, [Verified.UnsignedHeaders]. An id that the sender gives in another header is not known any more, so [KeyID] finds nothing:
-// the key that was found at first stays.
+// Identify finds the keys and the fingerprint of a stored delivery as the receiver would now; see
+// [pawl.Identifier]. Of the headers it has those that were kept, [Verified.UnsignedHeaders]. An id
+// that the sender gives in another header is not known any more, so [KeyID] finds nothing: the key
+// that was found at first stays.
 func (r *Receiver) Identify(d pawl.Delivery) pawl.Delivery {
 	h := http.Header{}
 	for name, value := range d.Attributes {

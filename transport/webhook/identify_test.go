@@ -8,8 +8,9 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// A stored delivery is identified as its request would be if it came now, for every scheme, whatever found its key at first. An id that is only
-// in a header that is not kept is left as it was found.
+// A stored delivery is identified as its request would be if it came now, for every scheme,
+// whatever found its key at first. An id that is only in a header that is not kept is left as it
+// was found.
 func TestIdentify_AsReceivedNow(t *testing.T) {
 	t.Parallel()
 	configs := map[string]func(*webhook.Config){
