@@ -110,6 +110,19 @@ type Revocable interface {
 	StillHeld(d Delivery) bool
 }
 
+// An Identifier is a [Source] whose own configuration finds what identifies a message, such as its
+// key. When an operator retries a delivery that could not be identified, the consumer asks it
+// again, since the configuration may have been corrected meanwhile.
+type Identifier interface {
+	Source
+	// Identify returns a delivery that was received earlier as Receive would make it now. Given is
+	// what was stored of it: Payload, Attributes, MessageID, Log, Offset, SentAt, ProducedAt and
+	// VerifiedBy, and the Key, SemanticKey, Fingerprint and OrderingKey that were found then. What
+	// cannot be found from that is left as it is given. Several goroutines call it at once, so it
+	// must not ask the broker.
+	Identify(d Delivery) Delivery
+}
+
 // Forever is the RedeliveryHorizon of a source that keeps messages for ever.
 const Forever time.Duration = math.MaxInt64
 

@@ -15,6 +15,7 @@ import (
 // An item is a delivery whose intent is known.
 type item struct {
 	pawl.Delivery
+	sent     string // the key as the source gave it; the configured one may be another
 	intent   pawl.Intent
 	lane     delivery.Lane
 	turn     *delivery.Turn // at its gate; nil for none
@@ -26,7 +27,7 @@ type item struct {
 // identify names what a delivery asks for, or says why it cannot be handled at all. It calls the user's functions, whose panic
 // must not kill the process: before the claim nothing counts crashes.
 func (c *Consumer) identify(d pawl.Delivery) (it item, err error) {
-	it.Delivery = d
+	it.Delivery, it.sent = d, d.Key
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = &pawl.Error{Op: "consumer.claim", Code: pawl.CodeFingerprintInvalid, Err: fmt.Errorf("panic: %v", cause)}
@@ -73,7 +74,7 @@ func (c *Consumer) intent(d pawl.Delivery) (pawl.Intent, error) {
 		return pawl.Intent{}, &pawl.Error{Op: "consumer.claim", Code: pawl.CodeKeyInvalid, Err: err,
 			Hint: "let the producer set one, or choose another key in the source's configuration"}
 	}
-	if strings.HasPrefix(d.Key, reservedPrefix) {
+	if ownKey(d.Key) {
 		return pawl.Intent{}, &pawl.Error{Op: "consumer.claim", Code: pawl.CodeKeyInvalid,
 			Err: fmt.Errorf("key %q begins with the reserved %q", d.Key, reservedPrefix)}
 	}
@@ -107,9 +108,12 @@ func (c *Consumer) without(ctx context.Context, d pawl.Delivery) (*ending, error
 	return nil, nil
 }
 
-// buried is a delivery that no retry can help: it becomes a dead letter with its payload and the reason. Its inbox key
-// is made from what identifies this very message, so that a redelivery is a duplicate and not a second dead letter.
-func (c *Consumer) buried(d pawl.Delivery, why error) item {
+// buried is a delivery that cannot be claimed under its key: it becomes a dead letter with its
+// payload and the reason. Its inbox key is made from what identifies this very message, so that a
+// redelivery is a duplicate and not a second dead letter. If an operator retries it, the consumer
+// identifies it again: see [Consumer.deliverAgain].
+func (c *Consumer) buried(it item, why error) item {
+	d := it.Delivery
 	kind := pawl.EventUnfit
 	if errors.As(why, new(mismatch)) {
 		kind = pawl.EventMismatch
@@ -123,7 +127,7 @@ func (c *Consumer) buried(d pawl.Delivery, why error) item {
 	if kind == pawl.EventMismatch {
 		end.store.Code = delivery.CodeMismatch
 	}
-	return item{Delivery: d, instead: end,
+	return item{Delivery: d, sent: it.sent, instead: end,
 		intent: pawl.Intent{Scope: c.cfg.Name, Key: reservedPrefix + string(kind) + "/" + what.String(), Fingerprint: print}}
 }
 

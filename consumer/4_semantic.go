@@ -42,16 +42,22 @@ func (c *Consumer) tookEffect(ctx context.Context, tx pgx.Tx, it item) (first de
 	if it.SemanticKey == "" {
 		return first, false, nil
 	}
-	question, err := tx.Begin(ctx)
-	if err != nil {
-		return first, false, pawl.Wrap("consumer.semantic", err)
-	}
-	first, err = delivery.TakeFor(ctx, question, c.semanticOf(it.Delivery), it.intent.Key)
-	if undone := question.Rollback(ctx); undone != nil {
-		return first, false, pawl.Wrap("consumer.semantic", undone)
-	}
+	first, err = c.askSemantic(ctx, tx, it.Delivery, it.intent.Key)
 	if pawl.CodeOf(err) == lockNotHad {
 		return first, false, nil
 	}
 	return first, err == nil && !first.Fresh, err
+}
+
+// askSemantic claims the semantic key and takes the claim back.
+func (c *Consumer) askSemantic(ctx context.Context, tx pgx.Tx, d pawl.Delivery, inboxKey string) (first delivery.Claim, err error) {
+	question, err := tx.Begin(ctx)
+	if err != nil {
+		return first, pawl.Wrap("consumer.semantic", err)
+	}
+	first, err = delivery.TakeFor(ctx, question, c.semanticOf(d), inboxKey)
+	if undone := question.Rollback(ctx); undone != nil {
+		return first, pawl.Wrap("consumer.semantic", undone)
+	}
+	return first, err
 }

@@ -39,7 +39,7 @@ func (c *Consumer) trigger(ctx context.Context, d pawl.Delivery, leave func()) (
 func (c *Consumer) untriggered(d pawl.Delivery, why error) item {
 	print := printOf(d)
 	what := pawl.FingerprintOf([]byte(d.MessageID), print[:])
-	return item{Delivery: d, instead: c.failed(why), intent: pawl.Intent{Scope: c.cfg.Name, Key: reservedPrefix + "trigger/" + what.String(), Fingerprint: print}}
+	return item{Delivery: d, sent: d.Key, instead: c.failed(why), intent: pawl.Intent{Scope: c.cfg.Name, Key: reservedPrefix + "trigger/" + what.String(), Fingerprint: print}}
 }
 
 // rowHolds reports whether a trigger's answer says that the row holds the outcome, or that it will be driven again.

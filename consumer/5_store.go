@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -75,6 +76,16 @@ func (c *Consumer) storeRow(ctx context.Context, tx pgx.Tx, claim delivery.Claim
 	return claim.Store(ctx, tx, s)
 }
 
+// keepsAttributes reports whether all attributes of a delivery are kept with it.
+func (c *Consumer) keepsAttributes(it item) bool {
+	for name := range it.Attributes {
+		if !slices.Contains(c.cfg.Keep.Attributes, name) {
+			return false
+		}
+	}
+	return true
+}
+
 // queueKeep adds to a batch that a delivery is kept as it came, with the attributes that may be.
 func (c *Consumer) queueKeep(b *pgx.Batch, it item) {
 	headers := map[string]any{}
@@ -97,6 +108,7 @@ const (
 	headerProducedAt  = "pawl-produced-at"
 	headerOrderingKey = "pawl-ordering-key"
 	headerInboxKey    = "pawl-inbox-key"
+	headerStepKey     = "pawl-step-key" // of the owner of its steps, if that is not the inbox key
 	headerAttributes  = "attributes"
 )
 
@@ -113,6 +125,9 @@ func headersOf(it item) map[string]any {
 // storageOf is how a delivery that is kept would be stored, for an operator who replays it.
 func (c *Consumer) storageOf(it item) delivery.Replay {
 	r := delivery.Replay{Queue: c.queue, Kind: storedKind, Lane: it.lane.Name, LanePolicy: it.lane.Policy, MaxAttempts: c.handler.MaxAttempts, Headers: envelopeOf(it)}
+	if ownKey(it.intent.Key) && !c.keepsAttributes(it) {
+		r.Headers[headerPartial] = true
+	}
 	if it.SemanticKey != "" {
 		r.Semantic = text.Storable(c.semanticOf(it.Delivery).Key)
 	}
@@ -127,8 +142,14 @@ func envelopeOf(it item) map[string]any {
 			h[name] = text.Storable(value)
 		}
 	}
+	if it.SemanticKey != "" {
+		h[headerStepKey] = text.Storable(semanticName(semanticPrefix, it.SemanticKey))
+	}
 	if it.Log != "" {
 		h[headerLog], h[headerOffset] = text.Storable(it.Log), strconv.FormatInt(it.Offset, 10)
+	}
+	if ownKey(it.intent.Key) {
+		addIdentity(h, it)
 	}
 	for name, at := range map[string]time.Time{headerSentAt: it.SentAt, headerProducedAt: it.ProducedAt} {
 		if !at.IsZero() {

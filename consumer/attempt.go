@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -44,18 +45,22 @@ func (a *Attempt[T]) Fence() int64 { return a.try.job.Fence }
 // Errors: [pawl.ErrFenceLost].
 func (a *Attempt[T]) Hold(ctx context.Context, tx pawl.Tx) error { return a.try.job.Hold(ctx, tx) }
 
-// Owner is the same at every attempt of the delivery: see package step.
+// Owner is the same at every attempt of the delivery, and of all deliveries with its SemanticKey:
+// see package step.
 func (a *Attempt[T]) Owner() pawl.Owner {
-	return owner.Of("inbox", a.try.consumer.cfg.Name, textAt(a.try.job.Headers, headerInboxKey), a.try.job.ID)
+	headers := a.try.job.Headers
+	return owner.Of("inbox", a.try.consumer.cfg.Name, cmp.Or(textAt(headers, headerStepKey), textAt(headers, headerInboxKey)), a.try.job.ID)
 }
 
 // Job is the id of the job that owns the delivery, for logs and operators.
 func (a *Attempt[T]) Job() int64 { return a.try.job.ID }
 
-// Commit runs fn, for 30 s at most, in a transaction that first proves that this attempt still owns the delivery and last settles it: what fn
-// writes and the end of the delivery commit together or not at all. Call it once, last, and return its error. If the delivery's
-// SemanticKey took effect meanwhile, fn is not run, and the delivery is settled. If the transaction loses a race (40001, 40P01), it runs again,
-// and fn with it, at most 8 times.
+// Commit runs fn, for 30 s at most, in a transaction that first proves that this attempt still owns
+// the delivery and last settles it: what fn writes and the end of the delivery commit together or
+// not at all. Call it once, last, and return its error. If the delivery's SemanticKey took effect
+// meanwhile, which only a consumer of this name with another form can bring about, fn is not run,
+// and the delivery is settled. If the transaction loses a race (40001, 40P01), it runs again, and
+// fn with it, at most 8 times.
 //
 // Errors: [pawl.ErrFenceLost]: a newer attempt owns the delivery, nothing was written; fn's own.
 func (a *Attempt[T]) Commit(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
@@ -99,6 +104,9 @@ func (t *try) commit(ctx context.Context, onSQL bool, fn func(ctx context.Contex
 		return tx.Guard(ctx, commitTimeout, fn)
 	})
 	if err != nil {
+		return err
+	}
+	if err := c.unreserve(ctx, tx, t); err != nil {
 		return err
 	}
 	if err := t.job.Finish(ctx, tx); err != nil {

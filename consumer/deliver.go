@@ -21,7 +21,7 @@ func (c *Consumer) deliver(ctx context.Context, d pawl.Delivery) outcome {
 	}
 	it, unfit := c.identify(d)
 	if unfit != nil {
-		it = c.buried(it.Delivery, unfit)
+		it = c.buried(it, unfit)
 	}
 	if !c.inFlight.enter(it.intent.Key) {
 		return c.conflict(ctx, it.Delivery, nil)
@@ -40,7 +40,7 @@ func (c *Consumer) deliver(ctx context.Context, d pawl.Delivery) outcome {
 func (c *Consumer) settled(ctx context.Context, it item) outcome {
 	o, err := c.apply(ctx, it)
 	if errors.As(err, new(mismatch)) {
-		it = c.buried(it.Delivery, err).again()
+		it = c.buried(it, err).again()
 		o, err = c.apply(ctx, it)
 	}
 	switch {
@@ -132,7 +132,7 @@ func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) outcome 
 	leave()
 	switch {
 	case errors.As(err, new(unfitError)), errors.As(err, new(mismatch)):
-		return c.settled(ctx, c.buried(d, err).again())
+		return c.settled(ctx, c.buried(item{Delivery: d, sent: d.Key}, err).again())
 	case err != nil && c.info.Cumulative && ctx.Err() == nil && !errors.Is(err, pawl.ErrInProgress) && !away("consumer.trigger", err):
 		return c.settled(ctx, c.untriggered(d, err).again())
 	case err != nil:

@@ -90,7 +90,7 @@ func (c *Consumer) applyMany(ctx context.Context, items []item, leave func()) (o
 		case err != nil:
 			outcomes[n] = c.undecided(ctx, it.Delivery, "consumer.apply", err)
 		case errors.As(outcomes[n].failure, new(mismatch)):
-			outcomes[n] = c.settled(ctx, c.buried(it.Delivery, outcomes[n].failure).again())
+			outcomes[n] = c.settled(ctx, c.buried(it, outcomes[n].failure).again())
 		case outcomes[n].failure != nil:
 			outcomes[n] = c.undecided(ctx, it.Delivery, "consumer.claim", outcomes[n].failure)
 		}

@@ -110,12 +110,14 @@ func (h ManyTxHandler) settings() settings {
 	return settings{form: many, Policy: h.policy.Policy, batchSize: h.policy.BatchSize, tx: h.call, sql: h.sql}
 }
 
-// Handle makes the form without a transaction: a delivery is stored and acknowledged, then fn works on it under a lease, for work that takes
-// minutes or must call others. What fn writes through [Attempt.Commit] takes effect once. What it does elsewhere is a step of package
-// step, whose owner is the [Attempt], or must bear repeating, since a crash runs it again.
+// Handle makes the form without a transaction: a delivery is stored and acknowledged, then fn works
+// on it under a lease, for work that takes minutes or must call others. What fn writes through
+// [Attempt.Commit] takes effect once. What it does elsewhere is a step of package step, whose owner
+// is the [Attempt], or must bear repeating, since a crash runs it again. Of deliveries with one
+// SemanticKey fn works on one at a time, and on none once the key took effect.
 //
-// Returning nil without a Commit settles the delivery. An error or a panic means another try; see [job.RetryAfter], [job.Snooze],
-// [job.Cancel] and [pawl.Final].
+// Returning nil without a Commit settles the delivery. An error or a panic means another try; see
+// [job.RetryAfter], [job.Snooze], [job.Cancel] and [pawl.Final].
 func Handle[T any](fn func(ctx context.Context, a *Attempt[T]) error) LeasedHandler {
 	if fn == nil {
 		return LeasedHandler{}

@@ -67,6 +67,9 @@ func consumeAsChild(url string) error {
 
 const childMessages = 60
 
+// announced is the form of calls for what is announced under two keys.
+const announced = "announced calls"
+
 // childConfig is the same in every process: the same messages, which take effect in one table.
 func childConfig(pool *pgxpool.Pool, kind, provider string) consumer.Config {
 	source := &pawltest.Source{Invisibility: 3 * time.Second} // those of the killed come again soon
@@ -75,8 +78,14 @@ func childConfig(pool *pgxpool.Pool, kind, provider string) consumer.Config {
 			n = childMessages - 1 - n // the last number first
 		}
 		d := ordered(fmt.Sprintf("lane %d", n%4), n/4)
-		if strings.HasSuffix(kind, "batch") || strings.HasSuffix(kind, "gate") {
+		if strings.HasSuffix(kind, "batch") || strings.HasSuffix(kind, "gate") || kind == announced {
 			d.OrderingKey, d.Attributes = "", map[string]string{"lane": d.OrderingKey}
+		}
+		if kind == announced {
+			d.SemanticKey = "semantic " + d.Key
+			other := d
+			other.Key = "other " + d.Key
+			source.Send(other)
 		}
 		source.Send(d, d)
 	}
@@ -140,9 +149,9 @@ func childConfig(pool *pgxpool.Pool, kind, provider string) consumer.Config {
 		c.work = func(ctx context.Context, a *consumer.Attempt[[]byte]) error {
 			return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error { return write(ctx, tx, a.Delivery) })
 		}
-	case "calls":
+	case "calls", announced:
 		c.work = func(ctx context.Context, a *consumer.Attempt[[]byte]) error {
-			if _, err := charge(ctx, pool, a, provider, stepOf("charge", a.Key, step.Keyed(time.Hour))); err != nil {
+			if _, err := charge(ctx, pool, a, provider, stepOf("charge", strings.TrimPrefix(a.Key, "other "), step.Keyed(time.Hour))); err != nil {
 				return err
 			}
 			return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error { return write(ctx, tx, a.Delivery) })
@@ -160,9 +169,10 @@ func TestConsumer_KilledAtEveryPoint(t *testing.T) {
 	for form, points := range map[string][]string{
 		"inline": slices.Concat(early, jobs), "gate": slices.Concat(early, jobs), "batch": early,
 		"sql": slices.Concat(early, jobs), "sql gate": slices.Concat(early, jobs), "sql batch": early, "sql store": jobs,
-		"store": slices.Concat([]string{"consumer.claim.after", "consumer.ack.before"}, jobs),
-		"long":  {"consumer.claim.after", "consumer.ack.before", "job.handle.before", "attempt.commit.before"},
-		"calls": {"step.plan.before", "step.plan.after", "step.call.before", "step.call.after", "step.record.after", "attempt.commit.before"},
+		"store":   slices.Concat([]string{"consumer.claim.after", "consumer.ack.before"}, jobs),
+		"long":    {"consumer.claim.after", "consumer.ack.before", "job.handle.before", "attempt.commit.before"},
+		announced: {"consumer.claim.after", "step.plan.after", "step.call.after", "attempt.commit.before"},
+		"calls":   {"step.plan.before", "step.plan.after", "step.call.before", "step.call.after", "step.record.after", "attempt.commit.before"},
 	} {
 		for _, point := range points {
 			t.Run(form+" "+point, func(t *testing.T) {
@@ -177,16 +187,16 @@ func TestConsumer_KilledAtEveryPoint(t *testing.T) {
 				b.start()
 				b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
 				b.until("all retries ended", func() bool { return b.count("select count(*) from pawl.job") == 0 })
-				if strings.HasSuffix(form, "batch") {
+				if n := len(provider.Charges()); strings.HasSuffix(form, "calls") && n != childMessages {
+					t.Errorf("%d charges for %d deliveries", n, childMessages)
+				}
+				if strings.HasSuffix(form, "batch") || form == announced {
 					if n, twice := b.count("select count(*) from ran"), b.count("select count(*) from (select from ran group by lane, seq having count(*) > 1) as d"); n != childMessages || twice != 0 {
 						t.Errorf("%d ran, %d of them twice", n, twice)
 					}
 					return
 				}
 				b.wantOrder(4, childMessages/4)
-				if n := len(provider.Charges()); form == "calls" && n != childMessages {
-					t.Errorf("%d charges for %d deliveries", n, childMessages)
-				}
 			})
 		}
 	}

@@ -1,6 +1,8 @@
 package consumer
 
 import (
+	"strings"
+
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/delivery"
 )
@@ -25,16 +27,32 @@ func printOf(d pawl.Delivery) pawl.Fingerprint {
 // reservedPrefix begins inbox keys of our own; a sender's key must not.
 const reservedPrefix = "pawl/"
 
+// ownKey reports whether an inbox key is one of our own: its delivery was not claimed under the key
+// of its intent.
+func ownKey(inboxKey string) bool { return strings.HasPrefix(inboxKey, reservedPrefix) }
+
 // semanticPrefix begins the inbox keys that stand for semantic keys.
 const semanticPrefix = reservedPrefix + "semantic/"
 
+// workingPrefix begins the inbox keys that stand for semantic keys of which a [Handle] is at work.
+const workingPrefix = reservedPrefix + "working/"
+
+// workingOf is what the inbox knows of the job that is at work for a semantic key.
+func (c *Consumer) workingOf(d pawl.Delivery) pawl.Intent { return c.nameOf(workingPrefix, d) }
+
 // semanticOf is what the inbox remembers of a semantic key. Payloads under it may differ, so they do not count.
-func (c *Consumer) semanticOf(d pawl.Delivery) pawl.Intent {
-	key := semanticPrefix + d.SemanticKey
-	if len(key) > pawl.MaxKey {
-		key = semanticPrefix + pawl.FingerprintOf([]byte(d.SemanticKey)).String()
+func (c *Consumer) semanticOf(d pawl.Delivery) pawl.Intent { return c.nameOf(semanticPrefix, d) }
+
+func (c *Consumer) nameOf(prefix string, d pawl.Delivery) pawl.Intent {
+	return pawl.Intent{Scope: c.cfg.Name, Key: semanticName(prefix, d.SemanticKey), Fingerprint: pawl.FingerprintOf()}
+}
+
+// semanticName is the inbox key that stands for a semantic key.
+func semanticName(prefix, semanticKey string) string {
+	if key := prefix + semanticKey; len(key) <= pawl.MaxKey {
+		return key
 	}
-	return pawl.Intent{Scope: c.cfg.Name, Key: key, Fingerprint: pawl.FingerprintOf()}
+	return prefix + pawl.FingerprintOf([]byte(semanticKey)).String()
 }
 
 // turn is a delivery's number at its gate; nil if it has none.

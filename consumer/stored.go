@@ -36,6 +36,9 @@ func (c *Consumer) retry(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) err
 	if err := c.settle(ctx, tx, t.Job); err != nil {
 		return err
 	}
+	if moved, err := c.deliverAgain(ctx, tx, t.Job); moved || err != nil {
+		return err
+	}
 	if c.handler.exclusive != nil {
 		err := exclude(ctx, tx, c.handler.exclusive(d))
 		if pawl.CodeOf(err) == lockNotHad {
@@ -86,9 +89,15 @@ func (c *Consumer) retryGated(ctx context.Context, tx pgx.Tx, j job.Job, d pawl.
 // work calls a handler that has no transaction for a stored delivery. It returns nil only if the transaction that settled it has
 // committed.
 func (c *Consumer) work(ctx context.Context, j job.Task[[]byte]) error {
+	if moved, err := c.moved(ctx, j.Job); moved || err != nil {
+		return err
+	}
 	t := &try{delivery: storedDelivery(j.Job), consumer: c, job: j.Job}
 	call := c.handler.try
-	if c.handler.form == triggered {
+	switch repeated, err := c.reserve(ctx, t); {
+	case repeated, err != nil:
+		return err
+	case c.handler.form == triggered:
 		call = c.retrigger
 	}
 	if err := call(ctx, t); err != nil {

@@ -101,7 +101,7 @@ func (v *view) questionAll(a bulkAction, problem string) error {
 	if a.doubles {
 		s.NoDoubles = true
 		if safe, err := see(v, s.Count); err == nil && all > safe {
-			v.add(note{Class: "notice", Text: fmt.Sprintf("%s of them may take effect a second time: they came under a known key with another payload, or later than is remembered.", number(all-safe))})
+			v.add(note{Class: "notice", Text: fmt.Sprintf("%s of them may take effect a second time: they came under a known key with another payload, or later than is remembered, or their handler ended its transaction itself.", number(all-safe))})
 			q.Inputs = append(q.Inputs, field{Name: "doubles", Label: "those", Value: v.param("doubles"), Options: []string{"leave out", "retry as well"}})
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/wireproxy"
 	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/ops"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -121,6 +122,34 @@ func TestWorker_RawCommitIsNotRunAgain(t *testing.T) {
 			c.untilTrue("the refused write is reported", func() bool { return c.saw(pawl.EventStaleWriteRefused, "job.finish") == 1 })
 		})
 	}
+}
+
+// A batch whose handler sends COMMIT through the connection may have taken effect without its end.
+// Its jobs are dead letters, of which a retry may double.
+func TestWorker_ARawCommitOfABatchMayDouble(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.handlers = []job.Handler{job.HandleManyTx("k", func(ctx context.Context, tx pgx.Tx, ts []job.Task[[]byte]) error {
+		for _, t := range ts {
+			if err := apply(ctx, tx, t.Job); err != nil {
+				return err
+			}
+		}
+		_, err := tx.Conn().Exec(ctx, "commit")
+		return err
+	})}
+	c.enqueueMany(1, job.Request{})
+	c.hire()
+	c.untilDone()
+	c.wantCount("select count(*) from effect", 1)
+	page, err := ops.Jobs{Queue: "q"}.List(t.Context(), c.pool)
+	if err != nil || len(page.Rows) != 1 || !page.Rows[0].MayDouble() {
+		t.Fatalf("%+v, %v: want one that may double", page.Rows, err)
+	}
+	if n, err := (ops.Jobs{Queue: "q", NoDoubles: true}).Count(t.Context(), c.pool); err != nil || n != 0 {
+		t.Errorf("%d are retried without doubles, %v", n, err)
+	}
+	c.wantCount("select count(*) from pawl_v1.dead_letters as d where d.advice like '%its handler ended the transaction%'", 1)
 }
 
 // Lost races restart the whole transaction, uncharged.

@@ -48,8 +48,12 @@ type Job struct {
 // Ref names the job as it was read.
 func (j Job) Ref() JobRef { return JobRef{ID: j.ID, Fence: j.Fence, Statuses: []Status{j.Status}} }
 
-// MayDouble reports whether a retry of the job may take effect a second time: it is a delivery that came under a known key with another
-// payload, or later than is remembered, and has not been retried.
+// MayDouble reports whether a retry of the job may take effect a second time: it is a delivery that
+// came under a known key with another payload, or later than is remembered, and has not been
+// retried; or its handler ended the transaction that it was lent, so that what it wrote may be
+// durable although its attempt failed ([pawl.CodeCommitUnknown]). A delivery that could not be
+// identified is none of these: its retry claims its key first, and if it turns out to be one of
+// these, it becomes such a dead letter and its handler is not called.
 func (j Job) MayDouble() bool {
 	return j.Status == StatusDeadLetter && slices.Contains(doubling, pawl.Code(j.LastCode))
 }
@@ -59,7 +63,7 @@ func (j Job) MayDouble() bool {
 const CodeMismatch pawl.Code = contract.CodeMismatch
 
 // doubling are the codes of such errors.
-var doubling = []pawl.Code{CodeMismatch, pawl.CodeDeliveryStale}
+var doubling = []pawl.Code{CodeMismatch, pawl.CodeDeliveryStale, pawl.CodeCommitUnknown}
 
 // A JobError is how one attempt ended.
 type JobError struct {

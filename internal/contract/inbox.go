@@ -139,6 +139,26 @@ func InboxSettle(ctx context.Context, db DB, consumer, messageID string, jobID i
 		[]any{consumer, messageID, jobID}, &outcome)
 }
 
+// InboxReserveRow is the answer of inbox_reserve.
+type InboxReserveRow struct {
+	Outcome string // "reserved", or "in_progress"
+	JobID   int64  // that has it
+	Status  string // of that job, if it is in progress
+}
+
+// InboxReserve calls pawl_v1.inbox_reserve.
+func InboxReserve(ctx context.Context, db DB, consumer, key string, hash pawl.Fingerprint, jobID int64) (r InboxReserveRow, err error) {
+	err = one(ctx, db, "inbox.reserve", "select r.outcome, r.job_id, coalesce(r.detail operator(pg_catalog.->>) 'status', '') from pawl_v1.inbox_reserve($1, $2, $3, $4) as r",
+		[]any{consumer, key, hash[:], jobID}, &r.Outcome, &r.JobID, &r.Status)
+	return r, err
+}
+
+// InboxUnreserve calls pawl_v1.inbox_unreserve.
+func InboxUnreserve(ctx context.Context, db DB, consumer, key string, jobID int64) error {
+	var outcome string
+	return one(ctx, db, "inbox.unreserve", "select u.outcome from pawl_v1.inbox_unreserve($1, $2, $3) as u", []any{consumer, key, jobID}, &outcome)
+}
+
 // InboxForgetRow is the answer of inbox_forget.
 type InboxForgetRow struct {
 	Outcome string // "forgotten", "refused", "absent"

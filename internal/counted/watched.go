@@ -178,6 +178,13 @@ func (w *watched) Finish(ctx context.Context) error {
 	return nil
 }
 
+func (w *watched) Identify(d pawl.Delivery) pawl.Delivery {
+	if i, ok := w.Source.(pawl.Identifier); ok {
+		return i.Identify(d)
+	}
+	return d
+}
+
 func (w *watched) StillHeld(d pawl.Delivery) bool {
 	r, ok := w.Source.(pawl.Revocable)
 	if !ok {

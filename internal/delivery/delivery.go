@@ -214,6 +214,22 @@ func Settle(ctx context.Context, tx pgx.Tx, consumer, key string, jobID int64) e
 	return contract.InboxSettle(ctx, tx, consumer, key, jobID)
 }
 
+// Reserve reserves an intent for a job that is about to work for it with no transaction open, once
+// tx commits. If another job is at work for it, it returns that job's status, "processing" or
+// "unknown".
+func Reserve(ctx context.Context, tx pgx.Tx, intent pawl.Intent, jobID int64) (busy string, err error) {
+	if err := intent.Validate(); err != nil {
+		return "", err
+	}
+	row, err := contract.InboxReserve(ctx, tx, intent.Scope, intent.Key, intent.Fingerprint, jobID)
+	return row.Status, err
+}
+
+// Unreserve gives up what Reserve has reserved, in the transaction that ends the work.
+func Unreserve(ctx context.Context, tx pgx.Tx, intent pawl.Intent, jobID int64) error {
+	return contract.InboxUnreserve(ctx, tx, intent.Scope, intent.Key, jobID)
+}
+
 // Missing returns those keys that a consumer does not remember, in the order given: for whoever compares with what a sender says it has sent.
 // Ask for no more than about a thousand at once.
 func Missing(ctx context.Context, db pawl.DB, consumer string, keys []string) ([]string, error) {

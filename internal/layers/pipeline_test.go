@@ -36,8 +36,8 @@ const (
 
 var rolesOfFiles = map[string]int{
 	"consumer.go": line, "deliver.go": line, "deliver_many.go": line, "drain.go": line,
-	"doc.go": leaf, "config.go": leaf, "handler.go": leaf, "policy.go": leaf, "middleware.go": leaf, "sql.go": leaf, "names.go": leaf, "events.go": leaf,
-	"attempt.go": aside, "stored.go": aside, "retention.go": aside,
+	"doc.go": leaf, "config.go": leaf, "handler.go": leaf, "policy.go": leaf, "middleware.go": leaf, "sql.go": leaf, "names.go": leaf, "identity.go": leaf, "events.go": leaf,
+	"attempt.go": aside, "stored.go": aside, "again.go": aside, "reserve.go": aside, "retention.go": aside,
 }
 
 // A delivery goes through the steps of package consumer in one direction. A call climbs if it goes from a step to an earlier one, to the

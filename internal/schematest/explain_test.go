@@ -207,3 +207,23 @@ func TestExplain_ReadsByIndexes(t *testing.T) {
 	exec("analyze")
 	look("statistics of after")
 }
+
+// The steps of a delivery with a second name belong to that, and its story has them: by its job,
+// and by what was kept of it.
+func TestExplain_StepsOfASecondName(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `begin;
+select pawl_v1.inbox_claim('orders', 'm-1', sha256('secret')), pawl_v1.delivery_keep('orders', 'm-1', 'secret',
+  '{"stored_as": {"queue": "inbox/orders", "kind": "delivery", "semantic": "pawl/semantic/refund-17"}}');
+select pawl_v1.inbox_store('orders', 'm-1', 'inbox/orders', 'delivery', 'secret',
+  '{"dead": true, "headers": {"pawl-inbox-key": "m-1", "pawl-step-key": "pawl/semantic/refund-17"}, "error": {"error": "out of stock"}}');
+commit;
+select pawl_v1.step_begin('inbox/orders', 'pawl/semantic/refund-17', 'pay', sha256(''), '{"recovery": "at_most_once", "provider_key": "p-1", "job_id": 1}');`)
+	const steps = "select string_agg(e.key || ' ' || e.event, ', ' order by e.event) from pawl_v1.explain('m-1') as e where e.kind = 'step'"
+	b.is(steps, "pawl/semantic/refund-17 called, pawl/semantic/refund-17 planned, pawl/semantic/refund-17 planned")
+	b.is("select s.advice ~ 'step pay .* may have been executed' from pawl_v1.stale_classify('job') as s", "true")
+	b.do("delete from pawl.delivery")
+	b.is(steps, "pawl/semantic/refund-17 called, pawl/semantic/refund-17 planned, pawl/semantic/refund-17 planned")
+	b.do("update pawl.job set headers = headers - 'pawl-step-key'")
+	b.is(steps, "<nil>")
+}

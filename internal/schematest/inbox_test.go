@@ -255,6 +255,59 @@ func TestInboxForget_WaitsForTheAttempt(t *testing.T) {
 	b.same(operator.Wait(), "forgotten")
 }
 
+// A reservation is that of the job that is at work, or waits for a verdict; another job takes it
+// over from one that is not.
+func TestInboxReserve(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "select pawl_v1.job_enqueue_many('{q,q}', '{k,k}', array[''::bytea, '']); select pawl_v1.job_claim('q', null, 2)")
+	reserve := func(job int) string {
+		return fmt.Sprintf("select r.outcome, r.job_id, r.detail ->> 'status' from pawl_v1.inbox_reserve('c', 'k', sha256(''), %d) as r", job)
+	}
+	b.is(reserve(1), "reserved 1 <nil>")
+	b.is(reserve(1), "reserved 1 <nil>")
+	b.is(reserve(2), "in_progress 1 processing")
+	b.is("select i.processed_at is null, i.job_id from pawl.inbox as i", "true 1")
+	for status, want := range map[string]string{"unknown": "in_progress 1 unknown", "pending": "reserved 2 <nil>", "dead_letter": "reserved 2 <nil>", "cancelled": "reserved 2 <nil>"} {
+		b.do("update pawl.inbox set job_id = 1")
+		b.do("update pawl.job set status = '" + status + "', claimed_by = null, lease_expires_at = null where id = 1")
+		b.is(reserve(2), want)
+	}
+	b.do("update pawl.inbox set job_id = 2")
+	b.is("select u.outcome from pawl_v1.inbox_unreserve('c', 'k', 1) as u", "absent")
+	b.is("select u.outcome from pawl_v1.inbox_unreserve('c', 'k', 2) as u", "unreserved")
+	b.is(reserve(1), "reserved 1 <nil>")
+	b.do("delete from pawl.job where id = 1")
+	b.is(reserve(2), "reserved 2 <nil>")
+}
+
+// Of two jobs that reserve a key at once, one has it, at every isolation level; what the one before
+// it wrote is seen behind the reservation.
+func TestInboxReserve_OneHasIt(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
+		t.Run(level, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, "select pawl_v1.job_enqueue_many('{q,q}', '{k,k}', array[''::bytea, '']); select pawl_v1.job_claim('q', null, 2); select pawl_v1.inbox_reserve('c', 'k', sha256(''), 1)")
+			first, second := b.open("first"), b.open("second")
+			second.Do("begin isolation level " + level)
+			second.Do("select pawl_v1.job_hold(2, 1)") // takes the snapshot
+			first.Do("begin isolation level " + level)
+			first.Do("select pawl_v1.job_hold(1, 1)")
+			first.Do("select pawl_v1.inbox_claim('c', 'effect', sha256(''))")
+			first.Do("select pawl_v1.inbox_unreserve('c', 'k', 1)")
+			first.Do("select pawl_v1.job_finish(1, 1)")
+			first.Do("commit")
+			got := second.Do("select r.outcome from pawl_v1.inbox_reserve('c', 'k', sha256(''), 2) as r")
+			if got == "reserved" {
+				got = second.Do("select c.outcome from pawl_v1.inbox_claim('c', 'effect', sha256('')) as c")
+			}
+			if want := map[bool]string{true: "duplicate_ignored", false: "40001"}[level == "read committed"]; got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		})
+	}
+}
+
 // The target of a record fits its 255 octets, whatever the names are written in; names that are cut nowhere are found as they are.
 func TestAuditTarget_CountsOctets(t *testing.T) {
 	t.Parallel()

@@ -118,6 +118,9 @@ commit`,
 select pawl_v1.inbox_claim('c', 'm6', HASH);
 select pawl_v1.inbox_store('c', 'm6', 'inbox/c', 'delivery', 'x', '{"dead": true}');
 select pawl_v1.inbox_settle('c', 'm6', JOB);
+select pawl_v1.inbox_reserve('c', 'r', HASH, JOB);
+select pawl_v1.inbox_reserve('c', 'r', HASH, 0);
+select pawl_v1.inbox_unreserve('c', 'r', 0);
 commit`,
 	"select pawl_v1.consumer_report('c', 1000, '{\"horizon_ms\": 10}')",
 	"select pawl_v1.inbox_memory('c')",

@@ -46,6 +46,8 @@ var hot = []struct {
 	{"pawl_v1.inbox_claim_many('c', '{7,fresh}', array[sha256(''), sha256('')])", []string{"inbox_pkey"}},
 	{"pawl_v1.inbox_claim_many('c', array(select n::text from generate_series(1, 900) as n), array_fill(sha256(''), '{900}'))", []string{"inbox_pkey"}},
 	{"pawl_v1.inbox_settle('c', 'stored', 7)", []string{"inbox_pkey"}},
+	{"pawl_v1.inbox_reserve('c', 'stored', sha256(''), 8)", []string{"inbox_pkey", "job_pkey"}},
+	{"pawl_v1.inbox_unreserve('c', 'stored', 7)", []string{"inbox_pkey"}},
 	{"pawl_v1.job_enqueue('q', 'k', '', '{\"key\": \"fresh\"}')", []string{"job_key_pkey"}},
 	{"pawl_v1.job_enqueue('q', 'k', '', '{\"key\": \"7\"}')", []string{"job_key_pkey"}},
 	{"pawl_v1.job_enqueue_many('{q,q}', '{k,k}', array[''::bytea, ''], '{fresh,7}')", []string{"job_key_pkey"}},

@@ -257,3 +257,75 @@ begin
   select 'processed', '{}'::jsonb;
 end
 $$;
+
+-- Reserves a key of the inbox for a job that is about to work for it with no transaction open, such
+-- as a consumer's second name of a delivery. Call it in a transaction that has proved the attempt
+-- (job_hold), and commit before the work begins. The row says that the job works for the key, not
+-- that it took effect: take the effect's key with inbox_claim in the transaction that writes it,
+-- and call inbox_unreserve there.
+--
+-- The reservation ends with the attempt: the next job takes it over unless the job that has it is
+-- being worked on, or waits for a verdict on a step.
+-- outcome 'reserved', or 'in_progress': job_id has it; leave the work for later (detail.status: of
+-- that job). 55P03: another transaction has the row for more than 50 ms.
+create or replace function pawl_v1.inbox_reserve(p_consumer text, p_key text, p_hash bytea, p_job_id bigint)
+returns table (outcome text, job_id bigint, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '50ms'
+as $$
+declare
+  v_owner  bigint;
+  v_status text;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer), pawl_v1._check_key('key', p_key), pawl_v1._check_hash(p_hash);
+  if p_job_id is null then
+    raise exception 'job_id is required'
+      using errcode = 'P4004', hint = 'pass the id of the job that will do the work';
+  end if;
+  -- The row is updated even if the job has it already, so that a takeover by an older snapshot gets
+  -- 40001.
+  insert into pawl.inbox as i (consumer, key, hash, job_id)
+  values (p_consumer, p_key, p_hash, p_job_id)
+      on conflict (consumer, key) do update
+     set job_id = i.job_id
+  returning i.job_id
+       into v_owner;
+  if v_owner is distinct from p_job_id then
+    select j.status
+      into v_status
+      from pawl.job as j
+     where j.id = v_owner;
+    if v_status in ('processing', 'unknown') then
+      return query
+      select 'in_progress', v_owner, jsonb_build_object('status', v_status);
+      return;
+    end if;
+    update pawl.inbox as i
+       set job_id = p_job_id
+     where i.consumer = p_consumer
+       and i.key = p_key;
+  end if;
+  return query
+  select 'reserved', p_job_id, '{}'::jsonb;
+end
+$$;
+
+-- Gives up what inbox_reserve has reserved, in the transaction that ends the work.
+-- outcome 'unreserved', or 'absent': the job did not have it.
+create or replace function pawl_v1.inbox_unreserve(p_consumer text, p_key text, p_job_id bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+begin
+  delete from pawl.inbox as i
+   where i.consumer = p_consumer
+     and i.key = p_key
+     and i.job_id = p_job_id
+     and i.processed_at is null;
+  return query
+  select case when found then 'unreserved' else 'absent' end, '{}'::jsonb;
+end
+$$;

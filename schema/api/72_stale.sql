@@ -18,7 +18,7 @@ begin
   select e.*
     from pawl.step as e
    where e.scope = p_job.queue
-     and e.key = p_job.headers ->> 'pawl-inbox-key';
+     and e.key = coalesce(p_job.headers ->> 'pawl-step-key', p_job.headers ->> 'pawl-inbox-key');
 end
 $$;
 
@@ -43,6 +43,8 @@ begin
     when v_code = 'mismatch' then 'it came under a known key with another payload: the first took effect, or is a job of its own, and a retry runs '
                                || 'this one beside it; job_discard, unless both are wanted'
     when v_code = 'P4051' then 'it is older than what is remembered, and may have taken effect: find out, then job_discard or job_retry'
+    when v_code = '08007' then 'its handler ended the transaction that it was lent, and what it wrote may be durable: look for it, then job_discard if it is '
+                            || 'there, job_retry if it is not'
     when v_doubted is not null then 'a call of step ' || v_doubted || ' may have been executed: job_retry is safe for it, the step asks, calls again or '
                                     || 'becomes unknown as its recovery says; ask the provider before job_discard'
     when v_refused is not null then 'step ' || v_refused || ' was refused for good, and a retry meets the stored refusal at once: if it may be accepted '

@@ -140,6 +140,27 @@ begin
   select e.*
     from unnest(p_owners) as s (name)
    cross join lateral (select o.* from pawl.step as o where o.scope = s.name and o.key = p_key order by o.step limit 100) as e;
+  return query -- of a delivery with a second name they belong to that
+  select e.*
+    from unnest(p_owners) as s (name)
+   cross join lateral (
+          select j.headers ->> 'pawl-step-key'
+            from pawl.job as j
+           where j.id = any (p_jobs)
+             and j.queue = s.name
+           union
+          select a.headers ->> 'pawl-step-key'
+            from unnest(p_jobs) as i (id)
+           cross join lateral (select o.* from pawl_v1.archive as o where o.id = i.id limit 1) as a
+           where a.queue = s.name
+           union
+          select d.stored_as ->> 'semantic'
+            from pawl.delivery as d
+           where d.consumer = substr(s.name, length('inbox/') + 1)
+             and d.key = p_key) as n (key)
+   cross join lateral (select o.* from pawl.step as o where o.scope = s.name and o.key = n.key order by o.step limit 100) as e
+   where s.name like 'inbox/%'
+     and n.key <> p_key;
   return query -- of a job the key is its id, '@' and when it was enqueued
   select e.*
     from unnest(p_owners) as s (name)

@@ -1163,6 +1163,78 @@ begin
 end
 $$;
 
+-- Reserves a key of the inbox for a job that is about to work for it with no transaction open, such
+-- as a consumer's second name of a delivery. Call it in a transaction that has proved the attempt
+-- (job_hold), and commit before the work begins. The row says that the job works for the key, not
+-- that it took effect: take the effect's key with inbox_claim in the transaction that writes it,
+-- and call inbox_unreserve there.
+--
+-- The reservation ends with the attempt: the next job takes it over unless the job that has it is
+-- being worked on, or waits for a verdict on a step.
+-- outcome 'reserved', or 'in_progress': job_id has it; leave the work for later (detail.status: of
+-- that job). 55P03: another transaction has the row for more than 50 ms.
+create or replace function pawl_v1.inbox_reserve(p_consumer text, p_key text, p_hash bytea, p_job_id bigint)
+returns table (outcome text, job_id bigint, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '50ms'
+as $$
+declare
+  v_owner  bigint;
+  v_status text;
+begin
+  perform pawl_v1._check_scope('consumer', p_consumer), pawl_v1._check_key('key', p_key), pawl_v1._check_hash(p_hash);
+  if p_job_id is null then
+    raise exception 'job_id is required'
+      using errcode = 'P4004', hint = 'pass the id of the job that will do the work';
+  end if;
+  -- The row is updated even if the job has it already, so that a takeover by an older snapshot gets
+  -- 40001.
+  insert into pawl.inbox as i (consumer, key, hash, job_id)
+  values (p_consumer, p_key, p_hash, p_job_id)
+      on conflict (consumer, key) do update
+     set job_id = i.job_id
+  returning i.job_id
+       into v_owner;
+  if v_owner is distinct from p_job_id then
+    select j.status
+      into v_status
+      from pawl.job as j
+     where j.id = v_owner;
+    if v_status in ('processing', 'unknown') then
+      return query
+      select 'in_progress', v_owner, jsonb_build_object('status', v_status);
+      return;
+    end if;
+    update pawl.inbox as i
+       set job_id = p_job_id
+     where i.consumer = p_consumer
+       and i.key = p_key;
+  end if;
+  return query
+  select 'reserved', p_job_id, '{}'::jsonb;
+end
+$$;
+
+-- Gives up what inbox_reserve has reserved, in the transaction that ends the work.
+-- outcome 'unreserved', or 'absent': the job did not have it.
+create or replace function pawl_v1.inbox_unreserve(p_consumer text, p_key text, p_job_id bigint)
+returns table (outcome text, detail jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+begin
+  delete from pawl.inbox as i
+   where i.consumer = p_consumer
+     and i.key = p_key
+     and i.job_id = p_job_id
+     and i.processed_at is null;
+  return query
+  select case when found then 'unreserved' else 'absent' end, '{}'::jsonb;
+end
+$$;
+
 -- The inbox over time: promises to remember, purge, forgetting by hand.
 
 -- Says for how long a consumer remembers its deliveries; null: for ever. Say it when you start, and once a minute from then on: of several
@@ -7846,7 +7918,7 @@ begin
   select e.*
     from pawl.step as e
    where e.scope = p_job.queue
-     and e.key = p_job.headers ->> 'pawl-inbox-key';
+     and e.key = coalesce(p_job.headers ->> 'pawl-step-key', p_job.headers ->> 'pawl-inbox-key');
 end
 $$;
 
@@ -7871,6 +7943,8 @@ begin
     when v_code = 'mismatch' then 'it came under a known key with another payload: the first took effect, or is a job of its own, and a retry runs '
                                || 'this one beside it; job_discard, unless both are wanted'
     when v_code = 'P4051' then 'it is older than what is remembered, and may have taken effect: find out, then job_discard or job_retry'
+    when v_code = '08007' then 'its handler ended the transaction that it was lent, and what it wrote may be durable: look for it, then job_discard if it is '
+                            || 'there, job_retry if it is not'
     when v_doubted is not null then 'a call of step ' || v_doubted || ' may have been executed: job_retry is safe for it, the step asks, calls again or '
                                     || 'becomes unknown as its recovery says; ask the provider before job_discard'
     when v_refused is not null then 'step ' || v_refused || ' was refused for good, and a retry meets the stored refusal at once: if it may be accepted '
@@ -8137,6 +8211,27 @@ begin
   select e.*
     from unnest(p_owners) as s (name)
    cross join lateral (select o.* from pawl.step as o where o.scope = s.name and o.key = p_key order by o.step limit 100) as e;
+  return query -- of a delivery with a second name they belong to that
+  select e.*
+    from unnest(p_owners) as s (name)
+   cross join lateral (
+          select j.headers ->> 'pawl-step-key'
+            from pawl.job as j
+           where j.id = any (p_jobs)
+             and j.queue = s.name
+           union
+          select a.headers ->> 'pawl-step-key'
+            from unnest(p_jobs) as i (id)
+           cross join lateral (select o.* from pawl_v1.archive as o where o.id = i.id limit 1) as a
+           where a.queue = s.name
+           union
+          select d.stored_as ->> 'semantic'
+            from pawl.delivery as d
+           where d.consumer = substr(s.name, length('inbox/') + 1)
+             and d.key = p_key) as n (key)
+   cross join lateral (select o.* from pawl.step as o where o.scope = s.name and o.key = n.key order by o.step limit 100) as e
+   where s.name like 'inbox/%'
+     and n.key <> p_key;
   return query -- of a job the key is its id, '@' and when it was enqueued
   select e.*
     from unnest(p_owners) as s (name)
@@ -8830,7 +8925,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '96ebff0988bc55615170f734a40ab17ab5f1cfaebfbfa2b223e04ee6c10fb355');
+values (1, 'init', 1, 'd4a42b870ae2ce48ce5c29a5045795bce3afb2410ad30ccc265295801f1c2a01');
 
 do $$
 begin

@@ -39,7 +39,8 @@ import (
 // There is no heartbeat, as Lambda holds the messages: the queue's visibility timeout must be longer than the function's timeout,
 // AWS says six times.
 type LambdaBatch struct {
-	over chan struct{}
+	config Config
+	over   chan struct{}
 
 	mu      sync.Mutex
 	waiting []pawl.Delivery     // not handed out yet, in the order of the event
@@ -87,7 +88,7 @@ func OpenLambda(event json.RawMessage, cfg Config) (*LambdaBatch, error) {
 	if err := json.Unmarshal(event, &e); err != nil {
 		return nil, badArgument("sqs.lambda", "the event is no JSON of SQS: %v", err)
 	}
-	b := &LambdaBatch{over: make(chan struct{}), left: map[*arrival]string{}, open: len(e.Records)}
+	b := &LambdaBatch{config: cfg, over: make(chan struct{}), left: map[*arrival]string{}, open: len(e.Records)}
 	for i, r := range e.Records {
 		if r.EventSource != "aws:sqs" || r.MessageID == "" {
 			return nil, badArgument("sqs.lambda", "record %d is not of SQS", i)

@@ -30,8 +30,9 @@ var (
 		long: `Makes dead letters, cancelled jobs, or pending jobs that wait for their next try due now. Attempts and crashes start
 from zero, the errors so far stay. It is the same job and the same intent: what committed before is not done again.
 
-Some dead letters may take effect a second time: a delivery that came under a known key with another payload runs beside the first, and
-one that is older than what is remembered may have run before. For these it asks, or needs --yes.`,
+Some dead letters may take effect a second time: a delivery that came under a known key with another payload runs beside the first,
+one that is older than what is remembered may have run before, and what a handler wrote that ended its transaction itself may be durable. For
+these it asks, or needs --yes. A delivery without a key, or over a limit, is none of them: it is identified again, and claims its key.`,
 		example: "17 18 --reason 'the stock service is back'"}
 	cancelVerb = jobVerb{name: "cancel", do: ops.JobRef.Cancel,
 		short: "End jobs that have not ended, and keep them to be retried or discarded",
@@ -157,8 +158,11 @@ func danger(j ops.Job) string {
 	if j.Key != "" {
 		name += " (" + j.Key + ")"
 	}
-	if j.LastCode == string(pawl.CodeDeliveryStale) {
+	switch pawl.Code(j.LastCode) {
+	case pawl.CodeDeliveryStale:
 		return name + " is older than what is remembered and may have taken effect before"
+	case pawl.CodeCommitUnknown:
+		return name + " may have written its rows before it failed: its handler ended the transaction itself"
 	}
 	return name + " came under a known key with another payload and runs beside the first"
 }

@@ -1,0 +1,184 @@
+package consumer
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/delivery"
+	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/job"
+)
+
+// deliverAgain delivers a job again that does not own the key of its intent: an unfit delivery, or
+// one that came under a known key with another payload. The consumer identifies it as it would now
+// and claims its key, in the transaction that ends the job. It becomes a new job under that key, in
+// its lane, or ends as any other delivery does whose handler is not called: as a duplicate, or as a
+// dead letter that is stale or a mismatch. So a copy that comes under the key is a duplicate, and
+// the retry is one of a copy that came before.
+//
+// A mismatch that is still one does not move: the operator who retries it has decided that it takes
+// effect beside the first.
+//
+// again: a crash before COMMIT costs another retry; after it, nothing.
+func (c *Consumer) deliverAgain(ctx context.Context, tx pgx.Tx, j job.Job) (moved bool, err error) {
+	inboxKey := textAt(j.Headers, headerInboxKey)
+	if !ownKey(inboxKey) || c.handler.form == triggered { // the rows of a Trigger remember, not the inbox
+		return false, nil
+	}
+	decided := strings.HasPrefix(inboxKey, reservedPrefix+string(pawl.EventMismatch)+"/")
+	it, err := c.identifyAgain(j)
+	if err != nil {
+		return false, pawl.Final(undecidable(err, decided))
+	}
+	claim, err := claimBehind(ctx, tx, it)
+	if errors.As(err, new(mismatch)) {
+		if decided {
+			return false, nil
+		}
+		it = c.buried(it, err)
+		claim, err = claimBehind(ctx, tx, it)
+	}
+	switch {
+	case pawl.CodeOf(err) == lockNotHad:
+		return false, job.Snooze(pace.Jittered(time.Second))
+	case err != nil:
+		return false, err
+	}
+	end, err := c.endAgain(ctx, tx, claim, it, j)
+	if err != nil {
+		return false, err
+	}
+	event := end.event
+	if end.store != nil {
+		if event.JobID, err = c.storeRow(ctx, tx, claim, it, *end.store); err != nil {
+			return false, err
+		}
+	}
+	c.emitOf(ctx, it.Delivery, event)
+	return true, nil
+}
+
+// endAgain says what becomes of a delivery that has just been claimed anew. One that does not say
+// its age is as old as its job: a copy of it may have taken effect since then, and be forgotten.
+func (c *Consumer) endAgain(ctx context.Context, tx pgx.Tx, claim delivery.Claim, it item, j job.Job) (*ending, error) {
+	switch {
+	case !claim.Fresh:
+		return known("consumer.claim", claim), nil
+	case it.instead != nil:
+		return it.instead, nil
+	}
+	d := it.Delivery
+	if d.SentAt.IsZero() && d.ProducedAt.IsZero() {
+		d.SentAt = j.CreatedAt
+	}
+	if end, err := c.stale(ctx, tx, claim, d, &recall{}); end != nil || err != nil {
+		return end, err
+	}
+	return c.untried(pawl.EventStored), nil
+}
+
+// moved is deliverAgain in a transaction of its own, for a handler that has none.
+func (c *Consumer) moved(ctx context.Context, j job.Job) (moved bool, err error) {
+	if !ownKey(textAt(j.Headers, headerInboxKey)) {
+		return false, nil
+	}
+	err = txn.Restart(ctx, func() error {
+		tx, err := txn.Opener{Pool: c.pool, Hands: &c.hands, Limit: txn.AnswerLimit}.Begin(ctx, "consumer.begin", commitTimeout+abandonAfter)
+		if err != nil {
+			return err
+		}
+		defer txn.Rollback(ctx, tx)
+		if err := j.Hold(ctx, tx); err != nil {
+			return err
+		}
+		if err := c.settle(ctx, tx, j); err != nil {
+			return err
+		}
+		if moved, err = c.deliverAgain(ctx, tx, j); !moved || err != nil {
+			return err
+		}
+		if err := j.Finish(ctx, tx); err != nil {
+			return err
+		}
+		return txn.Commit(ctx, "consumer.store", tx)
+	})
+	return moved, err
+}
+
+// claimBehind claims a delivery in its lane behind a savepoint, so that a refusal leaves the
+// transaction as it was.
+func claimBehind(ctx context.Context, tx pgx.Tx, it item) (claim delivery.Claim, err error) {
+	savepoint, err := tx.Begin(ctx)
+	if err != nil {
+		return claim, pawl.Wrap("consumer.claim", err)
+	}
+	if claim, err = delivery.TakeInLane(ctx, savepoint, it.intent, it.lane); err == nil {
+		return claim, pawl.Wrap("consumer.claim", savepoint.Commit(ctx))
+	}
+	if undone := savepoint.Rollback(ctx); undone != nil {
+		return claim, pawl.Wrap("consumer.claim", undone)
+	}
+	return claim, mismatched(err)
+}
+
+// undecidable is why a delivery cannot be identified. One that was a mismatch keeps that code: a
+// retry may still take effect beside the first.
+func undecidable(why error, decided bool) error {
+	if !decided {
+		return why
+	}
+	return &pawl.Error{Op: "consumer.claim", Code: delivery.CodeMismatch, Err: why}
+}
+
+// identifyAgain names what a stored delivery asks for, by the configuration of now: the source's,
+// if it can say, and the consumer's.
+func (c *Consumer) identifyAgain(j job.Job) (it item, err error) {
+	if partial, _ := j.Headers[headerPartial].(bool); partial {
+		return it, &pawl.Error{Op: "consumer.claim", Code: pawl.CodeKeyInvalid, Err: errors.New("the attributes it came with were not kept, so its key is not known"),
+			Hint: "have it sent again, or name its attributes in Keep.Attributes"}
+	}
+	d := receivedDelivery(j)
+	if source, can := c.cfg.Source.(pawl.Identifier); can {
+		now := d
+		if err := txn.Here(func() error { now = source.Identify(d); return nil }); err != nil { // it calls functions of the user
+			return it, &pawl.Error{Op: "consumer.claim", Code: pawl.CodeKeyInvalid, Err: err}
+		}
+		if now.Key == "" {
+			now.Key = d.Key
+		}
+		d = now
+	}
+	return c.identify(d)
+}
+
+// receivedDelivery is a stored delivery as the source gave it.
+func receivedDelivery(j job.Job) pawl.Delivery {
+	d := storedDelivery(j)
+	d.Key, d.KeyFault, d.VerifiedBy = textAt(j.Headers, headerSourceKey), textAt(j.Headers, headerKeyFault), textAt(j.Headers, headerVerifiedBy)
+	exact, _ := j.Headers[headerExact].(map[string]any)
+	restore := func(name string, to *string) {
+		if octets, err := base64.StdEncoding.DecodeString(textAt(exact, name)); err == nil && len(octets) > 0 {
+			*to = string(octets)
+		}
+	}
+	for name, to := range map[string]*string{headerSourceKey: &d.Key, headerSemanticKey: &d.SemanticKey, headerOrderingKey: &d.OrderingKey,
+		headerMessageID: &d.MessageID, headerLog: &d.Log, headerVerifiedBy: &d.VerifiedBy} {
+		restore(name, to)
+	}
+	for name, value := range d.Attributes {
+		restore(headerAttributes+"/"+name, &value)
+		d.Attributes[name] = value
+	}
+	if print, err := hex.DecodeString(textAt(j.Headers, headerFingerprint)); err == nil {
+		copy(d.Fingerprint[:], print)
+	}
+	return d
+}

@@ -1,0 +1,58 @@
+package pawlkafka
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"strconv"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/pawl-go/pawl"
+)
+
+// Identify finds the key and the ordering key of a stored delivery as Receive would now; see
+// [pawl.Identifier]. The record that [Config.Key] is asked about has the topic, partition, offset,
+// timestamp, key, value and headers of the one that was received, of each header the last. Its
+// LeaderEpoch is -1, and the id of its topic is not known, so [KeyPosition] finds nothing: the key
+// that was found at first stays.
+func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
+	r := recordOf(d)
+	d.Key, d.KeyFault = s.config.Key.KeyOf(Record{Record: r}), ""
+	d.OrderingKey = orderingKey(r)
+	return d
+}
+
+// recordOf is the record of a delivery, as far as the delivery tells.
+func recordOf(d pawl.Delivery) *kgo.Record {
+	r := &kgo.Record{Value: d.Payload, Topic: d.Log, Offset: d.Offset, LeaderEpoch: -1, Timestamp: d.ProducedAt}
+	if r.Timestamp.IsZero() {
+		r.Timestamp = d.SentAt
+	}
+	if slash := strings.LastIndexByte(d.Log, '/'); slash >= 0 {
+		partition, _ := strconv.ParseInt(d.Log[slash+1:], 10, 32)
+		r.Topic, r.Partition = d.Log[:slash], int32(partition)
+	}
+	for name, text := range d.Attributes {
+		value := []byte(text)
+		if plain, binary := strings.CutSuffix(name, BinarySuffix); binary {
+			if octets, err := base64.StdEncoding.DecodeString(text); err == nil {
+				name, value = plain, octets
+			}
+		}
+		switch octets, isHex := strings.CutPrefix(name, "hex:"); {
+		case name == RecordKeyAttribute:
+			r.Key = value
+			continue
+		case name == TombstoneAttribute:
+			r.Value = nil
+			continue
+		case isHex:
+			if decoded, err := hex.DecodeString(octets); err == nil {
+				name = string(decoded)
+			}
+		}
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: value})
+	}
+	return r
+}

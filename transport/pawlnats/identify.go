@@ -1,0 +1,40 @@
+package pawlnats
+
+import (
+	"encoding/base64"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pawl-go/pawl"
+)
+
+// Identify finds the key and the ordering key of a stored delivery as Receive would now; see
+// [pawl.Identifier]. The message that [Config.Key] is asked about has the subject, data and headers
+// of the one that was received, of each header the last value. It has no metadata, so [KeyPosition]
+// finds nothing: the key that was found at first stays.
+func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
+	m := messageOf(d)
+	d.Key, d.KeyFault, d.OrderingKey = s.config.Key.KeyOf(m), "", ""
+	if s.config.OrderingKey != nil {
+		d.OrderingKey = s.config.OrderingKey(m.Subject)
+	}
+	return d
+}
+
+// messageOf is the message of a delivery, as far as the delivery tells.
+func messageOf(d pawl.Delivery) *nats.Msg {
+	m := &nats.Msg{Subject: d.Attributes[SubjectAttribute], Data: d.Payload, Header: nats.Header{}}
+	for name, value := range d.Attributes {
+		if name == SubjectAttribute {
+			continue
+		}
+		if plain, binary := strings.CutSuffix(name, BinarySuffix); binary {
+			if octets, err := base64.StdEncoding.DecodeString(value); err == nil {
+				name, value = plain, string(octets)
+			}
+		}
+		m.Header[name] = []string{value}
+	}
+	return m
+}

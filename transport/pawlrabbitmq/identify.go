@@ -1,0 +1,50 @@
+package pawlrabbitmq
+
+import (
+	"encoding/base64"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/pawl-go/pawl"
+)
+
+// Identify finds the key and the ordering key of a stored delivery as Receive would now; see
+// [pawl.Identifier]. The message that [Config.Key] and [Config.OrderingKey] are asked about has the
+// body, the headers and those properties that are attributes. A header that was a number, a time or
+// a table is its text.
+func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
+	m := messageOf(d)
+	d.Key, d.KeyFault, d.OrderingKey = s.config.Key.KeyOf(m), "", ""
+	if s.config.OrderingKey != nil {
+		d.OrderingKey = s.config.OrderingKey(m)
+	}
+	return d
+}
+
+// messageOf is the message of a delivery, as far as the delivery tells.
+func messageOf(d pawl.Delivery) *amqp.Delivery {
+	m := &amqp.Delivery{Body: d.Payload, MessageId: d.MessageID, Timestamp: d.ProducedAt, Headers: amqp.Table{}}
+	if m.MessageId == bodyID(d.Payload) { // it had none
+		m.MessageId = ""
+	}
+	properties := map[string]*string{ExchangeAttribute: &m.Exchange, RoutingKeyAttribute: &m.RoutingKey, TypeAttribute: &m.Type,
+		CorrelationIDAttribute: &m.CorrelationId, ReplyToAttribute: &m.ReplyTo, AppIDAttribute: &m.AppId, EncodingAttribute: &m.ContentEncoding}
+	for name, value := range d.Attributes {
+		if property, is := properties[name]; is {
+			*property = value
+			continue
+		}
+		if name == ContentTypeAttribute {
+			m.ContentType = value
+		}
+		if plain, binary := strings.CutSuffix(name, BinarySuffix); binary {
+			if octets, err := base64.StdEncoding.DecodeString(value); err == nil {
+				m.Headers[plain] = octets
+				continue
+			}
+		}
+		m.Headers[name] = value
+	}
+	return m
+}

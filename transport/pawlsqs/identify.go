@@ -1,0 +1,56 @@
+package pawlsqs
+
+import (
+	"encoding/base64"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/pawl-go/pawl"
+)
+
+// Identify finds the key of a stored delivery as Receive would now, and takes it out of its
+// envelope if [Config.Unwrap] does so now; see [pawl.Identifier]. The message that [Config.Key] is
+// asked about has the body, id and message attributes of the one that was received, and of the
+// system attributes SentTimestamp, ApproximateReceiveCount and MessageGroupId. So
+// [KeyDeduplicationID] finds nothing: the key that was found at first stays.
+func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
+	now := s.delivery(messageOf(d), time.Time{})
+	now.Receives, now.SentAt, now.Log, now.Offset = d.Receives, d.SentAt, d.Log, d.Offset
+	now.OrderingKey = d.OrderingKey // which queue it was is not ours to say
+	now.SemanticKey, now.VerifiedBy, now.Fingerprint, now.Handle = d.SemanticKey, d.VerifiedBy, d.Fingerprint, d.Handle
+	if now.ProducedAt.IsZero() {
+		now.ProducedAt = d.ProducedAt
+	}
+	return now
+}
+
+// Identify: see [Source.Identify].
+func (b *LambdaBatch) Identify(d pawl.Delivery) pawl.Delivery {
+	return (&Source{config: b.config}).Identify(d)
+}
+
+// messageOf is the message of a delivery, as far as the delivery tells. It has been decoded.
+func messageOf(d pawl.Delivery) types.Message {
+	m := types.Message{MessageId: aws.String(d.MessageID), Body: aws.String(string(d.Payload)), MessageAttributes: map[string]types.MessageAttributeValue{},
+		Attributes: map[string]string{string(types.MessageSystemAttributeNameApproximateReceiveCount): strconv.Itoa(d.Receives)}}
+	if !d.SentAt.IsZero() {
+		m.Attributes[string(types.MessageSystemAttributeNameSentTimestamp)] = strconv.FormatInt(d.SentAt.UnixMilli(), 10)
+	}
+	if d.OrderingKey != "" {
+		m.Attributes[string(types.MessageSystemAttributeNameMessageGroupId)] = d.OrderingKey
+	}
+	for name, value := range d.Attributes {
+		if plain, binary := strings.CutSuffix(name, BinarySuffix); binary {
+			if octets, err := base64.StdEncoding.DecodeString(value); err == nil {
+				m.MessageAttributes[plain] = types.MessageAttributeValue{DataType: aws.String("Binary"), BinaryValue: octets}
+				continue
+			}
+		}
+		m.MessageAttributes[name] = text(value)
+	}
+	return m
+}
