@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 )
 
 // Connections that were made while the database took no claims are not used afterwards: one that is
@@ -80,8 +81,8 @@ func TestConsumer_StopsReceivingWhileNoClaimSucceeds(t *testing.T) {
 				b.source.Send(pawl.Delivery{Key: fmt.Sprintf("k%d", i), Payload: []byte("x")})
 			}
 			b.until("the outage is noticed", func() bool { return b.counters.Count(pawl.EventTrouble) > 0 })
-			time.Sleep(outage)
-			received := b.source.Receives() - before
+			var received int
+			patience.Watch(outage, func() { received = b.source.Receives() - before })
 			say(c.mended)
 			mended := time.Now()
 			b.until("all is acknowledged", func() bool { return b.source.Open() == 0 })
