@@ -84,8 +84,8 @@ func TestConsumer_StopsReceivingWhileNoClaimSucceeds(t *testing.T) {
 				b.source.Send(pawl.Delivery{Key: fmt.Sprintf("k%d", i), Payload: []byte("x")})
 			}
 			b.until("the outage is noticed", func() bool { return b.counters.Count(pawl.EventTrouble) > 0 })
-			time.Sleep(outage)
-			received := b.source.Receives() - before
+			var received int
+			patience.Watch(outage, func() { received = b.source.Receives() - before })
 			say(c.mended)
 			mended := time.Now()
 			b.until("all is acknowledged", func() bool { return b.source.Open() == 0 })

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -100,7 +101,7 @@ func (m *member) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 		handles[i] = r.Handle()
 	}
 	defer m.begin("ack", handles...)()
-	time.Sleep(m.slow)
+	patience.Elapse(m.slow)
 	return m.Source.Ack(ctx, rs...)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/wireproxy"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
@@ -161,7 +162,7 @@ func TestConsumer_ExclusiveHandlersDoNotOverlap(t *testing.T) {
 	b.form.handle = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 		most.Store(max(most.Load(), inside.Add(1)))
 		defer inside.Add(-1)
-		time.Sleep(2 * time.Millisecond) // the work; not a wait for anything
+		patience.Elapse(2 * time.Millisecond)
 		if d.Receives == 1 && d.Key == "order-3" && d.Handle != nil {
 			return errors.New("not the first time")
 		}
@@ -235,9 +236,10 @@ func TestConsumer_BoundsWhatStandsBehind(t *testing.T) {
 	b.start()
 	<-entered
 	b.until("a hundred stand behind it", func() bool { return source.next.Load() > 100 })
-	time.Sleep(100 * time.Millisecond) // in which nothing more may be received
-	if n := source.next.Load(); n > 110 {
-		t.Errorf("%d were received", n)
+	var received int32
+	patience.Watch(100*time.Millisecond, func() { received = source.next.Load() })
+	if received > 110 {
+		t.Errorf("%d were received", received)
 	}
 	close(enough)
 	b.until("all ran", func() bool { return b.count("select count(*) from ran") == int(source.most) })

@@ -82,14 +82,18 @@ func TestSuspect_DeafHandlersStopNobody(t *testing.T) {
 			suspects := time.Now()
 			for n := range 20 {
 				gate := solo.Process
-				for gate.Enter(t.Context(), 1) == nil {
-					if s := gate.Suspect(); s != nil {
-						go func() { s.Alone(context.Background()); s.Leave() }()
-						break
+				b.within(healthyWait, "a suspect may begin", func() bool {
+					if err := gate.Enter(t.Context(), 1); err != nil {
+						t.Fatal(err)
 					}
-					gate.Leave(1)
-					time.Sleep(time.Millisecond)
-				}
+					s := gate.Suspect()
+					if s == nil {
+						gate.Leave(1)
+						return false
+					}
+					go func() { s.Alone(context.Background()); s.Leave() }()
+					return true
+				})
 				b.source.Send(order(2 + n))
 			}
 			b.within(time.Until(suspects.Add(20*2*(solo.AloneWait+solo.AloneFor)))+healthyWait, "20 healthy deliveries beside 20 suspects", func() bool { return ran.Load() == 21 })
@@ -171,7 +175,7 @@ func TestExclusive_MakesNoSuspects(t *testing.T) {
 	b.config.Concurrency, b.form.Lease = 6, 30*time.Second
 	b.form.Exclusive = func(pawl.Delivery) string { return "one resource" }
 	b.form.handle = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
-		time.Sleep(50 * time.Millisecond)
+		patience.Elapse(50 * time.Millisecond)
 		return apply(ctx, tx, d)
 	}
 	const n = 40

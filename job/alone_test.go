@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -61,7 +62,7 @@ func TestWorker_AHandlerThatIsLostAloneIsCharged(t *testing.T) {
 				}
 				h := c.handlerOf(form, func(j job.Job) error {
 					if j.ID == culprit {
-						time.Sleep(harm.work)
+						patience.Elapse(harm.work)
 					}
 					return nil
 				})

@@ -167,14 +167,17 @@ func TestWake_BesideTheDeadAndTheFrozen(t *testing.T) {
 	for name, signal := range map[string]syscall.Signal{"SIGKILL": syscall.SIGKILL, "SIGSTOP": syscall.SIGSTOP} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := setupCrew(t)
+			c := setupCrew(t, `create sequence asked;
+alter function pawl_v1.worker_asleep(text[]) rename to asleep_itself;
+create function pawl_v1.worker_asleep(p_queues text[]) returns table (outcome text, queue text, signal text, detail jsonb) language sql as $$
+select s.* from pawl_v1.asleep_itself(p_queues) as s, nextval('public.asked') $$`)
 			o := order{Form: "simple", Lease: time.Minute, Quiet: true, Session: "first", Poll: time.Hour}
 			first := c.process(o)
 			c.untilAnnounced(1)
 			c.config.Poll = time.Hour
 			c.hire()
 			c.until("not both present", "select count(*) from pawl.worker where presence", 2)
-			time.Sleep(3 * time.Second) // the second has asked, and found the first announced
+			c.untilTrue("the second has asked, and found the first announced", func() bool { return one[bool](c, "select last_value > 1 from asked") })
 			first.signal(signal)
 			if signal == syscall.SIGSTOP {
 				first.untilStopped()
@@ -216,7 +219,7 @@ func TestWake_AfterAnOutage(t *testing.T) {
 	c.must(err)
 	database := strings.TrimPrefix(u.Path, "/")
 	c.must(pgtest.Shut(t.Context(), admin, database))
-	time.Sleep(500 * time.Millisecond)
+	c.untilTrue("the worker has noticed", func() bool { return c.counters.Count(pawl.EventTrouble) > 0 })
 	c.must(pgtest.Reopen(t.Context(), admin, database))
 	c.pool.Reset()
 	c.wantEffects(c.wakes("after the outage", func() { c.enqueueMany(1, job.Request{}) }))
@@ -304,7 +307,7 @@ func TestWake_OpenTransactions(t *testing.T) {
 	early := c.wakes("it slept before", func() {
 		tx := c.begin()
 		c.enqueueIn(tx, job.Request{Queue: "q", Kind: "k"})
-		time.Sleep(300 * time.Millisecond) // it stays open over polls
+		patience.Elapse(300 * time.Millisecond)
 		c.must(tx.Commit(t.Context()))
 	})
 
@@ -333,14 +336,12 @@ func TestWake_InVainIsRare(t *testing.T) {
 	defer conn.Close(context.Background())
 	_, err = conn.Exec(t.Context(), "listen pawl_jobs")
 	c.must(err)
-	listening, stop := context.WithCancel(t.Context())
-	defer stop()
 	heard, announced := 0, 0
 	var all sync.WaitGroup
 	all.Go(func() {
 		// On a busy machine several enqueues notify before the worker has taken its announcement back: they count as one.
 		for last := (time.Time{}); ; last = time.Now() {
-			if _, err := conn.WaitForNotification(listening); err != nil {
+			if n, err := conn.WaitForNotification(t.Context()); err != nil || n.Payload == "the last" {
 				return
 			}
 			heard++
@@ -355,8 +356,7 @@ func TestWake_InVainIsRare(t *testing.T) {
 		c.must(err)
 		enqueued++
 	})
-	time.Sleep(100 * time.Millisecond)
-	stop()
+	c.exec("notify pawl_jobs, 'the last'")
 	all.Wait()
 	t.Logf("%d enqueues, %d notifications of %d announcements", enqueued, heard, announced)
 	if announced > 40 || heard > enqueued/4 {
@@ -380,7 +380,7 @@ end $$`)
 	times := 0
 	for range 6 {
 		times += c.wakes("a slow claim", func() {
-			time.Sleep(200 * time.Millisecond) // the look that follows an announcement has ended by then, as a rule
+			patience.Elapse(200 * time.Millisecond) // the look that follows an announcement has ended by then, as a rule
 			c.enqueueMany(1, job.Request{})
 		})
 	}
@@ -398,8 +398,7 @@ func TestWake_WithoutPresence(t *testing.T) {
 	defer conn.Close(context.Background())
 	_, err = conn.Exec(t.Context(), "listen pawl_jobs")
 	c.must(err)
-	time.Sleep(time.Second)
-	c.wantCount(asleep, 0)
+	patience.Watch(time.Second, func() { c.wantCount(asleep, 0) })
 	c.enqueueMany(5, job.Request{})
 	job.Kick(c.pool, "q")
 	c.untilDone()

@@ -89,7 +89,7 @@ func (o order) handler(pool *pgxpool.Pool) job.Handler {
 		if string(j.Payload) == poison {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
-		time.Sleep(o.Take)
+		patience.Elapse(o.Take)
 		if o.Hang {
 			if _, err := pool.Exec(ctx, "insert into run (job, pid) values ($1, $2)", j.ID, os.Getpid()); err != nil {
 				return err
@@ -109,7 +109,7 @@ func (o order) handler(pool *pgxpool.Pool) job.Handler {
 		}
 		if o.Freeze && !frozen.Swap(true) {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-			time.Sleep(100 * time.Millisecond) // it may reach another thread first
+			patience.Elapse(100 * time.Millisecond) // it may reach another thread first
 		}
 		return err
 	}

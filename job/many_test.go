@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -115,8 +116,9 @@ func TestQueue_Gate(t *testing.T) {
 	c.must(err)
 	c.enqueueMany(3, job.Request{})
 	c.run(w)
-	time.Sleep(100 * time.Millisecond)
-	c.wantCount("select count(*) from pawl.job where status = 'pending' and fence = 0", 3)
+	patience.Watch(100*time.Millisecond, func() {
+		c.wantCount("select count(*) from pawl.job where status = 'pending' and fence = 0", 3)
+	})
 	open.Store(1)
 	w.Kick()
 	c.untilDone()

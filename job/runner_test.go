@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -105,10 +106,7 @@ func TestRunners_LimitReachesHandlers(t *testing.T) {
 	for name, wait := range map[string]func(ctx context.Context) error{
 		"done": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
 		"err": func(ctx context.Context) error {
-			for ctx.Err() == nil {
-				time.Sleep(time.Millisecond)
-			}
-			return ctx.Err()
+			return patience.Poll(ctx, func() bool { return false })
 		},
 		"child": func(ctx context.Context) error {
 			child, cancel := context.WithTimeout(ctx, time.Hour)
@@ -147,11 +145,9 @@ func TestRunners_RecallReachesErr(t *testing.T) {
 	cause := make(chan error, 1)
 	c.handlers = simply(func(ctx context.Context, j job.Job) error {
 		begun <- j.ID
-		for ctx.Err() == nil {
-			time.Sleep(time.Millisecond)
-		}
+		err := patience.Poll(ctx, func() bool { return false })
 		cause <- context.Cause(ctx)
-		return ctx.Err()
+		return err
 	})
 	c.enqueueMany(1, job.Request{})
 	c.hire()

@@ -60,7 +60,7 @@ func TestProcess_WaitsForASlotOutsideOfTheGate(t *testing.T) {
 	var ran atomic.Int32
 	w := c.hire2(1, simple("k", func(context.Context, job.Job) error {
 		ran.Add(1)
-		time.Sleep(50 * time.Millisecond)
+		patience.Elapse(50 * time.Millisecond)
 		return nil
 	}))
 	for round := range 5 {
@@ -115,11 +115,6 @@ func TestProcess_ClaimsNothingWithoutASlot(t *testing.T) {
 func TestProcess_ThatWaitsForASlotIsNoCompany(t *testing.T) {
 	c := setupCrew(t)
 	var entered, ran, alone atomic.Int32
-	poll := func(ctx context.Context, reached func() bool) {
-		for ctx.Err() == nil && !reached() {
-			time.Sleep(5 * time.Millisecond)
-		}
-	}
 	asked := func(ctx context.Context, query string) (n int) {
 		if err := c.pool.QueryRow(ctx, query).Scan(&n); err != nil && ctx.Err() == nil {
 			t.Error(err)
@@ -128,12 +123,12 @@ func TestProcess_ThatWaitsForASlotIsNoCompany(t *testing.T) {
 	}
 	w := c.hire2(1, simple("holds", func(ctx context.Context, _ job.Job) error {
 		entered.Add(1)
-		poll(ctx, func() bool {
+		_ = patience.Poll(ctx, func() bool {
 			return asked(ctx, "select count(*) from pawl.job where kind = 'suspect' and status = 'processing'") > 0
 		})
 		return nil
 	}), simple("by id", func(ctx context.Context, _ job.Job) error {
-		poll(ctx, func() bool { return ran.Load() == entered.Load() })
+		_ = patience.Poll(ctx, func() bool { return ran.Load() == entered.Load() })
 		return nil
 	}), simple("suspect", func(ctx context.Context, _ job.Job) error {
 		alone.Add(int32(asked(ctx, "select count(*) from pawl.worker where alone_job is not null")))
@@ -151,7 +146,7 @@ func TestProcess_ThatWaitsForASlotIsNoCompany(t *testing.T) {
 				_, err = w.ProcessEarly(t.Context(), byID)
 			}
 		}()
-		time.Sleep(500 * time.Millisecond) // that it waits is not seen from here; where it does not yet, this round shows nothing
+		patience.Elapse(500 * time.Millisecond) // that it waits is not seen from here; where it does not yet, this round shows nothing
 		c.exec("insert into pawl.job (queue, kind, payload, crashes) values ('r', 'suspect', '', 1)")
 		c.within(3*healthyWait, "the suspect runs", func() bool { return ran.Load() == round })
 		patience.Receive(t, "Process returns", answered)
@@ -231,7 +226,7 @@ func TestSuspect_OneAtATime(t *testing.T) {
 		if running.Add(1) > 1 {
 			together.Add(1)
 		}
-		time.Sleep(5 * time.Millisecond)
+		patience.Elapse(5 * time.Millisecond)
 		running.Add(-1)
 		ran.Add(1)
 		return nil
@@ -259,7 +254,7 @@ func TestSuspect_IsMarkedOnlyWhileAlone(t *testing.T) {
 	}
 	c.hire2(8, simple("slow", func(ctx context.Context, j job.Job) error {
 		told.Add(marked(ctx)) // not of one whose company did not leave in time
-		time.Sleep(solo.AloneFor)
+		patience.Elapse(solo.AloneFor)
 		return nil
 	}), simple("fast", func(ctx context.Context, j job.Job) error {
 		crowded.Add(marked(ctx))

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -56,14 +57,7 @@ func TestHandleThenTx_CallsHoldNoConnection(t *testing.T) {
 	var in atomic.Int32
 	c.handlers = []job.Handler{job.HandleThenTx("k", func(ctx context.Context, _ job.Task[[]byte]) (int, error) {
 		in.Add(1)
-		for in.Load() < many {
-			select {
-			case <-ctx.Done():
-				return 0, ctx.Err()
-			case <-time.After(time.Millisecond):
-			}
-		}
-		return 0, nil
+		return 0, patience.Poll(ctx, func() bool { return in.Load() >= many })
 	}, func(ctx context.Context, tx pgx.Tx, t job.Task[[]byte], _ int) error { return apply(ctx, tx, t.Job) })}
 	c.enqueueMany(many, job.Request{MaxAttempts: 1})
 	c.hire()

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/solo"
 	"github.com/pawl-go/pawl/internal/wireproxy"
 	"github.com/pawl-go/pawl/job"
@@ -115,7 +116,7 @@ func TestTurn_ConcurrencyIsTheBound(t *testing.T) {
 				now := int(running.Add(1))
 				higher(&together, now)
 				defer running.Add(-1)
-				time.Sleep(time.Millisecond)
+				patience.Elapse(time.Millisecond)
 				if int(begun.Add(1)) > 20*slots {
 					if now == slots {
 						fill()
@@ -182,15 +183,14 @@ create trigger hold after delete on pawl.job referencing old table as gone for e
 	c.until("the turn of one job does not wait", turns, 1)
 	close(goOn[0])
 	c.untilTrue("a hundred are done", func() bool { return ended.Load() == each+1 })
-	time.Sleep(100 * time.Millisecond) // and handed to the line
+	patience.Elapse(100 * time.Millisecond) // and handed to the line: what is not yet comes with its next turn
 	c.must(single.Commit(t.Context()))
 	c.until("the one job has not ended", fmt.Sprintf("select count(*) from pawl.job where id = %d", c.concurrency), 0)
 	c.until("the turn of a hundred jobs does not wait", turns, 1)
 	close(goOn[1])
 	c.until("the line does not make the next turn meanwhile", turns, 2)
 	close(goOn[2])
-	time.Sleep(300 * time.Millisecond)
-	c.wantCount(turns, 2)
+	patience.Watch(300*time.Millisecond, func() { c.wantCount(turns, 2) })
 	c.must(several.Commit(t.Context()))
 	c.untilDone()
 	c.wantCount("select count(*) from pawl.job", 0)
@@ -209,7 +209,7 @@ func TestTurn_AllIsToldBeforeRunReturns(t *testing.T) {
 	c.config.Hooks = pawl.Hooks{OnEvent: func(ctx context.Context, e pawl.Event) {
 		record.Emit(ctx, e)
 		if e.Kind == pawl.EventFresh {
-			time.Sleep(time.Millisecond)
+			patience.Elapse(time.Millisecond)
 			fresh.Add(1)
 		}
 	}}

@@ -27,11 +27,12 @@ func TestWorker_HeartbeatCarriesALongJob(t *testing.T) {
 	var calls atomic.Int32
 	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		calls.Add(1)
-		for age := time.Duration(0); age < 2500*time.Millisecond; {
-			if err := tx.QueryRow(ctx, "select clock_timestamp() - now()").Scan(&age); err != nil {
-				return err
-			}
-			time.Sleep(10 * time.Millisecond)
+		var failed error
+		if err := patience.Poll(ctx, func() (old bool) {
+			failed = tx.QueryRow(ctx, "select clock_timestamp() - now() >= interval '2.5 seconds'").Scan(&old)
+			return old || failed != nil
+		}); err != nil || failed != nil {
+			return errors.Join(err, failed)
 		}
 		return apply(ctx, tx, j)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/wireproxy"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/ops"
@@ -326,12 +327,8 @@ func TestWorker_ConcurrencyIsTheBound(t *testing.T) {
 		defer running.Add(-1)
 		for seen := most.Load(); n > seen && !most.CompareAndSwap(seen, n); seen = most.Load() {
 		}
-		for most.Load() < 3 { // until the bound is reached once
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(time.Millisecond):
-			}
+		if err := patience.Poll(ctx, func() bool { return most.Load() >= 3 }); err != nil { // until the bound is reached once
+			return err
 		}
 		return apply(ctx, tx, j)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/ops"
 	"github.com/pawl-go/pawl/outbox"
@@ -453,18 +454,18 @@ func TestSinks(t *testing.T) {
 			panic("now")
 		}
 		both <- struct{}{}
-		for len(both) < 2 { // each waits for the other
-			time.Sleep(time.Millisecond)
-		}
-		return nil
+		return patience.Poll(t.Context(), func() bool { return len(both) == 2 }) // each waits for the other
 	}).Publish(t.Context(), []pawl.Message{{ID: "1"}, {ID: "panics"}, {ID: "2"}})
 	if errs[0] != nil || errs[1] == nil || errs[2] != nil {
 		t.Errorf("Func: %v", errs)
 	}
 	to := make(chan pawl.Message, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(10*time.Millisecond, cancel)
-	errs = outbox.Channel(to).Publish(ctx, []pawl.Message{{ID: "1"}, {ID: "2"}})
+	published := make(chan []error, 1)
+	go func() { published <- outbox.Channel(to).Publish(ctx, []pawl.Message{{ID: "1"}, {ID: "2"}}) }()
+	patience.Until(t, "the channel is full", func() bool { return len(to) == 1 })
+	cancel()
+	errs = patience.Receive(t, "Publish returns", published)
 	if m := <-to; m.ID != "1" || errs[0] != nil || !pawl.IsSinkDown(errs[1]) {
 		t.Errorf("Channel: %v, %v", m, errs)
 	}

@@ -363,8 +363,8 @@ func TestKeeper_LearnsOfSchedules(t *testing.T) {
 	defer func() { cancel(); <-done }()
 	b.until("the worker listens", "select exists (select from pg_locks as l where l.classid = 1885435767 and l.database = (select d.oid from pg_database as d where d.datname = current_database()))")
 	b.keep(schedule.Config{Poll: time.Hour, Cron: hours})
-	b.exec("select pawl_v1.schedule_put('far', 'q', 'k', '', '{\"every_ms\": 3600000}')")
-	time.Sleep(time.Second) // the keeper has looked, and sleeps
+	b.exec("select pawl_v1.schedule_put('far', 'q', 'k', '', '{\"cron\": \"0 * * * *\"}')")
+	b.until("the keeper has looked", "select s.next_at is not null from pawl.schedule as s where s.name = 'far'")
 
 	const ticked = "select count(*) = 1 from pawl.schedule as s where s.name = $1 and s.last_at is not null"
 	learns := func(what, statement, question string, args ...any) {

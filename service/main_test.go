@@ -46,10 +46,10 @@ func TestServiceProcess(t *testing.T) {
 				return ctx.Err()
 			}),
 			job.HandleTx("quick", func(ctx context.Context, tx pgx.Tx, _ job.Task[[]byte]) error {
-				time.Sleep(500 * time.Millisecond) // shorter than a stop
+				patience.Elapse(500 * time.Millisecond) // shorter than a stop
 				return insert(context.WithoutCancel(ctx), tx, "effect", "quick")
 			}),
-			job.Handle("deaf", func(context.Context, job.Task[[]byte]) error { time.Sleep(time.Hour); return nil }),
+			job.Handle("deaf", func(context.Context, job.Task[[]byte]) error { select {} }),
 		}})
 		app.Consumer(consumer.Config{Name: "orders", Source: &pawltest.Source{}, Handler: consumer.HandleTx(ignoreDelivery)})
 		return app.Run(ctx)
@@ -90,7 +90,7 @@ func TestMain_SecondSignalAndErrors(t *testing.T) {
 	b.must(err)
 	b.until("the work is in hand", func() bool { return b.count("select count(*) from pawl.job where status = 'processing'") == 1 })
 	b.must(p.cmd.Process.Signal(syscall.SIGTERM))
-	time.Sleep(time.Second) // until it has heard the first: nothing tells
+	b.until("it has heard the first: its consumer has left", func() bool { return b.count("select count(*) from pawl.worker") == 1 })
 	b.must(p.cmd.Process.Signal(syscall.SIGTERM))
 	err = b.awaitEnd(p)
 	var exit *exec.ExitError

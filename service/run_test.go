@@ -207,16 +207,13 @@ func TestRun_StopsInOrder(t *testing.T) {
 func TestRun_OnePartFails(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
-	for name, fail := range map[string]func(context.Context) error{
-		"start": func(context.Context) error { return boom },
-		"later": func(ctx context.Context) error {
-			select {
-			case <-ctx.Done():
-			case <-time.After(300 * time.Millisecond):
-			}
+	for name, fail := range map[string]func(context.Context, *service.App) error{
+		"start": func(context.Context, *service.App) error { return boom },
+		"later": func(ctx context.Context, app *service.App) error {
+			_ = patience.Poll(ctx, func() bool { status, _ := probe(app.Ready()); return status == http.StatusOK })
 			return boom
 		},
-		"exits its goroutine": func(context.Context) error { runtime.Goexit(); return nil },
+		"exits its goroutine": func(context.Context, *service.App) error { runtime.Goexit(); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -226,7 +223,7 @@ func TestRun_OnePartFails(t *testing.T) {
 			app.Worker(job.Config{Queues: []job.Queue{{Name: "q"}}, Handlers: []job.Handler{job.HandleTx("k", ignoreJob)}})
 			listener := b.listener()
 			app.HTTP(service.HTTPConfig{Listener: listener, Handler: http.NotFoundHandler()})
-			app.Add(service.Part{Name: "mine", Run: fail})
+			app.Add(service.Part{Name: "mine", Run: func(ctx context.Context) error { return fail(ctx, app) }})
 			ctx, cancel := context.WithTimeout(t.Context(), patience.Limit)
 			defer cancel()
 			err := app.Run(ctx)

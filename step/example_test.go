@@ -89,12 +89,15 @@ func ExampleReconcile() {
 	_, err := step.Run(ctx, pool, claim(), payment, transfer)
 	fmt.Println("unknown:", errors.Is(err, pawl.ErrOutcomeUnknown))
 
-	time.Sleep(payment.Timeout + 100*time.Millisecond) // until then it might still be on its way
-	done, err := step.Reconcile(ctx, pool, step.Reconciliation{Settle: time.Millisecond, Providers: map[string]step.Probe{
+	bank := step.Reconciliation{Settle: time.Millisecond, Providers: map[string]step.Probe{
 		"bank": func(_ context.Context, c step.Call) (step.ProbeResult, any, error) {
 			return step.Executed, "transfer 17", nil // it is in their books under c.Key()
 		},
-	}})
+	}}
+	done, err := step.Reconcile(ctx, pool, bank)
+	for err == nil && done.Executed == 0 { // until payment.Timeout has passed it might still be on its way
+		done, err = step.Reconcile(ctx, pool, bank)
+	}
 	fmt.Println("executed:", done.Executed, err)
 
 	result, err := step.Run(ctx, pool, claim(), payment, transfer)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command/httpkey"
+	"github.com/pawl-go/pawl/internal/patience"
 )
 
 // Keys that are none are answered 400, and nothing else happens.
@@ -354,6 +355,8 @@ func TestOnce_CallerGoneInTheQueue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	entered, leave := make(chan struct{}), make(chan struct{})
+	finish := sync.OnceFunc(func() { close(leave) })
+	defer finish()
 	s := b.once(func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 		close(entered)
 		<-leave
@@ -364,16 +367,22 @@ func TestOnce_CallerGoneInTheQueue(t *testing.T) {
 	<-entered
 	<-s.begun
 	ctx, gone := context.WithCancel(t.Context())
+	before := b.pool.Stat().AcquireCount()
+	second := make(chan error, 1)
 	go func() {
-		<-s.begun // the one that has to wait
-		time.Sleep(50 * time.Millisecond)
-		gone()
+		_, err := s.try(ctx, "k", "a")
+		second <- err
 	}()
-	if g, err := s.try(ctx, "k", "a"); err == nil {
-		t.Errorf("%v", g)
+	<-s.begun
+	patience.Until(t, "the second has asked, and waits without a connection", func() bool {
+		return b.pool.Stat().AcquireCount() > before && b.pool.Stat().AcquiredConns() == 1
+	})
+	gone()
+	if err := <-second; err == nil {
+		t.Error("the second got an answer")
 	}
-	<-s.done // the one that waited; the first is still there
-	close(leave)
+	patience.Receive(t, "the one that waited has gone; the first is still there", s.done)
+	finish()
 	first.Wait()
 	b.wantOrders(1)
 }

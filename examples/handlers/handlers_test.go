@@ -65,50 +65,13 @@ func (m *mailer) Send(_ context.Context, key string, _ []byte) (string, error) {
 	return m.sent[key], nil
 }
 
-// A mailbox hands out messages, each twice.
-type mailbox struct {
-	mu    sync.Mutex
-	left  []pawl.Delivery
-	acked int
-}
-
-func (b *mailbox) Receive(ctx context.Context, limit int) ([]pawl.Delivery, error) {
-	b.mu.Lock()
-	batch := b.left[:min(limit, len(b.left))]
-	b.left = b.left[len(batch):]
-	b.mu.Unlock()
-	if len(batch) == 0 {
-		select {
-		case <-ctx.Done():
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-	return batch, ctx.Err()
-}
-
-func (b *mailbox) Info() pawl.SourceInfo { return pawl.SourceInfo{} }
-
-func (b *mailbox) Ack(_ context.Context, rs ...pawl.Receipt) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.acked += len(rs)
-	return nil
-}
-
-func (b *mailbox) Release(_ context.Context, _ time.Duration, ds ...pawl.Delivery) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.left = append(b.left, ds...)
-	return nil
-}
-
 func TestNotify(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, handlers.Schema)
-	m, box := &mailer{sent: map[string]string{}}, &mailbox{}
+	m, box := &mailer{sent: map[string]string{}}, &pawltest.Source{}
 	for n := range 5 {
 		d := pawl.Delivery{Key: fmt.Sprint("n-", n), Payload: []byte("hello")}
-		box.left = append(box.left, d, d)
+		box.Send(d, d)
 	}
 	f, err := consumer.New(pool, consumer.Config{Name: "notifications", Source: box, RetryConcurrency: 1,
 		Handler: handlers.Notify(m).With(consumer.Policy{Backoff: job.Backoff{Base: time.Millisecond}})})
@@ -124,9 +87,7 @@ func TestNotify(t *testing.T) {
 		if err != nil || rows != keys {
 			t.Fatalf("%d notifications of %d messages, %v", rows, keys, err)
 		}
-		box.mu.Lock()
-		defer box.mu.Unlock()
-		return keys == 5 && box.acked == 10
+		return keys == 5 && box.Open() == 0
 	})
 	stop()
 	if err := <-ended; err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -101,11 +100,15 @@ func TestDoors_NothingIsHandledUnclaimed(t *testing.T) {
 				go func() {
 					defer close(mended)
 					defer set(nil)
-					for hits := 0; hits < 2; time.Sleep(5 * time.Millisecond) {
-						if err := admin.QueryRow(t.Context(), "select case when is_called then last_value else 0 end from hits").Scan(&hits); err != nil {
+					err := patience.Poll(t.Context(), func() (twice bool) {
+						if err := admin.QueryRow(t.Context(), "select is_called and last_value >= 2 from hits").Scan(&twice); err != nil {
 							t.Error(err)
-							return
+							return true
 						}
+						return twice
+					})
+					if err != nil {
+						t.Error(err)
 					}
 					if n := v.calls.Load(); n != 0 {
 						t.Errorf("the handler ran %d times unclaimed", n)

@@ -62,6 +62,25 @@ func Watch(while time.Duration, look func()) {
 	}
 }
 
+// Poll waits until ok returns true, or until ctx has ended, whose error it returns then. It is for
+// handlers, brokers and senders that a test plays: they have a context and cannot end the test.
+// Poll asks ctx.Err and never waits for Done.
+func Poll(ctx context.Context, ok func() bool) error {
+	for ctx.Err() == nil {
+		if ok() {
+			return nil
+		}
+		time.Sleep(pause)
+	}
+	return ctx.Err()
+}
+
+// Elapse lets time pass: the work of a handler, the pace of a sender, a timeout that only time ends.
+// It waits for nothing, so a test must hold if it takes seconds longer, and if what runs beside it
+// has not even begun when it ends. To wait for something, use Until; to see that something does not
+// happen, use Watch.
+func Elapse(d time.Duration) { time.Sleep(d) }
+
 // Hour waits, for a test that asks for the hour more than once, until the hour goes on for a
 // minute. It waits for a minute at most, once in a while.
 func Hour(t testing.TB) {

@@ -1,6 +1,7 @@
 package patience
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -76,6 +77,25 @@ func TestReceive(t *testing.T) {
 		Receive(r, "an eighth", c)
 		if !strings.Contains(r.said, "an eighth") {
 			t.Errorf("said %q", r.said)
+		}
+	})
+}
+
+// A Poll ends as soon as it may, and with its context, whose end it learns from Err alone.
+func TestPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, polls := time.Now(), 0
+		err := Poll(t.Context(), func() bool { polls++; return polls == 3 })
+		if took := time.Since(began); err != nil || took != 2*pause {
+			t.Errorf("%v after %v", err, took)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := Poll(ctx, func() bool { return false }); err != context.DeadlineExceeded {
+			t.Errorf("the context has ended: %v", err)
+		}
+		if err := Poll(ctx, func() bool { return true }); err != context.DeadlineExceeded {
+			t.Errorf("the context had ended: %v", err)
 		}
 	})
 }

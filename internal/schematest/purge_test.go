@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -145,10 +146,8 @@ select 'q', 'old ' || n, pawl_v1._job_hash('k', ''), case when n % 1000 = 0 then
 			t.Fatal(err)
 		}
 		inserts.Go(func() {
-			tick := time.NewTicker(time.Second * writers / time.Duration(purgeRate))
-			defer tick.Stop()
 			for i := 0; done.Err() == nil; i++ {
-				<-tick.C
+				patience.Elapse(time.Second * writers / time.Duration(purgeRate))
 				key := fmt.Sprintf("new %d %d", w, i)
 				if i%10 == 0 { // one that is expired: a duplicate, or new again
 					key = fmt.Sprintf("old %d", 1+(i*writers+w)*7%purgeRows)
@@ -182,7 +181,7 @@ select 'q', 'old ' || n, pawl_v1._job_hash('k', ''), case when n % 1000 = 0 then
 		if n+k < rows {
 			break
 		}
-		time.Sleep(4 * time.Since(one))
+		patience.Elapse(4 * time.Since(one))
 	}
 	took := time.Since(began)
 	stop()

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/postgres"
 	"github.com/pawl-go/pawl/migrate"
 	"github.com/pawl-go/pawl/schema"
@@ -324,8 +325,7 @@ func TestSweep_EndsTheSessionsOfExpiredWorkers(t *testing.T) {
 				b.until(b.main, alive, "0")
 				return
 			}
-			time.Sleep(300 * time.Millisecond)
-			b.is(alive, "1")
+			patience.Watch(300*time.Millisecond, func() { b.is(alive, "1") })
 		})
 	}
 }

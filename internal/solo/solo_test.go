@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/patience"
 )
 
 // enter lets n in, or fails.
@@ -69,7 +71,7 @@ func TestGate_SuspectRunsAlone(t *testing.T) {
 				if n := inside.Add(1); suspects.Load() > 0 && n > 1 {
 					together.Add(1)
 				}
-				time.Sleep(100 * time.Microsecond) // the work; not a wait for anything
+				patience.Elapse(100 * time.Microsecond)
 				if alone {
 					suspects.Add(-1)
 				}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/migrate"
 )
@@ -31,10 +32,7 @@ func (f *flood) Receive(ctx context.Context, limit int) (ds []pawl.Delivery, _ e
 		ds = append(ds, pawl.Delivery{Key: fmt.Sprint(f.left.Load()), MessageID: "m", Payload: []byte("x"), Handle: 1})
 	}
 	if len(ds) == 0 {
-		select {
-		case <-ctx.Done():
-		case <-time.After(10 * time.Millisecond):
-		}
+		patience.Elapse(10 * time.Millisecond)
 	}
 	return ds, ctx.Err()
 }
@@ -64,7 +62,7 @@ func BenchmarkDuplicates(b *testing.B) {
 	for _, names := range []string{"", "pair"} {
 		b.Run(map[string]string{"": "no standby", "pair": "synchronous standby"}[names], func(b *testing.B) {
 			p.Synchronous(names)
-			time.Sleep(200 * time.Millisecond) // for the backends to have read it
+			p.Until("select " + map[string]string{"": "not "}[names] + "exists (select from pg_stat_replication as r where r.sync_state = 'sync')")
 			config, err := pgxpool.ParseConfig(p.URL())
 			if err != nil {
 				b.Fatal(err)

@@ -24,6 +24,7 @@ import (
 	"github.com/pawl-go/pawl/guard"
 	"github.com/pawl-go/pawl/internal/jobtest"
 	steps "github.com/pawl-go/pawl/internal/owner"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/pawltest"
@@ -470,16 +471,12 @@ func (b *bed) consumer(name string, configure func(c *consumer.Config, pool *pgx
 				source.Send(pawl.Delivery{Key: key, SemanticKey: semantic(name), Payload: []byte(name)})
 				sent = true
 			}
-			for source.Open() > 0 {
-				select {
-				case <-ctx.Done():
-					cancel()
-					<-done
-					return ctx.Err()
-				case <-time.After(5 * time.Millisecond):
-				}
+			err := patience.Poll(ctx, func() bool { return source.Open() == 0 })
+			if err != nil {
+				cancel()
+				<-done
 			}
-			return nil
+			return err
 		}
 	}
 	second := "k"

@@ -94,14 +94,10 @@ func (a *answers) given() []string {
 // ask calls until there is an answer.
 func (a *answers) ask(ctx context.Context, name string, call func(context.Context) error) {
 	a.all.Go(func() {
-		for ctx.Err() == nil {
-			if call(ctx) == nil {
-				a.mu.Lock()
-				a.names = append(a.names, name)
-				a.mu.Unlock()
-				return
-			}
-			time.Sleep(50 * time.Millisecond)
+		if patience.Poll(ctx, func() bool { return call(ctx) == nil }) == nil {
+			a.mu.Lock()
+			a.names = append(a.names, name)
+			a.mu.Unlock()
 		}
 	})
 }
@@ -151,24 +147,18 @@ func (b *bed) unreplicated(ctx context.Context, p *pgtest.Pair, doors []door, a 
 		}
 		a.ask(ctx, d.name+", first", d.first)
 	}
-	over := make(chan struct{})
+	cancelling, end := context.WithCancel(context.WithoutCancel(ctx))
 	var operator sync.WaitGroup
-	operator.Go(func() {
-		for {
-			p.CancelWaiting()
-			select {
-			case <-over:
-				return
-			case <-time.After(50 * time.Millisecond):
-			}
-		}
-	})
+	operator.Go(func() { _ = patience.Poll(cancelling, func() bool { p.CancelWaiting(); return false }) })
 	look := poolOf(b.T, p.URL(), nil)
 	for _, d := range doors { // the attack is on
 		untilTrue(b.T, look, d.row)
 	}
 	look.Close()
-	return sync.OnceFunc(func() { close(over); operator.Wait() })
+	return func() {
+		end()
+		operator.Wait()
+	}
 }
 
 func untilTrue(t *testing.T, pool *pgxpool.Pool, condition string) {
@@ -263,25 +253,26 @@ func TestOnce_ItsOwnLostTransactionIsNoConflict(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	look := poolOf(t, p.URL(), nil)
 	p.Cut()
 	t.Cleanup(func() { p.Synchronous("") })
 	var calls sync.WaitGroup
 	for n := range 8 {
-		for form, call := range map[string]func(ctx context.Context, lost func()) error{
-			"command": func(ctx context.Context, lost func()) error {
+		for form, call := range map[string]func(ctx context.Context, lost func(pid uint32)) error{
+			"command": func(ctx context.Context, lost func(pid uint32)) error {
 				name := fmt.Sprint("own ", n)
 				_, err := command.Once(ctx, pool, intent(name), command.Options{Wait: -1, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 					if e.Kind == pawl.EventCommitUnknown {
-						lost()
+						lost(0)
 					}
 				}}}, func(ctx context.Context, tx pgx.Tx) (string, error) {
 					return "done", insert(ctx, tx, name)
 				})
 				return err
 			},
-			"guard": func(ctx context.Context, lost func()) error {
+			"guard": func(ctx context.Context, lost func(pid uint32)) error {
 				return rows.Once(ctx, int64(100+n), func(ctx context.Context, tx pgx.Tx) (any, error) {
-					lost() // it will be
+					lost(tx.Conn().PgConn().PID()) // it will be, at the COMMIT
 					return nil, insert(ctx, tx, fmt.Sprint("own row ", n))
 				})
 			},
@@ -290,10 +281,18 @@ func TestOnce_ItsOwnLostTransactionIsNoConflict(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				wait := time.Duration(n) * giveUp
-				if form == "guard" {
-					wait += 2 * time.Second // it is at its COMMIT by then
-				}
-				err := call(ctx, func() { time.AfterFunc(wait, cancel) })
+				var giving sync.WaitGroup
+				defer giving.Wait()
+				err := call(ctx, func(pid uint32) {
+					giving.Go(func() {
+						_ = patience.Poll(ctx, func() (waits bool) {
+							err := look.QueryRow(ctx, "select $1 = 0 or exists (select from pg_stat_activity as a where a.pid = $1 and a.wait_event = 'SyncRep')", int(pid)).Scan(&waits)
+							return err == nil && waits
+						})
+						patience.Elapse(wait) // each at another moment
+						cancel()
+					})
+				})
 				if !pawl.MayHaveHappened(err) || errors.Is(err, pawl.ErrInProgress) {
 					t.Errorf("%s, given up %v after the reply was lost: %v", form, wait, err)
 				}
@@ -423,11 +422,11 @@ func TestPatience_CancelsNoCommitThatWaitsForItsStandby(t *testing.T) {
 		if err := commit(); !pawl.MayHaveHappened(err) {
 			t.Fatalf("%s: got %v, want an unknown outcome", name, err)
 		}
-		for range 5 { // several patiences
-			time.Sleep(300 * time.Millisecond)
-			if n := p.Waiting(); n != 1 {
-				t.Errorf("%s: %d backends wait, want 1: our patience has cancelled a COMMIT", name, n)
-			}
+		patience.Until(t, name+": its COMMIT waits", func() bool { return p.Waiting() == 1 })
+		waits := true
+		patience.Watch(5*300*time.Millisecond, func() { waits = waits && p.Waiting() == 1 }) // several times its limit
+		if !waits {
+			t.Errorf("%s: our patience has cancelled a COMMIT", name)
 		}
 		if isTrue(t, look, effectOf(name)) {
 			t.Errorf("%s: visible before the standby had it", name)
@@ -519,9 +518,10 @@ func TestConsumer_AllConnectionsOnAStandby(t *testing.T) {
 	for i := range messages {
 		source.Send(pawl.Delivery{Key: fmt.Sprint(i), Payload: []byte("x")})
 	}
-	time.Sleep(onStandby)
+	var received int
+	patience.Watch(onStandby, func() { received = source.Receives() - before })
 	astray.Store(false)
-	back, received := time.Now(), source.Receives()-before
+	back := time.Now()
 	until(t, "there is progress", func() bool { return source.Open() < messages })
 	progress := time.Since(back)
 	until(t, "all is acknowledged", func() bool { return source.Open() == 0 })

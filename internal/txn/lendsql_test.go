@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -204,12 +205,7 @@ func TestLendSQL_ReturnsWhileAStatementRuns(t *testing.T) {
 			ended := make(chan struct{})
 			err := guardSQL(t, pool, "", lent(func(_ context.Context, tx *sql.Tx) error {
 				go start(context.WithoutCancel(t.Context()), tx, ended)
-				for running := false; !running; time.Sleep(time.Millisecond) {
-					if err := pool.QueryRow(t.Context(), "select exists (select from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep')").Scan(&running); err != nil {
-						return err
-					}
-				}
-				return nil
+				return untilTrue(t.Context(), pool, "select exists (select from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep')")
 			}))
 			if !errors.Is(err, txn.ErrLost) {
 				t.Error(err)
@@ -393,8 +389,11 @@ func TestLendSQL_Overruns(t *testing.T) {
 		ctx, cancel := context.WithCancel(ctx)
 		return txn.LendSQL(ctx, tx, func(tx *sql.Tx) error {
 			cancel()
-			time.Sleep(20 * time.Millisecond) // database/sql would notice
-			_, err := tx.ExecContext(context.WithoutCancel(ctx), "insert into mark values (2)")
+			var err error
+			patience.Watch(20*time.Millisecond, func() { // database/sql would notice
+				_, late := tx.ExecContext(context.WithoutCancel(ctx), "insert into mark values (2)")
+				err = errors.Join(err, late)
+			})
 			return err
 		})
 	})

@@ -196,13 +196,8 @@ func TestOpened_NoticesWhatUserCodeDid(t *testing.T) {
 		"statement running": {func(ctx context.Context, tx pgx.Tx) error {
 			pid := tx.Conn().PgConn().PID()
 			go func() { _, _ = tx.Exec(ctx, "select pg_sleep(60)") }()
-			for running := false; !running; time.Sleep(time.Millisecond) {
-				if err := pool.QueryRow(ctx, `select exists (select from pg_stat_activity as a
- where a.pid = $1 and a.state = 'active' and a.query like '%pg_sleep%')`, pid).Scan(&running); err != nil {
-					return err
-				}
-			}
-			return nil
+			return untilTrue(ctx, pool, `select exists (select from pg_stat_activity as a
+ where a.pid = $1 and a.state = 'active' and a.query like '%pg_sleep%')`, pid)
 		}, true, false, false},
 		"raw release": {sent("release savepoint " + txn.SavepointName), true, true, true},
 		"rows open":   {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Query(ctx, "select 1"); return err }, true, false, false},
@@ -220,6 +215,14 @@ func TestOpened_NoticesWhatUserCodeDid(t *testing.T) {
 			}
 		})
 	}
+}
+
+// untilTrue waits, inside a transaction that is lent, until a query of another connection is true.
+func untilTrue(ctx context.Context, pool *pgxpool.Pool, query string, args ...any) (failed error) {
+	return errors.Join(patience.Poll(ctx, func() (is bool) {
+		failed = pool.QueryRow(ctx, query, args...).Scan(&is)
+		return is || failed != nil
+	}), failed)
 }
 
 // A goroutine that user code left behind does not reach the transaction any more.

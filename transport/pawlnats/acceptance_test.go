@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/brokers"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/wireproxy"
 	"github.com/pawl-go/pawl/transport/pawlnats"
 	"github.com/pawl-go/pawl/transport/transporttest"
@@ -96,7 +97,7 @@ func queueOn(f *fixture, subject func(key string) string, open func(*testing.T, 
 		Disconnect: func(s pawl.Source) { _ = lines[s].conn.ForceReconnect() },
 		Revoke: func(s pawl.Source) { // the network is silent until JetStream takes it for dead
 			thaw := lines[s].proxy.Freeze()
-			time.Sleep(crashWait + time.Second)
+			patience.Elapse(crashWait + time.Second)
 			thaw()
 		},
 		Bounce: func() error {

@@ -18,6 +18,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/transport/pawlnats"
@@ -181,7 +182,7 @@ func TestConsumer_StopStrandsNothing(t *testing.T) {
 	began := make(chan struct{}, n)
 	stop := p.run(p.source, func(ctx context.Context, tx pgx.Tx, m consumer.Message[[]byte]) error {
 		began <- struct{}{}
-		time.Sleep(200 * time.Millisecond)
+		patience.Elapse(200 * time.Millisecond)
 		return write(ctx, tx, m)
 	})
 	for range 6 {
@@ -210,7 +211,7 @@ func TestConsumer_ServerComesAndGoes(t *testing.T) {
 	p := newPipeline(t, options{consumer: jetstream.ConsumerConfig{AckWait: time.Second}})
 	const n = 300
 	p.run(p.source, func(ctx context.Context, tx pgx.Tx, m consumer.Message[[]byte]) error {
-		time.Sleep(5 * time.Millisecond)
+		patience.Elapse(5 * time.Millisecond)
 		return write(ctx, tx, m)
 	})
 	for i := range n {

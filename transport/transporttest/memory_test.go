@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
@@ -216,7 +217,7 @@ var (
 )
 
 func (s *source) Receive(ctx context.Context, limit int) ([]pawl.Delivery, error) {
-	for waited := time.Now(); time.Since(waited) < 100*time.Millisecond || s.queue.broken("waits for ever"); time.Sleep(time.Millisecond) {
+	for polls := 0; polls < 100 || s.queue.broken("waits for ever"); polls++ {
 		if ctx.Err() != nil {
 			s.queue.mu.Lock()
 			s.stopped = true
@@ -229,6 +230,7 @@ func (s *source) Receive(ctx context.Context, limit int) ([]pawl.Delivery, error
 		if ds := s.take(limit); len(ds) > 0 {
 			return ds, nil
 		}
+		patience.Elapse(time.Millisecond)
 	}
 	return nil, nil
 }

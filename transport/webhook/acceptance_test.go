@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/transport/transporttest"
 	"github.com/pawl-go/pawl/transport/webhook"
 )
@@ -37,8 +38,7 @@ type outbound struct {
 }
 
 // arrives waits until the answers of what an endpoint acknowledged have arrived: a crash then takes
-// none of them along. If its sender has left, an answer arrives nowhere, so it waits for 1,000
-// polls.
+// none of them along. If its sender has left, an answer arrives nowhere, so it waits for 200 polls.
 func (o *outbound) arrives(e *endpoint) {
 	e.mu.Lock()
 	acked := slices.Clone(e.acked)
@@ -48,9 +48,8 @@ func (o *outbound) arrives(e *endpoint) {
 		defer o.mu.Unlock()
 		return !slices.ContainsFunc(acked, func(key string) bool { return !o.told[key] })
 	}
-	for polls := 0; polls < 1000 && !arrived(); polls++ {
-		time.Sleep(2 * time.Millisecond)
-	}
+	polls := 0
+	_ = patience.Poll(o.t.Context(), func() bool { polls++; return polls > 200 || arrived() })
 }
 
 // An endpoint is one receiver behind its own server.
@@ -123,7 +122,9 @@ func (o *outbound) send(ctx context.Context, m transporttest.Message) error {
 	o.sent++
 	o.mu.Unlock()
 	go func() {
-		for turn := first; ctx.Err() == nil; turn++ {
+		turn := first - 1
+		_ = patience.Poll(ctx, func() bool {
+			turn++
 			h, err := scheme.Sign(m.Key, time.Now(), m.Payload)
 			if err != nil {
 				panic(fmt.Sprint("sign: ", err))
@@ -135,10 +136,10 @@ func (o *outbound) send(ctx context.Context, m transporttest.Message) error {
 				o.mu.Lock()
 				o.told[m.Key] = true
 				o.mu.Unlock()
-				return
+				return true
 			}
-			time.Sleep(2 * time.Millisecond)
-		}
+			return false
+		})
 	}()
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
@@ -192,11 +193,11 @@ func TestRead_DeadlineIsForTheBody(t *testing.T) {
 			if _, read = v.Read(w, r); read != nil {
 				return
 			}
-			select {
-			case <-r.Context().Done():
-				t.Error("the handler's context ended with the deadline of the body")
-			case <-time.After(2 * limit):
-			}
+			patience.Watch(2*limit, func() {
+				if r.Context().Err() != nil {
+					t.Error("the handler's context ended with the deadline of the body")
+				}
+			})
 		}))
 		d := &door{Server: server}
 		answer := d.send(t, "POST", s.sign(t, now, body), strings.NewReader(body))
@@ -254,8 +255,12 @@ func (d *door) raw(t *testing.T, h http.Header, length int, feed func(net.Conn))
 	}
 	fmt.Fprint(conn, "\r\n")
 	feed(conn)
-	answer, err = http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
+	read := make(chan error, 1)
+	go func() {
+		answer, err = http.ReadResponse(bufio.NewReader(conn), nil)
+		read <- err
+	}()
+	if err := patience.Receive(t, "an answer: without one a sender holds a goroutine for as long as it likes", read); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = answer.Body.Close() })
@@ -289,7 +294,7 @@ func TestRead_Slow(t *testing.T) {
 					if _, err := conn.Write([]byte{body[i]}); err != nil {
 						return
 					}
-					time.Sleep(20 * time.Millisecond)
+					patience.Elapse(20 * time.Millisecond)
 				}
 			}()
 		},
@@ -322,18 +327,7 @@ func TestRead_SlowIsRefusedBeforeItsBody(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			d := open(t, s, func(c *webhook.Config) { c.ReadTimeout, c.MaxBody = 200*time.Millisecond, 1000 })
-			answered := make(chan struct{})
-			guard := time.AfterFunc(20*time.Second, func() {
-				select {
-				case <-answered:
-				default:
-					t.Error("no answer in 20 s: the sender holds a goroutine for as long as it likes")
-					d.CloseClientConnections()
-				}
-			})
-			defer guard.Stop()
 			d.raw(t, c.h, c.length, func(conn net.Conn) { fmt.Fprint(conn, body[:20]) })
-			close(answered)
 			d.want(t, c.reason)
 		})
 	}
@@ -353,7 +347,7 @@ func TestRead_SlowWithoutDeadline(t *testing.T) {
 type trickle struct{ left string }
 
 func (r *trickle) Read(p []byte) (int, error) {
-	time.Sleep(5 * time.Millisecond)
+	patience.Elapse(5 * time.Millisecond)
 	if r.left == "" {
 		return 0, io.EOF
 	}
