@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/fault"
 )
 
@@ -103,7 +104,7 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	for i, m := range ms {
 		p, err := s.parcel(m)
 		if err != nil {
-			errs[i] = pawl.Final(&pawl.Error{Op: "rabbitmq.sink", Err: err})
+			errs[i] = misfit(err)
 			continue
 		}
 		p.place = i
@@ -243,4 +244,13 @@ func (s *Sink) drop(l *line) {
 	}
 	s.mu.Unlock()
 	go hangUp(l.conn, 0)
+}
+
+// misfit is the end of an event of which no message can be made. A panic says nothing of the next attempt, and is charged.
+func misfit(err error) error {
+	failure := &pawl.Error{Op: "rabbitmq.sink", Err: err}
+	if callback.Panicked(err) {
+		return failure
+	}
+	return pawl.Final(failure)
 }
