@@ -105,7 +105,10 @@ func (k *Keeper) put(ctx context.Context) error {
 	for _, s := range k.cfg.Schedules {
 		for {
 			limited, cancel := context.WithTimeout(ctx, callTime)
-			_, err := Put(limited, k.pool, s)
+			err := callback.Do("Plan", func() error {
+				_, err := Put(limited, k.pool, s)
+				return err
+			})
 			cancel()
 			if err == nil {
 				break
