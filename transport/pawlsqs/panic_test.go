@@ -39,7 +39,11 @@ func TestConfig_PanicIsADeadLetter(t *testing.T) {
 		"Key panics": {pawlsqs.Config{Key: unless(func() { panic("no \x00 \xff attribute") })}, "Config.Key: panic: no "},
 		"Key exits":  {pawlsqs.Config{Key: unless(runtime.Goexit)}, "Config.Key: the function exited its goroutine"},
 		"Unwrap panics": {pawlsqs.Config{Unwrap: func(m types.Message) types.Message {
-			return map[bool]types.Message{false: m}[bad(m) && *m.MessageAttributes["none"].StringValue == ""]
+			if bad(m) {
+				m.Body = m.MessageAttributes["none"].StringValue
+				_ = *m.Body
+			}
+			return m
 		}}, "Config.Unwrap: panic: runtime error: invalid memory address"},
 	} {
 		t.Run(name, func(t *testing.T) {
