@@ -56,7 +56,10 @@ func TestReceiver_PanicIsADeadLetter(t *testing.T) {
 		for how, end := range map[string]func(){"panic: boom, at ": func() { panic("boom") }, "the function exited its goroutine": runtime.Goexit} {
 			t.Run(name+" "+how, func(t *testing.T) {
 				t.Parallel()
-				b := receive(t, "github", func(b *bed) { change(b, end) })
+				b := receive(t, "github", func(b *bed) {
+					change(b, end)
+					b.consumer.Key = func(d pawl.Delivery) string { return d.MessageID } // no other key saves it
+				})
 				b.want(b.send("1", `{"n":1}`), http.StatusOK)
 				b.want(b.send("2", `{"n":"bad"}`), http.StatusOK)
 				b.want(b.send("2", `{"n":"bad"}`), http.StatusOK)
