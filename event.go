@@ -78,8 +78,9 @@ type Event struct {
 	Age       time.Duration // since the oldest of the messages was sent
 }
 
-// Hooks receive events. The work waits for OnEvent: it must be quick. If it panics, or exits its goroutine, the event is lost and the work goes on;
-// the first panic of the process is logged to [slog.Default], and all are counted: see [HookPanics]. The zero Hooks are those that the context
+// Hooks receive events. The work waits for OnEvent: it must be quick. If it panics, or exits its
+// goroutine, the event is lost and the work goes on; the first panic of the process is logged to
+// [slog.Default], and all are counted: see [HookPanics]. The zero Hooks are those that the context
 // carries, see [WithHooks]; where it carries none, they log to [slog.Default].
 type Hooks struct {
 	OnEvent func(context.Context, Event)

@@ -33,8 +33,8 @@ type Referrer interface {
 	ResultRef() (refType, refID string)
 }
 
-// encode makes the answer of a value, and the value that everybody gets from it, the first caller too. The methods of the value that write and
-// read it are the user's.
+// encode makes the answer of a value, and the value that everybody gets from it, the first caller
+// too. The methods of the value that write and read it are the user's.
 func encode[T any](value T) (a Answer, stored T, err error) {
 	err = callback.Do("the result", func() (err error) {
 		a, stored, err = encoded(value)

@@ -20,8 +20,8 @@ func (u unwritable) MarshalJSON() ([]byte, error) {
 	return []byte(`{}`), nil
 }
 
-// A result that panics when it is written, or when its reference is asked for, is the failure of the function that made it: nothing of it commits, and
-// the same key may be tried again.
+// A result that panics when it is written, or when its reference is asked for, is the failure of
+// the function that made it: nothing of it commits, and the same key may be tried again.
 func TestResult_Panics(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

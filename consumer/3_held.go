@@ -7,8 +7,9 @@ import (
 	"github.com/pawl-go/pawl/internal/callback"
 )
 
-// held asks a source that may take deliveries back whether this one is still ours, and tells it that work on it begins. It is asked once for each
-// delivery, and as late as possible: after true, a broker that wants to move it waits for us. If the question panics the delivery counts as ours:
+// held asks a source that may take deliveries back whether this one is still ours, and tells it
+// that work on it begins. It is asked once for each delivery, and as late as possible: after true,
+// a broker that wants to move it waits for us. If the question panics the delivery counts as ours:
 // what is dropped is never settled, and what is handled twice takes effect once.
 func (c *Consumer) held(ctx context.Context, d pawl.Delivery) bool {
 	source, may := c.cfg.Source.(pawl.Revocable)

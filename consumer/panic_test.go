@@ -21,7 +21,8 @@ import (
 // abrupt are the ways in which a function does not return.
 var abrupt = map[string]func(){"panics": func() { panic("boom") }, "exits": runtime.Goexit}
 
-// A delivery on which a function of the configuration does not return becomes a dead letter; the others take effect.
+// A delivery on which a function of the configuration does not return becomes a dead letter; the
+// others take effect.
 func TestConsumer_AbruptFunctionsAreUnfit(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(b *bed, unless func(pawl.Delivery)){
@@ -65,7 +66,8 @@ func TestConsumer_AbruptFunctionsAreUnfit(t *testing.T) {
 	}
 }
 
-// What a source could not read becomes a dead letter in every form, whatever key the configuration has for it.
+// What a source could not read becomes a dead letter in every form, whatever key the configuration
+// has for it.
 func TestConsumer_FaultIsUnfit(t *testing.T) {
 	t.Parallel()
 	called := func(context.Context, pawl.Delivery) error { panic("called for what could not be read") }
@@ -138,7 +140,8 @@ func (f *fragile) Finish(context.Context) error {
 	return nil
 }
 
-// A source that does not return costs that call: the consumer goes on, reports it, and every message takes effect once.
+// A source that does not return costs that call: the consumer goes on, reports it, and every
+// message takes effect once.
 func TestConsumer_AbruptSource(t *testing.T) {
 	t.Parallel()
 	for how, end := range abrupt {

@@ -152,7 +152,8 @@ func (l *line) due(ctx context.Context, db DB) (bool, error) {
 	return catalog.JobsDue(ctx, db, catalog.DueJobs{Queue: l.queue.Name, Kinds: l.w.kinds, For: overdue})
 }
 
-// admitted returns how many of some taken slots the gate lets be filled, and gives the others back. A gate that panics lets none.
+// admitted returns how many of some taken slots the gate lets be filled, and gives the others back.
+// A gate that panics lets none.
 func (l *line) admitted(ctx context.Context, taken int) int {
 	if l.queue.Admit == nil {
 		return taken

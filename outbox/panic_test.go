@@ -18,7 +18,8 @@ func (choosy) Carries(m pawl.Message) error {
 	return nil
 }
 
-// An event on which the sink panics is charged until it is a dead letter. Those beside it are published at once and charged nothing.
+// An event on which the sink panics is charged until it is a dead letter. Those beside it are
+// published at once and charged nothing.
 func TestRelay_CarriesPanics(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -12,7 +12,8 @@ import (
 	"github.com/pawl-go/pawl/schedule"
 )
 
-// A schedule whose expression makes the parser, or its plan, not return is tried again; the others tick on.
+// A schedule whose expression makes the parser, or its plan, not return is tried again; the others
+// tick on.
 func TestKeeper_CronPanics(t *testing.T) {
 	t.Parallel()
 	for name, parse := range map[string]func(expression, zone string) (schedule.Plan, error){

@@ -9,7 +9,8 @@ import (
 	"github.com/pawl-go/pawl/command/httpkey"
 )
 
-// A function of the options that does not return is answered 500 and reported, and leaves no order. The same key takes effect once it returns.
+// A function of the options that does not return is answered 500 and reported, and leaves no order.
+// The same key takes effect once it returns.
 func TestOptions_Panics(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(o *httpkey.Options, who *httpkey.Tenant, end func()){
@@ -51,7 +52,8 @@ func TestOptions_Panics(t *testing.T) {
 	}
 }
 
-// An answer is not given again while Authorize panics, and a panic that wants the response aborted aborts it.
+// An answer is not given again while Authorize panics, and a panic that wants the response aborted
+// aborts it.
 func TestAuthorize_Panics(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -79,7 +79,8 @@ func (x *exchange) read(tenant Tenant) (wrong *Problem) {
 	return nil
 }
 
-// call calls a function of the user outside of the command. A panic is reported, unless it wants the response aborted, as in [http.Handler].
+// call calls a function of the user outside of the command. A panic is reported, unless it wants
+// the response aborted, as in [http.Handler].
 func (x *exchange) call(what string, fn func() error) error {
 	err := callback.Do(what, fn)
 	if callback.CauseOf(err) == http.ErrAbortHandler { //nolint:errorlint // it is compared so by net/http

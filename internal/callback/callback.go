@@ -1,6 +1,7 @@
-// Package callback calls functions of the user. A function of the user may panic, or exit its goroutine; the process, and the goroutine that
-// calls it, must not end with it. [Do] and [Get] are the two ways to call one; docs/reference/callbacks.md lists what follows from a panic in
-// each, and a test of internal/layers refuses other calls.
+// Package callback calls functions of the user. A function of the user may panic, or exit its
+// goroutine; the process, and the goroutine that calls it, must not end with it. [Do] and [Get] are
+// the two ways to call one; docs/reference/callbacks.md lists what follows from a panic in each,
+// and a test of internal/layers refuses other calls.
 package callback
 
 import (
@@ -11,8 +12,9 @@ import (
 	"strings"
 )
 
-// Do calls fn, a function of the user, and returns its error. what names it in the error of a panic, such as "Config.Key"; "" names nothing.
-// fn runs in a goroutine of its own: runtime.Goexit in it, as testing.T.FailNow calls, does not end the caller's.
+// Do calls fn, a function of the user, and returns its error. what names it in the error of a
+// panic, such as "Config.Key"; "" names nothing. fn runs in a goroutine of its own: runtime.Goexit
+// in it, as testing.T.FailNow calls, does not end the caller's.
 func Do(what string, fn func() error) error {
 	result := make(chan error, 1)
 	go func() {
@@ -23,7 +25,8 @@ func Do(what string, fn func() error) error {
 	return <-result
 }
 
-// Get is Do for functions that return a value and no error. After a panic the value is the zero value.
+// Get is Do for functions that return a value and no error. After a panic the value is the zero
+// value.
 func Get[T any](what string, fn func() T) (value T, err error) {
 	err = Do(what, func() error {
 		value = fn()
@@ -46,7 +49,8 @@ func Here(what string, fn func() error) (err error) {
 	return failure
 }
 
-// An Abrupt is the failure of a function that did not return. It wraps nothing: panic(context.Canceled) is no cancellation.
+// An Abrupt is the failure of a function that did not return. It wraps nothing:
+// panic(context.Canceled) is no cancellation.
 type Abrupt struct {
 	What  string // the function, as the documentation names it
 	How   string // the panic and its place, or that the goroutine exited
@@ -54,7 +58,8 @@ type Abrupt struct {
 	Cause any    // what was given to panic
 }
 
-// Error names the function, the panic and the first frame of the user's code. The stack would not fit into an error history; see [StackOf].
+// Error names the function, the panic and the first frame of the user's code. The stack would not
+// fit into an error history; see [StackOf].
 func (a *Abrupt) Error() string {
 	if a.What == "" {
 		return a.How
@@ -74,7 +79,8 @@ func StackOf(err error) string {
 	return ""
 }
 
-// CauseOf returns what was given to the panic that err is the failure of; nil if it is none. net/http compares it with http.ErrAbortHandler.
+// CauseOf returns what was given to the panic that err is the failure of; nil if it is none.
+// net/http compares it with http.ErrAbortHandler.
 func CauseOf(err error) any {
 	var a *Abrupt
 	if errors.As(err, &a) {

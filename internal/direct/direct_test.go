@@ -14,7 +14,8 @@ import (
 	"github.com/pawl-go/pawl/internal/pgtest"
 )
 
-// A BeforeConnect of the pool that does not return is an error of the connection that Pawl makes beside the pool.
+// A BeforeConnect of the pool that does not return is an error of the connection that Pawl makes
+// beside the pool.
 func TestConnect_BeforeConnectPanics(t *testing.T) {
 	t.Parallel()
 	config, err := pgxpool.ParseConfig(pgtest.ServerURL(t))

@@ -21,8 +21,9 @@ import (
 	"testing"
 )
 
-// The page that says of each function of the user what a panic costs, and the test below that looks for calls which would end the process, find
-// these functions by types: fields and parameters that are functions, named function types, interfaces, and fields of foreign interfaces.
+// The page that says of each function of the user what a panic costs, and the test below that looks
+// for calls which would end the process, find these functions by types: fields and parameters that
+// are functions, named function types, interfaces, and fields of foreign interfaces.
 
 // A typed package is one of ours, read from source.
 type typed struct {
@@ -42,7 +43,8 @@ func public(path string) bool {
 		!strings.HasPrefix(name, "cmd/") && !strings.HasPrefix(name, "proof")
 }
 
-// forTests are packages whose callers are tests: a panic in a function that they are given fails the test, as everywhere in package testing.
+// forTests are packages whose callers are tests: a panic in a function that they are given fails
+// the test, as everywhere in package testing.
 var forTests = []string{"pawltest", "transport/transporttest", "transport/pawlsqs/sqstest", "transport/pawlsqs/sqstest/conformance"}
 
 // atWork are the internal packages that work in the process of a user.
@@ -135,7 +137,8 @@ func named(t gotypes.Type) *gotypes.Named {
 	return n
 }
 
-// byUser reports whether an interface is for users to implement: it is exported, and has no members that are not.
+// byUser reports whether an interface is for users to implement: it is exported, and has no members
+// that are not.
 func byUser(n *gotypes.Named) bool {
 	i, is := n.Underlying().(*gotypes.Interface)
 	if !is || n.Obj().Pkg() == nil || !n.Obj().Exported() || !public(n.Obj().Pkg().Path()) {
@@ -149,8 +152,9 @@ func byUser(n *gotypes.Named) bool {
 	return i.NumMethods() > 0
 }
 
-// foreign reports whether a field takes something of others that Pawl calls: an interface of another module or of the standard library, or one of
-// the two structs that call functions of the user.
+// foreign reports whether a field takes something of others that Pawl calls: an interface of
+// another module or of the standard library, or one of the two structs that call functions of the
+// user.
 func foreign(t gotypes.Type) bool {
 	n := named(t)
 	if n == nil || n.Obj().Pkg() == nil {
@@ -166,7 +170,8 @@ func foreign(t gotypes.Type) bool {
 	return !ours && gotypes.IsInterface(n) && n.Obj().Name() != "Tx" // which Pawl lends
 }
 
-// callbacks returns the names of the functions of the user that a package takes: Config.Key, HandleTx, Middleware, Source.Receive.
+// callbacks returns the names of the functions of the user that a package takes: Config.Key,
+// HandleTx, Middleware, Source.Receive.
 func callbacks(pkg *gotypes.Package) (all []string) {
 	takes := func(name string, s *gotypes.Signature) {
 		for p := range s.Params().Variables() {
@@ -212,7 +217,8 @@ func callbacks(pkg *gotypes.Package) (all []string) {
 	return all
 }
 
-// holdsFunc reports whether a type is a function, or a map or slice of functions that have no named type.
+// holdsFunc reports whether a type is a function, or a map or slice of functions that have no named
+// type.
 func holdsFunc(t gotypes.Type) bool {
 	switch u := t.(type) {
 	case *gotypes.Map:
@@ -223,7 +229,8 @@ func holdsFunc(t gotypes.Type) bool {
 	return isFunc(t)
 }
 
-// The page has a row for each function of the user that Pawl calls, and no other row. A row that names an interface is about all its methods.
+// The page has a row for each function of the user that Pawl calls, and no other row. A row that
+// names an interface is about all its methods.
 func TestCallbacks_HaveTheirRow(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/reference/callbacks.md")
@@ -272,7 +279,8 @@ func TestCallbacks_HaveTheirRow(t *testing.T) {
 	}
 }
 
-// guards call what they are given such that neither a panic nor an exit of the goroutine leaves them.
+// guards call what they are given such that neither a panic nor an exit of the goroutine leaves
+// them.
 var guards = map[string]bool{
 	"callback.Do": true, "callback.Get": true, "callback.Here": true,
 	"txn.Run": true, "txn.Safely": true, "txn.Here": true, "txn.Guard": true, "txn.GuardSQL": true, "txn.Lend": true,
@@ -353,21 +361,24 @@ func TestCallbacks_AreCalledBehindAGuard(t *testing.T) {
 	}
 }
 
-// A bareCall is a call of a function of the user whose panic would leave what we call behind guards.
+// A bareCall is a call of a function of the user whose panic would leave what we call behind
+// guards.
 type bareCall struct {
 	file, call string
 	line       int
 }
 
-// theirs is what of a package is, or calls without a guard, functions of the user: parameters, variables, fields, types, declared functions and
-// function literals. A call of one of them is a call of the user's function.
+// theirs is what of a package is, or calls without a guard, functions of the user: parameters,
+// variables, fields, types, declared functions and function literals. A call of one of them is a
+// call of the user's function.
 type theirs struct {
 	*typed
 	objects  map[gotypes.Object]bool
 	literals map[*ast.FuncLit]bool
 }
 
-// bareCalls returns the calls of functions of the user that nothing guards: neither where they stand, nor where what they stand in is called.
+// bareCalls returns the calls of functions of the user that nothing guards: neither where they
+// stand, nor where what they stand in is called.
 func (p *typed) bareCalls() (all []bareCall) {
 	t := &theirs{p, map[gotypes.Object]bool{}, map[*ast.FuncLit]bool{}}
 	t.begin()
@@ -411,7 +422,8 @@ func (t *theirs) begin() {
 	}
 }
 
-// absorbed reports whether a call, the innermost node, is behind a guard, or is left to those who call the function that it stands in.
+// absorbed reports whether a call, the innermost node, is behind a guard, or is left to those who
+// call the function that it stands in.
 func (t *theirs) absorbed(above []ast.Node) bool {
 	for i := len(above) - 1; i > 0; i-- {
 		switch n := above[i].(type) {
@@ -433,8 +445,9 @@ func (t *theirs) absorbed(above []ast.Node) bool {
 	return false
 }
 
-// literal says whether a function literal that calls functions of the user absorbs that: it is given to a guard, or kept and called elsewhere. If
-// it is called where it stands, that is not known yet.
+// literal says whether a function literal that calls functions of the user absorbs that: it is
+// given to a guard, or kept and called elsewhere. If it is called where it stands, that is not
+// known yet.
 func (t *theirs) literal(n *ast.FuncLit, parent ast.Node) (absorbed, known bool) {
 	switch parent := parent.(type) {
 	case *ast.CallExpr:
@@ -463,7 +476,8 @@ func (t *theirs) literal(n *ast.FuncLit, parent ast.Node) (absorbed, known bool)
 	return true, true
 }
 
-// implements reports whether a method is one of an interface that users implement too, so that each call of it is looked at.
+// implements reports whether a method is one of an interface that users implement too, so that each
+// call of it is looked at.
 func (t *theirs) implements(f *gotypes.Func) bool {
 	recv := f.Signature().Recv()
 	if recv == nil {
@@ -560,7 +574,8 @@ func (t *theirs) calls(call *ast.CallExpr) bool {
 	return n != nil && (lookedAt(n) || t.hidden(f))
 }
 
-// hidden reports whether a method of an interface that only this package implements calls functions of the user in one of its implementations.
+// hidden reports whether a method of an interface that only this package implements calls functions
+// of the user in one of its implementations.
 func (t *theirs) hidden(f *gotypes.Func) bool {
 	for o := range t.objects {
 		if m, is := o.(*gotypes.Func); is && m.Name() == f.Name() && !m.Exported() && m.Signature().Recv() != nil && f.Pkg() == t.pkg {
@@ -622,7 +637,8 @@ func (t *theirs) follow(n ast.Node) {
 	}
 }
 
-// arguments follows functions into the parameters of declared functions of this package, and into types of it.
+// arguments follows functions into the parameters of declared functions of this package, and into
+// types of it.
 func (t *theirs) arguments(n *ast.CallExpr, give func(gotypes.Object, ast.Expr)) {
 	if t.info.Types[n.Fun].IsType() && len(n.Args) == 1 {
 		if to := named(t.info.Types[n.Fun].Type); to != nil && to.Obj().Pkg() == t.pkg {

@@ -12,7 +12,8 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A record on which Key does not return is handed out with its payload and the fault, and with no key.
+// A record on which Key does not return is handed out with its payload and the fault, and with no
+// key.
 func TestDelivery_KeyPanics(t *testing.T) {
 	t.Parallel()
 	for want, end := range map[string]func(){"Config.Key: panic: boom, at ": func() { panic("boom") }, "Config.Key: the function exited": runtime.Goexit} {
@@ -27,7 +28,8 @@ func TestDelivery_KeyPanics(t *testing.T) {
 	}
 }
 
-// An event on which TopicOf panics is charged, and no final failure: the next attempt may find a topic. Nothing is sent of it.
+// An event on which TopicOf panics is charged, and no final failure: the next attempt may find a
+// topic. Nothing is sent of it.
 func TestSink_TopicOfPanics(t *testing.T) {
 	t.Parallel()
 	s := &Sink{config: SinkConfig{TopicOf: func(pawl.Message) string { panic("boom") }}}

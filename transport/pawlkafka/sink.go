@@ -389,7 +389,8 @@ func aboutRecord(err error) bool {
 	return false
 }
 
-// misfit is the end of an event of which no message can be made. A panic says nothing of the next attempt, and is charged.
+// misfit is the end of an event of which no message can be made. A panic says nothing of the next
+// attempt, and is charged.
 func misfit(err error) error {
 	failure := &pawl.Error{Op: "kafka.sink", Err: err}
 	if callback.Panicked(err) {

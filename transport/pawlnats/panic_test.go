@@ -13,7 +13,8 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlnats"
 )
 
-// A message on which a function of the configuration does not return becomes a dead letter; the others take effect.
+// A message on which a function of the configuration does not return becomes a dead letter; the
+// others take effect.
 func TestConfig_PanicIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	bad := func(m *nats.Msg) bool { return strings.HasSuffix(m.Subject, ".bad") }

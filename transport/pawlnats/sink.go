@@ -267,7 +267,8 @@ func (s *Sink) probe() {
 	}()
 }
 
-// misfit is the end of an event of which no message can be made. A panic says nothing of the next attempt, and is charged.
+// misfit is the end of an event of which no message can be made. A panic says nothing of the next
+// attempt, and is charged.
 func misfit(err error) error {
 	failure := &pawl.Error{Op: "nats.sink", Err: err}
 	if callback.Panicked(err) {

@@ -11,7 +11,8 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A message on which a function of the configuration does not return is handed out with its payload and the fault, and in no order.
+// A message on which a function of the configuration does not return is handed out with its payload
+// and the fault, and in no order.
 func TestDelivery_Panics(t *testing.T) {
 	t.Parallel()
 	boom := func(*amqp.Delivery) string { panic("boom") }

@@ -16,7 +16,8 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlrabbitmq"
 )
 
-// One message on which Key panics is a dead letter of Pawl. The queue's delivery limit drops none of the others.
+// One message on which Key panics is a dead letter of Pawl. The queue's delivery limit drops none
+// of the others.
 func TestSource_KeyPanics(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, "create table effect (key text)")

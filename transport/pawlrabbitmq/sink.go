@@ -246,7 +246,8 @@ func (s *Sink) drop(l *line) {
 	go hangUp(l.conn, 0)
 }
 
-// misfit is the end of an event of which no message can be made. A panic says nothing of the next attempt, and is charged.
+// misfit is the end of an event of which no message can be made. A panic says nothing of the next
+// attempt, and is charged.
 func misfit(err error) error {
 	failure := &pawl.Error{Op: "rabbitmq.sink", Err: err}
 	if callback.Panicked(err) {

@@ -18,8 +18,8 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// A message on which a function of the configuration panics, or exits its goroutine, becomes a dead letter with the reason and its payload. The
-// others take effect.
+// A message on which a function of the configuration panics, or exits its goroutine, becomes a dead
+// letter with the reason and its payload. The others take effect.
 func TestConfig_PanicIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	key := pawlsqs.KeyAttribute(pawlsqs.DefaultKeyAttribute)
@@ -69,7 +69,8 @@ func TestConfig_PanicIsADeadLetter(t *testing.T) {
 	}
 }
 
-// A message of a Lambda event on which Key panics does not keep the function from handling the others.
+// A message of a Lambda event on which Key panics does not keep the function from handling the
+// others.
 func TestLambda_PanicIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	p := newPipeline(t, sqstest.Faults{})
@@ -87,7 +88,8 @@ func TestLambda_PanicIsADeadLetter(t *testing.T) {
 	})
 }
 
-// A ReleaseDelay that panics overrules nothing: the message is given back, and the panic is in the error.
+// A ReleaseDelay that panics overrules nothing: the message is given back, and the panic is in the
+// error.
 func TestReleaseDelay_Panic(t *testing.T) {
 	t.Parallel()
 	f := setup(t, sqstest.Faults{}, pawlsqs.Config{ReleaseDelay: func(time.Duration, pawl.Delivery) time.Duration { panic("boom") }})

@@ -193,7 +193,8 @@ func once(o *awssqs.Options) {
 	o.HTTPClient = ownBody{o.HTTPClient}
 }
 
-// delivery reads a message. One on which a function of the configuration panics has the fault, and is itself as far as it was read.
+// delivery reads a message. One on which a function of the configuration panics has the fault, and
+// is itself as far as it was read.
 func (s *Source) delivery(m types.Message, polled time.Time) pawl.Delivery {
 	var fault error
 	if s.config.Unwrap != nil {

@@ -75,11 +75,12 @@ func (s *Source) delete(ctx context.Context, held []*arrival) error {
 		"nothing to do: they return after their visibility timeout and are absorbed as duplicates")
 }
 
-// Release gives deliveries back. They become visible after delay, rounded up to whole seconds and cut to what is left
-// of twelve hours since their receive; 0 and less mean at once, [KeepTimeout] what is left of the visibility timeout.
-// [Config.ReleaseDelay] may overrule delay; if it panics, delay counts, and the panic is in the error. A delivery whose handle is dead is visible already or belongs to another
-// receiver: it is counted in Stats.LostHandles and is no error. Deliveries of another source are refused with an error,
-// the others beside them are released.
+// Release gives deliveries back. They become visible after delay, rounded up to whole seconds and
+// cut to what is left of twelve hours since their receive; 0 and less mean at once, [KeepTimeout]
+// what is left of the visibility timeout. [Config.ReleaseDelay] may overrule delay; if it panics,
+// delay counts, and the panic is in the error. A delivery whose handle is dead is visible already
+// or belongs to another receiver: it is counted in Stats.LostHandles and is no error. Deliveries of
+// another source are refused with an error, the others beside them are released.
 //
 // In a FIFO queue give back with a delivery those behind it in its group, in one call. SQS hands none of them out before it: it is
 // in flight until its delay is over, and that blocks its group.

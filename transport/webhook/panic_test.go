@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// A delivery on which a function of the configuration does not return is answered 200, because the database holds it, as one dead letter. The others
-// take effect.
+// A delivery on which a function of the configuration does not return is answered 200, because the
+// database holds it, as one dead letter. The others take effect.
 func TestReceiver_PanicIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	bad := func(body []byte) bool { return strings.Contains(string(body), "bad") }

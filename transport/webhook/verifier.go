@@ -155,7 +155,8 @@ type Verified struct {
 	// Key is what to remember it by; "" if it has none, and then KeyFault says why, for logs. Such a delivery is genuine all
 	// the same: keep it for a person, do not handle it.
 	Key, KeyFault string
-	// Fault is a panic of a function of the Config, with this delivery. Such a delivery has no Key, and a [Receiver] hands it on as a dead letter.
+	// Fault is a panic of a function of the Config, with this delivery. Such a delivery has no Key,
+	// and a [Receiver] hands it on as a dead letter.
 	Fault error
 	// SemanticKey is the second key; "" if none is configured or this delivery has none. One that cannot be stored is its SHA-256.
 	SemanticKey string
@@ -176,8 +177,8 @@ type Verified struct {
 	Body []byte
 }
 
-// Verify checks a request that was read already: its headers, with canonical names, and its raw body. An error is a [Refusal], or the panic of
-// Config.Now.
+// Verify checks a request that was read already: its headers, with canonical names, and its raw
+// body. An error is a [Refusal], or the panic of Config.Now.
 func (v *Verifier) Verify(h http.Header, body []byte) (Verified, error) {
 	if err := v.inspect(h); err != nil {
 		return Verified{}, err
