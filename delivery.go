@@ -15,6 +15,10 @@ type Delivery struct {
 	Key string
 	// KeyFault says why there is no Key, where the transport knows.
 	KeyFault string
+	// Fault is why the source could not read the message: a function of its configuration panicked
+	// on it. Such a message becomes a dead letter with its payload and the panic, whatever other
+	// keys there are. Nil for a message that was read.
+	Fault error
 	// SemanticKey is a second name of the intent, for senders that may announce one thing under two keys: whatever takes effect under it
 	// first, the others are duplicates. Their payloads may differ. Empty: there is none.
 	SemanticKey string

@@ -4,12 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/pawl-go/pawl/internal/callback"
 )
 
 // An EventKind names what happened; metrics use the same words.
@@ -77,8 +78,9 @@ type Event struct {
 	Age       time.Duration // since the oldest of the messages was sent
 }
 
-// Hooks receive events. OnEvent runs on the working goroutine: it must be quick. If it panics the event is lost and the work goes on;
-// the first panic of the process is logged to [slog.Default], and all are counted: see [HookPanics]. The zero Hooks are those that the context
+// Hooks receive events. The work waits for OnEvent: it must be quick. If it panics, or exits its
+// goroutine, the event is lost and the work goes on; the first panic of the process is logged to
+// [slog.Default], and all are counted: see [HookPanics]. The zero Hooks are those that the context
 // carries, see [WithHooks]; where it carries none, they log to [slog.Default].
 type Hooks struct {
 	OnEvent func(context.Context, Event)
@@ -89,14 +91,18 @@ func (h Hooks) Emit(ctx context.Context, e Event) {
 	if h.OnEvent == nil {
 		h, ctx = inherited(ctx)
 	}
-	defer func() {
-		if cause := recover(); cause != nil && hookPanics.Add(1) == 1 {
-			defer func() { _ = recover() }() // it may be the logger that panics
-			slog.Default().ErrorContext(ctx, "pawl: a hook panicked; more panics are counted and not logged", "panic", cause, "event", string(e.Kind),
-				"stack", string(debug.Stack()))
-		}
-	}()
-	h.OnEvent(ctx, e)
+	err := callback.Do("Hooks.OnEvent", func() error {
+		h.OnEvent(ctx, e)
+		return nil
+	})
+	if err == nil || hookPanics.Add(1) > 1 {
+		return
+	}
+	_ = callback.Do("", func() error { // it may be the logger that panics
+		slog.Default().ErrorContext(ctx, "pawl: a hook panicked; more panics are counted and not logged", "panic", err.Error(), "event", string(e.Kind),
+			"stack", callback.StackOf(err))
+		return nil
+	})
 }
 
 var hookPanics atomic.Int64
@@ -207,6 +213,7 @@ func (e Event) attrs() []slog.Attr {
 	}
 	if e.Err != nil {
 		attrs = append(attrs, slog.String("error", e.Err.Error()))
+		text("stack", callback.StackOf(e.Err))
 	}
 	return attrs
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
@@ -32,8 +33,17 @@ type Referrer interface {
 	ResultRef() (refType, refID string)
 }
 
-// encode makes the answer of a value, and the value that everybody gets from it, the first caller too.
-func encode[T any](value T) (Answer, T, error) {
+// encode makes the answer of a value, and the value that everybody gets from it, the first caller
+// too. The methods of the value that write and read it are the user's.
+func encode[T any](value T) (a Answer, stored T, err error) {
+	err = callback.Do("the result", func() (err error) {
+		a, stored, err = encoded(value)
+		return err
+	})
+	return a, stored, err
+}
+
+func encoded[T any](value T) (Answer, T, error) {
 	var a Answer
 	switch v := any(value).(type) {
 	case Answer:
@@ -52,11 +62,19 @@ func encode[T any](value T) (Answer, T, error) {
 	if r, ok := any(value).(Referrer); ok {
 		a.RefType, a.RefID = r.ResultRef()
 	}
-	stored, err := decode[T](a)
+	stored, err := decoded[T](a)
 	return a, stored, err
 }
 
 func decode[T any](a Answer) (value T, err error) {
+	err = callback.Do("the result", func() (err error) {
+		value, err = decoded[T](a)
+		return err
+	})
+	return value, err
+}
+
+func decoded[T any](a Answer) (value T, err error) {
 	switch v := any(&value).(type) {
 	case *Answer:
 		*v = a

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/delivery"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
@@ -42,7 +43,7 @@ func (c *Consumer) receive(ctx context.Context, work chan<- pawl.Delivery) {
 		c.awaitBound(ctx)
 		c.groups.awaitRoom(ctx)
 		stopped = ctx.Err() != nil
-		batch, err := c.cfg.Source.Receive(ctx, max(c.info.ReceiveBatch, c.handler.batchSize))
+		batch, err := c.received(ctx)
 		c.turns.Turn()
 		for _, d := range c.groups.join(batch) {
 			select {
@@ -59,6 +60,15 @@ func (c *Consumer) receive(ctx context.Context, work chan<- pawl.Delivery) {
 		c.emit(ctx, pawl.Event{Kind: pawl.EventReceiveFailed, Op: "consumer.receive", Err: err})
 		pace.Sleep(ctx, pace.Jittered(backoff(failures)))
 	}
+}
+
+// received is one call of the source.
+func (c *Consumer) received(ctx context.Context) (batch []pawl.Delivery, err error) {
+	err = callback.Do("Source.Receive", func() (err error) {
+		batch, err = c.cfg.Source.Receive(ctx, max(c.info.ReceiveBatch, c.handler.batchSize))
+		return err
+	})
+	return batch, err
 }
 
 // awaitDatabase holds the receiving while the database is away: whatever was received meanwhile would only be given back,

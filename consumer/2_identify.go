@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/delivery"
 )
 
@@ -28,30 +29,40 @@ type item struct {
 // must not kill the process: before the claim nothing counts crashes.
 func (c *Consumer) identify(d pawl.Delivery) (it item, err error) {
 	it.Delivery, it.sent = d, d.Key
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = &pawl.Error{Op: "consumer.claim", Code: pawl.CodeFingerprintInvalid, Err: fmt.Errorf("panic: %v", cause)}
-		}
-	}()
-	it.Key = c.cfg.Key(d)
+	if err = callback.Do("", func() error { return c.read(&it) }); callback.Panicked(err) {
+		err = unread(err)
+	}
+	return it, err
+}
+
+// unread is why a message becomes a dead letter on which a function of the user panicked.
+func unread(fault error) error {
+	return &pawl.Error{Op: "consumer.claim", Code: pawl.CodeFingerprintInvalid, Err: fault, Hint: "mend the function; the dead letter has the payload"}
+}
+
+func (c *Consumer) read(it *item) (err error) {
+	if it.Fault != nil {
+		return unread(it.Fault)
+	}
+	it.Key = c.cfg.Key(it.Delivery)
 	if it.intent, err = c.intent(it.Delivery); err != nil {
-		return it, err
+		return err
 	}
 	if it.SemanticKey != "" {
 		if err := c.semanticOf(it.Delivery).Validate(); err != nil {
-			return it, err
+			return err
 		}
 	}
 	if c.handler.exclusive != nil {
 		it.resource = c.handler.exclusive(it.Delivery)
 	}
 	if it.turn, err = c.turn(it.Delivery); err != nil {
-		return it, err
+		return err
 	}
-	if d.OrderingKey != "" {
-		it.lane, err = c.laneOf(d.OrderingKey)
+	if it.OrderingKey != "" {
+		it.lane, err = c.laneOf(it.OrderingKey)
 	}
-	return it, err
+	return err
 }
 
 // laneOf is the lane of an ordering key: the key itself, or its hash if it is too long for a name.

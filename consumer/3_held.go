@@ -4,13 +4,23 @@ import (
 	"context"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 )
 
-// held asks a source that may take deliveries back whether this one is still ours, and tells it that work on it begins. It is asked once for each
-// delivery, and as late as possible: after true, a broker that wants to move it waits for us.
-func (c *Consumer) held(d pawl.Delivery) bool {
+// held asks a source that may take deliveries back whether this one is still ours, and tells it
+// that work on it begins. It is asked once for each delivery, and as late as possible: after true,
+// a broker that wants to move it waits for us. If the question panics the delivery counts as ours:
+// what is dropped is never settled, and what is handled twice takes effect once.
+func (c *Consumer) held(ctx context.Context, d pawl.Delivery) bool {
 	source, may := c.cfg.Source.(pawl.Revocable)
-	return !may || source.StillHeld(d)
+	if !may {
+		return true
+	}
+	held, err := callback.Get("Source.StillHeld", func() bool { return source.StillHeld(d) })
+	if err != nil {
+		c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventTrouble, Op: "consumer.begin", Err: err})
+	}
+	return held || err != nil
 }
 
 // drop leaves a delivery to its source, which has taken it back: it is another receiver's, or comes again. Those of its ordering key that
@@ -19,7 +29,7 @@ func (c *Consumer) held(d pawl.Delivery) bool {
 func (c *Consumer) drop(ctx context.Context, first pawl.Delivery, behind ...pawl.Delivery) {
 	lost, held := []pawl.Delivery{first}, []pawl.Delivery(nil)
 	for _, d := range behind {
-		if c.held(d) {
+		if c.held(ctx, d) {
 			held = append(held, d)
 			continue
 		}

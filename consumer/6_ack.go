@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/receipt"
@@ -148,7 +149,7 @@ func (c *Consumer) ack(ctx context.Context, batch []pawl.Receipt) {
 	defer cancel()
 	err := fault.At("consumer.ack.before")
 	if err == nil {
-		err = c.cfg.Source.Ack(ctx, batch...)
+		err = callback.Do("Source.Ack", func() error { return c.cfg.Source.Ack(ctx, batch...) })
 	}
 	if err != nil {
 		c.emit(ctx, pawl.Event{Kind: pawl.EventAckFailed, Op: "consumer.ack", Count: len(batch), Err: err})
@@ -175,5 +176,5 @@ func (c *Consumer) release(ctx context.Context, wait time.Duration, ds ...pawl.D
 	if c.ending.done {
 		return nil // of a handler that was left behind: the source gave its deliveries up when it left
 	}
-	return c.cfg.Source.Release(ctx, wait, ds...)
+	return callback.Do("Source.Release", func() error { return c.cfg.Source.Release(ctx, wait, ds...) })
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 )
 
 // An end is that of the source. Calls of Release hold it for reading.
@@ -31,7 +32,7 @@ func (c *Consumer) finish(ctx context.Context) {
 	c.ending.done = true
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sourcePatience)
 	defer cancel()
-	if err := f.Finish(ctx); err != nil {
+	if err := callback.Do("Source.Finish", func() error { return f.Finish(ctx) }); err != nil {
 		c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "consumer.finish", Err: err})
 	}
 }

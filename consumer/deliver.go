@@ -62,7 +62,7 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 		}
 	}
 	defer leave()
-	if !it.begun && !c.held(it.Delivery) {
+	if !it.begun && !c.held(ctx, it.Delivery) {
 		return outcome{lost: true}, nil
 	}
 	once := func() (err error) {
@@ -124,9 +124,13 @@ func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) outcome 
 	if err != nil {
 		return outcome{} // stopping
 	}
-	if !c.held(d) {
+	if !c.held(ctx, d) {
 		leave()
 		return outcome{lost: true}
+	}
+	if d.Fault != nil {
+		leave()
+		return c.settled(ctx, c.buried(item{Delivery: d, sent: d.Key}, unread(d.Fault)).again())
 	}
 	end, err := c.trigger(ctx, d, leave)
 	leave()

@@ -36,7 +36,7 @@ func (c *Consumer) deliverMany(ctx context.Context, ds []pawl.Delivery) []outcom
 			alone = append(alone, i)
 		case !twice && !c.inFlight.enter(it.intent.Key):
 			outcomes[i] = c.conflict(ctx, d, nil)
-		case !c.held(d):
+		case !c.held(ctx, d):
 			outcomes[i].lost = true
 			if !twice {
 				c.inFlight.leave(it.intent.Key)

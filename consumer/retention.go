@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/delivery"
 	"github.com/pawl-go/pawl/internal/pace"
 )
@@ -38,7 +39,12 @@ func (c *Consumer) keepInbox(ctx context.Context) {
 // promise says for how long this consumer remembers, and returns for how long all programs of its name do: 0 is for ever, or not known
 // now.
 func (c *Consumer) promise(ctx context.Context, window time.Duration) time.Duration {
-	horizon := c.cfg.Source.Info().RedeliveryHorizon // may ask the broker; it may have grown since the start
+	info, err := callback.Get("Source.Info", c.cfg.Source.Info) // may ask the broker
+	if err != nil {
+		c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "inbox.report", Err: err})
+		return 0
+	}
+	horizon := info.RedeliveryHorizon // it may have grown since the start
 	switch {
 	case c.follows && horizon > longestHorizon:
 		window = 0

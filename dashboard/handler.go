@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/pawl-go/pawl/internal/callback"
 )
 
 // A Handler serves the dashboard. Mount it at any path with [http.StripPrefix]: its links are relative. It is safe for concurrent use.
@@ -56,7 +58,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, http.StatusForbidden, "", err)
 		return
 	}
-	user, err := h.cfg.Authorize(r)
+	var user User
+	err := callback.Do("Authorize", func() (err error) {
+		user, err = h.cfg.Authorize(r)
+		return err
+	})
+	if callback.Panicked(err) {
+		h.cfg.Logger.ErrorContext(r.Context(), "dashboard: Authorize panicked", "method", r.Method, "path", r.URL.Path, "error", err, "stack", callback.StackOf(err))
+		http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
+		return
+	}
 	if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
 		for name, values := range refusal.Header {
 			w.Header()[http.CanonicalHeaderKey(name)] = values

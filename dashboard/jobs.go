@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/ops"
 )
@@ -283,7 +284,10 @@ func payload(v *view) error {
 	v.h.cfg.Logger.InfoContext(v.ctx(), "dashboard: payload shown", "user", v.User.Name, "job", id)
 	body := j.Payload
 	if v.h.cfg.Redact != nil {
-		body = v.h.cfg.Redact(Payload{Queue: j.Queue, Kind: j.Kind, JobID: id, Body: body})
+		body, err = callback.Get("Redact", func() []byte { return v.h.cfg.Redact(Payload{Queue: j.Queue, Kind: j.Kind, JobID: id, Body: body}) })
+		if err != nil {
+			return err
+		}
 	}
 	v.add(verbs{{Text: "Back to the job", Link: v.Link.Job(id)}})
 	if len(body) > maxShown {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/progress"
@@ -126,7 +127,7 @@ func (l *line) next(ctx context.Context) (done []*attempt, free int, open bool) 
 				continue
 			}
 		}
-		return done, l.admitted(free), true
+		return done, l.admitted(ctx, free), true
 	}
 }
 
@@ -154,11 +155,16 @@ func (l *line) due(ctx context.Context, db DB) (bool, error) {
 }
 
 // admitted returns how many of some taken slots the gate lets be filled, and gives the others back.
-func (l *line) admitted(taken int) int {
+// A gate that panics lets none.
+func (l *line) admitted(ctx context.Context, taken int) int {
 	if l.queue.Admit == nil {
 		return taken
 	}
-	most := min(taken, max(0, l.queue.Admit()))
+	admitted, err := callback.Get("Queue.Admit", l.queue.Admit)
+	if err != nil {
+		l.w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job.claim", Scope: l.queue.Name, Err: err})
+	}
+	most := min(taken, max(0, admitted))
 	l.slots.give(taken - most)
 	return most
 }

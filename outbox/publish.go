@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/fault"
 )
 
@@ -17,10 +18,14 @@ func (r *Relay) carried(m pawl.Message) error {
 	if !knows {
 		return nil
 	}
-	if err := c.Carries(m); err != nil {
-		return pawl.Final(fmt.Errorf("the sink cannot carry it: %w", err))
+	err := callback.Do("Carries", func() error { return c.Carries(m) })
+	switch {
+	case err == nil:
+		return nil
+	case callback.Panicked(err): // it says nothing of the next attempt, and is charged
+		return err
 	}
-	return nil
+	return pawl.Final(fmt.Errorf("the sink cannot carry it: %w", err))
 }
 
 // maxApart is how many suspects are published at once, each in a call of its own.
@@ -130,10 +135,7 @@ func askSink[T any](ctx context.Context, call func() T) (T, error) {
 	answered := make(chan answer, 1)
 	go func() {
 		var a answer
-		a.err = safely(func() error {
-			a.said = call()
-			return nil
-		})
+		a.said, a.err = callback.Get("", call)
 		answered <- a
 	}()
 	over, stop := lateAfter(ctx, sinkGrace)

@@ -3,10 +3,10 @@ package outbox
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 )
 
 // Func makes a sink of a function that publishes one message. The messages of a batch are published side by side, so
@@ -29,7 +29,7 @@ func (f funcSink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	answers, errs := make(chan answer, len(ms)), make([]error, len(ms))
 	for i, m := range ms {
 		errs[i] = errLeftBehind
-		go func() { answers <- answer{i, safely(func() error { return f(ctx, m) })} }()
+		go func() { answers <- answer{i, callback.Do("", func() error { return f(ctx, m) })} }()
 	}
 	over, stop := lateAfter(ctx, funcGrace)
 	defer stop()
@@ -52,16 +52,6 @@ var errLeftBehind = pawl.SinkDown(errors.New("it did not return when its context
 func lateAfter(ctx context.Context, grace time.Duration) (over <-chan struct{}, stop func() bool) {
 	late := make(chan struct{})
 	return late, context.AfterFunc(ctx, func() { time.AfterFunc(grace, func() { close(late) }) })
-}
-
-// safely calls user code. A panic is an error.
-func safely(fn func() error) (err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = fmt.Errorf("panic: %v", cause)
-		}
-	}()
-	return fn()
 }
 
 // Channel makes a sink of a channel. A message counts as published when it was received, or is in the channel's buffer: what is

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/fault"
@@ -104,7 +105,10 @@ func (k *Keeper) put(ctx context.Context) error {
 	for _, s := range k.cfg.Schedules {
 		for {
 			limited, cancel := context.WithTimeout(ctx, callTime)
-			_, err := Put(limited, k.pool, s)
+			err := callback.Do("Plan", func() error {
+				_, err := Put(limited, k.pool, s)
+				return err
+			})
 			cancel()
 			if err == nil {
 				break
@@ -227,19 +231,25 @@ func (k *Keeper) ticks(r catalog.ScheduleRow) (ticks []time.Time, skipped int, n
 	if r.Cron == nil {
 		return nil, 0, time.Time{}, nil
 	}
-	plan, err := k.cfg.Cron(*r.Cron, *r.TimeZone)
+	err = callback.Do("Config.Cron", func() error {
+		plan, err := k.cfg.Cron(*r.Cron, *r.TimeZone)
+		if err != nil {
+			return err
+		}
+		first, limit := plan.Next(r.SinceAt), 1
+		if r.NextAt != nil {
+			first = *r.NextAt
+		}
+		if Missed(r.Missed) == MissedAll {
+			limit = missedLimit
+		}
+		if ticks, skipped, next = plan.owed(first, r.ReadAt, limit); next.IsZero() {
+			return fmt.Errorf("%s has no further tick", plan)
+		}
+		return nil
+	})
 	if err != nil {
-		return nil, 0, time.Time{}, fmt.Errorf("%w: %w", errPlan, err)
-	}
-	first, limit := plan.Next(r.SinceAt), 1
-	if r.NextAt != nil {
-		first = *r.NextAt
-	}
-	if Missed(r.Missed) == MissedAll {
-		limit = missedLimit
-	}
-	if ticks, skipped, next = plan.owed(first, r.ReadAt, limit); next.IsZero() {
-		err = fmt.Errorf("%w: %s has no further tick", errPlan, plan)
+		err = fmt.Errorf("%w: %w", errPlan, err)
 	}
 	if ticks == nil {
 		ticks = []time.Time{} // null is for intervals

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/outbox"
@@ -172,6 +173,8 @@ func least(limit, needed int) int {
 // A custom part is one of the user's.
 type custom struct{ part Part }
 
-func (c custom) Run(ctx context.Context) error { return c.part.Run(ctx) }
+func (c custom) Run(ctx context.Context) error {
+	return callback.Do("Part.Run", func() error { return c.part.Run(ctx) })
+}
 
 func (c custom) Ready() <-chan struct{} { return c.part.Ready }

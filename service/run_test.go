@@ -214,6 +214,7 @@ func TestRun_OnePartFails(t *testing.T) {
 			return boom
 		},
 		"exits its goroutine": func(context.Context, *service.App) error { runtime.Goexit(); return nil },
+		"panics":              func(context.Context, *service.App) error { panic(boom) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -227,7 +228,7 @@ func TestRun_OnePartFails(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience.Limit)
 			defer cancel()
 			err := app.Run(ctx)
-			if exits := strings.Contains(name, "exits"); ctx.Err() != nil || err == nil || errors.Is(err, boom) == exits || !strings.Contains(err.Error(), "mine") || strings.Contains(err.Error(), "orders") {
+			if abrupt := name == "exits its goroutine" || name == "panics"; ctx.Err() != nil || err == nil || errors.Is(err, boom) == abrupt || !strings.Contains(err.Error(), "mine") || strings.Contains(err.Error(), "orders") {
 				t.Errorf("%v", err)
 			}
 			if n := b.count("select count(*) from pawl.worker"); n != 0 {

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pawl-go/pawl/command"
+	"github.com/pawl-go/pawl/internal/callback"
 )
 
 // A recording is the response of a handler, kept back until COMMIT. It behaves as net/http's: no status means 200, the second
@@ -131,10 +132,14 @@ func (p *passed) Error() string { return fmt.Sprintf("the handler answered %d", 
 // answer makes of a handler's end what the command ends with.
 func (c *recording) answer(failure error) (command.Answer, error) {
 	c.end()
-	switch {
-	case failure != nil:
+	if failure != nil {
 		return command.Answer{}, failure
-	case !c.options.Final(c.status):
+	}
+	final, err := callback.Get("Options.Final", func() bool { return c.options.Final(c.status) })
+	switch {
+	case err != nil:
+		return command.Answer{}, err
+	case !final:
 		return command.Answer{}, &passed{c.status}
 	}
 	return c.stored(), nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/fault"
 )
 
@@ -42,7 +43,12 @@ func settled(err error) bool {
 
 func (x *exchange) replay(answer command.Answer) {
 	if x.options.Authorize != nil {
-		if err := x.options.Authorize(x.request(x.r.Context())); err != nil {
+		err := x.call("Options.Authorize", func() error { return x.options.Authorize(x.request(x.r.Context())) })
+		switch {
+		case callback.Panicked(err):
+			problem(failed).write(x.w)
+			return
+		case err != nil:
 			problem(forbidden).write(x.w)
 			return
 		}

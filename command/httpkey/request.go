@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 )
 
 // An exchange is one request and its response.
@@ -46,15 +47,29 @@ func (x *exchange) read(tenant Tenant) (wrong *Problem) {
 	if !x.keyed {
 		key = rand.Text()
 	}
-	name, err := tenant(x.r)
-	if err != nil || name == "" {
+	var name string
+	err = x.call("Tenant", func() (err error) {
+		name, err = tenant(x.r)
+		return err
+	})
+	switch {
+	case callback.Panicked(err):
+		return problem(failed)
+	case err != nil || name == "":
 		return problem(forbidden)
 	}
 	if wrong := x.readBody(); wrong != nil {
 		return wrong
 	}
-	print, err := x.options.Fingerprint(x.request(x.r.Context()), x.body)
-	if err != nil {
+	var print pawl.Fingerprint
+	err = x.call("Options.Fingerprint", func() (err error) {
+		print, err = x.options.Fingerprint(x.request(x.r.Context()), x.body)
+		return err
+	})
+	switch {
+	case callback.Panicked(err):
+		return problem(failed)
+	case err != nil:
 		return problem(unreadable).because(err)
 	}
 	x.intent = pawl.Intent{Scope: scope(x.options.Name, name), Key: key, Fingerprint: print}
@@ -62,6 +77,19 @@ func (x *exchange) read(tenant Tenant) (wrong *Problem) {
 		return problem(unreadable)
 	}
 	return nil
+}
+
+// call calls a function of the user outside of the command. A panic is reported, unless it wants
+// the response aborted, as in [http.Handler].
+func (x *exchange) call(what string, fn func() error) error {
+	err := callback.Do(what, fn)
+	if callback.CauseOf(err) == http.ErrAbortHandler { //nolint:errorlint // it is compared so by net/http
+		panic(http.ErrAbortHandler)
+	}
+	if callback.Panicked(err) {
+		x.options.Hooks.Emit(x.r.Context(), pawl.Event{Kind: pawl.EventTrouble, Op: "command.claim", Scope: x.intent.Scope, Key: x.intent.Key, Err: err})
+	}
+	return err
 }
 
 // scope of a tenant, whatever characters its name has.

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 )
 
 // Connect connects as the pool does, its BeforeConnect included, or to url if that is not empty.
@@ -30,7 +31,7 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, url string) (*pgx.Conn, er
 	settings := pool.Config()
 	config := settings.ConnConfig.Copy()
 	if settings.BeforeConnect != nil {
-		if err := settings.BeforeConnect(ctx, config); err != nil {
+		if err := callback.Do("BeforeConnect", func() error { return settings.BeforeConnect(ctx, config) }); err != nil {
 			return nil, err
 		}
 	}

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
-	"strings"
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 )
 
 // ErrLost means that the transaction itself is gone, not only the work since the savepoint.
@@ -62,7 +61,7 @@ func Safely(fn func() error) error { return safely(nil, fn) }
 func safely(h *Hands, fn func() error) error {
 	result := make(chan error, 1)
 	h.do(func() {
-		err := error(ErrExited)
+		err := ErrExited
 		defer func() { result <- err }()
 		err = Here(fn)
 	})
@@ -71,44 +70,10 @@ func safely(h *Hands, fn func() error) error {
 
 // Here calls user code in the caller's goroutine. Its panic is a failure like any other. If it exits the goroutine, Here does not
 // return, and the failure is [ErrExited].
-func Here(fn func() error) (err error) {
-	err = ErrExited // also if what a panic brings is nil
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = abrupt(fmt.Sprintf("panic: %v, at %s", cause, panicSite()))
-		}
-	}()
-	failure := fn()
-	if failure != nil {
-		_ = failure.Error() // an error that panics when asked must do so in here
-	}
-	return failure
-}
+func Here(fn func() error) (err error) { return callback.Here("", fn) }
 
 // ErrExited is the failure of a handler that exited its goroutine.
-const ErrExited = abrupt("the handler's goroutine exited")
-
-// abrupt is the failure of a handler that did not return.
-type abrupt string
-
-func (a abrupt) Error() string { return string(a) }
+var ErrExited error = &callback.Abrupt{How: "the handler's goroutine exited"}
 
 // Abrupt reports whether err is the panic, exit or overrun of a handler, which says nothing of how far it came.
-func Abrupt(err error) bool {
-	return errors.As(err, new(abrupt)) || errors.As(err, new(*overrunError))
-}
-
-// panicSite names the first frame of user code under the panic, for the error history; a full stack would not fit.
-func panicSite() string {
-	callers := make([]uintptr, 32)
-	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers)])
-	for {
-		frame, more := frames.Next()
-		if !strings.HasPrefix(frame.Function, "runtime.") {
-			return fmt.Sprintf("%s (%s:%d)", frame.Function, frame.File, frame.Line)
-		}
-		if !more {
-			return "an unknown place"
-		}
-	}
-}
+func Abrupt(err error) bool { return callback.Panicked(err) || errors.As(err, new(*overrunError)) }

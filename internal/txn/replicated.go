@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/watched"
 )
 
@@ -36,7 +37,7 @@ func Replicated(ctx context.Context, pool *pgxpool.Pool, readOn string) error {
 	err := barrierOf(pool, func(ctx context.Context) (*pgx.ConnConfig, error) {
 		config := pool.Config() // a copy
 		if config.BeforeConnect != nil {
-			if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
+			if err := callback.Do("BeforeConnect", func() error { return config.BeforeConnect(ctx, config.ConnConfig) }); err != nil {
 				return nil, err
 			}
 		}

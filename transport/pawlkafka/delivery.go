@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 )
 
 // Names in Delivery.Attributes.
@@ -39,8 +40,10 @@ type handout struct {
 
 func (s *Source) delivery(h handout) pawl.Delivery {
 	p, r := h.at.of.topicPartition, h.record
+	key, fault := callback.Get("Config.Key", func() string { return s.config.Key.KeyOf(Record{Record: r, TopicID: h.topic}) })
 	d := pawl.Delivery{
-		Key:         s.config.Key.KeyOf(Record{Record: r, TopicID: h.topic}),
+		Key:         key,
+		Fault:       fault,
 		MessageID:   messageID(p, h.topic, r.Offset),
 		OrderingKey: h.at.key,
 		Payload:     r.Value,

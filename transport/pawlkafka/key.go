@@ -33,6 +33,13 @@ type KeyFunc func(r Record) string
 // KeyOf calls f.
 func (f KeyFunc) KeyOf(r Record) string { return f(r) }
 
+func (f KeyFunc) check() error {
+	if f == nil {
+		return errors.New("KeyFunc is nil")
+	}
+	return nil
+}
+
 // DefaultKey takes the header Idempotency-Key, else the source and the id of a CloudEvent, which only together are unique.
 func DefaultKey() KeyFrom { return KeyFirst(KeyHeader(DefaultKeyHeader), KeyCloudEvent()) }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/cloudevents"
 	"github.com/pawl-go/pawl/internal/fault"
 )
@@ -190,7 +191,11 @@ func (s *Sink) Carries(m pawl.Message) error {
 
 // record makes the record of an event.
 func (s *Sink) record(m pawl.Message) (*kgo.Record, error) {
-	r := &kgo.Record{Topic: s.config.TopicOf(m), Value: m.Payload}
+	topic, err := callback.Get("SinkConfig.TopicOf", func() string { return s.config.TopicOf(m) })
+	if err != nil {
+		return nil, err
+	}
+	r := &kgo.Record{Topic: topic, Value: m.Payload}
 	limit, known := s.limits[r.Topic]
 	if !known {
 		return nil, fmt.Errorf("TopicOf names topic %q, which was not given to OpenSink", r.Topic)
@@ -243,7 +248,7 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	for i, m := range ms {
 		r, err := s.record(m)
 		if err != nil {
-			errs[i] = pawl.Final(&pawl.Error{Op: "kafka.sink", Err: err})
+			errs[i] = misfit(err)
 			continue
 		}
 		records, places = append(records, r), append(places, i)
@@ -273,7 +278,7 @@ func (s *Sink) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int,
 	for _, m := range ms {
 		r, err := s.record(m)
 		if err != nil {
-			unfit = pawl.Final(&pawl.Error{Op: "kafka.sink", Err: err})
+			unfit = misfit(err)
 			break
 		}
 		records = append(records, r)
@@ -407,4 +412,14 @@ func aboutRecord(err error) bool {
 		}
 	}
 	return false
+}
+
+// misfit is the end of an event of which no message can be made. A panic says nothing of the next
+// attempt, and is charged.
+func misfit(err error) error {
+	failure := &pawl.Error{Op: "kafka.sink", Err: err}
+	if callback.Panicked(err) {
+		return failure
+	}
+	return pawl.Final(failure)
 }

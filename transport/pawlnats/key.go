@@ -29,6 +29,13 @@ type KeyFunc func(m *nats.Msg) string
 // KeyOf calls f.
 func (f KeyFunc) KeyOf(m *nats.Msg) string { return f(m) }
 
+func (f KeyFunc) check() error {
+	if f == nil {
+		return errors.New("KeyFunc is nil")
+	}
+	return nil
+}
+
 // DefaultKey takes the header Idempotency-Key, else Nats-Msg-Id, else the source and the id of a CloudEvent, which only together are unique.
 func DefaultKey() KeyFrom {
 	return KeyFirst(KeyHeader(DefaultKeyHeader), KeyHeader(MsgIDHeader), KeyCloudEvent())

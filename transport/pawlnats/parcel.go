@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 )
 
 // parcel is what JetStream is handed of a message. It arrives octet for octet, or is refused before nats.go sees it: nats.go replaces line ends in
@@ -15,7 +16,10 @@ import (
 func (s *Sink) parcel(m pawl.Message) (*nats.Msg, error) {
 	subject := s.config.Subject
 	if s.config.SubjectOf != nil {
-		subject = s.config.SubjectOf(m)
+		var err error
+		if subject, err = callback.Get("SinkConfig.SubjectOf", func() string { return s.config.SubjectOf(m) }); err != nil {
+			return nil, err
+		}
 		if err := checkSubject(subject); err != nil {
 			return nil, err
 		}

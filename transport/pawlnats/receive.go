@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 )
 
 var noLimit time.Time // JetStream extends for ever
@@ -110,8 +111,10 @@ func (s *Source) rebound(ctx context.Context, b *binding, err error) (*binding, 
 }
 
 func (s *Source) delivery(m *nats.Msg, meta *nats.MsgMetadata, b *binding) pawl.Delivery {
+	key, fault := callback.Get("Config.Key", func() string { return s.config.Key.KeyOf(m) })
 	d := pawl.Delivery{
-		Key:        s.config.Key.KeyOf(m),
+		Key:        key,
+		Fault:      fault,
 		MessageID:  position(meta),
 		Payload:    m.Data,
 		Attributes: attributesOf(m),
@@ -122,8 +125,8 @@ func (s *Source) delivery(m *nats.Msg, meta *nats.MsgMetadata, b *binding) pawl.
 		ProducedAt: producedAt(m),
 		Handle:     &arrival{owner: s, reply: m.Reply, sequence: meta.Sequence.Stream, identity: b.identity, heart: b.heart},
 	}
-	if s.config.OrderingKey != nil {
-		d.OrderingKey = s.config.OrderingKey(m.Subject)
+	if s.config.OrderingKey != nil && fault == nil {
+		d.OrderingKey, d.Fault = callback.Get("Config.OrderingKey", func() string { return s.config.OrderingKey(m.Subject) })
 	}
 	return d
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/fault"
 )
 
@@ -160,7 +161,7 @@ func (s *Sink) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int,
 func (s *Sink) publish(ctx context.Context, m pawl.Message) error {
 	out, err := s.parcel(m)
 	if err != nil {
-		return pawl.Final(&pawl.Error{Op: "nats.sink", Err: err})
+		return misfit(err)
 	}
 	if !s.conn.IsConnected() { // nats.go would buffer it, and send it when it was given up here
 		return pawl.SinkDown(wrap("nats.sink", s.stream, nats.ErrDisconnected))
@@ -269,4 +270,14 @@ func (s *Sink) probe() {
 			_ = s.conn.ForceReconnect()
 		}
 	}()
+}
+
+// misfit is the end of an event of which no message can be made. A panic says nothing of the next
+// attempt, and is charged.
+func misfit(err error) error {
+	failure := &pawl.Error{Op: "nats.sink", Err: err}
+	if callback.Panicked(err) {
+		return failure
+	}
+	return pawl.Final(failure)
 }

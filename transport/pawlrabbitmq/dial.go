@@ -9,6 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 )
 
 // A Dialer makes a new connection at each call. The [Source] or [Sink] that calls it owns the connection and closes it.
@@ -65,8 +66,12 @@ func await[T any](ctx context.Context, call func() (T, error), late func(T)) (T,
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		value, err := call()
-		answers <- answer{value, err}
+		var a answer
+		a.err = callback.Do("", func() (err error) {
+			a.value, err = call()
+			return err
+		})
+		answers <- a
 	}()
 	select {
 	case a := <-answers:

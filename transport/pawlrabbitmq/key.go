@@ -27,6 +27,13 @@ type KeyFunc func(d *amqp.Delivery) string
 // KeyOf calls f.
 func (f KeyFunc) KeyOf(d *amqp.Delivery) string { return f(d) }
 
+func (f KeyFunc) check() error {
+	if f == nil {
+		return errors.New("KeyFunc is nil")
+	}
+	return nil
+}
+
 // DefaultKey takes the header Idempotency-Key, else the property message-id, else the source and the id of a CloudEvent.
 func DefaultKey() KeyFrom {
 	return KeyFirst(KeyHeader(DefaultKeyHeader), KeyMessageID(), KeyCloudEvent())

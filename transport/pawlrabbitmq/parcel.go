@@ -7,6 +7,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/cloudevents"
 )
 
@@ -37,7 +38,11 @@ func (s *Sink) Carries(m pawl.Message) error {
 }
 
 func (s *Sink) parcel(m pawl.Message) (parcel, error) {
-	p := parcel{key: s.config.RoutingKey(m), message: amqp.Publishing{MessageId: m.ID, Type: m.Type, ContentType: m.Headers[ContentTypeAttribute],
+	key, err := callback.Get("SinkConfig.RoutingKey", func() string { return s.config.RoutingKey(m) })
+	if err != nil {
+		return parcel{}, err
+	}
+	p := parcel{key: key, message: amqp.Publishing{MessageId: m.ID, Type: m.Type, ContentType: m.Headers[ContentTypeAttribute],
 		DeliveryMode: amqp.Persistent, Body: m.Payload, Headers: amqp.Table{DefaultKeyHeader: m.ID}}}
 	if seconds := m.Time.Unix(); seconds > 0 && seconds < math.MaxInt64 {
 		p.message.Timestamp = m.Time

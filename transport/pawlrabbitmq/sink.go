@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/fault"
 )
 
@@ -105,7 +106,7 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	for i, m := range ms {
 		p, err := s.parcel(m)
 		if err != nil {
-			errs[i] = pawl.Final(&pawl.Error{Op: "rabbitmq.sink", Err: err})
+			errs[i] = misfit(err)
 			continue
 		}
 		p.place = i
@@ -268,4 +269,14 @@ func (s *Sink) end(l *line) {
 	if l.over && l.calls == 0 {
 		go hangUp(l.conn, 0)
 	}
+}
+
+// misfit is the end of an event of which no message can be made. A panic says nothing of the next
+// attempt, and is charged.
+func misfit(err error) error {
+	failure := &pawl.Error{Op: "rabbitmq.sink", Err: err}
+	if callback.Panicked(err) {
+		return failure
+	}
+	return pawl.Final(failure)
 }

@@ -7,6 +7,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 )
 
 // A state of an arrival.
@@ -57,8 +58,10 @@ func (s *Source) arrived(one *session, d amqp.Delivery) {
 }
 
 func (s *Source) delivery(d *amqp.Delivery) pawl.Delivery {
+	key, fault := callback.Get("Config.Key", func() string { return s.config.Key.KeyOf(d) })
 	to := pawl.Delivery{
-		Key:        s.config.Key.KeyOf(d),
+		Key:        key,
+		Fault:      fault,
 		MessageID:  d.MessageId,
 		Payload:    d.Body,
 		Attributes: attributesOf(d),
@@ -71,8 +74,8 @@ func (s *Source) delivery(d *amqp.Delivery) pawl.Delivery {
 	if to.Payload == nil {
 		to.Payload = []byte{}
 	}
-	if s.config.OrderingKey != nil {
-		to.OrderingKey = s.config.OrderingKey(d)
+	if s.config.OrderingKey != nil && fault == nil {
+		to.OrderingKey, to.Fault = callback.Get("Config.OrderingKey", func() string { return s.config.OrderingKey(d) })
 	}
 	return to
 }

@@ -2,8 +2,10 @@ package pawlsqs
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/heart"
 )
 
@@ -19,7 +21,11 @@ func newHeart(visibility time.Duration, change batchCall, c *counters, lost func
 				entries[i] = entry{receipt: b.Key, seconds: int32(min(time.Duration(wholeSeconds(visibility)), b.Left/time.Second))}
 			}
 			outcomes := make([]heart.Outcome, len(beats))
-			for i, o := range inBatches(ctx, entries, change) {
+			changed, fault := callback.Get("API", func() []outcome { return inBatches(ctx, entries, change) })
+			if fault != nil { // tried again, as after an error of the service
+				changed = slices.Repeat([]outcome{{err: fault}}, len(beats))
+			}
+			for i, o := range changed {
 				outcomes[i] = heart.Outcome{Failed: o.err != nil, Lost: o.dead}
 			}
 			return outcomes

@@ -29,6 +29,13 @@ type KeyFunc func(m types.Message) string
 // KeyOf calls f.
 func (f KeyFunc) KeyOf(m types.Message) string { return f(m) }
 
+func (f KeyFunc) check() error {
+	if f == nil {
+		return errors.New("KeyFunc is nil")
+	}
+	return nil
+}
+
 // KeyAttribute takes the key from the message attribute of that name, of type String or Number. A sender gives every
 // resend the same one. That a redrive from a dead-letter queue keeps attributes is assumed: AWS documents the new id
 // and send time, and nothing about attributes being dropped; it was not tried.

@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 )
 
 // arrival is our Delivery.Handle: what one receive of one message needs to be settled.
@@ -192,9 +193,15 @@ func once(o *awssqs.Options) {
 	o.HTTPClient = ownBody{o.HTTPClient}
 }
 
+// delivery reads a message. One on which a function of the configuration panics has the fault, and
+// is itself as far as it was read.
 func (s *Source) delivery(m types.Message, polled time.Time) pawl.Delivery {
+	var fault error
 	if s.config.Unwrap != nil {
-		m = s.config.Unwrap(m)
+		var unwrapped types.Message
+		if unwrapped, fault = callback.Get("Config.Unwrap", func() types.Message { return s.config.Unwrap(m) }); fault == nil {
+			m = unwrapped
+		}
 	}
 	m = decoded(m)
 	system := func(name types.MessageSystemAttributeName) string { return m.Attributes[string(name)] }
@@ -203,8 +210,13 @@ func (s *Source) delivery(m types.Message, polled time.Time) pawl.Delivery {
 	if s.fifo { // on a standard queue it is a tenant's label
 		group = system(types.MessageSystemAttributeNameMessageGroupId)
 	}
+	key := ""
+	if fault == nil {
+		key, fault = callback.Get("Config.Key", func() string { return s.config.Key.KeyOf(m) })
+	}
 	return pawl.Delivery{
-		Key:         s.config.Key.KeyOf(m),
+		Key:         key,
+		Fault:       fault,
 		MessageID:   aws.ToString(m.MessageId),
 		Payload:     []byte(aws.ToString(m.Body)),
 		Attributes:  attributes(m.MessageAttributes),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 )
 
 // Ack deletes messages whose outcome the database already holds. Their visibility is not extended any more, whatever
@@ -74,11 +75,12 @@ func (s *Source) delete(ctx context.Context, held []*arrival) error {
 		"nothing to do: they return after their visibility timeout and are absorbed as duplicates")
 }
 
-// Release gives deliveries back. They become visible after delay, rounded up to whole seconds and cut to what is left
-// of twelve hours since their receive; 0 and less mean at once, [KeepTimeout] what is left of the visibility timeout.
-// [Config.ReleaseDelay] may overrule delay. A delivery whose handle is dead is visible already or belongs to another
-// receiver: it is counted in Stats.LostHandles and is no error. Deliveries of another source are refused with an error,
-// the others beside them are released.
+// Release gives deliveries back. They become visible after delay, rounded up to whole seconds and
+// cut to what is left of twelve hours since their receive; 0 and less mean at once, [KeepTimeout]
+// what is left of the visibility timeout. [Config.ReleaseDelay] may overrule delay; if it panics,
+// delay counts, and the panic is in the error. A delivery whose handle is dead is visible already
+// or belongs to another receiver: it is counted in Stats.LostHandles and is no error. Deliveries of
+// another source are refused with an error, the others beside them are released.
 //
 // In a FIFO queue give back with a delivery those behind it in its group, in one call. SQS hands none of them out before it: it is
 // in flight until its delay is over, and that blocks its group.
@@ -87,7 +89,11 @@ func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.De
 	delays := make(map[*arrival]time.Duration, len(held))
 	for _, d := range ds {
 		if a, ours := d.Handle.(*arrival); ours {
-			delays[a] = s.config.ReleaseDelay(delay, d)
+			own, fault := callback.Get("Config.ReleaseDelay", func() time.Duration { return s.config.ReleaseDelay(delay, d) })
+			if fault != nil {
+				own, refused = delay, errors.Join(refused, wrap("sqs.release", s.url, fault))
+			}
+			delays[a] = own
 		}
 	}
 	return errors.Join(refused, s.release(ctx, held, func(a *arrival) time.Duration { return delays[a] }))

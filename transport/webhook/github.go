@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
@@ -165,7 +166,11 @@ func (g *GitHubDeliveries) send(ctx context.Context, method string, at *url.URL,
 	if err != nil {
 		return nil, 0, err
 	}
-	token, err := g.cfg.Token(ctx)
+	var token string
+	err = callback.Do("GitHubConfig.Token", func() (err error) {
+		token, err = g.cfg.Token(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, 0, fmt.Errorf("github: the token: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/jsonptr"
 )
 
@@ -98,13 +99,13 @@ func (k KeyFunc) keyOf(m Verified) (string, error) {
 	return "", errors.New("KeyFunc found none")
 }
 
-// fitKey returns the key of m if it fits the database.
-func fitKey(from KeyFrom, m Verified) (string, error) {
-	key, err := from.keyOf(m)
-	if err != nil {
-		return "", err
-	}
-	return key, fit(m, key)
+// keyOf asks for a key. what names the field in the error of a panic.
+func keyOf(what string, from KeyFrom, m Verified) (key string, err error) {
+	err = callback.Do(what, func() (err error) {
+		key, err = from.keyOf(m)
+		return err
+	})
+	return key, err
 }
 
 // fit says why a key cannot be stored.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/jsonptr"
 )
 
@@ -123,7 +124,15 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		Refuse(w, err)
 		return
 	}
-	if r.cfg.Answer != nil && r.cfg.Answer(w, m) {
+	answered, err := r.answered(w, m)
+	switch {
+	case callback.CauseOf(err) == http.ErrAbortHandler: //nolint:errorlint // it is compared so by net/http
+		panic(http.ErrAbortHandler)
+	case err != nil:
+		r.emit(req.Context(), pawl.Event{Kind: pawl.EventTrouble, Op: "webhook.accept", Key: m.Key, MessageID: m.ID, Err: err})
+		plain(w, http.StatusInternalServerError)
+		return
+	case answered:
 		return
 	}
 	status := http.StatusOK
@@ -132,6 +141,14 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
 	}
 	plain(w, status)
+}
+
+// answered asks Answer whether the request is no delivery, and is answered.
+func (r *Receiver) answered(w http.ResponseWriter, m Verified) (bool, error) {
+	if r.cfg.Answer == nil {
+		return false, nil
+	}
+	return callback.Get("ReceiverConfig.Answer", func() bool { return r.cfg.Answer(w, m) })
 }
 
 // Accept hands a delivery to the consumer, and returns nil once the database holds its outcome: for deliveries that came another way than over
@@ -155,7 +172,7 @@ func (r *Receiver) Accept(ctx context.Context, m Verified) error {
 }
 
 func (r *Receiver) delivery(m Verified) pawl.Delivery {
-	d := pawl.Delivery{Key: m.Key, KeyFault: m.KeyFault, SemanticKey: m.SemanticKey, Fingerprint: m.Fingerprint, MessageID: m.ID,
+	d := pawl.Delivery{Key: m.Key, KeyFault: m.KeyFault, Fault: m.Fault, SemanticKey: m.SemanticKey, Fingerprint: m.Fingerprint, MessageID: m.ID,
 		Payload: m.Body, Attributes: m.UnsignedHeaders, SentAt: m.SentAt, VerifiedBy: m.Scheme + "/" + m.Secret}
 	if d.MessageID == "" {
 		d.MessageID = "sha256:" + pawl.FingerprintOf(m.Body).String()
@@ -167,7 +184,11 @@ func (r *Receiver) delivery(m Verified) pawl.Delivery {
 		d.Receives = again + 1 // the one sender here that says so
 	}
 	if r.cfg.ProducedAt != nil {
-		d.ProducedAt = r.cfg.ProducedAt(m)
+		var fault error
+		d.ProducedAt, fault = callback.Get("ReceiverConfig.ProducedAt", func() time.Time { return r.cfg.ProducedAt(m) })
+		if d.Fault == nil {
+			d.Fault = fault
+		}
 	}
 	return d
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
@@ -118,21 +119,27 @@ func (r *Reconciler) Once(ctx context.Context) (Report, error) {
 	if r.cfg.Since.After(since) {
 		since = r.cfg.Since
 	}
-	for s, err := range r.cfg.Ledger.Sent(ctx, since) {
-		if err != nil {
-			return report, fmt.Errorf("webhook.reconcile: %w", err)
-		}
-		if seen[s.Key] || s.Key == "" || s.At.Before(since) || now.Sub(s.At) < r.cfg.Grace {
-			continue
-		}
-		seen[s.Key] = true
-		report.Listed++
-		if page = append(page, s); len(page) == mostKeys {
-			if err := r.close(ctx, page, &report); err != nil {
-				return report, err
+	err := callback.Do("Ledger.Sent", func() error {
+		for s, err := range r.cfg.Ledger.Sent(ctx, since) {
+			if err != nil {
+				return fmt.Errorf("webhook.reconcile: %w", err)
 			}
-			page = page[:0]
+			if seen[s.Key] || s.Key == "" || s.At.Before(since) || now.Sub(s.At) < r.cfg.Grace {
+				continue
+			}
+			seen[s.Key] = true
+			report.Listed++
+			if page = append(page, s); len(page) == mostKeys {
+				if err := r.close(ctx, page, &report); err != nil {
+					return err
+				}
+				page = page[:0]
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return report, err
 	}
 	return report, r.close(ctx, page, &report)
 }
@@ -146,7 +153,11 @@ func (r *Reconciler) close(ctx context.Context, page []Sent, report *Report) err
 	for i, s := range page {
 		byKey[s.Key], keys[i] = s, s.Key
 	}
-	missing, err := r.cfg.Missing(ctx, keys)
+	var missing []string
+	err := callback.Do("ReconcilerConfig.Missing", func() (err error) {
+		missing, err = r.cfg.Missing(ctx, keys)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("webhook.reconcile: %w", err)
 	}
@@ -170,13 +181,18 @@ func (r *Reconciler) close(ctx context.Context, page []Sent, report *Report) err
 func (r *Reconciler) handOn(ctx context.Context, s Sent, report *Report) error {
 	r.cfg.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventMissing, Op: "webhook.reconcile", Scope: r.scope(), Key: s.Key, MessageID: s.ID, Age: time.Since(s.At)})
 	if r.cfg.Resend {
-		if err := r.cfg.Ledger.Resend(ctx, s); err != nil {
+		if err := callback.Do("Ledger.Resend", func() error { return r.cfg.Ledger.Resend(ctx, s) }); err != nil {
 			return err
 		}
 		report.Resent++
 		return nil
 	}
-	h, body, err := r.cfg.Ledger.Fetch(ctx, s)
+	var h http.Header
+	var body []byte
+	err := callback.Do("Ledger.Fetch", func() (err error) {
+		h, body, err = r.cfg.Ledger.Fetch(ctx, s)
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+
+	"github.com/pawl-go/pawl/internal/callback"
 )
 
 // A Reason says why a request was refused: for logs, metrics and alarms, never for its sender. The words do not change.
@@ -97,8 +99,11 @@ func ReasonOf(err error) Reason {
 func Refuse(w http.ResponseWriter, err error) {
 	status := http.StatusBadRequest
 	var r *Refusal
-	if errors.As(err, &r) {
+	switch {
+	case errors.As(err, &r):
 		status = r.Status()
+	case callback.Panicked(err): // nothing is said of the request: the sender is to come again
+		status = http.StatusInternalServerError
 	}
 	if status == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", http.MethodPost)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 )
 
 // A Config of a verifier. What is not required is fit for production as it is.
@@ -154,6 +155,9 @@ type Verified struct {
 	// Key is what to remember it by; "" if it has none, and then KeyFault says why, for logs. Such a delivery is genuine all
 	// the same: keep it for a person, do not handle it.
 	Key, KeyFault string
+	// Fault is a panic of a function of the Config, with this delivery. Such a delivery has no Key,
+	// and a [Receiver] hands it on as a dead letter.
+	Fault error
 	// SemanticKey is the second key; "" if none is configured or this delivery has none. One that cannot be stored is its SHA-256.
 	SemanticKey string
 	// ID is the sender's own id, for people and logs; "" if it gave none.
@@ -173,7 +177,8 @@ type Verified struct {
 	Body []byte
 }
 
-// Verify checks a request that was read already: its headers, with canonical names, and its raw body. An error is a [Refusal].
+// Verify checks a request that was read already: its headers, with canonical names, and its raw
+// body. An error is a [Refusal], or the panic of Config.Now.
 func (v *Verifier) Verify(h http.Header, body []byte) (Verified, error) {
 	if err := v.inspect(h); err != nil {
 		return Verified{}, err
@@ -237,7 +242,10 @@ func (v *Verifier) timely(at int64) error {
 	if at == 0 {
 		return nil
 	}
-	now := v.cfg.Now()
+	now, err := callback.Get("Config.Now", v.cfg.Now)
+	if err != nil {
+		return fmt.Errorf("webhook.verify: %w", err)
+	}
 	switch late := now.Sub(time.Unix(at, 0)); {
 	case late > v.cfg.Tolerance:
 		return refuse(ReasonTimestampStale, fmt.Sprintf("%s before now, at most %s are allowed", late.Round(time.Second), v.cfg.Tolerance))
@@ -249,7 +257,7 @@ func (v *Verifier) timely(at int64) error {
 
 func (v *Verifier) describe(p proof, h http.Header, body []byte) Verified {
 	m := Verified{Scheme: v.cfg.Scheme.Name(), Secret: p.secret, Key: p.key, ID: p.id, IDSigned: p.idSigned, Body: body,
-		UnsignedHeaders: map[string]string{}, Fingerprint: v.cfg.Fingerprint(body)}
+		UnsignedHeaders: map[string]string{}}
 	if p.at != 0 {
 		m.SentAt = time.Unix(p.at, 0).UTC()
 	}
@@ -258,18 +266,38 @@ func (v *Verifier) describe(p proof, h http.Header, body []byte) Verified {
 			m.UnsignedHeaders[name] = strings.ToValidUTF8(strings.Join(values, ", "), "\uFFFD")
 		}
 	}
+	if m.Fault = v.name(&m); m.Fault != nil {
+		m.Key, m.KeyFault, m.SemanticKey, m.Fingerprint = "", m.Fault.Error(), "", pawl.FingerprintOf(body)
+	}
+	return m
+}
+
+// name sets fingerprint and keys. An error is a panic of one of the functions for them.
+func (v *Verifier) name(m *Verified) (err error) {
+	if m.Fingerprint, err = callback.Get("Config.Fingerprint", func() pawl.Fingerprint { return v.cfg.Fingerprint(m.Body) }); err != nil {
+		return err
+	}
 	if v.cfg.SemanticKey != nil {
-		if key, err := v.cfg.SemanticKey.keyOf(m); err == nil && key != "" {
+		key, err := keyOf("Config.SemanticKey", v.cfg.SemanticKey, *m)
+		switch {
+		case callback.Panicked(err):
+			return err
+		case err != nil || key == "":
+		case fit(*m, key) != nil:
+			m.SemanticKey = "sha256:" + pawl.FingerprintOf([]byte(key)).String()
+		default:
 			m.SemanticKey = key
-			if fit(m, key) != nil {
-				m.SemanticKey = "sha256:" + pawl.FingerprintOf([]byte(key)).String()
-			}
 		}
 	}
-	key, err := fitKey(v.cfg.Key, m)
-	if err != nil {
-		key, m.KeyFault = "", err.Error()
+	key, err := keyOf("Config.Key", v.cfg.Key, *m)
+	if callback.Panicked(err) {
+		return err
 	}
-	m.Key = key
-	return m
+	if err == nil {
+		err = fit(*m, key)
+	}
+	if m.Key = key; err != nil {
+		m.Key, m.KeyFault = "", err.Error()
+	}
+	return nil
 }

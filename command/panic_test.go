@@ -1,0 +1,62 @@
+package command_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/command"
+)
+
+// An unwritable result panics when it is stored, as long as it is bad.
+type unwritable struct{ Bad bool }
+
+func (u unwritable) MarshalJSON() ([]byte, error) {
+	if u.Bad {
+		panic("no text")
+	}
+	return []byte(`{}`), nil
+}
+
+// A result that panics when it is written, or when its reference is asked for, is the failure of
+// the function that made it: nothing of it commits, and the same key may be tried again.
+func TestResult_Panics(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	insert := func(ctx context.Context, tx pgx.Tx, u unwritable) (unwritable, error) {
+		_, err := tx.Exec(ctx, "insert into orders (body) values ('x')")
+		return u, err
+	}
+	for name, call := range map[string]func(u unwritable) error{
+		"once": func(u unwritable) error {
+			_, err := command.Once(t.Context(), b.pool, intent("once", "x"), b.options(), func(ctx context.Context, tx pgx.Tx) (unwritable, error) { return insert(ctx, tx, u) })
+			return err
+		},
+		"leased": func(u unwritable) error {
+			_, err := command.Leased(t.Context(), b.pool, intent("leased", "x"), command.LeaseOptions{Repeatable: true, Hooks: b.hooks()},
+				func(ctx context.Context, a *command.Attempt[unwritable]) error {
+					return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) (unwritable, error) { return insert(ctx, tx, u) })
+				})
+			return err
+		},
+		"begun": func(u unwritable) error {
+			a, _, err := command.Begin[unwritable](t.Context(), b.pool, intent("begun", "x"), command.LeaseOptions{Repeatable: true, Hooks: b.hooks()})
+			if err != nil {
+				return err
+			}
+			defer a.Close()
+			err = a.Commit(t.Context(), func(ctx context.Context, tx pgx.Tx) (unwritable, error) { return insert(ctx, tx, u) })
+			if err != nil {
+				_ = a.Fail(t.Context(), err)
+			}
+			return err
+		},
+	} {
+		if err := call(unwritable{Bad: true}); err == nil || !strings.Contains(err.Error(), "panic: no text, at ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	b.wantOrders(0)
+}

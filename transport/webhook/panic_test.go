@@ -1,0 +1,146 @@
+package webhook_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/webhook"
+)
+
+// A delivery on which a function of the configuration does not return is answered 200, because the
+// database holds it, as one dead letter. The others take effect.
+func TestReceiver_PanicIsADeadLetter(t *testing.T) {
+	t.Parallel()
+	bad := func(body []byte) bool { return strings.Contains(string(body), "bad") }
+	for name, change := range map[string]func(b *bed, end func()){
+		"Key": func(b *bed, end func()) {
+			b.verifier.Key = webhook.KeyFunc(func(m webhook.Verified) string {
+				if bad(m.Body) {
+					end()
+				}
+				return m.ID
+			})
+		},
+		"SemanticKey": func(b *bed, end func()) {
+			b.verifier.SemanticKey = webhook.KeyFunc(func(m webhook.Verified) string {
+				if bad(m.Body) {
+					end()
+				}
+				return m.ID
+			})
+		},
+		"Fingerprint": func(b *bed, end func()) {
+			b.verifier.Fingerprint = func(body []byte) pawl.Fingerprint {
+				if bad(body) {
+					end()
+				}
+				return pawl.FingerprintOf(body)
+			}
+		},
+		"ProducedAt": func(b *bed, end func()) {
+			b.door.ProducedAt = func(m webhook.Verified) time.Time {
+				if bad(m.Body) {
+					end()
+				}
+				return time.Time{}
+			}
+		},
+	} {
+		for how, end := range map[string]func(){"panic: boom, at ": func() { panic("boom") }, "the function exited its goroutine": runtime.Goexit} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				t.Parallel()
+				b := receive(t, "github", func(b *bed) {
+					change(b, end)
+					b.consumer.Key = func(d pawl.Delivery) string { return d.MessageID } // no other key saves it
+				})
+				b.want(b.send("1", `{"n":1}`), http.StatusOK)
+				b.want(b.send("2", `{"n":"bad"}`), http.StatusOK)
+				b.want(b.send("2", `{"n":"bad"}`), http.StatusOK)
+				b.want(b.send("3", `{"n":3}`), http.StatusOK)
+				b.wantEffects(2)
+				if got := b.letters(); got != `unfit: {"n":"bad"}` {
+					t.Errorf("the dead letters are %q", got)
+				}
+				if n := b.count("select count(*) from pawl_v1.dead_letters as d where d.last_error like '%' || $1 || '%'", name+": "+how); n != 1 {
+					t.Errorf("%d dead letters say how", n)
+				}
+			})
+		}
+	}
+}
+
+// What says nothing of the delivery is answered 500, and the sender comes again.
+func TestReceiver_PanicIsAnswered(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*bed)
+		kind   pawl.EventKind
+	}{
+		"Now":    {func(b *bed) { b.verifier.Now = func() time.Time { panic("boom") } }, pawl.EventRefused},
+		"Answer": {func(b *bed) { b.door.Answer = func(http.ResponseWriter, webhook.Verified) bool { panic("boom") } }, pawl.EventTrouble},
+		"Answer exits": {func(b *bed) {
+			b.door.Answer = func(http.ResponseWriter, webhook.Verified) bool { runtime.Goexit(); return true }
+		}, pawl.EventTrouble},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := receive(t, "stripe", c.change)
+			b.want(b.send("", event("evt_1", "charge", "ch_1")), http.StatusInternalServerError)
+			b.wantEffects(0)
+			if n := b.counters.Count(c.kind); n != 1 {
+				t.Errorf("%d events %s, want 1", n, c.kind)
+			}
+		})
+	}
+	b := receive(t, "stripe", func(b *bed) {
+		b.door.Answer = func(http.ResponseWriter, webhook.Verified) bool { panic(http.ErrAbortHandler) }
+	})
+	body := event("evt_1", "charge", "ch_1")
+	if a, err := post(t.Context(), b.server.URL, b.sign("", body), body); err == nil {
+		t.Errorf("a response that was to be aborted is %+v", a)
+	}
+}
+
+// A broken ledger panics in each of its methods.
+type broken struct{ listed bool }
+
+func (b broken) Sent(context.Context, time.Time) iter.Seq2[webhook.Sent, error] {
+	return func(yield func(webhook.Sent, error) bool) {
+		if !b.listed {
+			panic("boom")
+		}
+		yield(webhook.Sent{Key: "1", ID: "1", At: time.Now().Add(-time.Hour)}, nil)
+	}
+}
+
+func (broken) Fetch(context.Context, webhook.Sent) (http.Header, []byte, error) { panic("boom") }
+func (broken) Resend(context.Context, webhook.Sent) error                       { panic("boom") }
+
+// A function of a reconciler that panics ends the round, as its error does.
+func TestReconciler_Panics(t *testing.T) {
+	t.Parallel()
+	b := receive(t, "github")
+	g := newGitHub(t, b.server.URL)
+	for want, r := range map[string]*webhook.Reconciler{
+		"Ledger.Sent: panic: boom":   b.reconciler(broken{}),
+		"Ledger.Fetch: panic: boom":  b.reconciler(broken{listed: true}),
+		"Ledger.Resend: panic: boom": b.reconciler(broken{listed: true}, func(c *webhook.ReconcilerConfig) { c.Resend = true }),
+		"ReconcilerConfig.Missing: panic: boom": b.reconciler(broken{listed: true}, func(c *webhook.ReconcilerConfig) {
+			c.Missing = func(context.Context, []string) ([]string, error) { panic("boom") }
+		}),
+		"GitHubConfig.Token: panic: boom": b.reconciler(g.ledger(func(c *webhook.GitHubConfig) {
+			c.Token = func(context.Context) (string, error) { panic("boom") }
+		})),
+	} {
+		if _, err := r.Once(t.Context()); err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
