@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/delivery"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
@@ -147,9 +148,9 @@ func (c *Consumer) identifyAgain(j job.Job) (it item, err error) {
 	}
 	d := receivedDelivery(j)
 	if source, can := c.cfg.Source.(pawl.Identifier); can {
-		now := d
-		if err := txn.Here(func() error { now = source.Identify(d); return nil }); err != nil { // it calls functions of the user
-			return it, &pawl.Error{Op: "consumer.claim", Code: pawl.CodeKeyInvalid, Err: err}
+		now, fault := callback.Get("Source.Identify", func() pawl.Delivery { return source.Identify(d) })
+		if fault != nil {
+			return it, unread(fault)
 		}
 		if now.Key == "" {
 			now.Key = d.Key

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 )
 
 // Identify finds the key and the ordering key of a stored delivery as Receive would now; see
@@ -18,8 +19,8 @@ import (
 // that was found at first stays.
 func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
 	r := recordOf(d)
-	d.Key, d.KeyFault = s.config.Key.KeyOf(Record{Record: r}), ""
-	d.OrderingKey = orderingKey(r)
+	d.Key, d.Fault = callback.Get("Config.Key", func() string { return s.config.Key.KeyOf(Record{Record: r}) })
+	d.KeyFault, d.OrderingKey = "", orderingKey(r)
 	return d
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 )
 
 // Identify finds the key and the ordering key of a stored delivery as Receive would now; see
@@ -15,9 +16,10 @@ import (
 // finds nothing: the key that was found at first stays.
 func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
 	m := messageOf(d)
-	d.Key, d.KeyFault, d.OrderingKey = s.config.Key.KeyOf(m), "", ""
-	if s.config.OrderingKey != nil {
-		d.OrderingKey = s.config.OrderingKey(m.Subject)
+	d.Key, d.Fault = callback.Get("Config.Key", func() string { return s.config.Key.KeyOf(m) })
+	d.KeyFault, d.OrderingKey = "", ""
+	if s.config.OrderingKey != nil && d.Fault == nil {
+		d.OrderingKey, d.Fault = callback.Get("Config.OrderingKey", func() string { return s.config.OrderingKey(m.Subject) })
 	}
 	return d
 }

@@ -25,7 +25,7 @@ func (r *Receiver) Identify(d pawl.Delivery) pawl.Delivery {
 		p.at = d.SentAt.Unix()
 	}
 	m := r.verifier.describe(p, h, d.Payload)
-	d.Key, d.KeyFault, d.Fingerprint = m.Key, m.KeyFault, m.Fingerprint
+	d.Key, d.KeyFault, d.Fault, d.Fingerprint = m.Key, m.KeyFault, m.Fault, m.Fingerprint
 	if m.SemanticKey != "" {
 		d.SemanticKey = m.SemanticKey
 	}
