@@ -277,9 +277,9 @@ func (c *call[X]) unfinished(ctx context.Context, err error) error {
 		c.asked[c.row.Fence] = true
 		c.emit(ctx, pawl.Event{Kind: pawl.EventCommitUnknown, Op: "command.commit", Err: err})
 		return &again{err}
-	case pawl.Unreachable(err) && ctx.Err() == nil:
+	case (pawl.Unreachable(err) || errors.Is(err, pawl.ErrTransactionLost)) && ctx.Err() == nil: // the caller asks again, or does not
 		c.emit(ctx, pawl.Event{Kind: pawl.EventWastedWork, Op: "command.handle", Err: err})
-		return err // the database went away: not the command's fault, uncharged
+		return err // nothing is recorded
 	}
 	return c.mark(ctx, err) // a deferred constraint, for instance
 }
