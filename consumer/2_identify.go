@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/pawl-go/pawl"
@@ -29,10 +30,20 @@ type item struct {
 // must not kill the process: before the claim nothing counts crashes.
 func (c *Consumer) identify(d pawl.Delivery) (it item, err error) {
 	it.Delivery, it.sent = d, d.Key
+	it.SentAt, it.ProducedAt = said(d.SentAt), said(d.ProducedAt)
 	if err = callback.Do("", func() error { return c.read(&it) }); callback.Panicked(err) {
 		err = unread(err)
 	}
 	return it, err
+}
+
+// said is a time from outside, or zero if it says nothing. Some producers and brokers write 0 or -1
+// for a time that they do not know, which would be 1970, older than anything that is remembered.
+func said(at time.Time) time.Time {
+	if at.Unix() <= 0 {
+		return time.Time{}
+	}
+	return at
 }
 
 // unread is why a message becomes a dead letter on which a function of the user panicked.

@@ -2,12 +2,12 @@ package consumer
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/payload"
 )
 
 // A Message is a delivery and its payload, decoded.
@@ -196,7 +196,7 @@ func decode[T any](d pawl.Delivery) (m Message[T], err error) {
 	m.Delivery = d
 	if raw, ok := any(&m.Value).(*[]byte); ok {
 		*raw = d.Payload
-	} else if err = json.Unmarshal(d.Payload, &m.Value); err != nil {
+	} else if err = payload.Decode(d.Payload, &m.Value); err != nil {
 		err = pawl.Final(fmt.Errorf("the payload of message %s does not fit %T: %w", d.MessageID, m.Value, err))
 	}
 	return m, err

@@ -96,11 +96,11 @@ func TestHandler_APayloadThatDoesNotDecodeIsFinal(t *testing.T) {
 			b := setup(t)
 			var bad atomic.Int32
 			b.config.Handler = typed(b, func(key string) {
-				if key == "bad" {
+				if key == "bad" || key == "none" {
 					bad.Add(1)
 				}
 			})[form]
-			b.source.Send(pawl.Delivery{Key: "bad", Payload: []byte(`{"Cents": "many"}`)})
+			b.source.Send(pawl.Delivery{Key: "bad", Payload: []byte(`{"Cents": "many"}`)}, pawl.Delivery{Key: "none", Payload: []byte("null")})
 			for _, key := range []string{"a", "b", "c"} {
 				b.source.Send(pawl.Delivery{Key: key, Payload: []byte(`{"Cents": 7}`)})
 			}
@@ -114,6 +114,9 @@ func TestHandler_APayloadThatDoesNotDecodeIsFinal(t *testing.T) {
 			}
 			if n := b.count("select count(*) from pawl_v1.dead_letters where last_error like '%does not fit%' and payload_text like '%many%' and attempts <= 1"); n != 1 {
 				t.Errorf("%d dead letters with the reason", n)
+			}
+			if n := b.count("select count(*) from pawl_v1.dead_letters where last_error like '%cannot be null%'"); n != 1 {
+				t.Errorf("%d dead letters of null", n)
 			}
 			if n := b.counters.Count(pawl.EventRetryable); n != 0 {
 				t.Errorf("it was retried %d times", n)

@@ -143,6 +143,10 @@ func TestHandle_DecodesThePayload(t *testing.T) {
 	c.enqueueMany(1, job.Request{Payload: []byte("{")})
 	c.untilTrue("a dead letter", func() bool { return c.counters.Count(pawl.EventFinal) == 1 })
 	c.wantDeadLetter(1, "does not fit job_test.mail")
+	c.exec("delete from pawl.job")
+	c.enqueueMany(1, job.Request{Payload: []byte(" null\n")})
+	c.untilTrue("another dead letter", func() bool { return c.counters.Count(pawl.EventFinal) == 2 })
+	c.wantDeadLetter(1, "it cannot be null")
 }
 
 // What a worker tells of a job names its kind.

@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/payload"
 )
 
 // A Task is one attempt with its payload decoded.
@@ -171,7 +171,7 @@ func decodeOne[T any](j Job) (t Task[T], err error) {
 	t.Job = j
 	if raw, ok := any(&t.Value).(*[]byte); ok {
 		*raw = j.Payload
-	} else if err = json.Unmarshal(j.Payload, &t.Value); err != nil {
+	} else if err = payload.Decode(j.Payload, &t.Value); err != nil {
 		err = pawl.Final(fmt.Errorf("the payload of job %d does not fit %T: %w", j.ID, t.Value, err))
 	}
 	return t, err

@@ -1,13 +1,13 @@
 package httpkey
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"reflect"
+
+	"github.com/pawl-go/pawl/internal/payload"
 )
 
 // JSON makes a [Handler], for [Once] or [OnceSQL], of a function that takes the body of a request as an In and answers with an Out, both as
@@ -48,28 +48,17 @@ func JSON[In, Out, X any](status int, fn func(r *http.Request, tx X, in In) (Out
 
 // decode says what the caller of an HTTP service can mend, so it names fields as JSON does, and no types of Go.
 func decode[In any](body []byte) (in In, err error) {
-	err = json.Unmarshal(body, &in)
+	err = payload.Decode(body, &in)
 	var misfit *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &misfit) && misfit.Field != "":
 		err = fmt.Errorf("the field %s cannot be a JSON %s", misfit.Field, misfit.Value)
 	case errors.As(err, &misfit):
 		err = fmt.Errorf("the body cannot be a JSON %s", misfit.Value)
+	case errors.Is(err, payload.ErrNull):
+		err = errors.New("the body cannot be null")
 	case err != nil:
 		err = fmt.Errorf("the body is not the JSON that is expected: %w", err)
-	case bytes.Equal(bytes.TrimSpace(body), []byte("null")) && !takesNull(&in):
-		err = errors.New("the body cannot be null") // which encoding/json takes for the zero value
 	}
 	return in, err
-}
-
-func takesNull[In any](in *In) bool {
-	if _, itself := any(in).(json.Unmarshaler); itself {
-		return true
-	}
-	switch reflect.TypeFor[In]().Kind() {
-	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Interface:
-		return true
-	}
-	return false
 }

@@ -53,9 +53,11 @@ func (s *Source) delivery(h handout) pawl.Delivery {
 		Offset:      r.Offset,
 		Handle:      h.at,
 	}
-	if r.Attrs.TimestampType() == timestampLogAppend {
+	switch {
+	case r.Timestamp.UnixMilli() <= 0: // a producer that knows no time writes 0 or -1
+	case r.Attrs.TimestampType() == timestampLogAppend:
 		d.SentAt = r.Timestamp
-	} else {
+	default:
 		d.ProducedAt = r.Timestamp
 	}
 	return d

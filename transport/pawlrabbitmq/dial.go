@@ -33,8 +33,15 @@ func URLConfig(url string, c amqp.Config) Dialer {
 	if c.Locale == "" {
 		c.Locale = "en_US"
 	}
-	return func() (*amqp.Connection, error) { return amqp.DialConfig(url, c) }
+	return func() (*amqp.Connection, error) {
+		if _, err := amqp.ParseURI(url); err != nil { // its text repeats the address, with the password
+			return nil, errAddress
+		}
+		return amqp.DialConfig(url, c)
+	}
 }
+
+var errAddress = errors.New("the address of RabbitMQ cannot be read: write amqp://user:password@host:5672/vhost, and escape / ? # @ and % in the password")
 
 const (
 	callTimeout    = 10 * time.Second // of calls made on our own account

@@ -66,7 +66,9 @@ func (s *Source) delivery(d *amqp.Delivery) pawl.Delivery {
 		Payload:    d.Body,
 		Attributes: attributesOf(d),
 		Receives:   receives(d),
-		ProducedAt: d.Timestamp, // the sender's clock: SentAt would have to be the broker's
+	}
+	if d.Timestamp.Unix() > 0 { // the sender's clock: SentAt would have to be the broker's
+		to.ProducedAt = d.Timestamp
 	}
 	if to.MessageID == "" {
 		to.MessageID = bodyID(d.Body)
