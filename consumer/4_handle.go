@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/answer"
 	"github.com/pawl-go/pawl/internal/delivery"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/solo"
@@ -47,7 +48,7 @@ func (c *Consumer) failure(ctx context.Context, failure error) (*ending, error) 
 	default:
 		return nil, failure
 	}
-	if c.handler.mode == RetryFromSource && !pawl.IsFinal(failure) {
+	if c.handler.mode == RetryFromSource && !pawl.IsFinal(failure) && answer.Of(failure).What != answer.Cancel {
 		return nil, leftToSource{failure}
 	}
 	return c.failed(failure), nil

@@ -9,19 +9,29 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/answer"
 	"github.com/pawl-go/pawl/internal/delivery"
 	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
 // failed is how a delivery ends whose handler failed: a job retries it, with the error in its history, or it is a dead letter. One whose
-// handler ended its transaction by text may have committed what it wrote then, and is never run again by itself.
+// handler ended its transaction by text may have committed what it wrote then, and is never run again by itself. One that the handler cancels
+// is stored untried: its job cancels itself, with the row that an operator can retry.
 func (c *Consumer) failed(failure error) *ending {
 	if endedByText(failure) {
 		failure = pawl.Final(failure)
 	}
 	s := delivery.Storage{Attempts: 1, MaxAttempts: c.handler.MaxAttempts, RetryIn: c.handler.Backoff.After(1), Failure: failure,
 		Dead: pawl.IsFinal(failure) || c.handler.MaxAttempts == 1}
+	switch a := answer.Of(failure); a.What {
+	case answer.Snooze:
+		return storedAs(delivery.Storage{MaxAttempts: c.handler.MaxAttempts, RetryIn: a.Within()}, pawl.EventSnoozed)
+	case answer.Cancel:
+		return c.untried(pawl.EventStored)
+	case answer.RetryAfter:
+		s.RetryIn = a.Within()
+	}
 	if s.Dead {
 		return storedAs(s, pawl.EventFinal)
 	}

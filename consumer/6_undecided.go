@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/answer"
 	"github.com/pawl-go/pawl/internal/delivery"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
@@ -21,6 +22,9 @@ func (c *Consumer) undecided(ctx context.Context, d pawl.Delivery, op string, er
 	switch {
 	case errors.As(err, new(leftToSource)):
 		c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventRetryable, Op: "consumer.handle", Attempt: max(d.Receives, 1), Err: err})
+		if a := answer.Of(err); a.What != "" {
+			return outcome{wait: a.Within()}
+		}
 		return outcome{wait: time.Minute}
 	case pawl.CodeOf(err) == lockNotHad && !errors.Is(err, delivery.ErrTableLocked), op == "consumer.trigger" && errors.Is(err, pawl.ErrInProgress):
 		return c.conflict(ctx, d, err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -163,5 +164,37 @@ func TestStore_ComesBackWhole(t *testing.T) {
 			}
 			leave()
 		})
+	}
+}
+
+// What a handler asks for at its first try holds there as it does in a job: later and uncharged, later
+// and charged, or never again.
+func TestHandler_AsksAtItsFirstTry(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		ask  error
+		want string // of its job
+	}{
+		"snooze":      {job.Snooze(time.Hour), "pending 0 t"},
+		"retry after": {job.RetryAfter(time.Hour, errors.New("busy")), "pending 1 t"},
+		"cancel":      {job.Cancel(errors.New("not wanted any more")), "cancelled 1 f"},
+	} {
+		for form, set := range map[string]func(b *bed){
+			"tx": func(b *bed) {
+				b.form.handle = func(context.Context, pgx.Tx, pawl.Delivery) error { return c.ask }
+			},
+			"many": func(b *bed) { b.batches(func(pawl.Delivery) error { return c.ask }) },
+		} {
+			t.Run(form+" "+name, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t)
+				set(b)
+				b.start()
+				b.source.Send(order(1))
+				b.until("acknowledged", func() bool { return b.source.Open() == 0 })
+				patience.Row(t, b.asks, c.want, "select exists (select from pawl.job as j where concat_ws(' ', j.status, j.attempts, j.available_at > now() + interval '30 minutes') = '"+c.want+"')")
+				b.wantEffects(0)
+			})
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/answer"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/solo"
 	"github.com/pawl-go/pawl/internal/txn"
@@ -229,7 +230,7 @@ func (w *Worker) emitFailed(ctx context.Context, j Job, failed Failed, cause err
 		e.Kind = pawl.EventCancelled
 	case failed.Status == "unknown":
 		e.Kind = pawl.EventUnknown
-	case answerOf(cause).what == snooze:
+	case answer.Of(cause).What == answer.Snooze:
 		e.Kind = pawl.EventSnoozed
 	default:
 		e.Kind = pawl.EventRetryable

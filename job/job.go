@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/answer"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/owner"
 	"github.com/pawl-go/pawl/internal/txn"
@@ -118,18 +119,18 @@ func (j Job) Fail(ctx context.Context, db DB, cause error, backoff Backoff) (Fai
 }
 
 func (j Job) fail(ctx context.Context, db DB, cause error, backoff Backoff) (Failed, contract.Lanes, error) {
-	v := answerOf(cause)
-	if v.what == snooze {
-		released, _, err := contract.JobRelease(ctx, db, j.ID, j.Fence, within(v.in))
+	v := answer.Of(cause)
+	if v.What == answer.Snooze {
+		released, _, err := contract.JobRelease(ctx, db, j.ID, j.Fence, v.Within())
 		if err == nil && !released {
 			err = &pawl.Error{Op: "job.fail", Code: pawl.CodeFenceLost}
 		}
 		return Failed{Status: "pending"}, contract.Lanes{}, err
 	}
-	args := contract.JobFailArgs{Failure: contract.FailureOf(cause), Final: pawl.IsFinal(cause), Cancel: v.what == cancelled,
+	args := contract.JobFailArgs{Failure: contract.FailureOf(cause), Final: pawl.IsFinal(cause), Cancel: v.What == answer.Cancel,
 		Unknown: errors.Is(cause, pawl.ErrOutcomeUnknown), RetryIn: backoff.After(j.Attempt)}
-	if v.what == retryAfter {
-		args.RetryIn = within(v.in)
+	if v.What == answer.RetryAfter {
+		args.RetryIn = v.Within()
 	}
 	row, err := contract.JobFail(ctx, db, j.ID, j.Fence, args)
 	status := row.Outcome

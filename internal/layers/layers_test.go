@@ -50,6 +50,7 @@ var plan = []struct {
 	// the contract
 	{"schema", []string{"internal/script"}},
 	{"migrate", []string{".", "internal/engine", "internal/pooler", "internal/script", "schema"}},
+	{"internal/answer", []string{"."}},
 	{"internal/contract", []string{".", "internal/watched", "internal/text"}},
 	{"internal/catalog", []string{".", "internal/watched"}},
 	{"internal/txn", []string{".", "internal/callback", "internal/watched", "internal/pace"}},
@@ -62,13 +63,13 @@ var plan = []struct {
 	{"command/httpkey", []string{".", "internal/payload", "internal/callback", "command", "internal/fault", "internal/sqldriver", "internal/pace"}},
 	{"internal/rollup", []string{".", "internal/contract", "internal/pace", "internal/txn"}},
 	{"internal/kick", []string{".", "internal/contract", "internal/txn"}},
-	{"job", []string{".", "internal/payload", "internal/callback", "migrate", "internal/catalog", "internal/conns", "internal/contract", "internal/direct", "internal/progress", "internal/fault", "internal/kick", "internal/owner", "internal/pace", "internal/pooler", "internal/rollup", "internal/solo", "internal/txn"}},
+	{"job", []string{".", "internal/answer", "internal/payload", "internal/callback", "migrate", "internal/catalog", "internal/conns", "internal/contract", "internal/direct", "internal/progress", "internal/fault", "internal/kick", "internal/owner", "internal/pace", "internal/pooler", "internal/rollup", "internal/solo", "internal/txn"}},
 	{"outbox", []string{".", "internal/callback", "internal/contract", "internal/fault", "internal/kick", "internal/pace", "job"}},
 	{"step", []string{".", "internal/catalog", "internal/contract", "internal/fault", "internal/txn", "internal/pace", "internal/text"}},
 	{"schedule", []string{".", "internal/callback", "internal/catalog", "internal/contract", "internal/fault", "internal/kick", "internal/pace", "internal/progress", "job", "migrate"}},
 	{"schedule/cron", []string{".", "schedule"}},
 	// motion
-	{"consumer", []string{".", "internal/payload", "internal/callback", "inbox", "internal/conns", "internal/progress", "internal/delivery", "internal/owner", "job", "lock", "migrate", "internal/fault", "internal/pace", "internal/receipt", "internal/rollup", "internal/solo", "internal/txn", "internal/watched", "internal/text"}},
+	{"consumer", []string{".", "internal/answer", "internal/payload", "internal/callback", "inbox", "internal/conns", "internal/progress", "internal/delivery", "internal/owner", "job", "lock", "migrate", "internal/fault", "internal/pace", "internal/receipt", "internal/rollup", "internal/solo", "internal/txn", "internal/watched", "internal/text"}},
 	{"ops", []string{".", "internal/catalog", "internal/contract", "internal/pace"}},
 	{"doctor", []string{".", "migrate", "internal/catalog", "internal/engine", "internal/pooler", "internal/text"}},
 	{"service", []string{".", "internal/callback", "consumer", "job", "migrate", "outbox", "schedule", "internal/catalog", "internal/conns", "internal/direct", "internal/pace", "internal/progress"}},
