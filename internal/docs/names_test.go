@@ -100,6 +100,8 @@ var excepted = map[string]string{
 	"messages_ready":                     "of RabbitMQ",
 	"rabbitmq_consistent_hash_exchange":  "a plugin of RabbitMQ",
 	"pg_repack":                          "an extension of PostgreSQL",
+	"answer.Content":                     "what pawltest.RequestProof may ignore",
+	"answer.Location":                    "the same",
 	"pg_upgrade":                         "a program of PostgreSQL",
 	"autovacuum_max_workers":             "a setting of PostgreSQL",
 	"log_parameter_max_length":           "a setting of PostgreSQL",
