@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -203,9 +204,13 @@ func TestLendSQL_ReturnsWhileAStatementRuns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ended := make(chan struct{})
-			err := guardSQL(t, pool, "", lent(func(_ context.Context, tx *sql.Tx) error {
+			err := guardSQL(t, pool, "", lent(func(ctx context.Context, tx *sql.Tx) error {
+				var pid int
+				if err := tx.QueryRowContext(ctx, "select pg_backend_pid()").Scan(&pid); err != nil {
+					return err
+				}
 				go start(context.WithoutCancel(t.Context()), tx, ended)
-				return untilTrue(t.Context(), pool, "select exists (select from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep')")
+				return untilTrue(t.Context(), pool, fmt.Sprintf("select exists (select from pg_stat_activity where pid = %d and wait_event = 'PgSleep')", pid))
 			}))
 			if !errors.Is(err, txn.ErrLost) {
 				t.Error(err)
