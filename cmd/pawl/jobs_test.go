@@ -21,6 +21,7 @@ select 'orders', 'charge', convert_to('{"cents": ' || g || '}', 'UTF8'), case wh
        case when g = 4 then 1 end, '[{"at": "2026-03-01T10:00:00Z", "attempt": 3, "code": "P0001", "error": "stock is away"}]'
   from generate_series(1, 6) as g;
 update pawl.worker set seen_at = clock_timestamp();
+select setval('pawl.position_seq', 6);
 `
 
 // withLetters is a fresh database with them. They are no part of its template, which may be older than they claim to be.

@@ -98,7 +98,7 @@ func said(source []byte) (texts []string) {
 }
 
 // others are flags of other programs that pages name alone.
-var others = []string{"atomic", "create", "discard"}
+var others = []string{"apart", "atomic", "create", "discard"}
 
 // flagsOf returns the flags of a command and of those below it.
 func flagsOf(cmd *cobra.Command) map[string]bool {
