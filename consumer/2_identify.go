@@ -39,12 +39,16 @@ func (c *Consumer) identify(d pawl.Delivery) (it item, err error) {
 
 // said is a time from outside, or zero if it says nothing. Some producers and brokers write 0 or -1
 // for a time that they do not know, which would be 1970, older than anything that is remembered.
+// Behind the year 9999, the last of RFC 3339, it is milliseconds that were taken for seconds.
 func said(at time.Time) time.Time {
-	if at.Unix() <= 0 {
+	if seconds := at.Unix(); seconds <= 0 || seconds >= endOf9999 {
 		return time.Time{}
 	}
 	return at
 }
+
+// endOf9999 is when the year 10000 begins, in seconds since 1970.
+const endOf9999 = 253402300800
 
 // unread is why a message becomes a dead letter on which a function of the user panicked.
 func unread(fault error) error {

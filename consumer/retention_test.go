@@ -172,13 +172,14 @@ func TestT37_OlderThanTheWindowIsStale(t *testing.T) {
 				{SentAt: now.Add(-13 * day)}, {SentAt: now.Add(-15 * day)}, {SentAt: now, ProducedAt: now.Add(-15 * day)},
 				{SentAt: now, ProducedAt: now.Add(-13 * day)}, {SentAt: now.Add(-15 * day), OrderingKey: "l"}, {OrderingKey: "l"}, {},
 				{ProducedAt: time.Unix(0, 0)}, {SentAt: time.UnixMilli(-1)}, {SentAt: now, ProducedAt: time.UnixMilli(-1)}, {ProducedAt: now.AddDate(200, 0, 0)},
+				{ProducedAt: time.Unix(now.UnixMilli(), 0)}, {ProducedAt: time.Unix(1<<63-1, 0)}, {SentAt: time.Unix(-1<<62, 0)},
 			} {
 				d := order(n)
 				d.SentAt, d.ProducedAt, d.OrderingKey = sent.SentAt, sent.ProducedAt, sent.OrderingKey
 				b.source.Send(d)
 			}
 			b.consume()
-			b.wantEffects(8)
+			b.wantEffects(11)
 			if n := b.count("select count(*) from pawl_v1.dead_letters where attempts = 0 and last_errors -> -1 ->> 'code' = 'P4051'"); n != 3 {
 				t.Errorf("%d dead letters, want 3", n)
 			}
