@@ -40,10 +40,11 @@ type Delivery struct {
 	// delivered, so an operator finds the message again by both. Log is empty for a queue, which forgets what is acknowledged.
 	Log    string
 	Offset int64
-	// SentAt is when the transport accepted the message, by its clock; zero, or not within 1970 to 9999, if it does not say.
+	// SentAt is when the transport accepted the message, by its clock; zero, or not within 1970 to
+	// 9999, if it does not say.
 	SentAt time.Time
-	// ProducedAt is when the producer made the message, by its clock; zero, or not within 1970 to 9999, if it does not say. A redrive
-	// changes SentAt at some brokers, never this.
+	// ProducedAt is when the producer made the message, by its clock; zero, or not within 1970 to
+	// 9999, if it does not say. A redrive changes SentAt at some brokers, never this.
 	ProducedAt time.Time
 	// VerifiedBy names what proved who sent the message, such as a signature's key id; empty if nothing did. At most 255 octets.
 	VerifiedBy string

@@ -122,9 +122,11 @@ func Retryable(err error) bool {
 // lost ([CodeCommitUnknown]). Do not run the work again on this news; claim the same key and read the answer.
 func MayHaveHappened(err error) bool { return CodeOf(err) == CodeCommitUnknown }
 
-// Unreachable reports whether err means that the database could not be reached, dropped the connection, or takes no writes now (25006:
-// read-only, as a standby is; 53100: the disk is full), rather than that it refused the statement. Attempts are not charged for it. A
-// handler that loses its transaction while the server answers others fails with [ErrTransactionLost] instead, which is charged.
+// Unreachable reports whether err means that the database could not be reached, dropped the
+// connection, or takes no writes now (25006: read-only, as a standby is; 53100: the disk is full),
+// rather than that it refused the statement. Attempts are not charged for it. A handler that loses
+// its transaction while the server answers others fails with [ErrTransactionLost] instead, which is
+// charged.
 func Unreachable(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return false

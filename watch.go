@@ -24,9 +24,11 @@ type Watching struct {
 //	pawl.Watch(config.ConnConfig, pawl.Watching{})
 //	pool, err := pgxpool.NewWithConfig(ctx, config)
 //
-// It is needed where the server replicates synchronously (synchronous_standby_names). If an operator cancels a COMMIT that waits for
-// its standby, PostgreSQL answers success, with a warning that only a callback sees. With Watch that is an unknown outcome, which
-// is asked for, and answered only once it is replicated. Without it the first answer may be given for a commit that a failover
-// loses; duplicates and replays are safe either way. It holds for COMMITs that Pawl sends: your own tx.Commit on that pool still
-// returns nil. For database/sql pass the *pgx.ConnConfig that goes to stdlib.OpenDB.
+// It is needed where the server replicates synchronously (synchronous_standby_names). If an
+// operator cancels a COMMIT that waits for its standby, PostgreSQL answers success, with a warning
+// that only a callback sees. With Watch that is an unknown outcome, which is asked for, and
+// answered only once it is replicated. Without it the first answer may be given for a commit that a
+// failover loses; duplicates and replays are safe either way. It holds for COMMITs that Pawl sends:
+// your own tx.Commit on that pool still returns nil. For database/sql pass the *pgx.ConnConfig that
+// goes to stdlib.OpenDB.
 func Watch(config *pgx.ConnConfig, w Watching) { watched.Install(&config.Config, w.CommitTimeout) }

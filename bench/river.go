@@ -91,8 +91,9 @@ func (q *riverQueue) work(ctx context.Context, t task) (stop func(), err error) 
 	return func() { _ = client.Stop(context.WithoutCancel(ctx)); unsubscribe() }, nil
 }
 
-// riverConfig has the settings of River's own benchmark (its package riverbench), or its defaults. Where each job takes a
-// connection, 2,000 workers only fight for those of the pool: with its default of 100 it was twice as fast.
+// riverConfig has the settings of River's own benchmark (its package riverbench), or its defaults.
+// Where each job takes a connection, 2,000 workers only fight for those of the pool: with its
+// default of 100 it was twice as fast.
 func riverConfig(t task, workers *river.Workers) *river.Config {
 	c := &river.Config{Logger: loud, Workers: workers, Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 100}}}
 	if !t.polite {

@@ -99,8 +99,9 @@ func (c *Consumer) awaitDatabase(ctx context.Context) {
 // setbacksAtOnce is how often in a row a probe may succeed while deliveries fail through the database, before receiving slows down.
 const setbacksAtOnce = 3
 
-// probe does what a delivery needs of the database: it claims, as the first statement of a transaction that is rolled back, locks the
-// tables that it may write to, and, if there are synchronous standbys, commits.
+// probe does what a delivery needs of the database: it claims, as the first statement of a
+// transaction that is rolled back, locks the tables that it may write to, and, if there are
+// synchronous standbys, commits.
 func (c *Consumer) probe(ctx context.Context) error {
 	key := reservedPrefix + "probe/" + crypto.Text()
 	pending, err := delivery.Prepare(pawl.Intent{Scope: c.cfg.Name, Key: key, Fingerprint: pawl.FingerprintOf()}, delivery.Lane{})

@@ -15,9 +15,10 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// failed is how a delivery ends whose handler failed: a job retries it, with the error in its history, or it is a dead letter. One whose
-// handler ended its transaction by text may have committed what it wrote then, and is never run again by itself. One that the handler cancels
-// is stored untried: its job cancels itself, with the row that an operator can retry.
+// failed is how a delivery ends whose handler failed: a job retries it, with the error in its
+// history, or it is a dead letter. One whose handler ended its transaction by text may have
+// committed what it wrote then, and is never run again by itself. One that the handler cancels is
+// stored untried: its job cancels itself, with the row that an operator can retry.
 func (c *Consumer) failed(failure error) *ending {
 	if endedByText(failure) {
 		failure = pawl.Final(failure)

@@ -42,9 +42,11 @@ func (c *Consumer) conflict(ctx context.Context, d pawl.Delivery, err error) out
 	return outcome{wait: pace.Jittered(2 * time.Second)}
 }
 
-// away reports whether an error says that the database is not to be counted on now. A trigger's is the user's own, and says so only if
-// the database was not reached, or a table is locked as a whole. What a transaction of ours failed with does, whatever it is: a standby, a full disk, a schema or a
-// right that is missing, a COMMIT without an answer. Lost races do not, nor what is wrong with the delivery itself.
+// away reports whether an error says that the database is not to be counted on now. A trigger's is
+// the user's own, and says so only if the database was not reached, or a table is locked as a
+// whole. What a transaction of ours failed with does, whatever it is: a standby, a full disk, a
+// schema or a right that is missing, a COMMIT without an answer. Lost races do not, nor what is
+// wrong with the delivery itself.
 func away(op string, err error) bool {
 	code := pawl.CodeOf(err)
 	switch {

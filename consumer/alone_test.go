@@ -28,8 +28,8 @@ end $$;
 %s execute function harm()`, do, trigger)
 }
 
-// A handler that loses its transaction each time, while the server answers others, is charged, and ends
-// as a dead letter. The other deliveries of its batches, and those behind it, go on.
+// A handler that loses its transaction each time, while the server answers others, is charged, and
+// ends as a dead letter. The other deliveries of its batches, and those behind it, go on.
 func TestConsumer_AHandlerThatIsLostAloneIsCharged(t *testing.T) {
 	t.Parallel()
 	const kill = "pg_terminate_backend(pg_backend_pid())"

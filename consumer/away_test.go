@@ -104,8 +104,8 @@ func TestConsumer_StopsReceivingWhileNoClaimSucceeds(t *testing.T) {
 }
 
 // A lock on a whole table, as CREATE INDEX takes it, is an outage. It is no conflict with another
-// transaction that works on the message: the broker would count a receive each time, and bury a queue
-// of good messages before the index is built.
+// transaction that works on the message: the broker would count a receive each time, and bury a
+// queue of good messages before the index is built.
 func TestConsumer_StopsReceivingWhileATableIsLocked(t *testing.T) {
 	t.Parallel()
 	plain := func(n int) pawl.Delivery { return pawl.Delivery{Key: fmt.Sprint(n), Payload: []byte("x")} }

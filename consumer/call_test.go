@@ -20,7 +20,8 @@ import (
 	"github.com/pawl-go/pawl/step"
 )
 
-// charge takes a step of a delivery under a lease: one charge at a provider, asked for by what is to be paid.
+// charge takes a step of a delivery under a lease: one charge at a provider, asked for by what is
+// to be paid.
 func charge(ctx context.Context, pool *pgxpool.Pool, a *consumer.Attempt[[]byte], provider string, s step.Step) (pawltest.Charge, error) {
 	client := &http.Client{Transport: &step.Transport{}}
 	return step.Run(ctx, pool, a, s, func(ctx context.Context, c step.Call) (made pawltest.Charge, err error) {

@@ -28,8 +28,8 @@ type Handler interface {
 // delivery was seen, or not at all. fn must not commit or roll back tx, nor keep it, and nothing may leave the process while it runs:
 // a call to another system cannot be rolled back (rule 6 in docs/concepts/consumers.md).
 //
-// An error or a panic means "not now": see [Mode]. Wrap an error in [pawl.Final] if no retry can help;
-// see [job.RetryAfter], [job.Snooze] and [job.Cancel] for what else an error can ask for.
+// An error or a panic means "not now": see [Mode]. Wrap an error in [pawl.Final] if no retry can
+// help; see [job.RetryAfter], [job.Snooze] and [job.Cancel] for what else an error can ask for.
 func HandleTx[T any](fn func(ctx context.Context, tx pgx.Tx, m Message[T]) error) TxHandler {
 	if fn == nil {
 		return TxHandler{}

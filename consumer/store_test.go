@@ -167,8 +167,8 @@ func TestStore_ComesBackWhole(t *testing.T) {
 	}
 }
 
-// What a handler asks for at its first try holds there as it does in a job: later and uncharged, later
-// and charged, or never again.
+// What a handler asks for at its first try holds there as it does in a job: later and uncharged,
+// later and charged, or never again.
 func TestHandler_AsksAtItsFirstTry(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

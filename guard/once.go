@@ -195,8 +195,8 @@ type swept struct{ error }
 
 func (swept) Swept() bool { return true }
 
-// notHad turns "not locked in time" into what it means: another transaction works on the row, or the
-// table is locked as a whole, which says nothing about the row.
+// notHad turns "not locked in time" into what it means: another transaction works on the row, or
+// the table is locked as a whole, which says nothing about the row.
 func (r *Rows) notHad(ctx context.Context, id any, err error) error {
 	if pawl.CodeOf(err) != "55P03" {
 		return err

@@ -10,7 +10,8 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// harms are ways in which a handler loses its transaction each time, while the server answers others.
+// harms are ways in which a handler loses its transaction each time, while the server answers
+// others.
 var harms = map[string]struct {
 	do       string        // by a trigger on the handler's table
 	deferred bool          // at COMMIT
@@ -41,8 +42,8 @@ end $$;
 %s execute function harm()`, do, trigger)
 }
 
-// A handler that loses its transaction each time, alone, is charged, and ends as a dead letter that says
-// why. The other jobs of its batches, and those of other lanes, go on.
+// A handler that loses its transaction each time, alone, is charged, and ends as a dead letter that
+// says why. The other jobs of its batches, and those of other lanes, go on.
 func TestWorker_AHandlerThatIsLostAloneIsCharged(t *testing.T) {
 	t.Parallel()
 	for name, harm := range harms {

@@ -157,7 +157,8 @@ func (a *attempt) runTx() {
 	a.conclude(jobs, err)
 }
 
-// lostByHandler reports whether a handler has lost its transaction, so that nothing could be recorded in it.
+// lostByHandler reports whether a handler has lost its transaction, so that nothing could be
+// recorded in it.
 func lostByHandler(err error) bool {
 	return errors.Is(err, txn.ErrAlone) || errors.Is(err, txn.ErrLost) && !errors.Is(err, txn.ErrEnded) && !pawl.Unreachable(err)
 }

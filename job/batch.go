@@ -20,7 +20,8 @@ type failure struct {
 	cause error
 }
 
-// tryBatch is one transaction for some jobs: hold, handle, finish, commit. A nil error means the database holds the outcome, good or bad.
+// tryBatch is one transaction for some jobs: hold, handle, finish, commit. A nil error means the
+// database holds the outcome, good or bad.
 func (a *attempt) tryBatch(jobs []Job) error {
 	var ctx context.Context = a
 	w, h := a.w, a.h

@@ -119,7 +119,8 @@ func (l *line) next(ctx context.Context) (done []*attempt, free int, open bool) 
 		if free+len(done) == 0 {
 			return nil, 0, false
 		}
-		// The answer to a turn names jobs, not attempts. And its claim may wait, while ends must not.
+		// The answer to a turn names jobs, not attempts. And its claim may wait, while ends must
+		// not.
 		twice := distinct(len(done), func(i int) int64 { return done[i].jobs[0].ID }) < len(done)
 		if len(done) > 0 && (twice || !solo.Process.TryEnter(free+len(done))) {
 			l.w.finisher.take(done...)

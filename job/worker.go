@@ -177,9 +177,10 @@ func (w *Worker) work(ctx context.Context, s *session) {
 	all.Wait()
 }
 
-// drain lets the running handlers finish within ShutdownTimeout; then it ends their contexts and, if the worker is stopping, waits
-// a little longer. The lease is renewed to the last, so that nobody counts as crashed what is given back. After a lost
-// lease it only ends the contexts: their work is lost anyway.
+// drain lets the running handlers finish within ShutdownTimeout; then it ends their contexts and,
+// if the worker is stopping, waits a little longer. The lease is renewed to the last, so that
+// nobody counts as crashed what is given back. After a lost lease it only ends the contexts: their
+// work is lost anyway.
 func (w *Worker) drain(ctx context.Context, s *session) {
 	detached, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
@@ -286,8 +287,8 @@ func (w *Worker) process(ctx context.Context, id int64, early bool) (Processed, 
 	return w.processClaimed(ctx, s, l, claimed(row.Job))
 }
 
-// lineOf returns the line of a job's queue, so that its slot is had before the job is claimed; nil if
-// there is no such job, and where that was read.
+// lineOf returns the line of a job's queue, so that its slot is had before the job is claimed; nil
+// if there is no such job, and where that was read.
 func (w *Worker) lineOf(ctx context.Context, id int64) (l *line, readOn string, err error) {
 	queue, readOn, err := catalog.JobQueue(ctx, w.pool, id)
 	if err != nil || queue == "" {

@@ -56,8 +56,8 @@ func (c *crew) pendingUncharged() []int64 {
 	return ids
 }
 
-// What does not finish within ShutdownTimeout is cancelled and given back at once and uncharged, without waiting for handlers
-// that are not there.
+// What does not finish within ShutdownTimeout is cancelled and given back at once and uncharged,
+// without waiting for handlers that are not there.
 func TestWorker_StopGivesBackTheRest(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

@@ -224,8 +224,8 @@ func TestWorker_KilledConnectionIsNotCharged(t *testing.T) {
 	}
 }
 
-// The reply to COMMIT is lost, the server having committed or not: each job takes effect once. It runs again at once, and
-// what is lost then as well is charged.
+// The reply to COMMIT is lost, the server having committed or not: each job takes effect once. It
+// runs again at once, and what is lost then as well is charged.
 func TestWorker_LostCommitReply(t *testing.T) {
 	t.Parallel()
 	for name, world := range worlds {

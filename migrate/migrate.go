@@ -31,11 +31,14 @@ func (p Progress) say(format string, args ...any) {
 	}
 }
 
-// Up brings the database to the newest version, one transaction a version, and returns the versions it applied. If
-// the tables are current but the functions are not, it replaces the functions. A newer schema that still serves this build is left as it
-// is, without an error: in a rolling deploy an older program may start after a newer one has migrated. A newer schema that does not
-// serve this build is refused with [pawl.ErrSchemaMismatch], as [Check] does. Several may run at once: one works, the others wait and
-// find nothing left to do. Sequences that are behind the rows, as after logical replication, are raised. A server that is not PostgreSQL, or lacks what Pawl needs, is refused with the reason (code 0A000).
+// Up brings the database to the newest version, one transaction a version, and returns the versions
+// it applied. If the tables are current but the functions are not, it replaces the functions. A
+// newer schema that still serves this build is left as it is, without an error: in a rolling deploy
+// an older program may start after a newer one has migrated. A newer schema that does not serve
+// this build is refused with [pawl.ErrSchemaMismatch], as [Check] does. Several may run at once:
+// one works, the others wait and find nothing left to do. Sequences that are behind the rows, as
+// after logical replication, are raised. A server that is not PostgreSQL, or lacks what Pawl needs,
+// is refused with the reason (code 0A000).
 func Up(ctx context.Context, conn *pgx.Conn, progress Progress) (applied []int, err error) {
 	if err := engine.Refuse(ctx, conn); err != nil {
 		return nil, pawl.Wrap("migrate.up", err)
@@ -75,8 +78,8 @@ func up(ctx context.Context, conn *pgx.Conn, progress Progress) ([]int, error) {
 	return applied, raiseSequences(ctx, conn, progress)
 }
 
-// raiseSequences lets each sequence go on behind what the tables hold. They are behind after logical
-// replication, which copies rows alone.
+// raiseSequences lets each sequence go on behind what the tables hold. They are behind after
+// logical replication, which copies rows alone.
 func raiseSequences(ctx context.Context, conn *pgx.Conn, progress Progress) error {
 	const raise = "select b.sequence, b.held, pg_catalog.setval(b.sequence::pg_catalog.regclass, b.held) from pawl_v1._sequences_behind(null) as b"
 	behind, err := behindOf(ctx, conn)
@@ -232,9 +235,11 @@ func read(ctx context.Context, db Querier) (Installed, error) {
 	return i, err
 }
 
-// Check returns nil if this build can work with the database, else a [pawl.ErrSchemaMismatch] that names what is
-// missing and the next step. So does a database whose sequences are behind its rows. A newer schema is accepted as long as it still understands this build, so that a rolling
-// deploy may migrate first. If there is no schema, a server that is not PostgreSQL is refused with the reason (code 0A000).
+// Check returns nil if this build can work with the database, else a [pawl.ErrSchemaMismatch] that
+// names what is missing and the next step. So does a database whose sequences are behind its rows.
+// A newer schema is accepted as long as it still understands this build, so that a rolling deploy
+// may migrate first. If there is no schema, a server that is not PostgreSQL is refused with the
+// reason (code 0A000).
 func Check(ctx context.Context, db Querier) error {
 	installed, err := read(ctx, db)
 	switch {

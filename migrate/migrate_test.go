@@ -245,8 +245,8 @@ func TestFiles_RefusesUnknownFormat(t *testing.T) {
 	}
 }
 
-// Logical replication copies rows and no sequences. Such a database is refused until its sequences are
-// raised: a fence that is given out again lets a call in doubt be made a second time.
+// Logical replication copies rows and no sequences. Such a database is refused until its sequences
+// are raised: a fence that is given out again lets a call in doubt be made a second time.
 func TestCheck_SequencesThatAreBehind(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, empty(t))

@@ -47,7 +47,8 @@ type Event struct {
 	// LanePolicy is what happens to an aggregate's later events when one becomes a dead letter, if this event is the
 	// aggregate's only one: [job.LaneBlock] holds them back, [job.LanePark] and [job.LaneSkip] publish them. Default LaneBlock.
 	LanePolicy job.LanePolicy
-	// Sink names what is to publish it: the relays whose [Config.Sink] it is. Default [DefaultSink], up to 200 octets.
+	// Sink names what is to publish it: the relays whose [Config.Sink] it is. Default
+	// [DefaultSink], up to 200 octets.
 	Sink string
 }
 

@@ -10,8 +10,9 @@ import (
 
 // Config configures an [App]. The zero value is fit for production. [FromEnv] fills it in from the environment.
 type Config struct {
-	// Hooks receive what happens in every part, and in what the parts call: sources, steps, commands and webhooks without hooks of their own,
-	// see [pawl.WithHooks]. A part that has hooks of its own calls both. Default: log to [log/slog.Default].
+	// Hooks receive what happens in every part, and in what the parts call: sources, steps,
+	// commands and webhooks without hooks of their own, see [pawl.WithHooks]. A part that has hooks
+	// of its own calls both. Default: log to [log/slog.Default].
 	Hooks pawl.Hooks
 	// Presence of every consumer, worker and relay that has none of its own; see [job.Presence].
 	Presence job.Presence

@@ -440,8 +440,8 @@ func TestT10_NoDatabaseNoRun(t *testing.T) {
 	})
 }
 
-// Middleware that has read the body leaves nothing to compare: the request is refused, and not answered
-// with the result of another body.
+// Middleware that has read the body leaves nothing to compare: the request is refused, and not
+// answered with the result of another body.
 func TestRequest_ABodyThatWasRead(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

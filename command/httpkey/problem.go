@@ -21,9 +21,10 @@ type Problem struct {
 	Detail string `json:"detail,omitempty"`
 	// RetryAfter is when to send the same request again, in seconds, as in the header Retry-After; 0: do not.
 	RetryAfter int `json:"retry_after,omitempty"`
-	// NewKeySafe: no request with this key has taken effect, and none will, so that the wish may be sent again with another
-	// key. Where it is false a new key may make a second effect: an earlier request with this key may have been carried out,
-	// and its answer lost, also if this one is refused because it cannot be read or is encoded in another way.
+	// NewKeySafe: no request with this key has taken effect, and none will, so that the wish may be
+	// sent again with another key. Where it is false a new key may make a second effect: an earlier
+	// request with this key may have been carried out, and its answer lost, also if this one is
+	// refused because it cannot be read or is encoded in another way.
 	NewKeySafe bool `json:"new_key_safe"`
 
 	headers http.Header

@@ -117,8 +117,8 @@ func (x *exchange) readBody() (wrong *Problem) {
 	return nil
 }
 
-// errBodyTaken is the refusal of a request with a body of which nothing is left. Without it any body
-// would be the same request.
+// errBodyTaken is the refusal of a request with a body of which nothing is left. Without it any
+// body would be the same request.
 var errBodyTaken = errors.New("put package httpkey in front of what reads the body, such as a check of a form's token; if the body is empty, send Content-Length: 0")
 
 // request is the caller's, with a body of its own for each run.

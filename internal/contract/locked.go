@@ -13,8 +13,8 @@ import (
 var ErrTableLocked = errors.New("the table is locked as a whole, as CREATE INDEX, REINDEX, VACUUM FULL and ALTER TABLE do")
 
 // LockedTable returns the error of a statement that did not get a lock in time (55P03): one that is
-// [ErrTableLocked] if one of the tables, which it writes to, is locked as a whole; else err itself, as
-// it does if err is another error. Table names are resolved as in db's statements.
+// [ErrTableLocked] if one of the tables, which it writes to, is locked as a whole; else err itself,
+// as it does if err is another error. Table names are resolved as in db's statements.
 func LockedTable(ctx context.Context, db DB, err error, tables ...string) error {
 	if pawl.CodeOf(err) != "55P03" {
 		return err
@@ -25,7 +25,8 @@ func LockedTable(ctx context.Context, db DB, err error, tables ...string) error 
 	return err
 }
 
-// Writable returns an error that is [ErrTableLocked] if nothing can be written to one of the tables now.
+// Writable returns an error that is [ErrTableLocked] if nothing can be written to one of the tables
+// now.
 func Writable(ctx context.Context, db DB, tables ...string) error {
 	const query = "select pawl_v1._table_locked($1::pg_catalog.text[]::pg_catalog.regclass[])"
 	var table *string

@@ -21,7 +21,8 @@ const Oldest, Tested = 14, 15
 
 // others are words of version(), of servers that are not PostgreSQL, and what each is known to
 // lack. That is from their documentation: none was tried. YugabyteDB has LISTEN since 2025.2.3, as
-// early access (https://docs.yugabyte.com/stable/api/ysql/the-sql-language/statements/cmd_listen_notify/).
+// early access
+// (https://docs.yugabyte.com/stable/api/ysql/the-sql-language/statements/cmd_listen_notify/).
 var others = []struct{ word, name, lacks string }{
 	{"CockroachDB", "CockroachDB", "its advisory locks exclude nobody, and it has no LISTEN"},
 	{"-YB-", "YugabyteDB", "its row versions are not PostgreSQL's, and before 2025.2.3 it has no LISTEN"},

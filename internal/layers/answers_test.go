@@ -121,7 +121,8 @@ func TestReceipts_AreMadeWhereSomethingWasCommittedOrProved(t *testing.T) {
 	}
 }
 
-// makesReceipt recognises answered(…), receipt.Committed[…](…), outcome{decided: …} and an assignment to readOn.
+// makesReceipt recognises answered(…), receipt.Committed[…](…), outcome{decided: …} and an
+// assignment to readOn.
 func makesReceipt(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.CallExpr:

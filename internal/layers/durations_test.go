@@ -178,7 +178,8 @@ var sleeps = []string{"time.Sleep", "time.After", "time.AfterFunc", "time.NewTim
 // A sleep in a test hides what it is for. If it waits until something is probably true, a stall
 // breaks it: patience.Until waits for that very thing, and patience.Poll does in a handler. If it
 // looks whether something happens that must not, it looks once: patience.Watch looks all the while.
-// For work that takes time there is patience.Elapse. In bubbles of testing/synctest sleeps are free.
+// For work that takes time there is patience.Elapse. In bubbles of testing/synctest sleeps are
+// free.
 func TestDurations_NoTestSleeps(t *testing.T) {
 	t.Parallel()
 	gateCalls(t, slept, "name what this waits for, with package patience", func(call *ast.CallExpr) bool {
@@ -189,9 +190,9 @@ func TestDurations_NoTestSleeps(t *testing.T) {
 // fetched are the functions of the gate's tests that may ask other machines, and why.
 var fetched = map[string]string{}
 
-// A test of the gate asks no other machine, whose silence would fail it. What fetches is a proof. The
-// servers that tests need are fetched once if they are not installed: by internal/postgres, and NATS
-// by internal/brokers.
+// A test of the gate asks no other machine, whose silence would fail it. What fetches is a proof.
+// The servers that tests need are fetched once if they are not installed: by internal/postgres, and
+// NATS by internal/brokers.
 func TestGate_FetchesNothing(t *testing.T) {
 	t.Parallel()
 	gateCalls(t, fetched, "a test of the gate fetches nothing", fetches)
@@ -246,8 +247,8 @@ func fetches(call *ast.CallExpr) bool {
 	return false
 }
 
-// elsewhere reports whether a text is the address of another machine. Names without a dot, and those
-// of RFC 2606, are of none.
+// elsewhere reports whether a text is the address of another machine. Names without a dot, and
+// those of RFC 2606, are of none.
 func elsewhere(text string) bool {
 	host := text
 	if u, err := url.Parse(text); err == nil && u.Host != "" {

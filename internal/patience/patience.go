@@ -75,10 +75,10 @@ func Poll(ctx context.Context, ok func() bool) error {
 	return ctx.Err()
 }
 
-// Elapse lets time pass: the work of a handler, the pace of a sender, a timeout that only time ends.
-// It waits for nothing, so a test must hold if it takes seconds longer, and if what runs beside it
-// has not even begun when it ends. To wait for something, use Until; to see that something does not
-// happen, use Watch.
+// Elapse lets time pass: the work of a handler, the pace of a sender, a timeout that only time
+// ends. It waits for nothing, so a test must hold if it takes seconds longer, and if what runs
+// beside it has not even begun when it ends. To wait for something, use Until; to see that
+// something does not happen, use Watch.
 func Elapse(d time.Duration) { time.Sleep(d) }
 
 // Hour waits, for a test that asks for the hour more than once, until the hour goes on for a

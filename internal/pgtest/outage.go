@@ -9,12 +9,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Shut makes a database unreachable, as an outage would: no client can connect any more, and all sessions end. admin is
-// connected to another database. The two are transactions of their own: in one, clients would be back before the first
-// takes effect.
+// Shut makes a database unreachable, as an outage would: no client can connect any more, and all
+// sessions end. admin is connected to another database. The two are transactions of their own: in
+// one, clients would be back before the first takes effect.
 //
-// A session that was beginning is not in pg_stat_activity yet, and has been allowed to connect. A new name for the
-// database waits for it, and is refused while there is one.
+// A session that was beginning is not in pg_stat_activity yet, and has been allowed to connect. A
+// new name for the database waits for it, and is refused while there is one.
 func Shut(ctx context.Context, admin *pgx.Conn, database string) error {
 	name, away := pgx.Identifier{database}.Sanitize(), pgx.Identifier{database + "_away"}.Sanitize()
 	if _, err := admin.Exec(ctx, "alter database "+name+" with allow_connections false"); err != nil {

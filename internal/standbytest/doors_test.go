@@ -59,7 +59,8 @@ func newBed(t *testing.T, url string) *bed {
 	return &bed{T: t, watched: poolOf(t, url, watch), plain: poolOf(t, url, nil), patient: poolOf(t, url, patient)}
 }
 
-// unlike is the error of an answer that is wrong unless a failover has undone what the door has written.
+// unlike is the error of an answer that is wrong unless a failover has undone what the door has
+// written.
 func (b *bed) unlike(format string, args ...any) error {
 	b.Helper()
 	err := fmt.Errorf(format, args...)

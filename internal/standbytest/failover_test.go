@@ -16,7 +16,8 @@ import (
 	"github.com/pawl-go/pawl/internal/pgtest"
 )
 
-// A failover is a pair of servers behind one address, as a proxy, a DNS name or a virtual IP gives it.
+// A failover is a pair of servers behind one address, as a proxy, a DNS name or a virtual IP gives
+// it.
 type failover struct {
 	*bed
 	pair  *pgtest.Pair
@@ -25,8 +26,9 @@ type failover struct {
 }
 
 // What was read on the old primary is proved by that primary alone. The new one lacks it: a barrier
-// there succeeds, and proves nothing. Every door is asked about something that the failover loses, in
-// every order of asking, cutting, promoting and dying. Whoever is answered finds it on the new primary.
+// there succeeds, and proves nothing. Every door is asked about something that the failover loses,
+// in every order of asking, cutting, promoting and dying. Whoever is answered finds it on the new
+// primary.
 func TestAnswers_AreProvedWhereTheyWereRead(t *testing.T) {
 	t.Parallel()
 	for name, run := range map[string]func(f *failover){
@@ -113,8 +115,8 @@ func TestAnswers_AreProvedWhereTheyWereRead(t *testing.T) {
 	}
 }
 
-// remakes names the doors through which the lost effect is made again. The others ask about what only
-// the first of them could do.
+// remakes names the doors through which the lost effect is made again. The others ask about what
+// only the first of them could do.
 func remakes(doors []door) (names []string) {
 	for _, d := range doors {
 		if d.name != "leased" && d.name != "step" && d.name != "release" && !strings.HasPrefix(d.name, "process") {

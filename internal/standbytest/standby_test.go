@@ -136,8 +136,9 @@ func cutOff(t *testing.T, p *pgtest.Pair, rollback bool, caught ...string) (b *b
 	return b, doors, a
 }
 
-// unreplicated cuts the standby off, asks every door for the first time, and returns once all that they have written is visible and
-// not replicated: an operator cancels each wait for the standby, until stop is called.
+// unreplicated cuts the standby off, asks every door for the first time, and returns once all that
+// they have written is visible and not replicated: an operator cancels each wait for the standby,
+// until stop is called.
 func (b *bed) unreplicated(ctx context.Context, p *pgtest.Pair, doors []door, a *answers) (stop func()) {
 	p.Cut()
 	for _, d := range doors {

@@ -14,9 +14,9 @@ import (
 	"github.com/pawl-go/pawl/internal/watched"
 )
 
-// ErrAlone means that the server answers others, and has not been replaced: what ended the transaction
-// is its own. An outage charges no attempt, so without this a handler that loses its connection each
-// time would be tried for ever, and hold up its lane and its batches.
+// ErrAlone means that the server answers others, and has not been replaced: what ended the
+// transaction is its own. An outage charges no attempt, so without this a handler that loses its
+// connection each time would be tried for ever, and hold up its lane and its batches.
 var ErrAlone = errors.New("the server answers others")
 
 // blameLimit bounds the question whether the server answers others. It is an outage if that is not
@@ -39,10 +39,10 @@ func name(batch *pgx.Batch, conn *pgconn.PgConn) {
 	})
 }
 
-// blame decides what an error means that looks like an outage, of a transaction that user code has had.
-// If the same server takes writes of others now, the error is [pawl.CodeTransactionLost], a failure of
-// that code; a COMMIT without an answer stays one, and is [ErrAlone]. Else err is returned: nothing
-// speaks against an outage.
+// blame decides what an error means that looks like an outage, of a transaction that user code has
+// had. If the same server takes writes of others now, the error is [pawl.CodeTransactionLost], a
+// failure of that code; a COMMIT without an answer stays one, and is [ErrAlone]. Else err is
+// returned: nothing speaks against an outage.
 func (o *Opened) blame(ctx context.Context, err error) error {
 	if !o.lent || ctx.Err() != nil || errors.Is(err, ErrEnded) || !lostAlone(err) {
 		return err
@@ -61,15 +61,15 @@ func (o *Opened) blame(ctx context.Context, err error) error {
 	return &pawl.Error{Op: "handler", Code: pawl.CodeTransactionLost, Err: errors.Join(ErrLost, why, err)}
 }
 
-// lostAlone reports whether an error can be one of this transaction alone. A server that is full, or in
-// which another session has crashed (57P02), fails those that did nothing.
+// lostAlone reports whether an error can be one of this transaction alone. A server that is full,
+// or in which another session has crashed (57P02), fails those that did nothing.
 func lostAlone(err error) bool {
 	code := pawl.CodeOf(err)
 	return pawl.Unreachable(err) && !strings.HasPrefix(string(code), "53") && code != "57P02"
 }
 
-// answersOthers reports whether the server of the transaction answers on another connection, and takes
-// writes. settings are those that end sessions.
+// answersOthers reports whether the server of the transaction answers on another connection, and
+// takes writes. settings are those that end sessions.
 func (o *Opened) answersOthers(ctx context.Context) (settings string, yes bool) {
 	const query = "select " + watched.Server + `,
        not pg_catalog.pg_is_in_recovery() and pg_catalog.current_setting('default_transaction_read_only') operator(pg_catalog.=) 'off',

@@ -27,9 +27,9 @@ import (
 // connection of its own, which is always watched, whatever the pool's are, and which is closed when
 // it was not needed for a while.
 //
-// Errors: [pawl.ErrCommitUnknown] if no proof came within the connections' patience, if the wait was
-// cancelled, or if the barrier reached another server than readOn: a failover is going on, and the
-// caller must read again. The pool's connections are then made anew. ctx's.
+// Errors: [pawl.ErrCommitUnknown] if no proof came within the connections' patience, if the wait
+// was cancelled, or if the barrier reached another server than readOn: a failover is going on, and
+// the caller must read again. The pool's connections are then made anew. ctx's.
 func Replicated(ctx context.Context, pool *pgxpool.Pool, readOn string) error {
 	if readOn == "" {
 		return nil
@@ -80,7 +80,8 @@ func ReplicatedSQL(ctx context.Context, db *sql.DB, readOn string) error {
 	return err
 }
 
-// errElsewhere is why nothing is proved for what was read on another server than the barrier reached.
+// errElsewhere is why nothing is proved for what was read on another server than the barrier
+// reached.
 var errElsewhere = errors.New("this was read on another server than the one that is the primary now")
 
 // Watched reports whether the pool's connections hear of commits that stopped waiting for a standby; see [pawl.Watch].
@@ -93,8 +94,8 @@ func Watched(ctx context.Context, pool *pgxpool.Pool) bool {
 	return watched.Is(conn.Conn().PgConn())
 }
 
-// emit is a transaction that writes a WAL record: its COMMIT waits for all before it. It answers the
-// server, as [watched.ReadOn] does.
+// emit is a transaction that writes a WAL record: its COMMIT waits for all before it. It answers
+// the server, as [watched.ReadOn] does.
 const emit = "select pawl_v1._unproved() operator(pg_catalog.->>) 'unproved'"
 
 // barrierIdle is how long a barrier keeps its connection without being asked.
@@ -131,7 +132,8 @@ func barrierOf(pool any, config func(context.Context) (*pgx.ConnConfig, error)) 
 	return b.(*barrier)
 }
 
-// wait joins the next barrier. It is a proof for what was read on the server that the barrier reached.
+// wait joins the next barrier. It is a proof for what was read on the server that the barrier
+// reached.
 func (b *barrier) wait(ctx context.Context, readOn string) error {
 	answer := make(chan proof, 1)
 	b.mu.Lock()

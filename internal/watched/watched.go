@@ -1,5 +1,6 @@
-// Package watched sees what a server says beside its answers: that a COMMIT stopped waiting for its synchronous standby. Only a
-// callback of the connection's configuration hears it, so package pawl lets users install it (pawl.Watch).
+// Package watched sees what a server says beside its answers: that a COMMIT stopped waiting for its
+// synchronous standby. Only a callback of the connection's configuration hears it, so package pawl
+// lets users install it (pawl.Watch).
 package watched
 
 import (
@@ -17,8 +18,8 @@ const key = "github.com/pawl-go/pawl"
 
 // ReadOn is SQL for a text: the server that reads, if it has synchronous standbys, else ”. What was
 // read may be visible there and not replicated; a COMMIT on that very server proves that it is. One
-// on another server proves nothing: that one may have been promoted without it. The name of a server
-// is the time at which it started, which a restarted primary and its standbys do not share.
+// on another server proves nothing: that one may have been promoted without it. The name of a
+// server is the time at which it started, which a restarted primary and its standbys do not share.
 // pawl_v1._unproved answers the same name.
 const ReadOn = `case when pg_catalog.current_setting('synchronous_standby_names') operator(pg_catalog.=) '' then ''
        else ` + Server + ` end`

@@ -15,7 +15,8 @@ import (
 // to the trace in which each event was appended. The events themselves carry that trace, not that of the relay. What is returned is a
 // [pawl.Carrier] or a [pawl.RunSink] if next is.
 //
-// If next is a [pawl.Broker], such as a sink of package pawlsqs, the span has its system and queue, else "pawl" and the name of the sink.
+// If next is a [pawl.Broker], such as a sink of package pawlsqs, the span has its system and queue,
+// else "pawl" and the name of the sink.
 func (t *Tracing) Sink(sink string, next pawl.Sink) pawl.Sink {
 	traced := tracedSink{t, sink, next}
 	carrier, carries := next.(pawl.Carrier)

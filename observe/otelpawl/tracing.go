@@ -38,9 +38,9 @@ func NewTracing(p trace.TracerProvider) *Tracing {
 	return &Tracing{tracer: p.Tracer(name, trace.WithSchemaURL(semconv.SchemaURL))}
 }
 
-// From returns a Tracing whose spans of deliveries name the broker and the queue of source, as messaging.system and
-// messaging.destination.name, if it is a [pawl.Broker]: aws_sqs and the queue's name for package pawlsqs. Without it they are "pawl" and
-// the name of the consumer.
+// From returns a Tracing whose spans of deliveries name the broker and the queue of source, as
+// messaging.system and messaging.destination.name, if it is a [pawl.Broker]: aws_sqs and the
+// queue's name for package pawlsqs. Without it they are "pawl" and the name of the consumer.
 func (t *Tracing) From(source pawl.Source) *Tracing {
 	from, _ := source.(pawl.Broker)
 	return &Tracing{tracer: t.tracer, from: from}

@@ -6,8 +6,8 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 )
 
-// API is what a [Source] calls; *sqs.Client of aws-sdk-go-v2 has it. Each method is named after its action in the
-// Amazon SQS API reference.
+// API is what a [Source] calls; *sqs.Client of aws-sdk-go-v2 has it. Each method is named after its
+// action in the Amazon SQS API reference.
 type API interface {
 	Resolver
 	ReceiveMessage(context.Context, *awssqs.ReceiveMessageInput, ...func(*awssqs.Options)) (*awssqs.ReceiveMessageOutput, error)

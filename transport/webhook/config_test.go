@@ -129,7 +129,8 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s: %q, %q, %v", name, m.Key, m.KeyFault, err)
 		}
 	}
-	// One action of a merchant, two topics: two deliveries. Two deliveries on one topic: also, under one event id.
+	// One action of a merchant, two topics: two deliveries. Two deliveries on one topic: also,
+	// under one event id.
 	shopify := senders[7]
 	seen := map[string]bool{}
 	for _, topic := range []string{"orders/create", "inventory_levels/update"} {

@@ -503,9 +503,9 @@ func TestReceiver_SlackChallenge(t *testing.T) {
 	}
 }
 
-// A body that is no JSON verifies like any other. A handler of octets gets it as it was signed; one of
-// a type cannot, and it is a dead letter, which the sender is told as 200. A key from the body, and the
-// time of it, are missing: without a key of another kind it is a dead letter too.
+// A body that is no JSON verifies like any other. A handler of octets gets it as it was signed; one
+// of a type cannot, and it is a dead letter, which the sender is told as 200. A key from the body,
+// and the time of it, are missing: without a key of another kind it is a dead letter too.
 func TestReceiver_BodiesThatAreNoJSON(t *testing.T) {
 	t.Parallel()
 	const form = "payload=%7B%22action%22%3A%22opened%22%7D"

@@ -16,10 +16,11 @@ import (
 // separates what is signed.
 func StandardWebhooks(secrets ...Secret) Scheme { return newStandard("standard", "Webhook-", secrets) }
 
-// Svix is [StandardWebhooks] under headers of its own: svix-id, svix-timestamp, svix-signature. If a
-// sender has Svix send under the neutral names webhook-id, webhook-timestamp and webhook-signature,
-// as some plans allow (https://docs.svix.com/receiving/verifying-payloads/how-manual), use
-// [StandardWebhooks] with the same secret.
+// Svix is [StandardWebhooks] under headers of its own: svix-id, svix-timestamp, svix-signature. If
+// a sender has Svix send under the neutral names webhook-id, webhook-timestamp and
+// webhook-signature, as some plans allow
+// (https://docs.svix.com/receiving/verifying-payloads/how-manual), use [StandardWebhooks] with the
+// same secret.
 func Svix(secrets ...Secret) Scheme { return newStandard("svix", "Svix-", secrets) }
 
 type standard struct {
