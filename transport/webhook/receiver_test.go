@@ -107,6 +107,7 @@ func TestT53_LostCommitReplies(t *testing.T) {
 	}
 	senders.Wait()
 	proxy.OnCommit(nil)
+	b.until("the stored deliveries have ended", func() bool { return b.count("select count(*) from pawl.job") == 0 }) // one that lost two COMMITs is stored
 	b.wantEffects(deliveries)
 	if proxy.Cuts() < deliveries/4 {
 		t.Errorf("only %d COMMITs were cut", proxy.Cuts())
