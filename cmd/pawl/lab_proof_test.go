@@ -48,6 +48,7 @@ func TestLab_EachFault(t *testing.T) {
 	if status, body := get(running.Login); status != http.StatusOK || !strings.Contains(body, "Crash lab") {
 		t.Fatalf("%d %s", status, body)
 	}
+	wantNoDatabasePort(t, cmd.Process.Pid)
 	if status, _ := press(&http.Client{}, "same-origin", "kill", "1"); status != http.StatusUnauthorized {
 		t.Errorf("another browser: %d", status)
 	}

@@ -4,11 +4,14 @@ package wireproxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 )
@@ -28,6 +31,7 @@ type Proxy struct {
 	listener net.Listener
 	network  string
 	upstream string
+	dir      string // of our own socket; "" if we listen on a port
 
 	mu   sync.Mutex
 	aim  func(sent []byte) bool
@@ -70,7 +74,8 @@ type TB interface {
 	Cleanup(fn func())
 }
 
-// Start runs a proxy in front of the database that rawURL names until the test ends, and returns it with the URL to use instead.
+// Start runs a proxy in front of the database that rawURL names until the test ends, and returns it with the URL to use
+// instead: see [Open].
 func Start(tb TB, rawURL string) (*Proxy, string) {
 	tb.Helper()
 	p, through, err := Open(rawURL)
@@ -81,7 +86,9 @@ func Start(tb TB, rawURL string) (*Proxy, string) {
 	return p, through
 }
 
-// Open runs a proxy in front of the database that rawURL names until Close, and returns it with the URL to use instead.
+// Open runs a proxy in front of the database that rawURL names until Close, and returns it with the URL to use instead. In
+// front of a Unix socket it listens on one itself, in a directory that only this user can enter: a server on a Unix socket
+// may trust all who reach it, so a port of the proxy would open that server to each user of the machine.
 func Open(rawURL string) (*Proxy, string, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -89,23 +96,48 @@ func Open(rawURL string) (*Proxy, string, error) {
 	}
 	p := &Proxy{aim: isCommit, next: func() Cut { return Pass }}
 	p.network, p.upstream = "tcp", u.Host
+	listenAt := "127.0.0.1:0"
 	q := u.Query()
 	if dir := q.Get("host"); dir != "" {
-		port := q.Get("port")
-		if port == "" {
-			port = "5432"
+		p.network, p.upstream = "unix", socketIn(dir, cmp.Or(q.Get("port"), defaultPort))
+		if p.dir, err = os.MkdirTemp(parent(), "pawl-proxy-"); err != nil { // mode 0700
+			return nil, "", err
 		}
-		p.network, p.upstream = "unix", fmt.Sprintf("%s/.s.PGSQL.%s", dir, port)
-		q.Del("host")
-		q.Del("port")
+		listenAt = socketIn(p.dir, defaultPort)
+		q.Set("host", p.dir)
+		q.Set("port", defaultPort)
 	}
 	var listen net.ListenConfig
-	if p.listener, err = listen.Listen(context.Background(), "tcp", "127.0.0.1:0"); err != nil {
+	if p.listener, err = listen.Listen(context.Background(), p.network, listenAt); err != nil {
+		p.removeDir()
 		return nil, "", err
 	}
-	u.Host, u.RawQuery = p.listener.Addr().String(), strings.ReplaceAll(q.Encode(), "+", "%20") // pgx reads a + as itself
+	if p.network == "tcp" {
+		u.Host = p.listener.Addr().String()
+	}
+	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20") // pgx reads a + as itself
 	go p.accept()
 	return p, u.String(), nil
+}
+
+const defaultPort = "5432"
+
+// socketIn is where a server that has a port listens in a directory.
+func socketIn(dir, port string) string { return filepath.Join(dir, ".s.PGSQL."+port) }
+
+// parent is where the directory of a socket goes. The path of a socket is short: 103 octets on macOS.
+func parent() string {
+	const longest = 60
+	if dir := os.TempDir(); len(dir) <= longest {
+		return dir
+	}
+	return "/tmp"
+}
+
+func (p *Proxy) removeDir() {
+	if p.dir != "" {
+		_ = os.RemoveAll(p.dir)
+	}
 }
 
 // Listen runs a proxy that has no upstream yet, until Close, and returns it with its address. For any protocol over TCP: see [Proxy.Redirect].
@@ -126,7 +158,10 @@ func (p *Proxy) Redirect(upstream string) {
 }
 
 // Close takes no more connections. Those that are open stay.
-func (p *Proxy) Close() { _ = p.listener.Close() }
+func (p *Proxy) Close() {
+	_ = p.listener.Close()
+	p.removeDir()
+}
 
 // OnCommit decides the fate of each COMMIT from now on; nil lets all pass.
 func (p *Proxy) OnCommit(next func() Cut) {
