@@ -3,9 +3,11 @@ package brokers
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net"
 	"os"
@@ -130,16 +132,12 @@ func prepareRabbit(ctx context.Context, s *Server) error {
 		plugins = "[rabbitmq_management]."
 	}
 	files := map[string]string{"rabbitmq.conf": s.rabbitConf(), "advanced.config": rabbitAdvanced, "env.conf": "", "plugins": plugins + "\n"}
-	cookie := filepath.Join("home", ".erlang.cookie")
-	if _, err := os.Stat(filepath.Join(s.dir, cookie)); err != nil {
-		files[cookie] = "PAWL" + strconv.FormatInt(time.Now().UnixNano(), 36)
-	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
 			return err
 		}
 	}
-	if err := os.Chmod(filepath.Join(s.dir, cookie), 0o400); err != nil { // Erlang refuses another mode
+	if err := writeCookie(filepath.Join(s.dir, "home", ".erlang.cookie")); err != nil {
 		return err
 	}
 	mapper, dist := s.rabbitPorts()
@@ -149,6 +147,15 @@ func prepareRabbit(ctx context.Context, s *Server) error {
 		}
 	}
 	return nil
+}
+
+// writeCookie writes the secret by which Erlang's nodes know each other. A user of this machine who can guess it runs
+// programs as the user of the broker, so each start has a new one.
+func writeCookie(file string) error {
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.WriteFile(file, []byte(rand.Text()), 0o400) // Erlang refuses a file that others can read
 }
 
 // rabbitAdvanced has quorum queues tell their lengths each second, and not each five.
