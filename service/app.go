@@ -51,6 +51,7 @@ func invalid(op string, err error) error {
 // half of the app's is refused by Run.
 func (a *App) Consumer(cfg consumer.Config) {
 	a.add(&part{name: "consumer " + cfg.Name, stage: stageConsume, least: least(cfg.MaxConns, cfg.MinConns()), grows: cfg.MaxConns == 0,
+		abandon: func(ctx context.Context) error { return finish(ctx, cfg.Source) },
 		build: func(share int) (r runner, err error) {
 			cfg.Hooks, cfg.Presence, cfg.MaxConns = a.cfg.hooks(cfg.Hooks), a.cfg.presence(cfg.Presence), share
 			if cfg.ShutdownTimeout, err = a.cfg.within(cfg.ShutdownTimeout, handlerShare); err != nil {
@@ -125,6 +126,10 @@ func (a *App) HTTP(cfg HTTPConfig) {
 	p := &part{name: "HTTP " + cfg.Address, stage: StageReceive, least: max(0, cfg.MaxConns)}
 	if cfg.Listener != nil {
 		p.name = "HTTP " + cfg.Listener.Addr().String()
+		p.abandon = func(context.Context) error {
+			_ = cfg.Listener.Close() // once more, if it was served
+			return nil
+		}
 	}
 	p.build = func(int) (runner, error) { return newServer(cfg, a) }
 	a.add(p)

@@ -40,6 +40,7 @@ type part struct {
 	mayEnd    bool   // by itself, without an error
 	publishes string // the queue of the events, of a relay
 	build     func(share int) (runner, error)
+	abandon   func(ctx context.Context) error // gives up what it owns, if Run will not: see App.abandon; nil: it owns nothing
 
 	runner   runner
 	progress *progress.Part

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/migrate"
@@ -25,7 +26,8 @@ const drainPoll = 20 * time.Millisecond
 // behind. Call it once.
 //
 // Errors before anything has started: [pawl.ErrArgumentInvalid] for a part's configuration, and for a pool that is too small, with the number
-// to set; [pawl.ErrSchemaMismatch]; an address that cannot be listened on; those of the database.
+// to set; [pawl.ErrSchemaMismatch]; an address that cannot be listened on; those of the database. The sources of consumers
+// that are a [pawl.Finisher], and listeners, are closed then as well.
 func (a *App) Run(ctx context.Context) error {
 	if a.begun.Swap(true) {
 		return invalid("service.run", errors.New("Run was called before: make another App"))
@@ -38,6 +40,7 @@ func (a *App) Run(ctx context.Context) error {
 }
 
 func (a *App) run(ctx context.Context) error {
+	defer a.abandon(ctx)
 	if err := a.assemble(); err != nil {
 		return err
 	}
@@ -70,6 +73,33 @@ func (a *App) run(ctx context.Context) error {
 	}
 	unwatch()
 	return errors.Join(err, a.stop())
+}
+
+// abandon gives up what the parts own that never ran, and what a consumer owns that could have been run again: nothing runs
+// an App again.
+func (a *App) abandon(ctx context.Context) {
+	for _, p := range a.parts {
+		if p.abandon == nil || p.stop != nil && !(p.hasEnded() && pawl.Retryable(p.err)) {
+			continue
+		}
+		if err := p.abandon(ctx); err != nil {
+			a.cfg.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: pawl.EventTrouble, Op: "consumer.finish", Err: fmt.Errorf("%s: %w", p.name, err)})
+		}
+	}
+}
+
+// finishLimit is how long a source may take to end, as in package consumer.
+const finishLimit = 10 * time.Second
+
+// finish ends a source that owns something beyond its deliveries, in place of its consumer.
+func finish(ctx context.Context, source pawl.Source) error {
+	f, can := source.(pawl.Finisher)
+	if !can {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishLimit)
+	defer cancel()
+	return callback.Do("Source.Finish", func() error { return f.Finish(ctx) })
 }
 
 // check refuses a database that does not fit, before anything is started.
