@@ -2,7 +2,10 @@ package sqstest
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"fmt"
 
 	"github.com/pawl-go/pawl/internal/pace"
 )
@@ -145,7 +148,22 @@ func (s *Server) find(queueURL string) (*queue, *Error) {
 func decode[T any](body []byte) (*T, *Error) {
 	in := new(T)
 	if err := json.Unmarshal(body, in); err != nil {
-		return nil, failure("SerializationException", "", "%v", err)
+		return nil, failure("SerializationException", "", "%s", unreadable(err))
 	}
 	return in, nil
+}
+
+// unreadable says what is wrong with a body in the words of the protocol: clients know nothing of Go.
+func unreadable(err error) string {
+	var mismatch *json.UnmarshalTypeError
+	var encoding base64.CorruptInputError
+	switch {
+	case errors.As(err, &mismatch) && mismatch.Field != "":
+		return fmt.Sprintf("The member %s cannot be a JSON %s.", mismatch.Field, mismatch.Value)
+	case errors.As(err, &mismatch):
+		return fmt.Sprintf("The body must be a JSON object, it is a %s.", mismatch.Value)
+	case errors.As(err, &encoding):
+		return "A binary value is not encoded as base64."
+	}
+	return "The body is not valid JSON."
 }

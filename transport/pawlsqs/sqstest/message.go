@@ -143,11 +143,32 @@ func checkAttributes(attributes map[string]attribute) *Error {
 		if a.StringValue != nil && !allowedText(*a.StringValue) {
 			return invalidValue("Message (user) attribute '%s' contains characters that are not allowed.", name)
 		}
-		if strings.HasPrefix(a.DataType, "Number") {
-			if _, err := strconv.ParseFloat(a.value(), 64); err != nil {
-				return invalidValue("Can't cast the value of message (user) attribute '%s' to a number.", name)
-			}
+		if strings.HasPrefix(a.DataType, "Number") && !isNumber(a.value()) {
+			return invalidValue("Can't cast the value of message (user) attribute '%s' to a number.", name)
 		}
 	}
 	return nil
+}
+
+var decimal = regexp.MustCompile(`^[+-]?([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,4}))?$`)
+
+// isNumber reports whether text is a number of the type Number: a decimal one of up to 38 digits, between 10^-128 and 10^126
+// ("Message attribute data types" in the developer guide). Zeros at both ends are trimmed.
+func isNumber(text string) bool {
+	const digits, smallest, largest = 38, -128, 126
+	parts := decimal.FindStringSubmatch(text)
+	if parts == nil || parts[1]+parts[2] == "" {
+		return false
+	}
+	significant := strings.TrimLeft(parts[1]+parts[2], "0")
+	exponent, _ := strconv.Atoi(parts[3]) // of the first digit
+	exponent += len(significant) - len(parts[2]) - 1
+	significant = strings.TrimRight(significant, "0")
+	switch {
+	case significant == "":
+		return true
+	case len(significant) > digits || exponent < smallest:
+		return false
+	}
+	return exponent < largest || exponent == largest && significant == "1"
 }

@@ -205,6 +205,9 @@ func (q *queue) setAttributes(_ *request, in *struct{ Attributes map[string]stri
 	if failed != nil {
 		return nil, failed
 	}
+	if after.fifo != before.fifo { // "You can't change it for an existing queue", says CreateQueue
+		return nil, failure("InvalidAttributeName", "", "Unknown Attribute FifoQueue.")
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.set, q.modified = after, time.Now()

@@ -116,6 +116,33 @@ func TestAttributes_SetAndRead(t *testing.T) {
 	f.wantCode(err, "InvalidParameterValue")
 }
 
+// A queue stays what it was made as: its type is told at creation only.
+func TestAttributes_TheTypeStays(t *testing.T) {
+	t.Parallel()
+	f := direct(t, sqstest.Options{}, nil)
+	standard, fifo := f.create("s", nil), f.create("s.fifo", map[string]string{"FifoQueue": "true", "ContentBasedDeduplication": "true"})
+	for _, c := range []struct {
+		url, value string
+		refused    bool
+	}{{standard, "true", true}, {standard, "false", true}, {standard, "", false}, {fifo, "true", false}, {fifo, "false", true}, {fifo, "", true}} {
+		_, err := f.client.SetQueueAttributes(t.Context(), &sqs.SetQueueAttributesInput{QueueUrl: &c.url, Attributes: map[string]string{"FifoQueue": c.value, "DelaySeconds": "0"}})
+		if c.refused {
+			f.wantCode(err, "InvalidAttributeName")
+		} else {
+			f.must(err)
+		}
+	}
+	for url, want := range map[string]string{standard: "", fifo: "true"} {
+		out, err := f.client.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll}})
+		f.must(err)
+		if got := out.Attributes["FifoQueue"]; got != want {
+			t.Errorf("%s: FifoQueue is %q, want %q", url, got, want)
+		}
+	}
+	_, err := f.client.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: &fifo, MessageBody: aws.String("b"), MessageGroupId: aws.String("g")})
+	f.must(err)
+}
+
 func TestAttributes_Refusals(t *testing.T) {
 	t.Parallel()
 	f := direct(t, sqstest.Options{}, nil)
@@ -129,7 +156,15 @@ func TestAttributes_Refusals(t *testing.T) {
 		{"x", "Number", "one"}, {"x", "String", "\x02"}} {
 		f.wantCode(try(c[0], c[1], c[2]), "InvalidParameterValue")
 	}
-	f.must(try("x", "Number.float", "1.5"))
+	digits := strings.Repeat("1234567890", 4)[:38]
+	for _, number := range []string{"1.5", "0", "-0", "+1", "00000000000000000000000000000000000000000000001.50", ".5", "1.", "1e3", "-1.25E-7", digits, "0." + digits,
+		"1e-128", "-1e126", "0.1e127", "1" + strings.Repeat("0", 126), "0e999"} {
+		f.must(try("x", "Number.float", number))
+	}
+	for _, no := range []string{"NaN", "nan", "Inf", "-Infinity", "0x1p-2", "0x10", "1_000", "1,000", ".", "e5", "1e", "--1", "1 ", "\u0661", "1.2.3", "1e1.5",
+		digits + "9", "1e-129", "0.01e-127", "1.1e126", "1e127", "1e99999"} {
+		f.wantCode(try("x", "Number", no), "InvalidParameterValue")
+	}
 	many := map[string]types.MessageAttributeValue{}
 	for i := range 11 {
 		many[fmt.Sprint("a", i)] = types.MessageAttributeValue{DataType: aws.String("String"), StringValue: aws.String("v")}

@@ -1,6 +1,7 @@
 package sqstest
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -17,7 +18,9 @@ import (
 //	AttributeName.1=All                                          AttributeNames    ["All"]
 //	Attribute.1.Name=DelaySeconds&Attribute.1.Value=3            Attributes        {"DelaySeconds": "3"}
 //	SendMessageBatchRequestEntry.1.Id=a                          Entries           [{"Id": "a"}]
+//	AttributeName=                                               AttributeNames    []
 //
+// The last line is how the protocol sends an empty list; some clients write the name that the list has in JSON.
 // So a form becomes the body of the JSON protocol, and its result becomes XML; the operations know one protocol only.
 var inXML = protocol{read: readQuery, result: resultXML, failed: failedXML}
 
@@ -47,6 +50,23 @@ var collections = map[string]collection{
 	"SendMessageBatchRequestEntry":   {name: "Entries"},
 	"DeleteMessageBatchRequestEntry": {name: "Entries"},
 	"ChangeMessageVisibilityBatchRequestEntry": {name: "Entries"},
+}
+
+// byMember has the collections by their names in JSON.
+var byMember = func() map[string]collection {
+	all := map[string]collection{}
+	for _, c := range collections {
+		all[c.name] = c
+	}
+	return all
+}()
+
+// none is the collection without elements.
+func (c collection) none() any {
+	if c.key == "" {
+		return []any{}
+	}
+	return map[string]any{}
 }
 
 // numbers are the members that JSON has as numbers.
@@ -123,13 +143,23 @@ func (n node) structure() (map[string]any, *Error) {
 	members := map[string]any{}
 	for name := range n {
 		below := n.below(name)
+		if below == nil {
+			continue // a text where members belong
+		}
 		c, isCollection := collections[name]
+		inJSON := byMember[name]
 		var failed *Error
 		switch {
+		case below.empty() && (isCollection || inJSON.name != ""):
+			c = cmp.Or(c, inJSON)
+			if _, set := members[c.name]; !set {
+				members[c.name] = c.none()
+			}
 		case isCollection && c.key == "":
-			members[c.name], failed = below.list()
+			members[c.name], failed = below.list(c)
 		case isCollection:
 			members[c.name], failed = below.pairs(c)
+		case inJSON.name != "": // no parameter of this protocol
 		case numbers[name]:
 			members[name], failed = number(name, below.text())
 		default:
@@ -167,6 +197,12 @@ func (n node) items() []node {
 	return items
 }
 
+// empty tells whether n is a name with nothing behind its equals sign.
+func (n node) empty() bool {
+	text, is := n[""]
+	return is && text == "" && len(n) == 1
+}
+
 // lone tells whether n is an element itself: a text, or the halves of a pair.
 func (n node) lone() bool {
 	for _, name := range []string{"", "Name", "Key"} {
@@ -178,10 +214,10 @@ func (n node) lone() bool {
 }
 
 // list makes a list of texts or of entries.
-func (n node) list() ([]any, *Error) {
+func (n node) list(c collection) ([]any, *Error) {
 	list := []any{}
 	for _, item := range n.items() {
-		if _, text := item[""]; text {
+		if c.name != "Entries" {
 			list = append(list, item.text())
 			continue
 		}

@@ -116,7 +116,10 @@ func TestQuery_ListsAndMaps(t *testing.T) {
 	for form, want := range map[string]string{
 		"AttributeName=DelaySeconds": "DelaySeconds=3",
 		"AttributeName.1=DelaySeconds&AttributeName.10=QueueArn&AttributeName.2=VisibilityTimeout": "DelaySeconds=3 QueueArn=arn:aws:sqs:us-east-1:000000000000:q VisibilityTimeout=40",
-		"": "",
+		"":                "",
+		"AttributeName=":  "", // an empty list, as awsQuery sends it
+		"AttributeNames=": "", // and as some clients do
+		"AttributeNames=&AttributeName.1=DelaySeconds": "DelaySeconds=3",
 	} {
 		var attributes struct {
 			Attributes []pair `xml:"GetQueueAttributesResult>Attribute"`
@@ -124,6 +127,25 @@ func TestQuery_ListsAndMaps(t *testing.T) {
 		if a.ok("Action=GetQueueAttributes&"+form, &attributes); joined(attributes.Attributes) != want {
 			t.Errorf("%s: %v", form, attributes)
 		}
+	}
+}
+
+// An empty list or map is its name with nothing behind it, of whichever kind.
+func TestQuery_EmptyCollections(t *testing.T) {
+	t.Parallel()
+	a := newAsker(t)
+	a.ok("Action=SendMessage&MessageBody=a&MessageAttribute=&MessageSystemAttributes=", nil)
+	a.ok("Action=SetQueueAttributes&Attribute=&Attributes=", nil)
+	a.ok("Action=CreateQueue&QueueName=q2&Tag=&Attribute=", nil)
+	ms := a.receive("AttributeNames=&MessageSystemAttributeName=&MessageAttributeName=&MessageAttributeNames=")
+	if len(ms) != 1 || len(ms[0].Attributes)+len(ms[0].MessageAttributes) != 0 {
+		t.Errorf("received %+v", ms)
+	}
+	var tags struct {
+		Tags []pair `xml:"ListQueueTagsResult>Tag"`
+	}
+	if a.ok("Action=ListQueueTags", &tags); joined(tags.Tags) != "team=a" {
+		t.Errorf("the tags are %v", tags)
 	}
 }
 
@@ -218,6 +240,9 @@ func TestQuery_GET(t *testing.T) {
 	}
 }
 
+// goWords are those of Go's libraries, which no client of SQS knows.
+var goWords = regexp.MustCompile(`json:|Go |struct|unmarshal|illegal base64|\[\]|of type`)
+
 // A refusal has its code, its status, and whose fault it is.
 func TestQuery_Refusals(t *testing.T) {
 	t.Parallel()
@@ -237,6 +262,17 @@ func TestQuery_Refusals(t *testing.T) {
 		{"Action=SetQueueAttributes&Attribute.1.Name=Colour&Attribute.1.Value=red", 400, "InvalidAttributeName"},
 		{"Action=SetQueueAttributes&Attribute.1.Name=DelaySeconds&Attribute.1.Value=1&Attribute.2.Name=DelaySeconds&Attribute.2.Value=2", 400, "InvalidParameterValue"},
 		{"Action=SendMessageBatch", 400, "AWS.SimpleQueueService.EmptyBatchRequest"},
+		{"Action=SendMessageBatch&SendMessageBatchRequestEntry=", 400, "AWS.SimpleQueueService.EmptyBatchRequest"},
+		{"Action=SendMessageBatch&Entries=", 400, "AWS.SimpleQueueService.EmptyBatchRequest"},
+		{"Action=DeleteMessageBatch&Entries=", 400, "AWS.SimpleQueueService.EmptyBatchRequest"},
+		{"Action=ChangeMessageVisibilityBatch&ChangeMessageVisibilityBatchRequestEntry=", 400, "AWS.SimpleQueueService.EmptyBatchRequest"},
+		{"Action=TagQueue&Tags=", 400, "MissingParameter"},
+		{"Action=UntagQueue&TagKey=", 400, "MissingParameter"},
+		{"Action=SendMessageBatch&Entries.1.Id=a", 400, "AWS.SimpleQueueService.EmptyBatchRequest"},
+		{"Action=SendMessageBatch&SendMessageBatchRequestEntry.1=a", 400, "AWS.SimpleQueueService.InvalidBatchEntryId"},
+		{"Action=GetQueueAttributes&AttributeName.1.Id=a", 400, "InvalidAttributeName"},
+		{"Action=SendMessage&MessageBody=a&MessageAttribute.1.Name=b&MessageAttribute.1.Value.DataType=Binary&MessageAttribute.1.Value.BinaryValue=!", 400, "SerializationException"},
+		{"Action=SetQueueAttributes&Attribute.1.Name=FifoQueue&Attribute.1.Value=true", 400, "InvalidAttributeName"},
 		{"Action=AddPermission", 400, "AWS.SimpleQueueService.UnsupportedOperation"},
 		{"Action=SendMessage&MessageBody=%ff", 400, "MalformedQueryString"},
 		{"Action=SendMessage&MessageBody=%zz", 400, "MalformedQueryString"},
@@ -252,7 +288,7 @@ func TestQuery_Refusals(t *testing.T) {
 		if err := xml.Unmarshal([]byte(text), &refusal); err != nil {
 			t.Fatalf("%.100s: %v in %s", c.form, err, text)
 		}
-		if status != c.status || refusal.Error.Code != c.code || refusal.Error.Type != "Sender" || refusal.Error.Message == "" {
+		if status != c.status || refusal.Error.Code != c.code || refusal.Error.Type != "Sender" || refusal.Error.Message == "" || goWords.MatchString(text) {
 			t.Errorf("%.100s: %d %s", c.form, status, text)
 		}
 	}
