@@ -59,7 +59,8 @@ func (a *App) Live() http.Handler {
 }
 
 // Ready answers 200 while all parts are at work, their workers are registered in the database, the database answers and its schema fits; else
-// 503 with the reason. From the moment when the app is told to stop it answers 503.
+// 503 with the reason. What the database or its driver says names hosts and users, so it is not in the answer, which others
+// may read: the event trouble with the Op service.ready has it. From the moment when the app is told to stop it answers 503.
 func (a *App) Ready() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := a.ready(r.Context()); err != nil {
@@ -95,10 +96,25 @@ func (a *App) ready(ctx context.Context) error {
 		return a.health.refusal
 	}
 	err := a.fits(ctx)
-	if ctx.Err() == nil { // else the probe has gone, and the answer says nothing
-		a.health.refusal, a.health.asked = err, time.Now()
+	if ctx.Err() != nil { // the probe has gone, and the answer says nothing
+		return errNoAnswer
 	}
-	return err
+	if err != nil && a.health.refusal == nil {
+		a.cfg.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "service.ready", Err: err})
+	}
+	a.health.refusal, a.health.asked = public(err), time.Now()
+	return a.health.refusal
+}
+
+// errNoAnswer is what a probe is told of a database that cannot be asked.
+var errNoAnswer = errors.New("the database does not answer as it should: see the event trouble with the Op service.ready")
+
+// public is what others may read of an error: our own words about the schema, and nothing that the database has said.
+func public(err error) error {
+	if err == nil || errors.Is(err, pawl.ErrSchemaMismatch) {
+		return err
+	}
+	return errNoAnswer
 }
 
 // fits asks the database whether its schema fits: through the pool, or beside it if all of its connections are in use.
