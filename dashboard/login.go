@@ -4,31 +4,53 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
 	"sync"
+	"time"
 )
 
 // A Login lets one browser in, for a dashboard that one person runs on the own machine: the browser that first opens the address with the token.
-// Its Authorize is for [Config]. It refuses requests that do not name a loopback host, so that no other site's name can be pointed at it.
+// Its Authorize is for [Config], its Mount for the handler. It refuses requests that do not name a loopback host, so that no other site's name
+// can be pointed at it. The session ends after 12 hours.
 type Login struct {
 	user User
+	path string
 
 	mu      sync.Mutex
 	token   string // empty: it was used
 	session string
+	ends    time.Time
 }
 
 const (
 	tokenParameter = "token"
-	sessionCookie  = "pawl_session_" // and the port as the browser names it: cookies go to all ports of a host, and one dashboard must not log out of another
+	sessionCookie  = "pawl_session_" // and the port as the browser names it: one dashboard must not log out of another
+	sessionLimit   = 12 * time.Hour
 )
 
-// NewLogin returns a login for this user, with a new token.
+// NewLogin returns a login for this user, with a new token and a new path.
 func NewLogin(user User) *Login {
-	return &Login{user: user, token: rand.Text(), session: rand.Text()}
+	return &Login{user: user, path: "/" + rand.Text() + "/", token: rand.Text(), session: rand.Text()}
+}
+
+// Path is where Mount serves, as in "/ABC…/": a secret. Browsers send a cookie to all ports of a host, on each of which
+// another program, also of another user, may listen; but only with requests below the path of the cookie.
+func (l *Login) Path() string { return l.path }
+
+// Mount serves a handler below [Login.Path], and nothing elsewhere.
+func (l *Login) Mount(next http.Handler) http.Handler {
+	inside := http.StripPrefix(strings.TrimSuffix(l.path, "/"), next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, l.path) {
+			http.Error(w, "open the address that was printed at the start, with its path", http.StatusNotFound)
+			return
+		}
+		inside.ServeHTTP(w, r)
+	})
 }
 
 // Query is what stands behind the address of the dashboard, for its first request: "?token=…". It works once.
@@ -44,15 +66,22 @@ func (l *Login) Authorize(r *http.Request) (User, error) {
 		return User{}, errors.New("the request names the host " + r.Host + ", which is not this machine's loopback address")
 	}
 	for _, c := range r.Cookies() {
-		if strings.HasPrefix(c.Name, sessionCookie) && subtle.ConstantTimeCompare([]byte(c.Value), []byte(l.session)) == 1 {
-			return l.user, nil
+		if !strings.HasPrefix(c.Name, sessionCookie) || subtle.ConstantTimeCompare([]byte(c.Value), []byte(l.session)) != 1 {
+			continue
 		}
+		if l.over() {
+			return User{}, &Refusal{Status: http.StatusUnauthorized, Err: fmt.Errorf("the session has ended, after %d hours: start the command again", int(sessionLimit.Hours()))}
+		}
+		return l.user, nil
 	}
 	if !l.redeem(r.URL.Query().Get(tokenParameter)) {
 		return User{}, &Refusal{Status: http.StatusUnauthorized, Err: errors.New("no session: open the address that was printed at the start; it works once, so start the command again for another browser")}
 	}
 	_, port, _ := net.SplitHostPort(r.Host) // empty: that of http
-	cookie := http.Cookie{Name: sessionCookie + port, Value: l.session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	cookie := http.Cookie{Name: sessionCookie + port, Value: l.session, Path: "/", MaxAge: int(sessionLimit.Seconds()), HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	if strings.HasPrefix(r.RequestURI, l.path) {
+		cookie.Path = l.path
+	}
 	rest := r.URL.Query()
 	rest.Del(tokenParameter)
 	return User{}, &Refusal{Status: http.StatusSeeOther, Err: errors.New("a browser has logged in"),
@@ -73,8 +102,15 @@ func (l *Login) redeem(token string) bool {
 	if l.token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(l.token)) != 1 {
 		return false
 	}
-	l.token = ""
+	l.token, l.ends = "", time.Now().Add(sessionLimit)
 	return true
+}
+
+// over reports whether the session is. Before it began it is known to none.
+func (l *Login) over() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !time.Now().Before(l.ends)
 }
 
 // loopback reports whether a Host header names this machine and nothing else.

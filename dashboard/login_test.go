@@ -1,10 +1,15 @@
 package dashboard_test
 
 import (
+	"errors"
+	"maps"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/pawl-go/pawl/dashboard"
 )
@@ -88,4 +93,87 @@ func TestLogin_BesideAnother(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Browsers send a cookie to all ports of a host, where programs of other users may listen. The session of a mounted login goes
+// to none of them: its cookie belongs to a path that others do not know, and nothing is served elsewhere.
+func TestLogin_OtherPortsGetNoSession(t *testing.T) {
+	t.Parallel()
+	login := dashboard.NewLogin(operator)
+	board := httptest.NewServer(login.Mount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // as the dashboard does
+		var refusal *dashboard.Refusal
+		if _, err := login.Authorize(r); errors.As(err, &refusal) {
+			maps.Copy(w.Header(), refusal.Header)
+			w.WriteHeader(refusal.Status)
+		}
+	})))
+	t.Cleanup(board.Close)
+	var seen []*http.Cookie
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = append(seen, r.Cookies()...) }))
+	t.Cleanup(other.Close)
+	jar, err := cookiejar.New(nil) // knows no ports, as browsers do
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := http.Client{Jar: jar}
+	get := func(address string) int {
+		t.Helper()
+		answer, err := browser.Get(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode
+	}
+	for _, page := range []string{login.Path() + login.Query(), login.Path() + "jobs"} {
+		if status := get(board.URL + page); status != http.StatusOK {
+			t.Errorf("%s: %d", page, status)
+		}
+	}
+	for _, page := range []string{"/", "/jobs", "/p/jobs", strings.TrimSuffix(login.Path(), "/"), strings.ToLower(login.Path())} {
+		if status := get(board.URL + page); status != http.StatusNotFound {
+			t.Errorf("%s: %d", page, status)
+		}
+		get(other.URL + page)
+	}
+	if len(seen) > 0 {
+		t.Errorf("another port was sent %v", seen)
+	}
+	if another := dashboard.NewLogin(operator); another.Path() == login.Path() || len(login.Path()) < 26 {
+		t.Errorf("the path %s can be guessed", login.Path())
+	}
+}
+
+// A session ends after twelve hours, also for one who goes on sending its cookie, and no token begins it again.
+func TestLogin_TheSessionEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		login := dashboard.NewLogin(operator)
+		ask := func(query, cookie string) error {
+			r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:1"+login.Path()+query, nil)
+			r.Header.Set("Cookie", cookie)
+			_, err := login.Authorize(r)
+			return err
+		}
+		var refusal *dashboard.Refusal
+		query := login.Query()
+		if err := ask(query, ""); !errors.As(err, &refusal) || refusal.Status != http.StatusSeeOther {
+			t.Fatal(err)
+		}
+		given := refusal.Header.Get("Set-Cookie")
+		if !strings.Contains(given, "Max-Age=43200") {
+			t.Errorf("the browser keeps it: %s", given)
+		}
+		cookie, _, _ := strings.Cut(given, ";")
+		time.Sleep(12*time.Hour - time.Second)
+		if err := ask("", cookie); err != nil {
+			t.Errorf("before the end: %v", err)
+		}
+		time.Sleep(time.Second)
+		for _, query := range []string{"", query} {
+			if err := ask(query, cookie); !errors.As(err, &refusal) || refusal.Status != http.StatusUnauthorized || !strings.Contains(err.Error(), "start the command again") {
+				t.Errorf("after the end: %v", err)
+			}
+		}
+	})
 }

@@ -45,7 +45,7 @@ values ('orders', 'charge', 'x', 'dead_letter', 25, 3, '[{"at": "2026-01-01T00:0
 	if record := one[string](t, database, "select a.actor || ', ' || a.verb || ', ' || a.reason from pawl.audit as a"); record != "ann, job_retry, stock is back" {
 		t.Errorf("the audit says %s", record)
 	}
-	wantFailure(t, pawl(t, database, "dashboard", "--listen", strings.Trim(strings.TrimPrefix(running.URL, "http://"), "/")), 1, "address already in use", "--listen")
+	wantFailure(t, pawl(t, database, "dashboard", "--listen", strings.Split(running.URL, "/")[2]), 1, "address already in use", "--listen")
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}

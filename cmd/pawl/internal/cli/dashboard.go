@@ -34,7 +34,7 @@ func newDashboard() *cobra.Command {
 		Use:   "dashboard",
 		Short: "Show queues, jobs, keys and their stories in a browser, and change them there",
 		Long: `Serves the dashboard for one browser on this machine until Ctrl-C. It prints an address with a token: open it in the browser that
-is to have access. The token works once.
+is to have access. The token works once, and the session ends after 12 hours.
 
 Actions write an audit row with your name and a reason, as the commands do. With --read-only nothing can be changed. Payloads are
 shown only with --payloads.
@@ -127,8 +127,8 @@ func (f dashboardFlags) serve(cmd *cobra.Command, board http.Handler, login *das
 	if err != nil {
 		return failed(cmd, err, "choose another port with --listen, as in --listen 127.0.0.1:0")
 	}
-	url := "http://" + socket.Addr().String() + "/"
-	server := &http.Server{Handler: board, ReadHeaderTimeout: 10 * time.Second}
+	url := "http://" + socket.Addr().String() + login.Path()
+	server := &http.Server{Handler: login.Mount(board), ReadHeaderTimeout: 10 * time.Second}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(socket) }()
 	progress(cmd)("the dashboard is at " + url + "; Ctrl-C stops it. This address works once, in one browser:")

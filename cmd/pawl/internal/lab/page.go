@@ -40,9 +40,9 @@ func (l *lab) serve(socket net.Listener, ready func(login, url string) error) (s
 	pages.HandleFunc("POST /press", l.press)
 	pages.Handle("GET /assets/", http.StripPrefix("/assets/", http.FileServerFS(assets)))
 	pages.Handle("/dashboard/", http.StripPrefix("/dashboard", board))
-	server := &http.Server{Handler: guarded(login, http.NewCrossOriginProtection().Handler(pages)), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: login.Mount(guarded(login, http.NewCrossOriginProtection().Handler(pages))), ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(socket) }()
-	url := "http://" + socket.Addr().String() + "/"
+	url := "http://" + socket.Addr().String() + login.Path()
 	if err := ready(url+login.Query(), url); err != nil {
 		_ = server.Close()
 		return nil, err
