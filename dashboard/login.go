@@ -43,14 +43,12 @@ func (l *Login) Path() string { return l.path }
 
 // Mount serves a handler below [Login.Path], and nothing elsewhere.
 func (l *Login) Mount(next http.Handler) http.Handler {
-	inside := http.StripPrefix(strings.TrimSuffix(l.path, "/"), next)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasPrefix(r.URL.Path, l.path) {
-			http.Error(w, "open the address that was printed at the start, with its path", http.StatusNotFound)
-			return
-		}
-		inside.ServeHTTP(w, r)
+	pages := http.NewServeMux()
+	pages.Handle(l.path, http.StripPrefix(strings.TrimSuffix(l.path, "/"), next))
+	pages.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "open the address that was printed at the start, with its path", http.StatusNotFound)
 	})
+	return pages
 }
 
 // Query is what stands behind the address of the dashboard, for its first request: "?token=…". It works once.
