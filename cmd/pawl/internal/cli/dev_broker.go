@@ -52,7 +52,8 @@ func newDevBroker(b devBroker) *cobra.Command {
 		Short: "Run " + b.title + " until Ctrl-C, or for one command; its data stays in DIR",
 		Long: b.about + fmt.Sprintf(`
 
-It listens on 127.0.0.1 only, and asks for no password that is a secret. The URL is printed on stdout once clients are served; it is the
+It listens on 127.0.0.1 only, and asks for no password that is a secret: each user of this machine can read, send and delete its
+messages. The URL is printed on stdout once clients are served; it is the
 same at each start on DIR. The broker stops with this command, however that ends; the data stays.
 
 With a COMMAND behind -- it runs that, with the URL in %s, and stops when it has ended. Ctrl-C and SIGTERM reach the command as

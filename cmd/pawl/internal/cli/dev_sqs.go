@@ -33,7 +33,8 @@ func newDevSQS() *cobra.Command {
 		Use:   "sqs",
 		Short: "Run an SQS in memory until Ctrl-C, to try a client on",
 		Long: `Runs the SQS that Pawl's own tests use: standard and FIFO queues, dead-letter queues, long polls. Everything is in memory and
-gone when this command ends. Any credentials will do, and nothing is authenticated: listen on loopback only.
+gone when this command ends. Any credentials will do, and nothing is authenticated: listen on loopback only, where each user of this
+machine can read, send and delete its messages.
 
 It was never compared with a real AWS account. --chaos SEED makes it behave as SQS may on a bad day: second copies, lost
 deletes and answers, errors, messages out of order, polls that take messages for a client that has gone.`,
