@@ -4,14 +4,18 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/wireproxy"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/ops"
+	"github.com/pawl-go/pawl/pawltest"
 )
 
 // An operator's cancel reaches a handler that is running, in every form, also where the attempt has locked the job's row:
@@ -94,4 +98,44 @@ func TestRecall_WhatIsDoneIsFinished(t *testing.T) {
 	c.hire()
 	c.untilDone()
 	c.wantEffects(1)
+}
+
+// A recall reaches the handler although the reply of the heartbeat that told of it was lost: the next one tells again.
+func TestRecall_ALostReplyIsRepeated(t *testing.T) {
+	t.Parallel()
+	url := pawltest.URL(t, effects)
+	direct, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(direct.Close)
+	proxy, through := wireproxy.Start(t, url)
+	c := setupCrewOn(t, through+"&default_query_exec_mode=cache_describe")
+	entered := make(chan struct{}, 1)
+	c.handlers = []job.Handler{job.Handle("k", func(ctx context.Context, _ job.Task[[]byte]) error {
+		entered <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	})}
+	c.enqueueMany(1, job.Request{})
+	c.hire()
+	<-entered
+	var once sync.Once
+	proxy.Aim(wireproxy.Executes("pawl_v1.worker_heartbeat"))
+	proxy.OnCommit(func() (fate wireproxy.Cut) {
+		once.Do(func() { // right before a heartbeat arrives
+			var outcome string
+			if err := direct.QueryRow(t.Context(), "select r.outcome from pawl_v1.job_recall(1) as r").Scan(&outcome); err != nil || outcome != "recalled" {
+				t.Errorf("%s, %v", outcome, err)
+			}
+			fate = wireproxy.BeforeReply
+		})
+		return fate
+	})
+	c.untilTrue("the recall is reported", func() bool { return c.saw(pawl.EventCancelled, "job.recall") > 0 })
+	if proxy.Cuts() != 1 {
+		t.Errorf("%d replies were cut", proxy.Cuts())
+	}
+	<-entered // it went back, uncharged, and runs again
+	c.until("what has arrived is forgotten", "select count(*) from pawl.recall", 0)
 }

@@ -28,6 +28,7 @@ type session struct {
 	present  atomic.Bool   // the presence lock is held
 	pooled   atomic.Bool   // the presence connection goes through a pooler that changes sessions
 	told     told          // what the last report said of these; as beat
+	recalls  []int64       // that the last beat's answer has told of: the next one says that it arrived; as beat
 	settled  chan struct{} // closed when it is, or cannot be had
 	depart   func()        // ends the presence
 
@@ -117,11 +118,11 @@ func (w *Worker) keepAlive(ctx context.Context, s *session) {
 			report.Pooled, report.Wakeups = now.pooled, now.wakeups
 		}
 		beat, cancel := context.WithTimeout(ctx, step)
-		row, err := contract.WorkerHeartbeat(beat, w.pool, s.id, s.present.Load(), report)
+		row, err := contract.WorkerHeartbeat(beat, w.pool, s.id, s.present.Load(), s.recalls, report)
 		cancel()
 		switch {
 		case err == nil && row.Alive:
-			s.beat = asked
+			s.beat, s.recalls = asked, row.Recalls
 			if report != nil {
 				s.reported, s.told = asked, told{report.Pooled, report.Wakeups}
 			}

@@ -60,6 +60,7 @@ func QueueDeath(ctx context.Context, db DB, queue string) (diedAt *time.Time, er
 type WorkerHeartbeatRow struct {
 	Alive    bool
 	Recalled []int64 // jobs cancelled under the worker since the last beat
+	Recalls  []int64 // ids of what made them so; the next beat says that they have arrived
 }
 
 // WorkerReport is what a worker says of itself, for those who diagnose.
@@ -81,23 +82,25 @@ type HandlerReport struct {
 	P99MS     int64 `json:"p99_ms"` // of the last of them
 }
 
-// WorkerHeartbeat calls pawl_v1.worker_heartbeat, in a transaction of its own that does not wait for the disk. A nil report leaves
-// the one before.
-func WorkerHeartbeat(ctx context.Context, db Batcher, worker int64, presence bool, report *WorkerReport) (WorkerHeartbeatRow, error) {
-	o := Options{"presence": presence}
+// WorkerHeartbeat calls pawl_v1.worker_heartbeat, in a transaction of its own that does not wait for the disk. told are the
+// Recalls of the last answer. A nil report leaves the one before.
+func WorkerHeartbeat(ctx context.Context, db Batcher, worker int64, presence bool, told []int64, report *WorkerReport) (WorkerHeartbeatRow, error) {
+	o := Options{"presence": presence, "told": append([]int64{}, told...)} // an array, also if there are none
 	if report != nil {
 		o["report"] = report
 	}
 	var batch pgx.Batch
 	batch.Queue("select pg_catalog.set_config('synchronous_commit', 'off', true)") // of this transaction, which the batch is
-	batch.Queue("select h.outcome, h.recalled from pawl_v1.worker_heartbeat($1, $2::pg_catalog.jsonb) as h", worker, o.text())
+	batch.Queue("select h.outcome, h.recalled, h.detail from pawl_v1.worker_heartbeat($1, $2::pg_catalog.jsonb) as h", worker, o.text())
 	results := db.SendBatch(ctx, &batch)
 	_, err := results.Exec()
 	var r WorkerHeartbeatRow
 	var outcome string
+	var detail struct{ Recalls []int64 }
 	if err == nil {
-		err = results.QueryRow().Scan(&outcome, &r.Recalled)
+		err = results.QueryRow().Scan(&outcome, &r.Recalled, &detail)
 	}
+	r.Recalls = detail.Recalls
 	if e := results.Close(); err == nil {
 		err = e
 	}

@@ -268,6 +268,30 @@ func TestHeartbeat_Recalled(t *testing.T) {
 	b.is(`select pawl_v1.worker_heartbeat(1, '{"here": true}')`, "P4004")
 }
 
+// An answer may be lost. What it named is named again until the worker says that it has arrived; what is recalled meanwhile,
+// also by a transaction that began before, is not forgotten with it.
+func TestHeartbeat_NamesUntilItArrived(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `insert into pawl.worker (name) values ('w'), ('v');
+		insert into pawl.recall (worker_id, job_id, fence) values (1, 7, 1), (2, 8, 1)`)
+	told := func(options, want string) {
+		t.Helper()
+		b.is("select array_to_string(h.recalled, '+'), h.detail::text from pawl_v1.worker_heartbeat(1, '"+options+"') as h", want)
+	}
+	slow := b.open("slow")
+	slow.Do("begin")
+	slow.Do("insert into pawl.recall (worker_id, job_id, fence) values (1, 6, 1)") // id 3, behind which id 4 is seen first
+	b.do("insert into pawl.recall (worker_id, job_id, fence) values (1, 9, 1)")
+	told(`{"told": []}`, `7+9 {"recalls": [1, 4]}`)
+	told(`{"told": []}`, `7+9 {"recalls": [1, 4]}`)
+	slow.Do("commit")
+	told(`{"told": [1, 4, 2]}`, `6 {"recalls": [3]}`) // 2 is another worker's
+	told(`{"told": [3]}`, ` {}`)
+	b.is("select array_agg(r.job_id) from pawl.recall as r", "[8]")
+	b.is(`select pawl_v1.worker_heartbeat(1, '{"told": 7}')`, "P4004")
+	b.is(`select pawl_v1.worker_heartbeat(1, '{"told": null}')`, "P4004")
+}
+
 // A transaction that cancels or recalls a running job, and stays open, costs its worker no heartbeat; the worker is told after the commit.
 func TestHeartbeat_WaitsForNoOpenCancel(t *testing.T) {
 	t.Parallel()

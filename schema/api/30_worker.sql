@@ -66,10 +66,11 @@ return (p_worker & 2147483647)::int;
 --
 -- options: presence boolean (the process holds its presence lock), report object (what pawl doctor is to know: queues, an array of
 -- names; drain_ms; watched; wakeups: on, off or none; woken, polled; handlers, an object of objects by kind, with timeout_ms, runs and p99_ms);
--- default of both: as it was.
+-- default of both: as it was. told array (detail.recalls of the last answer that arrived, or []: those are forgotten, and what this answer
+-- names is named again until a later beat says that it arrived; default: it is forgotten at once, and lost with the answer).
 -- outcome 'alive', or 'lost': its jobs were taken back; stop their handlers and register again.
--- recalled: jobs that were cancelled or recalled under it since the last beat; end their handlers. Each is named once, and not at all if
--- the worker has claimed it again meanwhile.
+-- recalled: jobs that were cancelled or recalled under it since the last beat; end their handlers. Each is named once, with told until it
+-- has arrived, and not at all if the worker has claimed it again meanwhile.
 create or replace function pawl_v1.worker_heartbeat(p_worker bigint, p_options jsonb default '{}')
 returns table (outcome text, recalled bigint[], detail jsonb)
 language plpgsql
@@ -80,8 +81,13 @@ declare
   v_seen     pawl.worker;
   v_silence  interval := '0';
   v_recalled bigint[];
+  v_recalls  bigint[];
 begin
-  perform pawl_v1._check_options(p_options, '{presence,report}');
+  perform pawl_v1._check_options(p_options, '{presence,report,told}');
+  if jsonb_typeof(p_options -> 'told') <> 'array' then
+    raise exception 'option told must be a JSON array, it is %', jsonb_typeof(p_options -> 'told')
+      using errcode = 'P4004';
+  end if;
   if jsonb_typeof(p_options -> 'report') <> 'object' then
     raise exception 'option report must be a JSON object, it is %', jsonb_typeof(p_options -> 'report')
       using errcode = 'P4004';
@@ -112,26 +118,37 @@ begin
          silence_at = v_seen.silence_at,
          report = coalesce(p_options -> 'report', w.report)
    where w.id = p_worker;
-  with taken as (
+  if jsonb_array_length(p_options -> 'told') > 0 then
     delete from pawl.recall as r
      where r.worker_id = p_worker
-    returning r.id, r.job_id, r.fence
+       and p_options -> 'told' @> to_jsonb(r.id);
+  end if;
+  with open as (
+    select r.id, r.job_id, r.fence
+      from pawl.recall as r
+     where r.worker_id = p_worker
   ), named as (
-    select t.job_id, max(t.id) as id
-      from taken as t
+    select o.job_id, max(o.id) as id
+      from open as o
      where not exists (
              select
                from pawl.job as j
-              where j.id = t.job_id
+              where j.id = o.job_id
                 and j.claimed_by = p_worker
-                and j.fence > t.fence)
-     group by t.job_id
+                and j.fence > o.fence)
+     group by o.job_id
   )
-  select coalesce(array_agg(n.job_id order by n.id), '{}')
-    into v_recalled
-    from named as n;
+  select coalesce((select array_agg(n.job_id order by n.id) from named as n), '{}'),
+         (select array_agg(o.id) from open as o)
+    into v_recalled, v_recalls;
+  if v_recalls is not null and not p_options ? 'told' then
+    delete from pawl.recall as r
+     where r.worker_id = p_worker
+       and r.id = any (v_recalls);
+  end if;
   return query
-  select 'alive', v_recalled, '{}'::jsonb;
+  select 'alive', v_recalled,
+         case when v_recalls is not null and p_options ? 'told' then jsonb_build_object('recalls', v_recalls) else '{}' end;
 end
 $$;
 
