@@ -121,10 +121,11 @@ func TestAttributes_TheTypeStays(t *testing.T) {
 	t.Parallel()
 	f := direct(t, sqstest.Options{}, nil)
 	standard, fifo := f.create("s", nil), f.create("s.fifo", map[string]string{"FifoQueue": "true", "ContentBasedDeduplication": "true"})
+	plain := f.create("plain.fifo", map[string]string{"FifoQueue": "true"}) // has no other attribute that only FIFO queues have
 	for _, c := range []struct {
 		url, value string
 		refused    bool
-	}{{standard, "true", true}, {standard, "false", true}, {standard, "", false}, {fifo, "true", false}, {fifo, "false", true}, {fifo, "", true}} {
+	}{{standard, "true", true}, {standard, "false", true}, {standard, "", false}, {fifo, "true", false}, {fifo, "false", true}, {fifo, "", true}, {plain, "", true}} {
 		_, err := f.client.SetQueueAttributes(t.Context(), &sqs.SetQueueAttributesInput{QueueUrl: &c.url, Attributes: map[string]string{"FifoQueue": c.value, "DelaySeconds": "0"}})
 		if c.refused {
 			f.wantCode(err, "InvalidAttributeName")
@@ -132,7 +133,7 @@ func TestAttributes_TheTypeStays(t *testing.T) {
 			f.must(err)
 		}
 	}
-	for url, want := range map[string]string{standard: "", fifo: "true"} {
+	for url, want := range map[string]string{standard: "", fifo: "true", plain: "true"} {
 		out, err := f.client.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll}})
 		f.must(err)
 		if got := out.Attributes["FifoQueue"]; got != want {

@@ -141,6 +141,14 @@ func TestQuery_EmptyCollections(t *testing.T) {
 	if len(ms) != 1 || len(ms[0].Attributes)+len(ms[0].MessageAttributes) != 0 {
 		t.Errorf("received %+v", ms)
 	}
+	for range 20 { // parameters have no order
+		var one struct {
+			Attributes []pair `xml:"GetQueueAttributesResult>Attribute"`
+		}
+		if a.ok("Action=GetQueueAttributes&AttributeNames=&AttributeName.1=DelaySeconds", &one); joined(one.Attributes) != "DelaySeconds=0" {
+			t.Errorf("%v beside an empty list", one)
+		}
+	}
 	var tags struct {
 		Tags []pair `xml:"ListQueueTagsResult>Tag"`
 	}
