@@ -16,7 +16,8 @@ type Policy struct {
 	MaxAttempts int
 	// Backoff between the tries.
 	Backoff job.Backoff
-	// MaxPayload is the largest payload that is handled, in octets. A larger one becomes a dead letter, whole. Default 1 MiB, at most 4 MiB.
+	// MaxPayload is the largest payload that is handled, in octets. A larger one becomes a dead letter, with its payload up to 4 MiB. Above
+	// that the dead letter has its size and SHA-256 instead. Default 1 MiB, at most 4 MiB.
 	MaxPayload int
 	// LanePolicy is what a dead letter does to the deliveries with its ordering key. Default [job.LaneBlock]: they wait for an
 	// operator.
