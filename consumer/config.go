@@ -30,8 +30,8 @@ type Config struct {
 	// [pawl.FingerprintJSON]. Not with a Trigger.
 	Fingerprint func(pawl.Delivery) (pawl.Fingerprint, error)
 	// Retention says how long a delivery is remembered. Default what the source declares ([pawl.SourceInfo]), else 28 days:
-	// the longest an SQS queue and then its dead letter queue keep a message. New refuses less than what the source declares. Not with a
-	// Trigger.
+	// the longest an SQS queue and then its dead letter queue keep a message. New refuses less than what the source declares, and wants Forever
+	// where that is for ever. Not with a Trigger, which follows the source by itself.
 	Retention inbox.Retention
 	// Keep says which deliveries are kept as they came, in table pawl.delivery. Not with a Trigger.
 	Keep Keep
@@ -121,7 +121,7 @@ func (c *Config) complete(conns int) (h settings, info pawl.SourceInfo, err erro
 	if err := completeInfo(&info, h); err != nil {
 		return h, info, err
 	}
-	if err := c.completeRetention(info); err != nil {
+	if err := c.completeRetention(info, h.form); err != nil {
 		return h, info, err
 	}
 	c.completeKeep(info)
@@ -243,14 +243,15 @@ func completeInfo(info *pawl.SourceInfo, h settings) error {
 		return fmt.Errorf("the source's ReceiveBatch must lie between 1 and %d, it is %d", maxHint, info.ReceiveBatch)
 	case info.AckBatch < 0 || info.AckBatch > maxHint:
 		return fmt.Errorf("the source's AckBatch must lie between 1 and %d, it is %d", maxHint, info.AckBatch)
-	case info.Cumulative && h.mode == RetryFromSource:
-		return errors.New("the Mode is RetryFromSource, and the source acknowledges in order (SourceInfo.Cumulative): each delivery that failed would " +
-			"hold up all behind it until it succeeds; use RetryFromDatabase, or StoreFirst")
+	case (info.ReleaseBlocks || info.Cumulative) && h.mode == RetryFromSource:
+		return errors.New("the Mode is RetryFromSource, and on this source a delivery that is given back holds up others (SourceInfo.ReleaseBlocks): " +
+			"some that fail each time, and no other would be handled; use RetryFromDatabase, or StoreFirst")
 	case info.RedeliveryHorizon < 0:
 		return fmt.Errorf("the source's RedeliveryHorizon is %v: it must not be negative", info.RedeliveryHorizon)
 	case len(info.EvidenceAttributes) > 0 && !info.Evidence:
 		return errors.New("the source names EvidenceAttributes, and says that its deliveries are no evidence: set Evidence in its SourceInfo")
 	}
+	info.ReleaseBlocks = info.ReleaseBlocks || info.Cumulative
 	if info.ReceiveBatch == 0 {
 		info.ReceiveBatch = defaultBatch
 	}
@@ -260,12 +261,15 @@ func completeInfo(info *pawl.SourceInfo, h settings) error {
 	return nil
 }
 
-// completeRetention compares what is to be remembered with what may come again.
-func (c *Config) completeRetention(info pawl.SourceInfo) error {
+// completeRetention compares what is to be remembered with what may come again. A Trigger claims
+// nothing: of its deliveries the inbox has those that became jobs, for as long as they may come again.
+func (c *Config) completeRetention(info pawl.SourceInfo, f form) error {
 	horizon, window := info.RedeliveryHorizon, c.Retention.Window()
 	switch {
 	case c.Retention.Forever:
 		return nil
+	case horizon > longestHorizon && f == triggered:
+		c.Retention.Forever = true
 	case horizon > longestHorizon:
 		return errors.New("the source keeps messages for ever and may deliver each again (its RedeliveryHorizon is pawl.Forever): set Retention.Forever")
 	case window == 0 && horizon == 0:
