@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -51,6 +52,13 @@ type Config struct {
 	// keeps the table small; higher rides out longer outages without a growing queue. Default 100,000, or no bound if the senders of the
 	// source wait for each acknowledgement ([pawl.SourceInfo]), since they may never send again. Negative: no bound.
 	MaxStored int
+	// MaxDead is how many deliveries may become dead letters in a process before it stops receiving, where each that takes effect makes up for
+	// ten of them: so a mistake in the configuration does not turn a whole topic into dead letters. Event [pawl.EventPaused] says so, once a
+	// minute, with the last reason. From there on one delivery is received at a time, after pauses of 1 s to 30 s, until one takes effect. None is
+	// lost, and the order holds. What is in hand when it stops comes on top. Lower stops sooner, also where many bad messages come in a row by
+	// nature; higher makes more dead letters. Default 1,000, or no bound if the senders of the source wait for each acknowledgement, as
+	// for MaxStored. Negative: no bound.
+	MaxDead int
 	// Presence is the evidence that a process has died before its lease is over; see [job.Presence].
 	Presence job.Presence
 	// ShutdownTimeout is how long a stop lets handlers finish. Default 25 s.
@@ -125,8 +133,8 @@ func (c *Config) complete(conns int) (h settings, info pawl.SourceInfo, err erro
 		return h, info, err
 	}
 	c.completeKeep(info)
-	if c.MaxStored == 0 && !info.AckAtOnce {
-		c.MaxStored = defaultStored
+	if !info.AckAtOnce {
+		c.MaxStored, c.MaxDead = cmp.Or(c.MaxStored, defaultStored), cmp.Or(c.MaxDead, defaultDead)
 	}
 	if c.Key == nil {
 		c.Key = func(d pawl.Delivery) string { return d.Key }
