@@ -103,7 +103,7 @@ func (c *Consumer) awaitFlood(ctx context.Context) (receive int) {
 	if time.Since(f.told) >= tellEvery {
 		f.told = time.Now()
 		c.emit(ctx, pawl.Event{Kind: pawl.EventPaused, Op: "consumer.receive", Count: count,
-			Err: fmt.Errorf("nearly all deliveries become dead letters, %d since one in eleven took effect (MaxDead): one at a time is received until one takes effect; the last ended with: %w", count, why)})
+			Err: fmt.Errorf("nearly all deliveries become dead letters (MaxDead, %d): one at a time is received until one takes effect; the reason of the last: %w", count, why)})
 	}
 	f.wait = min(max(2*f.wait, firstProbe), longestDeadProbe)
 	wait, cancel := context.WithTimeout(ctx, pace.Jittered(f.wait))

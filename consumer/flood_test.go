@@ -179,13 +179,14 @@ func TestFlood_ManyDeadLettersAreNone(t *testing.T) {
 	}
 }
 
-// A retry that fails, a duplicate of a dead letter and a dead letter of another kind of work say
-// nothing good: they do not open what is paused.
+// A duplicate of a dead letter is no effect: it does not end the pause, nor put it off.
 func TestFlood_OnlyAnEffectEndsIt(t *testing.T) {
 	t.Parallel()
 	b := newBrokenBed(t, allForms["inline"], floods["unfit"])
 	for n := range 300 {
-		b.source.Send(order(n), order(n), order(n))
+		d := order(n)
+		d.MessageID = fmt.Sprint("m", n)
+		b.source.Send(d, d, d)
 	}
 	b.start()
 	b.until("it is paused, and tries some", func() bool { return len(b.told()) > 0 && b.probes() > 2 })
