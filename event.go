@@ -54,7 +54,7 @@ const (
 	EventRefused           EventKind = "refused"               // a webhook that could not be verified; answered 4xx, nothing stored
 	EventMissing           EventKind = "missing"               // a sender says it sent what is not remembered; handed on
 	EventReceiveFailed     EventKind = "receive_failed"        // the source answered an error; backing off
-	EventPaused            EventKind = "paused"                // nothing is received: Count stored deliveries are open
+	EventPaused            EventKind = "paused"                // nothing is received: too many are stored, or become dead letters (Count)
 	EventAckFailed         EventKind = "ack_failed"            // the effect is durable, the message will come again
 	EventTrouble           EventKind = "trouble"               // housekeeping or the database failed; retried
 )

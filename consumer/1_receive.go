@@ -41,9 +41,10 @@ func (c *Consumer) receive(ctx context.Context, work chan<- pawl.Delivery) {
 	for failures, stopped := 0, false; !stopped; {
 		c.awaitDatabase(ctx)
 		c.awaitBound(ctx)
+		most := c.awaitFlood(ctx)
 		c.groups.awaitRoom(ctx)
 		stopped = ctx.Err() != nil
-		batch, err := c.received(ctx)
+		batch, err := c.received(ctx, most)
 		c.turns.Turn()
 		for _, d := range c.groups.join(batch) {
 			select {
@@ -63,9 +64,9 @@ func (c *Consumer) receive(ctx context.Context, work chan<- pawl.Delivery) {
 }
 
 // received is one call of the source.
-func (c *Consumer) received(ctx context.Context) (batch []pawl.Delivery, err error) {
+func (c *Consumer) received(ctx context.Context, most int) (batch []pawl.Delivery, err error) {
 	err = callback.Do("Source.Receive", func() (err error) {
-		batch, err = c.cfg.Source.Receive(ctx, max(c.info.ReceiveBatch, c.handler.batchSize))
+		batch, err = c.cfg.Source.Receive(ctx, most)
 		return err
 	})
 	return batch, err

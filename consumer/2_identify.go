@@ -12,6 +12,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/delivery"
+	"github.com/pawl-go/pawl/internal/text"
 )
 
 // An item is a delivery whose intent is known.
@@ -24,6 +25,7 @@ type item struct {
 	resource string         // that no other handler may work on meanwhile; "" for none
 	instead  *ending        // how its transaction ends without its handler; nil: the handler is called
 	begun    bool           // the source was asked whether it is still held, and it is
+	omitted  map[string]any // headers that say what of it is not kept; nil: all of it is
 }
 
 // identify names what a delivery asks for, or says why it cannot be handled at all. It calls the user's functions, whose panic
@@ -58,6 +60,9 @@ func unread(fault error) error {
 func (c *Consumer) read(it *item) (err error) {
 	if it.Fault != nil {
 		return unread(it.Fault)
+	}
+	if err := tooLarge(it.Delivery); err != nil {
+		return err
 	}
 	it.Key = c.cfg.Key(it.Delivery)
 	if it.intent, err = c.intent(it.Delivery); err != nil {
@@ -137,7 +142,8 @@ func (c *Consumer) without(ctx context.Context, d pawl.Delivery) (*ending, error
 // buried is a delivery that cannot be claimed under its key: it becomes a dead letter with its
 // payload and the reason. Its inbox key is made from what identifies this very message, so that a
 // redelivery is a duplicate and not a second dead letter. If an operator retries it, the consumer
-// identifies it again: see [Consumer.deliverAgain].
+// identifies it again: see [Consumer.deliverAgain]. Of a delivery that is too large for that, what
+// is kept says so: see [keepable].
 func (c *Consumer) buried(it item, why error) item {
 	d := it.Delivery
 	kind := pawl.EventUnfit
@@ -153,7 +159,12 @@ func (c *Consumer) buried(it item, why error) item {
 	if kind == pawl.EventMismatch {
 		end.store.Code = delivery.CodeMismatch
 	}
-	return item{Delivery: d, sent: it.sent, instead: end,
+	sent := it.sent
+	d, omitted := keepable(d)
+	if _, cut := omitted[headerTextOctets]; cut {
+		sent = text.Octets(sent, longestText)
+	}
+	return item{Delivery: d, sent: sent, instead: end, omitted: omitted,
 		intent: pawl.Intent{Scope: c.cfg.Name, Key: reservedPrefix + string(kind) + "/" + what.String(), Fingerprint: print}}
 }
 

@@ -141,7 +141,7 @@ func (c *Consumer) unhandled(ctx context.Context, tx *txn.Opened, claim delivery
 // database, and nothing is suspected. If it would hold up those behind it at the source, it is stored at once.
 func (c *Consumer) busy(ctx context.Context, tx pgx.Tx, it item) (*ending, error) {
 	err := exclude(ctx, tx, it.resource)
-	if pawl.CodeOf(err) != lockNotHad || it.Receives < c.handler.SoloAfter && !c.info.Cumulative {
+	if pawl.CodeOf(err) != lockNotHad || it.Receives < c.handler.SoloAfter && !c.info.ReleaseBlocks {
 		return nil, err
 	}
 	end := c.untried(pawl.EventStored)

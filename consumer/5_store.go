@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -74,7 +75,7 @@ func (c *Consumer) commitStored(ctx context.Context, tx pgx.Tx, claim delivery.C
 
 func (c *Consumer) storeRow(ctx context.Context, tx pgx.Tx, claim delivery.Claim, it item, s delivery.Storage) (jobID int64, err error) {
 	s.Queue, s.Kind, s.Payload, s.Headers = c.queue, storedKind, it.Payload, headersOf(it)
-	if c.cfg.Keep.Mode == KeepAll || c.cfg.Keep.Mode == KeepFailed && s.Failure != nil {
+	if it.omitted == nil && (c.cfg.Keep.Mode == KeepAll || c.cfg.Keep.Mode == KeepFailed && s.Failure != nil) {
 		batch := &pgx.Batch{}
 		c.queueKeep(batch, it)
 		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
@@ -105,8 +106,11 @@ func (c *Consumer) queueKeep(b *pgx.Batch, it item) {
 			headers[text.Storable(name)] = text.Storable(value)
 		}
 	}
-	delivery.QueueKeep(b, it.intent, delivery.Record{Payload: it.Payload, Headers: headers, VerifiedBy: it.VerifiedBy, Storage: c.storageOf(it)})
+	delivery.QueueKeep(b, it.intent, delivery.Record{Payload: it.Payload, Headers: headers, VerifiedBy: text.Octets(it.VerifiedBy, longestName), Storage: c.storageOf(it)})
 }
+
+// longestName is how many octets the column has in which what verified a delivery is kept.
+const longestName = 255
 
 // Names of the headers a stored delivery keeps beside its payload.
 const (
@@ -162,6 +166,7 @@ func envelopeOf(it item) map[string]any {
 	if ownKey(it.intent.Key) {
 		addIdentity(h, it)
 	}
+	maps.Copy(h, it.omitted)
 	for name, at := range map[string]time.Time{headerSentAt: it.SentAt, headerProducedAt: it.ProducedAt} {
 		if !at.IsZero() {
 			h[name] = at.UTC().Format(time.RFC3339Nano)

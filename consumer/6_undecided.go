@@ -42,6 +42,21 @@ func (c *Consumer) conflict(ctx context.Context, d pawl.Delivery, err error) out
 	return outcome{wait: pace.Jittered(2 * time.Second)}
 }
 
+// refused reports whether the database refuses a delivery for what is in it: an argument of Pawl's
+// functions that is out of its bounds, or data that a type does not take. Errors of the handler are
+// not asked about; they are outcomes.
+func refused(err error) bool {
+	switch code := pawl.CodeOf(err); code {
+	case pawl.CodeScopeInvalid, pawl.CodeKeyInvalid, pawl.CodeFingerprintInvalid, pawl.CodeArgumentInvalid:
+		return true
+	default:
+		return strings.HasPrefix(string(code), "22") || code == checkViolation
+	}
+}
+
+// checkViolation is check_violation: a domain or a column does not take a value.
+const checkViolation pawl.Code = "23514"
+
 // away reports whether an error says that the database is not to be counted on now. A trigger's is
 // the user's own, and says so only if the database was not reached, or a table is locked as a
 // whole. What a transaction of ours failed with does, whatever it is: a standby, a full disk, a

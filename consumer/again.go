@@ -31,10 +31,16 @@ import (
 // again: a crash before COMMIT costs another retry; after it, nothing.
 func (c *Consumer) deliverAgain(ctx context.Context, tx pgx.Tx, j job.Job) (moved bool, err error) {
 	inboxKey := textAt(j.Headers, headerInboxKey)
-	if !ownKey(inboxKey) || c.handler.form == triggered { // the rows of a Trigger remember, not the inbox
+	if !ownKey(inboxKey) {
 		return false, nil
 	}
 	decided := strings.HasPrefix(inboxKey, reservedPrefix+string(pawl.EventMismatch)+"/")
+	if err := kept(j); err != nil {
+		return false, pawl.Final(undecidable(err, decided))
+	}
+	if c.handler.form == triggered { // the user's rows remember, not the inbox
+		return false, nil
+	}
 	it, err := c.identifyAgain(j)
 	if err != nil {
 		return false, pawl.Final(undecidable(err, decided))
@@ -142,10 +148,6 @@ func undecidable(why error, decided bool) error {
 // identifyAgain names what a stored delivery asks for, by the configuration of now: the source's,
 // if it can say, and the consumer's.
 func (c *Consumer) identifyAgain(j job.Job) (it item, err error) {
-	if partial, _ := j.Headers[headerPartial].(bool); partial {
-		return it, &pawl.Error{Op: "consumer.claim", Code: pawl.CodeKeyInvalid, Err: errors.New("the attributes it came with were not kept, so its key is not known"),
-			Hint: "have it sent again, or name its attributes in Keep.Attributes"}
-	}
 	d := receivedDelivery(j)
 	if source, can := c.cfg.Source.(pawl.Identifier); can {
 		now, fault := callback.Get("Source.Identify", func() pawl.Delivery { return source.Identify(d) })

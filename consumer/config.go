@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -30,8 +31,8 @@ type Config struct {
 	// [pawl.FingerprintJSON]. Not with a Trigger.
 	Fingerprint func(pawl.Delivery) (pawl.Fingerprint, error)
 	// Retention says how long a delivery is remembered. Default what the source declares ([pawl.SourceInfo]), else 28 days:
-	// the longest an SQS queue and then its dead letter queue keep a message. New refuses less than what the source declares. Not with a
-	// Trigger.
+	// the longest an SQS queue and then its dead letter queue keep a message. New refuses less than what the source declares, and wants Forever
+	// where that is for ever. Not with a Trigger, which follows the source by itself.
 	Retention inbox.Retention
 	// Keep says which deliveries are kept as they came, in table pawl.delivery. Not with a Trigger.
 	Keep Keep
@@ -51,6 +52,13 @@ type Config struct {
 	// keeps the table small; higher rides out longer outages without a growing queue. Default 100,000, or no bound if the senders of the
 	// source wait for each acknowledgement ([pawl.SourceInfo]), since they may never send again. Negative: no bound.
 	MaxStored int
+	// MaxDead is how many deliveries may become dead letters in a process before it stops receiving, where each that takes effect makes up for
+	// ten of them: so a mistake in the configuration does not turn a whole topic into dead letters. Event [pawl.EventPaused] says so, once a
+	// minute, with the last reason. From there on one delivery is received at a time, after pauses of 1 s to 30 s, until one takes effect. None is
+	// lost, and the order holds. What is in hand when it stops comes on top. Lower stops sooner, also where many bad messages come in a row by
+	// nature; higher makes more dead letters. Default 1,000, or no bound if the senders of the source wait for each acknowledgement, as
+	// for MaxStored. Negative: no bound.
+	MaxDead int
 	// Presence is the evidence that a process has died before its lease is over; see [job.Presence].
 	Presence job.Presence
 	// ShutdownTimeout is how long a stop lets handlers finish. Default 25 s.
@@ -121,12 +129,12 @@ func (c *Config) complete(conns int) (h settings, info pawl.SourceInfo, err erro
 	if err := completeInfo(&info, h); err != nil {
 		return h, info, err
 	}
-	if err := c.completeRetention(info); err != nil {
+	if err := c.completeRetention(info, h.form); err != nil {
 		return h, info, err
 	}
 	c.completeKeep(info)
-	if c.MaxStored == 0 && !info.AckAtOnce {
-		c.MaxStored = defaultStored
+	if !info.AckAtOnce {
+		c.MaxStored, c.MaxDead = cmp.Or(c.MaxStored, defaultStored), cmp.Or(c.MaxDead, defaultDead)
 	}
 	if c.Key == nil {
 		c.Key = func(d pawl.Delivery) string { return d.Key }
@@ -243,14 +251,15 @@ func completeInfo(info *pawl.SourceInfo, h settings) error {
 		return fmt.Errorf("the source's ReceiveBatch must lie between 1 and %d, it is %d", maxHint, info.ReceiveBatch)
 	case info.AckBatch < 0 || info.AckBatch > maxHint:
 		return fmt.Errorf("the source's AckBatch must lie between 1 and %d, it is %d", maxHint, info.AckBatch)
-	case info.Cumulative && h.mode == RetryFromSource:
-		return errors.New("the Mode is RetryFromSource, and the source acknowledges in order (SourceInfo.Cumulative): each delivery that failed would " +
-			"hold up all behind it until it succeeds; use RetryFromDatabase, or StoreFirst")
+	case (info.ReleaseBlocks || info.Cumulative) && h.mode == RetryFromSource:
+		return errors.New("the Mode is RetryFromSource, and on this source a delivery that is given back holds up others (SourceInfo.ReleaseBlocks): " +
+			"some that fail each time, and no other would be handled; use RetryFromDatabase, or StoreFirst")
 	case info.RedeliveryHorizon < 0:
 		return fmt.Errorf("the source's RedeliveryHorizon is %v: it must not be negative", info.RedeliveryHorizon)
 	case len(info.EvidenceAttributes) > 0 && !info.Evidence:
 		return errors.New("the source names EvidenceAttributes, and says that its deliveries are no evidence: set Evidence in its SourceInfo")
 	}
+	info.ReleaseBlocks = info.ReleaseBlocks || info.Cumulative
 	if info.ReceiveBatch == 0 {
 		info.ReceiveBatch = defaultBatch
 	}
@@ -260,12 +269,15 @@ func completeInfo(info *pawl.SourceInfo, h settings) error {
 	return nil
 }
 
-// completeRetention compares what is to be remembered with what may come again.
-func (c *Config) completeRetention(info pawl.SourceInfo) error {
+// completeRetention compares what is to be remembered with what may come again. A Trigger claims
+// nothing: of its deliveries the inbox has those that became jobs, for as long as they may come again.
+func (c *Config) completeRetention(info pawl.SourceInfo, f form) error {
 	horizon, window := info.RedeliveryHorizon, c.Retention.Window()
 	switch {
 	case c.Retention.Forever:
 		return nil
+	case horizon > longestHorizon && f == triggered:
+		c.Retention.Forever = true
 	case horizon > longestHorizon:
 		return errors.New("the source keeps messages for ever and may deliver each again (its RedeliveryHorizon is pawl.Forever): set Retention.Forever")
 	case window == 0 && horizon == 0:

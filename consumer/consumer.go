@@ -35,6 +35,7 @@ type Consumer struct {
 	groups   groups
 	ending   end
 	bound    bound
+	flood    flood
 	memory   atomic.Pointer[memory] // nil: no report has succeeded
 	hands    txn.Hands
 	deaths   deaths
@@ -68,6 +69,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Consumer, error) {
 	c := &Consumer{pool: pool, cfg: cfg, handler: handler, info: info, follows: unsaid && info.RedeliveryHorizon > 0, queue: "inbox/" + cfg.Name,
 		counted: rollup.New(pool, rollup.Consumer), acks: make(chan pawl.Receipt, cfg.Concurrency), unproved: make(chan unproved, maxUnproved),
 		groups: groups{most: maxParked(info.ReceiveBatch)}}
+	c.flood.most, c.flood.resumed = cfg.MaxDead, make(chan struct{}, 1)
 	c.bound.most = cfg.MaxStored
 	c.bound.stored.Store(1) // what was stored before
 	c.retries, err = job.NewWorker(pool, c.retrying())
@@ -93,7 +95,7 @@ func (c *Consumer) retrying() job.Config {
 		Queues:   []job.Queue{{Name: c.queue, Concurrency: working}},
 		Handlers: []job.Handler{stored},
 		Lease:    h.Lease, MaxCrashes: h.MaxCrashes, Timeout: h.Timeout, Backoff: h.Backoff,
-		Presence: cfg.Presence, ShutdownTimeout: cfg.ShutdownTimeout, Hooks: cfg.Hooks, MaxConns: cfg.MaxConns,
+		Presence: cfg.Presence, ShutdownTimeout: cfg.ShutdownTimeout, Hooks: c.noting(), MaxConns: cfg.MaxConns,
 	}
 }
 

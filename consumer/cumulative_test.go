@@ -15,29 +15,68 @@ import (
 	"github.com/pawl-go/pawl/lock"
 )
 
-// A source whose acknowledgements cover all before them is not retried from: one delivery that fails would hold up all behind it.
-func TestConsumer_RefusesToRetryFromACumulativeSource(t *testing.T) {
+// blocking are the sources on which a delivery that is given back holds up others.
+var blocking = map[string]pawl.SourceInfo{"a log": {Cumulative: true}, "a prefetch": {ReleaseBlocks: true}}
+
+// A source on which a delivery that is given back holds up others is not retried from: some that
+// fail would hold up all.
+func TestConsumer_RefusesToRetryFromABlockingSource(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.member().info.Cumulative = true
-	b.form.Mode = consumer.RetryFromSource
-	_, err := b.newConsumer()
-	if pawl.CodeOf(err) != pawl.CodeArgumentInvalid || !strings.Contains(err.Error(), "RetryFromDatabase") {
-		t.Errorf("said %v", err)
-	}
-	for _, mode := range []consumer.Mode{consumer.RetryFromDatabase, consumer.StoreFirst} {
-		b.form.Mode = mode
-		if _, err := b.newConsumer(); err != nil {
-			t.Errorf("mode %d: %v", mode, err)
+	for name, info := range blocking {
+		b := setup(t)
+		b.member().info = info
+		b.form.Mode = consumer.RetryFromSource
+		_, err := b.newConsumer()
+		if pawl.CodeOf(err) != pawl.CodeArgumentInvalid || !strings.Contains(err.Error(), "RetryFromDatabase") {
+			t.Errorf("%s said %v", name, err)
+		}
+		for _, mode := range []consumer.Mode{consumer.RetryFromDatabase, consumer.StoreFirst} {
+			b.form.Mode = mode
+			if _, err := b.newConsumer(); err != nil {
+				t.Errorf("%s, mode %d: %v", name, mode, err)
+			}
 		}
 	}
 }
 
-// A busy resource does not hold up a log: what finds it busy is stored at its first arrival, although the source counts no receives.
-func TestConsumer_ABusyResourceDoesNotHoldUpALog(t *testing.T) {
+// A Trigger needs no Retention on a source that keeps its messages for ever, and what the inbox has
+// of its deliveries is not forgotten there.
+func TestConsumer_ATriggerOnASourceThatKeepsForEver(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.member().info.Cumulative = true
+	b.member().info = pawl.SourceInfo{RedeliveryHorizon: pawl.Forever, ReleaseBlocks: true}
+	b.form.trigger = func(context.Context, pawl.Delivery) error { return errors.New("not now") }
+	b.source.Send(order(1), order(2))
+	stop := b.start()
+	b.until("all are stored", func() bool { return b.source.Open() == 0 })
+	b.until("it says that it remembers for ever", func() bool {
+		return b.count("select count(*) from pawl.consumer where name = 'orders' and window_ms is null") == 1
+	})
+	stop()
+	if n := b.count("select count(*) from pawl.inbox"); n != 2 {
+		t.Errorf("%d rows in the inbox, want one each", n)
+	}
+	b.form.trigger = nil
+	if _, err := b.newConsumer(); pawl.CodeOf(err) != pawl.CodeArgumentInvalid || !strings.Contains(err.Error(), "Retention.Forever") {
+		t.Errorf("a HandleTx: %v", err)
+	}
+}
+
+// A busy resource holds up no source: what finds it busy is stored at its first arrival, although
+// the source counts no receives.
+func TestConsumer_ABusyResourceHoldsUpNoSource(t *testing.T) {
+	t.Parallel()
+	for name, info := range blocking {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			busyResource(t, info)
+		})
+	}
+}
+
+func busyResource(t *testing.T, info pawl.SourceInfo) {
+	b := setup(t)
+	b.member().info = info
 	b.form.Exclusive = func(pawl.Delivery) string { return "ledger" }
 	b.config.RetryConcurrency = 1
 	held, err := b.pool.Begin(t.Context())
@@ -65,11 +104,21 @@ func TestConsumer_ABusyResourceDoesNotHoldUpALog(t *testing.T) {
 	b.wantEffects(8)
 }
 
-// A trigger that fails does not hold up a log: its delivery is stored, once however often it comes, and tried again from the database.
-func TestConsumer_AFailedTriggerDoesNotHoldUpALog(t *testing.T) {
+// A trigger that fails holds up no source: its delivery is stored, once however often it comes, and
+// tried again from the database.
+func TestConsumer_AFailedTriggerHoldsUpNoSource(t *testing.T) {
 	t.Parallel()
+	for name, info := range blocking {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			failedTrigger(t, info)
+		})
+	}
+}
+
+func failedTrigger(t *testing.T, info pawl.SourceInfo) {
 	b := setup(t)
-	b.member().info.Cumulative = true
+	b.member().info = info
 	var calls atomic.Int32
 	mended := make(chan struct{})
 	b.form.handle, b.form.trigger = nil, func(ctx context.Context, d pawl.Delivery) error {

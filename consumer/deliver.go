@@ -36,10 +36,11 @@ func (c *Consumer) deliver(ctx context.Context, d pawl.Delivery) outcome {
 	return c.settled(ctx, it)
 }
 
-// settled runs the transaction of a delivery until its outcome is known. A known key with another payload is kept as a dead letter.
+// settled runs the transaction of a delivery until its outcome is known. A known key with another
+// payload is kept as a dead letter, and so is what the database refuses: it would do so each time.
 func (c *Consumer) settled(ctx context.Context, it item) outcome {
 	o, err := c.apply(ctx, it)
-	if errors.As(err, new(mismatch)) {
+	if errors.As(err, new(mismatch)) || refused(err) {
 		it = c.buried(it, err).again()
 		o, err = c.apply(ctx, it)
 	}
@@ -128,16 +129,20 @@ func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) outcome 
 		leave()
 		return outcome{lost: true}
 	}
+	unfit := tooLarge(d)
 	if d.Fault != nil {
+		unfit = unread(d.Fault)
+	}
+	if unfit != nil {
 		leave()
-		return c.settled(ctx, c.buried(item{Delivery: d, sent: d.Key}, unread(d.Fault)).again())
+		return c.settled(ctx, c.buried(item{Delivery: d, sent: d.Key}, unfit).again())
 	}
 	end, err := c.trigger(ctx, d, leave)
 	leave()
 	switch {
 	case errors.As(err, new(unfitError)), errors.As(err, new(mismatch)):
 		return c.settled(ctx, c.buried(item{Delivery: d, sent: d.Key}, err).again())
-	case err != nil && c.info.Cumulative && ctx.Err() == nil && !errors.Is(err, pawl.ErrInProgress) && !away("consumer.trigger", err):
+	case err != nil && c.info.ReleaseBlocks && ctx.Err() == nil && !errors.Is(err, pawl.ErrInProgress) && !away("consumer.trigger", err):
 		return c.settled(ctx, c.untriggered(d, err).again())
 	case err != nil:
 		return c.undecided(ctx, d, "consumer.trigger", err)

@@ -76,14 +76,14 @@ func (c *Consumer) applyMany(ctx context.Context, items []item, leave func()) (o
 	})
 	leave()
 	var lost *lostError
-	singly := errors.As(err, &lost)
+	singly := errors.As(err, &lost) || refused(err) // of one of them, perhaps
 	if err != nil {
 		outcomes = make([]outcome, len(items))
 	}
 	for n, it := range items {
 		switch {
 		case singly:
-			if endedByText(lost.failure) {
+			if lost != nil && endedByText(lost.failure) {
 				it.instead = c.failed(lost.failure)
 			}
 			outcomes[n] = c.settled(ctx, it)

@@ -11,6 +11,7 @@ import (
 func (c *Consumer) emit(ctx context.Context, e pawl.Event) {
 	e.Scope = c.cfg.Name
 	c.counted.Count(e)
+	c.flood.note(e)
 	c.cfg.Hooks.Emit(context.WithoutCancel(ctx), e)
 }
 

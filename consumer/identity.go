@@ -15,7 +15,11 @@ const (
 	headerVerifiedBy  = "pawl-verified-by"
 	headerFingerprint = "pawl-fingerprint" // the source's, in hexadecimal
 	headerExact       = "pawl-exact"       // texts of which PostgreSQL does not take all octets, in base64, by name
-	headerPartial     = "pawl-partial"     // true: some of its attributes were not kept
+	headerPartial     = "pawl-partial"     // true: some of it was not kept, so it can be neither identified nor handled again
+
+	headerPayloadOctets = "pawl-payload-octets" // of a payload that was not kept, and its SHA-256 in hexadecimal
+	headerPayloadSHA256 = "pawl-payload-sha256"
+	headerTextOctets    = "pawl-text-octets" // of texts that were not kept, together
 )
 
 // addIdentity adds what a delivery needs beside its envelope and attributes to be identified again:

@@ -22,7 +22,7 @@ const (
 // may have a clock that is ahead of the database's, and is refused as stale by its own.
 func (c *Consumer) keepInbox(ctx context.Context) {
 	window := c.cfg.Retention.Window()
-	if window == 0 {
+	if window == 0 && c.handler.form != triggered {
 		c.warnOfGrowth(ctx)
 	}
 	for ctx.Err() == nil {

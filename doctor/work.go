@@ -119,6 +119,20 @@ func checkWaiting(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error) 
 }
 
 func checkPaused(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error) {
+	type receiver struct {
+		Name string    `json:"name"`
+		At   time.Time `json:"at"`
+		Dead int       `json:"dead"` // letters, up to 1000
+	}
+	found, err := findings(ctx, db, "receiving", func(f receiver) Finding {
+		return Finding{What: fmt.Sprintf("consumer %s has paused its receiving, last seen at %s; it has %s", f.Name, second(f.At), text.Plural(f.Dead, "dead letter", "dead letters")),
+			Why: "too many stored deliveries are open (MaxStored), or nearly all that it receives become dead letters (MaxDead): the messages wait at their source",
+			Fix: "the event paused says which, and why; then: pawl dlq list --queue " + text.ShellWord("inbox/"+f.Name) + "; pawl jobs list --queue " + text.ShellWord("inbox/"+f.Name)}
+	})
+	return both(found, err, func() ([]Finding, error) { return pausedQueues(ctx, db, l) })
+}
+
+func pausedQueues(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error) {
 	type fact struct {
 		Queue  string    `json:"queue"`
 		Mode   string    `json:"mode"`

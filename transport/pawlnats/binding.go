@@ -23,7 +23,8 @@ type binding struct {
 	ackWait  time.Duration
 	heart    *heart.Heart[string] // beats at a third of ackWait
 	horizon  time.Duration
-	batch    int // most of one pull
+	batch    int  // most of one pull
+	bounded  bool // MaxAckPending is set
 	bytes    int
 	wait     time.Duration
 	warnings []string
@@ -127,6 +128,7 @@ func (s *Source) look(ctx context.Context) (*binding, error) {
 		b.batch = min(b.batch, k.MaxRequestBatch)
 	}
 	if k.MaxAckPending > 0 {
+		b.bounded = true
 		b.batch = min(b.batch, k.MaxAckPending)
 	}
 	if k.MaxRequestExpires > 0 {

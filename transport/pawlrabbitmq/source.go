@@ -93,7 +93,7 @@ func (s *Source) Broker() (system, destination string) { return "rabbitmq", s.qu
 
 // Info returns [Config.RedeliveryHorizon], and batches that suit a prefetching broker.
 func (s *Source) Info() pawl.SourceInfo {
-	return pawl.SourceInfo{RedeliveryHorizon: s.config.RedeliveryHorizon, ReceiveBatch: min(receiveBatch, s.config.Prefetch), AckBatch: ackBatch}
+	return pawl.SourceInfo{RedeliveryHorizon: s.config.RedeliveryHorizon, ReceiveBatch: min(receiveBatch, s.config.Prefetch), AckBatch: ackBatch, ReleaseBlocks: true}
 }
 
 // Finish ends the source. It closes its channels, whose answers prove that RabbitMQ has read all acknowledgements, and the connection. What is not

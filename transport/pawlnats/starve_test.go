@@ -1,0 +1,134 @@
+package pawlnats_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/transport/pawlnats"
+)
+
+// windows are consumers that let as many messages out as fail for ever below, and one that lets out all.
+var windows = map[string]options{
+	"in order":  {consumer: jetstream.ConsumerConfig{MaxAckPending: 1}, config: pawlnats.Config{OrderingKey: pawlnats.BySubject}},
+	"a window":  {consumer: jetstream.ConsumerConfig{MaxAckPending: 5}},
+	"no window": {consumer: jetstream.ConsumerConfig{MaxAckPending: -1}},
+}
+
+// badBefore publishes five messages that fail, and five good ones of other subjects behind them.
+func (p *pipeline) badBefore() {
+	p.Helper()
+	for n := range 10 {
+		m := nats.NewMsg(fmt.Sprintf("%s.account%d", p.stream, n))
+		m.Header.Set("Idempotency-Key", fmt.Sprint("k", n))
+		m.Data = []byte("good")
+		if n < 5 {
+			m.Data = []byte("bad")
+		}
+		p.publish(m)
+	}
+}
+
+// start runs a consumer until the test ends.
+func (p *pipeline) start(cfg consumer.Config) *pawl.Counters {
+	p.Helper()
+	counters := &pawl.Counters{}
+	cfg.Name, cfg.Source, cfg.Hooks = "orders", p.source, counters.Hooks()
+	c, err := consumer.New(p.pool, cfg)
+	p.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	p.Cleanup(func() {
+		cancel()
+		p.must(<-ended)
+	})
+	return counters
+}
+
+// A Trigger that fails holds up no other message, however few the consumer lets out at once. It can
+// be configured on a stream that keeps its messages for ever.
+func TestConsumer_AFailedTriggerHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	for name, o := range windows {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPipeline(t, o)
+			p.badBefore()
+			var good, bad atomic.Int64
+			p.start(consumer.Config{Handler: consumer.Trigger(func(_ context.Context, m consumer.Message[[]byte]) error {
+				if string(m.Payload) == "bad" {
+					bad.Add(1)
+					return errors.New("it fails")
+				}
+				good.Add(1)
+				return nil
+			})})
+			eventually(t, "the good ones are handled", func() bool { return good.Load() >= 5 })
+			if name == "no window" {
+				return
+			}
+			eventually(t, "the bad ones are stored", func() bool {
+				var stored int
+				p.must(p.pool.QueryRow(t.Context(), "select count(*) from pawl.job where queue = 'inbox/orders'").Scan(&stored))
+				i := p.info()
+				return stored == 5 && i.NumPending == 0 && i.NumAckPending == 0
+			})
+			eventually(t, "they are tried again from the database", func() bool { return bad.Load() > 5 })
+		})
+	}
+}
+
+// RetryFromSource is refused where what failed would hold up all others, and else it does not.
+func TestConsumer_RetryFromSourceHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	for name, o := range windows {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPipeline(t, o)
+			p.badBefore()
+			cfg := consumer.Config{Name: "orders", Source: p.source, Retention: inbox.Retention{Forever: true},
+				Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, m consumer.Message[[]byte]) error {
+					if string(m.Payload) == "bad" {
+						return errors.New("it fails")
+					}
+					return write(ctx, tx, m)
+				}).With(consumer.TxPolicy{Mode: consumer.RetryFromSource})}
+			if name != "no window" {
+				if _, err := consumer.New(p.pool, cfg); err == nil || !strings.Contains(err.Error(), "RetryFromDatabase") {
+					t.Errorf("said %v", err)
+				}
+				return
+			}
+			p.start(cfg)
+			eventually(t, "the good ones took effect", func() bool { return len(p.wrote()) == 5 })
+		})
+	}
+}
+
+// What is stored of an ordered source is bounded by default, as of every other broker's.
+func TestConsumer_StoresNotWithoutBound(t *testing.T) {
+	t.Parallel()
+	for name, o := range windows {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPipeline(t, o)
+			if _, err := p.pool.Exec(t.Context(), `insert into pawl.job (queue, kind, payload, available_at)
+select 'inbox/orders', 'delivery', '', now() + interval '1 day' from generate_series(1, 100000)`); err != nil {
+				t.Fatal(err)
+			}
+			counters := p.start(consumer.Config{Retention: inbox.Retention{Forever: true}, Handler: consumer.HandleTx(write)})
+			eventually(t, "it is paused", func() bool { return counters.Count(pawl.EventPaused) > 0 })
+		})
+	}
+}
