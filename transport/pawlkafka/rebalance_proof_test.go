@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -152,7 +153,8 @@ func rebalance(t *testing.T, cfg pawlkafka.Config) {
 			}
 			if time.Now().After(ended) {
 				missing, _ := l.holds(p, sent[p])
-				t.Fatalf("offset %d of partition %d never got an outcome", missing, p)
+				t.Fatalf("offset %d of partition %d never got an outcome; %d were sent to it\n%s", missing, p, sent[p],
+					describe(t, at, group, topic, live))
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
@@ -160,10 +162,13 @@ func rebalance(t *testing.T, cfg pawlkafka.Config) {
 	// A member may have died between its outcome and its commit. Then the next owner receives the
 	// record again, and commits.
 	for p, n := range sent {
-		await(t, fmt.Sprintf("all of partition %d is committed", p), func() bool {
-			offset, _ := committed(t, admin, group, topic, int32(p))
-			return offset == n
-		})
+		offset := int64(-1)
+		for ended := time.Now().Add(3 * time.Minute); offset != n; time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(ended) {
+				t.Fatalf("committed is %d of partition %d, and all %d have an outcome\n%s", offset, p, n, describe(t, at, group, topic, live))
+			}
+			offset, _ = committed(t, admin, group, topic, int32(p))
+		}
 	}
 	for _, one := range live {
 		m.add(one.leave())
@@ -181,6 +186,61 @@ func rebalance(t *testing.T, cfg pawlkafka.Config) {
 	if m.Revoked == 0 || m.Lost+m.died == 0 || moves == 0 {
 		t.Error("the attack did not take place")
 	}
+}
+
+// describe tells what the cluster and each live member know, for a record that got no outcome.
+func describe(t *testing.T, at, group, topic string, live []*member) string {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var to strings.Builder
+	admin := kadm.NewClient(client(t, at))
+	described, err := admin.DescribeGroups(ctx, group)
+	fmt.Fprintf(&to, "the group: %v\n", err)
+	for _, g := range described {
+		fmt.Fprintf(&to, "  state %s, protocol %s/%s, coordinator %d, error %v\n", g.State, g.ProtocolType, g.Protocol, g.Coordinator.NodeID, g.Err)
+		for _, m := range g.Members {
+			assigned, _ := m.Assigned.AsConsumer()
+			fmt.Fprintf(&to, "  member %s of %s: %+v\n", m.MemberID, m.ClientHost, assigned)
+		}
+	}
+	commits, err := admin.FetchOffsets(ctx, group)
+	fmt.Fprintf(&to, "the commits: %v\n", err)
+	ends, err := admin.ListCommittedOffsets(ctx, topic)
+	if err != nil {
+		fmt.Fprintf(&to, "the ends: %v\n", err)
+	}
+	ends.Each(func(end kadm.ListedOffset) {
+		c, _ := commits.Lookup(topic, end.Partition)
+		fmt.Fprintf(&to, "  %s/%d: committed %d %s, end %d, error %v\n", topic, end.Partition, c.At, c.Metadata, end.Offset, end.Err)
+	})
+	for i, one := range live {
+		fmt.Fprintf(&to, "live %d: %+v\n  last error of a Receive: %v\n  %s", i, one.s.Stats(), one.lastError(), pawlkafka.Describe(one.s))
+		fmt.Fprintf(&to, "  the last lines of its client:\n%s", one.log.text())
+	}
+	return to.String()
+}
+
+// A diary keeps the last lines that a client has logged.
+type diary struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (*diary) Level() kgo.LogLevel { return kgo.LogLevelInfo }
+
+func (d *diary) Log(level kgo.LogLevel, msg string, keyvals ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.lines) == 100 {
+		d.lines = append(d.lines[:0], d.lines[1:]...)
+	}
+	d.lines = append(d.lines, fmt.Sprint("    ", time.Now().Format("15:04:05.000 "), level, " ", msg, " ", keyvals, "\n"))
+}
+
+func (d *diary) text() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return strings.Join(d.lines, "")
 }
 
 type memberStats struct {
@@ -208,12 +268,22 @@ type member struct {
 	done   chan struct{}
 	handle context.Context
 	kill   context.CancelFunc
+	log    diary
+
+	mu  sync.Mutex
+	err error // of the last Receive that failed
+}
+
+func (m *member) lastError() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err
 }
 
 func newMember(t *testing.T, at, group, topic string, cfg pawlkafka.Config, l *ledger, seed uint64) *member {
 	w := &wire{}
-	one := &member{t: t, w: w, done: make(chan struct{}),
-		s: open(t, append(quick(at), kgo.Dialer(w.dial), kgo.SessionTimeout(3*time.Second)), group, []string{topic}, cfg)}
+	one := &member{t: t, w: w, done: make(chan struct{})}
+	one.s = open(t, append(quick(at), kgo.Dialer(w.dial), kgo.SessionTimeout(3*time.Second), kgo.WithLogger(&one.log)), group, []string{topic}, cfg)
 	var receiving context.Context
 	receiving, one.stop = context.WithCancel(context.Background())
 	one.handle, one.kill = context.WithCancel(context.Background())
@@ -224,6 +294,9 @@ func newMember(t *testing.T, at, group, topic string, cfg pawlkafka.Config, l *l
 		for receiving.Err() == nil {
 			ds, err := one.s.Receive(receiving, 20)
 			if err != nil {
+				one.mu.Lock()
+				one.err = err
+				one.mu.Unlock()
 				time.Sleep(20 * time.Millisecond)
 			}
 			groups := map[string][]pawl.Delivery{}
