@@ -46,9 +46,9 @@ func (s *Source) onAssigned(ctx context.Context, _ *kgo.Client, added map[string
 	s.client.ResumeFetchPartitions(resume) // an earlier assignment may have been paused
 }
 
-// onFetched reads where the commits of new partitions stand, and what earlier owners wrote beside them.
+// onFetched reads where the commits of new partitions stand, and what earlier owners wrote beside them. What a partition skips is told.
 func (s *Source) onFetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
-	var anew []error
+	var told []error
 	s.mu.Lock()
 	for _, group := range resp.Groups {
 		for _, t := range group.Topics {
@@ -58,13 +58,13 @@ func (s *Source) onFetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFe
 			}
 			for _, rp := range t.Partitions {
 				if err := s.fetchedOne(topicPartition{topic, rp.Partition}, t.TopicID, rp); err != nil {
-					anew = append(anew, err)
+					told = append(told, err)
 				}
 			}
 		}
 	}
 	s.mu.Unlock()
-	for _, err := range anew {
+	for _, err := range told {
 		s.tell(pawl.Event{Kind: pawl.EventTrouble, Op: "kafka.log", Err: err})
 	}
 	return nil
@@ -81,7 +81,7 @@ func (s *Source) fetchedOne(tp topicPartition, id topicID, rp kmsg.OffsetFetchRe
 	}
 	delete(s.restart, tp)
 	if rp.Offset < 0 {
-		return nil
+		return s.begins(tp)
 	}
 	m := readMetadata(rp.Metadata)
 	if m.Topic != "" && p.topicID.known() && m.Topic != p.topicID.String() {
@@ -91,6 +91,21 @@ func (s *Source) fetchedOne(tp topicPartition, id topicID, rp kmsg.OffsetFetchRe
 	}
 	p.resume(rp.Offset, rp.LeaderEpoch, m)
 	return nil
+}
+
+// begins decides where a partition begins of which nothing is committed. A topic that was made anew begins with its first record. Else
+// kgo.ConsumeStartOffset says it, also if an earlier commit was forgotten: what it skips is told. Call it under mu.
+func (s *Source) begins(tp topicPartition) error {
+	start, _ := s.client.OptValue(kgo.ConsumeStartOffset).(kgo.Offset)
+	switch {
+	case losesNothing(start):
+		return nil
+	case !s.renewed[tp.topic].IsZero():
+		s.restart[tp] = true
+		return nil
+	}
+	return fmt.Errorf("group %s has no commit of %s: it begins where kgo.ConsumeStartOffset says, at %v, and skips what is before; "+
+		"leave that option out to begin with the first record", s.group, tp, start)
 }
 
 // nameOf finds a topic by its id. Call it under mu.
