@@ -3,6 +3,7 @@ package pawlkafka
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -19,13 +20,20 @@ import (
 //
 // No other member gets the partition before onRevoked has returned. That is the one moment at which a partition changes hands cleanly.
 
-// onAssigned begins partitions. They are not fetched before it returns.
+// onAssigned begins partitions. They are not fetched before it returns. The client calls it after each join, so it also finds those that a
+// fence has outdated.
 func (s *Source) onAssigned(ctx context.Context, _ *kgo.Client, added map[string][]int32) {
 	if heard(ctx) {
 		return
 	}
 	s.pumpMu.Lock()
 	defer s.pumpMu.Unlock()
+	s.renew(ctx, s.assign(added))
+}
+
+// assign begins partitions that are new, and returns those that were kept from an earlier membership.
+func (s *Source) assign(added map[string][]int32) (kept []*partition) {
+	member := s.membership()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.troubledLast = time.Time{}
@@ -36,14 +44,20 @@ func (s *Source) onAssigned(ctx context.Context, _ *kgo.Client, added map[string
 			if old := s.parts[tp]; old != nil {
 				s.forget(old)
 			}
-			p := newPartition(s, tp, s.ids[topic])
+			p := newPartition(s, tp, s.ids[topic], member)
 			s.parts[tp] = p
 			s.order = append(s.order, p)
 			s.counters.assigned.Add(1)
 			resume[topic] = append(resume[topic], id)
 		}
 	}
+	kept = fenced(s.order, member)
+	for _, p := range kept {
+		p.leaving = true // nothing of it begins from here on
+		resume[p.topic] = append(resume[p.topic], p.id)
+	}
 	s.client.ResumeFetchPartitions(resume) // an earlier assignment may have been paused
+	return kept
 }
 
 // onFetched reads where the commits of new partitions stand, and what earlier owners wrote beside them. What a partition skips is told.
@@ -140,6 +154,10 @@ func (s *Source) onRevoked(called context.Context, _ *kgo.Client, lost map[strin
 		return
 	}
 	leaving := s.flag(lost)
+	if others := fenced(leaving, s.membership()); len(others) > 0 {
+		s.lose(others)
+		leaving = slices.DeleteFunc(leaving, func(p *partition) bool { return p.gone })
+	}
 	if len(leaving) == 0 {
 		return
 	}
@@ -212,17 +230,5 @@ func (s *Source) onLost(ctx context.Context, _ *kgo.Client, lost map[string][]in
 	if heard(ctx) {
 		return
 	}
-	forgotten := s.flag(lost)
-	s.mu.Lock()
-	held := 0
-	for _, p := range forgotten {
-		held += p.unsettled - len(p.todo)
-		s.forget(p)
-	}
-	s.mu.Unlock()
-	s.counters.lost.Add(int64(len(forgotten)))
-	if held > 0 {
-		s.counters.lostHandles.Add(int64(held))
-		s.tell(pawl.Event{Kind: pawl.EventHandleLost, Op: "kafka.lost", Count: held})
-	}
+	s.lose(s.flag(lost))
 }

@@ -19,7 +19,7 @@ func TestPartition_FullEndsWithTheLastSettled(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := &Source{config: c, changed: make(chan struct{}), kick: make(chan struct{}, 1)}
-			p := newPartition(s, topicPartition{"t", 0}, topicID{})
+			p := newPartition(s, topicPartition{"t", 0}, topicID{}, "one")
 			added := int64(0)
 			for !p.full(c) && added < 100 {
 				p.add(&place{of: p, offset: added, size: recordOverhead})
