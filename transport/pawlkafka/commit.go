@@ -85,13 +85,12 @@ func (s *Source) commitThen(ctx context.Context, op string, of func(*partition) 
 
 // choose takes down what is due now.
 func (s *Source) choose(of func(*partition) bool, final bool) (map[string]map[int32]kgo.EpochOffset, map[topicPartition]choice) {
-	member := s.membership()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var offsets map[string]map[int32]kgo.EpochOffset
 	var chosen map[topicPartition]choice
 	for _, p := range s.order {
-		if !of(p) || p.member != member {
+		if !of(p) {
 			continue
 		}
 		at, c, due := s.due(p, final)

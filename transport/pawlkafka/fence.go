@@ -12,9 +12,9 @@ import (
 // again under another member id and keeps what it had, as if nothing had been between. What stands in our windows is of the time before, so
 // a commit of it would rewind the owner since. So a partition remembers the membership under which it was assigned:
 //
-//	choose, send   commit it under no other one
-//	onRevoked      is a loss if the membership is another one
-//	onAssigned     begins it anew at the group's commit if it was kept
+//	send         commits nothing of it under another one
+//	onRevoked    is a loss if the membership is another one
+//	onAssigned   begins it anew at the group's commit if it was kept
 
 // membership names the member that the coordinator knows us as.
 func (s *Source) membership() string {

@@ -53,7 +53,6 @@ func (s *Source) assign(added map[string][]int32) (kept []*partition) {
 	}
 	kept = fenced(s.order, member)
 	for _, p := range kept {
-		p.leaving = true // nothing of it begins from here on
 		resume[p.topic] = append(resume[p.topic], p.id)
 	}
 	s.client.ResumeFetchPartitions(resume) // an earlier assignment may have been paused

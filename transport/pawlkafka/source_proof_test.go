@@ -457,11 +457,26 @@ func TestLog_EndsBeforeTheCommit(t *testing.T) {
 // A topic that is deleted and made anew under a running source is received from its first record on, under other message ids and keys.
 func TestTopic_MadeAnewWhileReceived(t *testing.T) {
 	t.Parallel()
+	madeAnew(t)
+}
+
+// So is it by a group that begins at the end where it has no commit.
+func TestTopic_MadeAnewIsReceivedFromItsStart(t *testing.T) {
+	t.Parallel()
+	madeAnew(t, kgo.ConsumeStartOffset(kgo.NewOffset().AtEnd()))
+}
+
+func madeAnew(t *testing.T, opts ...kgo.Opt) {
 	at := addr(t)
 	topic, group := createTopic(t, at, 1, nil), unique(t)
 	produce(t, at, keyed(topic, 0, "old-0"), keyed(topic, 0, "old-1"))
+	first := kadm.Offsets{}
+	first.AddOffset(topic, 0, 0, -1)
+	if _, err := kadm.NewClient(client(t, at)).CommitOffsets(t.Context(), group, first); err != nil {
+		t.Fatal(err)
+	}
 	var seen events
-	s := open(t, append(quick(at), kgo.MetadataMaxAge(time.Second)), group, []string{topic}, pawlkafka.Config{Key: pawlkafka.KeyPosition(), Hooks: seen.hooks()})
+	s := open(t, append(append(quick(at), kgo.MetadataMaxAge(time.Second)), opts...), group, []string{topic}, pawlkafka.Config{Key: pawlkafka.KeyPosition(), Hooks: seen.hooks()})
 	old := get(t, s, 2)
 	ack(t, s, old...)
 	admin := kadm.NewClient(client(t, at))
