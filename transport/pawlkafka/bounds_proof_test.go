@@ -14,8 +14,9 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// The acceptance suite holds at the least and at the largest value of each setting of a source, as they are documented to be allowed. The
-// largest Wait has a test of its own: the suite asks receivers in turn that have nothing.
+// The acceptance suite holds at the least and at the largest value of each setting of a source, as
+// they are documented to be allowed. The largest Wait has a test of its own: the suite asks
+// receivers in turn that have nothing.
 func TestAcceptance_Bounds(t *testing.T) {
 	t.Parallel()
 	keyed := features

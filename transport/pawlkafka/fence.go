@@ -8,9 +8,10 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A member whose session has ended is fenced: its partitions are another's, or were. If a commit is the first to be told, the client joins
-// again under another member id and keeps what it had, as if nothing had been between. What stands in our windows is of the time before, so
-// a commit of it would rewind the owner since. So a partition remembers the membership under which it was assigned:
+// A member whose session has ended is fenced: its partitions are another's, or were. If a commit is
+// the first to be told, the client joins again under another member id and keeps what it had,
+// without a word of a loss. What stands in our windows is of the time before, so a commit of it
+// would rewind the owner since. So a partition remembers the membership under which it was assigned:
 //
 //	send         commits nothing of it under another one
 //	onRevoked    is a loss if the membership is another one
@@ -22,14 +23,16 @@ func (s *Source) membership() string {
 	return member
 }
 
-// fenced picks the partitions of an earlier membership. Call it under mu.
-func fenced(of []*partition, member string) (earlier []*partition) {
+// fenced tells partitions of an earlier membership from those of this one.
+func fenced(of []*partition, member string) (earlier, ours []*partition) {
 	for _, p := range of {
 		if p.member != member {
 			earlier = append(earlier, p)
+		} else {
+			ours = append(ours, p)
 		}
 	}
-	return earlier
+	return earlier, ours
 }
 
 // lose forgets partitions that others have or had: what is out of them is lost.
@@ -48,8 +51,9 @@ func (s *Source) lose(forgotten []*partition) {
 	}
 }
 
-// renew begins partitions anew that the client has kept through a fence: at the group's commit, or where nothing is committed at our own
-// mark. If the coordinator does not say where the commit stands, our mark is before it, and what comes again is absorbed. Call it under pumpMu.
+// renew begins partitions anew that the client has kept through a fence: at the group's commit, or
+// where nothing is committed at our own mark. If the coordinator does not say where the commit
+// stands, our mark is not behind it, and what comes again is absorbed. Call it under pumpMu.
 func (s *Source) renew(ctx context.Context, kept []*partition) {
 	if len(kept) == 0 {
 		return

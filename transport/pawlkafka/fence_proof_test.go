@@ -31,8 +31,9 @@ func (h *heartbeats) OnBrokerWrite(kgo.BrokerMetadata, int16, int, time.Duration
 }
 func (h *heartbeats) OnBrokerConnect(kgo.BrokerMetadata, time.Duration, net.Conn, error) {}
 
-// A fenced group has one partition of ten records. Its member a has received all, settled two and lost its membership, which it will learn
-// from its next commit: no heartbeat comes before. Member b has received the other eight, and settled some of them.
+// A fenced group has one partition of ten records. Its member a has received all, settled two and
+// lost its membership, which it will learn from its next commit: no heartbeat comes before. Member b
+// has received the other eight, and settled some of them.
 type fenced struct {
 	at, topic, group string
 	admin            *kadm.Client
@@ -87,7 +88,8 @@ func (f *fenced) committed(t *testing.T) int64 {
 	return offset
 }
 
-// A member that learns late that its membership is lost does not commit for the partition's next owner: that would rewind it.
+// A member that learns late that its membership is lost does not commit for the partition's next
+// owner: that would rewind it.
 func TestFenced_CommitsNothingForTheNextOwner(t *testing.T) {
 	t.Parallel()
 	f := fence(t, 8)
@@ -107,7 +109,8 @@ func TestFenced_CommitsNothingForTheNextOwner(t *testing.T) {
 	await(t, "the next record is committed", func() bool { return f.committed(t) == 11 })
 }
 
-// A member that lost its membership, and is given the partition again with a new one, goes on at the commit: others had it meanwhile.
+// A member that lost its membership, and is given the partition again with a new one, goes on at
+// the commit: others had it meanwhile.
 func TestFenced_GoesOnAtTheCommit(t *testing.T) {
 	t.Parallel()
 	f := fence(t, 6)

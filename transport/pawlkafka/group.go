@@ -3,7 +3,6 @@ package pawlkafka
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -20,8 +19,8 @@ import (
 //
 // No other member gets the partition before onRevoked has returned. That is the one moment at which a partition changes hands cleanly.
 
-// onAssigned begins partitions. They are not fetched before it returns. The client calls it after each join, so it also finds those that a
-// fence has outdated.
+// onAssigned begins partitions. They are not fetched before it returns. The client calls it after
+// each join, so it also finds those that a fence has outdated.
 func (s *Source) onAssigned(ctx context.Context, _ *kgo.Client, added map[string][]int32) {
 	if heard(ctx) {
 		return
@@ -51,7 +50,7 @@ func (s *Source) assign(added map[string][]int32) (kept []*partition) {
 			resume[topic] = append(resume[topic], id)
 		}
 	}
-	kept = fenced(s.order, member)
+	kept, _ = fenced(s.order, member)
 	for _, p := range kept {
 		resume[p.topic] = append(resume[p.topic], p.id)
 	}
@@ -106,8 +105,9 @@ func (s *Source) fetchedOne(tp topicPartition, id topicID, rp kmsg.OffsetFetchRe
 	return nil
 }
 
-// begins decides where a partition begins of which nothing is committed. A topic that was made anew begins with its first record. Else
-// kgo.ConsumeStartOffset says it, also if an earlier commit was forgotten: what it skips is told. Call it under mu.
+// begins decides where a partition begins of which nothing is committed. A topic that was made anew
+// begins with its first record. Else kgo.ConsumeStartOffset says it, also if an earlier commit was
+// forgotten: what it skips is told. Call it under mu.
 func (s *Source) begins(tp topicPartition) error {
 	start, _ := s.client.OptValue(kgo.ConsumeStartOffset).(kgo.Offset)
 	switch {
@@ -152,11 +152,8 @@ func (s *Source) onRevoked(called context.Context, _ *kgo.Client, lost map[strin
 	if heard(called) {
 		return
 	}
-	leaving := s.flag(lost)
-	if others := fenced(leaving, s.membership()); len(others) > 0 {
-		s.lose(others)
-		leaving = slices.DeleteFunc(leaving, func(p *partition) bool { return p.gone })
-	}
+	others, leaving := fenced(s.flag(lost), s.membership())
+	s.lose(others)
 	if len(leaving) == 0 {
 		return
 	}

@@ -86,8 +86,8 @@ func (s *Source) inForce(op string) error {
 	))
 }
 
-// losesNothing reports whether a group whose position is not in the log any more goes on with the first record that is left, or stops
-// there with an error.
+// losesNothing reports whether a group whose position is not in the log any more goes on with the
+// first record that is left, or stops there with an error.
 func losesNothing(reset kgo.Offset) bool {
 	return reset == kgo.NewOffset().AtStart() || reset == kgo.NoResetOffset().AtStart()
 }

@@ -80,8 +80,8 @@ func (p *partition) due(final bool) (kgo.EpochOffset, commitment, bool) {
 	return at, c, true
 }
 
-// full reports whether nothing more should be fetched now, and roomy whether it may be fetched again: an empty window always may, as half of
-// a bound of 1 is 0.
+// full reports whether nothing more should be fetched now, and roomy whether it may be fetched
+// again: an empty window always may, as half of a bound of 1 is 0.
 func (p *partition) full(c Config) bool {
 	return p.unsettled >= c.MaxRecords || p.octets >= c.MaxOctets || p.span() >= spanFactor*c.MaxRecords
 }

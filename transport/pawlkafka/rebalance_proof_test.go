@@ -245,8 +245,8 @@ func (d *diary) text() string {
 	return strings.Join(d.lines, "")
 }
 
-// One key is in two partitions, both records are received at once, and one partition moves before they are handled: the record of the
-// other is handled all the same, by the member that still has it.
+// One key is in two partitions, both records are received at once, and one partition moves before
+// they are handled: the record of the other is handled all the same, by the member that still has it.
 func TestRebalance_OneKeyInTwoPartitions(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -359,8 +359,9 @@ func newMember(t *testing.T, at, group, topic string, cfg pawlkafka.Config, l *l
 	return one
 }
 
-// group handles deliveries of one ordering key as package consumer does. One key may be in several partitions, so of those behind a lost
-// one some may still be held: they go back, or the source keeps them as handed out for ever.
+// group handles deliveries of one ordering key as package consumer does. One key may be in several
+// partitions, so of those behind a lost one some may still be held: they go back, or the source
+// keeps them as handed out for ever.
 func (m *member) group(ds []pawl.Delivery, took []time.Duration, l *ledger) {
 	for i, d := range ds {
 		if !m.s.StillHeld(d) {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Whatever the bounds are, a partition that is full is fetched again at the latest when all of it is settled: else it would stand for ever.
+// At any bound a partition that is full is fetched again at the latest when all of it is settled.
+// Otherwise it would stand for ever.
 func TestPartition_FullEndsWithTheLastSettled(t *testing.T) {
 	t.Parallel()
 	for _, c := range []Config{{MaxRecords: 1}, {MaxRecords: 2}, {MaxRecords: 3}, {MaxRecords: maxMaxRecords},
