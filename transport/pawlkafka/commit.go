@@ -55,7 +55,7 @@ func (s *Source) commit(ctx context.Context, op string, of func(*partition) bool
 // chosen. Commits never overtake each other: a broker takes what it is told, also an offset below the last.
 //
 // The client holds a commit back while the group is being joined, so each is made in one generation. A broker refuses those of
-// an earlier one.
+// an earlier one. None is made under another membership than that of its partition.
 //
 // commit: a crash before it costs one absorbed duplicate for each record that was settled since the last.
 func (s *Source) commitThen(ctx context.Context, op string, of func(*partition) bool, final bool, then func()) error {
@@ -136,6 +136,9 @@ func (s *Source) send(ctx context.Context, offsets map[string]map[int32]kgo.Epoc
 				c, ours := chosen[topicPartition{topic.Topic, topic.Partitions[i].Partition}]
 				if !ours {
 					return fmt.Errorf("a commit of %s/%d was not asked for", topic.Topic, topic.Partitions[i].Partition)
+				}
+				if c.partition.member != req.MemberID { // it was held back while the group was joined anew
+					return fmt.Errorf("commit of %s: the session with the group has ended, and another member may have it", c.partition)
 				}
 				topic.Partitions[i].Metadata = &c.metadata
 			}

@@ -9,6 +9,7 @@
 //
 //	revoke: nothing more begins; what has begun is waited for; the last commit; only then the next owner gets the partition
 //	crash:  the next owner begins at the last commit; what was settled behind it comes again and is absorbed
+//	stall:  past the session the next owner has it; what is settled here afterwards commits nothing, also if the partition comes back
 //
 // Kafka promises at-least-once and nothing more: after a crash, a rewind or a commit that was lost, records come again. The database absorbs
 // them by [pawl.Delivery.Key]; see [Config.Key] for where that key comes from, which is the one choice you have to get right. It is never the key of

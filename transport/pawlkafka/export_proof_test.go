@@ -4,6 +4,8 @@ package pawlkafka
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -12,6 +14,26 @@ import (
 // Commit commits what is settled now, as the next tick would.
 func Commit(ctx context.Context, s *Source) error {
 	return s.commit(ctx, "kafka.commit", everyPartition, false)
+}
+
+// Describe tells what a source holds, for a test in which a record got no outcome.
+func Describe(s *Source) string {
+	var to strings.Builder
+	member, generation := s.client.GroupMetadata()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintf(&to, "member %s, generation %d, stopped %t, finishing %t, crowded %t, octets %d, troubled since %v, errors %v\n",
+		member, generation, s.stopped, s.finishing, s.crowded, s.octets, s.troubled.Format(time.TimeOnly), s.errs)
+	fmt.Fprintf(&to, "  the client has paused %v and topics %v, and buffers %d records\n",
+		s.client.PauseFetchPartitions(nil), s.client.PauseFetchTopics(), s.client.BufferedFetchRecords())
+	for _, p := range s.order {
+		fmt.Fprintf(&to, "  %s: mark %d, next %d, committed %d, taken %d, unsettled %d, begun %d, to hand out %d, leaving %t, paused %t, counted %t, fetched %t, keys out %v\n",
+			p, p.mark, p.next, p.commit.offset, p.taken, p.unsettled, p.window.started, len(p.todo), p.leaving, p.paused, p.counted, p.fetched, p.outs)
+		for _, at := range p.places[:min(5, len(p.places))] {
+			fmt.Fprintf(&to, "    offset %d: state %d, begun %t, handed out %d times, key %q\n", at.offset, at.state, at.started, at.handed, at.key)
+		}
+	}
+	return to.String()
 }
 
 // The mutants of this transport.

@@ -19,13 +19,20 @@ import (
 //
 // No other member gets the partition before onRevoked has returned. That is the one moment at which a partition changes hands cleanly.
 
-// onAssigned begins partitions. They are not fetched before it returns.
+// onAssigned begins partitions. They are not fetched before it returns. The client calls it after
+// each join, so it also finds those that a fence has outdated.
 func (s *Source) onAssigned(ctx context.Context, _ *kgo.Client, added map[string][]int32) {
 	if heard(ctx) {
 		return
 	}
 	s.pumpMu.Lock()
 	defer s.pumpMu.Unlock()
+	s.renew(ctx, s.assign(added))
+}
+
+// assign begins partitions that are new, and returns those that were kept from an earlier membership.
+func (s *Source) assign(added map[string][]int32) (kept []*partition) {
+	member := s.membership()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.troubledLast = time.Time{}
@@ -36,19 +43,24 @@ func (s *Source) onAssigned(ctx context.Context, _ *kgo.Client, added map[string
 			if old := s.parts[tp]; old != nil {
 				s.forget(old)
 			}
-			p := newPartition(s, tp, s.ids[topic])
+			p := newPartition(s, tp, s.ids[topic], member)
 			s.parts[tp] = p
 			s.order = append(s.order, p)
 			s.counters.assigned.Add(1)
 			resume[topic] = append(resume[topic], id)
 		}
 	}
+	kept, _ = fenced(s.order, member)
+	for _, p := range kept {
+		resume[p.topic] = append(resume[p.topic], p.id)
+	}
 	s.client.ResumeFetchPartitions(resume) // an earlier assignment may have been paused
+	return kept
 }
 
-// onFetched reads where the commits of new partitions stand, and what earlier owners wrote beside them.
+// onFetched reads where the commits of new partitions stand, and what earlier owners wrote beside them. What a partition skips is told.
 func (s *Source) onFetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
-	var anew []error
+	var told []error
 	s.mu.Lock()
 	for _, group := range resp.Groups {
 		for _, t := range group.Topics {
@@ -58,13 +70,13 @@ func (s *Source) onFetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFe
 			}
 			for _, rp := range t.Partitions {
 				if err := s.fetchedOne(topicPartition{topic, rp.Partition}, t.TopicID, rp); err != nil {
-					anew = append(anew, err)
+					told = append(told, err)
 				}
 			}
 		}
 	}
 	s.mu.Unlock()
-	for _, err := range anew {
+	for _, err := range told {
 		s.tell(pawl.Event{Kind: pawl.EventTrouble, Op: "kafka.log", Err: err})
 	}
 	return nil
@@ -81,7 +93,7 @@ func (s *Source) fetchedOne(tp topicPartition, id topicID, rp kmsg.OffsetFetchRe
 	}
 	delete(s.restart, tp)
 	if rp.Offset < 0 {
-		return nil
+		return s.begins(tp)
 	}
 	m := readMetadata(rp.Metadata)
 	if m.Topic != "" && p.topicID.known() && m.Topic != p.topicID.String() {
@@ -91,6 +103,22 @@ func (s *Source) fetchedOne(tp topicPartition, id topicID, rp kmsg.OffsetFetchRe
 	}
 	p.resume(rp.Offset, rp.LeaderEpoch, m)
 	return nil
+}
+
+// begins decides where a partition begins of which nothing is committed. A topic that was made anew
+// begins with its first record. Else kgo.ConsumeStartOffset says it, also if an earlier commit was
+// forgotten: what it skips is told. Call it under mu.
+func (s *Source) begins(tp topicPartition) error {
+	start, _ := s.client.OptValue(kgo.ConsumeStartOffset).(kgo.Offset)
+	switch {
+	case losesNothing(start):
+		return nil
+	case !s.renewed[tp.topic].IsZero():
+		s.restart[tp] = true
+		return nil
+	}
+	return fmt.Errorf("group %s has no commit of %s: it begins where kgo.ConsumeStartOffset says, at %v, and skips what is before; "+
+		"leave that option out to begin with the first record", s.group, tp, start)
 }
 
 // nameOf finds a topic by its id. Call it under mu.
@@ -124,7 +152,8 @@ func (s *Source) onRevoked(called context.Context, _ *kgo.Client, lost map[strin
 	if heard(called) {
 		return
 	}
-	leaving := s.flag(lost)
+	others, leaving := fenced(s.flag(lost), s.membership())
+	s.lose(others)
 	if len(leaving) == 0 {
 		return
 	}
@@ -197,17 +226,5 @@ func (s *Source) onLost(ctx context.Context, _ *kgo.Client, lost map[string][]in
 	if heard(ctx) {
 		return
 	}
-	forgotten := s.flag(lost)
-	s.mu.Lock()
-	held := 0
-	for _, p := range forgotten {
-		held += p.unsettled - len(p.todo)
-		s.forget(p)
-	}
-	s.mu.Unlock()
-	s.counters.lost.Add(int64(len(forgotten)))
-	if held > 0 {
-		s.counters.lostHandles.Add(int64(held))
-		s.tell(pawl.Event{Kind: pawl.EventHandleLost, Op: "kafka.lost", Count: held})
-	}
+	s.lose(s.flag(lost))
 }

@@ -82,12 +82,15 @@ func (s *Source) inForce(op string) error {
 		rule{"OnPartitionsLost", s.hears(c.OptValue(kgo.OnPartitionsLost)), ours},
 		rule{"OnOffsetsFetched", sameFunc(fetched, s.onFetched), ours},
 		rule{"AdjustFetchOffsetsFn", sameFunc(adjust, s.onAdjust), ours},
-		rule{"ConsumeResetOffset", reset.EpochOffset().Offset != atEnd, "leave it out: a reset to the end skips records; to begin a new group at the end, use kgo.ConsumeStartOffset"},
+		rule{"ConsumeResetOffset", losesNothing(reset), "leave it out: a reset to anywhere but the first record skips records; to say where a new group begins, use kgo.ConsumeStartOffset"},
 	))
 }
 
-// atEnd is how the client stores an offset that is the end of a log.
-const atEnd = -1
+// losesNothing reports whether a group whose position is not in the log any more goes on with the
+// first record that is left, or stops there with an error.
+func losesNothing(reset kgo.Offset) bool {
+	return reset == kgo.NewOffset().AtStart() || reset == kgo.NoResetOffset().AtStart()
+}
 
 // readCommitted is [kgo.ReadCommitted] as the client stores it.
 const readCommitted = int8(1)

@@ -20,6 +20,7 @@ type partition struct {
 	topicPartition
 	source  *Source
 	topicID topicID
+	member  string // our id in the group when it was assigned: under another one nothing of it is committed
 	window
 
 	leaving bool // a revoke is under way: nothing more begins
@@ -43,8 +44,8 @@ type commitment struct {
 	taken  int
 }
 
-func newPartition(s *Source, tp topicPartition, id topicID) *partition {
-	return &partition{topicPartition: tp, source: s, topicID: id, window: newWindow(-1, -1), taken: 1, commit: commitment{offset: -1}}
+func newPartition(s *Source, tp topicPartition, id topicID, member string) *partition {
+	return &partition{topicPartition: tp, source: s, topicID: id, member: member, window: newWindow(-1, -1), taken: 1, commit: commitment{offset: -1}}
 }
 
 // resume says where the commit stands from which the partition goes on.
@@ -79,11 +80,12 @@ func (p *partition) due(final bool) (kgo.EpochOffset, commitment, bool) {
 	return at, c, true
 }
 
-// full reports whether nothing more should be fetched now, and roomy whether it may be fetched again.
+// full reports whether nothing more should be fetched now, and roomy whether it may be fetched
+// again: an empty window always may, as half of a bound of 1 is 0.
 func (p *partition) full(c Config) bool {
 	return p.unsettled >= c.MaxRecords || p.octets >= c.MaxOctets || p.span() >= spanFactor*c.MaxRecords
 }
 
 func (p *partition) roomy(c Config) bool {
-	return p.unsettled < c.MaxRecords/2 && p.octets < c.MaxOctets/2 && p.span() < spanFactor*c.MaxRecords/2
+	return p.unsettled <= c.MaxRecords/2 && p.octets <= c.MaxOctets/2 && p.span() <= spanFactor*c.MaxRecords/2
 }

@@ -102,7 +102,7 @@ func (s *Source) mayFetch() bool {
 	if s.stopped || s.finishing {
 		return false
 	}
-	if s.crowded && s.octets < s.config.MaxTotalOctets/2 {
+	if s.crowded && s.octets <= s.config.MaxTotalOctets/2 {
 		s.crowded = false
 	}
 	return !s.crowded

@@ -72,6 +72,7 @@ var (
 // Set [kgo.RebalanceTimeout] above the Timeout of the handler and 10 s more; the default of 60 s fits the default Timeout of 30 s. With an
 // InstanceID a process that ends stays a member until its session ends, which spares a restart the rebalance; its
 // partitions wait meanwhile. [kgo.ConsumeStartOffset] says where a group begins that has never committed: by default with the first record.
+// If it is another place, each partition without a commit reports what it skips (event trouble, kafka.log).
 // A group that begins at the end also skips what is in new partitions before it has noticed them.
 func Open(ctx context.Context, opts []kgo.Opt, group string, topics []string, cfg Config) (*Source, error) {
 	const op = "kafka.open"

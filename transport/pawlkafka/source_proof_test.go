@@ -457,11 +457,26 @@ func TestLog_EndsBeforeTheCommit(t *testing.T) {
 // A topic that is deleted and made anew under a running source is received from its first record on, under other message ids and keys.
 func TestTopic_MadeAnewWhileReceived(t *testing.T) {
 	t.Parallel()
+	madeAnew(t)
+}
+
+// So is it by a group that begins at the end where it has no commit.
+func TestTopic_MadeAnewIsReceivedFromItsStart(t *testing.T) {
+	t.Parallel()
+	madeAnew(t, kgo.ConsumeStartOffset(kgo.NewOffset().AtEnd()))
+}
+
+func madeAnew(t *testing.T, opts ...kgo.Opt) {
 	at := addr(t)
 	topic, group := createTopic(t, at, 1, nil), unique(t)
 	produce(t, at, keyed(topic, 0, "old-0"), keyed(topic, 0, "old-1"))
+	first := kadm.Offsets{}
+	first.AddOffset(topic, 0, 0, -1)
+	if _, err := kadm.NewClient(client(t, at)).CommitOffsets(t.Context(), group, first); err != nil {
+		t.Fatal(err)
+	}
 	var seen events
-	s := open(t, append(quick(at), kgo.MetadataMaxAge(time.Second)), group, []string{topic}, pawlkafka.Config{Key: pawlkafka.KeyPosition(), Hooks: seen.hooks()})
+	s := open(t, append(append(quick(at), kgo.MetadataMaxAge(time.Second)), opts...), group, []string{topic}, pawlkafka.Config{Key: pawlkafka.KeyPosition(), Hooks: seen.hooks()})
 	old := get(t, s, 2)
 	ack(t, s, old...)
 	admin := kadm.NewClient(client(t, at))
@@ -653,7 +668,14 @@ func TestOpen_SaysWhatToDo(t *testing.T) {
 		"assigned":           {[]kgo.Opt{kgo.OnPartitionsAssigned(none)}, "g", []string{topic}, pawlkafka.Config{}, "kgo.OnPartitionsAssigned"},
 		"revoked":            {[]kgo.Opt{kgo.OnPartitionsRevoked(none)}, "g", []string{topic}, pawlkafka.Config{}, "kgo.OnPartitionsRevoked"},
 		"lost":               {[]kgo.Opt{kgo.OnPartitionsLost(none)}, "g", []string{topic}, pawlkafka.Config{}, "kgo.OnPartitionsLost"},
-		"reset to the end":   {[]kgo.Opt{kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd())}, "g", []string{topic}, pawlkafka.Config{}, "kgo.ConsumeStartOffset"},
+		"reset to the end":   {reset(kgo.NewOffset().AtEnd()), "g", []string{topic}, pawlkafka.Config{}, "kgo.ConsumeStartOffset"},
+		"reset to now":       {reset(kgo.NewOffset().AfterMilli(time.Now().UnixMilli())), "g", []string{topic}, pawlkafka.Config{}, "kgo.ConsumeStartOffset"},
+		"reset behind -2 ms": {reset(kgo.NewOffset().AfterMilli(-2)), "g", []string{topic}, pawlkafka.Config{}, "kgo.ConsumeStartOffset"},
+		"reset behind start": {reset(kgo.NewOffset().AtStart().Relative(5)), "g", []string{topic}, pawlkafka.Config{}, "kgo.ConsumeStartOffset"},
+		"reset to an offset": {reset(kgo.NewOffset().At(7)), "g", []string{topic}, pawlkafka.Config{}, "kgo.ConsumeStartOffset"},
+		"reset to the last":  {reset(kgo.LookbackOffset(time.Hour)), "g", []string{topic}, pawlkafka.Config{}, "kgo.ConsumeStartOffset"},
+		"reset by a minute":  {reset(kgo.RewindOffset(time.Minute)), "g", []string{topic}, pawlkafka.Config{}, "kgo.ConsumeStartOffset"},
+		"reset to a commit":  {reset(kgo.NewOffset().AtCommitted()), "g", []string{topic}, pawlkafka.Config{}, "kgo.ConsumeStartOffset"},
 		"topics on the way":  {[]kgo.Opt{kgo.AllowAutoTopicCreation()}, "g", []string{topic}, pawlkafka.Config{}, "kgo.AllowAutoTopicCreation"},
 		"control records":    {[]kgo.Opt{kgo.KeepControlRecords()}, "g", []string{topic}, pawlkafka.Config{}, "kgo.KeepControlRecords"},
 		"server side":        {[]kgo.Opt{kgo.ServerSideBalancer()}, "g", []string{topic}, pawlkafka.Config{}, "Config.ServerSideBalancer"},
@@ -687,12 +709,18 @@ func TestOpen_TakesOptions(t *testing.T) {
 	topic := createTopic(t, at, 1, nil)
 	produce(t, at, keyed(topic, 0, "early"))
 	group := unique(t)
+	var seen events
 	s := open(t, append(quick(at), kgo.ClientID("shop"), kgo.InstanceID("one"), kgo.Rack("r"), kgo.ConsumeStartOffset(kgo.NewOffset().AtEnd()),
-		kgo.MetadataMinAge(time.Second)), group, []string{topic}, pawlkafka.Config{})
+		kgo.ConsumeResetOffset(kgo.NoResetOffset().AtStart()), kgo.MetadataMinAge(time.Second)), group, []string{topic}, pawlkafka.Config{Hooks: seen.hooks()})
 	if system, destination := s.Broker(); system != "kafka" || destination != topic {
 		t.Errorf("it is %s %s", system, destination)
 	}
 	if ds, err := s.Receive(t.Context(), 1); err != nil || len(ds) > 0 {
 		t.Errorf("received %v, %v", ds, err)
 	}
+	await(t, "what is skipped is told", func() bool {
+		return seen.has(pawl.EventTrouble, "group "+group+" has no commit of "+topic+"/0: it begins where kgo.ConsumeStartOffset says")
+	})
 }
+
+func reset(to kgo.Offset) []kgo.Opt { return []kgo.Opt{kgo.ConsumeResetOffset(to)} }

@@ -54,7 +54,7 @@ var suite = []struct {
 	{"ReleaseDelayIsKept", func(f Features) bool { return f.ReleaseDelay }, releaseDelay},
 	{"CrashRedelivers", func(f Features) bool { return f.CrashRedelive }, crash},
 	{"GroupInOrder", func(f Features) bool { return f.Ordered }, inOrder},
-	{"GroupsGoSideBySide", func(f Features) bool { return f.Ordered }, sideBySide},
+	{"GroupsGoSideBySide", func(f Features) bool { return f.Ordered && !f.Narrow }, sideBySide},
 	{"ReleasedHeadIsNotOvertaken", func(f Features) bool { return f.Ordered }, headReleased},
 	{"OrderHoldsBetweenReceivers", func(f Features) bool { return f.Ordered }, twoReceivers},
 	{"GroupGoesOnAfterAStop", func(f Features) bool { return f.Ordered }, stopInAGroup},
@@ -65,7 +65,7 @@ var suite = []struct {
 	{"BinaryOrderingKeys", func(f Features) bool { return f.Ordered && f.BinaryKeys }, binaryKeys},
 	{"StopHandsOver", nil, stopHandsOver},
 	{"PartlyAcknowledged", func(f Features) bool { return f.CrashRedelive }, partly},
-	{"OldHandlesRemoveNothingElse", func(f Features) bool { return f.Reconnects }, oldHandles},
+	{"OldHandlesRemoveNothingElse", func(f Features) bool { return f.Reconnects && !f.Narrow }, oldHandles},
 	{"LateReceiptSkipsNothing", func(f Features) bool { return f.Revoked }, lateReceipt},
 	{"ReceiversComeAndGo", nil, comeAndGo},
 }

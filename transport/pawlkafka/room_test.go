@@ -1,0 +1,45 @@
+package pawlkafka
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// At any bound a partition that is full is fetched again at the latest when all of it is settled.
+// Otherwise it would stand for ever.
+func TestPartition_FullEndsWithTheLastSettled(t *testing.T) {
+	t.Parallel()
+	for _, c := range []Config{{MaxRecords: 1}, {MaxRecords: 2}, {MaxRecords: 3}, {MaxRecords: maxMaxRecords},
+		{MaxOctets: 1}, {MaxOctets: 2}, {MaxOctets: recordOverhead}, {MaxOctets: maxMaxOctets},
+		{MaxRecords: 1, MaxOctets: 1}, {MaxOctets: 1, MaxTotalOctets: 1}, {MaxOctets: 1, MaxTotalOctets: maxMaxTotalOctets}} {
+		t.Run(fmt.Sprintf("%d records, %d octets, %d in all", c.MaxRecords, c.MaxOctets, c.MaxTotalOctets), func(t *testing.T) {
+			t.Parallel()
+			c, err := c.filled()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &Source{config: c, changed: make(chan struct{}), kick: make(chan struct{}, 1)}
+			p := newPartition(s, topicPartition{"t", 0}, topicID{}, "one")
+			added := int64(0)
+			for !p.full(c) && added < 100 {
+				p.add(&place{of: p, offset: added, size: recordOverhead})
+				added++
+			}
+			s.octets, s.crowded = p.octets, true
+			for len(p.places) > 0 {
+				for _, at := range p.take(1, time.Now()) {
+					before := p.octets
+					p.settle(at)
+					s.octets -= before - p.octets
+				}
+			}
+			if !p.roomy(c) {
+				t.Errorf("all %d are settled, and it is not fetched again", added)
+			}
+			if !s.mayFetch() {
+				t.Errorf("all %d are settled, and no partition is fetched again", added)
+			}
+		})
+	}
+}
