@@ -57,7 +57,7 @@ var plan = []struct {
 	// rows: they never import each other
 	{"internal/delivery", []string{".", "internal/catalog", "internal/contract"}},
 	{"inbox", []string{".", "internal/delivery"}},
-	{"guard", []string{".", "internal/contract", "internal/fault", "internal/txn", "internal/watched", "internal/pace", "internal/text"}},
+	{"guard", []string{".", "internal/contract", "internal/fault", "internal/txn", "internal/watched", "internal/pace", "internal/rollup", "internal/text"}},
 	{"lock", []string{".", "internal/contract"}},
 	{"command", []string{".", "internal/callback", "internal/contract", "internal/fault", "internal/owner", "internal/sqldriver", "internal/txn", "internal/pace"}},
 	{"command/httpkey", []string{".", "internal/payload", "internal/callback", "command", "internal/fault", "internal/sqldriver", "internal/pace"}},
