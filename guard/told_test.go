@@ -137,6 +137,50 @@ func TestClaim_ARefusalOfTheWorkIsItsOwn(t *testing.T) {
 	e.want(t)
 }
 
+// A drive that is late itself is told of once, as late.
+func TestSweeper_ALateDriveIsToldOnce(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, orders, "update orders set created_at = now() - interval '1 hour' where id = 2")
+	rows := rowsOf(t, pool, table)
+	var e ears
+	claimed, stop := run(t, rows, guard.Redrive{Every: time.Hour, Hooks: e.hooks()}, func(ctx context.Context, id string) error {
+		c, err := rows.Claim(ctx, id)
+		if err != nil {
+			return err
+		}
+		if _, err := pool.Exec(ctx, "update orders set status = 'pending' where id = $1", id); err != nil {
+			return err
+		}
+		return c.Commit(ctx, ship(2))
+	}, 1)
+	until(t, "the drive is late", func() bool { return e.heard() != "" })
+	if err := claimed.Commit(t.Context(), ship(1)); err != nil {
+		t.Error(err)
+	}
+	stop()
+	e.want(t, "stale_write_refused guard.complete orders 2 x1")
+	wantText(t, pool, "select string_agg(id::text, ' ') from shipment", "1")
+}
+
+// A row whose attempts are used up is not driven either while it waits for its mark.
+func TestSweeper_DrivesNoUsedUpRowBehindTheLimit(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, orders, "update orders set status = 'processing', attempt_count = 3, claimed_at = now() - interval '1 hour'")
+	sweeper, err := rowsOf(t, pool, table).Sweeper(guard.Redrive{MaxAttempts: 3, Limit: 2, Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}, func(_ context.Context, id string) error {
+		t.Errorf("row %s is driven", id)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := sweeper.Pass(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantText(t, pool, "select count(*)::text from orders where status = 'error' and last_error like 'final: %'", "5")
+}
+
 const spentRows = `insert into orders (id, status, attempt_count, last_error, claimed_at) values
   (11, 'error', 3, 'the model is away', now()), (12, 'error', 4, null, now()), (13, 'error', 2, 'again', now()), (14, 'error', 9, 'final: no', now()),
   (15, 'processing', 3, 'before', now() - interval '1 hour'), (16, 'processing', 2, null, now() - interval '1 hour'), (17, 'processing', 3, null, now())`
