@@ -54,6 +54,7 @@ var plan = []struct {
 	{"internal/contract", []string{".", "internal/watched", "internal/text"}},
 	{"internal/catalog", []string{".", "internal/watched"}},
 	{"internal/txn", []string{".", "internal/callback", "internal/watched", "internal/pace"}},
+	{"internal/rollup", []string{".", "internal/contract", "internal/pace", "internal/txn"}},
 	// rows: they never import each other
 	{"internal/delivery", []string{".", "internal/catalog", "internal/contract"}},
 	{"inbox", []string{".", "internal/delivery"}},
@@ -61,7 +62,6 @@ var plan = []struct {
 	{"lock", []string{".", "internal/contract"}},
 	{"command", []string{".", "internal/callback", "internal/contract", "internal/fault", "internal/owner", "internal/sqldriver", "internal/txn", "internal/pace"}},
 	{"command/httpkey", []string{".", "internal/payload", "internal/callback", "command", "internal/fault", "internal/sqldriver", "internal/pace"}},
-	{"internal/rollup", []string{".", "internal/contract", "internal/pace", "internal/txn"}},
 	{"internal/kick", []string{".", "internal/contract", "internal/txn"}},
 	{"job", []string{".", "internal/answer", "internal/payload", "internal/callback", "migrate", "internal/catalog", "internal/conns", "internal/contract", "internal/direct", "internal/progress", "internal/fault", "internal/kick", "internal/owner", "internal/pace", "internal/pooler", "internal/rollup", "internal/solo", "internal/txn"}},
 	{"outbox", []string{".", "internal/callback", "internal/contract", "internal/fault", "internal/kick", "internal/pace", "job"}},

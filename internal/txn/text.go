@@ -99,7 +99,7 @@ func next(text string) (s statement, rest string, more bool) {
 		for end < len(text) && (letter(text[end]) || text[end] >= '0' && text[end] <= '9' || text[end] == '$') {
 			end++
 		}
-		word := lower(text[:end])
+		word := strings.ToLower(text[:end])
 		if n < len(s.words) {
 			s.words[n] = word
 			n++
@@ -129,17 +129,6 @@ func nesting(c byte) int {
 		return -1
 	}
 	return 0
-}
-
-// lower is a word as PostgreSQL reads a keyword: other letters than those of ASCII stay, so that none
-// of them becomes one.
-func lower(word string) string {
-	for i := range len(word) {
-		if word[i] >= 0x80 {
-			return word
-		}
-	}
-	return strings.ToLower(word)
 }
 
 func letter(c byte) bool { return c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z' || c >= 0x80 }

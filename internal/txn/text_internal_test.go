@@ -12,7 +12,7 @@ func TestLook_OnlyWhatEndsTheTransaction(t *testing.T) {
 		"select $a$; $b$ $$ $a$; commit", "select $1; commit", "select 1 as a$b$; commit", "commit/* and */and chain", "COMMIT--", "rollback/**/to/**/; commit",
 		"create function f() returns int begin atomic select case when true then 1 end; end; commit", "create table t (n int); commit",
 		"create table begin (n int); commit", "savepoint a; rollback to a; rollback",
-		"create or replace view v as select 1 as begin; commit", "create view v as select 1 as begin; end", "create function f(begin int) returns int language sql as 'select 1'; commit",
+		"create or replace view v as select 1 as begin; commit", "create view v as select 1 as begin; end", "create view v as select begin atomic from x; end", "create function f(begin int) returns int language sql as 'select 1'; commit",
 		"create function f(begin atomic) returns int language sql as 'select 1'; end", "create function f() returns int begin atomic select 1 as case; end; end",
 		"create function f() returns int begin atomic select 1 as caſe; end; commit", "create function f() returns int begin atomic select 1 as begin; end; end",
 		"create procedure f() begin atomic end; end", "create function f() returns int set search_path to begin, atomic language sql as ''; end",
