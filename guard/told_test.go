@@ -91,7 +91,7 @@ func TestClaim_ALateAttemptIsHeard(t *testing.T) {
 	rows := rowsOf(t, pool, table)
 	var e ears
 	driven := make(chan string, 10)
-	late, stop := run(t, rows, guard.Redrive{Every: 10 * time.Millisecond, StuckAfter: time.Minute, Hooks: e.hooks()}, func(_ context.Context, id string) error {
+	late, stop := run(t, rows, guard.Redrive{Every: 10 * time.Millisecond, Hooks: e.hooks()}, func(_ context.Context, id string) error {
 		driven <- id
 		return nil
 	}, 1)
@@ -192,7 +192,7 @@ func TestSweeper_UsedUpRowsAreHeardOnce(t *testing.T) {
 	pool := pawltest.DB(t, orders, spentRows)
 	var e ears
 	for range 3 {
-		sweeper, err := rowsOf(t, pool, table).Sweeper(guard.Redrive{MaxAttempts: 3, Hooks: e.hooks()}, func(_ context.Context, id string) error {
+		sweeper, err := rowsOf(t, pool, table).Sweeper(guard.Redrive{MaxAttempts: 3, Wait: time.Hour, Hooks: e.hooks()}, func(_ context.Context, id string) error {
 			if id != "16" {
 				t.Errorf("row %s is driven", id)
 			}
