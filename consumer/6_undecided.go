@@ -26,13 +26,19 @@ func (c *Consumer) undecided(ctx context.Context, d pawl.Delivery, op string, er
 			return outcome{wait: a.Within()}
 		}
 		return outcome{wait: time.Minute}
-	case pawl.CodeOf(err) == lockNotHad && !errors.Is(err, delivery.ErrTableLocked), op == "consumer.trigger" && errors.Is(err, pawl.ErrInProgress):
+	case pawl.CodeOf(err) == lockNotHad && !errors.Is(err, delivery.ErrTableLocked), op == "consumer.trigger" && heldElsewhere(err):
 		return c.conflict(ctx, d, err)
 	case away(op, err):
 		c.away.Store(true)
 	}
 	c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: err})
 	return outcome{wait: pace.Jittered(2 * time.Second)}
+}
+
+// heldElsewhere reports whether a trigger's error says that another attempt has the row, or that this
+// one was late and a Sweeper has taken the row back. The guard has told of the latter.
+func heldElsewhere(err error) bool {
+	return errors.Is(err, pawl.ErrInProgress) || errors.Is(err, pawl.ErrFenceLost) && pawl.Swept(err)
 }
 
 // conflict gives back a delivery whose intent is being processed right now, here or elsewhere. It is neither

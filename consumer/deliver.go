@@ -142,7 +142,7 @@ func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) outcome 
 	switch {
 	case errors.As(err, new(unfitError)), errors.As(err, new(mismatch)):
 		return c.settled(ctx, c.buried(item{Delivery: d, sent: d.Key}, err).again())
-	case err != nil && c.info.ReleaseBlocks && ctx.Err() == nil && !errors.Is(err, pawl.ErrInProgress) && !away("consumer.trigger", err):
+	case err != nil && c.info.ReleaseBlocks && ctx.Err() == nil && !heldElsewhere(err) && !away("consumer.trigger", err):
 		return c.settled(ctx, c.untriggered(d, err).again())
 	case err != nil:
 		return c.undecided(ctx, d, "consumer.trigger", err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -114,4 +115,57 @@ func TestTrigger_ClaimedRows(t *testing.T) {
 		}
 	}
 	b.until("the other one is done", func() bool { return b.source.Open() == 0 })
+}
+
+// A trigger whose claim was taken back while it worked gives its message back without trouble: the guard
+// tells of the late attempt. When the message comes again, the row holds what the newer attempt did.
+func TestTrigger_ALateClaimIsNoTrouble(t *testing.T) {
+	t.Parallel()
+	b := setup(t, things)
+	rows, err := guard.New(b.pool, guard.Table{Name: "thing"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var late pawl.Counters
+	nothing := func(context.Context, pgx.Tx) (any, error) { return nil, nil }
+	driven := make(chan error)
+	sweeper, err := rows.Sweeper(guard.Redrive{Every: 10 * time.Millisecond, Hooks: late.Hooks()}, func(ctx context.Context, id string) error {
+		err := rows.Once(ctx, id, nothing)
+		driven <- err
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); sweeper.Run(ctx) }()
+	defer func() { stop(); <-ended }()
+	b.until("claims are accepted", func() bool {
+		_, err := rows.Claim(t.Context(), 2)
+		return err == nil
+	})
+	b.form.handle = nil
+	b.form.trigger = func(ctx context.Context, _ pawl.Delivery) error {
+		c, err := rows.Claim(ctx, 1)
+		if err != nil {
+			return err
+		}
+		if _, err := b.pool.Exec(ctx, "update thing set claimed_at = claimed_at - interval '1 hour' where id = 1"); err != nil {
+			return err
+		}
+		if err := <-driven; err != nil {
+			return err
+		}
+		return c.Commit(ctx, nothing)
+	}
+	b.source.Send(order(1))
+	b.start()
+	b.until("the message is gone", func() bool { return b.source.Open() == 0 })
+	if refused, conflicts, trouble := late.Count(pawl.EventStaleWriteRefused), b.counters.Count(pawl.EventConflict), b.counters.Count(pawl.EventTrouble); refused != 1 || conflicts != 1 || trouble != 0 {
+		t.Errorf("%d stale writes, %d conflicts, %d trouble", refused, conflicts, trouble)
+	}
+	if handled := b.counters.Count(pawl.EventGuardHandled); handled != 1 {
+		t.Errorf("%d handled", handled)
+	}
 }

@@ -90,6 +90,7 @@ var checks = []check{
 	{"paused", checkPaused},
 	{"schedules", checkSchedules},
 	{"crashes", checkCrashes},
+	{"rows", checkRows},
 	{"retention", checkRetention},
 	{"redelivery", checkRedelivery},
 }

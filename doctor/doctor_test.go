@@ -144,6 +144,10 @@ func TestDiagnose(t *testing.T) {
 		{"waiting", "insert into pawl.job (queue, kind, payload, available_at) values ('q', 'unheard of', '', now() - interval '1 hour')", "delete from pawl.job", doctor.Limits{},
 			[]string{"1 due job of kind unheard of in queue q", "no worker that runs serves queue q"}},
 		{"crashes", "insert into pawl.job (queue, kind, payload, crashes) values ('q', 'k', '', 3)", "delete from pawl.job", doctor.Limits{}, []string{"one of them 3 times", "raise Lease"}},
+		{"rows", `select pawl_v1.rollup_add('consumer', '{guard/shop.orders}', '{final_rows}', '{3}', '{"levels": true}')`,
+			"update pawl.rollup set value = 0", doctor.Limits{}, []string{"3 rows of table shop.orders with a final error", "attempt_count to 0"}},
+		{"rows", `insert into pawl.rollup (span, at, kind, source, scope, name, value) values ('minute', now() - interval '3 minutes', 'level', 'consumer', 'guard/b', 'final_rows', 7), ('minute', now() - interval '2 minutes', 'level', 'consumer', 'guard/b', 'final_rows', 1001)`,
+			"insert into pawl.rollup (span, at, kind, source, scope, name, value) values ('minute', now(), 'level', 'consumer', 'guard/b', 'final_rows', 0)", doctor.Limits{}, []string{"more than 1000 rows of table b"}},
 		{"retention", `insert into pawl.command (scope, key, hash, status, created_at, expires_at)
 values ('s', 'k', sha256(''), 'succeeded', now() - interval '30 days', now() - interval '29 days')`, "select pawl_v1.command_purge()", doctor.Limits{},
 			[]string{"pawl.command has rows", "pawl purge --table command --reason hourly --yes"}},

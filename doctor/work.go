@@ -178,6 +178,24 @@ func checkCrashes(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) 
 	})
 }
 
+// checkRows looks at the tables of package guard, of which the database knows what their sweepers have counted.
+func checkRows(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
+	type fact struct {
+		Name string    `json:"name"`
+		Rows int       `json:"rows"` // 1001: there are more than 1,000
+		At   time.Time `json:"at"`
+	}
+	return findings(ctx, db, "rows", func(f fact) Finding {
+		rows := text.Plural(f.Rows, "row", "rows")
+		if f.Rows > 1000 {
+			rows = "more than 1000 rows"
+		}
+		return Finding{What: fmt.Sprintf("%s of table %s with a final error, counted at %s", rows, f.Name, second(f.At)),
+			Why: "their work failed for good or their attempts are used up: no Sweeper of package guard drives them any more",
+			Fix: "find those in the error status whose last error begins with 'final: '; correct the cause, then set attempt_count to 0 and the status to pending; or set the status to completed"}
+	})
+}
+
 func checkRetention(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error) {
 	const why = "no purge runs: the table grows without bound"
 	overdue, hours := l.Overdue.Milliseconds(), int64(l.Overdue/time.Hour)

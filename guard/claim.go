@@ -55,7 +55,7 @@ func (r *Rows) Claim(ctx context.Context, id any) (*Claimed, error) {
 // was taken over stops before it writes. A transaction that loses a race (40001, 40P01) runs again from its start, work included, at
 // most 8 times.
 //
-// Errors: [pawl.ErrFenceLost]: a newer attempt owns the row; the work's own, with nothing written: pass it to Fail.
+// Errors: [pawl.ErrFenceLost]: the row was taken back, nothing was written, and the Hooks of the Sweeper are told; the work's own, with nothing written: pass it to Fail.
 func (c *Claimed) Commit(ctx context.Context, work Work) error {
 	return txn.Restart(ctx, func() error { return c.commit(ctx, work) })
 }
@@ -71,7 +71,7 @@ func (c *Claimed) commit(ctx context.Context, work Work) error {
 		return pawl.Wrap("guard.complete", err)
 	}
 	if tag.RowsAffected() == 0 {
-		return c.lost()
+		return c.lost(ctx, "guard.complete")
 	}
 	err = tx.Guard(ctx, workTimeout, func(ctx context.Context, tx pgx.Tx) error {
 		result, err := work(ctx, tx)
@@ -90,7 +90,7 @@ func (c *Claimed) commit(ctx context.Context, work Work) error {
 }
 
 // Fail writes why the attempt failed into the row. It returns [pawl.ErrFailureRecorded] around failure once the row holds it, and
-// [pawl.ErrFenceLost] if a newer attempt owns the row.
+// [pawl.ErrFenceLost] if the row was taken back, as of Commit.
 func (c *Claimed) Fail(ctx context.Context, failure error) error {
 	args := []any{c.id, c.token}
 	if c.rows.table.LastError != None {
@@ -101,11 +101,7 @@ func (c *Claimed) Fail(ctx context.Context, failure error) error {
 	case err != nil:
 		return err
 	case !written:
-		return c.lost()
+		return c.lost(ctx, "guard.fail")
 	}
 	return recorded(failure)
-}
-
-func (c *Claimed) lost() error {
-	return &pawl.Error{Op: "guard.complete", Code: pawl.CodeFenceLost, Err: fmt.Errorf("row %v of %s was claimed again", c.id, c.rows.table.Name)}
 }

@@ -271,7 +271,7 @@ func TestSweeper_DatesRowsByAMonotoneColumn(t *testing.T) {
 func TestSweeper_DrivesWhatIsDue(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders, `insert into orders (id, status, attempt_count, last_error, claimed_at, created_at) values
-  (11, 'error', 1, 'not now', now() - interval '1 hour', now()), (12, 'error', 1, 'not now', now(), now()),
+  (11, 'error', 1, 'not now', now() - interval '1 hour', now()), (12, 'error', 1, 'not now', now() + interval '1 hour', now()),
   (13, 'error', 25, 'not now', now() - interval '2 days', now()), (14, 'error', 1, 'final: no', now() - interval '1 hour', now()),
   (15, 'processing', 1, null, now() - interval '1 hour', now()), (16, 'processing', 1, null, now(), now()),
   (17, 'pending', 0, null, null, now() - interval '1 hour'), (18, 'pending', 0, null, now(), now() - interval '1 hour'),

@@ -14,6 +14,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/internal/rollup"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
@@ -29,7 +30,8 @@ type Redrive struct {
 	// a pass of this sweeper first saw a row as high as this one in the column Monotone, so it begins anew with the process. Without either, a
 	// row that was never claimed is never driven: it cannot be told from a fresh one.
 	PendingAfter time.Duration
-	// MaxAttempts is how often a row is tried in all; after that its error stays. Default 25.
+	// MaxAttempts is how often a row is tried in all. After that a pass marks its error as final, and it is not driven any more.
+	// Default 25.
 	MaxAttempts int
 	// Wait is the pause after the first error; it doubles with every attempt up to MaxWait. Without the column ClaimedAt there is
 	// none. Default 30 s.
@@ -38,7 +40,7 @@ type Redrive struct {
 	MaxWait time.Duration
 	// Limit is how many rows one pass takes of each sort. Default 100.
 	Limit int
-	// Hooks receive what fails.
+	// Hooks receive the events of this table: what fails, rows that are not tried any more, and late attempts of [Rows.Claim].
 	Hooks pawl.Hooks
 }
 
@@ -49,8 +51,10 @@ type Sweeper struct {
 	cfg   Redrive
 	drive func(ctx context.Context, id string) error
 
-	mu   sync.Mutex
-	seen []mark // how far the column Monotone had come, oldest first
+	mu       sync.Mutex
+	seen     []mark // how far the column Monotone had come, oldest first
+	counted  *rollup.Recorder
+	measured time.Time // when final rows were counted
 }
 
 // A mark is the highest value of the column Monotone that a pass saw.
@@ -59,7 +63,11 @@ type mark struct {
 	value string
 }
 
-type sweepers struct{ running atomic.Int32 }
+// sweepers are those of one table in this process.
+type sweepers struct {
+	running atomic.Int32
+	newest  atomic.Pointer[Sweeper] // the last that began to run; claims tell its hooks
+}
 
 // Sweeper makes the sweeper of these rows. drive is called for each row that is pending again, with its id as text: do the work,
 // with [Rows.Once] or [Rows.Claim], or send the message anew. If it fails the row is driven again after PendingAfter.
@@ -80,17 +88,20 @@ func (r *Rows) Sweeper(cfg Redrive, drive func(ctx context.Context, id string) e
 		return nil, &pawl.Error{Op: "guard.sweep", Code: pawl.CodeArgumentInvalid,
 			Err: errors.New("a sweeper needs a function to drive rows with, and the columns AttemptCount and LastError")}
 	}
-	return &Sweeper{rows: r, cfg: cfg, drive: drive}, nil
+	return &Sweeper{rows: r, cfg: cfg, drive: drive, counted: rollup.New(r.pool, rollup.Consumer)}, nil
 }
 
 // Run makes a pass at once and then every Every, until ctx ends. Claims are accepted while it runs.
 func (s *Sweeper) Run(ctx context.Context) {
+	s.rows.swept.newest.Store(s)
 	s.rows.swept.running.Add(1)
 	defer s.rows.swept.running.Add(-1)
+	defer func() { s.addCounts(context.WithoutCancel(ctx)) }()
 	for {
 		if _, err := s.Pass(ctx); err != nil && ctx.Err() == nil {
-			s.emit(ctx, "", err)
+			s.tell(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "guard.sweep", Err: err})
 		}
+		s.addCounts(ctx)
 		if !pace.Sleep(ctx, s.cfg.Every) {
 			return
 		}
@@ -99,47 +110,90 @@ func (s *Sweeper) Run(ctx context.Context) {
 
 // Pass makes one pass and returns how many rows it drove. Another sweeper's pass at the same time makes it return 0.
 func (s *Sweeper) Pass(ctx context.Context) (driven int, err error) {
-	var ids []string
+	var found collected
 	err = txn.Restart(ctx, func() (err error) {
-		ids, err = s.collect(ctx)
+		found, err = s.collect(ctx)
 		return err
 	})
-	for _, id := range ids {
+	if err != nil {
+		return 0, err
+	}
+	s.tellFound(ctx, found)
+	for _, id := range found.due {
 		failure := txn.Safely(func() error { return s.drive(ctx, id) }) // a panic must not end the process
 		switch {
-		case failure == nil, errors.Is(failure, pawl.ErrAlreadyHandled), errors.Is(failure, pawl.ErrFailureRecorded), errors.Is(failure, pawl.ErrInProgress):
+		case failure == nil, errors.Is(failure, pawl.ErrAlreadyHandled), errors.Is(failure, pawl.ErrInProgress):
 			driven++
+		case errors.Is(failure, pawl.ErrFailureRecorded):
+			driven++
+			s.tell(ctx, pawl.Event{Kind: failedKind(failure), Op: "guard.sweep", Key: id, Err: failure})
+		case errors.As(failure, new(refused)): // told
 		case ctx.Err() == nil:
-			s.emit(ctx, id, failure)
+			s.tell(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "guard.sweep", Key: id, Err: failure})
 		}
 	}
-	return driven, err
+	return driven, nil
 }
 
-// collect makes the rows pending that are due, in one transaction, and returns their ids once that has committed. A crash after
+// What one pass has found. Its transaction has committed.
+type collected struct {
+	due     []string // ids of the rows that are pending again
+	taken   int      // rows whose holder was silent
+	usedUp  []usedUp
+	counted bool
+	final   int64 // if counted: rows that are not driven any more
+}
+
+// collect makes the rows pending that are due, marks those whose attempts are used up, and commits. A crash after
 // it costs PendingAfter.
-func (s *Sweeper) collect(ctx context.Context) (ids []string, err error) {
+func (s *Sweeper) collect(ctx context.Context) (found collected, err error) {
 	tx, err := txn.Begin(ctx, s.rows.pool, "guard.sweep", workTimeout)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
 	defer txn.Rollback(ctx, tx)
 	if locked, err := contract.TryLock(ctx, tx, "guard sweep", fmt.Sprintf("%.200s", s.rows.table.Name)); err != nil || !locked {
-		return nil, err
+		return found, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.collectIn(ctx, tx, &found); err != nil {
+		return collected{}, pawl.Wrap("guard.sweep", err)
+	}
+	if err := txn.Commit(ctx, "guard.sweep", tx); err != nil {
+		return collected{}, err
+	}
+	if found.counted {
+		s.measured = time.Now()
+	}
+	return found, nil
+}
+
+func (s *Sweeper) collectIn(ctx context.Context, tx pgx.Tx, found *collected) error {
 	if err := s.look(ctx, tx); err != nil {
-		return nil, pawl.Wrap("guard.sweep", err)
+		return err
+	}
+	for _, spent := range s.spent() {
+		rows, err := s.useUp(ctx, tx, spent)
+		if err != nil {
+			return err
+		}
+		found.usedUp = append(found.usedUp, rows...)
+		if spent.state == s.rows.table.Processing {
+			found.taken += len(rows)
+		}
 	}
 	for _, due := range s.due() {
 		some, err := s.take(ctx, tx, due)
 		if err != nil {
-			return nil, pawl.Wrap("guard.sweep", err)
+			return err
 		}
-		ids = append(ids, some...)
+		found.due = append(found.due, some...)
+		if due.state == s.rows.table.Processing {
+			found.taken += len(some)
+		}
 	}
-	return ids, txn.Commit(ctx, "guard.sweep", tx)
+	return s.countFinal(ctx, tx, found)
 }
 
 // highest is how far the column Monotone has come. Its order names the table: the column alone would be the text of the result, where 9 is
@@ -172,7 +226,10 @@ func (s *Sweeper) look(ctx context.Context, tx pgx.Tx) error {
 // When a row is due, by its state and the columns that the table has.
 const (
 	stuck     = `{ClaimedAt} < {now} - {StuckAfter}`
-	failed    = `{AttemptCount} < {MaxAttempts} and coalesce({LastError}, '') not like '{final}%'`
+	notFinal  = `coalesce({LastError}, '') not like '{final}%'`
+	attempts  = `{AttemptCount} < {MaxAttempts}`
+	spent     = `{AttemptCount} >= {MaxAttempts}`
+	failed    = attempts + ` and ` + notFinal
 	rested    = `({ClaimedAt} is null or {ClaimedAt} < {now} - least({MaxWait}, {Wait} * 2 ^ least({AttemptCount} - 1, 30)) * interval '1 microsecond')`
 	created   = `{CreatedAt} < {now} - {PendingAfter}`
 	claimed   = `{ClaimedAt} < {now} - {PendingAfter}`
@@ -190,7 +247,7 @@ func (s *Sweeper) due() []condition {
 	pending := condition{t.Pending, s.pending()}
 	switch {
 	case t.ClaimedAt != None:
-		return []condition{{t.Processing, s.fill(stuck)}, {t.Error, s.fill(failed + " and " + rested)}, pending}
+		return []condition{{t.Processing, s.fill(attempts + " and " + stuck)}, {t.Error, s.fill(failed + " and " + rested)}, pending}
 	case pending.also != "":
 		return []condition{{t.Error, s.fill(failed)}, pending}
 	}
@@ -251,8 +308,4 @@ func (s *Sweeper) take(ctx context.Context, tx pgx.Tx, due condition) ([]string,
 		return nil, err
 	}
 	return pgx.CollectRows(rows, pgx.RowTo[string])
-}
-
-func (s *Sweeper) emit(ctx context.Context, id string, err error) {
-	s.cfg.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: pawl.EventTrouble, Op: "guard.sweep", Scope: s.rows.table.Name, Key: id, Err: err})
 }

@@ -12,9 +12,11 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/wireproxy"
+	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/outbox"
 )
 
@@ -193,6 +195,50 @@ func TestRun_AnImpossibleAnswerIsAFailure(t *testing.T) {
 			b.untilDone()
 			b.wantInOrder(want...)
 		})
+	}
+}
+
+// An event that is cancelled or moved while a run with it is being published is told to be processing: it may be
+// published, and here it is.
+func TestRun_AnEventInItIsProcessing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.partition()
+	begun, on := make(chan int, 10), make(chan struct{})
+	p.cut = func(ms []pawl.Message) (int, int, error) {
+		begun <- len(ms)
+		<-on
+		return len(ms), len(ms), nil
+	}
+	want := b.numbered("a", 3)
+	stop := p.relay()
+	defer stop()
+	if n := <-begun; n != 3 {
+		close(on)
+		t.Fatalf("a run of %d", n)
+	}
+	var third int64
+	err := b.pool.QueryRow(t.Context(), "select max(j.id) from pawl.job as j").Scan(&third)
+	moved, err2 := job.Reschedule(t.Context(), b.pool, third, time.Hour)
+	got, err3 := job.CancelByID(t.Context(), b.pool, third)
+	close(on)
+	if err := errors.Join(err, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	if moved.Done || moved.Was != "processing" || moved.Hint == "" {
+		t.Errorf("moved: %+v", moved)
+	}
+	if !got.Done || got.Was != "processing" {
+		t.Errorf("cancelled: %+v", got)
+	}
+	b.wait("only the third is left", func() bool { return b.count("select count(*) from pawl.job") == 1 })
+	if b.count("select count(*) from pawl.job as j where j.id = $1 and j.status = 'cancelled'", third) != 1 {
+		t.Error("the third is not cancelled")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.got) != len(want) {
+		t.Errorf("%d of %d are published", len(p.got), len(want))
 	}
 }
 

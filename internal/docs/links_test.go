@@ -6,6 +6,7 @@
 //	code_test.go       the Go of pages compiles where it is pasted; sql_test.go: its queries can be planned
 //	events_test.go     each event is listed with the steps that report it
 //	reference_test.go  functions, options, events, fault points, fields and traps are on their pages
+//	providers_test.go  the guide of steps says of each provider what step.Providers says
 package docs_test
 
 import (

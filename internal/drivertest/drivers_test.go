@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5/stdlib"
-	_ "github.com/lib/pq"
+	"github.com/lib/pq"
 	"github.com/ngrok/sqlmw"
 
 	"github.com/pawl-go/pawl"
@@ -21,6 +21,7 @@ import (
 
 func init() {
 	sql.Register("wrapped-pgx", sqlmw.Driver(&stdlib.Driver{}, sqlmw.NullInterceptor{}))
+	sql.Register("wrapped-postgres", sqlmw.Driver(&pq.Driver{}, sqlmw.NullInterceptor{}))
 }
 
 // doors are the ways into Pawl from database/sql. Each does something that succeeds on pgx.
@@ -69,11 +70,11 @@ var doors = map[string]func(ctx context.Context, db *sql.DB) error{
 	},
 }
 
-// lib/pq is refused at every door, with the import to use. pgx is taken, and so is pgx inside a wrapper that hands on what it says.
+// lib/pq is refused at every door, with the import to use, also inside a wrapper. pgx is taken, and so is pgx inside the same wrapper.
 func TestDoors_RefuseForeignDrivers(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t)
-	for driver, foreign := range map[string]bool{"postgres": true, "pgx": false, "wrapped-pgx": false} {
+	for driver, foreign := range map[string]bool{"postgres": true, "pgx": false, "wrapped-pgx": false, "wrapped-postgres": true} {
 		t.Run(driver, func(t *testing.T) {
 			t.Parallel()
 			db, err := sql.Open(driver, url)

@@ -2,6 +2,7 @@ package schematest_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 )
 
@@ -82,6 +83,36 @@ func TestRun_PassesByWhatAnOperatorEnded(t *testing.T) {
 	b.do("select pawl_v1.job_cancel(3, 'ann', 'test')")
 	b.is("select f.outcome, f.members from pawl_v1.lane_finish('{1}', '{1}', '{2,3,4}') as f", "finished 2")
 	b.is("select j.id, j.status from pawl.job as j order by j.id", "3 cancelled, 5 pending")
+}
+
+// What is in a run counts as processing for those who cancel, move or discard it.
+func TestRun_ItsMembersAreProcessing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fiveInLane)
+	const (
+		cancel     = "select c.outcome, c.detail ->> 'status' from pawl_v1.job_cancel_own(%d) as c"
+		reschedule = "select c.outcome, c.detail ->> 'status' from pawl_v1.job_reschedule(%d, 1000) as c"
+		discard    = "select c.outcome, c.detail ->> 'status' from pawl_v1.job_discard(%d, 'ann', 'test') as c"
+	)
+	b.is(fmt.Sprintf(reschedule, 5), "rescheduled waiting") // so that it ends the run
+	b.is(runOfOne, "2, 3, 4")
+	b.is(fmt.Sprintf(reschedule, 2), "refused processing")
+	b.is(fmt.Sprintf(discard, 2), "refused processing")
+	b.is(fmt.Sprintf(cancel, 4), "cancelled processing")
+	b.is("select c.outcome, c.detail ->> 'status' from pawl_v1.job_cancel(3, 'ann', 'test') as c", "cancelled processing")
+	b.is(fmt.Sprintf(cancel, 5), "cancelled waiting")
+	b.is("select f.outcome, f.members from pawl_v1.lane_finish('{1}', '{1}', '{2,3,4}') as f", "finished 1")
+	b.is("select string_agg(j.id || ' ' || j.status, ', ' order by j.id) from pawl.job as j", "3 cancelled, 4 cancelled, 5 cancelled")
+}
+
+// What waits behind a head without a run waits.
+func TestRun_WithoutOneTheyWait(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fiveInLane)
+	b.is("select c.outcome, c.detail ->> 'status' from pawl_v1.job_cancel_own(2) as c", "cancelled waiting")
+	b.is(runOfOne, "3, 4, 5")
+	b.do("update pawl.job set status = 'pending', claimed_by = null where id = 1") // given back
+	b.is("select c.outcome, c.detail ->> 'status' from pawl_v1.job_cancel_own(3) as c", "cancelled waiting")
 }
 
 // Members of a queue that keeps what has finished are kept, each as tried once.

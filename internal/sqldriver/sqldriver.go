@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime"
 	"sync"
+	"weak"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -18,7 +20,8 @@ import (
 // Hint is what to do about an error of Check.
 const Hint = `import _ "github.com/jackc/pgx/v5/stdlib" and call sql.Open("pgx", url), or stdlib.OpenDBFromPool`
 
-// asked has what was found to behave as pgx does and is not pgx's own: handles, and types of transactions.
+// asked has the handles that were found to behave as pgx does and are not pgx's own, and of a
+// *sql.DB a weak pointer, so that it can be freed. A Go type is no key: one type may wrap two drivers.
 var asked sync.Map
 
 // Foreign says that a driver is not pgx's, nor a wrapper that hands on what pgx says.
@@ -37,7 +40,7 @@ type handle interface {
 }
 
 // Check returns a *Foreign if h does not run on pgx. pgx's own driver is known by its type. Another may wrap it, as those that trace do: a
-// *sql.DB is asked once, with two statements; a transaction once for each type of driver, behind a savepoint. Another error is that of the
+// *sql.DB is asked once, with two statements, or its first transaction is, behind a savepoint. Another error is that of the
 // database. Of other handles nothing is known: see [Judge].
 func Check(ctx context.Context, h handle) error {
 	switch h := h.(type) {
@@ -62,7 +65,7 @@ func checkTx(ctx context.Context, tx *sql.Tx) error {
 	if pkgOf(kind) == reflect.TypeFor[stdlib.Driver]().PkgPath() || kind.Implements(reflect.TypeFor[OnPgx]()) {
 		return nil
 	}
-	return once(kind, func() error {
+	return once(handleOf(tx), func() error {
 		if _, err := tx.ExecContext(ctx, "savepoint pawl_driver"); err != nil {
 			return Judge(err)
 		}
@@ -72,6 +75,16 @@ func checkTx(ctx context.Context, tx *sql.Tx) error {
 	})
 }
 
+// handleOf returns the *sql.DB that a transaction is of. If database/sql moves it, the result is nil, and
+// each transaction is asked.
+func handleOf(tx *sql.Tx) any {
+	db := reflect.ValueOf(tx).Elem().FieldByName("db")
+	if !db.IsValid() || db.Type() != reflect.TypeFor[*sql.DB]() {
+		return nil
+	}
+	return (*sql.DB)(db.UnsafePointer())
+}
+
 func pkgOf(t reflect.Type) string {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -79,15 +92,27 @@ func pkgOf(t reflect.Type) string {
 	return t.PkgPath()
 }
 
-func once(what any, question func() error) error {
-	if _, known := asked.Load(what); known {
+// once asks a question until its answer was nil. A handle that cannot be remembered is asked each time.
+func once(handle any, question func() error) error {
+	key := handle
+	db, _ := handle.(*sql.DB)
+	if db != nil {
+		key = weak.Make(db)
+	}
+	if key == nil || !reflect.ValueOf(key).Comparable() {
+		return question()
+	}
+	if _, known := asked.Load(key); known {
 		return nil
 	}
 	err := question()
-	if err == nil {
-		asked.Store(what, true)
+	if err != nil {
+		return err
 	}
-	return err
+	if _, known := asked.LoadOrStore(key, true); !known && db != nil {
+		runtime.AddCleanup(db, func(key any) { asked.Delete(key) }, key)
+	}
+	return nil
 }
 
 // ask has an error and an array go through a driver. undo makes a transaction usable after the error.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -18,6 +19,7 @@ import (
 type wrapping struct {
 	connector driver.Connector
 	hides     bool
+	queries   *atomic.Int32
 }
 
 type hidden struct{ error }
@@ -29,21 +31,31 @@ func (w wrapping) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return conn{c, w.hides}, nil
+	return conn{c, w.hides, w.queries}, nil
 }
 func (w wrapping) Driver() driver.Driver            { return w }
 func (w wrapping) Open(string) (driver.Conn, error) { return nil, errors.New("not used") }
 
 type conn struct {
 	driver.Conn
-	hides bool
+	hides   bool
+	queries *atomic.Int32
 }
 
 func (c conn) CheckNamedValue(v *driver.NamedValue) error {
 	return c.Conn.(driver.NamedValueChecker).CheckNamedValue(v)
 }
 
+func (c conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	tx, err := c.Conn.(driver.ConnBeginTx).BeginTx(ctx, opts)
+	return wrappedTx{tx}, err
+}
+
+// wrappedTx is of one type, whatever the driver behind it is.
+type wrappedTx struct{ driver.Tx }
+
 func (c conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	c.queries.Add(1)
 	r, err := c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
 	if c.hides && err != nil {
 		err = hidden{errors.New(err.Error())}
@@ -65,8 +77,8 @@ func TestCheck(t *testing.T) {
 		foreign bool
 	}{
 		"pgx":                 {stdlib.OpenDBFromPool(pool), false},
-		"a wrapper":           {sql.OpenDB(wrapping{connector, false}), false},
-		"a driver of its own": {sql.OpenDB(wrapping{connector, true}), true},
+		"a wrapper":           {sql.OpenDB(wrapping{connector, false, new(atomic.Int32)}), false},
+		"a driver of its own": {sql.OpenDB(wrapping{connector, true, new(atomic.Int32)}), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() { _ = c.db.Close() }()
@@ -77,5 +89,82 @@ func TestCheck(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A transaction is judged by its *sql.DB: another driver in the same wrapper is refused, in whichever
+// order they come, and one that was taken is not asked again.
+func TestCheck_TransactionsOfOneWrapper(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), pgtest.URL(t, pgtest.Template{Name: "empty"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	for range 2 {
+		for _, foreign := range []bool{true, false, true} {
+			w := wrapping{stdlib.GetPoolConnector(pool), foreign, new(atomic.Int32)}
+			db := sql.OpenDB(w)
+			var asked [2]int32
+			for i := range asked {
+				tx, err := db.BeginTx(t.Context(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = sqldriver.Check(t.Context(), tx)
+				if is := errors.As(err, new(*sqldriver.Foreign)); is != foreign || !foreign && err != nil {
+					t.Errorf("foreign %v: %v", foreign, err)
+				}
+				var n int
+				if err := tx.QueryRowContext(t.Context(), "select 1").Scan(&n); err != nil {
+					t.Errorf("the transaction is not usable: %v", err)
+				}
+				_ = tx.Rollback()
+				asked[i] = w.queries.Load() - 1
+				w.queries.Store(0)
+			}
+			if err := db.Close(); err != nil {
+				t.Error(err)
+			}
+			if asked[0] == 0 || (asked[1] == 0) == foreign {
+				t.Errorf("foreign %v: asked %v times", foreign, asked)
+			}
+		}
+	}
+}
+
+// Handles that cannot be compared are asked each time; the check of a *sql.DB answers for its
+// transactions, too.
+func TestCheck_OtherHandles(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), pgtest.URL(t, pgtest.Template{Name: "empty"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	w := wrapping{stdlib.GetPoolConnector(pool), false, new(atomic.Int32)}
+	db := sql.OpenDB(w)
+	defer func() { _ = db.Close() }()
+	type odd struct {
+		*sql.DB
+		tags []string
+	}
+	for range 2 {
+		w.queries.Store(0)
+		if err := sqldriver.Check(t.Context(), odd{db, nil}); err != nil || w.queries.Load() == 0 {
+			t.Errorf("%v, %d queries", err, w.queries.Load())
+		}
+	}
+	if err := sqldriver.Check(t.Context(), db); err != nil {
+		t.Error(err)
+	}
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	w.queries.Store(0)
+	if err := sqldriver.Check(t.Context(), tx); err != nil || w.queries.Load() != 0 {
+		t.Errorf("%v, %d queries", err, w.queries.Load())
 	}
 }

@@ -13,3 +13,9 @@ func (o Opener) Take(ctx context.Context) error {
 	}
 	return err
 }
+
+// Ends returns the first word of a text's statement that ends the transaction.
+func Ends(text string) string {
+	_, _, ends := look(text)
+	return ends
+}

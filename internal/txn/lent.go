@@ -28,6 +28,7 @@ type lent struct {
 
 // A tenure is the time for which a handler has a transaction.
 type tenure struct {
+	conn  *pgconn.PgConn
 	over  atomic.Bool
 	ended atomic.Bool  // the handler called Commit or Rollback, or said so by text; nothing was sent
 	using sync.RWMutex // read-locked while a statement is sent
@@ -44,7 +45,7 @@ type tenure struct {
 }
 
 func lend(tx pgx.Tx, driver *stdlib.Conn) *lent {
-	return &lent{Tx: tx, tenure: &tenure{}, driver: driver}
+	return &lent{Tx: tx, tenure: &tenure{conn: tx.Conn().PgConn()}, driver: driver}
 }
 
 // strand notes that a statement of a *sql.Tx runs on, or that its rows cannot be closed. The tenure is over with that.
@@ -120,6 +121,9 @@ func (t *tenure) enter(queries ...string) error {
 	if t.over.Load() || t.ended.Load() {
 		t.using.RUnlock()
 		return pgx.ErrTxClosed
+	}
+	if !legible(t.conn) {
+		t.given.Store(true) // a text may hide a COMMIT, behind which the settings are as before
 	}
 	for _, query := range queries {
 		soils, drops, ends := look(query)

@@ -251,10 +251,16 @@ func (o *Opened) whole() error {
 }
 
 // Unbroken reports whether this is certainly the transaction that was opened, so that the server need not be asked: user code was not given its
-// connection, and no text that it sent could end it. Texts are read as with standard_conforming_strings; see look.
+// connection, and no text that it sent could end it.
 func (o *Opened) Unbroken() bool {
 	conn := o.Tx.Conn().PgConn()
-	return !o.given && conn.TxStatus() == 'T' && conn.ParameterStatus("standard_conforming_strings") == "on"
+	return !o.given && conn.TxStatus() == 'T' && legible(conn)
+}
+
+// legible reports whether the server reads texts as look does. In some encodings of clients a backslash
+// or a quote is the second half of a character.
+func legible(conn *pgconn.PgConn) bool {
+	return conn.ParameterStatus("standard_conforming_strings") == "on" && conn.ParameterStatus("client_encoding") == "UTF8"
 }
 
 func (o *Opened) run(ctx context.Context, l *lent, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {

@@ -420,6 +420,22 @@ func TestOpened_UnbrokenUnlessTheConnectionWasGiven(t *testing.T) {
 			_, err := tx.Exec(ctx, "set local standard_conforming_strings = off")
 			return err
 		}, false},
+		"quotes, and back": {func(ctx context.Context, tx pgx.Tx) error {
+			for _, text := range []string{"set local standard_conforming_strings = off", `select '\''`, "set local standard_conforming_strings = on"} {
+				if _, err := tx.Exec(ctx, text); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, false},
+		"encoding, and back": {func(ctx context.Context, tx pgx.Tx) error {
+			for _, text := range []string{"set local client_encoding = GBK", "select 1", "set local client_encoding = UTF8"} {
+				if _, err := tx.Exec(ctx, text); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tx := open(t, pool)

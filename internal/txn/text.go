@@ -7,20 +7,38 @@ import "strings"
 //
 // It cannot see what a function, a DO block or a procedure does. There COMMIT is no worry, since PostgreSQL refuses it inside a
 // transaction block (SQLSTATE 2D000). Nearly every text is one statement, of which only the first words are read.
+//
+// The body of a function in SQL (BEGIN ATOMIC … END) may hold semicolons. Its statements are looked at
+// like others, since none that ends a transaction may stand there; its END ends no transaction. Texts are
+// read as with standard_conforming_strings; see Unbroken.
 func look(text string) (soils, drops bool, ends string) {
+	bodies := 0 // of functions, that are open
 	for more := true; more; {
-		var words [3]string
-		words, text, more = statement(text)
-		soils = soils || wordsSoil(words)
-		drops = drops || words[0] == "deallocate" && (words[1] == "all" || words[2] == "all") || words[0] == "discard" && words[1] == "all"
-		if ends == "" && wordsEnd(words) {
-			ends = strings.ToUpper(words[0])
+		var s statement
+		s, text, more = next(text)
+		soils = soils || s.soils()
+		drops = drops || s.drops()
+		switch {
+		case s.words[0] == "end" && bodies > 0:
+			bodies--
+		case ends == "" && s.ends():
+			ends = strings.ToUpper(s.words[0])
+		}
+		if s.opens {
+			bodies++
 		}
 	}
 	return soils, drops, ends
 }
 
-func wordsSoil(w [3]string) bool {
+// A statement is what is known of one.
+type statement struct {
+	words [4]string // the first ones, in lower case
+	opens bool      // it is a CREATE FUNCTION or PROCEDURE with BEGIN ATOMIC, up to the first semicolon
+}
+
+func (s statement) soils() bool {
+	w := s.words
 	switch w[0] {
 	case "reset", "listen", "load":
 		return true
@@ -30,7 +48,13 @@ func wordsSoil(w [3]string) bool {
 	return false
 }
 
-func wordsEnd(w [3]string) bool {
+func (s statement) drops() bool {
+	w := s.words
+	return w[0] == "deallocate" && (w[1] == "all" || w[2] == "all") || w[0] == "discard" && w[1] == "all"
+}
+
+func (s statement) ends() bool {
+	w := s.words
 	switch w[0] {
 	case "commit", "end", "abort":
 		return true
@@ -46,48 +70,62 @@ func wordsEnd(w [3]string) bool {
 	return false
 }
 
-// statement returns the first three words of a text's first statement in lower case, and what stands behind its semicolon, if
-// anything does.
-func statement(text string) (words [3]string, rest string, more bool) {
-	body := 0 // depth of BEGIN and CASE in a CREATE FUNCTION whose body is not quoted: semicolons in there end nothing
+// routine reports whether the statement creates a function or procedure.
+func (s statement) routine() bool {
+	what := s.words[1]
+	if what == "or" {
+		what = s.words[3]
+	}
+	return s.words[0] == "create" && (what == "function" || what == "procedure")
+}
+
+// next returns a text's first statement up to its semicolon, and what stands behind that, if anything does.
+func next(text string) (s statement, rest string, more bool) {
+	depth, before := 0, "" // of parentheses; the word before
 	for n := 0; ; {
 		text = skipBlank(text)
 		switch {
 		case text == "":
-			return words, "", false
-		case text[0] == ';' && body == 0:
+			return s, "", false
+		case text[0] == ';':
 			rest = strings.TrimLeft(text, "; \t\r\n\f\v")
-			return words, rest, rest != ""
+			return s, rest, rest != ""
 		case !letter(text[0]):
-			n, text = len(words), text[token(text):]
+			depth += nesting(text[0])
+			n, before, text = len(s.words), "", text[token(text):]
 			continue
 		}
 		end := 1
 		for end < len(text) && (letter(text[end]) || text[end] >= '0' && text[end] <= '9' || text[end] == '$') {
 			end++
 		}
-		if n < len(words) {
-			words[n] = strings.ToLower(text[:end])
+		word := strings.ToLower(text[:end])
+		if n < len(s.words) {
+			s.words[n] = word
 			n++
 		} else if strings.IndexByte(text, ';') < 0 {
-			return words, "", false // what follows is of this statement
+			return s, "", false // what follows is of this statement
 		}
-		if words[0] == "create" && (words[1] == "function" || words[1] == "procedure" || words[1] == "or") {
-			body += depth(text[:end], body)
+		switch {
+		case before == "begin" && word == "atomic" && depth == 0 && s.routine():
+			s.opens = true
+		case before == "atomic" && word == "end":
+			s.opens = false // an empty body
 		}
+		before = word
 		if end < len(text) && text[end] == '\'' { // E'...', whose backslashes escape; B'...', X'...', N'...'
-			end += quoted(text[end:], '\'', end == 1 && text[0]|0x20 == 'e')
+			before = ""
+			end += quoted(text[end:], '\'', word == "e")
 		}
 		text = text[end:]
 	}
 }
 
-// depth is by how much a word changes that of a body.
-func depth(word string, now int) int {
-	switch {
-	case strings.EqualFold(word, "begin"), now > 0 && strings.EqualFold(word, "case"):
+func nesting(c byte) int {
+	switch c {
+	case '(':
 		return 1
-	case now > 0 && strings.EqualFold(word, "end"):
+	case ')':
 		return -1
 	}
 	return 0
@@ -122,17 +160,48 @@ func tag(text string) bool {
 	return true
 }
 
-// quoted returns the length of a quoted text. A doubled quote is read as two texts side by side.
+// quoted returns the length of a quoted text. A doubled quote is read as two texts side by side, but not
+// where backslashes escape: there they would not in the second. Nor would they where the text goes on behind a line break.
 func quoted(text string, quote byte, escapes bool) int {
 	for i := 1; i < len(text); i++ {
 		switch {
-		case text[i] == quote:
-			return i + 1
 		case escapes && text[i] == '\\':
 			i++
+		case text[i] != quote:
+		case escapes && i+1 < len(text) && text[i+1] == quote:
+			i++
+		case escapes && continued(text[i+1:]) > 0:
+			i += continued(text[i+1:])
+		default:
+			return i + 1
 		}
 	}
 	return len(text)
+}
+
+// continued returns the length of what stands between two parts of one quoted text, with the quote that
+// begins the second: blanks and comments to the end of their line, with a line break among them. 0: the text has ended.
+func continued(text string) int {
+	rest, broken := text, false
+	for rest != "" {
+		switch c := rest[0]; {
+		case c == '\'' && broken:
+			return len(text) - len(rest) + 1
+		case c == '\r', c == '\n':
+			broken, rest = true, rest[1:]
+		case c == ' ', c == '\t', c == '\f', c == '\v':
+			rest = rest[1:]
+		case strings.HasPrefix(rest, "--"):
+			end := strings.IndexAny(rest, "\r\n")
+			if end < 0 {
+				return 0
+			}
+			rest = rest[end:]
+		default:
+			return 0
+		}
+	}
+	return 0
 }
 
 // skipBlank drops blanks and comments, which may be nested.

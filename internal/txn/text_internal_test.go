@@ -11,7 +11,13 @@ func TestLook_OnlyWhatEndsTheTransaction(t *testing.T) {
 		"select 'a;b'; commit", `select e'\'; '; commit`, `select '\'; commit`, "select ';''; '; abort", `select ";"; commit`, "select $$;$$; commit",
 		"select $a$; $b$ $$ $a$; commit", "select $1; commit", "select 1 as a$b$; commit", "commit/* and */and chain", "COMMIT--", "rollback/**/to/**/; commit",
 		"create function f() returns int begin atomic select case when true then 1 end; end; commit", "create table t (n int); commit",
-		"create table begin (n int); commit", "savepoint a; rollback to a; rollback"} {
+		"create table begin (n int); commit", "savepoint a; rollback to a; rollback",
+		"create or replace view v as select 1 as begin; commit", "create view v as select 1 as begin; end", "create view v as select begin atomic from x; end", "create function f(begin int) returns int language sql as 'select 1'; commit",
+		"create function f(begin atomic) returns int language sql as 'select 1'; end", "create function f() returns int begin atomic select 1 as case; end; end",
+		"create function f() returns int begin atomic select 1 as caſe; end; commit", "create function f() returns int begin atomic select 1 as begin; end; end",
+		"create procedure f() begin atomic end; end", "create function f() returns int set search_path to begin, atomic language sql as ''; end",
+		"select e'a'\n'\\''; commit; select '' --'", "select e'a' -- x\n -- y\n '\\''; commit; select '' --'", "select e'a''\\''; commit; select ''",
+		"select e'a' /* x \n */; commit", "select e'a' 'b\\'; commit"} {
 		if _, _, end := look(query); end == "" {
 			t.Errorf("%q ends a transaction", query)
 		}
@@ -20,7 +26,9 @@ func TestLook_OnlyWhatEndsTheTransaction(t *testing.T) {
 		"begin", "savepoint commit", "insert into commit values (1)", "endless", "rollback/**/to a", "select 'a'; rollback to a", "select '; commit'", "select $$; commit$$",
 		"select 1 -- ; commit", "select 1 /* ; commit */", `select "; commit"`, `select e'\'; commit'`, "select $x$; commit; $x$", "select '; commit", "select $x$; commit",
 		"do $$ begin commit; end $$", "create or replace function f() returns int begin atomic select case when true then 1 end; select 2; end",
-		"create procedure p() begin atomic insert into t values (1); end", "select case when true then 1 end", "commits", "commit_1"} {
+		"create procedure p() begin atomic insert into t values (1); end", "select case when true then 1 end", "commits", "commit_1",
+		"create or replace procedure p() begin/**/atomic insert into t values (1); end", "create function f() returns int begin atomic select case when true then 1 end; end;",
+		"create procedure p() begin atomic end", "select e'a'\n'; commit'", "select e'''; commit'", "select e'\\'''; commit'"} {
 		if _, _, end := look(query); end != "" {
 			t.Errorf("%q ends no transaction", query)
 		}

@@ -37,7 +37,7 @@ begin
 end
 $$;
 
--- The row of a job, locked; null if there is none.
+-- The row of a job, locked; null if there is none. One that waits is processing here while it is in the run of its head.
 create or replace function pawl_v1._job_locked(p_id bigint)
 returns pawl.job
 language plpgsql
@@ -66,6 +66,16 @@ begin
               hint = 'ask again when that has ended, or end it: select pg_terminate_backend('
                 || coalesce(v_pid::text, 'its pid, see pg_stat_activity') || ')';
   end;
+  if v_job.status = 'waiting'
+     and exists (
+       select
+         from pawl.job as h
+        where h.lane_id = v_job.lane_id
+          and h.lane_head
+          and h.status = 'processing'
+          and h.run_end >= v_job.position) then
+    v_job.status := 'processing';
+  end if;
   return v_job;
 end
 $$;

@@ -5,8 +5,9 @@
 -- Ends a job that has not ended. A job that waits will not run. One that runs is refused its end: its attempt is told when its worker
 -- next reports, and what it has done outside of the database stays done.
 --
--- outcome 'cancelled' (detail.status: what it was; 'processing': an attempt was running), 'refused' (detail.status, detail.hint: it has
--- ended, or waits for a verdict), 'absent': it has finished, was discarded, or was never there. Its key stays remembered.
+-- outcome 'cancelled' (detail.status: what it was; 'processing': an attempt was running, or it is in the run of its head, see lane_run),
+-- 'refused' (detail.status, detail.hint: it has ended, or waits for a verdict), 'absent': it has finished, was discarded, or was never
+-- there. Its key stays remembered.
 -- In a lane the next gets its turn: detail as of job_finish.
 -- 55P03: an open transaction has held the row for more than 2 s, most likely that of its handler; nothing changed.
 create or replace function pawl_v1.job_cancel_own(p_id bigint)

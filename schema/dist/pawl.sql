@@ -4795,7 +4795,7 @@ begin
 end
 $$;
 
--- The row of a job, locked; null if there is none.
+-- The row of a job, locked; null if there is none. One that waits is processing here while it is in the run of its head.
 create or replace function pawl_v1._job_locked(p_id bigint)
 returns pawl.job
 language plpgsql
@@ -4824,6 +4824,16 @@ begin
               hint = 'ask again when that has ended, or end it: select pg_terminate_backend('
                 || coalesce(v_pid::text, 'its pid, see pg_stat_activity') || ')';
   end;
+  if v_job.status = 'waiting'
+     and exists (
+       select
+         from pawl.job as h
+        where h.lane_id = v_job.lane_id
+          and h.lane_head
+          and h.status = 'processing'
+          and h.run_end >= v_job.position) then
+    v_job.status := 'processing';
+  end if;
   return v_job;
 end
 $$;
@@ -5310,8 +5320,9 @@ $$;
 -- Ends a job that has not ended. A job that waits will not run. One that runs is refused its end: its attempt is told when its worker
 -- next reports, and what it has done outside of the database stays done.
 --
--- outcome 'cancelled' (detail.status: what it was; 'processing': an attempt was running), 'refused' (detail.status, detail.hint: it has
--- ended, or waits for a verdict), 'absent': it has finished, was discarded, or was never there. Its key stays remembered.
+-- outcome 'cancelled' (detail.status: what it was; 'processing': an attempt was running, or it is in the run of its head, see lane_run),
+-- 'refused' (detail.status, detail.hint: it has ended, or waits for a verdict), 'absent': it has finished, was discarded, or was never
+-- there. Its key stays remembered.
 -- In a lane the next gets its turn: detail as of job_finish.
 -- 55P03: an open transaction has held the row for more than 2 s, most likely that of its handler; nothing changed.
 create or replace function pawl_v1.job_cancel_own(p_id bigint)
@@ -8942,7 +8953,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '74af82d5498415c6f382a1b64537b9338f80b575f4b2b94286ada4f7adda00d4');
+values (1, 'init', 1, '0c724600c232faebc8652a535672896396edf25abaf4a6b4a1e1fe256e6cc97f');
 
 do $$
 begin
