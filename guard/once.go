@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/pace"
@@ -37,6 +38,7 @@ const (
 // [pawl.ErrCommitUnknown]: the reply to COMMIT was lost, and the row could not be asked: do not acknowledge, it may have happened. Others are the
 // database's: nothing is recorded, do not acknowledge.
 func (r *Rows) Once(ctx context.Context, id any, work Work) (err error) {
+	defer func() { conns.LeaveStandby(r.pool, err) }()
 	var lost error // of the COMMIT that went unanswered
 	for asked := 0; asked <= askAgain; asked++ {
 		err = txn.Restart(ctx, func() error { return r.once(ctx, id, work) })
@@ -142,6 +144,7 @@ func (r *Rows) failLate(ctx context.Context, id any, failure error) error {
 func (r *Rows) write(ctx context.Context, statement string, args ...any) (written bool, err error) {
 	var on string
 	err = txn.Restart(ctx, func() error { return r.pool.QueryRow(ctx, statement, args...).Scan(&on) })
+	conns.LeaveStandby(r.pool, err)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
@@ -104,6 +105,7 @@ func (s *Sweeper) Pass(ctx context.Context) (driven int, err error) {
 		ids, err = s.collect(ctx)
 		return err
 	})
+	conns.LeaveStandby(s.rows.pool, err)
 	for _, id := range ids {
 		failure := txn.Safely(func() error { return s.drive(ctx, id) }) // a panic must not end the process
 		switch {

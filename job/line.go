@@ -9,6 +9,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/catalog"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/progress"
 	"github.com/pawl-go/pawl/internal/solo"
@@ -194,7 +195,7 @@ func (l *line) claim(ctx context.Context, s *session, limit int, suspects bool, 
 		}
 	}
 	defer func() { solo.Process.Leave(limit - len(rows)) }()
-	conn, err := l.w.pool.Acquire(ctx)
+	conn, err := conns.Acquire(ctx, l.w.pool)
 	if err != nil {
 		return nil, pawl.Wrap("job.claim", err)
 	}

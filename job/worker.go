@@ -326,7 +326,6 @@ func (w *Worker) processClaimed(ctx context.Context, s *session, l *line, j Job)
 // names: under a lease that we renew nobody would ever run them. So the session ends in good order, which gives back all
 // it holds, and a new one begins.
 func (w *Worker) claimFailed(ctx context.Context, s *session, err error) bool {
-	txn.LeaveStandby(w.pool, err)
 	switch {
 	case pawl.CodeOf(err) == pawl.CodeFenceLost:
 		w.giveUp(ctx, s, err)
