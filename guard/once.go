@@ -16,6 +16,7 @@ import (
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // Work is what is to be done once for a row, in the transaction that it is handed. It must not commit or roll back tx, and
@@ -201,7 +202,7 @@ func (swept) Swept() bool { return true }
 // notHad turns "not locked in time" into what it means: another transaction works on the row, or
 // the table is locked as a whole, which says nothing about the row.
 func (r *Rows) notHad(ctx context.Context, id any, err error) error {
-	if pawl.CodeOf(err) != "55P03" {
+	if !verdict.IsBusy(pawl.CodeOf(err)) {
 		return err
 	}
 	if err = contract.LockedTable(ctx, r.pool, err, pgx.Identifier(strings.Split(r.table.Name, ".")).Sanitize()); errors.Is(err, contract.ErrTableLocked) {

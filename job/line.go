@@ -221,7 +221,7 @@ func (l *line) attempts(s *session, jobs []Job) []*attempt {
 	var open map[*Handler]*attempt // the unfilled batch
 	for i := range jobs {
 		h := l.w.handlers[jobs[i].Kind]
-		batched := (h.form == batch || h.form == many) && jobs[i].Crashes == 0
+		batched := (h.form == batch || h.form == many) && jobs[i].Crashes == 0 && l.w.losses.Count(jobs[i].ID) == 0
 		if a := open[h]; batched && a != nil && len(a.jobs) < h.policy.BatchSize {
 			a.jobs = append(a.jobs, jobs[i])
 			continue

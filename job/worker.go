@@ -18,6 +18,7 @@ import (
 	"github.com/pawl-go/pawl/internal/rollup"
 	"github.com/pawl-go/pawl/internal/solo"
 	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/internal/verdict"
 	"github.com/pawl-go/pawl/migrate"
 )
 
@@ -34,6 +35,7 @@ type Worker struct {
 	lines    []*line
 	conns    chan struct{} // one token a handler that has a transaction
 	finisher *finisher
+	losses   verdict.Losses[int64] // of jobs, by id
 	promoter *promoter
 	sleepers sleepers
 	hands    txn.Hands

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // A Conn is a connection that was taken from a pool, for statements whose start must be known.
@@ -53,7 +55,7 @@ func LeaveStandby(on any, err error) {
 // ReadOnly reports whether a statement was refused because its transaction is read-only.
 func ReadOnly(err error) bool {
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "25006"
+	return errors.As(err, &pg) && verdict.IsReadOnly(pg.Code)
 }
 
 // DropIdle closes the idle connections of a database/sql handle, or the one that is used next if it

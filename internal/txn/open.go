@@ -17,6 +17,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/conns"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // The savepoint's name is drawn when the process starts: a savepoint of a handler's never has it, so it neither hides ours nor is
@@ -163,7 +164,7 @@ func unanswered(ctx, limited context.Context, op string, limit time.Duration, er
 	if err == nil || ctx.Err() != nil || !errors.Is(limited.Err(), context.DeadlineExceeded) || pawl.CodeOf(err) != "" {
 		return nil
 	}
-	return &pawl.Error{Op: op, Code: "08006", Err: fmt.Errorf("the database did not answer within %v: %w", limit, err)}
+	return &pawl.Error{Op: op, Code: verdict.ConnectionFailure, Err: fmt.Errorf("the database did not answer within %v: %w", limit, err)}
 }
 
 // Pool is that of the transaction's connection.
