@@ -85,7 +85,10 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 	if errors.As(err, &lost) && errors.Is(lost.failure, txn.ErrAlone) { // the first time it may have been the network
 		lost, err = nil, c.untilKnown(ctx, it.Delivery, once)
 	}
-	if errors.As(err, &lost) {
+	if txn.LostRace(err) { // each time: see [txn.Restart]
+		lost = &lostError{err}
+	}
+	if lost != nil || errors.As(err, &lost) {
 		it.instead = c.failed(lost.failure)
 		err = c.untilKnown(ctx, it.Delivery, once)
 	}

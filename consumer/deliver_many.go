@@ -76,7 +76,10 @@ func (c *Consumer) applyMany(ctx context.Context, items []item, leave func()) (o
 	})
 	leave()
 	var lost *lostError
-	singly := errors.As(err, &lost)
+	if txn.LostRace(err) { // each time: see [txn.Restart]
+		lost = &lostError{err}
+	}
+	singly := lost != nil || errors.As(err, &lost)
 	if err != nil {
 		outcomes = make([]outcome, len(items))
 	}

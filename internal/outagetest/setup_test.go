@@ -102,6 +102,18 @@ func (b *bed) pool(conns int32, connected func(ctx context.Context, c *pgconn.Pg
 	return pool
 }
 
+// poolOf makes a pool of another login.
+func (b *bed) poolOf(login string, conns int32) *pgxpool.Pool {
+	b.Helper()
+	config, err := pgxpool.ParseConfig(b.server.URL("postgres"))
+	b.must(err)
+	config.MaxConns, config.ConnConfig.User = conns, login
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	b.must(err)
+	b.Cleanup(pool.Close)
+	return pool
+}
+
 // goes runs something until the test ends.
 func (b *bed) goes(run func(ctx context.Context) error) {
 	ctx, stop := context.WithCancel(context.Background())
