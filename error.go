@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 //go:generate go run ./internal/gen/sqlstates
@@ -113,7 +115,7 @@ func CodeOf(err error) Code {
 // retryable in this sense: see [MayHaveHappened].
 func Retryable(err error) bool {
 	if code := CodeOf(err); code != "" {
-		return classOf(code).Retry == RetryYes
+		return Retry(verdict.Of(code).Retry) == RetryYes
 	}
 	return Unreachable(err)
 }
@@ -135,9 +137,8 @@ func Unreachable(err error) bool {
 	if errors.As(err, &connect) {
 		return true
 	}
-	code := string(CodeOf(err))
-	if code != "" {
-		return strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P0") || code == "53300" || code == "53100" || code == "25006"
+	if code := CodeOf(err); code != "" {
+		return verdict.IsOutage(code)
 	}
 	return brokenConn(err)
 }
@@ -174,12 +175,7 @@ func IsFinal(err error) bool {
 	if errors.As(err, &final) {
 		return true
 	}
-	switch code := CodeOf(err); code {
-	case "23514", CodeKeyReused, CodeFailedFinal:
-		return true
-	default:
-		return strings.HasPrefix(string(code), "22")
-	}
+	return verdict.Of(CodeOf(err)).Handler == verdict.Final
 }
 
 type finalError struct{ err error }

@@ -12,6 +12,7 @@ const (
 		"migrations and presence need a direct connection"
 	hintDropped = "if code on this connection says DEALLOCATE ALL or DISCARD ALL, leave it out; " + hintPooler
 	hintSchema  = "run: pawl migrate up, on this database"
+	hintLocks   = "raise max_locks_per_transaction, which takes a restart of the server; or do less in one transaction: each key that it claims holds a lock until its end"
 	hintGrant   = "if the object is one of Pawl's, grant pawl_app to this role, pawl_operator if it uses the operator's verbs; pawl migrate up --roles makes these roles"
 )
 
@@ -32,6 +33,10 @@ func setupHint(pg *pgconn.PgError) string {
 		}
 	case "42501":
 		return hintGrant
+	case "53200":
+		if strings.Contains(pg.Message, "shared memory") || pg.Hint != "" { // of locks, and not of one backend
+			return hintLocks
+		}
 	}
 	return ""
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // A call is one caller's wish, through all the transactions that it takes.
@@ -224,7 +225,7 @@ func (c *call[X]) standing(ctx context.Context, row contract.CommandRow) (d done
 // refused reads why there is no claim.
 func (c *call[X]) refused(ctx context.Context, err error) error {
 	switch {
-	case pawl.CodeOf(err) == "55P03":
+	case verdict.IsBusy(pawl.CodeOf(err)):
 		return &busy{}
 	case txn.LostRace(err):
 		return err

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/txn"
 )
@@ -85,6 +86,7 @@ func (d sqlDoor) open(ctx context.Context, i pawl.Intent, level pgx.TxIsoLevel, 
 	}
 	t := sqlTx{tx, conn, session}
 	if row, err = contract.CommandOpen(ctx, t.db(), i, idle); err != nil {
+		conns.LeaveStandby(conn, err)
 		t.rollback(ctx)
 		return nil, row, pawl.Wrap("command.claim", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 func (a *Attempt[T]) renew(ctx context.Context) error {
@@ -65,7 +66,7 @@ func (a *Attempt[T]) keepAlive(ctx context.Context) {
 		cancel()
 		step = a.opts.Lease / 3
 		switch {
-		case err == nil, pawl.CodeOf(err) == "55P03": // an open transaction has the row: nobody can take it over
+		case err == nil, verdict.IsBusy(pawl.CodeOf(err)): // an open transaction has the row: nobody can take it over
 			beat = asked
 		case refusal(err) != "" || ctx.Err() != nil:
 			return

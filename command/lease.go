@@ -14,6 +14,7 @@ import (
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // LeaseOptions of a leased command. The zero value is fit for production.
@@ -123,7 +124,7 @@ func (c *call[X]) lease(ctx context.Context, pool *pgxpool.Pool, options LeaseOp
 		case err == nil && row.Outcome != "processing_active":
 			c.row, c.claimedAt = row, asked
 			return row, nil
-		case err == nil, pawl.CodeOf(err) == "55P03":
+		case err == nil, verdict.IsBusy(pawl.CodeOf(err)):
 			if !p.wait(ctx, c.intent) {
 				return row, c.impatient(ctx, &busy{row.RetryAfter})
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/internal/verdict"
 	"github.com/pawl-go/pawl/lock"
 )
 
@@ -141,7 +142,7 @@ func (c *Consumer) unhandled(ctx context.Context, tx *txn.Opened, claim delivery
 // database, and nothing is suspected. If it would hold up those behind it at the source, it is stored at once.
 func (c *Consumer) busy(ctx context.Context, tx pgx.Tx, it item) (*ending, error) {
 	err := exclude(ctx, tx, it.resource)
-	if pawl.CodeOf(err) != lockNotHad || it.Receives < c.handler.SoloAfter && !c.info.ReleaseBlocks {
+	if !verdict.IsBusy(pawl.CodeOf(err)) || it.Receives < c.handler.SoloAfter && !c.info.ReleaseBlocks {
 		return nil, err
 	}
 	end := c.untried(pawl.EventStored)
@@ -159,10 +160,7 @@ func exclude(ctx context.Context, tx pgx.Tx, resource string) error {
 	}
 	locked, err := lock.TryLock(ctx, tx, exclusiveNamespace, resource)
 	if err == nil && !locked {
-		err = &pawl.Error{Op: "consumer.exclude", Code: lockNotHad, Err: fmt.Errorf("another handler works on %s", resource)}
+		err = &pawl.Error{Op: "consumer.exclude", Code: verdict.LockNotAvailable, Err: fmt.Errorf("another handler works on %s", resource)}
 	}
 	return err
 }
-
-// lockNotHad is lock_not_available: another transaction has it now.
-const lockNotHad pawl.Code = "55P03"

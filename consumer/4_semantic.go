@@ -7,6 +7,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/delivery"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // repeated is the admission of a delivery whose semantic key took effect before, under another key.
@@ -43,7 +44,7 @@ func (c *Consumer) tookEffect(ctx context.Context, tx pgx.Tx, it item) (first de
 		return first, false, nil
 	}
 	first, err = c.askSemantic(ctx, tx, it.Delivery, it.intent.Key)
-	if pawl.CodeOf(err) == lockNotHad {
+	if verdict.IsBusy(pawl.CodeOf(err)) {
 		return first, false, nil
 	}
 	return first, err == nil && !first.Fresh, err

@@ -3,14 +3,13 @@ package consumer
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/answer"
 	"github.com/pawl-go/pawl/internal/delivery"
 	"github.com/pawl-go/pawl/internal/pace"
-	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // undecided says for how long a delivery goes back whose transaction ended with an error: one whose handler failed, for a minute, if the
@@ -26,7 +25,7 @@ func (c *Consumer) undecided(ctx context.Context, d pawl.Delivery, op string, er
 			return outcome{wait: a.Within()}
 		}
 		return outcome{wait: time.Minute}
-	case pawl.CodeOf(err) == lockNotHad && !errors.Is(err, delivery.ErrTableLocked), op == "consumer.trigger" && heldElsewhere(err):
+	case verdict.IsBusy(pawl.CodeOf(err)) && !errors.Is(err, delivery.ErrTableLocked), op == "consumer.trigger" && heldElsewhere(err):
 		return c.conflict(ctx, d, err)
 	case away(op, err):
 		c.away.Store(true)
@@ -56,25 +55,22 @@ func refused(err error) bool {
 	case pawl.CodeScopeInvalid, pawl.CodeKeyInvalid, pawl.CodeFingerprintInvalid, pawl.CodeArgumentInvalid:
 		return true
 	default:
-		return strings.HasPrefix(string(code), "22") || code == checkViolation
+		return code != "" && verdict.Of(code).Own == verdict.Failure
 	}
 }
-
-// checkViolation is check_violation: a domain or a column does not take a value.
-const checkViolation pawl.Code = "23514"
 
 // away reports whether an error says that the database is not to be counted on now. A trigger's is
 // the user's own, and says so only if the database was not reached, or a table is locked as a
 // whole. What a transaction of ours failed with does, whatever it is: a standby, a full disk, a
-// schema or a right that is missing, a COMMIT without an answer. Lost races do not, nor what is
-// wrong with the delivery itself.
+// schema or a right that is missing, a COMMIT without an answer: see package verdict. Lost races do
+// not, nor what is wrong with the delivery itself.
 func away(op string, err error) bool {
-	code := pawl.CodeOf(err)
-	switch {
-	case pawl.Unreachable(err), pawl.MayHaveHappened(err), code == pawl.CodeSchemaMismatch, errors.Is(err, delivery.ErrTableLocked):
+	switch own := verdict.Of(pawl.CodeOf(err)).Own; {
+	case pawl.Unreachable(err), pawl.MayHaveHappened(err), errors.Is(err, pawl.ErrSchemaMismatch), errors.Is(err, delivery.ErrTableLocked):
 		return true
-	case op == "consumer.trigger", errors.Is(err, context.Canceled), txn.LostRace(err), strings.HasPrefix(string(code), "P4"):
+	case op == "consumer.trigger", errors.Is(err, context.Canceled):
 		return false
+	default:
+		return own == verdict.Outage
 	}
-	return code != ""
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/pawl-go/pawl/internal/delivery"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/internal/verdict"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -54,7 +55,7 @@ func (c *Consumer) deliverAgain(ctx context.Context, tx pgx.Tx, j job.Job) (move
 		claim, err = claimBehind(ctx, tx, it)
 	}
 	switch {
-	case pawl.CodeOf(err) == lockNotHad:
+	case verdict.IsBusy(pawl.CodeOf(err)):
 		return false, job.Snooze(pace.Jittered(time.Second))
 	case err != nil:
 		return false, err

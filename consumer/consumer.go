@@ -14,6 +14,7 @@ import (
 	"github.com/pawl-go/pawl/internal/progress"
 	"github.com/pawl-go/pawl/internal/rollup"
 	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/internal/verdict"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/migrate"
 )
@@ -39,9 +40,10 @@ type Consumer struct {
 	memory   atomic.Pointer[memory] // nil: no report has succeeded
 	hands    txn.Hands
 	deaths   deaths
-	turns    *progress.Loop // of receiving and handling; nil unless somebody looks
-	away     atomic.Bool    // our own statements failed, or went unanswered, when last sent
-	setbacks atomic.Int32   // how often in a row a probe found nothing, with no delivery decided in between
+	losses   verdict.Losses[string] // of deliveries, by inbox key
+	turns    *progress.Loop         // of receiving and handling; nil unless somebody looks
+	away     atomic.Bool            // our own statements failed, or went unanswered, when last sent
+	setbacks atomic.Int32           // how often in a row a probe found nothing, with no delivery decided in between
 }
 
 // storedKind is the kind of the job that owns a stored delivery.

@@ -8,6 +8,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // askAgain bounds how often a lost reply to COMMIT is asked about before the delivery is left to the source.
@@ -66,8 +67,18 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 	if !it.begun && !c.held(ctx, it.Delivery) {
 		return outcome{lost: true}, nil
 	}
+	key := it.intent.Key
 	once := func() (err error) {
+		if it.instead == nil && c.losses.Count(key) >= verdict.Bound {
+			return &lostError{txn.Taken()}
+		}
 		o, err = c.once(ctx, it, leave)
+		switch {
+		case errors.Is(err, txn.ErrTaken):
+			c.losses.Lost(key)
+		case err == nil:
+			c.losses.Over(key)
+		}
 		return err
 	}
 	err = c.untilKnown(ctx, it.Delivery, once)
@@ -75,7 +86,10 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 	if errors.As(err, &lost) && errors.Is(lost.failure, txn.ErrAlone) { // the first time it may have been the network
 		lost, err = nil, c.untilKnown(ctx, it.Delivery, once)
 	}
-	if errors.As(err, &lost) {
+	if txn.LostRace(err) { // each time: see [txn.Restart]
+		lost = &lostError{err}
+	}
+	if lost != nil || errors.As(err, &lost) {
 		it.instead = c.failed(lost.failure)
 		err = c.untilKnown(ctx, it.Delivery, once)
 	}

@@ -32,7 +32,7 @@ func (c *Consumer) deliverMany(ctx context.Context, ds []pawl.Delivery) []outcom
 		it, err := c.identify(d)
 		at, twice := first[it.intent.Key]
 		switch {
-		case err != nil, d.Receives >= c.handler.SoloAfter, twice && items[at].intent != it.intent:
+		case err != nil, d.Receives >= c.handler.SoloAfter, c.losses.Count(it.intent.Key) > 0, twice && items[at].intent != it.intent:
 			alone = append(alone, i)
 		case !twice && !c.inFlight.enter(it.intent.Key):
 			outcomes[i] = c.conflict(ctx, d, nil)
@@ -76,7 +76,10 @@ func (c *Consumer) applyMany(ctx context.Context, items []item, leave func()) (o
 	})
 	leave()
 	var lost *lostError
-	singly := errors.As(err, &lost) || refused(err) // of one of them, perhaps
+	if txn.LostRace(err) { // each time: see [txn.Restart]
+		lost = &lostError{err}
+	}
+	singly := lost != nil || errors.As(err, &lost) || refused(err) // of one of them, perhaps
 	if err != nil {
 		outcomes = make([]outcome, len(items))
 	}
@@ -88,6 +91,9 @@ func (c *Consumer) applyMany(ctx context.Context, items []item, leave func()) (o
 			}
 			outcomes[n] = c.settled(ctx, it)
 		case err != nil:
+			if errors.Is(err, txn.ErrTaken) {
+				c.losses.Lost(it.intent.Key)
+			}
 			outcomes[n] = c.undecided(ctx, it.Delivery, "consumer.apply", err)
 		case errors.As(outcomes[n].failure, new(mismatch)):
 			outcomes[n] = c.settled(ctx, c.buried(it, outcomes[n].failure).again())

@@ -10,6 +10,7 @@ import (
 	"github.com/pawl-go/pawl/internal/delivery"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/internal/verdict"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -43,7 +44,7 @@ func (c *Consumer) reserve(ctx context.Context, t *try) (repeated bool, err erro
 			first, err = c.askSemantic(ctx, tx, t.delivery, textAt(t.job.Headers, headerInboxKey))
 		}
 		switch {
-		case pawl.CodeOf(err) == lockNotHad, busy == "processing":
+		case verdict.IsBusy(pawl.CodeOf(err)), busy == "processing":
 			return job.Snooze(pace.Jittered(workingLook))
 		case busy != "":
 			return job.Snooze(pace.Jittered(verdictLook))

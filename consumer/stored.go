@@ -14,6 +14,7 @@ import (
 	"github.com/pawl-go/pawl/internal/delivery"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/internal/verdict"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -41,7 +42,7 @@ func (c *Consumer) retry(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) err
 	}
 	if c.handler.exclusive != nil {
 		err := exclude(ctx, tx, c.handler.exclusive(d))
-		if pawl.CodeOf(err) == lockNotHad {
+		if verdict.IsBusy(pawl.CodeOf(err)) {
 			return job.Snooze(pace.Jittered(time.Second))
 		}
 		if err != nil {
@@ -66,7 +67,7 @@ func (c *Consumer) retryGated(ctx context.Context, tx pgx.Tx, j job.Job, d pawl.
 	it := item{Delivery: d, turn: turn, intent: pawl.Intent{Key: textAt(j.Headers, headerInboxKey)}}
 	p, err := c.gated(ctx, tx, it)
 	switch {
-	case pawl.CodeOf(err) == lockNotHad && errors.As(err, new(claimError)):
+	case verdict.IsBusy(pawl.CodeOf(err)) && errors.As(err, new(claimError)):
 		return job.Snooze(pace.Jittered(time.Second))
 	case err != nil || p.admission == delivery.Passed:
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/verdict"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -143,7 +144,7 @@ func (v *view) execute(a action) error {
 		return nil
 	}
 	r, err := a.do(v.ctx(), v.h.cfg.Operators, v.param, by)
-	if err != nil && pawl.CodeOf(err) == "55P03" {
+	if err != nil && verdict.IsBusy(pawl.CodeOf(err)) {
 		err = errors.New("an open transaction has it locked: try again when that has ended")
 	}
 	q := v.question(a, "")

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -255,6 +256,7 @@ func asSeen(ctx context.Context, db pawl.DB, verb func(pawl.DB) (ops.Result, err
 		}
 		return err
 	})
+	conns.LeaveStandby(pool, err)
 	if errors.Is(err, errMoved) {
 		return ops.Result{Outcome: ops.Moved, DryRun: r.DryRun, Was: r.Was, Hint: "it was changed since you looked, or this form was sent already: go back and look again"}, nil
 	}

@@ -74,6 +74,7 @@ var checks = []check{
 	{"engine", checkEngine},
 	{"contract", checkContract},
 	{"durability", checkDurability},
+	{"timeouts", checkTimeouts},
 	{"replication", checkReplication},
 	{"standbys", checkStandbys},
 	{"pooler", checkPooler},

@@ -121,6 +121,12 @@ func TestDiagnose(t *testing.T) {
 		{"contract", "update pawl.migration set api_hash = 'x'", "", doctor.Limits{}, []string{"functions", "pawl migrate up"}},
 		{"durability", "alter database this_database set synchronous_commit = off", "alter database this_database reset synchronous_commit", doctor.Limits{},
 			[]string{"synchronous_commit is off for database", "alter database"}},
+		{"timeouts", "alter database this_database set statement_timeout = '2s'", "alter database this_database set statement_timeout = '1min'", doctor.Limits{},
+			[]string{"statement_timeout is 2s for database", "alter database", "reset statement_timeout"}},
+		{"timeouts", "alter database this_database set idle_in_transaction_session_timeout = 900", "alter database this_database reset idle_in_transaction_session_timeout", doctor.Limits{},
+			[]string{"idle_in_transaction_session_timeout is 900 for database"}},
+		{"timeouts", "alter role current_user in database this_database set idle_session_timeout = '1s'", "alter role current_user in database this_database reset idle_session_timeout", doctor.Limits{},
+			[]string{"idle_session_timeout is 1s for role", "in database", "reset idle_session_timeout"}},
 		{"prepared", "begin; insert into pawl.fence (resource, fence) values ('r', 1); prepare transaction 'forgotten'", "rollback prepared 'forgotten'", doctor.Limits{},
 			[]string{"'forgotten'", "rollback prepared 'forgotten'"}},
 		{"vacuum", "alter table pawl.job set (autovacuum_enabled = off)", "alter table pawl.job reset (autovacuum_enabled)", doctor.Limits{},
@@ -198,6 +204,22 @@ values ('s', 'k', sha256(''), 'succeeded', now() - interval '30 days', now() - i
 			}
 		})
 	}
+}
+
+// The doctor knows transaction_timeout, which PostgreSQL 15 does not: what the longest handler of a
+// worker may take, and 5 s.
+func TestDiagnose_TransactionTimeout(t *testing.T) {
+	t.Parallel()
+	p := admit(t, "clinic_transaction_timeout")
+	var version int
+	if err := p.conn.QueryRow(t.Context(), "select current_setting('server_version_num')::int").Scan(&version); err != nil || version < 170000 {
+		return // the setting came with PostgreSQL 17
+	}
+	p.exec(p.conn, works(`"runs": 1, "p99_ms": 10, "timeout_ms": 60000`))
+	p.exec(p.conn, "alter database clinic_transaction_timeout set transaction_timeout = '1min'")
+	p.has(p.conn, doctor.Limits{}, "timeouts", "transaction_timeout is 1min for database", "65000 ms")
+	p.exec(p.conn, "alter database clinic_transaction_timeout set transaction_timeout = '65s'")
+	p.healthy(p.conn, doctor.Limits{})
 }
 
 // reports is a worker that says whether enqueues wake it.

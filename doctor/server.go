@@ -32,6 +32,25 @@ func checkDurability(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, erro
 	})
 }
 
+// checkTimeouts looks for settings that end Pawl's statements and sessions. Those of a pooler, such
+// as pgbouncer's query_timeout, are not the server's: they cannot be seen.
+func checkTimeouts(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
+	type fact struct {
+		Setting string `json:"setting"`
+		Target  string `json:"target"` // empty: the server
+		Value   string `json:"value"`
+		Needs   string `json:"needs_ms"`
+	}
+	return findings(ctx, db, "timeouts", func(f fact) Finding {
+		what, fix := fmt.Sprintf("%s is %s on this server", f.Setting, f.Value), "alter system reset "+f.Setting
+		if f.Target != "" {
+			what, fix = fmt.Sprintf("%s is %s for %s", f.Setting, f.Value, f.Target), fmt.Sprintf("alter %s reset %s", f.Target, f.Setting)
+		}
+		return Finding{What: what, Fix: fmt.Sprintf("%s, or set it to %s ms or more", fix, f.Needs),
+			Why: "it ends statements or sessions of handlers and of Pawl itself that would have ended well: their work is charged, and done again"}
+	})
+}
+
 // poolerProbes is how often a session that is no *pgx.Conn is asked who it is.
 const poolerProbes = 8
 

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/txn"
 )
@@ -42,6 +43,7 @@ func (r *Rows) Claim(ctx context.Context, id any) (*Claimed, error) {
 	}
 	c := &Claimed{rows: r, id: id}
 	err := txn.Restart(ctx, func() error { return r.pool.QueryRow(ctx, r.sql.claim, id).Scan(&c.token) })
+	conns.LeaveStandby(r.pool, err)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, r.why(ctx, id)
@@ -57,7 +59,9 @@ func (r *Rows) Claim(ctx context.Context, id any) (*Claimed, error) {
 //
 // Errors: [pawl.ErrFenceLost]: the row was taken back, nothing was written, and the Hooks of the Sweeper are told; the work's own, with nothing written: pass it to Fail.
 func (c *Claimed) Commit(ctx context.Context, work Work) error {
-	return txn.Restart(ctx, func() error { return c.commit(ctx, work) })
+	err := txn.Restart(ctx, func() error { return c.commit(ctx, work) })
+	conns.LeaveStandby(c.rows.pool, err)
+	return err
 }
 
 func (c *Claimed) commit(ctx context.Context, work Work) error {

@@ -11,10 +11,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // Work is what is to be done once for a row, in the transaction that it is handed. It must not commit or roll back tx, and
@@ -37,6 +39,7 @@ const (
 // [pawl.ErrCommitUnknown]: the reply to COMMIT was lost, and the row could not be asked: do not acknowledge, it may have happened. Others are the
 // database's: nothing is recorded, do not acknowledge.
 func (r *Rows) Once(ctx context.Context, id any, work Work) (err error) {
+	defer func() { conns.LeaveStandby(r.pool, err) }()
 	var lost error // of the COMMIT that went unanswered
 	for asked := 0; asked <= askAgain; asked++ {
 		err = txn.Restart(ctx, func() error { return r.once(ctx, id, work) })
@@ -142,6 +145,7 @@ func (r *Rows) failLate(ctx context.Context, id any, failure error) error {
 func (r *Rows) write(ctx context.Context, statement string, args ...any) (written bool, err error) {
 	var on string
 	err = txn.Restart(ctx, func() error { return r.pool.QueryRow(ctx, statement, args...).Scan(&on) })
+	conns.LeaveStandby(r.pool, err)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, nil
@@ -198,7 +202,7 @@ func (swept) Swept() bool { return true }
 // notHad turns "not locked in time" into what it means: another transaction works on the row, or
 // the table is locked as a whole, which says nothing about the row.
 func (r *Rows) notHad(ctx context.Context, id any, err error) error {
-	if pawl.CodeOf(err) != "55P03" {
+	if !verdict.IsBusy(pawl.CodeOf(err)) {
 		return err
 	}
 	if err = contract.LockedTable(ctx, r.pool, err, pgx.Identifier(strings.Split(r.table.Name, ".")).Sanitize()); errors.Is(err, contract.ErrTableLocked) {

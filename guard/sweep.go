@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/rollup"
@@ -115,6 +116,7 @@ func (s *Sweeper) Pass(ctx context.Context) (driven int, err error) {
 		found, err = s.collect(ctx)
 		return err
 	})
+	conns.LeaveStandby(s.rows.pool, err)
 	if err != nil {
 		return 0, err
 	}

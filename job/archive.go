@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
@@ -36,6 +37,7 @@ func (k *archiveKeeper) keep(ctx context.Context) {
 		return err
 	})
 	k.due = time.Now().Add(k.every)
+	conns.LeaveStandby(k.w.pool, err)
 	if err != nil && ctx.Err() == nil {
 		k.w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "archive.sweep", Err: pawl.Wrap("archive.sweep", err)})
 	}

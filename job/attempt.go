@@ -11,6 +11,7 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/solo"
 	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // An attempt takes a claimed job, or a batch of one kind, to an end the database knows of, or leaves it to be settled later. It is
@@ -54,7 +55,7 @@ func (a *attempt) run() {
 			endAll(a)
 		}
 	}()
-	if a.jobs[0].Crashes > 0 && !a.w.isolate(a) {
+	if a.w.chargeLosses(a) || a.jobs[0].Crashes > 0 && !a.w.isolate(a) {
 		return
 	}
 	a.ran = true
@@ -67,6 +68,31 @@ func (a *attempt) run() {
 		a.runThen()
 	default:
 		a.runTx()
+	}
+}
+
+// chargeLosses fails a job that too many outages in a row have taken from its handler, and reports
+// whether it did: the server has just answered the claim, so this can be told now.
+func (w *Worker) chargeLosses(a *attempt) bool {
+	j := a.jobs[0]
+	if w.losses.Count(j.ID) < verdict.Bound {
+		return false
+	}
+	w.losses.Charged(j.ID)
+	a.ran = true
+	w.settle(a.s.ctx, j, txn.Taken())
+	return true
+}
+
+// noteLosses counts what outages took from handlers, and forgets it when a handler came to an end.
+func (w *Worker) noteLosses(jobs []Job, err error) {
+	for _, j := range jobs {
+		switch {
+		case errors.Is(err, txn.ErrTaken):
+			w.losses.Lost(j.ID)
+		case err == nil, errors.As(err, new(errOwn)), errors.Is(err, txn.ErrLost):
+			w.losses.Over(j.ID)
+		}
 	}
 }
 
@@ -165,6 +191,7 @@ func lostByHandler(err error) bool {
 
 // conclude settles what a transaction has left open.
 func (a *attempt) conclude(jobs []Job, err error) {
+	a.w.noteLosses(jobs, err)
 	if err == nil {
 		return
 	}
@@ -192,7 +219,7 @@ func (a *attempt) conclude(jobs []Job, err error) {
 		return
 	case pawl.MayHaveHappened(err):
 		event.Kind = pawl.EventCommitUnknown
-	case s.lost(), pawl.Unreachable(err), pawl.CodeOf(err) == "55P03":
+	case s.lost(), pawl.Unreachable(err), verdict.IsBusy(pawl.CodeOf(err)):
 		event.Kind = pawl.EventWastedWork // the session, the database or whoever has locked the row: uncharged
 	default:
 		w.settleAll(s.ctx, jobs, err)
@@ -205,7 +232,7 @@ func (a *attempt) conclude(jobs []Job, err error) {
 func (w *Worker) giveBack(s *session, jobs []Job, why pawl.Event) {
 	w.emit(s.ctx, why)
 	if why.Kind == pawl.EventWastedWork {
-		pace.Sleep(s.ctx, w.cfg.Backoff.After(1)) // what took the database away may be this very job: not again at once
+		pace.Sleep(s.ctx, w.cfg.Backoff.After(max(1, w.losses.Count(jobs[0].ID)))) // what took the database away may be this very job: not again at once
 	}
 	w.settleAll(s.ctx, jobs, nil)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/catalog"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/progress"
 	"github.com/pawl-go/pawl/internal/solo"
@@ -194,7 +195,7 @@ func (l *line) claim(ctx context.Context, s *session, limit int, suspects bool, 
 		}
 	}
 	defer func() { solo.Process.Leave(limit - len(rows)) }()
-	conn, err := l.w.pool.Acquire(ctx)
+	conn, err := conns.Acquire(ctx, l.w.pool)
 	if err != nil {
 		return nil, pawl.Wrap("job.claim", err)
 	}
@@ -220,7 +221,7 @@ func (l *line) attempts(s *session, jobs []Job) []*attempt {
 	var open map[*Handler]*attempt // the unfilled batch
 	for i := range jobs {
 		h := l.w.handlers[jobs[i].Kind]
-		batched := (h.form == batch || h.form == many) && jobs[i].Crashes == 0
+		batched := (h.form == batch || h.form == many) && jobs[i].Crashes == 0 && l.w.losses.Count(jobs[i].ID) == 0
 		if a := open[h]; batched && a != nil && len(a.jobs) < h.policy.BatchSize {
 			a.jobs = append(a.jobs, jobs[i])
 			continue

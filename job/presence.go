@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/direct"
 	"github.com/pawl-go/pawl/internal/pace"
@@ -91,7 +92,9 @@ func (w *Worker) bePresent(ctx context.Context, s *session, settle func()) (held
 			return true, err
 		}
 		if w.mayJudge(s) {
-			_ = w.sweep(ctx, conn)
+			if err := w.sweep(ctx, conn); conns.ReadOnly(err) {
+				return true, err // it led to a server that is a standby now
+			}
 		}
 		if err := stillAt(ctx, conn, home); err != nil {
 			s.pooled.Store(errors.Is(err, pooler.ErrBetween))

@@ -49,6 +49,7 @@ func (a *attempt) returned(err error) (handed bool) {
 	case a.ended.byItself():
 		a.w.confirm(a.s, a.jobs[0], a.took)
 	default:
+		a.w.losses.Over(a.jobs[0].ID)
 		if err := fault.At("job.finish.before"); err != nil {
 			a.w.settle(a.s.ctx, a.jobs[0], nil)
 			return false
@@ -81,9 +82,13 @@ func (a *attempt) unfinished(j Job, err error) {
 		return
 	case pawl.MayHaveHappened(err):
 		event.Kind = pawl.EventCommitUnknown
-	case s.lost(), pawl.Unreachable(err) && w.databaseAway(s.ctx):
+	case pawl.Unreachable(err) && w.databaseAway(s.ctx):
+		w.losses.Lost(j.ID)
+		event.Kind = pawl.EventWastedWork
+	case s.lost():
 		event.Kind = pawl.EventWastedWork
 	default:
+		w.losses.Over(j.ID)
 		w.settle(s.ctx, j, err)
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/pace"
@@ -59,7 +60,7 @@ func (l *line) askTurn(ctx context.Context, s *session, done []*attempt, free in
 	for i, a := range done {
 		ends[i] = contract.Holding{ID: a.jobs[0].ID, Fence: a.jobs[0].Fence}
 	}
-	conn, err := l.w.pool.Acquire(ctx)
+	conn, err := conns.Acquire(ctx, l.w.pool)
 	if err != nil {
 		return row, pawl.Wrap("job.turn", err)
 	}

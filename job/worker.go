@@ -18,6 +18,7 @@ import (
 	"github.com/pawl-go/pawl/internal/rollup"
 	"github.com/pawl-go/pawl/internal/solo"
 	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/internal/verdict"
 	"github.com/pawl-go/pawl/migrate"
 )
 
@@ -34,6 +35,7 @@ type Worker struct {
 	lines    []*line
 	conns    chan struct{} // one token a handler that has a transaction
 	finisher *finisher
+	losses   verdict.Losses[int64] // of jobs, by id
 	promoter *promoter
 	sleepers sleepers
 	hands    txn.Hands
@@ -326,7 +328,6 @@ func (w *Worker) processClaimed(ctx context.Context, s *session, l *line, j Job)
 // names: under a lease that we renew nobody would ever run them. So the session ends in good order, which gives back all
 // it holds, and a new one begins.
 func (w *Worker) claimFailed(ctx context.Context, s *session, err error) bool {
-	txn.LeaveStandby(w.pool, err)
 	switch {
 	case pawl.CodeOf(err) == pawl.CodeFenceLost:
 		w.giveUp(ctx, s, err)

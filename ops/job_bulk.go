@@ -7,6 +7,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // bulkBatch is how many jobs are changed in one transaction.
@@ -84,7 +85,7 @@ func (v bulk) batch(ctx context.Context, db pawl.DB, ids []int64, a contract.Ope
 		switch {
 		case err == nil:
 			t.count(Outcome(row.Outcome))
-		case pawl.CodeOf(err) == "55P03":
+		case verdict.IsBusy(pawl.CodeOf(err)):
 			t.Locked++
 		default:
 			return err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // Retry makes the job due now with all its attempts before it: a dead letter, a cancelled job, or a pending one that waits for
@@ -28,7 +29,7 @@ func (r JobRef) Cancel(ctx context.Context, db pawl.DB, by By) (Result, error) {
 	const op = "job.cancel"
 	result, err := r.change(ctx, db, op, contract.JobCancel, by)
 	_, inTx := db.(pawl.Tx)
-	for asked, held := 0, true; held && asked < recalls && !inTx && !by.dryRun && pawl.CodeOf(err) == "55P03"; asked++ {
+	for asked, held := 0, true; held && asked < recalls && !inTx && !by.dryRun && verdict.IsBusy(pawl.CodeOf(err)); asked++ {
 		var e error
 		if held, e = contract.JobRecall(ctx, db, r.ID); e != nil {
 			return Result{}, errors.Join(err, e)

@@ -11,6 +11,7 @@ import (
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // take goes through plan, call and record until the step has an end, or this attempt has.
@@ -75,8 +76,8 @@ func (t *taking) plan(ctx context.Context) (row contract.StepBeginRow, err error
 	if err == nil {
 		err = txn.Replicated(ctx, t.pool, row.ReadOn)
 	}
-	if pawl.CodeOf(err) == "55P03" {
-		err = &pawl.Error{Op: "step.begin", Code: "55P03", Err: err, Hint: "if the transaction of this very handler holds the row: a step needs a handler without one, job.Handle"}
+	if verdict.IsBusy(pawl.CodeOf(err)) {
+		err = &pawl.Error{Op: "step.begin", Code: verdict.LockNotAvailable, Err: err, Hint: "if the transaction of this very handler holds the row: a step needs a handler without one, job.Handle"}
 	}
 	if pawl.MayHaveHappened(err) && row.Outcome == "call" {
 		t.giveBack(ctx, row.Fence)

@@ -1,4 +1,5 @@
-// Package conns counts what the parts of a process take of one pool of connections. The sums are made here and nowhere else.
+// Package conns counts what the parts of a process take of one pool of connections. The sums are
+// made here and nowhere else. It also makes a pool's connections anew after a failover.
 package conns
 
 import "fmt"

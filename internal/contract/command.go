@@ -100,7 +100,7 @@ const commandOpenSQL = "select " + commandColumns + `coalesce(c.detail operator(
 
 // CommandOpen calls pawl_v1.command_open, without waiting for anybody. The server ends the transaction after a silence of idle.
 func CommandOpen(ctx context.Context, db DB, i pawl.Intent, idle time.Duration) (r CommandRow, err error) {
-	err = r.opened(db.QueryRow(ctx, commandOpenSQL, openArgs(i, idle)...))
+	err = scanned(ctx, db, "command.claim", commandOpenSQL, openArgs(i, idle), func(row pgx.Row) error { return r.opened(row) })
 	return r, err
 }
 
@@ -180,7 +180,8 @@ func CommandClaim(ctx context.Context, db DB, a CommandClaimArgs) (r CommandRow,
 	set(o, "repeatable", a.Repeatable)
 	set(o, "claimed_by", a.ClaimedBy)
 	var retryAfterMS int64
-	err = r.scan(db.QueryRow(ctx, commandClaimSQL, a.Intent.Scope, a.Intent.Key, a.Intent.Fingerprint[:], o.text()), &retryAfterMS, &r.ClaimedBy)
+	args := []any{a.Intent.Scope, a.Intent.Key, a.Intent.Fingerprint[:], o.text()}
+	err = scanned(ctx, db, "command.claim", commandClaimSQL, args, func(row pgx.Row) error { return r.scan(row, &retryAfterMS, &r.ClaimedBy) })
 	r.RetryAfter = time.Duration(retryAfterMS) * time.Millisecond
 	return r, err
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/internal/watched"
 )
@@ -165,13 +166,19 @@ func scanDetail(detail, into any) error {
 
 // one runs a statement that answers exactly one row. On a pool or connection it is a transaction of its own, whose end is listened
 // to as that of any COMMIT.
-func one(ctx context.Context, db DB, op, sql string, args []any, into ...any) error {
-	db, heard, release, err := listened(ctx, db)
+func one(ctx context.Context, on DB, op, sql string, args []any, into ...any) error {
+	return scanned(ctx, on, op, sql, args, func(row pgx.Row) error { return row.Scan(into...) })
+}
+
+// scanned is one for a row that scan reads.
+func scanned(ctx context.Context, on DB, op, sql string, args []any, scan func(pgx.Row) error) error {
+	db, heard, release, err := listened(ctx, on)
 	if err != nil {
 		return pawl.Wrap(op, err)
 	}
 	defer release()
-	if err := db.QueryRow(ctx, sql, args...).Scan(into...); err != nil {
+	if err := scan(db.QueryRow(ctx, sql, args...)); err != nil {
+		leaveStandby(on, err)
 		return pawl.Wrap(op, err)
 	}
 	return known(op, heard)
@@ -187,12 +194,22 @@ func listened(ctx context.Context, db DB) (_ DB, heard *watched.Statement, relea
 		}
 		heard, _ = watched.Begin(conn.Conn().PgConn())
 		return conn, heard, conn.Release, nil
+	case *conns.Conn:
+		heard, _ = watched.Begin(on.Conn.Conn().PgConn())
 	case *pgxpool.Conn:
 		heard, _ = watched.Begin(on.Conn().PgConn())
 	case *pgx.Conn:
 		heard, _ = watched.Begin(on.PgConn())
 	}
 	return db, heard, func() {}, nil
+}
+
+// leaveStandby is [conns.LeaveStandby], also for what package pawl makes of a database/sql handle.
+func leaveStandby(on any, err error) {
+	if of, is := on.(interface{ Handle() pawl.Queryer }); is {
+		on = of.Handle()
+	}
+	conns.LeaveStandby(on, err)
 }
 
 // known is an error if the end of a statement that was a transaction of its own stopped waiting for its standby.
@@ -232,18 +249,20 @@ func many[T any](ctx context.Context, db DB, op, sql string, args []any, read pg
 }
 
 // collected is many for a statement whose rows are read together.
-func collected[T any](ctx context.Context, db DB, op, sql string, args []any, read func(pgx.Rows) ([]T, error)) ([]T, error) {
-	db, heard, release, err := listened(ctx, db)
+func collected[T any](ctx context.Context, on DB, op, sql string, args []any, read func(pgx.Rows) ([]T, error)) ([]T, error) {
+	db, heard, release, err := listened(ctx, on)
 	if err != nil {
 		return nil, pawl.Wrap(op, err)
 	}
 	defer release()
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
+		leaveStandby(on, err)
 		return nil, pawl.Wrap(op, err)
 	}
 	all, err := read(rows)
 	if err != nil {
+		leaveStandby(on, err)
 		return all, pawl.Wrap(op, err)
 	}
 	if err := known(op, heard); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // ErrTableLocked is why nothing can be written to a table now: another session holds a lock on the
@@ -16,7 +17,7 @@ var ErrTableLocked = errors.New("the table is locked as a whole, as CREATE INDEX
 // [ErrTableLocked] if one of the tables, which it writes to, is locked as a whole; else err itself,
 // as it does if err is another error. Table names are resolved as in db's statements.
 func LockedTable(ctx context.Context, db DB, err error, tables ...string) error {
-	if pawl.CodeOf(err) != "55P03" {
+	if !verdict.IsBusy(pawl.CodeOf(err)) {
 		return err
 	}
 	if locked := Writable(ctx, db, tables...); errors.Is(locked, ErrTableLocked) {
@@ -33,6 +34,6 @@ func Writable(ctx context.Context, db DB, tables ...string) error {
 	if err := one(ctx, db, "table.locked", query, []any{tables}, &table); err != nil || table == nil {
 		return err
 	}
-	return &pawl.Error{Op: "table.locked", Code: "55P03", Err: fmt.Errorf("%s: %w", *table, ErrTableLocked),
+	return &pawl.Error{Op: "table.locked", Code: verdict.LockNotAvailable, Err: fmt.Errorf("%s: %w", *table, ErrTableLocked),
 		Hint: "build indexes with CREATE INDEX CONCURRENTLY, and rebuild them with REINDEX CONCURRENTLY"}
 }

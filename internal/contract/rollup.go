@@ -34,6 +34,7 @@ func RollupAdd(ctx context.Context, db Batcher, source string, r Rollup, levels 
 	if e := results.Close(); err == nil {
 		err = e
 	}
+	leaveStandby(db, err)
 	return sample, pawl.Wrap("rollup.add", err)
 }
 

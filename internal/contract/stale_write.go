@@ -1,10 +1,6 @@
 package contract
 
-import (
-	"context"
-
-	"github.com/pawl-go/pawl"
-)
+import "context"
 
 // A StaleWrite is an attempt that was refused, because its work had been taken over.
 type StaleWrite struct {
@@ -21,6 +17,6 @@ func StaleWriteAdd(ctx context.Context, db DB, kind string, all ...StaleWrite) e
 		scopes, keys, fences, workers = append(scopes, w.Scope), append(keys, w.Key), append(fences, w.Fence), append(workers, w.Worker)
 	}
 	var outcome string
-	err := db.QueryRow(ctx, "select a.outcome from pawl_v1.stale_write_add($1, $2, $3, $4, $5) as a", kind, scopes, keys, fences, workers).Scan(&outcome)
-	return pawl.Wrap("stale_write.add", err)
+	return one(ctx, db, "stale_write.add", "select a.outcome from pawl_v1.stale_write_add($1, $2, $3, $4, $5) as a",
+		[]any{kind, scopes, keys, fences, workers}, &outcome)
 }

@@ -104,6 +104,7 @@ func WorkerHeartbeat(ctx context.Context, db Batcher, worker int64, presence boo
 	if e := results.Close(); err == nil {
 		err = e
 	}
+	leaveStandby(db, err)
 	r.Alive = outcome == "alive"
 	return r, pawl.Wrap("worker.heartbeat", err)
 }

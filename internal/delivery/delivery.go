@@ -11,6 +11,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // A Claim is the answer to "has this delivery been seen?", valid in the transaction it was asked in.
@@ -135,7 +136,7 @@ func (p *PendingMany) Claims() (claims []Claim, refused []error) {
 			refused[n] = &pawl.Error{Op: "inbox.claim", Code: pawl.CodeKeyReused,
 				Err: fmt.Errorf("stored_hash %s, given_hash %s", row.Hashes.Stored, row.Hashes.Given)}
 		case "in_progress":
-			refused[n] = &pawl.Error{Op: "inbox.claim", Code: "55P03", Err: fmt.Errorf("message %s is being processed", p.intents[n].Key)}
+			refused[n] = &pawl.Error{Op: "inbox.claim", Code: verdict.LockNotAvailable, Err: fmt.Errorf("message %s is being processed", p.intents[n].Key)}
 		default:
 			claims[n], refused[n] = claimOf(p.intents[n], Lane{}, row)
 		}

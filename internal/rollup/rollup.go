@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
@@ -127,7 +128,7 @@ func (r *Recorder) add(ctx context.Context, ask bool) (sample bool, err error) {
 	if !ask && !r.counted() {
 		return false, nil
 	}
-	conn, err := r.pool.Acquire(ctx)
+	conn, err := conns.Acquire(ctx, r.pool)
 	if err != nil {
 		return false, pawl.Wrap("rollup.add", err)
 	}

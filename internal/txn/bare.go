@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // bare knows whether user code was given the connection itself, of a transaction that was lent without a savepoint. An aborted transaction
@@ -55,7 +56,7 @@ func (b *bare) give(conn *pgx.Conn) {
 		b.marked = err == nil
 	case status == 'E':
 		_, err := c.Exec(ctx, replace).ReadAll()
-		b.marked = pawl.CodeOf(err) == "25P02"
+		b.marked = pawl.CodeOf(err) == verdict.FailedTransaction
 	}
 	b.doubtful = !b.marked
 }

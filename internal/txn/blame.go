@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/verdict"
 	"github.com/pawl-go/pawl/internal/watched"
 )
 
@@ -18,6 +19,17 @@ import (
 // transaction is its own. An outage charges no attempt, so without this a handler that loses its
 // connection each time would be tried for ever, and hold up its lane and its batches.
 var ErrAlone = errors.New("the server answers others")
+
+// ErrTaken means that an outage took the transaction from user code: it had begun, so the server
+// answered before. One attempt has [verdict.Bound] of these in a row; the last is charged.
+var ErrTaken = errors.New("the server went away while the handler ran")
+
+// Taken is the failure of an attempt that was lost too often in a row.
+func Taken() error {
+	return &pawl.Error{Op: "handler", Code: pawl.CodeTransactionLost,
+		Err:  fmt.Errorf("%w, %d times in a row", ErrTaken, verdict.Bound),
+		Hint: "look in the server's log for what ended it: a statement of this handler may crash it, or the system may kill it for want of memory"}
+}
 
 // blameLimit bounds the question whether the server answers others. It is an outage if that is not
 // answered in time.
@@ -42,13 +54,20 @@ func name(batch *pgx.Batch, conn *pgconn.PgConn) {
 // blame decides what an error means that looks like an outage, of a transaction that user code has
 // had. If the same server takes writes of others now, the error is [pawl.CodeTransactionLost], a
 // failure of that code; a COMMIT without an answer stays one, and is [ErrAlone]. Else err is
-// returned: nothing speaks against an outage.
+// returned, and is [ErrTaken]: nothing speaks against an outage.
 func (o *Opened) blame(ctx context.Context, err error) error {
-	if !o.lent || ctx.Err() != nil || errors.Is(err, ErrEnded) || !lostAlone(err) {
+	if !o.lent || ctx.Err() != nil || errors.Is(err, ErrEnded) || !pawl.Unreachable(err) {
 		return err
 	}
-	settings, alone := o.answersOthers(ctx)
-	if !alone {
+	settings, alone := "", false
+	if lostAlone(err) {
+		settings, alone = o.answersOthers(ctx)
+	}
+	switch {
+	case alone:
+	case o.Tx.Conn().IsClosed():
+		return &takenError{err}
+	default:
 		return err
 	}
 	why := ErrAlone
@@ -61,11 +80,16 @@ func (o *Opened) blame(ctx context.Context, err error) error {
 	return &pawl.Error{Op: "handler", Code: pawl.CodeTransactionLost, Err: errors.Join(ErrLost, why, err)}
 }
 
+// A takenError is [ErrTaken] beside what the transaction failed with.
+type takenError struct{ error }
+
+func (e *takenError) Unwrap() []error { return []error{e.error, ErrTaken} }
+
 // lostAlone reports whether an error can be one of this transaction alone. A server that is full,
 // or in which another session has crashed (57P02), fails those that did nothing.
 func lostAlone(err error) bool {
 	code := pawl.CodeOf(err)
-	return pawl.Unreachable(err) && !strings.HasPrefix(string(code), "53") && code != "57P02"
+	return pawl.Unreachable(err) && (code == "" || verdict.Of(code).Lost == verdict.Ask)
 }
 
 // answersOthers reports whether the server of the transaction answers on another connection, and

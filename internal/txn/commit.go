@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // Commit commits tx and classifies a failure: [pawl.ErrCommitUnknown] if the transaction may be durable all the same,
@@ -50,7 +51,7 @@ func swallowed(err error) *pawl.Error {
 	if err == nil {
 		err = errors.New("the transaction is aborted (SQLSTATE 25P02)")
 	}
-	return &pawl.Error{Op: "handler", Code: "25P02", Err: err, Hint: "a statement of the handler failed and its error was swallowed; return it"}
+	return &pawl.Error{Op: "handler", Code: verdict.FailedTransaction, Err: err, Hint: "a statement of the handler failed and its error was swallowed; return it"}
 }
 
 // Refused reports whether a statement sent on its own certainly had no effect: the database answered ERROR, or there was

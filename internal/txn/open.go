@@ -16,6 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/conns"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // The savepoint's name is drawn when the process starts: a savepoint of a handler's never has it, so it neither hides ours nor is
@@ -132,7 +134,7 @@ func (o Opener) Start(ctx context.Context, op string, level pgx.TxIsoLevel, firs
 	}
 	if err := results.Close(); err != nil {
 		Rollback(ctx, tx)
-		LeaveStandby(o.Pool, err)
+		conns.LeaveStandby(o.Pool, err)
 		if silent := unanswered(ctx, limited, op, limit, err); silent != nil {
 			o.Pool.Reset() // the other connections to that server are silent, too
 			err = silent
@@ -162,16 +164,11 @@ func unanswered(ctx, limited context.Context, op string, limit time.Duration, er
 	if err == nil || ctx.Err() != nil || !errors.Is(limited.Err(), context.DeadlineExceeded) || pawl.CodeOf(err) != "" {
 		return nil
 	}
-	return &pawl.Error{Op: op, Code: "08006", Err: fmt.Errorf("the database did not answer within %v: %w", limit, err)}
+	return &pawl.Error{Op: op, Code: verdict.ConnectionFailure, Err: fmt.Errorf("the database did not answer within %v: %w", limit, err)}
 }
 
-// LeaveStandby empties a pool whose connection refused a write because it is read-only, as those to a standby are: after a failover
-// they would stay for their whole life. The next ones find the primary.
-func LeaveStandby(pool *pgxpool.Pool, err error) {
-	if pawl.CodeOf(err) == "25006" {
-		pool.Reset()
-	}
-}
+// Pool is that of the transaction's connection.
+func (o *Opened) Pool() *pgxpool.Pool { return o.pool }
 
 // Guard runs user code behind a savepoint. If fn fails, panics or overruns limit, the work since the savepoint is
 // rolled back, the transaction stays usable, and Guard returns fn's error; if the transaction did not survive, the error also is
@@ -415,6 +412,7 @@ func (o *Opened) behind(queue func(*pgx.Batch)) *pgx.Batch {
 
 func (o *Opened) flush(ctx context.Context, batch *pgx.Batch) error {
 	err := o.SendBatch(ctx, batch).Close()
+	conns.LeaveStandby(o, err)
 	if endedText(err) {
 		return endedByText(err)
 	}

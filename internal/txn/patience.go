@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/verdict"
 	"github.com/pawl-go/pawl/internal/watched"
 )
 
@@ -69,7 +70,7 @@ func waitsForStandby(ctx context.Context, config *pgx.ConnConfig, pid uint32) (w
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return pawl.CodeOf(err) == "53300" // it is there, and full
+		return pawl.CodeOf(err) == verdict.TooManyConns // it is there, and full
 	}
 	defer conn.Close(ctx)
 	err = conn.QueryRow(ctx, "select exists (select from pg_catalog.pg_stat_activity as a where a.pid operator(pg_catalog.=) $1 and a.wait_event operator(pg_catalog.=) 'SyncRep')", int64(pid)).Scan(&waits)

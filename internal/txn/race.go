@@ -7,14 +7,14 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // LostRace reports whether a transaction failed through another one: a serialization failure (40001) or a deadlock (40P01). It took no
-// effect, and may succeed if the whole of it runs again. The codes stand in the table of [pawl.Classify]; that a handler called the error
+// effect, and may succeed if the whole of it runs again. The codes stand in the table of package verdict; that a handler called the error
 // final does not matter here.
 func LostRace(err error) bool {
-	code := pawl.CodeOf(err)
-	return code != "" && pawl.Classify(&pawl.Error{Code: code}).Redo == pawl.RedoTransaction
+	return verdict.IsRace(pawl.CodeOf(err))
 }
 
 // restarts bounds how often one transaction is run again after losing a race.

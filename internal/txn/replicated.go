@@ -3,7 +3,6 @@ package txn
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"sync"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/watched"
 )
 
@@ -71,11 +71,7 @@ func ReplicatedSQL(ctx context.Context, db *sql.DB, readOn string) error {
 		return config, err
 	}).wait(ctx, readOn)
 	if errors.Is(err, errElsewhere) {
-		for range db.Stats().Idle { // what a pool's Reset does
-			if conn, err := db.Conn(ctx); err == nil {
-				_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-			}
-		}
+		conns.DropIdle(db) // what a pool's Reset does
 	}
 	return err
 }

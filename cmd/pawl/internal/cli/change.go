@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/text"
+	"github.com/pawl-go/pawl/internal/verdict"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -114,7 +115,7 @@ func whoami() string {
 }
 
 // isLocked reports whether an open transaction has the row.
-func isLocked(err error) bool { return pawl.CodeOf(err) == "55P03" }
+func isLocked(err error) bool { return verdict.IsBusy(pawl.CodeOf(err)) }
 
 // A verb changes one thing that its arguments name.
 type verb struct {

@@ -1,0 +1,82 @@
+package layers
+
+import (
+	"go/ast"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// statements are what a pool is asked to do.
+var statements = []string{"Acquire", "AcquireFunc", "AcquireAllIdle", "Begin", "BeginTx", "CopyFrom", "Exec", "Query", "QueryRow", "SendBatch"}
+
+// toPools are the types by which a pool is asked.
+var toPools = []string{"*github.com/jackc/pgx/v5/pgxpool.Pool", module + ".DB", module + "/internal/contract.DB", module + "/internal/contract.Batcher"}
+
+// stays are the functions that ask a pool and do not leave a standby, and why.
+var stays = map[string]string{
+	"dashboard.read":                "it only reads",
+	"doctor":                        "it only reads",
+	"guard.why":                     "it only reads",
+	"internal/conns.Acquire":        "makes the Conn by which it is known",
+	"internal/contract.CommandLook": "it only reads, and says nothing on a standby",
+	"internal/contract.listened":    "its callers do",
+	"internal/delivery.Estimate":    "it only reads",
+	"internal/txn.acquire":          "its caller does",
+	"internal/txn.answersOthers":    "it only reads, and asks whether the server takes writes",
+	"internal/txn.Watched":          "it only looks at the connection",
+	"job.measure":                   "it only reads",
+	"migrate":                       "a program that migrates, or starts, ends with its error",
+	"observe/internal/metrics.ask":  "it only reads",
+	"service.fits":                  "it only looks at connections, and reads",
+}
+
+// Every statement of ours that is sent to a pool has the pool leave a server that has become a
+// standby, if it is refused for that. Else a part would fail until its connections end.
+func TestStatements_LeaveAStandby(t *testing.T) {
+	t.Parallel()
+	met := map[string]bool{}
+	for _, p := range typedPackages(t) {
+		for _, f := range p.files {
+			for _, d := range f.Decls {
+				fn, ok := d.(*ast.FuncDecl)
+				if !ok || fn.Body == nil {
+					continue
+				}
+				asks, leaves := ast.Node(nil), false
+				eachCall(fn, func(call *ast.CallExpr) {
+					if strings.EqualFold(called(call), "leaveStandby") {
+						leaves = true
+					}
+					s, method := call.Fun.(*ast.SelectorExpr)
+					switch {
+					case !method:
+					case slices.Contains(statements, s.Sel.Name) && p.info.Types[s.X].Type != nil && slices.Contains(toPools, p.info.Types[s.X].Type.String()):
+						asks = call
+					case s.Sel.Name == "BeginTxFunc" || s.Sel.Name == "BeginFunc":
+						asks = call
+					}
+				})
+				name := p.name + "." + fn.Name.Name
+				excused := ""
+				for _, known := range []string{name, p.name} {
+					if stays[known] != "" {
+						excused = known
+					}
+				}
+				switch {
+				case asks == nil:
+				case excused != "" && !leaves:
+					met[excused] = true
+				case !leaves:
+					t.Errorf("%s: %s asks a pool, and does not have it leave a standby", p.fset.Position(asks.Pos()), name)
+				}
+			}
+		}
+	}
+	for name := range stays {
+		if !met[name] {
+			t.Errorf("%s asks no pool any more: take it from the list", name)
+		}
+	}
+}
