@@ -12,7 +12,8 @@ const (
 		"migrations and presence need a direct connection"
 	hintDropped = "if code on this connection says DEALLOCATE ALL or DISCARD ALL, leave it out; " + hintPooler
 	hintSchema  = "run: pawl migrate up, on this database"
-	hintGrant   = "if the object is one of Pawl's, grant pawl_app to this role, pawl_operator if it uses the operator's verbs; pawl migrate up --roles makes these roles"
+	hintGrant   = "if this transaction has set another role (SET ROLE), call Pawl before that or after RESET ROLE, and grant that role nothing of Pawl's; " +
+		"otherwise, if the object is one of Pawl's, grant pawl_app to the login, pawl_operator if it uses the operator's verbs; pawl migrate up --roles makes these roles"
 )
 
 // setupHint returns the next step for an error of PostgreSQL that a missing schema, a missing grant or a pooler explains, else "".

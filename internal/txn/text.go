@@ -3,11 +3,12 @@ package txn
 import "strings"
 
 // look reads what the statements of a text do beside their work. soils: one of them changes the session beyond the end of its transaction,
-// by SET without LOCAL, RESET, LISTEN or LOAD. drops: one drops what is prepared, by DEALLOCATE ALL or DISCARD ALL. ends: the first word of one that ends the transaction.
+// by SET without LOCAL, set_config for the session, RESET, LISTEN or LOAD. drops: one drops what is prepared, by DEALLOCATE ALL or DISCARD ALL. ends: the first word of one that ends the transaction.
 //
 // It cannot see what a function, a DO block or a procedure does. There COMMIT is no worry, since PostgreSQL refuses it inside a
 // transaction block (SQLSTATE 2D000). Nearly every text is one statement, of which only the first words are read.
 func look(text string) (soils, drops bool, ends string) {
+	soils = configures(text)
 	for more := true; more; {
 		var words [3]string
 		words, text, more = statement(text)
@@ -18,6 +19,49 @@ func look(text string) (soils, drops bool, ends string) {
 		}
 	}
 	return soils, drops, ends
+}
+
+// configures reports whether a call of set_config may change the session: its last argument is not
+// the word true.
+func configures(text string) bool {
+	const name = "set_config"
+	for {
+		at := strings.Index(text, name)
+		if at < 0 {
+			at = strings.Index(text, "SET_CONFIG")
+		}
+		if at < 0 {
+			return false
+		}
+		text = skipBlank(strings.TrimPrefix(text[at+len(name):], `"`))
+		if !strings.HasPrefix(text, "(") {
+			continue
+		}
+		if !strings.EqualFold(lastArgument(text), "true") {
+			return true
+		}
+	}
+}
+
+// lastArgument returns the last argument of a call whose parenthesis a text begins with.
+func lastArgument(text string) string {
+	from, depth := 1, 0
+	for at := 0; at < len(text); {
+		switch text[at] {
+		case '(', '[':
+			depth++
+		case ')', ']':
+			if depth--; depth == 0 {
+				return strings.TrimSpace(text[from:at])
+			}
+		case ',':
+			if depth == 1 {
+				from = at + 1
+			}
+		}
+		at += token(text[at:])
+	}
+	return ""
 }
 
 func wordsSoil(w [3]string) bool {
