@@ -12,7 +12,8 @@ import (
 )
 
 // Pawl's statements behind user code are sent as those before it were: under the role that the
-// transaction began with, and without the timeouts that user code has set for its own statements.
+// transaction began with, and with its timeouts and search path (package guard writes to a table of
+// the user's), whatever user code has set for its own statements.
 // User code may SET LOCAL ROLE, as row level security per tenant needs it, and grants that role
 // nothing of Pawl's.
 //
@@ -22,11 +23,17 @@ import (
 const (
 	keepRole = `select pg_catalog.set_config('pawl.role', pg_catalog.current_setting('role'), true),
        pg_catalog.set_config('pawl.statement_timeout', pg_catalog.current_setting('statement_timeout'), true),
-       pg_catalog.set_config('pawl.lock_timeout', pg_catalog.current_setting('lock_timeout'), true)`
-	restoreRole = `select pg_catalog.set_config('statement_timeout', ` + noted + `'pawl.statement_timeout', true), ''), pg_catalog.current_setting('statement_timeout')), true),
-       pg_catalog.set_config('lock_timeout', ` + noted + `'pawl.lock_timeout', true), ''), pg_catalog.current_setting('lock_timeout')), true),
-       pg_catalog.set_config('role', ` + noted + `'pawl.role', true), ''), pg_catalog.current_setting('role')), true)`
-	noted = `coalesce(nullif(pg_catalog.current_setting(` // empty behind RESET ALL, which does not reset the role
+       pg_catalog.set_config('pawl.lock_timeout', pg_catalog.current_setting('lock_timeout'), true),
+       pg_catalog.set_config('pawl.search_path', pg_catalog.current_setting('search_path'), true)`
+	// A name is empty behind RESET ALL, which does not reset the role.
+	restoreRole = `select pg_catalog.set_config(n.name, n.value, true)
+  from (values (1, 'statement_timeout', pg_catalog.current_setting('pawl.statement_timeout', true)),
+               (2, 'lock_timeout', pg_catalog.current_setting('pawl.lock_timeout', true)),
+               (3, 'search_path', pg_catalog.current_setting('pawl.search_path', true)),
+               (4, 'role', pg_catalog.current_setting('pawl.role', true))) as n (place, name, value)
+ where n.value operator(pg_catalog.<>) ''
+   and n.value operator(pg_catalog.<>) pg_catalog.current_setting(n.name)
+ order by n.place`
 )
 
 // fireDeferred is sent before the role is put back: until PostgreSQL 18, deferred triggers run as
