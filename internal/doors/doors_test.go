@@ -265,7 +265,7 @@ var doors = map[string]func(*visit){
 	},
 	"httpkey": func(v *visit) {
 		h := httpkey.Once(v.pool, func(*http.Request) (string, error) { return "tenant", nil },
-			httpkey.Options{}, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error { return inPgx(v.do)(r.Context(), tx) })
+			httpkey.Options{Hooks: v.hooks()}, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error { return inPgx(v.do)(r.Context(), tx) })
 		v.thrice(func() error {
 			r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader("payload"))
 			r.Header.Set("Idempotency-Key", `"`+v.key+`"`)

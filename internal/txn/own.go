@@ -13,9 +13,8 @@ import (
 
 // Pawl's statements behind user code are sent as those before it were: under the role that the
 // transaction began with, and with its timeouts and search path (package guard writes to a table of
-// the user's), whatever user code has set for its own statements.
-// User code may SET LOCAL ROLE, as row level security per tenant needs it, and grants that role
-// nothing of Pawl's.
+// the user's), whatever user code has set for its own statements. User code may SET LOCAL ROLE, as
+// row level security per tenant needs it, and grants that role nothing of Pawl's.
 //
 // Nothing tells a client of another role, which a function can set, too. So keepRole notes the role
 // on the server, before user code, and restoreRole puts it back each time. Both travel with
@@ -25,8 +24,9 @@ const (
        pg_catalog.set_config('pawl.statement_timeout', pg_catalog.current_setting('statement_timeout'), true),
        pg_catalog.set_config('pawl.lock_timeout', pg_catalog.current_setting('lock_timeout'), true),
        pg_catalog.set_config('pawl.search_path', pg_catalog.current_setting('search_path'), true)`
-	// A name is empty behind RESET ALL, which does not reset the role.
-	restoreRole = `select pg_catalog.set_config(n.name, n.value, true)
+	// What is put back holds for the session, so that SET without LOCAL leaves nothing behind either. A
+	// value is empty behind RESET ALL, which does not reset the role.
+	restoreRole = `select pg_catalog.set_config(n.name, n.value, false)
   from (values (1, 'statement_timeout', pg_catalog.current_setting('pawl.statement_timeout', true)),
                (2, 'lock_timeout', pg_catalog.current_setting('pawl.lock_timeout', true)),
                (3, 'search_path', pg_catalog.current_setting('pawl.search_path', true)),
