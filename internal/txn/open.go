@@ -319,13 +319,8 @@ func (o *Opened) CommitWith(ctx context.Context, op string, last func(*pgx.Batch
 	}
 	own := &pgx.Batch{}
 	last(own)
-	batch, err := o.ready(ctx, own)
-	if err != nil {
-		return o.blame(ctx, pawl.Wrap(op, err))
-	}
-	batch.Queue("commit").Exec(committed)
-	err = patiently(ctx, o.hands, op, o.Conn(), func(ctx context.Context) error {
-		err := o.sendLast(ctx, batch)
+	err := patiently(ctx, o.hands, op, o.Conn(), func(ctx context.Context) error {
+		err := o.sendLast(ctx, own)
 		if !o.commit.CompareAndSwap(open, answered) {
 			o.giveBack()
 		}
@@ -341,8 +336,13 @@ func (o *Opened) CommitWith(ctx context.Context, op string, last func(*pgx.Batch
 }
 
 // sendLast sends what ends with COMMIT. By itself that is a simple query, which takes fewer messages than a batch.
-func (o *Opened) sendLast(ctx context.Context, batch *pgx.Batch) error {
-	if batch.Len() > 1 {
+func (o *Opened) sendLast(ctx context.Context, own *pgx.Batch) error {
+	batch, err := o.ready(ctx, own)
+	if err != nil {
+		return err
+	}
+	if batch.Len() > 0 {
+		batch.Queue("commit").Exec(committed)
 		return o.flush(ctx, batch)
 	}
 	tag, err := o.Tx.Exec(ctx, "commit")

@@ -20,17 +20,17 @@ import (
 // on the server, before user code, and restoreRole puts it back each time. Both travel with
 // statements that are sent anyway. PostgreSQL lets any role go back to one of the session user's.
 const (
-	keepRole = `select pg_catalog.set_config('pawl.role', pg_catalog.current_setting('role'), true),
-       pg_catalog.set_config('pawl.statement_timeout', pg_catalog.current_setting('statement_timeout'), true),
-       pg_catalog.set_config('pawl.lock_timeout', pg_catalog.current_setting('lock_timeout'), true),
-       pg_catalog.set_config('pawl.search_path', pg_catalog.current_setting('search_path'), true)`
+	keepRole = `select pg_catalog.set_config('pawl.begin_role', pg_catalog.current_setting('role'), true),
+       pg_catalog.set_config('pawl.begin_statement_timeout', pg_catalog.current_setting('statement_timeout'), true),
+       pg_catalog.set_config('pawl.begin_lock_timeout', pg_catalog.current_setting('lock_timeout'), true),
+       pg_catalog.set_config('pawl.begin_search_path', pg_catalog.current_setting('search_path'), true)`
 	// What is put back holds for the session, so that SET without LOCAL leaves nothing behind either. A
 	// value is empty behind RESET ALL, which does not reset the role.
 	restoreRole = `select pg_catalog.set_config(n.name, n.value, false)
-  from (values (1, 'statement_timeout', pg_catalog.current_setting('pawl.statement_timeout', true)),
-               (2, 'lock_timeout', pg_catalog.current_setting('pawl.lock_timeout', true)),
-               (3, 'search_path', pg_catalog.current_setting('pawl.search_path', true)),
-               (4, 'role', pg_catalog.current_setting('pawl.role', true))) as n (place, name, value)
+  from (values (1, 'statement_timeout', pg_catalog.current_setting('pawl.begin_statement_timeout', true)),
+               (2, 'lock_timeout', pg_catalog.current_setting('pawl.begin_lock_timeout', true)),
+               (3, 'search_path', pg_catalog.current_setting('pawl.begin_search_path', true)),
+               (4, 'role', pg_catalog.current_setting('pawl.begin_role', true))) as n (place, name, value)
  where n.value operator(pg_catalog.<>) ''
    and n.value operator(pg_catalog.<>) pg_catalog.current_setting(n.name)
  order by n.place`
