@@ -16,6 +16,18 @@ const (
 		"otherwise, if the object is one of Pawl's, grant pawl_app to the login, pawl_operator if it uses the operator's verbs; pawl migrate up --roles makes these roles"
 )
 
+// hintBytea is the next step where the driver reads octets as text, and cannot.
+const hintBytea = "bytea_output is not hex here, which pgx cannot read as text (default_query_exec_mode exec and simple_protocol): " +
+	"alter database ... set bytea_output = hex, or add bytea_output=hex to the URL"
+
+// readingHint returns the next step for an answer that the driver could not read, else "".
+func readingHint(err error) string {
+	if strings.Contains(err.Error(), "invalid hex format") {
+		return hintBytea
+	}
+	return ""
+}
+
 // setupHint returns the next step for an error of PostgreSQL that a missing schema, a missing grant or a pooler explains, else "".
 func setupHint(pg *pgconn.PgError) string {
 	switch pg.Code {

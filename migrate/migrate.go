@@ -249,7 +249,8 @@ func read(ctx context.Context, db Querier) (Installed, error) {
 
 // Check returns nil if this build can work with the database, else a [pawl.ErrSchemaMismatch] that
 // names what is missing and the next step. So does a database whose sequences are behind its rows,
-// and row level security that hides rows of Pawl's tables from this role.
+// row level security that hides rows of Pawl's tables from this role, and a connection that cannot
+// read octets, by bytea_output.
 // A newer schema is accepted as long as it still understands this build, so that a rolling deploy
 // may migrate first. If there is no schema, a server that is not PostgreSQL is refused with the
 // reason (code 0A000).
@@ -271,6 +272,9 @@ func Check(ctx context.Context, db Querier) error {
 	}
 	if err := unhidden(ctx, db); err != nil {
 		return pawl.Wrap("migrate.check", err)
+	}
+	if err := readable(ctx, db); err != nil {
+		return err
 	}
 	switch behind, err := behindOf(ctx, db); {
 	case pawl.CodeOf(err) == "42501":

@@ -394,3 +394,32 @@ func TestUp_WithoutRights(t *testing.T) {
 	_, err = migrate.Down(t.Context(), meek, 0, nil)
 	try("down", err)
 }
+
+// Where the driver reads results as text, octets have to come as hex: a worker claimed each job and could read none.
+func TestCheck_ByteaOutput(t *testing.T) {
+	t.Parallel()
+	url := empty(t)
+	conn := connect(t, url)
+	if _, err := migrate.Up(t.Context(), conn, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+		for _, output := range []string{"hex", "escape"} {
+			config, err := pgx.ParseConfig(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.DefaultQueryExecMode, config.RuntimeParams["bytea_output"] = mode, output
+			conn, err := pgx.ConnectConfig(t.Context(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = migrate.Check(t.Context(), conn)
+			asText := mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol
+			if refused := err != nil && strings.Contains(err.Error(), "bytea_output"); refused != (asText && output == "escape") || err != nil && !refused {
+				t.Errorf("%s, %s: %v", mode, output, err)
+			}
+			_ = conn.Close(t.Context())
+		}
+	}
+}

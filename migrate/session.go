@@ -1,6 +1,10 @@
 package migrate
 
-import "context"
+import (
+	"context"
+
+	"github.com/pawl-go/pawl"
+)
 
 // hidden names the tables of Pawl's of which row level security may hide rows from this role, or
 // refuse them: it is active for the role, and no policy of USING (true) lets it do what it has the
@@ -40,4 +44,15 @@ func unhidden(ctx context.Context, db Querier) error {
 	}
 	return mismatch("as the owner of each of these tables: alter table ... disable row level security, and keep what turned it on, as an event trigger does, from schema pawl; "+
 		"or give each a policy: create policy pawl on ... using (true)", "row level security hides the rows of %s from role %s", names, role)
+}
+
+// readable refuses a connection on which the driver cannot read octets: each job would be claimed
+// and given up, again and again.
+func readable(ctx context.Context, db Querier) error {
+	var octets []byte
+	err := pawl.Wrap("migrate.check", db.QueryRow(ctx, "select pg_catalog.decode('00ff5c', 'hex')").Scan(&octets))
+	if err == nil && string(octets) != "\x00\xff\\" {
+		return mismatch("set bytea_output = hex", "octets are read as others (bytea_output)")
+	}
+	return err
 }
