@@ -15,10 +15,10 @@ func hidden(ctx context.Context, db Querier) (names, role string, err error) {
   from pg_catalog.pg_class as c
   join pg_catalog.pg_namespace as n on n.oid operator(pg_catalog.=) c.relnamespace
  where n.nspname operator(pg_catalog.=) 'pawl'
-   and c.relkind operator(pg_catalog.=) any ('{r,p}'::"char"[])
+   and c.relkind operator(pg_catalog.=) any ('{r,p}'::pg_catalog."char"[])
    and pg_catalog.row_security_active(c.oid)
    and exists (
-     select from (values ('r'::"char", 'SELECT'), ('a', 'INSERT'), ('w', 'UPDATE'), ('d', 'DELETE')) as may (command, privilege)
+     select from (values ('r'::pg_catalog."char", 'SELECT'), ('a', 'INSERT'), ('w', 'UPDATE'), ('d', 'DELETE')) as may (command, privilege)
       where pg_catalog.has_table_privilege(c.oid, may.privilege)
         and not exists (
           select from pg_catalog.pg_policy as p
