@@ -71,7 +71,7 @@ func Wrap(op string, err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	wrapped := &Error{Op: op, Err: err}
+	wrapped := &Error{Op: op, Err: err, Hint: readingHint(err)}
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		wrapped.Code = Code(pg.Code)

@@ -13,8 +13,21 @@ const (
 	hintDropped = "if code on this connection says DEALLOCATE ALL or DISCARD ALL, leave it out; " + hintPooler
 	hintSchema  = "run: pawl migrate up, on this database"
 	hintLocks   = "raise max_locks_per_transaction, which takes a restart of the server; or do less in one transaction: each key that it claims holds a lock until its end"
-	hintGrant   = "if the object is one of Pawl's, grant pawl_app to this role, pawl_operator if it uses the operator's verbs; pawl migrate up --roles makes these roles"
+	hintGrant   = "if this transaction has set another role (SET ROLE), call Pawl before that or after RESET ROLE, and grant that role nothing of Pawl's; " +
+		"otherwise, if the object is one of Pawl's, grant pawl_app to the login, pawl_operator if it uses the operator's verbs; pawl migrate up --roles makes these roles"
 )
+
+// hintBytea is the next step where the driver reads octets as text, and cannot.
+const hintBytea = "bytea_output is not hex here, which pgx cannot read as text (default_query_exec_mode exec and simple_protocol): " +
+	"alter database ... set bytea_output = hex, or add bytea_output=hex to the URL"
+
+// readingHint returns the next step for an answer that the driver could not read, else "".
+func readingHint(err error) string {
+	if strings.Contains(err.Error(), "invalid hex format") {
+		return hintBytea
+	}
+	return ""
+}
 
 // setupHint returns the next step for an error of PostgreSQL that a missing schema, a missing grant or a pooler explains, else "".
 func setupHint(pg *pgconn.PgError) string {

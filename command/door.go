@@ -108,7 +108,7 @@ func (t sqlTx) db() pawl.DB { return pawl.SQLTx(t.tx) }
 
 func (t sqlTx) close(ctx context.Context, op string, args contract.CommandCloseArgs) error {
 	if err := contract.CommandClose(ctx, t.db(), args); err != nil {
-		return err
+		return txn.Refusal(err)
 	}
 	return t.commit(ctx, op)
 }
@@ -124,5 +124,5 @@ func (t sqlTx) rollback(context.Context) {
 }
 
 func (t sqlTx) guard(ctx context.Context, limit time.Duration, fn func(context.Context, *sql.Tx) error) error {
-	return txn.GuardSQL(ctx, t.tx, limit, fn)
+	return t.session.Guard(ctx, t.conn, t.tx, limit, fn)
 }

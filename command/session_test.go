@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pawl-go/pawl"
@@ -115,4 +116,31 @@ func TestOnceSQL_DroppedStatements(t *testing.T) {
 		t.Error(err)
 	}
 	b.wantOrders(1)
+}
+
+// A stored answer that the driver cannot read is an error that names the setting, and never another answer.
+func TestOnce_ByteaOutput(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	once := func(config *pgxpool.Config) (command.Result[string], error) {
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pool.Close()
+		return command.Once(t.Context(), pool, pawl.Intent{Scope: "s", Key: "k", Fingerprint: pawl.FingerprintOf(nil)}, b.options(),
+			func(context.Context, pgx.Tx) (string, error) { return "one", nil })
+	}
+	config := b.pool.Config()
+	if _, err := once(config); err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.RuntimeParams["bytea_output"] = "escape"
+	if r, err := once(config); err != nil || r.Value != "one" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	if r, err := once(config); err == nil || !strings.Contains(err.Error(), "bytea_output") {
+		t.Errorf("%+v, %v", r, err)
+	}
 }

@@ -84,6 +84,7 @@ var checks = []check{
 	{"indexes", checkIndexes},
 	{"collations", checkCollations},
 	{"path", checkPath},
+	{"row_security", checkRowSecurity},
 	{"workers", checkWorkers},
 	{"wakeups", checkWakeups},
 	{"handlers", checkHandlers},
@@ -167,6 +168,8 @@ func others(check string, found []Finding) string {
 		return "the schema is not that of this build"
 	case check == "engine" && found[0].Why == notOurs:
 		return "the server is not PostgreSQL"
+	case check == "engine" && found[0].Why == notAll:
+		return "the database cannot hold each text"
 	}
 	return ""
 }
@@ -183,10 +186,15 @@ func hidden(ctx context.Context, db pawl.DB) []Finding {
 
 const notOurs = "what is different there fails late, or locks nothing: two workers would have one job, and a message two effects"
 
+const notAll = "a key, a header or an error that it cannot hold fails each time: such a message never comes to an end"
+
 // checkEngine looks at what kind of server this is.
 func checkEngine(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	err := engine.Refuse(ctx, db)
 	var p *pawl.Error
+	if errors.Is(err, engine.ErrEncoding) && errors.As(err, &p) {
+		return []Finding{{What: p.Err.Error(), Why: notAll, Fix: p.Hint}}, nil
+	}
 	if errors.As(err, &p) && p.Code == "0A000" {
 		return []Finding{{What: p.Err.Error(), Why: notOurs, Fix: p.Hint}}, nil
 	}

@@ -231,3 +231,17 @@ func checkPath(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 			Fix: fmt.Sprintf("revoke create on schema %s from %s; or trust it and skip this check", f.Schema, grantee)}
 	})
 }
+
+// checkRowSecurity finds tables of Pawl's whose rows row level security may hide from a role that has rights to them. The doctor's own
+// role may see them all.
+func checkRowSecurity(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
+	type fact struct {
+		Table string `json:"table_name"`
+		Roles string `json:"roles"`
+	}
+	return findings(ctx, db, "row_security", func(f fact) Finding {
+		return Finding{What: fmt.Sprintf("row level security hides the rows of pawl.%s from %s", f.Table, f.Roles),
+			Why: "programs of that role see no jobs, keys or deliveries, so work waits, or they refuse to start; it must not be confined by what your tenants are",
+			Fix: fmt.Sprintf("alter table pawl.%s disable row level security, and keep what turned it on, as an event trigger does, from schema pawl; or: create policy pawl on pawl.%[1]s using (true)", f.Table)}
+	})
+}

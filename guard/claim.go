@@ -77,11 +77,9 @@ func (c *Claimed) commit(ctx context.Context, work Work) error {
 	if tag.RowsAffected() == 0 {
 		return c.lost(ctx, "guard.complete")
 	}
-	err = tx.Guard(ctx, workTimeout, func(ctx context.Context, tx pgx.Tx) error {
-		result, err := work(ctx, tx)
-		if err == nil && result != nil && c.rows.sql.result != "" {
-			_, err = tx.Exec(ctx, c.rows.sql.result, c.id, result)
-		}
+	var result any
+	err = tx.Guard(ctx, workTimeout, func(ctx context.Context, tx pgx.Tx) (err error) {
+		result, err = work(ctx, tx)
 		return err
 	})
 	if err != nil {
@@ -90,7 +88,7 @@ func (c *Claimed) commit(ctx context.Context, work Work) error {
 	if err := fault.At("guard.commit.before"); err != nil {
 		return err
 	}
-	return txn.Commit(ctx, "guard.complete", tx)
+	return tx.CommitWith(context.WithoutCancel(ctx), "guard.complete", c.rows.keep(c.id, result))
 }
 
 // Fail writes why the attempt failed into the row. It returns [pawl.ErrFailureRecorded] around failure once the row holds it, and

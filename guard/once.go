@@ -90,9 +90,6 @@ func (r *Rows) once(ctx context.Context, id any, work Work) error {
 	var result any
 	failure := tx.Guard(ctx, workTimeout, func(ctx context.Context, tx pgx.Tx) (err error) {
 		result, err = work(ctx, tx)
-		if err == nil && result != nil && r.sql.result != "" {
-			_, err = tx.Exec(ctx, r.sql.result, id, result)
-		}
 		return err
 	})
 	if failure != nil {
@@ -101,11 +98,21 @@ func (r *Rows) once(ctx context.Context, id any, work Work) error {
 	if err := fault.At("guard.commit.before"); err != nil {
 		return err
 	}
-	err = txn.Commit(ctx, "guard.complete", tx)
+	err = tx.CommitWith(context.WithoutCancel(ctx), "guard.complete", r.keep(id, result))
 	if err == nil || pawl.MayHaveHappened(err) || txn.LostRace(err) {
 		return err
 	}
 	return r.failLate(ctx, id, err) // a deferred constraint, for instance
+}
+
+// keep is the statement that writes a result into its row, if there is a column for it. It is
+// Pawl's own: the role that work may have set need not write to the table.
+func (r *Rows) keep(id, result any) func(*pgx.Batch) {
+	return func(b *pgx.Batch) {
+		if result != nil && r.sql.result != "" {
+			b.Queue(r.sql.result, id, result)
+		}
+	}
 }
 
 // fail writes the error into the row that this transaction has taken, its savepoint rolled back: nobody can win in between.

@@ -47,7 +47,19 @@ func Up(ctx context.Context, conn *pgx.Conn, progress Progress) (applied []int, 
 		applied, err = up(ctx, conn, progress)
 		return err
 	})
-	return applied, pawl.Wrap("migrate.up", err)
+	return applied, owned("migrate.up", err)
+}
+
+// owned gives the next step for a right that migrating lacks, which is the owner's work.
+func owned(op string, err error) error {
+	if pawl.CodeOf(err) != "42501" {
+		return pawl.Wrap(op, err)
+	}
+	if inner := (*pawl.Error)(nil); errors.As(err, &inner) { // whose hint is for programs
+		err = inner.Err
+	}
+	return &pawl.Error{Op: op, Code: "42501", Err: err,
+		Hint: "migrate as the owner of the schemas pawl and pawl_v1; to make them it needs CREATE on this database, or else: create schema pawl authorization it; create schema pawl_v1 authorization it"}
 }
 
 func up(ctx context.Context, conn *pgx.Conn, progress Progress) ([]int, error) {
@@ -113,7 +125,7 @@ func Down(ctx context.Context, conn *pgx.Conn, to int, progress Progress) (remov
 		removed, err = down(ctx, conn, to, progress)
 		return err
 	})
-	return removed, pawl.Wrap("migrate.down", err)
+	return removed, owned("migrate.down", err)
 }
 
 func down(ctx context.Context, conn *pgx.Conn, to int, progress Progress) ([]int, error) {
@@ -224,8 +236,8 @@ func read(ctx context.Context, db Querier) (Installed, error) {
  limit 1`).Scan(&i.Version, &i.MinClient, &i.APIHash, &i.AppliedAt)
 	var pg *pgconn.PgError
 	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return Installed{}, nil
+	case errors.Is(err, pgx.ErrNoRows): // removed, or hidden
+		return Installed{}, unhidden(ctx, db)
 	case errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000"): // no such table, no such schema
 		return Installed{}, nil
 	case errors.As(err, &pg) && pg.Code == "42501":
@@ -236,7 +248,9 @@ func read(ctx context.Context, db Querier) (Installed, error) {
 }
 
 // Check returns nil if this build can work with the database, else a [pawl.ErrSchemaMismatch] that
-// names what is missing and the next step. So does a database whose sequences are behind its rows.
+// names what is missing and the next step. So does a database whose sequences are behind its rows,
+// row level security that hides rows of Pawl's tables from this role, and a connection that cannot
+// read octets, by bytea_output.
 // A newer schema is accepted as long as it still understands this build, so that a rolling deploy
 // may migrate first. If there is no schema, a server that is not PostgreSQL is refused with the
 // reason (code 0A000).
@@ -254,6 +268,12 @@ func Check(ctx context.Context, db Querier) error {
 		}
 	}
 	if err := fits(installed); err != nil {
+		return err
+	}
+	if err := unhidden(ctx, db); err != nil {
+		return pawl.Wrap("migrate.check", err)
+	}
+	if err := readable(ctx, db); err != nil {
 		return err
 	}
 	switch behind, err := behindOf(ctx, db); {

@@ -282,3 +282,144 @@ func TestCheck_SequencesThatAreBehind(t *testing.T) {
 		})
 	}
 }
+
+// As a login of pawl_app, as production has it.
+func login(t *testing.T, url string, name string) *pgx.Conn {
+	t.Helper()
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.User = name
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(t.Context()) })
+	return conn
+}
+
+const logins = `do $$ begin create role migrate_app login; exception when duplicate_object or unique_violation then null; end $$;
+do $$ begin create role migrate_owner login; exception when duplicate_object or unique_violation then null; end $$;
+do $$ begin grant pawl_app to migrate_app; exception when unique_violation or internal_error then null; end $$`
+
+// Row level security, which some hosts turn on for every table, hides Pawl's rows from a program: no
+// schema, or no jobs. It is named, with the tables, the role and the next step.
+func TestCheck_RowSecurity(t *testing.T) {
+	t.Parallel()
+	url := empty(t)
+	conn := connect(t, url)
+	if _, err := migrate.Up(t.Context(), conn, nil); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, conn, schema.Roles())
+	exec(t, conn, logins)
+	app := login(t, url, "migrate_app")
+	for _, c := range []struct {
+		name, script string
+		hidden       []string // tables that the error names; nil: it works
+	}{
+		{"off", "select 1", nil},
+		{"on one table", "alter table pawl.job enable row level security", []string{"pawl.job "}},
+		{"on that of the versions", "alter table pawl.migration enable row level security", []string{"pawl.job", "pawl.migration"}},
+		{"with policies that hide nothing", "create policy pawl on pawl.job using (true); create policy pawl on pawl.migration to pawl_app using (true)", nil},
+		{"a policy for another role", "drop policy pawl on pawl.migration; create policy pawl on pawl.migration to migrate_owner using (true)", []string{"pawl.migration"}},
+		{"a policy that hides", "drop policy pawl on pawl.migration; create policy pawl on pawl.migration using (version < 0)", []string{"pawl.migration"}},
+		{"policies for some commands", "drop policy pawl on pawl.migration; create policy r on pawl.migration for select using (true); drop policy pawl on pawl.job; create policy r on pawl.job for select using (true); create policy a on pawl.job for insert with check (true)",
+			[]string{"pawl.job "}},
+		{"policies for each command", "create policy w on pawl.job for update using (true); create policy d on pawl.job for delete using (true)", nil},
+		{"a restrictive one", "create policy less on pawl.job as restrictive using (queue <> 'q')", []string{"pawl.job "}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			exec(t, conn, c.script)
+			if err := migrate.Check(t.Context(), conn); err != nil {
+				t.Errorf("the superuser: %v", err)
+			}
+			err := migrate.Check(t.Context(), app)
+			if c.hidden == nil && err != nil || c.hidden != nil && !errors.Is(err, pawl.ErrSchemaMismatch) {
+				t.Fatalf("got %v", err)
+			}
+			for _, part := range append(c.hidden, "row level security", "migrate_app", "disable row level security", "create policy") {
+				if c.hidden != nil && !strings.Contains(err.Error()+" ", part) {
+					t.Errorf("no %q in: %v", part, err)
+				}
+			}
+		})
+	}
+}
+
+// An owner that row level security confines as well is told so, and not that there is nothing.
+func TestUp_RowSecurityForTheOwner(t *testing.T) {
+	t.Parallel()
+	url := empty(t)
+	conn := connect(t, url)
+	exec(t, conn, "do $$ begin create role migrate_owner login; exception when duplicate_object or unique_violation then null; end $$")
+	exec(t, conn, "create schema pawl authorization migrate_owner; create schema pawl_v1 authorization migrate_owner")
+	owner := login(t, url, "migrate_owner")
+	if _, err := migrate.Up(t.Context(), owner, nil); err != nil { // which may not create schemas
+		t.Fatal(err)
+	}
+	exec(t, conn, "alter table pawl.migration enable row level security; alter table pawl.migration force row level security")
+	for name, do := range map[string]func() error{
+		"up":     func() error { _, err := migrate.Up(t.Context(), owner, nil); return err },
+		"down":   func() error { _, err := migrate.Down(t.Context(), owner, 0, nil); return err },
+		"status": func() error { _, err := migrate.Status(t.Context(), owner); return err },
+		"check":  func() error { return migrate.Check(t.Context(), owner) },
+	} {
+		if err := do(); !errors.Is(err, pawl.ErrSchemaMismatch) || !strings.Contains(err.Error(), "row level security hides the rows of pawl.migration from role migrate_owner") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A right that migrating lacks is the owner's, and not one that pawl_app gives.
+func TestUp_WithoutRights(t *testing.T) {
+	t.Parallel()
+	url := empty(t)
+	conn := connect(t, url)
+	exec(t, conn, "do $$ begin create role migrate_meek login; exception when duplicate_object or unique_violation then null; end $$")
+	meek := login(t, url, "migrate_meek")
+	try := func(what string, err error) {
+		if pawl.CodeOf(err) != "42501" || !strings.Contains(err.Error(), "as the owner of the schemas") || strings.Contains(err.Error(), "grant pawl_app") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, err := migrate.Up(t.Context(), meek, nil)
+	try("nothing is there", err)
+	if _, err := migrate.Up(t.Context(), conn, nil); err != nil {
+		t.Fatal(err)
+	}
+	_, err = migrate.Up(t.Context(), meek, nil)
+	try("it is another's", err)
+	_, err = migrate.Down(t.Context(), meek, 0, nil)
+	try("down", err)
+}
+
+// Where the driver reads results as text, octets have to come as hex: a worker claimed each job and could read none.
+func TestCheck_ByteaOutput(t *testing.T) {
+	t.Parallel()
+	url := empty(t)
+	conn := connect(t, url)
+	if _, err := migrate.Up(t.Context(), conn, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+		for _, output := range []string{"hex", "escape"} {
+			config, err := pgx.ParseConfig(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.DefaultQueryExecMode, config.RuntimeParams["bytea_output"] = mode, output
+			conn, err := pgx.ConnectConfig(t.Context(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = migrate.Check(t.Context(), conn)
+			asText := mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol
+			if refused := err != nil && strings.Contains(err.Error(), "bytea_output"); refused != (asText && output == "escape") || err != nil && !refused {
+				t.Errorf("%s, %s: %v", mode, output, err)
+			}
+			_ = conn.Close(t.Context())
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -111,6 +112,9 @@ type visit struct {
 	calls atomic.Int32
 
 	attempts int // of a job or delivery; 3
+
+	mu   sync.Mutex
+	said []string // the errors that were told
 }
 
 func (v *visit) maxAttempts() int {
@@ -123,6 +127,9 @@ func (v *visit) maxAttempts() int {
 func (v *visit) tell(err error) {
 	if err != nil {
 		v.told.Add(1)
+		v.mu.Lock()
+		v.said = append(v.said, err.Error())
+		v.mu.Unlock()
 	}
 }
 
@@ -258,7 +265,7 @@ var doors = map[string]func(*visit){
 	},
 	"httpkey": func(v *visit) {
 		h := httpkey.Once(v.pool, func(*http.Request) (string, error) { return "tenant", nil },
-			httpkey.Options{}, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error { return inPgx(v.do)(r.Context(), tx) })
+			httpkey.Options{Hooks: v.hooks()}, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error { return inPgx(v.do)(r.Context(), tx) })
 		v.thrice(func() error {
 			r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader("payload"))
 			r.Header.Set("Idempotency-Key", `"`+v.key+`"`)
@@ -273,7 +280,7 @@ var doors = map[string]func(*visit){
 	"guard, Once": func(v *visit) {
 		rows := v.rows()
 		v.thrice(func() error {
-			return rows.Once(v.Context(), v.key, func(ctx context.Context, tx pgx.Tx) (any, error) { return nil, inPgx(v.do)(ctx, tx) })
+			return rows.Once(v.Context(), v.key, func(ctx context.Context, tx pgx.Tx) (any, error) { return "done", inPgx(v.do)(ctx, tx) })
 		})
 	},
 	"guard, Claim": func(v *visit) {
@@ -295,7 +302,7 @@ var doors = map[string]func(*visit){
 			if err != nil {
 				return err
 			}
-			err := c.Commit(v.Context(), func(ctx context.Context, tx pgx.Tx) (any, error) { return nil, inPgx(v.do)(ctx, tx) })
+			err := c.Commit(v.Context(), func(ctx context.Context, tx pgx.Tx) (any, error) { return "done", inPgx(v.do)(ctx, tx) })
 			if err != nil {
 				v.tell(c.Fail(v.Context(), err))
 			}

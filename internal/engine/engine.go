@@ -51,7 +51,7 @@ var probe = fmt.Sprintf(`with lock as materialized (
     from pg_catalog.unnest('{pg_current_xact_id,pg_logical_emit_message,pg_notify,sha256}'::pg_catalog.text[]) as n (name)
    where not exists (select from pg_catalog.pg_proc as p
                       where p.proname::pg_catalog.text operator(pg_catalog.=) n.name
-                        and p.pronamespace::pg_catalog.regnamespace::pg_catalog.text operator(pg_catalog.=) 'pg_catalog')
+                        and p.pronamespace operator(pg_catalog.=) 'pg_catalog'::pg_catalog.regnamespace)
 )
 select pg_catalog.current_setting('server_version_num')::pg_catalog.int4,
        coalesce((select pg_catalog.string_agg(n.name, ', ') from named as n), ''),
@@ -61,8 +61,12 @@ select pg_catalog.current_setting('server_version_num')::pg_catalog.int4,
                                and k.pid operator(pg_catalog.=) pg_catalog.pg_backend_pid()
                                and k.classid::pg_catalog.int8 operator(pg_catalog.=) %[1]d
                                and k.objid::pg_catalog.int8 operator(pg_catalog.=) %[2]d
-                               and k.granted)
+                               and k.granted),
+       pg_catalog.current_setting('server_encoding')
   from lock as l`, lockSpace, lockNumber)
+
+// ErrEncoding means that the database cannot hold each text.
+var ErrEncoding = errors.New("Pawl needs a database in UTF8, since keys, headers and errors are any text")
 
 // Refuse returns why Pawl does not run on this server, with the next step, or nil.
 //
@@ -76,9 +80,9 @@ func Refuse(ctx context.Context, db Querier) error {
 		return err
 	}
 	var number int
-	var missing string
+	var missing, encoding string
 	var plpgsql, locks bool
-	if err := db.QueryRow(ctx, probe).Scan(&number, &missing, &plpgsql, &locks); err != nil {
+	if err := db.QueryRow(ctx, probe).Scan(&number, &missing, &plpgsql, &locks, &encoding); err != nil {
 		return refusal(version, err)
 	}
 	switch {
@@ -88,6 +92,8 @@ func Refuse(ctx context.Context, db Querier) error {
 		return unfit(elsewhere, "there is no PL/pgSQL here: %s", version)
 	case missing != "":
 		return unfit(elsewhere, "there is no function %s here: %s", missing, version)
+	case encoding != "UTF8":
+		return unfit("create a database with: create database ... encoding 'UTF8' template template0", "%w, this one is in %s", ErrEncoding, encoding)
 	case !locks:
 		return unfit(elsewhere, "an advisory lock is granted here, and held by no session, so that it excludes no one: %s", version)
 	}

@@ -1,9 +1,11 @@
 package engine_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/pawl-go/pawl"
@@ -16,7 +18,7 @@ import (
 // probed answers the probe; pgx asks for numbers and booleans in their binary form.
 func probed(number, missing, plpgsql, locks string) func(string) ([]string, []string, *pgproto3.ErrorResponse) {
 	return func(string) ([]string, []string, *pgproto3.ErrorResponse) {
-		return []string{"int4", "text", "bool", "bool"}, []string{number, missing, plpgsql, locks}, nil
+		return []string{"int4", "text", "bool", "bool", "text"}, []string{number, missing, plpgsql, locks, "UTF8"}, nil
 	}
 }
 
@@ -85,5 +87,64 @@ func TestRefuse_PostgreSQLIsTaken(t *testing.T) {
 	}
 	if major, err := engine.Major(t.Context(), pool); err != nil || major < engine.Oldest {
 		t.Errorf("%d, %v", major, err)
+	}
+}
+
+// PostgreSQL is taken also where it quotes all identifiers.
+func TestRefuse_QuotedIdentifiers(t *testing.T) {
+	t.Parallel()
+	config := pawltest.DB(t).Config().ConnConfig
+	config.RuntimeParams["quote_all_identifiers"] = "on"
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if err := engine.Refuse(t.Context(), conn); err != nil {
+		t.Error(err)
+	}
+	if _, err := migrate.Down(t.Context(), conn, 0, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := migrate.Up(t.Context(), conn, nil); err != nil {
+		t.Error(err)
+	}
+	if err := migrate.Check(t.Context(), conn); err != nil {
+		t.Error(err)
+	}
+	if d, err := doctor.Diagnose(t.Context(), conn, doctor.Limits{Skip: []string{"durability", "path"}}); err != nil || len(d.Findings) > 0 {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// A database that cannot hold each text is refused with that reason, before anything is installed.
+func TestRefuse_OtherEncodings(t *testing.T) {
+	t.Parallel()
+	for _, encoding := range []string{"LATIN1", "SQL_ASCII", "EUC_JP"} {
+		t.Run(encoding, func(t *testing.T) {
+			admin := pawltest.DB(t)
+			config := admin.Config().ConnConfig
+			name := config.Database + "_" + strings.ToLower(encoding)
+			if _, err := admin.Exec(t.Context(), "create database "+name+" encoding '"+encoding+"' locale 'C' template template0"); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _, _ = admin.Exec(context.Background(), "drop database "+name) })
+			config.Database, config.RuntimeParams["client_encoding"] = name, "UTF8"
+			conn, err := pgx.ConnectConfig(t.Context(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close(context.Background())
+			_, up := migrate.Up(t.Context(), conn, nil)
+			for what, err := range map[string]error{"up": up, "check": migrate.Check(t.Context(), conn)} {
+				if pawl.CodeOf(err) != "0A000" || !strings.Contains(err.Error(), "needs a database in UTF8") || !strings.Contains(err.Error(), encoding) {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+			d, err := doctor.Diagnose(t.Context(), conn, doctor.Limits{Skip: []string{"durability"}})
+			if err != nil || len(d.Findings) == 0 || !strings.Contains(d.Findings[0].What, "UTF8") {
+				t.Errorf("doctor: %+v, %v", d, err)
+			}
+		})
 	}
 }

@@ -283,7 +283,7 @@ func TestCallbacks_HaveTheirRow(t *testing.T) {
 // them.
 var guards = map[string]bool{
 	"callback.Do": true, "callback.Get": true, "callback.Here": true,
-	"txn.Run": true, "txn.Safely": true, "txn.Here": true, "txn.Guard": true, "txn.GuardSQL": true, "txn.Lend": true,
+	"txn.Run": true, "txn.Safely": true, "txn.Here": true, "txn.Guard": true, "txn.Lend": true,
 	"command.guard": true, "job.lend": true, // a method of an interface, and a variable, which are one of those
 }
 

@@ -209,6 +209,7 @@ func (l *lent) forget(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markLimit)
 	defer cancel()
 	_ = conn.DeallocateAll(ctx)
+	delete(conn.PgConn().CustomData(), plansKey)
 }
 
 func (l *lent) Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error) {

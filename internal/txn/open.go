@@ -33,19 +33,20 @@ var (
 // it costs two round trips beside those of the user's statements.
 type Opened struct {
 	pgx.Tx
-	conn   acquired
-	driver *stdlib.Conn // of conn, if the [Opener] has SQL
-	before settings     // of the session
-	server string       // its name; see blame
-	point  savepoint    // where user code is rolled back to
-	lent   bool         // user code has had it
-	soiled bool         // user code changed the session
-	given  bool         // and may have had the connection itself
-	ended  bool
-	commit atomic.Int32 // open, answered or left
-	pool   *pgxpool.Pool
-	hands  *Hands
-	after  []func(pawl.DB) // see AfterCommit
+	conn    acquired
+	driver  *stdlib.Conn // of conn, if the [Opener] has SQL
+	before  settings     // of the session
+	server  string       // its name; see blame
+	point   savepoint    // where user code is rolled back to
+	lent    bool         // user code has had it
+	changed bool         // user code has succeeded in it since Pawl put its settings back
+	soiled  bool         // user code changed the session
+	given   bool         // and may have had the connection itself
+	ended   bool
+	commit  atomic.Int32 // open, answered or left
+	pool    *pgxpool.Pool
+	hands   *Hands
+	after   []func(pawl.DB) // see AfterCommit
 }
 
 // A savepoint is what became of it.
@@ -124,9 +125,14 @@ func (o Opener) Start(ctx context.Context, op string, level pgx.TxIsoLevel, firs
 	defer cancel()
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{IsoLevel: level})
+	batch.Queue(keepRole)
 	first(batch)
 	name(batch, conn.Conn().PgConn())
 	before := settingsOf(conn.Conn().PgConn())
+	if err := plansOf(conn.Conn()).keep(limited, conn.Conn()); err != nil {
+		conn.Release()
+		return nil, pawl.Wrap(op, err)
+	}
 	results := conn.Conn().SendBatch(limited, batch)
 	tx := &Opened{Tx: results.Tx(), conn: conn, pool: o.Pool, hands: o.Hands, before: before}
 	if c, with := conn.(withDriver); with {
@@ -184,6 +190,7 @@ func (o *Opened) Guard(ctx context.Context, limit time.Duration, fn func(context
 	failure := o.run(ctx, l, limit, fn)
 	if failure == nil {
 		if failure = o.pass(ctx); failure == nil {
+			o.changed = true
 			o.after = append(o.after, l.taken()...)
 			return nil
 		}
@@ -202,6 +209,7 @@ func (o *Opened) Lend(ctx context.Context, limit time.Duration, xact string, fn 
 		failure = o.whole()
 	}
 	if failure == nil {
+		o.changed = true
 		o.after = append(o.after, l.taken()...)
 		return nil
 	}
@@ -312,12 +320,10 @@ func (o *Opened) CommitWith(ctx context.Context, op string, last func(*pgx.Batch
 	if err := ctx.Err(); err != nil {
 		return pawl.Wrap(op, err)
 	}
-	batch := o.behind(func(b *pgx.Batch) {
-		last(b)
-		b.Queue("commit").Exec(committed)
-	})
+	own := &pgx.Batch{}
+	last(own)
 	err := patiently(ctx, o.hands, op, o.Conn(), func(ctx context.Context) error {
-		err := o.sendLast(ctx, batch)
+		err := o.sendLast(ctx, own)
 		if !o.commit.CompareAndSwap(open, answered) {
 			o.giveBack()
 		}
@@ -333,8 +339,13 @@ func (o *Opened) CommitWith(ctx context.Context, op string, last func(*pgx.Batch
 }
 
 // sendLast sends what ends with COMMIT. By itself that is a simple query, which takes fewer messages than a batch.
-func (o *Opened) sendLast(ctx context.Context, batch *pgx.Batch) error {
-	if batch.Len() > 1 {
+func (o *Opened) sendLast(ctx context.Context, own *pgx.Batch) error {
+	batch, err := o.ready(ctx, own)
+	if err != nil {
+		return err
+	}
+	if batch.Len() > 0 {
+		batch.Queue("commit").Exec(committed)
 		return o.flush(ctx, batch)
 	}
 	tag, err := o.Tx.Exec(ctx, "commit")
@@ -394,29 +405,27 @@ func (o *Opened) giveBack() {
 	o.conn.Release()
 }
 
-// send sends what queue queues, behind the release of a savepoint that user code has passed.
+// send sends what queue queues as Pawl's own.
 func (o *Opened) send(ctx context.Context, queue func(*pgx.Batch)) error {
-	return o.flush(ctx, o.behind(queue))
-}
-
-// behind is what queue queues, behind the release of a savepoint that user code has passed.
-func (o *Opened) behind(queue func(*pgx.Batch)) *pgx.Batch {
-	batch := &pgx.Batch{}
-	if o.point == passed {
-		batch.Queue(releaseSavepoint)
+	own := &pgx.Batch{}
+	queue(own)
+	batch, err := o.ready(ctx, own)
+	if err != nil {
+		return err
 	}
-	queue(batch)
-	o.point = unset
-	return batch
+	return o.flush(ctx, batch)
 }
 
 func (o *Opened) flush(ctx context.Context, batch *pgx.Batch) error {
-	err := o.SendBatch(ctx, batch).Close()
+	err := o.Tx.SendBatch(ctx, batch).Close()
 	conns.LeaveStandby(o, err)
 	if endedText(err) {
 		return endedByText(err)
 	}
-	return err
+	if pawl.CodeOf(err) == "0A000" { // the result type of a function that is prepared has changed
+		o.soiled = true
+	}
+	return o.refused(err)
 }
 
 // endedText reports whether err means that the transaction, in which a savepoint was set or a job was opened, is another one.

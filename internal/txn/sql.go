@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,14 +35,15 @@ func listenSQL(conn *sql.Conn) (heard *watched.Statement) {
 	return heard
 }
 
-// GuardSQL is [Opened.Guard] for database/sql.
-func GuardSQL(ctx context.Context, tx *sql.Tx, limit time.Duration, fn func(context.Context, *sql.Tx) error) error {
-	if err := control(ctx, tx, setSavepoint); err != nil {
+// Guard is [Opened.Guard] for database/sql, of a transaction on conn.
+func (s Session) Guard(ctx context.Context, conn *sql.Conn, tx *sql.Tx, limit time.Duration, fn func(context.Context, *sql.Tx) error) error {
+	if _, err := tx.ExecContext(ctx, keepRole+"; "+setSavepoint); err != nil {
 		return errors.Join(ErrLost, err)
 	}
 	failure := Run(ctx, limit, func(ctx context.Context) error { return fn(ctx, tx) })
 	if failure == nil {
-		if failure = control(ctx, tx, releaseSavepoint); failure == nil {
+		restore := append(s.restore(SessionOf(conn).settings), releaseSavepoint)
+		if _, failure = tx.ExecContext(ctx, strings.Join(restore, "; ")); failure == nil { // without arguments, a text may be several statements
 			return nil
 		}
 	}
@@ -73,7 +75,7 @@ func control(ctx context.Context, tx *sql.Tx, statement string) error {
 // A Session is what the server reported of a connection's settings; nothing, if the driver is wrapped.
 type Session struct{ settings }
 
-// SessionOf reads it. No transaction of the connection may be open.
+// SessionOf reads it.
 func SessionOf(conn *sql.Conn) (s Session) {
 	_ = conn.Raw(func(dc any) error {
 		if c, ours := dc.(*stdlib.Conn); ours {

@@ -2,8 +2,10 @@ package txn
 
 import "strings"
 
-// look reads what the statements of a text do beside their work. soils: one of them changes the session beyond the end of its transaction,
-// by SET without LOCAL, RESET, LISTEN or LOAD. drops: one drops what is prepared, by DEALLOCATE ALL or DISCARD ALL. ends: the first word of one that ends the transaction.
+// look reads what the statements of a text do beside their work. soils: one of them changes the
+// session beyond the end of its transaction, by SET without LOCAL, set_config for the session, RESET,
+// LISTEN or LOAD. drops: one drops what is prepared, by DEALLOCATE ALL or DISCARD ALL. ends: the first
+// word of one that ends the transaction.
 //
 // It cannot see what a function, a DO block or a procedure does. There COMMIT is no worry, since PostgreSQL refuses it inside a
 // transaction block (SQLSTATE 2D000). Nearly every text is one statement, of which only the first words are read.
@@ -12,6 +14,7 @@ import "strings"
 // like others, since none that ends a transaction may stand there; its END ends no transaction. Texts are
 // read as with standard_conforming_strings; see Unbroken.
 func look(text string) (soils, drops bool, ends string) {
+	soils = configures(text)
 	bodies := 0 // of functions, that are open
 	for more := true; more; {
 		var s statement
@@ -29,6 +32,51 @@ func look(text string) (soils, drops bool, ends string) {
 		}
 	}
 	return soils, drops, ends
+}
+
+// configures reports whether a call of set_config may change the session: its last argument is not
+// the word true.
+func configures(text string) bool {
+	for {
+		head, rest, found := strings.Cut(text, "_")
+		if !found {
+			return false
+		}
+		text = rest
+		if !endsInFold(head, "set") || len(rest) < len("config") || !strings.EqualFold(rest[:len("config")], "config") {
+			continue
+		}
+		call := skipBlank(strings.TrimPrefix(rest[len("config"):], `"`))
+		if strings.HasPrefix(call, "(") && !strings.EqualFold(lastArgument(call), "true") {
+			return true
+		}
+	}
+}
+
+// endsInFold reports whether a text ends in a word, in upper or lower case.
+func endsInFold(text, word string) bool {
+	return len(text) >= len(word) && strings.EqualFold(text[len(text)-len(word):], word)
+}
+
+// lastArgument returns the last argument of a call whose parenthesis a text begins with.
+func lastArgument(text string) string {
+	from, depth := 1, 0
+	for at := 0; at < len(text); {
+		switch text[at] {
+		case '(', '[':
+			depth++
+		case ')', ']':
+			if depth--; depth == 0 {
+				return strings.TrimSpace(text[from:at])
+			}
+		case ',':
+			if depth == 1 {
+				from = at + 1
+			}
+		}
+		at += token(text[at:])
+	}
+	return ""
 }
 
 // A statement is what is known of one.

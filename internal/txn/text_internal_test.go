@@ -39,7 +39,10 @@ func TestLook_OnlyWhatEndsTheTransaction(t *testing.T) {
 func TestLook_WhatSoilsTheSession(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]bool{"set role x": true, "SET LOCAL role x": false, "set transaction read only": false, "set constraints all deferred": false,
-		"reset all": true, "listen x": true, "load 'x'": true, "select 1; set role x": true, "select 'set; set'": false, "/* */ set role x": true, "update t set x = 1": false} {
+		"reset all": true, "listen x": true, "load 'x'": true, "select 1; set role x": true, "select 'set; set'": false, "/* */ set role x": true, "update t set x = 1": false,
+		"select set_config('role', 'x', false)": true, "select pg_catalog.set_config($1, coalesce($2, 'a,b)'), TRUE )": false, "select SET_CONFIG('role', $1, $2)": true,
+		"select set_config('a', f(1, (2)), true), set_config('b', 'true', false)": true, `select "set_config" ('a', 'b', true)`: false,
+		"select set_config('a', 'b, true)', false)": true, "select set_config('a', 'b', true); select 1": false, "select set_config(": true} {
 		if soils, _, _ := look(query); soils != want {
 			t.Errorf("%q: %v", query, soils)
 		}

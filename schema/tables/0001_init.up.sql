@@ -3,8 +3,17 @@
 -- Every name that takes part in identity is text in collation "C" with a bound in octets: a collation that follows
 -- the operating system's library changes under an upgrade, and an index that misses rows is a silent double.
 
-create schema if not exists pawl;
-create schema if not exists pawl_v1;
+-- Only who makes a schema needs CREATE on the database: IF NOT EXISTS asks for it in any case.
+do $$
+begin
+  if to_regnamespace('pawl') is null then
+    create schema pawl;
+  end if;
+  if to_regnamespace('pawl_v1') is null then
+    create schema pawl_v1;
+  end if;
+end
+$$;
 
 -- What a single column may hold is said by domains. A statement reads the CHECK constraints of a table from the catalogue and
 -- parses them each time it runs; the checks of a domain are kept in memory, and run for columns that are written only.

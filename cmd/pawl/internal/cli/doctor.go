@@ -43,6 +43,7 @@ there is one, or if a check could not be made, else 0. It changes nothing.
   crashes     no job has lost its worker: a lease too short, or a process that dies
   retention   what is over is purged
   path        no schema of a search_path lets other roles create objects
+  row_security no role that works with Pawl's tables is kept from their rows by row level security
   redelivery  each consumer remembers as long as its source may deliver; nothing came later than that
 
 What stands still is counted, and is no finding: see pawl stale.
