@@ -28,10 +28,10 @@ func printReport(w io.Writer, r demo.Report, asJSON bool) error {
 		{"failures retried", count(r.Retried), "handler errors, stored and tried again"},
 		{"dead letters", count(r.DeadLetters), "kept with their payload"},
 		{"workers killed", count(r.Kills), whereKilled(r.KilledAt)},
-		{"doubled", count(r.Doubled), verdict(r.Doubled)},
-		{"lost", count(r.Lost), verdict(r.Lost)},
-		{"never settled", count(r.Unsettled), verdict(r.Unsettled)},
-		{"altered, torn, unexpected", count(other), verdict(other)},
+		{"doubled", count(r.Doubled), mark(r.Doubled)},
+		{"lost", count(r.Lost), mark(r.Lost)},
+		{"never settled", count(r.Unsettled), mark(r.Unsettled)},
+		{"altered, torn, unexpected", count(other), mark(other)},
 	}
 	hidden := []string{"deliveries sent", "charges", "emails", "events", "unknown"}
 	switch {
@@ -70,8 +70,8 @@ func printLease(w io.Writer, r demo.LeaseReport, asJSON bool) error {
 		{"mails", count(r.Mails), "really sent by the mail server"},
 		{"rows", count(r.Rows), "in PostgreSQL"},
 		{"stale writes refused", count(r.Refused), "of the worker that had been frozen"},
-		{"doubled", count(r.Doubled), verdict(r.Doubled)},
-		{"lost", count(r.Lost), verdict(r.Lost)},
+		{"doubled", count(r.Doubled), mark(r.Doubled)},
+		{"lost", count(r.Lost), mark(r.Lost)},
 	})
 	fmt.Fprintf(w, "\ntaken over %.1f s after the SIGKILL and %.1f s after the SIGSTOP, with a lease of %.0f s\n", r.Killed, r.Frozen, r.Lease)
 	if r.Schema != "" {
@@ -86,7 +86,7 @@ const countWidth = 9
 
 func count[T int | int64](n T) string { return fmt.Sprintf("%*d", countWidth, n) }
 
-func verdict(n int) string {
+func mark(n int) string {
 	if n == 0 {
 		return "ok"
 	}
