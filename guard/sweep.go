@@ -102,7 +102,7 @@ func (s *Sweeper) Run(ctx context.Context) {
 		if _, err := s.Pass(ctx); err != nil && ctx.Err() == nil {
 			s.tell(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "guard.sweep", Err: err})
 		}
-		s.addCounts(ctx)
+		s.addCounts(context.WithoutCancel(ctx)) // what a stop cuts off is not counted
 		if !pace.Sleep(ctx, s.cfg.Every) {
 			return
 		}

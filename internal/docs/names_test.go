@@ -99,6 +99,8 @@ var excepted = map[string]string{
 	"num_pending":                        "of NATS",
 	"messages_ready":                     "of RabbitMQ",
 	"rabbitmq_consistent_hash_exchange":  "a plugin of RabbitMQ",
+	"query_timeout":                      "of PgBouncer",
+	"idle_transaction_timeout":           "of PgBouncer",
 	"pg_repack":                          "an extension of PostgreSQL",
 	"answer.Content":                     "what pawltest.RequestProof may ignore",
 	"answer.Location":                    "the same",

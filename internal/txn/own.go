@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // Pawl's statements behind user code are sent as those before it were: under the role that the
@@ -99,7 +100,7 @@ func (o *Opened) put(ctx context.Context) error {
 	for _, text := range o.before.restore(settingsOf(o.Tx.Conn().PgConn())) {
 		batch.Queue(text)
 	}
-	return o.flush(ctx, batch)
+	return o.judged(o.flush(ctx, batch))
 }
 
 // Exec is a statement of Pawl's.
@@ -108,7 +109,7 @@ func (o *Opened) Exec(ctx context.Context, sql string, args ...any) (pgconn.Comm
 		return pgconn.CommandTag{}, err
 	}
 	tag, err := o.Tx.Exec(ctx, sql, args...)
-	return tag, o.refused(err)
+	return tag, o.judged(err)
 }
 
 // Query is a statement of Pawl's.
@@ -117,7 +118,7 @@ func (o *Opened) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, 
 		return refused(err).Query()
 	}
 	rows, err := o.Tx.Query(ctx, sql, args...)
-	return ownRows{rows, o}, o.refused(err)
+	return ownRows{rows, o}, o.judged(err)
 }
 
 // QueryRow is a statement of Pawl's.
@@ -129,7 +130,7 @@ func (o *Opened) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row 
 	own.Queue(sql, args...)
 	batch, err := o.ready(ctx, own)
 	if err != nil {
-		return refused(err).QueryRow()
+		return refused(o.judged(err)).QueryRow()
 	}
 	results := o.Tx.SendBatch(ctx, batch)
 	for range batch.Len() - 1 {
@@ -138,7 +139,7 @@ func (o *Opened) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row 
 			if endedText(err) {
 				err = endedByText(err)
 			}
-			return refused(o.refused(err)).QueryRow()
+			return refused(o.judged(err)).QueryRow()
 		}
 	}
 	return ownRow{results.QueryRow(), results, o}
@@ -165,7 +166,7 @@ type ownRows struct {
 	of *Opened
 }
 
-func (r ownRows) Err() error { return r.of.refused(r.Rows.Err()) }
+func (r ownRows) Err() error { return r.of.judged(r.Rows.Err()) }
 
 type ownRow struct {
 	pgx.Row
@@ -180,7 +181,7 @@ func (r ownRow) Scan(into ...any) error {
 			err = closed
 		}
 	}
-	return r.of.refused(err)
+	return r.of.judged(err)
 }
 
 type ownResults struct {
@@ -188,7 +189,7 @@ type ownResults struct {
 	of *Opened
 }
 
-func (r ownResults) Close() error { return r.of.refused(r.BatchResults.Close()) }
+func (r ownResults) Close() error { return r.of.judged(r.BatchResults.Close()) }
 
 // refused names the setting that stopped a statement of Pawl's behind user code; see [Refusal].
 func (o *Opened) refused(err error) error {
@@ -198,12 +199,21 @@ func (o *Opened) refused(err error) error {
 	return Refusal(err)
 }
 
+// judged is refused, and says whether the transaction was lost alone. It is not asked of a message
+// that ends with COMMIT, whose errors leave open whether it took effect.
+func (o *Opened) judged(err error) error {
+	if err == nil {
+		return nil
+	}
+	return o.blame(context.Background(), o.refused(err))
+}
+
 var errReadOnly = errors.New("the handler made its transaction read-only (transaction_read_only), and Pawl writes in it, too")
 
 // Refusal names the setting of user code that stopped a statement of Pawl's in the same transaction.
 // A server does not become read-only within a transaction that has written.
 func Refusal(err error) error {
-	if pawl.CodeOf(err) != "25006" || errors.Is(err, errReadOnly) {
+	if pawl.CodeOf(err) != verdict.ReadOnly || errors.Is(err, errReadOnly) {
 		return err
 	}
 	return &pawl.Error{Op: "handler", Code: pawl.CodeTransactionLost, Err: errors.Join(ErrLost, errReadOnly, err),

@@ -44,7 +44,7 @@ type Row struct {
 	Why             string
 }
 
-// Of returns the row of a code. For one that is not in the table it is [Other], for none [Own].
+// Of returns the row of a code. For one that is not in the table it is [Other], for none [Plain].
 func Of[C ~string](code C) Row {
 	if code == "" {
 		return Plain
