@@ -228,7 +228,7 @@ func TestDoctor(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t)
 	well := []string{"doctor", "--skip", "durability,snapshots,collations"} // the server is shared with other tests
-	if r := mustPawl(t, db, well...); !strings.HasPrefix(r.stdout, "nothing found in engine, contract, replication, standbys, pooler, prepared, vacuum") || !strings.HasSuffix(r.stdout, "\nnothing stands still\n") {
+	if r := mustPawl(t, db, well...); !strings.HasPrefix(r.stdout, "nothing found in engine, contract, timeouts, replication, standbys, pooler, prepared, vacuum") || !strings.HasSuffix(r.stdout, "\nnothing stands still\n") {
 		t.Errorf("%+v", r)
 	}
 	exec1(t, db, "insert into pawl.job (queue, kind, payload, status) select 'q', 'k', '', s::pawl.job_status from unnest('{dead_letter,dead_letter,unknown,cancelled}'::text[]) as s")
@@ -248,7 +248,7 @@ func TestDoctor(t *testing.T) {
 		StandStill map[string]int `json:"stand_still"`
 	}
 	r = pawl(t, db, append(well, "--json")...)
-	if d := decode[diagnosis](t, r.stdout); r.code != 1 || len(d.Findings) != 1 || d.Findings[0].Check != "waiting" || d.Unchecked == nil || len(d.Checked) != 18 || d.StandStill["dead_letter"] != 2 {
+	if d := decode[diagnosis](t, r.stdout); r.code != 1 || len(d.Findings) != 1 || d.Findings[0].Check != "waiting" || d.Unchecked == nil || len(d.Checked) != 21 || d.StandStill["dead_letter"] != 2 {
 		t.Errorf("%+v", d)
 	}
 	mustPawl(t, db, append(well, "--waiting", "2h")...)
