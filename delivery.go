@@ -141,8 +141,9 @@ type SourceInfo struct {
 	Evidence bool
 	// EvidenceAttributes names the attributes that are part of the evidence and are kept with it. Empty unless Evidence is set.
 	EvidenceAttributes []string
-	// AckAtOnce says that a sender waits for each acknowledgement, and may never send again. By default a receipt waits up to 20 ms for others,
-	// so that they go in one call, and a consumer bounds what it stores.
+	// AckAtOnce says that a sender waits for each acknowledgement, and may never send again. By
+	// default a receipt waits up to 20 ms for others, so that they go in one call, and a consumer
+	// bounds what it stores.
 	AckAtOnce bool
 	// ReceiveBatch is how many deliveries a consumer asks for at once, 1 to 10,000; more if its handler takes larger batches. One batch
 	// waits in memory for a free handler. Behind others of their OrderingKey stand 100 at most before it receives again, or two batches.
@@ -150,10 +151,12 @@ type SourceInfo struct {
 	ReceiveBatch int
 	// AckBatch is how many receipts go in one call of Ack, 1 to 10,000. Default 10.
 	AckBatch int
-	// ReleaseBlocks says that a delivery which was given back holds up others until it comes again and is settled, as where it counts
-	// against a prefetch: enough of those that fail, and no other is delivered. So a consumer refuses the mode that retries from the source, and
-	// stores at once what it would give back again and again: what finds its Exclusive resource busy, and what a Trigger fails with. It gives back,
-	// for 2 s at most, what another transaction has in hand, and whatever it receives while the database is away.
+	// ReleaseBlocks says that a delivery which was given back holds up others until it comes again
+	// and is settled, as where it counts against a prefetch: enough of those that fail, and no
+	// other is delivered. So a consumer refuses the mode that retries from the source, and stores
+	// at once what it would give back again and again: what finds its Exclusive resource busy, and
+	// what a Trigger fails with. It gives back, for 2 s at most, what another transaction has in
+	// hand, and whatever it receives while the database is away.
 	ReleaseBlocks bool
 	// Cumulative says that an acknowledgement covers all before it, as an offset does. A delivery that is given back then holds up the
 	// acknowledgement of those behind it, so ReleaseBlocks follows.

@@ -118,7 +118,8 @@ func TestOnceSQL_DroppedStatements(t *testing.T) {
 	b.wantOrders(1)
 }
 
-// A stored answer that the driver cannot read is an error that names the setting, and never another answer.
+// A stored answer that the driver cannot read is an error that names the setting, and never another
+// answer.
 func TestOnce_ByteaOutput(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

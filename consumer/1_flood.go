@@ -12,10 +12,11 @@ import (
 
 const (
 	defaultDead = 1000
-	// effectWeighs is how many dead letters one effect makes up for: a consumer of whose deliveries more
-	// than one in eleven takes effect is not paused.
+	// effectWeighs is how many dead letters one effect makes up for: a consumer of whose deliveries
+	// more than one in eleven takes effect is not paused.
 	effectWeighs = 10
-	// firstProbe and longestDeadProbe bound the pause before a paused consumer receives one more delivery.
+	// firstProbe and longestDeadProbe bound the pause before a paused consumer receives one more
+	// delivery.
 	firstProbe       = time.Second
 	longestDeadProbe = 30 * time.Second
 )

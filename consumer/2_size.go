@@ -52,7 +52,8 @@ func octetsOfTexts(d pawl.Delivery) int {
 	return n
 }
 
-// keepable is a delivery without what cannot be stored of it, and the headers that say what that is.
+// keepable is a delivery without what cannot be stored of it, and the headers that say what that
+// is.
 func keepable(d pawl.Delivery) (pawl.Delivery, map[string]any) {
 	payload, texts := len(d.Payload), octetsOfTexts(d)
 	if payload <= maxKept && texts <= maxKept {

@@ -34,8 +34,8 @@ func (c *Consumer) undecided(ctx context.Context, d pawl.Delivery, op string, er
 	return outcome{wait: pace.Jittered(2 * time.Second)}
 }
 
-// heldElsewhere reports whether a trigger's error says that another attempt has the row, or that this
-// one was late and a Sweeper has taken the row back. The guard has told of the latter.
+// heldElsewhere reports whether a trigger's error says that another attempt has the row, or that
+// this one was late and a Sweeper has taken the row back. The guard has told of the latter.
 func heldElsewhere(err error) bool {
 	return errors.Is(err, pawl.ErrInProgress) || errors.Is(err, pawl.ErrFenceLost) && pawl.Swept(err)
 }

@@ -30,9 +30,10 @@ type Config struct {
 	// [pawl.FingerprintOf]. Give another if the sender changes irrelevant parts on retry, for instance one over
 	// [pawl.FingerprintJSON]. Not with a Trigger.
 	Fingerprint func(pawl.Delivery) (pawl.Fingerprint, error)
-	// Retention says how long a delivery is remembered. Default what the source declares ([pawl.SourceInfo]), else 28 days:
-	// the longest an SQS queue and then its dead letter queue keep a message. New refuses less than what the source declares, and wants Forever
-	// where that is for ever. Not with a Trigger, which follows the source by itself.
+	// Retention says how long a delivery is remembered. Default what the source declares
+	// ([pawl.SourceInfo]), else 28 days: the longest an SQS queue and then its dead letter queue
+	// keep a message. New refuses less than what the source declares, and wants Forever where that
+	// is for ever. Not with a Trigger, which follows the source by itself.
 	Retention inbox.Retention
 	// Keep says which deliveries are kept as they came, in table pawl.delivery. Not with a Trigger.
 	Keep Keep
@@ -52,12 +53,14 @@ type Config struct {
 	// keeps the table small; higher rides out longer outages without a growing queue. Default 100,000, or no bound if the senders of the
 	// source wait for each acknowledgement ([pawl.SourceInfo]), since they may never send again. Negative: no bound.
 	MaxStored int
-	// MaxDead is how many deliveries may become dead letters in a process before it stops receiving, where each that takes effect makes up for
-	// ten of them: so a mistake in the configuration does not turn a whole topic into dead letters. Event [pawl.EventPaused] says so, once a
-	// minute, with the last reason. From there on one delivery is received at a time, after pauses of 1 s to 30 s, until one takes effect. None is
-	// lost, and the order holds. What is in hand when it stops comes on top. Lower stops sooner, also where many bad messages come in a row by
-	// nature; higher makes more dead letters. Default 1,000, or no bound if the senders of the source wait for each acknowledgement, as
-	// for MaxStored. Negative: no bound.
+	// MaxDead is how many deliveries may become dead letters in a process before it stops
+	// receiving, where each that takes effect makes up for ten of them: so a mistake in the
+	// configuration does not turn a whole topic into dead letters. Event [pawl.EventPaused] says
+	// so, once a minute, with the last reason. From there on one delivery is received at a time,
+	// after pauses of 1 s to 30 s, until one takes effect. None is lost, and the order holds. What
+	// is in hand when it stops comes on top. Lower stops sooner, also where many bad messages come
+	// in a row by nature; higher makes more dead letters. Default 1,000, or no bound if the senders
+	// of the source wait for each acknowledgement, as for MaxStored. Negative: no bound.
 	MaxDead int
 	// Presence is the evidence that a process has died before its lease is over; see [job.Presence].
 	Presence job.Presence
@@ -270,7 +273,8 @@ func completeInfo(info *pawl.SourceInfo, h settings) error {
 }
 
 // completeRetention compares what is to be remembered with what may come again. A Trigger claims
-// nothing: of its deliveries the inbox has those that became jobs, for as long as they may come again.
+// nothing: of its deliveries the inbox has those that became jobs, for as long as they may come
+// again.
 func (c *Config) completeRetention(info pawl.SourceInfo, f form) error {
 	horizon, window := info.RedeliveryHorizon, c.Retention.Window()
 	switch {

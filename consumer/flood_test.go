@@ -90,7 +90,8 @@ func (b *brokenBed) told() []pawl.Event {
 	return slices.Clone(b.paused)
 }
 
-// probes is how often the source was asked for one delivery, and sizes what it was asked for before.
+// probes is how often the source was asked for one delivery, and sizes what it was asked for
+// before.
 func (b *brokenBed) probes() (probes int) {
 	for _, most := range b.member.noted().most {
 		if most == 1 {

@@ -16,8 +16,9 @@ type Policy struct {
 	MaxAttempts int
 	// Backoff between the tries.
 	Backoff job.Backoff
-	// MaxPayload is the largest payload that is handled, in octets. A larger one becomes a dead letter, with its payload up to 4 MiB. Above
-	// that the dead letter has its size and SHA-256 instead. Default 1 MiB, at most 4 MiB.
+	// MaxPayload is the largest payload that is handled, in octets. A larger one becomes a dead
+	// letter, with its payload up to 4 MiB. Above that the dead letter has its size and SHA-256
+	// instead. Default 1 MiB, at most 4 MiB.
 	MaxPayload int
 	// LanePolicy is what a dead letter does to the deliveries with its ordering key. Default [job.LaneBlock]: they wait for an
 	// operator.
@@ -67,10 +68,12 @@ const (
 	// RetryFromDatabase handles a delivery when it is received, in the transaction of its claim, and acknowledges it after COMMIT. One that
 	// failed is stored as a job, acknowledged, and retried from the database.
 	RetryFromDatabase Mode = iota
-	// RetryFromSource handles a delivery when it is received. One that failed leaves nothing behind, and the source has it again, for a minute
-	// before it may hand it out. A receiver of webhooks answers 503, and the sender keeps the schedule and the dead letters. What is
-	// [pawl.Final], or took its transaction along, is stored all the same. New refuses it for a source of which a delivery that was given back
-	// holds up others ([pawl.SourceInfo]): Kafka, RabbitMQ, and NATS unless the consumer's MaxAckPending is -1.
+	// RetryFromSource handles a delivery when it is received. One that failed leaves nothing
+	// behind, and the source has it again, for a minute before it may hand it out. A receiver of
+	// webhooks answers 503, and the sender keeps the schedule and the dead letters. What is
+	// [pawl.Final], or took its transaction along, is stored all the same. New refuses it for a
+	// source of which a delivery that was given back holds up others ([pawl.SourceInfo]): Kafka,
+	// RabbitMQ, and NATS unless the consumer's MaxAckPending is -1.
 	RetryFromSource
 	// StoreFirst stores a delivery as a job and acknowledges it. It is handled from the database. For handlers that take long, and for
 	// sources whose redeliveries are dear.

@@ -73,7 +73,8 @@ func deadDeliveries() (ds []pawl.Delivery, reasons []string) {
 	return ds, reasons
 }
 
-// consumeStrange sends deliveries twice each, and consumes them with a handler that notes their keys.
+// consumeStrange sends deliveries twice each, and consumes them with a handler that notes their
+// keys.
 func (b *bed) consumeStrange(ds ...pawl.Delivery) {
 	b.Helper()
 	for n := range ds {

@@ -117,8 +117,9 @@ func TestTrigger_ClaimedRows(t *testing.T) {
 	b.until("the other one is done", func() bool { return b.source.Open() == 0 })
 }
 
-// A trigger whose claim was taken back while it worked gives its message back without trouble: the guard
-// tells of the late attempt. When the message comes again, the row holds what the newer attempt did.
+// A trigger whose claim was taken back while it worked gives its message back without trouble: the
+// guard tells of the late attempt. When the message comes again, the row holds what the newer
+// attempt did.
 func TestTrigger_ALateClaimIsNoTrouble(t *testing.T) {
 	t.Parallel()
 	b := setup(t, things)

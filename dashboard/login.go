@@ -13,9 +13,10 @@ import (
 	"time"
 )
 
-// A Login lets one browser in, for a dashboard that one person runs on the own machine: the browser that first opens the address with the token.
-// Its Authorize is for [Config], its Mount for the handler. It refuses requests that do not name a loopback host, so that no other site's name
-// can be pointed at it. The session ends after 12 hours.
+// A Login lets one browser in, for a dashboard that one person runs on the own machine: the browser
+// that first opens the address with the token. Its Authorize is for [Config], its Mount for the
+// handler. It refuses requests that do not name a loopback host, so that no other site's name can
+// be pointed at it. The session ends after 12 hours.
 type Login struct {
 	user User
 	path string
@@ -37,8 +38,9 @@ func NewLogin(user User) *Login {
 	return &Login{user: user, path: "/" + rand.Text() + "/", token: rand.Text(), session: rand.Text()}
 }
 
-// Path is where Mount serves, as in "/ABC…/": a secret. Browsers send a cookie to all ports of a host, on each of which
-// another program, also of another user, may listen; but only with requests below the path of the cookie.
+// Path is where Mount serves, as in "/ABC…/": a secret. Browsers send a cookie to all ports of a
+// host, on each of which another program, also of another user, may listen; but only with requests
+// below the path of the cookie.
 func (l *Login) Path() string { return l.path }
 
 // Mount serves a handler below [Login.Path], and nothing elsewhere.

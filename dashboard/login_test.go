@@ -95,8 +95,9 @@ func TestLogin_BesideAnother(t *testing.T) {
 	}
 }
 
-// Browsers send a cookie to all ports of a host, where programs of other users may listen. The session of a mounted login goes
-// to none of them: its cookie belongs to a path that others do not know, and nothing is served elsewhere.
+// Browsers send a cookie to all ports of a host, where programs of other users may listen. The
+// session of a mounted login goes to none of them: its cookie belongs to a path that others do not
+// know, and nothing is served elsewhere.
 func TestLogin_OtherPortsGetNoSession(t *testing.T) {
 	t.Parallel()
 	login := dashboard.NewLogin(operator)
@@ -144,7 +145,8 @@ func TestLogin_OtherPortsGetNoSession(t *testing.T) {
 	}
 }
 
-// A session ends after twelve hours, also for one who goes on sending its cookie, and no token begins it again.
+// A session ends after twelve hours, also for one who goes on sending its cookie, and no token
+// begins it again.
 func TestLogin_TheSessionEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

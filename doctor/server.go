@@ -232,8 +232,8 @@ func checkPath(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	})
 }
 
-// checkRowSecurity finds tables of Pawl's whose rows row level security may hide from a role that has rights to them. The doctor's own
-// role may see them all.
+// checkRowSecurity finds tables of Pawl's whose rows row level security may hide from a role that
+// has rights to them. The doctor's own role may see them all.
 func checkRowSecurity(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	type fact struct {
 		Table string `json:"table_name"`

@@ -178,7 +178,8 @@ func checkCrashes(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) 
 	})
 }
 
-// checkRows looks at the tables of package guard, of which the database knows what their sweepers have counted.
+// checkRows looks at the tables of package guard, of which the database knows what their sweepers
+// have counted.
 func checkRows(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	type fact struct {
 		Name string    `json:"name"`

@@ -53,11 +53,12 @@ func (r *Rows) Claim(ctx context.Context, id any) (*Claimed, error) {
 	return c, nil
 }
 
-// Commit completes the row, in one transaction with work. The row is locked first, under the token of this claim: an attempt that
-// was taken over stops before it writes. A transaction that loses a race (40001, 40P01) runs again from its start, work included, at
-// most 8 times.
+// Commit completes the row, in one transaction with work. The row is locked first, under the token
+// of this claim: an attempt that was taken over stops before it writes. A transaction that loses a
+// race (40001, 40P01) runs again from its start, work included, at most 8 times.
 //
-// Errors: [pawl.ErrFenceLost]: the row was taken back, nothing was written, and the Hooks of the Sweeper are told; the work's own, with nothing written: pass it to Fail.
+// Errors: [pawl.ErrFenceLost]: the row was taken back, nothing was written, and the Hooks of the
+// Sweeper are told; the work's own, with nothing written: pass it to Fail.
 func (c *Claimed) Commit(ctx context.Context, work Work) error {
 	err := txn.Restart(ctx, func() error { return c.commit(ctx, work) })
 	conns.LeaveStandby(c.rows.pool, err)

@@ -26,8 +26,8 @@ func (s *Sweeper) spent() []condition {
 	return all
 }
 
-// Errors of rows that are used up. A mark makes no error longer than it was or than 93 characters, so
-// that it fits into the column: one that does not would stop each sweep.
+// Errors of rows that are used up. A mark makes no error longer than it was or than 93 characters,
+// so that it fits into the column: one that does not would stop each sweep.
 const (
 	marked = `pg_catalog.left('{final}' || coalesce({LastError}::text, ''), greatest(pg_catalog.length({LastError}::text), 93))`
 	silent = `'{final}the last attempt died, or took longer than StuckAfter'`

@@ -31,8 +31,8 @@ type Redrive struct {
 	// a pass of this sweeper first saw a row as high as this one in the column Monotone, so it begins anew with the process. Without either, a
 	// row that was never claimed is never driven: it cannot be told from a fresh one.
 	PendingAfter time.Duration
-	// MaxAttempts is how often a row is tried in all. After that a pass marks its error as final, and it is not driven any more.
-	// Default 25.
+	// MaxAttempts is how often a row is tried in all. After that a pass marks its error as final,
+	// and it is not driven any more. Default 25.
 	MaxAttempts int
 	// Wait is the pause after the first error; it doubles with every attempt up to MaxWait. Without the column ClaimedAt there is
 	// none. Default 30 s.
@@ -41,7 +41,8 @@ type Redrive struct {
 	MaxWait time.Duration
 	// Limit is how many rows one pass takes of each sort. Default 100.
 	Limit int
-	// Hooks receive the events of this table: what fails, rows that are not tried any more, and late attempts of [Rows.Claim].
+	// Hooks receive the events of this table: what fails, rows that are not tried any more, and
+	// late attempts of [Rows.Claim].
 	Hooks pawl.Hooks
 }
 
@@ -146,8 +147,8 @@ type collected struct {
 	final   int64 // if counted: rows that are not driven any more
 }
 
-// collect makes the rows pending that are due, marks those whose attempts are used up, and commits. A crash after
-// it costs PendingAfter.
+// collect makes the rows pending that are due, marks those whose attempts are used up, and commits.
+// A crash after it costs PendingAfter.
 func (s *Sweeper) collect(ctx context.Context) (found collected, err error) {
 	tx, err := txn.Begin(ctx, s.rows.pool, "guard.sweep", workTimeout)
 	if err != nil {

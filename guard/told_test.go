@@ -88,8 +88,8 @@ func rolled(t *testing.T, pool *pgxpool.Pool) string {
 	return got
 }
 
-// An attempt whose row was taken back is heard when it commits or fails late, and is counted where those
-// of jobs are. What took the row back is heard, too.
+// An attempt whose row was taken back is heard when it commits or fails late, and is counted where
+// those of jobs are. What took the row back is heard, too.
 func TestClaim_ALateAttemptIsHeard(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders)
@@ -251,8 +251,8 @@ func TestSweeper_AnUsedUpRowCanBeTriedAgain(t *testing.T) {
 	e.want(t, "final guard.sweep orders 1 x1", "retryable guard.sweep orders 1 x1", "final guard.sweep orders 1 x1")
 }
 
-// What a drive makes of a row is heard: a failure that the row holds, one for good, and one of the drive itself. A
-// sweep that fails is heard as well.
+// What a drive makes of a row is heard: a failure that the row holds, one for good, and one of the
+// drive itself. A sweep that fails is heard as well.
 func TestSweeper_FailuresAreHeard(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders, "delete from orders where id > 3; update orders set created_at = now() - interval '1 hour'")

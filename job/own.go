@@ -20,17 +20,20 @@ type Changed struct {
 	Hint string
 }
 
-// CancelByID ends a job that your application enqueued and that has not ended. In your transaction it counts if and only if you commit: cancel
-// the reminder in the transaction that marks the order paid. No record is left in the audit; operators use `pawl jobs cancel`. From within the
-// job's own handler return [Cancel].
+// CancelByID ends a job that your application enqueued and that has not ended. In your transaction
+// it counts if and only if you commit: cancel the reminder in the transaction that marks the order
+// paid. No record is left in the audit; operators use `pawl jobs cancel`. From within the job's own
+// handler return [Cancel].
 //
-// A job that waits will not run. If it was running ([Changed.Was] is "processing") its context ends at its worker's next heartbeat, 500 ms
-// after your commit at most, and its end is refused; what it has done outside of the database stays done. An event of an outbox that waits
-// behind others of its aggregate is processing, too, while a run with it is being published; a run that begins before your commit takes it along. Its Key stays remembered: the
-// same request is a duplicate. The row stays, cancelled, until an operator retries or discards it.
+// A job that waits will not run. If it was running ([Changed.Was] is "processing") its context ends
+// at its worker's next heartbeat, 500 ms after your commit at most, and its end is refused; what it
+// has done outside of the database stays done. An event of an outbox that waits behind others of
+// its aggregate is processing, too, while a run with it is being published; a run that begins
+// before your commit takes it along. Its Key stays remembered: the same request is a duplicate. The
+// row stays, cancelled, until an operator retries or discards it.
 //
-// Errors: 55P03, and [pawl.Retryable], if an open transaction has had the job's row locked for 2 s. That is most likely its handler's, as of
-// [HandleTx]: let it end, and look at what it did.
+// Errors: 55P03, and [pawl.Retryable], if an open transaction has had the job's row locked for 2 s.
+// That is most likely its handler's, as of [HandleTx]: let it end, and look at what it did.
 func CancelByID(ctx context.Context, db DB, id int64) (Changed, error) {
 	row, err := contract.JobCancelOwn(ctx, db, id)
 	return changed(ctx, db, row, err)

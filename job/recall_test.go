@@ -100,7 +100,8 @@ func TestRecall_WhatIsDoneIsFinished(t *testing.T) {
 	c.wantEffects(1)
 }
 
-// A recall reaches the handler although the reply of the heartbeat that told of it was lost: the next one tells again.
+// A recall reaches the handler although the reply of the heartbeat that told of it was lost: the
+// next one tells again.
 func TestRecall_ALostReplyIsRepeated(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t, effects)

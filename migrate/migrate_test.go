@@ -303,8 +303,8 @@ const logins = `do $$ begin create role migrate_app login; exception when duplic
 do $$ begin create role migrate_owner login; exception when duplicate_object or unique_violation then null; end $$;
 do $$ begin grant pawl_app to migrate_app; exception when unique_violation or internal_error then null; end $$`
 
-// Row level security, which some hosts turn on for every table, hides Pawl's rows from a program: no
-// schema, or no jobs. It is named, with the tables, the role and the next step.
+// Row level security, which some hosts turn on for every table, hides Pawl's rows from a program:
+// no schema, or no jobs. It is named, with the tables, the role and the next step.
 func TestCheck_RowSecurity(t *testing.T) {
 	t.Parallel()
 	url := empty(t)
@@ -395,7 +395,8 @@ func TestUp_WithoutRights(t *testing.T) {
 	try("down", err)
 }
 
-// Where the driver reads results as text, octets have to come as hex: a worker claimed each job and could read none.
+// Where the driver reads results as text, octets have to come as hex: a worker claimed each job and
+// could read none.
 func TestCheck_ByteaOutput(t *testing.T) {
 	t.Parallel()
 	url := empty(t)

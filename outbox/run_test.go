@@ -198,8 +198,8 @@ func TestRun_AnImpossibleAnswerIsAFailure(t *testing.T) {
 	}
 }
 
-// An event that is cancelled or moved while a run with it is being published is told to be processing: it may be
-// published, and here it is.
+// An event that is cancelled or moved while a run with it is being published is told to be
+// processing: it may be published, and here it is.
 func TestRun_AnEventInItIsProcessing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

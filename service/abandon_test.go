@@ -27,8 +27,9 @@ func (o *owner) Finish(context.Context) error {
 	return nil
 }
 
-// However an app does not come to run its consumers, their sources are finished, once: else a process that goes on would keep
-// a membership, and with it partitions that it does not serve. A listener is closed.
+// However an app does not come to run its consumers, their sources are finished, once: else a
+// process that goes on would keep a membership, and with it partitions that it does not serve. A
+// listener is closed.
 func TestRun_FinishesSourcesThatNeverRan(t *testing.T) {
 	t.Parallel()
 	taken := func(b *bed) string { return b.listener().Addr().String() }

@@ -58,9 +58,10 @@ func (a *App) Live() http.Handler {
 	})
 }
 
-// Ready answers 200 while all parts are at work, their workers are registered in the database, the database answers and its schema fits; else
-// 503 with the reason. What the database or its driver says names hosts and users, so it is not in the answer, which others
-// may read: the event trouble with the Op service.ready has it. From the moment when the app is told to stop it answers 503.
+// Ready answers 200 while all parts are at work, their workers are registered in the database, the
+// database answers and its schema fits; else 503 with the reason. What the database or its driver
+// says names hosts and users, so it is not in the answer, which others may read: the event trouble
+// with the Op service.ready has it. From the moment when the app is told to stop it answers 503.
 func (a *App) Ready() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := a.ready(r.Context()); err != nil {
@@ -109,7 +110,8 @@ func (a *App) ready(ctx context.Context) error {
 // errNoAnswer is what a probe is told of a database that cannot be asked.
 var errNoAnswer = errors.New("the database does not answer as it should: see the event trouble with the Op service.ready")
 
-// public is what others may read of an error: our own words about the schema, and nothing that the database has said.
+// public is what others may read of an error: our own words about the schema, and nothing that the
+// database has said.
 func public(err error) error {
 	if err == nil || errors.Is(err, pawl.ErrSchemaMismatch) {
 		return err

@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-go/pawl/service"
 )
 
-// Who may ask whether an app is ready, which may be each host of a network, learns nothing of the database from the answer.
-// The operator learns all of it from an event.
+// Who may ask whether an app is ready, which may be each host of a network, learns nothing of the
+// database from the answer. The operator learns all of it from an event.
 func TestReady_SaysNothingOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -21,13 +21,15 @@ const startLimit = time.Minute
 // drainPoll is how often a stop looks whether the last events are out.
 const drainPoll = 20 * time.Millisecond
 
-// Run checks the schema, starts the parts, and works until ctx ends or a part fails. Then it stops all parts in order, and returns nil, or
-// what went wrong: the errors of the parts that failed, and the names of those that have not ended within ShutdownTimeout, which are left
-// behind. Call it once.
+// Run checks the schema, starts the parts, and works until ctx ends or a part fails. Then it stops
+// all parts in order, and returns nil, or what went wrong: the errors of the parts that failed, and
+// the names of those that have not ended within ShutdownTimeout, which are left behind. Call it
+// once.
 //
-// Errors before anything has started: [pawl.ErrArgumentInvalid] for a part's configuration, and for a pool that is too small, with the number
-// to set; [pawl.ErrSchemaMismatch]; an address that cannot be listened on; those of the database. The sources of consumers
-// that are a [pawl.Finisher], and listeners, are closed then as well.
+// Errors before anything has started: [pawl.ErrArgumentInvalid] for a part's configuration, and for
+// a pool that is too small, with the number to set; [pawl.ErrSchemaMismatch]; an address that
+// cannot be listened on; those of the database. The sources of consumers that are a
+// [pawl.Finisher], and listeners, are closed then as well.
 func (a *App) Run(ctx context.Context) error {
 	if a.begun.Swap(true) {
 		return invalid("service.run", errors.New("Run was called before: make another App"))
@@ -75,8 +77,8 @@ func (a *App) run(ctx context.Context) error {
 	return errors.Join(err, a.stop())
 }
 
-// abandon gives up what the parts own that never ran, and what a consumer owns that could have been run again: nothing runs
-// an App again.
+// abandon gives up what the parts own that never ran, and what a consumer owns that could have been
+// run again: nothing runs an App again.
 func (a *App) abandon(ctx context.Context) {
 	for _, p := range a.parts {
 		if p.abandon == nil || p.stop != nil && !(p.hasEnded() && pawl.Retryable(p.err)) {

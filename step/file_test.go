@@ -39,8 +39,8 @@ func writeFile(folder, name string, write func(io.Writer) error) (err error) {
 	return errors.Join(directory.Sync(), directory.Close())
 }
 
-// The file of a step is whole or absent, also if the attempt fails or panics while it writes, and the
-// next attempt writes it.
+// The file of a step is whole or absent, also if the attempt fails or panics while it writes, and
+// the next attempt writes it.
 func TestFiles_AreWholeOrAbsent(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0, lies())

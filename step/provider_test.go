@@ -38,9 +38,9 @@ var claims = map[string]claim{
 	"twilio":   {"-", "", 0, 0, `not idempotent`, "www.twilio.com"},
 }
 
-// Every entry claims what was read on its vendor's page, and nothing else: the place of the key, its
-// length and how long it is remembered. Where no memory is published, the note names a recovery that
-// needs none.
+// Every entry claims what was read on its vendor's page, and nothing else: the place of the key,
+// its length and how long it is remembered. Where no memory is published, the note names a recovery
+// that needs none.
 func TestProviders(t *testing.T) {
 	t.Parallel()
 	var names []string

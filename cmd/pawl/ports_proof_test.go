@@ -17,8 +17,9 @@ import (
 	"time"
 )
 
-// wantNoDatabasePort fails if a process, or one that it has started, answers as PostgreSQL does on a port: each user of the
-// machine may connect to a port, and a private server trusts all who reach it.
+// wantNoDatabasePort fails if a process, or one that it has started, answers as PostgreSQL does on
+// a port: each user of the machine may connect to a port, and a private server trusts all who reach
+// it.
 func wantNoDatabasePort(t *testing.T, pid int) {
 	t.Helper()
 	ports := listening(t, pid)

@@ -149,8 +149,8 @@ func prepareRabbit(ctx context.Context, s *Server) error {
 	return nil
 }
 
-// writeCookie writes the secret by which Erlang's nodes know each other. A user of this machine who can guess it runs
-// programs as the user of the broker, so each start has a new one.
+// writeCookie writes the secret by which Erlang's nodes know each other. A user of this machine who
+// can guess it runs programs as the user of the broker, so each start has a new one.
 func writeCookie(file string) error {
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// Who knows the cookie of an Erlang node runs programs as its user, and its port is open to each user of the machine: the
-// cookie is a secret, also in a directory of an older build, and only its owner reads it.
+// Who knows the cookie of an Erlang node runs programs as its user, and its port is open to each
+// user of the machine: the cookie is a secret, also in a directory of an older build, and only its
+// owner reads it.
 func TestRabbitMQ_TheCookieIsASecret(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "home", ".erlang.cookie")

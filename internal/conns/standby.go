@@ -76,8 +76,8 @@ func DropIdle(db *sql.DB) {
 	}
 }
 
-// hangUp closes what stands under a connection of database/sql. To call that one bad alone would not
-// do: over a pgxpool the driver gives a bad connection back to that pool as it is.
+// hangUp closes what stands under a connection of database/sql. To call that one bad alone would
+// not do: over a pgxpool the driver gives a bad connection back to that pool as it is.
 func hangUp(driverConn any) {
 	if c, is := driverConn.(interface{ Conn() *pgx.Conn }); is {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

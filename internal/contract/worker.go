@@ -82,8 +82,8 @@ type HandlerReport struct {
 	P99MS     int64 `json:"p99_ms"` // of the last of them
 }
 
-// WorkerHeartbeat calls pawl_v1.worker_heartbeat, in a transaction of its own that does not wait for the disk. told are the
-// Recalls of the last answer. A nil report leaves the one before.
+// WorkerHeartbeat calls pawl_v1.worker_heartbeat, in a transaction of its own that does not wait
+// for the disk. told are the Recalls of the last answer. A nil report leaves the one before.
 func WorkerHeartbeat(ctx context.Context, db Batcher, worker int64, presence bool, told []int64, report *WorkerReport) (WorkerHeartbeatRow, error) {
 	o := Options{"presence": presence, "told": append([]int64{}, told...)} // an array, also if there are none
 	if report != nil {

@@ -18,8 +18,8 @@ import (
 	pawlschema "github.com/pawl-go/pawl/schema"
 )
 
-// sessionSchema has a login as production has it, which owns its tables; a role of a tenant, which row level security
-// confines; and a schema whose names shadow those of pg_catalog.
+// sessionSchema has a login as production has it, which owns its tables; a role of a tenant, which
+// row level security confines; and a schema whose names shadow those of pg_catalog.
 const sessionSchema = `
 do $$ begin create role door_login login; exception when duplicate_object or unique_violation then null; end $$;
 do $$ begin create role door_tenant nologin; exception when duplicate_object or unique_violation then null; end $$;
@@ -124,8 +124,8 @@ func (v *visit) judge(admin *pgxpool.Pool, refused []string) {
 	}
 }
 
-// Whatever a handler sets in its transaction, each door commits its effect, or refuses it with an error that names the setting. The
-// handler's role needs no right to anything of Pawl's.
+// Whatever a handler sets in its transaction, each door commits its effect, or refuses it with an
+// error that names the setting. The handler's role needs no right to anything of Pawl's.
 func TestDoors_WhatTheHandlerSets(t *testing.T) {
 	t.Parallel()
 	for door, ask := range doors {
@@ -178,7 +178,8 @@ var calls = map[string]func(ctx context.Context, tx pgx.Tx, key string) error{
 	},
 }
 
-// Whatever a caller has set in its own transaction, what it calls of Pawl's works or is refused with an error that names the setting.
+// Whatever a caller has set in its own transaction, what it calls of Pawl's works or is refused
+// with an error that names the setting.
 func TestCalls_WhatTheCallerSets(t *testing.T) {
 	t.Parallel()
 	admin := pawltest.DB(t, schema, pawlschema.Roles(), sessionSchema)

@@ -70,7 +70,8 @@ var doors = map[string]func(ctx context.Context, db *sql.DB) error{
 	},
 }
 
-// lib/pq is refused at every door, with the import to use, also inside a wrapper. pgx is taken, and so is pgx inside the same wrapper.
+// lib/pq is refused at every door, with the import to use, also inside a wrapper. pgx is taken, and
+// so is pgx inside the same wrapper.
 func TestDoors_RefuseForeignDrivers(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t)

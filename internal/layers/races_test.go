@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// The codes of a lost race stand in the table of verdicts alone. What has to know them asks txn.LostRace.
+// The codes of a lost race stand in the table of verdicts alone. What has to know them asks
+// txn.LostRace.
 func TestLostRaces_AreKnownInOnePlace(t *testing.T) {
 	t.Parallel()
 	known := 0

@@ -58,7 +58,8 @@ func TestWorker_LeavesWhileRowsAreLocked(t *testing.T) {
 					b.must(err)
 				}
 				patience.Until(t, "the session is lost", func() bool {
-					// As a sweep does that takes it for dead; the row of the worker itself is locked in one of the cases.
+					// As a sweep does that takes it for dead; the row of the worker itself is
+					// locked in one of the cases.
 					if name == "the worker" {
 						return b.count("select count(*) from pg_locks as l where not l.granted") > 0
 					}

@@ -221,7 +221,8 @@ var parts = []part{
 		}))
 	}, "select pawl_v1.job_enqueue('simple', 'k', '')", "select count(*) from effect where key = 'simple'")},
 	{"the heartbeat and the sweep", func(d *demoted, pool *pgxpool.Pool) func() bool {
-		// Nothing to claim: its heartbeats, and the sweep on its presence connection, must heal by themselves.
+		// Nothing to claim: its heartbeats, and the sweep on its presence connection, must heal by
+		// themselves.
 		d.worker(pool, quiet, job.Queue{Name: "idle"}, job.Handle("k", func(context.Context, job.Task[[]byte]) error { return nil }))
 		d.exec("select pawl_v1.worker_register('dead', '1 hour')")
 		d.exec("select pawl_v1.job_enqueue('orphans', 'orphan', '')")

@@ -268,8 +268,8 @@ func TestHeartbeat_Recalled(t *testing.T) {
 	b.is(`select pawl_v1.worker_heartbeat(1, '{"here": true}')`, "P4004")
 }
 
-// An answer may be lost. What it named is named again until the worker says that it has arrived; what is recalled meanwhile,
-// also by a transaction that began before, is not forgotten with it.
+// An answer may be lost. What it named is named again until the worker says that it has arrived;
+// what is recalled meanwhile, also by a transaction that began before, is not forgotten with it.
 func TestHeartbeat_NamesUntilItArrived(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `insert into pawl.worker (name) values ('w'), ('v');

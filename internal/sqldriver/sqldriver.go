@@ -21,7 +21,8 @@ import (
 const Hint = `import _ "github.com/jackc/pgx/v5/stdlib" and call sql.Open("pgx", url), or stdlib.OpenDBFromPool`
 
 // asked has the handles that were found to behave as pgx does and are not pgx's own, and of a
-// *sql.DB a weak pointer, so that it can be freed. A Go type is no key: one type may wrap two drivers.
+// *sql.DB a weak pointer, so that it can be freed. A Go type is no key: one type may wrap two
+// drivers.
 var asked sync.Map
 
 // Foreign says that a driver is not pgx's, nor a wrapper that hands on what pgx says.
@@ -39,9 +40,10 @@ type handle interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// Check returns a *Foreign if h does not run on pgx. pgx's own driver is known by its type. Another may wrap it, as those that trace do: a
-// *sql.DB is asked once, with two statements, or its first transaction is, behind a savepoint. Another error is that of the
-// database. Of other handles nothing is known: see [Judge].
+// Check returns a *Foreign if h does not run on pgx. pgx's own driver is known by its type. Another
+// may wrap it, as those that trace do: a *sql.DB is asked once, with two statements, or its first
+// transaction is, behind a savepoint. Another error is that of the database. Of other handles
+// nothing is known: see [Judge].
 func Check(ctx context.Context, h handle) error {
 	switch h := h.(type) {
 	case *sql.Tx:
@@ -75,8 +77,8 @@ func checkTx(ctx context.Context, tx *sql.Tx) error {
 	})
 }
 
-// handleOf returns the *sql.DB that a transaction is of. If database/sql moves it, the result is nil, and
-// each transaction is asked.
+// handleOf returns the *sql.DB that a transaction is of. If database/sql moves it, the result is
+// nil, and each transaction is asked.
 func handleOf(tx *sql.Tx) any {
 	db := reflect.ValueOf(tx).Elem().FieldByName("db")
 	if !db.IsValid() || db.Type() != reflect.TypeFor[*sql.DB]() {
@@ -92,7 +94,8 @@ func pkgOf(t reflect.Type) string {
 	return t.PkgPath()
 }
 
-// once asks a question until its answer was nil. A handle that cannot be remembered is asked each time.
+// once asks a question until its answer was nil. A handle that cannot be remembered is asked each
+// time.
 func once(handle any, question func() error) error {
 	key := handle
 	db, _ := handle.(*sql.DB)

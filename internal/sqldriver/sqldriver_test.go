@@ -92,8 +92,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A transaction is judged by its *sql.DB: another driver in the same wrapper is refused, in whichever
-// order they come, and one that was taken is not asked again.
+// A transaction is judged by its *sql.DB: another driver in the same wrapper is refused, in
+// whichever order they come, and one that was taken is not asked again.
 func TestCheck_TransactionsOfOneWrapper(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), pgtest.URL(t, pgtest.Template{Name: "empty"}))

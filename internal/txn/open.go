@@ -262,8 +262,8 @@ func (o *Opened) Unbroken() bool {
 	return !o.given && conn.TxStatus() == 'T' && legible(conn)
 }
 
-// legible reports whether the server reads texts as look does. In some encodings of clients a backslash
-// or a quote is the second half of a character.
+// legible reports whether the server reads texts as look does. In some encodings of clients a
+// backslash or a quote is the second half of a character.
 func legible(conn *pgconn.PgConn) bool {
 	return conn.ParameterStatus("standard_conforming_strings") == "on" && conn.ParameterStatus("client_encoding") == "UTF8"
 }

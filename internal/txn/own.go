@@ -25,8 +25,8 @@ const (
        pg_catalog.set_config('pawl.begin_statement_timeout', pg_catalog.current_setting('statement_timeout'), true),
        pg_catalog.set_config('pawl.begin_lock_timeout', pg_catalog.current_setting('lock_timeout'), true),
        pg_catalog.set_config('pawl.begin_search_path', pg_catalog.current_setting('search_path'), true)`
-	// What is put back holds for the session, so that SET without LOCAL leaves nothing behind either. A
-	// value is empty behind RESET ALL, which does not reset the role.
+	// What is put back holds for the session, so that SET without LOCAL leaves nothing behind
+	// either. A value is empty behind RESET ALL, which does not reset the role.
 	restoreRole = `select pg_catalog.set_config(n.name, n.value, false)
   from (values (1, 'statement_timeout', pg_catalog.current_setting('pawl.begin_statement_timeout', true)),
                (2, 'lock_timeout', pg_catalog.current_setting('pawl.begin_lock_timeout', true)),
@@ -210,8 +210,8 @@ func (o *Opened) judged(err error) error {
 
 var errReadOnly = errors.New("the handler made its transaction read-only (transaction_read_only), and Pawl writes in it, too")
 
-// Refusal names the setting of user code that stopped a statement of Pawl's in the same transaction.
-// A server does not become read-only within a transaction that has written.
+// Refusal names the setting of user code that stopped a statement of Pawl's in the same
+// transaction. A server does not become read-only within a transaction that has written.
 func Refusal(err error) error {
 	if pawl.CodeOf(err) != verdict.ReadOnly || errors.Is(err, errReadOnly) {
 		return err

@@ -10,9 +10,10 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// LostRace reports whether a transaction failed through another one: a serialization failure (40001) or a deadlock (40P01). It took no
-// effect, and may succeed if the whole of it runs again. The codes stand in the table of package verdict; that a handler called the error
-// final does not matter here.
+// LostRace reports whether a transaction failed through another one: a serialization failure
+// (40001) or a deadlock (40P01). It took no effect, and may succeed if the whole of it runs again.
+// The codes stand in the table of package verdict; that a handler called the error final does not
+// matter here.
 func LostRace(err error) bool {
 	return verdict.IsRace(pawl.CodeOf(err))
 }

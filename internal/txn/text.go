@@ -3,16 +3,17 @@ package txn
 import "strings"
 
 // look reads what the statements of a text do beside their work. soils: one of them changes the
-// session beyond the end of its transaction, by SET without LOCAL, set_config for the session, RESET,
-// LISTEN or LOAD. drops: one drops what is prepared, by DEALLOCATE ALL or DISCARD ALL. ends: the first
-// word of one that ends the transaction.
+// session beyond the end of its transaction, by SET without LOCAL, set_config for the session,
+// RESET, LISTEN or LOAD. drops: one drops what is prepared, by DEALLOCATE ALL or DISCARD ALL. ends:
+// the first word of one that ends the transaction.
 //
-// It cannot see what a function, a DO block or a procedure does. There COMMIT is no worry, since PostgreSQL refuses it inside a
-// transaction block (SQLSTATE 2D000). Nearly every text is one statement, of which only the first words are read.
+// It cannot see what a function, a DO block or a procedure does. There COMMIT is no worry, since
+// PostgreSQL refuses it inside a transaction block (SQLSTATE 2D000). Nearly every text is one
+// statement, of which only the first words are read.
 //
-// The body of a function in SQL (BEGIN ATOMIC … END) may hold semicolons. Its statements are looked at
-// like others, since none that ends a transaction may stand there; its END ends no transaction. Texts are
-// read as with standard_conforming_strings; see Unbroken.
+// The body of a function in SQL (BEGIN ATOMIC … END) may hold semicolons. Its statements are looked
+// at like others, since none that ends a transaction may stand there; its END ends no transaction.
+// Texts are read as with standard_conforming_strings; see Unbroken.
 func look(text string) (soils, drops bool, ends string) {
 	soils = configures(text)
 	bodies := 0 // of functions, that are open
@@ -127,7 +128,8 @@ func (s statement) routine() bool {
 	return s.words[0] == "create" && (what == "function" || what == "procedure")
 }
 
-// next returns a text's first statement up to its semicolon, and what stands behind that, if anything does.
+// next returns a text's first statement up to its semicolon, and what stands behind that, if
+// anything does.
 func next(text string) (s statement, rest string, more bool) {
 	depth, before := 0, "" // of parentheses; the word before
 	for n := 0; ; {
@@ -208,8 +210,9 @@ func tag(text string) bool {
 	return true
 }
 
-// quoted returns the length of a quoted text. A doubled quote is read as two texts side by side, but not
-// where backslashes escape: there they would not in the second. Nor would they where the text goes on behind a line break.
+// quoted returns the length of a quoted text. A doubled quote is read as two texts side by side,
+// but not where backslashes escape: there they would not in the second. Nor would they where the
+// text goes on behind a line break.
 func quoted(text string, quote byte, escapes bool) int {
 	for i := 1; i < len(text); i++ {
 		switch {
@@ -227,8 +230,9 @@ func quoted(text string, quote byte, escapes bool) int {
 	return len(text)
 }
 
-// continued returns the length of what stands between two parts of one quoted text, with the quote that
-// begins the second: blanks and comments to the end of their line, with a line break among them. 0: the text has ended.
+// continued returns the length of what stands between two parts of one quoted text, with the quote
+// that begins the second: blanks and comments to the end of their line, with a line break among
+// them. 0: the text has ended.
 func continued(text string) int {
 	rest, broken := text, false
 	for rest != "" {

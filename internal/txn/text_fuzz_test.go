@@ -43,8 +43,9 @@ func (p *reader) connect(tb testing.TB) *pgx.Conn {
 	return conn
 }
 
-// ends sends a text in a transaction, as one message of the simple protocol, and reports whether that has
-// ended: by COMMIT, since a row of it is to be seen, or by ROLLBACK, since it is another one now.
+// ends sends a text in a transaction, as one message of the simple protocol, and reports whether
+// that has ended: by COMMIT, since a row of it is to be seen, or by ROLLBACK, since it is another
+// one now.
 func (p *reader) ends(tb testing.TB, text string) (committed, ended bool) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -93,7 +94,8 @@ func (p *reader) ends(tb testing.TB, text string) (committed, ended bool) {
 	return false, ended
 }
 
-// hides fails the test if the server ends the transaction with a text in which Pawl sees nothing that does.
+// hides fails the test if the server ends the transaction with a text in which Pawl sees nothing
+// that does.
 func (p *reader) hides(tb testing.TB, text string) (ended bool) {
 	tb.Helper()
 	seen := txn.Ends(text)
@@ -104,8 +106,8 @@ func (p *reader) hides(tb testing.TB, text string) (ended bool) {
 	return ended
 }
 
-// A grammar of texts in which something may hide: a beginning, a few values with something behind each,
-// and what ends the transaction.
+// A grammar of texts in which something may hide: a beginning, a few values with something behind
+// each, and what ends the transaction.
 var (
 	beginnings = []string{"select ", "SELECT/**/", "insert into t values (1); select ", "create or replace view v as select ", "create or replace function f() returns int begin atomic select ",
 		"create or replace function f() returns int begin/**/ATOMIC select 1; select ", "create or replace function f(begin int) returns int return ", "create or replace procedure q(begin atomic) begin atomic select ",
@@ -120,8 +122,8 @@ var (
 
 func anyOf(r *rand.Rand, all []string) string { return all[r.IntN(len(all))] }
 
-// Texts of that grammar hide nothing: the server, which parses them, ends no transaction that Pawl does
-// not see it end. Some of them do end it.
+// Texts of that grammar hide nothing: the server, which parses them, ends no transaction that Pawl
+// does not see it end. Some of them do end it.
 func TestLook_SeesWhatTheServerSees(t *testing.T) {
 	t.Parallel()
 	p := readerOf(t)

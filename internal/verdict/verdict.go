@@ -10,10 +10,12 @@ type Verdict string
 
 // The verdicts. What depends on more than the code is asked: see [Ask], [Busy] and [Unknown].
 const (
-	// Outage: the database is not to be counted on. Nothing is charged, and a consumer stops receiving.
+	// Outage: the database is not to be counted on. Nothing is charged, and a consumer stops
+	// receiving.
 	Outage Verdict = "outage"
-	// Ask: it looks like an outage. If the same server takes writes of others on another connection,
-	// it is the attempt's failure. Else it is an outage, of which an attempt has three in a row.
+	// Ask: it looks like an outage. If the same server takes writes of others on another
+	// connection, it is the attempt's failure. Else it is an outage, of which an attempt has three
+	// in a row.
 	Ask Verdict = "outage, or failure"
 	// Failure: it is charged as one attempt.
 	Failure Verdict = "failure"
@@ -62,7 +64,8 @@ func Of[C ~string](code C) Row {
 // IsBusy reports whether a statement of Pawl's did not get a row that another transaction has.
 func IsBusy[C ~string](code C) bool { return Of(code).Own == Busy }
 
-// IsRace reports whether a transaction failed through another one, and may succeed if it runs again.
+// IsRace reports whether a transaction failed through another one, and may succeed if it runs
+// again.
 func IsRace[C ~string](code C) bool { return Of(code).Own == Race }
 
 // IsOutage reports whether a connection that ends with the code may be gone with its server.

@@ -74,8 +74,8 @@ type TB interface {
 	Cleanup(fn func())
 }
 
-// Start runs a proxy in front of the database that rawURL names until the test ends, and returns it with the URL to use
-// instead: see [Open].
+// Start runs a proxy in front of the database that rawURL names until the test ends, and returns it
+// with the URL to use instead: see [Open].
 func Start(tb TB, rawURL string) (*Proxy, string) {
 	tb.Helper()
 	p, through, err := Open(rawURL)
@@ -86,9 +86,10 @@ func Start(tb TB, rawURL string) (*Proxy, string) {
 	return p, through
 }
 
-// Open runs a proxy in front of the database that rawURL names until Close, and returns it with the URL to use instead. In
-// front of a Unix socket it listens on one itself, in a directory that only this user can enter: a server on a Unix socket
-// may trust all who reach it, so a port of the proxy would open that server to each user of the machine.
+// Open runs a proxy in front of the database that rawURL names until Close, and returns it with the
+// URL to use instead. In front of a Unix socket it listens on one itself, in a directory that only
+// this user can enter: a server on a Unix socket may trust all who reach it, so a port of the proxy
+// would open that server to each user of the machine.
 func Open(rawURL string) (*Proxy, string, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -125,7 +126,8 @@ const defaultPort = "5432"
 // socketIn is where a server that has a port listens in a directory.
 func socketIn(dir, port string) string { return filepath.Join(dir, ".s.PGSQL."+port) }
 
-// parent is where the directory of a socket goes. The path of a socket is short: 103 octets on macOS.
+// parent is where the directory of a socket goes. The path of a socket is short: 103 octets on
+// macOS.
 func parent() string {
 	const longest = 60
 	if dir := os.TempDir(); len(dir) <= longest {

@@ -37,10 +37,12 @@ type Config struct {
 	// is never an idempotency key: it names an entity, and every change of the entity has it.
 	Key KeyFrom
 
-	// MaxRecords and MaxOctets bound what is fetched of one partition and not settled. At either bound the partition is not fetched until
-	// half of it is settled; what one fetch of the client returns is taken as a whole. Too small: a partition waits for its slowest record. Too large: more memory, and more comes again after a
-	// crash, as duplicates: at most ten times MaxRecords, if one record is unsettled for long. Defaults 1,000 records and 64 MiB; allowed 1 to
-	// 100,000 and 1 octet to 1 GiB.
+	// MaxRecords and MaxOctets bound what is fetched of one partition and not settled. At either
+	// bound the partition is not fetched until half of it is settled; what one fetch of the client
+	// returns is taken as a whole. Too small: a partition waits for its slowest record. Too large:
+	// more memory, and more comes again after a crash, as duplicates: at most ten times MaxRecords,
+	// if one record is unsettled for long. Defaults 1,000 records and 64 MiB; allowed 1 to 100,000
+	// and 1 octet to 1 GiB.
 	MaxRecords int
 	MaxOctets  int
 

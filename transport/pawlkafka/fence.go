@@ -11,7 +11,8 @@ import (
 // A member whose session has ended is fenced: its partitions are another's, or were. If a commit is
 // the first to be told, the client joins again under another member id and keeps what it had,
 // without a word of a loss. What stands in our windows is of the time before, so a commit of it
-// would rewind the owner since. So a partition remembers the membership under which it was assigned:
+// would rewind the owner since. So a partition remembers the membership under which it was
+// assigned:
 //
 //	send         commits nothing of it under another one
 //	onRevoked    is a loss if the membership is another one

@@ -32,8 +32,8 @@ func (h *heartbeats) OnBrokerWrite(kgo.BrokerMetadata, int16, int, time.Duration
 func (h *heartbeats) OnBrokerConnect(kgo.BrokerMetadata, time.Duration, net.Conn, error) {}
 
 // A fenced group has one partition of ten records. Its member a has received all, settled two and
-// lost its membership, which it will learn from its next commit: no heartbeat comes before. Member b
-// has received the other eight, and settled some of them.
+// lost its membership, which it will learn from its next commit: no heartbeat comes before. Member
+// b has received the other eight, and settled some of them.
 type fenced struct {
 	at, topic, group string
 	admin            *kadm.Client
@@ -64,7 +64,8 @@ func fence(t *testing.T, settles int) *fenced {
 	return f
 }
 
-// evict takes the membership of the only member, as a coordinator does whose session with it has ended.
+// evict takes the membership of the only member, as a coordinator does whose session with it has
+// ended.
 func (f *fenced) evict(t *testing.T) {
 	t.Helper()
 	all, err := f.admin.DescribeGroups(t.Context(), f.group)

@@ -30,7 +30,8 @@ func (s *Source) onAssigned(ctx context.Context, _ *kgo.Client, added map[string
 	s.renew(ctx, s.assign(added))
 }
 
-// assign begins partitions that are new, and returns those that were kept from an earlier membership.
+// assign begins partitions that are new, and returns those that were kept from an earlier
+// membership.
 func (s *Source) assign(added map[string][]int32) (kept []*partition) {
 	member := s.membership()
 	s.mu.Lock()
@@ -58,7 +59,8 @@ func (s *Source) assign(added map[string][]int32) (kept []*partition) {
 	return kept
 }
 
-// onFetched reads where the commits of new partitions stand, and what earlier owners wrote beside them. What a partition skips is told.
+// onFetched reads where the commits of new partitions stand, and what earlier owners wrote beside
+// them. What a partition skips is told.
 func (s *Source) onFetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
 	var told []error
 	s.mu.Lock()

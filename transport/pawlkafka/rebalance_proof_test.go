@@ -246,7 +246,8 @@ func (d *diary) text() string {
 }
 
 // One key is in two partitions, both records are received at once, and one partition moves before
-// they are handled: the record of the other is handled all the same, by the member that still has it.
+// they are handled: the record of the other is handled all the same, by the member that still has
+// it.
 func TestRebalance_OneKeyInTwoPartitions(t *testing.T) {
 	t.Parallel()
 	at := addr(t)

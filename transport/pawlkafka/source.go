@@ -61,19 +61,24 @@ var (
 	_ pawl.Broker    = (*Source)(nil)
 )
 
-// Open makes a client of opts, which say how the cluster is reached ([kgo.SeedBrokers], [kgo.SASL], [kgo.DialTLSConfig]) and may set how
-// the group is kept: [kgo.SessionTimeout], [kgo.HeartbeatInterval], [kgo.RebalanceTimeout], [kgo.InstanceID], [kgo.FetchMaxBytes] and so
-// on. It checks that the topics exist; none is ever created. The error says in one line what to do if they do not, or if no broker answers.
+// Open makes a client of opts, which say how the cluster is reached ([kgo.SeedBrokers], [kgo.SASL],
+// [kgo.DialTLSConfig]) and may set how the group is kept: [kgo.SessionTimeout],
+// [kgo.HeartbeatInterval], [kgo.RebalanceTimeout], [kgo.InstanceID], [kgo.FetchMaxBytes] and so on.
+// It checks that the topics exist; none is ever created. The error says in one line what to do if
+// they do not, or if no broker answers.
 //
-// The source sets what its promises depend on: no automatic commits, only committed records of transactions, cooperative-sticky
-// assignment, the callbacks of the group. Options that would break them are refused: a group, topics, callbacks, automatic commits, a
-// transactional id, topics that are created on the way, [kgo.BlockRebalanceOnPoll], a reset of lost offsets to the end.
+// The source sets what its promises depend on: no automatic commits, only committed records of
+// transactions, cooperative-sticky assignment, the callbacks of the group. Options that would break
+// them are refused: a group, topics, callbacks, automatic commits, a transactional id, topics that
+// are created on the way, [kgo.BlockRebalanceOnPoll], a reset of lost offsets to the end.
 //
-// Set [kgo.RebalanceTimeout] above the Timeout of the handler and 10 s more; the default of 60 s fits the default Timeout of 30 s. With an
-// InstanceID a process that ends stays a member until its session ends, which spares a restart the rebalance; its
-// partitions wait meanwhile. [kgo.ConsumeStartOffset] says where a group begins that has never committed: by default with the first record.
-// If it is another place, each partition without a commit reports what it skips (event trouble, kafka.log).
-// A group that begins at the end also skips what is in new partitions before it has noticed them.
+// Set [kgo.RebalanceTimeout] above the Timeout of the handler and 10 s more; the default of 60 s
+// fits the default Timeout of 30 s. With an InstanceID a process that ends stays a member until its
+// session ends, which spares a restart the rebalance; its partitions wait meanwhile.
+// [kgo.ConsumeStartOffset] says where a group begins that has never committed: by default with the
+// first record. If it is another place, each partition without a commit reports what it skips
+// (event trouble, kafka.log). A group that begins at the end also skips what is in new partitions
+// before it has noticed them.
 func Open(ctx context.Context, opts []kgo.Opt, group string, topics []string, cfg Config) (*Source, error) {
 	const op = "kafka.open"
 	cfg, err := cfg.filled()

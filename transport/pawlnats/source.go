@@ -97,13 +97,14 @@ func (s *Source) name() string { return s.stream + "/" + s.consumer }
 // Broker returns nats and the name of the stream, for traces.
 func (s *Source) Broker() (system, destination string) { return "nats", s.stream }
 
-// Info says for how long a message may come again without being published again: for the MaxAge of the stream, or for ever if it has none. A
-// consumer that is made anew delivers all that the stream still holds. If the consumer has a MaxAckPending, what was given back counts against
-// it, so ReleaseBlocks is set.
+// Info says for how long a message may come again without being published again: for the MaxAge of
+// the stream, or for ever if it has none. A consumer that is made anew delivers all that the stream
+// still holds. If the consumer has a MaxAckPending, what was given back counts against it, so
+// ReleaseBlocks is set.
 //
-// Open asks JetStream for it, and Info asks again if the answer is older than five minutes, and checks the consumer as Open does: settings may
-// change under a running consumer. That takes ten seconds at most; if it fails, the last answer holds, and the next call asks again after a
-// minute.
+// Open asks JetStream for it, and Info asks again if the answer is older than five minutes, and
+// checks the consumer as Open does: settings may change under a running consumer. That takes ten
+// seconds at most; if it fails, the last answer holds, and the next call asks again after a minute.
 func (s *Source) Info() pawl.SourceInfo {
 	b := s.recent()
 	i := pawl.SourceInfo{RedeliveryHorizon: b.horizon, ReceiveBatch: min(s.config.Batch, b.batch), AckBatch: ackBatch, ReleaseBlocks: b.bounded}

@@ -18,7 +18,8 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlnats"
 )
 
-// windows are consumers that let as many messages out as fail for ever below, and one that lets out all.
+// windows are consumers that let as many messages out as fail for ever below, and one that lets out
+// all.
 var windows = map[string]options{
 	"in order":  {consumer: jetstream.ConsumerConfig{MaxAckPending: 1}, config: pawlnats.Config{OrderingKey: pawlnats.BySubject}},
 	"a window":  {consumer: jetstream.ConsumerConfig{MaxAckPending: 5}},

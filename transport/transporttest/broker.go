@@ -46,8 +46,8 @@ type Features struct {
 	// BinaryAttributes: the value of an attribute may be any octets. What is no text arrives under the attribute's name and ";base64", in
 	// standard base64.
 	BinaryAttributes bool
-	// Narrow: a receiver that holds deliveries is given nothing that is sent meanwhile, as its window is configured so. Tests that need
-	// that are left out.
+	// Narrow: a receiver that holds deliveries is given nothing that is sent meanwhile, as its
+	// window is configured so. Tests that need that are left out.
 	Narrow bool
 	// BinaryKeys: an ordering key may be any octets. It arrives as text, another one for each key. Only if Ordered.
 	BinaryKeys bool

@@ -153,7 +153,8 @@ func decode[T any](body []byte) (*T, *Error) {
 	return in, nil
 }
 
-// unreadable says what is wrong with a body in the words of the protocol: clients know nothing of Go.
+// unreadable says what is wrong with a body in the words of the protocol: clients know nothing of
+// Go.
 func unreadable(err error) string {
 	var mismatch *json.UnmarshalTypeError
 	var encoding base64.CorruptInputError

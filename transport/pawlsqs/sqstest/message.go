@@ -152,8 +152,9 @@ func checkAttributes(attributes map[string]attribute) *Error {
 
 var decimal = regexp.MustCompile(`^[+-]?([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,4}))?$`)
 
-// isNumber reports whether text is a number of the type Number: a decimal one of up to 38 digits, between 10^-128 and 10^126
-// ("Message attribute data types" in the developer guide). Zeros at both ends are trimmed.
+// isNumber reports whether text is a number of the type Number: a decimal one of up to 38 digits,
+// between 10^-128 and 10^126 ("Message attribute data types" in the developer guide). Zeros at both
+// ends are trimmed.
 func isNumber(text string) bool {
 	const digits, smallest, largest = 38, -128, 126
 	parts := decimal.FindStringSubmatch(text)

@@ -12,16 +12,18 @@ import (
 	"unicode/utf8"
 )
 
-// inXML is the query protocol, which older clients speak: the parameters are a form, the answer is XML ("Making Query API requests for Amazon
-// SQS using AWS query protocol" in the developer guide). Both protocols name the same members. Lists and maps are numbered parameters there:
+// inXML is the query protocol, which older clients speak: the parameters are a form, the answer is
+// XML ("Making Query API requests for Amazon SQS using AWS query protocol" in the developer guide).
+// Both protocols name the same members. Lists and maps are numbered parameters there:
 //
 //	AttributeName.1=All                                          AttributeNames    ["All"]
 //	Attribute.1.Name=DelaySeconds&Attribute.1.Value=3            Attributes        {"DelaySeconds": "3"}
 //	SendMessageBatchRequestEntry.1.Id=a                          Entries           [{"Id": "a"}]
 //	AttributeName=                                               AttributeNames    []
 //
-// The last line is how the protocol sends an empty list; some clients write the name that the list has in JSON.
-// So a form becomes the body of the JSON protocol, and its result becomes XML; the operations know one protocol only.
+// The last line is how the protocol sends an empty list; some clients write the name that the list
+// has in JSON. So a form becomes the body of the JSON protocol, and its result becomes XML; the
+// operations know one protocol only.
 var inXML = protocol{read: readQuery, result: resultXML, failed: failedXML}
 
 // isQuery recognises the query protocol.
