@@ -10,6 +10,7 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/txn"
+	"github.com/pawl-go/pawl/migrate"
 )
 
 // A session is one incarnation of the worker in the database: a worker row, and the lease of everything claimed under
@@ -28,6 +29,7 @@ type session struct {
 	present  atomic.Bool   // the presence lock is held
 	pooled   atomic.Bool   // the presence connection goes through a pooler that changes sessions
 	told     told          // what the last report said of these; as beat
+	checked  time.Time     // when rows seemed hidden last; as beat
 	recalls  []int64       // that the last beat's answer has told of: the next one says that it arrived; as beat
 	settled  chan struct{} // closed when it is, or cannot be had
 	depart   func()        // ends the presence
@@ -127,6 +129,10 @@ func (w *Worker) keepAlive(ctx context.Context, s *session) {
 				s.reported, s.told = asked, told{report.Pooled, report.Wakeups}
 			}
 			w.recall(ctx, s, row.Recalled)
+			if row.Hidden && asked.Sub(s.checked) >= hiddenEvery {
+				s.checked = asked
+				w.tellHidden(ctx)
+			}
 		case err == nil:
 			w.giveUp(ctx, s, &pawl.Error{Op: "worker.heartbeat", Code: pawl.CodeFenceLost})
 			return
@@ -137,6 +143,19 @@ func (w *Worker) keepAlive(ctx context.Context, s *session) {
 		default:
 			w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.heartbeat", Err: err})
 		}
+	}
+}
+
+// hiddenEvery is how often a worker says that row level security hides jobs from it.
+const hiddenEvery = time.Minute
+
+// tellHidden says so if row level security, which was turned on while the worker ran, hides jobs from
+// it: claims find nothing then, and the jobs wait.
+func (w *Worker) tellHidden(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	if err := migrate.Check(ctx, w.pool); errors.Is(err, pawl.ErrSchemaMismatch) {
+		w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.heartbeat", Err: err})
 	}
 }
 

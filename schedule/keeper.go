@@ -42,9 +42,16 @@ type Keeper struct {
 	pool   *pgxpool.Pool
 	cfg    Config
 	failed map[string]time.Time // schedules that cannot tick, and when to try again
+	last   attempt              // that found nothing owed
 	turns  *progress.Loop       // nil unless somebody looks
 	begun  sync.Once
 	ready  chan struct{} // closed when the schedules are put
+}
+
+// An attempt is to tick a schedule as it was read.
+type attempt struct {
+	name  string
+	fence int64
 }
 
 // NewKeeper checks the configuration and fills in the defaults.
@@ -215,7 +222,7 @@ func (k *Keeper) tick(ctx context.Context, r catalog.ScheduleRow) error {
 		return err
 	}
 	if row.Outcome != "ticked" {
-		return nil // somebody else was faster
+		return k.beaten(ctx, r)
 	}
 	if row.Enqueued > 0 {
 		k.emit(ctx, pawl.Event{Kind: pawl.EventTicked, Op: "schedule.tick", Scope: r.Queue, Key: r.Name, Count: row.Enqueued})
@@ -224,6 +231,21 @@ func (k *Keeper) tick(ctx context.Context, r catalog.ScheduleRow) error {
 		k.emit(ctx, pawl.Event{Kind: pawl.EventMissed, Op: "schedule.tick", Scope: r.Queue, Key: r.Name, Count: skipped})
 	}
 	return nil
+}
+
+// beaten is called after a tick that found nothing owed: another keeper was faster. If the same is
+// found twice, the keeper may see the schedule and not change it, as if row level security was turned
+// on while it ran.
+func (k *Keeper) beaten(ctx context.Context, r catalog.ScheduleRow) error {
+	now := attempt{r.Name, r.Fence}
+	twice := k.last == now
+	k.last = now
+	if !twice {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	return migrate.Check(ctx, k.pool)
 }
 
 // ticks reads a cron expression; the database itself counts intervals.

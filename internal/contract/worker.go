@@ -61,6 +61,7 @@ type WorkerHeartbeatRow struct {
 	Alive    bool
 	Recalled []int64 // jobs cancelled under the worker since the last beat
 	Recalls  []int64 // ids of what made them so; the next beat says that they have arrived
+	Hidden   bool    // row level security may hide jobs from the worker
 }
 
 // WorkerReport is what a worker says of itself, for those who diagnose.
@@ -96,11 +97,14 @@ func WorkerHeartbeat(ctx context.Context, db Batcher, worker int64, presence boo
 	_, err := results.Exec()
 	var r WorkerHeartbeatRow
 	var outcome string
-	var detail struct{ Recalls []int64 }
+	var detail struct {
+		Recalls []int64
+		Hidden  bool
+	}
 	if err == nil {
 		err = results.QueryRow().Scan(&outcome, &r.Recalled, &detail)
 	}
-	r.Recalls = detail.Recalls
+	r.Recalls, r.Hidden = detail.Recalls, detail.Hidden
 	if e := results.Close(); err == nil {
 		err = e
 	}

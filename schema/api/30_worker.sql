@@ -71,6 +71,7 @@ return (p_worker & 2147483647)::int;
 -- outcome 'alive', or 'lost': its jobs were taken back; stop their handlers and register again.
 -- recalled: jobs that were cancelled or recalled under it since the last beat; end their handlers. Each is named once, with told until it
 -- has arrived, and not at all if the worker has claimed it again meanwhile.
+-- detail.hidden, true: row level security is on for this role and may hide jobs or lanes, so they wait.
 create or replace function pawl_v1.worker_heartbeat(p_worker bigint, p_options jsonb default '{}')
 returns table (outcome text, recalled bigint[], detail jsonb)
 language plpgsql
@@ -148,7 +149,8 @@ begin
   end if;
   return query
   select 'alive', v_recalled,
-         case when v_recalls is not null and p_options ? 'told' then jsonb_build_object('recalls', v_recalls) else '{}' end;
+         case when v_recalls is not null and p_options ? 'told' then jsonb_build_object('recalls', v_recalls) else '{}' end
+         || case when row_security_active('pawl.job') or row_security_active('pawl.lane') then '{"hidden": true}'::jsonb else '{}' end;
 end
 $$;
 

@@ -4124,6 +4124,7 @@ return (p_worker & 2147483647)::int;
 -- outcome 'alive', or 'lost': its jobs were taken back; stop their handlers and register again.
 -- recalled: jobs that were cancelled or recalled under it since the last beat; end their handlers. Each is named once, with told until it
 -- has arrived, and not at all if the worker has claimed it again meanwhile.
+-- detail.hidden, true: row level security is on for this role and may hide jobs or lanes, so they wait.
 create or replace function pawl_v1.worker_heartbeat(p_worker bigint, p_options jsonb default '{}')
 returns table (outcome text, recalled bigint[], detail jsonb)
 language plpgsql
@@ -4201,7 +4202,8 @@ begin
   end if;
   return query
   select 'alive', v_recalled,
-         case when v_recalls is not null and p_options ? 'told' then jsonb_build_object('recalls', v_recalls) else '{}' end;
+         case when v_recalls is not null and p_options ? 'told' then jsonb_build_object('recalls', v_recalls) else '{}' end
+         || case when row_security_active('pawl.job') or row_security_active('pawl.lane') then '{"hidden": true}'::jsonb else '{}' end;
 end
 $$;
 
@@ -8962,7 +8964,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '0c724600c232faebc8652a535672896396edf25abaf4a6b4a1e1fe256e6cc97f');
+values (1, 'init', 1, 'f70de117b2d5602bfa1be33227f7ee9f7a428d6182227be99884a50025e7c2a9');
 
 do $$
 begin
