@@ -69,3 +69,9 @@ func tryAs(ctx context.Context, client *sqs.Client, c check, d difference) strin
 	}
 	return fmt.Sprintf("%s: %q", c.says, said)
 }
+
+// All checks but the longest, in real time.
+func TestOverLoopback_Timed(t *testing.T) {
+	t.Parallel()
+	overLoopback(t, "")
+}
