@@ -7,6 +7,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
+	"github.com/pawl-go/pawl/internal/patience"
 	"github.com/pawl-go/pawl/internal/wireproxy"
 	"github.com/pawl-go/pawl/ops"
 )
@@ -85,6 +86,7 @@ func TestOnce_AReplayIsOneRoundTrip(t *testing.T) {
 				_, err := once()
 				b.must(err)
 				b.until("select count(*) from pg_stat_activity where datname = current_database() and state = 'idle in transaction'", 0)
+				patience.Until(t, "the connection is back in the pool, for the next call", func() bool { return b.pool.Stat().AcquiredConns() == 0 })
 			}
 			var sent atomic.Int64
 			proxy.Aim(func(message []byte) bool {

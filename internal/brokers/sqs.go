@@ -41,7 +41,8 @@ func LocalStack(ctx context.Context, o Options) (*Server, error) {
 	return startPython(ctx, o, pythonProgram{name: "localstack", version: LocalStackVersion, oldest: 12, packages: localStackPackages, megabytes: 260},
 		"from localstack.runtime.main import main; main()", func(s *Server) []string {
 			return []string{"GATEWAY_LISTEN=" + s.Addr(), "SERVICES=sqs", "HOME=" + s.dir, "FILESYSTEM_ROOT=" + s.dir, "DISABLE_EVENTS=1", "SKIP_SSL_CERT_DOWNLOAD=1",
-				"DNS_ADDRESS=0"}
+				"DNS_ADDRESS=0",
+				"OVERRIDE_IN_DOCKER=0"} // in a container it would write to /var/lib, and so would others at once
 		})
 }
 
