@@ -66,7 +66,7 @@ select pg_catalog.current_setting('server_version_num')::pg_catalog.int4,
   from lock as l`, lockSpace, lockNumber)
 
 // ErrEncoding means that the database cannot hold each text.
-var ErrEncoding = errors.New("Pawl needs a database in UTF8, since keys, headers and errors are any text")
+var ErrEncoding = errors.New("the schema needs a database in UTF8, since keys, headers and errors are any text")
 
 // Refuse returns why Pawl does not run on this server, with the next step, or nil.
 //
