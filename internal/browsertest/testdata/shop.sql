@@ -86,3 +86,6 @@ select s.span, date_trunc(s.span, now(), 'UTC') - s.n * ('1 ' || s.span)::interv
     ('level', 'queue', '', 'dead_letters', 2100, 1, true), ('level', 'queue', '', 'unknown', 2, 1, false), ('level', 'queue', '', 'workers', 3, 1, false),
     ('level', 'queue', '', 'workers_silent', 0, 1, false), ('level', 'queue', 'orders', 'due', 60, 1, true), ('level', 'queue', 'orders', 'oldest_due_ms', 700, 1, true),
     ('level', 'queue', 'orders', 'processing', 12, 1, false)) as c (kind, source, scope, name, size, phase, bad);
+
+-- The rows above have numbers of their own: the sequences go on behind them.
+select setval('pawl.fence_seq', 1000000), setval('pawl.position_seq', 1000000);
