@@ -66,7 +66,7 @@ func (a *Attempt[T]) keepAlive(ctx context.Context) {
 		cancel()
 		step = a.opts.Lease / 3
 		switch {
-		case err == nil, verdict.IsBusy(pawl.CodeOf(err)): // an open transaction has the row: nobody can take it over
+		case err == nil, verdict.IsBusy(pawl.CodeOf(err)): // an open transaction has the row, so no other attempt can take it over
 			beat = asked
 		case refusal(err) != "" || ctx.Err() != nil:
 			return

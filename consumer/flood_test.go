@@ -238,7 +238,7 @@ func TestFlood_Bounds(t *testing.T) {
 	}
 }
 
-// What a Trigger cannot read becomes a dead letter, and is bounded too.
+// A message that a Trigger cannot read becomes a dead letter, and is bounded, too.
 func TestFlood_Trigger(t *testing.T) {
 	t.Parallel()
 	b := newBrokenBed(t, func(*form) {}, func(*brokenBed) {})

@@ -117,7 +117,7 @@ func (b *bed) wantStrange(fine []pawl.Delivery, reasons []string) {
 	}
 }
 
-// Every delivery is settled, whatever is in it: it takes effect, or becomes one dead letter with
+// Every delivery is settled: it takes effect, or becomes one dead letter with
 // the reason, also if it comes again. It holds up no other one, of its batch neither. A retry of
 // what was not kept whole does not meet the handler.
 func TestSize_EveryDeliveryIsSettled(t *testing.T) {
@@ -184,7 +184,7 @@ func TestSize_TheDeadLetterSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// What the database refuses for what is in it becomes a dead letter too, whatever that is.
+// A delivery whose content the database refuses becomes a dead letter, too.
 func TestSize_WhatTheDatabaseRefusesIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	resource := func(name string) func(*bed) {

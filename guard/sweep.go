@@ -138,7 +138,7 @@ func (s *Sweeper) Pass(ctx context.Context) (driven int, err error) {
 	return driven, nil
 }
 
-// What one pass has found. Its transaction has committed.
+// collected is what one pass has found. Its transaction has committed.
 type collected struct {
 	due     []string // ids of the rows that are pending again
 	taken   int      // rows whose holder was silent

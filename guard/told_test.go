@@ -190,6 +190,29 @@ const spentRows = `insert into orders (id, status, attempt_count, last_error, cl
   (11, 'error', 3, 'the model is away', now()), (12, 'error', 4, null, now()), (13, 'error', 2, 'again', now()), (14, 'error', 9, 'final: no', now()),
   (15, 'processing', 3, 'before', now() - interval '1 hour'), (16, 'processing', 2, null, now() - interval '1 hour'), (17, 'processing', 3, null, now())`
 
+// A table without a time of claims is swept, too: its failed rows are driven until their attempts are
+// used up.
+func TestSweeper_WithoutATimeOfClaims(t *testing.T) {
+	t.Parallel()
+	bare := table
+	bare.ClaimedAt = guard.None
+	pool := pawltest.DB(t, orders, `insert into orders (id, status, attempt_count, last_error) values (11, 'error', 2, 'again'), (12, 'error', 3, 'the model is away')`)
+	var e ears
+	var driven []string
+	sweeper, err := rowsOf(t, pool, bare).Sweeper(guard.Redrive{MaxAttempts: 3, Hooks: e.hooks()}, func(_ context.Context, id string) error {
+		driven = append(driven, id)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sweeper.Pass(t.Context()); err != nil || !slices.Equal(driven, []string{"11"}) {
+		t.Errorf("drove %v: %v", driven, err)
+	}
+	e.want(t, "final guard.sweep orders 12 x1")
+	wantText(t, pool, "select string_agg(id || ' ' || status, ', ' order by id) from orders where id > 10", "11 pending, 12 error")
+}
+
 // A row whose attempts are used up is heard once, whichever process sweeps afterwards; it says so
 // itself, and is never driven.
 func TestSweeper_UsedUpRowsAreHeardOnce(t *testing.T) {

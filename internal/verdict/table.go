@@ -1,6 +1,6 @@
 package verdict
 
-// What a caller may do; see pawl.Class.
+// no, yes and the rest are what a caller may do; see pawl.Class.
 const (
 	no, yes, depends = "no", "yes", "depends"
 

@@ -117,7 +117,7 @@ func TestConsumer_RetryFromSourceHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// What is stored of an ordered source is bounded by default, as of every other broker's.
+// The stored deliveries of an ordered source are bounded by default, as those of every other broker.
 func TestConsumer_StoresNotWithoutBound(t *testing.T) {
 	t.Parallel()
 	for name, o := range windows {
