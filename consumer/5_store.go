@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -25,7 +26,7 @@ func (c *Consumer) failed(failure error) *ending {
 		failure = pawl.Final(failure)
 	}
 	s := delivery.Storage{Attempts: 1, MaxAttempts: c.handler.MaxAttempts, RetryIn: c.handler.Backoff.After(1), Failure: failure,
-		Dead: pawl.IsFinal(failure) || c.handler.MaxAttempts == 1}
+		Dead: pawl.IsFinal(failure) || c.handler.MaxAttempts == 1, Suspect: errors.Is(failure, txn.ErrTaken)}
 	switch a := answer.Of(failure); a.What {
 	case answer.Snooze:
 		return storedAs(delivery.Storage{MaxAttempts: c.handler.MaxAttempts, RetryIn: a.Within()}, pawl.EventSnoozed)

@@ -58,9 +58,19 @@ func (c *Consumer) settled(ctx context.Context, it item) outcome {
 // handler loses the transaction, another one claims and records that: the database may hold the outcome by then, and that is the answer.
 func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 	leave := func() {}
+	var turn verdict.Turn
+	defer turn.End()
 	if it.instead == nil {
-		if leave, err = c.enter(ctx); err != nil {
+		if err := c.takeTurn(ctx, it.intent.Key, &turn); err != nil { // before the door, which a suspect waits at
 			return outcome{}, nil // stopping
+		}
+		left, err := c.enter(ctx)
+		if err != nil {
+			return outcome{}, nil // stopping
+		}
+		leave = func() {
+			left()
+			turn.End()
 		}
 	}
 	defer leave()
@@ -69,12 +79,18 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 	}
 	key := it.intent.Key
 	once := func() (err error) {
-		if it.instead == nil && c.losses.Count(key) >= verdict.Bound {
+		switch {
+		case it.instead != nil:
+		case c.losses.Count(key) >= verdict.Bound:
 			return &lostError{txn.Taken()}
+		default: // a COMMIT without an answer may have been a loss
+			if err := c.takeTurn(ctx, key, &turn); err != nil {
+				return err
+			}
 		}
 		o, err = c.once(ctx, it, leave)
 		switch {
-		case errors.Is(err, txn.ErrTaken):
+		case takenWithConnection(err):
 			c.losses.Lost(key)
 		case err == nil:
 			c.losses.Over(key)
@@ -94,6 +110,24 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 		err = c.untilKnown(ctx, it.Delivery, once)
 	}
 	return o, err
+}
+
+// takeTurn waits until no other attempt of this process would be charged for a loss, if this one
+// would be.
+func (c *Consumer) takeTurn(ctx context.Context, key string, turn *verdict.Turn) error {
+	if !c.losses.Last(key) {
+		return nil
+	}
+	return turn.Take(ctx)
+}
+
+// takenWithConnection reports whether a handler was lost with its connection.
+func takenWithConnection(err error) bool {
+	var lost *lostError
+	if errors.As(err, &lost) {
+		err = lost.failure
+	}
+	return txn.Lost(err)
 }
 
 // once is one transaction: claim, handle, commit.

@@ -84,6 +84,9 @@ func (c *Consumer) applyMany(ctx context.Context, items []item, leave func()) (o
 		outcomes = make([]outcome, len(items))
 	}
 	for n, it := range items {
+		if takenWithConnection(err) {
+			c.losses.Lost(it.intent.Key)
+		}
 		switch {
 		case singly:
 			if lost != nil && endedByText(lost.failure) {
@@ -91,9 +94,6 @@ func (c *Consumer) applyMany(ctx context.Context, items []item, leave func()) (o
 			}
 			outcomes[n] = c.settled(ctx, it)
 		case err != nil:
-			if errors.Is(err, txn.ErrTaken) {
-				c.losses.Lost(it.intent.Key)
-			}
 			outcomes[n] = c.undecided(ctx, it.Delivery, "consumer.apply", err)
 		case errors.As(outcomes[n].failure, new(mismatch)):
 			outcomes[n] = c.settled(ctx, c.buried(it, outcomes[n].failure).again())

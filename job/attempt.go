@@ -26,6 +26,7 @@ type attempt struct {
 	ran      bool          // a suspect goes back if the process has another
 	over     chan struct{} // closed when it has ended; nil: nobody asks
 
+	turn  verdict.Turn
 	leave func()      // of a suspect: ends its stay in the gate
 	left  atomic.Bool // an ordinary entrant's stay has ended
 
@@ -55,7 +56,9 @@ func (a *attempt) run() {
 			endAll(a)
 		}
 	}()
-	if a.w.chargeLosses(a) || a.jobs[0].Crashes > 0 && !a.w.isolate(a) {
+	j := a.jobs[0]
+	suspect := j.Crashes > 0
+	if a.w.chargeLosses(a) || (suspect || a.w.losses.Last(j.ID)) && !a.w.takeTurn(a) || suspect && !a.w.isolate(a) {
 		return
 	}
 	a.ran = true
@@ -71,8 +74,8 @@ func (a *attempt) run() {
 	}
 }
 
-// chargeLosses fails a job that too many outages in a row have taken from its handler, and reports
-// whether it did: the server has just answered the claim, so this can be told now.
+// chargeLosses fails a job that was lost too often in a row, and reports whether it did: the server
+// has just answered the claim, so this can be told now.
 func (w *Worker) chargeLosses(a *attempt) bool {
 	j := a.jobs[0]
 	if w.losses.Count(j.ID) < verdict.Bound {
@@ -84,11 +87,21 @@ func (w *Worker) chargeLosses(a *attempt) bool {
 	return true
 }
 
-// noteLosses counts what outages took from handlers, and forgets it when a handler came to an end.
+// takeTurn keeps suspects and attempts that would be charged for a loss apart. If another of them is
+// in hand, the job goes back for a moment.
+func (w *Worker) takeTurn(a *attempt) bool {
+	if a.turn.Try() {
+		return true
+	}
+	w.putBack(a.s, a.jobs[0])
+	return false
+}
+
+// noteLosses counts what was lost with its connection, and forgets it when a handler came to an end.
 func (w *Worker) noteLosses(jobs []Job, err error) {
 	for _, j := range jobs {
 		switch {
-		case errors.Is(err, txn.ErrTaken):
+		case txn.Lost(err):
 			w.losses.Lost(j.ID)
 		case err == nil, errors.As(err, new(errOwn)), errors.Is(err, txn.ErrLost):
 			w.losses.Over(j.ID)
@@ -122,6 +135,7 @@ func endAll(all ...*attempt) {
 
 // departing ends the attempt's stay in the gate, but for the ordinary entrants that it returns.
 func (a *attempt) departing() int {
+	a.turn.End()
 	switch {
 	case a.leave != nil:
 		a.leave()
@@ -172,12 +186,17 @@ func (a *attempt) runTx() {
 	}
 	switch {
 	case len(jobs) > 1 && lostByHandler(err): // it is not known by which: each goes by itself
+		w.noteLosses(jobs, err)
 		for i := range jobs {
 			one := jobs[i : i+1]
 			a.conclude(one, txn.Restart(a, func() error { return a.tryBatch(one) }))
 		}
 		return
-	case errors.Is(err, txn.ErrAlone): // the first time it may have been the network
+	case errors.Is(err, txn.ErrAlone) && !w.losses.Last(jobs[0].ID): // the first time it may have been the network
+		w.noteLosses(jobs, err)
+		if w.losses.Last(jobs[0].ID) && !w.takeTurn(a) {
+			return
+		}
 		err = txn.Restart(a, try)
 	}
 	a.conclude(jobs, err)
@@ -213,6 +232,7 @@ func (a *attempt) conclude(jobs []Job, err error) {
 	case errors.Is(err, pawl.ErrFenceLost):
 		event.Kind = pawl.EventStaleWriteRefused
 	case errors.Is(err, txn.ErrAlone) && pawl.MayHaveHappened(err): // if it has not happened, that is charged
+		w.losses.Charged(jobs[0].ID)
 		event.Kind = pawl.EventCommitUnknown
 		w.emit(s.ctx, event)
 		w.settleAll(s.ctx, jobs, err)
@@ -222,6 +242,7 @@ func (a *attempt) conclude(jobs []Job, err error) {
 	case s.lost(), pawl.Unreachable(err), verdict.IsBusy(pawl.CodeOf(err)):
 		event.Kind = pawl.EventWastedWork // the session, the database or whoever has locked the row: uncharged
 	default:
+		w.losses.Charged(jobs[0].ID)
 		w.settleAll(s.ctx, jobs, err)
 		return
 	}

@@ -318,7 +318,7 @@ func (w *Worker) processClaimed(ctx context.Context, s *session, l *line, j Job)
 	l.run(s, a)
 	<-a.over
 	if !a.ran {
-		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: fmt.Errorf("job %d may have killed a process, and another such job is in hand", j.ID),
+		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: fmt.Errorf("job %d may have killed a process or the server, and another such job is in hand", j.ID),
 			Hint: "a process runs one of them at a time; try again"}
 	}
 	return Done, nil

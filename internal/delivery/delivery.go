@@ -170,7 +170,7 @@ type Storage struct {
 	Payload     []byte         // exact octets, at most 4 MiB
 	Headers     map[string]any // whatever the job's handler needs beside it
 	Attempts    int            // tries already made; the one that failed counts
-	Suspect     bool           // it may have killed a process: run it alone
+	Suspect     bool           // it may have killed a process or the server: run it alone
 	MaxAttempts int            // default 25, 1 to 1000
 	RetryIn     time.Duration  // not before; millisecond steps
 	Failure     error          // why; kept in the job's error history

@@ -20,6 +20,9 @@ import (
 // connection each time would be tried for ever, and hold up its lane and its batches.
 var ErrAlone = errors.New("the server answers others")
 
+// Lost reports whether user code was lost with its connection, whatever else was lost.
+func Lost(err error) bool { return errors.Is(err, ErrTaken) || errors.Is(err, ErrAlone) }
+
 // ErrTaken means that an outage took the transaction from user code: it had begun, so the server
 // answered before. One attempt has [verdict.Bound] of these in a row; the last is charged.
 var ErrTaken = errors.New("the server went away while the handler ran")

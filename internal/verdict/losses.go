@@ -1,16 +1,21 @@
 package verdict
 
-import "sync"
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
 
-// Bound is how many attempts in a row may be lost to outages that began while the server answered.
-// The last of them is charged: its statement may be what takes the server down.
+// Bound is how many attempts in a row may be lost with their connection, although the server
+// answered when each of them began. The last of them is charged: its statement may be what takes the
+// server down.
 const Bound = 3
 
 // maxLosses bounds the memory of losses. Beyond it all are forgotten, and counted anew.
 const maxLosses = 10_000
 
-// Losses counts, for each job or message, the attempts in a row that were lost to outages. The zero
-// Losses is empty.
+// Losses counts, for each job or message, the attempts in a row that were lost with their
+// connection. The zero Losses is empty.
 type Losses[K comparable] struct {
 	mu   sync.Mutex
 	lost map[K]int
@@ -48,4 +53,51 @@ func (l *Losses[K]) Over(key K) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.lost, key)
+}
+
+// Last reports whether the next loss would be charged.
+func (l *Losses[K]) Last(key K) bool { return l.Count(key) >= Bound-1 }
+
+// turn is full while an attempt of this process has the Turn.
+var turn = make(chan struct{}, 1)
+
+// A Turn is had by one attempt of this process at a time, of suspects and of those that would be
+// charged for a loss. A statement that takes the server down takes what runs beside it, too. Without
+// turns, those two would meet again after each crash, and both would be charged. The zero Turn is not
+// had yet.
+type Turn struct{ had atomic.Bool }
+
+// Take waits for the turn. It does nothing if the turn is had, and fails only with ctx's error.
+func (t *Turn) Take(ctx context.Context) error {
+	if t.had.Load() {
+		return nil
+	}
+	select {
+	case turn <- struct{}{}:
+		t.had.Store(true)
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Try reports whether the turn is had, and takes it if no other attempt has it.
+func (t *Turn) Try() bool {
+	if t.had.Load() {
+		return true
+	}
+	select {
+	case turn <- struct{}{}:
+		t.had.Store(true)
+		return true
+	default:
+		return false
+	}
+}
+
+// End gives the turn to the next attempt. It does nothing if the turn is not had.
+func (t *Turn) End() {
+	if t.had.CompareAndSwap(true, false) {
+		<-turn
+	}
 }
