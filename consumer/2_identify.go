@@ -25,6 +25,7 @@ type item struct {
 	resource string         // that no other handler may work on meanwhile; "" for none
 	instead  *ending        // how its transaction ends without its handler; nil: the handler is called
 	begun    bool           // the source was asked whether it is still held, and it is
+	lost     bool           // its batch was lost with its connection, and that is counted
 	omitted  map[string]any // headers that say what of it is not kept; nil: all of it is
 }
 

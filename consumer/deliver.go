@@ -57,12 +57,14 @@ func (c *Consumer) settled(ctx context.Context, it item) outcome {
 // apply takes a delivery through claim, handle and commit, as often as its transaction loses a race or its COMMIT goes unanswered. If the
 // handler loses the transaction, another one claims and records that: the database may hold the outcome by then, and that is the answer.
 func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
-	leave := func() {}
-	var turn verdict.Turn
-	defer turn.End()
+	key, leave := it.intent.Key, func() {}
+	var exclusive verdict.Exclusive
+	defer exclusive.Release()
 	if it.instead == nil {
-		if err := c.takeTurn(ctx, it.intent.Key, &turn); err != nil { // before the door, which a suspect waits at
-			return outcome{}, nil // stopping
+		if c.losses.Last(key) {
+			if err := exclusive.Acquire(ctx); err != nil { // before the door, where a suspect waits
+				return outcome{}, nil // stopping
+			}
 		}
 		left, err := c.enter(ctx)
 		if err != nil {
@@ -70,28 +72,23 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 		}
 		leave = func() {
 			left()
-			turn.End()
+			exclusive.Release()
 		}
 	}
 	defer leave()
 	if !it.begun && !c.held(ctx, it.Delivery) {
 		return outcome{lost: true}, nil
 	}
-	key := it.intent.Key
+	counted := it.lost
 	once := func() (err error) {
-		switch {
-		case it.instead != nil:
-		case c.losses.Count(key) >= verdict.Bound:
+		if it.instead == nil && c.losses.Count(key) >= verdict.Bound {
 			return &lostError{txn.Taken()}
-		default: // a COMMIT without an answer may have been a loss
-			if err := c.takeTurn(ctx, key, &turn); err != nil {
-				return err
-			}
 		}
 		o, err = c.once(ctx, it, leave)
 		switch {
-		case takenWithConnection(err):
+		case takenWithConnection(err) && !counted:
 			c.losses.Lost(key)
+			counted = true
 		case err == nil:
 			c.losses.Over(key)
 		}
@@ -110,15 +107,6 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 		err = c.untilKnown(ctx, it.Delivery, once)
 	}
 	return o, err
-}
-
-// takeTurn waits until no other attempt of this process would be charged for a loss, if this one
-// would be.
-func (c *Consumer) takeTurn(ctx context.Context, key string, turn *verdict.Turn) error {
-	if !c.losses.Last(key) {
-		return nil
-	}
-	return turn.Take(ctx)
 }
 
 // takenWithConnection reports whether a handler was lost with its connection.

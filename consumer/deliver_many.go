@@ -86,6 +86,7 @@ func (c *Consumer) applyMany(ctx context.Context, items []item, leave func()) (o
 	for n, it := range items {
 		if takenWithConnection(err) {
 			c.losses.Lost(it.intent.Key)
+			it.lost = true
 		}
 		switch {
 		case singly:

@@ -26,9 +26,10 @@ type attempt struct {
 	ran      bool          // a suspect goes back if the process has another
 	over     chan struct{} // closed when it has ended; nil: nobody asks
 
-	turn  verdict.Turn
 	leave func()      // of a suspect: ends its stay in the gate
 	left  atomic.Bool // an ordinary entrant's stay has ended
+
+	exclusive verdict.Exclusive
 
 	calling bool // a simple handler has not returned
 	began   time.Time
@@ -58,7 +59,7 @@ func (a *attempt) run() {
 	}()
 	j := a.jobs[0]
 	suspect := j.Crashes > 0
-	if a.w.chargeLosses(a) || (suspect || a.w.losses.Last(j.ID)) && !a.w.takeTurn(a) || suspect && !a.w.isolate(a) {
+	if a.w.chargeLosses(a) || (suspect || a.w.losses.Last(j.ID)) && !a.w.acquireExclusive(a) || suspect && !a.w.isolate(a) {
 		return
 	}
 	a.ran = true
@@ -87,23 +88,25 @@ func (w *Worker) chargeLosses(a *attempt) bool {
 	return true
 }
 
-// takeTurn keeps suspects and attempts that would be charged for a loss apart. If another of them is
-// in hand, the job goes back for a moment.
-func (w *Worker) takeTurn(a *attempt) bool {
-	if a.turn.Try() {
+// acquireExclusive keeps suspects and attempts that would be charged for a loss apart. If another of
+// them is in hand, the job goes back for a moment.
+func (w *Worker) acquireExclusive(a *attempt) bool {
+	if a.exclusive.TryAcquire() {
 		return true
 	}
 	w.putBack(a.s, a.jobs[0])
 	return false
 }
 
-// noteLosses counts what was lost with its connection, and forgets it when a handler came to an end.
-func (w *Worker) noteLosses(jobs []Job, err error) {
+// noteLosses counts an attempt that was lost with its connection, and forgets its losses when a
+// handler came to an end. lost says that an earlier try of the attempt was lost so.
+func (w *Worker) noteLosses(jobs []Job, err error, lost bool) {
+	over := err == nil || errors.As(err, new(errOwn)) || errors.Is(err, txn.ErrLost)
 	for _, j := range jobs {
 		switch {
-		case txn.Lost(err):
+		case txn.Lost(err), lost && !over:
 			w.losses.Lost(j.ID)
-		case err == nil, errors.As(err, new(errOwn)), errors.Is(err, txn.ErrLost):
+		case over:
 			w.losses.Over(j.ID)
 		}
 	}
@@ -135,7 +138,7 @@ func endAll(all ...*attempt) {
 
 // departing ends the attempt's stay in the gate, but for the ordinary entrants that it returns.
 func (a *attempt) departing() int {
-	a.turn.End()
+	a.exclusive.Release()
 	switch {
 	case a.leave != nil:
 		a.leave()
@@ -178,6 +181,7 @@ func (a *attempt) runTx() {
 		try = func() error { return a.tryBatch(jobs) }
 	}
 	err := txn.Restart(a, try)
+	lost := txn.Lost(err)
 	if errors.Is(err, txn.ErrAlone) && pawl.MayHaveHappened(err) {
 		a.unanswered = true
 		event := w.event(jobs, "job.finish", err)
@@ -186,20 +190,15 @@ func (a *attempt) runTx() {
 	}
 	switch {
 	case len(jobs) > 1 && lostByHandler(err): // it is not known by which: each goes by itself
-		w.noteLosses(jobs, err)
 		for i := range jobs {
 			one := jobs[i : i+1]
-			a.conclude(one, txn.Restart(a, func() error { return a.tryBatch(one) }))
+			a.conclude(one, txn.Restart(a, func() error { return a.tryBatch(one) }), lost)
 		}
 		return
 	case errors.Is(err, txn.ErrAlone) && !w.losses.Last(jobs[0].ID): // the first time it may have been the network
-		w.noteLosses(jobs, err)
-		if w.losses.Last(jobs[0].ID) && !w.takeTurn(a) {
-			return
-		}
 		err = txn.Restart(a, try)
 	}
-	a.conclude(jobs, err)
+	a.conclude(jobs, err, lost)
 }
 
 // lostByHandler reports whether a handler has lost its transaction, so that nothing could be
@@ -208,9 +207,10 @@ func lostByHandler(err error) bool {
 	return errors.Is(err, txn.ErrAlone) || errors.Is(err, txn.ErrLost) && !errors.Is(err, txn.ErrEnded) && !pawl.Unreachable(err)
 }
 
-// conclude settles what a transaction has left open.
-func (a *attempt) conclude(jobs []Job, err error) {
-	a.w.noteLosses(jobs, err)
+// conclude settles what a transaction has left open. lost says that an earlier one of the attempt was
+// lost with its connection.
+func (a *attempt) conclude(jobs []Job, err error, lost bool) {
+	a.w.noteLosses(jobs, err, lost)
 	if err == nil {
 		return
 	}

@@ -33,10 +33,14 @@ func (w *Worker) isolate(a *attempt) (ok bool) {
 		return false
 	}
 	// Whatever its attempt waits for beside its handler, others get their turn.
-	limit := time.AfterFunc(a.h.policy.Timeout+2*w.abandon, suspect.Leave)
+	leave := func() {
+		suspect.Leave()
+		a.exclusive.Release()
+	}
+	limit := time.AfterFunc(a.h.policy.Timeout+2*w.abandon, leave)
 	out := func() {
 		limit.Stop()
-		suspect.Leave()
+		leave()
 	}
 	a.leave = sync.OnceFunc(out)
 	if !suspect.Alone(s.ctx) {

@@ -52,10 +52,10 @@ func loops(start func(d *demoted, pool *pgxpool.Pool), work, rows string) func(*
 		var before int
 		return func() bool {
 			if before == 0 {
+				before = d.count(rows) // first: the work may be done at once
 				if work != "" {
 					d.exec(work)
 				}
-				before = d.count(rows)
 				return false
 			}
 			return d.count(rows) > before

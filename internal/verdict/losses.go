@@ -58,46 +58,40 @@ func (l *Losses[K]) Over(key K) {
 // Last reports whether the next loss would be charged.
 func (l *Losses[K]) Last(key K) bool { return l.Count(key) >= Bound-1 }
 
-// turn is full while an attempt of this process has the Turn.
-var turn = make(chan struct{}, 1)
+// held is full while an attempt of this process holds Exclusive.
+var held = make(chan struct{}, 1)
 
-// A Turn is had by one attempt of this process at a time, of suspects and of those that would be
+// Exclusive is held by one attempt of this process at a time, of suspects and of those that would be
 // charged for a loss. A statement that takes the server down takes what runs beside it, too. Without
-// turns, those two would meet again after each crash, and both would be charged. The zero Turn is not
-// had yet.
-type Turn struct{ had atomic.Bool }
+// Exclusive, those two would meet again after each crash, and both would be charged. The zero
+// Exclusive is not held.
+type Exclusive struct{ mine atomic.Bool }
 
-// Take waits for the turn. It does nothing if the turn is had, and fails only with ctx's error.
-func (t *Turn) Take(ctx context.Context) error {
-	if t.had.Load() {
-		return nil
-	}
+// Acquire waits until no other attempt holds it. It fails only with ctx's error.
+func (e *Exclusive) Acquire(ctx context.Context) error {
 	select {
-	case turn <- struct{}{}:
-		t.had.Store(true)
+	case held <- struct{}{}:
+		e.mine.Store(true)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// Try reports whether the turn is had, and takes it if no other attempt has it.
-func (t *Turn) Try() bool {
-	if t.had.Load() {
-		return true
-	}
+// TryAcquire is Acquire without a wait. It reports whether e is held.
+func (e *Exclusive) TryAcquire() bool {
 	select {
-	case turn <- struct{}{}:
-		t.had.Store(true)
+	case held <- struct{}{}:
+		e.mine.Store(true)
 		return true
 	default:
 		return false
 	}
 }
 
-// End gives the turn to the next attempt. It does nothing if the turn is not had.
-func (t *Turn) End() {
-	if t.had.CompareAndSwap(true, false) {
-		<-turn
+// Release lets the next attempt in. It does nothing if e is not held.
+func (e *Exclusive) Release() {
+	if e.mine.CompareAndSwap(true, false) {
+		<-held
 	}
 }
