@@ -111,15 +111,33 @@ func (s *Server) takePort() (int, error) {
 	return port, os.WriteFile(file, []byte(strconv.Itoa(port)), 0o600)
 }
 
-// FreePort finds a port of 127.0.0.1 on which nothing listens. A broker that is killed and started again gets it back: the system gives such
-// ports to no client.
+// reserved are sockets that reserve the ports of FreePort. They stay until the process ends.
+var reserved struct {
+	sync.Mutex
+	sockets []net.PacketConn
+}
+
+// FreePort finds a port of 127.0.0.1 on which nothing listens, and reserves it for this process. A
+// broker that is killed and started again gets it back: the system gives such ports to no client,
+// and FreePort gives it to no other broker, in no process. Without that, two brokers that begin at
+// once may take the same port, and the second is mistaken for the first.
+//
+// The reservation is a UDP socket on the same number. The system gives it up with the process.
 func FreePort() (int, error) {
 	for range 1000 {
 		port := 10_000 + rand.IntN(20_000)
-		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
-		if err == nil {
+		address := "127.0.0.1:" + strconv.Itoa(port)
+		reservation, err := net.ListenPacket("udp", address)
+		if err != nil {
+			continue
+		}
+		if l, err := net.Listen("tcp", address); err == nil {
+			reserved.Lock()
+			defer reserved.Unlock()
+			reserved.sockets = append(reserved.sockets, reservation)
 			return port, l.Close()
 		}
+		_ = reservation.Close()
 	}
 	return 0, errors.New("no free port between 10000 and 29999 on 127.0.0.1")
 }
@@ -160,13 +178,17 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	for {
 		err := s.program.ready(ctx, s)
+		select {
+		case <-s.done: // what has answered is another broker
+			s.cmd = nil
+			return fmt.Errorf("%s: it ended while starting\n%s", s.program.name, s.tail())
+		default:
+		}
 		if err == nil {
 			return nil
 		}
 		select {
 		case <-s.done:
-			s.cmd = nil
-			return fmt.Errorf("%s: it ended while starting\n%s", s.program.name, s.tail())
 		case <-ctx.Done():
 			return fmt.Errorf("%s: it does not answer: %w: %w\n%s", s.program.name, ctx.Err(), err, s.tail())
 		case <-time.After(20 * time.Millisecond):

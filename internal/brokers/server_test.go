@@ -1,0 +1,49 @@
+package brokers
+
+import (
+	"context"
+	"net"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A port is reserved although nothing listens on it: other processes do not get it either.
+func TestFreePort_IsReserved(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		port, err := FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err := net.ListenPacket("udp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
+			t.Errorf("another process can reserve port %d", port)
+			_ = c.Close()
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+		if err != nil {
+			t.Fatalf("the broker cannot have its port: %v", err)
+		}
+		_ = l.Close()
+	}
+}
+
+// A broker that has ended is not taken for ready because another one answers at its address.
+func TestStart_AnotherBrokerAnswers(t *testing.T) {
+	t.Parallel()
+	s, err := start(t.Context(), program{
+		name: "ended", limit: time.Minute,
+		prepare: func(context.Context, *Server) error { return nil },
+		command: func(*Server) *exec.Cmd { return exec.Command("true") },
+		ready: func(_ context.Context, s *Server) error {
+			<-s.done
+			return nil
+		},
+	}, Options{})
+	if err == nil || !strings.Contains(err.Error(), "it ended while starting") {
+		t.Errorf("said %v", err)
+		_ = s.Stop()
+	}
+}
