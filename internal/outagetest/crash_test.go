@@ -149,9 +149,14 @@ func (c *charges) hooks() pawl.Hooks {
 	}}
 }
 
-// want checks that so many attempts were charged: none of a neighbour's.
+// want waits until so many attempts were charged, and checks that none of a neighbour's was.
 func (c *charges) want(b *bed, n int) {
 	b.Helper()
+	patience.Until(b, "the charges are told", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.all) >= n
+	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.all) != n {

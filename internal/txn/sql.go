@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -56,8 +57,14 @@ func (s Session) Guard(ctx context.Context, conn *sql.Conn, tx *sql.Tx, limit ti
 	case errors.Is(err, sql.ErrTxDone), endedText(err):
 		return endedByText(failure)
 	}
+	if errors.Is(err, driver.ErrBadConn) { // all that database/sql says
+		err = errBadConn
+	}
 	return errors.Join(ErrLost, failure, err)
 }
+
+// errBadConn says what [driver.ErrBadConn] may mean behind user code.
+var errBadConn = fmt.Errorf("%w: look for what ends the handler's session; transaction_timeout and idle_in_transaction_session_timeout are usual", driver.ErrBadConn)
 
 // control sends one statement about the transaction. Not by Exec: without arguments database/sql would let the driver use
 // the simple protocol, in which a text may be several statements.
