@@ -166,7 +166,7 @@ func (v *visit) consumer(handler consumer.Handler) {
 }
 
 func (v *visit) policy() consumer.Policy {
-	return consumer.Policy{MaxAttempts: v.maxAttempts(), Backoff: soon}
+	return consumer.Policy{MaxAttempts: v.maxAttempts(), Backoff: soon, SoloAfter: 1000} // else a batch's delivery is claimed by another function after three receives
 }
 
 func (v *visit) applyTx() consumer.TxHandler {

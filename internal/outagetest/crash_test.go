@@ -164,8 +164,8 @@ func (c *charges) want(b *bed, n int) {
 	}
 }
 
-// wantDead checks the dead letters, after so many attempts, for losses of which the error tells. A
-// server that was asked before it noticed the crash has answered.
+// wantDead checks the dead letters, after so many attempts, for losses of which the error tells.
+// Before PostgreSQL 15, a server that has started again looks as one that did not crash.
 func (b *bed) wantDead(n, attempts int) {
 	b.Helper()
 	if got := b.count(`select count(*) from pawl_v1.dead_letters as d where d.attempts = $1 and d.last_error ~ 'the server (went away|answers others)'`, attempts); got != n {

@@ -38,15 +38,22 @@ func Taken() error {
 // answered in time.
 const blameLimit = 2 * time.Second
 
-// serverKey is where a connection keeps the name of its server.
+// serverKey is where a connection keeps the run of its server.
 const serverKey = "github.com/pawl-go/pawl/server"
 
-// name asks for the name of a connection's server in the first transaction on it.
+// serverRun is SQL for a text that changes when the server starts, and when it starts again by itself
+// after the crash of a session: it resets its statistics then, and keeps the time of its start. To
+// read statistics makes a session wait before PostgreSQL 15.
+const serverRun = watched.Server + ` operator(pg_catalog.||) case
+       when pg_catalog.current_setting('server_version_num')::pg_catalog.int4 operator(pg_catalog.<) 150000 then ''
+       else ' ' operator(pg_catalog.||) coalesce(extract(epoch from pg_catalog.pg_stat_get_bgwriter_stat_reset_time())::pg_catalog.text, '') end`
+
+// name asks for the run of a connection's server in the first transaction on it.
 func name(batch *pgx.Batch, conn *pgconn.PgConn) {
 	if _, known := conn.CustomData()[serverKey]; known {
 		return
 	}
-	batch.Queue("select " + watched.Server).QueryRow(func(row pgx.Row) error {
+	batch.Queue("select " + serverRun).QueryRow(func(row pgx.Row) error {
 		var server string
 		err := row.Scan(&server)
 		conn.CustomData()[serverKey] = server
@@ -98,7 +105,7 @@ func lostAlone(err error) bool {
 // answersOthers reports whether the server of the transaction answers on another connection, and
 // takes writes. settings are those that end sessions.
 func (o *Opened) answersOthers(ctx context.Context) (settings string, yes bool) {
-	const query = "select " + watched.Server + `,
+	const query = "select " + serverRun + `,
        not pg_catalog.pg_is_in_recovery() and pg_catalog.current_setting('default_transaction_read_only') operator(pg_catalog.=) 'off',
        array(select s.name operator(pg_catalog.||) ' = ' operator(pg_catalog.||) s.setting operator(pg_catalog.||) coalesce(s.unit, '')
                from pg_catalog.pg_settings as s
