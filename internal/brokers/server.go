@@ -179,7 +179,7 @@ func (s *Server) Start(ctx context.Context) error {
 	for {
 		err := s.program.ready(ctx, s)
 		select {
-		case <-s.done: // what has answered is another broker
+		case <-s.done: // another broker has answered
 			s.cmd = nil
 			return fmt.Errorf("%s: it ended while starting\n%s", s.program.name, s.tail())
 		default:

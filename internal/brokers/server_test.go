@@ -22,7 +22,8 @@ func TestFreePort_IsReserved(t *testing.T) {
 			t.Errorf("another process can reserve port %d", port)
 			_ = c.Close()
 		}
-		if err := AwaitFree(t.Context(), port); err != nil { // a child that is just beginning may have the socket that looked
+		// A child process that is just starting may still have the socket of the search.
+		if err := AwaitFree(t.Context(), port); err != nil {
 			t.Errorf("the broker cannot have its port: %v", err)
 		}
 	}

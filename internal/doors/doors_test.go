@@ -165,8 +165,10 @@ func (v *visit) consumer(handler consumer.Handler) {
 	pawltest.Consume(v, v.pool, consumer.Config{Name: "orders", Source: source, Handler: handler, Hooks: v.hooks()})
 }
 
+// policy has no SoloAfter that a test reaches: from that receive on, a batch leaves its delivery to
+// the claim of single deliveries, which is another function.
 func (v *visit) policy() consumer.Policy {
-	return consumer.Policy{MaxAttempts: v.maxAttempts(), Backoff: soon, SoloAfter: 1000} // else a batch's delivery is claimed by another function after three receives
+	return consumer.Policy{MaxAttempts: v.maxAttempts(), Backoff: soon, SoloAfter: 1000}
 }
 
 func (v *visit) applyTx() consumer.TxHandler {

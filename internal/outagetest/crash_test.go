@@ -133,6 +133,34 @@ func TestCrash_IsCharged(t *testing.T) {
 	}
 }
 
+// A handler that notices late, when the server is back, that a crash of another session has ended its
+// own, is not charged: the server is asked whether it went on, and has not.
+func TestCrash_NoticedLate(t *testing.T) {
+	t.Parallel()
+	const crashes = 2
+	b := setup(t, nil, "")
+	entered, back := make(chan uint32, 1), make(chan struct{})
+	var calls atomic.Int32
+	var charged charges
+	b.worker(b.pool(8, nil), charged.hooks(), job.Queue{Name: "q"}, job.HandleTx("k", func(ctx context.Context, tx pgx.Tx, _ job.Task[[]byte]) error {
+		if calls.Add(1) <= crashes {
+			entered <- tx.Conn().PgConn().PID()
+			<-back
+		}
+		return apply(ctx, tx, "late")
+	}).With(job.Policy{Timeout: 10 * time.Minute}))
+	b.exec(`select pawl_v1.job_enqueue('q', 'k', '', '{"max_attempts": 1}')`)
+	for range crashes {
+		pid := patience.Receive(t, "the handler is in its transaction", entered)
+		b.must(syscall.Kill(int(b.admin.PgConn().PID()), syscall.SIGKILL))
+		b.until("the server is back without the handler's session", fmt.Sprint("select count(*) from pg_stat_activity as a where a.pid = ", pid), 0)
+		back <- struct{}{}
+	}
+	b.until("the job has ended", "select count(*) from pawl.job", 0)
+	b.wantEffects(1)
+	charged.want(b, 0)
+}
+
 // charges are the attempts that were charged.
 type charges struct {
 	mu  sync.Mutex
@@ -165,7 +193,7 @@ func (c *charges) want(b *bed, n int) {
 }
 
 // wantDead checks the dead letters, after so many attempts, for losses of which the error tells.
-// Before PostgreSQL 15, a server that has started again looks as one that did not crash.
+// A server that was asked before it noticed the crash has answered.
 func (b *bed) wantDead(n, attempts int) {
 	b.Helper()
 	if got := b.count(`select count(*) from pawl_v1.dead_letters as d where d.attempts = $1 and d.last_error ~ 'the server (went away|answers others)'`, attempts); got != n {

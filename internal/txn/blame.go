@@ -20,7 +20,7 @@ import (
 // connection each time would be tried for ever, and hold up its lane and its batches.
 var ErrAlone = errors.New("the server answers others")
 
-// Lost reports whether user code was lost with its connection, whatever else was lost.
+// Lost reports whether user code was lost with its connection, in an outage or alone.
 func Lost(err error) bool { return errors.Is(err, ErrTaken) || errors.Is(err, ErrAlone) }
 
 // ErrTaken means that an outage took the transaction from user code: it had begun, so the server
@@ -38,17 +38,15 @@ func Taken() error {
 // answered in time.
 const blameLimit = 2 * time.Second
 
-// serverKey is where a connection keeps the run of its server.
+// serverKey is where a connection keeps the serverRun of its server.
 const serverKey = "github.com/pawl-go/pawl/server"
 
 // serverRun is SQL for a text that changes when the server starts, and when it starts again by itself
-// after the crash of a session: it resets its statistics then, and keeps the time of its start. To
-// read statistics makes a session wait before PostgreSQL 15.
-const serverRun = watched.Server + ` operator(pg_catalog.||) case
-       when pg_catalog.current_setting('server_version_num')::pg_catalog.int4 operator(pg_catalog.<) 150000 then ''
-       else ' ' operator(pg_catalog.||) coalesce(extract(epoch from pg_catalog.pg_stat_get_bgwriter_stat_reset_time())::pg_catalog.text, '') end`
+// after the crash of a session. Such a server keeps the time of its start, but resets its statistics.
+const serverRun = watched.Server + ` operator(pg_catalog.||) ' ' operator(pg_catalog.||)
+       coalesce(extract(epoch from pg_catalog.pg_stat_get_bgwriter_stat_reset_time())::pg_catalog.text, '')`
 
-// name asks for the run of a connection's server in the first transaction on it.
+// name asks for the serverRun of a connection's server in the first transaction on it.
 func name(batch *pgx.Batch, conn *pgconn.PgConn) {
 	if _, known := conn.CustomData()[serverKey]; known {
 		return

@@ -62,9 +62,9 @@ func (l *Losses[K]) Last(key K) bool { return l.Count(key) >= Bound-1 }
 var held = make(chan struct{}, 1)
 
 // Exclusive is held by one attempt of this process at a time, of suspects and of those that would be
-// charged for a loss. A statement that takes the server down takes what runs beside it, too. Without
-// Exclusive, those two would meet again after each crash, and both would be charged. The zero
-// Exclusive is not held.
+// charged for a loss. A statement that takes the server down ends the attempts beside it, too. Without
+// Exclusive, they would meet again after each restart, and all would be charged. The zero Exclusive
+// is not held.
 type Exclusive struct{ mine atomic.Bool }
 
 // Acquire waits until no other attempt holds it. It fails only with ctx's error.
