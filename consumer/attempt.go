@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/fault"
-	"github.com/pawl-go/pawl/internal/owner"
 	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/job"
 )
@@ -49,7 +49,7 @@ func (a *Attempt[T]) Hold(ctx context.Context, tx pawl.Tx) error { return a.try.
 // see package step.
 func (a *Attempt[T]) Owner() pawl.Owner {
 	headers := a.try.job.Headers
-	return owner.Of("inbox", a.try.consumer.cfg.Name, cmp.Or(textAt(headers, headerStepKey), textAt(headers, headerInboxKey)), a.try.job.ID)
+	return contract.OwnerOf("inbox", a.try.consumer.cfg.Name, cmp.Or(textAt(headers, headerStepKey), textAt(headers, headerInboxKey)), a.try.job.ID)
 }
 
 // Job is the id of the job that owns the delivery, for logs and operators.

@@ -7,8 +7,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/cloudevents"
-	"github.com/pawl-go/pawl/internal/jsonptr"
+	"github.com/pawl-go/pawl/transport/internal/cloudevents"
+	"github.com/pawl-go/pawl/transport/internal/jsonptr"
 )
 
 // DefaultKeyHeader is the header that carries the key unless something else is said.

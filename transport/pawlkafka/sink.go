@@ -17,8 +17,8 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
-	"github.com/pawl-go/pawl/internal/cloudevents"
 	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/transport/internal/cloudevents"
 )
 
 // SinkConfig shapes a [Sink]. The zero value is fit for production.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/pawl-go/pawl/internal/cloudevents"
-	"github.com/pawl-go/pawl/internal/jsonptr"
+	"github.com/pawl-go/pawl/transport/internal/cloudevents"
+	"github.com/pawl-go/pawl/transport/internal/jsonptr"
 )
 
 // Names of headers that carry a key.

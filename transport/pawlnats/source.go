@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/heart"
+	"github.com/pawl-go/pawl/transport/internal/heart"
 )
 
 // A Source receives from one durable pull consumer. Its methods may be called from many goroutines. It has one goroutine of its own while it

@@ -8,8 +8,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/pawl-go/pawl/internal/cloudevents"
-	"github.com/pawl-go/pawl/internal/jsonptr"
+	"github.com/pawl-go/pawl/transport/internal/cloudevents"
+	"github.com/pawl-go/pawl/transport/internal/jsonptr"
 )
 
 // DefaultKeyHeader is the header that carries the key, looked at first.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
-	"github.com/pawl-go/pawl/internal/cloudevents"
+	"github.com/pawl-go/pawl/transport/internal/cloudevents"
 )
 
 // GroupHeader is the header in which a [Sink] sends the group of a message, which is its aggregate: for [ByHeader], and as the hash-header of a

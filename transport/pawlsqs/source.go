@@ -15,7 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/heart"
+	"github.com/pawl-go/pawl/transport/internal/heart"
 )
 
 // A Source receives from one queue, standard or FIFO. Its methods may be called from many goroutines. It needs no closing:

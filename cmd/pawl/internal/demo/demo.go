@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
-	"github.com/pawl-go/pawl/internal/checker"
+	"github.com/pawl-go/pawl/internal/testbed/checker"
 )
 
 // Options of one run.
