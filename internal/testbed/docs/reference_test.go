@@ -194,9 +194,9 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 	const page = "docs/reference/configuration.md"
 	for section, where := range map[string][2]string{
 		"consumer.Config": {"consumer/config.go", "Config"}, "job.Config": {"job/config.go", "Config"},
-		"consumer.Keep": {"consumer/config.go", "Keep"}, "consumer.Policy": {"consumer/policy.go", "Policy"},
-		"consumer.TxPolicy": {"consumer/policy.go", "TxPolicy"}, "consumer.ManyTxPolicy": {"consumer/policy.go", "ManyTxPolicy"},
-		"consumer.TriggerPolicy": {"consumer/policy.go", "TriggerPolicy"}, "consumer.SequenceGate": {"consumer/4_sequence_gate.go", "SequenceGate"},
+		"consumer.Keep": {"consumer/config.go", "Keep"}, "consumer.Policy": {"consumer/forms_policy.go", "Policy"},
+		"consumer.TxPolicy": {"consumer/forms_policy.go", "TxPolicy"}, "consumer.ManyTxPolicy": {"consumer/forms_policy.go", "ManyTxPolicy"},
+		"consumer.TriggerPolicy": {"consumer/forms_policy.go", "TriggerPolicy"}, "consumer.SequenceGate": {"consumer/handle_gate.go", "SequenceGate"},
 		"inbox.Retention": {"inbox/retention.go", "Retention"},
 		"job.Queue":       {"job/config.go", "Queue"}, "job.Presence": {"job/config.go", "Presence"}, "job.Policy": {"job/handler.go", "Policy"},
 		"job.Defaults":   {"job/define.go", "Defaults"},

@@ -17,7 +17,7 @@ import (
 
 // To count another tree, such as an older commit in another directory:
 //
-//	go test ./internal/testbed/layers -run Pipeline -v -args -pipeline.dir=DIR -pipeline.files='0 consumer.go drain.go; 1 1_receive.go; …'
+//	go test ./internal/testbed/layers -run Pipeline -v -args -pipeline.dir=DIR -pipeline.files='0 consumer.go drain.go; 1 receive.go; …'
 var (
 	pipelineDir   = flag.String("pipeline.dir", "../../../consumer", "the package whose calls are counted")
 	pipelineFiles = flag.String("pipeline.files", "", "the step of each file, instead of the plan")
@@ -27,17 +27,20 @@ var (
 // maxClimbs is how many calls of the consumer may climb.
 const maxClimbs = 5
 
-// What a file of package consumer is that is no step. A file whose name begins with a digit is that step.
+// steps are those of a delivery, in their order. A file belongs to the step that its name begins with.
+var steps = []string{"receive", "identify", "claim", "handle", "commit", "ack", "finish"}
+
+// What a file of package consumer is that is no step.
 const (
 	line  = 0   // it calls the steps in their order
 	leaf  = 100 // what every step may use; it calls none
 	aside = -1  // another way in: stored deliveries, and what runs beside the line
 )
 
-var rolesOfFiles = map[string]int{
-	"consumer.go": line, "deliver.go": line, "deliver_many.go": line, "drain.go": line,
-	"doc.go": leaf, "config.go": leaf, "handler.go": leaf, "policy.go": leaf, "middleware.go": leaf, "sql.go": leaf, "names.go": leaf, "identity.go": leaf, "events.go": leaf,
-	"attempt.go": aside, "stored.go": aside, "again.go": aside, "reserve.go": aside, "retention.go": aside,
+var otherRoles = map[string]int{
+	"consumer": line, "deliver": line, "drain": line,
+	"doc": leaf, "config": leaf, "events": leaf, "forms": leaf, "middleware": leaf, "names": leaf,
+	"retention": aside, "stored": aside,
 }
 
 // A delivery goes through the steps of package consumer in one direction. A call climbs if it goes from a step to an earlier one, to the
@@ -74,28 +77,32 @@ func TestPipeline_RunsInOneDirection(t *testing.T) {
 // rolesOf returns the step of a file.
 func rolesOf(t *testing.T) func(file string) int {
 	t.Helper()
-	roles := rolesOfFiles
-	if *pipelineFiles != "" {
-		roles = map[string]int{}
-		for _, group := range strings.Split(*pipelineFiles, ";") {
-			words := strings.Fields(group)
-			n, err := strconv.Atoi(words[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, file := range words[1:] {
-				roles[file] = n
-			}
+	roles := map[string]int{}
+	for _, group := range strings.Split(*pipelineFiles, ";") {
+		words := strings.Fields(group)
+		if len(words) == 0 {
+			continue
+		}
+		n, err := strconv.Atoi(words[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range words[1:] {
+			roles[file] = n
 		}
 	}
 	return func(file string) int {
 		if n, there := roles[file]; there {
 			return n
 		}
-		if first := file[0]; first >= '1' && first <= '9' {
-			return int(first - '0')
+		first, _, _ := strings.Cut(strings.TrimSuffix(file, ".go"), "_")
+		if n := slices.Index(steps, first); n >= 0 {
+			return n + 1
 		}
-		t.Errorf("%s is no step and has no role: begin its name with the number of its step, or give it a role here", file)
+		if n, there := otherRoles[first]; there {
+			return n
+		}
+		t.Errorf("%s is no step and has no role: begin its name with its step, or give it a role here", file)
 		return leaf
 	}
 }
