@@ -51,7 +51,7 @@ var forTests = []string{"pawltest", "transport/transporttest", "transport/pawlsq
 var atWork = []string{"internal/catalog", "internal/conns", "internal/contract", "internal/delivery",
 	"internal/engine", "internal/kick", "internal/pace", "internal/progress", "internal/rollup", "internal/solo",
 	"internal/sqldriver", "internal/txn", "internal/watched", "observe/internal/metrics",
-	"transport/internal/cloudevents", "transport/internal/heart"}
+	"transport/internal/adapter", "transport/internal/heart"}
 
 var loadTyped = sync.OnceValues(func() ([]*typed, error) {
 	root, err := filepath.Abs("../../..")
@@ -332,12 +332,10 @@ var bare = []allowed{
 	{"transport/pawlsqs/settle.go", "s.delete", seam},
 	{"transport/pawlsqs/settle.go", "s.release", seam},
 	{"transport/pawlsqs/sink.go", "s.send", seam},
-	{"transport/pawlsqs/source.go", "s.redeliveryHorizon", seam},
 	{"transport/pawlsqs/send.go", "resolve", yourCall},
 	{"transport/pawlsqs/send.go", "s.sendBatch", yourCall},
 	{"transport/pawlsqs/sink.go", "resolve", yourCall},
 	{"transport/pawlsqs/source.go", "resolve", yourCall},
-	{"transport/pawlsqs/source.go", "redeliveryHorizon", yourCall},
 	{"transport/pawlsqs/source.go", "s.client.GetQueueAttributes", yourCall},
 }
 

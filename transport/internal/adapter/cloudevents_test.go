@@ -1,4 +1,4 @@
-package cloudevents
+package adapter
 
 import (
 	"maps"
@@ -8,9 +8,9 @@ import (
 )
 
 // Attributes get the prefix of the binding; other headers keep their names.
-func TestRename(t *testing.T) {
+func TestRenameEvent(t *testing.T) {
 	t.Parallel()
-	got := Rename(map[string]string{"ce-id": "1", "ce-source": "/shop", "content-type": "application/json", "traceparent": "00"}, Kafka)
+	got := RenameEvent(map[string]string{"ce-id": "1", "ce-source": "/shop", "content-type": "application/json", "traceparent": "00"}, EventKafka)
 	want := map[string]string{"ce_id": "1", "ce_source": "/shop", "content-type": "application/json", "traceparent": "00"}
 	if !maps.Equal(got, want) {
 		t.Errorf("renamed to %v", got)
@@ -18,10 +18,10 @@ func TestRename(t *testing.T) {
 }
 
 // An id alone names no intent: two sources may count from 1.
-func TestKey_NeedsSourceAndID(t *testing.T) {
+func TestEventKey_NeedsSourceAndID(t *testing.T) {
 	t.Parallel()
 	of := func(headers map[string]string) string {
-		return Key(func(name string) string { return headers[name] }, HTTP)
+		return EventKey(func(name string) string { return headers[name] }, EventHTTP)
 	}
 	if got := of(map[string]string{"ce-id": "1"}); got != "" {
 		t.Errorf("the key of an id alone is %q", got)
