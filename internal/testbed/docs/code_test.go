@@ -171,10 +171,11 @@ func exported(t *testing.T) library {
 	t.Helper()
 	list := func(arguments ...string) string {
 		cmd := exec.Command("go", append([]string{"list"}, arguments...)...)
-		cmd.Dir = root
+		var complaints strings.Builder
+		cmd.Dir, cmd.Stderr = root, &complaints
 		out, err := cmd.Output()
 		if err != nil {
-			t.Fatalf("go list: %v", err)
+			t.Fatalf("go list: %v\n%s", err, &complaints)
 		}
 		return string(out)
 	}

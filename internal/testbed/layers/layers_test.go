@@ -108,13 +108,14 @@ var plan = []struct {
 	{"schema/internal/gen/dist", []string{"migrate"}},
 	{"observe/internal/gen", []string{"observe/internal/metrics"}},
 	// the binary
-	{"cmd/pawl/internal/broker", []string{".", "internal/testbed/brokers", "transport/pawlkafka", "transport/pawlnats", "transport/pawlrabbitmq", "transport/pawlsqs", "transport/pawlsqs/sqstest"}},
+	{"cmd/pawl/internal/broker", []string{".", "transport/pawlsqs", "transport/pawlsqs/sqstest"}},
 	{"cmd/pawl/internal/lab", []string{".", "cmd/pawl/internal/broker", "internal/testbed/fleet", "consumer", "dashboard", "internal/testbed/postgres", "internal/testbed/wireproxy", "job", "migrate", "transport/pawlsqs", "transport/pawlsqs/sqstest"}},
 	{"cmd/pawl/internal/demo", []string{".", "cmd/pawl/internal/broker", "internal/testbed/fleet", "step", "consumer", "job", "outbox", "migrate", "internal/testbed/checker", "internal/fault", "internal/testbed/postgres", "internal/testbed/provider", "transport/webhook"}},
 	{"cmd/pawl/internal/scaffold", nil},
 	{"cmd/pawl/internal/sizing", nil},
 	{"cmd/pawl/internal/cli", []string{".", "cmd/pawl/internal/lab", "cmd/pawl/internal/scaffold", "schema", "migrate", "ops", "doctor", "dashboard", "internal/testbed/brokers", "internal/testbed/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/broker", "cmd/pawl/internal/demo", "cmd/pawl/internal/sizing", "internal/text", "internal/verdict"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
+	{"cmd/pawl/pawl-brokers", []string{".", "cmd/pawl/internal/broker", "cmd/pawl/internal/cli", "internal/testbed/brokers", "transport/pawlkafka", "transport/pawlnats", "transport/pawlrabbitmq"}},
 	// the proof, and the benchmark
 	{"proof", nil}, {"proof/rerun", nil},
 	{"bench", []string{".", "command", "command/httpkey", "consumer", "job", "outbox", "ops", "schedule", "migrate", "internal/testbed/postgres"}},

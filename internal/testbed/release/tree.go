@@ -16,7 +16,8 @@ import (
 const core = "github.com/pawl-go/pawl"
 
 // published are the directories of the modules that users fetch, each after those that it requires.
-var published = []string{".", "schedule/cron", "transport/pawlsqs", "transport/pawlkafka", "transport/pawlnats", "transport/pawlrabbitmq", "observe", "dashboard", "cmd/pawl"}
+var published = []string{".", "schedule/cron", "transport/pawlsqs", "transport/pawlkafka", "transport/pawlnats", "transport/pawlrabbitmq", "observe", "dashboard",
+	"cmd/pawl", "cmd/pawl/pawl-brokers"}
 
 // pathOf returns the module path of the module in a directory.
 func pathOf(dir string) string { return path.Join(core, dir) }

@@ -1,4 +1,4 @@
-package broker
+package main
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
 	"github.com/pawl-go/pawl/internal/testbed/brokers"
 	"github.com/pawl-go/pawl/transport/pawlkafka"
 )
@@ -26,20 +27,20 @@ type kafkaBroker struct {
 // partitions of each topic.
 const partitions = 6
 
-var kafka = kind{
-	name:   "Kafka",
-	points: []string{"kafka.commit.before", "kafka.commit.after"},
-	open:   openKafka,
-	source: func(ctx context.Context, address, queue string, hooks pawl.Hooks) (pawl.Source, error) {
-		opts := []kgo.Opt{kgo.SeedBrokers(address), kgo.SessionTimeout(Visibility), kgo.HeartbeatInterval(Visibility / 6)}
+var kafka = broker.Kind{
+	Title:  "Kafka",
+	Points: []string{"kafka.commit.before", "kafka.commit.after"},
+	Open:   openKafka,
+	Source: func(ctx context.Context, address, queue string, hooks pawl.Hooks) (pawl.Source, error) {
+		opts := []kgo.Opt{kgo.SeedBrokers(address), kgo.SessionTimeout(broker.Visibility), kgo.HeartbeatInterval(broker.Visibility / 6)}
 		return pawlkafka.Open(ctx, opts, queue, []string{queue}, pawlkafka.Config{Wait: time.Second, Hooks: hooks})
 	},
-	sink: func(ctx context.Context, address, queue string) (pawl.Sink, error) {
+	Sink: func(ctx context.Context, address, queue string) (pawl.Sink, error) {
 		return pawlkafka.OpenSink(ctx, []kgo.Opt{kgo.SeedBrokers(address)}, []string{queue}, pawlkafka.SinkConfig{})
 	},
 }
 
-func openKafka(ctx context.Context, o Options, queues []string) (Broker, error) {
+func openKafka(ctx context.Context, o broker.Options, queues []string) (broker.Broker, error) {
 	server, err := brokers.Kafka(ctx, brokers.Options{Log: o.Log})
 	if err != nil {
 		return nil, err
@@ -63,7 +64,9 @@ func (b *kafkaBroker) prepare(ctx context.Context) (err error) {
 	return made.Error()
 }
 
-func (b *kafkaBroker) Place() Place { return Place{"kafka", b.server.Addr()} }
+func (b *kafkaBroker) Place() broker.Place {
+	return broker.Place{Kind: "kafka", Address: b.server.Addr()}
+}
 
 func (b *kafkaBroker) Close() error {
 	if b.client != nil {
@@ -73,7 +76,7 @@ func (b *kafkaBroker) Close() error {
 }
 
 // Send produces each message until it is acknowledged. The record's key is the order's, so that its copies are in one partition.
-func (b *kafkaBroker) Send(ctx context.Context, queue string, ms ...Message) error {
+func (b *kafkaBroker) Send(ctx context.Context, queue string, ms ...broker.Message) error {
 	records := make([]*kgo.Record, len(ms))
 	for i, m := range ms {
 		records[i] = &kgo.Record{Topic: queue, Key: []byte(m.Key), Value: m.Payload,
@@ -83,7 +86,7 @@ func (b *kafkaBroker) Send(ctx context.Context, queue string, ms ...Message) err
 }
 
 // Count compares the ends of the partitions with what the groups have committed.
-func (b *kafkaBroker) Count(ctx context.Context) (c Count, err error) {
+func (b *kafkaBroker) Count(ctx context.Context) (c broker.Count, err error) {
 	c.Received = -1
 	ends, err := b.admin.ListEndOffsets(ctx, b.queues...)
 	if err == nil {

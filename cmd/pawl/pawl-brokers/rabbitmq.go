@@ -1,4 +1,4 @@
-package broker
+package main
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
 	"github.com/pawl-go/pawl/internal/testbed/brokers"
 	"github.com/pawl-go/pawl/transport/pawlrabbitmq"
 )
@@ -30,19 +31,19 @@ type rabbitBroker struct {
 	empty   time.Time // since when nothing is left, as far as is known
 }
 
-var rabbitmq = kind{
-	name:   "RabbitMQ",
-	points: []string{"rabbitmq.ack.before", "rabbitmq.ack.after"},
-	open:   openRabbitMQ,
-	source: func(ctx context.Context, address, queue string, hooks pawl.Hooks) (pawl.Source, error) {
+var rabbitmq = broker.Kind{
+	Title:  "RabbitMQ",
+	Points: []string{"rabbitmq.ack.before", "rabbitmq.ack.after"},
+	Open:   openRabbitMQ,
+	Source: func(ctx context.Context, address, queue string, hooks pawl.Hooks) (pawl.Source, error) {
 		return pawlrabbitmq.Open(ctx, pawlrabbitmq.URL(address), queue, pawlrabbitmq.Config{Wait: time.Second, Prefetch: 50, Hooks: hooks})
 	},
-	sink: func(ctx context.Context, address, queue string) (pawl.Sink, error) {
+	Sink: func(ctx context.Context, address, queue string) (pawl.Sink, error) {
 		return pawlrabbitmq.OpenSink(ctx, pawlrabbitmq.URL(address), "", pawlrabbitmq.SinkConfig{RoutingKey: pawlrabbitmq.RouteTo(queue)})
 	},
 }
 
-func openRabbitMQ(ctx context.Context, o Options, queues []string) (Broker, error) {
+func openRabbitMQ(ctx context.Context, o broker.Options, queues []string) (broker.Broker, error) {
 	port, err := brokers.FreePort()
 	if err != nil {
 		return nil, err
@@ -73,8 +74,8 @@ func (b *rabbitBroker) prepare() (err error) {
 	return b.channel.Confirm(false)
 }
 
-func (b *rabbitBroker) Place() Place {
-	return Place{"rabbitmq", "amqp://guest:guest@" + b.server.Addr() + "/"}
+func (b *rabbitBroker) Place() broker.Place {
+	return broker.Place{Kind: "rabbitmq", Address: "amqp://guest:guest@" + b.server.Addr() + "/"}
 }
 
 func (b *rabbitBroker) Close() error {
@@ -85,7 +86,7 @@ func (b *rabbitBroker) Close() error {
 }
 
 // Send publishes messages and waits for the confirm of each.
-func (b *rabbitBroker) Send(ctx context.Context, queue string, ms ...Message) error {
+func (b *rabbitBroker) Send(ctx context.Context, queue string, ms ...broker.Message) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for chunk := range slices.Chunk(ms, 200) {
@@ -117,7 +118,7 @@ const managementLag = 3 * time.Second
 
 // Count asks how many messages are left. AMQP counts at once what no worker has, the management API counts all, some seconds late. So nothing is left
 // once both have said so for some time.
-func (b *rabbitBroker) Count(ctx context.Context) (c Count, err error) {
+func (b *rabbitBroker) Count(ctx context.Context) (c broker.Count, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c.Received, c.Sent = -1, b.sent

@@ -1,4 +1,4 @@
-package broker
+package main
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
 	"github.com/pawl-go/pawl/internal/testbed/brokers"
 	"github.com/pawl-go/pawl/transport/pawlnats"
 )
@@ -21,18 +22,18 @@ type natsBroker struct {
 	queues []string
 }
 
-var nats = kind{
-	name:   "NATS",
-	points: []string{"nats.ack.before", "nats.ack.after"},
-	open:   openNATS,
-	source: func(ctx context.Context, address, queue string, hooks pawl.Hooks) (pawl.Source, error) {
+var nats = broker.Kind{
+	Title:  "NATS",
+	Points: []string{"nats.ack.before", "nats.ack.after"},
+	Open:   openNATS,
+	Source: func(ctx context.Context, address, queue string, hooks pawl.Hooks) (pawl.Source, error) {
 		js, err := connectNATS(address)
 		if err != nil {
 			return nil, err
 		}
 		return pawlnats.Open(ctx, js, queue, queue, pawlnats.Config{Wait: time.Second, Hooks: hooks})
 	},
-	sink: func(ctx context.Context, address, queue string) (pawl.Sink, error) {
+	Sink: func(ctx context.Context, address, queue string) (pawl.Sink, error) {
 		js, err := connectNATS(address)
 		if err != nil {
 			return nil, err
@@ -50,7 +51,7 @@ func connectNATS(address string) (jetstream.JetStream, error) {
 	return jetstream.New(conn)
 }
 
-func openNATS(ctx context.Context, o Options, queues []string) (Broker, error) {
+func openNATS(ctx context.Context, o broker.Options, queues []string) (broker.Broker, error) {
 	server, err := brokers.NATS(ctx, brokers.Options{Log: o.Log})
 	if err != nil {
 		return nil, err
@@ -71,14 +72,16 @@ func (b *natsBroker) prepare(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		if _, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: queue, AckPolicy: jetstream.AckExplicitPolicy, AckWait: Visibility, MaxDeliver: -1}); err != nil {
+		if _, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: queue, AckPolicy: jetstream.AckExplicitPolicy, AckWait: broker.Visibility, MaxDeliver: -1}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (b *natsBroker) Place() Place { return Place{"nats", "nats://" + b.server.Addr()} }
+func (b *natsBroker) Place() broker.Place {
+	return broker.Place{Kind: "nats", Address: "nats://" + b.server.Addr()}
+}
 
 func (b *natsBroker) Close() error {
 	if b.js != nil {
@@ -88,7 +91,7 @@ func (b *natsBroker) Close() error {
 }
 
 // Send publishes each message until it is confirmed.
-func (b *natsBroker) Send(ctx context.Context, queue string, ms ...Message) error {
+func (b *natsBroker) Send(ctx context.Context, queue string, ms ...broker.Message) error {
 	var under []jetstream.PubAckFuture
 	for _, m := range ms {
 		out := &natsgo.Msg{Subject: queue, Data: m.Payload, Header: natsgo.Header{pawlnats.DefaultKeyHeader: {m.Key}}}
@@ -113,7 +116,7 @@ func (b *natsBroker) Send(ctx context.Context, queue string, ms ...Message) erro
 }
 
 // Count asks for the state of each consumer.
-func (b *natsBroker) Count(ctx context.Context) (c Count, err error) {
+func (b *natsBroker) Count(ctx context.Context) (c broker.Count, err error) {
 	c.Received = -1
 	for _, queue := range b.queues {
 		consumer, err := b.js.Consumer(ctx, queue, queue)
