@@ -46,7 +46,7 @@ var stages = []stage{
 	{"prometheus", "the metrics, scraped by a Prometheus", [][]string{engine, {"observe"}}, proofTests("./observe/prompawl")},
 	{"browser", "the dashboard and the crash lab in Chromium", [][]string{engine, {"cmd/pawl", "dashboard", "internal/testbed/browsertest", "proof/browser"}}, script("proof/browser")},
 	{"failover", "a switchover, and the death of a primary, under Patroni", [][]string{engine}, proofTests("./internal/testbed/hatest")},
-	{"benchmarks", "every row of the benchmark, and what kills do to other queues", [][]string{engine, {"bench"}}, proofTests("./bench")},
+	{"benchmarks", "every row of the benchmark", [][]string{engine, {"bench"}}, proofTests("./bench")},
 }
 
 func stageNamed(name string) (stage, bool) {
