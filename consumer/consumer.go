@@ -13,7 +13,6 @@ import (
 	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/progress"
 	"github.com/pawl-go/pawl/internal/rollup"
-	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/internal/verdict"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/migrate"
@@ -38,7 +37,6 @@ type Consumer struct {
 	bound    bound
 	flood    flood
 	memory   atomic.Pointer[memory] // nil: no report has succeeded
-	hands    txn.Hands
 	deaths   deaths
 	losses   verdict.Losses[string] // of deliveries, by inbox key
 	turns    *progress.Loop         // of receiving and handling; nil unless somebody looks
@@ -120,8 +118,6 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 	defer c.finish(ctx)
 	c.watchProgress(ctx)
-	c.hands.Stay(true)
-	defer c.hands.Stay(false)
 	work := make(chan pawl.Delivery)
 	handled, stopped := make(chan struct{}), make(chan struct{})
 	var retries, handling, proving, acking sync.WaitGroup

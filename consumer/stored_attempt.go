@@ -89,7 +89,7 @@ func (t *try) end(ctx context.Context, onSQL bool, fn func(ctx context.Context, 
 
 func (t *try) commit(ctx context.Context, onSQL bool, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	c := t.consumer
-	tx, err := txn.Opener{Pool: c.pool, SQL: onSQL, Hands: &c.hands, Limit: txn.AnswerLimit}.Begin(ctx, "consumer.begin", commitTimeout+abandonAfter)
+	tx, err := txn.Opener{Pool: c.pool, SQL: onSQL, Limit: txn.AnswerLimit}.Begin(ctx, "consumer.begin", commitTimeout+abandonAfter)
 	if err != nil {
 		return err
 	}

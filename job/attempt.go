@@ -17,33 +17,30 @@ import (
 // An attempt takes a claimed job, or a batch of one kind, to an end the database knows of, or leaves it to be settled later. It is
 // inside the process's gate, as so many ordinary entrants, since before its jobs were claimed.
 type attempt struct {
-	handling // the context of its handler
-	w        *Worker
-	l        *line // has a slot taken for each of the jobs; nil: they are had by others
-	s        *session
-	h        *Handler
-	jobs     []Job
-	ran      bool          // a suspect goes back if the process has another
-	over     chan struct{} // closed when it has ended; nil: nobody asks
+	context.Context // of its handler
+	cancel          context.CancelCauseFunc
+	w               *Worker
+	l               *line // has a slot taken for each of the jobs; nil: they are had by others
+	s               *session
+	h               *Handler
+	jobs            []Job
+	ran             bool          // a suspect goes back if the process has another
+	over            chan struct{} // closed when it has ended; nil: nobody asks
 
 	leave func()      // of a suspect: ends its stay in the gate
 	left  atomic.Bool // an ordinary entrant's stay has ended
 
 	exclusive verdict.Exclusive
 
-	calling bool // a simple handler has not returned
+	calling bool            // a simple handler has not returned
+	limited context.Context // of it
+	returns func()          // it has
 	began   time.Time
 	took    time.Duration // by it
 	ended   ended
 	ending  ending
 
 	unanswered bool // a COMMIT of it was not answered: jobs that are not ours any more have ended by it
-
-	// Of the session's roll, and guarded by it.
-	previous, following *attempt
-	enrolled            bool
-	due, overdue        time.Time
-	handed              []Job
 }
 
 // run goes on until the attempt has ended, or the finisher has it.
@@ -116,7 +113,7 @@ func (w *Worker) noteLosses(jobs []Job, err error, lost bool) {
 func endAll(all ...*attempt) {
 	leaving := 0
 	for _, a := range all {
-		a.s.roll.strike(a)
+		a.s.inHand.remove(a)
 		a.cancel(nil)
 		leaving += a.departing()
 	}
@@ -151,11 +148,12 @@ func (a *attempt) departing() int {
 // watch gives up on a handler, when its limit is long over, that ignores the end of its context: see leaveBehind. Call stop when it has
 // returned.
 func (a *attempt) watch(jobs []Job) (stop func()) {
-	a.s.roll.watch(a, time.Time{}, time.Now().Add(a.h.policy.Timeout+a.w.abandon), jobs)
-	return a.unwatch
+	overdue := time.AfterFunc(a.h.policy.Timeout+a.w.abandon, func() { a.leaveBehind(jobs) })
+	return func() { overdue.Stop() }
 }
 
-func (a *attempt) unwatch() { a.s.roll.watch(a, time.Time{}, time.Time{}, nil) }
+// recalled reports whether the attempt ended because an operator cancels its job.
+func (a *attempt) recalled() bool { return context.Cause(a) == errRecalled }
 
 // leaveBehind does without the handler: its jobs fail like any other, and suspects need not wait for it. What it does later is refused
 // by the fence. Its slot stays taken, and its goroutine, until it returns.

@@ -20,7 +20,6 @@ type line struct {
 	w     *Worker
 	queue Queue
 	slots *slots // one a job in hand
-	crew  *crew
 	kick  chan struct{}
 	doze  doze
 	mark  watermark
@@ -43,7 +42,7 @@ const (
 )
 
 func newLine(w *Worker, q Queue) *line {
-	l := &line{w: w, queue: q, slots: newSlots(q.Concurrency), crew: newCrew(), kick: make(chan struct{}, 1)}
+	l := &line{w: w, queue: q, slots: newSlots(q.Concurrency), kick: make(chan struct{}, 1)}
 	l.slots.keeps = q.Admit == nil // else a claim may have to wait, and ends do not wait for it
 	return l
 }
@@ -207,8 +206,10 @@ func (l *line) claim(ctx context.Context, s *session, limit int, suspects bool, 
 
 // run has attempts run, for which slots were taken.
 func (l *line) run(s *session, all ...*attempt) {
-	s.roll.call(all)
-	l.crew.add(all...)
+	s.inHand.add(all)
+	for _, a := range all {
+		go a.run()
+	}
 }
 
 // attemptsAtOnce is how many attempts are made together. One that lasts keeps so many in memory.
@@ -231,7 +232,8 @@ func (l *line) attempts(s *session, jobs []Job) []*attempt {
 		}
 		block = block[:len(block)+1]
 		a := &block[len(block)-1]
-		a.base, a.w, a.l, a.s, a.h, a.jobs = s.ctx, l.w, l, s, h, jobs[i:i+1:i+1]
+		a.Context, a.cancel = context.WithCancelCause(s.ctx)
+		a.w, a.l, a.s, a.h, a.jobs = l.w, l, s, h, jobs[i:i+1:i+1]
 		all = append(all, a)
 		if batched {
 			if open == nil {

@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,12 +23,6 @@ import (
 
 func simply(fn func(ctx context.Context, j job.Job) error) []job.Handler {
 	return []job.Handler{job.Handle("k", func(ctx context.Context, t job.Task[[]byte]) error { return fn(ctx, t.Job) })}
-}
-
-// goroutineID is the number of the goroutine that calls it.
-func goroutineID() string {
-	buf := make([]byte, 64)
-	return strings.Fields(string(buf[:runtime.Stack(buf, false)]))[1]
 }
 
 // Handlers that block get all slots: each of these waits until all have begun.
@@ -59,27 +52,7 @@ func TestRunners_BlockingHandlersGetAllSlots(t *testing.T) {
 	}
 }
 
-// Jobs that come one after another share a goroutine: numbers of goroutines are not given twice.
-func TestRunners_JobsInTurnShareAGoroutine(t *testing.T) {
-	t.Parallel()
-	const n = 20
-	c := setupCrew(t)
-	c.concurrency = 1
-	var used sync.Map
-	c.handlers = simply(func(context.Context, job.Job) error { used.Store(goroutineID(), true); return nil })
-	c.hire()
-	for range n {
-		c.enqueueMany(1, job.Request{})
-		c.untilDone()
-	}
-	runners := 0
-	used.Range(func(any, any) bool { runners++; return true })
-	if runners > n/2 {
-		t.Errorf("%d goroutines for %d jobs", runners, n)
-	}
-}
-
-// A handler that exits its goroutine costs its attempt, and a runner: the slot comes back, and the next job runs.
+// A handler that exits its goroutine costs its attempt: the slot comes back, and the next job runs.
 func TestRunners_ExitCostsOneAttempt(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

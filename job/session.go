@@ -3,6 +3,8 @@ package job
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,16 +36,47 @@ type session struct {
 	settled  chan struct{} // closed when it is, or cannot be had
 	depart   func()        // ends the presence
 
-	quiet context.Context // of what is told of the session's jobs: without an end
-	roll  roll
+	quiet  context.Context // of what is told of the session's jobs: without an end
+	inHand inHand
 }
 
 func (s *session) lost() bool { return s.ctx.Err() != nil }
 
 // lose ends the handlers' contexts.
-func (s *session) lose() {
-	s.end()
-	s.roll.end()
+func (s *session) lose() { s.end() }
+
+// inHand are the attempts of a session.
+type inHand struct {
+	mu  sync.Mutex
+	all map[*attempt]struct{}
+}
+
+func (h *inHand) add(all []*attempt) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.all == nil {
+		h.all = map[*attempt]struct{}{}
+	}
+	for _, a := range all {
+		h.all[a] = struct{}{}
+	}
+}
+
+func (h *inHand) remove(a *attempt) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.all, a)
+}
+
+// recall ends the contexts of cancelled jobs.
+func (h *inHand) recall(ids []int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for a := range h.all {
+		if slices.ContainsFunc(a.jobs, func(j Job) bool { return slices.Contains(ids, j.ID) }) {
+			a.cancel(errRecalled)
+		}
+	}
 }
 
 // errRecalled is why the context of a job ended that an operator cancels.
@@ -164,7 +197,7 @@ func (w *Worker) recall(ctx context.Context, s *session, ids []int64) {
 		w.emit(ctx, pawl.Event{Kind: pawl.EventCancelled, Op: "job.recall", JobID: id})
 	}
 	if len(ids) > 0 {
-		s.roll.recall(ids)
+		s.inHand.recall(ids)
 	}
 }
 

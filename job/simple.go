@@ -21,11 +21,11 @@ func (a *attempt) runSimple() (handed bool) {
 		return false
 	}
 	a.jobs[0].ended = &a.ended
-	began, timeout := time.Now(), a.h.policy.Timeout
-	a.limit = began.Add(timeout)
-	a.s.roll.watch(a, a.limit, a.limit.Add(a.w.abandon), a.jobs)
-	ctx := traceOf(a, a.jobs)
-	a.began, a.calling = began, true
+	unwatch := a.watch(a.jobs)
+	limited, release := context.WithTimeout(a, a.h.policy.Timeout)
+	a.limited, a.returns = limited, func() { release(); unwatch() }
+	ctx := traceOf(limited, a.jobs)
+	a.began, a.calling = time.Now(), true
 	err := txn.Here(func() error { return a.h.call(ctx, nil, a.jobs) })
 	a.calling = false
 	return a.returned(err)
@@ -40,8 +40,8 @@ func (a *attempt) goOn(err error) {
 
 // returned sees to what follows a handler of the simple form, and reports whether the job was handed over to be finished.
 func (a *attempt) returned(err error) (handed bool) {
-	err = txn.Overrun(a, a.h.policy.Timeout, err)
-	a.unwatch()
+	err = txn.Overrun(a.limited, a.h.policy.Timeout, err)
+	a.returns()
 	a.took = time.Since(a.began)
 	switch {
 	case err != nil:

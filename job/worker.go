@@ -38,7 +38,6 @@ type Worker struct {
 	losses   verdict.Losses[int64] // of jobs, by id
 	promoter *promoter
 	sleepers sleepers
-	hands    txn.Hands
 	session  atomic.Pointer[session] // the current one, while Run works
 	abandon  time.Duration
 	ready    chan struct{} // closed when the first session has begun
@@ -95,12 +94,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.telling = new(sync.WaitGroup)
 	defer w.addCounts(ctx)
 	defer w.told()
-	w.hands.Stay(true)
-	defer w.hands.Stay(false)
-	for _, l := range w.lines {
-		l.crew.stay(true)
-		defer l.crew.stay(false)
-	}
 	w.begun.Do(func() { close(w.ready) })
 	defer w.promoter.wait()
 	defer func() { s.depart() }()

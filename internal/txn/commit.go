@@ -19,7 +19,7 @@ func Commit(ctx context.Context, op string, tx pgx.Tx) error {
 	if o, is := tx.(*Opened); is {
 		return o.CommitWith(context.WithoutCancel(ctx), op, func(*pgx.Batch) {})
 	}
-	return patiently(ctx, nil, op, tx.Conn(), tx.Commit, func() bool { return true })
+	return patiently(ctx, op, tx.Conn(), tx.Commit, func() bool { return true })
 }
 
 // classify knows three outcomes. PostgreSQL answers a COMMIT it refuses with severity ERROR, or rolls back a failed

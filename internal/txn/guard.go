@@ -37,13 +37,9 @@ func (e *overrunError) Unwrap() []error { return []error{context.DeadlineExceede
 
 // Run calls user code as [Safely] does; its overrun is a failure, too.
 func Run(ctx context.Context, limit time.Duration, fn func(context.Context) error) error {
-	return runIn(ctx, nil, limit, fn)
-}
-
-func runIn(ctx context.Context, h *Hands, limit time.Duration, fn func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return Overrun(ctx, limit, safely(h, func() error { return fn(ctx) }))
+	return Overrun(ctx, limit, Safely(func() error { return fn(ctx) }))
 }
 
 // Overrun returns the failure of user code whose context had a limit.
@@ -56,15 +52,13 @@ func Overrun(ctx context.Context, limit time.Duration, err error) error {
 
 // Safely calls user code, whose panic is a failure like any other. It does so in a goroutine of its own, so that
 // an exit of it (runtime.Goexit, as by testing.T.FailNow) is one too and not the silent end of ours.
-func Safely(fn func() error) error { return safely(nil, fn) }
-
-func safely(h *Hands, fn func() error) error {
+func Safely(fn func() error) error {
 	result := make(chan error, 1)
-	h.do(func() {
+	go func() {
 		err := ErrExited
 		defer func() { result <- err }()
 		err = Here(fn)
-	})
+	}()
 	return <-result
 }
 

@@ -45,7 +45,6 @@ type Opened struct {
 	ended   bool
 	commit  atomic.Int32 // open, answered or left
 	pool    *pgxpool.Pool
-	hands   *Hands
 	after   []func(pawl.DB) // see AfterCommit
 }
 
@@ -63,13 +62,11 @@ const (
 // which takes Linux 15 minutes.
 const AnswerLimit = 15 * time.Second
 
-// An Opener opens transactions on a pool's connections. With SQL they can be lent as a *sql.Tx, too: see [LendSQL]. Handlers and COMMITs run
-// on Hands. Limit bounds the wait for a connection, whose ping may not be answered, and then the wait for the first answer. Default: for a
+// An Opener opens transactions on a pool's connections. With SQL they can be lent as a *sql.Tx, too: see [LendSQL]. Limit bounds the wait for a connection, whose ping may not be answered, and then the wait for the first answer. Default: for a
 // connection as long as ctx, for the answer [AnswerLimit].
 type Opener struct {
 	Pool  *pgxpool.Pool
 	SQL   bool
-	Hands *Hands
 	Limit time.Duration
 }
 
@@ -134,7 +131,7 @@ func (o Opener) Start(ctx context.Context, op string, level pgx.TxIsoLevel, firs
 		return nil, pawl.Wrap(op, err)
 	}
 	results := conn.Conn().SendBatch(limited, batch)
-	tx := &Opened{Tx: results.Tx(), conn: conn, pool: o.Pool, hands: o.Hands, before: before}
+	tx := &Opened{Tx: results.Tx(), conn: conn, pool: o.Pool, before: before}
 	if c, with := conn.(withDriver); with {
 		tx.driver = c.driver
 	}
@@ -270,7 +267,7 @@ func legible(conn *pgconn.PgConn) bool {
 
 func (o *Opened) run(ctx context.Context, l *lent, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
 	o.lent = true
-	failure := runIn(ctx, o.hands, limit, func(ctx context.Context) error { return fn(ctx, l) })
+	failure := Run(ctx, limit, func(ctx context.Context) error { return fn(ctx, l) })
 	unbelievable := l.end()
 	if errors.Is(unbelievable, errRunning) {
 		l.sever(ctx, o.Tx.Conn().PgConn())
@@ -322,7 +319,7 @@ func (o *Opened) CommitWith(ctx context.Context, op string, last func(*pgx.Batch
 	}
 	own := &pgx.Batch{}
 	last(own)
-	err := patiently(ctx, o.hands, op, o.Conn(), func(ctx context.Context) error {
+	err := patiently(ctx, op, o.Conn(), func(ctx context.Context) error {
 		err := o.sendLast(ctx, own)
 		if !o.commit.CompareAndSwap(open, answered) {
 			o.giveBack()

@@ -25,15 +25,15 @@ var (
 // request, and a COMMIT that waits for a synchronous standby would become visible unreplicated. leave is called in that case,
 // before the return: nothing else may use the transaction, unless it says that the answer came this moment. Its connection is the pool's again when the answer comes, so that no
 // more backends wait than the pool has connections; or it is closed, once the server no longer waits for a standby.
-func patiently(ctx context.Context, h *Hands, op string, conn *pgx.Conn, commit func(context.Context) error, leave func() bool) error {
+func patiently(ctx context.Context, op string, conn *pgx.Conn, commit func(context.Context) error, leave func() bool) error {
 	heard, patience := watched.Begin(conn.PgConn())
 	config, pid := conn.Config, conn.PgConn().PID()
 	waiting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	answer := make(chan error, 1)
-	h.do(func() {
+	go func() {
 		defer cancel()
 		answer <- commit(waiting)
-	})
+	}()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	var err error

@@ -224,7 +224,7 @@ func (b *barrier) prove() proof {
 // second backend waits.
 func (b *barrier) once() (server string, err error) {
 	answered := make(chan struct{})
-	err = patiently(context.Background(), nil, "replicated", b.conn, func(ctx context.Context) error {
+	err = patiently(context.Background(), "replicated", b.conn, func(ctx context.Context) error {
 		defer close(answered)
 		return b.conn.QueryRow(ctx, emit).Scan(&server)
 	}, func() bool { return true })
