@@ -85,6 +85,7 @@ var plan = []struct {
 	{"transport/pawlsqs/sqstest", []string{"internal/pace"}},
 	{"transport/pawlsqs/sqstest/conformance", nil},
 	{"internal/patience", nil},
+	{"internal/bounds", []string{".", "internal/patience"}},
 	{"transport/transporttest", []string{".", "internal/patience", "internal/receipt"}},
 	// what looks on
 	{"observe", []string{"."}},
