@@ -205,7 +205,11 @@ func TestTracing_NamesSpansByTheirDestination(t *testing.T) {
 			b.exporter.Reset()
 			around := b.tracing.From(source).Consumer()
 			b.must(around(t.Context(), consumer.Call{Consumer: "billing", Deliveries: ds}, func(context.Context) error { return nil }))
-			s := b.ended("process "+want, 1)[0]
+			spans := b.exporter.GetSpans()
+			if len(spans) != 1 || spans[0].Name != "process "+want {
+				t.Fatalf("got the spans %+v, want one named process %s", spans, want)
+			}
+			s := spans[0]
 			b.wantNamedByItsAttributes(s)
 			links := len(ds)
 			if ds[0].MessageID == "2" {

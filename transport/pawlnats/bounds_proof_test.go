@@ -101,15 +101,20 @@ func TestPartitions_Bounds(t *testing.T) {
 }
 
 // A message that is larger than the consumer's MaxRequestMaxBytes can never be received. Receive says
-// so, and what to change; smaller ones before it are received.
+// so, and what to change. Smaller ones before it are received, as many at once as fit, and that is no
+// error.
 func TestReceive_SaysThatAMessageNeverFits(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{consumer: jetstream.ConsumerConfig{MaxRequestMaxBytes: 1000}})
-	f.send("small")
-	large := nats.NewMsg(f.stream + ".placed")
-	large.Data = make([]byte, 1001)
-	f.publish(large)
-	f.ack(f.get(1)...)
+	for _, size := range []int{400, 400, 400, 1001} {
+		m := nats.NewMsg(f.stream + ".placed")
+		m.Data = make([]byte, size)
+		f.publish(m)
+	}
+	f.ack(f.get(3)...)
+	if s := f.source.Stats(); s.PollErrors != 0 || s.Polls < 2 {
+		t.Errorf("three messages of which two fit came with %+v", s)
+	}
 	const want = "remove the consumer's MaxRequestMaxBytes"
 	patience.Until(t, "the error says what to change", func() bool {
 		ds, err := f.source.Receive(t.Context(), 10)
