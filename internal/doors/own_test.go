@@ -299,3 +299,29 @@ func TestDoors_WhatTheLoginSees(t *testing.T) {
 		}
 	}
 }
+
+// Whatever a session is from its beginning, what is called in a transaction of the caller's works,
+// or is refused with an error that names the setting.
+func TestCalls_WhatTheSessionIs(t *testing.T) {
+	t.Parallel()
+	admin := pawltest.DB(t, schema, pawlschema.Roles(), sessionSchema, ownSchema)
+	for _, s := range sessions {
+		for mode, by := range modes {
+			if mode != "" && !slices.Contains(inText, s.name) {
+				continue
+			}
+			pool := s.pool(t, admin, by)
+			for what, call := range calls {
+				t.Run(fmt.Sprint(s, mode, "/", what), func(t *testing.T) {
+					err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+						return call(t.Context(), tx, fmt.Sprint(s, mode, what))
+					})
+					if err != nil && !names([]string{pawl.Wrap("call", err).Error()}, s.needs(what, mode)) {
+						t.Error(err)
+					}
+				})
+			}
+			pool.Close()
+		}
+	}
+}
