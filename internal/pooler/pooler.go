@@ -34,7 +34,7 @@ func Session(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
 	return uint32(n), err
 }
 
-// simple sends one simple query. [pgx.QueryExecModeSimpleProtocol] does so only in sessions whose
+// simple sends one simple query. The driver does so by itself only in sessions whose
 // client_encoding is UTF8 and whose standard_conforming_strings is on.
 func simple(ctx context.Context, conn *pgx.Conn, text string) ([]*pgconn.Result, error) {
 	return conn.PgConn().Exec(ctx, text).ReadAll()
