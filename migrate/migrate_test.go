@@ -439,6 +439,19 @@ func connectWith(t *testing.T, url string, mode pgx.QueryExecMode, name, value s
 	return conn
 }
 
+// A role that the session has from its beginning, and that lacks the rights, is named as the cause.
+func TestCheck_ARoleOfTheSession(t *testing.T) {
+	t.Parallel()
+	url := empty(t)
+	if _, err := migrate.Up(t.Context(), connect(t, url), nil); err != nil {
+		t.Fatal(err)
+	}
+	err := migrate.Check(t.Context(), connectWith(t, url, pgx.QueryExecModeCacheStatement, "role", "pg_monitor"))
+	if pawl.CodeOf(err) != "42501" || !strings.Contains(err.Error(), "SET ROLE") || !strings.Contains(err.Error(), "setting role") {
+		t.Error(err)
+	}
+}
+
 // However the session of a migrator is set, it makes the same schema, or is refused with an error
 // that names the setting.
 func TestUp_WhatTheSessionIs(t *testing.T) {
