@@ -140,6 +140,9 @@ func TestDoors_WhatTheHandlerSets(t *testing.T) {
 				if name != "role" && !played(door, name) {
 					continue
 				}
+				if door == "outbox" && strings.HasSuffix(name, "session") { // its pool has the role from then on: the relay asks again each 20 s
+					continue
+				}
 				t.Run(name, func(t *testing.T) {
 					pool := login
 					if set.super {
