@@ -1,6 +1,6 @@
 # Pawl's tasks. `make` alone explains them.
 
-MODULES := . ./bench ./cmd/pawl ./dashboard ./internal/browsertest ./internal/deploytest ./internal/drivertest ./internal/migratetest ./internal/release ./internal/webhooktest ./observe ./schedule/cron ./transport/pawlkafka ./transport/pawlnats ./transport/pawlrabbitmq ./transport/pawlsqs $(wildcard ./examples ./examples/recipes ./examples/stripe)
+MODULES := . ./bench ./cmd/pawl ./cmd/pawl/pawl-brokers ./dashboard ./internal/testbed/browsertest ./internal/testbed/deploytest ./internal/testbed/drivertest ./internal/testbed/migratetest ./internal/testbed/release ./internal/testbed/webhooktest ./observe ./schedule/cron ./transport/pawlkafka ./transport/pawlnats ./transport/pawlrabbitmq ./transport/pawlsqs $(wildcard ./examples ./examples/recipes ./examples/stripe)
 ALL     := $(addsuffix /...,$(MODULES))
 GO      ?= go
 # Most tests wait for a lease, a poll or a server. More of them at once than there are processors end sooner.
@@ -8,7 +8,7 @@ AT_ONCE ?= 6
 PACKAGES_AT_ONCE ?= 3
 TEST := $(GO) test -p $(PACKAGES_AT_ONCE) -parallel $(AT_ONCE) -timeout 40m
 # Packages whose Go only drives SQL, a benchmark or other programs: there is nothing for the race detector to see.
-UNRACED := pawl/(bench|examples|cmd/pawl|proof|internal/(deploytest|docs|doors|drivertest|layers|migratetest|release|schematest|surface))(/|$$)
+UNRACED := pawl/(bench|examples|cmd/pawl|proof|internal/testbed/(deploytest|docs|doors|drivertest|layers|migratetest|release|schematest|surface))(/|$$)
 # Paths in what is compiled would keep clones of the repository from sharing it.
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -44,7 +44,7 @@ lint: ## gofmt, and vet and staticcheck with and without the tests of the proof
 
 .PHONY: modules
 modules: ## Vet each module by itself (GOWORK=off), build those that users fetch, from a module proxy, and check that all are tidy
-	$(GO) run ./internal/release modules
+	$(GO) run ./internal/testbed/release modules
 
 .PHONY: generate
 generate: ## Write what is generated: codes_gen.go, docs/reference/errors.md and metrics.md, schema/dist/pawl.sql

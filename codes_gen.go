@@ -1,4 +1,4 @@
-// Code generated from schema/sqlstates.csv by internal/gen/sqlstates. DO NOT EDIT.
+// Code generated from schema/sqlstates.csv by schema/internal/gen/sqlstates. DO NOT EDIT.
 
 package pawl
 

@@ -12,7 +12,7 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-//go:generate go run ./internal/gen/sqlstates
+//go:generate go run ./schema/internal/gen/sqlstates
 
 // A Code is a SQLSTATE: Pawl's own in class P4, PostgreSQL's elsewhere. The same code stands in SQL, Go, logs and
 // the command line.

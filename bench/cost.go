@@ -50,7 +50,7 @@ func ownCPU() (seconds float64) {
 	return seconds
 }
 
-// clientCPU is ownCPU and that of the children that live, such as a peer's process. It moves to those waited for when they end.
+// clientCPU is ownCPU and that of the children that live, such as a worker's process. It moves to those waited for when they end.
 func (h *host) clientCPU() (seconds float64) {
 	seconds = ownCPU()
 	for _, p := range processes() {

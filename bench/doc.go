@@ -24,9 +24,6 @@
 //	cost.go               WAL and processor time around a measurement
 //	growth.go             the suite growth: its sizes, their flags and its rows; growth_keys.go, growth_jobs.go, growth_processes.go,
 //	                      growth_octets.go, growth_claim.go: how each is measured; growth_fill.go: how a table is filled
-//	peers.go              the suite peers; peers_kill.go: what is doubled or lost when workers are killed; peers_victims.go, peers_worker.go:
-//	                      who is killed, and the programs of those in Go; peers_watermill.go: watermill-sql as a contender
-//	peers_node.go         queues for Node as contenders, by peers_child.go and the scripts in node; peers_npm.go: how they are installed
 //	report.go             what a run leaves; stats.go
 //	bars.go, explained.go whether a bar is met, and why not
 //	table.go              a report as text

@@ -44,9 +44,6 @@ func runFrozen(variant, url string) error {
 	case "loop/lease":
 		leaseLoop(ctx, pool, pauseHere, func(int) { say("committed") })
 	}
-	if work := peerWorkers[variant]; work != nil {
-		return work(ctx, pool)
-	}
 	return fmt.Errorf("no variant %q", variant)
 }
 

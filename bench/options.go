@@ -15,12 +15,12 @@ import (
 
 // options are what the command line asks for. Each is named after its flag.
 type options struct {
-	quick, calm, list     bool
-	suite, only, who      string
-	json, cpuprofile      string
-	table, render         string
-	second, growth, peers string // beside render
-	charts                string
+	quick, calm, list bool
+	suite, only, who  string
+	json, cpuprofile  string
+	table, render     string
+	second, growth    string // beside render
+	charts            string
 }
 
 const help = `bench measures Pawl beside what else one would take on PostgreSQL: River, and a loop written by hand.
@@ -38,13 +38,12 @@ Examples, with the time they take on two cores:
   go run ./bench -suite growth -json FILE        hours             many keys, jobs, processes and octets
   go run ./bench -list                           at once           the id and title of every row, by suite
   go run ./bench -table FILE                     at once           the table and the bars of a run that was kept
-  go run ./bench -render FILE -second FILE2 -growth FILE3 -peers FILE4 -charts docs/images > docs/performance.md
+  go run ./bench -render FILE -second FILE2 -growth FILE3 -charts docs/images > docs/performance.md
                                                  at once           the page, made from runs that were kept
 
 Suites:
 
   main     Pawl beside River and a loop by hand: the rows that have bars
-  peers    Pawl beside other queues on PostgreSQL, and what SIGKILL and SIGSTOP do to their jobs
   growth   what many keys, waiting jobs, processes and large payloads cost
 
 Flags:
@@ -58,7 +57,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	set.Usage = func() {}
 	set.BoolVar(&o.quick, "quick", false, "take 2 rounds of fewer jobs; rows that need minutes are left out")
 	set.BoolVar(&o.calm, "calm", false, "wait before each round until others use less than 5 % of the processors, for 2 minutes at most")
-	set.StringVar(&o.suite, "suite", "main", "measure the rows of this `suite`: main, peers or growth")
+	set.StringVar(&o.suite, "suite", "main", "measure the rows of this `suite`: main or growth")
 	set.StringVar(&o.only, "only", "", "measure only rows whose id holds one of these `parts`, separated by commas")
 	set.StringVar(&o.who, "who", "", "measure only lines whose contender's name holds this `part`")
 	set.StringVar(&o.json, "json", "", "write all figures to this `file`, also if the run is interrupted")
@@ -68,7 +67,6 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	set.StringVar(&o.render, "render", "", "print docs/performance.md, made from this `file`, and measure nothing")
 	set.StringVar(&o.second, "second", "", "with -render: compare it with the second run in this `file`")
 	set.StringVar(&o.growth, "growth", "", "with -render: add the run of the suite growth in this `file`")
-	set.StringVar(&o.peers, "peers", "", "with -render: add the run of the suite peers in this `file`")
 	set.StringVar(&o.charts, "charts", "", "with -render: write the charts to this `directory`, and show them on the page as images/NAME")
 	growthFlags(set)
 	err = set.Parse(args)
@@ -92,8 +90,8 @@ func (o options) check(rest []string) error {
 	if suites()[o.suite] == nil {
 		return fmt.Errorf("there is no suite %q: take one of %s", o.suite, strings.Join(slices.Sorted(maps.Keys(suites())), ", "))
 	}
-	if o.render == "" && o.second+o.growth+o.peers+o.charts != "" {
-		return errors.New("-second, -growth, -peers and -charts go with -render FILE, which makes the page")
+	if o.render == "" && o.second+o.growth+o.charts != "" {
+		return errors.New("-second, -growth and -charts go with -render FILE, which makes the page")
 	}
 	if o.calm {
 		if err := canCalm(); err != nil {

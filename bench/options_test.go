@@ -16,7 +16,7 @@ func TestParse_HelpTeaches(t *testing.T) {
 	if _, err := parse([]string{"-help"}, &out); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("-help ends with %v, want flag.ErrHelp", err)
 	}
-	for _, want := range []string{"Examples", "go run ./bench -quick", "Suites", "peers", "growth", "-json file", "-only parts"} {
+	for _, want := range []string{"Examples", "go run ./bench -quick", "Suites", "growth", "-json file", "-only parts"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the help lacks %q:\n%s", want, out.String())
 		}
@@ -30,7 +30,7 @@ func TestParse_RefusesWhatCannotBeDone(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"-nosuch", "-help"},
 		{"quick", `"quick" belongs to no flag`},
-		{"-suite other", "growth, main, peers"},
+		{"-suite other", "growth, main"},
 		{"-json " + filepath.Join(dir, "missing", "f.json"), "mkdir -p " + filepath.Join(dir, "missing")},
 		{"-json " + dir, "it is a directory"},
 		{"-cpuprofile " + filepath.Join(dir, "missing", "p"), "mkdir -p"},

@@ -12,9 +12,9 @@ import (
 
 // A publication is the runs that docs/performance.md is made from.
 type publication struct {
-	options               // which say how the page is made again
-	main                  Report
-	second, growth, peers *Report // nil if there is none
+	options        // which say how the page is made again
+	main           Report
+	second, growth *Report // nil if there is none
 }
 
 // publish reads the runs, and refuses those that do not belong together.
@@ -26,7 +26,7 @@ func publish(o options) (p publication, err error) {
 	for _, part := range []struct {
 		flag, file, suite string
 		to                **Report
-	}{{"-render", "", "main", nil}, {"-second", o.second, "main", &p.second}, {"-growth", o.growth, "growth", &p.growth}, {"-peers", o.peers, "peers", &p.peers}} {
+	}{{"-render", "", "main", nil}, {"-second", o.second, "main", &p.second}, {"-growth", o.growth, "growth", &p.growth}} {
 		r, file := p.main, o.render
 		if part.to != nil {
 			if file = part.file; file == "" {
@@ -83,7 +83,7 @@ func (p publication) drawings() (all []*drawing) {
 // command is how the page is made again, at the root of the repository.
 func (p publication) command() string {
 	text := "go run ./bench"
-	for _, part := range [][2]string{{"-render", p.render}, {"-second", p.options.second}, {"-growth", p.options.growth}, {"-peers", p.options.peers}} {
+	for _, part := range [][2]string{{"-render", p.render}, {"-second", p.options.second}, {"-growth", p.options.growth}} {
 		if part[1] != "" {
 			text += " " + part[0] + " bench/results/" + filepath.Base(part[1])
 		}
@@ -118,7 +118,7 @@ func (p publication) page() string {
 		out.WriteString("\n" + compared(p.main, *p.second) + "\n\n" + settingsBlock(*p.second))
 	}
 	for _, row := range p.main.Rows {
-		fmt.Fprintf(&out, "\n## %s\n\n%s", row.Title, rowTable(row, nil)+p.explanations(row))
+		fmt.Fprintf(&out, "\n## %s\n\n%s", row.Title, rowTable(row)+p.explanations(row))
 	}
 	if p.growth != nil {
 		out.WriteString("\n## Growth\n\n" + settingsBlock(*p.growth))
@@ -127,13 +127,7 @@ func (p publication) page() string {
 			if d := sizeChart(row); d != nil {
 				out.WriteString(p.chart(d))
 			}
-			out.WriteString(rowTable(row, nil))
-		}
-	}
-	if p.peers != nil {
-		out.WriteString("\n## Peers\n\n" + settingsBlock(*p.peers))
-		for _, row := range p.peers.Rows {
-			fmt.Fprintf(&out, "\n### %s\n\n%s", row.Title, rowTable(row, p.peers.killed(row)))
+			out.WriteString(rowTable(row))
 		}
 	}
 	return out.String()
@@ -157,10 +151,8 @@ func settingsBlock(r Report) string {
 // verdicts are those of all bars on the page.
 func (p publication) verdicts() []verdict {
 	all := verdicts(p.main)
-	for _, r := range []*Report{p.growth, p.peers} {
-		if r != nil {
-			all = append(all, verdicts(*r)...)
-		}
+	if p.growth != nil {
+		all = append(all, verdicts(*p.growth)...)
 	}
 	return all
 }
@@ -184,7 +176,7 @@ func (p publication) bars() string {
 		word := v.String()
 		switch {
 		case p.second == nil:
-		case n >= len(verdicts(p.main)): // growth and peers are measured once
+		case n >= len(verdicts(p.main)): // growth is measured once
 			out.WriteString(" |")
 		default:
 			w := v.in(*p.second)
@@ -255,43 +247,15 @@ func (p publication) explanations(row Row) string {
 	return text
 }
 
-// killHead is the column of what kills did to a contender.
-const killHead, killRow = "doubled or lost after SIGKILL and SIGSTOP", "peers-kill"
-
-// killed returns, for a contender, what kills did to it, for the rates of the peers and the row of the kills themselves. It is nil for others.
-func (r Report) killed(row Row) func(Line) string {
-	kills, ok := r.row(killRow)
-	if !ok || row.ID != killRow && !row.isRate() {
-		return nil
-	}
-	return func(l Line) string {
-		k, _ := kills.line(l.Who)
-		for n := len(k.Rounds) - 1; n >= 0; n-- {
-			if said := cmp.Or(k.Rounds[n].Failed, k.Rounds[n].Said); said != "" {
-				return said
-			}
-		}
-		return "not tried"
-	}
-}
-
-// rowTable shows a row. If killed is not nil, a column has what it says.
-func rowTable(row Row, killed func(Line) string) string {
+// rowTable shows a row.
+func rowTable(row Row) string {
 	var out strings.Builder
 	escape := strings.NewReplacer("|", "\\|")
 	h := heads(row)
 	align := "|---|" + strings.Repeat("---:|", len(h)-1)
-	if killed != nil {
-		h, align = append(h, killHead), align+"---|"
-	}
 	out.WriteString("| " + strings.Join(append(h, "how, and what is to be reached"), " | ") + " |\n" + align + "---|\n")
 	for _, l := range row.Lines {
-		c := cells(row, l)
-		if killed != nil {
-			c = append(c, escape.Replace(killed(l)))
-		}
-		told := killed == nil || row.ID != killRow // there the column has it
-		out.WriteString("| " + strings.Join(append(c, escape.Replace(note(row, l, told))), " | ") + " |\n")
+		out.WriteString("| " + strings.Join(append(cells(row, l), escape.Replace(note(row, l))), " | ") + " |\n")
 	}
 	return out.String()
 }

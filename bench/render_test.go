@@ -73,12 +73,8 @@ func recorded() publication {
 	}
 	growth := Report{Settings: Settings{Suite: "growth", Mode: "full"}, Rows: []Row{{ID: "growth-keys", Title: "Messages beside <keys>", Unit: perSec,
 		XLabel: "remembered keys", Lines: []Line{grown(0, 5000, 5200), grown(1e6, 4900), grown(1e7, 4700, 4500)}}}}
-	peers := Report{Settings: Settings{Suite: "peers", Mode: "full"}, Rows: []Row{
-		{ID: "peers-noop", Title: "Peers: jobs", Unit: perSec, Lines: []Line{{Who: "Pawl", Rounds: []Round{{Value: 9}}}, {Who: "Pawl, batch", Rounds: []Round{{Value: 9}}}}},
-		{ID: killRow, Title: "Peers: kills", Unit: "rows", Less: true, Bars: []Bar{{Who: "Pawl", Meaning: "none"}},
-			Lines: []Line{{Who: "Pawl", How: "HandleTx", Rounds: []Round{{Said: "0 doubled, 0 lost"}}}}}}}
-	return publication{main: main, second: &second, growth: &growth, peers: &peers,
-		options: options{render: "a/1.json", second: "a/2.json", growth: "3.json", peers: "4.json", charts: "x"}}
+	return publication{main: main, second: &second, growth: &growth,
+		options: options{render: "a/1.json", second: "a/2.json", growth: "3.json", charts: "x"}}
 }
 
 func TestPage_HasAsManyCellsAsHeads(t *testing.T) {
@@ -97,21 +93,17 @@ func TestPage_HasAsManyCellsAsHeads(t *testing.T) {
 	}
 }
 
-func TestPage_ShowsBothRunsBarsGrowthAndPeers(t *testing.T) {
+func TestPage_ShowsBothRunsBarsAndGrowth(t *testing.T) {
 	t.Parallel()
 	text := recorded().page()
 	for _, want := range []string{
 		"| [noop](#no-op) | Pawl | ≥ 2× River | 2.14× | 1.42× | met, then NOT met |",
 		"| [noop](#no-op) | loop | ≥ 2× River | 1.42× | 1.42× | NOT met |",
-		"| [peers-kill](#peers-kills) | Pawl | none | 0 rows | | met |",
-		"3 of 4 bars met. In the second run, 0 of 3 bars met, 1 not measured.",
+		"2 of 3 bars met. In the second run, 0 of 3 bars met, 1 not measured.",
 		"**Why Pawl misses its bar (≥ 2× River):** " + explained[miss{"noop", "Pawl"}],
-		"go run ./bench -render bench/results/1.json -second bench/results/2.json -growth bench/results/3.json -peers bench/results/4.json -charts docs/images",
+		"go run ./bench -render bench/results/1.json -second bench/results/2.json -growth bench/results/3.json -charts docs/images",
 		"A figure of the second run differs from it by 0 % in the median and 33 % at most (noop, Pawl)",
 		"![Messages beside <keys>: jobs/s by remembered keys](images/growth-keys.svg)",
-		"| doubled or lost after SIGKILL and SIGSTOP |",
-		"| 0 doubled, 0 lost | HandleTx; [bar none: met] |",
-		"| not tried |",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q:\n%s", want, text)
@@ -171,7 +163,7 @@ func TestPublish_RefusesRunsThatDoNotBelong(t *testing.T) {
 		{options{render: filepath.Join(dir, "missing.json")}, "no such file"},
 		{options{render: main, second: filepath.Join(dir, "missing.json")}, "no such file"},
 		{options{render: growth}, "-render takes a run of the suite main"},
-		{options{render: main, peers: growth}, "-peers takes a run of the suite peers"},
+		{options{render: main, growth: main}, "-growth takes a run of the suite growth"},
 		{options{render: main, second: quick}, "do not compare"},
 	} {
 		if _, err := publish(c.o); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -196,7 +188,7 @@ func TestPage_IsRenderedFromCommittedRuns(t *testing.T) {
 	if !found || err != nil {
 		t.Fatalf("the page does not name its command: %v", err)
 	}
-	for _, file := range []*string{&o.render, &o.second, &o.growth, &o.peers} {
+	for _, file := range []*string{&o.render, &o.second, &o.growth} {
 		if *file == "" {
 			continue
 		}

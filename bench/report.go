@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -172,12 +173,21 @@ func (b Bar) String() string {
 	return fmt.Sprintf("≥ %g× %s", b.Factor, b.Of)
 }
 
+// save writes a report with a line for the settings and one for each row.
 func (r Report) save(file string) error {
-	text, err := json.MarshalIndent(r, "", " ")
+	settings, err := json.Marshal(r.Settings)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(file, append(text, '\n'), 0o644)
+	var rows []string
+	for _, row := range r.Rows {
+		text, err := json.Marshal(row)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, string(text))
+	}
+	return os.WriteFile(file, fmt.Appendf(nil, "{\"settings\": %s, \"rows\": [\n%s\n]}\n", settings, strings.Join(rows, ",\n")), 0o644)
 }
 
 // load reads a report that save has written. It refuses a file that is something else.

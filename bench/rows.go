@@ -75,7 +75,7 @@ func times(who string, factor float64) Bar { return Bar{Who: who, Of: "River", F
 
 // suites are the sets of rows that one run can take, by name.
 func suites() map[string]func() []plan {
-	return map[string]func() []plan{"main": mainPlans, "peers": peerPlans, "growth": growthPlans}
+	return map[string]func() []plan{"main": mainPlans, "growth": growthPlans}
 }
 
 // mainPlans are the rows that have bars, in the order in which they run.

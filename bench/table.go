@@ -19,7 +19,7 @@ func table(r Report) string {
 		fmt.Fprintf(w, "\n%s\n", row.Title)
 		fmt.Fprintln(w, strings.Join(heads(row), "\t")+"\t")
 		for _, l := range row.Lines {
-			fmt.Fprintln(w, strings.Join(cells(row, l), "\t")+"\t "+note(row, l, true))
+			fmt.Fprintln(w, strings.Join(cells(row, l), "\t")+"\t "+note(row, l))
 		}
 		_ = w.Flush()
 	}
@@ -114,14 +114,11 @@ func ratio(row Row, l Line, mark func(Line) bool) string {
 	return fmt.Sprintf("%.2f", l.median()/to.median())
 }
 
-// note is what stands after a line: how it works, what happened if told is true, and whether its bars are met.
-func note(row Row, l Line, told bool) string {
+// note is what stands after a line: how it works, what happened, and whether its bars are met.
+func note(row Row, l Line) string {
 	notes := []string{l.How}
-	if told && len(l.Rounds) > 0 {
-		last := l.Rounds[len(l.Rounds)-1]
-		if last.Said != "" {
-			notes = append(notes, last.Said)
-		}
+	if n := len(l.Rounds); n > 0 && l.Rounds[n-1].Said != "" {
+		notes = append(notes, l.Rounds[n-1].Said)
 	}
 	for _, r := range l.Rounds {
 		if r.Failed != "" {

@@ -11,7 +11,6 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/fault"
-	"github.com/pawl-go/pawl/internal/owner"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
@@ -60,7 +59,7 @@ func (a *Attempt[T]) Intent() pawl.Intent { return a.call.intent }
 
 // Owner is the same at every attempt of the command: see package step.
 func (a *Attempt[T]) Owner() pawl.Owner {
-	return owner.Of("command", a.call.intent.Scope, a.call.intent.Key, 0)
+	return contract.OwnerOf("command", a.call.intent.Scope, a.call.intent.Key, 0)
 }
 
 // Close stops the heartbeat and ends the context. It records nothing: an attempt that is closed without an end has fallen

@@ -18,7 +18,7 @@ import (
 
 	"github.com/pawl-go/pawl/command"
 	"github.com/pawl-go/pawl/internal/fault"
-	"github.com/pawl-go/pawl/internal/patience"
+	"github.com/pawl-go/pawl/internal/testbed/patience"
 )
 
 // childEnv holds an errand, as JSON, for a process that runs one command.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
-	"github.com/pawl-go/pawl/internal/wireproxy"
+	"github.com/pawl-go/pawl/internal/testbed/wireproxy"
 )
 
 // A process killed at any point of the one-transaction form, also of a key whose attempt before has failed: the retry gives one effect, and

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/patience"
+	"github.com/pawl-go/pawl/internal/testbed/patience"
 )
 
 // A slowSource takes as long for a Release as the test wants, and notes whether Finish overlaps one.

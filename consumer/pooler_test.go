@@ -19,8 +19,8 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/doctor"
-	"github.com/pawl-go/pawl/internal/patience"
-	"github.com/pawl-go/pawl/internal/pooler"
+	"github.com/pawl-go/pawl/internal/conns"
+	"github.com/pawl-go/pawl/internal/testbed/patience"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/migrate"
 	"github.com/pawl-go/pawl/pawltest"
@@ -104,7 +104,7 @@ func TestT71_PresenceThroughAPoolerIsRefusedAndSaid(t *testing.T) {
 				b.until("present", func() bool { present, _ := present(); return present })
 				return
 			}
-			if err := patience.Receive(t, "a word about a presence that proves nothing", said); !errors.Is(err, pooler.ErrBetween) || !strings.Contains(err.Error(), "Presence.URL") {
+			if err := patience.Receive(t, "a word about a presence that proves nothing", said); !errors.Is(err, conns.ErrPooler) || !strings.Contains(err.Error(), "Presence.URL") {
 				t.Errorf("said %v", err)
 			}
 			b.until("reported", func() bool { _, reported := present(); return reported })

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pawl-go/pawl/internal/patience"
+	"github.com/pawl-go/pawl/internal/testbed/patience"
 )
 
 // All dead letters of a filter are retried, but for those that may take effect a second time; the page says how far it is.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/pawl-go/pawl/dashboard"
-	"github.com/pawl-go/pawl/internal/patience"
+	"github.com/pawl-go/pawl/internal/testbed/patience"
 )
 
 // What need not be remembered any more is counted, then deleted with a reason; what a table cannot use is said, and a user who may only read deletes nothing.

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl/dashboard"
-	"github.com/pawl-go/pawl/internal/wireproxy"
+	"github.com/pawl-go/pawl/internal/testbed/wireproxy"
 	"github.com/pawl-go/pawl/pawltest"
 )
 

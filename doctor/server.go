@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/pooler"
+	"github.com/pawl-go/pawl/internal/conns"
 )
 
 func checkDurability(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
@@ -80,8 +80,8 @@ func checkPooler(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 // changesSession reports whether several sessions serve db.
 func changesSession(ctx context.Context, db pawl.DB) (bool, error) {
 	if conn, ok := db.(*pgx.Conn); ok {
-		_, err := pooler.Check(ctx, conn, func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, conn.Config()) })
-		if errors.Is(err, pooler.ErrBetween) {
+		_, err := conns.CheckPooler(ctx, conn, func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, conn.Config()) })
+		if errors.Is(err, conns.ErrPooler) {
 			return true, nil
 		}
 		return false, err

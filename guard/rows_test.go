@@ -16,8 +16,8 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/guard"
 	"github.com/pawl-go/pawl/internal/contract"
-	"github.com/pawl-go/pawl/internal/patience"
-	"github.com/pawl-go/pawl/internal/wireproxy"
+	"github.com/pawl-go/pawl/internal/testbed/patience"
+	"github.com/pawl-go/pawl/internal/testbed/wireproxy"
 	"github.com/pawl-go/pawl/pawltest"
 )
 

@@ -17,9 +17,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/patience"
-	"github.com/pawl-go/pawl/internal/pgtest"
-	"github.com/pawl-go/pawl/internal/postgres"
+	"github.com/pawl-go/pawl/internal/testbed/patience"
+	"github.com/pawl-go/pawl/internal/testbed/pgtest"
+	"github.com/pawl-go/pawl/internal/testbed/postgres"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/migrate"
 	"github.com/pawl-go/pawl/pawltest"

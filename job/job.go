@@ -13,7 +13,6 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/answer"
 	"github.com/pawl-go/pawl/internal/contract"
-	"github.com/pawl-go/pawl/internal/owner"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
@@ -74,7 +73,7 @@ func (j Job) Hold(ctx context.Context, tx Tx) error {
 // Owner is the same at every attempt of the job, and not that of a job that gets the same id in another life of the database: see
 // package step.
 func (j Job) Owner() pawl.Owner {
-	return owner.Of("job", j.Queue, fmt.Sprintf("%d@%d", j.ID, j.CreatedAt.UnixMicro()), j.ID)
+	return contract.OwnerOf("job", j.Queue, fmt.Sprintf("%d@%d", j.ID, j.CreatedAt.UnixMicro()), j.ID)
 }
 
 // Finish ends the job in tx, together with what the handler wrote.

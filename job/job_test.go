@@ -9,7 +9,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
-	"github.com/pawl-go/pawl/internal/jobtest"
+	"github.com/pawl-go/pawl/internal/testbed/jobtest"
 	"github.com/pawl-go/pawl/job"
 )
 

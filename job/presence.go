@@ -11,9 +11,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/contract"
-	"github.com/pawl-go/pawl/internal/direct"
 	"github.com/pawl-go/pawl/internal/pace"
-	"github.com/pawl-go/pawl/internal/pooler"
 )
 
 // presenceAgain is the longest pause between two tries to connect.
@@ -61,8 +59,8 @@ func (w *Worker) bePresent(ctx context.Context, s *session, settle func()) (held
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
-	home, err := pooler.Check(ctx, conn, w.connectDirect)
-	s.pooled.Store(errors.Is(err, pooler.ErrBetween))
+	home, err := conns.CheckPooler(ctx, conn, w.connectDirect)
+	s.pooled.Store(errors.Is(err, conns.ErrPooler))
 	if err != nil {
 		return false, throughPooler(err)
 	}
@@ -97,7 +95,7 @@ func (w *Worker) bePresent(ctx context.Context, s *session, settle func()) (held
 			}
 		}
 		if err := stillAt(ctx, conn, home); err != nil {
-			s.pooled.Store(errors.Is(err, pooler.ErrBetween))
+			s.pooled.Store(errors.Is(err, conns.ErrPooler))
 			return true, throughPooler(err)
 		}
 	}
@@ -133,16 +131,16 @@ func (w *Worker) settled(ctx context.Context, s *session) {
 func stillAt(ctx context.Context, conn *pgx.Conn, home uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
-	session, err := pooler.Session(ctx, conn)
+	session, err := conns.Session(ctx, conn)
 	if err == nil && session != home {
-		err = pooler.ErrBetween
+		err = conns.ErrPooler
 	}
 	return err
 }
 
 // throughPooler adds the next step to what a pooler makes impossible.
 func throughPooler(err error) error {
-	if !errors.Is(err, pooler.ErrBetween) {
+	if !errors.Is(err, conns.ErrPooler) {
 		return err
 	}
 	return &pawl.Error{Op: "worker.presence", Err: err,
@@ -153,5 +151,5 @@ func throughPooler(err error) error {
 func (w *Worker) connectDirect(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
-	return direct.Connect(ctx, w.pool, w.cfg.Presence.URL)
+	return conns.Direct(ctx, w.pool, w.cfg.Presence.URL)
 }

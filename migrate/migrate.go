@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/engine"
-	"github.com/pawl-go/pawl/internal/pooler"
 	"github.com/pawl-go/pawl/internal/script"
 	"github.com/pawl-go/pawl/schema"
 )
@@ -170,8 +170,8 @@ func inTx(ctx context.Context, conn *pgx.Conn, script string) error {
 
 // direct refuses a pooler that changes sessions: the lock would stay behind in one of them, and stop every later migration.
 func direct(ctx context.Context, conn *pgx.Conn) error {
-	_, err := pooler.Check(ctx, conn, func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, conn.Config()) })
-	if errors.Is(err, pooler.ErrBetween) {
+	_, err := conns.CheckPooler(ctx, conn, func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, conn.Config()) })
+	if errors.Is(err, conns.ErrPooler) {
 		return &pawl.Error{Op: "migrate", Err: err, Hint: "migrate over a direct connection to the server"}
 	}
 	return err

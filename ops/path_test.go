@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/pgtest/hostile"
+	"github.com/pawl-go/pawl/internal/testbed/pgtest/hostile"
 	"github.com/pawl-go/pawl/ops"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/schema"

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawl-go/pawl/internal/provider"
+	"github.com/pawl-go/pawl/internal/testbed/provider"
 )
 
 // A Lie is how a [Provider] misbehaves in one request.

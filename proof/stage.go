@@ -20,7 +20,7 @@ type stage struct {
 }
 
 // engine is the code that nearly every stage depends on: the SQL contract and all Go, without pages.
-var engine = []string{"*.go", "*.sql", "*go.mod", "*go.sum", "go.work", ":!bench", ":!proof", ":!internal/layers", ":!internal/surface"}
+var engine = []string{"*.go", "*.sql", "*go.mod", "*go.sum", "go.work", ":!bench", ":!proof", ":!internal/testbed/layers", ":!internal/testbed/surface"}
 
 // lives are the packages whose proof kills processes, or runs them for long.
 var lives = []string{"./consumer", "./job", "./outbox", "./step", "./schedule", "./service", "./transport/webhook", "./transport/pawlsqs", "./pawltest", "./examples/service"}
@@ -28,25 +28,25 @@ var lives = []string{"./consumer", "./job", "./outbox", "./step", "./schedule", 
 // stages are in the order in which they run.
 var stages = []stage{
 	{"contract", "the SQL contract in every interleaving, its mutants, and the plans of its hot statements",
-		[][]string{{"schema", "internal/schematest", "internal/stepper", "internal/pgtest", "pawltest/*.go", "docs/reference/mutants.md"}},
-		proofTests("./internal/schematest")},
+		[][]string{{"schema", "internal/testbed/schematest", "internal/testbed/stepper", "internal/testbed/pgtest", "pawltest/*.go", "docs/reference/mutants.md"}},
+		proofTests("./internal/testbed/schematest")},
 	{"lives", "workers, relays, keepers, receivers and payers that are killed or hang, again and again",
 		[][]string{engine}, proofTests(lives...)},
 	{"races", "the same under the race detector", [][]string{engine}, raced(proofTests(lives...))},
-	{"doors", "every attack on a lent transaction at every door", [][]string{engine}, allTests("./internal/doors")},
+	{"doors", "every attack on a lent transaction at every door", [][]string{engine}, allTests("./internal/testbed/doors")},
 	{"tool", "the demos, the crash lab, an incident and a restore", [][]string{engine, {"cmd/pawl", "dashboard"}},
 		skip("TestDevBroker|TestDevKafka|TestDevRabbitMQ|TestDemo_Broker", proofTests("./cmd/pawl"))},
-	{"release", "every published module, built and installed from a module proxy", [][]string{engine, {"README.md", "RELEASING.md"}}, proofTests("./internal/release")},
-	{"download", "a PostgreSQL that is fetched through npm", [][]string{{"internal/postgres"}}, proofTests("./internal/postgres")},
-	{"size", "the figures of the page on size, measured in a run", [][]string{engine}, proofTests("./internal/sizing")},
+	{"release", "every published module, built and installed from a module proxy", [][]string{engine, {"README.md", "RELEASING.md"}}, proofTests("./internal/testbed/release")},
+	{"download", "a PostgreSQL that is fetched through npm", [][]string{{"internal/testbed/postgres"}}, proofTests("./internal/testbed/postgres")},
+	{"size", "the figures of the page on size, measured in a run", [][]string{engine}, proofTests("./cmd/pawl/internal/sizing")},
 	{"versions", "what depends on the server most, on PostgreSQL 15 to 18", [][]string{engine, {"proof/versions"}}, script("proof/versions")},
 	{"brokers", "sources, sinks and counted runs on NATS, RabbitMQ, Kafka, SQS and three other programs that speak SQS", [][]string{engine, {"proof/brokers", "transport"}}, script("proof/brokers")},
 	{"guides", "the Python and JavaScript of the guides, with the packages that their readers use",
 		[][]string{engine, {"docs/guides", "proof/guides"}}, script("proof/guides")},
 	{"prometheus", "the metrics, scraped by a Prometheus", [][]string{engine, {"observe"}}, proofTests("./observe/prompawl")},
-	{"browser", "the dashboard and the crash lab in Chromium", [][]string{engine, {"cmd/pawl", "dashboard", "internal/browsertest", "proof/browser"}}, script("proof/browser")},
-	{"failover", "a switchover, and the death of a primary, under Patroni", [][]string{engine}, proofTests("./internal/hatest")},
-	{"benchmarks", "every row of the benchmark, and what kills do to other queues", [][]string{engine, {"bench"}}, proofTests("./bench")},
+	{"browser", "the dashboard and the crash lab in Chromium", [][]string{engine, {"cmd/pawl", "dashboard", "internal/testbed/browsertest", "proof/browser"}}, script("proof/browser")},
+	{"failover", "a switchover, and the death of a primary, under Patroni", [][]string{engine}, proofTests("./internal/testbed/hatest")},
+	{"benchmarks", "every row of the benchmark", [][]string{engine, {"bench"}}, proofTests("./bench")},
 }
 
 func stageNamed(name string) (stage, bool) {

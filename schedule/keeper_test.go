@@ -12,9 +12,9 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // registers pgx with database/sql
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/jobtest"
-	"github.com/pawl-go/pawl/internal/patience"
-	"github.com/pawl-go/pawl/internal/pgtest"
+	"github.com/pawl-go/pawl/internal/testbed/jobtest"
+	"github.com/pawl-go/pawl/internal/testbed/patience"
+	"github.com/pawl-go/pawl/internal/testbed/pgtest"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/schedule"
 )

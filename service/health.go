@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/direct"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/progress"
 	"github.com/pawl-go/pawl/migrate"
@@ -134,7 +134,7 @@ func (a *App) fits(ctx context.Context) error {
 
 // beside runs questions on a connection of their own.
 func (a *App) beside(ctx context.Context, ask func(pawl.DB) error) error {
-	conn, err := direct.Connect(ctx, a.pool, a.cfg.Presence.URL)
+	conn, err := conns.Direct(ctx, a.pool, a.cfg.Presence.URL)
 	if err != nil {
 		return pawl.Wrap("service.health", err)
 	}

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/pawl-go/pawl/internal/postgres"
+	"github.com/pawl-go/pawl/internal/testbed/postgres"
 )
 
 // at is a URL of another server, user or database.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,10 +12,14 @@ import (
 // The promise on real brokers, with workers killed around the acknowledgement and the publication too.
 func TestDemo_Broker(t *testing.T) {
 	t.Parallel()
+	brokers := filepath.Join(t.TempDir(), "pawl-brokers")
+	if out, err := exec.Command("go", "build", "-o", brokers, "./pawl-brokers").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 	for _, broker := range []string{"nats", "rabbitmq", "kafka"} {
 		t.Run(broker, func(t *testing.T) {
 			t.Parallel()
-			d := newDemo(t, "--broker", broker, "--pipeline", "--messages", "300", "--workers", "3", "--kills", "8", "--poison", "2", "--seed", "31", "--json")
+			d := newDemoOf(t, brokers, "--broker", broker, "--pipeline", "--messages", "300", "--workers", "3", "--kills", "8", "--poison", "2", "--seed", "31", "--json")
 			r := mustReport(t, d.run())
 			r.wantKept(t, 300, 2)
 			for _, of := range []string{`"shipped":298`, `"broker":"` + broker + `"`} {

@@ -26,6 +26,12 @@ const unusable = "postgres://u:" + secret + "@127.0.0.1:1/d"
 
 func newDemo(t *testing.T, args ...string) *demoRun {
 	t.Helper()
+	return newDemoOf(t, binary, args...)
+}
+
+// newDemoOf is newDemo for the demo of another binary.
+func newDemoOf(t *testing.T, binary string, args ...string) *demoRun {
+	t.Helper()
 	d := &demoRun{T: t, dir: shortDir(t)}
 	if err := os.Chmod(d.dir, 0o777|os.ModeSticky); err != nil { // as /tmp: the server may run as another user
 		t.Fatal(err)

@@ -45,3 +45,13 @@ func TestDemo_NoPostgreSQL(t *testing.T) {
 	r.stderr = strings.TrimPrefix(r.stderr, "starting a private PostgreSQL\n")
 	wantFailure(t, r, 1, "demo: ", "PAWL_PG_BIN must name the directory")
 }
+
+// A broker whose client is in another program is refused with its name, an unknown one with the
+// names of all.
+func TestDemo_BrokerOfAnotherProgram(t *testing.T) {
+	t.Parallel()
+	for _, broker := range []string{"kafka", "nats", "rabbitmq"} {
+		wantFailure(t, newDemo(t, "--broker", broker).run(), 2, "--broker: ", broker, "pawl-brokers")
+	}
+	wantFailure(t, newDemo(t, "--broker", "redis").run(), 2, `no broker "redis"`, "kafka", "nats", "rabbitmq", "sqs")
+}

@@ -15,8 +15,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pawl-go/pawl/internal/pgtest"
-	"github.com/pawl-go/pawl/internal/pgtest/hostile"
+	"github.com/pawl-go/pawl/internal/testbed/pgtest"
+	"github.com/pawl-go/pawl/internal/testbed/pgtest/hostile"
 	"github.com/pawl-go/pawl/migrate"
 	"github.com/pawl-go/pawl/schema"
 )

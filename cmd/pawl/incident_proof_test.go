@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawl-go/pawl/internal/incident"
+	"github.com/pawl-go/pawl/internal/testbed/incident"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -39,7 +39,7 @@ func (s shell) do(line string) string {
 
 // One morning everything is wrong at once. Each trouble is found and cured with the command line alone, by the commands of the
 // runbooks; in the end all that should have happened has happened once, and the audit tells who did what, and why. The same morning is cured with a browser in
-// internal/browsertest.
+// internal/testbed/browsertest.
 func TestIncident(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t, incident.Schema)

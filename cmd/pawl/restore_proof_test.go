@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawl-go/pawl/internal/postgres"
+	"github.com/pawl-go/pawl/internal/testbed/postgres"
 	"github.com/pawl-go/pawl/schedule"
 )
 

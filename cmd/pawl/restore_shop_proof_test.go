@@ -24,7 +24,7 @@ import (
 	lib "github.com/pawl-go/pawl"
 	commands "github.com/pawl-go/pawl/command"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/internal/incident"
+	"github.com/pawl-go/pawl/internal/testbed/incident"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/pawltest"

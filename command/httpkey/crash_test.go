@@ -18,8 +18,8 @@ import (
 
 	"github.com/pawl-go/pawl/command/httpkey"
 	"github.com/pawl-go/pawl/internal/fault"
-	"github.com/pawl-go/pawl/internal/patience"
-	"github.com/pawl-go/pawl/internal/wireproxy"
+	"github.com/pawl-go/pawl/internal/testbed/patience"
+	"github.com/pawl-go/pawl/internal/testbed/wireproxy"
 )
 
 // The connection to the database is cut at COMMIT 500 times, before it is sent or before it is answered: each request has one

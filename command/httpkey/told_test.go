@@ -33,9 +33,11 @@ func TestReply_AnEventTellsWhy(t *testing.T) {
 		status  int
 		why     string
 	}{
-		"claim":         {func(o httpkey.Options) http.Handler { return httpkey.Once(readOnly, tenant, o, place) }, 503, "default_transaction_read_only"},
-		"claim, leased": {func(o httpkey.Options) http.Handler { return httpkey.Leased(readOnly, tenant, httpkey.Lease{}, o, leased) }, 503, "default_transaction_read_only"},
-		"handler":       {func(o httpkey.Options) http.Handler { return httpkey.Once(b.pool, tenant, o, failing) }, 500, "boom"},
+		"claim": {func(o httpkey.Options) http.Handler { return httpkey.Once(readOnly, tenant, o, place) }, 503, "default_transaction_read_only"},
+		"claim, leased": {func(o httpkey.Options) http.Handler {
+			return httpkey.Leased(readOnly, tenant, httpkey.Lease{}, o, leased)
+		}, 503, "default_transaction_read_only"},
+		"handler": {func(o httpkey.Options) http.Handler { return httpkey.Once(b.pool, tenant, o, failing) }, 500, "boom"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var (

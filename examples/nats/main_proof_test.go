@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
-	"github.com/pawl-go/pawl/internal/brokers"
+	"github.com/pawl-go/pawl/internal/testbed/brokers"
 	"github.com/pawl-go/pawl/pawltest"
 )
 

@@ -9,7 +9,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/pawl-go/pawl/internal/provider"
+	"github.com/pawl-go/pawl/internal/testbed/provider"
 )
 
 func main() {

@@ -1,7 +1,7 @@
 // Package callback calls functions of the user. A function of the user may panic, or exit its
 // goroutine; the process, and the goroutine that calls it, must not end with it. [Do] and [Get] are
 // the two ways to call one; docs/reference/callbacks.md lists what follows from a panic in each,
-// and a test of internal/layers refuses other calls.
+// and a test of internal/testbed/layers refuses other calls.
 package callback
 
 import (

@@ -1,5 +1,6 @@
-// Package conns counts what the parts of a process take of one pool of connections. The sums are
-// made here and nowhere else. It also makes a pool's connections anew after a failover.
+// Package conns holds what Pawl knows of connections: how the parts of a process share a pool, how a
+// pool's connections are made anew after a failover, how a connection is made beside the pool, and
+// how a pooler between the client and the server is recognised.
 package conns
 
 import "fmt"

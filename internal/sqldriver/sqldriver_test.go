@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/pawl-go/pawl/internal/pgtest"
 	"github.com/pawl-go/pawl/internal/sqldriver"
+	"github.com/pawl-go/pawl/internal/testbed/pgtest"
 )
 
 // wrapping is a driver around pgx's. If it hides errors, as a driver of another make does, they have an SQLSTATE and are no pgconn.PgError.

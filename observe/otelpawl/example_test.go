@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/pgtest"
+	"github.com/pawl-go/pawl/internal/testbed/pgtest"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/observe"
 	"github.com/pawl-go/pawl/observe/otelpawl"

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawl-go/pawl/internal/bounds"
+	"github.com/pawl-go/pawl/internal/testbed/bounds"
 	"github.com/pawl-go/pawl/transport/pawlkafka"
 	"github.com/pawl-go/pawl/transport/transporttest"
 )

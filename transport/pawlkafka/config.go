@@ -1,10 +1,10 @@
 package pawlkafka
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 const (
@@ -86,22 +86,16 @@ func (c Config) filled() (Config, error) {
 	}
 	switch {
 	case c.Wait < minWait || c.Wait > maxWait:
-		return c, badArgument(op, "Wait is %v, allowed are 50ms to 30s", c.Wait)
+		return c, adapter.BadArgument(op, "Wait is %v, allowed are 50ms to 30s", c.Wait)
 	case c.MaxRecords < 1 || c.MaxRecords > maxMaxRecords:
-		return c, badArgument(op, "MaxRecords is %d, allowed are 1 to %d", c.MaxRecords, maxMaxRecords)
+		return c, adapter.BadArgument(op, "MaxRecords is %d, allowed are 1 to %d", c.MaxRecords, maxMaxRecords)
 	case c.MaxOctets < 1 || c.MaxOctets > maxMaxOctets:
-		return c, badArgument(op, "MaxOctets is %d, allowed are 1 to %d", c.MaxOctets, maxMaxOctets)
+		return c, adapter.BadArgument(op, "MaxOctets is %d, allowed are 1 to %d", c.MaxOctets, maxMaxOctets)
 	case c.MaxTotalOctets < c.MaxOctets || c.MaxTotalOctets > maxMaxTotalOctets:
-		return c, badArgument(op, "MaxTotalOctets is %d, allowed are %d (MaxOctets) to %d", c.MaxTotalOctets, c.MaxOctets, maxMaxTotalOctets)
+		return c, adapter.BadArgument(op, "MaxTotalOctets is %d, allowed are %d (MaxOctets) to %d", c.MaxTotalOctets, c.MaxOctets, maxMaxTotalOctets)
 	}
-	if checked, ok := c.Key.(interface{ check() error }); ok {
-		if err := checked.check(); err != nil {
-			return c, badArgument(op, "Key: %v", err)
-		}
+	if err := adapter.CheckKey(c.Key); err != nil {
+		return c, adapter.BadArgument(op, "Key: %v", err)
 	}
 	return c, nil
-}
-
-func badArgument(op, format string, args ...any) error {
-	return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf(format, args...)}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/brokers"
-	"github.com/pawl-go/pawl/internal/counted"
+	"github.com/pawl-go/pawl/internal/testbed/brokers"
+	"github.com/pawl-go/pawl/internal/testbed/counted"
 	"github.com/pawl-go/pawl/transport/pawlkafka"
 )
 

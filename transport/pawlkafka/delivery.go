@@ -1,25 +1,23 @@
 package pawlkafka
 
 import (
-	"bytes"
-	"encoding/base64"
 	"encoding/hex"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // Names in Delivery.Attributes.
 const (
 	// BinarySuffix marks attributes that are no text: a header "photo" whose value is not UTF-8, or holds a zero octet, arrives as
 	// "photo;base64", in standard base64.
-	BinarySuffix = ";base64"
+	BinarySuffix = adapter.BinarySuffix
 	// TombstoneAttribute is "true" for a record whose value is null: in a compacted topic it deletes its key. Its payload is empty, as that
 	// of a record with an empty value is.
 	TombstoneAttribute = "pawl-tombstone"
@@ -79,7 +77,7 @@ func orderingKey(r *kgo.Record) string {
 	switch {
 	case r.Key == nil:
 		return ""
-	case isText(r.Key):
+	case adapter.IsText(r.Key):
 		return r.Topic + "/" + string(r.Key)
 	}
 	return r.Topic + "/hex:" + hex.EncodeToString(r.Key)
@@ -98,15 +96,15 @@ func headerOf(r *kgo.Record, name string) string {
 func attributes(r *kgo.Record) map[string]string {
 	to := make(map[string]string, len(r.Headers)+1)
 	set := func(name string, value []byte) {
-		if !isText([]byte(name)) {
+		if !adapter.IsText([]byte(name)) {
 			name = "hex:" + hex.EncodeToString([]byte(name))
 		}
 		delete(to, name)
 		delete(to, name+BinarySuffix)
-		if isText(value) {
+		if adapter.IsText(value) {
 			to[name] = string(value)
 		} else {
-			to[name+BinarySuffix] = base64.StdEncoding.EncodeToString(value)
+			adapter.SetBinary(to, name, value)
 		}
 	}
 	for _, h := range r.Headers { // the last wins
@@ -122,8 +120,6 @@ func attributes(r *kgo.Record) map[string]string {
 	}
 	return to
 }
-
-func isText(b []byte) bool { return utf8.Valid(b) && bytes.IndexByte(b, 0) < 0 }
 
 // owned copies a record out of the buffer of its fetch, which one record would keep in memory as a whole.
 func owned(r *kgo.Record) *kgo.Record {

@@ -10,36 +10,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // wrap gives an error of the client its operation and, where we know one, the next step.
 func wrap(op, about string, err error) error {
-	if err == nil {
-		return nil
-	}
-	var known *pawl.Error
-	if errors.As(err, &known) {
-		return err
-	}
-	if errors.Is(err, context.Canceled) {
-		return &pawl.Error{Op: op, Err: err}
-	}
-	short, hint := diagnose(about, err)
-	if short != "" {
-		err = &cause{text: short, err: err}
-	}
-	return &pawl.Error{Op: op, Err: err, Hint: hint}
+	return adapter.Wrap(op, err, func(err error) (short, hint string) { return diagnose(about, err) })
 }
-
-// cause says in one line what the client says in several, and keeps the client's error for errors.As.
-type cause struct {
-	text string
-	err  error
-}
-
-func (c *cause) Error() string { return c.text }
-func (c *cause) Unwrap() error { return c.err }
 
 // diagnose recognises the mistakes of a first day.
 func diagnose(about string, err error) (short, hint string) {

@@ -1,7 +1,6 @@
 package pawlkafka
 
 import (
-	"encoding/base64"
 	"encoding/hex"
 	"strconv"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // Identify finds the key and the ordering key of a stored delivery as Receive would now; see
@@ -36,10 +36,8 @@ func recordOf(d pawl.Delivery) *kgo.Record {
 	}
 	for name, text := range d.Attributes {
 		value := []byte(text)
-		if plain, binary := strings.CutSuffix(name, BinarySuffix); binary {
-			if octets, err := base64.StdEncoding.DecodeString(text); err == nil {
-				name, value = plain, octets
-			}
+		if plain, octets, binary := adapter.Binary(name, text); binary {
+			name, value = plain, octets
 		}
 		switch octets, isHex := strings.CutPrefix(name, "hex:"); {
 		case name == RecordKeyAttribute:

@@ -1,14 +1,12 @@
 package pawlkafka
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/cloudevents"
-	"github.com/pawl-go/pawl/internal/jsonptr"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // DefaultKeyHeader is the header that carries the key unless something else is said.
@@ -33,86 +31,30 @@ type KeyFunc func(r Record) string
 // KeyOf calls f.
 func (f KeyFunc) KeyOf(r Record) string { return f(r) }
 
-func (f KeyFunc) check() error {
-	if f == nil {
-		return errors.New("KeyFunc is nil")
-	}
-	return nil
-}
-
 // DefaultKey takes the header Idempotency-Key, else the source and the id of a CloudEvent, which only together are unique.
 func DefaultKey() KeyFrom { return KeyFirst(KeyHeader(DefaultKeyHeader), KeyCloudEvent()) }
 
 // KeyHeader takes the key from the header of that name, in that case. Of a header that is there several times the last counts.
-func KeyHeader(name string) KeyFrom { return headerKey(name) }
-
-type headerKey string
-
-func (k headerKey) KeyOf(r Record) string { return headerOf(r.Record, string(k)) }
-
-func (k headerKey) check() error {
-	if k == "" {
-		return errors.New("KeyHeader needs a name")
-	}
-	return nil
+func KeyHeader(name string) KeyFrom {
+	return adapter.Named[Record]{By: "KeyHeader", Name: name, Of: func(r Record, name string) string { return headerOf(r.Record, name) }}
 }
 
 // KeyCloudEvent takes the source and the id of a CloudEvent, from the headers ce_source and ce_id, joined as [pawl.Key] does; if the two are
 // longer than a key may be, it is their SHA-256. An event in structured mode has its attributes in the body: take KeyFunc, and pawl.Key of both.
 func KeyCloudEvent() KeyFrom {
 	return KeyFunc(func(r Record) string {
-		return cloudevents.Key(func(name string) string { return headerOf(r.Record, name) }, cloudevents.Kafka)
+		return adapter.EventKey(func(name string) string { return headerOf(r.Record, name) }, adapter.EventKafka)
 	})
 }
 
 // KeyFirst takes the first key that one of several finds.
-func KeyFirst(all ...KeyFrom) KeyFrom { return firstKey(all) }
-
-type firstKey []KeyFrom
-
-func (k firstKey) KeyOf(r Record) string {
-	for _, from := range k {
-		if key := from.KeyOf(r); key != "" {
-			return key
-		}
-	}
-	return ""
-}
-
-func (k firstKey) check() error {
-	if len(k) == 0 {
-		return errors.New("KeyFirst needs at least one")
-	}
-	for _, from := range k {
-		if from == nil {
-			return errors.New("KeyFirst was given nil")
-		}
-		if checked, ok := from.(interface{ check() error }); ok {
-			if err := checked.check(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
+func KeyFirst(all ...KeyFrom) KeyFrom { return adapter.First[Record, KeyFrom](all) }
 
 // KeyJSON takes the key from the JSON document in the value, at an RFC 6901 pointer such as "/order/id". A string is
 // the key as it is, a number as it is written (1 and 1.0 are two keys). Anything else, or a value that is not one JSON
 // document, has no key.
-func KeyJSON(pointer string) KeyFrom { return jsonKey(pointer) }
-
-type jsonKey string
-
-func (k jsonKey) check() error {
-	if err := jsonptr.Check(string(k)); err != nil {
-		return fmt.Errorf("KeyJSON: %w", err)
-	}
-	return nil
-}
-
-func (k jsonKey) KeyOf(r Record) string {
-	key, _ := jsonptr.TextAt(r.Value, string(k))
-	return key
+func KeyJSON(pointer string) KeyFrom {
+	return adapter.JSON[Record]{Pointer: pointer, Body: func(r Record) []byte { return r.Value }}
 }
 
 // KeyPosition takes the place of the record in its log: the id of the topic, the partition, the epoch of the leader that wrote it, and the

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // Receive waits at most Config.Wait for the first record and returns at most max deliveries, in the order of their offsets within each
@@ -23,7 +24,7 @@ import (
 func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) {
 	const op = "kafka.receive"
 	if max < 1 {
-		return nil, badArgument(op, "max is %d, must be at least 1", max)
+		return nil, adapter.BadArgument(op, "max is %d, must be at least 1", max)
 	}
 	if err := ctx.Err(); err != nil {
 		s.pause()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // Ack notes that the database holds the outcome of deliveries. It sends nothing: the offset is committed within 100 ms once all
@@ -59,7 +60,7 @@ func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.De
 	s.counters.released.Add(int64(done))
 	s.report(ctx, pawl.EventReleased, op, done)
 	if refused := len(ds) - len(held); refused > 0 {
-		return badArgument(op, "%d of %d deliveries are not of this source", refused, len(ds))
+		return adapter.BadArgument(op, "%d of %d deliveries are not of this source", refused, len(ds))
 	}
 	return nil
 }

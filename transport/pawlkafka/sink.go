@@ -17,8 +17,8 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
-	"github.com/pawl-go/pawl/internal/cloudevents"
 	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // SinkConfig shapes a [Sink]. The zero value is fit for production.
@@ -72,7 +72,7 @@ const publishSlack = time.Second
 func OpenSink(ctx context.Context, opts []kgo.Opt, topics []string, cfg SinkConfig) (*Sink, error) {
 	const op = "kafka.sink"
 	if len(topics) == 0 || slices.Contains(topics, "") {
-		return nil, badArgument(op, "the topics are %q: name at least one", topics)
+		return nil, adapter.BadArgument(op, "the topics are %q: name at least one", topics)
 	}
 	cfg.KeyHeader = cmp.Or(cfg.KeyHeader, DefaultKeyHeader)
 	s := &Sink{topics: topics, config: cfg, limits: map[string]int{}, confirmed: map[topicPartition]bool{}, traffic: map[string]traffic{}}
@@ -206,7 +206,7 @@ func (s *Sink) record(m pawl.Message) (*kgo.Record, error) {
 	if m.AggregateID != "" {
 		r.Key = []byte(m.AggregateID)
 	}
-	headers := cloudevents.Rename(m.Headers, cloudevents.Kafka)
+	headers := adapter.RenameEvent(m.Headers, adapter.EventKafka)
 	if value, own := headers[s.config.KeyHeader]; own && value != m.ID {
 		return nil, fmt.Errorf("the header %q has the name of the header that carries the event's id", s.config.KeyHeader)
 	}

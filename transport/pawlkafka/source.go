@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // A Source is one member of a consumer group. Its methods may be called from many goroutines. It joins the group at the first Receive, and
@@ -26,7 +27,7 @@ type Source struct {
 	due    func(p *partition, final bool) (kgo.EpochOffset, commitment, bool)
 
 	revokeWait              time.Duration // how long a revoke waits for what has begun
-	horizon                 horizon
+	horizon                 adapter.Horizon
 	counters                counters
 	connects, commitTrouble reporter
 
@@ -86,9 +87,9 @@ func Open(ctx context.Context, opts []kgo.Opt, group string, topics []string, cf
 	case err != nil:
 		return nil, err
 	case group == "":
-		return nil, badArgument(op, "the group has no name")
+		return nil, adapter.BadArgument(op, "the group has no name")
 	case len(topics) == 0 || slices.Contains(topics, ""):
-		return nil, badArgument(op, "the topics are %q: name at least one", topics)
+		return nil, adapter.BadArgument(op, "the topics are %q: name at least one", topics)
 	}
 	topics = slices.Compact(slices.Sorted(slices.Values(topics)))
 	s := &Source{base: context.WithoutCancel(ctx), due: (*partition).due, group: group, topics: topics, config: cfg, ids: map[string]topicID{}, renewed: map[string]time.Time{}, parts: map[topicPartition]*partition{},
@@ -114,7 +115,7 @@ func (s *Source) begin(ctx context.Context) error {
 	rebalance := s.client.OptValue(kgo.RebalanceTimeout).(time.Duration)
 	s.revokeWait = rebalance - revokeSlack
 	if s.revokeWait < revokeSlack {
-		return badArgument("kafka.open", "the RebalanceTimeout is %v: set it above the Timeout of the handler and 10s more", rebalance)
+		return adapter.BadArgument("kafka.open", "the RebalanceTimeout is %v: set it above the Timeout of the handler and 10s more", rebalance)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -123,8 +124,12 @@ func (s *Source) begin(ctx context.Context) error {
 		return err
 	}
 	s.ids = ids
-	s.horizon.ask = s.askHorizon
-	s.horizon.first(ctx, s)
+	s.horizon.Timeout, s.horizon.Ask = callTimeout, s.askHorizon
+	s.horizon.Failed = func(err error) {
+		const op = "kafka.horizon"
+		s.tell(pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: wrap(op, strings.Join(s.topics, ", "), err)})
+	}
+	_ = s.horizon.Learn(ctx) // if the user may not ask, the horizon is not known
 	return nil
 }
 
@@ -139,7 +144,7 @@ func (s *Source) Broker() (system, destination string) { return "kafka", strings
 // Open asks the broker for it, and Info asks again if the answer is older than five minutes, as settings change under a running consumer.
 // That call takes ten seconds at most; if it fails, the last answer holds, and the next call asks again after a minute.
 func (s *Source) Info() pawl.SourceInfo {
-	return pawl.SourceInfo{RedeliveryHorizon: s.horizon.get(s), ReceiveBatch: receiveBatch, AckBatch: ackBatch, Cumulative: true}
+	return pawl.SourceInfo{RedeliveryHorizon: s.horizon.Get(), ReceiveBatch: receiveBatch, AckBatch: ackBatch, Cumulative: true}
 }
 
 // StillHeld reports whether the partition of a delivery is still this member's, and notes that work on the delivery begins: until Ack or Release

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -42,48 +41,9 @@ type topicError struct {
 func (e *topicError) Error() string { return fmt.Sprintf("topic %q: %v", e.topic, e.err) }
 func (e *topicError) Unwrap() error { return e.err }
 
-const (
-	horizonEvery = 5 * time.Minute // between two questions
-	horizonAgain = time.Minute     // after one without an answer
-	clockSlack   = time.Hour       // by which a producer's clock may be ahead (message.timestamp.after.max.ms), and checks of retention late
-)
-
-// A horizon is the last answer to how long records may come again.
-type horizon struct {
-	mu    sync.Mutex
-	known time.Duration
-	asked time.Time
-	ask   func(ctx context.Context) (time.Duration, error)
-}
-
-// first asks while the source is opened. If the user may not ask, the horizon is not known.
-func (h *horizon) first(ctx context.Context, s *Source) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.renew(ctx, s)
-}
-
-func (h *horizon) get(s *Source) time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if time.Since(h.asked) >= horizonEvery {
-		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-		defer cancel()
-		h.renew(ctx, s)
-	}
-	return h.known
-}
-
-func (h *horizon) renew(ctx context.Context, s *Source) {
-	h.asked = time.Now()
-	now, err := h.ask(ctx)
-	if err == nil {
-		h.known = now
-		return
-	}
-	h.asked = h.asked.Add(horizonAgain - horizonEvery)
-	s.tell(pawl.Event{Kind: pawl.EventTrouble, Op: "kafka.horizon", Err: wrap("kafka.horizon", strings.Join(s.topics, ", "), err)})
-}
+// clockSlack is how far a producer's clock may be ahead (message.timestamp.after.max.ms), and how late
+// Kafka may check retention.
+const clockSlack = time.Hour
 
 // askHorizon reads the settings of the topics.
 func (s *Source) askHorizon(ctx context.Context) (longest time.Duration, err error) {

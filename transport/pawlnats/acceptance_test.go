@@ -11,9 +11,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/brokers"
-	"github.com/pawl-go/pawl/internal/patience"
-	"github.com/pawl-go/pawl/internal/wireproxy"
+	"github.com/pawl-go/pawl/internal/testbed/brokers"
+	"github.com/pawl-go/pawl/internal/testbed/patience"
+	"github.com/pawl-go/pawl/internal/testbed/wireproxy"
 	"github.com/pawl-go/pawl/transport/pawlnats"
 	"github.com/pawl-go/pawl/transport/transporttest"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/heart"
+	"github.com/pawl-go/pawl/transport/internal/heart"
 )
 
 // An identity tells a stream and a consumer from others of their names. A stream that is made anew numbers its messages from 1 again, and

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 const (
@@ -68,15 +69,13 @@ func (c Config) filled() (Config, error) {
 		c.Key = DefaultKey()
 	}
 	if c.Batch < 1 || c.Batch > maxBatch {
-		return c, badArgument("nats.open", "Batch is %d, allowed are 1 to %d", c.Batch, maxBatch)
+		return c, adapter.BadArgument("nats.open", "Batch is %d, allowed are 1 to %d", c.Batch, maxBatch)
 	}
 	if c.Wait < minWait || c.Wait > maxWait {
-		return c, badArgument("nats.open", "Wait is %v, allowed are 50ms to 30s", c.Wait)
+		return c, adapter.BadArgument("nats.open", "Wait is %v, allowed are 50ms to 30s", c.Wait)
 	}
-	if checked, ok := c.Key.(interface{ check() error }); ok {
-		if err := checked.check(); err != nil {
-			return c, badArgument("nats.open", "Key: %v", err)
-		}
+	if err := adapter.CheckKey(c.Key); err != nil {
+		return c, adapter.BadArgument("nats.open", "Key: %v", err)
 	}
 	return c, nil
 }
@@ -89,8 +88,4 @@ func patientConn(op string, conn *nats.Conn) error {
 	return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid,
 		Err:  fmt.Errorf("the connection gives up for good after %d failed reconnects", max(conn.Opts.MaxReconnect, 0)),
 		Hint: "connect with nats.MaxReconnects(-1)"}
-}
-
-func badArgument(op, format string, args ...any) error {
-	return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf(format, args...)}
 }

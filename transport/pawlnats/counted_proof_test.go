@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/counted"
+	"github.com/pawl-go/pawl/internal/testbed/counted"
 	"github.com/pawl-go/pawl/transport/pawlnats"
 )
 

@@ -9,34 +9,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // wrap gives an error of nats.go its operation and, where we know one, the next step.
 func wrap(op, where string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if ours := (*pawl.Error)(nil); errors.As(err, &ours) {
-		return err
-	}
-	if errors.Is(err, context.Canceled) {
-		return &pawl.Error{Op: op, Err: err}
-	}
-	short, hint := diagnose(where, err)
-	if short != "" {
-		err = &cause{text: short, err: err}
-	}
-	return &pawl.Error{Op: op, Err: err, Hint: hint}
+	return adapter.Wrap(op, err, func(err error) (short, hint string) { return diagnose(where, err) })
 }
-
-// cause says what happened in one line, and keeps the error of nats.go for errors.As.
-type cause struct {
-	text string
-	err  error
-}
-
-func (c *cause) Error() string { return c.text }
-func (c *cause) Unwrap() error { return c.err }
 
 // diagnose recognises the mistakes of a first day. where is STREAM or STREAM/CONSUMER.
 func diagnose(where string, err error) (short, hint string) {

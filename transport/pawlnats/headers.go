@@ -1,12 +1,12 @@
 package pawlnats
 
 import (
-	"encoding/base64"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // SubjectAttribute is the attribute of a delivery that holds the message's subject. A header of that name does not reach the handler.
@@ -14,7 +14,7 @@ const SubjectAttribute = "nats.subject"
 
 // BinarySuffix marks headers that are no text in Delivery.Attributes: a header "photo" whose value is no UTF-8, or holds a NUL, arrives as
 // "photo;base64", in standard base64.
-const BinarySuffix = ";base64"
+const BinarySuffix = adapter.BinarySuffix
 
 // ProducedAtHeader says when the producer made the message, in RFC 3339; it becomes [pawl.Delivery.ProducedAt]. A producer sets it if it
 // wants to, the same at each resend.
@@ -35,17 +35,15 @@ func attributesOf(m *nats.Msg) map[string]string {
 	for name := range m.Header {
 		value := lastOf(m.Header, name)
 		name = strings.ToValidUTF8(name, "\uFFFD")
-		if isText(value) {
+		if adapter.IsText(value) {
 			all[name] = value
 		} else {
-			all[name+BinarySuffix] = base64.StdEncoding.EncodeToString([]byte(value))
+			adapter.SetBinary(all, name, []byte(value))
 		}
 	}
 	all[SubjectAttribute] = m.Subject
 	return all
 }
-
-func isText(value string) bool { return utf8.ValidString(value) && !strings.Contains(value, "\x00") }
 
 // producedAt reads [ProducedAtHeader]; zero if there is none.
 func producedAt(m *nats.Msg) time.Time {

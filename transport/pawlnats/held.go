@@ -3,7 +3,7 @@ package pawlnats
 import (
 	"sync"
 
-	"github.com/pawl-go/pawl/internal/heart"
+	"github.com/pawl-go/pawl/transport/internal/heart"
 )
 
 // arrival is our Delivery.Handle: what one delivery of one message needs to be settled.

@@ -1,13 +1,11 @@
 package pawlnats
 
 import (
-	"encoding/base64"
-	"strings"
-
 	"github.com/nats-io/nats.go"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // Identify finds the key and the ordering key of a stored delivery as Receive would now; see
@@ -31,10 +29,8 @@ func messageOf(d pawl.Delivery) *nats.Msg {
 		if name == SubjectAttribute {
 			continue
 		}
-		if plain, binary := strings.CutSuffix(name, BinarySuffix); binary {
-			if octets, err := base64.StdEncoding.DecodeString(value); err == nil {
-				name, value = plain, string(octets)
-			}
+		if plain, octets, binary := adapter.Binary(name, value); binary {
+			name, value = plain, string(octets)
 		}
 		m.Header[name] = []string{value}
 	}

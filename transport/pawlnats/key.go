@@ -1,14 +1,11 @@
 package pawlnats
 
 import (
-	"errors"
-	"fmt"
 	"strconv"
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/pawl-go/pawl/internal/cloudevents"
-	"github.com/pawl-go/pawl/internal/jsonptr"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // Names of headers that carry a key.
@@ -29,88 +26,32 @@ type KeyFunc func(m *nats.Msg) string
 // KeyOf calls f.
 func (f KeyFunc) KeyOf(m *nats.Msg) string { return f(m) }
 
-func (f KeyFunc) check() error {
-	if f == nil {
-		return errors.New("KeyFunc is nil")
-	}
-	return nil
-}
-
 // DefaultKey takes the header Idempotency-Key, else Nats-Msg-Id, else the source and the id of a CloudEvent, which only together are unique.
 func DefaultKey() KeyFrom {
 	return KeyFirst(KeyHeader(DefaultKeyHeader), KeyHeader(MsgIDHeader), KeyCloudEvent())
 }
 
 // KeyHeader takes the key from the header of that name, in that case. A header that is there several times counts with its last value.
-func KeyHeader(name string) KeyFrom { return headerKey(name) }
-
-type headerKey string
-
-func (k headerKey) KeyOf(m *nats.Msg) string { return lastOf(m.Header, string(k)) }
-
-func (k headerKey) check() error {
-	if k == "" {
-		return errors.New("KeyHeader needs a name")
-	}
-	return nil
+func KeyHeader(name string) KeyFrom {
+	return adapter.Named[*nats.Msg]{By: "KeyHeader", Name: name, Of: func(m *nats.Msg, name string) string { return lastOf(m.Header, name) }}
 }
 
 // KeyCloudEvent takes the source and the id of a CloudEvent, from the headers ce-source and ce-id, joined as [pawl.Key] does; if the two are
 // longer than a key may be, it is their SHA-256.
 func KeyCloudEvent() KeyFrom {
 	return KeyFunc(func(m *nats.Msg) string {
-		return cloudevents.Key(func(name string) string { return lastOf(m.Header, name) }, cloudevents.HTTP)
+		return adapter.EventKey(func(name string) string { return lastOf(m.Header, name) }, adapter.EventHTTP)
 	})
 }
 
 // KeyFirst takes the first key that one of several finds.
-func KeyFirst(all ...KeyFrom) KeyFrom { return firstKey(all) }
-
-type firstKey []KeyFrom
-
-func (k firstKey) KeyOf(m *nats.Msg) string {
-	for _, from := range k {
-		if key := from.KeyOf(m); key != "" {
-			return key
-		}
-	}
-	return ""
-}
-
-func (k firstKey) check() error {
-	if len(k) == 0 {
-		return errors.New("KeyFirst needs at least one")
-	}
-	for _, from := range k {
-		if from == nil {
-			return errors.New("KeyFirst was given nil")
-		}
-		if checked, ok := from.(interface{ check() error }); ok {
-			if err := checked.check(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
+func KeyFirst(all ...KeyFrom) KeyFrom { return adapter.First[*nats.Msg, KeyFrom](all) }
 
 // KeyJSON takes the key from the JSON document in the body, at an RFC 6901 pointer such as "/order/id". A string is
 // the key as it is, a number as it is written (1 and 1.0 are two keys). Anything else, or a body that is not one JSON
 // document, has no key.
-func KeyJSON(pointer string) KeyFrom { return jsonKey(pointer) }
-
-type jsonKey string
-
-func (k jsonKey) check() error {
-	if err := jsonptr.Check(string(k)); err != nil {
-		return fmt.Errorf("KeyJSON: %w", err)
-	}
-	return nil
-}
-
-func (k jsonKey) KeyOf(m *nats.Msg) string {
-	key, _ := jsonptr.TextAt(m.Data, string(k))
-	return key
+func KeyJSON(pointer string) KeyFrom {
+	return adapter.JSON[*nats.Msg]{Pointer: pointer, Body: func(m *nats.Msg) []byte { return m.Data }}
 }
 
 // KeyPosition takes the place of the message in its stream: stream, sequence and the time at which JetStream stored it. It protects against

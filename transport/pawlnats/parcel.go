@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // parcel is what JetStream is handed of a message. It arrives octet for octet, or is refused before nats.go sees it: nats.go replaces line ends in
@@ -87,7 +88,7 @@ func fitHeader(name, value string, empty bool) error {
 		return fmt.Errorf("the value of the header %q has a line end", name)
 	case strings.Trim(value, " \t") != value:
 		return fmt.Errorf("the value of the header %q begins or ends with white space", name)
-	case !isText(value):
+	case !adapter.IsText(value):
 		return fmt.Errorf("the value of the header %q is no UTF-8, or holds a NUL", name)
 	}
 	return nil

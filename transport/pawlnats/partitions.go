@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // maxPartitions bounds the pull requests that stand open at once.
@@ -45,11 +46,11 @@ func OpenPartitions(ctx context.Context, js jetstream.JetStream, stream string, 
 	const op = "nats.open"
 	switch n := len(consumers); {
 	case n < 1 || n > maxPartitions:
-		return nil, badArgument(op, "there are %d consumers, allowed are 1 to %d", n, maxPartitions)
+		return nil, adapter.BadArgument(op, "there are %d consumers, allowed are 1 to %d", n, maxPartitions)
 	case len(slices.Compact(slices.Sorted(slices.Values(consumers)))) != n:
-		return nil, badArgument(op, "a consumer is named twice")
+		return nil, adapter.BadArgument(op, "a consumer is named twice")
 	case cfg.OrderingKey == nil:
-		return nil, badArgument(op, "OrderingKey is missing: without an order, one consumer does the work of many")
+		return nil, adapter.BadArgument(op, "OrderingKey is missing: without an order, one consumer does the work of many")
 	}
 	p := &Partitions{offered: make(chan pawl.Delivery), failed: make(chan error), wanted: make(chan struct{})}
 	for _, name := range consumers {
@@ -100,7 +101,7 @@ func (p *Partitions) Backlog(ctx context.Context) (sum Backlog, err error) {
 func (p *Partitions) Receive(ctx context.Context, max int) (ds []pawl.Delivery, err error) {
 	const op = "nats.receive"
 	if max < 1 {
-		return nil, badArgument(op, "max is %d, must be at least 1", max)
+		return nil, adapter.BadArgument(op, "max is %d, must be at least 1", max)
 	}
 	if p.sources[0].finished.Load() {
 		return nil, &pawl.Error{Op: op, Err: errFinished}

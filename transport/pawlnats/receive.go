@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 var noLimit time.Time // JetStream extends for ever
@@ -24,17 +25,17 @@ var noLimit time.Time // JetStream extends for ever
 func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) {
 	const op = "nats.receive"
 	if max < 1 {
-		return nil, badArgument(op, "max is %d, must be at least 1", max)
+		return nil, adapter.BadArgument(op, "max is %d, must be at least 1", max)
 	}
 	if s.finished.Load() {
 		return nil, &pawl.Error{Op: op, Err: errFinished}
 	}
-	s.pace.await(ctx)
+	s.pace.Await(ctx)
 	if err := ctx.Err(); err != nil {
 		return nil, &pawl.Error{Op: op, Err: err}
 	}
 	ds, err := s.pullOnce(ctx, max)
-	s.pace.polled(err)
+	s.pace.Polled(err, needsOperator, false)
 	if stopped := ctx.Err(); stopped != nil {
 		return nil, &pawl.Error{Op: op, Err: errors.Join(stopped, s.Release(context.WithoutCancel(ctx), 0, ds...))}
 	}

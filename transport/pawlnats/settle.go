@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // What is published to the subject of an acknowledgement (ADR-13 of NATS).
@@ -127,7 +128,7 @@ func releasable(ds []pawl.Delivery, of ...*Source) (held []*arrival, err error) 
 		}
 	}
 	if refused := len(ds) - len(held); refused > 0 {
-		err = badArgument("nats.release", "%d of %d deliveries are not of this source", refused, len(ds))
+		err = adapter.BadArgument("nats.release", "%d of %d deliveries are not of this source", refused, len(ds))
 	}
 	return held, err
 }

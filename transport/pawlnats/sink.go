@@ -15,6 +15,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 const (
@@ -66,11 +67,11 @@ func OpenSink(ctx context.Context, js jetstream.JetStream, stream string, cfg Si
 	const op = "nats.sink"
 	switch {
 	case js == nil:
-		return nil, badArgument(op, "the JetStream context is missing")
+		return nil, adapter.BadArgument(op, "the JetStream context is missing")
 	case stream == "":
-		return nil, badArgument(op, "the stream has no name")
+		return nil, adapter.BadArgument(op, "the stream has no name")
 	case (cfg.Subject == "") == (cfg.SubjectOf == nil):
-		return nil, badArgument(op, "set one of Subject and SubjectOf")
+		return nil, adapter.BadArgument(op, "set one of Subject and SubjectOf")
 	}
 	if err := patientConn(op, js.Conn()); err != nil {
 		return nil, err
@@ -91,7 +92,7 @@ func OpenSink(ctx context.Context, js jetstream.JetStream, stream string, cfg Si
 		return s, nil
 	}
 	if err := checkSubject(cfg.Subject); err != nil {
-		return nil, badArgument(op, "%v", err)
+		return nil, adapter.BadArgument(op, "%v", err)
 	}
 	if !s.takes(cfg.Subject) {
 		return nil, &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the stream %s does not take the subject %q, but %q", stream, cfg.Subject, info.Config.Subjects),
@@ -233,7 +234,7 @@ func (s *Sink) judgeAPI(subject string, api *jetstream.APIError) error {
 }
 
 func (s *Sink) refused(subject string, err error) error {
-	return &pawl.Error{Op: "nats.sink", Err: &cause{text: fmt.Sprintf("the stream %s does not take the subject %q", s.stream, subject), err: err},
+	return &pawl.Error{Op: "nats.sink", Err: adapter.Short(fmt.Sprintf("the stream %s does not take the subject %q", s.stream, subject), err),
 		Hint: "add the subject to the stream, or correct SinkConfig.SubjectOf"}
 }
 

@@ -11,7 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/heart"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
+	"github.com/pawl-go/pawl/transport/internal/heart"
 )
 
 // A Source receives from one durable pull consumer. Its methods may be called from many goroutines. It has one goroutine of its own while it
@@ -25,7 +26,7 @@ type Source struct {
 	config   Config
 	bound    binder
 	held     handles
-	pace     pacer
+	pace     adapter.Pacer
 	counters counters
 	finished atomic.Bool
 
@@ -57,9 +58,9 @@ func Open(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	case err != nil:
 		return nil, err
 	case js == nil:
-		return nil, badArgument(op, "the JetStream context is missing")
+		return nil, adapter.BadArgument(op, "the JetStream context is missing")
 	case stream == "" || consumer == "":
-		return nil, badArgument(op, "the stream is %q and the consumer %q: both need a name", stream, consumer)
+		return nil, adapter.BadArgument(op, "the stream is %q and the consumer %q: both need a name", stream, consumer)
 	}
 	if err := patientConn(op, js.Conn()); err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/wireproxy"
+	"github.com/pawl-go/pawl/internal/testbed/wireproxy"
 	"github.com/pawl-go/pawl/transport/pawlnats"
 	"github.com/pawl-go/pawl/transport/transporttest"
 )

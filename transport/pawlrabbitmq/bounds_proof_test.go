@@ -10,7 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/bounds"
+	"github.com/pawl-go/pawl/internal/testbed/bounds"
 	"github.com/pawl-go/pawl/transport/pawlrabbitmq"
 	"github.com/pawl-go/pawl/transport/transporttest"
 )

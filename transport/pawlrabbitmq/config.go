@@ -1,12 +1,12 @@
 package pawlrabbitmq
 
 import (
-	"fmt"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 const (
@@ -76,20 +76,14 @@ func (c Config) filled() (Config, error) {
 	}
 	switch {
 	case c.Prefetch < 1 || c.Prefetch > maxPrefetch:
-		return c, badArgument(op, "Prefetch is %d, allowed are 1 to 10000", c.Prefetch)
+		return c, adapter.BadArgument(op, "Prefetch is %d, allowed are 1 to 10000", c.Prefetch)
 	case c.Wait < minWait || c.Wait > maxWait:
-		return c, badArgument(op, "Wait is %v, allowed are 50ms to 30s", c.Wait)
+		return c, adapter.BadArgument(op, "Wait is %v, allowed are 50ms to 30s", c.Wait)
 	case c.RedeliveryHorizon < time.Minute:
-		return c, badArgument(op, "RedeliveryHorizon is %v, allowed are 1m and more", c.RedeliveryHorizon)
+		return c, adapter.BadArgument(op, "RedeliveryHorizon is %v, allowed are 1m and more", c.RedeliveryHorizon)
 	}
-	if checked, ok := c.Key.(interface{ check() error }); ok {
-		if err := checked.check(); err != nil {
-			return c, badArgument(op, "Key: %v", err)
-		}
+	if err := adapter.CheckKey(c.Key); err != nil {
+		return c, adapter.BadArgument(op, "Key: %v", err)
 	}
 	return c, nil
-}
-
-func badArgument(op, format string, args ...any) error {
-	return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf(format, args...)}
 }

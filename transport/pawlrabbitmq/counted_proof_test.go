@@ -15,8 +15,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/brokers"
-	"github.com/pawl-go/pawl/internal/counted"
+	"github.com/pawl-go/pawl/internal/testbed/brokers"
+	"github.com/pawl-go/pawl/internal/testbed/counted"
 	"github.com/pawl-go/pawl/transport/pawlrabbitmq"
 )
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // A Dialer makes a new connection at each call. The [Source] or [Sink] that calls it owns the connection and closes it.
@@ -55,7 +56,7 @@ func (dial Dialer) connect(ctx context.Context, op string) (*amqp.Connection, er
 	case err != nil:
 		return nil, err
 	case conn == nil:
-		return nil, badArgument(op, "the Dialer returned no connection")
+		return nil, adapter.BadArgument(op, "the Dialer returned no connection")
 	case conn.Config.Recovery != nil:
 		hangUp(conn, callTimeout)
 		return nil, &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid,

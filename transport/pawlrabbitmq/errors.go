@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 var (
@@ -19,30 +20,8 @@ var (
 
 // wrap gives an error of amqp091-go its operation and, where we know one, the next step.
 func wrap(op, where string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if ours := (*pawl.Error)(nil); errors.As(err, &ours) {
-		return err
-	}
-	if errors.Is(err, context.Canceled) {
-		return &pawl.Error{Op: op, Err: err}
-	}
-	short, hint := diagnose(where, err)
-	if short != "" {
-		err = &cause{text: short, err: err}
-	}
-	return &pawl.Error{Op: op, Err: err, Hint: hint}
+	return adapter.Wrap(op, err, func(err error) (short, hint string) { return diagnose(where, err) })
 }
-
-// cause says what happened in one line, and keeps the error of amqp091-go for errors.As.
-type cause struct {
-	text string
-	err  error
-}
-
-func (c *cause) Error() string { return c.text }
-func (c *cause) Unwrap() error { return c.err }
 
 // diagnose recognises the mistakes of a first day, and what ends a channel. where is a queue or an exchange.
 func diagnose(where string, err error) (short, hint string) {

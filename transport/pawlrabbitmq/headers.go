@@ -1,16 +1,16 @@
 package pawlrabbitmq
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // Attributes of a delivery that hold properties of its message. Properties that are empty make none; a header of the same name does not reach
@@ -28,7 +28,7 @@ const (
 
 // BinarySuffix marks headers that are no text in Delivery.Attributes: a header "photo" that holds octets, or a text that is no UTF-8 or holds a
 // NUL, arrives as "photo;base64", in standard base64.
-const BinarySuffix = ";base64"
+const BinarySuffix = adapter.BinarySuffix
 
 // attributesOf are the headers of a message as text, and its properties. A time is written as RFC 3339
 // in UTC, a decimal with its own digits, and a table or an array as JSON of the same.
@@ -37,14 +37,14 @@ func attributesOf(d *amqp.Delivery) map[string]string {
 	for name, value := range d.Headers {
 		name = strings.ToValidUTF8(name, "\uFFFD")
 		text, octets := attributeOf(value)
-		if octets == nil && isText(text) {
+		if octets == nil && adapter.IsText(text) {
 			all[name] = text
 			continue
 		}
 		if octets == nil {
 			octets = []byte(text)
 		}
-		all[name+BinarySuffix] = base64.StdEncoding.EncodeToString(octets)
+		adapter.SetBinary(all, name, octets)
 	}
 	if _, own := all[ContentTypeAttribute]; !own && d.ContentType != "" {
 		all[ContentTypeAttribute] = strings.ToValidUTF8(d.ContentType, "\uFFFD")
@@ -63,8 +63,6 @@ func attributesOf(d *amqp.Delivery) map[string]string {
 func cleanText(value string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(value, "\uFFFD"), "\x00", "\uFFFD")
 }
-
-func isText(value string) bool { return utf8.ValidString(value) && !strings.Contains(value, "\x00") }
 
 // attributeOf writes the value of a header: as text, or as octets if it holds some.
 func attributeOf(value any) (text string, octets []byte) {
@@ -152,7 +150,7 @@ func octetsOf(value any) (octets []byte, is bool) {
 	case []byte:
 		return v, true
 	case string:
-		return []byte(v), !isText(v)
+		return []byte(v), !adapter.IsText(v)
 	}
 	return nil, false
 }

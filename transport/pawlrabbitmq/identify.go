@@ -1,13 +1,11 @@
 package pawlrabbitmq
 
 import (
-	"encoding/base64"
-	"strings"
-
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // Identify finds the key and the ordering key of a stored delivery as Receive would now; see
@@ -40,11 +38,9 @@ func messageOf(d pawl.Delivery) *amqp.Delivery {
 		if name == ContentTypeAttribute {
 			m.ContentType = value
 		}
-		if plain, binary := strings.CutSuffix(name, BinarySuffix); binary {
-			if octets, err := base64.StdEncoding.DecodeString(value); err == nil {
-				m.Headers[plain] = octets
-				continue
-			}
+		if plain, octets, binary := adapter.Binary(name, value); binary {
+			m.Headers[plain] = octets
+			continue
 		}
 		m.Headers[name] = value
 	}

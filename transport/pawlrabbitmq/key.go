@@ -3,13 +3,10 @@ package pawlrabbitmq
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
-	"fmt"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/pawl-go/pawl/internal/cloudevents"
-	"github.com/pawl-go/pawl/internal/jsonptr"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // DefaultKeyHeader is the header that carries the key, looked at first.
@@ -27,30 +24,14 @@ type KeyFunc func(d *amqp.Delivery) string
 // KeyOf calls f.
 func (f KeyFunc) KeyOf(d *amqp.Delivery) string { return f(d) }
 
-func (f KeyFunc) check() error {
-	if f == nil {
-		return errors.New("KeyFunc is nil")
-	}
-	return nil
-}
-
 // DefaultKey takes the header Idempotency-Key, else the property message-id, else the source and the id of a CloudEvent.
 func DefaultKey() KeyFrom {
 	return KeyFirst(KeyHeader(DefaultKeyHeader), KeyMessageID(), KeyCloudEvent())
 }
 
 // KeyHeader takes the key from the header of that name, in that case: a text, or a whole number as it is written in decimal.
-func KeyHeader(name string) KeyFrom { return headerKey(name) }
-
-type headerKey string
-
-func (k headerKey) KeyOf(d *amqp.Delivery) string { return textOf(d.Headers[string(k)]) }
-
-func (k headerKey) check() error {
-	if k == "" {
-		return errors.New("KeyHeader needs a name")
-	}
-	return nil
+func KeyHeader(name string) KeyFrom {
+	return adapter.Named[*amqp.Delivery]{By: "KeyHeader", Name: name, Of: func(d *amqp.Delivery, name string) string { return textOf(d.Headers[name]) }}
 }
 
 // KeyMessageID takes the property message-id. RabbitMQ does not make one: it is the producer's, and protects as far as the producer gives
@@ -62,61 +43,21 @@ func KeyMessageID() KeyFrom { return KeyFunc(func(d *amqp.Delivery) string { ret
 func KeyCloudEvent() KeyFrom {
 	return KeyFunc(func(d *amqp.Delivery) string {
 		header := func(name string) string { return textOf(d.Headers[name]) }
-		if key := cloudevents.Key(header, cloudevents.AMQP); key != "" {
+		if key := adapter.EventKey(header, adapter.EventAMQP); key != "" {
 			return key
 		}
-		return cloudevents.Key(header, "cloudEvents:")
+		return adapter.EventKey(header, "cloudEvents:")
 	})
 }
 
 // KeyFirst takes the first key that one of several finds.
-func KeyFirst(all ...KeyFrom) KeyFrom { return firstKey(all) }
-
-type firstKey []KeyFrom
-
-func (k firstKey) KeyOf(d *amqp.Delivery) string {
-	for _, from := range k {
-		if key := from.KeyOf(d); key != "" {
-			return key
-		}
-	}
-	return ""
-}
-
-func (k firstKey) check() error {
-	if len(k) == 0 {
-		return errors.New("KeyFirst needs at least one")
-	}
-	for _, from := range k {
-		if from == nil {
-			return errors.New("KeyFirst was given nil")
-		}
-		if checked, ok := from.(interface{ check() error }); ok {
-			if err := checked.check(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
+func KeyFirst(all ...KeyFrom) KeyFrom { return adapter.First[*amqp.Delivery, KeyFrom](all) }
 
 // KeyJSON takes the key from the JSON document in the body, at an RFC 6901 pointer such as "/order/id". A string is
 // the key as it is, a number as it is written (1 and 1.0 are two keys). Anything else, or a body that is not one JSON
 // document, has no key.
-func KeyJSON(pointer string) KeyFrom { return jsonKey(pointer) }
-
-type jsonKey string
-
-func (k jsonKey) check() error {
-	if err := jsonptr.Check(string(k)); err != nil {
-		return fmt.Errorf("KeyJSON: %w", err)
-	}
-	return nil
-}
-
-func (k jsonKey) KeyOf(d *amqp.Delivery) string {
-	key, _ := jsonptr.TextAt(d.Body, string(k))
-	return key
+func KeyJSON(pointer string) KeyFrom {
+	return adapter.JSON[*amqp.Delivery]{Pointer: pointer, Body: func(d *amqp.Delivery) []byte { return d.Body }}
 }
 
 // KeyBody takes the SHA-256 of the body. Two messages with one body are then one intent: use it only where no key can be had from the sender, and

@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // ByQueue makes the whole queue one order: one message at a time takes effect.
@@ -25,7 +27,7 @@ func ByHeader(name string) func(d *amqp.Delivery) string {
 
 // orderOf keeps text as it is and writes octets in hex: an ordering key must be text.
 func orderOf(value string) string {
-	if isText(value) {
+	if adapter.IsText(value) {
 		return value
 	}
 	return "hex:" + hex.EncodeToString([]byte(value))

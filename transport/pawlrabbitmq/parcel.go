@@ -8,7 +8,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
-	"github.com/pawl-go/pawl/internal/cloudevents"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // GroupHeader is the header in which a [Sink] sends the group of a message, which is its aggregate: for [ByHeader], and as the hash-header of a
@@ -51,7 +51,7 @@ func (s *Sink) parcel(m pawl.Message) (parcel, error) {
 		p.message.Headers[GroupHeader] = m.Group
 	}
 	size := 0
-	for name, value := range cloudevents.Rename(m.Headers, cloudevents.AMQP) {
+	for name, value := range adapter.RenameEvent(m.Headers, adapter.EventAMQP) {
 		if name == ContentTypeAttribute {
 			continue
 		}

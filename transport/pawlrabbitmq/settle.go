@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // Ack acknowledges messages whose outcome the database already holds, on the channel that delivered them. RabbitMQ answers no acknowledgement, so Ack
@@ -162,7 +163,7 @@ func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.De
 	s.report(ctx, pawl.EventReleased, op, released)
 	s.lost(ctx, op, lost)
 	if refused := len(ds) - released - lost; refused > 0 {
-		return badArgument(op, "%d of %d deliveries are not of this source, or were settled before", refused, len(ds))
+		return adapter.BadArgument(op, "%d of %d deliveries are not of this source, or were settled before", refused, len(ds))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/fault"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // defaultMaxSize is what RabbitMQ 4 takes of a message (max_message_size); 3.x takes 128 MiB.
@@ -73,9 +74,9 @@ func OpenSink(ctx context.Context, dial Dialer, exchange string, cfg SinkConfig)
 	}
 	switch {
 	case dial == nil:
-		return nil, badArgument(op, "the Dialer is missing: pass URL(\"amqp://…\")")
+		return nil, adapter.BadArgument(op, "the Dialer is missing: pass URL(\"amqp://…\")")
 	case cfg.MaxSize < 1 || cfg.MaxSize > maxMaxSize:
-		return nil, badArgument(op, "MaxSize is %d, allowed are 1 to %d", cfg.MaxSize, maxMaxSize)
+		return nil, adapter.BadArgument(op, "MaxSize is %d, allowed are 1 to %d", cfg.MaxSize, maxMaxSize)
 	}
 	s := &Sink{dial: dial, exchange: exchange, config: cfg, turn: make(chan struct{}, 1)}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)

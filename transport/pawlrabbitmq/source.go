@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // A Source receives from one queue, on a connection of its own. Its methods may be called from many goroutines. It has goroutines of its own from
@@ -19,7 +20,7 @@ type Source struct {
 	queue    string
 	config   Config
 	facts    facts
-	pace     pacer
+	pace     adapter.Pacer
 	counters counters
 	turn     chan struct{} // held by who connects
 	closing  sync.WaitGroup
@@ -64,9 +65,9 @@ func Open(ctx context.Context, dial Dialer, queue string, cfg Config) (*Source, 
 	case err != nil:
 		return nil, err
 	case dial == nil:
-		return nil, badArgument(op, "the Dialer is missing: pass URL(\"amqp://…\")")
+		return nil, adapter.BadArgument(op, "the Dialer is missing: pass URL(\"amqp://…\")")
 	case queue == "":
-		return nil, badArgument(op, "the queue has no name")
+		return nil, adapter.BadArgument(op, "the queue has no name")
 	}
 	s := &Source{dial: dial, queue: queue, config: cfg, turn: make(chan struct{}, 1), draining: map[*session]bool{}, out: map[string]int{},
 		changed: make(chan struct{})}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // A state of an arrival.
@@ -182,16 +183,16 @@ func (s *Source) StillHeld(d pawl.Delivery) bool {
 func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) {
 	const op = "rabbitmq.receive"
 	if max < 1 {
-		return nil, badArgument(op, "max is %d, must be at least 1", max)
+		return nil, adapter.BadArgument(op, "max is %d, must be at least 1", max)
 	}
-	s.pace.await(ctx)
+	s.pace.Await(ctx)
 	ds, err := s.receive(ctx, max)
 	if ended := ctx.Err(); ended != nil {
 		s.requeue(ds)
 		s.stop()
 		return nil, &pawl.Error{Op: op, Err: ended}
 	}
-	s.pace.polled(err)
+	s.pace.Polled(err, needsOperator, false)
 	if err != nil {
 		return nil, wrap(op, s.queue, err)
 	}

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/pawl-go/pawl/internal/brokers"
+	"github.com/pawl-go/pawl/internal/testbed/brokers"
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 

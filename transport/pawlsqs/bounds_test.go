@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawl-go/pawl/internal/bounds"
+	"github.com/pawl-go/pawl/internal/testbed/bounds"
 	"github.com/pawl-go/pawl/transport/pawlsqs"
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )

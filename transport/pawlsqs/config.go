@@ -1,10 +1,10 @@
 package pawlsqs
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // The limits of SQS. Sources: ReceiveMessage, ChangeMessageVisibility and SendMessage of the API
@@ -92,18 +92,16 @@ func (c Config) filled() (Config, error) {
 		c.Key = KeyAttribute(DefaultKeyAttribute)
 	}
 	if c.Visibility < time.Second || c.Visibility > maxVisibility {
-		return c, badArgument("sqs.open", "Visibility is %v, allowed are 1s to 12h", c.Visibility)
+		return c, adapter.BadArgument("sqs.open", "Visibility is %v, allowed are 1s to 12h", c.Visibility)
 	}
 	if c.Wait != ShortPoll && (c.Wait < 0 || c.Wait > maxWait) {
-		return c, badArgument("sqs.open", "Wait is %v, allowed are up to 20s and ShortPoll", c.Wait)
+		return c, adapter.BadArgument("sqs.open", "Wait is %v, allowed are up to 20s and ShortPoll", c.Wait)
 	}
 	if c.StopWait < 0 || c.StopWait > maxWait+pollSlack {
-		return c, badArgument("sqs.open", "StopWait is %v, allowed are up to 30s", c.StopWait)
+		return c, adapter.BadArgument("sqs.open", "StopWait is %v, allowed are up to 30s", c.StopWait)
 	}
-	if checked, ok := c.Key.(interface{ check() error }); ok {
-		if err := checked.check(); err != nil {
-			return c, badArgument("sqs.open", "Key: %v", err)
-		}
+	if err := adapter.CheckKey(c.Key); err != nil {
+		return c, adapter.BadArgument("sqs.open", "Key: %v", err)
 	}
 	c.Visibility = time.Duration(wholeSeconds(c.Visibility)) * time.Second
 	return c, nil
@@ -120,8 +118,4 @@ func (c Config) longestPoll() time.Duration {
 // wholeSeconds rounds up, as SQS knows no fractions; negative is 0.
 func wholeSeconds(d time.Duration) int32 {
 	return int32((max(d, 0) + time.Second - 1) / time.Second)
-}
-
-func badArgument(op, format string, args ...any) error {
-	return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf(format, args...)}
 }

@@ -11,32 +11,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"github.com/aws/smithy-go"
 
-	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // wrap gives an SDK error its operation and, where we know one, the next step.
 func wrap(op, queue string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if errors.Is(err, context.Canceled) {
-		return &pawl.Error{Op: op, Err: err}
-	}
-	short, hint := diagnose(queue, err)
-	if short != "" {
-		err = &cause{text: short, err: err}
-	}
-	return &pawl.Error{Op: op, Err: err, Hint: hint}
+	return adapter.Wrap(op, err, func(err error) (short, hint string) { return diagnose(queue, err) })
 }
-
-// cause says in one line what the SDK says in five, and keeps the SDK's error for errors.As.
-type cause struct {
-	text string
-	err  error
-}
-
-func (c *cause) Error() string { return c.text }
-func (c *cause) Unwrap() error { return c.err }
 
 // diagnose recognises the mistakes of a first day: a queue that is not there, credentials, an endpoint.
 func diagnose(queue string, err error) (short, hint string) {

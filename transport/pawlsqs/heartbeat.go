@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/internal/callback"
-	"github.com/pawl-go/pawl/internal/heart"
+	"github.com/pawl-go/pawl/transport/internal/heart"
 )
 
 // newHeart keeps messages invisible from their receive until they are let go, by their receipt handles. SQS ends what is left after

@@ -1,15 +1,14 @@
 package pawlsqs
 
 import (
-	"encoding/base64"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // Identify finds the key of a stored delivery as Receive would now, and takes it out of its
@@ -44,11 +43,9 @@ func messageOf(d pawl.Delivery) types.Message {
 		m.Attributes[string(types.MessageSystemAttributeNameMessageGroupId)] = d.OrderingKey
 	}
 	for name, value := range d.Attributes {
-		if plain, binary := strings.CutSuffix(name, BinarySuffix); binary {
-			if octets, err := base64.StdEncoding.DecodeString(value); err == nil {
-				m.MessageAttributes[plain] = types.MessageAttributeValue{DataType: aws.String("Binary"), BinaryValue: octets}
-				continue
-			}
+		if plain, octets, binary := adapter.Binary(name, value); binary {
+			m.MessageAttributes[plain] = types.MessageAttributeValue{DataType: aws.String("Binary"), BinaryValue: octets}
+			continue
 		}
 		m.MessageAttributes[name] = text(value)
 	}

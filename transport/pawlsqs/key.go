@@ -2,14 +2,12 @@ package pawlsqs
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/jsonptr"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // DefaultKeyAttribute is the message attribute that carries the key unless something else is said.
@@ -29,29 +27,13 @@ type KeyFunc func(m types.Message) string
 // KeyOf calls f.
 func (f KeyFunc) KeyOf(m types.Message) string { return f(m) }
 
-func (f KeyFunc) check() error {
-	if f == nil {
-		return errors.New("KeyFunc is nil")
-	}
-	return nil
-}
-
 // KeyAttribute takes the key from the message attribute of that name, of type String or Number. A sender gives every
 // resend the same one. That a redrive from a dead-letter queue keeps attributes is assumed: AWS documents the new id
 // and send time, and nothing about attributes being dropped; it was not tried.
-func KeyAttribute(name string) KeyFrom { return attributeKey(name) }
-
-type attributeKey string
-
-func (k attributeKey) KeyOf(m types.Message) string {
-	return aws.ToString(m.MessageAttributes[string(k)].StringValue)
-}
-
-func (k attributeKey) check() error {
-	if k == "" {
-		return errors.New("KeyAttribute needs a name")
-	}
-	return nil
+func KeyAttribute(name string) KeyFrom {
+	return adapter.Named[types.Message]{By: "KeyAttribute", Name: name, Of: func(m types.Message, name string) string {
+		return aws.ToString(m.MessageAttributes[name].StringValue)
+	}}
 }
 
 // KeyMessageID takes the id that SQS gave the message. It protects against redelivery, not against resend or
@@ -111,18 +93,6 @@ const maxKey = 255
 // KeyJSON takes the key from the JSON document in the body, at an RFC 6901 pointer such as "/order/id". A string is
 // the key as it is, a number as it is written (1 and 1.0 are two keys). Anything else, or a body that is not one JSON
 // document, has no key.
-func KeyJSON(pointer string) KeyFrom { return jsonKey(pointer) }
-
-type jsonKey string
-
-func (k jsonKey) check() error {
-	if err := jsonptr.Check(string(k)); err != nil {
-		return fmt.Errorf("KeyJSON: %w", err)
-	}
-	return nil
-}
-
-func (k jsonKey) KeyOf(m types.Message) string {
-	key, _ := jsonptr.TextAt([]byte(aws.ToString(m.Body)), string(k))
-	return key
+func KeyJSON(pointer string) KeyFrom {
+	return adapter.JSON[types.Message]{Pointer: pointer, Body: func(m types.Message) []byte { return []byte(aws.ToString(m.Body)) }}
 }

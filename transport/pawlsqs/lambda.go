@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // A LambdaBatch is a [pawl.Source] of what one invocation of an AWS Lambda function was handed by an event source mapping. Lambda
@@ -86,12 +87,12 @@ func OpenLambda(event json.RawMessage, cfg Config) (*LambdaBatch, error) {
 	}
 	var e lambdaEvent
 	if err := json.Unmarshal(event, &e); err != nil {
-		return nil, badArgument("sqs.lambda", "the event is no JSON of SQS: %v", err)
+		return nil, adapter.BadArgument("sqs.lambda", "the event is no JSON of SQS: %v", err)
 	}
 	b := &LambdaBatch{config: cfg, over: make(chan struct{}), left: map[*arrival]string{}, open: len(e.Records)}
 	for i, r := range e.Records {
 		if r.EventSource != "aws:sqs" || r.MessageID == "" {
-			return nil, badArgument("sqs.lambda", "record %d is not of SQS", i)
+			return nil, adapter.BadArgument("sqs.lambda", "record %d is not of SQS", i)
 		}
 		m := types.Message{MessageId: &r.MessageID, ReceiptHandle: &r.ReceiptHandle, Body: &r.Body, Attributes: r.Attributes,
 			MessageAttributes: map[string]types.MessageAttributeValue{}}

@@ -3,7 +3,6 @@ package pawlsqs
 import (
 	"context"
 	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // arrival is our Delivery.Handle: what one receive of one message needs to be settled.
@@ -54,7 +54,7 @@ func (a *attempts) lost(name string) {
 
 // BinarySuffix marks attributes of type Binary in Delivery.Attributes: a Binary attribute "photo" arrives as
 // "photo;base64", in standard base64. No attribute of SQS can have such a name of its own.
-const BinarySuffix = ";base64"
+const BinarySuffix = adapter.BinarySuffix
 
 // Receive makes one call of ReceiveMessage: it waits at most Config.Wait for the first message and returns at most
 // max deliveries, never more than ten whatever max says. It may return none. From here each delivery is kept
@@ -75,7 +75,7 @@ const BinarySuffix = ";base64"
 // Config.StopWait where that is set.
 func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) {
 	if max < 1 {
-		return nil, badArgument("sqs.receive", "max is %d, must be at least 1", max)
+		return nil, adapter.BadArgument("sqs.receive", "max is %d, must be at least 1", max)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, wrap("sqs.receive", s.url, err)
@@ -106,13 +106,13 @@ func (s *Source) giveBack(ctx context.Context, as []*arrival) error {
 
 // pollOnce is one poll, which outlives ctx by StopWait, with its messages held.
 func (s *Source) pollOnce(ctx context.Context, most int) ([]pawl.Delivery, error) {
-	s.pace.await(ctx)
+	s.pace.Await(ctx)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	polled := time.Now()
 	messages, err := s.poll(ctx, most)
-	s.pace.polled(len(messages), err)
+	s.pace.Polled(err, needsOperator, len(messages) == 0 && s.config.Wait == ShortPoll)
 	if err != nil {
 		s.counters.pollErrors.Add(1)
 		return nil, err
@@ -247,7 +247,7 @@ func attributes(from map[string]types.MessageAttributeValue) map[string]string {
 	to := make(map[string]string, len(from))
 	for name, a := range from {
 		if strings.HasPrefix(aws.ToString(a.DataType), "Binary") {
-			to[name+BinarySuffix] = base64.StdEncoding.EncodeToString(a.BinaryValue)
+			adapter.SetBinary(to, name, a.BinaryValue)
 		} else {
 			to[name] = aws.ToString(a.StringValue)
 		}

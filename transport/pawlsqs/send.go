@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // A Message is what a producer sends.
@@ -78,7 +79,7 @@ func OpenSender(ctx context.Context, client SendAPI, queue, keyAttribute string)
 func (s *Sender) Send(ctx context.Context, ms ...Message) error {
 	for i, m := range ms {
 		if err := s.check(m); err != nil {
-			return badArgument("sqs.send", "message %d: %v", i, err)
+			return adapter.BadArgument("sqs.send", "message %d: %v", i, err)
 		}
 	}
 	ms = s.traced(ctx, ms)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
 // Ack deletes messages whose outcome the database already holds. Their visibility is not extended any more, whatever
@@ -44,7 +45,7 @@ func releasable(ds []pawl.Delivery) (held []*arrival, err error) {
 		}
 	}
 	if refused := len(ds) - len(held); refused > 0 {
-		err = badArgument("sqs.release", "%d of %d deliveries are not of this source", refused, len(ds))
+		err = adapter.BadArgument("sqs.release", "%d of %d deliveries are not of this source", refused, len(ds))
 	}
 	return held, err
 }

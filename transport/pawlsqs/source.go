@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +14,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/heart"
+	"github.com/pawl-go/pawl/transport/internal/adapter"
+	"github.com/pawl-go/pawl/transport/internal/heart"
 )
 
 // A Source receives from one queue, standard or FIFO. Its methods may be called from many goroutines. It needs no closing:
@@ -27,8 +27,8 @@ type Source struct {
 	heart    *heart.Heart[string]
 	fifo     bool
 	attempts attempts // of a FIFO queue
-	horizon  horizon
-	pace     pacer
+	horizon  adapter.Horizon
+	pace     adapter.Pacer
 	counters counters
 }
 
@@ -46,7 +46,7 @@ func Open(ctx context.Context, client API, queue string, cfg Config) (*Source, e
 		return nil, err
 	}
 	if client == nil {
-		return nil, badArgument("sqs.open", "the client is missing")
+		return nil, adapter.BadArgument("sqs.open", "the client is missing")
 	}
 	if err := patientClient(client, cfg.longestPoll()); err != nil {
 		return nil, err
@@ -55,11 +55,12 @@ func Open(ctx context.Context, client API, queue string, cfg Config) (*Source, e
 	if err != nil {
 		return nil, err
 	}
-	known, err := redeliveryHorizon(ctx, client, url)
-	if err != nil {
+	s := &Source{client: client, url: url, config: cfg, fifo: isFIFO(url)}
+	s.horizon.Timeout = callTimeout
+	s.horizon.Ask = func(ctx context.Context) (time.Duration, error) { return redeliveryHorizon(ctx, client, url) }
+	if err := s.horizon.Learn(ctx); err != nil {
 		return nil, wrap("sqs.open", queue, err)
 	}
-	s := &Source{client: client, url: url, config: cfg, fifo: isFIFO(url), horizon: horizon{known: known, asked: time.Now()}, pace: pacer{short: cfg.Wait == ShortPoll}}
 	s.heart = newHeart(cfg.Visibility, s.changeVisibility, &s.counters, func(n int) { s.lost(ctx, "sqs.heartbeat", n) })
 	return s, nil
 }
@@ -86,37 +87,8 @@ func brokerOf(url string) (system, destination string) {
 // Open asks SQS for it, and Info asks again if the answer is older than five minutes: the queue's settings may change under a running
 // consumer. That call takes ten seconds at most; if it fails, the last answer holds, and the next call asks again after a minute.
 func (s *Source) Info() pawl.SourceInfo {
-	return pawl.SourceInfo{RedeliveryHorizon: s.redeliveryHorizon()}
+	return pawl.SourceInfo{RedeliveryHorizon: s.horizon.Get()}
 }
-
-func (s *Source) redeliveryHorizon() time.Duration {
-	s.horizon.mu.Lock()
-	defer s.horizon.mu.Unlock()
-	if time.Since(s.horizon.asked) < horizonEvery {
-		return s.horizon.known
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-	defer cancel()
-	s.horizon.asked = time.Now()
-	if now, err := redeliveryHorizon(ctx, s.client, s.url); err == nil {
-		s.horizon.known = now
-	} else {
-		s.horizon.asked = s.horizon.asked.Add(horizonAgain - horizonEvery)
-	}
-	return s.horizon.known
-}
-
-// A horizon is the last answer to how long messages may come again.
-type horizon struct {
-	mu    sync.Mutex
-	known time.Duration
-	asked time.Time
-}
-
-const (
-	horizonEvery = 5 * time.Minute // between two questions
-	horizonAgain = time.Minute     // after one without an answer
-)
 
 func redeliveryHorizon(ctx context.Context, client Resolver, url string) (time.Duration, error) {
 	const retention, redrive = types.QueueAttributeNameMessageRetentionPeriod, types.QueueAttributeNameRedrivePolicy
@@ -139,10 +111,10 @@ func redeliveryHorizon(ctx context.Context, client Resolver, url string) (time.D
 // resolve turns a name into a URL, and checks a URL by asking for the queue behind it.
 func resolve(ctx context.Context, op string, client Resolver, queue string) (string, error) {
 	if client == nil {
-		return "", badArgument(op, "the client is missing")
+		return "", adapter.BadArgument(op, "the client is missing")
 	}
 	if queue == "" {
-		return "", badArgument(op, "the queue has no name")
+		return "", adapter.BadArgument(op, "the queue has no name")
 	}
 	if !strings.Contains(queue, "://") {
 		out, err := client.GetQueueUrl(ctx, &awssqs.GetQueueUrlInput{QueueName: &queue})

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/patience"
+	"github.com/pawl-go/pawl/internal/testbed/patience"
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/jsonptr"
+	"github.com/pawl-go/pawl/transport/internal/jsonptr"
 )
 
 // A FingerprintFrom says what of a body must be the same whenever its key comes.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/jsonptr"
+	"github.com/pawl-go/pawl/transport/internal/jsonptr"
 )
 
 // A Hash is that of an HMAC.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
-	"github.com/pawl-go/pawl/internal/jsonptr"
+	"github.com/pawl-go/pawl/transport/internal/jsonptr"
 )
 
 // A KeyFrom finds the key of a verified delivery: what it is remembered by, the same each time it comes. It is made by [KeyID],

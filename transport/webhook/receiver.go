@@ -15,7 +15,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
-	"github.com/pawl-go/pawl/internal/jsonptr"
+	"github.com/pawl-go/pawl/transport/internal/jsonptr"
 )
 
 // ReceiverConfig of a [Receiver]. The zero value is fit for production.

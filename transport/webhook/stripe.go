@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawl-go/pawl/internal/jsonptr"
+	"github.com/pawl-go/pawl/transport/internal/jsonptr"
 )
 
 // Stripe is the scheme of Stripe-Signature: t=, v1=, several v1 while a secret is rotated. The timestamp is signed; the id is

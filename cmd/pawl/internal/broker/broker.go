@@ -41,25 +41,37 @@ type Place struct {
 	Address string
 }
 
-// A kind of broker.
-type kind struct {
-	name   string // as people write it
-	open   func(ctx context.Context, o Options, queues []string) (Broker, error)
-	source func(ctx context.Context, address, queue string, hooks pawl.Hooks) (pawl.Source, error)
-	sink   func(ctx context.Context, address, queue string) (pawl.Sink, error)
-	points []string // where a worker can be killed, beside those of the consumer
+// A Kind of broker.
+type Kind struct {
+	Title  string // as people write it
+	Open   func(ctx context.Context, o Options, queues []string) (Broker, error)
+	Source func(ctx context.Context, address, queue string, hooks pawl.Hooks) (pawl.Source, error)
+	Sink   func(ctx context.Context, address, queue string) (pawl.Sink, error)
+	Points []string // where a worker can be killed, beside those of the consumer
 }
 
-var kinds = map[string]kind{"sqs": sqs, "nats": nats, "rabbitmq": rabbitmq, "kafka": kafka}
+// kinds are the brokers whose client is in this binary. Command pawl has SQS alone; command
+// pawl-brokers registers the others.
+var kinds = map[string]Kind{"sqs": sqs}
 
-// Kinds are the names of the brokers that can be opened.
-func Kinds() []string {
-	names := make([]string, 0, len(kinds))
-	for name := range kinds {
-		names = append(names, name)
+// Register adds a broker. It is called before anything else of this package.
+func Register(name string, k Kind) { kinds[name] = k }
+
+// elsewhere are the brokers whose clients are in command pawl-brokers.
+var elsewhere = []string{"kafka", "nats", "rabbitmq"}
+
+// Kinds are the names of all brokers.
+func Kinds() []string { return append(slices.Clone(elsewhere), "sqs") }
+
+// Check returns why the broker of a name cannot be opened, or nil.
+func Check(name string) error {
+	if _, here := kinds[name]; here {
+		return nil
 	}
-	slices.Sort(names)
-	return names
+	if slices.Contains(elsewhere, name) {
+		return fmt.Errorf("this program has no client of %s: run pawl-brokers, which is pawl with all brokers (in a clone: go run ./cmd/pawl/pawl-brokers)", name)
+	}
+	return fmt.Errorf("there is no broker %q, only %q", name, Kinds())
 }
 
 // Options choose a broker.
@@ -71,25 +83,24 @@ type Options struct {
 
 // Open starts a broker and makes queues in it.
 func Open(ctx context.Context, o Options, queues ...string) (Broker, error) {
-	k, known := kinds[o.Kind]
-	if !known {
-		return nil, fmt.Errorf("there is no broker %q, only %q", o.Kind, Kinds())
+	if err := Check(o.Kind); err != nil {
+		return nil, err
 	}
-	return k.open(ctx, o, queues)
+	return kinds[o.Kind].Open(ctx, o, queues)
 }
 
 // Title is the broker's name as people write it.
-func Title(name string) string { return kinds[name].name }
+func Title(name string) string { return kinds[name].Title }
 
 // Points are the fault points of a broker's transport.
-func Points(name string) []string { return kinds[name].points }
+func Points(name string) []string { return kinds[name].Points }
 
 // Source receives from a queue, and tells hooks what it receives.
 func (p Place) Source(ctx context.Context, queue string, hooks pawl.Hooks) (pawl.Source, error) {
-	return kinds[p.Kind].source(ctx, p.Address, queue, hooks)
+	return kinds[p.Kind].Source(ctx, p.Address, queue, hooks)
 }
 
 // Sink publishes to a queue.
 func (p Place) Sink(ctx context.Context, queue string) (pawl.Sink, error) {
-	return kinds[p.Kind].sink(ctx, p.Address, queue)
+	return kinds[p.Kind].Sink(ctx, p.Address, queue)
 }

@@ -29,15 +29,15 @@ type SQS struct {
 	queues   []string
 }
 
-var sqs = kind{
-	name: "SQS",
-	open: func(ctx context.Context, o Options, queues []string) (Broker, error) {
+var sqs = Kind{
+	Title: "SQS",
+	Open: func(ctx context.Context, o Options, queues []string) (Broker, error) {
 		return OpenSQS(ctx, sqstest.Chaos(o.Seed, weather), queues...)
 	},
-	source: func(ctx context.Context, address, queue string, hooks pawl.Hooks) (pawl.Source, error) {
+	Source: func(ctx context.Context, address, queue string, hooks pawl.Hooks) (pawl.Source, error) {
 		return pawlsqs.Open(ctx, Client(address), queue, pawlsqs.Config{Visibility: Visibility, Wait: time.Second, Hooks: hooks})
 	},
-	sink: func(ctx context.Context, address, queue string) (pawl.Sink, error) {
+	Sink: func(ctx context.Context, address, queue string) (pawl.Sink, error) {
 		return pawlsqs.OpenSink(ctx, Client(address), queue, "")
 	},
 }

@@ -29,7 +29,8 @@ and restarted. In the end a checker that shares no code with Pawl compares what 
 Exit code 1 if anything is doubled, lost, altered or torn.
 
 With --broker the orders come by a real NATS server, RabbitMQ or Kafka instead, which is started for the run and gone afterwards. If it is not
-installed, NATS is built from its Go module and Kafka is fetched with Maven; RabbitMQ is your system's package rabbitmq-server.
+installed, NATS is built from its Go module and Kafka is fetched with Maven; RabbitMQ is your system's package rabbitmq-server. The
+clients of these three are in the program pawl-brokers, which is pawl otherwise.
 
 With --pipeline the handler also appends an event, in the same transaction; a relay publishes it to a second queue, behind which
 it must have one effect as well: one order, one shipment.
@@ -48,7 +49,7 @@ goes on until Ctrl-C, and then says what was doubled or lost.
 
 The database is a private PostgreSQL with its own, durable settings, gone afterwards; --database-url names another, which
 must hold Pawl's schema (the environment is not asked, so that no demo runs where you did not mean it).`,
-		Example: "  pawl demo\n  pawl demo --messages 50000 --kills 40 --workers 4\n  pawl demo --poison 3 --keep\n  pawl demo --pipeline\n  pawl demo --broker kafka\n  pawl demo --payments\n  pawl demo --lease\n  pawl demo --watch\n  pawl demo --seed 7 --json",
+		Example: "  pawl demo\n  pawl demo --messages 50000 --kills 40 --workers 4\n  pawl demo --poison 3 --keep\n  pawl demo --pipeline\n  pawl-brokers demo --broker kafka\n  pawl demo --payments\n  pawl demo --lease\n  pawl demo --watch\n  pawl demo --seed 7 --json",
 		Args:    noArgs,
 	}
 	flags := cmd.Flags()

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl/cmd/pawl/internal/lab"
-	"github.com/pawl-go/pawl/internal/postgres"
+	"github.com/pawl-go/pawl/internal/testbed/postgres"
 )
 
 // watchFlags are those of pawl demo --watch.

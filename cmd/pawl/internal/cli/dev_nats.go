@@ -3,7 +3,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-go/pawl/internal/brokers"
+	"github.com/pawl-go/pawl/internal/testbed/brokers"
 )
 
 func newDevNATS() *cobra.Command {

@@ -19,6 +19,9 @@ package cli
 import (
 	"context"
 	"io"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -69,6 +72,15 @@ on stderr.
 
 // usageAnnotation names what stands for the commands in a usage line, where it is not "COMMAND": of commands that do something alone.
 const usageAnnotation = "usage"
+
+// Main runs the command of the process, and returns its exit code. A first interrupt ends the command
+// in good order, a second one at once.
+func Main() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	return Run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+}
 
 // Run runs one command and returns the exit code of the process. ctx ends when the user interrupts.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {

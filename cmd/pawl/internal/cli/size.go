@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-go/pawl/internal/sizing"
+	"github.com/pawl-go/pawl/cmd/pawl/internal/sizing"
 )
 
 func newSize() *cobra.Command {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pawl-go/pawl/internal/checker"
-	"github.com/pawl-go/pawl/internal/postgres"
+	"github.com/pawl-go/pawl/internal/testbed/checker"
+	"github.com/pawl-go/pawl/internal/testbed/postgres"
 	"github.com/pawl-go/pawl/migrate"
 	"github.com/pawl-go/pawl/outbox"
 )

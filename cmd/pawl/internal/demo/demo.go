@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
-	"github.com/pawl-go/pawl/internal/checker"
+	"github.com/pawl-go/pawl/internal/testbed/checker"
 )
 
 // Options of one run.
@@ -46,8 +44,8 @@ func (o Options) Validate() error {
 			return fmt.Errorf("--%s must lie between %d and %d, it is %d", b.name, b.low, b.high, b.value)
 		}
 	}
-	if !slices.Contains(broker.Kinds(), o.Broker) {
-		return fmt.Errorf("--broker is one of %s, not %q", strings.Join(broker.Kinds(), ", "), o.Broker)
+	if err := broker.Check(o.Broker); err != nil {
+		return fmt.Errorf("--broker: %w", err)
 	}
 	if sent := o.Messages * o.Duplicates; sent > maxSent {
 		return fmt.Errorf("--messages times --duplicates must not exceed %d, it is %d", maxSent, sent)

@@ -11,8 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pawl-go/pawl/internal/fleet"
-	"github.com/pawl-go/pawl/internal/provider"
+	"github.com/pawl-go/pawl/internal/testbed/fleet"
+	"github.com/pawl-go/pawl/internal/testbed/provider"
 	"github.com/pawl-go/pawl/job"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/provider"
+	"github.com/pawl-go/pawl/internal/testbed/provider"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/step"
 )

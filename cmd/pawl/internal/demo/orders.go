@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pawl-go/pawl/internal/checker"
+	"github.com/pawl-go/pawl/internal/testbed/checker"
 )
 
 // order is the message body.

@@ -16,8 +16,8 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/internal/checker"
-	"github.com/pawl-go/pawl/internal/provider"
+	"github.com/pawl-go/pawl/internal/testbed/checker"
+	"github.com/pawl-go/pawl/internal/testbed/provider"
 	"github.com/pawl-go/pawl/step"
 )
 

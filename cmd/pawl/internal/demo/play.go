@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
-	"github.com/pawl-go/pawl/internal/checker"
+	"github.com/pawl-go/pawl/internal/testbed/checker"
 )
 
 // A game is one run under way: what was sent, and everybody who takes part.

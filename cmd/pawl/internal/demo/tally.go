@@ -4,7 +4,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/pawl-go/pawl/internal/fleet"
+	"github.com/pawl-go/pawl/internal/testbed/fleet"
 )
 
 // WorkerCommand is the hidden command under which the binary runs as a worker.

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pawl-go/pawl/internal/fleet"
-	"github.com/pawl-go/pawl/internal/wireproxy"
+	"github.com/pawl-go/pawl/internal/testbed/fleet"
+	"github.com/pawl-go/pawl/internal/testbed/wireproxy"
 )
 
 // A camp is the consumers of one kind: processes, their proxies before the database, and what is known of each order.

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/pawl-go/pawl/internal/wireproxy"
+	"github.com/pawl-go/pawl/internal/testbed/wireproxy"
 )
 
 // A fault is a button of the page. Both camps get it at the same moment.

@@ -18,7 +18,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/internal/fleet"
+	"github.com/pawl-go/pawl/internal/testbed/fleet"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/transport/pawlsqs"
 )

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pawl-go/pawl/internal/brokers"
+	"github.com/pawl-go/pawl/internal/testbed/brokers"
 )
 
 var update = flag.Bool("update", false, "write the differences of other servers into docs/reference/sqs.md")

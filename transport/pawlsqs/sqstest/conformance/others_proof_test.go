@@ -12,7 +12,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
-	"github.com/pawl-go/pawl/internal/brokers"
+	"github.com/pawl-go/pawl/internal/testbed/brokers"
 )
 
 // patience is how long a check may take by its nature to be tried here.

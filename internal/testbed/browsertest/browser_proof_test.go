@@ -1,0 +1,284 @@
+//go:build proof
+
+package browsertest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	cdplog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// chromium is the browser that all tests share; each has a profile of its own in it.
+var chromium context.Context
+
+func startChromium(dir string) (stop func(), err error) {
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.UserDataDir(dir+"/profile"), chromedp.Flag("disable-dev-shm-usage", true))
+	if os.Getuid() == 0 {
+		options = append(options, chromedp.NoSandbox) // Chromium refuses a sandbox to root
+	}
+	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, cancelBrowser := chromedp.NewContext(allocator)
+	stop = func() { cancelBrowser(); cancel() }
+	if err := chromedp.Do(ctx, chromedp.Navigate("about:blank")); err != nil {
+		stop()
+		return nil, fmt.Errorf("chromium does not start: %w\ninstall it, for instance with: apt-get install chromium", err)
+	}
+	chromium = ctx
+	return stop, nil
+}
+
+// A look is what the pages are seen with.
+type look struct {
+	name          string
+	width, height int64
+	dark, phone   bool
+}
+
+var looks = []look{{"light", 1280, 900, false, false}, {"dark", 1280, 900, true, false}, {"phone", 390, 844, false, true}}
+
+// A browser is one window, and what went wrong in it.
+type browser struct {
+	*testing.T
+	ctx  context.Context
+	root string
+
+	mu       sync.Mutex
+	troubles []string
+}
+
+// limit bounds one action, on a machine that does much else.
+const limit = 2 * time.Minute
+
+// open opens a window and logs in.
+func open(t *testing.T, l look, login, root string) *browser {
+	t.Helper()
+	b := &browser{T: t, root: root}
+	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext(), chromedp.WithListener(b.hear))
+	t.Cleanup(cancel)
+	b.ctx = ctx
+	b.dress(l)
+	if login != "" {
+		b.visit(login)
+	}
+	return b
+}
+
+// dress gives the window another look.
+func (b *browser) dress(l look) {
+	b.Helper()
+	scheme := "light"
+	if l.dark {
+		scheme = "dark"
+	}
+	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}}
+	if err := chromedp.Do(b.ctx, // without a limit: the window lives as long as the context of its first call
+		chromedp.EmulateViewport(l.width, l.height, func(p *emulation.SetDeviceMetricsOverrideParams, _ *emulation.SetTouchEmulationEnabledParams) {
+			p.Mobile = l.phone
+		}),
+		chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+			_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, media)
+			return err
+		})); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// readable checks what stands in the window: axe finds nothing, it is no wider than the window, and it reports no error. With the flag, it takes a picture.
+func (b *browser) readable(name string, l look) {
+	b.Helper()
+	b.do(chromedp.Evaluate[chromedp.Void](axe))
+	for _, text := range evaluate[[]string](b, `axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}).then(r =>
+		r.violations.map(v => v.id + ": " + v.help + ": " + v.nodes.slice(0, 3).map(n => n.html.slice(0, 200) + " " + (n.any[0] || {message: ""}).message).join("; ")))`) {
+		b.Errorf("%s, %s: %s", name, l.name, text)
+	}
+	if wide := evaluate[int](b, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); wide > 0 {
+		b.Errorf("%s, %s: %d pixels wider than the window", name, l.name, wide)
+	}
+	b.quiet(name)
+	if *screenshots != "" {
+		b.picture(filepath.Join(*screenshots, name+"-"+l.name+".webp"))
+	}
+}
+
+// hear notes what a page must not do: errors in the console, what the content security policy had to stop, dialogs.
+func (b *browser) hear(event any) {
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		b.trouble("exception: " + e.ExceptionDetails.Text)
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
+			b.trouble(fmt.Sprintf("console: %v", e.Args))
+		}
+	case *cdplog.EventEntryAdded:
+		refused := e.Entry.Source == cdplog.EntrySourceNetwork && strings.Contains(e.Entry.Text, "status of 4") // a page of ours that says no
+		if !refused && (e.Entry.Level == cdplog.EntryLevelError || e.Entry.Level == cdplog.EntryLevelWarning) {
+			b.trouble("log: " + e.Entry.Text)
+		}
+	case *page.EventJavascriptDialogOpening:
+		b.trouble("dialog: " + e.Message)
+		go func() {
+			_ = chromedp.Do(b.ctx, chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+				_, err := cdp.Call(ctx, t, page.HandleJavaScriptDialog, page.HandleJavaScriptDialogParams{})
+				return err
+			}))
+		}()
+	}
+}
+
+func (b *browser) trouble(text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.troubles = append(b.troubles, text)
+}
+
+// quiet requires that nothing went wrong since it was last asked.
+func (b *browser) quiet(where string) {
+	b.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, text := range b.troubles {
+		b.Errorf("%s: %s", where, text)
+	}
+	b.troubles = nil
+}
+
+func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, limit)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		b.Fatalf("%v\nthe page says:\n%s", err, b.said())
+	}
+}
+
+// ask runs an action that answers something.
+func ask[T any](b *browser, action chromedp.Action[T]) T {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, limit)
+	defer cancel()
+	answer, err := chromedp.Run(ctx, action)
+	if err != nil {
+		b.Fatalf("%v\nthe page says:\n%s", err, b.said())
+	}
+	return answer
+}
+
+// evaluate runs a program in the page and returns what it, or the promise that it makes, amounts to.
+func evaluate[T any](b *browser, program string) T {
+	b.Helper()
+	return ask(b, chromedp.Evaluate[T](program, chromedp.EvalAwaitPromise))
+}
+
+// visit opens an address: of a page, as its links have it, or a whole one.
+func (b *browser) visit(address string) {
+	b.Helper()
+	if !strings.Contains(address, "://") {
+		address = b.root + address
+	}
+	b.do(chromedp.Navigate(address))
+}
+
+// click follows the link or presses the button that has this text, and waits for the page behind it.
+func (b *browser) click(text string) {
+	b.Helper()
+	b.press(fmt.Sprintf(`(//a[normalize-space(.)=%[1]q] | //button[normalize-space(.)=%[1]q])[last()]`, text))
+}
+
+// follow follows the first link whose text holds this.
+func (b *browser) follow(text string) {
+	b.Helper()
+	b.press(fmt.Sprintf(`(//main//a[contains(normalize-space(.), %q)])[1]`, text))
+}
+
+func (b *browser) press(path string) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, limit)
+	defer cancel()
+	if _, err := chromedp.RunResponse(ctx, chromedp.Click(path)); err != nil {
+		b.Fatalf("%s: %v\nthe page says:\n%s", path, err, b.said())
+	}
+}
+
+// fill writes into the field with this label, or chooses there.
+func (b *browser) fill(label, value string) {
+	b.Helper()
+	field := fmt.Sprintf(`(//label[contains(normalize-space(.), %q)]//*[self::input or self::textarea or self::select])[1]`, label)
+	if ask(b, chromedp.JavascriptAttribute[string](field, "tagName")) == "SELECT" {
+		b.do(chromedp.SetValue(field, value))
+		return
+	}
+	b.do(chromedp.SendKeys(field, value))
+}
+
+// search looks for a key with the field that stands on every page.
+func (b *browser) search(key string) {
+	b.Helper()
+	b.do(chromedp.SendKeys(chromedp.ID("q"), key))
+	b.click("Find")
+}
+
+// address is where the browser is.
+func (b *browser) address() string {
+	b.Helper()
+	return ask(b, chromedp.Location())
+}
+
+// said is what a person reads on the page.
+func (b *browser) said() string {
+	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
+	defer cancel()
+	text, err := chromedp.Run(ctx, chromedp.Evaluate[string]("document.body.innerText"))
+	if err != nil {
+		return err.Error()
+	}
+	return text
+}
+
+// reads requires texts on the page.
+func (b *browser) reads(patterns ...string) {
+	b.Helper()
+	text := b.said()
+	for _, p := range patterns {
+		if !regexp.MustCompile(p).MatchString(text) {
+			b.Errorf("no %q on the page:\n%s", p, text)
+		}
+	}
+}
+
+// says waits until the page, which changes by itself, has a text.
+func (b *browser) says(text string) {
+	b.Helper()
+	for deadline := time.Now().Add(limit); !strings.Contains(b.said(), text); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Fatalf("no %q within %v:\n%s", text, limit, b.said())
+		}
+	}
+}
+
+// until loads a page again until it has a text.
+func (b *browser) until(address, pattern string) {
+	b.Helper()
+	for deadline := time.Now().Add(limit); ; time.Sleep(200 * time.Millisecond) {
+		b.visit(address)
+		text := b.said()
+		if regexp.MustCompile(pattern).MatchString(text) {
+			return
+		}
+		if time.Now().After(deadline) {
+			b.Fatalf("no %q on %s within %v:\n%s", pattern, address, limit, text)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+// Package docs holds the documents to the code.
+//
+//	links_test.go      relative links resolve, headings included
+//	names_test.go      files, packages, identifiers and other names exist; world_test.go: what exists
+//	planted_test.go    falsehoods that names_test.go must find
+//	code_test.go       the Go of pages compiles where it is pasted; sql_test.go: its queries can be planned
+//	events_test.go     each event is listed with the steps that report it
+//	reference_test.go  functions, options, events, fault points, fields and traps are on their pages
+//	providers_test.go  the guide of steps says of each provider what step.Providers says
+package docs_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const root = "../../.."
+
+// files returns the files below the root whose names end in suffix, as paths below it.
+func files(t *testing.T, suffix string) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := d.Name()
+		if d.IsDir() && path != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "node_modules") {
+			return filepath.SkipDir
+		}
+		if !d.IsDir() && strings.HasSuffix(name, suffix) {
+			below, err := filepath.Rel(root, path)
+			found = append(found, filepath.ToSlash(below))
+			return err
+		}
+		return nil
+	})
+	if err != nil || len(found) == 0 {
+		t.Fatalf("no %s files below %s: %v", suffix, root, err)
+	}
+	return found
+}
+
+func read(t *testing.T, below string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, below))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var (
+	fence   = regexp.MustCompile("(?ms)^```.*?^```")
+	code    = regexp.MustCompile("`[^`\n]*`")
+	link    = regexp.MustCompile(`\]\(([^()\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#{1,6} +(.+?)\s*$`)
+)
+
+// Each relative link names a file that exists, and each anchor a heading of it.
+func TestLinks_Resolve(t *testing.T) {
+	t.Parallel()
+	links := 0
+	for _, page := range files(t, ".md") {
+		prose := code.ReplaceAllString(fence.ReplaceAllString(read(t, page), ""), "")
+		for _, m := range link.FindAllStringSubmatch(prose, -1) {
+			if strings.Contains(m[1], ":") {
+				continue // elsewhere
+			}
+			links++
+			target, anchor, _ := strings.Cut(m[1], "#")
+			at := page
+			if target != "" {
+				at = filepath.Join(filepath.Dir(page), target)
+			}
+			if _, err := os.Stat(filepath.Join(root, at)); err != nil {
+				t.Errorf("%s: link %s leads nowhere", page, m[1])
+			} else if anchor != "" && !anchors(read(t, at))[anchor] {
+				t.Errorf("%s: link %s: no such heading in %s", page, m[1], at)
+			}
+		}
+	}
+	if links < 30 {
+		t.Errorf("found only %d links: is the pattern still right?", links)
+	}
+}
+
+// Each page stands in the list of pages, or in that of its folder.
+func TestPages_AreListed(t *testing.T) {
+	t.Parallel()
+	linked := map[string]bool{"docs/README.md": true}
+	for _, list := range []string{"docs/README.md", "docs/operating/README.md", "docs/decisions/README.md"} {
+		for _, m := range link.FindAllStringSubmatch(read(t, list), -1) {
+			target, _, _ := strings.Cut(m[1], "#")
+			linked[filepath.ToSlash(filepath.Join(filepath.Dir(list), target))] = true
+		}
+	}
+	for _, page := range files(t, ".md") {
+		if strings.HasPrefix(page, "docs/") && !linked[page] {
+			t.Errorf("no list of pages has %s", page)
+		}
+	}
+}
+
+// anchors names the headings of a page the way GitHub does.
+func anchors(text string) map[string]bool {
+	all := map[string]bool{}
+	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+		slug := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z':
+				return r
+			}
+			return -1
+		}, strings.ToLower(m[1]))
+		all[slug] = true
+	}
+	return all
+}
+
+// The servers that proof/versions fetches are those that the pages say are tested.
+func TestVersions_AreThoseThatThePagesName(t *testing.T) {
+	t.Parallel()
+	line := regexp.MustCompile(`(?m)^for version in (.*); do$`).FindStringSubmatch(read(t, "proof/versions"))
+	if line == nil {
+		t.Fatal("proof/versions lists no versions")
+	}
+	var majors []string
+	for version := range strings.FieldsSeq(line[1]) {
+		major, _, _ := strings.Cut(version, ".")
+		majors = append(majors, major)
+	}
+	last := len(majors) - 1
+	listed := strings.Join(majors[:last], ", ") + " and " + majors[last]
+	for page, text := range map[string]string{
+		"README.md":                    "tested with %s",
+		"docs/operating/upgrade.md":    "PostgreSQL %s are tested",
+		"docs/operating/production.md": "PostgreSQL %s | ",
+	} {
+		if want := fmt.Sprintf(text, listed); !strings.Contains(read(t, page), want) {
+			t.Errorf("%s does not say %q", page, want)
+		}
+	}
+	if first := "version " + majors[0] + " or later"; !strings.Contains(read(t, "internal/testbed/postgres/install.go"), first) {
+		t.Errorf("internal/testbed/postgres/install.go does not say %q", first)
+	}
+}

@@ -1,0 +1,267 @@
+package outagetest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/internal/testbed/patience"
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// crash kills the backend of a transaction, as a statement does that crashes it: the postmaster
+// ends all sessions and starts the server again.
+func crash(ctx context.Context, tx pgx.Tx) error {
+	var pid int
+	if err := tx.QueryRow(ctx, "select pg_backend_pid()").Scan(&pid); err != nil {
+		return err
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, "select pg_sleep(60)")
+	return err
+}
+
+// slowly takes effect in a transaction that is long enough for others to crash beside it.
+func slowly(ctx context.Context, tx pgx.Tx, key string) error {
+	if err := apply(ctx, tx, key); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, "select pg_sleep(0.3)")
+	return err
+}
+
+var fast = job.Backoff{Base: 20 * time.Millisecond, Max: 100 * time.Millisecond}
+
+// A handler whose statement takes the server down each time is charged, and ends as a dead letter.
+// The others are not, although they run beside it again and again.
+func TestCrash_IsCharged(t *testing.T) {
+	t.Parallel()
+	const attempts, good = 2, 5
+	handle := func(crashes *atomic.Int32) func(ctx context.Context, tx pgx.Tx, key string) error {
+		return func(ctx context.Context, tx pgx.Tx, key string) error {
+			if key == "culprit" {
+				crashes.Add(1)
+				return crash(ctx, tx)
+			}
+			return slowly(ctx, tx, key)
+		}
+	}
+	for name, form := range map[string]func(do func(context.Context, pgx.Tx, string) error) job.Handler{
+		"transactional": func(do func(context.Context, pgx.Tx, string) error) job.Handler {
+			return job.HandleTx("k", func(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error { return do(ctx, tx, string(t.Payload)) })
+		},
+		"batch": func(do func(context.Context, pgx.Tx, string) error) job.Handler {
+			return job.HandleManyTx("k", func(ctx context.Context, tx pgx.Tx, ts []job.Task[[]byte]) error {
+				for _, t := range ts {
+					if err := do(ctx, tx, string(t.Payload)); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		},
+	} {
+		t.Run("job, "+name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, nil, "")
+			var crashes atomic.Int32
+			b.exec(fmt.Sprintf(`select pawl_v1.job_enqueue('q', 'k', 'culprit', '{"max_attempts": %d}')`, attempts))
+			for n := range good {
+				b.exec(`select pawl_v1.job_enqueue('q', 'k', $1, '{"max_attempts": 1}')`, []byte(fmt.Sprint(n)))
+			}
+			var charged charges
+			b.worker(b.pool(8, nil), charged.hooks(), job.Queue{Name: "q", Concurrency: 2}, form(handle(&crashes)))
+			b.until("the culprit is a dead letter, and the others have ended", "select count(*) from pawl.job as j where j.status <> 'dead_letter'", 0)
+			b.wantDead(1, attempts)
+			b.wantEffects(good)
+			charged.want(b, attempts)
+			if n := crashes.Load(); n < 3 {
+				t.Errorf("charged after %d crashes: an outage takes one attempt, or two", n)
+			}
+		})
+	}
+	for name, form := range map[string]func(do func(context.Context, pgx.Tx, string) error) consumer.Handler{
+		"transactional": func(do func(context.Context, pgx.Tx, string) error) consumer.Handler {
+			return consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, m consumer.Message[[]byte]) error { return do(ctx, tx, m.Key) }).
+				With(consumer.TxPolicy{Policy: consumer.Policy{MaxAttempts: attempts, Backoff: fast}})
+		},
+		"batch": func(do func(context.Context, pgx.Tx, string) error) consumer.Handler {
+			return consumer.HandleManyTx(func(ctx context.Context, tx pgx.Tx, ms []consumer.Message[[]byte]) error {
+				for _, m := range ms {
+					if err := do(ctx, tx, m.Key); err != nil {
+						return err
+					}
+				}
+				return nil
+			}).With(consumer.ManyTxPolicy{Policy: consumer.Policy{MaxAttempts: attempts, Backoff: fast}, BatchSize: 4})
+		},
+	} {
+		t.Run("consumer, "+name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, nil, "")
+			var crashes atomic.Int32
+			var charged charges
+			s := &pawltest.Source{}
+			s.Send(pawl.Delivery{Key: "culprit", Payload: []byte("x")})
+			for n := range good {
+				s.Send(pawl.Delivery{Key: fmt.Sprint(n), Payload: []byte("x")})
+			}
+			c, err := consumer.New(b.pool(12, nil), consumer.Config{Name: "c", Source: s, Hooks: charged.hooks(), Handler: form(handle(&crashes))})
+			b.must(err)
+			b.goes(c.Run)
+			patience.Until(t, "all is acknowledged", func() bool { return s.Open() == 0 })
+			b.until("nothing is open", "select count(*) from pawl.job as j where j.status <> 'dead_letter'", 0)
+			b.wantDead(1, attempts)
+			b.wantEffects(good)
+			charged.want(b, attempts)
+			if n := crashes.Load(); n < 3 {
+				t.Errorf("charged after %d crashes: an outage takes one attempt, or two", n)
+			}
+		})
+	}
+}
+
+// A handler that notices late, when the server is back, that a crash of another session has ended its
+// own, is not charged: the server is asked whether it went on, and has not.
+func TestCrash_NoticedLate(t *testing.T) {
+	t.Parallel()
+	const crashes = 2
+	b := setup(t, nil, "")
+	entered, back := make(chan uint32, 1), make(chan struct{})
+	var calls atomic.Int32
+	var charged charges
+	b.worker(b.pool(8, nil), charged.hooks(), job.Queue{Name: "q"}, job.HandleTx("k", func(ctx context.Context, tx pgx.Tx, _ job.Task[[]byte]) error {
+		if calls.Add(1) <= crashes {
+			entered <- tx.Conn().PgConn().PID()
+			<-back
+		}
+		return apply(ctx, tx, "late")
+	}).With(job.Policy{Timeout: 10 * time.Minute}))
+	b.exec(`select pawl_v1.job_enqueue('q', 'k', '', '{"max_attempts": 1}')`)
+	for range crashes {
+		pid := patience.Receive(t, "the handler is in its transaction", entered)
+		b.must(syscall.Kill(int(b.admin.PgConn().PID()), syscall.SIGKILL))
+		b.until("the server is back without the handler's session", fmt.Sprint("select count(*) from pg_stat_activity as a where a.pid = ", pid), 0)
+		back <- struct{}{}
+	}
+	b.until("the job has ended", "select count(*) from pawl.job", 0)
+	b.wantEffects(1)
+	charged.want(b, 0)
+}
+
+// charges are the attempts that were charged.
+type charges struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (c *charges) hooks() pawl.Hooks {
+	return pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+		if e.Kind == pawl.EventRetryable || e.Kind == pawl.EventFinal {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.all = append(c.all, fmt.Sprintf("%s of %q %d: %v", e.Op, e.Key, e.JobID, e.Err))
+		}
+	}}
+}
+
+// want waits until so many attempts were charged, and checks that none of a neighbour's was.
+func (c *charges) want(b *bed, n int) {
+	b.Helper()
+	patience.Until(b, "the charges are told", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.all) >= n
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.all) != n {
+		b.Errorf("%d attempts were charged, want %d:\n%s", len(c.all), n, strings.Join(c.all, "\n"))
+	}
+}
+
+// wantDead checks the dead letters, after so many attempts, for losses of which the error tells.
+// A server that was asked before it noticed the crash has answered.
+func (b *bed) wantDead(n, attempts int) {
+	b.Helper()
+	if got := b.count(`select count(*) from pawl_v1.dead_letters as d where d.attempts = $1 and d.last_error ~ 'the server (went away|answers others)'`, attempts); got != n {
+		b.Errorf("%d dead letters after %d attempts, want %d", got, attempts, n)
+	}
+}
+
+func (b *bed) wantEffects(n int) {
+	b.Helper()
+	if got := b.count("select count(distinct e.key) from effect as e"); got != n {
+		b.Errorf("effects of %d, want %d", got, n)
+	}
+	if doubled := b.count("select count(*) - count(distinct e.key) from effect as e"); doubled > 0 {
+		b.Errorf("%d effects are doubled", doubled)
+	}
+}
+
+// An outage under running handlers charges nobody, however long it lasts, and although it comes
+// twice.
+func TestOutage_ChargesNobody(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, "")
+	const n = 4
+	var outages atomic.Int32
+	entered := make(chan int, 2*n)
+	do := func(ctx context.Context, tx pgx.Tx, key string) error {
+		if err := apply(ctx, tx, key); err != nil {
+			return err
+		}
+		if outages.Load() >= 2 {
+			return nil
+		}
+		var pid int
+		if err := tx.QueryRow(ctx, "select pg_backend_pid()").Scan(&pid); err != nil {
+			return err
+		}
+		entered <- pid
+		_, err := tx.Exec(ctx, "select pg_sleep(600)")
+		return err
+	}
+	s := &pawltest.Source{}
+	pool := b.pool(16, nil)
+	c, err := consumer.New(pool, consumer.Config{Name: "c", Source: s, Hooks: quiet, Concurrency: n, Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, m consumer.Message[[]byte]) error {
+		return do(ctx, tx, m.Key)
+	}).With(consumer.TxPolicy{Policy: consumer.Policy{MaxAttempts: 1, Backoff: fast, Timeout: 10 * time.Minute}})})
+	b.must(err)
+	b.goes(c.Run)
+	b.worker(b.pool(8, nil), quiet, job.Queue{Name: "q", Concurrency: n}, job.HandleTx("k", func(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error {
+		return do(ctx, tx, string(t.Payload))
+	}).With(job.Policy{Timeout: 10 * time.Minute}))
+	for i := range n {
+		s.Send(pawl.Delivery{Key: fmt.Sprint("message ", i), Payload: []byte("x")})
+		b.exec(`select pawl_v1.job_enqueue('q', 'k', $1, '{"max_attempts": 1}')`, []byte(fmt.Sprint("job ", i)))
+	}
+	for outages.Load() < 2 {
+		pid := patience.Receive(t, "a handler is in its transaction", entered)
+		outages.Add(1)
+		// The server does not come back for a while: its postmaster stands still.
+		b.must(syscall.Kill(b.server.PID(), syscall.SIGSTOP))
+		b.must(syscall.Kill(pid, syscall.SIGKILL))
+		patience.Watch(6*time.Second, func() {})
+		b.must(syscall.Kill(b.server.PID(), syscall.SIGCONT))
+		b.connect()
+		for len(entered) > 0 {
+			<-entered
+		}
+	}
+	patience.Until(t, "all is acknowledged", func() bool { return s.Open() == 0 })
+	b.until("all jobs have ended", "select count(*) from pawl.job", 0)
+	b.wantEffects(2 * n)
+}

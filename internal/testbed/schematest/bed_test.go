@@ -1,0 +1,81 @@
+package schematest_test
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pawl-go/pawl/internal/testbed/patience"
+	"github.com/pawl-go/pawl/internal/testbed/stepper"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// A bed is a database of the test's own and one session in it, which speaks the contract as psql would.
+type bed struct {
+	*testing.T
+	url  string
+	main *stepper.Session
+}
+
+// setup makes a bed; given is run in it first.
+func setup(t *testing.T, given string) *bed {
+	t.Helper()
+	b := &bed{T: t, url: pawltest.URL(t)}
+	if given != "" {
+		exec1(t, b.url, given)
+	}
+	b.main = b.open("main")
+	return b
+}
+
+func (b *bed) open(name string) *stepper.Session {
+	b.Helper()
+	return stepper.Open(b.T, b.url, name)
+}
+
+// is requires the answer of a statement: its columns joined by blanks and its rows by commas, or its SQLSTATE.
+func (b *bed) is(statement, want string) {
+	b.Helper()
+	b.same(b.main.Do(statement), want)
+}
+
+func (b *bed) same(got, want string) {
+	b.Helper()
+	if got != want {
+		b.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// do runs a statement whose answer does not matter, as long as it is no error and no wait.
+func (b *bed) do(statement string) {
+	b.Helper()
+	if got := b.main.Do(statement); regexp.MustCompile(`^[0-9A-Z]{5}$`).MatchString(got) || got == stepper.Blocked {
+		b.Fatalf("%s: %s", statement, got)
+	}
+}
+
+// refusal returns the error of a statement that must fail.
+func (b *bed) refusal(statement string) *pgconn.PgError {
+	b.Helper()
+	_, err := connect(b.T, b.url).Exec(b.Context(), statement)
+	var pg *pgconn.PgError
+	if !asPgError(err, &pg) {
+		b.Fatalf("%s: %v, want an error of the server", statement, err)
+	}
+	return pg
+}
+
+// until asks until the answer is the wanted one.
+func (b *bed) until(s *stepper.Session, question, want string) {
+	b.Helper()
+	patience.Until(b, want+" by "+question, func() bool { return s.Do(question) == want })
+}
+
+// jobs is what most tests look at afterwards.
+const jobs = "select j.id, j.status, j.claimed_by, j.fence, j.attempts, j.crashes from pawl.job as j order by j.id"
+
+var levels = []string{"read committed", "repeatable read", "serializable"}
+
+// oneIsDead lets the first worker miss its heartbeats.
+const oneIsDead = "update pawl.worker set seen_at = now() - interval '1 hour' where id = 1;"

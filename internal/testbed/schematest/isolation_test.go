@@ -1,0 +1,341 @@
+package schematest_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/internal/testbed/stepper"
+	"github.com/pawl-go/pawl/pawltest"
+)
+
+// A duel is two sessions on one job, in one interleaving, at one isolation level. Both took their snapshot before
+// anything happened, which is what makes the higher levels interesting.
+type duel struct {
+	*testing.T
+	level string
+	a, b  *stepper.Session
+	url   string
+}
+
+// lost is what a transaction with an old snapshot may be told instead: start over.
+const lost = "40001"
+
+// duels runs an interleaving at each level, each on a database of its own.
+func duels(t *testing.T, given string, play func(d *duel)) {
+	t.Helper()
+	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
+		t.Run(level, func(t *testing.T) {
+			t.Parallel()
+			url := pawltest.URL(t)
+			exec1(t, url, "insert into pawl.worker (name) values ('one'), ('two'); "+
+				"insert into pawl.job (queue, kind, payload) values ('q', 'k', ''); "+given)
+			d := &duel{T: t, level: level, url: url, a: stepper.Open(t, url, "a"), b: stepper.Open(t, url, "b")}
+			for _, s := range []*stepper.Session{d.a, d.b} {
+				s.Do("begin isolation level " + level)
+				s.Do("select count(*) from pawl.job, pawl.inbox")
+			}
+			play(d)
+		})
+	}
+}
+
+// want requires one answer at READ COMMITTED. An older snapshot may also be told to start over.
+func (d *duel) want(got, want string) {
+	d.Helper()
+	if got != want && (got != lost || d.level == "read committed") {
+		d.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// exactly requires one answer at every level.
+func (d *duel) exactly(got, want string) {
+	d.Helper()
+	if got != want {
+		d.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// job requires the state of the job when both sessions have ended; "" means that it is gone.
+func (d *duel) job(want string) {
+	d.Helper()
+	d.b.Do("rollback")
+	d.exactly(stepper.Open(d.T, d.url, "after").Do("select status, fence, claimed_by, crashes from pawl.job"), want)
+}
+
+const (
+	held    = "update pawl.job set status = 'processing', claimed_by = 1, fence = 1, attempts = 1;"
+	retaken = "update pawl.job set status = 'processing', claimed_by = 2, fence = 2, attempts = 2;"
+	expired = "update pawl.worker set seen_at = now() - interval '1 hour' where id = 1;"
+
+	claimA  = "select c.id, c.fence from pawl_v1.job_claim('q', 1) as c"
+	claimB  = "select c.id, c.fence from pawl_v1.job_claim('q', 2) as c"
+	finish1 = "select f.outcome from pawl_v1.job_finish(1, 1) as f"
+	finish2 = "select f.outcome from pawl_v1.job_finish(1, 2) as f"
+	sweep   = "select s.outcome, s.requeued from pawl_v1.job_sweep('{k}') as s"
+)
+
+func TestIsolation_ClaimClaim(t *testing.T) {
+	t.Parallel()
+	duels(t, "", func(d *duel) {
+		d.exactly(d.a.Do(claimA), "1 1")
+		d.exactly(d.b.Do(claimB), "") // nobody waits for a claim
+		d.a.Do("commit")
+		d.want(d.b.Do(claimB), "")
+		d.job("processing 1 1 0")
+	})
+}
+
+func TestIsolation_ClaimFinish(t *testing.T) {
+	t.Parallel()
+	duels(t, held, func(d *duel) {
+		d.exactly(d.a.Do(finish1), "finished")
+		d.exactly(d.b.Do(claimB), "")
+		d.a.Do("commit")
+		d.want(d.b.Do(claimB), "")
+		d.job("")
+	})
+}
+
+// A job given back and claimed again while its old holder finishes: whatever the old one's snapshot shows it, its finish
+// is refused.
+func TestIsolation_ReclaimFinish(t *testing.T) {
+	t.Parallel()
+	duels(t, held, func(d *duel) {
+		exec1(d.T, d.url, "select pawl_v1.job_release(1, 1)")
+		d.a.Do("rollback")
+		d.a.Do("begin isolation level " + d.level)
+		d.exactly(d.a.Do(claimA), "1 2")
+		got := d.b.Do(finish1)
+		d.a.Do("commit")
+		if got == stepper.Blocked {
+			got = d.b.Wait()
+		}
+		d.want(got, "P4020")
+		d.job("processing 2 1 0")
+	})
+}
+
+// Two finishes under one fence, as after a lost reply to COMMIT: the second waits, and learns that it is over.
+func TestIsolation_FinishFinish(t *testing.T) {
+	t.Parallel()
+	duels(t, held, func(d *duel) {
+		d.exactly(d.a.Do(finish1), "finished")
+		d.exactly(d.b.Do(finish1), stepper.Blocked)
+		d.a.Do("commit")
+		d.want(d.b.Wait(), "P4020")
+		d.job("")
+	})
+}
+
+// If the first one rolls back, the second finishes.
+func TestIsolation_FinishFinishAborted(t *testing.T) {
+	t.Parallel()
+	duels(t, held, func(d *duel) {
+		d.exactly(d.a.Do(finish1), "finished")
+		d.exactly(d.b.Do(finish1), stepper.Blocked)
+		d.a.Do("rollback")
+		d.exactly(d.b.Wait(), "finished")
+		d.exactly(d.b.Do("commit"), "")
+		d.job("")
+	})
+}
+
+// A zombie beside the holder: refused at once, before and after the holder's commit.
+func TestIsolation_ZombieFinish(t *testing.T) {
+	t.Parallel()
+	duels(t, retaken, func(d *duel) {
+		d.exactly(d.a.Do(finish2), "finished")
+		d.b.Do("savepoint s")
+		d.exactly(d.b.Do(finish1), "P4020")
+		d.b.Do("rollback to s")
+		d.a.Do("commit")
+		d.exactly(d.b.Do(finish1), "P4020")
+		d.job("")
+	})
+}
+
+func TestIsolation_FinishThenSweep(t *testing.T) {
+	t.Parallel()
+	duels(t, held+expired, func(d *duel) {
+		d.exactly(d.a.Do(finish1), "finished")
+		d.exactly(d.b.Do(sweep), "swept 0") // a locked row has a live holder
+		d.a.Do("commit")
+		d.want(d.b.Do(sweep), "swept 0")
+		d.job("")
+	})
+}
+
+func TestIsolation_SweepThenFinish(t *testing.T) {
+	t.Parallel()
+	duels(t, held+expired, func(d *duel) {
+		d.exactly(d.a.Do(sweep), "swept 1")
+		d.exactly(d.b.Do(finish1), stepper.Blocked)
+		d.a.Do("commit")
+		d.want(d.b.Wait(), "P4020")
+		d.job("pending 1 <nil> 1")
+	})
+}
+
+func TestIsolation_SweepAbortedThenFinish(t *testing.T) {
+	t.Parallel()
+	duels(t, held+expired, func(d *duel) {
+		d.exactly(d.a.Do(sweep), "swept 1")
+		d.exactly(d.b.Do(finish1), stepper.Blocked)
+		d.a.Do("rollback")
+		d.exactly(d.b.Wait(), "finished")
+		d.b.Do("commit")
+		d.job("")
+	})
+}
+
+func TestIsolation_SweepSweep(t *testing.T) {
+	t.Parallel()
+	duels(t, held+expired, func(d *duel) {
+		d.exactly(d.a.Do(sweep), "swept 1")
+		d.exactly(d.b.Do(sweep), "busy 0")
+		d.a.Do("commit")
+		d.want(d.b.Do(sweep), "swept 0")
+		d.b.Do("commit")
+		d.job("pending 1 <nil> 1") // one crash, not two
+	})
+}
+
+// The advisory lock of the sweep saves work and nothing else: without it two at once are as safe.
+func TestIsolation_SweepSweepWithoutItsLock(t *testing.T) {
+	t.Parallel()
+	duels(t, held+expired, func(d *duel) {
+		conn := connect(d.T, d.url)
+		var source string
+		err := conn.QueryRow(d.Context(), "select pg_get_functiondef('pawl_v1.job_sweep'::regproc)").Scan(&source)
+		if err != nil || strings.Count(source, "pg_try_advisory_xact_lock(1885435756, 1)") != 1 {
+			d.Fatalf("the lock is not where it was: %v", err)
+		}
+		exec1(d.T, d.url, strings.Replace(source, "pg_try_advisory_xact_lock(1885435756, 1)", "true", 1))
+		d.exactly(d.a.Do(sweep), "swept 1")
+		d.exactly(d.b.Do(sweep), "swept 0")
+		d.a.Do("commit")
+		d.want(d.b.Do(sweep), "swept 0")
+		d.b.Do("commit")
+		d.job("pending 1 <nil> 1")
+	})
+}
+
+// Two arrivals of one delivery. The function waits at most 50 ms; here it is made to wait until the other has ended.
+func TestIsolation_InboxClaimClaim(t *testing.T) {
+	t.Parallel()
+	const patient = "alter function pawl_v1.inbox_claim set lock_timeout = '20s'"
+	claim := func(hash string) string {
+		return "select c.outcome from pawl_v1.inbox_claim('c', 'm', sha256('" + hash + "')) as c"
+	}
+	for name, c := range map[string]struct{ hash, end, want string }{
+		"same payload, committed":    {"one", "commit", "duplicate_ignored"},
+		"other payload, committed":   {"two", "commit", "P4002"},
+		"same payload, rolled back":  {"one", "rollback", "processed"},
+		"other payload, rolled back": {"two", "rollback", "processed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			duels(t, patient, func(d *duel) {
+				d.exactly(d.a.Do(claim("one")), "processed")
+				d.exactly(d.b.Do(claim(c.hash)), stepper.Blocked)
+				d.a.Do(c.end)
+				d.want(d.b.Wait(), c.want)
+				d.b.Do("commit")
+				if n := stepper.Open(d.T, d.url, "after").Do("select count(*) from pawl.inbox"); n != "1" && !(n == "0" && c.end == "rollback") {
+					d.Errorf("%s rows", n)
+				}
+			})
+		})
+	}
+}
+
+// As installed, the second arrival is told that the first is in progress instead of waiting for it.
+func TestIsolation_InboxInProgress(t *testing.T) {
+	t.Parallel()
+	duels(t, "", func(d *duel) {
+		const claim = "select c.outcome from pawl_v1.inbox_claim('c', 'm', sha256('')) as c"
+		d.exactly(d.a.Do(claim), "processed")
+		got := d.b.Do(claim)
+		if got == stepper.Blocked {
+			got = d.b.Wait()
+		}
+		d.exactly(got, "55P03")
+		d.a.Do("commit")
+	})
+}
+
+// Names are compared octet by octet whatever the database's collation: claims, keys and duplicates are the same in one
+// that sorts as people do.
+func TestCollation_ChangesNothing(t *testing.T) {
+	t.Parallel()
+	url := linguistic(t)
+	conn := connect(t, url)
+	ask := func(statement string) (answers []string) {
+		t.Helper()
+		rows, err := conn.Query(t.Context(), statement)
+		if err == nil {
+			answers, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+		return answers
+	}
+	same := func(got []string, want ...string) {
+		t.Helper()
+		if !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	}
+	ask("select r.worker_id::text from pawl_v1.worker_register('w') as r")
+	for _, name := range []string{"a", "A", "á", "a\u0301", "a-b", "ab"} { // neighbours to a linguist
+		queue := "'" + name + "'"
+		same(ask("select e.outcome from pawl_v1.job_enqueue("+queue+", 'k', '', '{\"key\": \"x\"}') as e"), "enqueued")
+		same(ask("select e.outcome from pawl_v1.job_enqueue("+queue+", 'k', '', '{\"key\": \"x\"}') as e"), "duplicate")
+		same(ask("select c.outcome from pawl_v1.inbox_claim('c', "+queue+", sha256('')) as c"), "processed")
+		same(ask("select c.outcome from pawl_v1.inbox_claim('c', "+queue+", sha256('')) as c"), "duplicate_ignored")
+		same(ask("select c.kind from pawl_v1.job_claim("+queue+", 1, 10) as c"), "k")
+		same(ask("select c.kind from pawl_v1.job_claim(" + queue + ", 1, 10) as c"))
+	}
+	same(ask("select i.key from pawl.inbox as i order by i.key"), "A", "a", "a-b", "ab", "a\u0301", "á")
+}
+
+// A refusal swallowed in a savepoint leaves what was written before it: the reason why the fence is proved first. With
+// job_hold as the first statement there is nothing to leave.
+func TestSavepoint_KeepsWhatAStaleAttemptWrote(t *testing.T) {
+	t.Parallel()
+	duels(t, "create table effects (id int); "+retaken, func(d *duel) {
+		for _, script := range []string{"insert into effects values (1); savepoint s; select pawl_v1.job_finish(1, 1)",
+			"select pawl_v1.job_hold(1, 1)"} {
+			d.a.Do("rollback")
+			d.a.Do("begin isolation level " + d.level)
+			var got string
+			for _, step := range strings.Split(script, "; ") {
+				got = d.a.Do(step)
+			}
+			d.exactly(got, "P4020")
+			d.a.Do("rollback to savepoint s")
+			d.a.Do("commit")
+			d.exactly(stepper.Open(d.T, d.url, "after").Do("select count(*) from effects"), "1")
+		}
+	})
+}
+
+// A snapshot older than one's own claim does not see it: claim, then begin.
+func TestIsolation_SnapshotOlderThanTheClaim(t *testing.T) {
+	t.Parallel()
+	duels(t, "", func(d *duel) {
+		exec1(d.T, d.url, "select pawl_v1.job_claim('q', 1)")
+		hold, finish := "held", "finished"
+		if d.level != "read committed" {
+			hold, finish = lost, "P4020"
+		}
+		d.exactly(d.a.Do("select h.outcome from pawl_v1.job_hold(1, 1) as h"), hold)
+		d.a.Do("rollback")
+		d.exactly(d.b.Do(finish1), finish)
+		d.job("processing 1 1 0")
+	})
+}

@@ -1,0 +1,71 @@
+package stepper
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/pawl-go/pawl/internal/testbed/pgtest"
+)
+
+// A step that waits for a running statement is not blocked: it has its answer when that statement
+// ends.
+func TestSession_ARunningStatementBlocksNothing(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t, counters)
+	holder, watch := connect(t, url), Open(t, url, "watch")
+	pid := fmt.Sprint(holder.PgConn().PID())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := holder.Exec(t.Context(), "select pg_advisory_xact_lock(1), pg_sleep(3600)")
+		ended <- err
+	}()
+	locks := func(granted string) string {
+		return "select count(*) from pg_locks as l where l.locktype = 'advisory' and l.granted = " + granted +
+			" and l.database = (select d.oid from pg_database as d where d.datname = current_database())"
+	}
+	for watch.Do(locks("true")) == "0" {
+		runtime.Gosched()
+	}
+	var watching sync.WaitGroup
+	watching.Go(func() { // ends the holder once the step has waited for a while
+		for waits := 0; waits < 20; {
+			if watch.Do(locks("false")) == "1" {
+				waits++
+			}
+		}
+		watch.Do("select pg_cancel_backend(" + pid + ")")
+	})
+	if got := Open(t, url, "s").Do("select pg_advisory_xact_lock(1)"); got != "" {
+		t.Errorf("got %q", got)
+	}
+	watching.Wait()
+	if err := <-ended; err == nil {
+		t.Error("the holder was not cancelled")
+	}
+}
+
+// A step that waits for an idle transaction is blocked until that ends, and so is a step that waits
+// for a blocked one.
+func TestSession_BlockedUntilFree(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t, counters)
+	a, b, c := Open(t, url, "a"), Open(t, url, "b"), Open(t, url, "c")
+	a.Do("begin; update counter set n = n + 1 where id = 1")
+	b.Do("begin; update counter set n = n + 1 where id = 2")
+	if got := b.Do("update counter set n = n + 1 where id = 1 returning n"); got != Blocked {
+		t.Fatalf("b: %s", got)
+	}
+	if got := c.Do("update counter set n = n + 1 where id = 2 returning n"); got != Blocked {
+		t.Fatalf("c, behind b: %s", got)
+	}
+	a.Do("commit")
+	if got := b.Wait(); got != "2" {
+		t.Errorf("b: %s", got)
+	}
+	b.Do("commit")
+	if got := c.Wait(); got != "2" {
+		t.Errorf("c: %s", got)
+	}
+}
