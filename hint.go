@@ -13,6 +13,8 @@ const (
 	hintDropped = "if code on this connection says DEALLOCATE ALL or DISCARD ALL, leave it out; " + hintPooler
 	hintSchema  = "run: pawl migrate up, on this database"
 	hintLocks   = "raise max_locks_per_transaction, which takes a restart of the server; or do less in one transaction: each key that it claims holds a lock until its end"
+	hintRead    = "if the server is a standby, connect to its primary; otherwise default_transaction_read_only is on for the server, the database, the login or the session: set it off"
+	hintHidden  = "row level security confines this role: if the table is one of Pawl's, disable it there, or give each of them a policy using (true), see pawl doctor; otherwise the row, or the role, breaks your policy"
 	hintGrant   = "if this transaction has set another role (SET ROLE), call Pawl before that or after RESET ROLE, and grant that role nothing of Pawl's; " +
 		"otherwise, if the object is one of Pawl's, grant pawl_app to the login, pawl_operator if it uses the operator's verbs; pawl migrate up --roles makes these roles"
 )
@@ -21,10 +23,17 @@ const (
 const hintBytea = "bytea_output is not hex here, which pgx cannot read as text (default_query_exec_mode exec and simple_protocol): " +
 	"alter database ... set bytea_output = hex, or add bytea_output=hex to the URL"
 
+// hintDateStyle is the next step where the driver reads times as text, and cannot.
+const hintDateStyle = "DateStyle is not ISO here, which pgx cannot read as text (default_query_exec_mode exec and simple_protocol): " +
+	"alter database ... set DateStyle = ISO, or add datestyle=ISO to the URL"
+
 // readingHint returns the next step for an answer that the driver could not read, else "".
 func readingHint(err error) string {
-	if strings.Contains(err.Error(), "invalid hex format") {
+	switch text := err.Error(); {
+	case strings.Contains(text, "invalid hex format"):
 		return hintBytea
+	case strings.Contains(text, "invalid PostgreSQL date/time value"):
+		return hintDateStyle
 	}
 	return ""
 }
@@ -44,7 +53,12 @@ func setupHint(pg *pgconn.PgError) string {
 		if strings.Contains(pg.Message, "pawl.") || strings.Contains(pg.Message, "pawl_v1") || strings.Contains(pg.Message, `"pawl"`) {
 			return hintSchema
 		}
+	case "25006":
+		return hintRead
 	case "42501":
+		if strings.Contains(pg.Message, "row-level security") {
+			return hintHidden
+		}
 		return hintGrant
 	case "53200":
 		if strings.Contains(pg.Message, "shared memory") || pg.Hint != "" { // of locks, and not of one backend

@@ -242,7 +242,8 @@ func read(ctx context.Context, db Querier) (Installed, error) {
 		return Installed{}, nil
 	case errors.As(err, &pg) && pg.Code == "42501":
 		return Installed{}, &pawl.Error{Op: "migrate.status", Code: "42501", Err: err,
-			Hint: "grant pawl_app to this role; `pawl migrate up --roles` makes it"}
+			Hint: "grant pawl_app to the login; `pawl migrate up --roles` makes it; if the session has another role from its beginning (SET ROLE in AfterConnect, the setting role of the login), " +
+				"grant pawl_app to that role, or set it in your transactions alone"}
 	}
 	return i, err
 }

@@ -1,6 +1,7 @@
 package migrate_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -395,9 +396,9 @@ func TestUp_WithoutRights(t *testing.T) {
 	try("down", err)
 }
 
-// Where the driver reads results as text, octets have to come as hex: a worker claimed each job and
-// could read none.
-func TestCheck_ByteaOutput(t *testing.T) {
+// Where the driver reads results as text, octets have to come as hex and times as ISO: a worker
+// claimed each job and could read none.
+func TestCheck_WhatTheDriverReadsAsText(t *testing.T) {
 	t.Parallel()
 	url := empty(t)
 	conn := connect(t, url)
@@ -405,22 +406,72 @@ func TestCheck_ByteaOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
-		for _, output := range []string{"hex", "escape"} {
-			config, err := pgx.ParseConfig(url)
-			if err != nil {
-				t.Fatal(err)
-			}
-			config.DefaultQueryExecMode, config.RuntimeParams["bytea_output"] = mode, output
-			conn, err := pgx.ConnectConfig(t.Context(), config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			err = migrate.Check(t.Context(), conn)
+		for _, set := range []struct {
+			name, value string
+			unread      bool
+		}{
+			{"bytea_output", "hex", false}, {"bytea_output", "escape", true},
+			{"DateStyle", "ISO, DMY", false}, {"DateStyle", "SQL, DMY", true}, {"DateStyle", "Postgres, MDY", true}, {"DateStyle", "German", true},
+			{"IntervalStyle", "sql_standard", false}, {"IntervalStyle", "postgres_verbose", false}, {"IntervalStyle", "iso_8601", false},
+		} {
+			conn := connectWith(t, url, mode, set.name, set.value)
+			err := migrate.Check(t.Context(), conn)
 			asText := mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol
-			if refused := err != nil && strings.Contains(err.Error(), "bytea_output"); refused != (asText && output == "escape") || err != nil && !refused {
-				t.Errorf("%s, %s: %v", mode, output, err)
+			if refused := err != nil && strings.Contains(err.Error(), set.name+" is not"); refused != (asText && set.unread) || err != nil && !refused {
+				t.Errorf("%s, %s = %s: %v", mode, set.name, set.value, err)
 			}
-			_ = conn.Close(t.Context())
 		}
+	}
+}
+
+func connectWith(t *testing.T, url string, mode pgx.QueryExecMode, name, value string) *pgx.Conn {
+	t.Helper()
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.DefaultQueryExecMode, config.RuntimeParams[name] = mode, value
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// A role that the session has from its beginning, and that lacks the rights, is named as the cause.
+func TestCheck_ARoleOfTheSession(t *testing.T) {
+	t.Parallel()
+	url := empty(t)
+	if _, err := migrate.Up(t.Context(), connect(t, url), nil); err != nil {
+		t.Fatal(err)
+	}
+	err := migrate.Check(t.Context(), connectWith(t, url, pgx.QueryExecModeCacheStatement, "role", "pg_monitor"))
+	if pawl.CodeOf(err) != "42501" || !strings.Contains(err.Error(), "SET ROLE") || !strings.Contains(err.Error(), "setting role") {
+		t.Error(err)
+	}
+}
+
+// However the session of a migrator is set, it makes the same schema, or is refused with an error
+// that names the setting.
+func TestUp_WhatTheSessionIs(t *testing.T) {
+	t.Parallel()
+	for _, set := range [][3]string{
+		{"client_encoding", "LATIN1"}, {"client_encoding", "SQL_ASCII"}, {"standard_conforming_strings", "off"}, {"DateStyle", "SQL, DMY"},
+		{"IntervalStyle", "sql_standard"}, {"bytea_output", "escape"}, {"quote_all_identifiers", "on"}, {"search_path", ""},
+		{"default_transaction_isolation", "serializable"}, {"check_function_bodies", "off"}, {"plpgsql.extra_errors", "all"},
+		{"default_transaction_read_only", "on", "default_transaction_read_only"}, {"statement_timeout", "1ms", "statement timeout"},
+	} {
+		t.Run(set[0]+"="+set[1], func(t *testing.T) {
+			t.Parallel()
+			url := empty(t)
+			_, err := migrate.Up(t.Context(), connectWith(t, url, pgx.QueryExecModeCacheStatement, set[0], set[1]), nil)
+			if err == nil {
+				err = migrate.Check(t.Context(), connect(t, url))
+			}
+			if err != nil && (set[2] == "" || !strings.Contains(err.Error(), set[2])) {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -95,6 +95,12 @@ func once[X any](tenant Tenant, options Options, handler Handler[X], run runner[
 // commandOptions are those of the command. What came without a key is not asked for again.
 func (x *exchange) commandOptions() command.Options {
 	o := x.options.command()
+	o.Hooks = pawl.Hooks{OnEvent: func(ctx context.Context, e pawl.Event) {
+		if e.Err != nil {
+			x.told.Store(true)
+		}
+		x.options.Hooks.Emit(ctx, e)
+	}}
 	if !x.keyed {
 		o.Retention = time.Minute
 	}

@@ -28,7 +28,11 @@ func (x *exchange) reply(result command.Result[command.Answer], err error) {
 	case x.last != nil && errors.As(err, new(*passed)) && !settled(err):
 		x.last.send(x.w)
 	default:
-		problemOf(err).write(x.w)
+		p := problemOf(err)
+		if p.Status >= http.StatusInternalServerError && !x.told.Load() && x.r.Context().Err() == nil {
+			x.options.Hooks.Emit(x.r.Context(), pawl.Event{Kind: pawl.EventTrouble, Op: "command.claim", Scope: x.intent.Scope, Key: x.intent.Key, Err: err})
+		}
+		p.write(x.w)
 	}
 }
 

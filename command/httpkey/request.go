@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -24,6 +25,7 @@ type exchange struct {
 	intent  pawl.Intent
 	keyed   bool // the caller sent the key
 	last    *recording
+	told    atomic.Bool // an event has told of an error; the caller is told none
 }
 
 // enter reads the request up to its intent; what is wrong with it is answered, and ok is false.

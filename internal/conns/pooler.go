@@ -3,9 +3,11 @@ package conns
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // ErrPooler says that a pooler in transaction or statement mode serves one connection of its client
@@ -21,8 +23,21 @@ const probeLimit = 5 * time.Second
 
 // Session returns the process id of the session that answers. It asks without a prepared statement, so that any pooler answers.
 func Session(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
-	err = conn.QueryRow(ctx, "select pg_catalog.pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid)
-	return pid, err
+	answer, err := simple(ctx, conn, "select pg_catalog.pg_backend_pid()")
+	if err != nil {
+		return 0, err
+	}
+	if len(answer) != 1 || len(answer[0].Rows) != 1 {
+		return 0, errors.New("the server did not tell its process id")
+	}
+	n, err := strconv.ParseUint(string(answer[0].Rows[0][0]), 10, 32)
+	return uint32(n), err
+}
+
+// simple sends one simple query. The driver does so by itself only in sessions whose
+// client_encoding is UTF8 and whose standard_conforming_strings is on.
+func simple(ctx context.Context, conn *pgx.Conn, text string) ([]*pgconn.Result, error) {
+	return conn.PgConn().Exec(ctx, text).ReadAll()
 }
 
 // CheckPooler returns the session of conn, or [ErrPooler]. conn must not be in a transaction. A direct connection costs one question:
@@ -59,10 +74,10 @@ func shares(ctx context.Context, conn, second *pgx.Conn) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if _, err := second.Exec(ctx, "begin", pgx.QueryExecModeSimpleProtocol); err != nil {
+	if _, err := simple(ctx, second, "begin"); err != nil {
 		return false, err
 	}
-	defer second.Exec(context.WithoutCancel(ctx), "rollback", pgx.QueryExecModeSimpleProtocol)
+	defer simple(context.WithoutCancel(ctx), second, "rollback")
 	kept, err := Session(ctx, second)
 	if err != nil {
 		return false, err

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -49,6 +50,35 @@ func TestTable_NoRowIsCovered(t *testing.T) {
 	for i, r := range Table {
 		if got := Of(r.Code); got != r {
 			t.Errorf("row %d, %s, is covered by %s", i, r.Code, got.Code)
+		}
+	}
+}
+
+// What is asked of a code by a question of its own is answered for these codes and no others. The
+// page is written from the table, so a slip in a row would be on both.
+func TestCodes_AreAskedByName(t *testing.T) {
+	codes := []string{"", "22012", "23503", "42P01", "42501", "0A000", "25001", "25007", "XX000"}
+	for _, r := range Table {
+		codes = append(codes, (r.Code + "000")[:5])
+	}
+	for question, c := range map[string]struct {
+		ask  func(string) bool
+		want string
+	}{
+		"IsReadOnly": {IsReadOnly[string], "25006"},
+		"IsBusy":     {IsBusy[string], "55P03"},
+		"IsRace":     {IsRace[string], "40001 40P01"},
+		"IsOutage":   {IsOutage[string], "08007 08000 57P02 57P00 53300 53100 25006"},
+		"the server is asked whether it answers others, its transaction gone": {
+			func(code string) bool { return Of(code).Lost == Ask }, "08007 08000 57P00 25006"},
+		"the server is asked, its transaction stands": {
+			func(code string) bool { return Of(code).Handler == Ask }, "08000 57P00 25006"},
+		"no retry can help": {func(code string) bool { return Of(code).Handler == Final }, "23514 22000 22012 P4002 P4030"},
+	} {
+		for _, code := range codes {
+			if got, want := c.ask(code), slices.Contains(strings.Fields(c.want), code); got != want {
+				t.Errorf("%s, %q: %v, want %v", question, code, got, want)
+			}
 		}
 	}
 }

@@ -70,11 +70,14 @@ func TestTracing_OneTraceAcrossBrokerJobAndCall(t *testing.T) {
 	b.must(sender.Send(otelpawl.Inject(ctx), pawlsqs.Message{Key: "order-17", Payload: []byte("b")}))
 	publish.End()
 
-	handled, mailed := b.ended("process billing", 2), b.ended("process mail", 1)[0]
+	handled, mailed := b.ended("process orders", 2), b.ended("process mail", 1)[0]
 	first, retry := handled[0], handled[1]
 	b.wantParent(first.SpanContext, publish.SpanContext(), first.Parent)
 	b.wantParent(retry.SpanContext, publish.SpanContext(), retry.Parent)
 	b.wantParent(mailed.SpanContext, retry.SpanContext, mailed.Parent)
+	b.wantLink(first, publish.SpanContext())
+	b.wantLink(retry, publish.SpanContext())
+	b.wantLink(mailed, retry.SpanContext)
 	if got, _ := called.Load().(trace.SpanContext); got.SpanID() != mailed.SpanContext.SpanID() || got.TraceID() != publish.SpanContext().TraceID() {
 		t.Errorf("the call came in trace %v from span %v, want %v from %v", got.TraceID(), got.SpanID(), publish.SpanContext().TraceID(), mailed.SpanContext.SpanID())
 	}
@@ -85,6 +88,7 @@ func TestTracing_OneTraceAcrossBrokerJobAndCall(t *testing.T) {
 		t.Errorf("error.type is %q, then %q", attributeOf(first, "error.type"), attributeOf(retry, "error.type"))
 	}
 	for _, s := range handled { // also at the retry, which comes from the database
+		b.wantNamedByItsAttributes(s)
 		if attributeOf(s, "messaging.system") != "aws_sqs" || attributeOf(s, "messaging.destination.name") != "orders" ||
 			attributeOf(s, "messaging.consumer.group.name") != "billing" {
 			t.Errorf("attributes %v", s.Attributes)
@@ -182,10 +186,50 @@ func TestTracing_SinkOfABroker(t *testing.T) {
 		t.Error("a sink that does not say what it can carry seems to")
 	}
 	b.must(errors.Join(traced.Publish(t.Context(), []pawl.Message{{ID: "1", Payload: []byte("b")}})...))
-	if s := b.ended("send main", 1)[0]; attributeOf(s, "messaging.system") != "aws_sqs" || attributeOf(s, "messaging.destination.name") != "orders" {
+	s := b.ended("send orders", 1)[0]
+	if attributeOf(s, "messaging.system") != "aws_sqs" || attributeOf(s, "messaging.destination.name") != "orders" {
 		t.Errorf("attributes %v", s.Attributes)
 	}
+	b.wantNamedByItsAttributes(s)
 }
+
+// A span has the name of its destination, whatever a broker says of itself: with a name, without
+// one, of one delivery and of several.
+func TestTracing_NamesSpansByTheirDestination(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	sent := pawl.Delivery{MessageID: "1", Attributes: map[string]string{"traceparent": parent}}
+	for source, want := range map[pawl.Source]string{nil: "billing", brokerOf("orders"): "orders", brokerOf(""): "billing"} {
+		for _, ds := range [][]pawl.Delivery{{sent}, {sent, sent}, {{MessageID: "2"}}} {
+			b.exporter.Reset()
+			around := b.tracing.From(source).Consumer()
+			b.must(around(t.Context(), consumer.Call{Consumer: "billing", Deliveries: ds}, func(context.Context) error { return nil }))
+			spans := b.exporter.GetSpans()
+			if len(spans) != 1 || spans[0].Name != "process "+want {
+				t.Fatalf("got the spans %+v, want one named process %s", spans, want)
+			}
+			s := spans[0]
+			b.wantNamedByItsAttributes(s)
+			links := len(ds)
+			if ds[0].MessageID == "2" {
+				links = 0 // it was sent in no trace
+			}
+			if len(s.Links) != links {
+				t.Errorf("%d deliveries, %d links", len(ds), len(s.Links))
+			}
+		}
+	}
+}
+
+// A brokerOf is a source that names its broker. Nothing is received from it.
+type brokerOf string
+
+func (brokerOf) Receive(context.Context, int) ([]pawl.Delivery, error)          { return nil, nil }
+func (brokerOf) Ack(context.Context, ...pawl.Receipt) error                     { return nil }
+func (brokerOf) Release(context.Context, time.Duration, ...pawl.Delivery) error { return nil }
+func (brokerOf) Info() pawl.SourceInfo                                          { return pawl.SourceInfo{} }
+func (b brokerOf) Broker() (system, destination string)                         { return "rabbitmq", string(b) }
 
 // A sink that takes runs still takes them when it is traced, each in a span of its own, and still says what it can carry.
 func TestTracing_SinkThatTakesRuns(t *testing.T) {

@@ -102,6 +102,22 @@ func (b *bed) wantParent(child, parent trace.SpanContext, actual trace.SpanConte
 	}
 }
 
+// wantLink fails the test unless the one link of a span is to the span that caused it.
+func (b *bed) wantLink(s tracetest.SpanStub, cause trace.SpanContext) {
+	b.Helper()
+	if len(s.Links) != 1 || s.Links[0].SpanContext.SpanID() != cause.SpanID() || s.Links[0].SpanContext.TraceID() != cause.TraceID() {
+		b.Errorf("%s has the links %v, want one to span %v of trace %v", s.Name, s.Links, cause.SpanID(), cause.TraceID())
+	}
+}
+
+// wantNamedByItsAttributes fails the test unless a span is named after its operation and destination.
+func (b *bed) wantNamedByItsAttributes(s tracetest.SpanStub) {
+	b.Helper()
+	if want := attributeOf(s, "messaging.operation.name") + " " + attributeOf(s, "messaging.destination.name"); s.Name != want {
+		b.Errorf("a span is named %q, its attributes say %q", s.Name, want)
+	}
+}
+
 func attributeOf(s tracetest.SpanStub, name attribute.Key) string {
 	for _, a := range s.Attributes {
 		if a.Key == name {

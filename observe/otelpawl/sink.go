@@ -11,12 +11,12 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Sink returns next with a span around each call of Publish and of PublishRun, for outbox.Config: "send" and the name of the sink, with a link
+// Sink returns next with a span around each call of Publish and of PublishRun, for outbox.Config: "send" and the destination, with a link
 // to the trace in which each event was appended. The events themselves carry that trace, not that of the relay. What is returned is a
 // [pawl.Carrier] or a [pawl.RunSink] if next is.
 //
-// If next is a [pawl.Broker], such as a sink of package pawlsqs, the span has its system and queue,
-// else "pawl" and the name of the sink.
+// If next is a [pawl.Broker], such as a sink of package pawlsqs, the span has its system and queue
+// as messaging.system and messaging.destination.name, else "pawl" and the name of the sink.
 func (t *Tracing) Sink(sink string, next pawl.Sink) pawl.Sink {
 	traced := tracedSink{t, sink, next}
 	carrier, carries := next.(pawl.Carrier)
@@ -79,9 +79,9 @@ func (s tracedSink) start(ctx context.Context, ms []pawl.Message) (context.Conte
 		from[i] = pawl.Trace{Parent: m.Headers["traceparent"], State: m.Headers["tracestate"]}
 	}
 	broker, _ := s.next.(pawl.Broker)
-	return s.tracing.tracer.Start(ctx, "send "+s.name, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links(from)...),
-		trace.WithAttributes(messaging(broker, s.name)...), trace.WithAttributes(semconv.MessagingOperationName("send"),
-			semconv.MessagingOperationTypeSend, semconv.MessagingBatchMessageCount(len(ms))))
+	name, attributes := messaging(send, broker, s.name)
+	return s.tracing.tracer.Start(ctx, name, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links(from)...),
+		trace.WithAttributes(attributes...), trace.WithAttributes(semconv.MessagingOperationTypeSend, semconv.MessagingBatchMessageCount(len(ms))))
 }
 
 // failed records what the sink did not accept, and the type of the first error.

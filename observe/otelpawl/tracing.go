@@ -20,9 +20,11 @@ import (
 // name is that of the instrumentation.
 const name = "github.com/pawl-go/pawl/observe/otelpawl"
 
-// Tracing puts spans around handlers: "process", and the queue or consumer. The parent is the span in which the message was sent
-// or the job enqueued, however long ago; of a batch there is none, and a link to each. An error that the handler returns is the span's,
-// also one that only asks for another try, as [job.Snooze] does.
+// Tracing puts spans around handlers: "process", and the destination, as the semantic conventions of
+// OpenTelemetry name them. Each has a link to the span in which the message was sent or the job
+// enqueued, however long ago. That span is also the parent, but for a batch, which has no parent. An
+// error that the handler returns is the span's, also one that only asks for another try, as
+// [job.Snooze] does.
 type Tracing struct {
 	tracer trace.Tracer
 	from   pawl.Broker // of deliveries; nil: not known
@@ -40,21 +42,31 @@ func NewTracing(p trace.TracerProvider) *Tracing {
 
 // From returns a Tracing whose spans of deliveries name the broker and the queue of source, as
 // messaging.system and messaging.destination.name, if it is a [pawl.Broker]: aws_sqs and the
-// queue's name for package pawlsqs. Without it they are "pawl" and the name of the consumer.
+// queue's name for package pawlsqs, whose spans are "process" and that name. Without it they are
+// "pawl" and the name of the consumer.
 func (t *Tracing) From(source pawl.Source) *Tracing {
 	from, _ := source.(pawl.Broker)
 	return &Tracing{tracer: t.tracer, from: from}
 }
 
-const systemPawl = "pawl"
+const (
+	systemPawl = "pawl"
+	process    = "process" // the operation of a handler
+	send       = "send"    // that of a sink
+)
 
-// messaging are the attributes that name where messages are.
-func messaging(broker pawl.Broker, otherwise string) []attribute.KeyValue {
+// messaging is the name of a span of an operation, with the attributes that name where messages are.
+// A destination without a name, as the default exchange of RabbitMQ is, is named otherwise.
+func messaging(operation string, broker pawl.Broker, otherwise string) (name string, attributes []attribute.KeyValue) {
 	system, destination := systemPawl, otherwise
 	if broker != nil {
 		system, destination = broker.Broker()
 	}
-	return []attribute.KeyValue{semconv.MessagingSystemKey.String(system), semconv.MessagingDestinationName(destination)}
+	if destination == "" {
+		destination = otherwise
+	}
+	return operation + " " + destination, []attribute.KeyValue{semconv.MessagingSystemKey.String(system), semconv.MessagingDestinationName(destination),
+		semconv.MessagingOperationName(operation)}
 }
 
 // errorType is Pawl's code or the database's, else the type of the innermost error: few values, as error.type demands.
@@ -71,8 +83,9 @@ func errorType(err error) attribute.KeyValue {
 // Job returns the middleware for job.Config.
 func (t *Tracing) Job() job.Middleware {
 	return func(ctx context.Context, c job.Call, next func(context.Context) error) error {
-		s := span{name: "process " + c.Jobs[0].Queue, attributes: append(messaging(nil, c.Jobs[0].Queue),
-			attribute.String("pawl.job.kind", c.Kind))}
+		var s span
+		s.name, s.attributes = messaging(process, nil, c.Jobs[0].Queue)
+		s.attributes = append(s.attributes, attribute.String("pawl.job.kind", c.Kind))
 		for _, j := range c.Jobs {
 			s.from = append(s.from, j.Trace())
 		}
@@ -99,7 +112,9 @@ type span struct {
 }
 
 func (t *Tracing) ofDeliveries(consumer string, ds []pawl.Delivery) span {
-	s := span{name: "process " + consumer, attributes: append(messaging(t.from, consumer), semconv.MessagingConsumerGroupName(consumer))}
+	var s span
+	s.name, s.attributes = messaging(process, t.from, consumer)
+	s.attributes = append(s.attributes, semconv.MessagingConsumerGroupName(consumer))
 	for _, d := range ds {
 		s.from = append(s.from, d.Trace())
 	}
@@ -112,11 +127,10 @@ func (t *Tracing) ofDeliveries(consumer string, ds []pawl.Delivery) span {
 // around runs do in the span.
 func (t *Tracing) around(ctx context.Context, s span, do func(context.Context) error) error {
 	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(s.attributes...),
-		trace.WithAttributes(semconv.MessagingOperationName("process"), semconv.MessagingOperationTypeProcess)}
+		trace.WithAttributes(semconv.MessagingOperationTypeProcess), trace.WithLinks(links(s.from)...)}
 	switch {
 	case len(s.from) > 1:
-		options = append(options, trace.WithNewRoot(), trace.WithLinks(links(s.from)...),
-			trace.WithAttributes(semconv.MessagingBatchMessageCount(len(s.from))))
+		options = append(options, trace.WithNewRoot(), trace.WithAttributes(semconv.MessagingBatchMessageCount(len(s.from))))
 	case !s.from[0].Valid():
 		options = append(options, trace.WithNewRoot()) // whatever runs the worker is not the cause of the job
 	default:

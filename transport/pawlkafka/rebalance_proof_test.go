@@ -274,6 +274,12 @@ func TestRebalance_OneKeyInTwoPartitions(t *testing.T) {
 	if again[0].Log != ds[1].Log {
 		t.Fatalf("received %+v, and %+v was behind one that has moved", again, ds[1])
 	}
+	if err := a.Release(t.Context(), 0, ds[0], again[0]); err != nil { // one call, and the one that has moved is first
+		t.Fatal(err)
+	}
+	if again = get(t, a, 1); again[0].Log != ds[1].Log {
+		t.Fatalf("received %+v, and %+v was given back", again, ds[1])
+	}
 	one.group(again, make([]time.Duration, 1), &l)
 	ack(t, b, moved)
 	admin := kadm.NewClient(client(t, at))

@@ -26,38 +26,46 @@ const headersSize = 1 << 10
 
 func TestSource_Acceptance(t *testing.T) {
 	t.Parallel()
-	shared := startServer(t)
+	transporttest.Run(t, broker(startServer(t), jetstream.ConsumerConfig{}, pawlnats.Config{Wait: time.Second}))
+}
+
+// broker is the suite's view of streams on a server, each with one consumer.
+func broker(shared *brokers.Server, k jetstream.ConsumerConfig, cfg pawlnats.Config) transporttest.Broker {
+	k.AckWait = crashWait
 	open := func(t *testing.T, server *brokers.Server) transporttest.Queue {
-		f := setup(t, options{server: server, consumer: jetstream.ConsumerConfig{AckWait: crashWait}})
-		q := queueOn(f, func(string) string { return f.stream + ".placed" }, func(t *testing.T, js jetstream.JetStream) pawl.Source {
-			s, err := pawlnats.Open(t.Context(), js, f.stream, f.consumer, pawlnats.Config{Wait: time.Second})
-			if err != nil {
-				t.Fatal(err)
-			}
+		f := setup(t, options{server: server, consumer: k})
+		return queueOn(f, func(string) string { return f.stream + ".placed" }, func(t *testing.T, js jetstream.JetStream) pawl.Source {
+			s, err := pawlnats.Open(t.Context(), js, f.stream, f.consumer, cfg)
+			f.must(err)
 			return s
 		})
-		return q
 	}
-	transporttest.Run(t, transporttest.Broker{Features: features, MostBody: 1<<20 - headersSize,
+	b := transporttest.Broker{Features: features, MostBody: 1<<20 - headersSize,
 		Open:  func(t *testing.T) transporttest.Queue { return open(t, shared) },
-		Alone: func(t *testing.T) transporttest.Queue { return open(t, startServer(t)) }})
+		Alone: func(t *testing.T) transporttest.Queue { return open(t, startServer(t)) }}
+	b.Features.Single = k.MaxAckPending == 1
+	return b
 }
 
 // Twelve partitions, each with a consumer of its own, keep the order of a key. Keys that share a partition wait for each other, so the first twelve
 // keys of a test have one each.
 func TestPartitions_Acceptance(t *testing.T) {
 	t.Parallel()
-	shared := startServer(t)
+	transporttest.Run(t, partitionBroker(startServer(t), 12, pawlnats.Config{Wait: time.Second}))
+}
+
+// partitionBroker is the suite's view of streams with several partitions each.
+func partitionBroker(shared *brokers.Server, partitions int, cfg pawlnats.Config) transporttest.Broker {
 	open := func(t *testing.T, server *brokers.Server) transporttest.Queue {
-		p := setupPartitions(t, server, 12)
+		p := setupPartitions(t, server, partitions)
 		f := &fixture{TB: t, server: server, js: p.js, stream: p.stream}
-		return queueOn(f, p.subject, func(t *testing.T, js jetstream.JetStream) pawl.Source { return p.open(t, js) })
+		return queueOn(f, p.subject, func(t *testing.T, js jetstream.JetStream) pawl.Source { return p.open(t, js, cfg) })
 	}
-	ordered := features
-	ordered.Ordered = true
-	transporttest.Run(t, transporttest.Broker{Features: ordered, MostBody: 1<<20 - headersSize,
+	b := transporttest.Broker{Features: features, MostBody: 1<<20 - headersSize,
 		Open:  func(t *testing.T) transporttest.Queue { return open(t, shared) },
-		Alone: func(t *testing.T) transporttest.Queue { return open(t, startServer(t)) }})
+		Alone: func(t *testing.T) transporttest.Queue { return open(t, startServer(t)) }}
+	b.Features.Ordered, b.Features.Single = true, partitions == 1
+	return b
 }
 
 // crashWait is the AckWait of the suite, which waits for what a crashed receiver held.
@@ -146,9 +154,10 @@ func (p *partitioned) subject(key string) string {
 	return fmt.Sprintf("%s.%d.%s", p.stream, part, key)
 }
 
-func (p *partitioned) open(t testing.TB, js jetstream.JetStream) *pawlnats.Partitions {
+func (p *partitioned) open(t testing.TB, js jetstream.JetStream, cfg pawlnats.Config) *pawlnats.Partitions {
 	t.Helper()
-	s, err := pawlnats.OpenPartitions(t.Context(), js, p.stream, p.consumers, pawlnats.Config{Wait: time.Second, OrderingKey: pawlnats.BySubjectToken(3)})
+	cfg.OrderingKey = pawlnats.BySubjectToken(3)
+	s, err := pawlnats.OpenPartitions(t.Context(), js, p.stream, p.consumers, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -146,7 +146,7 @@ func TestConsumer_PartitionsKeepTheOrderOfAKey(t *testing.T) {
 	var mu sync.Mutex
 	failed := map[string]int{}
 	for range 2 { // as two processes
-		p.run(parts.open(t, connect(t, p.server.Addr())), func(ctx context.Context, tx pgx.Tx, m consumer.Message[[]byte]) error {
+		p.run(parts.open(t, connect(t, p.server.Addr()), pawlnats.Config{Wait: time.Second}), func(ctx context.Context, tx pgx.Tx, m consumer.Message[[]byte]) error {
 			mu.Lock()
 			failed[m.Key]++
 			first := failed[m.Key] <= 2

@@ -33,6 +33,8 @@ func diagnose(where string, err error) (short, hint string) {
 		return "no JetStream answers", "check that the server runs JetStream, that the stream has a leader, and the domain of the connection"
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrPermissionViolation):
 		return err.Error(), "allow the subjects that the guide of this package names"
+	case errors.Is(err, errTooLarge):
+		return fmt.Sprintf("the consumer %s stands still: %v", where, err), "remove the consumer's MaxRequestMaxBytes, or raise it above the largest message with its subject and headers"
 	case errors.Is(err, nats.ErrConnectionClosed):
 		return "the connection is closed", "connect with nats.MaxReconnects(-1), and close the connection after the consumer has ended"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
@@ -44,7 +46,7 @@ func diagnose(where string, err error) (short, hint string) {
 // needsOperator reports an error that no pause of seconds will cure.
 func needsOperator(err error) bool {
 	for _, known := range []error{jetstream.ErrStreamNotFound, jetstream.ErrConsumerNotFound, jetstream.ErrConsumerDoesNotExist, jetstream.ErrNotPullConsumer,
-		jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount, nats.ErrConnectionClosed, pawl.ErrArgumentInvalid} {
+		jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount, nats.ErrConnectionClosed, errTooLarge, pawl.ErrArgumentInvalid} {
 		if errors.Is(err, known) {
 			return true
 		}

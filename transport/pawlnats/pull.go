@@ -78,14 +78,21 @@ func (s *Source) pull(ctx context.Context, b *binding, most int) (got []*nats.Ms
 	}
 }
 
+// errTooLarge is the end of a request whose octets the next message does not fit.
+var errTooLarge = errors.New("the next message has more octets than the consumer's MaxRequestMaxBytes allows for one request")
+
 // take reads one message. The request has ended if it has brought all it may, or if JetStream says so: such a word has no reply subject, a
-// message always has one.
+// message always has one. A message that no longer fits comes with the next request, unless it was the first: then it never fits.
 func (p *pull) take(m *nats.Msg) (ended bool, err error) {
 	if m.Reply != "" {
 		p.got = append(p.got, m)
 		return len(p.got) == p.most, nil
 	}
-	return verdict(m)
+	ended, err = verdict(m)
+	if errors.Is(err, errTooLarge) && len(p.got) > 0 {
+		err = nil
+	}
+	return ended, err
 }
 
 // cut ends a request that is still open: it takes the inbox away, and then reads what was on its way.
@@ -141,7 +148,9 @@ func verdict(m *nats.Msg) (ended bool, err error) {
 		switch {
 		case strings.Contains(about, "consumer deleted"):
 			return true, jetstream.ErrConsumerDeleted
-		case strings.Contains(about, "exceeds maxbytes"), strings.Contains(about, "batch completed"):
+		case strings.Contains(about, "exceeds maxbytes"):
+			return true, errTooLarge
+		case strings.Contains(about, "batch completed"):
 			return true, nil
 		}
 		return true, fmt.Errorf("JetStream ended the request: %s", about)

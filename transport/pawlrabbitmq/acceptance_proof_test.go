@@ -74,7 +74,7 @@ func broker(server *rabbit, args amqp.Table, cfg pawlrabbitmq.Config) transportt
 			return q
 		},
 		Features: transporttest.Features{Ordered: ordered, Counted: !cfg.AllowClassic, ReleaseDelay: true, CrashRedelive: true, Sticky: true, Reconnects: true,
-			Revoked: true, Octets: true, EmptyBodies: true, BinaryAttributes: true, BinaryKeys: ordered},
+			Revoked: true, Octets: true, EmptyBodies: true, BinaryAttributes: true, BinaryKeys: ordered, Single: cfg.Prefetch == 1},
 	}
 	if args["x-queue-type"] != "quorum" || ordered {
 		b.Alone = nil // a server more takes its time; the counted runs kill theirs in any case

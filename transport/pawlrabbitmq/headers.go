@@ -3,6 +3,7 @@ package pawlrabbitmq
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +30,8 @@ const (
 // NUL, arrives as "photo;base64", in standard base64.
 const BinarySuffix = adapter.BinarySuffix
 
-// attributesOf are the headers of a message as text, and its properties. A table or an array becomes JSON.
+// attributesOf are the headers of a message as text, and its properties. A time is written as RFC 3339
+// in UTC, a decimal with its own digits, and a table or an array as JSON of the same.
 func attributesOf(d *amqp.Delivery) map[string]string {
 	all := make(map[string]string, len(d.Headers)+4)
 	for name, value := range d.Headers {
@@ -67,27 +69,90 @@ func attributeOf(value any) (text string, octets []byte) {
 	switch v := value.(type) {
 	case nil:
 		return "", nil
-	case string:
-		return v, nil
 	case []byte:
 		return "", v
-	case time.Time:
-		return v.UTC().Format(time.RFC3339), nil
-	case float32:
-		return strconv.FormatFloat(float64(v), 'g', -1, 32), nil
-	case float64:
-		return strconv.FormatFloat(v, 'g', -1, 64), nil
-	case amqp.Decimal:
-		return decimal(v), nil
 	case amqp.Table, []any:
-		doc, err := json.Marshal(v)
-		if err != nil {
+		doc, err := json.Marshal(jsonOf(v))
+		if err != nil { // a value of a kind that amqp091-go does not read today
 			return fmt.Sprint(v), nil
 		}
 		return string(doc), nil
-	default: // whole numbers and booleans
-		return fmt.Sprint(v), nil
+	default:
+		text, _ := scalar(v)
+		return text, nil
 	}
+}
+
+// scalar writes a value that holds no others, and says whether the text is a number of JSON. A time
+// that RFC 3339 cannot write, before the year 0 or after 9999, is its seconds since 1970.
+func scalar(value any) (text string, number bool) {
+	switch v := value.(type) {
+	case string:
+		return v, false
+	case time.Time:
+		if year := v.UTC().Year(); year < 0 || year > 9999 {
+			return strconv.FormatInt(v.Unix(), 10), true
+		}
+		return v.UTC().Format(time.RFC3339), false
+	case float32:
+		return float(float64(v), 32)
+	case float64:
+		return float(v, 64)
+	case amqp.Decimal:
+		return decimal(v), true
+	case bool:
+		return strconv.FormatBool(v), false
+	default: // whole numbers
+		return fmt.Sprint(v), true
+	}
+}
+
+func float(v float64, bits int) (text string, number bool) {
+	return strconv.FormatFloat(v, 'g', -1, bits), !math.IsNaN(v) && !math.IsInf(v, 0)
+}
+
+// jsonOf makes a value for package json, which writes each part of it as a header by itself is
+// written: octets of a table get the name with [BinarySuffix]. In an array there is no name.
+func jsonOf(value any) any {
+	switch v := value.(type) {
+	case nil, bool:
+		return v
+	case amqp.Table:
+		all := make(map[string]any, len(v))
+		for name, part := range v {
+			name = strings.ToValidUTF8(name, "\uFFFD")
+			if octets, is := octetsOf(part); is {
+				name, part = name+BinarySuffix, octets
+			}
+			all[name] = jsonOf(part)
+		}
+		return all
+	case []any:
+		all := make([]any, len(v))
+		for i, part := range v {
+			all[i] = jsonOf(part)
+		}
+		return all
+	}
+	if octets, is := octetsOf(value); is {
+		return octets // package json writes base64
+	}
+	text, number := scalar(value)
+	if number {
+		return json.Number(text)
+	}
+	return text
+}
+
+// octetsOf returns the octets of a value that is no text.
+func octetsOf(value any) (octets []byte, is bool) {
+	switch v := value.(type) {
+	case []byte:
+		return v, true
+	case string:
+		return []byte(v), !adapter.IsText(v)
+	}
+	return nil, false
 }
 
 func decimal(d amqp.Decimal) string {

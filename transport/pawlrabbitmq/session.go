@@ -28,7 +28,7 @@ type session struct {
 
 	arrivals []*arrival // not settled, in the order of their tags
 	out      int        // of them, those handed out
-	idle     int        // looks in a row at which messages waited and it had nothing
+	idle     time.Time  // since when, at each look, messages waited and it had nothing
 	draining bool       // hands out nothing any more
 	closing  bool       // its channel is being closed by us
 	gone     bool       // its channel has ended: RabbitMQ has taken everything back

@@ -16,7 +16,11 @@ import (
 )
 
 // defaultMaxSize is what RabbitMQ 4 takes of a message (max_message_size); 3.x takes 128 MiB.
-const defaultMaxSize = 16 << 20
+// maxMaxSize is the most that it can be told to take.
+const (
+	defaultMaxSize = 16 << 20
+	maxMaxSize     = 512 << 20
+)
 
 // SinkConfig shapes a [Sink].
 type SinkConfig struct {
@@ -24,7 +28,7 @@ type SinkConfig struct {
 	// topic exchange wants. For the default exchange, named "", it is the name of a queue: see [RouteTo].
 	RoutingKey func(m pawl.Message) string
 	// MaxSize is the broker's max_message_size, in octets of the payload. A larger one becomes a dead letter; without this limit it would close
-	// the channel. Default 16 MiB, which is that of RabbitMQ 4.
+	// the channel. Default 16 MiB, which is that of RabbitMQ 4, allowed 1 octet to 512 MiB, the most that RabbitMQ can be set to.
 	MaxSize int
 }
 
@@ -71,8 +75,8 @@ func OpenSink(ctx context.Context, dial Dialer, exchange string, cfg SinkConfig)
 	switch {
 	case dial == nil:
 		return nil, adapter.BadArgument(op, "the Dialer is missing: pass URL(\"amqp://…\")")
-	case cfg.MaxSize < 1:
-		return nil, adapter.BadArgument(op, "MaxSize is %d, must be at least 1", cfg.MaxSize)
+	case cfg.MaxSize < 1 || cfg.MaxSize > maxMaxSize:
+		return nil, adapter.BadArgument(op, "MaxSize is %d, allowed are 1 to %d", cfg.MaxSize, maxMaxSize)
 	}
 	s := &Sink{dial: dial, exchange: exchange, config: cfg, turn: make(chan struct{}, 1)}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)

@@ -4,6 +4,7 @@ package pawlrabbitmq_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -254,6 +255,46 @@ func TestSource_Attributes(t *testing.T) {
 	}
 	if !strings.HasPrefix(d.MessageID, "sha256:") || d.Key != "" {
 		t.Errorf("a message without id and key arrived as %q with the key %q", d.MessageID, d.Key)
+	}
+}
+
+// What is inside tables and arrays is written as it is outside of them, in JSON, also a time
+// that package json refuses.
+func TestSource_NestedAttributes(t *testing.T) {
+	t.Parallel()
+	f := setup(t, quorum(), pawlrabbitmq.Config{})
+	at, far := time.Date(2026, 3, 29, 2, 30, 0, 0, time.FixedZone("CEST", 2*60*60)), time.Unix(1_790_000_000_000, 0)
+	f.publish(amqp.Publishing{Headers: amqp.Table{"far": far, "table": amqp.Table{
+		"at": at, "far": far, "price": amqp.Decimal{Scale: 2, Value: -5}, "octets": []byte{0xff, 0}, "no text": "\xff", "half": 0.5, "n": int64(1) << 60,
+		"yes": true, "none": nil, "list": []any{at, far, []byte{0xff, 0}, amqp.Table{"at": at}, nil}}}})
+	d := f.get(1)[0]
+	for name, want := range map[string]string{"far": "1790000000000",
+		"table": `{"at":"2026-03-29T00:30:00Z","far":1790000000000,"half":0.5,` +
+			`"list":["2026-03-29T00:30:00Z",1790000000000,"/wA=",{"at":"2026-03-29T00:30:00Z"},null],` +
+			`"n":1152921504606846976,"no text;base64":"/w==","none":null,"octets;base64":"/wA=","price":-0.05,"yes":true}`} {
+		if got := d.Attributes[name]; got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
+	}
+}
+
+// A message that RabbitMQ has dead-lettered says when and why, in the header x-death.
+func TestSource_DeathInAttributes(t *testing.T) {
+	t.Parallel()
+	f := setup(t, quorum(), pawlrabbitmq.Config{})
+	dying := queueOn(t, f.server, amqp.Table{"x-message-ttl": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": f.queue})
+	dying.send("a")
+	var deaths []struct {
+		Reason, Queue string
+		Count         int
+		Time          time.Time
+	}
+	text := f.get(1)[0].Attributes["x-death"]
+	if err := json.Unmarshal([]byte(text), &deaths); err != nil || len(deaths) != 1 {
+		t.Fatalf("x-death is %s: %v", text, err)
+	}
+	if got := deaths[0]; got.Reason != "expired" || got.Queue != dying.queue || got.Count != 1 || got.Time.IsZero() || got.Time.Location() != time.UTC {
+		t.Errorf("x-death is %s", text)
 	}
 }
 

@@ -3,15 +3,18 @@ package pawlrabbitmq
 import (
 	"context"
 	"errors"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 const (
-	// idleLooks is how often in a row messages may wait while this source has nothing, before its consumer counts as forgotten.
-	idleLooks = 2
-	// idleLooksSingle is that of a queue with a single active consumer: the others have nothing while that one is busy.
-	idleLooksSingle = 12
+	// idleTime is how long messages may wait, at each look, while this source has nothing, before its
+	// consumer counts as forgotten. It does not depend on Config.Wait, the time between two looks.
+	idleTime = 5 * time.Second
+	// idleTimeBlind is that of a queue whose arguments are not known: it may have a single active
+	// consumer, and the others have nothing while that one is busy.
+	idleTimeBlind = time.Minute
 )
 
 // consumes makes sure, after a wait in vain, that RabbitMQ still knows our consumer. If a queue is deleted and made anew at once, RabbitMQ 3.10 tells its
@@ -37,7 +40,7 @@ func (s *Source) consumes(ctx context.Context) error {
 	case err != nil:
 		s.fail(one, err)
 		return s.lossOf()
-	case !s.forgotten(one, q):
+	case !s.forgotten(one, q, time.Now()):
 		return nil
 	}
 	s.ended(one, errors.New("RabbitMQ has forgotten the consumer: the queue was made anew"))
@@ -49,21 +52,25 @@ func (s *Source) consumes(ctx context.Context) error {
 	return s.lossOf()
 }
 
-// forgotten reports whether a queue that says this cannot know our consumer, which has nothing.
-func (s *Source) forgotten(one *session, q amqp.Queue) bool {
+// forgotten reports whether a queue that says this cannot know our consumer, which has nothing. A
+// queue with a single active consumer has none if it knows none of them: as long as it has one,
+// that one is served, and the others have nothing for as long as it lives.
+func (s *Source) forgotten(one *session, q amqp.Queue, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if one.gone || one.draining || len(one.arrivals) > 0 {
+	switch {
+	case one.gone, one.draining, len(one.arrivals) > 0:
 		return false
+	case q.Consumers == 0:
+		return true
+	case q.Messages == 0, s.facts.arguments[argSingle] == "true":
+		one.idle = time.Time{}
+		return false
+	case one.idle.IsZero():
+		one.idle = now
+		return false
+	case s.facts.blind != nil:
+		return now.Sub(one.idle) >= idleTimeBlind
 	}
-	if q.Messages == 0 {
-		one.idle = 0
-		return q.Consumers == 0
-	}
-	one.idle++
-	most := idleLooks
-	if s.facts.blind != nil || s.facts.arguments[argSingle] == "true" {
-		most = idleLooksSingle
-	}
-	return q.Consumers == 0 || one.idle >= most
+	return now.Sub(one.idle) >= idleTime
 }

@@ -1,32 +1,43 @@
 package pawlrabbitmq
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// A source that has nothing is forgotten if its queue has no consumer, or if messages go on waiting. A busy neighbour of a single active consumer
-// is given longer.
+// A source that has nothing is forgotten if its queue has no consumer, or if messages go on waiting
+// for a time, however often it looks. Behind a single active consumer they may wait for ever.
 func TestForgotten(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		name   string
-		single string
-		looks  []amqp.Queue
-		want   []bool
+	type look struct {
+		after time.Duration // the look before
+		queue amqp.Queue
+		want  bool
+	}
+	empty, waits := amqp.Queue{Consumers: 2}, amqp.Queue{Messages: 9, Consumers: 2}
+	for name, c := range map[string]struct {
+		facts facts
+		looks []look
 	}{
-		{"known", "", []amqp.Queue{{Consumers: 1}, {Consumers: 3}}, []bool{false, false}},
-		{"unknown", "", []amqp.Queue{{Consumers: 1}, {Consumers: 0}}, []bool{false, true}},
-		{"passed over", "", []amqp.Queue{{Messages: 1, Consumers: 2}, {Messages: 1, Consumers: 2}}, []bool{false, true}},
-		{"served in between", "", []amqp.Queue{{Messages: 1, Consumers: 2}, {Consumers: 2}, {Messages: 1, Consumers: 2}}, []bool{false, false, false}},
-		{"waits behind the active one", "true", []amqp.Queue{{Messages: 9, Consumers: 2}, {Messages: 9, Consumers: 2}, {Messages: 9, Consumers: 2}}, []bool{false, false, false}},
+		"known":                 {facts{}, []look{{0, amqp.Queue{Consumers: 1}, false}, {time.Hour, empty, false}}},
+		"unknown":               {facts{}, []look{{0, empty, false}, {0, amqp.Queue{}, true}}},
+		"unknown, and it waits": {facts{}, []look{{0, amqp.Queue{Messages: 9}, true}}},
+		"passed over":           {facts{}, []look{{0, waits, false}, {idleTime, waits, true}}},
+		"passed over, looks often": {facts{}, []look{{0, waits, false}, {minWait, waits, false}, {minWait, waits, false}, {minWait, waits, false},
+			{idleTime - 3*minWait, waits, true}}},
+		"served in between":       {facts{}, []look{{0, waits, false}, {idleTime / 2, empty, false}, {idleTime, waits, false}, {idleTime / 2, waits, false}}},
+		"not known, and it waits": {facts{blind: errors.New("no permission")}, []look{{0, waits, false}, {idleTime, waits, false}, {idleTimeBlind, waits, true}}},
+		"waits behind the active one": {facts{arguments: map[string]string{argSingle: "true"}}, []look{{0, waits, false}, {time.Hour, waits, false},
+			{time.Hour, waits, false}, {0, amqp.Queue{Messages: 9}, true}}},
 	} {
-		s := &Source{facts: facts{arguments: map[string]string{argSingle: c.single}}}
-		one := &session{}
-		for i, q := range c.looks {
-			if got := s.forgotten(one, q); got != c.want[i] {
-				t.Errorf("%s: look %d says %v", c.name, i+1, got)
+		s, one, now := &Source{facts: c.facts}, &session{}, time.Now()
+		for i, l := range c.looks {
+			now = now.Add(l.after)
+			if got := s.forgotten(one, l.queue, now); got != l.want {
+				t.Errorf("%s: look %d says %v", name, i+1, got)
 			}
 		}
 	}

@@ -26,7 +26,12 @@ import (
 // RabbitMQ itself confirms; a proxy delays that.
 func TestSink_Answers(t *testing.T) {
 	t.Parallel()
-	transporttest.RunSink(t, transporttest.Destination{Named: true, Open: func(t *testing.T, a *transporttest.Answers) transporttest.Outlet {
+	transporttest.RunSink(t, destination(pawlrabbitmq.SinkConfig{}))
+}
+
+// destination is the suite's view of exchanges on the shared server.
+func destination(cfg pawlrabbitmq.SinkConfig) transporttest.Destination {
+	return transporttest.Destination{Named: true, Open: func(t *testing.T, a *transporttest.Answers) transporttest.Outlet {
 		o := newOutlet(t, sharedServer(t), quorum(), pawlrabbitmq.SinkConfig{})
 		o.must(o.ch.QueueBind(o.queue, "placed", o.exchange, false, nil))
 		proxy, err := wireproxy.ListenFrames(o.server.Addr(), readFrame, func(l *wireproxy.Link) (up, down func([]byte)) {
@@ -36,14 +41,14 @@ func TestSink_Answers(t *testing.T) {
 		o.must(err)
 		t.Cleanup(proxy.Close)
 		patient := pawlrabbitmq.URLConfig(urlOf(proxy.Addr()), amqp.Config{Heartbeat: time.Minute})
-		sink, err := pawlrabbitmq.OpenSink(t.Context(), patient, o.exchange, pawlrabbitmq.SinkConfig{})
+		sink, err := pawlrabbitmq.OpenSink(t.Context(), patient, o.exchange, cfg)
 		o.must(err)
 		t.Cleanup(func() { _ = sink.Close() })
 		return transporttest.Outlet{Sink: sink, Cut: proxy.Cut, Refused: func(m pawl.Message) pawl.Message {
 			m.Type = "nowhere." + m.ID // no queue is bound for it
 			return m
 		}}
-	}})
+	}}
 }
 
 // A relay may publish an event again while an earlier copy is on its way. Each copy that RabbitMQ

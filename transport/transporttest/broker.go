@@ -49,9 +49,14 @@ type Features struct {
 	// Narrow: a receiver that holds deliveries is given nothing that is sent meanwhile, as its
 	// window is configured so. Tests that need that are left out.
 	Narrow bool
+	// Single: a receiver holds one delivery at a time, as its window is configured so. It is Narrow
+	// too. Tests that need several are left out.
+	Single bool
 	// BinaryKeys: an ordering key may be any octets. It arrives as text, another one for each key. Only if Ordered.
 	BinaryKeys bool
 }
+
+func (f Features) narrow() bool { return f.Narrow || f.Single }
 
 // A Queue is one queue of a broker.
 type Queue struct {

@@ -106,12 +106,14 @@ func inSQL(do work) func(context.Context, *sql.Tx) error {
 type visit struct {
 	*testing.T
 	pool  *pgxpool.Pool
+	admin *pgxpool.Pool // looks on, where pool may be refused; else nil
 	key   string
 	do    work
 	told  atomic.Int32 // errors that an event, an answer or a dead letter told of
 	calls atomic.Int32
 
-	attempts int // of a job or delivery; 3
+	attempts int  // of a job or delivery; 3
+	repeats  bool // the door promises at least one effect, not one
 
 	mu   sync.Mutex
 	said []string // the errors that were told
@@ -152,17 +154,80 @@ func TestMain(m *testing.M) {
 }
 
 func (v *visit) job(queue, lane string, h job.Handler) {
-	_, err := job.Enqueue(v.Context(), v.pool, job.Request{Queue: queue, Kind: "k", Lane: lane, MaxAttempts: v.maxAttempts()})
+	_, err := job.Enqueue(v.Context(), v.eyes(), job.Request{Queue: queue, Kind: "k", Lane: lane, MaxAttempts: v.maxAttempts()})
 	if err != nil {
 		v.Fatal(err)
 	}
-	pawltest.Drain(v, v.pool, job.Config{Queues: []job.Queue{{Name: queue}}, Handlers: []job.Handler{h}, Backoff: soon, Hooks: v.hooks()})
+	v.drain(queue, h)
+}
+
+// drain works on the jobs of a queue until none is left to do.
+func (v *visit) drain(queue string, h job.Handler) {
+	cfg := job.Config{Queues: []job.Queue{{Name: queue}}, Handlers: []job.Handler{h}, Backoff: soon, Hooks: v.hooks()}
+	if v.admin == nil {
+		pawltest.Drain(v, v.pool, cfg)
+		return
+	}
+	cfg.Poll = 10 * time.Millisecond
+	worker, err := job.NewWorker(v.pool, cfg)
+	if err != nil {
+		v.Fatal(err)
+	}
+	v.watch(worker.Run, func() bool { return v.todo() == 0 })
+}
+
+// eyes is the pool that looks on.
+func (v *visit) eyes() *pgxpool.Pool {
+	if v.admin != nil {
+		return v.admin
+	}
+	return v.pool
+}
+
+// watch lets run go on until nothing is left to do, it has ended, or it was refused again and again.
+func (v *visit) watch(run func(context.Context) error, done func() bool) {
+	ctx, stop := context.WithCancel(v.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	patience.Until(v, "the door is through", func() bool {
+		select {
+		case err := <-ended:
+			ended <- err
+			return true
+		default:
+			return v.told.Load() >= 3 || done()
+		}
+	})
+	stop()
+	v.tell(<-ended)
+}
+
+// todo is how many jobs are left to do.
+func (v *visit) todo() int {
+	return v.count("select count(*) from pawl.job where status in ('pending', 'processing', 'waiting')")
+}
+
+func (v *visit) count(query string) (n int) {
+	v.Helper()
+	if err := v.eyes().QueryRow(v.Context(), query).Scan(&n); err != nil {
+		v.Fatal(err)
+	}
+	return n
 }
 
 func (v *visit) consumer(handler consumer.Handler) {
 	source := &pawltest.Source{Invisibility: 300 * time.Millisecond}
 	source.Send(pawl.Delivery{Key: v.key, MessageID: v.key, Payload: []byte("payload")})
-	pawltest.Consume(v, v.pool, consumer.Config{Name: "orders", Source: source, Handler: handler, Hooks: v.hooks()})
+	cfg := consumer.Config{Name: "orders", Source: source, Handler: handler, Hooks: v.hooks()}
+	if v.admin == nil {
+		pawltest.Consume(v, v.pool, cfg)
+		return
+	}
+	c, err := consumer.New(v.pool, cfg)
+	if err != nil {
+		v.Fatal(err)
+	}
+	v.watch(c.Run, func() bool { return source.Open() == 0 && v.todo() == 0 })
 }
 
 // policy has no SoloAfter that a test reaches: from that receive on, a batch leaves its delivery to
@@ -183,11 +248,15 @@ func (v *visit) applySQL() consumer.SQLHandler {
 func (v *visit) call(context.Context, job.Task[[]byte]) (int, error) { return 1, nil }
 
 func (v *visit) rows() *guard.Rows {
-	rows, err := guard.New(v.pool, guard.Table{Name: "orders", Result: "result", CreatedAt: "created_at"})
+	table := "orders"
+	if v.admin != nil { // whose search path need not be that of the pool
+		table = "public.orders"
+	}
+	rows, err := guard.New(v.pool, guard.Table{Name: table, Result: "result", CreatedAt: "created_at"})
 	if err != nil {
 		v.Fatal(err)
 	}
-	if _, err := v.pool.Exec(v.Context(), "insert into orders (id) values ($1)", v.key); err != nil {
+	if _, err := v.eyes().Exec(v.Context(), "insert into orders (id) values ($1)", v.key); err != nil {
 		v.Fatal(err)
 	}
 	return rows

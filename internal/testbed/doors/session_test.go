@@ -3,6 +3,7 @@ package doors_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -119,7 +120,7 @@ func (v *visit) judge(admin *pgxpool.Pool, refused []string) {
 	v.said = slices.DeleteFunc(v.said, func(err string) bool { return strings.HasPrefix(err, "guard.claim: P4040") && effects == 1 }) // asked again
 	switch {
 	case effects == 1 && len(v.said) == 0:
-	case effects > 1, refused == nil, effects == 0 && !names(v.said, refused):
+	case effects > 1 && !v.repeats, refused == nil, effects == 0 && !names(v.said, refused):
 		v.Errorf("%d effects of %d calls; told: %q", effects, v.calls.Load(), v.said)
 	}
 }
@@ -128,7 +129,9 @@ func (v *visit) judge(admin *pgxpool.Pool, refused []string) {
 // error that names the setting. The handler's role needs no right to anything of Pawl's.
 func TestDoors_WhatTheHandlerSets(t *testing.T) {
 	t.Parallel()
-	for door, ask := range doors {
+	all := maps.Clone(doors)
+	maps.Copy(all, plain)
+	for door, ask := range all {
 		t.Run(door, func(t *testing.T) {
 			t.Parallel()
 			admin := pawltest.DB(t, schema, pawlschema.Roles(), sessionSchema)
@@ -137,12 +140,20 @@ func TestDoors_WhatTheHandlerSets(t *testing.T) {
 				if name != "role" && !played(door, name) {
 					continue
 				}
+				if door == "outbox" && strings.HasSuffix(name, "session") { // its pool has the role from then on: the relay asks again each 20 s
+					continue
+				}
 				t.Run(name, func(t *testing.T) {
 					pool := login
 					if set.super {
 						pool = admin
 					}
 					v := &visit{T: t, pool: pool, key: pawl.Key(t.Name())}
+					if plain[door] != nil { // what the handler sets for the session stays in its pool
+						v.pool, v.admin = as(t, admin, pool.Config().ConnConfig.User, nil), admin
+						defer v.clear()
+						set.refused = append([]string{"SET ROLE", "row-level security"}, set.refused...)
+					}
 					v.do = func(ctx context.Context, exec func(string) error) error {
 						v.calls.Add(1)
 						for _, text := range []string{set.before, "insert into public.effect values ('" + v.key + "', 'a')", set.after} {

@@ -79,6 +79,7 @@ var plan = []struct {
 	{"transport/pawlsqs/sqstest", []string{"internal/pace"}},
 	{"transport/pawlsqs/sqstest/conformance", nil},
 	{"internal/testbed/patience", nil},
+	{"internal/testbed/bounds", []string{".", "internal/testbed/patience"}},
 	{"transport/transporttest", []string{".", "internal/testbed/patience", "internal/receipt"}},
 	// what looks on
 	{"observe", []string{"."}},
