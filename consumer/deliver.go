@@ -156,7 +156,23 @@ func (c *Consumer) untilKnown(ctx context.Context, d pawl.Delivery, once func() 
 
 // deliverTrigger calls the trigger, without a claim. A payload that is not of its type becomes a dead letter. What failed goes back to the
 // source, or becomes a job if it would hold up those behind it there.
-func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) outcome {
+func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) (o outcome) {
+	key := "" // of its losses; "": the source counts them
+	if c.info.ReleaseBlocks {
+		key = c.storedTrigger(d).Key
+	}
+	defer func() {
+		if o.decided {
+			c.losses.Over(key)
+		}
+	}()
+	var exclusive verdict.Exclusive
+	defer exclusive.Release()
+	if c.losses.Last(key) {
+		if err := exclusive.Acquire(ctx); err != nil {
+			return outcome{} // stopping
+		}
+	}
 	leave, err := c.enter(ctx)
 	if err != nil {
 		return outcome{} // stopping
@@ -173,6 +189,10 @@ func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) outcome 
 		leave()
 		return c.settled(ctx, c.buried(item{Delivery: d, sent: d.Key}, unfit).again())
 	}
+	if c.losses.Count(key) >= verdict.Bound {
+		leave()
+		return c.settled(ctx, c.untriggered(d, txn.Taken()).again())
+	}
 	end, err := c.trigger(ctx, d, leave)
 	leave()
 	switch {
@@ -181,6 +201,9 @@ func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) outcome 
 	case err != nil && c.info.ReleaseBlocks && ctx.Err() == nil && !heldElsewhere(err) && !away("consumer.trigger", err):
 		return c.settled(ctx, c.untriggered(d, err).again())
 	case err != nil:
+		if key != "" && ctx.Err() == nil && brokeOff(err) {
+			c.losses.Lost(key)
+		}
 		return c.undecided(ctx, d, "consumer.trigger", err)
 	}
 	c.emitOf(ctx, d, end.event)
