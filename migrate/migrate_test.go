@@ -1,6 +1,7 @@
 package migrate_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -395,32 +396,54 @@ func TestUp_WithoutRights(t *testing.T) {
 	try("down", err)
 }
 
-// Where the driver reads results as text, octets have to come as hex: a worker claimed each job and
-// could read none.
-func TestCheck_ByteaOutput(t *testing.T) {
+// Where the driver reads results as text, octets and times have to come as it reads them: a worker
+// claimed each job and could read none. The error names the setting.
+func TestCheck_TextSettings(t *testing.T) {
 	t.Parallel()
 	url := empty(t)
 	conn := connect(t, url)
 	if _, err := migrate.Up(t.Context(), conn, nil); err != nil {
 		t.Fatal(err)
 	}
+	const none = "nothing"
+	simple := map[pgx.QueryExecMode]bool{pgx.QueryExecModeSimpleProtocol: true}
+	asText := map[pgx.QueryExecMode]bool{pgx.QueryExecModeExec: true, pgx.QueryExecModeSimpleProtocol: true}
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
-		for _, output := range []string{"hex", "escape"} {
+		for _, c := range []struct {
+			setting, value string
+			refused        map[pgx.QueryExecMode]bool
+		}{
+			{"bytea_output", "hex", nil},
+			{"bytea_output", "escape", asText},
+			{"DateStyle", "ISO, DMY", nil},
+			{"DateStyle", "SQL, DMY", asText},
+			{"DateStyle", "German", asText},
+			{"IntervalStyle", "sql_standard", nil},
+			{"client_encoding", "LATIN1", simple},
+			{"standard_conforming_strings", "off", simple},
+		} {
 			config, err := pgx.ParseConfig(url)
 			if err != nil {
 				t.Fatal(err)
 			}
-			config.DefaultQueryExecMode, config.RuntimeParams["bytea_output"] = mode, output
+			config.DefaultQueryExecMode, config.RuntimeParams[c.setting] = mode, c.value
 			conn, err := pgx.ConnectConfig(t.Context(), config)
 			if err != nil {
 				t.Fatal(err)
 			}
 			err = migrate.Check(t.Context(), conn)
-			asText := mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol
-			if refused := err != nil && strings.Contains(err.Error(), "bytea_output"); refused != (asText && output == "escape") || err != nil && !refused {
-				t.Errorf("%s, %s: %v", mode, output, err)
+			want := map[bool]string{true: "set " + c.setting + " = ", false: none}[c.refused[mode]]
+			if got := cmp.Or(errorText(err), none); !strings.Contains(got, want) {
+				t.Errorf("%s, %s %s: %s", mode, c.setting, c.value, got)
 			}
 			_ = conn.Close(t.Context())
 		}
 	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
