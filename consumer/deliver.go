@@ -65,6 +65,7 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 			if err := exclusive.Acquire(ctx); err != nil { // before the door, where a suspect waits
 				return outcome{}, nil // stopping
 			}
+			ctx = exclusive.Context(ctx)
 		}
 		left, err := c.enter(ctx)
 		if err != nil {
@@ -172,6 +173,7 @@ func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) (o outco
 		if err := exclusive.Acquire(ctx); err != nil {
 			return outcome{} // stopping
 		}
+		ctx = exclusive.Context(ctx)
 	}
 	leave, err := c.enter(ctx)
 	if err != nil {

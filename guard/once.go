@@ -28,8 +28,6 @@ const (
 	abandonAfter = 5 * time.Second  // how long a cancelled Work may take to notice
 	lockPatience = "2s"             // for the row, while another transaction works on it
 	askAgain     = 5                // how often a lost reply to COMMIT is asked about
-
-	exclusivePatience = 5 * time.Second // of work that would be charged for a loss
 )
 
 // Once takes a row from pending to completed in one transaction with its work: the UPDATE is the first statement, so whoever comes
@@ -48,35 +46,31 @@ func (r *Rows) Once(ctx context.Context, id any, work Work) (err error) {
 	key := fmt.Sprint(id)
 	if r.losses.Count(key) >= verdict.Bound {
 		err = r.failLate(ctx, id, txn.Taken())
-		r.noteLosses(key, err, true, false)
+		r.noteLosses(key, err, true)
 		return err
 	}
 	var exclusive verdict.Exclusive
 	defer exclusive.Release()
-	alone := !r.losses.Last(key) || acquire(ctx, &exclusive)
+	if r.losses.Last(key) && !verdict.HeldIn(ctx) {
+		if err := exclusive.Acquire(ctx); err != nil {
+			return pawl.Wrap("guard.complete", err)
+		}
+	}
 	lost := false
 	err = r.untilKnown(ctx, id, func() error { return r.once(ctx, id, work, &lost) })
-	r.noteLosses(key, err, lost, alone)
+	r.noteLosses(key, err, lost)
 	return err
 }
 
-// acquire waits a while for Exclusive. If that fails, the caller may be what holds it, such as the job
-// of a trigger: the work begins all the same, and a loss is not charged to its row.
-func acquire(ctx context.Context, exclusive *verdict.Exclusive) bool {
-	ctx, cancel := context.WithTimeout(ctx, exclusivePatience)
-	defer cancel()
-	return exclusive.Acquire(ctx) == nil
-}
-
-// noteLosses counts work that was lost with its connection, unless it was to be alone and was not,
-// and forgets its losses when the row says what became of it.
-func (r *Rows) noteLosses(key string, err error, lost, alone bool) {
+// noteLosses counts work that was lost with its connection, and forgets its losses when the row says
+// what became of it.
+func (r *Rows) noteLosses(key string, err error, lost bool) {
 	switch {
 	case lost && errors.Is(err, pawl.ErrFailureRecorded):
 		r.losses.Charged(key)
 	case answers(err):
 		r.losses.Over(key)
-	case lost && alone:
+	case lost:
 		r.losses.Lost(key)
 	}
 }

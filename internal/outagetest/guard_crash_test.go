@@ -15,6 +15,7 @@ import (
 	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/guard"
 	"github.com/pawl-go/pawl/internal/patience"
+	"github.com/pawl-go/pawl/internal/verdict"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -115,10 +116,13 @@ func TestCrash_OfATrigger(t *testing.T) {
 	for id := range 6 {
 		s.Send(pawl.Delivery{Key: fmt.Sprint(id + 1), Payload: []byte("x")})
 	}
-	var crashed atomic.Bool
+	var crashed, held atomic.Bool
 	c, err := consumer.New(b.pool, consumer.Config{Name: "c", Source: s, Concurrency: 1, Hooks: b.charged.hooks(), Handler: consumer.Trigger(func(ctx context.Context, m consumer.Message[[]byte]) error {
 		if m.Key == "1" && crashed.Load() {
 			return pawl.Final(errors.New("it is in the database"))
+		}
+		if m.Key == "1" && verdict.HeldIn(ctx) {
+			held.Store(true)
 		}
 		return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
 			_, err := b.work(m.Key)(ctx, tx)
@@ -129,9 +133,43 @@ func TestCrash_OfATrigger(t *testing.T) {
 	b.goes(c.Run)
 	patience.Until(t, "all is acknowledged", func() bool { return s.Open() == 0 })
 	crashed.Store(true)
+	if !held.Load() {
+		t.Error("it was not exclusive before it was given up")
+	}
 	b.until("the culprit is a dead letter, and nothing else is open", "select 10 * count(*) filter (where j.status = 'dead_letter') + count(*) from pawl.job as j", 11)
 	if got := b.count("select count(*) from pawl_v1.dead_letters as d where d.last_errors::text ~ 'the server (went away|answers others)'"); got != 1 {
 		t.Error("its history does not tell of the crashes")
 	}
 	b.wantEffects(5)
+}
+
+// Work that would be charged waits for the attempt that holds Exclusive, unless it is called by that
+// very attempt: it would wait for itself.
+func TestCrash_OfARowWithinAnAttempt(t *testing.T) {
+	t.Parallel()
+	b := setupGuarded(t)
+	var holder *verdict.Exclusive
+	// called reports whether the work was called, in time and while another attempt holds Exclusive.
+	called := func(ctx context.Context, within bool) (bool, error) {
+		b.count("with pending as (update thing set status = 'pending' where id = 1 returning 1) select count(*) from pending")
+		holder = &verdict.Exclusive{}
+		b.must(holder.Acquire(ctx))
+		defer holder.Release()
+		if within {
+			ctx = holder.Context(ctx)
+		}
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		before := b.crashes.Load()
+		err := b.rows.Once(ctx, "1", b.work("1"))
+		return b.crashes.Load() > before, err
+	}
+	patience.Until(t, "the work would be charged, and waits", func() bool {
+		was, err := called(t.Context(), false)
+		return !was && errors.Is(err, context.DeadlineExceeded)
+	})
+	patience.Until(t, "within the attempt it does not wait", func() bool {
+		was, _ := called(t.Context(), true)
+		return was
+	})
 }

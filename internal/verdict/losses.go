@@ -74,6 +74,26 @@ type Exclusive struct {
 	limit *time.Timer // nil: not held
 }
 
+// ExclusiveKey is the key of the Exclusive of an attempt in its context.
+type ExclusiveKey struct{}
+
+// Context is ctx for what the attempt calls.
+func (e *Exclusive) Context(ctx context.Context) context.Context {
+	return context.WithValue(ctx, ExclusiveKey{}, e)
+}
+
+// HeldIn reports whether the attempt of this context holds Exclusive. What it calls does not wait for
+// it.
+func HeldIn(ctx context.Context) bool {
+	e, _ := ctx.Value(ExclusiveKey{}).(*Exclusive)
+	if e == nil {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.limit != nil
+}
+
 // Acquire waits until no other attempt holds it. It fails only with ctx's error.
 func (e *Exclusive) Acquire(ctx context.Context) error {
 	select {

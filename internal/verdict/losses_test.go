@@ -17,8 +17,15 @@ func TestExclusive(t *testing.T) {
 		if !first.TryAcquire() || second.TryAcquire() {
 			t.Fatal("two hold it at once, or none")
 		}
+		within := first.Context(t.Context())
+		if !HeldIn(within) || HeldIn(t.Context()) {
+			t.Error("the context of the attempt does not say that it holds it, or another does")
+		}
 		first.Release()
 		first.Release()
+		if HeldIn(within) {
+			t.Error("the context says that it is held after it was released")
+		}
 		if !second.TryAcquire() || third.TryAcquire() {
 			t.Fatal("two hold it at once, or none, after it was released twice")
 		}
