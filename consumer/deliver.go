@@ -86,8 +86,12 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 			return &lostError{txn.Taken()}
 		}
 		o, err = c.once(ctx, it, leave)
+		taken := takenWithConnection(err)
+		if taken {
+			exclusive.Lost()
+		}
 		switch {
-		case takenWithConnection(err) && !counted:
+		case taken && !counted:
 			c.losses.Lost(key)
 			counted = true
 		case err == nil:
@@ -205,6 +209,7 @@ func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) (o outco
 	case err != nil:
 		if key != "" && ctx.Err() == nil && brokeOff(err) {
 			c.losses.Lost(key)
+			exclusive.Lost()
 		}
 		return c.undecided(ctx, d, "consumer.trigger", err)
 	}

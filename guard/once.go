@@ -58,6 +58,9 @@ func (r *Rows) Once(ctx context.Context, id any, work Work) (err error) {
 	}
 	lost := false
 	err = r.untilKnown(ctx, id, func() error { return r.once(ctx, id, work, &lost) })
+	if lost {
+		exclusive.Lost()
+	}
 	r.noteLosses(key, err, lost)
 	return err
 }

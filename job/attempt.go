@@ -219,6 +219,9 @@ func lostByHandler(err error) bool {
 // lost with its connection.
 func (a *attempt) conclude(jobs []Job, err error, lost bool) {
 	a.w.noteLosses(jobs, err, lost)
+	if lost || txn.Lost(err) {
+		a.exclusive.Lost()
+	}
 	if err == nil {
 		return
 	}

@@ -43,6 +43,14 @@ func slowly(ctx context.Context, tx pgx.Tx, key string) error {
 	return err
 }
 
+// received hides Exclusive of the job of a stored delivery: only what the consumer acquires is seen.
+func received(ctx context.Context, m consumer.Message[[]byte]) context.Context {
+	if m.Handle == nil {
+		ctx = new(verdict.Exclusive).Context(ctx)
+	}
+	return ctx
+}
+
 var fast = job.Backoff{Base: 20 * time.Millisecond, Max: 100 * time.Millisecond}
 
 // A handler whose statement takes the server down each time is charged, and ends as a dead letter.
@@ -102,13 +110,15 @@ func TestCrash_IsCharged(t *testing.T) {
 	}
 	for name, form := range map[string]func(do func(context.Context, pgx.Tx, string) error) consumer.Handler{
 		"transactional": func(do func(context.Context, pgx.Tx, string) error) consumer.Handler {
-			return consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, m consumer.Message[[]byte]) error { return do(ctx, tx, m.Key) }).
+			return consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, m consumer.Message[[]byte]) error {
+				return do(received(ctx, m), tx, m.Key)
+			}).
 				With(consumer.TxPolicy{Policy: consumer.Policy{MaxAttempts: attempts, Backoff: fast}})
 		},
 		"batch": func(do func(context.Context, pgx.Tx, string) error) consumer.Handler {
 			return consumer.HandleManyTx(func(ctx context.Context, tx pgx.Tx, ms []consumer.Message[[]byte]) error {
 				for _, m := range ms {
-					if err := do(ctx, tx, m.Key); err != nil {
+					if err := do(received(ctx, m), tx, m.Key); err != nil {
 						return err
 					}
 				}

@@ -121,7 +121,7 @@ func TestCrash_OfATrigger(t *testing.T) {
 		if m.Key == "1" && crashed.Load() {
 			return pawl.Final(errors.New("it is in the database"))
 		}
-		if m.Key == "1" && verdict.HeldIn(ctx) {
+		if m.Key == "1" && verdict.HeldIn(received(ctx, m)) {
 			held.Store(true)
 		}
 		return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {

@@ -72,6 +72,18 @@ const exclusiveFor = time.Minute
 type Exclusive struct {
 	mu    sync.Mutex
 	limit *time.Timer // nil: not held
+	lost  bool
+}
+
+// crashSettles is how long others wait after a loss. The sessions beside it may live a moment longer,
+// and what begins in them would be lost to the same crash.
+const crashSettles = time.Second
+
+// Lost notes that the attempt was lost with its connection: the next is let in a second after Release.
+func (e *Exclusive) Lost() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lost = true
 }
 
 // ExclusiveKey is the key of the Exclusive of an attempt in its context.
@@ -129,6 +141,10 @@ func (e *Exclusive) Release() {
 	if e.limit != nil {
 		e.limit.Stop()
 		e.limit = nil
+		if e.lost {
+			time.AfterFunc(crashSettles, func() { <-held })
+			return
+		}
 		<-held
 	}
 }

@@ -42,6 +42,18 @@ func TestExclusive(t *testing.T) {
 		}
 		fourth.Release()
 		third.Release()
+		var lost Exclusive
+		if !lost.TryAcquire() {
+			t.Error("nobody holds it, and it cannot be had")
+		}
+		lost.Lost()
+		began = time.Now()
+		lost.Release()
+		var after Exclusive
+		if err := after.Acquire(t.Context()); err != nil || time.Since(began) != crashSettles {
+			t.Errorf("after a loss the next had it in %v, %v, want %v", time.Since(began), err, crashSettles)
+		}
+		after.Release()
 		time.Sleep(2 * exclusiveFor) // no limit is left that would release another's
 		if !fourth.TryAcquire() {
 			t.Error("nobody holds it, and it cannot be had")
