@@ -46,6 +46,14 @@ type attempt struct {
 	handed              []Job
 }
 
+// Value tells what the handler calls of the attempt's Exclusive.
+func (a *attempt) Value(key any) any {
+	if key == (verdict.ExclusiveKey{}) {
+		return &a.exclusive
+	}
+	return a.handling.Value(key)
+}
+
 // run goes on until the attempt has ended, or the finisher has it.
 func (a *attempt) run() {
 	over := true
@@ -211,6 +219,9 @@ func lostByHandler(err error) bool {
 // lost with its connection.
 func (a *attempt) conclude(jobs []Job, err error, lost bool) {
 	a.w.noteLosses(jobs, err, lost)
+	if lost || txn.Lost(err) {
+		a.exclusive.Lost()
+	}
 	if err == nil {
 		return
 	}
