@@ -19,21 +19,26 @@ const (
 		"otherwise, if the object is one of Pawl's, grant pawl_app to the login, pawl_operator if it uses the operator's verbs; pawl migrate up --roles makes these roles"
 )
 
-// hintBytea is the next step where the driver reads octets as text, and cannot.
-const hintBytea = "bytea_output is not hex here, which pgx cannot read as text (default_query_exec_mode exec and simple_protocol): " +
-	"alter database ... set bytea_output = hex, or add bytea_output=hex to the URL"
+// readingHints are next steps where a setting of the session keeps the driver from reading or writing
+// text, by what its error says.
+var readingHints = [][2]string{
+	{"invalid hex format", hintText("bytea_output", "hex")},
+	{"invalid PostgreSQL date/time value", hintText("DateStyle", "ISO")},
+	{"must be run with client_encoding=UTF8", hintText("client_encoding", "UTF8")},
+	{"must be run with standard_conforming_strings=on", hintText("standard_conforming_strings", "on")},
+}
 
-// hintDateStyle is the next step where the driver reads times as text, and cannot.
-const hintDateStyle = "DateStyle is not ISO here, which pgx cannot read as text (default_query_exec_mode exec and simple_protocol): " +
-	"alter database ... set DateStyle = ISO, or add datestyle=ISO to the URL"
+func hintText(setting, needed string) string {
+	return setting + " is not " + needed + " here, which pgx needs where it sends or reads text (default_query_exec_mode exec and simple_protocol): " +
+		"alter database ... set " + setting + " = " + needed + ", or add " + setting + "=" + needed + " to the URL"
+}
 
-// readingHint returns the next step for an answer that the driver could not read, else "".
+// readingHint returns the next step for what the driver could not read or write, else "".
 func readingHint(err error) string {
-	switch text := err.Error(); {
-	case strings.Contains(text, "invalid hex format"):
-		return hintBytea
-	case strings.Contains(text, "invalid PostgreSQL date/time value"):
-		return hintDateStyle
+	for _, h := range readingHints {
+		if strings.Contains(err.Error(), h[0]) {
+			return h[1]
+		}
 	}
 	return ""
 }

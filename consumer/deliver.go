@@ -65,6 +65,7 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 			if err := exclusive.Acquire(ctx); err != nil { // before the door, where a suspect waits
 				return outcome{}, nil // stopping
 			}
+			ctx = exclusive.Context(ctx)
 		}
 		left, err := c.enter(ctx)
 		if err != nil {
@@ -85,8 +86,12 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 			return &lostError{txn.Taken()}
 		}
 		o, err = c.once(ctx, it, leave)
+		taken := takenWithConnection(err)
+		if taken {
+			exclusive.Lost()
+		}
 		switch {
-		case takenWithConnection(err) && !counted:
+		case taken && !counted:
 			c.losses.Lost(key)
 			counted = true
 		case err == nil:
@@ -156,7 +161,24 @@ func (c *Consumer) untilKnown(ctx context.Context, d pawl.Delivery, once func() 
 
 // deliverTrigger calls the trigger, without a claim. A payload that is not of its type becomes a dead letter. What failed goes back to the
 // source, or becomes a job if it would hold up those behind it there.
-func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) outcome {
+func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) (o outcome) {
+	key := "" // of its losses; "": the source counts them
+	if c.info.ReleaseBlocks {
+		key = c.storedTrigger(d).Key
+	}
+	defer func() {
+		if o.decided {
+			c.losses.Over(key)
+		}
+	}()
+	var exclusive verdict.Exclusive
+	defer exclusive.Release()
+	if c.losses.Last(key) {
+		if err := exclusive.Acquire(ctx); err != nil {
+			return outcome{} // stopping
+		}
+		ctx = exclusive.Context(ctx)
+	}
 	leave, err := c.enter(ctx)
 	if err != nil {
 		return outcome{} // stopping
@@ -173,6 +195,10 @@ func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) outcome 
 		leave()
 		return c.settled(ctx, c.buried(item{Delivery: d, sent: d.Key}, unfit).again())
 	}
+	if c.losses.Count(key) >= verdict.Bound {
+		leave()
+		return c.settled(ctx, c.untriggered(d, txn.Taken()).again())
+	}
 	end, err := c.trigger(ctx, d, leave)
 	leave()
 	switch {
@@ -181,6 +207,10 @@ func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) outcome 
 	case err != nil && c.info.ReleaseBlocks && ctx.Err() == nil && !heldElsewhere(err) && !away("consumer.trigger", err):
 		return c.settled(ctx, c.untriggered(d, err).again())
 	case err != nil:
+		if key != "" && ctx.Err() == nil && brokeOff(err) {
+			c.losses.Lost(key)
+			exclusive.Lost()
+		}
 		return c.undecided(ctx, d, "consumer.trigger", err)
 	}
 	c.emitOf(ctx, d, end.event)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/txn"
 )
@@ -34,12 +36,23 @@ func (c *Consumer) trigger(ctx context.Context, d pawl.Delivery, leave func()) (
 	return ending{event: event}, nil
 }
 
-// untriggered is a delivery whose trigger failed, to be tried again from the database. Its inbox key is made from what identifies this very
-// message, so that one that comes again is stored once.
+// brokeOff reports whether a trigger lost a connection that it had: what it sent may be what
+// takes the server down. A row of package guard counts its own losses.
+func brokeOff(err error) bool {
+	return pawl.Unreachable(err) && !errors.As(err, new(*pgconn.ConnectError)) && !txn.Lost(err)
+}
+
+// untriggered is a delivery whose trigger failed, to be tried again from the database.
 func (c *Consumer) untriggered(d pawl.Delivery, why error) item {
+	return item{Delivery: d, sent: d.Key, instead: c.failed(why), intent: c.storedTrigger(d)}
+}
+
+// storedTrigger is the intent of a delivery whose trigger failed. Its key is made from what identifies
+// this very message, so that one that comes again is stored once.
+func (c *Consumer) storedTrigger(d pawl.Delivery) pawl.Intent {
 	print := printOf(d)
 	what := pawl.FingerprintOf([]byte(d.MessageID), print[:])
-	return item{Delivery: d, sent: d.Key, instead: c.failed(why), intent: pawl.Intent{Scope: c.cfg.Name, Key: reservedPrefix + "trigger/" + what.String(), Fingerprint: print}}
+	return pawl.Intent{Scope: c.cfg.Name, Key: reservedPrefix + "trigger/" + what.String(), Fingerprint: print}
 }
 
 // rowHolds reports whether a trigger's answer says that the row holds the outcome, or that it will be driven again.

@@ -34,6 +34,9 @@ type item struct {
 func (c *Consumer) identify(d pawl.Delivery) (it item, err error) {
 	it.Delivery, it.sent = d, d.Key
 	it.SentAt, it.ProducedAt = said(d.SentAt), said(d.ProducedAt)
+	if d.Fault != nil {
+		return it, unread(d.Fault)
+	}
 	if err = callback.Do("", func() error { return c.read(&it) }); callback.Panicked(err) {
 		err = unread(err)
 	}
@@ -59,9 +62,6 @@ func unread(fault error) error {
 }
 
 func (c *Consumer) read(it *item) (err error) {
-	if it.Fault != nil {
-		return unread(it.Fault)
-	}
 	if err := tooLarge(it.Delivery); err != nil {
 		return err
 	}

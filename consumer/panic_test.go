@@ -15,6 +15,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -87,10 +88,10 @@ func TestConsumer_FaultIsUnfit(t *testing.T) {
 			b := setup(t)
 			change(b)
 			bad := order(1)
-			bad.Fault = errors.New("Config.OrderingKey: panic: boom")
+			bad.Fault = callback.Do("Config.OrderingKey", func() error { panic("boom") })
 			b.source.Send(bad)
 			b.consume()
-			if n := b.count("select count(*) from pawl_v1.dead_letters where last_error like '%Config.OrderingKey: panic: boom%'"); n != 1 || b.counters.Count(pawl.EventUnfit) != 1 {
+			if n := b.count("select count(*) from pawl_v1.dead_letters where last_error like '%Config.OrderingKey: panic: boom%' and last_error not like '%mend the function%mend the function%'"); n != 1 || b.counters.Count(pawl.EventUnfit) != 1 {
 				t.Errorf("%d dead letters with the fault, %v", n, b.counters)
 			}
 		})

@@ -38,11 +38,52 @@ const (
 // for longer than 2 s, or has claimed it: do not acknowledge, unless [pawl.Swept]. [pawl.ErrNotFound]: never acknowledge.
 // [pawl.ErrCommitUnknown]: the reply to COMMIT was lost, and the row could not be asked: do not acknowledge, it may have happened. Others are the
 // database's: nothing is recorded, do not acknowledge.
+//
+// Work that loses its connection three times in a row, although the server answered when it began, may
+// be what takes the server down. The next call does not run it, and writes that into the row.
 func (r *Rows) Once(ctx context.Context, id any, work Work) (err error) {
 	defer func() { conns.LeaveStandby(r.pool, err) }()
+	key := fmt.Sprint(id)
+	if r.losses.Count(key) >= verdict.Bound {
+		err = r.failLate(ctx, id, txn.Taken())
+		r.noteLosses(key, err, true)
+		return err
+	}
+	var exclusive verdict.Exclusive
+	defer exclusive.Release()
+	if r.losses.Last(key) && !verdict.HeldIn(ctx) {
+		if err := exclusive.Acquire(ctx); err != nil {
+			return pawl.Wrap("guard.complete", err)
+		}
+	}
+	lost := false
+	err = r.untilKnown(ctx, id, func() error { return r.once(ctx, id, work, &lost) })
+	if lost {
+		exclusive.Lost()
+	}
+	r.noteLosses(key, err, lost)
+	return err
+}
+
+// noteLosses counts work that was lost with its connection, and forgets its losses when the row says
+// what became of it.
+func (r *Rows) noteLosses(key string, err error, lost bool) {
+	switch {
+	case lost && errors.Is(err, pawl.ErrFailureRecorded):
+		r.losses.Charged(key)
+	case answers(err):
+		r.losses.Over(key)
+	case lost:
+		r.losses.Lost(key)
+	}
+}
+
+// untilKnown runs a transaction again after a lost race, and after a COMMIT without an answer: the
+// row then says whether it took effect.
+func (r *Rows) untilKnown(ctx context.Context, id any, once func() error) (err error) {
 	var lost error // of the COMMIT that went unanswered
 	for asked := 0; asked <= askAgain; asked++ {
-		err = txn.Restart(ctx, func() error { return r.once(ctx, id, work) })
+		err = txn.Restart(ctx, once)
 		if errors.Is(err, txn.ErrEnded) { // by the work, as text: the row says whether it was by COMMIT
 			return r.failLate(ctx, id, err)
 		}
@@ -66,7 +107,8 @@ func answers(err error) bool {
 	return err == nil || errors.Is(err, pawl.ErrAlreadyHandled) || errors.Is(err, pawl.ErrFailureRecorded) || errors.Is(err, pawl.ErrNotFound)
 }
 
-func (r *Rows) once(ctx context.Context, id any, work Work) error {
+// once is one transaction. It sets lost if the work was lost with its connection.
+func (r *Rows) once(ctx context.Context, id any, work Work, lost *bool) error {
 	var taken int64
 	tx, err := txn.Open(ctx, r.pool, "guard.complete", "", workTimeout+abandonAfter, func(b *pgx.Batch) {
 		b.Queue("set local lock_timeout = '" + lockPatience + "'")
@@ -93,12 +135,14 @@ func (r *Rows) once(ctx context.Context, id any, work Work) error {
 		return err
 	})
 	if failure != nil {
+		*lost = *lost || txn.Lost(failure)
 		return r.fail(ctx, tx, id, failure)
 	}
 	if err := fault.At("guard.commit.before"); err != nil {
 		return err
 	}
 	err = tx.CommitWith(context.WithoutCancel(ctx), "guard.complete", r.keep(id, result))
+	*lost = *lost || txn.Lost(err)
 	if err == nil || pawl.MayHaveHappened(err) || txn.LostRace(err) {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/text"
+	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // None stands for a column that a table does not have.
@@ -36,10 +37,11 @@ type Table struct {
 
 // Rows guards the work on the rows of one table. All its methods may be called at once.
 type Rows struct {
-	pool  *pgxpool.Pool
-	table Table
-	sql   statements
-	swept sweepers
+	pool   *pgxpool.Pool
+	table  Table
+	sql    statements
+	swept  sweepers
+	losses verdict.Losses[string] // of rows, by the text of their id
 }
 
 // New checks the mapping, without asking the database, and completes it.

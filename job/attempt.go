@@ -43,6 +43,14 @@ type attempt struct {
 	unanswered bool // a COMMIT of it was not answered: jobs that are not ours any more have ended by it
 }
 
+// Value tells what the handler calls of the attempt's Exclusive.
+func (a *attempt) Value(key any) any {
+	if key == (verdict.ExclusiveKey{}) {
+		return &a.exclusive
+	}
+	return a.handling.Value(key)
+}
+
 // run goes on until the attempt has ended, or the finisher has it.
 func (a *attempt) run() {
 	over := true
@@ -209,6 +217,9 @@ func lostByHandler(err error) bool {
 // lost with its connection.
 func (a *attempt) conclude(jobs []Job, err error, lost bool) {
 	a.w.noteLosses(jobs, err, lost)
+	if lost || txn.Lost(err) {
+		a.exclusive.Lost()
+	}
 	if err == nil {
 		return
 	}

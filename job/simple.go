@@ -84,6 +84,7 @@ func (a *attempt) unfinished(j Job, err error) {
 		event.Kind = pawl.EventCommitUnknown
 	case pawl.Unreachable(err) && w.databaseAway(s.ctx):
 		w.losses.Lost(j.ID)
+		a.exclusive.Lost()
 		event.Kind = pawl.EventWastedWork
 	case s.lost():
 		event.Kind = pawl.EventWastedWork

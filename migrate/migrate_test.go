@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -405,19 +406,20 @@ func TestCheck_WhatTheDriverReadsAsText(t *testing.T) {
 	if _, err := migrate.Up(t.Context(), conn, nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+	modes := []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol}
+	asText, simple := modes[3:], modes[4:]
+	for _, mode := range modes {
 		for _, set := range []struct {
 			name, value string
-			unread      bool
+			refused     []pgx.QueryExecMode
 		}{
-			{"bytea_output", "hex", false}, {"bytea_output", "escape", true},
-			{"DateStyle", "ISO, DMY", false}, {"DateStyle", "SQL, DMY", true}, {"DateStyle", "Postgres, MDY", true}, {"DateStyle", "German", true},
-			{"IntervalStyle", "sql_standard", false}, {"IntervalStyle", "postgres_verbose", false}, {"IntervalStyle", "iso_8601", false},
+			{"bytea_output", "hex", nil}, {"bytea_output", "escape", asText},
+			{"DateStyle", "ISO, DMY", nil}, {"DateStyle", "SQL, DMY", asText}, {"DateStyle", "Postgres, MDY", asText}, {"DateStyle", "German", asText},
+			{"IntervalStyle", "sql_standard", nil}, {"IntervalStyle", "postgres_verbose", nil}, {"IntervalStyle", "iso_8601", nil},
+			{"client_encoding", "LATIN1", simple}, {"standard_conforming_strings", "off", simple},
 		} {
-			conn := connectWith(t, url, mode, set.name, set.value)
-			err := migrate.Check(t.Context(), conn)
-			asText := mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol
-			if refused := err != nil && strings.Contains(err.Error(), set.name+" is not"); refused != (asText && set.unread) || err != nil && !refused {
+			err := migrate.Check(t.Context(), connectWith(t, url, mode, set.name, set.value))
+			if refused := err != nil && strings.Contains(err.Error(), "set "+set.name+" = "); refused != slices.Contains(set.refused, mode) || err != nil && !refused {
 				t.Errorf("%s, %s = %s: %v", mode, set.name, set.value, err)
 			}
 		}

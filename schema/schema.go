@@ -16,7 +16,7 @@ import (
 	"github.com/pawl-go/pawl/internal/script"
 )
 
-//go:generate go run ./schema/internal/gen/dist
+//go:generate go run ./internal/gen/dist
 
 //go:embed tables/*.sql api/*.sql roles.sql
 var files embed.FS

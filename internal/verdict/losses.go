@@ -3,7 +3,7 @@ package verdict
 import (
 	"context"
 	"sync"
-	"sync/atomic"
+	"time"
 )
 
 // Bound is how many attempts in a row may be lost with their connection, although the server
@@ -61,17 +61,56 @@ func (l *Losses[K]) Last(key K) bool { return l.Count(key) >= Bound-1 }
 // held is full while an attempt of this process holds Exclusive.
 var held = make(chan struct{}, 1)
 
+// exclusiveFor bounds how long an attempt holds Exclusive. A handler may take hours, and what takes the
+// server down does so sooner as a rule.
+const exclusiveFor = time.Minute
+
 // Exclusive is held by one attempt of this process at a time, of suspects and of those that would be
 // charged for a loss. A statement that takes the server down ends the attempts beside it, too. Without
-// Exclusive, they would meet again after each restart, and all would be charged. The zero Exclusive
-// is not held.
-type Exclusive struct{ mine atomic.Bool }
+// Exclusive, they would meet again after each restart, and all would be charged. It is released after
+// a minute, although the attempt goes on. The zero Exclusive is not held; acquire it once.
+type Exclusive struct {
+	mu    sync.Mutex
+	limit *time.Timer // nil: not held
+	lost  bool
+}
+
+// crashSettles is how long others wait after a loss. The sessions beside it may live a moment longer,
+// and what begins in them would be lost to the same crash.
+const crashSettles = time.Second
+
+// Lost notes that the attempt was lost with its connection: the next is let in a second after Release.
+func (e *Exclusive) Lost() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lost = true
+}
+
+// ExclusiveKey is the key of the Exclusive of an attempt in its context.
+type ExclusiveKey struct{}
+
+// Context is ctx for what the attempt calls.
+func (e *Exclusive) Context(ctx context.Context) context.Context {
+	return context.WithValue(ctx, ExclusiveKey{}, e)
+}
+
+// HeldIn reports whether the attempt of this context holds Exclusive. What it calls does not wait for
+// it.
+func HeldIn(ctx context.Context) bool {
+	e, _ := ctx.Value(ExclusiveKey{}).(*Exclusive)
+	if e == nil {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.limit != nil
+}
 
 // Acquire waits until no other attempt holds it. It fails only with ctx's error.
 func (e *Exclusive) Acquire(ctx context.Context) error {
 	select {
 	case held <- struct{}{}:
-		e.mine.Store(true)
+		e.acquired()
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -82,16 +121,30 @@ func (e *Exclusive) Acquire(ctx context.Context) error {
 func (e *Exclusive) TryAcquire() bool {
 	select {
 	case held <- struct{}{}:
-		e.mine.Store(true)
+		e.acquired()
 		return true
 	default:
 		return false
 	}
 }
 
+func (e *Exclusive) acquired() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.limit = time.AfterFunc(exclusiveFor, e.Release)
+}
+
 // Release lets the next attempt in. It does nothing if e is not held.
 func (e *Exclusive) Release() {
-	if e.mine.CompareAndSwap(true, false) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.limit != nil {
+		e.limit.Stop()
+		e.limit = nil
+		if e.lost {
+			time.AfterFunc(crashSettles, func() { <-held })
+			return
+		}
 		<-held
 	}
 }

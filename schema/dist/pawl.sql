@@ -7380,6 +7380,7 @@ return to_jsonb(p_step_row) - 'result' || jsonb_build_object('result_octets', oc
 -- outcome 'probe': ask the provider whether a call was executed; then step_end with 'executed', 'not_executed' or 'cannot_tell'.
 -- outcome 'wait': ask again after retry_after_ms.
 -- outcome 'replay_success', 'final_failure': how the step ended; do nothing. outcome 'unknown': see step_settle.
+-- P4098: pawl.fence_seq gives out again what an earlier call of the step had; run pawl migrate up.
 create or replace function pawl_v1.step_begin(p_scope text, p_key text, p_step text, p_hash bytea, p_options jsonb)
 returns table (
   outcome text, fence bigint, provider_key text, not_after timestamptz, retry_after_ms int, result bytea, reference text,
@@ -7398,6 +7399,7 @@ declare
   v_timeout interval;
   v_until   timestamptz;
   v_calls   int;
+  v_last    bigint; -- the fence of the call before
 begin
   perform pawl_v1._check_scope('scope', p_scope), pawl_v1._check_key('key', p_key), pawl_v1._check_key('step', p_step),
           pawl_v1._check_hash(p_hash),
@@ -7463,6 +7465,7 @@ begin
       coalesce(case when v_doubt.calls > 0 or v_now < v_step_row.memory_ends_at then v_step_row.memory_ends_at end,
                v_now + pawl_v1._step_memory(pawl_v1._ms_option(p_options, 'memory_ms', 86400000, 1000, 315360000000)))
     end;
+    v_last := greatest(v_step_row.fence, v_step_row.cleared);
     update pawl.step as e
        set fence = nextval('pawl.fence_seq'),
            recovery = p_options ->> 'recovery',
@@ -7474,6 +7477,10 @@ begin
        and e.step = p_step
     returning e.*
          into v_step_row;
+    if v_step_row.fence <= v_last then -- a verdict on the earlier call would count for this one
+      raise exception 'the sequence pawl.fence_seq is behind: it gave out %, and % was given out before', v_step_row.fence, v_last
+        using errcode = 'P4098', hint = 'run pawl migrate up, which raises sequences that logical replication left behind';
+    end if;
     v_until := least(v_now + v_timeout, v_until);
     insert into pawl.step_call (fence, scope, key, step, probe, started_at, not_after)
     values (v_step_row.fence, p_scope, p_key, p_step, v_outcome = 'probe', v_now, v_until);
@@ -8964,7 +8971,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'f70de117b2d5602bfa1be33227f7ee9f7a428d6182227be99884a50025e7c2a9');
+values (1, 'init', 1, 'd86ae0f85e009a3dbe9765a43c530d1cebcf9153a4c56d372a4f2c77c6d04ea6');
 
 do $$
 begin

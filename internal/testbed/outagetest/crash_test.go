@@ -15,6 +15,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/internal/testbed/patience"
+	"github.com/pawl-go/pawl/internal/verdict"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -42,6 +43,14 @@ func slowly(ctx context.Context, tx pgx.Tx, key string) error {
 	return err
 }
 
+// received hides Exclusive of the job of a stored delivery: only what the consumer acquires is seen.
+func received(ctx context.Context, m consumer.Message[[]byte]) context.Context {
+	if m.Handle == nil {
+		ctx = new(verdict.Exclusive).Context(ctx)
+	}
+	return ctx
+}
+
 var fast = job.Backoff{Base: 20 * time.Millisecond, Max: 100 * time.Millisecond}
 
 // A handler whose statement takes the server down each time is charged, and ends as a dead letter.
@@ -49,9 +58,12 @@ var fast = job.Backoff{Base: 20 * time.Millisecond, Max: 100 * time.Millisecond}
 func TestCrash_IsCharged(t *testing.T) {
 	t.Parallel()
 	const attempts, good = 2, 5
-	handle := func(crashes *atomic.Int32) func(ctx context.Context, tx pgx.Tx, key string) error {
+	handle := func(crashes *atomic.Int32, exclusive *atomic.Bool) func(ctx context.Context, tx pgx.Tx, key string) error {
 		return func(ctx context.Context, tx pgx.Tx, key string) error {
 			if key == "culprit" {
+				if verdict.HeldIn(ctx) {
+					exclusive.Store(true)
+				}
 				crashes.Add(1)
 				return crash(ctx, tx)
 			}
@@ -77,12 +89,13 @@ func TestCrash_IsCharged(t *testing.T) {
 			t.Parallel()
 			b := setup(t, nil, "")
 			var crashes atomic.Int32
+			var exclusive atomic.Bool
 			b.exec(fmt.Sprintf(`select pawl_v1.job_enqueue('q', 'k', 'culprit', '{"max_attempts": %d}')`, attempts))
 			for n := range good {
 				b.exec(`select pawl_v1.job_enqueue('q', 'k', $1, '{"max_attempts": 1}')`, []byte(fmt.Sprint(n)))
 			}
 			var charged charges
-			b.worker(b.pool(8, nil), charged.hooks(), job.Queue{Name: "q", Concurrency: 2}, form(handle(&crashes)))
+			b.worker(b.pool(8, nil), charged.hooks(), job.Queue{Name: "q", Concurrency: 2}, form(handle(&crashes, &exclusive)))
 			b.until("the culprit is a dead letter, and the others have ended", "select count(*) from pawl.job as j where j.status <> 'dead_letter'", 0)
 			b.wantDead(1, attempts)
 			b.wantEffects(good)
@@ -90,17 +103,22 @@ func TestCrash_IsCharged(t *testing.T) {
 			if n := crashes.Load(); n < 3 {
 				t.Errorf("charged after %d crashes: an outage takes one attempt, or two", n)
 			}
+			if !exclusive.Load() {
+				t.Error("it was charged without having been exclusive")
+			}
 		})
 	}
 	for name, form := range map[string]func(do func(context.Context, pgx.Tx, string) error) consumer.Handler{
 		"transactional": func(do func(context.Context, pgx.Tx, string) error) consumer.Handler {
-			return consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, m consumer.Message[[]byte]) error { return do(ctx, tx, m.Key) }).
+			return consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, m consumer.Message[[]byte]) error {
+				return do(received(ctx, m), tx, m.Key)
+			}).
 				With(consumer.TxPolicy{Policy: consumer.Policy{MaxAttempts: attempts, Backoff: fast}})
 		},
 		"batch": func(do func(context.Context, pgx.Tx, string) error) consumer.Handler {
 			return consumer.HandleManyTx(func(ctx context.Context, tx pgx.Tx, ms []consumer.Message[[]byte]) error {
 				for _, m := range ms {
-					if err := do(ctx, tx, m.Key); err != nil {
+					if err := do(received(ctx, m), tx, m.Key); err != nil {
 						return err
 					}
 				}
@@ -112,13 +130,14 @@ func TestCrash_IsCharged(t *testing.T) {
 			t.Parallel()
 			b := setup(t, nil, "")
 			var crashes atomic.Int32
+			var exclusive atomic.Bool
 			var charged charges
 			s := &pawltest.Source{}
 			s.Send(pawl.Delivery{Key: "culprit", Payload: []byte("x")})
 			for n := range good {
 				s.Send(pawl.Delivery{Key: fmt.Sprint(n), Payload: []byte("x")})
 			}
-			c, err := consumer.New(b.pool(12, nil), consumer.Config{Name: "c", Source: s, Hooks: charged.hooks(), Handler: form(handle(&crashes))})
+			c, err := consumer.New(b.pool(12, nil), consumer.Config{Name: "c", Source: s, Hooks: charged.hooks(), Handler: form(handle(&crashes, &exclusive))})
 			b.must(err)
 			b.goes(c.Run)
 			patience.Until(t, "all is acknowledged", func() bool { return s.Open() == 0 })
@@ -128,6 +147,9 @@ func TestCrash_IsCharged(t *testing.T) {
 			charged.want(b, attempts)
 			if n := crashes.Load(); n < 3 {
 				t.Errorf("charged after %d crashes: an outage takes one attempt, or two", n)
+			}
+			if !exclusive.Load() {
+				t.Error("it was charged without having been exclusive")
 			}
 		})
 	}

@@ -187,6 +187,40 @@ func TestStep_AnotherJobWaits(t *testing.T) {
 	b.is("select j.status from pawl.job as j", "pending")
 }
 
+// A sequence that logical replication left behind gives fences out again. A verdict on an earlier call
+// would count for the next one, and an at-most-once call in doubt would be made again: it is refused.
+func TestStep_SequenceBehind(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ policy, end, after string }{
+		"after a verdict":     {"at_most_once", "ambiguous", "unknown"},
+		"after no call":       {"at_most_once", "not_sent", "unknown"},
+		"after a call":        {"repeatable", "ambiguous", "planned"},
+		"after an unread end": {"repeatable", "", "planned"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, "select setval('pawl.fence_seq', 5000)")
+			b.is(beginStep(c.policy, ""), "call")
+			if c.end != "" {
+				b.do(endStep(c.end, ""))
+			}
+			if name == "after a verdict" {
+				b.is(settleStep("not_executed", "{}"), "settled map[status:planned]")
+			}
+			b.do("select setval('pawl.fence_seq', 1, false)")
+			if name == "after a verdict" { // and another fence was given out since, by a build that did not refuse it
+				b.do("update pawl.step set fence = 0")
+			}
+			refused := b.refusal(beginStep(c.policy, ""))
+			b.same(refused.Code+" "+refused.Hint, "P4098 run pawl migrate up, which raises sequences that logical replication left behind")
+			b.is("select count(*) from pawl.step_call", "1")
+			b.do("select setval(s.sequence::regclass, s.held) from pawl_v1._sequences_behind(null) as s")
+			b.is(beginStep(c.policy, ""), "call")
+			b.is(endStep("ambiguous", ""), c.after+" map[]")
+		})
+	}
+}
+
 // The verdict on long names has a target that fits.
 func TestStep_LongNames(t *testing.T) {
 	t.Parallel()
