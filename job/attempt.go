@@ -48,7 +48,7 @@ func (a *attempt) Value(key any) any {
 	if key == (verdict.ExclusiveKey{}) {
 		return &a.exclusive
 	}
-	return a.handling.Value(key)
+	return a.Context.Value(key)
 }
 
 // run goes on until the attempt has ended, or the finisher has it.
