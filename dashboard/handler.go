@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pawl-go/pawl/internal/callback"
+	"github.com/pawl-go/pawl/internal/operator"
 )
 
 // A Handler serves the dashboard. Mount it at any path with [http.StripPrefix]: its links are relative. It is safe for concurrent use.
@@ -36,13 +37,13 @@ func New(c Config) (*Handler, error) {
 	for _, p := range pages {
 		h.mux.HandleFunc("GET "+p.pattern, h.page(p))
 	}
-	for _, a := range actions {
-		h.mux.HandleFunc("GET /do/"+a.name, h.ask(a))
-		h.mux.HandleFunc("POST /do/"+a.name, h.act(a))
-	}
-	for _, a := range bulkActions {
-		h.mux.HandleFunc("GET /all/"+a.name, h.askAll(a))
-		h.mux.HandleFunc("POST /all/"+a.name, h.actAll(a))
+	for _, a := range operator.All() {
+		h.mux.HandleFunc("GET /do/"+a.Name, h.ask(a))
+		h.mux.HandleFunc("POST /do/"+a.Name, h.act(a))
+		if a.Jobs != nil {
+			h.mux.HandleFunc("GET /all/"+a.Command, h.askAll(a))
+			h.mux.HandleFunc("POST /all/"+a.Command, h.actAll(a))
+		}
 	}
 	h.mux.HandleFunc("GET /all/purge", h.askPurge)
 	h.mux.HandleFunc("POST /all/purge", h.actPurge)

@@ -105,8 +105,8 @@ func TestGates_NeedReasonAndYes(t *testing.T) {
 	db := withGates(t)
 	for line, want := range map[string][]string{
 		"sequence-gates reset orders a 1 --yes":          {"why is missing", "--reason"},
-		"sequence-gates reset orders a 1 --reason r":     {"this would reset gate a of consumer orders", "is dropped", "add --yes"},
-		"sequence-gates release orders a --reason r":     {"this would release gate a of consumer orders", "add --yes"},
+		"sequence-gates reset orders a 1 --reason r":     {"this would reset sequence gate a of consumer orders", "is dropped", "add --yes"},
+		"sequence-gates release orders a --reason r":     {"this would release sequence gate a of consumer orders", "add --yes"},
 		"sequence-gates reset orders a one --reason r":   {`LAST is a number, not "one"`},
 		"sequence-gates reset orders a --reason r --yes": {"it takes 3 arguments, not 2", "CONSUMER RESOURCE LAST"},
 		"sequence-gates list --limit 0":                  {"--limit must lie between 1 and 1000"},
