@@ -126,7 +126,7 @@ func (v *view) execute(a operator.Verb) error {
 		err = errors.New(a.Noun.Locked + ": try again when that has ended")
 	}
 	if err != nil {
-		var bad badParameter
+		var bad *operator.BadValue
 		if errors.As(err, &bad) || errors.Is(err, pawl.ErrArgumentInvalid) {
 			v.status = http.StatusUnprocessableEntity
 			q.Problem = err.Error()
@@ -149,12 +149,8 @@ func (v *view) execute(a operator.Verb) error {
 
 // do does it, if the form has all that the verb needs, and says what was seen of the thing.
 func (v *view) do(a operator.Verb, by ops.By) (r ops.Result, err error) {
-	var bad *operator.BadValue
-	if errors.As(a.Wrong(v.param, true), &bad) {
-		if slices.ContainsFunc(a.Seen, func(f operator.Field) bool { return f.Name == bad.Field.Name }) {
-			bad.Want += ", as the page that led here has it"
-		}
-		return r, badParameter{bad.Field.Name, bad.Value, bad.Want}
+	if err := a.Wrong(v.param, true); err != nil {
+		return r, err
 	}
 	if a.Check != nil {
 		if wrong, next := a.Check(v.param); wrong != "" {

@@ -31,8 +31,8 @@ const (
 	Time   Type = "time"
 )
 
-// want says what the values are; empty: any text.
-func (f Field) want() string {
+// Want says what the values are; empty: any text.
+func (f Field) Want() string {
 	switch n := len(f.Options); {
 	case n > 0:
 		return strings.Join(f.Options[:n-1], ", ") + " or " + f.Options[n-1]
@@ -43,7 +43,7 @@ func (f Field) want() string {
 	case f.Type == ID:
 		return "a whole number above zero"
 	case f.Type == Time:
-		return "a time"
+		return "a time (RFC 3339) or never"
 	}
 	return ""
 }

@@ -65,15 +65,15 @@ func (v Verb) Fields() []Field { return slices.Concat(v.Noun.Fields, v.Seen, v.I
 
 // Wrong returns a *[BadValue] for the first value that does not fit. A form has to say what was seen.
 func (v Verb) Wrong(p Values, form bool) error {
-	fields := slices.Clone(v.Noun.Fields)
-	for _, f := range v.Seen {
-		if p(f.Name) != "" || form && !f.Optional {
-			fields = append(fields, f)
-		}
-	}
-	for _, f := range append(fields, v.Inputs...) {
-		if value := p(f.Name); !f.Fits(value) {
-			return &BadValue{f, value, f.want()}
+	for i, f := range v.Fields() {
+		shown := i < len(v.Noun.Fields)+len(v.Seen)
+		seen := shown && i >= len(v.Noun.Fields)
+		if value := p(f.Name); !f.Fits(value) && (value != "" || !seen || form && !f.Optional) {
+			bad := &BadValue{f, value, f.Want()}
+			if form && shown {
+				bad.Want += ", as the page that led here has it"
+			}
+			return bad
 		}
 	}
 	return nil

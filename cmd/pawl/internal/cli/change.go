@@ -115,8 +115,3 @@ func whoami() string {
 
 // isLocked reports whether an open transaction has the row.
 func isLocked(err error) bool { return verdict.IsBusy(pawl.CodeOf(err)) }
-
-// addFenceFlag gives a command the flag that says what was looked at.
-func addFenceFlag(cmd *cobra.Command, fence *int64) {
-	cmd.Flags().Int64Var(fence, "fence", 0, "the fence that was shown when you looked: if it has moved since, nothing changes")
-}

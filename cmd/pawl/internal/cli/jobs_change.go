@@ -39,7 +39,7 @@ func (d door) newVerb(verb operator.Verb) *cobra.Command {
 		cmd.Example += fmt.Sprintf("\n  pawl %s %s --queue orders --error 'connection refused' --dry-run", d.name, verb.Command)
 	}
 	f.change = addChange(cmd, verb.Warning != "" || verb.Doubles || f.many)
-	addFenceFlag(cmd, &f.fence)
+	cmd.Flags().Int64Var(&f.fence, verb.Seen[0].Flag, 0, verb.Seen[0].Label)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if f.selects(args) {
 			return f.bulk(cmd, args)

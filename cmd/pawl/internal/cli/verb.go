@@ -1,14 +1,11 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -131,8 +128,6 @@ func checkValues(cmd *cobra.Command, v operator.Verb, p values) error {
 	var bad *operator.BadValue
 	switch is := errors.As(v.Wrong(p.of, false), &bad); {
 	case !is:
-	case bad.Field.Flag != "":
-		return misused(cmd, fmt.Sprintf("--%s must lie between 1 and %d", bad.Field.Flag, math.MaxInt64), asIn)
 	case len(bad.Field.Options) > 0:
 		return misused(cmd, fmt.Sprintf("the %s is %s, not %s", bad.Field.Arg, bad.Want, bad.Value), asIn)
 	default:
@@ -215,32 +210,26 @@ type flagValue struct {
 	values values
 }
 
-func (f *flagValue) String() string { return cmp.Or(f.values[f.field.Name]) }
+func (f *flagValue) String() string { return f.values[f.field.Name] }
 
-// Type is what the help calls the value, and what an error says of one that does not fit.
+// Type is what the help calls the value.
 func (f *flagValue) Type() string {
 	switch f.field.Type {
 	case operator.Number, operator.ID:
-		return "int"
+		return "number"
 	case operator.Time:
 		return "time"
 	}
 	return "string"
 }
 
-// Set takes what can be a value of the field. An id of 0 is none.
-func (f *flagValue) Set(given string) (err error) {
-	switch f.field.Type {
-	case operator.Number, operator.ID:
-		var n int64
-		if n, err = strconv.ParseInt(given, 10, 64); n == 0 && f.field.Type == operator.ID {
-			given = ""
-		}
-	case operator.Time:
-		if !f.field.Fits(given) {
-			err = errors.New("is neither a time (RFC 3339) nor never")
-		}
+// Set takes what fits. An id of 0 is none.
+func (f *flagValue) Set(given string) error {
+	if f.field.Type == operator.ID && given == "0" {
+		given = ""
+	} else if !f.field.Fits(given) {
+		return errors.New("must be " + f.field.Want())
 	}
 	f.values[f.field.Name] = given
-	return err
+	return nil
 }
