@@ -45,21 +45,45 @@ func (v *view) mayChange() error {
 	return nil
 }
 
-// ask is the page before an action: it says what the verb can cause, and asks why. Only a POST executes it.
-func (h *Handler) ask(a operator.Verb) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		v := h.view(page{pattern: "/do/" + a.Name, title: a.Title}, r)
-		err := v.mayChange()
-		if first := a.Noun.Fields[0].Name; err == nil && v.param(first) == "" {
-			err = badParameter{first, "", "there: follow the link on the page of what you want to change"}
-		}
-		if err != nil {
-			v.trouble(err)
-		} else {
-			v.add(v.question(a, ""))
-		}
-		v.write(w)
+// form serves what changes something: a GET asks, and only a POST executes. Whether the user may is decided here, for all of them. act returns
+// the id of what it has begun; empty: it has done all, and the view says what.
+func (h *Handler) form(address, title string, ask func(*view) error, act func(*view) (run string, err error)) {
+	serve := func(method string, do func(*view) (string, error)) {
+		h.mux.HandleFunc(method+" "+address, func(w http.ResponseWriter, r *http.Request) {
+			r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+			v := h.view(page{pattern: address, title: title}, r)
+			var run string
+			err := v.mayChange()
+			if err == nil && method == http.MethodPost {
+				err = v.readForm()
+			}
+			if err == nil {
+				run, err = do(v)
+			}
+			if err != nil {
+				v.trouble(err)
+			}
+			if run != "" {
+				seeOther(w, v.Link.To("run", "id", run))
+				return
+			}
+			v.write(w)
+		})
 	}
+	if ask != nil {
+		serve(http.MethodGet, func(v *view) (string, error) { return "", ask(v) })
+	}
+	serve(http.MethodPost, act)
+}
+
+// ask is the page before an action: it says what the verb can cause, and asks why.
+func (v *view) ask(a operator.Verb) error {
+	first := a.Noun.Fields[0].Name
+	if v.param(first) == "" {
+		return badParameter{first, "", "there: follow the link on the page of what you want to change"}
+	}
+	v.add(v.question(a, ""))
+	return nil
 }
 
 // A question is the form of an action.
@@ -93,25 +117,8 @@ func (v *view) question(a operator.Verb, problem string) question {
 	return q
 }
 
-// act executes an action, or says what it would do.
-func (h *Handler) act(a operator.Verb) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		v := h.view(page{pattern: "/do/" + a.Name, title: a.Title}, r)
-		if err := v.execute(a); err != nil {
-			v.trouble(err)
-		}
-		v.write(w)
-	}
-}
-
+// execute does an action, or says what it would do.
 func (v *view) execute(a operator.Verb) error {
-	if err := v.mayChange(); err != nil {
-		return err
-	}
-	if err := v.readForm(); err != nil {
-		return err
-	}
 	by, dry := ops.By{Actor: v.User.Name, Reason: strings.TrimSpace(v.param("reason"))}, v.param("mode") != "execute"
 	if dry {
 		by = ops.DryRun

@@ -53,21 +53,6 @@ func (v *view) bulkWhat() string {
 	return what
 }
 
-// askAll is the page before a bulk action.
-func (h *Handler) askAll(a operator.Verb) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		v := h.view(page{pattern: "/all/" + a.Command, title: allOf(a)}, r)
-		err := v.mayChange()
-		if err == nil {
-			err = v.questionAll(a, "")
-		}
-		if err != nil {
-			v.trouble(err)
-		}
-		v.write(w)
-	}
-}
-
 // questionAll adds the form of a bulk action, with how many it is about, how many of them may take effect twice, and the first of them: what a dry run says.
 func (v *view) questionAll(a operator.Verb, problem string) error {
 	s, err := v.selected(string(ops.StatusDeadLetter))
@@ -103,30 +88,8 @@ func (v *view) questionAll(a operator.Verb, problem string) error {
 	return nil
 }
 
-// actAll begins a bulk action. It goes on without the browser; a page shows how far it is.
-func (h *Handler) actAll(a operator.Verb) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		v := h.view(page{pattern: "/all/" + a.Command, title: allOf(a)}, r)
-		id, err := v.beginAll(a)
-		if err != nil {
-			v.trouble(err)
-		}
-		if id != "" {
-			seeOther(w, v.Link.To("run", "id", id))
-			return
-		}
-		v.write(w)
-	}
-}
-
+// beginAll begins a bulk action. It goes on without the browser; a page shows how far it is.
 func (v *view) beginAll(a operator.Verb) (id string, err error) {
-	if err := v.mayChange(); err != nil {
-		return "", err
-	}
-	if err := v.readForm(); err != nil {
-		return "", err
-	}
 	s, err := v.selected(string(ops.StatusDeadLetter))
 	if err != nil {
 		return "", err
@@ -285,22 +248,11 @@ type stopForm struct{ Address, ID string }
 func (stopForm) Kind() string { return "stop" }
 
 // stopRun stops a bulk action after the transaction in hand.
-func (h *Handler) stopRun(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	v := h.view(page{pattern: "/run", title: "Stop"}, r)
-	err := v.mayChange()
-	if err == nil {
-		err = v.readForm()
-	}
-	var running *bulkRun
-	if err == nil {
-		running, err = h.bulk.get(v.param("id"))
-	}
+func stopRun(v *view) (id string, err error) {
+	running, err := v.h.bulk.get(v.param("id"))
 	if err != nil {
-		v.trouble(err)
-		v.write(w)
-		return
+		return "", err
 	}
 	running.stop()
-	seeOther(w, v.Link.To("run", "id", v.param("id")))
+	return v.param("id"), nil
 }

@@ -38,16 +38,13 @@ func New(c Config) (*Handler, error) {
 		h.mux.HandleFunc("GET "+p.pattern, h.page(p))
 	}
 	for _, a := range operator.All() {
-		h.mux.HandleFunc("GET /do/"+a.Name, h.ask(a))
-		h.mux.HandleFunc("POST /do/"+a.Name, h.act(a))
+		h.form("/do/"+a.Name, a.Title, func(v *view) error { return v.ask(a) }, func(v *view) (string, error) { return "", v.execute(a) })
 		if a.Jobs != nil {
-			h.mux.HandleFunc("GET /all/"+a.Command, h.askAll(a))
-			h.mux.HandleFunc("POST /all/"+a.Command, h.actAll(a))
+			h.form("/all/"+a.Command, allOf(a), func(v *view) error { return v.questionAll(a, "") }, func(v *view) (string, error) { return v.beginAll(a) })
 		}
 	}
-	h.mux.HandleFunc("GET /all/purge", h.askPurge)
-	h.mux.HandleFunc("POST /all/purge", h.actPurge)
-	h.mux.HandleFunc("POST /run", h.stopRun)
+	h.form("/all/purge", operator.Purge.Title, askPurge, purge)
+	h.form("/run", "Stop", nil, stopRun)
 	h.mux.Handle("GET /assets/", assets())
 	return h, nil
 }

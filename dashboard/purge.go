@@ -50,42 +50,23 @@ func (v *view) purgeRule() (r ops.PurgeRule, err error) {
 }
 
 // askPurge is the page before a purge.
-func (h *Handler) askPurge(w http.ResponseWriter, r *http.Request) {
-	v := h.view(page{pattern: "/all/purge", title: operator.Purge.Title}, r)
-	if err := v.mayChange(); err != nil {
-		v.trouble(err)
-	} else {
-		v.add(v.purgeQuestion(""))
-	}
-	v.write(w)
+func askPurge(v *view) error {
+	v.add(v.purgeQuestion(""))
+	return nil
 }
 
-// actPurge counts what would go, or begins a purge.
-func (h *Handler) actPurge(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	v := h.view(page{pattern: "/all/purge", title: operator.Purge.Title}, r)
-	id, err := v.purge()
-	var bad badParameter
-	switch {
-	case id != "":
-		seeOther(w, v.Link.To("run", "id", id))
-		return
-	case errors.As(err, &bad), errors.Is(err, pawl.ErrArgumentInvalid):
+// purge counts what would go, or begins a purge.
+func purge(v *view) (id string, err error) {
+	id, err = v.beginPurge()
+	if errors.As(err, new(badParameter)) || errors.Is(err, pawl.ErrArgumentInvalid) {
 		v.status = http.StatusUnprocessableEntity
 		v.add(v.purgeQuestion(err.Error()))
-	case err != nil:
-		v.trouble(err)
+		return "", nil
 	}
-	v.write(w)
+	return id, err
 }
 
-func (v *view) purge() (id string, err error) {
-	if err := v.mayChange(); err != nil {
-		return "", err
-	}
-	if err := v.readForm(); err != nil {
-		return "", err
-	}
+func (v *view) beginPurge() (id string, err error) {
 	rule, err := v.purgeRule()
 	if err != nil {
 		return "", err

@@ -53,9 +53,10 @@ orders    account 8  3     0     -     -
 		t.Errorf("%d jobs are due", n)
 	}
 	wantFailure(t, pawl(t, db, "sequence-gates", "release", "orders", "account 8", "--reason", "r", "--yes"), 1, "nothing is held at gate account 8 of consumer orders", "--held")
-	if r := mustPawl(t, db, "sequence-gates", "reset", "mail", "new", "0", "--reason", "r", "--yes"); r.stdout != "gate new reset: it stands at 0 (was -)\n" {
+	if r := mustPawl(t, db, "sequence-gates", "reset", "mail", "new", "0", "--from", "none", "--reason", "r", "--yes"); r.stdout != "gate new reset: it stands at 0 (was -)\n" {
 		t.Errorf("%+v", r)
 	}
+	wantFailure(t, pawl(t, db, "sequence-gates", "reset", "mail", "new", "7", "--from", "none", "--reason", "r", "--yes"), 1, "gate new of consumer mail has moved since you looked")
 	if r := mustPawl(t, db, "sequence-gates", "reset", "--reason", "r", "--yes", "--", "mail", "new", "-1"); r.stdout != "gate new reset: it stands at -1 (was 0)\n" {
 		t.Errorf("%+v", r)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/conns"
@@ -18,11 +17,13 @@ var errMoved = errors.New("it is not as it was seen")
 // asSeen runs a verb that has no such check of its own, and takes it back if the thing was not as it was seen. The verb holds the thing's lock
 // meanwhile, so of two at once the second sees what the first did.
 func asSeen(ctx context.Context, db pawl.DB, verb func(pawl.DB) (ops.Result, error), same func(pawl.DB, ops.Result) (bool, error)) (r ops.Result, err error) {
-	pool, is := db.(*pgxpool.Pool)
+	conn, is := db.(interface { // a pool or a connection
+		BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error)
+	})
 	if !is {
 		return r, fmt.Errorf("%T cannot begin a transaction", db)
 	}
-	err = pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
+	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
 		if r, err = verb(tx); err != nil || !r.Changed() {
 			return err
 		}
@@ -32,7 +33,7 @@ func asSeen(ctx context.Context, db pawl.DB, verb func(pawl.DB) (ops.Result, err
 		}
 		return err
 	})
-	conns.LeaveStandby(pool, err)
+	conns.LeaveStandby(db, err)
 	if errors.Is(err, errMoved) {
 		return ops.Result{Outcome: ops.Moved, DryRun: r.DryRun, Was: r.Was, Hint: "it was changed since you looked, or this form was sent already: go back and look again"}, nil
 	}

@@ -165,7 +165,7 @@ var table = []Verb{
 		Effect: "The gate expects the number after the one that you give. If you set it back, numbers that took effect can take effect again.",
 		More: "LAST is the number that took effect last: for a strict gate that does not know where to begin, or after a sender has begun its numbers anew. " +
 			"What is held up to LAST + 1 is due at once; what is not higher than LAST is dropped.",
-		Seen:   []Field{{Name: "last", Flag: "from", Type: Number, None: true, Label: "where the gate stood when you looked: if it has moved since, nothing changes"}},
+		Seen:   []Field{{Name: "last", Flag: "from", Type: Number, None: true, Label: "where the gate stood when you looked, or none: if it has moved since, nothing changes"}},
 		Inputs: []Field{{Name: "to", Arg: "LAST", Type: Number, Label: "last number that took effect"}},
 		Danger: true, Warning: "whatever has a number up to LAST is dropped",
 		Example: "orders 'account 7' 41 --reason 'their numbers begin at 42' --yes\n--reason 'they begin at 0' --yes -- orders 'account 7' -1", Do: resetGate},
