@@ -1,7 +1,7 @@
 // Package operator is the table of what an operator can do by hand: each verb of package ops with its words and its fields, once. The command
 // line makes its commands of it, and the dashboard its forms.
 //
-//	verb.go   what a verb and a field are
+//	verb.go   what a verb is; field.go: what it takes
 //	noun.go   what verbs are about, and what a row says of it
 //	table.go  the verbs
 //	seen.go   verbs that are taken back if the thing was not as it was seen
