@@ -1,62 +1,34 @@
 package dashboard
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/internal/verdict"
 	"github.com/pawl-go/pawl/ops"
 )
 
-// An action is one verb of an operator. Its page says what it can cause and asks why; only a POST executes it.
-type action struct {
-	name   string // of the SQL function, as it stands in the audit
-	title  string
-	danger bool
-	effect string   // what it can cause, in plain words
-	names  []string // parameters that name the thing, and what was seen of it
-	inputs []field  // what else it needs
-	what   func(p parameters) string
-	back   func(l link, p parameters) string
-	do     func(ctx context.Context, db pawl.DB, p parameters, by ops.By) (ops.Result, error)
-}
-
-// parameters are those of a request.
-type parameters func(name string) string
-
-// A call is an action with the names of what it is about, for a link.
-type call struct {
-	name  string
-	names []any // names and values in turn
-}
-
-// actions makes the links to actions; none, if the user may not change anything.
-func (v *view) actions(all ...call) verbs {
+// actions makes the links to the verbs that a thing allows; none, if the user may not change anything.
+func (v *view) actions(row operator.Row) verbs {
 	if !v.Change {
 		return nil
 	}
 	var links verbs
-	for _, c := range all {
-		if a, known := actionNamed(c.name); known {
-			links = append(links, verbLink{a.title, v.Link.To("do/"+a.name, c.names...), a.danger})
+	for _, verb := range row.Verbs() {
+		var names []any
+		for _, f := range slices.Concat(row.Noun.Fields, verb.Seen) {
+			names = append(names, f.Name, row.Value(f.Name))
 		}
+		links = append(links, verbLink{verb.Title, v.Link.To("do/"+verb.Name, names...), verb.Danger})
 	}
 	return links
-}
-
-func actionNamed(name string) (action, bool) {
-	for _, a := range actions {
-		if a.name == name {
-			return a, true
-		}
-	}
-	return action{}, false
 }
 
 // maxForm bounds the form of an action.
@@ -73,21 +45,45 @@ func (v *view) mayChange() error {
 	return nil
 }
 
-// ask is the page before an action.
-func (h *Handler) ask(a action) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		v := h.view(page{pattern: "/do/" + a.name, title: a.title}, r)
-		err := v.mayChange()
-		if err == nil && v.param(a.names[0]) == "" {
-			err = badParameter{a.names[0], "", "there: follow the link on the page of what you want to change"}
-		}
-		if err != nil {
-			v.trouble(err)
-		} else {
-			v.add(v.question(a, ""))
-		}
-		v.write(w)
+// form serves what changes something: a GET asks, and only a POST executes. Whether the user may is decided here, for all of them. act returns
+// the id of what it has begun; empty: it has done all, and the view says what.
+func (h *Handler) form(address, title string, ask func(*view) error, act func(*view) (run string, err error)) {
+	serve := func(method string, do func(*view) (string, error)) {
+		h.mux.HandleFunc(method+" "+address, func(w http.ResponseWriter, r *http.Request) {
+			r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+			v := h.view(page{pattern: address, title: title}, r)
+			var run string
+			err := v.mayChange()
+			if err == nil && method == http.MethodPost {
+				err = v.readForm()
+			}
+			if err == nil {
+				run, err = do(v)
+			}
+			if err != nil {
+				v.trouble(err)
+			}
+			if run != "" {
+				seeOther(w, v.Link.To("run", "id", run))
+				return
+			}
+			v.write(w)
+		})
 	}
+	if ask != nil {
+		serve(http.MethodGet, func(v *view) (string, error) { return "", ask(v) })
+	}
+	serve(http.MethodPost, act)
+}
+
+// ask is the page before an action: it says what the verb can cause, and asks why.
+func (v *view) ask(a operator.Verb) error {
+	first := a.Noun.Fields[0].Name
+	if v.param(first) == "" {
+		return badParameter{first, "", "there: follow the link on the page of what you want to change"}
+	}
+	v.add(v.question(a, ""))
+	return nil
 }
 
 // A question is the form of an action.
@@ -102,39 +98,27 @@ type question struct {
 
 func (question) Kind() string { return "question" }
 
-func (v *view) question(a action, problem string) question {
-	q := question{Address: v.Link.To("do/" + a.name), What: a.what(v.param), Effect: a.effect, Title: a.title, Danger: a.danger, Reason: v.param("reason"), Problem: problem,
-		Back: a.back(v.Link, v.param)}
-	for _, name := range a.names {
-		q.Hidden = append(q.Hidden, field{Name: name, Value: v.param(name)})
+func (v *view) question(a operator.Verb, problem string) question {
+	q := question{Address: v.Link.To("do/" + a.Name), What: a.Noun.NameOf(v.param), Effect: a.Effect, Title: a.Title, Danger: a.Danger, Reason: v.param("reason"), Problem: problem}
+	var names []any
+	for _, f := range a.Noun.Fields {
+		names = append(names, f.Name, v.param(f.Name))
 	}
-	for _, f := range a.inputs {
-		f.Value = v.param(f.Name)
-		q.Inputs = append(q.Inputs, f)
+	q.Back = v.Link.To(a.Noun.Name, names...)
+	for _, f := range slices.Concat(a.Noun.Fields, a.Seen) {
+		q.Hidden = append(q.Hidden, field{Name: f.Name, Value: v.param(f.Name)})
 	}
-	v.Title = a.title + ": " + q.What
+	for _, f := range a.Inputs {
+		if !f.FlagOnly {
+			q.Inputs = append(q.Inputs, field{Name: f.Name, Label: f.Label, Value: v.param(f.Name), Options: f.Options})
+		}
+	}
+	v.Title = a.Title + ": " + q.What
 	return q
 }
 
-// act executes an action, or says what it would do.
-func (h *Handler) act(a action) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		v := h.view(page{pattern: "/do/" + a.name, title: a.title}, r)
-		if err := v.execute(a); err != nil {
-			v.trouble(err)
-		}
-		v.write(w)
-	}
-}
-
-func (v *view) execute(a action) error {
-	if err := v.mayChange(); err != nil {
-		return err
-	}
-	if err := v.readForm(); err != nil {
-		return err
-	}
+// execute does an action, or says what it would do.
+func (v *view) execute(a operator.Verb) error {
 	by, dry := ops.By{Actor: v.User.Name, Reason: strings.TrimSpace(v.param("reason"))}, v.param("mode") != "execute"
 	if dry {
 		by = ops.DryRun
@@ -143,13 +127,13 @@ func (v *view) execute(a action) error {
 		v.add(v.question(a, "Say why. The reason stands in the audit."))
 		return nil
 	}
-	r, err := a.do(v.ctx(), v.h.cfg.Operators, v.param, by)
-	if err != nil && verdict.IsBusy(pawl.CodeOf(err)) {
-		err = errors.New("an open transaction has it locked: try again when that has ended")
-	}
 	q := v.question(a, "")
+	r, err := v.do(a, by)
+	if err != nil && verdict.IsBusy(pawl.CodeOf(err)) {
+		err = errors.New(a.Noun.Locked + ": try again when that has ended")
+	}
 	if err != nil {
-		var bad badParameter
+		var bad *operator.BadValue
 		if errors.As(err, &bad) || errors.Is(err, pawl.ErrArgumentInvalid) {
 			v.status = http.StatusUnprocessableEntity
 			q.Problem = err.Error()
@@ -159,15 +143,28 @@ func (v *view) execute(a action) error {
 		v.trouble(err)
 		if !dry && unanswered(err) {
 			v.add(note{Class: "notice", Text: "The reply of the database was lost. The change may have been made.", Hint: "look at it, and at the audit, before you press again"},
-				verbs{{Text: "Back", Link: q.Back}, {Text: "Audit", Link: v.Link.To("audit", "actor", v.User.Name, "verb", a.name)}})
+				verbs{{Text: "Back", Link: q.Back}, {Text: "Audit", Link: v.Link.To("audit", "actor", v.User.Name, "verb", a.Name)}})
 		}
 		return nil
 	}
 	if !dry {
-		v.h.cfg.Logger.InfoContext(v.ctx(), "dashboard: action", "user", v.User.Name, "verb", a.name, "what", q.What, "outcome", r.Outcome)
+		v.h.cfg.Logger.InfoContext(v.ctx(), "dashboard: action", "user", v.User.Name, "verb", a.Name, "what", q.What, "outcome", r.Outcome)
 	}
 	v.add(v.outcome(a, q, r, dry)...)
 	return nil
+}
+
+// do does it, if the form has all that the verb needs, and says what was seen of the thing.
+func (v *view) do(a operator.Verb, by ops.By) (r ops.Result, err error) {
+	if err := a.Wrong(v.param, true); err != nil {
+		return r, err
+	}
+	if a.Check != nil {
+		if wrong, next := a.Check(v.param); wrong != "" {
+			return r, &pawl.Error{Op: a.Name, Code: pawl.CodeArgumentInvalid, Err: errors.New(wrong), Hint: next}
+		}
+	}
+	return a.Run(v.ctx(), v.h.cfg.Operators, v.param, by)
 }
 
 // unanswered reports whether a change may have been made all the same: there was a connection to send it on, and no refusal came back.
@@ -187,7 +184,7 @@ func (v *view) readForm() error {
 }
 
 // outcome says what an action did, or would do.
-func (v *view) outcome(a action, q question, r ops.Result, dry bool) []block {
+func (v *view) outcome(a operator.Verb, q question, r ops.Result, dry bool) []block {
 	said := note{Class: "done", Text: fmt.Sprintf("%s: %s.", q.What, r.Outcome)}
 	if dry {
 		said = note{Class: "quiet", Text: fmt.Sprintf("Dry run: nothing was changed. %s would be: %s.", q.What, r.Outcome)}

@@ -12,24 +12,12 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A bulk action does one verb to all dead letters that a filter selects.
-type bulkAction struct {
-	name, title string
-	danger      bool
-	doubles     bool // some may take effect a second time: they are left out unless they are asked for
-	effect      string
-	do          func(s ops.Jobs, ctx context.Context, db pawl.DB, by ops.By, progress func(ops.Tally)) (ops.Tally, error)
-}
-
-var bulkActions = []bulkAction{
-	{name: "retry", title: "Retry all of these", doubles: true, do: ops.Jobs.RetryAll,
-		effect: "They all become due now, each with all its attempts before it. What an earlier attempt did outside of the database may happen a second time, unless it was a step."},
-	{name: "discard", title: "Discard all of these", danger: true, do: ops.Jobs.DiscardAll,
-		effect: "They are deleted, with their payloads and errors. That cannot be undone."},
-}
+// allOf is the title of a bulk action, which does one verb to all dead letters that a filter selects.
+func allOf(a operator.Verb) string { return a.Title + " all of these" }
 
 // bulkNames are the parameters of a filter.
 var bulkNames = []string{"queue", "kind", "error", "older_than"}
@@ -44,8 +32,10 @@ func (v *view) bulkLinks() verbs {
 		parameters = append(parameters, name, v.param(name))
 	}
 	var links verbs
-	for _, a := range bulkActions {
-		links = append(links, verbLink{a.title, v.Link.To("all/"+a.name, parameters...), a.danger})
+	for _, a := range operator.All() {
+		if a.Jobs != nil {
+			links = append(links, verbLink{allOf(a), v.Link.To("all/"+a.Command, parameters...), a.Danger})
+		}
 	}
 	return links
 }
@@ -63,29 +53,14 @@ func (v *view) bulkWhat() string {
 	return what
 }
 
-// askAll is the page before a bulk action.
-func (h *Handler) askAll(a bulkAction) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		v := h.view(page{pattern: "/all/" + a.name, title: a.title}, r)
-		err := v.mayChange()
-		if err == nil {
-			err = v.questionAll(a, "")
-		}
-		if err != nil {
-			v.trouble(err)
-		}
-		v.write(w)
-	}
-}
-
 // questionAll adds the form of a bulk action, with how many it is about, how many of them may take effect twice, and the first of them: what a dry run says.
-func (v *view) questionAll(a bulkAction, problem string) error {
+func (v *view) questionAll(a operator.Verb, problem string) error {
 	s, err := v.selected(string(ops.StatusDeadLetter))
 	if err != nil {
 		return err
 	}
-	v.Title = a.title + ": " + v.bulkWhat()
-	q := question{Address: v.Link.To("all/" + a.name), What: v.bulkWhat(), Effect: a.effect, Title: a.title, Danger: a.danger, Reason: v.param("reason"), Problem: problem,
+	v.Title = allOf(a) + ": " + v.bulkWhat()
+	q := question{Address: v.Link.To("all/" + a.Command), What: v.bulkWhat(), Effect: "This happens to each of them. " + a.Effect, Title: allOf(a), Danger: a.Danger, Reason: v.param("reason"), Problem: problem,
 		Back: v.Link.To("dead-letters"), NoDryRun: true}
 	for _, name := range bulkNames {
 		q.Hidden = append(q.Hidden, field{Name: name, Value: v.param(name)})
@@ -98,7 +73,7 @@ func (v *view) questionAll(a bulkAction, problem string) error {
 		v.add(note{Class: "notice", Text: fmt.Sprintf("%s dead letters are selected now.", number(all))})
 		q.Hidden = append(q.Hidden, field{Name: "selected", Value: strconv.Itoa(all)})
 	}
-	if a.doubles {
+	if a.Doubles {
 		s.NoDoubles = true
 		if safe, err := see(v, s.Count); err == nil && all > safe {
 			v.add(note{Class: "notice", Text: fmt.Sprintf("%s of them may take effect a second time: they came under a known key with another payload, or later than is remembered, or their handler ended its transaction itself.", number(all-safe))})
@@ -113,30 +88,8 @@ func (v *view) questionAll(a bulkAction, problem string) error {
 	return nil
 }
 
-// actAll begins a bulk action. It goes on without the browser; a page shows how far it is.
-func (h *Handler) actAll(a bulkAction) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		v := h.view(page{pattern: "/all/" + a.name, title: a.title}, r)
-		id, err := v.beginAll(a)
-		if err != nil {
-			v.trouble(err)
-		}
-		if id != "" {
-			seeOther(w, v.Link.To("run", "id", id))
-			return
-		}
-		v.write(w)
-	}
-}
-
-func (v *view) beginAll(a bulkAction) (id string, err error) {
-	if err := v.mayChange(); err != nil {
-		return "", err
-	}
-	if err := v.readForm(); err != nil {
-		return "", err
-	}
+// beginAll begins a bulk action. It goes on without the browser; a page shows how far it is.
+func (v *view) beginAll(a operator.Verb) (id string, err error) {
 	s, err := v.selected(string(ops.StatusDeadLetter))
 	if err != nil {
 		return "", err
@@ -146,13 +99,13 @@ func (v *view) beginAll(a bulkAction) (id string, err error) {
 		v.status = http.StatusUnprocessableEntity
 		return "", v.questionAll(a, "Say why. The reason stands in the audit, at each of them.")
 	}
-	if more := v.more(s); a.danger && more > 0 {
+	if more := v.more(s); a.Danger && more > 0 {
 		v.status = http.StatusConflict
 		return "", v.questionAll(a, fmt.Sprintf("Since you looked, %s more have come. Press again if you mean those, too.", number(more)))
 	}
-	s.After, s.NoDoubles = "", a.doubles && v.param("doubles") != "retry as well"
-	return v.begin(a.title, v.bulkWhat(), func(ctx context.Context, progress func(ops.Tally)) (ops.Tally, error) {
-		return a.do(s, ctx, v.h.cfg.Operators, by, progress)
+	s.After, s.NoDoubles = "", a.Doubles && v.param("doubles") != "retry as well"
+	return v.begin(allOf(a), v.bulkWhat(), func(ctx context.Context, progress func(ops.Tally)) (ops.Tally, error) {
+		return a.Jobs(s, ctx, v.h.cfg.Operators, by, progress)
 	})
 }
 
@@ -295,22 +248,11 @@ type stopForm struct{ Address, ID string }
 func (stopForm) Kind() string { return "stop" }
 
 // stopRun stops a bulk action after the transaction in hand.
-func (h *Handler) stopRun(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	v := h.view(page{pattern: "/run", title: "Stop"}, r)
-	err := v.mayChange()
-	if err == nil {
-		err = v.readForm()
-	}
-	var running *bulkRun
-	if err == nil {
-		running, err = h.bulk.get(v.param("id"))
-	}
+func stopRun(v *view) (id string, err error) {
+	running, err := v.h.bulk.get(v.param("id"))
 	if err != nil {
-		v.trouble(err)
-		v.write(w)
-		return
+		return "", err
 	}
 	running.stop()
-	seeOther(w, v.Link.To("run", "id", v.param("id")))
+	return v.param("id"), nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -66,7 +67,7 @@ func command(v *view) error {
 		all = append(all, fact{"failure", plain(c.FailureCode + " " + c.FailureMessage)})
 	}
 	v.add(append(all, fact{"what was made", plain(c.RefType + " " + c.RefID)}, fact{"fingerprint of the payload", mono(c.Fingerprint)}))
-	v.add(v.actions(commandVerbs(c)...))
+	v.add(v.actions(operator.Command(c)))
 	v.add(heading("By hand"), v.changeTable(c.Changes, "No changes by hand."))
 	return nil
 }

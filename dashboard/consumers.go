@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -120,7 +121,7 @@ func delivery(v *view) error {
 	v.add(facts{{"consumer", linked(d.Consumer, v.Link.Consumer(d.Consumer))}, {"key", v.storyCell(d.Key, d.Consumer)}, {"remembered", yes(d.Remembered, "yes: a copy is a duplicate", "no: a copy would run as new")},
 		{"received", at(d.ReceivedAt)}, {"took effect", at(d.ProcessedAt)}, {"job", owner}, {"status of the job", status(d.JobStatus)}, {"result", plain(d.ResultRef)},
 		{"kept as it came", yes(d.Kept, octets(d.KeptOctets), "no")}, {"fingerprint", mono(d.Fingerprint)}})
-	v.add(v.actions(deliveryVerbs(d)...))
+	v.add(v.actions(operator.Delivery(d)))
 	v.add(heading("By hand"), v.changeTable(d.Changes, "No changes by hand."))
 	return nil
 }
@@ -133,7 +134,7 @@ func (v *view) forgotten(ref ops.DeliveryRef) error {
 	}
 	v.add(note{Class: "notice", Text: "The consumer remembers no such delivery: a copy would run as new.", Hint: "if it was kept as it came, it can be replayed"},
 		facts{{"consumer", linked(ref.Consumer, v.Link.Consumer(ref.Consumer))}, {"key", v.storyCell(ref.Key, ref.Consumer)}})
-	v.add(v.actions(call{"inbox_replay", []any{"consumer", ref.Consumer, "key", ref.Key, "processed_at", "none"}}))
+	v.add(v.actions(operator.Delivery(ops.Delivery{Consumer: ref.Consumer, Key: ref.Key})))
 	v.add(heading("By hand"), v.changeTable(changes, "No changes by hand."))
 	return nil
 }
@@ -183,7 +184,7 @@ func gate(v *view) error {
 	}
 	v.add(facts{{"consumer", linked(g.Consumer, v.Link.Consumer(g.Consumer))}, {"last number that took effect", optional(g.Last)}, {"held", alarming(g.Held, "odd")},
 		{"lowest number held", optional(g.NextHeld)}, {"held since", at(g.Since)}})
-	v.add(v.actions(gateVerbs(g)...))
+	v.add(v.actions(operator.SequenceGate(g)))
 	v.add(heading("By hand"), v.changeTable(g.Changes, "No changes by hand."))
 	return nil
 }

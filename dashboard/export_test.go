@@ -1,9 +1,11 @@
 package dashboard
 
+import "github.com/pawl-go/pawl/internal/operator"
+
 // Verbs are the names of all actions.
 func Verbs() (names []string) {
-	for _, a := range actions {
-		names = append(names, a.name)
+	for _, a := range operator.All() {
+		names = append(names, a.Name)
 	}
 	return names
 }

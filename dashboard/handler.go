@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pawl-go/pawl/internal/callback"
+	"github.com/pawl-go/pawl/internal/operator"
 )
 
 // A Handler serves the dashboard. Mount it at any path with [http.StripPrefix]: its links are relative. It is safe for concurrent use.
@@ -36,17 +37,14 @@ func New(c Config) (*Handler, error) {
 	for _, p := range pages {
 		h.mux.HandleFunc("GET "+p.pattern, h.page(p))
 	}
-	for _, a := range actions {
-		h.mux.HandleFunc("GET /do/"+a.name, h.ask(a))
-		h.mux.HandleFunc("POST /do/"+a.name, h.act(a))
+	for _, a := range operator.All() {
+		h.form("/do/"+a.Name, a.Title, func(v *view) error { return v.ask(a) }, func(v *view) (string, error) { return "", v.execute(a) })
+		if a.Jobs != nil {
+			h.form("/all/"+a.Command, allOf(a), func(v *view) error { return v.questionAll(a, "") }, func(v *view) (string, error) { return v.beginAll(a) })
+		}
 	}
-	for _, a := range bulkActions {
-		h.mux.HandleFunc("GET /all/"+a.name, h.askAll(a))
-		h.mux.HandleFunc("POST /all/"+a.name, h.actAll(a))
-	}
-	h.mux.HandleFunc("GET /all/purge", h.askPurge)
-	h.mux.HandleFunc("POST /all/purge", h.actPurge)
-	h.mux.HandleFunc("POST /run", h.stopRun)
+	h.form("/all/purge", operator.Purge.Title, askPurge, purge)
+	h.form("/run", "Stop", nil, stopRun)
 	h.mux.Handle("GET /assets/", assets())
 	return h, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/catalog"
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -193,7 +194,7 @@ func job(v *view) error {
 			Hint: "open the call below, and say what the provider answered"})
 	}
 	v.add(v.jobFacts(j))
-	v.add(v.actions(jobVerbs(j)...))
+	v.add(v.actions(operator.Job(j)))
 	v.add(heading("Attempts that failed"), v.errorTable(j.Errors))
 	if len(j.Steps) > 0 {
 		v.add(heading("Calls of other systems"), v.stepTable(j.Steps, ""))

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -53,7 +54,7 @@ func lane(v *view) error {
 	}
 	v.add(facts{{"queue", linked(l.Queue, v.Link.Queue(l.Queue))}, {"policy", plain(l.Policy)}, {"job that has the turn", head}, {"its status", status(l.HeadStatus)},
 		{"waiting behind it", figure(l.Waiting)}, {"oldest of those", at(l.Oldest)}})
-	v.add(v.actions(laneVerbs(l)...))
+	v.add(v.actions(operator.Lane(l)))
 	v.add(heading("By hand"), v.changeTable(l.Changes, "No changes by hand."))
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -113,7 +114,7 @@ func queue(v *view) error {
 		{"tried before, to be tried again", capped(q.Begun)}, {"dead letters", ended(q, q.Dead, "bad")}, {"unknown", ended(q, q.Unknown, "bad")},
 		{"cancelled", ended(q, q.Cancelled, "")}, {"lanes blocked", ended(q, q.LanesBlocked, "odd")}, {"first due since", at(q.DueSince)},
 	})
-	v.add(v.actions(queueVerbs(q)...))
+	v.add(v.actions(operator.Queue(q)))
 	v.add(verbs{{Text: "Jobs", Link: v.Link.To("jobs", "queue", name)}, {Text: "Dead letters", Link: v.Link.To("dead-letters", "queue", name)},
 		{Text: "Lanes", Link: v.Link.To("lanes", "queue", name)}})
 	v.history("queue", name)

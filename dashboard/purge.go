@@ -9,14 +9,8 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/ops"
-)
-
-// purgeTitle and purgeEffect are those of the page that deletes what need not be remembered any more.
-const (
-	purgeTitle  = "Purge"
-	purgeEffect = "What is purged is not remembered: a copy that comes under the same key runs as new. What is processing, unknown or waits for a retry never goes. " +
-		"Consumers purge their own deliveries while they run, and workers the enqueue keys. This is for what neither of them runs for any more."
 )
 
 // purgeFields are what the page asks for.
@@ -31,11 +25,11 @@ func (v *view) purgeLink() verbs {
 	if !v.Change {
 		return nil
 	}
-	return verbs{{purgeTitle, v.Link.To("all/purge"), true}}
+	return verbs{{operator.Purge.Title, v.Link.To("all/purge"), true}}
 }
 
 func (v *view) purgeQuestion(problem string) question {
-	q := question{Address: v.Link.To("all/purge"), What: "what need not be remembered any more", Effect: purgeEffect, Title: purgeTitle, Danger: true, Reason: v.param("reason"), Problem: problem,
+	q := question{Address: v.Link.To("all/purge"), What: "what need not be remembered any more", Effect: operator.Purge.Effect + " This is for what neither of them runs for any more.", Title: operator.Purge.Title, Danger: true, Reason: v.param("reason"), Problem: problem,
 		Back: v.Link.To("doctor")}
 	for _, f := range purgeFields {
 		f.Value = v.param(f.Name)
@@ -56,42 +50,23 @@ func (v *view) purgeRule() (r ops.PurgeRule, err error) {
 }
 
 // askPurge is the page before a purge.
-func (h *Handler) askPurge(w http.ResponseWriter, r *http.Request) {
-	v := h.view(page{pattern: "/all/purge", title: purgeTitle}, r)
-	if err := v.mayChange(); err != nil {
-		v.trouble(err)
-	} else {
-		v.add(v.purgeQuestion(""))
-	}
-	v.write(w)
+func askPurge(v *view) error {
+	v.add(v.purgeQuestion(""))
+	return nil
 }
 
-// actPurge counts what would go, or begins a purge.
-func (h *Handler) actPurge(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	v := h.view(page{pattern: "/all/purge", title: purgeTitle}, r)
-	id, err := v.purge()
-	var bad badParameter
-	switch {
-	case id != "":
-		seeOther(w, v.Link.To("run", "id", id))
-		return
-	case errors.As(err, &bad), errors.Is(err, pawl.ErrArgumentInvalid):
+// purge counts what would go, or begins a purge.
+func purge(v *view) (id string, err error) {
+	id, err = v.beginPurge()
+	if errors.As(err, new(badParameter)) || errors.Is(err, pawl.ErrArgumentInvalid) {
 		v.status = http.StatusUnprocessableEntity
 		v.add(v.purgeQuestion(err.Error()))
-	case err != nil:
-		v.trouble(err)
+		return "", nil
 	}
-	v.write(w)
+	return id, err
 }
 
-func (v *view) purge() (id string, err error) {
-	if err := v.mayChange(); err != nil {
-		return "", err
-	}
-	if err := v.readForm(); err != nil {
-		return "", err
-	}
+func (v *view) beginPurge() (id string, err error) {
 	rule, err := v.purgeRule()
 	if err != nil {
 		return "", err
@@ -103,7 +78,7 @@ func (v *view) purge() (id string, err error) {
 	by := ops.By{Actor: v.User.Name, Reason: strings.TrimSpace(v.param("reason"))}
 	if v.param("mode") != "execute" {
 		t, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Tally, error) {
-			return ops.Purge(ctx, db, rule, ops.DryRun, nil)
+			return operator.Purge.Do(ctx, db, rule, ops.DryRun, nil)
 		})
 		if err != nil {
 			return "", err
@@ -116,7 +91,7 @@ func (v *view) purge() (id string, err error) {
 		v.add(v.purgeQuestion("Say why. The reason stands in the audit."))
 		return "", nil
 	}
-	return v.begin(purgeTitle, what, func(ctx context.Context, progress func(ops.Tally)) (ops.Tally, error) {
-		return ops.Purge(ctx, v.h.cfg.Operators, rule, by, progress)
+	return v.begin(operator.Purge.Title, what, func(ctx context.Context, progress func(ops.Tally)) (ops.Tally, error) {
+		return operator.Purge.Do(ctx, v.h.cfg.Operators, rule, by, progress)
 	})
 }

@@ -38,6 +38,9 @@ select 's', 'k' || n, sha256('x'), clock_timestamp() - interval '3 days', clock_
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 	}
+	if a := b.post("all/purge", url.Values{"table": {"inbox"}, "consumer": {"c"}, "older_than": {"48h"}}); a.status != http.StatusUnprocessableEntity || !strings.Contains(a.body, "never reported") || !strings.Contains(a.body, `name="older_than"`) {
+		t.Errorf("of a consumer that never reported: %d %s", a.status, a.body)
+	}
 	a := b.post("all/purge", form)
 	if a.status != http.StatusSeeOther {
 		t.Fatalf("%d %s", a.status, a.body)

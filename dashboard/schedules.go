@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -56,7 +57,7 @@ func schedule(v *view) error {
 	v.add(facts{{"plan", plain(planOf(s))}, {"state", scheduleState(s)}, {"next", at(s.NextAt)}, {"last", at(s.LastAt)}, {"after an outage", yes(s.Missed == "all", "each missed tick is enqueued", "one tick is enqueued")},
 		{"queue", linked(s.Queue, v.Link.Queue(s.Queue))}, {"kind", plain(s.Kind)}, {"lane", plain(s.Lane)}, {"priority", plain(s.Priority)}, {"attempts", plain(s.MaxAttempts)}, {"payload", plain(octets(s.PayloadOctets))},
 		{"put", at(s.CreatedAt)}})
-	v.add(v.actions(scheduleVerbs(s)...))
+	v.add(v.actions(operator.Schedule(s)))
 	v.add(heading("By hand"), v.changeTable(s.Changes, "No changes by hand."))
 	return nil
 }

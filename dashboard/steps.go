@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -59,7 +60,7 @@ func step(v *view) error {
 		{"recovery", plain(s.Recovery)}, {"calls", figure(s.Calls)}, {"calls in doubt", alarming(s.InDoubt, "odd")}, {"fence of the newest call", plain(s.Fence)},
 		{"first call", at(s.FirstCalledAt)}, {"nothing was sent after", at(s.LastNotAfter)}, {"the provider remembers the key until", at(s.MemoryEndsAt)},
 		{"failure", plain(strings.TrimSpace(s.FailureCode + " " + s.FailureMessage))}})
-	v.add(v.actions(stepVerbs(s)...))
+	v.add(v.actions(operator.Step(s)))
 	t := table{Caption: "The newest 100 calls and probes, oldest first", Empty: "No call was recorded.", Head: []string{"started", "what", "#fence", "outcome", "ended", "reference", "detail"}}
 	for _, c := range s.History {
 		outcome := plain(c.Outcome)

@@ -105,7 +105,7 @@ func TestLanes_NeedReasonAndYes(t *testing.T) {
 		"lanes unblock orders --reason r --yes":                      {"it takes 2 arguments, not 1", "QUEUE LANE"},
 		"lanes policy orders account-17 --reason r":                  {"it takes 3 arguments, not 2"},
 		"lanes policy orders account-17 drop --reason r":             {"block, park or skip, not drop"},
-		"lanes unblock orders account-17 --job -1 --reason r --yes":  {"job must lie between 1"},
+		"lanes unblock orders account-17 --job -1 --reason r --yes":  {"--job must be a whole number above zero"},
 		"lanes unblock orders account-17 --job one --reason r --yes": {"--job"},
 		"lanes list --limit 0":                                       {"--limit must lie between 1 and 1000"},
 		"lanes list --limit 1001":                                    {"must lie between 1 and 1000", "it is 1001"},

@@ -53,9 +53,10 @@ orders    account 8  3     0     -     -
 		t.Errorf("%d jobs are due", n)
 	}
 	wantFailure(t, pawl(t, db, "sequence-gates", "release", "orders", "account 8", "--reason", "r", "--yes"), 1, "nothing is held at gate account 8 of consumer orders", "--held")
-	if r := mustPawl(t, db, "sequence-gates", "reset", "mail", "new", "0", "--reason", "r", "--yes"); r.stdout != "gate new reset: it stands at 0 (was -)\n" {
+	if r := mustPawl(t, db, "sequence-gates", "reset", "mail", "new", "0", "--from", "none", "--reason", "r", "--yes"); r.stdout != "gate new reset: it stands at 0 (was -)\n" {
 		t.Errorf("%+v", r)
 	}
+	wantFailure(t, pawl(t, db, "sequence-gates", "reset", "mail", "new", "7", "--from", "none", "--reason", "r", "--yes"), 1, "gate new of consumer mail has moved since you looked")
 	if r := mustPawl(t, db, "sequence-gates", "reset", "--reason", "r", "--yes", "--", "mail", "new", "-1"); r.stdout != "gate new reset: it stands at -1 (was 0)\n" {
 		t.Errorf("%+v", r)
 	}
@@ -105,8 +106,8 @@ func TestGates_NeedReasonAndYes(t *testing.T) {
 	db := withGates(t)
 	for line, want := range map[string][]string{
 		"sequence-gates reset orders a 1 --yes":          {"why is missing", "--reason"},
-		"sequence-gates reset orders a 1 --reason r":     {"this would reset gate a of consumer orders", "is dropped", "add --yes"},
-		"sequence-gates release orders a --reason r":     {"this would release gate a of consumer orders", "add --yes"},
+		"sequence-gates reset orders a 1 --reason r":     {"this would reset sequence gate a of consumer orders", "is dropped", "add --yes"},
+		"sequence-gates release orders a --reason r":     {"this would release sequence gate a of consumer orders", "add --yes"},
 		"sequence-gates reset orders a one --reason r":   {`LAST is a number, not "one"`},
 		"sequence-gates reset orders a --reason r --yes": {"it takes 3 arguments, not 2", "CONSUMER RESOURCE LAST"},
 		"sequence-gates list --limit 0":                  {"--limit must lie between 1 and 1000"},

@@ -42,7 +42,7 @@ job/pay  1@1  charge  unknown  1      at_most_once  stripe    1      1         1
 		}
 	}
 	wantFailure(t, pawl(t, db, "steps", "settle", "job/pay", "1@1", "charge", "executed", "--fence", "1", "--reason", "r"), 2, "a wrong verdict", "--yes")
-	wantFailure(t, pawl(t, db, "steps", "settle", "job/pay", "1@1", "charge", "perhaps", "--fence", "1", "--reason", "r", "--yes"), 2, "executed, refused, not_executed", "as in")
+	wantFailure(t, pawl(t, db, "steps", "settle", "job/pay", "1@1", "charge", "perhaps", "--fence", "1", "--reason", "r", "--yes"), 2, "executed, refused or not_executed", "as in")
 	wantFailure(t, pawl(t, db, "steps", "settle", "job/pay", "1@1", "charge", "executed", "--reason", "r", "--yes"), 2, "which attempt", "--fence", "pawl steps show")
 	wantFailure(t, pawl(t, db, "steps", "settle", "job/pay", "1@1", "charge", "executed", "--fence", "7", "--reason", "r", "--yes"), 1, "called again since", "its fence is 1")
 	wantFailure(t, pawl(t, db, "steps", "settle", "job/pay", "1@1", "refund", "executed", "--fence", "1", "--reason", "r", "--yes"), 1, "no step refund", "list")

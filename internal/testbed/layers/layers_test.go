@@ -65,6 +65,7 @@ var plan = []struct {
 	// motion
 	{"consumer", []string{".", "internal/answer", "internal/payload", "internal/callback", "inbox", "internal/conns", "internal/progress", "internal/delivery", "internal/contract", "job", "lock", "migrate", "internal/fault", "internal/pace", "internal/receipt", "internal/rollup", "internal/solo", "internal/txn", "internal/watched", "internal/text", "internal/verdict"}},
 	{"ops", []string{".", "internal/catalog", "internal/contract", "internal/pace", "internal/verdict"}},
+	{"internal/operator", []string{".", "internal/conns", "internal/text", "ops"}},
 	{"doctor", []string{".", "migrate", "internal/catalog", "internal/engine", "internal/conns", "internal/text"}},
 	{"service", []string{".", "internal/callback", "consumer", "job", "migrate", "outbox", "schedule", "internal/catalog", "internal/conns", "internal/pace", "internal/progress"}},
 	// doors
@@ -86,7 +87,7 @@ var plan = []struct {
 	{"observe/internal/metrics", []string{".", "observe", "ops", "internal/catalog"}},
 	{"observe/prompawl", []string{".", "observe", "observe/internal/metrics"}},
 	{"observe/otelpawl", []string{".", "consumer", "job", "observe", "observe/internal/metrics"}},
-	{"dashboard", []string{".", "internal/callback", "internal/conns", "doctor", "internal/catalog", "ops", "internal/text", "internal/verdict"}},
+	{"dashboard", []string{".", "internal/callback", "internal/conns", "doctor", "internal/catalog", "ops", "internal/operator", "internal/text", "internal/verdict"}},
 	// for tests, ours and our users'
 	{"internal/testbed/checker", nil}, // it judges the others, so it shares nothing with them
 	{"internal/testbed/surface", nil},
@@ -114,7 +115,7 @@ var plan = []struct {
 	{"cmd/pawl/internal/demo", []string{".", "cmd/pawl/internal/broker", "internal/testbed/fleet", "step", "consumer", "job", "outbox", "migrate", "internal/testbed/checker", "internal/fault", "internal/testbed/postgres", "internal/testbed/provider", "transport/webhook"}},
 	{"cmd/pawl/internal/scaffold", nil},
 	{"cmd/pawl/internal/sizing", nil},
-	{"cmd/pawl/internal/cli", []string{".", "cmd/pawl/internal/lab", "cmd/pawl/internal/scaffold", "schema", "migrate", "ops", "doctor", "dashboard", "internal/testbed/brokers", "internal/testbed/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/broker", "cmd/pawl/internal/demo", "cmd/pawl/internal/sizing", "internal/text", "internal/verdict"}},
+	{"cmd/pawl/internal/cli", []string{".", "cmd/pawl/internal/lab", "cmd/pawl/internal/scaffold", "schema", "migrate", "ops", "doctor", "dashboard", "internal/testbed/brokers", "internal/testbed/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/broker", "cmd/pawl/internal/demo", "cmd/pawl/internal/sizing", "internal/operator", "internal/text", "internal/verdict"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	{"cmd/pawl/pawl-brokers", []string{".", "cmd/pawl/internal/broker", "cmd/pawl/internal/cli", "internal/testbed/brokers", "transport/pawlkafka", "transport/pawlnats", "transport/pawlrabbitmq"}},
 	// the proof, and the benchmark

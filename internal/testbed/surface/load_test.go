@@ -51,6 +51,7 @@ func (l listed) short() string {
 type house struct {
 	packages []listed
 	types    map[string]*types.Package // by import path
+	exports  map[string]string         // where the compiler has written what each package exports
 }
 
 var load = sync.OnceValues(func() (*house, error) {
@@ -67,7 +68,7 @@ var load = sync.OnceValues(func() (*house, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, exports := &house{types: map[string]*types.Package{}}, map[string]string{}
+	h := &house{types: map[string]*types.Package{}, exports: map[string]string{}}
 	for d := json.NewDecoder(bytes.NewReader(text)); ; {
 		var l listed
 		if err := d.Decode(&l); errors.Is(err, io.EOF) {
@@ -75,12 +76,12 @@ var load = sync.OnceValues(func() (*house, error) {
 		} else if err != nil {
 			return nil, err
 		}
-		exports[l.ImportPath] = l.Export
+		h.exports[l.ImportPath] = l.Export
 		if l.ours() {
 			h.packages = append(h.packages, l)
 		}
 	}
-	compiled := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	compiled := h.compiled()
 	for _, l := range h.packages {
 		if !l.public() {
 			continue
@@ -91,6 +92,11 @@ var load = sync.OnceValues(func() (*house, error) {
 	}
 	return h, nil
 })
+
+// compiled imports packages from what the compiler has written.
+func (h *house) compiled() types.Importer {
+	return importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(h.exports[path]) })
+}
 
 // goList runs `go list` in a folder.
 func goList(dir string, args ...string) ([]byte, error) {

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/internal/verdict"
 	"github.com/pawl-go/pawl/ops"
 )
@@ -116,72 +115,3 @@ func whoami() string {
 
 // isLocked reports whether an open transaction has the row.
 func isLocked(err error) bool { return verdict.IsBusy(pawl.CodeOf(err)) }
-
-// A verb changes one thing that its arguments name.
-type verb struct {
-	arguments int
-	what      func(args []string) string                    // that it is about, for the question: "lane a of queue q"
-	warning   string                                        // what cannot be taken back; empty: nothing, and it does not ask
-	check     func(cmd *cobra.Command, args []string) error // of the arguments; nil: none
-	locked    string                                        // what it says if an open transaction has the thing
-	do        func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (ops.Result, error)
-	done      func(args []string, r ops.Result) string             // the line about a change; also if it was so already
-	why       func(args []string, r ops.Result) (why, next string) // nothing changed; without next: the hint
-}
-
-// on makes a verb of a command: flags, question, and what is printed.
-func (v verb) on(cmd *cobra.Command) *cobra.Command {
-	c := addChange(cmd, v.warning != "")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) != v.arguments {
-			return misused(cmd, fmt.Sprintf("it takes %s, not %d", text.Plural(v.arguments, "argument", "arguments"), len(args)), "as in: "+cmd.UseLine())
-		}
-		if v.check != nil {
-			if err := v.check(cmd, args); err != nil {
-				return err
-			}
-		}
-		return c.run(cmd, cmd.Name()+" "+v.what(args), v.warning, func(ctx context.Context, conn *pgx.Conn, by ops.By) error {
-			r, err := v.do(ctx, conn, args, by)
-			switch {
-			case isLocked(err):
-				return failed(cmd, errors.New(v.locked), "ask again when that has ended")
-			case err != nil:
-				return err
-			}
-			return v.print(cmd, c, args, r)
-		})
-	}
-	return cmd
-}
-
-func (v verb) print(cmd *cobra.Command, c *change, args []string, r ops.Result) (err error) {
-	done := r.Changed() || r.Outcome == ops.Unchanged
-	switch {
-	case *c.json:
-		err = printJSON(cmd.OutOrStdout(), r)
-	case done:
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), c.note()+v.done(args, r))
-	}
-	if err != nil || done {
-		return err
-	}
-	why, next := v.why(args, r)
-	if next == "" {
-		next = r.Hint
-	}
-	return failed(cmd, errors.New(why), next)
-}
-
-// addFenceFlag gives a command the flag that says what was looked at.
-func addFenceFlag(cmd *cobra.Command, fence *int64) {
-	cmd.Flags().Int64Var(fence, "fence", 0, "the fence that was shown when you looked: if it has moved since, nothing changes")
-}
-
-// checkFence requires the fence of a verdict. Looking it up here would defeat it: it must be that of what the person saw.
-func checkFence(cmd *cobra.Command, fence int64, look string) error {
-	if fence <= 0 {
-		return misused(cmd, "which attempt your verdict is about is missing", "pass --fence, as shown by: "+look)
-	}
-	return nil
-}

@@ -2,13 +2,13 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
@@ -20,7 +20,8 @@ fell silent, and it was not declared repeatable, it is unknown: its callers are 
 	cmd.Example = `  pawl commands list --stale
   pawl commands show orders/acme order-17
   pawl commands settle orders/acme order-17 not_executed --fence 17 --reason 'the provider has no such charge' --yes`
-	cmd.AddCommand(newCommandsList(), newCommandsShow(), newCommandsSettle())
+	cmd.AddCommand(newCommandsList(), newCommandsShow())
+	addVerbs(cmd, operator.Commands)
 	return cmd
 }
 
@@ -98,52 +99,4 @@ func commandText(c ops.Command) string {
 	out.field("payload", "fingerprint %s", c.Fingerprint)
 	out.audit(c.Changes)
 	return out.String()
-}
-
-func newCommandsSettle() *cobra.Command {
-	var v ops.CommandVerdict
-	cmd := &cobra.Command{
-		Use:   "settle SCOPE KEY executed|not_executed --fence N --reason TEXT",
-		Short: "Say whether an unknown command took effect",
-		Long: `Ends an unknown command after you have found out, from the provider or the business rows, whether it took effect. executed: it
-succeeded, and every repeated call gets the result. not_executed: the next call with the key may run it. The attempt that
-fell silent is refused from now on. --fence is what commands show printed when you looked: if another attempt has begun since, your verdict is
-not about that one, and nothing changes. Who and why go to pawl.audit.`,
-		Example: "  pawl commands settle orders/acme order-17 executed --fence 17 --result '{\"id\": 17}' --reason 'order 17 is there' --yes",
-	}
-	var fence int64
-	addFenceFlag(cmd, &fence)
-	cmd.Flags().StringVar(&v.Result, "result", "", "the answer from now on, if it was executed; usually JSON")
-	cmd.Flags().StringVar(&v.RefType, "ref-type", "", "what the result is, for people: order")
-	cmd.Flags().StringVar(&v.RefID, "ref-id", "", "and which")
-	name := func(args []string) string { return fmt.Sprintf("command %s of scope %s", args[1], args[0]) }
-	look := func(args []string) string {
-		return "pawl commands show " + text.ShellWord(args[0]) + " " + text.ShellWord(args[1])
-	}
-	return verb{arguments: 3, what: func(args []string) string { return name(args) + " as " + args[2] },
-		warning: "a wrong verdict doubles or loses an effect",
-		locked:  "the command is locked by an open transaction, most likely of its attempt",
-		check: func(cmd *cobra.Command, args []string) error {
-			if args[2] != "executed" && args[2] != "not_executed" {
-				return misused(cmd, fmt.Sprintf("the verdict is executed or not_executed, not %q", args[2]), "as in: "+cmd.UseLine())
-			}
-			if args[2] == "not_executed" && v != (ops.CommandVerdict{}) {
-				return misused(cmd, "what was not executed has no result", "leave --result, --ref-type and --ref-id out")
-			}
-			return checkFence(cmd, fence, look(args))
-		},
-		do: func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (ops.Result, error) {
-			v.Executed = args[2] == "executed"
-			return ops.CommandRef{Scope: args[0], Key: args[1], Fence: fence}.Settle(ctx, conn, v, by)
-		},
-		done: func(args []string, _ ops.Result) string { return text.Visible(name(args)) + " settled as " + args[2] },
-		why: func(args []string, r ops.Result) (why, next string) {
-			switch r.Outcome {
-			case ops.Refused:
-				return name(args) + " is not unknown", "see: " + look(args)
-			case ops.Moved:
-				return name(args) + " has been tried again since you looked", "find out about that attempt: " + look(args)
-			}
-			return fmt.Sprintf("there is no command %s in scope %s", args[1], args[0]), "see: pawl commands list --stale"
-		}}.on(cmd)
 }

@@ -92,7 +92,7 @@ func wrongValue(e *pflag.InvalidValueError) string {
 		is = "is no number"
 	case "bool":
 		is = "is neither true nor false"
-	case "topic", "queue":
+	case "topic", "queue", "number", "time":
 		is = e.Unwrap().Error()
 	}
 	return fmt.Sprintf("the value %q of --%s %s", e.GetValue(), e.GetFlag().Name, is)

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/text"
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -26,7 +26,8 @@ remembered does not run again, however often it comes and from wherever.
 	cmd.Example = `  pawl inbox show orders order-17
   pawl inbox forget orders order-17 --reason 'booked and reversed by hand; they send it anew' --yes
   pawl inbox replay orders order-17 --reason 'the account exists now' --yes`
-	cmd.AddCommand(newInboxShow(), newInboxForget(), newInboxReplay())
+	cmd.AddCommand(newInboxShow(), newInboxReplay())
+	addVerbs(cmd, operator.Deliveries)
 	return cmd
 }
 
@@ -102,41 +103,4 @@ func forgottenBy(changes []ops.Change) string {
 		return fmt.Sprintf("%s forgot it at %s: %s", last.Actor, last.At.UTC().Format(time.RFC3339), last.Reason)
 	}
 	return "it never came, or longer ago than is remembered; the id is the key that its sender gave it"
-}
-
-func newInboxForget() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "forget CONSUMER ID --reason TEXT",
-		Short: "Forget a delivery, so that it runs as new when it comes again",
-		Long: `Forgets one delivery: the same message, when it comes again, runs as new, and its effect may then be there twice. Nothing else runs a
-delivery past the inbox. It is refused while a job owns the delivery. What was kept of it as it came stays in pawl.delivery. Who and
-why go to pawl.audit.`,
-		Example: "  pawl inbox forget orders order-17 --reason 'booked and reversed by hand; they send it anew' --yes",
-	}
-	var processedAt *time.Time
-	cmd.Flags().Func("processed-at", "when it had taken effect, as you saw it in inbox show --json, or \"never\": if that is not so any more, nothing changes", func(text string) (err error) {
-		var at time.Time
-		if text != "never" {
-			at, err = time.Parse(time.RFC3339Nano, text)
-		}
-		processedAt = &at
-		return err
-	})
-	name := func(args []string) string { return fmt.Sprintf("delivery %s of consumer %s", args[1], args[0]) }
-	return verb{arguments: 2, what: name,
-		warning: "the same message then takes effect again",
-		locked:  "the delivery is locked by an open transaction, most likely of its handler",
-		do: func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (ops.Result, error) {
-			return ops.DeliveryRef{Consumer: args[0], Key: args[1], ProcessedAt: processedAt}.Forget(ctx, conn, by)
-		},
-		done: func(args []string, _ ops.Result) string { return text.Visible(name(args)) + " forgotten" },
-		why: func(args []string, r ops.Result) (why, next string) {
-			switch r.Outcome {
-			case ops.Moved:
-				return name(args) + " has taken effect since you looked, or anew", "see: pawl inbox show " + text.ShellWord(args[0]) + " " + text.ShellWord(args[1])
-			case ops.Refused:
-				return fmt.Sprintf("job %d owns the delivery and is %s", r.JobID, r.Was), ""
-			}
-			return notSeen(args), "the id is the key that its sender gave it: see the producer"
-		}}.on(cmd)
 }

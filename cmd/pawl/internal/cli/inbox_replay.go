@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
@@ -22,29 +23,19 @@ type replay struct {
 
 func newInboxReplay() *cobra.Command {
 	r := &replay{}
-	cmd := &cobra.Command{
-		Use:   "replay CONSUMER [ID...] --reason TEXT",
-		Short: "Have deliveries tried again that have not taken effect",
-		Long: `Has deliveries tried again: those named, or all that were kept in an interval. What took effect is left alone, whatever is asked, and
-what its sender sends meanwhile is a duplicate.
-
-  its job is a dead letter, cancelled, or waits    the job is due now, with all its attempts before it
-  its job was discarded, or it was forgotten       a new job, made of what was kept of it in pawl.delivery
-  it took effect                                   nothing; if its effect was taken back: pawl inbox forget, then this
-
-Each delivery is a transaction of its own. Who and why go to pawl.audit. Exit 1 if any of those named, or any of the interval that has not
-taken effect, could not be replayed; the others are.`,
-		Example: `  pawl inbox replay stripe evt_1 --reason 'the account exists now' --yes
-  pawl inbox replay github --since 6h --reason 'the deploy of noon failed them all' --dry-run`,
-	}
+	verb := operator.Named("inbox_replay")
+	cmd := describe("inbox", verb, " CONSUMER [ID...]")
+	cmd.Long += "\n\n" + wrap("Deliveries are named, or they are all that were kept in an interval. Each is a transaction of its own. Exit 1 if any of those named, "+
+		"or any of the interval that has not taken effect, could not be replayed; the others are.")
+	cmd.Example += "\n  pawl inbox replay github --since 6h --reason 'the deploy of noon failed them all' --dry-run"
 	r.change = addChange(cmd, true)
 	cmd.Flags().StringVar(&r.since, "since", "", "instead of IDs: what was kept since then, a time (RFC 3339) or how long ago (6h)")
 	cmd.Flags().StringVar(&r.until, "until", "", "until before then (default: now)")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return r.run(cmd, args) }
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return r.run(cmd, verb, args) }
 	return cmd
 }
 
-func (r replay) run(cmd *cobra.Command, args []string) error {
+func (r replay) run(cmd *cobra.Command, verb operator.Verb, args []string) error {
 	from, until, err := r.interval(cmd, time.Now())
 	switch {
 	case err != nil:
@@ -57,7 +48,7 @@ func (r replay) run(cmd *cobra.Command, args []string) error {
 	if r.since != "" {
 		what = fmt.Sprintf("replay the deliveries of consumer %s kept from %s until %s", consumer, from.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339))
 	}
-	return r.change.run(cmd, what, "handlers run again for those that have not taken effect", func(ctx context.Context, conn *pgx.Conn, by ops.By) error {
+	return r.change.run(cmd, what, verb.Warning, func(ctx context.Context, conn *pgx.Conn, by ops.By) error {
 		if r.since != "" {
 			if keys, err = keptKeys(ctx, conn, ops.Deliveries{Consumer: consumer, From: from, Until: until, Limit: 1000}); err != nil {
 				return err
@@ -82,7 +73,7 @@ func (r replay) run(cmd *cobra.Command, args []string) error {
 			}
 		}
 		return all.run(cmd, func(key string) (ops.Result, error) {
-			return ops.DeliveryRef{Consumer: consumer, Key: key}.Replay(ctx, conn, by)
+			return verb.Run(ctx, conn, values{"consumer": consumer, "key": key}.of, by)
 		})
 	})
 }

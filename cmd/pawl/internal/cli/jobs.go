@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/migrate"
 	"github.com/pawl-go/pawl/ops"
 )
@@ -42,7 +43,7 @@ pawl_operator; to look, pawl_reader is enough.
 	cmd.Example = `  pawl jobs list --status processing --queue orders
   pawl jobs show 17
   pawl jobs cancel 17 --reason 'sent twice by mistake' --yes`
-	cmd.AddCommand(d.newList(), d.newShow(), d.newVerb(retryVerb), d.newVerb(cancelVerb), d.newVerb(discardVerb))
+	d.addTo(cmd)
 	return cmd
 }
 
@@ -56,8 +57,18 @@ meantime is left alone.`
   pawl dlq show 17
   pawl dlq retry 17 18 --reason 'the stock service is back'
   pawl dlq list --json | jq -r '.jobs[].id' | xargs -r pawl dlq retry --reason 'the stock service is back'`
-	cmd.AddCommand(d.newList(), d.newShow(), d.newVerb(retryVerb), d.newVerb(discardVerb))
+	d.addTo(cmd)
 	return cmd
+}
+
+// addTo gives the group its commands. Verbs about dead letters are those that go for a selection of them.
+func (d door) addTo(group *cobra.Command) {
+	group.AddCommand(d.newList(), d.newShow())
+	for _, v := range operator.Jobs.Verbs() {
+		if d.only == nil || v.Jobs != nil {
+			group.AddCommand(d.newVerb(v))
+		}
+	}
 }
 
 // withSchema connects and makes sure that the functions are there.

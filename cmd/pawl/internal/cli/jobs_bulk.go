@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
@@ -19,14 +20,14 @@ type bulkFlags struct {
 	doubles bool // also those that may take effect a second time
 }
 
-func addBulkFlags(cmd *cobra.Command, b *bulkFlags, verb jobVerb) {
+func addBulkFlags(cmd *cobra.Command, b *bulkFlags, verb operator.Verb) {
 	flags := cmd.Flags()
 	flags.StringVar(&b.sel.Queue, "queue", "", "all of this queue, instead of IDs")
 	flags.StringVar(&b.sel.Kind, "kind", "", "all of this kind")
 	flags.StringVar(&b.sel.Error, "error", "", "all whose last error holds this text")
 	flags.DurationVar(&b.sel.OlderThan, "older-than", 0, "all that were enqueued longer ago than this, as 720h")
 	flags.BoolVar(&b.all, "all", false, "all there are")
-	if verb.mayDouble {
+	if verb.Doubles {
 		flags.BoolVar(&b.doubles, "include-duplicates", false, "with these: also those that may take effect a second time; else they are left out, and counted")
 	}
 }
@@ -34,7 +35,7 @@ func addBulkFlags(cmd *cobra.Command, b *bulkFlags, verb jobVerb) {
 // selects reports whether jobs were selected, not named.
 func (f jobChange) selects(args []string) bool {
 	b := f.bulkFlags
-	return f.verb.bulk != nil && f.only != nil && f.dryRun && len(args) == 0 || b.all || b.sel.Queue != "" || b.sel.Kind != "" || b.sel.Error != "" || b.sel.OlderThan != 0
+	return f.many && f.dryRun && len(args) == 0 || b.all || b.sel.Queue != "" || b.sel.Kind != "" || b.sel.Error != "" || b.sel.OlderThan != 0
 }
 
 // what names the jobs of a selection.
@@ -67,7 +68,7 @@ func (f jobChange) bulk(cmd *cobra.Command, args []string) error {
 		if err := f.checkBy(cmd); err != nil {
 			return err
 		}
-		if err := f.mayAsk(cmd, f.verb.name+" all "+f.what(), f.bulkWarning(0)); err != nil { // a selection does not show what is selected
+		if err := f.mayAsk(cmd, f.verb.Command+" all "+f.what(), f.bulkWarning(0)); err != nil { // a selection does not show what is selected
 			return err
 		}
 	}
@@ -81,7 +82,7 @@ func (f jobChange) bulkIn(ctx context.Context, cmd *cobra.Command, conn *pgx.Con
 	if err != nil {
 		return err
 	}
-	sel.NoDoubles = f.verb.mayDouble
+	sel.NoDoubles = f.verb.Doubles
 	plain, err := sel.Count(ctx, conn)
 	if err != nil {
 		return err
@@ -98,11 +99,11 @@ func (f jobChange) bulkIn(ctx context.Context, cmd *cobra.Command, conn *pgx.Con
 		by = f.by
 	}
 	if n > 0 {
-		if err := f.ask(ctx, cmd, conn, fmt.Sprintf("%s %d %s", f.verb.name, n, f.what()), f.bulkWarning(all-plain)); err != nil {
+		if err := f.ask(ctx, cmd, conn, fmt.Sprintf("%s %d %s", f.verb.Command, n, f.what()), f.bulkWarning(all-plain)); err != nil {
 			return err
 		}
 	}
-	t, err := f.verb.bulk(sel, ctx, conn, by, seconds(func(t ops.Tally) {
+	t, err := f.verb.Jobs(sel, ctx, conn, by, seconds(func(t ops.Tally) {
 		progress(cmd)(fmt.Sprintf("%d of %d", t.Seen(), t.Matched))
 	}))
 	if printed := f.printBulk(cmd, t, leftOut); printed != nil || err != nil {
@@ -116,8 +117,8 @@ func (f jobChange) bulkIn(ctx context.Context, cmd *cobra.Command, conn *pgx.Con
 }
 
 func (f jobChange) bulkWarning(doubles int) string {
-	if f.verb.warning != "" {
-		return f.verb.warning
+	if f.verb.Warning != "" {
+		return f.verb.Warning
 	}
 	if f.doubles && doubles > 0 {
 		return fmt.Sprintf("they all become due now, and %d of them may take effect a second time", doubles)
@@ -133,9 +134,9 @@ func (f jobChange) printBulk(cmd *cobra.Command, t ops.Tally, leftOut int) (err 
 			LeftOut int `json:"left_out"` // they may take effect a second time: see --include-duplicates
 		}{t, leftOut})
 	case f.dryRun:
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "would %s %d %s\n", f.verb.name, t.Matched, text.Visible(f.what()))
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "would %s %d %s\n", f.verb.Command, t.Matched, text.Visible(f.what()))
 	default:
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d of %d %s %s\n", t.Done, t.Matched, text.Visible(f.what()), f.verb.done)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d of %d %s %s\n", t.Done, t.Matched, text.Visible(f.what()), f.verb.Outcome)
 	}
 	return err
 }

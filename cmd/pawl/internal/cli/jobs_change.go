@@ -10,75 +10,36 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A jobVerb is a verb about jobs.
-type jobVerb struct {
-	name, short, long string
-	do                func(r ops.JobRef, ctx context.Context, db pawl.DB, by ops.By) (ops.Result, error)
-	example           string
-	bulk              func(s ops.Jobs, ctx context.Context, db pawl.DB, by ops.By, progress func(ops.Tally)) (ops.Tally, error)
-	done              string // what then has become of them
-	warning           string // what cannot be taken back; empty: nothing, and it does not ask
-	mayDouble         bool   // for some jobs it may do so a second time: see [ops.Job.MayDouble]; for these it asks
-}
-
-var (
-	retryVerb = jobVerb{name: "retry", do: ops.JobRef.Retry, bulk: ops.Jobs.RetryAll, done: "retried", mayDouble: true,
-		short: "Make jobs due now, with all their attempts before them",
-		long: `Makes dead letters, cancelled jobs, or pending jobs that wait for their next try due now. Attempts and crashes start
-from zero, the errors so far stay. It is the same job and the same intent: what committed before is not done again.
-
-Some dead letters may take effect a second time: a delivery that came under a known key with another payload runs beside the first,
-one that is older than what is remembered may have run before, and what a handler wrote that ended its transaction itself may be durable. For
-these it asks, or needs --yes. A delivery without a key, or over a limit, is none of them: it is identified again, and claims its key.`,
-		example: "17 18 --reason 'the stock service is back'"}
-	cancelVerb = jobVerb{name: "cancel", do: ops.JobRef.Cancel,
-		short: "End jobs that have not ended, and keep them to be retried or discarded",
-		long: `Ends jobs that have not ended and keeps them. A running attempt cannot commit any more; its worker learns of it with its
-next heartbeat. An attempt whose transaction is open at this moment is left alone: the command says which session
-that is.`,
-		example: "17 --reason 'the customer called it off' --yes",
-		warning: "running attempts lose their work"}
-	discardVerb = jobVerb{name: "discard", do: ops.JobRef.Discard, bulk: ops.Jobs.DiscardAll, done: "discarded",
-		short: "Delete jobs that no attempt holds",
-		long: `Deletes jobs with their payload and errors. The audit keeps the rest, with length and SHA-256 of the payload. The memory
-of their keys stays: a redelivery is still a duplicate. A delivery that a consumer kept as it came stays in pawl.delivery until its
-time is over, and pawl inbox replay can bring it back.`,
-		example: "17 --reason 'a test message of last week' --yes",
-		warning: "the payload is lost, but for deliveries that a consumer has kept"}
-)
-
-// A jobChange is one call of such a verb.
+// A jobChange is one call of a verb about jobs.
 type jobChange struct {
 	*change
-	verb  jobVerb
+	verb  operator.Verb
 	only  []ops.Status
+	many  bool // jobs may be selected, not only named
 	fence int64
 	bulkFlags
 }
 
-func (d door) newVerb(verb jobVerb) *cobra.Command {
+func (d door) newVerb(verb operator.Verb) *cobra.Command {
 	f := jobChange{verb: verb, only: d.only}
-	cmd := &cobra.Command{Use: verb.name + " ID... --reason TEXT", Short: verb.short}
-	cmd.Long = verb.long + `
-
-Each job is a transaction of its own. Who and why go to pawl.audit with the job before and after. Exit 1 if any of the
-jobs could not be changed; the others are.`
-	cmd.Example = fmt.Sprintf("  pawl %s %s %s", d.name, verb.name, verb.example)
-	many := d.only != nil && verb.bulk != nil
-	if many {
-		addBulkFlags(cmd, &f.bulkFlags, verb)
-		cmd.Use = verb.name + " [ID...] --reason TEXT"
-		cmd.Long += `
-
-Instead of IDs, dead letters may be selected by queue, kind, error and age: all that match when it begins, by id, 200 a
-transaction, each with its own record. It asks or needs --yes; begun again after an interruption, it does the rest.`
-		cmd.Example += fmt.Sprintf("\n  pawl %[1]s %[2]s --queue orders --error 'connection refused' --dry-run", d.name, verb.name)
+	use, help := " ID...", []string{"Each job is a transaction of its own, and its record has the job before and after. Exit 1 if any of the jobs could not be changed; the others are."}
+	if f.many = d.only != nil && verb.Jobs != nil; f.many {
+		use = " [ID...]"
+		help = append(help, "Instead of IDs, dead letters may be selected by queue, kind, error and age: all that match when it begins, by id, 200 a "+
+			"transaction, each with its own record. It asks or needs --yes; begun again after an interruption, it does the rest.")
 	}
-	f.change = addChange(cmd, verb.warning != "" || verb.mayDouble || many)
-	addFenceFlag(cmd, &f.fence)
+	cmd := describe(d.name, verb, use)
+	cmd.Long += "\n\n" + wrap(help...)
+	if f.many {
+		addBulkFlags(cmd, &f.bulkFlags, verb)
+		cmd.Example += fmt.Sprintf("\n  pawl %s %s --queue orders --error 'connection refused' --dry-run", d.name, verb.Command)
+	}
+	f.change = addChange(cmd, verb.Warning != "" || verb.Doubles || f.many)
+	cmd.Flags().Int64Var(&f.fence, verb.Seen[0].Flag, 0, verb.Seen[0].Label)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if f.selects(args) {
 			return f.bulk(cmd, args)
@@ -98,12 +59,12 @@ func (f jobChange) run(cmd *cobra.Command, args []string) error {
 	case f.doubles:
 		return misused(cmd, "--include-duplicates is for dead letters that are selected", "with ids, add --yes")
 	}
-	return f.change.run(cmd, f.verb.name+" "+counted(ids), f.verb.warning, func(ctx context.Context, conn *pgx.Conn, by ops.By) error {
+	return f.change.run(cmd, f.verb.Command+" "+counted(ids), f.verb.Warning, func(ctx context.Context, conn *pgx.Conn, by ops.By) error {
 		if err := f.askOfDoubles(ctx, cmd, conn, ids); err != nil {
 			return err
 		}
 		return several[int64]{change: f.change, asked: ids, text: jobChanged, miss: jobMissed}.run(cmd, func(id int64) (ops.Result, error) {
-			r, err := f.verb.do(ops.JobRef{ID: id, Fence: f.fence, Statuses: f.only}, ctx, conn, by)
+			r, err := f.verb.Job(ops.JobRef{ID: id, Fence: f.fence, Statuses: f.only}, ctx, conn, by)
 			r.JobID = id
 			return r, err
 		})
@@ -126,7 +87,7 @@ func jobMissed(id int64, r ops.Result) *miss {
 
 // askOfDoubles asks before anything takes effect a second time.
 func (f jobChange) askOfDoubles(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ids []int64) error {
-	if !f.verb.mayDouble || f.yes || f.dryRun {
+	if !f.verb.Doubles || f.yes || f.dryRun {
 		return nil
 	}
 	var doubles []int64
@@ -149,7 +110,7 @@ func (f jobChange) askOfDoubles(ctx context.Context, cmd *cobra.Command, conn *p
 	if len(dangers) > most {
 		warning += fmt.Sprintf("; and %d more", len(dangers)-most)
 	}
-	return f.ask(ctx, cmd, conn, f.verb.name+" "+counted(doubles), warning)
+	return f.ask(ctx, cmd, conn, f.verb.Command+" "+counted(doubles), warning)
 }
 
 // danger says why a job may take effect a second time.

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -22,15 +23,13 @@ func newPurge() *cobra.Command {
 		Use:   "purge",
 		Short: "Delete what need not be remembered any more",
 		Args:  noArgs,
-		Long: `Deletes rows whose time is over, in small transactions with rests between, so that no other session waits; several may run at once. What is
-processing, unknown or waits for a retry never goes, nor does a key whose job has a row.
+		Long: wrap(operator.Purge.Effect, `Rows whose time is over are deleted in small transactions with rests between, so that no other session waits; several may run at once.
 
   command, job_key, step     know when their memory ends; without --table these three are purged
-  inbox, delivery            need --consumer and --older-than; consumers purge their own while they run
+  inbox, delivery            need --consumer and --older-than
   replay, fence              need --older-than
 
-Workers purge job_key by themselves. Gates and the audit are never purged. Each table that is purged leaves one record in the audit,
-with the number of rows.`,
+Gates and the audit are never purged. Each table that is purged leaves one record in the audit, with the number of rows.`),
 		Example: `  pawl purge --dry-run
   pawl purge --reason hourly --yes                             # from cron, every hour
   pawl purge --table inbox --consumer orders --older-than 720h --reason 'the consumer runs no more' --yes
@@ -47,7 +46,7 @@ with the number of rows.`,
 		if err != nil {
 			return err
 		}
-		return c.run(cmd, "purge "+strings.Join(tables, ", "), "what is purged is not remembered: the same key runs as new",
+		return c.run(cmd, "purge "+strings.Join(tables, ", "), operator.Purge.Warning,
 			func(ctx context.Context, conn *pgx.Conn, by ops.By) error {
 				out := purged{DryRun: c.dryRun, Tables: []purgedTable{}}
 				for _, r := range rules {
@@ -78,7 +77,7 @@ func purgeRules(cmd *cobra.Command, tables []string, rule ops.PurgeRule) (rules 
 }
 
 func purgeOne(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, r ops.PurgeRule, by ops.By) (ops.Tally, error) {
-	t, err := ops.Purge(ctx, conn, r, by, seconds(func(t ops.Tally) {
+	t, err := operator.Purge.Do(ctx, conn, r, by, seconds(func(t ops.Tally) {
 		progress(cmd)(fmt.Sprintf("pawl.%s: %d rows so far", r.Table, t.Done))
 	}))
 	if err != nil && t.Done > 0 {

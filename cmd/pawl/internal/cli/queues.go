@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/text"
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -30,10 +30,8 @@ set, in every process. A worker finds that a queue runs again at its next poll, 
   pawl queues drain orders --reason 'version 7 reads other payloads'
   pawl queues list                                         # PROCESSING and BEGUN 0: drained
   pawl queues set orders --archive=true --reason 'the auditors ask for a week'`
-	cmd.AddCommand(newQueuesList(),
-		newQueuesMode("pause", "Claim nothing of a queue", ops.QueuePaused, ops.QueueRef.Pause),
-		newQueuesMode("drain", "Claim of a queue only what was tried before", ops.QueueDraining, ops.QueueRef.Drain),
-		newQueuesMode("resume", "Claim again all that is due", ops.QueueRunning, ops.QueueRef.Resume), newQueuesSet())
+	cmd.AddCommand(newQueuesList(), newQueuesSet())
+	addVerbs(cmd, operator.Queues)
 	return cmd
 }
 
@@ -55,58 +53,35 @@ func queueCells(q ops.Queue) []string {
 		strconv.Itoa(q.Processing), strconv.Itoa(q.Begun), strconv.Itoa(q.Dead)}
 }
 
-// newQueuesMode is a command that sets what may be claimed of a queue.
-func newQueuesMode(name, short, mode string, set func(r ops.QueueRef, ctx context.Context, db pawl.DB, by ops.By) (ops.Result, error)) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     name + " QUEUE --reason TEXT",
-		Short:   short,
-		Long:    short + ", from now on, in every process; the queue need not have had a job. See: pawl queues --help. Who and why go to pawl.audit.",
-		Example: "  pawl queues " + name + " orders --reason 'the stock service was down from 9 to 10'",
-	}
-	return queueVerb(func(args []string, r ops.Result) string {
-		if !r.Changed() {
-			return fmt.Sprintf("queue %s %s already", text.Visible(args[0]), mode)
-		}
-		return fmt.Sprintf("queue %s %s (was %s)", text.Visible(args[0]), mode, r.Was)
-	}, func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (ops.Result, error) {
-		return set(ops.QueueRef{Name: args[0]}, ctx, conn, by)
-	}).on(cmd)
-}
-
+// newQueuesSet makes one command of the verbs by which a queue keeps its finished jobs, and no longer keeps them.
 func newQueuesSet() *cobra.Command {
+	var cmd *cobra.Command
 	var archive bool
-	cmd := &cobra.Command{
-		Use:   "set QUEUE --archive=BOOL --reason TEXT",
-		Short: "Set whether a queue keeps its finished jobs for seven days",
-		Long: `Sets what holds for all jobs of a queue from now on; the queue need not have had one. What is in the archive stays there until
-it is seven days old. Payloads are kept too: think of who may read them. Who and why go to pawl.audit.`,
-		Example: "  pawl queues set orders --archive=true --reason 'the auditors ask for a week'",
-	}
-	cmd.Flags().BoolVar(&archive, "archive", false, "keep finished jobs for seven days; required")
-	set := queueVerb(func(args []string, r ops.Result) string {
-		return fmt.Sprintf("queue %s %s (archive was %s)", text.Visible(args[0]), r.Outcome, r.Was)
-	}, func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (ops.Result, error) {
-		return ops.QueueRef{Name: args[0]}.SetArchive(ctx, conn, archive, by)
-	})
-	set.check = func(cmd *cobra.Command, args []string) error {
-		if n := len(args[0]); n < 1 || n > 255 {
-			return misused(cmd, fmt.Sprintf("the name of a queue has 1 to 255 octets, this one has %d", n), "see: pawl queues list")
+	keep, drop := operator.Named("queue_archive_on"), operator.Named("queue_archive_off")
+	v := keep
+	v.Short = "Set whether a queue keeps its finished jobs for seven days"
+	v.Effect = "Sets what holds for all jobs of a queue."
+	v.More = "--archive=true: " + keep.Effect + " Think of who may read them.\n\n--archive=false: " + drop.Effect
+	v.Example = "orders --archive=true --reason 'the auditors ask for a week'"
+	v.Check = func(p operator.Values) (wrong, next string) {
+		if n := len(p("name")); n < 1 || n > 255 {
+			return fmt.Sprintf("the name of a queue has 1 to 255 octets, this one has %d", n), "see: pawl queues list"
 		}
 		if !cmd.Flags().Changed("archive") {
-			return misused(cmd, "what to set is missing", "pass --archive=true or --archive=false")
+			return "what to set is missing", "pass --archive=true or --archive=false"
 		}
-		return nil
+		return "", ""
 	}
-	return set.on(cmd)
-}
-
-// queueVerb is a verb whose argument is a queue. It always finds one.
-func queueVerb(done func(args []string, r ops.Result) string, do func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (ops.Result, error)) verb {
-	return verb{arguments: 1, locked: "the queue is being set in another open transaction", do: do, done: done,
-		what: func(args []string) string { return "queue " + args[0] },
-		why: func(args []string, r ops.Result) (why, next string) {
-			return "queue " + args[0] + ": " + string(r.Outcome), ""
-		}}
+	v.Do = func(ctx context.Context, db pawl.DB, p operator.Values, by ops.By) (ops.Result, error) {
+		if archive {
+			return keep.Do(ctx, db, p, by)
+		}
+		return drop.Do(ctx, db, p, by)
+	}
+	cmd = newVerb(v)
+	cmd.Use = "set QUEUE --archive=BOOL --reason TEXT"
+	cmd.Flags().BoolVar(&archive, "archive", false, "keep finished jobs for seven days; required")
+	return cmd
 }
 
 func onOff(on bool) string {

@@ -4,7 +4,8 @@
 //	fail.go      how an error becomes one line
 //	database.go  which database, and connecting to it; database_error.go: what went wrong there
 //	output.go    tables and JSON; visible.go: text from the database on a terminal
-//	list.go      what all lists share; show.go: all that show one thing; change.go: all that change something (ask.go asks); several.go: many that are named
+//	list.go      what all lists share; show.go: all that show one thing; change.go: all that change something (ask.go asks);
+//	             verb.go: the commands of the operator's table; several.go: many that are named
 //	migrate*.go  pawl migrate up, down, status, check, print
 //	status.go    pawl status; dashboard.go, doctor.go, explain.go, stale.go, purge.go: the same; size.go: pawl size, without a database
 //	jobs*.go     pawl jobs and pawl dlq list, show, retry, cancel, discard

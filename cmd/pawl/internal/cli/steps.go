@@ -3,14 +3,13 @@ package cli
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
@@ -23,7 +22,8 @@ called again, its job waits, and a lane waits with it, until you settle it.`
   pawl steps show job/pay 17@1795285193170792 charge
   pawl steps settle job/pay 17@1795285193170792 charge executed --fence 41 --reference ch_3Mq --reason 'seen in their dashboard' --yes
   pawl steps again job/pay 17@1795285193170792 charge --fence 41 --reason 'the customer has a new card' --yes`
-	cmd.AddCommand(newStepsList(), newStepsShow(), newStepsSettle(), newStepsAgain())
+	cmd.AddCommand(newStepsList(), newStepsShow())
+	addVerbs(cmd, operator.Steps)
 	return cmd
 }
 
@@ -135,111 +135,4 @@ func stepCallText(c ops.StepCall) string {
 		line += ", " + string(c.Detail)
 	}
 	return text.Visible(line)
-}
-
-// verdicts are what steps settle takes, as people type them.
-var verdicts = []string{"executed", "refused", "not_executed"}
-
-func newStepsSettle() *cobra.Command {
-	var v ops.StepVerdict
-	var fence int64
-	cmd := &cobra.Command{
-		Use:   "settle SCOPE KEY STEP executed|refused|not_executed --fence N --reason TEXT",
-		Short: "Say what became of a step of unknown outcome",
-		Long: `Settles an unknown step, after you have found out at the provider what became of it:
-
-  executed       it took effect: the handler goes on behind it, with --result
-  refused        it did not and never will: the handler is told
-  not_executed   it did not: it is called again, now
-
---fence is what steps show or steps list printed when you looked. If another call has begun since, your verdict is not about that one, and
-nothing changes.
-
-The job that waits for it goes on. A wrong "not_executed" makes it happen twice, a wrong "executed" not at all. Who and why go to
-pawl.audit.`,
-		Example: "  pawl steps settle job/pay 17@1795285193170792 charge executed --fence 41 --result '{\"id\": \"ch_3Mq\"}' --reason 'seen in their dashboard' --yes",
-	}
-	addFenceFlag(cmd, &fence)
-	flags := cmd.Flags()
-	flags.StringVar(&v.Result, "result", "", "of what was executed: what the call would have returned, as JSON")
-	flags.StringVar(&v.Reference, "reference", "", "of what was executed: the provider's name for it")
-	flags.StringVar(&v.Code, "code", "", "of a refusal: the provider's code")
-	settle := stepVerb(&fence, "a wrong verdict makes it happen twice, or not at all")
-	settle.arguments = 4
-	settle.what = func(args []string) string { return stepName(args) + " as " + args[3] }
-	check := settle.check
-	settle.check = func(cmd *cobra.Command, args []string) error {
-		if !slices.Contains(verdicts, args[3]) {
-			return misused(cmd, "the verdict is one of "+strings.Join(verdicts, ", "), "as in: "+cmd.UseLine())
-		}
-		return check(cmd, args)
-	}
-	settle.do = func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (ops.Result, error) {
-		v.Outcome = args[3]
-		return stepRef(args, fence).Settle(ctx, conn, v, by)
-	}
-	settle.done = func(args []string, r ops.Result) string {
-		return fmt.Sprintf("step %s settled: it is %s", text.Visible(args[2]), r.Now)
-	}
-	return settle.on(cmd)
-}
-
-func stepName(args []string) string { return fmt.Sprintf("step %s of %s", args[2], args[1]) }
-
-// stepVerb is a verb whose first arguments name a step, and that requires its fence.
-func stepVerb(fence *int64, warning string) verb {
-	return verb{arguments: 3, what: stepName, warning: warning, locked: "an open transaction has its row locked",
-		check: func(cmd *cobra.Command, args []string) error {
-			return checkFence(cmd, *fence, "pawl steps show "+text.ShellWord(args[0])+" "+text.ShellWord(args[1])+" "+text.ShellWord(args[2]))
-		},
-		why: func(args []string, r ops.Result) (why, next string) {
-			switch r.Outcome {
-			case ops.Refused:
-				return fmt.Sprintf("step %s is %s", args[2], r.Was), ""
-			case ops.Moved:
-				return fmt.Sprintf("step %s has been called again since you looked", args[2]), ""
-			case ops.Early:
-				return fmt.Sprintf("a call of step %s may still be sent in the next %v", args[2], r.RetryAfter.Round(time.Second)), ""
-			}
-			return fmt.Sprintf("there is no %s in scope %s", stepName(args), args[0]), "see: pawl steps list"
-		}}
-}
-
-// againWarning says what calling again can cause.
-const againWarning = "no key ties the new call to the old ones: if the provider took one of them after all, it happens twice"
-
-func newStepsAgain() *cobra.Command {
-	var key string
-	var fence int64
-	cmd := &cobra.Command{
-		Use:   "again SCOPE KEY STEP --fence N --reason TEXT",
-		Short: "Have a step that was refused for good called again, under a new key",
-		Long: `Has a step called again that its provider refused for good, as when a card was declined and the customer has another one. The refusal is
-stored, and the provider repeats it for the old key, so pawl dlq retry alone dies again at once.
-
-The step is called under a new key at the next attempt of its job: retry the job afterwards. No key ties the new call to the old ones. If the
-provider took one of the old calls after all, it happens twice: look at its dashboard for the old key first.
-
---fence is what steps show printed when you looked. If another call has begun since, nothing changes. Who and why go to pawl.audit.`,
-		Example: "  pawl steps again job/pay 17@1795285193170792 charge --fence 41 --reason 'the customer has a new card' --dry-run\n" +
-			"  pawl steps again job/pay 17@1795285193170792 charge --fence 41 --reason 'the customer has a new card' --yes",
-	}
-	addFenceFlag(cmd, &fence)
-	cmd.Flags().StringVar(&key, "key", "", "the new key (default: a random UUID)")
-	again := stepVerb(&fence, againWarning)
-	again.do = func(ctx context.Context, conn *pgx.Conn, args []string, by ops.By) (ops.Result, error) {
-		return stepRef(args, fence).Again(ctx, conn, key, by)
-	}
-	again.done = func(args []string, r ops.Result) string {
-		next := "its owner calls at its next attempt; a command that has ended needs a new key of its caller"
-		if r.JobID != 0 {
-			next = fmt.Sprintf("pawl dlq retry %d --reason …", r.JobID)
-		}
-		under := "a new key"
-		if r.ProviderKey != "" {
-			under = "the key " + text.Visible(r.ProviderKey)
-		}
-		return fmt.Sprintf("step %s is called under %s at the next attempt\nnext: %s", text.Visible(args[2]), under, next)
-	}
-	return again.on(cmd)
 }

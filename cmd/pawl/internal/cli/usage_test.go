@@ -25,7 +25,7 @@ func runnable(root *cobra.Command) (all []*cobra.Command) {
 // badValues are values that no flag of a type takes.
 var badValues = map[string][]string{
 	"int": {"many", "-1"}, "int64": {"many", "-1"}, "uint64": {"many", "-1"}, "uint32": {"many", "-1"}, "float64": {"much", "-1"},
-	"duration": {"long", "-1s"}, "bool": {"perhaps"},
+	"duration": {"long", "-1s"}, "bool": {"perhaps"}, "number": {"many", "1.5"}, "time": {"soon"},
 }
 
 // A bad flag, a bad value, a missing or an unexpected argument: exit code 2 and one line with the next step, of every command.

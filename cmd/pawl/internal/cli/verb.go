@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/pawl-go/pawl/internal/operator"
+	"github.com/pawl-go/pawl/internal/text"
+	"github.com/pawl-go/pawl/ops"
+)
+
+// addVerbs gives a group the commands of its noun, but for those that it has already.
+func addVerbs(group *cobra.Command, n *operator.Noun) {
+	for _, v := range n.Verbs() {
+		if !slices.ContainsFunc(group.Commands(), func(c *cobra.Command) bool { return c.Name() == v.Command }) {
+			group.AddCommand(newVerb(v))
+		}
+	}
+}
+
+// describe makes the command of a verb, with its help. use stands for what it takes.
+func describe(group string, v operator.Verb, use string) *cobra.Command {
+	help := []string{strings.TrimSpace(v.Effect + " " + v.Noun.More), v.More}
+	if i := slices.IndexFunc(v.Seen, isRequired); i >= 0 {
+		help = append(help, fmt.Sprintf("--%s is what pawl %s printed when you looked. If another attempt has begun since, it is not the one that you looked at, and nothing changes.",
+			v.Seen[i].Flag, os.Expand(v.Noun.Look, strings.ToUpper)))
+	}
+	cmd := &cobra.Command{Use: v.Command + use + " --reason TEXT", Short: v.Short, Long: wrap(append(help, "Who and why go to pawl.audit.")...)}
+	for line := range strings.Lines(v.Example) {
+		cmd.Example += "  pawl " + group + " " + v.Command + " " + line
+	}
+	return cmd
+}
+
+// isRequired reports whether the command needs the flag.
+func isRequired(f operator.Field) bool { return f.Flag != "" && f.Arg != "" }
+
+// wrap sets paragraphs in lines. One that begins with a space is set already.
+func wrap(paragraphs ...string) string {
+	const width = 110
+	var out []string
+	for _, p := range strings.Split(strings.Join(slices.DeleteFunc(paragraphs, func(p string) bool { return p == "" }), "\n\n"), "\n\n") {
+		if strings.HasPrefix(p, " ") {
+			out = append(out, p)
+			continue
+		}
+		set, at := "", 0
+		for _, word := range strings.Fields(p) {
+			switch n := len([]rune(word)); {
+			case set == "":
+				set, at = word, n
+			case at+1+n > width:
+				set, at = set+"\n"+word, n
+			default:
+				set, at = set+" "+word, at+1+n
+			}
+		}
+		out = append(out, set)
+	}
+	return strings.Join(out, "\n\n")
+}
+
+// values are what a command was given for the fields of a verb.
+type values map[string]string
+
+func (p values) of(name string) string { return p[name] }
+
+// newVerb makes the command of a verb about one thing: arguments and flags, the question, and what is printed.
+func newVerb(v operator.Verb) *cobra.Command {
+	p := values{}
+	var arguments []operator.Field
+	use := ""
+	for _, f := range v.Fields() {
+		if f.Flag == "" && f.Usage() != "" {
+			arguments = append(arguments, f)
+			use += " " + f.Usage()
+		}
+	}
+	for _, f := range v.Seen {
+		if isRequired(f) {
+			use += " --" + f.Flag + " " + f.Arg
+		}
+	}
+	cmd := describe(v.Noun.Group, v, use)
+	for _, f := range v.Fields() {
+		if f.Flag != "" {
+			cmd.Flags().Var(&flagValue{f, p}, f.Flag, f.Label)
+		}
+	}
+	c := addChange(cmd, v.Warning != "")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) != len(arguments) {
+			return misused(cmd, fmt.Sprintf("it takes %s, not %d", text.Plural(len(arguments), "argument", "arguments"), len(args)), "as in: "+cmd.UseLine())
+		}
+		what := cmd.Name() + " " + v.Noun.What
+		for i, f := range arguments {
+			if p[f.Name] = args[i]; len(f.Options) > 0 {
+				what += " as $" + f.Name
+			}
+		}
+		if err := checkValues(cmd, v, p); err != nil {
+			return err
+		}
+		return c.run(cmd, os.Expand(what, p.of), v.Warning, func(ctx context.Context, conn *pgx.Conn, by ops.By) error {
+			r, err := v.Run(ctx, conn, p.of, by)
+			switch {
+			case isLocked(err):
+				return failed(cmd, errors.New(v.Noun.Locked), "ask again when that has ended")
+			case err != nil:
+				return err
+			}
+			return printResult(cmd, c, v, p, r)
+		})
+	}
+	return cmd
+}
+
+// checkValues refuses what the verb does not take before a database is asked.
+func checkValues(cmd *cobra.Command, v operator.Verb, p values) error {
+	asIn := "as in: " + cmd.UseLine()
+	var bad *operator.BadValue
+	switch is := errors.As(v.Wrong(p.of, false), &bad); {
+	case !is:
+	case len(bad.Field.Options) > 0:
+		return misused(cmd, fmt.Sprintf("the %s is %s, not %s", bad.Field.Arg, bad.Want, bad.Value), asIn)
+	default:
+		return misused(cmd, fmt.Sprintf("%s is a number, not %q", bad.Field.Arg, bad.Value), asIn)
+	}
+	if v.Check != nil {
+		if wrong, next := v.Check(p.of); wrong != "" {
+			return misused(cmd, wrong, next)
+		}
+	}
+	// Looking it up here would defeat it: it must be that of what the person saw.
+	if i := slices.IndexFunc(v.Seen, isRequired); i >= 0 && p[v.Seen[i].Name] == "" {
+		return misused(cmd, "which attempt your verdict is about is missing", "pass --"+v.Seen[i].Flag+", as shown by: "+look(v.Noun, p))
+	}
+	return nil
+}
+
+// look is the command that shows the thing.
+func look(n *operator.Noun, p values) string {
+	return "pawl " + os.Expand(n.Look, func(name string) string { return text.ShellWord(p[name]) })
+}
+
+func printResult(cmd *cobra.Command, c *change, v operator.Verb, p values, r ops.Result) (err error) {
+	done := r.Changed() || r.Outcome == ops.Unchanged
+	switch {
+	case *c.json:
+		err = printJSON(cmd.OutOrStdout(), r)
+	case done:
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), c.note()+v.Says(p.of, r))
+	}
+	if err != nil || done {
+		return err
+	}
+	m, known := whyNot[v.Noun][r.Outcome]
+	if !known {
+		m.why = v.Noun.What + ": $outcome"
+	}
+	next := r.Hint
+	if m.next == "look" {
+		next = "see: " + look(v.Noun, p)
+	} else if m.next != "" {
+		next = m.next
+	}
+	return failed(cmd, errors.New(operator.Line(m.why, p.of, r)), next)
+}
+
+// whyNot says why nothing changed, and the next step. Without a step it is the result's hint, and "look" is the command that shows the thing.
+var whyNot = map[*operator.Noun]map[ops.Outcome]miss{
+	operator.Lanes: {
+		ops.Idle:    {"nothing blocks lane $name", "see: pawl lanes list --blocked"},
+		ops.Refused: {"job $job has the turn and is $was", ""},
+		ops.Absent:  {"there is no lane $name in queue $queue", ""},
+	},
+	operator.Schedules: {ops.Absent: {"there is no schedule $name", "see: pawl schedules list"}},
+	operator.Deliveries: {
+		ops.Moved:   {"delivery $key of consumer $consumer has taken effect since you looked, or anew", "look"},
+		ops.Refused: {"job $job owns the delivery and is $was", ""},
+		ops.Absent:  {"consumer $consumer remembers no delivery $key", "the id is the key that its sender gave it: see the producer"},
+	},
+	operator.SequenceGates: {
+		ops.Moved: {"gate $resource of consumer $consumer has moved since you looked", "look"},
+		ops.Idle:  {"nothing is held at gate $resource of consumer $consumer", "see: pawl sequence-gates list --held"},
+	},
+	operator.Commands: {
+		ops.Moved:   {"command $key of scope $scope has been tried again since you looked", "look"},
+		ops.Refused: {"command $key of scope $scope is not unknown", "look"},
+		ops.Absent:  {"there is no command $key in scope $scope", "see: pawl commands list --stale"},
+	},
+	operator.Steps: {
+		ops.Moved:   {"step $step has been called again since you looked", ""},
+		ops.Refused: {"step $step is $was", ""},
+		ops.Early:   {"a call of step $step may still be sent in the next $wait", ""},
+		ops.Absent:  {"there is no step $step of $key in scope $scope", "see: pawl steps list"},
+	},
+}
+
+// A flagValue is the flag of a field.
+type flagValue struct {
+	field  operator.Field
+	values values
+}
+
+func (f *flagValue) String() string { return f.values[f.field.Name] }
+
+// Type is what the help calls the value.
+func (f *flagValue) Type() string {
+	switch f.field.Type {
+	case operator.Number, operator.ID:
+		return "number"
+	case operator.Time:
+		return "time"
+	}
+	return "string"
+}
+
+// Set takes what fits. An id of 0 is none.
+func (f *flagValue) Set(given string) error {
+	if f.field.Type == operator.ID && given == "0" {
+		given = ""
+	} else if !f.field.Fits(given) {
+		return errors.New("must be " + f.field.Want())
+	}
+	f.values[f.field.Name] = given
+	return nil
+}
