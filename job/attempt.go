@@ -9,6 +9,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/answer"
 	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/internal/progress"
 	"github.com/pawl-go/pawl/internal/solo"
 	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/internal/verdict"
@@ -20,7 +21,8 @@ type attempt struct {
 	context.Context // of its handler
 	cancel          context.CancelCauseFunc
 	w               *Worker
-	l               *line // has a slot taken for each of the jobs; nil: they are had by others
+	l               *line          // has a slot taken for each of the jobs; nil: they are had by others
+	loop            *progress.Loop // of the line, in the Run that claimed the jobs
 	s               *session
 	h               *Handler
 	jobs            []Job
@@ -130,8 +132,8 @@ func endAll(all ...*attempt) {
 		jobs += len(all[i].jobs)
 		if l := all[i].l; i+1 == len(all) || all[i+1].l != l {
 			if l != nil {
+				all[i].loop.Turn()
 				l.slots.give(jobs)
-				l.turns.Turn()
 			}
 			jobs = 0
 		}

@@ -233,7 +233,7 @@ func (l *line) attempts(s *session, jobs []Job) []*attempt {
 		block = block[:len(block)+1]
 		a := &block[len(block)-1]
 		a.Context, a.cancel = context.WithCancelCause(s.ctx)
-		a.w, a.l, a.s, a.h, a.jobs = l.w, l, s, h, jobs[i:i+1:i+1]
+		a.w, a.l, a.loop, a.s, a.h, a.jobs = l.w, l, l.turns, s, h, jobs[i:i+1:i+1]
 		all = append(all, a)
 		if batched {
 			if open == nil {

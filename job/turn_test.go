@@ -178,7 +178,8 @@ create trigger hold after delete on pawl.job referencing old table as gone for e
 	c.enqueueMany(all, job.Request{})
 	c.hire()
 	c.untilTrue("all slots are used", func() bool { return int(begun.Load()) == c.concurrency })
-	const turns = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory' and query like '%job_turn%'"
+	// pg_stat_activity shows no wait_event for a moment, once a second, while a waiting session looks for deadlocks.
+	const turns = "select count(*) from pg_locks where database = (select oid from pg_database where datname = current_database()) and locktype = 'advisory' and not granted"
 	close(goOn[3])
 	c.until("the turn of one job does not wait", turns, 1)
 	close(goOn[0])
