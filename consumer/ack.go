@@ -37,13 +37,13 @@ func (c *Consumer) acknowledge(d pawl.Delivery, o outcome, stopped <-chan struct
 		return
 	}
 	select {
-	case c.acks <- answered(d):
+	case c.acks <- receiptOf(d):
 	case <-stopped: // Run has returned; the message comes again and is absorbed
 	}
 }
 
-// answered makes the receipt of a delivery whose outcome the database holds, proved if it was only read.
-func answered(d pawl.Delivery) pawl.Receipt { return receipt.Committed[pawl.Receipt](d.Handle) }
+// receiptOf makes the receipt of a delivery whose outcome the database holds, proved if it was only read.
+func receiptOf(d pawl.Delivery) pawl.Receipt { return receipt.Committed[pawl.Receipt](d.Handle) }
 
 // An unproved delivery was found to be known on a server whose standbys may not have that yet.
 type unproved struct {
@@ -86,7 +86,7 @@ func (c *Consumer) prove(ctx context.Context, first unproved) {
 			continue
 		}
 		for _, d := range deliveries {
-			c.acks <- answered(d)
+			c.acks <- receiptOf(d)
 		}
 	}
 }
@@ -171,9 +171,9 @@ func (c *Consumer) giveBack(ctx context.Context, wait time.Duration, ds ...pawl.
 
 // release tells the source, unless it is finished.
 func (c *Consumer) release(ctx context.Context, wait time.Duration, ds ...pawl.Delivery) error {
-	c.ending.RLock()
-	defer c.ending.RUnlock()
-	if c.ending.done {
+	c.source.RLock()
+	defer c.source.RUnlock()
+	if c.source.done {
 		return nil // of a handler that was left behind: the source gave its deliveries up when it left
 	}
 	return callback.Do("Source.Release", func() error { return c.cfg.Source.Release(ctx, wait, ds...) })

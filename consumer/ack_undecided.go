@@ -12,8 +12,8 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// undecided says for how long a delivery goes back whose transaction ended with an error: one whose handler failed, for a minute, if the
-// source is to retry it; whatever else it is, for a moment.
+// undecided returns the release delay of a delivery whose transaction ended with an error: a minute if
+// the source retries a failed handler, else one to two seconds.
 func (c *Consumer) undecided(ctx context.Context, d pawl.Delivery, op string, err error) outcome {
 	if !c.away.Load() { // else it is known
 		err = delivery.LockedTable(ctx, c.pool, err)
@@ -61,9 +61,8 @@ func refused(err error) bool {
 
 // away reports whether an error says that the database is not to be counted on now. A trigger's is
 // the user's own, and says so only if the database was not reached, or a table is locked as a
-// whole. What a transaction of ours failed with does, whatever it is: a standby, a full disk, a
-// schema or a right that is missing, a COMMIT without an answer: see package verdict. Lost races do
-// not, nor what is wrong with the delivery itself.
+// whole. Any error of our own transaction counts, except lost races and errors about the delivery: see
+// package verdict.
 func away(op string, err error) bool {
 	switch own := verdict.Of(pawl.CodeOf(err)).Own; {
 	case pawl.Unreachable(err), pawl.MayHaveHappened(err), errors.Is(err, pawl.ErrSchemaMismatch), errors.Is(err, delivery.ErrTableLocked):

@@ -17,8 +17,8 @@ import (
 	"github.com/pawl-go/pawl/lock"
 )
 
-// claim opens the transaction and inserts the inbox row as its first statement, in one message. With an ordering key the lane
-// is locked before: a delivery of it that was in hand is done then, or stored.
+// claim opens the transaction and inserts the inbox row as its first statement, in one message. With an
+// ordering key, claim locks the lane first, so an earlier delivery of it has committed or been stored.
 //
 // claim: a crash after it costs a redelivery; the row was never visible.
 func (c *Consumer) claim(ctx context.Context, it item) (*txn.Opened, delivery.Claim, error) {
@@ -38,8 +38,8 @@ func (c *Consumer) claim(ctx context.Context, it item) (*txn.Opened, delivery.Cl
 	return tx, claim, nil
 }
 
-// A mismatch is the answer to a claim: the delivery's key came before with another payload. It is told from a handler's own
-// [pawl.ErrKeyReused], of something else that it asked for, by the call that failed.
+// A mismatch is the error of a claim whose key came before with another payload. The wrapper
+// distinguishes it from a [pawl.ErrKeyReused] that the handler got for another key.
 type mismatch struct{ error }
 
 func (m mismatch) Unwrap() error { return m.error }
@@ -81,16 +81,16 @@ func (c *Consumer) claimMany(ctx context.Context, items []item) (*txn.Opened, []
 		return nil, nil, err
 	}
 	claims, refused := pending.Claims()
-	var asked recall
+	var asked forgotten
 	shares := make([]*share, len(items))
 	for n, it := range items {
 		s := &share{item: it, claim: claims[n], refused: mismatched(refused[n])}
 		switch {
 		case s.refused != nil:
 		case !s.claim.Fresh:
-			s.end = known("consumer.claim", s.claim)
+			s.disp = duplicateDisposition("consumer.claim", s.claim)
 		default:
-			if s.end, err = c.stale(ctx, tx, s.claim, it.Delivery, &asked); err != nil {
+			if s.disp, err = c.stale(ctx, tx, s.claim, it.Delivery, &asked); err != nil {
 				txn.Rollback(ctx, tx)
 				return nil, nil, err
 			}
@@ -104,50 +104,50 @@ func (c *Consumer) claimMany(ctx context.Context, items []item) (*txn.Opened, []
 type share struct {
 	item
 	claim   delivery.Claim
-	refused error   // it could not be claimed
-	end     *ending // nil: not known yet
+	refused error        // it could not be claimed
+	disp    *disposition // nil: not known yet
 }
 
-// unhandled says how the transaction of a delivery ends whose handler is not entered: the database has seen the delivery, it is too
-// old, something of its lane is before it, its resource is busy, or it was decided before. nil: the handler is entered.
-func (c *Consumer) unhandled(ctx context.Context, tx *txn.Opened, claim delivery.Claim, it item) (*ending, error) {
+// withoutHandler returns the disposition when the handler must not run: the delivery is a duplicate or
+// stale, its lane is not free, its resource is busy, or it was decided earlier. Nil means: run it.
+func (c *Consumer) withoutHandler(ctx context.Context, tx *txn.Opened, claim delivery.Claim, it item) (*disposition, error) {
 	if !claim.Fresh {
-		if it.instead != nil {
-			c.emitEnded(ctx, it.Delivery, it.instead.event.Err)
+		if it.preset != nil {
+			c.emitEnded(ctx, it.Delivery, it.preset.event.Err)
 		}
-		return known("consumer.claim", claim), nil
+		return duplicateDisposition("consumer.claim", claim), nil
 	}
-	if it.instead != nil && !it.instead.untried() {
-		return it.instead, nil
+	if it.preset != nil && !it.preset.untried() {
+		return it.preset, nil
 	}
-	if end, err := c.stale(ctx, tx, claim, it.Delivery, &recall{}); err != nil || end != nil {
-		return end, err
+	if disp, err := c.stale(ctx, tx, claim, it.Delivery, &forgotten{}); err != nil || disp != nil {
+		return disp, err
 	}
-	if it.instead == nil && !claim.Behind {
+	if it.preset == nil && !claim.Behind {
 		return c.busy(ctx, tx, it)
 	}
-	first, took, err := c.tookEffect(ctx, tx, it)
+	first, took, err := c.semanticDuplicate(ctx, tx, it)
 	switch {
 	case err != nil:
 		return nil, err
 	case took:
-		return known("consumer.semantic", first), nil
-	case it.instead != nil:
-		return it.instead, nil
+		return duplicateDisposition("consumer.semantic", first), nil
+	case it.preset != nil:
+		return it.preset, nil
 	}
-	return c.untried(pawl.EventStored), nil
+	return c.untriedDisposition(pawl.EventStored), nil
 }
 
 // busy takes the lock of the delivery's resource. A delivery that found it busy each time it came is stored and tried again from the
 // database, and nothing is suspected. If it would hold up those behind it at the source, it is stored at once.
-func (c *Consumer) busy(ctx context.Context, tx pgx.Tx, it item) (*ending, error) {
+func (c *Consumer) busy(ctx context.Context, tx pgx.Tx, it item) (*disposition, error) {
 	err := exclude(ctx, tx, it.resource)
 	if !verdict.IsBusy(pawl.CodeOf(err)) || it.Receives < c.handler.SoloAfter && !c.info.ReleaseBlocks {
 		return nil, err
 	}
-	end := c.untried(pawl.EventStored)
-	end.store.RetryIn, end.event.Err = pace.Jittered(time.Second), err
-	return end, nil
+	disp := c.untriedDisposition(pawl.EventStored)
+	disp.store.RetryIn, disp.event.Err = pace.Jittered(time.Second), err
+	return disp, nil
 }
 
 // exclusiveNamespace is that of the locks of [TxPolicy.Exclusive], shared by all consumers.

@@ -29,16 +29,17 @@ type memory struct {
 	until time.Time // zero: nothing was ever forgotten
 }
 
-// A recall is until when the consumer has forgotten, as seen by one transaction behind its claim. It is asked for once, if at all.
-type recall struct {
-	known bool
+// forgotten holds the time until which the consumer has forgotten deliveries, as one transaction sees
+// it after its claim. The database is asked once, if at all.
+type forgotten struct {
+	asked bool
 	until time.Time
 }
 
-// stale says how a delivery ends that is so old that an earlier arrival of it may have been forgotten, by its own word and the clock of
-// the database: as a dead letter. It is never run as new. One that does not say its age is believed to be new. While nothing was ever
-// forgotten nothing is stale, however old: a new consumer reads an old log from its beginning.
-func (c *Consumer) stale(ctx context.Context, tx pgx.Tx, claim delivery.Claim, d pawl.Delivery, r *recall) (*ending, error) {
+// stale dead-letters a delivery so old that an earlier copy may have been purged: it is never run as
+// new. Without a timestamp it counts as new. While nothing was ever purged nothing is stale, so a new
+// consumer reads an old log from its beginning.
+func (c *Consumer) stale(ctx context.Context, tx pgx.Tx, claim delivery.Claim, d pawl.Delivery, r *forgotten) (*disposition, error) {
 	born := d.ProducedAt
 	if born.IsZero() || !d.SentAt.IsZero() && d.SentAt.Before(born) {
 		born = d.SentAt
@@ -46,12 +47,12 @@ func (c *Consumer) stale(ctx context.Context, tx pgx.Tx, claim delivery.Claim, d
 	if born.IsZero() || !claim.Fresh || c.remembers(born, claim.ReceivedAt) {
 		return nil, nil
 	}
-	if !r.known {
+	if !r.asked {
 		var err error
 		if r.until, err = delivery.ForgottenUntil(ctx, tx, c.cfg.Name); err != nil {
 			return nil, err
 		}
-		r.known = true
+		r.asked = true
 	}
 	skew, window := leastSkew, c.cfg.Retention.Window()
 	if window > 0 && claim.ReceivedAt.Sub(born) > window {
@@ -60,7 +61,7 @@ func (c *Consumer) stale(ctx context.Context, tx pgx.Tx, claim delivery.Claim, d
 	if r.until.IsZero() || born.After(r.until.Add(skew)) {
 		return nil, nil
 	}
-	return c.outside(pawl.EventStale, &pawl.Error{Op: "consumer.claim", Code: pawl.CodeDeliveryStale,
+	return c.deadOutsideLane(pawl.EventStale, &pawl.Error{Op: "consumer.claim", Code: pawl.CodeDeliveryStale,
 		Err: fmt.Errorf("it is of %s, and what came until %s is forgotten", born.UTC().Format(time.RFC3339), r.until.UTC().Format(time.RFC3339))}), nil
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// An ending is how a transaction ends for the delivery that it has claimed.
-type ending struct {
+// A disposition is how a transaction ends for the delivery that it has claimed.
+type disposition struct {
 	rollback bool              // nothing is kept: the database had the answer before
 	readOn   string            // where that answer was read, if it may not be replicated
 	store    *delivery.Storage // the job that takes the delivery over; nil: it needs none
@@ -23,29 +23,29 @@ type ending struct {
 }
 
 // untried reports whether the delivery is stored for a first try.
-func (e *ending) untried() bool { return e.store != nil && !e.store.Dead && e.store.Attempts == 0 }
+func (e *disposition) untried() bool { return e.store != nil && !e.store.Dead && e.store.Attempts == 0 }
 
-// known is how a delivery ends that the database has seen. While the server replicates synchronously that is not enough: what was
+// duplicateDisposition is how a delivery ends that the database has seen. While the server replicates synchronously that is not enough: what was
 // read must be replicated too, which [Consumer.proveAll] finds out. The transaction that claimed is rolled back. So what took effect under
 // another key before leaves nothing: ids may be new each time one captured request is sent again.
-func known(op string, c delivery.Claim) *ending {
-	return &ending{rollback: true, readOn: c.ReadOn, event: pawl.Event{Kind: pawl.EventDuplicateSkipped, Op: op, JobID: c.JobID}}
+func duplicateDisposition(op string, c delivery.Claim) *disposition {
+	return &disposition{rollback: true, readOn: c.ReadOn, event: pawl.Event{Kind: pawl.EventDuplicateSkipped, Op: op, JobID: c.JobID}}
 }
 
-// applied is how a delivery ends whose handler succeeded.
-func applied(took time.Duration) *ending {
-	return &ending{event: pawl.Event{Kind: pawl.EventFresh, Op: "consumer.commit", Attempt: 1, Took: took}}
+// successDisposition is how a delivery ends whose handler succeeded.
+func successDisposition(took time.Duration) *disposition {
+	return &disposition{event: pawl.Event{Kind: pawl.EventFresh, Op: "consumer.commit", Attempt: 1, Took: took}}
 }
 
 // commit makes the end of a delivery durable, and tells of it. It fails with a lostError if COMMIT was refused for what the handler wrote.
-func (c *Consumer) commit(ctx context.Context, tx *txn.Opened, claim delivery.Claim, it item, end *ending) (outcome, error) {
-	event := end.event
+func (c *Consumer) commit(ctx context.Context, tx *txn.Opened, claim delivery.Claim, it item, disp *disposition) (outcome, error) {
+	event := disp.event
 	switch {
-	case end.rollback:
+	case disp.rollback:
 		txn.Rollback(ctx, tx)
-	case end.store != nil:
+	case disp.store != nil:
 		var err error
-		if event.JobID, err = c.commitStored(ctx, tx, claim, it, end); err != nil {
+		if event.JobID, err = c.commitStored(ctx, tx, claim, it, disp); err != nil {
 			return outcome{}, err
 		}
 	default:
@@ -58,7 +58,7 @@ func (c *Consumer) commit(ctx context.Context, tx *txn.Opened, claim delivery.Cl
 		}
 	}
 	c.emitOf(ctx, it.Delivery, event)
-	return outcome{decided: true, readOn: end.readOn}, nil
+	return outcome{decided: true, readOn: disp.readOn}, nil
 }
 
 // commitMany makes the ends of a batch durable, and tells of them. Duplicates alone need no COMMIT: they are proved together with others.
@@ -69,15 +69,15 @@ func (c *Consumer) commitMany(ctx context.Context, tx *txn.Opened, shares []*sha
 		if s.refused != nil {
 			continue
 		}
-		events[n] = s.end.event
+		events[n] = s.disp.event
 		switch {
-		case s.end.rollback:
+		case s.disp.rollback:
 			continue
-		case s.end.store == nil:
+		case s.disp.store == nil:
 			succeeded = append(succeeded, s.item)
 		default:
 			var err error
-			if events[n].JobID, err = c.storeRow(ctx, tx, s.claim, s.item, *s.end.store); err != nil {
+			if events[n].JobID, err = c.storeRow(ctx, tx, s.claim, s.item, *s.disp.store); err != nil {
 				return nil, err
 			}
 		}
@@ -95,7 +95,7 @@ func (c *Consumer) commitMany(ctx context.Context, tx *txn.Opened, shares []*sha
 			continue
 		}
 		c.emitOf(ctx, s.Delivery, events[n])
-		outcomes[n] = outcome{decided: true, readOn: s.end.readOn}
+		outcomes[n] = outcome{decided: true, readOn: s.disp.readOn}
 	}
 	return outcomes, nil
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// failed is how a delivery ends whose handler failed: a job retries it, with the error in its
+// failureDisposition is how a delivery ends whose handler failed: a job retries it, with the error in its
 // history, or it is a dead letter. One whose handler ended its transaction by text may have
 // committed what it wrote then, and is never run again by itself. One that the handler cancels is
 // stored untried: its job cancels itself, with the row that an operator can retry.
-func (c *Consumer) failed(failure error) *ending {
+func (c *Consumer) failureDisposition(failure error) *disposition {
 	if endedByText(failure) {
 		failure = pawl.Final(failure)
 	}
@@ -29,44 +29,44 @@ func (c *Consumer) failed(failure error) *ending {
 		Dead: pawl.IsFinal(failure) || c.handler.MaxAttempts == 1, Suspect: errors.Is(failure, txn.ErrTaken)}
 	switch a := answer.Of(failure); a.What {
 	case answer.Snooze:
-		return storedAs(delivery.Storage{MaxAttempts: c.handler.MaxAttempts, RetryIn: a.Within()}, pawl.EventSnoozed)
+		return storedDisposition(delivery.Storage{MaxAttempts: c.handler.MaxAttempts, RetryIn: a.Within()}, pawl.EventSnoozed)
 	case answer.Cancel:
-		return c.untried(pawl.EventStored)
+		return c.untriedDisposition(pawl.EventStored)
 	case answer.RetryAfter:
 		s.RetryIn = a.Within()
 	}
 	if s.Dead {
-		return storedAs(s, pawl.EventFinal)
+		return storedDisposition(s, pawl.EventFinal)
 	}
-	return storedAs(s, pawl.EventRetryable)
+	return storedDisposition(s, pawl.EventRetryable)
 }
 
-// untried is how a delivery ends that no handler has met.
-func (c *Consumer) untried(kind pawl.EventKind) *ending {
-	return storedAs(delivery.Storage{MaxAttempts: c.handler.MaxAttempts}, kind)
+// untriedDisposition is how a delivery ends that no handler has met.
+func (c *Consumer) untriedDisposition(kind pawl.EventKind) *disposition {
+	return storedDisposition(delivery.Storage{MaxAttempts: c.handler.MaxAttempts}, kind)
 }
 
-// outside is how a delivery ends that is a dead letter, untried, and stops nothing in its lane.
-func (c *Consumer) outside(kind pawl.EventKind, why error) *ending {
-	return storedAs(delivery.Storage{MaxAttempts: c.handler.MaxAttempts, Dead: true, Outside: true, Failure: why}, kind)
+// deadOutsideLane is how a delivery ends that is a dead letter, untried, and stops nothing in its lane.
+func (c *Consumer) deadOutsideLane(kind pawl.EventKind, why error) *disposition {
+	return storedDisposition(delivery.Storage{MaxAttempts: c.handler.MaxAttempts, Dead: true, Outside: true, Failure: why}, kind)
 }
 
-// dead is how a delivery ends that has no intent to be tried under.
-func dead(kind pawl.EventKind, why error) *ending {
-	return storedAs(delivery.Storage{Dead: true, Failure: why}, kind)
+// deadDisposition is how a delivery ends that has no intent to be tried under.
+func deadDisposition(kind pawl.EventKind, why error) *disposition {
+	return storedDisposition(delivery.Storage{Dead: true, Failure: why}, kind)
 }
 
-func storedAs(s delivery.Storage, kind pawl.EventKind) *ending {
-	return &ending{store: &s, event: pawl.Event{Kind: kind, Op: "consumer.store", Attempt: s.Attempts, Err: s.Failure}}
+func storedDisposition(s delivery.Storage, kind pawl.EventKind) *disposition {
+	return &disposition{store: &s, event: pawl.Event{Kind: kind, Op: "consumer.store", Attempt: s.Attempts, Err: s.Failure}}
 }
 
 // commitStored gives the delivery to a durable job, in the transaction that claimed it, and commits that. Afterwards the job is its retry
 // ledger.
-func (c *Consumer) commitStored(ctx context.Context, tx pgx.Tx, claim delivery.Claim, it item, end *ending) (jobID int64, err error) {
-	if jobID, err = c.storeRow(ctx, tx, claim, it, *end.store); err != nil {
+func (c *Consumer) commitStored(ctx context.Context, tx pgx.Tx, claim delivery.Claim, it item, disp *disposition) (jobID int64, err error) {
+	if jobID, err = c.storeRow(ctx, tx, claim, it, *disp.store); err != nil {
 		return 0, err
 	}
-	if end.held {
+	if disp.held {
 		if err := delivery.Hold(ctx, tx, *it.turn, jobID); err != nil {
 			return 0, err
 		}

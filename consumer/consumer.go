@@ -33,7 +33,7 @@ type Consumer struct {
 	unproved chan unproved
 	inFlight inFlight
 	groups   groups
-	ending   end
+	source   sourceGuard
 	bound    bound
 	flood    flood
 	memory   atomic.Pointer[memory] // nil: no report has succeeded
@@ -86,7 +86,7 @@ func (c *Consumer) retrying() job.Config {
 	}
 	stored = stored.With(job.Policy{KeepRow: h.gate != nil})
 	if h.form == leased || h.form == triggered {
-		stored = job.Handle(storedKind, c.work)
+		stored = job.Handle(storedKind, c.workLeased)
 	}
 	if h.mode == StoreFirst {
 		working = cfg.Concurrency

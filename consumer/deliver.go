@@ -22,7 +22,7 @@ func (c *Consumer) deliver(ctx context.Context, d pawl.Delivery) outcome {
 	}
 	it, unfit := c.identify(d)
 	if unfit != nil {
-		it = c.buried(it, unfit)
+		it = c.asDeadLetter(it, unfit)
 	}
 	if !c.inFlight.enter(it.intent.Key) {
 		return c.conflict(ctx, it.Delivery, nil)
@@ -30,25 +30,25 @@ func (c *Consumer) deliver(ctx context.Context, d pawl.Delivery) outcome {
 	defer c.inFlight.leave(it.intent.Key)
 	if unfit == nil {
 		var err error
-		if it.instead, err = c.without(ctx, d); err != nil {
+		if it.preset, err = c.presetFor(ctx, d); err != nil {
 			return c.undecided(ctx, d, "consumer.suspect", err)
 		}
 	}
-	return c.settled(ctx, it)
+	return c.runUntilKnown(ctx, it)
 }
 
-// settled runs the transaction of a delivery until its outcome is known. A known key with another
+// runUntilKnown runs the transaction of a delivery until its outcome is known. A known key with another
 // payload is kept as a dead letter, and so is what the database refuses: it would do so each time.
-func (c *Consumer) settled(ctx context.Context, it item) outcome {
+func (c *Consumer) runUntilKnown(ctx context.Context, it item) outcome {
 	o, err := c.apply(ctx, it)
 	if errors.As(err, new(mismatch)) || refused(err) {
-		it = c.buried(it, err).again()
+		it = c.asDeadLetter(it, err).asStarted()
 		o, err = c.apply(ctx, it)
 	}
 	switch {
 	case err == nil:
 		return o
-	case it.instead != nil:
+	case it.preset != nil:
 		return c.undecided(ctx, it.Delivery, "consumer.store", err)
 	}
 	return c.undecided(ctx, it.Delivery, "consumer.apply", err)
@@ -60,7 +60,7 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 	key, leave := it.intent.Key, func() {}
 	var exclusive verdict.Exclusive
 	defer exclusive.Release()
-	if it.instead == nil {
+	if it.preset == nil {
 		if c.losses.Last(key) {
 			if err := exclusive.Acquire(ctx); err != nil { // before the door, where a suspect waits
 				return outcome{}, nil // stopping
@@ -77,15 +77,15 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 		}
 	}
 	defer leave()
-	if !it.begun && !c.held(ctx, it.Delivery) {
+	if !it.started && !c.held(ctx, it.Delivery) {
 		return outcome{lost: true}, nil
 	}
 	counted := it.lost
 	once := func() (err error) {
-		if it.instead == nil && c.losses.Count(key) >= verdict.Bound {
+		if it.preset == nil && c.losses.Count(key) >= verdict.Bound {
 			return &lostError{txn.Taken()}
 		}
-		o, err = c.once(ctx, it, leave)
+		o, err = c.runTransaction(ctx, it, leave)
 		taken := takenWithConnection(err)
 		if taken {
 			exclusive.Lost()
@@ -99,17 +99,17 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 		}
 		return err
 	}
-	err = c.untilKnown(ctx, it.Delivery, once)
+	err = c.retryTransaction(ctx, it.Delivery, once)
 	var lost *lostError
 	if errors.As(err, &lost) && errors.Is(lost.failure, txn.ErrAlone) { // the first time it may have been the network
-		lost, err = nil, c.untilKnown(ctx, it.Delivery, once)
+		lost, err = nil, c.retryTransaction(ctx, it.Delivery, once)
 	}
 	if txn.LostRace(err) { // each time: see [txn.Restart]
 		lost = &lostError{err}
 	}
 	if lost != nil || errors.As(err, &lost) {
-		it.instead = c.failed(lost.failure)
-		err = c.untilKnown(ctx, it.Delivery, once)
+		it.preset = c.failureDisposition(lost.failure)
+		err = c.retryTransaction(ctx, it.Delivery, once)
 	}
 	return o, err
 }
@@ -123,27 +123,27 @@ func takenWithConnection(err error) bool {
 	return txn.Lost(err)
 }
 
-// once is one transaction: claim, handle, commit.
-func (c *Consumer) once(ctx context.Context, it item, leave func()) (outcome, error) {
+// runTransaction is one transaction: claim, handle, commit.
+func (c *Consumer) runTransaction(ctx context.Context, it item, leave func()) (outcome, error) {
 	tx, claim, err := c.claim(ctx, it)
 	if err != nil {
 		return outcome{}, err
 	}
 	defer txn.Rollback(ctx, tx)
-	end, err := c.unhandled(ctx, tx, claim, it)
-	if err == nil && end == nil {
-		end, err = c.handle(ctx, tx, it, leave)
+	disp, err := c.withoutHandler(ctx, tx, claim, it)
+	if err == nil && disp == nil {
+		disp, err = c.handle(ctx, tx, it, leave)
 	}
 	if err != nil {
 		return outcome{}, err
 	}
-	return c.commit(ctx, tx, claim, it, end)
+	return c.commit(ctx, tx, claim, it, disp)
 }
 
-// untilKnown runs a whole transaction again after a lost race, and after a COMMIT without an answer. In the latter case we do
-// not guess: we claim again, which waits for the old transaction and then shows who won, and handle it only if the claim is
-// fresh. If the server answers others, that is a lostError.
-func (c *Consumer) untilKnown(ctx context.Context, d pawl.Delivery, once func() error) (err error) {
+// retryTransaction runs a whole transaction again after a lost race, and after a COMMIT without an
+// answer. In the latter case it claims again, which waits for the old transaction and then shows who
+// won, and calls the handler only if the claim is fresh. If the server answers others, that is a lostError.
+func (c *Consumer) retryTransaction(ctx context.Context, d pawl.Delivery, once func() error) (err error) {
 	for asked := 0; asked <= askAgain; asked++ {
 		err = txn.Restart(ctx, once)
 		if !pawl.MayHaveHappened(err) && !(asked > 0 && pawl.Retryable(err)) {
@@ -189,23 +189,23 @@ func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) (o outco
 	}
 	unfit := tooLarge(d)
 	if d.Fault != nil {
-		unfit = unread(d.Fault)
+		unfit = unreadable(d.Fault)
 	}
 	if unfit != nil {
 		leave()
-		return c.settled(ctx, c.buried(item{Delivery: d, sent: d.Key}, unfit).again())
+		return c.runUntilKnown(ctx, c.asDeadLetter(item{Delivery: d, sent: d.Key}, unfit).asStarted())
 	}
 	if c.losses.Count(key) >= verdict.Bound {
 		leave()
-		return c.settled(ctx, c.untriggered(d, txn.Taken()).again())
+		return c.runUntilKnown(ctx, c.asFailedTrigger(d, txn.Taken()).asStarted())
 	}
-	end, err := c.trigger(ctx, d, leave)
+	disp, err := c.trigger(ctx, d, leave)
 	leave()
 	switch {
 	case errors.As(err, new(unfitError)), errors.As(err, new(mismatch)):
-		return c.settled(ctx, c.buried(item{Delivery: d, sent: d.Key}, err).again())
+		return c.runUntilKnown(ctx, c.asDeadLetter(item{Delivery: d, sent: d.Key}, err).asStarted())
 	case err != nil && c.info.ReleaseBlocks && ctx.Err() == nil && !heldElsewhere(err) && !away("consumer.trigger", err):
-		return c.settled(ctx, c.untriggered(d, err).again())
+		return c.runUntilKnown(ctx, c.asFailedTrigger(d, err).asStarted())
 	case err != nil:
 		if key != "" && ctx.Err() == nil && brokeOff(err) {
 			c.losses.Lost(key)
@@ -213,6 +213,6 @@ func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) (o outco
 		}
 		return c.undecided(ctx, d, "consumer.trigger", err)
 	}
-	c.emitOf(ctx, d, end.event)
+	c.emitOf(ctx, d, disp.event)
 	return outcome{decided: true}
 }

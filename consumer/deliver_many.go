@@ -45,7 +45,7 @@ func (c *Consumer) deliverMany(ctx context.Context, ds []pawl.Delivery) []outcom
 			places[at] = append(places[at], i)
 		default:
 			first[it.intent.Key] = len(items)
-			items, places = append(items, it.again()), append(places, []int{i})
+			items, places = append(items, it.asStarted()), append(places, []int{i})
 		}
 	}
 	for n, o := range c.applyMany(ctx, items, leave) {
@@ -70,8 +70,8 @@ func (c *Consumer) applyMany(ctx context.Context, items []item, leave func()) (o
 	if len(items) == 0 {
 		return nil
 	}
-	err := c.untilKnown(ctx, items[0].Delivery, func() (err error) {
-		outcomes, err = c.onceMany(ctx, items, leave)
+	err := c.retryTransaction(ctx, items[0].Delivery, func() (err error) {
+		outcomes, err = c.runTransactionMany(ctx, items, leave)
 		return err
 	})
 	leave()
@@ -91,13 +91,13 @@ func (c *Consumer) applyMany(ctx context.Context, items []item, leave func()) (o
 		switch {
 		case singly:
 			if lost != nil && endedByText(lost.failure) {
-				it.instead = c.failed(lost.failure)
+				it.preset = c.failureDisposition(lost.failure)
 			}
-			outcomes[n] = c.settled(ctx, it)
+			outcomes[n] = c.runUntilKnown(ctx, it)
 		case err != nil:
 			outcomes[n] = c.undecided(ctx, it.Delivery, "consumer.apply", err)
 		case errors.As(outcomes[n].failure, new(mismatch)):
-			outcomes[n] = c.settled(ctx, c.buried(it, outcomes[n].failure).again())
+			outcomes[n] = c.runUntilKnown(ctx, c.asDeadLetter(it, outcomes[n].failure).asStarted())
 		case outcomes[n].failure != nil:
 			outcomes[n] = c.undecided(ctx, it.Delivery, "consumer.claim", outcomes[n].failure)
 		}
@@ -105,8 +105,8 @@ func (c *Consumer) applyMany(ctx context.Context, items []item, leave func()) (o
 	return outcomes
 }
 
-// onceMany is one transaction of a batch: claim all, handle those that are fresh, commit, with jobs for those that failed by themselves.
-func (c *Consumer) onceMany(ctx context.Context, items []item, leave func()) ([]outcome, error) {
+// runTransactionMany is one transaction of a batch: claim all, handle those that are fresh, commit, with jobs for those that failed by themselves.
+func (c *Consumer) runTransactionMany(ctx context.Context, items []item, leave func()) ([]outcome, error) {
 	tx, shares, err := c.claimMany(ctx, items)
 	if err != nil {
 		return nil, err

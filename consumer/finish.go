@@ -9,8 +9,9 @@ import (
 	"github.com/pawl-go/pawl/internal/callback"
 )
 
-// An end is that of the source. Calls of Release hold it for reading.
-type end struct {
+// A sourceGuard keeps the source from being released after it is finished: Release holds it for reading,
+// finish for writing.
+type sourceGuard struct {
 	sync.RWMutex
 	done bool
 }
@@ -24,12 +25,12 @@ func (c *Consumer) finish(ctx context.Context) {
 	if !can {
 		return
 	}
-	c.ending.Lock()
-	defer c.ending.Unlock()
-	if c.ending.done {
+	c.source.Lock()
+	defer c.source.Unlock()
+	if c.source.done {
 		return
 	}
-	c.ending.done = true
+	c.source.done = true
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sourcePatience)
 	defer cancel()
 	if err := callback.Do("Source.Finish", func() error { return f.Finish(ctx) }); err != nil {
@@ -39,9 +40,9 @@ func (c *Consumer) finish(ctx context.Context) {
 
 // unfinished refuses to run on a source that is finished.
 func (c *Consumer) unfinished() error {
-	c.ending.RLock()
-	defer c.ending.RUnlock()
-	if !c.ending.done {
+	c.source.RLock()
+	defer c.source.RUnlock()
+	if !c.source.done {
 		return nil
 	}
 	return &pawl.Error{Op: "consumer.run", Code: pawl.CodeArgumentInvalid, Err: errors.New("the source is finished: Run was called before"),

@@ -54,10 +54,10 @@ func TestFinish_OverlapsNoRelease(t *testing.T) {
 		done <- struct{}{}
 	}()
 	waits := func() bool { // a reader is let in no more: the writer is there
-		if !c.ending.TryRLock() {
+		if !c.source.TryRLock() {
 			return true
 		}
-		c.ending.RUnlock()
+		c.source.RUnlock()
 		return false
 	}
 	patience.Until(t, "the source is finished", func() bool { return waits() || s.finishing.Load() > 0 })

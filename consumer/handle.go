@@ -20,11 +20,11 @@ import (
 // the handler's; so does a gate that does not let it pass, and a semantic key that took effect before.
 //
 // handle: a crash in it costs a redelivery; the handler's rows were never visible.
-func (c *Consumer) handle(ctx context.Context, tx *txn.Opened, it item, leave func()) (*ending, error) {
+func (c *Consumer) handle(ctx context.Context, tx *txn.Opened, it item, leave func()) (*disposition, error) {
 	start := time.Now()
-	var p passage
+	var p gateAnswer
 	err := c.guarded(ctx, tx, leave, func(ctx context.Context, tx pgx.Tx) (err error) {
-		p, err = c.gated(ctx, tx, it)
+		p, err = c.passGate(ctx, tx, it)
 		return err
 	})
 	switch {
@@ -33,14 +33,15 @@ func (c *Consumer) handle(ctx context.Context, tx *txn.Opened, it item, leave fu
 	case err != nil:
 		return c.failure(ctx, err)
 	case p.admission != delivery.Passed:
-		return c.notPassed(ctx, tx, it, p)
+		return c.refusedDisposition(ctx, tx, it, p)
 	}
-	return applied(time.Since(start)), nil
+	return successDisposition(time.Since(start)), nil
 }
 
-// failure says how the transaction ends of a delivery whose handler failed: with a durable job, in the transaction that claimed it, its
-// savepoint rolled back. No other transaction can win in between.
-func (c *Consumer) failure(ctx context.Context, failure error) (*ending, error) {
+// failure returns the disposition of a delivery whose handler failed: a durable job, in the
+// transaction that claimed it, after a rollback to the savepoint. No other transaction can win in
+// between.
+func (c *Consumer) failure(ctx context.Context, failure error) (*disposition, error) {
 	switch {
 	case !lostForGood(ctx, failure):
 	case chargeable(ctx, failure):
@@ -51,7 +52,7 @@ func (c *Consumer) failure(ctx context.Context, failure error) (*ending, error) 
 	if c.handler.mode == RetryFromSource && !pawl.IsFinal(failure) && answer.Of(failure).What != answer.Cancel {
 		return nil, leftToSource{failure}
 	}
-	return c.failed(failure), nil
+	return c.failureDisposition(failure), nil
 }
 
 // A leftToSource is the failure of a handler whose delivery the source is to hand out again.
@@ -71,9 +72,9 @@ func lostForGood(ctx context.Context, failure error) bool {
 		ctx.Err() != nil || txn.LostRace(failure) || pawl.MayHaveHappened(failure)
 }
 
-// chargeable reports whether such a failure is the delivery's own: its handler ended the transaction (the claim may have become
-// durable; claiming again will tell) or overran its limit. What is not is a stop; a lost race: the whole transaction again; a
-// COMMIT without an answer: ask; and a database that went away.
+// chargeable reports whether such a failure is the delivery's own: its handler ended the transaction
+// (the claim may have become durable; claiming again will tell) or overran its limit. Not charged:
+// shutdown, a lost race (run again), an unanswered COMMIT (claim again), an unreachable database.
 func chargeable(ctx context.Context, failure error) bool {
 	switch {
 	case errors.Is(failure, txn.ErrEnded):
@@ -94,7 +95,7 @@ func endedByText(failure error) bool {
 func (c *Consumer) handleMany(ctx context.Context, tx *txn.Opened, shares []*share, leave func()) error {
 	var open []*share
 	for _, s := range shares {
-		if s.refused == nil && s.end == nil {
+		if s.refused == nil && s.disp == nil {
 			open = append(open, s)
 		}
 	}
@@ -111,8 +112,8 @@ func (c *Consumer) handleMany(ctx context.Context, tx *txn.Opened, shares []*sha
 		return err
 	}
 	for took := time.Since(start); len(open) > 0; open = open[1:] {
-		if open[0].end == nil {
-			open[0].end = applied(took)
+		if open[0].disp == nil {
+			open[0].disp = successDisposition(took)
 		}
 	}
 	return nil
@@ -135,7 +136,7 @@ func (c *Consumer) handleHalves(ctx context.Context, tx *txn.Opened, shares []*s
 	case lostForGood(ctx, err):
 		return err
 	case len(shares) == 1:
-		shares[0].end = c.failed(err)
+		shares[0].disp = c.failureDisposition(err)
 		return nil
 	}
 	if err := c.handleHalves(ctx, tx, shares[:len(shares)/2], leave); err != nil {

@@ -35,12 +35,12 @@ type claimError struct{ error }
 
 func (e claimError) Unwrap() error { return e.error }
 
-// gated asks the gate, and calls fn if the delivery may pass. A delivery that is repeated passes, so that the next number can.
-func (c *Consumer) gated(ctx context.Context, tx pgx.Tx, it item) (p passage, err error) {
+// passGate asks the gate, and calls fn if the delivery may pass. A delivery that is repeated passes, so that the next number can.
+func (c *Consumer) passGate(ctx context.Context, tx pgx.Tx, it item) (p gateAnswer, err error) {
 	var next *int64
 	if it.turn != nil {
 		if p.admission, next, err = delivery.Pass(ctx, tx, *it.turn); err != nil {
-			return passage{}, claimError{err}
+			return gateAnswer{}, claimError{err}
 		}
 		if p.next = next; p.admission != delivery.Passed {
 			return p, nil
@@ -51,30 +51,30 @@ func (c *Consumer) gated(ctx context.Context, tx pgx.Tx, it item) (p passage, er
 	return p, err
 }
 
-// notPassed says how the transaction of a delivery ends whose handler was not entered. It holds the gate until then.
-func (c *Consumer) notPassed(ctx context.Context, tx pgx.Tx, it item, p passage) (*ending, error) {
+// refusedDisposition says how the transaction of a delivery ends whose handler was not entered. It holds the gate until then.
+func (c *Consumer) refusedDisposition(ctx context.Context, tx pgx.Tx, it item, p gateAnswer) (*disposition, error) {
 	switch p.admission {
 	case repeated:
-		end := known("consumer.semantic", p.first)
+		disp := duplicateDisposition("consumer.semantic", p.first)
 		if it.turn != nil { // it passed its gate, which stays passed: this COMMIT waits for the standbys
-			end.rollback, end.readOn = false, ""
+			disp.rollback, disp.readOn = false, ""
 		}
-		return end, nil
+		return disp, nil
 	case delivery.Stale: // its inbox row stays: it was seen
-		first, took, err := c.tookEffect(ctx, tx, it)
+		first, took, err := c.semanticDuplicate(ctx, tx, it)
 		switch {
 		case err != nil:
 			return nil, err
 		case took:
-			return known("consumer.semantic", first), nil
+			return duplicateDisposition("consumer.semantic", first), nil
 		}
-		return &ending{event: pawl.Event{Kind: pawl.EventSuperseded, Op: "consumer.sequence_gate"}}, nil
+		return &disposition{event: pawl.Event{Kind: pawl.EventSuperseded, Op: "consumer.sequence_gate"}}, nil
 	case delivery.Full:
-		return c.outside(pawl.EventGap,
+		return c.deadOutsideLane(pawl.EventGap,
 			fmt.Errorf("the gate of %s holds as many as it may, and what comes before number %d is missing", it.turn.Resource, it.turn.Seq)), nil
 	}
-	end := c.untried(pawl.EventHeld)
-	end.store.RetryIn, end.store.Outside = c.handler.gate.HoldTimeout, true // in its lane it would stop those whom it waits for
-	end.held, end.event.Op = true, "consumer.sequence_gate"
-	return end, nil
+	disp := c.untriedDisposition(pawl.EventHeld)
+	disp.store.RetryIn, disp.store.Outside = c.handler.gate.HoldTimeout, true // in its lane it would stop those whom it waits for
+	disp.held, disp.event.Op = true, "consumer.sequence_gate"
+	return disp, nil
 }

@@ -13,8 +13,8 @@ import (
 // repeated is the admission of a delivery whose semantic key took effect before, under another key.
 const repeated delivery.Admission = "repeated"
 
-// A passage is what the gate and the semantic key said of a delivery.
-type passage struct {
+// A gateAnswer is what the gate and the semantic key said of a delivery.
+type gateAnswer struct {
 	admission delivery.Admission
 	next      *int64         // the number that the gate waits for
 	first     delivery.Claim // of the semantic key, if the admission is repeated
@@ -22,7 +22,7 @@ type passage struct {
 
 // unlessRepeated calls fn for a delivery whose semantic key, if it has one, has not taken effect. It claims that key behind the
 // handler's savepoint: what fails leaves it to others.
-func (c *Consumer) unlessRepeated(ctx context.Context, tx pgx.Tx, d pawl.Delivery, inboxKey string, fn func() error) (p passage, err error) {
+func (c *Consumer) unlessRepeated(ctx context.Context, tx pgx.Tx, d pawl.Delivery, inboxKey string, fn func() error) (p gateAnswer, err error) {
 	if d.SemanticKey != "" {
 		p.first, err = delivery.TakeFor(ctx, tx, c.semanticOf(d), inboxKey)
 		if err != nil {
@@ -37,9 +37,9 @@ func (c *Consumer) unlessRepeated(ctx context.Context, tx pgx.Tx, d pawl.Deliver
 	return p, fn()
 }
 
-// tookEffect asks, for a delivery whose handler is not entered now, whether its semantic key took effect before. It keeps nothing of the question.
+// semanticDuplicate asks, for a delivery whose handler is not entered now, whether its semantic key took effect before. It keeps nothing of the question.
 // While another transaction decides that, the answer is no.
-func (c *Consumer) tookEffect(ctx context.Context, tx pgx.Tx, it item) (first delivery.Claim, yes bool, err error) {
+func (c *Consumer) semanticDuplicate(ctx context.Context, tx pgx.Tx, it item) (first delivery.Claim, yes bool, err error) {
 	if it.SemanticKey == "" {
 		return first, false, nil
 	}

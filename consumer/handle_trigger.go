@@ -17,14 +17,14 @@ type unfitError struct{ error }
 func (e unfitError) Unwrap() error { return e.error }
 
 // trigger calls the trigger, and reads from its answer whether the message may go.
-func (c *Consumer) trigger(ctx context.Context, d pawl.Delivery, leave func()) (ending, error) {
+func (c *Consumer) trigger(ctx context.Context, d pawl.Delivery, leave func()) (disposition, error) {
 	start, overdue := time.Now(), c.watch(ctx, leave)
 	err := txn.Run(ctx, c.handler.Timeout, func(ctx context.Context) error { return c.handler.trigger(ctx, d) })
 	overdue.Stop()
 	event := pawl.Event{Kind: pawl.EventFresh, Op: "consumer.trigger", Err: err, Took: time.Since(start)}
 	switch {
 	case !rowHolds(err):
-		return ending{}, err
+		return disposition{}, err
 	case errors.Is(err, pawl.ErrAlreadyHandled), errors.Is(err, pawl.ErrInProgress):
 		event.Kind = pawl.EventGuardHandled
 	case err != nil: // the row holds the error
@@ -33,7 +33,7 @@ func (c *Consumer) trigger(ctx context.Context, d pawl.Delivery, leave func()) (
 			event.Kind = pawl.EventFinal
 		}
 	}
-	return ending{event: event}, nil
+	return disposition{event: event}, nil
 }
 
 // brokeOff reports whether a trigger lost a connection that it had: what it sent may be what
@@ -42,9 +42,9 @@ func brokeOff(err error) bool {
 	return pawl.Unreachable(err) && !errors.As(err, new(*pgconn.ConnectError)) && !txn.Lost(err)
 }
 
-// untriggered is a delivery whose trigger failed, to be tried again from the database.
-func (c *Consumer) untriggered(d pawl.Delivery, why error) item {
-	return item{Delivery: d, sent: d.Key, instead: c.failed(why), intent: c.storedTrigger(d)}
+// asFailedTrigger is a delivery whose trigger failed, to be tried again from the database.
+func (c *Consumer) asFailedTrigger(d pawl.Delivery, why error) item {
+	return item{Delivery: d, sent: d.Key, preset: c.failureDisposition(why), intent: c.storedTrigger(d)}
 }
 
 // storedTrigger is the intent of a delivery whose trigger failed. Its key is made from what identifies

@@ -23,8 +23,8 @@ type item struct {
 	lane     delivery.Lane
 	turn     *delivery.Turn // at its gate; nil for none
 	resource string         // that no other handler may work on meanwhile; "" for none
-	instead  *ending        // how its transaction ends without its handler; nil: the handler is called
-	begun    bool           // the source was asked whether it is still held, and it is
+	preset   *disposition   // how its transaction ends without its handler; nil: the handler is called
+	started  bool           // the source was asked whether it is still held, and it is
 	lost     bool           // its batch was lost with its connection, and that is counted
 	omitted  map[string]any // headers that say what of it is not kept; nil: all of it is
 }
@@ -33,20 +33,20 @@ type item struct {
 // must not kill the process: before the claim nothing counts crashes.
 func (c *Consumer) identify(d pawl.Delivery) (it item, err error) {
 	it.Delivery, it.sent = d, d.Key
-	it.SentAt, it.ProducedAt = said(d.SentAt), said(d.ProducedAt)
+	it.SentAt, it.ProducedAt = plausibleTime(d.SentAt), plausibleTime(d.ProducedAt)
 	if d.Fault != nil {
-		return it, unread(d.Fault)
+		return it, unreadable(d.Fault)
 	}
-	if err = callback.Do("", func() error { return c.read(&it) }); callback.Panicked(err) {
-		err = unread(err)
+	if err = callback.Do("", func() error { return c.callIdentifiers(&it) }); callback.Panicked(err) {
+		err = unreadable(err)
 	}
 	return it, err
 }
 
-// said is a time from outside, or zero if it says nothing. Some producers and brokers write 0 or -1
+// plausibleTime returns a time from outside, or zero if it cannot be one. Some producers and brokers write 0 or -1
 // for a time that they do not know, which would be 1970, older than anything that is remembered.
 // Behind the year 9999, the last of RFC 3339, it is milliseconds that were taken for seconds.
-func said(at time.Time) time.Time {
+func plausibleTime(at time.Time) time.Time {
 	if seconds := at.Unix(); seconds <= 0 || seconds >= endOf9999 {
 		return time.Time{}
 	}
@@ -56,12 +56,13 @@ func said(at time.Time) time.Time {
 // endOf9999 is when the year 10000 begins, in seconds since 1970.
 const endOf9999 = 253402300800
 
-// unread is why a message becomes a dead letter on which a function of the user panicked.
-func unread(fault error) error {
+// unreadable is the error of a message on which a function of the user panicked: it becomes a dead
+// letter.
+func unreadable(fault error) error {
 	return &pawl.Error{Op: "consumer.claim", Code: pawl.CodeFingerprintInvalid, Err: fault, Hint: "mend the function; the dead letter has the payload"}
 }
 
-func (c *Consumer) read(it *item) (err error) {
+func (c *Consumer) callIdentifiers(it *item) (err error) {
 	if err := tooLarge(it.Delivery); err != nil {
 		return err
 	}
@@ -123,29 +124,29 @@ func (c *Consumer) intent(d pawl.Delivery) (pawl.Intent, error) {
 	return i, i.Validate()
 }
 
-// without says how a delivery ends whose handler is not to be called now: it is suspected, or every delivery is stored first. nil: it is
-// called.
-func (c *Consumer) without(ctx context.Context, d pawl.Delivery) (*ending, error) {
+// presetFor returns the disposition of a delivery whose handler is not called now, because it is
+// suspected or every delivery is stored first. Nil means: call it.
+func (c *Consumer) presetFor(ctx context.Context, d pawl.Delivery) (*disposition, error) {
 	suspected, err := c.suspected(ctx, d)
 	switch {
 	case err != nil:
 		return nil, err
 	case suspected:
-		end := c.untried(pawl.EventSuspect)
-		end.store.Suspect = true
-		return end, nil
+		disp := c.untriedDisposition(pawl.EventSuspect)
+		disp.store.Suspect = true
+		return disp, nil
 	case c.handler.mode == StoreFirst:
-		return c.untried(pawl.EventStored), nil
+		return c.untriedDisposition(pawl.EventStored), nil
 	}
 	return nil, nil
 }
 
-// buried is a delivery that cannot be claimed under its key: it becomes a dead letter with its
+// asDeadLetter is a delivery that cannot be claimed under its key: it becomes a dead letter with its
 // payload and the reason. Its inbox key is made from what identifies this very message, so that a
 // redelivery is a duplicate and not a second dead letter. If an operator retries it, the consumer
 // identifies it again: see [Consumer.deliverAgain]. Of a delivery that is too large for that, what
 // is kept says so: see [keepable].
-func (c *Consumer) buried(it item, why error) item {
+func (c *Consumer) asDeadLetter(it item, why error) item {
 	d := it.Delivery
 	kind := pawl.EventUnfit
 	if errors.As(why, new(mismatch)) {
@@ -156,22 +157,22 @@ func (c *Consumer) buried(it item, why error) item {
 	if d.Key == "" {
 		what = pawl.FingerprintOf([]byte(d.MessageID), print[:])
 	}
-	end := dead(kind, why)
+	disp := deadDisposition(kind, why)
 	if kind == pawl.EventMismatch {
-		end.store.Code = delivery.CodeMismatch
+		disp.store.Code = delivery.CodeMismatch
 	}
 	sent := it.sent
 	d, omitted := keepable(d)
 	if _, cut := omitted[headerTextOctets]; cut {
 		sent = text.Octets(sent, longestText)
 	}
-	return item{Delivery: d, sent: sent, instead: end, omitted: omitted,
+	return item{Delivery: d, sent: sent, preset: disp, omitted: omitted,
 		intent: pawl.Intent{Scope: c.cfg.Name, Key: reservedPrefix + string(kind) + "/" + what.String(), Fingerprint: print}}
 }
 
-// again is an item whose delivery has begun before.
-func (it item) again() item {
-	it.begun = true
+// asStarted returns the item of a delivery that the source has said is still held.
+func (it item) asStarted() item {
+	it.started = true
 	return it
 }
 

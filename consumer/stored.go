@@ -65,7 +65,7 @@ func (c *Consumer) retryGated(ctx context.Context, tx pgx.Tx, j job.Job, d pawl.
 		return pawl.Final(err)
 	}
 	it := item{Delivery: d, turn: turn, intent: pawl.Intent{Key: textAt(j.Headers, headerInboxKey)}}
-	p, err := c.gated(ctx, tx, it)
+	p, err := c.passGate(ctx, tx, it)
 	switch {
 	case verdict.IsBusy(pawl.CodeOf(err)) && errors.As(err, new(claimError)):
 		return job.Snooze(pace.Jittered(time.Second))
@@ -87,9 +87,9 @@ func (c *Consumer) retryGated(ctx context.Context, tx pgx.Tx, j job.Job, d pawl.
 	return err
 }
 
-// work calls a handler that has no transaction for a stored delivery. It returns nil only if the transaction that settled it has
+// workLeased calls a handler that has no transaction for a stored delivery. It returns nil only if the transaction that settled it has
 // committed.
-func (c *Consumer) work(ctx context.Context, j job.Task[[]byte]) error {
+func (c *Consumer) workLeased(ctx context.Context, j job.Task[[]byte]) error {
 	if moved, err := c.moved(ctx, j.Job); moved || err != nil {
 		return err
 	}

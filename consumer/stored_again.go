@@ -51,7 +51,7 @@ func (c *Consumer) deliverAgain(ctx context.Context, tx pgx.Tx, j job.Job) (move
 		if decided {
 			return false, nil
 		}
-		it = c.buried(it, err)
+		it = c.asDeadLetter(it, err)
 		claim, err = claimBehind(ctx, tx, it)
 	}
 	switch {
@@ -60,13 +60,13 @@ func (c *Consumer) deliverAgain(ctx context.Context, tx pgx.Tx, j job.Job) (move
 	case err != nil:
 		return false, err
 	}
-	end, err := c.endAgain(ctx, tx, claim, it, j)
+	disp, err := c.endAgain(ctx, tx, claim, it, j)
 	if err != nil {
 		return false, err
 	}
-	event := end.event
-	if end.store != nil {
-		if event.JobID, err = c.storeRow(ctx, tx, claim, it, *end.store); err != nil {
+	event := disp.event
+	if disp.store != nil {
+		if event.JobID, err = c.storeRow(ctx, tx, claim, it, *disp.store); err != nil {
 			return false, err
 		}
 	}
@@ -76,21 +76,21 @@ func (c *Consumer) deliverAgain(ctx context.Context, tx pgx.Tx, j job.Job) (move
 
 // endAgain says what becomes of a delivery that has just been claimed anew. One that does not say
 // its age is as old as its job: a copy of it may have taken effect since then, and be forgotten.
-func (c *Consumer) endAgain(ctx context.Context, tx pgx.Tx, claim delivery.Claim, it item, j job.Job) (*ending, error) {
+func (c *Consumer) endAgain(ctx context.Context, tx pgx.Tx, claim delivery.Claim, it item, j job.Job) (*disposition, error) {
 	switch {
 	case !claim.Fresh:
-		return known("consumer.claim", claim), nil
-	case it.instead != nil:
-		return it.instead, nil
+		return duplicateDisposition("consumer.claim", claim), nil
+	case it.preset != nil:
+		return it.preset, nil
 	}
 	d := it.Delivery
 	if d.SentAt.IsZero() && d.ProducedAt.IsZero() {
 		d.SentAt = j.CreatedAt
 	}
-	if end, err := c.stale(ctx, tx, claim, d, &recall{}); end != nil || err != nil {
-		return end, err
+	if disp, err := c.stale(ctx, tx, claim, d, &forgotten{}); disp != nil || err != nil {
+		return disp, err
 	}
-	return c.untried(pawl.EventStored), nil
+	return c.untriedDisposition(pawl.EventStored), nil
 }
 
 // moved is deliverAgain in a transaction of its own, for a handler that has none.
@@ -153,7 +153,7 @@ func (c *Consumer) identifyAgain(j job.Job) (it item, err error) {
 	if source, can := c.cfg.Source.(pawl.Identifier); can {
 		now, fault := callback.Get("Source.Identify", func() pawl.Delivery { return source.Identify(d) })
 		if fault != nil {
-			return it, unread(fault)
+			return it, unreadable(fault)
 		}
 		if now.Key == "" {
 			now.Key = d.Key

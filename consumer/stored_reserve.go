@@ -61,7 +61,7 @@ func (c *Consumer) reserve(ctx context.Context, t *try) (repeated bool, err erro
 	if err != nil || !repeated {
 		return false, err
 	}
-	c.emitOf(ctx, t.delivery, known("consumer.semantic", first).event)
+	c.emitOf(ctx, t.delivery, duplicateDisposition("consumer.semantic", first).event)
 	return true, nil
 }
 

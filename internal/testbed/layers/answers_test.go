@@ -72,13 +72,13 @@ func TestAnswers_ThatAreOnlyReadAreUnproved(t *testing.T) {
 
 // makers are the functions of package consumer that make a receipt, or an outcome that leads to one, and what makes it durable.
 var makers = map[string]string{
-	"answered":       "itself",
-	"acknowledge":    "the outcome is decided, and not only read",
-	"prove":          "txn.Replicated",
-	"commit":         "its own COMMIT; what was only read says so",
-	"commitMany":     "its own COMMIT; what was only read says so",
-	"notPassed":      "the COMMIT of its inbox row, which waits",
-	"deliverTrigger": "the trigger; packages guard and job prove what they read",
+	"receiptOf":          "itself",
+	"acknowledge":        "the outcome is decided, and not only read",
+	"prove":              "txn.Replicated",
+	"commit":             "its own COMMIT; what was only read says so",
+	"commitMany":         "its own COMMIT; what was only read says so",
+	"refusedDisposition": "the COMMIT of its inbox row, which waits",
+	"deliverTrigger":     "the trigger; packages guard and job prove what they read",
 }
 
 // Only these functions make receipts: a new one has to say what makes the outcome durable, and replicated.
@@ -121,7 +121,7 @@ func TestReceipts_AreMadeWhereSomethingWasCommittedOrProved(t *testing.T) {
 	}
 }
 
-// makesReceipt recognises answered(…), receipt.Committed[…](…), outcome{decided: …} and an
+// makesReceipt recognises receiptOf(…), receipt.Committed[…](…), outcome{decided: …} and an
 // assignment to readOn.
 func makesReceipt(n ast.Node) bool {
 	switch n := n.(type) {
@@ -135,7 +135,7 @@ func makesReceipt(n ast.Node) bool {
 			return is && pkg.Name == "receipt"
 		}
 		f, is := called.(*ast.Ident)
-		return is && f.Name == "answered"
+		return is && f.Name == "receiptOf"
 	case *ast.CompositeLit:
 		of, is := n.Type.(*ast.Ident)
 		return is && of.Name == "outcome" && slices.ContainsFunc(n.Elts, func(e ast.Expr) bool {
